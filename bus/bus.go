@@ -1,0 +1,182 @@
+// Package bus is the log as a contract: append under an expected sequence, follow in
+// order, park what is refused, answer commands, hold leases, publish deltas. jetstream
+// is the real thing, mem the same contract in memory; bustest is the suite both pass.
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/events"
+)
+
+var (
+	ErrConflict    = errors.New("conflict")        // expectation not met: catch up, decide again
+	ErrUnavailable = errors.New("bus unavailable") // no answer: the same call with the same ids may be repeated
+	ErrTooLarge    = errors.New("message too large")
+	ErrFull        = errors.New("stream is full") // limit or disk: nothing was stored
+	ErrNotFound    = errors.New("not found")
+	ErrTrimmed     = errors.New("sequence is no longer in the stream") // deltas only: load the newest export
+)
+
+// Retryable decides for everybody whether the same call may simply be made again.
+func Retryable(err error) bool { return errors.Is(err, ErrUnavailable) }
+
+// Any is the expectation of an unguarded append.
+const Any = ^uint64(0)
+
+// Draft is an event that is not stored yet.
+type Draft struct {
+	Subject events.Subject
+	Event   proto.Message // a context's *Event; validated before anything is sent
+	Header  events.Header // ID is drawn when empty; Type is filled in from Event
+	Expect  uint64        // last sequence of Subject, 0: none yet, Any: unguarded
+}
+
+// Log is the control plane's stream.
+type Log interface {
+	// Append stores all drafts or none, in order, and returns their sequences once
+	// they are on disk. Only the first draft of a subject carries the expectation of
+	// that subject; later ones of the same call follow it. Resending the same IDs
+	// after ErrUnavailable stores nothing twice and returns the first sequences.
+	// Errors: ErrConflict, ErrUnavailable, ErrTooLarge, ErrFull, events.ErrInvalid.
+	Append(ctx context.Context, drafts ...Draft) ([]uint64, error)
+
+	// Follow hands every event from sequence `from` (1 is the first) to handle, in
+	// order, once each, reconnecting as often as needed, until ctx ends, handle
+	// fails, or, with until > 0, the event at sequence until has been handled. What
+	// cannot be decoded arrives too, with Err set.
+	Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error
+
+	Last(ctx context.Context) (uint64, error)                           // 0: empty
+	LastOf(ctx context.Context, subject events.Subject) (uint64, error) // 0: none
+	Get(ctx context.Context, seq uint64) (events.Recorded, error)       // ErrNotFound
+	SeqAt(ctx context.Context, t time.Time) (uint64, error)             // last sequence stored at or before t, 0: none
+}
+
+// Parked is a refused fact with the reason, kept until somebody re-drives it.
+type Parked struct {
+	Seq       uint64              `json:"seq"` // in the dead-letter stream
+	Time      time.Time           `json:"time"`
+	Reason    string              `json:"reason"`
+	By        string              `json:"by"`         // the owner that refused it
+	Stream    string              `json:"stream"`     // MONOLITH, kafka:<topic>/<partition>, csv:<file>
+	StreamSeq uint64              `json:"stream_seq"` // sequence, offset or line there
+	Subject   string              `json:"subject"`    // original subject or topic
+	Header    map[string][]string `json:"header,omitempty"`
+	Data      []byte              `json:"data"`
+	Redriven  bool                `json:"redriven"`
+}
+
+// DeadLetters keeps what was refused. Park is idempotent by (Stream, StreamSeq).
+type DeadLetters interface {
+	Park(ctx context.Context, p Parked) (uint64, error)
+	List(ctx context.Context) ([]Parked, error) // by Seq; Data included
+	Show(ctx context.Context, seq uint64) (Parked, error)
+	// Redrive publishes data (nil: the parked bytes) on the original subject, and
+	// marks the letter as re-driven. It returns the new sequence.
+	Redrive(ctx context.Context, seq uint64, data []byte) (uint64, error)
+}
+
+// StoredDelta is one message of the sync stream.
+type StoredDelta struct {
+	Seq         uint64
+	Subject     string
+	Time        time.Time
+	Traceparent string
+	Data        []byte // binary events/delta.Delta
+}
+
+// DeltaDraft is a delta that is not published yet. Expect guards the subject, as in
+// Draft: that is how a deposed writer learns of its successor.
+type DeltaDraft struct {
+	Subject     string
+	ID          string
+	Expect      uint64
+	Traceparent string
+	Data        []byte
+}
+
+// Deltas is the sync stream: it discards its oldest when full.
+type Deltas interface {
+	// Publish stores the drafts in order and returns the last one's sequence once it
+	// is on disk. Drafts of one call share a subject; only the first is guarded.
+	Publish(ctx context.Context, drafts ...DeltaDraft) (uint64, error)
+	// Follow is Log.Follow over the subjects named (NATS wildcards). A `from` behind
+	// the oldest message kept is ErrTrimmed when messages were really lost.
+	Follow(ctx context.Context, from, until uint64, subjects []string, handle func(StoredDelta) error) error
+	Last(ctx context.Context) (uint64, error)
+	LastOf(ctx context.Context, subject string) (uint64, error)
+	Get(ctx context.Context, seq uint64) (StoredDelta, error)
+}
+
+// DeltaSubject is msync.<bzid>.<job>.<shard>, with .dense behind it for variables.
+func DeltaSubject(bzid, job, shard string) string {
+	return "msync." + events.Escape(bzid) + "." + events.Escape(job) + "." + shard
+}
+
+// CommandError is a handler's refusal: it reaches the caller with its code.
+type CommandError struct {
+	Code    string // INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE, INTERNAL
+	Message string // a sentence that names the fix
+}
+
+func (e *CommandError) Error() string { return e.Code + ": " + e.Message }
+
+// Handler answers one command. A reply of an error is JSON {"error":{"code","message"}}
+// besides the service error headers, because the nats CLI exits 0 on those.
+type Handler func(ctx context.Context, payload []byte) ([]byte, error)
+
+// Service is one role's commands, on monolith.<bzid>.cmd.<Name>.<endpoint>.
+type Service struct {
+	BZID        string
+	Name        string // a subject path: portal, or ps.<job>.<index>
+	Version     string // semantic
+	Description string
+	Endpoints   map[string]Handler
+}
+
+// Commands hosts and calls NATS micro services.
+type Commands interface {
+	// Serve registers the service and returns a function that takes it down.
+	Serve(ctx context.Context, s Service) (stop func(), err error)
+	// Call asks monolith.<bzid>.cmd.<command>. A refusal is a *CommandError, nobody
+	// there or no answer in time ErrUnavailable.
+	Call(ctx context.Context, bzid, command string, payload []byte) ([]byte, error)
+}
+
+// Signals are messages nobody keeps: heartbeats and progress. At most once.
+type Signals interface {
+	Signal(ctx context.Context, subject string, payload []byte) error
+	// Listen calls handle, one message at a time, until stopped.
+	Listen(ctx context.Context, subject string, handle func(subject string, payload []byte)) (stop func(), err error)
+}
+
+// Lease is held until Lost is closed. Epoch rises with every holder, and fences.
+type Lease struct {
+	Name  string
+	Epoch uint64
+	Lost  <-chan struct{}
+}
+
+// Leases are exclusive and time-limited; renewals are not facts.
+type Leases interface {
+	// Acquire waits for the lease and renews it until release is called or ctx ends.
+	Acquire(ctx context.Context, name, holder string, ttl time.Duration) (l Lease, release func(), err error)
+	// TryAcquire is Acquire without the wait: ErrConflict when somebody holds it.
+	TryAcquire(ctx context.Context, name, holder string, ttl time.Duration) (l Lease, release func(), err error)
+}
+
+// Bus is one connection to everything above.
+type Bus interface {
+	Log() Log
+	Deltas() Deltas
+	DeadLetters() DeadLetters
+	Commands() Commands
+	Signals() Signals
+	Leases() Leases
+	Close() error
+}

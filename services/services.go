@@ -1,0 +1,31 @@
+// Package services holds what every role is made of: New starts nothing, Run owns all
+// goroutines until it returns, Ready closes once the role has caught up.
+package services
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/monolith-go/monolith/bus"
+)
+
+// Role is one of the services, in a process of its own or beside the others.
+type Role interface {
+	// Run serves until ctx ends, then drains; a clean stop returns nil.
+	Run(ctx context.Context) error
+	// Ready is closed once the role answers correctly.
+	Ready() <-chan struct{}
+}
+
+// Env is what a role is given by the command that hosts it. All of it is shared and
+// outlives the role.
+type Env struct {
+	BZID    string
+	Bus     bus.Bus
+	Log     *slog.Logger
+	Metrics prometheus.Registerer // already labelled with the role
+	Tracer  trace.Tracer
+}
