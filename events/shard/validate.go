@@ -1,0 +1,35 @@
+// Package shard holds the facts of training parameter-server shards. The shard's one
+// fenced process owns them.
+package shard
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/monolith-go/monolith/events"
+)
+
+// Aggregate is <job>/ps:<index>.
+func Aggregate(job string, index uint32) string { return fmt.Sprintf("%s/ps:%d", job, index) }
+
+// Validate reports the rules that e breaks on the subject of aggregate as an
+// [events.ErrInvalid].
+func (e *Event) Validate(aggregate string) error {
+	var r events.Rules
+	switch b := e.GetBody().(type) {
+	case *Event_Ready:
+		x := b.Ready
+		r.Named("the job", x.GetJob())
+		r.Check(Aggregate(x.GetJob(), x.GetShard()) == aggregate, "the body is shard %d of %q, its subject %q", x.GetShard(), x.GetJob(), aggregate)
+		r.Check(x.GetShard() < x.GetShards(), "shard %d of %d does not exist", x.GetShard(), x.GetShards())
+		r.Check(x.GetEpoch() > 0, "an epoch is positive")
+		if !strings.HasPrefix(x.GetRowsAddress(), "unix://") {
+			_, _, err := net.SplitHostPort(x.GetRowsAddress())
+			r.Check(err == nil, "rows address %q is neither host:port nor unix:///path", x.GetRowsAddress())
+		}
+	case *Event_HealthFailed:
+		r.Check(b.HealthFailed.GetReason() != "", "a failure needs its reason")
+	}
+	return r.Err()
+}

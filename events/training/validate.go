@@ -1,0 +1,48 @@
+// Package training holds the facts of training jobs. The job's chief trainer owns them,
+// each trainer those under its own name.
+package training
+
+import (
+	"path/filepath"
+
+	"github.com/monolith-go/monolith/events"
+)
+
+// Validate reports the rules that e breaks on the subject of aggregate, <job> or
+// <job>/<trainer>, as an [events.ErrInvalid].
+func (e *Event) Validate(aggregate string) error {
+	var r events.Rules
+	r.Named("the job", aggregate)
+	switch b := e.GetBody().(type) {
+	case *Event_JobStarted:
+		j := b.JobStarted
+		r.Check(j.GetJob() == aggregate, "the body is job %q, its subject %q", j.GetJob(), aggregate)
+		r.Named("the model", j.GetModelName())
+		r.Named("the topic", j.GetTopic())
+		r.Check(j.GetPartitions() > 0, "a job needs partitions")
+		r.Check(j.GetShards() > 0, "a job needs parameter-server shards")
+	case *Event_CheckpointSaved:
+		c := b.CheckpointSaved.GetCheckpoint()
+		r.Check(c.GetId() > 0, "a checkpoint's id must be positive")
+		r.Check(filepath.IsAbs(c.GetDir()), "dir %q must be absolute", c.GetDir())
+		r.Check(len(c.GetShards()) > 0, "a checkpoint needs its shards")
+		for p, o := range c.GetOffsets() {
+			r.Check(p >= 0 && o >= 0, "partition %d at offset %d: neither may be negative", p, o)
+		}
+	case *Event_CheckpointFailed:
+		r.Check(b.CheckpointFailed.GetReason() != "", "a failure needs its reason")
+	case *Event_ModelExported:
+		m := b.ModelExported
+		r.Check(m.GetVersion() > 0, "an export needs its version")
+		r.Check(filepath.IsAbs(m.GetModelDir()), "model_dir %q must be absolute", m.GetModelDir())
+		r.Check(len(m.GetSubModels()) > 0, "an export needs its sub-models")
+	case *Event_PartitionTaken:
+		t := b.PartitionTaken
+		r.Check(t.GetPartition() >= 0, "partition %d is negative", t.GetPartition())
+		r.Check(t.GetEpoch() > 0, "a lease epoch is positive")
+		r.Named("the trainer", t.GetTrainer())
+	case *Event_MetricReported:
+		r.Named("the metric", b.MetricReported.GetName())
+	}
+	return r.Err()
+}
