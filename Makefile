@@ -1,10 +1,47 @@
-PROTOS := $(shell find events internal -name '*.proto')
+# make test needs Go and a C compiler; make oracles brings the real counterparts.
 
-.bin/protoc-gen-go: tools/go.mod
-	cd tools && go build -o ../.bin/ google.golang.org/protobuf/cmd/protoc-gen-go
+PROTOS := $(shell find events internal -name '*.proto' -not -path './.oracles/*' | LC_ALL=C sort)
+GO ?= go
+
+.PHONY: build test vet generate generated-is-current oracles soak bench
+
+build:
+	$(GO) build -o monolith ./cmd/monolith
+
+test: vet generated-is-current
+	$(GO) build ./...
+	$(GO) test -race -timeout 20m ./...
+	$(GO) test -tags purego ./kernels/...
+
+vet: .bin/staticcheck
+	$(GO) vet ./...
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these: $$unformatted"; exit 1; }
+	.bin/staticcheck ./...
+
+.bin/staticcheck .bin/protoc-gen-go &: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../.bin/ honnef.co/go/tools/cmd/staticcheck google.golang.org/protobuf/cmd/protoc-gen-go
+
+PROTOC = protoc -I. --plugin=.bin/protoc-gen-go --go_opt=module=github.com/monolith-go/monolith
 
 # Rewrites every generated file; needs protoc.
 generate: .bin/protoc-gen-go
-	protoc -I. --plugin=.bin/protoc-gen-go --go_out=. --go_opt=module=github.com/monolith-go/monolith $(PROTOS)
+	$(PROTOC) --go_out=. $(PROTOS)
 
-.PHONY: generate
+# Where protoc is there, generated code must be what the .proto files say.
+generated-is-current: .bin/protoc-gen-go
+	@if command -v protoc >/dev/null 2>&1; then \
+	  out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && $(PROTOC) --go_out="$$out" $(PROTOS) && \
+	  (cd "$$out" && find . -name '*.pb.go') | while read -r f; do cmp -s "$$out/$$f" "$$f" || { echo "$$f is stale: run make generate"; exit 1; }; done; \
+	elif [ "$$CI" = true ]; then echo "protoc is missing and CI must have it: run make oracles"; exit 1; \
+	else echo "SKIPPED, protoc is missing: whether generated code is current was not checked"; fi
+
+# The real counterparts: Apache Kafka and ZooKeeper, nats-server and its CLI, kazoo, TensorFlow.
+oracles:
+	internal/oracle/install.sh
+
+# Kills at random moments, many times; see docs/soak.md.
+soak:
+	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoak -v ./cmd/monolith
+
+bench: build
+	./monolith bench

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Installs the real counterparts that the oracle tests talk to, into .oracles/ (and, for
+# Debian packages, into the system). Running it again installs only what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+here=$PWD/.oracles
+mkdir -p "$here/bin"
+
+have() { command -v "$1" >/dev/null 2>&1; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# Apache ZooKeeper and protoc, from Debian; Java and Maven where they are missing.
+packages=()
+[ -e /usr/share/java/zookeeper.jar ] || packages+=(zookeeper)
+have protoc || packages+=(protobuf-compiler libprotobuf-dev)
+have java || packages+=(default-jre-headless)
+have mvn || packages+=(maven)
+have python3 || packages+=(python3 python3-venv)
+if [ "${#packages[@]}" -gt 0 ]; then
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+fi
+
+# Apache Kafka, from Maven Central.
+if [ ! -e "$here/kafka/.complete" ]; then
+  rm -rf "$here/kafka"
+  mvn -q -B -f internal/oracle/kafka-pom.xml dependency:copy-dependencies -DoutputDirectory="$here/kafka"
+  touch "$here/kafka/.complete"
+fi
+
+# nats-server and the nats CLI, built from their pinned modules.
+(cd internal/oracle/tools && GOFLAGS=-mod=mod go build -o "$here/bin/" github.com/nats-io/nats-server/v2 github.com/nats-io/natscli/nats)
+
+# kazoo and TensorFlow with the serving API, from PyPI.
+if [ ! -e "$here/python/.complete" ]; then
+  rm -rf "$here/python"
+  python3 -m venv "$here/python"
+  "$here/python/bin/pip" install -q --disable-pip-version-check -r internal/oracle/requirements.txt
+  touch "$here/python/.complete"
+fi
+echo "The oracles are in $here."
