@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+)
+
+// Codes of a CommandError.
+const (
+	Invalid     = "INVALID"
+	NotFound    = "NOT_FOUND"
+	Conflict    = "CONFLICT"
+	Unavailable = "UNAVAILABLE"
+	Internal    = "INTERNAL"
+)
+
+// Refusal is err as the caller of a command sees it.
+func Refusal(err error) *bus.CommandError {
+	var c *bus.CommandError
+	if errors.As(err, &c) {
+		full := *c // micro sends no refusal that lacks either
+		if full.Code == "" {
+			full.Code = Internal
+		}
+		if full.Message == "" {
+			full.Message = "refused without a reason"
+		}
+		return &full
+	}
+	code := Internal
+	switch {
+	case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrMalformed), errors.Is(err, events.ErrUnknown), errors.Is(err, bus.ErrTooLarge):
+		code = Invalid
+	case errors.Is(err, bus.ErrNotFound):
+		code = NotFound
+	case errors.Is(err, bus.ErrConflict):
+		code = Conflict
+	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, bus.ErrFull),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		code = Unavailable
+	}
+	return &bus.CommandError{Code: code, Message: err.Error()}
+}
+
+type errorBody struct {
+	Error *errorText `json:"error"`
+}
+
+type errorText struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// RefusalBody is {"error":{"code","message"}}.
+func RefusalBody(c *bus.CommandError) []byte {
+	b, err := json.Marshal(errorBody{&errorText{c.Code, c.Message}})
+	if err != nil {
+		panic(fmt.Sprintf("two strings do not marshal: %v", err))
+	}
+	return b
+}
+
+// ParseRefusal reads a refusal's body; code and message stand in for what it lacks.
+func ParseRefusal(body []byte, code, message string) *bus.CommandError {
+	var b errorBody
+	if err := json.Unmarshal(body, &b); err == nil && b.Error != nil && b.Error.Code != "" {
+		return &bus.CommandError{Code: b.Error.Code, Message: b.Error.Message}
+	}
+	return &bus.CommandError{Code: code, Message: message}
+}
+
+// Answer runs a handler; its panic is its own refusal, not the end of the process.
+func Answer(ctx context.Context, h bus.Handler, payload []byte) (reply []byte, refusal *bus.CommandError) {
+	defer func() {
+		if p := recover(); p != nil {
+			reply, refusal = nil, &bus.CommandError{Code: Internal, Message: fmt.Sprintf("the handler panicked: %v; this is a defect of the service", p)}
+		}
+	}()
+	reply, err := h(ctx, payload)
+	if err != nil {
+		return nil, Refusal(err)
+	}
+	return reply, nil
+}
+
+// Command is monolith.<bzid>.cmd.<command>.
+func Command(bzid, command string) string {
+	return events.Root + "." + events.Escape(bzid) + ".cmd." + command
+}
+
+// CheckService refuses what has no place on the bus before anything is registered.
+func CheckService(s bus.Service) error {
+	if s.Name == "" || s.Version == "" || len(s.Endpoints) == 0 {
+		return fmt.Errorf("%w: a service needs a name, a version and an endpoint", events.ErrInvalid)
+	}
+	for name, h := range s.Endpoints {
+		if h == nil {
+			return fmt.Errorf("%w: endpoint %s of service %s has no handler", events.ErrInvalid, name, s.Name)
+		}
+		if err := CheckSubject(Command(s.BZID, s.Name+"."+name), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}

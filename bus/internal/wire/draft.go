@@ -1,0 +1,111 @@
+// Package wire is what every bus shares: a draft made ready to be stored, the envelope
+// as headers and back, and the one way a refusal is told.
+package wire
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/catalog"
+)
+
+// Limits that every bus keeps, so that what passes in tests passes in production.
+const (
+	MaxMessage = 1 << 20                    // bytes of any message, headers included
+	MaxEvent   = catalog.MaxBytes + 128<<10 // bytes of an event, headers included: it fits into a letter
+	MaxDrafts  = 1000                       // messages of one Append or Publish
+	Window     = 20 * time.Minute           // for which a stream remembers ids
+)
+
+// Streams of a bus, by name.
+const (
+	LogStream    = "MONOLITH"
+	SyncStream   = "MONOLITH_SYNC"
+	LetterStream = "MONOLITH_DLQ"
+)
+
+// ErrRepeated says that a call names an id the log holds already beside one it does
+// not: the call was made before with other drafts. Nothing of it was stored now.
+var ErrRepeated = fmt.Errorf("%w: an id of this call is stored already, but not all of them; draw new ids for a new decision", events.ErrInvalid)
+
+// Ready is a draft as it is stored.
+type Ready struct {
+	Subject string
+	Header  events.Header
+	Data    []byte
+	Expect  uint64 // bus.Any also for later drafts of a subject
+}
+
+// Prepare validates and encodes the drafts of one Append. Only the first draft of a
+// subject keeps its expectation.
+func Prepare(drafts []bus.Draft) ([]Ready, error) {
+	if len(drafts) > MaxDrafts {
+		return nil, fmt.Errorf("%w: %d events in one append, at most %d are stored together", bus.ErrTooLarge, len(drafts), MaxDrafts)
+	}
+	out := make([]Ready, len(drafts))
+	seen := make(map[string]bool, len(drafts))
+	ids := make(map[string]bool, len(drafts))
+	for i, d := range drafts {
+		r, err := prepare(d)
+		if err != nil {
+			return nil, fmt.Errorf("append to %s: %w", d.Subject, err)
+		}
+		if ids[r.Header.ID] {
+			return nil, fmt.Errorf("%w: id %q stands on two events of one append; each event needs its own", events.ErrInvalid, r.Header.ID)
+		}
+		if seen[r.Subject] {
+			r.Expect = bus.Any
+		}
+		seen[r.Subject], ids[r.Header.ID] = true, true
+		out[i] = r
+	}
+	return out, nil
+}
+
+func prepare(d bus.Draft) (Ready, error) {
+	if d.Event == nil {
+		return Ready{}, fmt.Errorf("%w: the draft has no event", events.ErrInvalid)
+	}
+	data, err := catalog.Encode(d.Subject, d.Event)
+	if err != nil {
+		return Ready{}, invalid(err)
+	}
+	h := d.Header
+	h.Type = catalog.Type(d.Event)
+	if h.ID == "" {
+		h.ID = rand.Text()
+	}
+	if err := checkHeader(h); err != nil {
+		return Ready{}, err
+	}
+	if n := len(data) + HeaderSize(h, string(d.Subject)); len(data) > catalog.MaxBytes || n > MaxEvent {
+		return Ready{}, fmt.Errorf("%w: %s has %d bytes, at most %d are stored", bus.ErrTooLarge, h.Type, len(data), catalog.MaxBytes)
+	}
+	return Ready{Subject: string(d.Subject), Header: h, Data: data, Expect: d.Expect}, nil
+}
+
+// invalid makes err an events.ErrInvalid unless it is one already.
+func invalid(err error) error {
+	if errors.Is(err, events.ErrInvalid) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", events.ErrInvalid, err)
+}
+
+// Record is a stored message as a follower sees it.
+func Record(seq uint64, subject string, at time.Time, headers map[string][]string, data []byte) events.Recorded {
+	r := events.Recorded{Seq: seq, Subject: events.Subject(subject), Time: at, Data: data}
+	r.Header, r.Binary = Decode(headers, LogStream, seq)
+	m, err := catalog.Decode(r.Subject, r.Binary, data)
+	if err != nil {
+		r.Err = err
+		return r
+	}
+	r.Event = m
+	r.Header.Type = catalog.Type(m)
+	return r
+}

@@ -1,0 +1,159 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+)
+
+func TestMatch(t *testing.T) {
+	for _, tc := range []struct {
+		filter, subject string
+		want            bool
+	}{
+		{"a.b", "a.b", true},
+		{"a.b", "a.b.c", false},
+		{"a.b.c", "a.b", false},
+		{"a.*", "a.b", true},
+		{"a.*", "a", false},
+		{"a.*", "a.b.c", false},
+		{"*.b", "a.b", true},
+		{"a.>", "a.b.c", true},
+		{"a.>", "a", false},
+		{">", "a", true},
+	} {
+		if got := Match(tc.filter, tc.subject); got != tc.want {
+			t.Errorf("Match(%q, %q) = %v", tc.filter, tc.subject, got)
+		}
+	}
+}
+
+func TestInLog(t *testing.T) {
+	for subject, want := range map[string]bool{
+		"monolith.x.model.m":         true,
+		"monolith.x.model.m.request": true,
+		"monolith.x.cmd.portal.load": false,
+		"monolith.x.model":           false,
+		"msync.x.model.m":            false,
+	} {
+		if got := InLog(subject); got != want {
+			t.Errorf("InLog(%q) = %v", subject, got)
+		}
+	}
+}
+
+func TestLeaseKeyIsReversible(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range []string{"a", "a.b", "a..b", ".a", "a.", "a/b", "a=2Fb", "a b", "ä", "A", "a=", "a-_9", "*", ">"} {
+		key := LeaseKey(name)
+		if other, ok := seen[key]; ok {
+			t.Errorf("%q and %q share the key %q", name, other, key)
+		}
+		seen[key] = name
+		if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.=/") != "" ||
+			strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, "..") {
+			t.Errorf("%q is no key", key)
+		}
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	own := &bus.CommandError{Code: "MINE", Message: "m"}
+	for _, tc := range []struct {
+		err  error
+		code string
+	}{
+		{fmt.Errorf("x: %w", own), "MINE"},
+		{events.ErrMalformed, Invalid},
+		{events.ErrUnknown, Invalid},
+		{bus.ErrTooLarge, Invalid},
+		{bus.ErrFull, Unavailable},
+		{bus.ErrUnavailable, Unavailable},
+		{errors.New("?"), Internal},
+	} {
+		if got := Refusal(tc.err); got.Code != tc.code {
+			t.Errorf("Refusal(%v) = %v, want %s", tc.err, got, tc.code)
+		}
+	}
+}
+
+// FuzzParseRefusal: whatever a service answers, a refusal has a code, and ours survives.
+func FuzzParseRefusal(f *testing.F) {
+	f.Add([]byte(`{"error":{"code":"INVALID","message":"no"}}`))
+	f.Add([]byte(`{"error":null}`))
+	f.Add([]byte(`{"error":{"code":""}}`))
+	f.Add([]byte("\xff"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c := ParseRefusal(body, "500", "standby")
+		if c == nil || c.Code == "" {
+			t.Fatalf("no code in %v", c)
+		}
+		if again := ParseRefusal(RefusalBody(c), "lost", ""); again.Code != strings.ToValidUTF8(c.Code, "\ufffd") {
+			t.Fatalf("%+v came back as %+v", c, again)
+		}
+	})
+}
+
+// FuzzLetter: what is parked comes back as it was, apart from what is said to be cut.
+func FuzzLetter(f *testing.F) {
+	f.Add("bad", "portal", "MONOLITH", "monolith.x.model.m", uint64(3), []byte(`{"a":1}`))
+	f.Add("\xff", "p", "kafka:a/1", "a", uint64(0), []byte{0xff, 0})
+	f.Fuzz(func(t *testing.T, reason, by, stream, subject string, seq uint64, data []byte) {
+		in := bus.Parked{Reason: reason, By: by, Stream: stream, Subject: subject, StreamSeq: seq, Data: data, Seq: 9, Redriven: true}
+		if err := CheckSubject(LetterSubject("b z", in), false); err != nil {
+			t.Fatalf("letter's subject: %v", err)
+		}
+		raw, err := EncodeLetter(in)
+		if reason == "" || by == "" || stream == "" {
+			if !errors.Is(err, events.ErrInvalid) {
+				t.Fatalf("EncodeLetter = %v", err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := DecodeLetter(raw)
+		if err != nil || out.StreamSeq != seq || !bytes.Equal(out.Data, data) || out.Seq != 0 || out.Redriven {
+			t.Fatalf("%+v came back as %+v, %v", in, out, err)
+		}
+	})
+}
+
+// FuzzDecodeLetter: bytes that are no letter are an error, never a panic.
+func FuzzDecodeLetter(f *testing.F) {
+	f.Add([]byte(`{"reason":"x","data":"AA=="}`))
+	f.Add([]byte(`[]`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if _, err := DecodeLetter(raw); (err == nil) != json.Valid(raw) && err == nil {
+			t.Fatal("no JSON was read as a letter")
+		}
+	})
+}
+
+// FuzzHeader: the envelope survives the headers, and any header map can be read.
+func FuzzHeader(f *testing.F) {
+	f.Add("id", "loadRequested", "portal", "c", "d", "00-1-2-3", "content-type", "application/protobuf; x=y")
+	f.Add("", "", "", "", "", "", "CE-ID", "x")
+	f.Fuzz(func(t *testing.T, id, typ, source, correlation, causation, traceparent, key, value string) {
+		in := events.Header{ID: id, Type: typ, Source: source, Correlation: correlation, Causation: causation, Traceparent: traceparent}
+		m := Encode(in, "monolith.x.model.m", time.Unix(1, 2))
+		out, binary := Decode(m, LogStream, 7)
+		if id == "" {
+			in.ID = "MONOLITH-7"
+		}
+		if out != in || binary {
+			t.Fatalf("%+v came back as %+v, binary %v", in, out, binary)
+		}
+		if h, _ := Decode(map[string][]string{key: {value}}, LogStream, 7); h.ID == "" {
+			t.Fatal("no id")
+		}
+	})
+}

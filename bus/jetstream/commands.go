@@ -1,0 +1,175 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/internal/tracectx"
+)
+
+const (
+	handlers       = 64               // of one service at the same time; one more is refused
+	handlerTimeout = 30 * time.Second // of a handler whose caller named none
+	callTimeout    = 5 * time.Second  // of a Call whose ctx has no deadline
+	drainTimeout   = 5 * time.Second  // for which a service that is taken down lets its handlers finish
+
+	timeoutHeader = "monolith-timeout" // what the caller will wait, as a Go duration
+)
+
+// commands are NATS micro services.
+type commands struct{ b *Bus }
+
+// hosted is one service while it is served.
+type hosted struct {
+	b    *Bus
+	ctx  context.Context // ends when the service is taken down
+	room chan struct{}   // of capacity handlers
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex // guards stopped: after it no handler joins wg
+	stopped bool
+}
+
+func (c commands) Serve(ctx context.Context, s bus.Service) (func(), error) {
+	if err := wire.CheckService(s); err != nil {
+		return nil, err
+	}
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	h := &hosted{b: c.b, ctx: base, room: make(chan struct{}, handlers)}
+	svc, err := micro.AddService(c.b.nc, micro.Config{
+		Name: microName(s.Name), Version: s.Version, Description: s.Description,
+		Metadata: map[string]string{"bzid": s.BZID, "name": s.Name},
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("serve %s: %w", s.Name, failure(err))
+	}
+	stop := sync.OnceFunc(func() {
+		if err := svc.Stop(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			c.b.log.Debug("service was gone already", "service", s.Name, "error", err)
+		}
+		h.mu.Lock()
+		h.stopped = true
+		h.mu.Unlock()
+		grace := time.AfterFunc(drainTimeout, cancel)
+		h.wg.Wait()
+		grace.Stop()
+		cancel()
+	})
+	for _, name := range slices.Sorted(maps.Keys(s.Endpoints)) {
+		handler := s.Endpoints[name]
+		err := svc.AddEndpoint(microName(name), micro.HandlerFunc(func(r micro.Request) { h.admit(r, handler) }),
+			micro.WithEndpointSubject(wire.Command(s.BZID, s.Name+"."+name)))
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("serve %s.%s: %w", s.Name, name, failure(err))
+		}
+	}
+	if err := c.b.flush(ctx); err != nil {
+		stop()
+		return nil, fmt.Errorf("serve %s: %w", s.Name, err)
+	}
+	return stop, nil
+}
+
+// admit starts the handler unless there is no room: waiting would only hide that the
+// service is too slow, until the caller has gone.
+func (h *hosted) admit(r micro.Request, handler bus.Handler) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped {
+		h.respond(r, nil, &bus.CommandError{Code: wire.Unavailable, Message: "the service is being taken down; ask again"})
+		return
+	}
+	select {
+	case h.room <- struct{}{}:
+	default:
+		h.respond(r, nil, &bus.CommandError{Code: wire.Unavailable, Message: fmt.Sprintf("%d calls are being answered already; ask again later", handlers)})
+		return
+	}
+	h.wg.Go(func() {
+		defer func() { <-h.room }()
+		timeout := handlerTimeout
+		if d, err := time.ParseDuration(r.Headers().Get(timeoutHeader)); err == nil && d > 0 {
+			timeout = min(d, timeout)
+		}
+		ctx, cancel := context.WithTimeout(h.ctx, timeout)
+		defer cancel()
+		ctx = tracectx.With(ctx, r.Headers().Get(wire.Traceparent))
+		reply, refusal := wire.Answer(ctx, handler, r.Data())
+		h.respond(r, reply, refusal)
+	})
+}
+
+func (h *hosted) respond(r micro.Request, reply []byte, refusal *bus.CommandError) {
+	if len(reply) > wire.MaxMessage {
+		refusal = &bus.CommandError{Code: wire.Internal, Message: fmt.Sprintf("the answer has %d bytes, at most %d can be sent; ask for less", len(reply), wire.MaxMessage)}
+	}
+	var err error
+	if refusal != nil {
+		err = r.Error(refusal.Code, oneLine(refusal.Message), wire.RefusalBody(refusal))
+	} else {
+		err = r.Respond(reply)
+	}
+	if err != nil && !errors.Is(err, micro.ErrRespond) {
+		h.b.log.Debug("answer could not be sent", "subject", r.Subject(), "error", err)
+	}
+}
+
+func (c commands) Call(ctx context.Context, bzid, command string, payload []byte) ([]byte, error) {
+	subject := wire.Command(bzid, command)
+	if err := wire.CheckSubject(subject, false); err != nil {
+		return nil, err
+	}
+	if len(payload) > wire.MaxMessage {
+		return nil, fmt.Errorf("call %s: %w: %d bytes", subject, bus.ErrTooLarge, len(payload))
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(callTimeout)
+	}
+	ctx, cancel := c.b.link.whileUp(ctx, time.Until(deadline))
+	defer cancel()
+	m := &nats.Msg{Subject: subject, Data: payload, Header: nats.Header{timeoutHeader: {time.Until(deadline).String()}}}
+	if t := tracectx.Of(ctx); t != "" {
+		m.Header[wire.Traceparent] = []string{t}
+	}
+	reply, err := c.b.nc.RequestMsgWithContext(ctx, m)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, fmt.Errorf("call %s: %w: nobody serves it; is that role running?", subject, bus.ErrUnavailable)
+	case err != nil:
+		return nil, fmt.Errorf("call %s: %w", subject, failure(err))
+	}
+	if code := reply.Header.Get(micro.ErrorCodeHeader); code != "" {
+		return nil, wire.ParseRefusal(reply.Data, code, reply.Header.Get(micro.ErrorHeader))
+	}
+	return reply.Data, nil
+}
+
+// microName is a name that micro takes: letters, digits, '-' and '_'.
+func microName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' {
+			return r
+		}
+		return '-'
+	}, s)
+}
+
+// oneLine makes a message fit into a header.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	return s[:min(len(s), 1024)]
+}

@@ -1,0 +1,215 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+)
+
+const (
+	queued       = 4096    // commands that wait for the committer; later callers wait to be queued
+	plainRound   = 8       // messages up to which single publishes are quicker than a batch
+	batchLimit   = 1000    // messages of one batch, the server's limit
+	batchBytes   = 8 << 20 // bytes of one batch, unless a single command is larger
+	oneByOne     = 64      // commands of a refused batch up to which each is sent alone
+	batchMinimum = 2       // a batch of one is a plain publish
+
+	regroup = 300 * time.Microsecond // for which the callers of a large group are awaited
+)
+
+// outgoing is one message of a command, without what a batch adds.
+type outgoing struct {
+	subject string
+	id      string
+	header  map[string][]string
+	data    []byte
+	expect  uint64 // bus.Any: unguarded
+}
+
+// command is one call's messages: stored together or not at all.
+type command struct {
+	ctx  context.Context // the caller's, with its deadline
+	msgs []outgoing
+	size int
+	done chan outcome // of capacity 1
+}
+
+type outcome struct {
+	seqs []uint64
+	err  error
+}
+
+// committer is the only writer of its stream in this process. Whatever waits while one
+// group is on its way to the disk forms the next group, so that one fsync serves many
+// callers; a lone caller pays no waiting time. While an outcome is unknown, nothing
+// else is sent: the same messages are sent again with the same ids, and the stream
+// says which of them it has.
+type committer struct {
+	b       *Bus
+	stream  string
+	queue   chan *command
+	backlog []*command // taken from the queue, not in the last group
+	last    int        // commands in the last group
+}
+
+func newCommitter(b *Bus, stream string) *committer {
+	return &committer{b: b, stream: stream, queue: make(chan *command, queued)}
+}
+
+// commit waits until the messages are on disk and returns their sequences.
+func (c *committer) commit(ctx context.Context, msgs []outgoing) ([]uint64, error) {
+	ctx, cancel := c.b.bound(ctx)
+	defer cancel()
+	cmd := &command{ctx: ctx, msgs: msgs, done: make(chan outcome, 1)}
+	for _, m := range msgs {
+		cmd.size += len(m.data) + len(m.subject) + 512
+	}
+	select {
+	case c.queue <- cmd:
+	case <-ctx.Done():
+		return nil, c.gone(ctx.Err())
+	case <-c.b.ctx.Done():
+		return nil, c.gone(context.Canceled)
+	}
+	select {
+	case o := <-cmd.done:
+		return o.seqs, o.err
+	case <-ctx.Done():
+		return nil, c.gone(ctx.Err())
+	case <-c.b.ctx.Done():
+		return nil, c.gone(context.Canceled)
+	}
+}
+
+// gone is what a caller hears whose messages may or may not be stored.
+func (c *committer) gone(cause error) error {
+	return fmt.Errorf("append to %s: %w: no answer yet, the same ids may be sent again: %w", c.stream, bus.ErrUnavailable, cause)
+}
+
+// run commits group after group until ctx ends.
+func (c *committer) run(ctx context.Context) {
+	wait := backoff{}
+	for {
+		if len(c.backlog) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case cmd := <-c.queue:
+				c.backlog = append(c.backlog, cmd)
+			}
+		}
+		c.gather()
+		again := c.round(ctx)
+		if len(again) == 0 {
+			wait = backoff{}
+			continue
+		}
+		c.backlog = append(again, c.backlog...)
+		if wait.sleep(ctx) != nil {
+			return
+		}
+	}
+}
+
+// gather takes what waits. When the last group was a large one, its callers, woken a
+// moment ago, are about to come back: a few of them alone would cost as many fsyncs as
+// all of them together. A lone caller is never kept waiting.
+func (c *committer) gather() {
+	c.drain()
+	if c.last <= plainRound {
+		runtime.Gosched()
+		c.drain()
+		return
+	}
+	for until := time.Now().Add(regroup); len(c.backlog) < c.last/2 && time.Now().Before(until); c.drain() {
+		runtime.Gosched()
+	}
+}
+
+// drain takes what waits at this moment, as much as one batch may hold.
+func (c *committer) drain() {
+	for len(c.backlog) < batchLimit {
+		select {
+		case cmd := <-c.queue:
+			c.backlog = append(c.backlog, cmd)
+		default:
+			return
+		}
+	}
+}
+
+// round commits one group from the backlog, and returns the commands whose outcome is
+// unknown.
+func (c *committer) round(ctx context.Context) (again []*command) {
+	group, rest := pick(c.backlog)
+	c.backlog = rest
+	c.last = len(group)
+	return c.send(ctx, group)
+}
+
+// send commits a group that may share a batch.
+func (c *committer) send(ctx context.Context, group []*command) (again []*command) {
+	n := 0
+	single := true
+	for _, cmd := range group {
+		n += len(cmd.msgs)
+		single = single && len(cmd.msgs) == 1
+	}
+	switch {
+	case len(group) == 0:
+		return nil
+	case single && n <= plainRound:
+		return c.sendPlain(ctx, group)
+	default:
+		return c.sendBatch(ctx, group)
+	}
+}
+
+// pick chooses the commands of the next group, in order. In a batch, the server checks
+// every expectation against the stream before the batch: so a guarded subject stands
+// in it once, and a command that would meet itself there waits for the next group.
+func pick(backlog []*command) (group, rest []*command) {
+	guarded, touched := map[string]bool{}, map[string]bool{}
+	n, size := 0, 0
+	for i, cmd := range backlog {
+		if cmd.ctx.Err() != nil {
+			continue // its caller has gone, and knows that nothing is known
+		}
+		if n > 0 && (n+len(cmd.msgs) > batchLimit || size+cmd.size > batchBytes) {
+			rest = append(rest, backlog[i:]...)
+			break
+		}
+		if meets(cmd, guarded, touched) {
+			rest = append(rest, cmd)
+			continue
+		}
+		for _, m := range cmd.msgs {
+			touched[m.subject] = true
+			if m.expect != bus.Any {
+				guarded[m.subject] = true
+			}
+		}
+		group = append(group, cmd)
+		n, size = n+len(cmd.msgs), size+cmd.size
+	}
+	return group, rest
+}
+
+func meets(cmd *command, guarded, touched map[string]bool) bool {
+	for _, m := range cmd.msgs {
+		if guarded[m.subject] || (m.expect != bus.Any && touched[m.subject]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (cmd *command) answer(seqs []uint64, err error) {
+	select {
+	case cmd.done <- outcome{seqs, err}:
+	default: // answered before; cannot happen twice to one command
+	}
+}

@@ -1,0 +1,244 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/monolith-go/monolith/bus"
+)
+
+// checkEvery is how often a follower compares its position with the stream's, to learn
+// that nothing was lost and that it is done.
+const checkEvery = time.Second
+
+// prefetch and prefetchBytes bound what is on its way to a follower.
+const (
+	prefetch      = 1000
+	prefetchBytes = 8 << 20
+)
+
+// errAgain says that the consumer is gone and a new one goes on behind the last
+// message handled.
+var errAgain = errors.New("consumer is gone")
+
+// follower replays a stream in order. Its consumers are temporary: position lives here,
+// so a lost consumer, connection or server costs a new consumer and nothing else.
+type follower struct {
+	b       *Bus
+	stream  string
+	filters []string // none: everything
+	until   uint64   // 0: for ever
+	trims   bool     // the stream discards its oldest
+	handle  func(*stored) error
+
+	next     uint64 // everything before has been handled, or does not match
+	gap      uint64 // first sequence whose absence is not yet known to be harmless, 0: none
+	moved    bool   // a message has been handled
+	progress bool   // since the last consumer
+}
+
+func (f *follower) run(ctx context.Context, from uint64) error {
+	f.next = max(from, 1)
+	wait := backoff{}
+	for {
+		if f.until > 0 && f.next > f.until {
+			return nil
+		}
+		err := f.consume(ctx)
+		var own handled
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &own):
+			return own.error
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case f.b.ctx.Err() != nil:
+			return fmt.Errorf("follow %s: %w: it is closed", f.stream, bus.ErrUnavailable)
+		case !errors.Is(err, errAgain) && !bus.Retryable(err):
+			return err
+		}
+		if f.progress {
+			wait = backoff{}
+		}
+		f.b.log.Debug("follower goes on with a new consumer", "stream", f.stream, "next", f.next, "cause", err)
+		if wait.sleep(ctx) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// handled is an error of the caller's own, not to be mistaken for one of ours.
+type handled struct{ error }
+
+func (h handled) Unwrap() error { return h.error }
+
+// consume hands on what one consumer delivers; nil means that until is reached.
+func (f *follower) consume(parent context.Context) error {
+	f.progress = false
+	ctx, cancel := f.b.link.whileUp(parent, 365*24*time.Hour)
+	defer cancel()
+	defer context.AfterFunc(f.b.ctx, cancel)()
+
+	_, last, err := f.b.span(ctx, f.stream)
+	if err != nil {
+		return err
+	}
+	if f.moved && last+1 < f.next {
+		return fmt.Errorf("follow %s: sequence %d was handled and now the stream ends at %d; it is another stream, or its disk lost data", f.stream, f.next-1, last)
+	}
+	cons, err := f.create(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.remove(cons)
+	if f.gap == 0 {
+		f.gap = f.next
+	}
+	done := func(c *jetstream.ConsumerInfo) bool {
+		return f.until > 0 && last >= f.until && c.NumPending == 0
+	}
+	if err := f.trimmed(ctx); err != nil {
+		return err
+	}
+	if done(cons.CachedInfo()) {
+		return nil
+	}
+	var ahead jetstream.PullMessagesOpt = jetstream.PullMaxMessages(prefetch)
+	if f.trims { // these messages may be large
+		ahead = jetstream.PullMaxBytes(prefetchBytes)
+	}
+	it, err := cons.Messages(ahead, jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errAgain, err)
+	}
+	defer it.Stop()
+
+	var delivered uint64
+	for {
+		tick, stop := ctx, context.CancelFunc(func() {})
+		if f.trims || f.until > 0 {
+			tick, stop = context.WithTimeout(ctx, checkEvery)
+		}
+		err := f.drain(tick, it, &delivered, last)
+		stop()
+		switch {
+		case err == nil || errors.As(err, new(handled)):
+			return err
+		case ctx.Err() != nil:
+			return errAgain
+		case !errors.Is(err, context.DeadlineExceeded):
+			return err
+		}
+		if last, err = f.check(ctx, cons, delivered); err != nil {
+			return err
+		}
+		if f.until > 0 && f.next > f.until {
+			return nil
+		}
+	}
+}
+
+// create makes the consumer that starts at next.
+func (f *follower) create(ctx context.Context) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	cons, err := f.b.js.CreateConsumer(ctx, f.stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.next, FilterSubjects: f.filters,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("follow %s: %w", f.stream, failure(err))
+	}
+	return cons, nil
+}
+
+// remove spares the server a consumer that nobody reads; one that cannot be removed now
+// ends by itself.
+func (f *follower) remove(cons jetstream.Consumer) {
+	if !f.b.nc.IsConnected() {
+		return
+	}
+	ctx, cancel := f.b.link.whileUp(context.Background(), time.Second)
+	defer cancel()
+	if err := f.b.js.DeleteConsumer(ctx, f.stream, cons.CachedInfo().Name); err != nil {
+		f.b.log.Debug("consumer is left to end by itself", "stream", f.stream, "error", err)
+	}
+}
+
+// drain hands on messages until tick ends, with its error, or until is reached, with nil.
+func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, delivered *uint64, last uint64) error {
+	for {
+		msg, err := it.Next(jetstream.NextContext(tick))
+		if err != nil {
+			if tick.Err() != nil {
+				return tick.Err()
+			}
+			return fmt.Errorf("%w: %w", errAgain, err)
+		}
+		md, err := msg.Metadata()
+		if err != nil {
+			return fmt.Errorf("%w: %w", errAgain, err)
+		}
+		if md.Sequence.Consumer != *delivered+1 || md.Sequence.Stream < f.next {
+			return fmt.Errorf("%w: message %d came where %d was due", errAgain, md.Sequence.Consumer, *delivered+1)
+		}
+		*delivered++
+		seq := md.Sequence.Stream
+		if f.until > 0 && seq > f.until {
+			f.next = seq
+			return nil
+		}
+		if f.gap == 0 && seq > f.next {
+			f.gap = f.next
+		}
+		m := &stored{seq: seq, subject: msg.Subject(), at: md.Timestamp.UTC(), header: msg.Headers(), data: msg.Data()}
+		if err := f.handle(m); err != nil {
+			return handled{err}
+		}
+		f.next, f.moved, f.progress = seq+1, true, true
+		if f.until > 0 && (seq == f.until || (last >= f.until && md.NumPending == 0)) {
+			return nil
+		}
+	}
+}
+
+// check learns how far the stream is and whether all of it that matches has been handed
+// on. Sequences that were passed over are harmless while the stream still holds the
+// first of them.
+func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered uint64) (last uint64, err error) {
+	if err := f.trimmed(ctx); err != nil {
+		return 0, err
+	}
+	if _, last, err = f.b.span(ctx, f.stream); err != nil {
+		return 0, err
+	}
+	info, err := cons.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errAgain, err)
+	}
+	if info.NumPending == 0 && info.Delivered.Consumer == delivered && last >= f.next {
+		f.next = last + 1
+	}
+	return last, nil
+}
+
+// trimmed says whether messages were discarded before they could be handed on.
+func (f *follower) trimmed(ctx context.Context) error {
+	if !f.trims || f.gap == 0 {
+		return nil
+	}
+	first, _, err := f.b.span(ctx, f.stream)
+	if err != nil {
+		return err
+	}
+	if f.gap < first {
+		return fmt.Errorf("follow %s: %w: %d is wanted, %d is the oldest kept", f.stream, bus.ErrTrimmed, f.gap, first)
+	}
+	f.gap = 0
+	return nil
+}

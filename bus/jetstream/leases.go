@@ -1,0 +1,235 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/internal/wire"
+)
+
+// pollLease bounds the wait for a lease that becomes free without our noticing.
+const pollLease = time.Second
+
+// leases are keys of a bucket with a time to live of their own. The key's revision at
+// its creation is the epoch: it rises with every holder, and renewals, which change the
+// revision, do not change it. What a holder writes elsewhere is fenced by the epoch,
+// not by the lease: a paused holder cannot know that it is deposed.
+type leases struct{ b *Bus }
+
+// grant is a lease from its creation to its loss.
+type grant struct {
+	b        *Bus
+	subject  string
+	value    string // the holder and a word of its own: two grants are never equal
+	ttl      time.Duration
+	revision uint64    // of the last renewal; of the renewing goroutine only
+	until    time.Time // our side of the lease's end: counted from before the request
+	lost     chan struct{}
+}
+
+func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Duration) (bus.Lease, func(), error) {
+	if err := wire.CheckLease(name, holder, ttl); err != nil {
+		return bus.Lease{}, nil, err
+	}
+	g := &grant{
+		b: l.b, subject: leasePrefix + wire.LeaseKey(name), value: holder + " " + rand.Text(),
+		ttl: ttl.Truncate(time.Second), lost: make(chan struct{}),
+	}
+	if err := g.create(ctx); err != nil {
+		return bus.Lease{}, nil, fmt.Errorf("lease %s: %w", name, err)
+	}
+	epoch := g.revision
+	renew, stop := context.WithCancel(ctx)
+	ended := context.AfterFunc(l.b.ctx, stop)
+	gone := make(chan struct{})
+	started := l.b.spawn(func() {
+		defer close(gone)
+		defer ended()
+		defer stop()
+		g.keep(renew)
+	})
+	if !started {
+		stop()
+		return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: it is closed", name, bus.ErrUnavailable)
+	}
+	release := sync.OnceFunc(func() { stop(); <-gone })
+	return bus.Lease{Name: name, Epoch: epoch, Lost: g.lost}, release, nil
+}
+
+func (l leases) Acquire(ctx context.Context, name, holder string, ttl time.Duration) (bus.Lease, func(), error) {
+	if err := wire.CheckLease(name, holder, ttl); err != nil {
+		return bus.Lease{}, nil, err
+	}
+	for {
+		got, release, err := l.TryAcquire(ctx, name, holder, ttl)
+		if err == nil || (!errors.Is(err, bus.ErrConflict) && !bus.Retryable(err)) {
+			return got, release, err
+		}
+		if ctx.Err() != nil || l.b.ctx.Err() != nil {
+			return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: %w", name, bus.ErrUnavailable, errors.Join(ctx.Err(), l.b.ctx.Err()))
+		}
+		l.await(ctx, name)
+	}
+}
+
+// await returns when the lease may have become free.
+func (l leases) await(parent context.Context, name string) {
+	ctx, cancel := context.WithTimeout(parent, pollLease)
+	defer cancel()
+	defer context.AfterFunc(l.b.ctx, cancel)()
+	kv, err := l.b.js.KeyValue(ctx, leaseBucket)
+	if err != nil {
+		<-ctx.Done()
+		return
+	}
+	w, err := kv.Watch(ctx, wire.LeaseKey(name))
+	if err != nil {
+		<-ctx.Done()
+		return
+	}
+	defer func() {
+		if err := w.Stop(); err != nil {
+			l.b.log.Debug("watch was gone already", "lease", name, "error", err)
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				<-ctx.Done()
+				return
+			case e == nil: // everything up to now has been shown
+			case e.Operation() != jetstream.KeyValuePut:
+				return
+			}
+		}
+	}
+}
+
+// create takes the lease when the key is absent, deleted or run out.
+func (g *grant) create(ctx context.Context) error {
+	ctx, cancel := g.b.bound(ctx)
+	defer cancel()
+	last := uint64(0)
+	m, err := g.b.direct(ctx, leaseStream, query{LastFor: g.subject})
+	switch {
+	case isNotFound(err):
+	case err != nil:
+		return err
+	case alive(m):
+		return fmt.Errorf("%w: %s holds it", bus.ErrConflict, m.data)
+	default:
+		last = m.seq
+	}
+	return g.put(ctx, last)
+}
+
+// alive says whether the key's last message is a holder rather than a marker.
+func alive(m *stored) bool {
+	return len(m.header["KV-Operation"]) == 0 && len(m.header["Nats-Marker-Reason"]) == 0
+}
+
+// put writes the key under the revision expected; its time to live starts anew. It is
+// sent once: who repeated it could not tell its own success from another's.
+func (g *grant) put(ctx context.Context, revision uint64) error {
+	sent := time.Now()
+	a, err := g.b.request(ctx, &nats.Msg{Subject: g.subject, Data: []byte(g.value), Header: nats.Header{
+		expectHeader: {strconv.FormatUint(revision, 10)},
+		"Nats-TTL":   {g.ttl.String()},
+	}})
+	if err != nil {
+		var api *apiError
+		if errors.As(err, &api) {
+			return api.sentinel()
+		}
+		return err
+	}
+	g.revision, g.until = a.Seq, sent.Add(g.ttl)
+	return nil
+}
+
+// keep renews until ctx ends, a renewal is refused or the time is over; then it closes
+// lost, and gives the key up if it is still ours.
+func (g *grant) keep(ctx context.Context) {
+	for {
+		next := time.NewTimer(min(g.ttl/3, time.Until(g.until)))
+		select {
+		case <-ctx.Done():
+			next.Stop()
+			close(g.lost) // before anybody else can have it
+			g.free()
+			return
+		case <-next.C:
+		}
+		if !g.renew(ctx) {
+			close(g.lost)
+			if ctx.Err() != nil {
+				g.free()
+			}
+			return
+		}
+	}
+}
+
+// renew tries until it succeeds, is refused or the time is over.
+func (g *grant) renew(ctx context.Context) bool {
+	ctx, cancel := context.WithDeadline(ctx, g.until)
+	defer cancel()
+	wait := backoff{}
+	for {
+		attempt, cancel := context.WithTimeout(ctx, max(g.ttl/3, 300*time.Millisecond))
+		err := g.put(attempt, g.revision)
+		cancel()
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, bus.ErrConflict):
+			if !g.mine(ctx) {
+				g.b.log.Warn("lease is lost", "lease", g.subject, "error", err)
+				return false
+			}
+		case !bus.Retryable(err):
+			g.b.log.Warn("lease cannot be renewed", "lease", g.subject, "error", err)
+		}
+		if wait.sleep(ctx) != nil {
+			return false
+		}
+	}
+}
+
+// mine says whether the message the renewal stumbled over is a renewal of ours whose ack
+// was lost, and goes on from it.
+func (g *grant) mine(ctx context.Context) bool {
+	m, err := g.b.direct(ctx, leaseStream, query{LastFor: g.subject})
+	if err != nil || !alive(m) || string(m.data) != g.value || m.seq <= g.revision {
+		return false
+	}
+	g.revision = m.seq
+	return true
+}
+
+// free deletes the key if it is still ours; otherwise it runs out by itself.
+func (g *grant) free() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := g.b.request(ctx, &nats.Msg{Subject: g.subject, Header: nats.Header{
+		expectHeader:   {strconv.FormatUint(g.revision, 10)},
+		"KV-Operation": {"DEL"},
+		"Nats-TTL":     {"60s"},
+	}})
+	if err != nil {
+		g.b.log.Debug("lease is left to run out", "lease", g.subject, "error", err)
+	}
+}

@@ -1,0 +1,73 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/events"
+)
+
+// logStream is the control plane's stream.
+type logStream struct{ b *Bus }
+
+func (l logStream) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, error) {
+	if len(drafts) == 0 {
+		return nil, nil
+	}
+	ready, err := wire.Prepare(drafts)
+	if err != nil {
+		return nil, err
+	}
+	msgs := make([]outgoing, len(ready))
+	now := time.Now()
+	for i, r := range ready {
+		msgs[i] = outgoing{
+			subject: r.Subject, id: r.Header.ID, header: wire.Encode(r.Header, r.Subject, now), data: r.Data, expect: r.Expect,
+		}
+	}
+	return l.b.events.commit(ctx, msgs)
+}
+
+func (l logStream) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
+	f := follower{b: l.b, stream: wire.LogStream, until: until, handle: func(m *stored) error { return handle(record(m)) }}
+	return f.run(ctx, from)
+}
+
+func record(m *stored) events.Recorded {
+	return wire.Record(m.seq, m.subject, m.at, m.header, m.data)
+}
+
+func (l logStream) Last(ctx context.Context) (uint64, error) {
+	_, last, err := l.b.span(ctx, wire.LogStream)
+	return last, err
+}
+
+func (l logStream) LastOf(ctx context.Context, subject events.Subject) (uint64, error) {
+	return l.b.lastOf(ctx, wire.LogStream, string(subject))
+}
+
+func (l logStream) Get(ctx context.Context, seq uint64) (events.Recorded, error) {
+	if seq == 0 {
+		return events.Recorded{}, fmt.Errorf("sequence 0: %w; the first is 1", bus.ErrNotFound)
+	}
+	m, err := l.b.direct(ctx, wire.LogStream, query{Seq: seq})
+	if err != nil {
+		return events.Recorded{}, fmt.Errorf("sequence %d: %w", seq, err)
+	}
+	return record(m), nil
+}
+
+func (l logStream) SeqAt(ctx context.Context, t time.Time) (uint64, error) {
+	after := t.Add(1).UTC()
+	m, err := l.b.direct(ctx, wire.LogStream, query{Start: &after})
+	if isNotFound(err) {
+		return l.Last(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.seq - 1, nil
+}

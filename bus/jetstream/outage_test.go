@@ -1,0 +1,315 @@
+package jetstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/events"
+)
+
+func portOf(t *testing.T, s *jetstream.Server) int {
+	t.Helper()
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.URL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestServerRestart takes the server away under writers and a follower: every append
+// that was acked is followed once, in order, and what was refused may be sent again.
+func TestServerRestart(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, dir, 0)
+	port := portOf(t, s)
+	b := connect(t, jetstream.Config{URL: s.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+
+	const writers, each = 8, 60
+	restart := make(chan struct{})
+	seen := map[string]uint64{}
+	followed := make(chan error, 1)
+	go func() {
+		var last uint64
+		followed <- b.Log().Follow(ctx, 1, writers*each, func(r events.Recorded) error {
+			if r.Seq != last+1 {
+				return fmt.Errorf("%d follows %d", r.Seq, last)
+			}
+			last = r.Seq
+			seen[r.Header.ID] = r.Seq
+			if r.Seq == writers*each/3 {
+				close(restart)
+			}
+			return nil
+		})
+	}()
+	var mu sync.Mutex
+	acked := map[string]uint64{}
+	outages := 0
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			var last uint64
+			for i := range each {
+				d := draft(fmt.Sprint("w", w), fmt.Sprintf("%d-%d", w, i), last)
+				for {
+					short, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+					seqs, err := b.Log().Append(short, d)
+					stop()
+					if err == nil {
+						mu.Lock()
+						acked[d.Header.ID], last = seqs[0], seqs[0]
+						mu.Unlock()
+						break
+					}
+					if !bus.Retryable(err) {
+						t.Errorf("Append: %v", err)
+						return
+					}
+					mu.Lock()
+					outages++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	<-restart
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody is there: an append says so at its deadline.
+	short, stop := context.WithTimeout(ctx, 400*time.Millisecond)
+	_, err := b.Log().Append(short, draft("late", "late", bus.Any))
+	stop()
+	if !errors.Is(err, bus.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Append without a server = %v", err)
+	}
+	startServer(t, dir, port)
+	wg.Wait()
+	if err := <-followed; err != nil {
+		t.Fatalf("Follow: %v", err)
+	}
+	if outages == 0 {
+		t.Error("no writer noticed the outage")
+	}
+	for id, seq := range acked {
+		if at, ok := seen[id]; ok && at != seq {
+			t.Errorf("%s was acked at %d and followed at %d", id, seq, at)
+		}
+	}
+	if len(acked) != writers*each {
+		t.Errorf("%d of %d events were acked", len(acked), writers*each)
+	}
+	checkLog(t, b, map[uint64]string{})
+}
+
+func TestLeaseIsLostWithTheServer(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, dir, 0)
+	port := portOf(t, s)
+	b := connect(t, jetstream.Config{URL: s.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	one, release, err := b.Leases().Acquire(ctx, "chief", "one", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	start := time.Now()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-one.Lost
+	if d := time.Since(start); d > 2*time.Second {
+		t.Errorf("a lease of 1 s is lost after %v", d)
+	}
+	startServer(t, dir, port)
+	two, release, err := b.Leases().Acquire(ctx, "chief", "two", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if two.Epoch <= one.Epoch {
+		t.Errorf("epoch %d follows %d", two.Epoch, one.Epoch)
+	}
+}
+
+// TestLeaseExpires leaves a key behind, as a killed holder does.
+func TestLeaseExpires(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{URL: s.URL()})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	ack, err := nc.RequestMsg(&nats.Msg{Subject: "$KV.MONOLITH_LEASES.chief", Data: []byte("dead"), Header: nats.Header{"Nats-TTL": {"1s"}}}, time.Second)
+	if err != nil || strings.Contains(string(ack.Data), "error") {
+		t.Fatalf("%s, %v", ack.Data, err)
+	}
+	if _, _, err := b.Leases().TryAcquire(t.Context(), "chief", "two", time.Second); !errors.Is(err, bus.ErrConflict) || !strings.Contains(err.Error(), "dead") {
+		t.Fatalf("TryAcquire = %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	l, release, err := b.Leases().Acquire(ctx, "chief", "two", time.Second)
+	if err != nil || l.Epoch < 2 {
+		t.Fatalf("Acquire = %+v, %v", l, err)
+	}
+	// Somebody takes the key by force: the holder learns it at its next renewal.
+	if _, err := nc.RequestMsg(&nats.Msg{Subject: "$KV.MONOLITH_LEASES.chief", Data: []byte("thief")}, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Lost:
+	case <-ctx.Done():
+		t.Fatal("the holder never learns that it is deposed")
+	}
+	release()
+}
+
+func TestFullAndTooLarge(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{URL: s.URL(), LogMaxBytes: 256 << 10, SyncMaxBytes: 1 << 20})
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	var err error
+	n := 0
+	for ; err == nil && n < 100; n++ {
+		_, err = b.Log().Append(ctx, draft("a", fmt.Sprint(n, strings.Repeat("x", 8<<10)), bus.Any))
+	}
+	if !errors.Is(err, bus.ErrFull) || n < 5 {
+		t.Fatalf("append %d = %v, want a full stream", n, err)
+	}
+	last, lerr := b.Log().Last(ctx)
+	if lerr != nil || last != uint64(n-1) {
+		t.Fatalf("the log ends at %d, %v, %d were acked", last, lerr, n-1)
+	}
+	var wg sync.WaitGroup // grouped appends hear the same
+	for i := range 50 {
+		wg.Go(func() {
+			if _, err := b.Log().Append(ctx, draft("b", fmt.Sprint(i, strings.Repeat("y", 16<<10)), bus.Any)); !errors.Is(err, bus.ErrFull) {
+				t.Errorf("Append = %v", err)
+			}
+		})
+	}
+	wg.Wait()
+
+	// The sync stream goes on and forgets: a follower that was too slow hears of it.
+	subject := bus.DeltaSubject("t", "job", "0")
+	first := make(chan struct{})
+	hold := make(chan struct{})
+	got := 0
+	errc := make(chan error, 1)
+	go func() {
+		errc <- b.Deltas().Follow(ctx, 1, 0, []string{subject}, func(bus.StoredDelta) error {
+			if got++; got == 1 {
+				close(first)
+				<-hold
+			}
+			return nil
+		})
+	}()
+	const deltas = 80 // of 256 KiB: more than what is on its way to the follower and what is kept
+	for i := range deltas {
+		if _, err := b.Deltas().Publish(ctx, bus.DeltaDraft{Subject: subject, Expect: bus.Any, Data: make([]byte, 256<<10)}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			<-first
+		}
+	}
+	close(hold)
+	if err := <-errc; !errors.Is(err, bus.ErrTrimmed) || got >= deltas {
+		t.Fatalf("Follow = %v after %d of %d deltas", err, got, deltas)
+	}
+}
+
+// TestBarePublish is what the nats CLI does.
+func TestBarePublish(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{URL: s.URL()})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	ack, err := nc.Request("monolith.t.model.m.request", []byte(`{"unloadRequested":{"reason":"by hand"}}`), 5*time.Second)
+	if err != nil || !strings.Contains(string(ack.Data), `"stream":"MONOLITH"`) {
+		t.Fatalf("%v, %v", ack, err)
+	}
+	r, err := b.Log().Get(t.Context(), 1)
+	if err != nil || r.Err != nil || r.Header.ID != "MONOLITH-1" || r.Header.Type != "unloadRequested" {
+		t.Fatalf("Get = %+v, %v", r, err)
+	}
+	if ack, err := nc.Request("monolith.t.model.m.request", make([]byte, 900<<10), 5*time.Second); err != nil || !strings.Contains(string(ack.Data), "10054") {
+		t.Fatalf("a message that no letter could hold: %v, %v", ack, err)
+	}
+	// No stream swallows a command, a signal or an unknown context.
+	for _, subject := range []string{"monolith.t.cmd.portal.load", "monolith.t.signal.x", "monolith.t.nonsense.x"} {
+		if _, err := nc.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s: %v, want nobody", subject, err)
+		}
+	}
+	stop, err := b.Commands().Serve(t.Context(), bus.Service{BZID: "t", Name: "ps.job.0", Version: "1.0.0", Endpoints: map[string]bus.Handler{
+		"hold": func(context.Context, []byte) ([]byte, error) {
+			return nil, &bus.CommandError{Code: "INVALID", Message: "no"}
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	m, err := nc.Request("monolith.t.cmd.ps.job.0.hold", nil, time.Second)
+	if err != nil || string(m.Data) != `{"error":{"code":"INVALID","message":"no"}}` || m.Header.Get("Nats-Service-Error-Code") != "INVALID" {
+		t.Fatalf("refusal %+v, %v", m, err)
+	}
+	info, err := nc.Request("$SRV.INFO.ps-job-0", nil, time.Second)
+	if err != nil || !strings.Contains(string(info.Data), `"subject":"monolith.t.cmd.ps.job.0.hold"`) {
+		t.Fatalf("info %s, %v", info.Data, err)
+	}
+}
+
+func TestConnect(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, dir, 0)
+	if _, err := jetstream.StartServer(jetstream.ServerConfig{Dir: dir}); err == nil {
+		t.Error("two servers share a folder")
+	}
+	var wg sync.WaitGroup // any number of processes may create the streams at once
+	for range 6 {
+		wg.Go(func() {
+			b, err := jetstream.Connect(t.Context(), jetstream.Config{URL: s.URL()})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			b.Close()
+		})
+	}
+	wg.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := jetstream.Connect(ctx, jetstream.Config{URL: "nats://127.0.0.1:1"}); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("Connect to nobody = %v", err)
+	}
+	if _, err := jetstream.Connect(ctx, jetstream.Config{}); !errors.Is(err, events.ErrInvalid) {
+		t.Errorf("Connect to nothing = %v", err)
+	}
+}

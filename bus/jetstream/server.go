@@ -1,0 +1,120 @@
+package jetstream
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/events"
+)
+
+// startTimeout bounds the recovery of the streams on disk: 10 M events take 4 s.
+const startTimeout = 60 * time.Second
+
+// ServerConfig is the embedded server's. The zero value of all but Dir is usable.
+type ServerConfig struct {
+	Dir        string       // everything on disk; created when absent, held by one server at a time
+	Host       string       // default 127.0.0.1
+	Port       int          // 0: one that is free
+	Name       string       // default monolith
+	MaxStore   int64        // bytes on disk that all streams together may reserve; default 32 GiB
+	MaxMemory  int64        // bytes of memory for consumers; default 256 MiB
+	MaxPayload int32        // bytes of one message; default 1 MiB, which is also the least
+	Log        *slog.Logger // default: none
+}
+
+// Server is a NATS server inside this process: JetStream on disk, fsync before ack.
+type Server struct {
+	ns     *server.Server
+	lock   *os.File
+	closed sync.Once
+}
+
+// StartServer starts it and waits until it has recovered its streams and takes
+// connections. A folder left behind by kill -9 is simply recovered.
+func StartServer(cfg ServerConfig) (*Server, error) {
+	if cfg.Dir == "" {
+		return nil, fmt.Errorf("nats server: %w: Dir is empty; name the folder that keeps the streams", events.ErrInvalid)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(cfg.Dir, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("nats server: %s is in use by another server; stop it or choose another folder: %w", cfg.Dir, err)
+	}
+	opts := &server.Options{
+		ServerName:         orString(cfg.Name, "monolith"),
+		Host:               orString(cfg.Host, "127.0.0.1"),
+		Port:               cfg.Port,
+		StoreDir:           cfg.Dir,
+		JetStream:          true,
+		JetStreamMaxStore:  orInt(cfg.MaxStore, 32<<30),
+		JetStreamMaxMemory: orInt(cfg.MaxMemory, 256<<20),
+		SyncAlways:         true, // an ack means that the bytes are on disk
+		MaxPayload:         max(cfg.MaxPayload, wire.MaxMessage),
+		NoSigs:             true,
+		NoLog:              cfg.Log == nil,
+	}
+	if opts.Port == 0 {
+		opts.Port = server.RANDOM_PORT
+	}
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("nats server: %w", err), lock.Close())
+	}
+	if cfg.Log != nil {
+		ns.SetLoggerV2(serverLog{cfg.Log.With("component", "nats-server")}, false, false, false)
+	}
+	s := &Server{ns: ns, lock: lock}
+	ns.Start()
+	if !ns.ReadyForConnections(startTimeout) || !ns.JetStreamEnabled() {
+		return nil, errors.Join(fmt.Errorf("nats server: not ready on %s:%d with %s; see its log for the cause", opts.Host, cfg.Port, cfg.Dir), s.Close())
+	}
+	return s, nil
+}
+
+// URL is what clients connect to.
+func (s *Server) URL() string { return s.ns.ClientURL() }
+
+// Close stops the server and waits until it is gone.
+func (s *Server) Close() error {
+	var err error
+	s.closed.Do(func() {
+		s.ns.Shutdown()
+		s.ns.WaitForShutdown()
+		err = s.lock.Close()
+	})
+	return err
+}
+
+func orString(v, otherwise string) string {
+	if v == "" {
+		return otherwise
+	}
+	return v
+}
+
+func orInt(v, otherwise int64) int64 {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+// serverLog hands the server's lines on; its notices are our details.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Noticef(f string, v ...any) { l.log.Debug("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Warnf(f string, v ...any)   { l.log.Warn("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Errorf(f string, v ...any)  { l.log.Error("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Fatalf(f string, v ...any)  { l.log.Error("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Debugf(f string, v ...any)  { l.log.Debug("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Tracef(f string, v ...any)  { l.log.Debug("nats", "text", fmt.Sprintf(f, v...)) }

@@ -1,0 +1,98 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/monolith-go/monolith/bus/internal/wire"
+)
+
+// leaseBucket is the KV bucket of the leases, and leaseStream what is behind it.
+const (
+	leaseBucket = "MONOLITH_LEASES"
+	leaseStream = "KV_" + leaseBucket
+	leasePrefix = "$KV." + leaseBucket + "."
+)
+
+// streams are the configurations wanted, with the limits of a new stream.
+func (b *Bus) streams() []jetstream.StreamConfig {
+	base := jetstream.StreamConfig{
+		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Retention: jetstream.LimitsPolicy,
+		AllowDirect: true, AllowAtomicPublish: true, Duplicates: wire.Window,
+		MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1,
+	}
+	log, sync, letters := base, base, base
+
+	log.Name, log.Subjects = wire.LogStream, wire.LogSubjects()
+	log.Description = "control plane: every fact, for ever"
+	log.Discard, log.DenyDelete, log.DenyPurge = jetstream.DiscardNew, true, true
+	log.MaxBytes, log.MaxMsgSize = orInt(b.cfg.LogMaxBytes, 8<<30), wire.MaxEvent
+
+	sync.Name, sync.Subjects = wire.SyncStream, []string{wire.DeltaRoot + ".>"}
+	sync.Description = "parameter deltas on their way to serving"
+	sync.Discard = jetstream.DiscardOld
+	sync.MaxBytes, sync.MaxMsgSize = orInt(b.cfg.SyncMaxBytes, 4<<30), wire.MaxMessage
+
+	letters.Name, letters.Subjects = wire.LetterStream, []string{wire.LetterRoot + ".>"}
+	letters.Description = "what was refused, with the reason"
+	letters.Discard = jetstream.DiscardNew
+	letters.MaxBytes, letters.MaxMsgSize = orInt(b.cfg.LetterMaxBytes, 1<<30), wire.MaxMessage
+
+	return []jetstream.StreamConfig{log, sync, letters}
+}
+
+// reconcile creates what is missing and updates what differs. Any number of processes
+// may do so at once.
+func (b *Bus) reconcile(ctx context.Context) error {
+	explicit := []int64{b.cfg.LogMaxBytes, b.cfg.SyncMaxBytes, b.cfg.LetterMaxBytes}
+	for i, want := range b.streams() {
+		if err := b.ensure(ctx, want, explicit[i] != 0); err != nil {
+			return fmt.Errorf("stream %s: %w", want.Name, failure(err))
+		}
+	}
+	_, err := b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: leaseBucket, Description: "leases: who may act", History: 1, MaxBytes: 16 << 20,
+		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, LimitMarkerTTL: time.Minute,
+	})
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", leaseBucket, failure(err))
+	}
+	return nil
+}
+
+func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig, explicit bool) error {
+	s, err := b.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err = b.js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			s, err = b.js.Stream(ctx, want.Name) // another process was quicker
+		}
+	}
+	if err != nil {
+		return err
+	}
+	have := s.CachedInfo().Config
+	next := have
+	for _, subject := range want.Subjects { // a newer build's contexts stay
+		if !slices.Contains(next.Subjects, subject) {
+			next.Subjects = append(slices.Clone(next.Subjects), subject)
+		}
+	}
+	next.Discard, next.Duplicates, next.MaxMsgSize = want.Discard, want.Duplicates, want.MaxMsgSize
+	next.AllowDirect, next.AllowAtomicPublish, next.MaxAge = true, true, 0
+	next.DenyDelete, next.DenyPurge = next.DenyDelete || want.DenyDelete, next.DenyPurge || want.DenyPurge
+	if explicit {
+		next.MaxBytes = want.MaxBytes
+	}
+	if reflect.DeepEqual(have, next) {
+		return nil
+	}
+	_, err = b.js.UpdateStream(ctx, next)
+	return err
+}

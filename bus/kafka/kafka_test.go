@@ -1,0 +1,520 @@
+package kafka
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// brokerEnv makes this test binary a broker to be killed: <dir> <addr>.
+const brokerEnv = "MONOLITH_TEST_BROKER"
+
+func TestMain(m *testing.M) {
+	if v := os.Getenv(brokerEnv); v != "" {
+		dir, addr, _ := strings.Cut(v, " ")
+		b, err := StartBroker(BrokerConfig{Dir: dir, Addr: addr, Topics: map[string]int32{"ratings": 2}})
+		if err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		fmt.Println(b.Addr())
+		select {}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func start(t *testing.T, cfg BrokerConfig) *Broker {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	b, err := StartBroker(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func TestEmbedded(t *testing.T) {
+	b := start(t, BrokerConfig{})
+	contract(t, []string{b.Addr()})
+}
+
+func TestOracle(t *testing.T) {
+	addr := os.Getenv("MONOLITH_ORACLE_KAFKA")
+	if addr == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("MONOLITH_ORACLE_KAFKA names no Apache Kafka broker: run make oracles")
+		}
+		t.Skip("MONOLITH_ORACLE_KAFKA names no Apache Kafka broker: make oracles starts one")
+	}
+	contract(t, []string{addr})
+}
+
+// contract is what every broker and both clients hold to.
+func contract(t *testing.T, brokers []string) {
+	topic := fmt.Sprintf("contract-%d", time.Now().UnixNano())
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 3}); err != nil {
+		t.Fatal("a second EnsureTopics:", err)
+	}
+	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions") {
+		t.Fatal("EnsureTopics with another number of partitions:", err)
+	}
+	if n, err := Partitions(ctx, brokers, topic); n != 3 || err != nil {
+		t.Fatal("Partitions =", n, err)
+	}
+	w := NewWriter(WriterConfig{Brokers: brokers, Linger: time.Millisecond})
+	defer w.Close()
+	reader := func(p int32, wait time.Duration) *Reader {
+		r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: p, MaxWait: wait})
+		t.Cleanup(r.Close)
+		return r
+	}
+
+	t.Run("empty partition", func(t *testing.T) {
+		r := reader(2, 50*time.Millisecond)
+		if first, end, err := r.Bounds(ctx); first != 0 || end != 0 || err != nil {
+			t.Fatal("Bounds =", first, end, err)
+		}
+		recs, err := r.Fetch(ctx, 0)
+		if len(recs) != 0 || err != nil {
+			t.Fatal("Fetch =", recs, err)
+		}
+		for _, offset := range []int64{1, -1, 1 << 40} {
+			if _, err := r.Fetch(ctx, offset); !errors.Is(err, ErrOutOfRange) {
+				t.Fatalf("Fetch(%d) = %v", offset, err)
+			}
+		}
+	})
+
+	t.Run("what was written is read", func(t *testing.T) {
+		at := time.UnixMilli(1_700_000_000_123)
+		in := []Record{
+			{Topic: topic, Partition: 0, Key: []byte("k"), Value: []byte("a"), Time: at, Headers: map[string]string{"traceparent": "00-1", "z": ""}},
+			{Topic: topic, Partition: 1, Value: []byte("b"), Time: at},
+			{Topic: topic, Partition: 0, Value: []byte("c"), Time: at},
+			{Topic: topic, Partition: -1, Key: []byte("user 7"), Value: []byte("d"), Time: at},
+		}
+		out, err := w.Write(ctx, in...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out[0].Offset != 0 || out[1].Offset != 0 || out[2].Offset != 1 || out[3].Partition != PartitionOf([]byte("user 7"), 3) {
+			t.Fatalf("Write = %+v", out)
+		}
+		for _, want := range out {
+			recs, err := reader(want.Partition, time.Second).Fetch(ctx, want.Offset)
+			if err != nil || len(recs) == 0 {
+				t.Fatal(recs, err)
+			}
+			got := recs[0]
+			if got.Offset != want.Offset || got.Partition != want.Partition || got.Topic != topic ||
+				!bytes.Equal(got.Value, want.Value) || !bytes.Equal(got.Key, want.Key) || !got.Time.Equal(at) ||
+				got.Headers["traceparent"] != want.Headers["traceparent"] || len(got.Headers) != len(want.Headers) {
+				t.Fatalf("got %+v, want %+v", got, want)
+			}
+		}
+	})
+
+	t.Run("order and offsets of many writers", func(t *testing.T) {
+		const writers, each = 8, 200
+		type stored struct {
+			value  string
+			offset int64
+		}
+		results := make(chan []stored, writers)
+		for i := range writers {
+			go func() {
+				var mine []stored
+				defer func() { results <- mine }()
+				for n := range each {
+					v := fmt.Sprintf("%d/%d", i, n)
+					out, err := w.Write(ctx, Record{Topic: topic, Partition: 1, Value: []byte(v)})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mine = append(mine, stored{v, out[0].Offset})
+				}
+			}()
+		}
+		at := map[int64]string{}
+		for range writers {
+			last := int64(-1)
+			for _, s := range <-results {
+				if s.offset <= last {
+					t.Fatalf("%s got offset %d behind %d", s.value, s.offset, last)
+				}
+				last, at[s.offset] = s.offset, s.value
+			}
+		}
+		r := reader(1, time.Second)
+		all := drain(t, ctx, r, 0)
+		found := 0
+		for _, rec := range all {
+			if v, ok := at[rec.Offset]; ok {
+				found++
+				if v != string(rec.Value) {
+					t.Fatalf("offset %d holds %q, its writer was told %q", rec.Offset, rec.Value, v)
+				}
+			}
+		}
+		if found != writers*each {
+			t.Fatalf("found %d of %d records", found, writers*each)
+		}
+	})
+
+	t.Run("a fetch starts inside a batch", func(t *testing.T) {
+		var in []Record
+		for i := range 100 {
+			in = append(in, Record{Topic: topic, Partition: 0, Value: fmt.Appendf(nil, "batch %d", i)})
+		}
+		out, err := w.Write(ctx, in...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := reader(0, time.Second)
+		for _, i := range []int{0, 1, 57, 99} {
+			recs, err := r.Fetch(ctx, out[i].Offset)
+			if err != nil || recs[0].Offset != out[i].Offset || string(recs[0].Value) != fmt.Sprintf("batch %d", i) {
+				t.Fatalf("Fetch(%d) = %+v, %v", out[i].Offset, recs[:1], err)
+			}
+		}
+	})
+
+	t.Run("a record that arrives ends the wait", func(t *testing.T) {
+		r := reader(2, 30*time.Second)
+		_, end, err := r.Bounds(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		begin := time.Now()
+		go func() {
+			recs, err := r.Fetch(ctx, end)
+			if err == nil && (len(recs) != 1 || recs[0].Offset != end) {
+				err = fmt.Errorf("got %+v", recs)
+			}
+			got <- err
+		}()
+		if _, err := w.Write(ctx, Record{Topic: topic, Partition: 2, Value: []byte("now")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(begin); d > 5*time.Second {
+			t.Fatalf("a record took %v to arrive", d)
+		}
+	})
+
+	t.Run("limits", func(t *testing.T) {
+		_, err := w.Write(ctx, Record{Topic: topic, Value: make([]byte, 2<<20)})
+		if !errors.Is(err, ErrTooLarge) {
+			t.Fatal("2 MiB:", err)
+		}
+		big := make([]Record, 5)
+		for i := range big {
+			big[i] = Record{Topic: topic, Partition: 2, Value: bytes.Repeat([]byte{byte(i)}, 500<<10)}
+		}
+		out, err := w.Write(ctx, big...)
+		if err != nil {
+			t.Fatal("five records of 500 KiB:", err)
+		}
+		r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: 2, MaxBytes: 1000})
+		defer r.Close()
+		recs, err := r.Fetch(ctx, out[0].Offset) // larger than MaxBytes, arrives all the same
+		if err != nil || len(recs) == 0 || len(recs[0].Value) != 500<<10 {
+			t.Fatal("a record above MaxBytes:", len(recs), err)
+		}
+	})
+
+	t.Run("a partition that is not there", func(t *testing.T) {
+		_, err := w.Write(ctx, Record{Topic: topic, Partition: 9, Value: []byte("x")})
+		if err == nil {
+			t.Fatal("partition 9 of 3 took a record")
+		}
+	})
+}
+
+// drain reads from offset to the end as it is now, and checks that no offset is missing.
+func drain(t *testing.T, ctx context.Context, r *Reader, offset int64) []Record {
+	t.Helper()
+	_, end, err := r.Bounds(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []Record
+	for offset < end {
+		recs, err := r.Fetch(ctx, offset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range recs {
+			if rec.Offset != offset {
+				t.Fatalf("offset %d came where %d was due", rec.Offset, offset)
+			}
+			offset++
+		}
+		all = append(all, recs...)
+	}
+	return all
+}
+
+func TestRestartKeepsAll(t *testing.T) {
+	dir := t.TempDir()
+	b := start(t, BrokerConfig{Dir: dir, Topics: map[string]int32{"ratings": 2}})
+	addr := b.Addr()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	w := NewWriter(WriterConfig{Brokers: []string{addr}})
+	defer w.Close()
+	r := NewReader(ReaderConfig{Brokers: []string{addr}, Topic: "ratings", Partition: 1, MaxWait: 10 * time.Second})
+	defer r.Close()
+	if _, err := w.Write(ctx, Record{Topic: "ratings", Partition: 1, Value: []byte("before")}); err != nil {
+		t.Fatal(err)
+	}
+	if recs, err := r.Fetch(ctx, 0); err != nil || len(recs) != 1 {
+		t.Fatal(recs, err)
+	}
+	if _, err := StartBroker(BrokerConfig{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Fatal("a second broker on the same folder:", err)
+	}
+	got := make(chan []Record, 1)
+	go func() { // waits through the broker's absence
+		recs, err := r.Fetch(ctx, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- recs
+	}()
+	b.Close()
+	start(t, BrokerConfig{Dir: dir, Addr: addr, Topics: map[string]int32{"ratings": 2}})
+	var out []Record
+	for {
+		var err error
+		out, err = w.Write(ctx, Record{Topic: "ratings", Partition: 1, Value: []byte("after")})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrUnknown) {
+			t.Fatal(err)
+		}
+	}
+	if recs := <-got; len(recs) == 0 || recs[0].Offset != 1 || string(recs[0].Value) != "after" {
+		t.Fatalf("the waiting reader got %+v", recs)
+	}
+	if out[0].Offset < 1 {
+		t.Fatal("the log started again at", out[0].Offset)
+	}
+	all := drain(t, ctx, r, 0)
+	if string(all[0].Value) != "before" {
+		t.Fatalf("offset 0 is now %q", all[0].Value)
+	}
+}
+
+// A log that lost its head or its tail must stop its reader.
+func TestOutOfRangeAfterLoss(t *testing.T) {
+	addr := freeAddr(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	b := start(t, BrokerConfig{Addr: addr, Topics: map[string]int32{"ratings": 1}})
+	w := NewWriter(WriterConfig{Brokers: []string{addr}})
+	defer w.Close()
+	var in []Record
+	for i := range 10 {
+		in = append(in, Record{Topic: "ratings", Value: fmt.Appendf(nil, "%d", i)})
+	}
+	if _, err := w.Write(ctx, in...); err != nil {
+		t.Fatal(err)
+	}
+	r := NewReader(ReaderConfig{Brokers: []string{addr}, Topic: "ratings", MaxWait: 50 * time.Millisecond})
+	defer r.Close()
+	if recs, err := r.Fetch(ctx, 10); err != nil || len(recs) != 0 {
+		t.Fatal("at the end:", recs, err)
+	}
+	if err := rawDeleteRecords(ctx, addr, "ratings", 4); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Fetch(ctx, 3); !errors.Is(err, ErrOutOfRange) {
+		t.Fatal("behind retention:", err)
+	}
+	if recs, err := r.Fetch(ctx, 4); err != nil || recs[0].Offset != 4 {
+		t.Fatal("the first kept record:", recs, err)
+	}
+	if first, end, err := r.Bounds(ctx); first != 4 || end != 10 || err != nil {
+		t.Fatal("Bounds =", first, end, err)
+	}
+	b.Close()
+	start(t, BrokerConfig{Addr: addr, Topics: map[string]int32{"ratings": 1}}) // another, empty folder
+	if _, err := r.Fetch(ctx, 10); !errors.Is(err, ErrOutOfRange) {
+		t.Fatal("behind the end of a new log:", err)
+	}
+}
+
+func TestContexts(t *testing.T) {
+	addr := freeAddr(t) // nobody there
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	r := NewReader(ReaderConfig{Brokers: []string{addr}, Topic: "ratings"})
+	defer r.Close()
+	if _, err := r.Fetch(ctx, 0); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnavailable) {
+		t.Error("Fetch without a broker:", err)
+	}
+	w := NewWriter(WriterConfig{Brokers: []string{addr}})
+	defer w.Close()
+	out, err := w.Write(ctx, Record{Topic: "ratings", Value: []byte("x")})
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnknown) || out[0].Offset != -1 {
+		t.Error("Write without a broker, nothing was sent:", out, err)
+	}
+	r.Close()
+	if _, err := r.Fetch(t.Context(), 0); !errors.Is(err, ErrClosed) {
+		t.Error("Fetch after Close:", err)
+	}
+	w.Close()
+	if _, err := w.Write(t.Context(), Record{Topic: "ratings", Value: []byte("x")}); !errors.Is(err, ErrClosed) {
+		t.Error("Write after Close:", err)
+	}
+}
+
+// A broker that takes the request and dies without an answer: the outcome is unknown,
+// and the writer says so instead of sending it again.
+func TestUnknownOutcome(t *testing.T) {
+	b := start(t, BrokerConfig{Topics: map[string]int32{"ratings": 1}})
+	produced := make(chan struct{}, 8)
+	b.cluster.ControlKey(0, dropProduce(b, produced))
+	w := NewWriter(WriterConfig{Brokers: []string{b.Addr()}})
+	defer w.Close()
+	_, err := w.Write(t.Context(), Record{Topic: "ratings", Value: []byte("x")})
+	if !errors.Is(err, ErrUnknown) {
+		t.Fatal("Write =", err)
+	}
+	if len(produced) != 1 {
+		t.Fatalf("the request was sent %d times", len(produced))
+	}
+}
+
+func TestStartBrokerRefuses(t *testing.T) {
+	b := start(t, BrokerConfig{})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, cfg := range map[string]BrokerConfig{
+		"no folder":   {},
+		"a file":      {Dir: file},
+		"no port":     {Dir: t.TempDir(), Addr: "localhost"},
+		"named port":  {Dir: t.TempDir(), Addr: "127.0.0.1:kafka"},
+		"taken port":  {Dir: t.TempDir(), Addr: b.Addr()},
+		"foreign net": {Dir: t.TempDir(), Addr: "192.0.2.1:0"},
+	} {
+		if c, err := StartBroker(cfg); err == nil {
+			c.Close()
+			t.Errorf("%s: started", name)
+		}
+	}
+}
+
+func TestPartitionOf(t *testing.T) {
+	if p := PartitionOf(nil, 4); p != 0 {
+		t.Error("nil key:", p)
+	}
+	// Pinned: a changed hash would move users to other partitions.
+	got := []int32{PartitionOf([]byte("1"), 4), PartitionOf([]byte("2"), 4), PartitionOf([]byte("user 7"), 7)}
+	if want := []int32{0, 1, 4}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// kill -9 at an arbitrary moment: what was acked is there, in its place, once.
+func TestKill(t *testing.T) {
+	dir, addr := t.TempDir(), freeAddr(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	acked := map[int64]string{}
+	w := NewWriter(WriterConfig{Brokers: []string{addr}})
+	defer w.Close()
+	n := 0
+	for round := range 3 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), brokerEnv+"="+dir+" "+addr)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil || strings.TrimSpace(line) != addr {
+			t.Fatal(line, err)
+		}
+		for i := 0; ; i++ {
+			if i == 100 {
+				go cmd.Process.Kill() // while writes go on
+			}
+			v := fmt.Sprintf("%d-%d", round, n)
+			n++
+			recs, err := w.Write(ctx, Record{Topic: "ratings", Partition: 1, Value: []byte(v)})
+			if err != nil {
+				if i < 100 {
+					t.Fatal(err)
+				}
+				break
+			}
+			if old, ok := acked[recs[0].Offset]; ok {
+				t.Fatalf("offset %d was given to %s and %s", recs[0].Offset, old, v)
+			}
+			acked[recs[0].Offset] = v
+		}
+		cmd.Wait()
+	}
+	start(t, BrokerConfig{Dir: dir, Addr: addr})
+	r := NewReader(ReaderConfig{Brokers: []string{addr}, Topic: "ratings", Partition: 1})
+	defer r.Close()
+	seen := map[string]bool{}
+	for _, rec := range drain(t, ctx, r, 0) {
+		v := string(rec.Value)
+		if seen[v] {
+			t.Fatalf("%s is stored twice", v)
+		}
+		seen[v] = true
+		if want, ok := acked[rec.Offset]; ok && want != v {
+			t.Fatalf("offset %d holds %s, acked was %s", rec.Offset, v, want)
+		}
+	}
+	for offset, v := range acked {
+		if !seen[v] {
+			t.Fatalf("%s, acked at %d, is lost", v, offset)
+		}
+	}
+	t.Logf("%d acked, %d stored", len(acked), len(seen))
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}

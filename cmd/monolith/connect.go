@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+)
+
+// connection is where the logs are, for every command that needs them.
+type connection struct {
+	nats  string
+	bzid  string
+	level string
+}
+
+func (c *connection) register(fs *pflag.FlagSet) {
+	fs.StringVar(&c.nats, "nats", envOr("MONOLITH_NATS", "nats://127.0.0.1:4222"), "NATS `URL` (MONOLITH_NATS)")
+	fs.StringVar(&c.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
+	fs.StringVar(&c.level, "log-level", envOr("MONOLITH_LOG", "info"), "debug, info, warn or error (MONOLITH_LOG)")
+}
+
+func (c *connection) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.level)); err != nil {
+		return nil, fmt.Errorf("%w: --log-level %q is none of debug, info, warn, error", errUsage, c.level)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+// dial connects as name, and gives up with a sentence after ten seconds.
+func (c *connection) dial(ctx context.Context, name string) (bus.Bus, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.nats, Name: name, BZID: c.bzid})
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", c.nats, err)
+	}
+	return b, nil
+}
+
+func envOr(key, fallback string) string {
+	if v := strings.TrimSpace(os.Getenv(key)); v != "" {
+		return v
+	}
+	return fallback
+}

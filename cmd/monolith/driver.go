@@ -1,0 +1,322 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/audit"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/report"
+	catalogview "github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/loadtest/scenario"
+)
+
+const (
+	frozenName = modelName + "-frozen"
+	// sampleSpans is the share of ticks that start a trace.
+	sampleSpans = 0.01
+	// aucWindow is the number of ratings behind each point of the AUC plot.
+	aucWindow = 2000
+	// maxRatings bounds what a report reads back into memory.
+	maxRatings = 20_000_000
+	// backfillBatch is how many ratings the frozen copy scores in one call afterwards.
+	backfillBatch = 64
+)
+
+// driver plays the main job against the public ports and measures it.
+type driver struct {
+	cfg    demoConfig
+	stack  *stack
+	source *source
+	ui     *progress
+
+	job      *job
+	report   report.Report
+	learning learning
+	scores   scenario.Scores
+	acks     audit.Acks
+}
+
+// run takes the job from nothing, or from where an earlier run was killed, to its
+// report.
+func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
+	s := d.stack
+	began := time.Now()
+	d.acks = audit.Acks{}
+	d.learning.half = d.source.total / 2
+	if d.job, err = openJob(ctx, s.cfg.conn); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.job.close()) }()
+	if err := d.source.parkBroken(ctx, d.job.bus.DeadLetters()); err != nil {
+		return nil, err
+	}
+	addr, err := d.serve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.report = report.Report{Seed: d.cfg.seed, RatingsRead: d.source.rows, FirstPredictionSeconds: report.Figure(time.Since(d.cfg.born).Seconds())}
+	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.rate), BZID: s.cfg.conn.bzid, Job: jobName,
+		Model: modelName, FrozenModel: frozenName, Topic: ratingsTopic, Stream: d.source.name, Partitions: int32(s.cfg.partitions),
+		Trainers: s.cfg.trainers, Shards: s.cfg.shards, ServeShards: s.cfg.shards, Replicas: s.cfg.replicas,
+		SyncMs: report.Figure(float64(s.cfg.sync) / float64(time.Millisecond)), Machine: machine()}
+	d.ui.say("first prediction after %.1fs", float64(d.report.FirstPredictionSeconds))
+
+	resumed, err := d.stream(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.settle(ctx, addr, resumed); err != nil {
+		return nil, err
+	}
+	d.report.Seconds = report.Figure(time.Since(began).Seconds())
+	return &d.report, nil
+}
+
+// serve declares the model, waits for its first export, has it loaded, and returns the
+// entry's address once a prediction has come back.
+func (d *driver) serve(ctx context.Context) (addr string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.patience)
+	defer cancel()
+	if err := d.job.declare(ctx, modelspec.MovieRanking()); err != nil {
+		return "", fmt.Errorf("declare the model: %w", err)
+	}
+	version, err := d.job.awaitExport(ctx)
+	if err != nil {
+		return "", fmt.Errorf("wait for the first export: %w", err)
+	}
+	if !d.loaded(modelName) {
+		seq, err := d.job.load(ctx, &model.Load{ModelName: modelName, ModelDir: d.stack.exports(), Job: jobName, Replicas: uint32(d.stack.cfg.replicas)})
+		if err != nil {
+			return "", fmt.Errorf("load the model: %w", err)
+		}
+		d.ui.say("version %d was exported, its load is fact %d", version, seq)
+	}
+	entry, err := d.job.awaitServing(ctx, modelName, d.stack.cfg.shards, d.stack.cfg.replicas)
+	if err != nil {
+		return "", fmt.Errorf("wait until every replica serves %s: %w", modelName, err)
+	}
+	d.ui.say("serving gRPC at %s, REST at http://%s/v1/models/%s", entry.GetGrpcAddress(), entry.GetHttpAddress(), modelName)
+	client, err := scenario.Dial(entry.GetGrpcAddress())
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	for {
+		call, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := client.Predict(call, modelName, "", []int64{1}, []int64{1})
+		cancel()
+		if err == nil {
+			return entry.GetGrpcAddress(), nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("wait for the first prediction: %w", errors.Join(ctx.Err(), err))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (d *driver) loaded(name string) (yes bool) {
+	d.job.catalog.Read(func(s catalogview.State) { yes = s.Models[name].Load.V != nil })
+	return yes
+}
+
+// stream plays the ratings with load beside them, and says whether an earlier start had
+// already played some.
+func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err error) {
+	s := d.stack
+	stored, err := scenario.FindStored(ctx, s.brokers(), ratingsTopic, d.source.name)
+	if err != nil {
+		return false, err
+	}
+	if stored.Len() > 0 {
+		d.ui.say("%d ratings are in Kafka already, going on behind them", stored.Len())
+	}
+	if d.loaded(frozenName) {
+		name := frozenName
+		d.learning.frozen.Store(&name)
+	}
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: s.brokers()})
+	defer writer.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	var side sync.WaitGroup
+	defer side.Wait()
+	loadCtx, stopLoad := context.WithCancel(ctx)
+	defer stopLoad()
+	var loaded scenario.LoadResult
+	var loadErr, freezeErr error
+	if d.cfg.load > 0 {
+		side.Go(func() {
+			loaded, loadErr = scenario.Load(loadCtx, scenario.LoadConfig{Addr: addr, Model: modelName, Rate: d.cfg.load, Seed: d.cfg.seed,
+				Pair: func(r *rand.Rand) (int64, int64) { return 1 + r.Int64N(610), 1 + r.Int64N(9000) }})
+		})
+	}
+	freeze := sync.OnceFunc(func() {
+		side.Go(func() {
+			if freezeErr = d.freeze(ctx); freezeErr != nil {
+				cancel()
+			}
+		})
+	})
+	if stored.Len() > d.learning.half && d.learning.frozen.Load() == nil {
+		freeze()
+	}
+	started := time.Now()
+	done := stored.Len()
+	d.ui.start("ratings", d.source.total)
+	// Only the ratings behind a sampled tick are traced, from their first step to the
+	// rows that are served.
+	tracer := s.spans.tracer("demo", sampleSpans)
+	lastSecond := -1
+	res, err := scenario.Stream(ctx, scenario.StreamConfig{Source: d.source, Name: d.source.name, Rate: d.cfg.rate, PredictAddr: addr, Model: modelName,
+		FrozenModel: func() string {
+			if name := d.learning.frozen.Load(); name != nil {
+				return *name
+			}
+			return ""
+		},
+		Writer: writer, Brokers: s.brokers(), Topic: ratingsTopic, Skip: stored.Has, Tracer: tracer, Log: s.log,
+		OnOutcome: func(o scenario.Outcome) {
+			d.scores.Add(o)
+			d.acks.Add(o.Partition, o.Offset, o.Acked)
+			done++
+			if o.Index >= d.learning.half {
+				freeze()
+			}
+			if second := int(time.Since(started).Seconds()); second > lastSecond {
+				lastSecond = second
+				d.report.Series.ProducedBySec = append(d.report.Series.ProducedBySec, report.CountPoint{Second: float64(second), Count: int64(done)})
+				d.ui.set(done, "ratings")
+			}
+		}})
+	d.ui.finish()
+	stopLoad()
+	side.Wait()
+	if err := errors.Join(err, freezeErr, loadErr); err != nil {
+		return false, err
+	}
+	if !res.Exhausted {
+		return false, fmt.Errorf("stopped after %d of %d ratings; the same command with --dir %s goes on", done, d.source.total, s.cfg.dir)
+	}
+	d.report.Predict, d.report.Series.Predict, d.report.Series.PredictSpread = loaded.Predict, loaded.Seconds, loaded.Spread
+	d.ui.say("%d ratings streamed, %d of them scored first; the slowest was acked %s behind its schedule", res.Produced, res.Scored, res.MaxLate.Round(time.Millisecond))
+	return stored.Len() > 0, nil
+}
+
+// freeze exports the model as it is now and has it loaded once more, without deltas.
+func (d *driver) freeze(ctx context.Context) error {
+	if d.loaded(frozenName) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.patience)
+	defer cancel()
+	version, err := d.job.checkpoint(ctx, "half time")
+	if err != nil {
+		return fmt.Errorf("checkpoint at half time: %w", err)
+	}
+	if _, err := d.job.load(ctx, &model.Load{ModelName: frozenName, ModelDir: d.stack.exports(), Version: version, Replicas: 1}); err != nil {
+		return fmt.Errorf("load the frozen copy: %w", err)
+	}
+	if _, err := d.job.awaitServing(ctx, frozenName, d.stack.cfg.shards, 1); err != nil {
+		return fmt.Errorf("wait until the frozen copy is served: %w", err)
+	}
+	name := frozenName
+	d.learning.frozen.Store(&name)
+	d.ui.say("half time: version %d is frozen and served as %s", version, frozenName)
+	return nil
+}
+
+// settle waits until everything is learnt and served, cuts the last checkpoint, and
+// takes all figures.
+func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.patience)
+	defer cancel()
+	s := d.stack
+	ends, err := kafkaEnds(ctx, s.brokers(), ratingsTopic)
+	if err != nil {
+		return err
+	}
+	if err := d.job.awaitTrained(ctx, s.cfg.shards, ends, func(int64) {}); err != nil {
+		return err
+	}
+	client, err := scenario.Dial(addr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := d.scores.Backfill(ctx, client, frozenName, d.source.name, d.learning.half, backfillBatch, nil); err != nil {
+		return err
+	}
+	d.report.ModelVersion, err = d.job.checkpoint(ctx, "end of the stream")
+	if err != nil {
+		return fmt.Errorf("last checkpoint: %w", err)
+	}
+	d.ui.say("all learnt, version %d is the last checkpoint; comparing replicas", d.report.ModelVersion)
+	if err := d.compare(ctx); err != nil {
+		return err
+	}
+	if err := d.job.settleApplied(ctx, s.cfg.shards); err != nil {
+		return err
+	}
+	d.scores.Fill(&d.report, d.learning.half, aucWindow)
+	ratings, err := audit.ReadTopic(ctx, s.brokers(), ratingsTopic, maxRatings)
+	if err != nil {
+		return err
+	}
+	if resumed { // what an earlier start scored is in the impressions alone
+		if err := d.recall(ctx, ratings); err != nil {
+			return err
+		}
+	}
+	if d.report.Hashes, err = d.job.liveHashes(ctx); err != nil {
+		return err
+	}
+	equal, sentence, err := audit.ReplayEqual(ctx, d.job.bus.Log(), d.report.Hashes)
+	if err != nil {
+		return err
+	}
+	if d.report.ReplayHashEqual = equal; !equal {
+		d.ui.say("%s", sentence)
+	}
+	if err := d.writeAcks(); err != nil {
+		return err
+	}
+	b := d.job.bus
+	return audit.Measure(ctx, audit.MeasureInputs{Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters(), Ratings: ratings, Acks: d.acks}, &d.report)
+}
+
+// recall takes the AUC figures from the impressions.
+func (d *driver) recall(ctx context.Context, ratings *audit.Topic) error {
+	scores, err := audit.ReadScores(ctx, d.stack.brokers(), predictionsTopic)
+	if err != nil {
+		return err
+	}
+	a := audit.Learning(ratings, scores, d.source.name, modelName, frozenName, d.learning.half, nil)
+	d.report.AUCOnline, d.report.AUCFrozen = report.Figure(a.Online), report.Figure(a.Frozen)
+	d.report.Run.Scored, d.report.Run.Compared = a.Scored, a.Compared
+	return nil
+}
+
+// writeAcks keeps what no log holds: when each write was acknowledged.
+func (d *driver) writeAcks() (err error) {
+	if err := os.MkdirAll(d.cfg.report, 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(d.cfg.report, audit.AckFile))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return d.acks.Encode(f)
+}

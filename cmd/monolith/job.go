@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/replica"
+	catalogview "github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/views"
+)
+
+// job drives the main job as a user would: by commands, and by looking at the views.
+type job struct {
+	conn    connection
+	bus     bus.Bus
+	catalog *follow.Follower[catalogview.State]
+	fleet   *follow.Follower[fleet.State]
+	lineage *follow.Follower[lineage.State]
+	stop    context.CancelFunc
+	done    *errgroup.Group
+}
+
+// openJob connects and follows the views; close ends both.
+func openJob(ctx context.Context, conn connection) (*job, error) {
+	b, err := conn.dial(ctx, "monolith job")
+	if err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	j := &job{conn: conn, bus: b, stop: stop, done: new(errgroup.Group),
+		catalog: follow.New(b.Log(), views.Catalog.Only(conn.bzid), follow.Options{}),
+		fleet:   follow.New(b.Log(), views.Fleet.Only(conn.bzid), follow.Options{}),
+		lineage: follow.New(b.Log(), views.Lineage.Only(conn.bzid), follow.Options{})}
+	j.done.Go(func() error { return j.catalog.Run(run) })
+	j.done.Go(func() error { return j.fleet.Run(run) })
+	j.done.Go(func() error { return j.lineage.Run(run) })
+	for _, ready := range []<-chan struct{}{j.catalog.Ready(), j.fleet.Ready(), j.lineage.Ready()} {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), j.close())
+		}
+	}
+	return j, nil
+}
+
+func (j *job) close() error {
+	j.stop()
+	err := j.done.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(err, j.bus.Close())
+}
+
+// call sends a command, again and again while nobody answers it yet.
+func (j *job) call(ctx context.Context, command string, request, reply any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	return j.callRaw(ctx, command, body, reply)
+}
+
+func (j *job) callRaw(ctx context.Context, command string, body []byte, reply any) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 30*time.Second)
+		raw, err := j.bus.Commands().Call(attempt, j.conn.bzid, command, body)
+		cancel()
+		var refused *bus.CommandError
+		again := bus.Retryable(err) || errors.As(err, &refused) && refused.Code == "UNAVAILABLE"
+		if err == nil {
+			if reply == nil {
+				return nil
+			}
+			return json.Unmarshal(raw, reply)
+		}
+		if !again {
+			return fmt.Errorf("%s: %w", command, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", command, errors.Join(ctx.Err(), err))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+type seqReply struct {
+	Seq uint64 `json:"seq"`
+}
+
+// declare declares spec, unless the model is declared already.
+func (j *job) declare(ctx context.Context, spec *model.ModelSpec) error {
+	var known bool
+	j.catalog.Read(func(s catalogview.State) { known = s.Models[spec.GetName()].Spec.V != nil })
+	if known {
+		return nil
+	}
+	body, err := events.Marshal(&model.DeclareRequested{Spec: spec})
+	if err != nil {
+		return err
+	}
+	return j.callRaw(ctx, "portal.declare", body, nil)
+}
+
+// load asks for a model and answers with the fact's sequence.
+func (j *job) load(ctx context.Context, l *model.Load) (uint64, error) {
+	body, err := events.Marshal(l)
+	if err != nil {
+		return 0, err
+	}
+	var r seqReply
+	return r.Seq, j.callRaw(ctx, "portal.load", body, &r)
+}
+
+// awaitExport waits until the job has exported anything, and returns the newest version.
+func (j *job) awaitExport(ctx context.Context) (version int64, err error) {
+	err = await(ctx, j.lineage, func(s lineage.State) bool {
+		exports := s.Jobs[jobName].Exports
+		if len(exports) == 0 {
+			return false
+		}
+		version = exports[len(exports)-1].V.GetVersion()
+		return true
+	})
+	return version, err
+}
+
+// checkpoint asks for a cut with an export and returns its version.
+func (j *job) checkpoint(ctx context.Context, reason string) (int64, error) {
+	var r struct {
+		Checkpoint int64  `json:"checkpoint"`
+		Seq        uint64 `json:"seq"`
+	}
+	if err := j.call(ctx, "trainer."+events.Escape(jobName)+".checkpoint", map[string]any{"reason": reason, "export": true}, &r); err != nil {
+		return 0, err
+	}
+	return r.Checkpoint, j.lineage.Wait(ctx, r.Seq)
+}
+
+// awaitServing waits until the entry and every replica of every shard serve the model,
+// and returns the entry's address.
+func (j *job) awaitServing(ctx context.Context, name string, shards, replicas int) (entry *replica.Replica, err error) {
+	err = await(ctx, j.fleet, func(s fleet.State) bool {
+		entry = nil
+		available := 0
+		for _, r := range s.Replicas {
+			if !r.Alive || r.Replica.V.GetModelName() != name || r.Replica.V.GetStat() != replica.State_AVAILABLE {
+				continue
+			}
+			if r.Replica.V.GetServerType() == "entry" {
+				entry = r.Replica.V
+			} else {
+				available++
+			}
+		}
+		return entry != nil && available >= shards*replicas
+	})
+	return entry, err
+}
+
+// trained returns, per partition, the least offset that every training shard has learnt.
+func (j *job) trained(ctx context.Context, shards int) (map[int32]int64, error) {
+	least := map[int32]int64{}
+	for i := range shards {
+		var st struct {
+			Next map[int32]int64 `json:"next"`
+		}
+		if err := j.call(ctx, fmt.Sprintf("ps.%s.%d.offsets", events.Escape(jobName), i), struct{}{}, &st); err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			maps.Copy(least, st.Next)
+			continue
+		}
+		for p := range least {
+			least[p] = min(least[p], st.Next[p]) // a partition that a shard does not name stands at 0
+		}
+	}
+	return least, nil
+}
+
+// awaitTrained waits until all shards have learnt everything below ends, and tells
+// progress how many records that is so far.
+func (j *job) awaitTrained(ctx context.Context, shards int, ends map[int32]int64, progress func(int64)) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		least, err := j.trained(ctx, shards)
+		if err != nil {
+			return err
+		}
+		var sum int64
+		all := true
+		for p, end := range ends {
+			sum += least[p]
+			all = all && least[p] >= end
+		}
+		progress(sum)
+		if all {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the trainers, which stand at %v of %v: %w", least, ends, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// kafkaEnds is the end offset of every partition.
+func kafkaEnds(ctx context.Context, brokers []string, topic string) (map[int32]int64, error) {
+	n, err := kafka.Partitions(ctx, brokers, topic)
+	if err != nil {
+		return nil, err
+	}
+	ends := map[int32]int64{}
+	for p := range n {
+		r := kafka.NewReader(kafka.ReaderConfig{Brokers: brokers, Topic: topic, Partition: p})
+		_, end, err := r.Bounds(ctx)
+		r.Close()
+		if err != nil {
+			return nil, fmt.Errorf("find the end of %s/%d: %w", topic, p, err)
+		}
+		ends[p] = end
+	}
+	return ends, nil
+}
+
+// await returns once the view satisfies cond.
+func await[S any](ctx context.Context, f *follow.Follower[S], cond func(S) bool) error {
+	for {
+		changed := f.Changed()
+		var ok bool
+		f.Read(func(s S) { ok = cond(s) })
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}

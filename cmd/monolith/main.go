@@ -1,0 +1,82 @@
+// Command monolith is every service of Monolith in one binary: a role each
+// (monolith portal, monolith ps, ...), all of them (monolith up), the main job with a
+// report (monolith demo), and the tools to look into the logs.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes: scripts tell a wrong call from a failure.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// errUsage marks what a second look at --help mends.
+var errUsage = errors.New("usage")
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(stderr, "monolith:", err)
+		return exitUsage
+	default:
+		fmt.Fprintln(stderr, "monolith:", err)
+		return exitFailure
+	}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "monolith",
+		Short: "Real-time recommendation training and serving, where every state is a fold of a log",
+		Long: "Monolith learns from a stream of clicks or ratings and serves what it learnt a moment later.\n" +
+			"Its services share nothing but NATS JetStream, Kafka, files and public ports.\n\n" +
+			"Start with: monolith demo",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w: %w (see %s --help)", errUsage, err, c.CommandPath())
+	})
+	root.AddGroup(
+		&cobra.Group{ID: "run", Title: "Run everything:"},
+		&cobra.Group{ID: "look", Title: "Look into the logs:"},
+		&cobra.Group{ID: "role", Title: "Run one role:"},
+	)
+	for _, c := range []*cobra.Command{newDemo(), newUp(), newBench(), newVerify()} {
+		c.GroupID = "run"
+		root.AddCommand(c)
+	}
+	for _, c := range []*cobra.Command{newEvents(), newReplay(), newDLQ(), newExplain()} {
+		c.GroupID = "look"
+		root.AddCommand(c)
+	}
+	for _, r := range roles {
+		c := newRoleCommand(r)
+		c.GroupID = "role"
+		root.AddCommand(c)
+	}
+	return root
+}

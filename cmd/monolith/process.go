@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/modelserver"
+	"github.com/monolith-go/monolith/services/tfssupervisor"
+)
+
+// process is an operating-system process that hosts one role.
+type process struct {
+	status     string
+	statusFile string
+	addrFile   string
+	trace      string
+}
+
+func (p *process) register(fs *pflag.FlagSet) {
+	fs.StringVar(&p.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
+	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
+	fs.StringVar(&p.trace, "trace-file", "", "`file` for finished spans, one JSON object each")
+	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
+}
+
+func (p *process) host(ctx context.Context, conn *connection, name string, build func(hosting) (services.Role, error)) (err error) {
+	logger, err := conn.logger()
+	if err != nil {
+		return err
+	}
+	logger = logger.With("role", name, "pid", os.Getpid())
+	b, err := conn.dial(ctx, "monolith "+name)
+	if err != nil {
+		return err
+	}
+	spans, err := newTracing(p.trace, name)
+	if err != nil {
+		return errors.Join(err, b.Close())
+	}
+	reg := newRegistry()
+	status, err := serveStatus(p.status, reg)
+	if err != nil {
+		return errors.Join(err, b.Close())
+	}
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, status.close(last), spans.close(last), b.Close())
+	}()
+	env := services.Env{BZID: conn.bzid, Bus: b, Log: logger, Tracer: spans.tracer(name, 0),
+		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
+	r, err := build(hosting{env: env, launch: p.launcher(conn)})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	logger.Info("starting", "nats", conn.nats, "bzid", conn.bzid, "status", "http://"+status.addr)
+	return runRole(ctx, r, func() {
+		if ms, ok := r.(*modelserver.Server); ok && p.addrFile != "" {
+			if err := tfssupervisor.WriteAddrFile(p.addrFile, ms.GRPCAddr(), ms.HTTPAddr(), ms.RowsAddr()); err != nil {
+				logger.Error("cannot say where this server listens", "error", err)
+				return
+			}
+		}
+		status.ready.Store(true)
+		if p.statusFile != "" {
+			if err := writeStatusFile(p.statusFile, status.addr); err != nil {
+				logger.Error("cannot write the status file", "error", err)
+			}
+		}
+		logger.Info("ready")
+	})
+}
+
+// launcher makes the supervisor start a model server as a child process: the command
+// that was given, or this binary.
+func (p *process) launcher(conn *connection) func(*tfssupervisor.Config) (tfssupervisor.Launcher, error) {
+	return func(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error) {
+		if len(cfg.Command) == 0 {
+			self, err := os.Executable()
+			if err != nil {
+				return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
+			}
+			cfg.Command = []string{self, "modelserver", "--container", cfg.Container,
+				"--nats", conn.nats, "--bzid", conn.bzid, "--log-level", conn.level}
+			if p.trace != "" {
+				cfg.Command = append(cfg.Command, "--trace-file", p.trace)
+			}
+		}
+		return tfssupervisor.NewExecLauncher(*cfg)
+	}
+}
+
+// processStatus is the content of a status file.
+type processStatus struct {
+	PID    int    `json:"pid"`
+	Status string `json:"status"` // host:port of /livez, /readyz and /metrics
+}
+
+func writeStatusFile(path, status string) error {
+	raw, err := json.Marshal(processStatus{PID: os.Getpid(), Status: status})
+	if err != nil {
+		return err
+	}
+	return replaceFile(path, raw)
+}

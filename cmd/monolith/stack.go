@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/kafka"
+)
+
+const (
+	ratingsTopic     = "ratings"
+	predictionsTopic = "predictions"
+	jobName          = "movies"
+	modelName        = "movies"
+	hostName         = "local"
+)
+
+// stackConfig says how large the whole is and where it lives.
+type stackConfig struct {
+	conn        connection
+	kafka       string
+	dir         string
+	shards      int
+	replicas    int
+	trainers    int
+	partitions  int
+	batch       int
+	linger      time.Duration
+	sync        time.Duration
+	checkpoints time.Duration
+	processes   bool
+	determinism bool
+	status      string
+	natsPort    int
+	kafkaPort   int
+	zkPort      int
+	grpcPort    int
+	restPort    int
+	spans       bool
+}
+
+func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
+	fs.StringVar(&c.conn.nats, "nats", os.Getenv("MONOLITH_NATS"), "NATS `URL`; empty: an embedded server (MONOLITH_NATS)")
+	fs.StringVar(&c.conn.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
+	fs.StringVar(&c.conn.level, "log-level", envOr("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")
+	fs.StringVar(&c.kafka, "kafka", os.Getenv("MONOLITH_KAFKA"), "Kafka `brokers`; empty: an embedded one (MONOLITH_KAFKA)")
+	fs.StringVar(&c.dir, "dir", dir, "`folder` of everything that lasts; empty: a temporary one")
+	fs.IntVar(&c.shards, "shards", 2, "training parameter-server shards, and serving shards")
+	fs.IntVar(&c.replicas, "replicas", 2, "replicas of each serving shard")
+	fs.IntVar(&c.trainers, "trainers", 2, "trainers")
+	fs.IntVar(&c.partitions, "partitions", 4, "partitions of the ratings topic, when it is created here")
+	fs.IntVar(&c.batch, "batch", 64, "most ratings of one training step")
+	fs.DurationVar(&c.linger, "linger", 10*time.Millisecond, "time a training step waits for more ratings")
+	fs.DurationVar(&c.sync, "sync-interval", 25*time.Millisecond, "time between two deltas of a shard")
+	fs.DurationVar(&c.checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: only on request")
+	fs.BoolVar(&c.processes, "processes", false, "run each role as a process of its own")
+	fs.BoolVar(&c.determinism, "deterministic", false, "train in one fixed order, so that equal inputs give equal tables")
+	fs.StringVar(&c.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
+	fs.IntVar(&c.natsPort, "nats-port", 4222, "`port` of the embedded NATS")
+	fs.IntVar(&c.kafkaPort, "kafka-port", 9092, "`port` of the embedded Kafka broker")
+	fs.IntVar(&c.zkPort, "zk-port", 2181, "`port` of the ZooKeeper view")
+	fs.IntVar(&c.grpcPort, "grpc-port", 8500, "`port` of the entry's TensorFlow Serving gRPC API")
+	fs.IntVar(&c.restPort, "rest-port", 8501, "`port` of the entry's REST API")
+	fs.BoolVar(&c.spans, "traces", false, "write spans to traces.jsonl in the folder")
+}
+
+func (c *stackConfig) validate() error {
+	var errs []error
+	for flag, v := range map[string]int{"shards": c.shards, "replicas": c.replicas, "trainers": c.trainers, "partitions": c.partitions, "batch": c.batch} {
+		if v < 1 || v > 1024 {
+			errs = append(errs, fmt.Errorf("--%s %d: give 1 to 1024", flag, v))
+		}
+	}
+	if c.sync < time.Millisecond || c.sync > time.Minute {
+		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.sync))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return nil
+}
+
+// stack is everything running: the logs, embedded or not, and all roles around them.
+type stack struct {
+	cfg     stackConfig
+	log     *slog.Logger
+	reg     *prometheus.Registry
+	spans   *tracing
+	tasks   []task
+	notes   []string // what a person should know, such as a port that was taken
+
+	data        *dataDir
+	nats        *jetstream.Server
+	broker      *kafka.Broker
+	status      *statusServer
+	traceFile   string
+}
+
+// startLogs opens the folder, NATS and Kafka; the roles come with run.
+func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
+	s := &stack{cfg: cfg, reg: newRegistry()}
+	if s.log, err = cfg.conn.logger(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.data, err = openDataDir(cfg.dir); err != nil {
+		return nil, err
+	}
+	s.cfg.dir = s.data.path
+	if cfg.spans {
+		s.traceFile = filepath.Join(s.cfg.dir, "traces.jsonl")
+	}
+	if s.spans, err = newTracing(s.traceFile, "monolith"); err != nil {
+		return nil, err
+	}
+	if s.cfg.conn.nats == "" {
+		port := s.port("NATS", cfg.natsPort)
+		s.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(s.cfg.dir, "nats"), Port: port, Log: s.log.With("server", "nats")})
+		if err != nil {
+			return nil, fmt.Errorf("start the embedded NATS in %s: %w", s.cfg.dir, err)
+		}
+		s.cfg.conn.nats = s.nats.URL()
+	}
+	if s.cfg.kafka == "" {
+		port := s.port("Kafka", cfg.kafkaPort)
+		s.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.cfg.dir, "kafka"), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+			Topics: s.topics()})
+		if err != nil {
+			return nil, fmt.Errorf("start the embedded Kafka broker in %s: %w", s.cfg.dir, err)
+		}
+		s.cfg.kafka = s.broker.Addr()
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+		defer cancel()
+		if err := kafka.EnsureTopics(ctx, s.brokers(), s.topics()); err != nil {
+			return nil, fmt.Errorf("make the topics at %s: %w", s.cfg.kafka, err)
+		}
+	}
+	if s.status, err = serveStatus(cfg.status, s.reg); err != nil {
+		return nil, err
+	}
+	s.tasks = s.plan()
+	return s, s.data.announce(running{PID: os.Getpid(), BZID: cfg.conn.bzid, NATS: s.cfg.conn.nats, Kafka: s.cfg.kafka, Status: s.status.addr})
+}
+
+func (s *stack) brokers() []string { return splitList(s.cfg.kafka) }
+
+func (s *stack) topics() map[string]int32 {
+	return map[string]int32{ratingsTopic: int32(s.cfg.partitions), predictionsTopic: 1}
+}
+
+func (s *stack) path(parts ...string) string {
+	return filepath.Join(append([]string{s.cfg.dir}, parts...)...)
+}
+
+// exports is where the job's models appear.
+func (s *stack) exports() string { return s.path("training", jobName, "exported_models") }
+
+// port is want if it is free on loopback, else any, with a note.
+func (s *stack) port(what string, want int) int {
+	if want == 0 {
+		return 0
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(want)))
+	if err != nil {
+		s.notes = append(s.notes, fmt.Sprintf("port %d is taken, so %s got another one", want, what))
+		return 0
+	}
+	_ = ln.Close()
+	return want
+}
+
+// plan lists the roles with the very flags that a pod would give them.
+func (s *stack) plan() []task {
+	loopback := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+	snapshots := func(name string) []string { return []string{"--snapshot-dir", s.path("snapshots", name)} }
+	n, c := strconv.Itoa, s.cfg
+	tasks := []task{
+		{name: "portal", role: "portal", args: snapshots("portal")},
+		{name: "publisher", role: "publisher", args: snapshots("publisher")},
+		{name: "replica-registry", role: "replica-registry", args: append(snapshots("replica-registry"),
+			"--zk-listen", loopback(s.port("ZooKeeper", c.zkPort)))},
+		{name: "model-sync", role: "model-sync", args: append(snapshots("model-sync"), "--host", hostName, "--dir", s.path("copies"))},
+	}
+	serving := func(name string, shard, replica int, kind, grpc, rest string) task {
+		return task{name: name, role: "tfs-supervisor", args: []string{"--container", name, "--server-type", kind,
+			"--shard", n(shard), "--replica", n(replica), "--host", hostName, "--server-dir", s.path("servers", name)},
+			server: []string{"--grpc", grpc, "--http", rest, "--kafka", c.kafka, "--predictions-topic", predictionsTopic, "--base-dir", s.path("copies")}}
+	}
+	tasks = append(tasks, serving("entry-0", -1, 0, "entry", loopback(s.port("gRPC", c.grpcPort)), loopback(s.port("REST", c.restPort))))
+	for shard := range c.shards {
+		for replica := range c.replicas {
+			tasks = append(tasks, serving(fmt.Sprintf("serving-%d-%d", shard, replica), shard, replica, "ps", loopback(0), loopback(0)))
+		}
+	}
+	for shard := range c.shards {
+		tasks = append(tasks, task{name: "ps-" + n(shard), role: "ps", args: append(snapshots("ps-"+n(shard)),
+			"--job", jobName, "--model", modelName, "--shard", n(shard), "--shards", n(c.shards), "--dir", s.path("training", jobName),
+			"--sync-interval", c.sync.String(), "--deterministic="+strconv.FormatBool(c.determinism))})
+	}
+	for i := range c.trainers {
+		tasks = append(tasks, task{name: "trainer-" + n(i), role: "trainer", args: []string{
+			"--job", jobName, "--model", modelName, "--name", "trainer-"+n(i), "--index", n(i), "--kafka", c.kafka, "--topic", ratingsTopic,
+			"--shards", n(c.shards), "--dir", s.path("training", jobName), "--batch", n(c.batch), "--linger", c.linger.String(),
+			"--checkpoint-every", c.checkpoints.String(), "--deterministic=" + strconv.FormatBool(c.determinism)}})
+	}
+	return tasks
+}
+
+// run keeps every role running until ctx ends, and returns when all have drained.
+// ready is called once, when each role has been ready.
+func (s *stack) run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg, waiting sync.WaitGroup
+	errs := make(chan error, len(s.tasks))
+	for _, t := range s.tasks {
+		waiting.Add(1)
+		once := sync.OnceFunc(waiting.Done)
+		wg.Go(func() {
+			defer once()
+			if err := s.keep(ctx, t, once); err != nil {
+				errs <- fmt.Errorf("%s: %w", t.name, err)
+				cancel()
+			}
+		})
+	}
+	wg.Go(func() {
+		waiting.Wait()
+		if ctx.Err() == nil {
+			s.status.ready.Store(true)
+			ready()
+		}
+	})
+	wg.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// close stops the logs. Call it after run has returned.
+func (s *stack) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var errs []error
+	if s.status != nil {
+		errs = append(errs, s.status.close(ctx))
+	}
+	if s.broker != nil {
+		errs = append(errs, s.broker.Close())
+	}
+	if s.nats != nil {
+		errs = append(errs, s.nats.Close())
+	}
+	if s.spans != nil {
+		errs = append(errs, s.spans.close(ctx))
+	}
+	if s.data != nil {
+		errs = append(errs, s.data.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/modelserver"
+	"github.com/monolith-go/monolith/services/tfssupervisor"
+)
+
+// task is one role of the stack: its unique name and the flags that it would have as a
+// pod. A supervisor's task also has the flags of its model server.
+type task struct {
+	name, role   string
+	args, server []string
+}
+
+const (
+	firstBackoff = 100 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+)
+
+// keep starts the task again whenever it ends before ctx does, as a pod would be. An
+// error in its flags is returned: no restart mends it.
+func (s *stack) keep(ctx context.Context, t task, ready func()) error {
+	backoff := firstBackoff
+	for {
+		began := time.Now()
+		run := s.runHere
+		if s.cfg.processes {
+			run = s.runChild
+		}
+		err := run(ctx, t, ready)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, errUsage) {
+			return err
+		}
+		if time.Since(began) > time.Minute {
+			backoff = firstBackoff
+		}
+		s.log.Warn("a role ended and is started again", "task", t.name, "error", err, "after", backoff)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, lastBackoff)
+	}
+}
+
+// runHere runs the role inside this process, on a NATS connection of its own.
+func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
+	r, err := roleNamed(t.role)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	build, err := parse(r, t.args)
+	if err != nil {
+		return err
+	}
+	conn := s.cfg.conn
+	b, err := conn.dial(ctx, "monolith "+t.name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.role, "task": t.name}, s.reg))
+	defer metrics.release()
+	env := services.Env{BZID: conn.bzid, Bus: b, Log: s.log.With("task", t.name), Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
+	built, err := build(hosting{env: env, launch: s.launchHere(t, env)})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return runRole(ctx, built, ready)
+}
+
+// launchHere makes the supervisor run its model server as goroutines of this process.
+func (s *stack) launchHere(t task, env services.Env) func(*tfssupervisor.Config) (tfssupervisor.Launcher, error) {
+	return func(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error) {
+		r, err := roleNamed("modelserver")
+		if err != nil {
+			return nil, err
+		}
+		args := append([]string{"--container", cfg.Container}, t.server...)
+		return tfssupervisor.LauncherFunc(func(ctx context.Context) (tfssupervisor.Server, error) {
+			build, err := parse(r, args)
+			if err != nil {
+				return tfssupervisor.Server{}, err
+			}
+			inner := env
+			metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"server": r.name}, env.Metrics))
+			inner.Metrics = metrics
+			built, err := build(hosting{env: inner})
+			if err != nil {
+				metrics.release()
+				return tfssupervisor.Server{}, err
+			}
+			return startHere(ctx, built.(*modelserver.Server), metrics.release)
+		}), nil
+	}
+}
+
+// startHere runs ms until it is killed; it outlives ctx, which bounds the start alone.
+func startHere(ctx context.Context, ms *modelserver.Server, release func()) (tfssupervisor.Server, error) {
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	var outcome error // written before ended is closed
+	go func() {
+		defer close(ended)
+		defer release()
+		outcome = ms.Run(run)
+	}()
+	select {
+	case <-ms.Ready():
+	case <-ended:
+		stop()
+		return tfssupervisor.Server{}, errors.Join(errors.New("the model server ended before it was ready"), outcome)
+	case <-ctx.Done():
+		stop()
+		<-ended
+		return tfssupervisor.Server{}, ctx.Err()
+	}
+	return tfssupervisor.Server{GRPCAddr: ms.GRPCAddr(), HTTPAddr: ms.HTTPAddr(), RowsAddr: ms.RowsAddr(), PID: os.Getpid(),
+		Wait: func() error { <-ended; return outcome }, Kill: stop, Stop: stop}, nil
+}
+
+func parse(r role, args []string) (func(hosting) (services.Role, error), error) {
+	fs := pflag.NewFlagSet(r.name, pflag.ContinueOnError)
+	build := r.bind(fs)
+	if err := fs.Parse(args); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return build, nil
+}
+
+// runChild runs the role as a child process that dies with this one, its log in a file.
+func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.path("logs"), 0o755); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(s.path("logs", t.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }() // the child has its own descriptor
+	status := s.path("status", t.name+".json")
+	if err := os.MkdirAll(filepath.Dir(status), 0o755); err != nil {
+		return err
+	}
+	if err := os.Remove(status); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	args := append([]string{t.role, "--nats", s.cfg.conn.nats, "--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level,
+		"--status-file", status}, t.args...)
+	if s.traceFile != "" {
+		args = append(args, "--trace-file", s.traceFile)
+	}
+	if t.role == "tfs-supervisor" {
+		command := append([]string{self, "modelserver", "--nats", s.cfg.conn.nats, "--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level,
+			"--container", t.name}, t.server...)
+		list, err := csvLine(command)
+		if err != nil {
+			return err
+		}
+		args = append(args, "--command", list)
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// The death signal is bound to the thread that starts the child: keep it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	watched, stop := context.WithCancel(ctx)
+	go func() { done <- awaitFile(watched, status) }()
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		stop()
+		if err == nil {
+			ready()
+		}
+		err = <-exited
+		return err
+	case err := <-exited:
+		stop()
+		<-done
+		return err
+	}
+}
+
+// awaitFile returns nil once path exists.
+func awaitFile(ctx context.Context, path string) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// csvLine writes a list the way a repeated flag reads it.
+func csvLine(list []string) (string, error) {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	if err := w.Write(list); err != nil {
+		return "", err
+	}
+	w.Flush()
+	return strings.TrimSuffix(b.String(), "\n"), w.Error()
+}
+
+func splitList(s string) []string {
+	var out []string
+	for _, v := range strings.Split(s, ",") {
+		if v = strings.TrimSpace(v); v != "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/audit"
+	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/loadtest/gen"
+)
+
+func newVerify() *cobra.Command {
+	var cfg verifyConfig
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Recompute every figure of a report from the logs",
+		Long: "Reads Kafka, JetStream from sequence 1, the deltas, the checkpoints and, while the system is\n" +
+			"up, the serving ports, and computes the report's figures again. Exits 1 when one differs.\n" +
+			"Works on the folder of a demo that runs (--keep) or has ended.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			checks, err := cfg.run(cmd.Context())
+			if err != nil {
+				return err
+			}
+			bad := 0
+			for _, c := range checks {
+				if !c.OK {
+					bad++
+				}
+			}
+			if cfg.asJSON {
+				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"ok": bad == 0, "checks": checks}); err != nil {
+					return err
+				}
+			} else {
+				for _, c := range checks {
+					fmt.Fprintln(cmd.OutOrStdout(), c)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%d checks, %d failed\n", len(checks), bad)
+			}
+			if bad > 0 {
+				return fmt.Errorf("%d of %d checks failed: the report is not what the logs say", bad, len(checks))
+			}
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&cfg.dir, "dir", "", "data `folder` of the demo (required)")
+	fs.StringVar(&cfg.report, "report", "", "`folder` of the report; empty: report in --dir")
+	fs.StringVar(&cfg.nats, "nats", "", "NATS `URL`, if it was not embedded")
+	fs.StringVar(&cfg.kafka, "kafka", "", "Kafka `brokers`, if they were not embedded")
+	fs.StringVar(&cfg.data, "data", "", "the demo's `ratings.csv`, to compare the topic with; empty: the simulator is asked again")
+	fs.BoolVar(&cfg.asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+type verifyConfig struct {
+	dir, report, nats, kafka, data string
+	asJSON                         bool
+}
+
+func (c verifyConfig) run(ctx context.Context) (_ []audit.Check, err error) {
+	if c.dir == "" {
+		return nil, fmt.Errorf("%w: --dir must name the data folder of the demo", errUsage)
+	}
+	folder := cmp.Or(c.report, filepath.Join(c.dir, "report"))
+	r, err := report.Read(folder)
+	if err != nil {
+		return nil, err
+	}
+	logs, err := c.open(ctx, r.Run.BZID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, logs.close()) }()
+	b := logs.bus
+	in := audit.Inputs{Report: r, Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters()}
+	if in.Ratings, err = audit.ReadTopic(ctx, logs.brokers, r.Run.Topic, maxRatings); err != nil {
+		return nil, err
+	}
+	if in.Scores, err = audit.ReadScores(ctx, logs.brokers, predictionsTopic); err != nil {
+		return nil, err
+	}
+	acks, err := os.Open(filepath.Join(folder, audit.AckFile))
+	switch {
+	case err == nil:
+		in.Acks, err = audit.DecodeAcks(acks)
+		if err := errors.Join(err, acks.Close()); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if in.Source, err = c.source(r); err != nil {
+		return nil, err
+	}
+	if logs.live {
+		close, err := c.replicas(ctx, logs, r, &in)
+		if err != nil {
+			return nil, err
+		}
+		defer close()
+	}
+	return audit.Verify(ctx, in)
+}
+
+// source is the ratings once more, if they can be had.
+func (c verifyConfig) source(r *report.Report) (audit.Source, error) {
+	switch {
+	case c.data != "":
+		f, err := gen.OpenCSV(c.data, nil)
+		if err != nil {
+			return nil, err
+		}
+		return gen.Limit(f, int(r.RatingsRead)), nil
+	case r.Run.Data == r.Run.Stream && r.Run.Stream == simulatorName(r.Seed):
+		return gen.NewSimulator(gen.SimulatorConfig{Seed: r.Seed, Count: int(r.RatingsRead)})
+	}
+	return nil, nil
+}
+
+// replicas adds the rows ports of everything that serves now.
+func (c verifyConfig) replicas(ctx context.Context, logs *openedLogs, r *report.Report, in *audit.Inputs) (func(), error) {
+	j, err := openJob(ctx, connection{nats: logs.natsURL, bzid: r.Run.BZID, level: "warn"})
+	if err != nil {
+		return nil, err
+	}
+	pool := rowwire.NewPool()
+	for key, rep := range j.replicas(r.Run.Model) {
+		client, err := pool.Get(ctx, rep.GetRowsAddress())
+		if err != nil {
+			pool.Close()
+			return nil, errors.Join(fmt.Errorf("replica %s: %w", key, err), j.close())
+		}
+		in.Replicas = append(in.Replicas, audit.Replica{Name: key, Model: r.Run.Model, Shard: uint32(rep.GetTask()), Rows: client})
+	}
+	return func() {
+		pool.Close()
+		_ = j.close() // nothing is written by this connection
+	}, nil
+}
+
+// openedLogs are the logs of a data folder: those of the process that holds it, or
+// opened here while nobody does.
+type openedLogs struct {
+	bus     bus.Bus
+	natsURL string
+	brokers []string
+	live    bool
+	nats    *jetstream.Server
+	broker  *kafka.Broker
+	data    *dataDir
+}
+
+func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err error) {
+	l := &openedLogs{natsURL: c.nats, brokers: splitList(c.kafka)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	l.data, err = openDataDir(c.dir)
+	if errors.Is(err, errInUse) {
+		r, rerr := readRunning(c.dir)
+		if rerr != nil {
+			return nil, errors.Join(err, rerr)
+		}
+		l.live = true
+		l.natsURL, l.brokers = cmp.Or(l.natsURL, r.NATS), splitList(cmp.Or(c.kafka, r.Kafka))
+	} else if err != nil {
+		return nil, err
+	}
+	if l.natsURL == "" {
+		if l.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(l.data.path, "nats")}); err != nil {
+			return nil, err
+		}
+		l.natsURL = l.nats.URL()
+	}
+	if len(l.brokers) == 0 {
+		if l.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(l.data.path, "kafka"), Addr: "127.0.0.1:0"}); err != nil {
+			return nil, err
+		}
+		l.brokers = []string{l.broker.Addr()}
+	}
+	conn := connection{nats: l.natsURL, bzid: bzid, level: "warn"}
+	l.bus, err = conn.dial(ctx, "monolith verify")
+	return l, err
+}
+
+func (l *openedLogs) close() error {
+	var errs []error
+	if l.bus != nil {
+		errs = append(errs, l.bus.Close())
+	}
+	if l.broker != nil {
+		errs = append(errs, l.broker.Close())
+	}
+	if l.nats != nil {
+		errs = append(errs, l.nats.Close())
+	}
+	if l.data != nil {
+		errs = append(errs, l.data.close())
+	}
+	return errors.Join(errs...)
+}

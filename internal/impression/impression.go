@@ -1,0 +1,84 @@
+// Package impression is what the entry answered, row by row, with everything it stood
+// on: one JSON object per Kafka record on the topic "predictions". It joins a request to
+// the deltas behind its rows, and so to the training records.
+package impression
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Topic is where impressions go unless configured otherwise.
+const Topic = "predictions"
+
+// ErrMalformed is wrapped by every complaint of Decode.
+var ErrMalformed = errors.New("malformed impression")
+
+// Bounds of what Decode accepts.
+const (
+	MaxBytes  = 1 << 20
+	MaxInputs = 4096
+)
+
+// Row names one embedding row that a prediction read.
+type Row struct {
+	Table   string `json:"table"`
+	ID      int64  `json:"id"`      // feature id, as tables and deltas know it
+	Shard   uint32 `json:"shard"`   // serving shard
+	Replica int32  `json:"replica"` // of that shard
+	SyncSeq uint64 `json:"syncSeq"` // MONOLITH_SYNC sequence that wrote it; 0: not there, so zeros
+}
+
+// Impression is one row of one answered Predict.
+type Impression struct {
+	RequestID   string           `json:"requestId"`
+	Row         int              `json:"row"` // within the request's batch
+	Model       string           `json:"model"`
+	Version     int64            `json:"version"`
+	TimeUS      int64            `json:"time_us"` // when the answer was made, Unix microseconds
+	Inputs      map[string]int64 `json:"inputs"`
+	Score       float32          `json:"score"`
+	Rows        []Row            `json:"rows"`     // in the order of the model's features
+	DenseSeq    uint64           `json:"denseSeq"` // MONOLITH_SYNC sequence of the dense variables
+	Traceparent string           `json:"traceparent,omitempty"`
+	Container   string           `json:"container,omitempty"` // that answered
+}
+
+// Encode is the record's value. A score that is no number cannot be written.
+func Encode(i *Impression) ([]byte, error) {
+	if s := float64(i.Score); math.IsNaN(s) || math.IsInf(s, 0) {
+		return nil, fmt.Errorf("impression %s: score %v is not a finite number", i.RequestID, i.Score)
+	}
+	return json.Marshal(i)
+}
+
+// Decode reads what Encode wrote; keys it does not know are ignored, so that older
+// readers stand newer writers.
+func Decode(data []byte) (*Impression, error) {
+	if len(data) > MaxBytes {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrMalformed, len(data), MaxBytes)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	i := new(Impression)
+	if err := d.Decode(i); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: more than one JSON value", ErrMalformed)
+	}
+	switch {
+	case i.RequestID == "":
+		return nil, fmt.Errorf("%w: requestId is missing", ErrMalformed)
+	case i.Model == "":
+		return nil, fmt.Errorf("%w: model is missing", ErrMalformed)
+	case i.Row < 0:
+		return nil, fmt.Errorf("%w: row is %d", ErrMalformed, i.Row)
+	case len(i.Inputs) > MaxInputs || len(i.Rows) > MaxInputs:
+		return nil, fmt.Errorf("%w: %d inputs and %d rows, at most %d are taken", ErrMalformed, len(i.Inputs), len(i.Rows), MaxInputs)
+	}
+	return i, nil
+}

@@ -1,0 +1,176 @@
+// Package modelspec gives a declared model its meaning: what is valid, which variables
+// and tables follow from it, where each of them lives and what it starts as. Everyone
+// who holds the same ModelSpec gets the same answers.
+package modelspec
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/kernels/dense"
+	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+const (
+	signatureBits = 48
+	signatureMask = 1<<signatureBits - 1
+
+	// MaxSlot is the greatest feature slot: 15 bits, so that a feature id is never
+	// negative.
+	MaxSlot = 1<<15 - 1
+)
+
+// FID is the feature id of id in slot: slot << 48 | the lower 48 bits of id.
+func FID(slot uint32, id int64) int64 {
+	return int64(slot)<<signatureBits | id&signatureMask
+}
+
+// SlotOf is the slot in a feature id.
+func SlotOf(fid int64) uint32 { return uint32(uint64(fid) >> signatureBits) }
+
+// ShardOf is the parameter-server shard of a feature id: fid mod shards, never negative.
+func ShardOf(fid int64, shards int) int {
+	m := fid % int64(shards)
+	if m < 0 {
+		m += int64(shards)
+	}
+	return int(m)
+}
+
+// Variable is a dense variable's name and shape.
+type Variable struct {
+	Name  string
+	Shape []uint32
+	Size  int // product of Shape
+}
+
+// Variables lists the dense variables: "<layer>/kernel" of [in, units] and
+// "<layer>/bias" of [units], layer by layer. An index into this list names a variable
+// wherever VariableShard does.
+func Variables(spec *model.ModelSpec) []Variable {
+	vs := make([]Variable, 0, 2*len(spec.GetLayers()))
+	in := uint32(InputSize(spec))
+	for _, l := range spec.GetLayers() {
+		out := l.GetUnits()
+		vs = append(vs,
+			Variable{Name: l.GetName() + "/kernel", Shape: []uint32{in, out}, Size: int(in) * int(out)},
+			Variable{Name: l.GetName() + "/bias", Shape: []uint32{out}, Size: int(out)})
+		in = out
+	}
+	return vs
+}
+
+// VariableShard is the shard that keeps the index-th of Variables: round robin.
+func VariableShard(index, shards int) int { return index % shards }
+
+// InitVariable is a variable's first value: zeros for a bias, Glorot uniform for a
+// kernel, within ±sqrt(6/(in+out)), drawn under table.Key(seed, name, 0).
+func InitVariable(spec *model.ModelSpec, v Variable) []float32 {
+	values := make([]float32, v.Size)
+	if len(v.Shape) != 2 {
+		return values
+	}
+	limit := float32(math.Sqrt(6 / (float64(v.Shape[0]) + float64(v.Shape[1]))))
+	table.RandomUniform{Min: -limit, Max: limit}.Init(values, table.Key(spec.GetSeed(), v.Name, 0))
+	return values
+}
+
+// InputSize is the width of the concatenated embeddings: the features' dims, in the
+// order of the features.
+func InputSize(spec *model.ModelSpec) int {
+	n := 0
+	for _, f := range spec.GetFeatures() {
+		if t := Table(spec, f.GetTable()); t != nil {
+			n += int(t.GetDim())
+		}
+	}
+	return n
+}
+
+// Table is the declared table of that name, nil if there is none.
+func Table(spec *model.ModelSpec, name string) *model.Table {
+	for _, t := range spec.GetTables() {
+		if t.GetName() == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// NewTable makes the empty embedding table that spec declares under name.
+func NewTable(spec *model.ModelSpec, name string) (*table.Table, error) {
+	t := Table(spec, name)
+	if t == nil {
+		return nil, fmt.Errorf("model %q declares no table %q", spec.GetName(), name)
+	}
+	opt, err := optimizer(t.GetOptimizer())
+	if err != nil {
+		return nil, fmt.Errorf("table %q: %w", name, err)
+	}
+	init, err := initializer(t.GetInitializer())
+	if err != nil {
+		return nil, fmt.Errorf("table %q: %w", name, err)
+	}
+	return table.New(table.Config{Name: name, Dim: int(t.GetDim()), Optimizer: opt, Initializer: init, Seed: spec.GetSeed()})
+}
+
+// NewTower makes the dense tower on InputSize inputs; its params are Variables in order.
+func NewTower(spec *model.ModelSpec) (*dense.Tower, error) {
+	layers := make([]dense.Layer, 0, len(spec.GetLayers()))
+	in := InputSize(spec)
+	for _, l := range spec.GetLayers() {
+		act, ok := activations[l.GetActivation()]
+		if !ok {
+			return nil, fmt.Errorf("layer %q has the unknown activation %d: use LINEAR, RELU or SIGMOID", l.GetName(), l.GetActivation())
+		}
+		layers = append(layers, dense.Layer{In: in, Out: int(l.GetUnits()), Activation: act})
+		in = int(l.GetUnits())
+	}
+	return dense.New(layers)
+}
+
+var activations = map[model.Activation]dense.Activation{
+	model.Activation_LINEAR:  dense.ActLinear,
+	model.Activation_RELU:    dense.ActReLU,
+	model.Activation_SIGMOID: dense.ActSigmoid,
+}
+
+// DenseOptimizer is the optimizer of every dense variable. The spec must be valid: a
+// missing or wrong optimizer panics.
+func DenseOptimizer(spec *model.ModelSpec) optim.Optimizer {
+	o, err := optimizer(spec.GetDenseOptimizer())
+	if err != nil {
+		panic(fmt.Sprintf("modelspec: dense optimizer of model %q: %v: validate the spec first", spec.GetName(), err))
+	}
+	return o
+}
+
+// LabelOf is 1 when value reaches the label's threshold, else 0; NaN is 0.
+func LabelOf(spec *model.ModelSpec, value float64) float32 {
+	if value >= spec.GetLabel().GetThreshold() {
+		return 1
+	}
+	return 0
+}
+
+func optimizer(o *model.Optimizer) (optim.Optimizer, error) {
+	switch k := o.GetKind().(type) {
+	case *model.Optimizer_Adagrad:
+		return optim.NewAdagrad(k.Adagrad.GetLearningRate(), k.Adagrad.GetInitialAccumulatorValue(), k.Adagrad.GetWeightDecay())
+	case *model.Optimizer_Sgd:
+		return optim.NewSGD(k.Sgd.GetLearningRate())
+	}
+	return nil, fmt.Errorf("no optimizer: declare adagrad or sgd")
+}
+
+func initializer(i *model.Initializer) (table.Initializer, error) {
+	switch k := i.GetKind().(type) {
+	case *model.Initializer_Zeros:
+		return table.Zeros{}, nil
+	case *model.Initializer_RandomUniform:
+		return table.NewRandomUniform(k.RandomUniform.GetMin(), k.RandomUniform.GetMax())
+	}
+	return nil, fmt.Errorf("no initializer: declare zeros or random_uniform")
+}

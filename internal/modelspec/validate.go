@@ -1,0 +1,164 @@
+package modelspec
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/monolith-go/monolith/events/model"
+)
+
+// Bounds of a valid spec.
+const (
+	MaxDim      = 4096
+	MaxUnits    = 65536
+	MaxFeatures = 1024
+	MaxTables   = 1024
+	MaxLayers   = 64
+	MaxName     = 128 // bytes
+	// MaxVariable bounds the elements of one dense variable.
+	MaxVariable = 1 << 26
+)
+
+// Validate returns every complaint about spec, joined, or nil.
+func Validate(spec *model.ModelSpec) error {
+	if spec == nil {
+		return errors.New("no model spec: declare one")
+	}
+	c := &complaints{}
+	c.name("the model", spec.GetName())
+	c.features(spec)
+	c.tables(spec)
+	c.layers(spec)
+	if _, err := optimizer(spec.GetDenseOptimizer()); err != nil {
+		c.add("dense_optimizer: %w", err)
+	}
+	switch l := spec.GetLabel(); {
+	case l.GetField() == "":
+		c.add("the label reads no field: set label.field to a key of the training record")
+	case math.IsNaN(l.GetThreshold()) || math.IsInf(l.GetThreshold(), 0):
+		c.add("the label's threshold is %g: give a finite number", l.GetThreshold())
+	}
+	return errors.Join(c.all...)
+}
+
+type complaints struct{ all []error }
+
+func (c *complaints) add(format string, args ...any) {
+	c.all = append(c.all, fmt.Errorf(format, args...))
+}
+
+// name checks a name that becomes part of subjects, file names and variable names.
+func (c *complaints) name(what, name string) {
+	switch {
+	case name == "":
+		c.add("%s has no name: give it one", what)
+	case len(name) > MaxName:
+		c.add("%s has a name of %d bytes: %d are allowed", what, len(name), MaxName)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		c.add("%s is called %q: control characters and broken UTF-8 are not allowed in a name", what, name)
+	}
+}
+
+func (c *complaints) count(what string, n, limit int) bool {
+	if n == 0 {
+		c.add("the model has no %s: declare at least one", what)
+	} else if n > limit {
+		c.add("the model has %d %s: %d are allowed", n, what, limit)
+	}
+	return n <= limit
+}
+
+func (c *complaints) features(spec *model.ModelSpec) {
+	if !c.count("features", len(spec.GetFeatures()), MaxFeatures) {
+		return
+	}
+	names, slots := map[string]bool{}, map[uint32]string{}
+	for i, f := range spec.GetFeatures() {
+		what := fmt.Sprintf("feature %q", f.GetName())
+		c.name(fmt.Sprintf("feature %d", i+1), f.GetName())
+		if names[f.GetName()] {
+			c.add("%s is declared twice: rename one", what)
+		}
+		names[f.GetName()] = true
+		if f.GetField() == "" {
+			c.add("%s reads no field: set it to a key of the training record", what)
+		}
+		if f.GetSlot() < 1 || f.GetSlot() > MaxSlot {
+			c.add("%s has slot %d: give 1 to %d", what, f.GetSlot(), MaxSlot)
+		} else if other, taken := slots[f.GetSlot()]; taken {
+			c.add("%s has slot %d, which feature %q has too: give each feature its own", what, f.GetSlot(), other)
+		} else {
+			slots[f.GetSlot()] = f.GetName()
+		}
+		if Table(spec, f.GetTable()) == nil {
+			c.add("%s reads table %q, which is not declared: declare it, or name one that is", what, f.GetTable())
+		}
+	}
+}
+
+func (c *complaints) tables(spec *model.ModelSpec) {
+	if !c.count("tables", len(spec.GetTables()), MaxTables) {
+		return
+	}
+	used, seen := map[string]bool{}, map[string]bool{}
+	for _, f := range spec.GetFeatures() {
+		used[f.GetTable()] = true
+	}
+	for i, t := range spec.GetTables() {
+		what := fmt.Sprintf("table %q", t.GetName())
+		c.name(fmt.Sprintf("table %d", i+1), t.GetName())
+		if seen[t.GetName()] {
+			c.add("%s is declared twice: rename one", what)
+		}
+		seen[t.GetName()] = true
+		if t.GetDim() < 1 || t.GetDim() > MaxDim {
+			c.add("%s has dim %d: give 1 to %d", what, t.GetDim(), MaxDim)
+		}
+		if _, err := optimizer(t.GetOptimizer()); err != nil {
+			c.add("%s: %w", what, err)
+		}
+		if _, err := initializer(t.GetInitializer()); err != nil {
+			c.add("%s: %w", what, err)
+		}
+		if !used[t.GetName()] {
+			c.add("%s is read by no feature: remove it, or name it in one", what)
+		}
+	}
+}
+
+func (c *complaints) layers(spec *model.ModelSpec) {
+	layers := spec.GetLayers()
+	if !c.count("layers", len(layers), MaxLayers) || len(layers) == 0 {
+		return
+	}
+	seen := map[string]bool{}
+	in := uint64(InputSize(spec))
+	for i, l := range layers {
+		what := fmt.Sprintf("layer %q", l.GetName())
+		c.name(fmt.Sprintf("layer %d", i+1), l.GetName())
+		if seen[l.GetName()] {
+			c.add("%s is declared twice: rename one", what)
+		}
+		seen[l.GetName()] = true
+		if l.GetUnits() < 1 || l.GetUnits() > MaxUnits {
+			c.add("%s has %d units: give 1 to %d", what, l.GetUnits(), MaxUnits)
+		} else if in*uint64(l.GetUnits()) > MaxVariable {
+			c.add("%s has a kernel of %d by %d: %d elements are allowed", what, in, l.GetUnits(), MaxVariable)
+		}
+		if _, ok := activations[l.GetActivation()]; !ok {
+			c.add("%s has the unknown activation %d: use LINEAR, RELU or SIGMOID", what, l.GetActivation())
+		}
+		in = uint64(l.GetUnits())
+	}
+	last := layers[len(layers)-1]
+	if last.GetUnits() != 1 || last.GetActivation() != model.Activation_SIGMOID {
+		c.add("the last layer, %q, has %d units and activation %s: a probability needs 1 unit and SIGMOID", last.GetName(), last.GetUnits(), last.GetActivation())
+	}
+	if size := InputSize(spec); size > MaxUnits {
+		c.add("the features' dims add up to %d: %d are allowed", size, MaxUnits)
+	}
+}

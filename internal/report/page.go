@@ -1,0 +1,117 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"time"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Parse(pageText))
+
+type tile struct {
+	Name, Value, Unit, Note string
+	Color                   string // CSS class of the name's mark, "" for none
+}
+
+type check struct {
+	Sentence string
+	OK       bool
+}
+
+type row struct{ Name, Value string }
+
+// HTML writes the report as one page that needs nothing else: no scripts, no fonts, no
+// images from anywhere.
+func (r *Report) HTML(w io.Writer) error {
+	type figure struct {
+		plot
+		Draw template.HTML
+	}
+	data := struct {
+		Title, Summary, When string
+		CSS                  template.CSS
+		Tiles                []tile
+		Checks               []check
+		Plots                []figure
+		Events, Rejected     []row
+		EventTotal           string
+		Settings             []row
+	}{
+		Title:   "Monolith run",
+		Summary: r.describe(),
+		CSS:     template.CSS(plotColors + plotStyle),
+		Tiles:   r.tiles(),
+		Checks: []check{
+			{"Folding the log again gives every live view’s hash", r.ReplayHashEqual},
+			{"Serving replicas agree with the training shards, row by row", r.ReplicasAgree},
+		},
+		Settings: r.settings(),
+	}
+	if !r.Run.Started.IsZero() {
+		data.When = r.Run.Started.UTC().Format("2 January 2006, 15:04:05 UTC")
+	}
+	for _, p := range r.plots() {
+		data.Plots = append(data.Plots, figure{p, template.HTML(p.SVG)}) // made here, its texts escaped
+	}
+	total := int64(0)
+	for _, c := range sorted(r.Events) {
+		data.Events = append(data.Events, row{c.Name, count(c.Count)})
+		total += c.Count
+	}
+	data.EventTotal = count(total)
+	for _, c := range sorted(r.Rejected) {
+		data.Rejected = append(data.Rejected, row{c.Name, count(c.Count)})
+	}
+	return page.Execute(w, data)
+}
+
+func (r *Report) tiles() []tile {
+	ts := []tile{{Name: "AUC online", Value: auc(r.AUCOnline), Color: "a", Note: counted(r.Run.Compared, "rating") + " of the second half"}}
+	frozen := tile{Name: "AUC frozen", Value: auc(r.AUCFrozen), Color: "b", Note: "the same ratings"}
+	if r.AUCFrozen.Known() && r.AUCOnline.Known() {
+		frozen.Note = signed(r.AUCFrozen-r.AUCOnline) + " against online"
+	}
+	ts = append(ts, frozen)
+	if r.AUCBest.Known() {
+		ts = append(ts, tile{Name: "AUC best possible", Value: auc(r.AUCBest), Color: "c", Note: "of the true probabilities"})
+	}
+	return append(ts,
+		tile{Name: "Freshness p99", Value: millis(r.Freshness.P99), Unit: "ms", Note: "p50 " + millis(r.Freshness.P50) + " ms, " + counted(r.Freshness.Samples, "sample")},
+		tile{Name: "Predict p99", Value: millis(r.Predict.P99), Unit: "ms", Note: fmt.Sprintf("p50 %s ms, %s calls/s, %s", millis(r.Predict.P50), number(r.Predict.Rate), counted(r.Predict.Errors, "error"))},
+		tile{Name: "Ratings learnt", Value: count(r.RatingsTrained), Note: count(r.RatingsRead) + " read, " + count(r.RatingsRejected) + " rejected"},
+		tile{Name: "First prediction", Value: number(r.FirstPredictionSeconds), Unit: "s", Note: "after the start"},
+	)
+}
+
+func (r *Report) settings() []row {
+	var rows []row
+	add := func(name, value string) {
+		if value != "" && value != "0" && value != unknown {
+			rows = append(rows, row{name, value})
+		}
+	}
+	add("Ratings from", r.Run.Data)
+	add("Ratings per second", number(r.Run.Rate))
+	add("Seed", fmt.Sprint(r.Seed))
+	add("Job", r.Run.Job)
+	add("Model", r.Run.Model)
+	add("Frozen copy", r.Run.FrozenModel)
+	add("Model version served", fmt.Sprint(r.ModelVersion))
+	add("Kafka topic", fmt.Sprintf("%s, %s", r.Run.Topic, counted(int64(r.Run.Partitions), "partition")))
+	add("Trainers", fmt.Sprint(r.Run.Trainers))
+	add("Training shards", fmt.Sprint(r.Run.Shards))
+	add("Serving shards", fmt.Sprintf("%d, %s each", r.Run.ServeShards, counted(int64(r.Run.Replicas), "replica")))
+	add("Sync interval", number(r.Run.SyncMs)+" ms")
+	add("Log read up to", count(int64(r.Run.LogSeq)))
+	add("Deltas read up to", count(int64(r.Run.SyncSeq)))
+	add("Machine", r.Run.Machine)
+	if r.Seconds.Known() {
+		add("Took", (time.Duration(float64(r.Seconds) * float64(time.Second))).Round(100*time.Millisecond).String())
+	}
+	return rows
+}

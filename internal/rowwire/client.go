@@ -1,0 +1,328 @@
+package rowwire
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	dialTimeout    = 5 * time.Second
+	requestTimeout = 30 * time.Second // of a request whose ctx names none
+	writeTimeout   = 10 * time.Second
+	clientInFlight = 128
+)
+
+// Client is one connection with many requests in flight. It is safe for concurrent use;
+// requests may be answered out of order. Once Err is set it is of no more use.
+type Client struct {
+	addr  string
+	nc    net.Conn
+	out   chan *[]byte
+	slots chan struct{}
+	done  chan struct{} // closed once the connection is of no more use
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex
+	nextID  uint64
+	pending map[uint64]chan response
+	err     error
+}
+
+type response struct {
+	op      uint8
+	buf     *[]byte
+	payload []byte
+}
+
+var _ Handler = (*Client)(nil)
+
+// Dial connects to "host:port" or "unix:///path" and exchanges hellos, within ctx and
+// five seconds.
+func Dial(ctx context.Context, addr string) (*Client, error) {
+	network, address, err := SplitAddr(addr)
+	if err != nil {
+		return nil, Errorf(Invalid, "%w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	nc, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, Errorf(Unavailable, "no connection to %s: %w", addr, err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
+	r := bufio.NewReaderSize(nc, 64<<10)
+	h, err := greet(nc, r)
+	if err != nil {
+		_ = nc.Close()
+		if e := (*Error)(nil); errors.As(err, &e) {
+			return nil, e
+		}
+		return nil, Errorf(Unavailable, "%s did not answer the hello: %w", addr, err)
+	}
+	if ctx.Err() != nil {
+		_ = nc.Close()
+		return nil, Errorf(Unavailable, "no connection to %s: %w", addr, ctx.Err())
+	}
+	// No more than the server works on, so that it keeps reading and sees cancellations.
+	n := min(clientInFlight, max(1, int(h.InFlight)))
+	c := &Client{
+		addr: addr, nc: nc,
+		out: make(chan *[]byte, n), slots: make(chan struct{}, n),
+		done: make(chan struct{}), pending: map[uint64]chan response{},
+	}
+	c.wg.Go(func() { c.write() })
+	c.wg.Go(func() { c.fail(c.read(r)) })
+	return c, nil
+}
+
+func greet(nc net.Conn, r *bufio.Reader) (hello, error) {
+	b, err := frame(opHello, 0, -1, &hello{Magic: magic, Version: Version})
+	if err != nil {
+		return hello{}, err
+	}
+	_, err = nc.Write(*b)
+	giveBack(b)
+	if err != nil {
+		return hello{}, err
+	}
+	op, _, buf, payload, err := readFrame(r)
+	if err != nil {
+		return hello{}, err
+	}
+	defer giveBack(buf)
+	if op == opError {
+		return hello{}, refusal(payload)
+	}
+	var h hello
+	if op != opHello|opResponse || h.decode(&decoder{b: payload}) != nil || h.Magic != magic || h.Version != Version {
+		return hello{}, Errorf(Invalid, "%s is no server of row protocol version %d", nc.RemoteAddr(), Version)
+	}
+	return h, nil
+}
+
+func refusal(payload []byte) *Error {
+	e := new(Error)
+	if err := e.decode(&decoder{b: payload}); err != nil {
+		return asError(err)
+	}
+	return e
+}
+
+// write owns the sending half.
+func (c *Client) write() {
+	w := bufio.NewWriterSize(c.nc, 64<<10)
+	for {
+		select {
+		case b := <-c.out:
+			if err := writeFrames(c.nc, w, b, c.out, writeTimeout); err != nil {
+				c.fail(err)
+				return
+			}
+		case <-c.done:
+			return
+		}
+	}
+}
+
+// read owns the receiving half: it hands each answer to whoever waits for it.
+func (c *Client) read(r *bufio.Reader) error {
+	for {
+		op, id, buf, payload, err := readFrame(r)
+		if err != nil {
+			return err
+		}
+		if op == opError && id == 0 {
+			e := refusal(payload)
+			giveBack(buf)
+			return e
+		}
+		c.mu.Lock()
+		ch := c.pending[id]
+		delete(c.pending, id)
+		c.mu.Unlock()
+		if ch == nil {
+			giveBack(buf) // given up meanwhile
+			continue
+		}
+		ch <- response{op, buf, payload}
+	}
+}
+
+// fail ends the connection, once.
+func (c *Client) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	close(c.done)
+	_ = c.nc.Close()
+}
+
+// Err is nil while the connection is of use.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		return nil
+	}
+	return Errorf(Unavailable, "connection to %s: %w", c.addr, c.err)
+}
+
+// Close ends the connection and every request in flight.
+func (c *Client) Close() error {
+	c.fail(net.ErrClosed)
+	c.wg.Wait()
+	return nil
+}
+
+// call sends a request and decodes its answer into res.
+func (c *Client) call(ctx context.Context, op uint8, req message, res interface{ decode(*decoder) error }) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+	}
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-c.done:
+		return c.Err()
+	case <-ctx.Done():
+		return c.gaveUp(ctx, "waited for its turn")
+	}
+	deadline, _ := ctx.Deadline()
+	left := time.Until(deadline)
+	if left <= 0 {
+		return c.gaveUp(ctx, "not sent")
+	}
+	ch := make(chan response, 1)
+	c.mu.Lock()
+	c.nextID++
+	id := c.nextID
+	c.pending[id] = ch
+	c.mu.Unlock()
+	b, err := frame(op, id, max(1, left.Milliseconds()), req)
+	if err != nil {
+		c.forget(id)
+		return err
+	}
+	select {
+	case c.out <- b:
+	case <-c.done:
+		c.forget(id)
+		giveBack(b)
+		return c.Err()
+	case <-ctx.Done():
+		c.forget(id)
+		giveBack(b)
+		return c.gaveUp(ctx, "not sent")
+	}
+	select {
+	case r := <-ch:
+		return c.finish(op, r, res)
+	case <-ctx.Done():
+		c.cancel(id)
+		return c.gaveUp(ctx, "no answer")
+	case <-c.done:
+	}
+	select { // the answer may have come just before the end
+	case r := <-ch:
+		return c.finish(op, r, res)
+	default:
+		return c.Err()
+	}
+}
+
+func (c *Client) finish(op uint8, r response, res interface{ decode(*decoder) error }) error {
+	defer giveBack(r.buf)
+	switch r.op {
+	case opError:
+		return refusal(r.payload)
+	case op | opResponse:
+		if err := res.decode(&decoder{b: r.payload}); err != nil {
+			err = fmt.Errorf("%s answered what is no response: %w", c.addr, err)
+			c.fail(err)
+			return Errorf(Unavailable, "%w", err)
+		}
+		return nil
+	}
+	err := fmt.Errorf("%s answered op %d with op %d", c.addr, op, r.op)
+	c.fail(err)
+	return Errorf(Unavailable, "%w", err)
+}
+
+func (c *Client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, id)
+}
+
+// cancel tells the server that nobody waits, if that can be said at once.
+func (c *Client) cancel(id uint64) {
+	c.forget(id)
+	b, err := frame(opCancel, id, -1, nil)
+	if err != nil {
+		return
+	}
+	select {
+	case c.out <- b:
+	default:
+		giveBack(b)
+	}
+}
+
+func (c *Client) gaveUp(ctx context.Context, what string) error {
+	return Errorf(Unavailable, "request to %s given up, %s: %w", c.addr, what, ctx.Err())
+}
+
+// Lookup implements [Handler] over the connection.
+func (c *Client) Lookup(ctx context.Context, r *LookupRequest) (*LookupResponse, error) {
+	res := new(LookupResponse)
+	if err := c.call(ctx, opLookup, r, res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// Apply implements [Handler] over the connection.
+func (c *Client) Apply(ctx context.Context, r *ApplyRequest) (*ApplyResponse, error) {
+	res := new(ApplyResponse)
+	if err := c.call(ctx, opApply, r, res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// Dense implements [Handler] over the connection.
+func (c *Client) Dense(ctx context.Context, r *DenseRequest) (*DenseResponse, error) {
+	res := new(DenseResponse)
+	if err := c.call(ctx, opDense, r, res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// Offsets implements [Handler] over the connection.
+func (c *Client) Offsets(ctx context.Context, r *OffsetsRequest) (*OffsetsResponse, error) {
+	res := new(OffsetsResponse)
+	if err := c.call(ctx, opOffsets, r, res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// Scan implements [Handler] over the connection.
+func (c *Client) Scan(ctx context.Context, r *ScanRequest) (*ScanResponse, error) {
+	res := new(ScanResponse)
+	if err := c.call(ctx, opScan, r, res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}

@@ -1,0 +1,272 @@
+package rowwire
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+var le = binary.LittleEndian
+
+// encoder appends to one buffer; it fails only on what breaks a bound.
+type encoder struct {
+	b   []byte
+	err *Error
+}
+
+func (e *encoder) fail(format string, args ...any) {
+	if e.err == nil {
+		e.err = Errorf(Invalid, format, args...)
+	}
+}
+
+func (e *encoder) u8(v uint8)   { e.b = append(e.b, v) }
+func (e *encoder) u16(v uint16) { e.b = le.AppendUint16(e.b, v) }
+func (e *encoder) u32(v uint32) { e.b = le.AppendUint32(e.b, v) }
+func (e *encoder) u64(v uint64) { e.b = le.AppendUint64(e.b, v) }
+func (e *encoder) i64(v int64)  { e.u64(uint64(v)) }
+
+func (e *encoder) bool(v bool) {
+	if v {
+		e.u8(1)
+	} else {
+		e.u8(0)
+	}
+}
+
+func (e *encoder) str(s string) {
+	if len(s) > MaxString {
+		e.fail("a name has %d bytes, at most %d are allowed: %.40q…", len(s), MaxString, s)
+		return
+	}
+	e.u16(uint16(len(s)))
+	e.b = append(e.b, s...)
+}
+
+// count writes how many elements follow.
+func (e *encoder) count(n, most int, what string) {
+	if n > most {
+		e.fail("%d %s, at most %d are allowed in one message: split it", n, what, most)
+		return
+	}
+	e.u32(uint32(n))
+}
+
+// grow makes room for n bytes and returns them, or nil once the frame is over its bound.
+func (e *encoder) grow(n int) []byte {
+	at := len(e.b)
+	if e.err != nil || n > MaxFrame-at {
+		e.fail("the message is over %d bytes: split it", MaxFrame)
+		return nil
+	}
+	if cap(e.b)-at < n {
+		b := make([]byte, at, max(at+n, 2*cap(e.b)))
+		copy(b, e.b)
+		e.b = b
+	}
+	e.b = e.b[:at+n]
+	return e.b[at:]
+}
+
+func (e *encoder) f32s(v []float32) {
+	b := e.grow(4 * len(v))
+	if b == nil {
+		return
+	}
+	for ; len(v) >= 4 && len(b) >= 16; v, b = v[4:], b[16:] {
+		le.PutUint32(b[0:4], math.Float32bits(v[0]))
+		le.PutUint32(b[4:8], math.Float32bits(v[1]))
+		le.PutUint32(b[8:12], math.Float32bits(v[2]))
+		le.PutUint32(b[12:16], math.Float32bits(v[3]))
+	}
+	for i, x := range v {
+		le.PutUint32(b[4*i:], math.Float32bits(x))
+	}
+}
+
+func (e *encoder) u32s(v []uint32) {
+	if b := e.grow(4 * len(v)); b != nil {
+		for i, x := range v {
+			le.PutUint32(b[4*i:], x)
+		}
+	}
+}
+
+func (e *encoder) i64s(v []int64) {
+	if b := e.grow(8 * len(v)); b != nil {
+		for i, x := range v {
+			le.PutUint64(b[8*i:], uint64(x))
+		}
+	}
+}
+
+func (e *encoder) u64s(v []uint64) {
+	if b := e.grow(8 * len(v)); b != nil {
+		for i, x := range v {
+			le.PutUint64(b[8*i:], x)
+		}
+	}
+}
+
+// decoder reads one payload. After the first broken rule every read gives zero, and
+// nothing is allocated for a count that the bytes at hand cannot hold.
+type decoder struct {
+	b   []byte
+	err *Error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = Errorf(Invalid, format, args...)
+	}
+	d.b = nil
+}
+
+func (d *decoder) take(n int) []byte {
+	if n > len(d.b) {
+		d.fail("the message ends early: %d more bytes were announced, %d are there", n, len(d.b))
+		return nil
+	}
+	b := d.b[:n]
+	d.b = d.b[n:]
+	return b
+}
+
+func (d *decoder) u8() uint8 {
+	if b := d.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) u16() uint16 {
+	if b := d.take(2); b != nil {
+		return le.Uint16(b)
+	}
+	return 0
+}
+
+func (d *decoder) u32() uint32 {
+	if b := d.take(4); b != nil {
+		return le.Uint32(b)
+	}
+	return 0
+}
+
+func (d *decoder) u64() uint64 {
+	if b := d.take(8); b != nil {
+		return le.Uint64(b)
+	}
+	return 0
+}
+
+func (d *decoder) i64() int64 { return int64(d.u64()) }
+
+func (d *decoder) bool() bool {
+	v := d.u8()
+	if v > 1 {
+		d.fail("a flag is %d, not 0 or 1", v)
+	}
+	return v == 1
+}
+
+// str reads a string, and keeps old instead of a copy when it is the same.
+func (d *decoder) str(old string) string {
+	n := int(d.u16())
+	if n > MaxString {
+		d.fail("a name has %d bytes, at most %d are allowed", n, MaxString)
+		return ""
+	}
+	b := d.take(n)
+	if string(b) == old {
+		return old
+	}
+	return string(b)
+}
+
+// count reads how many elements of at least size bytes each follow.
+func (d *decoder) count(most, size int, what string) int {
+	n := int(d.u32())
+	if n > most {
+		d.fail("%d %s, at most %d are allowed in one message: split it", n, what, most)
+		return 0
+	}
+	if n*size > len(d.b) {
+		d.fail("%d %s were announced, the message has bytes for %d at most", n, what, len(d.b)/size)
+		return 0
+	}
+	return n
+}
+
+// reuse returns n elements, on the memory of s where it suffices.
+func reuse[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+func (d *decoder) f32s(dst []float32, n int) []float32 {
+	b := d.take(4 * n)
+	if b == nil || n == 0 {
+		return dst[:0]
+	}
+	dst = reuse(dst, n)
+	v := dst
+	for ; len(v) >= 4 && len(b) >= 16; v, b = v[4:], b[16:] {
+		v[0] = math.Float32frombits(le.Uint32(b[0:4]))
+		v[1] = math.Float32frombits(le.Uint32(b[4:8]))
+		v[2] = math.Float32frombits(le.Uint32(b[8:12]))
+		v[3] = math.Float32frombits(le.Uint32(b[12:16]))
+	}
+	for i := range v {
+		v[i] = math.Float32frombits(le.Uint32(b[4*i:]))
+	}
+	return dst
+}
+
+func (d *decoder) u32s(n int) []uint32 {
+	b := d.take(4 * n)
+	if len(b) == 0 {
+		return nil
+	}
+	dst := make([]uint32, n)
+	for i := range dst {
+		dst[i] = le.Uint32(b[4*i:])
+	}
+	return dst
+}
+
+func (d *decoder) i64s(dst []int64, n int) []int64 {
+	b := d.take(8 * n)
+	if b == nil || n == 0 {
+		return dst[:0]
+	}
+	dst = reuse(dst, n)
+	for i := range dst {
+		dst[i] = int64(le.Uint64(b[8*i:]))
+	}
+	return dst
+}
+
+func (d *decoder) u64s(n int) []uint64 {
+	b := d.take(8 * n)
+	if len(b) == 0 {
+		return nil
+	}
+	dst := make([]uint64, n)
+	for i := range dst {
+		dst[i] = le.Uint64(b[8*i:])
+	}
+	return dst
+}
+
+// end reports the first broken rule, bytes left over included.
+func (d *decoder) end() error {
+	if d.err == nil && len(d.b) > 0 {
+		d.fail("%d bytes are left over behind the message", len(d.b))
+	}
+	if d.err != nil {
+		return d.err
+	}
+	return nil
+}

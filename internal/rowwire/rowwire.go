@@ -1,0 +1,149 @@
+// Package rowwire carries embedding rows between trainers, parameter-server shards and
+// entries: framed requests over TCP or a unix socket, many in flight on one connection,
+// ids and floats flat in little endian.
+//
+// A frame is
+//
+//	u32 length of what follows | u8 op | u64 request id | payload
+//
+// and a connection opens with a hello in which both sides name the protocol version. A
+// response carries the op of its request with the upper bit set, or opError.
+package rowwire
+
+import "context"
+
+// Version is the protocol version that both sides must speak.
+const Version = 1
+
+// Bounds of what either side accepts.
+const (
+	MaxFrame   = 16 << 20 // bytes behind the length field
+	MaxIDs     = 1 << 18  // ids of one request over all its tables
+	MaxTables  = 1 << 10  // tables of one request
+	MaxTensors = 1 << 12  // dense variables of one message
+	MaxOffsets = 1 << 16  // partitions of one offsets response
+	MaxString  = 1 << 12  // bytes of a name or a message
+)
+
+// Handler answers the row protocol; a Client implements it over a connection. Refusals
+// are [*Error]; any other error reaches the caller as [Unavailable].
+//
+// Served by [Serve], a request and its slices belong to the server again as soon as the
+// method returns: keep copies. Responses are the handler's until they are written, so
+// they must not be changed after they were returned.
+type Handler interface {
+	Lookup(ctx context.Context, r *LookupRequest) (*LookupResponse, error)
+	Apply(ctx context.Context, r *ApplyRequest) (*ApplyResponse, error)
+	Dense(ctx context.Context, r *DenseRequest) (*DenseResponse, error)
+	Offsets(ctx context.Context, r *OffsetsRequest) (*OffsetsResponse, error)
+	Scan(ctx context.Context, r *ScanRequest) (*ScanResponse, error)
+}
+
+// TableIDs names rows of one table.
+type TableIDs struct {
+	Table string
+	IDs   []int64
+}
+
+// LookupRequest asks for rows. A row that does not exist is answered with zeros and is
+// not created.
+type LookupRequest struct {
+	Model      string // serving: the model; training: the job
+	Shard      uint32
+	Tables     []TableIDs
+	WithSeqs   bool   // serving: also which sync sequence wrote each row
+	Turn       uint64 // deterministic training: batches learnt before this one
+	Generation uint64 // deterministic training: of the shard's timeline
+}
+
+// LookupResponse holds one entry per table of the request, in its order.
+type LookupResponse struct {
+	Values  [][]float32 // len(IDs) x dim
+	Seqs    [][]uint64  // len(IDs) each, only with WithSeqs; 0: from the export, or missing
+	Version int64       // serving: version that is loaded
+	Step    uint64      // training: applies so far; serving: of the newest delta
+}
+
+// TableGrads is the gradient of rows of one table: len(IDs) x dim.
+type TableGrads struct {
+	Table string
+	IDs   []int64 // an id may repeat: its gradients are summed
+	Grads []float32
+}
+
+// NamedTensor is a flat dense variable, or its gradient.
+type NamedTensor struct {
+	Name   string
+	Values []float32
+}
+
+// ApplyRequest teaches a shard the Kafka records [From, To) of one partition. Every
+// shard gets every range, with no gradients if need be.
+type ApplyRequest struct {
+	Job         string
+	Shard       uint32
+	Partition   int32
+	Epoch       uint64 // of the partition's lease
+	From, To    int64
+	RecordUnix  int64 // newest record's time, seconds: the rows' timestamp
+	Turn        uint64
+	Generation  uint64
+	Traceparent string
+	Tables      []TableGrads
+	Dense       []NamedTensor
+}
+
+// ApplyResponse says what the shard has recorded for the partition.
+type ApplyResponse struct {
+	Applied bool  // false: the range had been learnt before
+	Next    int64 // next offset to learn
+}
+
+// DenseRequest asks for the dense variables named, or for all of the shard's.
+type DenseRequest struct {
+	Job        string
+	Shard      uint32
+	Names      []string
+	Turn       uint64
+	Generation uint64
+}
+
+// DenseResponse holds them in the order asked for, or by name.
+type DenseResponse struct {
+	Tensors []NamedTensor
+	Step    uint64
+}
+
+// OffsetsRequest asks how far a shard has learnt.
+type OffsetsRequest struct {
+	Job   string
+	Shard uint32
+}
+
+// OffsetsResponse is the answer: the writer's epoch, applies and turns so far, and per
+// partition the next offset to learn.
+type OffsetsResponse struct {
+	Epoch, Step, Turn, Generation uint64
+	Next                          map[int32]int64
+}
+
+// ScanRequest reads a table in id order, a page at a time.
+type ScanRequest struct {
+	Model string // serving: the model; training: the job
+	Shard uint32
+	Table string
+	After int64  // ids above this one; math.MinInt64 starts
+	Limit uint32 // rows; 0: as many as the server likes
+	Slots bool   // optimizer slots too
+}
+
+// ScanResponse is one page. Slots is len(IDs) x slot size, Seqs the row tags.
+type ScanResponse struct {
+	Dim     uint32
+	IDs     []int64
+	Values  []float32
+	Slots   []float32
+	UnixSec []uint32
+	Seqs    []uint64
+	More    bool
+}

@@ -1,0 +1,134 @@
+package table
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"math"
+	"slices"
+)
+
+// Rows returns copies of up to limit rows with ids greater than after, ascending, and
+// whether more follow. Start with NoID, go on with the last id received. Each row is
+// consistent in itself; rows added or removed between two calls may or may not appear.
+func (t *Table) Rows(after int64, limit int) (rows []Row, more bool) {
+	ids := t.ids()
+	at, ok := slices.BinarySearch(ids, after)
+	if ok {
+		at++
+	}
+	ids = ids[at:]
+	for i, id := range ids {
+		if len(rows) >= limit {
+			return rows, i < len(ids)
+		}
+		s := t.shardOf(id)
+		s.mu.RLock()
+		if at, ok := s.index[id]; ok {
+			if rows == nil {
+				rows = make([]Row, 0, min(limit, len(ids)))
+			}
+			rows = append(rows, t.row(s, id, at))
+		}
+		s.mu.RUnlock()
+	}
+	return rows, false
+}
+
+// Snapshot returns a copy of every row, ascending by id, as of one moment between calls
+// that write: those wait meanwhile.
+func (t *Table) Snapshot() []Row {
+	t.cut.Lock()
+	defer t.cut.Unlock()
+	rows := make([]Row, 0, t.Len())
+	t.each(func(r Row) { rows = append(rows, r) })
+	return rows
+}
+
+// Hash is the Hasher's sum over every row, as of one moment between calls that write.
+// Equal tables have equal hashes, whatever order their rows came in.
+func (t *Table) Hash() string {
+	t.cut.Lock()
+	defer t.cut.Unlock()
+	h := NewHasher(t.cfg.Dim)
+	t.each(h.Add)
+	return h.Sum()
+}
+
+// Hasher hashes rows that are handed to it ascending by id: SHA-256 over the dim and,
+// per row, id, time, number of slots, values and slots, little endian. Tags stay out:
+// they say where a row came from, not what it is.
+type Hasher struct {
+	h   hash.Hash
+	buf []byte
+}
+
+// NewHasher starts a hash of rows with dim values.
+func NewHasher(dim int) *Hasher {
+	h := &Hasher{h: sha256.New()}
+	h.buf = binary.LittleEndian.AppendUint64([]byte("rows\x01"), uint64(dim))
+	h.h.Write(h.buf)
+	return h
+}
+
+// Add takes the next row.
+func (h *Hasher) Add(r Row) {
+	b := binary.LittleEndian.AppendUint64(h.buf[:0], uint64(r.ID))
+	b = binary.LittleEndian.AppendUint32(b, r.UnixSec)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.Slots)))
+	for _, v := range r.Values {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	for _, v := range r.Slots {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	h.h.Write(b)
+	h.buf = b
+}
+
+// Sum is the hash so far, in hexadecimal.
+func (h *Hasher) Sum() string { return hex.EncodeToString(h.h.Sum(nil)) }
+
+// each calls f with a copy of every row, ascending. The caller holds cut for writing.
+func (t *Table) each(f func(Row)) {
+	for _, id := range t.ids() {
+		s := t.shardOf(id)
+		s.mu.RLock()
+		r := t.row(s, id, s.index[id])
+		s.mu.RUnlock()
+		f(r)
+	}
+}
+
+func (t *Table) row(s *shard, id int64, at uint32) Row {
+	f := slices.Clone(s.floats(at))
+	m := s.meta(at)
+	d := t.cfg.Dim
+	return Row{ID: id, Values: f[:d:d], Slots: f[d:], UnixSec: m.unixSec, Tag: m.tag}
+}
+
+// ids returns every id, ascending. The slice is shared and not to be changed. It is
+// kept until a row is added or removed, so paging through a table sorts it once.
+func (t *Table) ids() []int64 {
+	t.sortMu.Lock()
+	defer t.sortMu.Unlock()
+	form := t.form.Load()
+	if t.sortAt == form {
+		return t.sorted
+	}
+	ids := make([]int64, 0, t.Len())
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.RLock()
+		for id := range s.index {
+			ids = append(ids, id)
+		}
+		s.mu.RUnlock()
+	}
+	slices.Sort(ids)
+	// A row that came or went meanwhile has moved form past this one, so the list is
+	// made again next time.
+	t.sorted, t.sortAt = ids, form
+	return ids
+}

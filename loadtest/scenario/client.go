@@ -1,0 +1,90 @@
+// Package scenario plays a run against the public ports and nothing else: ratings into
+// Kafka at a steady rate, each scored by the serving port before its label is out, and
+// open-loop load on that port meanwhile.
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/tracectx"
+)
+
+// MaxBatch bounds the examples of one Predict call.
+const MaxBatch = 4096
+
+// RequestIDKey is the gRPC metadata key that names a request in its impressions.
+const RequestIDKey = "x-request-id"
+
+// Client scores (user, movie) pairs through TensorFlow Serving's Predict. It is safe
+// for concurrent use.
+type Client struct {
+	conn    *grpc.ClientConn
+	predict *tfserving.PredictionClient
+}
+
+// Dial returns a client of the serving port at addr (host:port) without waiting for it.
+// Without options the connection is in clear text.
+func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
+	if len(opts) == 0 {
+		opts = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
+	conn, err := grpc.NewClient(addr, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("serving port %s: %w", addr, err)
+	}
+	return &Client{conn: conn, predict: tfserving.NewPredictionClient(conn)}, nil
+}
+
+// Close ends the connection, and with it what is under way.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Predict returns one score per pair, in their order. The deadline is ctx's; a trace
+// in ctx travels along. A gRPC status comes back as it is.
+func (c *Client) Predict(ctx context.Context, model, requestID string, users, movies []int64) ([]float64, error) {
+	if len(users) != len(movies) || len(users) == 0 || len(users) > MaxBatch {
+		return nil, fmt.Errorf("predict: %d users and %d movies; send 1 to %d of both", len(users), len(movies), MaxBatch)
+	}
+	if requestID != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, RequestIDKey, requestID)
+	}
+	if tp := tracectx.Of(ctx); tp != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", tp)
+	}
+	resp, err := c.predict.Predict(ctx, &apis.PredictRequest{
+		ModelSpec: tfserving.Spec(model, 0),
+		Inputs: map[string]*tfserving.TensorProto{
+			"user":  tfserving.NewInt64(users),
+			"movie": tfserving.NewInt64(movies),
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.GetOutputs()) != 1 {
+		return nil, fmt.Errorf("predict: model %s answered %d outputs, not one score", model, len(resp.GetOutputs()))
+	}
+	var out []float32
+	for _, t := range resp.GetOutputs() {
+		if out, err = tfserving.Floats(nil, t, len(users)); err != nil {
+			return nil, fmt.Errorf("predict: model %s: %w", model, err)
+		}
+	}
+	if len(out) != len(users) {
+		return nil, fmt.Errorf("predict: model %s answered %d scores for %d examples", model, len(out), len(users))
+	}
+	scores := make([]float64, len(out))
+	for i, s := range out {
+		if scores[i] = float64(s); math.IsNaN(scores[i]) || math.IsInf(scores[i], 0) {
+			return nil, fmt.Errorf("predict: model %s scored example %d as %v", model, i, s)
+		}
+	}
+	return scores, nil
+}

@@ -1,0 +1,136 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/eval"
+	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/internal/report"
+)
+
+// Outcome is what became of one rating.
+type Outcome struct {
+	Index     int // in the source, from 0
+	Rating    rating.Rating
+	Score     float64 // of the model, before the rating was produced; NaN: not scored
+	Frozen    float64 // of the frozen copy; NaN: not scored
+	Best      float64 // true probability; NaN: unknown
+	RequestID string  // of the Predict call
+	Position  int     // in its batch
+	Scheduled time.Time
+	Acked     time.Time // when the broker had it on disk
+	Partition int32
+	Offset    int64
+}
+
+// Scores collects outcomes for the report. It is not safe for concurrent use.
+type Scores struct {
+	online, frozen, best []float64
+	labels               []bool
+	index                []int
+	ratings              []rating.Rating
+}
+
+// Add takes the next outcome, in order of index.
+func (s *Scores) Add(o Outcome) {
+	s.online = append(s.online, o.Score)
+	s.frozen = append(s.frozen, o.Frozen)
+	s.best = append(s.best, o.Best)
+	s.labels = append(s.labels, o.Rating.Label())
+	s.index = append(s.index, o.Index)
+	s.ratings = append(s.ratings, o.Rating)
+}
+
+// Len is how many outcomes were added.
+func (s *Scores) Len() int { return len(s.index) }
+
+// Backfill scores, with the frozen copy, what was rated from index half on while the
+// copy was not up yet. It never changes, so a late score is the score it would have
+// given then. Calls carry at most batch examples each; progress (nil: none) hears how
+// many ratings are left.
+func (s *Scores) Backfill(ctx context.Context, c *Client, model, requestPrefix string, half, batch int, progress func(left int)) error {
+	var missing []int
+	for i, at := range s.index {
+		if at >= half && math.IsNaN(s.frozen[i]) {
+			missing = append(missing, i)
+		}
+	}
+	batch = min(max(batch, 1), MaxBatch)
+	for n := 0; len(missing) > 0; n++ {
+		part := missing[:min(batch, len(missing))]
+		users, movies := make([]int64, len(part)), make([]int64, len(part))
+		for j, i := range part {
+			users[j], movies[j] = s.ratings[i].User, s.ratings[i].Movie
+		}
+		call, cancel := context.WithTimeout(ctx, 10*time.Second)
+		scores, err := c.Predict(call, model, fmt.Sprintf("%s-frozen-%d", requestPrefix, n), users, movies)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("score %d ratings with the frozen copy %s: %w", len(missing), model, err)
+		}
+		for j, i := range part {
+			s.frozen[i] = scores[j]
+		}
+		missing = missing[len(part):]
+		if progress != nil {
+			progress(len(missing))
+		}
+	}
+	return nil
+}
+
+// Fill sets the report's AUC figures and series: progressive AUC of the ratings from
+// index half on that have a score, the same ratings for every figure, and the series in
+// windows of the given number of ratings.
+func (s *Scores) Fill(r *report.Report, half, window int) {
+	useFrozen, useBest := false, false
+	for i, at := range s.index {
+		if at >= half {
+			useFrozen = useFrozen || !math.IsNaN(s.frozen[i])
+			useBest = useBest || !math.IsNaN(s.best[i])
+		}
+	}
+	var online, frozen, best []float64
+	var labels []bool
+	for i, at := range s.index {
+		if at < half || math.IsNaN(s.online[i]) || useFrozen && math.IsNaN(s.frozen[i]) {
+			continue
+		}
+		online, frozen = append(online, s.online[i]), append(frozen, s.frozen[i])
+		best, labels = append(best, s.best[i]), append(labels, s.labels[i])
+	}
+	r.AUCOnline = report.Figure(eval.AUC(online, labels))
+	r.AUCFrozen, r.AUCBest = report.Unknown(), report.Unknown()
+	if useFrozen {
+		r.AUCFrozen = report.Figure(eval.AUC(frozen, labels))
+	}
+	if useBest {
+		r.AUCBest = report.Figure(eval.AUC(best, labels))
+	}
+	r.Run.Half = half
+	r.Run.Compared = int64(len(labels))
+	r.Run.Scored = 0
+	for _, v := range s.online {
+		if !math.IsNaN(v) {
+			r.Run.Scored++
+		}
+	}
+
+	on, fr, be := eval.Windows(s.online, s.labels, window), eval.Windows(s.frozen, s.labels, window), eval.Windows(s.best, s.labels, window)
+	r.Series.AUC = nil
+	for i := range on {
+		r.Series.AUC = append(r.Series.AUC, report.AUCPoint{
+			Ratings: s.index[on[i].End-1] + 1,
+			Online:  report.Figure(on[i].AUC),
+			Frozen:  report.Figure(fr[i].AUC),
+			Best:    report.Figure(be[i].AUC),
+		})
+	}
+	r.Series.FrozenAtRating = 0
+	if useFrozen {
+		r.Series.FrozenAtRating = half
+	}
+}

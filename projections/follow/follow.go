@@ -1,0 +1,312 @@
+package follow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+)
+
+// Options are all optional.
+type Options struct {
+	SnapshotDir   string                // one file per view lies here; "": no snapshots
+	SnapshotEvery uint64                // events between snapshots; 0: 10,000
+	Log           *slog.Logger          // nil: nothing is logged
+	Metrics       prometheus.Registerer // nil: no metrics; followers that share one share the gauges
+	LagEvery      time.Duration         // how often the lag gauge looks for the end of the log; 0: 1 s
+}
+
+// Follower keeps one view current. Run owns its goroutines; everything else may be
+// called from anywhere, before, during and after Run.
+type Follower[S any] struct {
+	log  bus.Log
+	view View[S]
+	opt  Options
+	lag  prometheus.Gauge
+
+	ready chan struct{}
+	done  chan struct{} // closed when Run has returned
+
+	mu      sync.RWMutex
+	state   S
+	at      mark          // record last folded
+	changed chan struct{} // closed at the next fold; nil: nobody asked
+	onEvent func(S, events.Recorded)
+	err     error // why Run ended
+
+	saved uint64 // Run's own: sequence of the newest snapshot
+}
+
+// New makes a follower that stands before the first event until Run is called.
+func New[S any](log bus.Log, v View[S], o Options) *Follower[S] {
+	if o.SnapshotEvery == 0 {
+		o.SnapshotEvery = 10_000
+	}
+	if o.LagEvery == 0 {
+		o.LagEvery = time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Follower[S]{
+		log: log, view: v, opt: o, lag: lagGauge(o.Metrics, v.Name),
+		ready: make(chan struct{}), done: make(chan struct{}),
+		state: v.New(), at: mark{View: v.Name, BZID: v.bzid, Version: v.Version},
+	}
+}
+
+// lagGauge is the view's gauge of monolith_projection_lag_events, unregistered when the
+// registry refuses it.
+func lagGauge(reg prometheus.Registerer, view string) prometheus.Gauge {
+	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "monolith_projection_lag_events",
+		Help: "Events stored in the log and not folded into the view yet.",
+	}, []string{"view"})
+	if reg != nil {
+		var dup prometheus.AlreadyRegisteredError
+		if errors.As(reg.Register(vec), &dup) {
+			if old, ok := dup.ExistingCollector.(*prometheus.GaugeVec); ok {
+				vec = old
+			}
+		}
+	}
+	return vec.WithLabelValues(view)
+}
+
+// OnEvent has hook run after each fold, under the write lock, with the new state. Set it
+// before Run; a restored snapshot calls nothing. It must not call the follower.
+func (f *Follower[S]) OnEvent(hook func(S, events.Recorded)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onEvent = hook
+}
+
+// Run restores the newest snapshot, catches up and follows until ctx ends, which is no
+// error. It writes snapshots as it goes and one more on its way out. Run once.
+func (f *Follower[S]) Run(ctx context.Context) error {
+	err := f.run(ctx)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("view %s: %w", f.view.Name, err)
+	}
+	f.mu.Lock()
+	f.err = err
+	f.mu.Unlock()
+	close(f.done)
+	return err
+}
+
+func (f *Follower[S]) run(ctx context.Context) error {
+	last, err := f.log.Last(ctx)
+	if err != nil {
+		return fmt.Errorf("find the end of the log: %w", err)
+	}
+	f.restore(ctx, last)
+	if f.Seq() >= last {
+		close(f.ready)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		err := f.log.Follow(ctx, f.Seq()+1, 0, func(r events.Recorded) error { return f.fold(r, last) })
+		if err == nil {
+			err = errors.New("the log stopped following before it was told to")
+		}
+		return err
+	})
+	g.Go(func() error { f.watchLag(ctx); return nil })
+	err = g.Wait()
+	if f.Seq() > f.saved {
+		f.snapshot()
+	}
+	return err
+}
+
+func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
+	f.mu.Lock()
+	if r.Seq <= f.at.Seq {
+		f.mu.Unlock()
+		return nil // redelivered
+	}
+	f.state = f.view.Fold(f.state, r)
+	f.at = f.at.of(r)
+	if f.onEvent != nil {
+		f.onEvent(f.state, r)
+	}
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
+	f.mu.Unlock()
+
+	if r.Seq >= last {
+		select {
+		case <-f.ready:
+		default:
+			close(f.ready)
+		}
+	}
+	if r.Seq-f.saved >= f.opt.SnapshotEvery {
+		f.snapshot()
+	}
+	return nil
+}
+
+// watchLag keeps the gauge current; a log that does not answer leaves the last figure.
+func (f *Follower[S]) watchLag(ctx context.Context) {
+	t := time.NewTicker(f.opt.LagEvery)
+	defer t.Stop()
+	for {
+		ask, cancel := context.WithTimeout(ctx, f.opt.LagEvery)
+		last, err := f.log.Last(ask)
+		cancel()
+		if err == nil {
+			f.lag.Set(float64(last - min(last, f.Seq())))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func (f *Follower[S]) path() string {
+	return filepath.Join(f.opt.SnapshotDir, f.view.key()+".snapshot.gz")
+}
+
+// restore takes over the snapshot if it fits this build and this log. Whatever is wrong
+// with it costs a longer replay, never a wrong state.
+func (f *Follower[S]) restore(ctx context.Context, last uint64) {
+	if f.opt.SnapshotDir == "" {
+		return
+	}
+	log := f.opt.Log.With("view", f.view.Name, "file", f.path())
+	if err := sweep(f.path(), time.Now()); err != nil {
+		log.Warn("unfinished snapshots not removed", "err", err)
+	}
+	f.mu.RLock()
+	want := f.at
+	f.mu.RUnlock()
+	m, data, err := readSnapshot(f.path(), want)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return
+	case err != nil:
+		log.Warn("snapshot ignored: replaying from the first event", "err", err)
+		return
+	case m.Seq > last:
+		log.Warn("snapshot ignored: it is beyond the end of the log, which must be another log", "seq", m.Seq, "last", last)
+		return
+	}
+	if r, err := f.log.Get(ctx, m.Seq); err != nil || !r.Time.Equal(m.Time) || r.Header.ID != m.ID {
+		log.Warn("snapshot ignored: the log holds another event at its sequence", "seq", m.Seq, "err", err)
+		return
+	}
+	s := f.view.New()
+	if err := json.Unmarshal(data, &s); err != nil {
+		log.Warn("snapshot ignored: its state does not decode", "err", err)
+		return
+	}
+	f.mu.Lock()
+	f.state, f.at = s, m
+	f.mu.Unlock()
+	f.saved = m.Seq
+	log.Info("snapshot restored", "seq", m.Seq, "last", last)
+}
+
+// snapshot is called by Run alone. A disk that refuses it is reported and tried again
+// after as many events as usual: the state is safe in the log.
+func (f *Follower[S]) snapshot() {
+	if f.opt.SnapshotDir == "" {
+		return
+	}
+	f.mu.RLock()
+	m := f.at
+	state, err := Canonical(f.state)
+	f.mu.RUnlock()
+	if err == nil {
+		err = writeSnapshot(f.path(), m, state)
+	}
+	f.saved = m.Seq
+	if err != nil {
+		f.opt.Log.Warn("snapshot not written", "view", f.view.Name, "file", f.path(), "err", err)
+	}
+}
+
+// Ready is closed once every event that was stored when Run began is folded.
+func (f *Follower[S]) Ready() <-chan struct{} { return f.ready }
+
+// Seq is the sequence last folded, 0 before the first.
+func (f *Follower[S]) Seq() uint64 {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.at.Seq
+}
+
+// Changed is closed at the next fold. Take it before reading what you wait to change.
+func (f *Follower[S]) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.changed == nil {
+		f.changed = make(chan struct{})
+	}
+	return f.changed
+}
+
+// Wait returns once the event at seq is folded, or when ctx ends or Run has returned.
+func (f *Follower[S]) Wait(ctx context.Context, seq uint64) error {
+	for {
+		changed := f.Changed()
+		if f.Seq() >= seq {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("view %s: waiting for sequence %d, at %d: %w", f.view.Name, seq, f.Seq(), ctx.Err())
+		case <-f.done:
+			if f.Seq() >= seq {
+				return nil
+			}
+			f.mu.RLock()
+			defer f.mu.RUnlock()
+			return errors.Join(fmt.Errorf("view %s: stopped at sequence %d before %d: %w", f.view.Name, f.at.Seq, seq, context.Canceled), f.err)
+		}
+	}
+}
+
+// Read calls fn with the state, which does not change meanwhile. Neither the state's
+// maps nor its slices may be kept or changed; messages in it may be kept, not changed.
+func (f *Follower[S]) Read(fn func(S)) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	fn(f.state)
+}
+
+// Hash is the SHA-256 of the state's canonical JSON, and the sequence it stands at. Two
+// followers of one log at one sequence have the same, however they got there.
+func (f *Follower[S]) Hash() (seq uint64, hash string) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	hash, err := HashOf(f.state)
+	if err != nil {
+		return f.at.Seq, "unhashable: " + err.Error()
+	}
+	return f.at.Seq, hash
+}
+
+// View is what the follower folds, for replays of the same.
+func (f *Follower[S]) View() View[S] { return f.view }

@@ -1,0 +1,104 @@
+// Package follow runs a fold on the log: it restores a snapshot, replays what came
+// after, says when it has caught up, and then keeps the state current for readers.
+package follow
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+)
+
+// View is a fold with its name. Fold must be pure: the same records give the same S.
+// S must survive encoding/json unchanged, since snapshots and hashes are its JSON.
+type View[S any] struct {
+	Name    string // of snapshot files and metrics
+	Version int    // raised with every change of S or of what Fold makes of a log
+	New     func() S
+	Fold    func(S, events.Recorded) S
+
+	bzid string
+}
+
+// Only returns the view of one namespace: records of another bzid are not folded.
+// Its snapshots are kept apart from those of the view itself.
+func (v View[S]) Only(bzid string) View[S] {
+	inner := v.Fold
+	v.bzid = bzid
+	v.Fold = func(s S, r events.Recorded) S {
+		if p, err := r.Subject.Parse(); err == nil && p.BZID != bzid {
+			return s
+		}
+		return inner(s, r)
+	}
+	return v
+}
+
+// key names the view's files: Name, or Name@<escaped bzid> under Only.
+func (v View[S]) key() string {
+	if v.bzid == "" {
+		return v.Name
+	}
+	return v.Name + "@" + events.Escape(v.bzid)
+}
+
+// Canonical is the JSON that Hash is taken of: map keys sorted, no white space, facts
+// as protojson in field order.
+func Canonical[S any](s S) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// HashOf is the SHA-256 of the state's canonical JSON, in hex.
+func HashOf[S any](s S) (string, error) {
+	b, err := Canonical(s)
+	if err != nil {
+		return "", err
+	}
+	return HashBytes(b), nil
+}
+
+// HashBytes is the SHA-256 of canonical JSON, in hex.
+func HashBytes(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+// Replay folds the log from its first event to the one at sequence until, 0 meaning the
+// last one stored now, without a snapshot. A sequence beyond the end is an error.
+func Replay[S any](ctx context.Context, log bus.Log, v View[S], until uint64) (S, error) {
+	s := v.New()
+	last, err := log.Last(ctx)
+	if err != nil {
+		return s, fmt.Errorf("replay %s: find the end of the log: %w", v.Name, err)
+	}
+	if until > last {
+		return s, fmt.Errorf("replay %s: %w: sequence %d is not written yet; the log ends at %d", v.Name, bus.ErrNotFound, until, last)
+	}
+	if until == 0 {
+		until = last
+	}
+	if until == 0 {
+		return s, nil // nothing stored yet
+	}
+	err = log.Follow(ctx, 1, until, func(r events.Recorded) error {
+		if r.Seq <= until {
+			s = v.Fold(s, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return s, fmt.Errorf("replay %s: %w", v.Name, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,47 @@
+// Package fold holds what every projection does alike before it looks at an event:
+// take the subject apart and decide whether there is anything to fold.
+package fold
+
+import (
+	"errors"
+
+	"github.com/monolith-go/monolith/events"
+)
+
+// Reasons under which a record is skipped and counted.
+const (
+	Subject   = "subject"   // the subject is not one of ours
+	Malformed = "malformed" // events.ErrMalformed
+	Invalid   = "invalid"   // events.ErrInvalid
+	Unknown   = "unknown"   // events.ErrUnknown, an empty body, or a body this fold does not know
+)
+
+// Skipped counts records that a view could not fold, by reason.
+type Skipped map[string]uint64
+
+// Count returns s with one more record skipped for that reason.
+func (s Skipped) Count(reason string) Skipped {
+	if s == nil {
+		s = Skipped{}
+	}
+	s[reason]++
+	return s
+}
+
+// Open takes the record's subject apart and says why its event cannot be folded; ""
+// when it can. A foreign subject leaves Parts zero.
+func Open(r events.Recorded) (events.Parts, string) {
+	p, err := r.Subject.Parse()
+	switch {
+	case err != nil:
+		return events.Parts{}, Subject
+	case r.Err == nil && r.Event != nil:
+		return p, ""
+	case errors.Is(r.Err, events.ErrMalformed):
+		return p, Malformed
+	case errors.Is(r.Err, events.ErrInvalid):
+		return p, Invalid
+	default:
+		return p, Unknown
+	}
+}

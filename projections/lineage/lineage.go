@@ -1,0 +1,128 @@
+// Package lineage is the view of where models come from: training jobs, the cuts and
+// exports they made, who learns which partition, and which copies lie on which host.
+package lineage
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/sync"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/projections/internal/fold"
+)
+
+// Name and Version identify the view's snapshots; Version rises with every change of
+// State or of what Fold makes of a log.
+const (
+	Name    = "lineage"
+	Version = 1
+)
+
+// State is the lineage after the event at Seq.
+type State struct {
+	Seq     uint64                                    `json:"seq"`
+	Jobs    map[string]Job                            `json:"jobs"`
+	Copies  map[string]events.JSON[*sync.ModelCopied] `json:"copies"` // by CopyKey
+	Skipped fold.Skipped                              `json:"skipped,omitempty"`
+}
+
+// Job is one training job. An entry exists as soon as anything was stored on a subject
+// of the job.
+type Job struct {
+	Started     events.JSON[*training.JobStarted]               `json:"started,omitzero"`      // nil V: not yet
+	Checkpoints []events.JSON[*training.Checkpoint]             `json:"checkpoints,omitempty"` // in the order saved
+	Exports     []events.JSON[*training.ModelExported]          `json:"exports,omitempty"`     // in the order made
+	Stopped     bool                                            `json:"stopped"`
+	Partitions  map[int32]events.JSON[*training.PartitionTaken] `json:"partitions,omitempty"` // the highest epoch of each
+	Seq         uint64                                          `json:"seq"`                  // last sequence of the subject training.<job>: the guard; trainers' own subjects do not count
+}
+
+// New is the lineage before the first event.
+func New() State {
+	return State{Jobs: map[string]Job{}, Copies: map[string]events.JSON[*sync.ModelCopied]{}}
+}
+
+// CopyKey names one copy: "<model>/<sub-model>/<version>@<host>".
+func CopyKey(model, sub string, version int64, host string) string {
+	return fmt.Sprintf("%s/%s/%d@%s", model, sub, version, host)
+}
+
+// Fold returns the state after r, and consumes s. The same log folds to the same State.
+func Fold(s State, r events.Recorded) State {
+	if r.Seq <= s.Seq {
+		return s // redelivered
+	}
+	s.Seq = r.Seq
+	p, skip := fold.Open(r)
+	if skip == fold.Subject {
+		s.Skipped = s.Skipped.Count(skip)
+		return s
+	}
+	if p.Context != "training" && p.Context != "sync" {
+		return s
+	}
+	if skip != "" {
+		s.Skipped = s.Skipped.Count(skip)
+	}
+	if p.Request {
+		return s
+	}
+	known := true
+	if p.Context == "sync" {
+		known = skip != "" || s.applySync(r)
+	} else {
+		name, _, ofTrainer := strings.Cut(p.Aggregate, "/")
+		j := s.Jobs[name]
+		if !ofTrainer {
+			j.Seq = r.Seq
+		}
+		known = skip != "" || j.apply(r)
+		s.Jobs[name] = j
+	}
+	if !known {
+		s.Skipped = s.Skipped.Count(fold.Unknown)
+	}
+	return s
+}
+
+// applySync is false for a body it does not know; so is apply.
+func (s *State) applySync(r events.Recorded) bool {
+	e, _ := r.Event.(*sync.Event)
+	switch b := e.GetBody().(type) {
+	case *sync.Event_ModelCopied:
+		c := b.ModelCopied
+		s.Copies[CopyKey(c.GetModelName(), c.GetSubModel(), c.GetVersion(), c.GetHost())] = events.JSON[*sync.ModelCopied]{V: c}
+	case *sync.Event_DeltasApplied, *sync.Event_TargetFailed:
+	default:
+		return false
+	}
+	return true
+}
+
+func (j *Job) apply(r events.Recorded) bool {
+	e, _ := r.Event.(*training.Event)
+	switch b := e.GetBody().(type) {
+	case *training.Event_JobStarted:
+		j.Started.V, j.Stopped = b.JobStarted, false
+	case *training.Event_CheckpointSaved:
+		j.Checkpoints = append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: b.CheckpointSaved.GetCheckpoint()})
+	case *training.Event_ModelExported:
+		j.Exports = append(j.Exports, events.JSON[*training.ModelExported]{V: b.ModelExported})
+	case *training.Event_JobStopped:
+		j.Stopped = true
+	case *training.Event_PartitionTaken:
+		t := b.PartitionTaken
+		if j.Partitions == nil {
+			j.Partitions = map[int32]events.JSON[*training.PartitionTaken]{}
+		}
+		if t.GetEpoch() >= j.Partitions[t.GetPartition()].V.GetEpoch() {
+			j.Partitions[t.GetPartition()] = events.JSON[*training.PartitionTaken]{V: t}
+		}
+	case *training.Event_CheckpointRequested, *training.Event_StopRequested,
+		*training.Event_CheckpointFailed, *training.Event_MetricReported:
+	default:
+		return false
+	}
+	return true
+}

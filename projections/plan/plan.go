@@ -1,0 +1,80 @@
+// Package plan is the view of who serves what: the publisher's newest word on each model.
+package plan
+
+import (
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/projections/internal/fold"
+)
+
+// Name and Version identify the view's snapshots; Version rises with every change of
+// State or of what Fold makes of a log.
+const (
+	Name    = "plan"
+	Version = 1
+)
+
+// State is every plan after the event at Seq, by model name.
+type State struct {
+	Seq     uint64          `json:"seq"`
+	Plans   map[string]Plan `json:"plans"`
+	Skipped fold.Skipped    `json:"skipped,omitempty"`
+}
+
+// Plan is one model's plan. An entry exists as soon as anything was stored on the
+// model's publish subject.
+type Plan struct {
+	Planned    events.JSON[*publish.Planned] `json:"planned,omitzero"` // nil V: never planned, or withdrawn
+	PlannedSeq uint64                        `json:"planned_seq"`      // of the Planned or Withdrawn that decided Planned; 0: none
+	Failed     string                        `json:"failed,omitempty"` // why the newest attempt failed; an older plan stays in force
+	Cause      uint64                        `json:"cause"`            // sequence of the load fact last answered, be it by a failure
+	Seq        uint64                        `json:"seq"`              // last sequence of the model's literal publish subject: the guard
+}
+
+// New is the view before the first event.
+func New() State { return State{Plans: map[string]Plan{}} }
+
+// Fold returns the state after r, and consumes s. The same log folds to the same State.
+func Fold(s State, r events.Recorded) State {
+	if r.Seq <= s.Seq {
+		return s // redelivered
+	}
+	s.Seq = r.Seq
+	p, skip := fold.Open(r)
+	if skip == fold.Subject {
+		s.Skipped = s.Skipped.Count(skip)
+		return s
+	}
+	if p.Context != "publish" {
+		return s
+	}
+	if skip != "" {
+		s.Skipped = s.Skipped.Count(skip)
+	}
+	if p.Request {
+		return s
+	}
+	m := s.Plans[p.Aggregate]
+	m.Seq = r.Seq
+	if skip == "" && !m.apply(r) {
+		s.Skipped = s.Skipped.Count(fold.Unknown)
+	}
+	s.Plans[p.Aggregate] = m
+	return s
+}
+
+// apply is false for a body it does not know.
+func (m *Plan) apply(r events.Recorded) bool {
+	e, _ := r.Event.(*publish.Event)
+	switch b := e.GetBody().(type) {
+	case *publish.Event_Planned:
+		m.Planned.V, m.PlannedSeq, m.Failed, m.Cause = b.Planned, r.Seq, "", b.Planned.GetCause()
+	case *publish.Event_Withdrawn:
+		m.Planned.V, m.PlannedSeq, m.Failed, m.Cause = nil, r.Seq, "", b.Withdrawn.GetCause()
+	case *publish.Event_PlanFailed:
+		m.Failed, m.Cause = b.PlanFailed.GetReason(), b.PlanFailed.GetCause()
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,81 @@
+// Package views is the table of all views: typed for services, by name for commands.
+package views
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/projections/znode"
+)
+
+// The views. Only(bzid) narrows one to a namespace.
+var (
+	Catalog = follow.View[catalog.State]{Name: catalog.Name, Version: catalog.Version, New: catalog.New, Fold: catalog.Fold}
+	Plan    = follow.View[plan.State]{Name: plan.Name, Version: plan.Version, New: plan.New, Fold: plan.Fold}
+	Fleet   = follow.View[fleet.State]{Name: fleet.Name, Version: fleet.Version, New: fleet.New, Fold: fleet.Fold}
+	Lineage = follow.View[lineage.State]{Name: lineage.Name, Version: lineage.Version, New: lineage.New, Fold: lineage.Fold}
+	Znode   = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold}
+)
+
+// Names are the views in the order in which help texts list them.
+func Names() []string {
+	names := make([]string, len(table))
+	for i, v := range table {
+		names[i] = v.name
+	}
+	return names
+}
+
+type replayFunc func(ctx context.Context, log bus.Log, until uint64) (canonical []byte, err error)
+
+var table = []struct {
+	name   string
+	replay replayFunc
+}{
+	{Catalog.Name, erase(Catalog)},
+	{Plan.Name, erase(Plan)},
+	{Fleet.Name, erase(Fleet)},
+	{Lineage.Name, erase(Lineage)},
+	{Znode.Name, erase(Znode)},
+}
+
+func erase[S any](v follow.View[S]) replayFunc {
+	return func(ctx context.Context, log bus.Log, until uint64) ([]byte, error) {
+		s, err := follow.Replay(ctx, log, v, until)
+		if err != nil {
+			return nil, err
+		}
+		return follow.Canonical(s)
+	}
+}
+
+// Replay folds the log up to the event at sequence until (0: the last one stored now)
+// and returns the state as indented JSON, and the hash that a live follower of the view
+// reports at that sequence.
+func Replay(ctx context.Context, log bus.Log, name string, until uint64) (stateJSON []byte, hash string, err error) {
+	for _, v := range table {
+		if v.name != name {
+			continue
+		}
+		canonical, err := v.replay(ctx, log, until)
+		if err != nil {
+			return nil, "", err
+		}
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, canonical, "", "  "); err != nil {
+			return nil, "", fmt.Errorf("view %s: %w", name, err)
+		}
+		pretty.WriteByte('\n')
+		return pretty.Bytes(), follow.HashBytes(canonical), nil
+	}
+	return nil, "", fmt.Errorf("there is no view %q: choose one of %s", name, strings.Join(Names(), ", "))
+}

@@ -1,0 +1,82 @@
+package views_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/projections/views"
+)
+
+func TestReplayByName(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	for version := range int64(2) {
+		_, err := b.Log().Append(t.Context(), bus.Draft{
+			Subject: events.Join("demo", "model", "movie"), Expect: bus.Any,
+			Event: &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{
+				Load: &model.Load{ModelName: "movie", ModelDir: "/d", NumShard: 1, Version: version + 1},
+			}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"catalog", "plan", "fleet", "lineage", "znode"}; !slices.Equal(views.Names(), want) {
+		t.Errorf("names: %v", views.Names())
+	}
+	hashes := map[string]bool{}
+	for _, name := range views.Names() {
+		state, hash, err := views.Replay(t.Context(), b.Log(), name, 2)
+		if err != nil || !json.Valid(state) || len(hash) != 64 || hashes[hash] {
+			t.Errorf("%s: %s %s %v", name, state, hash, err)
+		}
+		hashes[hash] = true
+	}
+	one, _, err := views.Replay(t.Context(), b.Log(), "catalog", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, _, err := views.Replay(t.Context(), b.Log(), "catalog", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "models.movie.load.version: \"1\" -> \"2\"\nmodels.movie.load_seq: 1 -> 2\nmodels.movie.seq: 1 -> 2\nseq: 1 -> 2\n"
+	if got := views.Diff(one, two); got != want {
+		t.Errorf("diff:\n%s\nwant:\n%s", got, want)
+	}
+	if _, _, err := views.Replay(t.Context(), b.Log(), "layouts", 0); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, lineage, znode") {
+		t.Errorf("unknown view: %v", err)
+	}
+	if _, _, err := views.Replay(t.Context(), b.Log(), "plan", 3); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("beyond the end: %v", err)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	for _, tc := range []struct{ name, a, b, want string }{
+		{"equal but for white space", `{"a":[1,{"b":null}]}`, `{ "a": [1, {"b": null}] }`, ""},
+		{"changed, added, removed", `{"a":1,"b":2}`, `{"a":2,"c":"<x>"}`, "a: 1 -> 2\nb: 2 -> -\nc: - -> \"<x>\"\n"},
+		{"null is there", `{"a":null}`, `{}`, "a: null -> -\n"},
+		{"large numbers", `{"a":18446744073709551615}`, `{"a":18446744073709551614}`, "a: 18446744073709551615 -> 18446744073709551614\n"},
+		{"lists", `[1,2,3]`, `[1,4]`, "[1]: 2 -> 4\n[2]: 3 -> -\n"},
+		{"kinds", `{"a":{"b":1}}`, `{"a":[1]}`, "a: {\"b\":1} -> [1]\n"},
+		{"keys with dots", `{"/a.b":{"":1}}`, `{"/a.b":{"":2}}`, "\"/a.b\".\"\": 1 -> 2\n"},
+		{"scalars", `1`, `2`, ": 1 -> 2\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := views.Diff([]byte(tc.a), []byte(tc.b)); got != tc.want {
+				t.Errorf("got\n%swant\n%s", got, tc.want)
+			}
+		})
+	}
+	if got := views.Diff([]byte("{"), []byte("{}")); !strings.Contains(got, "not comparable") {
+		t.Errorf("got %q", got)
+	}
+}

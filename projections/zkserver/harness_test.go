@@ -1,0 +1,270 @@
+package zkserver
+
+import (
+	"context"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/znode"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const within = 10 * time.Second
+
+var znodeView = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold}
+
+// house is a server on a log in memory.
+type house struct {
+	*Server
+	t    testing.TB
+	bus  *mem.Bus
+	stop func()
+}
+
+func open(t testing.TB, cfg Config) *house {
+	t.Helper()
+	b := mem.New()
+	t.Cleanup(func() { b.Close() })
+	return openOn(t, cfg, b)
+}
+
+func openOn(t testing.TB, cfg Config, b *mem.Bus) *house {
+	t.Helper()
+	if cfg.Listen == "" {
+		cfg.Listen = "127.0.0.1:0"
+	}
+	tree := follow.New(b.Log(), znodeView, follow.Options{})
+	s := New(cfg, b.Log(), tree, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := tree.Run(ctx); err != nil {
+			t.Errorf("tree: %v", err)
+		}
+	})
+	wg.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			t.Errorf("server: %v", err)
+		}
+	})
+	h := &house{s, t, b, sync.OnceFunc(func() { cancel(); wg.Wait() })}
+	t.Cleanup(h.stop)
+	select {
+	case <-s.Ready():
+	case <-time.After(within):
+		t.Fatal("the server does not get ready")
+	}
+	return h
+}
+
+// add appends an event and waits for the tree to have it.
+func (h *house) add(context, aggregate string, e proto.Message) uint64 {
+	h.t.Helper()
+	seq := h.append(context, aggregate, e)
+	ctx, cancel := withTimeout()
+	defer cancel()
+	if err := h.tree.Wait(ctx, seq); err != nil {
+		h.t.Fatal(err)
+	}
+	return seq
+}
+
+func (h *house) append(context, aggregate string, e proto.Message) uint64 {
+	h.t.Helper()
+	ctx, cancel := withTimeout()
+	defer cancel()
+	seqs, err := h.bus.Log().Append(ctx, bus.Draft{Subject: events.Join("demo", context, aggregate), Event: e, Expect: bus.Any})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return seqs[0]
+}
+
+func withTimeout() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), within)
+}
+
+const replicaPath = "/demo/service/movie/ps:0/0"
+
+func (h *house) register() uint64 {
+	return h.add("replica", "movie/ps:0/0", &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: &replica.Replica{
+		ModelName: "movie", ServerType: "ps", Container: "a", GrpcAddress: "127.0.0.1:4003", Stat: replica.State_LOADING, Version: 3,
+	}}}})
+}
+
+func stateOf(st replica.State) proto.Message {
+	return &replica.Event{Body: &replica.Event_StateChanged{StateChanged: &replica.StateChanged{Stat: st, Version: 3}}}
+}
+
+func (h *house) state(st replica.State) uint64 { return h.add("replica", "movie/ps:0/0", stateOf(st)) }
+
+func (h *house) lost() uint64 {
+	return h.add("replica", "movie/ps:0/0", &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: "no heartbeat"}}})
+}
+
+func (h *house) load(name string) uint64 {
+	return h.add("model", name, &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{
+		Load: &model.Load{ModelName: name, ModelDir: "/d", NumShard: 1, Version: 1},
+	}}})
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// stock connects the stock client and waits for its session.
+func (h *house) stock(dial zk.Dialer) *zk.Conn {
+	h.t.Helper()
+	c, ev, err := zk.Connect([]string{h.Addr()}, 10*time.Second, zk.WithLogger(silent{}), zk.WithDialer(dial))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(c.Close)
+	await(h.t, ev, zk.StateHasSession)
+	settled(h.t)
+	return c
+}
+
+// settled waits until the stock client's loop has seen that there are no watches to set
+// again. Before that, a reply to a request that sets one races inside the client.
+func settled(t testing.TB) {
+	t.Helper()
+	buf := make([]byte, 1<<20)
+	for deadline := time.Now().Add(within); ; runtime.Gosched() {
+		for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(stack, "zk.(*Conn).loop(") && strings.Contains(stack, "sync.(*WaitGroup).Wait(") {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the stock client does not settle")
+		}
+	}
+}
+
+func await(t testing.TB, ev <-chan zk.Event, want zk.State) {
+	t.Helper()
+	timeout := time.After(within)
+	for {
+		select {
+		case e := <-ev:
+			if e.State == want {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("the client does not get to %v", want)
+		}
+	}
+}
+
+// wire is a client that says exactly what a test wants said.
+type wire struct {
+	t   testing.TB
+	nc  net.Conn
+	ses jute.ConnectResponse
+}
+
+func (h *house) dial() *wire {
+	h.t.Helper()
+	nc, err := net.Dial("tcp", h.Addr())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { nc.Close() })
+	if err := nc.SetDeadline(time.Now().Add(within)); err != nil {
+		h.t.Fatal(err)
+	}
+	return &wire{t: h.t, nc: nc}
+}
+
+// connect opens the session and gives its answer.
+func (h *house) connect(q jute.ConnectRequest) *wire {
+	h.t.Helper()
+	w := h.dial()
+	w.write(jute.Frame(q.Encode))
+	r := w.next()
+	w.ses.Decode(r)
+	if r.Err() != nil || r.Len() != 0 {
+		h.t.Fatalf("connect: %v, %d bytes too many", r.Err(), r.Len())
+	}
+	return w
+}
+
+func (w *wire) write(b []byte) {
+	w.t.Helper()
+	if _, err := w.nc.Write(b); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *wire) next() *jute.Reader {
+	w.t.Helper()
+	b, err := jute.ReadFrame(w.nc, nil, 64<<20)
+	if err != nil {
+		w.t.Fatalf("reading: %v", err)
+	}
+	return jute.NewReader(b)
+}
+
+func (w *wire) ask(xid int32, op jute.Op, parts ...func(*jute.Writer)) {
+	w.t.Helper()
+	h := jute.RequestHeader{Xid: xid, Op: op}
+	w.write(jute.Frame(append([]func(*jute.Writer){h.Encode}, parts...)...))
+}
+
+// reply reads the next frame, which must be a reply or notification with that xid.
+func (w *wire) reply(xid int32) (jute.ReplyHeader, *jute.Reader) {
+	w.t.Helper()
+	r := w.next()
+	var h jute.ReplyHeader
+	if h.Decode(r); r.Err() != nil || h.Xid != xid {
+		w.t.Fatalf("reply %+v, %v; want xid %d", h, r.Err(), xid)
+	}
+	return h, r
+}
+
+func (w *wire) code(xid int32, want jute.Code) {
+	w.t.Helper()
+	if h, _ := w.reply(xid); h.Err != want {
+		w.t.Fatalf("xid %d: code %d, want %d", xid, h.Err, want)
+	}
+}
+
+func (w *wire) notice(kind znode.ChangeKind, path string) {
+	w.t.Helper()
+	_, r := w.reply(jute.XidNotification)
+	var e jute.WatcherEvent
+	if e.Decode(r); e != (jute.WatcherEvent{Type: int32(kind), State: 3, Path: path}) {
+		w.t.Fatalf("event %+v, want %d on %s", e, kind, path)
+	}
+}
+
+// gone waits for the server to hang up.
+func (w *wire) gone() {
+	w.t.Helper()
+	n, err := io.Copy(io.Discard, w.nc)
+	if ne, ok := err.(net.Error); n != 0 || (ok && ne.Timeout()) {
+		w.t.Fatalf("%d bytes and %v instead of the end", n, err)
+	}
+}
+
+func on(path string, watch bool) func(*jute.Writer) {
+	return (&jute.PathWatch{Path: path, Watch: watch}).Encode
+}

@@ -1,0 +1,456 @@
+package zkserver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/znode"
+)
+
+func TestSessions(t *testing.T) {
+	h := open(t, Config{})
+	for wish, want := range map[int32]int32{0: 4000, 4001: 4001, 1 << 30: 40_000, -5: 4000} {
+		if got := h.connect(jute.ConnectRequest{TimeoutMS: wish}).ses.TimeoutMS; got != want {
+			t.Errorf("asked for %d ms, got %d, want %d", wish, got, want)
+		}
+	}
+	a := h.connect(jute.ConnectRequest{HasReadOnly: true, ReadOnly: true})
+	if a.ses.SessionID == 0 || len(a.ses.Password) != 16 || !a.ses.HasReadOnly || a.ses.ReadOnly {
+		t.Fatalf("session: %+v", a.ses)
+	}
+	if b := h.connect(jute.ConnectRequest{}); b.ses.SessionID == a.ses.SessionID || bytes.Equal(a.ses.Password, b.ses.Password) {
+		t.Errorf("two sessions alike: %+v", b.ses)
+	}
+	for name, q := range map[string]jute.ConnectRequest{
+		"wrong password":  {SessionID: a.ses.SessionID, Password: make([]byte, 16)},
+		"no password":     {SessionID: a.ses.SessionID},
+		"unknown session": {SessionID: 12345, Password: a.ses.Password},
+	} {
+		if w := h.connect(q); w.ses.SessionID != 0 || w.ses.TimeoutMS != 0 {
+			t.Errorf("%s: %+v", name, w.ses)
+		} else {
+			w.gone()
+		}
+	}
+	c := h.connect(jute.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password})
+	if c.ses.SessionID != a.ses.SessionID {
+		t.Errorf("resumed: %+v", c.ses)
+	}
+	a.gone() // the session has moved
+	c.ask(7, jute.OpCloseSession)
+	c.code(7, jute.OK)
+	c.gone()
+	if w := h.connect(jute.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password}); w.ses.SessionID != 0 {
+		t.Errorf("a closed session came back: %+v", w.ses)
+	}
+}
+
+func TestSessionExpires(t *testing.T) {
+	h := open(t, Config{MinSessionTimeout: 40 * time.Millisecond, MaxSessionTimeout: time.Minute})
+	w := h.connect(jute.ConnectRequest{TimeoutMS: 40})
+	start := time.Now()
+	w.gone() // says nothing any more
+	if took := time.Since(start); took < 30*time.Millisecond {
+		t.Errorf("expired after %v", took)
+	}
+	if w := h.connect(jute.ConnectRequest{SessionID: w.ses.SessionID, Password: w.ses.Password}); w.ses.SessionID != 0 {
+		t.Errorf("an expired session came back: %+v", w.ses)
+	}
+	live := h.connect(jute.ConnectRequest{TimeoutMS: 1000})
+	for xid := range int32(3) {
+		live.ask(xid, jute.OpPing)
+		live.code(xid, jute.OK)
+	}
+}
+
+func TestClientFromTheFuture(t *testing.T) {
+	h := open(t, Config{})
+	w := h.dial()
+	w.write(jute.Frame((&jute.ConnectRequest{LastZxidSeen: 1}).Encode))
+	w.gone()
+}
+
+func TestCodes(t *testing.T) {
+	h := open(t, Config{})
+	h.register()
+	w := h.connect(jute.ConnectRequest{})
+	for i, tc := range []struct {
+		op   jute.Op
+		body func(*jute.Writer)
+		want jute.Code
+	}{
+		{jute.OpGetData, on("/zookeeper", false), jute.OK},
+		{jute.OpGetData, on("zookeeper", false), jute.NoNode},
+		{jute.OpGetData, on("", false), jute.NoNode},
+		{jute.OpGetData, on("/zookeeper/", false), jute.NoNode},
+		{jute.OpCreate, on("/a", false), jute.NotReadOnly},
+		{jute.OpCreate2, on("/a", false), jute.NotReadOnly},
+		{jute.OpSetData, on("/a", false), jute.NotReadOnly},
+		{jute.OpDelete, on("/a", false), jute.NotReadOnly},
+		{jute.OpMulti, on("/a", false), jute.NotReadOnly},
+		{jute.OpAddWatch, on("/a", false), jute.Unimplemented},
+		{jute.Op(4711), on("/a", false), jute.Unimplemented},
+		{jute.OpNotification, on("/a", false), jute.Unimplemented},
+		{jute.OpMultiRead, (&jute.MultiHeader{Op: jute.OpCreate}).Encode, jute.BadArguments},
+		{jute.OpSetWatches2, func(w *jute.Writer) { (&jute.SetWatches{Persistent: []string{"/"}}).Encode(w, true) }, jute.Unimplemented},
+	} {
+		w.ask(int32(i), tc.op, tc.body)
+		h, r := w.reply(int32(i))
+		if h.Err != tc.want || h.Zxid != 1 || (h.Err != jute.OK && r.Len() != 0) {
+			t.Errorf("op %d: %+v and %d bytes, want code %d", tc.op, h, r.Len(), tc.want)
+		}
+	}
+	w.ask(99, jute.OpAuth, (&jute.AuthPacket{Scheme: "sasl"}).Encode)
+	w.code(99, jute.AuthFailed)
+	w.gone()
+}
+
+func TestMultiRead(t *testing.T) {
+	h := open(t, Config{})
+	h.register()
+	h.state(replica.State_AVAILABLE)
+	w := h.connect(jute.ConnectRequest{})
+	part := func(op jute.Op, path string) func(*jute.Writer) {
+		return func(w *jute.Writer) { (&jute.MultiHeader{Op: op, Err: -1}).Encode(w); on(path, false)(w) }
+	}
+	w.ask(1, jute.OpMultiRead, part(jute.OpGetData, replicaPath), part(jute.OpGetData, "/none"),
+		part(jute.OpGetChildren, "/zookeeper"), part(jute.OpGetData, "/@1"+replicaPath), part(jute.OpGetChildren, "/@9"), jute.MultiEnd().Encode)
+	head, r := w.reply(1)
+	if head.Err != jute.OK {
+		t.Fatalf("%+v", head)
+	}
+	var m jute.MultiHeader
+	var st jute.Stat
+	check := func(op jute.Op, code jute.Code, got func() string, want string) {
+		t.Helper()
+		m.Decode(r)
+		if g := got(); m.Op != op || m.Err != code || m.Done || g != want {
+			t.Errorf("part %+v %s, want op %d %s", m, g, op, want)
+		}
+	}
+	data := func() string { b := string(r.Buffer()); st.Decode(r); return b }
+	failed := func() string { return fmt.Sprint(r.Int32()) }
+	check(jute.OpGetData, jute.OK, data, availableBytes)
+	check(jute.OpError, jute.NoNode, failed, "-101")
+	check(jute.OpGetChildren, jute.OK, func() string { return fmt.Sprint(r.Strings()) }, "[config quota]")
+	check(jute.OpGetData, jute.OK, data, loadingBytes)
+	check(jute.OpError, jute.NoNode, failed, "-101")
+	if m.Decode(r); m != *jute.MultiEnd() || r.Err() != nil || r.Len() != 0 {
+		t.Errorf("end %+v, %v, %d left", m, r.Err(), r.Len())
+	}
+}
+
+func TestSetWatches(t *testing.T) {
+	h := open(t, Config{})
+	h.register()                     // 1
+	h.state(replica.State_AVAILABLE) // 2
+	h.load("a")                      // 3
+	for _, two := range []bool{false, true} {
+		w := h.connect(jute.ConnectRequest{})
+		op := jute.OpSetWatches
+		if two {
+			op = jute.OpSetWatches2
+		}
+		q := jute.SetWatches{
+			RelativeZxid: 2,
+			Data:         []string{"/none", "/demo/portal/a", replicaPath, "/@1/demo"},
+			Exist:        []string{"/demo/portal/a", "/demo/portal/b"},
+			Child:        []string{"/demo/portal", "/demo/service", "/none"},
+		}
+		w.ask(jute.XidSetWatches, op, func(w *jute.Writer) { q.Encode(w, two) })
+		w.notice(znode.Deleted, "/none")
+		w.notice(znode.DataChanged, "/demo/portal/a")
+		w.notice(znode.Created, "/demo/portal/a")
+		w.notice(znode.ChildrenChanged, "/demo/portal")
+		w.notice(znode.Deleted, "/none")
+		w.code(jute.XidSetWatches, jute.OK)
+		if n := h.watches.count(); n != 3 { // the replica, portal/b, the services
+			t.Errorf("%d watches are set, want 3", n)
+		}
+		w.nc.Close()
+		h.idle()
+	}
+	w := h.connect(jute.ConnectRequest{})
+	q := jute.SetWatches{RelativeZxid: 3, Exist: []string{"/demo/portal/b"}, Child: []string{"/demo/portal"}}
+	w.ask(jute.XidSetWatches, jute.OpSetWatches, func(w *jute.Writer) { q.Encode(w, false) })
+	w.code(jute.XidSetWatches, jute.OK)
+	h.load("b")
+	w.notice(znode.Created, "/demo/portal/b")
+	w.notice(znode.ChildrenChanged, "/demo/portal")
+}
+
+// idle waits until no connection is left.
+func (h *house) idle() {
+	h.t.Helper()
+	deadline := time.Now().Add(within)
+	for len(h.connections()) > 0 {
+		if time.Now().After(deadline) {
+			h.t.Fatal("connections stay open")
+		}
+	}
+	if n := h.watches.count(); n != 0 {
+		h.t.Errorf("%d watches outlive their connection", n)
+	}
+}
+
+// A node that two kinds of watches of one client see deleted is reported once.
+func TestDeletedOnce(t *testing.T) {
+	h := open(t, Config{})
+	h.register()
+	w := h.connect(jute.ConnectRequest{})
+	w.ask(1, jute.OpGetData, on(replicaPath, true))
+	w.code(1, jute.OK)
+	w.ask(2, jute.OpGetChildren, on(replicaPath, true))
+	w.code(2, jute.OK)
+	w.ask(3, jute.OpExists, on(replicaPath, true))
+	w.code(3, jute.OK)
+	h.lost()
+	w.notice(znode.Deleted, replicaPath)
+	w.ask(4, jute.OpPing)
+	w.code(4, jute.OK)
+}
+
+// No reply may show a change before the event of the watch that was set before it.
+func TestEventBeforeReply(t *testing.T) {
+	h := open(t, Config{})
+	h.register()
+	const changes = 300
+	turn := make(chan struct{}, changes) // one change per reply, while the next request is on its way
+	go func() {
+		for i := range changes {
+			<-turn
+			st := replica.State_AVAILABLE
+			if i%2 == 1 {
+				st = replica.State_LOADING
+			}
+			h.append("replica", "movie/ps:0/0", stateOf(st))
+		}
+	}()
+	w := h.connect(jute.ConnectRequest{})
+	var shown, zxid int64
+	watched, events := false, 0
+	w.ask(1, jute.OpGetData, on(replicaPath, true))
+	w.ask(1, jute.OpGetData, on(replicaPath, true))
+	for shown < changes+1 {
+		r := w.next()
+		var head jute.ReplyHeader
+		head.Decode(r)
+		if head.Xid == jute.XidNotification {
+			if !watched {
+				t.Fatalf("an event without a watch, at %d", shown)
+			}
+			watched = false
+			events++
+			continue
+		}
+		r.Buffer()
+		var st jute.Stat
+		if st.Decode(r); r.Err() != nil {
+			t.Fatal(r.Err())
+		}
+		if head.Zxid < zxid || st.Mzxid > head.Zxid {
+			t.Fatalf("zxid %d after %d, node of %d", head.Zxid, zxid, st.Mzxid)
+		}
+		if watched && st.Mzxid != shown {
+			t.Fatalf("the reply shows %d, the watch set at %d has not fired", st.Mzxid, shown)
+		}
+		shown, zxid, watched = st.Mzxid, head.Zxid, true
+		select {
+		case turn <- struct{}{}:
+		default: // all changes are under way
+		}
+		w.ask(1, jute.OpGetData, on(replicaPath, true))
+	}
+	if events == 0 {
+		t.Error("no event at all")
+	}
+}
+
+func TestSyncSeesWhatIsStored(t *testing.T) {
+	h := open(t, Config{})
+	w := h.connect(jute.ConnectRequest{})
+	for i := range 20 {
+		seq := h.append("replica", "movie/ps:0/0", stateOf(replica.State_END)) // not waited for
+		w.ask(int32(i), jute.OpSync, (&jute.Path{Path: "/x"}).Encode)
+		head, r := w.reply(int32(i))
+		if head.Err != jute.OK || uint64(head.Zxid) < seq || r.String() != "/x" {
+			t.Fatalf("sync after %d: %+v", seq, head)
+		}
+	}
+}
+
+func TestBadFramesEndTheConnection(t *testing.T) {
+	h := open(t, Config{MaxFrame: 100, HandshakeTimeout: 50 * time.Millisecond})
+	big := jute.Frame(func(w *jute.Writer) { w.B = append(w.B, make([]byte, 100)...) })
+	for name, tc := range map[string]struct{ before, after []byte }{
+		"silence":                  {nil, nil},
+		"oversized connect":        {big, nil},
+		"negative length":          {[]byte{0xff, 0xff, 0xff, 0xff}, nil},
+		"connect cut short":        {jute.Frame(func(w *jute.Writer) { w.Int32(0) }), nil},
+		"half a frame":             {[]byte{0, 0, 0, 10, 1}, nil},
+		"oversized request":        {nil, big},
+		"empty request":            {nil, []byte{0, 0, 0, 0}},
+		"request without a body":   {nil, jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpGetData}).Encode)},
+		"path beyond the frame":    {nil, jute.Frame((&jute.RequestHeader{Op: jute.OpExists}).Encode, func(w *jute.Writer) { w.Int32(1 << 30) })},
+		"watches beyond the frame": {nil, jute.Frame((&jute.RequestHeader{Op: jute.OpSetWatches}).Encode, func(w *jute.Writer) { w.Int64(0); w.Int32(1 << 30) })},
+		"endless multi":            {nil, jute.Frame((&jute.RequestHeader{Op: jute.OpMultiRead}).Encode, (&jute.MultiHeader{Op: jute.OpGetData}).Encode, on("/", false))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w *wire
+			if tc.after != nil {
+				w = h.connect(jute.ConnectRequest{})
+			} else {
+				w = h.dial()
+			}
+			w.t = t
+			w.write(append(tc.before, tc.after...))
+			w.gone()
+		})
+	}
+	h.connect(jute.ConnectRequest{}) // and it still serves
+}
+
+func TestLimits(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h := open(t, Config{MaxConns: 2, MaxSessions: 3, MaxWatches: 2, Metrics: reg})
+	a := h.connect(jute.ConnectRequest{})
+	for xid, path := range []string{"/1", "/2", "/1"} {
+		a.ask(int32(xid), jute.OpExists, on(path, true))
+		a.code(int32(xid), jute.NoNode)
+	}
+	a.ask(9, jute.OpExists, on("/3", true))
+	a.code(9, jute.ThrottledOp)
+	b := h.connect(jute.ConnectRequest{})
+	h.dial().gone()
+	b.nc.Close()
+	a.nc.Close()
+	h.idle()
+	h.connect(jute.ConnectRequest{}).nc.Close()
+	h.idle()
+	w := h.dial() // a fourth session
+	w.write(jute.Frame((&jute.ConnectRequest{}).Encode))
+	w.gone()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
+	}
+	if got["monolith_zk_sessions"] != 3 || got["monolith_zk_refused_total"] != 1 || got["monolith_zk_received_total"] < 7 {
+		t.Errorf("metrics: %v", got)
+	}
+}
+
+// A client that does not read is not read either, and let go by its write deadline.
+func TestClientThatDoesNotRead(t *testing.T) {
+	h := open(t, Config{MaxOutstanding: 4, MaxQueuedBytes: 1 << 20, WriteTimeout: 50 * time.Millisecond})
+	h.register()
+	w := h.connect(jute.ConnectRequest{})
+	request := jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpGetData}).Encode, on(replicaPath, false))
+	flood := bytes.Repeat(request, 1000)
+	for range 10_000 {
+		if _, err := w.nc.Write(flood); err != nil {
+			var ne net.Error
+			if ok := asNet(err, &ne); ok && ne.Timeout() {
+				t.Fatal("the server neither reads nor hangs up")
+			}
+			h.idle()
+			return
+		}
+	}
+	t.Fatal("the server took every request without being read")
+}
+
+func asNet(err error, ne *net.Error) bool {
+	e, ok := err.(net.Error)
+	*ne = e
+	return ok
+}
+
+// Watch events cannot wait: a client with too many of them unread is let go.
+func TestTooManyEventsWaiting(t *testing.T) {
+	nc, peer := net.Pipe()
+	defer peer.Close()
+	o := newOutbox(nc, 10, 100)
+	frame := make([]byte, 40)
+	o.notify(frame)
+	o.notify(frame)
+	if o.dead || o.len() != 2 {
+		t.Fatalf("%d queued", o.len())
+	}
+	o.notify(frame)
+	if !o.dead || o.room() || o.take() != nil {
+		t.Error("a third event does not fit, and the connection lives on")
+	}
+}
+
+func TestRestartedServerHasOtherSessions(t *testing.T) {
+	b := mem.New()
+	t.Cleanup(func() { b.Close() })
+	h := openOn(t, Config{}, b)
+	h.register()
+	a := h.connect(jute.ConnectRequest{})
+	addr := h.Addr()
+	h.stop()
+	a.gone()
+	h = openOn(t, Config{Listen: addr}, b)
+	if w := h.connect(jute.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password, LastZxidSeen: 1}); w.ses.SessionID != 0 {
+		t.Errorf("resumed: %+v", w.ses)
+	}
+	if w := h.connect(jute.ConnectRequest{LastZxidSeen: 1}); w.ses.SessionID == 0 || w.ses.SessionID == a.ses.SessionID {
+		t.Errorf("new: %+v", w.ses)
+	}
+}
+
+func TestRunReportsABusyPort(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	b := mem.New()
+	defer b.Close()
+	s := New(Config{Listen: ln.Addr().String()}, b.Log(), follow.New(b.Log(), znodeView, follow.Options{}), nil)
+	if err := s.Run(context.Background()); err == nil || s.Addr() != "" {
+		t.Errorf("Run = %v, Addr = %q", err, s.Addr())
+	}
+}
+
+// Whatever a client says, the server answers or hangs up.
+func FuzzHandle(f *testing.F) {
+	for _, op := range []jute.Op{jute.OpGetData, jute.OpGetChildren2, jute.OpGetACL, jute.OpSync, jute.OpExists, jute.OpPing, jute.OpMulti, jute.OpCloseSession} {
+		f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: op}).Encode, on("/zookeeper", true))[4:])
+		f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: op}).Encode, on("/@0/zookeeper", true))[4:])
+	}
+	q := jute.SetWatches{Data: []string{"/a"}, Exist: []string{"/"}, Child: []string{"/b"}}
+	f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpSetWatches2}).Encode, func(w *jute.Writer) { q.Encode(w, true) })[4:])
+	f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpMultiRead}).Encode, (&jute.MultiHeader{Op: jute.OpGetData}).Encode, on("/", false), jute.MultiEnd().Encode)[4:])
+	f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpAuth}).Encode, (&jute.AuthPacket{Scheme: "digest"}).Encode)[4:])
+	b := mem.New()
+	f.Cleanup(func() { b.Close() })
+	s := New(Config{}, b.Log(), follow.New(b.Log(), znodeView, follow.Options{}), nil)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		nc, peer := net.Pipe()
+		defer peer.Close()
+		defer nc.Close()
+		c := newConn(s, nc)
+		c.session = s.sessions.open(c, time.Second, time.Now())
+		defer s.sessions.close(c.session.id)
+		defer s.watches.drop(c)
+		if err := c.handle(t.Context(), frame); err == nil && c.out.len() == 0 {
+			t.Error("neither answer nor error")
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package modelserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/internal/impression"
+	"github.com/monolith-go/monolith/internal/rowwire"
+)
+
+// maxRetries bounds LookupRetries.
+const maxRetries = 7
+
+// Config of one model server. The zero value plus Container serves on free loopback
+// ports and follows deltas.
+type Config struct {
+	// Container is the id under which this server signals what it applied; the
+	// supervisor's container. Required.
+	Container string
+	// GRPC, HTTP and Rows are listen addresses: TensorFlow Serving's gRPC and REST
+	// API, and the framed row protocol (host:port or unix:///path). Default 127.0.0.1:0.
+	GRPC, HTTP, Rows string
+	// BaseDir is where relative base paths of a model configuration start: the folder
+	// of model-sync's copies. Default: the working directory.
+	BaseDir string
+	// Frozen serves the exports as they are, even where the plan names a training job.
+	Frozen bool
+	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
+	// Default topic "predictions".
+	Brokers          []string
+	PredictionsTopic string
+	// SampleRate is the share of requests without an x-request-id that leave an
+	// impression all the same. Default 0.01; negative: none.
+	SampleRate float64
+	// MaxBatch is the most rows one Predict may have. Default 4096.
+	MaxBatch int
+	// LookupTimeout is how long one replica of a shard may take before another one is
+	// asked; LookupRetries is how many more are asked. Defaults 200 ms and 2.
+	LookupTimeout time.Duration
+	LookupRetries int
+	// PollInterval is how often base paths are looked at for new versions. Default 1 s.
+	PollInterval time.Duration
+	// SignalInterval is how often applied deltas are signalled. Default 200 ms.
+	SignalInterval time.Duration
+	// SnapshotDir keeps the views' snapshots; empty: the views are folded from the
+	// start of the log.
+	SnapshotDir string
+	// Drain is how long requests in flight may take to end at a stop. Default 5 s.
+	Drain time.Duration
+}
+
+// Register binds the fields to flags of the same names, and sets the defaults.
+func (c *Config) Register(fs *pflag.FlagSet) {
+	c.setDefaults()
+	fs.StringVar(&c.Container, "container", c.Container, "container `id` of the supervisor this server belongs to")
+	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "listen `address` of TensorFlow Serving's gRPC API")
+	fs.StringVar(&c.HTTP, "http", c.HTTP, "listen `address` of TensorFlow Serving's REST API")
+	fs.StringVar(&c.Rows, "rows", c.Rows, "listen `address` of the row protocol, host:port or unix:///path")
+	fs.StringVar(&c.BaseDir, "base-dir", c.BaseDir, "`folder` in which relative base paths start")
+	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
+	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
+	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions")
+	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests without x-request-id that leave an impression; negative: none")
+	fs.IntVar(&c.MaxBatch, "max-batch", c.MaxBatch, "most rows of one Predict")
+	fs.DurationVar(&c.LookupTimeout, "lookup-timeout", c.LookupTimeout, "time one replica has to answer a lookup")
+	fs.IntVar(&c.LookupRetries, "lookup-retries", c.LookupRetries, "further replicas asked after a failed lookup")
+	fs.DurationVar(&c.PollInterval, "poll-interval", c.PollInterval, "time between two looks at the base paths")
+	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time between two signals of applied deltas")
+	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "`folder` of view snapshots; empty: none")
+	fs.DurationVar(&c.Drain, "drain", c.Drain, "time requests in flight have at a stop")
+}
+
+func (c *Config) setDefaults() {
+	const loopback = "127.0.0.1:0"
+	for _, p := range []*string{&c.GRPC, &c.HTTP, &c.Rows} {
+		if *p == "" {
+			*p = loopback
+		}
+	}
+	if c.PredictionsTopic == "" {
+		c.PredictionsTopic = impression.Topic
+	}
+	if c.SampleRate == 0 {
+		c.SampleRate = 0.01
+	}
+	if c.MaxBatch == 0 {
+		c.MaxBatch = 4096
+	}
+	if c.LookupTimeout == 0 {
+		c.LookupTimeout = 200 * time.Millisecond
+	}
+	if c.LookupRetries == 0 {
+		c.LookupRetries = 2
+	}
+	if c.PollInterval == 0 {
+		c.PollInterval = time.Second
+	}
+	if c.SignalInterval == 0 {
+		c.SignalInterval = 200 * time.Millisecond
+	}
+	if c.Drain == 0 {
+		c.Drain = 5 * time.Second
+	}
+}
+
+// Validate joins every complaint.
+func (c *Config) Validate() error {
+	var errs []error
+	complain := func(format string, args ...any) { errs = append(errs, fmt.Errorf("modelserver: "+format, args...)) }
+	if c.Container == "" {
+		complain("--container is empty; name the container this server belongs to")
+	}
+	for flag, addr := range map[string]string{"--grpc": c.GRPC, "--http": c.HTTP} {
+		if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
+			complain("%s %q is not host:port: %w", flag, addr, err)
+		}
+	}
+	if c.Rows != "" {
+		if _, _, err := rowwire.SplitAddr(c.Rows); err != nil {
+			complain("--rows: %w", err)
+		}
+	}
+	if c.SampleRate > 1 {
+		complain("--sample-rate is %v, at most 1 makes sense", c.SampleRate)
+	}
+	if c.MaxBatch < 0 || c.MaxBatch > 1<<16 {
+		complain("--max-batch is %d, want 1 to %d", c.MaxBatch, 1<<16)
+	}
+	if c.LookupRetries < 0 || c.LookupRetries > maxRetries {
+		complain("--lookup-retries is %d, want 1 to %d", c.LookupRetries, maxRetries)
+	}
+	for flag, d := range map[string]time.Duration{"--lookup-timeout": c.LookupTimeout, "--poll-interval": c.PollInterval,
+		"--signal-interval": c.SignalInterval, "--drain": c.Drain} {
+		if d < 0 {
+			complain("%s is %v, want a positive duration", flag, d)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,198 @@
+package modelserver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+// target is what the plan says about a model: how many serving shards its rows are
+// spread over (0: as many as were exported) and whose deltas keep it fresh.
+type target struct {
+	numPS int
+	job   string
+}
+
+// generation is a sub-model as read from one export, with what it takes to keep it
+// fresh. Exactly one of entry and ps is set.
+type generation struct {
+	entry *entryModel
+	ps    *psModel
+
+	job       string // of the export
+	shards    uint32 // training shards of the export
+	syncSeq   uint64 // everything up to here is contained, for all shards read
+	contained map[uint32]uint64
+	epochs    map[uint32]uint64
+}
+
+// loadError is why a version could not be loaded, with the code its status shows.
+type loadError struct {
+	code codes.Code
+	err  error
+}
+
+func (e *loadError) Error() string { return e.err.Error() }
+func (e *loadError) Unwrap() error { return e.err }
+
+func failed(err error) *loadError {
+	var l *loadError
+	switch {
+	case errors.As(err, &l):
+		return l
+	case errors.Is(err, fs.ErrNotExist):
+		return &loadError{codes.NotFound, err}
+	case errors.Is(err, ckpt.ErrCorrupt):
+		return &loadError{codes.DataLoss, err}
+	}
+	return &loadError{codes.Internal, err}
+}
+
+// exportDirs names the places where shard j of an export may lie: beside the sub-model
+// itself, ".../ps_1/7" next to ".../ps_0/7", since model-sync copies the folders of a
+// version side by side; and below the plan's model directory, for shards that were
+// exported but not copied here because no serving shard bears their number.
+func exportDirs(basePath string, version int64, modelDir string, j int) []string {
+	v := strconv.FormatInt(version, 10)
+	sub := "ps_" + strconv.Itoa(j)
+	dirs := []string{filepath.Join(filepath.Dir(basePath), sub, v)}
+	if modelDir != "" {
+		if d := filepath.Join(modelDir, sub, v); d != dirs[0] {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
+}
+
+func firstDir(dirs []string) (string, bool) {
+	for _, d := range dirs {
+		if st, err := os.Stat(d); err == nil && st.IsDir() {
+			return d, true
+		}
+	}
+	return "", false
+}
+
+// loadEntry reads an entry export.
+func loadEntry(name, basePath string, version int64, t target) (*generation, error) {
+	e, err := ckpt.ReadEntry(filepath.Join(basePath, strconv.FormatInt(version, 10)))
+	if err != nil {
+		return nil, failed(err)
+	}
+	shards := t.numPS
+	if shards == 0 {
+		shards = int(e.Shards)
+	}
+	if shards < 1 || e.Shards > maxShards {
+		return nil, &loadError{codes.InvalidArgument, fmt.Errorf("the export of %s names %d training shards; it must be at least 1 and at most %d", name, e.Shards, maxShards)}
+	}
+	m, err := newEntryModel(name, version, shards, e)
+	if err != nil {
+		return nil, &loadError{codes.InvalidArgument, err}
+	}
+	return &generation{entry: m, job: e.Job, shards: e.Shards, syncSeq: e.SyncSeq,
+		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}}, nil
+}
+
+// loadPS reads the rows of one serving shard: its own export where as many shards were
+// exported as are served, or else every export that can hold one of its ids. An id is
+// in export j and on serving shard i when id = j mod exported = i mod served, which is
+// possible iff i and j agree modulo their greatest common divisor.
+func loadPS(name, basePath string, shard int, version int64, modelDir string, t target) (*generation, error) {
+	find := func(j int) (string, error) {
+		dirs := exportDirs(basePath, version, modelDir, j)
+		if dir, ok := firstDir(dirs); ok {
+			return dir, nil
+		}
+		return "", fmt.Errorf("shard %d of version %d is in none of %s: %w", j, version, strings.Join(dirs, ", "), fs.ErrNotExist)
+	}
+	first := filepath.Join(basePath, strconv.FormatInt(version, 10))
+	if _, ok := firstDir([]string{first}); !ok {
+		var err error
+		if first, err = find(0); err != nil {
+			return nil, failed(err)
+		}
+	}
+	manifest, err := ckpt.ReadManifest(first)
+	if err != nil {
+		return nil, failed(err)
+	}
+	exported, served := int(manifest.Shards), t.numPS
+	if served == 0 {
+		served = exported
+	}
+	if exported < 1 || exported > maxShards || shard >= served {
+		return nil, &loadError{codes.InvalidArgument, fmt.Errorf("%s: shard %d of %d served cannot be made of %d exported shards", name, shard, served, exported)}
+	}
+	g := &generation{
+		ps:  &psModel{model: name, version: version, shard: shard, shards: served, tables: map[string]*table.Table{}},
+		job: manifest.Job, shards: manifest.Shards, syncSeq: math.MaxUint64,
+		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{},
+	}
+	step := gcd(exported, served)
+	for j := shard % step; j < exported; j += step {
+		if exported == served && j != shard {
+			continue
+		}
+		dir := first
+		if int(manifest.Shard) != j {
+			if dir, err = find(j); err != nil {
+				return nil, failed(err)
+			}
+		}
+		if err := g.add(dir, j, exported); err != nil {
+			return nil, failed(fmt.Errorf("read %s: %w", dir, err))
+		}
+	}
+	return g, nil
+}
+
+// add reads one exported shard into g.
+func (g *generation) add(dir string, j, exported int) error {
+	s, err := ckpt.ReadShard(dir)
+	if err != nil {
+		return err
+	}
+	if int(s.Manifest.Shard) != j || int(s.Manifest.Shards) != exported {
+		return &loadError{codes.InvalidArgument, fmt.Errorf("it holds shard %d of %d, not %d of %d; copy the export again", s.Manifest.Shard, s.Manifest.Shards, j, exported)}
+	}
+	for _, info := range s.Manifest.Tables {
+		t := g.ps.tables[info.Name]
+		if t == nil {
+			if t, err = newTable(info.Name, info.Dim); err != nil {
+				return err
+			}
+			g.ps.tables[info.Name] = t
+		}
+		rows := slices.DeleteFunc(s.Tables[info.Name], func(r table.Row) bool { return !g.ps.mine(r.ID) })
+		for i := range rows {
+			rows[i].Slots, rows[i].Tag = nil, 0
+		}
+		if err := t.Restore(rows); err != nil {
+			return err
+		}
+	}
+	g.contained[s.Manifest.Shard] = s.Manifest.SyncSeq
+	g.epochs[s.Manifest.Shard] = s.Manifest.Epoch
+	g.syncSeq = min(g.syncSeq, s.Manifest.SyncSeq)
+	g.ps.step.Store(max(g.ps.step.Load(), s.Manifest.Step))
+	return nil
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

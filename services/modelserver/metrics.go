@@ -1,0 +1,105 @@
+package modelserver
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of one server. Registering twice with one registry is no error, so several
+// servers of one process may share it and add up.
+type metrics struct {
+	predicts    *prometheus.CounterVec   // code
+	rows        prometheus.Counter       // predicted
+	seconds     prometheus.Histogram     // per Predict
+	lookups     *prometheus.CounterVec   // outcome
+	deltas      *prometheus.CounterVec   // outcome
+	visible     prometheus.Histogram     // published -> served
+	impressions *prometheus.CounterVec   // outcome
+	signals     *prometheus.CounterVec   // outcome
+	loads       *prometheus.CounterVec   // outcome
+	newest      atomic.Pointer[freshest] // behind the age gauge
+}
+
+// freshest is when the newest update that is served was published.
+type freshest struct{ published time.Time }
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		predicts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelserver_predict_total", Help: "Predict requests by gRPC code."}, []string{"code"}),
+		rows: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_modelserver_predict_rows_total", Help: "Rows predicted."}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "monolith_modelserver_predict_seconds", Help: "Time of one Predict inside the server.",
+			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)}),
+		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelserver_lookup_total", Help: "Lookups sent to serving shards, by outcome: ok, or failed and asked of another replica."}, []string{"outcome"}),
+		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelserver_delta_total", Help: "Deltas followed, by outcome: applied, contained in the export, fenced or malformed."}, []string{"outcome"}),
+		visible: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "monolith_modelserver_delta_visible_seconds", Help: "From a delta's publishing to its being served.",
+			Buckets: prometheus.ExponentialBuckets(100e-6, 2, 18)}),
+		impressions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelserver_impression_total", Help: "Impressions by outcome: written, dropped because the queue was full, or failed."}, []string{"outcome"}),
+		signals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelserver_applied_signal_total", Help: "Applied deltas by outcome of their signal: sent, dropped because the buffer was full, or failed."}, []string{"outcome"}),
+		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelserver_load_total", Help: "Loads of a version by outcome."}, []string{"outcome"}),
+	}
+	m.predicts = register(reg, m.predicts)
+	m.rows = register(reg, m.rows)
+	m.seconds = register(reg, m.seconds)
+	m.lookups = register(reg, m.lookups)
+	m.deltas = register(reg, m.deltas)
+	m.visible = register(reg, m.visible)
+	m.impressions = register(reg, m.impressions)
+	m.signals = register(reg, m.signals)
+	m.loads = register(reg, m.loads)
+	return m
+}
+
+// age registers the gauge of this container. Until the first update it reads 0.
+func (m *metrics) age(reg prometheus.Registerer, container string) {
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "monolith_modelserver_newest_update_age_seconds",
+		Help:        "Age of the newest update that is served: now less the time it was published.",
+		ConstLabels: prometheus.Labels{"container": container},
+	}, func() float64 {
+		f := m.newest.Load()
+		if f == nil {
+			return 0
+		}
+		return time.Since(f.published).Seconds()
+	}))
+}
+
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	err := reg.Register(c)
+	var dup prometheus.AlreadyRegisteredError
+	if errors.As(err, &dup) {
+		if old, ok := dup.ExistingCollector.(C); ok {
+			return old
+		}
+	}
+	return c // refused for another reason: counted all the same, shown by nobody
+}
+
+// updated notes that something published then is served from now on.
+func (m *metrics) updated(published, now time.Time) {
+	m.visible.Observe(max(0, now.Sub(published).Seconds()))
+	for {
+		old := m.newest.Load()
+		if old != nil && !old.published.Before(published) {
+			return
+		}
+		if m.newest.CompareAndSwap(old, &freshest{published}) {
+			return
+		}
+	}
+}

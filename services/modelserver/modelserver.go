@@ -1,0 +1,239 @@
+// Package modelserver is the built-in model server. It speaks TensorFlow Serving's gRPC
+// and REST API, loads what HandleReloadConfigRequest names, and keeps it fresh from the
+// delta stream: an entry sub-model computes scores with its own dense tower and rows
+// that it looks up at serving shards; a ps sub-model is such a shard, and answers the
+// row protocol.
+//
+// Where the shards are, it learns from the fleet view alone; whose deltas to follow,
+// from the plan; which export to go back to, from the lineage. It writes no facts: its
+// supervisor reports its states.
+package modelserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/sync"
+	"github.com/monolith-go/monolith/internal/impression"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/services"
+)
+
+// maxMessage is the most bytes of one gRPC message.
+const maxMessage = 16 << 20
+
+// Server is one model server; it implements services.Role and http.Handler.
+type Server struct {
+	cfg     Config
+	env     services.Env
+	metrics *metrics
+
+	plan    *follow.Follower[plan.State]
+	fleet   *follow.Follower[fleet.State]
+	lineage *follow.Follower[lineage.State]
+
+	shelf       *shelf
+	routes      *routes
+	pool        *rowwire.Pool
+	fresh       *freshness
+	impressions *impressions // nil: none are written
+
+	ready                        chan struct{}
+	stopping                     chan struct{} // closed when the ports are about to go
+	grpcAddr, httpAddr, rowsAddr string        // fixed before ready is closed
+}
+
+var _ services.Role = (*Server)(nil)
+
+// New checks cfg and allocates; nothing is started.
+func New(cfg Config, env services.Env) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	if env.Tracer == nil {
+		env.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	env.Log = env.Log.With("container", cfg.Container)
+	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
+	s := &Server{
+		cfg: cfg, env: env, metrics: newMetrics(env.Metrics),
+		plan:    follow.New(env.Bus.Log(), views.Plan.Only(env.BZID), o),
+		fleet:   follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o),
+		lineage: follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o),
+		pool:    rowwire.NewPool(),
+		ready:   make(chan struct{}), stopping: make(chan struct{}),
+	}
+	s.metrics.age(env.Metrics, cfg.Container)
+	s.shelf = newShelf(s.serve)
+	s.routes = newRoutes(s.fleet, s.pool.Drop)
+	s.fresh = &freshness{
+		subject: signalSubject(env.BZID, cfg.Container), container: cfg.Container,
+		bus: env.Bus.Signals(), metrics: s.metrics, log: env.Log, pending: map[subModel][]*sync.Applied{},
+	}
+	if len(cfg.Brokers) > 0 {
+		s.impressions = &impressions{
+			topic: cfg.PredictionsTopic, container: cfg.Container, metrics: s.metrics, log: env.Log,
+			queue: make(chan *impression.Impression, impressionQueue),
+		}
+	}
+	return s, nil
+}
+
+// Ready is closed once the ports answer and the views have caught up. Which models are
+// available is GetModelStatus' to say.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// GRPCAddr is where the gRPC API listens, host:port, once Ready is closed.
+func (s *Server) GRPCAddr() string { return s.grpcAddr }
+
+// HTTPAddr is where the REST API listens, host:port, once Ready is closed.
+func (s *Server) HTTPAddr() string { return s.httpAddr }
+
+// RowsAddr is where the row protocol listens, once Ready is closed: host:port or
+// unix:///path.
+func (s *Server) RowsAddr() string { return s.rowsAddr }
+
+func (s *Server) abs(path string) string {
+	if filepath.IsAbs(path) || s.cfg.BaseDir == "" {
+		return path
+	}
+	return filepath.Join(s.cfg.BaseDir, path)
+}
+
+// listeners opens the three ports, or none.
+func (s *Server) listeners(ctx context.Context) (g, h, r net.Listener, err error) {
+	var lc net.ListenConfig
+	defer func() {
+		for _, ln := range []net.Listener{g, h, r} {
+			if err != nil && ln != nil {
+				_ = ln.Close()
+			}
+		}
+	}()
+	if g, err = lc.Listen(ctx, "tcp", s.cfg.GRPC); err != nil {
+		return g, h, r, fmt.Errorf("modelserver: grpc: %w", err)
+	}
+	if h, err = lc.Listen(ctx, "tcp", s.cfg.HTTP); err != nil {
+		return g, h, r, fmt.Errorf("modelserver: http: %w", err)
+	}
+	if r, err = rowwire.Listen(ctx, s.cfg.Rows); err != nil {
+		return g, h, r, fmt.Errorf("modelserver: rows: %w", err)
+	}
+	return g, h, r, nil
+}
+
+// Run serves until ctx ends, then lets requests in flight finish within Config.Drain.
+// It may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	gln, hln, rln, err := s.listeners(ctx)
+	if err != nil {
+		return err
+	}
+	s.grpcAddr, s.httpAddr, s.rowsAddr = gln.Addr().String(), hln.Addr().String(), rowwire.Addr(rln.Addr())
+	defer s.pool.Close()
+
+	// The ports go first, then what answers behind them.
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	back, inner := errgroup.WithContext(inner)
+	back.Go(func() error { return s.plan.Run(inner) })
+	back.Go(func() error { return s.fleet.Run(inner) })
+	back.Go(func() error { return s.lineage.Run(inner) })
+	back.Go(func() error { s.shelf.run(inner, s.cfg.PollInterval); return nil })
+	back.Go(func() error { s.routes.run(inner); return nil })
+	back.Go(func() error { s.fresh.run(inner, s.cfg.SignalInterval); return nil })
+	if s.impressions != nil {
+		w := kafka.NewWriter(kafka.WriterConfig{Brokers: s.cfg.Brokers})
+		s.impressions.write = w.Write
+		back.Go(func() error {
+			defer w.Close()
+			s.impressions.run(inner, s.cfg.Drain)
+			return nil
+		})
+	}
+	back.Go(func() error {
+		for _, ready := range []<-chan struct{}{s.plan.Ready(), s.fleet.Ready(), s.lineage.Ready()} {
+			select {
+			case <-ready:
+			case <-inner.Done():
+				return nil
+			}
+		}
+		s.env.Log.Info("model server is up", "grpc", s.grpcAddr, "http", s.httpAddr, "rows", s.rowsAddr)
+		close(s.ready)
+		return nil
+	})
+
+	front, fctx := errgroup.WithContext(ctx)
+	front.Go(func() error { // whatever ends behind the ports ends them
+		defer close(s.stopping)
+		select {
+		case <-inner.Done():
+			return errors.New("modelserver: a part has ended")
+		case <-fctx.Done():
+			return nil
+		}
+	})
+	front.Go(func() error { return s.serveGRPC(fctx, gln) })
+	front.Go(func() error {
+		srv := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(hln) })
+	})
+	front.Go(func() error {
+		return rowwire.Serve(fctx, rln, rows{s.shelf}, rowwire.Options{Drain: s.cfg.Drain, Log: s.env.Log})
+	})
+	err = front.Wait()
+	stop()
+	if cause := back.Wait(); cause != nil {
+		err = cause // what brought the ports down
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
+	srv := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.ConnectionTimeout(5*time.Second),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 10 * time.Second}),
+	)
+	tfserving.RegisterPrediction(srv, predictionService{s: s})
+	tfserving.RegisterModel(srv, modelService{s})
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(ln) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("modelserver: grpc: %w", err)
+	case <-ctx.Done():
+	}
+	kill := time.AfterFunc(s.cfg.Drain, srv.Stop)
+	srv.GracefulStop()
+	kill.Stop()
+	<-failed
+	return nil
+}

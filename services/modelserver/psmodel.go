@@ -1,0 +1,175 @@
+package modelserver
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+// maxScan is the most rows of one Scan answer.
+const maxScan = 4096
+
+// psModel is one serving shard: the embedding rows whose feature id falls on it. Rows
+// remember the sync sequence that wrote them, 0 for those of the export. One goroutine
+// writes, any number read.
+type psModel struct {
+	model   string
+	version int64
+	shard   int
+	shards  int // serving shards; ids are spread over them
+	tables  map[string]*table.Table
+	step    atomic.Uint64 // of the newest delta
+
+	ids    []int64 // the writer's scratch
+	values []float32
+}
+
+// newTable is a table that only stores: no slots, and zeros for nobody ever reads what
+// it would initialise.
+func newTable(name string, dim int) (*table.Table, error) {
+	return table.New(table.Config{Name: name, Dim: dim, Optimizer: optim.SGD{}, Initializer: table.Zeros{}})
+}
+
+func (m *psModel) mine(id int64) bool { return modelspec.ShardOf(id, m.shards) == m.shard }
+
+// apply takes the rows of d that are this shard's. A table that the export does not
+// have, or rows that contradict themselves, leave the rest of d applied.
+func (m *psModel) apply(d *delta.Delta, seq uint64, unixSec uint32) error {
+	var first error
+	for _, r := range d.GetRows() {
+		if err := m.applyRows(r, seq, unixSec); err != nil && first == nil {
+			first = err
+		}
+	}
+	m.step.Store(d.GetStep())
+	return first
+}
+
+func (m *psModel) applyRows(r *delta.Rows, seq uint64, unixSec uint32) error {
+	t := m.tables[r.GetTable()]
+	if t == nil {
+		return fmt.Errorf("table %q is not in the export that is served; export the model again", r.GetTable())
+	}
+	dim := int(r.GetDim())
+	if dim != t.Dim() {
+		return fmt.Errorf("table %s: rows have dim %d, the export %d", t.Name(), dim, t.Dim())
+	}
+	width := 4
+	if r.GetEncoding() == delta.Encoding_FP16 {
+		width = 2
+	} else if r.GetEncoding() != delta.Encoding_FP32 {
+		return fmt.Errorf("table %s: unknown encoding %d of values", t.Name(), r.GetEncoding())
+	}
+	if len(r.GetValues()) != len(r.GetIds())*dim*width {
+		return fmt.Errorf("table %s: %d rows of dim %d came with %d bytes of values", t.Name(), len(r.GetIds()), dim, len(r.GetValues()))
+	}
+	m.ids = m.ids[:0]
+	for _, id := range r.GetRemoved() {
+		if m.mine(int64(id)) {
+			m.ids = append(m.ids, int64(id))
+		}
+	}
+	if len(m.ids) > 0 {
+		t.Remove(m.ids)
+	}
+	m.ids, m.values = m.ids[:0], m.values[:0]
+	for i, id := range r.GetIds() {
+		if !m.mine(int64(id)) {
+			continue
+		}
+		m.ids = append(m.ids, int64(id))
+		m.values = appendFloats(m.values, r.GetValues()[i*dim*width:(i+1)*dim*width], width == 2)
+	}
+	return t.Assign(m.ids, m.values, unixSec, seq)
+}
+
+// appendFloats decodes little-endian float32, or float16 where half is set.
+func appendFloats(dst []float32, b []byte, half bool) []float32 {
+	if half {
+		for ; len(b) >= 2; b = b[2:] {
+			dst = append(dst, fromHalf(binary.LittleEndian.Uint16(b)))
+		}
+		return dst
+	}
+	for ; len(b) >= 4; b = b[4:] {
+		dst = append(dst, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	}
+	return dst
+}
+
+// fromHalf is the IEEE 754 binary16 number h, exactly.
+func fromHalf(h uint16) float32 {
+	sign := uint32(h>>15) << 31
+	exp, frac := uint32(h>>10)&0x1f, uint32(h)&0x3ff
+	switch exp {
+	case 0: // zero, or subnormal: frac * 2^-24
+		v := float32(frac) * 0x1p-24
+		return math.Float32frombits(sign | math.Float32bits(v))
+	case 0x1f:
+		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
+	}
+	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
+}
+
+// lookup answers from the tables; an id of another shard is refused, because zeros for
+// it would be a wrong answer that looks like a right one.
+func (m *psModel) lookup(r *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+	out := &rowwire.LookupResponse{Values: make([][]float32, len(r.Tables)), Version: m.version, Step: m.step.Load()}
+	if r.WithSeqs {
+		out.Seqs = make([][]uint64, len(r.Tables))
+	}
+	for i := range r.Tables {
+		q := &r.Tables[i]
+		t := m.tables[q.Table]
+		if t == nil {
+			return nil, rowwire.Errorf(rowwire.NotFound, "model %s has no table %q", m.model, q.Table)
+		}
+		if len(q.IDs)*t.Dim() > rowwire.MaxFrame/8 {
+			return nil, rowwire.Errorf(rowwire.Invalid, "%d rows of dim %d do not fit one answer; ask for fewer", len(q.IDs), t.Dim())
+		}
+		for _, id := range q.IDs {
+			if !m.mine(id) {
+				return nil, rowwire.Errorf(rowwire.Invalid, "id %d belongs to shard %d of %d, not to %d", id, modelspec.ShardOf(id, m.shards), m.shards, m.shard)
+			}
+		}
+		out.Values[i] = make([]float32, len(q.IDs)*t.Dim())
+		var tags []uint64
+		if r.WithSeqs {
+			tags = make([]uint64, len(q.IDs))
+			out.Seqs[i] = tags
+		}
+		if _, err := t.Lookup(q.IDs, out.Values[i], tags); err != nil {
+			return nil, rowwire.Errorf(rowwire.Invalid, "%w", err)
+		}
+	}
+	return out, nil
+}
+
+func (m *psModel) scan(r *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
+	t := m.tables[r.Table]
+	if t == nil {
+		return nil, rowwire.Errorf(rowwire.NotFound, "model %s has no table %q", m.model, r.Table)
+	}
+	limit := min(maxScan, rowwire.MaxFrame/8/(t.Dim()+8))
+	if r.Limit > 0 {
+		limit = min(limit, int(r.Limit))
+	}
+	rows, more := t.Rows(r.After, limit)
+	out := &rowwire.ScanResponse{
+		Dim: uint32(t.Dim()), More: more,
+		IDs: make([]int64, len(rows)), Values: make([]float32, 0, len(rows)*t.Dim()),
+		UnixSec: make([]uint32, len(rows)), Seqs: make([]uint64, len(rows)),
+	}
+	for i, row := range rows {
+		out.IDs[i], out.UnixSec[i], out.Seqs[i] = row.ID, row.UnixSec, row.Tag
+		out.Values = append(out.Values, row.Values...)
+	}
+	return out, nil
+}

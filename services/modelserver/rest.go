@@ -1,0 +1,101 @@
+package modelserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/monolith-go/monolith/internal/tfserving"
+
+	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
+)
+
+// ServeHTTP is TensorFlow Serving's REST API, on the same code as the gRPC one.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, id, err := s.rest(w, r)
+	w.Header().Set("Content-Type", "application/json")
+	if id != "" {
+		w.Header().Set(requestIDKey, id)
+	}
+	if err != nil {
+		st := status.Convert(err)
+		w.WriteHeader(tfserving.HTTPStatus(st.Code()))
+		body = tfserving.EncodeError(st.Message())
+	}
+	_, _ = w.Write(body) // the client is gone: nobody to tell
+}
+
+func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id string, err error) {
+	malformed := status.Errorf(codes.InvalidArgument, "Malformed request: %s %s", r.Method, r.URL.Path)
+	q, err := tfserving.ParsePath(r.URL.Path)
+	if err != nil {
+		return nil, "", malformed
+	}
+	spec := tfserving.Spec(q.Model, q.Version)
+	switch {
+	case r.Method == http.MethodGet && q.Verb == "":
+		res, err := s.status(spec)
+		if err != nil {
+			return nil, "", err
+		}
+		return tfserving.EncodeStatus(res), "", nil
+	case r.Method == http.MethodPost && q.Verb == "predict":
+		return s.restPredict(w, r, spec)
+	case r.Method == http.MethodPost && q.Verb != "":
+		return nil, "", status.Errorf(codes.Unimplemented, "%s is not served here; send :predict", q.Verb)
+	}
+	return nil, "", malformed
+}
+
+func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (body []byte, id string, err error) {
+	c := caller{requestID: r.Header.Get(requestIDKey), traceparent: r.Header.Get(traceparentKey)}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, tfserving.MaxBody))
+	if err != nil {
+		var big *http.MaxBytesError
+		if errors.As(err, &big) {
+			return nil, c.requestID, status.Errorf(codes.InvalidArgument, "the body has more than %d bytes; send a smaller batch", big.Limit)
+		}
+		return nil, c.requestID, status.Errorf(codes.InvalidArgument, "the body could not be read: %v", err)
+	}
+	m, err := s.shelf.index.Load().entry(spec)
+	if err != nil {
+		return nil, c.requestID, err
+	}
+	p, err := tfserving.DecodePredict(raw, m.inputs, s.cfg.MaxBatch)
+	if err != nil {
+		return nil, c.requestID, status.Error(codes.InvalidArgument, err.Error())
+	}
+	spec.SignatureName = p.Signature
+	res, id, err := s.predict(r.Context(), c, &apis.PredictRequest{ModelSpec: spec, Inputs: p.Inputs})
+	if err != nil {
+		return nil, id, err
+	}
+	body, err = tfserving.EncodePredict(p.Columnar, res.GetOutputs()[outputName].GetFloatVal())
+	if err != nil {
+		return nil, id, status.Error(codes.Internal, err.Error())
+	}
+	return body, id, nil
+}
+
+// serveHTTP answers on the listener until ctx ends, then drains.
+func (s *Server) serveHTTP(ctx context.Context, srv *http.Server, serve func() error) error {
+	failed := make(chan error, 1)
+	go func() { failed <- serve() }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("modelserver: http: %w", err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
+	defer cancel()
+	if err := srv.Shutdown(grace); err != nil {
+		_ = srv.Close()
+	}
+	<-failed
+	return nil
+}

@@ -1,0 +1,117 @@
+package modelserver
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+)
+
+// downFor is how long a replica that failed is asked only when no other one is left.
+const downFor = 500 * time.Millisecond
+
+// endpoint is one replica of one serving shard.
+type endpoint struct {
+	addr        string
+	replica     int32
+	outstanding atomic.Int64
+	downUntil   atomic.Int64 // Unix nanoseconds
+}
+
+type endpointKey struct {
+	shardKey
+	replica int32
+	addr    string
+}
+
+// routes finds the replicas that may be asked for rows, from the fleet view alone.
+type routes struct {
+	fleet *follow.Follower[fleet.State]
+	drop  func(addr string) // an address nobody has any more
+
+	byShard atomic.Pointer[map[shardKey][]*endpoint]
+	turn    atomic.Uint64
+	known   map[endpointKey]*endpoint // run's own
+}
+
+func newRoutes(f *follow.Follower[fleet.State], drop func(string)) *routes {
+	r := &routes{fleet: f, drop: drop, known: map[endpointKey]*endpoint{}}
+	r.byShard.Store(&map[shardKey][]*endpoint{})
+	return r
+}
+
+// run keeps the table current until ctx ends.
+func (r *routes) run(ctx context.Context) {
+	for {
+		changed := r.fleet.Changed()
+		r.rebuild()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *routes) rebuild() {
+	byShard := map[shardKey][]*endpoint{}
+	known := map[endpointKey]*endpoint{}
+	addrs := map[string]bool{}
+	r.fleet.Read(func(s fleet.State) {
+		for _, x := range s.Replicas {
+			p := x.Replica.V
+			if !x.Alive || p.GetServerType() != "ps" || p.GetStat() != replica.State_AVAILABLE || p.GetRowsAddress() == "" || p.GetTask() < 0 {
+				continue
+			}
+			key := endpointKey{shardKey{p.GetModelName(), uint32(p.GetTask())}, p.GetReplica(), p.GetRowsAddress()}
+			e := r.known[key]
+			if e == nil {
+				e = &endpoint{addr: key.addr, replica: key.replica}
+			}
+			known[key] = e
+			addrs[key.addr] = true
+			byShard[key.shardKey] = append(byShard[key.shardKey], e)
+		}
+	})
+	r.byShard.Store(&byShard)
+	for key := range r.known {
+		if !addrs[key.addr] {
+			r.drop(key.addr)
+		}
+	}
+	r.known = known
+}
+
+// pick chooses a replica of the shard that is not in tried: one that did not fail just
+// now before one that did, then the one with the fewest requests out, in turns where
+// several are equal. nil: none is left.
+func (r *routes) pick(key shardKey, tried []*endpoint) *endpoint {
+	all := (*r.byShard.Load())[key]
+	if len(all) == 0 {
+		return nil
+	}
+	now := time.Now().UnixNano()
+	first := int(r.turn.Add(1) % uint64(len(all)))
+	var best *endpoint
+	var bestDown bool
+	var bestOut int64
+next:
+	for i := range all {
+		e := all[(first+i)%len(all)]
+		for _, t := range tried {
+			if t == e {
+				continue next
+			}
+		}
+		down, out := e.downUntil.Load() > now, e.outstanding.Load()
+		if best == nil || !down && bestDown || down == bestDown && out < bestOut {
+			best, bestDown, bestOut = e, down, out
+		}
+	}
+	return best
+}
+
+func (e *endpoint) failed() { e.downUntil.Store(time.Now().Add(downFor).UnixNano()) }

@@ -1,0 +1,66 @@
+package modelsync
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Config of model-sync.
+type Config struct {
+	// Host names this machine in facts and in the keys of copies; the tfs-supervisors of
+	// the machine go by the same name. Default: the host name.
+	Host string
+	// Dir is where copies live: <dir>/<model>/<sub-model>/<version>. Required, absolute.
+	Dir string
+	// SnapshotDir keeps snapshots of the views; default: none.
+	SnapshotDir string
+	// Retry is the first wait after a copy failed; it doubles up to 30 times that.
+	// Default 1s.
+	Retry time.Duration
+	// Flush is how often applied deltas become facts. Default 1s.
+	Flush time.Duration
+}
+
+// Register binds the flags, after it has put defaults where nothing is set.
+func (c *Config) Register(fs *pflag.FlagSet) {
+	*c = c.withDefaults()
+	fs.StringVar(&c.Host, "host", c.Host, "name of this machine in facts")
+	fs.StringVar(&c.Dir, "dir", c.Dir, "folder of the copies")
+	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
+	fs.DurationVar(&c.Retry, "retry", c.Retry, "first wait after a failed copy")
+	fs.DurationVar(&c.Flush, "flush", c.Flush, "how often applied deltas become facts")
+}
+
+// Validate reports every setting that cannot work.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Host == "" || len(c.Host) > 100 || strings.ContainsAny(c.Host, "/\\") {
+		errs = append(errs, fmt.Errorf("--host %q: give this machine's name, at most 100 bytes without slashes", c.Host))
+	}
+	if !filepath.IsAbs(c.Dir) {
+		errs = append(errs, fmt.Errorf("--dir %q: give an absolute folder for the copies", c.Dir))
+	}
+	if c.Retry < 0 || c.Flush < 0 {
+		errs = append(errs, errors.New("--retry and --flush must not be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Host == "" {
+		c.Host, _ = os.Hostname() // without one Validate complains
+	}
+	if c.Retry == 0 {
+		c.Retry = time.Second
+	}
+	if c.Flush == 0 {
+		c.Flush = time.Second
+	}
+	return c
+}

@@ -1,0 +1,131 @@
+// Package modelsync moves the bytes of models: it copies planned sub-models to its host
+// and records what serving replicas have applied; it alone writes the sync context.
+package modelsync
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/react"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+const source = "model-sync"
+
+// Server is the role.
+type Server struct {
+	cfg     Config
+	env     services.Env
+	ready   chan struct{}
+	plan    *follow.Follower[plan.State]
+	lineage *follow.Follower[lineage.State]
+	store   owner.Store
+	heard   *applied
+
+	copies  *prometheus.CounterVec
+	bytes   prometheus.Counter
+	removed prometheus.Counter
+	facts   prometheus.Counter
+	dropped prometheus.Counter
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config, env services.Env) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("model-sync: %w", err)
+	}
+	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
+	log := env.Bus.Log()
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "monolith_modelsync_" + name, Help: help})
+	}
+	s := &Server{
+		cfg: cfg, env: env, ready: make(chan struct{}),
+		plan:    follow.New(log, views.Plan.Only(env.BZID), o),
+		lineage: follow.New(log, views.Lineage.Only(env.BZID), o),
+		heard:   newApplied(),
+		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelsync_copies_total",
+			Help: "Attempts to bring a sub-model to this host, by outcome: copied, found (it lay there already) or failed.",
+		}, []string{"outcome"}),
+		bytes:   counter("copied_bytes_total", "Bytes copied to this host."),
+		removed: counter("removed_total", "Copies removed because no plan names them any more."),
+		facts:   counter("applied_facts_total", "Facts about applied deltas appended."),
+		dropped: counter("applied_dropped_total", "Observations of applied deltas lost to bounds or because they did not decode."),
+	}
+	s.store = owner.Store{Log: log, Source: source, Wait: s.lineage.Wait}
+	for _, c := range []prometheus.Collector{s.copies, s.bytes, s.removed, s.facts, s.dropped} {
+		if err := env.Metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("model-sync: register metrics: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Ready is closed once the views have caught up and copying has begun.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run copies and records until ctx ends; a clean stop returns nil. What is wanted
+// follows from the plan, what is there from the disk, so a restart resumes.
+func (s *Server) Run(ctx context.Context) error {
+	g, run := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.plan.Run(run) })
+	g.Go(func() error { return s.lineage.Run(run) })
+	g.Go(func() error { return s.react(run) })
+	g.Go(func() error { return s.observe(run) })
+	g.Go(func() error { return s.flush(run) })
+	g.Go(func() error { return s.serve(run) })
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("model-sync: %w", err)
+	}
+	return nil
+}
+
+// react parks what others put on model-sync's subjects.
+func (s *Server) react(ctx context.Context) error {
+	from, err := owner.AfterParked(ctx, s.env.Bus.DeadLetters(), source)
+	if err != nil {
+		return err
+	}
+	r := react.New(react.Config{
+		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
+		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
+	})
+	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "sync"),
+		owner.Park("model-sync takes no requests: it copies what plans name"))
+	return r.Run(ctx)
+}
+
+func (s *Server) serve(ctx context.Context) error {
+	if !owner.Await(ctx, s.plan.Ready()) || !owner.Await(ctx, s.lineage.Ready()) {
+		return nil
+	}
+	if err := makeDirs(s.cfg.Dir); err != nil {
+		return fmt.Errorf("folder of copies: %w", err)
+	}
+	if err := sweep(s.cfg.Dir); err != nil {
+		return fmt.Errorf("clear unfinished copies: %w", err)
+	}
+	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
+		BZID: s.env.BZID, Name: source, Version: "1.0.0", Description: "bytes of models",
+		Endpoints: map[string]bus.Handler{
+			"state": owner.State(map[string]owner.View{plan.Name: s.plan, lineage.Name: s.lineage}),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("serve commands: %w", err)
+	}
+	defer stop()
+	close(s.ready)
+	return s.keepCopies(ctx)
+}

@@ -1,0 +1,145 @@
+package portal
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+const (
+	maxName     = 128
+	maxReplicas = 1000 // of one serving shard
+)
+
+// checkName refuses what could not be a folder, a part of an aggregate or a key of the
+// agent service.
+func checkName(what, name string) *bus.CommandError {
+	if name == "" {
+		return owner.Refuse(owner.Invalid, "%s is missing: name it", what)
+	}
+	odd := strings.IndexFunc(name, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`/\:@`, r)
+	})
+	if len(name) > maxName || odd >= 0 || strings.Trim(name, ".") == "" {
+		return owner.Refuse(owner.Invalid, `%s %q cannot be used: take at most %d printable ASCII characters without / \ : @`, what, name, maxName)
+	}
+	return nil
+}
+
+// fact is a draft on the model's own subject. Of several for one append the first one's
+// guard holds for all.
+func fact(bzid, name string, guard uint64, e *model.Event) bus.Draft {
+	return bus.Draft{Subject: events.Join(bzid, "model", name), Event: e, Expect: guard}
+}
+
+// decideDeclare declares spec under its own name. A refusal or one draft.
+func decideDeclare(bzid string, m catalog.Model, spec *model.ModelSpec) ([]bus.Draft, *bus.CommandError) {
+	if spec == nil {
+		return nil, owner.Refuse(owner.Invalid, `spec is missing: send {"spec":{"name":…,"features":…,"tables":…,"layers":…}}`)
+	}
+	if refusal := checkName("spec.name", spec.GetName()); refusal != nil {
+		return nil, refusal
+	}
+	if err := modelspec.Validate(spec); err != nil {
+		return nil, owner.Refuse(owner.Invalid, "spec of %q: %v", spec.GetName(), err)
+	}
+	if m.Load.V != nil && !proto.Equal(m.Spec.V, spec) {
+		return nil, owner.Refuse(owner.Invalid, "model %q is loaded with another spec: unload it first, or declare this spec under another name", spec.GetName())
+	}
+	return []bus.Draft{fact(bzid, spec.GetName(), m.Seq, &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})}, nil
+}
+
+// resolve completes a load from what lies in its folder: the version, the number of
+// shards, the replicas. ask is not changed.
+func resolve(ask *model.Load, found export) (*model.Load, *bus.CommandError) {
+	if refusal := checkName("modelName", ask.GetModelName()); refusal != nil {
+		return nil, refusal
+	}
+	if ask.GetJob() != "" {
+		if refusal := checkName("job", ask.GetJob()); refusal != nil {
+			return nil, refusal
+		}
+	}
+	if ask.GetReplicas() > maxReplicas {
+		return nil, owner.Refuse(owner.Invalid, "replicas is %d: ask for at most %d", ask.GetReplicas(), maxReplicas)
+	}
+	if !filepath.IsAbs(ask.GetModelDir()) {
+		return nil, owner.Refuse(owner.Invalid, "modelDir %q is not absolute: give the whole path of the exported_models folder", ask.GetModelDir())
+	}
+	if found.problem != "" {
+		return nil, owner.Refuse(owner.Invalid, "%s", found.problem)
+	}
+	switch n := ask.GetNumShard(); {
+	case n == 0 || n == -1:
+	case int(n) != found.shards:
+		return nil, owner.Refuse(owner.Invalid, "numShard is %d, but %s was exported in %d shards: leave numShard out, or export with %d shards", n, ask.GetModelDir(), found.shards, n)
+	}
+	version := ask.GetVersion()
+	switch {
+	case version == 0:
+		version = found.versions[len(found.versions)-1]
+	case !slices.Contains(found.versions, version):
+		return nil, owner.Refuse(owner.Invalid, "version %d is not in every sub-model of %s: ask for one of %s, or leave it out for the newest", version, ask.GetModelDir(), some(found.versions))
+	}
+	load := proto.CloneOf(ask)
+	load.ModelDir = filepath.Clean(ask.GetModelDir())
+	load.NumShard = int32(found.shards)
+	load.Version = version
+	load.Replicas = max(ask.GetReplicas(), 1)
+	return load, nil
+}
+
+// decideLoad accepts a resolved load. exported is the spec that lies in the export, for
+// a model nobody declared yet; it is then declared under the load's name. Without a
+// draft and a refusal the same load is in force already, since m.LoadSeq.
+func decideLoad(bzid string, m catalog.Model, load *model.Load, exported *model.ModelSpec, again bool) ([]bus.Draft, *bus.CommandError) {
+	if proto.Equal(m.Load.V, load) && !again {
+		return nil, nil
+	}
+	var drafts []bus.Draft
+	if m.Spec.V == nil {
+		if exported == nil {
+			return nil, owner.Refuse(owner.Invalid, "model %q is not declared and its export carries no spec: call portal.declare first", load.GetModelName())
+		}
+		spec := proto.CloneOf(exported)
+		spec.Name = load.GetModelName()
+		if err := modelspec.Validate(spec); err != nil {
+			return nil, owner.Refuse(owner.Invalid, "model %q is not declared and the spec in its export cannot be: %v: call portal.declare first", load.GetModelName(), err)
+		}
+		drafts = append(drafts, fact(bzid, load.GetModelName(), m.Seq, &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}}))
+	}
+	return append(drafts, fact(bzid, load.GetModelName(), m.Seq, &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: load}}})), nil
+}
+
+// decideUnload withdraws a load.
+func decideUnload(bzid, name string, m catalog.Model, reason string) ([]bus.Draft, *bus.CommandError) {
+	if refusal := checkName("modelName", name); refusal != nil {
+		return nil, refusal
+	}
+	if m.Load.V == nil {
+		return nil, owner.Refuse(owner.NotFound, "model %q is not loaded: portal.models lists what is", name)
+	}
+	return []bus.Draft{fact(bzid, name, m.Seq, &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: reason}}})}, nil
+}
+
+// some prints the newest few versions.
+func some(versions []int64) string {
+	const most = 5
+	newest := slices.Clone(versions)
+	slices.Reverse(newest)
+	s := fmt.Sprint(newest[:min(most, len(newest))])
+	if len(newest) > most {
+		s += fmt.Sprintf(" (and %d older)", len(newest)-most)
+	}
+	return s
+}

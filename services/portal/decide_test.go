@@ -1,0 +1,193 @@
+package portal
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+func spec(name string) *model.ModelSpec {
+	s := proto.CloneOf(modelspec.MovieRanking())
+	s.Name = name
+	return s
+}
+
+func entry(s *model.ModelSpec, l *model.Load, seq uint64) catalog.Model {
+	return catalog.Model{Spec: events.JSON[*model.ModelSpec]{V: s}, Load: events.JSON[*model.Load]{V: l}, LoadSeq: seq, Seq: seq}
+}
+
+// types are the drafts' bodies, by their only set field.
+func types(drafts []bus.Draft) string {
+	var names []string
+	for _, d := range drafts {
+		m := d.Event.ProtoReflect()
+		names = append(names, m.WhichOneof(m.Descriptor().Oneofs().Get(0)).JSONName())
+	}
+	return strings.Join(names, " ")
+}
+
+func TestResolve(t *testing.T) {
+	good := export{shards: 2, versions: []int64{1, 3, 7}}
+	for _, tc := range []struct {
+		name    string
+		ask     *model.Load
+		found   export
+		want    *model.Load
+		refusal string // part of the sentence
+	}{
+		{"newest, as exported", &model.Load{ModelName: "m", ModelDir: "/d/", NumShard: -1, Job: "j"}, good,
+			&model.Load{ModelName: "m", ModelDir: "/d", NumShard: 2, Version: 7, Replicas: 1, Job: "j"}, ""},
+		{"named version", &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 2, Version: 3, Replicas: 2}, good,
+			&model.Load{ModelName: "m", ModelDir: "/d", NumShard: 2, Version: 3, Replicas: 2}, ""},
+		{"a dot is a name", &model.Load{ModelName: "a.b", ModelDir: "/d"}, good,
+			&model.Load{ModelName: "a.b", ModelDir: "/d", NumShard: 2, Version: 7, Replicas: 1}, ""},
+		{"no name", &model.Load{ModelDir: "/d"}, good, nil, "modelName is missing"},
+		{"slash in the name", &model.Load{ModelName: "../m", ModelDir: "/d"}, good, nil, "cannot be used"},
+		{"dots alone", &model.Load{ModelName: "..", ModelDir: "/d"}, good, nil, "cannot be used"},
+		{"colon in the name", &model.Load{ModelName: "m:ps_0", ModelDir: "/d"}, good, nil, "cannot be used"},
+		{"long name", &model.Load{ModelName: strings.Repeat("m", 129), ModelDir: "/d"}, good, nil, "at most 128"},
+		{"odd job", &model.Load{ModelName: "m", ModelDir: "/d", Job: "a/b"}, good, nil, `job "a/b"`},
+		{"relative", &model.Load{ModelName: "m", ModelDir: "d"}, good, nil, "not absolute"},
+		{"nothing there", &model.Load{ModelName: "m", ModelDir: "/d"}, export{problem: "nothing there: export first"}, nil, "export first"},
+		{"other shards", &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 3}, good, nil, "exported in 2 shards"},
+		{"negative shards", &model.Load{ModelName: "m", ModelDir: "/d", NumShard: -2}, good, nil, "exported in 2 shards"},
+		{"no such version", &model.Load{ModelName: "m", ModelDir: "/d", Version: 2}, good, nil, "[7 3 1]"},
+		{"too many replicas", &model.Load{ModelName: "m", ModelDir: "/d", Replicas: 1001}, good, nil, "at most 1000"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := proto.CloneOf(tc.ask)
+			got, refusal := resolve(tc.ask, tc.found)
+			if !proto.Equal(before, tc.ask) {
+				t.Error("the request was changed")
+			}
+			if tc.refusal != "" {
+				if refusal == nil || refusal.Code != owner.Invalid || !strings.Contains(refusal.Message, tc.refusal) {
+					t.Fatalf("refusal %v, want one that says %q", refusal, tc.refusal)
+				}
+				return
+			}
+			if refusal != nil || !proto.Equal(got, tc.want) {
+				t.Fatalf("got %v, %v; want %v", got, refusal, tc.want)
+			}
+		})
+	}
+}
+
+func TestDecideLoad(t *testing.T) {
+	load := &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 2, Version: 7, Replicas: 1}
+	newer := &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 2, Version: 8, Replicas: 1}
+	broken := spec("m")
+	broken.Features[0].Table = "nowhere"
+	for _, tc := range []struct {
+		name     string
+		m        catalog.Model
+		load     *model.Load
+		exported *model.ModelSpec
+		again    bool
+		want     string
+		code     string
+	}{
+		{"declared", entry(spec("m"), nil, 4), load, nil, false, "loadAccepted", ""},
+		{"undeclared, spec in the export", catalog.Model{}, load, spec("other"), false, "declared loadAccepted", ""},
+		{"undeclared, no spec", catalog.Model{}, load, nil, false, "", owner.Invalid},
+		{"undeclared, broken spec", catalog.Model{}, load, broken, false, "", owner.Invalid},
+		{"the same again", entry(spec("m"), load, 9), load, nil, false, "", ""},
+		{"the same again, to be answered", entry(spec("m"), load, 9), load, nil, true, "loadAccepted", ""},
+		{"newer version", entry(spec("m"), load, 9), newer, nil, false, "loadAccepted", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			drafts, refusal := decideLoad("b", tc.m, tc.load, tc.exported, tc.again)
+			if tc.code != "" {
+				if refusal == nil || refusal.Code != tc.code {
+					t.Fatalf("refusal %v, want %s", refusal, tc.code)
+				}
+				return
+			}
+			if refusal != nil || types(drafts) != tc.want {
+				t.Fatalf("drafts %q, %v; want %q", types(drafts), refusal, tc.want)
+			}
+			for _, d := range drafts {
+				if d.Expect != tc.m.Seq || d.Subject != "monolith.b.model.m" {
+					t.Errorf("draft on %s guarded by %d, want the model's subject and %d", d.Subject, d.Expect, tc.m.Seq)
+				}
+				if err := d.Event.(*model.Event).Validate("m"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+func TestDecideDeclareAndUnload(t *testing.T) {
+	load := &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 2, Version: 7, Replicas: 1}
+	other := spec("m")
+	other.Seed++
+	broken := spec("m")
+	broken.Layers = nil
+	declare := func(m catalog.Model, s *model.ModelSpec) func() ([]bus.Draft, *bus.CommandError) {
+		return func() ([]bus.Draft, *bus.CommandError) { return decideDeclare("b", m, s) }
+	}
+	unload := func(m catalog.Model, name string) func() ([]bus.Draft, *bus.CommandError) {
+		return func() ([]bus.Draft, *bus.CommandError) { return decideUnload("b", name, m, "why") }
+	}
+	for _, tc := range []struct {
+		name   string
+		decide func() ([]bus.Draft, *bus.CommandError)
+		want   string
+		code   string
+	}{
+		{"declare", declare(catalog.Model{}, spec("m")), "declared", ""},
+		{"declare again otherwise", declare(entry(spec("m"), nil, 3), other), "declared", ""},
+		{"declare nothing", declare(catalog.Model{}, nil), "", owner.Invalid},
+		{"declare without a name", declare(catalog.Model{}, spec("")), "", owner.Invalid},
+		{"declare what cannot work", declare(catalog.Model{}, broken), "", owner.Invalid},
+		{"declare otherwise while loaded", declare(entry(spec("m"), load, 3), other), "", owner.Invalid},
+		{"unload", unload(entry(spec("m"), load, 3), "m"), "unloadAccepted", ""},
+		{"unload what is not loaded", unload(entry(spec("m"), nil, 3), "m"), "", owner.NotFound},
+		{"unload what nobody knows", unload(catalog.Model{}, "m"), "", owner.NotFound},
+		{"unload nothing", unload(catalog.Model{}, ""), "", owner.Invalid},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			drafts, refusal := tc.decide()
+			code := ""
+			if refusal != nil {
+				code = refusal.Code
+			}
+			if types(drafts) != tc.want || code != tc.code {
+				t.Fatalf("drafts %q, refusal %v; want %q and code %q", types(drafts), refusal, tc.want, tc.code)
+			}
+		})
+	}
+}
+
+func TestLedger(t *testing.T) {
+	request := func(seq uint64, id string) events.Recorded {
+		return events.Recorded{Seq: seq, Subject: "monolith.b.model.m.request", Header: events.Header{ID: id},
+			Event: &model.Event{Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{}}}}
+	}
+	fact := func(seq uint64, cause string, e *model.Event) events.Recorded {
+		return events.Recorded{Seq: seq, Subject: "monolith.b.model.m", Header: events.Header{Causation: cause}, Event: e}
+	}
+	refused := &model.Event{Body: &model.Event_UnloadRefused{UnloadRefused: &model.UnloadRefused{Reason: "r"}}}
+	declared := &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec("m")}}}
+	s := ledgerView.New()
+	for _, r := range []events.Recorded{
+		request(1, "a"), request(2, "b"), fact(3, "a", refused), fact(4, "", declared),
+		{Seq: 5, Subject: "monolith.b.model.m", Header: events.Header{ID: "junk"}, Err: events.ErrMalformed},
+		{Seq: 6, Subject: "monolith.b.publish.m.request", Header: events.Header{ID: "not ours"}},
+		fact(3, "b", refused), // redelivered late: must change nothing
+	} {
+		s = foldLedger(s, r)
+	}
+	if len(s.Open) != 2 || s.Open["b"] != 2 || s.Open["junk"] != 5 || s.Declared["m"] != 4 || s.Seq != 6 {
+		t.Fatalf("ledger is %+v", s)
+	}
+}

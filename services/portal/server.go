@@ -1,0 +1,217 @@
+// Package portal decides what should be served: it declares models, accepts or refuses
+// loads and unloads, and alone writes the facts of the model context.
+package portal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/react"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+const source = "portal"
+
+// Server is the role.
+type Server struct {
+	cfg      Config
+	env      services.Env
+	ready    chan struct{}
+	catalog  *follow.Follower[catalog.State]
+	ledger   *follow.Follower[ledger]
+	store    owner.Store
+	commands *prometheus.CounterVec
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config, env services.Env) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("portal: %w", err)
+	}
+	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
+	s := &Server{
+		cfg: cfg, env: env, ready: make(chan struct{}),
+		catalog: follow.New(env.Bus.Log(), views.Catalog.Only(env.BZID), o),
+		ledger:  follow.New(env.Bus.Log(), ledgerView.Only(env.BZID), o),
+		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_portal_commands_total",
+			Help: "Commands answered, by command and by code of the refusal (ok: none).",
+		}, []string{"command", "code"}),
+	}
+	if err := env.Metrics.Register(s.commands); err != nil {
+		return nil, fmt.Errorf("portal: register metrics: %w", err)
+	}
+	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: owner.Waits(s.catalog.Wait, s.ledger.Wait)}
+	return s, nil
+}
+
+// Ready is closed once every command answers from a view that has caught up.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run serves until ctx ends; a clean stop returns nil.
+func (s *Server) Run(ctx context.Context) error {
+	g, run := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.catalog.Run(run) })
+	g.Go(func() error { return s.ledger.Run(run) })
+	g.Go(func() error { return s.serve(run) })
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("portal: %w", err)
+	}
+	return nil
+}
+
+// serve answers once both views have caught up.
+func (s *Server) serve(ctx context.Context) error {
+	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.ledger.Ready()) {
+		return nil
+	}
+	from, err := s.firstOpen(ctx)
+	if err != nil {
+		return err
+	}
+	reactions := react.New(react.Config{
+		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
+		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
+	})
+	reactions.Handle("portal.requests", from, s.owed, s.answer)
+	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
+		BZID: s.env.BZID, Name: source, Version: "1.0.0",
+		Description: "what should be served: declare, load, unload",
+		Endpoints: map[string]bus.Handler{
+			"declare": s.count("declare", s.handleDeclare),
+			"load":    s.count("load", s.handleLoad),
+			"unload":  s.count("unload", s.handleUnload),
+			"models":  s.count("models", s.handleModels),
+			"state":   owner.State(map[string]owner.View{catalog.Name: s.catalog, ledgerView.Name: s.ledger}),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("serve commands: %w", err)
+	}
+	defer stop()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return reactions.Run(ctx) })
+	g.Go(func() error {
+		if owner.Await(ctx, reactions.Ready()) {
+			close(s.ready)
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// model is the catalogue's entry, zero for a model nobody mentioned yet. Its messages
+// are shared with the view: they are read, never changed.
+func (s *Server) model(name string) (m catalog.Model) {
+	s.catalog.Read(func(c catalog.State) { m = c.Models[name] })
+	return m
+}
+
+func (s *Server) open(id string) (open bool) {
+	s.ledger.Read(func(l ledger) { _, open = l.Open[id] })
+	return open
+}
+
+// count bounds and counts one command.
+func (s *Server) count(command string, h bus.Handler) bus.Handler {
+	bounded := owner.Handler(h)
+	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		reply, err := bounded(ctx, payload)
+		code := "ok"
+		if refusal, isRefusal := err.(*bus.CommandError); isRefusal {
+			code = refusal.Code
+			s.env.Log.Info("command refused", "command", source+"."+command, "code", code, "reason", refusal.Message)
+		}
+		s.commands.WithLabelValues(command, code).Inc()
+		return reply, err
+	}
+}
+
+func (s *Server) handleDeclare(ctx context.Context, payload []byte) ([]byte, error) {
+	var ask model.DeclareRequested
+	if err := owner.Decode(payload, &ask, `{"spec":{"name":"movies",…}}`); err != nil {
+		return nil, err
+	}
+	name := ask.GetSpec().GetName()
+	var declared uint64
+	return s.append(ctx, func() ([]bus.Draft, uint64, *bus.CommandError) {
+		m := s.model(name)
+		drafts, refusal := decideDeclare(s.env.BZID, m, ask.GetSpec())
+		s.ledger.Read(func(l ledger) { declared = l.Declared[name] })
+		if refusal == nil && declared > 0 && sameSpec(m, ask.GetSpec()) {
+			return nil, declared, nil
+		}
+		return drafts, declared, refusal
+	})
+}
+
+func (s *Server) handleLoad(ctx context.Context, payload []byte) ([]byte, error) {
+	var ask model.Load
+	if err := owner.Decode(payload, &ask, `{"modelName":"movies","modelDir":"/…/exported_models","job":"movies"}`); err != nil {
+		return nil, err
+	}
+	return s.append(ctx, func() ([]bus.Draft, uint64, *bus.CommandError) { return s.load(&ask, false) })
+}
+
+func (s *Server) handleUnload(ctx context.Context, payload []byte) ([]byte, error) {
+	var ask struct {
+		ModelName string `json:"modelName"`
+		Snake     string `json:"model_name"`
+		Reason    string `json:"reason"`
+	}
+	if err := owner.DecodeJSON(payload, &ask, `{"modelName":"movies","reason":"no longer needed"}`); err != nil {
+		return nil, err
+	}
+	name := ask.ModelName
+	if name == "" {
+		name = ask.Snake
+	}
+	return s.append(ctx, func() ([]bus.Draft, uint64, *bus.CommandError) {
+		drafts, refusal := decideUnload(s.env.BZID, name, s.model(name), ask.Reason)
+		return drafts, 0, refusal
+	})
+}
+
+// append stores what decide drafts and answers with the last fact's sequence, or, when
+// there is nothing to store, with the sequence of the fact that holds already.
+func (s *Server) append(ctx context.Context, decide func() ([]bus.Draft, uint64, *bus.CommandError)) ([]byte, error) {
+	var standing uint64
+	trace := tracectx.Of(ctx)
+	_, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
+		drafts, seq, refusal := decide()
+		if refusal != nil {
+			return nil, refusal
+		}
+		standing = seq
+		for i := range drafts {
+			drafts[i].Header.Traceparent = trace
+		}
+		return drafts, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(seqs) > 0 {
+		standing = seqs[len(seqs)-1]
+	}
+	return owner.Seq(standing), nil
+}
+
+// handleModels lists the catalogue by name.
+func (s *Server) handleModels(context.Context, []byte) ([]byte, error) {
+	var reply []byte
+	var err error
+	s.catalog.Read(func(c catalog.State) { reply, err = json.Marshal(list(c)) })
+	return reply, err
+}

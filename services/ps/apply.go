@@ -1,0 +1,280 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+// verdict is what becomes of a range.
+type verdict int
+
+const (
+	learn verdict = iota
+	known         // learnt before
+)
+
+// judge decides about the range [from, to) under a lease epoch, given what is recorded.
+func judge(p partition, epoch uint64, from, to int64) (verdict, *rowwire.Error) {
+	refuse := func(code rowwire.Code, format string, args ...any) (verdict, *rowwire.Error) {
+		e := rowwire.Errorf(code, format, args...)
+		e.Next = p.next
+		return 0, e
+	}
+	switch {
+	case epoch < p.epoch:
+		return refuse(rowwire.Fenced, "lease epoch %d has been followed by %d: stop, another trainer has the partition", epoch, p.epoch)
+	case to <= p.next:
+		return known, nil
+	case from == p.next:
+		return learn, nil
+	case from > p.next:
+		return refuse(rowwire.Gap, "the range starts at %d, the next offset to learn is %d: rewind to it", from, p.next)
+	}
+	return refuse(rowwire.Overlap, "the range %d to %d straddles the next offset to learn, %d: cut it there", from, to, p.next)
+}
+
+// apply learns the range of r, or says that it was known. It waits while a cut holds
+// the shard, and in deterministic mode for its turn. trace is what the publication that
+// follows may refer to.
+func (s *state) apply(ctx context.Context, r *rowwire.ApplyRequest, trace string) (*rowwire.ApplyResponse, error) {
+	if err := s.check(r); err != nil {
+		return nil, err
+	}
+	for {
+		s.mu.Lock()
+		res, wait, err := s.tryApply(r, trace)
+		changed := s.changed
+		s.mu.Unlock()
+		if wait == "" {
+			if err != nil {
+				return nil, err
+			}
+			return res, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, rowwire.Errorf(rowwire.Unavailable, "partition %d, %d to %d was not learnt: %s; send it again: %w", r.Partition, r.From, r.To, wait, ctx.Err())
+		}
+	}
+}
+
+// tryApply applies r, refuses it, or says what it has to wait for. The caller holds mu.
+func (s *state) tryApply(r *rowwire.ApplyRequest, trace string) (res *rowwire.ApplyResponse, wait string, err *rowwire.Error) {
+	if s.refuse != nil {
+		return nil, "", s.refuse
+	}
+	if err := s.checkGeneration(r.Generation); err != nil {
+		return nil, "", err
+	}
+	if s.deterministic && r.Turn > s.turn {
+		return nil, fmt.Sprintf("turn %d came before turn %d was learnt", r.Turn, s.turn), nil
+	}
+	p := s.parts[r.Partition]
+	if p == nil {
+		if len(s.parts) >= rowwire.MaxOffsets {
+			return nil, "", rowwire.Errorf(rowwire.Invalid, "partition %d would be one more than the %d allowed", r.Partition, rowwire.MaxOffsets)
+		}
+		p = new(partition)
+	}
+	v, err := judge(*p, r.Epoch, r.From, r.To)
+	if err == nil || err.Code != rowwire.Fenced {
+		p.epoch = r.Epoch
+		s.parts[r.Partition] = p
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if v == known {
+		return &rowwire.ApplyResponse{Next: p.next}, "", nil
+	}
+	if s.deterministic && r.Turn < s.turn {
+		return nil, "", turnPassed(r.Turn, s.turn)
+	}
+	if why := s.cuts.bars(r.Partition, r.To); why != "" {
+		return nil, why, nil
+	}
+	s.learn(r)
+	p.next = r.To
+	s.step++
+	if s.deterministic {
+		s.turn++
+	}
+	s.applies++
+	if trace != "" {
+		s.trace = trace
+	}
+	s.pend(&delta.Range{Partition: r.Partition, From: r.From, To: r.To, Epoch: r.Epoch})
+	s.tell()
+	return &rowwire.ApplyResponse{Applied: true, Next: p.next}, "", nil
+}
+
+// learn applies gradients that check has passed.
+func (s *state) learn(r *rowwire.ApplyRequest) {
+	for i := range r.Tables {
+		t := &r.Tables[i]
+		if err := s.tables[t.Table].Optimize(t.IDs, t.Grads, uint32(r.RecordUnix)); err != nil {
+			// Half an apply must not go on: the process ends, and the shard restarts
+			// from its checkpoint.
+			panic("ps: gradients were checked and yet refused: " + err.Error())
+		}
+		s.touch(t.Table, t.IDs)
+	}
+	for i := range r.Dense {
+		v := s.dense[r.Dense[i].Name]
+		s.optimizer.Update(v.values, v.slots, r.Dense[i].Values)
+		s.denseTouched = true
+	}
+}
+
+// pend adds a range to those that the next publication names.
+func (s *state) pend(r *delta.Range) {
+	for i := len(s.ranges) - 1; i >= 0; i-- {
+		if last := s.ranges[i]; last.Partition == r.Partition {
+			if last.To == r.From && last.Epoch == r.Epoch {
+				last.To = r.To
+				return
+			}
+			break
+		}
+	}
+	s.ranges = append(s.ranges, r)
+}
+
+// check finds everything wrong with r that does not depend on what is recorded, so
+// that an apply which has begun cannot fail.
+func (s *state) check(r *rowwire.ApplyRequest) error {
+	if err := s.checkAddressee(r.Job, r.Shard); err != nil {
+		return err
+	}
+	switch {
+	case r.Partition < 0:
+		return rowwire.Errorf(rowwire.Invalid, "partition %d does not exist", r.Partition)
+	case r.From < 0 || r.To <= r.From:
+		return rowwire.Errorf(rowwire.Invalid, "offsets %d to %d are no range", r.From, r.To)
+	case r.RecordUnix < 0 || r.RecordUnix > math.MaxUint32:
+		return rowwire.Errorf(rowwire.Invalid, "record time %d is not in seconds since 1970", r.RecordUnix)
+	}
+	for i := range r.Tables {
+		t := &r.Tables[i]
+		for j := range i {
+			if r.Tables[j].Table == t.Table {
+				return rowwire.Errorf(rowwire.Invalid, "table %q stands twice in one apply: put its ids together", t.Table)
+			}
+		}
+		dim, ok := s.dims[t.Table]
+		if !ok {
+			return rowwire.Errorf(rowwire.NotFound, "model %q has no table %q", s.spec.GetName(), t.Table)
+		}
+		if len(t.Grads) != len(t.IDs)*dim {
+			return rowwire.Errorf(rowwire.Invalid, "table %q: %d gradient values for %d ids of dimension %d", t.Table, len(t.Grads), len(t.IDs), dim)
+		}
+		if err := s.checkIDs(t.Table, t.IDs); err != nil {
+			return err
+		}
+		if err := checkGradients(t, dim); err != nil {
+			return err
+		}
+	}
+	for i := range r.Dense {
+		g := &r.Dense[i]
+		for j := range i {
+			if r.Dense[j].Name == g.Name {
+				return rowwire.Errorf(rowwire.Invalid, "variable %q stands twice in one apply: sum its gradients", g.Name)
+			}
+		}
+		v, ok := s.variables[g.Name]
+		if !ok {
+			return s.noVariable(g.Name)
+		}
+		if len(g.Values) != v.Size {
+			return rowwire.Errorf(rowwire.Invalid, "variable %q: %d gradient values, it has %d", g.Name, len(g.Values), v.Size)
+		}
+		if !(largest(g.Values) <= table.MaxGradient) {
+			return rowwire.Errorf(rowwire.Invalid, "variable %q: a gradient is not finite, or beyond %g; nothing was applied", g.Name, float32(table.MaxGradient))
+		}
+	}
+	return nil
+}
+
+// checkGradients makes sure that no sum over equal ids is beyond what a table takes.
+func checkGradients(t *rowwire.TableGrads, dim int) error {
+	most := largest(t.Grads)
+	if most*float32(len(t.IDs)) <= table.MaxGradient/2 { // room for the rounding of a sum
+		return nil
+	}
+	sums := map[int64][]float32{}
+	for i, id := range t.IDs {
+		g := t.Grads[i*dim : (i+1)*dim]
+		sum := sums[id]
+		if sum == nil {
+			sum = make([]float32, dim)
+			sums[id] = sum
+		}
+		for j, x := range g {
+			sum[j] += x
+			if !(sum[j] >= -table.MaxGradient && sum[j] <= table.MaxGradient) {
+				return rowwire.Errorf(rowwire.Invalid, "table %q: gradient %g of id %d at position %d is not finite, or its sum beyond %g; nothing was applied", t.Table, x, id, j, float32(table.MaxGradient))
+			}
+		}
+	}
+	return nil
+}
+
+// largest is the greatest absolute value, NaN if there is one.
+func largest(v []float32) float32 {
+	var most float32
+	for _, x := range v {
+		if x < 0 {
+			x = -x
+		}
+		if !(x <= most) {
+			if x != x {
+				return x
+			}
+			most = x
+		}
+	}
+	return most
+}
+
+func (s *state) checkIDs(name string, ids []int64) error {
+	for _, id := range ids {
+		if id == table.NoID || modelspec.ShardOf(id, int(s.shards)) != int(s.shard) {
+			return rowwire.Errorf(rowwire.Invalid, "table %q: id %d does not belong to shard %d of %d", name, id, s.shard, s.shards)
+		}
+	}
+	return nil
+}
+
+func (s *state) checkAddressee(job string, shard uint32) error {
+	if job != s.job || shard != s.shard {
+		return rowwire.Errorf(rowwire.NotFound, "this is shard %d of job %q, not shard %d of %q: look the address up again", s.shard, s.job, shard, job)
+	}
+	return nil
+}
+
+func (s *state) checkGeneration(g uint64) *rowwire.Error {
+	if !s.deterministic || g == s.generation {
+		return nil
+	}
+	e := rowwire.Errorf(rowwire.WrongGeneration, "generation %d was asked for, the shard is in %d: start again at its recorded offsets", g, s.generation)
+	e.Next = int64(s.generation)
+	return e
+}
+
+func turnPassed(asked, turn uint64) *rowwire.Error {
+	e := rowwire.Errorf(rowwire.Overlap, "turn %d has been learnt, the shard is at %d: what it held before is gone, roll back to the newest checkpoint", asked, turn)
+	e.Next = int64(turn)
+	return e
+}
+
+func (s *state) noVariable(name string) error {
+	return rowwire.Errorf(rowwire.NotFound, "shard %d of %d keeps no variable %q", s.shard, s.shards, name)
+}

@@ -1,0 +1,239 @@
+package ps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+// longest a command may take. A snapshot writes files; the rest is done at once, or
+// waits for applies no longer than a cut may hold them.
+const (
+	commandTimeout  = 10 * time.Second
+	snapshotTimeout = 2 * time.Minute
+)
+
+func (s *Server) service() bus.Service {
+	return bus.Service{
+		BZID: s.env.BZID, Name: cutproto.Service(s.cfg.Job, s.cfg.Shard), Version: "1.0.0",
+		Description: fmt.Sprintf("parameter-server shard %d of job %s: checkpoint cuts", s.cfg.Shard, s.cfg.Job),
+		Endpoints: map[string]bus.Handler{
+			cutproto.Offsets: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.now() }),
+			cutproto.Hold: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r cutproto.HoldRequest) (any, error) {
+				return s.st.hold(r, s.cfg.HoldTimeout)
+			}),
+			cutproto.Advance: command(max(commandTimeout, s.cfg.HoldTimeout), `{"cut":"c1","targets":{"0":120}}`, func(ctx context.Context, r cutproto.AdvanceRequest) (any, error) {
+				return s.st.advance(ctx, r)
+			}),
+			cutproto.Snapshot: command(snapshotTimeout, `{"cut":"c1","checkpoint":3,"export":true}`, func(ctx context.Context, r cutproto.SnapshotRequest) (any, error) {
+				f, err := s.snapshot(ctx, r)
+				return events.JSON[*training.ShardFile]{V: f}, err
+			}),
+			cutproto.Release: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r cutproto.ReleaseRequest) (any, error) {
+				return s.st.release(r)
+			}),
+			cutproto.Hash: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.hash() }),
+			cutproto.Rollback: command(snapshotTimeout, `{"generation":1,"reason":"…"}`, func(ctx context.Context, r cutproto.RollbackRequest) (any, error) {
+				return s.rollback(ctx, r)
+			}),
+		},
+	}
+}
+
+// command decodes a body, bounds the work and gives every error a code.
+func command[Q any](limit time.Duration, example string, f func(context.Context, Q) (any, error)) bus.Handler {
+	return func(ctx context.Context, payload []byte) ([]byte, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		var q Q
+		if err := owner.DecodeJSON(payload, &q, example); err != nil {
+			return nil, err
+		}
+		a, err := f(ctx, q)
+		if err != nil {
+			return nil, refusal(err)
+		}
+		return json.Marshal(a)
+	}
+}
+
+func refusal(err error) error {
+	var r *bus.CommandError
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.Is(err, errDeposed), errors.Is(err, bus.ErrConflict):
+		return owner.Refuse(owner.Conflict, "%v: look the shard up again", err)
+	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		rowwire.CodeOf(err) == rowwire.Unavailable && errors.As(err, new(*rowwire.Error)):
+		return owner.Refuse(owner.Unavailable, "%v: ask again, a repeat does no harm", err)
+	}
+	return owner.Refuse(owner.Internal, "%v", err)
+}
+
+// now is where the shard stands.
+func (s *state) now() (cutproto.State, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.refuse != nil {
+		return cutproto.State{}, s.refuse
+	}
+	return s.standing(), nil
+}
+
+// hash identifies everything the shard holds. Applies wait meanwhile.
+func (s *state) hash() (cutproto.HashResponse, error) {
+	s.mu.RLock()
+	if s.refuse != nil {
+		defer s.mu.RUnlock()
+		return cutproto.HashResponse{}, s.refuse
+	}
+	h := cutproto.HashResponse{State: s.standing(), Tables: map[string]string{}, Rows: map[string]uint64{}}
+	all := s.copyAll()
+	for name, t := range s.tables {
+		h.Tables[name], h.Rows[name] = t.Hash(), uint64(t.Len())
+	}
+	s.mu.RUnlock()
+	var err error
+	h.Hash, err = ckpt.HashShard(all)
+	return h, err
+}
+
+// snapshot writes the shard's part of a checkpoint, and of an export:
+//
+//	publish what is touched, so that followers behind the sync sequence lack nothing
+//	copy under the hold
+//	write both directories, each whole or not at all
+//
+// After a crash in between, or when the chief gives the cut up, nothing refers to what
+// was written; the next attempt replaces it.
+func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*training.ShardFile, error) {
+	if r.Checkpoint < 1 || r.Version < 0 {
+		return nil, owner.Refuse(owner.Invalid, "checkpoint %d, version %d: both count from 1", r.Checkpoint, r.Version)
+	}
+	if !s.sameDir(r.Dir) {
+		return nil, owner.Refuse(owner.Invalid, "checkpoints go below %s here, not %s: start both roles with the same --dir", s.cfg.Dir, r.Dir)
+	}
+	select { // one writer per directory
+	case <-s.saving:
+		defer func() { s.saving <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if f, err := s.st.taken(r); f != nil || err != nil {
+		return f, err
+	}
+	for _, c := range s.saved() {
+		if c.GetId() == r.Checkpoint {
+			return nil, owner.Refuse(owner.Conflict, "checkpoint %d is saved already and is never replaced: choose the next id", r.Checkpoint)
+		}
+	}
+	var syncSeq uint64
+	err := s.do(ctx, func(ctx context.Context) error {
+		s.st.mu.RLock()
+		_, err := s.st.atCut(r)
+		s.st.mu.RUnlock()
+		if err != nil {
+			return err
+		}
+		if err := s.publish(ctx, func(int) bool { return true }); err != nil {
+			return err
+		}
+		syncSeq = s.pub.seq()
+		return s.pub.unfenced(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.st.copyCut(r, syncSeq)
+	if err != nil {
+		return nil, err
+	}
+	path := s.cfg.checkpointPath(r.Checkpoint)
+	m, err := ckpt.WriteShard(filepath.Join(s.cfg.Dir, path), all)
+	if err != nil {
+		return nil, err
+	}
+	if r.Export {
+		version := r.Version
+		if version == 0 {
+			version = r.Checkpoint
+		}
+		if _, err := ckpt.WriteShard(filepath.Join(s.cfg.Dir, s.cfg.exportPath(version)), ckpt.Export(all)); err != nil {
+			return nil, err
+		}
+	}
+	f := &training.ShardFile{
+		Shard: m.Shard, Path: filepath.ToSlash(path), Epoch: m.Epoch, Step: m.Step, SyncSeq: m.SyncSeq, Hash: m.Hash, Crc32C: m.Files,
+	}
+	for _, t := range m.Tables {
+		f.Rows += t.Rows
+	}
+	s.st.took(r, f)
+	return f, nil
+}
+
+// sameDir says whether dir is the shard's own folder, however it is spelled.
+func (s *Server) sameDir(dir string) bool {
+	if dir == "" || filepath.Clean(dir) == filepath.Clean(s.cfg.Dir) {
+		return true
+	}
+	plain := func(p string) string {
+		if abs, err := filepath.Abs(p); err == nil {
+			p = abs
+		}
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			p = real
+		}
+		return p
+	}
+	return plain(dir) == plain(s.cfg.Dir)
+}
+
+// rollback leaves the generation named, once, for the newest checkpoint.
+func (s *Server) rollback(ctx context.Context, r cutproto.RollbackRequest) (cutproto.State, error) {
+	if !s.cfg.Deterministic {
+		return cutproto.State{}, owner.Refuse(owner.Invalid, "job %q is not deterministic: its shards recover one by one, without a roll-back", s.cfg.Job)
+	}
+	err := s.do(ctx, func(context.Context) error {
+		switch now := s.ready0.GetGeneration(); {
+		case r.Generation > now:
+			return owner.Refuse(owner.Conflict, "the shard is in generation %d, not yet in %d: ask again", now, r.Generation)
+		case r.Generation == now: // else it was left already
+			s.forced = &aim{checkpoint: anyCheckpoint, generation: now + 1, why: "asked for: " + r.Reason}
+		}
+		return nil
+	})
+	if err != nil {
+		return cutproto.State{}, err
+	}
+	return s.st.beyond(ctx, r.Generation)
+}
+
+// beyond waits until the shard answers in a later generation.
+func (s *state) beyond(ctx context.Context, generation uint64) (cutproto.State, error) {
+	for {
+		s.mu.RLock()
+		standing, there, changed := s.standing(), s.refuse == nil && s.generation > generation, s.changed
+		s.mu.RUnlock()
+		if there {
+			return standing, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return cutproto.State{}, ctx.Err()
+		}
+	}
+}

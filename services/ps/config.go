@@ -1,0 +1,143 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/internal/rowwire"
+)
+
+// Config of one parameter-server shard. New fills in the defaults named here.
+type Config struct {
+	// Job is the training job, Model the declared model that it trains.
+	Job   string
+	Model string
+	// Shard is this process's, from 0 to Shards-1. Default of Shards: 1.
+	Shard  int
+	Shards int
+	// Dir holds checkpoints in model.ckpt-<id>/ps_<i>/ and exports in
+	// exported_models/ps_<i>/<version>/.
+	Dir string
+	// SnapshotDir keeps snapshots of the views. Default: none.
+	SnapshotDir string
+
+	// Listen is where rows are served: host:port or unix:///path. Default 127.0.0.1:0.
+	Listen string
+	// Advertise is what others connect to. Default: the address listened on.
+	Advertise string
+	// Insecure allows Listen to be reachable from other machines, although the row
+	// protocol is neither encrypted nor authenticated.
+	Insecure bool
+
+	// SyncInterval is how often touched rows are published. Default 50 ms.
+	SyncInterval time.Duration
+	// DenseEvery publishes dense variables with every n-th publication that holds new
+	// applies. Default 2.
+	DenseEvery int
+	// Deterministic makes the shard answer lookups and take applies turn by turn, and
+	// roll back with the other shards of the job.
+	Deterministic bool
+	// HoldTimeout is how long a checkpoint cut may hold applies back. Default 5 s.
+	HoldTimeout time.Duration
+	// HeartbeatInterval is how often the replica-registry hears of this task. Default
+	// 500 ms.
+	HeartbeatInterval time.Duration
+	// Drain bounds a clean stop. Default 5 s.
+	Drain time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Shards == 0 {
+		c.Shards = 1
+	}
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:0"
+	}
+	if c.DenseEvery == 0 {
+		c.DenseEvery = 2
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{
+		{&c.SyncInterval, 50 * time.Millisecond}, {&c.HoldTimeout, 5 * time.Second},
+		{&c.HeartbeatInterval, 500 * time.Millisecond}, {&c.Drain, 5 * time.Second},
+	} {
+		if *d.v == 0 {
+			*d.v = d.def
+		}
+	}
+	return c
+}
+
+// Register binds the flags; what the fields hold is their default.
+func (c *Config) Register(fs *pflag.FlagSet) {
+	d := c.withDefaults()
+	fs.StringVar(&c.Job, "job", c.Job, "training job")
+	fs.StringVar(&c.Model, "model", c.Model, "declared model that the job trains")
+	fs.IntVar(&c.Shard, "shard", c.Shard, "this shard, from 0")
+	fs.IntVar(&c.Shards, "shards", d.Shards, "shards of the job")
+	fs.StringVar(&c.Dir, "dir", c.Dir, "folder for checkpoints and exports, shared with the job's trainers")
+	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
+	fs.StringVar(&c.Listen, "listen", d.Listen, "where rows are served: host:port or unix:///path")
+	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "address others connect to (default: the one listened on)")
+	fs.BoolVar(&c.Insecure, "insecure-rows", c.Insecure, "serve rows beyond this machine, though they are neither encrypted nor authenticated")
+	fs.DurationVar(&c.SyncInterval, "sync-interval", d.SyncInterval, "how often touched rows are published")
+	fs.IntVar(&c.DenseEvery, "dense-every", d.DenseEvery, "publish dense variables with every n-th publication that holds new applies")
+	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn turn by turn; a lost shard rolls all back to the newest checkpoint")
+	fs.DurationVar(&c.HoldTimeout, "hold-timeout", d.HoldTimeout, "how long a checkpoint cut may hold applies back")
+	fs.DurationVar(&c.HeartbeatInterval, "heartbeat-interval", d.HeartbeatInterval, "how often the replica-registry hears of this task")
+	fs.DurationVar(&c.Drain, "drain", d.Drain, "longest a clean stop takes")
+}
+
+// Validate joins every complaint; zero values stand for their defaults.
+func (c *Config) Validate() error {
+	d := c.withDefaults()
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(d.Job != "", "no job: name the training job with --job")
+	check(d.Model != "", "no model: name the declared model with --model")
+	check(d.Dir != "", "no folder for checkpoints: name one with --dir")
+	check(d.Shards >= 1 && d.Shards <= 1<<16, "%d shards: give 1 to 65536", d.Shards)
+	check(d.Shard >= 0 && d.Shard < max(d.Shards, 1), "shard %d of %d does not exist: shards count from 0", d.Shard, d.Shards)
+	check(d.SyncInterval >= time.Millisecond, "sync interval %v: give at least 1ms", d.SyncInterval)
+	check(d.DenseEvery >= 1, "dense variables every %d publications: give at least 1", d.DenseEvery)
+	check(d.HoldTimeout > 0, "hold time-out %v: give a positive one", d.HoldTimeout)
+	check(d.HeartbeatInterval > 0, "heartbeat interval %v: give a positive one", d.HeartbeatInterval)
+	check(d.Drain > 0, "drain %v: give a positive one", d.Drain)
+	network, address, err := rowwire.SplitAddr(d.Listen)
+	if err != nil {
+		errs = append(errs, err)
+	} else if network == "tcp" {
+		host, _, _ := net.SplitHostPort(address)
+		ip := net.ParseIP(host)
+		local := host == "localhost" || ip != nil && ip.IsLoopback()
+		check(local || d.Insecure, "rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, or allow it with --insecure-rows", d.Listen)
+		check(d.Advertise != "" || host != "" && (ip == nil || !ip.IsUnspecified()), "nobody can connect to %s: name a reachable address with --advertise", d.Listen)
+	}
+	if d.Advertise != "" {
+		if _, _, err := rowwire.SplitAddr(d.Advertise); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkpointPath is where the shard's part of a checkpoint lies, below Dir.
+func (c *Config) checkpointPath(id int64) string {
+	return filepath.Join(fmt.Sprintf("model.ckpt-%d", id), fmt.Sprintf("ps_%d", c.Shard))
+}
+
+// exportPath is where the shard's part of an export lies, below Dir.
+func (c *Config) exportPath(version int64) string {
+	return filepath.Join("exported_models", fmt.Sprintf("ps_%d", c.Shard), fmt.Sprint(version))
+}

@@ -1,0 +1,289 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/services/internal/cutproto"
+)
+
+// TestCutUnderAppliers cuts two shards while three partitions are learnt: each shard's
+// rows must add up to exactly the offsets that its manifest names.
+func TestCutUnderAppliers(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.Shards = 2
+	var shards []*proc
+	for i := range 2 {
+		cfg.Shard = i
+		shards = append(shards, w.start(cfg))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var appliers sync.WaitGroup
+	defer appliers.Wait()
+	defer cancel()
+	for part := range 3 {
+		appliers.Go(func() {
+			for from := int64(0); ctx.Err() == nil; from += 2 {
+				for i, p := range shards { // a gradient of 2 for the 2 records of the range
+					r := teach(i, part, from, from+2, 2, int64(i+2*(int(from)%7)))
+					if res, err := p.Apply(context.Background(), r); err != nil || !res.Applied {
+						t.Errorf("apply: %+v, %v", res, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	var last int64
+	for id := int64(1); id <= 5; id++ {
+		c := w.checkpoint(2, id, 0)
+		var offsets int64
+		for _, next := range c.Offsets {
+			offsets += next
+		}
+		if offsets < last {
+			t.Errorf("checkpoint %d is behind the one before: %d after %d", id, offsets, last)
+		}
+		last = offsets
+		for i := range 2 {
+			s := w.readShard(c, i)
+			if !maps.Equal(s.Manifest.Offsets, c.Offsets) {
+				t.Errorf("checkpoint %d, shard %d: offsets %v, the cut is at %v", id, i, s.Manifest.Offsets, c.Offsets)
+			}
+			var sum float64
+			for _, r := range s.Tables["user"] {
+				sum -= float64(r.Values[0])
+			}
+			if int64(sum) != offsets {
+				t.Errorf("checkpoint %d, shard %d: the rows hold %v records, the offsets say %d", id, i, sum, offsets)
+			}
+			export, err := ckpt.ReadShard(filepath.Join(w.dir, "exported_models", fmt.Sprintf("ps_%d", i), fmt.Sprint(id)))
+			if err != nil || len(export.Tables["user"]) != len(s.Tables["user"]) || export.Manifest.SyncSeq != s.Manifest.SyncSeq {
+				t.Errorf("export %d of shard %d: %v", id, i, err)
+			}
+		}
+	}
+	if last == 0 {
+		t.Error("nothing was learnt while cutting")
+	}
+}
+
+func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	st := must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"})
+	if st.Next[0] != 10 || st.Held != "c" {
+		t.Fatalf("hold answers %+v", st)
+	}
+	within, beyond := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := p.Apply(context.Background(), teach(0, 0, 10, 20, 1, 1)); within <- err }()
+	go func() { _, err := p.Apply(context.Background(), teach(0, 1, 0, 5, 1, 1)); beyond <- err }()
+	targets := map[int32]int64{0: 20}
+	st = must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: targets})
+	if err := <-within; err != nil || !maps.Equal(st.Next, targets) {
+		t.Fatalf("advance answers %+v, the apply within: %v", st, err)
+	}
+	again := must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: targets})
+	if !maps.Equal(again.Next, targets) {
+		t.Errorf("advance again answers %+v", again)
+	}
+	if _, err := call[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 30}}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("other targets for the same cut: %v", err)
+	}
+	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "d"}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("a second cut: %v", err)
+	}
+	select {
+	case err := <-beyond:
+		t.Fatalf("an apply beyond the targets went through: %v", err)
+	default:
+	}
+	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"})
+	if err := <-beyond; err != nil {
+		t.Fatal(err)
+	}
+	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"}) // again
+	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("holding a cut that is over: %v", err)
+	}
+	if _, err := call[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "never"}); refusalCode(err) != "NOT_FOUND" {
+		t.Errorf("releasing an unknown cut: %v", err)
+	}
+}
+
+func TestTargetsBehindWhatIsRecordedAreRefused(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	for name, targets := range map[string]map[int32]int64{"lower": {0: 5}, "partition left out": {}} {
+		must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: name})
+		if _, err := call[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: name, Targets: targets}); refusalCode(err) != "CONFLICT" {
+			t.Errorf("%s: %v, want CONFLICT", name, err)
+		}
+		must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: name})
+	}
+}
+
+func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+
+	// A failed attempt left something under the same id.
+	stale := filepath.Join(w.dir, "model.ckpt-1", "ps_0")
+	if err := os.MkdirAll(stale, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(stale, "manifest.json"), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"})
+	snap := cutproto.SnapshotRequest{Cut: "c", Checkpoint: 1}
+	if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, snap); refusalCode(err) != "CONFLICT" {
+		t.Errorf("snapshot before advance: %v, want CONFLICT", err)
+	}
+	must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
+	for name, bad := range map[string]cutproto.SnapshotRequest{
+		"no id":          {Cut: "c"},
+		"another folder": {Cut: "c", Checkpoint: 1, Dir: "/elsewhere"},
+	} {
+		if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, bad); refusalCode(err) != "INVALID" {
+			t.Errorf("%s: %v, want INVALID", name, err)
+		}
+	}
+	payload := func() string {
+		b, err := w.bus.Commands().Call(soon(t), bzid, cutproto.Command(job, 0, cutproto.Snapshot), []byte(`{"cut":"c","checkpoint":1,"dir":"`+w.dir+`"}`))
+		if err != nil {
+			t.Fatalf("snapshot: %v", err)
+		}
+		return string(b)
+	}
+	first := payload()
+	if s, err := ckpt.ReadShard(stale); err != nil || s.Manifest.Offsets[0] != 10 {
+		t.Errorf("what the failed attempt left was not replaced: %v", err)
+	}
+	if again := payload(); again != first {
+		t.Errorf("the same snapshot again answers %s, first %s", again, first)
+	}
+	if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, cutproto.SnapshotRequest{Cut: "c", Checkpoint: 2}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("another checkpoint from the same cut: %v, want CONFLICT", err)
+	}
+	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"})
+	if again := payload(); again != first {
+		t.Errorf("after the release it answers %s, first %s", again, first)
+	}
+
+	c := w.checkpoint(1, 2, 0)
+	w.save(c)
+	if err := p.lineage.Wait(soon(t), lastOf(t, w)); err != nil {
+		t.Fatal(err)
+	}
+	must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "late"})
+	must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "late", Targets: map[int32]int64{0: 10}})
+	if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, cutproto.SnapshotRequest{Cut: "late", Checkpoint: 2}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("writing over a saved checkpoint: %v, want CONFLICT", err)
+	}
+}
+
+func lastOf(t *testing.T, w *world) uint64 {
+	t.Helper()
+	n, err := w.bus.Log().Last(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestAHeldShardReleasesItself(t *testing.T) {
+	f, err := newForm(Config{Job: job, Shards: 1}, counting())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newState(f)
+		if err := s.load(nil); err != nil {
+			t.Fatal(err)
+		}
+		s.resume(1, 0)
+		const timeout = 5 * time.Second
+		hold := func(name string) error { _, err := s.hold(cutproto.HoldRequest{Cut: name}, timeout); return err }
+		if err := hold("a"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			res, err := s.apply(t.Context(), teach(0, 0, 0, 10, 1, 1), "")
+			if err != nil || !res.Applied || time.Since(began) != timeout {
+				t.Errorf("the apply under hold: %+v, %v after %v; want it to go through after %v", res, err, time.Since(began), timeout)
+			}
+		})
+		wg.Go(func() {
+			_, err := s.advance(t.Context(), cutproto.AdvanceRequest{Cut: "a", Targets: map[int32]int64{7: 1}})
+			if refusalCode(err) != "CONFLICT" || time.Since(began) != timeout {
+				t.Errorf("advance of the cut that timed out: %v after %v; want CONFLICT after %v", err, time.Since(began), timeout)
+			}
+		})
+		time.Sleep(3 * time.Second)
+		if err := hold("b"); refusalCode(err) != "CONFLICT" {
+			t.Errorf("a second cut while the first holds: %v", err)
+		}
+		if err := hold("a"); err != nil {
+			t.Errorf("the same hold again: %v", err)
+		}
+		wg.Wait()
+		if err := hold("a"); refusalCode(err) != "CONFLICT" {
+			t.Errorf("holding a cut that timed out: %v", err)
+		}
+		if _, err := s.release(cutproto.ReleaseRequest{Cut: "a"}); refusalCode(err) != "CONFLICT" {
+			t.Errorf("releasing a cut that timed out: %v", err)
+		}
+		if err := hold("b"); err != nil {
+			t.Fatalf("the next cut: %v", err)
+		}
+		// The timer of a released cut must not end its successor.
+		time.Sleep(2 * time.Second)
+		if _, err := s.release(cutproto.ReleaseRequest{Cut: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := hold("c"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		if st, _ := s.now(); st.Held != "c" {
+			t.Errorf("cut c was ended by the timer of b: %+v", st)
+		}
+		// Stopping ends the cut and lets those who wait go.
+		wg.Go(func() {
+			_, err := s.apply(t.Context(), teach(0, 0, 10, 20, 1, 1), "")
+			if rowwire.CodeOf(err) != rowwire.Unavailable {
+				t.Errorf("the apply that waited when the shard stopped: %v, want UNAVAILABLE", err)
+			}
+		})
+		synctest.Wait()
+		s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopping"))
+		wg.Wait()
+		for i := range 2 * keptCuts {
+			s.resume(1, 0)
+			if err := hold(fmt.Sprint("many", i)); err != nil {
+				t.Fatal(err)
+			}
+			s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopping"))
+		}
+		if n := len(s.cuts.ended); n != keptCuts {
+			t.Errorf("%d ended cuts are remembered, want %d", n, keptCuts)
+		}
+	})
+}

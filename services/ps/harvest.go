@@ -1,0 +1,201 @@
+package ps
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+const (
+	chunkBytes       = 448 << 10 // of rows or variables in one delta; headers stay below 512 KiB
+	groupBytes       = 8 << 20   // of deltas published in one call
+	maxVariableBytes = 896 << 10 // a variable is not cut up
+)
+
+// harvest is what one publication holds: a consistent copy of everything touched.
+type harvest struct {
+	epoch, step uint64
+	ranges      []*delta.Range
+	rows        []harvestRows
+	dense       []*delta.Variable
+	trace       string
+}
+
+type harvestRows struct {
+	table   string
+	dim     int
+	ids     []int64 // ascending
+	values  []float32
+	removed []int64 // ids that do not exist any more
+}
+
+// harvest takes what is touched, or nil when that is nothing. Dense variables come along
+// when wanted. The rows are those that the ranges made, not later ones.
+func (s *state) harvest(dense func(applies int) bool) *harvest {
+	s.mu.RLock()
+	idle := len(s.touched) == 0 && len(s.ranges) == 0 && !s.denseTouched
+	s.mu.RUnlock()
+	if idle { // so that an idle shard never takes the lock for writing
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &harvest{epoch: s.epoch, step: s.step, ranges: s.ranges, trace: s.trace}
+	if s.denseTouched && dense(s.applies) {
+		for _, name := range s.names {
+			h.dense = append(h.dense, &delta.Variable{Name: name, Shape: s.variables[name].Shape, Values: floats(s.dense[name].values)})
+		}
+		s.denseTouched = false
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.touched)) {
+		h.rows = append(h.rows, take(s.tables[name], slices.Sorted(maps.Keys(s.touched[name]))))
+	}
+	s.touched, s.ranges, s.applies, s.trace = map[string]map[int64]struct{}{}, nil, 0, ""
+	if len(h.rows) == 0 && len(h.ranges) == 0 && len(h.dense) == 0 {
+		return nil
+	}
+	return h
+}
+
+// take copies rows, and tells apart those that do not exist.
+func take(t *table.Table, ids []int64) harvestRows {
+	h := harvestRows{table: t.Name(), dim: t.Dim(), ids: ids, values: make([]float32, len(ids)*t.Dim())}
+	found, err := t.Lookup(ids, h.values, nil)
+	if err != nil {
+		panic("ps: a table refuses a lookup of its own size: " + err.Error())
+	}
+	if found == len(ids) {
+		return h
+	}
+	kept := 0
+	for _, id := range ids {
+		out := h.values[kept*h.dim : (kept+1)*h.dim]
+		if n, _ := t.Lookup([]int64{id}, out, nil); n == 1 {
+			ids[kept] = id
+			kept++
+		} else {
+			h.removed = append(h.removed, id)
+		}
+	}
+	h.ids, h.values = ids[:kept], h.values[:kept*h.dim]
+	return h
+}
+
+func floats(v []float32) []byte {
+	b := make([]byte, 4*len(v))
+	for i, x := range v {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
+	}
+	return b
+}
+
+// rowDeltas cuts rows into chunks below chunkBytes; the ranges stand on the last one.
+func (h *harvest) rowDeltas(f *form) []*delta.Delta {
+	if len(h.rows) == 0 && len(h.ranges) == 0 {
+		return nil
+	}
+	var out []*delta.Delta
+	room := 0
+	chunk := func(need int) *delta.Delta {
+		if len(out) == 0 || room < need {
+			out = append(out, h.empty(f))
+			room = chunkBytes
+		}
+		room -= need
+		return out[len(out)-1]
+	}
+	rowsIn := func(d *delta.Delta, r *harvestRows) *delta.Rows {
+		if n := len(d.Rows); n > 0 && d.Rows[n-1].Table == r.table {
+			return d.Rows[n-1]
+		}
+		rows := &delta.Rows{Table: r.table, Dim: uint32(r.dim)}
+		d.Rows = append(d.Rows, rows)
+		return rows
+	}
+	for i := range h.rows {
+		r := &h.rows[i]
+		size := 8 + 4*r.dim
+		for at := 0; at < len(r.ids); {
+			// The name of the table comes once per chunk; 256 bytes cover it.
+			d := chunk(size + 256)
+			n := min(len(r.ids)-at, 1+room/size)
+			room -= (n - 1) * size
+			rows := rowsIn(d, r)
+			for _, id := range r.ids[at : at+n] {
+				rows.Ids = append(rows.Ids, uint64(id))
+			}
+			rows.Values = append(rows.Values, floats(r.values[at*r.dim:(at+n)*r.dim])...)
+			at += n
+		}
+		for at := 0; at < len(r.removed); {
+			d := chunk(8 + 256)
+			n := min(len(r.removed)-at, 1+room/8)
+			room -= (n - 1) * 8
+			rows := rowsIn(d, r)
+			for _, id := range r.removed[at : at+n] {
+				rows.Removed = append(rows.Removed, uint64(id))
+			}
+			at += n
+		}
+	}
+	// A range takes some 40 bytes; after a long outage there may be many of them.
+	last := chunk(min(40*len(h.ranges), chunkBytes))
+	last.Ranges = h.ranges
+	return number(out)
+}
+
+// denseDeltas cuts the variables into chunks.
+func (h *harvest) denseDeltas(f *form) []*delta.Delta {
+	var out []*delta.Delta
+	room := 0
+	for _, v := range h.dense {
+		if size := len(v.Values) + len(v.Name) + 64; len(out) == 0 || room < size {
+			out = append(out, h.empty(f))
+			room = chunkBytes - size
+		} else {
+			room -= size
+		}
+		out[len(out)-1].Dense = append(out[len(out)-1].Dense, v)
+	}
+	return number(out)
+}
+
+func (h *harvest) empty(f *form) *delta.Delta {
+	return &delta.Delta{Job: f.job, Shard: f.shard, Shards: f.shards, Epoch: h.epoch, Step: h.step}
+}
+
+func number(ds []*delta.Delta) []*delta.Delta {
+	for i, d := range ds {
+		d.Chunk, d.Chunks = uint32(i), uint32(len(ds))
+	}
+	return ds
+}
+
+// drafts encodes deltas into groups of one publishing call each. id names the first one
+// for ever, so that a repeated call stores nothing twice.
+func drafts(subject, id, trace string, ds []*delta.Delta) ([][]bus.DeltaDraft, error) {
+	var groups [][]bus.DeltaDraft
+	room := 0
+	for i, d := range ds {
+		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(d)
+		if err != nil {
+			return nil, fmt.Errorf("encode delta: %w", err)
+		}
+		if len(groups) == 0 || room < len(data) {
+			groups = append(groups, nil)
+			room = groupBytes
+		}
+		room -= len(data)
+		g := &groups[len(groups)-1]
+		*g = append(*g, bus.DeltaDraft{Subject: subject, ID: fmt.Sprintf("%s.%d", id, i), Traceparent: trace, Data: data})
+	}
+	return groups, nil
+}

@@ -1,0 +1,105 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/monolith-go/monolith/internal/rowwire"
+)
+
+// metrics of one shard. Several shards of one process share the collectors and differ
+// in the labels.
+type metrics struct {
+	applies     *prometheus.CounterVec // by outcome
+	applyTime   prometheus.Observer    // failed ones too
+	lookups     *prometheus.CounterVec // by outcome
+	lookupTime  prometheus.Observer
+	looked      prometheus.Counter
+	rows        *prometheus.GaugeVec // by table
+	backlog     prometheus.Gauge
+	flushes     *prometheus.CounterVec // by outcome
+	flushTime   prometheus.Observer
+	epoch, step prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer, cfg Config) (*metrics, error) {
+	if r == nil {
+		r = prometheus.NewRegistry()
+	}
+	own := prometheus.Labels{"job": cfg.Job, "shard": fmt.Sprint(cfg.Shard)}
+	var errs []error
+	m := new(metrics)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return shared(r, &errs, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "monolith_ps_" + name, Help: help}, append([]string{"job", "shard"}, labels...))).MustCurryWith(own)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return shared(r, &errs, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "monolith_ps_" + name, Help: help}, append([]string{"job", "shard"}, labels...))).MustCurryWith(own)
+	}
+	seconds := func(name, help string) prometheus.Observer {
+		return shared(r, &errs, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "monolith_ps_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(25e-6, 2.5, 14),
+		}, []string{"job", "shard"})).With(own)
+	}
+	m.applies = counter("applies_total", "Ranges by what became of them.", "outcome")
+	m.applyTime = seconds("apply_seconds", "Time of an apply, refused ones included.")
+	m.lookups = counter("lookups_total", "Lookups of rows and dense variables by what became of them.", "outcome")
+	m.lookupTime = seconds("lookup_seconds", "Time of a lookup, refused ones included.")
+	m.looked = counter("lookup_rows_total", "Rows answered.").WithLabelValues()
+	m.rows = gauge("rows", "Rows of a table.", "table")
+	m.backlog = gauge("touched_rows", "Rows that wait to be published.").WithLabelValues()
+	m.flushes = counter("flushes_total", "Publications by what became of them.", "outcome")
+	m.flushTime = seconds("flush_seconds", "Time of a publication, failed ones included.")
+	m.epoch = gauge("epoch", "Epoch of the shard's writer.").WithLabelValues()
+	m.step = gauge("step", "Applies so far.").WithLabelValues()
+	return m, errors.Join(errs...)
+}
+
+// shared registers c, or returns the same collector registered before.
+func shared[C prometheus.Collector](r prometheus.Registerer, errs *[]error, c C) C {
+	err := r.Register(c)
+	var before prometheus.AlreadyRegisteredError
+	if errors.As(err, &before) {
+		if same, ok := before.ExistingCollector.(C); ok {
+			return same
+		}
+	}
+	if err != nil {
+		*errs = append(*errs, fmt.Errorf("register metrics: %w", err))
+	}
+	return c
+}
+
+func outcome(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return strings.ToLower(rowwire.CodeOf(err).String())
+}
+
+func (m *metrics) apply(took time.Duration, res *rowwire.ApplyResponse, err error) {
+	m.applyTime.Observe(took.Seconds())
+	o := outcome(err)
+	if err == nil && !res.Applied {
+		o = "known"
+	}
+	m.applies.WithLabelValues(o).Inc()
+}
+
+func (m *metrics) lookup(took time.Duration, rows int, err error) {
+	m.lookupTime.Observe(took.Seconds())
+	m.lookups.WithLabelValues(outcome(err)).Inc()
+	m.looked.Add(float64(rows))
+}
+
+func (m *metrics) flush(took time.Duration, err error) {
+	m.flushTime.Observe(took.Seconds())
+	o := "ok"
+	if err != nil {
+		o = "failed"
+	}
+	m.flushes.WithLabelValues(o).Inc()
+}

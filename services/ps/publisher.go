@@ -1,0 +1,198 @@
+package ps
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/tracectx"
+)
+
+// errDeposed ends a process whose shard another one has taken.
+var errDeposed = errors.New("another process has taken this shard")
+
+const (
+	busTimeout = 5 * time.Second // of one call
+	maxBackoff = 2 * time.Second
+)
+
+// publisher writes the shard's two subjects of the sync stream. Each call is guarded by
+// the last sequence that this writer knows, so a successor's first message ends it. It
+// belongs to one goroutine.
+type publisher struct {
+	form       *form
+	deltas     bus.Deltas
+	tracer     trace.Tracer
+	rows, vars string            // subjects
+	at         map[string]uint64 // subject -> last sequence: the guard
+	epoch      uint64
+	count      uint64             // publications of this epoch; part of their ids
+	queue      [][]bus.DeltaDraft // groups to store, oldest first, unchanged until they are
+	applied    int                // publications with applies since dense variables were last published
+	retryAt    time.Time
+	backoff    time.Duration
+}
+
+func newPublisher(f *form, bzid string, b bus.Deltas, t trace.Tracer) *publisher {
+	rows := bus.DeltaSubject(bzid, f.job, fmt.Sprint(f.shard))
+	return &publisher{form: f, deltas: b, tracer: t, rows: rows, vars: rows + ".dense", at: map[string]uint64{}}
+}
+
+// subjects are those that this shard writes.
+func (p *publisher) subjects() []string {
+	if len(p.form.variables) == 0 {
+		return []string{p.rows}
+	}
+	return []string{p.rows, p.vars}
+}
+
+// seq is the last sequence of the shard, over both subjects.
+func (p *publisher) seq() uint64 { return max(p.at[p.rows], p.at[p.vars]) }
+
+// begin forgets everything of an earlier epoch.
+func (p *publisher) begin(epoch uint64, at map[string]uint64) {
+	p.epoch, p.count, p.at, p.queue = epoch, 0, at, nil
+	p.applied, p.retryAt, p.backoff = 0, time.Time{}, 0
+}
+
+// due decides whether dense variables go along: with every n-th publication that holds
+// applies, and once applies have paused.
+func (p *publisher) due(every int) func(applies int) bool {
+	return func(applies int) bool {
+		if applies > 0 {
+			p.applied++
+		}
+		if applies > 0 && p.applied < every {
+			return false
+		}
+		p.applied = 0
+		return true
+	}
+}
+
+// publish stores what was left over and then what is touched. What a failed call may
+// have stored is kept and sent again, the same under the same ids.
+func (p *publisher) publish(ctx context.Context, s *state, dense func(int) bool) error {
+	if err := p.send(ctx); err != nil {
+		return err
+	}
+	h := s.harvest(dense)
+	if h == nil {
+		return nil
+	}
+	if h.trace != "" {
+		var span trace.Span
+		ctx, span = p.tracer.Start(tracectx.With(ctx, h.trace), "ps.flush", trace.WithSpanKind(trace.SpanKindProducer))
+		defer span.End()
+	}
+	if err := p.enqueue(h, tracectx.Of(ctx)); err != nil {
+		return err
+	}
+	return p.send(ctx)
+}
+
+func (p *publisher) enqueue(h *harvest, traceparent string) error {
+	p.count++
+	for _, x := range []struct {
+		subject string
+		ds      []*delta.Delta
+	}{{p.rows, h.rowDeltas(p.form)}, {p.vars, h.denseDeltas(p.form)}} {
+		groups, err := drafts(x.subject, fmt.Sprintf("%s/e%d/%d", x.subject, p.epoch, p.count), traceparent, x.ds)
+		if err != nil {
+			return err
+		}
+		p.queue = append(p.queue, groups...)
+	}
+	return nil
+}
+
+// send stores the queue in order. errDeposed is final; any other error may be tried
+// again.
+func (p *publisher) send(ctx context.Context) error {
+	for len(p.queue) > 0 {
+		g := p.queue[0]
+		g[0].Expect = p.at[g[0].Subject]
+		cctx, cancel := context.WithTimeout(ctx, busTimeout)
+		seq, err := p.deltas.Publish(cctx, g...)
+		stored := err == nil
+		if errors.Is(err, bus.ErrConflict) {
+			seq, stored, err = p.conflict(cctx, g)
+		}
+		cancel()
+		if err != nil {
+			return fmt.Errorf("publish deltas on %s: %w", g[0].Subject, err)
+		}
+		p.at[g[0].Subject] = seq
+		if stored {
+			p.queue = p.queue[1:]
+		}
+	}
+	return nil
+}
+
+// conflict finds out why the guard of g did not hold: a successor (errDeposed), g itself
+// stored by a call whose answer was lost, or the stream having discarded what the guard
+// named, in which case the guard to try next is returned.
+func (p *publisher) conflict(ctx context.Context, g []bus.DeltaDraft) (seq uint64, stored bool, err error) {
+	last, err := p.deltas.LastOf(ctx, g[0].Subject)
+	if err != nil {
+		return 0, false, err
+	}
+	if last < g[0].Expect {
+		return last, false, nil
+	}
+	if last == g[0].Expect {
+		return 0, false, fmt.Errorf("the guard %d holds and is refused: %w", last, bus.ErrUnavailable)
+	}
+	m, err := p.deltas.Get(ctx, last)
+	if err != nil {
+		return 0, false, err
+	}
+	if bytes.Equal(m.Data, g[len(g)-1].Data) {
+		return last, true, nil
+	}
+	var d delta.Delta
+	if err := proto.Unmarshal(m.Data, &d); err != nil {
+		return 0, false, fmt.Errorf("%w: delta %d on %s is not one of this writer's and does not decode: %w", errDeposed, last, g[0].Subject, err)
+	}
+	return 0, false, fmt.Errorf("%w: delta %d on %s is of epoch %d, this writer's is %d", errDeposed, last, g[0].Subject, d.GetEpoch(), p.epoch)
+}
+
+// unfenced makes sure that nobody else has written since this writer last did.
+func (p *publisher) unfenced(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	for _, subject := range p.subjects() {
+		last, err := p.deltas.LastOf(ctx, subject)
+		if err != nil {
+			return fmt.Errorf("find the end of %s: %w", subject, err)
+		}
+		if last > p.at[subject] {
+			return fmt.Errorf("%w: %s is at sequence %d, this writer's last is %d", errDeposed, subject, last, p.at[subject])
+		}
+	}
+	return nil
+}
+
+// takeover is the first message of an epoch.
+func (p *publisher) takeover(subject string, step uint64) (bus.DeltaDraft, error) {
+	data, err := proto.Marshal(&delta.Delta{
+		Job: p.form.job, Shard: p.form.shard, Shards: p.form.shards, Epoch: p.epoch, Step: step, Chunks: 1, Takeover: true,
+	})
+	return bus.DeltaDraft{
+		Subject: subject, ID: fmt.Sprintf("%s/e%d/takeover", subject, p.epoch), Data: data,
+	}, err
+}
+
+// wait is how long a failed publication waits for its next try.
+func (p *publisher) wait() {
+	p.backoff = min(max(2*p.backoff, 50*time.Millisecond), maxBackoff)
+	p.retryAt = time.Now().Add(p.backoff)
+}

@@ -1,0 +1,394 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/rowwire"
+)
+
+// hooks is a bus whose delta publishing a test can break.
+type hooks struct {
+	bus.Bus
+	mu      sync.Mutex
+	publish func(next func() (uint64, error), drafts []bus.DeltaDraft) (uint64, error)
+}
+
+type hookedDeltas struct {
+	bus.Deltas
+	h *hooks
+}
+
+func (h *hooks) Deltas() bus.Deltas { return hookedDeltas{h.Bus.Deltas(), h} }
+
+func (h *hooks) set(f func(next func() (uint64, error), drafts []bus.DeltaDraft) (uint64, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.publish = f
+}
+
+func (d hookedDeltas) Publish(ctx context.Context, drafts ...bus.DeltaDraft) (uint64, error) {
+	d.h.mu.Lock()
+	f := d.h.publish
+	d.h.mu.Unlock()
+	next := func() (uint64, error) { return d.Deltas.Publish(ctx, drafts...) }
+	if f == nil {
+		return next()
+	}
+	return f(next, drafts)
+}
+
+func TestFollowersEndUpWithTheShardsRows(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	for i := range int64(20) {
+		r := teach(0, int(i%3), i/3*2, i/3*2+2, float32(i), i, i+1, 40-i)
+		r.Dense = []rowwire.NamedTensor{{Name: "out/bias", Values: []float32{1}}}
+		p.teach(r)
+	}
+	f := p.settled()
+	p.sameRows(f)
+	learnt := map[int32]int64{}
+	for _, r := range f.ranges {
+		if r.From != learnt[r.Partition] {
+			t.Errorf("partition %d: a range starts at %d, %d was published before", r.Partition, r.From, learnt[r.Partition])
+		}
+		learnt[r.Partition] = r.To
+	}
+	if want := map[int32]int64{0: 14, 1: 14, 2: 12}; !reflect.DeepEqual(learnt, want) {
+		t.Errorf("the ranges published end at %v, want %v", learnt, want)
+	}
+}
+
+// TestLostTimelineIsOverwritten restarts a shard from a checkpoint after it published
+// more: followers must end up with what it holds now, rows it no longer has included.
+func TestLostTimelineIsOverwritten(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.Model = "learning"
+	p := w.start(cfg)
+	p.teach(teach(0, 0, 0, 10, 0.1, 1, 2))
+	w.save(w.checkpoint(1, 1, 0))
+	saved := p.hash()
+	r := teach(0, 0, 10, 20, 0.1, 2, 3)
+	r.Dense = []rowwire.NamedTensor{{Name: "out/bias", Values: []float32{1}}}
+	p.teach(r)
+	lost := p.settled()
+	if _, ok := lost.rows["user"][3]; !ok {
+		t.Fatal("the later row was not published; the test shows nothing")
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	p = w.start(cfg)
+	if got := p.hash(); got != saved {
+		t.Errorf("restored to %s, the checkpoint was %s", got, saved)
+	}
+	o, err := p.Offsets(soon(t), &rowwire.OffsetsRequest{Job: job})
+	if err != nil || o.Epoch != 2 || o.Step != 1 || o.Next[0] != 10 {
+		t.Errorf("restored to %+v, %v", o, err)
+	}
+	f := p.settled()
+	p.sameRows(f)
+	if _, ok := f.rows["user"][3]; ok {
+		t.Error("a row of the lost timeline is still served")
+	}
+	// The range that was lost is learnt again, once.
+	if res := p.teach(teach(0, 0, 10, 20, 0.1, 2, 3)); !res.Applied {
+		t.Error("the lost range was not learnt again")
+	}
+	p.sameRows(p.settled())
+}
+
+func TestDeltasDiscardedMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1, 2, 3))
+	w.save(w.checkpoint(1, 1, 0))
+	p.teach(teach(0, 0, 10, 20, 1, 4))
+	p.settled()
+	p.teach(teach(0, 0, 20, 30, 1, 5))
+	p.settled()
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	last, err := w.bus.Deltas().Last(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.bus.Deltas().(interface {
+		Trim(context.Context, uint64) error
+	}).Trim(soon(t), last); err != nil {
+		t.Fatal(err)
+	}
+	p = w.start(w.config())
+	if err := p.do(soon(t), func(ctx context.Context) error { return p.publish(ctx, func(int) bool { return true }) }); err != nil {
+		t.Fatal(err)
+	}
+	published := map[int64]bool{}
+	err = w.bus.Deltas().Follow(soon(t), last+1, mustLast(t, w), nil, func(m bus.StoredDelta) error {
+		for _, r := range decoded(t, m).GetRows() {
+			for _, id := range r.GetIds() {
+				published[int64(id)] = true
+			}
+		}
+		return nil
+	})
+	if err != nil || !published[1] || !published[2] || !published[3] {
+		t.Errorf("published after the restart: %v, %v; want every row that was restored", published, err)
+	}
+}
+
+func decoded(t testing.TB, m bus.StoredDelta) *delta.Delta {
+	t.Helper()
+	d := new(delta.Delta)
+	if err := proto.Unmarshal(m.Data, d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func mustLast(t *testing.T, w *world) uint64 {
+	t.Helper()
+	n, err := w.bus.Deltas().Last(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestTheSecondProcessWins(t *testing.T) {
+	w := newWorld(t)
+	first := w.start(w.config())
+	first.teach(teach(0, 0, 0, 10, 1, 1))
+	first.settled()
+	second := w.start(w.config())
+	select {
+	case <-first.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the deposed process runs on")
+	}
+	if err := first.stop(); !errors.Is(err, errDeposed) || !strings.Contains(err.Error(), "another process has taken this shard") {
+		t.Errorf("the deposed process ended with %v", err)
+	}
+	if _, err := first.Apply(soon(t), teach(0, 0, 10, 20, 1, 1)); rowwire.CodeOf(err) != rowwire.Unavailable {
+		t.Errorf("the deposed process answered %v, want UNAVAILABLE", err)
+	}
+	if res := second.teach(teach(0, 0, 0, 10, 1, 5)); !res.Applied {
+		t.Error("the successor starts empty, but knows the range")
+	}
+	second.sameRows(second.settled())
+}
+
+// TestADeposedWriterCannotPublish keeps the first process from seeing its successor on
+// the control plane: the guard of its deltas must stop it.
+func TestADeposedWriterCannotPublish(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.SyncInterval = time.Hour
+	first := w.start(cfg)
+	first.teach(teach(0, 0, 0, 10, 1, 1))
+	f, err := newForm(first.cfg, counting())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rival := newPublisher(f, bzid, w.bus.Deltas(), first.tracer)
+	rival.epoch = 2
+	draft, err := rival.takeover(rival.rows, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft.Expect = bus.Any
+	if _, err := w.bus.Deltas().Publish(soon(t), draft); err != nil {
+		t.Fatal(err)
+	}
+	before := mustLast(t, w)
+	err = first.do(soon(t), func(ctx context.Context) error { return first.publish(ctx, func(int) bool { return true }) })
+	if !errors.Is(err, errDeposed) {
+		t.Errorf("publish behind a successor: %v, want errDeposed", err)
+	}
+	<-first.done
+	if after := mustLast(t, w); after != before {
+		t.Errorf("the deposed writer stored %d deltas", after-before)
+	}
+}
+
+func TestARivalThatStartsAtTheSameTimeLoses(t *testing.T) {
+	w := newWorld(t)
+	var wg sync.WaitGroup
+	errs := make([]error, 4)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	servers := make([]*Server, len(errs))
+	for i := range errs {
+		servers[i] = w.server(w.config())
+		wg.Go(func() { errs[i] = servers[i].Run(ctx) })
+	}
+	// Of the four all but the last to take the shard end by themselves.
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	ready := make(chan struct{}, len(servers))
+	for _, s := range servers {
+		go func() {
+			select {
+			case <-s.Ready():
+				ready <- struct{}{}
+			case <-ended:
+			}
+		}()
+	}
+	select {
+	case <-ready:
+	case <-ended:
+		t.Fatal("all four processes ended")
+	case <-time.After(20 * time.Second):
+		t.Fatal("no process became ready")
+	}
+	cancel()
+	<-ended
+	epochs := w.epochs()
+	for i, e := range epochs {
+		if e != uint64(i+1) {
+			t.Errorf("epochs %v: each is taken once", epochs)
+			break
+		}
+	}
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, errDeposed) {
+			t.Errorf("process %d ended with %v", i, err)
+		}
+	}
+}
+
+// epochs lists those of the shard's Ready facts.
+func (w *world) epochs() (out []uint64) {
+	w.t.Helper()
+	last, err := w.bus.Log().Last(soon(w.t))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	err = w.bus.Log().Follow(soon(w.t), 1, last, func(r events.Recorded) error {
+		if e, ok := r.Event.(*shard.Event); ok && e.GetReady() != nil {
+			out = append(out, e.GetReady().GetEpoch())
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+// TestNothingTouchedIsLost breaks publishing before and after the bus has stored.
+func TestNothingTouchedIsLost(t *testing.T) {
+	w := newWorld(t)
+	h := &hooks{Bus: w.bus}
+	w.bus = h
+	p := w.start(w.config())
+	p.settled() // the untrained variables
+	calls := make(chan string, 100)
+	n := 0
+	h.set(func(next func() (uint64, error), drafts []bus.DeltaDraft) (uint64, error) {
+		n++
+		calls <- drafts[0].ID
+		switch {
+		case n <= 2: // never arrived
+			return 0, bus.ErrUnavailable
+		case n == 3: // stored, the answer lost
+			if _, err := next(); err != nil {
+				return 0, err
+			}
+			return 0, bus.ErrUnavailable
+		}
+		return next()
+	})
+	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	first := <-calls
+	p.teach(teach(0, 0, 10, 20, 1, 2, 3)) // while the bus is away
+	for range 3 {
+		if again := <-calls; again != first {
+			t.Errorf("sent again as %s, first as %s", again, first)
+		}
+	}
+	f := p.settled()
+	p.sameRows(f)
+	ids := map[string]int{}
+	for _, r := range f.ranges {
+		ids[r.String()]++
+		if ids[r.String()] > 1 {
+			t.Errorf("range %v was published twice", r)
+		}
+	}
+	if len(ids) != 2 {
+		t.Errorf("ranges %v, want the two that were learnt", ids)
+	}
+}
+
+func TestDamagedCheckpoints(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	w.save(w.checkpoint(1, 1, 0))
+	p.teach(teach(0, 0, 10, 20, 1, 1))
+	w.save(w.checkpoint(1, 2, 0))
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(w.dir, "model.ckpt-2")); err != nil {
+		t.Fatal(err)
+	}
+	p = w.start(w.config())
+	if o, err := p.Offsets(soon(t), &rowwire.OffsetsRequest{Job: job}); err != nil || o.Next[0] != 10 {
+		t.Errorf("with the newest checkpoint gone: %+v, %v; want the one before", o, err)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	manifest := filepath.Join(w.dir, "model.ckpt-1", "ps_0", "manifest.json")
+	b, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(manifest, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err = w.server(w.config()).Run(soon(t))
+	if err == nil || !strings.Contains(err.Error(), "must not start empty") {
+		t.Errorf("with every checkpoint damaged Run ended with %v", err)
+	}
+}
+
+func TestWaitsForTheModel(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.Model = "later"
+	s := w.server(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	<-s.catalog.Ready()
+	select {
+	case <-s.Ready():
+		t.Error("ready without a model")
+	default:
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v after a stop while waiting", err)
+	}
+}

@@ -1,0 +1,143 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/projections/lineage"
+)
+
+// anyCheckpoint stands for the newest one that can be read.
+const anyCheckpoint = -1
+
+// saved lists the job's checkpoints, newest first, as the facts have them.
+func (s *Server) saved() []*training.Checkpoint {
+	var out []*training.Checkpoint
+	s.lineage.Read(func(l lineage.State) {
+		for _, c := range l.Jobs[s.cfg.Job].Checkpoints {
+			out = append(out, c.V)
+		}
+	})
+	slices.SortFunc(out, func(a, b *training.Checkpoint) int { return int(b.GetId() - a.GetId()) })
+	return out
+}
+
+// restore reads the checkpoint named, the newest one that is whole for anyCheckpoint,
+// and none (nil) for 0 or where none was ever saved. Checkpoints that are damaged are
+// passed over with an error in the log; that all are is an error.
+func (s *Server) restore(id int64) (*ckpt.Shard, error) {
+	if id == 0 {
+		return nil, nil
+	}
+	all := s.saved()
+	if len(all) == 0 && id == anyCheckpoint {
+		return nil, nil
+	}
+	var errs []error
+	for _, c := range all {
+		if id != anyCheckpoint && c.GetId() != id {
+			continue
+		}
+		shard, err := s.read(c)
+		if err == nil {
+			return shard, nil
+		}
+		err = fmt.Errorf("checkpoint %d: %w", c.GetId(), err)
+		s.log.Error("a saved checkpoint cannot be restored; trying the one before", "err", err)
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return nil, fmt.Errorf("no fact says that checkpoint %d of job %q was saved", id, s.cfg.Job)
+	}
+	return nil, fmt.Errorf("none of the saved checkpoints below %s can be restored; bring one back, the shard must not start empty: %w", s.cfg.Dir, errors.Join(errs...))
+}
+
+func (s *Server) read(c *training.Checkpoint) (*ckpt.Shard, error) {
+	i := slices.IndexFunc(c.GetShards(), func(f *training.ShardFile) bool { return f.GetShard() == uint32(s.cfg.Shard) })
+	if i < 0 || len(c.GetShards()) != s.cfg.Shards {
+		return nil, fmt.Errorf("it was saved with %d shards, this job runs with %d: start with --shards %d", len(c.GetShards()), s.cfg.Shards, len(c.GetShards()))
+	}
+	file := c.GetShards()[i]
+	if !filepath.IsLocal(file.GetPath()) {
+		return nil, fmt.Errorf("its path %q leads out of the checkpoint folder", file.GetPath())
+	}
+	shard, err := ckpt.ReadShard(filepath.Join(s.cfg.Dir, file.GetPath()))
+	if err != nil {
+		return nil, err
+	}
+	m := shard.Manifest
+	switch {
+	case m.Job != s.cfg.Job || m.Shard != uint32(s.cfg.Shard) || m.Shards != uint32(s.cfg.Shards) || m.Checkpoint != c.GetId():
+		return nil, fmt.Errorf("%s holds shard %d of %d of job %q at checkpoint %d", file.GetPath(), m.Shard, m.Shards, m.Job, m.Checkpoint)
+	case m.Hash != file.GetHash():
+		return nil, fmt.Errorf("%s hashes to %s, the fact says %s: it is from another attempt", file.GetPath(), m.Hash, file.GetHash())
+	}
+	return shard, nil
+}
+
+// reread reads the shard's own deltas from sequence from to the end of the stream, marks
+// their ids as touched, and returns the sequence to go on from and the highest epoch met.
+// Where the stream has discarded some, every row is marked; rows that only the lost
+// deltas made are beyond recall, and followers that far behind load an export anyway.
+func (s *Server) reread(ctx context.Context, from uint64) (next, epoch uint64, err error) {
+	b := s.env.Bus.Deltas()
+	for {
+		last, err := b.Last(ctx)
+		if err != nil {
+			return 0, 0, fmt.Errorf("find the end of the deltas: %w", err)
+		}
+		if last < from {
+			return from, epoch, nil
+		}
+		err = b.Follow(ctx, from, last, s.pub.subjects(), func(m bus.StoredDelta) error {
+			var d delta.Delta
+			if err := proto.Unmarshal(m.Data, &d); err != nil {
+				s.log.Error("a delta of this shard does not decode; it is passed over", "seq", m.Seq, "err", err)
+				return nil
+			}
+			epoch = max(epoch, d.GetEpoch())
+			s.st.retouch(&d)
+			return nil
+		})
+		if errors.Is(err, bus.ErrTrimmed) {
+			s.log.Warn("deltas after the checkpoint have been discarded; every row is published again", "from", from)
+			s.st.touchAll()
+			if from, err = firstKept(ctx, b, from, last); err != nil {
+				return 0, 0, err
+			}
+			continue
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("read own deltas from %d to %d: %w", from, last, err)
+		}
+		from = last + 1
+	}
+}
+
+// firstKept finds the oldest sequence in (trimmed, last] that the stream still holds;
+// last+1 if none. The stream discards from its beginning, so bisection finds it.
+func firstKept(ctx context.Context, b bus.Deltas, trimmed, last uint64) (uint64, error) {
+	lo, hi := trimmed+1, last+1
+	for lo < hi {
+		mid := lo + (hi-lo)/2
+		_, err := b.Get(ctx, mid)
+		switch {
+		case err == nil:
+			hi = mid
+		case errors.Is(err, bus.ErrNotFound), errors.Is(err, bus.ErrTrimmed):
+			lo = mid + 1
+		default:
+			return 0, fmt.Errorf("find the oldest delta kept: %w", err)
+		}
+	}
+	return lo, nil
+}

@@ -1,0 +1,215 @@
+package ps
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/tracectx"
+)
+
+// atTurn waits, in deterministic mode, until the shard has learnt exactly turn batches
+// of generation, and then calls read with mu held for reading.
+func (s *state) atTurn(ctx context.Context, turn, generation uint64, read func() error) error {
+	for {
+		s.mu.RLock()
+		changed, refuse, now := s.changed, s.refuse, s.turn
+		if refuse == nil {
+			refuse = s.checkGeneration(generation)
+		}
+		switch {
+		case refuse != nil:
+			s.mu.RUnlock()
+			return refuse
+		case !s.deterministic || turn == now:
+			err := read()
+			s.mu.RUnlock()
+			return err
+		case turn < now:
+			s.mu.RUnlock()
+			return turnPassed(turn, now)
+		}
+		s.mu.RUnlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return rowwire.Errorf(rowwire.Unavailable, "turn %d did not come in time, the shard is at %d: %w", turn, now, ctx.Err())
+		}
+	}
+}
+
+func (s *state) lookup(ctx context.Context, r *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+	if err := s.checkAddressee(r.Model, r.Shard); err != nil {
+		return nil, err
+	}
+	size := 0
+	for i := range r.Tables {
+		t := &r.Tables[i]
+		dim, ok := s.dims[t.Table]
+		if !ok {
+			return nil, rowwire.Errorf(rowwire.NotFound, "model %q has no table %q", s.spec.GetName(), t.Table)
+		}
+		if err := s.checkIDs(t.Table, t.IDs); err != nil {
+			return nil, err
+		}
+		size += 4 * dim * len(t.IDs)
+	}
+	if size > rowwire.MaxFrame/2 {
+		return nil, rowwire.Errorf(rowwire.Invalid, "the rows asked for take %d bytes, %d are answered at once: ask for fewer", size, rowwire.MaxFrame/2)
+	}
+	res := &rowwire.LookupResponse{Values: make([][]float32, len(r.Tables))}
+	err := s.atTurn(ctx, r.Turn, r.Generation, func() error {
+		res.Step = s.step
+		for i := range r.Tables {
+			t := &r.Tables[i]
+			res.Values[i] = make([]float32, len(t.IDs)*s.dims[t.Table])
+			var tags []uint64
+			if r.WithSeqs {
+				tags = make([]uint64, len(t.IDs))
+				res.Seqs = append(res.Seqs, tags)
+			}
+			if _, err := s.tables[t.Table].Lookup(t.IDs, res.Values[i], tags); err != nil {
+				return rowwire.Errorf(rowwire.Invalid, "%w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+func (s *state) denseOf(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.DenseResponse, error) {
+	if err := s.checkAddressee(r.Job, r.Shard); err != nil {
+		return nil, err
+	}
+	names := r.Names
+	if len(names) == 0 {
+		names = s.names
+	}
+	size := 0
+	for _, n := range names {
+		v, ok := s.variables[n]
+		if !ok {
+			return nil, s.noVariable(n)
+		}
+		size += 4 * v.Size
+	}
+	if size > rowwire.MaxFrame/2 {
+		return nil, rowwire.Errorf(rowwire.Invalid, "the variables asked for take %d bytes, %d are answered at once: ask for fewer", size, rowwire.MaxFrame/2)
+	}
+	res := &rowwire.DenseResponse{Tensors: make([]rowwire.NamedTensor, 0, len(names))}
+	err := s.atTurn(ctx, r.Turn, r.Generation, func() error {
+		res.Step = s.step
+		for _, n := range names {
+			res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: n, Values: append([]float32(nil), s.dense[n].values...)})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+func (s *state) recorded(job string, shard uint32) (*rowwire.OffsetsResponse, error) {
+	if err := s.checkAddressee(job, shard); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	return &rowwire.OffsetsResponse{Epoch: s.epoch, Step: s.step, Turn: s.turn, Generation: s.generation, Next: s.offsets()}, nil
+}
+
+func (s *state) scan(r *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
+	if err := s.checkAddressee(r.Model, r.Shard); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	t := s.tables[r.Table]
+	if t == nil {
+		return nil, rowwire.Errorf(rowwire.NotFound, "model %q has no table %q", s.spec.GetName(), r.Table)
+	}
+	row := 8 + 4 + 8 + 4*t.Dim()
+	if r.Slots {
+		row += 4 * t.SlotSize()
+	}
+	limit := min(rowwire.MaxFrame/4/row, rowwire.MaxIDs)
+	if r.Limit > 0 {
+		limit = min(limit, int(r.Limit))
+	}
+	rows, more := t.Rows(r.After, limit)
+	res := &rowwire.ScanResponse{Dim: uint32(t.Dim()), More: more}
+	for _, x := range rows {
+		res.IDs = append(res.IDs, x.ID)
+		res.Values = append(res.Values, x.Values...)
+		if r.Slots {
+			res.Slots = append(res.Slots, x.Slots...)
+		}
+		res.UnixSec = append(res.UnixSec, x.UnixSec)
+		res.Seqs = append(res.Seqs, x.Tag)
+	}
+	return res, nil
+}
+
+// rowServer answers the row protocol from the state, and measures.
+type rowServer struct {
+	st     *state
+	m      *metrics
+	tracer trace.Tracer
+}
+
+func (h *rowServer) Lookup(ctx context.Context, r *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+	began := time.Now()
+	res, err := h.st.lookup(ctx, r)
+	ids := 0
+	if err == nil {
+		for i := range r.Tables {
+			ids += len(r.Tables[i].IDs)
+		}
+	}
+	h.m.lookup(time.Since(began), ids, err)
+	return res, err
+}
+
+func (h *rowServer) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwire.ApplyResponse, error) {
+	began := time.Now()
+	mark := ""
+	if r.Traceparent != "" {
+		tctx, span := h.tracer.Start(tracectx.With(ctx, r.Traceparent), "ps.apply", trace.WithSpanKind(trace.SpanKindServer))
+		defer span.End()
+		if span.SpanContext().IsSampled() {
+			mark = tracectx.Of(tctx)
+			span.SetAttributes(attribute.Int("partition", int(r.Partition)), attribute.Int64("from", r.From), attribute.Int64("to", r.To))
+		}
+	}
+	res, err := h.st.apply(ctx, r, mark)
+	h.m.apply(time.Since(began), res, err)
+	return res, err
+}
+
+func (h *rowServer) Dense(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.DenseResponse, error) {
+	began := time.Now()
+	res, err := h.st.denseOf(ctx, r)
+	h.m.lookup(time.Since(began), 0, err)
+	return res, err
+}
+
+func (h *rowServer) Offsets(_ context.Context, r *rowwire.OffsetsRequest) (*rowwire.OffsetsResponse, error) {
+	return h.st.recorded(r.Job, r.Shard)
+}
+
+func (h *rowServer) Scan(_ context.Context, r *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
+	return h.st.scan(r)
+}

@@ -1,0 +1,405 @@
+// Package ps is one shard of a training job's parameter server: it keeps embedding rows
+// and dense variables, learns each range of Kafka records exactly once, publishes what
+// changed, and writes its part of checkpoints and exports.
+//
+// Everything it holds is a fold of Kafka from the offsets it has recorded, on top of its
+// newest checkpoint: kill it, start it, and trainers send again what is missing.
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/services"
+)
+
+const source = "ps"
+
+// Server is the role.
+type Server struct {
+	cfg    Config
+	env    services.Env
+	log    *slog.Logger
+	tracer trace.Tracer
+	m      *metrics
+	ready  chan struct{}
+
+	catalog *follow.Follower[catalog.State]
+	fleet   *follow.Follower[fleet.State]
+	lineage *follow.Follower[lineage.State]
+
+	// Set by Run before anybody else can see them.
+	st   *state
+	addr string
+
+	// The leading goroutine's own; others go through asks.
+	pub      *publisher
+	ready0   *shard.Ready // the Ready of this process that is in force; nil: none yet
+	readySeq uint64
+	live     bool // ready0 is in force and its takeover published
+	forced   *aim // a roll-back that was asked for
+	asks     chan ask
+
+	saving chan struct{} // holds a token: whoever has it may write a snapshot
+}
+
+// ask is work for the leading goroutine.
+type ask struct {
+	do   func(context.Context) error
+	done chan error
+}
+
+var _ services.Role = (*Server)(nil)
+
+// New checks cfg and starts nothing.
+func New(cfg Config, env services.Env) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("ps: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	if env.Tracer == nil {
+		env.Tracer = noop.NewTracerProvider().Tracer(source)
+	}
+	m, err := newMetrics(env.Metrics, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("ps: %w", err)
+	}
+	s := &Server{
+		cfg: cfg, env: env, m: m, tracer: env.Tracer,
+		log:   env.Log.With("job", cfg.Job, "shard", cfg.Shard),
+		ready: make(chan struct{}), asks: make(chan ask), saving: make(chan struct{}, 1),
+	}
+	s.saving <- struct{}{}
+	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
+	s.catalog = follow.New(env.Bus.Log(), views.Catalog.Only(env.BZID), o)
+	s.fleet = follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o)
+	s.lineage = follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o)
+	return s, nil
+}
+
+// Ready is closed once the shard is restored, taken and answers.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Addr is where rows are served, once Ready.
+func (s *Server) Addr() string { return s.addr }
+
+// Run serves until ctx ends, then publishes what is left and returns nil. It returns an
+// error when another process has taken the shard.
+func (s *Server) Run(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.catalog.Run(gctx) })
+	g.Go(func() error { return s.fleet.Run(gctx) })
+	g.Go(func() error { return s.lineage.Run(gctx) })
+	g.Go(func() error { return s.serve(gctx) })
+	err := g.Wait()
+	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return fmt.Errorf("ps: shard %d of job %q: %w", s.cfg.Shard, s.cfg.Job, err)
+}
+
+func (s *Server) serve(ctx context.Context) error {
+	for _, ready := range []<-chan struct{}{s.catalog.Ready(), s.fleet.Ready(), s.lineage.Ready()} {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	spec := s.declared(ctx)
+	if spec == nil {
+		return nil
+	}
+	f, err := newForm(s.cfg, spec)
+	if err != nil {
+		return err
+	}
+	s.st = newState(f)
+	s.pub = newPublisher(f, s.env.BZID, s.env.Bus.Deltas(), s.tracer)
+	ln, err := rowwire.Listen(ctx, s.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	if s.addr = s.cfg.Advertise; s.addr == "" {
+		s.addr = rowwire.Addr(ln.Addr())
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	// Whoever waits for a turn or a cut is told to go before the connections drain.
+	unhook := context.AfterFunc(gctx, func() {
+		s.st.suspend(rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is stopping; look its address up again", s.cfg.Shard, s.cfg.Job))
+	})
+	defer unhook()
+	g.Go(func() error {
+		return rowwire.Serve(gctx, ln, &rowServer{st: s.st, m: s.m, tracer: s.tracer}, rowwire.Options{Drain: s.cfg.Drain, Log: s.log})
+	})
+	g.Go(func() error { return s.lead(gctx) })
+	err = g.Wait()
+	s.farewell(ctx, err)
+	return err
+}
+
+// declared waits for the model's spec; nil means that ctx ended.
+func (s *Server) declared(ctx context.Context) *model.ModelSpec {
+	waiting := false
+	for {
+		changed := s.catalog.Changed()
+		var spec *model.ModelSpec
+		s.catalog.Read(func(c catalog.State) { spec = c.Models[s.cfg.Model].Spec.V })
+		if spec != nil {
+			return spec
+		}
+		if !waiting {
+			waiting = true
+			s.log.Info("waiting until the model is declared", "model", s.cfg.Model)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// lead takes the shard, and then alone publishes, rolls back and works on asks.
+func (s *Server) lead(ctx context.Context) error {
+	if err := s.become(ctx, aim{checkpoint: anyCheckpoint, why: "start"}); err != nil {
+		return clean(ctx, err)
+	}
+	stop, err := s.env.Bus.Commands().Serve(ctx, s.service())
+	if err != nil {
+		return clean(ctx, fmt.Errorf("serve commands: %w", err))
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { s.beat(gctx); return nil })
+	g.Go(func() error { return s.loop(gctx) })
+	close(s.ready)
+	<-gctx.Done()
+	stop() // waits for handlers, whose ctx it ends
+	return clean(ctx, g.Wait())
+}
+
+// clean drops the error that the end of ctx makes of everything.
+func clean(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || bus.Retryable(err)) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) loop(ctx context.Context) error {
+	tick := time.NewTicker(s.cfg.SyncInterval)
+	defer tick.Stop()
+	for {
+		changed := s.fleet.Changed()
+		next, err := s.watch()
+		if err != nil {
+			return err
+		}
+		if next == nil {
+			next, s.forced = s.forced, nil
+		}
+		if next != nil {
+			if err := s.become(ctx, *next); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case a := <-s.asks:
+			err := a.do(ctx)
+			a.done <- err
+			if errors.Is(err, errDeposed) {
+				return err
+			}
+		case <-tick.C:
+			if err := s.tick(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// tick publishes what is touched. A bus that is away is no error: the same goes out
+// again later.
+func (s *Server) tick(ctx context.Context) error {
+	s.observe()
+	if time.Now().Before(s.pub.retryAt) {
+		return nil
+	}
+	err := s.publish(ctx, s.pub.due(s.cfg.DenseEvery))
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return nil
+	case errors.Is(err, errDeposed), errors.Is(err, events.ErrInvalid), errors.Is(err, bus.ErrTooLarge):
+		return err
+	}
+	s.pub.wait()
+	s.log.Warn("deltas could not be published; they are kept and sent again", "err", err, "in", s.pub.backoff)
+	return nil
+}
+
+func (s *Server) publish(ctx context.Context, dense func(int) bool) error {
+	began, queued, count := time.Now(), len(s.pub.queue), s.pub.count
+	err := s.pub.publish(ctx, s.st, dense)
+	if err == nil {
+		s.pub.backoff = 0
+	}
+	if queued > 0 || s.pub.count > count || err != nil {
+		s.m.flush(time.Since(began), err)
+	}
+	return err
+}
+
+func (s *Server) observe() {
+	s.m.backlog.Set(float64(s.st.backlog()))
+	s.m.step.Set(float64(s.st.stepNow()))
+	for name, n := range s.st.rows() {
+		s.m.rows.WithLabelValues(name).Set(float64(n))
+	}
+}
+
+// watch compares the fleet with what this process believes: a newer epoch of this shard
+// ends it; in deterministic mode another shard that has left the timeline takes this one
+// along.
+func (s *Server) watch() (next *aim, err error) {
+	s.fleet.Read(func(f fleet.State) {
+		for i, x := range f.Shards[s.cfg.Job] {
+			r := x.Ready.V
+			switch {
+			case r == nil:
+			case i == uint32(s.cfg.Shard):
+				if r.GetEpoch() > s.ready0.GetEpoch() {
+					err = fmt.Errorf("%w: epoch %d at %s has followed %d", errDeposed, r.GetEpoch(), r.GetRowsAddress(), s.ready0.GetEpoch())
+				}
+			case !s.cfg.Deterministic:
+			case r.GetGeneration() > max(s.ready0.GetGeneration(), next.highest()):
+				next = &aim{checkpoint: r.GetCheckpoint(), generation: r.GetGeneration(), why: fmt.Sprintf("shard %d rolled back", i)}
+			case r.GetGeneration() == s.ready0.GetGeneration() && r.GetCheckpoint() > s.ready0.GetCheckpoint() && next == nil:
+				// Both rolled back at once, the other one to a newer cut: once more, together.
+				next = &aim{checkpoint: anyCheckpoint, generation: r.GetGeneration() + 1, why: fmt.Sprintf("shard %d rolled back to checkpoint %d", i, r.GetCheckpoint())}
+			}
+		}
+	})
+	return next, err
+}
+
+func (a *aim) highest() uint64 {
+	if a == nil {
+		return 0
+	}
+	return a.generation
+}
+
+// do has the leading goroutine work.
+func (s *Server) do(ctx context.Context, work func(context.Context) error) error {
+	a := ask{do: func(lead context.Context) error {
+		lead, cancel := context.WithCancel(lead)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		return work(lead)
+	}, done: make(chan error, 1)}
+	select {
+	case s.asks <- a:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-a.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// beat tells the replica-registry that this task is alive; that it fails is only logged,
+// because the registry may start later.
+func (s *Server) beat(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.HeartbeatInterval)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := s.heartbeat(ctx, false)
+		if err != nil && ctx.Err() == nil && !failing {
+			s.log.Warn("heartbeat failed; going on", "err", err)
+		}
+		failing = err != nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Server) heartbeat(ctx context.Context, leaving bool) error {
+	body, err := events.Marshal(&replica.Heartbeat{
+		Container: &container.Container{
+			Id: shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard)), Kind: "training", Shard: -1,
+			Job: s.cfg.Job, ServerType: "ps", Index: int32(s.cfg.Shard), RowsAddress: s.addr,
+		},
+		Leaving: leaving,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err = s.env.Bus.Commands().Call(ctx, s.env.BZID, "registry.heartbeat", body)
+	return err
+}
+
+// farewell ends the epoch of a shard that has been ready: after a clean stop the last
+// deltas and Stopped, after a failure its reason. A successor is left alone.
+func (s *Server) farewell(ctx context.Context, failure error) {
+	if s.ready0 == nil || failure == nil && !s.live || errors.Is(failure, errDeposed) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
+	defer cancel()
+	fact := &shard.Event{Body: &shard.Event_Stopped{Stopped: &shard.Stopped{Epoch: s.ready0.GetEpoch(), Reason: "stopped cleanly"}}}
+	if failure == nil {
+		if err := s.publish(ctx, func(int) bool { return true }); err != nil {
+			s.log.Warn("the last deltas were not published; the next start publishes these rows when it learns them again", "err", err)
+			if errors.Is(err, errDeposed) {
+				return
+			}
+		}
+	} else {
+		fact = &shard.Event{Body: &shard.Event_HealthFailed{HealthFailed: &shard.HealthFailed{Reason: failure.Error(), Epoch: s.ready0.GetEpoch()}}}
+	}
+	_, err := s.env.Bus.Log().Append(ctx, bus.Draft{
+		Subject: events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard))),
+		Event:   fact, Expect: s.readySeq, Header: events.Header{Source: source},
+	})
+	if err != nil {
+		s.log.Warn("the end of this shard's epoch was not recorded", "err", err)
+	}
+	if err := s.heartbeat(ctx, true); err != nil {
+		s.log.Info("the registry was not told; it will notice", "err", err)
+	}
+}

@@ -1,0 +1,289 @@
+package ps
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/services/internal/cutproto"
+)
+
+// form is what the spec says about this shard; it never changes.
+type form struct {
+	spec          *model.ModelSpec
+	job           string
+	shard, shards uint32
+	deterministic bool
+	dims          map[string]int                // table -> dim
+	variables     map[string]modelspec.Variable // this shard's dense variables
+	names         []string                      // their names, sorted
+	optimizer     optim.Optimizer               // of dense variables
+}
+
+func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
+	if err := modelspec.Validate(spec); err != nil {
+		return nil, fmt.Errorf("model %q: %w", spec.GetName(), err)
+	}
+	f := &form{
+		spec: spec, job: cfg.Job, shard: uint32(cfg.Shard), shards: uint32(cfg.Shards), deterministic: cfg.Deterministic,
+		dims: map[string]int{}, variables: map[string]modelspec.Variable{}, optimizer: modelspec.DenseOptimizer(spec),
+	}
+	for _, t := range spec.GetTables() {
+		f.dims[t.GetName()] = int(t.GetDim())
+	}
+	for i, v := range modelspec.Variables(spec) {
+		if modelspec.VariableShard(i, cfg.Shards) != cfg.Shard {
+			continue
+		}
+		if 4*v.Size > maxVariableBytes {
+			return nil, fmt.Errorf("variable %s of model %q has %d bytes, a delta carries %d at most: make its layer smaller or split it", v.Name, spec.GetName(), 4*v.Size, maxVariableBytes)
+		}
+		f.variables[v.Name] = v
+	}
+	f.names = slices.Sorted(maps.Keys(f.variables))
+	return f, nil
+}
+
+// variable is a dense variable with its optimizer's slots.
+type variable struct{ values, slots []float32 }
+
+// partition is how far one Kafka partition has been learnt.
+type partition struct {
+	epoch uint64 // highest lease epoch that asked; 0 after a restore
+	next  int64
+}
+
+// state is everything the shard knows. mu makes an apply atomic: rows, variables,
+// offsets, touched ids and pending ranges change together or not at all.
+type state struct {
+	*form
+
+	mu      sync.RWMutex
+	changed chan struct{}  // closed, and replaced, whenever somebody who waits should look again
+	refuse  *rowwire.Error // why the shard does not answer now; nil: it does
+
+	epoch      uint64
+	step       uint64
+	turn       uint64
+	generation uint64
+	checkpoint int64
+
+	tables map[string]*table.Table
+	dense  map[string]*variable
+	parts  map[int32]*partition
+
+	touched      map[string]map[int64]struct{} // table -> ids to publish
+	denseTouched bool
+	ranges       []*delta.Range // to publish
+	applies      int            // since the last harvest
+	trace        string         // of a sampled apply among them
+
+	cuts cuts
+}
+
+func newState(f *form) *state {
+	return &state{
+		form: f, changed: make(chan struct{}),
+		refuse: rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is starting; try again", f.shard, f.job),
+	}
+}
+
+// tell wakes everybody who waits for a change. The caller holds mu.
+func (s *state) tell() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// suspend refuses everything from now on and ends the cut in progress.
+func (s *state) suspend(why *rowwire.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = why
+	s.cuts.end("the shard stopped answering: " + why.Message)
+	s.tell()
+}
+
+// resume answers again, as the writer of epoch.
+func (s *state) resume(epoch, generation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse, s.epoch, s.generation = nil, epoch, generation
+	s.tell()
+}
+
+// load replaces everything by a checkpoint, or by the untrained model where c is nil.
+// Dense variables count as touched, because a lost timeline may have published others.
+func (s *state) load(c *ckpt.Shard) error {
+	tables := map[string]*table.Table{}
+	for name := range s.dims {
+		t, err := modelspec.NewTable(s.spec, name)
+		if err != nil {
+			return err
+		}
+		tables[name] = t
+	}
+	dense := map[string]*variable{}
+	for name, v := range s.variables {
+		slots := make([]float32, s.optimizer.SlotSize(v.Size))
+		s.optimizer.InitSlots(slots)
+		dense[name] = &variable{values: modelspec.InitVariable(s.spec, v), slots: slots}
+	}
+	parts := map[int32]*partition{}
+	var m ckpt.Manifest
+	if c != nil {
+		m = c.Manifest
+		for name, rows := range c.Tables {
+			t := tables[name]
+			if t == nil {
+				return fmt.Errorf("the checkpoint holds table %q, which model %q does not declare: was it declared anew under the same job?", name, s.spec.GetName())
+			}
+			if err := t.Restore(rows); err != nil {
+				return err
+			}
+		}
+		for name, v := range dense {
+			saved, ok := c.Dense[name]
+			if !ok || len(saved.Values) != len(v.values) || len(saved.Slots) != len(v.slots) {
+				return fmt.Errorf("the checkpoint has no variable %q of %d values and %d slots: was the model declared anew under the same job?", name, len(v.values), len(v.slots))
+			}
+			v.values, v.slots = saved.Values, saved.Slots
+		}
+		for p, next := range m.Offsets {
+			parts[p] = &partition{next: next}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tables, s.dense, s.parts = tables, dense, parts
+	s.step, s.turn, s.checkpoint = m.Step, m.Turn, m.Checkpoint
+	s.touched = map[string]map[int64]struct{}{}
+	s.denseTouched = len(dense) > 0
+	s.ranges, s.applies, s.trace = nil, 0, ""
+	s.tell()
+	return nil
+}
+
+// touch marks ids to be published. The caller holds mu.
+func (s *state) touch(table string, ids []int64) {
+	m := s.touched[table]
+	if m == nil {
+		m = make(map[int64]struct{}, len(ids))
+		s.touched[table] = m
+	}
+	for _, id := range ids {
+		m[id] = struct{}{}
+	}
+}
+
+// retouch marks what deltas of a lost timeline held; unknown tables are passed over.
+func (s *state) retouch(d *delta.Delta) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range d.GetRows() {
+		if _, ok := s.dims[r.GetTable()]; !ok {
+			continue
+		}
+		for _, ids := range [][]uint64{r.GetIds(), r.GetRemoved()} {
+			for _, id := range ids {
+				s.touch(r.GetTable(), []int64{int64(id)})
+			}
+		}
+	}
+}
+
+// touchAll marks every row.
+func (s *state) touchAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, t := range s.tables {
+		after, more := int64(table.NoID), true
+		for more {
+			var rows []table.Row
+			rows, more = t.Rows(after, 4096)
+			for _, r := range rows {
+				s.touch(name, []int64{r.ID})
+				after = r.ID
+			}
+		}
+	}
+}
+
+// backlog counts the ids that wait to be published.
+func (s *state) backlog() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := 0
+	for _, ids := range s.touched {
+		n += len(ids)
+	}
+	return n
+}
+
+// stepNow counts the applies so far.
+func (s *state) stepNow() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.step
+}
+
+// rows counts the rows of each table.
+func (s *state) rows() map[string]uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := map[string]uint64{}
+	for name, t := range s.tables {
+		n[name] = uint64(t.Len())
+	}
+	return n
+}
+
+// standing is where the shard stands. The caller holds mu, for reading at least.
+func (s *state) standing() cutproto.State {
+	st := cutproto.State{
+		Epoch: s.epoch, Step: s.step, Turn: s.turn, Generation: s.generation, Checkpoint: s.checkpoint,
+		Next: s.offsets(),
+	}
+	if s.cuts.now != nil {
+		st.Held = s.cuts.now.id
+	}
+	return st
+}
+
+func (s *state) offsets() map[int32]int64 {
+	next := make(map[int32]int64, len(s.parts))
+	for p, v := range s.parts {
+		if v.next > 0 { // else it only keeps an epoch
+			next[p] = v.next
+		}
+	}
+	return next
+}
+
+// copyAll copies everything, as a checkpoint has it. The caller holds mu, for reading
+// at least.
+func (s *state) copyAll() *ckpt.Shard {
+	c := &ckpt.Shard{
+		Manifest: ckpt.Manifest{
+			Job: s.job, Shard: s.shard, Shards: s.shards, Epoch: s.epoch, Step: s.step,
+			Turn: s.turn, Generation: s.generation, Offsets: s.offsets(),
+		},
+		Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{},
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
+		t := s.tables[name]
+		c.Manifest.Tables = append(c.Manifest.Tables, ckpt.TableInfo{Name: name, Dim: t.Dim()})
+		c.Tables[name] = t.Snapshot()
+	}
+	for name, v := range s.dense {
+		c.Dense[name] = ckpt.Variable{Shape: s.variables[name].Shape, Values: slices.Clone(v.values), Slots: slices.Clone(v.slots)}
+	}
+	return c
+}

@@ -1,0 +1,249 @@
+package ps
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/projections/fleet"
+)
+
+// aim says which checkpoint and generation a shard goes to.
+type aim struct {
+	checkpoint int64  // anyCheckpoint: the newest
+	generation uint64 // 0: decide when the shard is taken
+	why        string
+}
+
+// become puts the shard onto a timeline and makes this process its one writer:
+//
+//	restore, mark what was published since as touched | nothing is visible yet
+//	append Ready under the expected sequence          | of two processes, one gets the epoch
+//	publish a takeover guarded by what was read       | the predecessor's next publish fails
+//	answer                                            |
+//
+// A crash on any of these lines leaves a shard that the next process takes the same way.
+func (s *Server) become(ctx context.Context, a aim) error {
+	s.st.suspend(rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is being restored (%s); try again", s.cfg.Shard, s.cfg.Job, a.why))
+	s.live = false
+	// Whatever the fleet view tells of, the lineage view must know too.
+	if err := s.lineage.Wait(ctx, s.fleet.Seq()); err != nil {
+		return err
+	}
+	saved, err := s.restore(a.checkpoint)
+	if err != nil {
+		return err
+	}
+	if err := s.st.load(saved); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	next := uint64(1)
+	if saved != nil {
+		next = saved.Manifest.SyncSeq + 1
+	}
+	next, err = patiently(ctx, s, "read own deltas", func(ctx context.Context) (uint64, error) {
+		next, _, err := s.reread(ctx, next)
+		return next, err
+	})
+	if err != nil {
+		return err
+	}
+	ready, seq, err := s.take(ctx, a.generation)
+	if err != nil {
+		return err
+	}
+	s.ready0, s.readySeq = ready, seq
+	_, err = patiently(ctx, s, "publish the takeover", func(ctx context.Context) (uint64, error) {
+		var err error
+		next, err = s.fence(ctx, ready.GetEpoch(), next)
+		return next, err
+	})
+	if err != nil {
+		return err
+	}
+	s.live = true
+	s.m.epoch.Set(float64(ready.GetEpoch()))
+	s.st.resume(ready.GetEpoch(), ready.GetGeneration())
+	s.log.Info("shard ready", "epoch", ready.GetEpoch(), "checkpoint", ready.GetCheckpoint(), "generation", ready.GetGeneration(),
+		"rows", ready.GetRows(), "offsets", ready.GetOffsets(), "why", a.why)
+	return nil
+}
+
+// patiently repeats f while the bus is away.
+func patiently[T any](ctx context.Context, s *Server, what string, f func(context.Context) (T, error)) (T, error) {
+	wait := 50 * time.Millisecond
+	for {
+		v, err := f(ctx)
+		if err == nil || ctx.Err() != nil || !bus.Retryable(err) {
+			if err != nil {
+				err = fmt.Errorf("%s: %w", what, err)
+			}
+			return v, err
+		}
+		s.log.Warn("the bus is away; trying again", "what", what, "err", err)
+		if !sleep(ctx, wait) {
+			return v, ctx.Err()
+		}
+		wait = min(2*wait, maxBackoff)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// seen is what the fleet view knows about this shard and its job.
+type seen struct {
+	seq        uint64 // last of this shard's subject: the guard
+	epoch      uint64 // newest of this shard, 0: never ready
+	generation uint64 // highest of the job
+}
+
+func (s *Server) look() (v seen) {
+	s.fleet.Read(func(f fleet.State) {
+		for i, x := range f.Shards[s.cfg.Job] {
+			if i == uint32(s.cfg.Shard) {
+				v.seq, v.epoch = x.Seq, x.Ready.V.GetEpoch()
+			}
+			v.generation = max(v.generation, x.Ready.V.GetGeneration())
+		}
+	})
+	return v
+}
+
+// take appends Ready. A conflict is looked into: unless a newer epoch is there now, the
+// decision is made again on the newer state.
+func (s *Server) take(ctx context.Context, generation uint64) (*shard.Ready, uint64, error) {
+	subject := events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard)))
+	log := s.env.Bus.Log()
+	// The view may lag behind what this process or a predecessor has just appended.
+	if err := s.catchUp(ctx, subject); err != nil {
+		return nil, 0, err
+	}
+	v := s.look()
+	if s.ready0 != nil && v.epoch > s.ready0.GetEpoch() {
+		return nil, 0, fmt.Errorf("%w: epoch %d has followed %d", errDeposed, v.epoch, s.ready0.GetEpoch())
+	}
+	for {
+		r := s.readyFact(v, generation)
+		// The id is drawn anew for each decision, or the log would take a rival's
+		// append for a repeat of this one.
+		draft := bus.Draft{
+			Subject: subject, Expect: v.seq,
+			Event:  &shard.Event{Body: &shard.Event_Ready{Ready: r}},
+			Header: events.Header{ID: "ps-" + rand.Text(), Source: source},
+		}
+		seqs, err := patiently(ctx, s, "append Ready", func(ctx context.Context) ([]uint64, error) {
+			cctx, cancel := context.WithTimeout(ctx, busTimeout)
+			defer cancel()
+			return log.Append(cctx, draft)
+		})
+		if err == nil {
+			return r, seqs[0], nil
+		}
+		if !errors.Is(err, bus.ErrConflict) {
+			return nil, 0, err
+		}
+		if err := s.catchUp(ctx, subject); err != nil {
+			return nil, 0, err
+		}
+		now := s.look()
+		if now.epoch >= r.GetEpoch() {
+			return nil, 0, fmt.Errorf("%w: epoch %d was taken while this process was starting; run one process per shard", errDeposed, now.epoch)
+		}
+		if !sleep(ctx, 20*time.Millisecond) {
+			return nil, 0, ctx.Err()
+		}
+		v = now
+	}
+}
+
+// readyFact is what this process would say, given what it sees.
+func (s *Server) readyFact(v seen, generation uint64) *shard.Ready {
+	if s.cfg.Deterministic {
+		switch {
+		case generation > 0: // a roll-back names it
+		case v.epoch > 0: // this shard has lost turns: all go back to a cut
+			generation = v.generation + 1
+		default: // no turn was possible without this shard
+			generation = max(v.generation, 1)
+		}
+	}
+	s.st.mu.RLock()
+	defer s.st.mu.RUnlock()
+	var rows uint64
+	for _, t := range s.st.tables {
+		rows += uint64(t.Len())
+	}
+	return &shard.Ready{
+		Job: s.cfg.Job, Shard: uint32(s.cfg.Shard), Shards: uint32(s.cfg.Shards), Epoch: v.epoch + 1,
+		RowsAddress: s.addr, Checkpoint: s.st.checkpoint, Offsets: s.st.offsets(), Generation: generation, Rows: rows,
+	}
+}
+
+// catchUp waits until the fleet view has folded the last event of subject.
+func (s *Server) catchUp(ctx context.Context, subject events.Subject) error {
+	last, err := patiently(ctx, s, "find the shard's last fact", func(ctx context.Context) (uint64, error) {
+		cctx, cancel := context.WithTimeout(ctx, busTimeout)
+		defer cancel()
+		return s.env.Bus.Log().LastOf(cctx, subject)
+	})
+	if err != nil {
+		return err
+	}
+	return s.fleet.Wait(ctx, last)
+}
+
+// fence publishes the takeover of each subject. A predecessor may still publish until
+// then: what it did is read and marked, and the takeover tried again behind it.
+func (s *Server) fence(ctx context.Context, epoch, next uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*busTimeout)
+	defer cancel()
+	b := s.env.Bus.Deltas()
+	s.pub.begin(epoch, map[string]uint64{})
+	at := map[string]uint64{}
+	for _, subject := range s.pub.subjects() {
+		draft, err := s.pub.takeover(subject, s.st.stepNow())
+		if err != nil {
+			return next, err
+		}
+		for {
+			var newest uint64
+			if next, newest, err = s.reread(ctx, next); err != nil {
+				return next, err
+			}
+			if newest > epoch {
+				return next, fmt.Errorf("%w: its deltas carry epoch %d, this process got %d", errDeposed, newest, epoch)
+			}
+			if draft.Expect, err = b.LastOf(ctx, subject); err != nil {
+				return next, fmt.Errorf("find the end of %s: %w", subject, err)
+			}
+			if draft.Expect >= next {
+				continue // published since it was read
+			}
+			seq, err := b.Publish(ctx, draft)
+			if err == nil {
+				at[subject] = seq
+				break
+			}
+			if !errors.Is(err, bus.ErrConflict) {
+				return next, fmt.Errorf("publish the takeover on %s: %w", subject, err)
+			}
+		}
+	}
+	s.pub.begin(epoch, at)
+	return next, nil
+}

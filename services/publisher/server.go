@@ -1,0 +1,304 @@
+// Package publisher decides who serves what: it packs the sub-models of loaded models onto
+// live containers and alone writes the facts of the publish context.
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/react"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+const (
+	source = "publisher"
+	// recheck is how often plans are looked at though no event came: a folder that could
+	// not be read may be back.
+	recheck = 5 * time.Second
+	// giveUp bounds one append; the next round tries again.
+	giveUp = 10 * time.Second
+)
+
+// Server is the role.
+type Server struct {
+	cfg     Config
+	env     services.Env
+	ready   chan struct{}
+	catalog *follow.Follower[catalog.State]
+	fleet   *follow.Follower[fleet.State]
+	plan    *follow.Follower[plan.State]
+	store   owner.Store
+	facts   *prometheus.CounterVec
+
+	sizes map[string]uint64 // by folder; exports never change. Only plans touches it
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config, env services.Env) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("publisher: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
+	log := env.Bus.Log()
+	s := &Server{
+		cfg: cfg, env: env, ready: make(chan struct{}),
+		catalog: follow.New(log, views.Catalog.Only(env.BZID), o),
+		fleet:   follow.New(log, views.Fleet.Only(env.BZID), o),
+		plan:    follow.New(log, views.Plan.Only(env.BZID), o),
+		facts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_publisher_facts_total",
+			Help: "Plans decided, by outcome: planned, failed or withdrawn.",
+		}, []string{"outcome"}),
+		sizes: map[string]uint64{},
+	}
+	s.store = owner.Store{Log: log, Source: source, Wait: owner.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait)}
+	if err := env.Metrics.Register(s.facts); err != nil {
+		return nil, fmt.Errorf("publisher: register metrics: %w", err)
+	}
+	return s, nil
+}
+
+// Ready is closed once every loaded model was looked at after the views had caught up.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run plans until ctx ends; a clean stop returns nil. Plans are a function of the views,
+// so a restart looks again and appends nothing that is in force.
+func (s *Server) Run(ctx context.Context) error {
+	g, run := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.catalog.Run(run) })
+	g.Go(func() error { return s.fleet.Run(run) })
+	g.Go(func() error { return s.plan.Run(run) })
+	g.Go(func() error { return s.react(run) })
+	g.Go(func() error { return s.serve(run) })
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("publisher: %w", err)
+	}
+	return nil
+}
+
+// react parks what others put on the publisher's subjects.
+func (s *Server) react(ctx context.Context) error {
+	from, err := owner.AfterParked(ctx, s.env.Bus.DeadLetters(), source)
+	if err != nil {
+		return err
+	}
+	r := react.New(react.Config{
+		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
+		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
+	})
+	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "publish"),
+		owner.Park("plans follow from loads: publish a loadRequested on the model's subject instead"))
+	return r.Run(ctx)
+}
+
+func (s *Server) serve(ctx context.Context) error {
+	for _, ready := range []<-chan struct{}{s.catalog.Ready(), s.fleet.Ready(), s.plan.Ready()} {
+		if !owner.Await(ctx, ready) {
+			return nil
+		}
+	}
+	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
+		BZID: s.env.BZID, Name: source, Version: "1.0.0", Description: "who serves what",
+		Endpoints: map[string]bus.Handler{
+			"state": owner.State(map[string]owner.View{catalog.Name: s.catalog, fleet.Name: s.fleet, plan.Name: s.plan}),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("serve commands: %w", err)
+	}
+	defer stop()
+	return s.loop(ctx)
+}
+
+// loop plans whenever the views have changed: at once when models changed or a planned
+// container is gone, and once the fleet has kept still when it has only grown.
+func (s *Server) loop(ctx context.Context) error {
+	again := time.NewTicker(recheck)
+	defer again.Stop()
+	first := true
+	for {
+		models, members, seen := s.catalog.Changed(), s.fleet.Changed(), s.newest()
+		s.plans(ctx)
+		if first {
+			close(s.ready)
+			first = false
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-again.C:
+				waiting = false
+			case <-models:
+			case <-members:
+			}
+			models, members = s.catalog.Changed(), s.fleet.Changed()
+			if now := s.newest(); waiting && now != seen {
+				waiting = false
+				if now.models == seen.models {
+					s.settle(ctx, now)
+				}
+			}
+		}
+	}
+}
+
+// settle waits until the fleet has kept still for Config.Debounce, ten times that at
+// most, or until a planned container is gone or the models have changed.
+func (s *Server) settle(ctx context.Context, seen newest) {
+	end := time.NewTimer(10 * s.cfg.Debounce)
+	defer end.Stop()
+	still := time.NewTimer(s.cfg.Debounce)
+	defer still.Stop()
+	for {
+		models, members, now := s.catalog.Changed(), s.fleet.Changed(), s.newest()
+		if s.missing() || now.models != seen.models {
+			return
+		}
+		if now.members != seen.members {
+			seen = now
+			still.Reset(s.cfg.Debounce)
+		}
+		select {
+		case <-models:
+			continue
+		case <-members:
+			continue
+		case <-ctx.Done():
+		case <-still.C:
+		case <-end.C:
+		}
+		return
+	}
+}
+
+// plans looks at every model once. A failure to append is logged and met again in the
+// next round, at the latest after recheck.
+func (s *Server) plans(ctx context.Context) {
+	names := map[string]bool{}
+	s.catalog.Read(func(c catalog.State) {
+		for name := range c.Models {
+			names[name] = true
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if err := s.planModel(ctx, name); err != nil && ctx.Err() == nil {
+			s.env.Log.Warn("plan not stored yet", "model", name, "err", err)
+		}
+	}
+}
+
+func (s *Server) planModel(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, giveUp)
+	defer cancel()
+	drafts, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) { return s.decide(ctx, name) })
+	for i := range seqs {
+		outcome, detail := describe(drafts[i])
+		s.facts.WithLabelValues(outcome).Inc()
+		s.env.Log.Info("plan decided", "model", name, "outcome", outcome, "detail", detail, "seq", seqs[i])
+	}
+	return err
+}
+
+// decide reads the three views and drafts; the fact that led to it is named as cause.
+func (s *Server) decide(ctx context.Context, name string) ([]bus.Draft, error) {
+	var m catalog.Model
+	var now plan.Plan
+	var offers []offer
+	s.catalog.Read(func(c catalog.State) { m = c.Models[name] })
+	s.plan.Read(func(p plan.State) {
+		now = p.Plans[name]
+		s.fleet.Read(func(f fleet.State) { offers = offersFor(name, f, p) })
+	})
+	sizes, unsized := s.size(m.Load.V)
+	drafts := decide(s.env.BZID, name, m, now, offers, sizes, unsized)
+	if len(drafts) == 0 || m.LoadSeq == 0 {
+		return drafts, nil
+	}
+	cause, err := s.env.Bus.Log().Get(ctx, m.LoadSeq)
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return nil, fmt.Errorf("read the load at %d: %w", m.LoadSeq, err)
+	}
+	for i := range drafts {
+		h := &drafts[i].Header
+		h.Causation, h.Correlation, h.Traceparent = cause.Header.ID, cause.Header.Correlation, cause.Header.Traceparent
+		if h.Correlation == "" {
+			h.Correlation = cause.Header.ID
+		}
+	}
+	return drafts, nil
+}
+
+// size measures the folders of a load, once each.
+func (s *Server) size(load *model.Load) (map[string]uint64, string) {
+	if load == nil {
+		return nil, ""
+	}
+	out := map[string]uint64{}
+	for _, sub := range subModels(load) {
+		dir := subModelDir(load, sub)
+		n, ok := s.sizes[dir]
+		if !ok {
+			bytes, err := ckpt.DirSize(dir)
+			if err != nil {
+				return nil, fmt.Sprintf("%s cannot be measured: %v: bring the export back or load another version", sub, err)
+			}
+			n = uint64(bytes)
+			s.sizes[dir] = n
+		}
+		out[sub] = n
+	}
+	return out, ""
+}
+
+// missing is true when a plan in force names a container that is not alive.
+func (s *Server) missing() (missing bool) {
+	s.plan.Read(func(p plan.State) {
+		s.fleet.Read(func(f fleet.State) {
+			for _, x := range p.Plans {
+				for _, a := range x.Planned.V.GetAssignments() {
+					missing = missing || !f.Containers[a.GetContainer()].Alive
+				}
+			}
+		})
+	})
+	return missing
+}
+
+// newest is the last fact that planning depends on, by view. The followers' own
+// sequences will not do: they move with every event of every context.
+type newest struct{ models, members uint64 }
+
+func (s *Server) newest() (n newest) {
+	s.catalog.Read(func(c catalog.State) {
+		for _, m := range c.Models {
+			n.models = max(n.models, m.Seq)
+		}
+	})
+	s.fleet.Read(func(f fleet.State) {
+		for _, c := range f.Containers {
+			n.members = max(n.members, c.Seq)
+		}
+		for _, r := range f.Replicas {
+			n.members = max(n.members, r.Seq)
+		}
+	})
+	return n
+}

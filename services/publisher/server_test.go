@@ -1,0 +1,165 @@
+package publisher_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/services/internal/controltest"
+	"github.com/monolith-go/monolith/services/publisher"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func start(t *testing.T, b bus.Bus, debounce time.Duration) (stop func()) {
+	t.Helper()
+	s, err := publisher.New(publisher.Config{Debounce: debounce}, controltest.Env(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return controltest.Start(t, s)
+}
+
+func store(t *testing.T, b bus.Bus, drafts ...bus.Draft) uint64 {
+	t.Helper()
+	for i := range drafts {
+		drafts[i].Expect = bus.Any
+	}
+	seqs, err := b.Log().Append(t.Context(), drafts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seqs[len(seqs)-1]
+}
+
+func up(id, kind string, shard int32) bus.Draft {
+	return bus.Draft{Subject: events.Join(controltest.BZID, "container", id), Event: &container.Event{Body: &container.Event_Reported{
+		Reported: &container.Reported{Container: &container.Container{Id: id, Kind: "serving", ServerType: kind, Shard: shard}}}}}
+}
+
+func down(id string) bus.Draft {
+	return bus.Draft{Subject: events.Join(controltest.BZID, "container", id), Event: &container.Event{Body: &container.Event_Lost{Lost: &container.Lost{Reason: "test"}}}}
+}
+
+func load(name, dir string, version int64, shards int32, replicas uint32) bus.Draft {
+	return bus.Draft{Subject: events.Join(controltest.BZID, "model", name), Header: events.Header{Correlation: "the request"},
+		Event: &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{
+			Load: &model.Load{ModelName: name, ModelDir: dir, Version: version, NumShard: shards, Replicas: replicas}}}}}
+}
+
+func unload(name string) bus.Draft {
+	return bus.Draft{Subject: events.Join(controltest.BZID, "model", name),
+		Event: &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{}}}}
+}
+
+func assignments(r events.Recorded) string {
+	out := ""
+	for _, a := range r.Event.(*publish.Event).GetPlanned().GetAssignments() {
+		for sub := range a.GetSubModels() {
+			out += fmt.Sprintf("%s/%d@%s ", sub, a.GetReplica(), a.GetContainer())
+		}
+	}
+	return out
+}
+
+func TestLife(t *testing.T) {
+	b := mem.New()
+	dir := controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 1, 2)
+	stop := start(t, b, time.Millisecond)
+	seq := store(t, b, load("m", dir, 1, 1, 2))
+	failed := controltest.Next(t, b, seq, controltest.Of("planFailed"))
+	accepted, err := b.Log().Get(t.Context(), seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := failed.Header; h.Source != "publisher" || h.Correlation != "the request" || h.Causation != accepted.Header.ID {
+		t.Errorf("header %+v", h)
+	}
+
+	seq = store(t, b, up("e", "entry", -1), up("p", "ps", 0))
+	planned := controltest.Next(t, b, seq, controltest.Of("planned"))
+	if got := assignments(planned); got != "entry/0@e ps_0/0@p " {
+		t.Errorf("planned %s", got)
+	}
+	if a := planned.Event.(*publish.Event).GetPlanned().GetAssignments()[1]; a.GetBytes()["ps_0"] == 0 || a.GetSubModels()["ps_0"] != filepath.Join(dir, "ps_0", "1") {
+		t.Errorf("assignment %v", a)
+	}
+	seq = store(t, b, up("q", "ps", 0))
+	if got := assignments(controltest.Next(t, b, seq, controltest.Of("planned"))); got != "entry/0@e ps_0/0@p ps_0/1@q " {
+		t.Errorf("with one more %s", got)
+	}
+	seq = store(t, b, down("p"), up("r", "ps", 0))
+	planned = controltest.Next(t, b, seq, func(r events.Recorded) bool {
+		return controltest.Of("planned")(r) && assignments(r) == "entry/0@e ps_0/0@r ps_0/1@q "
+	})
+	seq = store(t, b, load("m", dir, 2, 1, 2))
+	if p := controltest.Next(t, b, seq, controltest.Of("planned")).Event.(*publish.Event).GetPlanned(); p.GetVersion() != 2 || p.GetCause() != seq {
+		t.Errorf("the next version: %v", p)
+	}
+
+	// A restart finds all as it should be and says nothing.
+	stop()
+	before := len(controltest.All(t, b))
+	stop = start(t, b, time.Millisecond)
+	if n := len(controltest.All(t, b)); n != before {
+		t.Errorf("%d events after a restart\n%s", n-before, controltest.Story(t, b))
+	}
+	stop()
+	seq = store(t, b, unload("m"))
+	start(t, b, time.Millisecond)
+	controltest.Next(t, b, seq, controltest.Of("withdrawn"))
+
+	junk := controltest.Publish(t, b, events.Join(controltest.BZID, "publish", "m"), `junk`)
+	if l := controltest.Letter(t, b, junk); l.By != "publisher" {
+		t.Errorf("letter %+v", l)
+	}
+}
+
+// A lost container is replaced at once; new ones are waited for.
+func TestDebounce(t *testing.T) {
+	b := mem.New()
+	dir := controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 1)
+	store(t, b, up("e", "entry", -1), up("p", "ps", 0), up("q", "ps", 0))
+	start(t, b, time.Minute)
+	seq := store(t, b, load("m", dir, 1, 1, 1))
+	if got := assignments(controltest.Next(t, b, seq, controltest.Of("planned"))); got != "entry/0@e ps_0/0@p " {
+		t.Fatalf("planned %s", got)
+	}
+	store(t, b, up("r", "ps", 0)) // nothing to hurry for
+	seq = store(t, b, down("p"))
+	if got := assignments(controltest.Next(t, b, seq, controltest.Of("planned"))); got != "entry/0@e ps_0/0@q " {
+		t.Fatalf("planned %s", got)
+	}
+}
+
+// Two publishers decide the same; the guard lets one of them say it.
+func TestTwoPublishers(t *testing.T) {
+	b := mem.New()
+	dir := controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 1)
+	start(t, b, time.Millisecond)
+	start(t, b, time.Millisecond)
+	store(t, b, up("e", "entry", -1), up("p", "ps", 0))
+	const models = 10
+	for i := range models {
+		store(t, b, load(fmt.Sprintf("m%d", i), dir, 1, 1, 1))
+	}
+	for i := range models {
+		controltest.Next(t, b, 1, func(r events.Recorded) bool {
+			return controltest.Of("planned")(r) && r.Subject == events.Join(controltest.BZID, "publish", fmt.Sprintf("m%d", i))
+		})
+	}
+	seq := store(t, b, unload("m0"))
+	controltest.Next(t, b, seq, controltest.Of("withdrawn"))
+	if n := controltest.Count(t, b, controltest.Of("planned")); n != models {
+		t.Errorf("%d plans for %d loads\n%s", n, models, controltest.Story(t, b))
+	}
+}

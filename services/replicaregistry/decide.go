@@ -1,0 +1,190 @@
+package replicaregistry
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+// maxReplicas bounds one container's, so that all of them are lost in one atomic append.
+const maxReplicas = 900
+
+// contest is a replica that a container reports while another live one holds it.
+type contest struct{ key, holder string }
+
+func containerFact(bzid, id string, guard uint64, e *container.Event) bus.Draft {
+	return bus.Draft{Subject: events.Join(bzid, "container", id), Event: e, Expect: guard}
+}
+
+func replicaFact(bzid, key string, guard uint64, e *replica.Event) bus.Draft {
+	return bus.Draft{Subject: events.Join(bzid, "replica", key), Event: e, Expect: guard}
+}
+
+// check refuses a heartbeat that no append could follow from.
+func check(hb *replica.Heartbeat) *bus.CommandError {
+	c := hb.GetContainer()
+	if c == nil {
+		return owner.Refuse(owner.Invalid, "container is missing: send %s", heartbeatExample)
+	}
+	for _, r := range hb.GetReplicas() {
+		if r.GetContainer() == "" {
+			r.Container = c.GetId()
+		}
+		if strings.Contains(r.GetModelName(), "/") {
+			return owner.Refuse(owner.Invalid, "model %q of a replica holds a slash: name it as it was loaded", r.GetModelName())
+		}
+		if r.GetReplica() < 0 {
+			return owner.Refuse(owner.Invalid, "replica %s is negative: count from 0", r.Key())
+		}
+	}
+	if err := hb.Validate(); err != nil {
+		return owner.Refuse(owner.Invalid, "%v", err)
+	}
+	for _, e := range []*container.Event{
+		{Body: &container.Event_Reported{Reported: &container.Reported{Container: c}}},
+		{Body: &container.Event_ResourceReported{ResourceReported: hb.GetResource()}},
+	} {
+		if err := e.Validate(c.GetId()); err != nil {
+			return owner.Refuse(owner.Invalid, "%v", err)
+		}
+	}
+	if n := len(hb.GetReplicas()); n > maxReplicas {
+		return owner.Refuse(owner.Invalid, "%d replicas in one heartbeat: spread them over containers of at most %d", n, maxReplicas)
+	}
+	seen := map[string]bool{}
+	for _, r := range hb.GetReplicas() {
+		if seen[r.Key()] {
+			return owner.Refuse(owner.Invalid, "replica %s is named twice: send each once", r.Key())
+		}
+		seen[r.Key()] = true
+		if err := (&replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: r}}}).Validate(r.Key()); err != nil {
+			return owner.Refuse(owner.Invalid, "%v", err)
+		}
+	}
+	return nil
+}
+
+// decideHeartbeat drafts what a checked heartbeat changes in f: nothing, mostly. A
+// replica that another live container holds stays there, and is returned as a contest;
+// it changes hands when its holder lets go.
+func decideHeartbeat(bzid string, f fleet.State, hb *replica.Heartbeat) (drafts []bus.Draft, contests []contest) {
+	id := hb.GetContainer().GetId()
+	if hb.GetLeaving() {
+		return decideLost(bzid, f, id, "the container left"), nil
+	}
+	was := f.Containers[id]
+	fresh := !was.Alive
+	if fresh || !proto.Equal(was.Container.V, hb.GetContainer()) {
+		drafts = append(drafts, containerFact(bzid, id, was.Seq, &container.Event{
+			Body: &container.Event_Reported{Reported: &container.Reported{Container: hb.GetContainer()}}}))
+	}
+	if now := hb.GetResource(); now != nil && (fresh || was.Resource.V == nil || moved(was.Resource.V, now)) {
+		drafts = append(drafts, containerFact(bzid, id, was.Seq, &container.Event{
+			Body: &container.Event_ResourceReported{ResourceReported: now}}))
+	}
+
+	reported := map[string]bool{}
+	for _, now := range sorted(hb.GetReplicas()) {
+		key := now.Key()
+		reported[key] = true
+		old := f.Replicas[key]
+		holder := old.Replica.V.GetContainer()
+		switch {
+		case old.Alive && holder != id && f.Containers[holder].Alive:
+			contests = append(contests, contest{key, holder})
+		case !old.Alive || !sameButState(old.Replica.V, now):
+			drafts = append(drafts, replicaFact(bzid, key, old.Seq, &replica.Event{
+				Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: now}}}))
+		case old.Replica.V.GetStat() != now.GetStat() || old.Replica.V.GetVersion() != now.GetVersion():
+			drafts = append(drafts, replicaFact(bzid, key, old.Seq, &replica.Event{
+				Body: &replica.Event_StateChanged{StateChanged: &replica.StateChanged{Stat: now.GetStat(), Version: now.GetVersion()}}}))
+		}
+	}
+	for _, key := range held(f, id) {
+		if !reported[key] {
+			drafts = append(drafts, lostReplica(bzid, f, key, fmt.Sprintf("container %s no longer serves it", id)))
+		}
+	}
+	return drafts, contests
+}
+
+// decideLost drafts the end of a container and of every replica it holds, for one
+// atomic append; nothing when both have ended before.
+func decideLost(bzid string, f fleet.State, id, reason string) []bus.Draft {
+	var drafts []bus.Draft
+	for _, key := range held(f, id) {
+		drafts = append(drafts, lostReplica(bzid, f, key, reason))
+	}
+	if c := f.Containers[id]; c.Alive {
+		drafts = append(drafts, containerFact(bzid, id, c.Seq, &container.Event{
+			Body: &container.Event_Lost{Lost: &container.Lost{Reason: reason}}}))
+	}
+	return drafts
+}
+
+func lostReplica(bzid string, f fleet.State, key, reason string) bus.Draft {
+	return replicaFact(bzid, key, f.Replicas[key].Seq, &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: reason}}})
+}
+
+// held are the keys of the live replicas on a container, sorted.
+func held(f fleet.State, id string) []string {
+	var keys []string
+	for key, r := range f.Replicas {
+		if r.Alive && r.Replica.V.GetContainer() == id {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// members are the containers that somebody has to keep alive, sorted: live ones, and
+// those that a live replica names.
+func members(f fleet.State) []string {
+	ids := map[string]bool{}
+	for id, c := range f.Containers {
+		if c.Alive {
+			ids[id] = true
+		}
+	}
+	for _, r := range f.Replicas {
+		if r.Alive {
+			ids[r.Replica.V.GetContainer()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// sameButState compares what only a new registration may change.
+func sameButState(a, b *replica.Replica) bool {
+	x, y := proto.CloneOf(a), proto.CloneOf(b)
+	x.Stat, x.Version, y.Stat, y.Version = 0, 0, 0, 0
+	return proto.Equal(x, y)
+}
+
+// moved is true when a figure differs by a tenth of the greater one, or by its sign.
+func moved(was, now *container.ResourceReported) bool {
+	tenth := func(a, b float64) bool { return math.Abs(a-b) >= 0.1*max(math.Abs(a), math.Abs(b)) && a != b }
+	return tenth(float64(was.GetMemory()), float64(now.GetMemory())) ||
+		tenth(was.GetCpu(), now.GetCpu()) ||
+		tenth(was.GetNetwork(), now.GetNetwork()) ||
+		tenth(was.GetWorkLoad(), now.GetWorkLoad())
+}
+
+func sorted(in []*replica.Replica) []*replica.Replica {
+	out := slices.Clone(in)
+	slices.SortFunc(out, func(a, b *replica.Replica) int { return cmp.Compare(a.Key(), b.Key()) })
+	return out
+}

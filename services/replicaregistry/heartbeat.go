@@ -1,0 +1,162 @@
+package replicaregistry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+const heartbeatExample = `{"container":{"id":"serving-0","kind":"serving"},"replicas":[]}`
+
+// handleHeartbeat renews the container's lease and appends what has changed. The lease
+// counts from the call's arrival, whether or not the append succeeds.
+func (s *Server) handleHeartbeat(ctx context.Context, payload []byte) ([]byte, error) {
+	var hb replica.Heartbeat
+	err := owner.Decode(payload, &hb, heartbeatExample)
+	if err == nil {
+		if refusal := check(&hb); refusal != nil {
+			err = refusal
+		}
+	}
+	if err != nil {
+		s.heartbeats.WithLabelValues("refused").Inc()
+		return nil, err
+	}
+	id := hb.GetContainer().GetId()
+	if hb.GetLeaving() {
+		s.leases.drop(id)
+	} else {
+		s.leases.touch(id, s.cfg.Now())
+		// Losing it costs nothing but the other registry's patience.
+		_ = s.env.Bus.Signals().Signal(ctx, s.renewal(events.Escape(id)), nil)
+	}
+	trace := tracectx.Of(ctx)
+	var contests []contest
+	_, seqs, err := s.store.Append(ctx, func() (drafts []bus.Draft, _ error) {
+		s.fleet.Read(func(f fleet.State) { drafts, contests = decideHeartbeat(s.env.BZID, f, &hb) })
+		for i := range drafts {
+			drafts[i].Header.Traceparent = trace
+		}
+		return drafts, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range s.leases.contested(id, contests) {
+		s.contests.Inc()
+		s.env.Log.Warn("replica reported by two containers: it stays with its holder until that lets go",
+			"replica", c.key, "holder", c.holder, "reported by", id)
+	}
+	outcome := "unchanged"
+	if len(seqs) > 0 {
+		outcome = "changed"
+	}
+	s.heartbeats.WithLabelValues(outcome).Inc()
+	lease := s.cfg.Lease
+	if hb.GetLeaving() {
+		lease = 0
+	}
+	return fmt.Appendf(nil, `{"lease_ms":%d}`, lease.Milliseconds()), nil
+}
+
+// heardElsewhere renews a lease for a heartbeat that any registry answered.
+func (s *Server) heardElsewhere(subject string, _ []byte) {
+	if id, err := events.Unescape(subject[strings.LastIndexByte(subject, '.')+1:]); err == nil && id != "" {
+		s.leases.touch(id, s.cfg.Now())
+	}
+}
+
+// expire declares containers lost whose lease has run out. Whoever cannot hear cannot
+// judge: while the bus does not answer, or after this process itself stood still,
+// everybody is granted one full time-out.
+func (s *Server) expire(ctx context.Context) error {
+	every := min(max(s.cfg.Lease/10, 20*time.Millisecond), 500*time.Millisecond)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	last := s.cfg.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := s.cfg.Now()
+		if now.Sub(last) > s.cfg.Lease/2 || !s.reachable(ctx) {
+			s.leases.grantAll(s.cfg.Now())
+		} else {
+			var expired []string
+			s.fleet.Read(func(f fleet.State) { expired = s.leases.sweep(members(f), now) })
+			for _, id := range expired {
+				s.lose(ctx, id)
+			}
+		}
+		last = s.cfg.Now() // what this round took is no standstill: heartbeats went on
+	}
+}
+
+// reachable asks the bus for anything at all.
+func (s *Server) reachable(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Lease/3)
+	defer cancel()
+	_, err := s.env.Bus.Log().LastOf(ctx, events.Join(s.env.BZID, "container", "-"))
+	return err == nil
+}
+
+// lose appends the end of a container whose lease has run out and still has.
+func (s *Server) lose(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Lease)
+	defer cancel()
+	reason := fmt.Sprintf("no heartbeat for %v", s.cfg.Lease)
+	_, seqs, err := s.store.Append(ctx, func() (drafts []bus.Draft, _ error) {
+		if s.leases.expired(id, s.cfg.Now()) {
+			s.fleet.Read(func(f fleet.State) { drafts = decideLost(s.env.BZID, f, id, reason) })
+		}
+		return drafts, nil
+	})
+	switch {
+	case err != nil:
+		s.env.Log.Warn("container not declared lost yet", "container", id, "err", err)
+		s.leases.grantAll(s.cfg.Now())
+	case len(seqs) > 0:
+		s.expiries.Inc()
+		s.leases.drop(id)
+		s.env.Log.Warn("container lost", "container", id, "reason", reason, "facts", len(seqs))
+	}
+}
+
+// handleReplicas lists the live replicas by key, and their containers.
+func (s *Server) handleReplicas(context.Context, []byte) ([]byte, error) {
+	var reply []byte
+	var err error
+	s.fleet.Read(func(f fleet.State) { reply, err = json.Marshal(list(f)) })
+	return reply, err
+}
+
+// listed is one element of the answer to registry.replicas.
+type listed struct {
+	Key     string                        `json:"key"` // <model>/<type>:<task>/<replica>
+	State   string                        `json:"state"`
+	Replica events.JSON[*replica.Replica] `json:"replica"`
+	Seq     uint64                        `json:"seq"` // last fact about it
+}
+
+func list(f fleet.State) []listed {
+	out := []listed{}
+	for _, key := range slices.Sorted(maps.Keys(f.Replicas)) {
+		if r := f.Replicas[key]; r.Alive {
+			out = append(out, listed{Key: key, State: r.Replica.V.GetStat().String(), Replica: r.Replica, Seq: r.Seq})
+		}
+	}
+	return out
+}

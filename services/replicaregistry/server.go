@@ -1,0 +1,200 @@
+// Package replicaregistry decides who is alive: it turns heartbeats into facts about
+// containers and replicas, and hosts the agent service and the ZooKeeper port.
+package replicaregistry
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/react"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/agentpb"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/zkserver"
+	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+const source = "replica-registry"
+
+// drain bounds how long calls in progress may take after a stop.
+const drain = 2 * time.Second
+
+// Server is the role.
+type Server struct {
+	cfg    Config
+	env    services.Env
+	ready  chan struct{}
+	fleet  *follow.Follower[fleet.State]
+	znode  *follow.Follower[znode.State] // nil: no ZooKeeper port
+	zk     *zkserver.Server              // nil: no ZooKeeper port
+	store  owner.Store
+	leases *leases
+	addr   string // of the agent service; written before ready is closed
+
+	heartbeats *prometheus.CounterVec
+	expiries   prometheus.Counter
+	contests   prometheus.Counter
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config, env services.Env) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("replica-registry: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
+	s := &Server{
+		cfg: cfg, env: env, ready: make(chan struct{}),
+		fleet:  follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o),
+		leases: newLeases(cfg.Lease),
+		heartbeats: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_registry_heartbeats_total",
+			Help: "Heartbeats answered, by outcome: unchanged, changed or refused.",
+		}, []string{"outcome"}),
+		expiries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_registry_expiries_total",
+			Help: "Containers declared lost because their lease ran out.",
+		}),
+		contests: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_registry_contests_total",
+			Help: "Replicas reported by a container while another live one held them.",
+		}),
+	}
+	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: s.fleet.Wait}
+	if cfg.ZKListen != "" {
+		s.znode = follow.New(env.Bus.Log(), views.Znode, o)
+		s.zk = zkserver.New(zkserver.Config{Listen: cfg.ZKListen, Metrics: env.Metrics}, env.Bus.Log(), s.znode, env.Log)
+	}
+	for _, c := range []prometheus.Collector{s.heartbeats, s.expiries, s.contests} {
+		if err := env.Metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("replica-registry: register metrics: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Ready is closed once heartbeats are answered and both ports listen.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Addr is where the agent service listens, "" when it is off; known once Ready.
+func (s *Server) Addr() string {
+	select {
+	case <-s.ready:
+		return s.addr
+	default:
+		return ""
+	}
+}
+
+// ZKAddr is where the ZooKeeper port listens, "" when it is off; known once Ready.
+func (s *Server) ZKAddr() string {
+	if s.zk == nil {
+		return ""
+	}
+	return s.zk.Addr()
+}
+
+// Run serves until ctx ends; a clean stop returns nil. Leases die with it: the next
+// registry grants new ones.
+func (s *Server) Run(ctx context.Context) error {
+	g, run := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.fleet.Run(run) })
+	g.Go(func() error { return s.react(run) })
+	if s.zk != nil {
+		g.Go(func() error { return s.znode.Run(run) })
+		g.Go(func() error { return s.zk.Run(run) })
+	}
+	g.Go(func() error { return s.serve(run) })
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("replica-registry: %w", err)
+	}
+	return nil
+}
+
+// react parks what others put on the registry's subjects.
+func (s *Server) react(ctx context.Context) error {
+	from, err := owner.AfterParked(ctx, s.env.Bus.DeadLetters(), source)
+	if err != nil {
+		return err
+	}
+	r := react.New(react.Config{
+		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
+		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
+	})
+	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "container", "replica"),
+		owner.Park("the registry takes no requests on the log: call registry.heartbeat"))
+	return r.Run(ctx)
+}
+
+// serve answers once the views have caught up.
+func (s *Server) serve(ctx context.Context) error {
+	if !owner.Await(ctx, s.fleet.Ready()) || (s.zk != nil && !owner.Await(ctx, s.zk.Ready())) {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if s.cfg.Listen != "" {
+		ln, err := net.Listen("tcp", s.cfg.Listen)
+		if err != nil {
+			return fmt.Errorf("agent service: %w", err)
+		}
+		s.addr = ln.Addr().String()
+		srv := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 10))
+		agentpb.RegisterAgentServiceServer(srv, &agent{cfg: s.cfg, fleet: s.fleet, addr: func() string { return s.addr }})
+		g.Go(func() error { return srv.Serve(ln) })
+		g.Go(func() error { <-ctx.Done(); stop(srv); return nil })
+	}
+	unlisten, err := s.env.Bus.Signals().Listen(ctx, s.renewal("*"), s.heardElsewhere)
+	if err != nil {
+		return fmt.Errorf("listen for renewals: %w", err)
+	}
+	defer unlisten()
+	s.fleet.Read(func(f fleet.State) { s.leases.sweep(members(f), s.cfg.Now()) }) // everybody's first lease
+	unserve, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
+		BZID: s.env.BZID, Name: "registry", Version: "1.0.0",
+		Description: "who is alive: heartbeats, leases, replicas",
+		Endpoints: map[string]bus.Handler{
+			"heartbeat": owner.Handler(s.handleHeartbeat),
+			"replicas":  owner.Handler(s.handleReplicas),
+			"state":     owner.State(s.liveViews()),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("serve commands: %w", err)
+	}
+	defer unserve()
+	g.Go(func() error { return s.expire(ctx) })
+	close(s.ready)
+	return g.Wait()
+}
+
+func (s *Server) liveViews() map[string]owner.View {
+	v := map[string]owner.View{fleet.Name: s.fleet}
+	if s.znode != nil {
+		v[znode.Name] = s.znode
+	}
+	return v
+}
+
+// renewal is the signal by which registries tell each other of a heartbeat: a command
+// reaches only one of them.
+func (s *Server) renewal(token string) string {
+	return events.Root + "." + events.Escape(s.env.BZID) + ".signal.lease." + token
+}
+
+// stop lets calls in progress end, but not for ever.
+func stop(srv *grpc.Server) {
+	t := time.AfterFunc(drain, srv.Stop)
+	defer t.Stop()
+	srv.GracefulStop()
+}

@@ -1,0 +1,204 @@
+package tfssupervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/rowwire"
+)
+
+// addrFilePlace stands for the address file's path in a command line; where it does not
+// occur, "--addr-file PATH" is put at the end.
+const addrFilePlace = "{addr_file}"
+
+// maxAddrFile bounds what is read of an address file.
+const maxAddrFile = 64 << 10
+
+// addrFile is where a server says that it listens, so that it can choose free ports.
+type addrFile struct {
+	PID  int    `json:"pid"`
+	GRPC string `json:"grpc"`
+	HTTP string `json:"http"`
+	Rows string `json:"rows"`
+}
+
+// WriteAddrFile is the server's part of an exec launch: it says, atomically, where this
+// process listens. Call it once the server is ready.
+func WriteAddrFile(path, grpc, http, rows string) (err error) {
+	raw, err := json.Marshal(addrFile{PID: os.Getpid(), GRPC: grpc, HTTP: http, Rows: rows})
+	if err != nil {
+		return err
+	}
+	// It outlives no reboot, so it needs no fsync: only a reader must not see half of it.
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-")
+	if err != nil {
+		return fmt.Errorf("write address file: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("write address file: %w", err)
+		}
+	}()
+	if _, err = f.Write(raw); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func parseAddrFile(raw []byte) (addrFile, error) {
+	var a addrFile
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return a, fmt.Errorf("address file: %w", err)
+	}
+	for key, addr := range map[string]string{"grpc": a.GRPC, "http": a.HTTP} {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return a, fmt.Errorf("address file: %q is not host:port under %q: %w", addr, key, err)
+		}
+	}
+	if a.Rows != "" {
+		if _, _, err := rowwire.SplitAddr(a.Rows); err != nil {
+			return a, fmt.Errorf("address file: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// execLauncher starts the server as a child process.
+type execLauncher struct {
+	command []string
+	dir     string
+	log     string
+}
+
+// NewExecLauncher starts cfg.Command as a child that dies with this process. It is
+// ready once it has written its address file; its output goes to modelserver.log in
+// cfg.Dir, started anew with each life.
+func NewExecLauncher(cfg Config) (Launcher, error) {
+	if len(cfg.Command) == 0 {
+		return nil, errors.New("tfssupervisor: the command of the model server is empty; give --command")
+	}
+	dir := cfg.Dir
+	if dir == "" {
+		dir = filepath.Join(os.TempDir(), "monolith-"+strings.Map(plain, cfg.Container))
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("tfssupervisor: --server-dir: %w", err)
+	}
+	return &execLauncher{command: cfg.Command, dir: dir, log: filepath.Join(dir, "modelserver.log")}, nil
+}
+
+// plain keeps what any file system takes in a name.
+func plain(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+		return r
+	}
+	return '_'
+}
+
+// args is the command line for one address file.
+func args(command []string, path string) []string {
+	out, placed := make([]string, 0, len(command)+2), false
+	for _, a := range command {
+		if strings.Contains(a, addrFilePlace) {
+			a, placed = strings.ReplaceAll(a, addrFilePlace, path), true
+		}
+		out = append(out, a)
+	}
+	if !placed {
+		out = append(out, "--addr-file", path)
+	}
+	return out
+}
+
+func (l *execLauncher) Start(ctx context.Context) (Server, error) {
+	if err := os.MkdirAll(l.dir, 0o750); err != nil {
+		return Server{}, fmt.Errorf("make the model server's folder: %w", err)
+	}
+	path := filepath.Join(l.dir, "addr.json")
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Server{}, fmt.Errorf("remove the last address file: %w", err)
+	}
+	argv := args(l.command, path)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = l.dir
+	cmd.WaitDelay = time.Second
+	dieWithParent(cmd)
+	out, err := os.Create(l.log)
+	if err != nil {
+		return Server{}, fmt.Errorf("make the model server's log: %w", err)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+
+	started, ended := make(chan error, 1), make(chan struct{})
+	var outcome error // written before ended is closed
+	go func() {
+		// The kernel ties the child to the thread that started it: that thread must
+		// last as long as the child does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer func() { _ = out.Close() }()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			outcome = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return Server{}, fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	kill := func() { _ = cmd.Process.Kill() } // fails only once it has ended
+	a, err := awaitAddrFile(ctx, path, ended)
+	if err != nil {
+		kill()
+		<-ended
+		return Server{}, fmt.Errorf("%s (its output is in %s): %w", argv[0], l.log, errors.Join(err, outcome))
+	}
+	return Server{
+		GRPCAddr: a.GRPC, HTTPAddr: a.HTTP, RowsAddr: a.Rows, PID: cmd.Process.Pid, Command: argv,
+		Wait: func() error { <-ended; return outcome },
+		Kill: kill,
+		Stop: func() { _ = cmd.Process.Signal(syscall.SIGTERM) },
+	}, nil
+}
+
+func awaitAddrFile(ctx context.Context, path string, ended <-chan struct{}) (addrFile, error) {
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for {
+		if st, err := os.Stat(path); err == nil {
+			if st.Size() > maxAddrFile {
+				return addrFile{}, fmt.Errorf("address file has %d bytes, at most %d are read", st.Size(), maxAddrFile)
+			}
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return addrFile{}, fmt.Errorf("address file: %w", err)
+			}
+			return parseAddrFile(raw)
+		}
+		select {
+		case <-t.C:
+		case <-ended:
+			return addrFile{}, errors.New("it ended before it wrote its address file")
+		case <-ctx.Done():
+			return addrFile{}, fmt.Errorf("it wrote no address file in time: %w", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package tfssupervisor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/server"
+	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/plan"
+
+	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
+)
+
+const (
+	statusTimeout = time.Second
+	// reloadTimeout bounds one configuration call. The original answers it only once
+	// the models are loaded; what comes later is seen by polling.
+	reloadTimeout = 30 * time.Second
+	// resendAfter is how long a server that lacks a model, or has failed to load it,
+	// waits for the same configuration again.
+	resendAfter = 5 * time.Second
+	// unreachable is the same for a server that did not answer the call.
+	unreachable = 250 * time.Millisecond
+)
+
+// track is one sub-model on one server process.
+type track struct {
+	assigned
+	wanted bool
+	stat   replica.State // as last polled; UNKNOWN: the server does not know it
+	at     int64         // version that stat is of
+	said   map[int64]fact
+}
+
+// fact is the last one told about a version.
+type fact struct {
+	kind   string
+	reason string
+}
+
+// instance is one life of a model server, from its start to its end. All of it belongs
+// to the goroutine that manages it.
+type instance struct {
+	s      *Supervisor
+	srv    *Server
+	client *tfserving.ModelClient
+	tracks map[string]*track
+
+	sent     []tfserving.Model // nil: nothing yet
+	sentAt   time.Time
+	again    time.Duration // after which the same configuration is sent again where needed
+	inFlight context.CancelFunc
+	answers  chan answer
+	refused  string // last complaint about the configuration, to say each once
+}
+
+// answer is what came back from one configuration call.
+type answer struct {
+	err  error
+	done context.CancelFunc
+}
+
+// manage keeps the server's models in line with the plan until ctx ends.
+func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
+	conn, err := grpc.NewClient(srv.GRPCAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("reach the model server at %s: %w", srv.GRPCAddr, err)
+	}
+	defer func() { _ = conn.Close() }()
+	in := &instance{s: s, srv: srv, client: tfserving.NewModelClient(conn), tracks: map[string]*track{}, answers: make(chan answer)}
+	defer in.settle()
+	t := time.NewTicker(s.cfg.Poll)
+	defer t.Stop()
+	for {
+		planned, copied := s.plan.Changed(), s.lineage.Changed()
+		in.configure(ctx)
+		in.poll(ctx)
+		s.report(in.replicas())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case <-planned:
+		case <-copied:
+		case a := <-in.answers:
+			in.answered(ctx, a)
+		}
+	}
+}
+
+// settle waits for the configuration call that is still out.
+func (in *instance) settle() {
+	if in.inFlight != nil {
+		in.inFlight()
+		a := <-in.answers
+		a.done()
+	}
+}
+
+// configure sends the configuration where it differs from what was sent, or where the
+// server does not have what it was told.
+func (in *instance) configure(ctx context.Context) {
+	var want []assigned
+	in.s.plan.Read(func(p plan.State) {
+		in.s.lineage.Read(func(l lineage.State) { want = assignments(p, l, in.s.cfg.Container, in.s.cfg.Host) })
+	})
+	models := make([]tfserving.Model, len(want))
+	for i, a := range want {
+		models[i] = a.config()
+	}
+	changed := !slices.EqualFunc(models, in.sent, func(a, b tfserving.Model) bool {
+		return a.Name == b.Name && a.BasePath == b.BasePath && slices.Equal(a.Policy.Versions, b.Policy.Versions)
+	})
+	if !changed && (in.inFlight != nil || !in.lacking() || time.Since(in.sentAt) < in.again) {
+		return
+	}
+	if in.inFlight != nil {
+		// A newer wish: the old call need not be waited for, its configuration is
+		// replaced by the next one.
+		in.inFlight()
+		a := <-in.answers
+		a.done()
+		in.inFlight = nil
+	}
+	if changed {
+		in.told(ctx, want)
+	}
+	in.sent, in.sentAt, in.again = models, time.Now(), resendAfter
+	call, cancel := context.WithTimeout(ctx, reloadTimeout)
+	in.inFlight = cancel
+	go func() {
+		_, err := in.client.HandleReloadConfigRequest(call, &apis.ReloadConfigRequest{Config: tfserving.Config(models...)})
+		in.answers <- answer{err, cancel}
+	}()
+}
+
+// lacking tells whether the server does not serve something that it should.
+func (in *instance) lacking() bool {
+	for _, t := range in.tracks {
+		if t.wanted && (t.stat == replica.State_UNKNOWN || t.stat == replica.State_END) {
+			return true
+		}
+	}
+	return false
+}
+
+// told notes what the next configuration adds and drops.
+func (in *instance) told(ctx context.Context, want []assigned) {
+	keep := map[string]bool{}
+	for _, a := range want {
+		keep[a.name()] = true
+		t := in.tracks[a.name()]
+		if t == nil {
+			t = &track{said: map[int64]fact{}}
+			in.tracks[a.name()] = t
+		}
+		fresh := !t.wanted || t.version != a.version
+		if t.wanted && t.version != a.version {
+			in.say(ctx, t, t.version, fact{kind: "unloading"})
+		}
+		t.assigned, t.wanted = a, true
+		if fresh {
+			in.say(ctx, t, a.version, fact{kind: "loading"})
+		}
+	}
+	for name, t := range in.tracks {
+		if t.wanted && !keep[name] {
+			t.wanted = false
+			in.say(ctx, t, t.version, fact{kind: "unloading"})
+		}
+	}
+}
+
+func (in *instance) answered(ctx context.Context, a answer) {
+	a.done()
+	in.inFlight = nil
+	switch code := status.Code(a.err); code {
+	case codes.OK:
+		in.refused = ""
+	case codes.Unavailable:
+		in.again = unreachable
+	case codes.DeadlineExceeded, codes.Canceled:
+	case codes.InvalidArgument: // it was not taken at all
+		if msg := status.Convert(a.err).Message(); msg != in.refused {
+			in.refused = msg
+			for _, t := range in.tracks {
+				if t.wanted {
+					in.say(ctx, t, t.version, fact{"failed", "the model server refuses the configuration: " + msg})
+				}
+			}
+		}
+	default: // a model failed to load; polling says which
+		in.s.env.Log.Warn("model server could not load everything", "err", a.err)
+	}
+}
+
+// poll asks for the state of every sub-model that the server should have, or may have
+// still, and tells what has changed.
+func (in *instance) poll(ctx context.Context) {
+	for _, name := range slices.Sorted(maps.Keys(in.tracks)) {
+		t := in.tracks[name]
+		ask, cancel := context.WithTimeout(ctx, statusTimeout)
+		res, err := in.client.GetModelStatus(ask, &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(name, 0)})
+		cancel()
+		switch status.Code(err) {
+		case codes.OK:
+			in.seen(ctx, t, res.GetModelVersionStatus())
+		case codes.NotFound:
+			t.stat, t.at = replica.State_UNKNOWN, t.version
+		default:
+			return // no answer: what was seen last stands, until the process ends
+		}
+		if !t.wanted && (t.stat == replica.State_UNKNOWN || t.stat == replica.State_END) {
+			delete(in.tracks, name)
+		}
+	}
+}
+
+// seen takes a status in. The replica's state is that of the best version: while a new
+// one loads, the old one answers.
+func (in *instance) seen(ctx context.Context, t *track, versions []*apis.ModelVersionStatus) {
+	stat, at := replica.State_UNKNOWN, t.version
+	for _, v := range versions {
+		st := replica.State(v.GetState())
+		if v.GetVersion() == t.version && t.wanted {
+			switch {
+			case st == replica.State_AVAILABLE:
+				in.say(ctx, t, t.version, fact{kind: "available"})
+			case st == replica.State_END && v.GetStatus().GetErrorMessage() != "":
+				in.say(ctx, t, t.version, fact{"failed", fmt.Sprintf("%s: %s", v.GetStatus().GetErrorCode(), v.GetStatus().GetErrorMessage())})
+			}
+		}
+		if rank(st, v.GetVersion() == t.version) > rank(stat, at == t.version) {
+			stat, at = st, v.GetVersion()
+		}
+	}
+	t.stat, t.at = stat, at
+}
+
+// rank orders the versions of one sub-model: one that answers, then the wanted one,
+// then what is on its way out.
+func rank(st replica.State, wanted bool) int {
+	r := 0
+	switch st {
+	case replica.State_AVAILABLE:
+		r = 10
+	case replica.State_START, replica.State_LOADING:
+		r = 6
+	case replica.State_UNLOADING:
+		r = 4
+	case replica.State_END:
+		r = 2
+	}
+	if wanted && r > 0 {
+		r++
+	}
+	return r
+}
+
+// say tells a fact about a version unless it was the last one told about it.
+func (in *instance) say(ctx context.Context, t *track, version int64, f fact) {
+	if t.said[version] == f {
+		return
+	}
+	for v := range t.said { // facts of versions long gone need not be remembered
+		if v != version && v != t.version {
+			delete(t.said, v)
+		}
+	}
+	t.said[version] = f
+	m := &server.Model{ModelName: t.model, SubModel: t.sub, Version: version}
+	e := &server.Event{}
+	switch f.kind {
+	case "loading":
+		e.Body = &server.Event_ModelLoading{ModelLoading: &server.ModelLoading{Model: m}}
+	case "available":
+		e.Body = &server.Event_ModelAvailable{ModelAvailable: &server.ModelAvailable{Model: m}}
+	case "unloading":
+		e.Body = &server.Event_ModelUnloading{ModelUnloading: &server.ModelUnloading{Model: m}}
+	case "failed":
+		e.Body = &server.Event_ModelFailed{ModelFailed: &server.ModelFailed{Model: m, Reason: f.reason}}
+	}
+	in.s.env.Log.Info("model "+f.kind, "model", t.name(), "version", version, "reason", f.reason)
+	in.s.scribe.say(ctx, e)
+}
+
+// replicas is what the next heartbeat says is served here. A sub-model that the server
+// does not know yet has been asked for: START.
+func (in *instance) replicas() []*replica.Replica {
+	var out []*replica.Replica
+	for _, name := range slices.Sorted(maps.Keys(in.tracks)) {
+		t := in.tracks[name]
+		stat := t.stat
+		if stat == replica.State_UNKNOWN {
+			if !t.wanted {
+				continue
+			}
+			stat = replica.State_START
+		}
+		out = append(out, t.report(in.s.cfg.Container, in.srv, stat, t.at))
+	}
+	return out
+}

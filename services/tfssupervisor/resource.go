@@ -1,0 +1,89 @@
+package tfssupervisor
+
+import (
+	"bufio"
+	"bytes"
+	"io/fs"
+	"math"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/monolith-go/monolith/events/container"
+)
+
+// resourceEvery is how long a measurement is repeated in heartbeats: each change by a
+// tenth becomes a fact, and load averages would make many.
+const resourceEvery = 10 * time.Second
+
+// gauge measures what is free for models. files is the root folder outside of tests.
+type gauge struct {
+	files  fs.FS
+	memory int64 // fixed, when not 0
+
+	at   time.Time
+	last *container.ResourceReported
+}
+
+func (g *gauge) read(now time.Time) *container.ResourceReported {
+	if g.last != nil && now.Sub(g.at) < resourceEvery {
+		return g.last
+	}
+	g.at = now
+	g.last = &container.ResourceReported{Memory: g.memory, Cpu: float64(runtime.NumCPU()), WorkLoad: g.load()}
+	if g.memory == 0 {
+		g.last.Memory = g.free()
+	}
+	return g.last
+}
+
+// free is what the machine can still give, or less where a control group (version 2)
+// allows less; 0 where neither can be read.
+func (g *gauge) free() int64 {
+	var free int64
+	if raw, err := fs.ReadFile(g.files, "proc/meminfo"); err == nil {
+		s := bufio.NewScanner(bytes.NewReader(raw))
+		for s.Scan() {
+			if f := strings.Fields(s.Text()); len(f) >= 2 && f[0] == "MemAvailable:" {
+				if kib, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+					free = kib << 10
+				}
+			}
+		}
+	}
+	limit, ok := g.number("sys/fs/cgroup/memory.max") // "max" where there is none
+	used, alsoOK := g.number("sys/fs/cgroup/memory.current")
+	if ok && alsoOK {
+		if left := max(0, limit-used); free == 0 || left < free {
+			free = left
+		}
+	}
+	return free
+}
+
+func (g *gauge) number(file string) (int64, bool) {
+	raw, err := fs.ReadFile(g.files, file)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	return n, err == nil
+}
+
+// load is the load average of the last minute per processor, in steps of a quarter.
+func (g *gauge) load() float64 {
+	raw, err := fs.ReadFile(g.files, "proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(raw))
+	if len(f) == 0 {
+		return 0
+	}
+	v, err := strconv.ParseFloat(f[0], 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return math.Round(4*v/float64(runtime.NumCPU())) / 4
+}

@@ -1,0 +1,308 @@
+// Package tfssupervisor keeps one model server running and in line with the plan: it
+// starts the process and starts it again when it dies, tells it which of the copied
+// sub-models to load, watches their states, writes what happens as facts of its
+// container, and tells the replica registry by heartbeats who can be asked for what.
+//
+// The server may be TensorFlow Serving itself or the built-in one; all that is used is
+// TensorFlow Serving's ModelService.
+package tfssupervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/server"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/services"
+)
+
+// startTimeout bounds the start of a server process.
+const startTimeout = time.Minute
+
+// Supervisor is the role; New makes it.
+type Supervisor struct {
+	cfg      Config
+	env      services.Env
+	launcher Launcher
+	metrics  metrics
+
+	plan    *follow.Follower[plan.State]
+	lineage *follow.Follower[lineage.State]
+	scribe  *scribe
+	gauge   gauge // the heartbeats' own
+
+	ready chan struct{}
+	beat  chan struct{}
+
+	mu       sync.Mutex
+	address  *Server // newest one, running or not; nil: none has started yet
+	replicas []*replica.Replica
+}
+
+var _ services.Role = (*Supervisor)(nil)
+
+type metrics struct {
+	starts     prometheus.Counter
+	exits      prometheus.Counter
+	heartbeats *prometheus.CounterVec // outcome
+	facts      *prometheus.CounterVec // type
+}
+
+func newMetrics(reg prometheus.Registerer) metrics {
+	return metrics{
+		starts: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_tfssupervisor_starts_total", Help: "Starts of the model server."})),
+		exits: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_tfssupervisor_exits_total", Help: "Ends of the model server, asked for or not."})),
+		heartbeats: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_tfssupervisor_heartbeats_total", Help: "Heartbeats by outcome."}, []string{"outcome"})),
+		facts: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_tfssupervisor_facts_total", Help: "Facts written, by type."}, []string{"type"})),
+	}
+}
+
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	var dup prometheus.AlreadyRegisteredError
+	if errors.As(reg.Register(c), &dup) {
+		if old, ok := dup.ExistingCollector.(C); ok {
+			return old
+		}
+	}
+	return c
+}
+
+// New checks cfg and allocates; nothing is started.
+func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	if launcher == nil {
+		return nil, errors.New("tfssupervisor: no launcher; give one for the built-in server, or a --command")
+	}
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	env.Log = env.Log.With("container", cfg.Container)
+	m := newMetrics(env.Metrics)
+	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
+	return &Supervisor{
+		cfg: cfg, env: env, launcher: launcher, metrics: m,
+		plan:    follow.New(env.Bus.Log(), views.Plan.Only(env.BZID), o),
+		lineage: follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o),
+		scribe:  newScribe(env.BZID, cfg.Container, env.Bus.Log(), m.facts, env.Log),
+		gauge:   gauge{files: os.DirFS("/"), memory: cfg.Memory},
+		ready:   make(chan struct{}), beat: make(chan struct{}, 1),
+	}, nil
+}
+
+// Ready is closed once the views have caught up and the first server has started.
+func (s *Supervisor) Ready() <-chan struct{} { return s.ready }
+
+// Run supervises until ctx ends; then the container leaves the fleet, the server is
+// asked to stop and, if need be, killed. It may be called once.
+func (s *Supervisor) Run(ctx context.Context) error {
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	back, inner := errgroup.WithContext(inner)
+	back.Go(func() error { return s.plan.Run(inner) })
+	back.Go(func() error { return s.lineage.Run(inner) })
+	back.Go(func() error { s.scribe.run(inner, s.cfg.Drain); return nil })
+
+	front, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(inner, cancel) // whatever ends behind ends this too
+	ready := true
+	for _, r := range []<-chan struct{}{s.plan.Ready(), s.lineage.Ready()} {
+		select {
+		case <-r:
+		case <-front.Done():
+			ready = false
+		}
+	}
+	if ready {
+		beating := make(chan struct{})
+		go func() {
+			defer close(beating)
+			s.heartbeats(front)
+		}()
+		s.supervise(front, sync.OnceFunc(func() {
+			<-beating
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeatTimeout)
+			defer cancel()
+			if err := s.heartbeat(last, true); err != nil {
+				s.env.Log.Warn("left without the registry's answer; it will notice", "err", err)
+			}
+		}))
+		<-beating
+	}
+	stop()
+	err := back.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// supervise starts the server again and again until ctx ends. leave is called then,
+// before the server is stopped, so that nobody is sent to a server that goes; it acts
+// once.
+func (s *Supervisor) supervise(ctx context.Context, leave func()) {
+	defer leave()
+	backoff, complaint := s.cfg.Backoff, ""
+	first := true
+	for ctx.Err() == nil {
+		start, cancel := context.WithTimeout(ctx, startTimeout)
+		srv, err := s.launcher.Start(start)
+		cancel()
+		if err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			s.env.Log.Error("model server did not start", "err", err, "next_try_in", backoff)
+			if reason := "it did not start: " + err.Error(); reason != complaint {
+				complaint = reason
+				s.scribe.say(ctx, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: &server.ProcessExited{Reason: reason}}})
+			}
+			backoff = s.pause(ctx, backoff)
+			continue
+		}
+		complaint = ""
+		began := time.Now()
+		s.env.Log.Info("model server started", "pid", srv.PID, "grpc", srv.GRPCAddr, "http", srv.HTTPAddr, "rows", srv.RowsAddr)
+		s.metrics.starts.Inc()
+		s.scribe.say(ctx, &server.Event{Body: &server.Event_ProcessStarted{ProcessStarted: &server.ProcessStarted{
+			Pid: int32(srv.PID), Command: srv.Command, GrpcAddress: srv.GRPCAddr, HttpAddress: srv.HTTPAddr, RowsAddress: srv.RowsAddr}}})
+		s.mu.Lock()
+		s.address = &srv
+		s.mu.Unlock()
+		s.kick()
+		if first {
+			close(s.ready)
+			first = false
+		}
+		err = s.attend(ctx, &srv, leave)
+		s.metrics.exits.Inc()
+		exit := exited(srv.PID, err, ctx.Err() != nil)
+		s.env.Log.Log(ctx, level(ctx), "model server ended", "pid", srv.PID, "reason", exit.GetReason())
+		// At a stop ctx has ended: the fact gets the little time that is left.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
+		s.scribe.say(last, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: exit}})
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > s.cfg.MaxBackoff {
+			backoff = s.cfg.Backoff // it had been well
+		}
+		backoff = s.pause(ctx, backoff)
+	}
+}
+
+func level(ctx context.Context) slog.Level {
+	if ctx.Err() != nil {
+		return slog.LevelInfo
+	}
+	return slog.LevelError
+}
+
+// pause waits and returns the next wait.
+func (s *Supervisor) pause(ctx context.Context, d time.Duration) time.Duration {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return min(2*d, s.cfg.MaxBackoff)
+}
+
+// attend looks after one life of the server and returns how it ended.
+func (s *Supervisor) attend(ctx context.Context, srv *Server, leave func()) error {
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Wait() }()
+	life, cancel := context.WithCancel(ctx)
+	managed := make(chan error, 1)
+	go func() { managed <- s.manage(life, srv) }()
+	defer func() {
+		cancel()
+		if managed != nil {
+			<-managed
+		}
+		s.report(nil) // nobody answers any more
+	}()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case err := <-managed:
+			managed = nil
+			if err != nil && ctx.Err() == nil {
+				s.env.Log.Error("model server cannot be managed; starting another one", "err", err)
+				srv.Kill()
+			}
+		case <-ctx.Done():
+			leave()
+			return s.shutdown(srv, ended)
+		}
+	}
+}
+
+// shutdown asks the server to stop, and kills it when it takes longer than Drain.
+func (s *Supervisor) shutdown(srv *Server, ended <-chan error) error {
+	if srv.Stop != nil {
+		srv.Stop()
+		t := time.NewTimer(s.cfg.Drain)
+		defer t.Stop()
+		select {
+		case err := <-ended:
+			return err
+		case <-t.C:
+			s.env.Log.Warn("model server does not stop; killing it", "pid", srv.PID, "after", s.cfg.Drain)
+		}
+	}
+	srv.Kill()
+	return <-ended
+}
+
+// exited describes the end of a process.
+func exited(pid int, err error, asked bool) *server.ProcessExited {
+	e := &server.ProcessExited{Pid: int32(pid)}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		e.ExitCode = int32(exit.ExitCode())
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			e.Signal = ws.Signal().String()
+		}
+		e.Reason = exit.Error()
+	case err != nil:
+		e.ExitCode = 1
+		e.Reason = err.Error()
+	case asked:
+		e.Reason = "the supervisor is stopping"
+	default:
+		e.Reason = "it ended by itself"
+	}
+	if asked && err != nil {
+		e.Reason = fmt.Sprintf("the supervisor is stopping: %s", e.Reason)
+	}
+	return e
+}

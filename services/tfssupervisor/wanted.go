@@ -1,0 +1,89 @@
+package tfssupervisor
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/plan"
+)
+
+// assigned is one sub-model that the plan puts on this container and that has been
+// copied to its host.
+type assigned struct {
+	model, sub string
+	version    int64
+	basePath   string
+	replica    int32
+}
+
+func (a assigned) name() string { return a.model + ":" + a.sub }
+
+// config is what the model server is told. The version is always named: where the
+// original asks for the latest of an entry, it cannot go back to an older one.
+func (a assigned) config() tfserving.Model {
+	return tfserving.Model{Name: a.name(), BasePath: a.basePath, Policy: tfserving.Policy{Versions: []int64{a.version}}}
+}
+
+// role is what a sub-model serves as: entry is entry 0, ps_3 is ps 3.
+func role(sub string) (serverType string, task int32, ok bool) {
+	serverType, digits, numbered := strings.Cut(sub, "_")
+	if numbered {
+		n, err := strconv.ParseInt(digits, 10, 32)
+		if err != nil || n < 0 {
+			return "", 0, false
+		}
+		task = int32(n)
+	}
+	switch serverType {
+	case "ps", "entry", "dense":
+		return serverType, task, true
+	}
+	return "", 0, false
+}
+
+// assignments lists what this container should serve now, by name.
+func assignments(p plan.State, l lineage.State, container, host string) []assigned {
+	var out []assigned
+	for model, x := range p.Plans {
+		planned := x.Planned.V
+		for _, a := range planned.GetAssignments() {
+			if a.GetContainer() != container {
+				continue
+			}
+			for sub := range a.GetSubModels() {
+				if _, _, ok := role(sub); !ok {
+					continue
+				}
+				path := l.Copies[lineage.CopyKey(model, sub, planned.GetVersion(), host)].V.GetPath()
+				if path == "" {
+					continue // model-sync has not copied it yet
+				}
+				base := path
+				if filepath.Base(path) == strconv.FormatInt(planned.GetVersion(), 10) {
+					base = filepath.Dir(path)
+				}
+				out = append(out, assigned{model: model, sub: sub, version: planned.GetVersion(), basePath: base, replica: int32(a.GetReplica())})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b assigned) int {
+		return cmp.Or(cmp.Compare(a.name(), b.name()), cmp.Compare(a.replica, b.replica))
+	})
+	return slices.CompactFunc(out, func(a, b assigned) bool { return a.name() == b.name() })
+}
+
+// report is the replica fact's content for a sub-model in a state.
+func (a assigned) report(container string, srv *Server, stat replica.State, version int64) *replica.Replica {
+	kind, task, _ := role(a.sub)
+	return &replica.Replica{
+		ModelName: a.model, ServerType: kind, Task: task, Replica: a.replica, Container: container,
+		GrpcAddress: srv.GRPCAddr, HttpAddress: srv.HTTPAddr, RowsAddress: srv.RowsAddr,
+		Stat: stat, Version: version,
+	}
+}

@@ -1,0 +1,165 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/projections/fleet"
+)
+
+// held is a partition that this trainer learns.
+type held struct {
+	release context.CancelFunc // ends the learning after the batch under way
+	gone    chan struct{}      // closed when the learner has ended and the lease is free
+}
+
+// share keeps this trainer's fair share of the partitions: with n trainers alive, in
+// the order of their names, each takes partitions/n, the first ones one more. Who has
+// too many gives back when the set of trainers changes. A partition that stays free
+// although everybody has his share (a trainer is counted that takes none) is taken by
+// whoever comes first, for a while.
+func (s *Server) share(soft, hard context.Context) error {
+	mine := map[int32]held{}
+	defer func() {
+		for _, h := range mine {
+			<-h.gone
+		}
+	}()
+	t := time.NewTicker(s.cfg.LeaseTTL / perTTL)
+	defer t.Stop()
+	var rivals string
+	steady := time.Now() // when the set of trainers last changed
+	for round := 0; ; round++ {
+		for p, h := range mine {
+			select {
+			case <-h.gone:
+				delete(mine, p)
+			default:
+			}
+		}
+		quota, now := s.quota()
+		if now != rivals {
+			rivals, steady = now, time.Now()
+			s.log.Info("share of the partitions", "trainers", now, "quota", quota)
+		}
+		if time.Since(steady) > 10*s.cfg.LeaseTTL && len(mine) > quota {
+			steady = time.Now() // give the late ones another chance
+		}
+		orphans := time.Since(steady) > 2*s.cfg.LeaseTTL && round%perTTL == 0
+		if time.Since(steady) < 2*s.cfg.LeaseTTL {
+			s.giveBack(mine, len(mine)-quota)
+		}
+		for i := range s.partitions {
+			p := (i + int32(s.cfg.Index)) % s.partitions // start apart from the others
+			if _, ok := mine[p]; ok || len(mine) >= quota && !orphans {
+				continue
+			}
+			h, err := s.take(soft, hard, p)
+			switch {
+			case err == nil:
+				mine[p] = h
+			case !errors.Is(err, bus.ErrConflict) && soft.Err() == nil:
+				s.log.Warn("a partition's lease cannot be had", "partition", p, "error", err)
+			}
+		}
+		if !s.untilChange(soft, t.C, rivals) {
+			return nil
+		}
+	}
+}
+
+const perTTL = 6 // looks at the leases per lease time
+
+// untilChange waits for the next tick or another set of trainers.
+func (s *Server) untilChange(ctx context.Context, tick <-chan time.Time, rivals string) bool {
+	for {
+		changed := s.fleet.Changed()
+		if _, now := s.quota(); now != rivals {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-tick:
+			return ctx.Err() == nil
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// quota is this trainer's share, and the trainers it was computed for.
+func (s *Server) quota() (n int, rivals string) {
+	names := []string{s.cfg.Name}
+	s.fleet.Read(func(st fleet.State) {
+		for id, c := range st.Containers {
+			v := c.Container.V
+			if c.Alive && id != s.cfg.Name && v.GetKind() == kind && v.GetServerType() == serverType && v.GetJob() == s.cfg.Job {
+				names = append(names, id)
+			}
+		}
+	})
+	slices.Sort(names)
+	rank, _ := slices.BinarySearch(names, s.cfg.Name)
+	n = int(s.partitions) / len(names)
+	if rank < int(s.partitions)%len(names) {
+		n++
+	}
+	return n, fmt.Sprint(names)
+}
+
+// giveBack releases n partitions, the highest first.
+func (s *Server) giveBack(mine map[int32]held, n int) {
+	for p := s.partitions - 1; p >= 0 && n > 0; p-- {
+		h, ok := mine[p]
+		if !ok {
+			continue
+		}
+		s.log.Info("giving a partition to another trainer", "partition", p)
+		h.release()
+		<-h.gone
+		delete(mine, p)
+		n--
+	}
+}
+
+// take starts to learn a partition if its lease is free.
+func (s *Server) take(soft, hard context.Context, p int32) (held, error) {
+	lease, free, err := s.env.Bus.Leases().TryAcquire(hard, fmt.Sprintf("partition.%s.%d", s.cfg.Job, p), s.cfg.Name, s.cfg.LeaseTTL)
+	if err != nil {
+		return held{}, err
+	}
+	soft, release := context.WithCancel(soft)
+	hard, broken := context.WithCancel(hard)
+	h := held{release: release, gone: make(chan struct{})}
+	l := &learner{
+		s: s, partition: p, epoch: lease.Epoch,
+		reader: kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, Partition: p, Log: s.log}),
+		step:   s.engine.newStep(),
+		turns:  turns{size: int64(s.cfg.Batch), n: int(s.partitions), ends: s.ends},
+	}
+	s.learners.Go(func() {
+		defer close(h.gone)
+		defer free()
+		defer release()
+		defer broken()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			select {
+			case <-lease.Lost:
+				release()
+				broken()
+			case <-hard.Done():
+			}
+		}()
+		l.run(soft, hard)
+		broken()
+		<-ended
+	})
+	return h, nil
+}

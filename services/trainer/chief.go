@@ -1,0 +1,391 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+// chief is the one trainer of a job that makes its checkpoints and appends its facts.
+type chief struct {
+	s     *Server
+	epoch uint64
+	cuts  int // attempts, so that each cut has a name of its own
+	saved int // checkpoints of the clock since the last export
+	asked chan order
+}
+
+// order is a checkpoint that somebody waits for.
+type order struct {
+	reason string
+	export bool
+	done   chan answer
+}
+
+type answer struct {
+	id  int64
+	seq uint64
+	err error
+}
+
+// lead waits for the chief's lease and leads while it is held, again and again.
+func (s *Server) lead(ctx context.Context) error {
+	for {
+		lease, free, err := s.env.Bus.Leases().Acquire(ctx, "chief."+s.cfg.Job, s.cfg.Name, s.cfg.LeaseTTL)
+		if ctx.Err() != nil {
+			if err == nil {
+				free()
+			}
+			return nil
+		}
+		if err != nil {
+			s.log.Warn("the chief's lease cannot be had, trying again", "error", err)
+			pause(ctx, pauseAfterError)
+			continue
+		}
+		held, stop := context.WithCancel(ctx)
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			select {
+			case <-lease.Lost:
+				stop()
+			case <-held.Done():
+			}
+		}()
+		c := &chief{s: s, epoch: lease.Epoch, asked: make(chan order)}
+		s.log.Info("chief of the job", "epoch", lease.Epoch)
+		err = c.run(held)
+		stop()
+		<-watched
+		free()
+		if ctx.Err() != nil || errors.Is(err, errStopped) {
+			return nil
+		}
+		if err != nil {
+			s.log.Error("the chief gives way, trying again", "error", err)
+			pause(ctx, pauseAfterError)
+		}
+	}
+}
+
+var errStopped = errors.New("the job was stopped")
+
+func (c *chief) run(ctx context.Context) error {
+	s := c.s
+	if err := s.shards.wait(ctx); err != nil {
+		return err
+	}
+	if err := c.start(ctx); err != nil {
+		return err
+	}
+	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
+		BZID: s.env.BZID, Name: "trainer." + events.Escape(s.cfg.Job), Version: "1.0.0",
+		Description: "checkpoints of training job " + s.cfg.Job,
+		Endpoints: map[string]bus.Handler{
+			"checkpoint": c.handleCheckpoint,
+			"state":      owner.State(map[string]owner.View{lineage.Name: s.lineage}),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("serve commands: %w", err)
+	}
+	defer stop()
+	if len(c.job().Checkpoints) == 0 { // so that there is a model to load from the first step on
+		if err := c.insist(ctx, request{Reason: "start of the job", Export: true}); err != nil {
+			return err
+		}
+	}
+	return c.serve(ctx)
+}
+
+// insist makes a checkpoint, however often it fails.
+func (c *chief) insist(ctx context.Context, why request) error {
+	for {
+		if err := c.s.shards.wait(ctx); err != nil {
+			return err
+		}
+		if _, _, err := c.checkpoint(ctx, why); err == nil {
+			return nil
+		}
+		if pause(ctx, pauseAfterError); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// serve makes checkpoints one after the other: by the clock, on request, on command.
+func (c *chief) serve(ctx context.Context) error {
+	s := c.s
+	var clock <-chan time.Time
+	if s.cfg.CheckpointEvery > 0 {
+		t := time.NewTicker(s.cfg.CheckpointEvery)
+		defer t.Stop()
+		clock = t.C
+	}
+	look := time.NewTicker(endLook)
+	defer look.Stop()
+	for ctx.Err() == nil {
+		changed := s.requests.Changed()
+		if err := c.answer(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-look.C:
+			if s.ends != nil && c.atEnd(ctx) {
+				return c.finish(ctx, request{Reason: "end of the topic"})
+			}
+		case <-clock:
+			if !c.news(ctx) {
+				continue
+			}
+			c.saved++
+			export := c.saved%s.cfg.ExportEvery == 0
+			_, _, _ = c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
+		case o := <-c.asked:
+			id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
+			o.done <- answer{id, seq, err}
+		}
+	}
+	return ctx.Err()
+}
+
+// news says whether anything was learnt since the last checkpoint.
+func (c *chief) news(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	j := c.job()
+	all, err := c.s.shards.offsets(ctx)
+	if err != nil || len(j.Checkpoints) == 0 {
+		return true // the attempt says what is wrong
+	}
+	last := j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets()
+	for p := range c.s.partitions {
+		for _, o := range all {
+			if o.Next[p] != last[p] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+const endLook = 200 * time.Millisecond
+
+// atEnd says whether every shard has learnt every partition to its end.
+func (c *chief) atEnd(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	all, err := c.s.shards.offsets(ctx)
+	if err != nil {
+		return false
+	}
+	for p, next := range least(all, c.s.partitions) {
+		if next < c.s.ends[p] {
+			return false
+		}
+	}
+	return true
+}
+
+// answer parks what was refused and does what was requested, the oldest first.
+func (c *chief) answer(ctx context.Context) error {
+	s := c.s
+	for {
+		var open []request
+		var refused []bus.Parked
+		s.requests.Read(func(r requests) {
+			open = append(open, r.Open...)
+			refused = append(refused, r.Refused...)
+		})
+		for _, p := range refused {
+			if p.StreamSeq <= s.parked {
+				continue
+			}
+			if _, err := s.env.Bus.DeadLetters().Park(ctx, p); err != nil {
+				return fmt.Errorf("park request %d: %w", p.StreamSeq, err)
+			}
+			s.parked = p.StreamSeq
+		}
+		if len(open) == 0 {
+			return nil
+		}
+		if open[0].Stop {
+			return c.finish(ctx, open[0])
+		}
+		_, seq, err := c.checkpoint(ctx, open[0])
+		if err != nil && seq == 0 {
+			return err // not even the failure could be said
+		}
+		if err := s.requests.Wait(ctx, seq); err != nil {
+			return err
+		}
+	}
+}
+
+// finish makes the last checkpoint and ends the job.
+func (c *chief) finish(ctx context.Context, why request) error {
+	why.Export = true
+	last := why
+	last.ID = "" // the checkpoint does not answer it, the end does
+	if err := c.insist(ctx, last); err != nil {
+		return err
+	}
+	_, _, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
+		return []*training.Event{{Body: &training.Event_JobStopped{JobStopped: &training.JobStopped{
+			Reason: or(why.Reason, "on request"), Offsets: j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets(),
+		}}}}
+	})
+	if err != nil {
+		return err
+	}
+	c.s.log.Info("the job is stopped", "reason", why.Reason)
+	return errStopped
+}
+
+func (c *chief) job() (j lineage.Job) {
+	c.s.lineage.Read(func(st lineage.State) { j = st.Jobs[c.s.cfg.Job] })
+	return j
+}
+
+// start appends jobStarted unless the job runs already.
+func (c *chief) start(ctx context.Context) error {
+	_, _, err := c.append(ctx, request{}, func(j lineage.Job) []*training.Event {
+		if j.Started.V != nil && !j.Stopped {
+			return nil
+		}
+		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: c.s.started()}}}
+	})
+	if err != nil {
+		return fmt.Errorf("start the job: %w", err)
+	}
+	if b := c.job().Started.V; !proto.Equal(b, c.s.started()) {
+		return fmt.Errorf("job %s runs as %v, this trainer was started for %v", c.s.cfg.Job, b, c.s.started())
+	}
+	return nil
+}
+
+// append stores facts of the job under the guard of what decide read.
+func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job) []*training.Event) ([]bus.Draft, []uint64, error) {
+	s := c.s
+	subject := events.Join(s.env.BZID, "training", s.cfg.Job)
+	st := owner.Store{Log: s.env.Bus.Log(), Source: source, Wait: s.lineage.Wait}
+	return st.Append(ctx, func() ([]bus.Draft, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err // the lease may be another's by now
+		}
+		j := c.job()
+		var drafts []bus.Draft
+		for _, e := range decide(j) {
+			drafts = append(drafts, bus.Draft{Subject: subject, Event: e, Expect: j.Seq, Header: events.Header{
+				Causation: why.ID, Correlation: why.Correlation, Traceparent: why.Traceparent,
+			}})
+		}
+		return drafts, nil
+	})
+}
+
+// checkpoint makes a cut and appends what came of it; seq is that fact's sequence, also
+// of a failure.
+func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint64, err error) {
+	s := c.s
+	begin := time.Now()
+	j := c.job()
+	id = 1
+	if n := len(j.Checkpoints); n > 0 {
+		id = j.Checkpoints[n-1].V.GetId() + 1
+	}
+	facts, err := c.make(ctx, id, why)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		s.m.failures.Inc()
+		s.log.Error("checkpoint failed", "checkpoint", id, "error", err)
+		if ctx.Err() != nil {
+			return id, 0, err
+		}
+		facts = []*training.Event{{Body: &training.Event_CheckpointFailed{CheckpointFailed: &training.CheckpointFailed{Id: id, Reason: err.Error()}}}}
+		_, seqs, aerr := c.append(ctx, why, func(lineage.Job) []*training.Event { return facts })
+		if aerr != nil {
+			return id, 0, errors.Join(err, aerr)
+		}
+		return id, seqs[0], err
+	}
+	_, seqs, err := c.append(ctx, why, func(now lineage.Job) []*training.Event {
+		if len(now.Checkpoints) != len(j.Checkpoints) {
+			return nil // another chief made a cut meanwhile: ours stands for nothing
+		}
+		return facts
+	})
+	if err == nil && len(seqs) == 0 {
+		err = fmt.Errorf("checkpoint %d was made by another chief meanwhile", id)
+	}
+	if err != nil {
+		return id, 0, err
+	}
+	s.m.checkpoints.Inc()
+	s.log.Info("checkpoint saved", "checkpoint", id, "export", why.Export, "reason", why.Reason, "took", time.Since(begin))
+	s.sweep(c.job())
+	return id, seqs[0], nil
+}
+
+func (c *chief) make(ctx context.Context, id int64, why request) ([]*training.Event, error) {
+	c.cuts++
+	ct := cutter{s: c.s, id: id, name: fmt.Sprintf("%s-%d-%d", c.s.cfg.Name, c.epoch, c.cuts)}
+	made, err := ct.make(ctx, why.Export)
+	if err != nil {
+		return nil, err
+	}
+	facts := []*training.Event{{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{
+		Checkpoint: made.checkpoint, Reason: why.Reason,
+	}}}}
+	if !why.Export {
+		return facts, nil
+	}
+	exported, err := ct.entry(made)
+	if err != nil {
+		return nil, err
+	}
+	return append(facts, &training.Event{Body: &training.Event_ModelExported{ModelExported: exported}}), nil
+}
+
+// handleCheckpoint answers trainer.<job>.checkpoint.
+func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, error) {
+	var body struct {
+		Reason string `json:"reason"`
+		Export bool   `json:"export"`
+	}
+	if len(payload) > 0 {
+		if err := owner.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
+			return nil, err
+		}
+	}
+	o := order{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1)}
+	select {
+	case c.asked <- o:
+	case <-ctx.Done():
+		return nil, owner.Refuse(owner.Unavailable, "another checkpoint is being made: ask again")
+	}
+	select {
+	case a := <-o.done:
+		if a.err != nil {
+			return nil, owner.Refuse(owner.Internal, "checkpoint %d failed: %v", a.id, a.err)
+		}
+		return json.Marshal(map[string]any{"checkpoint": a.id, "seq": a.seq})
+	case <-ctx.Done():
+		return nil, owner.Refuse(owner.Unavailable, "the checkpoint is under way, look for checkpointSaved on training.%s", c.s.cfg.Job)
+	}
+}

@@ -1,0 +1,138 @@
+// Package trainer learns a model from a Kafka topic: it shares the topic's partitions
+// with other trainers by leases, takes each batch through lookup, forward, backward and
+// apply on the parameter-server shards, and, when it is the chief of its job, makes the
+// checkpoints and exports.
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Config of one trainer.
+type Config struct {
+	// Job names the training job; all its trainers and shards share it.
+	Job string
+	// Model is the declared model that the job learns. The trainer waits for it.
+	Model string
+	// Name is this trainer's own: its container id, and its holder name in leases. Two
+	// live trainers of a job must differ in it. Default trainer-0.
+	Name string
+	// Index is its number among the job's trainers, as it is shown in the fleet.
+	Index int
+	// Brokers are Kafka addresses, host:port.
+	Brokers []string
+	// Topic holds the records, one JSON object each. Default ratings.
+	Topic string
+	// Shards is the number of parameter-server shards of the job. Default 2.
+	Shards int
+	// Batch is the most records learnt in one step; in deterministic mode exactly that
+	// many offsets. Default 64, at most 4096.
+	Batch int
+	// Linger is how long a first record waits for more. Default 10 ms.
+	Linger time.Duration
+	// Deterministic learns the batches of all partitions in one order, so that a
+	// crashed job ends with the same bits as one that was not.
+	Deterministic bool
+	// StopAtEnd ends the job once every partition is learnt up to the end that was
+	// there when the trainer started. In deterministic mode the topic must be complete
+	// by then: the order of turns follows from the ends.
+	StopAtEnd bool
+	// CheckpointEvery is the time between checkpoints, 0: only on request. The flag's
+	// default is 60 s.
+	CheckpointEvery time.Duration
+	// ExportEvery makes every n-th checkpoint of the clock an export too; those at the
+	// job's start and end always are. Default 1.
+	ExportEvery int
+	// Keep is how many checkpoints and exports stay on disk; exports that a load or a
+	// plan names stay besides. Default 5.
+	Keep int
+	// Dir is the job's folder, the same for its shards: model.ckpt-<id>/ and
+	// exported_models/ lie in it.
+	Dir string
+	// LeaseTTL is how long a dead trainer keeps its partitions, whole seconds.
+	// Default 3 s.
+	LeaseTTL time.Duration
+}
+
+// Default is a Config with every default set.
+func Default() Config {
+	return Config{
+		Name: "trainer-0", Topic: "ratings", Shards: 2, Batch: 64, Linger: 10 * time.Millisecond,
+		CheckpointEvery: time.Minute, ExportEvery: 1, Keep: 5, LeaseTTL: 3 * time.Second,
+	}
+}
+
+// withDefaults fills in what is zero and has a default.
+func (c Config) withDefaults() Config {
+	d := Default()
+	c.Name, c.Topic = or(c.Name, d.Name), or(c.Topic, d.Topic)
+	c.Shards, c.Batch = or(c.Shards, d.Shards), or(c.Batch, d.Batch)
+	c.Linger, c.LeaseTTL = or(c.Linger, d.Linger), or(c.LeaseTTL, d.LeaseTTL)
+	c.ExportEvery, c.Keep = or(c.ExportEvery, d.ExportEvery), or(c.Keep, d.Keep)
+	return c
+}
+
+// Register binds the fields to flags. Fields that are zero take their default first.
+func (c *Config) Register(fs *pflag.FlagSet) {
+	every := or(c.CheckpointEvery, Default().CheckpointEvery)
+	*c = c.withDefaults()
+	fs.StringVar(&c.Job, "job", c.Job, "training `job`")
+	fs.StringVar(&c.Model, "model", c.Model, "declared `model` that the job learns")
+	fs.StringVar(&c.Name, "name", c.Name, "this trainer's `name`, unique in the job")
+	fs.IntVar(&c.Index, "index", c.Index, "this trainer's number in the job")
+	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `host:port`, repeatable")
+	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`")
+	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
+	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
+	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
+	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn in one fixed order, to equal bits")
+	fs.BoolVar(&c.StopAtEnd, "stop-at-end", c.StopAtEnd, "end the job at the end of the topic as it is now")
+	fs.DurationVar(&c.CheckpointEvery, "checkpoint-every", every, "time between checkpoints, 0 for none")
+	fs.IntVar(&c.ExportEvery, "export-every", c.ExportEvery, "every n-th checkpoint is an export")
+	fs.IntVar(&c.Keep, "keep-checkpoints", c.Keep, "checkpoints and exports kept on disk")
+	fs.StringVar(&c.Dir, "dir", c.Dir, "the job's `folder`, the same for its shards")
+	fs.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a dead trainer keeps its partitions")
+}
+
+func or[T comparable](v, d T) T {
+	var zero T
+	if v == zero {
+		return d
+	}
+	return v
+}
+
+const maxBatch = 4096
+
+// Validate returns every complaint about c with its defaults, joined.
+func (c *Config) Validate() error {
+	d := c.withDefaults()
+	c = &d
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("trainer: "+format, args...))
+		}
+	}
+	check(c.Job != "" && !strings.Contains(c.Job, "/"), "job %q must be named, without a slash", c.Job)
+	check(c.Model != "", "model must be named")
+	check(c.Name != "", "name must be given, another one for each trainer")
+	check(c.Index >= 0, "index %d is negative", c.Index)
+	check(len(c.Brokers) > 0, "kafka must name at least one broker")
+	check(c.Topic != "", "topic must be named")
+	check(c.Shards > 0, "shards must be 1 or more, not %d", c.Shards)
+	check(c.Batch > 0 && c.Batch <= maxBatch, "batch must be 1 to %d, not %d", maxBatch, c.Batch)
+	check(c.Linger >= 0 && c.Linger <= time.Second, "linger must be between 0 and 1s, not %v", c.Linger)
+	check(c.CheckpointEvery >= 0, "checkpoint-every %v is negative", c.CheckpointEvery)
+	check(c.ExportEvery > 0, "export-every must be 1 or more, not %d", c.ExportEvery)
+	check(c.Keep > 0, "keep-checkpoints must be 1 or more, not %d", c.Keep)
+	check(filepath.IsAbs(c.Dir), "dir %q must be an absolute path", c.Dir)
+	check(c.LeaseTTL >= time.Second && c.LeaseTTL%time.Second == 0, "lease-ttl must be whole seconds, 1s or more, not %v", c.LeaseTTL)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,364 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/services/internal/cutproto"
+)
+
+// learner learns one partition while its lease is held.
+type learner struct {
+	s         *Server
+	partition int32
+	epoch     uint64
+	reader    *kafka.Reader
+	step      *step
+	turns     turns
+	told      bool // partitionTaken was appended
+}
+
+const (
+	pauseAfterError = time.Second // what only a person can mend is tried this often
+	settle          = 20 * time.Millisecond
+)
+
+// run learns until soft ends. hard, which ends later or with the lease, covers what must
+// not be broken off half-way: a batch that some shard may have applied.
+func (l *learner) run(soft, hard context.Context) {
+	defer l.reader.Close()
+	log := l.s.log.With("partition", l.partition, "epoch", l.epoch)
+	for soft.Err() == nil {
+		err := l.once(soft, hard)
+		if soft.Err() != nil {
+			return
+		}
+		wait := settle
+		switch {
+		case errors.Is(err, errDone):
+			log.Info("the partition is learnt to its end")
+			l.stay(soft)
+			continue
+		case errors.Is(err, errMoved):
+		case refusal(err) == rowwire.Fenced:
+			log.Warn("another trainer has the partition, giving it up", "error", err)
+			return
+		case refusal(err) == rowwire.Gap, refusal(err) == rowwire.Overlap, refusal(err) == rowwire.WrongGeneration:
+			log.Info("taking the partition up again where the shards stand", "error", err)
+		default:
+			log.Error("the partition cannot be learnt, trying again", "error", err)
+			wait = pauseAfterError
+		}
+		l.s.m.rewinds.Inc()
+		pause(soft, wait)
+	}
+}
+
+func refusal(err error) rowwire.Code {
+	var e *rowwire.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return 0
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// once finds out where the shards stand and learns from there on.
+func (l *learner) once(soft, hard context.Context) error {
+	if err := l.s.shards.wait(soft); err != nil {
+		return err
+	}
+	// From here on a shard that comes back as another ends the work, so that what it
+	// lost is learnt again even when nothing new arrives.
+	followed, stop := l.s.shards.follow(soft)
+	defer stop()
+	if l.s.cfg.Deterministic {
+		// A batch that was under way belongs to a timeline that a shard has left: it
+		// may wait there for a turn that never comes again.
+		var broken context.CancelFunc
+		hard, broken = context.WithCancel(hard)
+		defer broken()
+		defer context.AfterFunc(followed, func() {
+			if errors.Is(context.Cause(followed), errMoved) {
+				broken()
+			}
+		})()
+	}
+	err := l.from(followed, hard)
+	if err != nil && errors.Is(context.Cause(followed), errMoved) && refusal(err) != rowwire.Fenced {
+		return errMoved
+	}
+	return err
+}
+
+// stay waits at the end of a bounded partition until a shard has lost some of it.
+func (l *learner) stay(ctx context.Context) {
+	followed, stop := l.s.shards.follow(ctx)
+	defer stop()
+	all, err := l.s.shards.offsets(followed)
+	if err == nil && positionOf(all, l.partition).from >= l.end() {
+		<-followed.Done()
+	}
+}
+
+// from learns on from where the shards stand now.
+func (l *learner) from(soft, hard context.Context) error {
+	all, err := l.s.shards.offsets(soft)
+	if err != nil {
+		return err
+	}
+	pos := positionOf(all, l.partition)
+	if !l.told {
+		if err := l.s.tell(soft, &training.Event{Body: &training.Event_PartitionTaken{PartitionTaken: &training.PartitionTaken{
+			Partition: l.partition, Epoch: l.epoch, Trainer: l.s.cfg.Name, From: pos.from,
+		}}}); err != nil {
+			return fmt.Errorf("say that the partition is taken: %w", err)
+		}
+		l.told = true
+	}
+	if l.s.cfg.Deterministic {
+		return l.inOrder(soft, hard, pos)
+	}
+	return l.asTheyCome(soft, hard, pos)
+}
+
+// start is where to read: a partition of which nothing was ever learnt begins with what
+// the topic still has, any other exactly where it stopped.
+func (l *learner) start(ctx context.Context, from int64) (int64, error) {
+	if from > 0 {
+		return from, nil
+	}
+	first, _, err := l.reader.Bounds(ctx)
+	return first, err
+}
+
+// end is where a bounded job stops learning the partition.
+func (l *learner) end() int64 {
+	if l.s.ends == nil {
+		return math.MaxInt64
+	}
+	return l.s.ends[l.partition]
+}
+
+func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
+	if pos.from >= l.end() {
+		return errDone
+	}
+	read, err := l.start(soft, pos.from)
+	if err != nil {
+		return err
+	}
+	f := newFeed(soft, l.reader, read)
+	defer f.close()
+	cuts := pos.cuts
+	for next := pos.from; ; {
+		for len(cuts) > 0 && cuts[0] <= next {
+			cuts = cuts[1:]
+		}
+		limit := l.end()
+		if next >= limit {
+			return errDone
+		}
+		if len(cuts) > 0 {
+			limit = min(limit, cuts[0])
+		}
+		recs, to, err := f.batch(soft, limit, l.s.cfg.Batch, l.s.cfg.Linger)
+		if err != nil {
+			return err
+		}
+		if err := l.learn(soft, hard, recs, next, to, 0, 0); err != nil {
+			return err
+		}
+		next = to
+	}
+}
+
+func (l *learner) inOrder(soft, hard context.Context, pos position) error {
+	if !pos.level {
+		return l.rollback(soft, pos)
+	}
+	from, _ := l.turns.span(l.partition, (pos.from+l.turns.size-1)/l.turns.size)
+	if pos.from != from && pos.from < l.end() {
+		return fmt.Errorf("the shards stand at offset %d of partition %d, which is no multiple of the batch size %d: start the trainers with the batch size the job was begun with", pos.from, l.partition, l.turns.size)
+	}
+	if pos.from >= l.end() {
+		return errDone
+	}
+	read, err := l.start(soft, pos.from)
+	if err != nil {
+		return err
+	}
+	f := newFeed(soft, l.reader, read)
+	defer f.close()
+	for i := pos.from / l.turns.size; i < l.turns.batches(l.partition); i++ {
+		from, to := l.turns.span(l.partition, i)
+		recs, err := f.whole(soft, to)
+		if err != nil {
+			return err
+		}
+		if err := l.learn(soft, hard, recs, from, to, l.turns.turn(l.partition, i), pos.generation); err != nil {
+			return err
+		}
+	}
+	return errDone
+}
+
+// rollback sends every shard back to the newest checkpoint, because some of them have
+// learnt what others have lost. Shards that already left the generation do nothing.
+func (l *learner) rollback(ctx context.Context, pos position) error {
+	l.s.log.Warn("the shards stand apart: rolling all of them back to the newest checkpoint",
+		"partition", l.partition, "generation", pos.generation)
+	body, err := json.Marshal(cutproto.RollbackRequest{
+		Generation: pos.generation,
+		Reason:     "partition " + strconv.Itoa(int(l.partition)) + ": the shards stand apart",
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.s.shards.each(func(i int) error {
+		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+		defer cancel()
+		_, err := l.s.env.Bus.Commands().Call(ctx, l.s.env.BZID, cutproto.Command(l.s.cfg.Job, i, cutproto.Rollback), body)
+		if err != nil {
+			return fmt.Errorf("roll back shard %d: %w", i, err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return errMoved
+}
+
+// learn takes the records of [from, to) through one step.
+func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, to int64, turn, generation uint64) error {
+	begin := time.Now()
+	st, sh := l.step, l.s.shards
+	st.load(recs)
+	if st.trace != "" {
+		var span trace.Span
+		soft, span = l.s.tracer.Start(tracectx.With(soft, st.trace), "trainer.step", trace.WithAttributes(
+			attribute.String("job", l.s.cfg.Job), attribute.Int("partition", int(l.partition)),
+			attribute.Int64("from", from), attribute.Int64("to", to), attribute.Int("samples", len(st.labels)),
+		))
+		defer span.End()
+	}
+	for _, r := range st.bad {
+		if err := l.park(soft, r); err != nil {
+			return err
+		}
+	}
+	var loss float64
+	if len(st.labels) > 0 || l.s.cfg.Deterministic {
+		params, err := l.fetch(soft, turn, generation)
+		if err != nil {
+			return err
+		}
+		if len(st.labels) > 0 {
+			if loss, err = st.learn(params); err != nil {
+				return err
+			}
+		}
+	}
+	if soft.Err() != nil {
+		return context.Cause(soft) // nothing was applied yet
+	}
+	traceparent := tracectx.Of(soft)
+	if st.trace == "" {
+		traceparent = ""
+	}
+	err := sh.each(func(i int) error {
+		req := &rowwire.ApplyRequest{
+			Job: sh.job, Shard: uint32(i), Partition: l.partition, Epoch: l.epoch, From: from, To: to,
+			RecordUnix: st.newest, Turn: turn, Generation: generation, Traceparent: traceparent,
+		}
+		st.learnt(i, req)
+		_, err := call(hard, sh, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.ApplyResponse, error) {
+			return c.Apply(ctx, req)
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.s.m.learnt(st.scores[:len(st.labels)], st.labels, loss, len(st.bad), time.Since(begin))
+	return nil
+}
+
+// fetch gets the rows of the batch and the dense variables side by side.
+func (l *learner) fetch(ctx context.Context, turn, generation uint64) (params [][]float32, err error) {
+	st, sh := l.step, l.s.shards
+	got := make(chan error, 1)
+	go func() {
+		var err error
+		if l.s.cfg.Deterministic {
+			params, err = fetchDense(ctx, sh, st.e, turn, generation)
+		} else {
+			params, err = l.s.dense.get(ctx)
+		}
+		got <- err
+	}()
+	err = sh.each(func(i int) error {
+		tables, which := st.wanted(i)
+		if len(tables) == 0 {
+			return nil
+		}
+		r, err := call(ctx, sh, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.LookupResponse, error) {
+			return c.Lookup(ctx, &rowwire.LookupRequest{Model: sh.job, Shard: uint32(i), Tables: tables, Turn: turn, Generation: generation})
+		})
+		if err != nil {
+			return err
+		}
+		return st.fill(i, which, r.Values)
+	})
+	err = errors.Join(err, <-got)
+	return params, err
+}
+
+// park puts a record that cannot be learnt into the dead letters before its offset
+// counts as learnt.
+func (l *learner) park(ctx context.Context, r rejected) error {
+	p := bus.Parked{
+		Reason: r.reason, By: source,
+		Stream:    fmt.Sprintf("kafka:%s/%d", r.record.Topic, r.record.Partition),
+		StreamSeq: uint64(r.record.Offset), Subject: r.record.Topic, Data: r.record.Value,
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.record.Headers)) {
+		if p.Header == nil {
+			p.Header = map[string][]string{}
+		}
+		p.Header[k] = []string{r.record.Headers[k]}
+	}
+	for {
+		_, err := l.s.env.Bus.DeadLetters().Park(ctx, p)
+		if err == nil {
+			return nil
+		}
+		if !bus.Retryable(err) || ctx.Err() != nil {
+			return fmt.Errorf("park record %d: %w", r.record.Offset, err)
+		}
+		pause(ctx, lookAgain)
+	}
+}

@@ -1,0 +1,95 @@
+package trainer
+
+import (
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/projections/follow"
+)
+
+// requests is a fold of what was asked of a job on training.<job>.request and not
+// answered yet, so that a new chief answers what the last one left.
+type requests struct {
+	Seq  uint64    `json:"seq"`
+	Open []request `json:"open,omitempty"` // in the order asked
+	// Refused are to be parked by the chief; parking twice stores once.
+	Refused []bus.Parked `json:"refused,omitempty"`
+}
+
+type request struct {
+	ID          string `json:"id"`
+	Seq         uint64 `json:"seq"`
+	Stop        bool   `json:"stop,omitempty"`
+	Export      bool   `json:"export,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+	Correlation string `json:"correlation,omitempty"`
+	Traceparent string `json:"traceparent,omitempty"`
+}
+
+// maxRefused bounds what is kept for parking: the stream itself keeps the rest.
+const maxRefused = 1000
+
+func requestsOf(bzid, job string) follow.View[requests] {
+	subject := events.Join(bzid, "training", job)
+	return follow.View[requests]{
+		Name: "requests", Version: 1,
+		New: func() requests { return requests{} },
+		Fold: func(s requests, r events.Recorded) requests {
+			if r.Seq <= s.Seq {
+				return s
+			}
+			s.Seq = r.Seq
+			switch r.Subject {
+			case subject.Request():
+				return s.asked(r)
+			case subject:
+				return s.answered(r)
+			}
+			return s
+		},
+	}
+}
+
+func (s requests) asked(r events.Recorded) requests {
+	q := request{ID: r.Header.ID, Seq: r.Seq, Correlation: r.Header.Correlation, Traceparent: r.Header.Traceparent}
+	e, _ := r.Event.(*training.Event)
+	switch b := e.GetBody().(type) {
+	case *training.Event_CheckpointRequested:
+		q.Export, q.Reason = b.CheckpointRequested.GetExport(), b.CheckpointRequested.GetReason()
+	case *training.Event_StopRequested:
+		q.Stop, q.Reason = true, b.StopRequested.GetReason()
+	default:
+		reason := "the job answers checkpointRequested and stopRequested only"
+		if r.Err != nil {
+			reason = r.Err.Error()
+		}
+		s.Refused = append(s.Refused, bus.Parked{
+			Reason: reason, By: source, Stream: "MONOLITH", StreamSeq: r.Seq, Subject: string(r.Subject), Data: r.Data,
+		})
+		if n := len(s.Refused); n > maxRefused {
+			s.Refused = append([]bus.Parked(nil), s.Refused[n-maxRefused:]...)
+		}
+		return s
+	}
+	s.Open = append(s.Open, q)
+	return s
+}
+
+// answered closes what the fact answers: a request to stop is answered by jobStopped
+// alone, which leaves nothing open.
+func (s requests) answered(r events.Recorded) requests {
+	e, _ := r.Event.(*training.Event)
+	switch e.GetBody().(type) {
+	case *training.Event_JobStopped:
+		s.Open = nil
+	case *training.Event_CheckpointSaved, *training.Event_CheckpointFailed:
+		var open []request
+		for _, q := range s.Open {
+			if q.Stop || q.ID != r.Header.Causation {
+				open = append(open, q)
+			}
+		}
+		s.Open = open
+	}
+	return s
+}

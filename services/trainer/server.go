@@ -1,0 +1,363 @@
+package trainer
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+const (
+	source     = "trainer"
+	kind       = "training" // of its container
+	serverType = "worker"
+
+	heartbeatEvery = 500 * time.Millisecond
+	drain          = 3 * time.Second // for the batches under way at the end
+)
+
+// Server is one trainer.
+type Server struct {
+	cfg    Config
+	env    services.Env
+	log    *slog.Logger
+	tracer trace.Tracer
+	m      *metrics
+	ready  chan struct{}
+
+	reportEvery time.Duration
+
+	catalog  *follow.Follower[catalog.State]
+	plan     *follow.Follower[plan.State]
+	fleet    *follow.Follower[fleet.State]
+	lineage  *follow.Follower[lineage.State]
+	requests *follow.Follower[requests]
+	begin    uint64 // the log's end when Run began
+
+	shards *shardSet
+
+	// Set by train before anything below it starts.
+	engine     *engine
+	dense      *denseCache
+	partitions int32
+	ends       []int64 // bounded job: by partition; else nil
+	learners   sync.WaitGroup
+	parked     uint64 // last request parked; the chief's
+
+	mu   sync.Mutex // guards last, and orders this trainer's facts
+	last uint64     // sequence of its last fact
+}
+
+var _ services.Role = (*Server)(nil)
+
+// New checks cfg, fills in defaults and starts nothing.
+func New(cfg Config, env services.Env) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	cfg.Dir = filepath.Clean(cfg.Dir)
+	s := &Server{cfg: cfg, env: env, log: env.Log, tracer: env.Tracer, ready: make(chan struct{}), reportEvery: reportEvery}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.log = s.log.With("job", cfg.Job, "trainer", cfg.Name)
+	if s.tracer == nil {
+		s.tracer = noop.NewTracerProvider().Tracer("")
+	}
+	s.m = newMetrics(env.Metrics)
+	log := env.Bus.Log()
+	o := follow.Options{Log: s.log, Metrics: env.Metrics}
+	s.catalog = follow.New(log, views.Catalog.Only(env.BZID), o)
+	s.plan = follow.New(log, views.Plan.Only(env.BZID), o)
+	s.fleet = follow.New(log, views.Fleet.Only(env.BZID), o)
+	s.lineage = follow.New(log, views.Lineage.Only(env.BZID), o)
+	s.requests = follow.New(log, requestsOf(env.BZID, cfg.Job), o)
+	return s, nil
+}
+
+// Ready is closed once the trainer has caught up with the log. It may still wait for
+// its model, its topic or its shards.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run trains until ctx ends or the job is stopped, lets the batches under way finish
+// and gives its partitions back. Both are clean ends.
+func (s *Server) Run(ctx context.Context) error {
+	err := s.run(ctx)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("trainer: %w", err)
+}
+
+func (s *Server) run(ctx context.Context) error {
+	var err error
+	if s.begin, err = s.env.Bus.Log().Last(ctx); err != nil {
+		return fmt.Errorf("find the end of the log: %w", err)
+	}
+	pool := rowwire.NewPool()
+	defer pool.Close()
+	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m}
+
+	// Views outlive the training that reads them.
+	base, endViews := context.WithCancel(context.WithoutCancel(ctx))
+	vg, base := errgroup.WithContext(base)
+	vg.Go(func() error { return s.catalog.Run(base) })
+	vg.Go(func() error { return s.plan.Run(base) })
+	vg.Go(func() error { return s.fleet.Run(base) })
+	vg.Go(func() error { return s.lineage.Run(base) })
+	vg.Go(func() error { return s.requests.Run(base) })
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(base, cancel) // a view that fails ends the training
+	defer stop()
+
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.heartbeat(gctx) })
+	g.Go(func() error {
+		err := s.work(gctx)
+		cancel() // the job is over: so is the heartbeat
+		return err
+	})
+	err = g.Wait()
+	endViews()
+	if verr := vg.Wait(); verr != nil {
+		err = verr
+	}
+	return err
+}
+
+// work waits for what training needs and trains.
+func (s *Server) work(ctx context.Context) error {
+	for _, ready := range []<-chan struct{}{s.catalog.Ready(), s.plan.Ready(), s.fleet.Ready(), s.lineage.Ready(), s.requests.Ready()} {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	close(s.ready)
+	spec, err := s.declared(ctx)
+	if err != nil {
+		return nil // ctx ended
+	}
+	if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err != nil {
+		return fmt.Errorf("model %s: %w", s.cfg.Model, err)
+	}
+	s.dense = newDenseCache(s.shards, s.engine)
+	if err := s.topic(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if s.last, err = s.env.Bus.Log().LastOf(ctx, s.own()); err != nil {
+		return fmt.Errorf("find the end of %s: %w", s.own(), err)
+	}
+
+	soft, cancel := context.WithCancel(ctx)
+	defer cancel()
+	hard, broken := context.WithCancel(context.WithoutCancel(ctx))
+	defer broken()
+	defer context.AfterFunc(soft, func() {
+		t := time.AfterFunc(drain, broken)
+		context.AfterFunc(hard, func() { t.Stop() })
+	})()
+	g, soft := errgroup.WithContext(soft)
+	g.Go(func() error { return s.share(soft, hard) })
+	g.Go(func() error { return s.report(soft) })
+	g.Go(func() error { return s.lead(soft) })
+	g.Go(func() error {
+		defer cancel()
+		return s.untilStopped(soft)
+	})
+	err = g.Wait()
+	s.learners.Wait()
+	return err
+}
+
+// declared waits for the model's spec.
+func (s *Server) declared(ctx context.Context) (*model.ModelSpec, error) {
+	for told := false; ; {
+		changed := s.catalog.Changed()
+		var spec *model.ModelSpec
+		s.catalog.Read(func(c catalog.State) { spec = c.Models[s.cfg.Model].Spec.V })
+		if spec != nil {
+			return spec, nil
+		}
+		if !told {
+			told = true
+			s.log.Info("waiting for the model to be declared", "model", s.cfg.Model)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// topic waits for the training topic, and notes its ends if the job has one.
+func (s *Server) topic(ctx context.Context) error {
+	for told := false; ; pause(ctx, lookAgain) {
+		n, err := kafka.Partitions(ctx, s.cfg.Brokers, s.cfg.Topic)
+		if err == nil && n > 0 {
+			s.partitions = n
+			break
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !told {
+			told = true
+			s.log.Warn("waiting for the training topic", "topic", s.cfg.Topic, "error", err)
+		}
+	}
+	if !s.cfg.StopAtEnd {
+		return nil
+	}
+	s.ends = make([]int64, s.partitions)
+	for p := range s.partitions {
+		r := kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, Partition: p, Log: s.log})
+		_, end, err := r.Bounds(ctx)
+		r.Close()
+		if err != nil {
+			return fmt.Errorf("find the end of the topic: %w", err)
+		}
+		s.ends[p] = end
+	}
+	return nil
+}
+
+// untilStopped returns when the job was stopped after this trainer began, or ctx ends.
+// A job that runs under another configuration is an error: trainers that disagree about
+// its shards or partitions would break its order.
+func (s *Server) untilStopped(ctx context.Context) error {
+	for {
+		changed := s.lineage.Changed()
+		var j lineage.Job
+		s.lineage.Read(func(l lineage.State) { j = l.Jobs[s.cfg.Job] })
+		if j.Stopped && j.Seq > s.begin {
+			s.log.Info("the job is stopped")
+			return nil
+		}
+		if b := j.Started.V; b != nil && !j.Stopped && !proto.Equal(b, s.started()) {
+			return fmt.Errorf("job %s runs as %v, this trainer was started for %v: start it alike, stop the job first, or name another", s.cfg.Job, b, s.started())
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// started is the jobStarted of this trainer's configuration.
+func (s *Server) started() *training.JobStarted {
+	return &training.JobStarted{
+		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic, Partitions: s.partitions,
+		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic,
+	}
+}
+
+// generation is the deterministic timeline of shard i as the fleet knows it.
+func (s *Server) generation(i int) (g uint64) {
+	if s.cfg.Deterministic {
+		s.fleet.Read(func(f fleet.State) { g = f.Shards[s.cfg.Job][uint32(i)].Ready.V.GetGeneration() })
+	}
+	return g
+}
+
+// own is the subject of this trainer's facts.
+func (s *Server) own() events.Subject {
+	return events.Join(s.env.BZID, "training", s.cfg.Job+"/"+s.cfg.Name)
+}
+
+// tell appends facts of this trainer, in the order of the calls.
+func (s *Server) tell(ctx context.Context, facts ...*training.Event) error {
+	if len(facts) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := owner.Store{Log: s.env.Bus.Log(), Source: source, Wait: func(context.Context, uint64) error { return nil }}
+	ids := make([]string, len(facts))
+	for i := range ids {
+		ids[i] = rand.Text()
+	}
+	_, seqs, err := st.Append(ctx, func() ([]bus.Draft, error) {
+		drafts := make([]bus.Draft, len(facts))
+		for i, e := range facts {
+			drafts[i] = bus.Draft{Subject: s.own(), Event: e, Expect: s.last, Header: events.Header{ID: ids[i]}}
+		}
+		return drafts, nil
+	})
+	if err == nil {
+		s.last = seqs[len(seqs)-1]
+	}
+	return err
+}
+
+// heartbeat tells the registry that this trainer is alive, and last that it leaves.
+func (s *Server) heartbeat(ctx context.Context) error {
+	beat := &replica.Heartbeat{Container: &container.Container{
+		Id: s.cfg.Name, Kind: kind, Job: s.cfg.Job, ServerType: serverType, Index: int32(s.cfg.Index), Shard: -1,
+	}}
+	send := func(ctx context.Context) error {
+		body, err := events.Marshal(beat)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, 4*heartbeatEvery)
+		defer cancel()
+		_, err = s.env.Bus.Commands().Call(ctx, s.env.BZID, "registry.heartbeat", body)
+		return err
+	}
+	t := time.NewTicker(heartbeatEvery)
+	defer t.Stop()
+	heard := true
+	for {
+		err := send(ctx)
+		if ctx.Err() == nil && heard != (err == nil) {
+			if heard = err == nil; !heard {
+				s.log.Warn("the registry does not answer heartbeats", "error", err)
+			} else {
+				s.log.Info("the registry answers heartbeats")
+			}
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			beat.Leaving = true
+			if err := send(context.WithoutCancel(ctx)); err != nil {
+				s.log.Debug("the registry was not told of the end", "error", err)
+			}
+			return nil
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+)
+
+const (
+	// callTimeout bounds one attempt; it outlasts the longest hold of a checkpoint.
+	callTimeout = 15 * time.Second
+	// lookAgain is how often a shard that does not answer is looked up and asked again.
+	lookAgain = 100 * time.Millisecond
+)
+
+// shardSet reaches the parameter-server shards of the job at the addresses that the
+// fleet view has for them.
+type shardSet struct {
+	job   string
+	n     int
+	fleet *follow.Follower[fleet.State]
+	pool  *rowwire.Pool
+	m     *metrics
+}
+
+// address is "" while the shard is not there.
+func (s *shardSet) address(i int) (addr string, err error) {
+	s.fleet.Read(func(st fleet.State) {
+		sh := st.Shards[s.job][uint32(i)]
+		r := sh.Ready.V
+		switch {
+		case r == nil || !sh.Healthy:
+		case int(r.GetShards()) != s.n:
+			err = fmt.Errorf("job %s has %d shards, this trainer was told %d: start it with --shards %d", s.job, r.GetShards(), s.n, r.GetShards())
+		default:
+			addr = r.GetRowsAddress()
+		}
+	})
+	return addr, err
+}
+
+// incarnation changes whenever a shard comes back as another process or timeline.
+func (s *shardSet) incarnation() (id string, complete bool) {
+	complete = true
+	s.fleet.Read(func(st fleet.State) {
+		for i := range s.n {
+			sh := st.Shards[s.job][uint32(i)]
+			complete = complete && sh.Ready.V != nil && sh.Healthy
+			id += fmt.Sprint(sh.Ready.V.GetEpoch(), "/", sh.Ready.V.GetGeneration(), " ")
+		}
+	})
+	return id, complete
+}
+
+// wait returns once every shard is ready.
+func (s *shardSet) wait(ctx context.Context) error {
+	for {
+		changed := s.fleet.Changed()
+		if _, ok := s.incarnation(); ok {
+			_, err := s.address(0)
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// call asks shard i until it answers or refuses; while nobody answers it tries again at
+// whatever address the shard has by then. A refusal is a *rowwire.Error.
+func call[R any](ctx context.Context, s *shardSet, i int, ask func(context.Context, *rowwire.Client) (R, error)) (R, error) {
+	var zero R
+	for {
+		changed := s.fleet.Changed()
+		addr, err := s.address(i)
+		if err != nil {
+			return zero, err
+		}
+		if addr != "" {
+			r, err := attempt(ctx, s, addr, ask)
+			if err == nil {
+				return r, nil
+			}
+			if ctx.Err() != nil {
+				return zero, context.Cause(ctx)
+			}
+			if rowwire.CodeOf(err) != rowwire.Unavailable {
+				return zero, fmt.Errorf("shard %d: %w", i, err)
+			}
+			s.m.retries.Inc()
+		}
+		t := time.NewTimer(lookAgain)
+		select {
+		case <-t.C:
+		case <-changed:
+		case <-ctx.Done():
+			t.Stop()
+			return zero, context.Cause(ctx)
+		}
+		t.Stop()
+	}
+}
+
+func attempt[R any](ctx context.Context, s *shardSet, addr string, ask func(context.Context, *rowwire.Client) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c, err := s.pool.Get(ctx, addr)
+	if err != nil {
+		var zero R
+		return zero, err
+	}
+	return ask(ctx, c)
+}
+
+// each runs do for every shard side by side and waits for all: after it nothing of ours
+// is under way, whatever failed.
+func (s *shardSet) each(do func(i int) error) error {
+	errs := make([]error, s.n)
+	var wg sync.WaitGroup
+	for i := range s.n {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return worst(errs)
+}
+
+// worst is the error that decides what happens next: fencing ends the partition, all
+// others only start it again.
+func worst(errs []error) error {
+	var first error
+	for _, err := range errs {
+		if rowwire.CodeOf(err) == rowwire.Fenced {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// offsets asks all shards how far they are.
+func (s *shardSet) offsets(ctx context.Context) ([]*rowwire.OffsetsResponse, error) {
+	all := make([]*rowwire.OffsetsResponse, s.n)
+	err := s.each(func(i int) error {
+		r, err := call(ctx, s, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.OffsetsResponse, error) {
+			return c.Offsets(ctx, &rowwire.OffsetsRequest{Job: s.job, Shard: uint32(i)})
+		})
+		all[i] = r
+		return err
+	})
+	return all, err
+}
+
+// position is where a partition goes on.
+type position struct {
+	from       int64
+	cuts       []int64 // above from, ascending: no batch may straddle one
+	generation uint64
+	level      bool // all shards stand at from, in one generation
+}
+
+// positionOf derives the position of a partition: the least offset that any shard
+// recorded, to be cut where the other shards stand.
+func positionOf(all []*rowwire.OffsetsResponse, partition int32) position {
+	at := map[int64]bool{}
+	gens := map[uint64]bool{}
+	for _, o := range all {
+		at[o.Next[partition]] = true
+		gens[o.Generation] = true
+	}
+	sorted := slices.Sorted(maps.Keys(at))
+	return position{
+		from: sorted[0], cuts: sorted[1:],
+		generation: slices.Min(slices.Collect(maps.Keys(gens))),
+		level:      len(sorted) == 1 && len(gens) == 1,
+	}
+}
+
+// least is, per partition, the offset that every shard has reached.
+func least(all []*rowwire.OffsetsResponse, partitions int32) map[int32]int64 {
+	m := map[int32]int64{}
+	for p := range partitions {
+		m[p] = positionOf(all, p).from
+	}
+	return m
+}
+
+var errMoved = errors.New("a shard came back as another")
+
+// follow returns a context that ends with errMoved once a shard is another than now.
+func (s *shardSet) follow(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	was, _ := s.incarnation()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			changed := s.fleet.Changed()
+			if now, _ := s.incarnation(); now != was {
+				cancel(errMoved)
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
+// denseCache shares one copy of the dense variables among the partitions. Outside
+// deterministic mode a copy may be denseAge old: what the others learnt meanwhile is
+// missing from a forward pass, never from the variables.
+type denseCache struct {
+	s  *shardSet
+	e  *engine
+	mu chan struct{} // holds a token; a channel so that waiting ends with ctx
+	at time.Time
+	v  [][]float32
+}
+
+const denseAge = 20 * time.Millisecond
+
+func newDenseCache(s *shardSet, e *engine) *denseCache {
+	d := &denseCache{s: s, e: e, mu: make(chan struct{}, 1)}
+	d.mu <- struct{}{}
+	return d
+}
+
+// get returns the variables in order; they are not to be changed.
+func (d *denseCache) get(ctx context.Context) ([][]float32, error) {
+	select {
+	case <-d.mu:
+		defer func() { d.mu <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if d.v != nil && time.Since(d.at) < denseAge {
+		return d.v, nil
+	}
+	begin := time.Now()
+	v, err := fetchDense(ctx, d.s, d.e, 0, 0)
+	if err == nil {
+		d.v, d.at = v, begin
+	}
+	return v, err
+}
+
+// fetchDense asks every shard for its variables, at a turn in deterministic mode.
+func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation uint64) ([][]float32, error) {
+	v := make([][]float32, len(e.vars))
+	var mu sync.Mutex
+	err := s.each(func(i int) error {
+		r, err := call(ctx, s, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.DenseResponse, error) {
+			return c.Dense(ctx, &rowwire.DenseRequest{Job: s.job, Shard: uint32(i), Turn: turn, Generation: generation})
+		})
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, t := range r.Tensors {
+			j, ok := e.index[t.Name]
+			if !ok || len(t.Values) != e.vars[j].Size {
+				return fmt.Errorf("shard %d answered variable %q of %d values, which the model does not have", i, t.Name, len(t.Values))
+			}
+			v[j] = t.Values
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for j := range v {
+		if v[j] == nil {
+			return nil, fmt.Errorf("no shard keeps variable %q", e.vars[j].Name)
+		}
+	}
+	return v, nil
+}

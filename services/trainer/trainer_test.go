@@ -1,0 +1,452 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Two trainers, one of which leaves, answers that get lost, shards that crash and lose
+// what came after the last checkpoint: each offset is learnt once by each shard.
+func TestExactlyOnce(t *testing.T) {
+	w := newWorld(t, 4, 2)
+	for _, s := range w.shards {
+		s.flaky = 0.05
+	}
+	w.write(300)
+	cfg := w.config("a", 0)
+	cfg.CheckpointEvery = 300 * time.Millisecond
+	a := w.run(cfg)
+	cfg.Name, cfg.Index = "b", 1
+	b := w.run(cfg)
+	w.until("both trainers have partitions", func(j lineage.Job) bool {
+		n := map[string]int{}
+		for _, p := range j.Partitions {
+			n[p.V.GetTrainer()]++
+		}
+		return n["a"] == 2 && n["b"] == 2
+	})
+	w.learnt(0, 400)
+	w.shards[1].crash()
+	w.write(200)
+	w.learnt(1, 1200)
+	a.stop(t)
+	w.shards[0].crash()
+	w.write(100)
+	w.until("the other has taken all over", func(j lineage.Job) bool {
+		for p := range int32(4) {
+			if j.Partitions[p].V.GetTrainer() != "b" {
+				return false
+			}
+		}
+		return true
+	})
+	w.learnt(0, 2400)
+	w.learnt(1, 2400)
+	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "enough"}}})
+	b.wait(t)
+	for _, s := range w.shards {
+		s.checkBooks(w.ends)
+	}
+	w.checkLetters()
+
+	facts, _ := w.facts(jobSubject())
+	if facts[0].GetJobStarted() == nil || facts[len(facts)-1].GetJobStopped().GetReason() != "enough" {
+		t.Fatalf("the job's facts begin with %v and end with %v", facts[0], facts[len(facts)-1])
+	}
+	var id int64
+	for _, f := range facts[1:] {
+		if f.GetJobStarted() != nil {
+			t.Error("the job was started twice")
+		}
+		if c := f.GetCheckpointSaved().GetCheckpoint(); c != nil {
+			if c.GetId() != id+1 {
+				t.Errorf("checkpoint %d follows %d", c.GetId(), id)
+			}
+			id = c.GetId()
+		}
+	}
+	for p, end := range w.ends {
+		if got := facts[len(facts)-1].GetJobStopped().GetOffsets()[int32(p)]; got != end {
+			t.Errorf("the last checkpoint has partition %d at %d, not %d", p, got, end)
+		}
+	}
+}
+
+func TestBoundedJob(t *testing.T) {
+	w := newWorld(t, 2, 2)
+	w.write(100)
+	cfg := w.config("a", 0)
+	cfg.StopAtEnd, cfg.ExportEvery = true, 1
+	w.run(cfg).wait(t)
+	for _, s := range w.shards {
+		s.checkBooks(w.ends)
+	}
+	j := w.until("the job is stopped", func(j lineage.Job) bool { return j.Stopped })
+	if len(j.Checkpoints) != 2 || len(j.Exports) != 2 {
+		t.Fatalf("%d checkpoints and %d exports, due were those of the start and the end", len(j.Checkpoints), len(j.Exports))
+	}
+	if o := j.Checkpoints[0].V.GetOffsets(); len(o) > 2 || j.Checkpoints[1].V.GetOffsets()[1] != 100 {
+		t.Fatalf("offsets %v, then %v", o, j.Checkpoints[1].V.GetOffsets())
+	}
+	entry, err := ckpt.ReadEntry(filepath.Join(w.dir, exportsDir, "entry", "2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entry.Version != 2 || entry.Job != theJob || entry.Shards != 2 || !proto.Equal(entry.Spec, smallSpec()) {
+		t.Fatalf("entry %+v", entry)
+	}
+	for _, v := range modelspec.Variables(smallSpec()) {
+		if !slices.Equal(entry.Dense[v.Name].Values, modelspec.InitVariable(smallSpec(), v)) || len(entry.Dense[v.Name].Slots) != 0 {
+			t.Errorf("variable %s was not exported as it is", v.Name)
+		}
+	}
+	// The same job again: it starts anew, finds nothing to learn and ends.
+	w.run(cfg).wait(t)
+	for _, s := range w.shards {
+		s.checkBooks(w.ends)
+	}
+}
+
+// A deterministic job that loses shards must learn in the very order of its twin.
+func TestDeterministic(t *testing.T) {
+	learn := func(t *testing.T, disturb func(w *world, cfg Config) []*running) ([]learntRange, *world) {
+		w := newWorld(t, 3, 2)
+		w.write(90)
+		for p, more := range []int{40, 0, 11} { // partitions of different length
+			if more > 0 {
+				var recs []kafka.Record
+				for range more {
+					w.fids[p] = append(w.fids[p], []int64{modelspec.FID(1, 5), modelspec.FID(2, 6)})
+					recs = append(recs, kafka.Record{Topic: "ratings", Partition: int32(p), Value: []byte(`{"userId":5,"movieId":6,"rating":5}`)})
+				}
+				if _, err := w.writer.Write(t.Context(), recs...); err != nil {
+					t.Fatal(err)
+				}
+				w.ends[p] += int64(more)
+			}
+		}
+		for _, s := range w.shards {
+			s.inOrder = true
+		}
+		cfg := w.config("a", 0)
+		cfg.Deterministic, cfg.StopAtEnd, cfg.CheckpointEvery = true, true, 50*time.Millisecond
+		for _, r := range disturb(w, cfg) {
+			r.wait(t)
+		}
+		for _, s := range w.shards {
+			s.checkBooks(w.ends)
+		}
+		if !slices.Equal(w.shards[0].now.ranges, w.shards[1].now.ranges) {
+			t.Errorf("the shards learnt in different orders")
+		}
+		w.checkLetters()
+		return w.shards[0].now.ranges, w
+	}
+	want, _ := learn(t, func(w *world, cfg Config) []*running { return []*running{w.run(cfg)} })
+	got, w := learn(t, func(w *world, cfg Config) []*running {
+		for _, s := range w.shards {
+			s.flaky = 0.02
+		}
+		a := w.run(cfg)
+		cfg.Name, cfg.Index = "b", 1
+		b := w.run(cfg)
+		w.learnt(1, 100)
+		w.shards[1].crash()
+		w.learnt(0, 180)
+		w.shards[0].crash()
+		return []*running{a, b}
+	})
+	if !slices.Equal(got, want) {
+		t.Errorf("the disturbed job learnt\n%v\nits twin\n%v", got, want)
+	}
+	t.Logf("rolled back %d and %d times", w.shards[0].rolled, w.shards[1].rolled)
+	for i, r := range want {
+		tu := turns{size: 16, n: 3, ends: w.ends}
+		if k := tu.turn(r.Partition, r.From/16); k != uint64(i) {
+			t.Errorf("turn %d learnt %+v, whose turn is %d", i, r, k)
+		}
+	}
+}
+
+// With one partition nobody but its own learner can find out that a turn was lost.
+func TestDeterministicAlone(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	w.write(400)
+	for _, s := range w.shards {
+		s.inOrder = true
+	}
+	cfg := w.config("a", 0)
+	cfg.Deterministic, cfg.StopAtEnd, cfg.Batch = true, true, 4
+	a := w.run(cfg)
+	w.learnt(1, 40)
+	w.shards[1].crash()
+	w.learnt(1, 120)
+	w.shards[0].crash()
+	a.wait(t)
+	for _, s := range w.shards {
+		s.checkBooks(w.ends)
+	}
+	if w.shards[0].rolled == 0 {
+		t.Error("a shard lost what the other had learnt, and nothing was rolled back")
+	}
+}
+
+func TestRequests(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.write(20)
+	a := w.run(w.config("a", 0))
+	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 && len(j.Exports) == 1 })
+
+	reply, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"reason":"by hand"}`))
+	if err != nil || !strings.Contains(string(reply), `"checkpoint":2`) {
+		t.Fatal(string(reply), err)
+	}
+	var refused *bus.CommandError
+	if _, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"reson":"typo"}`)); !errors.As(err, &refused) || refused.Code != "INVALID" {
+		t.Fatal("an unknown key:", err)
+	}
+
+	w.shards[0].mu.Lock()
+	w.shards[0].slowSnap = errors.New("disk full")
+	w.shards[0].mu.Unlock()
+	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Reason: "now", Export: true}}})
+	var failed *training.CheckpointFailed
+	w.until("the failure is a fact", func(lineage.Job) bool {
+		facts, headers := w.facts(jobSubject())
+		for i, f := range facts {
+			if f.GetCheckpointFailed() != nil && headers[i].Causation != "" {
+				failed = f.GetCheckpointFailed()
+			}
+		}
+		return failed != nil
+	})
+	if failed.GetId() != 3 || !strings.Contains(failed.GetReason(), "disk full") {
+		t.Fatalf("failed: %v", failed)
+	}
+	w.shards[0].mu.Lock()
+	held := w.shards[0].held
+	w.shards[0].slowSnap = nil
+	w.shards[0].mu.Unlock()
+	if held != "" {
+		t.Fatal("the shard is still held by", held)
+	}
+	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Reason: "again"}}})
+	j := w.until("the second request is answered", func(j lineage.Job) bool { return len(j.Checkpoints) == 3 })
+	if len(j.Exports) != 1 || j.Checkpoints[2].V.GetId() != 3 {
+		t.Fatalf("%d exports, checkpoint %d", len(j.Exports), j.Checkpoints[2].V.GetId())
+	}
+
+	// What is no request of a job is refused, once.
+	for _, body := range []string{`{"jobStopped":{}}`, `{"checkpointRequested":`} {
+		seq, err := w.b.DeadLetters().Park(t.Context(), bus.Parked{Reason: "so that it can be re-driven", By: "test", Stream: body, Subject: string(jobSubject().Request()), Data: []byte(body)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.b.DeadLetters().Redrive(t.Context(), seq, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "enough"}}})
+	a.wait(t)
+	letters, err := w.b.DeadLetters().List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusals := 0
+	for _, l := range letters {
+		if l.Stream == "MONOLITH" && l.By == source && l.Reason != "" && l.Subject == string(jobSubject().Request()) {
+			refusals++
+		}
+	}
+	if refusals != 2 {
+		t.Errorf("%d refused requests were parked: %+v", refusals, letters)
+	}
+}
+
+// After a chief dies the next one answers what was left open.
+func TestNextChief(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	a := w.run(w.config("a", 0))
+	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
+	a.stop(t)
+	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Reason: "while nobody was there"}}})
+	b := w.run(w.config("b", 1))
+	w.until("the request is answered", func(j lineage.Job) bool { return len(j.Checkpoints) == 2 })
+	b.stop(t)
+	facts, _ := w.facts(jobSubject())
+	started := 0
+	for _, f := range facts {
+		if f.GetJobStarted() != nil {
+			started++
+		}
+	}
+	if started != 1 {
+		t.Error("the job was started", started, "times")
+	}
+	// Trainers that disagree about the job must not train it.
+	cfg := w.config("c", 0)
+	cfg.Deterministic = true
+	select {
+	case err := <-w.run(cfg).done:
+		if err == nil || !strings.Contains(err.Error(), "start it alike") {
+			t.Error("a trainer of another configuration:", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a trainer of another configuration runs on")
+	}
+}
+
+// One trace leads from the record through the step to the shards, and what is learnt is
+// measured and reported.
+func TestTraceAndFigures(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	const tp = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	var recs []kafka.Record
+	for i := range 300 {
+		w.fids[0] = append(w.fids[0], []int64{modelspec.FID(1, int64(i)), modelspec.FID(2, 9)})
+		recs = append(recs, kafka.Record{Topic: "ratings", Value: fmt.Appendf(nil, `{"userId":%d,"movieId":9,"rating":%d}`, i, i%6)})
+	}
+	recs[100].Headers = map[string]string{"traceparent": tp}
+	if _, err := w.writer.Write(t.Context(), recs...); err != nil {
+		t.Fatal(err)
+	}
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	defer provider.Shutdown(context.Background())
+	registry := prometheus.NewRegistry()
+	a := w.start(w.config("a", 0), func(e *services.Env) {
+		e.Tracer, e.Metrics = provider.Tracer("test"), registry
+	}, func(s *Server) { s.reportEvery = 20 * time.Millisecond })
+	w.learnt(0, 300)
+	w.learnt(1, 300)
+	figures := map[string]*training.MetricReported{}
+	w.until("the figures are reported", func(lineage.Job) bool {
+		facts, _ := w.facts(events.Join(bzid, "training", theJob+"/a"))
+		for _, f := range facts {
+			if m := f.GetMetricReported(); m.GetSamples() == 300 {
+				figures[m.GetName()] = m
+			}
+		}
+		return len(figures) == 3
+	})
+	a.stop(t)
+	if v := figures["auc"].GetValue(); v < 0 || v > 1 {
+		t.Error("auc", v)
+	}
+	if v := figures["loss"].GetValue(); !(v > 0.1 && v < 5) {
+		t.Error("loss", v)
+	}
+	if v := figures["samples_per_second"].GetValue(); !(v > 0) {
+		t.Error("samples per second", v)
+	}
+	ended := spans.Ended()
+	if len(ended) != 1 || ended[0].Name() != "trainer.step" || ended[0].Parent().SpanID().String() != "b7ad6b7169203331" {
+		t.Fatalf("spans %v", ended)
+	}
+	want := fmt.Sprintf("00-%s-%s-01", ended[0].SpanContext().TraceID(), ended[0].SpanContext().SpanID())
+	for i, s := range w.shards {
+		if !slices.Equal(s.traces, []string{want}) {
+			t.Errorf("shard %d was given %v, want %s", i, s.traces, want)
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "monolith_trainer_samples_total" && f.GetMetric()[0].GetCounter().GetValue() == 300 {
+			return
+		}
+	}
+	t.Error("the counter of samples does not show 300")
+}
+
+func TestKeep(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	cfg := w.config("a", 0)
+	cfg.Keep = 2
+	w.append(events.Join(bzid, "model", "movies"), &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: &model.Load{
+		ModelName: "movies", ModelDir: filepath.Join(w.dir, exportsDir), Version: 2, NumShard: 1,
+	}}}})
+	a := w.run(cfg)
+	for i := 2; i <= 5; i++ {
+		w.until("a checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == i-1 })
+		if _, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"export":true}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.stop(t)
+	list := func(dir string) (names []string) {
+		es, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range es {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	if got := list(w.dir); !slices.Equal(got, []string{exportsDir, "model.ckpt-4", "model.ckpt-5"}) {
+		t.Error("checkpoints left:", got)
+	}
+	for _, sub := range []string{"entry", "ps_0"} {
+		if got := list(filepath.Join(w.dir, exportsDir, sub)); !slices.Equal(got, []string{"2", "4", "5"}) {
+			t.Errorf("versions of %s left: %v", sub, got)
+		}
+	}
+}
+
+func TestTurns(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 50 {
+		tu := turns{size: 1 + rng.Int64N(5), n: 1 + rng.IntN(5)}
+		bounded := rng.IntN(2) == 0
+		if bounded {
+			for range tu.n {
+				tu.ends = append(tu.ends, rng.Int64N(30))
+			}
+		}
+		var k uint64
+		for i := range int64(30) { // the meaning: round after round, who has a batch left
+			for p := range int32(tu.n) {
+				if tu.batches(p) <= i {
+					continue
+				}
+				if got := tu.turn(p, i); got != k {
+					t.Fatalf("%+v: batch %d of partition %d has turn %d, want %d", tu, i, p, got, k)
+				}
+				from, to := tu.span(p, i)
+				if from != i*tu.size || to <= from || bounded && to > tu.ends[p] || to-from > tu.size {
+					t.Fatalf("%+v: batch %d of partition %d is %d to %d", tu, i, p, from, to)
+				}
+				k++
+			}
+		}
+	}
+}
