@@ -142,6 +142,7 @@ func TestSourceMissing(t *testing.T) {
 	start(t, b, filepath.Join(root, "copies"))
 	seq := publishPlan(t, b, here, 1)
 	failed := controltest.Next(t, b, seq, controltest.Of("targetFailed"))
+	controltest.Next(t, b, failed.Seq+1, controltest.Of("targetFailed")) // the other sub-model
 	if f := failed.Event.(*sync.Event).GetTargetFailed(); f.GetTarget() != "h" || !strings.Contains(f.GetReason(), "cannot be read") {
 		t.Errorf("failed %v", f)
 	}

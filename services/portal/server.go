@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/react"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/projections/catalog"
@@ -145,7 +146,7 @@ func (s *Server) handleDeclare(ctx context.Context, payload []byte) ([]byte, err
 	}
 	name := ask.GetSpec().GetName()
 	var declared uint64
-	return s.append(ctx, func() ([]bus.Draft, uint64, *bus.CommandError) {
+	return s.append(ctx, name, func() ([]bus.Draft, uint64, *bus.CommandError) {
 		m := s.model(name)
 		drafts, refusal := decideDeclare(s.env.BZID, m, ask.GetSpec())
 		s.ledger.Read(func(l ledger) { declared = l.Declared[name] })
@@ -161,7 +162,7 @@ func (s *Server) handleLoad(ctx context.Context, payload []byte) ([]byte, error)
 	if err := owner.Decode(payload, &ask, `{"modelName":"movies","modelDir":"/…/exported_models","job":"movies"}`); err != nil {
 		return nil, err
 	}
-	return s.append(ctx, func() ([]bus.Draft, uint64, *bus.CommandError) { return s.load(&ask, false) })
+	return s.append(ctx, ask.GetModelName(), func() ([]bus.Draft, uint64, *bus.CommandError) { return s.load(&ask, false) })
 }
 
 func (s *Server) handleUnload(ctx context.Context, payload []byte) ([]byte, error) {
@@ -177,15 +178,24 @@ func (s *Server) handleUnload(ctx context.Context, payload []byte) ([]byte, erro
 	if name == "" {
 		name = ask.Snake
 	}
-	return s.append(ctx, func() ([]bus.Draft, uint64, *bus.CommandError) {
+	return s.append(ctx, name, func() ([]bus.Draft, uint64, *bus.CommandError) {
 		drafts, refusal := decideUnload(s.env.BZID, name, s.model(name), ask.Reason)
 		return drafts, 0, refusal
 	})
 }
 
 // append stores what decide drafts and answers with the last fact's sequence, or, when
-// there is nothing to store, with the sequence of the fact that holds already.
-func (s *Server) append(ctx context.Context, decide func() ([]bus.Draft, uint64, *bus.CommandError)) ([]byte, error) {
+// there is nothing to store, with the sequence of the fact that holds already. decide
+// sees every fact about the model that anybody has seen before the call: a guard would
+// catch a late view's draft, but nothing its refusal.
+func (s *Server) append(ctx context.Context, name string, decide func() ([]bus.Draft, uint64, *bus.CommandError)) ([]byte, error) {
+	last, err := s.env.Bus.Log().LastOf(ctx, events.Join(s.env.BZID, "model", name))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.store.Wait(ctx, last); err != nil {
+		return nil, err
+	}
 	var standing uint64
 	trace := tracectx.Of(ctx)
 	_, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) {

@@ -1,6 +1,7 @@
 package portal_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -245,4 +248,35 @@ func TestTwoPortals(t *testing.T) {
 	if n := controltest.Count(t, b, controltest.Of("unloadAccepted")); n != 1 {
 		t.Errorf("%d unloads accepted, want 1", n)
 	}
+}
+
+// slow is a bus whose followers see the log late; commands are answered all the same.
+type slow struct{ bus.Bus }
+
+type slowLog struct{ bus.Log }
+
+func (s slow) Log() bus.Log { return slowLog{s.Bus.Log()} }
+
+func (l slowLog) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
+	return l.Log.Follow(ctx, from, until, func(r events.Recorded) error {
+		time.Sleep(time.Second) // of synctest's clock
+		return handle(r)
+	})
+}
+
+// Who has seen a fact is never refused for it by a portal whose view is late.
+func TestLateView(t *testing.T) {
+	dir := controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 1)
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		defer b.Close()
+		stop := start(t, slow{b})
+		subject := events.Join(controltest.BZID, "model", "m")
+		load := &model.Load{ModelName: "m", ModelDir: dir, Version: 1, NumShard: 1, Replicas: 1}
+		if _, err := b.Log().Append(t.Context(), bus.Draft{Subject: subject, Event: &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: load}}}}); err != nil {
+			t.Fatal(err)
+		}
+		controltest.MustCall(t, b, "portal.unload", `{"modelName":"m"}`)
+		stop()
+	})
 }
