@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,18 +95,18 @@ func (c *stackConfig) validate() error {
 
 // stack is everything running: the logs, embedded or not, and all roles around them.
 type stack struct {
-	cfg     stackConfig
-	log     *slog.Logger
-	reg     *prometheus.Registry
-	spans   *tracing
-	tasks   []task
-	notes   []string // what a person should know, such as a port that was taken
+	cfg   stackConfig
+	log   *slog.Logger
+	reg   *prometheus.Registry
+	spans *tracing
+	tasks []task
+	notes []string // what a person should know, such as a port that was taken
 
-	data        *dataDir
-	nats        *jetstream.Server
-	broker      *kafka.Broker
-	status      *statusServer
-	traceFile   string
+	data      *dataDir
+	nats      *jetstream.Server
+	broker    *kafka.Broker
+	status    *statusServer
+	traceFile string
 }
 
 // startLogs opens the folder, NATS and Kafka; the roles come with run.
@@ -129,17 +130,18 @@ func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 	if s.spans, err = newTracing(s.traceFile, "monolith"); err != nil {
 		return nil, err
 	}
+	if err := s.ports(); err != nil {
+		return nil, err
+	}
 	if s.cfg.conn.nats == "" {
-		port := s.port("NATS", cfg.natsPort)
-		s.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(s.cfg.dir, "nats"), Port: port, Log: s.log.With("server", "nats")})
+		s.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(s.cfg.dir, "nats"), Port: s.cfg.natsPort, Log: s.log.With("server", "nats")})
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded NATS in %s: %w", s.cfg.dir, err)
 		}
 		s.cfg.conn.nats = s.nats.URL()
 	}
 	if s.cfg.kafka == "" {
-		port := s.port("Kafka", cfg.kafkaPort)
-		s.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.cfg.dir, "kafka"), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		s.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.cfg.dir, "kafka"), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.cfg.kafkaPort)),
 			Topics: s.topics()})
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded Kafka broker in %s: %w", s.cfg.dir, err)
@@ -172,18 +174,38 @@ func (s *stack) path(parts ...string) string {
 // exports is where the job's models appear.
 func (s *stack) exports() string { return s.path("training", jobName, "exported_models") }
 
-// port is want if it is free on loopback, else any, with a note.
-func (s *stack) port(what string, want int) int {
-	if want == 0 {
-		return 0
-	}
+// port is want if it is free on loopback, else any that is, with a note.
+func (s *stack) port(what string, want int) (int, error) {
 	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(want)))
 	if err != nil {
 		s.notes = append(s.notes, fmt.Sprintf("port %d is taken, so %s got another one", want, what))
-		return 0
+		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return 0, fmt.Errorf("find a free port for %s: %w", what, err)
+		}
 	}
-	_ = ln.Close()
-	return want
+	return ln.Addr().(*net.TCPAddr).Port, ln.Close()
+}
+
+// ports finds the ports of what a person or a client dials.
+func (s *stack) ports() error {
+	for _, p := range []struct {
+		what string
+		port *int
+		skip bool
+	}{
+		{"NATS", &s.cfg.natsPort, s.cfg.conn.nats != ""}, {"Kafka", &s.cfg.kafkaPort, s.cfg.kafka != ""},
+		{"ZooKeeper", &s.cfg.zkPort, false}, {"gRPC", &s.cfg.grpcPort, false}, {"REST", &s.cfg.restPort, false},
+	} {
+		if p.skip {
+			continue
+		}
+		port, err := s.port(p.what, *p.port)
+		if err != nil {
+			return err
+		}
+		*p.port = port
+	}
+	return nil
 }
 
 // plan lists the roles with the very flags that a pod would give them.
@@ -192,18 +214,18 @@ func (s *stack) plan() []task {
 	snapshots := func(name string) []string { return []string{"--snapshot-dir", s.path("snapshots", name)} }
 	n, c := strconv.Itoa, s.cfg
 	tasks := []task{
-		{name: "portal", role: "portal", args: snapshots("portal")},
-		{name: "publisher", role: "publisher", args: snapshots("publisher")},
-		{name: "replica-registry", role: "replica-registry", args: append(snapshots("replica-registry"),
-			"--zk-listen", loopback(s.port("ZooKeeper", c.zkPort)))},
-		{name: "model-sync", role: "model-sync", args: append(snapshots("model-sync"), "--host", hostName, "--dir", s.path("copies"))},
+		{name: "portal", role: "portal", control: true, args: snapshots("portal")},
+		{name: "publisher", role: "publisher", control: true, args: snapshots("publisher")},
+		{name: "replica-registry", role: "replica-registry", control: true, args: append(snapshots("replica-registry"),
+			"--zk-listen", loopback(c.zkPort))},
+		{name: "model-sync", role: "model-sync", control: true, args: append(snapshots("model-sync"), "--host", hostName, "--dir", s.path("copies"))},
 	}
 	serving := func(name string, shard, replica int, kind, grpc, rest string) task {
 		return task{name: name, role: "tfs-supervisor", args: []string{"--container", name, "--server-type", kind,
 			"--shard", n(shard), "--replica", n(replica), "--host", hostName, "--server-dir", s.path("servers", name)},
 			server: []string{"--grpc", grpc, "--http", rest, "--kafka", c.kafka, "--predictions-topic", predictionsTopic, "--base-dir", s.path("copies")}}
 	}
-	tasks = append(tasks, serving("entry-0", -1, 0, "entry", loopback(s.port("gRPC", c.grpcPort)), loopback(s.port("REST", c.restPort))))
+	tasks = append(tasks, serving("entry-0", -1, 0, "entry", loopback(c.grpcPort), loopback(c.restPort)))
 	for shard := range c.shards {
 		for replica := range c.replicas {
 			tasks = append(tasks, serving(fmt.Sprintf("serving-%d-%d", shard, replica), shard, replica, "ps", loopback(0), loopback(0)))
@@ -216,45 +238,78 @@ func (s *stack) plan() []task {
 	}
 	for i := range c.trainers {
 		tasks = append(tasks, task{name: "trainer-" + n(i), role: "trainer", args: []string{
-			"--job", jobName, "--model", modelName, "--name", "trainer-"+n(i), "--index", n(i), "--kafka", c.kafka, "--topic", ratingsTopic,
+			"--job", jobName, "--model", modelName, "--name", "trainer-" + n(i), "--index", n(i), "--kafka", c.kafka, "--topic", ratingsTopic,
 			"--shards", n(c.shards), "--dir", s.path("training", jobName), "--batch", n(c.batch), "--linger", c.linger.String(),
 			"--checkpoint-every", c.checkpoints.String(), "--deterministic=" + strconv.FormatBool(c.determinism)}})
 	}
 	return tasks
 }
 
-// run keeps every role running until ctx ends, and returns when all have drained.
-// ready is called once, when each role has been ready.
+// run keeps every role running until ctx ends, and returns when all have drained. The
+// control roles come first and go last, so that the others are heard. ready is called
+// once, when each role has been ready.
 func (s *stack) run(ctx context.Context, ready func()) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg, waiting sync.WaitGroup
-	errs := make(chan error, len(s.tasks))
-	for _, t := range s.tasks {
-		waiting.Add(1)
-		once := sync.OnceFunc(waiting.Done)
-		wg.Go(func() {
-			defer once()
-			if err := s.keep(ctx, t, once); err != nil {
-				errs <- fmt.Errorf("%s: %w", t.name, err)
-				cancel()
-			}
-		})
-	}
-	wg.Go(func() {
-		waiting.Wait()
-		if ctx.Err() == nil {
+	work, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	control, stopControl := context.WithCancel(context.WithoutCancel(ctx))
+	controllers := s.start(control, true, giveUp)
+	if controllers.awaitReady(work) {
+		workers := s.start(work, false, giveUp)
+		if workers.awaitReady(work) {
 			s.status.ready.Store(true)
 			ready()
 		}
-	})
-	wg.Wait()
-	close(errs)
-	var all []error
-	for err := range errs {
-		all = append(all, err)
+		<-work.Done()
+		workers.running.Wait()
 	}
-	return errors.Join(all...)
+	stopControl()
+	controllers.running.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(work)
+}
+
+// crew is tasks that start and drain together.
+type crew struct {
+	running sync.WaitGroup
+	ready   chan struct{} // closed once each has been ready, or given up
+}
+
+func (s *stack) start(ctx context.Context, control bool, giveUp context.CancelCauseFunc) *crew {
+	c := &crew{ready: make(chan struct{})}
+	var pending atomic.Int64
+	pending.Store(1)
+	settle := func() {
+		if pending.Add(-1) == 0 {
+			close(c.ready)
+		}
+	}
+	defer settle()
+	for _, t := range s.tasks {
+		if t.control != control {
+			continue
+		}
+		pending.Add(1)
+		once := sync.OnceFunc(settle)
+		c.running.Go(func() {
+			defer once()
+			if err := s.keep(ctx, t, once); err != nil {
+				giveUp(fmt.Errorf("%s: %w", t.name, err))
+			}
+		})
+	}
+	return c
+}
+
+// awaitReady tells whether the crew became ready before ctx ended.
+func (c *crew) awaitReady(ctx context.Context) bool {
+	select {
+	case <-c.ready:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // close stops the logs. Call it after run has returned.

@@ -25,6 +25,7 @@ import (
 // pod. A supervisor's task also has the flags of its model server.
 type task struct {
 	name, role   string
+	control      bool // drains last: the others tell it that they leave
 	args, server []string
 }
 

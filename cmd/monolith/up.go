@@ -71,7 +71,17 @@ func (s *stack) banner(w io.Writer, took time.Duration) {
 	for _, n := range s.notes {
 		fmt.Fprintln(w, "note:", n)
 	}
-	fmt.Fprintf(w, "monolith is up after %.1fs\n  data       %s\n  NATS       %s\n  Kafka      %s\n  status     http://%s/readyz, /metrics\n",
-		took.Seconds(), s.cfg.dir, s.cfg.conn.nats, s.cfg.kafka, s.status.addr)
-	fmt.Fprintf(w, "Try: nats -s %s sub 'monolith.>'\n", s.cfg.conn.nats)
+	fmt.Fprintf(w, "monolith is up after %.1fs\n", took.Seconds())
+	for _, l := range [][2]string{
+		{"data", s.cfg.dir}, {"NATS", s.cfg.conn.nats}, {"Kafka", s.cfg.kafka},
+		{"ZooKeeper", fmt.Sprintf("127.0.0.1:%d", s.cfg.zkPort)},
+		{"gRPC", fmt.Sprintf("127.0.0.1:%d (TensorFlow Serving)", s.cfg.grpcPort)},
+		{"REST", fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", s.cfg.restPort, modelName)},
+		{"status", fmt.Sprintf("http://%s/readyz and /metrics", s.status.addr)},
+		{"exports", s.exports()},
+	} {
+		fmt.Fprintf(w, "  %-10s %s\n", l[0], l[1])
+	}
+	fmt.Fprintf(w, "Load the model: nats -s %s req monolith.%s.cmd.portal.load '{\"modelName\":%q,\"modelDir\":%q,\"job\":%q,\"replicas\":%d}'\n",
+		s.cfg.conn.nats, s.cfg.conn.bzid, modelName, s.exports(), jobName, s.cfg.replicas)
 }

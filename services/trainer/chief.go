@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/internal/cutproto"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
@@ -114,6 +115,14 @@ func (c *chief) insist(ctx context.Context, why request) error {
 	for {
 		if err := c.s.shards.wait(ctx); err != nil {
 			return err
+		}
+		// A shard says that it is ready a moment before it takes commands.
+		if _, err := (cutter{s: c.s}).states(ctx, cutproto.Offsets, func(int) any { return struct{}{} }); err != nil {
+			c.s.log.Debug("a shard takes no commands yet", "error", err)
+			if pause(ctx, pauseBeforeCommands); ctx.Err() != nil {
+				return ctx.Err()
+			}
+			continue
 		}
 		if _, _, err := c.checkpoint(ctx, why); err == nil {
 			return nil

@@ -34,8 +34,9 @@ type learner struct {
 }
 
 const (
-	pauseAfterError = time.Second // what only a person can mend is tried this often
-	settle          = 20 * time.Millisecond
+	pauseAfterError     = time.Second           // what only a person can mend is tried this often
+	pauseBeforeCommands = 20 * time.Millisecond // a shard that is ready takes commands within about this time
+	settle              = 20 * time.Millisecond
 )
 
 // run learns until soft ends. hard, which ends later or with the lease, covers what must
