@@ -15,8 +15,8 @@ import (
 	"github.com/monolith-go/monolith/internal/audit"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/report"
-	catalogview "github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/loadtest/scenario"
+	catalogview "github.com/monolith-go/monolith/projections/catalog"
 )
 
 const (
