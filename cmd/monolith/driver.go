@@ -100,21 +100,15 @@ func (d *driver) serve(ctx context.Context) (addr string, err error) {
 		}
 		d.ui.say("version %d was exported, its load is fact %d", version, seq)
 	}
-	entry, err := d.job.awaitServing(ctx, modelName, d.stack.cfg.shards, d.stack.cfg.replicas)
-	if err != nil {
-		return "", fmt.Errorf("wait until every replica serves %s: %w", modelName, err)
-	}
-	d.ui.say("serving gRPC at %s, REST at http://%s/v1/models/%s", entry.GetGrpcAddress(), entry.GetHttpAddress(), modelName)
-	client, err := scenario.Dial(entry.GetGrpcAddress())
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
 	for {
-		call, cancel := context.WithTimeout(ctx, time.Second)
-		_, err := client.Predict(call, modelName, "", []int64{1}, []int64{1})
-		cancel()
-		if err == nil {
+		entry, err := d.job.awaitServing(ctx, modelName, d.stack.cfg.shards, d.stack.cfg.replicas)
+		if err != nil {
+			return "", fmt.Errorf("wait until every replica serves %s: %w", modelName, err)
+		}
+		// After a crash the view names the addresses of the life before, until the
+		// registry hears of the new ones.
+		if err = predictOnce(ctx, entry.GetGrpcAddress()); err == nil {
+			d.ui.say("serving gRPC at %s, REST at http://%s/v1/models/%s", entry.GetGrpcAddress(), entry.GetHttpAddress(), modelName)
 			return entry.GetGrpcAddress(), nil
 		}
 		select {
@@ -123,6 +117,19 @@ func (d *driver) serve(ctx context.Context) (addr string, err error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// predictOnce asks the entry at addr for one score.
+func predictOnce(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	client, err := scenario.Dial(addr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = client.Predict(ctx, modelName, "", []int64{1}, []int64{1})
+	return err
 }
 
 func (d *driver) loaded(name string) (yes bool) {

@@ -2,6 +2,7 @@ package modelserver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/impression"
 	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/services/modelserver"
 
@@ -47,8 +49,38 @@ func TestAvailableMeansCaughtUp(t *testing.T) {
 	}
 	w.publish(rowDelta("user", modelspec.FID(1, 7), 1, 9, 9, 9, 9))
 	w.plan(1, 2, job)
+	w.gate = newGate(w)
 	s, subs := w.one(2)
-	s.mustLoad(1, subs...)
+	loaded := make(chan error, 1)
+	go func() { loaded <- s.load(1, subs...) }()
+	<-w.gate.waiting
+	ps := func() apis.ModelVersionStatus_State {
+		res, err := s.models.GetModelStatus(testContext(t), &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(ranker+":ps_1", 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.GetModelVersionStatus()[0].GetState()
+	}
+	until(t, "loading", func() error {
+		if got := ps(); got != apis.ModelVersionStatus_LOADING {
+			return errors.New(got.String())
+		}
+		return nil
+	})
+	select {
+	case err := <-loaded:
+		t.Fatalf("the load is done (%v) with deltas outstanding", err)
+	default:
+	}
+	if c, err := w.client(s); err != nil {
+		t.Fatal(err)
+	} else if _, err := c.Lookup(testContext(t), &rowwire.LookupRequest{Model: ranker, Shard: 1}); rowwire.CodeOf(err) != rowwire.NotFound {
+		t.Fatalf("rows are served before they have caught up: %v", err)
+	}
+	close(w.gate.open)
+	if err := <-loaded; err != nil {
+		t.Fatal(err)
+	}
 	// No delta comes any more: what was missed at the load would stay missed.
 	until(t, "predict", func() error {
 		if err := s.check(someUsers, someMovies); status.Code(err) == codes.Unavailable {

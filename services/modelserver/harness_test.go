@@ -32,6 +32,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -82,6 +83,7 @@ type world struct {
 	// tracer is given to servers started after it is set.
 	tracer trace.Tracer
 	bus    *mem.Bus
+	gate   *gate // of the deltas that servers started after it is set receive
 	spec   *model.ModelSpec
 	dir    string // exported_models
 
@@ -274,8 +276,12 @@ func (w *world) serve(name string, change ...func(*modelserver.Config)) *served 
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
+	var b bus.Bus = w.bus
+	if w.gate != nil {
+		b = gatedBus{w.bus, w.gate}
+	}
 	var err error
-	s.Server, err = modelserver.New(cfg, services.Env{BZID: bzid, Bus: w.bus, Log: log, Metrics: s.metrics, Tracer: w.tracer})
+	s.Server, err = modelserver.New(cfg, services.Env{BZID: bzid, Bus: b, Log: log, Metrics: s.metrics, Tracer: w.tracer})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -324,6 +330,15 @@ func (s *served) mustLoad(version int64, subs ...string) {
 	if err := s.load(version, subs...); err != nil {
 		s.w.t.Fatalf("%s: load %v: %v", s.name, subs, err)
 	}
+}
+
+// client speaks the row protocol with s.
+func (w *world) client(s *served) (*rowwire.Client, error) {
+	c, err := rowwire.Dial(testContext(w.t), s.RowsAddr())
+	if err == nil {
+		w.t.Cleanup(func() { _ = c.Close() })
+	}
+	return c, err
 }
 
 func request(users, movies []int64) *apis.PredictRequest {
@@ -392,3 +407,34 @@ func (w *world) applied(container, sub string) func(seq uint64) {
 		}
 	}
 }
+
+// gate holds deltas back until it is opened.
+type gate struct {
+	bus.Deltas
+	waiting chan struct{} // closed once a delta is held back
+	open    chan struct{}
+	once    sync.Once
+}
+
+func newGate(w *world) *gate {
+	return &gate{Deltas: w.bus.Deltas(), waiting: make(chan struct{}), open: make(chan struct{})}
+}
+
+func (g *gate) Follow(ctx context.Context, from, until uint64, subjects []string, handle func(bus.StoredDelta) error) error {
+	return g.Deltas.Follow(ctx, from, until, subjects, func(d bus.StoredDelta) error {
+		g.once.Do(func() { close(g.waiting) })
+		select {
+		case <-g.open:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return handle(d)
+	})
+}
+
+type gatedBus struct {
+	bus.Bus
+	gate *gate
+}
+
+func (b gatedBus) Deltas() bus.Deltas { return b.gate }

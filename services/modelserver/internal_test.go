@@ -302,7 +302,7 @@ func TestPick(t *testing.T) {
 	r := newRoutes(nil, nil)
 	a, b, c := &endpoint{addr: "a"}, &endpoint{addr: "b"}, &endpoint{addr: "c"}
 	key := shardKey{"m", 1}
-	r.byShard.Store(&map[shardKey][]*endpoint{key: {a, b, c}})
+	r.byShard.Store(&map[shardKey]*choice{key: {all: []*endpoint{a, b, c}}})
 	if r.pick(shardKey{"m", 2}, nil) != nil {
 		t.Error("a replica of a shard that has none")
 	}

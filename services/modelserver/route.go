@@ -32,14 +32,21 @@ type routes struct {
 	fleet *follow.Follower[fleet.State]
 	drop  func(addr string) // an address nobody has any more
 
-	byShard atomic.Pointer[map[shardKey][]*endpoint]
-	turn    atomic.Uint64
+	byShard atomic.Pointer[map[shardKey]*choice]
 	known   map[endpointKey]*endpoint // run's own
+}
+
+// choice is the replicas of one shard. Turns are counted shard by shard: a count over
+// all would give each shard the same replica every time where requests ask an even
+// number of shards.
+type choice struct {
+	all  []*endpoint
+	turn atomic.Uint64
 }
 
 func newRoutes(f *follow.Follower[fleet.State], drop func(string)) *routes {
 	r := &routes{fleet: f, drop: drop, known: map[endpointKey]*endpoint{}}
-	r.byShard.Store(&map[shardKey][]*endpoint{})
+	r.byShard.Store(&map[shardKey]*choice{})
 	return r
 }
 
@@ -57,7 +64,7 @@ func (r *routes) run(ctx context.Context) {
 }
 
 func (r *routes) rebuild() {
-	byShard := map[shardKey][]*endpoint{}
+	byShard := map[shardKey]*choice{}
 	known := map[endpointKey]*endpoint{}
 	addrs := map[string]bool{}
 	r.fleet.Read(func(s fleet.State) {
@@ -73,7 +80,12 @@ func (r *routes) rebuild() {
 			}
 			known[key] = e
 			addrs[key.addr] = true
-			byShard[key.shardKey] = append(byShard[key.shardKey], e)
+			c := byShard[key.shardKey]
+			if c == nil {
+				c = &choice{}
+				byShard[key.shardKey] = c
+			}
+			c.all = append(c.all, e)
 		}
 	})
 	r.byShard.Store(&byShard)
@@ -89,12 +101,13 @@ func (r *routes) rebuild() {
 // now before one that did, then the one with the fewest requests out, in turns where
 // several are equal. nil: none is left.
 func (r *routes) pick(key shardKey, tried []*endpoint) *endpoint {
-	all := (*r.byShard.Load())[key]
-	if len(all) == 0 {
+	c := (*r.byShard.Load())[key]
+	if c == nil {
 		return nil
 	}
+	all := c.all
 	now := time.Now().UnixNano()
-	first := int(r.turn.Add(1) % uint64(len(all)))
+	first := int(c.turn.Add(1) % uint64(len(all)))
 	var best *endpoint
 	var bestDown bool
 	var bestOut int64

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -548,6 +549,27 @@ func TestServedByAnotherNumberOfShards(t *testing.T) {
 			wait(w.publish(d))
 			if err := s.check(someUsers, someMovies); err != nil {
 				t.Fatal(err)
+			}
+			// Each row lies on its own shard, and nowhere else.
+			c, err := w.client(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := 0
+			for k := range tc.served {
+				res, err := c.Scan(testContext(t), &rowwire.ScanRequest{Model: ranker, Shard: uint32(k), Table: "user", After: math.MinInt64})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows += len(res.IDs)
+				for _, id := range res.IDs {
+					if modelspec.ShardOf(id, tc.served) != k {
+						t.Errorf("shard %d of %d holds row %d", k, tc.served, id)
+					}
+				}
+			}
+			if rows != len(w.rows["user"]) {
+				t.Errorf("%d rows on all shards, want %d", rows, len(w.rows["user"]))
 			}
 		})
 	}
