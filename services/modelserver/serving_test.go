@@ -1,15 +1,11 @@
 package modelserver_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -435,68 +431,6 @@ func TestNotFoundBeforeAndAfter(t *testing.T) {
 	s.mustLoad(1, "entry", "ps_0", "ps_1")
 	if err := s.check(someUsers, someMovies); err != nil {
 		t.Fatalf("loaded once more: %v", err)
-	}
-}
-
-func TestFailedLoadShowsWhy(t *testing.T) {
-	w := newWorld(t)
-	w.export(1, 2, 0)
-	files, err := filepath.Glob(filepath.Join(w.path("ps_0", 1), "*"))
-	if err != nil || len(files) == 0 {
-		t.Fatal("the export has no files", err)
-	}
-	var broken string
-	var whole []byte
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(b) > 64 && !bytes.HasPrefix(b, []byte("{")) {
-			broken, whole = f, b
-		}
-	}
-	flipped := bytes.Clone(whole)
-	flipped[len(flipped)/2] ^= 1
-	if err := os.WriteFile(broken, flipped, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := w.serve("c0")
-	if err := s.load(1, "ps_0"); status.Code(err) != codes.DataLoss {
-		t.Fatalf("load of a corrupt export: %v, want DataLoss", err)
-	}
-	res, err := s.models.GetModelStatus(testContext(t), &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(ranker+":ps_0", 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := res.GetModelVersionStatus()[0]
-	if v.GetState() != apis.ModelVersionStatus_END || v.GetStatus().GetErrorMessage() == "" {
-		t.Fatalf("status of a failed load: %v", v)
-	}
-	if err := os.WriteFile(broken, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// The same configuration again is another try.
-	s.mustLoad(1, "ps_0")
-	until(t, "second try", func() error {
-		res, err := s.models.GetModelStatus(testContext(t), &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(ranker+":ps_0", 1)})
-		if err != nil {
-			return err
-		}
-		if got := res.GetModelVersionStatus()[0].GetState(); got != apis.ModelVersionStatus_AVAILABLE {
-			return errors.New(got.String())
-		}
-		return nil
-	})
-	for _, name := range []string{"ranker:dense_0", ":entry", "ranker:ps_x", "ranker:ps_01"} {
-		_, err := s.models.HandleReloadConfigRequest(testContext(t), &apis.ReloadConfigRequest{Config: tfserving.Config(tfserving.Model{Name: name, BasePath: "/x"})})
-		if status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: %v, want InvalidArgument", name, err)
-		}
-	}
-	if res, err := s.models.GetModelStatus(testContext(t), &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(ranker+":ps_0", 1)}); err != nil ||
-		res.GetModelVersionStatus()[0].GetState() != apis.ModelVersionStatus_AVAILABLE {
-		t.Fatalf("a refused configuration changed the one in force: %v, %v", res, err)
 	}
 }
 

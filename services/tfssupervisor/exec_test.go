@@ -1,0 +1,104 @@
+package tfssupervisor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/services/tfssupervisor"
+)
+
+// child is what the exec launcher starts in the test below: this test binary.
+func child(path string) {
+	switch os.Getenv("SUPERVISOR_TEST_CHILD") {
+	case "dies":
+		fmt.Println("last words")
+		os.Exit(3)
+	case "silent":
+		select {}
+	}
+	if err := tfssupervisor.WriteAddrFile(path, "127.0.0.1:1", "127.0.0.1:2", "unix:///tmp/x"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(4)
+	}
+	select {}
+}
+
+func TestExecLauncher(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	launch := func(mode string, dir string) (tfssupervisor.Launcher, context.Context) {
+		t.Setenv("SUPERVISOR_TEST_CHILD", mode)
+		l, err := tfssupervisor.NewExecLauncher(tfssupervisor.Config{Container: "c", Dir: dir, Command: []string{self}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		t.Cleanup(cancel)
+		return l, ctx
+	}
+	t.Run("lives until killed", func(t *testing.T) {
+		dir := t.TempDir()
+		l, ctx := launch("serves", dir)
+		s, err := l.Start(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.GRPCAddr != "127.0.0.1:1" || s.HTTPAddr != "127.0.0.1:2" || s.RowsAddr != "unix:///tmp/x" || s.PID == os.Getpid() || s.Command[0] != self {
+			t.Errorf("server %+v", s)
+		}
+		s.Kill()
+		if err := s.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Errorf("Wait = %v", err)
+		}
+		if err := syscall.Kill(s.PID, 0); err == nil {
+			t.Error("the child lives on")
+		}
+		again, err := l.Start(ctx) // over the last one's address file
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.Stop()
+		if err := again.Wait(); err == nil || !strings.Contains(err.Error(), "terminated") {
+			t.Errorf("Wait = %v", err)
+		}
+	})
+	t.Run("ends before it is ready", func(t *testing.T) {
+		dir := t.TempDir()
+		l, ctx := launch("dies", dir)
+		if _, err := l.Start(ctx); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+			t.Errorf("Start = %v", err)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "modelserver.log")); err != nil || string(b) != "last words\n" {
+			t.Errorf("log %q, %v", b, err)
+		}
+	})
+	t.Run("never ready", func(t *testing.T) {
+		l, _ := launch("silent", t.TempDir())
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := l.Start(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Start = %v", err)
+		}
+	})
+	t.Run("no such program", func(t *testing.T) {
+		l, err := tfssupervisor.NewExecLauncher(tfssupervisor.Config{Container: "c", Dir: t.TempDir(), Command: []string{"/no/such/program"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Start(t.Context()); err == nil {
+			t.Error("started")
+		}
+	})
+	if _, err := tfssupervisor.NewExecLauncher(tfssupervisor.Config{Container: "c"}); err == nil {
+		t.Error("an empty command passes")
+	}
+}
