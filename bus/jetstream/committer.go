@@ -86,7 +86,7 @@ func (c *committer) commit(ctx context.Context, msgs []outgoing) ([]uint64, erro
 
 // gone is what a caller hears whose messages may or may not be stored.
 func (c *committer) gone(cause error) error {
-	return fmt.Errorf("append to %s: %w: no answer yet, the same ids may be sent again: %w", c.stream, bus.ErrUnavailable, cause)
+	return fmt.Errorf("append to %s: %w: no answer yet, the same ids may be sent again (a server whose disk is full answers nobody: its log says so): %w", c.stream, bus.ErrUnavailable, cause)
 }
 
 // run commits group after group until ctx ends.

@@ -31,13 +31,22 @@ func portOf(t *testing.T, s *jetstream.Server) int {
 	return n
 }
 
-// TestServerRestart takes the server away under writers and a follower: every append
-// that was acked is followed once, in order, and what was refused may be sent again.
 func TestServerRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := startServer(t, dir, 0)
 	port := portOf(t, s)
-	b := connect(t, jetstream.Config{URL: s.URL()})
+	outage(t, s.URL(), func() {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}, func() { startServer(t, dir, port) })
+}
+
+// outage takes the server away under writers and a follower: every append that was
+// acked is followed once, in order, and what was refused may be sent again.
+func outage(t *testing.T, url string, stop, start func()) {
+	t.Helper()
+	b := connect(t, jetstream.Config{URL: url})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 
@@ -69,9 +78,9 @@ func TestServerRestart(t *testing.T) {
 			for i := range each {
 				d := draft(fmt.Sprint("w", w), fmt.Sprintf("%d-%d", w, i), last)
 				for {
-					short, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+					short, end := context.WithTimeout(ctx, 300*time.Millisecond)
 					seqs, err := b.Log().Append(short, d)
-					stop()
+					end()
 					if err == nil {
 						mu.Lock()
 						acked[d.Header.ID], last = seqs[0], seqs[0]
@@ -89,18 +98,20 @@ func TestServerRestart(t *testing.T) {
 			}
 		})
 	}
-	<-restart
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	select {
+	case <-restart:
+	case <-ctx.Done():
+		t.Fatal("the follower does not get on")
 	}
-	// Nobody is there: an append says so at its deadline.
-	short, stop := context.WithTimeout(ctx, 400*time.Millisecond)
-	_, err := b.Log().Append(short, draft("late", "late", bus.Any))
 	stop()
+	// Nobody is there: an append says so at its deadline.
+	short, end := context.WithTimeout(ctx, 400*time.Millisecond)
+	_, err := b.Log().Append(short, draft("late", "late", bus.Any))
+	end()
 	if !errors.Is(err, bus.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Append without a server = %v", err)
 	}
-	startServer(t, dir, port)
+	start()
 	wg.Wait()
 	if err := <-followed; err != nil {
 		t.Fatalf("Follow: %v", err)

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,8 @@ type Server struct {
 	ns     *server.Server
 	lock   *os.File
 	closed sync.Once
+	stop   context.CancelFunc // ends healing
+	healer sync.WaitGroup
 }
 
 // StartServer starts it and waits until it has recovered its streams and takes
@@ -73,12 +76,29 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 	if cfg.Log != nil {
 		ns.SetLoggerV2(serverLog{cfg.Log.With("component", "nats-server")}, false, false, false)
 	}
-	s := &Server{ns: ns, lock: lock}
+	healing, stop := context.WithCancel(context.Background())
+	s := &Server{ns: ns, lock: lock, stop: stop}
 	ns.Start()
 	if !ns.ReadyForConnections(startTimeout) || !ns.JetStreamEnabled() {
 		return nil, errors.Join(fmt.Errorf("nats server: not ready on %s:%d with %s; see its log for the cause", opts.Host, cfg.Port, cfg.Dir), s.Close())
 	}
+	sweepProbes(cfg.Dir)
+	s.healer.Go(func() {
+		s.heal(healing, cfg.Dir, server.JetStreamConfig{StoreDir: cfg.Dir, MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore,
+			SyncInterval: opts.SyncInterval, SyncAlways: opts.SyncAlways, Strict: true, CompressOK: true}, cfg.tell)
+	})
 	return s, nil
+}
+
+// tell logs what healing says.
+func (c ServerConfig) tell(err error, text string) {
+	switch {
+	case c.Log == nil:
+	case err != nil:
+		c.Log.Error(text, "component", "nats-server", "error", err)
+	default:
+		c.Log.Info(text, "component", "nats-server")
+	}
 }
 
 // URL is what clients connect to.
@@ -88,6 +108,8 @@ func (s *Server) URL() string { return s.ns.ClientURL() }
 func (s *Server) Close() error {
 	var err error
 	s.closed.Do(func() {
+		s.stop()
+		s.healer.Wait()
 		s.ns.Shutdown()
 		s.ns.WaitForShutdown()
 		err = s.lock.Close()

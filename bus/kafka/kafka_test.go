@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/monolith-go/monolith/internal/oracle"
 )
 
 // brokerEnv makes this test binary a broker to be killed: <dir> <addr>.
@@ -54,14 +56,7 @@ func TestEmbedded(t *testing.T) {
 }
 
 func TestOracle(t *testing.T) {
-	addr := os.Getenv("MONOLITH_ORACLE_KAFKA")
-	if addr == "" {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("MONOLITH_ORACLE_KAFKA names no Apache Kafka broker: run make oracles")
-		}
-		t.Skip("MONOLITH_ORACLE_KAFKA names no Apache Kafka broker: make oracles starts one")
-	}
-	contract(t, []string{addr})
+	contract(t, []string{oracle.Kafka(t).Addr})
 }
 
 // contract is what every broker and both clients hold to.

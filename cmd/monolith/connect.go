@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -19,6 +20,7 @@ type connection struct {
 	nats  string
 	bzid  string
 	level string
+	to    io.Writer // of the log; nil: standard error
 }
 
 func (c *connection) register(fs *pflag.FlagSet) {
@@ -32,7 +34,11 @@ func (c *connection) logger() (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(c.level)); err != nil {
 		return nil, fmt.Errorf("%w: --log-level %q is none of debug, info, warn, error", errUsage, c.level)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+	var to io.Writer = os.Stderr
+	if c.to != nil {
+		to = c.to
+	}
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})), nil
 }
 
 // dial connects as name, and gives up with a sentence after ten seconds.

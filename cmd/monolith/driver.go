@@ -289,7 +289,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	if d.report.Hashes, err = d.job.liveHashes(ctx); err != nil {
 		return err
 	}
-	equal, sentence, err := audit.ReplayEqual(ctx, d.job.bus.Log(), d.report.Hashes)
+	equal, sentence, err := audit.ReplayEqual(ctx, d.job.bus.Log(), d.job.conn.bzid, d.report.Hashes)
 	if err != nil {
 		return err
 	}

@@ -24,9 +24,9 @@ func newEvents() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the facts of the control plane, oldest first",
-		Long: "Prints every event of the log, one a line. --since and --until take a sequence, a time\n" +
-			"(2026-11-20T10:00:00Z) or a time ago (5m). --filter keeps what contains the text in its\n" +
-			"subject or type. With --tail it waits for more.",
+		Long: "Prints every event of the namespace (--bzid), one a line. --since and --until take a\n" +
+			"sequence, a time (2026-11-20T10:00:00Z) or a time ago (5m). --filter keeps what contains\n" +
+			"the text in its subject or type. With --tail it waits for more.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := conn.dial(cmd.Context(), "monolith events")
@@ -50,6 +50,9 @@ func newEvents() *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			err = b.Log().Follow(cmd.Context(), max(from, 1), to, func(r events.Recorded) error {
+				if p, err := r.Subject.Parse(); err == nil && p.BZID != conn.bzid {
+					return nil
+				}
 				if filter != "" && !strings.Contains(string(r.Subject), filter) && (r.Err != nil || !strings.Contains(catalog.Type(r.Event), filter)) {
 					return nil
 				}

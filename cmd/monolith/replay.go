@@ -42,7 +42,7 @@ func newReplay() *cobra.Command {
 				if err != nil {
 					return nil, "", 0, err
 				}
-				state, hash, err := views.Replay(ctx, b.Log(), view, seq)
+				state, hash, err := views.ReplayIn(ctx, b.Log(), view, conn.bzid, seq)
 				return state, hash, seq, err
 			}
 			out := cmd.OutOrStdout()

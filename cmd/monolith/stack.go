@@ -177,13 +177,17 @@ func (s *stack) exports() string { return s.path("training", jobName, "exported_
 // port is want if it is free on loopback, else any that is, with a note.
 func (s *stack) port(what string, want int) (int, error) {
 	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(want)))
-	if err != nil {
-		s.notes = append(s.notes, fmt.Sprintf("port %d is taken, so %s got another one", want, what))
+	taken := err != nil
+	if taken {
 		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			return 0, fmt.Errorf("find a free port for %s: %w", what, err)
 		}
 	}
-	return ln.Addr().(*net.TCPAddr).Port, ln.Close()
+	port := ln.Addr().(*net.TCPAddr).Port
+	if taken {
+		s.notes = append(s.notes, fmt.Sprintf("port %d is taken, so %s got %d", want, what, port))
+	}
+	return port, ln.Close()
 }
 
 // ports finds the ports of what a person or a client dials.

@@ -62,11 +62,12 @@ func movieSlot(s uint32) uint32 {
 	return s
 }
 
-// ReplayEqual folds the log from sequence 1 up to each view's sequence, and tells
-// whether every hash is the one of the live view; sentence names the first that is not.
-func ReplayEqual(ctx context.Context, log bus.Log, live map[string]report.ViewHash) (equal bool, sentence string, err error) {
+// ReplayEqual folds one namespace of the log from sequence 1 up to each view's sequence,
+// and tells whether every hash is the one of the live view; sentence names the first
+// that is not.
+func ReplayEqual(ctx context.Context, log bus.Log, bzid string, live map[string]report.ViewHash) (equal bool, sentence string, err error) {
 	for _, name := range sortedKeys(live) {
-		_, hash, err := views.Replay(ctx, log, name, live[name].Seq)
+		_, hash, err := views.ReplayIn(ctx, log, name, bzid, live[name].Seq)
 		if err != nil {
 			return false, "", fmt.Errorf("replay %s: %w", name, err)
 		}

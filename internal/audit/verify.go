@@ -315,7 +315,7 @@ func (v *verifier) freshness() {
 func (v *verifier) replay(ctx context.Context) error {
 	for _, name := range sortedKeys(v.Report.Hashes) {
 		h := v.Report.Hashes[name]
-		_, hash, err := views.Replay(ctx, v.Log, name, h.Seq)
+		_, hash, err := views.ReplayIn(ctx, v.Log, name, v.Report.Run.BZID, h.Seq)
 		if err != nil {
 			return fmt.Errorf("replay %s: %w", name, err)
 		}

@@ -360,14 +360,14 @@ func TestVerifyCatches(t *testing.T) {
 func TestReplayEqual(t *testing.T) {
 	w := newWorld(t, tamper{})
 	live := w.report().Hashes
-	if ok, sentence, err := ReplayEqual(t.Context(), w.bus.Log(), live); !ok || sentence != "" || err != nil {
+	if ok, sentence, err := ReplayEqual(t.Context(), w.bus.Log(), "", live); !ok || sentence != "" || err != nil {
 		t.Errorf("the truth: %t, %q, %v", ok, sentence, err)
 	}
-	if ok, _, err := ReplayEqual(t.Context(), w.bus.Log(), nil); ok || err != nil {
+	if ok, _, err := ReplayEqual(t.Context(), w.bus.Log(), "", nil); ok || err != nil {
 		t.Errorf("no view at all: %t, %v", ok, err)
 	}
 	live["plan"] = report.ViewHash{Seq: live["plan"].Seq, Hash: "0"}
-	if ok, sentence, err := ReplayEqual(t.Context(), w.bus.Log(), live); ok || !strings.Contains(sentence, "view plan") || err != nil {
+	if ok, sentence, err := ReplayEqual(t.Context(), w.bus.Log(), "", live); ok || !strings.Contains(sentence, "view plan") || err != nil {
 		t.Errorf("another hash: %t, %q, %v", ok, sentence, err)
 	}
 }

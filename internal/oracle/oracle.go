@@ -136,8 +136,7 @@ func ZooKeeper(t testing.TB) *Process {
 // ZKCli runs Apache's command line against addr with one command per line of script.
 func ZKCli(t testing.TB, addr, script string) string {
 	t.Helper()
-	need(t, "Apache zkCli", "/usr/share/java/zookeeper.jar")
-	cmd := exec.Command("java", "-cp", zookeeperClasses, "org.apache.zookeeper.ZooKeeperMain", "-server", addr)
+	cmd := ZKCliCommand(t, addr)
 	cmd.Stdin = bytes.NewBufferString(script)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -146,9 +145,19 @@ func ZKCli(t testing.TB, addr, script string) string {
 	return string(out)
 }
 
+// ZKCliCommand is Apache's command line against addr, to be started: it reads commands
+// from its standard input until "quit". It ends with the test.
+func ZKCliCommand(t testing.TB, addr string) *exec.Cmd {
+	t.Helper()
+	need(t, "Apache zkCli", "/usr/share/java/zookeeper.jar")
+	return exec.CommandContext(t.Context(), "java", "-cp", zookeeperClasses, "org.apache.zookeeper.ZooKeeperMain", "-server", addr)
+}
+
 // Process is a real server that a test has started.
 type Process struct {
 	Addr, URL string
+	what      string
+	out       syncBuffer
 	mu        sync.Mutex
 	cmd       *exec.Cmd
 	exited    chan struct{}
@@ -162,21 +171,46 @@ func (p *Process) Kill() {
 	<-p.exited
 }
 
-// start runs cmd and waits until port answers. The child dies with the test binary.
+// Restart starts the server again after Kill, on the same address and the same data, and
+// waits until it answers.
+func (p *Process) Restart(t testing.TB) {
+	t.Helper()
+	p.Kill()
+	p.launch(t)
+}
+
+// start runs cmd and waits until port answers. It ends with the test.
 func start(t testing.TB, what string, port int, cmd *exec.Cmd) *Process {
 	t.Helper()
-	var out syncBuffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	p := &Process{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), what: what, cmd: cmd}
+	p.launch(t)
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// launch runs the command once and waits until its port answers.
+func (p *Process) launch(t testing.TB) {
+	t.Helper()
+	cmd := exec.Command(p.cmd.Path, p.cmd.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = &p.out, &p.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", what, err)
+		t.Fatalf("start %s: %v", p.what, err)
 	}
-	p := &Process{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), cmd: cmd, exited: make(chan struct{})}
+	exited := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
-		close(p.exited)
+		close(exited)
 	}()
-	t.Cleanup(p.Kill)
+	p.mu.Lock()
+	p.cmd, p.exited = cmd, exited
+	p.mu.Unlock()
+	answered := false
+	defer func() {
+		if !answered {
+			p.Kill()
+		}
+	}()
 	deadline := time.NewTimer(90 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -184,13 +218,14 @@ func start(t testing.TB, what string, port int, cmd *exec.Cmd) *Process {
 	for {
 		if c, err := net.DialTimeout("tcp", p.Addr, time.Second); err == nil {
 			_ = c.Close()
-			return p
+			answered = true
+			return
 		}
 		select {
-		case <-p.exited:
-			t.Fatalf("%s ended at once:\n%s", what, out.String())
+		case <-exited:
+			t.Fatalf("%s ended at once:\n%s", p.what, p.out.String())
 		case <-deadline.C:
-			t.Fatalf("%s does not answer on %s:\n%s", what, p.Addr, out.String())
+			t.Fatalf("%s does not answer on %s:\n%s", p.what, p.Addr, p.out.String())
 		case <-tick.C:
 		}
 	}

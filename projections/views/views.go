@@ -35,7 +35,7 @@ func Names() []string {
 	return names
 }
 
-type replayFunc func(ctx context.Context, log bus.Log, until uint64) (canonical []byte, err error)
+type replayFunc func(ctx context.Context, log bus.Log, bzid string, until uint64) (canonical []byte, err error)
 
 var table = []struct {
 	name   string
@@ -45,11 +45,17 @@ var table = []struct {
 	{Plan.Name, erase(Plan)},
 	{Fleet.Name, erase(Fleet)},
 	{Lineage.Name, erase(Lineage)},
-	{Znode.Name, erase(Znode)},
+	{Znode.Name, func(ctx context.Context, log bus.Log, _ string, until uint64) ([]byte, error) {
+		return erase(Znode)(ctx, log, "", until) // one tree holds all namespaces
+	}},
 }
 
 func erase[S any](v follow.View[S]) replayFunc {
-	return func(ctx context.Context, log bus.Log, until uint64) ([]byte, error) {
+	return func(ctx context.Context, log bus.Log, bzid string, until uint64) ([]byte, error) {
+		v := v
+		if bzid != "" {
+			v = v.Only(bzid)
+		}
 		s, err := follow.Replay(ctx, log, v, until)
 		if err != nil {
 			return nil, err
@@ -58,15 +64,20 @@ func erase[S any](v follow.View[S]) replayFunc {
 	}
 }
 
-// Replay folds the log up to the event at sequence until (0: the last one stored now)
-// and returns the state as indented JSON, and the hash that a live follower of the view
-// reports at that sequence.
+// Replay is ReplayIn over all namespaces at once.
 func Replay(ctx context.Context, log bus.Log, name string, until uint64) (stateJSON []byte, hash string, err error) {
+	return ReplayIn(ctx, log, name, "", until)
+}
+
+// ReplayIn folds the log up to the event at sequence until (0: the last one stored now)
+// and returns the state of one namespace as indented JSON, and the hash that the roles
+// of that namespace report at that sequence. The ZooKeeper tree is always whole.
+func ReplayIn(ctx context.Context, log bus.Log, name, bzid string, until uint64) (stateJSON []byte, hash string, err error) {
 	for _, v := range table {
 		if v.name != name {
 			continue
 		}
-		canonical, err := v.replay(ctx, log, until)
+		canonical, err := v.replay(ctx, log, bzid, until)
 		if err != nil {
 			return nil, "", err
 		}

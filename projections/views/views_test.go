@@ -51,6 +51,13 @@ func TestReplayByName(t *testing.T) {
 	if got := views.Diff(one, two); got != want {
 		t.Errorf("diff:\n%s\nwant:\n%s", got, want)
 	}
+	if other, _, err := views.ReplayIn(t.Context(), b.Log(), "catalog", "other", 0); err != nil || strings.Contains(string(other), "movie") {
+		t.Errorf("another namespace: %s %v", other, err)
+	}
+	whole, _, err := views.ReplayIn(t.Context(), b.Log(), "znode", "other", 0)
+	if err != nil || !strings.Contains(string(whole), "/demo/portal/movie") {
+		t.Errorf("the tree of all namespaces: %s %v", whole, err)
+	}
 	if _, _, err := views.Replay(t.Context(), b.Log(), "layouts", 0); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, lineage, znode") {
 		t.Errorf("unknown view: %v", err)
 	}

@@ -132,26 +132,38 @@ func (silent) Printf(string, ...any) {}
 // stock connects the stock client and waits for its session.
 func (h *house) stock(dial zk.Dialer) *zk.Conn {
 	h.t.Helper()
-	c, ev, err := zk.Connect([]string{h.Addr()}, 10*time.Second, zk.WithLogger(silent{}), zk.WithDialer(dial))
+	return stockClient(h.t, h.Addr(), dial)
+}
+
+func stockClient(t testing.TB, addr string, dial zk.Dialer) *zk.Conn {
+	t.Helper()
+	c, ev, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(silent{}), zk.WithDialer(dial))
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	h.t.Cleanup(c.Close)
-	await(h.t, ev, zk.StateHasSession)
-	settled(h.t)
+	t.Cleanup(c.Close)
+	await(t, ev, zk.StateHasSession)
+	settled(t)
 	return c
 }
 
-// settled waits until the stock client's loop has seen that there are no watches to set
-// again. Before that, a reply to a request that sets one races inside the client.
+// settled waits until the loops of all stock clients have seen that there are no watches
+// to set again. Before that, a reply to a request that sets one races inside the client.
 func settled(t testing.TB) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
 	for deadline := time.Now().Add(within); ; runtime.Gosched() {
+		loops, waiting := 0, 0
 		for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(stack, "zk.(*Conn).loop(") && strings.Contains(stack, "sync.(*WaitGroup).Wait(") {
-				return
+			if strings.Contains(stack, "zk.(*Conn).loop(") {
+				loops++
+				if strings.Contains(stack, "sync.(*WaitGroup).Wait(") {
+					waiting++
+				}
 			}
+		}
+		if loops > 0 && loops == waiting {
+			return
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the stock client does not settle")

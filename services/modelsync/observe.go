@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// observer is the lease of the one model-sync that records applied deltas.
+	// observer is the lease of the one model-sync of a namespace that records applied deltas.
 	observer    = "model-sync.applied"
 	observerTTL = 3 * time.Second
 	// lastWords bounds the flush of a role that stops.
@@ -25,7 +25,7 @@ const (
 func (s *Server) observe(ctx context.Context) error {
 	subject := events.Root + "." + events.Escape(s.env.BZID) + ".signal.applied.>"
 	for {
-		lease, release, err := s.env.Bus.Leases().Acquire(ctx, observer, s.cfg.Host, observerTTL)
+		lease, release, err := s.env.Bus.Leases().Acquire(ctx, events.Escape(s.env.BZID)+"."+observer, s.cfg.Host, observerTTL)
 		if ctx.Err() != nil {
 			if err == nil {
 				release()

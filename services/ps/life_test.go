@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/shard"
@@ -48,6 +49,11 @@ func TestHeartbeatsAndTheEndOfAnEpoch(t *testing.T) {
 		}
 	}
 	p.teach(teach(0, 0, 0, 10, 1, 1))
+	// What others put on the shard's subject does not keep it from its last word.
+	if _, err := w.bus.Log().Append(soon(t), bus.Draft{Subject: events.Join(bzid, "shard", shard.Aggregate(job, 0)), Expect: bus.Any,
+		Event: &shard.Event{Body: &shard.Event_HealthFailed{HealthFailed: &shard.HealthFailed{Reason: "says somebody else"}}}}); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -373,6 +373,9 @@ func (s *Server) heartbeat(ctx context.Context, leaving bool) error {
 	return err
 }
 
+// farewells bounds how often the last fact is tried against others' appends.
+const farewells = 5
+
 // farewell ends the epoch of a shard that has been ready: after a clean stop the last
 // deltas and Stopped, after a failure its reason. A successor is left alone.
 func (s *Server) farewell(ctx context.Context, failure error) {
@@ -392,10 +395,18 @@ func (s *Server) farewell(ctx context.Context, failure error) {
 	} else {
 		fact = &shard.Event{Body: &shard.Event_HealthFailed{HealthFailed: &shard.HealthFailed{Reason: failure.Error(), Epoch: s.ready0.GetEpoch()}}}
 	}
-	_, err := s.env.Bus.Log().Append(ctx, bus.Draft{
+	draft := bus.Draft{
 		Subject: events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard))),
 		Event:   fact, Expect: s.readySeq, Header: events.Header{Source: source},
-	})
+	}
+	_, err := s.env.Bus.Log().Append(ctx, draft)
+	for try := 0; errors.Is(err, bus.ErrConflict) && s.look().epoch <= s.ready0.GetEpoch() && try < farewells; try++ {
+		// Something else lies on the subject. Should it be a successor after all, this
+		// fact changes nothing: it names an epoch that is over.
+		if draft.Expect, err = s.env.Bus.Log().LastOf(ctx, draft.Subject); err == nil {
+			_, err = s.env.Bus.Log().Append(ctx, draft)
+		}
+	}
 	if err != nil {
 		s.log.Warn("the end of this shard's epoch was not recorded", "err", err)
 	}

@@ -122,7 +122,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// react parks what others put on the registry's subjects.
+// react parks what others put on the registry's subjects, and on those of the tasks it
+// watches over: supervisors and shards write facts and read none of their own.
 func (s *Server) react(ctx context.Context) error {
 	from, err := owner.AfterParked(ctx, s.env.Bus.DeadLetters(), source)
 	if err != nil {
@@ -132,8 +133,8 @@ func (s *Server) react(ctx context.Context) error {
 		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
 		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
 	})
-	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "container", "replica"),
-		owner.Park("the registry takes no requests on the log: call registry.heartbeat"))
+	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "container", "replica", "server", "shard"),
+		owner.Park("containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call registry.heartbeat"))
 	return r.Run(ctx)
 }
 

@@ -112,7 +112,7 @@ func (in *instance) settle() {
 func (in *instance) configure(ctx context.Context) {
 	var want []assigned
 	in.s.plan.Read(func(p plan.State) {
-		in.s.lineage.Read(func(l lineage.State) { want = assignments(p, l, in.s.cfg.Container, in.s.cfg.Host) })
+		in.s.lineage.Read(func(l lineage.State) { want = assignments(p, l, in.s.cfg.Container, in.s.cfg.Host, in.before) })
 	})
 	models := make([]tfserving.Model, len(want))
 	for i, a := range want {
@@ -142,6 +142,15 @@ func (in *instance) configure(ctx context.Context) {
 		_, err := in.client.HandleReloadConfigRequest(call, &apis.ReloadConfigRequest{Config: tfserving.Config(models...)})
 		in.answers <- answer{err, cancel}
 	}()
+}
+
+// before is what the last configuration said about a sub-model.
+func (in *instance) before(name string) (assigned, bool) {
+	t := in.tracks[name]
+	if t == nil || !t.wanted {
+		return assigned{}, false
+	}
+	return t.assigned, true
 }
 
 // lacking tells whether the server does not serve something that it should.

@@ -435,6 +435,43 @@ func TestLoadsWhatIsPlannedAndCopied(t *testing.T) {
 	}
 }
 
+// A plan names the next version before model-sync has copied it: until then nothing
+// that is served may go.
+func TestOldVersionStaysWhileTheNewOneIsCopied(t *testing.T) {
+	h := newHarness(t)
+	f := h.born()
+	h.plan(1, map[string][]string{"c.0": {"entry", "ps_1"}})
+	h.copied("entry", 1, "host")
+	h.copied("ps_1", 1, "host")
+	h.wantConfig(f, "m:entry@/copies/m/entry/[1]", "m:ps_1@/copies/m/ps_1/[1]")
+	f.set("m:entry", 1, apis.ModelVersionStatus_AVAILABLE, "")
+	f.set("m:ps_1", 1, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/entry:0/2 AVAILABLE v1", "m/ps:1/2 AVAILABLE v1")
+
+	h.plan(2, map[string][]string{"c.0": {"entry", "ps_1"}})
+	h.copied("ps_1", 2, "host") // the entry's copy takes longer
+	h.wantConfig(f, "m:entry@/copies/m/entry/[1]", "m:ps_1@/copies/m/ps_1/[2]")
+	h.copied("entry", 2, "host")
+	h.wantConfig(f, "m:entry@/copies/m/entry/[2]", "m:ps_1@/copies/m/ps_1/[2]")
+	h.wantReplicas("m/entry:0/2 AVAILABLE v1", "m/ps:1/2 AVAILABLE v1")
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	served := false
+	for _, hb := range h.beats {
+		n := 0
+		for _, r := range hb.GetReplicas() {
+			if r.GetStat() == replica.State_AVAILABLE {
+				n++
+			}
+		}
+		if served && n < 2 {
+			t.Fatalf("a heartbeat after both were available says %v", hb.GetReplicas())
+		}
+		served = served || n == 2
+	}
+}
+
 func TestServerDiesAndIsStartedAgain(t *testing.T) {
 	h := newHarness(t)
 	first := h.born()

@@ -47,8 +47,10 @@ func role(sub string) (serverType string, task int32, ok bool) {
 	return "", 0, false
 }
 
-// assignments lists what this container should serve now, by name.
-func assignments(p plan.State, l lineage.State, container, host string) []assigned {
+// assignments lists what this container should serve now, by name. While a planned
+// version has not been copied to this host yet, what the server was told before about
+// that sub-model stays, so that the old version answers until the new one can.
+func assignments(p plan.State, l lineage.State, container, host string, told func(name string) (assigned, bool)) []assigned {
 	var out []assigned
 	for model, x := range p.Plans {
 		planned := x.Planned.V
@@ -61,8 +63,11 @@ func assignments(p plan.State, l lineage.State, container, host string) []assign
 					continue
 				}
 				path := l.Copies[lineage.CopyKey(model, sub, planned.GetVersion(), host)].V.GetPath()
-				if path == "" {
-					continue // model-sync has not copied it yet
+				if path == "" { // model-sync has not copied it yet
+					if old, ok := told(assigned{model: model, sub: sub}.name()); ok {
+						out = append(out, old)
+					}
+					continue
 				}
 				base := path
 				if filepath.Base(path) == strconv.FormatInt(planned.GetVersion(), 10) {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/projections/fleet"
 )
 
@@ -127,9 +129,14 @@ func (s *Server) giveBack(mine map[int32]held, n int) {
 	}
 }
 
+// lease names a lease of this job: namespaces and jobs share the bucket of leases.
+func (s *Server) lease(what string) string {
+	return events.Escape(s.env.BZID) + "." + events.Escape(s.cfg.Job) + "." + what
+}
+
 // take starts to learn a partition if its lease is free.
 func (s *Server) take(soft, hard context.Context, p int32) (held, error) {
-	lease, free, err := s.env.Bus.Leases().TryAcquire(hard, fmt.Sprintf("partition.%s.%d", s.cfg.Job, p), s.cfg.Name, s.cfg.LeaseTTL)
+	lease, free, err := s.env.Bus.Leases().TryAcquire(hard, s.lease("partition."+strconv.Itoa(int(p))), s.cfg.Name, s.cfg.LeaseTTL)
 	if err != nil {
 		return held{}, err
 	}

@@ -42,7 +42,7 @@ type answer struct {
 // lead waits for the chief's lease and leads while it is held, again and again.
 func (s *Server) lead(ctx context.Context) error {
 	for {
-		lease, free, err := s.env.Bus.Leases().Acquire(ctx, "chief."+s.cfg.Job, s.cfg.Name, s.cfg.LeaseTTL)
+		lease, free, err := s.env.Bus.Leases().Acquire(ctx, s.lease("chief"), s.cfg.Name, s.cfg.LeaseTTL)
 		if ctx.Err() != nil {
 			if err == nil {
 				free()

@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/services"
 )
 
 func TestParse(t *testing.T) {
@@ -281,6 +282,23 @@ func TestSampled(t *testing.T) {
 	for s, want := range map[string]bool{tp + "1": true, tp + "0": false, "": false, tp: false, tp + "3": true} {
 		if sampled(s) != want {
 			t.Errorf("sampled(%q) = %v", s, !want)
+		}
+	}
+}
+
+// Two namespaces, or two jobs, on one NATS must never wait for each other.
+func TestNamespacesShareNoLease(t *testing.T) {
+	seen := map[string][3]string{}
+	for _, bzid := range []string{"a", "b", "a.b"} {
+		for _, job := range []string{"b", "c", "b.c"} {
+			s := &Server{cfg: Config{Job: job}, env: services.Env{BZID: bzid}}
+			for _, what := range []string{"chief", "partition.1"} {
+				name, who := s.lease(what), [3]string{bzid, job, what}
+				if other, taken := seen[name]; taken {
+					t.Errorf("%v and %v share the lease %q", who, other, name)
+				}
+				seen[name] = who
+			}
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package trainer
 
 import (
+	"strings"
+
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
@@ -8,7 +10,8 @@ import (
 )
 
 // requests is a fold of what was asked of a job on training.<job>.request and not
-// answered yet, so that a new chief answers what the last one left.
+// answered yet, so that a new chief answers what the last one left; and of what others
+// put on the job's subjects.
 type requests struct {
 	Seq  uint64    `json:"seq"`
 	Open []request `json:"open,omitempty"` // in the order asked
@@ -39,15 +42,26 @@ func requestsOf(bzid, job string) follow.View[requests] {
 				return s
 			}
 			s.Seq = r.Seq
-			switch r.Subject {
-			case subject.Request():
+			switch {
+			case r.Subject == subject.Request():
 				return s.asked(r)
-			case subject:
+			case !ofJob(r.Subject, bzid, job):
+			case r.Err != nil:
+				return s.refuse(r, r.Err.Error())
+			case strings.HasSuffix(string(r.Subject), ".request"):
+				return s.refuse(r, "a trainer takes no requests: publish on training."+job+".request")
+			case r.Subject == subject:
 				return s.answered(r)
 			}
 			return s
 		},
 	}
+}
+
+// ofJob says whether a subject is the job's or one of its trainers'.
+func ofJob(subject events.Subject, bzid, job string) bool {
+	p, err := subject.Parse()
+	return err == nil && p.BZID == bzid && p.Context == "training" && (p.Aggregate == job || strings.HasPrefix(p.Aggregate, job+"/"))
 }
 
 func (s requests) asked(r events.Recorded) requests {
@@ -63,15 +77,19 @@ func (s requests) asked(r events.Recorded) requests {
 		if r.Err != nil {
 			reason = r.Err.Error()
 		}
-		s.Refused = append(s.Refused, bus.Parked{
-			Reason: reason, By: source, Stream: "MONOLITH", StreamSeq: r.Seq, Subject: string(r.Subject), Data: r.Data,
-		})
-		if n := len(s.Refused); n > maxRefused {
-			s.Refused = append([]bus.Parked(nil), s.Refused[n-maxRefused:]...)
-		}
-		return s
+		return s.refuse(r, reason)
 	}
 	s.Open = append(s.Open, q)
+	return s
+}
+
+func (s requests) refuse(r events.Recorded, reason string) requests {
+	s.Refused = append(s.Refused, bus.Parked{
+		Reason: reason, By: source, Stream: "MONOLITH", StreamSeq: r.Seq, Subject: string(r.Subject), Data: r.Data,
+	})
+	if n := len(s.Refused); n > maxRefused {
+		s.Refused = append([]bus.Parked(nil), s.Refused[n-maxRefused:]...)
+	}
 	return s
 }
 

@@ -1,0 +1,212 @@
+package jetstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/events"
+)
+
+// smallDisk is a folder that holds size bytes and no more.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
+			t.Fatalf("mount a small disk: %v", err)
+		}
+		t.Skipf("SKIPPED, a small disk cannot be mounted (that takes root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fill leaves no byte free in dir and returns how to free them again.
+func fill(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	path := filepath.Join(dir, "ballast")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := make([]byte, 4096)
+	for err == nil {
+		_, err = f.Write(block)
+	}
+	if cerr := f.Close(); !errors.Is(err, unix.ENOSPC) || cerr != nil {
+		t.Fatalf("filling the disk: %v, %v", err, cerr)
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFullDisk fills the disk under writers and a follower: nobody is told that an
+// event is stored which is not, the server's log names the fix, and once there is space
+// the writers' next attempts, the follower, the leases and the letters simply go on.
+func TestFullDisk(t *testing.T) {
+	dir := smallDisk(t, "32m")
+	told := &lines{}
+	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(dir, "nats"), Log: slog.New(slog.NewTextHandler(told, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := connect(t, jetstream.Config{URL: s.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+
+	var mu sync.Mutex
+	acked := map[string]uint64{}
+	var refused error
+	enough := make(chan struct{}) // after the outage
+	stop := make(chan struct{})
+	var after atomic.Int64
+	var healed atomic.Bool
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				d := draft(fmt.Sprint("w", w), fmt.Sprintf("%d-%d-%s", w, i, strings.Repeat("x", 64)), bus.Any)
+				for ctx.Err() == nil {
+					short, end := context.WithTimeout(ctx, time.Second)
+					seqs, err := b.Log().Append(short, d)
+					end()
+					mu.Lock()
+					if err != nil {
+						refused = err
+					} else {
+						acked[d.Header.ID] = seqs[0]
+					}
+					mu.Unlock()
+					if err == nil {
+						break
+					}
+					if !bus.Retryable(err) && !errors.Is(err, bus.ErrFull) {
+						t.Errorf("Append: %v", err)
+						return
+					}
+				}
+				if healed.Load() && after.Add(1) == 200 {
+					close(enough)
+				}
+			}
+		})
+	}
+	ackedNow := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acked)
+	}
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	wait := func(what string, cond func() bool) {
+		t.Helper()
+		for !cond() {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				t.Fatalf("waiting for %s: %v; the last refusal: %v; the log:\n%s", what, ctx.Err(), refused, told)
+			}
+		}
+	}
+	wait("the first events", func() bool { return ackedNow() > 100 })
+	free := fill(t, dir)
+	wait("the server to name the fix", func() bool { return strings.Contains(told.String(), "free space on the disk of "+dir) })
+	wait("a refusal", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return refused != nil
+	})
+	mu.Lock()
+	if !strings.Contains(refused.Error(), "disk") {
+		t.Errorf("an append on a full disk says %v, which names no disk", refused)
+	}
+	mu.Unlock()
+	free()
+	healed.Store(true)
+	select {
+	case <-enough:
+	case <-ctx.Done():
+		t.Fatalf("nothing is stored after space was freed; the last refusal: %v; the log:\n%s", refused, told)
+	}
+	close(stop)
+	wg.Wait()
+
+	last, err := b.Log().Last(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]uint64{}
+	if err := b.Log().Follow(ctx, 1, last, func(r events.Recorded) error {
+		if first, twice := seen[r.Header.ID]; twice {
+			t.Errorf("%s stands at %d and at %d", r.Header.ID, first, r.Seq)
+		}
+		seen[r.Header.ID] = r.Seq
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for id, seq := range acked {
+		if seen[id] != seq {
+			t.Errorf("%s was acked at %d and stands at %d", id, seq, seen[id])
+		}
+	}
+	if _, err := b.DeadLetters().Park(ctx, bus.Parked{Reason: "r", By: "t", Stream: "s", StreamSeq: 1, Data: []byte("x")}); err != nil {
+		t.Errorf("Park after the outage: %v", err)
+	}
+	if _, release, err := b.Leases().TryAcquire(ctx, "l", "h", time.Second); err != nil {
+		t.Errorf("TryAcquire after the outage: %v", err)
+	} else {
+		release()
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "nats", "probe-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// lines is a log in memory.
+type lines struct {
+	mu  sync.Mutex
+	buf strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/audit"
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/projections/lineage"
+)
+
+// opsDisk makes dir a disk of its own that holds size bytes and no more.
+func opsDisk(t *testing.T, dir, size string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
+			t.Fatalf("mount a small disk: %v", err)
+		}
+		t.Skipf("SKIPPED, a small disk cannot be mounted (that takes root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// opsFill leaves no byte free in dir and returns how to free them again.
+func opsFill(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	path := filepath.Join(dir, "ballast")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := make([]byte, 4096)
+	for err == nil {
+		_, err = f.Write(block)
+	}
+	if cerr := f.Close(); !errors.Is(err, unix.ENOSPC) || cerr != nil {
+		t.Fatalf("filling the disk: %v, %v", err, cerr)
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFullDisks fills the disk of the checkpoints and then that of the logs, while
+// ratings come in. The first costs a checkpoint, said as a fact; the second makes
+// everybody wait. Freed space is all that it takes to go on.
+func TestFullDisks(t *testing.T) {
+	dir := t.TempDir()
+	cfg := opsConfig(dir)
+	cfg.replicas = 1
+	opsDisk(t, filepath.Join(dir, "training"), "32m")
+	opsDisk(t, filepath.Join(dir, "nats"), "32m")
+	w := opsServe(t, cfg)
+	w.rate(200)
+	w.learnt()
+	whole := w.agree()
+
+	free := opsFill(t, filepath.Join(dir, "training"))
+	_, err := w.job.checkpoint(w.soon(), "on a full disk")
+	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		t.Fatalf("a checkpoint on a full disk: %v", err)
+	}
+	if code, out, stderr := w.tool("events", "--filter", "checkpointFailed", "--json"); code != exitOK || !strings.Contains(out, "no space left on device") {
+		t.Errorf("the log does not say so: %d %s %s", code, out, stderr)
+	}
+	var last *training.Checkpoint
+	w.job.lineage.Read(func(s lineage.State) {
+		all := s.Jobs[jobName].Checkpoints
+		last = all[len(all)-1].V
+	})
+	if last.GetId() != whole.GetId() {
+		t.Fatalf("checkpoint %d counts as saved behind %d", last.GetId(), whole.GetId())
+	}
+	if _, err := audit.Truth("", last); err != nil {
+		t.Errorf("the last whole checkpoint: %v", err)
+	}
+	// What could not be written is not visible under its name.
+	for _, pattern := range []string{"model.ckpt-%d/ps_*", "exported_models/*/%d"} {
+		names, err := filepath.Glob(filepath.Join(dir, "training", jobName, fmt.Sprintf(pattern, last.GetId()+1)))
+		w.must("look", err)
+		for _, name := range names {
+			if err := opsReadable(name); err != nil {
+				t.Errorf("half a checkpoint is visible: %v", err)
+			}
+		}
+	}
+	w.rate(100)
+	w.learnt() // training goes on
+	free()
+	if next := w.agree(); next.GetId() <= whole.GetId() {
+		t.Errorf("checkpoint %d after %d", next.GetId(), whole.GetId())
+	}
+
+	free = opsFill(t, filepath.Join(dir, "nats"))
+	w.rate(100) // Kafka keeps them
+	w.until("the log to name the fix", func() (bool, string) {
+		return strings.Contains(w.log.String(), "free space on the disk of "+filepath.Join(dir, "nats")), w.log.tail(20)
+	})
+	free()
+	w.rate(100)
+	ends := w.learnt()
+	w.agree()
+	w.once(ends)
+	w.replayed()
+	if letters := w.letters(); len(letters) > 0 {
+		t.Errorf("full disks have refused %+v", letters)
+	}
+}
+
+// opsReadable is an error unless the folder of a shard or of an entry reads back whole.
+func opsReadable(dir string) error {
+	if filepath.Base(filepath.Dir(dir)) == "entry" {
+		_, err := ckpt.ReadEntry(dir)
+		return err
+	}
+	_, err := ckpt.ReadShard(dir)
+	return err
+}

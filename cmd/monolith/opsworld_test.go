@@ -1,0 +1,351 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/audit"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/projections/lineage"
+)
+
+// opsWithin bounds any one wait of these tests, on a loaded machine.
+const opsWithin = 90 * time.Second
+
+// opsWorld is everything running in this process, with a model that learns and serves.
+type opsWorld struct {
+	*stack
+	t     testing.TB
+	ctx   context.Context
+	job   *job
+	log   *opsLines
+	entry string // gRPC address
+	sent  int
+	halt  func()
+}
+
+func opsConfig(dir string) stackConfig {
+	return stackConfig{
+		conn: connection{bzid: "demo", level: "info"}, dir: dir, shards: 2, replicas: 2, trainers: 2, partitions: 2, batch: 32,
+		linger: 5 * time.Millisecond, sync: 20 * time.Millisecond, status: "127.0.0.1:0", spans: true,
+	}
+}
+
+// opsStart runs the stack until the test ends or halt is called, and waits for its first
+// export.
+func opsStart(t testing.TB, cfg stackConfig) *opsWorld {
+	t.Helper()
+	w := &opsWorld{t: t, log: new(opsLines)}
+	var cancel context.CancelFunc
+	w.ctx, cancel = context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
+	cfg.conn.to = w.log
+	var err error
+	if w.stack, err = startLogs(w.ctx, cfg); err != nil {
+		t.Fatal(err)
+	}
+	run, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.run(run, func() {}) }()
+	w.halt = sync.OnceFunc(func() {
+		if w.job != nil {
+			if err := w.job.close(); err != nil {
+				t.Errorf("close the job's connection: %v", err)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("the roles ended with %v", err)
+		}
+		if err := w.stack.close(); err != nil {
+			t.Errorf("close the logs: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		w.halt()
+		if t.Failed() {
+			t.Logf("the roles' log:\n%s", w.log.tail(60))
+		}
+	})
+	if w.job, err = openJob(w.ctx, w.cfg.conn); err != nil {
+		t.Fatal(err)
+	}
+	w.must("declare the model", w.job.declare(w.ctx, modelspec.MovieRanking()))
+	_, err = w.job.awaitExport(w.soon())
+	w.must("wait for the first export", err)
+	return w
+}
+
+// opsServe is opsStart with the model loaded on every replica.
+func opsServe(t testing.TB, cfg stackConfig) *opsWorld {
+	t.Helper()
+	w := opsStart(t, cfg)
+	w.load()
+	return w
+}
+
+func (w *opsWorld) load() {
+	w.t.Helper()
+	_, err := w.job.load(w.soon(), &model.Load{ModelName: modelName, ModelDir: w.exports(), Job: jobName, Replicas: uint32(w.cfg.replicas)})
+	w.must("load the model", err)
+	entry, err := w.job.awaitServing(w.soon(), modelName, w.cfg.shards, w.cfg.replicas)
+	w.must("wait for every replica", err)
+	w.entry = entry.GetGrpcAddress()
+}
+
+// soon ends with the test or after opsWithin.
+func (w *opsWorld) soon() context.Context {
+	ctx, cancel := context.WithTimeout(w.ctx, opsWithin)
+	w.t.Cleanup(cancel)
+	return ctx
+}
+
+func (w *opsWorld) must(what string, err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// until asks again and again for the condition; say names what it still lacks.
+func (w *opsWorld) until(what string, cond func() (ok bool, say string)) {
+	w.t.Helper()
+	ctx := w.soon()
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, say := cond()
+		if ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			w.t.Fatalf("waiting for %s: %s", what, say)
+		}
+	}
+}
+
+// rating is the i-th of a stream that never ends.
+func opsRating(i int) rating.Rating {
+	return rating.Rating{User: int64(1 + i%37), Movie: int64(1 + i*7%211), Rating: float64(1 + i%5), Timestamp: int64(1_600_000_000 + i)}
+}
+
+// rate writes n more ratings, spread over the partitions, and returns when all are acked.
+func (w *opsWorld) rate(n int) {
+	w.t.Helper()
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
+	defer writer.Close()
+	recs := make([]kafka.Record, n)
+	for i := range recs {
+		recs[i] = w.record(w.sent + i)
+	}
+	w.sent += n
+	_, err := writer.Write(w.soon(), recs...)
+	w.must("write ratings", err)
+}
+
+func (w *opsWorld) record(i int) kafka.Record {
+	return kafka.Record{Topic: ratingsTopic, Partition: int32(i % w.cfg.partitions), Value: opsRating(i).AppendJSON(nil),
+		Headers: map[string]string{rating.HeaderStream: "ops", rating.HeaderIndex: fmt.Sprint(i)}}
+}
+
+// put writes one raw record to partition 0 and returns its offset.
+func (w *opsWorld) put(value string, headers map[string]string) int64 {
+	w.t.Helper()
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
+	defer writer.Close()
+	out, err := writer.Write(w.soon(), kafka.Record{Topic: ratingsTopic, Value: []byte(value), Headers: headers})
+	w.must("write a record", err)
+	return out[0].Offset
+}
+
+// learnt waits until every shard has everything the topic holds.
+func (w *opsWorld) learnt() map[int32]int64 {
+	w.t.Helper()
+	ends, err := kafkaEnds(w.soon(), w.brokers(), ratingsTopic)
+	w.must("find the ends of the topic", err)
+	w.must("wait for the trainers", w.job.awaitTrained(w.soon(), w.cfg.shards, ends, func(int64) {}))
+	return ends
+}
+
+// agree makes a checkpoint and waits until every replica holds exactly its rows.
+func (w *opsWorld) agree() *training.Checkpoint {
+	w.t.Helper()
+	_, err := w.job.checkpoint(w.soon(), "compare")
+	w.must("checkpoint", err)
+	var saved *training.Checkpoint
+	w.job.lineage.Read(func(s lineage.State) {
+		all := s.Jobs[jobName].Checkpoints
+		saved = all[len(all)-1].V
+	})
+	truth, err := audit.Truth("", saved)
+	w.must("read the checkpoint", err)
+	w.until("the replicas to agree with the checkpoint", func() (bool, string) {
+		checks, err := w.job.agree(w.ctx, truth, w.cfg.shards)
+		return err == nil && len(checks) == w.cfg.shards*w.cfg.replicas && audit.Passed(checks), fmt.Sprint(err, failed(checks))
+	})
+	return saved
+}
+
+// once checks, by the deltas of each shard, that every offset below ends was learnt once:
+// the ranges cover all of it and no two overlap.
+func (w *opsWorld) once(ends map[int32]int64) {
+	w.t.Helper()
+	all, first, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), w.cfg.conn.bzid, jobName, 0)
+	w.must("read the deltas", err)
+	if first != 1 {
+		w.t.Fatalf("the stream has discarded deltas up to %d", first)
+	}
+	next := map[[2]int64]int64{}
+	for _, d := range all {
+		for _, r := range d.GetRanges() {
+			key := [2]int64{int64(d.GetShard()), int64(r.GetPartition())}
+			if r.GetFrom() != next[key] {
+				w.t.Fatalf("shard %d, partition %d: delta %d learnt %d to %d, %d was due", key[0], key[1], d.Seq, r.GetFrom(), r.GetTo(), next[key])
+			}
+			next[key] = r.GetTo()
+		}
+	}
+	for shard := range w.cfg.shards {
+		for p, end := range ends {
+			if got := next[[2]int64{int64(shard), int64(p)}]; got != end {
+				w.t.Errorf("shard %d published what it learnt of partition %d up to %d of %d", shard, p, got, end)
+			}
+		}
+	}
+}
+
+// replayed checks that the log folds to the state that the roles hold.
+func (w *opsWorld) replayed() {
+	w.t.Helper()
+	hashes, err := w.job.liveHashes(w.soon())
+	w.must("ask for hashes", err)
+	equal, sentence, err := audit.ReplayEqual(w.soon(), w.job.bus.Log(), w.job.conn.bzid, hashes)
+	w.must("replay", err)
+	if !equal {
+		w.t.Error(sentence)
+	}
+}
+
+func (w *opsWorld) letters() []bus.Parked {
+	w.t.Helper()
+	all, err := w.job.bus.DeadLetters().List(w.soon())
+	w.must("list the letters", err)
+	return all
+}
+
+// plain is a NATS connection that knows nothing of this project.
+func (w *opsWorld) plain() *nats.Conn {
+	w.t.Helper()
+	nc, err := nats.Connect(w.cfg.conn.nats, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	w.must("connect plainly", err)
+	w.t.Cleanup(nc.Close)
+	return nc
+}
+
+// publish stores a raw message and returns its sequence.
+func (w *opsWorld) publish(nc *nats.Conn, subject string, body []byte) uint64 {
+	w.t.Helper()
+	m, err := nc.Request(subject, body, opsWithin)
+	w.must("publish on "+subject, err)
+	var ack struct {
+		Seq   uint64          `json:"seq"`
+		Error json.RawMessage `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil || ack.Seq == 0 {
+		w.t.Fatalf("publish on %s: %s, %v", subject, m.Data, err)
+	}
+	return ack.Seq
+}
+
+// tool runs one command of the binary against the stack.
+func (w *opsWorld) tool(args ...string) (code int, stdout, stderr string) {
+	w.t.Helper()
+	return opsTool(append(args, "--nats", w.cfg.conn.nats, "--bzid", w.cfg.conn.bzid)...)
+}
+
+func opsTool(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// restartNATS takes the embedded server away; the function returned brings it back on
+// the same port and folder.
+func (w *opsWorld) stopNATS() (start func()) {
+	w.t.Helper()
+	w.must("stop NATS", w.nats.Close())
+	return func() {
+		w.t.Helper()
+		var err error
+		w.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(w.cfg.dir, "nats"), Port: w.cfg.natsPort})
+		w.must("start NATS again", err)
+	}
+}
+
+func (w *opsWorld) stopKafka() (start func()) {
+	w.t.Helper()
+	w.must("stop Kafka", w.broker.Close())
+	return func() {
+		w.t.Helper()
+		var err error
+		w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(w.cfg.dir, "kafka"), Addr: w.cfg.kafka, Topics: w.topics()})
+		w.must("start Kafka again", err)
+	}
+}
+
+// opsGet is one HTTP GET.
+func opsGet(ctx context.Context, url string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	body, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(body), errors.Join(err, res.Body.Close())
+}
+
+// opsLines is a log in memory.
+type opsLines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *opsLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *opsLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *opsLines) tail(n int) string {
+	all := strings.Split(strings.TrimSpace(l.String()), "\n")
+	return strings.Join(all[max(0, len(all)-n):], "\n")
+}
