@@ -39,7 +39,7 @@ generated-is-current: .bin/protoc-gen-go
 oracles:
 	internal/oracle/install.sh
 
-# Kills at random moments, many times; see docs/soak.md.
+# Kills at random moments, many times; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoak -v ./cmd/monolith
 

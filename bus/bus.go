@@ -130,7 +130,8 @@ func (e *CommandError) Error() string { return e.Code + ": " + e.Message }
 // besides the service error headers, because the nats CLI exits 0 on those.
 type Handler func(ctx context.Context, payload []byte) ([]byte, error)
 
-// Service is one role's commands, on monolith.<bzid>.cmd.<Name>.<endpoint>.
+// Service is one role's commands, on monolith.<bzid>.cmd.<Name>.<endpoint>; a Name that
+// begins with Pulse is on mpulse.<bzid>.cmd.<Name>.<endpoint>.
 type Service struct {
 	BZID        string
 	Name        string // a subject path: portal, or ps.<job>.<index>
@@ -143,9 +144,25 @@ type Service struct {
 type Commands interface {
 	// Serve registers the service and returns a function that takes it down.
 	Serve(ctx context.Context, s Service) (stop func(), err error)
-	// Call asks monolith.<bzid>.cmd.<command>. A refusal is a *CommandError, nobody
+	// Call asks <service name>.<endpoint> of the namespace. A refusal is a *CommandError, nobody
 	// there or no answer in time ErrUnavailable.
 	Call(ctx context.Context, bzid, command string, payload []byte) ([]byte, error)
+}
+
+// PulseRoot is the first token of what machines tell each other many times a second:
+// signals, and the commands whose names begin with Pulse. It stands apart from
+// events.Root, so that whoever subscribes to monolith.> reads a story.
+const (
+	PulseRoot = "mpulse"
+	Pulse     = "pulse."
+)
+
+// PulseSubject is mpulse.<bzid>.<kind>.<who>; who may be a NATS wildcard.
+func PulseSubject(bzid, kind, who string) string {
+	if who != "*" && who != ">" {
+		who = events.Escape(who)
+	}
+	return PulseRoot + "." + events.Escape(bzid) + "." + kind + "." + who
 }
 
 // Signals are messages nobody keeps: heartbeats and progress. At most once.

@@ -54,6 +54,7 @@ func MeasureRawPublish(ctx context.Context, b *Bus, pending, n int) error {
 	if err != nil {
 		return err
 	}
+	defer js.CleanupPublisher()
 	acks := make(chan jetstream.PubAckFuture, pending)
 	result := make(chan error, 1)
 	go func() {
@@ -75,7 +76,8 @@ func MeasureRawPublish(ctx context.Context, b *Bus, pending, n int) error {
 			return err
 		}
 		r := ready[0]
-		a, err := js.PublishMsgAsync(outgoing{subject: r.Subject, header: wire.Encode(r.Header, r.Subject, time.Now()), data: r.Data, expect: bus.Any}.message())
+		a, err := js.PublishMsgAsync(outgoing{subject: r.Subject, header: wire.Encode(r.Header, r.Subject, time.Now()), data: r.Data, expect: bus.Any}.message(),
+			jetstream.WithStallWait(requestTimeout)) // on a slow disk it takes longer than the usual 200 ms until another may be pending
 		if err != nil {
 			close(acks)
 			<-result

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/monolith-go/monolith/internal/oracle"
 )
 
 // brokerEnv makes this test binary a broker to be killed: <dir> <addr>.
@@ -53,10 +51,6 @@ func start(t *testing.T, cfg BrokerConfig) *Broker {
 func TestEmbedded(t *testing.T) {
 	b := start(t, BrokerConfig{})
 	contract(t, []string{b.Addr()})
-}
-
-func TestOracle(t *testing.T) {
-	contract(t, []string{oracle.Kafka(t).Addr})
 }
 
 // contract is what every broker and both clients hold to.

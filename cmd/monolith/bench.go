@@ -1,5 +1,92 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
 
-func newBench() *cobra.Command { return &cobra.Command{Use: "bench"} }
+	"github.com/spf13/cobra"
+
+	"github.com/monolith-go/monolith/loadtest/bench"
+)
+
+func benchmarks() []bench.Benchmark {
+	return []bench.Benchmark{
+		bench.Append(bench.AppendCases),
+		bench.Replay(bench.ReplayCases),
+		bench.Predict(startBenchCluster, bench.PredictCases),
+		bench.EndToEnd(startBenchCluster, bench.EndToEndCases),
+	}
+}
+
+func newBench() *cobra.Command {
+	var asJSON, list bool
+	var profile string
+	cmd := &cobra.Command{
+		Use:   "bench [NAME...]",
+		Short: "Measure the hot paths beside a baseline",
+		Long: "Each benchmark measures ours and a baseline in turns in the same run, and prints the median\n" +
+			"of both, the spread of the rounds and the ratio. Everything runs on loopback in a temporary\n" +
+			"folder; keep the machine idle meanwhile. Progress goes to stderr.",
+		Example: "  monolith bench\n  monolith bench append replay --json\n  monolith bench predict --cpuprofile predict.pprof",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			chosen, err := bench.Select(benchmarks(), names)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errUsage, err)
+			}
+			if list {
+				return listBenchmarks(cmd.OutOrStdout(), chosen)
+			}
+			r := &bench.Runner{Progress: cmd.ErrOrStderr(), OursOnly: profile != ""}
+			var results []bench.Result
+			err = profiled(profile, func() (err error) {
+				results, err = r.Run(cmd.Context(), chosen)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return bench.WriteJSON(cmd.OutOrStdout(), results)
+			}
+			return bench.WriteTable(cmd.OutOrStdout(), results)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list of results instead of a table")
+	cmd.Flags().BoolVar(&list, "list", false, "name the benchmarks and run none")
+	cmd.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to `file`; the baselines are left out then")
+	return cmd
+}
+
+func listBenchmarks(w io.Writer, bs []bench.Benchmark) error {
+	for _, b := range bs {
+		if _, err := fmt.Fprintf(w, "%-12s %s\n", b.Name, b.About); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// profiled runs work with a CPU profile of it in file; "": without.
+func profiled(file string, work func() error) (err error) {
+	if file == "" {
+		return work()
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return work()
+}
+
+var _ bench.Start = startBenchCluster
+
+func startBenchCluster(ctx context.Context) (bench.Cluster, error) { return newBenchCluster(ctx) }

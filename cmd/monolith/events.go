@@ -123,7 +123,7 @@ func position(ctx context.Context, log bus.Log, s string, now time.Time) (uint64
 	if err != nil {
 		return 0, err
 	}
-	before, err := log.SeqAt(ctx, t)
+	before, err := log.SeqAt(ctx, t.Add(-1)) // what was stored at t belongs to it
 	return before + 1, err
 }
 

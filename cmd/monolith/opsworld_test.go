@@ -349,3 +349,5 @@ func (l *opsLines) tail(n int) string {
 	all := strings.Split(strings.TrimSpace(l.String()), "\n")
 	return strings.Join(all[max(0, len(all)-n):], "\n")
 }
+
+func asRefusal(err error, to **bus.CommandError) bool { return errors.As(err, to) }

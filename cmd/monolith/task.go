@@ -82,7 +82,7 @@ func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.role, "task": t.name}, s.reg))
 	defer metrics.release()
-	env := services.Env{BZID: conn.bzid, Bus: b, Log: s.log.With("task", t.name), Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
+	env := services.Env{BZID: conn.bzid, Bus: b, Log: s.log.With("role", t.role, "task", t.name), Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
 	built, err := build(hosting{env: env, launch: s.launchHere(t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
@@ -105,7 +105,7 @@ func (s *stack) launchHere(t task, env services.Env) func(*tfssupervisor.Config)
 			}
 			inner := env
 			metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"server": r.name}, env.Metrics))
-			inner.Metrics = metrics
+			inner.Metrics, inner.Log = metrics, env.Log.With("server", r.name)
 			built, err := build(hosting{env: inner})
 			if err != nil {
 				metrics.release()

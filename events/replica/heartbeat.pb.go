@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Heartbeat is the body of the command registry.heartbeat, as protojson. It is no
+// Heartbeat is the body of the command pulse.registry.heartbeat, as protojson. It is no
 // fact: the registry appends what it changes.
 type Heartbeat struct {
 	state         protoimpl.MessageState      `protogen:"open.v1"`

@@ -7,6 +7,7 @@ package oracle
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -85,7 +86,7 @@ func NATSServer(t testing.TB) *Process {
 	dir, port := t.TempDir(), freePort(t)
 	conf := filepath.Join(dir, "nats.conf")
 	write(t, conf, fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream { store_dir: %q, sync_interval: always }\n", port, filepath.Join(dir, "store")))
-	p := start(t, "nats-server", port, exec.Command(bin, "-c", conf))
+	p := start(t, "nats-server", port, connects, exec.Command(bin, "-c", conf))
 	p.URL = "nats://" + p.Addr
 	return p
 }
@@ -110,6 +111,8 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 `, port, control, filepath.Join(dir, "log")))
 	jars := filepath.Join(Home(t), "kafka", "*")
 	quiet := "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -117,7 +120,7 @@ group.initial.rebalance.delay.ms=0
 	if out, err := format.CombinedOutput(); err != nil {
 		t.Fatalf("format Kafka's storage: %v\n%s", err, out)
 	}
-	return start(t, "Apache Kafka", port, exec.Command("java", "-Xmx512m", quiet, "-cp", jars, "kafka.Kafka", conf))
+	return start(t, "Apache Kafka", port, connects, exec.Command("java", "-Xmx512m", quiet, "-cp", jars, "kafka.Kafka", conf))
 }
 
 // zookeeperClasses is where Debian's package puts the jars.
@@ -130,7 +133,25 @@ func ZooKeeper(t testing.TB) *Process {
 	dir, port := t.TempDir(), freePort(t)
 	conf := filepath.Join(dir, "zoo.cfg")
 	write(t, conf, fmt.Sprintf("tickTime=500\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n", dir, port))
-	return start(t, "Apache ZooKeeper", port, exec.Command("java", "-Xmx512m", "-cp", zookeeperClasses, "org.apache.zookeeper.server.quorum.QuorumPeerMain", conf))
+	return start(t, "Apache ZooKeeper", port, zookeeperServes, exec.Command("java", "-Xmx512m", "-cp", zookeeperClasses, "org.apache.zookeeper.server.quorum.QuorumPeerMain", conf))
+}
+
+// zookeeperServes is false while the server takes connections and no requests: those of
+// that moment may be lost.
+func zookeeperServes(addr string) bool {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = c.Close() }()
+	if c.SetDeadline(time.Now().Add(time.Second)) != nil {
+		return false
+	}
+	if _, err := c.Write([]byte("srvr")); err != nil {
+		return false
+	}
+	said, _ := io.ReadAll(c) // what came before an error counts
+	return bytes.HasPrefix(said, []byte("Zookeeper version"))
 }
 
 // ZKCli runs Apache's command line against addr with one command per line of script.
@@ -157,6 +178,7 @@ func ZKCliCommand(t testing.TB, addr string) *exec.Cmd {
 type Process struct {
 	Addr, URL string
 	what      string
+	answers   func(addr string) bool
 	out       syncBuffer
 	mu        sync.Mutex
 	cmd       *exec.Cmd
@@ -179,16 +201,16 @@ func (p *Process) Restart(t testing.TB) {
 	p.launch(t)
 }
 
-// start runs cmd and waits until port answers. It ends with the test.
-func start(t testing.TB, what string, port int, cmd *exec.Cmd) *Process {
+// start runs cmd and waits until the server answers. It ends with the test.
+func start(t testing.TB, what string, port int, answers func(addr string) bool, cmd *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), what: what, cmd: cmd}
+	p := &Process{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), what: what, answers: answers, cmd: cmd}
 	p.launch(t)
 	t.Cleanup(p.Kill)
 	return p
 }
 
-// launch runs the command once and waits until its port answers.
+// launch runs the command once and waits until it answers.
 func (p *Process) launch(t testing.TB) {
 	t.Helper()
 	cmd := exec.Command(p.cmd.Path, p.cmd.Args[1:]...)
@@ -205,30 +227,34 @@ func (p *Process) launch(t testing.TB) {
 	p.mu.Lock()
 	p.cmd, p.exited = cmd, exited
 	p.mu.Unlock()
-	answered := false
-	defer func() {
-		if !answered {
-			p.Kill()
-		}
-	}()
+	p.await(t)
+}
+
+// await waits until the server answers, and kills it if it does not.
+func (p *Process) await(t testing.TB) {
+	t.Helper()
 	deadline := time.NewTimer(90 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		if c, err := net.DialTimeout("tcp", p.Addr, time.Second); err == nil {
-			_ = c.Close()
-			answered = true
-			return
-		}
+	for !p.answers(p.Addr) {
 		select {
-		case <-exited:
+		case <-p.exited:
 			t.Fatalf("%s ended at once:\n%s", p.what, p.out.String())
 		case <-deadline.C:
+			p.Kill()
 			t.Fatalf("%s does not answer on %s:\n%s", p.what, p.Addr, p.out.String())
 		case <-tick.C:
 		}
 	}
+}
+
+func connects(addr string) bool {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err == nil
 }
 
 type syncBuffer struct {

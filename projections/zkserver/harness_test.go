@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/internal/oracle"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/znode"
 )
@@ -125,65 +124,10 @@ func (h *house) load(name string) uint64 {
 	}}})
 }
 
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
-
 // stock connects the stock client and waits for its session.
 func (h *house) stock(dial zk.Dialer) *zk.Conn {
 	h.t.Helper()
-	return stockClient(h.t, h.Addr(), dial)
-}
-
-func stockClient(t testing.TB, addr string, dial zk.Dialer) *zk.Conn {
-	t.Helper()
-	c, ev, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(silent{}), zk.WithDialer(dial))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	await(t, ev, zk.StateHasSession)
-	settled(t)
-	return c
-}
-
-// settled waits until the loops of all stock clients have seen that there are no watches
-// to set again. Before that, a reply to a request that sets one races inside the client.
-func settled(t testing.TB) {
-	t.Helper()
-	buf := make([]byte, 1<<20)
-	for deadline := time.Now().Add(within); ; runtime.Gosched() {
-		loops, waiting := 0, 0
-		for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(stack, "zk.(*Conn).loop(") {
-				loops++
-				if strings.Contains(stack, "sync.(*WaitGroup).Wait(") {
-					waiting++
-				}
-			}
-		}
-		if loops > 0 && loops == waiting {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the stock client does not settle")
-		}
-	}
-}
-
-func await(t testing.TB, ev <-chan zk.Event, want zk.State) {
-	t.Helper()
-	timeout := time.After(within)
-	for {
-		select {
-		case e := <-ev:
-			if e.State == want {
-				return
-			}
-		case <-timeout:
-			t.Fatalf("the client does not get to %v", want)
-		}
-	}
+	return oracle.ZKClient(h.t, h.Addr(), dial)
 }
 
 // wire is a client that says exactly what a test wants said.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"net"
 	"os/exec"
 	"path"
 	"slices"
@@ -42,7 +41,7 @@ type writer struct {
 func (w *writer) conn(container string) *zk.Conn {
 	w.t.Helper()
 	if w.conns[container] == nil {
-		w.conns[container] = stockClient(w.t, w.addr, net.DialTimeout)
+		w.conns[container] = oracle.ZKClient(w.t, w.addr, nil)
 	}
 	return w.conns[container]
 }
@@ -143,8 +142,8 @@ func TestOracleAnswers(t *testing.T) {
 	real := oracle.ZooKeeper(t)
 	w := &writer{t: t, addr: real.Addr, conns: map[string]*zk.Conn{}}
 	h := open(t, Config{})
-	theirs := &reader{t: t, c: stockClient(t, real.Addr, net.DialTimeout)}
-	ours := &reader{t: t, c: h.stock(net.DialTimeout)}
+	theirs := &reader{t: t, c: oracle.ZKClient(t, real.Addr, nil)}
+	ours := &reader{t: t, c: h.stock(nil)}
 	for _, s := range steps {
 		theirs.arm()
 		ours.arm()
@@ -428,6 +427,9 @@ func TestOracleZKCli(t *testing.T) {
 	cli.until(t, availableBytes)
 	cli.say(t, "ls -w /demo/service/movie/ps:0")
 	cli.until(t, "[0]")
+	for _, conn := range h.connections() { // Apache's client comes back, and asks what it has missed
+		conn.out.kill()
+	}
 	h.lost()
 	cli.until(t, "type:NodeChildrenChanged path:/demo/service/movie/ps:0")
 	cli.say(t, "quit")

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/internal/tracectx"
 )
@@ -175,5 +174,5 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // signalSubject is where a container says which deltas it serves.
 func signalSubject(bzid, container string) string {
-	return events.Root + "." + events.Escape(bzid) + ".signal.applied." + events.Escape(container)
+	return bus.PulseSubject(bzid, "applied", container)
 }

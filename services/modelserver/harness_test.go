@@ -377,7 +377,7 @@ func (s *served) check(users, movies []int64) error {
 func (w *world) applied(container, sub string) func(seq uint64) {
 	w.t.Helper()
 	got := make(chan uint64, 1024)
-	stop, err := w.bus.Signals().Listen(testContext(w.t), "monolith."+events.Escape(bzid)+".signal.applied."+events.Escape(container), func(_ string, payload []byte) {
+	stop, err := w.bus.Signals().Listen(testContext(w.t), bus.PulseSubject(bzid, "applied", container), func(_ string, payload []byte) {
 		var a syncev.DeltasApplied
 		if err := protojson.Unmarshal(payload, &a); err != nil {
 			w.t.Errorf("signal does not decode: %v", err)

@@ -216,7 +216,7 @@ func TestFreshnessDropsTheOldest(t *testing.T) {
 	defer b.Close()
 	var got []uint64
 	heard := make(chan struct{}, 64)
-	stop, err := b.Signals().Listen(t.Context(), "monolith.b.signal.applied.c", func(_ string, payload []byte) {
+	stop, err := b.Signals().Listen(t.Context(), "mpulse.b.applied.c", func(_ string, payload []byte) {
 		var d sync.DeltasApplied
 		if err := protojson.Unmarshal(payload, &d); err != nil {
 			t.Error(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/sync"
 )
 
-const signal = "monolith.b.signal.applied."
+const signal = "mpulse.b.applied."
 
 func said(container string, applied ...uint64) []byte {
 	d := &sync.DeltasApplied{ModelName: "m", SubModel: "ps_0", Container: container}

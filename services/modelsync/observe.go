@@ -23,7 +23,7 @@ const (
 // observe listens to model servers while it holds the lease, so that several hosts do
 // not record the same deltas. Between holders some signals are lost, as any may be.
 func (s *Server) observe(ctx context.Context) error {
-	subject := events.Root + "." + events.Escape(s.env.BZID) + ".signal.applied.>"
+	subject := bus.PulseSubject(s.env.BZID, "applied", "*")
 	for {
 		lease, release, err := s.env.Bus.Leases().Acquire(ctx, events.Escape(s.env.BZID)+"."+observer, s.cfg.Host, observerTTL)
 		if ctx.Err() != nil {

@@ -159,7 +159,7 @@ func TestSourceMissing(t *testing.T) {
 func TestDeltasApplied(t *testing.T) {
 	b := mem.New()
 	stop := start(t, b, filepath.Join(t.TempDir(), "copies"))
-	subject := "monolith." + controltest.BZID + ".signal.applied.c1"
+	subject := bus.PulseSubject(controltest.BZID, "applied", "c1")
 	say := func(seq uint64) {
 		body, err := events.Marshal(&sync.DeltasApplied{ModelName: "m", SubModel: "ps_0", Container: "c1",
 			Applied: []*sync.Applied{{SyncSeq: seq, UnixUs: 5}}})

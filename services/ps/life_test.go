@@ -23,7 +23,7 @@ func TestHeartbeatsAndTheEndOfAnEpoch(t *testing.T) {
 	w := newWorld(t)
 	beats := make(chan *replica.Heartbeat, 1000)
 	stop, err := w.bus.Commands().Serve(soon(t), bus.Service{
-		BZID: bzid, Name: "registry", Version: "1.0.0", Endpoints: map[string]bus.Handler{"heartbeat": func(_ context.Context, b []byte) ([]byte, error) {
+		BZID: bzid, Name: "pulse.registry", Version: "1.0.0", Endpoints: map[string]bus.Handler{"heartbeat": func(_ context.Context, b []byte) ([]byte, error) {
 			h := new(replica.Heartbeat)
 			if err := protojson.Unmarshal(b, h); err != nil {
 				return nil, err

@@ -369,7 +369,7 @@ func (s *Server) heartbeat(ctx context.Context, leaving bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	_, err = s.env.Bus.Commands().Call(ctx, s.env.BZID, "registry.heartbeat", body)
+	_, err = s.env.Bus.Commands().Call(ctx, s.env.BZID, "pulse.registry.heartbeat", body)
 	return err
 }
 

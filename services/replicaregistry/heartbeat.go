@@ -39,7 +39,7 @@ func (s *Server) handleHeartbeat(ctx context.Context, payload []byte) ([]byte, e
 	} else {
 		s.leases.touch(id, s.cfg.Now())
 		// Losing it costs nothing but the other registry's patience.
-		_ = s.env.Bus.Signals().Signal(ctx, s.renewal(events.Escape(id)), nil)
+		_ = s.env.Bus.Signals().Signal(ctx, s.renewal(id), nil)
 	}
 	trace := tracectx.Of(ctx)
 	var contests []contest

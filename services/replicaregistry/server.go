@@ -14,7 +14,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/react"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/agentpb"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
@@ -134,7 +133,7 @@ func (s *Server) react(ctx context.Context) error {
 		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
 	})
 	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "container", "replica", "server", "shard"),
-		owner.Park("containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call registry.heartbeat"))
+		owner.Park("containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call pulse.registry.heartbeat"))
 	return r.Run(ctx)
 }
 
@@ -163,17 +162,25 @@ func (s *Server) serve(ctx context.Context) error {
 	s.fleet.Read(func(f fleet.State) { s.leases.sweep(members(f), s.cfg.Now()) }) // everybody's first lease
 	unserve, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: "registry", Version: "1.0.0",
-		Description: "who is alive: heartbeats, leases, replicas",
+		Description: "who is alive: replicas and their leases",
 		Endpoints: map[string]bus.Handler{
-			"heartbeat": owner.Handler(s.handleHeartbeat),
-			"replicas":  owner.Handler(s.handleReplicas),
-			"state":     owner.State(s.liveViews()),
+			"replicas": owner.Handler(s.handleReplicas),
+			"state":    owner.State(s.liveViews()),
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("serve commands: %w", err)
 	}
 	defer unserve()
+	deafen, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
+		BZID: s.env.BZID, Name: bus.Pulse + "registry", Version: "1.0.0",
+		Description: "heartbeats of containers",
+		Endpoints:   map[string]bus.Handler{"heartbeat": owner.Handler(s.handleHeartbeat)},
+	})
+	if err != nil {
+		return fmt.Errorf("serve heartbeats: %w", err)
+	}
+	defer deafen()
 	g.Go(func() error { return s.expire(ctx) })
 	close(s.ready)
 	return g.Wait()
@@ -189,8 +196,8 @@ func (s *Server) liveViews() map[string]owner.View {
 
 // renewal is the signal by which registries tell each other of a heartbeat: a command
 // reaches only one of them.
-func (s *Server) renewal(token string) string {
-	return events.Root + "." + events.Escape(s.env.BZID) + ".signal.lease." + token
+func (s *Server) renewal(who string) string {
+	return bus.PulseSubject(s.env.BZID, "lease", who)
 }
 
 // stop lets calls in progress end, but not for ever.

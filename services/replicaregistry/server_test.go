@@ -62,7 +62,7 @@ func TestHeartbeats(t *testing.T) {
 	if !strings.Contains(list, `"key":"m/ps:0/0","state":"AVAILABLE"`) {
 		t.Errorf("replicas %s", list)
 	}
-	if got := controltest.MustCall(t, b, "registry.heartbeat", `{"container":{"id":"s0","kind":"serving"},"leaving":true}`); got != `{"lease_ms":0}` {
+	if got := controltest.MustCall(t, b, "pulse.registry.heartbeat", `{"container":{"id":"s0","kind":"serving"},"leaving":true}`); got != `{"lease_ms":0}` {
 		t.Errorf("answer to the last heartbeat %s", got)
 	}
 	if got := types(t, b); !strings.HasSuffix(got, "stateChanged lost lost") {
@@ -73,7 +73,7 @@ func TestHeartbeats(t *testing.T) {
 		`{"contaner":{}}`:         "contaner",
 		`{"container":{"id":""}}`: "must be named",
 	} {
-		_, err := controltest.Call(t, b, "registry.heartbeat", payload)
+		_, err := controltest.Call(t, b, "pulse.registry.heartbeat", payload)
 		var refusal *bus.CommandError
 		if !errors.As(err, &refusal) || refusal.Code != "INVALID" || !strings.Contains(refusal.Message, says) {
 			t.Errorf("%s: %v, want INVALID that says %q", payload, err, says)

@@ -83,7 +83,7 @@ func (s *Supervisor) heartbeat(ctx context.Context, leaving bool) error {
 	}
 	call, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	_, err = s.env.Bus.Commands().Call(call, s.env.BZID, "registry.heartbeat", body)
+	_, err = s.env.Bus.Commands().Call(call, s.env.BZID, "pulse.registry.heartbeat", body)
 	outcome := "answered"
 	var refused *bus.CommandError
 	switch {

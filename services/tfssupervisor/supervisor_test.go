@@ -170,7 +170,7 @@ func newHarness(t *testing.T, change ...func(*harness)) *harness {
 		f(h)
 	}
 	t.Cleanup(func() { _ = h.bus.Close() })
-	stop, err := h.bus.Commands().Serve(t.Context(), bus.Service{BZID: bzid, Name: "registry", Version: "1.0.0", Description: "a fake registry", Endpoints: map[string]bus.Handler{
+	stop, err := h.bus.Commands().Serve(t.Context(), bus.Service{BZID: bzid, Name: "pulse.registry", Version: "1.0.0", Description: "a fake registry", Endpoints: map[string]bus.Handler{
 		"heartbeat": func(_ context.Context, payload []byte) ([]byte, error) {
 			hb := new(replica.Heartbeat)
 			if err := protojson.Unmarshal(payload, hb); err != nil {

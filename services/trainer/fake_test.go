@@ -423,7 +423,7 @@ func registry(t *testing.T, b bus.Bus) {
 	var mu sync.Mutex
 	known := map[string]bool{}
 	stop, err := b.Commands().Serve(t.Context(), bus.Service{
-		BZID: bzid, Name: "registry", Version: "1.0.0", Description: "fake",
+		BZID: bzid, Name: "pulse.registry", Version: "1.0.0", Description: "fake",
 		Endpoints: map[string]bus.Handler{"heartbeat": func(ctx context.Context, payload []byte) ([]byte, error) {
 			var h replica.Heartbeat
 			if err := protojson.Unmarshal(payload, &h); err != nil {

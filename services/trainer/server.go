@@ -335,7 +335,7 @@ func (s *Server) heartbeat(ctx context.Context) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, 4*heartbeatEvery)
 		defer cancel()
-		_, err = s.env.Bus.Commands().Call(ctx, s.env.BZID, "registry.heartbeat", body)
+		_, err = s.env.Bus.Commands().Call(ctx, s.env.BZID, "pulse.registry.heartbeat", body)
 		return err
 	}
 	t := time.NewTicker(heartbeatEvery)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
@@ -88,9 +89,14 @@ func Answer(ctx context.Context, h bus.Handler, payload []byte) (reply []byte, r
 	return reply, nil
 }
 
-// Command is monolith.<bzid>.cmd.<command>.
+// Command is monolith.<bzid>.cmd.<command>, or mpulse.<bzid>.cmd.<command> for a command
+// that is part of the pulse.
 func Command(bzid, command string) string {
-	return events.Root + "." + events.Escape(bzid) + ".cmd." + command
+	root := events.Root
+	if strings.HasPrefix(command, bus.Pulse) {
+		root = bus.PulseRoot
+	}
+	return root + "." + events.Escape(bzid) + ".cmd." + command
 }
 
 // CheckService refuses what has no place on the bus before anything is registered.

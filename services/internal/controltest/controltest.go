@@ -95,7 +95,7 @@ func Beat(t testing.TB, b bus.Bus, hb *replica.Heartbeat) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	MustCall(t, b, "registry.heartbeat", string(body))
+	MustCall(t, b, "pulse.registry.heartbeat", string(body))
 }
 
 // Publish stores a bare event, as `nats pub` would.

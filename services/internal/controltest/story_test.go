@@ -56,7 +56,7 @@ func (a *agent) start(t *testing.T, b bus.Bus) {
 			if err != nil {
 				t.Error(err)
 			}
-			if _, err := b.Commands().Call(ctx, controltest.BZID, "registry.heartbeat", body); err != nil && ctx.Err() == nil {
+			if _, err := b.Commands().Call(ctx, controltest.BZID, "pulse.registry.heartbeat", body); err != nil && ctx.Err() == nil {
 				t.Errorf("heartbeat of %s: %v", a.id, err)
 			}
 			select {

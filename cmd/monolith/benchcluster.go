@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/rowwire"
+)
+
+const (
+	benchShards   = 2
+	benchReplicas = 2
+	benchPatience = time.Minute
+	benchPoll     = 2 * time.Millisecond
+)
+
+// benchCluster is a whole stack in a temporary folder, with the demo's defaults and a
+// served first model.
+type benchCluster struct {
+	stack   *stack
+	job     *job
+	entry   string
+	rows    *rowwire.Pool
+	stop    context.CancelFunc
+	running chan error
+}
+
+func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
+	dir, err := os.MkdirTemp("", "monolith-bench-")
+	if err != nil {
+		return nil, err
+	}
+	c := &benchCluster{rows: rowwire.NewPool(), running: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			if c.stack == nil {
+				err = errors.Join(err, os.RemoveAll(dir))
+			} else {
+				err = errors.Join(err, c.Close())
+			}
+		}
+	}()
+	c.stack, err = startLogs(ctx, stackConfig{conn: connection{bzid: "bench", level: "error"}, dir: dir, shards: benchShards, replicas: benchReplicas,
+		trainers: 2, partitions: 4, batch: 64, linger: 10 * time.Millisecond, sync: 25 * time.Millisecond, checkpoints: 30 * time.Second, status: "127.0.0.1:0"})
+	if err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	c.stop = stop
+	go func() { c.running <- c.stack.run(run, func() {}) }()
+	if c.job, err = openJob(ctx, c.stack.cfg.conn); err != nil {
+		return nil, err
+	}
+	d := &driver{cfg: demoConfig{patience: benchPatience}, stack: c.stack, job: c.job, ui: newProgress(io.Discard)}
+	c.entry, err = d.serve(ctx)
+	return c, err
+}
+
+func (c *benchCluster) PredictAddr() string { return c.entry }
+func (c *benchCluster) Model() string       { return modelName }
+func (c *benchCluster) Brokers() []string   { return c.stack.brokers() }
+func (c *benchCluster) Topic() string       { return ratingsTopic }
+
+// Close ends the roles, then the logs, and removes the folder.
+func (c *benchCluster) Close() error {
+	var errs []error
+	c.rows.Close()
+	if c.job != nil {
+		errs = append(errs, c.job.close())
+	}
+	if c.stop != nil {
+		c.stop()
+		errs = append(errs, <-c.running)
+	}
+	dir := c.stack.cfg.dir
+	errs = append(errs, c.stack.close(), os.RemoveAll(dir))
+	return errors.Join(errs...)
+}
+
+// Served waits for the shards by their commands, for the deltas by the ranges they
+// carry, and for the replicas by the sequences of the rows they answer with.
+func (c *benchCluster) Served(ctx context.Context, ends map[int32]int64) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*benchPatience)
+	defer cancel()
+	for p := range ends {
+		if p < 0 {
+			return fmt.Errorf("partition %d does not exist", p)
+		}
+	}
+	if err := c.job.awaitTrained(ctx, benchShards, ends, func(int64) {}); err != nil {
+		return err
+	}
+	for {
+		proofs, err := c.published(ctx, ends)
+		if err != nil {
+			return err
+		}
+		if proofs != nil {
+			return c.held(ctx, proofs)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the deltas of %v: %w", ends, ctx.Err())
+		case <-time.After(benchPoll):
+		}
+	}
+}
+
+// proof is a row that a serving shard has only once it has applied the delta at seq.
+type proof struct {
+	table string
+	id    int64
+	seq   uint64
+}
+
+// published looks from the end of the sync stream backwards for the ranges that end at
+// ends, of every training shard. It returns the newest row written for each serving
+// shard, or nil while something is not published yet.
+func (c *benchCluster) published(ctx context.Context, ends map[int32]int64) (map[int]proof, error) {
+	deltas := c.job.bus.Deltas()
+	last, err := deltas.Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	prefix := bus.DeltaSubject(c.stack.cfg.conn.bzid, jobName, "")
+	proofs := map[int]proof{}
+	type place struct {
+		shard     string
+		partition int32
+	}
+	seen := map[place]bool{}
+	missing := benchShards * len(ends)
+	for seq := last; seq > 0 && (missing > 0 || len(proofs) < benchShards); seq-- {
+		m, err := deltas.Get(ctx, seq)
+		if errors.Is(err, bus.ErrNotFound) || errors.Is(err, bus.ErrTrimmed) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		shard, ok := strings.CutPrefix(m.Subject, prefix)
+		if _, err := strconv.Atoi(shard); !ok || err != nil {
+			continue // dense variables
+		}
+		var d delta.Delta
+		if err := proto.Unmarshal(m.Data, &d); err != nil {
+			return nil, fmt.Errorf("delta %d: %w", seq, err)
+		}
+		for _, r := range d.GetRanges() {
+			at := place{shard, r.GetPartition()}
+			end, wanted := ends[r.GetPartition()]
+			if !wanted || seen[at] {
+				continue
+			}
+			if r.GetTo() < end {
+				return nil, nil // its newest delta is older than what was learnt
+			}
+			seen[at] = true
+			missing--
+		}
+		for _, rows := range d.GetRows() {
+			for _, id := range rows.GetIds() {
+				k := modelspec.ShardOf(int64(id), benchShards)
+				if _, ok := proofs[k]; !ok {
+					proofs[k] = proof{rows.GetTable(), int64(id), seq}
+				}
+			}
+		}
+	}
+	if missing > 0 || len(proofs) < benchShards {
+		return nil, nil
+	}
+	return proofs, nil
+}
+
+// held waits until every replica answers with the rows of proofs, or newer ones.
+func (c *benchCluster) held(ctx context.Context, proofs map[int]proof) error {
+	for key, r := range c.job.replicas(modelName) {
+		p, ok := proofs[int(r.GetTask())]
+		if !ok {
+			return fmt.Errorf("replica %s is of a shard that does not exist", key)
+		}
+		for {
+			client, err := c.rows.Get(ctx, r.GetRowsAddress())
+			if err != nil {
+				return fmt.Errorf("replica %s: %w", key, err)
+			}
+			res, err := client.Lookup(ctx, &rowwire.LookupRequest{Model: modelName, Shard: uint32(r.GetTask()), WithSeqs: true,
+				Tables: []rowwire.TableIDs{{Table: p.table, IDs: []int64{p.id}}}})
+			if err != nil {
+				return fmt.Errorf("replica %s: %w", key, err)
+			}
+			if len(res.Seqs) == 1 && len(res.Seqs[0]) == 1 && res.Seqs[0][0] >= p.seq {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("wait until replica %s holds delta %d: %w", key, p.seq, ctx.Err())
+			case <-time.After(benchPoll):
+			}
+		}
+	}
+	return nil
+}

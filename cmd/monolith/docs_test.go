@@ -1,0 +1,160 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// root of the repository, from this package's folder.
+const repository = "../.."
+
+// documents are all Markdown files, hidden folders left out.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	docs := map[string]string{}
+	walk(t, func(path string) {
+		if filepath.Ext(path) == ".md" {
+			docs[path] = read(t, path)
+		}
+	})
+	return docs
+}
+
+// walk calls f with every file of the repository that is not in a hidden folder.
+func walk(t *testing.T, f func(path string)) {
+	t.Helper()
+	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != repository && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case d.Type().IsRegular():
+			f(path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestLinksOfTheDocuments(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	for path, text := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			if target == "" || strings.Contains(target, "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), target)); err != nil {
+				t.Errorf("%s links to %s, which is not there", path, target)
+			}
+		}
+	}
+}
+
+// shellLines are the lines of a document's sh blocks, comments cut off.
+func shellLines(text string) []string {
+	var lines []string
+	inside := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = line == "```sh"
+		case inside:
+			if code, _, _ := strings.Cut(line, " #"); strings.TrimSpace(code) != "" {
+				lines = append(lines, strings.TrimSpace(code))
+			}
+		}
+	}
+	return lines
+}
+
+// commandLine is what follows the binary's name in a line, if the line runs it.
+func commandLine(line string) (args []string, ok bool) {
+	for _, name := range []string{"./monolith ", "go run ./cmd/monolith "} {
+		if rest, found := strings.CutPrefix(line, name); found {
+			return strings.Fields(rest), true
+		}
+	}
+	return nil, false
+}
+
+func TestCommandLinesOfTheReadme(t *testing.T) {
+	makefile := read(t, filepath.Join(repository, "Makefile"))
+	used := map[string]bool{}
+	for path, text := range documents(t) {
+		for _, line := range shellLines(text) {
+			if target, isMake := strings.CutPrefix(line, "make "); isMake && !strings.Contains(makefile, "\n"+target+":") {
+				t.Errorf("%s: %q: the Makefile has no such target", path, line)
+			}
+			args, ours := commandLine(line)
+			if !ours {
+				continue
+			}
+			root := newRoot()
+			cmd, rest, err := root.Find(args)
+			if err == nil {
+				err = cmd.ParseFlags(rest)
+			}
+			if err == nil {
+				err = cmd.ValidateArgs(cmd.Flags().Args())
+			}
+			if err != nil || cmd == root {
+				t.Errorf("%s: %q cannot be run: %v", path, line, err)
+				continue
+			}
+			used[cmd.CommandPath()] = true
+		}
+	}
+	for _, cmd := range newRoot().Commands() {
+		if path := cmd.CommandPath(); !slices.Contains([]string{"monolith bench", "monolith modelserver"}, path) && !used[path] && len(cmd.Commands()) == 0 {
+			t.Errorf("no document shows a line of %s", path)
+		}
+	}
+}
+
+// TestParity keeps the parity table from naming tests and files that are not there.
+func TestParity(t *testing.T) {
+	tests := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	walk(t, func(path string) {
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range declared.FindAllStringSubmatch(read(t, path), -1) {
+				tests[m[1]] = true
+			}
+		}
+	})
+	text := read(t, filepath.Join(repository, "docs", "parity.md"))
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(text, -1)
+	for _, m := range named {
+		if !tests[m[1]] {
+			t.Errorf("docs/parity.md names %s, which no package has", m[1])
+		}
+	}
+	paths := regexp.MustCompile("`((?:services|internal|kernels|projections|bus|events|cmd)/[\\w./*-]+)`").FindAllStringSubmatch(text, -1)
+	for _, m := range paths {
+		if found, err := filepath.Glob(filepath.Join(repository, m[1])); err != nil || len(found) == 0 {
+			t.Errorf("docs/parity.md names %s, which is not there", m[1])
+		}
+	}
+	if len(named) < 50 || len(paths) < 20 {
+		t.Errorf("docs/parity.md names %d tests and %d files: has its form changed?", len(named), len(paths))
+	}
+}

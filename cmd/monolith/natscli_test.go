@@ -1,0 +1,442 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/nats-io/nats.go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/loadtest/scenario"
+)
+
+// handsWithin bounds each wait of these tests, on a loaded machine.
+const handsWithin = 90 * time.Second
+
+// hands is a running `monolith up` and somebody in front of it, with nothing but what the
+// banner says, the nats CLI, a ZooKeeper client and monolith's own tools.
+type hands struct {
+	t      *testing.T
+	banner string
+	env    []string // of what is typed
+}
+
+// handsUp runs the command until the test ends, and returns when its banner is there.
+func handsUp(t *testing.T, args ...string) *hands {
+	t.Helper()
+	cli := oracle.NATS(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	root := newRoot()
+	root.SetArgs(append([]string{"up", "--nats-port", "0", "--kafka-port", "0", "--zk-port", "0", "--grpc-port", "0", "--rest-port", "0"}, args...))
+	root.SetOut(in)
+	root.SetErr(in)
+	ended := make(chan error, 1)
+	go func() {
+		err := root.ExecuteContext(ctx)
+		in.CloseWithError(err)
+		ended <- err
+	}()
+	said := make(chan string)
+	go func() { // to the end, so that nobody waits for a reader
+		defer close(said)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			select {
+			case said <- s.Text():
+			case <-ctx.Done():
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("monolith up ended with %v", err)
+		}
+	})
+	h := &hands{t: t}
+	timeout := time.After(handsWithin)
+	for !strings.Contains(h.banner, "Load the model: ") {
+		select {
+		case line, more := <-said:
+			if !more {
+				t.Fatalf("monolith up says no more than:\n%s", h.banner)
+			}
+			h.banner += line + "\n"
+		case <-timeout:
+			t.Fatalf("monolith up says no more than:\n%s", h.banner)
+		}
+	}
+	h.env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "NATS_URL="+h.told("NATS"), "XDG_CONFIG_HOME="+t.TempDir(), "NATS_TIMEOUT=60s")
+	return h
+}
+
+// told is what the banner says of something.
+func (h *hands) told(what string) string {
+	h.t.Helper()
+	m := regexp.MustCompile(`(?m)^ +` + what + ` +(\S+)`).FindStringSubmatch(h.banner)
+	if m == nil {
+		h.t.Fatalf("the banner does not say %s:\n%s", what, h.banner)
+	}
+	return m[1]
+}
+
+// command is a line as it is typed into a shell.
+func (h *hands) command(line string) *exec.Cmd {
+	cmd := exec.CommandContext(h.t.Context(), "sh", "-c", "exec "+line)
+	cmd.Env = h.env
+	return cmd
+}
+
+// types runs the line to its end, which must be a success.
+func (h *hands) types(line string) (stdout, stderr string) {
+	h.t.Helper()
+	cmd := h.command(line)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		h.t.Fatalf("%s: %v\n%s%s", line, err, &out, &errs)
+	}
+	return out.String(), errs.String()
+}
+
+// monolith runs one of our own tools; its output must be JSON when into is given.
+func (h *hands) monolith(into any, args ...string) string {
+	h.t.Helper()
+	var out, errs bytes.Buffer
+	if code := run(append(args, "--nats", h.told("NATS")), &out, &errs); code != exitOK {
+		h.t.Fatalf("monolith %s: %d, %s%s", strings.Join(args, " "), code, &out, &errs)
+	}
+	if into != nil {
+		if err := json.Unmarshal(out.Bytes(), into); err != nil {
+			h.t.Fatalf("monolith %s: %s: %v", strings.Join(args, " "), &out, err)
+		}
+	}
+	return out.String()
+}
+
+// until tries again until cond is true.
+func (h *hands) until(what string, cond func() (ok bool, say string)) {
+	h.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(handsWithin)
+	for {
+		ok, say := cond()
+		if ok {
+			return
+		}
+		select {
+		case <-timeout:
+			h.t.Fatalf("%s: %s", what, say)
+		case <-tick.C:
+		}
+	}
+}
+
+// predict is the outcome of one Predict on the entry's port.
+func (h *hands) predict() error {
+	h.t.Helper()
+	client, err := scenario.Dial(h.told("gRPC"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = client.Predict(ctx, modelName, "", []int64{1}, []int64{2})
+	return err
+}
+
+// story is a running `nats sub --raw`.
+type story struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *story) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.lines)
+}
+
+// listens starts the line and returns once it hears what is published.
+func (h *hands) listens(line string) *story {
+	h.t.Helper()
+	cmd := h.command(line)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	s := &story{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 8<<20)
+		for lines.Scan() {
+			if lines.Text() != "" {
+				s.mu.Lock()
+				s.lines = append(s.lines, lines.Text())
+				s.mu.Unlock()
+			}
+		}
+	}()
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-done
+		_ = cmd.Wait() // killed: its error says so
+	})
+	nc, err := nats.Connect(h.told("NATS"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer nc.Close()
+	h.until("nats sub hears something", func() (bool, string) {
+		if err := nc.Publish("monolith.demo.hello.there", []byte(`{"hello":{}}`)); err != nil {
+			h.t.Fatal(err)
+		}
+		return slices.Contains(s.all(), `{"hello":{}}`), "nothing"
+	})
+	return s
+}
+
+// refusal is the JSON with which a command is refused.
+type refusal struct {
+	Error struct{ Code, Message string }
+}
+
+// TestNATSCLI types the README's lines for the nats CLI into a shell, with a ZooKeeper
+// client beside it.
+func TestNATSCLI(t *testing.T) {
+	h := handsUp(t, "--dir", t.TempDir(), "--shards", "1", "--replicas", "1", "--trainers", "1", "--partitions", "1")
+	h.until("a first export", func() (bool, string) {
+		_, err := os.Stat(filepath.Join(h.told("exports"), "entry", "1"))
+		return err == nil, fmt.Sprint(err)
+	})
+	keeper := oracle.ZKClient(t, h.told("ZooKeeper"), nil)
+
+	t.Run("nats micro ls", func(t *testing.T) {
+		var services []struct {
+			Name, Version string
+			Endpoints     []struct{ Subject string }
+		}
+		out, _ := h.types("nats micro ls --json")
+		if err := json.Unmarshal([]byte(out), &services); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		var names, subjects []string
+		for _, s := range services {
+			names = append(names, s.Name)
+			for _, e := range s.Endpoints {
+				subjects = append(subjects, e.Subject)
+			}
+			if s.Version != "1.0.0" {
+				t.Errorf("%s has version %q", s.Name, s.Version)
+			}
+		}
+		slices.Sort(names)
+		if want := []string{"model-sync", "portal", "ps-movies-0", "publisher", "registry", "trainer-movies"}; !slices.Equal(names, want) {
+			t.Errorf("services %q, want %q", names, want)
+		}
+		for _, want := range []string{"monolith.demo.cmd.portal.load", "monolith.demo.cmd.trainer.movies.checkpoint", "monolith.demo.cmd.ps.movies.0.offsets", "mpulse.demo.cmd.pulse.registry.heartbeat"} {
+			if !slices.Contains(subjects, want) {
+				t.Errorf("nobody serves %s: %q", want, subjects)
+			}
+		}
+		if out, _ := h.types("nats micro ls"); !strings.Contains(out, "what should be served: declare, load, unload") {
+			t.Errorf("nats micro ls:\n%s", out)
+		}
+	})
+
+	t.Run("nats req refused", func(t *testing.T) {
+		for body, want := range map[string]refusal{
+			`{"modelName":`: {struct{ Code, Message string }{"INVALID", "does not decode"}},
+			`{"modelName":"movies","modelDir":"/nowhere"}`: {struct{ Code, Message string }{"INVALID", "modelDir /nowhere cannot be read"}},
+			`{"modelName":"movies","modell":"x"}`:          {struct{ Code, Message string }{"INVALID", `unknown field "modell"`}},
+			`{}`:                                           {struct{ Code, Message string }{"INVALID", "modelName"}},
+		} {
+			line := "nats req --raw monolith.demo.cmd.portal.load '" + body + "'"
+			out, _ := h.types(line)
+			var got refusal
+			if err := json.Unmarshal([]byte(out), &got); err != nil || got.Error.Code != want.Error.Code || !strings.Contains(got.Error.Message, want.Error.Message) {
+				t.Errorf("%s: %s (%v), want %s saying %q", line, out, err, want.Error.Code, want.Error.Message)
+			}
+		}
+		if out, stderr := h.types("nats req monolith.other.cmd.portal.load '{\"modelName\":\"movies\"}'"); !strings.Contains(out+stderr, "No responders are available") {
+			t.Errorf("another namespace: %s%s", out, stderr)
+		}
+		if err := h.predict(); status.Code(err) != codes.NotFound {
+			t.Errorf("Predict before any load: %v", err)
+		}
+	})
+
+	replicaPath, portalPath := "/demo/service/movies/ps:0/0", "/demo/portal/movies"
+	live := h.listens("nats sub 'monolith.>' --raw -I 'monolith.*.cmd.>'")
+	t.Run("nats pub loads", func(t *testing.T) {
+		_, _, born, err := keeper.ExistsW(portalPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, up, err := keeper.ExistsW(replicaPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.types(fmt.Sprintf(`nats pub monolith.demo.model.movies.request '{"loadRequested":{"load":{"modelName":"movies","modelDir":"%s","job":"movies","replicas":1}}}'`, h.told("exports")))
+		handsHear(t, born, zk.EventNodeCreated, portalPath)
+		handsHear(t, up, zk.EventNodeCreated, replicaPath)
+		h.until("Predict answers", func() (bool, string) {
+			err := h.predict()
+			return err == nil, fmt.Sprint(err)
+		})
+		data, _, err := keeper.Get(portalPath)
+		if err != nil || !strings.Contains(string(data), `"model_dir": "`+h.told("exports")+`"`) {
+			t.Errorf("%s holds %s, %v", portalPath, data, err)
+		}
+		h.until("the ZooKeeper port shows the replica available", func() (bool, string) {
+			data, _, err := keeper.Get(replicaPath)
+			return err == nil && strings.Contains(string(data), `"stat": 30`), fmt.Sprintf("%s, %v", data, err)
+		})
+		names, _, err := keeper.Children("/demo/service/movies")
+		slices.Sort(names)
+		if err != nil || !slices.Equal(names, []string{"entry:0", "ps:0"}) {
+			t.Errorf("services %q, %v", names, err)
+		}
+		want := []string{"loadRequested", "loadAccepted", "planned", "modelCopied", "modelLoading", "registered", "modelAvailable", "stateChanged"}
+		h.until("nats sub tells the story", func() (bool, string) {
+			var seen []string
+			for _, line := range live.all() {
+				var body map[string]json.RawMessage
+				if err := json.Unmarshal([]byte(line), &body); err != nil || len(body) != 1 {
+					t.Fatalf("nats sub prints %q, which is no fact: %v", line, err)
+				}
+				for kind := range body {
+					seen = append(seen, kind)
+				}
+			}
+			missing := slices.DeleteFunc(slices.Clone(want), func(k string) bool { return slices.Contains(seen, k) })
+			return len(missing) == 0, fmt.Sprintf("%q are missing in %q", missing, seen)
+		})
+	})
+
+	t.Run("nats req answers with the fact", func(t *testing.T) {
+		_, line, _ := strings.Cut(h.banner, "Load the model: ") // as the banner says it
+		out, _ := h.types(strings.Replace(strings.TrimSpace(line), " req ", " req --raw ", 1))
+		var reply seqReply
+		if err := json.Unmarshal([]byte(out), &reply); err != nil || reply.Seq == 0 {
+			t.Fatalf("%s: %s, %v", line, out, err)
+		}
+		var fact eventLine
+		seq := strconv.FormatUint(reply.Seq, 10)
+		h.monolith(&fact, "events", "--json", "--since", seq, "--until", seq)
+		if fact.Seq != reply.Seq || fact.Type != "loadAccepted" || fact.Subject != "monolith.demo.model.movies" {
+			t.Errorf("fact %s is %+v", seq, fact)
+		}
+	})
+
+	t.Run("the story so far", func(t *testing.T) {
+		out, _ := h.types("nats sub 'monolith.demo.model.>' --stream MONOLITH --all --raw --count 3 --wait 60s")
+		if first, rest := strings.Index(out, `{"declared":`), strings.Index(out, `{"loadRequested":`); first < 0 || rest < first || !strings.Contains(out, `{"loadAccepted":`) {
+			t.Errorf("nats sub --stream MONOLITH --all:\n%s", out)
+		}
+	})
+
+	t.Run("a malformed nats pub", func(t *testing.T) {
+		h.types(`nats pub monolith.demo.model.movies.request '{"unloadRequested":'`)
+		var letters []struct {
+			Seq          uint64
+			Reason, By   string
+			Data         []byte
+			Subject      string
+			Redriven     bool
+			Stream       string
+			StreamSeq    uint64 `json:"stream_seq"`
+			Time         time.Time
+			HeaderIgnore any `json:"header"`
+		}
+		h.until("it is parked", func() (bool, string) {
+			h.monolith(&letters, "dlq", "ls", "--json")
+			return len(letters) > 0, "no letters"
+		})
+		l := letters[0]
+		if len(letters) != 1 || l.By != "portal" || l.Stream != "MONOLITH" || l.Subject != "monolith.demo.model.movies.request" ||
+			string(l.Data) != `{"unloadRequested":` || !strings.Contains(l.Reason, "not a JSON object") || l.Redriven {
+			t.Fatalf("letters %+v", letters)
+		}
+		if out := h.monolith(nil, "dlq", "ls"); !strings.Contains(out, "not a JSON object") || !strings.Contains(out, fmt.Sprintf("MONOLITH %d", l.StreamSeq)) {
+			t.Errorf("dlq ls:\n%s", out)
+		}
+
+		data, _, changed, err := keeper.GetW(replicaPath)
+		if err != nil || !strings.Contains(string(data), `"stat": 30`) {
+			t.Fatalf("%s holds %s, %v", replicaPath, data, err)
+		}
+		_, _, gone, err := keeper.ExistsW(portalPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mended := filepath.Join(t.TempDir(), "mended.json")
+		if err := os.WriteFile(mended, []byte(`{"unloadRequested":{"reason":"no longer needed"}}`), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var again seqReply
+		h.monolith(&again, "dlq", "redrive", strconv.FormatUint(l.Seq, 10), "--data", mended)
+		if again.Seq <= l.StreamSeq {
+			t.Errorf("redriven as %d behind %d", again.Seq, l.StreamSeq)
+		}
+		handsHear(t, gone, zk.EventNodeDeleted, portalPath)
+		select { // by way of another state, or at once
+		case e := <-changed:
+			if e.Path != replicaPath || e.Type != zk.EventNodeDataChanged && e.Type != zk.EventNodeDeleted {
+				t.Errorf("the replica's watch hears %+v", e)
+			}
+		case <-time.After(handsWithin):
+			t.Error("the replica's watch hears nothing")
+		}
+		h.until("Predict knows no model", func() (bool, string) {
+			err := h.predict()
+			return status.Code(err) == codes.NotFound, fmt.Sprint(err)
+		})
+		h.until("the replica is gone", func() (bool, string) {
+			_, _, err := keeper.Get(replicaPath)
+			return errors.Is(err, zk.ErrNoNode), fmt.Sprint(err)
+		})
+		h.monolith(&letters, "dlq", "ls", "--json")
+		if len(letters) != 1 || !letters[0].Redriven {
+			t.Errorf("letters %+v", letters)
+		}
+	})
+}
+
+// handsHear waits for one watch event.
+func handsHear(t *testing.T, ch <-chan zk.Event, kind zk.EventType, path string) {
+	t.Helper()
+	select {
+	case e := <-ch:
+		if e.Type != kind || e.Path != path {
+			t.Fatalf("heard %+v, want %v on %s", e, kind, path)
+		}
+	case <-time.After(handsWithin):
+		t.Fatalf("no %v on %s", kind, path)
+	}
+}
