@@ -93,13 +93,19 @@ func (c *benchCluster) Close() error {
 func (c *benchCluster) Served(ctx context.Context, ends map[int32]int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*benchPatience)
 	defer cancel()
-	for p := range ends {
-		if p < 0 {
-			return fmt.Errorf("partition %d does not exist", p)
+	for { // awaitTrained looks too seldom for a short run
+		least, err := c.job.trained(ctx, benchShards)
+		if err != nil {
+			return err
 		}
-	}
-	if err := c.job.awaitTrained(ctx, benchShards, ends, func(int64) {}); err != nil {
-		return err
+		if reached(least, ends) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the trainers, which stand at %v of %v: %w", least, ends, ctx.Err())
+		case <-time.After(benchPoll):
+		}
 	}
 	for {
 		proofs, err := c.published(ctx, ends)
@@ -115,6 +121,15 @@ func (c *benchCluster) Served(ctx context.Context, ends map[int32]int64) error {
 		case <-time.After(benchPoll):
 		}
 	}
+}
+
+func reached(least, ends map[int32]int64) bool {
+	for p, end := range ends {
+		if least[p] < end {
+			return false
+		}
+	}
+	return true
 }
 
 // proof is a row that a serving shard has only once it has applied the delta at seq.

@@ -35,6 +35,7 @@ const handsWithin = 90 * time.Second
 // banner says, the nats CLI, a ZooKeeper client and monolith's own tools.
 type hands struct {
 	t      *testing.T
+	home   string // where it was started, and where lines are typed
 	banner string
 	env    []string // of what is typed
 }
@@ -43,10 +44,11 @@ type hands struct {
 func handsUp(t *testing.T, args ...string) *hands {
 	t.Helper()
 	cli := oracle.NATS(t)
+	h := &hands{t: t, home: t.TempDir()}
 	ctx, cancel := context.WithCancel(context.Background())
 	out, in := io.Pipe()
 	root := newRoot()
-	root.SetArgs(append([]string{"up", "--nats-port", "0", "--kafka-port", "0", "--zk-port", "0", "--grpc-port", "0", "--rest-port", "0"}, args...))
+	root.SetArgs(append([]string{"up", "--dir", filepath.Join(h.home, "monolith-data"), "--nats-port", "0", "--kafka-port", "0", "--zk-port", "0", "--grpc-port", "0", "--rest-port", "0"}, args...))
 	root.SetOut(in)
 	root.SetErr(in)
 	ended := make(chan error, 1)
@@ -71,7 +73,6 @@ func handsUp(t *testing.T, args ...string) *hands {
 			t.Errorf("monolith up ended with %v", err)
 		}
 	})
-	h := &hands{t: t}
 	timeout := time.After(handsWithin)
 	for !strings.Contains(h.banner, "Load the model: ") {
 		select {
@@ -101,7 +102,7 @@ func (h *hands) told(what string) string {
 // command is a line as it is typed into a shell.
 func (h *hands) command(line string) *exec.Cmd {
 	cmd := exec.CommandContext(h.t.Context(), "sh", "-c", "exec "+line)
-	cmd.Env = h.env
+	cmd.Env, cmd.Dir = h.env, h.home
 	return cmd
 }
 
@@ -229,14 +230,21 @@ type refusal struct {
 // TestNATSCLI types the README's lines for the nats CLI into a shell, with a ZooKeeper
 // client beside it.
 func TestNATSCLI(t *testing.T) {
-	h := handsUp(t, "--dir", t.TempDir(), "--shards", "1", "--replicas", "1", "--trainers", "1", "--partitions", "1")
+	h := handsUp(t, "--shards", "1", "--trainers", "1", "--partitions", "1")
 	h.until("a first export", func() (bool, string) {
 		_, err := os.Stat(filepath.Join(h.told("exports"), "entry", "1"))
 		return err == nil, fmt.Sprint(err)
 	})
+	step := func(name string, f func(*testing.T)) {
+		t.Run(name, func(inner *testing.T) {
+			h.t = inner
+			defer func() { h.t = t }()
+			f(inner)
+		})
+	}
 	keeper := oracle.ZKClient(t, h.told("ZooKeeper"), nil)
 
-	t.Run("nats micro ls", func(t *testing.T) {
+	step("nats micro ls", func(t *testing.T) {
 		var services []struct {
 			Name, Version string
 			Endpoints     []struct{ Subject string }
@@ -256,7 +264,7 @@ func TestNATSCLI(t *testing.T) {
 			}
 		}
 		slices.Sort(names)
-		if want := []string{"model-sync", "portal", "ps-movies-0", "publisher", "registry", "trainer-movies"}; !slices.Equal(names, want) {
+		if want := []string{"model-sync", "portal", "ps-movies-0", "publisher", "pulse-registry", "registry", "trainer-movies"}; !slices.Equal(names, want) {
 			t.Errorf("services %q, want %q", names, want)
 		}
 		for _, want := range []string{"monolith.demo.cmd.portal.load", "monolith.demo.cmd.trainer.movies.checkpoint", "monolith.demo.cmd.ps.movies.0.offsets", "mpulse.demo.cmd.pulse.registry.heartbeat"} {
@@ -269,7 +277,7 @@ func TestNATSCLI(t *testing.T) {
 		}
 	})
 
-	t.Run("nats req refused", func(t *testing.T) {
+	step("nats req refused", func(t *testing.T) {
 		for body, want := range map[string]refusal{
 			`{"modelName":`: {struct{ Code, Message string }{"INVALID", "does not decode"}},
 			`{"modelName":"movies","modelDir":"/nowhere"}`: {struct{ Code, Message string }{"INVALID", "modelDir /nowhere cannot be read"}},
@@ -293,7 +301,7 @@ func TestNATSCLI(t *testing.T) {
 
 	replicaPath, portalPath := "/demo/service/movies/ps:0/0", "/demo/portal/movies"
 	live := h.listens("nats sub 'monolith.>' --raw -I 'monolith.*.cmd.>'")
-	t.Run("nats pub loads", func(t *testing.T) {
+	step("nats pub loads", func(t *testing.T) {
 		_, _, born, err := keeper.ExistsW(portalPath)
 		if err != nil {
 			t.Fatal(err)
@@ -302,7 +310,7 @@ func TestNATSCLI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.types(fmt.Sprintf(`nats pub monolith.demo.model.movies.request '{"loadRequested":{"load":{"modelName":"movies","modelDir":"%s","job":"movies","replicas":1}}}'`, h.told("exports")))
+		h.types(fmt.Sprintf(`nats pub monolith.demo.model.movies.request '{"loadRequested":{"load":{"modelName":"movies","modelDir":"%s","job":"movies","replicas":2}}}'`, h.told("exports")))
 		handsHear(t, born, zk.EventNodeCreated, portalPath)
 		handsHear(t, up, zk.EventNodeCreated, replicaPath)
 		h.until("Predict answers", func() (bool, string) {
@@ -327,8 +335,11 @@ func TestNATSCLI(t *testing.T) {
 			var seen []string
 			for _, line := range live.all() {
 				var body map[string]json.RawMessage
-				if err := json.Unmarshal([]byte(line), &body); err != nil || len(body) != 1 {
-					t.Fatalf("nats sub prints %q, which is no fact: %v", line, err)
+				if err := json.Unmarshal([]byte(line), &body); err != nil {
+					t.Fatalf("nats sub prints %q: %v", line, err)
+				}
+				if _, chatter := body["container"]; chatter {
+					t.Fatalf("nats sub prints a heartbeat: %s", line)
 				}
 				for kind := range body {
 					seen = append(seen, kind)
@@ -339,7 +350,7 @@ func TestNATSCLI(t *testing.T) {
 		})
 	})
 
-	t.Run("nats req answers with the fact", func(t *testing.T) {
+	step("nats req answers with the fact", func(t *testing.T) {
 		_, line, _ := strings.Cut(h.banner, "Load the model: ") // as the banner says it
 		out, _ := h.types(strings.Replace(strings.TrimSpace(line), " req ", " req --raw ", 1))
 		var reply seqReply
@@ -354,14 +365,14 @@ func TestNATSCLI(t *testing.T) {
 		}
 	})
 
-	t.Run("the story so far", func(t *testing.T) {
+	step("the story so far", func(t *testing.T) {
 		out, _ := h.types("nats sub 'monolith.demo.model.>' --stream MONOLITH --all --raw --count 3 --wait 60s")
 		if first, rest := strings.Index(out, `{"declared":`), strings.Index(out, `{"loadRequested":`); first < 0 || rest < first || !strings.Contains(out, `{"loadAccepted":`) {
 			t.Errorf("nats sub --stream MONOLITH --all:\n%s", out)
 		}
 	})
 
-	t.Run("a malformed nats pub", func(t *testing.T) {
+	step("a malformed nats pub", func(t *testing.T) {
 		h.types(`nats pub monolith.demo.model.movies.request '{"unloadRequested":'`)
 		var letters []struct {
 			Seq          uint64
@@ -426,6 +437,100 @@ func TestNATSCLI(t *testing.T) {
 			t.Errorf("letters %+v", letters)
 		}
 	})
+
+	step("the README", func(*testing.T) { h.readme() })
+}
+
+// readmeLines are the README's lines that begin with a word, comments cut off.
+func readmeLines(t *testing.T, word string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, m := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(word)+` .*$`).FindAllString(string(text), -1) {
+		line, _, _ := strings.Cut(m, " #")
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
+// readme types the README's own lines, in its order, into the folder that they were
+// written for.
+func (h *hands) readme() {
+	h.t.Helper()
+	facts := func(kind string) int { return strings.Count(h.monolith(nil, "events", "--json"), `"type":"`+kind+`"`) }
+	letters := func() int { return strings.Count(h.monolith(nil, "dlq", "ls"), "\n") }
+	keeper := func() {
+		var script strings.Builder
+		for _, line := range readmeLines(h.t, "zkCli.sh") {
+			_, words, ok := strings.Cut(line, "-server 127.0.0.1:2181 ")
+			if !ok {
+				h.t.Errorf("%s: not on the default port", line)
+			}
+			fmt.Fprintln(&script, words)
+		}
+		out := oracle.ZKCli(h.t, h.told("ZooKeeper"), script.String()+"quit\n")
+		for _, want := range []string{"/demo/service/movies/ps:0/1\n", `"server_type": "entry", "task": 0`, `"num_shard": 1`} {
+			if !strings.Contains(out, want) {
+				h.t.Errorf("the README's zkCli lines never show %q:\n%s", want, out)
+			}
+		}
+	}
+	asked := map[string]bool{}
+	for _, line := range readmeLines(h.t, "nats") {
+		verb := strings.Fields(line)[1]
+		asked[verb] = true
+		if verb == "sub" {
+			continue // runs all the time
+		}
+		accepted, parked := facts("loadAccepted"), letters()
+		out, stderr := h.types(line)
+		all := out + stderr
+		switch {
+		case verb == "req" && (!strings.Contains(out, "{") && !strings.Contains(out, "[") || strings.Contains(out, `"error"`)):
+			h.t.Errorf("%s: %s", line, all)
+		case verb == "pub" && strings.Contains(line, "loadRequested"):
+			h.until("the load is accepted", func() (bool, string) { return facts("loadAccepted") > accepted, all })
+		case verb == "pub":
+			h.until("it is parked", func() (bool, string) { return letters() > parked, all })
+		case verb == "req" && strings.Contains(line, "portal.load "):
+			h.until("Predict answers", func() (bool, string) {
+				err := h.predict()
+				return err == nil, fmt.Sprint(err)
+			})
+			keeper()
+			h.snippet()
+		case verb == "stream" && !strings.Contains(out, "MONOLITH_SYNC"):
+			h.t.Errorf("%s: %s", line, all)
+		}
+	}
+	for _, verb := range []string{"sub", "pub", "req", "micro"} {
+		if !asked[verb] {
+			h.t.Errorf("the README shows no nats %s", verb)
+		}
+	}
+}
+
+// snippet runs the README's Python against the serving port.
+func (h *hands) snippet() {
+	h.t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(text)
+	if m == nil {
+		h.t.Fatal("the README shows no Python")
+	}
+	code := strings.NewReplacer("127.0.0.1:8500", h.told("gRPC"), "timeout=1)", "timeout=60)").Replace(string(m[1]))
+	cmd := exec.CommandContext(h.t.Context(), oracle.Python(h.t), "-c", code)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil || !regexp.MustCompile(`^\[0\.\d* 0\.\d*\s*\]\n$`).Match(out.Bytes()) {
+		h.t.Errorf("the README's Python prints %s, %v\n%s", &out, err, &errs)
+	}
 }
 
 // handsHear waits for one watch event.

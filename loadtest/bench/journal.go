@@ -25,16 +25,17 @@ type AppendCase struct {
 // quiet machine gives: a lone caller pays only for the group commit's hand-over, and
 // many callers share one fsync.
 var AppendCases = []AppendCase{
-	{Callers: 1, N: 500, RawN: 500, Rounds: 5, Target: 0.8},
-	{Callers: 1, N: 5000, RawN: 5000, Rounds: 3, Target: 0.8},
-	{Callers: 64, N: 1000, RawN: 1000, Rounds: 5, Target: 1.5},
-	{Callers: 64, N: 10_000, RawN: 4000, Rounds: 3, Target: 1.5},
-	{Callers: 256, N: 2000, RawN: 2000, Rounds: 5, Target: 3},
-	{Callers: 256, N: 20_000, RawN: 4000, Rounds: 3, Target: 4},
-	{Callers: 256, N: 200_000, RawN: 4000, Rounds: 3, Target: 4},
-	{Callers: 1024, N: 4000, RawN: 4000, Rounds: 5, Target: 4},
-	{Callers: 1024, N: 40_000, RawN: 4000, Rounds: 3, Target: 8},
-	{Callers: 1024, N: 400_000, RawN: 4000, Rounds: 1, Target: 8},
+	{Callers: 1, N: 100, RawN: 100, Rounds: 5},
+	{Callers: 1, N: 1000, RawN: 1000, Rounds: 5, Target: 0.8},
+	{Callers: 1, N: 10_000, RawN: 10_000, Rounds: 1, Target: 0.8},
+	{Callers: 64, N: 1000, RawN: 500, Rounds: 5},
+	{Callers: 64, N: 10_000, RawN: 2000, Rounds: 3, Target: 1},
+	{Callers: 256, N: 2000, RawN: 1000, Rounds: 5},
+	{Callers: 256, N: 20_000, RawN: 2000, Rounds: 3, Target: 2},
+	{Callers: 256, N: 200_000, RawN: 4000, Rounds: 1, Target: 2},
+	{Callers: 1024, N: 4000, RawN: 2000, Rounds: 5},
+	{Callers: 1024, N: 40_000, RawN: 4000, Rounds: 3, Target: 4},
+	{Callers: 1024, N: 400_000, RawN: 4000, Rounds: 1, Target: 4},
 }
 
 // Append measures appends to the log, each caller waiting for its own ack from disk,

@@ -261,3 +261,44 @@ func TestZooKeeperPort(t *testing.T) {
 		t.Errorf("%s is %s, %v", path, data, err)
 	}
 }
+
+// Supervisors and shards read nothing of their own subjects: what others put there is
+// parked by the registry.
+func TestParksForTasks(t *testing.T) {
+	b := mem.New()
+	start(t, b)
+	subjects := []events.Subject{
+		events.Join(controltest.BZID, "server", "s0"), events.Join(controltest.BZID, "server", "s0").Request(),
+		events.Join(controltest.BZID, "shard", "j/ps:0"), events.Join(controltest.BZID, "shard", "j/ps:0").Request(),
+	}
+	for i, subject := range subjects {
+		seq, err := b.DeadLetters().Park(t.Context(), bus.Parked{Reason: "to be sent", By: "test", Stream: "test", StreamSeq: uint64(i + 1), Subject: string(subject), Data: []byte("x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.DeadLetters().Redrive(t.Context(), seq, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(20 * time.Second); ; {
+		all, err := b.DeadLetters().List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) == 2*len(subjects) {
+			for i, l := range all[len(subjects):] {
+				if l.By != "replica-registry" || l.Subject != string(subjects[i]) || l.Stream != "MONOLITH" {
+					t.Errorf("letter %+v", l)
+				}
+			}
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("letters %+v", all)
+		}
+	}
+}
