@@ -17,7 +17,7 @@ const (
 	oneByOne     = 64      // commands of a refused batch up to which each is sent alone
 	batchMinimum = 2       // a batch of one is a plain publish
 
-	regroup = 300 * time.Microsecond // for which the callers of a large group are awaited
+	regroup = time.Millisecond // longest that the callers of a large group are awaited
 )
 
 // outgoing is one message of a command, without what a batch adds.
@@ -51,8 +51,10 @@ type committer struct {
 	b       *Bus
 	stream  string
 	queue   chan *command
-	backlog []*command // taken from the queue, not in the last group
-	last    int        // commands in the last group
+	backlog []*command    // taken from the queue, not in the last group
+	last    int           // commands in the last group
+	callers int           // of the last batch and behind it when its ack came, before they were told
+	took    time.Duration // by the last group
 }
 
 func newCommitter(b *Bus, stream string) *committer {
@@ -115,8 +117,9 @@ func (c *committer) run(ctx context.Context) {
 }
 
 // gather takes what waits. When the last group was a large one, its callers, woken a
-// moment ago, are about to come back: a few of them alone would cost as many fsyncs as
-// all of them together. A lone caller is never kept waiting.
+// moment ago, are about to come back. A batch costs several fsyncs whatever its size, so
+// they are awaited for a part of the time that one takes: else half of the callers would
+// always miss the batch of the other half. A lone caller is never kept waiting.
 func (c *committer) gather() {
 	c.drain()
 	if c.last <= plainRound {
@@ -124,7 +127,8 @@ func (c *committer) gather() {
 		c.drain()
 		return
 	}
-	for until := time.Now().Add(regroup); len(c.backlog) < c.last/2 && time.Now().Before(until); c.drain() {
+	want := min(c.callers, batchLimit)
+	for until := time.Now().Add(min(c.took/4, regroup)); len(c.backlog) < want && time.Now().Before(until); c.drain() {
 		runtime.Gosched()
 	}
 }
@@ -146,8 +150,11 @@ func (c *committer) drain() {
 func (c *committer) round(ctx context.Context) (again []*command) {
 	group, rest := pick(c.backlog)
 	c.backlog = rest
-	c.last = len(group)
-	return c.send(ctx, group)
+	c.last, c.callers = len(group), len(group)
+	began := time.Now()
+	again = c.send(ctx, group)
+	c.took = time.Since(began)
+	return again
 }
 
 // send commits a group that may share a batch.
