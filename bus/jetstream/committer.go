@@ -119,7 +119,8 @@ func (c *committer) run(ctx context.Context) {
 // gather takes what waits. When the last group was a large one, its callers, woken a
 // moment ago, are about to come back. A batch costs several fsyncs whatever its size, so
 // they are awaited for a part of the time that one takes: else half of the callers would
-// always miss the batch of the other half. A lone caller is never kept waiting.
+// always miss the batch of the other half. Very many callers do better in two halves, one
+// preparing while the other is stored. A lone caller is never kept waiting.
 func (c *committer) gather() {
 	c.drain()
 	if c.last <= plainRound {
@@ -127,7 +128,10 @@ func (c *committer) gather() {
 		c.drain()
 		return
 	}
-	want := min(c.callers, batchLimit)
+	want := c.callers
+	if want > batchLimit/2 {
+		want = c.last / 2
+	}
 	for until := time.Now().Add(min(c.took/4, regroup)); len(c.backlog) < want && time.Now().Before(until); c.drain() {
 		runtime.Gosched()
 	}

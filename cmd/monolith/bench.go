@@ -49,6 +49,9 @@ func newBench() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if missed := bench.Missed(results); missed != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "off target:\n%v\n", missed)
+			}
 			if asJSON {
 				return bench.WriteJSON(cmd.OutOrStdout(), results)
 			}

@@ -27,6 +27,8 @@ const (
 	aucWindow = 2000
 	// maxRatings bounds what a report reads back into memory.
 	maxRatings = 20_000_000
+	// impressionPatience is how long impressions of answered scores are awaited.
+	impressionPatience = 10 * time.Second
 	// backfillBatch is how many ratings the frozen copy scores in one call afterwards.
 	backfillBatch = 64
 )
@@ -281,10 +283,8 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	if err != nil {
 		return err
 	}
-	if resumed { // what an earlier start scored is in the impressions alone
-		if err := d.recall(ctx, ratings); err != nil {
-			return err
-		}
+	if err := d.recall(ctx, ratings, resumed); err != nil {
+		return err
 	}
 	if d.report.Hashes, err = d.job.liveHashes(ctx); err != nil {
 		return err
@@ -303,16 +303,62 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	return audit.Measure(ctx, audit.MeasureInputs{Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters(), Ratings: ratings, Acks: d.acks}, &d.report)
 }
 
-// recall takes the AUC figures from the impressions.
-func (d *driver) recall(ctx context.Context, ratings *audit.Topic) error {
-	scores, err := audit.ReadScores(ctx, d.stack.brokers(), predictionsTopic)
+// recall takes the AUC figures from the impressions, so that anybody can take them again:
+// a score that a dying model server answered but did not log counts as none, and what an
+// earlier start of this run scored counts.
+func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool) error {
+	best, err := d.bestScores()
 	if err != nil {
 		return err
 	}
-	a := audit.Learning(ratings, scores, d.source.name, modelName, frozenName, d.learning.half, nil)
-	d.report.AUCOnline, d.report.AUCFrozen = report.Figure(a.Online), report.Figure(a.Frozen)
-	d.report.Run.Scored, d.report.Run.Compared = a.Scored, a.Compared
-	return nil
+	heard := d.report.Run.Scored
+	deadline := time.Now().Add(impressionPatience)
+	for {
+		scores, err := audit.ReadScores(ctx, d.stack.brokers(), predictionsTopic)
+		if err != nil {
+			return err
+		}
+		a := audit.Learning(ratings, scores, d.source.name, modelName, frozenName, d.learning.half, best)
+		if a.Missing == 0 && (resumed || a.Scored >= heard) || time.Now().After(deadline) {
+			d.report.AUCOnline, d.report.AUCFrozen, d.report.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Figure(a.Best)
+			d.report.Run.Scored, d.report.Run.Unlogged, d.report.Run.Compared = a.Scored, a.Missing, a.Compared
+			if a.Missing > 0 {
+				d.ui.say("%d scores were answered but not logged by a model server that died; they count as none", a.Missing)
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// bestScores asks the source once more for the true probabilities; nil when nobody can
+// know them.
+func (d *driver) bestScores() (func(int) (float64, bool), error) {
+	again, err := openSource(d.cfg)
+	if err != nil {
+		return nil, err
+	}
+	var best []float64
+	for {
+		if _, more := again.Next(); !more {
+			break
+		}
+		p, known := again.Best()
+		if !known {
+			return nil, nil
+		}
+		best = append(best, p)
+	}
+	return func(i int) (float64, bool) {
+		if i >= len(best) {
+			return 0, false
+		}
+		return best[i], true
+	}, nil
 }
 
 // writeAcks keeps what no log holds: when each write was acknowledged.

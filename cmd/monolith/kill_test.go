@@ -369,10 +369,12 @@ func TestSoak(t *testing.T) {
 func TestDeterministicTwin(t *testing.T) {
 	t.Setenv(binaryEnv, "1") // the children of this process are monolith
 	const batches = 150      // of each partition
+	born := time.Now()       // rows carry their records' time, which is part of the input
 	train := func(t *testing.T, victims ...string) []string {
 		cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
 		cfg.processes, cfg.determinism, cfg.replicas, cfg.checkpoints = true, true, 1, time.Second
 		w := opsStart(t, cfg)
+		w.at = born
 		n := batches * cfg.batch * cfg.partitions
 		w.rate(n)
 		p := &played{dir: cfg.dir}

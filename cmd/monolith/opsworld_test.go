@@ -39,6 +39,7 @@ type opsWorld struct {
 	log   *opsLines
 	entry string // gRPC address
 	sent  int
+	at    time.Time // of every record; zero: when it is written
 	halt  func()
 }
 
@@ -164,7 +165,7 @@ func (w *opsWorld) rate(n int) {
 }
 
 func (w *opsWorld) record(i int) kafka.Record {
-	return kafka.Record{Topic: ratingsTopic, Partition: int32(i % w.cfg.partitions), Value: opsRating(i).AppendJSON(nil),
+	return kafka.Record{Topic: ratingsTopic, Time: w.at, Partition: int32(i % w.cfg.partitions), Value: opsRating(i).AppendJSON(nil),
 		Headers: map[string]string{rating.HeaderStream: "ops", rating.HeaderIndex: fmt.Sprint(i)}}
 }
 

@@ -272,6 +272,12 @@ func (v *verifier) learning() {
 	a := Learning(v.Ratings, v.Scores, r.Run.Stream, r.Run.Model, r.Run.FrozenModel, r.Run.Half, best)
 	v.add(equal("every scored rating left an impression", r.Run.Scored, a.Scored,
 		fmt.Sprintf("%d ratings name a request of which the topic holds no impression", a.Missing)))
+	lost := equal("scores without an impression", r.Run.Unlogged, a.Missing, "the topic lacks other impressions than the report says")
+	servers := int64(max(r.Run.ServeShards, 1)*max(r.Run.Replicas, 1) + 1)
+	if lost.OK && a.Missing > 0 && v.history.Events["processStarted"] <= servers {
+		lost.OK, lost.Detail = false, "impressions are missing, though the log names no model server that was started again"
+	}
+	v.add(lost)
 	v.add(equal("ratings compared", r.Run.Compared, a.Compared, "the second half has another number of ratings with scores than the report says"))
 	// Scores travel as float32 and pairs are counted in whole numbers: equal, but for a
 	// pair of ids scored twice by the frozen copy in batches that rounded differently.

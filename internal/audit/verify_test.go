@@ -230,8 +230,15 @@ func TestVerifyCatches(t *testing.T) {
 		{
 			name:  "an impression is missing",
 			world: tamper{impress: func(i *impression.Impression) bool { return i.Model != model || i.RequestID != "s-15" || i.Row != 1 }},
-			fails: []string{"every scored rating left an impression", "ratings compared", "AUC online", "AUC frozen"},
+			fails: []string{"every scored rating left an impression", "scores without an impression", "ratings compared", "AUC online", "AUC frozen"},
 			says:  "1 ratings name a request",
+		},
+		{
+			name:  "an impression is missing, and no model server died",
+			world: tamper{impress: func(i *impression.Impression) bool { return i.Model != model || i.RequestID != "s-15" || i.Row != 1 }},
+			lie:   func(_ *testing.T, _ *world, in *Inputs) { in.Report.Run.Unlogged = 1 },
+			fails: []string{"every scored rating left an impression", "scores without an impression", "ratings compared", "AUC online", "AUC frozen"},
+			says:  "no model server that was started again",
 		},
 		{
 			name: "the model scored otherwise than the report says",

@@ -105,6 +105,7 @@ type Run struct {
 	Replicas    int       `json:"replicas"`       // of each serving shard
 	Half        int       `json:"half"`           // index of the first rating of the second half
 	Scored      int64     `json:"scored"`         // ratings with an online score
+	Unlogged    int64     `json:"unlogged"`       // scores that a model server answered and died before it logged them; they count as none
 	Compared    int64     `json:"compared"`       // ratings behind the AUC figures: second half, scored by both
 	LogSeq      uint64    `json:"log_seq"`        // Events were counted up to here
 	SyncSeq     uint64    `json:"sync_seq"`       // last delta when freshness was taken

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/loadtest/bench"
+)
+
+func TestBenchList(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run([]string{"bench", "--list"}, &out, &errs); code != exitOK {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	var names []string
+	for line := range strings.Lines(out.String()) {
+		names = append(names, strings.Fields(line)[0])
+	}
+	if want := []string{"append", "replay", "predict", "end-to-end"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+}
+
+func TestBenchRefusesUnknownNames(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run([]string{"bench", "append", "speed"}, &out, &errs); code != exitUsage {
+		t.Errorf("exit %d, want %d", code, exitUsage)
+	}
+	if out.Len() > 0 || !strings.Contains(errs.String(), `"speed": there are append, replay`) {
+		t.Errorf("stdout %q, stderr %q", out.String(), errs.String())
+	}
+}
+
+// TestBenchCluster runs the two benchmarks that need a whole stack, at the least size.
+func TestBenchCluster(t *testing.T) {
+	r := bench.Runner{}
+	got, err := r.Run(t.Context(), []bench.Benchmark{
+		bench.EndToEnd(startBenchCluster, []bench.EndToEndCase{{N: 200, Rounds: 1}}),
+		bench.Predict(startBenchCluster, []bench.PredictCase{{Batch: 3, Callers: 2, Each: 10 * time.Millisecond, Rounds: 1}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 4 || got[0].Name != "end-to-end/n=200" || got[3].Name != "predict/batch=3,callers=2 p99" {
+		t.Errorf("%+v", got)
+	}
+}

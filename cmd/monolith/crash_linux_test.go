@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/audit"
+	"github.com/monolith-go/monolith/loadtest/scenario"
+	"github.com/monolith-go/monolith/projections/fleet"
+)
+
+// ackedWrites is what the logs have promised to keep: every write whose ack arrived.
+type ackedWrites struct {
+	mu      sync.Mutex
+	next    int               // number of the next write, so that no two are alike
+	facts   map[uint64]string // sequence -> event id
+	ratings map[[2]int64]string
+	odd     []error // what no kill explains
+}
+
+func (a *ackedWrites) number() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next++
+	return a.next
+}
+
+func (a *ackedWrites) count() (facts, ratings int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.facts), len(a.ratings)
+}
+
+func (a *ackedWrites) note(record func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	record()
+}
+
+// fact appends events until ctx ends.
+func (a *ackedWrites) fact(ctx context.Context, log bus.Log) {
+	for ctx.Err() == nil {
+		n := a.number()
+		id := "acked-" + strconv.Itoa(n)
+		seqs, err := log.Append(ctx, bus.Draft{Subject: events.Join("demo", "training", "acked"), Expect: bus.Any, Header: events.Header{ID: id, Source: "test"},
+			Event: &training.Event{Body: &training.Event_MetricReported{MetricReported: &training.MetricReported{Name: "acked", Value: float64(n), Samples: 1}}}})
+		switch {
+		case err == nil:
+			a.note(func() { a.facts[seqs[0]] = id })
+		case !bus.Retryable(err) && ctx.Err() == nil:
+			a.note(func() { a.odd = append(a.odd, err) })
+			return
+		}
+	}
+}
+
+// rate writes ratings until ctx ends.
+func (a *ackedWrites) rate(ctx context.Context, brokers []string, partition int32) {
+	w := kafka.NewWriter(kafka.WriterConfig{Brokers: brokers})
+	defer w.Close()
+	for ctx.Err() == nil {
+		recs := make([]kafka.Record, 5)
+		for i := range recs {
+			recs[i] = kafka.Record{Topic: ratingsTopic, Partition: partition, Value: opsRating(a.number()).AppendJSON(nil)}
+		}
+		out, err := w.Write(ctx, recs...)
+		if err != nil {
+			if !errors.Is(err, kafka.ErrUnavailable) && !errors.Is(err, kafka.ErrUnknown) && ctx.Err() == nil {
+				a.note(func() { a.odd = append(a.odd, err) })
+				return
+			}
+			continue
+		}
+		a.note(func() {
+			for _, r := range out {
+				a.ratings[[2]int64{int64(r.Partition), r.Offset}] = string(r.Value)
+			}
+		})
+	}
+}
+
+// announced waits until c holds the folder and says where it is.
+func announced(t testing.TB, c *child, dir string) (at running) {
+	t.Helper()
+	if !until(t, c, "running.json", func() bool {
+		r, err := readRunning(dir)
+		at = r
+		return err == nil && r.PID == c.cmd.Process.Pid
+	}) {
+		t.Fatalf("it ended at once: %v\n%s", c.state, tail(c.err.String()))
+	}
+	return at
+}
+
+// TestAckedOutlivesKill kills everything -9 while strangers write facts and ratings.
+// Whatever was acked is there afterwards as it was, and each rating is learnt once.
+func TestAckedOutlivesKill(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
+	cfg.checkpoints, cfg.spans = time.Second, false
+	acked := &ackedWrites{facts: map[uint64]string{}, ratings: map[[2]int64]string{}}
+	for life, mode := range []string{"--processes=false", "--processes=true"} {
+		c := startChild(t, "up", "--dir", cfg.dir, "--nats-port", "0", "--kafka-port", "0", "--zk-port", "0", "--grpc-port", "0", "--rest-port", "0",
+			"--partitions", strconv.Itoa(cfg.partitions), "--replicas", strconv.Itoa(cfg.replicas), "--batch", strconv.Itoa(cfg.batch), "--checkpoint-interval", "1s", mode)
+		at := announced(t, c, cfg.dir)
+		ctx, stop := context.WithCancel(t.Context())
+		conn := connection{nats: at.NATS, bzid: "demo"}
+		b, err := conn.dial(ctx, "monolith test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var writing sync.WaitGroup
+		for range 3 {
+			writing.Go(func() { acked.fact(ctx, b.Log()) })
+		}
+		for p := range cfg.partitions {
+			writing.Go(func() { acked.rate(ctx, splitList(at.Kafka), int32(p)) })
+		}
+		until(t, c, "acks", func() bool {
+			facts, ratings := acked.count()
+			return facts >= 100*(life+1) && ratings >= 200*(life+1)
+		})
+		timer := time.NewTimer(time.Duration(rng.IntN(2500)) * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-c.done:
+			t.Errorf("it ended by itself: %v\n%s", c.state, tail(c.err.String()))
+		}
+		c.kill()
+		stop()
+		writing.Wait()
+		_ = b.Close() // its server is gone
+	}
+	if err := errors.Join(acked.odd...); err != nil {
+		t.Errorf("refused writes: %v", err)
+	}
+
+	w := opsServe(t, cfg)
+	ends := w.learnt()
+	w.agree()
+	w.replayed()
+	facts, ratings := acked.count()
+	t.Logf("%d facts and %d ratings were acked, the topic ends at %v", facts, ratings, ends)
+	last, err := w.job.bus.Log().Last(w.soon())
+	w.must("find the end", err)
+	w.must("read the log", w.job.bus.Log().Follow(w.soon(), 1, last, func(r events.Recorded) error {
+		if id, ok := acked.facts[r.Seq]; ok && id == r.Header.ID && r.Err == nil {
+			delete(acked.facts, r.Seq)
+		}
+		return nil
+	}))
+	_, _, err = audit.Scan(w.soon(), w.brokers(), ratingsTopic, func(r kafka.Record) error {
+		if key := [2]int64{int64(r.Partition), r.Offset}; acked.ratings[key] == string(r.Value) {
+			delete(acked.ratings, key)
+		}
+		return nil
+	})
+	w.must("read the topic", err)
+	if len(acked.facts) > 0 || len(acked.ratings) > 0 {
+		t.Errorf("lost or changed although acked: %d facts %v, %d ratings %v", len(acked.facts), acked.facts, len(acked.ratings), acked.ratings)
+	}
+	deltas, first, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), "demo", jobName, 0)
+	w.must("read the deltas", err)
+	h, err := audit.ReadHistory(w.soon(), w.job.bus.Log(), "demo", jobName, 0)
+	w.must("read the history", err)
+	for shard := range uint32(cfg.shards) {
+		if c := audit.Tiles(deltas, shard, h.Ready[shard], ends, first); !c.OK {
+			t.Error(c)
+		}
+	}
+}
+
+// freePortBelow is a free port that no connection gets by chance.
+func freePortBelow(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		port := strconv.Itoa(20000 + rand.IntN(10000))
+		if ln, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			_ = ln.Close()
+			return port
+		}
+	}
+	t.Fatal("found no free port")
+	return ""
+}
+
+// TestNoOrphans kills the parent of many processes: all of them follow it, also the
+// model servers, which are its grandchildren, and the next start has the same folder and
+// the same ports.
+func TestNoOrphans(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	args := []string{"up", "--processes", "--dir", dir, "--replicas", "1"}
+	for _, p := range []string{"nats", "kafka", "zk", "grpc", "rest"} {
+		args = append(args, "--"+p+"-port", freePortBelow(t))
+	}
+	const expected = 11 + 3 // roles and model servers
+	var before running
+	c := startChild(t, args...)
+	for life := range 3 {
+		at := announced(t, c, dir)
+		if life > 0 && (at.NATS != before.NATS || at.Kafka != before.Kafka) {
+			t.Errorf("the second start is at %s and %s, the first was at %s and %s", at.NATS, at.Kafka, before.NATS, before.Kafka)
+		}
+		before = at
+		var all []procID
+		until(t, c, "every process to be ready", func() bool {
+			all = descendants(c.cmd.Process.Pid)
+			code, _, err := opsGet(t.Context(), "http://"+at.Status+"/readyz")
+			return err == nil && code == http.StatusOK && len(all) >= expected
+		})
+		c.kill()
+		if note := c.err.String(); strings.Contains(note, "is taken") {
+			t.Errorf("life %d did not get its ports:\n%s", life, tail(note))
+		}
+		if life < 2 {
+			c = startChild(t, args...) // at once, as a person would
+		}
+		var left []procID
+		gone := make(chan struct{})
+		until(t, &child{cmd: c.cmd, done: gone}, "the children to follow their parent", func() bool {
+			left = left[:0]
+			for _, p := range all {
+				if p.alive() {
+					left = append(left, p)
+				}
+			}
+			return len(left) == 0
+		})
+		if len(all) != expected || len(left) > 0 {
+			t.Errorf("life %d: %d processes, want %d; left behind: %v\n%s", life, len(all), expected, left, tail(c.err.String()))
+		}
+	}
+}
+
+// TestWithheldLoad trains without a load request: Predict answers NOT_FOUND to the end,
+// and the first load is all that it takes to serve.
+func TestWithheldLoad(t *testing.T) {
+	cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
+	cfg.replicas, cfg.spans = 1, false
+	w := opsStart(t, cfg)
+	client, err := scenario.Dial(net.JoinHostPort("127.0.0.1", strconv.Itoa(w.cfg.grpcPort)))
+	w.must("dial", err)
+	defer client.Close()
+	predict := func() error {
+		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+		defer cancel()
+		_, err := client.Predict(ctx, modelName, "", []int64{1}, []int64{1})
+		return err
+	}
+	w.until("the entry to answer", func() (bool, string) {
+		err := predict()
+		return status.Code(err) == codes.NotFound, fmt.Sprint(err)
+	})
+	for range 3 {
+		w.rate(300)
+		w.learnt()
+		if _, err := w.job.checkpoint(w.soon(), "nothing is served"); err != nil {
+			t.Fatal(err)
+		}
+		if err := predict(); status.Code(err) != codes.NotFound {
+			t.Fatalf("Predict without a load request: %v", err)
+		}
+	}
+	w.job.fleet.Read(func(s fleet.State) {
+		if len(s.Replicas) > 0 {
+			t.Errorf("nobody asked for replicas: %v", s.Replicas)
+		}
+	})
+	w.load()
+	w.until("a prediction", func() (bool, string) {
+		err := predict()
+		return err == nil, fmt.Sprint(err)
+	})
+}
