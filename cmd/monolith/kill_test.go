@@ -224,14 +224,15 @@ func TestDemoExternal(t *testing.T) {
 	p.finish(t, startChild(t, p.args...), 2000, 0)
 }
 
-// pid is the process of a task in --processes mode, 0 while it has none.
-func (p *played) pid(task string) int {
+// pid is the process of a task that parent has started, 0 while it has none. A status
+// file may be older than both: what it names can be anybody's process by now.
+func (p *played) pid(task string, parent int) int {
 	raw, err := os.ReadFile(filepath.Join(p.dir, "status", task+".json"))
 	if err != nil {
 		return 0
 	}
 	var s processStatus
-	if json.Unmarshal(raw, &s) != nil {
+	if json.Unmarshal(raw, &s) != nil || !childOf(s.PID, parent) {
 		return 0
 	}
 	return s.PID
@@ -258,25 +259,28 @@ func until(t testing.TB, c *child, what string, cond func() bool) bool {
 
 var killable = []string{"portal", "publisher", "replica-registry", "model-sync", "entry-0", "serving-0-0", "serving-1-1", "ps-0", "ps-1", "trainer-0", "trainer-1"}
 
-// killRoles kills each task once its predecessor is up again, while ratings stream.
-func killRoles(t testing.TB, p *played, c *child, tasks []string) {
+// killRoles kills each task once its predecessor is up again, while ratings stream, and
+// returns how many it killed before the demo ended.
+func killRoles(t testing.TB, p *played, c *child, tasks []string) (killed int) {
 	t.Helper()
 	if !until(t, c, "the stream", p.streaming) {
-		return
+		return killed
 	}
 	for _, task := range tasks {
 		var pid int
-		if !until(t, c, task+" to be up", func() bool { pid = p.pid(task); return pid != 0 }) {
-			return // the demo has ended
+		if !until(t, c, task+" to be up", func() bool { pid = p.pid(task, c.cmd.Process.Pid); return pid != 0 }) {
+			return killed
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			t.Fatal(err)
 		}
+		killed++
 		t.Logf("killed %s (%d)", task, pid)
-		if !until(t, c, task+" to be up again", func() bool { now := p.pid(task); return now != 0 && now != pid }) {
-			return
+		if !until(t, c, task+" to be up again", func() bool { now := p.pid(task, c.cmd.Process.Pid); return now != 0 && now != pid }) {
+			return killed
 		}
 	}
+	return killed
 }
 
 // TestKillEachRole kills -9 every role in turn. No rating is lost or learnt twice, and
@@ -284,7 +288,9 @@ func killRoles(t testing.TB, p *played, c *child, tasks []string) {
 func TestKillEachRole(t *testing.T) {
 	p := newPlayed(t, ratingsCSV(t, 9000), "--rate", "300", "--processes", "--checkpoint-interval", "2s")
 	c := startChild(t, p.args...)
-	killRoles(t, p, c, killable)
+	if killed := killRoles(t, p, c, killable); killed < len(killable) {
+		t.Errorf("the demo ended when %d of %d roles had been killed: give it more ratings", killed, len(killable))
+	}
 	p.finish(t, c, 9000, 0)
 }
 
@@ -304,7 +310,7 @@ func killWhole(t testing.TB, p *played, after time.Duration) {
 	}
 	var pids []int
 	for _, task := range killable {
-		if pid := p.pid(task); pid != 0 {
+		if pid := p.pid(task, c.cmd.Process.Pid); pid != 0 {
 			pids = append(pids, pid)
 		}
 	}
@@ -355,10 +361,9 @@ func TestSoak(t *testing.T) {
 			c := startChild(t, p.args...)
 			var tasks []string
 			for range min(kills, 4) {
-				kills--
 				tasks = append(tasks, killable[rng.IntN(len(killable))])
 			}
-			killRoles(t, p, c, tasks)
+			kills -= killRoles(t, p, c, tasks)
 			p.finish(t, c, 6000, 0)
 		})
 	}
@@ -387,7 +392,9 @@ func TestDeterministicTwin(t *testing.T) {
 				}
 				return err == nil && sum >= int64(n*(i+1)/8), fmt.Sprint(sum, err)
 			})
-			if err := syscall.Kill(p.pid(task), syscall.SIGKILL); err != nil {
+			var pid int
+			w.until(task+" to be up", func() (bool, string) { pid = p.pid(task, os.Getpid()); return pid != 0, "it is not" })
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatalf("kill %s: %v", task, err)
 			}
 		}
@@ -408,7 +415,7 @@ func TestDeterministicTwin(t *testing.T) {
 	}
 	var quiet, killed []string
 	t.Run("undisturbed", func(t *testing.T) { quiet = train(t) })
-	t.Run("killed", func(t *testing.T) { killed = train(t, "ps-0", "trainer-0", "ps-1") })
+	t.Run("killed", func(t *testing.T) { killed = train(t, "ps-0", "trainer-0", "ps-1", "ps-0") })
 	if fmt.Sprint(quiet) != fmt.Sprint(killed) || len(quiet) != 2 {
 		t.Errorf("the twins differ: %v and %v", quiet, killed)
 	}

@@ -26,6 +26,9 @@ const (
 	jobName          = "movies"
 	modelName        = "movies"
 	hostName         = "local"
+
+	// lastBreath is how long the ports of an earlier start in the same folder are awaited.
+	lastBreath = 2 * time.Second
 )
 
 // stackConfig says how large the whole is and where it lives.
@@ -174,9 +177,15 @@ func (s *stack) path(parts ...string) string {
 // exports is where the job's models appear.
 func (s *stack) exports() string { return s.path("training", jobName, "exported_models") }
 
-// port is want if it is free on loopback, else any that is, with a note.
-func (s *stack) port(what string, want int) (int, error) {
-	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(want)))
+// port is want if it becomes free on loopback before the deadline, else any that is,
+// with a note.
+func (s *stack) port(what string, want int, until time.Time) (int, error) {
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(want))
+	ln, err := net.Listen("tcp", addr)
+	for err != nil && time.Now().Before(until) {
+		time.Sleep(10 * time.Millisecond)
+		ln, err = net.Listen("tcp", addr)
+	}
 	taken := err != nil
 	if taken {
 		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -192,6 +201,11 @@ func (s *stack) port(what string, want int) (int, error) {
 
 // ports finds the ports of what a person or a client dials.
 func (s *stack) ports() error {
+	until := time.Now()
+	if _, err := readRunning(s.cfg.dir); err == nil {
+		// The processes of a start that was killed end a moment after it.
+		until = until.Add(lastBreath)
+	}
 	for _, p := range []struct {
 		what string
 		port *int
@@ -203,7 +217,7 @@ func (s *stack) ports() error {
 		if p.skip {
 			continue
 		}
-		port, err := s.port(p.what, *p.port)
+		port, err := s.port(p.what, *p.port, until)
 		if err != nil {
 			return err
 		}

@@ -321,11 +321,11 @@ func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint
 		err = ctx.Err()
 	}
 	if err != nil {
-		s.m.failures.Inc()
-		s.log.Error("checkpoint failed", "checkpoint", id, "error", err)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // stopped, or no longer chief: another one will make it
 			return id, 0, err
 		}
+		s.m.failures.Inc()
+		s.log.Error("checkpoint failed", "checkpoint", id, "error", err)
 		facts = []*training.Event{{Body: &training.Event_CheckpointFailed{CheckpointFailed: &training.CheckpointFailed{Id: id, Reason: err.Error()}}}}
 		_, seqs, aerr := c.append(ctx, why, func(lineage.Job) []*training.Event { return facts })
 		if aerr != nil {
