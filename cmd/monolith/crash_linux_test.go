@@ -22,6 +22,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/audit"
+	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 	"github.com/monolith-go/monolith/projections/fleet"
 )
@@ -189,20 +190,6 @@ func TestAckedOutlivesKill(t *testing.T) {
 	}
 }
 
-// freePortBelow is a free port that no connection gets by chance.
-func freePortBelow(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		port := strconv.Itoa(20000 + rand.IntN(10000))
-		if ln, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			_ = ln.Close()
-			return port
-		}
-	}
-	t.Fatal("found no free port")
-	return ""
-}
-
 // TestNoOrphans kills the parent of many processes: all of them follow it, also the
 // model servers, which are its grandchildren, and the next start has the same folder and
 // the same ports.
@@ -210,7 +197,11 @@ func TestNoOrphans(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	args := []string{"up", "--processes", "--dir", dir, "--replicas", "1"}
 	for _, p := range []string{"nats", "kafka", "zk", "grpc", "rest"} {
-		args = append(args, "--"+p+"-port", freePortBelow(t))
+		port, err := freeport.Find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--"+p+"-port", strconv.Itoa(port))
 	}
 	const expected = 11 + 3 // roles and model servers
 	var before running

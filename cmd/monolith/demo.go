@@ -68,6 +68,9 @@ func newDemo() *cobra.Command {
 			if !(cfg.rate > 0) || math.IsInf(cfg.rate, 0) || cfg.load < 0 || math.IsInf(cfg.load, 0) || math.IsNaN(cfg.load) {
 				return fmt.Errorf("%w: --rate must be positive and --load not negative", errUsage)
 			}
+			if cfg.stack.determinism {
+				return fmt.Errorf("%w: --deterministic learns whole batches only, and a stream's last ones are not whole: use it with monolith up", errUsage)
+			}
 			return demo(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}

@@ -75,9 +75,25 @@ func (j *job) call(ctx context.Context, command string, request, reply any) erro
 	return j.callRaw(ctx, command, body, reply)
 }
 
+// ask is call for what is answered at once. Whoever was asked may have been killed before
+// it answered, so it is asked again soon.
+func (j *job) ask(ctx context.Context, command string, reply any) error {
+	return j.callWithin(ctx, askPatience, command, []byte("{}"), reply)
+}
+
+const (
+	callPatience = 30 * time.Second
+	askPatience  = 3 * time.Second
+)
+
 func (j *job) callRaw(ctx context.Context, command string, body []byte, reply any) error {
+	return j.callWithin(ctx, callPatience, command, body, reply)
+}
+
+// callWithin calls until ctx ends, each time for as long as patience.
+func (j *job) callWithin(ctx context.Context, patience time.Duration, command string, body []byte, reply any) error {
 	for {
-		attempt, cancel := context.WithTimeout(ctx, 30*time.Second)
+		attempt, cancel := context.WithTimeout(ctx, patience)
 		raw, err := j.bus.Commands().Call(attempt, j.conn.bzid, command, body)
 		cancel()
 		var refused *bus.CommandError
@@ -180,7 +196,7 @@ func (j *job) trained(ctx context.Context, shards int) (map[int32]int64, error) 
 		var st struct {
 			Next map[int32]int64 `json:"next"`
 		}
-		if err := j.call(ctx, fmt.Sprintf("ps.%s.%d.offsets", events.Escape(jobName), i), struct{}{}, &st); err != nil {
+		if err := j.ask(ctx, fmt.Sprintf("ps.%s.%d.offsets", events.Escape(jobName), i), &st); err != nil {
 			return nil, err
 		}
 		if i == 0 {

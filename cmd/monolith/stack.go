@@ -18,6 +18,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/freeport"
 )
 
 const (
@@ -178,25 +179,26 @@ func (s *stack) path(parts ...string) string {
 func (s *stack) exports() string { return s.path("training", jobName, "exported_models") }
 
 // port is want if it becomes free on loopback before the deadline, else any that is,
-// with a note.
+// with a note; 0 wants any.
 func (s *stack) port(what string, want int, until time.Time) (int, error) {
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(want))
-	ln, err := net.Listen("tcp", addr)
-	for err != nil && time.Now().Before(until) {
-		time.Sleep(10 * time.Millisecond)
-		ln, err = net.Listen("tcp", addr)
-	}
-	taken := err != nil
-	if taken {
-		if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			return 0, fmt.Errorf("find a free port for %s: %w", what, err)
+	for want != 0 {
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(want)))
+		if err == nil {
+			return want, ln.Close()
 		}
+		if !time.Now().Before(until) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	if taken {
+	port, err := freeport.Find()
+	if err != nil {
+		return 0, fmt.Errorf("find a port for %s: %w", what, err)
+	}
+	if want != 0 {
 		s.notes = append(s.notes, fmt.Sprintf("port %d is taken, so %s got %d", want, what, port))
 	}
-	return port, ln.Close()
+	return port, nil
 }
 
 // ports finds the ports of what a person or a client dials.

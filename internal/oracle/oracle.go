@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/freeport"
 )
 
 // Missing skips t, or fails it where CI=true demands every counterpart.
@@ -276,12 +278,11 @@ func (s *syncBuffer) String() string {
 
 func freePort(t testing.TB) int {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 func write(t testing.TB, path, content string) {

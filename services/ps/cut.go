@@ -28,6 +28,7 @@ type cut struct {
 // cuts are guarded by state.mu.
 type cuts struct {
 	now   *cut
+	chief uint64 // epoch of the latest chief that held the shard
 	ended map[string]ended
 	order []string // of ended, oldest first
 }
@@ -95,7 +96,16 @@ func (s *state) hold(r cutproto.HoldRequest, timeout time.Duration) (cutproto.St
 	if err := s.sameTimeline(r.Generation); err != nil {
 		return cutproto.State{}, err
 	}
-	if _, over := s.cuts.ended[r.Cut]; over || s.cuts.now != nil {
+	if r.Chief != 0 && r.Chief < s.cuts.chief {
+		return cutproto.State{}, owner.Refuse(owner.Conflict, "cut %q is of chief %d, chief %d has followed it: leave checkpoints to that one", r.Cut, r.Chief, s.cuts.chief)
+	}
+	_, over := s.cuts.ended[r.Cut]
+	if s.cuts.now != nil && !over && r.Chief > s.cuts.chief { // whoever began it leads no more
+		s.cuts.end(fmt.Sprintf("chief %d has begun another one", r.Chief))
+		s.tell()
+	}
+	s.cuts.chief = max(s.cuts.chief, r.Chief)
+	if over || s.cuts.now != nil {
 		if _, err := s.cuts.held(r.Cut); err != nil {
 			return cutproto.State{}, err
 		}

@@ -123,6 +123,38 @@ func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
 	}
 }
 
+func TestTheNextChiefEndsTheCutOfTheLast(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "old", Chief: 5})
+	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "twin", Chief: 5}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("another cut of the same chief: %v", err)
+	}
+	if st := must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "new", Chief: 6}); st.Held != "new" {
+		t.Fatalf("the shard is held by %q", st.Held)
+	}
+	waits := make(chan error, 1)
+	go func() { _, err := p.Apply(context.Background(), teach(0, 0, 10, 20, 1, 1)); waits <- err }()
+	if _, err := call[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "old", Targets: map[int32]int64{0: 20}}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("the old cut goes on: %v", err)
+	}
+	_, _ = call[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "old"}) // what the deposed chief does last
+	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("the deposed chief holds again: %v", err)
+	}
+	if st := must[cutproto.State](w, 0, cutproto.Offsets, struct{}{}); st.Held != "new" || st.Next[0] != 10 {
+		t.Errorf("the deposed chief has loosened the new cut: %+v", st)
+	}
+	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "new"})
+	if err := <-waits; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("the deposed chief holds once the shard is free: %v", err)
+	}
+}
+
 func TestTargetsBehindWhatIsRecordedAreRefused(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())

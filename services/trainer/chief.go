@@ -31,6 +31,7 @@ type order struct {
 	reason string
 	export bool
 	done   chan answer
+	gone   <-chan struct{} // closed once nobody waits for done
 }
 
 type answer struct {
@@ -164,12 +165,32 @@ func (c *chief) serve(ctx context.Context) error {
 			export := c.saved%s.cfg.ExportEvery == 0
 			_, _, _ = c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
 		case o := <-c.asked:
-			id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
-			o.done <- answer{id, seq, err}
+			o.done <- c.obey(ctx, o)
 		}
 	}
 	return ctx.Err()
 }
+
+// obey makes the checkpoint of a command, and tries again, while the shards cannot make
+// it, for as long as somebody waits for the answer.
+func (c *chief) obey(ctx context.Context, o order) answer {
+	until := time.Now().Add(obeyPatience)
+	for {
+		id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
+		if err == nil || !passes(err) || ctx.Err() != nil || time.Now().After(until) {
+			return answer{id, seq, err}
+		}
+		select {
+		case <-o.gone:
+			return answer{id, seq, err}
+		default:
+			pause(ctx, pauseAfterError)
+		}
+	}
+}
+
+// obeyPatience bounds the attempts at what one command asks.
+const obeyPatience = 20 * time.Second
 
 // news says whether anything was learnt since the last checkpoint.
 func (c *chief) news(ctx context.Context) bool {
@@ -353,7 +374,7 @@ func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint
 
 func (c *chief) make(ctx context.Context, id int64, why request) ([]*training.Event, error) {
 	c.cuts++
-	ct := cutter{s: c.s, id: id, name: fmt.Sprintf("%s-%d-%d", c.s.cfg.Name, c.epoch, c.cuts)}
+	ct := cutter{s: c.s, id: id, chief: c.epoch, name: fmt.Sprintf("%s-%d-%d", c.s.cfg.Name, c.epoch, c.cuts)}
 	made, err := ct.make(ctx, why.Export)
 	if err != nil {
 		return nil, err
@@ -382,7 +403,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 			return nil, err
 		}
 	}
-	o := order{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1)}
+	o := order{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():
@@ -390,7 +411,10 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	}
 	select {
 	case a := <-o.done:
-		if a.err != nil {
+		switch {
+		case a.err != nil && passes(a.err):
+			return nil, owner.Refuse(owner.Unavailable, "checkpoint %d failed: %v: ask again", a.id, a.err)
+		case a.err != nil:
 			return nil, owner.Refuse(owner.Internal, "checkpoint %d failed: %v", a.id, a.err)
 		}
 		return json.Marshal(map[string]any{"checkpoint": a.id, "seq": a.seq})

@@ -12,9 +12,11 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 const (
@@ -28,6 +30,20 @@ type cutter struct {
 	s    *Server
 	name string // of the cut, new each time
 	id   int64
+	// chief is the epoch of the chief's lease.
+	chief uint64
+}
+
+// errNotNow is a cut that the shards cannot make at this moment, such as while one of
+// them is being started again.
+var errNotNow = errors.New("the shards do not stand still for a checkpoint")
+
+// passes says whether the next attempt may well succeed where err ended this one.
+func passes(err error) bool {
+	if refused := new(bus.CommandError); errors.As(err, &refused) {
+		return refused.Code == owner.Conflict || refused.Code == owner.Unavailable || refused.Code == owner.NotFound
+	}
+	return bus.Retryable(err) || errors.Is(err, errNotNow)
 }
 
 // cut is what the shards wrote.
@@ -47,7 +63,7 @@ func (c cutter) make(ctx context.Context, export bool) (_ cut, err error) {
 		}
 	}()
 	states, err := c.states(ctx, cutproto.Hold, func(i int) any {
-		return cutproto.HoldRequest{Cut: c.name, Generation: c.s.generation(i)}
+		return cutproto.HoldRequest{Cut: c.name, Chief: c.chief, Generation: c.s.generation(i)}
 	})
 	if err != nil {
 		return cut{}, err
@@ -64,7 +80,7 @@ func (c cutter) make(ctx context.Context, export bool) (_ cut, err error) {
 	turn, generation := states[0].Turn, states[0].Generation
 	for i, st := range states {
 		if c.s.cfg.Deterministic && (st.Turn != turn || st.Generation != generation) {
-			return cut{}, fmt.Errorf("shard %d stands at turn %d of generation %d, shard 0 at turn %d of %d", i, st.Turn, st.Generation, turn, generation)
+			return cut{}, fmt.Errorf("%w: shard %d stands at turn %d of generation %d, shard 0 at turn %d of %d", errNotNow, i, st.Turn, st.Generation, turn, generation)
 		}
 	}
 	files, err := c.snapshot(ctx, turn, generation, export)
@@ -135,7 +151,7 @@ func (c cutter) advance(ctx context.Context, targets map[int32]int64) ([]cutprot
 		for i, st := range states {
 			for p, target := range targets {
 				if st.Next[p] > target {
-					return nil, fmt.Errorf("shard %d is at offset %d of partition %d, above the cut at %d", i, st.Next[p], p, target)
+					return nil, fmt.Errorf("%w: shard %d is at offset %d of partition %d, above the cut at %d", errNotNow, i, st.Next[p], p, target)
 				}
 				if st.Next[p] < target {
 					late = i
@@ -147,7 +163,7 @@ func (c cutter) advance(ctx context.Context, targets map[int32]int64) ([]cutprot
 		}
 		pause(ctx, wait)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("shard %d stands at %v, the cut is at %v: %w", late, states[late].Next, targets, context.Cause(ctx))
+			return nil, fmt.Errorf("%w: shard %d stands at %v, the cut is at %v: %w", errNotNow, late, states[late].Next, targets, context.Cause(ctx))
 		}
 	}
 }

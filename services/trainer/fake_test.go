@@ -63,6 +63,7 @@ type fakeShard struct {
 	flaky    float64                     // part of the answers that get lost
 	inOrder  bool
 	slowSnap error
+	busy     int // how many more holds are refused, as while an earlier chief's cut lasts
 
 	mu      sync.Mutex
 	changed chan struct{}
@@ -318,6 +319,13 @@ func (s *fakeShard) hold(payload []byte) error {
 	var r cutproto.HoldRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return err
+	}
+	if s.busy > 0 {
+		s.busy--
+		return &bus.CommandError{Code: "CONFLICT", Message: "the cut of another one holds the shard"}
+	}
+	if r.Chief == 0 {
+		return &bus.CommandError{Code: "INVALID", Message: "the chief does not say which one it is"}
 	}
 	if s.held != "" && s.held != r.Cut {
 		return &bus.CommandError{Code: "CONFLICT", Message: "held by " + s.held}

@@ -232,6 +232,15 @@ func TestRequests(t *testing.T) {
 		t.Fatal("an unknown key:", err)
 	}
 
+	// A command outlasts what passes by itself: it is not the caller's to try again.
+	w.shards[0].mu.Lock()
+	w.shards[0].busy = 2
+	w.shards[0].mu.Unlock()
+	reply, err = w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"reason":"while another cut holds"}`))
+	if err != nil || !strings.Contains(string(reply), `"checkpoint":3`) {
+		t.Fatal(string(reply), err)
+	}
+
 	w.shards[0].mu.Lock()
 	w.shards[0].slowSnap = errors.New("disk full")
 	w.shards[0].mu.Unlock()
@@ -246,7 +255,7 @@ func TestRequests(t *testing.T) {
 		}
 		return failed != nil
 	})
-	if failed.GetId() != 3 || !strings.Contains(failed.GetReason(), "disk full") {
+	if failed.GetId() != 4 || !strings.Contains(failed.GetReason(), "disk full") {
 		t.Fatalf("failed: %v", failed)
 	}
 	w.shards[0].mu.Lock()
@@ -257,9 +266,9 @@ func TestRequests(t *testing.T) {
 		t.Fatal("the shard is still held by", held)
 	}
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Reason: "again"}}})
-	j := w.until("the second request is answered", func(j lineage.Job) bool { return len(j.Checkpoints) == 3 })
-	if len(j.Exports) != 1 || j.Checkpoints[2].V.GetId() != 3 {
-		t.Fatalf("%d exports, checkpoint %d", len(j.Exports), j.Checkpoints[2].V.GetId())
+	j := w.until("the second request is answered", func(j lineage.Job) bool { return len(j.Checkpoints) == 4 })
+	if len(j.Exports) != 1 || j.Checkpoints[3].V.GetId() != 4 {
+		t.Fatalf("%d exports, checkpoint %d", len(j.Exports), j.Checkpoints[3].V.GetId())
 	}
 
 	// What is no request of a job is refused, once; so is what others put on its

@@ -45,9 +45,12 @@ type State struct {
 }
 
 // HoldRequest opens a cut. Cut names it and must be new: a cut that timed out or was
-// released cannot be held again. In deterministic mode the generation must be the shard's.
+// released cannot be held again. Chief is the epoch of the chief's lease, 0: unknown. A
+// later chief's cut ends the one that an earlier chief left behind, and a chief that was
+// succeeded begins none. In deterministic mode the generation must be the shard's.
 type HoldRequest struct {
 	Cut        string `json:"cut"`
+	Chief      uint64 `json:"chief,omitempty"`
 	Generation uint64 `json:"generation,omitempty"`
 }
 

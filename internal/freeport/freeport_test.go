@@ -1,0 +1,26 @@
+package freeport_test
+
+import (
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/monolith-go/monolith/internal/freeport"
+)
+
+func TestFind(t *testing.T) {
+	for range 20 {
+		port, err := freeport.Find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if port < 20000 || port >= 32000 {
+			t.Errorf("port %d may be handed out to a connection", port)
+		}
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			t.Fatalf("port %d is not free: %v", port, err)
+		}
+		defer ln.Close() // held, so that the next one is another
+	}
+}
