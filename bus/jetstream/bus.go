@@ -137,7 +137,7 @@ func (b *Bus) dial(ctx context.Context) error {
 		opts = append(opts, nats.RootCAs(b.cfg.CAFile))
 	}
 	if b.cfg.Server != nil {
-		opts = append(opts, nats.InProcessServer(b.cfg.Server.ns))
+		opts = append(opts, nats.InProcessServer(b.cfg.Server))
 	}
 	return b.retry(ctx, func(context.Context) error {
 		nc, err := nats.Connect(b.cfg.URL, opts...)

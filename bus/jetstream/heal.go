@@ -21,12 +21,12 @@ const (
 //
 // A stream whose file could not be written answers nobody from then on, not even with
 // an error, and stays so when there is space again: the server opens streams only when
-// JetStream starts. So JetStream is started anew, once the disk takes bytes. Nothing
-// acked is touched; connections stay, and whoever still waits sends again.
-func (s *Server) heal(ctx context.Context, dir string, js server.JetStreamConfig, log func(error, string)) {
+// it starts. So it is started anew on the same port, once the disk takes bytes. Nothing
+// acked is touched; clients reconnect, and whoever still waits sends again.
+func (s *Server) heal(ctx context.Context) {
 	tick := time.NewTicker(healEvery)
 	defer tick.Stop()
-	told := false
+	dir, log, told := s.cfg.Dir, s.cfg.tell, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,12 +44,11 @@ func (s *Server) heal(ctx context.Context, dir string, js server.JetStreamConfig
 		if err := probe(dir); err != nil {
 			continue
 		}
-		if err := s.ns.ShutdownJetStream(); err != nil {
-			log(err, "JetStream did not stop cleanly")
-		}
-		config := js // the server completes the one it is given
-		if err := s.ns.EnableJetStream(&config); err != nil {
-			log(err, "JetStream did not start again; trying on")
+		sick := s.ns.Load()
+		sick.Shutdown()
+		sick.WaitForShutdown()
+		if err := s.open(); err != nil { // the sick one stays in place, and broken
+			log(err, "the server did not start again; trying on")
 			continue
 		}
 		told = false
@@ -59,7 +58,11 @@ func (s *Server) heal(ctx context.Context, dir string, js server.JetStreamConfig
 
 // broken says why the server can no longer write, nil if it can.
 func (s *Server) broken() error {
-	for _, e := range s.ns.Healthz(&server.HealthzOptions{Details: true}).Errors {
+	ns := s.ns.Load()
+	if !ns.Running() {
+		return errors.New("the server is down")
+	}
+	for _, e := range ns.Healthz(&server.HealthzOptions{Details: true}).Errors {
 		// A stream that is being created is "not recovered" for a moment: that is no
 		// reason.
 		if e.Type == server.HealthzErrorJetStream || strings.Contains(e.Error, "write error") {

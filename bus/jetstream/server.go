@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -33,7 +35,9 @@ type ServerConfig struct {
 
 // Server is a NATS server inside this process: JetStream on disk, fsync before ack.
 type Server struct {
-	ns     *server.Server
+	cfg    ServerConfig
+	port   int                           // as configured, then as it is
+	ns     atomic.Pointer[server.Server] // replaced by heal
 	lock   *os.File
 	closed sync.Once
 	stop   context.CancelFunc // ends healing
@@ -53,10 +57,28 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nats server: %s is in use by another server; stop it or choose another folder: %w", cfg.Dir, err)
 	}
+	s := &Server{cfg: cfg, port: cfg.Port, lock: lock}
+	if s.port == 0 {
+		s.port = server.RANDOM_PORT
+	}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	s.port = s.ns.Load().Addr().(*net.TCPAddr).Port // a later life has the same
+	sweepProbes(cfg.Dir)
+	healing, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.healer.Go(func() { s.heal(healing) })
+	return s, nil
+}
+
+// open starts a nats-server on the folder and the port. Errors leave nothing running.
+func (s *Server) open() error {
+	cfg := s.cfg
 	opts := &server.Options{
 		ServerName:         orString(cfg.Name, "monolith"),
 		Host:               orString(cfg.Host, "127.0.0.1"),
-		Port:               cfg.Port,
+		Port:               s.port,
 		StoreDir:           cfg.Dir,
 		JetStream:          true,
 		JetStreamMaxStore:  orInt(cfg.MaxStore, 32<<30),
@@ -66,29 +88,25 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 		NoSigs:             true,
 		NoLog:              cfg.Log == nil,
 	}
-	if opts.Port == 0 {
-		opts.Port = server.RANDOM_PORT
-	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("nats server: %w", err), lock.Close())
+		return fmt.Errorf("nats server: %w", err)
 	}
 	if cfg.Log != nil {
 		ns.SetLoggerV2(serverLog{cfg.Log.With("component", "nats-server")}, false, false, false)
 	}
-	healing, stop := context.WithCancel(context.Background())
-	s := &Server{ns: ns, lock: lock, stop: stop}
 	ns.Start()
 	if !ns.ReadyForConnections(startTimeout) || !ns.JetStreamEnabled() {
-		return nil, errors.Join(fmt.Errorf("nats server: not ready on %s:%d with %s; see its log for the cause", opts.Host, cfg.Port, cfg.Dir), s.Close())
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		return fmt.Errorf("nats server: not ready on %s:%d with %s; see its log for the cause", opts.Host, cfg.Port, cfg.Dir)
 	}
-	sweepProbes(cfg.Dir)
-	s.healer.Go(func() {
-		s.heal(healing, cfg.Dir, server.JetStreamConfig{StoreDir: cfg.Dir, MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore,
-			SyncInterval: opts.SyncInterval, SyncAlways: opts.SyncAlways, Strict: true, CompressOK: true}, cfg.tell)
-	})
-	return s, nil
+	s.ns.Store(ns)
+	return nil
 }
+
+// InProcessConn is a connection without a socket to the server's present life.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.Load().InProcessConn() }
 
 // tell logs what healing says.
 func (c ServerConfig) tell(err error, text string) {
@@ -102,7 +120,7 @@ func (c ServerConfig) tell(err error, text string) {
 }
 
 // URL is what clients connect to.
-func (s *Server) URL() string { return s.ns.ClientURL() }
+func (s *Server) URL() string { return s.ns.Load().ClientURL() }
 
 // Close stops the server and waits until it is gone.
 func (s *Server) Close() error {
@@ -110,8 +128,9 @@ func (s *Server) Close() error {
 	s.closed.Do(func() {
 		s.stop()
 		s.healer.Wait()
-		s.ns.Shutdown()
-		s.ns.WaitForShutdown()
+		ns := s.ns.Load()
+		ns.Shutdown()
+		ns.WaitForShutdown()
 		err = s.lock.Close()
 	})
 	return err
