@@ -2,7 +2,6 @@ package rowwire
 
 import (
 	"encoding/binary"
-	"math"
 )
 
 var le = binary.LittleEndian
@@ -67,45 +66,10 @@ func (e *encoder) grow(n int) []byte {
 	return e.b[at:]
 }
 
-func (e *encoder) f32s(v []float32) {
-	b := e.grow(4 * len(v))
-	if b == nil {
-		return
-	}
-	for ; len(v) >= 4 && len(b) >= 16; v, b = v[4:], b[16:] {
-		le.PutUint32(b[0:4], math.Float32bits(v[0]))
-		le.PutUint32(b[4:8], math.Float32bits(v[1]))
-		le.PutUint32(b[8:12], math.Float32bits(v[2]))
-		le.PutUint32(b[12:16], math.Float32bits(v[3]))
-	}
-	for i, x := range v {
-		le.PutUint32(b[4*i:], math.Float32bits(x))
-	}
-}
-
-func (e *encoder) u32s(v []uint32) {
-	if b := e.grow(4 * len(v)); b != nil {
-		for i, x := range v {
-			le.PutUint32(b[4*i:], x)
-		}
-	}
-}
-
-func (e *encoder) i64s(v []int64) {
-	if b := e.grow(8 * len(v)); b != nil {
-		for i, x := range v {
-			le.PutUint64(b[8*i:], uint64(x))
-		}
-	}
-}
-
-func (e *encoder) u64s(v []uint64) {
-	if b := e.grow(8 * len(v)); b != nil {
-		for i, x := range v {
-			le.PutUint64(b[8*i:], x)
-		}
-	}
-}
+func (e *encoder) f32s(v []float32) { put(e, v) }
+func (e *encoder) u32s(v []uint32)  { put(e, v) }
+func (e *encoder) i64s(v []int64)   { put(e, v) }
+func (e *encoder) u64s(v []uint64)  { put(e, v) }
 
 // decoder reads one payload. After the first broken rule every read gives zero, and
 // nothing is allocated for a count that the bytes at hand cannot hold.
@@ -205,60 +169,10 @@ func reuse[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-func (d *decoder) f32s(dst []float32, n int) []float32 {
-	b := d.take(4 * n)
-	if b == nil || n == 0 {
-		return dst[:0]
-	}
-	dst = reuse(dst, n)
-	v := dst
-	for ; len(v) >= 4 && len(b) >= 16; v, b = v[4:], b[16:] {
-		v[0] = math.Float32frombits(le.Uint32(b[0:4]))
-		v[1] = math.Float32frombits(le.Uint32(b[4:8]))
-		v[2] = math.Float32frombits(le.Uint32(b[8:12]))
-		v[3] = math.Float32frombits(le.Uint32(b[12:16]))
-	}
-	for i := range v {
-		v[i] = math.Float32frombits(le.Uint32(b[4*i:]))
-	}
-	return dst
-}
-
-func (d *decoder) u32s(n int) []uint32 {
-	b := d.take(4 * n)
-	if len(b) == 0 {
-		return nil
-	}
-	dst := make([]uint32, n)
-	for i := range dst {
-		dst[i] = le.Uint32(b[4*i:])
-	}
-	return dst
-}
-
-func (d *decoder) i64s(dst []int64, n int) []int64 {
-	b := d.take(8 * n)
-	if b == nil || n == 0 {
-		return dst[:0]
-	}
-	dst = reuse(dst, n)
-	for i := range dst {
-		dst[i] = int64(le.Uint64(b[8*i:]))
-	}
-	return dst
-}
-
-func (d *decoder) u64s(n int) []uint64 {
-	b := d.take(8 * n)
-	if len(b) == 0 {
-		return nil
-	}
-	dst := make([]uint64, n)
-	for i := range dst {
-		dst[i] = le.Uint64(b[8*i:])
-	}
-	return dst
-}
+func (d *decoder) f32s(dst []float32, n int) []float32 { return get(d, dst, n) }
+func (d *decoder) u32s(n int) []uint32                 { return get[uint32](d, nil, n) }
+func (d *decoder) i64s(dst []int64, n int) []int64     { return get(d, dst, n) }
+func (d *decoder) u64s(n int) []uint64                 { return get[uint64](d, nil, n) }
 
 // end reports the first broken rule, bytes left over included.
 func (d *decoder) end() error {
