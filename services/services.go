@@ -4,6 +4,7 @@ package services
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,4 +29,5 @@ type Env struct {
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // already labelled with the role
 	Tracer  trace.Tracer
+	Rows    *tls.Config // of the row protocol's two ends; nil: it is not encrypted
 }

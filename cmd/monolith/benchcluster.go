@@ -41,7 +41,7 @@ func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &benchCluster{rows: rowwire.NewPool(), running: make(chan error, 1)}
+	c := &benchCluster{rows: rowwire.NewPool(nil), running: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			if c.stack == nil {

@@ -70,7 +70,7 @@ func failed(checks []audit.Check) error {
 func (j *job) agree(ctx context.Context, truth *audit.Rows, shards int) ([]audit.Check, error) {
 	var checks []audit.Check
 	for key, r := range j.replicas(modelName) {
-		c, err := rowwire.Dial(ctx, r.GetRowsAddress())
+		c, err := rowwire.Dial(ctx, r.GetRowsAddress(), nil)
 		if err != nil {
 			return checks, fmt.Errorf("replica %s: %w", key, err)
 		}

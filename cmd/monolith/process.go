@@ -11,10 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/modelserver"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 )
+
+// rowsTLS begins the flags of the row protocol's certificates.
+const rowsTLS = "rows-tls"
 
 // process is an operating-system process that hosts one role.
 type process struct {
@@ -22,12 +26,14 @@ type process struct {
 	statusFile string
 	addrFile   string
 	trace      string
+	rows       mtls.Files
 }
 
 func (p *process) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
 	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
 	fs.StringVar(&p.trace, "trace-file", "", "`file` for finished spans, one JSON object each")
+	p.rows.Register(fs, rowsTLS, "the row protocol, between machines")
 	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
 }
 
@@ -37,6 +43,10 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		return err
 	}
 	logger = logger.With("role", name, "pid", os.Getpid())
+	rows, err := p.rows.Load()
+	if err != nil {
+		return fmt.Errorf("%w: --%s-…: %w", errUsage, rowsTLS, err)
+	}
 	b, err := conn.dial(ctx, "monolith "+name)
 	if err != nil {
 		return err
@@ -55,7 +65,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		defer cancel()
 		err = errors.Join(err, status.close(last), spans.close(last), b.Close())
 	}()
-	env := services.Env{BZID: conn.bzid, Bus: b, Log: logger, Tracer: spans.tracer(name, 0),
+	env := services.Env{BZID: conn.bzid, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows,
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
 	r, err := build(hosting{env: env, launch: p.launcher(conn)})
 	if err != nil {
@@ -90,6 +100,7 @@ func (p *process) launcher(conn *connection) func(*tfssupervisor.Config) (tfssup
 			}
 			cfg.Command = []string{self, "modelserver", "--container", cfg.Container,
 				"--nats", conn.nats, "--bzid", conn.bzid, "--log-level", conn.level}
+			cfg.Command = append(cfg.Command, p.rows.Args(rowsTLS)...)
 			if p.trace != "" {
 				cfg.Command = append(cfg.Command, "--trace-file", p.trace)
 			}

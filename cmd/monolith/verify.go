@@ -138,7 +138,7 @@ func (c verifyConfig) replicas(ctx context.Context, logs *openedLogs, r *report.
 	if err != nil {
 		return nil, err
 	}
-	pool := rowwire.NewPool()
+	pool := rowwire.NewPool(nil)
 	for key, rep := range j.replicas(r.Run.Model) {
 		client, err := pool.Get(ctx, rep.GetRowsAddress())
 		if err != nil {

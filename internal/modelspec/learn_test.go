@@ -126,7 +126,7 @@ func (l *learner) apply(t testing.TB, s step) {
 		}
 	}
 	for i, g := range s.dense {
-		l.opt.Update(l.params[i], l.slots[i], g)
+		l.opt.Update(l.params[i], l.slots[i], g, optim.Step{})
 	}
 }
 

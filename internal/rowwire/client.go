@@ -3,6 +3,7 @@ package rowwire
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -42,8 +43,8 @@ type response struct {
 var _ Handler = (*Client)(nil)
 
 // Dial connects to "host:port" or "unix:///path" and exchanges hellos, within ctx and
-// five seconds.
-func Dial(ctx context.Context, addr string) (*Client, error) {
+// five seconds. conf, unless nil, encrypts host:port.
+func Dial(ctx context.Context, addr string, conf *tls.Config) (*Client, error) {
 	network, address, err := SplitAddr(addr)
 	if err != nil {
 		return nil, Errorf(Invalid, "%w", err)
@@ -53,6 +54,9 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 	nc, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, Errorf(Unavailable, "no connection to %s: %w", addr, err)
+	}
+	if conf != nil && network != "unix" {
+		nc = tls.Client(nc, serverName(conf, address))
 	}
 	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
 	r := bufio.NewReaderSize(nc, 64<<10)
@@ -78,6 +82,16 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 	c.wg.Go(func() { c.write() })
 	c.wg.Go(func() { c.fail(c.read(r)) })
 	return c, nil
+}
+
+// serverName expects the certificate of the host that address names.
+func serverName(conf *tls.Config, address string) *tls.Config {
+	if conf.ServerName != "" {
+		return conf
+	}
+	conf = conf.Clone()
+	conf.ServerName, _, _ = net.SplitHostPort(address) // SplitAddr has checked it
+	return conf
 }
 
 func greet(nc net.Conn, r *bufio.Reader) (hello, error) {

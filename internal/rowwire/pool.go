@@ -2,11 +2,14 @@ package rowwire
 
 import (
 	"context"
+	"crypto/tls"
 	"sync"
 )
 
 // Pool keeps one connection per address: they are pipelined, so one is enough.
 type Pool struct {
+	conf *tls.Config
+
 	mu     sync.Mutex
 	peers  map[string]*peer
 	closed bool
@@ -19,8 +22,8 @@ type peer struct {
 	c    *Client
 }
 
-// NewPool returns an empty pool.
-func NewPool() *Pool { return &Pool{peers: map[string]*peer{}} }
+// NewPool returns an empty pool. conf, unless nil, encrypts connections to host:port.
+func NewPool(conf *tls.Config) *Pool { return &Pool{conf: conf, peers: map[string]*peer{}} }
 
 // Get returns a working connection to addr, a new one where the last has failed.
 func (p *Pool) Get(ctx context.Context, addr string) (*Client, error) {
@@ -48,7 +51,7 @@ func (p *Pool) Get(ctx context.Context, addr string) (*Client, error) {
 	if c := e.live(); c != nil {
 		return c, nil
 	}
-	c, err := Dial(ctx, addr)
+	c, err := Dial(ctx, addr, p.conf)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func serve(t testing.TB, addr string, h Handler, o Options) (string, func()) {
 
 func dial(t testing.TB, addr string) *Client {
 	t.Helper()
-	c, err := Dial(context.Background(), addr)
+	c, err := Dial(context.Background(), addr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,7 +451,7 @@ func TestDrainGivesUpOnWhatNeverEnds(t *testing.T) {
 
 func TestPoolReplacesDeadConnections(t *testing.T) {
 	sock := "unix://" + filepath.Join(t.TempDir(), "rows.sock")
-	p := NewPool()
+	p := NewPool(nil)
 	defer p.Close()
 	if _, err := p.Get(soon(t), sock); CodeOf(err) != Unavailable {
 		t.Fatalf("nobody there: %v, want UNAVAILABLE", err)

@@ -3,6 +3,7 @@ package rowwire
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ type Options struct {
 	WriteTimeout time.Duration // for one response; default 10 s
 	Timeout      time.Duration // longest a handler may take, whatever the caller allows; default 60 s
 	Drain        time.Duration // for the requests at hand once ctx ends; default 5 s
+	TLS          *tls.Config   // nil: not encrypted; unix sockets never are
 	Log          *slog.Logger  // default: none
 }
 
@@ -58,6 +60,9 @@ func (o Options) withDefaults() Options {
 // what is at hand within Options.Drain, and returns nil. It closes ln.
 func Serve(ctx context.Context, ln net.Listener, h Handler, o Options) error {
 	o = o.withDefaults()
+	if o.TLS != nil && ln.Addr().Network() != "unix" {
+		ln = tls.NewListener(ln, o.TLS) // shakes hands at the first read, under the hello's deadline
+	}
 	// Requests outlive ctx by the drain time.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -17,7 +17,22 @@ type Optimizer interface {
 	InitSlots(slots []float32)
 	// Update applies gradient g to w. len(g) == len(w) and len(slots) ==
 	// SlotSize(len(w)); other lengths panic. g is not changed.
-	Update(w, slots, g []float32)
+	Update(w, slots, g []float32, at Step)
+}
+
+// Step says when an update happens.
+type Step struct {
+	// LearningRate replaces the optimizer's own; 0 leaves it.
+	LearningRate float32
+	// GlobalStep counts the updates of the model so far, from 0.
+	GlobalStep int64
+}
+
+func (s Step) rate(own float32) float32 {
+	if s.LearningRate != 0 {
+		return s.LearningRate
+	}
+	return own
 }
 
 // Adagrad is, per weight, with g' = g + WeightDecay*w:
@@ -58,17 +73,18 @@ func (o Adagrad) InitSlots(slots []float32) {
 }
 
 // Update is the formula above, in float32.
-func (o Adagrad) Update(w, slots, g []float32) {
+func (o Adagrad) Update(w, slots, g []float32, at Step) {
 	if len(slots) != len(w) || len(g) != len(w) {
 		panic(fmt.Sprintf("optim: adagrad on %d weights got %d slots and %d gradients", len(w), len(slots), len(g)))
 	}
 	slots, g = slots[:len(w)], g[:len(w)]
+	lr := at.rate(o.LearningRate)
 	for i, x := range w {
 		d := g[i] + float32(o.WeightDecay*x)
 		n := slots[i] + float32(d*d)
 		slots[i] = n
 		if n > 0 {
-			w[i] = x - float32(o.LearningRate/float32(math.Sqrt(float64(n)))*d)
+			w[i] = x - float32(lr/float32(math.Sqrt(float64(n)))*d)
 		}
 	}
 }
@@ -91,13 +107,14 @@ func (SGD) SlotSize(int) int { return 0 }
 func (SGD) InitSlots([]float32) {}
 
 // Update is the formula above, in float32.
-func (o SGD) Update(w, slots, g []float32) {
+func (o SGD) Update(w, slots, g []float32, at Step) {
 	if len(slots) != 0 || len(g) != len(w) {
 		panic(fmt.Sprintf("optim: sgd on %d weights got %d slots and %d gradients", len(w), len(slots), len(g)))
 	}
 	g = g[:len(w)]
+	lr := at.rate(o.LearningRate)
 	for i := range w {
-		w[i] -= float32(o.LearningRate * g[i])
+		w[i] -= float32(lr * g[i])
 	}
 }
 

@@ -36,7 +36,7 @@ func TestAdagradAgainstFloat64(t *testing.T) {
 				wantW[i] = float64(w[i]) - move
 				size[i] = math.Abs(float64(w[i])) + math.Abs(move) // what rounding is relative to
 			}
-			o.Update(w, n, g)
+			o.Update(w, n, g, optim.Step{})
 			for i := range w {
 				if math.Abs(float64(w[i])-wantW[i]) > 4e-7*size[i] || math.Abs(float64(n[i])-wantN[i]) > 4e-7*wantN[i] {
 					t.Fatalf("%+v step %d weight %d: %g, %g; want %g, %g", o, step, i, w[i], n[i], wantW[i], wantN[i])
@@ -48,13 +48,13 @@ func TestAdagradAgainstFloat64(t *testing.T) {
 
 func TestFirstSteps(t *testing.T) {
 	w, n := []float32{1, 1}, []float32{.1, .1}
-	optim.Adagrad{LearningRate: 0.05, InitialAccumulator: 0.1}.Update(w, n, []float32{1, 0})
+	optim.Adagrad{LearningRate: 0.05, InitialAccumulator: 0.1}.Update(w, n, []float32{1, 0}, optim.Step{})
 	// 0.05 / sqrt(1.1) = 0.0476731
 	if !near(float64(w[0]), 1-0.0476731, 1e-6) || w[1] != 1 || n[0] != 1.1 || n[1] != .1 {
 		t.Errorf("adagrad: %v %v", w, n)
 	}
 	w = []float32{1, 2}
-	optim.SGD{LearningRate: 0.5}.Update(w, nil, []float32{1, -2})
+	optim.SGD{LearningRate: 0.5}.Update(w, nil, []float32{1, -2}, optim.Step{})
 	if w[0] != .5 || w[1] != 3 {
 		t.Errorf("sgd: %v", w)
 	}
@@ -64,7 +64,7 @@ func TestFirstSteps(t *testing.T) {
 func TestAdagradLeavesUntouchedWeightsAlone(t *testing.T) {
 	o := optim.Adagrad{LearningRate: 0.1}
 	w, n := []float32{3, 3, 3}, []float32{0, 0, 0}
-	o.Update(w, n, []float32{0, 1e-30, 2}) // 1e-30 squared is 0 in float32
+	o.Update(w, n, []float32{0, 1e-30, 2}, optim.Step{}) // 1e-30 squared is 0 in float32
 	if w[0] != 3 || w[1] != 3 || !near(float64(w[2]), 2.9, 1e-6) {
 		t.Errorf("%v", w)
 	}
@@ -97,13 +97,15 @@ func TestConstructorsRefuse(t *testing.T) {
 func TestWrongLengthsPanic(t *testing.T) {
 	for name, f := range map[string]func(){
 		"adagrad slots": func() {
-			optim.Adagrad{LearningRate: 1}.Update(make([]float32, 2), make([]float32, 1), make([]float32, 2))
+			optim.Adagrad{LearningRate: 1}.Update(make([]float32, 2), make([]float32, 1), make([]float32, 2), optim.Step{})
 		},
 		"adagrad gradients": func() {
-			optim.Adagrad{LearningRate: 1}.Update(make([]float32, 2), make([]float32, 2), make([]float32, 3))
+			optim.Adagrad{LearningRate: 1}.Update(make([]float32, 2), make([]float32, 2), make([]float32, 3), optim.Step{})
 		},
-		"sgd slots":     func() { optim.SGD{LearningRate: 1}.Update(make([]float32, 2), make([]float32, 1), make([]float32, 2)) },
-		"sgd gradients": func() { optim.SGD{LearningRate: 1}.Update(make([]float32, 2), nil, make([]float32, 1)) },
+		"sgd slots": func() {
+			optim.SGD{LearningRate: 1}.Update(make([]float32, 2), make([]float32, 1), make([]float32, 2), optim.Step{})
+		},
+		"sgd gradients": func() { optim.SGD{LearningRate: 1}.Update(make([]float32, 2), nil, make([]float32, 1), optim.Step{}) },
 	} {
 		func() {
 			defer func() {
@@ -123,7 +125,7 @@ func BenchmarkAdagrad(b *testing.B) {
 	w, n, g := make([]float32, 1<<14), make([]float32, 1<<14), make([]float32, 1<<14)
 	o.InitSlots(n)
 	for b.Loop() {
-		o.Update(w, n, g)
+		o.Update(w, n, g, optim.Step{})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(w)), "ns/weight")
 }

@@ -158,7 +158,7 @@ func (t *Table) Optimize(ids []int64, grads []float32, unixSec uint32) error {
 	defer t.cut.RUnlock()
 	for i, id := range sum.ids {
 		t.with(id, func(w, slots []float32, m *meta, _ bool) {
-			t.cfg.Optimizer.Update(w, slots, sum.grads[i*t.cfg.Dim:(i+1)*t.cfg.Dim])
+			t.cfg.Optimizer.Update(w, slots, sum.grads[i*t.cfg.Dim:(i+1)*t.cfg.Dim], optim.Step{})
 			m.unixSec = unixSec
 		})
 	}

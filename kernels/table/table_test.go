@@ -100,7 +100,7 @@ func TestOptimizeSumsEqualIDsFirst(t *testing.T) {
 	w := make([]float32, 2)
 	uniform.Init(w, table.Key(1, "user", 1))
 	n := []float32{.1, .1}
-	adagrad.Update(w, n, []float32{.75, -1})
+	adagrad.Update(w, n, []float32{.75, -1}, optim.Step{})
 	if !slices.Equal(row[0].Values, w) || !slices.Equal(row[0].Slots, n) || row[0].UnixSec != 5 {
 		t.Errorf("row %+v, want %v %v at 5", row[0], w, n)
 	}

@@ -334,7 +334,7 @@ func (s *served) mustLoad(version int64, subs ...string) {
 
 // client speaks the row protocol with s.
 func (w *world) client(s *served) (*rowwire.Client, error) {
-	c, err := rowwire.Dial(testContext(w.t), s.RowsAddr())
+	c, err := rowwire.Dial(testContext(w.t), s.RowsAddr(), nil)
 	if err == nil {
 		w.t.Cleanup(func() { _ = c.Close() })
 	}

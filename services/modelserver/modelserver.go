@@ -69,6 +69,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
+	if !rowwire.Local(cfg.Rows) && env.Rows == nil && !cfg.InsecureRows {
+		return nil, fmt.Errorf("modelserver: rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, name certificates with --rows-tls-cert, -key and -ca, or allow it with --insecure-rows", cfg.Rows)
+	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
@@ -82,7 +85,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		plan:    follow.New(env.Bus.Log(), views.Plan.Only(env.BZID), o),
 		fleet:   follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o),
-		pool:    rowwire.NewPool(),
+		pool:    rowwire.NewPool(env.Rows),
 		ready:   make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.metrics.age(env.Metrics, cfg.Container)
@@ -202,7 +205,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(hln) })
 	})
 	front.Go(func() error {
-		return rowwire.Serve(fctx, rln, rows{s.shelf}, rowwire.Options{Drain: s.cfg.Drain, Log: s.env.Log})
+		return rowwire.Serve(fctx, rln, rows{s.shelf}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log})
 	})
 	err = front.Wait()
 	stop()

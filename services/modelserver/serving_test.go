@@ -239,7 +239,7 @@ func restAgrees(t *testing.T, c *cluster) {
 
 // scanWhole pages through both shards and finds every row once.
 func scanWhole(t *testing.T, c *cluster) {
-	pool := rowwire.NewPool()
+	pool := rowwire.NewPool(nil)
 	defer pool.Close()
 	got := map[int64][]float32{}
 	for k := range 2 {

@@ -8,6 +8,7 @@ import (
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -128,7 +129,7 @@ func (s *state) learn(r *rowwire.ApplyRequest) {
 	}
 	for i := range r.Dense {
 		v := s.dense[r.Dense[i].Name]
-		s.optimizer.Update(v.values, v.slots, r.Dense[i].Values)
+		s.optimizer.Update(v.values, v.slots, r.Dense[i].Values, optim.Step{GlobalStep: int64(s.step)})
 		s.denseTouched = true
 	}
 }

@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"math"
 	"reflect"
@@ -9,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/services"
 )
 
 func TestJudge(t *testing.T) {
@@ -283,7 +286,7 @@ func TestTurnsAreTakenInOrder(t *testing.T) {
 func TestValidateNamesEveryComplaint(t *testing.T) {
 	c := Config{Shard: 4, Shards: 2, Listen: "0.0.0.0:0", DenseEvery: -1, SyncInterval: -1, Advertise: "nowhere"}
 	err := c.Validate()
-	for _, want := range []string{"--job", "--model", "--dir", "shard 4 of 2", "--insecure-rows", "dense variables every -1", "sync interval", `"nowhere"`} {
+	for _, want := range []string{"--job", "--model", "--dir", "shard 4 of 2", "dense variables every -1", "sync interval", `"nowhere"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate = %v, lacks %q", err, want)
 		}
@@ -296,5 +299,21 @@ func TestValidateNamesEveryComplaint(t *testing.T) {
 		if err := c.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestRowsBeyondThisMachineAreEncryptedOrAllowedByName(t *testing.T) {
+	cfg := Config{Job: "j", Model: "m", Dir: t.TempDir(), Listen: "0.0.0.0:0", Advertise: "host:1"}
+	env := services.Env{BZID: "b", Bus: mem.New()}
+	if _, err := New(cfg, env); err == nil || !strings.Contains(err.Error(), "--insecure-rows") || !strings.Contains(err.Error(), "--rows-tls-cert") {
+		t.Errorf("unencrypted: %v", err)
+	}
+	env.Rows = new(tls.Config)
+	if _, err := New(cfg, env); err != nil {
+		t.Errorf("encrypted: %v", err)
+	}
+	env.Rows, cfg.Insecure = nil, true
+	if _, err := New(cfg, env); err != nil {
+		t.Errorf("allowed by name: %v", err)
 	}
 }

@@ -86,7 +86,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
 	fs.StringVar(&c.Listen, "listen", d.Listen, "where rows are served: host:port or unix:///path")
 	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "address others connect to (default: the one listened on)")
-	fs.BoolVar(&c.Insecure, "insecure-rows", c.Insecure, "serve rows beyond this machine, though they are neither encrypted nor authenticated")
+	fs.BoolVar(&c.Insecure, "insecure-rows", c.Insecure, "serve rows beyond this machine, though without --rows-tls-cert they are neither encrypted nor authenticated")
 	fs.DurationVar(&c.SyncInterval, "sync-interval", d.SyncInterval, "how often touched rows are published")
 	fs.IntVar(&c.DenseEvery, "dense-every", d.DenseEvery, "publish dense variables with every n-th publication that holds new applies")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn turn by turn; a lost shard rolls all back to the newest checkpoint")
@@ -120,8 +120,6 @@ func (c *Config) Validate() error {
 	} else if network == "tcp" {
 		host, _, _ := net.SplitHostPort(address)
 		ip := net.ParseIP(host)
-		local := host == "localhost" || ip != nil && ip.IsLoopback()
-		check(local || d.Insecure, "rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, or allow it with --insecure-rows", d.Listen)
 		check(d.Advertise != "" || host != "" && (ip == nil || !ip.IsUnspecified()), "nobody can connect to %s: name a reachable address with --advertise", d.Listen)
 	}
 	if d.Advertise != "" {

@@ -144,7 +144,7 @@ func (w *world) run(s *Server) *proc {
 	case <-time.After(20 * time.Second):
 		w.t.Fatal("the shard does not become ready")
 	}
-	c, derr := rowwire.Dial(soon(w.t), s.Addr())
+	c, derr := rowwire.Dial(soon(w.t), s.Addr(), nil)
 	if derr != nil {
 		w.t.Fatal(derr)
 	}

@@ -76,6 +76,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, fmt.Errorf("ps: %w", err)
 	}
 	cfg = cfg.withDefaults()
+	if !rowwire.Local(cfg.Listen) && env.Rows == nil && !cfg.Insecure {
+		return nil, fmt.Errorf("ps: rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, name certificates with --rows-tls-cert, -key and -ca, or allow it with --insecure-rows", cfg.Listen)
+	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
@@ -152,7 +155,7 @@ func (s *Server) serve(ctx context.Context) error {
 	})
 	defer unhook()
 	g.Go(func() error {
-		return rowwire.Serve(gctx, ln, &rowServer{st: s.st, m: s.m, tracer: s.tracer}, rowwire.Options{Drain: s.cfg.Drain, Log: s.log})
+		return rowwire.Serve(gctx, ln, &rowServer{st: s.st, m: s.m, tracer: s.tracer}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.log})
 	})
 	g.Go(func() error { return s.lead(gctx) })
 	err = g.Wait()

@@ -120,7 +120,7 @@ func (s *Server) run(ctx context.Context) error {
 	if s.begin, err = s.env.Bus.Log().Last(ctx); err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
 	}
-	pool := rowwire.NewPool()
+	pool := rowwire.NewPool(s.env.Rows)
 	defer pool.Close()
 	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m}
 
