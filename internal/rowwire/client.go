@@ -299,10 +299,16 @@ func (c *Client) gaveUp(ctx context.Context, what string) error {
 // Lookup implements [Handler] over the connection.
 func (c *Client) Lookup(ctx context.Context, r *LookupRequest) (*LookupResponse, error) {
 	res := new(LookupResponse)
-	if err := c.call(ctx, opLookup, r, res); err != nil {
+	if err := c.LookupInto(ctx, r, res); err != nil {
 		return nil, err
 	}
 	return res, nil
+}
+
+// LookupInto is Lookup into the memory of an earlier response, which nobody else may
+// use any more.
+func (c *Client) LookupInto(ctx context.Context, r *LookupRequest, res *LookupResponse) error {
+	return c.call(ctx, opLookup, r, res)
 }
 
 // Apply implements [Handler] over the connection.

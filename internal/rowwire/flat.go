@@ -57,3 +57,8 @@ func turn(b []byte, size int) {
 		slices.Reverse(b[:size])
 	}
 }
+
+// signed sees b as signed bytes.
+func signed(b []byte) []int8 {
+	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(b))), len(b))
+}

@@ -14,6 +14,7 @@ func (r *LookupRequest) encode(e *encoder) {
 	e.bool(r.WithSeqs)
 	e.u64(r.Turn)
 	e.u64(r.Generation)
+	e.encoding(r.Encoding)
 	e.count(len(r.Tables), MaxTables, "tables")
 	ids := 0
 	for i := range r.Tables {
@@ -34,6 +35,7 @@ func (r *LookupRequest) decode(d *decoder) error {
 	r.WithSeqs = d.bool()
 	r.Turn = d.u64()
 	r.Generation = d.u64()
+	r.Encoding = d.encoding()
 	r.Tables = reuse(r.Tables[:cap(r.Tables)], d.count(MaxTables, 6, "tables"))
 	ids := 0
 	for i := range r.Tables {
@@ -50,9 +52,13 @@ func (r *LookupResponse) encode(e *encoder) {
 	e.i64(r.Version)
 	e.u64(r.Step)
 	e.count(len(r.Values), MaxTables, "tables")
-	for _, v := range r.Values {
-		e.count(len(v), MaxFrame/4, "values")
-		e.f32s(v)
+	e.encoding(r.encoding)
+	for i, v := range r.Values {
+		rows := len(v)
+		if i < len(r.counts) {
+			rows = r.counts[i]
+		}
+		e.rows(r.encoding, v, rows)
 	}
 	e.count(len(r.Seqs), MaxTables, "tables")
 	for _, v := range r.Seqs {
@@ -64,16 +70,18 @@ func (r *LookupResponse) encode(e *encoder) {
 func (r *LookupResponse) decode(d *decoder) error {
 	r.Version = d.i64()
 	r.Step = d.u64()
-	r.Values = make([][]float32, d.count(MaxTables, 4, "tables"))
+	r.Values = reuse(r.Values[:cap(r.Values)], d.count(MaxTables, 4, "tables"))
+	r.encoding = d.encoding()
+	r.counts = r.counts[:0]
 	for i := range r.Values {
-		r.Values[i] = d.f32s(nil, d.count(MaxFrame/4, 4, "values"))
-	}
-	r.Seqs = nil
-	if n := d.count(MaxTables, 4, "tables"); n > 0 {
-		r.Seqs = make([][]uint64, n)
-		for i := range r.Seqs {
-			r.Seqs[i] = d.u64s(d.count(MaxIDs, 8, "sequences"))
+		var n int
+		if r.Values[i], n = d.rows(r.encoding, r.Values[i]); r.encoding == Int8 {
+			r.counts = append(r.counts, n)
 		}
+	}
+	r.Seqs = reuse(r.Seqs[:cap(r.Seqs)], d.count(MaxTables, 4, "tables"))
+	for i := range r.Seqs {
+		r.Seqs[i] = get(d, r.Seqs[i], d.count(MaxIDs, 8, "sequences"))
 	}
 	return d.end()
 }
@@ -112,6 +120,7 @@ func (r *ApplyRequest) encode(e *encoder) {
 	e.u64(r.Turn)
 	e.u64(r.Generation)
 	e.str(r.Traceparent)
+	e.encoding(r.Encoding)
 	e.count(len(r.Tables), MaxTables, "tables")
 	ids := 0
 	for i := range r.Tables {
@@ -123,8 +132,7 @@ func (r *ApplyRequest) encode(e *encoder) {
 		e.str(t.Table)
 		e.count(len(t.IDs), MaxIDs, "ids")
 		e.i64s(t.IDs)
-		e.count(len(t.Grads), MaxFrame/4, "values")
-		e.f32s(t.Grads)
+		e.rows(r.Encoding, t.Grads, len(t.IDs))
 	}
 	if ids > MaxIDs {
 		e.fail("%d ids, at most %d are allowed in one request: split it", ids, MaxIDs)
@@ -143,7 +151,8 @@ func (r *ApplyRequest) decode(d *decoder) error {
 	r.Turn = d.u64()
 	r.Generation = d.u64()
 	r.Traceparent = d.str(r.Traceparent)
-	r.Tables = reuse(r.Tables[:cap(r.Tables)], d.count(MaxTables, 10, "tables"))
+	r.Encoding = d.encoding()
+	r.Tables = reuse(r.Tables[:cap(r.Tables)], d.count(MaxTables, 14, "tables"))
 	ids := 0
 	for i := range r.Tables {
 		t := &r.Tables[i]
@@ -151,7 +160,7 @@ func (r *ApplyRequest) decode(d *decoder) error {
 		n := d.count(MaxIDs-ids, 8, "ids")
 		ids += n
 		t.IDs = d.i64s(t.IDs, n)
-		t.Grads = d.f32s(t.Grads, d.count(MaxFrame/4, 4, "values"))
+		t.Grads, _ = d.rows(r.Encoding, t.Grads)
 		if shapeless(len(t.Grads), len(t.IDs)) {
 			d.fail("table %q: %d gradient values for %d ids are no rows", t.Table, len(t.Grads), len(t.IDs))
 		}

@@ -13,7 +13,7 @@ package rowwire
 import "context"
 
 // Version is the protocol version that both sides must speak.
-const Version = 1
+const Version = 2
 
 // Bounds of what either side accepts.
 const (
@@ -54,6 +54,7 @@ type LookupRequest struct {
 	WithSeqs   bool   // serving: also which sync sequence wrote each row
 	Turn       uint64 // deterministic training: batches learnt before this one
 	Generation uint64 // deterministic training: of the shard's timeline
+	Encoding   Encoding
 }
 
 // LookupResponse holds one entry per table of the request, in its order.
@@ -62,6 +63,13 @@ type LookupResponse struct {
 	Seqs    [][]uint64  // len(IDs) each, only with WithSeqs; 0: from the export, or missing
 	Version int64       // serving: version that is loaded
 	Step    uint64      // training: applies so far; serving: of the newest delta
+
+	// Done, unless nil, is called by the server once the response has been written to
+	// its frame: Values and Seqs may be used for the next one.
+	Done func()
+
+	encoding Encoding // of Values on the wire: what the request asked for
+	counts   []int    // rows of each table
 }
 
 // TableGrads is the gradient of rows of one table: len(IDs) x dim.
@@ -89,6 +97,7 @@ type ApplyRequest struct {
 	Turn        uint64
 	Generation  uint64
 	Traceparent string
+	Encoding    Encoding // of the rows' gradients
 	Tables      []TableGrads
 	Dense       []NamedTensor
 }

@@ -275,7 +275,15 @@ func (c *conn) handle(ctx context.Context, op uint8, id uint64, payload []byte) 
 	case opLookup:
 		r := lookups.Get().(*LookupRequest)
 		defer lookups.Put(r)
-		res, err = answer(ctx, r, r.decode(d), c.h.Lookup)
+		if err = r.decode(d); err == nil {
+			var found *LookupResponse
+			if found, err = c.h.Lookup(ctx, r); err == nil {
+				if found.Done != nil {
+					defer found.Done()
+				}
+				res = found.answering(r)
+			}
+		}
 	case opApply:
 		r := applies.Get().(*ApplyRequest)
 		defer applies.Put(r)
@@ -301,6 +309,19 @@ func (c *conn) handle(ctx context.Context, op uint8, id uint64, payload []byte) 
 		panic("rowwire: an error frame is always small enough: " + err.Error())
 	}
 	return b
+}
+
+// answering is the response as r wants it encoded.
+func (r *LookupResponse) answering(q *LookupRequest) *LookupResponse {
+	out := *r
+	out.encoding = q.Encoding
+	if q.Encoding == Int8 {
+		out.counts = make([]int, len(q.Tables))
+		for i := range q.Tables {
+			out.counts[i] = len(q.Tables[i].IDs)
+		}
+	}
+	return &out
 }
 
 // answer calls method unless the request could not be decoded.

@@ -4,7 +4,11 @@ package vec
 
 import "github.com/monolith-go/monolith/kernels/internal/cpu"
 
-var avx2 = backend{"avx2", dotAVX2, axpyAVX2, axpy4AVX2}
+var avx2 = func() backend {
+	b := plain
+	b.name, b.dot, b.axpy, b.axpy4 = "avx2", dotAVX2, axpyAVX2, axpy4AVX2
+	return b
+}()
 
 func fastest() backend {
 	if cpu.UseAVX2() {

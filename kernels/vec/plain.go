@@ -3,20 +3,35 @@ package vec
 // backend is one implementation of the loops that are worth several. Slices arrive with
 // equal lengths, at least 1.
 type backend struct {
-	name  string
-	dot   func(a, b []float32) float32
-	axpy  func(alpha float32, x, y []float32)
-	axpy4 func(a0, a1, a2, a3 float32, x0, x1, x2, x3, y []float32)
+	name     string
+	dot      func(a, b []float32) float32
+	axpy     func(alpha float32, x, y []float32)
+	axpy4    func(a0, a1, a2, a3 float32, x0, x1, x2, x3, y []float32)
+	add      func(x, y []float32)
+	fromFP16 func(dst []float32, src []uint16)
+	addFP16  func(dst []float32, src []uint16)
+	toFP16   func(dst []uint16, src []float32)
+	fromInt8 func(dst []float32, src []int8, scale float32)
+	addInt8  func(dst []float32, src []int8, scale float32)
+	sgd      func(w, g []float32, rate float32)
+	adagrad  func(w, n, g []float32, rate, decay float32)
+	adam     func(w, m, v, g []float32, rate, c1, c2, epsilon, decay float32)
 }
 
 // plain is the meaning of the others.
-var plain = backend{"plain", dotGo, axpyGo, axpy4Go}
+var plain = backend{
+	name: "plain",
+	dot:  dotGo, axpy: axpyGo, axpy4: axpy4Go, add: addGo,
+	fromFP16: fromFP16Go, addFP16: addFP16Go, toFP16: toFP16Go,
+	fromInt8: fromInt8Go, addInt8: addInt8Go,
+	sgd: sgdGo, adagrad: adagradGo, adam: adamGo,
+}
 
 // chosen is the fastest of the backends that this processor runs and nobody switched
 // off. It never changes, so a process always rounds the same way.
 var chosen = fastest()
 
-// Backend names the implementation in use: "plain" or "avx2".
+// Backend names the implementation in use: "plain", "avx2" or "avx512".
 func Backend() string { return chosen.name }
 
 // dotGo keeps four partial sums, so that additions need not wait for one another.
@@ -62,5 +77,12 @@ func axpy4Go(a0, a1, a2, a3 float32, x0, x1, x2, x3, y []float32) {
 		v += a2 * x2[i]
 		v += a3 * x3[i]
 		y[i] = v
+	}
+}
+
+func addGo(x, y []float32) {
+	y = y[:len(x)]
+	for i, v := range x {
+		y[i] += v
 	}
 }

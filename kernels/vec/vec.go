@@ -38,10 +38,10 @@ func Axpy4(a0, a1, a2, a3 float32, x0, x1, x2, x3, y []float32) {
 // Add adds x[i] to y[i].
 func Add(x, y []float32) {
 	n := min(len(x), len(y))
-	x, y = x[:n], y[:n]
-	for i, v := range x {
-		y[i] += v
+	if n == 0 {
+		return
 	}
+	chosen.add(x[:n], y[:n])
 }
 
 // Scale multiplies every x[i] by alpha.
