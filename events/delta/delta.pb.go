@@ -84,6 +84,7 @@ type Delta struct {
 	Chunk         uint32                 `protobuf:"varint,9,opt,name=chunk,proto3" json:"chunk,omitempty"` // 0 .. chunks-1
 	Chunks        uint32                 `protobuf:"varint,10,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	Takeover      bool                   `protobuf:"varint,11,opt,name=takeover,proto3" json:"takeover,omitempty"` // first message of an epoch
+	Assigned      *Assigned              `protobuf:"bytes,12,opt,name=assigned,proto3" json:"assigned,omitempty"`  // the rows were set by hand: a restored shard sets them again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -195,6 +196,65 @@ func (x *Delta) GetTakeover() bool {
 	return false
 }
 
+func (x *Delta) GetAssigned() *Assigned {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
+type Assigned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	UnixSec       int64                  `protobuf:"varint,2,opt,name=unix_sec,json=unixSec,proto3" json:"unix_sec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Assigned) Reset() {
+	*x = Assigned{}
+	mi := &file_events_delta_delta_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Assigned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Assigned) ProtoMessage() {}
+
+func (x *Assigned) ProtoReflect() protoreflect.Message {
+	mi := &file_events_delta_delta_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Assigned.ProtoReflect.Descriptor instead.
+func (*Assigned) Descriptor() ([]byte, []int) {
+	return file_events_delta_delta_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Assigned) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *Assigned) GetUnixSec() int64 {
+	if x != nil {
+		return x.UnixSec
+	}
+	return 0
+}
+
 type Range struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -207,7 +267,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_events_delta_delta_proto_msgTypes[1]
+	mi := &file_events_delta_delta_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -219,7 +279,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_events_delta_delta_proto_msgTypes[1]
+	mi := &file_events_delta_delta_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -232,7 +292,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_events_delta_delta_proto_rawDescGZIP(), []int{1}
+	return file_events_delta_delta_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Range) GetPartition() int32 {
@@ -277,7 +337,7 @@ type Rows struct {
 
 func (x *Rows) Reset() {
 	*x = Rows{}
-	mi := &file_events_delta_delta_proto_msgTypes[2]
+	mi := &file_events_delta_delta_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +349,7 @@ func (x *Rows) String() string {
 func (*Rows) ProtoMessage() {}
 
 func (x *Rows) ProtoReflect() protoreflect.Message {
-	mi := &file_events_delta_delta_proto_msgTypes[2]
+	mi := &file_events_delta_delta_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +362,7 @@ func (x *Rows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rows.ProtoReflect.Descriptor instead.
 func (*Rows) Descriptor() ([]byte, []int) {
-	return file_events_delta_delta_proto_rawDescGZIP(), []int{2}
+	return file_events_delta_delta_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Rows) GetTable() string {
@@ -358,7 +418,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_events_delta_delta_proto_msgTypes[3]
+	mi := &file_events_delta_delta_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +430,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_events_delta_delta_proto_msgTypes[3]
+	mi := &file_events_delta_delta_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,7 +443,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_events_delta_delta_proto_rawDescGZIP(), []int{3}
+	return file_events_delta_delta_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Variable) GetName() string {
@@ -411,7 +471,7 @@ var File_events_delta_delta_proto protoreflect.FileDescriptor
 
 const file_events_delta_delta_proto_rawDesc = "" +
 	"\n" +
-	"\x18events/delta/delta.proto\x12\x18monolith.events.delta.v1\"\xe2\x02\n" +
+	"\x18events/delta/delta.proto\x12\x18monolith.events.delta.v1\"\xa2\x03\n" +
 	"\x05Delta\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
@@ -424,7 +484,12 @@ const file_events_delta_delta_proto_rawDesc = "" +
 	"\x05chunk\x18\t \x01(\rR\x05chunk\x12\x16\n" +
 	"\x06chunks\x18\n" +
 	" \x01(\rR\x06chunks\x12\x1a\n" +
-	"\btakeover\x18\v \x01(\bR\btakeover\"_\n" +
+	"\btakeover\x18\v \x01(\bR\btakeover\x12>\n" +
+	"\bassigned\x18\f \x01(\v2\".monolith.events.delta.v1.AssignedR\bassigned\"D\n" +
+	"\bAssigned\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x19\n" +
+	"\bunix_sec\x18\x02 \x01(\x03R\aunixSec\"_\n" +
 	"\x05Range\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x0e\n" +
@@ -458,24 +523,26 @@ func file_events_delta_delta_proto_rawDescGZIP() []byte {
 }
 
 var file_events_delta_delta_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_events_delta_delta_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_events_delta_delta_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_events_delta_delta_proto_goTypes = []any{
 	(Encoding)(0),    // 0: monolith.events.delta.v1.Encoding
 	(*Delta)(nil),    // 1: monolith.events.delta.v1.Delta
-	(*Range)(nil),    // 2: monolith.events.delta.v1.Range
-	(*Rows)(nil),     // 3: monolith.events.delta.v1.Rows
-	(*Variable)(nil), // 4: monolith.events.delta.v1.Variable
+	(*Assigned)(nil), // 2: monolith.events.delta.v1.Assigned
+	(*Range)(nil),    // 3: monolith.events.delta.v1.Range
+	(*Rows)(nil),     // 4: monolith.events.delta.v1.Rows
+	(*Variable)(nil), // 5: monolith.events.delta.v1.Variable
 }
 var file_events_delta_delta_proto_depIdxs = []int32{
-	2, // 0: monolith.events.delta.v1.Delta.ranges:type_name -> monolith.events.delta.v1.Range
-	3, // 1: monolith.events.delta.v1.Delta.rows:type_name -> monolith.events.delta.v1.Rows
-	4, // 2: monolith.events.delta.v1.Delta.dense:type_name -> monolith.events.delta.v1.Variable
-	0, // 3: monolith.events.delta.v1.Rows.encoding:type_name -> monolith.events.delta.v1.Encoding
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	3, // 0: monolith.events.delta.v1.Delta.ranges:type_name -> monolith.events.delta.v1.Range
+	4, // 1: monolith.events.delta.v1.Delta.rows:type_name -> monolith.events.delta.v1.Rows
+	5, // 2: monolith.events.delta.v1.Delta.dense:type_name -> monolith.events.delta.v1.Variable
+	2, // 3: monolith.events.delta.v1.Delta.assigned:type_name -> monolith.events.delta.v1.Assigned
+	0, // 4: monolith.events.delta.v1.Rows.encoding:type_name -> monolith.events.delta.v1.Encoding
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_events_delta_delta_proto_init() }
@@ -489,7 +556,7 @@ func file_events_delta_delta_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_delta_delta_proto_rawDesc), len(file_events_delta_delta_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

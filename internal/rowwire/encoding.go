@@ -162,3 +162,48 @@ func (d *decoder) bytes(dst []float32, count, dim int) []float32 {
 	}
 	return dst
 }
+
+// Pack writes n equally long rows as the encoding has them, without counts.
+func Pack(c Encoding, v []float32, n int) ([]byte, error) {
+	var e encoder
+	switch {
+	case c >= encodings:
+		e.encoding(c)
+	case shapeless(len(v), n):
+		e.fail("%d values are not %d rows", len(v), n)
+	case len(v) == 0:
+	case c == FP16:
+		e.halves(v)
+	case c == Int8:
+		e.bytes(v, len(v)/n)
+	default:
+		e.f32s(v)
+	}
+	if e.err != nil {
+		return nil, e.err
+	}
+	return e.b, nil
+}
+
+// Unpack reads n rows of dim numbers that Pack has written.
+func Unpack(c Encoding, b []byte, n, dim int) ([]float32, error) {
+	want, d := [encodings]int{FP32: 4 * dim, FP16: 2 * dim, Int8: 4 + dim}, decoder{b: b}
+	var v []float32
+	switch {
+	case c >= encodings:
+		return nil, Errorf(Invalid, "encoding %d is none of 0 (float32), 1 (halves) and 2 (bytes)", c)
+	case n < 0 || dim < 1 || n > MaxFrame || len(b) != n*want[c]:
+		return nil, Errorf(Invalid, "%d bytes are not %d rows of dimension %d in encoding %d", len(b), n, dim, c)
+	case n == 0:
+	case c == FP16:
+		v = d.halves(nil, n*dim)
+	case c == Int8:
+		v = d.bytes(nil, n*dim, dim)
+	default:
+		v = d.f32s(nil, n*dim)
+	}
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	return v, nil
+}

@@ -27,7 +27,7 @@ const (
 func (s *Server) service() bus.Service {
 	return bus.Service{
 		BZID: s.env.BZID, Name: cutproto.Service(s.cfg.Job, s.cfg.Shard), Version: "1.0.0",
-		Description: fmt.Sprintf("parameter-server shard %d of job %s: checkpoint cuts", s.cfg.Shard, s.cfg.Job),
+		Description: fmt.Sprintf("parameter-server shard %d of job %s: checkpoint cuts, barriers, figures", s.cfg.Shard, s.cfg.Job),
 		Endpoints: map[string]bus.Handler{
 			cutproto.Offsets: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.now() }),
 			cutproto.Hold: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r cutproto.HoldRequest) (any, error) {
@@ -44,6 +44,14 @@ func (s *Server) service() bus.Service {
 				return s.st.release(r)
 			}),
 			cutproto.Hash: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.hash() }),
+			cutproto.Barrier: command(maxBarrierWait+time.Second, `{"id":"epoch","worker":"w0","numWorkers":2}`, func(ctx context.Context, r cutproto.BarrierRequest) (any, error) {
+				return s.barriers.wait(ctx, r)
+			}),
+			cutproto.Stats:  command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.stats() }),
+			cutproto.Health: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.health(), nil }),
+			cutproto.Assign: command(commandTimeout, `{"requestId":"r1","table":"movie","ids":[…],"values":[…]}`, func(ctx context.Context, r cutproto.AssignRequest) (any, error) {
+				return s.assign(ctx, r)
+			}),
 			cutproto.Rollback: command(snapshotTimeout, `{"generation":1,"reason":"…"}`, func(ctx context.Context, r cutproto.RollbackRequest) (any, error) {
 				return s.rollback(ctx, r)
 			}),

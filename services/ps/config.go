@@ -30,8 +30,10 @@ type Config struct {
 	Listen string
 	// Advertise is what others connect to. Default: the address listened on.
 	Advertise string
-	// Insecure allows Listen to be reachable from other machines, although the row
-	// protocol is neither encrypted nor authenticated.
+	// GRPC is where the same is served over gRPC: host:port or unix:///path. Default: nowhere.
+	GRPC string
+	// Insecure allows Listen and GRPC to be reachable from other machines, although
+	// without certificates they are neither encrypted nor authenticated.
 	Insecure bool
 
 	// SyncInterval is how often touched rows are published. Default 50 ms.
@@ -86,6 +88,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
 	fs.StringVar(&c.Listen, "listen", d.Listen, "where rows are served: host:port or unix:///path")
 	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "address others connect to (default: the one listened on)")
+	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "where the gRPC API is served: host:port or unix:///path (default: nowhere)")
 	fs.BoolVar(&c.Insecure, "insecure-rows", c.Insecure, "serve rows beyond this machine, though without --rows-tls-cert they are neither encrypted nor authenticated")
 	fs.DurationVar(&c.SyncInterval, "sync-interval", d.SyncInterval, "how often touched rows are published")
 	fs.IntVar(&c.DenseEvery, "dense-every", d.DenseEvery, "publish dense variables with every n-th publication that holds new applies")
@@ -121,6 +124,11 @@ func (c *Config) Validate() error {
 		host, _, _ := net.SplitHostPort(address)
 		ip := net.ParseIP(host)
 		check(d.Advertise != "" || host != "" && (ip == nil || !ip.IsUnspecified()), "nobody can connect to %s: name a reachable address with --advertise", d.Listen)
+	}
+	if d.GRPC != "" {
+		if _, _, err := rowwire.SplitAddr(d.GRPC); err != nil {
+			errs = append(errs, fmt.Errorf("gRPC: %w", err))
+		}
 	}
 	if d.Advertise != "" {
 		if _, _, err := rowwire.SplitAddr(d.Advertise); err != nil {

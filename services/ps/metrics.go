@@ -24,6 +24,8 @@ type metrics struct {
 	flushes     *prometheus.CounterVec // by outcome
 	flushTime   prometheus.Observer
 	epoch, step prometheus.Gauge
+
+	looking, applying tally // since the process began
 }
 
 func newMetrics(r prometheus.Registerer, cfg Config) (*metrics, error) {
@@ -80,8 +82,9 @@ func outcome(err error) string {
 	return strings.ToLower(rowwire.CodeOf(err).String())
 }
 
-func (m *metrics) apply(took time.Duration, res *rowwire.ApplyResponse, err error) {
+func (m *metrics) apply(took time.Duration, rows int, res *rowwire.ApplyResponse, err error) {
 	m.applyTime.Observe(took.Seconds())
+	m.applying.add(took, rows, err)
 	o := outcome(err)
 	if err == nil && !res.Applied {
 		o = "known"
@@ -91,6 +94,7 @@ func (m *metrics) apply(took time.Duration, res *rowwire.ApplyResponse, err erro
 
 func (m *metrics) lookup(took time.Duration, rows int, err error) {
 	m.lookupTime.Observe(took.Seconds())
+	m.looking.add(took, rows, err)
 	m.lookups.WithLabelValues(outcome(err)).Inc()
 	m.looked.Add(float64(rows))
 }

@@ -16,9 +16,9 @@ func TestFiguresByOutcome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.apply(time.Millisecond, &rowwire.ApplyResponse{Applied: true}, nil)
-	m.apply(time.Millisecond, &rowwire.ApplyResponse{}, nil)
-	m.apply(2*time.Millisecond, nil, rowwire.Errorf(rowwire.Gap, "too far"))
+	m.apply(time.Millisecond, 3, &rowwire.ApplyResponse{Applied: true}, nil)
+	m.apply(time.Millisecond, 3, &rowwire.ApplyResponse{}, nil)
+	m.apply(2*time.Millisecond, 3, nil, rowwire.Errorf(rowwire.Gap, "too far"))
 	m.lookup(time.Millisecond, 7, nil)
 	m.lookup(time.Millisecond, 0, rowwire.Errorf(rowwire.NotFound, "no such table"))
 

@@ -85,7 +85,7 @@ func (s *Server) read(c *training.Checkpoint) (*ckpt.Shard, error) {
 }
 
 // reread reads the shard's own deltas from sequence from to the end of the stream, marks
-// their ids as touched, and returns the sequence to go on from and the highest epoch met.
+// their ids as touched, sets again what was assigned, and returns the sequence to go on from and the highest epoch met.
 // Where the stream has discarded some, every row is marked; rows that only the lost
 // deltas made are beyond recall, and followers that far behind load an export anyway.
 func (s *Server) reread(ctx context.Context, from uint64) (next, epoch uint64, err error) {
@@ -106,7 +106,7 @@ func (s *Server) reread(ctx context.Context, from uint64) (next, epoch uint64, e
 			}
 			epoch = max(epoch, d.GetEpoch())
 			s.st.retouch(&d)
-			return nil
+			return s.st.assignAgain(&d)
 		})
 		if errors.Is(err, bus.ErrTrimmed) {
 			s.log.Warn("deltas after the checkpoint have been discarded; every row is published again", "from", from)

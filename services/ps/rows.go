@@ -195,7 +195,11 @@ func (h *rowServer) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 		}
 	}
 	res, err := h.st.apply(ctx, r, mark)
-	h.m.apply(time.Since(began), res, err)
+	rows := 0
+	for i := range r.Tables {
+		rows += len(r.Tables[i].IDs)
+	}
+	h.m.apply(time.Since(began), rows, res, err)
 	return res, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -48,8 +49,9 @@ type Server struct {
 	lineage *follow.Follower[lineage.State]
 
 	// Set by Run before anybody else can see them.
-	st   *state
-	addr string
+	st       *state
+	addr     string
+	grpcAddr string // "": none
 
 	// The leading goroutine's own; others go through asks.
 	pub      *publisher
@@ -59,7 +61,8 @@ type Server struct {
 	forced   *aim // a roll-back that was asked for
 	asks     chan ask
 
-	saving chan struct{} // holds a token: whoever has it may write a snapshot
+	barriers barriers
+	saving   chan struct{} // holds a token: whoever has it may write a snapshot
 }
 
 // ask is work for the leading goroutine.
@@ -76,8 +79,11 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, fmt.Errorf("ps: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	if !rowwire.Local(cfg.Listen) && env.Rows == nil && !cfg.Insecure {
-		return nil, fmt.Errorf("ps: rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, name certificates with --rows-tls-cert, -key and -ca, or allow it with --insecure-rows", cfg.Listen)
+	for _, addr := range []string{cfg.Listen, cfg.GRPC} {
+		if addr == "" || rowwire.Local(addr) || env.Rows != nil || cfg.Insecure {
+			continue
+		}
+		return nil, fmt.Errorf("ps: rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, name certificates with --rows-tls-cert, -key and -ca, or allow it with --insecure-rows", addr)
 	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
@@ -107,6 +113,9 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Addr is where rows are served, once Ready.
 func (s *Server) Addr() string { return s.addr }
+
+// GRPCAddr is where the gRPC API is served, "" if nowhere, once Ready is closed.
+func (s *Server) GRPCAddr() string { return s.grpcAddr }
 
 // Run serves until ctx ends, then publishes what is left and returns nil. It returns an
 // error when another process has taken the shard.
@@ -148,6 +157,13 @@ func (s *Server) serve(ctx context.Context) error {
 	if s.addr = s.cfg.Advertise; s.addr == "" {
 		s.addr = rowwire.Addr(ln.Addr())
 	}
+	var gln net.Listener
+	if s.cfg.GRPC != "" {
+		if gln, err = rowwire.Listen(ctx, s.cfg.GRPC); err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		s.grpcAddr = rowwire.Addr(gln.Addr())
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	// Whoever waits for a turn or a cut is told to go before the connections drain.
 	unhook := context.AfterFunc(gctx, func() {
@@ -157,6 +173,9 @@ func (s *Server) serve(ctx context.Context) error {
 	g.Go(func() error {
 		return rowwire.Serve(gctx, ln, &rowServer{st: s.st, m: s.m, tracer: s.tracer}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.log})
 	})
+	if gln != nil {
+		g.Go(func() error { return s.serveGRPC(gctx, gln, s.env.Rows) })
+	}
 	g.Go(func() error { return s.lead(gctx) })
 	err = g.Wait()
 	s.farewell(ctx, err)
@@ -363,7 +382,7 @@ func (s *Server) heartbeat(ctx context.Context, leaving bool) error {
 	body, err := events.Marshal(&replica.Heartbeat{
 		Container: &container.Container{
 			Id: shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard)), Kind: "training", Shard: -1,
-			Job: s.cfg.Job, ServerType: "ps", Index: int32(s.cfg.Shard), RowsAddress: s.addr,
+			Job: s.cfg.Job, ServerType: "ps", Index: int32(s.cfg.Shard), RowsAddress: s.addr, GrpcAddress: s.grpcAddr,
 		},
 		Leaving: leaving,
 	})

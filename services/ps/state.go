@@ -85,6 +85,7 @@ type state struct {
 	ranges       []*delta.Range // to publish
 	applies      int            // since the last harvest
 	trace        string         // of a sampled apply among them
+	assigned     requests       // known since the checkpoint
 
 	cuts cuts
 }
@@ -167,6 +168,7 @@ func (s *state) load(c *ckpt.Shard) error {
 	s.touched = map[string]map[int64]struct{}{}
 	s.denseTouched = len(dense) > 0
 	s.ranges, s.applies, s.trace = nil, 0, ""
+	s.assigned = requests{}
 	s.tell()
 	return nil
 }

@@ -1,0 +1,194 @@
+package ps
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+const (
+	maxAssigned  = 4096 // rows of one request
+	keptRequests = 4096 // requests remembered
+)
+
+// requests are the latest ids of assignments.
+type requests struct {
+	known map[string]struct{}
+	order []string
+}
+
+func (r *requests) has(id string) bool {
+	_, ok := r.known[id]
+	return ok
+}
+
+func (r *requests) add(id string) {
+	if r.has(id) {
+		return
+	}
+	if r.known == nil {
+		r.known = map[string]struct{}{}
+	}
+	if len(r.order) == keptRequests {
+		delete(r.known, r.order[0])
+		r.order = r.order[1:]
+	}
+	r.known[id] = struct{}{}
+	r.order = append(r.order, id)
+}
+
+// assign sets rows past the stream of training records, and answers once a delta with
+// them is on disk:
+//
+//	set the rows, mark them as touched | not acked; a crash may lose it
+//	publish a delta that says so       | a restarted shard reads it and sets them again
+//	answer
+//
+// The leading goroutine does both, so no cut and no other publication comes between.
+// After a restore the assignment comes before the records that are learnt again, even
+// those it once came behind.
+func (s *Server) assign(ctx context.Context, r cutproto.AssignRequest) (cutproto.AssignResponse, error) {
+	none := cutproto.AssignResponse{}
+	if err := s.st.checkAssign(r); err != nil {
+		return none, err
+	}
+	var seq uint64
+	err := s.do(ctx, func(ctx context.Context) error {
+		if err := s.pub.send(ctx); err != nil {
+			return err
+		}
+		d, err := s.st.assign(r, time.Now())
+		if err != nil || d == nil {
+			return err
+		}
+		s.pub.count++
+		groups, err := drafts(s.pub.rows, fmt.Sprintf("%s/e%d/%d", s.pub.rows, s.pub.epoch, s.pub.count), "", []*delta.Delta{d})
+		if err != nil {
+			return err
+		}
+		s.pub.queue = append(s.pub.queue, groups...)
+		if err := s.pub.send(ctx); err != nil {
+			return err
+		}
+		seq = s.pub.at[s.pub.rows]
+		return nil
+	})
+	return cutproto.AssignResponse{SyncSeq: seq}, err
+}
+
+// checkAssign finds everything wrong with r that does not depend on the rows.
+func (s *state) checkAssign(r cutproto.AssignRequest) error {
+	invalid := func(format string, args ...any) error { return owner.Refuse(owner.Invalid, format, args...) }
+	dim, ok := s.dims[r.Table]
+	switch {
+	case s.deterministic:
+		return owner.Refuse(owner.Conflict, "job %q is deterministic and learns from its stream alone: put what it should know there", s.job)
+	case r.RequestID == "" || len(r.RequestID) > 256:
+		return invalid("an assignment needs a requestId of 1 to 256 bytes, so that a repeat changes nothing")
+	case !ok:
+		return owner.Refuse(owner.NotFound, "model %q has no table %q", s.spec.GetName(), r.Table)
+	case len(r.IDs) == 0 || len(r.IDs) > maxAssigned || 4*len(r.Values) > chunkBytes/2:
+		return invalid("%d rows of dimension %d at once: give 1 to %d, and %d values at most", len(r.IDs), dim, maxAssigned, chunkBytes/8)
+	case len(r.Values) != len(r.IDs)*dim:
+		return invalid("%d values for %d rows of table %q: it needs %d", len(r.Values), len(r.IDs), r.Table, len(r.IDs)*dim)
+	}
+	if err := s.checkIDs(r.Table, r.IDs); err != nil {
+		return invalid("%v", err)
+	}
+	seen := make(map[int64]struct{}, len(r.IDs))
+	for _, id := range r.IDs {
+		if _, twice := seen[id]; twice {
+			return invalid("id %d stands twice: name each row once", id)
+		}
+		seen[id] = struct{}{}
+	}
+	if most := largest(r.Values); !(most <= table.MaxGradient) {
+		return invalid("a value is %g: give finite ones up to %g", most, float32(table.MaxGradient))
+	}
+	return nil
+}
+
+// assign sets the rows and returns the delta that says so, nil when it knew the request.
+func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	if s.assigned.has(r.RequestID) {
+		return nil, nil
+	}
+	t, values := s.tables[r.Table], r.Values
+	if r.Add {
+		var err error
+		if values, err = added(t, r.IDs, r.Values); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.Assign(r.IDs, values, uint32(now.Unix()), 0); err != nil {
+		return nil, owner.Refuse(owner.Invalid, "%v", err)
+	}
+	s.touch(r.Table, r.IDs)
+	s.assigned.add(r.RequestID)
+	rows := &delta.Rows{Table: r.Table, Dim: uint32(t.Dim()), Values: floats(values)}
+	for _, id := range r.IDs {
+		rows.Ids = append(rows.Ids, uint64(id))
+	}
+	return &delta.Delta{
+		Job: s.job, Shard: s.shard, Shards: s.shards, Epoch: s.epoch, Step: s.step, Chunks: 1, Rows: []*delta.Rows{rows},
+		Assigned: &delta.Assigned{RequestId: r.RequestID, UnixSec: now.Unix()},
+	}, nil
+}
+
+// added is what rows hold plus values.
+func added(t *table.Table, ids []int64, values []float32) ([]float32, error) {
+	sum := make([]float32, len(values))
+	found, err := t.Lookup(ids, sum, nil)
+	if err != nil {
+		return nil, err
+	}
+	if found < len(ids) {
+		return nil, owner.Refuse(owner.NotFound, "%d of the %d rows do not exist: assign them first", len(ids)-found, len(ids))
+	}
+	for i, x := range values {
+		if sum[i] += x; sum[i]-sum[i] != 0 {
+			return nil, owner.Refuse(owner.Invalid, "row %d at position %d would become %g: nothing was assigned", ids[i/t.Dim()], i%t.Dim(), sum[i])
+		}
+	}
+	return sum, nil
+}
+
+// assignAgain sets what d says was set by hand. The shard does not answer yet.
+func (s *state) assignAgain(d *delta.Delta) error {
+	a := d.GetAssigned()
+	if a == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range d.GetRows() {
+		t := s.tables[r.GetTable()]
+		if t == nil || int(r.GetDim()) != t.Dim() || len(r.GetValues()) != 4*len(r.GetIds())*t.Dim() {
+			return fmt.Errorf("assignment %q does not fit table %q of model %q: was the model declared anew under the same job?", a.GetRequestId(), r.GetTable(), s.spec.GetName())
+		}
+		ids, values := make([]int64, len(r.GetIds())), make([]float32, len(r.GetValues())/4)
+		for i, id := range r.GetIds() {
+			ids[i] = int64(id)
+		}
+		for i := range values {
+			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.GetValues()[4*i:]))
+		}
+		if err := t.Assign(ids, values, uint32(a.GetUnixSec()), 0); err != nil {
+			return fmt.Errorf("assignment %q: %w", a.GetRequestId(), err)
+		}
+	}
+	s.assigned.add(a.GetRequestId())
+	return nil
+}

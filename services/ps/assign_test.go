@@ -1,0 +1,176 @@
+package ps
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/services/internal/cutproto"
+)
+
+func set(id string, ids []int64, values ...float32) cutproto.AssignRequest {
+	return cutproto.AssignRequest{RequestID: id, Table: "user", IDs: ids, Values: values}
+}
+
+func (p *proc) user(ids ...int64) []float32 {
+	p.t.Helper()
+	r, err := p.Lookup(soon(p.t), &rowwire.LookupRequest{Model: job, Tables: []rowwire.TableIDs{{Table: "user", IDs: ids}}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r.Values[0]
+}
+
+// What was assigned and acked is there after a restart, from the checkpoint or from the
+// delta behind it, and followers have it too.
+func TestAssignedRowsSurviveARestart(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("before", []int64{7}, 70, 71))
+	w.save(w.checkpoint(1, 1, 0))
+	first := must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("after", []int64{1, 8}, 10, 11, 80, 81))
+	more := set("more", []int64{8}, 1, 2)
+	more.Add = true
+	must[cutproto.AssignResponse](w, 0, cutproto.Assign, more)
+	want := []float32{10, 11, 70, 71, 81, 83}
+	if got := p.user(1, 7, 8); !reflect.DeepEqual(got, want) || first.SyncSeq == 0 {
+		t.Fatalf("rows are %v, want %v; %+v", got, want, first)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p = w.start(w.config())
+	if got := p.user(1, 7, 8); !reflect.DeepEqual(got, want) {
+		t.Errorf("after a restart rows are %v, want %v", got, want)
+	}
+	// Repeats, also across the restart, change nothing.
+	for _, r := range []cutproto.AssignRequest{more, set("after", []int64{1, 8}, 10, 11, 80, 81)} {
+		if a := must[cutproto.AssignResponse](w, 0, cutproto.Assign, r); a.SyncSeq != 0 {
+			t.Errorf("%s was assigned twice", r.RequestID)
+		}
+	}
+	if got := p.user(1, 7, 8); !reflect.DeepEqual(got, want) {
+		t.Errorf("after repeats rows are %v, want %v", got, want)
+	}
+	p.sameRows(p.settled())
+}
+
+// A bus that is away leaves the outcome open; the repeat under the same id settles it.
+func TestAssignWhileTheBusIsAway(t *testing.T) {
+	w := newWorld(t)
+	h := &hooks{Bus: w.bus}
+	w.bus = h
+	p := w.start(w.config())
+	var away atomic.Bool
+	away.Store(true)
+	h.set(func(next func() (uint64, error), _ []bus.DeltaDraft) (uint64, error) {
+		if away.Load() {
+			return 0, bus.ErrUnavailable
+		}
+		return next()
+	})
+	r := set("r", []int64{5}, 1, 2)
+	r.Add = false
+	if _, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, r); refusalCode(err) != "UNAVAILABLE" {
+		t.Fatalf("without a bus: %v", err)
+	}
+	away.Store(false)
+	must[cutproto.AssignResponse](w, 0, cutproto.Assign, r)
+	f := p.settled()
+	if got := f.rows["user"][5]; !reflect.DeepEqual(got, []float32{1, 2}) {
+		t.Errorf("followers have %v", got)
+	}
+}
+
+func TestAssignRefuses(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	big := set("r", make([]int64, maxAssigned+1))
+	inf := `{"requestId":"r","table":"user","ids":[1],"values":[1e39,0]}`
+	for name, tc := range map[string]struct {
+		r    any
+		code string
+	}{
+		"no request id":   {set("", []int64{1}, 1, 2), "INVALID"},
+		"no table":        {cutproto.AssignRequest{RequestID: "r", Table: "x", IDs: []int64{1}, Values: []float32{1}}, "NOT_FOUND"},
+		"no rows":         {set("r", nil), "INVALID"},
+		"too many rows":   {big, "INVALID"},
+		"wrong dimension": {set("r", []int64{1}, 1), "INVALID"},
+		"an id twice":     {set("r", []int64{1, 1}, 1, 2, 3, 4), "INVALID"},
+		"too large":       {set("r", []int64{1}, 1e16, 2), "INVALID"},
+		"infinite":        {json.RawMessage(inf), "INVALID"},
+		"add to nothing":  {cutproto.AssignRequest{RequestID: "r", Table: "user", IDs: []int64{99}, Values: []float32{1, 2}, Add: true}, "NOT_FOUND"},
+	} {
+		if _, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, tc.r); refusalCode(err) != tc.code {
+			t.Errorf("%s: %v, want %s", name, err, tc.code)
+		}
+	}
+	if s := must[cutproto.StatsResponse](w, 0, cutproto.Stats, struct{}{}); s.Rows["user"] != 0 {
+		t.Errorf("something was assigned: %+v", s)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := w.config()
+	cfg.Deterministic = true
+	w.start(cfg)
+	if _, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, set("r", []int64{1}, 1, 2)); refusalCode(err) != "CONFLICT" || !strings.Contains(err.Error(), "deterministic") {
+		t.Errorf("a deterministic job: %v", err)
+	}
+}
+
+// Refused applies count, and count for the average, as the calls they are.
+func TestStatsCountFailedApplies(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	bad := teach(0, 0, 10, 20, 1, 1)
+	bad.Tables[0].Grads = bad.Tables[0].Grads[:1]
+	if _, err := p.Apply(soon(t), bad); err == nil {
+		t.Fatal("a gradient of the wrong shape was learnt")
+	}
+	p.user(1, 2, 3)
+	s := must[cutproto.StatsResponse](w, 0, cutproto.Stats, struct{}{})
+	if s.Apply.Count != 2 || s.Apply.Failed != 1 || !(s.Apply.AvgLatencyUS > 0) || s.Step != 1 {
+		t.Errorf("applies: %+v", s.Apply)
+	}
+	if s.Lookup.Count != 1 || s.Lookup.Rows != 3 || !(s.Lookup.AvgLatencyUS > 0) || s.Rows["user"] != 2 {
+		t.Errorf("lookups: %+v, rows %v", s.Lookup, s.Rows)
+	}
+	if h := must[cutproto.HealthResponse](w, 0, cutproto.Health, struct{}{}); !h.Serving {
+		t.Errorf("health: %+v", h)
+	}
+	p.st.suspend(rowwire.Errorf(rowwire.Unavailable, "resting"))
+	if h := must[cutproto.HealthResponse](w, 0, cutproto.Health, struct{}{}); h.Serving || h.Reason != "resting" {
+		t.Errorf("health while suspended: %+v", h)
+	}
+}
+
+func TestWorkersMeetAtAShard(t *testing.T) {
+	w := newWorld(t)
+	w.start(w.config())
+	done := make(chan error, 3)
+	for i := range 3 {
+		go func() {
+			a, err := call[cutproto.BarrierResponse](w, 0, cutproto.Barrier, cutproto.BarrierRequest{ID: "start", Worker: fmt.Sprint(i), NumWorkers: 3})
+			if err == nil && (a.Round != 1 || len(a.Workers) != 3) {
+				err = fmt.Errorf("%+v", a)
+			}
+			done <- err
+		}()
+	}
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := call[cutproto.BarrierResponse](w, 0, cutproto.Barrier, cutproto.BarrierRequest{ID: "start", Worker: "0"}); refusalCode(err) != "INVALID" {
+		t.Errorf("no workers: %v", err)
+	}
+}

@@ -1,0 +1,149 @@
+package ps
+
+import (
+	"encoding/binary"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/monolith-go/monolith/internal/mtls/mtlstest"
+	"github.com/monolith-go/monolith/internal/pspb"
+	"github.com/monolith-go/monolith/internal/rowwire"
+)
+
+func dialGRPC(t testing.TB, addr string, creds credentials.TransportCredentials) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// A client of gRPC and one of the row protocol see the same shard, under the same rules.
+func TestTheSameShardOverGRPC(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.GRPC = "127.0.0.1:0"
+	p := w.start(cfg)
+	conn := dialGRPC(t, p.GRPCAddr(), insecure.NewCredentials())
+	c, ctx := &pspb.Client{Conn: conn}, soon(t)
+
+	teachIt := &pspb.ApplyRequest{Job: job, Partition: 1, Epoch: 1, From: 0, To: 10, RecordUnix: 1000, Encoding: pspb.Encoding_FP16,
+		Tables: []*pspb.TableGradients{{Table: "user", Ids: []uint64{1, 2}, Gradients: []byte{0, 0xbc, 0, 0xc0, 0, 0x42, 0, 0x44}}}, // -1 -2 3 4
+		Dense:  []*pspb.Tensor{{Name: "out/bias", Values: floats([]float32{0.5})}}}
+	for i, applied := range []bool{true, false} {
+		a, err := c.Apply(ctx, teachIt)
+		if err != nil || a.GetApplied() != applied || a.GetNext() != 10 {
+			t.Fatalf("apply %d: %v, %v", i, a, err)
+		}
+	}
+	if got := p.user(1, 2); !reflect.DeepEqual(got, []float32{1, 2, -3, -4}) {
+		t.Errorf("the row protocol reads %v", got)
+	}
+	if _, err := c.Assign(ctx, &pspb.AssignRequest{RequestId: "a", Table: "user", Ids: []uint64{2}, Values: floats([]float32{8, 9})}); err != nil {
+		t.Error(err)
+	}
+	for enc, want := range map[pspb.Encoding][]byte{
+		pspb.Encoding_FP32: floats([]float32{1, 2, 8, 9, 0, 0}),
+		pspb.Encoding_FP16: {0, 0x3c, 0, 0x40, 0, 0x48, 0x80, 0x48, 0, 0, 0, 0},
+		pspb.Encoding_INT8: append(append(append(scaled(2.0/127), 64, 127), append(scaled(9.0/127), 113, 127)...), append(scaled(0), 0, 0)...),
+	} {
+		l, err := c.Lookup(ctx, &pspb.LookupRequest{Model: job, Tables: []*pspb.TableIDs{{Table: "user", Ids: []uint64{1, 2, 99}}}, Encoding: enc})
+		if err != nil || len(l.GetTables()) != 1 || l.GetTables()[0].GetDim() != 2 || !reflect.DeepEqual(l.GetTables()[0].GetValues(), want) {
+			t.Errorf("%v: %v, %v; want %v", enc, l, err, want)
+		}
+	}
+	if d, err := c.Dense(ctx, &pspb.DenseRequest{Job: job, Names: []string{"out/bias"}}); err != nil || !reflect.DeepEqual(d.GetTensors()[0].GetValues(), floats([]float32{-0.5})) {
+		t.Errorf("dense: %v, %v", d, err)
+	}
+	if o, err := c.Offsets(ctx, &pspb.OffsetsRequest{Job: job}); err != nil || o.GetNext()[1] != 10 {
+		t.Errorf("offsets: %v, %v", o, err)
+	}
+	if b, err := c.Barrier(ctx, &pspb.BarrierRequest{BarrierId: "b", Worker: "w", NumWorkers: 1}); err != nil || b.GetRound() != 1 {
+		t.Errorf("barrier: %v, %v", b, err)
+	}
+	if s, err := c.Stats(ctx, &pspb.StatsRequest{}); err != nil || s.GetApply().GetCount() != 2 || s.GetRows()["user"] != 2 || s.GetStep() != 1 {
+		t.Errorf("stats: %v, %v", s, err)
+	}
+	if h, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: pspb.ServiceName}); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v, %v", h, err)
+	}
+
+	refused := func(name string, err error, code codes.Code, want string) *status.Status {
+		t.Helper()
+		st := status.Convert(err)
+		if st.Code() != code || !strings.Contains(st.Message(), want) {
+			t.Errorf("%s: %v, want %v about %q", name, err, code, want)
+		}
+		return st
+	}
+	teachIt.From, teachIt.To = 20, 30
+	_, err := c.Apply(ctx, teachIt)
+	if d := refused("a gap", err, codes.FailedPrecondition, "rewind").Details(); len(d) != 1 || d[0].(*pspb.Refusal).GetCode() != "GAP" || d[0].(*pspb.Refusal).GetNext() != 10 {
+		t.Errorf("a gap's detail: %v", d)
+	}
+	teachIt.Tables[0].Gradients = teachIt.Tables[0].Gradients[:7]
+	_, err = c.Apply(ctx, teachIt)
+	refused("half a gradient", err, codes.InvalidArgument, "7 bytes are not 2 rows")
+	teachIt.Tables[0].Table = "nobody"
+	_, err = c.Apply(ctx, teachIt)
+	refused("no such table", err, codes.NotFound, `"nobody"`)
+	_, err = c.Lookup(ctx, &pspb.LookupRequest{Model: "other"})
+	refused("another job", err, codes.NotFound, "look the address up")
+	_, err = c.Lookup(ctx, &pspb.LookupRequest{Model: job, Encoding: 9, Tables: []*pspb.TableIDs{{Table: "user", Ids: []uint64{1}}}})
+	refused("an unknown encoding", err, codes.InvalidArgument, "encoding 9")
+	_, err = c.Assign(ctx, &pspb.AssignRequest{Table: "user"})
+	refused("no request id", err, codes.InvalidArgument, "requestId")
+	_, err = c.Barrier(ctx, &pspb.BarrierRequest{BarrierId: "b", Worker: "w"})
+	refused("no workers", err, codes.InvalidArgument, "0 workers")
+
+	p.st.suspend(rowwire.Errorf(rowwire.Unavailable, "resting"))
+	_, err = c.Stats(ctx, &pspb.StatsRequest{})
+	refused("a shard that rests", err, codes.Unavailable, "resting")
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func scaled(x float32) []byte {
+	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(x))
+}
+
+func TestGRPCIsEncryptedLikeRows(t *testing.T) {
+	house := mtlstest.NewAuthority(t)
+	conf, err := house.Issue("shard").Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := house.Issue("client").Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.GRPC, cfg.Listen = "127.0.0.1:0", "unix://"+t.TempDir()+"/rows"
+	s := w.server(cfg)
+	s.env.Rows = conf
+	p := w.run(s)
+	mine.ServerName = "127.0.0.1"
+	ask := func(creds credentials.TransportCredentials) error {
+		_, err := (&pspb.Client{Conn: dialGRPC(t, p.GRPCAddr(), creds)}).Stats(soon(t), &pspb.StatsRequest{})
+		return err
+	}
+	if err := ask(credentials.NewTLS(mine)); err != nil {
+		t.Error(err)
+	}
+	if err := ask(insecure.NewCredentials()); status.Code(err) != codes.Unavailable && status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("an unencrypted client: %v", err)
+	}
+}

@@ -1,0 +1,51 @@
+package ps
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/monolith-go/monolith/services/internal/cutproto"
+)
+
+// tally counts calls of one kind, failed ones too.
+type tally struct{ count, failed, rows, ns atomic.Uint64 }
+
+func (t *tally) add(took time.Duration, rows int, err error) {
+	t.count.Add(1)
+	t.ns.Add(uint64(max(took, 0)))
+	if err != nil {
+		t.failed.Add(1)
+		return
+	}
+	t.rows.Add(uint64(rows))
+}
+
+func (t *tally) stats() cutproto.CallStats {
+	s := cutproto.CallStats{Count: t.count.Load(), Failed: t.failed.Load(), Rows: t.rows.Load()}
+	if s.Count > 0 {
+		s.AvgLatencyUS = float64(t.ns.Load()) / 1e3 / float64(s.Count)
+	}
+	return s
+}
+
+// stats is the shard in figures.
+func (s *Server) stats() (cutproto.StatsResponse, error) {
+	now, err := s.st.now()
+	if err != nil {
+		return cutproto.StatsResponse{}, err
+	}
+	return cutproto.StatsResponse{
+		State: now, Lookup: s.m.looking.stats(), Apply: s.m.applying.stats(),
+		Rows: s.st.rows(), Touched: uint64(s.st.backlog()),
+	}, nil
+}
+
+// health says whether the shard answers lookups and applies now.
+func (s *Server) health() cutproto.HealthResponse {
+	s.st.mu.RLock()
+	defer s.st.mu.RUnlock()
+	if s.st.refuse != nil {
+		return cutproto.HealthResponse{Reason: s.st.refuse.Message}
+	}
+	return cutproto.HealthResponse{Serving: true}
+}
