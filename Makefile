@@ -3,7 +3,7 @@
 PROTOS := $(shell find events internal -name '*.proto' -not -path './.oracles/*' | LC_ALL=C sort)
 GO ?= go
 
-.PHONY: build test vet generate generated-is-current oracles soak bench
+.PHONY: build test vet generate generated-is-current oracles soak peers bench
 
 build:
 	$(GO) build -o monolith ./cmd/monolith
@@ -42,6 +42,10 @@ oracles:
 # Kills at random moments, many times; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoak -v ./cmd/monolith
+
+# The peers that benchmarks are measured beside, some 5 GB.
+peers:
+	loadtest/peers/install.sh
 
 bench: build
 	./monolith bench

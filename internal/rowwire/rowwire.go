@@ -70,6 +70,7 @@ type LookupResponse struct {
 
 	encoding Encoding // of Values on the wire: what the request asked for
 	counts   []int    // rows of each table
+	seqs     [][]uint64
 }
 
 // TableGrads is the gradient of rows of one table: len(IDs) x dim.

@@ -121,10 +121,8 @@ func fromHalf(h uint16) float32 {
 // lookup answers from the tables; an id of another shard is refused, because zeros for
 // it would be a wrong answer that looks like a right one.
 func (m *psModel) lookup(r *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
-	out := &rowwire.LookupResponse{Values: make([][]float32, len(r.Tables)), Version: m.version, Step: m.step.Load()}
-	if r.WithSeqs {
-		out.Seqs = make([][]uint64, len(r.Tables))
-	}
+	out := rowwire.NewLookupResponse(len(r.Tables), r.WithSeqs)
+	out.Version, out.Step = m.version, m.step.Load()
 	for i := range r.Tables {
 		q := &r.Tables[i]
 		t := m.tables[q.Table]
@@ -139,13 +137,7 @@ func (m *psModel) lookup(r *rowwire.LookupRequest) (*rowwire.LookupResponse, err
 				return nil, rowwire.Errorf(rowwire.Invalid, "id %d belongs to shard %d of %d, not to %d", id, modelspec.ShardOf(id, m.shards), m.shards, m.shard)
 			}
 		}
-		out.Values[i] = make([]float32, len(q.IDs)*t.Dim())
-		var tags []uint64
-		if r.WithSeqs {
-			tags = make([]uint64, len(q.IDs))
-			out.Seqs[i] = tags
-		}
-		if _, err := t.Lookup(q.IDs, out.Values[i], tags); err != nil {
+		if _, err := t.Lookup(q.IDs, out.ValuesOf(i, len(q.IDs)*t.Dim()), out.SeqsOf(i, len(q.IDs))); err != nil {
 			return nil, rowwire.Errorf(rowwire.Invalid, "%w", err)
 		}
 	}

@@ -136,6 +136,7 @@ func (g *grpcServer) Lookup(ctx context.Context, r *pspb.LookupRequest) (*pspb.L
 	if err != nil {
 		return nil, statusOf(err)
 	}
+	defer res.Done()
 	out := &pspb.LookupResponse{Step: res.Step}
 	for i, v := range res.Values {
 		b, err := rowwire.Pack(rowwire.Encoding(r.GetEncoding()), v, len(q.Tables[i].IDs))

@@ -60,18 +60,13 @@ func (s *state) lookup(ctx context.Context, r *rowwire.LookupRequest) (*rowwire.
 	if size > rowwire.MaxFrame/2 {
 		return nil, rowwire.Errorf(rowwire.Invalid, "the rows asked for take %d bytes, %d are answered at once: ask for fewer", size, rowwire.MaxFrame/2)
 	}
-	res := &rowwire.LookupResponse{Values: make([][]float32, len(r.Tables))}
+	res := rowwire.NewLookupResponse(len(r.Tables), r.WithSeqs)
 	err := s.atTurn(ctx, r.Turn, r.Generation, func() error {
 		res.Step = s.step
 		for i := range r.Tables {
 			t := &r.Tables[i]
-			res.Values[i] = make([]float32, len(t.IDs)*s.dims[t.Table])
-			var tags []uint64
-			if r.WithSeqs {
-				tags = make([]uint64, len(t.IDs))
-				res.Seqs = append(res.Seqs, tags)
-			}
-			if _, err := s.tables[t.Table].Lookup(t.IDs, res.Values[i], tags); err != nil {
+			values, tags := res.ValuesOf(i, len(t.IDs)*s.dims[t.Table]), res.SeqsOf(i, len(t.IDs))
+			if _, err := s.tables[t.Table].Lookup(t.IDs, values, tags); err != nil {
 				return rowwire.Errorf(rowwire.Invalid, "%w", err)
 			}
 		}
@@ -162,6 +157,10 @@ func (s *state) scan(r *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
 	}
 	return res, nil
 }
+
+// Rows answers the row protocol in this process. Responses must be handed back by Done
+// once they have been read, or left to the collector.
+func (s *Server) Rows() rowwire.Handler { return &rowServer{st: s.st, m: s.m, tracer: s.tracer} }
 
 // rowServer answers the row protocol from the state, and measures.
 type rowServer struct {

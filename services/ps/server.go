@@ -171,7 +171,7 @@ func (s *Server) serve(ctx context.Context) error {
 	})
 	defer unhook()
 	g.Go(func() error {
-		return rowwire.Serve(gctx, ln, &rowServer{st: s.st, m: s.m, tracer: s.tracer}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.log})
+		return rowwire.Serve(gctx, ln, s.Rows(), rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.log})
 	})
 	if gln != nil {
 		g.Go(func() error { return s.serveGRPC(gctx, gln, s.env.Rows) })

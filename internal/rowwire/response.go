@@ -1,0 +1,36 @@
+package rowwire
+
+import "sync"
+
+var responses = sync.Pool{New: func() any { return new(LookupResponse) }}
+
+// NewLookupResponse returns a response for so many tables in memory that Done gives back
+// for the next one. A handler fills it by ValuesOf and SeqsOf; whoever calls the handler
+// itself calls Done once it has read the rows, or leaves them to the collector.
+func NewLookupResponse(tables int, seqs bool) *LookupResponse {
+	r := responses.Get().(*LookupResponse)
+	r.Values = reuse(r.Values[:cap(r.Values)], tables)
+	r.seqs = reuse(r.seqs[:cap(r.seqs)], tables)
+	r.Seqs = nil
+	if seqs {
+		r.Seqs = r.seqs
+	}
+	r.Version, r.Step = 0, 0
+	r.Done = func() { responses.Put(r) }
+	return r
+}
+
+// ValuesOf makes room for n numbers of table i.
+func (r *LookupResponse) ValuesOf(i, n int) []float32 {
+	r.Values[i] = reuse(r.Values[i], n)
+	return r.Values[i]
+}
+
+// SeqsOf makes room for n sequences of table i, nil if they were not asked for.
+func (r *LookupResponse) SeqsOf(i, n int) []uint64 {
+	if r.Seqs == nil {
+		return nil
+	}
+	r.Seqs[i] = reuse(r.Seqs[i], n)
+	return r.Seqs[i]
+}

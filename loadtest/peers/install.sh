@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs the peers that `monolith bench` measures beside ours, into .oracles/peers/ (and,
+# for Debian packages, into the system): libcuckoo, Redis, PyTorch, TensorFlow
+# Recommenders Addons. Some 5 GB; tests need none of them. Running it again installs only
+# what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+here=$PWD/.oracles/peers
+mkdir -p "$here"
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+packages=()
+[ -e /usr/include/libcuckoo/cuckoohash_map.hh ] || packages+=(libcuckoo-dev)
+command -v redis-server >/dev/null 2>&1 || packages+=(redis-server)
+command -v g++ >/dev/null 2>&1 || packages+=(g++)
+command -v python3 >/dev/null 2>&1 || packages+=(python3 python3-venv)
+if [ "${#packages[@]}" -gt 0 ]; then
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+fi
+
+g++ -O3 -march=native -std=c++17 -pthread -o "$here/cuckoo" loadtest/peers/cuckoo/cuckoo.cc
+
+# Each in an environment of its own: they pin different versions of numpy.
+environment() {
+  local name=$1
+  shift
+  [ -e "$here/$name/.complete" ] && return
+  rm -rf "${here:?}/$name"
+  python3 -m venv "$here/$name"
+  "$here/$name/bin/pip" install -q --disable-pip-version-check "$@"
+  touch "$here/$name/.complete"
+}
+environment torch 'torch==1.13.1' 'numpy<2'
+environment tfra 'tensorflow-recommenders-addons==0.8.1' 'tensorflow-cpu==2.16.2' 'numpy<2'
+echo "The peers are in $here."

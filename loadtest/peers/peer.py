@@ -1,0 +1,153 @@
+"""Peers in Python under the same work as ours.
+
+    peer.py bag ROWS DIM        torch EmbeddingBag, sum of 32 random rows a bag
+    peer.py table KEYS          TensorFlow Recommenders Addons' hash table, dim 16
+    peer.py gemm M N K          float32 matrix product of torch
+    peer.py deepfm BATCH        DeepFM, 26 features x 16, MLP 1024-256-32, Adagrad
+
+After "ready" each line "<what> N" on standard input is answered with the seconds that N
+units took: rows, finds, products, or samples ("train" and "score").
+"""
+
+import os
+import sys
+import time
+
+THREADS = int(os.environ.get("PEER_THREADS", "2"))
+
+
+def serve(**work):
+    """Answers one line after the other until standard input ends."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        what, n = line.split()
+        run = work[what]
+        began = time.perf_counter()
+        run(int(n))
+        print(f"{time.perf_counter() - began:.9f}", flush=True)
+
+
+def bag(rows, dim):
+    import torch
+
+    torch.set_num_threads(THREADS)
+    table = torch.nn.EmbeddingBag(rows, dim, mode="sum", _weight=torch.rand(rows, dim))
+    per, bags = 32, 2048
+    gen = torch.Generator().manual_seed(1)
+    batches = [torch.randint(rows, (bags, per), generator=gen) for _ in range(64)]
+
+    def run(n):
+        with torch.no_grad():
+            for i in range(max(1, n // (bags * per))):
+                table(batches[i % len(batches)])
+
+    run(bags * per * 4)
+    serve(rows=run)
+
+
+def table(keys):
+    import numpy as np
+    import tensorflow as tf
+    import tensorflow_recommenders_addons as tfra
+
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    dim, step = 16, 1 << 20
+    t = tfra.dynamic_embedding.CuckooHashTable(
+        tf.int64, tf.float32, tf.zeros([dim]), name="t", init_size=keys * 2, config=tfra.dynamic_embedding.CuckooHashTableConfig()
+    )
+    # An odd multiplier modulo 2^63 keeps ids apart and spreads them.
+    spread = np.uint64(0x9E3779B97F4A7C15)
+
+    def ids(x):
+        with np.errstate(over="ignore"):
+            return ((x.astype(np.uint64) * spread) >> np.uint64(1)).astype(np.int64)
+
+    for at in range(0, keys, step):
+        n = min(step, keys - at)
+        t.insert(tf.constant(ids(np.arange(at, at + n))), tf.zeros([n, dim]))
+    rng = np.random.default_rng(1)
+    size = 1 << 14
+    batches = [tf.constant(ids(rng.integers(0, keys, size))) for _ in range(64)]
+
+    @tf.function(input_signature=[tf.TensorSpec([size], tf.int64)])
+    def find(b):
+        return t.lookup(b)
+
+    def run(n):
+        for i in range(max(1, n // size)):
+            out = find(batches[i % len(batches)])
+        out.numpy()
+
+    run(size * 8)
+    serve(find=run)
+
+
+def gemm(m, n, k):
+    import torch
+
+    torch.set_num_threads(THREADS)
+    a, b = torch.rand(m, k), torch.rand(k, n)
+    c = torch.empty(m, n)
+
+    def run(times):
+        for _ in range(times):
+            torch.mm(a, b, out=c)
+
+    run(3)
+    serve(product=run)
+
+
+def deepfm(batch):
+    import torch
+
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(1)
+    fields, dim, vocab = 26, 16, 1_000_000
+
+    class DeepFM(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = torch.nn.Embedding(vocab, dim, sparse=True)
+            layers, width = [], fields * dim
+            for units in (1024, 256, 32):
+                layers += [torch.nn.Linear(width, units), torch.nn.ReLU()]
+                width = units
+            self.mlp = torch.nn.Sequential(*layers, torch.nn.Linear(width, 1))
+
+        def forward(self, ids):
+            e = self.rows(ids)
+            s = e.sum(1)
+            fm = 0.5 * (s * s - (e * e).sum(1)).sum(1, keepdim=True)
+            return (fm + self.mlp(e.flatten(1))).squeeze(1)
+
+    model = DeepFM()
+    loss = torch.nn.BCEWithLogitsLoss()
+    sparse = torch.optim.Adagrad(model.rows.parameters(), lr=0.01)
+    dense = torch.optim.Adagrad(model.mlp.parameters(), lr=0.01)
+    batches = [(torch.randint(vocab, (batch, fields)), torch.randint(2, (batch,)).float()) for _ in range(16)]
+
+    def train(n):
+        for i in range(max(1, n // batch)):
+            ids, y = batches[i % len(batches)]
+            sparse.zero_grad()
+            dense.zero_grad()
+            loss(model(ids), y).backward()
+            sparse.step()
+            dense.step()
+
+    def score(n):
+        with torch.no_grad():
+            for i in range(max(1, n // batch)):
+                torch.sigmoid(model(batches[i % len(batches)][0]))
+
+    train(batch * 2)
+    score(batch * 2)
+    serve(train=train, score=score)
+
+
+if __name__ == "__main__":
+    peers = {"bag": bag, "table": table, "gemm": gemm, "deepfm": deepfm}
+    if len(sys.argv) < 3 or sys.argv[1] not in peers:
+        sys.exit(__doc__)
+    peers[sys.argv[1]](*map(int, sys.argv[2:]))

@@ -1,0 +1,163 @@
+// Package peers runs the programs that benchmarks measure beside ours. `make peers`
+// installs them; a benchmark whose peer is not there says so and shows ours alone.
+package peers
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrMissing is a peer that is not installed.
+var ErrMissing = errors.New("peer is not installed: run make peers")
+
+// Dir is where peers are looked for: $MONOLITH_PEERS, or .oracles/peers in the folder
+// at hand or one above it.
+func Dir() string {
+	if dir := os.Getenv("MONOLITH_PEERS"); dir != "" {
+		return dir
+	}
+	at, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	for {
+		dir := filepath.Join(at, ".oracles", "peers")
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			return dir
+		}
+		up := filepath.Dir(at)
+		if up == at {
+			return ""
+		}
+		at = up
+	}
+}
+
+//go:embed peer.py
+var script []byte
+
+// Peer is a process that does work when it is told to.
+type Peer struct {
+	name string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	errs bytes.Buffer
+	dir  string // of the script, removed by Close
+}
+
+// Cuckoo starts a libcuckoo table of so many keys.
+func Cuckoo(ctx context.Context, keys, threads int) (*Peer, error) {
+	return start(ctx, "libcuckoo", "", filepath.Join(Dir(), "cuckoo"), strconv.Itoa(keys), strconv.Itoa(threads))
+}
+
+// Torch starts peer.py with PyTorch: bag, gemm or deepfm with their numbers.
+func Torch(ctx context.Context, what string, args ...int) (*Peer, error) {
+	return python(ctx, "torch", what, args)
+}
+
+// TFRA starts peer.py with TensorFlow Recommenders Addons' hash table.
+func TFRA(ctx context.Context, keys int) (*Peer, error) {
+	return python(ctx, "tfra", "table", []int{keys})
+}
+
+func python(ctx context.Context, env, what string, args []int) (*Peer, error) {
+	dir, err := os.MkdirTemp("", "monolith-peer-")
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "peer.py")
+	if err := os.WriteFile(path, script, 0o600); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	words := []string{path, what}
+	for _, a := range args {
+		words = append(words, strconv.Itoa(a))
+	}
+	p, err := start(ctx, env, dir, filepath.Join(Dir(), env, "bin", "python"), words...)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return p, nil
+}
+
+// start waits until the peer is ready. Ending ctx ends the process.
+func start(ctx context.Context, name, dir, path string, args ...string) (*Peer, error) {
+	if st, err := os.Stat(path); err != nil || st.IsDir() {
+		return nil, fmt.Errorf("%s: %w", name, ErrMissing)
+	}
+	p := &Peer{name: name, cmd: exec.CommandContext(ctx, path, args...), dir: dir}
+	p.cmd.Stderr = &p.errs
+	p.cmd.WaitDelay = 5 * time.Second
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p.in, p.out = in, bufio.NewReader(out)
+	for {
+		line, err := p.out.ReadString('\n')
+		if err != nil {
+			return nil, p.died(err)
+		}
+		if strings.TrimSpace(line) == "ready" {
+			return p, nil
+		}
+	}
+}
+
+// Seconds has the peer do n units of what, and returns how long it took.
+func (p *Peer) Seconds(what string, n int) (float64, error) {
+	if _, err := fmt.Fprintf(p.in, "%s %d\n", what, n); err != nil {
+		return 0, p.died(err)
+	}
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		return 0, p.died(err)
+	}
+	s, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
+	if err != nil || !(s > 0) {
+		return 0, fmt.Errorf("%s answered %q, not seconds", p.name, line)
+	}
+	return s, nil
+}
+
+// died explains why the peer answers no more, and ends it.
+func (p *Peer) died(err error) error {
+	_ = p.in.Close()
+	werr := p.cmd.Wait() // its stderr is whole now
+	said := strings.TrimSpace(p.errs.String())
+	if len(said) > 500 {
+		said = "…" + said[len(said)-500:]
+	}
+	return fmt.Errorf("%s: %w (%w): %s", p.name, err, werr, said)
+}
+
+// Close ends the peer.
+func (p *Peer) Close() error {
+	err := p.in.Close() // it ends at the end of its input
+	if werr := p.cmd.Wait(); err == nil {
+		err = werr
+	}
+	if p.dir != "" {
+		err = errors.Join(err, os.RemoveAll(p.dir))
+	}
+	return err
+}
