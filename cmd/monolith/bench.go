@@ -19,6 +19,7 @@ func benchmarks() []bench.Benchmark {
 		bench.Replay(bench.ReplayCases),
 		bench.Predict(startBenchCluster, bench.PredictCases),
 		bench.EndToEnd(startBenchCluster, bench.EndToEndCases),
+		bench.PSRPC(startBenchShard),
 	}
 }
 

@@ -20,7 +20,8 @@ type Result struct {
 	Ratio         report.Figure `json:"ratio"`  // Value / BaselineValue
 	Target        report.Figure `json:"target"` // of the ratio: a floor, or a ceiling where lower is better
 	Better        Direction     `json:"better"`
-	Met           *bool         `json:"met"` // null without a target
+	Bound         report.Figure `json:"bound"` // of Value itself: a floor, or a ceiling where lower is better
+	Met           *bool         `json:"met"`   // both; null without either
 	Rounds        int           `json:"rounds"`
 	Low           report.Figure `json:"low"` // lowest and highest round of Value
 	High          report.Figure `json:"high"`
@@ -42,6 +43,8 @@ type Figure struct {
 	Unit   string
 	Better Direction
 	Target float64 // of the ratio; 0: none
+	Least  float64 // of the value itself, where higher is better; 0: none
+	Most   float64 // the same where lower is better
 }
 
 // Pass does the work once and returns one number per figure.
@@ -55,7 +58,7 @@ type Comparison struct {
 	Rounds   int  // default 3
 	Warm     bool // one pass of each beforehand that does not count
 	Ours     Pass
-	Peer     Pass
+	Peer     Pass // nil: there is none here
 }
 
 // Compare takes turns: ours, peer, ours, peer. It adds one result per figure.
@@ -73,7 +76,7 @@ func (r *Runner) Compare(ctx context.Context, c Comparison) error {
 		if err := c.take(ctx, c.Ours, ours, counts); err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
-		if r.OursOnly {
+		if r.OursOnly || c.Peer == nil {
 			continue
 		}
 		if err := c.take(ctx, c.Peer, peer, counts); err != nil {
@@ -119,9 +122,21 @@ func result(c Comparison, f Figure, ours, peer []float64) Result {
 	u := report.Unknown()
 	res := Result{Name: name, Unit: f.Unit, Baseline: c.Baseline, Better: f.Better, Rounds: len(ours),
 		Value: median(ours), Low: report.Figure(slices.Min(ours)), High: report.Figure(slices.Max(ours)),
-		BaselineValue: u, BaselineLow: u, BaselineHigh: u, Ratio: u, Target: u}
+		BaselineValue: u, BaselineLow: u, BaselineHigh: u, Ratio: u, Target: u, Bound: u}
 	if f.Target > 0 {
 		res.Target = report.Figure(f.Target)
+	}
+	judge := func(met bool) {
+		met = met && (res.Met == nil || *res.Met)
+		res.Met = &met
+	}
+	switch {
+	case f.Least > 0:
+		res.Bound = report.Figure(f.Least)
+		judge(float64(res.Value) >= f.Least)
+	case f.Most > 0:
+		res.Bound = report.Figure(f.Most)
+		judge(float64(res.Value) <= f.Most)
 	}
 	if len(peer) == 0 {
 		return res
@@ -133,7 +148,7 @@ func result(c Comparison, f Figure, ours, peer []float64) Result {
 		if f.Better == Lower {
 			met = float64(res.Ratio) <= f.Target
 		}
-		res.Met = &met
+		judge(met)
 	}
 	return res
 }
@@ -153,7 +168,7 @@ func Missed(rs []Result) error {
 	var errs []error
 	for _, r := range rs {
 		if r.Met != nil && !*r.Met {
-			errs = append(errs, fmt.Errorf("%s: ratio %.3g misses %s", r.Name, float64(r.Ratio), r.target()))
+			errs = append(errs, fmt.Errorf("%s: %s %s, ratio %s, misses %s", r.Name, short(r.Value), r.Unit, ratio(r.Ratio), r.target()))
 		}
 	}
 	return errors.Join(errs...)

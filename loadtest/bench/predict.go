@@ -106,7 +106,7 @@ func predictCase(ctx context.Context, r *Runner, c Cluster, pc PredictCase) (err
 	}
 	return r.Compare(ctx, Comparison{
 		Name: fmt.Sprintf("predict/batch=%d,callers=%d", pc.Batch, pc.Callers), Baseline: fmt.Sprintf("gRPC echo, %d B in, %d B out", len(requests[0]), len(answer)),
-		Figures: []Figure{{"rate", "calls/s", Higher, pc.RateTarget}, {"p50", "ms", Lower, 0}, {"p99", "ms", Lower, pc.TailTarget}},
+		Figures: []Figure{{Name: "rate", Unit: "calls/s", Better: Higher, Target: pc.RateTarget}, {Name: "p50", Unit: "ms", Better: Lower}, {Name: "p99", Unit: "ms", Better: Lower, Target: pc.TailTarget}},
 		Rounds:  pc.Rounds, Warm: true, Ours: pass(entry), Peer: pass(bare),
 	})
 }

@@ -43,13 +43,21 @@ func (r Result) String() string {
 }
 
 func (r Result) target() string {
-	if !r.Target.Known() {
+	sign := "≥ "
+	if r.Better == Lower {
+		sign = "≤ "
+	}
+	var parts []string
+	if r.Target.Known() {
+		parts = append(parts, sign+ratio(r.Target))
+	}
+	if r.Bound.Known() {
+		parts = append(parts, sign+short(r.Bound)+" "+r.Unit)
+	}
+	if len(parts) == 0 {
 		return "–"
 	}
-	if r.Better == Lower {
-		return "≤ " + ratio(r.Target)
-	}
-	return "≥ " + ratio(r.Target)
+	return strings.Join(parts, ", ")
 }
 
 func (r Result) verdict() string {
