@@ -1,0 +1,163 @@
+// Package archive keeps the control plane's log in files of this machine: sealed,
+// checksummed segments in which every event is binary already, so that a view is rebuilt
+// without the log's server, and the log may be trimmed behind them.
+//
+// A segment is one file, written once and never changed:
+//
+//	"MLSEG001"
+//	blocks: u32 length | u32 CRC-32C | payload   (records, then their original bytes)
+//	footer: JSON | u32 length | u32 CRC-32C | "MLSEGEND"
+//
+// It appears under its name when it is whole and on disk. Segments follow one another
+// without a gap. What a crash leaves besides is a file that no segment's name has; the
+// log still holds its events.
+package archive
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrDamaged is a segment whose bytes are not those that were written.
+var ErrDamaged = errors.New("archive segment is damaged")
+
+const (
+	suffix    = ".seg"
+	head      = "MLSEG001"
+	tail      = "MLSEGEND"
+	maxFooter = 1 << 20
+	maxBlock  = 64 << 20
+)
+
+// Footer describes a segment.
+type Footer struct {
+	First uint64    `json:"first"` // sequences of its first and last event
+	Last  uint64    `json:"last"`
+	Began time.Time `json:"began"` // times of the same
+	Ended time.Time `json:"ended"`
+	// FirstID and LastID are the ids of the same: they prove which log it is of.
+	FirstID string  `json:"first_id"`
+	LastID  string  `json:"last_id"`
+	Blocks  []Block `json:"blocks"`
+	// SHA256 is over everything before the footer.
+	SHA256 string `json:"sha256"`
+
+	at int64 // where it begins
+}
+
+// Block is where a block of records lies; their original bytes follow it.
+type Block struct {
+	Offset int64  `json:"offset"`
+	First  uint64 `json:"first"`
+	Count  int    `json:"count"`
+	Raw    int64  `json:"raw"` // offset of the block of original bytes
+}
+
+// segment is a sealed file.
+type segment struct {
+	path string
+	Footer
+}
+
+// Archive is the segments of one log in one folder. It is safe for concurrent use; one
+// Writer at a time adds to it.
+type Archive struct {
+	dir string
+
+	mu       sync.RWMutex
+	segments []segment // by First, without a gap
+}
+
+// Open reads which segments are in dir; a folder that is not there is an empty archive.
+// Files that are no whole segments are an error, and so is a gap between two.
+func Open(dir string) (*Archive, error) {
+	a := &Archive{dir: dir}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), suffix) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		f, err := readFooter(path)
+		if err != nil {
+			return nil, fmt.Errorf("archive: %s: %w", path, err)
+		}
+		a.segments = append(a.segments, segment{path, f})
+	}
+	slices.SortFunc(a.segments, func(x, y segment) int { return cmp.Compare(x.First, y.First) })
+	for i := 1; i < len(a.segments); i++ {
+		if x, y := a.segments[i-1], a.segments[i]; y.First != x.Last+1 {
+			return nil, fmt.Errorf("archive: %s ends at sequence %d and %s begins at %d: bring back what belongs between them, or remove the later one", x.path, x.Last, y.path, y.First)
+		}
+	}
+	return a, nil
+}
+
+// Span is the first and the last sequence archived; 0 and 0: nothing is.
+func (a *Archive) Span() (first, last uint64) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if len(a.segments) == 0 {
+		return 0, 0
+	}
+	return a.segments[0].First, a.segments[len(a.segments)-1].Last
+}
+
+// Segments describes what is archived, oldest first.
+func (a *Archive) Segments() []Footer {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	out := make([]Footer, len(a.segments))
+	for i, s := range a.segments {
+		out[i] = s.Footer
+	}
+	return out
+}
+
+// Verify reads every byte and compares the checksums. It returns how many events it saw.
+func (a *Archive) Verify() (events uint64, err error) {
+	for _, s := range a.covering(1) {
+		if err := verify(s); err != nil {
+			return events, fmt.Errorf("archive: %s: %w", s.path, err)
+		}
+		events += s.Last - s.First + 1
+	}
+	return events, nil
+}
+
+// covering are the segments that hold seq or later events.
+func (a *Archive) covering(seq uint64) []segment {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	i, _ := slices.BinarySearchFunc(a.segments, seq, func(s segment, seq uint64) int { return cmp.Compare(s.Last, seq) })
+	return slices.Clone(a.segments[i:])
+}
+
+// last is the newest segment.
+func (a *Archive) last() (segment, bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if len(a.segments) == 0 {
+		return segment{}, false
+	}
+	return a.segments[len(a.segments)-1], true
+}
+
+func (a *Archive) add(s segment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.segments = append(a.segments, s)
+}
+
+func segmentName(first, last uint64) string { return fmt.Sprintf("%020d-%020d%s", first, last, suffix) }

@@ -1,0 +1,200 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+)
+
+// Replay hands every archived event from sequence `from` to `until` (0: the last one) to
+// handle, in order. wanted names contexts, none: all. Events of other contexts come as an
+// empty one of their context, which changes nothing but the sequence of a view that does
+// not fold them; Data is the original only of events stored in binary. It returns the
+// sequence to go on from.
+func (a *Archive) Replay(ctx context.Context, from, until uint64, wanted []string, handle func(events.Recorded) error) (next uint64, err error) {
+	var w want
+	if len(wanted) > 0 {
+		w = func(c string) bool { return slices.Contains(wanted, c) }
+	}
+	return a.replay(ctx, from, until, w, false, handle)
+}
+
+// errEnough ends a replay that has reached its end.
+var errEnough = errors.New("enough")
+
+func (a *Archive) replay(ctx context.Context, from, until uint64, w want, originals bool, handle func(events.Recorded) error) (next uint64, err error) {
+	from = max(from, 1)
+	next = from
+	segments := a.covering(from)
+	if len(segments) == 0 {
+		return next, nil
+	}
+	if first := segments[0].First; first > from {
+		return next, fmt.Errorf("archive: %w: it begins at sequence %d, %d was asked for", bus.ErrTrimmed, first, from)
+	}
+	for _, s := range segments {
+		err := s.blocks(ctx, next, w, originals, func(r events.Recorded) error {
+			if until > 0 && r.Seq > until {
+				return errEnough
+			}
+			if err := handle(r); err != nil {
+				return err
+			}
+			next = r.Seq + 1
+			return nil
+		})
+		if errors.Is(err, errEnough) {
+			return next, nil
+		}
+		if err != nil {
+			return next, fmt.Errorf("archive: %s: %w", s.path, err)
+		}
+	}
+	return next, nil
+}
+
+// blocks hands on the segment's events from sequence `from` on. The next block is read
+// and decoded while this one is handled.
+func (s segment) blocks(ctx context.Context, from uint64, w want, originals bool, handle func(events.Recorded) error) error {
+	f, err := os.Open(s.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	i, found := slices.BinarySearchFunc(s.Blocks, from, func(b Block, seq uint64) int { return cmp.Compare(b.First, seq) })
+	if !found && i > 0 {
+		i--
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type decoded struct {
+		records []events.Recorded
+		err     error
+	}
+	ahead := make(chan chan decoded, 2)
+	go func() {
+		defer close(ahead)
+		for _, b := range s.Blocks[i:] {
+			one := make(chan decoded, 1)
+			select {
+			case ahead <- one:
+			case <-ctx.Done():
+				return
+			}
+			go func() {
+				records, err := b.read(f, from, w, originals)
+				one <- decoded{records, err}
+			}()
+		}
+	}()
+	var failed error
+	for one := range ahead { // to its end, so that nobody reads f any more
+		d := <-one
+		if failed != nil {
+			continue
+		}
+		if failed = cmp.Or(d.err, ctx.Err()); failed == nil {
+			failed = each(d.records, handle)
+		}
+		if failed != nil {
+			cancel()
+		}
+	}
+	return failed
+}
+
+func each(records []events.Recorded, handle func(events.Recorded) error) error {
+	for _, r := range records {
+		if err := handle(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read decodes the block's records from sequence `from` on.
+func (b Block) read(f *os.File, from uint64, w want, originals bool) ([]events.Recorded, error) {
+	payload, err := readFrame(f, b.Offset, nil)
+	if err != nil {
+		return nil, err
+	}
+	var raw []byte
+	if originals {
+		if raw, err = unpack(f, b.Raw); err != nil {
+			return nil, err
+		}
+	}
+	records := make([]events.Recorded, 0, b.Count)
+	err = decodeBlock(payload, raw, from, w, func(r events.Recorded) error {
+		records = append(records, r)
+		return nil
+	})
+	return records, err
+}
+
+// Log is upstream with the archive before it: what upstream has trimmed is read from the
+// archive, and so is the beginning of every long replay.
+func (a *Archive) Log(upstream bus.Log) bus.Log { return archived{upstream, a} }
+
+type archived struct {
+	bus.Log
+	a *Archive
+}
+
+// Follow replays what is archived and goes on with upstream.
+func (l archived) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
+	from = max(from, 1)
+	if first, last := l.a.Span(); from >= first && from <= last {
+		if err := l.a.check(ctx, l.Log); err != nil {
+			return err
+		}
+		var err error
+		if from, err = l.a.replay(ctx, from, until, nil, true, handle); err != nil {
+			return err
+		}
+		if until > 0 && from > until {
+			return nil
+		}
+	}
+	return l.Log.Follow(ctx, from, until, handle)
+}
+
+func (l archived) Get(ctx context.Context, seq uint64) (events.Recorded, error) {
+	r, err := l.Log.Get(ctx, seq)
+	if first, last := l.a.Span(); errors.Is(err, bus.ErrNotFound) && seq >= first && seq <= last && seq > 0 {
+		_, err = l.a.replay(ctx, seq, seq, nil, true, func(found events.Recorded) error { r = found; return nil })
+	}
+	return r, err
+}
+
+// SeqAt looks into the archive for a time before what upstream still holds.
+func (l archived) SeqAt(ctx context.Context, t time.Time) (uint64, error) {
+	seq, err := l.Log.SeqAt(ctx, t)
+	if err != nil {
+		return seq, err
+	}
+	segments := l.a.Segments()
+	if len(segments) == 0 || seq >= segments[len(segments)-1].Last {
+		return seq, nil
+	}
+	i, _ := slices.BinarySearchFunc(segments, t, func(f Footer, t time.Time) int { return f.Ended.Compare(t) })
+	if i == len(segments) {
+		return seq, nil
+	}
+	found := segments[i].First - 1
+	_, err = l.a.replay(ctx, segments[i].First, segments[i].Last, func(string) bool { return false }, false, func(r events.Recorded) error {
+		if r.Time.After(t) {
+			return errEnough
+		}
+		found = r.Seq
+		return nil
+	})
+	return found, err
+}

@@ -1,0 +1,271 @@
+package archive
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/catalog"
+)
+
+// A block's payload is a table of strings (subjects, types, sources) and then its
+// records, each:
+//
+//	uvarint  sequence, as the difference to the one before
+//	varint   time in ns, as the difference
+//	uvarint  subject, type and source, as indexes into the table
+//	byte     flags
+//	strings  id, correlation, causation, traceparent
+//	string   body: binary protobuf; of an event that did not decode, what it was
+//
+// A string is its uvarint length and its bytes. What did not decode is decoded anew by
+// each reader: a later build may know it.
+const (
+	flagBinary = 1 << 0 // it was binary when it was stored, so the body is the original
+	flagFailed = 1 << 1 // it did not decode
+)
+
+// encoder builds one block and the original bytes beside it.
+type encoder struct {
+	records, raw []byte
+	table        []string
+	index        map[string]uint64
+	first, prev  uint64
+	began, at    int64
+	count        int
+}
+
+func (e *encoder) reset() {
+	e.records, e.raw, e.table, e.count = e.records[:0], e.raw[:0], e.table[:0], 0
+	e.index = map[string]uint64{}
+}
+
+func (e *encoder) size() int { return len(e.records) + len(e.raw) }
+
+func (e *encoder) name(s string) uint64 {
+	i, ok := e.index[s]
+	if !ok {
+		i = uint64(len(e.table))
+		e.index[s] = i
+		e.table = append(e.table, s)
+	}
+	return i
+}
+
+// add takes the event that follows the one before.
+func (e *encoder) add(r events.Recorded) error {
+	at := r.Time.UnixNano()
+	if e.count == 0 {
+		e.first, e.prev, e.began, e.at = r.Seq, r.Seq, at, at
+	}
+	flags, body := byte(0), r.Data
+	if r.Binary {
+		flags |= flagBinary
+	}
+	switch {
+	case r.Event == nil:
+		flags |= flagFailed
+	case !r.Binary:
+		var err error
+		if body, err = (proto.MarshalOptions{Deterministic: true}).Marshal(r.Event); err != nil {
+			return fmt.Errorf("sequence %d: %w", r.Seq, err)
+		}
+	}
+	b := binary.AppendUvarint(e.records, r.Seq-e.prev)
+	b = binary.AppendVarint(b, at-e.at)
+	for _, s := range []string{string(r.Subject), r.Header.Type, r.Header.Source} {
+		b = binary.AppendUvarint(b, e.name(s))
+	}
+	b = append(b, flags)
+	for _, s := range []string{r.Header.ID, r.Header.Correlation, r.Header.Causation, r.Header.Traceparent} {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	}
+	b = append(binary.AppendUvarint(b, uint64(len(body))), body...)
+	e.records, e.prev, e.at = b, r.Seq, at
+	if flags == 0 {
+		e.raw = append(binary.AppendUvarint(e.raw, uint64(len(r.Data))), r.Data...)
+	}
+	e.count++
+	return nil
+}
+
+// block is the payload of what was added.
+func (e *encoder) block() []byte {
+	b := binary.AppendUvarint(nil, e.first)
+	b = binary.AppendVarint(b, e.began)
+	b = binary.AppendUvarint(b, uint64(e.count))
+	b = binary.AppendUvarint(b, uint64(len(e.table)))
+	for _, s := range e.table {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	}
+	return append(b, e.records...)
+}
+
+// decoder reads a block. All its strings share one copy of the block.
+type decoder struct {
+	b    []byte
+	text string
+	at   int
+	err  error
+}
+
+func (d *decoder) fail(what string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: %s at byte %d of a block", ErrDamaged, what, d.at)
+	}
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b[d.at:])
+	if n <= 0 {
+		d.fail("a number is cut short")
+		return 0
+	}
+	d.at += n
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.b[d.at:])
+	if n <= 0 {
+		d.fail("a number is cut short")
+		return 0
+	}
+	d.at += n
+	return v
+}
+
+// span is the next string's place.
+func (d *decoder) span() (from, to int) {
+	n := d.uvarint()
+	if d.err == nil && n > uint64(len(d.b)-d.at) {
+		d.fail("a string is cut short")
+	}
+	if d.err != nil {
+		return 0, 0
+	}
+	from = d.at
+	d.at += int(n)
+	return from, d.at
+}
+
+func (d *decoder) string() string {
+	from, to := d.span()
+	return d.text[from:to]
+}
+
+// name is an entry of the table; of a subject, taken apart once.
+type name struct {
+	text  string
+	parts events.Parts
+	empty proto.Message // of the subject's context; nil: it is of none that this build knows
+}
+
+// want says whether a reader needs the events of a context decoded.
+type want func(context string) bool
+
+// decodeBlock calls handle with each record from sequence `from` on. Events of contexts
+// that are not wanted come as an empty one of their context, which no fold of other
+// contexts looks at. raw, unless nil, holds the original bytes.
+func decodeBlock(payload, raw []byte, from uint64, wanted want, handle func(events.Recorded) error) error {
+	d := &decoder{b: payload, text: string(payload)}
+	seq := d.uvarint()
+	at := d.varint()
+	count, names := d.uvarint(), d.uvarint()
+	if d.err == nil && (count > uint64(len(payload)) || names > uint64(len(payload))) {
+		d.fail("more records than bytes")
+	}
+	if d.err != nil {
+		return d.err
+	}
+	table := make([]name, names)
+	for i := range table {
+		table[i].text = d.string()
+		if p, err := events.Subject(table[i].text).Parse(); err == nil {
+			table[i].parts = p
+			table[i].empty, _ = catalog.New(p.Context)
+		}
+	}
+	rd := &decoder{b: raw}
+	var bodies bodies
+	entry := func() *name {
+		i := d.uvarint()
+		if i >= uint64(len(table)) {
+			d.fail("a name that the block does not list")
+			return &name{}
+		}
+		return &table[i]
+	}
+	for range count {
+		var err error
+		seq += d.uvarint()
+		at += d.varint()
+		on, kind, source := entry(), entry(), entry()
+		if d.at >= len(d.b) {
+			d.fail("a record is cut short")
+		}
+		if d.err != nil {
+			return d.err
+		}
+		flags := d.b[d.at]
+		d.at++
+		r := events.Recorded{
+			Seq: seq, Subject: events.Subject(on.text), Time: time.Unix(0, at).UTC(), Binary: flags&flagBinary != 0,
+			Header: events.Header{Type: kind.text, Source: source.text, ID: d.string(), Correlation: d.string(), Causation: d.string(), Traceparent: d.string()},
+		}
+		lo, hi := d.span()
+		if d.err != nil {
+			return d.err
+		}
+		switch {
+		case flags != 0:
+			r.Data = d.b[lo:hi:hi]
+		case raw != nil:
+			lo, hi := rd.span()
+			if rd.err != nil {
+				return rd.err
+			}
+			r.Data = raw[lo:hi:hi]
+		}
+		if seq < from {
+			continue
+		}
+		switch {
+		case flags&flagFailed != 0:
+			r.Event, r.Err = catalog.Decode(r.Subject, r.Binary, r.Data)
+			if r.Err != nil {
+				r.Event = nil
+			}
+		case wanted != nil && !wanted(on.parts.Context):
+			r.Event = on.empty
+		default:
+			if r.Event, err = bodies.decode(on, d.b[lo:hi]); err != nil {
+				return fmt.Errorf("%w: sequence %d: %w", ErrDamaged, seq, err)
+			}
+		}
+		if err := handle(r); err != nil {
+			return err
+		}
+	}
+	if d.at != len(d.b) {
+		d.fail("bytes are left over")
+	}
+	return d.err
+}
+
+// bodies decodes the bodies of one block.
+type bodies struct{}
+
+func (bodies) decode(on *name, body []byte) (proto.Message, error) {
+	if on.empty == nil {
+		return nil, fmt.Errorf("%w: %s was decoded by another build and this one does not know its context", events.ErrUnknown, on.text)
+	}
+	m := on.empty.ProtoReflect().New().Interface()
+	if err := proto.Unmarshal(body, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}

@@ -1,0 +1,147 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+)
+
+// WriterOptions are all optional.
+type WriterOptions struct {
+	Events uint64        // that end a segment; default 1,000,000
+	Bytes  int64         // the same by size; default 256 MiB
+	Age    time.Duration // the same by the time its first event waits; default 1 h
+	Log    *slog.Logger  // nil: nothing is logged
+}
+
+func (o WriterOptions) withDefaults() WriterOptions {
+	if o.Events == 0 {
+		o.Events = 1_000_000
+	}
+	if o.Bytes == 0 {
+		o.Bytes = 256 << 20
+	}
+	if o.Age == 0 {
+		o.Age = time.Hour
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// errSeal ends the following of the log for a segment to be sealed.
+var errSeal = errors.New("the segment is full")
+
+// Write archives the log from where the archive ends up to the sequence until, 0: for
+// ever, and seals what it has when it reaches it or ctx ends. A crash loses the segment
+// at hand, which the log still holds. The log must be the one that was archived before.
+func (a *Archive) Write(ctx context.Context, log bus.Log, until uint64, o WriterOptions) error {
+	o = o.withDefaults()
+	if err := a.check(ctx, log); err != nil {
+		return err
+	}
+	if err := sweep(a.dir); err != nil {
+		return fmt.Errorf("archive: %w", err)
+	}
+	for {
+		_, last := a.Span()
+		if until > 0 && last >= until {
+			return nil
+		}
+		err := a.writeOne(ctx, log, last+1, until, o)
+		switch {
+		case errors.Is(err, errSeal):
+		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+			return nil
+		case err != nil:
+			return fmt.Errorf("archive: %w", err)
+		}
+	}
+}
+
+// writeOne writes one segment.
+func (a *Archive) writeOne(ctx context.Context, log bus.Log, from, until uint64, o WriterOptions) error {
+	f, err := create(a.dir)
+	if err != nil {
+		return err
+	}
+	aged, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var timer *time.Timer
+	var broken error
+	err = log.Follow(aged, from, until, func(r events.Recorded) error {
+		if timer == nil {
+			timer = time.AfterFunc(o.Age, func() { cancel(errSeal) })
+		}
+		if broken = f.add(r); broken != nil {
+			return broken
+		}
+		if f.footer.Last-f.footer.First+1 >= o.Events || f.at >= o.Bytes {
+			return errSeal
+		}
+		return nil
+	})
+	if timer != nil {
+		timer.Stop()
+	}
+	if err != nil && errors.Is(context.Cause(aged), errSeal) && ctx.Err() == nil {
+		err = errSeal
+	}
+	if broken != nil || f.footer.First == 0 {
+		return errors.Join(err, f.abandon())
+	}
+	s, serr := f.seal()
+	if serr != nil {
+		return errors.Join(err, serr)
+	}
+	a.add(s)
+	o.Log.Info("archive segment sealed", "file", s.path, "first", s.First, "last", s.Last)
+	return err
+}
+
+// check makes sure that log goes on where the archive ends.
+func (a *Archive) check(ctx context.Context, log bus.Log) error {
+	s, ok := a.last()
+	if !ok {
+		return nil
+	}
+	end, err := log.Last(ctx)
+	if err != nil {
+		return fmt.Errorf("archive: find the end of the log: %w", err)
+	}
+	if end < s.Last {
+		return fmt.Errorf("archive: it holds sequences up to %d, the log ends at %d: it is another log, or its disk lost data", s.Last, end)
+	}
+	r, err := log.Get(ctx, s.Last)
+	switch {
+	case errors.Is(err, bus.ErrNotFound): // trimmed
+		return nil
+	case err != nil:
+		return fmt.Errorf("archive: read the log at sequence %d: %w", s.Last, err)
+	case r.Header.ID != s.LastID || !r.Time.Equal(s.Ended):
+		return fmt.Errorf("archive: the log holds another event at sequence %d: it is another log", s.Last)
+	}
+	return nil
+}
+
+// sweep removes what crashed writers left.
+func sweep(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, "unfinished-*.tmp"))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
