@@ -28,19 +28,26 @@ type Parts struct {
 
 // Parse takes a subject apart; what Join did not build is ErrMalformed.
 func (s Subject) Parse() (Parts, error) {
-	t := strings.Split(string(s), ".")
-	if (len(t) != 4 && len(t) != 5) || t[0] != Root || (len(t) == 5 && t[4] != "request") {
+	rest, ours := strings.CutPrefix(string(s), Root+".")
+	rest, request := strings.CutSuffix(rest, ".request")
+	var t [3]string
+	var more bool
+	for i := range t {
+		t[i], rest, more = strings.Cut(rest, ".")
+		ours = ours && more == (i < len(t)-1)
+	}
+	if !ours {
 		return Parts{}, fmt.Errorf("%w: subject %q is not monolith.<bzid>.<context>.<aggregate>[.request]", ErrMalformed, s)
 	}
 	var p [3]string
-	for i, token := range t[1:4] {
+	for i, token := range t {
 		v, err := Unescape(token)
 		if err != nil {
 			return Parts{}, fmt.Errorf("subject %q: %w", s, err)
 		}
 		p[i] = v
 	}
-	return Parts{BZID: p[0], Context: p[1], Aggregate: p[2], Request: len(t) == 5}, nil
+	return Parts{BZID: p[0], Context: p[1], Aggregate: p[2], Request: request}, nil
 }
 
 // Escape makes any string one subject token: what NATS gives a meaning ('.', '*',
@@ -67,6 +74,9 @@ func Unescape(token string) (string, error) {
 	if token == "%" {
 		return "", nil
 	}
+	if plain(token) {
+		return token, nil
+	}
 	var b strings.Builder
 	for i := 0; i < len(token); i++ {
 		c := token[i]
@@ -87,6 +97,16 @@ func Unescape(token string) (string, error) {
 		return s, nil
 	}
 	return "", fmt.Errorf("%w: token %q is not in canonical form %q", ErrMalformed, token, Escape(b.String()))
+}
+
+// plain says that Escape would leave the token as it is.
+func plain(token string) bool {
+	for i := range len(token) {
+		if c := token[i]; c <= ' ' || c >= 0x7f || c == '.' || c == '*' || c == '>' || c == '%' || c == '$' {
+			return false
+		}
+	}
+	return token != ""
 }
 
 func unhex(c byte) int { return strings.IndexByte("0123456789ABCDEF", c) }
