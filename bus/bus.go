@@ -19,7 +19,7 @@ var (
 	ErrTooLarge    = errors.New("message too large")
 	ErrFull        = errors.New("stream is full") // limit or disk: nothing was stored
 	ErrNotFound    = errors.New("not found")
-	ErrTrimmed     = errors.New("sequence is no longer in the stream") // deltas only: load the newest export
+	ErrTrimmed     = errors.New("sequence is no longer in the stream") // deltas: load the newest export; events: read the archive
 )
 
 // Retryable decides for everybody whether the same call may simply be made again.
@@ -34,6 +34,7 @@ type Draft struct {
 	Event   proto.Message // a context's *Event; validated before anything is sent
 	Header  events.Header // ID is drawn when empty; Type is filled in from Event
 	Expect  uint64        // last sequence of Subject, 0: none yet, Any: unguarded
+	Binary  bool          // stored as binary protobuf: smaller and quicker, for what nobody reads by eye
 }
 
 // Log is the control plane's stream.
@@ -48,7 +49,8 @@ type Log interface {
 	// Follow hands every event from sequence `from` (1 is the first) to handle, in
 	// order, once each, reconnecting as often as needed, until ctx ends, handle
 	// fails, or, with until > 0, the event at sequence until has been handled. What
-	// cannot be decoded arrives too, with Err set.
+	// cannot be decoded arrives too, with Err set. A beginning that was trimmed is
+	// ErrTrimmed.
 	Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error
 
 	Last(ctx context.Context) (uint64, error)                           // 0: empty

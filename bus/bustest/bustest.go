@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"signals", testSignals},
 		{"leases", testLeases},
 		{"lease handover", testHandover},
+		{"log trimmed", testLogTrimmed}, // last of those that share a bus
 		{"close", testClose},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(t, open(t)) })

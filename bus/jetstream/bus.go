@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,6 +51,7 @@ type Bus struct {
 
 	events *committer
 	deltas *committer
+	first  atomic.Uint64      // oldest event known to be held; guards before it are of trimmed ones
 	stop   context.CancelFunc // ends the committers and the leases' renewals
 	ctx    context.Context
 	wg     sync.WaitGroup
@@ -93,6 +95,11 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
+	if _, _, err := (logStream{b}).span(ctx); err != nil { // guards need to know what was trimmed
+		b.stop()
+		b.nc.Close()
+		return nil, fmt.Errorf("connect to nats: %w", err)
+	}
 	b.events = newCommitter(b, wire.LogStream)
 	b.deltas = newCommitter(b, wire.SyncStream)
 	for _, c := range []*committer{b.events, b.deltas} {

@@ -33,6 +33,7 @@ type follower struct {
 	filters []string // none: everything
 	until   uint64   // 0: for ever
 	trims   bool     // the stream discards its oldest
+	whole   bool     // every sequence is wanted: one that is missing was trimmed
 	handle  func(*stored) error
 
 	next     uint64 // everything before has been handled, or does not match
@@ -196,6 +197,14 @@ func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, del
 		if f.gap == 0 && seq > f.next {
 			f.gap = f.next
 		}
+		if f.whole && f.gap != 0 {
+			if err := f.trimmed(tick); err != nil {
+				return err
+			}
+			if seq > f.next {
+				return fmt.Errorf("follow %s: sequence %d follows %d, and nothing was trimmed: the stream has lost events", f.stream, seq, f.next-1)
+			}
+		}
 		m := &stored{seq: seq, subject: msg.Subject(), at: md.Timestamp.UTC(), header: msg.Headers(), data: msg.Data()}
 		if err := f.handle(m); err != nil {
 			return handled{err}
@@ -229,7 +238,7 @@ func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered
 
 // trimmed says whether messages were discarded before they could be handed on.
 func (f *follower) trimmed(ctx context.Context) error {
-	if !f.trims || f.gap == 0 {
+	if !f.trims && !f.whole || f.gap == 0 {
 		return nil
 	}
 	first, _, err := f.b.span(ctx, f.stream)

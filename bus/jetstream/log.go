@@ -25,14 +25,14 @@ func (l logStream) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, e
 	now := time.Now()
 	for i, r := range ready {
 		msgs[i] = outgoing{
-			subject: r.Subject, id: r.Header.ID, header: wire.Encode(r.Header, r.Subject, now), data: r.Data, expect: r.Expect,
+			subject: r.Subject, id: r.Header.ID, header: r.Envelope(now), data: r.Data, expect: r.Expect,
 		}
 	}
-	return l.b.events.commit(ctx, msgs)
+	return l.commit(ctx, msgs)
 }
 
 func (l logStream) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
-	f := follower{b: l.b, stream: wire.LogStream, until: until, handle: func(m *stored) error { return handle(record(m)) }}
+	f := follower{b: l.b, stream: wire.LogStream, until: until, whole: true, handle: func(m *stored) error { return handle(record(m)) }}
 	return f.run(ctx, from)
 }
 
@@ -46,7 +46,11 @@ func (l logStream) Last(ctx context.Context) (uint64, error) {
 }
 
 func (l logStream) LastOf(ctx context.Context, subject events.Subject) (uint64, error) {
-	return l.b.lastOf(ctx, wire.LogStream, string(subject))
+	seq, err := l.b.lastOf(ctx, wire.LogStream, string(subject))
+	if err == nil && seq == 0 {
+		return l.trimmedLast(ctx, string(subject))
+	}
+	return seq, err
 }
 
 func (l logStream) Get(ctx context.Context, seq uint64) (events.Recorded, error) {

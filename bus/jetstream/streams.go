@@ -30,8 +30,8 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	log, sync, letters := base, base, base
 
 	log.Name, log.Subjects = wire.LogStream, wire.LogSubjects()
-	log.Description = "control plane: every fact, for ever"
-	log.Discard, log.DenyDelete, log.DenyPurge = jetstream.DiscardNew, true, true
+	log.Description = "control plane: every fact, until an archive holds it"
+	log.Discard, log.DenyDelete = jetstream.DiscardNew, true
 	log.MaxBytes, log.MaxMsgSize = orInt(b.cfg.LogMaxBytes, 8<<30), wire.MaxEvent
 
 	sync.Name, sync.Subjects = wire.SyncStream, []string{wire.DeltaRoot + ".>"}
@@ -86,7 +86,7 @@ func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig, explicit 
 	}
 	next.Discard, next.Duplicates, next.MaxMsgSize = want.Discard, want.Duplicates, want.MaxMsgSize
 	next.AllowDirect, next.AllowAtomicPublish, next.MaxAge = true, true, 0
-	next.DenyDelete, next.DenyPurge = next.DenyDelete || want.DenyDelete, next.DenyPurge || want.DenyPurge
+	next.DenyDelete = next.DenyDelete || want.DenyDelete
 	if explicit {
 		next.MaxBytes = want.MaxBytes
 	}

@@ -198,6 +198,9 @@ func (s *stream) trim(ctx context.Context, before uint64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if last := s.first + uint64(len(s.msgs)) - 1; before > last+1 {
+		return fmt.Errorf("trim before sequence %d: the stream ends at %d", before, last)
+	}
 	if before <= s.first {
 		return nil
 	}
@@ -222,7 +225,7 @@ func (l logView) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, err
 	now := time.Now()
 	for i, r := range ready {
 		items[i] = item{
-			subject: r.Subject, id: r.Header.ID, header: wire.Encode(r.Header, r.Subject, now), data: r.Data, expect: r.Expect,
+			subject: r.Subject, id: r.Header.ID, header: r.Envelope(now), data: r.Data, expect: r.Expect,
 		}
 	}
 	return l.s.append(ctx, items)
@@ -249,3 +252,14 @@ func (l logView) Get(ctx context.Context, seq uint64) (events.Recorded, error) {
 }
 
 func (l logView) SeqAt(ctx context.Context, t time.Time) (uint64, error) { return l.s.seqAt(ctx, t) }
+
+func (l logView) Span(ctx context.Context) (first, last uint64, err error) {
+	if err := l.s.usable(ctx); err != nil {
+		return 0, 0, err
+	}
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.s.first, l.s.first + uint64(len(l.s.msgs)) - 1, nil
+}
+
+func (l logView) Trim(ctx context.Context, before uint64) error { return l.s.trim(ctx, before) }

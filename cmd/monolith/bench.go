@@ -20,6 +20,9 @@ func benchmarks() []bench.Benchmark {
 		bench.Predict(startBenchCluster, bench.PredictCases),
 		bench.EndToEnd(startBenchCluster, bench.EndToEndCases),
 		bench.PSRPC(startBenchShard),
+		bench.Gemm(),
+		bench.DeepFMTrain(),
+		bench.DeepFMScore(),
 	}
 }
 

@@ -17,10 +17,23 @@ func TestBenchList(t *testing.T) {
 	}
 	var names []string
 	for line := range strings.Lines(out.String()) {
-		names = append(names, strings.Fields(line)[0])
+		words := strings.Fields(line)
+		if len(words) < 3 || slices.Contains(names, words[0]) {
+			t.Errorf("%q does not name one benchmark and what it measures", line)
+		}
+		names = append(names, words[0])
 	}
-	if want := []string{"append", "replay", "predict", "end-to-end"}; !slices.Equal(names, want) {
+	var want []string
+	for _, b := range benchmarks() {
+		want = append(want, b.Name)
+	}
+	if !slices.Equal(names, want) {
 		t.Errorf("%v, want %v", names, want)
+	}
+	for _, name := range []string{"append", "replay", "predict", "end-to-end", "ps-rpc", "gemm", "deepfm-train", "deepfm-score"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is gone from %v", name, names)
+		}
 	}
 }
 

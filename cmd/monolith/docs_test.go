@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -153,6 +154,19 @@ func TestParity(t *testing.T) {
 		if found, err := filepath.Glob(filepath.Join(repository, m[1])); err != nil || len(found) == 0 {
 			t.Errorf("docs/parity.md names %s, which is not there", m[1])
 		}
+	}
+	counted := map[string]int{} // rows by the first word of their status
+	for _, m := range regexp.MustCompile(`(?m)\| (built|partly|not built yet|no counterpart)(?: \([a-z ]+\))? \|$`).FindAllStringSubmatch(text, -1) {
+		counted[m[1]]++
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| (built|partly|not built yet|no counterpart) \| (\d+) \|`).FindAllStringSubmatch(text, -1) {
+		if fmt.Sprint(counted[m[1]]) != m[2] {
+			t.Errorf("docs/parity.md counts %s rows that are %s, and has %d", m[2], m[1], counted[m[1]])
+		}
+		delete(counted, m[1])
+	}
+	if len(counted) > 0 {
+		t.Errorf("docs/parity.md counts no rows of %v", counted)
 	}
 	if len(named) < 50 || len(paths) < 20 {
 		t.Errorf("docs/parity.md names %d tests and %d files: has its form changed?", len(named), len(paths))

@@ -182,8 +182,13 @@ func (e *explanation) facts(ctx context.Context, log bus.Log, bzid string, shard
 				last[catalog.Type(ev)] = r
 			}
 		case *publish.Event:
-			if parts.Aggregate == p.Model {
+			switch {
+			case parts.Aggregate != p.Model:
+			case ev.GetPlanFailed() != nil: // said beside the plan that stays in force
+				last["planFailed"] = r
+			default:
 				last["publish"] = r
+				delete(last, "planFailed")
 			}
 		case *shard.Event:
 			if shards[parts.Aggregate] {

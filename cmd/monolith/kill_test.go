@@ -20,7 +20,6 @@ import (
 	"github.com/monolith-go/monolith/internal/oracle"
 	"github.com/monolith-go/monolith/internal/report"
 	"github.com/monolith-go/monolith/loadtest/gen"
-	"github.com/monolith-go/monolith/projections/lineage"
 )
 
 // binaryEnv makes this test binary behave as monolith: the tests kill real processes.
@@ -374,37 +373,39 @@ func TestSoak(t *testing.T) {
 // are killed -9: both end with the same bits.
 func TestDeterministicTwin(t *testing.T) {
 	t.Setenv(binaryEnv, "1") // the children of this process are monolith
-	const batches = 150      // of each partition
+	const batches = 160      // of each partition
+	const portion = 16       // of them, written before each cut, between cut and kill, and so on
 	born := time.Now()       // rows carry their records' time, which is part of the input
 	train := func(t *testing.T, victims ...string) []string {
 		cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
-		cfg.processes, cfg.determinism, cfg.replicas, cfg.checkpoints = true, true, 1, time.Second
+		cfg.processes, cfg.determinism, cfg.replicas, cfg.checkpoints = true, true, 1, 0 // cuts on request only
 		w := opsStart(t, cfg)
 		w.at = born
-		n := batches * cfg.batch * cfg.partitions
-		w.rate(n)
+		batch := cfg.batch * cfg.partitions
 		p := &played{dir: cfg.dir}
-		for i, task := range victims {
-			saved := int64(0)
-			w.until(fmt.Sprintf("a share of the ratings before %s is killed", task), func() (bool, string) {
-				w.job.lineage.Read(func(s lineage.State) {
-					saved = 0
-					all := s.Jobs[jobName].Checkpoints
-					for _, next := range all[len(all)-1].V.GetOffsets() {
-						saved += next
-					}
-				})
-				return saved >= int64(n*(i+1)/8), fmt.Sprint(saved)
+		for _, task := range victims {
+			// A cut; then something learnt that the kill takes back; and more to come.
+			w.rate(portion * batch)
+			w.learnt()
+			_, err := w.job.checkpoint(w.soon(), "before the kill")
+			w.must("checkpoint", err)
+			cut := int64(w.sent)
+			w.rate(portion * batch)
+			w.until("something learnt behind the cut", func() (bool, string) {
+				least, err := w.job.trained(w.ctx, cfg.shards)
+				var sum int64
+				for _, next := range least {
+					sum += next
+				}
+				return err == nil && sum > cut, fmt.Sprint(sum, err)
 			})
-			if t.Logf("%s is killed behind %d of %d ratings", task, saved, n); saved == int64(n) {
-				t.Errorf("all was learnt before %s was killed: give it more ratings", task)
-			}
 			var pid int
 			w.until(task+" to be up", func() (bool, string) { pid = p.pid(task, os.Getpid()); return pid != 0, "it is not" })
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatalf("kill %s: %v", task, err)
 			}
 		}
+		w.rate(batches*batch - w.sent)
 		w.learnt()
 		var hashes []string
 		for i := range cfg.shards {

@@ -70,6 +70,7 @@ func newRoot() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "run", Title: "Run everything:"},
 		&cobra.Group{ID: "look", Title: "Look into the logs:"},
+		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
 	for _, c := range []*cobra.Command{newDemo(), newUp(), newBench(), newVerify()} {
@@ -78,6 +79,10 @@ func newRoot() *cobra.Command {
 	}
 	for _, c := range []*cobra.Command{newEvents(), newReplay(), newDLQ(), newExplain()} {
 		c.GroupID = "look"
+		root.AddCommand(c)
+	}
+	for _, c := range []*cobra.Command{newAgentClient(), newAgentController(), newClient(), newSvrClient()} {
+		c.GroupID = "compat"
 		root.AddCommand(c)
 	}
 	for _, r := range roles {

@@ -272,7 +272,7 @@ func TestNATSCLI(t *testing.T) {
 				t.Errorf("nobody serves %s: %q", want, subjects)
 			}
 		}
-		if out, _ := h.types("nats micro ls"); !strings.Contains(out, "what should be served: declare, load, unload") {
+		if out, _ := h.types("nats micro ls"); !strings.Contains(out, "what should be served: models, saved models, layouts") {
 			t.Errorf("nats micro ls:\n%s", out)
 		}
 	})

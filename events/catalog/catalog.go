@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
@@ -21,11 +22,12 @@ import (
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/events/znode"
 )
 
 // Contexts are the subject tokens behind the bzid, in the order in which the stream
 // lists them.
-var Contexts = []string{"model", "publish", "container", "replica", "server", "sync", "training", "shard"}
+var Contexts = []string{"model", "publish", "container", "replica", "server", "sync", "training", "shard", "layout", "znode"}
 
 // MaxBytes bounds one event's body: what is larger is refused before it is sent.
 const MaxBytes = 512 << 10
@@ -56,6 +58,10 @@ func New(context string) (proto.Message, bool) {
 		return &training.Event{}, true
 	case "shard":
 		return &shard.Event{}, true
+	case "layout":
+		return &layout.Event{}, true
+	case "znode":
+		return &znode.Event{}, true
 	}
 	return nil, false
 }
@@ -127,24 +133,36 @@ func decodeJSON(m proto.Message, strict bool, data []byte) error {
 // Encode validates m as the event on subject and writes it as compact protojson, the
 // same bytes every time.
 func Encode(subject events.Subject, m proto.Message) ([]byte, error) {
-	parts, err := subject.Parse()
-	if err != nil {
-		return nil, err
-	}
-	want, ok := New(parts.Context)
-	if !ok || want.ProtoReflect().Descriptor() != m.ProtoReflect().Descriptor() {
-		return nil, fmt.Errorf("%w: %s does not belong on %s", events.ErrInvalid, m.ProtoReflect().Descriptor().FullName(), subject)
-	}
-	if Type(m) == "" {
-		return nil, fmt.Errorf("%w: an event without a body on %s", events.ErrInvalid, subject)
-	}
-	if parts.Request != IsRequest(m) {
-		return nil, fmt.Errorf("%w: %s on %s: requests and only requests go to .request", events.ErrInvalid, Type(m), subject)
-	}
-	if err := m.(Validator).Validate(parts.Aggregate); err != nil {
+	if err := check(subject, m); err != nil {
 		return nil, err
 	}
 	return events.Marshal(m)
+}
+
+// EncodeBinary is Encode as binary protobuf.
+func EncodeBinary(subject events.Subject, m proto.Message) ([]byte, error) {
+	if err := check(subject, m); err != nil {
+		return nil, err
+	}
+	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+}
+
+func check(subject events.Subject, m proto.Message) error {
+	parts, err := subject.Parse()
+	if err != nil {
+		return err
+	}
+	want, ok := New(parts.Context)
+	if !ok || want.ProtoReflect().Descriptor() != m.ProtoReflect().Descriptor() {
+		return fmt.Errorf("%w: %s does not belong on %s", events.ErrInvalid, m.ProtoReflect().Descriptor().FullName(), subject)
+	}
+	if Type(m) == "" {
+		return fmt.Errorf("%w: an event without a body on %s", events.ErrInvalid, subject)
+	}
+	if parts.Request != IsRequest(m) {
+		return fmt.Errorf("%w: %s on %s: requests and only requests go to .request", events.ErrInvalid, Type(m), subject)
+	}
+	return m.(Validator).Validate(parts.Aggregate)
 }
 
 // Type is the body's one key, loadRequested for example; "" when it has none.

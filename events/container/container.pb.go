@@ -123,23 +123,30 @@ func (*Event_Lost) isEvent_Body() {}
 
 // Container is one agent (a pod) that can be given work, or one training task.
 type Container struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`    // serving | training
-	Shard         int32                  `protobuf:"varint,3,opt,name=shard,proto3" json:"shard,omitempty"` // serving: shard group it offers itself for; -1: any
-	Replica       int32                  `protobuf:"varint,4,opt,name=replica,proto3" json:"replica,omitempty"`
-	Cluster       string                 `protobuf:"bytes,5,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Idc           string                 `protobuf:"bytes,6,opt,name=idc,proto3" json:"idc,omitempty"`
-	GrpcAddress   string                 `protobuf:"bytes,7,opt,name=grpc_address,json=grpcAddress,proto3" json:"grpc_address,omitempty"`
-	HttpAddress   string                 `protobuf:"bytes,8,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	RowsAddress   string                 `protobuf:"bytes,9,opt,name=rows_address,json=rowsAddress,proto3" json:"rows_address,omitempty"`
-	ArchonAddress string                 `protobuf:"bytes,10,opt,name=archon_address,json=archonAddress,proto3" json:"archon_address,omitempty"`
-	AgentAddress  string                 `protobuf:"bytes,11,opt,name=agent_address,json=agentAddress,proto3" json:"agent_address,omitempty"`
-	Job           string                 `protobuf:"bytes,12,opt,name=job,proto3" json:"job,omitempty"` // training: job, server_type (ps | worker) and index
-	ServerType    string                 `protobuf:"bytes,13,opt,name=server_type,json=serverType,proto3" json:"server_type,omitempty"`
-	Index         int32                  `protobuf:"varint,14,opt,name=index,proto3" json:"index,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Id                string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Kind              string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`    // serving | training
+	Shard             int32                  `protobuf:"varint,3,opt,name=shard,proto3" json:"shard,omitempty"` // serving: shard group it offers itself for; -1: any
+	Replica           int32                  `protobuf:"varint,4,opt,name=replica,proto3" json:"replica,omitempty"`
+	Cluster           string                 `protobuf:"bytes,5,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Idc               string                 `protobuf:"bytes,6,opt,name=idc,proto3" json:"idc,omitempty"`
+	GrpcAddress       string                 `protobuf:"bytes,7,opt,name=grpc_address,json=grpcAddress,proto3" json:"grpc_address,omitempty"`
+	HttpAddress       string                 `protobuf:"bytes,8,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	RowsAddress       string                 `protobuf:"bytes,9,opt,name=rows_address,json=rowsAddress,proto3" json:"rows_address,omitempty"`
+	ArchonAddress     string                 `protobuf:"bytes,10,opt,name=archon_address,json=archonAddress,proto3" json:"archon_address,omitempty"`
+	AgentAddress      string                 `protobuf:"bytes,11,opt,name=agent_address,json=agentAddress,proto3" json:"agent_address,omitempty"`
+	Job               string                 `protobuf:"bytes,12,opt,name=job,proto3" json:"job,omitempty"` // training: job, server_type (ps | worker) and index
+	ServerType        string                 `protobuf:"bytes,13,opt,name=server_type,json=serverType,proto3" json:"server_type,omitempty"`
+	Index             int32                  `protobuf:"varint,14,opt,name=index,proto3" json:"index,omitempty"`
+	DcAware           bool                   `protobuf:"varint,15,opt,name=dc_aware,json=dcAware,proto3" json:"dc_aware,omitempty"`                  // its replicas are told apart by idc:cluster
+	Psm               string                 `protobuf:"bytes,16,opt,name=psm,proto3" json:"psm,omitempty"`                                          // service name by which foreign agents call their cluster
+	LayoutPath        string                 `protobuf:"bytes,17,opt,name=layout_path,json=layoutPath,proto3" json:"layout_path,omitempty"`          // unified agents: the layout they follow, and the
+	LayoutFilters     []string               `protobuf:"bytes,18,rep,name=layout_filters,json=layoutFilters,proto3" json:"layout_filters,omitempty"` // lines "{regex};{cond}" they accept models by
+	GrpcAddressIpv6   string                 `protobuf:"bytes,19,opt,name=grpc_address_ipv6,json=grpcAddressIpv6,proto3" json:"grpc_address_ipv6,omitempty"`
+	ArchonAddressIpv6 string                 `protobuf:"bytes,20,opt,name=archon_address_ipv6,json=archonAddressIpv6,proto3" json:"archon_address_ipv6,omitempty"`
+	Znode             string                 `protobuf:"bytes,21,opt,name=znode,proto3" json:"znode,omitempty"` // node that a foreign agent wrote itself; empty: the fact makes the node
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Container) Reset() {
@@ -268,6 +275,55 @@ func (x *Container) GetIndex() int32 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *Container) GetDcAware() bool {
+	if x != nil {
+		return x.DcAware
+	}
+	return false
+}
+
+func (x *Container) GetPsm() string {
+	if x != nil {
+		return x.Psm
+	}
+	return ""
+}
+
+func (x *Container) GetLayoutPath() string {
+	if x != nil {
+		return x.LayoutPath
+	}
+	return ""
+}
+
+func (x *Container) GetLayoutFilters() []string {
+	if x != nil {
+		return x.LayoutFilters
+	}
+	return nil
+}
+
+func (x *Container) GetGrpcAddressIpv6() string {
+	if x != nil {
+		return x.GrpcAddressIpv6
+	}
+	return ""
+}
+
+func (x *Container) GetArchonAddressIpv6() string {
+	if x != nil {
+		return x.ArchonAddressIpv6
+	}
+	return ""
+}
+
+func (x *Container) GetZnode() string {
+	if x != nil {
+		return x.Znode
+	}
+	return ""
 }
 
 type Reported struct {
@@ -436,7 +492,7 @@ const file_events_container_container_proto_rawDesc = "" +
 	"\breported\x18\x01 \x01(\v2&.monolith.events.container.v1.ReportedH\x00R\breported\x12]\n" +
 	"\x11resource_reported\x18\x02 \x01(\v2..monolith.events.container.v1.ResourceReportedH\x00R\x10resourceReported\x128\n" +
 	"\x04lost\x18\x03 \x01(\v2\".monolith.events.container.v1.LostH\x00R\x04lostB\x06\n" +
-	"\x04body\"\x89\x03\n" +
+	"\x04body\"\xf0\x04\n" +
 	"\tContainer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -453,7 +509,15 @@ const file_events_container_container_proto_rawDesc = "" +
 	"\x03job\x18\f \x01(\tR\x03job\x12\x1f\n" +
 	"\vserver_type\x18\r \x01(\tR\n" +
 	"serverType\x12\x14\n" +
-	"\x05index\x18\x0e \x01(\x05R\x05index\"Q\n" +
+	"\x05index\x18\x0e \x01(\x05R\x05index\x12\x19\n" +
+	"\bdc_aware\x18\x0f \x01(\bR\adcAware\x12\x10\n" +
+	"\x03psm\x18\x10 \x01(\tR\x03psm\x12\x1f\n" +
+	"\vlayout_path\x18\x11 \x01(\tR\n" +
+	"layoutPath\x12%\n" +
+	"\x0elayout_filters\x18\x12 \x03(\tR\rlayoutFilters\x12*\n" +
+	"\x11grpc_address_ipv6\x18\x13 \x01(\tR\x0fgrpcAddressIpv6\x12.\n" +
+	"\x13archon_address_ipv6\x18\x14 \x01(\tR\x11archonAddressIpv6\x12\x14\n" +
+	"\x05znode\x18\x15 \x01(\tR\x05znode\"Q\n" +
 	"\bReported\x12E\n" +
 	"\tcontainer\x18\x01 \x01(\v2'.monolith.events.container.v1.ContainerR\tcontainer\"s\n" +
 	"\x10ResourceReported\x12\x16\n" +

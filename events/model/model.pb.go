@@ -361,6 +361,7 @@ type Load struct {
 	Version       int64                  `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`   // 0: the newest export that every sub-model has
 	Replicas      uint32                 `protobuf:"varint,7,opt,name=replicas,proto3" json:"replicas,omitempty"` // replicas of each serving shard; 0: 1
 	Job           string                 `protobuf:"bytes,8,opt,name=job,proto3" json:"job,omitempty"`            // training job whose deltas keep it fresh; empty: frozen
+	Follow        bool                   `protobuf:"varint,9,opt,name=follow,proto3" json:"follow,omitempty"`     // plan each newer version as soon as every sub-model has it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -449,6 +450,13 @@ func (x *Load) GetJob() string {
 		return x.Job
 	}
 	return ""
+}
+
+func (x *Load) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
 }
 
 type LoadRequested struct {
@@ -745,7 +753,7 @@ const file_events_model_model_proto_rawDesc = "" +
 	"\bDeclared\x127\n" +
 	"\x04spec\x18\x01 \x01(\v2#.monolith.events.model.v1.ModelSpecR\x04spec\"(\n" +
 	"\x0eDeclareRefused\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xe0\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xf8\x01\n" +
 	"\x04Load\x12\x1d\n" +
 	"\n" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x1b\n" +
@@ -755,7 +763,8 @@ const file_events_model_model_proto_rawDesc = "" +
 	"\rspec_replicas\x18\x05 \x03(\tR\fspecReplicas\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\x03R\aversion\x12\x1a\n" +
 	"\breplicas\x18\a \x01(\rR\breplicas\x12\x10\n" +
-	"\x03job\x18\b \x01(\tR\x03job\"C\n" +
+	"\x03job\x18\b \x01(\tR\x03job\x12\x16\n" +
+	"\x06follow\x18\t \x01(\bR\x06follow\"C\n" +
 	"\rLoadRequested\x122\n" +
 	"\x04load\x18\x01 \x01(\v2\x1e.monolith.events.model.v1.LoadR\x04load\"B\n" +
 	"\fLoadAccepted\x122\n" +

@@ -74,16 +74,17 @@ func (Activation) EnumDescriptor() ([]byte, []int) {
 // dense layers stand on them. It travels in the Declared fact, so trainers,
 // parameter servers and model servers agree without a compiled-in model.
 type ModelSpec struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Features       []*Feature             `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
-	Tables         []*Table               `protobuf:"bytes,3,rep,name=tables,proto3" json:"tables,omitempty"`
-	Layers         []*DenseLayer          `protobuf:"bytes,4,rep,name=layers,proto3" json:"layers,omitempty"` // applied in order to the concatenated embeddings
-	DenseOptimizer *Optimizer             `protobuf:"bytes,5,opt,name=dense_optimizer,json=denseOptimizer,proto3" json:"dense_optimizer,omitempty"`
-	Label          *Label                 `protobuf:"bytes,6,opt,name=label,proto3" json:"label,omitempty"`
-	Seed           uint64                 `protobuf:"varint,7,opt,name=seed,proto3" json:"seed,omitempty"` // keys every random draw: (seed, table, id)
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Features          []*Feature             `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
+	Tables            []*Table               `protobuf:"bytes,3,rep,name=tables,proto3" json:"tables,omitempty"`
+	Layers            []*DenseLayer          `protobuf:"bytes,4,rep,name=layers,proto3" json:"layers,omitempty"` // applied in order to the concatenated embeddings
+	DenseOptimizer    *Optimizer             `protobuf:"bytes,5,opt,name=dense_optimizer,json=denseOptimizer,proto3" json:"dense_optimizer,omitempty"`
+	Label             *Label                 `protobuf:"bytes,6,opt,name=label,proto3" json:"label,omitempty"`
+	Seed              uint64                 `protobuf:"varint,7,opt,name=seed,proto3" json:"seed,omitempty"`                                                     // keys every random draw: (seed, table, id)
+	DenseLearningRate *LearningRate          `protobuf:"bytes,8,opt,name=dense_learning_rate,json=denseLearningRate,proto3" json:"dense_learning_rate,omitempty"` // instead of dense_optimizer's own
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ModelSpec) Reset() {
@@ -165,6 +166,13 @@ func (x *ModelSpec) GetSeed() uint64 {
 	return 0
 }
 
+func (x *ModelSpec) GetDenseLearningRate() *LearningRate {
+	if x != nil {
+		return x.DenseLearningRate
+	}
+	return nil
+}
+
 // Feature reads one sparse id from a training record.
 type Feature struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -234,14 +242,23 @@ func (x *Feature) GetTable() string {
 	return ""
 }
 
+// Table keeps one row per id. A row is one segment, which optimizer, initializer,
+// compressor and learning_rate describe, or several, which have their own.
 type Table struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Dim           uint32                 `protobuf:"varint,2,opt,name=dim,proto3" json:"dim,omitempty"`
-	Optimizer     *Optimizer             `protobuf:"bytes,3,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
-	Initializer   *Initializer           `protobuf:"bytes,4,opt,name=initializer,proto3" json:"initializer,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Dim               uint32                 `protobuf:"varint,2,opt,name=dim,proto3" json:"dim,omitempty"` // of the whole row: the sum of its segments' dims
+	Optimizer         *Optimizer             `protobuf:"bytes,3,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
+	Initializer       *Initializer           `protobuf:"bytes,4,opt,name=initializer,proto3" json:"initializer,omitempty"`
+	Segments          []*Segment             `protobuf:"bytes,5,rep,name=segments,proto3" json:"segments,omitempty"`
+	Compressor        *Compressor            `protobuf:"bytes,6,opt,name=compressor,proto3" json:"compressor,omitempty"`
+	LearningRate      *LearningRate          `protobuf:"bytes,7,opt,name=learning_rate,json=learningRate,proto3" json:"learning_rate,omitempty"`
+	Expire            *Expire                `protobuf:"bytes,8,opt,name=expire,proto3" json:"expire,omitempty"`                                                    // absent: rows stay
+	Admission         *Admission             `protobuf:"bytes,9,opt,name=admission,proto3" json:"admission,omitempty"`                                              // absent: every id gets a row
+	SkipZeroEmbedding bool                   `protobuf:"varint,10,opt,name=skip_zero_embedding,json=skipZeroEmbedding,proto3" json:"skip_zero_embedding,omitempty"` // serving tables drop rows that are all but zero
+	MaxRows           uint64                 `protobuf:"varint,11,opt,name=max_rows,json=maxRows,proto3" json:"max_rows,omitempty"`                                 // 0: no limit
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Table) Reset() {
@@ -302,20 +319,680 @@ func (x *Table) GetInitializer() *Initializer {
 	return nil
 }
 
+func (x *Table) GetSegments() []*Segment {
+	if x != nil {
+		return x.Segments
+	}
+	return nil
+}
+
+func (x *Table) GetCompressor() *Compressor {
+	if x != nil {
+		return x.Compressor
+	}
+	return nil
+}
+
+func (x *Table) GetLearningRate() *LearningRate {
+	if x != nil {
+		return x.LearningRate
+	}
+	return nil
+}
+
+func (x *Table) GetExpire() *Expire {
+	if x != nil {
+		return x.Expire
+	}
+	return nil
+}
+
+func (x *Table) GetAdmission() *Admission {
+	if x != nil {
+		return x.Admission
+	}
+	return nil
+}
+
+func (x *Table) GetSkipZeroEmbedding() bool {
+	if x != nil {
+		return x.SkipZeroEmbedding
+	}
+	return false
+}
+
+func (x *Table) GetMaxRows() uint64 {
+	if x != nil {
+		return x.MaxRows
+	}
+	return 0
+}
+
+// Segment is a part of every row of a table, from where the one before it ends.
+type Segment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dim           uint32                 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	Optimizer     *Optimizer             `protobuf:"bytes,2,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
+	Initializer   *Initializer           `protobuf:"bytes,3,opt,name=initializer,proto3" json:"initializer,omitempty"`
+	Compressor    *Compressor            `protobuf:"bytes,4,opt,name=compressor,proto3" json:"compressor,omitempty"`                         // absent: fp32
+	LearningRate  *LearningRate          `protobuf:"bytes,5,opt,name=learning_rate,json=learningRate,proto3" json:"learning_rate,omitempty"` // absent: the optimizer's own
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Segment) Reset() {
+	*x = Segment{}
+	mi := &file_events_model_spec_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Segment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Segment) ProtoMessage() {}
+
+func (x *Segment) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Segment.ProtoReflect.Descriptor instead.
+func (*Segment) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Segment) GetDim() uint32 {
+	if x != nil {
+		return x.Dim
+	}
+	return 0
+}
+
+func (x *Segment) GetOptimizer() *Optimizer {
+	if x != nil {
+		return x.Optimizer
+	}
+	return nil
+}
+
+func (x *Segment) GetInitializer() *Initializer {
+	if x != nil {
+		return x.Initializer
+	}
+	return nil
+}
+
+func (x *Segment) GetCompressor() *Compressor {
+	if x != nil {
+		return x.Compressor
+	}
+	return nil
+}
+
+func (x *Segment) GetLearningRate() *LearningRate {
+	if x != nil {
+		return x.LearningRate
+	}
+	return nil
+}
+
+// LearningRate is a function of the global step, instead of an optimizer's
+// learning_rate and warmup_steps.
+type LearningRate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*LearningRate_Constant
+	//	*LearningRate_PolynomialDecay
+	Kind          isLearningRate_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LearningRate) Reset() {
+	*x = LearningRate{}
+	mi := &file_events_model_spec_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearningRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearningRate) ProtoMessage() {}
+
+func (x *LearningRate) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearningRate.ProtoReflect.Descriptor instead.
+func (*LearningRate) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LearningRate) GetKind() isLearningRate_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *LearningRate) GetConstant() float32 {
+	if x != nil {
+		if x, ok := x.Kind.(*LearningRate_Constant); ok {
+			return x.Constant
+		}
+	}
+	return 0
+}
+
+func (x *LearningRate) GetPolynomialDecay() *PolynomialDecay {
+	if x != nil {
+		if x, ok := x.Kind.(*LearningRate_PolynomialDecay); ok {
+			return x.PolynomialDecay
+		}
+	}
+	return nil
+}
+
+type isLearningRate_Kind interface {
+	isLearningRate_Kind()
+}
+
+type LearningRate_Constant struct {
+	Constant float32 `protobuf:"fixed32,1,opt,name=constant,proto3,oneof"`
+}
+
+type LearningRate_PolynomialDecay struct {
+	PolynomialDecay *PolynomialDecay `protobuf:"bytes,2,opt,name=polynomial_decay,json=polynomialDecay,proto3,oneof"`
+}
+
+func (*LearningRate_Constant) isLearningRate_Kind() {}
+
+func (*LearningRate_PolynomialDecay) isLearningRate_Kind() {}
+
+// (initial - end) * (1 - step/decay_steps)^power + end, and end from decay_steps on
+type PolynomialDecay struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	InitialLearningRate float32                `protobuf:"fixed32,1,opt,name=initial_learning_rate,json=initialLearningRate,proto3" json:"initial_learning_rate,omitempty"`
+	DecaySteps          uint64                 `protobuf:"varint,2,opt,name=decay_steps,json=decaySteps,proto3" json:"decay_steps,omitempty"`
+	EndLearningRate     *float32               `protobuf:"fixed32,3,opt,name=end_learning_rate,json=endLearningRate,proto3,oneof" json:"end_learning_rate,omitempty"` // default 0.0001
+	Power               *float32               `protobuf:"fixed32,4,opt,name=power,proto3,oneof" json:"power,omitempty"`                                              // default 1
+	Cycle               bool                   `protobuf:"varint,5,opt,name=cycle,proto3" json:"cycle,omitempty"`                                                     // climb again at each multiple of decay_steps
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *PolynomialDecay) Reset() {
+	*x = PolynomialDecay{}
+	mi := &file_events_model_spec_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolynomialDecay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolynomialDecay) ProtoMessage() {}
+
+func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolynomialDecay.ProtoReflect.Descriptor instead.
+func (*PolynomialDecay) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PolynomialDecay) GetInitialLearningRate() float32 {
+	if x != nil {
+		return x.InitialLearningRate
+	}
+	return 0
+}
+
+func (x *PolynomialDecay) GetDecaySteps() uint64 {
+	if x != nil {
+		return x.DecaySteps
+	}
+	return 0
+}
+
+func (x *PolynomialDecay) GetEndLearningRate() float32 {
+	if x != nil && x.EndLearningRate != nil {
+		return *x.EndLearningRate
+	}
+	return 0
+}
+
+func (x *PolynomialDecay) GetPower() float32 {
+	if x != nil && x.Power != nil {
+		return *x.Power
+	}
+	return 0
+}
+
+func (x *PolynomialDecay) GetCycle() bool {
+	if x != nil {
+		return x.Cycle
+	}
+	return false
+}
+
+// Expire removes rows that nothing has updated for a number of days, by the clock of
+// the newest update in the table. 0 days: never.
+type Expire struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Days          uint32                 `protobuf:"varint,1,opt,name=days,proto3" json:"days,omitempty"`
+	Slots         []*SlotDays            `protobuf:"bytes,2,rep,name=slots,proto3" json:"slots,omitempty"` // instead of days
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Expire) Reset() {
+	*x = Expire{}
+	mi := &file_events_model_spec_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Expire) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Expire) ProtoMessage() {}
+
+func (x *Expire) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Expire.ProtoReflect.Descriptor instead.
+func (*Expire) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Expire) GetDays() uint32 {
+	if x != nil {
+		return x.Days
+	}
+	return 0
+}
+
+func (x *Expire) GetSlots() []*SlotDays {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
+}
+
+type SlotDays struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	Days          uint32                 `protobuf:"varint,2,opt,name=days,proto3" json:"days,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotDays) Reset() {
+	*x = SlotDays{}
+	mi := &file_events_model_spec_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotDays) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotDays) ProtoMessage() {}
+
+func (x *SlotDays) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotDays.ProtoReflect.Descriptor instead.
+func (*SlotDays) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SlotDays) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *SlotDays) GetDays() uint32 {
+	if x != nil {
+		return x.Days
+	}
+	return 0
+}
+
+// Admission gives an id its row once it has occurred threshold times before, or about as
+// often. 0: at once.
+type Admission struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Admission_SlidingCounter
+	//	*Admission_Probabilistic
+	Kind          isAdmission_Kind `protobuf_oneof:"kind"`
+	Threshold     uint32           `protobuf:"varint,3,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	Slots         []*SlotThreshold `protobuf:"bytes,4,rep,name=slots,proto3" json:"slots,omitempty"` // instead of threshold
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Admission) Reset() {
+	*x = Admission{}
+	mi := &file_events_model_spec_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Admission) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Admission) ProtoMessage() {}
+
+func (x *Admission) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Admission.ProtoReflect.Descriptor instead.
+func (*Admission) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Admission) GetKind() isAdmission_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Admission) GetSlidingCounter() *SlidingCounter {
+	if x != nil {
+		if x, ok := x.Kind.(*Admission_SlidingCounter); ok {
+			return x.SlidingCounter
+		}
+	}
+	return nil
+}
+
+func (x *Admission) GetProbabilistic() *Probabilistic {
+	if x != nil {
+		if x, ok := x.Kind.(*Admission_Probabilistic); ok {
+			return x.Probabilistic
+		}
+	}
+	return nil
+}
+
+func (x *Admission) GetThreshold() uint32 {
+	if x != nil {
+		return x.Threshold
+	}
+	return 0
+}
+
+func (x *Admission) GetSlots() []*SlotThreshold {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
+}
+
+type isAdmission_Kind interface {
+	isAdmission_Kind()
+}
+
+type Admission_SlidingCounter struct {
+	SlidingCounter *SlidingCounter `protobuf:"bytes,1,opt,name=sliding_counter,json=slidingCounter,proto3,oneof"`
+}
+
+type Admission_Probabilistic struct {
+	Probabilistic *Probabilistic `protobuf:"bytes,2,opt,name=probabilistic,proto3,oneof"`
+}
+
+func (*Admission_SlidingCounter) isAdmission_Kind() {}
+
+func (*Admission_Probabilistic) isAdmission_Kind() {}
+
+type SlotThreshold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	Threshold     uint32                 `protobuf:"varint,2,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotThreshold) Reset() {
+	*x = SlotThreshold{}
+	mi := &file_events_model_spec_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotThreshold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotThreshold) ProtoMessage() {}
+
+func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotThreshold.ProtoReflect.Descriptor instead.
+func (*SlotThreshold) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SlotThreshold) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *SlotThreshold) GetThreshold() uint32 {
+	if x != nil {
+		return x.Threshold
+	}
+	return 0
+}
+
+// counts up to 15 occurrences of each of the latest ids
+type SlidingCounter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Capacity      *uint64                `protobuf:"varint,1,opt,name=capacity,proto3,oneof" json:"capacity,omitempty"` // ids, per shard; default 300000000
+	Splits        *uint32                `protobuf:"varint,2,opt,name=splits,proto3,oneof" json:"splits,omitempty"`     // default 7
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlidingCounter) Reset() {
+	*x = SlidingCounter{}
+	mi := &file_events_model_spec_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlidingCounter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlidingCounter) ProtoMessage() {}
+
+func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlidingCounter.ProtoReflect.Descriptor instead.
+func (*SlidingCounter) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SlidingCounter) GetCapacity() uint64 {
+	if x != nil && x.Capacity != nil {
+		return *x.Capacity
+	}
+	return 0
+}
+
+func (x *SlidingCounter) GetSplits() uint32 {
+	if x != nil && x.Splits != nil {
+		return *x.Splits
+	}
+	return 0
+}
+
+// decides by chance and remembers nothing
+type Probabilistic struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Equal         bool                   `protobuf:"varint,1,opt,name=equal,proto3" json:"equal,omitempty"` // every occurrence counts alike
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Probabilistic) Reset() {
+	*x = Probabilistic{}
+	mi := &file_events_model_spec_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Probabilistic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Probabilistic) ProtoMessage() {}
+
+func (x *Probabilistic) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Probabilistic.ProtoReflect.Descriptor instead.
+func (*Probabilistic) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Probabilistic) GetEqual() bool {
+	if x != nil {
+		return x.Equal
+	}
+	return false
+}
+
+// Optimizer has the field numbers of the original. Each message's defaults are the
+// original's; a field without one is 0. With warmup_steps, the learning rate climbs on a
+// straight line from 0 at global step 0 to learning_rate at that step.
 type Optimizer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*Optimizer_Adagrad
 	//	*Optimizer_Sgd
-	Kind          isOptimizer_Kind `protobuf_oneof:"kind"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	//	*Optimizer_Ftrl
+	//	*Optimizer_DynamicWdAdagrad
+	//	*Optimizer_Adadelta
+	//	*Optimizer_Adam
+	//	*Optimizer_Amsgrad
+	//	*Optimizer_Momentum
+	//	*Optimizer_MovingAverage
+	//	*Optimizer_Rmsprop
+	//	*Optimizer_Rmspropv2
+	//	*Optimizer_Dc
+	//	*Optimizer_GroupFtrl
+	//	*Optimizer_BatchSoftmax
+	//	*Optimizer_GroupAdagrad
+	Kind                      isOptimizer_Kind `protobuf_oneof:"kind"`
+	StochasticRoundingFloat16 bool             `protobuf:"varint,4,opt,name=stochastic_rounding_float16,json=stochasticRoundingFloat16,proto3" json:"stochastic_rounding_float16,omitempty"` // round weights to halves, up or down by chance
+	unknownFields             protoimpl.UnknownFields
+	sizeCache                 protoimpl.SizeCache
 }
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_events_model_spec_proto_msgTypes[3]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +1004,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[3]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +1017,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{3}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Optimizer) GetKind() isOptimizer_Kind {
@@ -368,6 +1045,130 @@ func (x *Optimizer) GetSgd() *Sgd {
 	return nil
 }
 
+func (x *Optimizer) GetFtrl() *Ftrl {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_Ftrl); ok {
+			return x.Ftrl
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetDynamicWdAdagrad() *DynamicWdAdagrad {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_DynamicWdAdagrad); ok {
+			return x.DynamicWdAdagrad
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetAdadelta() *Adadelta {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_Adadelta); ok {
+			return x.Adadelta
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetAdam() *Adam {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_Adam); ok {
+			return x.Adam
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetAmsgrad() *Amsgrad {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_Amsgrad); ok {
+			return x.Amsgrad
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetMomentum() *Momentum {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_Momentum); ok {
+			return x.Momentum
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetMovingAverage() *MovingAverage {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_MovingAverage); ok {
+			return x.MovingAverage
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetRmsprop() *Rmsprop {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_Rmsprop); ok {
+			return x.Rmsprop
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetRmspropv2() *RmspropV2 {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_Rmspropv2); ok {
+			return x.Rmspropv2
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetDc() *Dc {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_Dc); ok {
+			return x.Dc
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetGroupFtrl() *GroupFtrl {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_GroupFtrl); ok {
+			return x.GroupFtrl
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetBatchSoftmax() *BatchSoftmax {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_BatchSoftmax); ok {
+			return x.BatchSoftmax
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetGroupAdagrad() *GroupAdagrad {
+	if x != nil {
+		if x, ok := x.Kind.(*Optimizer_GroupAdagrad); ok {
+			return x.GroupAdagrad
+		}
+	}
+	return nil
+}
+
+func (x *Optimizer) GetStochasticRoundingFloat16() bool {
+	if x != nil {
+		return x.StochasticRoundingFloat16
+	}
+	return false
+}
+
 type isOptimizer_Kind interface {
 	isOptimizer_Kind()
 }
@@ -380,22 +1181,101 @@ type Optimizer_Sgd struct {
 	Sgd *Sgd `protobuf:"bytes,2,opt,name=sgd,proto3,oneof"`
 }
 
+type Optimizer_Ftrl struct {
+	Ftrl *Ftrl `protobuf:"bytes,3,opt,name=ftrl,proto3,oneof"`
+}
+
+type Optimizer_DynamicWdAdagrad struct {
+	DynamicWdAdagrad *DynamicWdAdagrad `protobuf:"bytes,5,opt,name=dynamic_wd_adagrad,json=dynamicWdAdagrad,proto3,oneof"`
+}
+
+type Optimizer_Adadelta struct {
+	Adadelta *Adadelta `protobuf:"bytes,6,opt,name=adadelta,proto3,oneof"`
+}
+
+type Optimizer_Adam struct {
+	Adam *Adam `protobuf:"bytes,7,opt,name=adam,proto3,oneof"`
+}
+
+type Optimizer_Amsgrad struct {
+	Amsgrad *Amsgrad `protobuf:"bytes,8,opt,name=amsgrad,proto3,oneof"`
+}
+
+type Optimizer_Momentum struct {
+	Momentum *Momentum `protobuf:"bytes,9,opt,name=momentum,proto3,oneof"`
+}
+
+type Optimizer_MovingAverage struct {
+	MovingAverage *MovingAverage `protobuf:"bytes,10,opt,name=moving_average,json=movingAverage,proto3,oneof"`
+}
+
+type Optimizer_Rmsprop struct {
+	Rmsprop *Rmsprop `protobuf:"bytes,11,opt,name=rmsprop,proto3,oneof"`
+}
+
+type Optimizer_Rmspropv2 struct {
+	Rmspropv2 *RmspropV2 `protobuf:"bytes,12,opt,name=rmspropv2,proto3,oneof"`
+}
+
+type Optimizer_Dc struct {
+	Dc *Dc `protobuf:"bytes,13,opt,name=dc,proto3,oneof"`
+}
+
+type Optimizer_GroupFtrl struct {
+	GroupFtrl *GroupFtrl `protobuf:"bytes,14,opt,name=group_ftrl,json=groupFtrl,proto3,oneof"`
+}
+
+type Optimizer_BatchSoftmax struct {
+	BatchSoftmax *BatchSoftmax `protobuf:"bytes,15,opt,name=batch_softmax,json=batchSoftmax,proto3,oneof"`
+}
+
+type Optimizer_GroupAdagrad struct {
+	GroupAdagrad *GroupAdagrad `protobuf:"bytes,16,opt,name=group_adagrad,json=groupAdagrad,proto3,oneof"`
+}
+
 func (*Optimizer_Adagrad) isOptimizer_Kind() {}
 
 func (*Optimizer_Sgd) isOptimizer_Kind() {}
+
+func (*Optimizer_Ftrl) isOptimizer_Kind() {}
+
+func (*Optimizer_DynamicWdAdagrad) isOptimizer_Kind() {}
+
+func (*Optimizer_Adadelta) isOptimizer_Kind() {}
+
+func (*Optimizer_Adam) isOptimizer_Kind() {}
+
+func (*Optimizer_Amsgrad) isOptimizer_Kind() {}
+
+func (*Optimizer_Momentum) isOptimizer_Kind() {}
+
+func (*Optimizer_MovingAverage) isOptimizer_Kind() {}
+
+func (*Optimizer_Rmsprop) isOptimizer_Kind() {}
+
+func (*Optimizer_Rmspropv2) isOptimizer_Kind() {}
+
+func (*Optimizer_Dc) isOptimizer_Kind() {}
+
+func (*Optimizer_GroupFtrl) isOptimizer_Kind() {}
+
+func (*Optimizer_BatchSoftmax) isOptimizer_Kind() {}
+
+func (*Optimizer_GroupAdagrad) isOptimizer_Kind() {}
 
 type Adagrad struct {
 	state                   protoimpl.MessageState `protogen:"open.v1"`
 	LearningRate            float32                `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3" json:"learning_rate,omitempty"`
 	InitialAccumulatorValue float32                `protobuf:"fixed32,2,opt,name=initial_accumulator_value,json=initialAccumulatorValue,proto3" json:"initial_accumulator_value,omitempty"`
 	WeightDecay             float32                `protobuf:"fixed32,3,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	WarmupSteps             uint64                 `protobuf:"varint,4,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
 	unknownFields           protoimpl.UnknownFields
 	sizeCache               protoimpl.SizeCache
 }
 
 func (x *Adagrad) Reset() {
 	*x = Adagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[4]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +1287,7 @@ func (x *Adagrad) String() string {
 func (*Adagrad) ProtoMessage() {}
 
 func (x *Adagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[4]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +1300,7 @@ func (x *Adagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adagrad.ProtoReflect.Descriptor instead.
 func (*Adagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{4}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Adagrad) GetLearningRate() float32 {
@@ -444,16 +1324,24 @@ func (x *Adagrad) GetWeightDecay() float32 {
 	return 0
 }
 
+func (x *Adagrad) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
 type Sgd struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LearningRate  float32                `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3" json:"learning_rate,omitempty"`
+	WarmupSteps   uint64                 `protobuf:"varint,2,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Sgd) Reset() {
 	*x = Sgd{}
-	mi := &file_events_model_spec_proto_msgTypes[5]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +1353,7 @@ func (x *Sgd) String() string {
 func (*Sgd) ProtoMessage() {}
 
 func (x *Sgd) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[5]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,12 +1366,975 @@ func (x *Sgd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sgd.ProtoReflect.Descriptor instead.
 func (*Sgd) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{5}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Sgd) GetLearningRate() float32 {
 	if x != nil {
 		return x.LearningRate
+	}
+	return 0
+}
+
+func (x *Sgd) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
+type Ftrl struct {
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate            *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01
+	Beta                    float32                `protobuf:"fixed32,2,opt,name=beta,proto3" json:"beta,omitempty"`
+	InitialAccumulatorValue *float32               `protobuf:"fixed32,3,opt,name=initial_accumulator_value,json=initialAccumulatorValue,proto3,oneof" json:"initial_accumulator_value,omitempty"` // default 0.1
+	L1                      float32                `protobuf:"fixed32,4,opt,name=l1,proto3" json:"l1,omitempty"`
+	L2                      float32                `protobuf:"fixed32,5,opt,name=l2,proto3" json:"l2,omitempty"`
+	WarmupSteps             uint64                 `protobuf:"varint,6,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
+	Compat                  bool                   `protobuf:"varint,7,opt,name=compat,proto3" json:"compat,omitempty"` // the original's sign of l1
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *Ftrl) Reset() {
+	*x = Ftrl{}
+	mi := &file_events_model_spec_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ftrl) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ftrl) ProtoMessage() {}
+
+func (x *Ftrl) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ftrl.ProtoReflect.Descriptor instead.
+func (*Ftrl) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Ftrl) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *Ftrl) GetBeta() float32 {
+	if x != nil {
+		return x.Beta
+	}
+	return 0
+}
+
+func (x *Ftrl) GetInitialAccumulatorValue() float32 {
+	if x != nil && x.InitialAccumulatorValue != nil {
+		return *x.InitialAccumulatorValue
+	}
+	return 0
+}
+
+func (x *Ftrl) GetL1() float32 {
+	if x != nil {
+		return x.L1
+	}
+	return 0
+}
+
+func (x *Ftrl) GetL2() float32 {
+	if x != nil {
+		return x.L2
+	}
+	return 0
+}
+
+func (x *Ftrl) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
+func (x *Ftrl) GetCompat() bool {
+	if x != nil {
+		return x.Compat
+	}
+	return false
+}
+
+type DynamicWdAdagrad struct {
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate            *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"`                                    // default 0.001
+	InitialAccumulatorValue *float32               `protobuf:"fixed32,2,opt,name=initial_accumulator_value,json=initialAccumulatorValue,proto3,oneof" json:"initial_accumulator_value,omitempty"` // default 0.1
+	WeightDecay             float32                `protobuf:"fixed32,3,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	WarmupSteps             uint64                 `protobuf:"varint,4,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
+	DecoupleWeightDecay     bool                   `protobuf:"varint,5,opt,name=decouple_weight_decay,json=decoupleWeightDecay,proto3" json:"decouple_weight_decay,omitempty"`
+	EnableDynamicWd         bool                   `protobuf:"varint,6,opt,name=enable_dynamic_wd,json=enableDynamicWd,proto3" json:"enable_dynamic_wd,omitempty"`
+	DynamicWdTemperature    *float32               `protobuf:"fixed32,7,opt,name=dynamic_wd_temperature,json=dynamicWdTemperature,proto3,oneof" json:"dynamic_wd_temperature,omitempty"` // steps; default 1
+	FlipDirection           bool                   `protobuf:"varint,8,opt,name=flip_direction,json=flipDirection,proto3" json:"flip_direction,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *DynamicWdAdagrad) Reset() {
+	*x = DynamicWdAdagrad{}
+	mi := &file_events_model_spec_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DynamicWdAdagrad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DynamicWdAdagrad) ProtoMessage() {}
+
+func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DynamicWdAdagrad.ProtoReflect.Descriptor instead.
+func (*DynamicWdAdagrad) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DynamicWdAdagrad) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *DynamicWdAdagrad) GetInitialAccumulatorValue() float32 {
+	if x != nil && x.InitialAccumulatorValue != nil {
+		return *x.InitialAccumulatorValue
+	}
+	return 0
+}
+
+func (x *DynamicWdAdagrad) GetWeightDecay() float32 {
+	if x != nil {
+		return x.WeightDecay
+	}
+	return 0
+}
+
+func (x *DynamicWdAdagrad) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
+func (x *DynamicWdAdagrad) GetDecoupleWeightDecay() bool {
+	if x != nil {
+		return x.DecoupleWeightDecay
+	}
+	return false
+}
+
+func (x *DynamicWdAdagrad) GetEnableDynamicWd() bool {
+	if x != nil {
+		return x.EnableDynamicWd
+	}
+	return false
+}
+
+func (x *DynamicWdAdagrad) GetDynamicWdTemperature() float32 {
+	if x != nil && x.DynamicWdTemperature != nil {
+		return *x.DynamicWdTemperature
+	}
+	return 0
+}
+
+func (x *DynamicWdAdagrad) GetFlipDirection() bool {
+	if x != nil {
+		return x.FlipDirection
+	}
+	return false
+}
+
+type Adadelta struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate   *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01
+	WeightDecay    float32                `protobuf:"fixed32,2,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	AveragingRatio *float32               `protobuf:"fixed32,3,opt,name=averaging_ratio,json=averagingRatio,proto3,oneof" json:"averaging_ratio,omitempty"` // default 0.9
+	Epsilon        *float32               `protobuf:"fixed32,4,opt,name=epsilon,proto3,oneof" json:"epsilon,omitempty"`                                     // default 0.01
+	WarmupSteps    uint64                 `protobuf:"varint,5,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Adadelta) Reset() {
+	*x = Adadelta{}
+	mi := &file_events_model_spec_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Adadelta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Adadelta) ProtoMessage() {}
+
+func (x *Adadelta) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Adadelta.ProtoReflect.Descriptor instead.
+func (*Adadelta) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Adadelta) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *Adadelta) GetWeightDecay() float32 {
+	if x != nil {
+		return x.WeightDecay
+	}
+	return 0
+}
+
+func (x *Adadelta) GetAveragingRatio() float32 {
+	if x != nil && x.AveragingRatio != nil {
+		return *x.AveragingRatio
+	}
+	return 0
+}
+
+func (x *Adadelta) GetEpsilon() float32 {
+	if x != nil && x.Epsilon != nil {
+		return *x.Epsilon
+	}
+	return 0
+}
+
+func (x *Adadelta) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
+type Adam struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate  *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01
+	Beta1         *float32               `protobuf:"fixed32,2,opt,name=beta1,proto3,oneof" json:"beta1,omitempty"`                                   // default 0.9
+	Beta2         *float32               `protobuf:"fixed32,3,opt,name=beta2,proto3,oneof" json:"beta2,omitempty"`                                   // default 0.99
+	Epsilon       *float32               `protobuf:"fixed32,4,opt,name=epsilon,proto3,oneof" json:"epsilon,omitempty"`                               // default 0.01
+	WeightDecay   float32                `protobuf:"fixed32,5,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	UseNesterov   bool                   `protobuf:"varint,6,opt,name=use_nesterov,json=useNesterov,proto3" json:"use_nesterov,omitempty"`
+	WarmupSteps   uint64                 `protobuf:"varint,7,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Adam) Reset() {
+	*x = Adam{}
+	mi := &file_events_model_spec_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Adam) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Adam) ProtoMessage() {}
+
+func (x *Adam) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Adam.ProtoReflect.Descriptor instead.
+func (*Adam) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Adam) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *Adam) GetBeta1() float32 {
+	if x != nil && x.Beta1 != nil {
+		return *x.Beta1
+	}
+	return 0
+}
+
+func (x *Adam) GetBeta2() float32 {
+	if x != nil && x.Beta2 != nil {
+		return *x.Beta2
+	}
+	return 0
+}
+
+func (x *Adam) GetEpsilon() float32 {
+	if x != nil && x.Epsilon != nil {
+		return *x.Epsilon
+	}
+	return 0
+}
+
+func (x *Adam) GetWeightDecay() float32 {
+	if x != nil {
+		return x.WeightDecay
+	}
+	return 0
+}
+
+func (x *Adam) GetUseNesterov() bool {
+	if x != nil {
+		return x.UseNesterov
+	}
+	return false
+}
+
+func (x *Adam) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
+type Amsgrad struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate  *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01
+	Beta1         *float32               `protobuf:"fixed32,2,opt,name=beta1,proto3,oneof" json:"beta1,omitempty"`                                   // default 0.9
+	Beta2         *float32               `protobuf:"fixed32,3,opt,name=beta2,proto3,oneof" json:"beta2,omitempty"`                                   // default 0.99
+	Epsilon       *float32               `protobuf:"fixed32,4,opt,name=epsilon,proto3,oneof" json:"epsilon,omitempty"`                               // default 0.01
+	WeightDecay   float32                `protobuf:"fixed32,5,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	UseNesterov   bool                   `protobuf:"varint,6,opt,name=use_nesterov,json=useNesterov,proto3" json:"use_nesterov,omitempty"`
+	WarmupSteps   uint64                 `protobuf:"varint,7,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Amsgrad) Reset() {
+	*x = Amsgrad{}
+	mi := &file_events_model_spec_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Amsgrad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Amsgrad) ProtoMessage() {}
+
+func (x *Amsgrad) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Amsgrad.ProtoReflect.Descriptor instead.
+func (*Amsgrad) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Amsgrad) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *Amsgrad) GetBeta1() float32 {
+	if x != nil && x.Beta1 != nil {
+		return *x.Beta1
+	}
+	return 0
+}
+
+func (x *Amsgrad) GetBeta2() float32 {
+	if x != nil && x.Beta2 != nil {
+		return *x.Beta2
+	}
+	return 0
+}
+
+func (x *Amsgrad) GetEpsilon() float32 {
+	if x != nil && x.Epsilon != nil {
+		return *x.Epsilon
+	}
+	return 0
+}
+
+func (x *Amsgrad) GetWeightDecay() float32 {
+	if x != nil {
+		return x.WeightDecay
+	}
+	return 0
+}
+
+func (x *Amsgrad) GetUseNesterov() bool {
+	if x != nil {
+		return x.UseNesterov
+	}
+	return false
+}
+
+func (x *Amsgrad) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
+type Momentum struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate  *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01
+	WeightDecay   float32                `protobuf:"fixed32,2,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	Momentum      *float32               `protobuf:"fixed32,3,opt,name=momentum,proto3,oneof" json:"momentum,omitempty"` // default 0.9
+	UseNesterov   bool                   `protobuf:"varint,4,opt,name=use_nesterov,json=useNesterov,proto3" json:"use_nesterov,omitempty"`
+	WarmupSteps   uint64                 `protobuf:"varint,5,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Momentum) Reset() {
+	*x = Momentum{}
+	mi := &file_events_model_spec_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Momentum) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Momentum) ProtoMessage() {}
+
+func (x *Momentum) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Momentum.ProtoReflect.Descriptor instead.
+func (*Momentum) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Momentum) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *Momentum) GetWeightDecay() float32 {
+	if x != nil {
+		return x.WeightDecay
+	}
+	return 0
+}
+
+func (x *Momentum) GetMomentum() float32 {
+	if x != nil && x.Momentum != nil {
+		return *x.Momentum
+	}
+	return 0
+}
+
+func (x *Momentum) GetUseNesterov() bool {
+	if x != nil {
+		return x.UseNesterov
+	}
+	return false
+}
+
+func (x *Momentum) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
+type MovingAverage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Momentum      *float32               `protobuf:"fixed32,1,opt,name=momentum,proto3,oneof" json:"momentum,omitempty"` // default 0.9
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MovingAverage) Reset() {
+	*x = MovingAverage{}
+	mi := &file_events_model_spec_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MovingAverage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MovingAverage) ProtoMessage() {}
+
+func (x *MovingAverage) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MovingAverage.ProtoReflect.Descriptor instead.
+func (*MovingAverage) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *MovingAverage) GetMomentum() float32 {
+	if x != nil && x.Momentum != nil {
+		return *x.Momentum
+	}
+	return 0
+}
+
+type Rmsprop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate  *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01; no schedule changes it
+	WeightDecay   float32                `protobuf:"fixed32,2,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	Momentum      *float32               `protobuf:"fixed32,3,opt,name=momentum,proto3,oneof" json:"momentum,omitempty"` // default 0.9
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rmsprop) Reset() {
+	*x = Rmsprop{}
+	mi := &file_events_model_spec_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rmsprop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rmsprop) ProtoMessage() {}
+
+func (x *Rmsprop) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rmsprop.ProtoReflect.Descriptor instead.
+func (*Rmsprop) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Rmsprop) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *Rmsprop) GetWeightDecay() float32 {
+	if x != nil {
+		return x.WeightDecay
+	}
+	return 0
+}
+
+func (x *Rmsprop) GetMomentum() float32 {
+	if x != nil && x.Momentum != nil {
+		return *x.Momentum
+	}
+	return 0
+}
+
+type RmspropV2 struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate  *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01
+	WeightDecay   float32                `protobuf:"fixed32,2,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	Momentum      *float32               `protobuf:"fixed32,3,opt,name=momentum,proto3,oneof" json:"momentum,omitempty"` // default 0.9
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RmspropV2) Reset() {
+	*x = RmspropV2{}
+	mi := &file_events_model_spec_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RmspropV2) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RmspropV2) ProtoMessage() {}
+
+func (x *RmspropV2) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RmspropV2.ProtoReflect.Descriptor instead.
+func (*RmspropV2) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RmspropV2) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *RmspropV2) GetWeightDecay() float32 {
+	if x != nil {
+		return x.WeightDecay
+	}
+	return 0
+}
+
+func (x *RmspropV2) GetMomentum() float32 {
+	if x != nil && x.Momentum != nil {
+		return *x.Momentum
+	}
+	return 0
+}
+
+type Dc struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lambda        float32                `protobuf:"fixed32,1,opt,name=lambda,proto3" json:"lambda,omitempty"`
+	Optimizer     *Optimizer             `protobuf:"bytes,2,opt,name=optimizer,proto3" json:"optimizer,omitempty"` // takes the compensated gradient
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dc) Reset() {
+	*x = Dc{}
+	mi := &file_events_model_spec_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dc) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dc) ProtoMessage() {}
+
+func (x *Dc) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dc.ProtoReflect.Descriptor instead.
+func (*Dc) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Dc) GetLambda() float32 {
+	if x != nil {
+		return x.Lambda
+	}
+	return 0
+}
+
+func (x *Dc) GetOptimizer() *Optimizer {
+	if x != nil {
+		return x.Optimizer
+	}
+	return nil
+}
+
+type GroupFtrl struct {
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate            *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01
+	Beta                    *float32               `protobuf:"fixed32,2,opt,name=beta,proto3,oneof" json:"beta,omitempty"`                                     // default 1
+	InitialAccumulatorValue float32                `protobuf:"fixed32,3,opt,name=initial_accumulator_value,json=initialAccumulatorValue,proto3" json:"initial_accumulator_value,omitempty"`
+	L1                      float32                `protobuf:"fixed32,4,opt,name=l1,proto3" json:"l1,omitempty"`
+	L2                      float32                `protobuf:"fixed32,5,opt,name=l2,proto3" json:"l2,omitempty"`
+	WarmupSteps             uint64                 `protobuf:"varint,6,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *GroupFtrl) Reset() {
+	*x = GroupFtrl{}
+	mi := &file_events_model_spec_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupFtrl) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupFtrl) ProtoMessage() {}
+
+func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupFtrl.ProtoReflect.Descriptor instead.
+func (*GroupFtrl) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GroupFtrl) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *GroupFtrl) GetBeta() float32 {
+	if x != nil && x.Beta != nil {
+		return *x.Beta
+	}
+	return 0
+}
+
+func (x *GroupFtrl) GetInitialAccumulatorValue() float32 {
+	if x != nil {
+		return x.InitialAccumulatorValue
+	}
+	return 0
+}
+
+func (x *GroupFtrl) GetL1() float32 {
+	if x != nil {
+		return x.L1
+	}
+	return 0
+}
+
+func (x *GroupFtrl) GetL2() float32 {
+	if x != nil {
+		return x.L2
+	}
+	return 0
+}
+
+func (x *GroupFtrl) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
+	}
+	return 0
+}
+
+type BatchSoftmax struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate  *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchSoftmax) Reset() {
+	*x = BatchSoftmax{}
+	mi := &file_events_model_spec_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchSoftmax) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchSoftmax) ProtoMessage() {}
+
+func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchSoftmax.ProtoReflect.Descriptor instead.
+func (*BatchSoftmax) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *BatchSoftmax) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+type GroupAdagrad struct {
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	LearningRate            *float32               `protobuf:"fixed32,1,opt,name=learning_rate,json=learningRate,proto3,oneof" json:"learning_rate,omitempty"` // default 0.01
+	Beta                    float32                `protobuf:"fixed32,2,opt,name=beta,proto3" json:"beta,omitempty"`
+	InitialAccumulatorValue *float32               `protobuf:"fixed32,3,opt,name=initial_accumulator_value,json=initialAccumulatorValue,proto3,oneof" json:"initial_accumulator_value,omitempty"` // default 0.1
+	L2                      float32                `protobuf:"fixed32,4,opt,name=l2,proto3" json:"l2,omitempty"`
+	WeightDecay             float32                `protobuf:"fixed32,5,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
+	WarmupSteps             uint64                 `protobuf:"varint,6,opt,name=warmup_steps,json=warmupSteps,proto3" json:"warmup_steps,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *GroupAdagrad) Reset() {
+	*x = GroupAdagrad{}
+	mi := &file_events_model_spec_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupAdagrad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupAdagrad) ProtoMessage() {}
+
+func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupAdagrad.ProtoReflect.Descriptor instead.
+func (*GroupAdagrad) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GroupAdagrad) GetLearningRate() float32 {
+	if x != nil && x.LearningRate != nil {
+		return *x.LearningRate
+	}
+	return 0
+}
+
+func (x *GroupAdagrad) GetBeta() float32 {
+	if x != nil {
+		return x.Beta
+	}
+	return 0
+}
+
+func (x *GroupAdagrad) GetInitialAccumulatorValue() float32 {
+	if x != nil && x.InitialAccumulatorValue != nil {
+		return *x.InitialAccumulatorValue
+	}
+	return 0
+}
+
+func (x *GroupAdagrad) GetL2() float32 {
+	if x != nil {
+		return x.L2
+	}
+	return 0
+}
+
+func (x *GroupAdagrad) GetWeightDecay() float32 {
+	if x != nil {
+		return x.WeightDecay
+	}
+	return 0
+}
+
+func (x *GroupAdagrad) GetWarmupSteps() uint64 {
+	if x != nil {
+		return x.WarmupSteps
 	}
 	return 0
 }
@@ -494,6 +2345,8 @@ type Initializer struct {
 	//
 	//	*Initializer_Zeros
 	//	*Initializer_RandomUniform
+	//	*Initializer_Ones
+	//	*Initializer_Constants
 	Kind          isInitializer_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -501,7 +2354,7 @@ type Initializer struct {
 
 func (x *Initializer) Reset() {
 	*x = Initializer{}
-	mi := &file_events_model_spec_proto_msgTypes[6]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +2366,7 @@ func (x *Initializer) String() string {
 func (*Initializer) ProtoMessage() {}
 
 func (x *Initializer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[6]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +2379,7 @@ func (x *Initializer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Initializer.ProtoReflect.Descriptor instead.
 func (*Initializer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{6}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Initializer) GetKind() isInitializer_Kind {
@@ -554,6 +2407,24 @@ func (x *Initializer) GetRandomUniform() *RandomUniform {
 	return nil
 }
 
+func (x *Initializer) GetOnes() *Ones {
+	if x != nil {
+		if x, ok := x.Kind.(*Initializer_Ones); ok {
+			return x.Ones
+		}
+	}
+	return nil
+}
+
+func (x *Initializer) GetConstants() *Constants {
+	if x != nil {
+		if x, ok := x.Kind.(*Initializer_Constants); ok {
+			return x.Constants
+		}
+	}
+	return nil
+}
+
 type isInitializer_Kind interface {
 	isInitializer_Kind()
 }
@@ -566,9 +2437,21 @@ type Initializer_RandomUniform struct {
 	RandomUniform *RandomUniform `protobuf:"bytes,2,opt,name=random_uniform,json=randomUniform,proto3,oneof"`
 }
 
+type Initializer_Ones struct {
+	Ones *Ones `protobuf:"bytes,3,opt,name=ones,proto3,oneof"`
+}
+
+type Initializer_Constants struct {
+	Constants *Constants `protobuf:"bytes,15,opt,name=constants,proto3,oneof"`
+}
+
 func (*Initializer_Zeros) isInitializer_Kind() {}
 
 func (*Initializer_RandomUniform) isInitializer_Kind() {}
+
+func (*Initializer_Ones) isInitializer_Kind() {}
+
+func (*Initializer_Constants) isInitializer_Kind() {}
 
 type Zeros struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -578,7 +2461,7 @@ type Zeros struct {
 
 func (x *Zeros) Reset() {
 	*x = Zeros{}
-	mi := &file_events_model_spec_proto_msgTypes[7]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +2473,7 @@ func (x *Zeros) String() string {
 func (*Zeros) ProtoMessage() {}
 
 func (x *Zeros) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[7]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +2486,7 @@ func (x *Zeros) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Zeros.ProtoReflect.Descriptor instead.
 func (*Zeros) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{7}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
 }
 
 type RandomUniform struct {
@@ -616,7 +2499,7 @@ type RandomUniform struct {
 
 func (x *RandomUniform) Reset() {
 	*x = RandomUniform{}
-	mi := &file_events_model_spec_proto_msgTypes[8]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +2511,7 @@ func (x *RandomUniform) String() string {
 func (*RandomUniform) ProtoMessage() {}
 
 func (x *RandomUniform) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[8]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +2524,7 @@ func (x *RandomUniform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RandomUniform.ProtoReflect.Descriptor instead.
 func (*RandomUniform) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{8}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RandomUniform) GetMin() float32 {
@@ -654,6 +2537,386 @@ func (x *RandomUniform) GetMin() float32 {
 func (x *RandomUniform) GetMax() float32 {
 	if x != nil {
 		return x.Max
+	}
+	return 0
+}
+
+type Ones struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ones) Reset() {
+	*x = Ones{}
+	mi := &file_events_model_spec_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ones) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ones) ProtoMessage() {}
+
+func (x *Ones) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ones.ProtoReflect.Descriptor instead.
+func (*Ones) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
+}
+
+type Constants struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Constant      float32                `protobuf:"fixed32,1,opt,name=constant,proto3" json:"constant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Constants) Reset() {
+	*x = Constants{}
+	mi := &file_events_model_spec_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Constants) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Constants) ProtoMessage() {}
+
+func (x *Constants) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Constants.ProtoReflect.Descriptor instead.
+func (*Constants) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Constants) GetConstant() float32 {
+	if x != nil {
+		return x.Constant
+	}
+	return 0
+}
+
+// Compressor is how serving rows keep their numbers, and what training sees of them
+// under fixed_r8 and one_bit.
+type Compressor struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Compressor_Fp32
+	//	*Compressor_Fp16
+	//	*Compressor_FixedR8
+	//	*Compressor_OneBit
+	Kind          isCompressor_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Compressor) Reset() {
+	*x = Compressor{}
+	mi := &file_events_model_spec_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Compressor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Compressor) ProtoMessage() {}
+
+func (x *Compressor) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Compressor.ProtoReflect.Descriptor instead.
+func (*Compressor) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Compressor) GetKind() isCompressor_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Compressor) GetFp32() *Fp32 {
+	if x != nil {
+		if x, ok := x.Kind.(*Compressor_Fp32); ok {
+			return x.Fp32
+		}
+	}
+	return nil
+}
+
+func (x *Compressor) GetFp16() *Fp16 {
+	if x != nil {
+		if x, ok := x.Kind.(*Compressor_Fp16); ok {
+			return x.Fp16
+		}
+	}
+	return nil
+}
+
+func (x *Compressor) GetFixedR8() *FixedR8 {
+	if x != nil {
+		if x, ok := x.Kind.(*Compressor_FixedR8); ok {
+			return x.FixedR8
+		}
+	}
+	return nil
+}
+
+func (x *Compressor) GetOneBit() *OneBit {
+	if x != nil {
+		if x, ok := x.Kind.(*Compressor_OneBit); ok {
+			return x.OneBit
+		}
+	}
+	return nil
+}
+
+type isCompressor_Kind interface {
+	isCompressor_Kind()
+}
+
+type Compressor_Fp32 struct {
+	Fp32 *Fp32 `protobuf:"bytes,1,opt,name=fp32,proto3,oneof"`
+}
+
+type Compressor_Fp16 struct {
+	Fp16 *Fp16 `protobuf:"bytes,2,opt,name=fp16,proto3,oneof"`
+}
+
+type Compressor_FixedR8 struct {
+	FixedR8 *FixedR8 `protobuf:"bytes,3,opt,name=fixed_r8,json=fixedR8,proto3,oneof"`
+}
+
+type Compressor_OneBit struct {
+	OneBit *OneBit `protobuf:"bytes,4,opt,name=one_bit,json=oneBit,proto3,oneof"`
+}
+
+func (*Compressor_Fp32) isCompressor_Kind() {}
+
+func (*Compressor_Fp16) isCompressor_Kind() {}
+
+func (*Compressor_FixedR8) isCompressor_Kind() {}
+
+func (*Compressor_OneBit) isCompressor_Kind() {}
+
+type Fp32 struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fp32) Reset() {
+	*x = Fp32{}
+	mi := &file_events_model_spec_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fp32) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fp32) ProtoMessage() {}
+
+func (x *Fp32) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fp32.ProtoReflect.Descriptor instead.
+func (*Fp32) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
+}
+
+type Fp16 struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fp16) Reset() {
+	*x = Fp16{}
+	mi := &file_events_model_spec_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fp16) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fp16) ProtoMessage() {}
+
+func (x *Fp16) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fp16.ProtoReflect.Descriptor instead.
+func (*Fp16) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
+}
+
+type FixedR8 struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	R             *float32               `protobuf:"fixed32,1,opt,name=r,proto3,oneof" json:"r,omitempty"` // the greatest number; default 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FixedR8) Reset() {
+	*x = FixedR8{}
+	mi := &file_events_model_spec_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FixedR8) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FixedR8) ProtoMessage() {}
+
+func (x *FixedR8) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FixedR8.ProtoReflect.Descriptor instead.
+func (*FixedR8) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *FixedR8) GetR() float32 {
+	if x != nil && x.R != nil {
+		return *x.R
+	}
+	return 0
+}
+
+type OneBit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StepSize      *uint64                `protobuf:"varint,1,opt,name=step_size,json=stepSize,proto3,oneof" json:"step_size,omitempty"`     // steps between two scales; default 200
+	InitScale     *float32               `protobuf:"fixed32,2,opt,name=init_scale,json=initScale,proto3,oneof" json:"init_scale,omitempty"` // default 1
+	MaxScale      *float32               `protobuf:"fixed32,3,opt,name=max_scale,json=maxScale,proto3,oneof" json:"max_scale,omitempty"`    // default 10000
+	Amplitude     *float32               `protobuf:"fixed32,4,opt,name=amplitude,proto3,oneof" json:"amplitude,omitempty"`                  // default 0.1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OneBit) Reset() {
+	*x = OneBit{}
+	mi := &file_events_model_spec_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OneBit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OneBit) ProtoMessage() {}
+
+func (x *OneBit) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OneBit.ProtoReflect.Descriptor instead.
+func (*OneBit) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *OneBit) GetStepSize() uint64 {
+	if x != nil && x.StepSize != nil {
+		return *x.StepSize
+	}
+	return 0
+}
+
+func (x *OneBit) GetInitScale() float32 {
+	if x != nil && x.InitScale != nil {
+		return *x.InitScale
+	}
+	return 0
+}
+
+func (x *OneBit) GetMaxScale() float32 {
+	if x != nil && x.MaxScale != nil {
+		return *x.MaxScale
+	}
+	return 0
+}
+
+func (x *OneBit) GetAmplitude() float32 {
+	if x != nil && x.Amplitude != nil {
+		return *x.Amplitude
 	}
 	return 0
 }
@@ -671,7 +2934,7 @@ type DenseLayer struct {
 
 func (x *DenseLayer) Reset() {
 	*x = DenseLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[9]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +2946,7 @@ func (x *DenseLayer) String() string {
 func (*DenseLayer) ProtoMessage() {}
 
 func (x *DenseLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[9]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +2959,7 @@ func (x *DenseLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenseLayer.ProtoReflect.Descriptor instead.
 func (*DenseLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{9}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DenseLayer) GetName() string {
@@ -731,7 +2994,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_events_model_spec_proto_msgTypes[10]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +3006,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[10]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +3019,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{10}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Label) GetField() string {
@@ -777,7 +3040,7 @@ var File_events_model_spec_proto protoreflect.FileDescriptor
 
 const file_events_model_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x17events/model/spec.proto\x12\x18monolith.events.model.v1\"\xee\x02\n" +
+	"\x17events/model/spec.proto\x12\x18monolith.events.model.v1\"\xc6\x03\n" +
 	"\tModelSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
 	"\bfeatures\x18\x02 \x03(\v2!.monolith.events.model.v1.FeatureR\bfeatures\x127\n" +
@@ -785,35 +3048,242 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x06layers\x18\x04 \x03(\v2$.monolith.events.model.v1.DenseLayerR\x06layers\x12L\n" +
 	"\x0fdense_optimizer\x18\x05 \x01(\v2#.monolith.events.model.v1.OptimizerR\x0edenseOptimizer\x125\n" +
 	"\x05label\x18\x06 \x01(\v2\x1f.monolith.events.model.v1.LabelR\x05label\x12\x12\n" +
-	"\x04seed\x18\a \x01(\x04R\x04seed\"]\n" +
+	"\x04seed\x18\a \x01(\x04R\x04seed\x12V\n" +
+	"\x13dense_learning_rate\x18\b \x01(\v2&.monolith.events.model.v1.LearningRateR\x11denseLearningRate\"]\n" +
 	"\aFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x12\n" +
 	"\x04slot\x18\x03 \x01(\rR\x04slot\x12\x14\n" +
-	"\x05table\x18\x04 \x01(\tR\x05table\"\xb9\x01\n" +
+	"\x05table\x18\x04 \x01(\tR\x05table\"\xd3\x04\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03dim\x18\x02 \x01(\rR\x03dim\x12A\n" +
 	"\toptimizer\x18\x03 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\x12G\n" +
-	"\vinitializer\x18\x04 \x01(\v2%.monolith.events.model.v1.InitializerR\vinitializer\"\x85\x01\n" +
+	"\vinitializer\x18\x04 \x01(\v2%.monolith.events.model.v1.InitializerR\vinitializer\x12=\n" +
+	"\bsegments\x18\x05 \x03(\v2!.monolith.events.model.v1.SegmentR\bsegments\x12D\n" +
+	"\n" +
+	"compressor\x18\x06 \x01(\v2$.monolith.events.model.v1.CompressorR\n" +
+	"compressor\x12K\n" +
+	"\rlearning_rate\x18\a \x01(\v2&.monolith.events.model.v1.LearningRateR\flearningRate\x128\n" +
+	"\x06expire\x18\b \x01(\v2 .monolith.events.model.v1.ExpireR\x06expire\x12A\n" +
+	"\tadmission\x18\t \x01(\v2#.monolith.events.model.v1.AdmissionR\tadmission\x12.\n" +
+	"\x13skip_zero_embedding\x18\n" +
+	" \x01(\bR\x11skipZeroEmbedding\x12\x19\n" +
+	"\bmax_rows\x18\v \x01(\x04R\amaxRows\"\xba\x02\n" +
+	"\aSegment\x12\x10\n" +
+	"\x03dim\x18\x01 \x01(\rR\x03dim\x12A\n" +
+	"\toptimizer\x18\x02 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\x12G\n" +
+	"\vinitializer\x18\x03 \x01(\v2%.monolith.events.model.v1.InitializerR\vinitializer\x12D\n" +
+	"\n" +
+	"compressor\x18\x04 \x01(\v2$.monolith.events.model.v1.CompressorR\n" +
+	"compressor\x12K\n" +
+	"\rlearning_rate\x18\x05 \x01(\v2&.monolith.events.model.v1.LearningRateR\flearningRate\"\x8c\x01\n" +
+	"\fLearningRate\x12\x1c\n" +
+	"\bconstant\x18\x01 \x01(\x02H\x00R\bconstant\x12V\n" +
+	"\x10polynomial_decay\x18\x02 \x01(\v2).monolith.events.model.v1.PolynomialDecayH\x00R\x0fpolynomialDecayB\x06\n" +
+	"\x04kind\"\xe8\x01\n" +
+	"\x0fPolynomialDecay\x122\n" +
+	"\x15initial_learning_rate\x18\x01 \x01(\x02R\x13initialLearningRate\x12\x1f\n" +
+	"\vdecay_steps\x18\x02 \x01(\x04R\n" +
+	"decaySteps\x12/\n" +
+	"\x11end_learning_rate\x18\x03 \x01(\x02H\x00R\x0fendLearningRate\x88\x01\x01\x12\x19\n" +
+	"\x05power\x18\x04 \x01(\x02H\x01R\x05power\x88\x01\x01\x12\x14\n" +
+	"\x05cycle\x18\x05 \x01(\bR\x05cycleB\x14\n" +
+	"\x12_end_learning_rateB\b\n" +
+	"\x06_power\"V\n" +
+	"\x06Expire\x12\x12\n" +
+	"\x04days\x18\x01 \x01(\rR\x04days\x128\n" +
+	"\x05slots\x18\x02 \x03(\v2\".monolith.events.model.v1.SlotDaysR\x05slots\"2\n" +
+	"\bSlotDays\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x12\n" +
+	"\x04days\x18\x02 \x01(\rR\x04days\"\x96\x02\n" +
+	"\tAdmission\x12S\n" +
+	"\x0fsliding_counter\x18\x01 \x01(\v2(.monolith.events.model.v1.SlidingCounterH\x00R\x0eslidingCounter\x12O\n" +
+	"\rprobabilistic\x18\x02 \x01(\v2'.monolith.events.model.v1.ProbabilisticH\x00R\rprobabilistic\x12\x1c\n" +
+	"\tthreshold\x18\x03 \x01(\rR\tthreshold\x12=\n" +
+	"\x05slots\x18\x04 \x03(\v2'.monolith.events.model.v1.SlotThresholdR\x05slotsB\x06\n" +
+	"\x04kind\"A\n" +
+	"\rSlotThreshold\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x1c\n" +
+	"\tthreshold\x18\x02 \x01(\rR\tthreshold\"f\n" +
+	"\x0eSlidingCounter\x12\x1f\n" +
+	"\bcapacity\x18\x01 \x01(\x04H\x00R\bcapacity\x88\x01\x01\x12\x1b\n" +
+	"\x06splits\x18\x02 \x01(\rH\x01R\x06splits\x88\x01\x01B\v\n" +
+	"\t_capacityB\t\n" +
+	"\a_splits\"%\n" +
+	"\rProbabilistic\x12\x14\n" +
+	"\x05equal\x18\x01 \x01(\bR\x05equal\"\xba\b\n" +
 	"\tOptimizer\x12=\n" +
 	"\aadagrad\x18\x01 \x01(\v2!.monolith.events.model.v1.AdagradH\x00R\aadagrad\x121\n" +
-	"\x03sgd\x18\x02 \x01(\v2\x1d.monolith.events.model.v1.SgdH\x00R\x03sgdB\x06\n" +
-	"\x04kind\"\x8d\x01\n" +
+	"\x03sgd\x18\x02 \x01(\v2\x1d.monolith.events.model.v1.SgdH\x00R\x03sgd\x124\n" +
+	"\x04ftrl\x18\x03 \x01(\v2\x1e.monolith.events.model.v1.FtrlH\x00R\x04ftrl\x12Z\n" +
+	"\x12dynamic_wd_adagrad\x18\x05 \x01(\v2*.monolith.events.model.v1.DynamicWdAdagradH\x00R\x10dynamicWdAdagrad\x12@\n" +
+	"\badadelta\x18\x06 \x01(\v2\".monolith.events.model.v1.AdadeltaH\x00R\badadelta\x124\n" +
+	"\x04adam\x18\a \x01(\v2\x1e.monolith.events.model.v1.AdamH\x00R\x04adam\x12=\n" +
+	"\aamsgrad\x18\b \x01(\v2!.monolith.events.model.v1.AmsgradH\x00R\aamsgrad\x12@\n" +
+	"\bmomentum\x18\t \x01(\v2\".monolith.events.model.v1.MomentumH\x00R\bmomentum\x12P\n" +
+	"\x0emoving_average\x18\n" +
+	" \x01(\v2'.monolith.events.model.v1.MovingAverageH\x00R\rmovingAverage\x12=\n" +
+	"\armsprop\x18\v \x01(\v2!.monolith.events.model.v1.RmspropH\x00R\armsprop\x12C\n" +
+	"\trmspropv2\x18\f \x01(\v2#.monolith.events.model.v1.RmspropV2H\x00R\trmspropv2\x12.\n" +
+	"\x02dc\x18\r \x01(\v2\x1c.monolith.events.model.v1.DcH\x00R\x02dc\x12D\n" +
+	"\n" +
+	"group_ftrl\x18\x0e \x01(\v2#.monolith.events.model.v1.GroupFtrlH\x00R\tgroupFtrl\x12M\n" +
+	"\rbatch_softmax\x18\x0f \x01(\v2&.monolith.events.model.v1.BatchSoftmaxH\x00R\fbatchSoftmax\x12M\n" +
+	"\rgroup_adagrad\x18\x10 \x01(\v2&.monolith.events.model.v1.GroupAdagradH\x00R\fgroupAdagrad\x12>\n" +
+	"\x1bstochastic_rounding_float16\x18\x04 \x01(\bR\x19stochasticRoundingFloat16B\x06\n" +
+	"\x04kind\"\xb0\x01\n" +
 	"\aAdagrad\x12#\n" +
 	"\rlearning_rate\x18\x01 \x01(\x02R\flearningRate\x12:\n" +
 	"\x19initial_accumulator_value\x18\x02 \x01(\x02R\x17initialAccumulatorValue\x12!\n" +
-	"\fweight_decay\x18\x03 \x01(\x02R\vweightDecay\"*\n" +
+	"\fweight_decay\x18\x03 \x01(\x02R\vweightDecay\x12!\n" +
+	"\fwarmup_steps\x18\x04 \x01(\x04R\vwarmupSteps\"M\n" +
 	"\x03Sgd\x12#\n" +
-	"\rlearning_rate\x18\x01 \x01(\x02R\flearningRate\"\xa0\x01\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02R\flearningRate\x12!\n" +
+	"\fwarmup_steps\x18\x02 \x01(\x04R\vwarmupSteps\"\x90\x02\n" +
+	"\x04Ftrl\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12\x12\n" +
+	"\x04beta\x18\x02 \x01(\x02R\x04beta\x12?\n" +
+	"\x19initial_accumulator_value\x18\x03 \x01(\x02H\x01R\x17initialAccumulatorValue\x88\x01\x01\x12\x0e\n" +
+	"\x02l1\x18\x04 \x01(\x02R\x02l1\x12\x0e\n" +
+	"\x02l2\x18\x05 \x01(\x02R\x02l2\x12!\n" +
+	"\fwarmup_steps\x18\x06 \x01(\x04R\vwarmupSteps\x12\x16\n" +
+	"\x06compat\x18\a \x01(\bR\x06compatB\x10\n" +
+	"\x0e_learning_rateB\x1c\n" +
+	"\x1a_initial_accumulator_value\"\xd0\x03\n" +
+	"\x10DynamicWdAdagrad\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12?\n" +
+	"\x19initial_accumulator_value\x18\x02 \x01(\x02H\x01R\x17initialAccumulatorValue\x88\x01\x01\x12!\n" +
+	"\fweight_decay\x18\x03 \x01(\x02R\vweightDecay\x12!\n" +
+	"\fwarmup_steps\x18\x04 \x01(\x04R\vwarmupSteps\x122\n" +
+	"\x15decouple_weight_decay\x18\x05 \x01(\bR\x13decoupleWeightDecay\x12*\n" +
+	"\x11enable_dynamic_wd\x18\x06 \x01(\bR\x0fenableDynamicWd\x129\n" +
+	"\x16dynamic_wd_temperature\x18\a \x01(\x02H\x02R\x14dynamicWdTemperature\x88\x01\x01\x12%\n" +
+	"\x0eflip_direction\x18\b \x01(\bR\rflipDirectionB\x10\n" +
+	"\x0e_learning_rateB\x1c\n" +
+	"\x1a_initial_accumulator_valueB\x19\n" +
+	"\x17_dynamic_wd_temperature\"\xf9\x01\n" +
+	"\bAdadelta\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12!\n" +
+	"\fweight_decay\x18\x02 \x01(\x02R\vweightDecay\x12,\n" +
+	"\x0faveraging_ratio\x18\x03 \x01(\x02H\x01R\x0eaveragingRatio\x88\x01\x01\x12\x1d\n" +
+	"\aepsilon\x18\x04 \x01(\x02H\x02R\aepsilon\x88\x01\x01\x12!\n" +
+	"\fwarmup_steps\x18\x05 \x01(\x04R\vwarmupStepsB\x10\n" +
+	"\x0e_learning_rateB\x12\n" +
+	"\x10_averaging_ratioB\n" +
+	"\n" +
+	"\b_epsilon\"\xa0\x02\n" +
+	"\x04Adam\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12\x19\n" +
+	"\x05beta1\x18\x02 \x01(\x02H\x01R\x05beta1\x88\x01\x01\x12\x19\n" +
+	"\x05beta2\x18\x03 \x01(\x02H\x02R\x05beta2\x88\x01\x01\x12\x1d\n" +
+	"\aepsilon\x18\x04 \x01(\x02H\x03R\aepsilon\x88\x01\x01\x12!\n" +
+	"\fweight_decay\x18\x05 \x01(\x02R\vweightDecay\x12!\n" +
+	"\fuse_nesterov\x18\x06 \x01(\bR\vuseNesterov\x12!\n" +
+	"\fwarmup_steps\x18\a \x01(\x04R\vwarmupStepsB\x10\n" +
+	"\x0e_learning_rateB\b\n" +
+	"\x06_beta1B\b\n" +
+	"\x06_beta2B\n" +
+	"\n" +
+	"\b_epsilon\"\xa3\x02\n" +
+	"\aAmsgrad\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12\x19\n" +
+	"\x05beta1\x18\x02 \x01(\x02H\x01R\x05beta1\x88\x01\x01\x12\x19\n" +
+	"\x05beta2\x18\x03 \x01(\x02H\x02R\x05beta2\x88\x01\x01\x12\x1d\n" +
+	"\aepsilon\x18\x04 \x01(\x02H\x03R\aepsilon\x88\x01\x01\x12!\n" +
+	"\fweight_decay\x18\x05 \x01(\x02R\vweightDecay\x12!\n" +
+	"\fuse_nesterov\x18\x06 \x01(\bR\vuseNesterov\x12!\n" +
+	"\fwarmup_steps\x18\a \x01(\x04R\vwarmupStepsB\x10\n" +
+	"\x0e_learning_rateB\b\n" +
+	"\x06_beta1B\b\n" +
+	"\x06_beta2B\n" +
+	"\n" +
+	"\b_epsilon\"\xdd\x01\n" +
+	"\bMomentum\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12!\n" +
+	"\fweight_decay\x18\x02 \x01(\x02R\vweightDecay\x12\x1f\n" +
+	"\bmomentum\x18\x03 \x01(\x02H\x01R\bmomentum\x88\x01\x01\x12!\n" +
+	"\fuse_nesterov\x18\x04 \x01(\bR\vuseNesterov\x12!\n" +
+	"\fwarmup_steps\x18\x05 \x01(\x04R\vwarmupStepsB\x10\n" +
+	"\x0e_learning_rateB\v\n" +
+	"\t_momentum\"=\n" +
+	"\rMovingAverage\x12\x1f\n" +
+	"\bmomentum\x18\x01 \x01(\x02H\x00R\bmomentum\x88\x01\x01B\v\n" +
+	"\t_momentum\"\x96\x01\n" +
+	"\aRmsprop\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12!\n" +
+	"\fweight_decay\x18\x02 \x01(\x02R\vweightDecay\x12\x1f\n" +
+	"\bmomentum\x18\x03 \x01(\x02H\x01R\bmomentum\x88\x01\x01B\x10\n" +
+	"\x0e_learning_rateB\v\n" +
+	"\t_momentum\"\x98\x01\n" +
+	"\tRmspropV2\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12!\n" +
+	"\fweight_decay\x18\x02 \x01(\x02R\vweightDecay\x12\x1f\n" +
+	"\bmomentum\x18\x03 \x01(\x02H\x01R\bmomentum\x88\x01\x01B\x10\n" +
+	"\x0e_learning_rateB\v\n" +
+	"\t_momentum\"_\n" +
+	"\x02Dc\x12\x16\n" +
+	"\x06lambda\x18\x01 \x01(\x02R\x06lambda\x12A\n" +
+	"\toptimizer\x18\x02 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\"\xe8\x01\n" +
+	"\tGroupFtrl\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12\x17\n" +
+	"\x04beta\x18\x02 \x01(\x02H\x01R\x04beta\x88\x01\x01\x12:\n" +
+	"\x19initial_accumulator_value\x18\x03 \x01(\x02R\x17initialAccumulatorValue\x12\x0e\n" +
+	"\x02l1\x18\x04 \x01(\x02R\x02l1\x12\x0e\n" +
+	"\x02l2\x18\x05 \x01(\x02R\x02l2\x12!\n" +
+	"\fwarmup_steps\x18\x06 \x01(\x04R\vwarmupStepsB\x10\n" +
+	"\x0e_learning_rateB\a\n" +
+	"\x05_beta\"J\n" +
+	"\fBatchSoftmax\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01B\x10\n" +
+	"\x0e_learning_rate\"\x93\x02\n" +
+	"\fGroupAdagrad\x12(\n" +
+	"\rlearning_rate\x18\x01 \x01(\x02H\x00R\flearningRate\x88\x01\x01\x12\x12\n" +
+	"\x04beta\x18\x02 \x01(\x02R\x04beta\x12?\n" +
+	"\x19initial_accumulator_value\x18\x03 \x01(\x02H\x01R\x17initialAccumulatorValue\x88\x01\x01\x12\x0e\n" +
+	"\x02l2\x18\x04 \x01(\x02R\x02l2\x12!\n" +
+	"\fweight_decay\x18\x05 \x01(\x02R\vweightDecay\x12!\n" +
+	"\fwarmup_steps\x18\x06 \x01(\x04R\vwarmupStepsB\x10\n" +
+	"\x0e_learning_rateB\x1c\n" +
+	"\x1a_initial_accumulator_value\"\x9b\x02\n" +
 	"\vInitializer\x127\n" +
 	"\x05zeros\x18\x01 \x01(\v2\x1f.monolith.events.model.v1.ZerosH\x00R\x05zeros\x12P\n" +
-	"\x0erandom_uniform\x18\x02 \x01(\v2'.monolith.events.model.v1.RandomUniformH\x00R\rrandomUniformB\x06\n" +
+	"\x0erandom_uniform\x18\x02 \x01(\v2'.monolith.events.model.v1.RandomUniformH\x00R\rrandomUniform\x124\n" +
+	"\x04ones\x18\x03 \x01(\v2\x1e.monolith.events.model.v1.OnesH\x00R\x04ones\x12C\n" +
+	"\tconstants\x18\x0f \x01(\v2#.monolith.events.model.v1.ConstantsH\x00R\tconstantsB\x06\n" +
 	"\x04kind\"\a\n" +
 	"\x05Zeros\"3\n" +
 	"\rRandomUniform\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x02R\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x02R\x03max\"|\n" +
+	"\x03max\x18\x02 \x01(\x02R\x03max\"\x06\n" +
+	"\x04Ones\"'\n" +
+	"\tConstants\x12\x1a\n" +
+	"\bconstant\x18\x01 \x01(\x02R\bconstant\"\xfd\x01\n" +
+	"\n" +
+	"Compressor\x124\n" +
+	"\x04fp32\x18\x01 \x01(\v2\x1e.monolith.events.model.v1.Fp32H\x00R\x04fp32\x124\n" +
+	"\x04fp16\x18\x02 \x01(\v2\x1e.monolith.events.model.v1.Fp16H\x00R\x04fp16\x12>\n" +
+	"\bfixed_r8\x18\x03 \x01(\v2!.monolith.events.model.v1.FixedR8H\x00R\afixedR8\x12;\n" +
+	"\aone_bit\x18\x04 \x01(\v2 .monolith.events.model.v1.OneBitH\x00R\x06oneBitB\x06\n" +
+	"\x04kind\"\x06\n" +
+	"\x04Fp32\"\x06\n" +
+	"\x04Fp16\"\"\n" +
+	"\aFixedR8\x12\x11\n" +
+	"\x01r\x18\x01 \x01(\x02H\x00R\x01r\x88\x01\x01B\x04\n" +
+	"\x02_r\"\xcc\x01\n" +
+	"\x06OneBit\x12 \n" +
+	"\tstep_size\x18\x01 \x01(\x04H\x00R\bstepSize\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"init_scale\x18\x02 \x01(\x02H\x01R\tinitScale\x88\x01\x01\x12 \n" +
+	"\tmax_scale\x18\x03 \x01(\x02H\x02R\bmaxScale\x88\x01\x01\x12!\n" +
+	"\tamplitude\x18\x04 \x01(\x02H\x03R\tamplitude\x88\x01\x01B\f\n" +
+	"\n" +
+	"_step_sizeB\r\n" +
+	"\v_init_scaleB\f\n" +
+	"\n" +
+	"_max_scaleB\f\n" +
+	"\n" +
+	"_amplitude\"|\n" +
 	"\n" +
 	"DenseLayer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -844,39 +3314,103 @@ func file_events_model_spec_proto_rawDescGZIP() []byte {
 }
 
 var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_events_model_spec_proto_goTypes = []any{
-	(Activation)(0),       // 0: monolith.events.model.v1.Activation
-	(*ModelSpec)(nil),     // 1: monolith.events.model.v1.ModelSpec
-	(*Feature)(nil),       // 2: monolith.events.model.v1.Feature
-	(*Table)(nil),         // 3: monolith.events.model.v1.Table
-	(*Optimizer)(nil),     // 4: monolith.events.model.v1.Optimizer
-	(*Adagrad)(nil),       // 5: monolith.events.model.v1.Adagrad
-	(*Sgd)(nil),           // 6: monolith.events.model.v1.Sgd
-	(*Initializer)(nil),   // 7: monolith.events.model.v1.Initializer
-	(*Zeros)(nil),         // 8: monolith.events.model.v1.Zeros
-	(*RandomUniform)(nil), // 9: monolith.events.model.v1.RandomUniform
-	(*DenseLayer)(nil),    // 10: monolith.events.model.v1.DenseLayer
-	(*Label)(nil),         // 11: monolith.events.model.v1.Label
+	(Activation)(0),          // 0: monolith.events.model.v1.Activation
+	(*ModelSpec)(nil),        // 1: monolith.events.model.v1.ModelSpec
+	(*Feature)(nil),          // 2: monolith.events.model.v1.Feature
+	(*Table)(nil),            // 3: monolith.events.model.v1.Table
+	(*Segment)(nil),          // 4: monolith.events.model.v1.Segment
+	(*LearningRate)(nil),     // 5: monolith.events.model.v1.LearningRate
+	(*PolynomialDecay)(nil),  // 6: monolith.events.model.v1.PolynomialDecay
+	(*Expire)(nil),           // 7: monolith.events.model.v1.Expire
+	(*SlotDays)(nil),         // 8: monolith.events.model.v1.SlotDays
+	(*Admission)(nil),        // 9: monolith.events.model.v1.Admission
+	(*SlotThreshold)(nil),    // 10: monolith.events.model.v1.SlotThreshold
+	(*SlidingCounter)(nil),   // 11: monolith.events.model.v1.SlidingCounter
+	(*Probabilistic)(nil),    // 12: monolith.events.model.v1.Probabilistic
+	(*Optimizer)(nil),        // 13: monolith.events.model.v1.Optimizer
+	(*Adagrad)(nil),          // 14: monolith.events.model.v1.Adagrad
+	(*Sgd)(nil),              // 15: monolith.events.model.v1.Sgd
+	(*Ftrl)(nil),             // 16: monolith.events.model.v1.Ftrl
+	(*DynamicWdAdagrad)(nil), // 17: monolith.events.model.v1.DynamicWdAdagrad
+	(*Adadelta)(nil),         // 18: monolith.events.model.v1.Adadelta
+	(*Adam)(nil),             // 19: monolith.events.model.v1.Adam
+	(*Amsgrad)(nil),          // 20: monolith.events.model.v1.Amsgrad
+	(*Momentum)(nil),         // 21: monolith.events.model.v1.Momentum
+	(*MovingAverage)(nil),    // 22: monolith.events.model.v1.MovingAverage
+	(*Rmsprop)(nil),          // 23: monolith.events.model.v1.Rmsprop
+	(*RmspropV2)(nil),        // 24: monolith.events.model.v1.RmspropV2
+	(*Dc)(nil),               // 25: monolith.events.model.v1.Dc
+	(*GroupFtrl)(nil),        // 26: monolith.events.model.v1.GroupFtrl
+	(*BatchSoftmax)(nil),     // 27: monolith.events.model.v1.BatchSoftmax
+	(*GroupAdagrad)(nil),     // 28: monolith.events.model.v1.GroupAdagrad
+	(*Initializer)(nil),      // 29: monolith.events.model.v1.Initializer
+	(*Zeros)(nil),            // 30: monolith.events.model.v1.Zeros
+	(*RandomUniform)(nil),    // 31: monolith.events.model.v1.RandomUniform
+	(*Ones)(nil),             // 32: monolith.events.model.v1.Ones
+	(*Constants)(nil),        // 33: monolith.events.model.v1.Constants
+	(*Compressor)(nil),       // 34: monolith.events.model.v1.Compressor
+	(*Fp32)(nil),             // 35: monolith.events.model.v1.Fp32
+	(*Fp16)(nil),             // 36: monolith.events.model.v1.Fp16
+	(*FixedR8)(nil),          // 37: monolith.events.model.v1.FixedR8
+	(*OneBit)(nil),           // 38: monolith.events.model.v1.OneBit
+	(*DenseLayer)(nil),       // 39: monolith.events.model.v1.DenseLayer
+	(*Label)(nil),            // 40: monolith.events.model.v1.Label
 }
 var file_events_model_spec_proto_depIdxs = []int32{
 	2,  // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
 	3,  // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
-	10, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
-	4,  // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
-	11, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
-	4,  // 5: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	7,  // 6: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
-	5,  // 7: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
-	6,  // 8: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
-	8,  // 9: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
-	9,  // 10: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
-	0,  // 11: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	39, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
+	13, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
+	40, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
+	5,  // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	13, // 6: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	29, // 7: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
+	4,  // 8: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
+	34, // 9: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
+	5,  // 10: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	7,  // 11: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
+	9,  // 12: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
+	13, // 13: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	29, // 14: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
+	34, // 15: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
+	5,  // 16: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	6,  // 17: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
+	8,  // 18: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
+	11, // 19: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
+	12, // 20: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
+	10, // 21: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
+	14, // 22: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
+	15, // 23: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
+	16, // 24: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
+	17, // 25: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
+	18, // 26: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
+	19, // 27: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
+	20, // 28: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
+	21, // 29: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
+	22, // 30: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
+	23, // 31: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
+	24, // 32: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
+	25, // 33: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
+	26, // 34: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
+	27, // 35: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
+	28, // 36: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
+	13, // 37: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	30, // 38: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
+	31, // 39: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
+	32, // 40: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
+	33, // 41: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
+	35, // 42: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
+	36, // 43: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
+	37, // 44: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
+	38, // 45: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
+	0,  // 46: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_events_model_spec_proto_init() }
@@ -884,21 +3418,66 @@ func file_events_model_spec_proto_init() {
 	if File_events_model_spec_proto != nil {
 		return
 	}
-	file_events_model_spec_proto_msgTypes[3].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[4].OneofWrappers = []any{
+		(*LearningRate_Constant)(nil),
+		(*LearningRate_PolynomialDecay)(nil),
+	}
+	file_events_model_spec_proto_msgTypes[5].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[8].OneofWrappers = []any{
+		(*Admission_SlidingCounter)(nil),
+		(*Admission_Probabilistic)(nil),
+	}
+	file_events_model_spec_proto_msgTypes[10].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[12].OneofWrappers = []any{
 		(*Optimizer_Adagrad)(nil),
 		(*Optimizer_Sgd)(nil),
+		(*Optimizer_Ftrl)(nil),
+		(*Optimizer_DynamicWdAdagrad)(nil),
+		(*Optimizer_Adadelta)(nil),
+		(*Optimizer_Adam)(nil),
+		(*Optimizer_Amsgrad)(nil),
+		(*Optimizer_Momentum)(nil),
+		(*Optimizer_MovingAverage)(nil),
+		(*Optimizer_Rmsprop)(nil),
+		(*Optimizer_Rmspropv2)(nil),
+		(*Optimizer_Dc)(nil),
+		(*Optimizer_GroupFtrl)(nil),
+		(*Optimizer_BatchSoftmax)(nil),
+		(*Optimizer_GroupAdagrad)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[6].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[15].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[16].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[17].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[18].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[19].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[20].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[21].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[22].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[23].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[25].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[26].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[27].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[28].OneofWrappers = []any{
 		(*Initializer_Zeros)(nil),
 		(*Initializer_RandomUniform)(nil),
+		(*Initializer_Ones)(nil),
+		(*Initializer_Constants)(nil),
 	}
+	file_events_model_spec_proto_msgTypes[33].OneofWrappers = []any{
+		(*Compressor_Fp32)(nil),
+		(*Compressor_Fp16)(nil),
+		(*Compressor_FixedR8)(nil),
+		(*Compressor_OneBit)(nil),
+	}
+	file_events_model_spec_proto_msgTypes[36].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_model_spec_proto_rawDesc), len(file_events_model_spec_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -29,6 +29,7 @@ type Event struct {
 	//	*Event_Planned
 	//	*Event_Withdrawn
 	//	*Event_PlanFailed
+	//	*Event_Led
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -98,6 +99,15 @@ func (x *Event) GetPlanFailed() *PlanFailed {
 	return nil
 }
 
+func (x *Event) GetLed() *Led {
+	if x != nil {
+		if x, ok := x.Body.(*Event_Led); ok {
+			return x.Led
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -114,11 +124,72 @@ type Event_PlanFailed struct {
 	PlanFailed *PlanFailed `protobuf:"bytes,3,opt,name=plan_failed,json=planFailed,proto3,oneof"`
 }
 
+type Event_Led struct {
+	Led *Led `protobuf:"bytes,4,opt,name=led,proto3,oneof"`
+}
+
 func (*Event_Planned) isEvent_Body() {}
 
 func (*Event_Withdrawn) isEvent_Body() {}
 
 func (*Event_PlanFailed) isEvent_Body() {}
+
+func (*Event_Led) isEvent_Body() {}
+
+// Led says who decides, on monolith.<bzid>.publish.@leader: once when leadership is taken
+// and once in front of every decision, in the same append. It is guarded by the last one,
+// so whoever was deposed in the meantime meets a conflict and decides nothing.
+type Led struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // rises with every leadership
+	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Led) Reset() {
+	*x = Led{}
+	mi := &file_events_publish_publish_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Led) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Led) ProtoMessage() {}
+
+func (x *Led) ProtoReflect() protoreflect.Message {
+	mi := &file_events_publish_publish_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Led.ProtoReflect.Descriptor instead.
+func (*Led) Descriptor() ([]byte, []int) {
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Led) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Led) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
 
 // Planned replaces the model's whole plan.
 type Planned struct {
@@ -126,17 +197,18 @@ type Planned struct {
 	ModelName     string                 `protobuf:"bytes,1,opt,name=model_name,json=modelName,proto3" json:"model_name,omitempty"`
 	ModelDir      string                 `protobuf:"bytes,2,opt,name=model_dir,json=modelDir,proto3" json:"model_dir,omitempty"`
 	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	NumPs         uint32                 `protobuf:"varint,4,opt,name=num_ps,json=numPs,proto3" json:"num_ps,omitempty"` // serving shards
+	NumPs         uint32                 `protobuf:"varint,4,opt,name=num_ps,json=numPs,proto3" json:"num_ps,omitempty"` // ps sub-models of the export
 	Job           string                 `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"`                   // deltas followed; empty: frozen
 	Assignments   []*Assignment          `protobuf:"bytes,6,rep,name=assignments,proto3" json:"assignments,omitempty"`
-	Cause         uint64                 `protobuf:"varint,7,opt,name=cause,proto3" json:"cause,omitempty"` // sequence of the LoadAccepted it answers
+	Cause         uint64                 `protobuf:"varint,7,opt,name=cause,proto3" json:"cause,omitempty"`                 // sequence of the LoadAccepted it answers
+	IsSpec        bool                   `protobuf:"varint,8,opt,name=is_spec,json=isSpec,proto3" json:"is_spec,omitempty"` // for the replicas that the load names, and no others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Planned) Reset() {
 	*x = Planned{}
-	mi := &file_events_publish_publish_proto_msgTypes[1]
+	mi := &file_events_publish_publish_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -148,7 +220,7 @@ func (x *Planned) String() string {
 func (*Planned) ProtoMessage() {}
 
 func (x *Planned) ProtoReflect() protoreflect.Message {
-	mi := &file_events_publish_publish_proto_msgTypes[1]
+	mi := &file_events_publish_publish_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -161,7 +233,7 @@ func (x *Planned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Planned.ProtoReflect.Descriptor instead.
 func (*Planned) Descriptor() ([]byte, []int) {
-	return file_events_publish_publish_proto_rawDescGZIP(), []int{1}
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Planned) GetModelName() string {
@@ -213,6 +285,13 @@ func (x *Planned) GetCause() uint64 {
 	return 0
 }
 
+func (x *Planned) GetIsSpec() bool {
+	if x != nil {
+		return x.IsSpec
+	}
+	return false
+}
+
 // Assignment puts sub-models (entry, ps_0, ...) on one container.
 type Assignment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -227,7 +306,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_events_publish_publish_proto_msgTypes[2]
+	mi := &file_events_publish_publish_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -239,7 +318,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_events_publish_publish_proto_msgTypes[2]
+	mi := &file_events_publish_publish_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -252,7 +331,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_events_publish_publish_proto_rawDescGZIP(), []int{2}
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Assignment) GetContainer() string {
@@ -301,7 +380,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_events_publish_publish_proto_msgTypes[3]
+	mi := &file_events_publish_publish_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -313,7 +392,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_events_publish_publish_proto_msgTypes[3]
+	mi := &file_events_publish_publish_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -326,7 +405,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_events_publish_publish_proto_rawDescGZIP(), []int{3}
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Withdrawn) GetModelName() string {
@@ -361,7 +440,7 @@ type PlanFailed struct {
 
 func (x *PlanFailed) Reset() {
 	*x = PlanFailed{}
-	mi := &file_events_publish_publish_proto_msgTypes[4]
+	mi := &file_events_publish_publish_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +452,7 @@ func (x *PlanFailed) String() string {
 func (*PlanFailed) ProtoMessage() {}
 
 func (x *PlanFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_publish_publish_proto_msgTypes[4]
+	mi := &file_events_publish_publish_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +465,7 @@ func (x *PlanFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanFailed.ProtoReflect.Descriptor instead.
 func (*PlanFailed) Descriptor() ([]byte, []int) {
-	return file_events_publish_publish_proto_rawDescGZIP(), []int{4}
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PlanFailed) GetModelName() string {
@@ -414,13 +493,17 @@ var File_events_publish_publish_proto protoreflect.FileDescriptor
 
 const file_events_publish_publish_proto_rawDesc = "" +
 	"\n" +
-	"\x1cevents/publish/publish.proto\x12\x1amonolith.events.publish.v1\"\xe2\x01\n" +
+	"\x1cevents/publish/publish.proto\x12\x1amonolith.events.publish.v1\"\x97\x02\n" +
 	"\x05Event\x12?\n" +
 	"\aplanned\x18\x01 \x01(\v2#.monolith.events.publish.v1.PlannedH\x00R\aplanned\x12E\n" +
 	"\twithdrawn\x18\x02 \x01(\v2%.monolith.events.publish.v1.WithdrawnH\x00R\twithdrawn\x12I\n" +
 	"\vplan_failed\x18\x03 \x01(\v2&.monolith.events.publish.v1.PlanFailedH\x00R\n" +
-	"planFailedB\x06\n" +
-	"\x04body\"\xe8\x01\n" +
+	"planFailed\x123\n" +
+	"\x03led\x18\x04 \x01(\v2\x1f.monolith.events.publish.v1.LedH\x00R\x03ledB\x06\n" +
+	"\x04body\"3\n" +
+	"\x03Led\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\"\x81\x02\n" +
 	"\aPlanned\x12\x1d\n" +
 	"\n" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x1b\n" +
@@ -429,7 +512,8 @@ const file_events_publish_publish_proto_rawDesc = "" +
 	"\x06num_ps\x18\x04 \x01(\rR\x05numPs\x12\x10\n" +
 	"\x03job\x18\x05 \x01(\tR\x03job\x12H\n" +
 	"\vassignments\x18\x06 \x03(\v2&.monolith.events.publish.v1.AssignmentR\vassignments\x12\x14\n" +
-	"\x05cause\x18\a \x01(\x04R\x05cause\"\xf1\x02\n" +
+	"\x05cause\x18\a \x01(\x04R\x05cause\x12\x17\n" +
+	"\ais_spec\x18\b \x01(\bR\x06isSpec\"\xf1\x02\n" +
 	"\n" +
 	"Assignment\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x14\n" +
@@ -469,28 +553,30 @@ func file_events_publish_publish_proto_rawDescGZIP() []byte {
 	return file_events_publish_publish_proto_rawDescData
 }
 
-var file_events_publish_publish_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_events_publish_publish_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_events_publish_publish_proto_goTypes = []any{
 	(*Event)(nil),      // 0: monolith.events.publish.v1.Event
-	(*Planned)(nil),    // 1: monolith.events.publish.v1.Planned
-	(*Assignment)(nil), // 2: monolith.events.publish.v1.Assignment
-	(*Withdrawn)(nil),  // 3: monolith.events.publish.v1.Withdrawn
-	(*PlanFailed)(nil), // 4: monolith.events.publish.v1.PlanFailed
-	nil,                // 5: monolith.events.publish.v1.Assignment.SubModelsEntry
-	nil,                // 6: monolith.events.publish.v1.Assignment.BytesEntry
+	(*Led)(nil),        // 1: monolith.events.publish.v1.Led
+	(*Planned)(nil),    // 2: monolith.events.publish.v1.Planned
+	(*Assignment)(nil), // 3: monolith.events.publish.v1.Assignment
+	(*Withdrawn)(nil),  // 4: monolith.events.publish.v1.Withdrawn
+	(*PlanFailed)(nil), // 5: monolith.events.publish.v1.PlanFailed
+	nil,                // 6: monolith.events.publish.v1.Assignment.SubModelsEntry
+	nil,                // 7: monolith.events.publish.v1.Assignment.BytesEntry
 }
 var file_events_publish_publish_proto_depIdxs = []int32{
-	1, // 0: monolith.events.publish.v1.Event.planned:type_name -> monolith.events.publish.v1.Planned
-	3, // 1: monolith.events.publish.v1.Event.withdrawn:type_name -> monolith.events.publish.v1.Withdrawn
-	4, // 2: monolith.events.publish.v1.Event.plan_failed:type_name -> monolith.events.publish.v1.PlanFailed
-	2, // 3: monolith.events.publish.v1.Planned.assignments:type_name -> monolith.events.publish.v1.Assignment
-	5, // 4: monolith.events.publish.v1.Assignment.sub_models:type_name -> monolith.events.publish.v1.Assignment.SubModelsEntry
-	6, // 5: monolith.events.publish.v1.Assignment.bytes:type_name -> monolith.events.publish.v1.Assignment.BytesEntry
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	2, // 0: monolith.events.publish.v1.Event.planned:type_name -> monolith.events.publish.v1.Planned
+	4, // 1: monolith.events.publish.v1.Event.withdrawn:type_name -> monolith.events.publish.v1.Withdrawn
+	5, // 2: monolith.events.publish.v1.Event.plan_failed:type_name -> monolith.events.publish.v1.PlanFailed
+	1, // 3: monolith.events.publish.v1.Event.led:type_name -> monolith.events.publish.v1.Led
+	3, // 4: monolith.events.publish.v1.Planned.assignments:type_name -> monolith.events.publish.v1.Assignment
+	6, // 5: monolith.events.publish.v1.Assignment.sub_models:type_name -> monolith.events.publish.v1.Assignment.SubModelsEntry
+	7, // 6: monolith.events.publish.v1.Assignment.bytes:type_name -> monolith.events.publish.v1.Assignment.BytesEntry
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_events_publish_publish_proto_init() }
@@ -502,6 +588,7 @@ func file_events_publish_publish_proto_init() {
 		(*Event_Planned)(nil),
 		(*Event_Withdrawn)(nil),
 		(*Event_PlanFailed)(nil),
+		(*Event_Led)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -509,7 +596,7 @@ func file_events_publish_publish_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_publish_publish_proto_rawDesc), len(file_events_publish_publish_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -7,11 +7,16 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
+// Leader is the aggregate on which Led stands; no model can have that name.
+const Leader = "@leader"
+
 // Validate reports the rules that e breaks on the subject of aggregate, the model's
 // name, as an [events.ErrInvalid].
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the model", aggregate)
+	_, led := e.GetBody().(*Event_Led)
+	r.Check(led || aggregate != Leader, "%q cannot name a model", Leader)
 	switch b := e.GetBody().(type) {
 	case *Event_Planned:
 		p := b.Planned
@@ -30,6 +35,10 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(b.Withdrawn.GetModelName() == aggregate, "the withdrawal is of model %q, its subject of %q", b.Withdrawn.GetModelName(), aggregate)
 	case *Event_PlanFailed:
 		r.Check(b.PlanFailed.GetReason() != "", "a failed plan needs its reason")
+	case *Event_Led:
+		r.Check(aggregate == Leader, "who leads is said on the subject of %q, not of %q", Leader, aggregate)
+		r.Check(b.Led.GetEpoch() > 0, "leadership needs its epoch")
+		r.Named("who leads", b.Led.GetHolder())
 	}
 	return r.Err()
 }

@@ -80,7 +80,8 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_events_replica_replica_proto_rawDescGZIP(), []int{0}
 }
 
-// Event is the body on monolith.<bzid>.replica.<model>/<type>:<task>/<replica>; the
+// Event is the body on monolith.<bzid>.replica.<model>/<type>:<task>/<replica>, with
+// <idc>:<cluster>/ before the type where data centres are told apart; the
 // replica-registry owns it.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -182,20 +183,24 @@ func (*Event_Lost) isEvent_Body() {}
 
 // Replica is one serving copy of one sub-model.
 type Replica struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ModelName     string                 `protobuf:"bytes,1,opt,name=model_name,json=modelName,proto3" json:"model_name,omitempty"`
-	ServerType    string                 `protobuf:"bytes,2,opt,name=server_type,json=serverType,proto3" json:"server_type,omitempty"` // ps, entry, dense
-	Task          int32                  `protobuf:"varint,3,opt,name=task,proto3" json:"task,omitempty"`                              // shard of ps, 0 otherwise
-	Replica       int32                  `protobuf:"varint,4,opt,name=replica,proto3" json:"replica,omitempty"`
-	Container     string                 `protobuf:"bytes,5,opt,name=container,proto3" json:"container,omitempty"`
-	GrpcAddress   string                 `protobuf:"bytes,6,opt,name=grpc_address,json=grpcAddress,proto3" json:"grpc_address,omitempty"` // TensorFlow Serving API
-	HttpAddress   string                 `protobuf:"bytes,7,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	RowsAddress   string                 `protobuf:"bytes,8,opt,name=rows_address,json=rowsAddress,proto3" json:"rows_address,omitempty"` // framed row protocol
-	ArchonAddress string                 `protobuf:"bytes,9,opt,name=archon_address,json=archonAddress,proto3" json:"archon_address,omitempty"`
-	Stat          State                  `protobuf:"varint,10,opt,name=stat,proto3,enum=monolith.events.replica.v1.State" json:"stat,omitempty"`
-	Version       int64                  `protobuf:"varint,11,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	ModelName         string                 `protobuf:"bytes,1,opt,name=model_name,json=modelName,proto3" json:"model_name,omitempty"`
+	ServerType        string                 `protobuf:"bytes,2,opt,name=server_type,json=serverType,proto3" json:"server_type,omitempty"` // ps, entry, dense
+	Task              int32                  `protobuf:"varint,3,opt,name=task,proto3" json:"task,omitempty"`                              // shard of ps, 0 otherwise
+	Replica           int32                  `protobuf:"varint,4,opt,name=replica,proto3" json:"replica,omitempty"`
+	Container         string                 `protobuf:"bytes,5,opt,name=container,proto3" json:"container,omitempty"`
+	GrpcAddress       string                 `protobuf:"bytes,6,opt,name=grpc_address,json=grpcAddress,proto3" json:"grpc_address,omitempty"` // TensorFlow Serving API
+	HttpAddress       string                 `protobuf:"bytes,7,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	RowsAddress       string                 `protobuf:"bytes,8,opt,name=rows_address,json=rowsAddress,proto3" json:"rows_address,omitempty"` // framed row protocol
+	ArchonAddress     string                 `protobuf:"bytes,9,opt,name=archon_address,json=archonAddress,proto3" json:"archon_address,omitempty"`
+	Stat              State                  `protobuf:"varint,10,opt,name=stat,proto3,enum=monolith.events.replica.v1.State" json:"stat,omitempty"`
+	Version           int64                  `protobuf:"varint,11,opt,name=version,proto3" json:"version,omitempty"`
+	GrpcAddressIpv6   string                 `protobuf:"bytes,12,opt,name=grpc_address_ipv6,json=grpcAddressIpv6,proto3" json:"grpc_address_ipv6,omitempty"`
+	ArchonAddressIpv6 string                 `protobuf:"bytes,13,opt,name=archon_address_ipv6,json=archonAddressIpv6,proto3" json:"archon_address_ipv6,omitempty"`
+	DataCenter        string                 `protobuf:"bytes,14,opt,name=data_center,json=dataCenter,proto3" json:"data_center,omitempty"` // {idc}:{cluster} in lower case; empty: not told apart
+	Znode             string                 `protobuf:"bytes,15,opt,name=znode,proto3" json:"znode,omitempty"`                             // node that a foreign agent wrote itself; empty: the fact makes the node
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Replica) Reset() {
@@ -303,6 +308,34 @@ func (x *Replica) GetVersion() int64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *Replica) GetGrpcAddressIpv6() string {
+	if x != nil {
+		return x.GrpcAddressIpv6
+	}
+	return ""
+}
+
+func (x *Replica) GetArchonAddressIpv6() string {
+	if x != nil {
+		return x.ArchonAddressIpv6
+	}
+	return ""
+}
+
+func (x *Replica) GetDataCenter() string {
+	if x != nil {
+		return x.DataCenter
+	}
+	return ""
+}
+
+func (x *Replica) GetZnode() string {
+	if x != nil {
+		return x.Znode
+	}
+	return ""
 }
 
 type Registered struct {
@@ -456,7 +489,7 @@ const file_events_replica_replica_proto_rawDesc = "" +
 	"registered\x12O\n" +
 	"\rstate_changed\x18\x02 \x01(\v2(.monolith.events.replica.v1.StateChangedH\x00R\fstateChanged\x126\n" +
 	"\x04lost\x18\x03 \x01(\v2 .monolith.events.replica.v1.LostH\x00R\x04lostB\x06\n" +
-	"\x04body\"\xf6\x02\n" +
+	"\x04body\"\x89\x04\n" +
 	"\aReplica\x12\x1d\n" +
 	"\n" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x1f\n" +
@@ -471,7 +504,12 @@ const file_events_replica_replica_proto_rawDesc = "" +
 	"\x0earchon_address\x18\t \x01(\tR\rarchonAddress\x125\n" +
 	"\x04stat\x18\n" +
 	" \x01(\x0e2!.monolith.events.replica.v1.StateR\x04stat\x12\x18\n" +
-	"\aversion\x18\v \x01(\x03R\aversion\"K\n" +
+	"\aversion\x18\v \x01(\x03R\aversion\x12*\n" +
+	"\x11grpc_address_ipv6\x18\f \x01(\tR\x0fgrpcAddressIpv6\x12.\n" +
+	"\x13archon_address_ipv6\x18\r \x01(\tR\x11archonAddressIpv6\x12\x1f\n" +
+	"\vdata_center\x18\x0e \x01(\tR\n" +
+	"dataCenter\x12\x14\n" +
+	"\x05znode\x18\x0f \x01(\tR\x05znode\"K\n" +
 	"\n" +
 	"Registered\x12=\n" +
 	"\areplica\x18\x01 \x01(\v2#.monolith.events.replica.v1.ReplicaR\areplica\"_\n" +

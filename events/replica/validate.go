@@ -4,13 +4,26 @@ package replica
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/monolith-go/monolith/events"
 )
 
-// Key is the aggregate of a replica: <model>/<type>:<task>/<replica>.
+// Key is the aggregate of a replica: <model>/<type>:<task>/<replica>, with <idc>:<cluster>/
+// before the type where data centres are told apart.
 func (x *Replica) Key() string {
+	if dc := x.GetDataCenter(); dc != "" {
+		return fmt.Sprintf("%s/%s/%s:%d/%d", x.GetModelName(), dc, x.GetServerType(), x.GetTask(), x.GetReplica())
+	}
 	return fmt.Sprintf("%s/%s:%d/%d", x.GetModelName(), x.GetServerType(), x.GetTask(), x.GetReplica())
+}
+
+// SubModel is the exported folder that the replica serves: entry, ps_{task}, dense_{task}.
+func (x *Replica) SubModel() string {
+	if x.GetServerType() == "entry" {
+		return "entry"
+	}
+	return fmt.Sprintf("%s_%d", x.GetServerType(), x.GetTask())
 }
 
 // Validate reports the rules that e breaks on the subject of aggregate, a replica's
@@ -40,6 +53,10 @@ func (x *Replica) rules(r *events.Rules) {
 		r.Check(false, "server type %q is none of ps, entry, dense", x.GetServerType())
 	}
 	r.Check(x.GetTask() >= 0, "task %d is negative", x.GetTask())
+	if dc := x.GetDataCenter(); dc != "" {
+		r.Check(strings.Count(dc, ":") == 1 && !strings.ContainsRune(dc, '/') && dc == strings.ToLower(dc),
+			"data center %q is not {idc}:{cluster} in lower case", dc)
+	}
 }
 
 // Validate reports the rules that h breaks, as an [events.ErrInvalid].

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/internal/monolithpb"
+	"github.com/monolith-go/monolith/internal/tablefile"
 	"github.com/monolith-go/monolith/internal/tfrecord"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -29,8 +30,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// An EntryDump of ours keeps its slots as adagrad's norm: the only optimizer with slots
-// so far. Without slots there is no opt.
+// dump is an EntryDump whose slots, whatever they mean, stand as adagrad's norm: those of
+// dense variables, and of rows where no layout is given. Without slots there is no opt.
 func dump(id int64, values, slots []float32) *monolithpb.EntryDump {
 	d := &monolithpb.EntryDump{Id: proto.Int64(id), Num: values}
 	if len(slots) > 0 {
@@ -53,19 +54,38 @@ func slotsOf(d *monolithpb.EntryDump) ([]float32, error) {
 	return nil, fmt.Errorf("id %d was saved by an optimizer other than one adagrad or sgd", d.GetId())
 }
 
+// rowCodec is what t says about its rows.
+func rowCodec(t *TableInfo) (encode func([]byte, table.Row) ([]byte, error), decode func([]byte) (table.Row, error), err error) {
+	if len(t.Opt) == 0 {
+		return encodeRow, decodeRow, nil
+	}
+	c, err := tablefile.NewCodec(tablefile.Layout{Dim: t.Dim, Slots: t.Slots, Dumps: t.dumps()}, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("table %q: %w", t.Name, err)
+	}
+	return c.Append, c.Decode, nil
+}
+
+func encodeRow(b []byte, r table.Row) ([]byte, error) {
+	d := dump(r.ID, r.Values, r.Slots)
+	d.LastUpdateTsSec = proto.Int64(int64(r.UnixSec))
+	if r.Tag != 0 {
+		d.Tag = proto.Uint64(r.Tag)
+	}
+	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, d)
+}
+
 func writeTable(w *tfrecord.Writer, t *TableInfo, rows []table.Row) error {
+	encode, _, err := rowCodec(t)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	h := table.NewHasher(t.Dim)
 	var buf []byte
 	for _, r := range rows {
 		h.Add(r)
-		d := dump(r.ID, r.Values, r.Slots)
-		d.LastUpdateTsSec = proto.Int64(int64(r.UnixSec))
-		if r.Tag != 0 {
-			d.Tag = proto.Uint64(r.Tag)
-		}
-		var err error
-		if buf, err = (proto.MarshalOptions{Deterministic: true}).MarshalAppend(buf[:0], d); err != nil {
-			return err
+		if buf, err = encode(buf[:0], r); err != nil {
+			return fmt.Errorf("%w: table %q: %w", ErrInvalid, t.Name, err)
 		}
 		if len(buf) > maxRecord {
 			return fmt.Errorf("%w: id %d takes %d bytes, %d are allowed", ErrInvalid, r.ID, len(buf), maxRecord)
@@ -80,6 +100,10 @@ func writeTable(w *tfrecord.Writer, t *TableInfo, rows []table.Row) error {
 
 // readTable reads the rows of one table file, which must be exactly those that t tells.
 func readTable(r *tfrecord.Reader, t *TableInfo) ([]table.Row, error) {
+	_, decode, err := rowCodec(t)
+	if err != nil {
+		return nil, err
+	}
 	h := table.NewHasher(t.Dim)
 	var rows []table.Row
 	for {
@@ -90,7 +114,7 @@ func readTable(r *tfrecord.Reader, t *TableInfo) ([]table.Row, error) {
 		if err != nil {
 			return nil, err
 		}
-		row, err := decodeRow(data)
+		row, err := decode(data)
 		switch {
 		case err != nil:
 			return nil, err
@@ -190,11 +214,15 @@ func readDense(r *tfrecord.Reader, names []string, shapes [][]uint32) (map[strin
 	return dense, nil
 }
 
-// contentHash is over the tables' hashes and the variables, in the order given.
-func contentHash(tables []TableInfo, names []string, dense map[string]Variable) string {
+// contentHash is over the hashes of tables and filters and the variables, in the order
+// given.
+func contentHash(tables []TableInfo, filters []FilterInfo, names []string, dense map[string]Variable) string {
 	h := sha256.New()
 	for _, t := range tables {
 		fmt.Fprintf(h, "table %q %s\n", t.Name, t.Hash)
+	}
+	for _, f := range filters {
+		fmt.Fprintf(h, "filter %q %s\n", f.Table, f.Hash)
 	}
 	var buf []byte
 	for _, name := range names {

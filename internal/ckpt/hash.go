@@ -17,6 +17,10 @@ func HashShard(s *Shard) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("hash shard: %w", err)
 	}
+	filters, err := filterInfos(s)
+	if err != nil {
+		return "", fmt.Errorf("hash shard: %w", err)
+	}
 	for i := range infos {
 		rows, err := ordered(&infos[i], s.Tables[infos[i].Name])
 		if err != nil {
@@ -28,5 +32,5 @@ func HashShard(s *Shard) (string, error) {
 		}
 		infos[i].Hash = h.Sum()
 	}
-	return contentHash(infos, names, s.Dense), nil
+	return contentHash(infos, filters, names, s.Dense), nil
 }

@@ -45,10 +45,26 @@ func ReadShard(dir string) (*Shard, error) {
 		}
 		s.Tables[t.Name] = rows
 	}
+	for i := range m.Filters {
+		state, err := readFilter(dir, m.Files, &m.Filters[i])
+		if err != nil {
+			return nil, err
+		}
+		if s.Filters == nil {
+			s.Filters = map[string][]byte{}
+		}
+		s.Filters[m.Filters[i].Table] = state
+	}
+	if len(m.Spec) > 0 {
+		s.Spec = new(model.ModelSpec)
+		if err := protojson.Unmarshal(m.Spec, s.Spec); err != nil {
+			return nil, corrupt(dir, manifestName, err)
+		}
+	}
 	if s.Dense, err = readVariables(dir, m.Files, m.Variables, m.Shapes); err != nil {
 		return nil, err
 	}
-	if sum := contentHash(m.Tables, m.Variables, s.Dense); sum != m.Hash {
+	if sum := contentHash(m.Tables, m.Filters, m.Variables, s.Dense); sum != m.Hash {
 		return nil, corrupt(dir, manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
 	return s, nil
@@ -57,7 +73,7 @@ func ReadShard(dir string) (*Shard, error) {
 // ReadManifest reads and verifies the manifest alone.
 func ReadManifest(dir string) (Manifest, error) {
 	var m Manifest
-	if err := readSealed(dir, &m, &m.Sum, func() int { return m.Format }); err != nil {
+	if err := readSealed(dir, &m, &m.Sum, func() int { return m.Format }, format, formatMore); err != nil {
 		return Manifest{}, err
 	}
 	return m, nil
@@ -66,7 +82,7 @@ func ReadManifest(dir string) (Manifest, error) {
 // ReadEntry reads what WriteEntry wrote, as ReadShard does.
 func ReadEntry(dir string) (*Entry, error) {
 	var m entryManifest
-	if err := readSealed(dir, &m, &m.Sum, func() int { return m.Format }); err != nil {
+	if err := readSealed(dir, &m, &m.Sum, func() int { return m.Format }, format); err != nil {
 		return nil, err
 	}
 	text, err := readSmall(dir, specName)
@@ -83,7 +99,7 @@ func ReadEntry(dir string) (*Entry, error) {
 	if e.Dense, err = readVariables(dir, m.Files, m.Variables, m.Shapes); err != nil {
 		return nil, err
 	}
-	if sum := contentHash(nil, m.Variables, e.Dense); sum != m.Hash {
+	if sum := contentHash(nil, nil, m.Variables, e.Dense); sum != m.Hash {
 		return nil, corrupt(dir, manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
 	return e, nil
@@ -133,7 +149,7 @@ func DirSize(dir string) (int64, error) {
 }
 
 // readSealed reads manifest.json into m. Only the very bytes that seal makes of m pass.
-func readSealed(dir string, m any, sum *string, version func() int) error {
+func readSealed(dir string, m any, sum *string, version func() int, known ...int) error {
 	text, err := readSmall(dir, manifestName)
 	if err != nil {
 		return err
@@ -141,8 +157,8 @@ func readSealed(dir string, m any, sum *string, version func() int) error {
 	if err := json.Unmarshal(text, m); err != nil {
 		return corrupt(dir, manifestName, err)
 	}
-	if v := version(); v != format {
-		return corrupt(dir, manifestName, fmt.Errorf("it is of format %d, this build reads %d", v, format))
+	if v := version(); !slices.Contains(known, v) {
+		return corrupt(dir, manifestName, fmt.Errorf("it is of format %d, this build reads %v", v, known))
 	}
 	said := *sum
 	again, err := seal(m, sum)

@@ -14,12 +14,14 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/tfrecord"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
 const (
 	format       = 1
+	formatMore   = 2 // of manifests that say more than the first format could
 	manifestName = "manifest.json"
 	denseName    = "dense.tfrecord"
 	specName     = "spec.json"
@@ -47,6 +49,22 @@ func WriteShard(dir string, s *Shard) (Manifest, error) {
 	if err != nil {
 		return Manifest{}, err
 	}
+	if m.Filters, err = filterInfos(s); err != nil {
+		return Manifest{}, err
+	}
+	m.Spec = nil
+	if s.Spec != nil {
+		if m.Spec, err = specText(s.Spec); err != nil {
+			return Manifest{}, err
+		}
+	}
+	more := len(m.Filters) > 0 || len(m.Spec) > 0
+	for _, t := range infos {
+		more = more || len(t.Opt) > 0 || t.Slots > 0 || t.Clock > 0
+	}
+	if more {
+		m.Format = formatMore
+	}
 	err = replaceDir(dir, func(tmp string) error {
 		for i := range infos {
 			t := &infos[i]
@@ -64,8 +82,15 @@ func WriteShard(dir string, s *Shard) (Manifest, error) {
 				return err
 			}
 		}
+		for i := range m.Filters {
+			f := &m.Filters[i]
+			var err error
+			if m.Files[f.File], err = writeRecords(tmp, f.File, func(w *tfrecord.Writer) error { return writeFilter(w, s.Filters[f.Table]) }); err != nil {
+				return err
+			}
+		}
 		m.Tables = infos
-		m.Hash = contentHash(m.Tables, m.Variables, s.Dense)
+		m.Hash = contentHash(m.Tables, m.Filters, m.Variables, s.Dense)
 		text, err := seal(&m, &m.Sum)
 		if err != nil {
 			return err
@@ -102,17 +127,13 @@ func WriteEntry(dir string, e *Entry) error {
 	if m.Variables, m.Shapes, err = variableInfos(e.Dense); err != nil {
 		return err
 	}
-	loose, err := protojson.Marshal(e.Spec)
+	spec, err := specText(e.Spec)
 	if err != nil {
-		return fmt.Errorf("%w: model spec: %w", ErrInvalid, err)
-	}
-	var spec bytes.Buffer // protojson's white space differs between builds
-	if err := json.Compact(&spec, loose); err != nil {
-		return fmt.Errorf("%w: model spec: %w", ErrInvalid, err)
+		return err
 	}
 	err = replaceDir(dir, func(tmp string) error {
-		m.Files[specName] = crc32.Checksum(spec.Bytes(), castagnoli)
-		if err := writeFile(tmp, specName, func(w io.Writer) error { _, err := w.Write(spec.Bytes()); return err }); err != nil {
+		m.Files[specName] = crc32.Checksum(spec, castagnoli)
+		if err := writeFile(tmp, specName, func(w io.Writer) error { _, err := w.Write(spec); return err }); err != nil {
 			return err
 		}
 		if len(m.Variables) > 0 {
@@ -121,7 +142,7 @@ func WriteEntry(dir string, e *Entry) error {
 				return err
 			}
 		}
-		m.Hash = contentHash(nil, m.Variables, e.Dense)
+		m.Hash = contentHash(nil, nil, m.Variables, e.Dense)
 		text, err := seal(&m, &m.Sum)
 		if err != nil {
 			return err
@@ -134,9 +155,22 @@ func WriteEntry(dir string, e *Entry) error {
 	return nil
 }
 
+// specText is spec as one line of JSON, the same in every build.
+func specText(spec *model.ModelSpec) ([]byte, error) {
+	loose, err := protojson.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("%w: model spec: %w", ErrInvalid, err)
+	}
+	var text bytes.Buffer // protojson's white space differs between builds
+	if err := json.Compact(&text, loose); err != nil {
+		return nil, fmt.Errorf("%w: model spec: %w", ErrInvalid, err)
+	}
+	return text.Bytes(), nil
+}
+
 // tableInfos lists the tables by name, with dim, row count and file name.
 func tableInfos(s *Shard) ([]TableInfo, error) {
-	dims := map[string]int{}
+	dims, said := map[string]int{}, map[string]TableInfo{}
 	for name, rows := range s.Tables {
 		if len(rows) > 0 {
 			dims[name] = len(rows[0].Values)
@@ -151,13 +185,17 @@ func tableInfos(s *Shard) ([]TableInfo, error) {
 		if t.Dim != 0 {
 			dims[t.Name] = t.Dim
 		}
+		said[t.Name] = t
 	}
 	infos := make([]TableInfo, 0, len(dims))
 	for i, name := range slices.Sorted(maps.Keys(dims)) {
 		if dims[name] < 1 || dims[name] > table.MaxDim {
 			return nil, fmt.Errorf("%w: table %q has no rows and no dim: name its dim in Manifest.Tables", ErrInvalid, name)
 		}
-		infos = append(infos, TableInfo{Name: name, Dim: dims[name], Rows: uint64(len(s.Tables[name])), File: fmt.Sprintf("table-%05d.tfrecord", i)})
+		infos = append(infos, TableInfo{
+			Name: name, Dim: dims[name], Rows: uint64(len(s.Tables[name])), File: fmt.Sprintf("table-%05d.tfrecord", i),
+			Clock: said[name].Clock, Slots: said[name].Slots, Opt: said[name].Opt,
+		})
 	}
 	return infos, nil
 }

@@ -62,7 +62,19 @@ type Reader struct {
 }
 
 // NewReader reads b, which buffers alias.
-func NewReader(b []byte) *Reader { return &Reader{b: b} }
+func NewReader(b []byte) *Reader {
+	r := new(Reader)
+	r.Reset(b)
+	return r
+}
+
+// Reset has r read b from its beginning.
+func (r *Reader) Reset(b []byte) {
+	if b == nil {
+		b = []byte{}
+	}
+	*r = Reader{b: b}
+}
 
 // Err is the first error, wrapping ErrMalformed.
 func (r *Reader) Err() error { return r.err }
@@ -85,7 +97,7 @@ func (r *Reader) take(n int) []byte {
 		r.fail("%d bytes wanted, %d left", n, len(r.b))
 		return nil
 	}
-	b := r.b[:n:n]
+	b := r.b[:n:n] // not nil, even if empty: NewReader sees to it
 	r.b = r.b[n:]
 	return b
 }
@@ -129,17 +141,36 @@ func (r *Reader) Buffer() []byte {
 // String is "" for an absent one.
 func (r *Reader) String() string { return string(r.Buffer()) }
 
-// Strings is empty for an absent list.
-func (r *Reader) Strings() []string {
+// Text is a string that must be there: an absent one is an error.
+func (r *Reader) Text() string {
+	b := r.Buffer()
+	if b == nil && r.err == nil {
+		r.fail("an absent string")
+	}
+	return string(b)
+}
+
+// Count is the length of a list whose items take at least size bytes each; 0 for an
+// absent list.
+func (r *Reader) Count(size int) int {
 	n := r.Int32()
 	if r.err != nil || n <= 0 {
 		if n < -1 {
-			r.fail("%d strings", n)
+			r.fail("a list of %d", n)
 		}
-		return nil
+		return 0
 	}
-	if int(n) > len(r.b)/4 {
-		r.fail("%d strings in %d bytes", n, len(r.b))
+	if int(n) > len(r.b)/size {
+		r.fail("a list of %d in %d bytes", n, len(r.b))
+		return 0
+	}
+	return int(n)
+}
+
+// Strings is empty for an absent list.
+func (r *Reader) Strings() []string {
+	n := r.Count(4)
+	if n == 0 {
 		return nil
 	}
 	v := make([]string, 0, n)

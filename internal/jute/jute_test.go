@@ -25,8 +25,25 @@ func (s *setWatches1) Decode(r *Reader) { s.SetWatches.Decode(r, false) }
 func (s *setWatches2) Encode(w *Writer) { s.SetWatches.Encode(w, true) }
 func (s *setWatches2) Decode(r *Reader) { s.SetWatches.Decode(r, true) }
 
+// plainCreate and ttlCreate give CreateRequest the common shape.
+type plainCreate struct{ CreateRequest }
+type ttlCreate struct{ CreateRequest }
+
+func (c *plainCreate) Encode(w *Writer) { c.CreateRequest.Encode(w, false) }
+func (c *plainCreate) Decode(r *Reader) { c.CreateRequest.Decode(r, false) }
+func (c *ttlCreate) Encode(w *Writer)   { c.CreateRequest.Encode(w, true) }
+func (c *ttlCreate) Decode(r *Reader)   { c.CreateRequest.Decode(r, true) }
+
 func samples() []record {
+	open := []ACL{{Perms: 31, Scheme: "world", ID: "anyone"}, {Perms: 1, Scheme: "digest", ID: "u:x"}}
 	return []record{
+		&plainCreate{CreateRequest{Path: "/a", Data: []byte{}, ACL: open, Flags: 3}},
+		&plainCreate{CreateRequest{Path: "/a"}},
+		&ttlCreate{CreateRequest{Path: "/a", Data: []byte("x"), ACL: open[:1], Flags: 5, TTL: 9}},
+		&PathVersion{Path: "/a", Version: -1},
+		&SetDataRequest{Path: "/a", Data: []byte("x"), Version: 3},
+		&SetACLRequest{Path: "/a", ACL: open, Version: 2},
+		&PathMode{Path: "/a", Mode: 1},
 		&ConnectRequest{LastZxidSeen: 7, TimeoutMS: 10_000, SessionID: -2, Password: make([]byte, 16)},
 		&ConnectRequest{TimeoutMS: 4000, HasReadOnly: true, ReadOnly: true},
 		&ConnectResponse{TimeoutMS: 4000, SessionID: 1 << 60, Password: []byte("0123456789abcdef"), HasReadOnly: true},

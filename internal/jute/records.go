@@ -3,7 +3,7 @@ package jute
 // Op is a request's type.
 type Op int32
 
-// The operations of ZooKeeper 3.8.
+// The operations of ZooKeeper 3.9.
 const (
 	OpNotification         Op = 0
 	OpCreate               Op = 1
@@ -52,9 +52,11 @@ const (
 	OperationTimeout Code = -7
 	BadArguments     Code = -8
 	NoNode           Code = -101
+	NoAuth           Code = -102
 	SessionExpired   Code = -112
 	AuthFailed       Code = -115
 	NotReadOnly      Code = -119
+	NoWatcher        Code = -121
 	ThrottledOp      Code = -127
 )
 
@@ -151,7 +153,7 @@ type PathWatch struct {
 }
 
 func (p *PathWatch) Encode(w *Writer) { w.String(p.Path); w.Bool(p.Watch) }
-func (p *PathWatch) Decode(r *Reader) { *p = PathWatch{r.String(), r.Bool()} }
+func (p *PathWatch) Decode(r *Reader) { *p = PathWatch{r.Text(), r.Bool()} }
 
 // Path is the request of getACL, and request and reply of sync.
 type Path struct{ Path string }

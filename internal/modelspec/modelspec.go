@@ -99,23 +99,6 @@ func Table(spec *model.ModelSpec, name string) *model.Table {
 	return nil
 }
 
-// NewTable makes the empty embedding table that spec declares under name.
-func NewTable(spec *model.ModelSpec, name string) (*table.Table, error) {
-	t := Table(spec, name)
-	if t == nil {
-		return nil, fmt.Errorf("model %q declares no table %q", spec.GetName(), name)
-	}
-	opt, err := optimizer(t.GetOptimizer())
-	if err != nil {
-		return nil, fmt.Errorf("table %q: %w", name, err)
-	}
-	init, err := initializer(t.GetInitializer())
-	if err != nil {
-		return nil, fmt.Errorf("table %q: %w", name, err)
-	}
-	return table.New(table.Config{Name: name, Dim: int(t.GetDim()), Optimizer: opt, Initializer: init, Seed: spec.GetSeed()})
-}
-
 // NewTower makes the dense tower on InputSize inputs; its params are Variables in order.
 func NewTower(spec *model.ModelSpec) (*dense.Tower, error) {
 	layers := make([]dense.Layer, 0, len(spec.GetLayers()))
@@ -140,7 +123,7 @@ var activations = map[model.Activation]dense.Activation{
 // DenseOptimizer is the optimizer of every dense variable. The spec must be valid: a
 // missing or wrong optimizer panics.
 func DenseOptimizer(spec *model.ModelSpec) optim.Optimizer {
-	o, err := optimizer(spec.GetDenseOptimizer())
+	o, err := optimizer(spec.GetDenseOptimizer(), spec.GetDenseLearningRate(), table.Key(spec.GetSeed(), "dense", 0))
 	if err != nil {
 		panic(fmt.Sprintf("modelspec: dense optimizer of model %q: %v: validate the spec first", spec.GetName(), err))
 	}
@@ -153,24 +136,4 @@ func LabelOf(spec *model.ModelSpec, value float64) float32 {
 		return 1
 	}
 	return 0
-}
-
-func optimizer(o *model.Optimizer) (optim.Optimizer, error) {
-	switch k := o.GetKind().(type) {
-	case *model.Optimizer_Adagrad:
-		return optim.NewAdagrad(k.Adagrad.GetLearningRate(), k.Adagrad.GetInitialAccumulatorValue(), k.Adagrad.GetWeightDecay())
-	case *model.Optimizer_Sgd:
-		return optim.NewSGD(k.Sgd.GetLearningRate())
-	}
-	return nil, fmt.Errorf("no optimizer: declare adagrad or sgd")
-}
-
-func initializer(i *model.Initializer) (table.Initializer, error) {
-	switch k := i.GetKind().(type) {
-	case *model.Initializer_Zeros:
-		return table.Zeros{}, nil
-	case *model.Initializer_RandomUniform:
-		return table.NewRandomUniform(k.RandomUniform.GetMin(), k.RandomUniform.GetMax())
-	}
-	return nil, fmt.Errorf("no initializer: declare zeros or random_uniform")
 }

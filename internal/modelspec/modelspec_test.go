@@ -247,6 +247,11 @@ func FuzzParseYAML(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text)
+	every, err := os.ReadFile("testdata/segments.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(every)
 	f.Add([]byte("name: x"))
 	f.Add([]byte("&a [*a]"))
 	f.Add([]byte("{name: 1, 2: 3}"))

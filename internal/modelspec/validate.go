@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/kernels/optim"
 )
 
 // Bounds of a valid spec.
@@ -18,6 +19,8 @@ const (
 	MaxFeatures = 1024
 	MaxTables   = 1024
 	MaxLayers   = 64
+	MaxSegments = 64
+	MaxDays     = 36500
 	MaxName     = 128 // bytes
 	// MaxVariable bounds the elements of one dense variable.
 	MaxVariable = 1 << 26
@@ -33,8 +36,10 @@ func Validate(spec *model.ModelSpec) error {
 	c.features(spec)
 	c.tables(spec)
 	c.layers(spec)
-	if _, err := optimizer(spec.GetDenseOptimizer()); err != nil {
+	if o, err := optimizer(spec.GetDenseOptimizer(), spec.GetDenseLearningRate(), 0); err != nil {
 		c.add("dense_optimizer: %w", err)
+	} else if err := optim.CheckDim(o, 2); err != nil {
+		c.add("dense_optimizer: it cannot take a variable: %w", err)
 	}
 	switch l := spec.GetLabel(); {
 	case l.GetField() == "":
@@ -117,11 +122,13 @@ func (c *complaints) tables(spec *model.ModelSpec) {
 		seen[t.GetName()] = true
 		if t.GetDim() < 1 || t.GetDim() > MaxDim {
 			c.add("%s has dim %d: give 1 to %d", what, t.GetDim(), MaxDim)
-		}
-		if _, err := optimizer(t.GetOptimizer()); err != nil {
+		} else if _, err := Segments(t, spec.GetSeed()); err != nil {
 			c.add("%s: %w", what, err)
 		}
-		if _, err := initializer(t.GetInitializer()); err != nil {
+		if _, err := Filter(t, spec.GetSeed()); err != nil {
+			c.add("%s: %w", what, err)
+		}
+		if _, err := ExpiryOf(t); err != nil {
 			c.add("%s: %w", what, err)
 		}
 		if !used[t.GetName()] {

@@ -29,7 +29,9 @@ type EntryDump struct {
 	Opt             *OptimizerDump         `protobuf:"bytes,3,opt,name=opt" json:"opt,omitempty"`
 	LastUpdateTsSec *int64                 `protobuf:"varint,4,opt,name=last_update_ts_sec,json=lastUpdateTsSec" json:"last_update_ts_sec,omitempty"` // absent: 0
 	// Not in the original, whose readers skip it: the tag of kernels/table, absent: 0.
-	Tag           *uint64 `protobuf:"fixed64,1000,opt,name=tag" json:"tag,omitempty"`
+	Tag *uint64 `protobuf:"fixed64,1000,opt,name=tag" json:"tag,omitempty"`
+	// Nor this: the slots that no dump of opt has a place for.
+	Rest          []float32 `protobuf:"fixed32,1001,rep,packed,name=rest" json:"rest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -99,17 +101,83 @@ func (x *EntryDump) GetTag() uint64 {
 	return 0
 }
 
+func (x *EntryDump) GetRest() []float32 {
+	if x != nil {
+		return x.Rest
+	}
+	return nil
+}
+
+// MultiHashTableMetadata says how many of the entries beside it are one table's.
+type MultiHashTableMetadata struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TableName     *string                `protobuf:"bytes,1,opt,name=table_name,json=tableName" json:"table_name,omitempty"`
+	NumEntries    *uint64                `protobuf:"varint,2,opt,name=num_entries,json=numEntries" json:"num_entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MultiHashTableMetadata) Reset() {
+	*x = MultiHashTableMetadata{}
+	mi := &file_internal_monolithpb_hash_table_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MultiHashTableMetadata) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MultiHashTableMetadata) ProtoMessage() {}
+
+func (x *MultiHashTableMetadata) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_monolithpb_hash_table_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MultiHashTableMetadata.ProtoReflect.Descriptor instead.
+func (*MultiHashTableMetadata) Descriptor() ([]byte, []int) {
+	return file_internal_monolithpb_hash_table_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *MultiHashTableMetadata) GetTableName() string {
+	if x != nil && x.TableName != nil {
+		return *x.TableName
+	}
+	return ""
+}
+
+func (x *MultiHashTableMetadata) GetNumEntries() uint64 {
+	if x != nil && x.NumEntries != nil {
+		return *x.NumEntries
+	}
+	return 0
+}
+
 var File_internal_monolithpb_hash_table_proto protoreflect.FileDescriptor
 
 const file_internal_monolithpb_hash_table_proto_rawDesc = "" +
 	"\n" +
-	"$internal/monolithpb/hash_table.proto\x12\x13monolith.hash_table\x1a#internal/monolithpb/optimizer.proto\"\xa3\x01\n" +
+	"$internal/monolithpb/hash_table.proto\x12\x13monolith.hash_table\x1a#internal/monolithpb/optimizer.proto\"\xbc\x01\n" +
 	"\tEntryDump\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x10R\x02id\x12\x10\n" +
 	"\x03num\x18\x02 \x03(\x02R\x03num\x124\n" +
 	"\x03opt\x18\x03 \x01(\v2\".monolith.hash_table.OptimizerDumpR\x03opt\x12+\n" +
 	"\x12last_update_ts_sec\x18\x04 \x01(\x03R\x0flastUpdateTsSec\x12\x11\n" +
-	"\x03tag\x18\xe8\a \x01(\x06R\x03tagB5Z3github.com/monolith-go/monolith/internal/monolithpb"
+	"\x03tag\x18\xe8\a \x01(\x06R\x03tag\x12\x17\n" +
+	"\x04rest\x18\xe9\a \x03(\x02B\x02\x10\x01R\x04rest\"X\n" +
+	"\x16MultiHashTableMetadata\x12\x1d\n" +
+	"\n" +
+	"table_name\x18\x01 \x01(\tR\ttableName\x12\x1f\n" +
+	"\vnum_entries\x18\x02 \x01(\x04R\n" +
+	"numEntriesB5Z3github.com/monolith-go/monolith/internal/monolithpb"
 
 var (
 	file_internal_monolithpb_hash_table_proto_rawDescOnce sync.Once
@@ -123,13 +191,14 @@ func file_internal_monolithpb_hash_table_proto_rawDescGZIP() []byte {
 	return file_internal_monolithpb_hash_table_proto_rawDescData
 }
 
-var file_internal_monolithpb_hash_table_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_internal_monolithpb_hash_table_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_internal_monolithpb_hash_table_proto_goTypes = []any{
-	(*EntryDump)(nil),     // 0: monolith.hash_table.EntryDump
-	(*OptimizerDump)(nil), // 1: monolith.hash_table.OptimizerDump
+	(*EntryDump)(nil),              // 0: monolith.hash_table.EntryDump
+	(*MultiHashTableMetadata)(nil), // 1: monolith.hash_table.MultiHashTableMetadata
+	(*OptimizerDump)(nil),          // 2: monolith.hash_table.OptimizerDump
 }
 var file_internal_monolithpb_hash_table_proto_depIdxs = []int32{
-	1, // 0: monolith.hash_table.EntryDump.opt:type_name -> monolith.hash_table.OptimizerDump
+	2, // 0: monolith.hash_table.EntryDump.opt:type_name -> monolith.hash_table.OptimizerDump
 	1, // [1:1] is the sub-list for method output_type
 	1, // [1:1] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
@@ -149,7 +218,7 @@ func file_internal_monolithpb_hash_table_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_monolithpb_hash_table_proto_rawDesc), len(file_internal_monolithpb_hash_table_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   1,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -128,14 +128,17 @@ broker.heartbeat.interval.ms=500
 // zookeeperClasses is where Debian's package puts the jars.
 const zookeeperClasses = "/usr/share/java/*"
 
-// ZooKeeper starts one Apache ZooKeeper server; Addr is its client address.
-func ZooKeeper(t testing.TB) *Process {
+// ZooKeeper starts one Apache ZooKeeper server; Addr is its client address. flags are
+// for its virtual machine, "-Dzookeeper.extendedTypesEnabled=true" for example.
+func ZooKeeper(t testing.TB, flags ...string) *Process {
 	t.Helper()
 	need(t, "Apache ZooKeeper", "/usr/share/java/zookeeper.jar")
 	dir, port := t.TempDir(), freePort(t)
 	conf := filepath.Join(dir, "zoo.cfg")
 	write(t, conf, fmt.Sprintf("tickTime=500\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n", dir, port))
-	return start(t, "Apache ZooKeeper", port, zookeeperServes, exec.Command("java", "-Xmx512m", "-cp", zookeeperClasses, "org.apache.zookeeper.server.quorum.QuorumPeerMain", conf))
+	args := append([]string{"-Xmx512m"}, flags...)
+	args = append(args, "-cp", zookeeperClasses, "org.apache.zookeeper.server.quorum.QuorumPeerMain", conf)
+	return start(t, "Apache ZooKeeper", port, zookeeperServes, exec.Command("java", args...))
 }
 
 // zookeeperServes is false while the server takes connections and no requests: those of

@@ -1,15 +1,21 @@
-// Package dense computes a tower of fully connected layers, forward and backward, on one
-// goroutine.
+// Package dense computes towers of fully connected layers and DeepFM, forward and
+// backward, on kernels/gemm.
 //
-// A layer is y = activation(x W + b), W being [in, out] in row-major order. The loops run
-// over rows of W (y += x[i] * W[i,:]), so memory is read in the order it lies. A
-// sample's logit does not depend on the batch it is computed in.
+// A layer is y = activation(x W + b), W being [in, out] in row-major order.
+//
+// What holds for the bits: every output of a layer is one chain of multiply-adds that
+// starts from the bias and takes the inputs in order; every gradient of a weight is one
+// chain over the batch in order. So a sample's logit does not depend on the batch it is
+// computed in, and neither logits nor gradients depend on the pool's threads. They do
+// depend on the backend (see gemm.Backends) and on BF16, and the gradients on what is in
+// the batch and in which order: a gradient of two halves is not the gradient of the whole
+// to the last bit.
 package dense
 
 import (
 	"fmt"
 
-	"github.com/monolith-go/monolith/kernels/vec"
+	"github.com/monolith-go/monolith/kernels/gemm"
 )
 
 // Activation is what a layer does to x W + b.
@@ -66,14 +72,42 @@ func (t *Tower) In() int { return t.layers[0].In }
 // Layers returns a copy of the shapes.
 func (t *Tower) Layers() []Layer { return append([]Layer(nil), t.layers...) }
 
+// FLOPs is the floating point operations of one sample, a multiply-add counting two: the
+// products of Forward, and those of Forward and Backward with dx together.
+func (t *Tower) FLOPs() (forward, both float64) {
+	for _, l := range t.layers {
+		forward += 2 * float64(l.In) * float64(l.Out)
+	}
+	return forward, 3 * forward
+}
+
 // Workspace keeps what Forward leaves for Backward. It grows to the largest batch seen
 // and then allocates no more. The zero value is ready; one goroutine at a time.
 type Workspace struct {
+	// Pool lends its threads; nil is the calling goroutine alone. A pool serves one
+	// workspace at a time. It may be changed between calls.
+	Pool *gemm.Pool
+	// BF16 multiplies in bfloat16 and adds in float32. Parameters, activations, gradients
+	// and biases stay float32. Set it before Forward and leave it until Backward.
+	BF16 bool
+
 	tower *Tower
 	batch int
-	acts  [][]float32 // acts[l] is layer l's input, batch x In; the last are the logits
+	ready bool        // for Backward
+	input []float32   // of the last Forward
+	x     []float32   // Tower.Forward's copy of it
+	acts  [][]float32 // acts[l] is layer l's output, batch x Out; the last are the logits
 	dz    []float32   // gradient of the layer at hand before its activation
 	dy    []float32   // gradient of its input, the next one's dz
+	ones  []float32
+	own   gemm.Pool
+}
+
+func (ws *Workspace) pool() *gemm.Pool {
+	if ws.Pool != nil {
+		return ws.Pool
+	}
+	return &ws.own
 }
 
 // Forward computes batch samples: x is batch x In(), params are kernel, bias, kernel,
@@ -83,24 +117,47 @@ func (t *Tower) Forward(params [][]float32, x []float32, batch int, ws *Workspac
 	if err := t.check("parameters", params); err != nil {
 		return nil, err
 	}
-	if batch < 0 || len(x) != batch*t.In() {
-		return nil, fmt.Errorf("dense: %d samples of %d inputs got %d floats: give batch*in", batch, t.In(), len(x))
+	if err := t.fits(x, batch); err != nil {
+		return nil, err
 	}
 	ws.fit(t, batch)
-	copy(ws.acts[0], x)
-	for l, layer := range t.layers {
-		in, out := ws.acts[l], ws.acts[l+1]
-		kernel, bias := params[2*l], params[2*l+1]
-		for b := range batch {
-			z := out[b*layer.Out : (b+1)*layer.Out]
-			copy(z, bias)
-			gemv(kernel, in[b*layer.In:(b+1)*layer.In], z)
-		}
-		if l < len(t.layers)-1 {
-			activate(layer.Activation, out)
-		}
+	ws.x = append(ws.x[:0], x...)
+	return t.forward(params, nil, ws.x, ws)
+}
+
+func (t *Tower) fits(x []float32, batch int) error {
+	if batch < 0 || len(x) != batch*t.In() {
+		return fmt.Errorf("dense: %d samples of %d inputs got %d floats: give batch*in", batch, t.In(), len(x))
 	}
-	return ws.acts[len(t.layers)], nil
+	return nil
+}
+
+// forward reads the kernels from packed where there are any; no Backward follows then.
+func (t *Tower) forward(params [][]float32, packed []*gemm.Packed, x []float32, ws *Workspace) ([]float32, error) {
+	ws.input, ws.ready = x, false
+	for l, layer := range t.layers {
+		op := gemm.Op{Alpha: 1, Bias: params[2*l+1], BF16: ws.BF16}
+		inner := l < len(t.layers)-1
+		if inner && layer.Activation == ActReLU {
+			op.Finish = gemm.ReLU
+		}
+		z, in := gemm.Of(ws.acts[l], ws.batch, layer.Out), gemm.Of(x, ws.batch, layer.In)
+		var err error
+		if packed != nil {
+			err = ws.pool().MulPacked(z, in, packed[l], op)
+		} else {
+			err = ws.pool().Mul(z, in, gemm.Of(params[2*l], layer.In, layer.Out), op)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("dense: layer %d: %w", l, err)
+		}
+		if inner && layer.Activation == ActSigmoid {
+			sigmoids(ws.acts[l])
+		}
+		x = ws.acts[l]
+	}
+	ws.ready = packed == nil
+	return x, nil
 }
 
 // Backward goes back through the last Forward of ws, with the same params. dlogits is
@@ -114,34 +171,44 @@ func (t *Tower) Backward(params [][]float32, ws *Workspace, dlogits []float32, g
 		return err
 	}
 	switch {
-	case ws.tower != t:
+	case ws.tower != t || !ws.ready:
 		return fmt.Errorf("dense: the workspace holds no forward pass of this tower: call Forward first")
 	case len(dlogits) != ws.batch:
 		return fmt.Errorf("dense: %d gradients for %d samples: give one per sample of the last Forward", len(dlogits), ws.batch)
 	case dx != nil && len(dx) != ws.batch*t.In():
 		return fmt.Errorf("dense: room for %d input gradients where the batch has %d: give batch*in, or nil", len(dx), ws.batch*t.In())
 	}
+	pool, n := ws.pool(), ws.batch
 	copy(ws.dz, dlogits)
 	for l := len(t.layers) - 1; l >= 0; l-- {
 		layer := t.layers[l]
-		x := ws.acts[l]
-		dz := ws.dz[:ws.batch*layer.Out]
-		kernel, dk, db := params[2*l], grads[2*l], grads[2*l+1]
-		clear(dk)
-		clear(db)
-		for b := range ws.batch {
-			vec.Add(dz[b*layer.Out:(b+1)*layer.Out], db)
+		x, dy := ws.input, dx
+		if l > 0 {
+			x, dy = ws.acts[l-1], ws.dy[:n*layer.In]
 		}
-		outer(x, dz, ws.batch, layer.In, layer.Out, dk)
-		if l == 0 {
-			if dx != nil {
-				back(kernel, dz, ws.batch, layer.In, layer.Out, dx)
+		dz := gemm.Of(ws.dz[:n*layer.Out], n, layer.Out)
+		in := gemm.Of(x, n, layer.In)
+		kernel := gemm.Of(params[2*l], layer.In, layer.Out)
+		// A row of ones times dz is the sum of its rows.
+		err := pool.Mul(gemm.Of(grads[2*l+1], 1, layer.Out), gemm.Of(ws.ones, 1, n), dz, gemm.Plain)
+		if err == nil {
+			err = pool.Mul(gemm.Of(grads[2*l], layer.In, layer.Out), in.T(), dz, gemm.Op{Alpha: 1, BF16: ws.BF16})
+		}
+		if err == nil && dy != nil {
+			op := gemm.Op{Alpha: 1, BF16: ws.BF16}
+			if l > 0 && t.layers[l-1].Activation == ActReLU {
+				op.Finish, op.Mask = gemm.Mask, in
 			}
-			return nil
+			err = pool.Mul(gemm.Of(dy, n, layer.In), dz, kernel.T(), op)
 		}
-		dy := ws.dy[:ws.batch*layer.In]
-		back(kernel, dz, ws.batch, layer.In, layer.Out, dy)
-		slope(t.layers[l-1].Activation, x, dy)
+		if err != nil {
+			return fmt.Errorf("dense: layer %d backwards: %w", l, err)
+		}
+		if l > 0 && t.layers[l-1].Activation == ActSigmoid {
+			for i, y := range x {
+				dy[i] *= y * (1 - y)
+			}
+		}
 		ws.dz, ws.dy = ws.dy, ws.dz
 	}
 	return nil
@@ -161,17 +228,22 @@ func (t *Tower) check(what string, p [][]float32) error {
 
 func (ws *Workspace) fit(t *Tower, batch int) {
 	if ws.tower != t {
-		*ws = Workspace{tower: t, acts: make([][]float32, len(t.layers)+1)}
+		*ws = Workspace{Pool: ws.Pool, BF16: ws.BF16, tower: t, acts: make([][]float32, len(t.layers))}
 	}
-	ws.batch = batch
-	ws.acts[0] = grow(ws.acts[0], batch*t.In())
-	widest := t.In()
+	ws.batch, ws.ready = batch, false
+	widest := 0
 	for l, layer := range t.layers {
-		ws.acts[l+1] = grow(ws.acts[l+1], batch*layer.Out)
+		ws.acts[l] = grow(ws.acts[l], batch*layer.Out)
 		widest = max(widest, layer.Out)
 	}
 	ws.dz = grow(ws.dz, batch*widest)
 	ws.dy = grow(ws.dy, batch*widest)
+	if len(ws.ones) < batch {
+		ws.ones = make([]float32, batch)
+		for i := range ws.ones {
+			ws.ones[i] = 1
+		}
+	}
 }
 
 func grow(s []float32, n int) []float32 {

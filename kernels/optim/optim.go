@@ -1,17 +1,21 @@
 // Package optim turns a gradient into a change of weights.
 //
 // An Optimizer is a value without state of its own: what it remembers of a vector lies
-// in that vector's slots, which the caller keeps beside the weights.
+// in that vector's slots, which the caller keeps beside the weights. The same weights,
+// slots, gradient and step always give the same bits on one backend of kernels/vec, and
+// SGD, Adagrad and Adam on all of them.
+//
+// A gradient that is NaN or infinite makes weights and slots NaN or infinite, but for
+// those of Adagrad's kin, which stay once their accumulator is NaN: refuse it before, as
+// kernels/table does. Wrong lengths panic.
 package optim
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Optimizer updates one vector of weights, or one dense variable, in place.
 type Optimizer interface {
-	// SlotSize is the number of float32 kept for a vector of dim weights.
+	// SlotSize is the number of float32 kept for a vector of dim weights, or -1 where
+	// CheckDim refuses them.
 	SlotSize(dim int) int
 	// InitSlots sets the slots of a vector that has never been updated.
 	InitSlots(slots []float32)
@@ -22,11 +26,15 @@ type Optimizer interface {
 
 // Step says when an update happens.
 type Step struct {
-	// LearningRate replaces the optimizer's own; 0 leaves it.
+	// LearningRate replaces the optimizer's own; 0 leaves it. ZeroRate stands for 0.
 	LearningRate float32
 	// GlobalStep counts the updates of the model so far, from 0.
 	GlobalStep int64
 }
+
+// ZeroRate is the learning rate that moves no weight, such as that of the first step of
+// a warm-up. Optimizers that would divide by it leave the slots alone, too.
+const ZeroRate = 0x1p-149
 
 func (s Step) rate(own float32) float32 {
 	if s.LearningRate != 0 {
@@ -35,86 +43,113 @@ func (s Step) rate(own float32) float32 {
 	return own
 }
 
-// Adagrad is, per weight, with g' = g + WeightDecay*w:
-//
-//	n += g'^2
-//	w -= LearningRate / sqrt(n) * g'
-//
-// Its slots are n, one per weight. A weight whose n is still zero is left alone, where
-// the formula would be 0/0.
-type Adagrad struct {
-	LearningRate       float32
-	InitialAccumulator float32 // n before the first update; the original's default is 0.1
-	WeightDecay        float32
+// tooSlow says that a rate cannot be divided by.
+func tooSlow(rate float32) bool { return rate < 0x1p-100 }
+
+// Plane is a part of the slots that checkpoints know by name: slots[From:To].
+type Plane struct {
+	Name     string // the field of the original's dump message
+	From, To int
+	// Integer says that the plane holds one int64, for Int and PutInt.
+	Integer bool
 }
 
-// NewAdagrad refuses a rate that is not positive and values that are negative or not
-// finite.
-func NewAdagrad(learningRate, initialAccumulator, weightDecay float32) (Adagrad, error) {
-	switch {
-	case !(learningRate > 0) || !finite(learningRate):
-		return Adagrad{}, fmt.Errorf("optim: adagrad learning rate is %g: give a positive number", learningRate)
-	case !(initialAccumulator >= 0) || !finite(initialAccumulator):
-		return Adagrad{}, fmt.Errorf("optim: adagrad initial accumulator value is %g: give zero or a positive number", initialAccumulator)
-	case !(weightDecay >= 0) || !finite(weightDecay):
-		return Adagrad{}, fmt.Errorf("optim: adagrad weight decay is %g: give zero or a positive number", weightDecay)
-	}
-	return Adagrad{learningRate, initialAccumulator, weightDecay}, nil
+// Dump is what a checkpoint writes of one optimizer: one message.
+type Dump struct {
+	Kind   string // the field of the original's SingleOptimizerDump
+	Planes []Plane
 }
 
-// SlotSize is dim.
-func (Adagrad) SlotSize(dim int) int { return dim }
+// Dumper is implemented by every Optimizer of this package.
+type Dumper interface {
+	Optimizer
+	// Dumps lists the messages for a vector of dim weights in order: none where the
+	// original has none, several for a Combined. Slots outside of all planes are lost
+	// in the original's format and start anew.
+	Dumps(dim int) []Dump
+}
 
-// InitSlots sets every n to InitialAccumulator.
-func (o Adagrad) InitSlots(slots []float32) {
-	for i := range slots {
-		slots[i] = o.InitialAccumulator
+// Sized is an Optimizer that does not take vectors of every length.
+type Sized interface {
+	// CheckDim explains why it does not take dim weights, or returns nil.
+	CheckDim(dim int) error
+}
+
+// CheckDim asks o, if it is Sized, and refuses dims below 1.
+func CheckDim(o Optimizer, dim int) error {
+	if dim < 1 {
+		return fmt.Errorf("optim: a vector of %d weights: give 1 or more", dim)
+	}
+	if s, ok := o.(Sized); ok {
+		return s.CheckDim(dim)
+	}
+	return nil
+}
+
+// intSlots is how many float32 an int64 from 0 to 2^48-1 takes: they hold 24 bits each,
+// exactly.
+const intSlots = 2
+
+// PutInt writes n into a plane that says Integer. Numbers below 0 count as 0, those
+// from 2^48 on as 2^48-1.
+func PutInt(plane []float32, n int64) {
+	n = min(max(n, 0), 1<<48-1)
+	plane[0], plane[1] = float32(n&0xffffff), float32(n>>24)
+}
+
+// Int reads a plane that says Integer.
+func Int(plane []float32) int64 { return int64(plane[1])<<24 + int64(plane[0]) }
+
+func planes(kind string, dim int, names ...string) []Dump {
+	d := Dump{Kind: kind}
+	for i, name := range names {
+		d.Planes = append(d.Planes, Plane{Name: name, From: i * dim, To: (i + 1) * dim})
+	}
+	return []Dump{d}
+}
+
+// lengths panics with a sentence where slots or gradients do not fit the weights.
+func lengths(kind string, w, slots, g []float32, want int) {
+	if len(slots) != want || len(g) != len(w) {
+		panic(fmt.Sprintf("optim: %s on %d weights got %d slots and %d gradients, it needs %d and %d", kind, len(w), len(slots), len(g), want, len(w)))
 	}
 }
 
-// Update is the formula above, in float32.
-func (o Adagrad) Update(w, slots, g []float32, at Step) {
-	if len(slots) != len(w) || len(g) != len(w) {
-		panic(fmt.Sprintf("optim: adagrad on %d weights got %d slots and %d gradients", len(w), len(slots), len(g)))
-	}
-	slots, g = slots[:len(w)], g[:len(w)]
-	lr := at.rate(o.LearningRate)
-	for i, x := range w {
-		d := g[i] + float32(o.WeightDecay*x)
-		n := slots[i] + float32(d*d)
-		slots[i] = n
-		if n > 0 {
-			w[i] = x - float32(lr/float32(math.Sqrt(float64(n)))*d)
-		}
+// checks collects the first complaint about an optimizer's numbers.
+type checks struct {
+	kind string
+	err  error
+}
+
+func (c *checks) rule(ok bool, what string, x float32, give string) {
+	if c.err == nil && (!ok || !finite(x)) {
+		c.err = fmt.Errorf("optim: %s %s is %g: give %s", c.kind, what, x, give)
 	}
 }
 
-// SGD is w -= LearningRate * g. It has no slots.
-type SGD struct{ LearningRate float32 }
+func (c *checks) positive(what string, x float32) { c.rule(x > 0, what, x, "a positive number") }
 
-// NewSGD refuses a rate that is not positive and finite.
-func NewSGD(learningRate float32) (SGD, error) {
-	if !(learningRate > 0) || !finite(learningRate) {
-		return SGD{}, fmt.Errorf("optim: sgd learning rate is %g: give a positive number", learningRate)
-	}
-	return SGD{learningRate}, nil
+func (c *checks) notNegative(what string, x float32) {
+	c.rule(x >= 0, what, x, "zero or a positive number")
 }
 
-// SlotSize is 0.
-func (SGD) SlotSize(int) int { return 0 }
+// fraction is a number from 0 to below 1.
+func (c *checks) fraction(what string, x float32) {
+	c.rule(x >= 0 && x < 1, what, x, "a number from 0 to below 1")
+}
 
-// InitSlots has nothing to set.
-func (SGD) InitSlots([]float32) {}
-
-// Update is the formula above, in float32.
-func (o SGD) Update(w, slots, g []float32, at Step) {
-	if len(slots) != 0 || len(g) != len(w) {
-		panic(fmt.Sprintf("optim: sgd on %d weights got %d slots and %d gradients", len(w), len(slots), len(g)))
+// checked returns o, or nothing and the complaint.
+func checked[O any](c checks, o O) (O, error) {
+	if c.err != nil {
+		var none O
+		return none, c.err
 	}
-	g = g[:len(w)]
-	lr := at.rate(o.LearningRate)
-	for i := range w {
-		w[i] -= float32(lr * g[i])
+	return o, nil
+}
+
+func fill(x []float32, v float32) {
+	for i := range x {
+		x[i] = v
 	}
 }
 

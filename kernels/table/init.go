@@ -53,9 +53,3 @@ func tableKey(seed uint64, name string) uint64 {
 }
 
 func keyOf(tableKey uint64, id int64) uint64 { return mix(tableKey + uint64(id)) }
-
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}

@@ -23,15 +23,12 @@ func (t *Table) Rows(after int64, limit int) (rows []Row, more bool) {
 		if len(rows) >= limit {
 			return rows, i < len(ids)
 		}
-		s := t.shardOf(id)
-		s.mu.RLock()
-		if at, ok := s.index[id]; ok {
+		if row, ok := t.row(id); ok {
 			if rows == nil {
 				rows = make([]Row, 0, min(limit, len(ids)))
 			}
-			rows = append(rows, t.row(s, id, at))
+			rows = append(rows, row)
 		}
-		s.mu.RUnlock()
 	}
 	return rows, false
 }
@@ -51,7 +48,7 @@ func (t *Table) Snapshot() []Row {
 func (t *Table) Hash() string {
 	t.cut.Lock()
 	defer t.cut.Unlock()
-	h := NewHasher(t.cfg.Dim)
+	h := NewHasher(t.dim)
 	t.each(h.Add)
 	return h.Sum()
 }
@@ -93,19 +90,38 @@ func (h *Hasher) Sum() string { return hex.EncodeToString(h.h.Sum(nil)) }
 // each calls f with a copy of every row, ascending. The caller holds cut for writing.
 func (t *Table) each(f func(Row)) {
 	for _, id := range t.ids() {
-		s := t.shardOf(id)
-		s.mu.RLock()
-		r := t.row(s, id, s.index[id])
-		s.mu.RUnlock()
-		f(r)
+		if r, ok := t.row(id); ok {
+			f(r)
+		}
 	}
 }
 
-func (t *Table) row(s *shard, id int64, at uint32) Row {
-	f := slices.Clone(s.floats(at))
-	m := s.meta(at)
-	d := t.cfg.Dim
-	return Row{ID: id, Values: f[:d:d], Slots: f[d:], UnixSec: m.unixSec, Tag: m.tag}
+// row is a copy of one row, taken at one moment.
+func (t *Table) row(id int64) (Row, bool) {
+	hash := hashOf(id)
+	s := t.shardOf(hash)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	at, ok := s.find(hash)
+	if !ok {
+		return Row{}, false
+	}
+	f := make([]float32, t.dim+t.slots)
+	t.read(f[:t.dim], at)
+	copy(f[t.dim:], t.slotsOf(at))
+	return Row{ID: id, Values: f[:t.dim:t.dim], Slots: f[t.dim:], UnixSec: *t.time(at), Tag: t.tag(at)}, true
+}
+
+// LookupEntries returns copies of the whole rows of ids, in that order; ok says which of
+// them exist. Nothing is inserted. A serving row's values are what its compressor makes
+// of them.
+func (t *Table) LookupEntries(ids []int64) (rows []Row, ok []bool) {
+	rows, ok = make([]Row, len(ids)), make([]bool, len(ids))
+	for i, id := range ids {
+		rows[i], ok[i] = t.row(id)
+		rows[i].ID = id
+	}
+	return rows, ok
 }
 
 // ids returns every id, ascending. The slice is shared and not to be changed. It is
@@ -121,9 +137,10 @@ func (t *Table) ids() []int64 {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.RLock()
-		for id := range s.index {
-			ids = append(ids, id)
-		}
+		s.each(func(hash uint64, _ uint32) bool {
+			ids = append(ids, idOf(hash))
+			return true
+		})
 		s.mu.RUnlock()
 	}
 	slices.Sort(ids)

@@ -1,17 +1,30 @@
 // Package table keeps embedding rows by id, without collisions.
 //
-// A row is Dim weights, the optimizer's slots, the time of its last update and a tag of
-// the caller's. Rows lie in fixed slabs, 64 shards by hash, each under its own lock: a
-// reader sees a row before an update or after it, never between. Which rows exist and
-// what they hold depends on the calls made, not on timing: duplicate ids in one call are
-// taken in the order given, and a new row's first value is keyed by (seed, table, id).
+// A row is Dim weights of one or several segments, the optimizers' slots, the time of its
+// last update and a tag of the caller's. A serving table keeps compressed weights alone.
+// A reader sees a row before an update or after it, never between, and so does a scan, a
+// snapshot and a pooled sum. Which rows exist and what they hold depends on the calls
+// made, not on timing: duplicate ids in one call are taken in the order given, and a new
+// row's first value is keyed by (seed, table, id).
+//
+// Ids go through a permutation to 64 shards by its upper bits, each with a lock for
+// writers and an index of cache lines that hold six entries: what of the permuted id the
+// line's position does not say, and the row's number. Rows, times and tags are arrays by
+// number, outside the Go heap where the system allows it. A full shard grows by a
+// quarter, a few lines per insertion. Lookups take many ids at a time and no locks, in
+// assembly: they ask for lines well before they need them, and look twice at a counter
+// that writers keep odd while they are at it. Plain Go under locks is the meaning of
+// that, and what runs elsewhere; all backends give the same bits. adr/ says why.
 package table
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/monolith-go/monolith/kernels/optim"
 )
@@ -26,168 +39,144 @@ const (
 	NoID = math.MinInt64
 )
 
-// Config describes a table. All fields but Seed are required.
+// ErrFull is wrapped by the error of a call that would bring a table beyond its limits.
+// The call has changed nothing.
+var ErrFull = errors.New("the table is full")
+
+// Config describes a table. A row is one segment, of Dim, Optimizer, Initializer and
+// Compressor, unless Segments says otherwise. A training table needs an optimizer and an
+// initializer for each segment, a serving table a compressor.
 type Config struct {
-	Name        string // keys the initial values
+	Name        string // keys the initial values; required
 	Dim         int    // weights per row, 1 to MaxDim
 	Optimizer   optim.Optimizer
 	Initializer Initializer
+	Compressor  Compressor // how a serving table keeps weights; in training only Aware ones count
+	Segments    []Segment  // instead of the four above
 	Seed        uint64
+
+	// Serving tables keep compressed weights only: no optimizer slots, no Optimize.
+	Serving bool
+	// SkipZero makes a serving table drop the rows that Assign, AssignAdd and Restore
+	// would set to (almost) zero: a squared norm below 2^-126.
+	SkipZero bool
+
+	// Capacity is how many rows to make room for at once; 0 grows from the smallest.
+	Capacity int
+	// MaxRows and MaxBytes are limits, 0 none. Bytes are those of the most rows there
+	// have been, with times and tags, and of the index; memory is taken from the system
+	// in pieces that may be up to 4 MiB ahead of that.
+	MaxRows  int
+	MaxBytes int64
+	// Admitter is asked before Optimize, Assign, AssignAdd and Reinitialize insert a
+	// missing id; nil admits all. Restore does not ask.
+	Admitter Admitter
+}
+
+// Admitter decides whether an id that has no row deserves one.
+type Admitter interface {
+	// Admit says so of an id that occurs count times in this call. It is called without
+	// any lock and may be called concurrently.
+	Admit(id int64, count uint32) bool
 }
 
 // Row is a copy of one row.
 type Row struct {
 	ID      int64
-	Values  []float32 // Dim weights
-	Slots   []float32 // the optimizer's; may be empty in Restore: a fresh optimizer then
+	Values  []float32 // Dim weights, of all segments in order
+	Slots   []float32 // the optimizers'; may be empty in Restore: fresh optimizers then
 	UnixSec uint32    // time of the last Optimize or Assign
 	Tag     uint64    // of the last Assign or Restore; Optimize keeps it
 }
 
 // Table is safe for concurrent use.
 type Table struct {
-	cfg   Config
-	slots int    // per row
-	key   uint64 // of (seed, name)
+	cfg Config
+	layout
+	key     uint64 // of (seed, name)
+	backend backend
 
 	// cut is held for reading by writers of rows and for writing by whoever needs to
 	// see no call half done. It comes before any shard's lock.
 	cut    sync.RWMutex
+	heads  *[shardCount]head
 	shards [shardCount]shard
-	size   atomic.Int64
-	form   atomic.Uint64 // changes whenever a row is added or removed
+
+	mem   *memory
+	rows  *region       // of rowBytes, padded
+	times *region       // of uint32
+	tags  *region       // of uint64, only as far as there are tags that are not 0
+	fresh atomic.Uint32 // row numbers from here on have never been used
+
+	size     atomic.Int64  // rows there are
+	reserved atomic.Int64  // rows that calls under way may add, where there are limits
+	form     atomic.Uint64 // changes whenever a row is added or removed
+	newest   atomic.Uint32 // the greatest time seen by an update
+	step     atomic.Int64  // the greatest global step seen by an update
 
 	sortMu sync.Mutex // guards the two below
 	sorted []int64    // every id, ascending, as of form == sortedAt; never changed in place
 	sortAt uint64
 
-	scratch sync.Pool // *summer
+	sweepMu sync.Mutex // guards sweep; it comes before cut
+	sweep   sweep
+
+	buffers sync.Pool // *[]byte
 }
 
 // New checks cfg and returns an empty table.
 func New(cfg Config) (*Table, error) {
-	switch {
-	case cfg.Name == "":
+	if cfg.Name == "" {
 		return nil, fmt.Errorf("table: no name: the name keys the initial values, give one")
-	case cfg.Dim < 1 || cfg.Dim > MaxDim:
-		return nil, fmt.Errorf("table %s: dim is %d: give 1 to %d", cfg.Name, cfg.Dim, MaxDim)
-	case cfg.Optimizer == nil:
-		return nil, fmt.Errorf("table %s: no optimizer: give one, SGD keeps no slots", cfg.Name)
-	case cfg.Initializer == nil:
-		return nil, fmt.Errorf("table %s: no initializer: give one, Zeros{} is the simplest", cfg.Name)
 	}
-	t := &Table{cfg: cfg, slots: cfg.Optimizer.SlotSize(cfg.Dim), key: tableKey(cfg.Seed, cfg.Name)}
-	if t.slots < 0 {
-		return nil, fmt.Errorf("table %s: the optimizer asks for %d slots: a size cannot be negative", cfg.Name, t.slots)
+	l, err := newLayout(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", cfg.Name, err)
+	}
+	switch {
+	case cfg.Capacity < 0 || cfg.Capacity > math.MaxInt32:
+		return nil, fmt.Errorf("table %s: capacity is %d: give 0 to %d rows", cfg.Name, cfg.Capacity, math.MaxInt32)
+	case cfg.MaxRows < 0 || cfg.MaxBytes < 0:
+		return nil, fmt.Errorf("table %s: limits of %d rows and %d bytes: give positive ones, or 0 for none", cfg.Name, cfg.MaxRows, cfg.MaxBytes)
+	}
+	t := &Table{cfg: cfg, layout: l, key: tableKey(cfg.Seed, cfg.Name), backend: chosen, mem: &memory{}}
+	t.heads = new([shardCount]head)
+	t.rows = newRegion(t.mem, l.stride())
+	t.times = newRegion(t.mem, 4)
+	t.tags = newRegion(t.mem, 8)
+	n := uint32(1)
+	if cfg.Capacity > 0 {
+		// A shard's share, and six deviations of what chance adds to it.
+		share := float64(cfg.Capacity) / shardCount
+		n = uint32((share+6*math.Sqrt(share))/(perBucket*.9)) + 1
 	}
 	for i := range t.shards {
-		t.shards[i] = shard{index: map[int64]uint32{}, stride: cfg.Dim + t.slots}
+		s := &t.shards[i]
+		s.head, s.num = &t.heads[i], i
+		t.reset(s, n)
 	}
 	t.form.Store(1)
-	t.scratch.New = func() any { return newSummer() }
+	// Readers may be looking at memory that was dropped, so all of it stays until
+	// nobody holds the table.
+	runtime.AddCleanup(t, (*memory).release, t.mem)
 	return t, nil
 }
 
 // Name is the name given to New.
 func (t *Table) Name() string { return t.cfg.Name }
 
-// Dim is the number of weights per row.
-func (t *Table) Dim() int { return t.cfg.Dim }
+// Dim is the number of weights per row, of all segments.
+func (t *Table) Dim() int { return t.dim }
 
-// SlotSize is the number of optimizer slots per row.
+// SlotSize is the number of optimizer slots per row, of all segments.
 func (t *Table) SlotSize() int { return t.slots }
 
 // Len is the number of rows.
 func (t *Table) Len() int { return int(t.size.Load()) }
 
-// Lookup copies the weights of ids[i] to out[i*Dim:], zeros for a missing row, which
-// is not inserted. out is len(ids)*Dim long. tags, unless nil, is len(ids) long and
-// receives the rows' tags, 0 for a missing one. found counts the rows that exist, once
-// per occurrence in ids. Each row is read at once; different rows may be read across
-// somebody's call.
-func (t *Table) Lookup(ids []int64, out []float32, tags []uint64) (found int, err error) {
-	if len(out) != len(ids)*t.cfg.Dim {
-		return 0, fmt.Errorf("table %s: lookup of %d ids needs room for %d floats, not %d: give len(ids)*dim", t.cfg.Name, len(ids), len(ids)*t.cfg.Dim, len(out))
-	}
-	if tags != nil && len(tags) != len(ids) {
-		return 0, fmt.Errorf("table %s: lookup of %d ids got room for %d tags: give one per id, or nil", t.cfg.Name, len(ids), len(tags))
-	}
-	dim := t.cfg.Dim
-	for i, id := range ids {
-		dst := out[i*dim : (i+1)*dim]
-		var tag uint64
-		s := t.shardOf(id)
-		s.mu.RLock()
-		at, ok := s.index[id]
-		if ok {
-			copy(dst, s.floats(at))
-			tag = s.meta(at).tag
-		}
-		s.mu.RUnlock()
-		if ok {
-			found++
-		} else {
-			clear(dst)
-		}
-		if tags != nil {
-			tags[i] = tag
-		}
-	}
-	return found, nil
-}
-
-// Optimize applies the gradient grads[i*Dim:(i+1)*Dim] to each ids[i]. Gradients of the
-// same id are summed first, in the order given. A missing row is initialised first. An
-// error (wrong length, a gradient that is NaN, infinite or beyond MaxGradient, NoID)
-// leaves the table unchanged.
-func (t *Table) Optimize(ids []int64, grads []float32, unixSec uint32) error {
-	if err := t.checkBlock("optimize", ids, grads); err != nil {
-		return err
-	}
-	sum := t.scratch.Get().(*summer)
-	defer t.scratch.Put(sum)
-	sum.add(ids, grads, t.cfg.Dim)
-	for i, id := range sum.ids {
-		for j, g := range sum.grads[i*t.cfg.Dim : (i+1)*t.cfg.Dim] {
-			if !(g >= -MaxGradient && g <= MaxGradient) {
-				return fmt.Errorf("table %s: gradient of id %d is %g at position %d: it must be finite and within ±%g; nothing was applied", t.cfg.Name, id, g, j, float32(MaxGradient))
-			}
-		}
-	}
-	t.cut.RLock()
-	defer t.cut.RUnlock()
-	for i, id := range sum.ids {
-		t.with(id, func(w, slots []float32, m *meta, _ bool) {
-			t.cfg.Optimizer.Update(w, slots, sum.grads[i*t.cfg.Dim:(i+1)*t.cfg.Dim], optim.Step{})
-			m.unixSec = unixSec
-		})
-	}
-	return nil
-}
-
-// Assign sets the weights of ids[i] to values[i*Dim:(i+1)*Dim] and their time and tag.
-// Slots of an existing row stay, those of a new one are initialised. The last one of
-// several equal ids wins. An error leaves the table unchanged.
-func (t *Table) Assign(ids []int64, values []float32, unixSec uint32, tag uint64) error {
-	if err := t.checkBlock("assign", ids, values); err != nil {
-		return err
-	}
-	dim := t.cfg.Dim
-	for i, id := range ids {
-		if j := notFinite(values[i*dim : (i+1)*dim]); j >= 0 {
-			return fmt.Errorf("table %s: value of id %d is %g at position %d: it must be finite; nothing was assigned", t.cfg.Name, id, values[i*dim+j], j)
-		}
-	}
-	t.cut.RLock()
-	defer t.cut.RUnlock()
-	for i, id := range ids {
-		t.with(id, func(w, _ []float32, m *meta, _ bool) {
-			copy(w, values[i*dim:(i+1)*dim])
-			m.unixSec, m.tag = unixSec, tag
-		})
-	}
-	return nil
-}
+// Bytes is the memory that the table holds: rows, times, tags and index, rounded up to
+// what is allocated.
+func (t *Table) Bytes() int64 { return t.mem.bytes.Load() }
 
 // Remove drops rows and returns how many of them existed.
 func (t *Table) Remove(ids []int64) int {
@@ -195,98 +184,137 @@ func (t *Table) Remove(ids []int64) int {
 	defer t.cut.RUnlock()
 	n := 0
 	for _, id := range ids {
-		s := t.shardOf(id)
+		hash := hashOf(id)
+		s := t.shardOf(hash)
 		s.mu.Lock()
-		ok := s.remove(id)
-		if ok { // under the lock, so that size and form follow the shards
-			t.size.Add(-1)
-			t.form.Add(1)
-		}
-		s.mu.Unlock()
-		if ok {
+		if t.removeRow(s, hash) {
 			n++
 		}
+		s.mu.Unlock()
 	}
 	return n
 }
 
-// Clear drops every row.
+// removeRow drops one row. The caller holds the lock of s.
+func (t *Table) removeRow(s *shard, hash uint64) bool {
+	s.begin()
+	s.reform()
+	ok := s.remove(hash)
+	s.reformed()
+	s.finish()
+	if ok { // under the lock, so that size and form follow the shards
+		t.size.Add(-1)
+		t.form.Add(1)
+	}
+	return ok
+}
+
+// Clear drops every row. The memory goes back to the system.
 func (t *Table) Clear() {
 	t.cut.Lock()
 	defer t.cut.Unlock()
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		s.index, s.slabs, s.metas, s.free, s.used = map[int64]uint32{}, nil, nil, nil, 0
-		s.mu.Unlock()
+		defer s.mu.Unlock()
+		s.begin()
+		defer s.finish()
+		s.reform()
+		defer s.reformed()
+		t.reset(s, 1)
 	}
+	t.rows.clear()
+	t.times.clear()
+	t.tags.clear()
+	t.fresh.Store(0)
 	t.size.Store(0)
 	t.form.Add(1)
 }
 
-// Restore sets whole rows, adding to what is there (Clear first where only rows are to
-// remain). Empty Slots mean a fresh optimizer. The last one of several equal ids wins.
-// An error leaves the table unchanged.
-func (t *Table) Restore(rows []Row) error {
-	for i := range rows {
-		r := &rows[i]
-		switch {
-		case r.ID == NoID:
-			return fmt.Errorf("table %s: id %d is reserved: rows with it cannot be kept", t.cfg.Name, r.ID)
-		case len(r.Values) != t.cfg.Dim:
-			return fmt.Errorf("table %s: id %d has %d values where dim is %d: was it saved by another model? nothing was restored", t.cfg.Name, r.ID, len(r.Values), t.cfg.Dim)
-		case len(r.Slots) != 0 && len(r.Slots) != t.slots:
-			return fmt.Errorf("table %s: id %d has %d slots where the optimizer keeps %d: was it saved with another optimizer? nothing was restored", t.cfg.Name, r.ID, len(r.Slots), t.slots)
-		case notFinite(r.Values) >= 0 || notFinite(r.Slots) >= 0:
-			return fmt.Errorf("table %s: id %d holds a NaN or an infinite number; nothing was restored", t.cfg.Name, r.ID)
+func (t *Table) shardOf(hash uint64) *shard { return &t.shards[hash>>(64-shardBits)] }
+
+// newRow takes a number for a row of s: one that a removed row left, or the next of a
+// run that s has to itself. The caller holds the lock of s.
+func (t *Table) newRow(s *shard) (row uint32, ok bool) {
+	if n := len(s.free); n > 0 {
+		row := s.free[n-1]
+		s.free = s.free[:n-1]
+		t.setTag(row, 0)
+		return row, true
+	}
+	if s.fresh == s.end {
+		// Runs grow with the shard, so that a small table stays small.
+		n := uint32(min(max(s.used/8, 4), 64))
+		if t.fresh.Load() > math.MaxUint32-shardCount*64 { // runs of all shards at once still fit
+			return 0, false
 		}
+		s.end = t.fresh.Add(n)
+		s.fresh = s.end - n
+		t.times.ensure(s.end - 1)
+		t.rows.ensure(s.end - 1)
 	}
-	t.cut.RLock()
-	defer t.cut.RUnlock()
-	for i := range rows {
-		r := &rows[i]
-		t.with(r.ID, func(w, slots []float32, m *meta, fresh bool) {
-			copy(w, r.Values)
-			if len(r.Slots) > 0 {
-				copy(slots, r.Slots)
-			} else if !fresh {
-				t.cfg.Optimizer.InitSlots(slots)
-			}
-			m.unixSec, m.tag = r.UnixSec, r.Tag
-		})
-	}
-	return nil
+	s.fresh++
+	return s.fresh - 1, true
 }
 
-// with runs f on the row of id under its lock, inserting and initialising it first
-// where it is missing (fresh). The caller holds cut for reading.
-func (t *Table) with(id int64, f func(w, slots []float32, m *meta, fresh bool)) {
-	s := t.shardOf(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at, ok := s.index[id]
-	if !ok {
-		at = s.insert(id)
-		t.size.Add(1)
-		t.form.Add(1)
-		row := s.floats(at)
-		t.cfg.Initializer.Init(row[:t.cfg.Dim], keyOf(t.key, id))
-		t.cfg.Optimizer.InitSlots(row[t.cfg.Dim:])
-	}
-	row := s.floats(at)
-	f(row[:t.cfg.Dim:t.cfg.Dim], row[t.cfg.Dim:], s.meta(at), !ok)
+// values and slotsOf are the two parts of a training row.
+func (t *Table) values(row uint32) []float32 {
+	return unsafe.Slice((*float32)(t.rows.at(row)), t.dim)
 }
 
-func (t *Table) checkBlock(what string, ids []int64, block []float32) error {
-	if len(block) != len(ids)*t.cfg.Dim {
-		return fmt.Errorf("table %s: %s of %d ids needs %d floats, not %d: give len(ids)*dim", t.cfg.Name, what, len(ids), len(ids)*t.cfg.Dim, len(block))
+func (t *Table) slotsOf(row uint32) []float32 {
+	if t.slots == 0 {
+		return nil
 	}
-	for _, id := range ids {
-		if id == NoID {
-			return fmt.Errorf("table %s: %s of id %d, which is reserved; nothing was changed", t.cfg.Name, what, id)
+	return unsafe.Slice((*float32)(unsafe.Add(t.rows.at(row), t.valueBytes)), t.slots)
+}
+
+// stored are the bytes of the weights of a row.
+func (t *Table) stored(row uint32) []byte {
+	return unsafe.Slice((*byte)(t.rows.at(row)), t.valueBytes)
+}
+
+func (t *Table) time(row uint32) *uint32 { return (*uint32)(t.times.at(row)) }
+
+// tag is read without the lock too, by lookups that compare seq afterwards.
+func (t *Table) tag(row uint32) uint64 {
+	if int(row>>t.tags.shift) >= len(*t.tags.chunks.Load()) {
+		return 0
+	}
+	return atomic.LoadUint64((*uint64)(t.tags.at(row)))
+}
+
+func (t *Table) setTag(row uint32, tag uint64) {
+	if int(row>>t.tags.shift) >= len(*t.tags.chunks.Load()) {
+		if tag == 0 {
+			return
+		}
+		t.tags.ensure(row)
+	}
+	atomic.StoreUint64((*uint64)(t.tags.at(row)), tag)
+}
+
+// readTags reads the tags of slots that are up to date; the others are asked for again.
+func (t *Table) readTags(slots []slot, tags []uint64) {
+	for i := range slots {
+		s := &slots[i]
+		tags[i] = 0
+		if s.at != 0 && atomic.LoadUint32(s.now) == s.then {
+			tags[i] = t.tag(uint32(s.key))
 		}
 	}
-	return nil
+}
+
+func (t *Table) buffer(n int) *[]byte {
+	b, _ := t.buffers.Get().(*[]byte)
+	if b == nil || cap(*b) < n {
+		// Of words, so that a row's floats are aligned.
+		words := make([]uint64, (n+7)/8)
+		s := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
+		b = &s
+	}
+	*b = (*b)[:n]
+	return b
 }
 
 // notFinite is the position of the first NaN or infinite element, -1 without one.

@@ -449,32 +449,3 @@ func ExampleTable_Optimize() {
 	fmt.Println(found, out)
 	// Output: 1 [-1 -2 0 0]
 }
-
-func BenchmarkLookup(b *testing.B) {
-	bench(b, func(t *table.Table, ids []int64, buf []float32) error { _, err := t.Lookup(ids, buf, nil); return err })
-}
-func BenchmarkOptimize(b *testing.B) {
-	bench(b, func(t *table.Table, ids []int64, buf []float32) error { return t.Optimize(ids, buf, 1) })
-}
-
-func bench(b *testing.B, f func(*table.Table, []int64, []float32) error) {
-	tab := newTable(b, 32, adagrad, uniform)
-	all := make([]int64, 100_000)
-	for i := range all {
-		all[i] = int64(i) << 20
-	}
-	if err := tab.Optimize(all, make([]float32, 32*len(all)), 0); err != nil {
-		b.Fatal(err)
-	}
-	r := rand.New(rand.NewPCG(1, 1))
-	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	buf := make([]float32, 32*100)
-	at := 0
-	for b.Loop() {
-		if err := f(tab, all[at:at+100], buf); err != nil {
-			b.Fatal(err)
-		}
-		at = (at + 100) % len(all)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/row")
-}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,10 +44,12 @@ type Follower[S any] struct {
 	state   S
 	at      mark          // record last folded
 	changed chan struct{} // closed at the next fold; nil: nobody asked
-	onEvent func(S, events.Recorded)
+	onEvent []func(S, events.Recorded)
 	err     error // why Run ended
 
-	saved uint64 // Run's own: sequence of the newest snapshot
+	saved  uint64         // Run's own: sequence of the newest snapshot
+	saving sync.WaitGroup // an encoded snapshot that is being written
+	rest   atomic.Int64   // Unix ns until when no further one begins; always, while one is being written
 }
 
 // New makes a follower that stands before the first event until Run is called.
@@ -84,12 +88,13 @@ func lagGauge(reg prometheus.Registerer, view string) prometheus.Gauge {
 	return vec.WithLabelValues(view)
 }
 
-// OnEvent has hook run after each fold, under the write lock, with the new state. Set it
-// before Run; a restored snapshot calls nothing. It must not call the follower.
+// OnEvent has hook run after each fold, under the write lock, with the new state, behind
+// the hooks set before it. Set it before Run; a restored snapshot calls nothing. It must
+// not call the follower.
 func (f *Follower[S]) OnEvent(hook func(S, events.Recorded)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.onEvent = hook
+	f.onEvent = append(f.onEvent, hook)
 }
 
 // Run restores the newest snapshot, catches up and follows until ctx ends, which is no
@@ -128,6 +133,7 @@ func (f *Follower[S]) run(ctx context.Context) error {
 	})
 	g.Go(func() error { f.watchLag(ctx); return nil })
 	err = g.Wait()
+	f.saving.Wait()
 	if f.Seq() > f.saved {
 		f.snapshot()
 	}
@@ -142,8 +148,8 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 	}
 	f.state = f.view.Fold(f.state, r)
 	f.at = f.at.of(r)
-	if f.onEvent != nil {
-		f.onEvent(f.state, r)
+	for _, hook := range f.onEvent {
+		hook(f.state, r)
 	}
 	if f.changed != nil {
 		close(f.changed)
@@ -159,7 +165,11 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 		}
 	}
 	if r.Seq-f.saved >= f.opt.SnapshotEvery {
-		f.snapshot()
+		if f.view.Encode != nil {
+			f.snapshotBehind()
+		} else {
+			f.snapshot()
+		}
 	}
 	return nil
 }
@@ -184,6 +194,9 @@ func (f *Follower[S]) watchLag(ctx context.Context) {
 }
 
 func (f *Follower[S]) path() string {
+	if f.view.Encode != nil {
+		return filepath.Join(f.opt.SnapshotDir, f.view.key()+".snapshot")
+	}
 	return filepath.Join(f.opt.SnapshotDir, f.view.key()+".snapshot.gz")
 }
 
@@ -200,7 +213,7 @@ func (f *Follower[S]) restore(ctx context.Context, last uint64) {
 	f.mu.RLock()
 	want := f.at
 	f.mu.RUnlock()
-	m, data, err := readSnapshot(f.path(), want)
+	m, s, err := f.load(want)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return
@@ -215,16 +228,41 @@ func (f *Follower[S]) restore(ctx context.Context, last uint64) {
 		log.Warn("snapshot ignored: the log holds another event at its sequence", "seq", m.Seq, "err", err)
 		return
 	}
-	s := f.view.New()
-	if err := json.Unmarshal(data, &s); err != nil {
-		log.Warn("snapshot ignored: its state does not decode", "err", err)
-		return
-	}
 	f.mu.Lock()
 	f.state, f.at = s, m
 	f.mu.Unlock()
 	f.saved = m.Seq
 	log.Info("snapshot restored", "seq", m.Seq, "last", last)
+}
+
+func (f *Follower[S]) load(want mark) (m mark, s S, err error) {
+	if f.view.Decode != nil {
+		return readEncoded(f.path(), want, f.view.Decode)
+	}
+	m, data, err := readSnapshot(f.path(), want)
+	if err != nil {
+		return m, s, err
+	}
+	s = f.view.New()
+	if err := json.Unmarshal(data, &s); err != nil {
+		return m, s, fmt.Errorf("its state does not decode: %w", err)
+	}
+	return m, s, nil
+}
+
+// snapshotBehind writes a snapshot while the fold goes on, one at a time, and for a
+// tenth of the time at most.
+func (f *Follower[S]) snapshotBehind() {
+	if f.opt.SnapshotDir == "" || time.Now().UnixNano() < f.rest.Load() {
+		return
+	}
+	f.rest.Store(math.MaxInt64)
+	m, write := f.capture()
+	f.saving.Go(func() {
+		began := time.Now()
+		f.report(m, write())
+		f.rest.Store(time.Now().Add(9 * time.Since(began)).UnixNano())
+	})
 }
 
 // snapshot is called by Run alone. A disk that refuses it is reported and tried again
@@ -233,16 +271,32 @@ func (f *Follower[S]) snapshot() {
 	if f.opt.SnapshotDir == "" {
 		return
 	}
+	m, write := f.capture()
+	f.report(m, write())
+}
+
+// capture takes the state as it is, to be written once.
+func (f *Follower[S]) capture() (m mark, write func() error) {
 	f.mu.RLock()
-	m := f.at
-	state, err := Canonical(f.state)
-	f.mu.RUnlock()
-	if err == nil {
-		err = writeSnapshot(f.path(), m, state)
-	}
+	defer f.mu.RUnlock()
+	m = f.at
 	f.saved = m.Seq
+	if f.view.Encode != nil {
+		state := f.view.Encode(f.state)
+		return m, func() error { return writeEncoded(f.path(), m, state) }
+	}
+	state, err := Canonical(f.state)
+	return m, func() error {
+		if err != nil {
+			return err
+		}
+		return writeSnapshot(f.path(), m, state)
+	}
+}
+
+func (f *Follower[S]) report(m mark, err error) {
 	if err != nil {
-		f.opt.Log.Warn("snapshot not written", "view", f.view.Name, "file", f.path(), "err", err)
+		f.opt.Log.Warn("snapshot not written", "view", f.view.Name, "file", f.path(), "seq", m.Seq, "err", err)
 	}
 }
 

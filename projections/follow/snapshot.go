@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +20,8 @@ import (
 // maxSnapshot bounds what a damaged file can make us unpack.
 const maxSnapshot = 4 << 30
 
-// mark is the first line of a snapshot file; the state's canonical JSON follows.
+// mark is the first line of a snapshot file; the state's canonical JSON, or what its view
+// encodes it to, follows.
 // Time and ID are the record's at Seq: they prove that the log is still the one which
 // the state was folded from.
 type mark struct {
@@ -34,18 +37,97 @@ type mark struct {
 // errStale says that a snapshot is whole and of no use to this build.
 var errStale = errors.New("snapshot is of another view or fold version")
 
+var errSum = errors.New("checksum does not match the state")
+
 func (m mark) of(r events.Recorded) mark {
 	m.Seq, m.Time, m.ID = r.Seq, r.Time, r.Header.ID
 	return m
 }
 
-// writeSnapshot replaces path atomically: a crash leaves the old file or the new one.
-func writeSnapshot(path string, m mark, state []byte) (err error) {
+// writeSnapshot writes a state's JSON, compressed.
+func writeSnapshot(path string, m mark, state []byte) error {
 	m.SHA256 = HashBytes(state)
 	head, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
+	return replace(path, func(f *os.File) error {
+		z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		for _, b := range [][]byte{head, {'\n'}, state} {
+			if _, err := z.Write(b); err != nil {
+				return err
+			}
+		}
+		return z.Close()
+	})
+}
+
+// writeEncoded writes a state in the view's own form, as it comes: neither the memory
+// nor the time for a second copy is there.
+func writeEncoded(path string, m mark, state func(io.Writer) error) error {
+	began := false
+	err := replace(path, func(f *os.File) error {
+		began = true
+		m.SHA256 = HashBytes(nil) // of the length that the final one has
+		head, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		if _, err := f.Write(append(head, '\n')); err != nil {
+			return err
+		}
+		sum := sha256.New()
+		if err := state(io.MultiWriter(f, sum)); err != nil {
+			return err
+		}
+		m.SHA256 = hex.EncodeToString(sum.Sum(nil))
+		if head, err = json.Marshal(m); err != nil {
+			return err
+		}
+		_, err = f.WriteAt(head, 0)
+		return err
+	})
+	if !began {
+		_ = state(refusal{err}) // it holds on to the state until it has run
+	}
+	return err
+}
+
+// refusal is a writer that takes nothing.
+type refusal struct{ err error }
+
+func (r refusal) Write([]byte) (int, error) { return 0, r.err }
+
+// readEncoded reads what writeEncoded wrote.
+func readEncoded[S any](path string, want mark, decode func(io.Reader) (S, error)) (m mark, s S, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return mark{}, s, err
+	}
+	defer f.Close()
+	r := bufio.NewReaderSize(f, 64<<10)
+	head, err := r.ReadSlice('\n')
+	if err != nil {
+		return mark{}, s, err
+	}
+	if m, err = readMark(head, want); err != nil {
+		return mark{}, s, err
+	}
+	sum := sha256.New()
+	if s, err = decode(io.TeeReader(r, sum)); err != nil {
+		return mark{}, s, err
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != m.SHA256 {
+		return mark{}, s, errSum
+	}
+	return m, s, nil
+}
+
+// replace writes path anew, atomically: a crash leaves the old file or the new one.
+func replace(path string, write func(*os.File) error) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -59,16 +141,7 @@ func writeSnapshot(path string, m mark, state []byte) (err error) {
 			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
 	}()
-	z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
-	if err != nil {
-		return err
-	}
-	for _, b := range [][]byte{head, {'\n'}, state} {
-		if _, err := z.Write(b); err != nil {
-			return err
-		}
-	}
-	if err := z.Close(); err != nil {
+	if err := write(f); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -123,15 +196,22 @@ func readSnapshot(path string, want mark) (mark, []byte, error) {
 	if !ok {
 		return mark{}, nil, io.ErrUnexpectedEOF
 	}
-	var m mark
-	if err := json.Unmarshal(head, &m); err != nil {
+	m, err := readMark(head, want)
+	if err != nil {
 		return mark{}, nil, err
 	}
-	if m.View != want.View || m.BZID != want.BZID || m.Version != want.Version {
-		return mark{}, nil, fmt.Errorf("%w: %s@%s version %d", errStale, m.View, m.BZID, m.Version)
-	}
 	if HashBytes(state) != m.SHA256 {
-		return mark{}, nil, errors.New("checksum does not match the state")
+		return mark{}, nil, errSum
 	}
 	return m, state, nil
+}
+
+func readMark(head []byte, want mark) (m mark, err error) {
+	if err := json.Unmarshal(head, &m); err != nil {
+		return mark{}, err
+	}
+	if m.View != want.View || m.BZID != want.BZID || m.Version != want.Version {
+		return mark{}, fmt.Errorf("%w: %s@%s version %d", errStale, m.View, m.BZID, m.Version)
+	}
+	return m, nil
 }

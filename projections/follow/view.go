@@ -9,18 +9,25 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 )
 
 // View is a fold with its name. Fold must be pure: the same records give the same S.
-// S must survive encoding/json unchanged, since snapshots and hashes are its JSON.
+// S must survive encoding/json unchanged, since hashes, and mostly snapshots, are its JSON.
 type View[S any] struct {
 	Name    string // of snapshot files and metrics
 	Version int    // raised with every change of S or of what Fold makes of a log
 	New     func() S
 	Fold    func(S, events.Recorded) S
+
+	// Encode and Decode are the snapshot's form where JSON is too slow; both or neither.
+	// Encode takes the state as it is, at once, and returns what writes it: that runs
+	// while the fold goes on, exactly once. Decode trusts nothing that it reads.
+	Encode func(S) func(io.Writer) error
+	Decode func(io.Reader) (S, error)
 
 	bzid string
 }

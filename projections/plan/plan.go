@@ -11,14 +11,22 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "plan"
-	Version = 1
+	Version = 2
 )
 
 // State is every plan after the event at Seq, by model name.
 type State struct {
 	Seq     uint64          `json:"seq"`
 	Plans   map[string]Plan `json:"plans"`
+	Leader  Leader          `json:"leader,omitzero"`
 	Skipped fold.Skipped    `json:"skipped,omitempty"`
+}
+
+// Leader is the publisher that decides, by its newest word on the leader's subject.
+type Leader struct {
+	Epoch  uint64 `json:"epoch"` // rises with every leadership; 0: nobody has led yet
+	Holder string `json:"holder"`
+	Seq    uint64 `json:"seq"` // last sequence of the leader's literal subject: the guard of every decision
 }
 
 // Plan is one model's plan. An entry exists as soon as anything was stored on the
@@ -52,6 +60,18 @@ func Fold(s State, r events.Recorded) State {
 		s.Skipped = s.Skipped.Count(skip)
 	}
 	if p.Request {
+		return s
+	}
+	if p.Aggregate == publish.Leader {
+		s.Leader.Seq = r.Seq
+		e, _ := r.Event.(*publish.Event)
+		switch led := e.GetLed(); {
+		case skip != "":
+		case led == nil:
+			s.Skipped = s.Skipped.Count(fold.Unknown)
+		default:
+			s.Leader.Epoch, s.Leader.Holder = led.GetEpoch(), led.GetHolder()
+		}
 		return s
 	}
 	m := s.Plans[p.Aggregate]

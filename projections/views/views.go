@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/layout"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/znode"
@@ -22,8 +23,9 @@ var (
 	Catalog = follow.View[catalog.State]{Name: catalog.Name, Version: catalog.Version, New: catalog.New, Fold: catalog.Fold}
 	Plan    = follow.View[plan.State]{Name: plan.Name, Version: plan.Version, New: plan.New, Fold: plan.Fold}
 	Fleet   = follow.View[fleet.State]{Name: fleet.Name, Version: fleet.Version, New: fleet.New, Fold: fleet.Fold}
+	Layout  = follow.View[layout.State]{Name: layout.Name, Version: layout.Version, New: layout.New, Fold: layout.Fold}
 	Lineage = follow.View[lineage.State]{Name: lineage.Name, Version: lineage.Version, New: lineage.New, Fold: lineage.Fold}
-	Znode   = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold}
+	Znode   = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold, Encode: znode.Encode, Decode: znode.Decode}
 )
 
 // Names are the views in the order in which help texts list them.
@@ -44,6 +46,7 @@ var table = []struct {
 	{Catalog.Name, erase(Catalog)},
 	{Plan.Name, erase(Plan)},
 	{Fleet.Name, erase(Fleet)},
+	{Layout.Name, erase(Layout)},
 	{Lineage.Name, erase(Lineage)},
 	{Znode.Name, func(ctx context.Context, log bus.Log, _ string, until uint64) ([]byte, error) {
 		return erase(Znode)(ctx, log, "", until) // one tree holds all namespaces

@@ -28,7 +28,7 @@ func TestReplayByName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{"catalog", "plan", "fleet", "lineage", "znode"}; !slices.Equal(views.Names(), want) {
+	if want := []string{"catalog", "plan", "fleet", "layout", "lineage", "znode"}; !slices.Equal(views.Names(), want) {
 		t.Errorf("names: %v", views.Names())
 	}
 	hashes := map[string]bool{}
@@ -58,7 +58,7 @@ func TestReplayByName(t *testing.T) {
 	if err != nil || !strings.Contains(string(whole), "/demo/portal/movie") {
 		t.Errorf("the tree of all namespaces: %s %v", whole, err)
 	}
-	if _, _, err := views.Replay(t.Context(), b.Log(), "layouts", 0); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, lineage, znode") {
+	if _, _, err := views.Replay(t.Context(), b.Log(), "layouts", 0); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, layout, lineage, znode") {
 		t.Errorf("unknown view: %v", err)
 	}
 	if _, _, err := views.Replay(t.Context(), b.Log(), "plan", 3); !errors.Is(err, bus.ErrNotFound) {

@@ -8,199 +8,200 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	znodepb "github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/projections/znode"
 )
 
-// conn is one client connection. Its own goroutine reads and answers requests one after
-// the other; a second one writes.
+// conn is one client connection. Its own goroutine reads requests, answers those that
+// need not wait, and writes what it has answered; a second one writes what was answered
+// elsewhere.
 type conn struct {
-	s       *Server
-	nc      net.Conn
-	out     *outbox
-	session *session // set by the handshake, before any watch
-	since   time.Time
+	s      *Server
+	nc     net.Conn
+	host   string // the peer's address without its port
+	out    *outbox
+	pipe   pipeline
+	behind chan struct{} // holds one token when something in pipe need not wait any longer
+	since  time.Time
+	in     jute.Reader // the request being decoded; the reader's own
 
-	mu      sync.Mutex // of what the four-letter words show
-	id      int64      // the session's, 0: none yet
-	timeout time.Duration
-	shown   connStats
+	id      atomic.Int64 // the session's, 0: none yet
+	timeout atomic.Int64 // as agreed, ns
+	closing atomic.Bool  // the client has closed its session
+	auth    atomic.Pointer[[]*znodepb.Identity]
+	shown   figures
+
+	watched map[watchKey]mode // the lock of watches guards it
 }
 
-type connStats struct {
-	received, sent int64
-	op             string
-	xid            int32
-	zxid           int64
-	replied        time.Time
-	latency        latency
-}
+// readBytes is each connection's input buffer: what is pipelined in it is answered with
+// one write.
+const readBytes = 16 << 10
 
 func newConn(s *Server, nc net.Conn) *conn {
-	now := time.Now()
-	return &conn{
-		s: s, nc: nc, since: now, shown: connStats{replied: now},
-		out: newOutbox(nc, s.cfg.MaxOutstanding, s.cfg.MaxQueuedBytes),
-	}
+	c := &conn{s: s, nc: nc, since: time.Now(), pipe: newPipeline(s.cfg.MaxOutstanding), behind: make(chan struct{}, 1)}
+	c.host = hostOf(nc.RemoteAddr())
+	c.auth.Store(&[]*znodepb.Identity{{Scheme: "ip", Id: c.host}})
+	c.out = newOutbox(nc, s.cfg.MaxQueuedBytes, func(n int) {
+		s.stats.sent.Add(int64(n))
+		c.shown.sent.Add(int64(n))
+	})
+	c.shown.reset()
+	return c
 }
+
+func hostOf(a net.Addr) string {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.AddrPort().Addr().Unmap().WithZone("").String()
+	}
+	return ""
+}
+
+func (c *conn) session() int64 { return c.id.Load() }
+
+func hex(id int64) string { return "0x" + strconv.FormatUint(uint64(id), 16) }
+
+// errLast ends a connection whose last reply is queued or on its way.
+var errLast = fmt.Errorf("last reply queued: %w", io.EOF)
 
 // serve runs until the connection has ended and everything it owned is gone.
 func (c *conn) serve(ctx context.Context) {
 	var writer sync.WaitGroup
-	writer.Go(func() {
-		c.out.run(c.s.cfg.WriteTimeout, func(n int) {
-			c.s.stats.sent.Add(int64(n))
-			c.mu.Lock()
-			c.shown.sent += int64(n)
-			c.mu.Unlock()
-		})
-	})
+	writer.Go(c.write)
 	err := c.talk(ctx)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		c.s.logger.Info("zookeeper connection ended", "peer", c.nc.RemoteAddr().String(), "err", err)
+	if errors.Is(err, errLast) {
+		select {
+		case <-c.out.gone: // that reply is written, or the client does not read it
+		case <-ctx.Done():
+		}
 	}
-	if !errors.Is(err, errLast) {
-		c.out.kill()
-	}
-	writer.Wait() // with errLast: until that reply is written, or its deadline has passed
+	c.out.kill(nil)
+	writer.Wait()
 	c.s.watches.drop(c)
+	c.s.sessions.detach(c)
+	if cause := c.out.why(); cause != nil {
+		err = cause
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		c.s.logger.Info("zookeeper connection ended", "peer", c.nc.RemoteAddr().String(), "session", hex(c.session()), "err", err)
+	}
 }
 
-// errLast ends a connection whose last reply is queued.
-var errLast = fmt.Errorf("last reply queued: %w", io.EOF)
+// write is the connection's second goroutine.
+func (c *conn) write() {
+	for {
+		select {
+		case <-c.out.wake:
+			c.out.flush()
+		case <-c.behind:
+			c.catchUp()
+		case <-c.out.gone:
+			return
+		}
+	}
+}
 
 func (c *conn) talk(ctx context.Context) error {
-	br := bufio.NewReaderSize(c.nc, 4096)
 	if err := c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.HandshakeTimeout)); err != nil {
 		return err
 	}
+	br := bufio.NewReaderSize(c.nc, readBytes)
 	var head [4]byte
 	if _, err := io.ReadFull(br, head[:]); err != nil {
 		return err
 	}
 	if answer, ok := c.s.word(string(head[:])); ok {
-		c.out.reply([]byte(answer), true)
+		c.out.push([]byte(answer))
+		c.out.finish()
 		return errLast
 	}
-	buf, err := jute.ReadBody(br, nil, c.s.cfg.MaxFrame, binary.BigEndian.Uint32(head[:]))
+	limit := c.s.cfg.MaxFrame + 1
+	buf, err := jute.ReadBody(br, nil, limit, binary.BigEndian.Uint32(head[:]))
 	if err != nil {
 		return err
 	}
-	c.received("connect")
-	if err := c.handshake(buf); err != nil {
+	c.received(opSession)
+	if err := c.handshake(ctx, buf); err != nil {
 		return err
 	}
 	if err := c.nc.SetReadDeadline(time.Time{}); err != nil { // from here on the session's expiry decides
 		return err
 	}
-	for c.out.room() {
-		if buf, err = jute.ReadFrame(br, buf, c.s.cfg.MaxFrame); err != nil {
+	for {
+		if !buffered(br) {
+			c.out.flush()
+		}
+		if c.out.ended() {
+			return net.ErrClosed
+		}
+		if buf, err = jute.ReadFrame(br, buf, limit); err != nil {
 			return err
 		}
 		if err := c.handle(ctx, buf); err != nil {
 			return err
 		}
+		if cap(buf) > spareBytes {
+			buf = nil
+		}
+		if n, _ := c.out.waiting(); n > spareBytes {
+			c.out.flush()
+		}
 	}
-	return net.ErrClosed
 }
 
-func (c *conn) handshake(frame []byte) error {
-	var q jute.ConnectRequest
-	r := jute.NewReader(frame)
-	if q.Decode(r); r.Err() != nil {
-		return r.Err()
+// buffered says whether a whole request is there already.
+func buffered(br *bufio.Reader) bool {
+	if br.Buffered() < 4 {
+		return false
 	}
-	if seq := c.s.tree.Seq(); q.LastZxidSeen > int64(seq) {
-		return fmt.Errorf("the client has seen zxid 0x%x, this tree is at 0x%x: it belongs to another server", q.LastZxidSeen, seq)
-	}
-	now, timeout := time.Now(), c.s.sessions.agree(time.Duration(q.TimeoutMS)*time.Millisecond)
-	p := jute.ConnectResponse{Password: make([]byte, 16), HasReadOnly: q.HasReadOnly}
-	if q.SessionID == 0 {
-		if c.session = c.s.sessions.open(c, timeout, now); c.session == nil {
-			return fmt.Errorf("too many sessions: raise MaxSessions above %d", c.s.cfg.MaxSessions)
-		}
-	} else {
-		var old *conn
-		if c.session, old = c.s.sessions.resume(c, q.SessionID, q.Password, timeout, now); c.session == nil {
-			c.out.reply(jute.Frame(p.Encode), true) // session 0: expired
-			return errLast
-		}
-		if old != nil {
-			c.s.watches.drop(old)
-			old.out.kill()
-		}
-	}
-	p.SessionID, p.Password, p.TimeoutMS = c.session.id, c.session.password, int32(timeout/time.Millisecond)
-	c.mu.Lock()
-	c.id, c.timeout = c.session.id, timeout
-	c.mu.Unlock()
-	c.out.reply(jute.Frame(p.Encode), false)
-	return nil
+	head, err := br.Peek(4)
+	return err == nil && uint32(br.Buffered()-4) >= binary.BigEndian.Uint32(head)
 }
 
-// handle answers one request.
+// handle answers one request, or queues it behind the writes that it must wait for.
 func (c *conn) handle(ctx context.Context, frame []byte) error {
 	start := time.Now()
 	var h jute.RequestHeader
-	r := jute.NewReader(frame)
-	if h.Decode(r); r.Err() != nil {
-		return r.Err()
+	c.in.Reset(frame)
+	if h.Decode(&c.in); c.in.Err() != nil {
+		return c.in.Err()
 	}
-	c.received(opName(h.Op))
-	if !c.s.sessions.live(c.session, c) {
-		return errors.New("the session has expired or moved to another connection")
+	c.received(h.Op)
+	c.s.touch(c, start)
+	body := frame[len(frame)-c.in.Len():]
+	switch kind := kindOf(h.Op); {
+	case kind == isWrite:
+		return c.write1(ctx, h, start)
+	case kind == isUnknown: // ZooKeeper hangs up as well
+		if err := c.atMost(ctx, 0); err != nil {
+			return err
+		}
+		c.fail(h, jute.Unimplemented)
+		c.out.finish()
+		return errLast
+	case kind == isSlow || mentionsPast(h.Op, body):
+		if err := c.atMost(ctx, 0); err != nil {
+			return err
+		}
+		err := c.s.slow(ctx, c, h)
+		c.answered(h, start, 0)
+		return err
 	}
-	c.session.touch(start)
-	op, ok := c.s.ops[h.Op]
-	if !ok {
-		op = refuse(jute.Unimplemented)
+	if c.pipe.len() > 0 {
+		if err := c.atMost(ctx, c.pipe.limit-1); err != nil {
+			return err
+		}
+		q := &request{head: h, body: append(make([]byte, 0, len(body)), body...), start: start}
+		if c.pipe.add(q, true) {
+			return nil
+		}
 	}
-	err := op(ctx, c, h.Xid, r)
-	c.replied(h.Xid, time.Since(start))
-	return err
-}
-
-// read answers with what fn makes of the tree. The reply is queued under the tree's read
-// lock, and so in the order of zxids with watch events.
-func (c *conn) read(xid int32, fn func(t znode.State) (func(*jute.Writer), jute.Code)) {
-	c.s.tree.Read(func(t znode.State) {
-		body, code := fn(t)
-		c.send(xid, t.Seq, code, body, false)
-	})
-}
-
-// fail answers with a code alone.
-func (c *conn) fail(xid int32, code jute.Code) {
-	c.read(xid, func(znode.State) (func(*jute.Writer), jute.Code) { return nil, code })
-}
-
-func (c *conn) send(xid int32, seq uint64, code jute.Code, body func(*jute.Writer), last bool) {
-	h := jute.ReplyHeader{Xid: xid, Zxid: int64(seq), Err: code}
-	parts := []func(*jute.Writer){h.Encode}
-	if code == jute.OK && body != nil {
-		parts = append(parts, body)
-	}
-	c.mu.Lock()
-	c.shown.zxid = h.Zxid
-	c.mu.Unlock()
-	c.out.reply(jute.Frame(parts...), last)
-}
-
-func (c *conn) received(op string) {
-	c.s.stats.received.Add(1)
-	c.mu.Lock()
-	c.shown.received++
-	c.shown.op = op
-	c.mu.Unlock()
-}
-
-func (c *conn) replied(xid int32, took time.Duration) {
-	c.s.stats.observe(took)
-	c.mu.Lock()
-	c.shown.xid, c.shown.replied = xid, time.Now()
-	c.shown.latency.observe(took)
-	c.mu.Unlock()
+	zxid := c.readNow(h)
+	c.answered(h, start, zxid)
+	return nil
 }

@@ -3,6 +3,7 @@ package zkserver
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -46,13 +47,28 @@ func open(t testing.TB, cfg Config) *house {
 
 func openOn(t testing.TB, cfg Config, b *mem.Bus) *house {
 	t.Helper()
+	return openWith(t, cfg, b, nil)
+}
+
+func newTree(b *mem.Bus) *follow.Follower[znode.State] {
+	return follow.New(b.Log(), znodeView, follow.Options{})
+}
+
+// openWith runs a server, and with w what it proposes to.
+func openWith(t testing.TB, cfg Config, b *mem.Bus, w *scribe) *house {
+	t.Helper()
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
 	}
-	tree := follow.New(b.Log(), znodeView, follow.Options{})
-	s := New(cfg, b.Log(), tree, nil)
+	tree := newTree(b)
+	s := New(cfg, b.Log(), tree, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
+	if w != nil {
+		w.tree = tree
+		tree.OnEvent(w.folded)
+		wg.Go(func() { w.run(ctx) })
+	}
 	wg.Go(func() {
 		if err := tree.Run(ctx); err != nil {
 			t.Errorf("tree: %v", err)

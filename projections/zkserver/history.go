@@ -1,6 +1,7 @@
 package zkserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,30 +39,77 @@ func newHistory(log bus.Log, tree *follow.Follower[znode.State]) *history {
 	return h
 }
 
-// isPast says whether path lies below /@<when>.
-func isPast(path string) bool { return strings.HasPrefix(path, "/@") }
+// cutPast splits /@<when>/rest.
+func cutPast(path string) (when, rest string) {
+	when, rest, _ = strings.Cut(path[2:], "/")
+	return when, "/" + rest
+}
 
-// resolve finds the tree that path is to be read in: nil for the live one. Below
-// /@<sequence> and /@<RFC3339 time> lies the tree as it was then.
-func (s *Server) resolve(ctx context.Context, path string) (*znode.State, string, jute.Code) {
-	if !isPast(path) {
-		return nil, path, jute.OK
+// mentionsPast says whether a read may ask for a past tree. A false alarm costs it its
+// place in a pipeline of writes, nothing else.
+func mentionsPast(op jute.Op, body []byte) bool {
+	switch op {
+	case jute.OpExists, jute.OpGetData, jute.OpGetChildren, jute.OpGetChildren2, jute.OpGetACL, jute.OpGetAllChildrenNumber:
+		return len(body) > 6 && body[4] == '/' && body[5] == '@'
+	case jute.OpMultiRead:
+		return bytes.Contains(body, []byte("/@"))
 	}
-	when, rest, _ := strings.Cut(path[2:], "/")
+	return false
+}
+
+// slowPast answers a read that mentions past trees: they are found first, so that none
+// is replayed under the tree's lock.
+func (s *Server) slowPast(ctx context.Context, c *conn, h jute.RequestHeader) error {
+	var paths []string
+	ask := c.in
+	if h.Op == jute.OpMultiRead {
+		for len(paths) < maxParts {
+			var m jute.MultiHeader
+			var q jute.PathWatch
+			if m.Decode(&ask); m.Done {
+				break
+			}
+			if q.Decode(&ask); ask.Err() != nil {
+				break
+			}
+			paths = append(paths, q.Path)
+		}
+	} else {
+		paths = []string{ask.Text()}
+	}
+	past := map[string]pastAnswer{}
+	for _, p := range paths {
+		if !isPast(p) {
+			continue
+		}
+		when, _ := cutPast(p)
+		if _, ok := past[when]; !ok {
+			past[when] = s.resolve(ctx, when)
+		}
+		if len(past) > historySize {
+			past[when] = pastAnswer{code: jute.ThrottledOp} // no more trees than are kept anyway
+		}
+	}
+	s.tree.Read(func(t znode.State) { s.read(c, place{live: t, past: past}, h, &c.in) })
+	return nil
+}
+
+// resolve finds a past tree.
+func (s *Server) resolve(ctx context.Context, when string) pastAnswer {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncTimeout)
 	defer cancel()
 	state, err := s.history.at(ctx, when)
 	switch {
 	case errors.Is(err, bus.ErrNotFound):
-		return nil, "", jute.NoNode
+		return pastAnswer{code: jute.NoNode}
 	case errors.Is(err, context.DeadlineExceeded):
 		s.logger.Warn("past tree not ready in time", "when", when, "err", err)
-		return nil, "", jute.OperationTimeout
+		return pastAnswer{code: jute.OperationTimeout}
 	case err != nil:
 		s.logger.Warn("past tree not readable", "when", when, "err", err)
-		return nil, "", jute.SystemError
+		return pastAnswer{code: jute.SystemError}
 	}
-	return state, "/" + rest, jute.OK
+	return pastAnswer{t: state}
 }
 
 // at is the tree after the event at a sequence, or after the last one stored by a time.

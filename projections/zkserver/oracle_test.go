@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/projections/znode"
 )
 
 // step is one event in our log and, in a real ZooKeeper, the one transaction that does
@@ -74,6 +75,8 @@ const (
 	resourcePath  = "/demo/resource/0:1"
 )
 
+var agent = &container.Container{Id: "c", Kind: "serving", AgentAddress: "127.0.0.1:9", Replica: 1}
+
 // steps use every kind of node, shared parents, replacement by another owner, and
 // removal.
 var steps = []step{
@@ -95,14 +98,16 @@ var steps = []step{
 	}, func(w *writer) {
 		w.multi("portal", create("/demo/publish", "", 0), create(publishPath, publishBytes, 0))
 	}},
-	{"a container without resources shows nowhere", func(h *house) {
-		h.add("container", "b", &container.Event{Body: &container.Event_Reported{Reported: &container.Reported{Container: &container.Container{
-			Id: "b", Kind: "serving", AgentAddress: "127.0.0.1:9", Replica: 1}}}})
-	}, func(*writer) {}},
-	{"resource", func(h *house) {
-		h.add("container", "b", &container.Event{Body: &container.Event_ResourceReported{ResourceReported: &container.ResourceReported{Memory: 1024, Cpu: 0.5}}})
+	{"a container", func(h *house) {
+		h.add("container", "c", &container.Event{Body: &container.Event_Reported{Reported: &container.Reported{Container: agent}}})
 	}, func(w *writer) {
-		w.multi("b", create("/demo/resource", "", 0), create(resourcePath, resourceBytes, zk.FlagEphemeral))
+		w.multi("c", create("/demo/container_service", "", 0),
+			create("/demo/container_service/"+znode.ContainerNode(agent), string(znode.ServiceInfoOf(agent).Bytes()), zk.FlagEphemeral))
+	}},
+	{"resource", func(h *house) {
+		h.add("container", "c", &container.Event{Body: &container.Event_ResourceReported{ResourceReported: &container.ResourceReported{Memory: 1024, Cpu: 0.5}}})
+	}, func(w *writer) {
+		w.multi("c", create("/demo/resource", "", 0), create(resourcePath, resourceBytes, zk.FlagEphemeral))
 	}},
 	{"lost", func(h *house) { h.lost() }, func(w *writer) { w.multi("a", remove(replicaPath)) }},
 	{"registered again", func(h *house) { h.register() }, func(w *writer) { w.multi("a", create(replicaPath, loadingBytes, zk.FlagEphemeral)) }},
@@ -428,7 +433,7 @@ func TestOracleZKCli(t *testing.T) {
 	cli.say(t, "ls -w /demo/service/movie/ps:0")
 	cli.until(t, "[0]")
 	for _, conn := range h.connections() { // Apache's client comes back, and asks what it has missed
-		conn.out.kill()
+		conn.out.kill(nil)
 	}
 	h.lost()
 	cli.until(t, "type:NodeChildrenChanged path:/demo/service/movie/ps:0")

@@ -1,148 +1,206 @@
 package zkserver
 
 import (
-	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/jute"
 )
 
-// outbox holds what waits to be written to one connection, in order. Replies are bounded
-// by their reader, which stops while there is no room; watch events, which nobody can
-// hold back, by closing the connection.
+// errSlow is why a connection is given up whose client does not read.
+var errSlow = errors.New("slow reader")
+
+// outbox holds the frames that wait to be written to one connection, in order. The
+// connection's reader writes what it has answered itself; what comes from the fold,
+// watch events and replies to writes, is written by the outbox's own goroutine. Whoever
+// queues never waits: the reader waits by writing, and for everybody else a connection
+// with more than maxBytes waiting is given up.
 type outbox struct {
-	nc        net.Conn
-	maxFrames int
-	maxBytes  int
+	nc       net.Conn
+	maxBytes int
+	sent     func(frames int) // called without a lock after each write
+
+	wake chan struct{} // holds one token while the writer has something to do
+	gone chan struct{} // closed with dead
 
 	mu      sync.Mutex
-	cond    sync.Cond
-	queue   []queued
-	bytes   int // of replies
-	notices int // bytes of watch events
-	last    bool
+	w       jute.Writer // what is pending
+	start   int         // of the frame between begin and end
+	frames  int         // pending
+	spare   []byte      // the buffer written last, to be used again
+	writing bool        // somebody is in flush
+	last    bool        // nothing is queued any more; the connection closes behind what is pending
 	dead    bool
+	cause   error // why it was given up; nil: the peer or the server ended it
+
+	since atomic.Int64 // Unix ns at which the write in progress began, 0: none
 }
 
-type queued struct {
-	frame  []byte
-	notice bool
+const (
+	spareBytes = 64 << 10  // the largest buffer kept for the next batch
+	chunkBytes = 256 << 10 // of one write, so that a slow client that reads can be told from one that does not
+)
+
+func newOutbox(nc net.Conn, maxBytes int, sent func(int)) *outbox {
+	return &outbox{nc: nc, maxBytes: maxBytes, sent: sent, wake: make(chan struct{}, 1), gone: make(chan struct{})}
 }
 
-func newOutbox(nc net.Conn, maxFrames, maxBytes int) *outbox {
-	o := &outbox{nc: nc, maxFrames: maxFrames, maxBytes: maxBytes}
-	o.cond.L = &o.mu
-	return o
+// begin locks the outbox and returns where the next frame is to be written, up to end.
+// The writer is not woken: the caller flushes or calls nudge afterwards.
+func (o *outbox) begin() *jute.Writer {
+	o.mu.Lock()
+	if o.w.B == nil {
+		o.w.B, o.spare = o.spare[:0], nil
+	}
+	o.start = len(o.w.B)
+	o.w.Int32(0)
+	return &o.w
 }
 
-// reply queues a frame; last closes the connection behind it.
-func (o *outbox) reply(frame []byte, last bool) {
+func (o *outbox) end() {
+	defer o.mu.Unlock()
+	if o.dead || o.last {
+		o.w.B = o.w.B[:o.start]
+		return
+	}
+	binary.BigEndian.PutUint32(o.w.B[o.start:], uint32(len(o.w.B)-o.start-4))
+	o.frames++
+}
+
+// push queues a whole frame and wakes the writer.
+func (o *outbox) push(frame []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.dead || o.last {
 		return
 	}
-	o.queue = append(o.queue, queued{frame, false})
-	o.bytes += len(frame)
-	o.last = last
-	o.cond.Broadcast()
+	if o.w.B == nil {
+		o.w.B, o.spare = o.spare[:0], nil
+	}
+	o.w.B = append(o.w.B, frame...)
+	o.frames++
+	o.nudgeLocked()
 }
 
-// notify queues a watch event, or gives the connection up: its client comes back and
-// asks what it missed.
-func (o *outbox) notify(frame []byte) {
+// nudge has the writer write what is pending. A connection in which too much is pending
+// is given up: its client comes back and asks what it has missed.
+func (o *outbox) nudge() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.dead || o.last {
+	o.nudgeLocked()
+}
+
+func (o *outbox) nudgeLocked() {
+	if len(o.w.B) > o.maxBytes {
+		o.killLocked(fmt.Errorf("%w: %d bytes wait for the client to read, %d are allowed", errSlow, len(o.w.B), o.maxBytes))
 		return
 	}
-	if o.notices+len(frame) > o.maxBytes {
-		o.killLocked()
-		return
+	select {
+	case o.wake <- struct{}{}:
+	default:
 	}
-	o.queue = append(o.queue, queued{frame, true})
-	o.notices += len(frame)
-	o.cond.Broadcast()
 }
 
-// room waits until a further reply may be queued; false: the connection has ended.
-func (o *outbox) room() bool {
+// finish closes the connection once what is pending has been written.
+func (o *outbox) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.dead && (len(o.queue) >= o.maxFrames || o.bytes >= o.maxBytes) {
-		o.cond.Wait()
-	}
-	return !o.dead && !o.last
+	o.last = true
+	o.nudgeLocked()
 }
 
-func (o *outbox) len() int {
+// waiting is how many bytes and frames wait.
+func (o *outbox) waiting() (bytes, frames int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.queue)
+	return len(o.w.B), o.frames
 }
 
-// kill closes the connection at once.
-func (o *outbox) kill() {
+// kill closes the connection at once; cause, if any, is what the log gets to read.
+func (o *outbox) kill(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.killLocked()
+	o.killLocked(cause)
 }
 
-func (o *outbox) killLocked() {
+func (o *outbox) killLocked(cause error) {
 	if !o.dead {
-		o.dead = true
+		o.dead, o.cause = true, cause
+		o.w.B, o.spare = nil, nil
 		_ = o.nc.Close() // the peer learns of it; there is nobody else to tell
-		o.cond.Broadcast()
+		close(o.gone)
 	}
 }
 
-// take waits for frames; none: there will be no more.
-func (o *outbox) take() []queued {
+// ended says whether the connection has ended.
+func (o *outbox) ended() bool {
+	select {
+	case <-o.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// why is the cause of a kill.
+func (o *outbox) why() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.queue) == 0 && !o.dead && !o.last {
-		o.cond.Wait()
-	}
-	if o.dead {
-		return nil
-	}
-	q := o.queue
-	o.queue, o.bytes, o.notices = nil, 0, 0
-	o.cond.Broadcast()
-	return q
+	return o.cause
 }
 
-// deadlined gives every write the same time, so that a slow reader who still reads is
-// served and one who does not is let go.
-type deadlined struct {
-	net.Conn
-	timeout time.Duration
-}
-
-func (d deadlined) Write(b []byte) (int, error) {
-	if err := d.SetWriteDeadline(time.Now().Add(d.timeout)); err != nil {
-		return 0, err
+// flush writes all that is pending, unless somebody else is at it, who then writes that
+// too.
+func (o *outbox) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.writing {
+		return
 	}
-	return d.Conn.Write(b)
+	o.writing = true
+	for len(o.w.B) > 0 && !o.dead {
+		b, n := o.w.B, o.frames
+		o.w.B, o.frames = nil, 0
+		o.mu.Unlock()
+		err := o.write(b)
+		if err == nil {
+			o.sent(n)
+		}
+		o.mu.Lock()
+		if err != nil {
+			o.killLocked(nil)
+		} else if cap(b) <= spareBytes && !o.dead {
+			o.spare = b
+		}
+	}
+	o.writing = false
+	if o.last {
+		o.killLocked(nil)
+	}
 }
 
-// run writes until the connection ends.
-func (o *outbox) run(timeout time.Duration, sent func(frames int)) {
-	defer o.kill()
-	w := bufio.NewWriterSize(deadlined{o.nc, timeout}, 64<<10)
-	for {
-		q := o.take()
-		if len(q) == 0 {
-			return
+func (o *outbox) write(b []byte) error {
+	defer o.since.Store(0)
+	for len(b) > 0 {
+		n := min(len(b), chunkBytes)
+		o.since.Store(time.Now().UnixNano())
+		if _, err := o.nc.Write(b[:n]); err != nil {
+			return err
 		}
-		for _, f := range q {
-			if _, err := w.Write(f.frame); err != nil {
-				return
-			}
-		}
-		if err := w.Flush(); err != nil {
-			return
-		}
-		sent(len(q))
+		b = b[n:]
+	}
+	return nil
+}
+
+// overdue gives the connection up when one write has been in progress for longer than
+// limit.
+func (o *outbox) overdue(now time.Time, limit time.Duration) {
+	if since := o.since.Load(); since != 0 && now.UnixNano()-since > int64(limit) {
+		o.kill(fmt.Errorf("%w: the client has read nothing for %v", errSlow, limit))
 	}
 }

@@ -1,10 +1,15 @@
 // Package zkserver speaks ZooKeeper's wire protocol on the znode view, so that stock
-// clients read the tree and get watch events with no ZooKeeper installed. The zxid is the
-// sequence of the log. It serves reads; a write is answered with NotReadOnly.
+// clients find a ZooKeeper where none is installed. The zxid is the sequence of the log.
+//
+// Reads are answered from the view. Writes and the facts of sessions go to a [Proposer],
+// which brings them to the log; the fold decides what becomes of them, and the reply is
+// queued by that very fold. Without a Proposer the server only reads: a write is
+// answered with NotReadOnly, and sessions last no longer than the server.
 package zkserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,19 +30,32 @@ import (
 
 // Config is the server's; zero fields take the default named.
 type Config struct {
-	Listen            string                // host:port, default 127.0.0.1:2181
-	MaxConns          int                   // connections at a time, further ones are closed at once; default 1000
-	MaxSessions       int                   // sessions at a time, connected or not; default 4 x MaxConns
-	MaxFrame          int                   // a request must be shorter, bytes; default 1 MiB - 1, as jute.maxbuffer
-	MaxOutstanding    int                   // replies waiting to be written before a connection is not read any further; default 1000
-	MaxQueuedBytes    int                   // the same in bytes; a connection with more waiting watch events is closed; default 16 MiB
-	MaxWatches        int                   // per connection, further ones are refused with ThrottledOp; default 100,000
-	WriteTimeout      time.Duration         // for one write to a client that does not read; default 10 s
-	HandshakeTimeout  time.Duration         // until a new connection has said who it is; default 10 s
-	SyncTimeout       time.Duration         // for sync, and for the replay behind a past tree; default 30 s
-	MinSessionTimeout time.Duration         // clients get what they ask for between these two; default 4 s
-	MaxSessionTimeout time.Duration         // default 40 s
-	Metrics           prometheus.Registerer // nil: none
+	Listen    string      // host:port, default 127.0.0.1:2181
+	TLS       *tls.Config // nil: none, which only loopback addresses may be without
+	Plaintext bool        // lets an address beyond loopback be without TLS all the same
+	Proposer  Proposer    // nil: the server only reads
+
+	MaxConns       int // connections at a time, further ones are closed at once; default 1000
+	MaxConnsPerIP  int // the same of one address; default MaxConns
+	MaxSessions    int // sessions at a time, connected or not; default 4 x MaxConns
+	MaxFrame       int // bytes of a request at most; default 1 MiB - 1, as jute.maxbuffer
+	MaxOutstanding int // requests of one connection that wait for a write of it, before it is not read any further; default 1000
+	MaxWrites      int // writes of all connections that wait for the log, before none is read that has one more; default 10,000
+	MaxQueuedBytes int // of replies and watch events that wait for a client to read, before its connection is closed; default 16 MiB
+	MaxWatches     int // per connection, further ones are refused with ThrottledOp; default 100,000
+
+	WriteTimeout      time.Duration // until a client that takes no byte is let go; default 10 s
+	HandshakeTimeout  time.Duration // until a new connection has said who it is; default 10 s
+	SyncTimeout       time.Duration // for sync, and for the replay behind a past tree; default 30 s
+	MinSessionTimeout time.Duration // clients get what they ask for between these two; default 4 s
+	MaxSessionTimeout time.Duration // default 40 s
+
+	// Words are the four-letter words that are answered; "*" is all. Default: ruok, srvr,
+	// stat, mntr, cons, conf, envi, isro, dirs and wchs, which change nothing and cost
+	// little.
+	Words []string
+
+	Metrics prometheus.Registerer // nil: none
 }
 
 func (c Config) withDefaults() Config {
@@ -58,31 +76,56 @@ func (c Config) withDefaults() Config {
 		c.Listen = "127.0.0.1:2181"
 	}
 	def(&c.MaxConns, 1000)
+	def(&c.MaxConnsPerIP, c.MaxConns)
 	def(&c.MaxSessions, 4*c.MaxConns)
 	def(&c.MaxFrame, jute.MaxFrame)
 	def(&c.MaxOutstanding, 1000)
+	def(&c.MaxWrites, 10_000)
 	def(&c.MaxQueuedBytes, 16<<20)
 	def(&c.MaxWatches, 100_000)
+	if c.Words == nil {
+		c.Words = []string{"ruok", "srvr", "stat", "mntr", "cons", "conf", "envi", "isro", "dirs", "wchs"}
+	}
 	return c
 }
 
-// Server serves one tree. Locks are taken in this order: the tree's, watches, outbox.
+// secure refuses to show the tree beyond loopback in the clear.
+func (c Config) secure(bound net.Addr) error {
+	a, ok := bound.(*net.TCPAddr)
+	if !ok || a.IP.IsLoopback() || c.TLS != nil || c.Plaintext {
+		return nil
+	}
+	return fmt.Errorf("zookeeper port: %s is reachable from other machines: give it TLS, let it listen on 127.0.0.1, or allow plain text by name", bound)
+}
+
+// Server serves one tree. Locks are taken in this order: the tree's, a connection's
+// pipeline, watches or sessions, outbox.
 type Server struct {
 	cfg      Config
 	log      bus.Log
 	tree     *follow.Follower[znode.State]
 	logger   *slog.Logger
-	ops      map[jute.Op]handler
+	words    map[string]bool
 	watches  *watches
 	sessions *sessions
 	history  *history
 	stats    stats
+	slots    chan struct{}           // one token per write on its way
+	folding  atomic.Pointer[folding] // what was folded last
 
 	ready chan struct{}
 	addr  atomic.Pointer[net.TCPAddr]
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
+	perIP map[string]int
+}
+
+// folding is a fold whose hooks are running, or have run. Whoever is handed its outcome
+// is inside that fold, under the tree's write lock.
+type folding struct {
+	tree    znode.State
+	outcome *znode.Outcome
 }
 
 // New makes a server of tree, whose Run somebody else calls, and only after New: watches
@@ -94,16 +137,32 @@ func New(cfg Config, log bus.Log, tree *follow.Follower[znode.State], logger *sl
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg: cfg, log: log, tree: tree, logger: logger,
+		words:    map[string]bool{},
 		watches:  newWatches(cfg.MaxWatches),
-		sessions: newSessions(cfg),
+		sessions: newSessions(),
 		history:  newHistory(log, tree),
+		slots:    make(chan struct{}, cfg.MaxWrites),
 		ready:    make(chan struct{}),
 		conns:    map[*conn]struct{}{},
+		perIP:    map[string]int{},
 	}
-	s.ops = s.dispatch()
+	for _, w := range cfg.Words {
+		s.words[w] = true
+	}
+	s.stats.reset()
 	s.stats.register(cfg.Metrics, s)
-	tree.OnEvent(func(t znode.State, _ events.Recorded) { s.watches.fire(t.Changes()) })
+	tree.OnEvent(s.folded)
 	return s
+}
+
+// folded runs under the tree's write lock, before the proposer hears of the event.
+func (s *Server) folded(t znode.State, _ events.Recorded) {
+	e := t.Effects()
+	s.folding.Store(&folding{t, e.Outcome})
+	s.watches.fire(e.Changes)
+	if e.Closed != 0 {
+		s.ended(e.Closed)
+	}
 }
 
 // Ready is closed once the tree has caught up and clients are answered.
@@ -118,23 +177,24 @@ func (s *Server) Addr() string {
 }
 
 // Run listens, waits for the tree, and serves until ctx ends; a clean stop returns nil.
-// Clients that were connected find their session gone when they come back to another
-// Run: they open a new one and set their watches again.
+// Clients that were connected come back to another Run with their sessions, if there is
+// a Proposer; without one they open new ones. Either way they set their watches again.
 func (s *Server) Run(ctx context.Context) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("zookeeper port: %w", err)
 	}
+	if err := s.cfg.secure(ln.Addr()); err != nil {
+		return errors.Join(err, ln.Close())
+	}
 	stopped := ctx
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { // ends accept and every connection
 		<-ctx.Done()
 		err := ln.Close()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for c := range s.conns {
-			c.out.kill()
+		for _, c := range s.connections() {
+			c.out.kill(nil)
 		}
 		return err
 	})
@@ -150,7 +210,7 @@ func (s *Server) Run(ctx context.Context) error {
 		close(s.ready)
 		return s.accept(ctx, ln, g)
 	})
-	g.Go(func() error { s.expire(ctx); return nil })
+	g.Go(func() error { s.watchdog(ctx); return nil })
 	err = g.Wait()
 	if stopped.Err() != nil {
 		return nil
@@ -179,36 +239,46 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, g *errgroup.Group)
 			}
 			return fmt.Errorf("zookeeper port: %w", err)
 		}
-		c := s.admit(ctx, nc)
+		if s.cfg.TLS != nil {
+			nc = tls.Server(nc, s.cfg.TLS)
+		}
+		c, why := s.admit(ctx, nc)
 		if c == nil {
 			s.stats.refused.Add(1)
-			s.logger.Warn("zookeeper port: too many connections; raise MaxConns", "max", s.cfg.MaxConns, "peer", nc.RemoteAddr().String())
+			s.logger.Warn("zookeeper port: too many connections", "reason", why, "peer", nc.RemoteAddr().String())
 			_ = nc.Close() // nothing was said on it yet
 			continue
 		}
 		g.Go(func() error {
 			c.serve(ctx)
 			s.mu.Lock()
+			defer s.mu.Unlock()
 			delete(s.conns, c)
-			s.mu.Unlock()
+			if s.perIP[c.host]--; s.perIP[c.host] == 0 {
+				delete(s.perIP, c.host)
+			}
 			return nil
 		})
 	}
 }
 
 // admit is nil when the house is full.
-func (s *Server) admit(ctx context.Context, nc net.Conn) *conn {
+func (s *Server) admit(ctx context.Context, nc net.Conn) (*conn, string) {
+	c := newConn(s, nc)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.conns) >= s.cfg.MaxConns {
-		return nil
+		return nil, fmt.Sprintf("raise MaxConns above %d", s.cfg.MaxConns)
 	}
-	c := newConn(s, nc)
+	if s.perIP[c.host] >= s.cfg.MaxConnsPerIP {
+		return nil, fmt.Sprintf("raise MaxConnsPerIP above %d", s.cfg.MaxConnsPerIP)
+	}
 	if ctx.Err() != nil {
-		c.out.kill()
+		c.out.kill(nil)
 	}
 	s.conns[c] = struct{}{}
-	return c
+	s.perIP[c.host]++
+	return c, ""
 }
 
 // connections are the ones open now, in no order.
@@ -222,20 +292,35 @@ func (s *Server) connections() []*conn {
 	return all
 }
 
-// expire ends the sessions that were silent for longer than agreed.
-func (s *Server) expire(ctx context.Context) {
-	t := time.NewTicker(max(s.cfg.MinSessionTimeout/8, time.Millisecond))
+// sessionCount is how many sessions are open, connected or not.
+func (s *Server) sessionCount() (n int) {
+	if s.cfg.Proposer == nil {
+		return s.sessions.countLocal()
+	}
+	s.tree.Read(func(t znode.State) { n = t.SessionCount() })
+	return n
+}
+
+// watchdog lets go of clients that do not read, of all clients once another registry is
+// the one that writes, and of local sessions that were silent for too long.
+func (s *Server) watchdog(ctx context.Context) {
+	t := time.NewTicker(max(min(s.cfg.MinSessionTimeout/8, s.cfg.WriteTimeout/4), time.Millisecond))
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			for _, dead := range s.sessions.expire(now) {
-				s.logger.Info("zookeeper session expired", "session", fmt.Sprintf("0x%x", dead.id))
-				if c := dead.conn.Load(); c != nil {
-					c.out.kill()
+			standby := s.cfg.Proposer != nil && !s.cfg.Proposer.Writable()
+			for _, c := range s.connections() {
+				c.out.overdue(now, s.cfg.WriteTimeout)
+				if standby && c.session() != 0 {
+					c.out.kill(errNotWriter)
 				}
+			}
+			for _, id := range s.sessions.expireLocal(now) {
+				s.logger.Info("zookeeper session expired", "session", hex(id))
+				s.ended(id)
 			}
 		}
 	}

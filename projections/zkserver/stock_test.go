@@ -179,7 +179,7 @@ func TestStockClientReconnects(t *testing.T) {
 	shut := make(chan struct{})
 	g.set(shut)
 	for _, conn := range h.connections() {
-		conn.out.kill()
+		conn.out.kill(nil)
 	}
 	h.state(replica.State_AVAILABLE) // while nobody is connected
 	h.load("movie")

@@ -1,6 +1,7 @@
 package zkserver
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/monolith-go/monolith/internal/jute"
@@ -15,68 +16,107 @@ const (
 	onChildren
 )
 
+// mode is how long a watch lasts. A connection may have watches of several modes on one
+// path, as since ZooKeeper 3.9.
+type mode uint8
+
+const (
+	standard   mode = 1 << iota // until it fires
+	persistent                  // until it is removed
+	recursive                   // persistent, and on everything below
+)
+
 type watchKey struct {
 	kind kind
 	path string
 }
 
-// watches are one-shot: what fires is gone. They are added under the tree's read lock
-// and fired under its write lock, so none misses the change after the state it was
-// set on, and its event is queued before any reply that shows that change.
+// watches are added under the tree's read lock and fired under its write lock, so none
+// misses the change after the state it was set on, and its event is queued before any
+// reply that shows that change.
 type watches struct {
-	limit int
+	limit int // per connection
 
-	mu   sync.Mutex
-	by   map[watchKey]map[*conn]struct{}
-	of   map[*conn]map[watchKey]struct{}
-	size int
+	mu        sync.Mutex
+	by        map[watchKey]map[*conn]mode
+	size      int // (connection, key) pairs
+	recursive int // of them with that mode
 }
 
 func newWatches(limit int) *watches {
-	return &watches{limit: limit, by: map[watchKey]map[*conn]struct{}{}, of: map[*conn]map[watchKey]struct{}{}}
+	return &watches{limit: limit, by: map[watchKey]map[*conn]mode{}}
 }
 
-// add is false when the connection has too many.
-func (w *watches) add(c *conn, k watchKey) bool {
+// add is ThrottledOp when the connection has too many.
+func (w *watches) add(c *conn, k watchKey, m mode) jute.Code {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.of[c][k]; ok {
-		return true
+	old := c.watched[k]
+	if old&m == m {
+		return jute.OK
 	}
-	if len(w.of[c]) >= w.limit {
+	if old == 0 {
+		if len(c.watched) >= w.limit {
+			return jute.ThrottledOp
+		}
+		if c.out.ended() {
+			return jute.OK // nobody is left to be told, and nobody would drop it
+		}
+	}
+	w.set(c, k, old, old|m)
+	return jute.OK
+}
+
+// set replaces the modes of one key of one connection.
+func (w *watches) set(c *conn, k watchKey, old, m mode) {
+	switch {
+	case m == 0:
+		delete(w.by[k], c)
+		if len(w.by[k]) == 0 {
+			delete(w.by, k)
+		}
+		delete(c.watched, k)
+		w.size--
+	default:
+		if w.by[k] == nil {
+			w.by[k] = map[*conn]mode{}
+		}
+		if c.watched == nil {
+			c.watched = map[watchKey]mode{}
+		}
+		w.by[k][c], c.watched[k] = m, m
+		if old == 0 {
+			w.size++
+		}
+	}
+	w.recursive += int(m&recursive)/int(recursive) - int(old&recursive)/int(recursive)
+}
+
+// remove takes modes off a key; false: none of them was there.
+func (w *watches) remove(c *conn, k watchKey, m mode) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := c.watched[k]
+	if old&m == 0 {
 		return false
 	}
-	if w.of[c] == nil {
-		w.of[c] = map[watchKey]struct{}{}
-	}
-	if w.by[k] == nil {
-		w.by[k] = map[*conn]struct{}{}
-	}
-	w.of[c][k] = struct{}{}
-	w.by[k][c] = struct{}{}
-	w.size++
+	w.set(c, k, old, old&^m)
 	return true
+}
+
+func (w *watches) has(c *conn, k watchKey, m mode) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return c.watched[k]&m != 0
 }
 
 // drop forgets a connection.
 func (w *watches) drop(c *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for k := range w.of[c] {
-		w.remove(c, k)
+	for k, m := range c.watched {
+		w.set(c, k, m, 0)
 	}
-}
-
-func (w *watches) remove(c *conn, k watchKey) {
-	delete(w.by[k], c)
-	if len(w.by[k]) == 0 {
-		delete(w.by, k)
-	}
-	delete(w.of[c], k)
-	if len(w.of[c]) == 0 {
-		delete(w.of, c)
-	}
-	w.size--
 }
 
 func (w *watches) count() int {
@@ -89,41 +129,85 @@ func (w *watches) count() int {
 func (w *watches) fire(changes []znode.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.size == 0 {
+		return
+	}
 	for _, ch := range changes {
 		switch ch.Kind {
 		case znode.Created, znode.DataChanged:
-			w.trigger(ch, onData)
+			w.trigger(ch, onData, nil)
 		case znode.Deleted:
-			w.trigger(ch, onData, onChildren)
+			told := map[*conn]struct{}{}
+			w.trigger(ch, onData, told)
+			w.trigger(ch, onChildren, told)
 		case znode.ChildrenChanged:
-			w.trigger(ch, onChildren)
+			w.trigger(ch, onChildren, nil)
 		}
 	}
 }
 
-// trigger tells each connection once, however many of the kinds it watches.
-func (w *watches) trigger(ch znode.Change, kinds ...kind) {
+// trigger tells the connections that watch the node, or recursively one above it. With
+// told each of them is told once, however many of the kinds it watches. Who may not read
+// the node is not told, though a one-shot watch is spent.
+func (w *watches) trigger(ch znode.Change, k kind, told map[*conn]struct{}) {
 	var frame []byte
-	told := map[*conn]struct{}{}
-	for _, kind := range kinds {
-		k := watchKey{kind, ch.Path}
-		for c := range w.by[k] {
-			w.remove(c, k)
+	tell := func(c *conn) {
+		if told != nil {
 			if _, ok := told[c]; ok {
-				continue
+				return
 			}
 			told[c] = struct{}{}
-			if frame == nil {
-				frame = notice(ch)
+		}
+		if !c.may(ch.ACL, znode.PermRead) {
+			return
+		}
+		if frame == nil {
+			frame = notice(ch.Kind, ch.Path)
+		}
+		c.out.push(frame)
+	}
+	key := watchKey{k, ch.Path}
+	var above map[*conn]struct{}
+	if w.recursive > 0 && k == onData {
+		above = map[*conn]struct{}{} // they are told once, too
+	}
+	for c, m := range w.by[key] {
+		if above != nil {
+			above[c] = struct{}{}
+		}
+		if left := m &^ standard; left != m {
+			w.set(c, key, m, left)
+		}
+		tell(c)
+	}
+	if above == nil {
+		return
+	}
+	for path := ch.Path; path != "/" && path != ""; {
+		path = path[:max(strings.LastIndexByte(path, '/'), 1)]
+		for c, m := range w.by[watchKey{k, path}] {
+			if _, ok := above[c]; m&recursive != 0 && !ok {
+				above[c] = struct{}{}
+				tell(c)
 			}
-			c.out.notify(frame)
 		}
 	}
 }
 
 // notice is the frame of one watch event. Its zxid is -1, as in ZooKeeper 3.8.
-func notice(ch znode.Change) []byte {
+func notice(k znode.ChangeKind, path string) []byte {
 	h := jute.ReplyHeader{Xid: jute.XidNotification, Zxid: -1}
-	e := jute.WatcherEvent{Type: int32(ch.Kind), State: jute.StateConnected, Path: ch.Path}
+	e := jute.WatcherEvent{Type: int32(k), State: jute.StateConnected, Path: path}
 	return jute.Frame(h.Encode, e.Encode)
+}
+
+// each visits every watch.
+func (w *watches) each(visit func(watchKey, *conn)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, of := range w.by {
+		for c := range of {
+			visit(k, c)
+		}
+	}
 }

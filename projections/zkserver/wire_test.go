@@ -3,6 +3,7 @@ package zkserver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -11,7 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
+	znodepb "github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/jute"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/znode"
@@ -84,6 +87,8 @@ func TestCodes(t *testing.T) {
 	h := open(t, Config{})
 	h.register()
 	w := h.connect(jute.ConnectRequest{})
+	cut := func(w *jute.Writer) { w.Int32(9); w.String("/") } // ends within itself
+	node := (&jute.PathVersion{Path: "/a"}).Encode
 	for i, tc := range []struct {
 		op   jute.Op
 		body func(*jute.Writer)
@@ -91,24 +96,41 @@ func TestCodes(t *testing.T) {
 	}{
 		{jute.OpGetData, on("/zookeeper", false), jute.OK},
 		{jute.OpGetData, on("zookeeper", false), jute.NoNode},
-		{jute.OpGetData, on("", false), jute.NoNode},
+		{jute.OpGetData, on("", false), jute.OK}, // to ZooKeeper, too, this is the root
 		{jute.OpGetData, on("/zookeeper/", false), jute.NoNode},
-		{jute.OpCreate, on("/a", false), jute.NotReadOnly},
-		{jute.OpCreate2, on("/a", false), jute.NotReadOnly},
-		{jute.OpSetData, on("/a", false), jute.NotReadOnly},
-		{jute.OpDelete, on("/a", false), jute.NotReadOnly},
-		{jute.OpMulti, on("/a", false), jute.NotReadOnly},
-		{jute.OpAddWatch, on("/a", false), jute.Unimplemented},
-		{jute.Op(4711), on("/a", false), jute.Unimplemented},
-		{jute.OpNotification, on("/a", false), jute.Unimplemented},
-		{jute.OpMultiRead, (&jute.MultiHeader{Op: jute.OpCreate}).Encode, jute.BadArguments},
-		{jute.OpSetWatches2, func(w *jute.Writer) { (&jute.SetWatches{Persistent: []string{"/"}}).Encode(w, true) }, jute.Unimplemented},
+		{jute.OpExists, on("/a\x00b", false), jute.BadArguments},
+		{jute.OpDelete, node, jute.NotReadOnly},
+		{jute.OpCheck, node, jute.NotReadOnly},
+		{jute.OpCreate, func(w *jute.Writer) { (&jute.CreateRequest{Path: "/a"}).Encode(w, false) }, jute.NotReadOnly},
+		{jute.OpCreateTTL, func(w *jute.Writer) { (&jute.CreateRequest{Path: "/a"}).Encode(w, true) }, jute.NotReadOnly},
+		{jute.OpSetData, (&jute.SetDataRequest{Path: "/a"}).Encode, jute.NotReadOnly},
+		{jute.OpSetACL, (&jute.SetACLRequest{Path: "/a"}).Encode, jute.NotReadOnly},
+		{jute.OpMulti, jute.MultiEnd().Encode, jute.NotReadOnly},
+		{jute.OpAddWatch, (&jute.PathMode{Path: "/a", Mode: 2}).Encode, jute.MarshallingError},
+		{jute.OpRemoveWatches, (&jute.PathMode{Path: "/a", Mode: 3}).Encode, jute.NoWatcher},
+		{jute.OpCheckWatches, (&jute.PathMode{Path: "/a", Mode: 9}).Encode, jute.MarshallingError},
+		{jute.OpMultiRead, (&jute.MultiHeader{Op: jute.OpCreate}).Encode, jute.MarshallingError},
+		// What cannot be read is answered, and the connection lives on.
+		{jute.OpGetData, cut, jute.MarshallingError},
+		{jute.OpGetData, func(w *jute.Writer) { w.Int32(-1); w.Bool(false) }, jute.MarshallingError},
+		{jute.OpExists, func(w *jute.Writer) { w.Int32(1 << 30) }, jute.MarshallingError},
+		{jute.OpSetWatches, func(w *jute.Writer) { w.Int64(0); w.Int32(1 << 30) }, jute.MarshallingError},
+		{jute.OpMulti, func(w *jute.Writer) { (&jute.MultiHeader{Op: jute.OpGetData}).Encode(w); on("/", false)(w) }, jute.MarshallingError},
+		{jute.OpMultiRead, func(w *jute.Writer) { (&jute.MultiHeader{Op: jute.OpGetData}).Encode(w); on("/", false)(w) }, jute.MarshallingError},
+		{jute.OpCreate, cut, jute.MarshallingError},
+		{jute.OpGetACL, func(*jute.Writer) {}, jute.MarshallingError},
 	} {
 		w.ask(int32(i), tc.op, tc.body)
 		h, r := w.reply(int32(i))
 		if h.Err != tc.want || h.Zxid != 1 || (h.Err != jute.OK && r.Len() != 0) {
-			t.Errorf("op %d: %+v and %d bytes, want code %d", tc.op, h, r.Len(), tc.want)
+			t.Errorf("%d, op %d: %+v and %d bytes, want code %d", i, tc.op, h, r.Len(), tc.want)
 		}
+	}
+	for _, op := range []jute.Op{jute.Op(4711), jute.OpNotification, jute.OpReconfig, jute.OpSASL, jute.OpCreateSession} {
+		w := h.connect(jute.ConnectRequest{})
+		w.ask(98, op, on("/a", false))
+		w.code(98, jute.Unimplemented)
+		w.gone() // as ZooKeeper
 	}
 	w.ask(99, jute.OpAuth, (&jute.AuthPacket{Scheme: "sasl"}).Encode)
 	w.code(99, jute.AuthFailed)
@@ -291,19 +313,15 @@ func TestSyncSeesWhatIsStored(t *testing.T) {
 
 func TestBadFramesEndTheConnection(t *testing.T) {
 	h := open(t, Config{MaxFrame: 100, HandshakeTimeout: 50 * time.Millisecond})
-	big := jute.Frame(func(w *jute.Writer) { w.B = append(w.B, make([]byte, 100)...) })
+	big := jute.Frame(func(w *jute.Writer) { w.B = append(w.B, make([]byte, 101)...) })
 	for name, tc := range map[string]struct{ before, after []byte }{
-		"silence":                  {nil, nil},
-		"oversized connect":        {big, nil},
-		"negative length":          {[]byte{0xff, 0xff, 0xff, 0xff}, nil},
-		"connect cut short":        {jute.Frame(func(w *jute.Writer) { w.Int32(0) }), nil},
-		"half a frame":             {[]byte{0, 0, 0, 10, 1}, nil},
-		"oversized request":        {nil, big},
-		"empty request":            {nil, []byte{0, 0, 0, 0}},
-		"request without a body":   {nil, jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpGetData}).Encode)},
-		"path beyond the frame":    {nil, jute.Frame((&jute.RequestHeader{Op: jute.OpExists}).Encode, func(w *jute.Writer) { w.Int32(1 << 30) })},
-		"watches beyond the frame": {nil, jute.Frame((&jute.RequestHeader{Op: jute.OpSetWatches}).Encode, func(w *jute.Writer) { w.Int64(0); w.Int32(1 << 30) })},
-		"endless multi":            {nil, jute.Frame((&jute.RequestHeader{Op: jute.OpMultiRead}).Encode, (&jute.MultiHeader{Op: jute.OpGetData}).Encode, on("/", false))},
+		"silence":           {nil, nil},
+		"oversized connect": {big, nil},
+		"negative length":   {[]byte{0xff, 0xff, 0xff, 0xff}, nil},
+		"connect cut short": {jute.Frame(func(w *jute.Writer) { w.Int32(0) }), nil},
+		"half a frame":      {[]byte{0, 0, 0, 10, 1}, nil},
+		"oversized request": {nil, big},
+		"empty request":     {nil, []byte{0, 0, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w *wire
@@ -355,7 +373,7 @@ func TestLimits(t *testing.T) {
 
 // A client that does not read is not read either, and let go by its write deadline.
 func TestClientThatDoesNotRead(t *testing.T) {
-	h := open(t, Config{MaxOutstanding: 4, MaxQueuedBytes: 1 << 20, WriteTimeout: 50 * time.Millisecond})
+	h := open(t, Config{MaxQueuedBytes: 1 << 20, WriteTimeout: 50 * time.Millisecond})
 	h.register()
 	w := h.connect(jute.ConnectRequest{})
 	request := jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpGetData}).Encode, on(replicaPath, false))
@@ -383,16 +401,16 @@ func asNet(err error, ne *net.Error) bool {
 func TestTooManyEventsWaiting(t *testing.T) {
 	nc, peer := net.Pipe()
 	defer peer.Close()
-	o := newOutbox(nc, 10, 100)
+	o := newOutbox(nc, 100, func(int) {})
 	frame := make([]byte, 40)
-	o.notify(frame)
-	o.notify(frame)
-	if o.dead || o.len() != 2 {
-		t.Fatalf("%d queued", o.len())
+	o.push(frame)
+	o.push(frame)
+	if bytes, frames := o.waiting(); o.ended() || bytes != 80 || frames != 2 {
+		t.Fatalf("%d bytes in %d frames are queued", bytes, frames)
 	}
-	o.notify(frame)
-	if !o.dead || o.room() || o.take() != nil {
-		t.Error("a third event does not fit, and the connection lives on")
+	o.push(frame)
+	if !o.ended() || !errors.Is(o.why(), errSlow) {
+		t.Errorf("a third event does not fit, and the connection lives on: %v", o.why())
 	}
 }
 
@@ -428,29 +446,64 @@ func TestRunReportsABusyPort(t *testing.T) {
 	}
 }
 
-// Whatever a client says, the server answers or hangs up.
+// Whatever a client says, the server answers or hangs up, and proposes nothing that the
+// log would refuse.
 func FuzzHandle(f *testing.F) {
-	for _, op := range []jute.Op{jute.OpGetData, jute.OpGetChildren2, jute.OpGetACL, jute.OpSync, jute.OpExists, jute.OpPing, jute.OpMulti, jute.OpCloseSession} {
+	for _, op := range []jute.Op{jute.OpGetData, jute.OpGetChildren2, jute.OpGetACL, jute.OpSync, jute.OpExists, jute.OpPing, jute.OpCloseSession, jute.OpWhoAmI} {
 		f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: op}).Encode, on("/zookeeper", true))[4:])
 		f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: op}).Encode, on("/@0/zookeeper", true))[4:])
 	}
-	q := jute.SetWatches{Data: []string{"/a"}, Exist: []string{"/"}, Child: []string{"/b"}}
-	f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpSetWatches2}).Encode, func(w *jute.Writer) { q.Encode(w, true) })[4:])
-	f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpMultiRead}).Encode, (&jute.MultiHeader{Op: jute.OpGetData}).Encode, on("/", false), jute.MultiEnd().Encode)[4:])
-	f.Add(jute.Frame((&jute.RequestHeader{Xid: 1, Op: jute.OpAuth}).Encode, (&jute.AuthPacket{Scheme: "digest"}).Encode)[4:])
+	add := func(op jute.Op, parts ...func(*jute.Writer)) {
+		f.Add(jute.Frame(append([]func(*jute.Writer){(&jute.RequestHeader{Xid: 1, Op: op}).Encode}, parts...)...)[4:])
+	}
+	q := jute.SetWatches{Data: []string{"/a"}, Exist: []string{"/"}, Child: []string{"/b"}, Persistent: []string{"/c"}, PersistentRecur: []string{"/"}}
+	add(jute.OpSetWatches2, func(w *jute.Writer) { q.Encode(w, true) })
+	add(jute.OpMultiRead, (&jute.MultiHeader{Op: jute.OpGetData}).Encode, on("/", false), jute.MultiEnd().Encode)
+	add(jute.OpAuth, (&jute.AuthPacket{Scheme: "digest", Auth: []byte("a:b")}).Encode)
+	add(jute.OpAddWatch, (&jute.PathMode{Path: "/", Mode: 1}).Encode)
+	add(jute.OpRemoveWatches, (&jute.PathMode{Path: "/", Mode: 3}).Encode)
+	add(jute.OpCreate, creating("/a", 3))
+	add(jute.OpCreateTTL, creating("/a\xff", 5), func(w *jute.Writer) { w.Int64(5) })
+	add(jute.OpSetData, setting("/a", "x"))
+	add(jute.OpDelete, (&jute.PathVersion{Path: "/a", Version: -1}).Encode)
+	add(jute.OpSetACL, (&jute.SetACLRequest{Path: "/a", ACL: open31}).Encode)
+	add(jute.OpMulti, (&jute.MultiHeader{Op: jute.OpCreate}).Encode, creating("/a", 0), (&jute.MultiHeader{Op: jute.OpCheck}).Encode,
+		(&jute.PathVersion{Path: "/a"}).Encode, jute.MultiEnd().Encode)
 	b := mem.New()
 	f.Cleanup(func() { b.Close() })
-	s := New(Config{}, b.Log(), follow.New(b.Log(), znodeView, follow.Options{}), nil)
+	p := &judge{}
+	s := New(Config{Proposer: p}, b.Log(), newTree(b), nil)
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		nc, peer := net.Pipe()
-		defer peer.Close()
-		defer nc.Close()
-		c := newConn(s, nc)
-		c.session = s.sessions.open(c, time.Second, time.Now())
-		defer s.sessions.close(c.session.id)
+		p.t = t
+		c := newConn(s, nowhere{})
+		c.id.Store(7)
 		defer s.watches.drop(c)
-		if err := c.handle(t.Context(), frame); err == nil && c.out.len() == 0 {
-			t.Error("neither answer nor error")
+		if err := c.handle(t.Context(), frame); err == nil {
+			if n, _ := c.out.waiting(); n == 0 && !c.out.ended() {
+				t.Error("neither answer nor error")
+			}
+		}
+		if len(s.slots) != 0 {
+			t.Fatal("a slot is taken for ever")
 		}
 	})
 }
+
+// judge decides proposals at once: each is one that the log would take, and is refused.
+type judge struct{ t *testing.T }
+
+func (j *judge) Propose(e *znodepb.Event, done func(uint64, *znode.Outcome, error)) {
+	if err := e.Validate(znodepb.Aggregate); err != nil {
+		j.t.Errorf("a proposal that no log takes: %v", err)
+	}
+	if _, err := events.Marshal(e); err != nil {
+		j.t.Errorf("a proposal that cannot be written down: %v", err)
+	}
+	o := &znode.Outcome{Code: znode.CodeNoNode, Multi: e.GetProposed().GetMulti()}
+	for range e.GetProposed().GetOps() {
+		o.Results = append(o.Results, znode.Result{Code: znode.CodeNoNode})
+	}
+	done(1, o, nil)
+}
+func (*judge) Touch(int64)    {}
+func (*judge) Writable() bool { return true }

@@ -3,84 +3,18 @@ package zkserver
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/monolith-go/monolith/internal/jute"
 	"github.com/monolith-go/monolith/projections/znode"
 )
 
-// version is what tools parse; the protocol is that of 3.8.
+// version is what tools parse; the protocol is that of 3.8, and 3.9's watch modes.
 const version = "3.8.0-monolith, built on 01/01/1970 00:00 UTC"
-
-// latency is over requests, from read to reply queued.
-type latency struct {
-	n              int64
-	min, max, last time.Duration
-	sum            time.Duration
-}
-
-func (l *latency) observe(d time.Duration) {
-	if l.n == 0 || d < l.min {
-		l.min = d
-	}
-	l.max = max(l.max, d)
-	l.n++
-	l.sum += d
-	l.last = d
-}
-
-func (l latency) avg() float64 {
-	if l.n == 0 {
-		return 0
-	}
-	return float64(l.sum) / float64(l.n) / float64(time.Millisecond)
-}
-
-// stats are the server's figures since it was made.
-type stats struct {
-	received, sent, refused atomic.Int64
-
-	mu  sync.Mutex
-	lat latency
-}
-
-func (s *stats) observe(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lat.observe(d)
-}
-
-func (s *stats) latency() latency {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lat
-}
-
-// register shows the figures; a registry that has them from another server keeps those.
-func (s *stats) register(reg prometheus.Registerer, srv *Server) {
-	if reg == nil {
-		return
-	}
-	gauge := func(name, help string, fn func() float64) {
-		_ = reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, fn))
-	}
-	counter := func(name, help string, fn func() float64) {
-		_ = reg.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, fn))
-	}
-	gauge("monolith_zk_connections", "Open client connections.", func() float64 { return float64(len(srv.connections())) })
-	gauge("monolith_zk_sessions", "Sessions, connected or not.", func() float64 { return float64(srv.sessions.count()) })
-	gauge("monolith_zk_watches", "Watches set.", func() float64 { return float64(srv.watches.count()) })
-	counter("monolith_zk_received_total", "Packets read from clients.", func() float64 { return float64(s.received.Load()) })
-	counter("monolith_zk_sent_total", "Packets written to clients.", func() float64 { return float64(s.sent.Load()) })
-	counter("monolith_zk_refused_total", "Connections refused because there were too many.", func() float64 { return float64(s.refused.Load()) })
-}
 
 // word answers a four-letter word; ok is false for what is none.
 func (s *Server) word(w string) (answer string, ok bool) {
@@ -89,42 +23,61 @@ func (s *Server) word(w string) (answer string, ok bool) {
 			return "", false // the length of a frame
 		}
 	}
-	switch w {
-	case "ruok":
-		return "imok", true
-	case "srvr":
-		return s.srvr(""), true
-	case "stat":
-		return s.srvr("Clients:\n" + s.clients(false) + "\n"), true
-	case "cons":
-		return s.clients(true) + "\n", true
-	case "mntr":
-		return s.mntr(), true
-	case "envi":
-		return envi(), true
+	answers := map[string]func() string{
+		"ruok": func() string { return "imok" },
+		"srvr": func() string { return s.srvr("") },
+		"stat": func() string { return s.srvr("Clients:\n" + s.clients(false) + "\n") },
+		"cons": func() string { return s.clients(true) + "\n" },
+		"mntr": s.mntr,
+		"conf": s.conf,
+		"envi": envi,
+		"isro": func() string {
+			if s.cfg.Proposer == nil {
+				return "ro"
+			}
+			return "rw"
+		},
+		"dirs": func() string { return "datadir_size: 0\nlogdir_size: 0\n" }, // the log's disk is not this server's
+		"dump": s.dump,
+		"wchs": s.wchs,
+		"wchc": func() string { return s.watchList(bySession) },
+		"wchp": func() string { return s.watchList(byPath) },
+		"crst": func() string {
+			for _, c := range s.connections() {
+				c.shown.reset()
+			}
+			return "Connection stats reset.\n"
+		},
+		"srst": func() string { s.stats.reset(); return "Server stats reset.\n" },
 	}
-	return w + " is not executed because it is not in the whitelist.\n", true
+	answering, known := answers[w]
+	switch {
+	case !known || !(s.words[w] || s.words["*"]):
+		return w + " is not executed because it is not in the whitelist.\n", true
+	default:
+		return answering(), true
+	}
 }
 
 // size is the tree's zxid and node count.
 func (s *Server) size() (zxid uint64, nodes int) {
-	s.tree.Read(func(t znode.State) { zxid, nodes = t.Seq, len(t.Nodes) })
+	s.tree.Read(func(t znode.State) { zxid, nodes = t.Seq, t.Count() })
 	return zxid, nodes
 }
 
-func (s *Server) outstanding(all []*conn) (n int) {
+func outstanding(all []*conn) (n int) {
 	for _, c := range all {
-		n += c.out.len()
+		n += c.pipe.len()
 	}
 	return n
 }
 
 func (s *Server) srvr(clients string) string {
 	zxid, nodes := s.size()
-	l, all := s.stats.latency(), s.connections()
+	l, all := &s.stats.latency, s.connections()
 	return fmt.Sprintf("Zookeeper version: %s\n%sLatency min/avg/max: %d/%.4f/%d\nReceived: %d\nSent: %d\nConnections: %d\nOutstanding: %d\nZxid: 0x%x\nMode: standalone\nNode count: %d\n",
-		version, clients, l.min.Milliseconds(), l.avg(), l.max.Milliseconds(),
-		s.stats.received.Load(), s.stats.sent.Load(), len(all), s.outstanding(all), zxid, nodes)
+		version, clients, ms(&l.min), l.avg(), ms(&l.max),
+		s.stats.received.Load(), s.stats.sent.Load(), len(all), outstanding(all), zxid, nodes)
 }
 
 // clients lists the connections that have a session.
@@ -135,17 +88,15 @@ func (s *Server) clients(full bool) string {
 	})
 	var b strings.Builder
 	for _, c := range all {
-		c.mu.Lock()
-		n, timeout, id := c.shown, c.timeout, c.id
-		c.mu.Unlock()
-		if id == 0 {
+		if c.session() == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, " /%s[1](queued=%d,recved=%d,sent=%d", c.nc.RemoteAddr(), c.out.len(), n.received, n.sent)
+		f := &c.shown
+		fmt.Fprintf(&b, " /%s[1](queued=%d,recved=%d,sent=%d", c.nc.RemoteAddr(), c.pipe.len(), f.received.Load(), f.sent.Load())
 		if full {
-			fmt.Fprintf(&b, ",sid=0x%x,lop=%s,est=%d,to=%d,lcxid=0x%x,lzxid=0x%x,lresp=%d,llat=%d,minlat=%d,avglat=%d,maxlat=%d",
-				id, n.op, c.since.UnixMilli(), timeout.Milliseconds(), uint32(n.xid), n.zxid, n.replied.UnixMilli(),
-				n.latency.last.Milliseconds(), n.latency.min.Milliseconds(), int64(n.latency.avg()), n.latency.max.Milliseconds())
+			fmt.Fprintf(&b, ",sid=%s,lop=%s,est=%d,to=%d,lcxid=0x%x,lzxid=0x%x,lresp=%d,llat=%d,minlat=%d,avglat=%d,maxlat=%d",
+				hex(c.session()), opName(jute.Op(f.op.Load())), c.since.UnixMilli(), ms(&c.timeout), uint32(f.xid.Load()), f.zxid.Load(), ms(&f.replied),
+				ms(&f.latency.last), ms(&f.latency.min), int64(f.latency.avg()), ms(&f.latency.max))
 		}
 		b.WriteString(")\n")
 	}
@@ -153,17 +104,16 @@ func (s *Server) clients(full bool) string {
 }
 
 func (s *Server) mntr() string {
-	_, nodes := s.size()
-	ephemerals, bytes := 0, 0
+	var nodes, ephemerals, sessions int
+	var bytes int64
 	s.tree.Read(func(t znode.State) {
-		for path, n := range t.Nodes {
-			bytes += len(path) + len(n.Data)
-			if n.Owner != 0 {
-				ephemerals++
-			}
+		nodes, bytes = t.Count(), t.DataSize()
+		for _, n := range t.EphemeralOwners() {
+			ephemerals += n
 		}
 	})
-	l, all := s.stats.latency(), s.connections()
+	sessions = s.sessionCount()
+	l, all := &s.stats.latency, s.connections()
 	var b strings.Builder
 	for _, f := range []struct {
 		name  string
@@ -172,21 +122,36 @@ func (s *Server) mntr() string {
 		{"version", version},
 		{"server_state", "standalone"},
 		{"avg_latency", fmt.Sprintf("%.4f", l.avg())},
-		{"max_latency", l.max.Milliseconds()},
-		{"min_latency", l.min.Milliseconds()},
+		{"max_latency", ms(&l.max)},
+		{"min_latency", ms(&l.min)},
 		{"packets_received", s.stats.received.Load()},
 		{"packets_sent", s.stats.sent.Load()},
 		{"num_alive_connections", len(all)},
-		{"outstanding_requests", s.outstanding(all)},
+		{"outstanding_requests", outstanding(all)},
 		{"znode_count", nodes},
 		{"watch_count", s.watches.count()},
 		{"ephemerals_count", ephemerals},
 		{"approximate_data_size", bytes},
-		{"global_sessions", s.sessions.count()},
+		{"global_sessions", sessions},
+		{"local_sessions", s.sessions.countLocal()},
+		{"connection_rejected", s.stats.refused.Load()},
 	} {
 		fmt.Fprintf(&b, "zk_%s\t%v\n", f.name, f.value)
 	}
 	return b.String()
+}
+
+func (s *Server) conf() string {
+	plain, secure := -1, -1
+	if a := s.addr.Load(); a != nil {
+		if s.cfg.TLS == nil {
+			plain = a.Port
+		} else {
+			secure = a.Port
+		}
+	}
+	return fmt.Sprintf("clientPort=%d\nsecureClientPort=%d\ntickTime=%d\nmaxClientCnxns=%d\nminSessionTimeout=%d\nmaxSessionTimeout=%d\nclientPortListenBacklog=-1\nserverId=0\n",
+		plain, secure, s.cfg.MinSessionTimeout.Milliseconds()/2, s.cfg.MaxConnsPerIP, s.cfg.MinSessionTimeout.Milliseconds(), s.cfg.MaxSessionTimeout.Milliseconds())
 }
 
 func envi() string {
@@ -196,4 +161,63 @@ func envi() string {
 	}
 	return fmt.Sprintf("Environment:\nzookeeper.version=%s\nhost.name=%s\ngo.version=%s\nos.name=%s\nos.arch=%s\n",
 		version, host, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// dump lists the sessions and what goes with them.
+func (s *Server) dump() string {
+	var b strings.Builder
+	s.tree.Read(func(t znode.State) {
+		ids := t.Sessions()
+		fmt.Fprintf(&b, "SessionTracker dump:\nGlobal Sessions(%d):\n", len(ids))
+		for _, id := range ids {
+			v, _ := t.Session(id)
+			fmt.Fprintf(&b, "%s\t%dms\n", hex(id), v.TimeoutMS)
+		}
+		owners := t.EphemeralOwners()
+		fmt.Fprintf(&b, "ephemeral nodes dump:\nSessions with Ephemerals (%d):\n", len(owners))
+		for _, id := range slices.Sorted(maps.Keys(owners)) {
+			fmt.Fprintf(&b, "%s:\n", hex(id))
+			for _, p := range t.Ephemerals(id) {
+				fmt.Fprintf(&b, "\t%s\n", p)
+			}
+		}
+	})
+	all := s.connections()
+	fmt.Fprintf(&b, "Connections dump:\nConnections(%d):\n", len(all))
+	for _, c := range all {
+		fmt.Fprintf(&b, "\t/%s session %s\n", c.nc.RemoteAddr(), hex(c.session()))
+	}
+	return b.String()
+}
+
+func (s *Server) wchs() string {
+	conns, paths := map[*conn]struct{}{}, map[string]struct{}{}
+	n := 0
+	s.watches.each(func(k watchKey, c *conn) {
+		conns[c] = struct{}{}
+		paths[k.path] = struct{}{}
+		n++
+	})
+	return fmt.Sprintf("%d connections watching %d paths\nTotal watches:%d\n", len(conns), len(paths), n)
+}
+
+func bySession(path, session string) (key, value string) { return session, path }
+func byPath(path, session string) (key, value string)    { return path, session }
+
+// watchList groups watches as key says.
+func (s *Server) watchList(key func(path, session string) (string, string)) string {
+	groups := map[string][]string{}
+	s.watches.each(func(k watchKey, c *conn) {
+		g, v := key(k.path, hex(c.session()))
+		groups[g] = append(groups[g], v)
+	})
+	var b strings.Builder
+	for _, g := range slices.Sorted(maps.Keys(groups)) {
+		slices.Sort(groups[g])
+		b.WriteString(g + "\n")
+		for _, v := range slices.Compact(groups[g]) {
+			b.WriteString("\t" + v + "\n")
+		}
+	}
+	return b.String()
 }

@@ -125,6 +125,8 @@ type ReplicaMeta struct {
 	Replica           int32  `json:"replica"`
 	ArchonAddress     string `json:"archon_address,omitempty"`
 	ArchonAddressIPv6 string `json:"archon_address_ipv6,omitempty"`
+
+	Container string `json:"container,omitempty"` // who serves it; no part of the payload
 }
 
 // Bytes is the node's data.

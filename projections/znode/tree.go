@@ -1,205 +1,397 @@
-// Package znode is the ZooKeeper tree as a view: each event is one ordered list of
-// operations on nodes, atomic at its sequence, and the sequence is the zxid. The bytes
-// in the nodes are those that Monolith's Python services read and write.
 package znode
 
 import (
-	"bytes"
-	"encoding/json"
+	"hash/maphash"
+	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
+	"sync/atomic"
 )
 
-// Node is one znode with the figures of its stat.
-type Node struct {
-	Data    Bytes  `json:"data"`
-	Czxid   uint64 `json:"czxid"` // sequence that created it
-	Mzxid   uint64 `json:"mzxid"` // sequence that last wrote it
-	Pzxid   uint64 `json:"pzxid"` // sequence that last changed its list of children
-	Ctime   int64  `json:"ctime"` // Unix milliseconds, like Mtime
-	Mtime   int64  `json:"mtime"`
-	Version int32  `json:"version"`         // writes since it was created
-	Creates int32  `json:"creates"`         // children ever created below it
-	Owner   int64  `json:"owner,omitempty"` // ephemeralOwner, 0: persistent
-}
-
-// Stat is what ZooKeeper tells about a node.
-type Stat struct {
-	Czxid, Mzxid                int64
-	Ctime, Mtime                int64
-	Version, Cversion, Aversion int32
-	EphemeralOwner              int64
-	DataLength, NumChildren     int32
-	Pzxid                       int64
-}
-
-// Bytes are node data. In JSON they are a string when they are UTF-8, so that people can
-// read snapshots, and {"base64":"…"} otherwise.
-type Bytes []byte
-
-type base64Bytes struct {
-	Base64 []byte `json:"base64"`
-}
-
-func (b Bytes) MarshalJSON() ([]byte, error) {
-	if utf8.Valid(b) {
-		return json.Marshal(string(b))
-	}
-	return json.Marshal(base64Bytes{b})
-}
-
-func (b *Bytes) UnmarshalJSON(data []byte) error {
-	if bytes.HasPrefix(data, []byte("{")) {
-		var v base64Bytes
-		err := json.Unmarshal(data, &v)
-		*b = v.Base64
-		return err
-	}
-	var s string
-	err := json.Unmarshal(data, &s)
-	*b = Bytes(s)
-	return err
-}
-
-// ChangeKind is what happened to a node; the values are ZooKeeper's watch event types.
-type ChangeKind int32
-
-// The kinds of change.
+// Owners that are no session, in a node's ephemeralOwner.
 const (
-	Created         ChangeKind = 1
-	Deleted         ChangeKind = 2
-	DataChanged     ChangeKind = 3
-	ChildrenChanged ChangeKind = 4
+	containerOwner = math.MinInt64
+	ttlOwner       = -1 << 56 // its first byte; the time to live in milliseconds is in the last five
+	maxTTL         = 1<<40 - 1
 )
 
-// Change is one effect of an event, in the order in which watches fire.
-type Change struct {
-	Kind ChangeKind
-	Path string
+// maxBlob bounds a node's name and data together. An event holds less.
+const maxBlob = 15 << 16
+
+// root is the node of "/"; 0 is no node.
+const root uint32 = 1
+
+// node is one znode in 64 bytes. What few nodes have is beside it: figures of those that
+// had children in dirs, owners and ACLs in maps.
+type node struct {
+	czxid, mzxid uint64
+	ctime, mtime int64
+	parent       uint32
+	next, prev   uint32 // siblings, in no order that matters
+	dir          uint32 // 0: never had a child
+	version      int32
+	blob         uint32 // name, then data; 0: neither
+	dataLen      uint32
+	nameLen      uint32 // with the flags above it
 }
 
-// tree applies operations at one sequence and collects their changes.
+const (
+	nameMask = 1<<24 - 1
+	noData   = 1 << 29 // none at all, which ZooKeeper tells from empty
+	hasOwner = 1 << 30
+	hasACL   = 1 << 31
+)
+
+type dir struct {
+	pzxid   uint64
+	first   uint32
+	kids    int32
+	creates int32 // children ever created: the sequence numbers come from it
+}
+
+// tree is the nodes, compact: a million of them with 100 bytes each take less than 200
+// bytes apiece. One goroutine writes, and nobody reads meanwhile, except frozen copies.
 type tree struct {
-	s    *State
-	zxid uint64
-	ms   int64
+	nodes slab[node]
+	dirs  slab[dir]
+	blobs arena
+	index index
+	count int // nodes
+
+	owners     map[uint32]int64 // of nodes with hasOwner
+	ephemerals map[int64]map[uint32]struct{}
+	containers map[uint32]struct{}
+	ttls       map[uint32]struct{}
+	acls       acls
+	aclOf      map[uint32]aclRef // of nodes with hasACL
+	sessions   map[int64]Session
+
+	zxid    uint64 // of the event that is being applied
+	ms      int64  // its time
+	changes []Change
+	journal []undo
+
+	frozen *atomic.Int32 // copies being read; nil when none was made
 }
 
-// put creates the node, with whatever parents it lacks, or sets it. The bytes that
-// already stand there change nothing. A node of another owner is replaced, because an
-// owner never changes.
-func (t tree) put(path string, data []byte, owner int64) {
-	n := t.s.Nodes[path]
+func newTree() *tree {
+	t := &tree{
+		owners: map[uint32]int64{}, ephemerals: map[int64]map[uint32]struct{}{},
+		containers: map[uint32]struct{}{}, ttls: map[uint32]struct{}{},
+		acls: newACLs(), aclOf: map[uint32]aclRef{}, sessions: map[int64]Session{},
+	}
+	t.index.seed = maphash.MakeSeed()
+	t.nodes.alloc()
+	t.count = 1
+	return t
+}
+
+// name and data share a blob, which the next Apply may reuse.
+func (t *tree) name(id uint32) []byte {
+	n := t.nodes.at(id)
+	return t.blob(n)[:n.nameLen&nameMask]
+}
+
+func (t *tree) data(id uint32) []byte {
+	n := t.nodes.at(id)
 	switch {
-	case n == nil:
-		t.create(path, data, owner)
-	case n.Owner != owner && len(t.s.children[path]) == 0:
-		t.remove(path)
-		t.create(path, data, owner)
-	case !bytes.Equal(n.Data, data):
-		n.Data, n.Mzxid, n.Mtime = data, t.zxid, t.ms
-		n.Version++
-		t.change(DataChanged, path)
+	case n.nameLen&noData != 0:
+		return nil
+	case n.blob == 0:
+		return []byte{}
 	}
+	return t.blob(n)[n.nameLen&nameMask:]
 }
 
-func (t tree) create(path string, data []byte, owner int64) {
-	up := parent(path)
-	if t.s.Nodes[up] == nil {
-		t.create(up, nil, 0)
+func (t *tree) blob(n *node) []byte {
+	if n.blob == 0 {
+		return nil
 	}
-	p := t.s.Nodes[up]
-	p.Creates++
-	p.Pzxid = t.zxid
-	t.s.Nodes[path] = &Node{Data: data, Czxid: t.zxid, Mzxid: t.zxid, Pzxid: t.zxid, Ctime: t.ms, Mtime: t.ms, Owner: owner}
-	t.s.link(path)
-	t.change(Created, path)
-	t.change(ChildrenChanged, up)
+	return t.blobs.bytes(n.blob, int(n.nameLen&nameMask+n.dataLen))
 }
 
-// remove deletes a node without children; anything else is left alone.
-func (t tree) remove(path string) {
-	if t.s.Nodes[path] == nil || len(t.s.children[path]) > 0 {
+func (t *tree) child(parent uint32, name string) uint32 {
+	return t.index.find(parent, name, func(id uint32) bool {
+		return t.nodes.at(id).parent == parent && string(t.name(id)) == name
+	})
+}
+
+// find is the node at path, 0 when there is none.
+func (t *tree) find(path string) uint32 {
+	if path == "/" {
+		return root
+	}
+	if path == "" || path[0] != '/' {
+		return 0
+	}
+	id := root
+	for rest := path[1:]; id != 0; {
+		name, more, deeper := strings.Cut(rest, "/")
+		id = t.child(id, name)
+		if !deeper {
+			return id
+		}
+		rest = more
+	}
+	return 0
+}
+
+// path of a node.
+func (t *tree) path(id uint32) string {
+	if id == root {
+		return "/"
+	}
+	size := 0
+	for n := id; n != root; n = t.nodes.at(n).parent {
+		size += 1 + len(t.name(n))
+	}
+	b := make([]byte, size)
+	for n := id; n != root; n = t.nodes.at(n).parent {
+		name := t.name(n)
+		size -= len(name)
+		copy(b[size:], name)
+		size--
+		b[size] = '/'
+	}
+	return string(b)
+}
+
+func (t *tree) dirOf(id uint32) dir {
+	n := t.nodes.at(id)
+	if n.dir == 0 {
+		return dir{pzxid: n.czxid}
+	}
+	return *t.dirs.at(n.dir)
+}
+
+func (t *tree) mutDir(id uint32) *dir {
+	n := t.nodes.at(id)
+	if n.dir == 0 {
+		n = t.nodes.mut(id)
+		n.dir = t.dirs.alloc()
+		d := t.dirs.mut(n.dir)
+		d.pzxid = n.czxid
+		return d
+	}
+	return t.dirs.mut(n.dir)
+}
+
+// insert puts a bare node below parent, which has no child of that name.
+func (t *tree) insert(parent uint32, name string, data []byte) uint32 {
+	id := t.nodes.alloc()
+	n := t.nodes.mut(id)
+	n.parent = parent
+	n.nameLen, n.dataLen = uint32(len(name)), uint32(len(data))
+	if data == nil {
+		n.nameLen |= noData
+	}
+	var b []byte
+	n.blob, b = t.blobs.alloc(len(name) + len(data))
+	copy(b[copy(b, name):], data)
+	t.link(id, name)
+	return id
+}
+
+// link makes a node findable and one of its parent's children.
+func (t *tree) link(id uint32, name string) {
+	n := t.nodes.mut(id)
+	d := t.mutDir(n.parent)
+	n.next, n.prev = d.first, 0
+	if d.first != 0 {
+		t.nodes.mut(d.first).prev = id
+	}
+	d.first = id
+	d.kids++
+	t.index.insert(n.parent, name, id)
+	t.count++
+}
+
+func (t *tree) unlink(id uint32) {
+	n := *t.nodes.at(id)
+	d := t.mutDir(n.parent)
+	if n.prev == 0 {
+		d.first = n.next
+	} else {
+		t.nodes.mut(n.prev).next = n.next
+	}
+	if n.next != 0 {
+		t.nodes.mut(n.next).prev = n.prev
+	}
+	d.kids--
+	t.index.remove(n.parent, string(t.name(id)), id)
+	t.count--
+}
+
+// own notes the owner of a new node.
+func (t *tree) own(id uint32, owner int64) {
+	if owner == 0 {
 		return
 	}
-	up := parent(path)
-	delete(t.s.Nodes, path)
-	delete(t.s.children, path)
-	delete(t.s.children[up], path[strings.LastIndexByte(path, '/')+1:])
-	t.s.Nodes[up].Pzxid = t.zxid
-	t.change(Deleted, path)
-	t.change(ChildrenChanged, up)
-}
-
-func (t tree) change(k ChangeKind, path string) {
-	t.s.changes = append(t.s.changes, Change{k, path})
-}
-
-func (s *State) link(path string) {
-	up := parent(path)
-	if s.children[up] == nil {
-		s.children[up] = map[string]struct{}{}
+	t.nodes.mut(id).nameLen |= hasOwner
+	t.owners[id] = owner
+	switch {
+	case owner == containerOwner:
+		t.containers[id] = struct{}{}
+	case owner&ttlOwner == ttlOwner:
+		t.ttls[id] = struct{}{}
+	default:
+		if t.ephemerals[owner] == nil {
+			t.ephemerals[owner] = map[uint32]struct{}{}
+		}
+		t.ephemerals[owner][id] = struct{}{}
 	}
-	s.children[up][path[strings.LastIndexByte(path, '/')+1:]] = struct{}{}
 }
 
-func parent(path string) string {
-	return path[:max(1, strings.LastIndexByte(path, '/'))]
-}
-
-// Get returns a node's data and stat. The data must not be changed.
-func (s State) Get(path string) ([]byte, Stat, bool) {
-	n := s.Nodes[path]
-	if n == nil {
-		return nil, Stat{}, false
+func (t *tree) disown(id uint32) {
+	n := t.nodes.at(id)
+	if n.nameLen&hasOwner == 0 {
+		return
 	}
-	kids := int32(len(s.children[path]))
-	return n.Data, Stat{
-		Czxid: int64(n.Czxid), Mzxid: int64(n.Mzxid), Pzxid: int64(n.Pzxid), Ctime: n.Ctime, Mtime: n.Mtime,
-		Version: n.Version, Cversion: 2*n.Creates - kids, // creations and deletions
-		EphemeralOwner: n.Owner, DataLength: int32(len(n.Data)), NumChildren: kids,
-	}, true
+	t.nodes.mut(id).nameLen &^= hasOwner
+	owner := t.owners[id]
+	delete(t.owners, id)
+	delete(t.containers, id)
+	delete(t.ttls, id)
+	if e := t.ephemerals[owner]; e != nil {
+		if delete(e, id); len(e) == 0 {
+			delete(t.ephemerals, owner)
+		}
+	}
 }
 
-// Children are the names below path in byte order; none for a node that is not there.
-func (s State) Children(path string) []string {
-	names := make([]string, 0, len(s.children[path]))
-	for name := range s.children[path] {
-		names = append(names, name)
+func (t *tree) owner(id uint32) int64 {
+	if t.nodes.at(id).nameLen&hasOwner == 0 {
+		return 0
+	}
+	return t.owners[id]
+}
+
+// isEphemeral says whether the node goes with its owner.
+func isEphemeral(owner int64) bool {
+	return owner != 0 && owner != containerOwner && owner&ttlOwner != ttlOwner
+}
+
+func (t *tree) aclRef(id uint32) aclRef {
+	if t.nodes.at(id).nameLen&hasACL == 0 {
+		return aclRef{}
+	}
+	return t.aclOf[id]
+}
+
+// restrict sets a node's ACL without taking or giving back a use of it.
+func (t *tree) restrict(id uint32, ref aclRef) {
+	n := t.nodes.mut(id)
+	if ref == (aclRef{}) {
+		n.nameLen &^= hasACL
+		delete(t.aclOf, id)
+		return
+	}
+	n.nameLen |= hasACL
+	t.aclOf[id] = ref
+}
+
+// free gives back all that a node held which is linked no more.
+func (t *tree) free(id uint32) {
+	t.disown(id)
+	t.acls.release(t.aclRef(id).list)
+	delete(t.aclOf, id)
+	n := t.nodes.at(id)
+	if n.blob != 0 {
+		t.blobs.release(n.blob, int(n.nameLen&nameMask+n.dataLen))
+	}
+	if n.dir != 0 {
+		t.dirs.release(n.dir)
+	}
+	t.nodes.release(id)
+}
+
+// tidy copies the blobs together once most of the arena is unused.
+func (t *tree) tidy() {
+	if !t.blobs.wasted() {
+		return
+	}
+	var fresh arena
+	t.walk(func(id uint32) {
+		old := t.blob(t.nodes.at(id))
+		if old == nil {
+			return
+		}
+		ref, b := fresh.alloc(len(old))
+		copy(b, old)
+		t.nodes.mut(id).blob = ref
+	})
+	t.blobs = fresh
+}
+
+// walk visits every node, parents before their children.
+func (t *tree) walk(visit func(id uint32)) {
+	for id := root; id != 0; {
+		visit(id)
+		if d := t.dirOf(id); d.first != 0 {
+			id = d.first
+			continue
+		}
+		for id != root && t.nodes.at(id).next == 0 {
+			id = t.nodes.at(id).parent
+		}
+		id = t.nodes.at(id).next
+	}
+}
+
+func (t *tree) stat(id uint32) Stat {
+	n, d := t.nodes.at(id), t.dirOf(id)
+	return Stat{
+		Czxid: int64(n.czxid), Mzxid: int64(n.mzxid), Pzxid: int64(d.pzxid), Ctime: n.ctime, Mtime: n.mtime,
+		Version: n.version, Cversion: 2*d.creates - d.kids, // creations and deletions
+		Aversion: t.aclRef(id).version, EphemeralOwner: t.owner(id), DataLength: int32(n.dataLen), NumChildren: d.kids,
+	}
+}
+
+// children are the names below a node, sorted.
+func (t *tree) children(id uint32) []string {
+	d := t.dirOf(id)
+	names := make([]string, 0, d.kids)
+	for c := d.first; c != 0; c = t.nodes.at(c).next {
+		names = append(names, string(t.name(c)))
 	}
 	slices.Sort(names)
 	return names
 }
 
-// Changes are the effects of the event at Seq. They are no part of the state: a
-// restored snapshot has none.
-func (s State) Changes() []Change { return s.changes }
-
-// UnmarshalJSON restores a snapshot.
-func (s *State) UnmarshalJSON(data []byte) error {
-	type plain State
-	if err := json.Unmarshal(data, (*plain)(s)); err != nil {
-		return err
+// freeze is a copy for reading that stays as it is while the tree goes on; release must
+// be called when it is not read any more.
+func (t *tree) freeze() (frozen *tree, release func()) {
+	if t.frozen == nil {
+		t.frozen = new(atomic.Int32)
 	}
-	s.children = map[string]map[string]struct{}{}
-	for path := range s.Nodes {
-		if path != "/" {
-			s.link(path)
-		}
+	copies := t.frozen
+	copies.Add(1)
+	f := &tree{
+		nodes: t.nodes.freeze(), dirs: t.dirs.freeze(), blobs: t.blobs.freeze(), count: t.count,
+		owners: cloneMap(t.owners), aclOf: cloneMap(t.aclOf), sessions: cloneMap(t.sessions),
+		acls: t.acls.freeze(), zxid: t.zxid, ms: t.ms,
 	}
-	return nil
+	return f, func() { copies.Add(-1) }
 }
 
-// component says whether name can be one step of a path as ZooKeeper allows it.
-func component(name string) bool {
-	if name == "" || name == "." || name == ".." || !utf8.ValidString(name) {
-		return false
+// thaw takes back what frozen copies kept, once nobody reads them.
+func (t *tree) thaw() {
+	if t.frozen == nil || t.frozen.Load() != 0 {
+		return
 	}
-	for _, c := range name {
-		if c == '/' || c <= 0x1f || (c >= 0x7f && c <= 0x9f) || (c >= 0xd800 && c <= 0xf8ff) || (c >= 0xfff0 && c <= 0xffff) {
-			return false
-		}
-	}
-	return true
+	t.frozen = nil
+	t.nodes.thaw()
+	t.dirs.thaw()
+	t.blobs.thaw()
 }
+
+func cloneMap[K comparable, V any](m map[K]V) map[K]V {
+	c := make(map[K]V, len(m))
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}
+
+// parentPath of an absolute path; that of "/" is "/".
+func parentPath(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }

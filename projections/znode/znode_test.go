@@ -27,6 +27,7 @@ func state(st replica.State) proto.Message {
 }
 
 func TestChanges(t *testing.T) {
+	open := []znode.ACL{{Perms: znode.PermAll, Scheme: "world", ID: "anyone"}}
 	ps0 := &replica.Replica{ModelName: "m", ServerType: "ps", Container: "a", GrpcAddress: "h:1"}
 	lost := &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: "r"}}}
 	s := znode.New()
@@ -37,36 +38,36 @@ func TestChanges(t *testing.T) {
 		want    []znode.Change
 	}{
 		{"parents first", events.Join("b", "model", "m"), load("m", "/1"), []znode.Change{
-			{znode.Created, "/b"}, {znode.ChildrenChanged, "/"},
-			{znode.Created, "/b/portal"}, {znode.ChildrenChanged, "/b"},
-			{znode.Created, "/b/portal/m"}, {znode.ChildrenChanged, "/b/portal"},
+			{znode.Created, "/b", open}, {znode.ChildrenChanged, "/", open},
+			{znode.Created, "/b/portal", open}, {znode.ChildrenChanged, "/b", open},
+			{znode.Created, "/b/portal/m", open}, {znode.ChildrenChanged, "/b/portal", open},
 		}},
 		{"same bytes", events.Join("b", "model", "m"), load("m", "/1"), nil},
-		{"other bytes", events.Join("b", "model", "m"), load("m", "/2"), []znode.Change{{znode.DataChanged, "/b/portal/m"}}},
+		{"other bytes", events.Join("b", "model", "m"), load("m", "/2"), []znode.Change{{znode.DataChanged, "/b/portal/m", open}}},
 		{"replica", events.Join("b", "replica", "m/ps:0/0"), registered(ps0), []znode.Change{
-			{znode.Created, "/b/service"}, {znode.ChildrenChanged, "/b"},
-			{znode.Created, "/b/service/m"}, {znode.ChildrenChanged, "/b/service"},
-			{znode.Created, "/b/service/m/ps:0"}, {znode.ChildrenChanged, "/b/service/m"},
-			{znode.Created, "/b/service/m/ps:0/0"}, {znode.ChildrenChanged, "/b/service/m/ps:0"},
+			{znode.Created, "/b/service", open}, {znode.ChildrenChanged, "/b", open},
+			{znode.Created, "/b/service/m", open}, {znode.ChildrenChanged, "/b/service", open},
+			{znode.Created, "/b/service/m/ps:0", open}, {znode.ChildrenChanged, "/b/service/m", open},
+			{znode.Created, "/b/service/m/ps:0/0", open}, {znode.ChildrenChanged, "/b/service/m/ps:0", open},
 		}},
-		{"state", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_AVAILABLE), []znode.Change{{znode.DataChanged, "/b/service/m/ps:0/0"}}},
+		{"state", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_AVAILABLE), []znode.Change{{znode.DataChanged, "/b/service/m/ps:0/0", open}}},
 		{"request", events.Join("b", "replica", "m/ps:0/0").Request(), lost, nil},
 		{"on another container", events.Join("b", "replica", "m/ps:0/0"), registered(&replica.Replica{ModelName: "m", ServerType: "ps", Container: "z", GrpcAddress: "h:1", Stat: replica.State_AVAILABLE}), []znode.Change{
-			{znode.Deleted, "/b/service/m/ps:0/0"}, {znode.ChildrenChanged, "/b/service/m/ps:0"},
-			{znode.Created, "/b/service/m/ps:0/0"}, {znode.ChildrenChanged, "/b/service/m/ps:0"},
+			{znode.Deleted, "/b/service/m/ps:0/0", open}, {znode.ChildrenChanged, "/b/service/m/ps:0", open},
+			{znode.Created, "/b/service/m/ps:0/0", open}, {znode.ChildrenChanged, "/b/service/m/ps:0", open},
 		}},
 		{"lost", events.Join("b", "replica", "m/ps:0/0"), lost, []znode.Change{
-			{znode.Deleted, "/b/service/m/ps:0/0"}, {znode.ChildrenChanged, "/b/service/m/ps:0"},
+			{znode.Deleted, "/b/service/m/ps:0/0", open}, {znode.ChildrenChanged, "/b/service/m/ps:0", open},
 		}},
 		{"state of nobody", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_END), nil},
 	} {
 		r := events.Recorded{Seq: uint64(i + 1), Subject: tc.subject, Time: time.UnixMilli(int64(i)), Event: tc.event}
-		var got []znode.Change
+		var got znode.Effects
 		s, got = znode.Apply(s, r)
-		if diff := cmp.Diff(tc.want, got); diff != "" {
+		if diff := cmp.Diff(tc.want, got.Changes); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
-		if s, got = znode.Apply(s, r); got != nil {
+		if s, got = znode.Apply(s, r); got.Changes != nil {
 			t.Errorf("%s, delivered again: %v", tc.name, got)
 		}
 	}
@@ -82,7 +83,7 @@ func TestEmptyTree(t *testing.T) {
 		"/":                 {Cversion: -1, NumChildren: 1},
 		"/zookeeper":        {Cversion: -2, NumChildren: 2},
 		"/zookeeper/quota":  {},
-		"/zookeeper/config": {},
+		"/zookeeper/config": {Aversion: -1},
 	} {
 		if _, got, ok := s.Get(path); !ok || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", path, got, ok, want)
@@ -107,9 +108,9 @@ func FuzzNames(f *testing.F) {
 			r.Seq = uint64(i + 1)
 			s = znode.Fold(s, r)
 		}
-		for path := range s.Nodes {
+		s.Walk(func(path string, _ znode.Stat) bool {
 			if path == "/" {
-				continue
+				return true
 			}
 			if path[0] != '/' || path[1] == '@' || path[len(path)-1] == '/' {
 				t.Errorf("path %q", path)
@@ -121,6 +122,7 @@ func FuzzNames(f *testing.F) {
 					}
 				}
 			}
-		}
+			return true
+		})
 	})
 }

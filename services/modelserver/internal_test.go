@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"math"
@@ -41,8 +42,16 @@ func value(t *testing.T, c prometheus.Counter) float64 {
 	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-// fromHalf against the definition, over every bit pattern.
-func TestFromHalf(t *testing.T) {
+// Halves in deltas against the definition, over every bit pattern.
+func TestHalves(t *testing.T) {
+	var all []byte
+	for h := range 1 << 16 {
+		all = binary.LittleEndian.AppendUint16(all, uint16(h))
+	}
+	decoded := appendFloats([]float32{7}, all, true)
+	if len(decoded) != 1+1<<16 || decoded[0] != 7 {
+		t.Fatalf("%d numbers of %d halves behind one", len(decoded), 1<<16)
+	}
 	for h := range 1 << 16 {
 		sign, exp, frac := float64(1), h>>10&0x1f, float64(h&0x3ff)
 		if h>>15 == 1 {
@@ -57,7 +66,7 @@ func TestFromHalf(t *testing.T) {
 		case exp == 31:
 			want = math.NaN()
 		}
-		got := float64(fromHalf(uint16(h)))
+		got := float64(decoded[1+h])
 		if got != want && !(math.IsNaN(got) && math.IsNaN(want)) || math.Signbit(got) != math.Signbit(want) && !math.IsNaN(want) {
 			t.Fatalf("%#04x is %v, want %v", h, got, want)
 		}
@@ -67,7 +76,7 @@ func TestFromHalf(t *testing.T) {
 func newPS(t testing.TB) *psModel {
 	m := &psModel{model: "m", shards: 1, tables: map[string]*table.Table{}}
 	for _, name := range []string{"user", "movie"} {
-		tab, err := newTable(name, 2)
+		tab, err := newTable(nil, name, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

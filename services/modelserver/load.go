@@ -170,7 +170,7 @@ func (g *generation) add(dir string, j, exported int) error {
 	for _, info := range s.Manifest.Tables {
 		t := g.ps.tables[info.Name]
 		if t == nil {
-			if t, err = newTable(info.Name, info.Dim); err != nil {
+			if t, err = newTable(s.Spec, info.Name, info.Dim); err != nil {
 				return err
 			}
 			g.ps.tables[info.Name] = t

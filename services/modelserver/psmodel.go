@@ -1,15 +1,15 @@
 package modelserver
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
-	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -31,10 +31,26 @@ type psModel struct {
 	values []float32
 }
 
-// newTable is a table that only stores: no slots, and zeros for nobody ever reads what
-// it would initialise.
-func newTable(name string, dim int) (*table.Table, error) {
-	return table.New(table.Config{Name: name, Dim: dim, Optimizer: optim.SGD{}, Initializer: table.Zeros{}})
+// newTable is a table that only stores, as the model declares its rows: whole or
+// compressed. An export from before exports said so (spec is nil) has whole ones. How
+// many rows there may be was decided in training; serving shards may be fewer than those.
+func newTable(spec *model.ModelSpec, name string, dim int) (*table.Table, error) {
+	cfg := table.Config{Name: name, Dim: dim, Compressor: compress.FP32{}, Serving: true}
+	if spec != nil {
+		var err error
+		if cfg, err = modelspec.TableConfig(spec, name, true); err != nil {
+			return nil, err
+		}
+		cfg.MaxRows = 0
+	}
+	t, err := table.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if t.Dim() != dim {
+		return nil, fmt.Errorf("table %s: its rows have dim %d, the model declares %d; export the model again", name, dim, t.Dim())
+	}
+	return t, nil
 }
 
 func (m *psModel) mine(id int64) bool { return modelspec.ShardOf(id, m.shards) == m.shard }
@@ -92,30 +108,15 @@ func (m *psModel) applyRows(r *delta.Rows, seq uint64, unixSec uint32) error {
 
 // appendFloats decodes little-endian float32, or float16 where half is set.
 func appendFloats(dst []float32, b []byte, half bool) []float32 {
+	var c compress.Compressor = compress.FP32{}
+	width := 4
 	if half {
-		for ; len(b) >= 2; b = b[2:] {
-			dst = append(dst, fromHalf(binary.LittleEndian.Uint16(b)))
-		}
-		return dst
+		c, width = compress.FP16{}, 2
 	}
-	for ; len(b) >= 4; b = b[4:] {
-		dst = append(dst, math.Float32frombits(binary.LittleEndian.Uint32(b)))
-	}
+	at, n := len(dst), len(b)/width
+	dst = slices.Grow(dst, n)[:at+n]
+	c.Decode(dst[at:], b[:n*width])
 	return dst
-}
-
-// fromHalf is the IEEE 754 binary16 number h, exactly.
-func fromHalf(h uint16) float32 {
-	sign := uint32(h>>15) << 31
-	exp, frac := uint32(h>>10)&0x1f, uint32(h)&0x3ff
-	switch exp {
-	case 0: // zero, or subnormal: frac * 2^-24
-		v := float32(frac) * 0x1p-24
-		return math.Float32frombits(sign | math.Float32bits(v))
-	case 0x1f:
-		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
-	}
-	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
 }
 
 // lookup answers from the tables; an id of another shard is refused, because zeros for

@@ -19,6 +19,7 @@ import (
 const (
 	maxName     = 128
 	maxReplicas = 1000 // of one serving shard
+	maxShards   = 4096
 )
 
 // checkName refuses what could not be a folder, a part of an aggregate or a key of the
@@ -79,10 +80,12 @@ func resolve(ask *model.Load, found export) (*model.Load, *bus.CommandError) {
 	if found.problem != "" {
 		return nil, owner.Refuse(owner.Invalid, "%s", found.problem)
 	}
-	switch n := ask.GetNumShard(); {
-	case n == 0 || n == -1:
-	case int(n) != found.shards:
-		return nil, owner.Refuse(owner.Invalid, "numShard is %d, but %s was exported in %d shards: leave numShard out, or export with %d shards", n, ask.GetModelDir(), found.shards, n)
+	shards := ask.GetNumShard() // over which the publisher spreads the sub-models
+	switch {
+	case shards == 0 || shards == -1:
+		shards = int32(found.shards)
+	case shards < 0 || shards > maxShards:
+		return nil, owner.Refuse(owner.Invalid, "numShard is %d: ask for 1 to %d serving shards, or leave it out for the %d of the export", shards, maxShards, found.shards)
 	}
 	version := ask.GetVersion()
 	switch {
@@ -93,7 +96,7 @@ func resolve(ask *model.Load, found export) (*model.Load, *bus.CommandError) {
 	}
 	load := proto.CloneOf(ask)
 	load.ModelDir = filepath.Clean(ask.GetModelDir())
-	load.NumShard = int32(found.shards)
+	load.NumShard = shards
 	load.Version = version
 	load.Replicas = max(ask.GetReplicas(), 1)
 	return load, nil

@@ -57,8 +57,9 @@ func TestResolve(t *testing.T) {
 		{"odd job", &model.Load{ModelName: "m", ModelDir: "/d", Job: "a/b"}, good, nil, `job "a/b"`},
 		{"relative", &model.Load{ModelName: "m", ModelDir: "d"}, good, nil, "not absolute"},
 		{"nothing there", &model.Load{ModelName: "m", ModelDir: "/d"}, export{problem: "nothing there: export first"}, nil, "export first"},
-		{"other shards", &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 3}, good, nil, "exported in 2 shards"},
-		{"negative shards", &model.Load{ModelName: "m", ModelDir: "/d", NumShard: -2}, good, nil, "exported in 2 shards"},
+		{"other shards", &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 3}, good,
+			&model.Load{ModelName: "m", ModelDir: "/d", NumShard: 3, Version: 7, Replicas: 1}, ""},
+		{"negative shards", &model.Load{ModelName: "m", ModelDir: "/d", NumShard: -2}, good, nil, "ask for 1 to 4096 serving shards"},
 		{"no such version", &model.Load{ModelName: "m", ModelDir: "/d", Version: 2}, good, nil, "[7 3 1]"},
 		{"too many replicas", &model.Load{ModelName: "m", ModelDir: "/d", Replicas: 1001}, good, nil, "at most 1000"},
 	} {

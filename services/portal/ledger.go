@@ -2,6 +2,7 @@ package portal
 
 import (
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/projections/follow"
 )
@@ -16,7 +17,7 @@ type ledger struct {
 
 var ledgerView = follow.View[ledger]{
 	Name:    "portal-ledger",
-	Version: 1,
+	Version: 2,
 	New:     func() ledger { return ledger{Open: map[string]uint64{}, Declared: map[string]uint64{}} },
 	Fold:    foldLedger,
 }
@@ -29,7 +30,7 @@ func foldLedger(s ledger, r events.Recorded) ledger {
 	}
 	s.Seq = r.Seq
 	p, err := r.Subject.Parse()
-	if err != nil || p.Context != "model" {
+	if err != nil || !owned(p.Context) {
 		return s
 	}
 	if p.Request || misplaced(r) {
@@ -43,19 +44,11 @@ func foldLedger(s ledger, r events.Recorded) ledger {
 	return s
 }
 
-// misplaced is whatever stands on a model's own subject and is no fact: the portal owes
-// it a letter.
+// owned says whether the portal writes the facts of a context.
+func owned(context string) bool { return context == "model" || context == "layout" }
+
+// misplaced is whatever stands on the portal's own subjects and is no fact: it owes it a
+// letter.
 func misplaced(r events.Recorded) bool {
-	if r.Err != nil {
-		return true
-	}
-	e, ok := r.Event.(*model.Event)
-	if !ok {
-		return true
-	}
-	switch e.GetBody().(type) {
-	case *model.Event_DeclareRequested, *model.Event_LoadRequested, *model.Event_UnloadRequested, nil:
-		return true
-	}
-	return false
+	return r.Err != nil || catalog.Type(r.Event) == "" || catalog.IsRequest(r.Event)
 }

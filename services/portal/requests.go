@@ -14,7 +14,7 @@ import (
 // whatever else lies on its subjects and is no fact of its own.
 func (s *Server) owed(r events.Recorded) bool {
 	p, err := r.Subject.Parse()
-	return err == nil && p.BZID == s.env.BZID && p.Context == "model" && (p.Request || misplaced(r))
+	return err == nil && p.BZID == s.env.BZID && owned(p.Context) && (p.Request || misplaced(r))
 }
 
 // answer turns one request of the log into the fact that answers it. An ErrInvalid,
@@ -27,7 +27,7 @@ func (s *Server) answer(ctx context.Context, r events.Recorded) ([]bus.Draft, er
 	if r.Err != nil {
 		return nil, r.Err
 	}
-	subject := events.Join(s.env.BZID, "model", p.Aggregate)
+	subject := events.Join(s.env.BZID, p.Context, p.Aggregate)
 	if !p.Request {
 		return nil, fmt.Errorf("%w: nobody but the portal writes to %s: publish a request on %s", events.ErrInvalid, subject, subject.Request())
 	}
@@ -41,7 +41,11 @@ func (s *Server) answer(ctx context.Context, r events.Recorded) ([]bus.Draft, er
 	if !s.open(r.Header.ID) {
 		return nil, nil // answered before a restart
 	}
-	drafts, err := s.decideRequest(p.Aggregate, r)
+	decide := s.decideRequest
+	if p.Context == "layout" {
+		decide = s.decideLayoutRequest
+	}
+	drafts, err := decide(p.Aggregate, r)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,6 @@
 // Package portal decides what should be served: it declares models, accepts or refuses
-// loads and unloads, and alone writes the facts of the model context.
+// loads and unloads, declares saved models and fills layouts, and alone writes the facts
+// of the model and layout contexts.
 package portal
 
 import (
@@ -17,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/layout"
 	"github.com/monolith-go/monolith/projections/views"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
@@ -30,6 +32,7 @@ type Server struct {
 	env      services.Env
 	ready    chan struct{}
 	catalog  *follow.Follower[catalog.State]
+	layout   *follow.Follower[layout.State]
 	ledger   *follow.Follower[ledger]
 	store    owner.Store
 	commands *prometheus.CounterVec
@@ -44,6 +47,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	s := &Server{
 		cfg: cfg, env: env, ready: make(chan struct{}),
 		catalog: follow.New(env.Bus.Log(), views.Catalog.Only(env.BZID), o),
+		layout:  follow.New(env.Bus.Log(), views.Layout.Only(env.BZID), o),
 		ledger:  follow.New(env.Bus.Log(), ledgerView.Only(env.BZID), o),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_portal_commands_total",
@@ -53,7 +57,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if err := env.Metrics.Register(s.commands); err != nil {
 		return nil, fmt.Errorf("portal: register metrics: %w", err)
 	}
-	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: owner.Waits(s.catalog.Wait, s.ledger.Wait)}
+	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: owner.Waits(s.catalog.Wait, s.layout.Wait, s.ledger.Wait)}
 	return s, nil
 }
 
@@ -64,6 +68,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 func (s *Server) Run(ctx context.Context) error {
 	g, run := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.catalog.Run(run) })
+	g.Go(func() error { return s.layout.Run(run) })
 	g.Go(func() error { return s.ledger.Run(run) })
 	g.Go(func() error { return s.serve(run) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
@@ -72,9 +77,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// serve answers once both views have caught up.
+// serve answers once the views have caught up.
 func (s *Server) serve(ctx context.Context) error {
-	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.ledger.Ready()) {
+	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.layout.Ready()) || !owner.Await(ctx, s.ledger.Ready()) {
 		return nil
 	}
 	from, err := s.firstOpen(ctx)
@@ -88,13 +93,21 @@ func (s *Server) serve(ctx context.Context) error {
 	reactions.Handle("portal.requests", from, s.owed, s.answer)
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: source, Version: "1.0.0",
-		Description: "what should be served: declare, load, unload",
+		Description: "what should be served: models, saved models, layouts",
 		Endpoints: map[string]bus.Handler{
-			"declare": s.count("declare", s.handleDeclare),
-			"load":    s.count("load", s.handleLoad),
-			"unload":  s.count("unload", s.handleUnload),
-			"models":  s.count("models", s.handleModels),
-			"state":   owner.State(map[string]owner.View{catalog.Name: s.catalog, ledgerView.Name: s.ledger}),
+			"declare":           s.count("declare", s.handleDeclare),
+			"load":              s.count("load", s.handleLoad),
+			"unload":            s.count("unload", s.handleUnload),
+			"models":            s.count("models", s.handleModels),
+			"declareSavedModel": s.count("declareSavedModel", s.handleDeclareSavedModel),
+			"removeSavedModel":  s.count("removeSavedModel", s.handleRemoveSavedModel),
+			"declareExport":     s.count("declareExport", s.handleDeclareExport),
+			"addLayoutEntry":    s.count("addLayoutEntry", s.handleAddEntry),
+			"removeLayoutEntry": s.count("removeLayoutEntry", s.handleRemoveEntry),
+			"publish":           s.count("publish", s.handlePublish),
+			"unpublish":         s.count("unpublish", s.handleUnpublish),
+			"bzidInfo":          s.count("bzidInfo", s.handleBZIDInfo),
+			"state":             owner.State(map[string]owner.View{catalog.Name: s.catalog, layout.Name: s.layout, ledgerView.Name: s.ledger}),
 		},
 	})
 	if err != nil {
@@ -146,7 +159,7 @@ func (s *Server) handleDeclare(ctx context.Context, payload []byte) ([]byte, err
 	}
 	name := ask.GetSpec().GetName()
 	var declared uint64
-	return s.append(ctx, name, func() ([]bus.Draft, uint64, *bus.CommandError) {
+	return s.append(ctx, s.modelSubject(name), func() ([]bus.Draft, uint64, *bus.CommandError) {
 		m := s.model(name)
 		drafts, refusal := decideDeclare(s.env.BZID, m, ask.GetSpec())
 		s.ledger.Read(func(l ledger) { declared = l.Declared[name] })
@@ -159,10 +172,10 @@ func (s *Server) handleDeclare(ctx context.Context, payload []byte) ([]byte, err
 
 func (s *Server) handleLoad(ctx context.Context, payload []byte) ([]byte, error) {
 	var ask model.Load
-	if err := owner.Decode(payload, &ask, `{"modelName":"movies","modelDir":"/…/exported_models","job":"movies"}`); err != nil {
+	if err := owner.Decode(payload, &ask, `{"modelName":"movies","modelDir":"/…/exported_models","job":"movies","follow":true}`); err != nil {
 		return nil, err
 	}
-	return s.append(ctx, ask.GetModelName(), func() ([]bus.Draft, uint64, *bus.CommandError) { return s.load(&ask, false) })
+	return s.append(ctx, s.modelSubject(ask.GetModelName()), func() ([]bus.Draft, uint64, *bus.CommandError) { return s.load(&ask, false) })
 }
 
 func (s *Server) handleUnload(ctx context.Context, payload []byte) ([]byte, error) {
@@ -178,23 +191,36 @@ func (s *Server) handleUnload(ctx context.Context, payload []byte) ([]byte, erro
 	if name == "" {
 		name = ask.Snake
 	}
-	return s.append(ctx, name, func() ([]bus.Draft, uint64, *bus.CommandError) {
+	return s.append(ctx, s.modelSubject(name), func() ([]bus.Draft, uint64, *bus.CommandError) {
 		drafts, refusal := decideUnload(s.env.BZID, name, s.model(name), ask.Reason)
 		return drafts, 0, refusal
 	})
 }
 
+func (s *Server) modelSubject(name string) events.Subject {
+	return events.Join(s.env.BZID, "model", name)
+}
+
 // append stores what decide drafts and answers with the last fact's sequence, or, when
 // there is nothing to store, with the sequence of the fact that holds already. decide
-// sees every fact about the model that anybody has seen before the call: a guard would
+// sees every fact on the subject that anybody has seen before the call: a guard would
 // catch a late view's draft, but nothing its refusal.
-func (s *Server) append(ctx context.Context, name string, decide func() ([]bus.Draft, uint64, *bus.CommandError)) ([]byte, error) {
-	last, err := s.env.Bus.Log().LastOf(ctx, events.Join(s.env.BZID, "model", name))
+func (s *Server) append(ctx context.Context, subject events.Subject, decide func() ([]bus.Draft, uint64, *bus.CommandError)) ([]byte, error) {
+	seq, err := s.appendSeq(ctx, subject, decide)
 	if err != nil {
 		return nil, err
 	}
+	return owner.Seq(seq), nil
+}
+
+// appendSeq is append, with the sequence as a number.
+func (s *Server) appendSeq(ctx context.Context, subject events.Subject, decide func() ([]bus.Draft, uint64, *bus.CommandError)) (uint64, error) {
+	last, err := s.env.Bus.Log().LastOf(ctx, subject)
+	if err != nil {
+		return 0, err
+	}
 	if err := s.store.Wait(ctx, last); err != nil {
-		return nil, err
+		return 0, err
 	}
 	var standing uint64
 	trace := tracectx.Of(ctx)
@@ -210,12 +236,12 @@ func (s *Server) append(ctx context.Context, name string, decide func() ([]bus.D
 		return drafts, nil
 	})
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if len(seqs) > 0 {
 		standing = seqs[len(seqs)-1]
 	}
-	return owner.Seq(standing), nil
+	return standing, nil
 }
 
 // handleModels lists the catalogue by name.

@@ -73,6 +73,16 @@ func TestCommands(t *testing.T) {
 		t.Errorf("accepted %v", accepted)
 	}
 
+	// To follow newer versions from now on is another load.
+	follows := seqOf(t, controltest.MustCall(t, b, "portal.load", fmt.Sprintf(`{"modelName":"movies","modelDir":%q,"job":"movies","replicas":2,"follow":true}`, dir)))
+	followed := controltest.Next(t, b, follows, controltest.Of("loadAccepted")).Event.(*model.Event).GetLoadAccepted().GetLoad()
+	if follows == loaded || !followed.GetFollow() || followed.GetVersion() != 5 || accepted.GetFollow() {
+		t.Errorf("accepted %v at %d, after %v at %d", followed, follows, accepted, loaded)
+	}
+	if again := seqOf(t, controltest.MustCall(t, b, "portal.load", fmt.Sprintf(`{"modelName":"movies","modelDir":%q,"job":"movies","replicas":2,"follow":true}`, dir))); again != follows {
+		t.Errorf("followed at %d, the same again at %d", follows, again)
+	}
+
 	_, err = controltest.Call(t, b, "portal.load", `{"modelName":"movies","modelDir":"/nowhere/exported_models"}`)
 	refused(t, err, "INVALID", "give an exported_models folder")
 	_, err = controltest.Call(t, b, "portal.load", `{"modelName":"movies","modelDri":"/x"}`)
@@ -91,10 +101,13 @@ func TestCommands(t *testing.T) {
 	var models []struct {
 		Name   string
 		Loaded bool
-		Load   struct{ Version string }
+		Load   struct {
+			Version string
+			Follow  bool
+		}
 	}
 	list := controltest.MustCall(t, b, "portal.models", "")
-	if err := json.Unmarshal([]byte(list), &models); err != nil || len(models) != 1 || models[0].Name != "movies" || !models[0].Loaded || models[0].Load.Version != "5" {
+	if err := json.Unmarshal([]byte(list), &models); err != nil || len(models) != 1 || models[0].Name != "movies" || !models[0].Loaded || models[0].Load.Version != "5" || !models[0].Load.Follow {
 		t.Errorf("models %s: %v", list, err)
 	}
 
@@ -110,8 +123,8 @@ func TestCommands(t *testing.T) {
 	if _, err := b.Commands().Call(t.Context(), "other", "portal.models", nil); !errors.Is(err, bus.ErrUnavailable) {
 		t.Errorf("a command in another namespace: %v", err)
 	}
-	if n := len(controltest.All(t, b)); n != 3 {
-		t.Errorf("%d events, want declared, loadAccepted, unloadAccepted\n%s", n, controltest.Story(t, b))
+	if n := len(controltest.All(t, b)); n != 4 {
+		t.Errorf("%d events, want declared, loadAccepted twice, unloadAccepted\n%s", n, controltest.Story(t, b))
 	}
 }
 

@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -101,6 +102,9 @@ func (s *state) tryApply(r *rowwire.ApplyRequest, trace string) (res *rowwire.Ap
 	if why := s.cuts.bars(r.Partition, r.To); why != "" {
 		return nil, why, nil
 	}
+	if err := s.room(r); err != nil {
+		return nil, "", err
+	}
 	s.learn(r)
 	p.next = r.To
 	s.step++
@@ -116,16 +120,18 @@ func (s *state) tryApply(r *rowwire.ApplyRequest, trace string) (res *rowwire.Ap
 	return &rowwire.ApplyResponse{Applied: true, Next: p.next}, "", nil
 }
 
-// learn applies gradients that check has passed.
+// learn applies gradients that check and room have passed.
 func (s *state) learn(r *rowwire.ApplyRequest) {
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if err := s.tables[t.Table].Optimize(t.IDs, t.Grads, uint32(r.RecordUnix)); err != nil {
+		err := s.tables[t.Table].OptimizeAt(t.IDs, t.Grads, uint32(r.RecordUnix), table.Rates{GlobalStep: int64(s.step)})
+		if err != nil && !errors.Is(err, table.ErrCrowded) { // which drops gradients, as a filter does
 			// Half an apply must not go on: the process ends, and the shard restarts
 			// from its checkpoint.
 			panic("ps: gradients were checked and yet refused: " + err.Error())
 		}
-		s.touch(t.Table, t.IDs)
+		s.touch(t.Table, t.IDs, ifThere)
+		s.aged(t.Table, uint32(r.RecordUnix))
 	}
 	for i := range r.Dense {
 		v := s.dense[r.Dense[i].Name]

@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -132,10 +133,13 @@ func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, e
 			return nil, err
 		}
 	}
-	if err := t.Assign(r.IDs, values, uint32(now.Unix()), 0); err != nil {
+	switch err := s.set(r.Table, r.IDs, values, uint32(now.Unix())); {
+	case errors.Is(err, table.ErrFull):
+		return nil, owner.Refuse(owner.Unavailable, "%v", err)
+	case err != nil:
 		return nil, owner.Refuse(owner.Invalid, "%v", err)
 	}
-	s.touch(r.Table, r.IDs)
+	s.touch(r.Table, r.IDs, ifThere)
 	s.assigned.add(r.RequestID)
 	rows := &delta.Rows{Table: r.Table, Dim: uint32(t.Dim()), Values: floats(values)}
 	for _, id := range r.IDs {
@@ -185,7 +189,7 @@ func (s *state) assignAgain(d *delta.Delta) error {
 		for i := range values {
 			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.GetValues()[4*i:]))
 		}
-		if err := t.Assign(ids, values, uint32(a.GetUnixSec()), 0); err != nil {
+		if err := s.set(r.GetTable(), ids, values, uint32(a.GetUnixSec())); err != nil {
 			return fmt.Errorf("assignment %q: %w", a.GetRequestId(), err)
 		}
 	}

@@ -56,17 +56,21 @@ func (s *state) harvest(dense func(applies int) bool) *harvest {
 		s.denseTouched = false
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.touched)) {
-		h.rows = append(h.rows, take(s.tables[name], slices.Sorted(maps.Keys(s.touched[name]))))
+		rows := take(s.tables[name], s.touched[name])
+		if len(rows.ids)+len(rows.removed) > 0 {
+			h.rows = append(h.rows, rows)
+		}
 	}
-	s.touched, s.ranges, s.applies, s.trace = map[string]map[int64]struct{}{}, nil, 0, ""
+	s.touched, s.ranges, s.applies, s.trace = map[string]map[int64]reach{}, nil, 0, ""
 	if len(h.rows) == 0 && len(h.ranges) == 0 && len(h.dense) == 0 {
 		return nil
 	}
 	return h
 }
 
-// take copies rows, and tells apart those that do not exist.
-func take(t *table.Table, ids []int64) harvestRows {
+// take copies rows, and tells apart those that do not exist any more.
+func take(t *table.Table, touched map[int64]reach) harvestRows {
+	ids := slices.Sorted(maps.Keys(touched))
 	h := harvestRows{table: t.Name(), dim: t.Dim(), ids: ids, values: make([]float32, len(ids)*t.Dim())}
 	found, err := t.Lookup(ids, h.values, nil)
 	if err != nil {
@@ -81,7 +85,7 @@ func take(t *table.Table, ids []int64) harvestRows {
 		if n, _ := t.Lookup([]int64{id}, out, nil); n == 1 {
 			ids[kept] = id
 			kept++
-		} else {
+		} else if touched[id] == always {
 			h.removed = append(h.removed, id)
 		}
 	}

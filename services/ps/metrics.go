@@ -21,6 +21,7 @@ type metrics struct {
 	looked      prometheus.Counter
 	rows        *prometheus.GaugeVec // by table
 	backlog     prometheus.Gauge
+	expired     prometheus.Counter
 	flushes     *prometheus.CounterVec // by outcome
 	flushTime   prometheus.Observer
 	epoch, step prometheus.Gauge
@@ -53,6 +54,7 @@ func newMetrics(r prometheus.Registerer, cfg Config) (*metrics, error) {
 	m.looked = counter("lookup_rows_total", "Rows answered.").WithLabelValues()
 	m.rows = gauge("rows", "Rows of a table.", "table")
 	m.backlog = gauge("touched_rows", "Rows that wait to be published.").WithLabelValues()
+	m.expired = counter("expired_rows_total", "Rows removed because nothing had updated them for too long.").WithLabelValues()
 	m.flushes = counter("flushes_total", "Publications by what became of them.", "outcome")
 	m.flushTime = seconds("flush_seconds", "Time of a publication, failed ones included.")
 	m.epoch = gauge("epoch", "Epoch of the shard's writer.").WithLabelValues()

@@ -269,6 +269,7 @@ func (s *Server) loop(ctx context.Context) error {
 // tick publishes what is touched. A bus that is away is no error: the same goes out
 // again later.
 func (s *Server) tick(ctx context.Context) error {
+	s.m.expired.Add(float64(s.st.sweep()))
 	s.observe()
 	if time.Now().Before(s.pub.retryAt) {
 		return nil

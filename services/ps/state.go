@@ -3,6 +3,7 @@ package ps
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
@@ -23,6 +25,7 @@ type form struct {
 	shard, shards uint32
 	deterministic bool
 	dims          map[string]int                // table -> dim
+	kinds         map[string]tableKind          // table -> what is declared of it
 	variables     map[string]modelspec.Variable // this shard's dense variables
 	names         []string                      // their names, sorted
 	optimizer     optim.Optimizer               // of dense variables
@@ -34,10 +37,15 @@ func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
 	}
 	f := &form{
 		spec: spec, job: cfg.Job, shard: uint32(cfg.Shard), shards: uint32(cfg.Shards), deterministic: cfg.Deterministic,
-		dims: map[string]int{}, variables: map[string]modelspec.Variable{}, optimizer: modelspec.DenseOptimizer(spec),
+		dims: map[string]int{}, kinds: map[string]tableKind{}, variables: map[string]modelspec.Variable{}, optimizer: modelspec.DenseOptimizer(spec),
 	}
 	for _, t := range spec.GetTables() {
 		f.dims[t.GetName()] = int(t.GetDim())
+		kind, err := newTableKind(spec, t)
+		if err != nil {
+			return nil, err
+		}
+		f.kinds[t.GetName()] = kind
 	}
 	for i, v := range modelspec.Variables(spec) {
 		if modelspec.VariableShard(i, cfg.Shards) != cfg.Shard {
@@ -76,11 +84,13 @@ type state struct {
 	generation uint64
 	checkpoint int64
 
-	tables map[string]*table.Table
-	dense  map[string]*variable
-	parts  map[int32]*partition
+	tables  map[string]*table.Table
+	filters map[string]filter.Filter // of the tables that have one
+	expiry  map[string]*expiry       // of the tables whose rows expire
+	dense   map[string]*variable
+	parts   map[int32]*partition
 
-	touched      map[string]map[int64]struct{} // table -> ids to publish
+	touched      map[string]map[int64]reach // table -> ids to publish
 	denseTouched bool
 	ranges       []*delta.Range // to publish
 	applies      int            // since the last harvest
@@ -123,13 +133,22 @@ func (s *state) resume(epoch, generation uint64) {
 // load replaces everything by a checkpoint, or by the untrained model where c is nil.
 // Dense variables count as touched, because a lost timeline may have published others.
 func (s *state) load(c *ckpt.Shard) error {
-	tables := map[string]*table.Table{}
-	for name := range s.dims {
-		t, err := modelspec.NewTable(s.spec, name)
+	tables, filters := map[string]*table.Table{}, map[string]filter.Filter{}
+	clocks := map[string]*expiry{}
+	for name, kind := range s.kinds {
+		cfg, err := modelspec.TableConfig(s.spec, name, false)
 		if err != nil {
 			return err
 		}
-		tables[name] = t
+		if f, ok := cfg.Admitter.(filter.Filter); ok {
+			filters[name] = f
+		}
+		if tables[name], err = table.New(cfg); err != nil {
+			return err
+		}
+		if kind.expires {
+			clocks[name] = new(expiry)
+		}
 	}
 	dense := map[string]*variable{}
 	for name, v := range s.variables {
@@ -141,6 +160,11 @@ func (s *state) load(c *ckpt.Shard) error {
 	var m ckpt.Manifest
 	if c != nil {
 		m = c.Manifest
+		for _, info := range m.Tables {
+			if kind, ok := s.kinds[info.Name]; ok && info.Opt != nil && !reflect.DeepEqual(info.Opt, kind.dumps) {
+				return fmt.Errorf("the checkpoint's table %q was saved by %v, model %q declares %v: was the model declared anew under the same job?", info.Name, ckpt.Kinds(info.Opt), s.spec.GetName(), ckpt.Kinds(kind.dumps))
+			}
+		}
 		for name, rows := range c.Tables {
 			t := tables[name]
 			if t == nil {
@@ -148,6 +172,19 @@ func (s *state) load(c *ckpt.Shard) error {
 			}
 			if err := t.Restore(rows); err != nil {
 				return err
+			}
+		}
+		for name, f := range filters {
+			// A checkpoint from before the filter was declared has no state of it.
+			if state, ok := c.Filters[name]; ok {
+				if err := f.UnmarshalBinary(state); err != nil {
+					return fmt.Errorf("admission filter of table %q: %w", name, err)
+				}
+			}
+		}
+		for _, info := range m.Tables {
+			if e := clocks[info.Name]; e != nil {
+				e.clock = max(info.Clock, tables[info.Name].Newest())
 			}
 		}
 		for name, v := range dense {
@@ -163,9 +200,9 @@ func (s *state) load(c *ckpt.Shard) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tables, s.dense, s.parts = tables, dense, parts
+	s.tables, s.filters, s.expiry, s.dense, s.parts = tables, filters, clocks, dense, parts
 	s.step, s.turn, s.checkpoint = m.Step, m.Turn, m.Checkpoint
-	s.touched = map[string]map[int64]struct{}{}
+	s.touched = map[string]map[int64]reach{}
 	s.denseTouched = len(dense) > 0
 	s.ranges, s.applies, s.trace = nil, 0, ""
 	s.assigned = requests{}
@@ -173,15 +210,26 @@ func (s *state) load(c *ckpt.Shard) error {
 	return nil
 }
 
+// reach says whom a touched id is news to.
+type reach bool
+
+const (
+	// ifThere: followers hear of the row, and nothing where there is none: its gradient
+	// was dropped by the admission filter.
+	ifThere reach = false
+	// always: followers that have a row of a missing id must drop it.
+	always reach = true
+)
+
 // touch marks ids to be published. The caller holds mu.
-func (s *state) touch(table string, ids []int64) {
+func (s *state) touch(table string, ids []int64, to reach) {
 	m := s.touched[table]
 	if m == nil {
-		m = make(map[int64]struct{}, len(ids))
+		m = make(map[int64]reach, len(ids))
 		s.touched[table] = m
 	}
 	for _, id := range ids {
-		m[id] = struct{}{}
+		m[id] = m[id] || to
 	}
 }
 
@@ -195,7 +243,7 @@ func (s *state) retouch(d *delta.Delta) {
 		}
 		for _, ids := range [][]uint64{r.GetIds(), r.GetRemoved()} {
 			for _, id := range ids {
-				s.touch(r.GetTable(), []int64{int64(id)})
+				s.touch(r.GetTable(), []int64{int64(id)}, always)
 			}
 		}
 	}
@@ -211,7 +259,7 @@ func (s *state) touchAll() {
 			var rows []table.Row
 			rows, more = t.Rows(after, 4096)
 			for _, r := range rows {
-				s.touch(name, []int64{r.ID})
+				s.touch(name, []int64{r.ID}, always)
 				after = r.ID
 			}
 		}
@@ -277,12 +325,23 @@ func (s *state) copyAll() *ckpt.Shard {
 			Job: s.job, Shard: s.shard, Shards: s.shards, Epoch: s.epoch, Step: s.step,
 			Turn: s.turn, Generation: s.generation, Offsets: s.offsets(),
 		},
-		Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{},
+		Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}, Filters: map[string][]byte{}, Spec: s.spec,
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
 		t := s.tables[name]
-		c.Manifest.Tables = append(c.Manifest.Tables, ckpt.TableInfo{Name: name, Dim: t.Dim()})
+		info := ckpt.TableInfo{Name: name, Dim: t.Dim(), Slots: t.SlotSize(), Opt: s.kinds[name].dumps}
+		if e := s.expiry[name]; e != nil {
+			info.Clock = e.clock
+		}
+		c.Manifest.Tables = append(c.Manifest.Tables, info)
 		c.Tables[name] = t.Snapshot()
+	}
+	for name, f := range s.filters {
+		state, err := f.MarshalBinary()
+		if err != nil {
+			panic("ps: an admission filter cannot write its state: " + err.Error())
+		}
+		c.Filters[name] = state
 	}
 	for name, v := range s.dense {
 		c.Dense[name] = ckpt.Variable{Shape: s.variables[name].Shape, Values: slices.Clone(v.values), Slots: slices.Clone(v.slots)}

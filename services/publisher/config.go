@@ -15,6 +15,12 @@ type Config struct {
 	// Debounce is how long the fleet must stay still before new containers are planned
 	// for; a lost one is replaced at once. Default 300ms.
 	Debounce time.Duration
+	// Recheck is how often plans are looked at though no event came: for newer versions
+	// of exports that are followed, and folders that could not be read. Default 5s.
+	Recheck time.Duration
+	// LeaseTTL is how long a dead publisher goes on leading, in whole seconds: so long
+	// plans stay as they are before another one goes on. Default 2s.
+	LeaseTTL time.Duration
 }
 
 // Register binds the flags, after it has put defaults where nothing is set.
@@ -22,6 +28,8 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
 	fs.DurationVar(&c.Debounce, "debounce", c.Debounce, "how long the fleet must stay still before new containers are planned for")
+	fs.DurationVar(&c.Recheck, "recheck", c.Recheck, "how often exports are looked at for newer versions")
+	fs.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a dead publisher goes on leading, in whole seconds")
 }
 
 // Validate reports every setting that cannot work.
@@ -30,12 +38,24 @@ func (c *Config) Validate() error {
 	if c.Debounce < 0 || c.Debounce > time.Minute {
 		errs = append(errs, fmt.Errorf("debounce is %v: give 0 (300ms) to 1m", c.Debounce))
 	}
+	if c.Recheck < 0 || c.Recheck > time.Hour {
+		errs = append(errs, fmt.Errorf("recheck is %v: give 0 (5s) to 1h", c.Recheck))
+	}
+	if c.LeaseTTL < 0 || c.LeaseTTL > time.Minute || c.LeaseTTL%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("lease-ttl is %v: give whole seconds, 0 (2s) to 1m", c.LeaseTTL))
+	}
 	return errors.Join(errs...)
 }
 
 func (c Config) withDefaults() Config {
 	if c.Debounce == 0 {
 		c.Debounce = 300 * time.Millisecond
+	}
+	if c.Recheck == 0 {
+		c.Recheck = 5 * time.Second
+	}
+	if c.LeaseTTL == 0 {
+		c.LeaseTTL = 2 * time.Second
 	}
 	return c
 }

@@ -12,39 +12,43 @@ import (
 	"github.com/monolith-go/monolith/projections/plan"
 )
 
-func fact(bzid, name string, guard uint64, e *publish.Event) []bus.Draft {
-	return []bus.Draft{{Subject: events.Join(bzid, "publish", name), Event: e, Expect: guard}}
+func fact(bzid, name string, guard uint64, e *publish.Event) bus.Draft {
+	return bus.Draft{Subject: events.Join(bzid, "publish", name), Event: e, Expect: guard}
 }
 
 // decide drafts what has to become of one model's plan: nothing while the plan in force
-// is still the best, one fact otherwise. unsized says why sizes are not known, "" when
-// they are. A failure is said once; the older plan stays in force meanwhile.
+// is still the best. unsized says why sizes are not known, "" when they are. What cannot
+// be placed, or not as often as asked, is said once; an older plan stays in force where
+// there is no new one.
 func decide(bzid, name string, m catalog.Model, now plan.Plan, offers []offer, sizes map[string]uint64, unsized string) []bus.Draft {
 	load := m.Load.V
 	if load == nil {
 		if now.Planned.V == nil && (now.Failed == "" || now.Cause >= m.LoadSeq) {
 			return nil
 		}
-		return fact(bzid, name, now.Seq, &publish.Event{Body: &publish.Event_Withdrawn{Withdrawn: &publish.Withdrawn{
-			ModelName: name, Reason: "the model was unloaded", Cause: m.LoadSeq}}})
+		return []bus.Draft{fact(bzid, name, now.Seq, &publish.Event{Body: &publish.Event_Withdrawn{Withdrawn: &publish.Withdrawn{
+			ModelName: name, Reason: "the model was unloaded", Cause: m.LoadSeq}}})}
 	}
 	planned, problem := (*publish.Planned)(nil), unsized
 	if problem == "" {
 		planned, problem = pack(load, sizes, offers, now.Planned.V)
 	}
-	if problem != "" {
-		if now.Failed == problem && now.Cause == m.LoadSeq {
-			return nil
+	var drafts []bus.Draft
+	said := now.Failed == problem && (problem == "" || now.Cause == m.LoadSeq)
+	if planned != nil {
+		planned.Cause = now.Planned.V.GetCause()
+		// A load accepted once more changes nothing.
+		if !proto.Equal(planned, now.Planned.V) || (problem == "" && !said) {
+			planned.Cause = m.LoadSeq
+			drafts = append(drafts, fact(bzid, name, now.Seq, &publish.Event{Body: &publish.Event_Planned{Planned: planned}}))
+			said = problem == ""
 		}
-		return fact(bzid, name, now.Seq, &publish.Event{Body: &publish.Event_PlanFailed{PlanFailed: &publish.PlanFailed{
-			ModelName: name, Reason: problem, Cause: m.LoadSeq}}})
 	}
-	planned.Cause = now.Planned.V.GetCause()
-	if now.Failed == "" && proto.Equal(planned, now.Planned.V) {
-		return nil // a load accepted once more changes nothing
+	if !said {
+		drafts = append(drafts, fact(bzid, name, now.Seq, &publish.Event{Body: &publish.Event_PlanFailed{PlanFailed: &publish.PlanFailed{
+			ModelName: name, Reason: problem, Cause: m.LoadSeq}}}))
 	}
-	planned.Cause = m.LoadSeq
-	return fact(bzid, name, now.Seq, &publish.Event{Body: &publish.Event_Planned{Planned: planned}})
+	return drafts
 }
 
 // offersFor is the live serving fleet as model name sees it. What plans have placed and
@@ -53,24 +57,32 @@ func decide(bzid, name string, m catalog.Model, now plan.Plan, offers []offer, s
 func offersFor(name string, f fleet.State, plans plan.State) []offer {
 	by := map[string]*offer{}
 	for id, c := range f.Containers {
-		if !c.Alive || c.Container.V.GetKind() != "serving" {
+		// A unified agent follows its layout, whatever is planned.
+		if x := c.Container.V; !c.Alive || x.GetKind() != "serving" || x.GetLayoutPath() != "" {
 			continue
 		}
-		o := &offer{id: id, shard: c.Container.V.GetShard(), kind: c.Container.V.GetServerType(), free: unlimited, serving: map[string]bool{}}
+		o := &offer{
+			id: id, shard: c.Container.V.GetShard(), replica: c.Container.V.GetReplica(), kind: c.Container.V.GetServerType(),
+			free: unlimited, serving: map[string]bool{},
+		}
 		if c.Resource.V != nil {
-			o.free = uint64(max(c.Resource.V.GetMemory(), 0))
+			o.free = max(c.Resource.V.GetMemory(), 0)
 		}
 		by[id] = o
 	}
 	type holding struct{ container, model, sub string }
-	available := map[holding]bool{}
+	available := map[holding]map[int64]bool{} // versions
 	for _, r := range f.Replicas {
 		if x := r.Replica.V; r.Alive && x.GetStat() == replica.State_AVAILABLE {
-			sub := entry
-			if x.GetServerType() == "ps" {
+			sub := x.GetServerType() // entry and dense may stand without a number
+			if sub == "ps" {
 				sub = psName(uint32(x.GetTask()))
 			}
-			available[holding{x.GetContainer(), x.GetModelName(), sub}] = true
+			h := holding{x.GetContainer(), x.GetModelName(), sub}
+			if available[h] == nil {
+				available[h] = map[int64]bool{}
+			}
+			available[h][x.GetVersion()] = true
 		}
 	}
 	for other, p := range plans.Plans {
@@ -80,14 +92,19 @@ func offersFor(name string, f fleet.State, plans plan.State) []offer {
 				continue
 			}
 			for sub := range a.GetSubModels() {
+				kind, _, _ := roleOf(sub)
+				key := sub
+				if kind != "ps" {
+					key = kind
+				}
 				bytes := a.GetBytes()[sub]
 				o.load += max(bytes, 1)
-				served := available[holding{o.id, other, sub}]
-				if served && other == name {
+				versions := available[holding{o.id, other, key}]
+				if len(versions) > 0 && other == name {
 					o.serving[sub] = true
 				}
-				if !served && o.free != unlimited {
-					o.free -= min(o.free, bytes)
+				if !versions[p.Planned.V.GetVersion()] {
+					o.spend(bytes)
 				}
 			}
 		}

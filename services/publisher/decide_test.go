@@ -32,6 +32,11 @@ func TestDecide(t *testing.T) {
 		t.Fatal(problem)
 	}
 	good.Cause = 5
+	more, twice := ask(1, 2), []offer{at("a", -1, "", 99), at("b", -1, "", 99)}
+	_, short := pack(more, sizes, fleet, nil)
+	if short == "" {
+		t.Fatal("one container is enough for two replicas")
+	}
 	older := proto.CloneOf(good)
 	older.Version--
 	_, nobody := pack(load, sizes, nil, nil)
@@ -56,12 +61,16 @@ func TestDecide(t *testing.T) {
 		{"unloaded", loaded(nil, 9), inForce(good, "", 5, 6), fleet, "", "withdrawn"},
 		{"unloaded, never planned", loaded(nil, 9), inForce(nil, nobody, 5, 6), fleet, "", "withdrawn"},
 		{"withdrawn", loaded(nil, 9), inForce(nil, "", 9, 10), fleet, "", "nothing"},
+		{"less than asked", loaded(more, 5), plan.Plan{}, fleet, "", "planned and failed"},
+		{"less than asked, as said", loaded(more, 5), inForce(good, short, 5, 6), fleet, "", "nothing"},
+		{"less than asked, asked again", loaded(more, 9), inForce(good, short, 5, 6), fleet, "", "failed"},
+		{"all that was asked, at last", loaded(more, 5), inForce(good, short, 5, 6), twice, "", "planned"},
 		{"only declared", catalog.Model{Seq: 3}, plan.Plan{}, fleet, "", "nothing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			drafts := decide("b", "m", tc.m, tc.now, tc.offers, sizes, tc.unsized)
 			got := "nothing"
-			if len(drafts) == 1 {
+			if len(drafts) > 0 {
 				got, _ = describe(drafts[0])
 				e := drafts[0].Event.(*publish.Event)
 				if drafts[0].Expect != tc.now.Seq || drafts[0].Subject != "monolith.b.publish.m" {
@@ -71,7 +80,14 @@ func TestDecide(t *testing.T) {
 					t.Errorf("cause %d, want %d", c, tc.m.LoadSeq)
 				}
 				// What was said is said: folded, it leads to nothing more.
-				folded := plan.Fold(plan.State{Plans: map[string]plan.Plan{"m": tc.now}}, events.Recorded{Seq: 100, Subject: drafts[0].Subject, Event: e})
+				folded := plan.State{Plans: map[string]plan.Plan{"m": tc.now}}
+				for i, d := range drafts {
+					folded = plan.Fold(folded, events.Recorded{Seq: 100 + uint64(i), Subject: d.Subject, Event: d.Event})
+				}
+				if len(drafts) > 1 {
+					also, _ := describe(drafts[1])
+					got += " and " + also
+				}
 				if again := decide("b", "m", tc.m, folded.Plans["m"], tc.offers, sizes, tc.unsized); len(again) != 0 {
 					what, _ := describe(again[0])
 					t.Errorf("and then %s again", what)
@@ -110,9 +126,9 @@ func TestOffers(t *testing.T) {
 		fold(events.Join("b", "publish", name), &publish.Event{Body: &publish.Event_Planned{Planned: p}})
 	}
 	for _, r := range []*replica.Replica{
-		{ModelName: "m", ServerType: "ps", Task: 1, Container: "a", Stat: replica.State_AVAILABLE},
+		{ModelName: "m", ServerType: "ps", Task: 1, Container: "a", Stat: replica.State_AVAILABLE, Version: 3},
 		{ModelName: "m", ServerType: "entry", Container: "a", Stat: replica.State_LOADING},
-		{ModelName: "n", ServerType: "entry", Container: "a", Stat: replica.State_AVAILABLE},
+		{ModelName: "n", ServerType: "entry", Container: "a", Stat: replica.State_AVAILABLE, Version: 3},
 	} {
 		fold(events.Join("b", "replica", r.Key()), &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: r}}})
 	}

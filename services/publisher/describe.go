@@ -15,6 +15,8 @@ func describe(d bus.Draft) (outcome, detail string) {
 		return "planned", fmt.Sprintf("version %d on %d containers", b.Planned.GetVersion(), containers(b.Planned))
 	case *publish.Event_PlanFailed:
 		return "failed", b.PlanFailed.GetReason()
+	case *publish.Event_Led:
+		return "led", fmt.Sprintf("epoch %d", b.Led.GetEpoch())
 	case *publish.Event_Withdrawn:
 		return "withdrawn", b.Withdrawn.GetReason()
 	}

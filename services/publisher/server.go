@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,8 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/react"
-	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
@@ -28,9 +28,6 @@ import (
 
 const (
 	source = "publisher"
-	// recheck is how often plans are looked at though no event came: a folder that could
-	// not be read may be back.
-	recheck = 5 * time.Second
 	// giveUp bounds one append; the next round tries again.
 	giveUp = 10 * time.Second
 )
@@ -45,8 +42,11 @@ type Server struct {
 	plan    *follow.Follower[plan.State]
 	store   owner.Store
 	facts   *prometheus.CounterVec
+	leads   prometheus.Gauge
+	holder  string // of the lease
 
-	sizes map[string]uint64 // by folder; exports never change. Only plans touches it
+	readyOnce func()
+	scale     scale // of the leading goroutine alone
 }
 
 // New checks cfg and starts nothing.
@@ -66,16 +66,24 @@ func New(cfg Config, env services.Env) (*Server, error) {
 			Name: "monolith_publisher_facts_total",
 			Help: "Plans decided, by outcome: planned, failed or withdrawn.",
 		}, []string{"outcome"}),
-		sizes: map[string]uint64{},
+		leads: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "monolith_publisher_leader",
+			Help: "1 while this publisher decides, 0 while it stands by.",
+		}),
+		holder: holderName(), scale: newScale(cfg.Recheck),
 	}
+	s.readyOnce = sync.OnceFunc(func() { close(s.ready) })
 	s.store = owner.Store{Log: log, Source: source, Wait: owner.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait)}
-	if err := env.Metrics.Register(s.facts); err != nil {
-		return nil, fmt.Errorf("publisher: register metrics: %w", err)
+	for _, c := range []prometheus.Collector{s.facts, s.leads} {
+		if err := env.Metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("publisher: register metrics: %w", err)
+		}
 	}
 	return s, nil
 }
 
-// Ready is closed once every loaded model was looked at after the views had caught up.
+// Ready is closed once every loaded model was looked at after the views had caught up, or
+// another publisher leads and this one stands by.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Run plans until ctx ends; a clean stop returns nil. Plans are a function of the views,
@@ -124,22 +132,21 @@ func (s *Server) serve(ctx context.Context) error {
 		return fmt.Errorf("serve commands: %w", err)
 	}
 	defer stop()
-	return s.loop(ctx)
+	return s.lead(ctx)
 }
 
-// loop plans whenever the views have changed: at once when models changed or a planned
-// container is gone, and once the fleet has kept still when it has only grown.
-func (s *Server) loop(ctx context.Context) error {
-	again := time.NewTicker(recheck)
+// loop plans under led whenever the views have changed: at once when models changed or a
+// planned container is gone, and once the fleet has kept still when it has only grown. It
+// ends with ctx, or when somebody else has led.
+func (s *Server) loop(ctx context.Context, led *publish.Led) error {
+	again := time.NewTicker(s.cfg.Recheck)
 	defer again.Stop()
-	first := true
 	for {
 		models, members, seen := s.catalog.Changed(), s.fleet.Changed(), s.newest()
-		s.plans(ctx)
-		if first {
-			close(s.ready)
-			first = false
+		if err := s.plans(ctx, led); err != nil {
+			return err
 		}
+		s.readyOnce()
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
@@ -190,8 +197,8 @@ func (s *Server) settle(ctx context.Context, seen newest) {
 }
 
 // plans looks at every model once. A failure to append is logged and met again in the
-// next round, at the latest after recheck.
-func (s *Server) plans(ctx context.Context) {
+// next round, at the latest after Config.Recheck; errDeposed is none of those.
+func (s *Server) plans(ctx context.Context, led *publish.Led) error {
 	names := map[string]bool{}
 	s.catalog.Read(func(c catalog.State) {
 		for name := range c.Models {
@@ -199,38 +206,54 @@ func (s *Server) plans(ctx context.Context) {
 		}
 	})
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if err := s.planModel(ctx, name); err != nil && ctx.Err() == nil {
+		err := s.planModel(ctx, led, name)
+		if errors.Is(err, errDeposed) {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
 			s.env.Log.Warn("plan not stored yet", "model", name, "err", err)
 		}
 	}
+	return nil
 }
 
-func (s *Server) planModel(ctx context.Context, name string) error {
+func (s *Server) planModel(ctx context.Context, led *publish.Led, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, giveUp)
 	defer cancel()
-	drafts, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) { return s.decide(ctx, name) })
+	drafts, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) { return s.decide(ctx, led, name) })
 	for i := range seqs {
 		outcome, detail := describe(drafts[i])
+		if outcome == "led" {
+			continue
+		}
 		s.facts.WithLabelValues(outcome).Inc()
 		s.env.Log.Info("plan decided", "model", name, "outcome", outcome, "detail", detail, "seq", seqs[i])
 	}
 	return err
 }
 
-// decide reads the three views and drafts; the fact that led to it is named as cause.
-func (s *Server) decide(ctx context.Context, name string) ([]bus.Draft, error) {
+// decide reads the three views and drafts, behind the fence of led; the fact that led to
+// it is named as cause.
+func (s *Server) decide(ctx context.Context, led *publish.Led, name string) ([]bus.Draft, error) {
 	var m catalog.Model
 	var now plan.Plan
+	var leader plan.Leader
 	var offers []offer
 	s.catalog.Read(func(c catalog.State) { m = c.Models[name] })
 	s.plan.Read(func(p plan.State) {
-		now = p.Plans[name]
+		now, leader = p.Plans[name], p.Leader
 		s.fleet.Read(func(f fleet.State) { offers = offersFor(name, f, p) })
 	})
-	sizes, unsized := s.size(m.Load.V)
+	var sizes map[string]uint64
+	var unsized string
+	m.Load.V, sizes, unsized = s.scale.weigh(m.Load.V, now.Planned.V.GetVersion())
 	drafts := decide(s.env.BZID, name, m, now, offers, sizes, unsized)
-	if len(drafts) == 0 || m.LoadSeq == 0 {
-		return drafts, nil
+	if len(drafts) == 0 {
+		return nil, nil
+	}
+	drafts, err := s.fence(led, leader, drafts)
+	if err != nil || m.LoadSeq == 0 {
+		return drafts, err
 	}
 	cause, err := s.env.Bus.Log().Get(ctx, m.LoadSeq)
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
@@ -244,28 +267,6 @@ func (s *Server) decide(ctx context.Context, name string) ([]bus.Draft, error) {
 		}
 	}
 	return drafts, nil
-}
-
-// size measures the folders of a load, once each.
-func (s *Server) size(load *model.Load) (map[string]uint64, string) {
-	if load == nil {
-		return nil, ""
-	}
-	out := map[string]uint64{}
-	for _, sub := range subModels(load) {
-		dir := subModelDir(load, sub)
-		n, ok := s.sizes[dir]
-		if !ok {
-			bytes, err := ckpt.DirSize(dir)
-			if err != nil {
-				return nil, fmt.Sprintf("%s cannot be measured: %v: bring the export back or load another version", sub, err)
-			}
-			n = uint64(bytes)
-			s.sizes[dir] = n
-		}
-		out[sub] = n
-	}
-	return out, ""
 }
 
 // missing is true when a plan in force names a container that is not alive.

@@ -2,6 +2,7 @@ package publisher_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -110,8 +111,8 @@ func TestLife(t *testing.T) {
 	stop()
 	before := len(controltest.All(t, b))
 	stop = start(t, b, time.Millisecond)
-	if n := len(controltest.All(t, b)); n != before {
-		t.Errorf("%d events after a restart\n%s", n-before, controltest.Story(t, b))
+	if all := controltest.All(t, b); len(all) != before+1 || !controltest.Of("led")(all[before]) {
+		t.Errorf("%d events after a restart, want who leads and nothing else\n%s", len(all)-before, controltest.Story(t, b))
 	}
 	stop()
 	seq = store(t, b, unload("m"))
@@ -121,6 +122,47 @@ func TestLife(t *testing.T) {
 	junk := controltest.Publish(t, b, events.Join(controltest.BZID, "publish", "m"), `junk`)
 	if l := controltest.Letter(t, b, junk); l.By != "publisher" {
 		t.Errorf("letter %+v", l)
+	}
+}
+
+// A load that follows its export is planned anew when a newer version is whole.
+func TestFollowsItsExport(t *testing.T) {
+	b := mem.New()
+	root := filepath.Join(t.TempDir(), "exported_models")
+	dir := controltest.Export(t, root, controltest.Spec("m"), 1, 3)
+	s, err := publisher.New(publisher.Config{Debounce: time.Millisecond, Recheck: 5 * time.Millisecond}, controltest.Env(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	controltest.Start(t, s)
+	store(t, b, up("e", "entry", -1), up("p", "ps", 0))
+	follows := load("m", dir, 3, 1, 1)
+	follows.Event.(*model.Event).GetLoadAccepted().Load.Follow = true
+	seq := store(t, b, follows, load("stays", dir, 3, 1, 1))
+	planned := func(version int64) func(events.Recorded) bool {
+		return func(r events.Recorded) bool {
+			p, ok := r.Event.(*publish.Event)
+			return ok && p.GetPlanned().GetVersion() == version
+		}
+	}
+	controltest.Next(t, b, seq, planned(3))
+	// The entry alone is no version yet.
+	if err := os.MkdirAll(filepath.Join(root, "entry", "9"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	controltest.Export(t, root, controltest.Spec("m"), 1, 5)
+	p := controltest.Next(t, b, seq, planned(5)).Event.(*publish.Event).GetPlanned()
+	if p.GetModelName() != "m" || p.GetCause() == 0 || p.GetAssignments()[1].GetSubModels()["ps_0"] != filepath.Join(dir, "ps_0", "5") {
+		t.Errorf("planned %v", p)
+	}
+	// Gone again, it stays planned.
+	if err := os.RemoveAll(filepath.Join(root, "entry", "5")); err != nil {
+		t.Fatal(err)
+	}
+	seq = store(t, b, load("other", controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 1), 1, 1, 1))
+	controltest.Next(t, b, seq, controltest.Of("planned"))
+	if n := controltest.Count(t, b, planned(3)); n != 2 {
+		t.Errorf("version 3 is planned %d times, want once each\n%s", n, controltest.Story(t, b))
 	}
 }
 

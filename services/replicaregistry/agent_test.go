@@ -144,6 +144,9 @@ func TestConfig(t *testing.T) {
 		{"no port", replicaregistry.Config{Listen: "localhost"}, "--listen"},
 		{"no zk port", replicaregistry.Config{ZKListen: "localhost"}, "--zk-listen"},
 		{"dc aware", replicaregistry.Config{DCAware: true}, "--idc"},
+		{"an agent version there is none of", replicaregistry.Config{AgentVersion: 4}, "--agent-version"},
+		{"version 1 of no model", replicaregistry.Config{AgentVersion: 1}, "--agent-model"},
+		{"address family", replicaregistry.Config{AddressFamily: "ipx"}, "--address-family"},
 		{"short lease", replicaregistry.Config{Lease: 1}, "--lease"},
 	} {
 		err := tc.cfg.Validate()

@@ -1,12 +1,16 @@
 package replicaregistry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/projections/fleet"
 )
 
 // Config of the replica-registry.
@@ -24,6 +28,21 @@ type Config struct {
 	// model: HeartBeat answers with keys like ps:0. Default "": keys like movies:ps_0,
 	// for every model.
 	AgentModel string
+	// AgentVersion is whose agent service it is: 1, 2 or 3 are the original's, 0 answers
+	// HeartBeat as 1 does with AgentModel and as 3 without, and everything else as 2.
+	// Default 0.
+	AgentVersion int
+	// AgentArchon has the agent service answer with archon addresses, for servers that
+	// speak no gRPC. Default false.
+	AgentArchon bool
+	// AddressFamily is which addresses come first where a replica has both: ipv4, ipv6,
+	// or "" for ipv4 unless the environment names only an IPv6 host. Default "".
+	AddressFamily string
+	// MetricPrefix stands before serving_model.*; default: MONOLITH_METRIC_PREFIX, else
+	// TCE_PSM, else data.monolith_serving.{model}.
+	MetricPrefix string
+	// Getenv reads the environment; default os.Getenv.
+	Getenv func(string) string
 	// DCAware restricts the agent service to replicas whose container is in IDC and
 	// Cluster. Default false.
 	DCAware bool
@@ -47,6 +66,10 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
 	fs.DurationVar(&c.Lease, "lease", c.Lease, "how long a container lives after its last heartbeat")
 	fs.StringVar(&c.AgentModel, "agent-model", c.AgentModel, "answer HeartBeat for this one model, with keys like ps:0 (default: every model, keys like movies:ps_0)")
+	fs.IntVar(&c.AgentVersion, "agent-version", c.AgentVersion, "whose agent service: 1, 2 or 3 as the original's; 0: all of them together")
+	fs.BoolVar(&c.AgentArchon, "agent-archon", c.AgentArchon, "answer the agent service with archon addresses instead of gRPC ones")
+	fs.StringVar(&c.AddressFamily, "address-family", c.AddressFamily, "ipv4 or ipv6: which address comes first (default: ipv4 unless the environment names only an IPv6 host)")
+	fs.StringVar(&c.MetricPrefix, "metric-prefix", c.MetricPrefix, "stands before serving_model.* (default: MONOLITH_METRIC_PREFIX, TCE_PSM or data.monolith_serving.{model})")
 	fs.BoolVar(&c.DCAware, "dc-aware", c.DCAware, "answer with replicas of --idc and --cluster only")
 	fs.StringVar(&c.IDC, "idc", c.IDC, "own data centre")
 	fs.StringVar(&c.Cluster, "cluster", c.Cluster, "own cluster")
@@ -69,7 +92,30 @@ func (c *Config) Validate() error {
 	if c.DCAware && (c.IDC == "" || c.Cluster == "") {
 		errs = append(errs, errors.New("--dc-aware needs --idc and --cluster"))
 	}
+	switch {
+	case c.AgentVersion < 0 || c.AgentVersion > 3:
+		errs = append(errs, fmt.Errorf("--agent-version %d: give 1, 2 or 3, or 0 for all of them together", c.AgentVersion))
+	case c.AgentVersion == 1 && c.AgentModel == "":
+		errs = append(errs, errors.New("--agent-version 1 needs --agent-model: it answers for one model"))
+	}
+	switch c.AddressFamily {
+	case "", "ipv4", "ipv6":
+	default:
+		errs = append(errs, fmt.Errorf("--address-family %q: give ipv4 or ipv6", c.AddressFamily))
+	}
 	return errors.Join(errs...)
+}
+
+// family is the configured one, or what the environment says of this host: one that has
+// an IPv6 address and no IPv4 one.
+func (c Config) family() fleet.Family {
+	switch {
+	case c.AddressFamily == "ipv6":
+		return fleet.IPv6
+	case c.AddressFamily == "" && c.Getenv("MY_HOST_IPV6") != "" && c.Getenv("MY_HOST_IP") == "" && c.Getenv("MY_POD_IP") == "":
+		return fleet.IPv6
+	}
+	return fleet.IPv4
 }
 
 func (c Config) withDefaults() Config {
@@ -78,6 +124,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Getenv == nil {
+		c.Getenv = os.Getenv
+	}
+	if c.MetricPrefix == "" {
+		c.MetricPrefix = cmp.Or(c.Getenv("MONOLITH_METRIC_PREFIX"), c.Getenv("TCE_PSM"))
 	}
 	return c
 }

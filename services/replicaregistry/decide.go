@@ -38,7 +38,15 @@ func check(hb *replica.Heartbeat) *bus.CommandError {
 	if c == nil {
 		return owner.Refuse(owner.Invalid, "container is missing: send %s", heartbeatExample)
 	}
+	dc := ""
+	if c.GetDcAware() && len(hb.GetReplicas()) > 0 {
+		if c.GetIdc() == "" || c.GetCluster() == "" || strings.ContainsAny(c.GetIdc()+c.GetCluster(), ":/") {
+			return owner.Refuse(owner.Invalid, "container %q tells data centres apart, but its idc %q and cluster %q make no {idc}:{cluster}: give both, without colons and slashes", c.GetId(), c.GetIdc(), c.GetCluster())
+		}
+		dc = strings.ToLower(c.GetIdc() + ":" + c.GetCluster())
+	}
 	for _, r := range hb.GetReplicas() {
+		r.DataCenter = dc
 		if r.GetContainer() == "" {
 			r.Container = c.GetId()
 		}
@@ -155,12 +163,12 @@ func held(f fleet.State, id string) []string {
 func members(f fleet.State) []string {
 	ids := map[string]bool{}
 	for id, c := range f.Containers {
-		if c.Alive {
+		if c.Alive && c.Container.V.GetZnode() == "" { // a foreign agent lives as long as its node
 			ids[id] = true
 		}
 	}
 	for _, r := range f.Replicas {
-		if r.Alive {
+		if r.Alive && r.Replica.V.GetZnode() == "" {
 			ids[r.Replica.V.GetContainer()] = true
 		}
 	}

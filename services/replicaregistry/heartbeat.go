@@ -143,9 +143,36 @@ func (s *Server) handleReplicas(context.Context, []byte) ([]byte, error) {
 	return reply, err
 }
 
+// handleStarted says whether a model's shards, and its dense part, all have a replica that
+// takes traffic: an entry waits for that before it starts.
+func (s *Server) handleStarted(_ context.Context, payload []byte) ([]byte, error) {
+	ask := struct {
+		Model   string `json:"model"`
+		NumPS   int    `json:"numPs"`
+		IDC     string `json:"idc"`
+		Cluster string `json:"cluster"`
+	}{NumPS: -1}
+	const example = `{"model":"movies","numPs":20,"idc":"","cluster":""}`
+	if err := owner.DecodeJSON(payload, &ask, example); err != nil {
+		return nil, err
+	}
+	if ask.Model == "" || ask.NumPS < 0 {
+		return nil, owner.Refuse(owner.Invalid, "model and numPs must be given: send a body like %s", example)
+	}
+	var out struct {
+		PS    bool `json:"ps"`
+		Dense bool `json:"dense"`
+	}
+	s.fleet.Read(func(f fleet.State) {
+		out.PS = f.Started(ask.Model, "ps", ask.NumPS, ask.IDC, ask.Cluster)
+		out.Dense = f.Started(ask.Model, "dense", 1, ask.IDC, ask.Cluster)
+	})
+	return json.Marshal(out)
+}
+
 // listed is one element of the answer to registry.replicas.
 type listed struct {
-	Key     string                        `json:"key"` // <model>/<type>:<task>/<replica>
+	Key     string                        `json:"key"` // the aggregate of its facts
 	State   string                        `json:"state"`
 	Replica events.JSON[*replica.Replica] `json:"replica"`
 	Seq     uint64                        `json:"seq"` // last fact about it

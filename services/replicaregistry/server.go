@@ -31,15 +31,17 @@ const drain = 2 * time.Second
 
 // Server is the role.
 type Server struct {
-	cfg    Config
-	env    services.Env
-	ready  chan struct{}
-	fleet  *follow.Follower[fleet.State]
-	znode  *follow.Follower[znode.State] // nil: no ZooKeeper port
-	zk     *zkserver.Server              // nil: no ZooKeeper port
-	store  owner.Store
-	leases *leases
-	addr   string // of the agent service; written before ready is closed
+	cfg      Config
+	env      services.Env
+	ready    chan struct{}
+	fleet    *follow.Follower[fleet.State]
+	znode    *follow.Follower[znode.State] // nil: no ZooKeeper port
+	zk       *zkserver.Server              // nil: no ZooKeeper port
+	writes   *writes                       // nil: no ZooKeeper port
+	versions *follow.Follower[versions]
+	store    owner.Store
+	leases   *leases
+	addr     string // of the agent service; written before ready is closed
 
 	heartbeats *prometheus.CounterVec
 	expiries   prometheus.Counter
@@ -55,8 +57,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
 		cfg: cfg, env: env, ready: make(chan struct{}),
-		fleet:  follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o),
-		leases: newLeases(cfg.Lease),
+		fleet:    follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o),
+		versions: follow.New(env.Bus.Log(), versionsView.Only(env.BZID), o),
+		leases:   newLeases(cfg.Lease),
 		heartbeats: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_registry_heartbeats_total",
 			Help: "Heartbeats answered, by outcome: unchanged, changed or refused.",
@@ -73,9 +76,13 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: s.fleet.Wait}
 	if cfg.ZKListen != "" {
 		s.znode = follow.New(env.Bus.Log(), views.Znode, o)
-		s.zk = zkserver.New(zkserver.Config{Listen: cfg.ZKListen, Metrics: env.Metrics}, env.Bus.Log(), s.znode, env.Log)
+		s.writes = newWrites(env, s.znode, cfg.Now)
+		s.zk = zkserver.New(zkserver.Config{Listen: cfg.ZKListen, Proposer: s.writes, Metrics: env.Metrics}, env.Bus.Log(), s.znode, env.Log)
+		s.writes.foreign = newForeigners(env.BZID, s.znode, s.fleet, s.store, env.Log)
+		s.znode.OnEvent(s.writes.foreign.folded)
+		s.znode.OnEvent(s.writes.folded) // behind the server's hook: watches fire before answers
 	}
-	for _, c := range []prometheus.Collector{s.heartbeats, s.expiries, s.contests} {
+	for _, c := range []prometheus.Collector{s.heartbeats, s.expiries, s.contests, servingModel{cfg.MetricPrefix, cfg.Now, s.fleet, s.versions}} {
 		if err := env.Metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("replica-registry: register metrics: %w", err)
 		}
@@ -109,10 +116,12 @@ func (s *Server) ZKAddr() string {
 func (s *Server) Run(ctx context.Context) error {
 	g, run := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.fleet.Run(run) })
+	g.Go(func() error { return s.versions.Run(run) })
 	g.Go(func() error { return s.react(run) })
 	if s.zk != nil {
 		g.Go(func() error { return s.znode.Run(run) })
 		g.Go(func() error { return s.zk.Run(run) })
+		g.Go(func() error { return s.writes.run(run) })
 	}
 	g.Go(func() error { return s.serve(run) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
@@ -132,14 +141,14 @@ func (s *Server) react(ctx context.Context) error {
 		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
 		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
 	})
-	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "container", "replica", "server", "shard"),
+	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "container", "replica", "server", "shard", "znode"),
 		owner.Park("containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call pulse.registry.heartbeat"))
 	return r.Run(ctx)
 }
 
 // serve answers once the views have caught up.
 func (s *Server) serve(ctx context.Context) error {
-	if !owner.Await(ctx, s.fleet.Ready()) || (s.zk != nil && !owner.Await(ctx, s.zk.Ready())) {
+	if !owner.Await(ctx, s.fleet.Ready()) || !owner.Await(ctx, s.versions.Ready()) || (s.zk != nil && !owner.Await(ctx, s.zk.Ready())) {
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -165,6 +174,7 @@ func (s *Server) serve(ctx context.Context) error {
 		Description: "who is alive: replicas and their leases",
 		Endpoints: map[string]bus.Handler{
 			"replicas": owner.Handler(s.handleReplicas),
+			"started":  owner.Handler(s.handleStarted),
 			"state":    owner.State(s.liveViews()),
 		},
 	})

@@ -1,9 +1,14 @@
 package tfssupervisor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
+	"net"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -14,14 +19,39 @@ type Config struct {
 	// Container is this agent's id in the fleet, such as a pod's name. Required.
 	Container string
 	// Shard is the shard group the container offers itself for; -1: any. Replica is
-	// its number within the group.
-	Shard   int
-	Replica int
+	// its number within the group; -1: a number drawn from Container. ShardNum is of how
+	// many groups it is one, for LayoutFilters. Default 1, or what MONOLITH_HOST_SHARD_N
+	// or byterec_host_shard_n says.
+	Shard    int
+	Replica  int
+	ShardNum int
 	// ServerType is what the container takes: "entry", "ps", or "" for anything.
 	ServerType string
-	// Cluster and IDC are passed on to whoever chooses replicas by distance.
+	// Cluster and IDC are passed on to whoever chooses replicas by distance. Defaults:
+	// TCE_LOGICAL_CLUSTER or TCE_PHYSICAL_CLUSTER, and TCE_INTERNAL_IDC. DCAware has
+	// replicas registered below {idc}:{cluster}, which are then required.
 	Cluster string
 	IDC     string
+	DCAware bool
+	// PSM is the service name by which foreign agents know this one's cluster. Default:
+	// TCE_PSM.
+	PSM string
+	// HostIP and HostIPv6 are this host's addresses, told to others where the server
+	// listens on all of them. Defaults: MY_HOST_IP or MY_POD_IP, and MY_HOST_IPV6.
+	HostIP   string
+	HostIPv6 string
+	// ArchonAddress and AgentAddress are where the server answers archon's protocol, and
+	// where an agent service speaks for this container: host:port, or :port for HostIP.
+	// Default: nowhere.
+	ArchonAddress string
+	AgentAddress  string
+	// Layout makes the container serve what a layout offers instead of what the
+	// publisher plans: its name, or its path /{bzid}/layouts/{name}. LayoutFilters are
+	// lines "{pattern}; {condition}" that say which sub-models it takes; none: all.
+	Layout        string
+	LayoutFilters []string
+	// Getenv reads the environment for the defaults. Default: os.Getenv.
+	Getenv func(string) string
 	// Host is the name under which model-sync reports its copies for this machine.
 	// Default: the host name.
 	Host string
@@ -54,10 +84,19 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	c.setDefaults()
 	fs.StringVar(&c.Container, "container", c.Container, "container `id` in the fleet")
 	fs.IntVar(&c.Shard, "shard", c.Shard, "shard group offered; -1: any")
-	fs.IntVar(&c.Replica, "replica", c.Replica, "replica number within the group")
+	fs.IntVar(&c.Replica, "replica", c.Replica, "replica number within the group; -1: drawn from the container's id")
+	fs.IntVar(&c.ShardNum, "shard-num", c.ShardNum, "number of shard groups, for --layout-filter")
 	fs.StringVar(&c.ServerType, "server-type", c.ServerType, "what the container takes: entry, ps; empty: anything")
 	fs.StringVar(&c.Cluster, "cluster", c.Cluster, "cluster name")
 	fs.StringVar(&c.IDC, "idc", c.IDC, "data centre name")
+	fs.BoolVar(&c.DCAware, "dc-aware", c.DCAware, "register replicas below {idc}:{cluster}")
+	fs.StringVar(&c.PSM, "psm", c.PSM, "service `name` by which other agents know this cluster")
+	fs.StringVar(&c.HostIP, "host-ip", c.HostIP, "`address` told to others where the server listens on all of them")
+	fs.StringVar(&c.HostIPv6, "host-ipv6", c.HostIPv6, "its IPv6 `address`")
+	fs.StringVar(&c.ArchonAddress, "archon-address", c.ArchonAddress, "`host:port` where the server answers archon's protocol")
+	fs.StringVar(&c.AgentAddress, "agent-address", c.AgentAddress, "`host:port` of the agent service that speaks for this container")
+	fs.StringVar(&c.Layout, "layout", c.Layout, "`layout` to serve, by name or path; empty: what the publisher plans")
+	fs.StringArrayVar(&c.LayoutFilters, "layout-filter", c.LayoutFilters, "`line` such as 'ps_{i}; i % ${shard_num} == ${shard_id}' that says what of the layout is taken; may be repeated")
 	fs.StringVar(&c.Host, "host", c.Host, "host `name` under which model-sync reports copies")
 	fs.StringSliceVar(&c.Command, "command", c.Command, "server command line, comma separated; empty: the built-in model server")
 	fs.StringVar(&c.Dir, "server-dir", c.Dir, "working `folder` of the server process")
@@ -71,6 +110,23 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 }
 
 func (c *Config) setDefaults() {
+	if c.Getenv == nil {
+		c.Getenv = os.Getenv
+	}
+	for field, names := range map[*string][]string{
+		&c.Cluster: {"TCE_LOGICAL_CLUSTER", "TCE_PHYSICAL_CLUSTER"}, &c.IDC: {"TCE_INTERNAL_IDC"}, &c.PSM: {"TCE_PSM"},
+		&c.HostIP: {"MY_HOST_IP", "MY_POD_IP"}, &c.HostIPv6: {"MY_HOST_IPV6"},
+	} {
+		for _, name := range names {
+			*field = cmp.Or(*field, c.Getenv(name))
+		}
+	}
+	for _, name := range []string{"MONOLITH_HOST_SHARD_N", "byterec_host_shard_n"} {
+		if n, err := strconv.Atoi(c.Getenv(name)); c.ShardNum == 0 && err == nil && n > 0 {
+			c.ShardNum = n
+		}
+	}
+	c.ShardNum = cmp.Or(c.ShardNum, 1)
 	if c.Host == "" {
 		c.Host, _ = os.Hostname()
 	}
@@ -106,8 +162,30 @@ func (c *Config) Validate() error {
 	if c.ServerType != "" && c.ServerType != "entry" && c.ServerType != "ps" {
 		complain("--server-type is %q; want entry, ps, or nothing for anything", c.ServerType)
 	}
-	if c.Replica < 0 {
-		complain("--replica is %d; want 0 or more", c.Replica)
+	if c.Replica < -1 || c.Replica > math.MaxInt32 {
+		complain("--replica is %d; want 0 or more, or -1 for one drawn from the container's id", c.Replica)
+	}
+	if c.ShardNum < 0 {
+		complain("--shard-num is %d; want 1 or more", c.ShardNum)
+	}
+	if c.DCAware && (c.IDC == "" || c.Cluster == "" || strings.ContainsAny(c.IDC+c.Cluster, ":/")) {
+		complain("--dc-aware makes {idc}:{cluster} of --idc %q and --cluster %q; give both, without colons and slashes", c.IDC, c.Cluster)
+	}
+	for flag, addr := range map[string]string{"--archon-address": c.ArchonAddress, "--agent-address": c.AgentAddress} {
+		if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
+			complain("%s %q: give host:port, or :port for --host-ip: %w", flag, addr, err)
+		}
+	}
+	for flag, ip := range map[string]string{"--host-ip": c.HostIP, "--host-ipv6": c.HostIPv6} {
+		if at := net.ParseIP(ip); ip != "" && (at == nil || (flag == "--host-ipv6") != (at.To4() == nil)) {
+			complain("%s is %q; give an IP address of that family, without brackets", flag, ip)
+		}
+	}
+	if len(c.LayoutFilters) > 0 && c.Layout == "" {
+		complain("--layout-filter chooses from a layout; name it with --layout")
+	}
+	if _, err := c.compileFilters(); err != nil {
+		complain("--layout-filter: %w", err)
 	}
 	if c.Memory < 0 {
 		complain("--memory is %d; want 0 or more bytes", c.Memory)

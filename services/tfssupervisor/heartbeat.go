@@ -10,7 +10,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
 )
 
@@ -69,14 +68,10 @@ func (s *Supervisor) heartbeat(ctx context.Context, leaving bool) error {
 		return nil
 	}
 	body, err := events.Marshal(&replica.Heartbeat{
-		Container: &container.Container{
-			Id: s.cfg.Container, Kind: "serving", Shard: int32(s.cfg.Shard), Replica: int32(s.cfg.Replica),
-			Cluster: s.cfg.Cluster, Idc: s.cfg.IDC, ServerType: s.cfg.ServerType,
-			GrpcAddress: srv.GRPCAddr, HttpAddress: srv.HTTPAddr, RowsAddress: srv.RowsAddr,
-		},
-		Resource: s.gauge.read(time.Now()),
-		Replicas: replicas,
-		Leaving:  leaving,
+		Container: s.container(s.cfg.addresses(srv)),
+		Resource:  s.gauge.read(time.Now()),
+		Replicas:  replicas,
+		Leaving:   leaving,
 	})
 	if err != nil {
 		return err

@@ -62,6 +62,9 @@ type instance struct {
 	inFlight context.CancelFunc
 	answers  chan answer
 	refused  string // last complaint about the configuration, to say each once
+
+	folders    map[string]sighting // of a layout's saved models, by path
+	complaints map[string]string   // what was logged last, by name
 }
 
 // answer is what came back from one configuration call.
@@ -83,6 +86,10 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 	defer t.Stop()
 	for {
 		planned, copied := s.plan.Changed(), s.lineage.Changed()
+		var offered <-chan struct{} // never, without a layout
+		if s.layout != nil {
+			offered = s.layout.Changed()
+		}
 		in.configure(ctx)
 		in.poll(ctx)
 		s.report(in.replicas())
@@ -92,6 +99,7 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 		case <-t.C:
 		case <-planned:
 		case <-copied:
+		case <-offered:
 		case a := <-in.answers:
 			in.answered(ctx, a)
 		}
@@ -110,10 +118,7 @@ func (in *instance) settle() {
 // configure sends the configuration where it differs from what was sent, or where the
 // server does not have what it was told.
 func (in *instance) configure(ctx context.Context) {
-	var want []assigned
-	in.s.plan.Read(func(p plan.State) {
-		in.s.lineage.Read(func(l lineage.State) { want = assignments(p, l, in.s.cfg.Container, in.s.cfg.Host, in.before) })
-	})
+	want := in.wanted()
 	models := make([]tfserving.Model, len(want))
 	for i, a := range want {
 		models[i] = a.config()
@@ -142,6 +147,17 @@ func (in *instance) configure(ctx context.Context) {
 		_, err := in.client.HandleReloadConfigRequest(call, &apis.ReloadConfigRequest{Config: tfserving.Config(models...)})
 		in.answers <- answer{err, cancel}
 	}()
+}
+
+// wanted is what this container should serve now, by name: of its layout, or of the plan.
+func (in *instance) wanted() (want []assigned) {
+	if in.s.layout != nil {
+		return in.offers()
+	}
+	in.s.plan.Read(func(p plan.State) {
+		in.s.lineage.Read(func(l lineage.State) { want = assignments(p, l, in.s.cfg.Container, in.s.cfg.Host, in.before) })
+	})
+	return want
 }
 
 // before is what the last configuration said about a sub-model.
@@ -307,6 +323,7 @@ func (in *instance) say(ctx context.Context, t *track, version int64, f fact) {
 // does not know yet has been asked for: START.
 func (in *instance) replicas() []*replica.Replica {
 	var out []*replica.Replica
+	at := in.s.cfg.addresses(in.srv)
 	for _, name := range slices.Sorted(maps.Keys(in.tracks)) {
 		t := in.tracks[name]
 		stat := t.stat
@@ -316,7 +333,7 @@ func (in *instance) replicas() []*replica.Replica {
 			}
 			stat = replica.State_START
 		}
-		out = append(out, t.report(in.s.cfg.Container, in.srv, stat, t.at))
+		out = append(out, t.report(in.s.cfg.Container, at, stat, t.at))
 	}
 	return out
 }

@@ -1,16 +1,16 @@
 package tfssupervisor
 
 import (
-	"bufio"
-	"bytes"
 	"io/fs"
 	"math"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/internal/resources"
 )
 
 // resourceEvery is how long a measurement is repeated in heartbeats: each change by a
@@ -31,44 +31,21 @@ func (g *gauge) read(now time.Time) *container.ResourceReported {
 		return g.last
 	}
 	g.at = now
-	g.last = &container.ResourceReported{Memory: g.memory, Cpu: float64(runtime.NumCPU()), WorkLoad: g.load()}
+	g.last = &container.ResourceReported{Memory: g.memory, Cpu: resources.New(g.files, os.Getenv).CPUs(), WorkLoad: g.load()}
 	if g.memory == 0 {
 		g.last.Memory = g.free()
 	}
 	return g.last
 }
 
-// free is what the machine can still give, or less where a control group (version 2)
-// allows less; 0 where neither can be read.
+// free is what the machine can still give, or less where a control group allows less; 0
+// where neither can be read.
 func (g *gauge) free() int64 {
-	var free int64
-	if raw, err := fs.ReadFile(g.files, "proc/meminfo"); err == nil {
-		s := bufio.NewScanner(bytes.NewReader(raw))
-		for s.Scan() {
-			if f := strings.Fields(s.Text()); len(f) >= 2 && f[0] == "MemAvailable:" {
-				if kib, err := strconv.ParseInt(f[1], 10, 64); err == nil {
-					free = kib << 10
-				}
-			}
-		}
-	}
-	limit, ok := g.number("sys/fs/cgroup/memory.max") // "max" where there is none
-	used, alsoOK := g.number("sys/fs/cgroup/memory.current")
-	if ok && alsoOK {
-		if left := max(0, limit-used); free == 0 || left < free {
-			free = left
-		}
-	}
-	return free
-}
-
-func (g *gauge) number(file string) (int64, bool) {
-	raw, err := fs.ReadFile(g.files, file)
+	m, err := resources.New(g.files, os.Getenv).Memory()
 	if err != nil {
-		return 0, false
+		return 0
 	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
-	return n, err == nil
+	return m.Available
 }
 
 // load is the load average of the last minute per processor, in steps of a quarter.

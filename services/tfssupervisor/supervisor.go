@@ -1,6 +1,6 @@
-// Package tfssupervisor keeps one model server running and in line with the plan: it
-// starts the process and starts it again when it dies, tells it which of the copied
-// sub-models to load, watches their states, writes what happens as facts of its
+// Package tfssupervisor keeps one model server running and in line with the plan, or with
+// a layout: it starts the process and starts it again when it dies, tells it which of the
+// copied sub-models, or of the declared saved models, to load, watches their states, writes what happens as facts of its
 // container, and tells the replica registry by heartbeats who can be asked for what.
 //
 // The server may be TensorFlow Serving itself or the built-in one; all that is used is
@@ -23,7 +23,9 @@ import (
 
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
+	"github.com/monolith-go/monolith/internal/layoutfilter"
 	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/layout"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/views"
@@ -42,8 +44,12 @@ type Supervisor struct {
 
 	plan    *follow.Follower[plan.State]
 	lineage *follow.Follower[lineage.State]
+	layout  *follow.Follower[layout.State] // nil: the container follows the plan
 	scribe  *scribe
 	gauge   gauge // the heartbeats' own
+
+	layoutPath, layoutName string // "": the plan
+	filters                layoutfilter.Filters
 
 	ready chan struct{}
 	beat  chan struct{}
@@ -90,10 +96,18 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 
 // New checks cfg and allocates; nothing is started.
 func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
+	cfg.setDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg.setDefaults()
+	filters, err := cfg.compileFilters()
+	if err != nil {
+		return nil, err
+	}
+	layoutPath, layoutName, err := layoutOf(env.BZID, cfg.Layout)
+	if err != nil {
+		return nil, err
+	}
 	if launcher == nil {
 		return nil, errors.New("tfssupervisor: no launcher; give one for the built-in server, or a --command")
 	}
@@ -103,14 +117,19 @@ func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
 	env.Log = env.Log.With("container", cfg.Container)
 	m := newMetrics(env.Metrics)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
-	return &Supervisor{
+	s := &Supervisor{
 		cfg: cfg, env: env, launcher: launcher, metrics: m,
 		plan:    follow.New(env.Bus.Log(), views.Plan.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o),
 		scribe:  newScribe(env.BZID, cfg.Container, env.Bus.Log(), m.facts, env.Log),
 		gauge:   gauge{files: os.DirFS("/"), memory: cfg.Memory},
 		ready:   make(chan struct{}), beat: make(chan struct{}, 1),
-	}, nil
+		layoutPath: layoutPath, layoutName: layoutName, filters: filters,
+	}
+	if layoutName != "" {
+		s.layout = follow.New(env.Bus.Log(), views.Layout.Only(env.BZID), o)
+	}
+	return s, nil
 }
 
 // Ready is closed once the views have caught up and the first server has started.
@@ -124,13 +143,18 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	back, inner := errgroup.WithContext(inner)
 	back.Go(func() error { return s.plan.Run(inner) })
 	back.Go(func() error { return s.lineage.Run(inner) })
+	caughtUp := []<-chan struct{}{s.plan.Ready(), s.lineage.Ready()}
+	if s.layout != nil {
+		back.Go(func() error { return s.layout.Run(inner) })
+		caughtUp = append(caughtUp, s.layout.Ready())
+	}
 	back.Go(func() error { s.scribe.run(inner, s.cfg.Drain); return nil })
 
 	front, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(inner, cancel) // whatever ends behind ends this too
 	ready := true
-	for _, r := range []<-chan struct{}{s.plan.Ready(), s.lineage.Ready()} {
+	for _, r := range caughtUp {
 		select {
 		case <-r:
 		case <-front.Done():

@@ -1,6 +1,7 @@
 package tfssupervisor_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,6 +139,7 @@ type harness struct {
 	lives    int
 	stop     func() error
 	change   func(*tfssupervisor.Config)
+	listen   string // of servers; "": loopback
 }
 
 func (h *harness) Start(context.Context) (tfssupervisor.Server, error) {
@@ -146,7 +148,7 @@ func (h *harness) Start(context.Context) (tfssupervisor.Server, error) {
 	if h.startErr != nil {
 		return tfssupervisor.Server{}, h.startErr
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", cmp.Or(h.listen, "127.0.0.1:0"))
 	if err != nil {
 		return tfssupervisor.Server{}, err
 	}

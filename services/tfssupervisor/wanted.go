@@ -13,8 +13,8 @@ import (
 	"github.com/monolith-go/monolith/projections/plan"
 )
 
-// assigned is one sub-model that the plan puts on this container and that has been
-// copied to its host.
+// assigned is one sub-model that this container should serve: one that the plan puts on
+// it and that has been copied to its host, or one of its layout.
 type assigned struct {
 	model, sub string
 	version    int64
@@ -84,11 +84,12 @@ func assignments(p plan.State, l lineage.State, container, host string, told fun
 }
 
 // report is the replica fact's content for a sub-model in a state.
-func (a assigned) report(container string, srv *Server, stat replica.State, version int64) *replica.Replica {
+func (a assigned) report(container string, at addresses, stat replica.State, version int64) *replica.Replica {
 	kind, task, _ := role(a.sub)
 	return &replica.Replica{
 		ModelName: a.model, ServerType: kind, Task: task, Replica: a.replica, Container: container,
-		GrpcAddress: srv.GRPCAddr, HttpAddress: srv.HTTPAddr, RowsAddress: srv.RowsAddr,
+		GrpcAddress: at.grpc, HttpAddress: at.http, RowsAddress: at.rows, ArchonAddress: at.archon,
+		GrpcAddressIpv6: at.grpc6, ArchonAddressIpv6: at.archon6,
 		Stat: stat, Version: version,
 	}
 }

@@ -38,6 +38,16 @@ type Ready struct {
 	Header  events.Header
 	Data    []byte
 	Expect  uint64 // bus.Any also for later drafts of a subject
+	Binary  bool
+}
+
+// Envelope is the headers it is stored with. at is the writer's clock.
+func (r Ready) Envelope(at time.Time) map[string][]string {
+	m := Encode(r.Header, r.Subject, at)
+	if r.Binary {
+		m[ContentType] = []string{Protobuf}
+	}
+	return m
 }
 
 // Prepare validates and encodes the drafts of one Append. Only the first draft of a
@@ -70,7 +80,11 @@ func prepare(d bus.Draft) (Ready, error) {
 	if d.Event == nil {
 		return Ready{}, fmt.Errorf("%w: the draft has no event", events.ErrInvalid)
 	}
-	data, err := catalog.Encode(d.Subject, d.Event)
+	encode := catalog.Encode
+	if d.Binary {
+		encode = catalog.EncodeBinary
+	}
+	data, err := encode(d.Subject, d.Event)
 	if err != nil {
 		return Ready{}, invalid(err)
 	}
@@ -85,7 +99,7 @@ func prepare(d bus.Draft) (Ready, error) {
 	if n := len(data) + HeaderSize(h, string(d.Subject)); len(data) > catalog.MaxBytes || n > MaxEvent {
 		return Ready{}, fmt.Errorf("%w: %s has %d bytes, at most %d are stored", bus.ErrTooLarge, h.Type, len(data), catalog.MaxBytes)
 	}
-	return Ready{Subject: string(d.Subject), Header: h, Data: data, Expect: d.Expect}, nil
+	return Ready{Subject: string(d.Subject), Header: h, Data: data, Expect: d.Expect, Binary: d.Binary}, nil
 }
 
 // invalid makes err an events.ErrInvalid unless it is one already.

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/monolith-go/monolith/internal/oracle"
+)
+
+// The original's commands against everything running, by NATS and by the ZooKeeper port.
+func TestCompatStack(t *testing.T) {
+	w := opsServe(t, opsConfig(t.TempDir()))
+	tool := func(args ...string) string {
+		t.Helper()
+		code, out, errs := w.tool(args...)
+		if code != exitOK {
+			t.Fatalf("monolith %s: exit %d\n%s%s", strings.Join(args, " "), code, out, errs)
+		}
+		return out
+	}
+	// The model is served: both ways say so, in the same words.
+	model := "--model_name=" + modelName
+	byNATS := tool("client", "--cmd_type=status", model, "--compat")
+	served := regexp.MustCompile(`^LoadSate\(portal=True, publish=True, service=\{'entry:0:0': 30, 'ps:0:0': 30, 'ps:0:1': 30, 'ps:1:0': 30, 'ps:1:1': 30\}\)\n$`)
+	if !served.MatchString(byNATS) {
+		t.Errorf("status %s", byNATS)
+	}
+	ensemble := fmt.Sprintf("--zk_servers=127.0.0.1:%d", w.cfg.zkPort)
+	for _, args := range [][]string{
+		{"client", "--cmd_type=status", model, "--compat"},
+		{"agent-client", "--cmd_type=addr", model, "--compat"},
+		{"agent-client", "--cmd_type=get", "--args=pub", "--compat"},
+		{"agent-client", "--cmd_type=get", "--args=portal"},
+		{"agent-client", "--cmd_type=get", "--args=lock", "--compat"},
+		{"agent-controller", "--cmd=bzid_info", "--compat"},
+	} {
+		if a, b := tool(args...), tool(append(args, ensemble)...); a != b {
+			t.Errorf("%v: NATS says\n%sZooKeeper says\n%s", args, a, b)
+		}
+	}
+	if out := tool("agent-client", "--cmd_type=addr", model); strings.Count(out, "AVAILABLE") != 5 {
+		t.Errorf("addr\n%s", out)
+	}
+	// Saved models and layouts.
+	tool("agent-controller", "--cmd=decl", "--export_base="+w.exports(), "--model_name=movies", "--overwrite=1")
+	tool("agent-controller", "--cmd=pub", "--layout=l1", "--model_name=movies:ps_*")
+	var info struct {
+		Layouts map[string][]string `json:"layout_info"`
+	}
+	bzidInfo := func() []string {
+		t.Helper()
+		if err := json.Unmarshal([]byte(tool("agent-controller", "--json")), &info); err != nil {
+			t.Fatal(err)
+		}
+		return info.Layouts["l1"]
+	}
+	if got := fmt.Sprint(bzidInfo()); got != "[movies:ps_0 movies:ps_1]" {
+		t.Errorf("l1 holds %s", got)
+	}
+	tool("agent-controller", "--cmd=unpub", "--layout=l1", "--model_name=movies:ps_0")
+	if got := fmt.Sprint(bzidInfo()); got != "[movies:ps_1]" {
+		t.Errorf("l1 holds %s", got)
+	}
+	if code, _, errs := w.tool("agent-controller", "--cmd=decl", "--export_base=/nowhere"); code != exitFailure || !strings.Contains(errs, "portal.declareExport") {
+		t.Errorf("exit %d %s", code, errs)
+	}
+	fakeZooKeeper(t, fmt.Sprintf("127.0.0.1:%d", w.cfg.zkPort))
+	// Another model, from the same export: loaded, seen, refused twice, unloaded.
+	if out := tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.exports(), "--compat"); out != "" {
+		t.Errorf("load says %q", out)
+	}
+	if code, _, errs := w.tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.exports()); code != exitFailure || !strings.Contains(errs, "m2 has exists") {
+		t.Errorf("exit %d %s", code, errs)
+	}
+	w.until("m2 is served", func() (bool, string) {
+		out := tool("client", "--cmd_type=status", "--model_name=m2", "--compat")
+		return strings.Contains(out, "'entry:0:0': 30") && strings.Contains(out, "'ps:1:0': 30"), out
+	})
+	tool("agent-client", "--cmd_type=unload", "--model_name=m2")
+	w.until("m2 is gone", func() (bool, string) {
+		out := tool("client", "--cmd_type=status", "--model_name=m2", "--compat")
+		return strings.HasPrefix(out, "LoadSate(portal=False, publish=False"), out
+	})
+	if code, _, errs := w.tool("agent-client", "--cmd_type=unload", "--model_name=m2"); code != exitFailure || !strings.Contains(errs, "not loaded") {
+		t.Errorf("exit %d %s", code, errs)
+	}
+	tool("agent-client", "--cmd_type=unload", "--model_name=m2", "--compat") // which ignores it
+	// By a portal node, as the original's own command would write it into our port.
+	tool("agent-client", "--cmd_type=load", "--model_name=m3", "--model_dir="+w.exports(), ensemble)
+	w.until("m3 is served", func() (bool, string) {
+		out := tool("client", "--cmd_type=status", "--model_name=m3", "--compat", ensemble)
+		return strings.Contains(out, "'entry:0:0': 30") && strings.Contains(out, "'ps:1:0': 30"), out
+	})
+	tool("agent-client", "--cmd_type=unload", "--model_name=m3", ensemble)
+	w.until("m3 is gone", func() (bool, string) {
+		out := tool("client", "--cmd_type=status", "--model_name=m3", "--compat")
+		return strings.HasPrefix(out, "LoadSate(portal=False, publish=False"), out
+	})
+	if out := tool("agent-client", "--cmd_type=clean", "--args=portal"); out != "1 models unloaded\n" {
+		t.Errorf("clean says %q", out)
+	}
+}
+
+// The same against a real ensemble, where the commands write the nodes themselves.
+func TestCompatRealZooKeeper(t *testing.T) {
+	at := oracle.ZooKeeper(t).Addr
+	with := func(args string, more ...string) []string {
+		return append(append(strings.Fields(args), "--zk_servers="+at, "--bzid=b"), more...)
+	}
+	fakeZooKeeper(t, at)
+	c := oracle.ZKClient(t, at, nil)
+	node := func(path, want string) {
+		t.Helper()
+		data, _, err := c.Get(path)
+		if err != nil || string(data) != want {
+			t.Errorf("%s: %q %v, want %q", path, data, err, want)
+		}
+	}
+	wants(t, "", with("agent-client --cmd_type=load --model_name=m1 --model_dir=/d/m1/exported_models --compat")...)
+	node("/b/portal/m1", `{"model_name": "m1", "model_dir": "/d/m1/exported_models", "ckpt": null, "num_shard": -1, "action": "NONE", "spec_replicas": []}`)
+	wants(t, "", with("agent-client --cmd_type=load --model_name=m1 --model_dir=/d/m1/exported_models --ckpt=model.ckpt-7 --num_shard=3 --compat")...)
+	node("/b/portal/m1", `{"model_name": "m1", "model_dir": "/d/m1/exported_models", "ckpt": "model.ckpt-7", "num_shard": 3, "action": "NONE", "spec_replicas": []}`)
+	refuses(t, exitFailure, "m1 has exists", with("client --cmd_type=load --model_name=m1 --model_dir=/d")...)
+	wants(t, "LoadSate(portal=True, publish=False, service={})\n", with("client --cmd_type=status --model_name=m1 --compat")...)
+	wants(t, "", with("client --cmd_type=load --model_name=m2 --model_dir=/d --compat")...)
+	wants(t, "", with("agent-client --cmd_type=unload --model_name=m1 --compat")...)
+	wants(t, "", with("agent-client --cmd_type=unload --model_name=m1 --compat")...) // the original ignores it
+	refuses(t, exitFailure, "m1 is not loaded", with("agent-client --cmd_type=unload --model_name=m1")...)
+
+	// A data centre between, as the first agents write it.
+	tr, err := dialZK(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.close()
+	for path, data := range map[string]string{
+		"/b/service/m2/lq:default/ps:0/7":              `{"address": "10.0.0.1:4003", "stat": 30, "archon_address": "10.0.0.1:4001"}`,
+		"/b/service/m2/lq:default/entry:0/00000000012": `{"address": "10.0.0.2:4003", "stat": 0}`,
+		"/b/service/m2/yg:default/ps:0/8":              `{"stat": 50}`,
+		"/b/locks/l":                                   "x'y",
+	} {
+		if err := tr.put(path, []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wants(t, "/b/service/m2/lq:default/entry:0/00000000012\tarchon_address: None\taddress: 10.0.0.2:4003\tstate: UNKNOWN\n"+
+		"/b/service/m2/lq:default/ps:0/7\tarchon_address: 10.0.0.1:4001\taddress: 10.0.0.1:4003\tstate: AVAILABLE\n"+
+		"/b/service/m2/yg:default/ps:0/8\tarchon_address: None\taddress: None\tstate: END\n", with("agent-client --cmd_type=addr --model_name=m2 --compat")...)
+	wants(t, "l b\"x'y\"\n", with("agent-client --cmd_type=get --args=lock --compat")...)
+	wants(t, "1 nodes deleted below /b/portal\n", with("agent-client --cmd_type=clean --args=portal")...)
+	wants(t, "{}\n", with("agent-client --cmd_type=get --args=portal --compat")...)
+	wants(t, "", with("agent-client --cmd_type=clean --args=addr --compat")...)
+	wants(t, "m2 has not load !\n", with("agent-client --cmd_type=addr --model_name=m2 --compat")...)
+
+	dir := filepath.Join(t.TempDir(), "exported_models")
+	for _, sub := range []string{"entry", "ps_0", "ps_1", ".hidden"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub, "7"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "stray"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	decl := with("agent-controller --cmd=decl --model_name=ffm", "--export_base="+dir)
+	wants(t, "\n", append(decl, "--compat")...)
+	node("/b/saved_models/ffm/entry", fmt.Sprintf(`{"model_base_path": "%s/entry", "version_policy": "latest"}`, dir))
+	node("/b/saved_models/ffm/ps_1", fmt.Sprintf(`{"model_base_path": "%s/ps_1", "version_policy": "latest_once"}`, dir))
+	refuses(t, exitFailure, "ffm is declared already, with entry, ps_0, ps_1", decl...)
+	wants(t, "ffm is declared, with entry, ps_0, ps_1\n", append(decl, "--overwrite=1")...)
+	wants(t, "\n", with("agent-controller --cmd=pub --layout=l1 --model_name=ffm:ps_* --compat")...)
+	wants(t, "3 sub-graphs of ffm are published to l1: entry, ps_0, ps_1\n", with("agent-controller --cmd=pub --layout=l1 --model_name=ffm:*")...)
+	wants(t, "2 sub-graphs of ffm are unpublished from l1: ps_0, ps_1\n", with("agent-controller --cmd=unpub --layout=l1 --model_name=ffm:ps_?")...)
+	wants(t, fmt.Sprintf("model ffm: 0 of 3 sub-graphs are served\n  entry  %[1]s/entry (latest)  served by 0\n  ps_0  %[1]s/ps_0 (latest_once)  served by 0\n"+
+		"  ps_1  %[1]s/ps_1 (latest_once)  served by 0\nlayout l1 holds [ffm:entry]\n", dir), with("agent-controller")...)
+}
+
+// fakeZooKeeper is what the original's tests ask of their fake client, asked of a server.
+func fakeZooKeeper(t *testing.T, at string) {
+	t.Helper()
+	tr, err := dialZK(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.close()
+	c, open := tr.c, zk.WorldACL(zk.PermAll)
+	must := func(what string, err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Fatalf("%s at %s: %v, want %v", what, at, err, want)
+		}
+	}
+	const root, data = "/monolith_fake/zk", "/monolith_fake/zk/data"
+	_, err = c.Create(data, nil, 0, open)
+	must("create without a parent", err, zk.ErrNoNode)
+	must("create with its parents", tr.put(data, []byte("data")), nil)
+	_, err = c.Create(data, nil, 0, open)
+	must("create again", err, zk.ErrNodeExists)
+	got, stat, err := c.Get(data)
+	must("get", err, nil)
+	if string(got) != "data" || stat.DataLength != 4 || stat.NumChildren != 0 || stat.Version != 0 {
+		t.Fatalf("%s holds %q, %+v", data, got, stat)
+	}
+	_, err = c.Set(data+"/no", nil, -1)
+	must("set what is not there", err, zk.ErrNoNode)
+	_, _, err = c.Get(data + "/no")
+	must("get what is not there", err, zk.ErrNoNode)
+	for i := range 2 {
+		path, err := c.Create(data+"/s-", nil, zk.FlagSequence|zk.FlagEphemeral, open)
+		must("create a sequence", err, nil)
+		if want := fmt.Sprintf("%s/s-%010d", data, i); path != want {
+			t.Fatalf("created %s, want %s", path, want)
+		}
+	}
+	must("delete what has children", c.Delete(data, -1), zk.ErrNotEmpty)
+
+	hears := func(what string, ch <-chan zk.Event, kind zk.EventType) {
+		t.Helper()
+		select {
+		case e := <-ch:
+			if e.Type != kind {
+				t.Fatalf("%s: %v, want %v", what, e, kind)
+			}
+		case <-time.After(compatTimeout):
+			t.Fatalf("%s: nothing is heard", what)
+		}
+	}
+	_, _, ch, err := c.GetW(data)
+	must("watch data", err, nil)
+	stat, err = c.Set(data, []byte("more"), stat.Version)
+	must("set", err, nil)
+	hears("set", ch, zk.EventNodeDataChanged)
+	if stat.Version != 1 || stat.DataLength != 4 {
+		t.Fatalf("after a set %+v", stat)
+	}
+	_, _, ch, err = c.ChildrenW(root)
+	must("watch children", err, nil)
+	_, _, made, err := c.ExistsW(root + "/test")
+	must("watch what is not there", err, nil)
+	must("create", tr.put(root+"/test", nil), nil)
+	hears("a child", ch, zk.EventNodeChildrenChanged)
+	hears("a node", made, zk.EventNodeCreated)
+	_, _, ch, err = c.GetW(data)
+	must("watch data", err, nil)
+	found, err := tr.remove("/monolith_fake", true)
+	must("delete all", err, nil)
+	hears("delete", ch, zk.EventNodeDeleted)
+	if found, err = tr.remove("/monolith_fake", true); found || err != nil {
+		t.Fatalf("deleted again: %v %v", found, err)
+	}
+}

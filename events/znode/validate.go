@@ -1,0 +1,67 @@
+// Package znode holds the facts of the ZooKeeper tree that no other context owns: writes
+// of clients, and their sessions. The replica-registry owns them. A write is a proposal:
+// whether it happens is decided by the fold.
+package znode
+
+import (
+	"unicode/utf8"
+
+	"github.com/monolith-go/monolith/events"
+)
+
+// Aggregate is the only one of the context: one namespace's writes to the one tree.
+const Aggregate = "tree"
+
+// Reasons for which a session ends.
+const (
+	Closed  = "closed"
+	Expired = "expired"
+)
+
+// MaxOps bounds one multi.
+const MaxOps = 10_000
+
+// Validate reports the rules that e breaks, as an [events.ErrInvalid]. What ZooKeeper
+// answers with a code, bad paths for example, is no broken rule: the fold answers it.
+func (e *Event) Validate(aggregate string) error {
+	var r events.Rules
+	r.Check(aggregate == Aggregate, "the aggregate is %q, it must be %q", aggregate, Aggregate)
+	switch b := e.GetBody().(type) {
+	case *Event_Proposed:
+		p := b.Proposed
+		r.Check(len(p.GetOps()) == 1 || p.GetMulti(), "%d operations that are no multi", len(p.GetOps()))
+		r.Check(len(p.GetOps()) <= MaxOps, "%d operations in one multi, at most %d are allowed", len(p.GetOps()), MaxOps)
+		for i, op := range p.GetOps() {
+			r.Check(op.GetOp() != nil, "operation %d is none this build knows", i)
+			r.Check(utf8.ValidString(op.Path()), "the path of operation %d is not UTF-8", i)
+		}
+	case *Event_SessionOpened:
+		r.Check(b.SessionOpened.GetSession() != 0, "a session needs its id")
+		r.Check(b.SessionOpened.GetTimeoutMs() > 0, "a time-out of %d ms", b.SessionOpened.GetTimeoutMs())
+		r.Check(len(b.SessionOpened.GetPasswordHash()) == 32, "a password hash of %d bytes, SHA-256 has 32", len(b.SessionOpened.GetPasswordHash()))
+	case *Event_SessionClosed:
+		r.Check(b.SessionClosed.GetSession() != 0, "a session needs its id")
+		reason := b.SessionClosed.GetReason()
+		r.Check(reason == Closed || reason == Expired, "reason %q is none of %s, %s", reason, Closed, Expired)
+	}
+	return r.Err()
+}
+
+// Path is what the operation is about.
+func (x *Op) Path() string {
+	switch o := x.GetOp().(type) {
+	case *Op_Create:
+		return o.Create.GetPath()
+	case *Op_Delete:
+		return o.Delete.GetPath()
+	case *Op_SetData:
+		return o.SetData.GetPath()
+	case *Op_SetAcl:
+		return o.SetAcl.GetPath()
+	case *Op_Check:
+		return o.Check.GetPath()
+	case *Op_DeleteContainer:
+		return o.DeleteContainer.GetPath()
+	}
+	return ""
+}

@@ -1,0 +1,124 @@
+// Package zkwire is a lean ZooKeeper client for tests and measurements: it says on the
+// wire exactly what it is told, pipelined, and hands back every frame as it came.
+package zkwire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/jute"
+)
+
+// maxReply bounds what a server may say in one frame.
+const maxReply = 64 << 20
+
+// Conn is one connection with a session. It belongs to one goroutine, or to two: one
+// that sends and one that receives.
+type Conn struct {
+	Session jute.ConnectResponse
+	nc      net.Conn
+	br      *bufio.Reader
+	out     []byte
+	xid     int32
+	frame   []byte
+	r       jute.Reader
+}
+
+// Dial connects and opens or resumes a session as q says. A session id of 0 in the
+// answer, which is no error, says that the session has expired. Every later read and
+// write must be over within timeout.
+func Dial(addr string, q jute.ConnectRequest, timeout time.Duration) (*Conn, error) {
+	nc, err := net.DialTimeout("tcp", addr, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return Open(nc, q, timeout)
+}
+
+// Open is Dial on a connection that is there already; it closes it on an error.
+func Open(nc net.Conn, q jute.ConnectRequest, timeout time.Duration) (*Conn, error) {
+	c := &Conn{nc: nc, br: bufio.NewReaderSize(nc, 64<<10)}
+	err := c.open(q, timeout)
+	if err != nil {
+		_ = nc.Close() // the first error is the one to tell
+		return nil, fmt.Errorf("zookeeper session at %s: %w", nc.RemoteAddr(), err)
+	}
+	return c, nil
+}
+
+func (c *Conn) open(q jute.ConnectRequest, timeout time.Duration) error {
+	if err := c.Deadline(timeout); err != nil {
+		return err
+	}
+	if _, err := c.nc.Write(jute.Frame(q.Encode)); err != nil {
+		return err
+	}
+	r, err := c.next()
+	if err != nil {
+		return err
+	}
+	c.Session.Decode(r)
+	c.Session.Password = bytes.Clone(c.Session.Password) // the frame's place is used again
+	return r.Err()
+}
+
+// Deadline gives all reads and writes from now on timeout to be over.
+func (c *Conn) Deadline(timeout time.Duration) error {
+	return c.nc.SetDeadline(time.Now().Add(timeout))
+}
+
+// Close cuts the connection; the session lives on until it expires.
+func (c *Conn) Close() error { return c.nc.Close() }
+
+// Send queues a request under the next xid, which it returns; Flush sends what is queued.
+func (c *Conn) Send(op jute.Op, body func(*jute.Writer)) int32 {
+	c.xid++
+	c.SendAs(c.xid, op, body)
+	return c.xid
+}
+
+// SendAs is Send with an xid of the caller's choice.
+func (c *Conn) SendAs(xid int32, op jute.Op, body func(*jute.Writer)) {
+	start := len(c.out)
+	w := jute.Writer{B: append(c.out, 0, 0, 0, 0)}
+	w.Int32(xid)
+	w.Int32(int32(op))
+	if body != nil {
+		body(&w)
+	}
+	binary.BigEndian.PutUint32(w.B[start:], uint32(len(w.B)-start-4))
+	c.out = w.B
+}
+
+// Flush writes what is queued.
+func (c *Conn) Flush() error {
+	_, err := c.nc.Write(c.out)
+	c.out = c.out[:0]
+	return err
+}
+
+// Next is the next reply or watch event: its header, and its body, which is valid until
+// the next call.
+func (c *Conn) Next() (jute.ReplyHeader, *jute.Reader, error) {
+	r, err := c.next()
+	if err != nil {
+		return jute.ReplyHeader{}, nil, err
+	}
+	var h jute.ReplyHeader
+	h.Decode(r)
+	return h, r, r.Err()
+}
+
+func (c *Conn) next() (*jute.Reader, error) {
+	b, err := jute.ReadFrame(c.br, c.frame, maxReply)
+	c.frame = b
+	if err != nil {
+		return nil, err
+	}
+	c.r.Reset(b)
+	return &c.r, nil
+}

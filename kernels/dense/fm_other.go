@@ -1,0 +1,7 @@
+//go:build !amd64 || purego
+
+package dense
+
+func fastestFM() fmBackend { return fmBackend{name: "plain"} }
+
+func fmBackends() []fmBackend { return []fmBackend{fastestFM()} }

@@ -1,0 +1,230 @@
+//go:build !purego
+
+#include "go_asm.h"
+#include "textflag.h"
+
+// One tile of C: up to 14 rows by 32 columns in Z0 to Z27, row r in Z(2r) and Z(2r+1).
+// The loop over k is written out for each number of rows; what comes before and after it
+// is shared and leaves when the rows are done. K1 and K2 hold the columns.
+//
+// A step reads 64 bytes of the packed panel of A, of which each row is one broadcast, and
+// 128 bytes of B. In the bf16 loop a step is two k: each 32-bit lane is a pair. The
+// assembler does not know VDPBF16PS; DP spells its EVEX bytes: Z30 times Z28 or Z29, added
+// to the accumulator.
+
+#define FROW(off, c0, c1) \
+	VBROADCASTSS off(SI), Z30 \
+	VFMADD231PS  Z28, Z30, c0 \
+	VFMADD231PS  Z29, Z30, c1
+
+#define DP(head, tail) \
+	LONG $head \
+	WORD $tail
+
+#define DROW(off, h0, t0, h1, t1) \
+	VPBROADCASTD off(SI), Z30 \
+	DP(h0, t0) \
+	DP(h1, t1)
+
+#define F1() FROW(0, Z0, Z1)
+#define F2() F1(); FROW(4, Z2, Z3)
+#define F3() F2(); FROW(8, Z4, Z5)
+#define F4() F3(); FROW(12, Z6, Z7)
+#define F5() F4(); FROW(16, Z8, Z9)
+#define F6() F5(); FROW(20, Z10, Z11)
+#define F7() F6(); FROW(24, Z12, Z13)
+#define F8() F7(); FROW(28, Z14, Z15)
+#define F9() F8(); FROW(32, Z16, Z17)
+#define F10() F9(); FROW(36, Z18, Z19)
+#define F11() F10(); FROW(40, Z20, Z21)
+#define F12() F11(); FROW(44, Z22, Z23)
+#define F13() F12(); FROW(48, Z24, Z25)
+#define F14() F13(); FROW(52, Z26, Z27)
+
+#define D1() DROW(0, 0x401e9262, 0xc652, 0x40169262, 0xce52)
+#define D2() D1(); DROW(4, 0x401e9262, 0xd652, 0x40169262, 0xde52)
+#define D3() D2(); DROW(8, 0x401e9262, 0xe652, 0x40169262, 0xee52)
+#define D4() D3(); DROW(12, 0x401e9262, 0xf652, 0x40169262, 0xfe52)
+#define D5() D4(); DROW(16, 0x401e1262, 0xc652, 0x40161262, 0xce52)
+#define D6() D5(); DROW(20, 0x401e1262, 0xd652, 0x40161262, 0xde52)
+#define D7() D6(); DROW(24, 0x401e1262, 0xe652, 0x40161262, 0xee52)
+#define D8() D7(); DROW(28, 0x401e1262, 0xf652, 0x40161262, 0xfe52)
+#define D9() D8(); DROW(32, 0x401e8262, 0xc652, 0x40168262, 0xce52)
+#define D10() D9(); DROW(36, 0x401e8262, 0xd652, 0x40168262, 0xde52)
+#define D11() D10(); DROW(40, 0x401e8262, 0xe652, 0x40168262, 0xee52)
+#define D12() D11(); DROW(44, 0x401e8262, 0xf652, 0x40168262, 0xfe52)
+#define D13() D12(); DROW(48, 0x401e0262, 0xc652, 0x40160262, 0xce52)
+#define D14() D13(); DROW(52, 0x401e0262, 0xd652, 0x40160262, 0xde52)
+
+// LOOP runs STEPS for every step of k.
+#define LOOP(label, STEPS) \
+label: \
+	VMOVUPS.Z (DI), K1, Z28   \
+	VMOVUPS.Z 64(DI), K2, Z29 \
+	STEPS()                   \
+	ADDQ      $64, SI         \
+	ADDQ      R8, DI          \
+	DECQ      CX              \
+	JNZ       label           \
+	JMP       finish
+
+#define LOAD(c0, c1) \
+	VMOVUPS.Z (R10), K1, c0   \
+	VMOVUPS.Z 64(R10), K2, c1 \
+	ADDQ      R9, R10         \
+	DECQ      R11             \
+	JZ        loop
+
+#define MASK(c0, c1) \
+	VMOVUPS.Z (R10), K1, Z28       \
+	VMOVUPS.Z 64(R10), K2, Z29     \
+	VCMPPS    $22, Z31, Z28, K3    \
+	VCMPPS    $22, Z31, Z29, K4    \
+	VMOVAPS.Z c0, K3, c0           \
+	VMOVAPS.Z c1, K4, c1           \
+	ADDQ      R12, R10             \
+	DECQ      R11                  \
+	JZ        store
+
+#define STORE(c0, c1) \
+	VMOVUPS c0, K1, (R10)   \
+	VMOVUPS c1, K2, 64(R10) \
+	ADDQ    R9, R10         \
+	DECQ    R11             \
+	JZ      done
+
+#define BOTH(c0, c1) \
+	VMOVAPS Z28, c0 \
+	VMOVAPS Z29, c1
+
+// VMAXPS gives its last source, the value, where either is NaN and where both are zero.
+#define RELU(c0, c1) \
+	VMAXPS c0, Z31, c0 \
+	VMAXPS c1, Z31, c1
+
+#define ROWS(DO) \
+	DO(Z0, Z1) \
+	DO(Z2, Z3) \
+	DO(Z4, Z5) \
+	DO(Z6, Z7) \
+	DO(Z8, Z9) \
+	DO(Z10, Z11) \
+	DO(Z12, Z13) \
+	DO(Z14, Z15) \
+	DO(Z16, Z17) \
+	DO(Z18, Z19) \
+	DO(Z20, Z21) \
+	DO(Z22, Z23) \
+	DO(Z24, Z25) \
+	DO(Z26, Z27)
+
+#define BEGIN \
+	MOVQ   t+0(FP), AX      \
+	MOVQ   tile_a(AX), SI   \
+	MOVQ   tile_b(AX), DI   \
+	MOVQ   tile_c(AX), DX   \
+	MOVQ   tile_steps(AX), CX  \
+	MOVQ   tile_ldb(AX), R8 \
+	MOVQ   tile_ldc(AX), R9 \
+	MOVQ   tile_rows(AX), BX \
+	MOVQ   tile_cols(AX), R13 \
+	KMOVW  R13, K1 \
+	SHRQ   $16, R13 \
+	KMOVW  R13, K2 \
+	VPXORD Z31, Z31, Z31 \
+	MOVQ   BX, R11 \
+	MOVQ   DX, R10 \
+	MOVQ   tile_start(AX), R12 \
+	CMPQ   R12, $1 \
+	JEQ    fromc \
+	MOVQ   tile_bias(AX), R10 \
+	VPXORD Z28, Z28, Z28 \
+	VPXORD Z29, Z29, Z29 \
+	CMPQ   R12, $0 \
+	JEQ    same \
+	VMOVUPS.Z (R10), K1, Z28 \
+	VMOVUPS.Z 64(R10), K2, Z29 \
+same: \
+	ROWS(BOTH) \
+	JMP    loop \
+fromc: \
+	ROWS(LOAD)
+
+#define END \
+finish: \
+	MOVQ   BX, R11 \
+	MOVQ   tile_finish(AX), R12 \
+	CMPQ   R12, $1 \
+	JLT    store \
+	JGT    masked \
+	ROWS(RELU) \
+	JMP    store \
+masked: \
+	MOVQ   tile_mask(AX), R10 \
+	MOVQ   tile_ldm(AX), R12 \
+	ROWS(MASK) \
+store: \
+	MOVQ   BX, R11 \
+	MOVQ   DX, R10 \
+	ROWS(STORE) \
+done: \
+	VZEROUPPER \
+	RET
+
+#define TILE(M1, M2, M3, M4, M5, M6, M7, M8, M9, M10, M11, M12, M13, M14) \
+	BEGIN \
+loop: \
+	TESTQ CX, CX \
+	JZ    finish \
+	CMPQ  BX, $14 \
+	JEQ   k14 \
+	CMPQ  BX, $13 \
+	JEQ   k13 \
+	CMPQ  BX, $12 \
+	JEQ   k12 \
+	CMPQ  BX, $11 \
+	JEQ   k11 \
+	CMPQ  BX, $10 \
+	JEQ   k10 \
+	CMPQ  BX, $9 \
+	JEQ   k9 \
+	CMPQ  BX, $8 \
+	JEQ   k8 \
+	CMPQ  BX, $7 \
+	JEQ   k7 \
+	CMPQ  BX, $6 \
+	JEQ   k6 \
+	CMPQ  BX, $5 \
+	JEQ   k5 \
+	CMPQ  BX, $4 \
+	JEQ   k4 \
+	CMPQ  BX, $3 \
+	JEQ   k3 \
+	CMPQ  BX, $2 \
+	JEQ   k2 \
+	CMPQ  BX, $1 \
+	JEQ   k1 \
+	LOOP(k14, M14) \
+	LOOP(k13, M13) \
+	LOOP(k12, M12) \
+	LOOP(k11, M11) \
+	LOOP(k10, M10) \
+	LOOP(k9, M9) \
+	LOOP(k8, M8) \
+	LOOP(k7, M7) \
+	LOOP(k6, M6) \
+	LOOP(k5, M5) \
+	LOOP(k4, M4) \
+	LOOP(k3, M3) \
+	LOOP(k2, M2) \
+	LOOP(k1, M1) \
+	END
+
+// func tileAVX512(t *tile)
+TEXT ·tileAVX512(SB), NOSPLIT, $0-8
+	TILE(F1, F2, F3, F4, F5, F6, F7, F8, F9, F10, F11, F12, F13, F14)
+
+// func tileBF16(t *tile)
+TEXT ·tileBF16(SB), NOSPLIT, $0-8
+	TILE(D1, D2, D3, D4, D5, D6, D7, D8, D9, D10, D11, D12, D13, D14)
+

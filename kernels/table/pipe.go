@@ -1,0 +1,155 @@
+package table
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// backend is a way to look rows up. All give the same bits.
+type backend int
+
+const (
+	plain backend = iota // under the shard's lock, one id at a time: the meaning of the others
+	avx2                 // without locks, many ids in flight
+	avx512
+)
+
+// Backend names the implementation in use: "plain", "avx2" or "avx512".
+func Backend() string { return [...]string{"plain", "avx2", "avx512"}[chosen] }
+
+const (
+	// burst is how many ids take a step together. Several bursts are under way at once:
+	// those whose bucket lines are on their way from memory for afar bursts, those whose
+	// rows are, and the one whose rows are used.
+	burst = 64
+	afar  = 1
+	ring  = 4 // bursts, a power of two, more than 2*afar+1
+)
+
+// slot is one id on its way, half a cache line.
+type slot struct {
+	// at is the address of the bucket, then of the row, 0 for a missing one. It is no
+	// pointer: before seq is compared it may lead anywhere, where the collector must not
+	// follow.
+	at   uintptr
+	key  uint64  // then the number of the row
+	now  *uint32 // the counter, head.seq or head.form
+	then uint32  // what it was when the id set out; odd: ask again, under the lock
+	k    uint32
+}
+
+// view is what the assembly sees of a region.
+type view struct {
+	chunks unsafe.Pointer
+	count  uint64
+	shift  uint64
+	mask   uint64
+	size   uint64
+	lines  uint64 // to fetch of each element, at least 1
+
+	times     unsafe.Pointer // chunks of the rows' times, nil: they are not needed
+	timeShift uint64
+	timeMask  uint64
+}
+
+// pipe is the scratch of one call.
+type pipe struct {
+	slots   [ring * burst]slot
+	more    [ring][burst]uint32 // slots to look at once more, within a burst
+	bad     [burst]uint32
+	rows    view
+	table   []unsafe.Pointer // what rows looks into
+	times   []unsafe.Pointer
+	counter uintptr // offset in head
+	hashed  bool    // ids are hashes already
+	t       *Table
+}
+
+// identity lists the slots of a burst.
+var identity = func() (l [burst]uint32) {
+	for i := range l {
+		l[i] = uint32(i)
+	}
+	return l
+}()
+
+var pipes = sync.Pool{New: func() any { return new(pipe) }}
+
+// pipe returns scratch for calls that use the first bytes of rows.
+func (t *Table) pipe(bytes int) *pipe {
+	p := pipes.Get().(*pipe)
+	p.t, p.table = t, *t.rows.chunks.Load()
+	p.rows = view{
+		chunks: unsafe.Pointer(unsafe.SliceData(p.table)), count: uint64(len(p.table)),
+		shift: uint64(t.rows.shift), mask: 1<<t.rows.shift - 1, size: uint64(t.rows.size),
+		lines: t.lines(bytes),
+	}
+	p.counter, p.hashed = unsafe.Offsetof(head{}.seq), false
+	return p
+}
+
+// writerPipe is pipe for calls that hold the locks when they touch rows: only a change
+// of where rows lie makes what it finds out of date.
+func (t *Table) writerPipe() *pipe {
+	p := t.pipe(t.rowBytes)
+	p.counter, p.hashed = unsafe.Offsetof(head{}.form), true
+	// Times are there before rows are, so each chunk of rows in view has its times.
+	p.times = *t.times.chunks.Load()
+	p.rows.times = unsafe.Pointer(unsafe.SliceData(p.times))
+	p.rows.timeShift, p.rows.timeMask = uint64(t.times.shift), 1<<t.times.shift-1
+	return p
+}
+
+// lines is how many cache lines the first bytes of a row may touch.
+func (t *Table) lines(bytes int) uint64 {
+	if t.rows.size%line != 0 && line%t.rows.size != 0 {
+		bytes += line - 4
+	}
+	return uint64(max(bytes+line-1, line) / line)
+}
+
+// done gives the scratch back. Until here the table cannot be collected.
+func (p *pipe) done() {
+	p.t, p.table, p.times, p.rows = nil, nil, nil, view{}
+	for i := range p.slots {
+		p.slots[i].now = nil
+	}
+	pipes.Put(p)
+}
+
+// run takes ids through the first two steps and hands each burst to f when its rows are
+// about to arrive: the slots of ids[from:from+n].
+func (p *pipe) run(ids []int64, f func(slots []slot, from int)) {
+	t, bursts := p.t, (len(ids)+burst-1)/burst
+	var more [ring]int
+	for i := range bursts + 2*afar + 1 {
+		if i < bursts {
+			part := ids[i*burst : min((i+1)*burst, len(ids))]
+			if p.hashed {
+				step1Hashed(&part[0], len(part), &t.heads[0], p.counter, &p.slots[i%ring*burst])
+			} else {
+				step1(&part[0], len(part), &t.heads[0], p.counter, &p.slots[i%ring*burst])
+			}
+		}
+		if j := i - afar; j >= 0 && j < bursts {
+			more[j%ring] = t.step2(p, j, &identity, min(burst, len(ids)-j*burst))
+		}
+		if j := i - afar - 1; j >= 0 && j < bursts {
+			for more[j%ring] > 0 {
+				more[j%ring] = t.step2(p, j, &p.more[j%ring], more[j%ring])
+			}
+		}
+		if j := i - 2*afar - 1; j >= 0 {
+			n := min(burst, len(ids)-j*burst)
+			f(p.slots[j%ring*burst:][:n], j*burst)
+		}
+	}
+}
+
+func (t *Table) step2(p *pipe, j int, list *[burst]uint32, n int) int {
+	slots, more := &p.slots[j%ring*burst], &p.more[j%ring][0]
+	if t.backend == avx512 {
+		return step2AVX512(slots, &list[0], n, &p.rows, more)
+	}
+	return step2AVX2(slots, &list[0], n, &p.rows, more)
+}

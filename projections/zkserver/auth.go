@@ -1,0 +1,61 @@
+package zkserver
+
+import (
+	"crypto/sha1" //nolint:gosec // ZooKeeper's digest scheme is defined by it
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/projections/znode"
+)
+
+// identity is what a client has shown with addauth; nil: nothing that is known here.
+// There is no super user.
+func (c *conn) identity(q jute.AuthPacket) *znodepb.Identity {
+	switch q.Scheme {
+	case "digest":
+		return Digest(string(q.Auth))
+	case "ip":
+		return &znodepb.Identity{Scheme: "ip", Id: c.host}
+	}
+	return nil
+}
+
+// Digest is the identity of "user:password": user:base64(sha1(user:password)).
+func Digest(userPassword string) *znodepb.Identity {
+	userPassword = utf8(userPassword)
+	user, _, _ := strings.Cut(userPassword, ":")
+	sum := sha1.Sum([]byte(userPassword))
+	return &znodepb.Identity{Scheme: "digest", Id: user + ":" + base64.StdEncoding.EncodeToString(sum[:])}
+}
+
+// show adds an identity to the connection's.
+func (c *conn) show(id *znodepb.Identity) {
+	old := *c.auth.Load()
+	if slices.ContainsFunc(old, func(o *znodepb.Identity) bool { return o.Scheme == id.Scheme && o.Id == id.Id }) {
+		return
+	}
+	all := append(slices.Clone(old), id) // the old list may be in a proposal
+	c.auth.Store(&all)
+}
+
+// may says whether the client may do on a node with this list what perm names.
+func (c *conn) may(acl []znode.ACL, perm int32) bool {
+	return znode.Allowed(acl, perm, *c.auth.Load())
+}
+
+// masked hides the hashes of passwords from those who may not set the list.
+func masked(acl []znode.ACL) []znode.ACL {
+	list := slices.Clone(acl)
+	for i, a := range list {
+		if user, _, ok := strings.Cut(a.ID, ":"); ok && a.Scheme == "digest" {
+			list[i].ID = user + ":x"
+		}
+	}
+	return list
+}
+
+// utf8 is s as Java reads it: what is no UTF-8 becomes U+FFFD, which no path may hold.
+func utf8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -1,0 +1,176 @@
+package zkserver
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/monolith-go/monolith/internal/jute"
+)
+
+// latency is over requests, from read to reply queued. Each figure is right by itself;
+// together they may be those of neighbouring moments.
+type latency struct {
+	n, sum, min, max, last atomic.Int64 // ns
+}
+
+func (l *latency) observe(d time.Duration) {
+	ns := int64(d)
+	l.n.Add(1)
+	l.sum.Add(ns)
+	l.last.Store(ns)
+	for v := l.max.Load(); ns > v && !l.max.CompareAndSwap(v, ns); v = l.max.Load() {
+	}
+	for v := l.min.Load(); (ns < v || v < 0) && !l.min.CompareAndSwap(v, ns); v = l.min.Load() {
+	}
+}
+
+func (l *latency) reset() {
+	for _, v := range []*atomic.Int64{&l.n, &l.sum, &l.max, &l.last} {
+		v.Store(0)
+	}
+	l.min.Store(-1)
+}
+
+func ms(v *atomic.Int64) int64 { return max(v.Load(), 0) / int64(time.Millisecond) }
+
+func (l *latency) avg() float64 {
+	n := l.n.Load()
+	if n == 0 {
+		return 0
+	}
+	return float64(l.sum.Load()) / float64(n) / float64(time.Millisecond)
+}
+
+// figures are what the four-letter words show of a connection.
+type figures struct {
+	received, sent atomic.Int64
+	op             atomic.Int32 // of the last request
+	xid            atomic.Int32
+	zxid, replied  atomic.Int64 // Unix ns
+	latency        latency
+}
+
+func (f *figures) reset() {
+	f.received.Store(0)
+	f.sent.Store(0)
+	f.op.Store(int32(opNA))
+	f.xid.Store(0)
+	f.zxid.Store(0)
+	f.replied.Store(time.Now().UnixNano())
+	f.latency.reset()
+}
+
+// stats are the server's figures since it was made, or since srst.
+type stats struct {
+	received, sent, refused, slow atomic.Int64
+	latency                       latency
+}
+
+func (s *stats) reset() {
+	s.received.Store(0)
+	s.sent.Store(0)
+	s.latency.reset()
+}
+
+func (c *conn) received(op jute.Op) {
+	c.s.stats.received.Add(1)
+	c.shown.received.Add(1)
+	c.shown.op.Store(int32(op))
+}
+
+// answered notes that a request was; zxid 0: unknown.
+func (c *conn) answered(h jute.RequestHeader, start time.Time, zxid int64) {
+	now := time.Now()
+	took := now.Sub(start)
+	c.s.stats.latency.observe(took)
+	c.shown.latency.observe(took)
+	c.shown.xid.Store(h.Xid)
+	c.shown.replied.Store(now.UnixNano())
+	if zxid != 0 {
+		c.shown.zxid.Store(zxid)
+	}
+}
+
+// register shows the figures; a registry that has them from another server keeps those.
+func (s *stats) register(reg prometheus.Registerer, srv *Server) {
+	if reg == nil {
+		return
+	}
+	gauge := func(name, help string, fn func() float64) {
+		_ = reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, fn))
+	}
+	counter := func(name, help string, v *atomic.Int64) {
+		_ = reg.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(v.Load()) }))
+	}
+	gauge("monolith_zk_connections", "Open client connections.", func() float64 { return float64(len(srv.connections())) })
+	gauge("monolith_zk_sessions", "Sessions, connected or not.", func() float64 { return float64(srv.sessionCount()) })
+	gauge("monolith_zk_watches", "Watches set.", func() float64 { return float64(srv.watches.count()) })
+	gauge("monolith_zk_outstanding", "Writes waiting for the log.", func() float64 { return float64(len(srv.slots)) })
+	counter("monolith_zk_received_total", "Packets read from clients.", &s.received)
+	counter("monolith_zk_sent_total", "Packets written to clients.", &s.sent)
+	counter("monolith_zk_refused_total", "Connections refused because there were too many.", &s.refused)
+	counter("monolith_zk_slow_total", "Connections given up because their client did not read.", &s.slow)
+}
+
+// opNA and opSession stand for no request yet, and for the handshake.
+const (
+	opNA      jute.Op = -100
+	opSession jute.Op = jute.OpCreateSession
+)
+
+// opName is ZooKeeper's name for an operation in its four-letter words.
+func opName(op jute.Op) string {
+	switch op {
+	case opNA:
+		return "NA"
+	case opSession:
+		return "SESS"
+	case jute.OpCreate, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
+		return "CREA"
+	case jute.OpDelete, jute.OpDeleteContainer:
+		return "DELE"
+	case jute.OpExists:
+		return "EXIS"
+	case jute.OpGetData:
+		return "GETD"
+	case jute.OpSetData:
+		return "SETD"
+	case jute.OpGetACL:
+		return "GETA"
+	case jute.OpSetACL:
+		return "SETA"
+	case jute.OpGetChildren, jute.OpGetChildren2:
+		return "GETC"
+	case jute.OpGetAllChildrenNumber:
+		return "GETACN"
+	case jute.OpGetEphemerals:
+		return "GETE"
+	case jute.OpSync:
+		return "SYNC"
+	case jute.OpPing:
+		return "PING"
+	case jute.OpCheck:
+		return "CHEC"
+	case jute.OpMulti:
+		return "MULT"
+	case jute.OpMultiRead:
+		return "MLTR"
+	case jute.OpSetWatches, jute.OpSetWatches2:
+		return "SETW"
+	case jute.OpAddWatch:
+		return "ADDW"
+	case jute.OpCheckWatches:
+		return "CHKW"
+	case jute.OpRemoveWatches:
+		return "REMW"
+	case jute.OpWhoAmI:
+		return "HOMI"
+	case jute.OpAuth:
+		return "AUTH"
+	case jute.OpCloseSession:
+		return "CLOS"
+	}
+	return "NA"
+}

@@ -1,0 +1,177 @@
+package zkserver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/projections/znode"
+)
+
+// request is a write that waits for its fold, or what waits behind one.
+type request struct {
+	head  jute.RequestHeader
+	body  []byte    // nil: a write
+	shape []jute.Op // of a multi's parts
+	start time.Time
+
+	decided bool
+	reply   []byte // a frame that was decided before its turn
+}
+
+// pipeline keeps a connection's requests in their order: while a write waits for the
+// log, everything behind it waits too, and is answered by whoever decides the write.
+// Other sessions do not wait. Only the connection's reader adds to it.
+type pipeline struct {
+	limit int
+	moved chan struct{} // holds one token after something has left
+
+	mu    sync.Mutex // taken behind the tree's lock, before those of watches and outbox
+	queue []*request
+}
+
+func newPipeline(limit int) pipeline {
+	return pipeline{limit: limit, moved: make(chan struct{}, 1)}
+}
+
+func (p *pipeline) len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue)
+}
+
+// add queues q; with onlyBehind, false says that nothing is there to wait behind.
+func (p *pipeline) add(q *request, onlyBehind bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if onlyBehind && len(p.queue) == 0 {
+		return false
+	}
+	p.queue = append(p.queue, q)
+	return true
+}
+
+// pop is called with the lock held.
+func (p *pipeline) pop() {
+	p.queue[0] = nil
+	p.queue = p.queue[1:]
+	if len(p.queue) == 0 {
+		p.queue = nil
+	}
+	select {
+	case p.moved <- struct{}{}:
+	default:
+	}
+}
+
+// atMost waits until no more than n requests wait.
+func (c *conn) atMost(ctx context.Context, n int) error {
+	for c.pipe.len() > n {
+		c.out.flush() // nothing may lie about while the reader waits
+		select {
+		case <-c.pipe.moved:
+		case <-c.out.gone:
+			return net.ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// propose sends a write on its way. Its answer is queued by the fold that decides it.
+func (c *conn) propose(ctx context.Context, q *request, propose func(done func(uint64, *znode.Outcome, error))) error {
+	if err := c.atMost(ctx, c.pipe.limit-1); err != nil {
+		return err
+	}
+	select { // the server's limit: whoever is over it is not read
+	case c.s.slots <- struct{}{}:
+	default:
+		c.out.flush()
+		select {
+		case c.s.slots <- struct{}{}:
+		case <-c.out.gone:
+			return net.ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	c.pipe.add(q, false)
+	propose(func(zxid uint64, o *znode.Outcome, err error) {
+		<-c.s.slots
+		c.decide(q, zxid, o, err)
+	})
+	return nil
+}
+
+// decide answers a write, and what has waited behind it. In the fold that decided it the
+// answers stand in the connection exactly where their zxid belongs among watch events.
+func (c *conn) decide(q *request, zxid uint64, o *znode.Outcome, err error) {
+	if err == nil && o == nil {
+		err = errors.New("a proposal was decided without an outcome")
+	}
+	if err != nil {
+		c.s.logger.Warn("zookeeper write not known to be stored; its connection is closed", "session", hex(c.session()), "op", opName(q.head.Op), "err", err)
+		c.out.kill(nil)
+		return
+	}
+	c.pipe.mu.Lock()
+	defer c.pipe.mu.Unlock()
+	q.decided = true
+	if len(c.pipe.queue) > 0 && c.pipe.queue[0] == q {
+		encodeOutcome(c.out.begin(), q, zxid, o)
+		c.out.end()
+		c.answered(q.head, q.start, int64(zxid))
+		c.pipe.pop()
+	} else {
+		q.reply = jute.Frame(func(w *jute.Writer) { w.B = w.B[:0]; w.Int32(0); encodeOutcome(w, q, zxid, o) })
+	}
+	if q.head.Op == jute.OpCloseSession {
+		c.out.finish()
+		return
+	}
+	if f := c.s.folding.Load(); f != nil && f.outcome == o {
+		c.drain(f.tree) // inside the fold: nobody else changes the tree now
+	} else if len(c.pipe.queue) > 0 {
+		select { // elsewhere the tree must be locked, which the writer may do
+		case c.behind <- struct{}{}:
+		default:
+		}
+	}
+	c.out.nudge()
+}
+
+// catchUp answers what waits and need not wait any longer.
+func (c *conn) catchUp() {
+	c.s.tree.Read(func(t znode.State) {
+		c.pipe.mu.Lock()
+		defer c.pipe.mu.Unlock()
+		c.drain(t)
+	})
+	c.out.flush()
+}
+
+// drain answers from the head of the pipeline up to the next write that is not decided.
+// The caller holds the pipeline's lock and one of the tree's.
+func (c *conn) drain(t znode.State) {
+	for len(c.pipe.queue) > 0 && !c.out.ended() {
+		q := c.pipe.queue[0]
+		switch {
+		case q.body != nil:
+			var r jute.Reader
+			r.Reset(q.body)
+			c.s.read(c, place{live: t}, q.head, &r)
+			c.answered(q.head, q.start, int64(t.Seq))
+			c.out.nudge()
+		case q.reply != nil:
+			c.out.push(q.reply)
+			c.answered(q.head, q.start, int64(t.Seq))
+		default:
+			return
+		}
+		c.pipe.pop()
+	}
+}

@@ -1,0 +1,33 @@
+package znode
+
+// SessionCount is how many sessions are open.
+func (s State) SessionCount() int { return len(s.tree.sessions) }
+
+// Descendants is how many nodes lie below path, at any depth; 0 for a node that is not
+// there. It visits each of them, but for those of "/".
+func (s State) Descendants(path string) int {
+	t := s.tree
+	top := t.find(path)
+	switch top {
+	case 0:
+		return 0
+	case root:
+		return t.count - 1
+	}
+	n := 0
+	for id := t.dirOf(top).first; id != 0; {
+		n++
+		if d := t.dirOf(id); d.first != 0 {
+			id = d.first
+			continue
+		}
+		for id != top && t.nodes.at(id).next == 0 {
+			id = t.nodes.at(id).parent
+		}
+		if id == top {
+			break
+		}
+		id = t.nodes.at(id).next
+	}
+	return n
+}

@@ -1,0 +1,347 @@
+package znode
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/layout"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/events/replica"
+)
+
+// domain writes the nodes in which the facts of services show themselves.
+type domain struct {
+	s    *State
+	tree *tree
+}
+
+// put creates the node, with whatever parents it lacks, or sets it. The bytes that
+// already stand there change nothing. A node of another owner is replaced, because an
+// owner never changes.
+func (t domain) put(path string, data []byte, owner int64) {
+	id := t.tree.find(path)
+	switch {
+	case id == 0:
+		t.create(path, data, owner)
+	case t.tree.owner(id) != owner && t.tree.dirOf(id).kids == 0:
+		t.tree.remove(id, path)
+		t.create(path, data, owner)
+	case !bytes.Equal(t.tree.data(id), data):
+		t.tree.set(id, path, data)
+	}
+}
+
+// create makes the node and the parents it lacks. What a client made ephemeral stays,
+// now that it has a child of a service.
+func (t domain) create(path string, data []byte, owner int64) uint32 {
+	up := parentPath(path)
+	parent := t.tree.find(up)
+	if parent == 0 {
+		parent = t.create(up, []byte{}, 0)
+	}
+	if isEphemeral(t.tree.owner(parent)) {
+		t.tree.disown(parent)
+	}
+	return t.tree.create(parent, path, path[strings.LastIndexByte(path, '/')+1:], data, owner, openACL)
+}
+
+// remove deletes a node without children; anything else is left alone.
+func (t domain) remove(path string) {
+	if id := t.tree.find(path); id != 0 && t.tree.dirOf(id).kids == 0 {
+		t.tree.remove(id, path)
+	}
+}
+
+// at joins the steps of a path, and refuses what ZooKeeper would, and first steps that
+// name a past state.
+func at(steps ...string) (string, bool) {
+	for _, step := range steps {
+		if !component(step) {
+			return "", false
+		}
+	}
+	return "/" + strings.Join(steps, "/"), !strings.HasPrefix(steps[0], "@")
+}
+
+// model, like its siblings, is false for a body it does not know, and gives the reason
+// why an event is skipped.
+func (t domain) model(p events.Parts, e *model.Event) (known bool, skip string) {
+	path, ok := at(p.BZID, "portal", p.Aggregate)
+	if !ok {
+		return true, unnamable
+	}
+	switch b := e.GetBody().(type) {
+	case *model.Event_LoadAccepted:
+		l := b.LoadAccepted.GetLoad()
+		m := ModelMeta{
+			ModelName: l.GetModelName(), ModelDir: l.GetModelDir(), Ckpt: l.GetCkpt(),
+			NumShard: l.GetNumShard(), Action: "NONE", SpecReplicas: l.GetSpecReplicas(),
+		}
+		if m.NumShard == 0 {
+			m.NumShard = -1
+		}
+		t.put(path, m.Bytes(), 0)
+	case *model.Event_UnloadAccepted:
+		t.remove(path)
+	case *model.Event_DeclareRequested, *model.Event_LoadRequested, *model.Event_UnloadRequested,
+		*model.Event_Declared, *model.Event_DeclareRefused, *model.Event_LoadRefused, *model.Event_UnloadRefused:
+	default:
+		return false, ""
+	}
+	return true, ""
+}
+
+func (t domain) publish(p events.Parts, e *publish.Event) (known bool, skip string) {
+	dir, ok := at(p.BZID, "publish")
+	if _, named := at(p.BZID, "publish", p.Aggregate); !ok || !named {
+		return true, unnamable
+	}
+	switch b := e.GetBody().(type) {
+	case *publish.Event_Planned:
+		t.plan(dir, p.Aggregate, b.Planned)
+	case *publish.Event_Withdrawn:
+		t.plan(dir, p.Aggregate, nil)
+	case *publish.Event_PlanFailed, *publish.Event_Led:
+	default:
+		return false, ""
+	}
+	return true, ""
+}
+
+// plan writes the model's publish nodes, those of one shard and replica merged, and
+// removes the ones that are no longer planned.
+func (t domain) plan(dir, name string, p *publish.Planned) {
+	want := map[string]PublishMeta{}
+	var paths []string
+	for _, a := range p.GetAssignments() {
+		path := dir + "/" + strconv.FormatUint(uint64(a.GetShard()), 10) + ":" + strconv.FormatUint(uint64(a.GetReplica()), 10) + ":" + name
+		m, dup := want[path]
+		if !dup {
+			paths = append(paths, path)
+			m = PublishMeta{
+				ShardID: int64(a.GetShard()), ReplicaID: int64(a.GetReplica()), ModelName: name,
+				NumPS: int64(p.GetNumPs()), SubModels: map[string]string{}, PType: 1, IsSpec: p.GetIsSpec(),
+			}
+		}
+		for sub, path := range a.GetSubModels() {
+			m.SubModels[sub] = path
+		}
+		want[path] = m
+	}
+	for _, path := range paths {
+		m := want[path]
+		m.TotalPublishNum = len(paths)
+		t.put(path, m.Bytes(), 0)
+	}
+	for _, child := range t.children(dir) {
+		if _, ok := want[dir+"/"+child]; ok {
+			continue
+		}
+		if f := strings.SplitN(child, ":", 3); len(f) == 3 && f[2] == name {
+			t.remove(dir + "/" + child)
+		}
+	}
+}
+
+func (t domain) container(p events.Parts, e *container.Event) (known bool, skip string) {
+	key := p.BZID + "/" + p.Aggregate
+	m, live := t.s.Containers[key]
+	switch b := e.GetBody().(type) {
+	case *container.Event_Reported:
+		if b.Reported.GetContainer().GetZnode() != "" {
+			return true, "" // its nodes are its own
+		}
+		m.Container.V = b.Reported.GetContainer()
+	case *container.Event_ResourceReported:
+		if !live {
+			return true, "" // of nobody we know
+		}
+		m.Resource.V = b.ResourceReported
+	case *container.Event_Lost:
+		t.disown(m.Node, p)
+		t.disown(m.Service, p)
+		t.unbindAll(p.BZID, m)
+		delete(t.s.Containers, key)
+		return true, ""
+	default:
+		return false, ""
+	}
+	path, data, ok := m.node(p.BZID)
+	if m.Node != path {
+		t.disown(m.Node, p)
+	}
+	m.Node = path
+	skip = t.serviceNode(p, &m)
+	t.s.Containers[key] = m
+	if !ok {
+		skip = unnamable
+	}
+	if path != "" {
+		t.put(path, data, Owner(p.BZID, p.Aggregate))
+	}
+	t.bindAll(p, !live)
+	return true, skip
+}
+
+// disown removes the node unless another container has taken it over.
+func (t domain) disown(path string, p events.Parts) {
+	if id := t.tree.find(path); id != 0 && t.tree.owner(id) == Owner(p.BZID, p.Aggregate) {
+		t.remove(path)
+	}
+}
+
+// node is where the container shows itself: a training task among its job's, an agent
+// among the resources once it has reported some. path is "" when it shows nowhere.
+func (m Member) node(bzid string) (path string, data []byte, ok bool) {
+	c := m.Container.V
+	if c.GetKind() == "training" {
+		addr := c.GetGrpcAddress()
+		if addr == "" {
+			addr = c.GetRowsAddress()
+		}
+		if c.GetServerType() == "" {
+			return "", nil, false
+		}
+		if path, ok = at("monolith", c.GetJob(), c.GetServerType()+"."+strconv.Itoa(int(c.GetIndex()))); !ok {
+			return "", nil, false
+		}
+		return path, []byte(addr), true
+	}
+	if m.Resource.V == nil {
+		return "", nil, true
+	}
+	if path, ok = at(bzid, "resource", strconv.Itoa(int(c.GetShard()))+":"+strconv.Itoa(int(c.GetReplica()))); !ok {
+		return "", nil, false
+	}
+	r := m.Resource.V
+	return path, ResourceSpec{
+		Address: c.GetAgentAddress(), ShardID: c.GetShard(), ReplicaID: c.GetReplica(),
+		Memory: r.GetMemory(), CPU: r.GetCpu(), Network: r.GetNetwork(), WorkLoad: r.GetWorkLoad(),
+	}.Bytes(), true
+}
+
+func (t domain) replica(p events.Parts, e *replica.Event) (known bool, skip string) {
+	steps := strings.Split(p.Aggregate, "/")
+	path, ok := at(slices.Concat([]string{p.BZID, "service"}, steps)...)
+	if !ok || len(steps) < 3 || len(steps) > 4 {
+		return true, unnamable
+	}
+	switch b := e.GetBody().(type) {
+	case *replica.Event_Registered:
+		r := b.Registered.GetReplica()
+		if r.GetZnode() != "" {
+			return true, "" // its node is its own
+		}
+		m := ReplicaMeta{
+			Address: r.GetGrpcAddress(), Stat: int32(r.GetStat()), ModelName: r.GetModelName(), ServerType: r.GetServerType(),
+			Task: r.GetTask(), Replica: r.GetReplica(), ArchonAddress: r.GetArchonAddress(),
+			AddressIPv6: r.GetGrpcAddressIpv6(), ArchonAddressIPv6: r.GetArchonAddressIpv6(),
+			Container: r.GetContainer(),
+		}
+		owner := r.GetContainer()
+		if owner == "" {
+			owner = p.Aggregate
+		}
+		if was := t.s.Replicas[path]; was.Container != m.Container {
+			t.unbind(p.BZID, path, was)
+		}
+		t.s.Replicas[path] = m
+		t.put(path, m.Bytes(), Owner(p.BZID, owner))
+		t.bind(p.BZID, path)
+	case *replica.Event_StateChanged:
+		m, live := t.s.Replicas[path]
+		if !live {
+			break // never registered: nothing to change
+		}
+		m.Stat = int32(b.StateChanged.GetStat())
+		t.s.Replicas[path] = m
+		if id := t.tree.find(path); id != 0 { // else a client deleted it
+			t.put(path, m.Bytes(), t.tree.owner(id))
+		}
+		t.bind(p.BZID, path)
+	case *replica.Event_Lost:
+		if _, live := t.s.Replicas[path]; !live {
+			break
+		}
+		t.unbind(p.BZID, path, t.s.Replicas[path])
+		delete(t.s.Replicas, path)
+		t.remove(path)
+	default:
+		return false, ""
+	}
+	return true, ""
+}
+
+// Owner is the ephemeralOwner of a container's nodes: the same at every replay, and, by
+// its first byte, never the id of a client's session.
+func Owner(bzid, container string) int64 {
+	h := sha256.Sum256([]byte(events.Escape(bzid) + "." + events.Escape(container)))
+	return 'M'<<56 | int64(binary.BigEndian.Uint64(h[:])>>8)
+}
+
+// IsService says whether an ephemeralOwner is one that Owner makes.
+func IsService(owner int64) bool { return uint64(owner)>>56 == 'M' }
+
+// layout writes the declared saved models and the entries of layouts.
+func (t domain) layout(p events.Parts, e *layout.Event) (known bool, skip string) {
+	name, dir, ok := layout.Parse(p.Aggregate)
+	if !ok {
+		return true, unnamable
+	}
+	steps := []string{p.BZID, "saved_models", name}
+	if name == "" {
+		steps = append([]string{p.BZID, "layouts"}, strings.Split(dir, "/")...)
+	}
+	base, ok := at(steps...)
+	if !ok {
+		return true, unnamable
+	}
+	each := func(names []string, do func(path string)) {
+		for _, n := range names {
+			if !component(n) {
+				skip = unnamable
+				continue
+			}
+			do(base + "/" + n)
+		}
+	}
+	switch b := e.GetBody().(type) {
+	case *layout.Event_SavedModelsDeclared:
+		for _, m := range b.SavedModelsDeclared.GetSavedModels() {
+			each([]string{m.GetSubGraph()}, func(path string) {
+				t.put(path, DeployConfigOf(m.GetConfig()).Bytes(), 0)
+			})
+		}
+	case *layout.Event_SavedModelsRemoved:
+		each(b.SavedModelsRemoved.GetSubGraphs(), t.remove)
+	case *layout.Event_EntriesAdded:
+		each(b.EntriesAdded.GetEntries(), func(path string) {
+			if t.tree.find(path) == 0 {
+				t.create(path, []byte{}, 0)
+			}
+		})
+	case *layout.Event_EntriesRemoved:
+		each(b.EntriesRemoved.GetEntries(), t.remove)
+	case *layout.Event_DeclareRequested, *layout.Event_RemoveRequested, *layout.Event_DeclareExportRequested,
+		*layout.Event_AddEntryRequested, *layout.Event_RemoveEntryRequested, *layout.Event_PublishRequested,
+		*layout.Event_UnpublishRequested, *layout.Event_Refused:
+	default:
+		return false, ""
+	}
+	return true, skip
+}
+
+// children of path, none when it is not there.
+func (t domain) children(path string) []string {
+	if id := t.tree.find(path); id != 0 {
+		return t.tree.children(id)
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package znode
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// validPath is ZooKeeper's rule for a path that is to exist.
+func validPath(path string) bool {
+	if path == "" || path[0] != '/' || !utf8.ValidString(path) {
+		return false
+	}
+	if path == "/" {
+		return true
+	}
+	for step := range strings.SplitSeq(path[1:], "/") {
+		if !component(step) {
+			return false
+		}
+	}
+	return true
+}
+
+// component says whether name can be one step of a path as ZooKeeper allows it.
+func component(name string) bool {
+	if name == "" || name == "." || name == ".." || !utf8.ValidString(name) {
+		return false
+	}
+	for _, c := range name {
+		// ZooKeeper looks at UTF-16: what lies beyond it is surrogates there.
+		if c == '/' || c <= 0x1f || (c >= 0x7f && c <= 0x9f) || (c >= 0xd800 && c <= 0xf8ff) || c >= 0xfff0 {
+			return false
+		}
+	}
+	return true
+}
+
+// special paths are ZooKeeper's own: no client deletes them.
+func special(path string) bool {
+	return path == "/" || path == "/zookeeper" || path == "/zookeeper/quota" || path == "/zookeeper/config"
+}
+
+// splitPath is a path's parent and last step as ZooKeeper cuts them for create and
+// delete, which it does before it looks at the rest; false: BadArguments.
+func splitPath(path string) (parent, name string, ok bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 || strings.IndexByte(path, 0) >= 0 {
+		return "", "", false
+	}
+	return path[:max(i, 1)], path[i+1:], true
+}

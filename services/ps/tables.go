@@ -1,0 +1,153 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/tablefile"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+const (
+	// sweepBuckets is how many buckets of a table one tick looks through, some 6,000
+	// rows: under mu, so it bounds how long applies and lookups wait.
+	sweepBuckets = 1024
+	// sweepEvery is by how many seconds of record time the clock of a table moves on
+	// before rows are looked through again. Rows live for days.
+	sweepEvery = 3600
+)
+
+// tableKind is what is declared of a table, beyond its dim.
+type tableKind struct {
+	dumps   []ckpt.Dump // where slots lie in checkpoints
+	expires bool
+	expire  table.Expiry
+	maxRows uint64
+}
+
+func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
+	cfg, err := modelspec.TableConfig(spec, t.GetName(), false)
+	if err != nil {
+		return tableKind{}, err
+	}
+	e, err := modelspec.ExpiryOf(t)
+	if err != nil {
+		return tableKind{}, fmt.Errorf("table %q: %w", t.GetName(), err)
+	}
+	k := tableKind{expire: table.Expiry{Days: map[int]uint32{}, DefaultDays: e.Days}, expires: e.Days > 0, maxRows: t.GetMaxRows()}
+	for slot, days := range e.Slots {
+		k.expire.Days[int(slot)] = days
+		k.expires = k.expires || days > 0
+	}
+	l, _ := tablefile.LayoutOf(cfg)
+	k.dumps = ckpt.DumpsOf(l.Dumps)
+	return k, nil
+}
+
+// expiry is how far the rows of one table have been looked through.
+type expiry struct {
+	clock   uint32 // newest record that touched the table, in seconds
+	swept   uint32 // clock of the round that is under way, or was last
+	running bool
+}
+
+// room refuses gradients whose new rows are beyond what the tables may hold, before any
+// of them is applied. The caller holds mu.
+func (s *state) room(r *rowwire.ApplyRequest) *rowwire.Error {
+	for i := range r.Tables {
+		t := &r.Tables[i]
+		if err := s.tables[t.Table].Room(t.IDs); err != nil {
+			return s.full(t.Table, err)
+		}
+	}
+	return nil
+}
+
+// full is the refusal of a table that takes no more rows. The range may be sent again:
+// rows expire, and a model that is declared with more room is served after a restart.
+func (s *state) full(name string, err error) *rowwire.Error {
+	if !errors.Is(err, table.ErrFull) {
+		return rowwire.Errorf(rowwire.Invalid, "%w", err)
+	}
+	return rowwire.Errorf(rowwire.Unavailable, "table %q has reached max_rows, %d, on shard %d of model %q: declare it with more, with shorter expire or stricter admission, or train with more shards; nothing was applied: %w", name, s.kinds[name].maxRows, s.shard, s.spec.GetName(), err)
+}
+
+// set assigns whole values to rows, whether a filter would have let them in or not: who
+// names a row wants it, and a restarted shard that sets it again must come to the same
+// rows. Optimizer slots stay. The caller holds mu.
+func (s *state) set(name string, ids []int64, values []float32, unixSec uint32) error {
+	t := s.tables[name]
+	rows, _ := t.LookupEntries(ids)
+	for i := range rows {
+		rows[i].Values, rows[i].UnixSec, rows[i].Tag = values[i*t.Dim():(i+1)*t.Dim()], unixSec, 0
+	}
+	if err := t.Restore(rows); err != nil {
+		if errors.Is(err, table.ErrFull) {
+			return s.full(name, err)
+		}
+		return err
+	}
+	s.aged(name, unixSec)
+	return nil
+}
+
+// aged moves the clock of a table on. In deterministic mode, whoever moves it past a
+// multiple of sweepEvery also removes what has expired by then, in all of the table at
+// once: at which record a row goes must not depend on how a process came to where it is.
+// The caller holds mu.
+func (s *state) aged(name string, unixSec uint32) {
+	e := s.expiry[name]
+	if e == nil || unixSec <= e.clock {
+		return
+	}
+	before := e.clock
+	e.clock = unixSec
+	if s.deterministic && before/sweepEvery != unixSec/sweepEvery {
+		s.expire(name, e.clock, math.MaxInt)
+	}
+}
+
+// expire removes expired rows from the next buckets of a table, and marks them so that
+// followers drop them, too. The caller holds mu.
+func (s *state) expire(name string, now uint32, buckets int) (removed int, done bool) {
+	var gone []int64
+	removed, done = s.tables[name].ExpireEach(now, s.kinds[name].expire, buckets, func(id int64) { gone = append(gone, id) })
+	if len(gone) > 0 {
+		s.touch(name, gone, always)
+	}
+	return removed, done
+}
+
+// sweep takes one bounded step through one table whose clock has moved on, and returns
+// how many rows it removed. While a cut holds the shard nothing expires, so that what is
+// published before a checkpoint is what the checkpoint holds.
+func (s *state) sweep() int {
+	if s.deterministic || len(s.expiry) == 0 {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil || s.cuts.now != nil {
+		return 0
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.expiry)) {
+		e := s.expiry[name]
+		if !e.running {
+			if e.clock < e.swept || e.clock-e.swept < sweepEvery {
+				continue
+			}
+			e.running, e.swept = true, e.clock
+		}
+		removed, done := s.expire(name, e.swept, sweepBuckets)
+		e.running = !done
+		return removed
+	}
+	return 0
+}

@@ -1,0 +1,90 @@
+package publisher
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/modelinfo"
+)
+
+// remembered bounds the exports, and the folders, of a scale.
+const remembered = 4096
+
+// export is one version of an exported_models folder, at one checkpoint.
+type export struct {
+	dir, ckpt string
+	version   int64
+}
+
+// scale measures exports, once each, since they never change.
+type scale struct {
+	every time.Duration // between two looks for newer versions in one folder
+	sizes map[export]map[string]uint64
+	last  map[export]sighting // by folder and checkpoint
+}
+
+type sighting struct {
+	at      time.Time
+	version int64
+}
+
+func newScale(every time.Duration) scale {
+	return scale{every: every, sizes: map[export]map[string]uint64{}, last: map[export]sighting{}}
+}
+
+// weigh returns the load as it is to be planned, with the sizes of its sub-models, or why
+// they are not known. A load that follows its export is planned in the newest version
+// that every sub-model has, and never in one older than planned already.
+func (s *scale) weigh(load *model.Load, planned int64) (*model.Load, map[string]uint64, string) {
+	if load == nil {
+		return nil, nil, ""
+	}
+	at := export{load.GetModelDir(), load.GetCkpt(), load.GetVersion()}
+	if load.GetFollow() {
+		at.version = max(at.version, planned)
+		if newer := s.newest(at); newer > at.version {
+			at.version = newer
+		}
+		if at.version != load.GetVersion() {
+			load = proto.CloneOf(load) // the view's own must not change
+			load.Version = at.version
+		}
+	}
+	if sizes, ok := s.sizes[at]; ok {
+		return load, sizes, ""
+	}
+	subs, _, _, err := modelinfo.CalculateVersion(at.dir, at.ckpt, at.version)
+	if err != nil {
+		return load, nil, fmt.Sprintf("the export cannot be measured: %v: bring it back or load another version", err)
+	}
+	sizes := map[string]uint64{}
+	for sub, m := range subs {
+		sizes[sub] = uint64(m.Size)
+	}
+	if len(s.sizes) >= remembered {
+		clear(s.sizes) // measured again when needed
+	}
+	s.sizes[at] = sizes
+	return load, sizes, ""
+}
+
+// newest looks into the folder, at most once in a while. 0 where it cannot be read: what
+// is planned stays then.
+func (s *scale) newest(at export) int64 {
+	at.version = 0
+	if seen, ok := s.last[at]; ok && time.Since(seen.at) < s.every {
+		return seen.version
+	}
+	_, _, version, err := modelinfo.Calculate(at.dir, at.ckpt)
+	if err != nil {
+		version = 0
+	}
+	if len(s.last) >= remembered {
+		clear(s.last)
+	}
+	s.last[at] = sighting{time.Now(), version}
+	return version
+}

@@ -1,0 +1,244 @@
+package replicaregistry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+// foreignDrafts bounds one append of facts about foreign agents.
+const foreignDrafts = 500
+
+// foreigners makes facts of what agents that know only ZooKeeper write below service and
+// resource, so that the fleet has them. It compares what is there with what is known,
+// whatever happened in between, so nothing is lost when it was not running.
+type foreigners struct {
+	bzid   string
+	tree   *follow.Follower[znode.State]
+	fleet  *follow.Follower[fleet.State]
+	store  owner.Store
+	logger *slog.Logger
+	dirty  chan struct{} // holds one: something has changed
+}
+
+func newForeigners(bzid string, tree *follow.Follower[znode.State], f *follow.Follower[fleet.State], store owner.Store, logger *slog.Logger) *foreigners {
+	store.Wait = owner.Waits(tree.Wait, f.Wait)
+	return &foreigners{bzid: bzid, tree: tree, fleet: f, store: store, logger: logger, dirty: make(chan struct{}, 1)}
+}
+
+// folded is a hook of the tree.
+func (x *foreigners) folded(t znode.State, r events.Recorded) {
+	for _, c := range t.Effects().Changes {
+		rest, mine := strings.CutPrefix(c.Path, "/"+x.bzid+"/")
+		if mine && c.Kind != znode.ChildrenChanged && (strings.HasPrefix(rest, "service/") || strings.HasPrefix(rest, "resource/")) {
+			select {
+			case x.dirty <- struct{}{}:
+			default:
+			}
+			return
+		}
+	}
+}
+
+// run compares whenever something has changed, while this registry writes.
+func (x *foreigners) run(ctx context.Context) {
+	for {
+		if err := x.compare(ctx); err != nil && ctx.Err() == nil {
+			x.logger.Warn("facts of foreign agents not appended; trying again", "err", err)
+			if pause(ctx, retryLast) != nil {
+				return
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-x.dirty:
+		}
+		if pause(ctx, 10*time.Millisecond) != nil { // agents come in crowds
+			return
+		}
+		select {
+		case <-x.dirty:
+		default:
+		}
+	}
+}
+
+func (x *foreigners) compare(ctx context.Context) error {
+	for {
+		_, seqs, err := x.store.Append(ctx, func() (drafts []bus.Draft, err error) {
+			var there seen
+			x.tree.Read(func(t znode.State) { there = look(t, x.bzid) })
+			x.fleet.Read(func(f fleet.State) { drafts = decideForeign(x.bzid, f, there) })
+			return drafts[:min(len(drafts), foreignDrafts)], nil
+		})
+		if err != nil || len(seqs) < foreignDrafts {
+			return err
+		}
+	}
+}
+
+// seen is what foreign agents show, by container id and by replica key.
+type seen struct {
+	containers map[string]*container.Container
+	resources  map[string]*container.ResourceReported
+	replicas   map[string]*replica.Replica
+}
+
+// look reads the nodes below service and resource that are no service's own. What
+// cannot be understood is passed over: it is somebody else's business.
+func look(t znode.State, bzid string) seen {
+	s := seen{map[string]*container.Container{}, map[string]*container.ResourceReported{}, map[string]*replica.Replica{}}
+	bySession := map[int64]string{}
+	dir := "/" + bzid + "/resource"
+	for _, name := range t.Children(dir) {
+		path := dir + "/" + name
+		data, st, _ := t.Get(path)
+		r := struct {
+			Address  string  `json:"address"`
+			Memory   int64   `json:"memory"`
+			CPU      float64 `json:"cpu"`
+			Network  float64 `json:"network"`
+			WorkLoad float64 `json:"work_load"`
+		}{CPU: -1, Network: -1, WorkLoad: -1}
+		shard, rep, ok := strings.Cut(name, ":")
+		n, err1 := strconv.ParseInt(shard, 10, 32)
+		m, err2 := strconv.ParseInt(rep, 10, 32)
+		if !ok || err1 != nil || err2 != nil || znode.IsService(st.EphemeralOwner) || json.Unmarshal(data, &r) != nil || r.Memory < 0 {
+			continue
+		}
+		id := "znode-" + name
+		s.containers[id] = &container.Container{
+			Id: id, Kind: "serving", Shard: int32(n), Replica: int32(m), AgentAddress: r.Address, Znode: path,
+		}
+		s.resources[id] = &container.ResourceReported{Memory: r.Memory, Cpu: r.CPU, Network: r.Network, WorkLoad: r.WorkLoad}
+		if st.EphemeralOwner != 0 {
+			bySession[st.EphemeralOwner] = id
+		}
+	}
+	top := "/" + bzid + "/service"
+	for _, base := range t.Children(top) {
+		for _, step := range t.Children(top + "/" + base) {
+			dir := top + "/" + base + "/" + step
+			if _, _, isTask := task(step); isTask {
+				s.look(t, dir, base, "", step, bySession)
+				continue
+			}
+			if strings.Count(step, ":") == 1 && step == strings.ToLower(step) { // {idc}:{cluster}
+				for _, sub := range t.Children(dir) {
+					s.look(t, dir+"/"+sub, base, step, sub, bySession)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// task takes {type}:{index} apart.
+func task(step string) (kind string, index int32, ok bool) {
+	kind, digits, ok := strings.Cut(step, ":")
+	n, err := strconv.ParseInt(digits, 10, 32)
+	switch kind {
+	case "ps", "entry", "dense":
+		return kind, int32(n), ok && err == nil && n >= 0
+	}
+	return "", 0, false
+}
+
+// look reads the replicas of one task.
+func (s seen) look(t znode.State, dir, base, dc, step string, bySession map[int64]string) {
+	kind, index, ok := task(step)
+	if !ok {
+		return
+	}
+	for _, name := range t.Children(dir) {
+		path := dir + "/" + name
+		data, st, _ := t.Get(path)
+		var m znode.ReplicaMeta
+		// First agents name replicas by 40 bits of a hash; facts count in 31.
+		n, err := strconv.ParseUint(name, 10, 64)
+		if err != nil || znode.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
+			continue
+		}
+		r := &replica.Replica{
+			ModelName: base, ServerType: kind, Task: index, Replica: int32(n & (1<<31 - 1)), DataCenter: dc,
+			GrpcAddress: m.Address, GrpcAddressIpv6: m.AddressIPv6, ArchonAddress: m.ArchonAddress, ArchonAddressIpv6: m.ArchonAddressIPv6,
+			Stat: replica.State(m.Stat), Znode: path, Container: bySession[st.EphemeralOwner],
+		}
+		if r.Container == "" {
+			r.Container = fmt.Sprintf("znode-session-%x", uint64(st.EphemeralOwner))
+		}
+		if err := (&replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: r}}}).Validate(r.Key()); err == nil {
+			s.replicas[r.Key()] = r
+		}
+	}
+}
+
+// decideForeign drafts what is there and not known, and what is known and gone. What an
+// agent of ours holds stays its own.
+func decideForeign(bzid string, f fleet.State, there seen) (drafts []bus.Draft) {
+	for _, id := range slices.Sorted(keys(f.Containers, there.containers)) {
+		was, now := f.Containers[id], there.containers[id]
+		known := was.Alive && was.Container.V.GetZnode() != ""
+		switch {
+		case now == nil && known:
+			drafts = append(drafts, containerFact(bzid, id, was.Seq, &container.Event{Body: &container.Event_Lost{Lost: &container.Lost{Reason: "its znode is gone"}}}))
+		case now == nil || (was.Alive && !known):
+		default:
+			fresh := !was.Alive || !proto.Equal(was.Container.V, now)
+			if fresh {
+				drafts = append(drafts, containerFact(bzid, id, was.Seq, &container.Event{Body: &container.Event_Reported{Reported: &container.Reported{Container: now}}}))
+			}
+			if r := there.resources[id]; !was.Alive || was.Resource.V == nil || moved(was.Resource.V, r) {
+				drafts = append(drafts, containerFact(bzid, id, was.Seq, &container.Event{Body: &container.Event_ResourceReported{ResourceReported: r}}))
+			}
+		}
+	}
+	for _, key := range slices.Sorted(keys(f.Replicas, there.replicas)) {
+		was, now := f.Replicas[key], there.replicas[key]
+		known := was.Alive && was.Replica.V.GetZnode() != ""
+		switch {
+		case now == nil && known:
+			drafts = append(drafts, lostReplica(bzid, f, key, "its znode is gone"))
+		case now == nil || (was.Alive && !known):
+		case !was.Alive || !sameButState(was.Replica.V, now):
+			drafts = append(drafts, replicaFact(bzid, key, was.Seq, &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: now}}}))
+		case was.Replica.V.GetStat() != now.GetStat():
+			drafts = append(drafts, replicaFact(bzid, key, was.Seq, &replica.Event{Body: &replica.Event_StateChanged{StateChanged: &replica.StateChanged{Stat: now.GetStat()}}}))
+		}
+	}
+	return drafts
+}
+
+// keys yields the keys of both maps.
+func keys[A, B any](a map[string]A, b map[string]B) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range a {
+			if !yield(k) {
+				return
+			}
+		}
+		for k := range b {
+			if _, both := a[k]; !both && !yield(k) {
+				return
+			}
+		}
+	}
+}

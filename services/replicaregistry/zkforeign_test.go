@@ -1,0 +1,86 @@
+package replicaregistry_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/services/internal/controltest"
+	"github.com/monolith-go/monolith/services/replicaregistry"
+)
+
+// An agent that knows only ZooKeeper registers with a stock client: the fleet has it, sees
+// its state change, and loses it with its session.
+func TestForeignAgent(t *testing.T) {
+	b := mem.New()
+	t.Cleanup(func() { _ = b.Close() })
+	s, err := replicaregistry.New(replicaregistry.Config{ZKListen: "127.0.0.1:0", Lease: 300 * time.Millisecond}, controltest.Env(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	controltest.Start(t, s)
+	c := oracle.ZKClient(t, s.ZKAddr(), nil)
+	make := func(path, data string, flags int32) {
+		t.Helper()
+		if _, err := c.Create(path, []byte(data), flags, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/test", "/test/resource", "/test/service", "/test/service/m1", "/test/service/m1/ps:1", "/test/service/m1/lq:default", "/test/service/m1/lq:default/entry:0"} {
+		make(path, "", 0)
+	}
+	make("/test/resource/0:1", `{"address": "10.0.0.1:4002", "shard_id": 0, "replica_id": 1, "memory": 1073741824, "cpu": -1.0, "network": -1.0, "work_load": -1.0}`, zk.FlagEphemeral)
+	meta := `{"address": "10.0.0.1:4003", "address_ipv6": "[::]:4003", "stat": 0, "model_name": null, "server_type": null, "task": -1, "replica": -1, "archon_address": "10.0.0.1:4001", "archon_address_ipv6": "[::]:4001"}`
+	make("/test/service/m1/ps:1/7", meta, zk.FlagEphemeral)
+	make("/test/service/m1/lq:default/entry:0/00000000003", meta, zk.FlagEphemeral)
+	make("/test/service/m1/ps:1/not-a-number", meta, zk.FlagEphemeral)
+
+	await := func(what string, is func(list string) bool) {
+		t.Helper()
+		list := ""
+		for deadline := time.Now().Add(controltest.Patience); ; {
+			if list = controltest.MustCall(t, b, "registry.replicas", ""); is(list) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %s\n%s", what, list, controltest.Story(t, b))
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	}
+	await("both are known", func(l string) bool {
+		return strings.Contains(l, `"m1/ps:1/7"`) && strings.Contains(l, `"m1/lq:default/entry:0/3"`)
+	})
+	if _, err := c.Set("/test/service/m1/ps:1/7", []byte(strings.Replace(meta, `"stat": 0`, `"stat": 30`, 1)), -1); err != nil {
+		t.Fatal(err)
+	}
+	await("it is available", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"AVAILABLE"`) })
+	controltest.Next(t, b, 1, controltest.Of("resourceReported"))
+
+	// An agent of ours beats beside it; the foreign one needs no heartbeat, and its node
+	// stays as it wrote it.
+	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
+	await("ours has expired, theirs has not", func(l string) bool { return !strings.Contains(l, `"m/ps:0/0"`) })
+	await("it is still available", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"AVAILABLE"`) })
+	if data, st, err := c.Get("/test/service/m1/ps:1/7"); err != nil || st.Version != 1 || st.EphemeralOwner != c.SessionID() || !strings.Contains(string(data), `"stat": 30`) {
+		t.Errorf("its node is %s %+v %v", data, st, err)
+	}
+	if _, err := c.Create("/test/publish", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Create("/test/publish/0:1:m1", nil, 0, zk.WorldACL(zk.PermAll)); !errors.Is(err, zk.ErrNoAuth) {
+		t.Errorf("a publish node: %v", err)
+	}
+
+	c.Close()
+	await("they are lost with the session", func(l string) bool { return !strings.Contains(l, "m1/") })
+	if n := controltest.Count(t, b, controltest.Of("sessionClosed")); n != 1 {
+		t.Errorf("%d sessions closed", n)
+	}
+}

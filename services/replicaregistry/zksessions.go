@@ -1,0 +1,118 @@
+package replicaregistry
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/monolith-go/monolith/events"
+	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/znode"
+)
+
+// sessionTick is how often silent sessions are looked for.
+const sessionTick = 100 * time.Millisecond
+
+// away is how long between two looks means that this process was stopped.
+const away = 2 * time.Second
+
+// zkSessions says when each open session's client was last heard of. It is no state of
+// record: whoever takes over the writing, or was away itself, grants everybody one full
+// time-out.
+type zkSessions struct {
+	bzid string
+	now  func() time.Time
+	born time.Time // times are counted from here, by the clock that does not jump where there is one
+
+	mu     sync.RWMutex
+	byID   map[int64]*zkSession
+	looked time.Duration // last look of silent; 0: none since the reset
+}
+
+type zkSession struct {
+	timeout time.Duration
+	seen    atomic.Int64 // ns since born
+	closing bool         // its end is proposed
+}
+
+func newZKSessions(bzid string, now func() time.Time) *zkSessions {
+	return &zkSessions{bzid: bzid, now: now, born: now(), byID: map[int64]*zkSession{}}
+}
+
+func (z *zkSessions) since() time.Duration { return z.now().Sub(z.born) }
+
+func (z *zkSessions) touch(id int64) {
+	z.mu.RLock()
+	s := z.byID[id]
+	z.mu.RUnlock()
+	if s != nil {
+		s.seen.Store(int64(z.since()))
+	}
+}
+
+// reset begins anew with the sessions of the state, all of them just heard of.
+func (z *zkSessions) reset(t znode.State) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	clear(z.byID)
+	z.looked = 0
+	for _, id := range t.Sessions() {
+		if s, _ := t.Session(id); s.BZID == z.bzid {
+			z.add(id, s.TimeoutMS)
+		}
+	}
+}
+
+func (z *zkSessions) add(id int64, timeoutMS int32) {
+	s := &zkSession{timeout: time.Duration(timeoutMS) * time.Millisecond}
+	s.seen.Store(int64(z.since()))
+	z.byID[id] = s
+}
+
+// folded keeps the table in step with the tree.
+func (z *zkSessions) folded(subject events.Subject, e *znodepb.Event, did znode.Effects) {
+	switch b := e.GetBody().(type) {
+	case *znodepb.Event_SessionOpened:
+		if p, err := subject.Parse(); err != nil || p.BZID != z.bzid || did.Outcome == nil || did.Outcome.Code != znode.CodeOK {
+			return
+		}
+		z.mu.Lock()
+		z.add(b.SessionOpened.GetSession(), b.SessionOpened.GetTimeoutMs())
+		z.mu.Unlock()
+	case *znodepb.Event_SessionClosed:
+		z.mu.Lock()
+		delete(z.byID, b.SessionClosed.GetSession())
+		z.mu.Unlock()
+	}
+}
+
+// silent returns the sessions whose time-out has passed, each once. A process that was
+// stopped heard nobody meanwhile: then everybody gets one full time-out instead.
+func (z *zkSessions) silent() (ids []int64) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	now, was := z.since(), z.looked
+	z.looked = now
+	if was != 0 && (now-was > away || now < was) {
+		for _, s := range z.byID {
+			s.seen.Store(int64(now))
+		}
+		return nil
+	}
+	for id, s := range z.byID {
+		if !s.closing && now-time.Duration(s.seen.Load()) > s.timeout {
+			s.closing = true
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// spare lets a session live whose end could not be proposed.
+func (z *zkSessions) spare(id int64) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if s := z.byID[id]; s != nil {
+		s.closing = false
+	}
+}

@@ -1,0 +1,438 @@
+package replicaregistry
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/catalog"
+	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/services"
+)
+
+const (
+	writesQueued = 8192    // proposals that wait for the appender; further ones block
+	batchEvents  = 1000    // of one append, the bus's limit
+	batchBytes   = 4 << 20 // of one append
+	writerLease  = 5 * time.Second
+	retryFirst   = 5 * time.Millisecond // between attempts while the bus does not answer
+	retryLast    = 500 * time.Millisecond
+)
+
+// errNotWriter is why a proposal is refused while another registry writes.
+var errNotWriter = errors.New("another registry of this namespace writes: connect to that one")
+
+var (
+	errStopped   = errors.New("the registry is stopping")
+	errLeaseLost = errors.New("the writer's lease is lost")
+)
+
+// writes takes proposals to the log in the order in which they came, many per append,
+// and answers each from the fold that decides it. The registry that holds the lease
+// writes; what fences is the guard on the tree's subject, not the lease.
+type writes struct {
+	bzid    string
+	subject events.Subject
+	log     bus.Log
+	leases  bus.Leases
+	tree    *follow.Follower[znode.State]
+	route   router
+	open    *zkSessions
+	logger  *slog.Logger
+	foreign *foreigners   // nil: nobody makes facts of foreign agents' nodes
+	every   time.Duration // between looks for containers and nodes whose time is over
+
+	queue  chan *proposal
+	writer atomic.Bool
+	last   uint64 // of the tree's subject; the appender's own while writer is set
+	prefix string // of the ids of this process's proposals
+	count  atomic.Uint64
+
+	mu      sync.Mutex
+	waiting map[string]*proposal // by event id: on their way to the fold
+}
+
+// proposal is one event on its way, or, without event, a wish to know when all before it
+// are in the log.
+type proposal struct {
+	id    string
+	event *znodepb.Event
+	size  int
+	done  func(zxid uint64, o *znode.Outcome, err error)
+}
+
+// newWrites sets no hook and starts nothing: set folded on the tree behind the hooks
+// that must run before answers are given.
+func newWrites(env services.Env, tree *follow.Follower[znode.State], now func() time.Time) *writes {
+	w := &writes{
+		bzid: env.BZID, subject: events.Join(env.BZID, "znode", znodepb.Aggregate),
+		log: env.Bus.Log(), leases: env.Bus.Leases(), tree: tree, logger: env.Log,
+		open: newZKSessions(env.BZID, now), every: 5 * time.Second,
+		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string]*proposal{},
+	}
+	w.route = router{bzid: env.BZID, commands: env.Bus.Commands(), letters: env.Bus.DeadLetters(), tree: tree, logger: env.Log}
+	return w
+}
+
+// Propose is zkserver.Proposer's.
+func (w *writes) Propose(e *znodepb.Event, done func(uint64, *znode.Outcome, error)) {
+	if !w.writer.Load() {
+		done(0, nil, errNotWriter)
+		return
+	}
+	if c := w.route.match(e.GetProposed()); c != nil {
+		w.route.run(c, w.flush, done)
+		return
+	}
+	w.enqueue(&proposal{event: e, done: done})
+}
+
+// Touch is zkserver.Proposer's.
+func (w *writes) Touch(session int64) { w.open.touch(session) }
+
+// Writable is zkserver.Proposer's.
+func (w *writes) Writable() bool { return w.writer.Load() }
+
+func (w *writes) enqueue(p *proposal) {
+	if p.event != nil {
+		if p.size = proto.Size(p.event); p.size > catalog.MaxBytes {
+			p.done(0, nil, fmt.Errorf("%w: a write of %d bytes, at most %d are stored", bus.ErrTooLarge, p.size, catalog.MaxBytes))
+			return
+		}
+		p.id = w.prefix + strconv.FormatUint(w.count.Add(1), 36)
+		w.mu.Lock()
+		w.waiting[p.id] = p
+		w.mu.Unlock()
+	}
+	w.queue <- p
+	if !w.writer.Load() { // the appender has gone, perhaps before this came: nobody else would answer
+		w.fail(errNotWriter)
+	}
+}
+
+// flush returns once everything proposed before is in the tree.
+func (w *writes) flush(ctx context.Context) error {
+	at := make(chan uint64, 1)
+	failed := make(chan error, 1)
+	w.enqueue(&proposal{done: func(seq uint64, _ *znode.Outcome, err error) {
+		if err != nil {
+			failed <- err
+			return
+		}
+		at <- seq
+	}})
+	select {
+	case seq := <-at:
+		return w.tree.Wait(ctx, seq)
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// finish answers a proposal unless somebody did before.
+func (w *writes) finish(p *proposal, zxid uint64, o *znode.Outcome, err error) {
+	if p.event != nil {
+		w.mu.Lock()
+		_, mine := w.waiting[p.id]
+		delete(w.waiting, p.id)
+		w.mu.Unlock()
+		if !mine {
+			return
+		}
+	}
+	p.done(zxid, o, err)
+}
+
+// folded is the tree's hook: it answers what this event decides.
+func (w *writes) folded(t znode.State, r events.Recorded) {
+	e, ok := r.Event.(*znodepb.Event)
+	if !ok {
+		return
+	}
+	w.open.folded(r.Subject, e, t.Effects())
+	w.mu.Lock()
+	p := w.waiting[r.Header.ID]
+	delete(w.waiting, r.Header.ID)
+	w.mu.Unlock()
+	if p != nil {
+		p.done(r.Seq, t.Effects().Outcome, nil)
+	}
+}
+
+// run holds the writer's lease whenever it can be had, and writes meanwhile. Everything
+// proposed is answered when it returns.
+func (w *writes) run(ctx context.Context) error {
+	err := w.reign(ctx)
+	w.mu.Lock()
+	left := w.waiting // in the log, and beyond what the tree has folded
+	w.waiting = map[string]*proposal{}
+	w.mu.Unlock()
+	for _, p := range left {
+		p.done(0, nil, errStopped)
+	}
+	return err
+}
+
+func (w *writes) reign(ctx context.Context) error {
+	for ctx.Err() == nil {
+		lease, release, err := w.leases.Acquire(ctx, w.bzid+".znode.writer", w.prefix, writerLease)
+		if err == nil {
+			err = w.write(ctx, lease)
+			release()
+		}
+		if ctx.Err() == nil {
+			w.logger.Warn("zookeeper writes given up; trying for the lease again", "bzid", w.bzid, "err", err)
+			_ = pause(ctx, retryLast) // the loop asks ctx
+		}
+	}
+	return nil
+}
+
+// write is one reign: it ends with the lease, with ctx, or when the bus fails for good.
+func (w *writes) write(ctx context.Context, lease bus.Lease) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		select {
+		case <-lease.Lost:
+			return errLeaseLost
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	g.Go(func() error {
+		if err := w.takeOver(ctx); err != nil {
+			return err
+		}
+		w.logger.Info("zookeeper writes taken over", "bzid", w.bzid, "epoch", lease.Epoch)
+		w.writer.Store(true)
+		g.Go(func() error { w.expire(ctx); return nil })
+		g.Go(func() error { w.sweep(ctx); return nil })
+		if w.foreign != nil {
+			g.Go(func() error { w.foreign.run(ctx); return nil })
+		}
+		err := w.append(ctx)
+		w.writer.Store(false)
+		w.fail(errNotWriter)
+		return err
+	})
+	return g.Wait()
+}
+
+// fail answers everything in the queue.
+func (w *writes) fail(err error) {
+	for {
+		select {
+		case p := <-w.queue:
+			w.finish(p, 0, nil, err)
+		default:
+			return
+		}
+	}
+}
+
+// takeOver catches up and appends an empty proposal, so that whatever an earlier writer
+// has on its way conflicts, and grants every session one full time-out.
+func (w *writes) takeOver(ctx context.Context) error {
+	fence := &proposal{
+		id:    w.prefix + strconv.FormatUint(w.count.Add(1), 36),
+		event: &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Multi: true}}},
+		done:  func(uint64, *znode.Outcome, error) {},
+	}
+	if err := w.catchUp(ctx); err != nil {
+		return err
+	}
+	if err := w.store(ctx, []*proposal{fence}); err != nil {
+		return err
+	}
+	if err := w.tree.Wait(ctx, w.last); err != nil {
+		return err
+	}
+	w.tree.Read(w.open.reset)
+	return nil
+}
+
+func (w *writes) catchUp(ctx context.Context) error {
+	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+		last, err := w.log.LastOf(ctx, w.subject)
+		if err == nil {
+			w.last = last
+			return w.tree.Wait(ctx, last)
+		}
+		if !bus.Retryable(err) || pause(ctx, wait) != nil {
+			return fmt.Errorf("find the end of %s: %w", w.subject, err)
+		}
+	}
+}
+
+// append stores batch after batch. What waits while one is being stored is the next.
+func (w *writes) append(ctx context.Context) error {
+	var next *proposal
+	defer func() {
+		if next != nil {
+			w.finish(next, 0, nil, errNotWriter)
+		}
+	}()
+	batch := make([]*proposal, 0, batchEvents)
+	for {
+		if next == nil {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case next = <-w.queue:
+			}
+		}
+		batch = batch[:0]
+		for size := 0; next != nil; {
+			if next.event == nil && len(batch) > 0 || len(batch) == batchEvents || size+next.size > batchBytes && size > 0 {
+				break
+			}
+			batch, size = append(batch, next), size+next.size
+			if next.event == nil {
+				next = nil
+				break
+			}
+			select {
+			case next = <-w.queue:
+			default:
+				next = nil
+			}
+		}
+		if batch[0].event == nil {
+			w.finish(batch[0], w.last, nil, nil)
+			continue
+		}
+		err := w.store(ctx, batch)
+		if err != nil && ctx.Err() == nil && len(batch) > 1 && (errors.Is(err, events.ErrInvalid) || errors.Is(err, bus.ErrTooLarge)) {
+			err = w.apart(ctx, batch)
+		}
+		if err != nil {
+			for _, p := range batch {
+				w.finish(p, 0, nil, err)
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		clear(batch)
+	}
+}
+
+// apart stores one by one what could not be stored together, and refuses the culprits.
+func (w *writes) apart(ctx context.Context, batch []*proposal) error {
+	for i, p := range batch {
+		err := w.store(ctx, batch[i:i+1])
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		w.finish(p, 0, nil, err)
+	}
+	return nil
+}
+
+// store appends the batch behind everything else on the tree's subject. While the bus
+// does not answer it repeats the same ids. A conflict is another writer's event: it
+// catches up and goes on, since ctx still holds and with it the lease.
+func (w *writes) store(ctx context.Context, batch []*proposal) error {
+	drafts := make([]bus.Draft, len(batch))
+	for i, p := range batch {
+		drafts[i] = bus.Draft{
+			Subject: w.subject, Event: p.event, Header: events.Header{ID: p.id, Source: source},
+			Expect: bus.Any, Binary: true,
+		}
+	}
+	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+		drafts[0].Expect = w.last
+		seqs, err := w.log.Append(ctx, drafts...)
+		switch {
+		case err == nil:
+			w.last = seqs[len(seqs)-1]
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", errNotWriter, err)
+		case errors.Is(err, bus.ErrConflict):
+			w.logger.Warn("zookeeper write conflicts with another registry's", "bzid", w.bzid, "expected", w.last)
+			if err := w.catchUp(ctx); err != nil {
+				return err
+			}
+		case !bus.Retryable(err):
+			return err
+		}
+		if err := pause(ctx, wait); err != nil {
+			return fmt.Errorf("%w: %w", errNotWriter, err)
+		}
+	}
+}
+
+// expire proposes the end of sessions that were silent for too long.
+func (w *writes) expire(ctx context.Context) {
+	for tick(ctx, sessionTick) {
+		for _, id := range w.open.silent() {
+			w.enqueue(&proposal{
+				event: &znodepb.Event{Body: &znodepb.Event_SessionClosed{SessionClosed: &znodepb.SessionClosed{Session: id, Reason: znodepb.Expired}}},
+				done: func(_ uint64, _ *znode.Outcome, err error) {
+					if err != nil {
+						w.open.spare(id)
+						return
+					}
+					w.logger.Info("zookeeper session expired", "session", fmt.Sprintf("0x%x", id))
+				},
+			})
+		}
+	}
+}
+
+// sweep proposes the end of containers that have lost their children and of nodes whose
+// time to live is over.
+func (w *writes) sweep(ctx context.Context) {
+	for tick(ctx, w.every) {
+		var over []string
+		w.tree.Read(func(t znode.State) { over = t.Over(time.Now().UnixMilli()) })
+		swept := make(chan struct{}, len(over))
+		for _, path := range over {
+			w.enqueue(&proposal{
+				event: &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Ops: []*znodepb.Op{
+					{Op: &znodepb.Op_DeleteContainer{DeleteContainer: &znodepb.DeleteContainer{Path: path}}}}}}},
+				done: func(uint64, *znode.Outcome, error) { swept <- struct{}{} },
+			})
+		}
+		for range over { // or the next look would propose them again
+			select {
+			case <-swept:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// tick waits, and is false when ctx ends first.
+func tick(ctx context.Context, d time.Duration) bool { return pause(ctx, d) == nil }
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

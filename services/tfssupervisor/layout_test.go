@@ -1,0 +1,157 @@
+package tfssupervisor_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/layout"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/tfssupervisor"
+
+	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
+)
+
+// export makes a version's folder below base.
+func export(t *testing.T, base, sub string, version int64) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(base, sub, strconv.FormatInt(version, 10)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *harness) declared(base string, policies ...string) { // sub=policy
+	e := &layout.SavedModelsDeclared{}
+	for _, p := range policies {
+		sub, policy, _ := strings.Cut(p, "=")
+		e.SavedModels = append(e.SavedModels, &layout.SavedModel{SubGraph: sub,
+			Config: &layout.DeployConfig{ModelBasePath: filepath.Join(base, sub), VersionPolicy: policy}})
+	}
+	h.append("layout", layout.ModelAggregate("m"), &layout.Event{Body: &layout.Event_SavedModelsDeclared{SavedModelsDeclared: e}})
+}
+
+func (h *harness) offered(entries ...string) {
+	h.append("layout", layout.LayoutAggregate("l1"), &layout.Event{Body: &layout.Event_EntriesAdded{EntriesAdded: &layout.EntriesAdded{Entries: entries}}})
+}
+
+func TestServesItsLayout(t *testing.T) {
+	base := t.TempDir()
+	h := newHarness(t, func(h *harness) {
+		h.change = func(c *tfssupervisor.Config) {
+			c.Layout, c.ShardNum = "l1", 2
+			c.LayoutFilters = []string{"entry$; True", "ps_{i}; i % ${shard_num} == ${shard_id}"}
+		}
+	})
+	f := h.born()
+	for _, sub := range []string{"entry", "ps_0", "ps_1"} {
+		export(t, base, sub, 3)
+	}
+	h.plan(9, map[string][]string{"c.0": {"entry"}}) // is not followed
+	h.copied("entry", 9, "host")
+	h.offered("m:entry", "m:ps_0", "m:ps_1", "m:ps_3", "m:undeclared", "m:other")
+	h.declared(base, "entry=latest", "ps_0=latest_once", "ps_1=latest_once", "ps_3=latest", "other=latest")
+	entry, ps := "m:entry@"+base+"/entry/", "m:ps_1@"+base+"/ps_1/"
+	h.wantConfig(f, entry+"[3]", ps+"[3]")
+	f.set("m:ps_1", 3, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/entry:0/2 START v3", "m/ps:1/2 AVAILABLE v3")
+
+	// A newer version, for whom follows; and a folder that gets its first one.
+	for _, sub := range []string{"entry", "ps_1", "ps_3"} {
+		export(t, base, sub, 12)
+	}
+	third := "m:ps_3@" + base + "/ps_3/"
+	h.wantConfig(f, entry+"[12]", ps+"[3]", third+"[12]")
+
+	// Its files vanish: what is served stays. Taken out of the layout, it goes.
+	if err := os.RemoveAll(filepath.Join(base, "ps_3")); err != nil {
+		t.Fatal(err)
+	}
+	h.append("layout", layout.LayoutAggregate("l1"), &layout.Event{Body: &layout.Event_EntriesRemoved{EntriesRemoved: &layout.EntriesRemoved{Entries: []string{"m:entry"}}}})
+	h.wantConfig(f, ps+"[3]", third+"[12]")
+	// Declared elsewhere, it is another one.
+	moved := t.TempDir()
+	export(t, moved, "ps_1", 2)
+	h.declared(moved, "ps_1=latest_once")
+	h.wantConfig(f, "m:ps_1@"+moved+"/ps_1/[2]", third+"[12]")
+}
+
+// What the registry can take is told as the original's agents meant it.
+func TestTellsWhoItIs(t *testing.T) {
+	env := map[string]string{
+		"TCE_PSM": "data.serving", "TCE_INTERNAL_IDC": "LQ", "TCE_PHYSICAL_CLUSTER": "default", "MY_POD_IP": "10.0.0.1", "MY_HOST_IPV6": "fd00::1",
+		"byterec_host_shard_n": "4",
+	}
+	h := newHarness(t, func(h *harness) {
+		h.change = func(c *tfssupervisor.Config) {
+			c.Cluster, c.IDC, c.DCAware, c.Replica = "", "", true, -1
+			c.ArchonAddress, c.AgentAddress = ":4001", "10.9.9.9:4002"
+			c.Layout, c.LayoutFilters = "/test/layouts/a/b", []string{`ps_{i}; i % ${shard_num} == ${shard_id}`}
+			c.Getenv = func(name string) string { return env[name] }
+		}
+		h.listen = ":0"
+	})
+	f := h.born()
+	_, port, _ := strings.Cut(strings.TrimPrefix(f.ln.Addr().String(), "[::]"), ":")
+	want := &container.Container{
+		Id: "c.0", Kind: "serving", Shard: 1, Replica: 639888007, Cluster: "default", Idc: "LQ", DcAware: true, Psm: "data.serving",
+		GrpcAddress: "10.0.0.1:" + port, GrpcAddressIpv6: "[fd00::1]:" + port, HttpAddress: "127.0.0.1:8501", RowsAddress: "127.0.0.1:7000",
+		ArchonAddress: "10.0.0.1:4001", ArchonAddressIpv6: "[fd00::1]:4001", AgentAddress: "10.9.9.9:4002",
+		LayoutPath: "/test/layouts/a/b", LayoutFilters: []string{`ps_(?P<i>\d+); i % 4 == 1`},
+	}
+	base := t.TempDir()
+	export(t, base, "ps_1", 1)
+	h.declared(base, "ps_1=latest")
+	h.append("layout", layout.LayoutAggregate("a/b"), &layout.Event{Body: &layout.Event_EntriesAdded{EntriesAdded: &layout.EntriesAdded{Entries: []string{"m:ps_1"}}}})
+	h.until("a heartbeat with a replica", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.beats) == 0 || len(h.beats[len(h.beats)-1].GetReplicas()) != 1 {
+			return errors.New("none yet")
+		}
+		hb := h.beats[len(h.beats)-1]
+		if diff := cmp.Diff(want, hb.GetContainer(), protocmp.Transform()); diff != "" {
+			t.Fatalf("container (-want +got):\n%s", diff)
+		}
+		r := hb.GetReplicas()[0]
+		got := []string{fmt.Sprint(r.GetReplica()), r.GetGrpcAddress(), r.GetGrpcAddressIpv6(), r.GetArchonAddress(), r.GetArchonAddressIpv6()}
+		if w := []string{"639888007", want.GrpcAddress, want.GrpcAddressIpv6, want.ArchonAddress, want.ArchonAddressIpv6}; !slices.Equal(got, w) {
+			t.Fatalf("replica %q, want %q", got, w)
+		}
+		return nil
+	})
+}
+
+func TestRefusesWhatCannotBe(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	for says, change := range map[string]func(*tfssupervisor.Config){
+		"give both, without colons":     func(c *tfssupervisor.Config) { c.DCAware, c.IDC = true, "a" },
+		"without colons and slashes":    func(c *tfssupervisor.Config) { c.DCAware, c.IDC, c.Cluster = true, "a:b", "c" },
+		"name it with --layout":         func(c *tfssupervisor.Config) { c.LayoutFilters = []string{"entry; True"} },
+		"there is no semicolon":         func(c *tfssupervisor.Config) { c.Layout, c.LayoutFilters = "l", []string{"entry"} },
+		"below /test/layouts/":          func(c *tfssupervisor.Config) { c.Layout = "/other/layouts/l" },
+		"--archon-address":              func(c *tfssupervisor.Config) { c.ArchonAddress = "4001" },
+		"--agent-address":               func(c *tfssupervisor.Config) { c.AgentAddress = "a:b:c" },
+		"--host-ip is":                  func(c *tfssupervisor.Config) { c.HostIP = "fd00::1" },
+		"--host-ipv6 is":                func(c *tfssupervisor.Config) { c.HostIPv6 = "[fd00::1]" },
+		"--replica is -2":               func(c *tfssupervisor.Config) { c.Replica = -2 },
+		"--shard-num is -1":             func(c *tfssupervisor.Config) { c.ShardNum = -1 },
+		"no launcher; give one for the": func(*tfssupervisor.Config) {},
+	} {
+		cfg := tfssupervisor.Config{Container: "c"}
+		change(&cfg)
+		if _, err := tfssupervisor.New(cfg, services.Env{BZID: "test", Bus: b}, nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("want a complaint that says %q, got %v", says, err)
+		}
+	}
+}
