@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,15 +18,17 @@ import (
 
 // connection is where the logs are, for every command that needs them.
 type connection struct {
-	nats  string
-	bzid  string
-	level string
-	to    io.Writer // of the log; nil: standard error
+	nats    string
+	bzid    string
+	level   string
+	archive string    // folder; "": none
+	to      io.Writer // of the log; nil: standard error
 }
 
 func (c *connection) register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.nats, "nats", envOr("MONOLITH_NATS", "nats://127.0.0.1:4222"), "NATS `URL` (MONOLITH_NATS)")
 	fs.StringVar(&c.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
+	fs.StringVar(&c.archive, "archive", envOr("MONOLITH_ARCHIVE", ""), "`folder` of the log's archive, read before the log itself (MONOLITH_ARCHIVE)")
 	fs.StringVar(&c.level, "log-level", envOr("MONOLITH_LOG", "info"), "debug, info, warn or error (MONOLITH_LOG)")
 }
 
@@ -49,7 +52,11 @@ func (c *connection) dial(ctx context.Context, name string) (bus.Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", c.nats, err)
 	}
-	return b, nil
+	full, err := withArchive(b, c.archive)
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return full, nil
 }
 
 func envOr(key, fallback string) string {

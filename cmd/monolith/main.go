@@ -77,7 +77,7 @@ func newRoot() *cobra.Command {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{newEvents(), newReplay(), newDLQ(), newExplain()} {
+	for _, c := range []*cobra.Command{newEvents(), newReplay(), newDLQ(), newExplain(), newArchive(), newTrim()} {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}
@@ -85,6 +85,7 @@ func newRoot() *cobra.Command {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}
+	root.AddCommand(newBenchZK())
 	for _, r := range roles {
 		c := newRoleCommand(r)
 		c.GroupID = "role"

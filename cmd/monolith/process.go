@@ -99,7 +99,7 @@ func (p *process) launcher(conn *connection) func(*tfssupervisor.Config) (tfssup
 				return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
 			}
 			cfg.Command = []string{self, "modelserver", "--container", cfg.Container,
-				"--nats", conn.nats, "--bzid", conn.bzid, "--log-level", conn.level}
+				"--nats", conn.nats, "--bzid", conn.bzid, "--log-level", conn.level, "--archive", conn.archive}
 			cfg.Command = append(cfg.Command, p.rows.Args(rowsTLS)...)
 			if p.trace != "" {
 				cfg.Command = append(cfg.Command, "--trace-file", p.trace)

@@ -170,13 +170,13 @@ func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
 	if err := os.Remove(status); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	args := append([]string{t.role, "--nats", s.cfg.conn.nats, "--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level,
+	args := append([]string{t.role, "--nats", s.cfg.conn.nats, "--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level, "--archive", s.cfg.conn.archive,
 		"--status-file", status}, t.args...)
 	if s.traceFile != "" {
 		args = append(args, "--trace-file", s.traceFile)
 	}
 	if t.role == "tfs-supervisor" {
-		command := append([]string{self, "modelserver", "--nats", s.cfg.conn.nats, "--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level,
+		command := append([]string{self, "modelserver", "--nats", s.cfg.conn.nats, "--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level, "--archive", s.cfg.conn.archive,
 			"--container", t.name}, t.server...)
 		list, err := csvLine(command)
 		if err != nil {

@@ -15,6 +15,7 @@ package archive
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +25,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/monolith-go/monolith/bus"
 )
 
 // ErrDamaged is a segment whose bytes are not those that were written.
@@ -134,6 +137,28 @@ func (a *Archive) Verify() (events uint64, err error) {
 		events += s.Last - s.First + 1
 	}
 	return events, nil
+}
+
+// Covered is how far the log may be trimmed: sequence `before`, or less where the archive
+// does not hold everything in front of it. The segments are read in full, and must be of
+// this log.
+func (a *Archive) Covered(ctx context.Context, log bus.Log, before uint64) (uint64, error) {
+	if err := a.check(ctx, log); err != nil {
+		return 0, err
+	}
+	first, last := a.Span()
+	if last == 0 || first > 1 {
+		return 1, nil // something before it may be in the log alone
+	}
+	for _, s := range a.covering(1) {
+		if s.First >= before {
+			break
+		}
+		if err := verify(s); err != nil {
+			return 0, fmt.Errorf("archive: %s: %w", s.path, err)
+		}
+	}
+	return min(before, last+1), nil
 }
 
 // covering are the segments that hold seq or later events.

@@ -148,6 +148,18 @@ type archived struct {
 	a *Archive
 }
 
+// Replay is Archive.Replay, once upstream is known to be the log that was archived.
+func (l archived) Replay(ctx context.Context, from, until uint64, contexts []string, handle func(events.Recorded) error) (next uint64, err error) {
+	from = max(from, 1)
+	if first, last := l.a.Span(); from < first || from > last {
+		return from, nil
+	}
+	if err := l.a.check(ctx, l.Log); err != nil {
+		return from, err
+	}
+	return l.a.Replay(ctx, from, until, contexts, handle)
+}
+
 // Follow replays what is archived and goes on with upstream.
 func (l archived) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
 	from = max(from, 1)

@@ -125,7 +125,7 @@ func (f *Follower[S]) run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		err := f.log.Follow(ctx, f.Seq()+1, 0, func(r events.Recorded) error { return f.fold(r, last) })
+		err := f.view.follow(ctx, f.log, f.Seq()+1, 0, func(r events.Recorded) error { return f.fold(r, last) })
 		if err == nil {
 			err = errors.New("the log stopped following before it was told to")
 		}

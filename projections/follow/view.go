@@ -23,6 +23,10 @@ type View[S any] struct {
 	New     func() S
 	Fold    func(S, events.Recorded) S
 
+	// Contexts are those whose events change more of S than its sequence; none: any may.
+	// An archive need not decode the others.
+	Contexts []string
+
 	// Encode and Decode are the snapshot's form where JSON is too slow; both or neither.
 	// Encode takes the state as it is, at once, and returns what writes it: that runs
 	// while the fold goes on, exactly once. Decode trusts nothing that it reads.
@@ -98,7 +102,7 @@ func Replay[S any](ctx context.Context, log bus.Log, v View[S], until uint64) (S
 	if until == 0 {
 		return s, nil // nothing stored yet
 	}
-	err = log.Follow(ctx, 1, until, func(r events.Recorded) error {
+	err = v.follow(ctx, log, 1, until, func(r events.Recorded) error {
 		if r.Seq <= until {
 			s = v.Fold(s, r)
 		}
@@ -108,4 +112,23 @@ func Replay[S any](ctx context.Context, log bus.Log, v View[S], until uint64) (S
 		return s, fmt.Errorf("replay %s: %w", v.Name, err)
 	}
 	return s, nil
+}
+
+// replayer is a log with an archive, which is quicker than its server.
+type replayer interface {
+	// Replay hands on what is archived from sequence `from` to `until` (0: its end), of
+	// other contexts only that there was an event, and returns the sequence to go on from.
+	Replay(ctx context.Context, from, until uint64, contexts []string, handle func(events.Recorded) error) (next uint64, err error)
+}
+
+// follow hands every record to handle, from the archive as far as there is one.
+func (v View[S]) follow(ctx context.Context, log bus.Log, from, until uint64, handle func(events.Recorded) error) error {
+	if a, ok := log.(replayer); ok {
+		next, err := a.Replay(ctx, from, until, v.Contexts, handle)
+		if err != nil || until > 0 && next > until {
+			return err
+		}
+		from = next
+	}
+	return log.Follow(ctx, from, until, handle)
 }

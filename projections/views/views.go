@@ -20,11 +20,11 @@ import (
 
 // The views. Only(bzid) narrows one to a namespace.
 var (
-	Catalog = follow.View[catalog.State]{Name: catalog.Name, Version: catalog.Version, New: catalog.New, Fold: catalog.Fold}
-	Plan    = follow.View[plan.State]{Name: plan.Name, Version: plan.Version, New: plan.New, Fold: plan.Fold}
-	Fleet   = follow.View[fleet.State]{Name: fleet.Name, Version: fleet.Version, New: fleet.New, Fold: fleet.Fold}
-	Layout  = follow.View[layout.State]{Name: layout.Name, Version: layout.Version, New: layout.New, Fold: layout.Fold}
-	Lineage = follow.View[lineage.State]{Name: lineage.Name, Version: lineage.Version, New: lineage.New, Fold: lineage.Fold}
+	Catalog = follow.View[catalog.State]{Name: catalog.Name, Version: catalog.Version, New: catalog.New, Fold: catalog.Fold, Contexts: []string{"model"}}
+	Plan    = follow.View[plan.State]{Name: plan.Name, Version: plan.Version, New: plan.New, Fold: plan.Fold, Contexts: []string{"publish"}}
+	Fleet   = follow.View[fleet.State]{Name: fleet.Name, Version: fleet.Version, New: fleet.New, Fold: fleet.Fold, Contexts: []string{"container", "replica", "shard"}}
+	Layout  = follow.View[layout.State]{Name: layout.Name, Version: layout.Version, New: layout.New, Fold: layout.Fold, Contexts: []string{"layout", "container", "replica"}}
+	Lineage = follow.View[lineage.State]{Name: lineage.Name, Version: lineage.Version, New: lineage.New, Fold: lineage.Fold, Contexts: []string{"sync", "training"}}
 	Znode   = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold, Encode: znode.Encode, Decode: znode.Decode}
 )
 
