@@ -17,6 +17,7 @@ func benchmarks() []bench.Benchmark {
 	return []bench.Benchmark{
 		bench.Append(bench.AppendCases),
 		bench.Replay(bench.ReplayCases),
+		bench.Rebuild(bench.RebuildCases),
 		bench.Predict(startBenchCluster, bench.PredictCases),
 		bench.EndToEnd(startBenchCluster, bench.EndToEndCases),
 		bench.PSRPC(startBenchShard),

@@ -251,7 +251,9 @@ func fakeZooKeeper(t *testing.T, at string) {
 	_, _, ch, err = c.GetW(data)
 	must("watch data", err, nil)
 	found, err := tr.remove("/monolith_fake", true)
-	must("delete all", err, nil)
+	if must("delete all", err, nil); !found {
+		t.Fatal("there was nothing to delete")
+	}
 	hears("delete", ch, zk.EventNodeDeleted)
 	if found, err = tr.remove("/monolith_fake", true); found || err != nil {
 		t.Fatalf("deleted again: %v %v", found, err)
