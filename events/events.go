@@ -39,4 +39,9 @@ type Recorded struct {
 	Err     error         // why it could not be decoded: ErrMalformed, ErrInvalid or ErrUnknown
 	Data    []byte        // the bytes as stored; shared, not to be changed
 	Binary  bool          // Data is binary protobuf rather than protojson
+
+	// Where a record is folded part by part, Event is one part: its place, from 0, and
+	// whether more of the same sequence follow.
+	Part int
+	More bool
 }

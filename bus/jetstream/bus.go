@@ -51,6 +51,7 @@ type Bus struct {
 
 	events *committer
 	deltas *committer
+	tail   *tail
 	first  atomic.Uint64      // oldest event known to be held; guards before it are of trimmed ones
 	stop   context.CancelFunc // ends the committers and the leases' renewals
 	ctx    context.Context
@@ -102,6 +103,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	}
 	b.events = newCommitter(b, wire.LogStream)
 	b.deltas = newCommitter(b, wire.SyncStream)
+	b.tail = &tail{l: logStream{b}}
 	for _, c := range []*committer{b.events, b.deltas} {
 		b.wg.Go(func() { c.run(b.ctx) })
 	}

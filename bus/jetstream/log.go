@@ -32,6 +32,14 @@ func (l logStream) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, e
 }
 
 func (l logStream) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
+	if until == 0 {
+		return l.b.tail.follow(ctx, from, handle)
+	}
+	return l.follow(ctx, from, until, handle)
+}
+
+// follow has a reading of its own.
+func (l logStream) follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
 	f := follower{b: l.b, stream: wire.LogStream, until: until, whole: true, handle: func(m *stored) error { return handle(record(m)) }}
 	return f.run(ctx, from)
 }

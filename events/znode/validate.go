@@ -18,14 +18,31 @@ const (
 	Expired = "expired"
 )
 
-// MaxOps bounds one multi.
-const MaxOps = 10_000
+// MaxOps bounds one multi, MaxPack a pack.
+const (
+	MaxOps  = 10_000
+	MaxPack = 10_000
+)
 
 // Validate reports the rules that e breaks, as an [events.ErrInvalid]. What ZooKeeper
 // answers with a code, bad paths for example, is no broken rule: the fold answers it.
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Check(aggregate == Aggregate, "the aggregate is %q, it must be %q", aggregate, Aggregate)
+	if b, ok := e.GetBody().(*Event_Pack); ok {
+		in := b.Pack.GetEvents()
+		r.Check(len(in) > 0 && len(in) <= MaxPack, "a pack of %d events, 1 to %d are allowed", len(in), MaxPack)
+		for i, e := range in {
+			r.Check(e.GetBody() != nil && e.GetPack() == nil, "event %d of the pack is none that it may hold", i)
+			e.validate(&r)
+		}
+		return r.Err()
+	}
+	e.validate(&r)
+	return r.Err()
+}
+
+func (e *Event) validate(r *events.Rules) {
 	switch b := e.GetBody().(type) {
 	case *Event_Proposed:
 		p := b.Proposed
@@ -35,6 +52,11 @@ func (e *Event) Validate(aggregate string) error {
 			r.Check(op.GetOp() != nil, "operation %d is none this build knows", i)
 			r.Check(utf8.ValidString(op.Path()), "the path of operation %d is not UTF-8", i)
 		}
+	case *Event_Imported:
+		m := b.Imported
+		r.Check(m.GetKind() == Imported_WRITTEN || m.GetKind() == Imported_DELETED, "an import of kind %s, it must be WRITTEN or DELETED", m.GetKind())
+		r.Check(utf8.ValidString(m.GetPath()), "the path of an import is not UTF-8")
+		r.Check(m.GetKind() != Imported_WRITTEN || m.GetCzxid() > 0 && m.GetMzxid() >= m.GetCzxid(), "an import written at %d and created at %d", m.GetMzxid(), m.GetCzxid())
 	case *Event_SessionOpened:
 		r.Check(b.SessionOpened.GetSession() != 0, "a session needs its id")
 		r.Check(b.SessionOpened.GetTimeoutMs() > 0, "a time-out of %d ms", b.SessionOpened.GetTimeoutMs())
@@ -44,7 +66,6 @@ func (e *Event) Validate(aggregate string) error {
 		reason := b.SessionClosed.GetReason()
 		r.Check(reason == Closed || reason == Expired, "reason %q is none of %s, %s", reason, Closed, Expired)
 	}
-	return r.Err()
 }
 
 // Path is what the operation is about.

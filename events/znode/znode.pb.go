@@ -83,6 +83,55 @@ func (Mode) EnumDescriptor() ([]byte, []int) {
 	return file_events_znode_znode_proto_rawDescGZIP(), []int{0}
 }
 
+type Imported_Kind int32
+
+const (
+	Imported_UNKNOWN Imported_Kind = 0
+	Imported_WRITTEN Imported_Kind = 1 // there it has these data, whether it was there before or not
+	Imported_DELETED Imported_Kind = 2 // there it is gone
+)
+
+// Enum value maps for Imported_Kind.
+var (
+	Imported_Kind_name = map[int32]string{
+		0: "UNKNOWN",
+		1: "WRITTEN",
+		2: "DELETED",
+	}
+	Imported_Kind_value = map[string]int32{
+		"UNKNOWN": 0,
+		"WRITTEN": 1,
+		"DELETED": 2,
+	}
+)
+
+func (x Imported_Kind) Enum() *Imported_Kind {
+	p := new(Imported_Kind)
+	*p = x
+	return p
+}
+
+func (x Imported_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Imported_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_znode_znode_proto_enumTypes[1].Descriptor()
+}
+
+func (Imported_Kind) Type() protoreflect.EnumType {
+	return &file_events_znode_znode_proto_enumTypes[1]
+}
+
+func (x Imported_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Imported_Kind.Descriptor instead.
+func (Imported_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{14, 0}
+}
+
 // Event is the body on monolith.<bzid>.znode.tree; the replica-registry that holds the
 // writer's lease owns it. Its sequence is the zxid. Whether what it proposes happens is
 // decided by the fold, which is the same everywhere.
@@ -93,6 +142,8 @@ type Event struct {
 	//	*Event_Proposed
 	//	*Event_SessionOpened
 	//	*Event_SessionClosed
+	//	*Event_Imported
+	//	*Event_Pack
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -162,6 +213,24 @@ func (x *Event) GetSessionClosed() *SessionClosed {
 	return nil
 }
 
+func (x *Event) GetImported() *Imported {
+	if x != nil {
+		if x, ok := x.Body.(*Event_Imported); ok {
+			return x.Imported
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetPack() *Pack {
+	if x != nil {
+		if x, ok := x.Body.(*Event_Pack); ok {
+			return x.Pack
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -178,11 +247,69 @@ type Event_SessionClosed struct {
 	SessionClosed *SessionClosed `protobuf:"bytes,3,opt,name=session_closed,json=sessionClosed,proto3,oneof"`
 }
 
+type Event_Imported struct {
+	Imported *Imported `protobuf:"bytes,4,opt,name=imported,proto3,oneof"`
+}
+
+type Event_Pack struct {
+	Pack *Pack `protobuf:"bytes,5,opt,name=pack,proto3,oneof"`
+}
+
 func (*Event_Proposed) isEvent_Body() {}
 
 func (*Event_SessionOpened) isEvent_Body() {}
 
 func (*Event_SessionClosed) isEvent_Body() {}
+
+func (*Event_Imported) isEvent_Body() {}
+
+func (*Event_Pack) isEvent_Body() {}
+
+// Pack is several events that came at once and share a sequence, and so a zxid, and an
+// fsync. They happen in their order, each by itself: one that is refused stops no other.
+type Pack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pack) Reset() {
+	*x = Pack{}
+	mi := &file_events_znode_znode_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pack) ProtoMessage() {}
+
+func (x *Pack) ProtoReflect() protoreflect.Message {
+	mi := &file_events_znode_znode_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pack.ProtoReflect.Descriptor instead.
+func (*Pack) Descriptor() ([]byte, []int) {
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Pack) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
 
 // Proposed is one write of a client, or a whole multi: all of it happens or nothing.
 type Proposed struct {
@@ -197,7 +324,7 @@ type Proposed struct {
 
 func (x *Proposed) Reset() {
 	*x = Proposed{}
-	mi := &file_events_znode_znode_proto_msgTypes[1]
+	mi := &file_events_znode_znode_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +336,7 @@ func (x *Proposed) String() string {
 func (*Proposed) ProtoMessage() {}
 
 func (x *Proposed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[1]
+	mi := &file_events_znode_znode_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +349,7 @@ func (x *Proposed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proposed.ProtoReflect.Descriptor instead.
 func (*Proposed) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{1}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Proposed) GetSession() int64 {
@@ -271,7 +398,7 @@ type Op struct {
 
 func (x *Op) Reset() {
 	*x = Op{}
-	mi := &file_events_znode_znode_proto_msgTypes[2]
+	mi := &file_events_znode_znode_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +410,7 @@ func (x *Op) String() string {
 func (*Op) ProtoMessage() {}
 
 func (x *Op) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[2]
+	mi := &file_events_znode_znode_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +423,7 @@ func (x *Op) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Op.ProtoReflect.Descriptor instead.
 func (*Op) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{2}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Op) GetOp() isOp_Op {
@@ -413,7 +540,7 @@ type Create struct {
 
 func (x *Create) Reset() {
 	*x = Create{}
-	mi := &file_events_znode_znode_proto_msgTypes[3]
+	mi := &file_events_znode_znode_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +552,7 @@ func (x *Create) String() string {
 func (*Create) ProtoMessage() {}
 
 func (x *Create) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[3]
+	mi := &file_events_znode_znode_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +565,7 @@ func (x *Create) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Create.ProtoReflect.Descriptor instead.
 func (*Create) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{3}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Create) GetPath() string {
@@ -486,7 +613,7 @@ type Delete struct {
 
 func (x *Delete) Reset() {
 	*x = Delete{}
-	mi := &file_events_znode_znode_proto_msgTypes[4]
+	mi := &file_events_znode_znode_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +625,7 @@ func (x *Delete) String() string {
 func (*Delete) ProtoMessage() {}
 
 func (x *Delete) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[4]
+	mi := &file_events_znode_znode_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +638,7 @@ func (x *Delete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delete.ProtoReflect.Descriptor instead.
 func (*Delete) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{4}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Delete) GetPath() string {
@@ -539,7 +666,7 @@ type SetData struct {
 
 func (x *SetData) Reset() {
 	*x = SetData{}
-	mi := &file_events_znode_znode_proto_msgTypes[5]
+	mi := &file_events_znode_znode_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +678,7 @@ func (x *SetData) String() string {
 func (*SetData) ProtoMessage() {}
 
 func (x *SetData) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[5]
+	mi := &file_events_znode_znode_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +691,7 @@ func (x *SetData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetData.ProtoReflect.Descriptor instead.
 func (*SetData) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{5}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SetData) GetPath() string {
@@ -599,7 +726,7 @@ type SetACL struct {
 
 func (x *SetACL) Reset() {
 	*x = SetACL{}
-	mi := &file_events_znode_znode_proto_msgTypes[6]
+	mi := &file_events_znode_znode_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +738,7 @@ func (x *SetACL) String() string {
 func (*SetACL) ProtoMessage() {}
 
 func (x *SetACL) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[6]
+	mi := &file_events_znode_znode_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +751,7 @@ func (x *SetACL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetACL.ProtoReflect.Descriptor instead.
 func (*SetACL) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{6}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SetACL) GetPath() string {
@@ -658,7 +785,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_events_znode_znode_proto_msgTypes[7]
+	mi := &file_events_znode_znode_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +797,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[7]
+	mi := &file_events_znode_znode_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +810,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{7}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Check) GetPath() string {
@@ -711,7 +838,7 @@ type DeleteContainer struct {
 
 func (x *DeleteContainer) Reset() {
 	*x = DeleteContainer{}
-	mi := &file_events_znode_znode_proto_msgTypes[8]
+	mi := &file_events_znode_znode_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +850,7 @@ func (x *DeleteContainer) String() string {
 func (*DeleteContainer) ProtoMessage() {}
 
 func (x *DeleteContainer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[8]
+	mi := &file_events_znode_znode_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +863,7 @@ func (x *DeleteContainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteContainer.ProtoReflect.Descriptor instead.
 func (*DeleteContainer) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{8}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeleteContainer) GetPath() string {
@@ -758,7 +885,7 @@ type ACL struct {
 
 func (x *ACL) Reset() {
 	*x = ACL{}
-	mi := &file_events_znode_znode_proto_msgTypes[9]
+	mi := &file_events_znode_znode_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +897,7 @@ func (x *ACL) String() string {
 func (*ACL) ProtoMessage() {}
 
 func (x *ACL) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[9]
+	mi := &file_events_znode_znode_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +910,7 @@ func (x *ACL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACL.ProtoReflect.Descriptor instead.
 func (*ACL) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{9}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ACL) GetPerms() int32 {
@@ -818,7 +945,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_events_znode_znode_proto_msgTypes[10]
+	mi := &file_events_znode_znode_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +957,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[10]
+	mi := &file_events_znode_znode_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +970,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{10}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Identity) GetScheme() string {
@@ -871,7 +998,7 @@ type SessionOpened struct {
 
 func (x *SessionOpened) Reset() {
 	*x = SessionOpened{}
-	mi := &file_events_znode_znode_proto_msgTypes[11]
+	mi := &file_events_znode_znode_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +1010,7 @@ func (x *SessionOpened) String() string {
 func (*SessionOpened) ProtoMessage() {}
 
 func (x *SessionOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[11]
+	mi := &file_events_znode_znode_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +1023,7 @@ func (x *SessionOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionOpened.ProtoReflect.Descriptor instead.
 func (*SessionOpened) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{11}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SessionOpened) GetSession() int64 {
@@ -930,7 +1057,7 @@ type SessionClosed struct {
 
 func (x *SessionClosed) Reset() {
 	*x = SessionClosed{}
-	mi := &file_events_znode_znode_proto_msgTypes[12]
+	mi := &file_events_znode_znode_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1069,7 @@ func (x *SessionClosed) String() string {
 func (*SessionClosed) ProtoMessage() {}
 
 func (x *SessionClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_znode_znode_proto_msgTypes[12]
+	mi := &file_events_znode_znode_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1082,7 @@ func (x *SessionClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionClosed.ProtoReflect.Descriptor instead.
 func (*SessionClosed) Descriptor() ([]byte, []int) {
-	return file_events_znode_znode_proto_rawDescGZIP(), []int{12}
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SessionClosed) GetSession() int64 {
@@ -972,16 +1099,114 @@ func (x *SessionClosed) GetReason() string {
 	return ""
 }
 
+// Imported is what the bridge saw of one node in the ensemble that it mirrors into: the
+// write of somebody who knows only that ensemble.
+type Imported struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // absolute, without the mirror's chroot
+	Kind          Imported_Kind          `protobuf:"varint,2,opt,name=kind,proto3,enum=monolith.events.znode.v1.Imported_Kind" json:"kind,omitempty"`
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3,oneof" json:"data,omitempty"` // absent: none at all; of WRITTEN, like what follows
+	Owner         int64                  `protobuf:"fixed64,4,opt,name=owner,proto3" json:"owner,omitempty"`   // session of the ensemble with which the node goes; 0: persistent
+	Czxid         int64                  `protobuf:"varint,5,opt,name=czxid,proto3" json:"czxid,omitempty"`    // there, like mzxid
+	Mzxid         int64                  `protobuf:"varint,6,opt,name=mzxid,proto3" json:"mzxid,omitempty"`
+	Acl           []*ACL                 `protobuf:"bytes,7,rep,name=acl,proto3" json:"acl,omitempty"` // none: everybody may do everything
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Imported) Reset() {
+	*x = Imported{}
+	mi := &file_events_znode_znode_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Imported) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Imported) ProtoMessage() {}
+
+func (x *Imported) ProtoReflect() protoreflect.Message {
+	mi := &file_events_znode_znode_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Imported.ProtoReflect.Descriptor instead.
+func (*Imported) Descriptor() ([]byte, []int) {
+	return file_events_znode_znode_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Imported) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Imported) GetKind() Imported_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Imported_UNKNOWN
+}
+
+func (x *Imported) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Imported) GetOwner() int64 {
+	if x != nil {
+		return x.Owner
+	}
+	return 0
+}
+
+func (x *Imported) GetCzxid() int64 {
+	if x != nil {
+		return x.Czxid
+	}
+	return 0
+}
+
+func (x *Imported) GetMzxid() int64 {
+	if x != nil {
+		return x.Mzxid
+	}
+	return 0
+}
+
+func (x *Imported) GetAcl() []*ACL {
+	if x != nil {
+		return x.Acl
+	}
+	return nil
+}
+
 var File_events_znode_znode_proto protoreflect.FileDescriptor
 
 const file_events_znode_znode_proto_rawDesc = "" +
 	"\n" +
-	"\x18events/znode/znode.proto\x12\x18monolith.events.znode.v1\"\xfb\x01\n" +
+	"\x18events/znode/znode.proto\x12\x18monolith.events.znode.v1\"\xed\x02\n" +
 	"\x05Event\x12@\n" +
 	"\bproposed\x18\x01 \x01(\v2\".monolith.events.znode.v1.ProposedH\x00R\bproposed\x12P\n" +
 	"\x0esession_opened\x18\x02 \x01(\v2'.monolith.events.znode.v1.SessionOpenedH\x00R\rsessionOpened\x12P\n" +
-	"\x0esession_closed\x18\x03 \x01(\v2'.monolith.events.znode.v1.SessionClosedH\x00R\rsessionClosedB\x06\n" +
-	"\x04bodyJ\x04\b\x04\x10\x05\"\xa2\x01\n" +
+	"\x0esession_closed\x18\x03 \x01(\v2'.monolith.events.znode.v1.SessionClosedH\x00R\rsessionClosed\x12@\n" +
+	"\bimported\x18\x04 \x01(\v2\".monolith.events.znode.v1.ImportedH\x00R\bimported\x124\n" +
+	"\x04pack\x18\x05 \x01(\v2\x1e.monolith.events.znode.v1.PackH\x00R\x04packB\x06\n" +
+	"\x04body\"?\n" +
+	"\x04Pack\x127\n" +
+	"\x06events\x18\x01 \x03(\v2\x1f.monolith.events.znode.v1.EventR\x06events\"\xa2\x01\n" +
 	"\bProposed\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x10R\asession\x12.\n" +
 	"\x03ops\x18\x02 \x03(\v2\x1c.monolith.events.znode.v1.OpR\x03ops\x12\x14\n" +
@@ -1033,7 +1258,20 @@ const file_events_znode_znode_proto_rawDesc = "" +
 	"\rpassword_hash\x18\x03 \x01(\fR\fpasswordHash\"A\n" +
 	"\rSessionClosed\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x10R\asession\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason*\xa6\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x9f\x02\n" +
+	"\bImported\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12;\n" +
+	"\x04kind\x18\x02 \x01(\x0e2'.monolith.events.znode.v1.Imported.KindR\x04kind\x12\x17\n" +
+	"\x04data\x18\x03 \x01(\fH\x00R\x04data\x88\x01\x01\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\x10R\x05owner\x12\x14\n" +
+	"\x05czxid\x18\x05 \x01(\x03R\x05czxid\x12\x14\n" +
+	"\x05mzxid\x18\x06 \x01(\x03R\x05mzxid\x12/\n" +
+	"\x03acl\x18\a \x03(\v2\x1d.monolith.events.znode.v1.ACLR\x03acl\"-\n" +
+	"\x04Kind\x12\v\n" +
+	"\aUNKNOWN\x10\x00\x12\v\n" +
+	"\aWRITTEN\x10\x01\x12\v\n" +
+	"\aDELETED\x10\x02B\a\n" +
+	"\x05_data*\xa6\x01\n" +
 	"\x04Mode\x12\x0e\n" +
 	"\n" +
 	"PERSISTENT\x10\x00\x12\r\n" +
@@ -1056,44 +1294,52 @@ func file_events_znode_znode_proto_rawDescGZIP() []byte {
 	return file_events_znode_znode_proto_rawDescData
 }
 
-var file_events_znode_znode_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_events_znode_znode_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_events_znode_znode_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_events_znode_znode_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_events_znode_znode_proto_goTypes = []any{
 	(Mode)(0),               // 0: monolith.events.znode.v1.Mode
-	(*Event)(nil),           // 1: monolith.events.znode.v1.Event
-	(*Proposed)(nil),        // 2: monolith.events.znode.v1.Proposed
-	(*Op)(nil),              // 3: monolith.events.znode.v1.Op
-	(*Create)(nil),          // 4: monolith.events.znode.v1.Create
-	(*Delete)(nil),          // 5: monolith.events.znode.v1.Delete
-	(*SetData)(nil),         // 6: monolith.events.znode.v1.SetData
-	(*SetACL)(nil),          // 7: monolith.events.znode.v1.SetACL
-	(*Check)(nil),           // 8: monolith.events.znode.v1.Check
-	(*DeleteContainer)(nil), // 9: monolith.events.znode.v1.DeleteContainer
-	(*ACL)(nil),             // 10: monolith.events.znode.v1.ACL
-	(*Identity)(nil),        // 11: monolith.events.znode.v1.Identity
-	(*SessionOpened)(nil),   // 12: monolith.events.znode.v1.SessionOpened
-	(*SessionClosed)(nil),   // 13: monolith.events.znode.v1.SessionClosed
+	(Imported_Kind)(0),      // 1: monolith.events.znode.v1.Imported.Kind
+	(*Event)(nil),           // 2: monolith.events.znode.v1.Event
+	(*Pack)(nil),            // 3: monolith.events.znode.v1.Pack
+	(*Proposed)(nil),        // 4: monolith.events.znode.v1.Proposed
+	(*Op)(nil),              // 5: monolith.events.znode.v1.Op
+	(*Create)(nil),          // 6: monolith.events.znode.v1.Create
+	(*Delete)(nil),          // 7: monolith.events.znode.v1.Delete
+	(*SetData)(nil),         // 8: monolith.events.znode.v1.SetData
+	(*SetACL)(nil),          // 9: monolith.events.znode.v1.SetACL
+	(*Check)(nil),           // 10: monolith.events.znode.v1.Check
+	(*DeleteContainer)(nil), // 11: monolith.events.znode.v1.DeleteContainer
+	(*ACL)(nil),             // 12: monolith.events.znode.v1.ACL
+	(*Identity)(nil),        // 13: monolith.events.znode.v1.Identity
+	(*SessionOpened)(nil),   // 14: monolith.events.znode.v1.SessionOpened
+	(*SessionClosed)(nil),   // 15: monolith.events.znode.v1.SessionClosed
+	(*Imported)(nil),        // 16: monolith.events.znode.v1.Imported
 }
 var file_events_znode_znode_proto_depIdxs = []int32{
-	2,  // 0: monolith.events.znode.v1.Event.proposed:type_name -> monolith.events.znode.v1.Proposed
-	12, // 1: monolith.events.znode.v1.Event.session_opened:type_name -> monolith.events.znode.v1.SessionOpened
-	13, // 2: monolith.events.znode.v1.Event.session_closed:type_name -> monolith.events.znode.v1.SessionClosed
-	3,  // 3: monolith.events.znode.v1.Proposed.ops:type_name -> monolith.events.znode.v1.Op
-	11, // 4: monolith.events.znode.v1.Proposed.auth:type_name -> monolith.events.znode.v1.Identity
-	4,  // 5: monolith.events.znode.v1.Op.create:type_name -> monolith.events.znode.v1.Create
-	5,  // 6: monolith.events.znode.v1.Op.delete:type_name -> monolith.events.znode.v1.Delete
-	6,  // 7: monolith.events.znode.v1.Op.set_data:type_name -> monolith.events.znode.v1.SetData
-	7,  // 8: monolith.events.znode.v1.Op.set_acl:type_name -> monolith.events.znode.v1.SetACL
-	8,  // 9: monolith.events.znode.v1.Op.check:type_name -> monolith.events.znode.v1.Check
-	9,  // 10: monolith.events.znode.v1.Op.delete_container:type_name -> monolith.events.znode.v1.DeleteContainer
-	10, // 11: monolith.events.znode.v1.Create.acl:type_name -> monolith.events.znode.v1.ACL
-	0,  // 12: monolith.events.znode.v1.Create.mode:type_name -> monolith.events.znode.v1.Mode
-	10, // 13: monolith.events.znode.v1.SetACL.acl:type_name -> monolith.events.znode.v1.ACL
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	4,  // 0: monolith.events.znode.v1.Event.proposed:type_name -> monolith.events.znode.v1.Proposed
+	14, // 1: monolith.events.znode.v1.Event.session_opened:type_name -> monolith.events.znode.v1.SessionOpened
+	15, // 2: monolith.events.znode.v1.Event.session_closed:type_name -> monolith.events.znode.v1.SessionClosed
+	16, // 3: monolith.events.znode.v1.Event.imported:type_name -> monolith.events.znode.v1.Imported
+	3,  // 4: monolith.events.znode.v1.Event.pack:type_name -> monolith.events.znode.v1.Pack
+	2,  // 5: monolith.events.znode.v1.Pack.events:type_name -> monolith.events.znode.v1.Event
+	5,  // 6: monolith.events.znode.v1.Proposed.ops:type_name -> monolith.events.znode.v1.Op
+	13, // 7: monolith.events.znode.v1.Proposed.auth:type_name -> monolith.events.znode.v1.Identity
+	6,  // 8: monolith.events.znode.v1.Op.create:type_name -> monolith.events.znode.v1.Create
+	7,  // 9: monolith.events.znode.v1.Op.delete:type_name -> monolith.events.znode.v1.Delete
+	8,  // 10: monolith.events.znode.v1.Op.set_data:type_name -> monolith.events.znode.v1.SetData
+	9,  // 11: monolith.events.znode.v1.Op.set_acl:type_name -> monolith.events.znode.v1.SetACL
+	10, // 12: monolith.events.znode.v1.Op.check:type_name -> monolith.events.znode.v1.Check
+	11, // 13: monolith.events.znode.v1.Op.delete_container:type_name -> monolith.events.znode.v1.DeleteContainer
+	12, // 14: monolith.events.znode.v1.Create.acl:type_name -> monolith.events.znode.v1.ACL
+	0,  // 15: monolith.events.znode.v1.Create.mode:type_name -> monolith.events.znode.v1.Mode
+	12, // 16: monolith.events.znode.v1.SetACL.acl:type_name -> monolith.events.znode.v1.ACL
+	1,  // 17: monolith.events.znode.v1.Imported.kind:type_name -> monolith.events.znode.v1.Imported.Kind
+	12, // 18: monolith.events.znode.v1.Imported.acl:type_name -> monolith.events.znode.v1.ACL
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_events_znode_znode_proto_init() }
@@ -1105,8 +1351,10 @@ func file_events_znode_znode_proto_init() {
 		(*Event_Proposed)(nil),
 		(*Event_SessionOpened)(nil),
 		(*Event_SessionClosed)(nil),
+		(*Event_Imported)(nil),
+		(*Event_Pack)(nil),
 	}
-	file_events_znode_znode_proto_msgTypes[2].OneofWrappers = []any{
+	file_events_znode_znode_proto_msgTypes[3].OneofWrappers = []any{
 		(*Op_Create)(nil),
 		(*Op_Delete)(nil),
 		(*Op_SetData)(nil),
@@ -1114,15 +1362,16 @@ func file_events_znode_znode_proto_init() {
 		(*Op_Check)(nil),
 		(*Op_DeleteContainer)(nil),
 	}
-	file_events_znode_znode_proto_msgTypes[3].OneofWrappers = []any{}
-	file_events_znode_znode_proto_msgTypes[5].OneofWrappers = []any{}
+	file_events_znode_znode_proto_msgTypes[4].OneofWrappers = []any{}
+	file_events_znode_znode_proto_msgTypes[6].OneofWrappers = []any{}
+	file_events_znode_znode_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_znode_znode_proto_rawDesc), len(file_events_znode_znode_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   13,
+			NumEnums:      2,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

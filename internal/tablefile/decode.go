@@ -11,8 +11,6 @@ import (
 	"github.com/monolith-go/monolith/internal/monolithpb"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // Decode reads one EntryDump, packed floats or not. What is no EntryDump is ErrCorrupt;
@@ -230,8 +228,7 @@ var kindNames = func() map[protowire.Number]string {
 	names := map[protowire.Number]string{}
 	fields := (*monolithpb.SingleOptimizerDump)(nil).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
-		f := protoreflect.FieldDescriptor(fields.Get(i))
-		names[f.Number()] = string(f.Name())
+		names[fields.Get(i).Number()] = string(fields.Get(i).Name())
 	}
 	return names
 }()

@@ -67,11 +67,9 @@ func TestOracleTensorFlow(t *testing.T) {
 	python, protos := oracle.Python(t), originalProto(t)
 	dir := t.TempDir()
 	all := every()
-	var cfgs []table.Config
 	var parts []Part
 	for _, kind := range []string{"adadelta", "adagrad", "adam", "amsgrad", "batch_softmax", "dc", "dynamic_wd_adagrad", "ftrl", "group_adagrad", "group_ftrl", "momentum", "moving_average", "rmsprop", "rmspropv2", "sgd"} {
 		cfg := config(kind, all[kind], all["ftrl"])
-		cfgs = append(cfgs, cfg)
 		parts = append(parts, Part{Config: cfg, Table: taught(t, cfg, 40)})
 	}
 	wide := config("wide", table.Segment{Dim: 8000, Optimizer: all["adam"].Optimizer, Initializer: table.RandomUniform{Min: -1, Max: 1}})

@@ -21,9 +21,9 @@ const (
 	// burst is how many ids take a step together. Several bursts are under way at once:
 	// those whose bucket lines are on their way from memory for afar bursts, those whose
 	// rows are, and the one whose rows are used.
-	burst = 64
-	afar  = 1
-	ring  = 4 // bursts, a power of two, more than 2*afar+1
+	burst = 8
+	afar  = 3
+	ring  = 8 // bursts, a power of two, more than 2*afar+1
 )
 
 // slot is one id on its way, half a cache line.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
@@ -103,6 +104,7 @@ func (s segment) blocks(ctx context.Context, from uint64, w want, originals bool
 		if failed = cmp.Or(d.err, ctx.Err()); failed == nil {
 			failed = each(d.records, handle)
 		}
+		giveBack(d.records)
 		if failed != nil {
 			cancel()
 		}
@@ -131,12 +133,21 @@ func (b Block) read(f *os.File, from uint64, w want, originals bool) ([]events.R
 			return nil, err
 		}
 	}
-	records := make([]events.Recorded, 0, b.Count)
+	records := lists.Get().(*[]events.Recorded)
 	err = decodeBlock(payload, raw, from, w, func(r events.Recorded) error {
-		records = append(records, r)
+		*records = append(*records, r)
 		return nil
 	})
-	return records, err
+	return *records, err
+}
+
+// lists are of decoded records; the records are given away, the lists come back.
+var lists = sync.Pool{New: func() any { return new([]events.Recorded) }}
+
+func giveBack(records []events.Recorded) {
+	clear(records)
+	records = records[:0]
+	lists.Put(&records)
 }
 
 // Log is upstream with the archive before it: what upstream has trimmed is read from the

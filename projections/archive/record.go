@@ -9,6 +9,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
+	"github.com/monolith-go/monolith/events/znode"
 )
 
 // A block's payload is a table of strings (subjects, types, sources) and then its
@@ -257,11 +258,18 @@ func decodeBlock(payload, raw []byte, from uint64, wanted want, handle func(even
 }
 
 // bodies decodes the bodies of one block.
-type bodies struct{}
+type bodies struct{ znodes znode.Arena }
 
-func (bodies) decode(on *name, body []byte) (proto.Message, error) {
+func (b *bodies) decode(on *name, body []byte) (proto.Message, error) {
 	if on.empty == nil {
 		return nil, fmt.Errorf("%w: %s was decoded by another build and this one does not know its context", events.ErrUnknown, on.text)
+	}
+	if on.parts.Context == "znode" { // by far the most
+		e, err := b.znodes.Unmarshal(body)
+		if err != nil {
+			return nil, err
+		}
+		return e, nil
 	}
 	m := on.empty.ProtoReflect().New().Interface()
 	if err := proto.Unmarshal(body, m); err != nil {

@@ -88,8 +88,8 @@ func lagGauge(reg prometheus.Registerer, view string) prometheus.Gauge {
 	return vec.WithLabelValues(view)
 }
 
-// OnEvent has hook run after each fold, under the write lock, with the new state, behind
-// the hooks set before it. Set it before Run; a restored snapshot calls nothing. It must
+// OnEvent has hook run after each fold, of a part where the view has parts, under the
+// write lock, with the new state, behind the hooks set before it. Set it before Run; a restored snapshot calls nothing. It must
 // not call the follower.
 func (f *Follower[S]) OnEvent(hook func(S, events.Recorded)) {
 	f.mu.Lock()
@@ -146,11 +146,14 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 		f.mu.Unlock()
 		return nil // redelivered
 	}
-	f.state = f.view.Fold(f.state, r)
-	f.at = f.at.of(r)
-	for _, hook := range f.onEvent {
-		hook(f.state, r)
+	if f.view.Parts == nil {
+		f.step(r)
+	} else {
+		for part := range f.view.Parts(r) {
+			f.step(part)
+		}
 	}
+	f.at = f.at.of(r)
 	if f.changed != nil {
 		close(f.changed)
 		f.changed = nil
@@ -172,6 +175,13 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 		}
 	}
 	return nil
+}
+
+func (f *Follower[S]) step(r events.Recorded) {
+	f.state = f.view.Fold(f.state, r)
+	for _, hook := range f.onEvent {
+		hook(f.state, r)
+	}
 }
 
 // watchLag keeps the gauge current; a log that does not answer leaves the last figure.

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
@@ -22,6 +23,11 @@ type View[S any] struct {
 	Version int    // raised with every change of S or of what Fold makes of a log
 	New     func() S
 	Fold    func(S, events.Recorded) S
+
+	// Parts cuts a record into what hooks are to see one by one, all of one sequence:
+	// folded one after the other they must give what Fold makes of the whole. nil: hooks
+	// see whole records.
+	Parts func(events.Recorded) iter.Seq[events.Recorded]
 
 	// Contexts are those whose events change more of S than its sequence; none: any may.
 	// An archive need not decode the others.

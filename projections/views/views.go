@@ -25,7 +25,7 @@ var (
 	Fleet   = follow.View[fleet.State]{Name: fleet.Name, Version: fleet.Version, New: fleet.New, Fold: fleet.Fold, Contexts: []string{"container", "replica", "shard"}}
 	Layout  = follow.View[layout.State]{Name: layout.Name, Version: layout.Version, New: layout.New, Fold: layout.Fold, Contexts: []string{"layout", "container", "replica"}}
 	Lineage = follow.View[lineage.State]{Name: lineage.Name, Version: lineage.Version, New: lineage.New, Fold: lineage.Fold, Contexts: []string{"sync", "training"}}
-	Znode   = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold, Encode: znode.Encode, Decode: znode.Decode}
+	Znode   = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold, Parts: znode.Parts, Encode: znode.Encode, Decode: znode.Decode}
 )
 
 // Names are the views in the order in which help texts list them.

@@ -23,10 +23,14 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/znode"
 )
+
+// MaxFrame is as much of a request as one event of the log takes, so that there is one
+// limit: what fits into a frame is stored, what does not ends the connection.
+const MaxFrame = catalog.MaxBytes - 8<<10
 
 // Config is the server's; zero fields take the default named.
 type Config struct {
@@ -38,7 +42,7 @@ type Config struct {
 	MaxConns       int // connections at a time, further ones are closed at once; default 1000
 	MaxConnsPerIP  int // the same of one address; default MaxConns
 	MaxSessions    int // sessions at a time, connected or not; default 4 x MaxConns
-	MaxFrame       int // bytes of a request at most; default 1 MiB - 1, as jute.maxbuffer
+	MaxFrame       int // bytes of a request at most, longer ones end the connection, as jute.maxbuffer; default [MaxFrame]
 	MaxOutstanding int // requests of one connection that wait for a write of it, before it is not read any further; default 1000
 	MaxWrites      int // writes of all connections that wait for the log, before none is read that has one more; default 10,000
 	MaxQueuedBytes int // of replies and watch events that wait for a client to read, before its connection is closed; default 16 MiB
@@ -58,7 +62,8 @@ type Config struct {
 	Metrics prometheus.Registerer // nil: none
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults is c with its zero fields filled in.
+func (c Config) WithDefaults() Config {
 	def := func(v *int, d int) {
 		if *v == 0 {
 			*v = d
@@ -78,7 +83,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxConns, 1000)
 	def(&c.MaxConnsPerIP, c.MaxConns)
 	def(&c.MaxSessions, 4*c.MaxConns)
-	def(&c.MaxFrame, jute.MaxFrame)
+	def(&c.MaxFrame, MaxFrame)
 	def(&c.MaxOutstanding, 1000)
 	def(&c.MaxWrites, 10_000)
 	def(&c.MaxQueuedBytes, 16<<20)
@@ -95,7 +100,7 @@ func (c Config) secure(bound net.Addr) error {
 	if !ok || a.IP.IsLoopback() || c.TLS != nil || c.Plaintext {
 		return nil
 	}
-	return fmt.Errorf("zookeeper port: %s is reachable from other machines: give it TLS, let it listen on 127.0.0.1, or allow plain text by name", bound)
+	return fmt.Errorf("zookeeper port: %s is reachable from other machines: name certificates with --zk-tls-cert, -key and -ca, let it listen on 127.0.0.1, or allow plain text with --insecure-zk", bound)
 }
 
 // Server serves one tree. Locks are taken in this order: the tree's, a connection's
@@ -134,7 +139,7 @@ func New(cfg Config, log bus.Log, tree *follow.Follower[znode.State], logger *sl
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	s := &Server{
 		cfg: cfg, log: log, tree: tree, logger: logger,
 		words:    map[string]bool{},

@@ -16,6 +16,9 @@ import (
 // version is what tools parse; the protocol is that of 3.8, and 3.9's watch modes.
 const version = "3.8.0-monolith, built on 01/01/1970 00:00 UTC"
 
+// Words are all four-letter words that there are, in order.
+func Words() []string { return slices.Sorted(maps.Keys((*Server)(nil).answers())) }
+
 // word answers a four-letter word; ok is false for what is none.
 func (s *Server) word(w string) (answer string, ok bool) {
 	for i := range len(w) {
@@ -23,23 +26,33 @@ func (s *Server) word(w string) (answer string, ok bool) {
 			return "", false // the length of a frame
 		}
 	}
-	answers := map[string]func() string{
+	answering, known := s.answers()[w]
+	switch {
+	case !known || !(s.words[w] || s.words["*"]):
+		return w + " is not executed because it is not in the whitelist.\n", true
+	default:
+		return answering(), true
+	}
+}
+
+func (s *Server) answers() map[string]func() string {
+	return map[string]func() string{
 		"ruok": func() string { return "imok" },
 		"srvr": func() string { return s.srvr("") },
 		"stat": func() string { return s.srvr("Clients:\n" + s.clients(false) + "\n") },
 		"cons": func() string { return s.clients(true) + "\n" },
-		"mntr": s.mntr,
-		"conf": s.conf,
+		"mntr": func() string { return s.mntr() },
+		"conf": func() string { return s.conf() },
 		"envi": envi,
 		"isro": func() string {
-			if s.cfg.Proposer == nil {
+			if s.cfg.Proposer == nil || !s.cfg.Proposer.Writable() {
 				return "ro"
 			}
 			return "rw"
 		},
 		"dirs": func() string { return "datadir_size: 0\nlogdir_size: 0\n" }, // the log's disk is not this server's
-		"dump": s.dump,
-		"wchs": s.wchs,
+		"dump": func() string { return s.dump() },
+		"wchs": func() string { return s.wchs() },
 		"wchc": func() string { return s.watchList(bySession) },
 		"wchp": func() string { return s.watchList(byPath) },
 		"crst": func() string {
@@ -49,13 +62,6 @@ func (s *Server) word(w string) (answer string, ok bool) {
 			return "Connection stats reset.\n"
 		},
 		"srst": func() string { s.stats.reset(); return "Server stats reset.\n" },
-	}
-	answering, known := answers[w]
-	switch {
-	case !known || !(s.words[w] || s.words["*"]):
-		return w + " is not executed because it is not in the whitelist.\n", true
-	default:
-		return answering(), true
 	}
 }
 
@@ -150,8 +156,8 @@ func (s *Server) conf() string {
 			secure = a.Port
 		}
 	}
-	return fmt.Sprintf("clientPort=%d\nsecureClientPort=%d\ntickTime=%d\nmaxClientCnxns=%d\nminSessionTimeout=%d\nmaxSessionTimeout=%d\nclientPortListenBacklog=-1\nserverId=0\n",
-		plain, secure, s.cfg.MinSessionTimeout.Milliseconds()/2, s.cfg.MaxConnsPerIP, s.cfg.MinSessionTimeout.Milliseconds(), s.cfg.MaxSessionTimeout.Milliseconds())
+	return fmt.Sprintf("clientPort=%d\nsecureClientPort=%d\ntickTime=%d\nmaxClientCnxns=%d\nminSessionTimeout=%d\nmaxSessionTimeout=%d\nclientPortListenBacklog=-1\nserverId=0\njute.maxbuffer=%d\n",
+		plain, secure, s.cfg.MinSessionTimeout.Milliseconds()/2, s.cfg.MaxConnsPerIP, s.cfg.MinSessionTimeout.Milliseconds(), s.cfg.MaxSessionTimeout.Milliseconds(), s.cfg.MaxFrame)
 }
 
 func envi() string {

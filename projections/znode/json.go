@@ -20,6 +20,7 @@ type jsonState struct {
 	Containers map[string]Member      `json:"containers"`
 	Replicas   map[string]ReplicaMeta `json:"replicas"`
 	Sessions   map[int64]Session      `json:"sessions,omitempty"`
+	Imports    map[string]Import      `json:"imports,omitempty"`
 	Skipped    fold.Skipped           `json:"skipped,omitempty"`
 }
 
@@ -76,7 +77,7 @@ func (s State) MarshalJSON() ([]byte, error) {
 		}
 	}
 	out.WriteString(`},`)
-	rest := jsonState{Containers: s.Containers, Replicas: s.Replicas, Sessions: t.sessions, Skipped: s.Skipped}
+	rest := jsonState{Containers: s.Containers, Replicas: s.Replicas, Sessions: t.sessions, Imports: s.Imports, Skipped: s.Skipped}
 	at := out.Len()
 	if err := put(rest); err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		t.restore(id, v)
 	}
 	t.journal, t.changes = nil, nil
-	*s = State{Seq: in.Seq, Containers: in.Containers, Replicas: in.Replicas, Skipped: in.Skipped, tree: t}
+	*s = State{Seq: in.Seq, Containers: in.Containers, Replicas: in.Replicas, Imports: in.Imports, Skipped: in.Skipped, tree: t}
 	return nil
 }
 

@@ -39,6 +39,7 @@ type snapshotHead struct {
 	Replicas   map[string]ReplicaMeta `json:"replicas"`
 	Sessions   map[int64]Session      `json:"sessions"`
 	ACLs       [][]ACL                `json:"acls"`
+	Imports    map[string]Import      `json:"imports,omitempty"`
 	Skipped    fold.Skipped           `json:"skipped,omitempty"`
 }
 
@@ -47,7 +48,7 @@ type snapshotHead struct {
 func Encode(s State) func(io.Writer) error {
 	t, release := s.tree.freeze()
 	head := snapshotHead{
-		Seq: s.Seq, Nodes: t.count, Containers: s.Containers, Replicas: s.Replicas, Sessions: t.sessions, Skipped: s.Skipped,
+		Seq: s.Seq, Nodes: t.count, Containers: s.Containers, Replicas: s.Replicas, Sessions: t.sessions, Imports: s.Imports, Skipped: s.Skipped,
 	}
 	for _, l := range t.acls.lists {
 		head.ACLs = append(head.ACLs, l.acl)
@@ -162,7 +163,7 @@ func Decode(r io.Reader) (State, error) {
 	if _, err := in.r.ReadByte(); err != io.EOF {
 		return State{}, fmt.Errorf("%w: something follows it", errSnapshot)
 	}
-	return State{Seq: head.Seq, Containers: head.Containers, Replicas: head.Replicas, Skipped: head.Skipped, tree: t}, nil
+	return State{Seq: head.Seq, Containers: head.Containers, Replicas: head.Replicas, Imports: head.Imports, Skipped: head.Skipped, tree: t}, nil
 }
 
 // decode reads one node; i were read before it, and they are nodes 1 to i.

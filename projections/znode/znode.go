@@ -5,6 +5,8 @@
 package znode
 
 import (
+	"iter"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
@@ -19,7 +21,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "znode"
-	Version = 2
+	Version = 3
 )
 
 // unnamable is the reason under which an event is skipped whose names make no path.
@@ -31,6 +33,7 @@ type State struct {
 	Seq        uint64
 	Containers map[string]Member      // by "<bzid>/<container id>"
 	Replicas   map[string]ReplicaMeta // by path
+	Imports    map[string]Import      // by path: nodes that came from abroad
 	Skipped    fold.Skipped
 
 	tree    *tree
@@ -58,18 +61,42 @@ func New() State {
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
 func Fold(s State, r events.Recorded) State {
-	s, _ = Apply(s, r)
+	for part := range Parts(r) {
+		s, _ = Apply(s, part)
+	}
 	return s
 }
 
-// Apply is Fold, and says what the event did.
+// Parts are the events of a pack, one record each; any other record is its only part.
+func Parts(r events.Recorded) iter.Seq[events.Recorded] {
+	return func(yield func(events.Recorded) bool) {
+		e, _ := r.Event.(*znodepb.Event)
+		if e.GetPack() == nil {
+			yield(r)
+			return
+		}
+		in := e.GetPack().GetEvents()
+		for i, e := range in {
+			r.Event, r.Part, r.More = e, i, i < len(in)-1
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// Apply is Fold of one part, and says what it did. All parts have the zxid of the whole;
+// the state is at that sequence once the last one is in.
 func Apply(s State, r events.Recorded) (State, Effects) {
 	if r.Seq <= s.Seq {
 		return s, Effects{} // redelivered
 	}
 	t := s.tree
 	t.thaw()
-	s.Seq, s.effects = r.Seq, Effects{}
+	s.effects = Effects{}
+	if !r.More {
+		s.Seq = r.Seq
+	}
 	t.zxid, t.ms, t.changes = r.Seq, r.Time.UnixMilli(), nil
 	p, skip := fold.Open(r)
 	if skip == "" && p.Request {
@@ -92,6 +119,9 @@ func Apply(s State, r events.Recorded) (State, Effects) {
 		case *layout.Event:
 			known, skip = d.layout(p, e)
 		}
+		if e, ok := r.Event.(*znodepb.Event); !ok || e.GetImported() == nil {
+			s.forget(t.changes)
+		}
 		t.commit()
 	}
 	if !known {
@@ -111,6 +141,8 @@ func (s *State) znode(bzid string, e *znodepb.Event) bool {
 		s.effects.Outcome = s.tree.propose(b.Proposed)
 	case *znodepb.Event_SessionOpened:
 		s.effects.Outcome = s.tree.openSession(bzid, b.SessionOpened)
+	case *znodepb.Event_Imported:
+		s.effects.Outcome = s.imported(b.Imported)
 	case *znodepb.Event_SessionClosed:
 		s.effects.Outcome = s.tree.closeSession(b.SessionClosed.GetSession())
 		if s.effects.Outcome.Code == CodeOK {

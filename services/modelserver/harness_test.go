@@ -86,6 +86,8 @@ type world struct {
 	gate   *gate // of the deltas that servers started after it is set receive
 	spec   *model.ModelSpec
 	dir    string // exported_models
+	// exportSpec is what row exports say of their model; nil as those of older builds.
+	exportSpec *model.ModelSpec
 
 	mu    sync.Mutex
 	rows  map[string]map[int64][]float32
@@ -152,7 +154,7 @@ func (w *world) export(version int64, shards int, syncSeq uint64) {
 		s := &ckpt.Shard{
 			Manifest: ckpt.Manifest{Job: job, Checkpoint: version, Shard: uint32(k), Shards: uint32(shards), Epoch: 2, Step: 1, SyncSeq: syncSeq,
 				Tables: []ckpt.TableInfo{{Name: "user", Dim: dim}, {Name: "movie", Dim: dim}}},
-			Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{},
+			Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}, Spec: w.exportSpec,
 		}
 		for name, rows := range w.rows {
 			for id, values := range rows {

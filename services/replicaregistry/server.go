@@ -77,7 +77,12 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if cfg.ZKListen != "" {
 		s.znode = follow.New(env.Bus.Log(), views.Znode, o)
 		s.writes = newWrites(env, s.znode, cfg.Now)
-		s.zk = zkserver.New(zkserver.Config{Listen: cfg.ZKListen, Proposer: s.writes, Metrics: env.Metrics}, env.Bus.Log(), s.znode, env.Log)
+		port, err := cfg.ZK.server(cfg.ZKListen)
+		if err != nil {
+			return nil, fmt.Errorf("replica-registry: %w", err)
+		}
+		port.Proposer, port.Metrics = s.writes, env.Metrics
+		s.zk = zkserver.New(port, env.Bus.Log(), s.znode, env.Log)
 		s.writes.foreign = newForeigners(env.BZID, s.znode, s.fleet, s.store, env.Log)
 		s.znode.OnEvent(s.writes.foreign.folded)
 		s.znode.OnEvent(s.writes.folded) // behind the server's hook: watches fire before answers

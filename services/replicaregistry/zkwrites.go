@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,9 +25,11 @@ import (
 )
 
 const (
-	writesQueued = 8192    // proposals that wait for the appender; further ones block
-	batchEvents  = 1000    // of one append, the bus's limit
-	batchBytes   = 4 << 20 // of one append
+	writesQueued = 8192      // proposals that wait for the appender; further ones block
+	batchEvents  = 1000      // proposals of one append: as many events as the bus takes
+	batchBytes   = 4 << 20   // of one append
+	packFrom     = 32        // proposals waiting from which on they share events of the log
+	packBytes    = 256 << 10 // of one
 	writerLease  = 5 * time.Second
 	retryFirst   = 5 * time.Millisecond // between attempts while the bus does not answer
 	retryLast    = 500 * time.Millisecond
@@ -62,16 +65,24 @@ type writes struct {
 	count  atomic.Uint64
 
 	mu      sync.Mutex
-	waiting map[string]*proposal // by event id: on their way to the fold
+	waiting map[string][]*proposal // by event id: on their way to the fold
+	folding []*proposal            // the fold's own: of the event that is being folded
 }
 
 // proposal is one event on its way, or, without event, a wish to know when all before it
 // are in the log.
 type proposal struct {
-	id    string
-	event *znodepb.Event
-	size  int
-	done  func(zxid uint64, o *znode.Outcome, err error)
+	event    *znodepb.Event
+	size     int
+	done     func(zxid uint64, o *znode.Outcome, err error)
+	answered atomic.Bool
+}
+
+// finish answers a proposal unless somebody did before.
+func (p *proposal) finish(zxid uint64, o *znode.Outcome, err error) {
+	if p.answered.CompareAndSwap(false, true) {
+		p.done(zxid, o, err)
+	}
 }
 
 // newWrites sets no hook and starts nothing: set folded on the tree behind the hooks
@@ -81,7 +92,7 @@ func newWrites(env services.Env, tree *follow.Follower[znode.State], now func() 
 		bzid: env.BZID, subject: events.Join(env.BZID, "znode", znodepb.Aggregate),
 		log: env.Bus.Log(), leases: env.Bus.Leases(), tree: tree, logger: env.Log,
 		open: newZKSessions(env.BZID, now), every: 5 * time.Second,
-		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string]*proposal{},
+		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string][]*proposal{},
 	}
 	w.route = router{bzid: env.BZID, commands: env.Bus.Commands(), letters: env.Bus.DeadLetters(), tree: tree, logger: env.Log}
 	return w
@@ -112,10 +123,6 @@ func (w *writes) enqueue(p *proposal) {
 			p.done(0, nil, fmt.Errorf("%w: a write of %d bytes, at most %d are stored", bus.ErrTooLarge, p.size, catalog.MaxBytes))
 			return
 		}
-		p.id = w.prefix + strconv.FormatUint(w.count.Add(1), 36)
-		w.mu.Lock()
-		w.waiting[p.id] = p
-		w.mu.Unlock()
 	}
 	w.queue <- p
 	if !w.writer.Load() { // the appender has gone, perhaps before this came: nobody else would answer
@@ -144,20 +151,6 @@ func (w *writes) flush(ctx context.Context) error {
 	}
 }
 
-// finish answers a proposal unless somebody did before.
-func (w *writes) finish(p *proposal, zxid uint64, o *znode.Outcome, err error) {
-	if p.event != nil {
-		w.mu.Lock()
-		_, mine := w.waiting[p.id]
-		delete(w.waiting, p.id)
-		w.mu.Unlock()
-		if !mine {
-			return
-		}
-	}
-	p.done(zxid, o, err)
-}
-
 // folded is the tree's hook: it answers what this event decides.
 func (w *writes) folded(t znode.State, r events.Recorded) {
 	e, ok := r.Event.(*znodepb.Event)
@@ -165,12 +158,19 @@ func (w *writes) folded(t znode.State, r events.Recorded) {
 		return
 	}
 	w.open.folded(r.Subject, e, t.Effects())
-	w.mu.Lock()
-	p := w.waiting[r.Header.ID]
-	delete(w.waiting, r.Header.ID)
-	w.mu.Unlock()
-	if p != nil {
-		p.done(r.Seq, t.Effects().Outcome, nil)
+	if r.Part == 0 {
+		w.mu.Lock()
+		w.folding = w.waiting[r.Header.ID]
+		delete(w.waiting, r.Header.ID)
+		w.mu.Unlock()
+	}
+	if r.Part < len(w.folding) {
+		// Before the last part the answer's zxid is the one before: a client that loses
+		// its connection now asks again for what the other parts changed.
+		w.folding[r.Part].finish(t.Seq, t.Effects().Outcome, nil)
+	}
+	if !r.More {
+		w.folding = nil
 	}
 }
 
@@ -180,10 +180,12 @@ func (w *writes) run(ctx context.Context) error {
 	err := w.reign(ctx)
 	w.mu.Lock()
 	left := w.waiting // in the log, and beyond what the tree has folded
-	w.waiting = map[string]*proposal{}
+	w.waiting = map[string][]*proposal{}
 	w.mu.Unlock()
-	for _, p := range left {
-		p.done(0, nil, errStopped)
+	for _, pack := range left {
+		for _, p := range pack {
+			p.finish(0, nil, errStopped)
+		}
 	}
 	return err
 }
@@ -238,7 +240,7 @@ func (w *writes) fail(err error) {
 	for {
 		select {
 		case p := <-w.queue:
-			w.finish(p, 0, nil, err)
+			p.finish(0, nil, err)
 		default:
 			return
 		}
@@ -249,7 +251,6 @@ func (w *writes) fail(err error) {
 // has on its way conflicts, and grants every session one full time-out.
 func (w *writes) takeOver(ctx context.Context) error {
 	fence := &proposal{
-		id:    w.prefix + strconv.FormatUint(w.count.Add(1), 36),
 		event: &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Multi: true}}},
 		done:  func(uint64, *znode.Outcome, error) {},
 	}
@@ -284,7 +285,7 @@ func (w *writes) append(ctx context.Context) error {
 	var next *proposal
 	defer func() {
 		if next != nil {
-			w.finish(next, 0, nil, errNotWriter)
+			next.finish(0, nil, errNotWriter)
 		}
 	}()
 	batch := make([]*proposal, 0, batchEvents)
@@ -313,7 +314,7 @@ func (w *writes) append(ctx context.Context) error {
 			}
 		}
 		if batch[0].event == nil {
-			w.finish(batch[0], w.last, nil, nil)
+			batch[0].finish(w.last, nil, nil)
 			continue
 		}
 		err := w.store(ctx, batch)
@@ -322,7 +323,7 @@ func (w *writes) append(ctx context.Context) error {
 		}
 		if err != nil {
 			for _, p := range batch {
-				w.finish(p, 0, nil, err)
+				p.finish(0, nil, err)
 			}
 		}
 		if ctx.Err() != nil {
@@ -342,7 +343,7 @@ func (w *writes) apart(ctx context.Context, batch []*proposal) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		w.finish(p, 0, nil, err)
+		p.finish(0, nil, err)
 	}
 	return nil
 }
@@ -350,14 +351,27 @@ func (w *writes) apart(ctx context.Context, batch []*proposal) error {
 // store appends the batch behind everything else on the tree's subject. While the bus
 // does not answer it repeats the same ids. A conflict is another writer's event: it
 // catches up and goes on, since ctx still holds and with it the lease.
-func (w *writes) store(ctx context.Context, batch []*proposal) error {
-	drafts := make([]bus.Draft, len(batch))
-	for i, p := range batch {
-		drafts[i] = bus.Draft{
-			Subject: w.subject, Event: p.event, Header: events.Header{ID: p.id, Source: source},
+func (w *writes) store(ctx context.Context, batch []*proposal) (err error) {
+	var drafts []bus.Draft
+	w.mu.Lock()
+	for _, in := range packs(batch) {
+		id := w.prefix + strconv.FormatUint(w.count.Add(1), 36)
+		drafts = append(drafts, bus.Draft{
+			Subject: w.subject, Event: pack(in), Header: events.Header{ID: id, Source: source},
 			Expect: bus.Any, Binary: true,
-		}
+		})
+		w.waiting[id] = slices.Clone(in)
 	}
+	w.mu.Unlock()
+	defer func() {
+		if err != nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for _, d := range drafts {
+				delete(w.waiting, d.Header.ID)
+			}
+		}
+	}()
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
 		drafts[0].Expect = w.last
 		seqs, err := w.log.Append(ctx, drafts...)

@@ -259,11 +259,11 @@ func TestFence(t *testing.T) {
 	old.leads(t)
 	deposed := &writes{
 		subject: old.subject, log: b.Log(), tree: old.tree, logger: old.logger, bzid: old.bzid, last: 0,
-		waiting: map[string]*proposal{},
+		waiting: map[string][]*proposal{},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // its lease
-	err := deposed.store(ctx, []*proposal{{id: "late", event: write(0, makeNode("/late", "", 0))}})
+	err := deposed.store(ctx, []*proposal{{event: write(0, makeNode("/late", "", 0))}})
 	if !errors.Is(err, errNotWriter) {
 		t.Fatalf("a deposed writer's append: %v", err)
 	}

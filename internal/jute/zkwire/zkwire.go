@@ -113,6 +113,12 @@ func (c *Conn) Next() (jute.ReplyHeader, *jute.Reader, error) {
 	return h, r, r.Err()
 }
 
+// More says that a whole frame has been received already: the next Next does not wait.
+func (c *Conn) More() bool {
+	head, err := c.br.Peek(min(4, c.br.Buffered()))
+	return err == nil && len(head) == 4 && uint32(c.br.Buffered()-4) >= binary.BigEndian.Uint32(head)
+}
+
 func (c *Conn) next() (*jute.Reader, error) {
 	b, err := jute.ReadFrame(c.br, c.frame, maxReply)
 	c.frame = b

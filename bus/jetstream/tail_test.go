@@ -1,0 +1,123 @@
+package jetstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	njs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+)
+
+func appendMany(t testing.TB, log bus.Log, from, n int) {
+	t.Helper()
+	for n > 0 {
+		var drafts []bus.Draft
+		for range min(n, 1000) {
+			drafts = append(drafts, bus.Draft{Subject: events.Join("t", "model", "m"), Expect: bus.Any, Event: &model.Event{
+				Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: &model.Load{ModelName: "m", ModelDir: fmt.Sprintf("/d/%d", from), NumShard: 1, Version: 1}}}}})
+			from++
+		}
+		if _, err := log.Append(t.Context(), drafts...); err != nil {
+			t.Fatal(err)
+		}
+		n -= len(drafts)
+	}
+}
+
+// Followers of one process share one reading of the log's end. One that stops in between
+// for longer than is kept for it holds up nobody and misses nothing, and one that joins
+// late, from the first event, sees everything once.
+func TestFollowersShareTheTail(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s})
+	const before, live = 100, 6000
+	appendMany(t, b.Log(), 0, before)
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	held := make(chan struct{})
+	var all sync.WaitGroup
+	started := make(chan struct{}, 3)
+	var atEnd atomic.Int32
+	follow := func(name string, from uint64, hold bool) {
+		enough := errors.New("enough")
+		all.Go(func() {
+			want := from
+			err := b.Log().Follow(ctx, from, 0, func(r events.Recorded) error {
+				if r.Seq != want {
+					return fmt.Errorf("sequence %d, want %d", r.Seq, want)
+				}
+				if load := r.Event.(*model.Event).GetLoadAccepted().GetLoad(); load.GetModelDir() != fmt.Sprintf("/d/%d", want-1) {
+					return fmt.Errorf("at %d: %s", want, load.GetModelDir())
+				}
+				if want == before {
+					started <- struct{}{}
+				}
+				if hold && want == before+1 {
+					select {
+					case <-held:
+					case <-ctx.Done():
+					}
+				}
+				if want++; want > before+live {
+					atEnd.Add(1)
+					return enough
+				}
+				return nil
+			})
+			if !errors.Is(err, enough) {
+				t.Errorf("%s: at %d: %v", name, want, err)
+			}
+		})
+	}
+	follow("one", 1, false)
+	follow("slow", 1, true)
+	follow("another", before, false)
+	for range 3 {
+		<-started
+	}
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := njs.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readers := func() int {
+		info, err := js.Stream(ctx, "MONOLITH")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.CachedInfo().State.Consumers
+	}
+	until(t, "one consumer for all three", func() bool { return readers() == 1 })
+	appendMany(t, b.Log(), before, live)
+	until(t, "the quick ones at the end", func() bool { return atEnd.Load() == 2 })
+	follow("late", 1, false)
+	<-started
+	close(held)
+	all.Wait()
+	until(t, "no consumer left behind", func() bool { return readers() == 0 })
+}
+
+func until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("still waiting: %s", what)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,362 @@
+package zkmirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/internal/jute/zkwire"
+	"github.com/monolith-go/monolith/projections/znode"
+)
+
+const (
+	inFlight     = 256 // requests on the wire at a time
+	recursive    = 1   // addWatch's mode
+	persistently = 0
+)
+
+var errNoWatch = errors.New("the ensemble knows no addWatch, it is older than 3.6")
+
+// wire is the connection for reads and watches. One goroutine asks, the wire's own one
+// receives. It never outlives its TCP connection.
+type wire struct {
+	c       *zkwire.Conn
+	timeout time.Duration
+	chroot  string
+	fired   func(path string) // called by the receiver for every watch event
+
+	sending sync.Mutex // the asker's and the pinger's turns
+	pending chan pending
+	done    chan struct{} // closed when the receiver has ended
+	err     error         // why; set before done is closed
+	closing sync.Once
+	pinger  chan struct{}
+}
+
+type pending struct {
+	xid int32
+	on  func(jute.ReplyHeader, *jute.Reader) error
+}
+
+// request is one question; on reads the answer, whose bytes are valid until it returns.
+type request struct {
+	op   jute.Op
+	body func(*jute.Writer)
+	on   func(jute.ReplyHeader, *jute.Reader) error
+}
+
+// dialWire opens a session at the first server that grants one.
+func dialWire(ctx context.Context, cfg *Config, fired func(path string)) (*wire, error) {
+	var errs []error
+	for _, i := range shuffled(len(cfg.Servers)) {
+		w, err := dialServer(ctx, cfg, cfg.Servers[i], fired)
+		if err == nil {
+			return w, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func dialServer(ctx context.Context, cfg *Config, addr string, fired func(path string)) (*wire, error) {
+	nc, err := cfg.Dial("tcp", addr, dialWithin)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() }) // ends the handshake
+	c, err := zkwire.Open(nc, jute.ConnectRequest{TimeoutMS: int32(cfg.Session.Milliseconds()), Password: make([]byte, 16)}, dialWithin)
+	if !stop() && err == nil {
+		err = errors.Join(ctx.Err(), c.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{
+		c: c, timeout: time.Duration(c.Session.TimeoutMS) * time.Millisecond, chroot: cfg.Chroot, fired: fired,
+		pending: make(chan pending, 2*inFlight), done: make(chan struct{}), pinger: make(chan struct{}),
+	}
+	if c.Session.SessionID == 0 || w.timeout <= 0 {
+		_ = c.Close()
+		return nil, fmt.Errorf("%s grants no session", addr)
+	}
+	go w.receive()
+	go w.ping()
+	for _, a := range cfg.Auth {
+		if err := w.auth(ctx, a); err != nil {
+			w.close()
+			return nil, fmt.Errorf("show the %s identity at %s: %w", a.Scheme, addr, err)
+		}
+	}
+	return w, nil
+}
+
+func (w *wire) receive() {
+	defer close(w.done)
+	for {
+		h, r, err := w.c.Next()
+		if err != nil {
+			w.err = err
+			return
+		}
+		switch h.Xid {
+		case jute.XidPing:
+			continue
+		case jute.XidNotification:
+			var e jute.WatcherEvent
+			if e.Decode(r); r.Err() != nil {
+				w.err = r.Err()
+				return
+			}
+			w.fired(e.Path)
+			continue
+		}
+		select {
+		case p := <-w.pending:
+			if p.xid != h.Xid {
+				w.err = fmt.Errorf("an answer to request %d where %d was next", h.Xid, p.xid)
+				return
+			}
+			if w.err = p.on(h, r); w.err != nil {
+				return
+			}
+		default:
+			w.err = fmt.Errorf("an answer to request %d, which nobody asked", h.Xid)
+			return
+		}
+	}
+}
+
+// ping keeps the session, and gives up a server that stays silent.
+func (w *wire) ping() {
+	t := time.NewTicker(w.timeout / 3)
+	defer t.Stop()
+	for {
+		w.sending.Lock()
+		w.c.SendAs(jute.XidPing, jute.OpPing, nil)
+		err := w.flush()
+		w.sending.Unlock()
+		if err != nil {
+			_ = w.c.Close() // the receiver tells
+			return
+		}
+		select {
+		case <-t.C:
+		case <-w.done:
+			return
+		case <-w.pinger:
+			return
+		}
+	}
+}
+
+// flush sends what is queued; whoever answers within the time-out has said something by
+// then, because it is asked at least three times in between.
+func (w *wire) flush() error {
+	if err := w.c.Deadline(w.timeout); err != nil {
+		return err
+	}
+	return w.c.Flush()
+}
+
+// ask sends all requests and returns once all answers are in.
+func (w *wire) ask(ctx context.Context, all []request) error {
+	for chunk := range slices.Chunk(all, inFlight) {
+		answered := make(chan struct{})
+		w.sending.Lock()
+		for i, q := range chunk {
+			on := q.on
+			if i == len(chunk)-1 {
+				on = func(h jute.ReplyHeader, r *jute.Reader) error {
+					defer close(answered)
+					return q.on(h, r)
+				}
+			}
+			xid := w.c.Send(q.op, q.body)
+			w.pending <- pending{xid, on} // before it is on the wire: nothing of an earlier chunk waits
+		}
+		err := w.flush()
+		w.sending.Unlock()
+		if err != nil {
+			_ = w.c.Close()
+		}
+		select {
+		case <-answered:
+		case <-w.done:
+			return fmt.Errorf("the connection for reads: %w", w.err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// close ends the session; nothing goes with it.
+func (w *wire) close() {
+	w.closing.Do(func() {
+		close(w.pinger)
+		w.sending.Lock()
+		w.c.SendAs(0, jute.OpCloseSession, nil)
+		_ = w.flush() // the session would expire by itself
+		w.sending.Unlock()
+		_ = w.c.Close()
+	})
+	<-w.done
+}
+
+func (w *wire) auth(ctx context.Context, a Auth) error {
+	var code jute.Code
+	answered := make(chan struct{})
+	w.sending.Lock()
+	p := jute.AuthPacket{Scheme: a.Scheme, Auth: a.Secret}
+	w.c.SendAs(jute.XidAuth, jute.OpAuth, p.Encode)
+	w.pending <- pending{jute.XidAuth, func(h jute.ReplyHeader, _ *jute.Reader) error {
+		code = h.Err
+		close(answered)
+		return nil
+	}}
+	err := w.flush()
+	w.sending.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-answered:
+	case <-w.done:
+		return w.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if code != jute.OK {
+		return fmt.Errorf("refused with code %d", code)
+	}
+	return nil
+}
+
+// watch makes the server tell of every change below the paths, for as long as the
+// connection lasts, whether they exist or not.
+func (w *wire) watch(ctx context.Context, paths []string) error {
+	var all []request
+	var refused jute.Code
+	for _, path := range paths {
+		all = append(all, request{jute.OpAddWatch, func(b *jute.Writer) { b.String(w.chroot + path); b.Int32(recursive) },
+			func(h jute.ReplyHeader, _ *jute.Reader) error {
+				refused = min(refused, h.Err)
+				return nil
+			}})
+	}
+	err := w.ask(ctx, all)
+	if err == nil && refused == jute.Unimplemented {
+		return errNoWatch
+	}
+	if err == nil && refused != jute.OK {
+		return fmt.Errorf("watch %v: refused with code %d", paths, refused)
+	}
+	return err
+}
+
+// barrier returns a zxid: every change up to it has been told to fired, and every read
+// from now on sees it.
+func (w *wire) barrier(ctx context.Context, path string) (zxid int64, err error) {
+	q := jute.Path{Path: w.chroot + path}
+	read := jute.PathWatch{Path: w.chroot + path}
+	err = w.ask(ctx, []request{
+		{jute.OpSync, q.Encode, func(h jute.ReplyHeader, _ *jute.Reader) error {
+			if h.Err != jute.OK {
+				return fmt.Errorf("sync: code %d", h.Err)
+			}
+			return nil
+		}},
+		{jute.OpExists, read.Encode, func(h jute.ReplyHeader, _ *jute.Reader) error {
+			zxid = h.Zxid
+			return nil
+		}},
+	})
+	return zxid, err
+}
+
+// get reads the nodes at the paths; absent ones, and ones that may not be read, are nil.
+func (w *wire) get(ctx context.Context, paths []string) ([]*theirs, error) {
+	nodes := make([]*theirs, len(paths))
+	all := make([]request, len(paths))
+	for i, path := range paths {
+		q := jute.PathWatch{Path: w.chroot + path}
+		all[i] = request{jute.OpGetData, q.Encode, func(h jute.ReplyHeader, r *jute.Reader) error {
+			switch h.Err {
+			case jute.OK:
+			case jute.NoNode:
+				return nil
+			default:
+				return fmt.Errorf("read %s: code %d", path, h.Err)
+			}
+			data := slices.Clone(r.Buffer())
+			var st jute.Stat
+			st.Decode(r)
+			t := &theirs{data: data, czxid: st.Czxid, mzxid: st.Mzxid, version: st.Version, children: st.NumChildren}
+			if znode.IsEphemeral(st.EphemeralOwner) {
+				t.owner = st.EphemeralOwner
+			}
+			nodes[i] = t
+			return r.Err()
+		}}
+	}
+	return nodes, w.ask(ctx, all)
+}
+
+// acls reads the access lists of nodes; nil for those that are gone.
+func (w *wire) acls(ctx context.Context, paths []string) ([][]jute.ACL, error) {
+	lists := make([][]jute.ACL, len(paths))
+	all := make([]request, len(paths))
+	for i, path := range paths {
+		q := jute.Path{Path: w.chroot + path}
+		all[i] = request{jute.OpGetACL, q.Encode, func(h jute.ReplyHeader, r *jute.Reader) error {
+			if h.Err != jute.OK {
+				return nil
+			}
+			lists[i] = jute.DecodeACLs(r)
+			return r.Err()
+		}}
+	}
+	return lists, w.ask(ctx, all)
+}
+
+// below lists every path at and below top, parents first; none when it is not there.
+func (w *wire) below(ctx context.Context, top string) ([]string, error) {
+	var found []string
+	level := []string{top}
+	for len(level) > 0 {
+		var next []string
+		all := make([]request, len(level))
+		for i, path := range level {
+			q := jute.PathWatch{Path: w.chroot + path}
+			all[i] = request{jute.OpGetChildren, q.Encode, func(h jute.ReplyHeader, r *jute.Reader) error {
+				switch h.Err {
+				case jute.OK:
+				case jute.NoNode:
+					return nil
+				default:
+					return fmt.Errorf("list %s: code %d", path, h.Err)
+				}
+				found = append(found, path)
+				for _, name := range r.Strings() {
+					next = append(next, path+"/"+name)
+				}
+				return r.Err()
+			}}
+		}
+		if err := w.ask(ctx, all); err != nil {
+			return nil, err
+		}
+		level = next
+	}
+	return found, nil
+}
+
+var _ = net.Dial

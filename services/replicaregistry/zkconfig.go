@@ -1,0 +1,113 @@
+package replicaregistry
+
+import (
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/projections/zkserver"
+)
+
+// ZKPort is how the ZooKeeper port is guarded and how much it takes. Zero limits are the
+// server's defaults.
+type ZKPort struct {
+	// TLS are the certificate of the port, its key, and the authorities of its clients.
+	// Beyond loopback it is required, unless Insecure.
+	TLS mtls.Files
+	// ClientAuth is ZooKeeper's ssl.clientAuth: need, every client shows a certificate;
+	// want, who shows one shows one of the authorities'; none. Default need.
+	ClientAuth string
+	// Insecure lets the port be reached from other machines in the clear. Default false.
+	Insecure bool
+
+	MaxConns       int // connections at a time; default 1000
+	MaxConnsPerIP  int // of one address; default MaxConns
+	MaxSessions    int // connected or not; default four for each connection
+	MaxOutstanding int // requests of one connection behind a write of it; default 1000
+	// Words are the four-letter words that are answered; "*" is all of them. Default:
+	// those that change nothing and cost little.
+	Words []string
+	// MinSessionTimeout and MaxSessionTimeout are the bounds of what clients get when
+	// they ask for a session time-out; default 4s and 40s.
+	MinSessionTimeout time.Duration
+	MaxSessionTimeout time.Duration
+}
+
+func (c *ZKPort) register(fs *pflag.FlagSet) {
+	if c.ClientAuth == "" {
+		c.ClientAuth = "need"
+	}
+	d := zkserver.Config{
+		MaxConns: c.MaxConns, MaxConnsPerIP: c.MaxConnsPerIP, MaxSessions: c.MaxSessions, MaxOutstanding: c.MaxOutstanding,
+		Words: c.Words, MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout,
+	}.WithDefaults()
+	c.TLS.Register(fs, "zk-tls", "the ZooKeeper port, which beyond this machine needs one")
+	fs.StringVar(&c.ClientAuth, "zk-client-auth", c.ClientAuth, "certificates of ZooKeeper clients: need, want or none, as ZooKeeper's ssl.clientAuth")
+	fs.BoolVar(&c.Insecure, "insecure-zk", c.Insecure, "let other machines reach the ZooKeeper port, though without --zk-tls-cert it is neither encrypted nor authenticated")
+	fs.IntVar(&c.MaxConns, "zk-max-connections", d.MaxConns, "ZooKeeper connections at a time; further ones are closed at once")
+	fs.IntVar(&c.MaxConnsPerIP, "zk-max-connections-per-ip", c.MaxConnsPerIP, "ZooKeeper connections of one address, as maxClientCnxns; 0: as many as of all")
+	fs.IntVar(&c.MaxSessions, "zk-max-sessions", c.MaxSessions, "ZooKeeper sessions at a time, connected or not; 0: four for each connection")
+	fs.IntVar(&c.MaxOutstanding, "zk-max-outstanding", d.MaxOutstanding, "requests of one ZooKeeper connection that wait behind a write of it, before no more are read")
+	fs.StringSliceVar(&c.Words, "zk-words", d.Words, "four-letter words that the ZooKeeper port answers, as 4lw.commands.whitelist; * is all")
+	fs.DurationVar(&c.MinSessionTimeout, "zk-min-session-timeout", d.MinSessionTimeout, "shortest session time-out that a ZooKeeper client gets")
+	fs.DurationVar(&c.MaxSessionTimeout, "zk-max-session-timeout", d.MaxSessionTimeout, "longest session time-out that a ZooKeeper client gets")
+}
+
+// validate reports every setting that cannot work.
+func (c *ZKPort) validate() (errs []error) {
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(slices.Contains([]string{"", "need", "want", "none"}, c.ClientAuth), "--zk-client-auth %q: give need, want or none", c.ClientAuth)
+	check(!c.Insecure || c.TLS == (mtls.Files{}), "--insecure-zk and --zk-tls-cert contradict each other: give one of them")
+	for _, limit := range []struct {
+		flag string
+		n    int
+	}{
+		{"zk-max-connections", c.MaxConns}, {"zk-max-connections-per-ip", c.MaxConnsPerIP},
+		{"zk-max-sessions", c.MaxSessions}, {"zk-max-outstanding", c.MaxOutstanding},
+	} {
+		check(limit.n >= 0 && limit.n <= 1<<20, "--%s %d: give 1 to %d, or 0 for the default", limit.flag, limit.n, 1<<20)
+	}
+	known := zkserver.Words()
+	for _, w := range c.Words {
+		check(w == "*" || slices.Contains(known, w), "--zk-words %s: give some of %s, or *", w, strings.Join(known, ", "))
+	}
+	for flag, d := range map[string]time.Duration{"zk-min-session-timeout": c.MinSessionTimeout, "zk-max-session-timeout": c.MaxSessionTimeout} {
+		check(d == 0 || d >= 10*time.Millisecond && d <= 24*time.Hour, "--%s %v: give 10ms to 24h", flag, d)
+	}
+	d := zkserver.Config{MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout}.WithDefaults()
+	check(d.MinSessionTimeout <= d.MaxSessionTimeout, "--zk-min-session-timeout %v is above --zk-max-session-timeout %v", d.MinSessionTimeout, d.MaxSessionTimeout)
+	return errs
+}
+
+// server is the same for the server that listens there.
+func (c ZKPort) server(listen string) (zkserver.Config, error) {
+	cfg := zkserver.Config{
+		Listen: listen, Plaintext: c.Insecure,
+		MaxConns: c.MaxConns, MaxConnsPerIP: c.MaxConnsPerIP, MaxSessions: c.MaxSessions, MaxOutstanding: c.MaxOutstanding,
+		Words: c.Words, MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout,
+	}
+	t, err := c.TLS.Load()
+	if err != nil {
+		return cfg, fmt.Errorf("zookeeper port: --zk-tls-cert, -key and -ca: %w", err)
+	}
+	if t != nil {
+		t.MinVersion = tls.VersionTLS12 // Apache's Java client offers no other by default
+		switch c.ClientAuth {
+		case "want":
+			t.ClientAuth = tls.VerifyClientCertIfGiven
+		case "none":
+			t.ClientAuth = tls.NoClientCert
+		}
+		cfg.TLS = t
+	}
+	return cfg, nil
+}
