@@ -35,12 +35,13 @@ type scratch struct {
 
 // shardScratch is what one serving shard is asked, and what it answered.
 type shardScratch struct {
-	ids   [][]int64 // per table
-	reply []int     // per table: index in request and answer, -1: nothing asked
-	req   rowwire.LookupRequest
-	res   *rowwire.LookupResponse
-	from  *endpoint
-	err   error
+	ids    [][]int64 // per table
+	reply  []int     // per table: index in request and answer, -1: nothing asked
+	req    rowwire.LookupRequest
+	answer rowwire.LookupResponse  // memory of res
+	res    *rowwire.LookupResponse // nil: none yet
+	from   *endpoint
+	err    error
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -277,11 +278,10 @@ func (s *Server) askOne(ctx context.Context, e *endpoint, m *entryModel, h *shar
 	if err != nil {
 		return nil, err
 	}
-	res, err := c.Lookup(ctx, &h.req)
-	if err != nil {
+	if err := c.LookupInto(ctx, &h.req, &h.answer); err != nil {
 		return nil, err
 	}
-	return res, m.check(h, res)
+	return &h.answer, m.check(h, &h.answer)
 }
 
 // check holds an answer against what was asked; a replica that answers something else
