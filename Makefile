@@ -42,7 +42,7 @@ oracles:
 # Kills at random moments, many times; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoak -v ./cmd/monolith
-	MONOLITH_ZKDIFF_OPS=1000000 $(GO) test -timeout 6h -run TestOracleDifferential -v ./projections/zkserver
+	MONOLITH_ZKDIFF_OPS=1000000 $(GO) test -timeout 6h -run TestOracleDifferential -v ./services/replicaregistry
 
 # The peers that benchmarks are measured beside, some 5 GB.
 peers:

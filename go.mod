@@ -29,7 +29,6 @@ require (
 )
 
 require (
-	github.com/anishathalye/porcupine v1.1.0 // indirect
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
@@ -66,6 +65,7 @@ require (
 )
 
 require (
+	github.com/anishathalye/porcupine v1.1.0
 	github.com/spf13/pflag v1.0.9
 	github.com/twmb/franz-go v1.22.2
 	github.com/twmb/franz-go/pkg/kmsg v1.15.0

@@ -11,10 +11,11 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
-// tailRecords and tailBytes bound what the tail keeps for its slower readers.
+// tailRecords and tailBytes bound what the tail keeps for its slower readers; what all
+// have taken goes at once.
 const (
 	tailRecords = 2048
-	tailBytes   = 8 << 20
+	tailBytes   = 2 << 20
 	tailTake    = 128 // records that a reader takes at a time
 )
 
@@ -31,11 +32,12 @@ type tail struct {
 
 // feed is one reading of the log's end, for as long as anybody is joined to it.
 type feed struct {
-	from    uint64 // it has what was stored from here on
-	stop    context.CancelFunc
-	readers int // guarded by the tail's mutex
+	from uint64 // it has what was stored from here on
+	stop context.CancelFunc
 
-	mu      sync.Mutex
+	mu      sync.Mutex // taken behind the tail's
+	readers int
+	idle    int               // readers that have taken everything there is
 	records []events.Recorded // of rising sequence; the newest are kept
 	bytes   int
 	behind  uint64        // last sequence that is no longer kept
@@ -92,8 +94,7 @@ func (t *tail) follow(ctx context.Context, from uint64, handle func(events.Recor
 // join begins to read the log's end if nobody does.
 func (t *tail) join(ctx context.Context) (*feed, error) {
 	t.mu.Lock()
-	if f := t.now; f != nil && !f.ended() {
-		f.readers++
+	if f := t.now; f != nil && f.enter() {
 		t.mu.Unlock()
 		return f, nil
 	}
@@ -112,8 +113,7 @@ func (t *tail) join(ctx context.Context) (*feed, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f := t.now; f != nil && !f.ended() { // somebody was quicker
-		f.readers++
+	if f := t.now; f != nil && f.enter() { // somebody was quicker
 		return f, nil
 	}
 	f := &feed{from: last + 1, behind: last, readers: 1}
@@ -131,7 +131,7 @@ func (t *tail) join(ctx context.Context) (*feed, error) {
 func (t *tail) leave(f *feed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f.readers--; f.readers > 0 {
+	if f.exit() > 0 {
 		return
 	}
 	f.stop()
@@ -165,6 +165,7 @@ func (f *feed) forget() {
 }
 
 func (f *feed) wake() {
+	f.idle = 0
 	if f.more != nil {
 		close(f.more)
 		f.more = nil
@@ -181,10 +182,22 @@ func (f *feed) end(err error) {
 	f.wake()
 }
 
-func (f *feed) ended() bool {
+// enter is false when the feed has ended.
+func (f *feed) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.err != nil
+	if f.err == nil {
+		f.readers++
+	}
+	return f.err == nil
+}
+
+// exit returns how many readers are left.
+func (f *feed) exit() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readers--
+	return f.readers
 }
 
 // take copies records from sequence next on into to. If there are none, more says when
@@ -204,6 +217,10 @@ func (f *feed) take(next uint64, to []events.Recorded) (n int, behind uint64, mo
 	}
 	if f.more == nil {
 		f.more = make(chan struct{})
+	}
+	if f.idle++; f.idle >= f.readers && len(f.records) > 0 {
+		f.behind = f.records[len(f.records)-1].Seq
+		f.records, f.bytes = nil, 0
 	}
 	return 0, f.behind, f.more, nil
 }

@@ -132,6 +132,7 @@ func newBenchZK() *cobra.Command {
 			if _, err := io.WriteString(cmd.OutOrStdout(), benchZKReady); err != nil {
 				return errors.Join(err, h.Close())
 			}
+			keepHeapSmall(cmd.Context())
 			<-cmd.Context().Done()
 			return h.Close()
 		},

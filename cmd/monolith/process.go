@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,6 +71,13 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	r, err := build(hosting{env: env, launch: p.launcher(conn)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if name == "replica-registry" { // it holds the ZooKeeper tree
+		var heap sync.WaitGroup
+		lean, stop := context.WithCancel(ctx)
+		heap.Go(func() { keepHeapSmall(lean) })
+		defer heap.Wait()
+		defer stop()
 	}
 	logger.Info("starting", "nats", conn.nats, "bzid", conn.bzid, "status", "http://"+status.addr)
 	return runRole(ctx, r, func() {

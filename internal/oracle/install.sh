@@ -13,7 +13,8 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 packages=()
 [ -e /usr/share/java/zookeeper.jar ] || packages+=(zookeeper)
 have protoc || packages+=(protobuf-compiler libprotobuf-dev)
-have java || packages+=(default-jre-headless)
+# Curator's recipes are compiled when they are tested.
+have javac || packages+=(default-jdk-headless)
 have mvn || packages+=(maven)
 have python3 || packages+=(python3 python3-venv)
 if [ "${#packages[@]}" -gt 0 ]; then
@@ -26,6 +27,13 @@ if [ ! -e "$here/kafka/.complete" ]; then
   rm -rf "$here/kafka"
   mvn -q -B -f internal/oracle/kafka-pom.xml dependency:copy-dependencies -DoutputDirectory="$here/kafka"
   touch "$here/kafka/.complete"
+fi
+
+# Apache Curator, from Maven Central.
+if [ ! -e "$here/curator/.complete" ]; then
+  rm -rf "$here/curator"
+  mvn -q -B -f internal/oracle/curator-pom.xml dependency:copy-dependencies -DoutputDirectory="$here/curator"
+  touch "$here/curator/.complete"
 fi
 
 # nats-server and the nats CLI, built from their pinned modules.

@@ -22,6 +22,12 @@ func TestServersStart(t *testing.T) {
 			t.Fatalf("nats stream ls: %v\n%s", err, out)
 		}
 	})
+	t.Run("curator", func(t *testing.T) {
+		zk := oracle.ZooKeeper(t, "-Dzookeeper.extendedTypesEnabled=true")
+		if out := oracle.CuratorRecipes(t, zk.Addr); !strings.HasSuffix(out, "transaction ok\n") {
+			t.Fatalf("Curator's recipes printed\n%s", out)
+		}
+	})
 	t.Run("python", func(t *testing.T) {
 		out, err := exec.Command(oracle.Python(t), "-c", "import kazoo, tensorflow, tensorflow_serving; print(tensorflow.__version__)").CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "2.16") {

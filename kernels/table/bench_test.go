@@ -175,7 +175,7 @@ func BenchmarkLookupWhileUpdating(b *testing.B) {
 }
 
 func BenchmarkGatherCeiling(b *testing.B) {
-	ceiling(b, []int{64, 128, 256}, func(c *table.Ceiling, which []uint32, out []byte) { c.Gather(which, out) })
+	ceiling(b, []int{64, 128, 192, 256, 320, 512, 576}, func(c *table.Ceiling, which []uint32, out []byte) { c.Gather(which, out) })
 }
 
 func BenchmarkRewriteCeiling(b *testing.B) {
@@ -228,6 +228,35 @@ func BenchmarkApply(b *testing.B) {
 					}
 				})
 			})
+		})
+	}
+}
+
+// One batch at a time, by one goroutine or split by Part for two.
+func BenchmarkApplyInParts(b *testing.B) {
+	const dim, rows, batch = 16, 3_200_000, 8192
+	for parts := 1; parts <= 2; parts++ {
+		b.Run(fmt.Sprint(parts), func(b *testing.B) {
+			tab := benchTable(b, table.Config{Dim: dim, Optimizer: adagrad}, rows)
+			all, split := batches(rows, 64*batch, 1), make([][2][]int64, 64)
+			for i, id := range all {
+				to := &split[i/batch][table.Part(id, parts)]
+				*to = append(*to, id)
+			}
+			grads := make([]float32, batch*dim)
+			b.ResetTimer()
+			for i := range b.N {
+				var group sync.WaitGroup
+				for _, ids := range split[i%len(split)][:parts] {
+					group.Go(func() {
+						if err := tab.Optimize(ids, grads[:len(ids)*dim], 2); err != nil {
+							b.Error(err)
+						}
+					})
+				}
+				group.Wait()
+			}
+			b.ReportMetric(float64(b.N)*batch/b.Elapsed().Seconds()/1e6, "Mrows/s")
 		})
 	}
 }

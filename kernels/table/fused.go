@@ -22,14 +22,16 @@ func (t *Table) fused(p *plan, grads []float32, unixSec uint32, at optim.Step) f
 	switch o := t.parts[0].Optimizer.(type) {
 	case optim.Adagrad:
 		r := rate(o.LearningRate)
+		p.late = true
 		return func(slots []slot, from int) {
-			adagradRowsAVX512(&slots[0], len(slots), &p.from[from], &p.sum[from], &grads[0], sums, t.dim, r, o.WeightDecay)
+			adagradRowsAVX512(&slots[0], len(slots), &p.from[from], &p.sum[from], &grads[0], sums, t.dim, r, o.WeightDecay, p.pipe.ahead, p.pipe.late)
 			t.stampAll(slots, unixSec)
 		}
 	case optim.SGD:
 		r := rate(o.LearningRate)
+		p.late = true
 		return func(slots []slot, from int) {
-			sgdRowsAVX512(&slots[0], len(slots), &p.from[from], &p.sum[from], &grads[0], sums, t.dim, r)
+			sgdRowsAVX512(&slots[0], len(slots), &p.from[from], &p.sum[from], &grads[0], sums, t.dim, r, p.pipe.ahead, p.pipe.late)
 			t.stampAll(slots, unixSec)
 		}
 	}

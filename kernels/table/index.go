@@ -2,6 +2,7 @@ package table
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -14,20 +15,22 @@ const (
 	farBits    = 5 // of an entry: how many buckets it lies behind its home
 	maxFar     = 1<<farBits - 1
 	inUse      = 1<<perBucket - 1 // in state
-	farther    = 1 << 7           // in state: look in the next bucket too
+	elsewhere  = 1 << 7           // in state: some at home here lie in their other bucket
+	maxMoves   = 1024             // buckets that an insertion looks for room in
 	// migrateStep is how many buckets one insertion moves while its shard grows: with a
 	// growth by a quarter, eight are done four times over before the next growth is due.
 	migrateStep = 8
 	maxHomes    = 1 << 30 // buckets of a shard
 )
 
-// bucket is a cache line of six entries. An entry is 80 bits: the key, the row's number
-// and the distance from home. A word holds, from the top, the key, the low 1+k bits of
-// the number and the distance; high holds the number's upper bits.
+// bucket is a cache line of six entries. An entry lies in its home bucket or in one other,
+// which its hash tells. It has 80 bits: the key, the row's number and the distance from
+// home. A word holds, from the top, the key, the low 1+k bits of the number and the
+// distance; high holds the number's upper bits.
 type bucket struct {
 	word  [perBucket]uint64
 	high  [perBucket]uint16
-	state uint32 // bits 0 to 5: which entries are in use; farther
+	state uint32 // bits 0 to 5: which entries are in use; elsewhere
 }
 
 // head is what a lookup needs of a shard, one cache line. Writers change it and whatever
@@ -58,7 +61,8 @@ type shard struct {
 	fresh uint32   // numbers fresh to end have never been used
 	end   uint32
 
-	moved int // buckets moved by growing, ever: the work an insertion did
+	moved int    // buckets moved by growing, ever: the work an insertion did
+	moves []move // scratch of put
 }
 
 // begin and finish enclose every change of what lookups without a lock can see.
@@ -87,18 +91,26 @@ func (s *shard) locate(hash uint64) (b *bucket, place int, k uint32, ok bool) {
 
 func locate(base unsafe.Pointer, n, k uint32, hash uint64) (*bucket, int, uint32, bool) {
 	home, want, mask := homeOf(hash, n), keyBits(hash, k), keyMask(k)
-	for far := uint32(0); ; far++ {
+	for far := uint32(0); ; far = other(want, k) {
 		b := bucketAt(base, home+far)
 		for place := range perBucket {
 			if (b.word[place]^want^uint64(far))&mask == 0 && b.state>>place&1 != 0 {
 				return b, place, k, true
 			}
 		}
-		if b.state&farther == 0 {
+		if far > 0 || b.state&elsewhere == 0 {
 			return nil, 0, k, false
 		}
 	}
 }
+
+// other is how far behind its home the other bucket of a word's entry lies: 1 to maxFar,
+// less in a small array, by the bits of the hash that the word holds.
+func other(word uint64, k uint32) uint32 {
+	return max(uint32(word>>(farBits+1+k)*golden>>(64-farBits))&reach(k), 1)
+}
+
+func reach(k uint32) uint32 { return 1<<min(k, farBits) - 1 }
 
 // keyMask selects key and distance of a word.
 func keyMask(k uint32) uint64 { return ^((2<<k - 1) << farBits) }
@@ -117,31 +129,66 @@ func (s *shard) find(hash uint64) (row uint32, ok bool) {
 	return b.row(place, k), true
 }
 
-// put adds an entry that is not there to the array: in its home or the nearest bucket
-// behind that has room. Where that is too far, entries in between move on to bring the
-// room nearer, as in hopscotch hashing. It fails where that does not help, or the number
-// is too great for so few buckets.
-func put(base unsafe.Pointer, n, k uint32, hash uint64, row uint32) bool {
+// move is a step of the search for room: an entry at this place of the bucket of the move
+// before would go to bucket at.
+type move struct {
+	at     uint32
+	before int32 // in moves, negative: none, this is one of the two buckets of the new entry
+	place  int32
+}
+
+// putIn adds an entry that is not there to an array: in its home if there is room, else in
+// its other bucket, else where one of the entries there makes room by going to the other
+// one of its own, which may take several such moves, as in cuckoo hashing. It fails where
+// that does not help, or the number is too great for so few buckets.
+func (s *shard) putIn(base unsafe.Pointer, n, k uint32, hash uint64, row uint32) bool {
 	if uint64(row)>>(k+1) >= 1<<16 {
 		return false
 	}
-	home, all := homeOf(hash, n), n+tail(n)
-	at := home
-	for at < all && bucketAt(base, at).state&inUse == inUse {
-		at++
+	home, word, high := homeOf(hash, n), keyBits(hash, k)|uint64(row&(2<<k-1))<<farBits, uint16(row>>(k+1))
+	far := other(word, k)
+	if bucketAt(base, home).state&inUse != inUse {
+		enter(base, home, home, word, high)
+		return true
 	}
-	if at == all {
-		return false
+	if bucketAt(base, home+far).state&inUse != inUse {
+		enter(base, home+far, home, word, high)
+		return true
 	}
-	for at-home > maxFar {
-		near, ok := hop(base, at)
-		if !ok {
-			return false
+	s.moves = append(s.moves[:0], move{at: home, before: -1}, move{at: home + far, before: -1})
+	for i := 0; i < len(s.moves) && len(s.moves) < maxMoves; i++ {
+		from := s.moves[i].at
+		for place, w := range bucketAt(base, from).word {
+			to := from - uint32(w&maxFar) // its home
+			if to == from {
+				to += other(w, k)
+			}
+			if bucketAt(base, to).state&inUse != inUse {
+				s.moves = append(s.moves, move{to, int32(i), int32(place)})
+				enter(base, s.makeRoom(base), home, word, high)
+				return true
+			}
+			if !slices.ContainsFunc(s.moves, func(m move) bool { return m.at == to }) {
+				s.moves = append(s.moves, move{to, int32(i), int32(place)})
+			}
 		}
-		at = near
 	}
-	enter(base, at, home, keyBits(hash, k)|uint64(row&(2<<k-1))<<farBits, uint16(row>>(k+1)))
-	return true
+	return false
+}
+
+// makeRoom does the moves that the last one needs, itself first, and returns the bucket
+// that has room then.
+func (s *shard) makeRoom(base unsafe.Pointer) uint32 {
+	m := s.moves[len(s.moves)-1]
+	for m.before >= 0 {
+		before := s.moves[m.before]
+		from := bucketAt(base, before.at)
+		word := from.word[m.place]
+		enter(base, m.at, before.at-uint32(word&maxFar), word&^maxFar, from.high[m.place])
+		from.state &^= 1 << m.place
+		m = before
+	}
+	return m.at
 }
 
 // enter writes an entry into the bucket at, which has room, without a distance in word.
@@ -150,25 +197,9 @@ func enter(base unsafe.Pointer, at, home uint32, word uint64, high uint16) {
 	place := bits.TrailingZeros32(^b.state)
 	b.word[place], b.high[place] = word|uint64(at-home), high
 	b.state |= 1 << place
-	for ; home < at; home++ {
-		bucketAt(base, home).state |= farther
+	if at != home {
+		bucketAt(base, home).state |= elsewhere
 	}
-}
-
-// hop moves an entry from as far before at as can be into at, which has room.
-func hop(base unsafe.Pointer, at uint32) (from uint32, ok bool) {
-	for from = at - maxFar; from < at; from++ {
-		b := bucketAt(base, from)
-		for place := range perBucket {
-			far := uint32(b.word[place] & maxFar)
-			if b.state>>place&1 != 0 && at-(from-far) <= maxFar {
-				enter(base, at, from-far, b.word[place]&^maxFar, b.high[place])
-				b.state &^= 1 << place
-				return from, true
-			}
-		}
-	}
-	return 0, false
 }
 
 // insert adds hash, which is not there. seq and form are odd. It fails only where too many ids
@@ -205,9 +236,9 @@ func bucketBytes(n uint32) uintptr { return uintptr(n+tail(n)) * line }
 func (s *shard) put(hash uint64, row uint32) bool {
 	h := s.head
 	if homeOf(hash, h.n) < h.split {
-		return put(h.next, h.nextN, h.nextK, hash, row)
+		return s.putIn(h.next, h.nextN, h.nextK, hash, row)
 	}
-	return put(h.cur, h.n, h.k, hash, row)
+	return s.putIn(h.cur, h.n, h.k, hash, row)
 }
 
 // migrate moves the entries of up to steps home buckets to the greater array. seq is
@@ -219,7 +250,7 @@ func (t *Table) migrate(s *shard, steps int) bool {
 		var gone [maxFar + 1]uint32 // what has moved, by distance
 		fits := s.eachAt(h.split, func(far uint32, place int, hash uint64) bool {
 			b := bucketAt(h.cur, h.split+far)
-			if !put(h.next, h.nextN, h.nextK, hash, b.row(place, h.k)) {
+			if !s.putIn(h.next, h.nextN, h.nextK, hash, b.row(place, h.k)) {
 				return false
 			}
 			gone[far] |= 1 << place
@@ -257,20 +288,21 @@ func (t *Table) migrate(s *shard, steps int) bool {
 // false.
 func (s *shard) eachAt(home uint32, f func(far uint32, place int, hash uint64) bool) bool {
 	h := s.head
-	for far := uint32(0); ; far++ {
+	for far := range max(reach(h.k), 1) + 1 {
 		b := bucketAt(h.cur, home+far)
 		for place := range perBucket {
-			if b.state>>place&1 == 0 || uint32(b.word[place]&maxFar) != far {
+			if uint32(b.word[place]&maxFar) != far || b.state>>place&1 == 0 {
 				continue
 			}
 			if !f(far, place, hashAt(s.num, home, h.n, b.word[place]&keyMask(h.k)&^maxFar)) {
 				return false
 			}
 		}
-		if b.state&farther == 0 {
-			return true
+		if far == 0 && b.state&elsewhere == 0 {
+			break
 		}
 	}
+	return true
 }
 
 // rebuild makes a shard anew with twice the buckets, at once: the way out where ids lie
@@ -280,14 +312,14 @@ func (t *Table) rebuild(s *shard) bool {
 	h := s.head
 	n := max(h.n, h.nextN)
 again:
-	if n > 64 && s.used < int(n) || n > maxHomes/2 {
-		return false // less than a sixth full, and still no room
+	if n > 64 && s.used < int(n)/4 || n > maxHomes/2 {
+		return false // less than a twentieth full, and still no room
 	}
 	n *= 2
 	next := t.mem.get(bucketBytes(n), true)
 	k, fits := log2(n), true
 	s.each(func(hash uint64, row uint32) bool {
-		fits = put(next.at, n, k, hash, row)
+		fits = s.putIn(next.at, n, k, hash, row)
 		return fits
 	})
 	if !fits {

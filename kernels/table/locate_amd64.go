@@ -22,8 +22,8 @@ func hashAVX512(ids *int64, n int, hashes *uint64)
 
 // step2AVX512 looks at the bucket of each listed slot, n > 0 of them. Where it finds the
 // entry it puts the row's address and number into the slot and asks for its first lines
-// lines; a missing row has no address. Slots that must look into the next bucket are
-// listed in more, which may be list itself. What a writer has touched becomes stale.
+// lines; a missing row has no address. Slots whose other bucket is to be
+// looked at are listed in more, which may be list itself. What a writer has touched becomes stale.
 //
 //go:noescape
 func step2AVX512(slots *slot, list *uint32, n int, rows *view, more *uint32) int

@@ -204,6 +204,8 @@ full:
 	PREFETCHT0 (R15); \
 fetch: \
 	MOVQ    40(R12), R10; \
+	TESTQ   R10, R10; \
+	JZ      next; \
 lines: \
 	PREFETCHT0 (AX); \
 	ADDQ    $64, AX; \
@@ -212,16 +214,31 @@ lines: \
 	JMP     next
 
 #define STEP2MORE(miss, next) \
-	BTL  $7, R9; \
-	JCC  miss; \
-	ADDQ $64, SI; \
+	BTL     $7, R9; \
+	JCC     miss; \
+	MOVQ    8(DX), R10; \
+	TESTL   $31, R10; \
+	JNZ     miss; \
+	LEAL    6(R14), R8; \
+	SHRXQ   R8, R10, R8; \
+	MOVQ    $0x9e3779b97f4a7c15, R15; \
+	IMULQ   R15, R8; \
+	SHRQ    $59, R8; \
+	MOVL    $31, R15; \
+	BZHIL   R14, R15, R15; \
+	ANDL    R15, R8; \
+	CMPL    R8, $1; \
+	ADCL    $0, R8; \
+	ORQ     R8, R10; \
+	MOVQ    R10, 8(DX); \
+	SHLQ    $6, R8; \
+	ADDQ    R8, SI; \
 	PREFETCHT0 (SI); \
-	MOVQ SI, (DX); \
-	INCQ 8(DX); \
-	MOVL (CX), AX; \
-	MOVL AX, (R13); \
-	ADDQ $4, R13; \
-	JMP  next
+	MOVQ    SI, (DX); \
+	MOVL    (CX), AX; \
+	MOVL    AX, (R13); \
+	ADDQ    $4, R13; \
+	JMP     next
 
 // func step2AVX512(slots *slot, list *uint32, n int, rows *view, more *uint32) int
 TEXT ·step2AVX512(SB), NOSPLIT, $0-48

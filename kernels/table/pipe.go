@@ -21,9 +21,9 @@ const (
 	// burst is how many ids take a step together. Several bursts are under way at once:
 	// those whose bucket lines are on their way from memory for afar bursts, those whose
 	// rows are, and the one whose rows are used.
-	burst = 8
-	afar  = 3
-	ring  = 8 // bursts, a power of two, more than 2*afar+1
+	burst = 32
+	afar  = 1
+	ring  = 4 // bursts, a power of two, more than 2*afar+1
 )
 
 // slot is one id on its way, half a cache line.
@@ -45,7 +45,7 @@ type view struct {
 	shift  uint64
 	mask   uint64
 	size   uint64
-	lines  uint64 // to fetch of each element, at least 1
+	lines  uint64 // to fetch of each element
 
 	times     unsafe.Pointer // chunks of the rows' times, nil: they are not needed
 	timeShift uint64
@@ -54,14 +54,16 @@ type view struct {
 
 // pipe is the scratch of one call.
 type pipe struct {
-	slots   [ring * burst]slot
-	more    [ring][burst]uint32 // slots to look at once more, within a burst
+	slots   [(ring + 1) * burst]slot // those behind the ring have no rows
+	more    [ring][burst]uint32      // slots to look at once more, within a burst
 	bad     [burst]uint32
 	rows    view
 	table   []unsafe.Pointer // what rows looks into
 	times   []unsafe.Pointer
 	counter uintptr // offset in head
 	hashed  bool    // ids are hashes already
+	late    int     // lines that run leaves to its f to ask for, of the rows that lie
+	ahead   int     // so many bytes behind its slots
 	t       *Table
 }
 
@@ -84,7 +86,7 @@ func (t *Table) pipe(bytes int) *pipe {
 		shift: uint64(t.rows.shift), mask: 1<<t.rows.shift - 1, size: uint64(t.rows.size),
 		lines: t.lines(bytes),
 	}
-	p.counter, p.hashed = unsafe.Offsetof(head{}.seq), false
+	p.counter, p.hashed, p.late = unsafe.Offsetof(head{}.seq), false, 0
 	return p
 }
 
@@ -99,6 +101,11 @@ func (t *Table) writerPipe() *pipe {
 	p.rows.timeShift, p.rows.timeMask = uint64(t.times.shift), 1<<t.times.shift-1
 	return p
 }
+
+// fetchLate leaves the rows' lines to the f of run, except those of the first burst: an f
+// that has much to do with each row keeps memory busy by asking for the next burst's rows
+// one by one meanwhile, instead of waiting for memory and then having it wait.
+func (p *pipe) fetchLate() { p.late, p.rows.lines = int(p.rows.lines), 0 }
 
 // lines is how many cache lines the first bytes of a row may touch.
 func (t *Table) lines(bytes int) uint64 {
@@ -130,17 +137,28 @@ func (p *pipe) run(ids []int64, f func(slots []slot, from int)) {
 			} else {
 				step1(&part[0], len(part), &t.heads[0], p.counter, &p.slots[i%ring*burst])
 			}
+			for k := len(part); k < burst; k++ {
+				p.slots[i%ring*burst+k].at = 0
+			}
 		}
 		if j := i - afar; j >= 0 && j < bursts {
 			more[j%ring] = t.step2(p, j, &identity, min(burst, len(ids)-j*burst))
 		}
 		if j := i - afar - 1; j >= 0 && j < bursts {
-			for more[j%ring] > 0 {
-				more[j%ring] = t.step2(p, j, &p.more[j%ring], more[j%ring])
+			if n := more[j%ring]; n > 0 { // there is no third bucket
+				t.step2(p, j, &p.more[j%ring], n)
 			}
+		}
+		if i == afar+1 && p.late > 0 {
+			fetchRows(&p.slots[0], burst, p.late)
 		}
 		if j := i - 2*afar - 1; j >= 0 {
 			n := min(burst, len(ids)-j*burst)
+			next := ring * burst
+			if j+1 < bursts {
+				next = (j + 1) % ring * burst
+			}
+			p.ahead = (next - j%ring*burst) * int(unsafe.Sizeof(slot{}))
 			f(p.slots[j%ring*burst:][:n], j*burst)
 		}
 	}

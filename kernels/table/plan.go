@@ -21,6 +21,9 @@ type plan struct {
 	none  []int32  // nothing but -1
 	again []fate   // of each id, if there are twins
 	count []uint32 // like hash, if there are twins
+
+	pipe *pipe // of the write under way
+	late bool  // what write calls asks for rows itself, see pipe.fetchLate
 }
 
 type twin struct{ first, at int32 }
@@ -56,7 +59,7 @@ func (p *plan) build(b backend, ids []int64, block []float32, dim int) bool {
 	}
 	p.table = fit(p.table, size)
 	clear(p.table)
-	p.twins, p.sums, p.skip = p.twins[:0], p.sums[:0], p.skip[:0]
+	p.twins, p.sums, p.skip, p.late = p.twins[:0], p.sums[:0], p.skip[:0], false
 	var starts [shardCount]int32
 	seen, table, mask := uint64(0), p.table, uint64(size-1)
 	for i, hash := range p.raw {

@@ -89,6 +89,7 @@ func (t *Table) Pool(ids []int64, offsets []int32, mode Pooling, out []float32) 
 func (t *Table) poolFast(ids []int64, offsets []int32, out []float32, k kind, worth float32) {
 	p := t.pipe(t.valueBytes)
 	defer p.done()
+	p.fetchLate()
 	bag, again := 0, []int(nil)
 	p.run(ids, func(slots []slot, from int) {
 		for len(slots) > 0 {
@@ -96,7 +97,7 @@ func (t *Table) poolFast(ids []int64, offsets []int32, out []float32, k kind, wo
 				bag++
 			}
 			n := min(len(slots), int(offsets[bag+1])-from)
-			if !poolRowsAVX512(&slots[0], n, &out[bag*t.dim], t.dim, int(k), worth) &&
+			if !poolRowsAVX512(&slots[0], n, &out[bag*t.dim], t.dim, int(k), worth, p.ahead, p.late) &&
 				(len(again) == 0 || again[len(again)-1] != bag) {
 				again = append(again, bag)
 			}

@@ -6,4 +6,4 @@ package table
 // false, out being whatever, where one of them was written meanwhile.
 //
 //go:noescape
-func poolRowsAVX512(slots *slot, n int, out *float32, dim, kind int, worth float32) bool
+func poolRowsAVX512(slots *slot, n int, out *float32, dim, kind int, worth float32, ahead, lines int) bool

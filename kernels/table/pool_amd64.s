@@ -23,7 +23,24 @@
 	VCVTDQ2PS REG, REG; \
 	VMULPS Z31, REG, REG
 
-#define POOL(LOAD, shift, strip4, row4, missing4, next4, strip1, full1, row1, missing1, next1, bad, done) \
+// R13 is how far ahead the slots lie whose rows are asked for now, R15 the lines of each,
+// 0 once that is done; R9 and R14 are scratch.
+
+#define AHEAD(lines, none) \
+	TESTQ R15, R15; \
+	JZ    none; \
+	MOVQ  (DX)(R13*1), R14; \
+	TESTQ R14, R14; \
+	JZ    none; \
+	MOVQ  R15, R9; \
+lines: \
+	PREFETCHT0 (R14); \
+	ADDQ  $64, R14; \
+	DECQ  R9; \
+	JNZ   lines; \
+none:
+
+#define POOL(LOAD, shift, lines4, none4, lines1, none1, strip4, row4, missing4, next4, strip1, full1, row1, missing1, next1, bad, done) \
 	XORQ    R8, R8; \
 	KXNORW  K1, K1, K1; \
 strip4: \
@@ -36,6 +53,7 @@ strip4: \
 	VMOVUPS 128(DI), Z2; \
 	VMOVUPS 192(DI), Z3; \
 row4: \
+	AHEAD(lines4, none4) \
 	CHECK(bad); \
 	MOVQ    (DX), SI; \
 	TESTQ   SI, SI; \
@@ -65,6 +83,7 @@ next4: \
 	VMOVUPS Z1, 64(DI); \
 	VMOVUPS Z2, 128(DI); \
 	VMOVUPS Z3, 192(DI); \
+	XORQ    R15, R15; \
 	ADDQ    $256, DI; \
 	ADDQ    $(64<<shift), R8; \
 	SUBQ    $64, AX; \
@@ -82,6 +101,7 @@ full1: \
 	MOVQ    R11, CX; \
 	VMOVUPS.Z (DI), K1, Z0; \
 row1: \
+	AHEAD(lines1, none1) \
 	CHECK(bad); \
 	MOVQ    (DX), SI; \
 	TESTQ   SI, SI; \
@@ -99,14 +119,15 @@ next1: \
 	DECQ    CX; \
 	JNZ     row1; \
 	VMOVUPS Z0, K1, (DI); \
+	XORQ    R15, R15; \
 	SUBQ    $16, AX; \
 	JLE     done; \
 	ADDQ    $64, DI; \
 	ADDQ    $(16<<shift), R8; \
 	JMP     strip1
 
-// func poolRowsAVX512(slots *slot, n int, out *float32, dim, kind int, worth float32) bool
-TEXT ·poolRowsAVX512(SB), NOSPLIT, $0-49
+// func poolRowsAVX512(slots *slot, n int, out *float32, dim, kind int, worth float32, ahead, lines int) bool
+TEXT ·poolRowsAVX512(SB), NOSPLIT, $0-65
 	MOVQ         slots+0(FP), R10
 	MOVQ         n+8(FP), R11
 	MOVQ         out+16(FP), DI
@@ -114,24 +135,26 @@ TEXT ·poolRowsAVX512(SB), NOSPLIT, $0-49
 	MOVQ         kind+32(FP), R9
 	VBROADCASTSS worth+40(FP), Z31
 	VPXORQ       Z30, Z30, Z30
+	MOVQ         ahead+48(FP), R13
+	MOVQ         lines+56(FP), R15
 	CMPQ         R9, $2
 	JEQ          half
 	JHI          int8
 
-	POOL(LOADF32, 2, fs4, fr4, fm4, fn4, fs1, ff1, fr1, fm1, fn1, bad, done)
+	POOL(LOADF32, 2, fl4, fo4, fl1, fo1, fs4, fr4, fm4, fn4, fs1, ff1, fr1, fm1, fn1, bad, done)
 
 half:
-	POOL(LOADF16, 1, hs4, hr4, hm4, hn4, hs1, hf1, hr1, hm1, hn1, bad, done)
+	POOL(LOADF16, 1, hl4, ho4, hl1, ho1, hs4, hr4, hm4, hn4, hs1, hf1, hr1, hm1, hn1, bad, done)
 
 int8:
-	POOL(LOADINT8, 0, is4, ir4, im4, in4, is1, if1, ir1, im1, in1, bad, done)
+	POOL(LOADINT8, 0, il4, io4, il1, io1, is4, ir4, im4, in4, is1, if1, ir1, im1, in1, bad, done)
 
 done:
-	MOVB $1, ret+48(FP)
+	MOVB $1, ret+64(FP)
 	VZEROUPPER
 	RET
 
 bad:
-	MOVB $0, ret+48(FP)
+	MOVB $0, ret+64(FP)
 	VZEROUPPER
 	RET

@@ -34,6 +34,20 @@ func TestRoomSaysWhatOptimizeWould(t *testing.T) {
 	}
 }
 
+func TestRoomRefusesWhatOptimizeRefuses(t *testing.T) {
+	for _, limit := range []int{1, 3} {
+		tab := must(New(Config{Name: "t", Dim: 1, Optimizer: optim.SGD{LearningRate: 1}, Initializer: Zeros{}, MaxRows: limit}))
+		if err := tab.Room([]int64{1}); err != nil { // leaves a plan in the pool
+			t.Fatal(err)
+		}
+		ids := []int64{1, NoID}
+		err := tab.Room(ids)
+		if err == nil || errors.Is(err, ErrFull) {
+			t.Errorf("Room(%v) = %v with %d rows at most, Optimize %v", ids, err, limit, tab.Optimize(ids, make([]float32, 2), 1))
+		}
+	}
+}
+
 func TestExpireEachTellsWhatIsGone(t *testing.T) {
 	sgd, err := optim.NewSGD(1)
 	if err != nil {

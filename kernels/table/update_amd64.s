@@ -77,6 +77,20 @@ sums: \
 	ADDQ    BX, SI; \
 	MOVQ    R12, AX
 
+// R13 is how far ahead the slots lie whose rows are fetched now, R15 the lines of each.
+
+#define AHEAD(lines, none) \
+	MOVQ  (DX)(R13*1), AX; \
+	TESTQ AX, AX; \
+	JZ    none; \
+	MOVQ  R15, BX; \
+lines: \
+	PREFETCHT0 (AX); \
+	ADDQ  $64, AX; \
+	DECQ  BX; \
+	JNZ   lines; \
+none:
+
 #define NEXT(loop) \
 	ADDQ $32, DX; \
 	ADDQ $4, R8; \
@@ -84,8 +98,8 @@ sums: \
 	DECQ CX; \
 	JNZ  loop
 
-// func adagradRowsAVX512(slots *slot, n int, from, sum *int32, grads, sums *float32, dim int, rate, decay float32)
-TEXT ·adagradRowsAVX512(SB), NOSPLIT, $0-64
+// func adagradRowsAVX512(slots *slot, n int, from, sum *int32, grads, sums *float32, dim int, rate, decay float32, ahead, lines int)
+TEXT ·adagradRowsAVX512(SB), NOSPLIT, $0-80
 	MOVQ  slots+0(FP), DX
 	MOVQ  n+8(FP), CX
 	MOVQ  from+16(FP), R8
@@ -102,8 +116,11 @@ TEXT ·adagradRowsAVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS rate+56(FP), Z31
 	VBROADCASTSS decay+60(FP), Z30
 	VPXORQ       Z29, Z29, Z29
+	MOVQ  ahead+64(FP), R13
+	MOVQ  lines+72(FP), R15
 
 row:
+	AHEAD(lines, none)
 	ROW(skip, sums)
 	LEAQ (DI)(R12*1), BX // the slots
 	CMPQ AX, $64
@@ -152,8 +169,8 @@ skip:
 	VZEROUPPER
 	RET
 
-// func sgdRowsAVX512(slots *slot, n int, from, sum *int32, grads, sums *float32, dim int, rate float32)
-TEXT ·sgdRowsAVX512(SB), NOSPLIT, $0-60
+// func sgdRowsAVX512(slots *slot, n int, from, sum *int32, grads, sums *float32, dim int, rate float32, ahead, lines int)
+TEXT ·sgdRowsAVX512(SB), NOSPLIT, $0-80
 	MOVQ  slots+0(FP), DX
 	MOVQ  n+8(FP), CX
 	MOVQ  from+16(FP), R8
@@ -168,8 +185,11 @@ TEXT ·sgdRowsAVX512(SB), NOSPLIT, $0-60
 	KMOVW BX, K2
 	SHLQ  $2, R12
 	VBROADCASTSS rate+56(FP), Z31
+	MOVQ  ahead+64(FP), R13
+	MOVQ  lines+72(FP), R15
 
 row:
+	AHEAD(lines, none)
 	ROW(skip, sums)
 	CMPQ AX, $64
 	JCS  rest
@@ -197,6 +217,20 @@ rest:
 skip:
 	NEXT(row)
 	VZEROUPPER
+	RET
+
+// func fetchRows(slots *slot, n, lines int)
+TEXT ·fetchRows(SB), NOSPLIT, $0-24
+	MOVQ slots+0(FP), DX
+	MOVQ n+8(FP), CX
+	MOVQ lines+16(FP), R15
+	XORQ R13, R13
+
+fetch:
+	AHEAD(lines, none)
+	ADDQ $32, DX
+	DECQ CX
+	JNZ  fetch
 	RET
 
 // func gatherAVX512(rows unsafe.Pointer, which *uint32, n, width int, out unsafe.Pointer)

@@ -32,6 +32,9 @@ func (t *Table) write(p *plan, ask bool, f func(slots []slot, from int)) error {
 		}
 	} else if len(p.hash) > 0 {
 		pipe := t.writerPipe()
+		if p.pipe = pipe; p.late {
+			pipe.fetchLate()
+		}
 		pipe.run(signed(p.hash), func(slots []slot, from int) {
 			for len(slots) > 0 {
 				n := 1
@@ -44,9 +47,10 @@ func (t *Table) write(p *plan, ask bool, f func(slots []slot, from int)) error {
 			}
 		})
 		pipe.done()
+		p.pipe = nil
 	}
 	if lost > 0 {
-		return fmt.Errorf("table %s: %w: %d ids found no place and were left out, the rest was written: of ids that share the first half of their hash, which only chosen ones do, a table holds some hundreds, and 2^32 rows in all", t.cfg.Name, ErrCrowded, lost)
+		return fmt.Errorf("table %s: %w: %d ids found no place and were left out, the rest was written: of ids that share two thirds of their hash, which only chosen ones do, a table holds a dozen, and 2^32 rows in all", t.cfg.Name, ErrCrowded, lost)
 	}
 	return nil
 }

@@ -94,10 +94,10 @@ func zkGrow(ctx context.Context, z ZooKeeper, n int) ([]float64, error) {
 	return []float64{max(float64(full-empty), 1) / mb, max(float64(again-empty), 1) / mb, cold.Seconds()}, nil
 }
 
-// resting is the resident memory of a process once it has not shrunk for two seconds.
+// resting is the resident memory of a process once it has not shrunk for five seconds.
 func resting(ctx context.Context, pid int) (int64, error) {
 	least, since := int64(0), time.Now()
-	for began := time.Now(); time.Since(since) < 2*time.Second && time.Since(began) < settled; {
+	for began := time.Now(); time.Since(since) < 5*time.Second && time.Since(began) < settled; {
 		now, err := resident(pid)
 		if err != nil {
 			return 0, err

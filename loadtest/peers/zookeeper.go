@@ -38,7 +38,7 @@ const (
 // StartZooKeeper runs the server on a free port with its data below dir.
 func StartZooKeeper(ctx context.Context, dir string) (*ZooKeeper, error) {
 	if _, err := os.Stat(zookeeperJar); err != nil {
-		return nil, fmt.Errorf("Apache ZooKeeper (run make oracles): %w", ErrMissing)
+		return nil, fmt.Errorf("find Apache ZooKeeper (run make oracles): %w", ErrMissing)
 	}
 	port, err := freeport.Find()
 	if err != nil {
@@ -68,7 +68,7 @@ func (z *ZooKeeper) Start(ctx context.Context) (time.Duration, error) {
 	z.cmd.Stdout, z.cmd.Stderr = &z.said, &z.said
 	began := time.Now()
 	if err := z.cmd.Start(); err != nil {
-		return 0, fmt.Errorf("Apache ZooKeeper: %w", err)
+		return 0, fmt.Errorf("start Apache ZooKeeper: %w", err)
 	}
 	z.gone = make(chan struct{})
 	go func(cmd *exec.Cmd, gone chan struct{}) {
@@ -78,13 +78,13 @@ func (z *ZooKeeper) Start(ctx context.Context) (time.Duration, error) {
 	for !serves(z.addr) {
 		select {
 		case <-z.gone:
-			return 0, fmt.Errorf("Apache ZooKeeper ended: %s", z.said.Bytes())
+			return 0, fmt.Errorf("process of Apache ZooKeeper ended: %s", z.said.Bytes())
 		case <-ctx.Done():
 			return 0, errors.Join(ctx.Err(), z.Stop())
 		case <-time.After(5 * time.Millisecond):
 		}
 		if time.Since(began) > zookeeperWithin {
-			return 0, errors.Join(fmt.Errorf("Apache ZooKeeper does not answer at %s", z.addr), z.Stop())
+			return 0, errors.Join(fmt.Errorf("server of Apache ZooKeeper does not answer at %s", z.addr), z.Stop())
 		}
 	}
 	return time.Since(began), nil

@@ -4,61 +4,74 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/internal/jute"
 	"github.com/monolith-go/monolith/internal/jute/zkwire"
 )
 
+// hearWithin bounds the time until the last session has heard of one change.
+const hearWithin = 30 * time.Second
+
 // Notify has every session watch path, has one more session write to it, and returns how
-// long after the write was sent the last session had heard; times over, each time anew.
-func (c *Clients) Notify(ctx context.Context, writer *Clients, path string, data []byte, times int) ([]time.Duration, error) {
+// long after the write was sent the last session's event had arrived; times over, each
+// time anew. What the events say is checked when all are there.
+func (c *Clients) Notify(ctx context.Context, writer *Clients, path string, data []byte, times int) (took []time.Duration, err error) {
 	if len(c.conns) == 0 || len(writer.conns) == 0 {
 		return nil, errors.New("watching takes a session, and writing another one")
 	}
-	set := Request{jute.OpSetData, func(w *jute.Writer, _ int) {
-		(&jute.SetDataRequest{Path: path, Data: data, Version: -1}).Encode(w)
-	}}
+	socks := make([]net.Conn, len(c.conns))
+	for i, conn := range c.conns {
+		socks[i] = conn.Net()
+	}
+	a, err := newArrivals(socks)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	set := func(w *jute.Writer) { (&jute.SetDataRequest{Path: path, Data: data, Version: -1}).Encode(w) }
 	watch := Request{jute.OpGetData, func(w *jute.Writer, _ int) { (&jute.PathWatch{Path: path, Watch: true}).Encode(w) }}
-	took := make([]time.Duration, 0, times)
+	scribe := writer.conns[0]
 	for range times {
 		if _, err := c.Run(ctx, len(c.conns), 1, watch); err != nil {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
-		heard := make([]time.Time, len(c.conns))
-		g, ctx := errgroup.WithContext(ctx)
-		for i, conn := range c.conns {
-			g.Go(func() (err error) { heard[i], err = hear(conn, path); return err })
+		if err := errors.Join(a.forget(), scribe.Deadline(hearWithin)); err != nil {
+			return nil, err
 		}
 		sent := time.Now()
-		if _, err := writer.Run(ctx, 1, 1, set); err != nil {
-			_ = c.Cut() // nobody will hear anything
-			return nil, errors.Join(fmt.Errorf("write: %w", err), g.Wait())
+		scribe.Send(jute.OpSetData, set)
+		if err := scribe.Flush(); err != nil {
+			return nil, fmt.Errorf("write: %w", err)
 		}
-		if err := g.Wait(); err != nil {
+		last, err := a.wait(sent.Add(hearWithin))
+		if err != nil {
 			return nil, fmt.Errorf("hear: %w", err)
 		}
-		var last time.Duration
-		for _, at := range heard {
-			last = max(last, at.Sub(sent))
+		took = append(took, last.Sub(sent))
+		if h, _, err := scribe.Next(); err != nil || h.Err != jute.OK {
+			return nil, fmt.Errorf("write: answered with %d: %w", h.Err, err)
 		}
-		took = append(took, last)
+		for _, conn := range c.conns {
+			if err := heard(conn, path); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return took, nil
 }
 
-func hear(c *zkwire.Conn, path string) (time.Time, error) {
+// heard reads the event that has arrived.
+func heard(c *zkwire.Conn, path string) error {
 	h, r, err := c.Next()
-	at := time.Now()
 	if err != nil {
-		return at, err
+		return err
 	}
 	var e jute.WatcherEvent
 	e.Decode(r)
 	if h.Xid != jute.XidNotification || r.Err() != nil || e.Path != path || e.Type != 3 {
-		return at, fmt.Errorf("the change of %s was told as %+v %+v", path, h, e)
+		return fmt.Errorf("the change of %s was told as %+v %+v", path, h, e)
 	}
-	return at, nil
+	return nil
 }

@@ -154,10 +154,7 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 		}
 	}
 	f.at = f.at.of(r)
-	if f.changed != nil {
-		close(f.changed)
-		f.changed = nil
-	}
+	f.wake()
 	f.mu.Unlock()
 
 	if r.Seq >= last {
@@ -175,6 +172,14 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 		}
 	}
 	return nil
+}
+
+// wake tells those who wait for the state to move; the lock is held.
+func (f *Follower[S]) wake() {
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
 }
 
 func (f *Follower[S]) step(r events.Recorded) {
@@ -240,6 +245,7 @@ func (f *Follower[S]) restore(ctx context.Context, last uint64) {
 	}
 	f.mu.Lock()
 	f.state, f.at = s, m
+	f.wake()
 	f.mu.Unlock()
 	f.saved = m.Seq
 	log.Info("snapshot restored", "seq", m.Seq, "last", last)

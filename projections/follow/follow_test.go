@@ -401,3 +401,26 @@ func TestHashDoesNotDependOnRestarts(t *testing.T) {
 		}
 	})
 }
+
+// Somebody who began to wait before the snapshot was restored hears of it.
+func TestWaitForWhatTheSnapshotHolds(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	dir := t.TempDir()
+	last := add(t, b.Log(), "demo", "m", 1)
+	once(t, b.Log(), dir, views.Catalog, nil)
+	f := follow.New(b.Log(), views.Catalog, follow.Options{SnapshotDir: dir})
+	changed := f.Changed()
+	waited := make(chan error, 1)
+	go func() { waited <- f.Wait(t.Context(), last) }()
+	start(t, f)
+	await(t, "changed", changed)
+	select {
+	case err := <-waited:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(within):
+		t.Fatal("still waiting for an event that the snapshot holds")
+	}
+}

@@ -2,6 +2,8 @@ package zkmirror
 
 import (
 	"bytes"
+	"slices"
+	"sort"
 
 	"github.com/monolith-go/monolith/projections/znode"
 )
@@ -27,6 +29,8 @@ type theirs struct {
 	mzxid    int64
 	version  int32
 	children int32
+	opaque   bool // it may not be read with the mirror's identities
+	large    bool // larger than an event may be: never imported, and left alone where it is nobody's but theirs
 }
 
 // verdict is what is to be done about one path.
@@ -49,10 +53,12 @@ func (v verdict) String() string {
 // mark is how far both sides are known to have been the same. It lies in the ensemble,
 // and every write of the mirror takes it along, so that it is never ahead of them.
 type mark struct {
-	Writer string  `json:"writer"`
-	Seq    uint64  `json:"seq"`           // our tree up to here has been written over there; 0: never all of it
-	Zxid   int64   `json:"zxid"`          // their tree up to here has been looked at
-	Own    []int64 `json:"own,omitempty"` // zxids beyond it that are the mirror's own, sorted
+	Writer string     `json:"writer"`
+	Seq    uint64     `json:"seq"`           // our tree up to here has been written over there; 0: never all of it
+	At     uint64     `json:"at,omitempty"`  // an event of the log, not before Seq, and its
+	ID     string     `json:"id,omitempty"`  // id: which log it is
+	Zxid   int64      `json:"zxid"`          // their tree up to here has been looked at
+	Own    [][2]int64 `json:"own,omitempty"` // zxids beyond it that are the mirror's own: first and last of each run, sorted
 }
 
 // past is what decides who changed a node.
@@ -67,15 +73,33 @@ type past struct {
 // foreign says whether somebody else wrote the node and nobody here has heard of it.
 func (p *past) foreignWrite(path string, o *ours, t *theirs) bool {
 	switch {
-	case !p.bridge, t.mzxid <= p.Zxid, p.handled[path] == t.mzxid, o != nil && o.imported == t.mzxid:
+	case !p.bridge, t.large, t.mzxid <= p.Zxid, p.handled[path] == t.mzxid, o != nil && o.imported == t.mzxid:
 		return false
 	}
-	for _, own := range p.Own {
-		if own == t.mzxid {
-			return false
-		}
+	return !p.isOwn(t.mzxid)
+}
+
+// isOwn says whether the mirror wrote at the zxid, which lies beyond the mark.
+func (m *mark) isOwn(zxid int64) bool {
+	i := sort.Search(len(m.Own), func(i int) bool { return m.Own[i][1] >= zxid })
+	return i < len(m.Own) && m.Own[i][0] <= zxid
+}
+
+// own notes a zxid of the mirror's, greater than those noted before.
+func (m *mark) own(zxid int64) {
+	switch n := len(m.Own); {
+	case zxid <= m.Zxid || m.isOwn(zxid):
+	case n > 0 && m.Own[n-1][1] == zxid-1:
+		m.Own[n-1][1] = zxid
+	default:
+		m.Own = append(m.Own, [2]int64{zxid, zxid})
 	}
-	return true
+}
+
+// advance moves the mark over there to zxid.
+func (m *mark) advance(zxid int64) {
+	m.Zxid = zxid
+	m.Own = slices.DeleteFunc(m.Own, func(run [2]int64) bool { return run[1] <= zxid })
 }
 
 // decide compares one path. A foreign write is imported at most once, whatever comes of
@@ -83,7 +107,7 @@ func (p *past) foreignWrite(path string, o *ours, t *theirs) bool {
 // drift says that the ensemble has lost or changed what had been written there.
 func decide(path string, o *ours, t *theirs, p *past) (v verdict, drift bool) {
 	switch {
-	case o == nil && t == nil:
+	case o == nil && t == nil, t != nil && t.opaque:
 		return agree, false
 	case o == nil:
 		return p.unknown(path, t)
@@ -123,6 +147,8 @@ func (p *past) unknown(path string, t *theirs) (verdict, bool) {
 	switch {
 	case p.foreignWrite(path, nil, t):
 		return importWrite, false
+	case p.bridge && t.large:
+		return agree, false
 	case !p.bridge && t.owner != 0 && t.owner != p.session:
 		return agree, false // somebody's who lives
 	}

@@ -4,20 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/internal/jute"
 	"github.com/monolith-go/monolith/internal/jute/zkwire"
 	"github.com/monolith-go/monolith/projections/znode"
 )
 
 const (
-	inFlight     = 256 // requests on the wire at a time
-	recursive    = 1   // addWatch's mode
-	persistently = 0
+	inFlight  = 256                       // requests on the wire at a time
+	recursive = 1                         // addWatch's mode
+	maxImport = catalog.MaxBytes - 16<<10 // bytes of data; the rest of an event is the path and the ACL
 )
 
 var errNoWatch = errors.New("the ensemble knows no addWatch, it is older than 3.6")
@@ -282,7 +282,7 @@ func (w *wire) barrier(ctx context.Context, path string) (zxid int64, err error)
 	return zxid, err
 }
 
-// get reads the nodes at the paths; absent ones, and ones that may not be read, are nil.
+// get reads the nodes at the paths; absent ones are nil.
 func (w *wire) get(ctx context.Context, paths []string) ([]*theirs, error) {
 	nodes := make([]*theirs, len(paths))
 	all := make([]request, len(paths))
@@ -293,13 +293,16 @@ func (w *wire) get(ctx context.Context, paths []string) ([]*theirs, error) {
 			case jute.OK:
 			case jute.NoNode:
 				return nil
+			case jute.NoAuth:
+				nodes[i] = &theirs{opaque: true}
+				return nil
 			default:
 				return fmt.Errorf("read %s: code %d", path, h.Err)
 			}
 			data := slices.Clone(r.Buffer())
 			var st jute.Stat
 			st.Decode(r)
-			t := &theirs{data: data, czxid: st.Czxid, mzxid: st.Mzxid, version: st.Version, children: st.NumChildren}
+			t := &theirs{data: data, czxid: st.Czxid, mzxid: st.Mzxid, version: st.Version, children: st.NumChildren, large: len(data) > maxImport}
 			if znode.IsEphemeral(st.EphemeralOwner) {
 				t.owner = st.EphemeralOwner
 			}
@@ -341,6 +344,9 @@ func (w *wire) below(ctx context.Context, top string) ([]string, error) {
 				case jute.OK:
 				case jute.NoNode:
 					return nil
+				case jute.NoAuth:
+					found = append(found, path)
+					return nil
 				default:
 					return fmt.Errorf("list %s: code %d", path, h.Err)
 				}
@@ -358,5 +364,3 @@ func (w *wire) below(ctx context.Context, top string) ([]string, error) {
 	}
 	return found, nil
 }
-
-var _ = net.Dial

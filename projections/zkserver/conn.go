@@ -30,6 +30,7 @@ type conn struct {
 	since  time.Time
 	in     jute.Reader // the request being decoded; the reader's own
 
+	unsent  bool         // in the server's list of that name
 	id      atomic.Int64 // the session's, 0: none yet
 	timeout atomic.Int64 // as agreed, ns
 	closing atomic.Bool  // the client has closed its session

@@ -135,6 +135,14 @@ func (c *conn) decide(q *request, zxid uint64, o *znode.Outcome, err error) {
 	}
 	if f := c.s.folding.Load(); f != nil && f.outcome == o {
 		c.drain(f.tree) // inside the fold: nobody else changes the tree now
+		if f.more {     // what follows may have answers for it too: one write takes them all
+			if !c.unsent {
+				c.unsent = true
+				c.s.unsent = append(c.s.unsent, c)
+			}
+			return
+		}
+		c.s.sendOff()
 	} else if len(c.pipe.queue) > 0 {
 		select { // elsewhere the tree must be locked, which the writer may do
 		case c.behind <- struct{}{}:

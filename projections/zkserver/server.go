@@ -117,6 +117,7 @@ type Server struct {
 	stats    stats
 	slots    chan struct{}           // one token per write on its way
 	folding  atomic.Pointer[folding] // what was folded last
+	unsent   []*conn                 // have answers queued of an event whose last part is not folded; the fold's own
 
 	ready chan struct{}
 	addr  atomic.Pointer[net.TCPAddr]
@@ -131,6 +132,7 @@ type Server struct {
 type folding struct {
 	tree    znode.State
 	outcome *znode.Outcome
+	more    bool // parts of the same event follow
 }
 
 // New makes a server of tree, whose Run somebody else calls, and only after New: watches
@@ -161,13 +163,27 @@ func New(cfg Config, log bus.Log, tree *follow.Follower[znode.State], logger *sl
 }
 
 // folded runs under the tree's write lock, before the proposer hears of the event.
-func (s *Server) folded(t znode.State, _ events.Recorded) {
+func (s *Server) folded(t znode.State, r events.Recorded) {
 	e := t.Effects()
-	s.folding.Store(&folding{t, e.Outcome})
+	s.folding.Store(&folding{t, e.Outcome, r.More})
+	if r.Part == 0 {
+		s.sendOff() // nobody of this server may have proposed the last part of the event before
+	}
 	s.watches.fire(e.Changes)
 	if e.Closed != 0 {
 		s.ended(e.Closed)
 	}
+}
+
+// sendOff has everything written that was queued for connections part by part. It runs
+// in the fold.
+func (s *Server) sendOff() {
+	for i, c := range s.unsent {
+		c.unsent = false
+		c.out.nudge()
+		s.unsent[i] = nil
+	}
+	s.unsent = s.unsent[:0]
 }
 
 // Ready is closed once the tree has caught up and clients are answered.

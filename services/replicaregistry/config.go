@@ -22,6 +22,8 @@ type Config struct {
 	ZKListen string
 	// ZK guards and bounds that port.
 	ZK ZKPort
+	// Mirror is a real ensemble that shows the same tree.
+	Mirror ZKMirror
 	// SnapshotDir keeps snapshots of the views; default: none.
 	SnapshotDir string
 	// Lease is how long a container lives after its last heartbeat. Default 3s.
@@ -66,6 +68,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Listen, "listen", c.Listen, "address of the agent service (gRPC); empty: off")
 	fs.StringVar(&c.ZKListen, "zk-listen", c.ZKListen, "address of the ZooKeeper port; empty: off")
 	c.ZK.register(fs)
+	c.Mirror.register(fs)
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
 	fs.DurationVar(&c.Lease, "lease", c.Lease, "how long a container lives after its last heartbeat")
 	fs.StringVar(&c.AgentModel, "agent-model", c.AgentModel, "answer HeartBeat for this one model, with keys like ps:0 (default: every model, keys like movies:ps_0)")
@@ -90,6 +93,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	errs = append(errs, c.ZK.validate()...)
+	errs = append(errs, c.Mirror.validate(c.ZKListen)...)
 	if c.Lease != 0 && (c.Lease < 100*time.Millisecond || c.Lease > 10*time.Minute) {
 		errs = append(errs, fmt.Errorf("--lease %v: give 100ms to 10m", c.Lease))
 	}

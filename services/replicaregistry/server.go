@@ -83,6 +83,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		}
 		port.Proposer, port.Metrics = s.writes, env.Metrics
 		s.zk = zkserver.New(port, env.Bus.Log(), s.znode, env.Log)
+		if s.writes.mirror, err = newMirror(cfg.Mirror, env, s.znode, s.writes); err != nil {
+			return nil, fmt.Errorf("replica-registry: %w", err)
+		}
 		s.writes.foreign = newForeigners(env.BZID, s.znode, s.fleet, s.store, env.Log)
 		s.znode.OnEvent(s.writes.foreign.folded)
 		s.znode.OnEvent(s.writes.folded) // behind the server's hook: watches fire before answers

@@ -4,57 +4,42 @@ import (
 	znodepb "github.com/monolith-go/monolith/events/znode"
 )
 
-// packRounds bounds how often a batch is gone through for packs; what is still left then,
-// writes to very few nodes, is stored event by event.
-const packRounds = 8
-
-// packs puts proposals that came at once into events that they share, and with it the
-// zxid. In one pack nobody writes to a node that another one writes to, so that a
-// node's states can be told apart by their zxids, as ZooKeeper's can. What would do so
-// goes into a later pack, and whatever its session has proposed behind it follows: a
-// session's order is kept, and between sessions there is none yet. What writes to nodes
-// that it does not name, the end of a session, stands alone.
-func packs(batch []*proposal) (out [][]*proposal) {
-	if len(batch) < packFrom {
-		return alone(nil, batch)
-	}
-	taken, held := map[string]struct{}{}, map[int64]struct{}{}
-	for round := 0; len(batch) > 0; round++ {
-		if round == packRounds {
-			return alone(out, batch)
+// share chooses, of proposals that came at once, those that share one event of the log,
+// and with it its fsync and its zxid. Nobody among them writes to a node that another one
+// writes to, so that a node's states can be told apart by their zxids, as ZooKeeper's
+// can. What would do so is left for later, and whatever its session has proposed behind
+// it too: a session's order is kept, and between sessions there is none yet. What writes
+// to nodes that it does not name, the end of a session, goes alone. Where there is little
+// to share, all of the batch is stored in events of their own.
+func share(batch []*proposal) (events [][]*proposal, later []*proposal) {
+	if len(batch) >= packFrom {
+		in, later := together(batch)
+		if len(in) >= packFrom {
+			return [][]*proposal{in}, later
 		}
-		clear(taken)
-		clear(held)
-		var in, later []*proposal
-		size := 0
-		for _, p := range batch {
-			session, writes, names := subjectOf(p.event)
-			_, waits := held[session]
-			if waits || !names || size+p.size > packBytes && len(in) > 0 || meets(taken, writes) {
-				if !names && len(in) == 0 && len(later) == 0 {
-					in = append(in, p) // it is its session's first: it goes now, by itself
-					size = packBytes
-					continue
-				}
-				later = append(later, p)
-				held[session] = struct{}{}
-				continue
-			}
-			for _, op := range writes {
-				taken[op.Path()] = struct{}{}
-			}
-			in, size = append(in, p), size+p.size
-		}
-		out, batch = append(out, in), later
 	}
-	return out
+	for i := range batch {
+		events = append(events, batch[i:i+1])
+	}
+	return events, nil
 }
 
-func alone(out [][]*proposal, batch []*proposal) [][]*proposal {
-	for i := range batch {
-		out = append(out, batch[i:i+1])
+func together(batch []*proposal) (in, later []*proposal) {
+	taken, held := make(map[string]struct{}, len(batch)), map[int64]struct{}{}
+	size := 0
+	for _, p := range batch {
+		session, writes, names := subjectOf(p.event)
+		if _, waits := held[session]; waits || !names || size+p.size > packBytes || meets(taken, writes) {
+			later = append(later, p)
+			held[session] = struct{}{}
+			continue
+		}
+		for _, op := range writes {
+			taken[op.Path()] = struct{}{}
+		}
+		in, size = append(in, p), size+p.size
 	}
-	return out
+	return in, later
 }
 
 // subjectOf is whose event it is and what it writes to; names is false when it does not

@@ -40,7 +40,15 @@ func openHouse(t testing.TB, cfg Config) *house {
 
 func houseOn(t testing.TB, cfg Config, srv *jetstream.Server) *house {
 	t.Helper()
-	b, err := jetstream.Connect(context.WithoutCancel(t.Context()), jetstream.Config{Server: srv, BZID: controltest.BZID})
+	h := houseAt(t, cfg, jetstream.Config{Server: srv})
+	h.nats = srv
+	return h
+}
+
+func houseAt(t testing.TB, cfg Config, at jetstream.Config) *house {
+	t.Helper()
+	at.BZID = controltest.BZID
+	b, err := jetstream.Connect(context.WithoutCancel(t.Context()), at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +63,7 @@ func houseOn(t testing.TB, cfg Config, srv *jetstream.Server) *house {
 		t.Fatal(err)
 	}
 	s.writes.every = time.Hour // no sweep unless a test wants one
-	h := &house{Server: s, t: t, nats: srv, bus: b}
+	h := &house{Server: s, t: t, bus: b}
 	h.stop = controltest.Start(t, s)
 	h.awaits("the writer's lease", s.writes.Writable)
 	return h

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/events/catalog"
 	znodepb "github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/zkmirror"
 	"github.com/monolith-go/monolith/projections/znode"
 	"github.com/monolith-go/monolith/services"
 )
@@ -28,9 +30,10 @@ const (
 	writesQueued = 8192      // proposals that wait for the appender; further ones block
 	batchEvents  = 1000      // proposals of one append: as many events as the bus takes
 	batchBytes   = 4 << 20   // of one append
-	packFrom     = 32        // proposals waiting from which on they share events of the log
-	packBytes    = 256 << 10 // of one
+	packFrom     = 9         // proposals from which on they share an event of the log
+	packBytes    = 256 << 10 // of one such event, unless it is one proposal
 	writerLease  = 5 * time.Second
+	regroup      = time.Millisecond     // longest that clients just answered are awaited
 	retryFirst   = 5 * time.Millisecond // between attempts while the bus does not answer
 	retryLast    = 500 * time.Millisecond
 )
@@ -54,9 +57,11 @@ type writes struct {
 	tree    *follow.Follower[znode.State]
 	route   router
 	open    *zkSessions
+	clock   logClock
 	logger  *slog.Logger
-	foreign *foreigners   // nil: nobody makes facts of foreign agents' nodes
-	every   time.Duration // between looks for containers and nodes whose time is over
+	foreign *foreigners      // nil: nobody makes facts of foreign agents' nodes
+	mirror  *zkmirror.Mirror // nil: none; it runs where the writes are
+	every   time.Duration    // between looks for containers and nodes whose time is over
 
 	queue  chan *proposal
 	writer atomic.Bool
@@ -153,6 +158,7 @@ func (w *writes) flush(ctx context.Context) error {
 
 // folded is the tree's hook: it answers what this event decides.
 func (w *writes) folded(t znode.State, r events.Recorded) {
+	w.clock.folded(r)
 	e, ok := r.Event.(*znodepb.Event)
 	if !ok {
 		return
@@ -227,6 +233,9 @@ func (w *writes) write(ctx context.Context, lease bus.Lease) error {
 		if w.foreign != nil {
 			g.Go(func() error { w.foreign.run(ctx); return nil })
 		}
+		if w.mirror != nil {
+			g.Go(func() error { w.mirror.Run(ctx); return nil })
+		}
 		err := w.append(ctx)
 		w.writer.Store(false)
 		w.fail(errNotWriter)
@@ -257,7 +266,7 @@ func (w *writes) takeOver(ctx context.Context) error {
 	if err := w.catchUp(ctx); err != nil {
 		return err
 	}
-	if err := w.store(ctx, []*proposal{fence}); err != nil {
+	if err := w.store(ctx, [][]*proposal{{fence}}); err != nil {
 		return err
 	}
 	if err := w.tree.Wait(ctx, w.last); err != nil {
@@ -282,85 +291,108 @@ func (w *writes) catchUp(ctx context.Context) error {
 
 // append stores batch after batch. What waits while one is being stored is the next.
 func (w *writes) append(ctx context.Context) error {
-	var next *proposal
+	var batch []*proposal  // taken from the queue and not stored yet, the oldest first
+	var took time.Duration // by the last append
+	last := 0              // proposals in it
 	defer func() {
-		if next != nil {
-			next.finish(0, nil, errNotWriter)
+		for _, p := range batch {
+			p.finish(0, nil, errNotWriter)
 		}
 	}()
-	batch := make([]*proposal, 0, batchEvents)
 	for {
-		if next == nil {
+		if len(batch) == 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case next = <-w.queue:
+			case p := <-w.queue:
+				batch = append(batch, p)
 			}
 		}
-		batch = batch[:0]
-		for size := 0; next != nil; {
-			if next.event == nil && len(batch) > 0 || len(batch) == batchEvents || size+next.size > batchBytes && size > 0 {
-				break
-			}
-			batch, size = append(batch, next), size+next.size
-			if next.event == nil {
-				next = nil
-				break
-			}
-			select {
-			case next = <-w.queue:
-			default:
-				next = nil
-			}
+		batch = w.gather(batch)
+		// The clients that were just answered are about to ask again: they are awaited for a
+		// part of the time that an append takes, else every other event holds but a few.
+		for until := time.Now().Add(min(took/4, regroup)); last >= packFrom && len(batch) < last/2 && time.Now().Before(until); {
+			runtime.Gosched()
+			batch = w.gather(batch)
 		}
 		if batch[0].event == nil {
 			batch[0].finish(w.last, nil, nil)
+			batch = batch[1:]
 			continue
 		}
-		err := w.store(ctx, batch)
-		if err != nil && ctx.Err() == nil && len(batch) > 1 && (errors.Is(err, events.ErrInvalid) || errors.Is(err, bus.ErrTooLarge)) {
-			err = w.apart(ctx, batch)
+		n := slices.IndexFunc(batch, func(p *proposal) bool { return p.event == nil })
+		if n < 0 {
+			n = len(batch)
 		}
+		packs, later := share(batch[:n])
+		rest := slices.Concat(later, batch[n:])
+		began := time.Now()
+		err := w.store(ctx, packs)
+		took, last = time.Since(began), n
+		if err != nil && ctx.Err() == nil && (errors.Is(err, events.ErrInvalid) || errors.Is(err, bus.ErrTooLarge)) {
+			err = w.apart(ctx, packs)
+		}
+		batch = rest
 		if err != nil {
-			for _, p := range batch {
-				p.finish(0, nil, err)
+			for _, in := range packs {
+				for _, p := range in {
+					p.finish(0, nil, err)
+				}
 			}
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		clear(batch)
 	}
 }
 
+// gather adds what waits, as much as one append takes.
+func (w *writes) gather(batch []*proposal) []*proposal {
+	size := 0
+	for _, p := range batch {
+		size += p.size
+	}
+	for len(batch) < batchEvents && size < batchBytes {
+		select {
+		case p := <-w.queue:
+			batch, size = append(batch, p), size+p.size
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
 // apart stores one by one what could not be stored together, and refuses the culprits.
-func (w *writes) apart(ctx context.Context, batch []*proposal) error {
-	for i, p := range batch {
-		err := w.store(ctx, batch[i:i+1])
-		if err == nil {
-			continue
+func (w *writes) apart(ctx context.Context, packs [][]*proposal) error {
+	for _, in := range packs {
+		for i, p := range in {
+			err := w.store(ctx, [][]*proposal{in[i : i+1]})
+			if err == nil {
+				continue
+			}
+			if ctx.Err() != nil {
+				return err
+			}
+			p.finish(0, nil, err)
 		}
-		if ctx.Err() != nil {
-			return err
-		}
-		p.finish(0, nil, err)
 	}
 	return nil
 }
 
-// store appends the batch behind everything else on the tree's subject. While the bus
+// store appends an event for each pack behind everything else on the tree's subject. While the bus
 // does not answer it repeats the same ids. A conflict is another writer's event: it
 // catches up and goes on, since ctx still holds and with it the lease.
-func (w *writes) store(ctx context.Context, batch []*proposal) (err error) {
-	var drafts []bus.Draft
+func (w *writes) store(ctx context.Context, packs [][]*proposal) (err error) {
+	drafts := make([]bus.Draft, 0, len(packs))
 	w.mu.Lock()
-	for _, in := range packs(batch) {
+	for _, in := range packs {
 		id := w.prefix + strconv.FormatUint(w.count.Add(1), 36)
 		drafts = append(drafts, bus.Draft{
 			Subject: w.subject, Event: pack(in), Header: events.Header{ID: id, Source: source},
 			Expect: bus.Any, Binary: true,
 		})
-		w.waiting[id] = slices.Clone(in)
+		w.waiting[id] = in
 	}
 	w.mu.Unlock()
 	defer func() {
@@ -418,7 +450,7 @@ func (w *writes) expire(ctx context.Context) {
 func (w *writes) sweep(ctx context.Context) {
 	for tick(ctx, w.every) {
 		var over []string
-		w.tree.Read(func(t znode.State) { over = t.Over(time.Now().UnixMilli()) })
+		w.tree.Read(func(t znode.State) { over = t.Over(w.clock.now()) })
 		swept := make(chan struct{}, len(over))
 		for _, path := range over {
 			w.enqueue(&proposal{

@@ -263,7 +263,7 @@ func TestFence(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // its lease
-	err := deposed.store(ctx, []*proposal{{event: write(0, makeNode("/late", "", 0))}})
+	err := deposed.store(ctx, [][]*proposal{{{event: write(0, makeNode("/late", "", 0))}}})
 	if !errors.Is(err, errNotWriter) {
 		t.Fatalf("a deposed writer's append: %v", err)
 	}

@@ -74,6 +74,9 @@ func (c *Conn) Deadline(timeout time.Duration) error {
 // Close cuts the connection; the session lives on until it expires.
 func (c *Conn) Close() error { return c.nc.Close() }
 
+// Net is the connection below, for what waits without reading.
+func (c *Conn) Net() net.Conn { return c.nc }
+
 // Send queues a request under the next xid, which it returns; Flush sends what is queued.
 func (c *Conn) Send(op jute.Op, body func(*jute.Writer)) int32 {
 	c.xid++

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	within     = 30 * time.Second
+	within     = time.Minute // for each answer
 	timeoutMS  = 10_000
 	clients    = 3
 	persistent = 2     // the client that sets persistent watches, and no others: 3.8 mixes the modes of one path up
@@ -222,6 +222,7 @@ type frames struct {
 
 func (d *differ) until(s *side, i int, xid int32, a ask) (f frames) {
 	d.t.Helper()
+	d.try(s, s.conns[i].Deadline(within)) // for this and for what is sent next
 	for {
 		h, r, err := s.conns[i].Next()
 		if err != nil {

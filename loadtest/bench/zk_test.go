@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/loadtest/peers"
+)
+
+// The benchmarks run against Apache's server in both places: every figure is there.
+func TestZooKeeperBenchmarks(t *testing.T) {
+	start := func(ctx context.Context, dir string, _ bool) (ZooKeeper, error) {
+		return peers.StartZooKeeper(ctx, dir)
+	}
+	bs := []Benchmark{
+		ZKCreate(start, []ZKCase{{N: 500, Rounds: 1}}), ZKSet(start, []ZKCase{{N: 500, Rounds: 1}}),
+		ZKGet(start, []ZKCase{{N: 500, Rounds: 1}}), ZKWatch(start, []ZKWatchCase{{Sessions: 5, Times: 3}}),
+	}
+	results, err := (&Runner{}).Run(t.Context(), bs)
+	if errors.Is(err, peers.ErrMissing) {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 8 {
+		t.Errorf("%d results, want 8", len(results))
+	}
+	for _, r := range results {
+		if !(r.Value > 0) || !(r.BaselineValue > 0) {
+			t.Errorf("%s: nothing was measured", r)
+		}
+	}
+}
+
+func TestProcessFigures(t *testing.T) {
+	before, err := cpuTime(os.Getpid())
+	if err != nil {
+		t.Skip(err)
+	}
+	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
+	}
+	after, err := cpuTime(os.Getpid())
+	if err != nil || after-before < time.Millisecond || after-before > 10*time.Second {
+		t.Errorf("20 ms of work took %v of CPU time, %v", after-before, err)
+	}
+	if n, err := resident(os.Getpid()); err != nil || n < 1<<20 {
+		t.Errorf("%d bytes resident, %v", n, err)
+	}
+	if _, err := cpuTime(1 << 25); err == nil {
+		t.Error("a process that is not there has CPU time")
+	}
+}

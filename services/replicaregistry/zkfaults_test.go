@@ -1,0 +1,415 @@
+package replicaregistry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events"
+	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/internal/jute/zkwire"
+	"github.com/monolith-go/monolith/projections/zkserver"
+	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/services/internal/controltest"
+)
+
+var openACL = []jute.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
+
+// client is one connection with one request on its way.
+type client struct{ *zkwire.Conn }
+
+func (h *house) client(timeout time.Duration) (client, error) {
+	c, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds())}, 3*controltest.Patience)
+	return client{c}, err
+}
+
+func (c client) ask(op jute.Op, body func(*jute.Writer)) (jute.Code, *jute.Reader, error) {
+	xid := c.Send(op, body)
+	if err := c.Flush(); err != nil {
+		return 0, nil, err
+	}
+	for {
+		head, r, err := c.Next()
+		if err != nil || head.Xid == xid {
+			return head.Err, r, err
+		}
+	}
+}
+
+func (c client) create(path string, data []byte, flags int32) (jute.Code, error) {
+	q := jute.CreateRequest{Path: path, Data: data, ACL: openACL, Flags: flags}
+	code, _, err := c.ask(jute.OpCreate, func(w *jute.Writer) { q.Encode(w, false) })
+	return code, err
+}
+
+func (c client) stat(path string) (st jute.Stat, code jute.Code, err error) {
+	code, r, err := c.ask(jute.OpExists, (&jute.PathWatch{Path: path}).Encode)
+	if err == nil && code == jute.OK {
+		st.Decode(r)
+	}
+	return st, code, err
+}
+
+// word asks a four-letter word.
+func (h *house) word(w string) string {
+	h.t.Helper()
+	nc, err := net.Dial("tcp", h.ZKAddr())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := io.WriteString(nc, w); err != nil {
+		h.t.Fatal(err)
+	}
+	b, err := io.ReadAll(nc)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// figure is one of mntr's.
+func (h *house) figure(name string) (n int) {
+	h.t.Helper()
+	for line := range strings.Lines(h.word("mntr")) {
+		if v, ok := strings.CutPrefix(line, name+"\t"); ok {
+			_, _ = fmt.Sscan(v, &n)
+		}
+	}
+	return n
+}
+
+// Storms of clients, more than there is room for, each of which leaves a session, an
+// ephemeral node and a watch behind, some by closing and most by being cut: the limit
+// holds, and when their sessions have expired nothing of a storm is left.
+func TestSessionStorm(t *testing.T) {
+	const room, crowd = 300, 1000
+	h := openHouse(t, Config{ZK: ZKPort{MaxConns: room, MaxSessions: 100 * crowd, MinSessionTimeout: 300 * time.Millisecond}})
+	base := h.figure("zk_znode_count")
+	var routines, heap [3]int
+	for round := range routines {
+		var in, out atomic.Int32
+		var all sync.WaitGroup
+		for i := range crowd {
+			all.Go(func() {
+				c, err := h.client(300 * time.Millisecond)
+				if err != nil {
+					out.Add(1)
+					return
+				}
+				defer c.Close()
+				in.Add(1)
+				path := fmt.Sprintf("/storm-%d-%d", round, i)
+				if _, _, err := c.ask(jute.OpExists, (&jute.PathWatch{Path: path + "-watched", Watch: true}).Encode); err != nil {
+					t.Error(err)
+				}
+				if code, err := c.create(path, nil, 1); err != nil || code != jute.OK {
+					t.Errorf("create: %v %v", code, err)
+				}
+				if i%4 == 0 {
+					_, _, _ = c.ask(jute.OpCloseSession, nil)
+				}
+			})
+		}
+		all.Wait()
+		if in.Load() == 0 {
+			t.Fatal("nobody came in")
+		}
+		h.awaits("the end of the storm's connections", func() bool { return h.figure("zk_num_alive_connections") == 1 })
+		h.awaits("the end of its sessions", func() bool { return h.figure("zk_global_sessions") == 0 })
+		if n := h.figure("zk_znode_count"); n != base {
+			t.Errorf("%d nodes are left of the storm", n-base)
+		}
+		if n := h.figure("zk_watch_count"); n != 0 {
+			t.Errorf("%d watches are left of the storm", n)
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		routines[round], heap[round] = runtime.NumGoroutine(), int(m.HeapAlloc)
+		t.Logf("storm %d: %d came in, %d were turned away; then %d goroutines, %d KiB", round, in.Load(), out.Load(), routines[round], heap[round]>>10)
+	}
+	if routines[2] > routines[0]+20 {
+		t.Errorf("goroutines grow from storm to storm: %v", routines)
+	}
+	if heap[2] > heap[0]+16<<20 {
+		t.Errorf("memory grows from storm to storm: %v bytes", heap)
+	}
+}
+
+// A client that is gone without a word, its connection open for ever as far as anybody
+// can tell: its session expires, and with it go the connection, the watches and the
+// ephemeral nodes. One that never says who it is does not stay either.
+func TestHalfOpenConnections(t *testing.T) {
+	h := openHouse(t, Config{ZK: ZKPort{MinSessionTimeout: 300 * time.Millisecond}})
+	const n = 20
+	var silent []client
+	for i := range n {
+		c, err := h.client(300 * time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if code, err := c.create(fmt.Sprintf("/silent-%d", i), nil, 1); err != nil || code != jute.OK {
+			t.Fatal(code, err)
+		}
+		if _, _, err := c.ask(jute.OpExists, (&jute.PathWatch{Path: "/watched", Watch: true}).Encode); err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, c)
+	}
+	h.awaits("the sessions' end", func() bool { return h.figure("zk_global_sessions") == 0 })
+	h.awaits("the connections' end", func() bool { return h.figure("zk_num_alive_connections") == 1 })
+	if e, w := h.figure("zk_ephemerals_count"), h.figure("zk_watch_count"); e != 0 || w != 0 {
+		t.Errorf("%d ephemerals and %d watches are left", e, w)
+	}
+	for _, c := range silent {
+		if _, _, err := c.Next(); err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an expired session's connection: %v", err)
+		}
+	}
+}
+
+// What fits into a frame is stored, what does not ends the connection and changes
+// nothing; its session lives on. There is one limit, and conf says which.
+func TestOversizedData(t *testing.T) {
+	h := openHouse(t, Config{})
+	if want := fmt.Sprintf("jute.maxbuffer=%d\n", zkserver.MaxFrame); !strings.Contains(h.word("conf"), want) {
+		t.Errorf("conf does not say %q:\n%s", want, h.word("conf"))
+	}
+	c, err := h.client(10 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	rest := len("/big") + 8 + 12 + 4 + 4 + 4 + 12 + len("worldanyone") + 4 // of a create's frame besides its data
+	largest := zkserver.MaxFrame - rest
+	if code, err := c.create("/big", make([]byte, largest-100), 0); err != nil || code != jute.OK {
+		t.Fatalf("just below the limit: %v %v", code, err)
+	}
+	code, err := c.create("/more", make([]byte, largest+100), 0)
+	if err == nil {
+		t.Fatalf("just above the limit: %v", code)
+	}
+	again, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: 10_000, SessionID: c.Session.SessionID, Password: c.Session.Password}, controltest.Patience)
+	if err != nil || again.Session.SessionID != c.Session.SessionID {
+		t.Fatalf("its session: %+v, %v", again, err)
+	}
+	defer again.Close()
+	if _, code, err := (client{again}).stat("/more"); err != nil || code != noNode {
+		t.Errorf("what was too large: %v %v", code, err)
+	}
+	if st, _, err := (client{again}).stat("/big"); err != nil || int(st.DataLength) != largest-100 {
+		t.Errorf("what was not: %+v %v", st, err)
+	}
+}
+
+const noNode jute.Code = -101
+
+// The log's server goes away and comes back, three times, under a load of writes. What
+// was acknowledged is there, once; clients lose at most their connection and go on with
+// the session they had.
+func TestLogRestartsUnderLoad(t *testing.T) {
+	dir := t.TempDir()
+	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(srv.URL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at int
+	if _, err := fmt.Sscan(port, &at); err != nil {
+		t.Fatal(err)
+	}
+	h := houseAt(t, Config{ZK: ZKPort{MaxSessionTimeout: time.Minute}}, jetstream.Config{URL: srv.URL()})
+	h.nats = srv
+
+	const clients = 6
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var acked [clients][]string
+	var lost, written atomic.Int32
+	var all sync.WaitGroup
+	for i := range clients {
+		all.Go(func() {
+			c, err := h.client(time.Minute)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			first := c.Session
+			for n := 0; ctx.Err() == nil; n++ {
+				path := fmt.Sprintf("/load-%d-%d", i, n)
+				code, err := c.create(path, []byte(path), 0)
+				switch {
+				case err == nil && code == jute.OK:
+					acked[i] = append(acked[i], path)
+					written.Add(1)
+					continue
+				case err == nil:
+					t.Errorf("%s: code %d", path, code)
+					return
+				}
+				lost.Add(1)
+				_ = c.Close()
+				for ctx.Err() == nil { // as clients do: the same session, until it is answered
+					again, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: 60_000, SessionID: first.SessionID, Password: first.Password}, time.Second)
+					if err != nil {
+						<-time.After(20 * time.Millisecond)
+						continue
+					}
+					if again.Session.SessionID != first.SessionID {
+						t.Errorf("session %x has expired", first.SessionID)
+						return
+					}
+					if err := again.Deadline(3 * controltest.Patience); err != nil {
+						t.Error(err)
+					}
+					c = client{again}
+					break
+				}
+			}
+			_ = c.Close()
+		})
+	}
+	progress := func() {
+		from := written.Load()
+		h.awaits("further writes", func() bool { return written.Load() > from+100 || t.Failed() })
+	}
+	for range 3 {
+		progress()
+		if err := h.nats.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if h.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: dir, Port: at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	progress()
+	stop()
+	all.Wait()
+	n := 0
+	h.znode.Read(func(s znode.State) {
+		for i := range acked {
+			for _, path := range acked[i] {
+				n++
+				if data, st, ok := s.Get(path); !ok || string(data) != path || st.Version != 0 {
+					t.Errorf("%s was acknowledged; it is there: %v, %q, version %d", path, ok, data, st.Version)
+				}
+			}
+		}
+	})
+	t.Logf("%d writes acknowledged, none lost; %d connections lost", n, lost.Load())
+	h.stop()
+	if err := h.bus.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := h.nats.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Sessions are timed by a clock that nobody sets. Where there is none, one that jumps
+// gives everybody one more time-out, and takes nobody's time away for ever.
+func TestSessionsWhileTheClockJumps(t *testing.T) {
+	if z := newZKSessions("b", time.Now); !strings.Contains(z.born.String(), " m=") {
+		t.Fatalf("sessions are timed from %v, which has no monotonic reading", z.born)
+	}
+	for name, jump := range map[string]time.Duration{"forward": 24 * time.Hour, "back": -24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now().Round(0) // nothing but the wall's time
+			z := newZKSessions("b", func() time.Time { return now })
+			z.byID[1] = &zkSession{timeout: time.Second}
+			look := func(steps int) (gone []int64) {
+				for range steps {
+					now = now.Add(sessionTick)
+					gone = append(gone, z.silent()...)
+				}
+				return gone
+			}
+			if got := look(5); got != nil {
+				t.Fatalf("before the jump: %v", got)
+			}
+			now = now.Add(jump)
+			if got := look(10); got != nil {
+				t.Errorf("too early: %v", got)
+			}
+			if got := look(3); !slices.Equal(got, []int64{1}) {
+				t.Errorf("when its time is over: %v", got)
+			}
+		})
+	}
+}
+
+// The time to live is told by the log's time: a node is swept when that says so, however
+// far this machine's clock is from the log's.
+func TestSweepByTheLogsTime(t *testing.T) {
+	for name, off := range map[string]time.Duration{"the wall is a year ahead": -365 * 24 * time.Hour, "the wall is a year behind": 365 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			var c logClock
+			if c.now() != 0 {
+				t.Fatal("it tells a time before it has heard of any")
+			}
+			logged := time.Now().Add(off)
+			s := znode.New()
+			for i, e := range []*znodepb.Event{
+				write(0, makeNode("/ttl", "", znodepb.Mode_PERSISTENT_WITH_TTL)),
+				write(0, makeNode("/other", "", 0)),
+			} {
+				if op := e.GetProposed().GetOps()[0].GetCreate(); op.GetMode() == znodepb.Mode_PERSISTENT_WITH_TTL {
+					op.TtlMs = 1000
+				}
+				r := events.Recorded{Seq: uint64(i + 1), Time: logged.Add(time.Duration(i) * 700 * time.Millisecond), Subject: events.Join("b", "znode", "tree"), Event: e}
+				s = znode.Fold(s, r)
+				c.folded(r)
+			}
+			if got := s.Over(c.now()); len(got) != 0 {
+				t.Errorf("after 700 ms of the log: %v is over", got)
+			}
+			for deadline := time.Now().Add(controltest.Patience); len(s.Over(c.now())) == 0; {
+				if time.Now().After(deadline) {
+					t.Fatal("it is never over")
+				}
+				<-time.After(10 * time.Millisecond)
+			}
+			if passed := c.now() - logged.UnixMilli(); passed < 1000 || passed > 10_000 {
+				t.Errorf("over after %d ms of the log's time, its time to live is 1000", passed)
+			}
+		})
+	}
+}
+
+// A registry whose log is in memory sweeps by its time, too: the whole way.
+func TestSweepEndToEnd(t *testing.T) {
+	b := mem.New()
+	t.Cleanup(func() { _ = b.Close() })
+	s := newScribe(t, b)
+	s.leads(t)
+	op := makeNode("/ttl", "", znodepb.Mode_PERSISTENT_WITH_TTL)
+	op.GetCreate().TtlMs = 300
+	if a := s.ask(write(0, op)); a.err != nil || a.o.Code != 0 {
+		t.Fatalf("%+v", a)
+	}
+	made := time.Now()
+	s.await(t, "the sweep", func() (gone bool) {
+		s.tree.Read(func(st znode.State) { _, there := st.Stat("/ttl"); gone = !there })
+		return gone
+	})
+	if early := time.Since(made); early < 250*time.Millisecond {
+		t.Errorf("swept after %v, its time to live is 300 ms", early)
+	}
+}
