@@ -45,7 +45,7 @@ func (t *Table) Newest() uint32 { return t.newest.Load() }
 // buckets of six entries, goes on where the last call ended and says done when it has
 // been through the table; the call after that begins anew. A shard is locked for 16
 // buckets at a time, and lookups go on meanwhile. Rows added behind its back, or moved
-// by growth, may wait for the next round.
+// by growth or to make room, may wait for the next round.
 func (t *Table) Expire(now uint32, policy Expiry, budget int) (removed int, done bool) {
 	return t.ExpireEach(now, policy, budget, nil)
 }

@@ -21,6 +21,7 @@ type Rates struct {
 // same id are summed first, in the order given. A missing row is initialised first, if
 // it is admitted; otherwise its gradient is dropped. An error (wrong length, a gradient
 // that is NaN, infinite or beyond MaxGradient, NoID, limits) leaves the table unchanged.
+// Calls at the same time wait for each other for some dozen rows at most; see [Part].
 func (t *Table) Optimize(ids []int64, grads []float32, unixSec uint32) error {
 	return t.OptimizeAt(ids, grads, unixSec, Rates{})
 }
