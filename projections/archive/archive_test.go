@@ -120,8 +120,8 @@ func TestArchiveHoldsTheLogAsItWas(t *testing.T) {
 	const n = 500
 	b, dir := story(t, n), t.TempDir()
 	want := read(t, b.Log(), 1, n)
-	a := write(t, dir, b.Log(), 300, archive.WriterOptions{Events: 64})
-	a = write(t, dir, b.Log(), n-20, archive.WriterOptions{Events: 64}) // goes on where it ended
+	write(t, dir, b.Log(), 300, archive.WriterOptions{Events: 64})
+	a := write(t, dir, b.Log(), n-20, archive.WriterOptions{Events: 64}) // goes on where it ended
 	if first, last := a.Span(); first != 1 || last != n-20 {
 		t.Fatalf("archived %d to %d", first, last)
 	}
