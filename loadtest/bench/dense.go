@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/optim"
@@ -138,6 +140,13 @@ type deepFM struct {
 	dlogits       []float32
 	batches       []deepFMBatch
 	at            int
+	parts         []deepFMPart
+}
+
+// deepFMPart is what one thread updates: equal ids are always the same thread's.
+type deepFMPart struct {
+	ids   []int64
+	grads []float32
 }
 
 type deepFMBatch struct {
@@ -212,10 +221,46 @@ func (m *deepFM) next() deepFMBatch {
 	return m.batches[m.at%len(m.batches)]
 }
 
+// lookup reads the rows of a batch, each thread a stretch of them.
+func (m *deepFM) lookup(ids []int64) error {
+	var g errgroup.Group
+	n := (len(ids) + threads() - 1) / threads()
+	for at := 0; at < len(ids); at += n {
+		to := min(at+n, len(ids))
+		g.Go(func() error {
+			_, err := m.table.Lookup(ids[at:to], m.emb[at*fmDim:to*fmDim], nil)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// apply updates the rows of a batch, each thread those that are its own.
+func (m *deepFM) apply(ids []int64) error {
+	if m.parts == nil {
+		m.parts = make([]deepFMPart, threads())
+	}
+	var g errgroup.Group
+	for i := range m.parts {
+		g.Go(func() error {
+			p := &m.parts[i]
+			p.ids, p.grads = p.ids[:0], p.grads[:0]
+			for j, id := range ids {
+				if table.Part(id, len(m.parts)) == i {
+					p.ids = append(p.ids, id)
+					p.grads = append(p.grads, m.demb[j*fmDim:(j+1)*fmDim]...)
+				}
+			}
+			return m.table.Optimize(p.ids, p.grads, 1)
+		})
+	}
+	return g.Wait()
+}
+
 // train takes a step on one batch.
 func (m *deepFM) train() error {
 	b := m.next()
-	if _, err := m.table.Lookup(b.ids, m.emb, nil); err != nil {
+	if err := m.lookup(b.ids); err != nil {
 		return err
 	}
 	logits, err := m.model.Forward(m.params, m.emb, nil, len(b.labels), &m.ws)
@@ -226,7 +271,7 @@ func (m *deepFM) train() error {
 	if err := m.model.Backward(m.params, &m.ws, m.dlogits, m.grads, m.demb); err != nil {
 		return err
 	}
-	if err := m.table.Optimize(b.ids, m.demb, 1); err != nil {
+	if err := m.apply(b.ids); err != nil {
 		return err
 	}
 	return m.update.Apply(m.params, m.grads, optim.Step{}, m.pool)
@@ -235,7 +280,7 @@ func (m *deepFM) train() error {
 // score looks one batch up and scores it.
 func (m *deepFM) score(f *dense.FrozenDeepFM) error {
 	b := m.next()
-	if _, err := m.table.Lookup(b.ids, m.emb, nil); err != nil {
+	if err := m.lookup(b.ids); err != nil {
 		return err
 	}
 	logits, err := f.Forward(m.emb, nil, len(b.labels), &m.ws)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -170,6 +171,7 @@ func (r *Runner) tableLookup(ctx context.Context, rows int) error {
 	ours := func(ctx context.Context) (float64, error) {
 		stop := updateAndSweep(t, ids[0])
 		rate, err := rowRate(ctx, func(w, i int) error {
+			runtime.Gosched() // the writer has no processor of its own
 			found, err := t.Lookup(ids[w][i], out[w], nil)
 			if err == nil && found != rowBatch {
 				err = fmt.Errorf("%d rows of %d were found", found, rowBatch)
