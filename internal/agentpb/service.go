@@ -6,6 +6,8 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+
+	"github.com/monolith-go/monolith/internal/grpcmethod"
 )
 
 // ServiceName is the service's full name; its methods are /<ServiceName>/GetReplicas,
@@ -25,29 +27,12 @@ func RegisterAgentServiceServer(s grpc.ServiceRegistrar, srv AgentServiceServer)
 		ServiceName: ServiceName,
 		HandlerType: (*AgentServiceServer)(nil),
 		Methods: []grpc.MethodDesc{
-			{MethodName: "GetReplicas", Handler: unary("GetReplicas", AgentServiceServer.GetReplicas)},
-			{MethodName: "GetResource", Handler: unary("GetResource", AgentServiceServer.GetResource)},
-			{MethodName: "HeartBeat", Handler: unary("HeartBeat", AgentServiceServer.HeartBeat)},
+			grpcmethod.Unary(ServiceName, "GetReplicas", AgentServiceServer.GetReplicas),
+			grpcmethod.Unary(ServiceName, "GetResource", AgentServiceServer.GetResource),
+			grpcmethod.Unary(ServiceName, "HeartBeat", AgentServiceServer.HeartBeat),
 		},
 		Metadata: "internal/agentpb/agent_service.proto",
 	}, srv)
-}
-
-// unary adapts one method to what grpc calls.
-func unary[Req, Resp any](name string, method func(AgentServiceServer, context.Context, *Req) (*Resp, error)) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
-		in := new(Req)
-		if err := decode(in); err != nil {
-			return nil, err
-		}
-		call := func(ctx context.Context, in any) (any, error) {
-			return method(srv.(AgentServiceServer), ctx, in.(*Req))
-		}
-		if chain == nil {
-			return call(ctx, in)
-		}
-		return chain(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/" + ServiceName + "/" + name}, call)
-	}
 }
 
 // AgentServiceClient asks the original's agent service.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // replaceDir makes dir anew: fill writes into a temporary directory beside it, which
@@ -46,7 +48,7 @@ func replaceDir(dir string, fill func(tmp string) error) error {
 	if err := fill(tmp); err != nil {
 		return err
 	}
-	if err := syncDir(tmp); err != nil {
+	if err := durable.SyncDir(tmp); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(dir); err == nil {
@@ -57,7 +59,7 @@ func replaceDir(dir string, fill func(tmp string) error) error {
 	} else if err := os.Rename(tmp, dir); err != nil {
 		return err
 	}
-	return syncDir(parent)
+	return durable.SyncDir(parent)
 }
 
 // sweep removes what crashed calls for the same dir left: names that start with prefix
@@ -99,19 +101,7 @@ func makeDirs(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(parent)
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
+	return durable.SyncDir(parent)
 }
 
 // swap exchanges two names in three steps, for systems without one.

@@ -6,6 +6,8 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+
+	"github.com/monolith-go/monolith/internal/grpcmethod"
 )
 
 // ServiceName is the service's full name; its methods are /<ServiceName>/Lookup and so on.
@@ -28,33 +30,16 @@ func RegisterParameterServerServer(s grpc.ServiceRegistrar, srv ParameterServerS
 		ServiceName: ServiceName,
 		HandlerType: (*ParameterServerServer)(nil),
 		Methods: []grpc.MethodDesc{
-			{MethodName: "Lookup", Handler: unary("Lookup", ParameterServerServer.Lookup)},
-			{MethodName: "Apply", Handler: unary("Apply", ParameterServerServer.Apply)},
-			{MethodName: "Assign", Handler: unary("Assign", ParameterServerServer.Assign)},
-			{MethodName: "Dense", Handler: unary("Dense", ParameterServerServer.Dense)},
-			{MethodName: "Offsets", Handler: unary("Offsets", ParameterServerServer.Offsets)},
-			{MethodName: "Barrier", Handler: unary("Barrier", ParameterServerServer.Barrier)},
-			{MethodName: "Stats", Handler: unary("Stats", ParameterServerServer.Stats)},
+			grpcmethod.Unary(ServiceName, "Lookup", ParameterServerServer.Lookup),
+			grpcmethod.Unary(ServiceName, "Apply", ParameterServerServer.Apply),
+			grpcmethod.Unary(ServiceName, "Assign", ParameterServerServer.Assign),
+			grpcmethod.Unary(ServiceName, "Dense", ParameterServerServer.Dense),
+			grpcmethod.Unary(ServiceName, "Offsets", ParameterServerServer.Offsets),
+			grpcmethod.Unary(ServiceName, "Barrier", ParameterServerServer.Barrier),
+			grpcmethod.Unary(ServiceName, "Stats", ParameterServerServer.Stats),
 		},
 		Metadata: "internal/pspb/ps.proto",
 	}, srv)
-}
-
-// unary adapts one method to what grpc calls.
-func unary[Req, Resp any](name string, method func(ParameterServerServer, context.Context, *Req) (*Resp, error)) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
-		in := new(Req)
-		if err := decode(in); err != nil {
-			return nil, err
-		}
-		call := func(ctx context.Context, in any) (any, error) {
-			return method(srv.(ParameterServerServer), ctx, in.(*Req))
-		}
-		if chain == nil {
-			return call(ctx, in)
-		}
-		return chain(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/" + ServiceName + "/" + name}, call)
-	}
 }
 
 // Client asks one shard over a connection that stays the caller's.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 var (
@@ -150,7 +151,7 @@ func (s *file) seal() (segment, error) {
 	if err := os.Rename(s.f.Name(), path); err != nil {
 		return segment{}, errors.Join(err, os.Remove(s.f.Name()))
 	}
-	return segment{path, s.footer}, syncDir(s.dir)
+	return segment{path, s.footer}, durable.SyncDir(s.dir)
 }
 
 // ending stands behind the footer.
@@ -163,14 +164,6 @@ func ending(footer []byte) []byte {
 // abandon removes what was written.
 func (s *file) abandon() error {
 	return errors.Join(s.f.Close(), os.Remove(s.f.Name()))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // readFooter reads and checks a segment's footer.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // maxSnapshot bounds what a damaged file can make us unpack.
@@ -153,7 +154,7 @@ func replace(path string, write func(*os.File) error) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // sweep removes what crashes left of unfinished snapshots. Followers may share a folder,
@@ -166,14 +167,6 @@ func sweep(path string, now time.Time) error {
 		}
 	}
 	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // readSnapshot returns the mark and the state bytes. Errors: fs.ErrNotExist, errStale,

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 const (
@@ -59,7 +60,7 @@ func copyModel(ctx context.Context, source, dst string) (uint64, error) {
 	if err := os.Rename(tmp, dst); err != nil {
 		return 0, err
 	}
-	if err := syncDir(parent); err != nil {
+	if err := durable.SyncDir(parent); err != nil {
 		return 0, err
 	}
 	size, err := ckpt.DirSize(dst)
@@ -91,7 +92,7 @@ func copyTree(ctx context.Context, source, dst string) error {
 			return err
 		}
 	}
-	return syncDir(dst)
+	return durable.SyncDir(dst)
 }
 
 func copyFile(ctx context.Context, from, to string) (err error) {
@@ -193,7 +194,7 @@ func remove(dir string) error {
 	if err := os.Rename(dir, filepath.Join(gone, filepath.Base(dir))); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
+	return durable.SyncDir(filepath.Dir(dir))
 }
 
 // sweep clears what earlier runs left unfinished below <dir>/<model>/<sub-model>/.
@@ -225,13 +226,5 @@ func makeDirs(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(parent)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.SyncDir(parent)
 }
