@@ -36,27 +36,13 @@ func New() State { return State{Models: map[string]Model{}} }
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
 func Fold(s State, r events.Recorded) State {
-	if r.Seq <= s.Seq {
-		return s // redelivered
-	}
-	s.Seq = r.Seq
-	p, skip := fold.Open(r)
-	if skip == fold.Subject {
-		s.Skipped = s.Skipped.Count(skip)
-		return s
-	}
-	if p.Context != "model" {
-		return s
-	}
-	if skip != "" {
-		s.Skipped = s.Skipped.Count(skip)
-	}
-	if p.Request {
+	p, readable, mine := fold.Enter(&s.Seq, &s.Skipped, r, "model")
+	if !mine {
 		return s
 	}
 	m := s.Models[p.Aggregate]
 	m.Seq = r.Seq
-	if skip == "" && !m.apply(r) {
+	if readable && !m.apply(r) {
 		s.Skipped = s.Skipped.Count(fold.Unknown)
 	}
 	s.Models[p.Aggregate] = m

@@ -61,22 +61,8 @@ func New() State {
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
 func Fold(s State, r events.Recorded) State {
-	if r.Seq <= s.Seq {
-		return s // redelivered
-	}
-	s.Seq = r.Seq
-	p, skip := fold.Open(r)
-	if skip == fold.Subject {
-		s.Skipped = s.Skipped.Count(skip)
-		return s
-	}
-	if p.Context != "container" && p.Context != "replica" && p.Context != "shard" {
-		return s
-	}
-	if skip != "" {
-		s.Skipped = s.Skipped.Count(skip)
-	}
-	if p.Request {
+	p, readable, mine := fold.Enter(&s.Seq, &s.Skipped, r, "container", "replica", "shard")
+	if !mine {
 		return s
 	}
 	known := true
@@ -84,17 +70,17 @@ func Fold(s State, r events.Recorded) State {
 	case "container":
 		c := s.Containers[p.Aggregate]
 		c.Seq = r.Seq
-		known = skip != "" || c.apply(r)
+		known = !readable || c.apply(r)
 		s.Containers[p.Aggregate] = c
 	case "replica":
 		c := s.Replicas[p.Aggregate]
 		c.Seq = r.Seq
-		known = skip != "" || c.apply(r)
+		known = !readable || c.apply(r)
 		s.Replicas[p.Aggregate] = c
 	case "shard":
 		job, index, ok := ParseShard(p.Aggregate)
 		if !ok {
-			known = skip != ""
+			known = !readable
 			break
 		}
 		if s.Shards[job] == nil {
@@ -102,7 +88,7 @@ func Fold(s State, r events.Recorded) State {
 		}
 		c := s.Shards[job][index]
 		c.Seq = r.Seq
-		known = skip != "" || c.apply(r)
+		known = !readable || c.apply(r)
 		s.Shards[job][index] = c
 	}
 	if !known {

@@ -60,32 +60,18 @@ func New() State {
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
 func Fold(s State, r events.Recorded) State {
-	if r.Seq <= s.Seq {
-		return s // redelivered
-	}
-	s.Seq = r.Seq
-	p, skip := fold.Open(r)
-	if skip == fold.Subject {
-		s.Skipped = s.Skipped.Count(skip)
-		return s
-	}
-	if p.Context != "layout" && p.Context != "container" && p.Context != "replica" {
-		return s
-	}
-	if skip != "" {
-		s.Skipped = s.Skipped.Count(skip)
-	}
-	if p.Request {
+	p, readable, mine := fold.Enter(&s.Seq, &s.Skipped, r, "layout", "container", "replica")
+	if !mine {
 		return s
 	}
 	known := true
 	switch p.Context {
 	case "layout":
-		known = s.layout(p.Aggregate, r) || skip != ""
+		known = s.layout(p.Aggregate, r) || !readable
 	case "container":
-		known = skip != "" || s.container(p.Aggregate, r)
+		known = !readable || s.container(p.Aggregate, r)
 	case "replica":
-		known = skip != "" || s.replica(p.Aggregate, r)
+		known = !readable || s.replica(p.Aggregate, r)
 	}
 	if !known {
 		s.Skipped = s.Skipped.Count(fold.Unknown)

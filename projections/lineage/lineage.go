@@ -50,34 +50,20 @@ func CopyKey(model, sub string, version int64, host string) string {
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
 func Fold(s State, r events.Recorded) State {
-	if r.Seq <= s.Seq {
-		return s // redelivered
-	}
-	s.Seq = r.Seq
-	p, skip := fold.Open(r)
-	if skip == fold.Subject {
-		s.Skipped = s.Skipped.Count(skip)
-		return s
-	}
-	if p.Context != "training" && p.Context != "sync" {
-		return s
-	}
-	if skip != "" {
-		s.Skipped = s.Skipped.Count(skip)
-	}
-	if p.Request {
+	p, readable, mine := fold.Enter(&s.Seq, &s.Skipped, r, "training", "sync")
+	if !mine {
 		return s
 	}
 	known := true
 	if p.Context == "sync" {
-		known = skip != "" || s.applySync(r)
+		known = !readable || s.applySync(r)
 	} else {
 		name, _, ofTrainer := strings.Cut(p.Aggregate, "/")
 		j := s.Jobs[name]
 		if !ofTrainer {
 			j.Seq = r.Seq
 		}
-		known = skip != "" || j.apply(r)
+		known = !readable || j.apply(r)
 		s.Jobs[name] = j
 	}
 	if !known {

@@ -44,29 +44,15 @@ func New() State { return State{Plans: map[string]Plan{}} }
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
 func Fold(s State, r events.Recorded) State {
-	if r.Seq <= s.Seq {
-		return s // redelivered
-	}
-	s.Seq = r.Seq
-	p, skip := fold.Open(r)
-	if skip == fold.Subject {
-		s.Skipped = s.Skipped.Count(skip)
-		return s
-	}
-	if p.Context != "publish" {
-		return s
-	}
-	if skip != "" {
-		s.Skipped = s.Skipped.Count(skip)
-	}
-	if p.Request {
+	p, readable, mine := fold.Enter(&s.Seq, &s.Skipped, r, "publish")
+	if !mine {
 		return s
 	}
 	if p.Aggregate == publish.Leader {
 		s.Leader.Seq = r.Seq
 		e, _ := r.Event.(*publish.Event)
 		switch led := e.GetLed(); {
-		case skip != "":
+		case !readable:
 		case led == nil:
 			s.Skipped = s.Skipped.Count(fold.Unknown)
 		default:
@@ -76,7 +62,7 @@ func Fold(s State, r events.Recorded) State {
 	}
 	m := s.Plans[p.Aggregate]
 	m.Seq = r.Seq
-	if skip == "" && !m.apply(r) {
+	if readable && !m.apply(r) {
 		s.Skipped = s.Skipped.Count(fold.Unknown)
 	}
 	s.Plans[p.Aggregate] = m

@@ -4,6 +4,7 @@ package fold
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/monolith-go/monolith/events"
 )
@@ -44,4 +45,21 @@ func Open(r events.Recorded) (events.Parts, string) {
 	default:
 		return p, Unknown
 	}
+}
+
+// Enter is how a fold over some contexts begins with a record: it moves seq on and counts
+// in skipped what cannot be folded. Without mine the record leaves no other trace: it was
+// folded before, belongs to another context, or is a request. Without readable its
+// sequence may be noted as the aggregate's last one, its event must not be looked at.
+func Enter(seq *uint64, skipped *Skipped, r events.Recorded, contexts ...string) (p events.Parts, readable, mine bool) {
+	if r.Seq <= *seq {
+		return p, false, false // redelivered
+	}
+	*seq = r.Seq
+	p, skip := Open(r)
+	mine = slices.Contains(contexts, p.Context)
+	if skip == Subject || skip != "" && mine {
+		*skipped = skipped.Count(skip)
+	}
+	return p, skip == "", mine && !p.Request
 }
