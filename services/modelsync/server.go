@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
@@ -93,17 +92,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // react parks what others put on model-sync's subjects.
 func (s *Server) react(ctx context.Context) error {
-	from, err := owner.AfterParked(ctx, s.env.Bus.DeadLetters(), source)
-	if err != nil {
-		return err
-	}
-	r := react.New(react.Config{
-		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
-		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
-	})
-	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "sync"),
-		owner.Park("model-sync takes no requests: it copies what plans name"))
-	return r.Run(ctx)
+	return owner.ParkForeign(ctx, s.env, source,
+		"model-sync takes no requests: it copies what plans name",
+		"sync")
 }
 
 func (s *Server) serve(ctx context.Context) error {

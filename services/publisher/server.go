@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -103,17 +102,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // react parks what others put on the publisher's subjects.
 func (s *Server) react(ctx context.Context) error {
-	from, err := owner.AfterParked(ctx, s.env.Bus.DeadLetters(), source)
-	if err != nil {
-		return err
-	}
-	r := react.New(react.Config{
-		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
-		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
-	})
-	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "publish"),
-		owner.Park("plans follow from loads: publish a loadRequested on the model's subject instead"))
-	return r.Run(ctx)
+	return owner.ParkForeign(ctx, s.env, source,
+		"plans follow from loads: publish a loadRequested on the model's subject instead",
+		"publish")
 }
 
 func (s *Server) serve(ctx context.Context) error {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/internal/agentpb"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
@@ -141,17 +140,9 @@ func (s *Server) Run(ctx context.Context) error {
 // react parks what others put on the registry's subjects, and on those of the tasks it
 // watches over: supervisors and shards write facts and read none of their own.
 func (s *Server) react(ctx context.Context) error {
-	from, err := owner.AfterParked(ctx, s.env.Bus.DeadLetters(), source)
-	if err != nil {
-		return err
-	}
-	r := react.New(react.Config{
-		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
-		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
-	})
-	r.Handle(source+".foreign", from, owner.Foreign(s.env.BZID, "container", "replica", "server", "shard", "znode"),
-		owner.Park("containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call pulse.registry.heartbeat"))
-	return r.Run(ctx)
+	return owner.ParkForeign(ctx, s.env, source,
+		"containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call pulse.registry.heartbeat",
+		"container", "replica", "server", "shard", "znode")
 }
 
 // serve answers once the views have caught up.

@@ -3,30 +3,44 @@ package owner
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/services"
 )
 
-// Foreign matches what an owner that takes no requests finds on the subjects of its
+// ParkForeign parks, until ctx ends, what others put on the subjects of an owner that
+// takes no requests; hint says what they should have done. The owner goes on behind what
+// it parked before.
+func ParkForeign(ctx context.Context, env services.Env, owner, hint string, contexts ...string) error {
+	from, err := afterParked(ctx, env.Bus.DeadLetters(), owner)
+	if err != nil {
+		return err
+	}
+	r := react.New(react.Config{
+		Log: env.Bus.Log(), Letters: env.Bus.DeadLetters(), Owner: owner,
+		Logger: env.Log, Tracer: env.Tracer, Metrics: env.Metrics,
+	})
+	r.Handle(owner+".foreign", from, foreign(env.BZID, contexts...), park(hint))
+	return r.Run(ctx)
+}
+
+// foreign matches what an owner that takes no requests finds on the subjects of its
 // contexts and cannot be its own: what does not decode, and every request.
-func Foreign(bzid string, contexts ...string) func(events.Recorded) bool {
+func foreign(bzid string, contexts ...string) func(events.Recorded) bool {
 	return func(r events.Recorded) bool {
 		p, err := r.Subject.Parse()
 		if err != nil || p.BZID != bzid || (r.Err == nil && !p.Request) {
 			return false
 		}
-		for _, c := range contexts {
-			if c == p.Context {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(contexts, p.Context)
 	}
 }
 
-// Park is the reaction to what Foreign matches: an error for which it is parked.
-func Park(hint string) func(context.Context, events.Recorded) ([]bus.Draft, error) {
+// park is the reaction to what foreign matches: an error for which it is parked.
+func park(hint string) func(context.Context, events.Recorded) ([]bus.Draft, error) {
 	return func(_ context.Context, r events.Recorded) ([]bus.Draft, error) {
 		if r.Err != nil {
 			return nil, r.Err
@@ -35,9 +49,9 @@ func Park(hint string) func(context.Context, events.Recorded) ([]bus.Draft, erro
 	}
 }
 
-// AfterParked is the sequence behind the last one that the owner parked, 1 without any:
+// afterParked is the sequence behind the last one that the owner parked, 1 without any:
 // it parks in the order of the log, so nothing before is left.
-func AfterParked(ctx context.Context, letters bus.DeadLetters, by string) (uint64, error) {
+func afterParked(ctx context.Context, letters bus.DeadLetters, by string) (uint64, error) {
 	all, err := letters.List(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("list dead letters: %w", err)

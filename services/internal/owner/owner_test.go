@@ -180,7 +180,7 @@ func TestStateAndDecode(t *testing.T) {
 }
 
 func TestForeign(t *testing.T) {
-	is := Foreign("b", "publish", "sync")
+	is := foreign("b", "publish", "sync")
 	for _, tc := range []struct {
 		r    events.Recorded
 		want bool
@@ -196,10 +196,10 @@ func TestForeign(t *testing.T) {
 			t.Errorf("%s, %v: %v", tc.r.Subject, tc.r.Err, got)
 		}
 	}
-	if _, err := Park("hint")(t.Context(), events.Recorded{Err: events.ErrUnknown}); !errors.Is(err, events.ErrUnknown) {
+	if _, err := park("hint")(t.Context(), events.Recorded{Err: events.ErrUnknown}); !errors.Is(err, events.ErrUnknown) {
 		t.Error(err)
 	}
-	if _, err := Park("hint")(t.Context(), events.Recorded{}); !errors.Is(err, events.ErrInvalid) || !strings.Contains(err.Error(), "hint") {
+	if _, err := park("hint")(t.Context(), events.Recorded{}); !errors.Is(err, events.ErrInvalid) || !strings.Contains(err.Error(), "hint") {
 		t.Error(err)
 	}
 	b := mem.New()
@@ -209,7 +209,7 @@ func TestForeign(t *testing.T) {
 		}
 	}
 	for by, want := range map[string]uint64{"me": 31, "other": 21, "nobody": 1} {
-		if from, err := AfterParked(t.Context(), b.DeadLetters(), by); err != nil || from != want {
+		if from, err := afterParked(t.Context(), b.DeadLetters(), by); err != nil || from != want {
 			t.Errorf("after what %s parked: %d, %v; want %d", by, from, err, want)
 		}
 	}
