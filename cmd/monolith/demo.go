@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rating"
 	"github.com/monolith-go/monolith/internal/report"
 	"github.com/monolith-go/monolith/loadtest/gen"
@@ -31,6 +33,7 @@ type demoConfig struct {
 	load     float64
 	seed     uint64
 	report   string
+	spec     string
 	keep     bool
 	asJSON   bool
 	patience time.Duration
@@ -45,6 +48,7 @@ func (c *demoConfig) register(fs *pflag.FlagSet) {
 	fs.Float64Var(&c.load, "load", 200, "open-loop Predict calls per second beside the stream; 0: none")
 	fs.Uint64Var(&c.seed, "seed", 1, "seed of the simulation and of the load")
 	fs.StringVar(&c.report, "report", "", "`folder` of the report; empty: report in --dir, or monolith-report")
+	fs.StringVar(&c.spec, "spec", "", "YAML `file` that declares the model, "+modelName+", with features user and movie; empty: the one built in")
 	fs.BoolVar(&c.keep, "keep", false, "stay up afterwards, until interrupted")
 	fs.BoolVar(&c.asJSON, "json", false, "print one JSON object instead of a page")
 	fs.DurationVar(&c.patience, "patience", 2*time.Minute, "longest wait for any one thing to happen")
@@ -78,6 +82,25 @@ func newDemo() *cobra.Command {
 	return cmd
 }
 
+// model is what --spec declares.
+func (c *demoConfig) model() (*model.ModelSpec, error) {
+	if c.spec == "" {
+		return modelspec.MovieRanking(), nil
+	}
+	text, err := os.ReadFile(c.spec)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := modelspec.ParseYAML(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.spec, err)
+	}
+	if spec.GetName() != modelName {
+		return nil, fmt.Errorf("%w: --spec declares %q: the demo's model is called %s", errUsage, spec.GetName(), modelName)
+	}
+	return spec, nil
+}
+
 // demo opens the logs and the source, runs the roles around the driver, and prints what
 // the driver reports.
 func demo(ctx context.Context, cfg demoConfig, stdout, stderr io.Writer) (err error) {
@@ -98,6 +121,10 @@ func demo(ctx context.Context, cfg demoConfig, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
+	spec, err := cfg.model()
+	if err != nil {
+		return err
+	}
 	ui := newProgress(stderr)
 	defer ui.close()
 	s, err := startLogs(ctx, cfg.stack)
@@ -114,7 +141,7 @@ func demo(ctx context.Context, cfg demoConfig, stdout, stderr io.Writer) (err er
 	defer cancel()
 	running := make(chan error, 1)
 	go func() { running <- s.run(run, func() {}) }()
-	d := &driver{cfg: cfg, stack: s, source: source, ui: ui}
+	d := &driver{cfg: cfg, spec: spec, stack: s, source: source, ui: ui}
 	type outcome struct {
 		r   *report.Report
 		err error

@@ -13,7 +13,6 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/report"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 	catalogview "github.com/monolith-go/monolith/projections/catalog"
@@ -36,6 +35,7 @@ const (
 // driver plays the main job against the public ports and measures it.
 type driver struct {
 	cfg    demoConfig
+	spec   *model.ModelSpec
 	stack  *stack
 	source *source
 	ui     *progress
@@ -88,7 +88,7 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 func (d *driver) serve(ctx context.Context) (addr string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.patience)
 	defer cancel()
-	if err := d.job.declare(ctx, modelspec.MovieRanking()); err != nil {
+	if err := d.job.declare(ctx, d.spec); err != nil {
 		return "", fmt.Errorf("declare the model: %w", err)
 	}
 	version, err := d.job.awaitExport(ctx)

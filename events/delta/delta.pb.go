@@ -21,11 +21,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// FP16 and INT8 are how tables are sent that serving keeps no better.
 type Encoding int32
 
 const (
 	Encoding_FP32 Encoding = 0
 	Encoding_FP16 Encoding = 1
+	Encoding_INT8 Encoding = 2 // signed bytes, times scale
 )
 
 // Enum value maps for Encoding.
@@ -33,10 +35,12 @@ var (
 	Encoding_name = map[int32]string{
 		0: "FP32",
 		1: "FP16",
+		2: "INT8",
 	}
 	Encoding_value = map[string]int32{
 		"FP32": 0,
 		"FP16": 1,
+		"INT8": 2,
 	}
 )
 
@@ -331,6 +335,7 @@ type Rows struct {
 	Ids           []uint64               `protobuf:"fixed64,4,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	Values        []byte                 `protobuf:"bytes,5,opt,name=values,proto3" json:"values,omitempty"`            // len(ids) x dim, little endian
 	Removed       []uint64               `protobuf:"fixed64,6,rep,packed,name=removed,proto3" json:"removed,omitempty"` // ids to drop: they belonged to a lost timeline
+	Scale         float32                `protobuf:"fixed32,7,opt,name=scale,proto3" json:"scale,omitempty"`            // of INT8
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -405,6 +410,13 @@ func (x *Rows) GetRemoved() []uint64 {
 		return x.Removed
 	}
 	return nil
+}
+
+func (x *Rows) GetScale() float32 {
+	if x != nil {
+		return x.Scale
+	}
+	return 0
 }
 
 type Variable struct {
@@ -494,21 +506,23 @@ const file_events_delta_delta_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x03R\x02to\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xb2\x01\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xc8\x01\n" +
 	"\x04Rows\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
 	"\x03dim\x18\x02 \x01(\rR\x03dim\x12>\n" +
 	"\bencoding\x18\x03 \x01(\x0e2\".monolith.events.delta.v1.EncodingR\bencoding\x12\x10\n" +
 	"\x03ids\x18\x04 \x03(\x06R\x03ids\x12\x16\n" +
 	"\x06values\x18\x05 \x01(\fR\x06values\x12\x18\n" +
-	"\aremoved\x18\x06 \x03(\x06R\aremoved\"L\n" +
+	"\aremoved\x18\x06 \x03(\x06R\aremoved\x12\x14\n" +
+	"\x05scale\x18\a \x01(\x02R\x05scale\"L\n" +
 	"\bVariable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\rR\x05shape\x12\x16\n" +
-	"\x06values\x18\x03 \x01(\fR\x06values*\x1e\n" +
+	"\x06values\x18\x03 \x01(\fR\x06values*(\n" +
 	"\bEncoding\x12\b\n" +
 	"\x04FP32\x10\x00\x12\b\n" +
-	"\x04FP16\x10\x01B.Z,github.com/monolith-go/monolith/events/deltab\x06proto3"
+	"\x04FP16\x10\x01\x12\b\n" +
+	"\x04INT8\x10\x02B.Z,github.com/monolith-go/monolith/events/deltab\x06proto3"
 
 var (
 	file_events_delta_delta_proto_rawDescOnce sync.Once

@@ -256,7 +256,8 @@ type Table struct {
 	Expire            *Expire                `protobuf:"bytes,8,opt,name=expire,proto3" json:"expire,omitempty"`                                                    // absent: rows stay
 	Admission         *Admission             `protobuf:"bytes,9,opt,name=admission,proto3" json:"admission,omitempty"`                                              // absent: every id gets a row
 	SkipZeroEmbedding bool                   `protobuf:"varint,10,opt,name=skip_zero_embedding,json=skipZeroEmbedding,proto3" json:"skip_zero_embedding,omitempty"` // serving tables drop rows that are all but zero
-	MaxRows           uint64                 `protobuf:"varint,11,opt,name=max_rows,json=maxRows,proto3" json:"max_rows,omitempty"`                                 // 0: no limit
+	MaxRows           uint64                 `protobuf:"varint,11,opt,name=max_rows,json=maxRows,proto3" json:"max_rows,omitempty"`                                 // on each training shard; 0: no limit
+	MaxBytes          uint64                 `protobuf:"varint,12,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`                              // likewise: of rows, slots, times and the index
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -364,6 +365,13 @@ func (x *Table) GetSkipZeroEmbedding() bool {
 func (x *Table) GetMaxRows() uint64 {
 	if x != nil {
 		return x.MaxRows
+	}
+	return 0
+}
+
+func (x *Table) GetMaxBytes() uint64 {
+	if x != nil {
+		return x.MaxBytes
 	}
 	return 0
 }
@@ -3054,7 +3062,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x12\n" +
 	"\x04slot\x18\x03 \x01(\rR\x04slot\x12\x14\n" +
-	"\x05table\x18\x04 \x01(\tR\x05table\"\xd3\x04\n" +
+	"\x05table\x18\x04 \x01(\tR\x05table\"\xf0\x04\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03dim\x18\x02 \x01(\rR\x03dim\x12A\n" +
@@ -3069,7 +3077,8 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\tadmission\x18\t \x01(\v2#.monolith.events.model.v1.AdmissionR\tadmission\x12.\n" +
 	"\x13skip_zero_embedding\x18\n" +
 	" \x01(\bR\x11skipZeroEmbedding\x12\x19\n" +
-	"\bmax_rows\x18\v \x01(\x04R\amaxRows\"\xba\x02\n" +
+	"\bmax_rows\x18\v \x01(\x04R\amaxRows\x12\x1b\n" +
+	"\tmax_bytes\x18\f \x01(\x04R\bmaxBytes\"\xba\x02\n" +
 	"\aSegment\x12\x10\n" +
 	"\x03dim\x18\x01 \x01(\rR\x03dim\x12A\n" +
 	"\toptimizer\x18\x02 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\x12G\n" +

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/events/delta"
+	modelv1 "github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/modelspec"
@@ -23,16 +24,20 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps
 type Rows struct {
 	Tables map[string]map[int64][]float32
 	Dense  map[string][]float32
-	half   map[string]map[int64]bool // rows that came as fp16
+	spec   *modelv1.ModelSpec        // how serving keeps rows; nil: whole
+	coarse map[string]map[int64]bool // rows that came as serving keeps them
 }
 
 // NewRows is empty.
 func NewRows() *Rows {
-	return &Rows{Tables: map[string]map[int64][]float32{}, Dense: map[string][]float32{}, half: map[string]map[int64]bool{}}
+	return &Rows{Tables: map[string]map[int64][]float32{}, Dense: map[string][]float32{}, coarse: map[string]map[int64]bool{}}
 }
 
 // AddShard adds all of a checkpoint's or an export's shard.
 func (s *Rows) AddShard(shard *ckpt.Shard) {
+	if shard.Spec != nil {
+		s.spec = shard.Spec
+	}
 	for name, rows := range shard.Tables {
 		t := s.table(name)
 		for _, r := range rows {
@@ -48,7 +53,7 @@ func (s *Rows) table(name string) map[int64][]float32 {
 	t := s.Tables[name]
 	if t == nil {
 		t = map[int64][]float32{}
-		s.Tables[name], s.half[name] = t, map[int64]bool{}
+		s.Tables[name], s.coarse[name] = t, map[int64]bool{}
 	}
 	return t
 }
@@ -60,42 +65,45 @@ func (s *Rows) Fold(d *delta.Delta) error {
 		for _, id := range r.GetRemoved() {
 			delete(t, int64(id))
 		}
-		width := 4
-		if r.GetEncoding() == delta.Encoding_FP16 {
-			width = 2
-		}
+		decode, width := decoder(r)
 		n := int(r.GetDim()) * width
-		if len(r.GetValues()) != n*len(r.GetIds()) {
-			return fmt.Errorf("table %s: %d rows of dim %d came with %d bytes", r.GetTable(), len(r.GetIds()), r.GetDim(), len(r.GetValues()))
+		if width == 0 || len(r.GetValues()) != n*len(r.GetIds()) {
+			return fmt.Errorf("table %s: %d rows of dim %d in encoding %v came with %d bytes", r.GetTable(), len(r.GetIds()), r.GetDim(), r.GetEncoding(), len(r.GetValues()))
 		}
 		for i, id := range r.GetIds() {
-			t[int64(id)] = floats(r.GetValues()[i*n:(i+1)*n], width == 2)
-			if width == 2 {
-				s.half[r.GetTable()][int64(id)] = true
-			} else {
-				delete(s.half[r.GetTable()], int64(id))
+			row := make([]float32, r.GetDim())
+			for j := range row {
+				row[j] = decode(r.GetValues()[i*n+j*width:])
+			}
+			t[int64(id)] = row
+			if delete(s.coarse[r.GetTable()], int64(id)); width < 4 {
+				s.coarse[r.GetTable()][int64(id)] = true
 			}
 		}
 	}
 	for _, v := range d.GetDense() {
-		s.Dense[v.GetName()] = floats(v.GetValues(), false)
+		row := make([]float32, len(v.GetValues())/4)
+		for j := range row {
+			row[j] = whole(v.GetValues()[4*j:])
+		}
+		s.Dense[v.GetName()] = row
 	}
 	return nil
 }
 
-func floats(b []byte, half bool) []float32 {
-	if half {
-		out := make([]float32, len(b)/2)
-		for i := range out {
-			out[i] = fromHalf(binary.LittleEndian.Uint16(b[2*i:]))
-		}
-		return out
+func whole(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
+
+// decoder reads one number of r, width bytes wide; 0 for an encoding that is not known.
+func decoder(r *delta.Rows) (decode func([]byte) float32, width int) {
+	switch r.GetEncoding() {
+	case delta.Encoding_FP32:
+		return whole, 4
+	case delta.Encoding_FP16:
+		return func(b []byte) float32 { return fromHalf(binary.LittleEndian.Uint16(b)) }, 2
+	case delta.Encoding_INT8:
+		return func(b []byte) float32 { return float32(int8(b[0])) * r.GetScale() }, 1
 	}
-	out := make([]float32, len(b)/4)
-	for i := range out {
-		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return out
+	return nil, 0
 }
 
 // fromHalf is the IEEE 754 binary16 number h, exactly.
@@ -121,8 +129,8 @@ func (s *Rows) Len() int {
 
 // Diff says where got, folded from deltas, differs from s, the truth: a sentence about
 // the first difference and how many there are; "" for none. Values must be equal bit by
-// bit; a row that travelled as fp16 must be the truth rounded to that. Variables that
-// got lacks count only with dense set.
+// bit; a row that travelled as serving keeps it must be what serving makes of the truth.
+// Variables that got lacks count only with dense set.
 func (s *Rows) Diff(got *Rows, dense bool) (sentence string, count int) {
 	note := func(format string, args ...any) {
 		if count++; count == 1 {
@@ -131,10 +139,18 @@ func (s *Rows) Diff(got *Rows, dense bool) (sentence string, count int) {
 	}
 	for _, name := range sortedKeys(s.Tables) {
 		have := got.Tables[name]
+		kept, err := keptBy(s.spec, name)
+		if err != nil {
+			note("%v", err)
+			continue
+		}
 		for _, id := range sortedKeys(s.Tables[name]) {
 			want := s.Tables[name][id]
+			if got.coarse[name][id] {
+				want = kept.show(want)
+			}
 			v, ok := have[id]
-			switch i := differs(want, v, got.half[name][id]); {
+			switch i := differs(want, v); {
 			case !ok:
 				note("row %d of table %s is missing", id, name)
 			case i >= 0:
@@ -157,7 +173,7 @@ func (s *Rows) Diff(got *Rows, dense bool) (sentence string, count int) {
 			}
 			continue
 		}
-		if i := differs(s.Dense[name], v, false); i >= 0 {
+		if i := differs(s.Dense[name], v); i >= 0 {
 			note("variable %s differs in value %d: %v, the checkpoint has %v", name, i, at(v, i), at(s.Dense[name], i))
 		}
 	}
@@ -172,29 +188,63 @@ func at(v []float32, i int) any {
 }
 
 // differs is the first index where the two differ, -1 if none.
-func differs(want, got []float32, half bool) int {
+func differs(want, got []float32) int {
 	for i := range max(len(want), len(got)) {
-		switch {
-		case i >= len(want) || i >= len(got):
-			return i
-		case math.Float32bits(want[i]) == math.Float32bits(got[i]):
-		case half && isRounded(want[i], got[i]):
-		default:
+		if i >= len(want) || i >= len(got) || math.Float32bits(want[i]) != math.Float32bits(got[i]) {
 			return i
 		}
 	}
 	return -1
 }
 
-// isRounded tells whether h is v rounded to the nearest half-precision number; an even
-// choice between two is not checked.
-func isRounded(v, h float32) bool {
-	step := 0x1p-24 // of subnormal halves
-	if a := math.Abs(float64(h)); a >= 0x1p-14 {
-		_, exp := math.Frexp(a)
-		step = math.Ldexp(1, exp-11)
+// kept is how serving keeps the rows of a table. The zero value keeps them whole.
+type kept struct {
+	segments []modelspec.Segment
+	skipZero bool
+}
+
+func keptBy(spec *modelv1.ModelSpec, name string) (kept, error) {
+	if spec == nil { // a checkpoint from before they said so
+		return kept{}, nil
 	}
-	return math.Abs(float64(v)-float64(h)) <= step/2
+	t := modelspec.Table(spec, name)
+	if t == nil {
+		return kept{}, fmt.Errorf("the checkpoint holds table %s, which its model does not declare", name)
+	}
+	segments, err := modelspec.Segments(t, spec.GetSeed())
+	if err != nil {
+		return kept{}, fmt.Errorf("table %s: %w", name, err)
+	}
+	return kept{segments, t.GetSkipZeroEmbedding()}, nil
+}
+
+// show is what a lookup answers for a row: there and back through each segment's
+// compressor. A row of another length is left as it is, and found to differ.
+func (k kept) show(row []float32) []float32 {
+	dim := 0
+	for _, s := range k.segments {
+		dim += s.Dim
+	}
+	if dim != len(row) {
+		return row
+	}
+	out, at := make([]float32, dim), 0
+	for _, s := range k.segments {
+		b := make([]byte, s.Compressor.Size(s.Dim))
+		s.Compressor.Encode(b, row[at:at+s.Dim])
+		s.Compressor.Decode(out[at:at+s.Dim], b)
+		at += s.Dim
+	}
+	return out
+}
+
+// mayLack tells whether a replica may have dropped a row: zeros are answered without one.
+func (k kept) mayLack(row []float32) bool {
+	norm := float32(0)
+	for _, x := range row {
+		norm += x * x
+	}
+	return k.skipZero && norm < 0x1p-126
 }
 
 // ReadCheckpoint reads every shard of a saved checkpoint below dir, or below its own
@@ -248,17 +298,16 @@ type Replica struct {
 	Rows  rowwire.Handler
 }
 
-// Agree compares every row that a replica serves with the truth: s, the rows that the
-// training shards hold. servingShards says which of them the replica must have.
+// Agree compares every row that a replica serves with what serving makes of the truth: s,
+// the rows that the training shards hold. servingShards says which of them the replica must have.
 func (s *Rows) Agree(ctx context.Context, r Replica, servingShards int) Check {
 	c := Check{Name: "replica " + r.Name + " agrees with the training shards"}
 	want, got := NewRows(), NewRows()
 	for _, name := range sortedKeys(s.Tables) {
-		mine := want.table(name)
-		for id, v := range s.Tables[name] {
-			if modelspec.ShardOf(id, servingShards) == int(r.Shard) {
-				mine[id] = v
-			}
+		kept, err := keptBy(s.spec, name)
+		if err != nil {
+			c.Want, c.Got, c.Detail = "rows as the model declares them", "no answer", err.Error()
+			return c
 		}
 		have := got.table(name)
 		for after, more := int64(math.MinInt64), true; more; {
@@ -277,6 +326,19 @@ func (s *Rows) Agree(ctx context.Context, r Replica, servingShards int) Check {
 				after = id
 			}
 			more = page.More
+		}
+		mine := want.table(name)
+		for id, v := range s.Tables[name] {
+			if modelspec.ShardOf(id, servingShards) != int(r.Shard) {
+				continue
+			}
+			shown := v
+			if len(kept.segments) > 0 {
+				shown = kept.show(v)
+			}
+			if _, ok := have[id]; ok || !kept.mayLack(v) && !kept.mayLack(shown) {
+				mine[id] = shown
+			}
 		}
 	}
 	sentence, n := want.Diff(got, false)

@@ -195,7 +195,7 @@ func TableConfig(spec *model.ModelSpec, name string, serving bool) (table.Config
 	}
 	cfg := table.Config{
 		Name: name, Seed: spec.GetSeed(), Serving: serving, SkipZero: serving && t.GetSkipZeroEmbedding(),
-		MaxRows: int(min(t.GetMaxRows(), math.MaxInt)),
+		MaxRows: int(min(t.GetMaxRows(), math.MaxInt)), MaxBytes: int64(min(t.GetMaxBytes(), math.MaxInt64)),
 	}
 	for _, s := range segments {
 		cfg.Segments = append(cfg.Segments, table.Segment(s))

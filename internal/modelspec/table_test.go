@@ -83,7 +83,7 @@ func TestEveryRuleCanBeNamed(t *testing.T) {
 	}
 	for _, serving := range []bool{false, true} {
 		cfg, err := modelspec.TableConfig(spec, "wide", serving)
-		if err != nil || cfg.MaxRows != 1000 || cfg.SkipZero != serving || (cfg.Admitter == nil) != serving {
+		if err != nil || cfg.MaxRows != 1000 || cfg.MaxBytes != 1000000 || cfg.SkipZero != serving || (cfg.Admitter == nil) != serving {
 			t.Errorf("%+v, %v", cfg, err)
 		}
 		tab, err := table.New(cfg)
@@ -218,6 +218,7 @@ func TestValidateRules(t *testing.T) {
 		`admission: slot 32768 does not exist`:        func(s *model.ModelSpec) { s.Tables[0].Admission.Slots[0].Slot = 32768 },
 		`admission names no filter`:                   func(s *model.ModelSpec) { s.Tables[1].Admission.Kind = nil },
 		`expire: slot 1 is named twice`:               func(s *model.ModelSpec) { s.Tables[0].Expire.Slots[1].Slot = 1 },
+		`max_bytes is 100, which is too little for`:   func(s *model.ModelSpec) { s.Tables[0].MaxBytes = 100 },
 		`expire: 36501 days`:                          func(s *model.ModelSpec) { s.Tables[0].Expire.Days = 36501 },
 		`expire: slot 1 has 40000 days: give at most`: func(s *model.ModelSpec) { s.Tables[0].Expire.Slots[0].Days = 40000 },
 	} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/table"
 )
 
 // Bounds of a valid spec.
@@ -122,8 +123,10 @@ func (c *complaints) tables(spec *model.ModelSpec) {
 		seen[t.GetName()] = true
 		if t.GetDim() < 1 || t.GetDim() > MaxDim {
 			c.add("%s has dim %d: give 1 to %d", what, t.GetDim(), MaxDim)
-		} else if _, err := Segments(t, spec.GetSeed()); err != nil {
+		} else if segments, err := Segments(t, spec.GetSeed()); err != nil {
 			c.add("%s: %w", what, err)
+		} else if err := holdsARow(t, segments); err != nil {
+			c.add("%s: max_bytes is %d, which is too little for a single row: %w", what, t.GetMaxBytes(), err)
 		}
 		if _, err := Filter(t, spec.GetSeed()); err != nil {
 			c.add("%s: %w", what, err)
@@ -135,6 +138,22 @@ func (c *complaints) tables(spec *model.ModelSpec) {
 			c.add("%s is read by no feature: remove it, or name it in one", what)
 		}
 	}
+}
+
+// holdsARow complains about a limit of memory that even an empty table exceeds.
+func holdsARow(t *model.Table, segments []Segment) error {
+	if t.GetMaxBytes() == 0 || t.GetName() == "" {
+		return nil
+	}
+	cfg := table.Config{Name: t.GetName(), MaxBytes: int64(min(t.GetMaxBytes(), math.MaxInt64))}
+	for _, s := range segments {
+		cfg.Segments = append(cfg.Segments, table.Segment(s))
+	}
+	empty, err := table.New(cfg)
+	if err != nil {
+		return err
+	}
+	return empty.Room([]int64{1})
 }
 
 func (c *complaints) layers(spec *model.ModelSpec) {

@@ -7,7 +7,6 @@ package oracle
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/zookeeper"
 )
 
 // Missing skips t, or fails it where CI=true demands every counterpart.
@@ -66,6 +66,17 @@ func Python(t testing.TB) string {
 	return filepath.Join(Home(t), "python", "bin", "python")
 }
 
+// Torch is an interpreter with PyTorch. It is one of the peers that benchmarks are measured
+// beside, of several GB, so t is skipped without it, even where CI=true.
+func Torch(t testing.TB) string {
+	t.Helper()
+	home := filepath.Join(Home(t), "peers", "torch")
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
+		t.Skip("SKIPPED, Python with PyTorch is missing: run `make peers`")
+	}
+	return filepath.Join(home, "bin", "python")
+}
+
 // Ratings is MovieLens' ratings.csv, real input that is no part of this project: it is
 // looked for beside the repository, or where MONOLITH_RATINGS says.
 func Ratings(t testing.TB) string {
@@ -88,7 +99,7 @@ func NATSServer(t testing.TB) *Process {
 	dir, port := t.TempDir(), freePort(t)
 	conf := filepath.Join(dir, "nats.conf")
 	write(t, conf, fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream { store_dir: %q, sync_interval: always }\n", port, filepath.Join(dir, "store")))
-	p := start(t, "nats-server", port, connects, exec.Command(bin, "-c", conf))
+	p := start(t, "nats-server", port, exec.Command(bin, "-c", conf))
 	p.URL = "nats://" + p.Addr
 	return p
 }
@@ -122,41 +133,7 @@ broker.heartbeat.interval.ms=500
 	if out, err := format.CombinedOutput(); err != nil {
 		t.Fatalf("format Kafka's storage: %v\n%s", err, out)
 	}
-	return start(t, "Apache Kafka", port, connects, exec.Command("java", "-Xmx512m", quiet, "-cp", jars, "kafka.Kafka", conf))
-}
-
-// zookeeperClasses is where Debian's package puts the jars.
-const zookeeperClasses = "/usr/share/java/*"
-
-// ZooKeeper starts one Apache ZooKeeper server; Addr is its client address. flags are
-// for its virtual machine, "-Dzookeeper.extendedTypesEnabled=true" for example.
-func ZooKeeper(t testing.TB, flags ...string) *Process {
-	t.Helper()
-	need(t, "Apache ZooKeeper", "/usr/share/java/zookeeper.jar")
-	dir, port := t.TempDir(), freePort(t)
-	conf := filepath.Join(dir, "zoo.cfg")
-	write(t, conf, fmt.Sprintf("tickTime=500\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n", dir, port))
-	args := append([]string{"-Xmx512m"}, flags...)
-	args = append(args, "-cp", zookeeperClasses, "org.apache.zookeeper.server.quorum.QuorumPeerMain", conf)
-	return start(t, "Apache ZooKeeper", port, zookeeperServes, exec.Command("java", args...))
-}
-
-// zookeeperServes is false while the server takes connections and no requests: those of
-// that moment may be lost.
-func zookeeperServes(addr string) bool {
-	c, err := net.DialTimeout("tcp", addr, time.Second)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = c.Close() }()
-	if c.SetDeadline(time.Now().Add(time.Second)) != nil {
-		return false
-	}
-	if _, err := c.Write([]byte("srvr")); err != nil {
-		return false
-	}
-	said, _ := io.ReadAll(c) // what came before an error counts
-	return bytes.HasPrefix(said, []byte("Zookeeper version"))
+	return start(t, "Apache Kafka", port, exec.Command("java", "-Xmx512m", quiet, "-cp", jars, "kafka.Kafka", conf))
 }
 
 // ZKCli runs Apache's command line against addr with one command per line of script.
@@ -175,15 +152,14 @@ func ZKCli(t testing.TB, addr, script string) string {
 // from its standard input until "quit". It ends with the test.
 func ZKCliCommand(t testing.TB, addr string) *exec.Cmd {
 	t.Helper()
-	need(t, "Apache zkCli", "/usr/share/java/zookeeper.jar")
-	return exec.CommandContext(t.Context(), "java", "-cp", zookeeperClasses, "org.apache.zookeeper.ZooKeeperMain", "-server", addr)
+	needZooKeeper(t)
+	return exec.CommandContext(t.Context(), "java", "-cp", zookeeper.Classes, "org.apache.zookeeper.ZooKeeperMain", "-server", addr)
 }
 
 // Process is a real server that a test has started.
 type Process struct {
 	Addr, URL string
 	what      string
-	answers   func(addr string) bool
 	out       syncBuffer
 	mu        sync.Mutex
 	cmd       *exec.Cmd
@@ -207,9 +183,9 @@ func (p *Process) Restart(t testing.TB) {
 }
 
 // start runs cmd and waits until the server answers. It ends with the test.
-func start(t testing.TB, what string, port int, answers func(addr string) bool, cmd *exec.Cmd) *Process {
+func start(t testing.TB, what string, port int, cmd *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), what: what, answers: answers, cmd: cmd}
+	p := &Process{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), what: what, cmd: cmd}
 	p.launch(t)
 	t.Cleanup(p.Kill)
 	return p
@@ -242,7 +218,7 @@ func (p *Process) await(t testing.TB) {
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for !p.answers(p.Addr) {
+	for !connects(p.Addr) {
 		select {
 		case <-p.exited:
 			t.Fatalf("%s ended at once:\n%s", p.what, p.out.String())

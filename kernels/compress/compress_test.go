@@ -233,3 +233,37 @@ func TestRefusals(t *testing.T) {
 		c.Add(nil, nil)
 	}
 }
+
+// What was decoded encodes to the same bytes: rows may travel as they are kept.
+func TestASecondTripChangesNothing(t *testing.T) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	bits := []byte{1, 0xff, 0xff, 1, 1}
+	trip := func(c compress.Compressor, b []byte) {
+		t.Helper()
+		x, again := make([]float32, len(b)), make([]byte, len(b))
+		c.Decode(x, b)
+		if c.Encode(again, x); !bytes.Equal(again, b) {
+			t.Errorf("%+v: % x became % x", c, b, again)
+		}
+	}
+	for _, r := range []float32{1, .5, 3, 1. / 3, 1e-30, 1e30, 0x1p-119, 3.3e38, 7.7777777} {
+		c, err := compress.NewFixedR8(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trip(c, all)
+		if c.Step() != c.Range()/128 {
+			t.Errorf("%g of %g in 128 steps", c.Step(), c.Range())
+		}
+	}
+	for _, a := range []float32{.1, 1e-45, 3.3e38} {
+		c, err := compress.NewOneBit(200, 1, 10000, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trip(c, bits)
+	}
+}

@@ -29,6 +29,9 @@ func (FixedR8) Name() string { return "fixed_r8" }
 // Range is the greatest absolute value.
 func (c FixedR8) Range() float32 { return c.r }
 
+// Step is the distance between two numbers that can be kept, Range/128.
+func (c FixedR8) Step() float32 { return c.step }
+
 // Size is dim.
 func (FixedR8) Size(dim int) int { return dim }
 

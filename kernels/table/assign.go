@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 )
@@ -37,7 +38,7 @@ func (t *Table) assign(what string, ids []int64, values []float32, unixSec uint3
 	}
 	t.cut.RLock()
 	defer t.cut.RUnlock()
-	var zeros []int64
+	var zeros []zeroRow
 	scratch := make([]float32, t.dim)
 	err := t.write(p, true, func(slots []slot, from int) {
 		for i := range slots {
@@ -56,7 +57,7 @@ func (t *Table) assign(what string, ids []int64, values []float32, unixSec uint3
 			t.stamp(row, unixSec)
 			t.setTag(row, tag)
 			if t.cfg.SkipZero && almostZero(v) {
-				zeros = append(zeros, p.id(from+i))
+				zeros = append(zeros, zeroRow{p.id(from + i), bytes.Clone(t.stored(row))})
 			}
 		}
 	})
@@ -78,17 +79,21 @@ func almostZero(v []float32) bool {
 	return norm < 0x1p-126
 }
 
-// dropZeros removes rows that are (almost) zero still. The caller holds cut.
-func (t *Table) dropZeros(ids []int64) {
-	v := make([]float32, t.dim)
-	for _, id := range ids {
-		hash := hashOf(id)
+// zeroRow is a row that was set to (almost) zero, as it was stored: one_bit, for example,
+// stores no zeros.
+type zeroRow struct {
+	id     int64
+	stored []byte
+}
+
+// dropZeros removes rows that nobody has set anew. The caller holds cut.
+func (t *Table) dropZeros(rows []zeroRow) {
+	for _, z := range rows {
+		hash := hashOf(z.id)
 		s := t.shardOf(hash)
 		s.mu.Lock()
-		if row, ok := s.find(hash); ok {
-			if t.read(v, row); almostZero(v) {
-				t.removeRow(s, hash)
-			}
+		if row, ok := s.find(hash); ok && bytes.Equal(t.stored(row), z.stored) {
+			t.removeRow(s, hash)
 		}
 		s.mu.Unlock()
 	}

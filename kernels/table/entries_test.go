@@ -1,6 +1,7 @@
 package table_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -198,6 +199,15 @@ func TestSkipZero(t *testing.T) {
 	if _, ok := tab.LookupEntries([]int64{3, 4}); err != nil || !slices.Equal(ok, []bool{false, true}) {
 		t.Errorf("kept %v, %v", ok, err)
 	}
+	// A format that has no zero drops them all the same.
+	bit := make1[compress.OneBit](t)(compress.NewOneBit(200, 1, 10, .5))
+	tab = make1[*table.Table](t)(table.New(table.Config{Name: "b", Dim: 2, Compressor: bit, Serving: true, SkipZero: true}))
+	if err := tab.Assign([]int64{1, 2, 1, 3}, []float32{0, 0, 0, 0, 1, 0, 3, 3}, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := tab.LookupEntries([]int64{1, 2, 3}); !slices.Equal(ok, []bool{true, false, true}) {
+		t.Errorf("of bits, kept %v", ok)
+	}
 }
 
 type admitOdd map[int64]uint32
@@ -370,14 +380,15 @@ func TestCeilingGathers(t *testing.T) {
 	for i := range which {
 		which[i] = uint32(i * 10)
 	}
-	c.Gather(which, out)
-	for i := range which {
-		if i == 0 {
-			c.Rewrite(which) // which changes nothing
-			c.Gather(which, out)
+	for updates := range 3 {
+		c.Gather(which, out)
+		for i := range which {
+			for word := range 16 {
+				if got, want := binary.LittleEndian.Uint64(out[i*128+8*word:]), uint64(i*10*16+word+updates); got != want {
+					t.Fatalf("word %d of row %d is %d after %d updates, not %d", word, i*10, got, updates, want)
+				}
+			}
 		}
-		if got := uint32(out[i*128]) | uint32(out[i*128+1])<<8; got != uint32(i*10*16)&0xffff {
-			t.Fatalf("row %d begins with word %d", i*10, got)
-		}
+		c.Update(which)
 	}
 }

@@ -95,6 +95,15 @@ func FuzzBlocks(f *testing.F) {
 		if wild {
 			p = [5]float32{odd[r.IntN(len(odd))], odd[r.IntN(len(odd))], .01, 0, odd[r.IntN(len(odd))]}
 		}
+		narrow := newArea[uint16](n, 0)
+		plain.toFP16(narrow.use, x.use)
+		for _, be := range backends()[1:] {
+			got := newArea[uint16](n, (shift+1)%8)
+			be.toFP16(got.use, x.use)
+			if !slices.Equal(narrow.use, got.use) || !got.whole() {
+				t.Fatalf("%s: toFP16 n=%d shift=%d: % x of %g, plain Go says % x", be.name, n, shift, got.use, x.use, narrow.use)
+			}
+		}
 		type state struct{ a, b, c *area[float32] }
 		for name, run := range map[string]func(be backend, s state){
 			"add":      func(be backend, s state) { be.add(x.use, s.a.use) },

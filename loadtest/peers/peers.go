@@ -21,6 +21,23 @@ import (
 // ErrMissing is a peer that is not installed.
 var ErrMissing = errors.New("peer is not installed: run make peers")
 
+// ErrSlow is a peer that took longer than it is given. It is ended.
+var ErrSlow = errors.New("peer took too long and is left out: MONOLITH_PEER_PATIENCE gives it more")
+
+// patience is how long a peer may take to be ready, and for one piece of work: a minute,
+// or what $MONOLITH_PEER_PATIENCE says.
+func patience() (time.Duration, error) {
+	s := os.Getenv("MONOLITH_PEER_PATIENCE")
+	if s == "" {
+		return time.Minute, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("MONOLITH_PEER_PATIENCE is %q: give a duration such as 90s", s)
+	}
+	return d, nil
+}
+
 // Dir is where peers are looked for: $MONOLITH_PEERS, or .oracles/peers in the folder
 // at hand or one above it.
 func Dir() string {
@@ -55,6 +72,9 @@ type Peer struct {
 	out  *bufio.Reader
 	errs bytes.Buffer
 	dir  string // of the script, removed by Close
+
+	patience time.Duration
+	gone     bool // died has ended it
 }
 
 // Cuckoo starts a libcuckoo table of so many keys.
@@ -68,8 +88,8 @@ func Torch(ctx context.Context, what string, args ...int) (*Peer, error) {
 }
 
 // TFRA starts peer.py with TensorFlow Recommenders Addons' hash table.
-func TFRA(ctx context.Context, keys int) (*Peer, error) {
-	return python(ctx, "tfra", "table", []int{keys})
+func TFRA(ctx context.Context, keys, dim int) (*Peer, error) {
+	return python(ctx, "tfra", "table", []int{keys, dim})
 }
 
 func python(ctx context.Context, env, what string, args []int) (*Peer, error) {
@@ -97,7 +117,11 @@ func start(ctx context.Context, name, dir, path string, args ...string) (*Peer, 
 	if st, err := os.Stat(path); err != nil || st.IsDir() {
 		return nil, fmt.Errorf("%s: %w", name, ErrMissing)
 	}
-	p := &Peer{name: name, cmd: exec.CommandContext(ctx, path, args...), dir: dir}
+	most, err := patience()
+	if err != nil {
+		return nil, err
+	}
+	p := &Peer{name: name, cmd: exec.CommandContext(ctx, path, args...), dir: dir, patience: most}
 	p.cmd.Stderr = &p.errs
 	p.cmd.WaitDelay = 5 * time.Second
 	in, err := p.cmd.StdinPipe()
@@ -112,25 +136,37 @@ func start(ctx context.Context, name, dir, path string, args ...string) (*Peer, 
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	p.in, p.out = in, bufio.NewReader(out)
+	slow := p.watch()
 	for {
 		line, err := p.out.ReadString('\n')
 		if err != nil {
-			return nil, p.died(err)
+			return nil, p.died(err, slow())
 		}
 		if strings.TrimSpace(line) == "ready" {
+			if slow() {
+				return nil, p.died(io.EOF, true)
+			}
 			return p, nil
 		}
 	}
 }
 
+// watch ends the peer when it takes too long. Who calls the function it returns ends the
+// watch, and learns whether that has happened.
+func (p *Peer) watch() (slow func() bool) {
+	t := time.AfterFunc(p.patience, func() { _ = p.cmd.Process.Kill() })
+	return func() bool { return !t.Stop() }
+}
+
 // Seconds has the peer do n units of what, and returns how long it took.
 func (p *Peer) Seconds(what string, n int) (float64, error) {
 	if _, err := fmt.Fprintf(p.in, "%s %d\n", what, n); err != nil {
-		return 0, p.died(err)
+		return 0, p.died(err, false)
 	}
+	slow := p.watch()
 	line, err := p.out.ReadString('\n')
-	if err != nil {
-		return 0, p.died(err)
+	if late := slow(); err != nil || late {
+		return 0, p.died(err, late)
 	}
 	s, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
 	if err != nil || !(s > 0) {
@@ -140,9 +176,13 @@ func (p *Peer) Seconds(what string, n int) (float64, error) {
 }
 
 // died explains why the peer answers no more, and ends it.
-func (p *Peer) died(err error) error {
+func (p *Peer) died(err error, slow bool) error {
+	p.gone = true
 	_ = p.in.Close()
 	werr := p.cmd.Wait() // its stderr is whole now
+	if slow {
+		return errors.Join(fmt.Errorf("%s: %w: more than %v", p.name, ErrSlow, p.patience), p.tidy())
+	}
 	said := strings.TrimSpace(p.errs.String())
 	if len(said) > 500 {
 		said = "…" + said[len(said)-500:]
@@ -150,14 +190,22 @@ func (p *Peer) died(err error) error {
 	return fmt.Errorf("%s: %w (%w): %s", p.name, err, werr, said)
 }
 
-// Close ends the peer.
+// Close ends the peer, unless it has ended with an error that was told.
 func (p *Peer) Close() error {
+	if p.gone {
+		return nil
+	}
 	err := p.in.Close() // it ends at the end of its input
 	if werr := p.cmd.Wait(); err == nil {
 		err = werr
 	}
-	if p.dir != "" {
-		err = errors.Join(err, os.RemoveAll(p.dir))
+	return errors.Join(err, p.tidy())
+}
+
+// tidy removes the script.
+func (p *Peer) tidy() error {
+	if p.dir == "" {
+		return nil
 	}
-	return err
+	return os.RemoveAll(p.dir)
 }

@@ -69,3 +69,27 @@ func TestPeerThatFails(t *testing.T) {
 		t.Error("a peer that ended answered")
 	}
 }
+
+func TestPeerThatIsSlow(t *testing.T) {
+	t.Setenv("MONOLITH_PEER_PATIENCE", "50ms")
+	stand(t, "exec sleep 1000")
+	if _, err := begin(t); !errors.Is(err, peers.ErrSlow) || !strings.Contains(err.Error(), "50ms") {
+		t.Errorf("never ready: %v", err)
+	}
+	t.Setenv("MONOLITH_PEER_PATIENCE", "5s") // to start a shell takes long on a busy machine
+	stand(t, "echo ready; read -r x; exec sleep 1000")
+	p, err := begin(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Seconds("find", 1); !errors.Is(err, peers.ErrSlow) {
+		t.Errorf("no answer: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("closed after that: %v", err)
+	}
+	t.Setenv("MONOLITH_PEER_PATIENCE", "long")
+	if _, err := begin(t); err == nil || !strings.Contains(err.Error(), "duration") {
+		t.Errorf("patience of no duration: %v", err)
+	}
+}

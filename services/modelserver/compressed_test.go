@@ -28,7 +28,7 @@ func looked(c *rowwire.Client, t *testing.T, tab string, fids []int64) []float32
 
 // TestCompressedRows serves halves and bytes, as the export says that the model declares
 // them: two replicas answer the same, and as near to what was learnt as the format is,
-// from the export and from deltas in float32 and in halves.
+// from the export and from deltas in float32, in halves and in bytes.
 func TestCompressedRows(t *testing.T) {
 	w := newWorld(t)
 	for _, tab := range w.spec.Tables {
@@ -112,11 +112,19 @@ func TestCompressedRows(t *testing.T) {
 	d.Rows[0].Encoding, d.Rows[0].Values = delta.Encoding_FP16, b
 	// The format's own error comes on top: allow for it by what the half says.
 	vec.FromFP16(w.rows["movie"][modelspec.FID(2, 3)], halves)
+	w.publish(d)
+	d = w.learn("movie", 2, 4, 3, 0, 0, 0, 0)
+	d.Shard, d.Shards = 0, 1
+	d.Rows[0].Encoding, d.Rows[0].Scale, d.Rows[0].Values = delta.Encoding_INT8, 2./128, []byte{1, 0x80, 127, 0xff}
+	w.rows["movie"][modelspec.FID(2, 4)] = []float32{2. / 128, -2, 127 * 2. / 128, -2. / 128}
 	seq := w.publish(d)
 	for _, wait := range waits {
 		wait(seq)
 	}
 	check("from deltas")
+	if got := looked(clients[0], t, "movie", []int64{modelspec.FID(2, 4)}); !slices.Equal(got, w.rows["movie"][modelspec.FID(2, 4)]) {
+		t.Errorf("bytes are served as %v", got)
+	}
 }
 
 // TestExportThatContradictsItsSpec is refused, with a sentence.

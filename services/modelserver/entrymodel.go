@@ -112,7 +112,7 @@ func (m *entryModel) apply(d *delta.Delta, seq uint64) error {
 			delete(m.staged, k)
 			return fmt.Errorf("dense variable %s came as %v with %d bytes, the spec says %v", v.GetName(), v.GetShape(), len(v.GetValues()), m.vars[i].Shape)
 		}
-		values := appendFloats(make([]float32, 0, m.vars[i].Size), v.GetValues(), false)
+		values := appendFloats(make([]float32, 0, m.vars[i].Size), v.GetValues(), 4, 0)
 		for _, x := range values {
 			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
 				delete(m.staged, k)

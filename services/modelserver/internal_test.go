@@ -48,7 +48,7 @@ func TestHalves(t *testing.T) {
 	for h := range 1 << 16 {
 		all = binary.LittleEndian.AppendUint16(all, uint16(h))
 	}
-	decoded := appendFloats([]float32{7}, all, true)
+	decoded := appendFloats([]float32{7}, all, 2, 0)
 	if len(decoded) != 1+1<<16 || decoded[0] != 7 {
 		t.Fatalf("%d numbers of %d halves behind one", len(decoded), 1<<16)
 	}
@@ -111,6 +111,8 @@ func FuzzDelta(f *testing.F) {
 	for _, d := range []*delta.Delta{
 		{Chunks: 1, Rows: []*delta.Rows{{Table: "user", Dim: 2, Ids: []uint64{1, 2}, Values: make([]byte, 16), Removed: []uint64{3}}}},
 		{Chunks: 1, Rows: []*delta.Rows{{Table: "movie", Dim: 2, Encoding: delta.Encoding_FP16, Ids: []uint64{1}, Values: make([]byte, 4)}}},
+		{Chunks: 1, Rows: []*delta.Rows{{Table: "movie", Dim: 2, Encoding: delta.Encoding_INT8, Scale: 2, Ids: []uint64{1}, Values: make([]byte, 2)}}},
+		{Chunks: 1, Rows: []*delta.Rows{{Table: "movie", Dim: 2, Encoding: 7, Ids: []uint64{1}, Values: make([]byte, 2)}}},
 		{Chunks: 2, Chunk: 1, Epoch: 3, Dense: []*delta.Variable{{Name: "dense_2/bias", Shape: []uint32{1}, Values: make([]byte, 4)}}},
 		{Chunks: 1, Rows: []*delta.Rows{{Table: "user", Dim: 1 << 31, Ids: []uint64{1}}}},
 		{Shard: math.MaxUint32}, {Takeover: true},

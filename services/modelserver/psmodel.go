@@ -41,7 +41,7 @@ func newTable(spec *model.ModelSpec, name string, dim int) (*table.Table, error)
 		if cfg, err = modelspec.TableConfig(spec, name, true); err != nil {
 			return nil, err
 		}
-		cfg.MaxRows = 0
+		cfg.MaxRows, cfg.MaxBytes = 0, 0
 	}
 	t, err := table.New(cfg)
 	if err != nil {
@@ -77,11 +77,9 @@ func (m *psModel) applyRows(r *delta.Rows, seq uint64, unixSec uint32) error {
 	if dim != t.Dim() {
 		return fmt.Errorf("table %s: rows have dim %d, the export %d", t.Name(), dim, t.Dim())
 	}
-	width := 4
-	if r.GetEncoding() == delta.Encoding_FP16 {
-		width = 2
-	} else if r.GetEncoding() != delta.Encoding_FP32 {
-		return fmt.Errorf("table %s: unknown encoding %d of values", t.Name(), r.GetEncoding())
+	width := widthOf(r.GetEncoding())
+	if width == 0 {
+		return fmt.Errorf("table %s: unknown encoding %d of values; a newer model server knows it", t.Name(), r.GetEncoding())
 	}
 	if len(r.GetValues()) != len(r.GetIds())*dim*width {
 		return fmt.Errorf("table %s: %d rows of dim %d came with %d bytes of values", t.Name(), len(r.GetIds()), dim, len(r.GetValues()))
@@ -101,21 +99,39 @@ func (m *psModel) applyRows(r *delta.Rows, seq uint64, unixSec uint32) error {
 			continue
 		}
 		m.ids = append(m.ids, int64(id))
-		m.values = appendFloats(m.values, r.GetValues()[i*dim*width:(i+1)*dim*width], width == 2)
+		m.values = appendFloats(m.values, r.GetValues()[i*dim*width:(i+1)*dim*width], width, r.GetScale())
 	}
 	return t.Assign(m.ids, m.values, unixSec, seq)
 }
 
-// appendFloats decodes little-endian float32, or float16 where half is set.
-func appendFloats(dst []float32, b []byte, half bool) []float32 {
-	var c compress.Compressor = compress.FP32{}
-	width := 4
-	if half {
-		c, width = compress.FP16{}, 2
+// widthOf is the number of bytes of one number, 0 where that is not known.
+func widthOf(e delta.Encoding) int {
+	switch e {
+	case delta.Encoding_FP32:
+		return 4
+	case delta.Encoding_FP16:
+		return 2
+	case delta.Encoding_INT8:
+		return 1
 	}
+	return 0
+}
+
+// appendFloats decodes little-endian float32, float16 or bytes times scale, as wide as
+// width says.
+func appendFloats(dst []float32, b []byte, width int, scale float32) []float32 {
 	at, n := len(dst), len(b)/width
 	dst = slices.Grow(dst, n)[:at+n]
-	c.Decode(dst[at:], b[:n*width])
+	switch b, out := b[:n*width], dst[at:]; width {
+	case 1:
+		for i, q := range b {
+			out[i] = float32(int8(q)) * scale
+		}
+	case 2:
+		compress.FP16{}.Decode(out, b)
+	default:
+		compress.FP32{}.Decode(out, b)
+	}
 	return dst
 }
 

@@ -133,6 +133,7 @@ func (s *state) learn(r *rowwire.ApplyRequest) {
 		s.touch(t.Table, t.IDs, ifThere)
 		s.aged(t.Table, uint32(r.RecordUnix))
 	}
+	s.reached(int64(s.step))
 	for i := range r.Dense {
 		v := s.dense[r.Dense[i].Name]
 		s.optimizer.Update(v.values, v.slots, r.Dense[i].Values, optim.Step{GlobalStep: int64(s.step)})

@@ -126,14 +126,7 @@ func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, e
 	if s.assigned.has(r.RequestID) {
 		return nil, nil
 	}
-	t, values := s.tables[r.Table], r.Values
-	if r.Add {
-		var err error
-		if values, err = added(t, r.IDs, r.Values); err != nil {
-			return nil, err
-		}
-	}
-	switch err := s.set(r.Table, r.IDs, values, uint32(now.Unix())); {
+	switch err := s.set(r.Table, r.IDs, r.Values, uint32(now.Unix()), r.Add); {
 	case errors.Is(err, table.ErrFull):
 		return nil, owner.Refuse(owner.Unavailable, "%v", err)
 	case err != nil:
@@ -141,32 +134,19 @@ func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, e
 	}
 	s.touch(r.Table, r.IDs, ifThere)
 	s.assigned.add(r.RequestID)
-	rows := &delta.Rows{Table: r.Table, Dim: uint32(t.Dim()), Values: floats(values)}
-	for _, id := range r.IDs {
-		rows.Ids = append(rows.Ids, uint64(id))
+	t := s.tables[r.Table]
+	rows := &delta.Rows{Table: r.Table, Dim: uint32(t.Dim())}
+	entries, there := t.LookupEntries(r.IDs)
+	for i := range entries {
+		if there[i] {
+			rows.Ids = append(rows.Ids, uint64(entries[i].ID))
+			rows.Values = append(rows.Values, floats(entries[i].Values)...)
+		}
 	}
 	return &delta.Delta{
 		Job: s.job, Shard: s.shard, Shards: s.shards, Epoch: s.epoch, Step: s.step, Chunks: 1, Rows: []*delta.Rows{rows},
 		Assigned: &delta.Assigned{RequestId: r.RequestID, UnixSec: now.Unix()},
 	}, nil
-}
-
-// added is what rows hold plus values.
-func added(t *table.Table, ids []int64, values []float32) ([]float32, error) {
-	sum := make([]float32, len(values))
-	found, err := t.Lookup(ids, sum, nil)
-	if err != nil {
-		return nil, err
-	}
-	if found < len(ids) {
-		return nil, owner.Refuse(owner.NotFound, "%d of the %d rows do not exist: assign them first", len(ids)-found, len(ids))
-	}
-	for i, x := range values {
-		if sum[i] += x; sum[i]-sum[i] != 0 {
-			return nil, owner.Refuse(owner.Invalid, "row %d at position %d would become %g: nothing was assigned", ids[i/t.Dim()], i%t.Dim(), sum[i])
-		}
-	}
-	return sum, nil
 }
 
 // assignAgain sets what d says was set by hand. The shard does not answer yet.
@@ -189,7 +169,7 @@ func (s *state) assignAgain(d *delta.Delta) error {
 		for i := range values {
 			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.GetValues()[4*i:]))
 		}
-		if err := s.set(r.GetTable(), ids, values, uint32(a.GetUnixSec())); err != nil {
+		if err := s.set(r.GetTable(), ids, values, uint32(a.GetUnixSec()), false); err != nil {
 			return fmt.Errorf("assignment %q: %w", a.GetRequestId(), err)
 		}
 	}

@@ -3,13 +3,20 @@ package ps
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
@@ -61,6 +68,50 @@ func TestAssignedRowsSurviveARestart(t *testing.T) {
 	p.sameRows(p.settled())
 }
 
+// Adding to a row that does not exist adds to its first values; to one that training sees
+// quantized, it adds to what the row holds. Both are there after a restart.
+func TestAddingToRows(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.declare(func(m *model.ModelSpec) {
+		filtered(m)
+		m.Tables[0].Initializer = &model.Initializer{Kind: &model.Initializer_Constants{Constants: &model.Constants{Constant: 7}}}
+		m.Tables[0].Compressor = &model.Compressor{Kind: &model.Compressor_FixedR8{FixedR8: &model.FixedR8{R: proto.Float32(16)}}}
+	})
+	p := w.start(cfg)
+	add := func(id string, ids []int64, values ...float32) {
+		t.Helper()
+		r := set(id, ids, values...)
+		r.Add = true
+		must[cutproto.AssignResponse](w, 0, cutproto.Assign, r)
+	}
+	add("new", []int64{5}, 1, .01)
+	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("set", []int64{6}, .01, .02))
+	add("old", []int64{6, 5}, .01, .01, .01, .01)
+	want := map[int64][]float32{5: {float32(8) + .01, float32(7) + .01 + .01}, 6: {float32(.01) + .01, float32(.02) + .01}}
+	for range 2 {
+		f := p.settled()
+		if got := p.table("user"); !maps.EqualFunc(got, want, slices.Equal) {
+			t.Fatalf("the shard holds %v, want %v", got, want)
+		}
+		for id, row := range want {
+			for i, x := range row {
+				if got := f.rows["user"][id][i]; got != float32(math.Trunc(float64(x)*8+.5))/8 && got != x {
+					t.Errorf("followers have %v of row %d, which is %v", got, id, x)
+				}
+			}
+		}
+		if err := p.stop(); err != nil {
+			t.Fatal(err)
+		}
+		p = w.start(cfg)
+	}
+	// The filter goes on as before.
+	p.teach(teach(0, 0, 0, 1, 1, 9))
+	if got := p.table("user"); len(got) != 2 {
+		t.Errorf("an id that occurred once has a row: %v", got)
+	}
+}
+
 // A bus that is away leaves the outcome open; the repeat under the same id settles it.
 func TestAssignWhileTheBusIsAway(t *testing.T) {
 	w := newWorld(t)
@@ -105,7 +156,8 @@ func TestAssignRefuses(t *testing.T) {
 		"an id twice":     {set("r", []int64{1, 1}, 1, 2, 3, 4), "INVALID"},
 		"too large":       {set("r", []int64{1}, 1e16, 2), "INVALID"},
 		"infinite":        {json.RawMessage(inf), "INVALID"},
-		"add to nothing":  {cutproto.AssignRequest{RequestID: "r", Table: "user", IDs: []int64{99}, Values: []float32{1, 2}, Add: true}, "NOT_FOUND"},
+		"add too much":    {cutproto.AssignRequest{RequestID: "r", Table: "user", IDs: []int64{99}, Values: []float32{1, 2e15}, Add: true}, "INVALID"},
+		"another shard's": {set("r", []int64{table.NoID}, 1, 2), "INVALID"},
 	} {
 		if _, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, tc.r); refusalCode(err) != tc.code {
 			t.Errorf("%s: %v, want %s", name, err, tc.code)

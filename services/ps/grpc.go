@@ -149,6 +149,20 @@ func (g *grpcServer) Lookup(ctx context.Context, r *pspb.LookupRequest) (*pspb.L
 }
 
 func (g *grpcServer) Apply(ctx context.Context, r *pspb.ApplyRequest) (*pspb.ApplyResponse, error) {
+	began := time.Now()
+	q, err := g.decodeApply(ctx, r)
+	if err != nil {
+		g.s.m.apply(time.Since(began), 0, nil, err) // it failed like any other
+		return nil, statusOf(err)
+	}
+	res, err := g.rows.Apply(ctx, q)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &pspb.ApplyResponse{Applied: res.Applied, Next: res.Next}, nil
+}
+
+func (g *grpcServer) decodeApply(ctx context.Context, r *pspb.ApplyRequest) (*rowwire.ApplyRequest, error) {
 	q := &rowwire.ApplyRequest{
 		Job: r.GetJob(), Shard: r.GetShard(), Partition: r.GetPartition(), Epoch: r.GetEpoch(), From: r.GetFrom(), To: r.GetTo(),
 		RecordUnix: r.GetRecordUnix(), Turn: r.GetTurn(), Generation: r.GetGeneration(), Traceparent: r.GetTraceparent(),
@@ -159,26 +173,22 @@ func (g *grpcServer) Apply(ctx context.Context, r *pspb.ApplyRequest) (*pspb.App
 	for _, t := range r.GetTables() {
 		dim := g.s.st.dims[t.GetTable()]
 		if dim == 0 {
-			return nil, status.Errorf(codes.NotFound, "model %q has no table %q", g.s.st.spec.GetName(), t.GetTable())
+			return nil, rowwire.Errorf(rowwire.NotFound, "model %q has no table %q", g.s.st.spec.GetName(), t.GetTable())
 		}
 		v, err := rowwire.Unpack(rowwire.Encoding(r.GetEncoding()), t.GetGradients(), len(t.GetIds()), dim)
 		if err != nil {
-			return nil, statusOf(err)
+			return nil, err
 		}
 		q.Tables = append(q.Tables, rowwire.TableGrads{Table: t.GetTable(), IDs: signedIDs(t.GetIds()), Grads: v})
 	}
 	for _, d := range r.GetDense() {
 		v, err := rowwire.Unpack(rowwire.FP32, d.GetValues(), len(d.GetValues())/4, 1)
 		if err != nil {
-			return nil, statusOf(err)
+			return nil, err
 		}
 		q.Dense = append(q.Dense, rowwire.NamedTensor{Name: d.GetName(), Values: v})
 	}
-	res, err := g.rows.Apply(ctx, q)
-	if err != nil {
-		return nil, statusOf(err)
-	}
-	return &pspb.ApplyResponse{Applied: res.Applied, Next: res.Next}, nil
+	return q, nil
 }
 
 func (g *grpcServer) Assign(ctx context.Context, r *pspb.AssignRequest) (*pspb.AssignResponse, error) {

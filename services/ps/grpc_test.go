@@ -98,6 +98,9 @@ func TestTheSameShardOverGRPC(t *testing.T) {
 	teachIt.Tables[0].Table = "nobody"
 	_, err = c.Apply(ctx, teachIt)
 	refused("no such table", err, codes.NotFound, `"nobody"`)
+	if s, err := c.Stats(ctx, &pspb.StatsRequest{}); err != nil || s.GetApply().GetCount() != 5 || s.GetApply().GetFailed() != 3 || !(s.GetApply().GetAvgLatencyUs() > 0) {
+		t.Errorf("stats after three refusals: %v, %v", s, err)
+	}
 	_, err = c.Lookup(ctx, &pspb.LookupRequest{Model: "other"})
 	refused("another job", err, codes.NotFound, "look the address up")
 	_, err = c.Lookup(ctx, &pspb.LookupRequest{Model: job, Encoding: 9, Tables: []*pspb.TableIDs{{Table: "user", Ids: []uint64{1}}}})

@@ -27,6 +27,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
@@ -323,7 +324,8 @@ func (w *world) follow() *mirror {
 			}
 			dim := int(rows.GetDim())
 			for i, id := range rows.GetIds() {
-				t[int64(id)] = unfloats(rows.GetValues()[4*i*dim : 4*(i+1)*dim])
+				n := dim * map[delta.Encoding]int{delta.Encoding_FP32: 4, delta.Encoding_FP16: 2, delta.Encoding_INT8: 1}[rows.GetEncoding()]
+				t[int64(id)] = unpacked(rows, rows.GetValues()[i*n:(i+1)*n])
 			}
 			for _, id := range rows.GetRemoved() {
 				delete(t, int64(id))
@@ -382,6 +384,22 @@ func (s *state) turnNow() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.turn
+}
+
+// unpacked is a row of r.
+func unpacked(r *delta.Rows, b []byte) []float32 {
+	v := make([]float32, r.GetDim())
+	switch r.GetEncoding() {
+	case delta.Encoding_FP16:
+		compress.FP16{}.Decode(v, b)
+	case delta.Encoding_INT8:
+		for i := range v {
+			v[i] = float32(int8(b[i])) * r.GetScale()
+		}
+	default:
+		copy(v, unfloats(b))
+	}
+	return v
 }
 
 func unfloats(b []byte) []float32 {

@@ -35,6 +35,7 @@ type harvestRows struct {
 	ids     []int64 // ascending
 	values  []float32
 	removed []int64 // ids that do not exist any more
+	format  format  // of the values on their way
 }
 
 // harvest takes what is touched, or nil when that is nothing. Dense variables come along
@@ -56,7 +57,7 @@ func (s *state) harvest(dense func(applies int) bool) *harvest {
 		s.denseTouched = false
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.touched)) {
-		rows := take(s.tables[name], s.touched[name])
+		rows := take(s.tables[name], s.touched[name], s.kinds[name].veiled)
 		if len(rows.ids)+len(rows.removed) > 0 {
 			h.rows = append(h.rows, rows)
 		}
@@ -68,21 +69,24 @@ func (s *state) harvest(dense func(applies int) bool) *harvest {
 	return h
 }
 
-// take copies rows, and tells apart those that do not exist any more.
-func take(t *table.Table, touched map[int64]reach) harvestRows {
+// take copies rows as they are, and tells apart those that do not exist any more.
+// Lookups of a veiled table show something else than what its rows hold.
+func take(t *table.Table, touched map[int64]reach, veiled bool) harvestRows {
 	ids := slices.Sorted(maps.Keys(touched))
 	h := harvestRows{table: t.Name(), dim: t.Dim(), ids: ids, values: make([]float32, len(ids)*t.Dim())}
-	found, err := t.Lookup(ids, h.values, nil)
-	if err != nil {
-		panic("ps: a table refuses a lookup of its own size: " + err.Error())
-	}
-	if found == len(ids) {
-		return h
+	if !veiled {
+		found, err := t.Lookup(ids, h.values, nil)
+		if err != nil {
+			panic("ps: a table refuses a lookup of its own size: " + err.Error())
+		}
+		if found == len(ids) {
+			return h
+		}
 	}
 	kept := 0
 	for _, id := range ids {
-		out := h.values[kept*h.dim : (kept+1)*h.dim]
-		if n, _ := t.Lookup([]int64{id}, out, nil); n == 1 {
+		if rows, ok := t.LookupEntries([]int64{id}); ok[0] {
+			copy(h.values[kept*h.dim:(kept+1)*h.dim], rows[0].Values)
 			ids[kept] = id
 			kept++
 		} else if touched[id] == always {
@@ -121,12 +125,14 @@ func (h *harvest) rowDeltas(f *form) []*delta.Delta {
 			return d.Rows[n-1]
 		}
 		rows := &delta.Rows{Table: r.table, Dim: uint32(r.dim)}
+		rows.Encoding, rows.Scale = r.format.wire()
 		d.Rows = append(d.Rows, rows)
 		return rows
 	}
 	for i := range h.rows {
 		r := &h.rows[i]
-		size := 8 + 4*r.dim
+		r.format = f.kinds[r.table].format.fit(r.values)
+		size := 8 + r.format.Size(r.dim)
 		for at := 0; at < len(r.ids); {
 			// The name of the table comes once per chunk; 256 bytes cover it.
 			d := chunk(size + 256)
@@ -136,7 +142,7 @@ func (h *harvest) rowDeltas(f *form) []*delta.Delta {
 			for _, id := range r.ids[at : at+n] {
 				rows.Ids = append(rows.Ids, uint64(id))
 			}
-			rows.Values = append(rows.Values, floats(r.values[at*r.dim:(at+n)*r.dim])...)
+			rows.Values = r.format.append(rows.Values, r.values[at*r.dim:(at+n)*r.dim])
 			at += n
 		}
 		for at := 0; at < len(r.removed); {

@@ -85,8 +85,8 @@ type state struct {
 	checkpoint int64
 
 	tables  map[string]*table.Table
-	filters map[string]filter.Filter // of the tables that have one
-	expiry  map[string]*expiry       // of the tables whose rows expire
+	filters map[string]*gate   // of the tables that have one
+	expiry  map[string]*expiry // of the tables whose rows expire
 	dense   map[string]*variable
 	parts   map[int32]*partition
 
@@ -133,7 +133,7 @@ func (s *state) resume(epoch, generation uint64) {
 // load replaces everything by a checkpoint, or by the untrained model where c is nil.
 // Dense variables count as touched, because a lost timeline may have published others.
 func (s *state) load(c *ckpt.Shard) error {
-	tables, filters := map[string]*table.Table{}, map[string]filter.Filter{}
+	tables, filters := map[string]*table.Table{}, map[string]*gate{}
 	clocks := map[string]*expiry{}
 	for name, kind := range s.kinds {
 		cfg, err := modelspec.TableConfig(s.spec, name, false)
@@ -141,7 +141,8 @@ func (s *state) load(c *ckpt.Shard) error {
 			return err
 		}
 		if f, ok := cfg.Admitter.(filter.Filter); ok {
-			filters[name] = f
+			filters[name] = &gate{Filter: f}
+			cfg.Admitter = filters[name]
 		}
 		if tables[name], err = table.New(cfg); err != nil {
 			return err
@@ -202,6 +203,7 @@ func (s *state) load(c *ckpt.Shard) error {
 	defer s.mu.Unlock()
 	s.tables, s.filters, s.expiry, s.dense, s.parts = tables, filters, clocks, dense, parts
 	s.step, s.turn, s.checkpoint = m.Step, m.Turn, m.Checkpoint
+	s.reached(int64(m.Step) - 1) // the newest apply's
 	s.touched = map[string]map[int64]reach{}
 	s.denseTouched = len(dense) > 0
 	s.ranges, s.applies, s.trace = nil, 0, ""

@@ -12,6 +12,8 @@ import (
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tablefile"
+	"github.com/monolith-go/monolith/kernels/compress"
+	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -29,7 +31,10 @@ type tableKind struct {
 	dumps   []ckpt.Dump // where slots lie in checkpoints
 	expires bool
 	expire  table.Expiry
-	maxRows uint64
+	limits  string // as declared, in words
+	format  format // of rows in deltas
+	veiled  bool   // what training looks up is not what followers hear
+	stepped bool   // what training looks up depends on the global step
 }
 
 func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
@@ -41,7 +46,12 @@ func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
 	if err != nil {
 		return tableKind{}, fmt.Errorf("table %q: %w", t.GetName(), err)
 	}
-	k := tableKind{expire: table.Expiry{Days: map[int]uint32{}, DefaultDays: e.Days}, expires: e.Days > 0, maxRows: t.GetMaxRows()}
+	k := tableKind{expire: table.Expiry{Days: map[int]uint32{}, DefaultDays: e.Days}, expires: e.Days > 0, limits: limits(t)}
+	k.format, k.veiled = formatOf(cfg.Segments, t.GetSkipZeroEmbedding())
+	for _, segment := range cfg.Segments {
+		_, bits := segment.Compressor.(compress.OneBit)
+		k.stepped = k.stepped || bits
+	}
 	for slot, days := range e.Slots {
 		k.expire.Days[int(slot)] = days
 		k.expires = k.expires || days > 0
@@ -49,6 +59,19 @@ func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
 	l, _ := tablefile.LayoutOf(cfg)
 	k.dumps = ckpt.DumpsOf(l.Dumps)
 	return k, nil
+}
+
+// reached tells all tables of the global step, those too that an apply had no gradients for
+// or that come from a checkpoint: what is looked up must depend on nothing else. The caller
+// holds mu.
+func (s *state) reached(step int64) {
+	for name, k := range s.kinds {
+		if k.stepped {
+			if err := s.tables[name].OptimizeAt(nil, nil, 0, table.Rates{GlobalStep: step}); err != nil {
+				panic("ps: a table refuses no gradients: " + err.Error())
+			}
+		}
+	}
 }
 
 // expiry is how far the rows of one table have been looked through.
@@ -76,22 +99,48 @@ func (s *state) full(name string, err error) *rowwire.Error {
 	if !errors.Is(err, table.ErrFull) {
 		return rowwire.Errorf(rowwire.Invalid, "%w", err)
 	}
-	return rowwire.Errorf(rowwire.Unavailable, "table %q has reached max_rows, %d, on shard %d of model %q: declare it with more, with shorter expire or stricter admission, or train with more shards; nothing was applied: %w", name, s.kinds[name].maxRows, s.shard, s.spec.GetName(), err)
+	return rowwire.Errorf(rowwire.Unavailable, "table %q has reached %s, on shard %d of model %q: declare it with more, with shorter expire or stricter admission, or train with more shards; nothing was applied: %w", name, s.kinds[name].limits, s.shard, s.spec.GetName(), err)
 }
 
-// set assigns whole values to rows, whether a filter would have let them in or not: who
-// names a row wants it, and a restarted shard that sets it again must come to the same
-// rows. Optimizer slots stay. The caller holds mu.
-func (s *state) set(name string, ids []int64, values []float32, unixSec uint32) error {
-	t := s.tables[name]
-	rows, _ := t.LookupEntries(ids)
-	for i := range rows {
-		rows[i].Values, rows[i].UnixSec, rows[i].Tag = values[i*t.Dim():(i+1)*t.Dim()], unixSec, 0
+// limits are the declared ones in words; the table's own error says which it is.
+func limits(t *model.Table) string {
+	rows, bytes := fmt.Sprintf("max_rows, %d", t.GetMaxRows()), fmt.Sprintf("max_bytes, %d", t.GetMaxBytes())
+	switch {
+	case t.GetMaxBytes() == 0:
+		return rows
+	case t.GetMaxRows() == 0:
+		return bytes
 	}
-	if err := t.Restore(rows); err != nil {
-		if errors.Is(err, table.ErrFull) {
-			return s.full(name, err)
-		}
+	return rows + ", or " + bytes
+}
+
+// gate is the admission filter of a table. While it is open, whoever names a row gets it,
+// and the filter counts nothing: state.mu guards that.
+type gate struct {
+	filter.Filter
+	open bool
+}
+
+func (g *gate) Admit(id int64, count uint32) bool { return g.open || g.Filter.Admit(id, count) }
+
+// set assigns values to rows, or adds to them. A missing row gets its first values and
+// slots before, whether a filter would have let it in or not: who names a row wants it, and
+// a restarted shard that sets it again must come to the same rows. Slots stay. An error
+// has changed nothing. The caller holds mu.
+func (s *state) set(name string, ids []int64, values []float32, unixSec uint32, add bool) error {
+	t := s.tables[name]
+	if g := s.filters[name]; g != nil {
+		g.open = true
+		defer func() { g.open = false }()
+	}
+	do := t.Assign
+	if add {
+		do = t.AssignAdd
+	}
+	switch err := do(ids, values, unixSec, 0); {
+	case errors.Is(err, table.ErrFull):
+		return s.full(name, err)
+	case err != nil && !errors.Is(err, table.ErrCrowded): // which leaves ids out, as learn does
 		return err
 	}
 	s.aged(name, unixSec)

@@ -79,6 +79,57 @@ func TestAFullTableAppliesNothing(t *testing.T) {
 	p.sameRows(p.settled())
 }
 
+// Memory is a limit like rows: what goes beyond it is refused whole, for applies and
+// assignments, and what fits goes through.
+func TestATableOutOfMemoryAppliesNothing(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.declare(func(m *model.ModelSpec) { m.Tables[0].MaxBytes = 64 << 10 })
+	p := w.start(cfg)
+	var ids []int64
+	next := int64(0)
+	refused := func() error {
+		for {
+			batch := []int64{next + 1, next + 2, next + 3}
+			if _, err := p.Apply(soon(t), teach(0, 0, next, next+1, 1, batch...)); err != nil {
+				return err
+			}
+			ids = append(ids, batch...)
+			if next++; next > 10_000 {
+				t.Fatal("64 KiB hold 10000 rows")
+			}
+		}
+	}
+	err := refused()
+	if rowwire.CodeOf(err) != rowwire.Unavailable || !strings.Contains(fmt.Sprint(err), `table "user" has reached max_bytes, 65536`) {
+		t.Fatalf("apply to a table without memory left: %v", err)
+	}
+	before := p.hash()
+	if n := len(p.table("user")); n < 1000 || n > 65536/16 {
+		t.Errorf("64 KiB hold %d rows of 8 bytes, a time and an index entry", n)
+	}
+	for _, add := range []bool{false, true} {
+		_, err = call[cutproto.AssignResponse](w, 0, cutproto.Assign, cutproto.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{1 << 40, 2 << 40, 3 << 40}, Values: make([]float32, 6), Add: add})
+		if refusalCode(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_bytes") {
+			t.Errorf("an assignment, add %t: %v", add, err)
+		}
+	}
+	if p.hash() != before {
+		t.Error("a refused call has changed something")
+	}
+	if res := p.teach(teach(0, 0, next, next+1, 1, ids[:3]...)); !res.Applied {
+		t.Errorf("rows that exist: %+v", res)
+	}
+	w.save(w.checkpoint(1, 1, 0))
+	before = p.hash()
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if p = w.start(cfg); p.hash() != before { // what the limit let in, it lets in again
+		t.Error("the restarted shard holds something else")
+	}
+	p.sameRows(p.settled())
+}
+
 func TestExpiredRowsGoEverywhere(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.declare(func(m *model.ModelSpec) {
@@ -367,8 +418,8 @@ func TestTurnsExpireTheSame(t *testing.T) {
 	}
 }
 
-// TestRandomLifeWithCompleteTables drives a shard with filter, expiry, limits, several
-// optimizers, checkpoints and crashes against a run that lost nothing.
+// TestRandomLifeWithCompleteTables drives a shard with filter, limits, several optimizers,
+// checkpoints and crashes against a run that lost nothing.
 func TestRandomLifeWithCompleteTables(t *testing.T) {
 	w := newWorld(t)
 	spec := func(m *model.ModelSpec) {

@@ -49,10 +49,45 @@ def trajectory(case):
             raw.ResourceApplyFtrl(var=w.handle, accum=a, linear=b, grad=g, lr=lr, l1=p["l1"], l2=np.float32(l2), lr_power=-0.5)
         elif op == "momentum":
             raw.ResourceApplyMomentum(var=w.handle, accum=a, lr=lr, grad=g, momentum=p["momentum"], use_nesterov=p["nesterov"])
+        elif op == "rmsprop":
+            # Their step is another; the mean of the squares is compared.
+            raw.ResourceApplyRMSProp(var=w.handle, ms=a, mom=b, lr=lr, rho=p["rho"], momentum=0.0, epsilon=1.0, grad=g)
+            out.append((raw.ReadVariableOp(resource=a, dtype=tf.float32).numpy() / p["share"]).tolist())
+            continue
         else:
             raise ValueError(op)
         out.append(w.numpy().tolist())
     del keep
+    return out
+
+
+def rows(case):
+    """Like trajectory, on some rows of a matrix in each step; gradients of equal rows are
+    summed first."""
+    op, p = case["op"], case["params"]
+    w = tf.Variable(np.array(case["weights"], np.float32))
+    a = tf.Variable(np.full(w.shape, p.get("accum", 0.0), np.float32))
+    b = tf.Variable(np.zeros(w.shape, np.float32))
+    out = []
+    for step in case["steps"]:
+        ids, at = np.unique(np.array(step["ids"], np.int64), return_inverse=True)
+        g = tf.math.unsorted_segment_sum(tf.constant(step["gradients"], tf.float32), tf.constant(at.reshape(-1)), len(ids))
+        lr = tf.constant(step["rate"], tf.float32)
+        args = dict(var=w.handle, accum=a.handle, lr=lr, grad=g, indices=tf.constant(ids))
+        if op == "sgd":
+            raw.ResourceScatterSub(resource=w.handle, indices=ids, updates=lr * g)
+        elif op == "adagrad":
+            raw.ResourceSparseApplyAdagrad(**args)
+        elif op == "adadelta":
+            raw.ResourceSparseApplyAdadelta(accum_update=b.handle, rho=p["rho"], epsilon=p["epsilon"], **args)
+        elif op == "ftrl":
+            l2 = (np.float64(p["l2"]) + np.float64(p["beta"]) / np.float64(lr.numpy())) / 2
+            raw.ResourceSparseApplyFtrl(linear=b.handle, l1=p["l1"], l2=np.float32(l2), lr_power=-0.5, **args)
+        elif op == "momentum":
+            raw.ResourceSparseApplyMomentum(momentum=p["momentum"], use_nesterov=p["nesterov"], **args)
+        else:
+            raise ValueError(op)
+        out.append(w.numpy().tolist())
     return out
 
 
@@ -66,4 +101,8 @@ def decay(case):
 
 
 want = json.load(sys.stdin)
-json.dump({"trajectories": [trajectory(c) for c in want["cases"]], "decays": [decay(c) for c in want["decays"]]}, sys.stdout)
+json.dump({
+    "trajectories": [trajectory(c) for c in want.get("cases") or []],
+    "rows": [rows(c) for c in want.get("tables") or []],
+    "decays": [decay(c) for c in want.get("decays") or []],
+}, sys.stdout)

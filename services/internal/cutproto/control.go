@@ -54,7 +54,7 @@ type AssignRequest struct {
 	Table     string    `json:"table"`
 	IDs       []int64   `json:"ids"` // each once, all of this shard
 	Values    []float32 `json:"values"`
-	Add       bool      `json:"add,omitempty"` // to what the rows hold; all must exist
+	Add       bool      `json:"add,omitempty"` // to what the rows hold; a missing one gets its first values before
 }
 
 // AssignResponse says where the delta lies.
