@@ -3,7 +3,7 @@
 PROTOS := $(shell find events internal -name '*.proto' -not -path './.oracles/*' | LC_ALL=C sort)
 GO ?= go
 
-.PHONY: build test vet generate generated-is-current oracles soak peers bench
+.PHONY: build test vet generate generated-is-current oracles soak amx-emulator peers bench
 
 build:
 	$(GO) build -o monolith ./cmd/monolith
@@ -39,10 +39,17 @@ generated-is-current: .bin/protoc-gen-go
 oracles:
 	internal/oracle/install.sh
 
-# Kills at random moments, many times; see docs/operations.md.
+# Kills and network faults at random moments, many times, and 10^6 operations beside Apache
+# ZooKeeper; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoak -v ./cmd/monolith
+	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry
 	MONOLITH_ZKDIFF_OPS=1000000 $(GO) test -timeout 6h -run TestOracleDifferential -v ./services/replicaregistry
+	MONOLITH_AUC_STARTS=16 $(GO) test -timeout 60m -run TestBF16OverManyStarts -v ./kernels/dense
+
+# AMX where no processor has it: kernels/gemm on an emulated Sapphire Rapids. Minutes.
+amx-emulator:
+	tools/amx-emulator/run.sh
 
 # The peers that benchmarks are measured beside, some 5 GB.
 peers:

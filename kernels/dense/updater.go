@@ -1,7 +1,9 @@
 package dense
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/optim"
@@ -42,6 +44,11 @@ func NewUpdater(opt optim.Optimizer, sizes ...int) (*Updater, error) {
 			u.pieces = append(u.pieces, w)
 		}
 	}
+	// In the order of how far into their parameter they lie: so a pool gives the upper
+	// rows of all gradients to the thread that has computed them.
+	slices.SortStableFunc(u.pieces, func(a, b weights) int {
+		return cmp.Compare(float64(a.lo)/float64(sizes[a.param]), float64(b.lo)/float64(sizes[b.param]))
+	})
 	return u, nil
 }
 

@@ -12,10 +12,12 @@ type backend struct {
 	masked    bool // tiles read no more columns of B than they are told, otherwise 32
 	rounds    bool // factors become bfloat16
 	pairs     bool // a lane is two bfloat16 of neighbouring k
+	amx       bool // whole registers of 16 rows: see amx_amd64.go
 	tile      func(*tile)
 	copy      func(*panel)
 	transpose func(*panel)
 	round     func(dst *uint16, src *float32, n int)
+	rows      func(p *panel) // amx: A as it lies, rounded
 }
 
 func (b *backend) String() string { return b.name }
@@ -31,6 +33,32 @@ func (b *backend) steps(k int) int {
 // pad is the number of steps that a panel of k has room for: whole transposed blocks, at
 // least one.
 func (b *backend) pad(k int) int { return max(1, (b.steps(k)+15)/16) * 16 }
+
+// lanes of a panel of A.
+func (b *backend) lanes() int {
+	if b.amx {
+		return wide
+	}
+	return narrow
+}
+
+// block is the number of steps of one pass of a tile, a multiple of 16.
+func (b *backend) block() int {
+	if b.amx {
+		return kBlockAMX
+	}
+	return kBlock
+}
+
+// cut is where the i-th of so many parts of n rows begins. Parts are panels or chunks of
+// them; their heights differ by 1 at most, or are whole tiles but for the last where a
+// tile costs the same however few of its rows are used.
+func (b *backend) cut(n, i, parts int) int {
+	if b.amx {
+		return min(n, (n+b.mr-1)/b.mr*i/parts*b.mr)
+	}
+	return n * i / parts
+}
 
 // bytes of panels for lanes of k, counted in floats.
 func (b *backend) bytes(k, lanes, width int) int {
@@ -60,16 +88,48 @@ type tile struct {
 	mask   *float32
 	ldm    uintptr // bytes from row to row of mask
 	width  int     // columns, 1 to 32
+	ahead  uintptr // AVX-512: what to ask for meanwhile, from here on
+	pace   uintptr // so many bytes more with each step
 
 	edge [14 * wide]float32 // AVX2: a tile that does not fit C
+	next uintptr            // AMX: bytes from panel to panel of A; rows may be those of many
+	amx  sweep              // AMX
 }
 
-// chosen are the backends for fp32 and bf16 that this process uses. They never change.
-var chosen = fastest()
+// sweep is what the routine for AMX is told: tiles of C below one another, of one size.
+type sweep struct {
+	config [64]byte // for LDTILECFG
+	a      *float32 // blocks of 2048 bytes
+	b      *float32
+	c      *float32
+	bias   *float32
+	blocks int     // of 16 steps
+	tiles  int     // at least 1
+	nextA  uintptr // bytes from tile to tile
+	nextC  uintptr
+	ldc    uintptr
+	start  int
+	low    bool // a tile has more than 16 rows
+	right  bool // and more than 16 columns
+}
+
+// chosen are the backends for fp32 and bf16 that this process uses, and why they are not
+// the fastest of this processor. They never change.
+var (
+	chosen  [2]*backend
+	refused error
+)
+
+func init() { chosen, refused = fastest() }
 
 // Backends names the implementations in use for fp32 and for bf16: "plain", "avx2",
-// "avx512", "avx512bf16"; a "+round" multiplies rounded factors in fp32.
+// "avx512", "avx512bf16", "amxbf16"; a "+round" multiplies rounded factors in fp32.
 func Backends() (fp32, bf16 string) { return chosen[0].name, chosen[1].name }
+
+// Refused says why a backend whose instructions this processor has, and which the
+// environment allows, is not among [Backends]: the system does not lend the state it
+// needs, or its first product was wrong. It is nil where none was refused.
+func Refused() error { return refused }
 
 // plain is the meaning of the others.
 var (

@@ -2,7 +2,7 @@ package gemm
 
 import "unsafe"
 
-// The blocking. A tile is at most 14 rows (the backend's mr) by 32 columns.
+// The blocking. A tile is at most 14 rows, with AMX 32 (the backend's mr), by 32 columns.
 //
 //   - B is packed in panels of 32 columns, all threads together.
 //   - Rows are cut into chunks. A thread takes one, packs its rows of A in panels, and
@@ -10,13 +10,16 @@ import "unsafe"
 //     streams from L2), for each panel of A.
 //   - More than kMax of k, or more columns than packMax holds, go in rounds.
 const (
-	narrow   = 16      // lanes of a panel of A
-	wide     = 32      // lanes of a panel of B
-	kBlock   = 1024    // steps of one pass of a tile
-	kMax     = 4096    // k of one round
-	packMax  = 2 << 20 // floats of packed B in one round: 8 MiB
-	chunkMax = 1 << 17 // floats of packed A in one chunk: half of L2
-	alone    = 1 << 20 // multiply-adds below which waking a thread costs more than it does
+	narrow = 16   // lanes of a panel of A
+	wide   = 32   // lanes of a panel of B
+	kBlock = 1024 // steps of one pass of a tile
+	// With AMX a step of A costs as much as one of B, and a tile eats both too fast for L2:
+	// 32 KiB of B stay in L1.
+	kBlockAMX = 256
+	kMax      = 4096    // k of one round
+	packMax   = 2 << 20 // floats of packed B in one round: 8 MiB
+	chunkMax  = 1 << 17 // floats of packed A in one chunk: half of L2
+	alone     = 1 << 20 // multiply-adds below which waking a thread costs more than it does
 )
 
 // source is B: a matrix, or already packed.
@@ -51,6 +54,7 @@ type worker struct {
 	pack   []float32
 	scaled []float32
 	words  []uint16
+	turn   []float32 // AMX: a transposed A before it is turned round
 	panel  panel
 	tile   tile
 }
@@ -110,11 +114,11 @@ func (p *Pool) run(c, a Mat, b source, op Op) error {
 				j.packed = p.pack
 				p.each((j.cols+wide-1)/wide, packPhase)
 			}
-			perChunk := max(1, chunkMax/narrow/be.pad(j.k))
+			perChunk := max(1, chunkMax/be.lanes()/be.pad(j.k))
 			j.chunks = (panels + perChunk - 1) / perChunk
 			// Twice as many chunks as threads let one that lost its core be helped out.
 			threads := p.Threads()
-			if c.Rows*j.cols*j.k < alone {
+			if max(c.Rows, 8)*j.cols*j.k < alone { // B is read once, however few the rows
 				threads = 1
 			}
 			even := 2 * threads
@@ -143,7 +147,11 @@ func packPhase(p *Pool, worker, i int) {
 		return
 	}
 	col := i * wide
-	w.pack16(j.be, j.packed[i*j.kpad*wide:(i+1)*j.kpad*wide], wide, j.b.mat.T(), j.col0+col, min(wide, j.cols-col), j.k0, j.k)
+	dst := j.packed[i*j.kpad*wide : (i+1)*j.kpad*wide]
+	w.pack16(j.be, dst, wide, j.b.mat.T(), j.col0+col, min(wide, j.cols-col), j.k0, j.k)
+	if j.be.amx {
+		clear(dst[j.be.steps(j.k)*wide:])
+	}
 }
 
 // chunkPhase computes some rows of C, and some columns.
@@ -151,26 +159,36 @@ func chunkPhase(p *Pool, worker, i int) {
 	j, w := &p.job, &p.workers[worker]
 	be := j.be
 	chunk, split := i%j.chunks, i/j.chunks
-	r0, r1 := j.c.Rows*chunk/j.chunks, j.c.Rows*(chunk+1)/j.chunks
+	r0, r1 := be.cut(j.c.Rows, chunk, j.chunks), be.cut(j.c.Rows, chunk+1, j.chunks)
 	panels := (r1 - r0 + be.mr - 1) / be.mr
 	kpad := be.pad(j.k)
-	size := kpad * narrow
+	size := kpad * be.lanes()
 	w.pack = align(w.pack, panels*size)
 	a, row0, k0 := j.a, r0, j.k0
 	if j.op.Alpha != 1 {
 		a, row0, k0 = w.scale(j.a, r0, r1, j.k0, j.k, j.op.Alpha), 0, 0
 	}
-	edge := func(n int) int { return (r1 - r0) * n / panels } // panels of heights that differ by 1 at most
+	edge := func(n int) int { return be.cut(r1-r0, n, panels) }
+	down := 1 // panels of A that a call of the tile routine takes
 	for n := range panels {
-		if j.k > 0 {
-			w.pack16(be, w.pack[n*size:(n+1)*size], narrow, a, row0+edge(n), edge(n+1)-edge(n), k0, j.k)
+		dst, row, rows := w.pack[n*size:(n+1)*size], row0+edge(n), edge(n+1)-edge(n)
+		switch {
+		case j.k == 0:
+		case be.amx:
+			w.packRows(be, dst, a, row, rows, k0, j.k)
+		default:
+			w.pack16(be, dst, narrow, a, row, rows, k0, j.k)
 		}
+	}
+	if be.amx {
+		down = panels
 	}
 
 	t := &w.tile
 	t.ldc = uintptr(j.c.Stride) * 4
 	t.ldm = uintptr(j.op.Mask.Stride) * 4
 	t.ldb = wide * 4
+	t.next = uintptr(size) * 4
 	steps := be.steps(j.k)
 	last := j.k0+j.k == j.a.Cols
 	bPanels := (j.cols + wide - 1) / wide
@@ -178,8 +196,8 @@ func chunkPhase(p *Pool, worker, i int) {
 		col := j.col0 + n*wide
 		t.width = min(wide, j.c.Cols-col)
 		t.cols = uint64(1)<<t.width - 1
-		for s := 0; s == 0 || s < steps; s += kBlock {
-			t.steps = min(kBlock, steps-s)
+		for s := 0; s == 0 || s < steps; s += be.block() {
+			t.steps = min(be.block(), steps-s)
 			t.start = startC
 			if s == 0 && j.k0 == 0 {
 				switch {
@@ -201,15 +219,20 @@ func chunkPhase(p *Pool, worker, i int) {
 			default:
 				t.b = &j.packed[(n*j.kpad+j.step0+s)*wide]
 			}
-			for m := range panels {
+			for m := 0; m < panels; m += down {
 				row := r0 + edge(m)
-				t.rows = edge(m+1) - edge(m)
+				t.rows = edge(m+down) - edge(m)
 				if t.steps > 0 {
-					t.a = &w.pack[m*size+s*narrow]
+					t.a = &w.pack[m*size+s*be.lanes()]
 				}
 				t.c = &j.c.V[row*j.c.Stride+col]
 				if t.finish == Mask {
 					t.mask = &j.op.Mask.V[row*j.op.Mask.Stride+col]
+				}
+				if t.ahead, t.pace = uintptr(unsafe.Pointer(t.b)), 0; !j.inPlace {
+					// Each panel of A asks for its share of the next panel of B.
+					t.pace = uintptr(wide * 4 / panels)
+					t.ahead += uintptr(t.steps * wide * 4 * (panels + m) / panels)
 				}
 				be.tile(t)
 			}

@@ -27,7 +27,7 @@ func ceiling(s spin, threads int, d time.Duration) float64 {
 	var wg sync.WaitGroup
 	for i := range threads {
 		wg.Go(func() {
-			const n = 100_000
+			n := int(1e8 / s.flops)
 			s.loop(n) // the clock rises
 			turns := 0
 			start := time.Now()

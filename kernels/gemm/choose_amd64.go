@@ -2,7 +2,11 @@
 
 package gemm
 
-import "github.com/monolith-go/monolith/kernels/internal/cpu"
+import (
+	"fmt"
+
+	"github.com/monolith-go/monolith/kernels/internal/cpu"
+)
 
 //go:noescape
 func tileAVX512(t *tile)
@@ -22,9 +26,7 @@ func transposeAVX512(p *panel)
 //go:noescape
 func roundBF16(dst *uint16, src *float32, n int)
 
-// level pairs the backends that a processor of that level uses. A backend for AMX would
-// be the last line, with tiles of its own in place of tileBF16 and the same packing in
-// pairs.
+// level pairs the backends that a processor of that level uses.
 type level struct {
 	needs cpu.Level
 	pair  [2]*backend
@@ -43,9 +45,25 @@ var levels = []level{
 	{cpu.AVX2, [2]*backend{avx2, avx2Round}},
 	{cpu.AVX512, [2]*backend{avx512, avx512Rnd}},
 	{cpu.AVX512BF16, [2]*backend{avx512, bf16}},
+	{cpu.AMX, [2]*backend{avx512, amxBF16}},
 }
 
-func fastest() [2]*backend { return runnable(cpu.Use()) }
+// fastest asks for AMX's tiles only if they would be used, and uses them only if they
+// multiply: no product of a later day shall be the first.
+func fastest() ([2]*backend, error) {
+	l := cpu.Use()
+	if l < cpu.AMX {
+		return runnable(l), nil
+	}
+	err := lendTiles()
+	if err == nil {
+		err = proven(runnable(cpu.AMX))
+	}
+	if err != nil {
+		return runnable(cpu.AVX512BF16), fmt.Errorf("gemm: amxbf16 is not used: %w", err)
+	}
+	return runnable(cpu.AMX), nil
+}
 
 // runnable is the best pair for a level.
 func runnable(l cpu.Level) (pair [2]*backend) {
@@ -70,6 +88,8 @@ func spins() [2]spin {
 	var s [2]spin
 	for i, be := range chosen {
 		switch be.name {
+		case "amxbf16":
+			s[i] = spin{spinAMX, 4 * 2 * 16 * 16 * 32}
 		case "avx512bf16":
 			s[i] = spin{spinBF16, 16 * 64}
 		case "avx512", "avx512+round":

@@ -11,9 +11,11 @@
 //
 // Bound: |C - exact| <= (k+2)*2^-23 * (sum |alpha*a*b| + |start|). With Op.BF16 the factors
 // are first rounded to bfloat16, to nearest even, which adds 2^-7*(1+2^-9) of sum
-// |alpha*a*b| (2^-8 per factor); sums stay float32. VDPBF16PS adds two products in one
-// step and takes subnormal numbers for zero, so bf16 bits differ between backends within
-// that bound, plus k*2^-126*max|a|,|b|.
+// |alpha*a*b| (2^-8 per factor); sums stay float32. bf16 bits differ between backends
+// within that bound, plus k*2^-126*max(1,|a|,|b|): VDPBF16PS adds two products in one step,
+// AMX's TDPBF16PS adds the even and the odd ones of 32 k each in a chain of its own, then
+// both chains to each other and that to C; both take subnormal numbers for zero, sums
+// included. The 32 begin at multiples of 32, so these bits too depend on nothing else.
 //
 // NaN and Inf follow IEEE 754: no term is skipped because a factor is zero, alpha = 0
 // included. With beta = 0 C is not read. ReLU keeps a NaN; Mask keeps what lies under one.

@@ -44,6 +44,37 @@ func (w *worker) pack16(be *backend, dst []float32, width int, m Mat, at, n, k0,
 	p.dst, p.rows = nil, [16]*float32{}
 }
 
+// packRows packs n rows of m from at on, and k [k0, k0+k), as AMX wants A: blocks of 16
+// steps, in each of them 32 rows of 64 bytes. Rows beyond n are left as they are, steps
+// beyond k are zero.
+func (w *worker) packRows(be *backend, dst []float32, m Mat, at, n, k0, k int) {
+	p := &w.panel
+	if !m.transposed {
+		p.ld, p.stride, p.k = uintptr(m.Stride)*4, wide*narrow*4, k
+		for i := range n {
+			p.src, p.dst = &m.V[(at+i)*m.Stride+k0], &dst[i*narrow]
+			be.rows(p)
+		}
+		p.src, p.dst = nil, nil
+		return
+	}
+	blocks := (be.steps(k) + 15) / 16
+	w.turn = align(w.turn, blocks*16*narrow)
+	for half := 0; half < n; half += narrow {
+		w.pack16(be, w.turn, narrow, m, at+half, min(narrow, n-half), k0, k)
+		clear(w.turn[be.steps(k)*narrow:])
+		p.stride, p.k = narrow*4, narrow
+		for b := range blocks {
+			p.dst = &dst[(b*wide+half)*narrow]
+			for i := range p.rows {
+				p.rows[i] = &w.turn[(b*16+i)*narrow]
+			}
+			be.transpose(p)
+		}
+	}
+	p.dst, p.rows = nil, [16]*float32{}
+}
+
 // scale copies a block of a, multiplied by alpha.
 func (w *worker) scale(a Mat, r0, r1, k0, k int, alpha float32) Mat {
 	w.scaled = align(w.scaled, (r1-r0)*k)

@@ -8,7 +8,8 @@
 // is shared and leaves when the rows are done. K1 and K2 hold the columns.
 //
 // A step reads 64 bytes of the packed panel of A, of which each row is one broadcast, and
-// 128 bytes of B. In the bf16 loop a step is two k: each 32-bit lane is a pair. The
+// 128 bytes of B, and asks for a line at R14 that a later tile will read; a tile that ends
+// with a mask asks for that before the loop. In the bf16 loop a step is two k: each 32-bit lane is a pair. The
 // assembler does not know VDPBF16PS; DP spells its EVEX bytes: Z30 times Z28 or Z29, added
 // to the accumulator.
 
@@ -61,6 +62,8 @@
 label: \
 	VMOVUPS.Z (DI), K1, Z28   \
 	VMOVUPS.Z 64(DI), K2, Z29 \
+	PREFETCHT1 (R14)          \
+	ADDQ      R15, R14        \
 	STEPS()                   \
 	ADDQ      $64, SI         \
 	ADDQ      R8, DI          \
@@ -127,11 +130,25 @@ label: \
 	MOVQ   tile_ldb(AX), R8 \
 	MOVQ   tile_ldc(AX), R9 \
 	MOVQ   tile_rows(AX), BX \
+	MOVQ   tile_ahead(AX), R14 \
+	MOVQ   tile_pace(AX), R15 \
 	MOVQ   tile_cols(AX), R13 \
 	KMOVW  R13, K1 \
 	SHRQ   $16, R13 \
 	KMOVW  R13, K2 \
 	VPXORD Z31, Z31, Z31 \
+	CMPQ   tile_finish(AX), $2 \
+	JNE    begin \
+	MOVQ   BX, R11 \
+	MOVQ   tile_mask(AX), R10 \
+	MOVQ   tile_ldm(AX), R12 \
+ask: \
+	PREFETCHT0 (R10) \
+	PREFETCHT0 64(R10) \
+	ADDQ   R12, R10 \
+	DECQ   R11 \
+	JNZ    ask \
+begin: \
 	MOVQ   BX, R11 \
 	MOVQ   DX, R10 \
 	MOVQ   tile_start(AX), R12 \

@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/optim"
@@ -39,9 +37,9 @@ func peerRate(p *peers.Peer, what string, n int) Pass {
 	}
 }
 
-// missing turns a peer that is not installed into none, and says so.
+// missing turns a peer that is not installed, or too slow, into none, and says so.
 func (r *Runner) missing(err error) error {
-	if errors.Is(err, peers.ErrMissing) {
+	if errors.Is(err, peers.ErrMissing) || errors.Is(err, peers.ErrSlow) {
 		r.say("  %v", err)
 		return nil
 	}
@@ -141,6 +139,7 @@ type deepFM struct {
 	batches       []deepFMBatch
 	at            int
 	parts         []deepFMPart
+	rows          rowWork
 }
 
 // deepFMPart is what one thread updates: equal ids are always the same thread's.
@@ -160,7 +159,7 @@ const (
 	fmVocab  = 1_000_000
 )
 
-func newDeepFM(batch int, bf16 bool) (_ *deepFM, err error) {
+func newDeepFM(batch int, vocab int64, bf16 bool) (_ *deepFM, err error) {
 	m := &deepFM{}
 	if m.model, err = dense.NewDeepFM(fmFields, fmDim, 1024, 256, 32); err != nil {
 		return nil, err
@@ -192,12 +191,13 @@ func newDeepFM(batch int, bf16 bool) (_ *deepFM, err error) {
 		return nil, err
 	}
 	m.ws.Pool, m.ws.BF16 = m.pool, bf16
+	m.parts = make([]deepFMPart, threads())
 	m.emb, m.demb = make([]float32, batch*fmFields*fmDim), make([]float32, batch*fmFields*fmDim)
 	m.dlogits = make([]float32, batch)
 	for range 16 {
 		b := deepFMBatch{ids: make([]int64, batch*fmFields), labels: make([]float32, batch)}
 		for i := range b.ids {
-			b.ids[i] = rng.Int64N(fmVocab)
+			b.ids[i] = rng.Int64N(vocab)
 		}
 		for i := range b.labels {
 			b.labels[i] = float32(rng.IntN(2))
@@ -205,7 +205,7 @@ func newDeepFM(batch int, bf16 bool) (_ *deepFM, err error) {
 		m.batches = append(m.batches, b)
 	}
 	ids, zeros := make([]int64, 4096), make([]float32, 4096*fmDim)
-	for from := int64(0); from < fmVocab; from += int64(len(ids)) { // every row is there before it is timed
+	for from := int64(0); from < vocab; from += int64(len(ids)) { // every row is there before it is timed
 		for i := range ids {
 			ids[i] = from + int64(i)
 		}
@@ -221,40 +221,70 @@ func (m *deepFM) next() deepFMBatch {
 	return m.batches[m.at%len(m.batches)]
 }
 
-// lookup reads the rows of a batch, each thread a stretch of them.
-func (m *deepFM) lookup(ids []int64) error {
-	var g errgroup.Group
-	n := (len(ids) + threads() - 1) / threads()
-	for at := 0; at < len(ids); at += n {
-		to := min(at+n, len(ids))
-		g.Go(func() error {
-			_, err := m.table.Lookup(ids[at:to], m.emb[at*fmDim:to*fmDim], nil)
-			return err
-		})
-	}
-	return g.Wait()
+// lookup reads the rows of a batch, on all threads.
+func (m *deepFM) lookup(ids []int64) error { return m.rows.run(m, ids, false, len(m.rows.found)) }
+
+// apply updates the rows of a batch, each thread those that are its own. lookup has found
+// out which these are.
+func (m *deepFM) apply(ids []int64) error { return m.rows.run(m, ids, true, len(m.parts)) }
+
+// rowWork is what threads do to the rows of a batch: read a stretch of them, or update a
+// part of the ids.
+type rowWork struct {
+	m      *deepFM
+	ids    []int64
+	update bool
+	found  [16][][]int32 // of each stretch and part, the places of its ids in the batch
+	failed []error
 }
 
-// apply updates the rows of a batch, each thread those that are its own.
-func (m *deepFM) apply(ids []int64) error {
-	if m.parts == nil {
-		m.parts = make([]deepFMPart, threads())
+func (w *rowWork) run(m *deepFM, ids []int64, update bool, n int) error {
+	w.m, w.ids, w.update, w.failed = m, ids, update, append(w.failed[:0], make([]error, n)...)
+	m.pool.For(n, 1, w)
+	return errors.Join(w.failed...)
+}
+
+// Do does the stretches or parts lo to hi.
+func (w *rowWork) Do(lo, hi int) {
+	for i := lo; i < hi; i++ {
+		if w.update {
+			w.failed[i] = w.apply(i)
+		} else {
+			w.failed[i] = w.lookup(i)
+		}
 	}
-	var g errgroup.Group
-	for i := range m.parts {
-		g.Go(func() error {
-			p := &m.parts[i]
-			p.ids, p.grads = p.ids[:0], p.grads[:0]
-			for j, id := range ids {
-				if table.Part(id, len(m.parts)) == i {
-					p.ids = append(p.ids, id)
-					p.grads = append(p.grads, m.demb[j*fmDim:(j+1)*fmDim]...)
-				}
-			}
-			return m.table.Optimize(p.ids, p.grads, 1)
-		})
+}
+
+func (w *rowWork) lookup(i int) error {
+	n, parts := len(w.found), len(w.m.parts)
+	at, to := len(w.ids)*i/n, len(w.ids)*(i+1)/n
+	if w.found[i] == nil {
+		w.found[i] = make([][]int32, parts)
+		for p := range parts {
+			w.found[i][p] = make([]int32, 0, len(w.ids)/n+1)
+		}
 	}
-	return g.Wait()
+	for p := range parts {
+		w.found[i][p] = w.found[i][p][:0]
+	}
+	for j, id := range w.ids[at:to] {
+		p := table.Part(id, parts)
+		w.found[i][p] = append(w.found[i][p], int32(at+j))
+	}
+	_, err := w.m.table.Lookup(w.ids[at:to], w.m.emb[at*fmDim:to*fmDim], nil)
+	return err
+}
+
+func (w *rowWork) apply(i int) error {
+	p := &w.m.parts[i]
+	p.ids, p.grads = p.ids[:0], p.grads[:0]
+	for _, found := range w.found {
+		for _, j := range found[i] {
+			p.ids = append(p.ids, w.ids[j])
+			p.grads = append(p.grads, w.m.demb[j*fmDim:(j+1)*fmDim]...)
+		}
+	}
+	return w.m.table.Optimize(p.ids, p.grads, 1)
 }
 
 // train takes a step on one batch.
@@ -328,7 +358,7 @@ func deepFMBenchmark(name, about, what string, target float64) Benchmark {
 }
 
 func (r *Runner) deepFM(ctx context.Context, name, what string, batch int, bf16 bool, target float64, p *peers.Peer) error {
-	m, err := newDeepFM(batch, bf16)
+	m, err := newDeepFM(batch, fmVocab, bf16)
 	if err != nil {
 		return err
 	}
@@ -366,6 +396,9 @@ func (r *Runner) deepFM(ctx context.Context, name, what string, batch int, bf16 
 			}
 			return v[0], nil
 		})
+	}
+	if threads() > 1 {
+		r.say("  a cache line takes %v from one processor to another and back", distance())
 	}
 	return r.Compare(ctx, c)
 }
