@@ -178,8 +178,8 @@ func BenchmarkGatherCeiling(b *testing.B) {
 	ceiling(b, []int{64, 128, 192, 256, 320, 512, 576}, func(c *table.Ceiling, which []uint32, out []byte) { c.Gather(which, out) })
 }
 
-func BenchmarkRewriteCeiling(b *testing.B) {
-	ceiling(b, []int{128, 512}, func(c *table.Ceiling, which []uint32, _ []byte) { c.Rewrite(which) })
+func BenchmarkUpdateCeiling(b *testing.B) {
+	ceiling(b, []int{128, 512}, func(c *table.Ceiling, which []uint32, _ []byte) { c.Update(which) })
 }
 
 func ceiling(b *testing.B, widths []int, f func(*table.Ceiling, []uint32, []byte)) {

@@ -52,28 +52,26 @@ func (c *Ceiling) Gather(rows []uint32, out []byte) {
 	runtime.KeepAlive(c)
 }
 
-// Rewrite reads row rows[i], and writes it back as it was: what memory allows an
-// optimizer, which has to send as many lines back as it fetches.
-func (c *Ceiling) Rewrite(rows []uint32) {
+// Update adds one to each 64-bit word of row rows[i]: what memory allows an optimizer,
+// which has to send as many lines back as it fetches.
+func (c *Ceiling) Update(rows []uint32) {
 	if !c.check(rows) {
 		return
 	}
 	switch chosen {
 	case avx512:
-		rewriteAVX512(c.b.at, &rows[0], len(rows), c.width)
+		addOneAVX512(c.b.at, &rows[0], len(rows), c.width)
 	default:
 		words := unsafe.Slice((*uint64)(c.b.at), c.rows*c.width/8)
 		for _, r := range rows {
 			row := words[int(r)*c.width/8:][:c.width/8]
 			for i := range row {
-				row[i] += zero
+				row[i]++
 			}
 		}
 	}
 	runtime.KeepAlive(c)
 }
-
-var zero uint64 // unknown to the compiler
 
 func (c *Ceiling) check(rows []uint32) bool {
 	for _, r := range rows {

@@ -18,35 +18,23 @@ func (t *Table) fused(p *plan, grads []float32, unixSec uint32, at optim.Step) f
 		}
 		return own
 	}
-	sums := unsafe.SliceData(p.sums)
+	var update func(*stage)
+	var r, decay float32
 	switch o := t.parts[0].Optimizer.(type) {
 	case optim.Adagrad:
-		r := rate(o.LearningRate)
-		p.late = true
-		return func(slots []slot, from int) {
-			adagradRowsAVX512(&slots[0], len(slots), &p.from[from], &p.sum[from], &grads[0], sums, t.dim, r, o.WeightDecay, p.pipe.ahead, p.pipe.late)
-			t.stampAll(slots, unixSec)
-		}
+		update, r, decay = adagradStageAVX512, rate(o.LearningRate), o.WeightDecay
 	case optim.SGD:
-		r := rate(o.LearningRate)
-		p.late = true
-		return func(slots []slot, from int) {
-			sgdRowsAVX512(&slots[0], len(slots), &p.from[from], &p.sum[from], &grads[0], sums, t.dim, r, p.pipe.ahead, p.pipe.late)
-			t.stampAll(slots, unixSec)
-		}
+		update, r = sgdStageAVX512, rate(o.LearningRate)
+	default:
+		return nil
 	}
-	return nil
-}
-
-func (t *Table) stampAll(slots []slot, unixSec uint32) {
-	chunks, shift := *t.times.chunks.Load(), t.times.shift
-	for i := range slots {
-		if slots[i].at != 0 {
-			row := uint32(slots[i].key)
-			// What has not changed need not go back to memory.
-			if at := (*uint32)(unsafe.Add(chunks[row>>shift], uintptr(row&(1<<shift-1))*4)); *at != unixSec {
-				*at = unixSec
-			}
-		}
+	p.staged = true
+	return func(slots []slot, from int) {
+		s := &p.pipe.stage
+		s.slots, s.n, s.from, s.sum = address(&slots[0]), len(slots), address(&p.from[from]), address(&p.sum[from])
+		s.grads, s.sums, s.dim, s.rate, s.decay = &grads[0], unsafe.SliceData(p.sums), t.dim, r, decay
+		s.times = unsafe.Pointer(unsafe.SliceData(*t.times.chunks.Load())) // there may be new rows
+		s.shift, s.mask, s.second = uint64(t.times.shift), 1<<t.times.shift-1, uint64(unixSec)
+		update(s)
 	}
 }

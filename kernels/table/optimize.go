@@ -3,7 +3,6 @@ package table
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/monolith-go/monolith/kernels/optim"
 )
@@ -104,11 +103,7 @@ func (t *Table) updater(p *plan, grads []float32, unixSec uint32, at Rates) func
 func (t *Table) checkGradients(p *plan, grads []float32) error {
 	// In the usual case the greatest of all gradients, as often as an id occurs, is
 	// small enough: no sum needs a look.
-	count := uint32(1)
-	if len(p.twins) > 0 {
-		count = slices.Max(p.count)
-	}
-	if math.Float32frombits(maxBits(t.backend, grads))*float32(count) <= MaxGradient/2 { // room for the rounding of a sum
+	if math.Float32frombits(maxBits(t.backend, grads))*float32(p.most) <= MaxGradient/2 { // room for the rounding of a sum
 		return nil
 	}
 	for i := range p.hash {

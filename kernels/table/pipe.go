@@ -1,6 +1,7 @@
 package table
 
 import (
+	"runtime"
 	"sync"
 	"unsafe"
 )
@@ -23,7 +24,12 @@ const (
 	// rows are, and the one whose rows are used.
 	burst = 32
 	afar  = 1
-	ring  = 4 // bursts, a power of two, more than 2*afar+1
+	ring  = 8 // bursts, a power of two, more than 2*afar+1 and farther
+
+	// A stage takes the bursts behind it through the first steps while it updates rows:
+	// the one so many bursts behind asks for buckets, the one before that looks at them.
+	farther = 4
+	far     = farther - 1
 )
 
 // slot is one id on its way, half a cache line.
@@ -54,16 +60,17 @@ type view struct {
 
 // pipe is the scratch of one call.
 type pipe struct {
-	slots   [(ring + 1) * burst]slot // those behind the ring have no rows
-	more    [ring][burst]uint32      // slots to look at once more, within a burst
+	slots   [ring * burst]slot
+	used    int                 // so many of them
+	more    [ring][burst]uint32 // slots to look at once more, within a burst
 	bad     [burst]uint32
 	rows    view
 	table   []unsafe.Pointer // what rows looks into
 	times   []unsafe.Pointer
 	counter uintptr // offset in head
 	hashed  bool    // ids are hashes already
-	late    int     // lines that run leaves to its f to ask for, of the rows that lie
-	ahead   int     // so many bytes behind its slots
+	stage   stage
+	hashes  []uint64 // scratch of who has none
 	t       *Table
 }
 
@@ -86,7 +93,7 @@ func (t *Table) pipe(bytes int) *pipe {
 		shift: uint64(t.rows.shift), mask: 1<<t.rows.shift - 1, size: uint64(t.rows.size),
 		lines: t.lines(bytes),
 	}
-	p.counter, p.hashed, p.late = unsafe.Offsetof(head{}.seq), false, 0
+	p.counter, p.hashed = unsafe.Offsetof(head{}.seq), false
 	return p
 }
 
@@ -102,11 +109,6 @@ func (t *Table) writerPipe() *pipe {
 	return p
 }
 
-// fetchLate leaves the rows' lines to the f of run, except those of the first burst: an f
-// that has much to do with each row keeps memory busy by asking for the next burst's rows
-// one by one meanwhile, instead of waiting for memory and then having it wait.
-func (p *pipe) fetchLate() { p.late, p.rows.lines = int(p.rows.lines), 0 }
-
 // lines is how many cache lines the first bytes of a row may touch.
 func (t *Table) lines(bytes int) uint64 {
 	if t.rows.size%line != 0 && line%t.rows.size != 0 {
@@ -117,8 +119,8 @@ func (t *Table) lines(bytes int) uint64 {
 
 // done gives the scratch back. Until here the table cannot be collected.
 func (p *pipe) done() {
-	p.t, p.table, p.times, p.rows = nil, nil, nil, view{}
-	for i := range p.slots {
+	p.t, p.table, p.times, p.rows, p.stage = nil, nil, nil, view{}, stage{}
+	for i := range p.slots[:p.used] {
 		p.slots[i].now = nil
 	}
 	pipes.Put(p)
@@ -128,6 +130,7 @@ func (p *pipe) done() {
 // about to arrive: the slots of ids[from:from+n].
 func (p *pipe) run(ids []int64, f func(slots []slot, from int)) {
 	t, bursts := p.t, (len(ids)+burst-1)/burst
+	p.used = min(bursts, ring) * burst
 	var more [ring]int
 	for i := range bursts + 2*afar + 1 {
 		if i < bursts {
@@ -149,20 +152,66 @@ func (p *pipe) run(ids []int64, f func(slots []slot, from int)) {
 				t.step2(p, j, &p.more[j%ring], n)
 			}
 		}
-		if i == afar+1 && p.late > 0 {
-			fetchRows(&p.slots[0], burst, p.late)
-		}
 		if j := i - 2*afar - 1; j >= 0 {
-			n := min(burst, len(ids)-j*burst)
-			next := ring * burst
-			if j+1 < bursts {
-				next = (j + 1) % ring * burst
-			}
-			p.ahead = (next - j%ring*burst) * int(unsafe.Sizeof(slot{}))
-			f(p.slots[j%ring*burst:][:n], j*burst)
+			f(p.burst(j)[:min(burst, len(ids)-j*burst)], j*burst)
 		}
 	}
 }
+
+// runStages is run for an f that calls a stage of p for all slots of a burst, or
+// lookAheadAVX512: a few of its rows at a time, that does the steps of later bursts, and f
+// asks for the next one's rows, so that memory always has something to do and never too
+// much. Behind the hashes there are zeros up to a whole burst.
+func (p *pipe) runStages(hashes []uint64, f func(slots []slot, from int)) {
+	t, n := p.t, len(hashes)
+	bursts := (n + burst - 1) / burst
+	p.used = min(bursts, ring) * burst
+	var more [ring]int
+	lines := int(p.rows.lines)
+	p.rows.lines = 0 // stages ask for rows one by one
+	for j := range min(bursts, farther) {
+		slots := p.burst(j)
+		step1Hashed(&signed(hashes)[j*burst], min(burst, n-j*burst), &t.heads[0], p.counter, &slots[0])
+		for k := n - j*burst; k < burst; k++ {
+			slots[k].at, slots[k].then = 0, 1
+		}
+	}
+	for j := range min(bursts, far) {
+		more[j] = t.step2(p, j, &identity, min(burst, n-j*burst))
+	}
+	if more[0] > 0 {
+		t.step2(p, 0, &p.more[0], more[0])
+	}
+	fetchRows(&p.slots[0], burst, lines)
+	s := &p.stage
+	s.heads, s.rows, s.lines, s.counter = &t.heads[0], &p.rows, lines, p.counter
+	for i := range bursts {
+		if n := more[(i+1)%ring]; n > 0 && i+1 < bursts {
+			t.step2(p, i+1, &p.more[(i+1)%ring], n)
+		}
+		slots := p.burst(i)
+		s.ahead, s.hashes, s.slots2, s.more = 0, 0, 0, 0
+		if i+1 < bursts {
+			s.ahead = int(address(&p.burst(i + 1)[0])) - int(address(&slots[0]))
+		}
+		if j := i + far; j < bursts {
+			s.slots2, s.list, s.more = address(&p.burst(j)[0]), address(&identity[0]), address(&p.more[j%ring][0])
+		}
+		if j := i + farther; j < bursts {
+			s.hashes, s.slots1 = address(&hashes[j*burst]), address(&p.burst(j)[0])
+		}
+		f(slots[:min(burst, n-i*burst)], i*burst)
+		if j := i + far; j < bursts {
+			more[j%ring] = int(s.more-address(&p.more[j%ring][0])) / 4
+		}
+	}
+	p.rows.lines = uint64(lines)
+	runtime.KeepAlive(hashes)
+}
+
+func (p *pipe) burst(j int) []slot { return p.slots[j%ring*burst:][:burst] }
+
+func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
 func (t *Table) step2(p *pipe, j int, list *[burst]uint32, n int) int {
 	slots, more := &p.slots[j%ring*burst], &p.more[j%ring][0]

@@ -3,6 +3,8 @@ package table
 import (
 	"sync"
 	"unsafe"
+
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 // plan is the distinct ids of a call, those of one shard side by side, so that a lock is
@@ -19,19 +21,16 @@ type plan struct {
 	raw   []uint64 // hashes of all ids, in order
 	table []uint32 // open addressing: 1 + place of the first of equal hashes in raw
 	none  []int32  // nothing but -1
-	again []fate   // of each id, if there are twins
+	own   []int32  // sum, if there are twins
+	place []int32  // in hash, of each id but twins, if there are any
 	count []uint32 // like hash, if there are twins
+	most  uint32   // how often any id occurs
 
-	pipe *pipe // of the write under way
-	late bool  // what write calls asks for rows itself, see pipe.fetchLate
+	pipe   *pipe // of the write under way
+	staged bool  // what write calls is a stage of it, see pipe.runStages
 }
 
 type twin struct{ first, at int32 }
-
-type fate struct {
-	last, sum int32
-	count     uint32
-}
 
 var plans = sync.Pool{New: func() any { return new(plan) }}
 
@@ -59,7 +58,7 @@ func (p *plan) build(b backend, ids []int64, block []float32, dim int) bool {
 	}
 	p.table = fit(p.table, size)
 	clear(p.table)
-	p.twins, p.sums, p.skip, p.late = p.twins[:0], p.sums[:0], p.skip[:0], false
+	p.twins, p.sums, p.skip, p.most, p.staged = p.twins[:0], p.sums[:0], p.skip[:0], 1, false
 	var starts [shardCount]int32
 	seen, table, mask := uint64(0), p.table, uint64(size-1)
 	for i, hash := range p.raw {
@@ -80,19 +79,28 @@ func (p *plan) build(b backend, ids []int64, block []float32, dim int) bool {
 		starts[hash>>(64-shardBits)]++
 		seen++
 	}
-	n, at := int(seen), int32(0)
-	for i, c := range starts {
-		starts[i], at = at, at+c
-	}
-	p.hash, p.from = fit(p.hash, n), fit(p.from, n)
-	if len(p.twins) > 0 {
-		p.spread(block, dim, n, &starts)
-		return true
-	}
+	n := int(seen)
+	p.hash, p.from = fit(p.hash, n+burst), fit(p.from, n)
+	clear(p.hash[n:]) // see pipe.runStages
+	p.hash = p.hash[:n]
 	for len(p.none) < n {
 		p.none = append(p.none, -1)
 	}
 	p.sum = p.none[:n]
+	if n == 0 {
+		return true
+	}
+	// The shards take turns in coming first, or calls at the same time would meet at one
+	// lock after the other. The call's ids decide, so that equal calls do the same.
+	first, at := p.raw[0]>>(64-shardBits), int32(0)
+	for i := range uint64(shardCount) {
+		c := &starts[(first+i)%shardCount]
+		*c, at = at, at+*c
+	}
+	if len(p.twins) > 0 {
+		p.spread(block, dim, n, &starts)
+		return true
+	}
 	to, from := p.hash, p.from
 	for i, hash := range p.raw {
 		at := starts[hash>>(64-shardBits)]
@@ -104,38 +112,40 @@ func (p *plan) build(b backend, ids []int64, block []float32, dim int) bool {
 
 // spread is the end of build where ids occur more than once.
 func (p *plan) spread(block []float32, dim, n int, starts *[shardCount]int32) {
-	p.again, p.count = fit(p.again, len(p.raw)), fit(p.count, n)
-	for i := range p.again {
-		p.again[i] = fate{int32(i), -1, 1}
-	}
-	for _, w := range p.twins {
-		f := &p.again[w.first]
-		if block != nil {
-			if f.sum < 0 {
-				f.sum = int32(len(p.sums) / dim)
-				p.sums = append(p.sums, block[int(w.first)*dim:int(w.first+1)*dim]...)
-			}
-			sum := p.sums[int(f.sum)*dim : int(f.sum+1)*dim]
-			for j, g := range block[int(w.at)*dim : int(w.at+1)*dim] {
-				sum[j] += g
-			}
+	p.place, p.count, p.own = fit(p.place, len(p.raw)), fit(p.count, n), fit(p.own, n)
+	next := int32(0)
+	for t := range len(p.twins) + 1 {
+		end := int32(len(p.raw))
+		if t < len(p.twins) {
+			end = p.twins[t].at
 		}
-		f.last = w.at
-		f.count++
-		p.again[w.at].count = 0 // its first occurrence speaks for it
+		for i := next; i < end; i++ {
+			hash := p.raw[i]
+			at := starts[hash>>(64-shardBits)]
+			starts[hash>>(64-shardBits)] = at + 1
+			p.hash[at], p.from[at], p.place[i] = hash, i, at
+		}
+		next = end + 1
 	}
-	// Not none: that must stay what it is.
-	sum := make([]int32, n)
-	for i, hash := range p.raw {
-		f := &p.again[i]
-		if f.count == 0 {
+	for i := range p.count {
+		p.count[i] = 1
+	}
+	copy(p.own, p.sum)
+	p.sum = p.own
+	for _, w := range p.twins {
+		at := p.place[w.first]
+		p.from[at] = w.at
+		p.count[at]++
+		p.most = max(p.most, p.count[at])
+		if block == nil {
 			continue
 		}
-		at := starts[hash>>(64-shardBits)]
-		starts[hash>>(64-shardBits)] = at + 1
-		p.hash[at], p.from[at], sum[at], p.count[at] = hash, f.last, f.sum, f.count
+		if p.sum[at] < 0 {
+			p.sum[at] = int32(len(p.sums) / dim)
+			p.sums = append(p.sums, block[int(w.first)*dim:int(w.first+1)*dim]...)
+		}
+		vec.Add(block[int(w.at)*dim:][:dim], p.sums[int(p.sum[at])*dim:])
 	}
-	p.sum = sum
 }
 
 // row is what the plan made of block for its i-th id.

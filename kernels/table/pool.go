@@ -85,19 +85,29 @@ func (t *Table) Pool(ids []int64, offsets []int32, mode Pooling, out []float32) 
 	return nil
 }
 
+// poolSome is how many lines are added up, about, between two looks ahead.
+const poolSome = 32
+
 // poolFast adds rows up in registers. A bag that met a writer is done again.
 func (t *Table) poolFast(ids []int64, offsets []int32, out []float32, k kind, worth float32) {
 	p := t.pipe(t.valueBytes)
 	defer p.done()
-	p.fetchLate()
-	bag, again := 0, []int(nil)
-	p.run(ids, func(slots []slot, from int) {
+	p.hashes = fit(p.hashes, len(ids)+burst)
+	hashAVX512(&ids[0], len(ids), &p.hashes[0])
+	clear(p.hashes[len(ids):]) // see runStages
+	bag, again, some := 0, []int(nil), max(poolSome/int(p.rows.lines), 1)
+	p.runStages(p.hashes[:len(ids)], func(slots []slot, from int) {
+		lines := p.stage.lines
+		if p.stage.ahead == 0 {
+			lines = 0
+		}
 		for len(slots) > 0 {
 			for int(offsets[bag+1]) <= from {
 				bag++
 			}
-			n := min(len(slots), int(offsets[bag+1])-from)
-			if !poolRowsAVX512(&slots[0], n, &out[bag*t.dim], t.dim, int(k), worth, p.ahead, p.late) &&
+			n := min(len(slots), int(offsets[bag+1])-from, some)
+			lookAheadAVX512(&p.stage, n)
+			if !poolRowsAVX512(&slots[0], n, &out[bag*t.dim], t.dim, int(k), worth, p.stage.ahead, lines) &&
 				(len(again) == 0 || again[len(again)-1] != bag) {
 				again = append(again, bag)
 			}

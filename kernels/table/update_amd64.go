@@ -9,19 +9,22 @@ import "unsafe"
 //go:noescape
 func maxBitsAVX512(x *float32, n int) uint32
 
-// adagradRowsAVX512 updates the rows of n > 0 slots, those with an address: dim weights
-// and behind them dim slots. The gradient of slot i is row sum[i] of sums or, where that
-// is negative, row from[i] of grads. It rounds like vec.Adagrad. Meanwhile
-// it asks for the first lines lines of the rows of the slots that lie ahead bytes behind
-// these.
+// adagradStageAVX512 updates the rows of a stage's n > 0 slots, those with an address: dim
+// weights and behind them dim slots, and their times. It rounds like vec.Adagrad. Eight
+// rows at a time, it takes as many ids each of the bursts behind through a step.
 //
 //go:noescape
-func adagradRowsAVX512(slots *slot, n int, from, sum *int32, grads, sums *float32, dim int, rate, decay float32, ahead, lines int)
+func adagradStageAVX512(s *stage)
 
-// sgdRowsAVX512 is the same for rows without slots. It rounds like vec.SGD.
+// sgdStageAVX512 is the same for rows without slots. It rounds like vec.SGD.
 //
 //go:noescape
-func sgdRowsAVX512(slots *slot, n int, from, sum *int32, grads, sums *float32, dim int, rate float32, ahead, lines int)
+func sgdStageAVX512(s *stage)
+
+// lookAheadAVX512 takes n > 0 ids each of the bursts behind through a step.
+//
+//go:noescape
+func lookAheadAVX512(s *stage, n int)
 
 // fetchRows asks for the first lines lines of the rows of n > 0 slots.
 //
@@ -33,7 +36,7 @@ func fetchRows(slots *slot, n, lines int)
 //go:noescape
 func gatherAVX512(rows unsafe.Pointer, which *uint32, n, width int, out unsafe.Pointer)
 
-// rewriteAVX512 reads and writes n > 0 rows where they are.
+// addOneAVX512 adds one to each 64-bit word of n > 0 rows where they are.
 //
 //go:noescape
-func rewriteAVX512(rows unsafe.Pointer, which *uint32, n, width int)
+func addOneAVX512(rows unsafe.Pointer, which *uint32, n, width int)

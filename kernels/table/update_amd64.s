@@ -59,25 +59,7 @@ maxrest:
 	VZEROUPPER
 	RET
 
-// Both updates: DX slot, CX left, R8 from, R9 sum, R10 grads, R11 sums, R12 bytes of a
-// gradient, K2 the odd weights at the end; DI row, SI gradient, AX bytes left.
-
-#define ROW(skip, sums) \
-	MOVQ    (DX), DI; \
-	TESTQ   DI, DI; \
-	JZ      skip; \
-	MOVQ    R11, BX; \
-	MOVLQSX (R9), SI; \
-	TESTQ   SI, SI; \
-	JNS     sums; \
-	MOVLQSX (R8), SI; \
-	MOVQ    R10, BX; \
-sums: \
-	IMULQ   R12, SI; \
-	ADDQ    BX, SI; \
-	MOVQ    R12, AX
-
-// R13 is how far ahead the slots lie whose rows are fetched now, R15 the lines of each.
+// AHEAD asks for the row of the slot R13 behind DX, R15 lines of it.
 
 #define AHEAD(lines, none) \
 	MOVQ  (DX)(R13*1), AX; \
@@ -90,134 +72,6 @@ lines: \
 	DECQ  BX; \
 	JNZ   lines; \
 none:
-
-#define NEXT(loop) \
-	ADDQ $32, DX; \
-	ADDQ $4, R8; \
-	ADDQ $4, R9; \
-	DECQ CX; \
-	JNZ  loop
-
-// func adagradRowsAVX512(slots *slot, n int, from, sum *int32, grads, sums *float32, dim int, rate, decay float32, ahead, lines int)
-TEXT ·adagradRowsAVX512(SB), NOSPLIT, $0-80
-	MOVQ  slots+0(FP), DX
-	MOVQ  n+8(FP), CX
-	MOVQ  from+16(FP), R8
-	MOVQ  sum+24(FP), R9
-	MOVQ  grads+32(FP), R10
-	MOVQ  sums+40(FP), R11
-	MOVQ  dim+48(FP), R12
-	MOVQ  R12, AX
-	ANDQ  $15, AX
-	MOVL  $-1, BX
-	BZHIL AX, BX, BX
-	KMOVW BX, K2
-	SHLQ  $2, R12
-	VBROADCASTSS rate+56(FP), Z31
-	VBROADCASTSS decay+60(FP), Z30
-	VPXORQ       Z29, Z29, Z29
-	MOVQ  ahead+64(FP), R13
-	MOVQ  lines+72(FP), R15
-
-row:
-	AHEAD(lines, none)
-	ROW(skip, sums)
-	LEAQ (DI)(R12*1), BX // the slots
-	CMPQ AX, $64
-	JCS  rest
-
-full:
-	VMOVUPS (DI), Z0
-	VMULPS  Z30, Z0, Z1
-	VADDPS  (SI), Z1, Z1
-	VMULPS  Z1, Z1, Z2
-	VADDPS  (BX), Z2, Z2
-	VMOVUPS Z2, (BX)
-	VSQRTPS Z2, Z3
-	VDIVPS  Z3, Z31, Z3
-	VMULPS  Z1, Z3, Z3
-	VCMPPS  $0x1e, Z29, Z2, K1
-	VSUBPS  Z3, Z0, K1, Z0
-	VMOVUPS Z0, (DI)
-	ADDQ    $64, DI
-	ADDQ    $64, SI
-	ADDQ    $64, BX
-	SUBQ    $64, AX
-	CMPQ    AX, $64
-	JCC     full
-
-rest:
-	TESTQ     AX, AX
-	JZ        skip
-	VMOVUPS.Z (DI), K2, Z0
-	VMOVUPS.Z (SI), K2, Z1
-	VMOVUPS.Z (BX), K2, Z2
-	VMULPS    Z30, Z0, Z3
-	VADDPS    Z1, Z3, Z1
-	VMULPS    Z1, Z1, Z3
-	VADDPS    Z2, Z3, Z2
-	VMOVUPS   Z2, K2, (BX)
-	VSQRTPS   Z2, Z3
-	VDIVPS    Z3, Z31, Z3
-	VMULPS    Z1, Z3, Z3
-	VCMPPS    $0x1e, Z29, Z2, K1
-	VSUBPS    Z3, Z0, K1, Z0
-	VMOVUPS   Z0, K2, (DI)
-
-skip:
-	NEXT(row)
-	VZEROUPPER
-	RET
-
-// func sgdRowsAVX512(slots *slot, n int, from, sum *int32, grads, sums *float32, dim int, rate float32, ahead, lines int)
-TEXT ·sgdRowsAVX512(SB), NOSPLIT, $0-80
-	MOVQ  slots+0(FP), DX
-	MOVQ  n+8(FP), CX
-	MOVQ  from+16(FP), R8
-	MOVQ  sum+24(FP), R9
-	MOVQ  grads+32(FP), R10
-	MOVQ  sums+40(FP), R11
-	MOVQ  dim+48(FP), R12
-	MOVQ  R12, AX
-	ANDQ  $15, AX
-	MOVL  $-1, BX
-	BZHIL AX, BX, BX
-	KMOVW BX, K2
-	SHLQ  $2, R12
-	VBROADCASTSS rate+56(FP), Z31
-	MOVQ  ahead+64(FP), R13
-	MOVQ  lines+72(FP), R15
-
-row:
-	AHEAD(lines, none)
-	ROW(skip, sums)
-	CMPQ AX, $64
-	JCS  rest
-
-full:
-	VMULPS  (SI), Z31, Z1
-	VMOVUPS (DI), Z0
-	VSUBPS  Z1, Z0, Z0
-	VMOVUPS Z0, (DI)
-	ADDQ    $64, DI
-	ADDQ    $64, SI
-	SUBQ    $64, AX
-	CMPQ    AX, $64
-	JCC     full
-
-rest:
-	TESTQ     AX, AX
-	JZ        skip
-	VMOVUPS.Z (DI), K2, Z0
-	VMOVUPS.Z (SI), K2, Z1
-	VMULPS    Z1, Z31, Z1
-	VSUBPS    Z1, Z0, Z0
-	VMOVUPS   Z0, K2, (DI)
-
-skip:
-	NEXT(row)
-	VZEROUPPER
-	RET
 
 // func fetchRows(slots *slot, n, lines int)
 TEXT ·fetchRows(SB), NOSPLIT, $0-24
@@ -274,15 +128,15 @@ copy:
 	VZEROUPPER
 	RET
 
-// func rewriteAVX512(rows unsafe.Pointer, which *uint32, n, width int)
-TEXT ·rewriteAVX512(SB), NOSPLIT, $0-32
+// func addOneAVX512(rows unsafe.Pointer, which *uint32, n, width int)
+TEXT ·addOneAVX512(SB), NOSPLIT, $0-32
 	MOVQ rows+0(FP), SI
 	MOVQ which+8(FP), DX
 	MOVQ n+16(FP), CX
 	MOVQ width+24(FP), R8
-	VPXORQ Z1, Z1, Z1
+	VPTERNLOGD $0xff, Z1, Z1, Z1 // -1
 
-rewrite:
+update:
 	CMPQ  CX, $32
 	JLE   near
 	MOVL  128(DX), AX      // 32 rows ahead
@@ -304,13 +158,13 @@ near:
 
 copy:
 	VMOVDQU64 (AX), Z0
-	VPADDQ Z1, Z0, Z0
+	VPSUBQ Z1, Z0, Z0
 	VMOVDQU64 Z0, (AX)
 	ADDQ $64, AX
 	SUBQ $64, BX
 	JNZ  copy
 	ADDQ $4, DX
 	DECQ CX
-	JNZ  rewrite
+	JNZ  update
 	VZEROUPPER
 	RET

@@ -32,10 +32,8 @@ func (t *Table) write(p *plan, ask bool, f func(slots []slot, from int)) error {
 		}
 	} else if len(p.hash) > 0 {
 		pipe := t.writerPipe()
-		if p.pipe = pipe; p.late {
-			pipe.fetchLate()
-		}
-		pipe.run(signed(p.hash), func(slots []slot, from int) {
+		p.pipe = pipe
+		each := func(slots []slot, from int) {
 			for len(slots) > 0 {
 				n := 1
 				for n < len(slots) && slots[n].now == slots[0].now {
@@ -45,7 +43,12 @@ func (t *Table) write(p *plan, ask bool, f func(slots []slot, from int)) error {
 				lost += t.writeSome(s, p, slots[:n], from, f)
 				slots, from = slots[n:], from+n
 			}
-		})
+		}
+		if p.staged {
+			pipe.runStages(p.hash, each)
+		} else {
+			pipe.run(signed(p.hash), each)
+		}
 		pipe.done()
 		p.pipe = nil
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/loadtest/peers"
 )
 
 // Result is one figure beside its baseline. JSON has null for what was not measured.
@@ -79,7 +80,11 @@ func (r *Runner) Compare(ctx context.Context, c Comparison) error {
 		if r.OursOnly || c.Peer == nil {
 			continue
 		}
-		if err := c.take(ctx, c.Peer, peer, counts); err != nil {
+		err := c.take(ctx, c.Peer, peer, counts)
+		if errors.Is(err, peers.ErrSlow) {
+			r.say("  %s: %v", c.Name, err)
+			c.Peer, peer = nil, make([][]float64, len(c.Figures))
+		} else if err != nil {
 			return fmt.Errorf("%s: baseline: %w", c.Name, err)
 		}
 	}

@@ -17,6 +17,7 @@ func TestZooKeeperBenchmarks(t *testing.T) {
 	}
 	bs := []Benchmark{
 		ZKCreate(start, []ZKCase{{N: 500, Rounds: 1}}), ZKSet(start, []ZKCase{{N: 500, Rounds: 1}}),
+		ZKMemory(start, []ZKMemoryCase{{Nodes: 500, Starts: 1, Rest: time.Millisecond}}),
 		ZKGet(start, []ZKCase{{N: 500, Rounds: 1}}), ZKWatch(start, []ZKWatchCase{{Sessions: 5, Times: 3}}),
 	}
 	results, err := (&Runner{}).Run(t.Context(), bs)
@@ -26,8 +27,8 @@ func TestZooKeeperBenchmarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(results) != 8 {
-		t.Errorf("%d results, want 8", len(results))
+	if len(results) != 11 {
+		t.Errorf("%d results, want 11", len(results))
 	}
 	for _, r := range results {
 		if !(r.Value > 0) || !(r.BaselineValue > 0) {
