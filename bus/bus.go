@@ -34,7 +34,7 @@ type Draft struct {
 	Event   proto.Message // a context's *Event; validated before anything is sent
 	Header  events.Header // ID is drawn when empty; Type is filled in from Event
 	Expect  uint64        // last sequence of Subject, 0: none yet, Any: unguarded
-	Binary  bool          // stored as binary protobuf: smaller and quicker, for what nobody reads by eye
+	Binary  bool          // stored as binary protobuf: smaller and quicker, for what nobody reads by eye; followers may be handed Event itself, so it must not change any more
 }
 
 // Log is the control plane's stream.

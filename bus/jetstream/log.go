@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
@@ -21,6 +23,7 @@ func (l logStream) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, e
 	if err != nil {
 		return nil, err
 	}
+	l.b.tail.expect(drafts, ready)
 	msgs := make([]outgoing, len(ready))
 	now := time.Now()
 	for i, r := range ready {
@@ -35,17 +38,19 @@ func (l logStream) Follow(ctx context.Context, from, until uint64, handle func(e
 	if until == 0 {
 		return l.b.tail.follow(ctx, from, handle)
 	}
-	return l.follow(ctx, from, until, handle)
+	return l.follow(ctx, from, until, nil, handle)
 }
 
-// follow has a reading of its own.
-func (l logStream) follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
-	f := follower{b: l.b, stream: wire.LogStream, until: until, whole: true, handle: func(m *stored) error { return handle(record(m)) }}
+// follow has a reading of its own; known is [wire.Record]'s.
+func (l logStream) follow(ctx context.Context, from, until uint64, known func(events.Recorded) proto.Message, handle func(events.Recorded) error) error {
+	f := follower{b: l.b, stream: wire.LogStream, until: until, whole: true, handle: func(m *stored) error {
+		return handle(wire.Record(m.seq, m.subject, m.at, m.header, m.data, known))
+	}}
 	return f.run(ctx, from)
 }
 
 func record(m *stored) events.Recorded {
-	return wire.Record(m.seq, m.subject, m.at, m.header, m.data)
+	return wire.Record(m.seq, m.subject, m.at, m.header, m.data, nil)
 }
 
 func (l logStream) Last(ctx context.Context) (uint64, error) {

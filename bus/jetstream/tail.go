@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
 )
 
@@ -24,7 +25,8 @@ const (
 // Whoever is behind what the tail keeps reads by itself until it has caught up, so a slow
 // reader holds up nobody.
 type tail struct {
-	l logStream
+	l   logStream
+	own own
 
 	mu  sync.Mutex
 	now *feed // the one that readers join; nil: nobody reads
@@ -65,9 +67,9 @@ func (t *tail) follow(ctx context.Context, from uint64, handle func(events.Recor
 		n, behind, more, err := f.take(next, taken[:])
 		switch {
 		case err != nil: // it may be over for this feed alone
-			return t.l.follow(ctx, next, 0, pass)
+			return t.l.follow(ctx, next, 0, nil, pass)
 		case behind >= next:
-			if err := t.l.follow(ctx, next, behind, pass); err != nil {
+			if err := t.l.follow(ctx, next, behind, nil, pass); err != nil {
 				return err
 			}
 			next = max(next, behind+1)
@@ -119,7 +121,7 @@ func (t *tail) join(ctx context.Context) (*feed, error) {
 	f := &feed{from: last + 1, behind: last, readers: 1}
 	run, stop := context.WithCancel(b.ctx)
 	f.stop = stop
-	if !b.spawn(func() { f.end(t.l.follow(run, f.from, 0, f.add)) }) {
+	if !b.spawn(func() { f.end(t.l.follow(run, f.from, 0, t.own.take, f.add)) }) {
 		stop()
 		return nil, fmt.Errorf("follow: %w: it is closed", bus.ErrUnavailable)
 	}
@@ -137,6 +139,16 @@ func (t *tail) leave(f *feed) {
 	f.stop()
 	if t.now == f {
 		t.now = nil
+		t.own.clear()
+	}
+}
+
+// expect tells whoever reads the log's end what is about to be stored there.
+func (t *tail) expect(drafts []bus.Draft, ready []wire.Ready) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.now != nil {
+		t.own.keep(drafts, ready)
 	}
 }
 

@@ -11,11 +11,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	njs "github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/znode"
 )
 
 func appendMany(t testing.TB, log bus.Log, from, n int) {
@@ -119,5 +121,53 @@ func until(t testing.TB, what string, is func() bool) {
 			t.Fatalf("still waiting: %s", what)
 		}
 		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// A binary event comes back to this process's followers as the message that was appended,
+// with place and time of the log; another process decodes the same.
+func TestTailKnowsOwnEvents(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	here, there := connect(t, jetstream.Config{Server: s}), connect(t, jetstream.Config{Server: s})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	enough := errors.New("enough")
+	follow := func(b bus.Bus) <-chan events.Recorded {
+		got := make(chan events.Recorded, 8)
+		go func() {
+			defer close(got)
+			if err := b.Log().Follow(ctx, 1, 0, func(r events.Recorded) error {
+				if got <- r; r.Seq == 4 {
+					return enough
+				}
+				return nil
+			}); !errors.Is(err, enough) {
+				t.Error(err)
+			}
+		}()
+		return got
+	}
+	mine, theirs := follow(here), follow(there)
+	appendMany(t, here.Log(), 0, 1)
+	if a, b := <-mine, <-theirs; a.Seq != 1 || b.Seq != 1 { // both stand at the end now
+		t.Fatal(a, b)
+	}
+	for seq := uint64(2); seq <= 4; seq++ {
+		e := &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: int64(seq), Ops: []*znode.Op{
+			{Op: &znode.Op_SetData{SetData: &znode.SetData{Path: "/a", Data: []byte{}, Version: -1}}}}}}}
+		d := bus.Draft{Subject: events.Join("t", "znode", znode.Aggregate), Event: e, Expect: bus.Any, Binary: seq < 4}
+		if _, err := here.Log().Append(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+		a, b := <-mine, <-theirs
+		if a.Seq != seq || b.Seq != seq || !a.Time.Equal(b.Time) || a.Time.IsZero() || a.Header != b.Header {
+			t.Errorf("%+v here, %+v there", a, b)
+		}
+		if !proto.Equal(a.Event, e) || !proto.Equal(b.Event, e) {
+			t.Errorf("%v here, %v there, appended was %v", a.Event, b.Event, e)
+		}
+		if own := a.Event == proto.Message(e); own != d.Binary {
+			t.Errorf("sequence %d: the appended message itself: %v, want %v", seq, own, d.Binary)
+		}
 	}
 }

@@ -231,7 +231,9 @@ func (l logView) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, err
 	return l.s.append(ctx, items)
 }
 
-func record(m message) events.Recorded { return wire.Record(m.seq, m.subject, m.at, m.header, m.data) }
+func record(m message) events.Recorded {
+	return wire.Record(m.seq, m.subject, m.at, m.header, m.data, nil)
+}
 
 func (l logView) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
 	return l.s.follow(ctx, from, until, func(m message) error { return handle(record(m)) })

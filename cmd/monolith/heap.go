@@ -12,6 +12,7 @@ const (
 	heapLook    = time.Second
 	heapGarbage = 64 << 20 // of garbage between two collections, while the heap is small
 	heapLeast   = 25       // percent of what lives, when it is large
+	heapMost    = 800      // and when it is small
 	heapQuiet   = 1 << 20  // allocated between two looks by a process that rests
 	heapRest    = 3        // looks of rest after which garbage is returned
 	heapAgain   = 15       // the same once more, and again: NATS keeps what it wrote for about as long
@@ -37,7 +38,7 @@ func keepHeapSmall(ctx context.Context) {
 		}
 		metrics.Read(s)
 		live, total, heap := s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64()
-		if want := int(min(max(heapGarbage*100/max(live, 1), heapLeast), 100)); want != percent {
+		if want := int(min(max(heapGarbage*100/max(live, 1), heapLeast), heapMost)); want != percent {
 			debug.SetGCPercent(want)
 			percent = want
 		}

@@ -4,6 +4,7 @@ package catalog
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,6 +144,9 @@ func Encode(subject events.Subject, m proto.Message) ([]byte, error) {
 func EncodeBinary(subject events.Subject, m proto.Message) ([]byte, error) {
 	if err := check(subject, m); err != nil {
 		return nil, err
+	}
+	if a, ok := m.(encoding.BinaryAppender); ok { // the same bytes, sooner
+		return a.AppendBinary(nil)
 	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

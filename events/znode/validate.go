@@ -54,7 +54,9 @@ func (e *Event) validate(r *events.Rules) {
 		}
 	case *Event_Imported:
 		m := b.Imported
-		r.Check(m.GetKind() == Imported_WRITTEN || m.GetKind() == Imported_DELETED, "an import of kind %s, it must be WRITTEN or DELETED", m.GetKind())
+		r.Check(m.GetKind() != Imported_UNKNOWN && Imported_Kind_name[int32(m.GetKind())] != "", "an import of kind %s, it must be WRITTEN, DELETED or ACL_SET", m.GetKind())
+		r.Check(m.GetKind() != Imported_ACL_SET || len(m.GetAcl()) > 0, "an import of an empty access list")
+		r.Check(m.GetAversion() >= 0, "an access list of version %d", m.GetAversion())
 		r.Check(utf8.ValidString(m.GetPath()), "the path of an import is not UTF-8")
 		r.Check(m.GetKind() != Imported_WRITTEN || m.GetCzxid() > 0 && m.GetMzxid() >= m.GetCzxid(), "an import written at %d and created at %d", m.GetMzxid(), m.GetCzxid())
 	case *Event_SessionOpened:

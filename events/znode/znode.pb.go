@@ -89,6 +89,7 @@ const (
 	Imported_UNKNOWN Imported_Kind = 0
 	Imported_WRITTEN Imported_Kind = 1 // there it has these data, whether it was there before or not
 	Imported_DELETED Imported_Kind = 2 // there it is gone
+	Imported_ACL_SET Imported_Kind = 3 // there it has this access list; its data are no matter of this event
 )
 
 // Enum value maps for Imported_Kind.
@@ -97,11 +98,13 @@ var (
 		0: "UNKNOWN",
 		1: "WRITTEN",
 		2: "DELETED",
+		3: "ACL_SET",
 	}
 	Imported_Kind_value = map[string]int32{
 		"UNKNOWN": 0,
 		"WRITTEN": 1,
 		"DELETED": 2,
+		"ACL_SET": 3,
 	}
 )
 
@@ -1105,11 +1108,12 @@ type Imported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // absolute, without the mirror's chroot
 	Kind          Imported_Kind          `protobuf:"varint,2,opt,name=kind,proto3,enum=monolith.events.znode.v1.Imported_Kind" json:"kind,omitempty"`
-	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3,oneof" json:"data,omitempty"` // absent: none at all; of WRITTEN, like what follows
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3,oneof" json:"data,omitempty"` // absent: none at all; of WRITTEN, like what follows up to mzxid
 	Owner         int64                  `protobuf:"fixed64,4,opt,name=owner,proto3" json:"owner,omitempty"`   // session of the ensemble with which the node goes; 0: persistent
 	Czxid         int64                  `protobuf:"varint,5,opt,name=czxid,proto3" json:"czxid,omitempty"`    // there, like mzxid
 	Mzxid         int64                  `protobuf:"varint,6,opt,name=mzxid,proto3" json:"mzxid,omitempty"`
-	Acl           []*ACL                 `protobuf:"bytes,7,rep,name=acl,proto3" json:"acl,omitempty"` // none: everybody may do everything
+	Acl           []*ACL                 `protobuf:"bytes,7,rep,name=acl,proto3" json:"acl,omitempty"`            // of ACL_SET, or of WRITTEN when the node was made there: none: everybody may do everything
+	Aversion      int32                  `protobuf:"varint,8,opt,name=aversion,proto3" json:"aversion,omitempty"` // version of that list there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1193,6 +1197,13 @@ func (x *Imported) GetAcl() []*ACL {
 	return nil
 }
 
+func (x *Imported) GetAversion() int32 {
+	if x != nil {
+		return x.Aversion
+	}
+	return 0
+}
+
 var File_events_znode_znode_proto protoreflect.FileDescriptor
 
 const file_events_znode_znode_proto_rawDesc = "" +
@@ -1258,7 +1269,7 @@ const file_events_znode_znode_proto_rawDesc = "" +
 	"\rpassword_hash\x18\x03 \x01(\fR\fpasswordHash\"A\n" +
 	"\rSessionClosed\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x10R\asession\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x9f\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xc8\x02\n" +
 	"\bImported\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12;\n" +
 	"\x04kind\x18\x02 \x01(\x0e2'.monolith.events.znode.v1.Imported.KindR\x04kind\x12\x17\n" +
@@ -1266,11 +1277,13 @@ const file_events_znode_znode_proto_rawDesc = "" +
 	"\x05owner\x18\x04 \x01(\x10R\x05owner\x12\x14\n" +
 	"\x05czxid\x18\x05 \x01(\x03R\x05czxid\x12\x14\n" +
 	"\x05mzxid\x18\x06 \x01(\x03R\x05mzxid\x12/\n" +
-	"\x03acl\x18\a \x03(\v2\x1d.monolith.events.znode.v1.ACLR\x03acl\"-\n" +
+	"\x03acl\x18\a \x03(\v2\x1d.monolith.events.znode.v1.ACLR\x03acl\x12\x1a\n" +
+	"\baversion\x18\b \x01(\x05R\baversion\":\n" +
 	"\x04Kind\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aWRITTEN\x10\x01\x12\v\n" +
-	"\aDELETED\x10\x02B\a\n" +
+	"\aDELETED\x10\x02\x12\v\n" +
+	"\aACL_SET\x10\x03B\a\n" +
 	"\x05_data*\xa6\x01\n" +
 	"\x04Mode\x12\x0e\n" +
 	"\n" +

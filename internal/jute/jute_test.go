@@ -183,6 +183,32 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// A frame takes room as it comes, whatever its length says.
+func TestLengthsAreNotTrusted(t *testing.T) {
+	const claim = 60 << 20
+	head := []byte{claim >> 24, claim >> 16 & 0xff, claim >> 8 & 0xff, claim & 0xff}
+	for _, sent := range []int{0, 1, onTrust - 1, onTrust, onTrust + 1, 5 * onTrust} {
+		body := make([]byte, sent)
+		buf, err := ReadFrame(bytes.NewReader(append(head[:4:4], body...)), nil, claim+1)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || cap(buf) > max(2*sent, onTrust) {
+			t.Errorf("%d bytes took room for %d: %v", sent, cap(buf), err)
+		}
+	}
+	for _, n := range []int{0, 1, onTrust, onTrust + 1, 5*onTrust + 3} {
+		body := make([]byte, n)
+		for i := range body {
+			body[i] = byte(i * 7)
+		}
+		for _, old := range [][]byte{nil, make([]byte, 10), make([]byte, onTrust+7)} {
+			frame := Frame(func(w *Writer) { w.B = append(w.B, body...) })
+			r := bytes.NewReader(append(frame, "rest"...))
+			if got, err := ReadFrame(r, old, claim); err != nil || !bytes.Equal(got, body) || r.Len() != 4 {
+				t.Errorf("%d bytes into room for %d: %d, %v", n, cap(old), len(got), err)
+			}
+		}
+	}
+}
+
 func FuzzReadFrame(f *testing.F) {
 	f.Add([]byte("ruok"))
 	f.Add(Frame(func(w *Writer) { w.Int64(5) }))

@@ -17,20 +17,22 @@ import (
 // Replay hands every archived event from sequence `from` to `until` (0: the last one) to
 // handle, in order. wanted names contexts, none: all. Events of other contexts come as an
 // empty one of their context, which changes nothing but the sequence of a view that does
-// not fold them; Data is the original only of events stored in binary. It returns the
+// not fold them; Data is the original only of events stored in binary. An event of the
+// context znode, with all its messages, belongs to handle only until it returns: later
+// ones are decoded into the same memory. Strings and data may be kept. It returns the
 // sequence to go on from.
 func (a *Archive) Replay(ctx context.Context, from, until uint64, wanted []string, handle func(events.Recorded) error) (next uint64, err error) {
 	var w want
 	if len(wanted) > 0 {
 		w = func(c string) bool { return slices.Contains(wanted, c) }
 	}
-	return a.replay(ctx, from, until, w, false, handle)
+	return a.replay(ctx, from, until, w, false, func(r *events.Recorded) error { return handle(*r) })
 }
 
 // errEnough ends a replay that has reached its end.
 var errEnough = errors.New("enough")
 
-func (a *Archive) replay(ctx context.Context, from, until uint64, w want, originals bool, handle func(events.Recorded) error) (next uint64, err error) {
+func (a *Archive) replay(ctx context.Context, from, until uint64, w want, originals bool, handle func(*events.Recorded) error) (next uint64, err error) {
 	from = max(from, 1)
 	next = from
 	segments := a.covering(from)
@@ -41,7 +43,7 @@ func (a *Archive) replay(ctx context.Context, from, until uint64, w want, origin
 		return next, fmt.Errorf("archive: %w: it begins at sequence %d, %d was asked for", bus.ErrTrimmed, first, from)
 	}
 	for _, s := range segments {
-		err := s.blocks(ctx, next, w, originals, func(r events.Recorded) error {
+		err := s.blocks(ctx, next, w, originals, func(r *events.Recorded) error {
 			if until > 0 && r.Seq > until {
 				return errEnough
 			}
@@ -62,8 +64,9 @@ func (a *Archive) replay(ctx context.Context, from, until uint64, w want, origin
 }
 
 // blocks hands on the segment's events from sequence `from` on. The next block is read
-// and decoded while this one is handled.
-func (s segment) blocks(ctx context.Context, from uint64, w want, originals bool, handle func(events.Recorded) error) error {
+// and decoded while this one is handled. Of originals nothing is used again: whoever
+// follows the log may keep its events.
+func (s segment) blocks(ctx context.Context, from uint64, w want, originals bool, handle func(*events.Recorded) error) error {
 	f, err := os.Open(s.path)
 	if err != nil {
 		return err
@@ -76,8 +79,8 @@ func (s segment) blocks(ctx context.Context, from uint64, w want, originals bool
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type decoded struct {
-		records []events.Recorded
-		err     error
+		*batch
+		err error
 	}
 	ahead := make(chan chan decoded, 2)
 	go func() {
@@ -90,65 +93,58 @@ func (s segment) blocks(ctx context.Context, from uint64, w want, originals bool
 				return
 			}
 			go func() {
-				records, err := b.read(f, from, w, originals)
-				one <- decoded{records, err}
+				t := new(batch)
+				if !originals {
+					t = batches.Get().(*batch)
+				}
+				one <- decoded{t, b.read(f, from, w, originals, t)}
 			}()
 		}
 	}()
 	var failed error
 	for one := range ahead { // to its end, so that nobody reads f any more
 		d := <-one
-		if failed != nil {
-			continue
+		if failed == nil {
+			if failed = cmp.Or(d.err, ctx.Err()); failed == nil {
+				failed = each(d.records, handle)
+			}
+			if failed != nil {
+				cancel()
+			}
 		}
-		if failed = cmp.Or(d.err, ctx.Err()); failed == nil {
-			failed = each(d.records, handle)
-		}
-		giveBack(d.records)
-		if failed != nil {
-			cancel()
+		if !originals {
+			batches.Put(d.batch)
 		}
 	}
 	return failed
 }
 
-func each(records []events.Recorded, handle func(events.Recorded) error) error {
-	for _, r := range records {
-		if err := handle(r); err != nil {
+func each(records []events.Recorded, handle func(*events.Recorded) error) error {
+	for i := range records {
+		if err := handle(&records[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// read decodes the block's records from sequence `from` on.
-func (b Block) read(f *os.File, from uint64, w want, originals bool) ([]events.Recorded, error) {
+// read decodes the block's records from sequence `from` on into t.
+func (b Block) read(f *os.File, from uint64, w want, originals bool, t *batch) error {
 	payload, err := readFrame(f, b.Offset, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var raw []byte
 	if originals {
 		if raw, err = unpack(f, b.Raw); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	records := lists.Get().(*[]events.Recorded)
-	err = decodeBlock(payload, raw, from, w, func(r events.Recorded) error {
-		*records = append(*records, r)
-		return nil
-	})
-	return *records, err
+	return t.decode(payload, raw, from, w)
 }
 
-// lists are of decoded records; the records are given away, the lists come back.
-var lists = sync.Pool{New: func() any { return new([]events.Recorded) }}
-
-func giveBack(records []events.Recorded) {
-	clear(records)
-	records = records[:0]
-	lists.Put(&records)
-}
+// batches are those whose records have been handled.
+var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // Log is upstream with the archive before it: what upstream has trimmed is read from the
 // archive, and so is the beginning of every long replay.
@@ -179,7 +175,7 @@ func (l archived) Follow(ctx context.Context, from, until uint64, handle func(ev
 			return err
 		}
 		var err error
-		if from, err = l.a.replay(ctx, from, until, nil, true, handle); err != nil {
+		if from, err = l.a.replay(ctx, from, until, nil, true, func(r *events.Recorded) error { return handle(*r) }); err != nil {
 			return err
 		}
 		if until > 0 && from > until {
@@ -192,7 +188,7 @@ func (l archived) Follow(ctx context.Context, from, until uint64, handle func(ev
 func (l archived) Get(ctx context.Context, seq uint64) (events.Recorded, error) {
 	r, err := l.Log.Get(ctx, seq)
 	if first, last := l.a.Span(); errors.Is(err, bus.ErrNotFound) && seq >= first && seq <= last && seq > 0 {
-		_, err = l.a.replay(ctx, seq, seq, nil, true, func(found events.Recorded) error { r = found; return nil })
+		_, err = l.a.replay(ctx, seq, seq, nil, true, func(found *events.Recorded) error { r = *found; return nil })
 	}
 	return r, err
 }
@@ -212,7 +208,7 @@ func (l archived) SeqAt(ctx context.Context, t time.Time) (uint64, error) {
 		return seq, nil
 	}
 	found := segments[i].First - 1
-	_, err = l.a.replay(ctx, segments[i].First, segments[i].Last, func(string) bool { return false }, false, func(r events.Recorded) error {
+	_, err = l.a.replay(ctx, segments[i].First, segments[i].Last, func(string) bool { return false }, false, func(r *events.Recorded) error {
 		if r.Time.After(t) {
 			return errEnough
 		}

@@ -3,7 +3,9 @@ package archive
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
+	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 
@@ -105,12 +107,11 @@ func (e *encoder) block() []byte {
 	return append(b, e.records...)
 }
 
-// decoder reads a block. All its strings share one copy of the block.
+// decoder reads a block. Its strings are the block's bytes, which never change.
 type decoder struct {
-	b    []byte
-	text string
-	at   int
-	err  error
+	b   []byte
+	at  int
+	err error
 }
 
 func (d *decoder) fail(what string) {
@@ -120,6 +121,16 @@ func (d *decoder) fail(what string) {
 }
 
 func (d *decoder) uvarint() uint64 {
+	if d.at < len(d.b) {
+		if v := d.b[d.at]; v < 0x80 {
+			d.at++
+			return uint64(v)
+		}
+	}
+	return d.longUvarint()
+}
+
+func (d *decoder) longUvarint() uint64 {
 	v, n := binary.Uvarint(d.b[d.at:])
 	if n <= 0 {
 		d.fail("a number is cut short")
@@ -139,40 +150,51 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// span is the next string's place.
-func (d *decoder) span() (from, to int) {
+// bytes is the next string.
+func (d *decoder) bytes() []byte {
 	n := d.uvarint()
 	if d.err == nil && n > uint64(len(d.b)-d.at) {
 		d.fail("a string is cut short")
 	}
 	if d.err != nil {
-		return 0, 0
+		return nil
 	}
-	from = d.at
+	from := d.at
 	d.at += int(n)
-	return from, d.at
+	return d.b[from:d.at:d.at]
 }
 
 func (d *decoder) string() string {
-	from, to := d.span()
-	return d.text[from:to]
+	b := d.bytes()
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // name is an entry of the table; of a subject, taken apart once.
 type name struct {
-	text  string
-	parts events.Parts
-	empty proto.Message // of the subject's context; nil: it is of none that this build knows
+	text    string
+	context string
+	empty   proto.Message // of the subject's context; nil: it is of none that this build knows
 }
 
 // want says whether a reader needs the events of a context decoded.
 type want func(context string) bool
 
-// decodeBlock calls handle with each record from sequence `from` on. Events of contexts
-// that are not wanted come as an empty one of their context, which no fold of other
-// contexts looks at. raw, unless nil, holds the original bytes.
-func decodeBlock(payload, raw []byte, from uint64, wanted want, handle func(events.Recorded) error) error {
-	d := &decoder{b: payload, text: string(payload)}
+// batch is the records of a block, decoded. One that was given back is filled again: the
+// records, and what the arena decoded, are overwritten then.
+type batch struct {
+	records []events.Recorded
+	table   []name
+	znodes  znode.Arena
+}
+
+// decode fills the batch with the block's records from sequence `from` on. Events of
+// contexts that are not wanted come as an empty one of their context, which no fold of
+// other contexts looks at. raw, unless nil, holds the original bytes. payload and raw
+// must never change.
+func (t *batch) decode(payload, raw []byte, from uint64, wanted want) error {
+	t.records = t.records[:0]
+	t.znodes.Reset()
+	d := &decoder{b: payload}
 	seq := d.uvarint()
 	at := d.varint()
 	count, names := d.uvarint(), d.uvarint()
@@ -182,24 +204,26 @@ func decodeBlock(payload, raw []byte, from uint64, wanted want, handle func(even
 	if d.err != nil {
 		return d.err
 	}
-	table := make([]name, names)
-	for i := range table {
-		table[i].text = d.string()
-		if p, err := events.Subject(table[i].text).Parse(); err == nil {
-			table[i].parts = p
-			table[i].empty, _ = catalog.New(p.Context)
+	t.table = slices.Grow(t.table[:0], int(names))[:names]
+	for i := range t.table {
+		n := name{text: d.string()}
+		if p, err := events.Subject(n.text).Parse(); err == nil {
+			n.context = p.Context
+			n.empty, _ = catalog.New(p.Context)
 		}
+		t.table[i] = n
 	}
 	rd := &decoder{b: raw}
-	var bodies bodies
+	var none name
 	entry := func() *name {
 		i := d.uvarint()
-		if i >= uint64(len(table)) {
+		if i >= uint64(len(t.table)) {
 			d.fail("a name that the block does not list")
-			return &name{}
+			return &none
 		}
-		return &table[i]
+		return &t.table[i]
 	}
+	t.records = slices.Grow(t.records, int(count))
 	for range count {
 		var err error
 		seq += d.uvarint()
@@ -213,42 +237,38 @@ func decodeBlock(payload, raw []byte, from uint64, wanted want, handle func(even
 		}
 		flags := d.b[d.at]
 		d.at++
-		r := events.Recorded{
+		t.records = t.records[:len(t.records)+1]
+		r := &t.records[len(t.records)-1]
+		*r = events.Recorded{
 			Seq: seq, Subject: events.Subject(on.text), Time: time.Unix(0, at).UTC(), Binary: flags&flagBinary != 0,
 			Header: events.Header{Type: kind.text, Source: source.text, ID: d.string(), Correlation: d.string(), Causation: d.string(), Traceparent: d.string()},
 		}
-		lo, hi := d.span()
+		body := d.bytes()
 		if d.err != nil {
 			return d.err
 		}
 		switch {
 		case flags != 0:
-			r.Data = d.b[lo:hi:hi]
+			r.Data = body
 		case raw != nil:
-			lo, hi := rd.span()
-			if rd.err != nil {
+			if r.Data = rd.bytes(); rd.err != nil {
 				return rd.err
 			}
-			r.Data = raw[lo:hi:hi]
-		}
-		if seq < from {
-			continue
 		}
 		switch {
+		case seq < from:
+			t.records = t.records[:len(t.records)-1]
 		case flags&flagFailed != 0:
 			r.Event, r.Err = catalog.Decode(r.Subject, r.Binary, r.Data)
 			if r.Err != nil {
 				r.Event = nil
 			}
-		case wanted != nil && !wanted(on.parts.Context):
+		case wanted != nil && !wanted(on.context):
 			r.Event = on.empty
 		default:
-			if r.Event, err = bodies.decode(on, d.b[lo:hi]); err != nil {
+			if r.Event, err = t.event(on, body); err != nil {
 				return fmt.Errorf("%w: sequence %d: %w", ErrDamaged, seq, err)
 			}
-		}
-		if err := handle(r); err != nil {
-			return err
 		}
 	}
 	if d.at != len(d.b) {
@@ -257,21 +277,19 @@ func decodeBlock(payload, raw []byte, from uint64, wanted want, handle func(even
 	return d.err
 }
 
-// bodies decodes the bodies of one block.
-type bodies struct{ znodes znode.Arena }
-
-func (b *bodies) decode(on *name, body []byte) (proto.Message, error) {
-	if on.empty == nil {
-		return nil, fmt.Errorf("%w: %s was decoded by another build and this one does not know its context", events.ErrUnknown, on.text)
-	}
-	if on.parts.Context == "znode" { // by far the most
-		e, err := b.znodes.Unmarshal(body)
+// event decodes one body.
+func (t *batch) event(on *name, body []byte) (proto.Message, error) {
+	if on.context == "znode" { // by far the most
+		e, err := t.znodes.Unmarshal(body)
 		if err != nil {
 			return nil, err
 		}
 		return e, nil
 	}
-	m := on.empty.ProtoReflect().New().Interface()
+	m, ok := catalog.New(on.context)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s was decoded by another build and this one does not know its context", events.ErrUnknown, on.text)
+	}
 	if err := proto.Unmarshal(body, m); err != nil {
 		return nil, err
 	}

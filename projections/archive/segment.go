@@ -290,15 +290,15 @@ func verify(s segment) error {
 		if err != nil {
 			return err
 		}
-		err = decodeBlock(payload, raw, 0, nil, func(r events.Recorded) error {
+		var found batch
+		if err := found.decode(payload, raw, 0, nil); err != nil {
+			return err
+		}
+		for _, r := range found.records {
 			if r.Seq != next {
 				return fmt.Errorf("%w: sequence %d where %d was due", ErrDamaged, r.Seq, next)
 			}
 			next, at = next+1, r.Time
-			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
 	if next != footer.Last+1 || !at.Equal(footer.Ended) {

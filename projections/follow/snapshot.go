@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/monolith-go/monolith/events"
@@ -117,12 +119,21 @@ func readEncoded[S any](path string, want mark, decode func(io.Reader) (S, error
 	if m, err = readMark(head, want); err != nil {
 		return mark{}, s, err
 	}
-	sum := sha256.New()
-	if s, err = decode(io.TeeReader(r, sum)); err != nil {
-		return mark{}, s, err
+	var sum string
+	var failed error
+	var summing sync.WaitGroup // beside the decoding, which takes longer
+	summing.Go(func() {
+		h := sha256.New()
+		_, failed = io.Copy(h, io.NewSectionReader(f, int64(len(head)), math.MaxInt64-int64(len(head))))
+		sum = hex.EncodeToString(h.Sum(nil))
+	})
+	s, err = decode(r)
+	summing.Wait()
+	if err = errors.Join(err, failed); err == nil && sum != m.SHA256 {
+		err = errSum
 	}
-	if hex.EncodeToString(sum.Sum(nil)) != m.SHA256 {
-		return mark{}, s, errSum
+	if err != nil {
+		return mark{}, s, err
 	}
 	return m, s, nil
 }

@@ -22,7 +22,10 @@ type View[S any] struct {
 	Name    string // of snapshot files and metrics
 	Version int    // raised with every change of S or of what Fold makes of a log
 	New     func() S
-	Fold    func(S, events.Recorded) S
+
+	// Fold, like hooks, must not hold on to an event of context znode: from an archive, the
+	// next ones come in the same memory.
+	Fold func(S, events.Recorded) S
 
 	// Parts cuts a record into what hooks are to see one by one, all of one sequence:
 	// folded one after the other they must give what Fold makes of the whole. nil: hooks

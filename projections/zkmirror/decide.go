@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/monolith-go/monolith/projections/znode"
 )
@@ -12,6 +13,7 @@ import (
 type ours struct {
 	data             []byte
 	acl              []znode.ACL
+	aversion         int32
 	held             bool   // ephemeral: the mirror's session holds it over there
 	foreign          int64  // session over there that holds it; 0: none does
 	created, written uint64 // sequences
@@ -29,8 +31,10 @@ type theirs struct {
 	mzxid    int64
 	version  int32
 	children int32
-	opaque   bool // it may not be read with the mirror's identities
-	large    bool // larger than an event may be: never imported, and left alone where it is nobody's but theirs
+	aversion int32
+	acl      []znode.ACL // nil: it has not been read
+	opaque   bool        // it may not be read with the mirror's identities
+	large    bool        // larger than an event may be: never imported, and left alone where it is nobody's but theirs
 }
 
 // verdict is what is to be done about one path.
@@ -44,10 +48,12 @@ const (
 	remove          // over there
 	importWrite
 	importDelete
+	setACL // over there
+	importACL
 )
 
 func (v verdict) String() string {
-	return [...]string{"agree", "create", "set", "replace", "remove", "importWrite", "importDelete"}[v]
+	return [...]string{"agree", "create", "set", "replace", "remove", "importWrite", "importDelete", "setACL", "importACL"}[v]
 }
 
 // mark is how far both sides are known to have been the same. It lies in the ensemble,
@@ -68,9 +74,10 @@ type past struct {
 	bridge  bool             // foreign writes are to be imported
 	handled map[string]int64 // by path: mzxid beyond mark.Zxid that has been dealt with
 	refused map[string]bool  // deletions that were not to be had here
+	kept    map[string]int32 // by path: version of the access list there that was not to be had here
 }
 
-// foreign says whether somebody else wrote the node and nobody here has heard of it.
+// foreignWrite says whether somebody else wrote the node and nobody here has heard of it.
 func (p *past) foreignWrite(path string, o *ours, t *theirs) bool {
 	switch {
 	case !p.bridge, t.large, t.mzxid <= p.Zxid, p.handled[path] == t.mzxid, o != nil && o.imported == t.mzxid:
@@ -140,6 +147,37 @@ func decide(path string, o *ours, t *theirs, p *past) (v verdict, drift bool) {
 		return importWrite, false
 	}
 	return set, !changed
+}
+
+// decideACL compares the access lists of a node that both sides have, and whose data
+// have been decided. The ensemble tells of no zxid at which a list was set, but counts
+// how often: both sides are made to count alike, so that whoever counts further has set it
+// last. A list that was set on both sides since they last counted alike is theirs. Who
+// holds a node, or has no bridge, does not look at the count: ours is right.
+func decideACL(path string, o *ours, t *theirs, p *past) (v verdict, drift bool) {
+	if o == nil || t == nil || t.opaque || t.acl == nil || masked(t.acl) {
+		return agree, false
+	}
+	same := slices.Equal(o.acl, t.acl)
+	kept, refused := p.kept[path]
+	switch {
+	case !p.bridge, o.held, refused && kept == t.aversion:
+		if same {
+			return agree, false
+		}
+		return setACL, t.aversion > o.aversion
+	case t.aversion < o.aversion:
+		return setACL, false
+	case t.aversion > o.aversion, !same:
+		return importACL, false
+	}
+	return agree, false
+}
+
+// masked says that the ensemble hides the digests of a list, as it does from those who may
+// not set it.
+func masked(acl []znode.ACL) bool {
+	return slices.ContainsFunc(acl, func(a znode.ACL) bool { return a.Scheme == "digest" && strings.HasSuffix(a.ID, ":x") })
 }
 
 // unknown is a node that only the ensemble has.

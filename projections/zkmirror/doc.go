@@ -8,8 +8,9 @@
 // without a word, so reads and watches go over a connection of our own that is never
 // resumed: when it breaks, another one is opened and everything is compared anew.
 //
-// What is a foreign write, and what an echo, is decided by zxids alone (see decide): a
+// What is a foreign write of data, and what an echo, is decided by zxids alone (see decide): a
 // mark in the ensemble, written in the same multi as every write, says up to which
 // sequence and which zxid both sides have been the same, and which zxids since then were
-// the mirror's own. Its version fences: a mirror that was deposed can write no more.
+// the mirror's own. Its version fences: a mirror that was deposed can write no more. Access
+// lists have no zxid; they are decided by how often they were set (see decideACL).
 package zkmirror

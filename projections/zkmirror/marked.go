@@ -72,17 +72,21 @@ func (r *reign) recognize(ctx context.Context) error {
 }
 
 // readMark waits for a connection as long as the session may come back.
-func (r *reign) readMark(ctx context.Context) (data []byte, st *zk.Stat, err error) {
+func (r *reign) readMark(ctx context.Context) ([]byte, *zk.Stat, error) {
+	type node struct {
+		data []byte
+		st   *zk.Stat
+	}
 	at := r.cfg.Chroot + r.node
 	for wait := 20 * time.Millisecond; ; wait = r.pause(ctx, wait) {
-		err = r.s.call(ctx, func() (err error) {
+		n, err := call(ctx, r.s, func() (n node, err error) {
 			if _, err = r.s.conn.Sync(at); err == nil {
-				data, st, err = r.s.conn.Get(at)
+				n.data, n.st, err = r.s.conn.Get(at)
 			}
-			return err
+			return n, err
 		})
 		if !unconnected(err) || ctx.Err() != nil {
-			return data, st, err
+			return n.data, n.st, err
 		}
 	}
 }
@@ -121,8 +125,7 @@ func (r *reign) write(ctx context.Context, batch []op) error {
 			return nil
 		case failed > 0:
 			if len(batch) == 1 {
-				r.logger.Debug("zookeeper node left for later", "path", batch[0].path, "to", batch[0].v.String(), "err", err)
-				r.later[batch[0].path] = batch[0].seq
+				r.postpone(batch[0].path, batch[0].v, batch[0].seq, err)
 				return nil
 			}
 			r.until = 0
@@ -153,7 +156,7 @@ func (r *reign) write(ctx context.Context, batch []op) error {
 }
 
 func (r *reign) wrote(st *zk.Stat, batch []op) {
-	r.version, r.stale = st.Version, false
+	r.version, r.stale, r.newest = st.Version, false, st.Mzxid
 	r.own(st.Mzxid)
 	r.writes.Add(float64(len(batch)))
 }

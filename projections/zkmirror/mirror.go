@@ -3,6 +3,7 @@ package zkmirror
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,11 +55,12 @@ type Config struct {
 	Roots    []string      // subtrees that are mirrored; default: /{bzid} and /monolith
 	Auth     []Auth        // identities to show
 	Session  time.Duration // how long ephemerals outlive a mirror that is gone; default 20 s
-	Resync   time.Duration // between comparisons of everything; default 5 min
+	Resync   time.Duration // between comparisons of everything, which find access lists set there; default 5 min
 	Poll     time.Duration // the same where the ensemble has no addWatch; default 10 s
 	Log      bus.Log       // the tree's, to recognize it; nil: every log is taken for the last one
 	Importer Importer      // nil: foreign writes are undone, but for ephemerals of the living
 	Dial     zk.Dialer     // default net.DialTimeout
+	TLS      *tls.Config   // to the ensemble's secure port; nil: in the clear
 	Metrics  prometheus.Registerer
 }
 
@@ -99,6 +101,9 @@ type Mirror struct {
 	id    string
 	wake  chan struct{}
 
+	status Status           // what of it is noted when it happens
+	stuck  map[string]stuck // by path
+
 	synced  atomic.Uint64 // sequence up to which the ensemble is the same
 	drift   prometheus.Counter
 	writes  prometheus.Counter
@@ -111,7 +116,7 @@ func New(cfg Config, tree *follow.Follower[znode.State], logger *slog.Logger) (*
 	cfg = cfg.withDefaults()
 	m := &Mirror{
 		cfg: cfg, tree: tree, logger: logger, me: rand.Text(), node: "/@monolith/" + events.Escape(cfg.BZID),
-		dirty: map[string]struct{}{}, wake: make(chan struct{}, 1),
+		dirty: map[string]struct{}{}, stuck: map[string]stuck{}, wake: make(chan struct{}, 1),
 		drift: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "monolith_zk_mirror_drift_total", Help: "Nodes of the ensemble that had changed or gone by somebody else's hand and were put right."}),
 		writes: prometheus.NewCounter(prometheus.CounterOpts{
@@ -121,10 +126,8 @@ func New(cfg Config, tree *follow.Follower[znode.State], logger *slog.Logger) (*
 		held: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "monolith_zk_mirror_connected", Help: "1 while this process mirrors into the ensemble."}),
 	}
-	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "monolith_zk_mirror_lag_events", Help: "Events folded that the ensemble may not show yet."}, m.lag)
 	if cfg.Metrics != nil {
-		for _, c := range []prometheus.Collector{m.drift, m.writes, m.imports, m.held, lag} {
+		for _, c := range append(m.gauges(), m.drift, m.writes, m.imports, m.held) {
 			if err := cfg.Metrics.Register(c); err != nil {
 				return nil, fmt.Errorf("zkmirror: register metrics: %w", err)
 			}
@@ -162,6 +165,12 @@ func (m *Mirror) folded(t znode.State, r events.Recorded) {
 	for _, c := range t.Effects().Changes {
 		if c.Kind != znode.ChildrenChanged {
 			m.touch(c.Path)
+		}
+	}
+	e, _ := r.Event.(*znodepb.Event)
+	for _, op := range e.GetProposed().GetOps() { // a new access list fires no watch
+		if q := op.GetSetAcl(); q != nil {
+			m.touch(q.GetPath())
 		}
 	}
 }
@@ -229,7 +238,7 @@ func (m *Mirror) Run(ctx context.Context) {
 		}
 		began := time.Now()
 		err := m.reign(ctx, s)
-		m.held.Set(0)
+		m.ended()
 		if ctx.Err() != nil {
 			return
 		}
@@ -254,7 +263,8 @@ func (m *Mirror) Run(ctx context.Context) {
 	}
 }
 
-// pause waits, and returns how long to wait the next time.
+// pause waits, and returns how long to wait the next time: several times while a session
+// lasts, since one that is resumed or followed in time keeps its ephemerals.
 func (m *Mirror) pause(ctx context.Context, d time.Duration) time.Duration {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -262,7 +272,7 @@ func (m *Mirror) pause(ctx context.Context, d time.Duration) time.Duration {
 	case <-ctx.Done():
 	case <-t.C:
 	}
-	return min(2*d, 5*time.Second)
+	return min(2*d, 5*time.Second, m.cfg.Session/6)
 }
 
 // reign is one connection for reads, from the claim until something breaks.
@@ -274,7 +284,7 @@ func (m *Mirror) reign(ctx context.Context, s *session) error {
 	defer w.close()
 	r := &reign{
 		Mirror: m, s: s, w: w, later: map[string]uint64{}, retry: map[string]int64{},
-		past: past{session: s.id, bridge: m.cfg.Importer != nil, handled: map[string]int64{}, refused: map[string]bool{}},
+		past: past{session: s.id, bridge: m.cfg.Importer != nil, handled: map[string]int64{}, refused: map[string]bool{}, kept: map[string]int32{}},
 	}
 	// Reads find a server. A session that finds none may be refused for good, by servers
 	// that have lost their data for example, and another one takes its ephemerals over.
@@ -296,7 +306,7 @@ func (m *Mirror) reign(ctx context.Context, s *session) error {
 	}
 	m.logger.Info("zookeeper mirror begins", "servers", m.cfg.Servers, "session", fmt.Sprintf("0x%x", s.id), "seq", r.Seq)
 	m.touchAll()
-	m.held.Set(1)
+	m.began(s.id)
 	again := time.NewTicker(retryWait)
 	defer again.Stop()
 	full := time.NewTicker(resync)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -20,6 +22,8 @@ const (
 	walked     = 2000      // nodes listed under one read lock
 )
 
+var errBehind = errors.New("the connection for reads leads to a member that has fallen behind")
+
 var errDeposed = errors.New("another mirror writes to this ensemble for the same namespace")
 
 // reign is what one mirror knows while it may write.
@@ -34,6 +38,8 @@ type reign struct {
 	until   uint64            // where this round ends, once only its last multi is left; 0: before that
 	retry   map[string]int64  // by path: mzxid of an import that is to be tried again
 	keep    *[]string         // not nil: removals are noted here instead of made
+	whole   bool              // everything is being compared: access lists too
+	newest  int64             // zxid of the last write over there
 }
 
 // op is what is written for one path.
@@ -50,6 +56,9 @@ func (r *reign) round(ctx context.Context) error {
 	zxid, err := r.w.barrier(ctx, r.node)
 	if err != nil {
 		return err
+	}
+	if zxid < r.newest { // a member that was the leader and does not know better answers so
+		return fmt.Errorf("%w: %x, %x has been written", errBehind, zxid, r.newest)
 	}
 	var seq uint64
 	var paths []string
@@ -107,6 +116,9 @@ func (r *reign) round(ctx context.Context) error {
 // session may be about to end, then all that is on both sides, then removals, children
 // before their parents.
 func (r *reign) full(ctx context.Context) error {
+	began := time.Now()
+	r.whole = true
+	defer func() { r.whole = false }()
 	var held []string
 	r.tree.Read(func(t znode.State) {
 		for owner := range t.EphemeralOwners() {
@@ -144,6 +156,13 @@ func (r *reign) full(ctx context.Context) error {
 			return err
 		}
 	}
+	took := time.Since(began)
+	r.Mirror.mu.Lock()
+	st := &r.Mirror.status
+	st.Nodes, st.Held, st.Compared, st.TookMS = len(paths), len(held), time.Now(), took.Milliseconds()
+	drifts, stuck := st.Drifts, len(r.stuck)
+	r.Mirror.mu.Unlock()
+	r.logger.Info("zookeeper mirror has compared everything", "nodes", len(paths), "held", len(held), "took", took, "drifts", drifts, "stuck", stuck)
 	return nil
 }
 
@@ -191,13 +210,24 @@ func (r *reign) compare(ctx context.Context, paths []string, until uint64) error
 		return err
 	}
 	us := r.ours(paths)
+	if err := r.lists(ctx, paths, us, them); err != nil {
+		return err
+	}
 	var imports []seen
 	var takeovers, puts, removals []op
+	var relists []relist
+	var drifts []Drift
+	var agreed []string
 	for i, path := range paths {
 		o, t := us[i], them[i]
 		p := &r.past
+		if t != nil && t.opaque {
+			delete(r.retry, path)
+			r.stick(path, "read", zk.ErrNoAuth)
+			continue
+		}
 		v, drift := decide(path, o, t, p)
-		if t != nil && r.retry[path] == t.mzxid && !t.opaque && v != agree && !(o != nil && o.held) {
+		if t != nil && r.retry[path] == t.mzxid && v != agree && !(o != nil && o.held) {
 			v, drift = importWrite, false
 		} else {
 			delete(r.retry, path)
@@ -206,18 +236,35 @@ func (r *reign) compare(ctx context.Context, paths []string, until uint64) error
 			*r.keep = append(*r.keep, path)
 			continue
 		}
-		if drift {
-			r.drift.Inc()
+		put, moved := decideACL(path, o, t, p)
+		if (v != agree && v != set) || put == agree {
+			put, moved = agree, false
+		}
+		switch {
+		case drift:
+			drifts = append(drifts, Drift{path, v.String(), time.Now()})
+		case moved:
+			drifts = append(drifts, Drift{path, put.String(), time.Now()})
 		}
 		if t != nil && t.mzxid > r.Zxid {
 			r.handled[path] = t.mzxid
 		}
 		delete(r.refused, path)
+		if v == agree && put == agree {
+			agreed = append(agreed, path)
+		}
 		at := r.cfg.Chroot + path
 		switch v {
 		case importWrite:
-			imports = append(imports, seen{path: path, fresh: o == nil, t: t, message: &znodepb.Imported{
-				Path: path, Kind: znodepb.Imported_WRITTEN, Data: t.data, Owner: t.owner, Czxid: t.czxid, Mzxid: t.mzxid}})
+			m := &znodepb.Imported{Path: path, Kind: znodepb.Imported_WRITTEN, Data: t.data, Owner: t.owner, Czxid: t.czxid, Mzxid: t.mzxid}
+			if o == nil || r.madeAbroad(t) {
+				if t.acl == nil { // it is gone meanwhile, or says no more
+					r.retry[path], r.later[path] = t.mzxid, 0
+					continue
+				}
+				m.Acl, m.Aversion = factACL(t.acl), t.aversion
+			}
+			imports = append(imports, seen{path: path, t: t, message: m})
 		case importDelete:
 			imports = append(imports, seen{path: path, message: &znodepb.Imported{Path: path, Kind: znodepb.Imported_DELETED}})
 		case create:
@@ -229,19 +276,65 @@ func (r *reign) compare(ctx context.Context, paths []string, until uint64) error
 		case remove:
 			removals = append(removals, op{path, v, []any{&zk.DeleteRequest{Path: at, Version: t.version}}, len(at), 0})
 		}
+		if (v == create || v == replace) && !o.held && o.aversion > 0 {
+			r.touch(path) // it is made with its list, whose version then follows
+		}
+		switch put {
+		case setACL:
+			relists = append(relists, relist{path, o.acl, t.aversion, o.aversion})
+		case importACL:
+			imports = append(imports, seen{path: path, t: t, list: true, message: &znodepb.Imported{
+				Path: path, Kind: znodepb.Imported_ACL_SET, Acl: factACL(t.acl), Aversion: t.aversion}})
+		}
 	}
+	r.drifted(drifts)
+	r.loosen(agreed)
 	if err := r.bring(ctx, imports); err != nil {
 		return err
 	}
 	slices.SortFunc(removals, func(a, b op) int { return cmp.Compare(b.path, a.path) })
-	return r.writeAll(ctx, slices.Concat(takeovers, removals, puts), until)
+	if err := r.writeAll(ctx, slices.Concat(takeovers, removals, puts), until); err != nil {
+		return err
+	}
+	return r.relistAll(ctx, relists)
+}
+
+// lists reads the access lists that decisions need: of nodes that may have been made
+// abroad, of those whose lists were not set equally often, and of all while everything is
+// being compared.
+func (r *reign) lists(ctx context.Context, paths []string, us []*ours, them []*theirs) error {
+	var asked []string
+	var nodes []*theirs
+	for i, t := range them {
+		if t == nil || t.opaque {
+			continue
+		}
+		o := us[i]
+		if o == nil && t.mzxid > r.Zxid || o != nil && (r.whole || t.aversion != o.aversion || r.madeAbroad(t)) {
+			asked, nodes = append(asked, paths[i]), append(nodes, t)
+		}
+	}
+	return r.w.acls(ctx, asked, nodes)
+}
+
+// madeAbroad says that the node as it stands there was made by somebody else.
+func (r *reign) madeAbroad(t *theirs) bool { return t.czxid > r.Zxid && !r.isOwn(t.czxid) }
+
+// postpone has a path compared again after a while.
+func (r *reign) postpone(path string, v verdict, seq uint64, err error) {
+	r.later[path] = seq
+	r.stick(path, v.String(), err)
+}
+
+func factACL(list []znode.ACL) (acl []*znodepb.ACL) {
+	for _, a := range list {
+		acl = append(acl, &znodepb.ACL{Perms: a.Perms, Scheme: a.Scheme, Id: a.ID})
+	}
+	return acl
 }
 
 func (o *ours) request(at string) *zk.CreateRequest {
-	q := &zk.CreateRequest{Path: at, Data: o.data}
-	for _, a := range o.acl {
-		q.Acl = append(q.Acl, zk.ACL{Perms: a.Perms, Scheme: a.Scheme, ID: a.ID})
-	}
+	q := &zk.CreateRequest{Path: at, Data: o.data, Acl: wireACL(o.acl)}
 	if o.held {
 		q.Flags = zk.FlagEphemeral
 	}
@@ -258,7 +351,7 @@ func (r *reign) ours(paths []string) []*ours {
 				continue
 			}
 			acl, _, _ := t.ACL(path)
-			o := &ours{data: slices.Clone(data), acl: acl, created: uint64(st.Czxid), written: uint64(st.Mzxid), children: st.NumChildren}
+			o := &ours{data: slices.Clone(data), acl: acl, aversion: st.Aversion, created: uint64(st.Czxid), written: uint64(st.Mzxid), children: st.NumChildren}
 			from, last, abroad := t.Imported(path)
 			if abroad {
 				o.abroad, o.asImported, o.imported = true, last, from.Mzxid
@@ -300,8 +393,8 @@ func (r *reign) writeAll(ctx context.Context, all []op, until uint64) error {
 // seen is a foreign write on its way to the log.
 type seen struct {
 	path    string
-	fresh   bool // our tree does not have it: its ACL is of interest
 	t       *theirs
+	list    bool // of the access list alone
 	message *znodepb.Imported
 }
 
@@ -310,44 +403,30 @@ func (r *reign) bring(ctx context.Context, all []seen) error {
 	if len(all) == 0 {
 		return nil
 	}
-	var created []string
-	for _, s := range all {
-		if s.fresh {
-			created = append(created, s.path)
-		}
-	}
-	lists, err := r.w.acls(ctx, created)
-	if err != nil {
-		return err
-	}
 	messages := make([]*znodepb.Imported, len(all))
 	for i, s := range all {
 		messages[i] = s.message
-		if !s.fresh {
-			continue
-		}
-		for _, a := range lists[0] {
-			s.message.Acl = append(s.message.Acl, &znodepb.ACL{Perms: a.Perms, Scheme: a.Scheme, Id: a.ID})
-		}
-		lists = lists[1:]
 	}
 	for i, err := range r.cfg.Importer.Import(ctx, messages) {
 		s := all[i]
 		switch {
 		case err == nil:
-			r.imports.WithLabelValues("done").Inc()
+			r.imported("done")
 			r.touch(s.path)
 		case errors.Is(err, ErrRefused):
-			r.imports.WithLabelValues("refused").Inc()
+			r.imported("refused")
 			r.logger.Warn("foreign zookeeper write refused; the ensemble is put right", "path", s.path, "kind", s.message.GetKind(), "err", err)
-			if s.t == nil {
+			switch {
+			case s.list:
+				r.kept[s.path] = s.t.aversion
+			case s.t == nil:
 				r.refused[s.path] = true
 			}
 			r.touch(s.path)
 		default:
-			r.imports.WithLabelValues("failed").Inc()
+			r.imported("failed")
 			r.logger.Warn("foreign zookeeper write not imported; trying again", "path", s.path, "err", err)
-			if s.t != nil {
+			if s.t != nil && !s.list {
 				r.retry[s.path] = s.t.mzxid
 			}
 			r.later[s.path] = 0

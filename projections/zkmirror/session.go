@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -71,7 +69,7 @@ func openSession(ctx context.Context, cfg *Config, logger *slog.Logger) (*sessio
 		}
 	}
 	conn, events, err := zk.Connect(cfg.Servers, cfg.Session,
-		zk.WithLogInfo(false), zk.WithLogger(quiet{logger}), zk.WithEventCallback(state), zk.WithDialer(s.dialer(cfg.Dial)))
+		zk.WithLogInfo(false), zk.WithLogger(quiet{logger}), zk.WithEventCallback(state), zk.WithDialer(s.dialer(cfg)), zk.WithHostProvider(&names{}))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +88,7 @@ func openSession(ctx context.Context, cfg *Config, logger *slog.Logger) (*sessio
 		return nil, fmt.Errorf("no session at %v: %w", cfg.Servers, wait.Err())
 	}
 	for _, a := range cfg.Auth {
-		if err := s.call(ctx, func() error { return conn.AddAuth(a.Scheme, a.Secret) }); err != nil {
+		if _, err := call(ctx, s, func() (none struct{}, err error) { return none, conn.AddAuth(a.Scheme, a.Secret) }); err != nil {
 			s.leave()
 			return nil, fmt.Errorf("show the %s identity: %w", a.Scheme, err)
 		}
@@ -99,20 +97,24 @@ func openSession(ctx context.Context, cfg *Config, logger *slog.Logger) (*sessio
 }
 
 // dialer remembers connections, so that leave can cut them.
-func (s *session) dialer(dial zk.Dialer) zk.Dialer {
+func (s *session) dialer(cfg *Config) zk.Dialer {
 	return func(network, addr string, timeout time.Duration) (net.Conn, error) {
-		c, err := dial(network, addr, timeout)
+		c, err := cfg.Dial(network, addr, timeout)
 		if err != nil {
 			return nil, err
 		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		if s.left {
+			s.mu.Unlock()
 			return nil, errors.Join(net.ErrClosed, c.Close())
 		}
 		clear(s.nets) // the library uses one at a time
 		s.nets[c] = true
-		return c, nil
+		s.mu.Unlock()
+		if c, err = cfg.secure(c, addr); err != nil {
+			return nil, err
+		}
+		return &prompt{Conn: c, within: min(dialWithin, max(cfg.Session/6, 500*time.Millisecond))}, nil
 	}
 }
 
@@ -134,32 +136,35 @@ func (s *session) leave() {
 }
 
 // call runs one request of the library, which knows no deadlines. When it takes too long
-// the session is left, which also ends the request.
-func (s *session) call(ctx context.Context, do func() error) error {
+// the session is left, which also ends the request; what it answers then nobody sees.
+func call[T any](ctx context.Context, s *session, do func() (T, error)) (none T, err error) {
+	type outcome struct {
+		answer T
+		err    error
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	answer := make(chan error, 1)
-	go func() { answer <- do() }()
+	done := make(chan outcome, 1)
+	go func() {
+		answer, err := do()
+		done <- outcome{answer, err}
+	}()
 	select {
-	case err := <-answer:
-		return err
+	case o := <-done:
+		return o.answer, o.err
 	case <-s.lost:
 		s.leave()
-		return errLost
+		return none, errLost
 	case <-ctx.Done():
 		s.leave()
-		return fmt.Errorf("%w: no answer: %w", errLost, ctx.Err())
+		return none, fmt.Errorf("%w: no answer: %w", errLost, ctx.Err())
 	}
 }
 
 // multi does all operations or none. failed is the one that stopped it, -1 when it is
 // not known whether anything was done.
 func (s *session) multi(ctx context.Context, ops []any) (results []zk.MultiResponse, failed int, err error) {
-	err = s.call(ctx, func() error {
-		r, err := s.conn.Multi(ops...)
-		results = r
-		return err
-	})
+	results, err = call(ctx, s, func() ([]zk.MultiResponse, error) { return s.conn.Multi(ops...) })
 	if err == nil {
 		return results, 0, nil
 	}
@@ -182,9 +187,8 @@ func (s *session) ensure(ctx context.Context, path string) error {
 		if i < len(path) && path[i] != '/' {
 			continue
 		}
-		err := s.call(ctx, func() error {
-			_, err := s.conn.Create(path[:i], []byte{}, 0, zk.WorldACL(zk.PermAll))
-			return err
+		_, err := call(ctx, s, func() (string, error) {
+			return s.conn.Create(path[:i], []byte{}, 0, zk.WorldACL(zk.PermAll))
 		})
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return fmt.Errorf("create %s: %w", path[:i], err)
@@ -197,13 +201,4 @@ type quiet struct{ to *slog.Logger }
 
 func (q quiet) Printf(format string, args ...any) {
 	q.to.Debug("zookeeper client", "said", fmt.Sprintf(format, args...))
-}
-
-func shuffled(n int) []int {
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	rand.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
-	return slices.Clip(order)
 }

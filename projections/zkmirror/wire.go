@@ -16,6 +16,7 @@ import (
 
 const (
 	inFlight  = 256                       // requests on the wire at a time
+	silence   = 2                         // a server that says nothing for this part of the session's time-out is given up
 	recursive = 1                         // addWatch's mode
 	maxImport = catalog.MaxBytes - 16<<10 // bytes of data; the rest of an event is the path and the ACL
 )
@@ -68,6 +69,9 @@ func dialWire(ctx context.Context, cfg *Config, fired func(path string)) (*wire,
 
 func dialServer(ctx context.Context, cfg *Config, addr string, fired func(path string)) (*wire, error) {
 	nc, err := cfg.Dial("tcp", addr, dialWithin)
+	if err == nil {
+		nc, err = cfg.secure(nc, addr)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +105,12 @@ func dialServer(ctx context.Context, cfg *Config, addr string, fired func(path s
 func (w *wire) receive() {
 	defer close(w.done)
 	for {
+		// Only an answer gives a server more time, never a question.
+		err := w.c.Deadline(w.timeout / silence)
+		if err != nil {
+			w.err = err
+			return
+		}
 		h, r, err := w.c.Next()
 		if err != nil {
 			w.err = err
@@ -134,14 +144,15 @@ func (w *wire) receive() {
 	}
 }
 
-// ping keeps the session, and gives up a server that stays silent.
+// ping keeps the session, and has a server say something three times before its silence
+// counts as its end.
 func (w *wire) ping() {
-	t := time.NewTicker(w.timeout / 3)
+	t := time.NewTicker(w.timeout / (3 * silence))
 	defer t.Stop()
 	for {
 		w.sending.Lock()
 		w.c.SendAs(jute.XidPing, jute.OpPing, nil)
-		err := w.flush()
+		err := w.c.Flush()
 		w.sending.Unlock()
 		if err != nil {
 			_ = w.c.Close() // the receiver tells
@@ -155,15 +166,6 @@ func (w *wire) ping() {
 			return
 		}
 	}
-}
-
-// flush sends what is queued; whoever answers within the time-out has said something by
-// then, because it is asked at least three times in between.
-func (w *wire) flush() error {
-	if err := w.c.Deadline(w.timeout); err != nil {
-		return err
-	}
-	return w.c.Flush()
 }
 
 // ask sends all requests and returns once all answers are in.
@@ -182,7 +184,7 @@ func (w *wire) ask(ctx context.Context, all []request) error {
 			xid := w.c.Send(q.op, q.body)
 			w.pending <- pending{xid, on} // before it is on the wire: nothing of an earlier chunk waits
 		}
-		err := w.flush()
+		err := w.c.Flush()
 		w.sending.Unlock()
 		if err != nil {
 			_ = w.c.Close()
@@ -204,7 +206,7 @@ func (w *wire) close() {
 		close(w.pinger)
 		w.sending.Lock()
 		w.c.SendAs(0, jute.OpCloseSession, nil)
-		_ = w.flush() // the session would expire by itself
+		_ = w.c.Flush() // the session would expire by itself
 		w.sending.Unlock()
 		_ = w.c.Close()
 	})
@@ -222,7 +224,7 @@ func (w *wire) auth(ctx context.Context, a Auth) error {
 		close(answered)
 		return nil
 	}}
-	err := w.flush()
+	err := w.c.Flush()
 	w.sending.Unlock()
 	if err != nil {
 		return err
@@ -302,7 +304,7 @@ func (w *wire) get(ctx context.Context, paths []string) ([]*theirs, error) {
 			data := slices.Clone(r.Buffer())
 			var st jute.Stat
 			st.Decode(r)
-			t := &theirs{data: data, czxid: st.Czxid, mzxid: st.Mzxid, version: st.Version, children: st.NumChildren, large: len(data) > maxImport}
+			t := &theirs{data: data, czxid: st.Czxid, mzxid: st.Mzxid, version: st.Version, aversion: st.Aversion, children: st.NumChildren, large: len(data) > maxImport}
 			if znode.IsEphemeral(st.EphemeralOwner) {
 				t.owner = st.EphemeralOwner
 			}
@@ -313,9 +315,9 @@ func (w *wire) get(ctx context.Context, paths []string) ([]*theirs, error) {
 	return nodes, w.ask(ctx, all)
 }
 
-// acls reads the access lists of nodes; nil for those that are gone.
-func (w *wire) acls(ctx context.Context, paths []string) ([][]jute.ACL, error) {
-	lists := make([][]jute.ACL, len(paths))
+// acls reads the access lists of nodes; those of nodes that are gone, or say no more, stay
+// unread.
+func (w *wire) acls(ctx context.Context, paths []string, nodes []*theirs) error {
 	all := make([]request, len(paths))
 	for i, path := range paths {
 		q := jute.Path{Path: w.chroot + path}
@@ -323,11 +325,16 @@ func (w *wire) acls(ctx context.Context, paths []string) ([][]jute.ACL, error) {
 			if h.Err != jute.OK {
 				return nil
 			}
-			lists[i] = jute.DecodeACLs(r)
+			for _, a := range jute.DecodeACLs(r) {
+				nodes[i].acl = append(nodes[i].acl, znode.ACL{Perms: a.Perms, Scheme: a.Scheme, ID: a.ID})
+			}
+			var st jute.Stat
+			st.Decode(r)
+			nodes[i].aversion = st.Aversion
 			return r.Err()
 		}}
 	}
-	return lists, w.ask(ctx, all)
+	return w.ask(ctx, all)
 }
 
 // below lists every path at and below top, parents first; none when it is not there.

@@ -29,6 +29,7 @@ type conn struct {
 	behind chan struct{} // holds one token when something in pipe need not wait any longer
 	since  time.Time
 	in     jute.Reader // the request being decoded; the reader's own
+	read   time.Time   // when the requests at hand were; zero: to be asked; the reader's own
 
 	unsent  bool         // in the server's list of that name
 	id      atomic.Int64 // the session's, 0: none yet
@@ -136,6 +137,7 @@ func (c *conn) talk(ctx context.Context) error {
 	for {
 		if !buffered(br) {
 			c.out.flush()
+			c.read = time.Time{}
 		}
 		if c.out.ended() {
 			return net.ErrClosed
@@ -166,14 +168,17 @@ func buffered(br *bufio.Reader) bool {
 
 // handle answers one request, or queues it behind the writes that it must wait for.
 func (c *conn) handle(ctx context.Context, frame []byte) error {
-	start := time.Now()
+	if c.read.IsZero() { // once for all that came at once
+		c.read = time.Now()
+		c.s.touch(c, c.read)
+	}
+	start := c.read
 	var h jute.RequestHeader
 	c.in.Reset(frame)
 	if h.Decode(&c.in); c.in.Err() != nil {
 		return c.in.Err()
 	}
 	c.received(h.Op)
-	c.s.touch(c, start)
 	body := frame[len(frame)-c.in.Len():]
 	switch kind := kindOf(h.Op); {
 	case kind == isWrite:
@@ -190,6 +195,7 @@ func (c *conn) handle(ctx context.Context, frame []byte) error {
 			return err
 		}
 		err := c.s.slow(ctx, c, h)
+		c.read = time.Time{} // it may have taken long
 		c.answered(h, start, 0)
 		return err
 	}

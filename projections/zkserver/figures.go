@@ -82,7 +82,10 @@ func (c *conn) received(op jute.Op) {
 
 // answered notes that a request was; zxid 0: unknown.
 func (c *conn) answered(h jute.RequestHeader, start time.Time, zxid int64) {
-	now := time.Now()
+	c.answeredAt(time.Now(), h, start, zxid)
+}
+
+func (c *conn) answeredAt(now time.Time, h jute.RequestHeader, start time.Time, zxid int64) {
 	took := now.Sub(start)
 	c.s.stats.latency.observe(took)
 	c.shown.latency.observe(took)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	znodepb "github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/jute"
 	"github.com/monolith-go/monolith/projections/znode"
 )
@@ -71,6 +72,7 @@ func (p *pipeline) pop() {
 func (c *conn) atMost(ctx context.Context, n int) error {
 	for c.pipe.len() > n {
 		c.out.flush() // nothing may lie about while the reader waits
+		c.read = time.Time{}
 		select {
 		case <-c.pipe.moved:
 		case <-c.out.gone:
@@ -83,7 +85,7 @@ func (c *conn) atMost(ctx context.Context, n int) error {
 }
 
 // propose sends a write on its way. Its answer is queued by the fold that decides it.
-func (c *conn) propose(ctx context.Context, q *request, propose func(done func(uint64, *znode.Outcome, error))) error {
+func (c *conn) propose(ctx context.Context, q *request, e *znodepb.Event) error {
 	if err := c.atMost(ctx, c.pipe.limit-1); err != nil {
 		return err
 	}
@@ -91,6 +93,7 @@ func (c *conn) propose(ctx context.Context, q *request, propose func(done func(u
 	case c.s.slots <- struct{}{}:
 	default:
 		c.out.flush()
+		c.read = time.Time{}
 		select {
 		case c.s.slots <- struct{}{}:
 		case <-c.out.gone:
@@ -100,7 +103,7 @@ func (c *conn) propose(ctx context.Context, q *request, propose func(done func(u
 		}
 	}
 	c.pipe.add(q, false)
-	propose(func(zxid uint64, o *znode.Outcome, err error) {
+	c.s.cfg.Proposer.Propose(e, func(zxid uint64, o *znode.Outcome, err error) {
 		<-c.s.slots
 		c.decide(q, zxid, o, err)
 	})
@@ -118,13 +121,19 @@ func (c *conn) decide(q *request, zxid uint64, o *znode.Outcome, err error) {
 		c.out.kill(nil)
 		return
 	}
+	f := c.s.folding.Load()
+	inside := f != nil && f.outcome == o // the fold's: nobody else changes the tree now
 	c.pipe.mu.Lock()
 	defer c.pipe.mu.Unlock()
 	q.decided = true
 	if len(c.pipe.queue) > 0 && c.pipe.queue[0] == q {
 		encodeOutcome(c.out.begin(), q, zxid, o)
 		c.out.end()
-		c.answered(q.head, q.start, int64(zxid))
+		now := c.s.at
+		if !inside {
+			now = time.Now()
+		}
+		c.answeredAt(now, q.head, q.start, int64(zxid))
 		c.pipe.pop()
 	} else {
 		q.reply = jute.Frame(func(w *jute.Writer) { w.B = w.B[:0]; w.Int32(0); encodeOutcome(w, q, zxid, o) })
@@ -133,9 +142,9 @@ func (c *conn) decide(q *request, zxid uint64, o *znode.Outcome, err error) {
 		c.out.finish()
 		return
 	}
-	if f := c.s.folding.Load(); f != nil && f.outcome == o {
-		c.drain(f.tree) // inside the fold: nobody else changes the tree now
-		if f.more {     // what follows may have answers for it too: one write takes them all
+	if inside {
+		c.drain(f.tree)
+		if f.more { // what follows may have answers for it too: one write takes them all
 			if !c.unsent {
 				c.unsent = true
 				c.s.unsent = append(c.s.unsent, c)

@@ -3,6 +3,7 @@ package zkserver
 import (
 	"crypto/tls"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func setting(path, data string) func(*jute.Writer) {
 // await waits until ok.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(within); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(within); !ok(); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not after %v", what, within)
 		}

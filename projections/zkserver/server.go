@@ -117,6 +117,7 @@ type Server struct {
 	stats    stats
 	slots    chan struct{}           // one token per write on its way
 	folding  atomic.Pointer[folding] // what was folded last
+	at       time.Time               // of the part being folded, or of one a few before; the fold's own
 	unsent   []*conn                 // have answers queued of an event whose last part is not folded; the fold's own
 
 	ready chan struct{}
@@ -164,6 +165,9 @@ func New(cfg Config, log bus.Log, tree *follow.Follower[znode.State], logger *sl
 
 // folded runs under the tree's write lock, before the proposer hears of the event.
 func (s *Server) folded(t znode.State, r events.Recorded) {
+	if r.Part%64 == 0 {
+		s.at = time.Now()
+	}
 	e := t.Effects()
 	s.folding.Store(&folding{t, e.Outcome, r.More})
 	if r.Part == 0 {

@@ -16,14 +16,16 @@ func (c *conn) write1(ctx context.Context, h jute.RequestHeader, start time.Time
 	if h.Op == jute.OpCloseSession {
 		return c.closeSession(ctx, h, start)
 	}
-	p := &znodepb.Proposed{Session: c.session(), Multi: h.Op == jute.OpMulti, Auth: *c.auth.Load()}
-	var shape []jute.Op
+	w := &write{request: request{head: h, start: start}}
+	p := &w.proposed
+	p.Session, p.Multi, p.Auth = c.session(), h.Op == jute.OpMulti, *c.auth.Load()
 	code := jute.OK
 	if p.Multi {
-		p.Ops, shape, code = decodeMulti(&c.in)
+		p.Ops, w.shape, code = decodeMulti(&c.in)
 	} else {
-		op := decodeWrite(h.Op, &c.in, false)
-		p.Ops = []*znodepb.Op{op}
+		decodeWrite(&w.op, h.Op, &c.in, false)
+		w.ops[0] = &w.op
+		p.Ops = w.ops[:]
 	}
 	if c.in.Err() != nil {
 		code = jute.MarshallingError
@@ -47,10 +49,19 @@ func (c *conn) write1(ctx context.Context, h jute.RequestHeader, start time.Time
 		c.answered(h, start, 0)
 		return nil
 	}
-	e := &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: p}}
-	return c.propose(ctx, &request{head: h, shape: shape, start: start}, func(done func(uint64, *znode.Outcome, error)) {
-		c.s.cfg.Proposer.Propose(e, done)
-	})
+	w.body.Proposed = p
+	w.event.Body = &w.body
+	return c.propose(ctx, &w.request, &w.event)
+}
+
+// write is a request and the event that proposes it, in one piece of memory.
+type write struct {
+	request
+	event    znodepb.Event
+	body     znodepb.Event_Proposed
+	proposed znodepb.Proposed
+	op       znodepb.Op
+	ops      [1]*znodepb.Op
 }
 
 // closeSession ends the connection behind its reply.
@@ -63,19 +74,16 @@ func (c *conn) closeSession(ctx context.Context, h jute.RequestHeader, start tim
 		return errLast
 	}
 	e := &znodepb.Event{Body: &znodepb.Event_SessionClosed{SessionClosed: &znodepb.SessionClosed{Session: c.session(), Reason: znodepb.Closed}}}
-	err := c.propose(ctx, &request{head: h, start: start}, func(done func(uint64, *znode.Outcome, error)) {
-		c.s.cfg.Proposer.Propose(e, done)
-	})
-	if err != nil {
+	if err := c.propose(ctx, &request{head: h, start: start}, e); err != nil {
 		return err
 	}
 	c.out.flush()
 	return errLast
 }
 
-// decodeWrite is the operation that a request asks for. Its bytes are its own: they
-// outlive the frame.
-func decodeWrite(op jute.Op, r *jute.Reader, inMulti bool) *znodepb.Op {
+// decodeWrite puts the operation that a request asks for into to. Its bytes are its own:
+// they outlive the frame.
+func decodeWrite(to *znodepb.Op, op jute.Op, r *jute.Reader, inMulti bool) {
 	switch op {
 	case jute.OpCreate, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
 		var q jute.CreateRequest
@@ -84,25 +92,35 @@ func decodeWrite(op jute.Op, r *jute.Reader, inMulti bool) *znodepb.Op {
 		if !inMulti {
 			mode = modeOf(op, mode)
 		}
-		return &znodepb.Op{Op: &znodepb.Op_Create{Create: &znodepb.Create{
-			Path: utf8(q.Path), Data: owned(q.Data), Acl: acls(q.ACL), Mode: mode, TtlMs: ttl(op, q),
-		}}}
+		o := &struct {
+			is     znodepb.Op_Create
+			create znodepb.Create
+		}{}
+		o.create.Path, o.create.Data, o.create.Acl, o.create.Mode, o.create.TtlMs = utf8(q.Path), owned(q.Data), acls(q.ACL), mode, ttl(op, q)
+		o.is.Create = &o.create
+		to.Op = &o.is
 	case jute.OpDelete:
 		var q jute.PathVersion
 		q.Decode(r)
-		return &znodepb.Op{Op: &znodepb.Op_Delete{Delete: &znodepb.Delete{Path: utf8(q.Path), Version: q.Version}}}
+		to.Op = &znodepb.Op_Delete{Delete: &znodepb.Delete{Path: utf8(q.Path), Version: q.Version}}
 	case jute.OpSetData:
 		var q jute.SetDataRequest
 		q.Decode(r)
-		return &znodepb.Op{Op: &znodepb.Op_SetData{SetData: &znodepb.SetData{Path: utf8(q.Path), Data: owned(q.Data), Version: q.Version}}}
+		o := &struct {
+			is  znodepb.Op_SetData
+			set znodepb.SetData
+		}{}
+		o.set.Path, o.set.Data, o.set.Version = utf8(q.Path), owned(q.Data), q.Version
+		o.is.SetData = &o.set
+		to.Op = &o.is
 	case jute.OpSetACL:
 		var q jute.SetACLRequest
 		q.Decode(r)
-		return &znodepb.Op{Op: &znodepb.Op_SetAcl{SetAcl: &znodepb.SetACL{Path: utf8(q.Path), Acl: acls(q.ACL), Version: q.Version}}}
+		to.Op = &znodepb.Op_SetAcl{SetAcl: &znodepb.SetACL{Path: utf8(q.Path), Acl: acls(q.ACL), Version: q.Version}}
 	default: // check: kindOf and decodeMulti let nothing else in
 		var q jute.PathVersion
 		q.Decode(r)
-		return &znodepb.Op{Op: &znodepb.Op_Check{Check: &znodepb.Check{Path: utf8(q.Path), Version: q.Version}}}
+		to.Op = &znodepb.Op_Check{Check: &znodepb.Check{Path: utf8(q.Path), Version: q.Version}}
 	}
 }
 
@@ -141,7 +159,13 @@ func owned(b []byte) []byte {
 	return append(make([]byte, 0, len(b)), b...)
 }
 
+// openACL is the list with which almost every node is created. Nobody changes it.
+var openACL = []*znodepb.ACL{{Perms: znode.PermAll, Scheme: "world", Id: "anyone"}}
+
 func acls(list []jute.ACL) []*znodepb.ACL {
+	if len(list) == 1 && list[0] == (jute.ACL{Perms: znode.PermAll, Scheme: "world", ID: "anyone"}) {
+		return openACL
+	}
 	out := make([]*znodepb.ACL, len(list))
 	for i, a := range list {
 		out[i] = &znodepb.ACL{Perms: a.Perms, Scheme: utf8(a.Scheme), Id: utf8(a.ID)}
@@ -168,7 +192,8 @@ func decodeMulti(r *jute.Reader) (ops []*znodepb.Op, shape []jute.Op, code jute.
 		if len(ops) == znodepb.MaxOps {
 			return nil, nil, jute.BadArguments
 		}
-		op := decodeWrite(h.Op, r, true)
+		op := new(znodepb.Op)
+		decodeWrite(op, h.Op, r, true)
 		if r.Err() != nil {
 			return nil, nil, jute.MarshallingError
 		}

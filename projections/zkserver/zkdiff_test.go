@@ -38,7 +38,7 @@ func TestOracleDifferential(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			real := apache(t)
 			h, _ := writable(t, Config{MinSessionTimeout: time.Second, MaxSessionTimeout: 10 * time.Second})
-			zkdiff.Run(t, h.Addr(), real, seed, ops)
+			zkdiff.Run(t, zkdiff.Config{Ours: h.Addr(), Real: real, Seed: seed, Ops: ops})
 		})
 	}
 }

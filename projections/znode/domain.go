@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -26,7 +25,11 @@ type domain struct {
 // already stand there change nothing. A node of another owner is replaced, because an
 // owner never changes.
 func (t domain) put(path string, data []byte, owner int64) {
-	id := t.tree.find(path)
+	t.putAt(t.tree.find(path), path, data, owner)
+}
+
+// putAt is put where the node that stands at path is known, 0: none does.
+func (t domain) putAt(id uint32, path string, data []byte, owner int64) {
 	switch {
 	case id == 0:
 		t.create(path, data, owner)
@@ -72,7 +75,7 @@ func at(steps ...string) (string, bool) {
 
 // model, like its siblings, is false for a body it does not know, and gives the reason
 // why an event is skipped.
-func (t domain) model(p events.Parts, e *model.Event) (known bool, skip string) {
+func (t domain) model(p *subject, e *model.Event) (known bool, skip string) {
 	path, ok := at(p.BZID, "portal", p.Aggregate)
 	if !ok {
 		return true, unnamable
@@ -87,7 +90,8 @@ func (t domain) model(p events.Parts, e *model.Event) (known bool, skip string) 
 		if m.NumShard == 0 {
 			m.NumShard = -1
 		}
-		t.put(path, m.Bytes(), 0)
+		t.tree.scratch = m.append(t.tree.scratch)
+		t.put(path, t.tree.scratch, 0)
 	case *model.Event_UnloadAccepted:
 		t.remove(path)
 	case *model.Event_DeclareRequested, *model.Event_LoadRequested, *model.Event_UnloadRequested,
@@ -98,7 +102,7 @@ func (t domain) model(p events.Parts, e *model.Event) (known bool, skip string) 
 	return true, ""
 }
 
-func (t domain) publish(p events.Parts, e *publish.Event) (known bool, skip string) {
+func (t domain) publish(p *subject, e *publish.Event) (known bool, skip string) {
 	dir, ok := at(p.BZID, "publish")
 	if _, named := at(p.BZID, "publish", p.Aggregate); !ok || !named {
 		return true, unnamable
@@ -150,9 +154,9 @@ func (t domain) plan(dir, name string, p *publish.Planned) {
 	}
 }
 
-func (t domain) container(p events.Parts, e *container.Event) (known bool, skip string) {
-	key := p.BZID + "/" + p.Aggregate
-	m, live := t.s.Containers[key]
+func (t domain) container(p *subject, e *container.Event) (known bool, skip string) {
+	m, live := t.s.Containers[p.key]
+	moved := true // it may show itself elsewhere than before
 	switch b := e.GetBody().(type) {
 	case *container.Event_Reported:
 		if b.Reported.GetContainer().GetZnode() != "" {
@@ -164,73 +168,83 @@ func (t domain) container(p events.Parts, e *container.Event) (known bool, skip 
 			return true, "" // of nobody we know
 		}
 		m.Resource.V = b.ResourceReported
+		moved = false
 	case *container.Event_Lost:
-		t.disown(m.Node, p)
-		t.disown(m.Service, p)
+		t.disown(m.Node, p.owner)
+		t.disown(m.Service, p.owner)
 		t.unbindAll(p.BZID, m)
-		delete(t.s.Containers, key)
+		delete(t.s.Containers, p.key)
+		t.tree.hostOf(p, nil) // forgets what it held
 		return true, ""
 	default:
 		return false, ""
 	}
-	path, data, ok := m.node(p.BZID)
+	h := t.tree.hostOf(p, m.Container.V)
+	path, ok := m.node(h)
 	if m.Node != path {
-		t.disown(m.Node, p)
+		t.disown(m.Node, p.owner)
 	}
 	m.Node = path
-	skip = t.serviceNode(p, &m)
-	t.s.Containers[key] = m
+	skip = t.serviceNode(p, h, &m)
+	t.s.Containers[p.key] = m
 	if !ok {
 		skip = unnamable
 	}
 	if path != "" {
-		t.put(path, data, Owner(p.BZID, p.Aggregate))
+		t.tree.scratch = m.payload(t.tree.scratch[:0])
+		t.putAt(t.tree.look(path, &h.node), path, t.tree.scratch, p.owner)
 	}
-	t.bindAll(p, !live)
+	if moved {
+		t.bindAll(p, !live)
+	} else {
+		t.bindAgain(h, m)
+	}
 	return true, skip
 }
 
 // disown removes the node unless another container has taken it over.
-func (t domain) disown(path string, p events.Parts) {
-	if id := t.tree.find(path); id != 0 && t.tree.owner(id) == Owner(p.BZID, p.Aggregate) {
-		t.remove(path)
+func (t domain) disown(path string, owner int64) {
+	if path != "" {
+		t.disownAt(t.tree.find(path), path, owner)
+	}
+}
+
+// disownAt is disown where the node that stands at path is known, 0: none does.
+func (t domain) disownAt(id uint32, path string, owner int64) {
+	if id != 0 && t.tree.owner(id) == owner && t.tree.dirOf(id).kids == 0 {
+		t.tree.remove(id, path)
 	}
 }
 
 // node is where the container shows itself: a training task among its job's, an agent
 // among the resources once it has reported some. path is "" when it shows nowhere.
-func (m Member) node(bzid string) (path string, data []byte, ok bool) {
+func (m Member) node(h *host) (path string, ok bool) {
+	if m.Container.V.GetKind() != "training" && m.Resource.V == nil {
+		return "", true
+	}
+	return h.path, h.path != ""
+}
+
+// payload appends what that node holds.
+func (m Member) payload(to []byte) []byte {
 	c := m.Container.V
 	if c.GetKind() == "training" {
 		addr := c.GetGrpcAddress()
 		if addr == "" {
 			addr = c.GetRowsAddress()
 		}
-		if c.GetServerType() == "" {
-			return "", nil, false
-		}
-		if path, ok = at("monolith", c.GetJob(), c.GetServerType()+"."+strconv.Itoa(int(c.GetIndex()))); !ok {
-			return "", nil, false
-		}
-		return path, []byte(addr), true
-	}
-	if m.Resource.V == nil {
-		return "", nil, true
-	}
-	if path, ok = at(bzid, "resource", strconv.Itoa(int(c.GetShard()))+":"+strconv.Itoa(int(c.GetReplica()))); !ok {
-		return "", nil, false
+		return append(to, addr...)
 	}
 	r := m.Resource.V
-	return path, ResourceSpec{
+	return ResourceSpec{
 		Address: c.GetAgentAddress(), ShardID: c.GetShard(), ReplicaID: c.GetReplica(),
 		Memory: r.GetMemory(), CPU: r.GetCpu(), Network: r.GetNetwork(), WorkLoad: r.GetWorkLoad(),
-	}.Bytes(), true
+	}.append(to)
 }
 
-func (t domain) replica(p events.Parts, e *replica.Event) (known bool, skip string) {
-	steps := strings.Split(p.Aggregate, "/")
-	path, ok := at(slices.Concat([]string{p.BZID, "service"}, steps)...)
-	if !ok || len(steps) < 3 || len(steps) > 4 {
+func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) {
+	path := p.path
+	if path == "" {
 		return true, unnamable
 	}
 	switch b := e.GetBody().(type) {
@@ -253,7 +267,8 @@ func (t domain) replica(p events.Parts, e *replica.Event) (known bool, skip stri
 			t.unbind(p.BZID, path, was)
 		}
 		t.s.Replicas[path] = m
-		t.put(path, m.Bytes(), Owner(p.BZID, owner))
+		t.tree.scratch = m.append(t.tree.scratch)
+		t.putAt(t.tree.look(path, &p.node), path, t.tree.scratch, Owner(p.BZID, owner))
 		t.bind(p.BZID, path)
 	case *replica.Event_StateChanged:
 		m, live := t.s.Replicas[path]
@@ -262,8 +277,9 @@ func (t domain) replica(p events.Parts, e *replica.Event) (known bool, skip stri
 		}
 		m.Stat = int32(b.StateChanged.GetStat())
 		t.s.Replicas[path] = m
-		if id := t.tree.find(path); id != 0 { // else a client deleted it
-			t.put(path, m.Bytes(), t.tree.owner(id))
+		if id := t.tree.look(path, &p.node); id != 0 { // else a client deleted it
+			t.tree.scratch = m.append(t.tree.scratch)
+			t.putAt(id, path, t.tree.scratch, t.tree.owner(id))
 		}
 		t.bind(p.BZID, path)
 	case *replica.Event_Lost:
@@ -290,7 +306,7 @@ func Owner(bzid, container string) int64 {
 func IsService(owner int64) bool { return uint64(owner)>>56 == 'M' }
 
 // layout writes the declared saved models and the entries of layouts.
-func (t domain) layout(p events.Parts, e *layout.Event) (known bool, skip string) {
+func (t domain) layout(p *subject, e *layout.Event) (known bool, skip string) {
 	name, dir, ok := layout.Parse(p.Aggregate)
 	if !ok {
 		return true, unnamable

@@ -6,36 +6,26 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
 )
 
 // serviceNode shows a serving container below container_service, under the name its
 // report gives it now.
-func (t domain) serviceNode(p events.Parts, m *Member) (skip string) {
-	want := ""
-	if m.Container.V.GetKind() == "serving" {
-		path, ok := at(p.BZID, "container_service", ContainerNode(m.Container.V))
-		if !ok {
-			skip = unnamable
-		} else {
-			want = path
-		}
+func (t domain) serviceNode(p *subject, h *host, m *Member) (skip string) {
+	if m.Service != h.service {
+		t.disown(m.Service, p.owner)
 	}
-	if m.Service != want {
-		t.disown(m.Service, p)
+	m.Service = h.service
+	if h.service != "" {
+		t.putAt(t.tree.look(h.service, &h.serviceAt), h.service, h.info, p.owner)
 	}
-	m.Service = want
-	if want != "" {
-		t.put(want, ServiceInfoOf(m.Container.V).Bytes(), Owner(p.BZID, p.Aggregate))
-	}
-	return skip
+	return h.skip
 }
 
 // bindAll gives every replica that the container holds its binding, under the container's
 // name as it is now.
-func (t domain) bindAll(p events.Parts, fresh bool) {
-	paths := slices.Collect(maps.Keys(t.s.Containers[p.BZID+"/"+p.Aggregate].Bindings))
+func (t domain) bindAll(p *subject, fresh bool) {
+	paths := slices.Collect(maps.Keys(t.s.Containers[p.key].Bindings))
 	if fresh { // replicas that were reported before their container
 		service, _ := at(p.BZID, "service")
 		for path, r := range t.s.Replicas {
@@ -47,6 +37,14 @@ func (t domain) bindAll(p events.Parts, fresh bool) {
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
 		t.bind(p.BZID, path)
+	}
+}
+
+// bindAgain is bindAll of a container that is as it was: only nodes that clients removed
+// or changed have to be put right.
+func (t domain) bindAgain(h *host, m Member) {
+	for _, b := range t.tree.bound(h, m.Bindings) {
+		t.putAt(t.tree.look(b.node, b.at), b.node, []byte{}, h.owner)
 	}
 }
 
@@ -63,44 +61,59 @@ func (t domain) unbindAll(bzid string, m Member) {
 // AVAILABLE in a container that lives. Replicas of one sub-model in one container share it.
 func (t domain) bind(bzid, path string) {
 	r := t.s.Replicas[path]
-	key := bzid + "/" + r.Container
-	m, live := t.s.Containers[key]
+	on := t.tree.seat(bzid, path, r)
+	m, live := t.s.Containers[on.key]
 	if !live {
 		return
 	}
+	h := t.tree.sit(bzid, on, m.Container.V)
 	want := ""
 	if r.Stat == int32(replica.State_AVAILABLE) {
-		want, _ = at(bzid, "binding", r.ModelName, BindingNode(r.subModel(), m.Container.V))
+		want = on.node
 	}
-	t.rebind(bzid, &m, path, want)
-	t.s.Containers[key] = m
+	t.rebind(on, h, m, path, want)
 }
 
 // unbind takes a replica's binding away; r is what it was.
 func (t domain) unbind(bzid, path string, r ReplicaMeta) {
-	key := bzid + "/" + r.Container
-	if m, live := t.s.Containers[key]; live {
-		t.rebind(bzid, &m, path, "")
-		t.s.Containers[key] = m
+	on := t.tree.seat(bzid, path, r)
+	if m, live := t.s.Containers[on.key]; live {
+		t.rebind(on, t.tree.sit(bzid, on, m.Container.V), m, path, "")
 	}
 }
 
-func (t domain) rebind(bzid string, m *Member, path, want string) {
-	was := m.Bindings[path]
-	if was != want {
+// rebind makes want, its node or "", the binding of the replica at path.
+func (t domain) rebind(on *seat, h *host, m Member, path, want string) {
+	if was := m.Bindings[path]; was != want {
+		h.sorted = false
 		delete(m.Bindings, path)
-		if was != "" && !slices.Contains(slices.Collect(maps.Values(m.Bindings)), was) {
-			t.disown(was, events.Parts{BZID: bzid, Aggregate: m.Container.V.GetId()})
+		if was != "" && !holds(m.Bindings, was) {
+			if was == on.node {
+				t.disownAt(t.tree.look(was, &on.at), was, h.owner)
+			} else {
+				t.disown(was, h.owner)
+			}
+		}
+		if want != "" {
+			if m.Bindings == nil {
+				m.Bindings = map[string]string{}
+				t.s.Containers[on.key] = m
+			}
+			m.Bindings[path] = want
 		}
 	}
-	if want == "" {
-		return
+	if want != "" {
+		t.putAt(t.tree.look(want, &on.at), want, []byte{}, h.owner)
 	}
-	if m.Bindings == nil {
-		m.Bindings = map[string]string{}
+}
+
+func holds(m map[string]string, value string) bool {
+	for _, v := range m {
+		if v == value {
+			return true
+		}
 	}
-	m.Bindings[path] = want
-	t.put(want, []byte{}, Owner(bzid, m.Container.V.GetId()))
+	return false
 }
 
 // subModel is the exported folder that the replica serves.

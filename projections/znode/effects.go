@@ -1,7 +1,7 @@
 package znode
 
 // Effects are what one event did. They are no part of the state, and a restored snapshot
-// has none; they are valid until the next Apply.
+// has none. Changes are valid until the next Apply; an outcome, and paths, may be kept.
 type Effects struct {
 	Changes []Change // in the order in which watches fire
 	Outcome *Outcome // of a proposal or of a session's fact; nil for every other event

@@ -28,7 +28,9 @@ func (s State) Imported(path string) (i Import, last, ok bool) {
 }
 
 // imported makes the tree show what the bridge saw. What a service or a client of ours
-// holds is refused: there the mirror writes, and the bridge does not.
+// holds is refused: there the mirror writes, and the bridge does not. An access list
+// comes with its version, so that both sides count alike: who counts further has set it
+// last.
 func (s *State) imported(m *znodepb.Imported) *Outcome {
 	t := s.tree
 	refuse := func(code int32) *Outcome { return &Outcome{Code: code} }
@@ -48,7 +50,18 @@ func (s *State) imported(m *znodepb.Imported) *Outcome {
 			return refuse(CodeNotEmpty)
 		}
 	}
-	if m.GetKind() == znodepb.Imported_DELETED {
+	list, fine := foreignList(m.GetAcl())
+	switch m.GetKind() {
+	case znodepb.Imported_ACL_SET:
+		switch {
+		case id == 0:
+			return refuse(CodeNoNode)
+		case !fine:
+			return refuse(CodeInvalidACL)
+		}
+		t.adoptACL(id, list, m.GetAversion())
+		return &Outcome{}
+	case znodepb.Imported_DELETED:
 		if id != 0 {
 			t.remove(id, m.GetPath())
 			delete(s.Imports, m.GetPath())
@@ -58,13 +71,8 @@ func (s *State) imported(m *znodepb.Imported) *Outcome {
 	if id != 0 && abroad && was.Czxid == m.GetCzxid() && was.Mzxid == m.GetMzxid() {
 		return &Outcome{} // seen before
 	}
-	list, fine := fix(m.GetAcl(), nil)
-	acl := openACL
-	if len(m.GetAcl()) > 0 {
-		if !fine {
-			return refuse(CodeInvalidACL)
-		}
-		acl = t.acls.intern(list)
+	if len(m.GetAcl()) > 0 && !fine {
+		return refuse(CodeInvalidACL)
 	}
 	if id != 0 && t.owner(id) != m.GetOwner() && t.dirOf(id).kids == 0 { // an owner never changes
 		t.remove(id, m.GetPath())
@@ -79,9 +87,19 @@ func (s *State) imported(m *znodepb.Imported) *Outcome {
 		if isEphemeral(t.owner(up)) {
 			t.disown(up)
 		}
-		id = t.create(up, m.GetPath(), name, m.GetData(), m.GetOwner(), acl)
-	} else if !bytes.Equal(t.data(id), m.GetData()) {
-		t.set(id, m.GetPath(), m.GetData())
+		acl := openACL
+		if len(list) > 0 {
+			acl = t.acls.intern(list)
+		}
+		id = t.create(up, m.GetPath(), name, m.GetData(), m.GetOwner(), acl) // whoever may not read it hears nothing of it
+		t.restrict(id, aclRef{list: acl, version: m.GetAversion()})
+	} else {
+		if len(list) > 0 {
+			t.adoptACL(id, list, m.GetAversion())
+		}
+		if !bytes.Equal(t.data(id), m.GetData()) {
+			t.set(id, m.GetPath(), m.GetData())
+		}
 	}
 	if s.Imports == nil {
 		s.Imports = map[string]Import{}
@@ -91,6 +109,32 @@ func (s *State) imported(m *znodepb.Imported) *Outcome {
 		Czxid: m.GetCzxid(), Mzxid: m.GetMzxid(), Owner: m.GetOwner(), Seq: n.mzxid, Version: n.version,
 	}
 	return &Outcome{}
+}
+
+// foreignList is a list as the ensemble has it: nothing in it stands for something else,
+// and who is known by a certificate or a ticket there is nobody here.
+func foreignList(acl []*znodepb.ACL) ([]ACL, bool) {
+	var list []ACL
+	for _, a := range acl {
+		switch e := (ACL{a.GetPerms(), a.GetScheme(), a.GetId()}); e.Scheme {
+		case "x509", "sasl":
+			list = append(list, e)
+		default:
+			one, ok := fix([]*znodepb.ACL{a}, nil)
+			if !ok {
+				return nil, false
+			}
+			list = append(list, one...)
+		}
+	}
+	return list, len(list) > 0
+}
+
+// adoptACL sets a node's list and its version.
+func (t *tree) adoptACL(id uint32, list []ACL, version int32) {
+	acl := t.acls.intern(list)
+	t.setACL(id, acl)
+	t.restrict(id, aclRef{list: acl, version: version})
 }
 
 // forget drops what is remembered of nodes that an event of ours has removed.

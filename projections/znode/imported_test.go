@@ -100,6 +100,51 @@ func TestImported(t *testing.T) {
 	restored(t, s)
 }
 
+// An access list comes with its version, of a node that is made and of one that is there;
+// whoever is known there only is kept as he stands.
+func TestImportedACL(t *testing.T) {
+	const client = 0x0100000000000001
+	s := znode.Fold(znode.New(), events.Recorded{Seq: 2, Time: time.UnixMilli(2), Subject: "monolith.b.znode.tree", Event: &znodepb.Event{
+		Body: &znodepb.Event_SessionOpened{SessionOpened: &znodepb.SessionOpened{Session: client, TimeoutMs: 1000, PasswordHash: make([]byte, 32)}}}})
+	s = znode.Fold(s, proposed(3, &znodepb.Proposed{Session: client, Ops: []*znodepb.Op{createOf("/e", znodepb.Mode_EPHEMERAL)}}))
+	list := func(scheme, id string) []*znodepb.ACL { return []*znodepb.ACL{{Perms: 31, Scheme: scheme, Id: id}} }
+	made := wrote("/x", "1", 0, 10, 10)
+	made.Acl, made.Aversion = list("digest", "u:hash"), 3
+	again := wrote("/x", "2", 0, 20, 20)
+	again.Acl, again.Aversion = list("world", "anyone"), 0
+	set := func(path string, acl []*znodepb.ACL, version int32) *znodepb.Imported {
+		return &znodepb.Imported{Path: path, Kind: znodepb.Imported_ACL_SET, Acl: acl, Aversion: version}
+	}
+	for i, tc := range []struct {
+		name    string
+		m       *znodepb.Imported
+		code    int32
+		scheme  string
+		version int32
+	}{
+		{"made", made, 0, "digest", 3},
+		{"set", set("/x", list("x509", "CN=agent"), 7), 0, "x509", 7},
+		{"written: the list stays", wrote("/x", "1b", 0, 10, 11), 0, "x509", 7},
+		{"made again there", again, 0, "world", 0},
+		{"sasl", set("/x", list("sasl", "agent"), 1), 0, "sasl", 1},
+		{"the same list", set("/x", list("sasl", "agent"), 2), 0, "sasl", 2},
+		{"no scheme of theirs", set("/x", list("auth", ""), 3), znode.CodeInvalidACL, "sasl", 2},
+		{"a client's ephemeral", set("/e", list("world", "anyone"), 3), znode.CodeNoAuth, "world", 0},
+		{"of nothing", set("/y", list("world", "anyone"), 3), znode.CodeNoNode, "", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var did znode.Effects
+			if s, did = znode.Apply(s, importedAt(uint64(10+i), tc.m)); did.Outcome == nil || did.Outcome.Code != tc.code {
+				t.Fatalf("%+v, want code %d", did.Outcome, tc.code)
+			}
+			if acl, st, ok := s.ACL(tc.m.GetPath()); ok && (acl[0].Scheme != tc.scheme || st.Aversion != tc.version) {
+				t.Errorf("%v, version %d", acl, st.Aversion)
+			}
+			restored(t, s)
+		})
+	}
+}
+
 // restored says that both forms of a snapshot hold all of the state.
 func restored(t *testing.T, s znode.State) {
 	t.Helper()

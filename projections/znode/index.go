@@ -26,42 +26,50 @@ func (x *index) hash(parent uint32, name string) (*segment, uint32) {
 	return &x.segs[h>>24&0xff], uint32(h) ^ uint32(h>>40)
 }
 
-func (x *index) find(parent uint32, name string, is func(id uint32) bool) uint32 {
-	s, h := x.hash(parent, name)
-	if len(s.slots) == 0 {
-		return 0
-	}
-	mask := uint32(len(s.slots) - 1)
-	for i := h & mask; s.slots[i].id != 0; i = (i + 1) & mask {
-		if s.slots[i].hash == h && is(s.slots[i].id) {
-			return s.slots[i].id
-		}
-	}
-	return 0
-}
-
-func (x *index) insert(parent uint32, name string, id uint32) {
+// insert puts id under its parent and name. clash says that something of the same hash is
+// there already, which may be of the same name.
+func (x *index) insert(parent uint32, name string, id uint32) (clash bool) {
 	s, h := x.hash(parent, name)
 	if 8*(s.n+1) > 7*len(s.slots) {
-		old := s.slots
-		s.slots = make([]slot, max(8, 2*len(old)))
-		for _, o := range old {
-			if o.id != 0 {
-				s.put(o)
-			}
-		}
+		s.grow(max(8, 2*len(s.slots)))
 	}
-	s.put(slot{h, id})
 	s.n++
+	return s.put(slot{h, id})
 }
 
-func (s *segment) put(v slot) {
+// reserve makes room for n nodes.
+func (x *index) reserve(n int) {
+	each := n/len(x.segs) + n/(8*len(x.segs)) + 1 // segments are not equally full
+	size := 8
+	for 7*size < 8*each {
+		size *= 2
+	}
+	for i := range x.segs {
+		if s := &x.segs[i]; len(s.slots) < size {
+			s.grow(size)
+		}
+	}
+}
+
+func (s *segment) grow(size int) {
+	old := s.slots
+	s.slots = make([]slot, size)
+	for _, o := range old {
+		if o.id != 0 {
+			s.put(o)
+		}
+	}
+}
+
+func (s *segment) put(v slot) (clash bool) {
 	mask := uint32(len(s.slots) - 1)
 	i := v.hash & mask
 	for s.slots[i].id != 0 {
+		clash = clash || s.slots[i].hash == v.hash
 		i = (i + 1) & mask
 	}
 	s.slots[i] = v
+	return clash
 }
 
 func (x *index) remove(parent uint32, name string, id uint32) {

@@ -66,6 +66,15 @@ func (t *tree) change(k ChangeKind, path string, id uint32) {
 	t.changes = append(t.changes, Change{k, path, t.acls.lists[t.aclRef(id).list].acl})
 }
 
+// fresh is the room in which the next event's changes are told, unless a large event has
+// made it large.
+func (t *tree) fresh() []Change {
+	if cap(t.changes) > 1<<10 {
+		return nil
+	}
+	return t.changes[:0]
+}
+
 // commit makes what the journal holds final.
 func (t *tree) commit() {
 	for _, u := range t.journal {
@@ -109,7 +118,7 @@ func (t *tree) rollback() {
 		}
 	}
 	t.journal = t.journal[:0]
-	t.changes = nil
+	t.changes = t.changes[:0]
 }
 
 // figures restores what a creation or removal changed besides the list of children.

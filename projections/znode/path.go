@@ -7,12 +7,31 @@ import (
 
 // validPath is ZooKeeper's rule for a path that is to exist.
 func validPath(path string) bool {
-	if path == "" || path[0] != '/' || !utf8.ValidString(path) {
+	if path == "" || path[0] != '/' {
 		return false
 	}
 	if path == "/" {
 		return true
 	}
+	from := 1 // where the step at hand begins
+	for i := 1; i <= len(path); i++ {
+		switch {
+		case i == len(path) || path[i] == '/':
+			if step := path[from:i]; step == "" || step == "." || step == ".." {
+				return false
+			}
+			from = i + 1
+		case path[i] <= 0x1f || path[i] == 0x7f:
+			return false
+		case path[i] >= utf8.RuneSelf:
+			return validText(path)
+		}
+	}
+	return true
+}
+
+// validText is validPath of any text.
+func validText(path string) bool {
 	for step := range strings.SplitSeq(path[1:], "/") {
 		if !component(step) {
 			return false

@@ -24,8 +24,10 @@ type ModelMeta struct {
 }
 
 // Bytes is the node's data.
-func (m ModelMeta) Bytes() []byte {
-	var o object
+func (m ModelMeta) Bytes() []byte { return m.append(nil) }
+
+func (m ModelMeta) append(to []byte) []byte {
+	o := begin(to)
 	o.str("model_name", m.ModelName)
 	o.str("model_dir", m.ModelDir)
 	o.str("ckpt", m.Ckpt)
@@ -52,8 +54,10 @@ type ResourceSpec struct {
 }
 
 // Bytes is the node's data.
-func (r ResourceSpec) Bytes() []byte {
-	var o object
+func (r ResourceSpec) Bytes() []byte { return r.append(nil) }
+
+func (r ResourceSpec) append(to []byte) []byte {
+	o := begin(to)
 	o.str("address", r.Address)
 	o.int("shard_id", int64(r.ShardID))
 	o.int("replica_id", int64(r.ReplicaID))
@@ -76,8 +80,10 @@ type PublishMeta struct {
 }
 
 // Bytes is the node's data.
-func (p PublishMeta) Bytes() []byte {
-	var o object
+func (p PublishMeta) Bytes() []byte { return p.append(nil) }
+
+func (p PublishMeta) append(to []byte) []byte {
+	o := begin(to)
 	o.int("shard_id", p.ShardID)
 	o.int("replica_id", p.ReplicaID)
 	o.str("model_name", p.ModelName)
@@ -130,8 +136,10 @@ type ReplicaMeta struct {
 }
 
 // Bytes is the node's data.
-func (r ReplicaMeta) Bytes() []byte {
-	var o object
+func (r ReplicaMeta) Bytes() []byte { return r.append(nil) }
+
+func (r ReplicaMeta) append(to []byte) []byte {
+	o := begin(to)
 	o.str("address", r.Address)
 	o.str("address_ipv6", r.AddressIPv6)
 	o.int("stat", int64(r.Stat))
@@ -147,13 +155,17 @@ func (r ReplicaMeta) Bytes() []byte {
 // object writes one JSON object the way json.dumps does.
 type object struct{ b []byte }
 
+// begin overwrites what b holds.
+func begin(b []byte) object { return object{append(b[:0], '{')} }
+
+// key is one of ours: nothing in it needs to be escaped.
 func (o *object) key(k string) {
-	if o.b == nil {
-		o.b = append(o.b, '{')
-	} else {
+	if o.b[len(o.b)-1] != '{' {
 		o.b = append(o.b, ", "...)
 	}
-	o.b = append(pyString(o.b, k), ": "...)
+	o.b = append(o.b, '"')
+	o.b = append(o.b, k...)
+	o.b = append(o.b, "\": "...)
 }
 
 func (o *object) str(k, v string) {
@@ -181,6 +193,10 @@ func (o *object) end() []byte { return append(o.b, '}') }
 // become U+FFFD.
 func pyString(b []byte, s string) []byte {
 	b = append(b, '"')
+	if plain(s) {
+		b = append(b, s...)
+		return append(b, '"')
+	}
 	for _, c := range s {
 		switch {
 		case c == '"' || c == '\\':
@@ -207,6 +223,16 @@ func pyString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
+// plain says that nothing in s is escaped, as in almost every name and address.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
 // pyFloat appends v as Python's repr: shortest digits that read back, an exponent below
 // 1e-4 and from 1e16 on, and always something that says float.
 func pyFloat(b []byte, v float64) []byte {
@@ -219,6 +245,8 @@ func pyFloat(b []byte, v float64) []byte {
 		return append(b, "-Infinity"...)
 	case abs != 0 && (abs < 1e-4 || abs >= 1e16):
 		return strconv.AppendFloat(b, v, 'e', -1, 64)
+	case v == math.Trunc(v) && abs < 1<<53 && (v != 0 || !math.Signbit(v)):
+		return append(strconv.AppendInt(b, int64(v), 10), ".0"...)
 	case v == math.Trunc(v):
 		return append(strconv.AppendFloat(b, v, 'f', -1, 64), ".0"...)
 	}

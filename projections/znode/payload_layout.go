@@ -17,7 +17,7 @@ func DeployConfigOf(c *layout.DeployConfig) SavedModelDeployConfig {
 
 // Bytes is the node's data.
 func (c SavedModelDeployConfig) Bytes() []byte {
-	var o object
+	o := begin(nil)
 	o.str("model_base_path", c.ModelBasePath)
 	o.str("version_policy", c.VersionPolicy)
 	return o.end()
@@ -39,7 +39,7 @@ func ServiceInfoOf(c *container.Container) ContainerServiceInfo {
 
 // Bytes is the node's data.
 func (c ContainerServiceInfo) Bytes() []byte {
-	var o object
+	o := begin(nil)
 	o.str("grpc", c.GRPC)
 	o.str("http", c.HTTP)
 	o.str("archon", c.Archon)
@@ -54,7 +54,7 @@ func debugInfo(path string, filters []string) string {
 	if path == "" {
 		return ""
 	}
-	var o object
+	o := begin(nil)
 	o.str("layout_path", path)
 	o.key("layout_filters")
 	o.b = append(o.b, '[')

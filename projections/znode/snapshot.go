@@ -152,6 +152,7 @@ func Decode(r io.Reader) (State, error) {
 			lists[i] = t.acls.intern(l)
 		}
 	}
+	t.index.reserve(min(max(head.Nodes, 0), 1<<20)) // a number that lies costs 16 MiB at most
 	for i := range head.Nodes {
 		if err := t.decode(&in, uint32(i), lists); err != nil {
 			return State{}, err
@@ -187,10 +188,10 @@ func (t *tree) decode(in *decoder, i uint32, lists []uint32) error {
 			return fmt.Errorf("%w: node %d cannot stand where it does", errSnapshot, i)
 		}
 		parent := i + 1 - uint32(back)
-		if t.child(parent, name) != 0 {
+		var clash bool
+		if id, clash = t.insertAny(parent, name, data); clash && t.siblings(parent, name) > 1 {
 			return fmt.Errorf("%w: node %d is there already", errSnapshot, i)
 		}
-		id = t.insert(parent, name, data)
 	} else if back != 0 || len(name) > 0 {
 		return fmt.Errorf("%w: its first node is not the root", errSnapshot)
 	} else if len(data) > 0 || data == nil {

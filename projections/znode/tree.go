@@ -37,6 +37,7 @@ type node struct {
 
 const (
 	nameMask = 1<<24 - 1
+	unlinked = 1 << 28 // removed by the event that is being applied
 	noData   = 1 << 29 // none at all, which ZooKeeper tells from empty
 	hasOwner = 1 << 30
 	hasACL   = 1 << 31
@@ -72,6 +73,8 @@ type tree struct {
 	journal []undo
 
 	frozen *atomic.Int32 // copies being read; nil when none was made
+
+	memo
 }
 
 func newTree() *tree {
@@ -79,6 +82,7 @@ func newTree() *tree {
 		owners: map[uint32]int64{}, ephemerals: map[int64]map[uint32]struct{}{},
 		containers: map[uint32]struct{}{}, ttls: map[uint32]struct{}{},
 		acls: newACLs(), aclOf: map[uint32]aclRef{}, sessions: map[int64]Session{},
+		memo: newMemo(),
 	}
 	t.index.seed = maphash.MakeSeed()
 	t.nodes.alloc()
@@ -111,9 +115,22 @@ func (t *tree) blob(n *node) []byte {
 }
 
 func (t *tree) child(parent uint32, name string) uint32 {
-	return t.index.find(parent, name, func(id uint32) bool {
-		return t.nodes.at(id).parent == parent && string(t.name(id)) == name
-	})
+	s, h := t.index.hash(parent, name)
+	if len(s.slots) == 0 {
+		return 0
+	}
+	mask := uint32(len(s.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		switch v := s.slots[i]; {
+		case v.id == 0:
+			return 0
+		case v.hash == h:
+			n := t.nodes.at(v.id)
+			if size := n.nameLen & nameMask; n.parent == parent && int(size) == len(name) && string(t.blobs.bytes(n.blob, int(size))) == name {
+				return v.id
+			}
+		}
+	}
 }
 
 // find is the node at path, 0 when there is none.
@@ -124,14 +141,14 @@ func (t *tree) find(path string) uint32 {
 	if path == "" || path[0] != '/' {
 		return 0
 	}
-	id := root
-	for rest := path[1:]; id != 0; {
-		name, more, deeper := strings.Cut(rest, "/")
-		id = t.child(id, name)
-		if !deeper {
-			return id
+	id, rest := root, path[1:]
+	for id != 0 {
+		i := strings.IndexByte(rest, '/')
+		if i < 0 {
+			return t.child(id, rest)
 		}
-		rest = more
+		id = t.child(id, rest[:i])
+		rest = rest[i+1:]
 	}
 	return 0
 }
@@ -178,7 +195,14 @@ func (t *tree) mutDir(id uint32) *dir {
 
 // insert puts a bare node below parent, which has no child of that name.
 func (t *tree) insert(parent uint32, name string, data []byte) uint32 {
-	id := t.nodes.alloc()
+	id, _ := t.insertAny(parent, name, data)
+	return id
+}
+
+// insertAny is insert where parent may have a child of that name: clash says that it has,
+// or something of the same hash is there.
+func (t *tree) insertAny(parent uint32, name string, data []byte) (id uint32, clash bool) {
+	id = t.nodes.alloc()
 	n := t.nodes.mut(id)
 	n.parent = parent
 	n.nameLen, n.dataLen = uint32(len(name)), uint32(len(data))
@@ -188,25 +212,38 @@ func (t *tree) insert(parent uint32, name string, data []byte) uint32 {
 	var b []byte
 	n.blob, b = t.blobs.alloc(len(name) + len(data))
 	copy(b[copy(b, name):], data)
-	t.link(id, name)
-	return id
+	return id, t.link(id, name)
 }
 
 // link makes a node findable and one of its parent's children.
-func (t *tree) link(id uint32, name string) {
+func (t *tree) link(id uint32, name string) (clash bool) {
 	n := t.nodes.mut(id)
 	d := t.mutDir(n.parent)
 	n.next, n.prev = d.first, 0
+	n.nameLen &^= unlinked
 	if d.first != 0 {
 		t.nodes.mut(d.first).prev = id
 	}
 	d.first = id
 	d.kids++
-	t.index.insert(n.parent, name, id)
 	t.count++
+	return t.index.insert(n.parent, name, id)
+}
+
+// siblings is how many children of that name parent has; more than one are a mistake.
+func (t *tree) siblings(parent uint32, name string) (count int) {
+	s, h := t.index.hash(parent, name)
+	mask := uint32(len(s.slots) - 1)
+	for i := h & mask; s.slots[i].id != 0; i = (i + 1) & mask {
+		if id := s.slots[i].id; s.slots[i].hash == h && t.nodes.at(id).parent == parent && string(t.name(id)) == name {
+			count++
+		}
+	}
+	return count
 }
 
 func (t *tree) unlink(id uint32) {
+	t.nodes.mut(id).nameLen |= unlinked
 	n := *t.nodes.at(id)
 	d := t.mutDir(n.parent)
 	if n.prev == 0 {

@@ -10,7 +10,7 @@ import (
 // propose decides a client's write as Apache ZooKeeper's request processor does: the same
 // checks in the same order, so the same code when several things are wrong.
 func (t *tree) propose(p *znodepb.Proposed) *Outcome {
-	o := &Outcome{Multi: p.GetMulti(), Results: make([]Result, len(p.GetOps()))}
+	o := t.outcome(p)
 	for i, op := range p.GetOps() {
 		r := &o.Results[i]
 		r.Op = KindOf(op)
@@ -31,6 +31,27 @@ func (t *tree) propose(p *znodepb.Proposed) *Outcome {
 		o.Results[i].Path, o.Results[i].Stat = "", Stat{}
 	}
 	return o
+}
+
+// answer is the outcome of one operation, which almost all are of.
+type answer struct {
+	Outcome
+	result [1]Result
+}
+
+// outcome is a fresh one: whoever is told of it may keep it, and with it some neighbours.
+func (t *tree) outcome(p *znodepb.Proposed) *Outcome {
+	n := len(p.GetOps())
+	if n > 1 {
+		return &Outcome{Multi: p.GetMulti(), Results: make([]Result, n)}
+	}
+	if len(t.answers) == 0 {
+		t.answers = make([]answer, 32)
+	}
+	a := &t.answers[0]
+	t.answers = t.answers[1:]
+	a.Multi, a.Results = p.GetMulti(), a.result[:n:n]
+	return &a.Outcome
 }
 
 // KindOf is which operation op is.

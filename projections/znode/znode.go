@@ -21,7 +21,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "znode"
-	Version = 3
+	Version = 4
 )
 
 // unnamable is the reason under which an event is skipped whose names make no path.
@@ -61,8 +61,12 @@ func New() State {
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
 func Fold(s State, r events.Recorded) State {
+	if e, _ := r.Event.(*znodepb.Event); e.GetPack() == nil {
+		s.apply(&r)
+		return s
+	}
 	for part := range Parts(r) {
-		s, _ = Apply(s, part)
+		s.apply(&part)
 	}
 	return s
 }
@@ -88,26 +92,37 @@ func Parts(r events.Recorded) iter.Seq[events.Recorded] {
 // Apply is Fold of one part, and says what it did. All parts have the zxid of the whole;
 // the state is at that sequence once the last one is in.
 func Apply(s State, r events.Recorded) (State, Effects) {
+	s.apply(&r)
+	return s, s.effects
+}
+
+func (s *State) apply(r *events.Recorded) {
+	s.effects = Effects{}
 	if r.Seq <= s.Seq {
-		return s, Effects{} // redelivered
+		return // redelivered
 	}
 	t := s.tree
 	t.thaw()
-	s.effects = Effects{}
 	if !r.More {
 		s.Seq = r.Seq
 	}
-	t.zxid, t.ms, t.changes = r.Seq, r.Time.UnixMilli(), nil
-	p, skip := fold.Open(r)
+	t.zxid, t.ms, t.changes = r.Seq, r.Time.UnixMilli(), t.fresh()
+	p := t.subject(r.Subject)
+	skip := fold.Subject
+	if !p.foreign {
+		skip = fold.Reason(r.Event != nil, r.Err)
+	}
 	if skip == "" && p.Request {
-		return s, s.effects
+		return
 	}
 	known := true
 	if skip == "" {
-		d := domain{s: &s, tree: t}
+		d := domain{s: s, tree: t}
+		ours := true
 		switch e := r.Event.(type) {
 		case *znodepb.Event:
 			known = s.znode(p.BZID, e)
+			ours = e.GetImported() == nil
 		case *model.Event:
 			known, skip = d.model(p, e)
 		case *publish.Event:
@@ -119,7 +134,7 @@ func Apply(s State, r events.Recorded) (State, Effects) {
 		case *layout.Event:
 			known, skip = d.layout(p, e)
 		}
-		if e, ok := r.Event.(*znodepb.Event); !ok || e.GetImported() == nil {
+		if ours {
 			s.forget(t.changes)
 		}
 		t.commit()
@@ -130,8 +145,9 @@ func Apply(s State, r events.Recorded) (State, Effects) {
 	if skip != "" {
 		s.Skipped = s.Skipped.Count(skip)
 	}
-	s.effects.Changes = t.changes
-	return s, s.effects
+	if len(t.changes) > 0 {
+		s.effects.Changes = t.changes
+	}
 }
 
 // znode folds what clients and their sessions do; false: a body it does not know.

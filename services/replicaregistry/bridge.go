@@ -2,8 +2,11 @@ package replicaregistry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
@@ -12,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/projections/zkmirror"
 	"github.com/monolith-go/monolith/projections/znode"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // newMirror is the mirror into a real ensemble that the configuration asks for, nil for
@@ -24,9 +28,16 @@ func newMirror(cfg ZKMirror, env services.Env, tree *follow.Follower[znode.State
 	if err != nil {
 		return nil, err
 	}
+	secure, err := cfg.tls()
+	if err != nil {
+		return nil, err
+	}
+	if len(auth) > 0 && secure == nil && !slices.ContainsFunc(cfg.Servers, isLoopback) {
+		env.Log.Warn("the identity of --zk-auth-file goes to the ensemble in the clear: name its secure ports and give --zk-mirror-tls-cert, -key and -ca")
+	}
 	c := zkmirror.Config{
-		Servers: cfg.Servers, Chroot: cfg.Chroot, BZID: env.BZID, Roots: cfg.Roots, Auth: auth,
-		Session: cfg.Session, Log: env.Bus.Log(), Metrics: env.Metrics,
+		Servers: cfg.Servers, Chroot: cfg.Chroot, BZID: env.BZID, Roots: cfg.Roots, Auth: auth, TLS: secure,
+		Session: cfg.Session, Resync: cfg.Resync, Log: env.Bus.Log(), Metrics: env.Metrics,
 	}
 	if cfg.Bridge {
 		c.Importer = bridge{w}
@@ -34,9 +45,27 @@ func newMirror(cfg ZKMirror, env services.Env, tree *follow.Follower[znode.State
 	return zkmirror.New(c, tree, env.Log)
 }
 
+// isLoopback says whether a server is on this machine.
+func isLoopback(server string) bool {
+	host, _, err := net.SplitHostPort(server)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+// handleMirror answers how the mirror stands. Whoever writes mirrors.
+func (s *Server) handleMirror(context.Context, []byte) ([]byte, error) {
+	switch {
+	case s.writes == nil || s.writes.mirror == nil:
+		return nil, owner.Refuse(owner.NotFound, "this registry mirrors into no ensemble: give it --zk-mirror")
+	case !s.writes.Writable():
+		return nil, owner.Refuse(owner.Unavailable, "another registry of this namespace writes, and mirrors: ask again to reach that one")
+	}
+	return json.Marshal(s.writes.mirror.Status())
+}
+
 // bridge makes facts of what foreign clients write in the ensemble. A write to a path
 // that shows a service's fact becomes a command to that service, as it does at our own
-// port; any other is an Imported.
+// port; any other is an Imported, and so is an access list on any path: that is nobody's
+// fact, here as there.
 type bridge struct{ w *writes }
 
 // Import is zkmirror.Importer's.
@@ -77,7 +106,7 @@ func (b bridge) Import(ctx context.Context, seen []*znodepb.Imported) []error {
 
 // event is what a foreign write is proposed as.
 func (b bridge) event(m *znodepb.Imported) (*znodepb.Event, error) {
-	if _, routed := b.w.route.target(m.GetPath()); !routed {
+	if _, routed := b.w.route.target(m.GetPath()); !routed || m.GetKind() == znodepb.Imported_ACL_SET {
 		return &znodepb.Event{Body: &znodepb.Event_Imported{Imported: m}}, nil
 	}
 	op := &znodepb.Op{}

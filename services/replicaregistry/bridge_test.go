@@ -62,7 +62,7 @@ func session(t *testing.T, addr string) *zk.Conn {
 
 func eventually(t *testing.T, what string, is func() (state string, ok bool)) {
 	t.Helper()
-	for deadline := time.Now().Add(controltest.Patience); ; {
+	for deadline := time.Now().Add(6 * controltest.Patience); ; {
 		state, ok := is()
 		if ok {
 			return
@@ -268,6 +268,10 @@ func TestBridgeSettles(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	const n = 400
+	before, err := b.Log().Last(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan int)
 	for i, c := range []*zk.Conn{here, there} {
 		go func() {
@@ -324,6 +328,9 @@ func TestBridgeSettles(t *testing.T) {
 		}
 		if imports := controltest.Count(t, b, controltest.Of("imported")); imports > writes {
 			t.Errorf("%d imports of %d writes", imports, writes)
+		}
+		if seq-before > 2*n+10 { // what is tried here is an event each, refused or not; the rest are sessions
+			t.Errorf("%d events of 2x%d attempts", seq-before, n)
 		}
 		return
 	}

@@ -2,6 +2,7 @@ package replicaregistry
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/projections/zkmirror"
 )
 
@@ -27,20 +29,31 @@ type ZKMirror struct {
 	Roots []string
 	// AuthFile holds user:password, to be shown by the digest scheme. Default: none.
 	AuthFile string
+	// TLS are the certificate that is shown to the ensemble, its key, and the authorities of
+	// its servers, whose certificates must name the hosts of Servers. Default: in the clear.
+	TLS mtls.Files
 	// Session is for how long ephemerals stay there when no registry mirrors any more.
 	// Default 20s.
 	Session time.Duration
+	// Resync is how often everything is compared. Changes there are noticed at once, but
+	// for access lists, of which an ensemble does not tell. Default 5m.
+	Resync time.Duration
 }
 
 func (c *ZKMirror) register(fs *pflag.FlagSet) {
 	if c.Session == 0 {
 		c.Session = 20 * time.Second
 	}
+	if c.Resync == 0 {
+		c.Resync = 5 * time.Minute
+	}
 	fs.StringSliceVar(&c.Servers, "zk-mirror", c.Servers, "`host:port,...` of a real ZooKeeper ensemble that the tree is mirrored into (default: none)")
 	fs.BoolVar(&c.Bridge, "zk-bridge", c.Bridge, "make facts of what other clients write in that ensemble; without it their writes are undone")
 	fs.StringVar(&c.Chroot, "zk-mirror-chroot", c.Chroot, "`path` in the ensemble below which everything lies (default: none)")
 	fs.StringSliceVar(&c.Roots, "zk-mirror-roots", c.Roots, "`paths` of the subtrees that are mirrored (default: /{bzid} and /monolith)")
 	fs.StringVar(&c.AuthFile, "zk-auth-file", c.AuthFile, "`file` with user:password, shown to the ensemble by the digest scheme (default: none)")
+	c.TLS.Register(fs, "zk-mirror-tls", "the connections to that ensemble, whose servers show certificates of their names in --zk-mirror (default: in the clear)")
+	fs.DurationVar(&c.Resync, "zk-mirror-resync", c.Resync, "how often tree and ensemble are compared as a whole; it finds access lists that were set there")
 	fs.DurationVar(&c.Session, "zk-mirror-session", c.Session, "how long ephemerals stay in the ensemble when no registry mirrors any more")
 }
 
@@ -67,11 +80,25 @@ func (c *ZKMirror) validate(listen string) (errs []error) {
 		}
 	}
 	check(c.Session == 0 || c.Session >= time.Second && c.Session <= 10*time.Minute, "--zk-mirror-session %v: give 1s to 10m", c.Session)
+	check(c.Resync == 0 || c.Resync >= time.Second && c.Resync <= 24*time.Hour, "--zk-mirror-resync %v: give 1s to 24h", c.Resync)
+	check(c.TLS == (mtls.Files{}) || len(c.Servers) > 0, "--zk-mirror-tls-cert needs --zk-mirror: name the ensemble's secure ports")
 	return errs
 }
 
 func validRoot(path string) bool {
 	return len(path) > 1 && path[0] == '/' && !slices.Contains(strings.Split(path[1:], "/"), "")
+}
+
+// tls reads the certificates; nil: none.
+func (c *ZKMirror) tls() (*tls.Config, error) {
+	t, err := c.TLS.Load()
+	if err != nil {
+		return nil, fmt.Errorf("--zk-mirror-tls-cert, -key and -ca: %w", err)
+	}
+	if t != nil {
+		t.MinVersion = tls.VersionTLS12 // Apache's server offers no other by default
+	}
+	return t, nil
 }
 
 // auth reads the secret.

@@ -1,10 +1,8 @@
 package replicaregistry
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,12 +14,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/jute"
 	"github.com/monolith-go/monolith/internal/jute/zkwire"
 	"github.com/monolith-go/monolith/projections/znode"
-	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
 // Histories of clients that write to a few nodes, while what serves them is killed and
@@ -109,149 +104,6 @@ var nodeModel = porcupine.NondeterministicModel{
 	DescribeState:     func(s any) string { return fmt.Sprintf("%+v", s) },
 }
 
-// realm is a log on disk with the registries in front of it, which can be killed.
-type realm struct {
-	t     *testing.T
-	dir   string
-	addrs []string // of the registries' ports
-
-	mu     sync.Mutex
-	nats   *jetstream.Server
-	kill   map[int]func()
-	deaths map[int][]time.Time // of each registry
-}
-
-// late is how long after a registry's end something of it may still reach the log.
-const late = time.Second
-
-func newRealm(t *testing.T, registries int) *realm {
-	t.Helper()
-	r := &realm{t: t, dir: t.TempDir(), kill: map[int]func(){}, deaths: map[int][]time.Time{}}
-	r.startNATS()
-	for i := range registries {
-		port, err := freeport.Find()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.addrs = append(r.addrs, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		r.start(i)
-	}
-	t.Cleanup(func() {
-		for i := range r.addrs {
-			r.stop(i)
-		}
-		r.stopNATS()
-	})
-	return r
-}
-
-func (r *realm) startNATS() {
-	r.t.Helper()
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(r.dir, "nats"), Port: r.natsPort()})
-	if err != nil {
-		r.t.Error(err)
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.nats = srv
-}
-
-// natsPort is the same in every life of the server, so that everybody finds it again.
-func (r *realm) natsPort() int {
-	file := filepath.Join(r.dir, "port")
-	if b, err := os.ReadFile(file); err == nil {
-		port, err := strconv.Atoi(string(b))
-		if err != nil {
-			r.t.Error(err)
-		}
-		return port
-	}
-	port, err := freeport.Find()
-	if err == nil {
-		err = os.WriteFile(file, []byte(strconv.Itoa(port)), 0o600)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return port
-}
-
-func (r *realm) stopNATS() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.nats.Close(); err != nil {
-		r.t.Error(err)
-	}
-}
-
-// start runs registry i with a bus of its own, until stop.
-func (r *realm) start(i int) {
-	r.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	r.mu.Lock()
-	url := r.nats.URL()
-	r.mu.Unlock()
-	b, err := jetstream.Connect(ctx, jetstream.Config{URL: url, BZID: controltest.BZID})
-	if err != nil {
-		cancel()
-		r.t.Errorf("registry %d: %v", i, err)
-		return
-	}
-	s, err := New(Config{ZKListen: r.addrs[i], SnapshotDir: filepath.Join(r.dir, strconv.Itoa(i)), ZK: ZKPort{MinSessionTimeout: 500 * time.Millisecond}}, controltest.Env(b))
-	if err != nil {
-		cancel()
-		r.t.Errorf("registry %d: %v", i, err)
-		return
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.kill[i] = func() {
-		cancel()
-		if err := <-done; err != nil {
-			r.t.Errorf("registry %d ended with %v", i, err)
-		}
-		_ = b.Close() // perhaps its server has gone already
-	}
-}
-
-// stop ends registry i with whatever it has under way.
-func (r *realm) stop(i int) {
-	r.mu.Lock()
-	kill := r.kill[i]
-	delete(r.kill, i)
-	r.mu.Unlock()
-	if kill != nil {
-		kill()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.deaths[i] = append(r.deaths[i], time.Now())
-	}
-}
-
-// over is when nothing that was asked of registry i at a time can happen any more.
-func (r *realm) over(i int, at time.Time) (end time.Time, known bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, death := range r.deaths[i] {
-		if death.After(at) {
-			return death.Add(late), true
-		}
-	}
-	return time.Time{}, false
-}
-
-// serves waits until somebody takes sessions, or the end of time.
-func (r *realm) serves(until time.Time) {
-	k := &player{r: r, q: jute.ConnectRequest{TimeoutMS: 1000, Password: make([]byte, 16)}}
-	if k.connect(until) {
-		k.ask(jute.OpCloseSession, nil)
-	}
-	k.cut()
-}
-
 // player is one session that goes on wherever it is let in, and opens a new one when
 // the old one has expired.
 type player struct {
@@ -262,14 +114,11 @@ type player struct {
 	at   int   // registry
 }
 
-// patience of one request: a cut or a killed server shows sooner.
-const patience = 5 * time.Second
-
 func (k *player) connect(until time.Time) bool {
 	for time.Now().Before(until) {
 		k.at = (k.at + 1) % len(k.r.addrs)
 		k.q.LastZxidSeen = k.seen
-		c, err := zkwire.Dial(k.r.addrs[k.at], k.q, patience)
+		c, err := zkwire.Dial(k.r.addrs[k.at], k.q, k.r.patience)
 		if err != nil {
 			<-time.After(5 * time.Millisecond)
 			continue
@@ -296,26 +145,46 @@ func (k *player) cut() {
 // ask is one request and its answer; false: the answer is not known.
 func (k *player) ask(op jute.Op, body func(*jute.Writer)) (jute.ReplyHeader, *jute.Reader, bool) {
 	xid := k.c.Send(op, body)
-	err := k.c.Deadline(patience)
+	err := k.c.Deadline(k.r.patience)
 	if err == nil {
 		err = k.c.Flush()
 	}
-	if err == nil {
-		var h jute.ReplyHeader
-		var r *jute.Reader
-		if h, r, err = k.c.Next(); err == nil {
-			if h.Xid != xid {
-				k.r.t.Errorf("the answer to request %d has number %d", xid, h.Xid)
-			}
-			if h.Zxid < k.seen {
-				k.r.t.Errorf("zxid %d after %d in session %#x", h.Zxid, k.seen, k.q.SessionID)
-			}
-			k.seen = max(k.seen, h.Zxid)
-			return h, r, true
-		}
+	if err != nil {
+		k.cut()
+		return jute.ReplyHeader{}, nil, false
 	}
-	k.cut()
-	return jute.ReplyHeader{}, nil, false
+	return k.hear(xid)
+}
+
+// hear is the next answer, which must be that to request xid.
+func (k *player) hear(xid int32) (jute.ReplyHeader, *jute.Reader, bool) {
+	h, r, err := k.c.Next()
+	if err != nil {
+		k.cut()
+		return h, r, false
+	}
+	if h.Xid != xid {
+		k.r.t.Errorf("the answer to request %d has number %d", xid, h.Xid)
+	}
+	if h.Zxid < k.seen {
+		k.r.t.Errorf("zxid %d after %d in session %#x", h.Zxid, k.seen, k.q.SessionID)
+	}
+	k.seen = max(k.seen, h.Zxid)
+	return h, r, true
+}
+
+// read reads a node, behind a sync where those who serve may be behind.
+func (k *player) read(path string) (h jute.ReplyHeader, r *jute.Reader, ok bool) {
+	get := (&jute.PathWatch{Path: path}).Encode
+	if !k.r.synced {
+		return k.ask(jute.OpGetData, get)
+	}
+	h, _, ok = k.ask(jute.OpSync, (&jute.Path{Path: path}).Encode)
+	if !ok || h.Err != jute.OK {
+		k.cut()
+		return h, nil, false
+	}
+	return k.ask(jute.OpGetData, get)
 }
 
 func (k *player) do(c call) reply {
@@ -341,7 +210,7 @@ func (k *player) do(c call) reply {
 			jute.MultiEnd().Encode(w)
 		})
 	default:
-		h, r, ok = k.ask(c.op, (&jute.PathWatch{Path: c.key}).Encode)
+		h, r, ok = k.read(c.key)
 	}
 	switch {
 	case !ok:
@@ -407,8 +276,39 @@ func (h *recorder) add(o porcupine.Operation) {
 	h.ops = append(h.ops, o)
 }
 
-// play has clients work on keys until the end of time, and returns what happened.
+// enough outcomes for a history to say something.
+const enough = 150
+
+// play has clients work on keys until a time, and on a slow machine until enough is known,
+// and returns what happened.
 func (r *realm) play(clients int, keys []string, seed uint64, began, until time.Time) []porcupine.Operation {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		<-time.After(time.Until(until))
+		r.enough(until.Add(time.Minute))
+	}()
+	return r.playUntil(clients, keys, seed, began, done)
+}
+
+// enough waits, but not for ever, until enough outcomes are known of what is being played.
+func (r *realm) enough(until time.Time) {
+	for r.known.Load() < enough && time.Now().Before(until) {
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// playUntil is play until done is closed.
+func (r *realm) playUntil(clients int, keys []string, seed uint64, began time.Time, done <-chan struct{}) []porcupine.Operation {
+	r.known.Store(0)
+	over := func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
 	h := &recorder{began: began}
 	var ids atomic.Int64
 	var all sync.WaitGroup
@@ -418,9 +318,9 @@ func (r *realm) play(clients int, keys []string, seed uint64, began, until time.
 			k := &player{r: r, at: i, q: jute.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 			defer k.cut()
 			known := map[string]int32{}
-			for n := 0; time.Now().Before(until); n++ {
-				if k.c == nil && !k.connect(until) {
-					return
+			for n := 0; !over(); n++ {
+				if k.c == nil && !k.connect(time.Now().Add(100*time.Millisecond)) {
+					continue
 				}
 				if rng.IntN(200) == 0 {
 					k.cut()
@@ -447,6 +347,9 @@ func (r *realm) play(clients int, keys []string, seed uint64, began, until time.
 				}
 				o.Output = got
 				h.add(o)
+				if !got.unknown {
+					r.known.Add(1)
+				}
 				if !got.unknown && got.code == jute.OK {
 					known[c.key] = got.version
 				}
@@ -486,6 +389,7 @@ func length(t *testing.T, short time.Duration) time.Duration {
 // Whatever is killed, restarted or cut off, the histories are those of one register for
 // each node, and what was acked is there.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name       string
 		registries int
@@ -518,17 +422,23 @@ func TestLinearizable(t *testing.T) {
 			r.settle(ops, began)
 			ops = append(ops, r.last(keys, len(ops))...)
 			known := len(slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool { return o.Output.(reply).unknown }))
-			if known < 100 {
+			if known < enough {
 				t.Errorf("only %d of %d outcomes are known", known, len(ops))
 			}
 			t.Logf("%d operations, %d with an unknown outcome", len(ops), len(ops)-known)
-			m := nodeModel.ToModel()
-			res, info := porcupine.CheckOperationsVerbose(m, ops, time.Minute)
-			if res != porcupine.Ok {
-				file := filepath.Join(os.TempDir(), fmt.Sprintf("monolith-history-%d.html", seed))
-				t.Errorf("the history is not linearizable: %v; it is drawn in %s (%v)", res, file, porcupine.VisualizePath(m, info, file))
-			}
+			linear(t, ops, seed)
 		})
+	}
+}
+
+// linear says whether a history is one of registers.
+func linear(t *testing.T, ops []porcupine.Operation, seed uint64) {
+	t.Helper()
+	m := nodeModel.ToModel()
+	res, info := porcupine.CheckOperationsVerbose(m, ops, time.Minute)
+	if res != porcupine.Ok {
+		file := filepath.Join(os.TempDir(), fmt.Sprintf("monolith-history-%d.html", seed))
+		t.Errorf("the history is not linearizable: %v; it is drawn in %s (%v)", res, file, porcupine.VisualizePath(m, info, file))
 	}
 }
 

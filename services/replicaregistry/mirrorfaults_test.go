@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/oracle"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
@@ -28,9 +29,10 @@ type wan struct {
 	ln    net.Listener
 	mu    sync.Mutex
 	open  []net.Conn
-	pass  *sync.Cond // broadcast when stalled changes
-	dark  bool       // bytes wait, connections stay: a network that drops packets
-	down  bool       // nobody is let in
+	pass  *sync.Cond    // broadcast when stalled changes
+	dark  bool          // bytes wait, connections stay: a network that drops packets
+	down  bool          // nobody is let in
+	delay time.Duration // of each read's bytes, on their way; set before anybody connects
 	ended sync.WaitGroup
 }
 
@@ -85,6 +87,9 @@ func (w *wan) copy(to, from net.Conn) {
 			w.pass.Wait()
 		}
 		w.mu.Unlock()
+		if w.delay > 0 {
+			<-time.After(w.delay)
+		}
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
@@ -330,6 +335,8 @@ func TestMirrorSettings(t *testing.T) {
 		{"a chroot with a slash behind it", replicaregistry.ZKMirror{Servers: []string{"a:1"}, Chroot: "/x/"}, "--zk-mirror-chroot"},
 		{"ZooKeeper's own", replicaregistry.ZKMirror{Servers: []string{"a:1"}, Roots: []string{"/zookeeper/quota"}}, "--zk-mirror-roots"},
 		{"roots that overlap", replicaregistry.ZKMirror{Servers: []string{"a:1"}, Roots: []string{"/a", "/a/b"}}, "overlap"},
+		{"certificates and no ensemble", replicaregistry.ZKMirror{TLS: mtls.Files{Cert: "c", Key: "k", CA: "a"}}, "--zk-mirror-tls-cert needs --zk-mirror"},
+		{"compared all the time", replicaregistry.ZKMirror{Servers: []string{"a:1"}, Resync: time.Millisecond}, "--zk-mirror-resync"},
 		{"a session of a day", replicaregistry.ZKMirror{Servers: []string{"a:1"}, Session: 24 * time.Hour}, "--zk-mirror-session"},
 	} {
 		cfg := replicaregistry.Config{ZKListen: "127.0.0.1:0", Mirror: tc.c}
@@ -355,6 +362,14 @@ func TestMirrorSettings(t *testing.T) {
 		b := mem.New()
 		if _, err := replicaregistry.New(cfg, controltest.Env(b)); err == nil || !strings.Contains(err.Error(), "user:password") {
 			t.Errorf("%q: %v", secret, err)
+		}
+		_ = b.Close()
+	}
+	for _, files := range []mtls.Files{{Cert: "/none/cert"}, {Cert: "/none/cert", Key: "/none/key", CA: "/none/ca"}} {
+		cfg := replicaregistry.Config{ZKListen: "127.0.0.1:0", Mirror: replicaregistry.ZKMirror{Servers: []string{"a:1"}, TLS: files}}
+		b := mem.New()
+		if _, err := replicaregistry.New(cfg, controltest.Env(b)); err == nil || !strings.Contains(err.Error(), "--zk-mirror-tls-cert") {
+			t.Errorf("%+v: %v", files, err)
 		}
 		_ = b.Close()
 	}

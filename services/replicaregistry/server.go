@@ -138,8 +138,12 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // react parks what others put on the registry's subjects, and on those of the tasks it
-// watches over: supervisors and shards write facts and read none of their own.
+// watches over: supervisors and shards write facts and read none of their own. It may
+// read the whole log, so whoever waits for an answer comes first.
 func (s *Server) react(ctx context.Context) error {
+	if !owner.Await(ctx, s.ready) {
+		return nil
+	}
 	return owner.ParkForeign(ctx, s.env, source,
 		"containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call pulse.registry.heartbeat",
 		"container", "replica", "server", "shard", "znode")
@@ -174,6 +178,7 @@ func (s *Server) serve(ctx context.Context) error {
 		Endpoints: map[string]bus.Handler{
 			"replicas": owner.Handler(s.handleReplicas),
 			"started":  owner.Handler(s.handleStarted),
+			"mirror":   owner.Handler(s.handleMirror),
 			"state":    owner.State(s.liveViews()),
 		},
 	})

@@ -222,6 +222,7 @@ const noNode jute.Code = -101
 // was acknowledged is there, once; clients lose at most their connection and go on with
 // the session they had.
 func TestLogRestartsUnderLoad(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: dir})
 	if err != nil {

@@ -58,12 +58,25 @@ func subjectOf(e *znodepb.Event) (session int64, writes []*znodepb.Op, names boo
 
 func meets(taken map[string]struct{}, writes []*znodepb.Op) bool {
 	for _, op := range writes {
-		if _, there := taken[op.Path()]; there && !sequential(op) {
+		if sequential(op) {
+			continue
+		}
+		path := op.Path()
+		if _, there := taken[path]; there {
 			return true
+		}
+		// It may name, by guess, what a sequence among the others makes.
+		if n := len(path) - digits; n > 0 && path[n] >= '0' && path[n] <= '9' {
+			if _, there := taken[path[:n]]; there {
+				return true
+			}
 		}
 	}
 	return false
 }
+
+// digits is how many a sequence has.
+const digits = 10
 
 // sequential says whether op makes a new node whatever its path.
 func sequential(op *znodepb.Op) bool {
@@ -84,4 +97,14 @@ func pack(batch []*proposal) *znodepb.Event {
 		in[i] = p.event
 	}
 	return &znodepb.Event{Body: &znodepb.Event_Pack{Pack: &znodepb.Pack{Events: in}}}
+}
+
+// atMost is how many proposals are stored at once when, of late, peak were undecided at a
+// time, and so many wait behind the batch. Very many writers do better in two halves, one
+// being stored while the other is folded, answered, and asks again.
+func atMost(peak, queued int) int {
+	if peak < halvedFrom {
+		return batchEvents
+	}
+	return max((peak+1)/2, queued)
 }

@@ -27,6 +27,7 @@ func TestShare(t *testing.T) {
 	twice, behind := set(2, "/n0"), set(2, "/other")
 	free := set(3, "/free")
 	queue := &proposal{size: 10, event: write(4, makeNode("/n-", "", znodepb.Mode_PERSISTENT_SEQUENTIAL))}
+	guess := set(6, "/n-0000000000")
 	large := set(5, "/large")
 	large.size = packBytes
 	for name, tc := range map[string]struct {
@@ -39,6 +40,7 @@ func TestShare(t *testing.T) {
 		"the same node":            {append(many(1), twice, behind, free), packFrom + 1, []*proposal{twice, behind}},
 		"the end of a session":     {append(many(1), closing, behind, free), packFrom + 1, []*proposal{closing, behind}},
 		"sequences":                {append(many(1), queue, queue), packFrom + 2, nil},
+		"what a sequence makes":    {append(many(1), queue, guess, free), packFrom + 2, []*proposal{guess}},
 		"too large for all":        {append(many(1), large, free), packFrom + 1, []*proposal{large}},
 		"the same node, all of it": {[]*proposal{twice, twice, twice}, 1, nil},
 	} {
@@ -64,6 +66,7 @@ func TestShare(t *testing.T) {
 // the same, with rising zxids, a reader sees a node's states under zxids of their own, and
 // a watcher hears of every change, before a zxid that has it.
 func TestPackedWrites(t *testing.T) {
+	t.Parallel()
 	h := openHouse(t, Config{})
 	const clients, nodes, each = 64, 10, 10 // nodes of each client, writes to each node
 	dial := func() *zkwire.Conn {
@@ -160,6 +163,18 @@ func TestPackedWrites(t *testing.T) {
 	for path, n := range told {
 		if n != each+1 {
 			t.Errorf("%d events of %s, want %d", n, path, each+1)
+		}
+	}
+}
+
+// Few writers share one event; many are halved, unless still more are waiting.
+func TestManyAreHalved(t *testing.T) {
+	for _, tc := range []struct{ peak, queued, want int }{
+		{1, 0, batchEvents}, {halvedFrom - 1, 0, batchEvents}, {halvedFrom, 0, halvedFrom / 2},
+		{1023, 0, 512}, {1024, 24, 512}, {6000, 5000, 5000},
+	} {
+		if got := atMost(tc.peak, tc.queued); got != tc.want {
+			t.Errorf("%d undecided, %d waiting: %d at once, want %d", tc.peak, tc.queued, got, tc.want)
 		}
 	}
 }

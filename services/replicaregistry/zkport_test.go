@@ -83,6 +83,7 @@ func (h *house) awaits(what string, is func() bool) {
 // TestOracleDifferential has Apache ZooKeeper and a registry with its log on disk do the
 // same random operations; MONOLITH_ZKDIFF_OPS says how many, MONOLITH_ZKDIFF_SEED which.
 func TestOracleDifferential(t *testing.T) {
+	t.Parallel()
 	ops, seed := 2000, uint64(time.Now().UnixNano())
 	if v := os.Getenv("MONOLITH_ZKDIFF_OPS"); v != "" {
 		n, err := strconv.Atoi(v)
@@ -100,7 +101,10 @@ func TestOracleDifferential(t *testing.T) {
 	}
 	real := oracle.ZooKeeper(t, "-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.forceSync=no", "-Dznode.container.checkIntervalMs=100000000")
 	h := openHouse(t, Config{ZK: ZKPort{MinSessionTimeout: time.Second, MaxSessionTimeout: 10 * time.Second}})
-	zkdiff.Run(t, h.ZKAddr(), real.Addr, seed, ops)
+	sum := zkdiff.Run(t, zkdiff.Config{Ours: h.ZKAddr(), Real: real.Addr, Seed: seed, Ops: ops, Packs: true})
+	if sum.Shared < sum.Bursts {
+		t.Errorf("%+v: the writes of bursts were not packed", sum)
+	}
 }
 
 // TestOracleRecipes runs kazoo's recipes against the registry.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
@@ -31,6 +30,7 @@ const (
 	batchEvents  = 1000      // proposals of one append: as many events as the bus takes
 	batchBytes   = 4 << 20   // of one append
 	packFrom     = 9         // proposals from which on they share an event of the log
+	halvedFrom   = 256       // proposals under way from which on they are stored in two halves
 	packBytes    = 256 << 10 // of one such event, unless it is one proposal
 	writerLease  = 5 * time.Second
 	regroup      = time.Millisecond     // longest that clients just answered are awaited
@@ -62,11 +62,13 @@ type writes struct {
 	foreign *foreigners      // nil: nobody makes facts of foreign agents' nodes
 	mirror  *zkmirror.Mirror // nil: none; it runs where the writes are
 	every   time.Duration    // between looks for containers and nodes whose time is over
+	lease   time.Duration    // the writer's
 
 	queue  chan *proposal
 	writer atomic.Bool
-	last   uint64 // of the tree's subject; the appender's own while writer is set
-	prefix string // of the ids of this process's proposals
+	under  atomic.Int64 // proposals on their way to the fold
+	last   uint64       // of the tree's subject; the appender's own while writer is set
+	prefix string       // of the ids of this process's proposals
 	count  atomic.Uint64
 
 	mu      sync.Mutex
@@ -96,7 +98,7 @@ func newWrites(env services.Env, tree *follow.Follower[znode.State], now func() 
 	w := &writes{
 		bzid: env.BZID, subject: events.Join(env.BZID, "znode", znodepb.Aggregate),
 		log: env.Bus.Log(), leases: env.Bus.Leases(), tree: tree, logger: env.Log,
-		open: newZKSessions(env.BZID, now), every: 5 * time.Second,
+		open: newZKSessions(env.BZID, now), every: 5 * time.Second, lease: writerLease,
 		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string][]*proposal{},
 	}
 	w.route = router{bzid: env.BZID, commands: env.Bus.Commands(), letters: env.Bus.DeadLetters(), tree: tree, logger: env.Log}
@@ -124,7 +126,7 @@ func (w *writes) Writable() bool { return w.writer.Load() }
 
 func (w *writes) enqueue(p *proposal) {
 	if p.event != nil {
-		if p.size = proto.Size(p.event); p.size > catalog.MaxBytes {
+		if p.size = p.event.Size(); p.size > catalog.MaxBytes {
 			p.done(0, nil, fmt.Errorf("%w: a write of %d bytes, at most %d are stored", bus.ErrTooLarge, p.size, catalog.MaxBytes))
 			return
 		}
@@ -167,7 +169,7 @@ func (w *writes) folded(t znode.State, r events.Recorded) {
 	if r.Part == 0 {
 		w.mu.Lock()
 		w.folding = w.waiting[r.Header.ID]
-		delete(w.waiting, r.Header.ID)
+		w.forget(r.Header.ID)
 		w.mu.Unlock()
 	}
 	if r.Part < len(w.folding) {
@@ -180,6 +182,12 @@ func (w *writes) folded(t znode.State, r events.Recorded) {
 	}
 }
 
+// forget is called with the lock held.
+func (w *writes) forget(id string) {
+	w.under.Add(-int64(len(w.waiting[id])))
+	delete(w.waiting, id)
+}
+
 // run holds the writer's lease whenever it can be had, and writes meanwhile. Everything
 // proposed is answered when it returns.
 func (w *writes) run(ctx context.Context) error {
@@ -187,6 +195,7 @@ func (w *writes) run(ctx context.Context) error {
 	w.mu.Lock()
 	left := w.waiting // in the log, and beyond what the tree has folded
 	w.waiting = map[string][]*proposal{}
+	w.under.Store(0)
 	w.mu.Unlock()
 	for _, pack := range left {
 		for _, p := range pack {
@@ -198,7 +207,7 @@ func (w *writes) run(ctx context.Context) error {
 
 func (w *writes) reign(ctx context.Context) error {
 	for ctx.Err() == nil {
-		lease, release, err := w.leases.Acquire(ctx, w.bzid+".znode.writer", w.prefix, writerLease)
+		lease, release, err := w.leases.Acquire(ctx, w.bzid+".znode.writer", w.prefix, w.lease)
 		if err == nil {
 			err = w.write(ctx, lease)
 			release()
@@ -293,7 +302,7 @@ func (w *writes) catchUp(ctx context.Context) error {
 func (w *writes) append(ctx context.Context) error {
 	var batch []*proposal  // taken from the queue and not stored yet, the oldest first
 	var took time.Duration // by the last append
-	last := 0              // proposals in it
+	last, peak := 0, 0     // proposals in it, and of late not decided at a time
 	defer func() {
 		for _, p := range batch {
 			p.finish(0, nil, errNotWriter)
@@ -324,6 +333,8 @@ func (w *writes) append(ctx context.Context) error {
 		if n < 0 {
 			n = len(batch)
 		}
+		peak = max(len(batch)+len(w.queue)+int(w.under.Load()), peak-peak/8)
+		n = min(n, atMost(peak, len(w.queue)))
 		packs, later := share(batch[:n])
 		rest := slices.Concat(later, batch[n:])
 		began := time.Now()
@@ -393,6 +404,7 @@ func (w *writes) store(ctx context.Context, packs [][]*proposal) (err error) {
 			Expect: bus.Any, Binary: true,
 		})
 		w.waiting[id] = in
+		w.under.Add(int64(len(in)))
 	}
 	w.mu.Unlock()
 	defer func() {
@@ -400,7 +412,7 @@ func (w *writes) store(ctx context.Context, packs [][]*proposal) (err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, d := range drafts {
-				delete(w.waiting, d.Header.ID)
+				w.forget(d.Header.ID)
 			}
 		}
 	}()

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
@@ -110,14 +112,19 @@ func invalid(err error) error {
 	return fmt.Errorf("%w: %w", events.ErrInvalid, err)
 }
 
-// Record is a stored message as a follower sees it.
-func Record(seq uint64, subject string, at time.Time, headers map[string][]string, data []byte) events.Recorded {
+// Record is a stored message as a follower sees it. known, if not nil, returns the event
+// of which the caller knows that it has been encoded as just these bytes, or nil.
+func Record(seq uint64, subject string, at time.Time, headers map[string][]string, data []byte, known func(events.Recorded) proto.Message) events.Recorded {
 	r := events.Recorded{Seq: seq, Subject: events.Subject(subject), Time: at, Data: data}
 	r.Header, r.Binary = Decode(headers, LogStream, seq)
-	m, err := catalog.Decode(r.Subject, r.Binary, data)
-	if err != nil {
-		r.Err = err
-		return r
+	var m proto.Message
+	if known != nil {
+		m = known(r)
+	}
+	if m == nil {
+		if m, r.Err = catalog.Decode(r.Subject, r.Binary, data); r.Err != nil {
+			return r
+		}
 	}
 	r.Event = m
 	r.Header.Type = catalog.Type(m)

@@ -33,17 +33,24 @@ func (s Skipped) Count(reason string) Skipped {
 // when it can. A foreign subject leaves Parts zero.
 func Open(r events.Recorded) (events.Parts, string) {
 	p, err := r.Subject.Parse()
-	switch {
-	case err != nil:
+	if err != nil {
 		return events.Parts{}, Subject
-	case r.Err == nil && r.Event != nil:
-		return p, ""
-	case errors.Is(r.Err, events.ErrMalformed):
-		return p, Malformed
-	case errors.Is(r.Err, events.ErrInvalid):
-		return p, Invalid
+	}
+	return p, Reason(r.Event != nil, r.Err)
+}
+
+// Reason is why a record on a subject of ours cannot be folded, whose event is there or
+// could not be decoded for err; "" when it can.
+func Reason(there bool, err error) string {
+	switch {
+	case err == nil && there:
+		return ""
+	case errors.Is(err, events.ErrMalformed):
+		return Malformed
+	case errors.Is(err, events.ErrInvalid):
+		return Invalid
 	default:
-		return p, Unknown
+		return Unknown
 	}
 }
 

@@ -15,16 +15,20 @@ var openACL = []jute.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 
 func pick[T any](d *differ, of ...T) T { return of[d.rng.IntN(len(of))] }
 
-// path is one below the base, most often; now and then none that ZooKeeper accepts.
+// path is one below the root, most often; now and then none that ZooKeeper accepts.
 func (d *differ) path() string {
 	switch n := d.rng.IntN(100); {
+	case n < 3 && d.root != d.base: // nothing that another lane may use
+		return pick(d, "a", "//", d.root+"/", d.root+"//a", d.root+"/.", d.root+"/a/./b", d.root+"/a\x00b", d.root+"/\u00e9", d.root+"/a b")
 	case n < 3:
 		return pick(d, "", "a", "/", "//", d.base+"/", d.base+"//a", d.base+"/../a", d.base+"/.", d.base+"/a/./b", "/zookeeper", "/zookeeper/quota",
 			d.base+"/\x01", d.base+"/a\x00b", d.base+"/\u009f", d.base+"/\ue000", d.base+"/\ufff1", d.base+"/"+beyond, d.base+"/\u00e9", d.base+"/..a", d.base+"/a b")
 	case n < 35 && len(d.made) > 0:
-		return d.made[d.rng.IntN(len(d.made))]
+		if p := d.made[d.rng.IntN(len(d.made))]; strings.HasPrefix(p, d.root+"/") {
+			return p
+		}
 	}
-	p := d.base
+	p := d.root
 	for range 1 + d.rng.IntN(3) {
 		p += "/" + pick(d, "a", "b", "c")
 	}
@@ -158,7 +162,7 @@ func (d *differ) delete(path string) ask {
 
 func (d *differ) setData(path string, version int32) ask {
 	q := jute.SetDataRequest{Path: path, Data: d.bytes(), Version: version}
-	return ask{op: jute.OpSetData, what: fmt.Sprintf("setData %+v", q), body: q.Encode, read: stat}
+	return ask{op: jute.OpSetData, path: path, what: fmt.Sprintf("setData %+v", q), body: q.Encode, read: stat}
 }
 
 func (d *differ) bump() ask { return d.setData(d.base, -1) }
@@ -207,7 +211,7 @@ func joined(op jute.Op, parts []ask) ask {
 
 func (d *differ) read(op jute.Op, watch bool) ask {
 	q := jute.PathWatch{Path: d.path(), Watch: watch}
-	return ask{op: op, what: fmt.Sprintf("read %d %+v", op, q), body: q.Encode, read: reader(op)}
+	return ask{op: op, path: q.Path, what: fmt.Sprintf("read %d %+v", op, q), body: q.Encode, read: reader(op)}
 }
 
 func onPath(op jute.Op, path string) ask {
@@ -251,6 +255,9 @@ func (d *differ) anything(i int) ask {
 	case n < 86:
 		return onPath(jute.OpGetAllChildrenNumber, d.path())
 	case n < 88:
+		if d.root != d.base {
+			return onPath(jute.OpGetEphemerals, pick(d, d.root, d.root+"/a"))
+		}
 		return onPath(jute.OpGetEphemerals, pick(d, "", "/", d.base, d.base+"/a", "/none"))
 	case n < 90:
 		return onPath(jute.OpSync, d.echoed())

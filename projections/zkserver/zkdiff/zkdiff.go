@@ -1,11 +1,12 @@
 // Package zkdiff makes two servers of ZooKeeper's protocol do the same random operations
 // and compares every answer field by field: codes, data, stats, the order of watch
 // events among replies, results of multis, what is left of lost sessions. One of them is
-// Apache ZooKeeper, so whatever differs is a fault of ours.
+// Apache ZooKeeper, so whatever differs is a fault of ours. Some requests come a few at a
+// time, some dozens at a time, of one session or of all at once in lanes of their own.
 //
-// Figures that cannot be equal are compared by what they mean: zxids by their rank,
-// session ids by which session they are, times not at all. Lists that ZooKeeper gives in
-// the order of a hash are compared as sets.
+// Figures that cannot be equal are compared by what they mean: zxids by their rank (see
+// zxids), session ids by which session they are, times not at all. Lists that ZooKeeper
+// gives in the order of a hash are compared as sets.
 package zkdiff
 
 import (
@@ -26,22 +27,49 @@ const (
 	clients    = 3
 	persistent = 2     // the client that sets persistent watches, and no others: 3.8 mixes the modes of one path up
 	perBase    = 1_500 // operations below one node before the next one is begun
+	progress   = 10 * time.Second
 )
 
-// Run sends ops operations, drawn from seed, to the servers at ours and real, which must
-// be fresh. Both must agree to sessions of 1 to 10 s.
-func Run(t testing.TB, ours, real string, seed uint64, ops int) {
+// Config is a run's: both servers must be fresh and agree to sessions of 1 to 10 s.
+type Config struct {
+	Ours, Real string // addresses
+	Seed       uint64
+	Ops        int  // operations to do at least
+	Packs      bool // ours may give writes that come at once one zxid
+}
+
+// Summary is what a run without any difference has seen.
+type Summary struct {
+	Ops, Events, Sessions int
+	Bursts                int // batches of dozens of requests
+	Shared                int // writes whose zxid another write has, too
+}
+
+// Run does what cfg says, and fails t at the first difference. Every ten seconds it logs
+// how far it is.
+func Run(t testing.TB, cfg Config) Summary {
 	t.Helper()
-	t.Logf("zkdiff: seed %d, %d operations", seed, ops)
-	d := &differ{t: t, rng: rand.New(rand.NewPCG(seed, seed)), sides: [2]*side{{name: "ours", addr: ours}, {name: "ZooKeeper", addr: real}}}
+	t.Logf("zkdiff: seed %d, %d operations", cfg.Seed, cfg.Ops)
+	d := &differ{
+		t: t, rng: rand.New(rand.NewPCG(cfg.Seed, cfg.Seed)), zxids: zxids{packs: cfg.Packs},
+		sides: [2]*side{{name: "ours", addr: cfg.Ours}, {name: "ZooKeeper", addr: cfg.Real}},
+	}
 	defer d.close()
 	for i := range clients {
 		d.connect(i, false)
 	}
-	for d.done < ops {
+	began, told := time.Now(), time.Now()
+	for d.done < cfg.Ops {
 		d.step()
+		if time.Since(told) > progress {
+			told = time.Now()
+			d.t.Logf("zkdiff: seed %d: %d of %d operations (%d a second), %d bursts, %d shared zxids, no difference up to here",
+				cfg.Seed, d.done, cfg.Ops, int(float64(d.done)/time.Since(began).Seconds()), d.bursts, d.zxids.shared)
+		}
 	}
-	d.t.Logf("zkdiff: seed %d: %d operations, %d watch events, %d sessions, no difference", seed, d.done, d.events, len(d.sessions.pairs))
+	sum := Summary{Ops: d.done, Events: d.events, Sessions: len(d.sessions.pairs), Bursts: d.bursts, Shared: d.zxids.shared}
+	d.t.Logf("zkdiff: seed %d: %+v in %v, no difference", cfg.Seed, sum, time.Since(began).Round(time.Second))
+	return sum
 }
 
 // differ drives both sides through one script.
@@ -49,13 +77,18 @@ type differ struct {
 	t        testing.TB
 	rng      *rand.Rand
 	sides    [2]*side
-	zxids    ranks
+	zxids    zxids
+	heads    [clients]pair   // the last zxid of each client's replies
+	states   map[string]pair // by path: the last mzxid seen
 	sessions twins
 	done     int
 	events   int
+	bursts   int
 	bases    int
 	inMulti  bool // the parts of a multi are being drawn
 	base     string
+	root     string   // of the paths that are drawn: base, or that of a lane
+	laned    bool     // the lanes' roots are there
 	made     []string // paths of creates, the newest last
 	trail    []string // what was asked last, for the report
 }
@@ -80,7 +113,7 @@ func (d *differ) close() {
 func (d *differ) fail(format string, args ...any) {
 	d.t.Helper()
 	pairs := d.zxids.pairs[max(0, len(d.zxids.pairs)-8):]
-	d.t.Fatalf("after %d operations: %s\nasked last:\n  %s\nlast zxids, ours and ZooKeeper's: %#x", d.done, fmt.Sprintf(format, args...), strings.Join(d.trail, "\n  "), pairs)
+	d.t.Fatalf("after %d operations: %s\nasked last:\n  %s\nlast zxids, ours and ZooKeeper's, and lanes: %#x", d.done, fmt.Sprintf(format, args...), strings.Join(d.trail, "\n  "), pairs)
 }
 
 func (d *differ) note(format string, args ...any) {
@@ -122,9 +155,9 @@ func (d *differ) connect(i int, resume bool) {
 // step does one thing on both sides.
 func (d *differ) step() {
 	if d.done/perBase >= d.bases {
-		d.bases++
+		d.bases = d.done/perBase + 1
 		d.base = fmt.Sprintf("/t%d", d.bases)
-		d.made = nil
+		d.root, d.laned, d.made, d.states = d.base, false, nil, map[string]pair{}
 		d.batch(0, []ask{d.create(d.base, 0, openACL)})
 	}
 	i := d.rng.IntN(clients)
@@ -132,21 +165,25 @@ func (d *differ) step() {
 	case n < 1:
 		d.lose()
 	case n < 3:
-		d.closeSession(i)
-	case n < 6:
+		d.closeSession(i, nil)
+	case n < 5:
+		d.closeSession(i, d.dozens(i))
+	case n < 8:
 		d.reconnect(i)
-	case n < 9:
+	case n < 11:
 		d.batch(i, []ask{d.addAuth()})
-	case n < 12:
+	case n < 14:
 		d.batch(i, []ask{d.malformed(), d.bump()}) // ZooKeeper spends a zxid on it, which nobody may see
+	case n < 70:
+		d.batch(i, d.dozens(i))
+	case n < 130:
+		d.lanes()
 	default:
 		var asks []ask
 		for range 1 + d.rng.IntN(6) {
 			a := d.anything(i)
 			asks = append(asks, a)
-			// ZooKeeper decides what is right behind a setACL by the old list, and what is
-			// right behind a failed multi by what it has taken back too much of.
-			if a.op == jute.OpSetACL || a.op == jute.OpMulti {
+			if blurs(a) {
 				break
 			}
 		}
@@ -154,9 +191,15 @@ func (d *differ) step() {
 	}
 }
 
+// blurs says that nothing should be right behind a. ZooKeeper decides what is behind a
+// setACL by the old list, and what is behind a failed multi by what it has taken back too
+// much of.
+func blurs(a ask) bool { return a.op == jute.OpSetACL || a.op == jute.OpMulti }
+
 // ask is one request, and how to read its reply.
 type ask struct {
 	op     jute.Op
+	path   string // whose stat is in the reply; "": of none, or of several
 	what   string
 	body   func(*jute.Writer)
 	read   func(*jute.Reader) []field // of a reply without error
@@ -166,6 +209,25 @@ type ask struct {
 
 // batch pipelines requests of one client, and then sees what the others have heard.
 func (d *differ) batch(i int, asks []ask) {
+	d.t.Helper()
+	xids := d.send(i, asks)
+	for k, a := range asks {
+		var got [2]frames
+		for n, s := range d.sides {
+			got[n] = d.until(s, i, xids[k], a)
+		}
+		d.same(i, a, got, false)
+		d.learn(a, got[0])
+	}
+	for other := range clients {
+		if other != i {
+			d.fence(other, false)
+		}
+	}
+}
+
+// send sends requests of one client to both sides, and returns their xids.
+func (d *differ) send(i int, asks []ask) []int32 {
 	d.t.Helper()
 	xids := make([]int32, len(asks))
 	for _, s := range d.sides {
@@ -183,34 +245,38 @@ func (d *differ) batch(i int, asks []ask) {
 		d.note("client %d: %s", i, a.what)
 		d.done++
 	}
-	for k, a := range asks {
-		var got [2]frames
-		for n, s := range d.sides {
-			got[n] = d.until(s, i, xids[k], a)
-		}
-		d.same(fmt.Sprintf("client %d: %s", i, a.what), got, false)
-		d.learn(a, got[0])
-	}
-	for other := range clients {
-		if other != i {
-			d.fence(other, false)
-		}
-	}
+	return xids
 }
 
-// fence reads what a client was told up to now.
+// fence reads what a client was told up to now, when nobody has anything on its way.
 func (d *differ) fence(i int, anyOrder bool) {
 	d.t.Helper()
-	var got [2]frames
+	if d.sides[0].conns[i] == nil {
+		return
+	}
+	got := d.ping(i)
+	d.same(i, ping, got, anyOrder)
+	d.ends(got)
+}
+
+var ping = ask{op: jute.OpPing, what: "ping"}
+
+func (d *differ) ping(i int) (got [2]frames) {
+	d.t.Helper()
 	for n, s := range d.sides {
-		if s.conns[i] == nil {
-			return
-		}
 		s.conns[i].SendAs(jute.XidPing, jute.OpPing, nil)
 		d.try(s, s.conns[i].Flush())
-		got[n] = d.until(s, i, jute.XidPing, ask{op: jute.OpPing, what: "ping"})
+		got[n] = d.until(s, i, jute.XidPing, ping)
 	}
-	d.same(fmt.Sprintf("client %d hears", i), got, anyOrder)
+	return got
+}
+
+// ends ends a batch with what a ping was answered.
+func (d *differ) ends(got [2]frames) {
+	d.t.Helper()
+	if a, b := got[0].head.Zxid, got[1].head.Zxid; !d.zxids.ends(a, b) {
+		d.fail("a batch ends with zxid %#x, ZooKeeper says %#x, which has another rank", a, b)
+	}
 }
 
 // frames are the events before a reply, and the reply.
@@ -249,8 +315,8 @@ func (d *differ) until(s *side, i int, xid int32, a ask) (f frames) {
 	}
 }
 
-// same compares the two sides' answers.
-func (d *differ) same(what string, got [2]frames, anyOrder bool) {
+// same compares the two sides' answers to what client i asked.
+func (d *differ) same(i int, q ask, got [2]frames, anyOrder bool) {
 	d.t.Helper()
 	a, b := got[0], got[1]
 	d.events += len(a.events)
@@ -258,24 +324,25 @@ func (d *differ) same(what string, got [2]frames, anyOrder bool) {
 		slices.Sort(a.events)
 		slices.Sort(b.events)
 	}
+	what := fmt.Sprintf("client %d: %s", i, q.what)
 	if !slices.Equal(a.events, b.events) {
 		d.fail("%s: watch events differ\nours:      %q before %+v\nZooKeeper: %q before %+v", what, a.events, a.head, b.events, b.head)
 	}
 	if a.head.Err != b.head.Err || a.head.Xid != b.head.Xid {
 		d.fail("%s: ours %+v, ZooKeeper %+v", what, a.head, b.head)
 	}
-	if !d.zxids.same(a.head.Zxid, b.head.Zxid) {
-		d.fail("%s: zxid of the reply: ours %#x, ZooKeeper %#x, which has another rank", what, a.head.Zxid, b.head.Zxid)
-	}
 	if len(a.fields) != len(b.fields) {
 		d.fail("%s: ours %v\nZooKeeper %v", what, a.fields, b.fields)
 	}
+	lane := d.lane(i, q)
 	for k := range a.fields {
 		x, y := a.fields[k], b.fields[k]
 		ok := x.text == y.text && x.kind == y.kind
 		switch x.kind {
 		case zxid:
-			ok = ok && d.zxids.same(x.n, y.n)
+			ok = ok && d.zxids.same(lane, x.n, y.n)
+		case mzxid:
+			ok = ok && d.zxids.same(lane, x.n, y.n) && d.state(q, pair{ours: x.n, real: y.n})
 		case owner:
 			ok = ok && d.sessions.same(x.n, y.n)
 		}
@@ -283,13 +350,67 @@ func (d *differ) same(what string, got [2]frames, anyOrder bool) {
 			d.fail("%s: field %d is %v, ZooKeeper says %v\nours:      %v\nZooKeeper: %v", what, k, x, y, a.fields, b.fields)
 		}
 	}
+	if !d.head(i, lane, q, got) {
+		d.fail("%s: zxid of the reply: ours %#x, ZooKeeper %#x, which has another rank; the reply before: %+v\nours:      %v\nZooKeeper: %v",
+			what, a.head.Zxid, b.head.Zxid, d.heads[i], a.fields, b.fields)
+	}
+	d.heads[i] = pair{ours: max(a.head.Zxid, d.heads[i].ours), real: max(b.head.Zxid, d.heads[i].real)}
+}
+
+// lane is where the zxids in an answer come from.
+func (d *differ) lane(i int, q ask) int {
+	if d.zxids.lanes {
+		return i
+	}
+	for k := range clients {
+		if strings.HasPrefix(q.path+"/", d.laneRoot(k)+"/") {
+			return k
+		}
+	}
+	return anyLane
+}
+
+// state says whether a node's mzxid tells its states apart.
+func (d *differ) state(q ask, now pair) bool {
+	if q.path == "" {
+		return true
+	}
+	was, seen := d.states[q.path]
+	d.states[q.path] = now
+	return !seen || (was.ours == now.ours) == (was.real == now.real)
+}
+
+// head compares the zxids in the headers of replies. Between others' writes, and where
+// ours packs, it is not later than what the client has heard: a client that goes on with
+// that zxid after the loss of its connection misses nothing.
+func (d *differ) head(i, lane int, q ask, got [2]frames) bool {
+	a, b := got[0].head.Zxid, got[1].head.Zxid
+	switch {
+	case a <= 0 || b <= 0:
+		return a == b
+	case a < d.heads[i].ours || b < d.heads[i].real:
+		return false
+	case d.zxids.ended(a, b): // where lanes end, the last zxids are of any two
+		return true
+	case !d.zxids.packs && !d.zxids.lanes:
+		return d.zxids.same(lane, a, b)
+	}
+	switch q.op {
+	case jute.OpSetData, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL: // the write's own is in its stat
+		for k, f := range got[0].fields {
+			if f.kind == mzxid && (f.n <= d.heads[i].ours || a > f.n || got[1].fields[k].n != b) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // learn remembers what was created, for later operations to find.
 func (d *differ) learn(a ask, f frames) {
 	switch a.op {
 	case jute.OpCreate, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
-		if f.head.Err == jute.OK && f.fields[0].text != d.base { // which nobody may delete
+		if f.head.Err == jute.OK && f.fields[0].text != d.base && !d.isLane(f.fields[0].text) { // which nobody may delete
 			d.made = append(d.made, f.fields[0].text)
 			if len(d.made) > 60 {
 				d.made = slices.Delete(d.made, 0, 20)
@@ -320,34 +441,42 @@ func (d *differ) reconnect(i int) {
 			}
 		}
 	}
-	d.note("client %d: setWatches %+v after %v", i, q, at)
+	set := ask{op: op, what: fmt.Sprintf("setWatches %+v after %v", q, at)}
+	d.note("client %d: %s", i, set.what)
 	d.done++
 	var got [2]frames
 	for k, s := range d.sides {
 		q := q
-		q.RelativeZxid = at[k]
+		q.RelativeZxid = []int64{at.ours, at.real}[k]
 		s.conns[i].SendAs(jute.XidSetWatches, op, func(w *jute.Writer) { q.Encode(w, op == jute.OpSetWatches2) })
 		d.try(s, s.conns[i].Flush())
-		got[k] = d.until(s, i, jute.XidSetWatches, ask{op: op, what: "setWatches"})
+		got[k] = d.until(s, i, jute.XidSetWatches, set)
 	}
-	d.same(fmt.Sprintf("client %d: setWatches", i), got, false)
+	d.same(i, set, got, false)
 }
 
-// closeSession ends client i's session and begins another one.
-func (d *differ) closeSession(i int) {
+// closeSession ends client i's session, right behind other requests, and begins another one.
+func (d *differ) closeSession(i int, before []ask) {
 	d.t.Helper()
-	var got [2]frames
-	d.note("client %d closes its session", i)
-	d.done++
-	for k, s := range d.sides {
-		xid := s.conns[i].Send(jute.OpCloseSession, nil)
-		d.try(s, s.conns[i].Flush())
-		got[k] = d.until(s, i, xid, ask{op: jute.OpCloseSession, what: "closeSession"})
+	closing := ask{op: jute.OpCloseSession, what: "closeSession"}
+	asks := append(slices.Clip(before), closing)
+	xids := d.send(i, asks)
+	for k, a := range asks {
+		var got [2]frames
+		for n, s := range d.sides {
+			got[n] = d.until(s, i, xids[k], a)
+		}
+		d.same(i, a, got, k == len(before))
+		if k < len(before) {
+			d.learn(a, got[0])
+		}
+	}
+	for _, s := range d.sides {
 		if _, _, err := s.conns[i].Next(); err == nil {
 			d.fail("%s says more after the session has closed", s.name)
 		}
 	}
-	d.same(fmt.Sprintf("client %d: closeSession", i), got, true)
+	d.heads[i] = pair{}
 	for _, s := range d.sides {
 		_ = s.conns[i].Close() // the server has done so
 		s.conns[i] = nil
@@ -394,7 +523,8 @@ func (d *differ) lose() {
 				got[k].fields = a.read(r)
 			}
 		}
-		d.same("the session to be lost: "+a.what, got, false)
+		a.what = "the session to be lost: " + a.what
+		d.same(i, a, got, false)
 		if p == sentinel && got[0].head.Err != jute.OK {
 			d.fail("the node by which the loss is seen was not created: %+v", got[0].head)
 		}
@@ -424,7 +554,7 @@ func (d *differ) lose() {
 		}
 	}
 	for j := range clients {
-		d.same(fmt.Sprintf("client %d hears of the lost session", j), [2]frames{got[0][j], got[1][j]}, true)
+		d.same(j, ask{what: "a session is lost"}, [2]frames{got[0][j], got[1][j]}, true)
 	}
 }
 
