@@ -397,9 +397,7 @@ func (r *Runner) deepFM(ctx context.Context, name, what string, batch int, bf16 
 			return v[0], nil
 		})
 	}
-	if threads() > 1 {
-		r.say("  a cache line takes %v from one processor to another and back", distance())
-	}
+	r.sayDistance()
 	return r.Compare(ctx, c)
 }
 

@@ -37,3 +37,10 @@ func distance() time.Duration {
 	wg.Wait()
 	return best
 }
+
+// sayDistance tells it, for figures that depend on it.
+func (r *Runner) sayDistance() {
+	if threads() > 1 {
+		r.say("  a cache line takes %v from one processor to another and back", distance())
+	}
+}

@@ -316,6 +316,7 @@ func TableApply() Benchmark {
 					return err
 				}
 				ids := drawIDs(rows)
+				r.sayDistance()
 				err = r.Compare(ctx, Comparison{
 					Name: fmt.Sprintf("table-apply/dim=%d,rows=%d", s.dim, rows), Baseline: fmt.Sprintf("gather of %d B rows", 8*s.dim), Warm: true,
 					Figures: []Figure{{Unit: "M rows/s", Better: Higher, Target: 0.7}, {Name: "of update ceiling", Better: Higher}},

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/monolith-go/monolith/internal/jute"
@@ -22,6 +23,7 @@ var errSlow = errors.New("slow reader")
 // with more than maxBytes waiting is given up.
 type outbox struct {
 	nc       net.Conn
+	raw      syscall.RawConn // nil: nc is no plain socket
 	maxBytes int
 	sent     func(frames int) // called without a lock after each write
 
@@ -47,7 +49,7 @@ const (
 )
 
 func newOutbox(nc net.Conn, maxBytes int, sent func(int)) *outbox {
-	return &outbox{nc: nc, maxBytes: maxBytes, sent: sent, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	return &outbox{nc: nc, raw: rawOf(nc), maxBytes: maxBytes, sent: sent, wake: make(chan struct{}, 1), gone: make(chan struct{})}
 }
 
 // begin locks the outbox and returns where the next frame is to be written, up to end.
@@ -76,15 +78,29 @@ func (o *outbox) end() {
 func (o *outbox) push(frame []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.put(frame) {
+		o.nudgeLocked()
+	}
+}
+
+// add queues a whole frame; the caller has it written, by nudge or flushNow.
+func (o *outbox) add(frame []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.put(frame)
+}
+
+// put is called with the lock held; false: nothing is queued any more.
+func (o *outbox) put(frame []byte) bool {
 	if o.dead || o.last {
-		return
+		return false
 	}
 	if o.w.B == nil {
 		o.w.B, o.spare = o.spare[:0], nil
 	}
 	o.w.B = append(o.w.B, frame...)
 	o.frames++
-	o.nudgeLocked()
+	return true
 }
 
 // nudge has the writer write what is pending. A connection in which too much is pending
@@ -152,6 +168,46 @@ func (o *outbox) why() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.cause
+}
+
+// flushNow writes as much of what is pending as the socket takes at once, and leaves the
+// rest to the writer; all of it where the socket cannot be asked, or somebody else is at
+// it.
+func (o *outbox) flushNow() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.writing || o.raw == nil || o.last || len(o.w.B) > chunkBytes {
+		o.nudgeLocked()
+		return
+	}
+	b, frames := o.w.B, o.frames
+	if len(b) == 0 || o.dead {
+		return
+	}
+	o.writing, o.w.B, o.frames = true, nil, 0
+	o.mu.Unlock()
+	n, err := writeNow(o.raw, b)
+	if n == len(b) {
+		o.sent(frames)
+	}
+	o.mu.Lock()
+	o.writing = false
+	switch {
+	case err != nil:
+		o.killLocked(nil)
+	case o.dead:
+	case n < len(b):
+		o.w.B = append(b[n:], o.w.B...)
+		o.frames += frames
+		o.nudgeLocked()
+	default:
+		if cap(b) <= spareBytes {
+			o.spare = b
+		}
+		if len(o.w.B) > 0 || o.last { // came meanwhile, and whoever brought it may have found us writing
+			o.nudgeLocked()
+		}
+	}
 }
 
 // flush writes all that is pending, unless somebody else is at it, who then writes that

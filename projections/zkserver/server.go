@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
+
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,6 +116,7 @@ type Server struct {
 	watches  *watches
 	sessions *sessions
 	history  *history
+	notify   notifiers
 	stats    stats
 	slots    chan struct{}           // one token per write on its way
 	folding  atomic.Pointer[folding] // what was folded last
@@ -149,6 +152,7 @@ func New(cfg Config, log bus.Log, tree *follow.Follower[znode.State], logger *sl
 		watches:  newWatches(cfg.MaxWatches),
 		sessions: newSessions(),
 		history:  newHistory(log, tree),
+		notify:   newNotifiers(),
 		slots:    make(chan struct{}, cfg.MaxWrites),
 		ready:    make(chan struct{}),
 		conns:    map[*conn]struct{}{},
@@ -173,7 +177,7 @@ func (s *Server) folded(t znode.State, r events.Recorded) {
 	if r.Part == 0 {
 		s.sendOff() // nobody of this server may have proposed the last part of the event before
 	}
-	s.watches.fire(e.Changes)
+	s.notify.tell(s.watches.fire(e.Changes))
 	if e.Closed != 0 {
 		s.ended(e.Closed)
 	}
@@ -236,6 +240,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.accept(ctx, ln, g)
 	})
 	g.Go(func() error { s.watchdog(ctx); return nil })
+	for range runtime.GOMAXPROCS(0) {
+		g.Go(func() error { s.notify.run(ctx); return nil })
+	}
 	err = g.Wait()
 	if stopped.Err() != nil {
 		return nil

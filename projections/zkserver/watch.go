@@ -41,6 +41,8 @@ type watches struct {
 	by        map[watchKey]map[*conn]mode
 	size      int // (connection, key) pairs
 	recursive int // of them with that mode
+
+	told []*conn // by the fold in progress, the fold's own
 }
 
 func newWatches(limit int) *watches {
@@ -125,12 +127,13 @@ func (w *watches) count() int {
 	return w.size
 }
 
-// fire queues the events of changes, in their order.
-func (w *watches) fire(changes []znode.Change) {
+// fire queues the events of changes, in their order, and returns the connections that
+// have any to be written.
+func (w *watches) fire(changes []znode.Change) []*conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.size == 0 {
-		return
+		return nil
 	}
 	for _, ch := range changes {
 		switch ch.Kind {
@@ -144,6 +147,9 @@ func (w *watches) fire(changes []znode.Change) {
 			w.trigger(ch, onChildren, nil)
 		}
 	}
+	told := w.told
+	w.told = nil
+	return told
 }
 
 // trigger tells the connections that watch the node, or recursively one above it. With
@@ -164,7 +170,8 @@ func (w *watches) trigger(ch znode.Change, k kind, told map[*conn]struct{}) {
 		if frame == nil {
 			frame = notice(ch.Kind, ch.Path)
 		}
-		c.out.push(frame)
+		c.out.add(frame)
+		w.told = append(w.told, c)
 	}
 	key := watchKey{k, ch.Path}
 	var above map[*conn]struct{}

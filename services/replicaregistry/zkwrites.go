@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ var errNotWriter = errors.New("another registry of this namespace writes: connec
 var (
 	errStopped   = errors.New("the registry is stopping")
 	errLeaseLost = errors.New("the writer's lease is lost")
+	errDeposed   = fmt.Errorf("%w: it has put its fence behind ours in the log", errNotWriter)
 )
 
 // writes takes proposals to the log in the order in which they came, many per append,
@@ -72,6 +74,7 @@ type writes struct {
 	count  atomic.Uint64
 
 	mu      sync.Mutex
+	fence   string                 // id of the newest fence that was folded: whose it is writes
 	waiting map[string][]*proposal // by event id: on their way to the fold
 	folding []*proposal            // the fold's own: of the event that is being folded
 }
@@ -168,6 +171,9 @@ func (w *writes) folded(t znode.State, r events.Recorded) {
 	w.open.folded(r.Subject, e, t.Effects())
 	if r.Part == 0 {
 		w.mu.Lock()
+		if isFence(e) {
+			w.fence = r.Header.ID
+		}
 		w.folding = w.waiting[r.Header.ID]
 		w.forget(r.Header.ID)
 		w.mu.Unlock()
@@ -265,13 +271,27 @@ func (w *writes) fail(err error) {
 	}
 }
 
-// takeOver catches up and appends an empty proposal, so that whatever an earlier writer
-// has on its way conflicts, and grants every session one full time-out.
+// newFence is the proposal with which a reign begins: nobody's, and of nothing.
+func newFence() *znodepb.Event {
+	return &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Multi: true}}}
+}
+
+func isFence(e *znodepb.Event) bool {
+	p := e.GetProposed()
+	return p.GetMulti() && p.GetSession() == 0 && len(p.GetOps()) == 0
+}
+
+// deposed says whether somebody else's reign has begun since ours did.
+func (w *writes) deposed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.writer.Load() && !strings.HasPrefix(w.fence, w.prefix)
+}
+
+// takeOver catches up and appends a fence, so that whatever an earlier writer has on its
+// way conflicts, and grants every session one full time-out.
 func (w *writes) takeOver(ctx context.Context) error {
-	fence := &proposal{
-		event: &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Multi: true}}},
-		done:  func(uint64, *znode.Outcome, error) {},
-	}
+	fence := &proposal{event: newFence(), done: func(uint64, *znode.Outcome, error) {}}
 	if err := w.catchUp(ctx); err != nil {
 		return err
 	}
@@ -354,6 +374,9 @@ func (w *writes) append(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if errors.Is(err, errDeposed) {
+			return err
+		}
 	}
 }
 
@@ -392,8 +415,8 @@ func (w *writes) apart(ctx context.Context, packs [][]*proposal) error {
 }
 
 // store appends an event for each pack behind everything else on the tree's subject. While the bus
-// does not answer it repeats the same ids. A conflict is another writer's event: it
-// catches up and goes on, since ctx still holds and with it the lease.
+// does not answer it repeats the same ids. A conflict is somebody else's event: it catches
+// up and goes on, unless that was the fence of another writer, who had the lease meanwhile.
 func (w *writes) store(ctx context.Context, packs [][]*proposal) (err error) {
 	drafts := make([]bus.Draft, 0, len(packs))
 	w.mu.Lock()
@@ -417,6 +440,9 @@ func (w *writes) store(ctx context.Context, packs [][]*proposal) (err error) {
 		}
 	}()
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+		if w.deposed() {
+			return errDeposed
+		}
 		drafts[0].Expect = w.last
 		seqs, err := w.log.Append(ctx, drafts...)
 		switch {

@@ -291,6 +291,25 @@ func TestConflictCatchesUp(t *testing.T) {
 	}
 }
 
+// A writer behind whose back another one has begun to write stores nothing more, until it
+// has begun anew itself.
+func TestForeignFenceEndsAReign(t *testing.T) {
+	b := mem.New()
+	t.Cleanup(func() { _ = b.Close() })
+	s := newScribe(t, b)
+	s.leads(t)
+	if _, err := b.Log().Append(t.Context(), bus.Draft{Subject: s.subject, Expect: bus.Any, Event: newFence()}); err != nil {
+		t.Fatal(err)
+	}
+	if a := s.ask(write(0, makeNode("/mine", "", 0))); !errors.Is(a.err, errNotWriter) {
+		t.Fatalf("%+v", a)
+	}
+	s.await(t, "a reign of its own again", func() bool {
+		a := s.ask(write(0, makeNode("/mine", "", 0)))
+		return a.err == nil && a.o.Code == znode.CodeOK
+	})
+}
+
 // Sessions that nobody touches end, with their ephemerals, in one event, and not before
 // their time; a new writer grants a full time-out.
 func TestSessionExpiry(t *testing.T) {
