@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"time"
 )
@@ -74,7 +73,7 @@ func (n *names) Init(servers []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = nil
-	for _, i := range shuffled(len(servers)) {
+	for _, i := range rand.Perm(len(servers)) {
 		n.all = append(n.all, servers[i])
 	}
 	return nil
@@ -102,13 +101,4 @@ func (n *names) Connected() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.since = 0
-}
-
-func shuffled(n int) []int {
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	rand.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
-	return slices.Clip(order)
 }

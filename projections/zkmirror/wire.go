@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -54,7 +55,7 @@ type request struct {
 // dialWire opens a session at the first server that grants one.
 func dialWire(ctx context.Context, cfg *Config, fired func(path string)) (*wire, error) {
 	var errs []error
-	for _, i := range shuffled(len(cfg.Servers)) {
+	for _, i := range rand.Perm(len(cfg.Servers)) {
 		w, err := dialServer(ctx, cfg, cfg.Servers[i], fired)
 		if err == nil {
 			return w, nil
