@@ -89,10 +89,11 @@ func (c ZKMemoryCase) run(ctx context.Context, r *Runner, ours, peer ZooKeeper) 
 	return nil
 }
 
-// growth is how many megabytes a process at rest takes more than when it was empty.
+// growth is how many megabytes a process at rest takes more than when it was empty; one
+// at least, as exact as resident memory is.
 func growth(ctx context.Context, pid int, still time.Duration, empty int64) (float64, error) {
 	now, err := resting(ctx, pid, still)
-	return max(float64(now-empty), 1) / 1e6, err
+	return max(float64(now-empty)/1e6, 1), err
 }
 
 // coldStart is the seconds from the start of a server with n nodes, which was stopped in
