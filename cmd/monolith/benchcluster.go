@@ -62,7 +62,7 @@ func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
 	if c.job, err = openJob(ctx, c.stack.cfg.conn); err != nil {
 		return nil, err
 	}
-	d := &driver{cfg: demoConfig{patience: benchPatience}, stack: c.stack, job: c.job, ui: newProgress(io.Discard)}
+	d := &driver{cfg: demoConfig{patience: benchPatience}, spec: modelspec.MovieRanking(), stack: c.stack, job: c.job, ui: newProgress(io.Discard)}
 	c.entry, err = d.serve(ctx)
 	return c, err
 }
