@@ -96,6 +96,7 @@ func (h *house) figure(name string) (n int) {
 // holds, and when their sessions have expired nothing of a storm is left.
 func TestSessionStorm(t *testing.T) {
 	const room, crowd = 300, 1000
+	const alive = 3 * time.Second // a client that a busy machine forgets for so long has lost its session rightly
 	h := openHouse(t, Config{ZK: ZKPort{MaxConns: room, MaxSessions: 100 * crowd, MinSessionTimeout: 300 * time.Millisecond}})
 	base := h.figure("zk_znode_count")
 	var routines, heap [3]int
@@ -104,7 +105,7 @@ func TestSessionStorm(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range crowd {
 			all.Go(func() {
-				c, err := h.client(300 * time.Millisecond)
+				c, err := h.client(alive)
 				if err != nil {
 					out.Add(1)
 					return
