@@ -28,7 +28,7 @@ import (
 const (
 	mirrorProcess  = "MONOLITH_TEST_MIRROR" // address of an ensemble: the test binary then only mirrors into it
 	heldNodes      = 600
-	mirrorsSession = 10 * time.Second
+	mirrorsSession = 20 * time.Second
 )
 
 // mirrorUntilKilled is a process of its own, which TestKilledInTheMiddleOfTakeOver
@@ -172,7 +172,7 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 	close(stop)
 	least := <-fewest
 	if took > mirrorsSession*3/4 { // a session that ends first is nobody's fault
-		t.Skipf("SKIPPED, this machine is too busy: %v for two deaths and three successors", took)
+		t.Fatalf("two deaths and three successors took %v: nothing was tested, give the dead longer sessions", took)
 	}
 	if least != heldNodes {
 		t.Errorf("only %d of %d nodes were seen at one time", least, heldNodes)
