@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/health"
 )
 
 // Role is one of the services, in a process of its own or beside the others.
@@ -29,5 +30,6 @@ type Env struct {
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // already labelled with the role
 	Tracer  trace.Tracer
-	Rows    *tls.Config // of the row protocol's two ends; nil: it is not encrypted
+	Rows    *tls.Config   // of the row protocol's two ends; nil: it is not encrypted
+	Health  *health.State // what keeps the role from its work; nil: nobody looks
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/modelserver"
@@ -56,8 +57,9 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
-	reg := newRegistry()
-	status, err := serveStatus(p.status, reg)
+	well := health.New()
+	reg := newRegistry(well)
+	status, err := serveStatus(p.status, reg, well)
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
@@ -66,7 +68,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		defer cancel()
 		err = errors.Join(err, status.close(last), spans.close(last), b.Close())
 	}()
-	env := services.Env{BZID: conn.bzid, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows,
+	env := services.Env{BZID: conn.bzid, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well,
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
 	r, err := build(hosting{env: env, launch: p.launcher(conn)})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/health"
 )
 
 const (
@@ -100,12 +101,13 @@ func (c *stackConfig) validate() error {
 
 // stack is everything running: the logs, embedded or not, and all roles around them.
 type stack struct {
-	cfg   stackConfig
-	log   *slog.Logger
-	reg   *prometheus.Registry
-	spans *tracing
-	tasks []task
-	notes []string // what a person should know, such as a port that was taken
+	cfg    stackConfig
+	log    *slog.Logger
+	reg    *prometheus.Registry
+	health *health.State
+	spans  *tracing
+	tasks  []task
+	notes  []string // what a person should know, such as a port that was taken
 
 	data      *dataDir
 	nats      *jetstream.Server
@@ -116,7 +118,8 @@ type stack struct {
 
 // startLogs opens the folder, NATS and Kafka; the roles come with run.
 func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
-	s := &stack{cfg: cfg, reg: newRegistry()}
+	well := health.New()
+	s := &stack{cfg: cfg, reg: newRegistry(well), health: well}
 	if s.log, err = cfg.conn.logger(); err != nil {
 		return nil, err
 	}
@@ -159,7 +162,7 @@ func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 			return nil, fmt.Errorf("make the topics at %s: %w", s.cfg.kafka, err)
 		}
 	}
-	if s.status, err = serveStatus(cfg.status, s.reg); err != nil {
+	if s.status, err = serveStatus(cfg.status, s.reg, s.health); err != nil {
 		return nil, err
 	}
 	s.tasks = s.plan()

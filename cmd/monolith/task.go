@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/modelserver"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
@@ -32,19 +34,25 @@ type task struct {
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 5 * time.Second
+	// unwell is after how many ends in a row a role counts as a problem of the process.
+	unwell = 3
 )
 
 // keep starts the task again whenever it ends before ctx does, as a pod would be. An
 // error in its flags is returned: no restart mends it.
 func (s *stack) keep(ctx context.Context, t task, ready func()) error {
-	backoff := firstBackoff
+	pauses, ends := retry.New(firstBackoff, lastBackoff), 0
+	started := func() {
+		s.health.OK(t.name)
+		ready()
+	}
 	for {
 		began := time.Now()
 		run := s.runHere
 		if s.cfg.processes {
 			run = s.runChild
 		}
-		err := run(ctx, t, ready)
+		err := run(ctx, t, started)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -52,15 +60,17 @@ func (s *stack) keep(ctx context.Context, t task, ready func()) error {
 			return err
 		}
 		if time.Since(began) > time.Minute {
-			backoff = firstBackoff
+			pauses.Reset()
+			ends = 0
 		}
-		s.log.Warn("a role ended and is started again", "task", t.name, "error", err, "after", backoff)
-		select {
-		case <-ctx.Done():
+		if ends++; ends >= unwell {
+			s.health.Fail(t.name, fmt.Errorf("ended %d times in a row: %w", ends, cmp.Or(err, errors.New("without an error"))))
+		}
+		pause := pauses.Next()
+		s.log.Warn("a role ended and is started again", "task", t.name, "error", err, "after", pause)
+		if retry.Sleep(ctx, pause) != nil {
 			return nil
-		case <-time.After(backoff):
 		}
-		backoff = min(2*backoff, lastBackoff)
 	}
 }
 
@@ -82,7 +92,9 @@ func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.role, "task": t.name}, s.reg))
 	defer metrics.release()
-	env := services.Env{BZID: conn.bzid, Bus: b, Log: s.log.With("role", t.role, "task", t.name), Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
+	well := s.health.Scope(t.name)
+	defer well.Clear()
+	env := services.Env{BZID: conn.bzid, Health: well, Bus: b, Log: s.log.With("role", t.role, "task", t.name), Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
 	built, err := build(hosting{env: env, launch: s.launchHere(t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)

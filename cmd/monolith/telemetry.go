@@ -19,12 +19,14 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/monolith-go/monolith/internal/health"
 )
 
-// newRegistry has what every Go process reports about itself.
-func newRegistry() *prometheus.Registry {
+// newRegistry has what every Go process reports about itself, its problems included.
+func newRegistry(well *health.State) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(well, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
@@ -79,13 +81,17 @@ type statusServer struct {
 	done  chan error
 }
 
-func serveStatus(listen string, reg *prometheus.Registry) (*statusServer, error) {
+func serveStatus(listen string, reg *prometheus.Registry, well *health.State) (*statusServer, error) {
 	s := &statusServer{done: make(chan error, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.Load() {
 			http.Error(w, "not caught up yet", http.StatusServiceUnavailable)
+			return
+		}
+		if problems := well.Text(time.Now()); problems != "" {
+			http.Error(w, problems, http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")

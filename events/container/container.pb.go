@@ -144,7 +144,8 @@ type Container struct {
 	LayoutFilters     []string               `protobuf:"bytes,18,rep,name=layout_filters,json=layoutFilters,proto3" json:"layout_filters,omitempty"` // lines "{regex};{cond}" they accept models by
 	GrpcAddressIpv6   string                 `protobuf:"bytes,19,opt,name=grpc_address_ipv6,json=grpcAddressIpv6,proto3" json:"grpc_address_ipv6,omitempty"`
 	ArchonAddressIpv6 string                 `protobuf:"bytes,20,opt,name=archon_address_ipv6,json=archonAddressIpv6,proto3" json:"archon_address_ipv6,omitempty"`
-	Znode             string                 `protobuf:"bytes,21,opt,name=znode,proto3" json:"znode,omitempty"` // node that a foreign agent wrote itself; empty: the fact makes the node
+	Znode             string                 `protobuf:"bytes,21,opt,name=znode,proto3" json:"znode,omitempty"`     // node that a foreign agent wrote itself; empty: the fact makes the node
+	Problem           string                 `protobuf:"bytes,22,opt,name=problem,proto3" json:"problem,omitempty"` // what keeps it from its work; empty: it is well
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -326,6 +327,13 @@ func (x *Container) GetZnode() string {
 	return ""
 }
 
+func (x *Container) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 type Reported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     *Container             `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
@@ -492,7 +500,7 @@ const file_events_container_container_proto_rawDesc = "" +
 	"\breported\x18\x01 \x01(\v2&.monolith.events.container.v1.ReportedH\x00R\breported\x12]\n" +
 	"\x11resource_reported\x18\x02 \x01(\v2..monolith.events.container.v1.ResourceReportedH\x00R\x10resourceReported\x128\n" +
 	"\x04lost\x18\x03 \x01(\v2\".monolith.events.container.v1.LostH\x00R\x04lostB\x06\n" +
-	"\x04body\"\xf0\x04\n" +
+	"\x04body\"\x8a\x05\n" +
 	"\tContainer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -517,7 +525,8 @@ const file_events_container_container_proto_rawDesc = "" +
 	"\x0elayout_filters\x18\x12 \x03(\tR\rlayoutFilters\x12*\n" +
 	"\x11grpc_address_ipv6\x18\x13 \x01(\tR\x0fgrpcAddressIpv6\x12.\n" +
 	"\x13archon_address_ipv6\x18\x14 \x01(\tR\x11archonAddressIpv6\x12\x14\n" +
-	"\x05znode\x18\x15 \x01(\tR\x05znode\"Q\n" +
+	"\x05znode\x18\x15 \x01(\tR\x05znode\x12\x18\n" +
+	"\aproblem\x18\x16 \x01(\tR\aproblem\"Q\n" +
 	"\bReported\x12E\n" +
 	"\tcontainer\x18\x01 \x01(\v2'.monolith.events.container.v1.ContainerR\tcontainer\"s\n" +
 	"\x10ResourceReported\x12\x16\n" +

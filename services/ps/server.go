@@ -384,6 +384,7 @@ func (s *Server) heartbeat(ctx context.Context, leaving bool) error {
 		Container: &container.Container{
 			Id: shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard)), Kind: "training", Shard: -1,
 			Job: s.cfg.Job, ServerType: "ps", Index: int32(s.cfg.Shard), RowsAddress: s.addr, GrpcAddress: s.grpcAddr,
+			Problem: s.env.Health.Summary(),
 		},
 		Leaving: leaving,
 	})

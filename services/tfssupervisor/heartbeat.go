@@ -67,8 +67,10 @@ func (s *Supervisor) heartbeat(ctx context.Context, leaving bool) error {
 	if srv == nil {
 		return nil
 	}
+	c := s.container(s.cfg.addresses(srv))
+	c.Problem = s.env.Health.Summary()
 	body, err := events.Marshal(&replica.Heartbeat{
-		Container: s.container(s.cfg.addresses(srv)),
+		Container: c,
 		Resource:  s.gauge.read(time.Now()),
 		Replicas:  replicas,
 		Leaving:   leaving,

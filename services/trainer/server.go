@@ -329,6 +329,7 @@ func (s *Server) heartbeat(ctx context.Context) error {
 		Id: s.cfg.Name, Kind: kind, Job: s.cfg.Job, ServerType: serverType, Index: int32(s.cfg.Index), Shard: -1,
 	}}
 	send := func(ctx context.Context) error {
+		beat.Container.Problem = s.env.Health.Summary()
 		body, err := events.Marshal(beat)
 		if err != nil {
 			return err
