@@ -34,7 +34,7 @@ type tree interface {
 type foldedTree struct{ s znode.State }
 
 func foldTree(ctx context.Context, b bus.Bus) (tree, error) {
-	s, err := follow.Replay(ctx, b.Log(), views.Znode, 0)
+	s, err := follow.Replay(ctx, b.Log(), views.Znode, follow.End)
 	if err != nil {
 		return nil, fmt.Errorf("fold the tree from the log: %w", err)
 	}

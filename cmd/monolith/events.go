@@ -38,15 +38,14 @@ func newEvents() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			to, err := endOf(cmd.Context(), b.Log(), until, tail)
-			if err != nil {
-				return err
-			}
-			if from > to && to != 0 {
-				return nil
-			}
-			if to == 0 && !tail {
-				return nil // the log is empty
+			var to uint64 // 0: there is no end
+			if until != "" || !tail {
+				if to, err = endOf(cmd.Context(), b.Log(), until); err != nil {
+					return err
+				}
+				if from > to {
+					return nil
+				}
 			}
 			out := cmd.OutOrStdout()
 			err = b.Log().Follow(cmd.Context(), max(from, 1), to, func(r events.Recorded) error {
@@ -127,20 +126,18 @@ func position(ctx context.Context, log bus.Log, s string, now time.Time) (uint64
 	return before + 1, err
 }
 
-// endOf is the last sequence that "until" means; 0 is no end.
-func endOf(ctx context.Context, log bus.Log, s string, tail bool) (uint64, error) {
-	if s == "" {
-		if tail {
-			return 0, nil
-		}
-		return log.Last(ctx)
+// endOf is the last sequence that "until" means, 0 when that lies before the first event.
+// A sequence that is not there yet is an error: the answer would not be that of the past.
+func endOf(ctx context.Context, log bus.Log, s string) (uint64, error) {
+	last, err := log.Last(ctx)
+	if err != nil || s == "" {
+		return last, err
 	}
 	if seq, err := strconv.ParseUint(s, 10, 64); err == nil {
-		last, err := log.Last(ctx)
-		if err == nil && !tail {
-			seq = min(seq, last)
+		if seq > last {
+			return 0, fmt.Errorf("sequence %d is not in the log, which ends at %d: name an earlier one, or leave it out for the end", seq, last)
 		}
-		return seq, err
+		return seq, nil
 	}
 	t, err := moment(s, time.Now())
 	if err != nil {

@@ -38,7 +38,7 @@ func newReplay() *cobra.Command {
 			}
 			defer func() { _ = b.Close() }()
 			at := func(s string) ([]byte, string, uint64, error) {
-				seq, err := endOf(ctx, b.Log(), s, false)
+				seq, err := endOf(ctx, b.Log(), s)
 				if err != nil {
 					return nil, "", 0, err
 				}

@@ -27,6 +27,7 @@ import (
 	"github.com/monolith-go/monolith/internal/rating"
 	"github.com/monolith-go/monolith/internal/report"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/views"
 )
 
@@ -328,7 +329,7 @@ func (w *world) report() *report.Report {
 	r.AUCOnline, r.AUCFrozen, r.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Unknown()
 	r.Run.Scored, r.Run.Compared = a.Scored, a.Compared
 	for _, name := range views.Names() {
-		_, hash, err := views.Replay(w.t.Context(), w.bus.Log(), name, 0)
+		_, hash, err := views.Replay(w.t.Context(), w.bus.Log(), name, follow.End)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -183,7 +183,7 @@ func TestSnapshot(t *testing.T) {
 	if from != 11 || seq != 11 {
 		t.Errorf("second run from %d to %d, want from 11 to 11", from, seq)
 	}
-	_, want, err := views.Replay(t.Context(), b.Log(), "catalog", 0)
+	_, want, err := views.Replay(t.Context(), b.Log(), "catalog", follow.End)
 	if err != nil || hash != want {
 		t.Errorf("hash %s, replay says %s, %v", hash, want, err)
 	}
@@ -256,7 +256,7 @@ func TestSnapshotIgnored(t *testing.T) {
 			if !strings.Contains(logged.String(), tc.says) {
 				t.Errorf("log says %q, want %q", logged.String(), tc.says)
 			}
-			s, err := follow.Replay(t.Context(), log, tc.view, 0)
+			s, err := follow.Replay(t.Context(), log, tc.view, follow.End)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,7 +292,7 @@ func TestOnly(t *testing.T) {
 	defer b.Close()
 	add(t, b.Log(), "demo", "m", 1)
 	add(t, b.Log(), "other", "m", 2)
-	s, err := follow.Replay(t.Context(), b.Log(), views.Catalog.Only("demo"), 0)
+	s, err := follow.Replay(t.Context(), b.Log(), views.Catalog.Only("demo"), follow.End)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,13 +310,13 @@ func TestOnly(t *testing.T) {
 func TestReplayUntil(t *testing.T) {
 	b := mem.New()
 	defer b.Close()
-	if s, err := follow.Replay(t.Context(), b.Log(), views.Catalog, 0); err != nil || s.Seq != 0 {
+	if s, err := follow.Replay(t.Context(), b.Log(), views.Catalog, follow.End); err != nil || s.Seq != 0 {
 		t.Errorf("empty log: %d, %v", s.Seq, err)
 	}
 	for i := range 4 {
 		add(t, b.Log(), "demo", "m", i)
 	}
-	for until, want := range map[uint64]uint64{1: 1, 3: 3, 4: 4, 0: 4} {
+	for until, want := range map[uint64]uint64{0: 0, 1: 1, 3: 3, 4: 4, follow.End: 4} {
 		if s, err := follow.Replay(t.Context(), b.Log(), views.Catalog, until); err != nil || s.Seq != want {
 			t.Errorf("until %d: at %d, %v", until, s.Seq, err)
 		}

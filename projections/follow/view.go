@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
@@ -94,22 +95,25 @@ func HashBytes(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// Replay folds the log from its first event to the one at sequence until, 0 meaning the
-// last one stored now, without a snapshot. A sequence beyond the end is an error.
+// End, given to Replay, is the last event stored now.
+const End = math.MaxUint64
+
+// Replay folds the log from its first event to the one at sequence until, without a
+// snapshot; 0 is the state before the first event. A sequence beyond the end is an error.
 func Replay[S any](ctx context.Context, log bus.Log, v View[S], until uint64) (S, error) {
 	s := v.New()
 	last, err := log.Last(ctx)
 	if err != nil {
 		return s, fmt.Errorf("replay %s: find the end of the log: %w", v.Name, err)
 	}
+	if until == End {
+		until = last
+	}
 	if until > last {
 		return s, fmt.Errorf("replay %s: %w: sequence %d is not written yet; the log ends at %d", v.Name, bus.ErrNotFound, until, last)
 	}
 	if until == 0 {
-		until = last
-	}
-	if until == 0 {
-		return s, nil // nothing stored yet
+		return s, nil
 	}
 	err = v.follow(ctx, log, 1, until, func(r events.Recorded) error {
 		if r.Seq <= until {

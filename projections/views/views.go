@@ -72,8 +72,8 @@ func Replay(ctx context.Context, log bus.Log, name string, until uint64) (stateJ
 	return ReplayIn(ctx, log, name, "", until)
 }
 
-// ReplayIn folds the log up to the event at sequence until (0: the last one stored now)
-// and returns the state of one namespace as indented JSON, and the hash that the roles
+// ReplayIn folds the log up to the event at sequence until (follow.End: the last one
+// stored now, 0: none) and returns the state of one namespace as indented JSON, and the hash that the roles
 // of that namespace report at that sequence. The ZooKeeper tree is always whole.
 func ReplayIn(ctx context.Context, log bus.Log, name, bzid string, until uint64) (stateJSON []byte, hash string, err error) {
 	for _, v := range table {

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/views"
 )
 
@@ -43,7 +44,7 @@ func TestReplayByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, _, err := views.Replay(t.Context(), b.Log(), "catalog", 0)
+	two, _, err := views.Replay(t.Context(), b.Log(), "catalog", follow.End)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,14 +52,14 @@ func TestReplayByName(t *testing.T) {
 	if got := views.Diff(one, two); got != want {
 		t.Errorf("diff:\n%s\nwant:\n%s", got, want)
 	}
-	if other, _, err := views.ReplayIn(t.Context(), b.Log(), "catalog", "other", 0); err != nil || strings.Contains(string(other), "movie") {
+	if other, _, err := views.ReplayIn(t.Context(), b.Log(), "catalog", "other", follow.End); err != nil || strings.Contains(string(other), "movie") {
 		t.Errorf("another namespace: %s %v", other, err)
 	}
-	whole, _, err := views.ReplayIn(t.Context(), b.Log(), "znode", "other", 0)
+	whole, _, err := views.ReplayIn(t.Context(), b.Log(), "znode", "other", follow.End)
 	if err != nil || !strings.Contains(string(whole), "/demo/portal/movie") {
 		t.Errorf("the tree of all namespaces: %s %v", whole, err)
 	}
-	if _, _, err := views.Replay(t.Context(), b.Log(), "layouts", 0); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, layout, lineage, znode") {
+	if _, _, err := views.Replay(t.Context(), b.Log(), "layouts", follow.End); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, layout, lineage, znode") {
 		t.Errorf("unknown view: %v", err)
 	}
 	if _, _, err := views.Replay(t.Context(), b.Log(), "plan", 3); !errors.Is(err, bus.ErrNotFound) {

@@ -164,7 +164,7 @@ func TestControlStory(t *testing.T) {
 // expect compares the live replicas with want: key to "container STATE".
 func expect(t *testing.T, b bus.Bus, begin uint64, want map[string]string) {
 	t.Helper()
-	s, err := follow.Replay(t.Context(), b.Log(), views.Fleet, 0)
+	s, err := follow.Replay(t.Context(), b.Log(), views.Fleet, follow.End)
 	if err != nil {
 		t.Fatal(err)
 	}
