@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,6 +77,15 @@ type explained struct {
 	Missing []string `json:"missing,omitempty"` // what can no longer be said, and why
 }
 
+// name is the row as the caller asked for it; older servers did not say by which input.
+func (p explained) name(r impression.Row) string {
+	row := fmt.Sprintf("row %d of table %s", r.ID, r.Table)
+	if v, ok := p.Inputs[r.Feature]; ok {
+		return fmt.Sprintf("%s %d (%s)", r.Feature, v, row)
+	}
+	return row
+}
+
 // deltaOrigin is one message of the sync stream and what it was learnt from.
 type deltaOrigin struct {
 	Seq         uint64       `json:"seq"`
@@ -95,7 +105,15 @@ type kafkaRange struct {
 
 func explain(ctx context.Context, b bus.Bus, brokers []string, bzid, id string) (*explanation, error) {
 	e := &explanation{RequestID: id}
-	_, _, err := audit.Scan(ctx, brokers, predictionsTopic, func(r kafka.Record) error {
+	// Decoding each prediction ever made would take most of the time.
+	mark, err := json.Marshal(id)
+	if err != nil {
+		return nil, err
+	}
+	_, _, err = audit.Scan(ctx, brokers, predictionsTopic, func(r kafka.Record) error {
+		if !bytes.Contains(r.Value, mark) {
+			return nil
+		}
 		if i, err := impression.Decode(r.Value); err == nil && i.RequestID == id {
 			e.Predictions = append(e.Predictions, explained{Impression: i})
 		}
@@ -137,28 +155,42 @@ func explain(ctx context.Context, b bus.Bus, brokers []string, bzid, id string) 
 }
 
 // findDelta reads the delta at seq; the ranges of a flush stand on its last chunk, which
-// follows on the same subject.
-func findDelta(ctx context.Context, deltas bus.Deltas, seq uint64) (deltaOrigin, *delta.Delta, error) {
-	for at := seq; ; at++ {
-		m, err := deltas.Get(ctx, at)
-		if err != nil {
-			return deltaOrigin{}, nil, err
-		}
-		d := new(delta.Delta)
+// follows on the same subject. A large flush is published in several calls, so that other
+// shards' deltas may lie in between.
+func findDelta(ctx context.Context, deltas bus.Deltas, seq uint64) (o deltaOrigin, d *delta.Delta, err error) {
+	first, err := deltas.Get(ctx, seq)
+	if err != nil {
+		return o, nil, err
+	}
+	last, err := deltas.LastOf(ctx, first.Subject)
+	if err != nil {
+		return o, nil, err
+	}
+	errFound := errors.New("found")
+	err = deltas.Follow(ctx, seq, max(last, seq), []string{first.Subject}, func(m bus.StoredDelta) error {
+		d = new(delta.Delta)
 		if err := proto.Unmarshal(m.Data, d); err != nil {
-			return deltaOrigin{}, nil, fmt.Errorf("delta %d: %w", at, err)
+			return fmt.Errorf("delta %d: %w", m.Seq, err)
 		}
-		if at > seq && d.GetChunk() == 0 {
-			return deltaOrigin{}, nil, fmt.Errorf("delta %d: its last chunk is missing: %w", seq, bus.ErrNotFound)
+		switch {
+		case m.Seq > seq && d.GetChunk() == 0:
+			return fmt.Errorf("delta %d: its last chunk is missing: %w", seq, bus.ErrNotFound)
+		case d.GetChunk()+1 < d.GetChunks():
+			return nil
 		}
-		if d.GetChunk()+1 < d.GetChunks() {
-			continue
-		}
-		o := deltaOrigin{Seq: seq, Time: m.Time.UTC(), Shard: d.GetShard(), Epoch: d.GetEpoch(), Step: d.GetStep(), Traceparent: m.Traceparent}
+		o = deltaOrigin{Seq: seq, Time: first.Time.UTC(), Shard: d.GetShard(), Epoch: d.GetEpoch(), Step: d.GetStep(), Traceparent: first.Traceparent}
 		for _, r := range d.GetRanges() {
 			o.Ranges = append(o.Ranges, kafkaRange{r.GetPartition(), r.GetFrom(), r.GetTo()})
 		}
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
 		return o, d, nil
+	case err == nil, errors.Is(err, bus.ErrTrimmed):
+		return o, nil, fmt.Errorf("delta %d: its last chunk is missing: %w", seq, bus.ErrNotFound)
+	default:
+		return o, nil, err
 	}
 }
 
@@ -219,10 +251,10 @@ func (e *explanation) text(w io.Writer) error {
 		fmt.Fprintf(&b, "\n  row %d of %s version %d scored %.4f at %s\n", p.Row, p.Model, p.Version, p.Score, time.UnixMicro(p.TimeUS).UTC().Format(time.RFC3339Nano))
 		for _, r := range p.Rows {
 			if r.SyncSeq == 0 {
-				fmt.Fprintf(&b, "    %s %d: never learnt by shard %d, so zeros or the export's row\n", r.Table, r.ID, r.Shard)
+				fmt.Fprintf(&b, "    %s: never learnt by shard %d, so zeros or the export's row\n", p.name(r), r.Shard)
 				continue
 			}
-			fmt.Fprintf(&b, "    %s %d: from replica %d of shard %d, written by delta %d\n", r.Table, r.ID, r.Replica, r.Shard, r.SyncSeq)
+			fmt.Fprintf(&b, "    %s: from replica %d of shard %d, written by delta %d\n", p.name(r), r.Replica, r.Shard, r.SyncSeq)
 		}
 		fmt.Fprintf(&b, "    dense variables: delta %d\n", p.DenseSeq)
 		for _, m := range p.Missing {

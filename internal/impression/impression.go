@@ -26,6 +26,7 @@ const (
 
 // Row names one embedding row that a prediction read.
 type Row struct {
+	Feature string `json:"feature,omitempty"` // the input that named it; servers before it was added left it out
 	Table   string `json:"table"`
 	ID      int64  `json:"id"`      // feature id, as tables and deltas know it
 	Shard   uint32 `json:"shard"`   // serving shard

@@ -233,8 +233,8 @@ func TestImpressions(t *testing.T) {
 			t.Errorf("row %d: %+v", row, i)
 		}
 		want := []impression.Row{
-			{Table: "user", ID: modelspec.FID(1, user), Shard: uint32(user % 2), SyncSeq: wantSeq},
-			{Table: "movie", ID: modelspec.FID(2, movie), Shard: uint32(movie % 2)},
+			{Feature: "user", Table: "user", ID: modelspec.FID(1, user), Shard: uint32(user % 2), SyncSeq: wantSeq},
+			{Feature: "movie", Table: "movie", ID: modelspec.FID(2, movie), Shard: uint32(movie % 2)},
 		}
 		if !slices.Equal(i.Rows, want) {
 			t.Errorf("row %d stood on %+v, want %+v", row, i.Rows, want)

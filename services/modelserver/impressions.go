@@ -75,7 +75,7 @@ func (r *recorder) take(m *entryModel, sc *scratch, n int, denseSeq uint64, scor
 			h := &sc.shards[shard]
 			rec.Inputs[f.name] = signature(sc.fids[e])
 			rec.Rows[i] = impression.Row{
-				Table: m.tables[f.table].name, ID: sc.fids[e], Shard: uint32(shard),
+				Feature: f.name, Table: m.tables[f.table].name, ID: sc.fids[e], Shard: uint32(shard),
 				Replica: h.from.replica, SyncSeq: h.res.Seqs[h.reply[f.table]][sc.at[e]],
 			}
 		}
