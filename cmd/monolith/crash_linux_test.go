@@ -179,12 +179,12 @@ func TestAckedOutlivesKill(t *testing.T) {
 	if len(acked.facts) > 0 || len(acked.ratings) > 0 {
 		t.Errorf("lost or changed although acked: %d facts %v, %d ratings %v", len(acked.facts), acked.facts, len(acked.ratings), acked.ratings)
 	}
-	deltas, first, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), "demo", jobName, 0)
+	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), "demo", jobName, 0)
 	w.must("read the deltas", err)
 	h, err := audit.ReadHistory(w.soon(), w.job.bus.Log(), "demo", jobName, 0)
 	w.must("read the history", err)
 	for shard := range uint32(cfg.shards) {
-		if c := audit.Tiles(deltas, shard, h.Ready[shard], ends, first); !c.OK {
+		if c := audit.Tiles(deltas.All, shard, h.Ready[shard], ends, deltas.First); !c.OK {
 			t.Error(c)
 		}
 	}

@@ -304,8 +304,8 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 }
 
 // recall takes the AUC figures from the impressions, so that anybody can take them again:
-// a score that a dying model server answered but did not log counts as none, and what an
-// earlier start of this run scored counts.
+// a score that was answered without an impression counts as none, and what an earlier start
+// of this run scored counts.
 func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool) error {
 	best, err := d.bestScores()
 	if err != nil {
@@ -323,7 +323,7 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 			d.report.AUCOnline, d.report.AUCFrozen, d.report.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Figure(a.Best)
 			d.report.Run.Scored, d.report.Run.Unlogged, d.report.Run.Compared = a.Scored, a.Missing, a.Compared
 			if a.Missing > 0 {
-				d.ui.say("%d scores were answered but not logged by a model server that died; they count as none", a.Missing)
+				d.ui.say("%d scores left no impression and count as none: impressions are dropped while the topic does not take them, and go with a model server that dies", a.Missing)
 			}
 			return nil
 		}

@@ -211,13 +211,13 @@ func (w *opsWorld) agree() *training.Checkpoint {
 // the ranges cover all of it and no two overlap.
 func (w *opsWorld) once(ends map[int32]int64) {
 	w.t.Helper()
-	all, first, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), w.cfg.conn.bzid, jobName, 0)
+	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), w.cfg.conn.bzid, jobName, 0)
 	w.must("read the deltas", err)
-	if first != 1 {
-		w.t.Fatalf("the stream has discarded deltas up to %d", first)
+	if deltas.First != 1 || deltas.Missing != 0 {
+		w.t.Fatalf("the stream has discarded deltas up to %d and lost %d", deltas.First, deltas.Missing)
 	}
 	next := map[[2]int64]int64{}
-	for _, d := range all {
+	for _, d := range deltas.All {
 		for _, r := range d.GetRanges() {
 			key := [2]int64{int64(d.GetShard()), int64(r.GetPartition())}
 			if r.GetFrom() != next[key] {

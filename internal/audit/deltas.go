@@ -21,57 +21,81 @@ type Delta struct {
 	*delta.Delta
 }
 
-// ReadDeltas reads the job's deltas up to sequence until (0: to the present end), in
-// order, with those dropped that a follower drops: of an epoch below one it has seen on
-// the same subject. first is 1, or the oldest sequence kept when the stream has
-// discarded some.
-func ReadDeltas(ctx context.Context, d bus.Deltas, bzid, job string, until uint64) (all []Delta, first uint64, err error) {
+// Deltas are a job's, as far as the stream still has them.
+type Deltas struct {
+	All     []Delta // in order
+	First   uint64  // 1, or the oldest sequence kept when the stream has discarded some
+	Missing uint64  // sequences that are not there behind First: the stream discards its oldest only, so it was damaged
+}
+
+// ReadDeltas reads the job's deltas up to sequence until (0: to the present end), with
+// those dropped that a follower drops: of an epoch below one it has seen on the same
+// subject.
+func ReadDeltas(ctx context.Context, d bus.Deltas, bzid, job string, until uint64) (Deltas, error) {
 	last, err := d.Last(ctx)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the deltas: %w", err)
+		return Deltas{}, fmt.Errorf("read the deltas: %w", err)
 	}
 	if until == 0 {
 		until = last
 	}
 	if until > last {
-		return nil, 0, fmt.Errorf("the deltas end at %d: sequence %d, which the report names, is not there; check --nats", last, until)
+		return Deltas{}, fmt.Errorf("the deltas end at %d: sequence %d, which the report names, is not there; check --nats", last, until)
 	}
+	out := Deltas{First: 1}
 	if until == 0 {
-		return nil, 1, nil
+		return out, nil
 	}
-	rows := bus.DeltaSubject(bzid, job, "*")
-	first = 1
 	for {
-		all = nil
+		next := out.First
+		out.All, out.Missing = nil, 0
 		epochs := map[string]uint64{}
-		err = d.Follow(ctx, first, until, []string{rows, rows + ".dense"}, func(m bus.StoredDelta) error {
-			x := Delta{Seq: m.Seq, Time: m.Time, Dense: strings.HasSuffix(m.Subject, ".dense"), Delta: new(delta.Delta)}
-			if err := proto.Unmarshal(m.Data, x.Delta); err != nil {
-				return fmt.Errorf("delta %d on %s does not decode: %w", m.Seq, m.Subject, err)
-			}
-			if x.GetEpoch() < epochs[m.Subject] {
-				return nil
-			}
-			epochs[m.Subject] = x.GetEpoch()
-			all = append(all, x)
-			return nil
+		err = d.Follow(ctx, out.First, until, []string{deltaRoot + ">"}, func(m bus.StoredDelta) error {
+			out.Missing += m.Seq - next
+			next = m.Seq + 1
+			return out.add(m, bus.DeltaSubject(bzid, job, ""), epochs)
 		})
 		if !errors.Is(err, bus.ErrTrimmed) {
+			if err == nil {
+				out.Missing += until + 1 - next
+			}
 			break
 		}
-		kept, kerr := firstKept(ctx, d, first, until)
+		kept, kerr := firstKept(ctx, d, out.First, until)
 		if kerr != nil {
-			return nil, 0, kerr
+			return Deltas{}, kerr
 		}
+		out.First = kept
 		if kept > until {
-			return nil, kept, nil // all of them are gone
+			return Deltas{First: kept}, nil // all of them are gone
 		}
-		first = kept
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the deltas from %d to %d: %w", first, until, err)
+		return Deltas{}, fmt.Errorf("read the deltas from %d to %d: %w", out.First, until, err)
 	}
-	return all, first, nil
+	return out, nil
+}
+
+// deltaRoot begins the subjects of every job's deltas in every namespace.
+const deltaRoot = "msync."
+
+// add appends m when it is of the job whose subjects begin with prefix.
+func (d *Deltas) add(m bus.StoredDelta, prefix string, epochs map[string]uint64) error {
+	shard, ours := strings.CutPrefix(m.Subject, prefix)
+	if !ours {
+		return nil
+	}
+	_, dense := strings.CutSuffix(shard, ".dense")
+	x := Delta{Seq: m.Seq, Time: m.Time, Dense: dense, Delta: new(delta.Delta)}
+	if err := proto.Unmarshal(m.Data, x.Delta); err != nil {
+		return fmt.Errorf("delta %d on %s does not decode: %w", m.Seq, m.Subject, err)
+	}
+	if x.GetEpoch() < epochs[m.Subject] {
+		return nil
+	}
+	epochs[m.Subject] = x.GetEpoch()
+	d.All = append(d.All, x)
+	return nil
 }
 
 // firstKept finds the oldest sequence in (gone, last] that is still there; last+1: none.

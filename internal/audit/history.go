@@ -162,23 +162,3 @@ func (h *History) end(l *life, at time.Time) {
 	h.Lifetimes = append(h.Lifetimes, Lifetime{l.who.GetModelName(), sub, l.who.GetContainer(), l.from, at})
 	l.from = time.Time{}
 }
-
-// CountRejected counts dead letters by reason, and those of CSV files and of a Kafka
-// topic. Letters that were driven again count like the others: they were refused once.
-func CountRejected(ctx context.Context, dlq bus.DeadLetters, topic string) (byReason map[string]int64, csv, kafka int64, err error) {
-	letters, err := dlq.List(ctx)
-	if err != nil {
-		return nil, 0, 0, fmt.Errorf("read the dead letters: %w", err)
-	}
-	byReason = map[string]int64{}
-	for _, l := range letters {
-		byReason[l.Reason]++
-		switch {
-		case strings.HasPrefix(l.Stream, "csv:"):
-			csv++
-		case strings.HasPrefix(l.Stream, "kafka:"+topic+"/"):
-			kafka++
-		}
-	}
-	return byReason, csv, kafka, nil
-}

@@ -33,25 +33,26 @@ func Measure(ctx context.Context, in MeasureInputs, r *report.Report) error {
 	if r.Run.SyncSeq, err = in.Deltas.Last(ctx); err != nil {
 		return fmt.Errorf("find the end of the deltas: %w", err)
 	}
-	deltas, _, err := ReadDeltas(ctx, in.Deltas, r.Run.BZID, r.Run.Job, r.Run.SyncSeq)
+	deltas, err := ReadDeltas(ctx, in.Deltas, r.Run.BZID, r.Run.Job, r.Run.SyncSeq)
 	if err != nil {
 		return err
 	}
-	byReason, csv, kafka, err := CountRejected(ctx, in.DeadLetters, r.Run.Topic)
+	rejected, err := CountRejected(ctx, in.DeadLetters, r.Run.Topic, 0)
 	if err != nil {
 		return err
 	}
 	r.Run.LogSeq, r.Events = h.Last, h.Events
-	r.Rejected, r.RatingsRejected = byReason, csv+kafka
+	r.Run.LetterSeq, r.Run.TopicEnds = rejected.Last, in.Ratings.Ends
+	r.Rejected, r.RatingsRejected = rejected.ByReason, rejected.CSV+rejected.Kafka
 	r.RatingsTrained = 0
 	if n := len(h.Checkpoints); n > 0 {
 		for p, next := range h.Checkpoints[n-1].GetOffsets() {
 			r.RatingsTrained += next - in.Ratings.First[p]
 		}
-		r.RatingsTrained -= kafka
+		r.RatingsTrained -= rejected.Kafka
 	}
 	rated := in.Ratings.Rated(max(in.UserSlot, 1), movieSlot(in.MovieSlot), in.Acks)
-	Freshness(deltas, h.Applied, h.Lifetimes, rated, r.Run.Model, max(r.Run.Shards, 1), max(r.Run.ServeShards, 1)).Fill(r, r.Run.Started)
+	Freshness(deltas.All, h.Applied, h.Lifetimes, rated, r.Run.Model, max(r.Run.Shards, 1), max(r.Run.ServeShards, 1)).Fill(r, r.Run.Started)
 	return nil
 }
 

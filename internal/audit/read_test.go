@@ -169,19 +169,25 @@ func TestReadDeltasFencesAndStartsBehindWhatIsGone(t *testing.T) {
 		}
 		return out
 	}
-	all, first, err := ReadDeltas(t.Context(), b.Deltas(), bzid, "job", 0)
-	if err != nil || first != 1 {
-		t.Fatal(first, err)
+	got, err := ReadDeltas(t.Context(), b.Deltas(), bzid, "job", 0)
+	if err != nil || got.First != 1 || got.Missing != 0 {
+		t.Fatal(got.First, got.Missing, err)
 	}
-	if diff := cmp.Diff([]uint64{1, 2, 3, 6, 7}, seqs(all)); diff != "" {
+	if diff := cmp.Diff([]uint64{1, 2, 3, 6, 7}, seqs(got.All)); diff != "" {
 		t.Errorf("deltas (-want +got):\n%s", diff)
 	}
-	if !all[3].Dense || all[2].Dense {
+	if !got.All[3].Dense || got.All[2].Dense {
 		t.Error("dense and row subjects are confused")
 	}
-	part, _, err := ReadDeltas(t.Context(), b.Deltas(), bzid, "job", 3)
-	if err != nil || len(part) != 3 {
-		t.Errorf("up to 3: %v, %v", seqs(part), err)
+	part, err := ReadDeltas(t.Context(), b.Deltas(), bzid, "job", 3)
+	if err != nil || len(part.All) != 3 {
+		t.Errorf("up to 3: %v, %v", seqs(part.All), err)
+	}
+	for gone, want := range map[uint64]uint64{3: 1, 5: 1, 7: 1, 99: 0} { // of this job, of another one, the last, none
+		holed, err := ReadDeltas(t.Context(), hole{b.Deltas(), gone}, bzid, "job", 0)
+		if err != nil || holed.Missing != want {
+			t.Errorf("without %d: %d are said to be missing, %v", gone, holed.Missing, err)
+		}
 	}
 	trimmer := b.Deltas().(interface {
 		Trim(ctx context.Context, before uint64) error
@@ -189,15 +195,66 @@ func TestReadDeltasFencesAndStartsBehindWhatIsGone(t *testing.T) {
 	if err := trimmer.Trim(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	all, first, err = ReadDeltas(t.Context(), b.Deltas(), bzid, "job", 0)
-	if diff := cmp.Diff([]uint64{3, 6, 7}, seqs(all)); err != nil || first != 3 || diff != "" {
-		t.Errorf("trimmed: first %d, %v, %v", first, seqs(all), err)
+	got, err = ReadDeltas(t.Context(), b.Deltas(), bzid, "job", 0)
+	if diff := cmp.Diff([]uint64{3, 6, 7}, seqs(got.All)); err != nil || got.First != 3 || got.Missing != 0 || diff != "" {
+		t.Errorf("trimmed: first %d, missing %d, %v, %v", got.First, got.Missing, seqs(got.All), err)
 	}
 	if _, err := b.Deltas().Publish(t.Context(), bus.DeltaDraft{Subject: bus.DeltaSubject(bzid, "job", "0"), ID: "x", Expect: bus.Any, Data: []byte{0xff}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := ReadDeltas(t.Context(), b.Deltas(), bzid, "job", 0); err == nil || !strings.Contains(err.Error(), "does not decode") {
+	if _, err := ReadDeltas(t.Context(), b.Deltas(), bzid, "job", 0); err == nil || !strings.Contains(err.Error(), "does not decode") {
 		t.Errorf("a delta that is none: %v", err)
+	}
+}
+
+// hole is a stream whose disk has lost one delta.
+type hole struct {
+	bus.Deltas
+	gone uint64
+}
+
+func (h hole) Follow(ctx context.Context, from, until uint64, subjects []string, handle func(bus.StoredDelta) error) error {
+	return h.Deltas.Follow(ctx, from, until, subjects, func(d bus.StoredDelta) error {
+		if d.Seq == h.gone {
+			return nil
+		}
+		return handle(d)
+	})
+}
+
+// TestReasonsOfOneKindAreCountedTogether names a kind by its first letter, and bounds how
+// many kinds there are.
+func TestReasonsOfOneKindAreCountedTogether(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	n := uint64(0)
+	park := func(stream, reason string) {
+		t.Helper()
+		n++
+		if _, err := b.DeadLetters().Park(t.Context(), bus.Parked{Reason: reason, By: "demo", Stream: stream, StreamSeq: n, Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 500 {
+		park("csv:ratings.csv", fmt.Sprintf("userId %d is not within 0 and 2^48-1", int64(1)<<53+int64(i)))
+		park("kafka:ratings/1", fmt.Sprintf(`"user %d\" x" is no number -%d.5e3`, i, i))
+	}
+	park("kafka:other/1", "unexpected EOF")
+	got, err := CountRejected(t.Context(), b.DeadLetters(), "ratings", 0)
+	want := Rejected{Last: 1001, CSV: 500, Kafka: 500, ByReason: map[string]int64{
+		"userId 9007199254740992 is not within 0 and 2^48-1": 500, `"user 0\" x" is no number -0.5e3`: 500, "unexpected EOF": 1}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if part, err := CountRejected(t.Context(), b.DeadLetters(), "ratings", 100); err != nil || part.CSV != 50 || part.Kafka != 50 || part.Last != 100 {
+		t.Errorf("up to 100: %+v, %v", part, err)
+	}
+	for i := range 100 {
+		park("csv:ratings.csv", "rule "+strings.Repeat("x", i))
+	}
+	got, err = CountRejected(t.Context(), b.DeadLetters(), "ratings", 0)
+	if err != nil || len(got.ByReason) != maxKinds+1 || got.ByReason[otherReasons] != 3+100-maxKinds {
+		t.Errorf("%d kinds, %d others, %v", len(got.ByReason), got.ByReason[otherReasons], err)
 	}
 }
 

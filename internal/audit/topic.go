@@ -86,6 +86,23 @@ func ReadTopic(ctx context.Context, brokers []string, topic string, limit int) (
 	return t, nil
 }
 
+// Until is the topic as it was when its partitions ended at ends, and how many records
+// came later; without ends it is all of it.
+func (t *Topic) Until(ends map[int32]int64) (then *Topic, later int) {
+	if len(ends) == 0 {
+		return t, 0
+	}
+	then = &Topic{First: t.First, Ends: ends}
+	for _, r := range t.Records {
+		if r.Offset < ends[r.Partition] {
+			then.Records = append(then.Records, r)
+		} else {
+			later++
+		}
+	}
+	return then, later
+}
+
 // Rated lists the records that are ratings for Freshness; the FIDs are those of the
 // user's and the movie's slot. acks may be nil.
 func (t *Topic) Rated(userSlot, movieSlot uint32, acks Acks) []Rated {

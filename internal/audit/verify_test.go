@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
@@ -59,6 +61,55 @@ func TestVerifyIsContentWithTheTruth(t *testing.T) {
 	in.Acks = nil
 	if checks := verify(t, in); !Passed(checks) {
 		t.Errorf("without acks: %v", checks)
+	}
+}
+
+// TestVerifyOfARunWithoutSomeImpressions passes: impressions are dropped while the topic
+// does not take them, and the report says how many.
+func TestVerifyOfARunWithoutSomeImpressions(t *testing.T) {
+	w := newWorld(t, tamper{impress: func(i *impression.Impression) bool { return i.Model != model || i.RequestID != "s-15" || i.Row != 1 }})
+	r := w.report()
+	if r.Run.Unlogged != 1 {
+		t.Fatalf("%d scores without an impression", r.Run.Unlogged)
+	}
+	for _, c := range verify(t, w.inputs(r)) {
+		if !c.OK {
+			t.Error(c)
+		}
+	}
+}
+
+// TestVerifyAfterTheReport leaves out what came behind it: records, refusals, facts,
+// deltas, and a checkpoint that retention has removed since.
+func TestVerifyAfterTheReport(t *testing.T) {
+	w := newWorld(t, tamper{})
+	r := w.report()
+	grown := *w.topic
+	grown.Ends = map[int32]int64{0: 31, 1: 31}
+	grown.Records = append(slices.Clone(w.topic.Records), kafka.Record{Topic: topic, Partition: 0, Offset: 30, Value: []byte(`{"userId":1,"movieId":1,"rating":5,"timestamp":1}`)})
+	if _, err := w.bus.DeadLetters().Park(t.Context(), bus.Parked{Reason: "another", By: "trainer", Stream: "kafka:ratings/0", StreamSeq: 29, Subject: topic, Data: []byte("{")}); err != nil {
+		t.Fatal(err)
+	}
+	in := w.inputs(r)
+	in.Ratings = &grown
+	in.Replicas = []Replica{{Name: "ps:0/0", Model: "nobody asks for it", Rows: nil}}
+	said := false
+	for _, c := range verify(t, in) {
+		said = said || c.Name == "ratings since the report" && c.Got == "1"
+		if !c.OK {
+			t.Error(c)
+		}
+	}
+	if !said {
+		t.Error("nothing is said of the rating that came later")
+	}
+	if err := os.RemoveAll(filepath.Join(w.dir, "model.ckpt-3")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range verify(t, in) {
+		if !c.OK {
+			t.Error(c)
+		}
 	}
 }
 
@@ -234,11 +285,28 @@ func TestVerifyCatches(t *testing.T) {
 			says:  "1 ratings name a request",
 		},
 		{
-			name:  "an impression is missing, and no model server died",
-			world: tamper{impress: func(i *impression.Impression) bool { return i.Model != model || i.RequestID != "s-15" || i.Row != 1 }},
+			name:  "an impression fewer is missing than the report says",
 			lie:   func(_ *testing.T, _ *world, in *Inputs) { in.Report.Run.Unlogged = 1 },
-			fails: []string{"every scored rating left an impression", "scores without an impression", "ratings compared", "AUC online", "AUC frozen"},
-			says:  "no model server that was started again",
+			fails: []string{"scores without an impression"},
+			says:  "other impressions than the report says",
+		},
+		{
+			name: "the disk has lost a delta of dense variables",
+			lie: func(_ *testing.T, w *world, in *Inputs) {
+				in.Deltas = hole{in.Deltas, 2}
+			},
+			fails: []string{"deltas missing within the stream"},
+			says:  "make a new export",
+		},
+		{
+			name: "the entry of the export is cut short",
+			lie: func(t *testing.T, w *world, _ *Inputs) {
+				if err := os.Truncate(filepath.Join(w.dir, "exported_models", "entry", "1", "spec.json"), 20); err != nil {
+					t.Fatal(err)
+				}
+			},
+			fails: []string{"export 1 and the deltas"},
+			says:  "spec.json",
 		},
 		{
 			name: "the model scored otherwise than the report says",

@@ -300,6 +300,10 @@ func (w *world) facts(x tamper) {
 			w.t.Fatal(err)
 		}
 	}
+	entry := &ckpt.Entry{Spec: modelspec.MovieRanking(), Version: 1, Job: job, Shards: 2, SyncSeq: 1, Dense: w.exports[0].Dense}
+	if err := ckpt.WriteEntry(filepath.Join(w.dir, "exported_models", "entry", "1"), entry); err != nil {
+		w.t.Fatal(err)
+	}
 	if x.saved != nil {
 		x.saved(saved)
 	}
@@ -327,7 +331,7 @@ func (w *world) report() *report.Report {
 	}
 	a := Learning(w.topic, w.scores, "s", model, frozenModel, 30, nil)
 	r.AUCOnline, r.AUCFrozen, r.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Unknown()
-	r.Run.Scored, r.Run.Compared = a.Scored, a.Compared
+	r.Run.Scored, r.Run.Unlogged, r.Run.Compared = a.Scored, a.Missing, a.Compared
 	for _, name := range views.Names() {
 		_, hash, err := views.Replay(w.t.Context(), w.bus.Log(), name, follow.End)
 		if err != nil {

@@ -105,12 +105,15 @@ type Run struct {
 	Replicas    int       `json:"replicas"`       // of each serving shard
 	Half        int       `json:"half"`           // index of the first rating of the second half
 	Scored      int64     `json:"scored"`         // ratings with an online score
-	Unlogged    int64     `json:"unlogged"`       // scores that a model server answered and died before it logged them; they count as none
+	Unlogged    int64     `json:"unlogged"`       // scores answered without an impression, dropped or lost with their model server; they count as none
 	Compared    int64     `json:"compared"`       // ratings behind the AUC figures: second half, scored by both
 	LogSeq      uint64    `json:"log_seq"`        // Events were counted up to here
 	SyncSeq     uint64    `json:"sync_seq"`       // last delta when freshness was taken
-	SyncMs      Figure    `json:"sync_interval_ms"`
-	Machine     string    `json:"machine"`
+	LetterSeq   uint64    `json:"letter_seq"`     // refusals were counted up to this dead letter; 0: all of them
+
+	TopicEnds map[int32]int64 `json:"topic_ends"` // partition -> offset behind the last record counted; none: all of them
+	SyncMs    Figure          `json:"sync_interval_ms"`
+	Machine   string          `json:"machine"`
 }
 
 // ViewHash is the state of a view at a sequence of the log.
