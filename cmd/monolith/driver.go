@@ -252,7 +252,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.patience)
 	defer cancel()
 	s := d.stack
-	ends, err := kafkaEnds(ctx, s.brokers(), ratingsTopic)
+	_, ends, err := audit.Bounds(ctx, s.brokers(), ratingsTopic)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
@@ -236,25 +235,6 @@ func (j *job) awaitTrained(ctx context.Context, shards int, ends map[int32]int64
 		case <-tick.C:
 		}
 	}
-}
-
-// kafkaEnds is the end offset of every partition.
-func kafkaEnds(ctx context.Context, brokers []string, topic string) (map[int32]int64, error) {
-	n, err := kafka.Partitions(ctx, brokers, topic)
-	if err != nil {
-		return nil, err
-	}
-	ends := map[int32]int64{}
-	for p := range n {
-		r := kafka.NewReader(kafka.ReaderConfig{Brokers: brokers, Topic: topic, Partition: p})
-		_, end, err := r.Bounds(ctx)
-		r.Close()
-		if err != nil {
-			return nil, fmt.Errorf("find the end of %s/%d: %w", topic, p, err)
-		}
-		ends[p] = end
-	}
-	return ends, nil
 }
 
 // await returns once the view satisfies cond.

@@ -182,7 +182,7 @@ func (w *opsWorld) put(value string, headers map[string]string) int64 {
 // learnt waits until every shard has everything the topic holds.
 func (w *opsWorld) learnt() map[int32]int64 {
 	w.t.Helper()
-	ends, err := kafkaEnds(w.soon(), w.brokers(), ratingsTopic)
+	_, ends, err := audit.Bounds(w.soon(), w.brokers(), ratingsTopic)
 	w.must("find the ends of the topic", err)
 	w.must("wait for the trainers", w.job.awaitTrained(w.soon(), w.cfg.shards, ends, func(int64) {}))
 	return ends

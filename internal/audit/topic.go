@@ -28,6 +28,36 @@ type Topic struct {
 // Scan hands every record of the topic, up to where it ends now, to handle, partition
 // by partition, and returns the first and end offsets.
 func Scan(ctx context.Context, brokers []string, topic string, handle func(kafka.Record) error) (first, ends map[int32]int64, err error) {
+	return partitions(ctx, brokers, topic, func(r *kafka.Reader, begin, end int64) error {
+		for at := begin; at < end; {
+			recs, err := r.Fetch(ctx, at)
+			if err != nil {
+				return err
+			}
+			for _, rec := range recs {
+				if rec.Offset >= end {
+					return nil
+				}
+				if err := handle(rec); err != nil {
+					return err
+				}
+				at = rec.Offset + 1
+			}
+			if len(recs) == 0 {
+				return nil // nothing but markers up to the end
+			}
+		}
+		return nil
+	})
+}
+
+// Bounds are the first and end offsets of the topic's partitions.
+func Bounds(ctx context.Context, brokers []string, topic string) (first, ends map[int32]int64, err error) {
+	return partitions(ctx, brokers, topic, func(*kafka.Reader, int64, int64) error { return nil })
+}
+
+// partitions hands a reader of each partition, with its bounds, to read.
+func partitions(ctx context.Context, brokers []string, topic string, read func(r *kafka.Reader, begin, end int64) error) (first, ends map[int32]int64, err error) {
 	n, err := kafka.Partitions(ctx, brokers, topic)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read topic %s: %w", topic, err)
@@ -42,25 +72,7 @@ func Scan(ctx context.Context, brokers []string, topic string, handle func(kafka
 				return err
 			}
 			first[p], ends[p] = begin, end
-			for at := begin; at < end; {
-				recs, err := r.Fetch(ctx, at)
-				if err != nil {
-					return err
-				}
-				for _, rec := range recs {
-					if rec.Offset >= end {
-						return nil
-					}
-					if err := handle(rec); err != nil {
-						return err
-					}
-					at = rec.Offset + 1
-				}
-				if len(recs) == 0 {
-					return nil // nothing but markers up to the end
-				}
-			}
-			return nil
+			return read(r, begin, end)
 		}()
 		if err != nil {
 			return nil, nil, fmt.Errorf("read topic %s/%d: %w", topic, p, err)

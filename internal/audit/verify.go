@@ -72,6 +72,7 @@ func Verify(ctx context.Context, in Inputs) ([]Check, error) {
 	if err := v.replay(ctx); err != nil {
 		return nil, err
 	}
+	v.claims()
 	v.rows()
 	for _, rep := range in.Replicas {
 		if v.truth != nil && v.later == 0 { // otherwise they have moved on
@@ -190,9 +191,8 @@ func (v *verifier) whole() {
 		"MONOLITH_SYNC discards its oldest only, so the disk has lost them: make a new export, which serving loads whole"))
 }
 
-// checkpoints reads every cut that is still on disk, and compares the newest with the
-// topic.
-func (v *verifier) checkpoints() {
+// cuts reads every checkpoint that is still on disk.
+func (v *verifier) cuts() {
 	c := Check{Name: "every checkpoint reads back", OK: true}
 	read := 0
 	for i, saved := range v.history.Checkpoints {
@@ -215,8 +215,12 @@ func (v *verifier) checkpoints() {
 		c.OK, c.Detail = false, "the log holds no checkpointSaved of this job"
 	}
 	v.add(c)
+}
 
-	c = Check{Name: "the last checkpoint stands at the end of the topic", Want: fmt.Sprint(v.Ratings.Ends), Got: "none"}
+// checkpoints compares the newest cut with the topic and with the report.
+func (v *verifier) checkpoints() {
+	v.cuts()
+	c := Check{Name: "the last checkpoint stands at the end of the topic", Want: fmt.Sprint(v.Ratings.Ends), Got: "none"}
 	trained := int64(0)
 	if n := len(v.history.Checkpoints); n > 0 {
 		at := v.history.Checkpoints[n-1].GetOffsets()
@@ -336,8 +340,12 @@ func (v *verifier) replay(ctx context.Context) error {
 		}
 		v.add(equal(fmt.Sprintf("view %s at %d", name, h.Seq), h.Hash, hash, "folding the log from sequence 1 gives another state than the live view had"))
 	}
-	v.add(equal("the report claims equal hashes", true, v.Report.ReplayHashEqual && len(v.Report.Hashes) > 0, "it names no view, or says that one differed"))
 	return nil
+}
+
+// claims checks what the report says of the views.
+func (v *verifier) claims() {
+	v.add(equal("the report claims equal hashes", true, v.Report.ReplayHashEqual && len(v.Report.Hashes) > 0, "it names no view, or says that one differed"))
 }
 
 // rows folds what serving folds, and compares it with the training shards' last cut.
@@ -350,30 +358,41 @@ func (v *verifier) rows() {
 		v.add(Check{Name: "served rows equal the training shards'", Want: "the last checkpoint", Got: "unreadable", Detail: "there is nothing to compare with"})
 		return
 	}
-	v.truth = NewRows()
-	until := map[uint32]uint64{} // training shard -> last delta in the cut
-	for _, s := range v.last {
-		v.truth.AddShard(s)
-		until[s.Manifest.Shard] = s.Manifest.SyncSeq
-	}
+	until := v.take()
 	if v.deltas.First == 1 {
 		v.add(v.fold("rows folded from all deltas equal the last checkpoint", NewRows(), map[uint32]uint64{}, until, false))
 	}
 	for _, x := range v.history.Exports {
-		if x.GetVersion() != v.Report.ModelVersion {
-			continue
+		if x.GetVersion() == v.Report.ModelVersion {
+			v.exported(x, until)
+			break
 		}
-		name := fmt.Sprintf("export %d and the deltas behind it equal the last checkpoint", x.GetVersion())
-		base, from, err := v.export(x)
-		switch {
-		case err != nil:
-			v.add(Check{Name: name, Want: "a readable export", Got: "none", Detail: err.Error()})
-		case x.GetSyncSeq()+1 < v.deltas.First:
-			v.add(Check{Name: name, Want: fmt.Sprintf("deltas from %d", x.GetSyncSeq()+1), Got: fmt.Sprintf("deltas from %d", v.deltas.First), Detail: "the stream has discarded deltas that the export lacks"})
-		default:
-			v.add(v.fold(name, base, from, until, true))
-		}
-		break
+	}
+}
+
+// take makes the newest cut the truth, and returns the last delta in it of each training
+// shard.
+func (v *verifier) take() (until map[uint32]uint64) {
+	v.truth, until = NewRows(), map[uint32]uint64{}
+	for _, s := range v.last {
+		v.truth.AddShard(s)
+		until[s.Manifest.Shard] = s.Manifest.SyncSeq
+	}
+	return until
+}
+
+// exported compares what serving makes of an export and the deltas behind it, up to those
+// in the newest cut, with that cut.
+func (v *verifier) exported(x *training.ModelExported, until map[uint32]uint64) {
+	name := fmt.Sprintf("export %d and the deltas behind it equal the last checkpoint", x.GetVersion())
+	base, from, err := v.export(x)
+	switch {
+	case err != nil:
+		v.add(Check{Name: name, Want: "a readable export", Got: "none", Detail: err.Error()})
+	case x.GetSyncSeq()+1 < v.deltas.First:
+		v.add(Check{Name: name, Want: fmt.Sprintf("deltas from %d", x.GetSyncSeq()+1), Got: fmt.Sprintf("deltas from %d", v.deltas.First), Detail: "the stream has discarded deltas that the export lacks"})
+	default:
+		v.add(v.fold(name, base, from, until, true))
 	}
 }
 

@@ -550,3 +550,64 @@ func TestHalfPrecision(t *testing.T) {
 		}
 	}
 }
+
+// TestVerifyJob proves a job without a report, and finds what is wrong with it.
+func TestVerifyJob(t *testing.T) {
+	for name, tc := range map[string]struct {
+		world tamper
+		lie   func(*world, *JobInputs)
+		fails []string
+		says  string
+	}{
+		"nothing is wrong": {},
+		"the topic is another one": {
+			lie: func(_ *world, in *JobInputs) {
+				in.Bounds = func(context.Context) (_, _ map[int32]int64, _ error) {
+					return map[int32]int64{0: 0, 1: 0}, map[int32]int64{0: 30, 1: 12}, nil
+				}
+			},
+			fails: []string{"the last checkpoint lies within the topic"}, says: "records were removed unlearnt, or the topic is another one",
+		},
+		"a delta is dropped": {
+			world: tamper{deltas: func(ds []bus.DeltaDraft) []bus.DeltaDraft { return append(ds[:7:7], ds[8:]...) }},
+			fails: []string{"deltas of training shard 1", "rows folded from all deltas", "export 1 and the deltas"}, says: "are in none",
+		},
+		"a delta is lost on disk": {
+			lie:   func(_ *world, in *JobInputs) { in.Deltas = hole{in.Deltas, 2} },
+			fails: []string{"deltas missing within the stream"},
+		},
+		"the newest checkpoint is gone": {
+			lie:   func(w *world, _ *JobInputs) { _ = os.RemoveAll(filepath.Join(w.dir, "model.ckpt-3")) },
+			fails: []string{"every checkpoint reads back"},
+		},
+		"a live view is another": {
+			lie:   func(_ *world, in *JobInputs) { in.Hashes["fleet"] = report.ViewHash{Seq: 2, Hash: "00"} },
+			fails: []string{"view fleet at 2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tc.world)
+			in := JobInputs{BZID: bzid, Job: job, Log: w.bus.Log(), Deltas: w.bus.Deltas(), Shards: 2, Hashes: map[string]report.ViewHash{"plan": {Seq: 3, Hash: hashAt(t, w, "plan", 3)}}}
+			in.Bounds = func(context.Context) (_, _ map[int32]int64, _ error) { return w.topic.First, w.topic.Ends, nil }
+			if tc.lie != nil {
+				tc.lie(w, &in)
+			}
+			checks, err := VerifyJob(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var failed, details []string
+			for _, c := range checks {
+				if !c.OK {
+					failed, details = append(failed, c.Name), append(details, c.Detail)
+				}
+			}
+			if !slices.EqualFunc(failed, tc.fails, strings.HasPrefix) || !strings.Contains(strings.Join(details, "\n"), tc.says) {
+				t.Errorf("failed: %q, want %q; %q", failed, tc.fails, details)
+			}
+			if len(checks) < 3 {
+				t.Errorf("only %d checks", len(checks))
+			}
+		})
+	}
+}
