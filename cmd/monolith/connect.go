@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/events"
 )
 
 // connection is where the logs are, for every command that needs them.
@@ -32,6 +35,37 @@ func (c *connection) register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.level, "log-level", envOr("MONOLITH_LOG", "info"), "debug, info, warn or error (MONOLITH_LOG)")
 }
 
+// validate complains about what no server is needed for.
+func (c *connection) validate() error {
+	// NATS splits subjects and reads wildcards by these characters, and ZooKeeper paths.
+	if c.bzid == "" || len(c.bzid) > 64 || events.Escape(c.bzid) != c.bzid || strings.ContainsAny(c.bzid, "/@") {
+		return fmt.Errorf("%w: --bzid %q must be 1 to 64 letters, digits, - and _: it is a token of NATS subjects and of ZooKeeper paths", errUsage, c.bzid)
+	}
+	if c.nats == "" {
+		return nil // embedded
+	}
+	for _, server := range splitList(c.nats) {
+		u, err := url.Parse(server)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return fmt.Errorf("%w: --nats %q is no list of nats://host:port, tls://, ws:// or wss:// URLs", errUsage, redacted(c.nats))
+		}
+	}
+	return nil
+}
+
+// redacted is a NATS URL without what a person must not see.
+func redacted(s string) string {
+	var out []string
+	for _, server := range splitList(s) {
+		if before, host, found := strings.Cut(server, "@"); found {
+			scheme, _, _ := strings.Cut(before, "://")
+			server = scheme + "://…@" + host
+		}
+		out = append(out, server)
+	}
+	return strings.Join(out, ",")
+}
+
 func (c *connection) logger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.level)); err != nil {
@@ -46,11 +80,14 @@ func (c *connection) logger() (*slog.Logger, error) {
 
 // dial connects as name, and gives up with a sentence after ten seconds.
 func (c *connection) dial(ctx context.Context, name string) (bus.Bus, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.nats, Name: name, BZID: c.bzid})
 	if err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", c.nats, err)
+		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", redacted(c.nats), err)
 	}
 	full, err := withArchive(b, c.archive)
 	if err != nil {

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -40,18 +45,18 @@ type demoConfig struct {
 	born     time.Time
 }
 
-func (c *demoConfig) register(fs *pflag.FlagSet) {
-	c.stack.register(fs, "")
-	fs.StringVar(&c.data, "data", "", "MovieLens `ratings.csv`; empty: a simulated audience with a known best AUC")
-	fs.DurationVar(&c.duration, "duration", 0, "length of the stream; 0: the whole file, or 60s of simulation")
-	fs.Float64Var(&c.rate, "rate", 1000, "ratings per second")
-	fs.Float64Var(&c.load, "load", 200, "open-loop Predict calls per second beside the stream; 0: none")
-	fs.Uint64Var(&c.seed, "seed", 1, "seed of the simulation and of the load")
-	fs.StringVar(&c.report, "report", "", "`folder` of the report; empty: report in --dir, or monolith-report")
-	fs.StringVar(&c.spec, "spec", "", "YAML `file` that declares the model, "+modelName+", with features user and movie; empty: the one built in")
-	fs.BoolVar(&c.keep, "keep", false, "stay up afterwards, until interrupted")
-	fs.BoolVar(&c.asJSON, "json", false, "print one JSON object instead of a page")
-	fs.DurationVar(&c.patience, "patience", 2*time.Minute, "longest wait for any one thing to happen")
+func (c *demoConfig) register(flags *pflag.FlagSet) {
+	c.stack.register(flags, "")
+	flags.StringVar(&c.data, "data", "", "MovieLens `ratings.csv`; empty: a simulated audience with a known best AUC")
+	flags.DurationVar(&c.duration, "duration", 0, "length of the stream; 0: the whole file, or 60s of simulation")
+	flags.Float64Var(&c.rate, "rate", 1000, "ratings per second")
+	flags.Float64Var(&c.load, "load", 200, "open-loop Predict calls per second beside the stream; 0: none")
+	flags.Uint64Var(&c.seed, "seed", 1, "seed of the simulation and of the load")
+	flags.StringVar(&c.report, "report", "", "`folder` of the report; empty: report in --dir, or monolith-report")
+	flags.StringVar(&c.spec, "spec", "", "YAML `file` that declares the model, "+modelName+", with features user and movie; empty: the one built in")
+	flags.BoolVar(&c.keep, "keep", false, "stay up afterwards, until interrupted")
+	flags.BoolVar(&c.asJSON, "json", false, "print one JSON object instead of a page")
+	flags.DurationVar(&c.patience, "patience", 2*time.Minute, "longest wait for any one thing to happen")
 }
 
 func newDemo() *cobra.Command {
@@ -71,6 +76,9 @@ func newDemo() *cobra.Command {
 			}
 			if !(cfg.rate > 0) || math.IsInf(cfg.rate, 0) || cfg.load < 0 || math.IsInf(cfg.load, 0) || math.IsNaN(cfg.load) {
 				return fmt.Errorf("%w: --rate must be positive and --load not negative", errUsage)
+			}
+			if cfg.duration < 0 {
+				return fmt.Errorf("%w: --duration %s must not be negative", errUsage, cfg.duration)
 			}
 			if cfg.stack.determinism {
 				return fmt.Errorf("%w: --deterministic learns whole batches only, and a stream's last ones are not whole: use it with monolith up", errUsage)
@@ -132,6 +140,9 @@ func demo(ctx context.Context, cfg demoConfig, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	if err := source.pin(s.cfg.dir); err != nil {
+		return err
+	}
 	for _, n := range s.notes {
 		ui.say("%s", n)
 	}
@@ -218,6 +229,12 @@ func openSource(cfg demoConfig) (*source, error) {
 		return nil, fmt.Errorf("%w (--data names a MovieLens ratings.csv; without it a simulated audience is used)", err)
 	}
 	s.Source, s.total, s.rows = f, f.Total(), int64(f.Rows())
+	if s.total == 0 {
+		if len(s.broken) == 0 {
+			return nil, fmt.Errorf("%s holds no rating: there is nothing below its header", cfg.data)
+		}
+		return nil, fmt.Errorf("none of the %d rows of %s could be read as a rating; the first, line %d: %s", len(s.broken), cfg.data, s.broken[0].Line, s.broken[0].Reason)
+	}
 	if limit > 0 && limit < s.total {
 		s.Source, s.rows, s.total = gen.Limit(f, limit), int64(limit+len(s.broken)), limit
 	}
@@ -232,6 +249,41 @@ func (s *source) parkBroken(ctx context.Context, letters bus.DeadLetters) error 
 		if _, err := letters.Park(ctx, p); err != nil {
 			return fmt.Errorf("park line %d of %s: %w", b.Line, s.file, err)
 		}
+	}
+	return nil
+}
+
+// sourceFile keeps, in the data folder, what the run was begun with.
+const sourceFile = "source.json"
+
+// pin refuses to go on with another source than the one that the folder's run was begun
+// with: ratings are told apart by their place in it.
+func (s *source) pin(dir string) error {
+	if s.file == "" {
+		return nil // the simulator's name holds its seed
+	}
+	f, err := os.Open(s.file)
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("read %s: %w", s.file, err)
+	}
+	now, err := json.Marshal(map[string]string{"name": s.name, "sha256": hex.EncodeToString(h.Sum(nil))})
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, sourceFile)
+	was, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return replaceFile(path, now)
+	case err != nil:
+		return err
+	case !bytes.Equal(was, now):
+		return fmt.Errorf("%w: %s was begun with another file than %s: name that one with --data, or another folder with --dir", errUsage, dir, s.file)
 	}
 	return nil
 }

@@ -91,6 +91,9 @@ func (d *driver) serve(ctx context.Context) (addr string, err error) {
 	if err := d.job.declare(ctx, d.spec); err != nil {
 		return "", fmt.Errorf("declare the model: %w", err)
 	}
+	if d.cfg.spec != "" && !d.job.declared(d.spec) {
+		return "", fmt.Errorf("%w: %s has a model of another spec than %s already: leave --spec out to go on with it, or name another folder with --dir", errUsage, d.stack.cfg.dir, d.cfg.spec)
+	}
 	version, err := d.job.awaitExport(ctx)
 	if err != nil {
 		return "", fmt.Errorf("wait for the first export: %w", err)
@@ -183,7 +186,8 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	}
 	started := time.Now()
 	done := stored.Len()
-	d.ui.start("ratings", d.source.total)
+	before := done // by an earlier start: they do not count as this one's pace
+	d.ui.start("ratings", d.source.total-before)
 	// Only the ratings behind a sampled tick are traced, from their first step to the
 	// rows that are served.
 	tracer := s.spans.tracer("demo", sampleSpans)
@@ -206,7 +210,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 			if second := int(time.Since(started).Seconds()); second > lastSecond {
 				lastSecond = second
 				d.report.Series.ProducedBySec = append(d.report.Series.ProducedBySec, report.CountPoint{Second: float64(second), Count: int64(done)})
-				d.ui.set(done, "ratings")
+				d.ui.set(done-before, "ratings")
 			}
 		}})
 	d.ui.finish()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
@@ -130,6 +131,12 @@ func (j *job) declare(ctx context.Context, spec *model.ModelSpec) error {
 		return err
 	}
 	return j.callRaw(ctx, "portal.declare", body, nil)
+}
+
+// declared is true when the model stands as spec says.
+func (j *job) declared(spec *model.ModelSpec) (same bool) {
+	j.catalog.Read(func(s catalogview.State) { same = proto.Equal(s.Models[spec.GetName()].Spec.V, spec) })
+	return same
 }
 
 // load asks for a model and answers with the fact's sequence.

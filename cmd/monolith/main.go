@@ -10,6 +10,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -35,16 +38,34 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(stderr, "monolith:", err)
-		return exitUsage
-	default:
-		fmt.Fprintln(stderr, "monolith:", err)
-		return exitFailure
 	}
+	// Joined errors come on lines of their own; scripts and logs read one.
+	fmt.Fprintln(stderr, "monolith:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// version is the module's, or the commit that the binary was built from, and the Go that
+// built it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v, dirty := info.Main.Version, ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			v = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = " with changes"
+		}
+	}
+	return fmt.Sprintf("%s%s (%s %s/%s)", v, dirty, info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }
 
 func newRoot() *cobra.Command {
@@ -54,6 +75,7 @@ func newRoot() *cobra.Command {
 		Long: "Monolith learns from a stream of clicks or ratings and serves what it learnt a moment later.\n" +
 			"Its services share nothing but NATS JetStream, Kafka, files and public ports.\n\n" +
 			"Start with: monolith demo",
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -19,11 +19,17 @@ import (
 )
 
 // role is one service as this binary knows it: bind registers its flags and returns
-// what builds it once they are parsed. A single process and `up` go the same way, by
-// the same flags.
+// what they make once they are parsed. A single process and `up` go the same way, by the
+// same flags.
 type role struct {
 	name, short string
-	bind        func(fs *pflag.FlagSet) func(h hosting) (services.Role, error)
+	bind        func(fs *pflag.FlagSet) blueprint
+}
+
+// blueprint is a role that has its flags and nothing else yet.
+type blueprint struct {
+	validate func() error // complains about flags before anything is dialled
+	build    func(h hosting) (services.Role, error)
 }
 
 // hosting is what surrounds a role: its environment, and for the supervisor how a
@@ -34,51 +40,51 @@ type hosting struct {
 }
 
 var roles = []role{
-	{"portal", "what should be served: declare, load and unload models", func(fs *pflag.FlagSet) func(hosting) (services.Role, error) {
+	{"portal", "what should be served: declare, load and unload models", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(portal.Config)
 		cfg.Register(fs)
-		return func(h hosting) (services.Role, error) { return made(portal.New(*cfg, h.env)) }
+		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(portal.New(*cfg, h.env)) }}
 	}},
-	{"publisher", "who serves what: pack sub-models onto containers", func(fs *pflag.FlagSet) func(hosting) (services.Role, error) {
+	{"publisher", "who serves what: pack sub-models onto containers", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(publisher.Config)
 		cfg.Register(fs)
-		return func(h hosting) (services.Role, error) { return made(publisher.New(*cfg, h.env)) }
+		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(publisher.New(*cfg, h.env)) }}
 	}},
-	{"replica-registry", "who is alive: leases, addresses, AgentService and the ZooKeeper port", func(fs *pflag.FlagSet) func(hosting) (services.Role, error) {
+	{"replica-registry", "who is alive: leases, addresses, AgentService and the ZooKeeper port", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(replicaregistry.Config)
 		cfg.Register(fs)
-		return func(h hosting) (services.Role, error) { return made(replicaregistry.New(*cfg, h.env)) }
+		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(replicaregistry.New(*cfg, h.env)) }}
 	}},
-	{"model-sync", "bytes of models: copies of exports on this machine, what was applied", func(fs *pflag.FlagSet) func(hosting) (services.Role, error) {
+	{"model-sync", "bytes of models: copies of exports on this machine, what was applied", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(modelsync.Config)
 		cfg.Register(fs)
-		return func(h hosting) (services.Role, error) { return made(modelsync.New(*cfg, h.env)) }
+		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(modelsync.New(*cfg, h.env)) }}
 	}},
-	{"tfs-supervisor", "one model server's process: start, configure, watch, report", func(fs *pflag.FlagSet) func(hosting) (services.Role, error) {
+	{"tfs-supervisor", "one model server's process: start, configure, watch, report", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(tfssupervisor.Config)
 		cfg.Register(fs)
-		return func(h hosting) (services.Role, error) {
+		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) {
 			launcher, err := h.launch(cfg)
 			if err != nil {
 				return nil, err
 			}
 			return made(tfssupervisor.New(*cfg, h.env, launcher))
-		}
+		}}
 	}},
-	{"modelserver", "the built-in TensorFlow-Serving-compatible model server", func(fs *pflag.FlagSet) func(hosting) (services.Role, error) {
+	{"modelserver", "the built-in TensorFlow-Serving-compatible model server", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(modelserver.Config)
 		cfg.Register(fs)
-		return func(h hosting) (services.Role, error) { return made(modelserver.New(*cfg, h.env)) }
+		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(modelserver.New(*cfg, h.env)) }}
 	}},
-	{"trainer", "learning: batches, the dense tower, checkpoints and exports", func(fs *pflag.FlagSet) func(hosting) (services.Role, error) {
+	{"trainer", "learning: batches, the dense tower, checkpoints and exports", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(trainer.Config)
 		cfg.Register(fs)
-		return func(h hosting) (services.Role, error) { return made(trainer.New(*cfg, h.env)) }
+		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(trainer.New(*cfg, h.env)) }}
 	}},
-	{"ps", "one training parameter-server shard", func(fs *pflag.FlagSet) func(hosting) (services.Role, error) {
+	{"ps", "one training parameter-server shard", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(ps.Config)
 		cfg.Register(fs)
-		return func(h hosting) (services.Role, error) { return made(ps.New(*cfg, h.env)) }
+		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(ps.New(*cfg, h.env)) }}
 	}},
 }
 
@@ -107,11 +113,14 @@ func newRoleCommand(r role) *cobra.Command {
 		Short: r.short,
 		Args:  noArgs,
 	}
-	build := r.bind(cmd.Flags())
+	bound := r.bind(cmd.Flags())
 	conn.register(cmd.Flags())
 	p.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.host(cmd.Context(), &conn, r.name, build)
+		if err := bound.validate(); err != nil {
+			return fmt.Errorf("%w: %w", errUsage, err)
+		}
+		return p.host(cmd.Context(), &conn, r.name, bound.build)
 	}
 	return cmd
 }

@@ -84,6 +84,9 @@ func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
 }
 
 func (c *stackConfig) validate() error {
+	if err := c.conn.validate(); err != nil {
+		return err
+	}
 	var errs []error
 	for flag, v := range map[string]int{"shards": c.shards, "replicas": c.replicas, "trainers": c.trainers, "partitions": c.partitions, "batch": c.batch} {
 		if v < 1 || v > 1024 {

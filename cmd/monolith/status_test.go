@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -286,6 +287,14 @@ func TestManners(t *testing.T) {
 		}
 		walk(nil)
 	})
+	file := func(text string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "ratings.csv")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
 	for _, x := range []struct {
 		name, args string
 		code       int
@@ -306,7 +315,16 @@ func TestManners(t *testing.T) {
 		{"no folder", "verify", exitUsage, "--dir must name"},
 		{"a level", "portal --log-level loud", exitUsage, "none of debug, info, warn, error"},
 		{"no such file", "demo --data /nowhere.csv", exitFailure, "--data names a MovieLens ratings.csv"},
-		{"no report", "verify --dir " + t.TempDir(), exitFailure, "report"},
+		{"no report", "verify --dir " + t.TempDir(), exitFailure, "no data folder"},
+		{"no rating", "demo --data " + file("userId,movieId,rating,timestamp\n"), exitFailure, "holds no rating"},
+		{"no rating that can be read", "demo --data " + file("userId,movieId,rating,timestamp\n1.0,2,3,4\n5,6,7\n"), exitFailure,
+			`could be read as a rating; the first, line 2: userId "1.0" is not a whole number`},
+		{"a length below nothing", "demo --duration -5s", exitUsage, "--duration -5s must not be negative"},
+		// Before anything is dialled: no server runs there.
+		{"a role's flag", "ps --model movies --dir /tmp", exitUsage, "--job"},
+		{"no URL", "events --nats ://bad", exitUsage, "is no list of nats://host:port"},
+		{"another protocol", "portal --nats http://user:secret@127.0.0.1:1", exitUsage, `"http://…@127.0.0.1:1"`},
+		{"a namespace that is no token", "up --bzid a/b", exitUsage, "--bzid"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			code, out, stderr := opsTool(strings.Fields(x.args)...)
@@ -315,6 +333,11 @@ func TestManners(t *testing.T) {
 			}
 		})
 	}
+	t.Run("version", func(t *testing.T) {
+		if code, out, _ := opsTool("--version"); code != exitOK || !strings.HasPrefix(out, "monolith version ") || !strings.Contains(out, runtime.Version()) {
+			t.Errorf("%d %q", code, out)
+		}
+	})
 	t.Run("nobody there", func(t *testing.T) {
 		for _, args := range []string{"events", "portal"} {
 			t.Run(args, func(t *testing.T) {

@@ -154,11 +154,14 @@ func startHere(ctx context.Context, ms *modelserver.Server, release func()) (tfs
 
 func parse(r role, args []string) (func(hosting) (services.Role, error), error) {
 	fs := pflag.NewFlagSet(r.name, pflag.ContinueOnError)
-	build := r.bind(fs)
+	bound := r.bind(fs)
 	if err := fs.Parse(args); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUsage, err)
 	}
-	return build, nil
+	if err := bound.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return bound.build, nil
 }
 
 // runChild runs the role as a child process that dies with this one, its log in a file.

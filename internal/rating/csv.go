@@ -3,6 +3,7 @@ package rating
 import (
 	"bufio"
 	"bytes"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -41,8 +42,9 @@ func NewCSV(r io.Reader, broken func(Broken)) (*CSV, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the header: %w", err)
 	}
-	if h := string(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))); h != Header {
-		return nil, fmt.Errorf("the first line is %.60q: a MovieLens ratings file begins with %q", h, Header)
+	head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
+	if fields, err := fieldsOf(string(head)); err != nil || strings.Join(fields, ",") != Header {
+		return nil, fmt.Errorf("the first line is %.60q: a MovieLens ratings file begins with %q", head, Header)
 	}
 	return c, nil
 }
@@ -109,8 +111,31 @@ func (c *CSV) readLine() (line []byte, whole bool, err error) {
 	return line, true, nil
 }
 
+// fieldsOf splits a row; fields may be quoted (RFC 4180) and begin with spaces.
+func fieldsOf(row string) ([]string, error) {
+	if !strings.ContainsAny(row, "\" ") {
+		return strings.Split(row, ","), nil
+	}
+	r := csv.NewReader(strings.NewReader(row))
+	r.TrimLeadingSpace = true
+	fields, err := r.Read()
+	if err != nil {
+		if at := (*csv.ParseError)(nil); errors.As(err, &at) {
+			err = at.Err // its line is that of a row alone
+		}
+		return nil, fmt.Errorf("the row is no CSV: %w", err)
+	}
+	for i, f := range fields {
+		fields[i] = strings.TrimSpace(f)
+	}
+	return fields, nil
+}
+
 func parseRow(row []byte) (Rating, error) {
-	fields := strings.Split(string(row), ",")
+	fields, err := fieldsOf(string(row))
+	if err != nil {
+		return Rating{}, err
+	}
 	if len(fields) != 4 {
 		return Rating{}, fmt.Errorf("the row has %d fields, not 4", len(fields))
 	}

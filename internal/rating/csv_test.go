@@ -56,6 +56,26 @@ func TestCSV(t *testing.T) {
 	}
 }
 
+// TestCSVOfOtherWriters reads what spreadsheets and databases write: quoted fields, and
+// spaces behind the commas.
+func TestCSVOfOtherWriters(t *testing.T) {
+	for _, in := range []string{
+		"\"userId\",\"movieId\",\"rating\",\"timestamp\"\r\n\"1\",\"10\",\"4.0\",\"100\"\r\n",
+		"userId, movieId, rating, timestamp\n1, 10, 4.0 , 100\n",
+		Header + "\n 1,\"10\",4.0,100",
+	} {
+		got, err := ReadCSV(strings.NewReader(in), func(b Broken) { t.Errorf("%q: line %d: %s", in, b.Line, b.Reason) })
+		if diff := cmp.Diff([]Rating{{1, 10, 4, 100}}, got); err != nil || diff != "" {
+			t.Errorf("%q: %v\n%s", in, err, diff)
+		}
+	}
+	var broken []string
+	_, err := ReadCSV(strings.NewReader(Header+"\n\"1\"0,10,4.0,100\n\"1,10,4.0,100\n"), func(b Broken) { broken = append(broken, b.Reason) })
+	if err != nil || len(broken) != 2 || !strings.HasPrefix(broken[0], "the row is no CSV: ") || strings.Contains(broken[0], "line 1") {
+		t.Errorf("%v, %q", err, broken)
+	}
+}
+
 func TestCSVLineBound(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
