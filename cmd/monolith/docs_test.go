@@ -172,3 +172,39 @@ func TestParity(t *testing.T) {
 		t.Errorf("docs/parity.md names %d tests and %d files: has its form changed?", len(named), len(paths))
 	}
 }
+
+// TestMetricsOfTheDocuments keeps the documents from naming metrics that nobody makes: an
+// alert on one would never fire.
+func TestMetricsOfTheDocuments(t *testing.T) {
+	literals := map[string]bool{} // of the code, and of each service with its prefix
+	literal := regexp.MustCompile(`"([a-z][a-z0-9_]+)"`)
+	walk(t, func(path string) {
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		service := filepath.Base(filepath.Dir(path))
+		for _, m := range literal.FindAllStringSubmatch(read(t, path), -1) {
+			literals[m[1]] = true
+			literals["monolith_"+service+"_"+m[1]] = true // Namespace and Subsystem
+		}
+	})
+	named := regexp.MustCompile("`(monolith_[a-z0-9_]+)")
+	n := 0
+	for path, text := range documents(t) {
+		if filepath.Base(path) == "parity.md" {
+			continue // names the original's
+		}
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			name := m[1]
+			for _, made := range []string{"_bucket", "_sum", "_count"} {
+				name = strings.TrimSuffix(name, made)
+			}
+			if n++; !literals[name] {
+				t.Errorf("%s names the metric %s, which no code makes", path, m[1])
+			}
+		}
+	}
+	if n < 10 {
+		t.Errorf("only %d metrics were found in the documents", n)
+	}
+}
