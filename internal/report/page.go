@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -52,6 +53,9 @@ func (r *Report) HTML(w io.Writer) error {
 		},
 		Settings: r.settings(),
 	}
+	if r.Predict.Calls > 0 {
+		data.Checks = append(data.Checks, check{r.answered(), r.Predict.Errors == 0})
+	}
 	if !r.Run.Started.IsZero() {
 		data.When = r.Run.Started.UTC().Format("2 January 2006, 15:04:05 UTC")
 	}
@@ -71,7 +75,7 @@ func (r *Report) HTML(w io.Writer) error {
 }
 
 func (r *Report) tiles() []tile {
-	ts := []tile{{Name: "AUC online", Value: auc(r.AUCOnline), Color: "a", Note: counted(r.Run.Compared, "rating") + " of the second half"}}
+	ts := []tile{{Name: "AUC online", Value: auc(r.AUCOnline), Color: "a", Note: counted(r.Run.Compared, "rating") + " of the second half" + r.pace(", ", ": ")}}
 	frozen := tile{Name: "AUC frozen", Value: auc(r.AUCFrozen), Color: "b", Note: "the same ratings"}
 	if r.AUCFrozen.Known() && r.AUCOnline.Known() {
 		frozen.Note = signed(r.AUCFrozen-r.AUCOnline) + " against online"
@@ -82,10 +86,39 @@ func (r *Report) tiles() []tile {
 	}
 	return append(ts,
 		tile{Name: "Freshness p99", Value: millis(r.Freshness.P99), Unit: "ms", Note: "p50 " + millis(r.Freshness.P50) + " ms, " + counted(r.Freshness.Samples, "sample")},
-		tile{Name: "Predict p99", Value: millis(r.Predict.P99), Unit: "ms", Note: fmt.Sprintf("p50 %s ms, %s calls/s, %s", millis(r.Predict.P50), number(r.Predict.Rate), counted(r.Predict.Errors, "error"))},
+		r.predictTile(),
 		tile{Name: "Ratings learnt", Value: count(r.RatingsTrained), Note: count(r.RatingsRead) + " read, " + count(r.RatingsRejected) + " rejected"},
 		tile{Name: "First prediction", Value: number(r.FirstPredictionSeconds), Unit: "s", Note: "after the start"},
 	)
+}
+
+func (r *Report) predictTile() tile {
+	t := tile{Name: "Predict p99", Value: unknown, Note: "no load was asked for"}
+	if r.Predict.Calls > 0 {
+		t.Value, t.Unit = millis(r.Predict.P99), "ms"
+		t.Note = fmt.Sprintf("p50 %s ms, %s calls/s, %s", millis(r.Predict.P50), number(r.Predict.Rate), counted(r.Predict.Errors, "error"))
+	}
+	return t
+}
+
+// answered says how many calls of the load failed, and how.
+func (r *Report) answered() string {
+	if r.Predict.Errors == 0 {
+		return "Each of the load’s Predict calls was answered"
+	}
+	var codes []string
+	for _, c := range sorted(r.Predict.ErrorsByCode) {
+		codes = append(codes, count(c.Count)+" "+c.Name)
+	}
+	return fmt.Sprintf("Each of the load’s Predict calls was answered: %s of %s were not (%s)", count(r.Predict.Errors), count(r.Predict.Calls), strings.Join(codes, ", "))
+}
+
+// pace says what the AUC of a replay depends on besides the model.
+func (r *Report) pace(before, between string) string {
+	if !r.Run.Rate.Known() || r.Run.Rate <= 0 {
+		return ""
+	}
+	return before + "replayed at " + number(r.Run.Rate) + " a second" + between + "a slower replay learns more before each next rating"
 }
 
 func (r *Report) settings() []row {

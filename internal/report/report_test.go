@@ -273,3 +273,27 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedCallsAreNotHidden shows them as a check that failed, and no figure of a load
+// that was not asked for.
+func TestFailedCallsAreNotHidden(t *testing.T) {
+	page := func(p Predict) string {
+		t.Helper()
+		r := sample()
+		r.Predict = p
+		var b bytes.Buffer
+		if err := r.HTML(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if got := page(Predict{Calls: 5001, Errors: 13, P99: 3, ErrorsByCode: map[string]int64{"UNAVAILABLE": 13}}); !strings.Contains(got, `<li class="no"><b>no</b>Each of the load’s Predict calls was answered: 13 of 5,001 were not (13 UNAVAILABLE)`) {
+		t.Error("13 errors are not shown as a failed check")
+	}
+	if got := page(Predict{Calls: 5001, P99: 3}); !strings.Contains(got, `<li class="ok"><b>yes</b>Each of the load’s Predict calls was answered`) {
+		t.Error("a load without errors is not shown")
+	}
+	if got := page(Predict{}); strings.Contains(got, "Predict calls was") || !strings.Contains(got, "no load was asked for") {
+		t.Error("a figure of no load is shown")
+	}
+}

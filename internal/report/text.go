@@ -69,6 +69,9 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	p("                        over the same %s of the second half,", counted(r.Run.Compared, "rating"))
 	p("                        each scored before its label was out")
+	if pace := r.pace("                        ", ":\n                        "); pace != "" {
+		p("%s", pace)
+	}
 	b.WriteString(r.sparks())
 	p("  ratings               %s read, %s learnt, %s rejected", count(r.RatingsRead), count(r.RatingsTrained), count(r.RatingsRejected))
 	p("")
@@ -83,8 +86,12 @@ func (r *Report) Text(w io.Writer) error {
 	if r.Predict.Batch > 1 {
 		batch = fmt.Sprintf(" of %d examples", r.Predict.Batch)
 	}
-	p("  p50 %s ms   p99 %s ms   slowest %s ms", millis(r.Predict.P50), millis(r.Predict.P99), millis(r.Predict.Max))
-	p("  %s calls%s per second answered, %s, %s", number(r.Predict.Rate), batch, counted(r.Predict.Calls, "call"), counted(r.Predict.Errors, "error"))
+	if r.Predict.Calls == 0 {
+		p("  no load was asked for")
+	} else {
+		p("  p50 %s ms   p99 %s ms   slowest %s ms", millis(r.Predict.P50), millis(r.Predict.P99), millis(r.Predict.Max))
+		p("  %s calls%s per second answered, %s, %s", number(r.Predict.Rate), batch, counted(r.Predict.Calls, "call"), counted(r.Predict.Errors, "error"))
+	}
 	for _, e := range sorted(r.Predict.ErrorsByCode) {
 		p("    %s %s", count(e.Count), e.Name)
 	}
