@@ -95,13 +95,9 @@ func (c *demoConfig) model() (*model.ModelSpec, error) {
 	if c.spec == "" {
 		return modelspec.MovieRanking(), nil
 	}
-	text, err := os.ReadFile(c.spec)
+	spec, err := readSpec(c.spec, os.Stdin)
 	if err != nil {
 		return nil, err
-	}
-	spec, err := modelspec.ParseYAML(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.spec, err)
 	}
 	if spec.GetName() != modelName {
 		return nil, fmt.Errorf("%w: --spec declares %q: the demo's model is called %s", errUsage, spec.GetName(), modelName)

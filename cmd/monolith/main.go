@@ -95,7 +95,7 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range []*cobra.Command{newDemo(), newUp(), newBench(), newVerify()} {
+	for _, c := range []*cobra.Command{newDemo(), newUp(), newDeclare(), newBench(), newVerify()} {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/modelspec"
+)
+
+// maxSpec bounds a spec's file in bytes.
+const maxSpec = 1 << 20
+
+func newDeclare() *cobra.Command {
+	var conn connection
+	cmd := &cobra.Command{
+		Use:   "declare [FILE]",
+		Short: "Declare a model, so that parameter servers and trainers can begin",
+		Long: "Sends the YAML spec in FILE (-: standard input) to the portal and prints the sequence of\n" +
+			"the fact. Without FILE it is the demo's model, " + modelName + ". Roles that are started alone wait\n" +
+			"for it; 'up' and 'demo' declare theirs themselves.",
+		Example: "  monolith declare\n  monolith declare ranker.yaml --nats nats://10.0.0.5:4222",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("%w: declare takes one file, got %q", errUsage, args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec := modelspec.MovieRanking()
+			if len(args) == 1 {
+				var err error
+				if spec, err = readSpec(args[0], cmd.InOrStdin()); err != nil {
+					return err
+				}
+			}
+			b, err := conn.dial(cmd.Context(), "monolith declare")
+			if err != nil {
+				return err
+			}
+			defer func() { _ = b.Close() }()
+			reply, err := declare(cmd.Context(), b, conn.bzid, spec)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", reply)
+			return err
+		},
+	}
+	conn.register(cmd.Flags())
+	return cmd
+}
+
+func readSpec(path string, stdin io.Reader) (*model.ModelSpec, error) {
+	from := stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxSpec+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(text) > maxSpec {
+		return nil, fmt.Errorf("%s is larger than %d bytes, which no spec is", path, maxSpec)
+	}
+	spec, err := modelspec.ParseYAML(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return spec, nil
+}
+
+// declare asks the portal, and returns its answer.
+func declare(ctx context.Context, b bus.Bus, bzid string, spec *model.ModelSpec) ([]byte, error) {
+	body, err := events.Marshal(&model.DeclareRequested{Spec: spec})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, compatTimeout)
+	defer cancel()
+	return b.Commands().Call(ctx, bzid, "portal.declare", body)
+}
