@@ -197,5 +197,10 @@ type Bus interface {
 	Commands() Commands
 	Signals() Signals
 	Leases() Leases
+	// Done is closed when the bus answers no more: after Close, or when its connection
+	// ended in a way that it cannot mend. Its host then ends what works on it.
+	Done() <-chan struct{}
+	// Err is why Done is closed, nil before it is and after Close.
+	Err() error
 	Close() error
 }

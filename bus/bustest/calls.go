@@ -275,8 +275,17 @@ func testClose(t *testing.T, b bus.Bus) {
 	}()
 	mustAppend(t, b, draft(s, bus.Any, "x"))
 	<-seen
+	select {
+	case <-b.Done():
+		t.Fatalf("Done before Close: %v", b.Err())
+	default:
+	}
 	if err := b.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
+	}
+	<-b.Done()
+	if err := b.Err(); err != nil {
+		t.Fatalf("closed on purpose, and Err is %v", err)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatalf("Close again: %v", err)

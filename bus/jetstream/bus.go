@@ -20,6 +20,8 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // Config says how to connect. Limits of 0 leave those of an existing stream alone.
@@ -36,6 +38,7 @@ type Config struct {
 	SyncMaxBytes   int64         // MONOLITH_SYNC, discards its oldest when full; default 4 GiB
 	LetterMaxBytes int64         // MONOLITH_DLQ, refuses when full; default 1 GiB
 	Log            *slog.Logger  // default: none
+	Health         *health.State // told while the server stays away; nil: nobody is
 }
 
 // requestTimeout bounds one round trip; what takes longer has an unknown outcome.
@@ -52,9 +55,9 @@ type Bus struct {
 	events *committer
 	deltas *committer
 	tail   *tail
-	first  atomic.Uint64      // oldest event known to be held; guards before it are of trimmed ones
-	stop   context.CancelFunc // ends the committers and the leases' renewals
-	ctx    context.Context
+	first  atomic.Uint64   // oldest event known to be held; guards before it are of trimmed ones
+	ctx    context.Context // of everything that was started here; ends with the connection
+	end    context.CancelCauseFunc
 	wg     sync.WaitGroup
 	closed sync.Once
 
@@ -80,25 +83,15 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	b := &Bus{cfg: cfg, log: cfg.Log, link: newLink()}
+	b.ctx, b.end = context.WithCancelCause(context.Background())
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	if err := b.dial(ctx); err != nil {
+		b.end(err)
 		return nil, err
 	}
-	js, err := jetstream.New(b.nc, jetstream.WithDefaultTimeout(requestTimeout))
-	if err != nil {
-		b.nc.Close()
-		return nil, fmt.Errorf("connect to nats: %w", err)
-	}
-	b.js = js
-	if err := b.retry(ctx, b.reconcile); err != nil {
-		b.nc.Close()
-		return nil, fmt.Errorf("connect to nats: %w", err)
-	}
-	b.ctx, b.stop = context.WithCancel(context.Background())
-	if _, _, err := (logStream{b}).span(ctx); err != nil { // guards need to know what was trimmed
-		b.stop()
-		b.nc.Close()
+	if err := b.open(ctx); err != nil {
+		_ = b.Close() // it returns no error
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
 	b.events = newCommitter(b, wire.LogStream)
@@ -110,55 +103,16 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	return b, nil
 }
 
-// dial connects once the server answers.
-func (b *Bus) dial(ctx context.Context) error {
-	opts := []nats.Option{
-		nats.Name(orString(b.cfg.Name, "monolith")),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(100 * time.Millisecond),
-		nats.ReconnectJitter(50*time.Millisecond, 100*time.Millisecond),
-		nats.ReconnectBufSize(-1), // what cannot be sent now is ours to send again
-		nats.PingInterval(5 * time.Second),
-		nats.MaxPingsOutstanding(2),
-		nats.Timeout(2 * time.Second),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			b.link.set(false)
-			if err != nil {
-				b.log.Warn("nats is away", "error", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			b.link.set(true)
-			b.log.Info("nats is back", "url", nc.ConnectedUrlRedacted())
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			subject := ""
-			if sub != nil {
-				subject = sub.Subject
-			}
-			b.log.Warn("nats reports", "error", err, "subject", subject)
-		}),
+// open makes the streams ready once the connection stands.
+func (b *Bus) open(ctx context.Context) (err error) {
+	if b.js, err = jetstream.New(b.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
+		return err
 	}
-	if b.cfg.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(b.cfg.CredsFile))
+	if err := b.retry(ctx, b.reconcile); err != nil {
+		return err
 	}
-	if b.cfg.CAFile != "" {
-		opts = append(opts, nats.RootCAs(b.cfg.CAFile))
-	}
-	if b.cfg.Server != nil {
-		opts = append(opts, nats.InProcessServer(b.cfg.Server))
-	}
-	return b.retry(ctx, func(context.Context) error {
-		nc, err := nats.Connect(b.cfg.URL, opts...)
-		if err != nil {
-			if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
-				return fmt.Errorf("connect to nats: %w", err)
-			}
-			return fmt.Errorf("connect to nats: %w: %w", bus.ErrUnavailable, err)
-		}
-		b.nc = nc
-		return nil
-	})
+	_, _, err = (logStream{b}).span(ctx) // guards need to know what was trimmed
+	return err
 }
 
 func (b *Bus) Log() bus.Log                 { return logStream{b} }
@@ -186,12 +140,30 @@ func (b *Bus) Close() error {
 		b.mu.Lock()
 		b.closing = true
 		b.mu.Unlock()
-		b.stop()
+		b.end(errClosed)
 		b.wg.Wait()
 		b.nc.Close()
+		b.cfg.Health.OK(problem)
 	})
 	return nil
 }
+
+// errClosed is why a bus is over that was closed on purpose.
+var errClosed = errors.New("it is closed")
+
+// Done implements bus.Bus.
+func (b *Bus) Done() <-chan struct{} { return b.ctx.Done() }
+
+// Err implements bus.Bus.
+func (b *Bus) Err() error {
+	if err := context.Cause(b.ctx); !errors.Is(err, errClosed) {
+		return err
+	}
+	return nil
+}
+
+// over is what callers hear once the bus answers no more.
+func (b *Bus) over() error { return fmt.Errorf("%w: %w", bus.ErrUnavailable, context.Cause(b.ctx)) }
 
 // bound gives ctx the default deadline when it has none.
 func (b *Bus) bound(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -203,69 +175,23 @@ func (b *Bus) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // retry calls f until it succeeds, fails for good, or ctx ends.
 func (b *Bus) retry(ctx context.Context, f func(context.Context) error) error {
-	wait := backoff{}
+	var pauses *retry.Backoff
 	for {
 		err := f(ctx)
 		if err == nil || !bus.Retryable(err) {
 			return err
 		}
-		if b.ctx != nil && b.ctx.Err() != nil {
-			return err
+		if b.ctx.Err() != nil {
+			return errors.Join(err, b.over())
 		}
-		if wait.sleep(ctx) != nil {
+		if pauses == nil {
+			pauses = newPauses()
+		}
+		if pauses.Wait(ctx) != nil {
 			return errors.Join(err, ctx.Err())
 		}
 	}
 }
 
-// backoff doubles from 10 ms to 500 ms.
-type backoff struct{ d time.Duration }
-
-func (w *backoff) sleep(ctx context.Context) error {
-	w.d = min(max(2*w.d, 10*time.Millisecond), 500*time.Millisecond)
-	t := time.NewTimer(w.d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
-// link is a context that lives as long as the connection of this moment.
-type link struct {
-	mu  sync.Mutex
-	ctx context.Context
-	end context.CancelFunc
-}
-
-func newLink() *link {
-	l := &link{}
-	l.ctx, l.end = context.WithCancel(context.Background())
-	return l
-}
-
-func (l *link) set(up bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !up {
-		l.end()
-	} else if l.ctx.Err() != nil {
-		l.ctx, l.end = context.WithCancel(context.Background())
-	}
-}
-
-// whileUp is ctx until the connection of this moment is gone, and at most for d. While
-// there is none it is not limited by that: the call itself says so.
-func (l *link) whileUp(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	l.mu.Lock()
-	current := l.ctx
-	l.mu.Unlock()
-	if current.Err() != nil {
-		return ctx, cancel
-	}
-	stop := context.AfterFunc(current, cancel)
-	return ctx, func() { stop(); cancel() }
-}
+// newPauses are those between attempts of one call.
+func newPauses() *retry.Backoff { return retry.New(10*time.Millisecond, 500*time.Millisecond) }

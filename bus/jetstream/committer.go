@@ -74,7 +74,7 @@ func (c *committer) commit(ctx context.Context, msgs []outgoing) ([]uint64, erro
 	case <-ctx.Done():
 		return nil, c.gone(ctx.Err())
 	case <-c.b.ctx.Done():
-		return nil, c.gone(context.Canceled)
+		return nil, c.gone(context.Cause(c.b.ctx))
 	}
 	select {
 	case o := <-cmd.done:
@@ -82,7 +82,7 @@ func (c *committer) commit(ctx context.Context, msgs []outgoing) ([]uint64, erro
 	case <-ctx.Done():
 		return nil, c.gone(ctx.Err())
 	case <-c.b.ctx.Done():
-		return nil, c.gone(context.Canceled)
+		return nil, c.gone(context.Cause(c.b.ctx))
 	}
 }
 
@@ -93,7 +93,7 @@ func (c *committer) gone(cause error) error {
 
 // run commits group after group until ctx ends.
 func (c *committer) run(ctx context.Context) {
-	wait := backoff{}
+	pauses := newPauses()
 	for {
 		if len(c.backlog) == 0 {
 			select {
@@ -106,11 +106,11 @@ func (c *committer) run(ctx context.Context) {
 		c.gather()
 		again := c.round(ctx)
 		if len(again) == 0 {
-			wait = backoff{}
+			pauses.Reset()
 			continue
 		}
 		c.backlog = append(again, c.backlog...)
-		if wait.sleep(ctx) != nil {
+		if pauses.Wait(ctx) != nil {
 			return
 		}
 	}

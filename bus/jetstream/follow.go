@@ -44,7 +44,7 @@ type follower struct {
 
 func (f *follower) run(ctx context.Context, from uint64) error {
 	f.next = max(from, 1)
-	wait := backoff{}
+	pauses := newPauses()
 	for {
 		if f.until > 0 && f.next > f.until {
 			return nil
@@ -59,15 +59,15 @@ func (f *follower) run(ctx context.Context, from uint64) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case f.b.ctx.Err() != nil:
-			return fmt.Errorf("follow %s: %w: it is closed", f.stream, bus.ErrUnavailable)
+			return fmt.Errorf("follow %s: %w", f.stream, f.b.over())
 		case !errors.Is(err, errAgain) && !bus.Retryable(err):
 			return err
 		}
 		if f.progress {
-			wait = backoff{}
+			pauses.Reset()
 		}
 		f.b.log.Debug("follower goes on with a new consumer", "stream", f.stream, "next", f.next, "cause", err)
-		if wait.sleep(ctx) != nil {
+		if pauses.Wait(ctx) != nil {
 			return ctx.Err()
 		}
 	}

@@ -59,7 +59,7 @@ func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Du
 	})
 	if !started {
 		stop()
-		return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: it is closed", name, bus.ErrUnavailable)
+		return bus.Lease{}, nil, fmt.Errorf("lease %s: %w", name, l.b.over())
 	}
 	release := sync.OnceFunc(func() { stop(); <-gone })
 	return bus.Lease{Name: name, Epoch: epoch, Lost: g.lost}, release, nil
@@ -75,7 +75,7 @@ func (l leases) Acquire(ctx context.Context, name, holder string, ttl time.Durat
 			return got, release, err
 		}
 		if ctx.Err() != nil || l.b.ctx.Err() != nil {
-			return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: %w", name, bus.ErrUnavailable, errors.Join(ctx.Err(), l.b.ctx.Err()))
+			return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: %w", name, bus.ErrUnavailable, errors.Join(ctx.Err(), context.Cause(l.b.ctx)))
 		}
 		l.await(ctx, name)
 	}
@@ -187,7 +187,7 @@ func (g *grant) keep(ctx context.Context) {
 func (g *grant) renew(ctx context.Context) bool {
 	ctx, cancel := context.WithDeadline(ctx, g.until)
 	defer cancel()
-	wait := backoff{}
+	pauses := newPauses()
 	for {
 		attempt, cancel := context.WithTimeout(ctx, max(g.ttl/3, 300*time.Millisecond))
 		err := g.put(attempt, g.revision)
@@ -203,7 +203,7 @@ func (g *grant) renew(ctx context.Context) bool {
 		case !bus.Retryable(err):
 			g.b.log.Warn("lease cannot be renewed", "lease", g.subject, "error", err)
 		}
-		if wait.sleep(ctx) != nil {
+		if pauses.Wait(ctx) != nil {
 			return false
 		}
 	}

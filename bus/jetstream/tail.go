@@ -109,7 +109,7 @@ func (t *tail) join(ctx context.Context) (*feed, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case b.ctx.Err() != nil:
-		return nil, fmt.Errorf("follow: %w: it is closed", bus.ErrUnavailable)
+		return nil, fmt.Errorf("follow: %w", t.l.b.over())
 	case err != nil:
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (t *tail) join(ctx context.Context) (*feed, error) {
 	f.stop = stop
 	if !b.spawn(func() { f.end(t.l.follow(run, f.from, 0, t.own.take, f.add)) }) {
 		stop()
-		return nil, fmt.Errorf("follow: %w: it is closed", bus.ErrUnavailable)
+		return nil, fmt.Errorf("follow: %w", t.l.b.over())
 	}
 	t.now = f
 	return f, nil

@@ -52,6 +52,12 @@ func (b *Bus) Close() error {
 	return nil
 }
 
+// Done implements bus.Bus.
+func (b *Bus) Done() <-chan struct{} { return b.closed }
+
+// Err implements bus.Bus: nothing but Close ends it.
+func (b *Bus) Err() error { return nil }
+
 // Publish stores bytes on a control-plane subject as a bare publish would: nothing is
 // validated, and without headers the id follows from the sequence.
 func (b *Bus) Publish(ctx context.Context, subject string, header map[string][]string, data []byte) (uint64, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/health"
 )
 
 // connection is where the logs are, for every command that needs them.
@@ -24,8 +25,10 @@ type connection struct {
 	nats    string
 	bzid    string
 	level   string
-	archive string    // folder; "": none
-	to      io.Writer // of the log; nil: standard error
+	archive string        // folder; "": none
+	to      io.Writer     // of the log; nil: standard error
+	log     *slog.Logger  // of the connection; nil: none
+	health  *health.State // told while NATS stays away; nil: nobody is
 }
 
 func (c *connection) register(fs *pflag.FlagSet) {
@@ -85,7 +88,7 @@ func (c *connection) dial(ctx context.Context, name string) (bus.Bus, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.nats, Name: name, BZID: c.bzid})
+	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.nats, Name: name, BZID: c.bzid, Log: c.log, Health: c.health})
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", redacted(c.nats), err)
 	}
@@ -94,6 +97,26 @@ func (c *connection) dial(ctx context.Context, name string) (bus.Bus, error) {
 		return nil, errors.Join(err, b.Close())
 	}
 	return full, nil
+}
+
+// whileConnected runs f, which is to return when its context ends, until the bus answers no
+// more: the error says why then.
+func whileConnected(ctx context.Context, b bus.Bus, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-b.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := f(ctx)
+	cancel()
+	<-over
+	return errors.Join(b.Err(), err)
 }
 
 func envOr(key, fallback string) string {

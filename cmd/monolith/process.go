@@ -49,6 +49,11 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	if err != nil {
 		return fmt.Errorf("%w: --%s-…: %w", errUsage, rowsTLS, err)
 	}
+	well := health.New()
+	conn.log = logger
+	if !servesAlone(name) {
+		conn.health = well
+	}
 	b, err := conn.dial(ctx, "monolith "+name)
 	if err != nil {
 		return err
@@ -57,7 +62,6 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
-	well := health.New()
 	reg := newRegistry(well)
 	status, err := serveStatus(p.status, reg, well)
 	if err != nil {
@@ -82,7 +86,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		defer stop()
 	}
 	logger.Info("starting", "nats", conn.nats, "bzid", conn.bzid, "status", "http://"+status.addr)
-	return runRole(ctx, r, func() {
+	ready := func() {
 		if ms, ok := r.(*modelserver.Server); ok && p.addrFile != "" {
 			if err := tfssupervisor.WriteAddrFile(p.addrFile, ms.GRPCAddr(), ms.HTTPAddr(), ms.RowsAddr()); err != nil {
 				logger.Error("cannot say where this server listens", "error", err)
@@ -96,8 +100,13 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 			}
 		}
 		logger.Info("ready")
-	})
+	}
+	return whileConnected(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
 }
+
+// servesAlone says of which roles predictions come, which go on while NATS is away: not
+// ready would take them away from their clients.
+func servesAlone(role string) bool { return role == "modelserver" || role == "tfs-supervisor" }
 
 // launcher makes the supervisor start a model server as a child process: the command
 // that was given, or this binary.

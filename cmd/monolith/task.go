@@ -84,7 +84,10 @@ func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
 	if err != nil {
 		return err
 	}
-	conn := s.cfg.conn
+	well := s.health.Scope(t.name)
+	defer well.Clear()
+	conn, log := s.cfg.conn, s.log.With("role", t.role, "task", t.name)
+	conn.log, conn.health = log, well
 	b, err := conn.dial(ctx, "monolith "+t.name)
 	if err != nil {
 		return err
@@ -92,14 +95,12 @@ func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.role, "task": t.name}, s.reg))
 	defer metrics.release()
-	well := s.health.Scope(t.name)
-	defer well.Clear()
-	env := services.Env{BZID: conn.bzid, Health: well, Bus: b, Log: s.log.With("role", t.role, "task", t.name), Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
+	env := services.Env{BZID: conn.bzid, Health: well, Bus: b, Log: log, Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
 	built, err := build(hosting{env: env, launch: s.launchHere(t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	return runRole(ctx, built, ready)
+	return whileConnected(ctx, b, func(ctx context.Context) error { return runRole(ctx, built, ready) })
 }
 
 // launchHere makes the supervisor run its model server as goroutines of this process.

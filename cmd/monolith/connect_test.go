@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/natstest"
+	"github.com/monolith-go/monolith/services"
+)
+
+// waiting is a role that does nothing until it is told to end.
+type waiting struct{ ready chan struct{} }
+
+func (w waiting) Ready() <-chan struct{} { return w.ready }
+
+func (w waiting) Run(ctx context.Context) error {
+	close(w.ready)
+	<-ctx.Done()
+	return nil
+}
+
+// A role whose connection is over ends with the cause, so that whoever keeps it running
+// starts it on a new one; it does not stay up, green and dead.
+func TestRoleEndsWithItsConnection(t *testing.T) {
+	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(t.TempDir(), "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	relay := natstest.NewRelay(t, s.URL())
+	conn := &connection{nats: relay.URL(), bzid: "demo", level: "error", to: t.Output()}
+	p := process{status: "127.0.0.1:0", statusFile: filepath.Join(t.TempDir(), "status")}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	role := waiting{make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.host(ctx, conn, "portal", func(hosting) (services.Role, error) { return role, nil })
+	}()
+	<-role.ready
+	relay.Say("-ERR 'Parser Error'")
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "Parser Error") || ctx.Err() != nil {
+		t.Errorf("the process ends with %v", err)
+	}
+}
