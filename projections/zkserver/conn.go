@@ -26,6 +26,8 @@ type conn struct {
 	host   string // the peer's address without its port
 	out    *outbox
 	pipe   pipeline
+	br     *bufio.Reader // the reader's own
+	held   int64         // bytes of the waiting budget that the request at hand holds; the reader's own
 	behind chan struct{} // holds one token when something in pipe need not wait any longer
 	since  time.Time
 	in     jute.Reader // the request being decoded; the reader's own
@@ -35,6 +37,7 @@ type conn struct {
 	id      atomic.Int64 // the session's, 0: none yet
 	timeout atomic.Int64 // as agreed, ns
 	closing atomic.Bool  // the client has closed its session
+	left    bool         // has ended; the lock of sessions guards it
 	auth    atomic.Pointer[[]*znodepb.Identity]
 	shown   figures
 
@@ -46,7 +49,7 @@ type conn struct {
 const readBytes = 16 << 10
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{s: s, nc: nc, since: time.Now(), pipe: newPipeline(s.cfg.MaxOutstanding), behind: make(chan struct{}, 1)}
+	c := &conn{s: s, nc: nc, br: bufio.NewReaderSize(nc, readBytes), since: time.Now(), pipe: newPipeline(s.cfg.MaxOutstanding), behind: make(chan struct{}, 1)}
 	c.host = hostOf(nc.RemoteAddr())
 	c.auth.Store(&[]*znodepb.Identity{{Scheme: "ip", Id: c.host}})
 	c.out = newOutbox(nc, s.cfg.MaxQueuedBytes, func(n int) {
@@ -84,10 +87,15 @@ func (c *conn) serve(ctx context.Context) {
 	}
 	c.out.kill(nil)
 	writer.Wait()
+	c.s.waiting.giveBack(c.held)
+	c.s.waiting.giveBack(c.pipe.abandon())
 	c.s.watches.drop(c)
 	c.s.sessions.detach(c)
 	if cause := c.out.why(); cause != nil {
 		err = cause
+	}
+	if errors.Is(err, errSlow) {
+		c.s.stats.slow.Add(1)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		c.s.logger.Info("zookeeper connection ended", "peer", c.nc.RemoteAddr().String(), "session", hex(c.session()), "err", err)
@@ -112,9 +120,8 @@ func (c *conn) talk(ctx context.Context) error {
 	if err := c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.HandshakeTimeout)); err != nil {
 		return err
 	}
-	br := bufio.NewReaderSize(c.nc, readBytes)
 	var head [4]byte
-	if _, err := io.ReadFull(br, head[:]); err != nil {
+	if _, err := io.ReadFull(c.br, head[:]); err != nil {
 		return err
 	}
 	if answer, ok := c.s.word(string(head[:])); ok {
@@ -123,7 +130,7 @@ func (c *conn) talk(ctx context.Context) error {
 		return errLast
 	}
 	limit := c.s.cfg.MaxFrame + 1
-	buf, err := jute.ReadBody(br, nil, limit, binary.BigEndian.Uint32(head[:]))
+	buf, err := jute.ReadBody(c.br, nil, limit, binary.BigEndian.Uint32(head[:]))
 	if err != nil {
 		return err
 	}
@@ -135,26 +142,55 @@ func (c *conn) talk(ctx context.Context) error {
 		return err
 	}
 	for {
-		if !buffered(br) {
+		if !buffered(c.br) {
 			c.out.flush()
 			c.read = time.Time{}
 		}
 		if c.out.ended() {
 			return net.ErrClosed
 		}
-		if buf, err = jute.ReadFrame(br, buf, limit); err != nil {
+		if buf, err = c.request(ctx, buf, limit); err != nil {
 			return err
-		}
-		if err := c.handle(ctx, buf); err != nil {
-			return err
-		}
-		if cap(buf) > spareBytes {
-			buf = nil
 		}
 		if n, _ := c.out.waiting(); n > spareBytes {
 			c.out.flush()
 		}
 	}
+}
+
+// request reads and handles the next one. The room of a large one is taken from the
+// server's budget before it is read.
+func (c *conn) request(ctx context.Context, buf []byte, limit int) ([]byte, error) {
+	reading := int64(0)
+	head, err := c.br.Peek(4)
+	if err != nil {
+		return buf, err
+	}
+	if n := int64(binary.BigEndian.Uint32(head)); n > readBytes && n < int64(limit) {
+		if reading, err = c.take(ctx, c.s.reading, n); err != nil {
+			return buf, err
+		}
+		defer func() { c.s.reading.giveBack(reading) }()
+	}
+	if buf, err = jute.ReadFrame(c.br, buf, limit); err != nil {
+		return buf, err
+	}
+	err = c.handle(ctx, buf)
+	c.s.waiting.giveBack(c.held) // unless the request waits with them
+	c.held = 0
+	if cap(buf) > spareBytes {
+		buf = nil
+	}
+	return buf, err
+}
+
+// holdFor takes what a request that waits takes from the server's budget.
+func (c *conn) holdFor(ctx context.Context, op jute.Op, n int) (err error) {
+	c.held, err = c.take(ctx, c.s.waiting, cost(op, n))
+	if err != nil {
+		c.held = 0
+	}
+	return err
 }
 
 // buffered says whether a whole request is there already.
@@ -182,6 +218,9 @@ func (c *conn) handle(ctx context.Context, frame []byte) error {
 	body := frame[len(frame)-c.in.Len():]
 	switch kind := kindOf(h.Op); {
 	case kind == isWrite:
+		if err := c.holdFor(ctx, h.Op, len(body)); err != nil {
+			return err
+		}
 		return c.write1(ctx, h, start)
 	case kind == isUnknown: // ZooKeeper hangs up as well
 		if err := c.atMost(ctx, 0); err != nil {
@@ -203,8 +242,12 @@ func (c *conn) handle(ctx context.Context, frame []byte) error {
 		if err := c.atMost(ctx, c.pipe.limit-1); err != nil {
 			return err
 		}
-		q := &request{head: h, body: append(make([]byte, 0, len(body)), body...), start: start}
+		if err := c.holdFor(ctx, h.Op, len(body)); err != nil {
+			return err
+		}
+		q := &request{head: h, body: append(make([]byte, 0, len(body)), body...), start: start, held: c.held}
 		if c.pipe.add(q, true) {
+			c.held = 0
 			return nil
 		}
 	}

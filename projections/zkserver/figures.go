@@ -64,8 +64,8 @@ func (f *figures) reset() {
 
 // stats are the server's figures since it was made, or since srst.
 type stats struct {
-	received, sent, refused, slow atomic.Int64
-	latency                       latency
+	received, sent, refused, slow, throttled atomic.Int64
+	latency                                  latency
 }
 
 func (s *stats) reset() {
@@ -114,6 +114,8 @@ func (s *stats) register(reg prometheus.Registerer, srv *Server) {
 	counter("monolith_zk_received_total", "Packets read from clients.", &s.received)
 	counter("monolith_zk_sent_total", "Packets written to clients.", &s.sent)
 	counter("monolith_zk_refused_total", "Connections refused because there were too many.", &s.refused)
+	gauge("monolith_zk_waiting_bytes", "Bytes of requests that wait for the log.", func() float64 { return float64(srv.waiting.used.Load()) })
+	counter("monolith_zk_throttled_total", "Times a connection was not read because too many bytes waited.", &s.throttled)
 	counter("monolith_zk_slow_total", "Connections given up because their client did not read.", &s.slow)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -58,40 +59,53 @@ func mentionsPast(op jute.Op, body []byte) bool {
 }
 
 // slowPast answers a read that mentions past trees: they are found first, so that none
-// is replayed under the tree's lock.
+// is replayed under the tree's lock, and no more of them for one request than are kept.
 func (s *Server) slowPast(ctx context.Context, c *conn, h jute.RequestHeader) error {
-	var paths []string
-	ask := c.in
-	if h.Op == jute.OpMultiRead {
-		for len(paths) < maxParts {
-			var m jute.MultiHeader
-			var q jute.PathWatch
-			if m.Decode(&ask); m.Done {
-				break
-			}
-			if q.Decode(&ask); ask.Err() != nil {
-				break
-			}
-			paths = append(paths, q.Path)
-		}
-	} else {
-		paths = []string{ask.Text()}
-	}
 	past := map[string]pastAnswer{}
-	for _, p := range paths {
-		if !isPast(p) {
-			continue
-		}
-		when, _ := cutPast(p)
-		if _, ok := past[when]; !ok {
+	err := c.pauseReading(ctx, func(ctx context.Context) error {
+		for path := range pathsOf(h.Op, c.in) {
+			if !isPast(path) {
+				continue
+			}
+			when, _ := cutPast(path)
+			if _, ok := past[when]; ok {
+				continue
+			}
+			if len(past) == historySize {
+				return nil // the rest is throttled
+			}
 			past[when] = s.resolve(ctx, when)
+			if ctx.Err() != nil {
+				return ctx.Err() // nobody waits for the others
+			}
 		}
-		if len(past) > historySize {
-			past[when] = pastAnswer{code: jute.ThrottledOp} // no more trees than are kept anyway
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	s.tree.Read(func(t znode.State) { s.read(c, place{live: t, past: past}, h, &c.in) })
 	return nil
+}
+
+// pathsOf are the paths that a read asks for, up to where it cannot be read.
+func pathsOf(op jute.Op, ask jute.Reader) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if op != jute.OpMultiRead {
+			yield(ask.Text())
+			return
+		}
+		for {
+			var m jute.MultiHeader
+			var q jute.PathWatch
+			if m.Decode(&ask); m.Done {
+				return
+			}
+			if q.Decode(&ask); ask.Err() != nil || !yield(q.Path) {
+				return
+			}
+		}
+	}
 }
 
 // resolve finds a past tree.

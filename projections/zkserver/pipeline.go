@@ -3,7 +3,6 @@ package zkserver
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ type request struct {
 	body  []byte    // nil: a write
 	shape []jute.Op // of a multi's parts
 	start time.Time
+	held  int64 // bytes of the server's budget, given back when it leaves the pipeline, or is decided
 
 	decided bool
 	reply   []byte // a frame that was decided before its turn
@@ -55,8 +55,12 @@ func (p *pipeline) add(q *request, onlyBehind bool) bool {
 	return true
 }
 
-// pop is called with the lock held.
-func (p *pipeline) pop() {
+// pop is called with the lock held, and returns what the request held: of a write
+// nothing, whose decision gives it back.
+func (p *pipeline) pop() (held int64) {
+	if q := p.queue[0]; q.body != nil {
+		held = q.held
+	}
 	p.queue[0] = nil
 	p.queue = p.queue[1:]
 	if len(p.queue) == 0 {
@@ -66,22 +70,38 @@ func (p *pipeline) pop() {
 	case p.moved <- struct{}{}:
 	default:
 	}
+	return held
+}
+
+// abandon drops what still waits once the connection has ended, and returns what its
+// reads held. Writes may yet be decided.
+func (p *pipeline) abandon() (held int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range p.queue {
+		if q.body != nil {
+			held += q.held
+		}
+	}
+	p.queue = nil
+	return held
 }
 
 // atMost waits until no more than n requests wait.
 func (c *conn) atMost(ctx context.Context, n int) error {
-	for c.pipe.len() > n {
-		c.out.flush() // nothing may lie about while the reader waits
-		c.read = time.Time{}
-		select {
-		case <-c.pipe.moved:
-		case <-c.out.gone:
-			return net.ErrClosed
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if c.pipe.len() <= n {
+		return nil
 	}
-	return nil
+	return c.pauseReading(ctx, func(ctx context.Context) error {
+		for c.pipe.len() > n {
+			select {
+			case <-c.pipe.moved:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
 }
 
 // propose sends a write on its way. Its answer is queued by the fold that decides it.
@@ -92,22 +112,28 @@ func (c *conn) propose(ctx context.Context, q *request, e *znodepb.Event) error 
 	select { // the server's limit: whoever is over it is not read
 	case c.s.slots <- struct{}{}:
 	default:
-		c.out.flush()
-		c.read = time.Time{}
-		select {
-		case c.s.slots <- struct{}{}:
-		case <-c.out.gone:
-			return net.ErrClosed
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := c.pauseReading(ctx, c.slot); err != nil {
+			return err
 		}
 	}
+	q.held, c.held = c.held, 0
 	c.pipe.add(q, false)
 	c.s.cfg.Proposer.Propose(e, func(zxid uint64, o *znode.Outcome, err error) {
 		<-c.s.slots
+		c.s.waiting.giveBack(q.held)
 		c.decide(q, zxid, o, err)
 	})
 	return nil
+}
+
+// slot waits for one of the server's.
+func (c *conn) slot(ctx context.Context) error {
+	select {
+	case c.s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // decide answers a write, and what has waited behind it. In the fold that decided it the
@@ -189,6 +215,6 @@ func (c *conn) drain(t znode.State) {
 		default:
 			return
 		}
-		c.pipe.pop()
+		c.s.waiting.giveBack(c.pipe.pop())
 	}
 }

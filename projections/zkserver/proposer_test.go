@@ -94,7 +94,7 @@ func (w *scribe) run(ctx context.Context) {
 			n++
 			id := fmt.Sprintf("%p-%d", w, n)
 			w.wait[id] = p.done
-			drafts = append(drafts, bus.Draft{Subject: events.Join("demo", "znode", znodepb.Aggregate), Event: p.e, Header: events.Header{ID: id}, Expect: bus.Any})
+			drafts = append(drafts, bus.Draft{Subject: events.Join("demo", "znode", znodepb.Aggregate), Event: p.e, Header: events.Header{ID: id}, Expect: bus.Any, Binary: true})
 		}
 		w.mu.Unlock()
 		if len(drafts) == 0 {

@@ -2,6 +2,7 @@ package zkserver
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -38,7 +39,7 @@ func kindOf(op jute.Op) opKind {
 // which were found before the tree was locked.
 type place struct {
 	live znode.State
-	past map[string]pastAnswer // by what stands behind "/@"
+	past map[string]pastAnswer // by what stands behind "/@"; nil: none was looked for
 }
 
 type pastAnswer struct {
@@ -65,6 +66,9 @@ func (p place) at(path string) (spot, jute.Code) {
 	a, ok := p.past[when]
 	if !ok {
 		a.code = jute.NoNode
+		if p.past != nil {
+			a.code = jute.ThrottledOp // more of them than one request may ask for
+		}
 	}
 	if a.code != jute.OK {
 		return spot{}, a.code
@@ -294,18 +298,17 @@ func (s *Server) getEphemerals(c *conn, in place, h jute.RequestHeader, r *jute.
 	c.out.end()
 }
 
-// maxParts bounds a multiRead.
-const maxParts = 10_000
-
 // multiRead answers all its reads from one state; a failed one answers for itself. As in
-// ZooKeeper it sets no watches, whatever its parts say.
+// ZooKeeper it sets no watches, whatever its parts say. What they ask for together has a
+// bound, because a few bytes of a request ask for a whole node each.
 func (s *Server) multiRead(c *conn, in place, h jute.RequestHeader, r *jute.Reader) {
-	type part struct {
-		op   jute.Op
-		at   spot
-		code jute.Code
+	w := c.head(h, in, jute.OK)
+	start := len(w.B)
+	cut := func(code jute.Code) { // nothing but the code
+		w.B = w.B[:start]
+		binary.BigEndian.PutUint32(w.B[start-4:], uint32(code))
+		c.out.end()
 	}
-	var parts []part
 	for {
 		var m jute.MultiHeader
 		if m.Decode(r); m.Done && r.Err() == nil {
@@ -320,30 +323,26 @@ func (s *Server) multiRead(c *conn, in place, h jute.RequestHeader, r *jute.Read
 			r.Int32()
 		}
 		if r.Err() != nil {
-			c.refuse(h, in, jute.MarshallingError)
-			return
-		}
-		if len(parts) == maxParts {
-			c.refuse(h, in, jute.BadArguments)
+			cut(jute.MarshallingError)
 			return
 		}
 		at, _, _, code := c.look(in, q.Path, znode.PermRead)
-		parts = append(parts, part{m.Op, at, code})
-	}
-	w := c.head(h, in, jute.OK)
-	for _, p := range parts {
 		switch {
-		case p.code != jute.OK:
-			(&jute.MultiHeader{Op: jute.OpError, Err: p.code}).Encode(w)
-			w.Int32(int32(p.code))
-		case p.op == jute.OpGetChildren:
-			(&jute.MultiHeader{Op: p.op}).Encode(w)
-			w.Strings(p.at.t.Children(p.at.path))
+		case code != jute.OK:
+			(&jute.MultiHeader{Op: jute.OpError, Err: code}).Encode(w)
+			w.Int32(int32(code))
+		case m.Op == jute.OpGetChildren:
+			(&jute.MultiHeader{Op: m.Op}).Encode(w)
+			w.Strings(at.t.Children(at.path))
 		default:
-			(&jute.MultiHeader{Op: p.op}).Encode(w)
-			data, st, _ := p.at.t.Get(p.at.path)
+			(&jute.MultiHeader{Op: m.Op}).Encode(w)
+			data, st, _ := at.t.Get(at.path)
 			w.Buffer(data)
 			encodeStat(w, st)
+		}
+		if len(w.B)-start > s.cfg.MaxQueuedBytes {
+			cut(jute.ThrottledOp)
+			return
 		}
 	}
 	jute.MultiEnd().Encode(w)
@@ -394,8 +393,7 @@ func (s *Server) slow(ctx context.Context, c *conn, h jute.RequestHeader) error 
 			c.fail(h, jute.MarshallingError)
 			return nil
 		}
-		c.out.flush()
-		if err := s.catchUp(ctx); err != nil {
+		if err := c.pauseReading(ctx, s.catchUp); err != nil {
 			s.logger.Warn("zookeeper sync failed", "err", err)
 			c.fail(h, jute.OperationTimeout)
 			return nil
@@ -407,7 +405,6 @@ func (s *Server) slow(ctx context.Context, c *conn, h jute.RequestHeader) error 
 		})
 		return nil
 	}
-	c.out.flush()
 	return s.slowPast(ctx, c, h)
 }
 

@@ -41,14 +41,15 @@ type Config struct {
 	Plaintext bool        // lets an address beyond loopback be without TLS all the same
 	Proposer  Proposer    // nil: the server only reads
 
-	MaxConns       int // connections at a time, further ones are closed at once; default 1000
-	MaxConnsPerIP  int // the same of one address; default MaxConns
-	MaxSessions    int // sessions at a time, connected or not; default 4 x MaxConns
-	MaxFrame       int // bytes of a request at most, longer ones end the connection, as jute.maxbuffer; default [MaxFrame]
-	MaxOutstanding int // requests of one connection that wait for a write of it, before it is not read any further; default 1000
-	MaxWrites      int // writes of all connections that wait for the log, before none is read that has one more; default 10,000
-	MaxQueuedBytes int // of replies and watch events that wait for a client to read, before its connection is closed; default 16 MiB
-	MaxWatches     int // per connection, further ones are refused with ThrottledOp; default 100,000
+	MaxConns        int // connections at a time, further ones are closed at once; default 1000
+	MaxConnsPerIP   int // the same of one address; default MaxConns
+	MaxSessions     int // sessions at a time, connected or not; default 4 x MaxConns
+	MaxFrame        int // bytes of a request at most, longer ones end the connection, as jute.maxbuffer; default [MaxFrame]
+	MaxOutstanding  int // requests of one connection that wait for a write of it, before it is not read any further; default 1000
+	MaxWrites       int // writes of all connections that wait for the log, before none is read that has one more; default 10,000
+	MaxWaitingBytes int // of requests of all connections that wait, or are being read, before none is read that has more; default 64 MiB
+	MaxQueuedBytes  int // of replies and watch events that wait for a client to read, before its connection is closed; default 16 MiB
+	MaxWatches      int // per connection, further ones are refused with ThrottledOp; default 100,000
 
 	WriteTimeout      time.Duration // until a client that takes no byte is let go; default 10 s
 	HandshakeTimeout  time.Duration // until a new connection has said who it is; default 10 s
@@ -88,6 +89,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.MaxFrame, MaxFrame)
 	def(&c.MaxOutstanding, 1000)
 	def(&c.MaxWrites, 10_000)
+	def(&c.MaxWaitingBytes, 64<<20)
 	def(&c.MaxQueuedBytes, 16<<20)
 	def(&c.MaxWatches, 100_000)
 	if c.Words == nil {
@@ -119,6 +121,8 @@ type Server struct {
 	notify   notifiers
 	stats    stats
 	slots    chan struct{}           // one token per write on its way
+	waiting  *bytesBudget            // of requests that wait
+	reading  *bytesBudget            // of large ones that are being read: slow senders hold up other large ones only
 	folding  atomic.Pointer[folding] // what was folded last
 	at       time.Time               // of the part being folded, or of one a few before; the fold's own
 	unsent   []*conn                 // have answers queued of an event whose last part is not folded; the fold's own
@@ -154,6 +158,8 @@ func New(cfg Config, log bus.Log, tree *follow.Follower[znode.State], logger *sl
 		history:  newHistory(log, tree),
 		notify:   newNotifiers(),
 		slots:    make(chan struct{}, cfg.MaxWrites),
+		waiting:  newBytesBudget(int64(cfg.MaxWaitingBytes)),
+		reading:  newBytesBudget(int64(cfg.MaxWaitingBytes) / 4),
 		ready:    make(chan struct{}),
 		conns:    map[*conn]struct{}{},
 		perIP:    map[string]int{},

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -42,6 +41,10 @@ func newSessions() *sessions {
 func (t *sessions) attach(id int64, c *conn) {
 	t.mu.Lock()
 	old := t.conns[id]
+	if c.left { // its client did not wait for the session
+		t.mu.Unlock()
+		return
+	}
 	t.conns[id] = c
 	t.mu.Unlock()
 	c.id.Store(id)
@@ -54,6 +57,7 @@ func (t *sessions) attach(id int64, c *conn) {
 func (t *sessions) detach(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	c.left = true
 	if t.conns[c.session()] == c {
 		delete(t.conns, c.session())
 	}
@@ -172,15 +176,16 @@ func (c *conn) handshake(ctx context.Context, frame []byte) error {
 	if c.s.sessionCount() >= c.s.cfg.MaxSessions {
 		return c.s.tooManySessions()
 	}
-	opened := make(chan error, 1)
-	select {
-	case c.s.slots <- struct{}{}:
-	case <-c.out.gone:
-		return net.ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
+	return c.attended(ctx, func(ctx context.Context) error { return c.open(ctx, q, id, ms, password, hash[:]) })
+}
+
+// open proposes a session and waits for it. One whose client goes meanwhile expires.
+func (c *conn) open(ctx context.Context, q jute.ConnectRequest, id int64, ms int32, password, hash []byte) error {
+	if err := c.slot(ctx); err != nil {
+		return err
 	}
-	e := &znodepb.Event{Body: &znodepb.Event_SessionOpened{SessionOpened: &znodepb.SessionOpened{Session: id, TimeoutMs: ms, PasswordHash: hash[:]}}}
+	opened := make(chan error, 1)
+	e := &znodepb.Event{Body: &znodepb.Event_SessionOpened{SessionOpened: &znodepb.SessionOpened{Session: id, TimeoutMs: ms, PasswordHash: hash}}}
 	c.s.cfg.Proposer.Propose(e, func(_ uint64, o *znode.Outcome, err error) {
 		<-c.s.slots
 		switch {
@@ -196,8 +201,6 @@ func (c *conn) handshake(ctx context.Context, frame []byte) error {
 	select {
 	case err := <-opened:
 		return err
-	case <-c.out.gone:
-		return net.ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -242,7 +245,7 @@ func (c *conn) resume(ctx context.Context, q jute.ConnectRequest) error {
 			break
 		}
 		// It may have been opened elsewhere, a moment ago.
-		if err := c.s.catchUp(ctx); err != nil {
+		if err := c.attended(ctx, c.s.catchUp); err != nil {
 			return fmt.Errorf("whether session %s is known: %w", hex(q.SessionID), err)
 		}
 	}

@@ -15,8 +15,14 @@ func (s State) Descendants(path string) int {
 		return t.count - 1
 	}
 	n := 0
+	t.below(top, func(uint32) { n++ })
+	return n
+}
+
+// below visits every node below top.
+func (t *tree) below(top uint32, visit func(id uint32)) {
 	for id := t.dirOf(top).first; id != 0; {
-		n++
+		visit(id)
 		if d := t.dirOf(id); d.first != 0 {
 			id = d.first
 			continue
@@ -25,9 +31,8 @@ func (s State) Descendants(path string) int {
 			id = t.nodes.at(id).parent
 		}
 		if id == top {
-			break
+			return
 		}
 		id = t.nodes.at(id).next
 	}
-	return n
 }

@@ -26,6 +26,7 @@ func (t *tree) create(parent uint32, path, name string, data []byte, owner int64
 	t.journal = append(t.journal, u)
 	t.change(Created, path, id)
 	t.change(ChildrenChanged, parentPath(path), parent)
+	t.account(path, 1, int64(len(data)))
 	return id
 }
 
@@ -37,10 +38,21 @@ func (t *tree) remove(id uint32, path string) {
 	t.mutDir(parent).pzxid = t.zxid
 	t.change(Deleted, path, id)
 	t.change(ChildrenChanged, parentPath(path), parent)
+	t.account(path, -1, -int64(t.nodes.at(id).dataLen))
 }
 
 func (t *tree) set(id uint32, path string, data []byte) {
-	t.journal = append(t.journal, undo{kind: OpSetData, id: id, node: *t.nodes.at(id)})
+	was := *t.nodes.at(id)
+	t.journal = append(t.journal, undo{kind: OpSetData, id: id, node: was})
+	n := t.overwrite(id, data)
+	n.mzxid, n.mtime = t.zxid, t.ms
+	n.version++
+	t.change(DataChanged, path, id)
+	t.account(path, 0, int64(len(data))-int64(was.dataLen))
+}
+
+// overwrite gives a node other data. Those that it had are the caller's to give back.
+func (t *tree) overwrite(id uint32, data []byte) *node {
 	name := t.name(id)
 	ref, b := t.blobs.alloc(len(name) + len(data))
 	copy(b[copy(b, name):], data)
@@ -50,9 +62,7 @@ func (t *tree) set(id uint32, path string, data []byte) {
 	if data == nil {
 		n.nameLen |= noData
 	}
-	n.mzxid, n.mtime = t.zxid, t.ms
-	n.version++
-	t.change(DataChanged, path, id)
+	return n
 }
 
 func (t *tree) setACL(id uint32, acl uint32) {

@@ -73,6 +73,7 @@ type tree struct {
 	journal []undo
 
 	frozen *atomic.Int32 // copies being read; nil when none was made
+	quota  uint32        // the node of that name, 0: not looked for yet
 
 	memo
 }

@@ -161,6 +161,7 @@ func (t *tree) applyCreate(p *znodepb.Proposed, c *znodepb.Create, r *Result) in
 	}
 	id := t.create(up, path, name, c.GetData(), owner, t.acls.intern(list))
 	r.Path, r.Stat = path, t.stat(id)
+	t.quotaCreated(id, path)
 	return CodeOK
 }
 

@@ -21,7 +21,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "znode"
-	Version = 4
+	Version = 5
 )
 
 // unnamable is the reason under which an event is skipped whose names make no path.
