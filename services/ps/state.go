@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
@@ -29,6 +30,7 @@ type form struct {
 	variables     map[string]modelspec.Variable // this shard's dense variables
 	names         []string                      // their names, sorted
 	optimizer     optim.Optimizer               // of dense variables
+	clockStep     uint32                        // seconds that one apply may move a table's clock by
 }
 
 func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
@@ -38,6 +40,7 @@ func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
 	f := &form{
 		spec: spec, job: cfg.Job, shard: uint32(cfg.Shard), shards: uint32(cfg.Shards), deterministic: cfg.Deterministic,
 		dims: map[string]int{}, kinds: map[string]tableKind{}, variables: map[string]modelspec.Variable{}, optimizer: modelspec.DenseOptimizer(spec),
+		clockStep: uint32(cfg.withDefaults().ClockStep / time.Second),
 	}
 	for _, t := range spec.GetTables() {
 		f.dims[t.GetName()] = int(t.GetDim())
@@ -185,7 +188,9 @@ func (s *state) load(c *ckpt.Shard) error {
 		}
 		for _, info := range m.Tables {
 			if e := clocks[info.Name]; e != nil {
-				e.clock = max(info.Clock, tables[info.Name].Newest())
+				if e.clock = info.Clock; m.Format == 1 { // which knew no clocks, and no assignments
+					e.clock = tables[info.Name].Newest()
+				}
 			}
 		}
 		for name, v := range dense {

@@ -3,6 +3,7 @@ package trainer
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
@@ -21,6 +22,7 @@ type engine struct {
 	tables []string
 	dims   []int // by table
 	shards int
+	latest func() time.Time // that a record may be dated; nil: any time
 }
 
 type feature struct{ table, dim, at int } // at: first column of the tower's input
@@ -66,7 +68,7 @@ type step struct {
 	fids    []int64 // samples x features
 	labels  []float32
 	bad     []rejected
-	newest  int64 // unix seconds of the newest record
+	newest  int64 // unix seconds of the newest record learnt
 	trace   string
 	uniq    []unique // by table
 	x, dx   []float32
@@ -109,8 +111,11 @@ func (s *step) load(recs []kafka.Record) {
 		}
 	}
 	fids := make([]int64, len(s.e.feats))
+	latest := time.Unix(math.MaxUint32, 0)
+	if s.e.latest != nil {
+		latest = s.e.latest()
+	}
 	for _, r := range recs {
-		s.newest = min(max(s.newest, r.Time.Unix()), math.MaxUint32)
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
@@ -119,6 +124,13 @@ func (s *step) load(recs []kafka.Record) {
 			s.bad = append(s.bad, rejected{r, err.Error()})
 			continue
 		}
+		// Rows expire by the time of records, so one that lies about it must not be learnt.
+		if r.Time.After(latest) {
+			s.bad = append(s.bad, rejected{r, fmt.Sprintf("the record is dated %s, later than %s, the latest that is taken: correct its producer's clock and send it again, or start the trainers with a greater --record-ahead",
+				r.Time.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))})
+			continue
+		}
+		s.newest = max(s.newest, r.Time.Unix())
 		s.fids = append(s.fids, smp.fids...)
 		s.labels = append(s.labels, smp.label)
 		for f, fid := range smp.fids {

@@ -169,6 +169,7 @@ func (s *Server) work(ctx context.Context) error {
 	if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err != nil {
 		return fmt.Errorf("model %s: %w", s.cfg.Model, err)
 	}
+	s.engine.latest = s.latestRecord
 	s.dense = newDenseCache(s.shards, s.engine)
 	if err := s.topic(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -283,6 +284,18 @@ func (s *Server) started() *training.JobStarted {
 		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic, Partitions: s.partitions,
 		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic,
 	}
+}
+
+// latestRecord is how late a record may be dated. The newest checkpoint's time counts where
+// this machine's clock has fallen behind it.
+func (s *Server) latestRecord() time.Time {
+	now := time.Now()
+	s.lineage.Read(func(l lineage.State) {
+		if at := l.Jobs[s.cfg.Job].SavedUnix; at > now.Unix() {
+			now = time.Unix(at, 0)
+		}
+	})
+	return now.Add(s.cfg.RecordAhead)
 }
 
 // generation is the deterministic timeline of shard i as the fleet knows it.
