@@ -34,7 +34,7 @@ type form struct {
 }
 
 func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
-	if err := modelspec.Validate(spec); err != nil {
+	if err := modelspec.Trainable(spec); err != nil {
 		return nil, fmt.Errorf("model %q: %w", spec.GetName(), err)
 	}
 	f := &form{
@@ -53,9 +53,6 @@ func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
 	for i, v := range modelspec.Variables(spec) {
 		if modelspec.VariableShard(i, cfg.Shards) != cfg.Shard {
 			continue
-		}
-		if 4*v.Size > maxVariableBytes {
-			return nil, fmt.Errorf("variable %s of model %q has %d bytes, a delta carries %d at most: make its layer smaller or split it", v.Name, spec.GetName(), 4*v.Size, maxVariableBytes)
 		}
 		f.variables[v.Name] = v
 	}

@@ -15,6 +15,7 @@ import (
 // engine is what follows from the model's spec; it is shared and never changes.
 type engine struct {
 	spec   *model.ModelSpec
+	hash   string // of spec
 	tower  *dense.Tower
 	vars   []modelspec.Variable
 	index  map[string]int // variable by name
@@ -28,18 +29,16 @@ type engine struct {
 type feature struct{ table, dim, at int } // at: first column of the tower's input
 
 func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
-	if err := modelspec.Validate(spec); err != nil {
+	if err := modelspec.Trainable(spec); err != nil {
 		return nil, err
 	}
 	tower, err := modelspec.NewTower(spec)
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{spec: spec, tower: tower, vars: modelspec.Variables(spec), index: map[string]int{}, shards: shards}
-	size := 0
+	e := &engine{spec: spec, hash: modelspec.Hash(spec), tower: tower, vars: modelspec.Variables(spec), index: map[string]int{}, shards: shards}
 	for i, v := range e.vars {
 		e.index[v.Name] = i
-		size += v.Size
 	}
 	byName := map[string]int{}
 	for i, t := range spec.GetTables() {
@@ -56,8 +55,8 @@ func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
 	if ids := batch * len(e.feats); ids > rowwire.MaxIDs {
 		return nil, fmt.Errorf("a batch of %d records with %d features has more than %d ids: lower --batch", batch, len(e.feats), rowwire.MaxIDs)
 	}
-	if bytes := 8*batch*len(e.feats) + 4*batch*at + 4*size; bytes > rowwire.MaxFrame/2 {
-		return nil, fmt.Errorf("a step of %d records takes up to %d bytes, more than a frame: lower --batch", batch, bytes)
+	if bytes := modelspec.StepBytes(spec, batch); bytes > modelspec.MaxStepBytes {
+		return nil, fmt.Errorf("a step of %d records takes up to %d bytes, %d are sent at once: lower --batch", batch, bytes, modelspec.MaxStepBytes)
 	}
 	return e, nil
 }

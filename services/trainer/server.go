@@ -267,8 +267,10 @@ func (s *Server) untilStopped(ctx context.Context) error {
 			s.log.Info("the job is stopped")
 			return nil
 		}
-		if b := j.Started.V; b != nil && !j.Stopped && !proto.Equal(b, s.started()) {
-			return fmt.Errorf("job %s runs as %v, this trainer was started for %v: start it alike, stop the job first, or name another", s.cfg.Job, b, s.started())
+		if b := j.Started.V; b != nil && !j.Stopped {
+			if err := s.differs(b); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-changed:
@@ -282,8 +284,24 @@ func (s *Server) untilStopped(ctx context.Context) error {
 func (s *Server) started() *training.JobStarted {
 	return &training.JobStarted{
 		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic, Partitions: s.partitions,
-		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic,
+		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.hash,
 	}
+}
+
+// differs says why a job that runs as b is not the one this trainer was started for, nil if
+// it is. A job begun before declarations were hashed runs as any of them.
+func (s *Server) differs(b *training.JobStarted) error {
+	mine := s.started()
+	if b.GetSpecHash() == "" {
+		mine.SpecHash = ""
+	}
+	if proto.Equal(b, mine) {
+		return nil
+	}
+	if b.GetSpecHash() != mine.GetSpecHash() {
+		return fmt.Errorf("job %s learns another declaration of model %s (hash %.12s) than the one in force (%.12s): declare that one again, or stop the job before it learns the new one", s.cfg.Job, s.cfg.Model, b.GetSpecHash(), mine.GetSpecHash())
+	}
+	return fmt.Errorf("job %s runs as %v, this trainer was started for %v: start it alike, stop the job first, or name another", s.cfg.Job, b, mine)
 }
 
 // latestRecord is how late a record may be dated. The newest checkpoint's time counts where
