@@ -36,6 +36,8 @@ type Event struct {
 	//	*Event_JobStopped
 	//	*Event_PartitionTaken
 	//	*Event_MetricReported
+	//	*Event_CheckpointStarted
+	//	*Event_JobRestored
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -159,6 +161,24 @@ func (x *Event) GetMetricReported() *MetricReported {
 	return nil
 }
 
+func (x *Event) GetCheckpointStarted() *CheckpointStarted {
+	if x != nil {
+		if x, ok := x.Body.(*Event_CheckpointStarted); ok {
+			return x.CheckpointStarted
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetJobRestored() *JobRestored {
+	if x != nil {
+		if x, ok := x.Body.(*Event_JobRestored); ok {
+			return x.JobRestored
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -199,6 +219,14 @@ type Event_MetricReported struct {
 	MetricReported *MetricReported `protobuf:"bytes,16,opt,name=metric_reported,json=metricReported,proto3,oneof"`
 }
 
+type Event_CheckpointStarted struct {
+	CheckpointStarted *CheckpointStarted `protobuf:"bytes,20,opt,name=checkpoint_started,json=checkpointStarted,proto3,oneof"`
+}
+
+type Event_JobRestored struct {
+	JobRestored *JobRestored `protobuf:"bytes,21,opt,name=job_restored,json=jobRestored,proto3,oneof"`
+}
+
 func (*Event_CheckpointRequested) isEvent_Body() {}
 
 func (*Event_StopRequested) isEvent_Body() {}
@@ -216,6 +244,10 @@ func (*Event_JobStopped) isEvent_Body() {}
 func (*Event_PartitionTaken) isEvent_Body() {}
 
 func (*Event_MetricReported) isEvent_Body() {}
+
+func (*Event_CheckpointStarted) isEvent_Body() {}
+
+func (*Event_JobRestored) isEvent_Body() {}
 
 type CheckpointRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -321,6 +353,7 @@ type JobStarted struct {
 	Partitions    int32                  `protobuf:"varint,4,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	Shards        uint32                 `protobuf:"varint,5,opt,name=shards,proto3" json:"shards,omitempty"` // training parameter-server shards
 	Deterministic bool                   `protobuf:"varint,6,opt,name=deterministic,proto3" json:"deterministic,omitempty"`
+	SpecHash      string                 `protobuf:"bytes,10,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"` // of the model's declaration that the job learns; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -395,6 +428,13 @@ func (x *JobStarted) GetDeterministic() bool {
 		return x.Deterministic
 	}
 	return false
+}
+
+func (x *JobStarted) GetSpecHash() string {
+	if x != nil {
+		return x.SpecHash
+	}
+	return ""
 }
 
 // Checkpoint is one consistent cut: each shard's tables, optimizer slots and dense
@@ -584,11 +624,13 @@ func (x *ShardFile) GetCrc32C() map[string]uint32 {
 }
 
 type CheckpointSaved struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Checkpoint    *Checkpoint            `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoint         *Checkpoint            `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Reason             string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	RemovedCheckpoints []int64                `protobuf:"varint,10,rep,packed,name=removed_checkpoints,json=removedCheckpoints,proto3" json:"removed_checkpoints,omitempty"` // deleted from disk since the checkpoint before
+	RemovedExports     []int64                `protobuf:"varint,11,rep,packed,name=removed_exports,json=removedExports,proto3" json:"removed_exports,omitempty"`             // versions
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *CheckpointSaved) Reset() {
@@ -635,6 +677,136 @@ func (x *CheckpointSaved) GetReason() string {
 	return ""
 }
 
+func (x *CheckpointSaved) GetRemovedCheckpoints() []int64 {
+	if x != nil {
+		return x.RemovedCheckpoints
+	}
+	return nil
+}
+
+func (x *CheckpointSaved) GetRemovedExports() []int64 {
+	if x != nil {
+		return x.RemovedExports
+	}
+	return nil
+}
+
+// CheckpointStarted claims an id for one attempt: the next attempt, whoever makes it,
+// takes another, so that no folder is ever written twice.
+type CheckpointStarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointStarted) Reset() {
+	*x = CheckpointStarted{}
+	mi := &file_events_training_training_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointStarted) ProtoMessage() {}
+
+func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointStarted.ProtoReflect.Descriptor instead.
+func (*CheckpointStarted) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CheckpointStarted) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *CheckpointStarted) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// JobRestored sends all shards, and with them the offsets, back to a checkpoint. Those with
+// greater ids that were begun before belong to a timeline that was left.
+type JobRestored struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoint    int64                  `protobuf:"varint,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // deterministic mode: of the timeline that begins
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobRestored) Reset() {
+	*x = JobRestored{}
+	mi := &file_events_training_training_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobRestored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobRestored) ProtoMessage() {}
+
+func (x *JobRestored) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobRestored.ProtoReflect.Descriptor instead.
+func (*JobRestored) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *JobRestored) GetCheckpoint() int64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *JobRestored) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *JobRestored) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 type CheckpointFailed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -645,7 +817,7 @@ type CheckpointFailed struct {
 
 func (x *CheckpointFailed) Reset() {
 	*x = CheckpointFailed{}
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +829,7 @@ func (x *CheckpointFailed) String() string {
 func (*CheckpointFailed) ProtoMessage() {}
 
 func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +842,7 @@ func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointFailed.ProtoReflect.Descriptor instead.
 func (*CheckpointFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{7}
+	return file_events_training_training_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CheckpointFailed) GetId() int64 {
@@ -699,7 +871,7 @@ type ModelExported struct {
 
 func (x *ModelExported) Reset() {
 	*x = ModelExported{}
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +883,7 @@ func (x *ModelExported) String() string {
 func (*ModelExported) ProtoMessage() {}
 
 func (x *ModelExported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +896,7 @@ func (x *ModelExported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelExported.ProtoReflect.Descriptor instead.
 func (*ModelExported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{8}
+	return file_events_training_training_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ModelExported) GetVersion() int64 {
@@ -765,7 +937,7 @@ type JobStopped struct {
 
 func (x *JobStopped) Reset() {
 	*x = JobStopped{}
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +949,7 @@ func (x *JobStopped) String() string {
 func (*JobStopped) ProtoMessage() {}
 
 func (x *JobStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +962,7 @@ func (x *JobStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStopped.ProtoReflect.Descriptor instead.
 func (*JobStopped) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{9}
+	return file_events_training_training_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JobStopped) GetReason() string {
@@ -819,7 +991,7 @@ type PartitionTaken struct {
 
 func (x *PartitionTaken) Reset() {
 	*x = PartitionTaken{}
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +1003,7 @@ func (x *PartitionTaken) String() string {
 func (*PartitionTaken) ProtoMessage() {}
 
 func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +1016,7 @@ func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionTaken.ProtoReflect.Descriptor instead.
 func (*PartitionTaken) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{10}
+	return file_events_training_training_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PartitionTaken) GetPartition() int32 {
@@ -887,7 +1059,7 @@ type MetricReported struct {
 
 func (x *MetricReported) Reset() {
 	*x = MetricReported{}
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1071,7 @@ func (x *MetricReported) String() string {
 func (*MetricReported) ProtoMessage() {}
 
 func (x *MetricReported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1084,7 @@ func (x *MetricReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricReported.ProtoReflect.Descriptor instead.
 func (*MetricReported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{11}
+	return file_events_training_training_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MetricReported) GetName() string {
@@ -947,7 +1119,7 @@ var File_events_training_training_proto protoreflect.FileDescriptor
 
 const file_events_training_training_proto_rawDesc = "" +
 	"\n" +
-	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xa1\x06\n" +
+	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xd1\a\n" +
 	"\x05Event\x12e\n" +
 	"\x14checkpoint_requested\x18\x01 \x01(\v20.monolith.events.training.v1.CheckpointRequestedH\x00R\x13checkpointRequested\x12S\n" +
 	"\x0estop_requested\x18\x02 \x01(\v2*.monolith.events.training.v1.StopRequestedH\x00R\rstopRequested\x12J\n" +
@@ -960,13 +1132,15 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\vjob_stopped\x18\x0e \x01(\v2'.monolith.events.training.v1.JobStoppedH\x00R\n" +
 	"jobStopped\x12V\n" +
 	"\x0fpartition_taken\x18\x0f \x01(\v2+.monolith.events.training.v1.PartitionTakenH\x00R\x0epartitionTaken\x12V\n" +
-	"\x0fmetric_reported\x18\x10 \x01(\v2+.monolith.events.training.v1.MetricReportedH\x00R\x0emetricReportedB\x06\n" +
+	"\x0fmetric_reported\x18\x10 \x01(\v2+.monolith.events.training.v1.MetricReportedH\x00R\x0emetricReported\x12_\n" +
+	"\x12checkpoint_started\x18\x14 \x01(\v2..monolith.events.training.v1.CheckpointStartedH\x00R\x11checkpointStarted\x12M\n" +
+	"\fjob_restored\x18\x15 \x01(\v2(.monolith.events.training.v1.JobRestoredH\x00R\vjobRestoredB\x06\n" +
 	"\x04body\"E\n" +
 	"\x13CheckpointRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06export\x18\x02 \x01(\bR\x06export\"'\n" +
 	"\rStopRequested\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xb1\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xce\x01\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
@@ -977,7 +1151,9 @@ const file_events_training_training_proto_rawDesc = "" +
 	"partitions\x18\x04 \x01(\x05R\n" +
 	"partitions\x12\x16\n" +
 	"\x06shards\x18\x05 \x01(\rR\x06shards\x12$\n" +
-	"\rdeterministic\x18\x06 \x01(\bR\rdeterministic\"\xae\x02\n" +
+	"\rdeterministic\x18\x06 \x01(\bR\rdeterministic\x12\x1b\n" +
+	"\tspec_hash\x18\n" +
+	" \x01(\tR\bspecHash\"\xae\x02\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
@@ -1002,12 +1178,26 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x06crc32c\x18\b \x03(\v22.monolith.events.training.v1.ShardFile.Crc32cEntryR\x06crc32c\x1a9\n" +
 	"\vCrc32cEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"r\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xcc\x01\n" +
 	"\x0fCheckpointSaved\x12G\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2'.monolith.events.training.v1.CheckpointR\n" +
 	"checkpoint\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\":\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12/\n" +
+	"\x13removed_checkpoints\x18\n" +
+	" \x03(\x03R\x12removedCheckpoints\x12'\n" +
+	"\x0fremoved_exports\x18\v \x03(\x03R\x0eremovedExports\";\n" +
+	"\x11CheckpointStarted\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"e\n" +
+	"\vJobRestored\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x01 \x01(\x03R\n" +
+	"checkpoint\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\":\n" +
 	"\x10CheckpointFailed\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x80\x01\n" +
@@ -1047,7 +1237,7 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
@@ -1056,35 +1246,39 @@ var file_events_training_training_proto_goTypes = []any{
 	(*Checkpoint)(nil),          // 4: monolith.events.training.v1.Checkpoint
 	(*ShardFile)(nil),           // 5: monolith.events.training.v1.ShardFile
 	(*CheckpointSaved)(nil),     // 6: monolith.events.training.v1.CheckpointSaved
-	(*CheckpointFailed)(nil),    // 7: monolith.events.training.v1.CheckpointFailed
-	(*ModelExported)(nil),       // 8: monolith.events.training.v1.ModelExported
-	(*JobStopped)(nil),          // 9: monolith.events.training.v1.JobStopped
-	(*PartitionTaken)(nil),      // 10: monolith.events.training.v1.PartitionTaken
-	(*MetricReported)(nil),      // 11: monolith.events.training.v1.MetricReported
-	nil,                         // 12: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 13: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 14: monolith.events.training.v1.JobStopped.OffsetsEntry
+	(*CheckpointStarted)(nil),   // 7: monolith.events.training.v1.CheckpointStarted
+	(*JobRestored)(nil),         // 8: monolith.events.training.v1.JobRestored
+	(*CheckpointFailed)(nil),    // 9: monolith.events.training.v1.CheckpointFailed
+	(*ModelExported)(nil),       // 10: monolith.events.training.v1.ModelExported
+	(*JobStopped)(nil),          // 11: monolith.events.training.v1.JobStopped
+	(*PartitionTaken)(nil),      // 12: monolith.events.training.v1.PartitionTaken
+	(*MetricReported)(nil),      // 13: monolith.events.training.v1.MetricReported
+	nil,                         // 14: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 15: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 16: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
 	2,  // 1: monolith.events.training.v1.Event.stop_requested:type_name -> monolith.events.training.v1.StopRequested
 	3,  // 2: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
 	6,  // 3: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
-	7,  // 4: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
-	8,  // 5: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
-	9,  // 6: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
-	10, // 7: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
-	11, // 8: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
-	12, // 9: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	5,  // 10: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	13, // 11: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	4,  // 12: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	14, // 13: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	9,  // 4: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
+	10, // 5: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
+	11, // 6: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
+	12, // 7: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
+	13, // 8: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
+	7,  // 9: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
+	8,  // 10: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
+	14, // 11: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	5,  // 12: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	15, // 13: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	4,  // 14: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	16, // 15: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -1102,6 +1296,8 @@ func file_events_training_training_proto_init() {
 		(*Event_JobStopped)(nil),
 		(*Event_PartitionTaken)(nil),
 		(*Event_MetricReported)(nil),
+		(*Event_CheckpointStarted)(nil),
+		(*Event_JobRestored)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1109,7 +1305,7 @@ func file_events_training_training_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -20,6 +20,7 @@ func (e *Event) Validate(aggregate string) error {
 		r.Named("the model", j.GetModelName())
 		r.Named("the topic", j.GetTopic())
 		r.Check(j.GetPartitions() > 0, "a job needs partitions")
+		r.Check(len(j.GetSpecHash()) <= 64, "spec hash %q is no SHA-256 in hexadecimal", j.GetSpecHash())
 		r.Check(j.GetShards() > 0, "a job needs parameter-server shards")
 	case *Event_CheckpointSaved:
 		c := b.CheckpointSaved.GetCheckpoint()
@@ -29,6 +30,13 @@ func (e *Event) Validate(aggregate string) error {
 		for p, o := range c.GetOffsets() {
 			r.Check(p >= 0 && o >= 0, "partition %d at offset %d: neither may be negative", p, o)
 		}
+		r.Check(ascending(b.CheckpointSaved.GetRemovedCheckpoints()), "removed checkpoints rise from 1, at most %d", maxRemoved)
+		r.Check(ascending(b.CheckpointSaved.GetRemovedExports()), "removed exports rise from 1, at most %d", maxRemoved)
+	case *Event_CheckpointStarted:
+		r.Check(b.CheckpointStarted.GetId() > 0, "a checkpoint's id must be positive")
+	case *Event_JobRestored:
+		r.Check(b.JobRestored.GetCheckpoint() > 0, "a checkpoint's id must be positive")
+		r.Check(b.JobRestored.GetReason() != "", "a restore needs its reason")
 	case *Event_CheckpointFailed:
 		r.Check(b.CheckpointFailed.GetReason() != "", "a failure needs its reason")
 	case *Event_ModelExported:
@@ -45,4 +53,16 @@ func (e *Event) Validate(aggregate string) error {
 		r.Named("the metric", b.MetricReported.GetName())
 	}
 	return r.Err()
+}
+
+// maxRemoved bounds what one fact says was deleted.
+const maxRemoved = 1024
+
+func ascending(ids []int64) bool {
+	for i, id := range ids {
+		if id < 1 || i > 0 && id <= ids[i-1] {
+			return false
+		}
+	}
+	return len(ids) <= maxRemoved
 }

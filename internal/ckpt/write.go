@@ -2,8 +2,6 @@ package ckpt
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -12,9 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/tfrecord"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -157,15 +154,11 @@ func WriteEntry(dir string, e *Entry) error {
 
 // specText is spec as one line of JSON, the same in every build.
 func specText(spec *model.ModelSpec) ([]byte, error) {
-	loose, err := protojson.Marshal(spec)
+	text, err := modelspec.Text(spec)
 	if err != nil {
 		return nil, fmt.Errorf("%w: model spec: %w", ErrInvalid, err)
 	}
-	var text bytes.Buffer // protojson's white space differs between builds
-	if err := json.Compact(&text, loose); err != nil {
-		return nil, fmt.Errorf("%w: model spec: %w", ErrInvalid, err)
-	}
-	return text.Bytes(), nil
+	return text, nil
 }
 
 // tableInfos lists the tables by name, with dim, row count and file name.

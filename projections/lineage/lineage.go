@@ -16,14 +16,15 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "lineage"
-	Version = 1
+	Version = 2
 )
 
 // State is the lineage after the event at Seq.
 type State struct {
 	Seq     uint64                                    `json:"seq"`
 	Jobs    map[string]Job                            `json:"jobs"`
-	Copies  map[string]events.JSON[*sync.ModelCopied] `json:"copies"` // by CopyKey
+	Copies  map[string]events.JSON[*sync.ModelCopied] `json:"copies"`           // by CopyKey
+	Recent  map[string][]string                       `json:"recent,omitempty"` // "<model>/<sub-model>@<host>" -> keys of Copies, the last stated last
 	Skipped fold.Skipped                              `json:"skipped,omitempty"`
 }
 
@@ -31,8 +32,11 @@ type State struct {
 // of the job.
 type Job struct {
 	Started     events.JSON[*training.JobStarted]               `json:"started,omitzero"`      // nil V: not yet
-	Checkpoints []events.JSON[*training.Checkpoint]             `json:"checkpoints,omitempty"` // in the order saved
-	Exports     []events.JSON[*training.ModelExported]          `json:"exports,omitempty"`     // in the order made
+	Checkpoints []events.JSON[*training.Checkpoint]             `json:"checkpoints,omitempty"` // that are not known to be deleted, in the order saved; at most Kept
+	Exports     []events.JSON[*training.ModelExported]          `json:"exports,omitempty"`     // likewise, in the order made
+	LastID      int64                                           `json:"lastId,omitempty"`      // greatest checkpoint id ever begun
+	SavedUnix   int64                                           `json:"savedUnix,omitempty"`   // when the newest checkpoint was saved, by the log's clock
+	Restored    Restored                                        `json:"restored,omitzero"`     // the last return to a checkpoint
 	Stopped     bool                                            `json:"stopped"`
 	Partitions  map[int32]events.JSON[*training.PartitionTaken] `json:"partitions,omitempty"` // the highest epoch of each
 	Seq         uint64                                          `json:"seq"`                  // last sequence of the subject training.<job>: the guard; trainers' own subjects do not count
@@ -78,7 +82,7 @@ func (s *State) applySync(r events.Recorded) bool {
 	switch b := e.GetBody().(type) {
 	case *sync.Event_ModelCopied:
 		c := b.ModelCopied
-		s.Copies[CopyKey(c.GetModelName(), c.GetSubModel(), c.GetVersion(), c.GetHost())] = events.JSON[*sync.ModelCopied]{V: c}
+		s.copied(c)
 	case *sync.Event_DeltasApplied, *sync.Event_TargetFailed:
 	default:
 		return false
@@ -91,10 +95,16 @@ func (j *Job) apply(r events.Recorded) bool {
 	switch b := e.GetBody().(type) {
 	case *training.Event_JobStarted:
 		j.Started.V, j.Stopped = b.JobStarted, false
+	case *training.Event_CheckpointStarted:
+		j.LastID = max(j.LastID, b.CheckpointStarted.GetId())
+	case *training.Event_CheckpointFailed:
+		j.LastID = max(j.LastID, b.CheckpointFailed.GetId())
 	case *training.Event_CheckpointSaved:
-		j.Checkpoints = append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: b.CheckpointSaved.GetCheckpoint()})
+		j.saved(b.CheckpointSaved, r.Time.Unix())
 	case *training.Event_ModelExported:
-		j.Exports = append(j.Exports, events.JSON[*training.ModelExported]{V: b.ModelExported})
+		j.Exports = newest(append(j.Exports, events.JSON[*training.ModelExported]{V: b.ModelExported}))
+	case *training.Event_JobRestored:
+		j.Restored = Restored{Checkpoint: b.JobRestored.GetCheckpoint(), Before: j.LastID, Generation: b.JobRestored.GetGeneration(), Seq: r.Seq}
 	case *training.Event_JobStopped:
 		j.Stopped = true
 	case *training.Event_PartitionTaken:
@@ -105,8 +115,7 @@ func (j *Job) apply(r events.Recorded) bool {
 		if t.GetEpoch() >= j.Partitions[t.GetPartition()].V.GetEpoch() {
 			j.Partitions[t.GetPartition()] = events.JSON[*training.PartitionTaken]{V: t}
 		}
-	case *training.Event_CheckpointRequested, *training.Event_StopRequested,
-		*training.Event_CheckpointFailed, *training.Event_MetricReported:
+	case *training.Event_CheckpointRequested, *training.Event_StopRequested, *training.Event_MetricReported:
 	default:
 		return false
 	}

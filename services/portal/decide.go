@@ -43,21 +43,41 @@ func fact(bzid, name string, guard uint64, e *model.Event) bus.Draft {
 	return bus.Draft{Subject: events.Join(bzid, "model", name), Event: e, Expect: guard}
 }
 
-// decideDeclare declares spec under its own name. A refusal or one draft.
-func decideDeclare(bzid string, m catalog.Model, spec *model.ModelSpec) ([]bus.Draft, *bus.CommandError) {
+// learner is a running job that learns a model.
+type learner struct {
+	job      string
+	specHash string // of the declaration it learns; empty: of the one in force
+}
+
+// decideDeclare declares spec under its own name. A refusal or one draft. What jobs are
+// learning cannot change under them: each of their processes reads it at its own start.
+func decideDeclare(bzid string, m catalog.Model, jobs []learner, spec *model.ModelSpec) ([]bus.Draft, *bus.CommandError) {
 	if spec == nil {
 		return nil, owner.Refuse(owner.Invalid, `spec is missing: send {"spec":{"name":…,"features":…,"tables":…,"layers":…}}`)
 	}
 	if refusal := checkName("spec.name", spec.GetName()); refusal != nil {
 		return nil, refusal
 	}
-	if err := modelspec.Validate(spec); err != nil {
+	if err := modelspec.Trainable(spec); err != nil {
 		return nil, owner.Refuse(owner.Invalid, "spec of %q: %v", spec.GetName(), err)
+	}
+	for _, j := range jobs {
+		if !j.learns(m, spec) {
+			return nil, owner.Refuse(owner.Invalid, `job %q is learning model %q with another spec: stop it first with {"stopRequested":{}} on training.%s.request, or declare this spec under another name`, j.job, spec.GetName(), j.job)
+		}
 	}
 	if m.Load.V != nil && !proto.Equal(m.Spec.V, spec) {
 		return nil, owner.Refuse(owner.Invalid, "model %q is loaded with another spec: unload it first, or declare this spec under another name", spec.GetName())
 	}
 	return []bus.Draft{fact(bzid, spec.GetName(), m.Seq, &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})}, nil
+}
+
+// learns says whether spec is what the job learns already.
+func (j learner) learns(m catalog.Model, spec *model.ModelSpec) bool {
+	if j.specHash == "" { // begun before declarations were hashed
+		return m.Spec.V == nil || proto.Equal(m.Spec.V, spec)
+	}
+	return j.specHash == modelspec.Hash(spec)
 }
 
 // resolve completes a load from what lies in its folder: the version, the number of

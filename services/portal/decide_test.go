@@ -134,8 +134,13 @@ func TestDecideDeclareAndUnload(t *testing.T) {
 	broken := spec("m")
 	broken.Layers = nil
 	declare := func(m catalog.Model, s *model.ModelSpec) func() ([]bus.Draft, *bus.CommandError) {
-		return func() ([]bus.Draft, *bus.CommandError) { return decideDeclare("b", m, s) }
+		return func() ([]bus.Draft, *bus.CommandError) { return decideDeclare("b", m, nil, s) }
 	}
+	learning := func(m catalog.Model, j learner, s *model.ModelSpec) func() ([]bus.Draft, *bus.CommandError) {
+		return func() ([]bus.Draft, *bus.CommandError) { return decideDeclare("b", m, []learner{j}, s) }
+	}
+	wide := spec("m")
+	wide.Layers = append([]*model.DenseLayer{{Name: "a", Units: 512}, {Name: "b", Units: 512}}, wide.Layers...)
 	unload := func(m catalog.Model, name string) func() ([]bus.Draft, *bus.CommandError) {
 		return func() ([]bus.Draft, *bus.CommandError) { return decideUnload("b", name, m, "why") }
 	}
@@ -147,6 +152,12 @@ func TestDecideDeclareAndUnload(t *testing.T) {
 	}{
 		{"declare", declare(catalog.Model{}, spec("m")), "declared", ""},
 		{"declare again otherwise", declare(entry(spec("m"), nil, 3), other), "declared", ""},
+		{"declare for a running job", learning(entry(spec("m"), nil, 3), learner{"j", modelspec.Hash(spec("m"))}, spec("m")), "declared", ""},
+		{"declare otherwise under a running job", learning(entry(spec("m"), nil, 3), learner{"j", modelspec.Hash(spec("m"))}, other), "", owner.Invalid},
+		{"declare what a running job learns", learning(entry(other, nil, 3), learner{"j", modelspec.Hash(spec("m"))}, spec("m")), "declared", ""},
+		{"declare for an old job", learning(entry(spec("m"), nil, 3), learner{"j", ""}, spec("m")), "declared", ""},
+		{"declare otherwise under an old job", learning(entry(spec("m"), nil, 3), learner{"j", ""}, other), "", owner.Invalid},
+		{"declare what no shard takes", declare(catalog.Model{}, wide), "", owner.Invalid},
 		{"declare nothing", declare(catalog.Model{}, nil), "", owner.Invalid},
 		{"declare without a name", declare(catalog.Model{}, spec("")), "", owner.Invalid},
 		{"declare what cannot work", declare(catalog.Model{}, broken), "", owner.Invalid},

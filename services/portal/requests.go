@@ -83,7 +83,7 @@ func (s *Server) decideRequest(name string, r events.Recorded) ([]bus.Draft, err
 		if spec != nil && spec.GetName() != name {
 			return nil, other("spec.name", spec.GetName())
 		}
-		drafts, refusal := decideDeclare(s.env.BZID, m, spec)
+		drafts, refusal := decideDeclare(s.env.BZID, m, s.learners(name), spec)
 		if refusal != nil {
 			drafts = s.refuse(name, m.Seq, &model.Event{Body: &model.Event_DeclareRefused{DeclareRefused: &model.DeclareRefused{Reason: refusal.Message}}})
 		}

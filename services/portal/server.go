@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/layout"
+	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/views"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
@@ -33,6 +36,7 @@ type Server struct {
 	ready    chan struct{}
 	catalog  *follow.Follower[catalog.State]
 	layout   *follow.Follower[layout.State]
+	lineage  *follow.Follower[lineage.State]
 	ledger   *follow.Follower[ledger]
 	store    owner.Store
 	commands *prometheus.CounterVec
@@ -48,6 +52,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		cfg: cfg, env: env, ready: make(chan struct{}),
 		catalog: follow.New(env.Bus.Log(), views.Catalog.Only(env.BZID), o),
 		layout:  follow.New(env.Bus.Log(), views.Layout.Only(env.BZID), o),
+		lineage: follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o),
 		ledger:  follow.New(env.Bus.Log(), ledgerView.Only(env.BZID), o),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_portal_commands_total",
@@ -57,7 +62,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if err := env.Metrics.Register(s.commands); err != nil {
 		return nil, fmt.Errorf("portal: register metrics: %w", err)
 	}
-	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: owner.Waits(s.catalog.Wait, s.layout.Wait, s.ledger.Wait)}
+	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: owner.Waits(s.catalog.Wait, s.layout.Wait, s.lineage.Wait, s.ledger.Wait)}
 	return s, nil
 }
 
@@ -69,6 +74,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, run := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.catalog.Run(run) })
 	g.Go(func() error { return s.layout.Run(run) })
+	g.Go(func() error { return s.lineage.Run(run) })
 	g.Go(func() error { return s.ledger.Run(run) })
 	g.Go(func() error { return s.serve(run) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
@@ -79,7 +85,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve answers once the views have caught up.
 func (s *Server) serve(ctx context.Context) error {
-	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.layout.Ready()) || !owner.Await(ctx, s.ledger.Ready()) {
+	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.layout.Ready()) || !owner.Await(ctx, s.lineage.Ready()) || !owner.Await(ctx, s.ledger.Ready()) {
 		return nil
 	}
 	from, err := s.firstOpen(ctx)
@@ -132,6 +138,18 @@ func (s *Server) model(name string) (m catalog.Model) {
 	return m
 }
 
+// learners are the running jobs that learn a model, by name.
+func (s *Server) learners(name string) (jobs []learner) {
+	s.lineage.Read(func(l lineage.State) {
+		for _, job := range slices.Sorted(maps.Keys(l.Jobs)) {
+			if j := l.Jobs[job]; j.Started.V.GetModelName() == name && !j.Stopped {
+				jobs = append(jobs, learner{job, j.Started.V.GetSpecHash()})
+			}
+		}
+	})
+	return jobs
+}
+
 func (s *Server) open(id string) (open bool) {
 	s.ledger.Read(func(l ledger) { _, open = l.Open[id] })
 	return open
@@ -159,9 +177,17 @@ func (s *Server) handleDeclare(ctx context.Context, payload []byte) ([]byte, err
 	}
 	name := ask.GetSpec().GetName()
 	var declared uint64
+	// Jobs start and stop on other subjects than the model's.
+	last, err := s.env.Bus.Log().Last(ctx)
+	if err == nil {
+		err = s.lineage.Wait(ctx, last)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return s.append(ctx, s.modelSubject(name), func() ([]bus.Draft, uint64, *bus.CommandError) {
 		m := s.model(name)
-		drafts, refusal := decideDeclare(s.env.BZID, m, ask.GetSpec())
+		drafts, refusal := decideDeclare(s.env.BZID, m, s.learners(name), ask.GetSpec())
 		s.ledger.Read(func(l ledger) { declared = l.Declared[name] })
 		if refusal == nil && declared > 0 && sameSpec(m, ask.GetSpec()) {
 			return nil, declared, nil

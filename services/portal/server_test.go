@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/projections/views"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/portal"
@@ -292,4 +293,35 @@ func TestLateView(t *testing.T) {
 		controltest.MustCall(t, b, "portal.unload", `{"modelName":"m"}`)
 		stop()
 	})
+}
+
+// A running job's declaration does not change under it, whoever asks and by whatever way;
+// once the job is stopped it may.
+func TestDeclareUnderARunningJob(t *testing.T) {
+	b := mem.New()
+	start(t, b)
+	declare := func(threshold float64) string {
+		spec := controltest.Spec("movies")
+		spec.Label.Threshold = threshold
+		text, err := events.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	tell := func(body string) {
+		t.Helper()
+		controltest.Publish(t, b, events.Join(controltest.BZID, "training", "job"), body)
+	}
+	spec := controltest.Spec("movies")
+	spec.Label.Threshold = 3.5
+	controltest.MustCall(t, b, "portal.declare", `{"spec":`+declare(3.5)+`}`)
+	tell(`{"jobStarted":{"job":"job","modelName":"movies","topic":"ratings","partitions":1,"shards":1,"specHash":"` + modelspec.Hash(spec) + `"}}`)
+	_, err := controltest.Call(t, b, "portal.declare", `{"spec":`+declare(4.5)+`}`)
+	refused(t, err, "INVALID", "training.job.request")
+	asked := controltest.Publish(t, b, events.Join(controltest.BZID, "model", "movies").Request(), `{"declareRequested":{"spec":`+declare(4.5)+`}}`)
+	controltest.Next(t, b, asked, controltest.Of("declareRefused"))
+	controltest.MustCall(t, b, "portal.declare", `{"spec":`+declare(3.5)+`}`) // what it learns
+	tell(`{"jobStopped":{"reason":"enough"}}`)
+	controltest.MustCall(t, b, "portal.declare", `{"spec":`+declare(4.5)+`}`)
 }

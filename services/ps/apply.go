@@ -124,14 +124,15 @@ func (s *state) tryApply(r *rowwire.ApplyRequest, trace string) (res *rowwire.Ap
 func (s *state) learn(r *rowwire.ApplyRequest) {
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		err := s.tables[t.Table].OptimizeAt(t.IDs, t.Grads, uint32(r.RecordUnix), table.Rates{GlobalStep: int64(s.step)})
+		at := s.recordTime(t.Table, uint32(r.RecordUnix))
+		err := s.tables[t.Table].OptimizeAt(t.IDs, t.Grads, at, table.Rates{GlobalStep: int64(s.step)})
 		if err != nil && !errors.Is(err, table.ErrCrowded) { // which drops gradients, as a filter does
 			// Half an apply must not go on: the process ends, and the shard restarts
 			// from its checkpoint.
 			panic("ps: gradients were checked and yet refused: " + err.Error())
 		}
 		s.touch(t.Table, t.IDs, ifThere)
-		s.aged(t.Table, uint32(r.RecordUnix))
+		s.aged(t.Table, at)
 	}
 	s.reached(int64(s.step))
 	for i := range r.Dense {

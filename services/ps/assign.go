@@ -126,7 +126,8 @@ func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, e
 	if s.assigned.has(r.RequestID) {
 		return nil, nil
 	}
-	switch err := s.set(r.Table, r.IDs, r.Values, uint32(now.Unix()), r.Add); {
+	at := s.assignTime(r.Table, now)
+	switch err := s.set(r.Table, r.IDs, r.Values, at, r.Add); {
 	case errors.Is(err, table.ErrFull):
 		return nil, owner.Refuse(owner.Unavailable, "%v", err)
 	case err != nil:
@@ -145,7 +146,7 @@ func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, e
 	}
 	return &delta.Delta{
 		Job: s.job, Shard: s.shard, Shards: s.shards, Epoch: s.epoch, Step: s.step, Chunks: 1, Rows: []*delta.Rows{rows},
-		Assigned: &delta.Assigned{RequestId: r.RequestID, UnixSec: now.Unix()},
+		Assigned: &delta.Assigned{RequestId: r.RequestID, UnixSec: int64(at)},
 	}, nil
 }
 

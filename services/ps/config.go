@@ -3,6 +3,7 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"path/filepath"
 	"time"
@@ -44,6 +45,10 @@ type Config struct {
 	// Deterministic makes the shard answer lookups and take applies turn by turn, and
 	// roll back with the other shards of the job.
 	Deterministic bool
+	// ClockStep bounds how far one apply moves the record time by which a table's rows
+	// expire, whatever time its records carry: whole seconds, the same on every shard of a
+	// job. Default 24 h.
+	ClockStep time.Duration
 	// HoldTimeout is how long a checkpoint cut may hold applies back. Default 5 s.
 	HoldTimeout time.Duration
 	// HeartbeatInterval is how often the replica-registry hears of this task. Default
@@ -68,7 +73,7 @@ func (c Config) withDefaults() Config {
 		def time.Duration
 	}{
 		{&c.SyncInterval, 50 * time.Millisecond}, {&c.HoldTimeout, 5 * time.Second},
-		{&c.HeartbeatInterval, 500 * time.Millisecond}, {&c.Drain, 5 * time.Second},
+		{&c.HeartbeatInterval, 500 * time.Millisecond}, {&c.Drain, 5 * time.Second}, {&c.ClockStep, 24 * time.Hour},
 	} {
 		if *d.v == 0 {
 			*d.v = d.def
@@ -93,6 +98,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.SyncInterval, "sync-interval", d.SyncInterval, "how often touched rows are published")
 	fs.IntVar(&c.DenseEvery, "dense-every", d.DenseEvery, "publish dense variables with every n-th publication that holds new applies")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn turn by turn; a lost shard rolls all back to the newest checkpoint")
+	fs.DurationVar(&c.ClockStep, "clock-step", d.ClockStep, "how far one apply may move the record time by which rows expire")
 	fs.DurationVar(&c.HoldTimeout, "hold-timeout", d.HoldTimeout, "how long a checkpoint cut may hold applies back")
 	fs.DurationVar(&c.HeartbeatInterval, "heartbeat-interval", d.HeartbeatInterval, "how often the replica-registry hears of this task")
 	fs.DurationVar(&c.Drain, "drain", d.Drain, "longest a clean stop takes")
@@ -114,6 +120,7 @@ func (c *Config) Validate() error {
 	check(d.Shard >= 0 && d.Shard < max(d.Shards, 1), "shard %d of %d does not exist: shards count from 0", d.Shard, d.Shards)
 	check(d.SyncInterval >= time.Millisecond, "sync interval %v: give at least 1ms", d.SyncInterval)
 	check(d.DenseEvery >= 1, "dense variables every %d publications: give at least 1", d.DenseEvery)
+	check(d.ClockStep >= time.Second && d.ClockStep <= math.MaxInt32*time.Second, "clock step %v: give 1s to 68 years", d.ClockStep)
 	check(d.HoldTimeout > 0, "hold time-out %v: give a positive one", d.HoldTimeout)
 	check(d.HeartbeatInterval > 0, "heartbeat interval %v: give a positive one", d.HeartbeatInterval)
 	check(d.Drain > 0, "drain %v: give a positive one", d.Drain)

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	chunkBytes       = 448 << 10 // of rows or variables in one delta; headers stay below 512 KiB
-	groupBytes       = 8 << 20   // of deltas published in one call
-	maxVariableBytes = 896 << 10 // a variable is not cut up
+	chunkBytes = 448 << 10 // of rows or variables in one delta, but for a larger variable; headers stay below 512 KiB
+	groupBytes = 8 << 20   // of deltas published in one call
 )
 
 // harvest is what one publication holds: a consistent copy of everything touched.

@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 )
 
@@ -163,7 +166,7 @@ func TestConflictsAreToldApart(t *testing.T) {
 
 func TestTooLargeAVariableIsRefused(t *testing.T) {
 	spec := counting()
-	spec.Layers = append([]*model.DenseLayer{{Name: "wide", Units: maxVariableBytes/4/5 + 1, Activation: model.Activation_RELU}}, spec.Layers...)
+	spec.Layers = append([]*model.DenseLayer{{Name: "wide", Units: modelspec.MaxVariableBytes/4/5 + 1, Activation: model.Activation_RELU}}, spec.Layers...)
 	_, err := newForm(Config{Job: job, Shards: 1}, spec)
 	if err == nil || !strings.Contains(err.Error(), "make its layer smaller") {
 		t.Errorf("newForm = %v", err)
@@ -271,4 +274,44 @@ func BenchmarkApply(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// TestAShardLeavesWhenItsModelWasDeclaredAnew: a process that read one declaration does not
+// go on under a job that learns another, and none starts under it.
+func TestAShardLeavesWhenItsModelWasDeclaredAnew(t *testing.T) {
+	w := newWorld(t)
+	jobStarted := func(spec *model.ModelSpec) {
+		w.append("training", job, &training.Event{Body: &training.Event_JobStarted{JobStarted: &training.JobStarted{
+			Job: job, ModelName: spec.GetName(), Topic: "t", Partitions: 1, Shards: 1, SpecHash: modelspec.Hash(spec),
+		}}})
+	}
+	cfg := w.declare(func(*model.ModelSpec) {})
+	p := w.start(cfg)
+	was := p.st.spec
+	jobStarted(was)
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	other := w.declare(func(m *model.ModelSpec) { m.Tables[0].Optimizer.GetSgd().LearningRate = 1000 })
+	p.teach(teach(0, 0, 10, 20, 1, 1)) // a declaration alone changes nothing
+	spec := proto.CloneOf(was)
+	spec.Tables[0].Optimizer.GetSgd().LearningRate = 1000
+	jobStarted(spec)
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the shard goes on by rules that its job does not learn by")
+	}
+	if err := p.stop(); err == nil || !strings.Contains(err.Error(), "another declaration") {
+		t.Errorf("Run = %v", err)
+	}
+	p = w.start(other) // started again it has read the new one
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	jobStarted(was)
+	if err := w.server(other).Run(soon(t)); err == nil || !strings.Contains(err.Error(), "another declaration") {
+		t.Errorf("a shard of another declaration: Run = %v", err)
+	}
+	w.append("training", job, &training.Event{Body: &training.Event_JobStopped{JobStopped: &training.JobStopped{Reason: "r"}}})
+	w.start(other) // a stopped job learns nothing
 }

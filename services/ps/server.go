@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -52,6 +53,7 @@ type Server struct {
 	st       *state
 	addr     string
 	grpcAddr string // "": none
+	specHash string // of the declaration that st was made of
 
 	// The leading goroutine's own; others go through asks.
 	pub      *publisher
@@ -148,6 +150,10 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.specHash = modelspec.Hash(spec)
+	if err := s.declaredAnew(); err != nil {
+		return err
+	}
 	s.st = newState(f)
 	s.pub = newPublisher(f, s.env.BZID, s.env.Bus.Deltas(), s.tracer)
 	ln, err := rowwire.Listen(ctx, s.cfg.Listen)
@@ -204,6 +210,19 @@ func (s *Server) declared(ctx context.Context) *model.ModelSpec {
 	}
 }
 
+// declaredAnew complains when the job learns another declaration than this process has
+// read: shards that learn by different rules would spoil the model. Its supervisor starts
+// it again, with what is declared by then.
+func (s *Server) declaredAnew() (err error) {
+	s.lineage.Read(func(l lineage.State) {
+		j := l.Jobs[s.cfg.Job]
+		if hash := j.Started.V.GetSpecHash(); !j.Stopped && hash != "" && hash != s.specHash {
+			err = fmt.Errorf("the job learns another declaration of model %q (hash %.12s) than this shard has read (%.12s): declare that one again, or stop the job before it learns the new one", s.cfg.Model, hash, s.specHash)
+		}
+	})
+	return err
+}
+
 // lead takes the shard, and then alone publishes, rolls back and works on asks.
 func (s *Server) lead(ctx context.Context) error {
 	if err := s.become(ctx, aim{checkpoint: anyCheckpoint, why: "start"}); err != nil {
@@ -234,8 +253,11 @@ func (s *Server) loop(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.SyncInterval)
 	defer tick.Stop()
 	for {
-		changed := s.fleet.Changed()
+		changed, facts := s.fleet.Changed(), s.lineage.Changed()
 		next, err := s.watch()
+		if err == nil {
+			err = s.declaredAnew()
+		}
 		if err != nil {
 			return err
 		}
@@ -252,6 +274,7 @@ func (s *Server) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-facts:
 		case a := <-s.asks:
 			err := a.do(ctx)
 			a.done <- err

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
@@ -29,15 +30,17 @@ type form struct {
 	variables     map[string]modelspec.Variable // this shard's dense variables
 	names         []string                      // their names, sorted
 	optimizer     optim.Optimizer               // of dense variables
+	clockStep     uint32                        // seconds that one apply may move a table's clock by
 }
 
 func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
-	if err := modelspec.Validate(spec); err != nil {
+	if err := modelspec.Trainable(spec); err != nil {
 		return nil, fmt.Errorf("model %q: %w", spec.GetName(), err)
 	}
 	f := &form{
 		spec: spec, job: cfg.Job, shard: uint32(cfg.Shard), shards: uint32(cfg.Shards), deterministic: cfg.Deterministic,
 		dims: map[string]int{}, kinds: map[string]tableKind{}, variables: map[string]modelspec.Variable{}, optimizer: modelspec.DenseOptimizer(spec),
+		clockStep: uint32(cfg.withDefaults().ClockStep / time.Second),
 	}
 	for _, t := range spec.GetTables() {
 		f.dims[t.GetName()] = int(t.GetDim())
@@ -50,9 +53,6 @@ func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
 	for i, v := range modelspec.Variables(spec) {
 		if modelspec.VariableShard(i, cfg.Shards) != cfg.Shard {
 			continue
-		}
-		if 4*v.Size > maxVariableBytes {
-			return nil, fmt.Errorf("variable %s of model %q has %d bytes, a delta carries %d at most: make its layer smaller or split it", v.Name, spec.GetName(), 4*v.Size, maxVariableBytes)
 		}
 		f.variables[v.Name] = v
 	}
@@ -185,7 +185,9 @@ func (s *state) load(c *ckpt.Shard) error {
 		}
 		for _, info := range m.Tables {
 			if e := clocks[info.Name]; e != nil {
-				e.clock = max(info.Clock, tables[info.Name].Newest())
+				if e.clock = info.Clock; m.Format == 1 { // which knew no clocks, and no assignments
+					e.clock = tables[info.Name].Newest()
+				}
 			}
 		}
 		for name, v := range dense {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/ckpt"
@@ -76,7 +77,7 @@ func (s *state) reached(step int64) {
 
 // expiry is how far the rows of one table have been looked through.
 type expiry struct {
-	clock   uint32 // newest record that touched the table, in seconds
+	clock   uint32 // record time of the table, in seconds: applies alone move it
 	swept   uint32 // clock of the round that is under way, or was last
 	running bool
 }
@@ -143,8 +144,27 @@ func (s *state) set(name string, ids []int64, values []float32, unixSec uint32, 
 	case err != nil && !errors.Is(err, table.ErrCrowded): // which leaves ids out, as learn does
 		return err
 	}
-	s.aged(name, unixSec)
 	return nil
+}
+
+// recordTime is the time that an apply's rows get, given what its records say: a table's
+// clock moves by clockStep at most, so that one record from the future costs no other row
+// more than that of its life. The caller holds mu.
+func (s *state) recordTime(name string, unixSec uint32) uint32 {
+	e := s.expiry[name]
+	if e == nil || e.clock == 0 || unixSec <= e.clock {
+		return unixSec
+	}
+	return e.clock + min(unixSec-e.clock, s.clockStep)
+}
+
+// assignTime is the time that rows set by hand get: that of the newest record, so that
+// they live as long as rows of the stream, however far that is behind. The caller holds mu.
+func (s *state) assignTime(name string, now time.Time) uint32 {
+	if e := s.expiry[name]; e != nil && e.clock > 0 {
+		return e.clock
+	}
+	return uint32(now.Unix())
 }
 
 // aged moves the clock of a table on. In deterministic mode, whoever moves it past a

@@ -135,6 +135,7 @@ func TestExpiredRowsGoEverywhere(t *testing.T) {
 	cfg := w.declare(func(m *model.ModelSpec) {
 		m.Tables[0].Expire = &model.Expire{Days: 3, Slots: []*model.SlotDays{{Slot: 1, Days: 0}}}
 	})
+	cfg.ClockStep = 3 * day * time.Second
 	p := w.start(cfg)
 	const forever = 1<<48 | 5
 	p.teach(onDay(10*day, 0, 1, 2, forever))
@@ -187,7 +188,7 @@ func TestExpiryLeavesCutsAlone(t *testing.T) {
 
 // TestSweepsAreBounded: a large table takes many steps, and lookups come between.
 func TestSweepsAreBounded(t *testing.T) {
-	f, err := newForm(Config{Job: job, Shards: 1}, func() *model.ModelSpec {
+	f, err := newForm(Config{Job: job, Shards: 1, ClockStep: 2 * day * time.Second}, func() *model.ModelSpec {
 		m := counting()
 		m.Tables[0].Expire = &model.Expire{Days: 1}
 		return m

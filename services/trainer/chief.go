@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
@@ -292,19 +290,17 @@ func (c *chief) job() (j lineage.Job) {
 
 // start appends jobStarted unless the job runs already.
 func (c *chief) start(ctx context.Context) error {
+	s := c.s
 	_, _, err := c.append(ctx, request{}, func(j lineage.Job) []*training.Event {
-		if j.Started.V != nil && !j.Stopped {
-			return nil
+		if b := j.Started.V; b != nil && !j.Stopped && (b.GetSpecHash() != "" || s.differs(b) != nil) {
+			return nil // else it is one from before declarations were hashed
 		}
-		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: c.s.started()}}}
+		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: s.started()}}}
 	})
 	if err != nil {
 		return fmt.Errorf("start the job: %w", err)
 	}
-	if b := c.job().Started.V; !proto.Equal(b, c.s.started()) {
-		return fmt.Errorf("job %s runs as %v, this trainer was started for %v", c.s.cfg.Job, b, c.s.started())
-	}
-	return nil
+	return s.differs(c.job().Started.V)
 }
 
 // append stores facts of the job under the guard of what decide read.

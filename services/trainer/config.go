@@ -36,6 +36,10 @@ type Config struct {
 	Batch int
 	// Linger is how long a first record waits for more. Default 10 ms.
 	Linger time.Duration
+	// RecordAhead is how far ahead of this machine's clock, or of the newest checkpoint's
+	// time should that be later, a record may be dated. One beyond is parked: rows expire
+	// by the time of records. Default 24 h.
+	RecordAhead time.Duration
 	// Deterministic learns the batches of all partitions in one order, so that a
 	// crashed job ends with the same bits as one that was not.
 	Deterministic bool
@@ -64,7 +68,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Name: "trainer-0", Topic: "ratings", Shards: 2, Batch: 64, Linger: 10 * time.Millisecond,
-		CheckpointEvery: time.Minute, ExportEvery: 1, Keep: 5, LeaseTTL: 3 * time.Second,
+		RecordAhead: 24 * time.Hour, CheckpointEvery: time.Minute, ExportEvery: 1, Keep: 5, LeaseTTL: 3 * time.Second,
 	}
 }
 
@@ -74,6 +78,7 @@ func (c Config) withDefaults() Config {
 	c.Name, c.Topic = or(c.Name, d.Name), or(c.Topic, d.Topic)
 	c.Shards, c.Batch = or(c.Shards, d.Shards), or(c.Batch, d.Batch)
 	c.Linger, c.LeaseTTL = or(c.Linger, d.Linger), or(c.LeaseTTL, d.LeaseTTL)
+	c.RecordAhead = or(c.RecordAhead, d.RecordAhead)
 	c.ExportEvery, c.Keep = or(c.ExportEvery, d.ExportEvery), or(c.Keep, d.Keep)
 	return c
 }
@@ -91,6 +96,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
+	fs.DurationVar(&c.RecordAhead, "record-ahead", c.RecordAhead, "how far ahead of this machine's clock a record may be dated; one beyond is parked")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn in one fixed order, to equal bits")
 	fs.BoolVar(&c.StopAtEnd, "stop-at-end", c.StopAtEnd, "end the job at the end of the topic as it is now")
 	fs.DurationVar(&c.CheckpointEvery, "checkpoint-every", every, "time between checkpoints, 0 for none")
@@ -129,6 +135,7 @@ func (c *Config) Validate() error {
 	check(c.Shards > 0, "shards must be 1 or more, not %d", c.Shards)
 	check(c.Batch > 0 && c.Batch <= maxBatch, "batch must be 1 to %d, not %d", maxBatch, c.Batch)
 	check(c.Linger >= 0 && c.Linger <= time.Second, "linger must be between 0 and 1s, not %v", c.Linger)
+	check(c.RecordAhead > 0, "record-ahead must be positive, not %v", c.RecordAhead)
 	check(c.CheckpointEvery >= 0, "checkpoint-every %v is negative", c.CheckpointEvery)
 	check(c.ExportEvery > 0, "export-every must be 1 or more, not %d", c.ExportEvery)
 	check(c.Keep > 0, "keep-checkpoints must be 1 or more, not %d", c.Keep)

@@ -3,6 +3,7 @@ package trainer
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
@@ -14,6 +15,7 @@ import (
 // engine is what follows from the model's spec; it is shared and never changes.
 type engine struct {
 	spec   *model.ModelSpec
+	hash   string // of spec
 	tower  *dense.Tower
 	vars   []modelspec.Variable
 	index  map[string]int // variable by name
@@ -21,23 +23,22 @@ type engine struct {
 	tables []string
 	dims   []int // by table
 	shards int
+	latest func() time.Time // that a record may be dated; nil: any time
 }
 
 type feature struct{ table, dim, at int } // at: first column of the tower's input
 
 func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
-	if err := modelspec.Validate(spec); err != nil {
+	if err := modelspec.Trainable(spec); err != nil {
 		return nil, err
 	}
 	tower, err := modelspec.NewTower(spec)
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{spec: spec, tower: tower, vars: modelspec.Variables(spec), index: map[string]int{}, shards: shards}
-	size := 0
+	e := &engine{spec: spec, hash: modelspec.Hash(spec), tower: tower, vars: modelspec.Variables(spec), index: map[string]int{}, shards: shards}
 	for i, v := range e.vars {
 		e.index[v.Name] = i
-		size += v.Size
 	}
 	byName := map[string]int{}
 	for i, t := range spec.GetTables() {
@@ -54,8 +55,8 @@ func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
 	if ids := batch * len(e.feats); ids > rowwire.MaxIDs {
 		return nil, fmt.Errorf("a batch of %d records with %d features has more than %d ids: lower --batch", batch, len(e.feats), rowwire.MaxIDs)
 	}
-	if bytes := 8*batch*len(e.feats) + 4*batch*at + 4*size; bytes > rowwire.MaxFrame/2 {
-		return nil, fmt.Errorf("a step of %d records takes up to %d bytes, more than a frame: lower --batch", batch, bytes)
+	if bytes := modelspec.StepBytes(spec, batch); bytes > modelspec.MaxStepBytes {
+		return nil, fmt.Errorf("a step of %d records takes up to %d bytes, %d are sent at once: lower --batch", batch, bytes, modelspec.MaxStepBytes)
 	}
 	return e, nil
 }
@@ -66,7 +67,7 @@ type step struct {
 	fids    []int64 // samples x features
 	labels  []float32
 	bad     []rejected
-	newest  int64 // unix seconds of the newest record
+	newest  int64 // unix seconds of the newest record learnt
 	trace   string
 	uniq    []unique // by table
 	x, dx   []float32
@@ -109,8 +110,11 @@ func (s *step) load(recs []kafka.Record) {
 		}
 	}
 	fids := make([]int64, len(s.e.feats))
+	latest := time.Unix(math.MaxUint32, 0)
+	if s.e.latest != nil {
+		latest = s.e.latest()
+	}
 	for _, r := range recs {
-		s.newest = min(max(s.newest, r.Time.Unix()), math.MaxUint32)
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
@@ -119,6 +123,13 @@ func (s *step) load(recs []kafka.Record) {
 			s.bad = append(s.bad, rejected{r, err.Error()})
 			continue
 		}
+		// Rows expire by the time of records, so one that lies about it must not be learnt.
+		if r.Time.After(latest) {
+			s.bad = append(s.bad, rejected{r, fmt.Sprintf("the record is dated %s, later than %s, the latest that is taken: correct its producer's clock and send it again, or start the trainers with a greater --record-ahead",
+				r.Time.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))})
+			continue
+		}
+		s.newest = max(s.newest, r.Time.Unix())
 		s.fids = append(s.fids, smp.fids...)
 		s.labels = append(s.labels, smp.label)
 		for f, fid := range smp.fids {

@@ -169,6 +169,7 @@ func (s *Server) work(ctx context.Context) error {
 	if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err != nil {
 		return fmt.Errorf("model %s: %w", s.cfg.Model, err)
 	}
+	s.engine.latest = s.latestRecord
 	s.dense = newDenseCache(s.shards, s.engine)
 	if err := s.topic(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -266,8 +267,10 @@ func (s *Server) untilStopped(ctx context.Context) error {
 			s.log.Info("the job is stopped")
 			return nil
 		}
-		if b := j.Started.V; b != nil && !j.Stopped && !proto.Equal(b, s.started()) {
-			return fmt.Errorf("job %s runs as %v, this trainer was started for %v: start it alike, stop the job first, or name another", s.cfg.Job, b, s.started())
+		if b := j.Started.V; b != nil && !j.Stopped {
+			if err := s.differs(b); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-changed:
@@ -281,8 +284,36 @@ func (s *Server) untilStopped(ctx context.Context) error {
 func (s *Server) started() *training.JobStarted {
 	return &training.JobStarted{
 		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic, Partitions: s.partitions,
-		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic,
+		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.hash,
 	}
+}
+
+// differs says why a job that runs as b is not the one this trainer was started for, nil if
+// it is. A job begun before declarations were hashed runs as any of them.
+func (s *Server) differs(b *training.JobStarted) error {
+	mine := s.started()
+	if b.GetSpecHash() == "" {
+		mine.SpecHash = ""
+	}
+	if proto.Equal(b, mine) {
+		return nil
+	}
+	if b.GetSpecHash() != mine.GetSpecHash() {
+		return fmt.Errorf("job %s learns another declaration of model %s (hash %.12s) than the one in force (%.12s): declare that one again, or stop the job before it learns the new one", s.cfg.Job, s.cfg.Model, b.GetSpecHash(), mine.GetSpecHash())
+	}
+	return fmt.Errorf("job %s runs as %v, this trainer was started for %v: start it alike, stop the job first, or name another", s.cfg.Job, b, mine)
+}
+
+// latestRecord is how late a record may be dated. The newest checkpoint's time counts where
+// this machine's clock has fallen behind it.
+func (s *Server) latestRecord() time.Time {
+	now := time.Now()
+	s.lineage.Read(func(l lineage.State) {
+		if at := l.Jobs[s.cfg.Job].SavedUnix; at > now.Unix() {
+			now = time.Unix(at, 0)
+		}
+	})
+	return now.Add(s.cfg.RecordAhead)
 }
 
 // generation is the deterministic timeline of shard i as the fleet knows it.

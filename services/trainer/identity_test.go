@@ -1,0 +1,40 @@
+package trainer
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/events/training"
+)
+
+// TestAJobRunsAsItWasStarted: a trainer that was started for something else says what, and
+// a job from before declarations were hashed is told apart by the rest alone.
+func TestAJobRunsAsItWasStarted(t *testing.T) {
+	e, err := newEngine(smallSpec(), 2, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{cfg: Config{Job: "j", Model: "movies", Topic: "ratings", Shards: 2}, engine: e, partitions: 4}
+	for _, tc := range []struct {
+		name   string
+		change func(*training.JobStarted)
+		want   string
+	}{
+		{"alike", func(*training.JobStarted) {}, ""},
+		{"begun before hashes", func(b *training.JobStarted) { b.SpecHash = "" }, ""},
+		{"another declaration", func(b *training.JobStarted) { b.SpecHash = strings.Repeat("0", 64) }, "another declaration of model movies"},
+		{"other shards", func(b *training.JobStarted) { b.Shards = 3 }, "start it alike"},
+		{"other shards, before hashes", func(b *training.JobStarted) { b.SpecHash, b.Shards = "", 3 }, "start it alike"},
+	} {
+		b := proto.CloneOf(s.started())
+		tc.change(b)
+		if err := s.differs(b); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+	if s.started().GetSpecHash() == "" {
+		t.Error("the job's start does not name its declaration")
+	}
+}

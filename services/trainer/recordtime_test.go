@@ -1,0 +1,48 @@
+package trainer
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+)
+
+// TestRecordsFromTheFutureAreParked: a record beyond the bound is rejected with a reason
+// that names it, and neither it nor one that cannot be parsed moves the time of the batch.
+func TestRecordsFromTheFutureAreParked(t *testing.T) {
+	e, err := newEngine(smallSpec(), 2, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
+	e.latest = func() time.Time { return now.Add(24 * time.Hour) }
+	rating := []byte(`{"userId":1,"movieId":5,"rating":5}`)
+	s := e.newStep()
+	s.load([]kafka.Record{
+		{Offset: 0, Value: rating, Time: now.Add(-time.Hour)},
+		{Offset: 1, Value: rating, Time: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)},
+		{Offset: 2, Value: []byte(`broken`), Time: now.Add(time.Hour)},
+		{Offset: 3, Value: rating, Time: now.Add(24*time.Hour + time.Second)},
+		{Offset: 4, Value: rating, Time: now.Add(-time.Minute)},
+	})
+	if len(s.labels) != 2 || s.newest != now.Add(-time.Minute).Unix() {
+		t.Errorf("%d samples, the batch is of %s; want 2 of %s", len(s.labels), time.Unix(s.newest, 0).UTC(), now.Add(-time.Minute))
+	}
+	if len(s.bad) != 3 {
+		t.Fatalf("%d records are parked, want 3: %v", len(s.bad), s.bad)
+	}
+	for i, want := range []string{"2102-01-01T00:00:00Z", "not one JSON object", "2026-11-23T07:00:01Z"} {
+		if !strings.Contains(s.bad[i].reason, want) {
+			t.Errorf("record %d: %s; want %s", s.bad[i].record.Offset, s.bad[i].reason, want)
+		}
+	}
+	s.load([]kafka.Record{{Offset: 5, Value: rating, Time: now.Add(24 * time.Hour)}})
+	if len(s.labels) != 1 {
+		t.Errorf("the bound itself is refused: %v", s.bad)
+	}
+	s.load([]kafka.Record{{Offset: 6, Value: rating, Time: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)}})
+	if s.newest != 0 || len(s.labels) != 0 {
+		t.Errorf("a batch of nothing learnt is dated %d", s.newest)
+	}
+}
