@@ -89,7 +89,7 @@ func (r *recorder) take(m *entryModel, sc *scratch, n int, denseSeq uint64, scor
 }
 
 // signature is the id within its slot, as it came in.
-func signature(fid int64) int64 { return fid & (1<<48 - 1) }
+func signature(fid int64) int64 { return fid & modelspec.MaxID }
 
 // run writes batches until ctx ends, then what is queued, within drain.
 func (p *impressions) run(ctx context.Context, drain time.Duration) {

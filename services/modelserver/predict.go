@@ -142,7 +142,10 @@ func (sc *scratch) read(m *entryModel, inputs map[string]*tfserving.TensorProto,
 		if rows != n || len(sc.column) != n {
 			return 0, fmt.Errorf("input %q has %d rows of %d ids in all, want one id for each of %d rows: shape [n] or [n, 1]", f.name, rows, len(sc.column), n)
 		}
-		for _, id := range sc.column {
+		for row, id := range sc.column {
+			if id < 0 || id > modelspec.MaxID {
+				return 0, fmt.Errorf("input %q, row %d: id %d is outside 0 to 2^48-1; hash ids to 48 bits as the training records do", f.name, row, id)
+			}
 			sc.fids = append(sc.fids, modelspec.FID(f.slot, id))
 		}
 	}
