@@ -20,6 +20,10 @@ const (
 	// MaxSlot is the greatest feature slot: 15 bits, so that a feature id is never
 	// negative.
 	MaxSlot = 1<<15 - 1
+
+	// MaxID is the greatest id within a slot. Ids that come from outside are refused
+	// beyond it: the lower bits alone would name somebody else.
+	MaxID = signatureMask
 )
 
 // FID is the feature id of id in slot: slot << 48 | the lower 48 bits of id.

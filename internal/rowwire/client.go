@@ -2,6 +2,7 @@ package rowwire
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,22 +17,30 @@ const (
 	requestTimeout = 30 * time.Second // of a request whose ctx names none
 	writeTimeout   = 10 * time.Second
 	clientInFlight = 128
+
+	// A connection on which so many requests ran out of time, and nothing at all arrived
+	// for so long, leads nowhere: a server that lives answers those too, only late.
+	condemnAfter = 3
+	condemnQuiet = time.Second
 )
 
 // Client is one connection with many requests in flight. It is safe for concurrent use;
 // requests may be answered out of order. Once Err is set it is of no more use.
 type Client struct {
-	addr  string
-	nc    net.Conn
-	out   chan *[]byte
-	slots chan struct{}
-	done  chan struct{} // closed once the connection is of no more use
-	wg    sync.WaitGroup
+	addr    string
+	nc      net.Conn
+	version uint16 // of the protocol, as agreed
+	out     chan *[]byte
+	slots   chan struct{}
+	done    chan struct{} // closed once the connection is of no more use
+	wg      sync.WaitGroup
 
-	mu      sync.Mutex
-	nextID  uint64
-	pending map[uint64]chan response
-	err     error
+	mu       sync.Mutex
+	nextID   uint64
+	pending  map[uint64]chan response
+	timeouts int       // since anything arrived
+	quiet    time.Time // since when nothing has, if timeouts > 0
+	err      error
 }
 
 type response struct {
@@ -42,16 +51,25 @@ type response struct {
 
 var _ Handler = (*Client)(nil)
 
-// Dial connects to "host:port" or "unix:///path" and exchanges hellos, within ctx and
-// five seconds. conf, unless nil, encrypts host:port.
+// Dial connects to "host:port" or "unix:///path" and agrees on a protocol version, within
+// ctx and five seconds. conf, unless nil, encrypts host:port.
 func Dial(ctx context.Context, addr string, conf *tls.Config) (*Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	for version := uint16(Version); ; version-- {
+		c, err := dialVersion(ctx, addr, conf, version)
+		if CodeOf(err) != Invalid || version == Oldest {
+			return c, err
+		}
+	}
+}
+
+func dialVersion(ctx context.Context, addr string, conf *tls.Config, version uint16) (*Client, error) {
 	network, address, err := SplitAddr(addr)
 	if err != nil {
 		return nil, Errorf(Invalid, "%w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	nc, err := new(net.Dialer).DialContext(ctx, network, address)
+	nc, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, Errorf(Unavailable, "no connection to %s: %w", addr, err)
 	}
@@ -60,7 +78,7 @@ func Dial(ctx context.Context, addr string, conf *tls.Config) (*Client, error) {
 	}
 	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
 	r := bufio.NewReaderSize(nc, 64<<10)
-	h, err := greet(nc, r)
+	h, err := greet(nc, r, version)
 	if err != nil {
 		_ = nc.Close()
 		if e := (*Error)(nil); errors.As(err, &e) {
@@ -75,13 +93,20 @@ func Dial(ctx context.Context, addr string, conf *tls.Config) (*Client, error) {
 	// No more than the server works on, so that it keeps reading and sees cancellations.
 	n := min(clientInFlight, max(1, int(h.InFlight)))
 	c := &Client{
-		addr: addr, nc: nc,
+		addr: addr, nc: nc, version: version,
 		out: make(chan *[]byte, n), slots: make(chan struct{}, n),
 		done: make(chan struct{}), pending: map[uint64]chan response{},
 	}
 	c.wg.Go(func() { c.write() })
 	c.wg.Go(func() { c.fail(c.read(r)) })
 	return c, nil
+}
+
+// dialer notices a host that has vanished: idle by keepalive, with something on its way
+// by the user timeout.
+var dialer = net.Dialer{
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+	Control:         userTimeout,
 }
 
 // serverName expects the certificate of the host that address names.
@@ -94,8 +119,8 @@ func serverName(conf *tls.Config, address string) *tls.Config {
 	return conf
 }
 
-func greet(nc net.Conn, r *bufio.Reader) (hello, error) {
-	b, err := frame(opHello, 0, -1, &hello{Magic: magic, Version: Version})
+func greet(nc net.Conn, r *bufio.Reader, version uint16) (hello, error) {
+	b, err := frame(opHello, 0, -1, &hello{Magic: magic, Version: version})
 	if err != nil {
 		return hello{}, err
 	}
@@ -113,8 +138,8 @@ func greet(nc net.Conn, r *bufio.Reader) (hello, error) {
 		return hello{}, refusal(payload)
 	}
 	var h hello
-	if op != opHello|opResponse || h.decode(&decoder{b: payload}) != nil || h.Magic != magic || h.Version != Version {
-		return hello{}, Errorf(Invalid, "%s is no server of row protocol version %d", nc.RemoteAddr(), Version)
+	if op != opHello|opResponse || h.decode(&decoder{b: payload}) != nil || h.Magic != magic || h.Version != version {
+		return hello{}, Errorf(Invalid, "%s is no server of row protocol version %d", nc.RemoteAddr(), version)
 	}
 	return h, nil
 }
@@ -158,6 +183,7 @@ func (c *Client) read(r *bufio.Reader) error {
 		c.mu.Lock()
 		ch := c.pending[id]
 		delete(c.pending, id)
+		c.timeouts = 0
 		c.mu.Unlock()
 		if ch == nil {
 			giveBack(buf) // given up meanwhile
@@ -212,7 +238,8 @@ func (c *Client) call(ctx context.Context, op uint8, req message, res interface{
 		return c.gaveUp(ctx, "waited for its turn")
 	}
 	deadline, _ := ctx.Deadline()
-	left := time.Until(deadline)
+	sent := time.Now()
+	left := deadline.Sub(sent)
 	if left <= 0 {
 		return c.gaveUp(ctx, "not sent")
 	}
@@ -243,6 +270,7 @@ func (c *Client) call(ctx context.Context, op uint8, req message, res interface{
 		return c.finish(op, r, res)
 	case <-ctx.Done():
 		c.cancel(id)
+		c.unheard(ctx, sent)
 		return c.gaveUp(ctx, "no answer")
 	case <-c.done:
 	}
@@ -292,8 +320,29 @@ func (c *Client) cancel(id uint64) {
 	}
 }
 
+// unheard counts a request, sent then, that ran out of time, and ends the connection once
+// it must be taken for dead.
+func (c *Client) unheard(ctx context.Context, sent time.Time) {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return // the caller left
+	}
+	c.mu.Lock()
+	if c.timeouts++; c.timeouts == 1 {
+		c.quiet = sent
+	}
+	quiet := time.Since(c.quiet)
+	condemned := c.timeouts >= condemnAfter && quiet >= condemnQuiet
+	n := c.timeouts
+	c.mu.Unlock()
+	if condemned {
+		c.fail(fmt.Errorf("nothing arrived for %v, in which %d requests ran out of time", quiet.Round(time.Millisecond), n))
+	}
+}
+
+// gaveUp is the error of a request that ctx ended, or is about to: its deadline may have
+// passed a moment before it says so.
 func (c *Client) gaveUp(ctx context.Context, what string) error {
-	return Errorf(Unavailable, "request to %s given up, %s: %w", c.addr, what, ctx.Err())
+	return Errorf(Unavailable, "request to %s given up, %s: %w", c.addr, what, cmp.Or(ctx.Err(), context.DeadlineExceeded))
 }
 
 // Lookup implements [Handler] over the connection.
@@ -308,6 +357,9 @@ func (c *Client) Lookup(ctx context.Context, r *LookupRequest) (*LookupResponse,
 // LookupInto is Lookup into the memory of an earlier response, which nobody else may
 // use any more.
 func (c *Client) LookupInto(ctx context.Context, r *LookupRequest, res *LookupResponse) error {
+	if c.version < 3 && r.versioned() {
+		return Errorf(NotFound, "%s speaks row protocol version %d, which cannot say rows of which version it serves: upgrade it", c.addr, c.version)
+	}
 	return c.call(ctx, opLookup, r, res)
 }
 

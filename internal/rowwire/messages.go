@@ -27,7 +27,14 @@ func (r *LookupRequest) encode(e *encoder) {
 	if ids > MaxIDs {
 		e.fail("%d ids, at most %d are allowed in one request: split it", ids, MaxIDs)
 	}
+	if r.versioned() {
+		e.i64(r.Version)
+		e.str(r.Job)
+	}
 }
+
+// versioned says that r can only be sent to a peer of protocol version 3.
+func (r *LookupRequest) versioned() bool { return r.Version != 0 || r.Job != "" }
 
 func (r *LookupRequest) decode(d *decoder) error {
 	r.Model = d.str(r.Model)
@@ -44,6 +51,15 @@ func (r *LookupRequest) decode(d *decoder) error {
 		n := d.count(MaxIDs-ids, 8, "ids")
 		ids += n
 		t.IDs = d.i64s(t.IDs, n)
+	}
+	if len(d.b) == 0 {
+		r.Version, r.Job = 0, ""
+		return d.end()
+	}
+	r.Version = d.i64()
+	r.Job = d.str(r.Job)
+	if d.err == nil && !r.versioned() {
+		d.fail("version 0 of no job is written by leaving it out")
 	}
 	return d.end()
 }

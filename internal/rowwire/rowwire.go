@@ -6,14 +6,19 @@
 //
 //	u32 length of what follows | u8 op | u64 request id | payload
 //
-// and a connection opens with a hello in which both sides name the protocol version. A
-// response carries the op of its request with the upper bit set, or opError.
+// and a connection opens with a hello in which the client names a protocol version and the
+// server agrees to it or refuses. A response carries the op of its request with the upper bit set, or opError.
 package rowwire
 
 import "context"
 
-// Version is the protocol version that both sides must speak.
-const Version = 2
+// Version is the newest protocol version, and Oldest the oldest that is still spoken:
+// a connection speaks the newest that both sides know. Since 3 a lookup may name the
+// version it wants.
+const (
+	Version = 3
+	Oldest  = 2
+)
 
 // Bounds of what either side accepts.
 const (
@@ -46,7 +51,7 @@ type TableIDs struct {
 }
 
 // LookupRequest asks for rows. A row that does not exist is answered with zeros and is
-// not created.
+// not created. With no tables it only asks whether the version is there.
 type LookupRequest struct {
 	Model      string // serving: the model; training: the job
 	Shard      uint32
@@ -55,6 +60,12 @@ type LookupRequest struct {
 	Turn       uint64 // deterministic training: batches learnt before this one
 	Generation uint64 // deterministic training: of the shard's timeline
 	Encoding   Encoding
+
+	// Version and Job, serving: rows of this version, exported by this job, or NotFound.
+	// Zero: whatever is newest. They travel where one of them is set, and not to a peer
+	// that speaks a protocol older than 3.
+	Version int64
+	Job     string
 }
 
 // LookupResponse holds one entry per table of the request, in its order.

@@ -305,7 +305,7 @@ func rawHello(t *testing.T, addr string) (net.Conn, *bufio.Reader) {
 	t.Cleanup(func() { _ = nc.Close() })
 	_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
 	r := bufio.NewReader(nc)
-	if _, err := greet(nc, r); err != nil {
+	if _, err := greet(nc, r, Version); err != nil {
 		t.Fatal(err)
 	}
 	return nc, r

@@ -250,10 +250,10 @@ func (c *conn) hello(r *bufio.Reader) error {
 	if op != opHello || h.decode(&decoder{b: payload}) != nil || h.Magic != magic {
 		return Errorf(Invalid, "the connection did not open with the hello of the row protocol")
 	}
-	if h.Version != Version {
-		return Errorf(Invalid, "the client speaks row protocol version %d, this server %d: upgrade the older one", h.Version, Version)
+	if h.Version < Oldest || h.Version > Version {
+		return Errorf(Invalid, "the client speaks row protocol version %d, this server %d to %d: upgrade the older one", h.Version, Oldest, Version)
 	}
-	b, err := frame(opHello|opResponse, id, -1, &hello{Magic: magic, Version: Version, InFlight: uint32(c.o.InFlight)})
+	b, err := frame(opHello|opResponse, id, -1, &hello{Magic: magic, Version: h.Version, InFlight: uint32(c.o.InFlight)})
 	if err != nil {
 		return err
 	}

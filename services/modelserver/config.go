@@ -44,8 +44,14 @@ type Config struct {
 	// asked; LookupRetries is how many more are asked. Defaults 200 ms and 2.
 	LookupTimeout time.Duration
 	LookupRetries int
+	// LoadBytes is how many bytes of export files are read at once; more waits. A folder
+	// that is greater is read alone. Default 256 MiB.
+	LoadBytes int64
 	// PollInterval is how often base paths are looked at for new versions. Default 1 s.
 	PollInterval time.Duration
+	// Linger is how long rows of a version that has been replaced go on answering after
+	// the last entry asked for it. Default 5 s.
+	Linger time.Duration
 	// SignalInterval is how often applied deltas are signalled. Default 200 ms.
 	SignalInterval time.Duration
 	// SnapshotDir keeps the views' snapshots; empty: the views are folded from the
@@ -71,7 +77,9 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MaxBatch, "max-batch", c.MaxBatch, "most rows of one Predict")
 	fs.DurationVar(&c.LookupTimeout, "lookup-timeout", c.LookupTimeout, "time one replica has to answer a lookup")
 	fs.IntVar(&c.LookupRetries, "lookup-retries", c.LookupRetries, "further replicas asked after a failed lookup")
+	fs.Int64Var(&c.LoadBytes, "load-bytes", c.LoadBytes, "`bytes` of export files that are read at once")
 	fs.DurationVar(&c.PollInterval, "poll-interval", c.PollInterval, "time between two looks at the base paths")
+	fs.DurationVar(&c.Linger, "linger", c.Linger, "time a replaced version's rows go on answering after the last entry asked for them")
 	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time between two signals of applied deltas")
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "`folder` of view snapshots; empty: none")
 	fs.DurationVar(&c.Drain, "drain", c.Drain, "time requests in flight have at a stop")
@@ -99,8 +107,14 @@ func (c *Config) setDefaults() {
 	if c.LookupRetries == 0 {
 		c.LookupRetries = 2
 	}
+	if c.LoadBytes == 0 {
+		c.LoadBytes = 256 << 20
+	}
 	if c.PollInterval == 0 {
 		c.PollInterval = time.Second
+	}
+	if c.Linger == 0 {
+		c.Linger = 5 * time.Second
 	}
 	if c.SignalInterval == 0 {
 		c.SignalInterval = 200 * time.Millisecond
@@ -133,10 +147,13 @@ func (c *Config) Validate() error {
 	if c.MaxBatch < 0 || c.MaxBatch > 1<<16 {
 		complain("--max-batch is %d, want 1 to %d", c.MaxBatch, 1<<16)
 	}
+	if c.LoadBytes < 0 {
+		complain("--load-bytes is %d, want a positive number", c.LoadBytes)
+	}
 	if c.LookupRetries < 0 || c.LookupRetries > maxRetries {
 		complain("--lookup-retries is %d, want 1 to %d", c.LookupRetries, maxRetries)
 	}
-	for flag, d := range map[string]time.Duration{"--lookup-timeout": c.LookupTimeout, "--poll-interval": c.PollInterval,
+	for flag, d := range map[string]time.Duration{"--lookup-timeout": c.LookupTimeout, "--poll-interval": c.PollInterval, "--linger": c.Linger,
 		"--signal-interval": c.SignalInterval, "--drain": c.Drain} {
 		if d < 0 {
 			complain("%s is %v, want a positive duration", flag, d)

@@ -39,18 +39,23 @@ type params struct {
 type entryModel struct {
 	model    string
 	version  int64
-	shards   int // serving shards that hold the rows
+	job      string // that made the export
+	shards   int    // serving shards that hold the rows
 	spec     *model.ModelSpec
 	features []feature
 	inputs   []tfserving.Input
 	tables   []embedding
-	width    int // of the tower's input
+	dims     map[string]int // of tables
+	width    int            // of the tower's input
 	tower    *dense.Tower
 	vars     []modelspec.Variable
 	params   atomic.Pointer[params]
 
 	staged map[uint32]map[int][]float32 // the writer's: chunks so far, by training shard
 }
+
+// id says whose rows m needs.
+func (m *entryModel) id() exportID { return exportID{m.version, m.job} }
 
 // newEntryModel checks an export against its own declaration.
 func newEntryModel(name string, version int64, shards int, e *ckpt.Entry) (*entryModel, error) {
@@ -62,13 +67,14 @@ func newEntryModel(name string, version int64, shards int, e *ckpt.Entry) (*entr
 		return nil, fmt.Errorf("the export's model spec: %w", err)
 	}
 	m := &entryModel{
-		model: name, version: version, shards: shards, spec: e.Spec, tower: tower,
+		model: name, version: version, job: e.Job, shards: shards, dims: map[string]int{}, spec: e.Spec, tower: tower,
 		vars: modelspec.Variables(e.Spec), staged: map[uint32]map[int][]float32{},
 	}
 	at := map[string]int{}
 	for _, t := range e.Spec.GetTables() {
 		at[t.GetName()] = len(m.tables)
 		m.tables = append(m.tables, embedding{name: t.GetName(), dim: int(t.GetDim())})
+		m.dims[t.GetName()] = int(t.GetDim())
 	}
 	for _, f := range e.Spec.GetFeatures() {
 		i, ok := at[f.GetTable()]

@@ -54,7 +54,7 @@ func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest
 		return nil, "", status.Errorf(codes.InvalidArgument, "%s has %d bytes, at most %d are taken", requestIDKey, len(c.requestID), maxRequestID)
 	}
 	id = c.requestID
-	m, err := s.shelf.index.Load().entry(req.GetModelSpec())
+	versions, err := s.shelf.index.Load().entries(req.GetModelSpec())
 	if err != nil {
 		return nil, id, err
 	}
@@ -67,7 +67,7 @@ func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest
 	if rec != nil {
 		id = rec.requestID
 	}
-	scores, err := s.score(ctx, m, req.GetInputs(), rec)
+	m, scores, err := s.answer(ctx, versions, req.GetInputs(), rec)
 	if err != nil {
 		return nil, id, err
 	}
@@ -114,10 +114,11 @@ func (p predictionService) GetModelMetadata(_ context.Context, req *apis.GetMode
 			return nil, status.Errorf(codes.InvalidArgument, "Metadata field %s is not supported", f)
 		}
 	}
-	m, err := p.s.shelf.index.Load().entry(req.GetModelSpec())
+	versions, err := p.s.shelf.index.Load().entries(req.GetModelSpec())
 	if err != nil {
 		return nil, err
 	}
+	m := versions[0]
 	info := func(name string, dtype types_go_proto.DataType) *for_core_protos_go_proto.TensorInfo {
 		return &for_core_protos_go_proto.TensorInfo{
 			Encoding:    &for_core_protos_go_proto.TensorInfo_Name{Name: name + ":0"},
@@ -186,9 +187,6 @@ func (m modelService) HandleReloadConfigRequest(ctx context.Context, req *apis.R
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	for i := range models {
-		if _, _, _, err := splitName(models[i].Name); err != nil {
-			return nil, status.Error(codes.InvalidArgument, err.Error())
-		}
 		models[i].BasePath = m.s.abs(models[i].BasePath)
 	}
 	s := m.s

@@ -88,6 +88,7 @@ type world struct {
 	dir    string // exported_models
 	// exportSpec is what row exports say of their model; nil as those of older builds.
 	exportSpec *model.ModelSpec
+	exportDim  int // of both tables
 
 	mu    sync.Mutex
 	rows  map[string]map[int64][]float32
@@ -104,7 +105,7 @@ func newWorld(t testing.TB) *world {
 	}
 	spec.Layers = spec.Layers[1:]
 	spec.Layers[0].Units = 6
-	w := &world{t: t, bus: mem.New(), spec: spec, dir: t.TempDir(),
+	w := &world{t: t, bus: mem.New(), spec: spec, dir: t.TempDir(), exportDim: dim,
 		rows: map[string]map[int64][]float32{"user": {}, "movie": {}}, dense: map[string][]float32{}}
 	t.Cleanup(func() { _ = w.bus.Close() })
 	for id := range int64(20) {
@@ -153,7 +154,7 @@ func (w *world) export(version int64, shards int, syncSeq uint64) {
 	for k := range shards {
 		s := &ckpt.Shard{
 			Manifest: ckpt.Manifest{Job: job, Checkpoint: version, Shard: uint32(k), Shards: uint32(shards), Epoch: 2, Step: 1, SyncSeq: syncSeq,
-				Tables: []ckpt.TableInfo{{Name: "user", Dim: dim}, {Name: "movie", Dim: dim}}},
+				Tables: []ckpt.TableInfo{{Name: "user", Dim: w.exportDim}, {Name: "movie", Dim: w.exportDim}}},
 			Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}, Spec: w.exportSpec,
 		}
 		for name, rows := range w.rows {
@@ -269,7 +270,7 @@ type served struct {
 
 func (w *world) serve(name string, change ...func(*modelserver.Config)) *served {
 	w.t.Helper()
-	cfg := modelserver.Config{Container: name, PollInterval: 5 * time.Millisecond, SignalInterval: time.Millisecond, LookupTimeout: 2 * time.Second}
+	cfg := modelserver.Config{Container: name, PollInterval: 5 * time.Millisecond, SignalInterval: time.Millisecond, Linger: 20 * time.Millisecond, LookupTimeout: 2 * time.Second}
 	for _, f := range change {
 		f(&cfg)
 	}

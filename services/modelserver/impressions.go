@@ -72,11 +72,11 @@ func (r *recorder) take(m *entryModel, sc *scratch, n int, denseSeq uint64, scor
 			f := &m.features[i]
 			e := i*n + row
 			shard := modelspec.ShardOf(sc.fids[e], m.shards)
-			h := &sc.shards[shard]
+			a, table, at := sc.shards[shard].place(f.table, sc.at[e])
 			rec.Inputs[f.name] = signature(sc.fids[e])
 			rec.Rows[i] = impression.Row{
 				Feature: f.name, Table: m.tables[f.table].name, ID: sc.fids[e], Shard: uint32(shard),
-				Replica: h.from.replica, SyncSeq: h.res.Seqs[h.reply[f.table]][sc.at[e]],
+				Replica: a.from.replica, SyncSeq: a.answer.Seqs[table][at],
 			}
 		}
 		select {
@@ -89,7 +89,7 @@ func (r *recorder) take(m *entryModel, sc *scratch, n int, denseSeq uint64, scor
 }
 
 // signature is the id within its slot, as it came in.
-func signature(fid int64) int64 { return fid & (1<<48 - 1) }
+func signature(fid int64) int64 { return fid & modelspec.MaxID }
 
 // run writes batches until ctx ends, then what is queued, within drain.
 func (p *impressions) run(ctx context.Context, drain time.Duration) {

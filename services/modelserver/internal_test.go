@@ -277,9 +277,8 @@ func TestImpressionsDropWhenFullAndDrainAtTheEnd(t *testing.T) {
 	}
 	m := newEntry(t)
 	sc := &scratch{fids: []int64{1, 2, 3, 4}, at: make([]int32, 4), shards: make([]shardScratch, 1)}
-	sc.shards[0].reply = []int{0, 0}
-	sc.shards[0].from = &endpoint{}
-	sc.shards[0].res = &rowwire.LookupResponse{Seqs: [][]uint64{{1, 2, 3, 4}}}
+	sc.shards[0].segs = [][]segment{{{}}, {{}}}
+	sc.shards[0].asks = []ask{{from: &endpoint{}, answer: rowwire.LookupResponse{Seqs: [][]uint64{{1, 2, 3, 4}}}}}
 	(&recorder{requestID: "x", to: p}).take(m, sc, 2, 0, []float32{0.5, 0.5})
 	if n := value(t, p.metrics.impressions.WithLabelValues("dropped")); n != 2 {
 		t.Errorf("%v dropped, want both rows", n)
@@ -312,32 +311,39 @@ func TestWantImpressions(t *testing.T) {
 func TestPick(t *testing.T) {
 	r := newRoutes(nil, nil)
 	a, b, c := &endpoint{addr: "a"}, &endpoint{addr: "b"}, &endpoint{addr: "c"}
-	key := shardKey{"m", 1}
+	key, want := shardKey{"m", 1}, exportID{3, "job"}
 	r.byShard.Store(&map[shardKey]*choice{key: {all: []*endpoint{a, b, c}}})
-	if r.pick(shardKey{"m", 2}, nil) != nil {
+	if r.pick(shardKey{"m", 2}, want, nil) != nil {
 		t.Error("a replica of a shard that has none")
 	}
 	seen := map[*endpoint]int{}
 	for range 30 {
-		seen[r.pick(key, nil)]++
+		seen[r.pick(key, want, nil)]++
 	}
 	if seen[a] != 10 || seen[b] != 10 || seen[c] != 10 {
 		t.Errorf("equals took turns %d, %d, %d times", seen[a], seen[b], seen[c])
 	}
 	a.outstanding.Store(2)
 	b.outstanding.Store(1)
-	if got := r.pick(key, []*endpoint{c}); got != b {
+	if got := r.pick(key, want, []*endpoint{c}); got != b {
 		t.Errorf("least outstanding: %s", got.addr)
 	}
 	b.failed()
-	if got := r.pick(key, []*endpoint{c}); got != a {
+	if got := r.pick(key, want, []*endpoint{c}); got != a {
 		t.Errorf("one that failed goes before a busy one: %s", got.addr)
 	}
-	if got := r.pick(key, []*endpoint{c, a}); got != b {
+	if got := r.pick(key, want, []*endpoint{c, a}); got != b {
 		t.Error("one that failed is not asked even as the last")
 	}
-	if got := r.pick(key, []*endpoint{c, a, b}); got != nil {
+	if got := r.pick(key, want, []*endpoint{c, a, b}); got != nil {
 		t.Errorf("all tried: %s", got.addr)
+	}
+	c.lacks(want)
+	if got := r.pick(key, want, []*endpoint{b}); got != a {
+		t.Errorf("one that lacks the version goes before a busy one: %s", got.addr)
+	}
+	if got := r.pick(key, exportID{3, "another"}, []*endpoint{b}); got != c {
+		t.Errorf("of another version nothing is known: %s", got.addr)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
@@ -73,7 +74,7 @@ func (s *Server) serve(ctx context.Context, v *version) error {
 	for {
 		t := s.targetOf(v)
 		began := time.Now()
-		g, err := s.load(v, at, t)
+		g, err := s.load(ctx, v, at, t)
 		if err != nil {
 			s.metrics.loads.WithLabelValues("failed").Inc()
 			if s.shelf.stateOf(v) != stateAvailable && at.number == v.number {
@@ -106,14 +107,14 @@ func (s *Server) serve(ctx context.Context, v *version) error {
 }
 
 // load reads what lies at a place; it answers as the configured version all the same.
-func (s *Server) load(v *version, at place, t target) (g *generation, err error) {
+func (s *Server) load(ctx context.Context, v *version, at place, t target) (g *generation, err error) {
 	if v.shard < 0 {
-		if g, err = loadEntry(v.model, at.basePath, at.number, t); err != nil {
+		if g, err = s.reads.loadEntry(ctx, v.model, at.basePath, at.number, t); err != nil {
 			return nil, err
 		}
 		g.entry.version = v.number
 	} else {
-		if g, err = loadPS(v.model, at.basePath, v.shard, at.number, s.planned(v.model).GetModelDir(), t); err != nil {
+		if g, err = s.reads.loadPS(ctx, v.model, at.basePath, v.shard, at.number, s.planned(v.model).GetModelDir(), t); err != nil {
 			return nil, err
 		}
 		g.ps.version = v.number
@@ -165,6 +166,10 @@ var errPlanChanged = errors.New("another plan")
 // keep serves g until ctx ends, its deltas are trimmed, or the plan for this version
 // asks for something else. It makes v AVAILABLE once g has caught up.
 func (s *Server) keep(ctx context.Context, v *version, g *generation, t target) error {
+	var attending sync.WaitGroup
+	actx, leave := context.WithCancel(ctx)
+	defer attending.Wait()
+	defer leave()
 	var f *feed
 	following := make(chan error, 1)
 	caught := make(chan struct{})
@@ -212,6 +217,9 @@ func (s *Server) keep(ctx context.Context, v *version, g *generation, t target) 
 		case <-caught:
 			caught = nil
 			s.shelf.set(v, stateAvailable, g)
+			if g.entry != nil {
+				attending.Go(func() { s.attend(actx, v, g.entry, s.cfg.PollInterval) })
+			}
 			s.env.Log.Info("model available", "model", v.name, "version", v.number)
 		case <-changed:
 		}

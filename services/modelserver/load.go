@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 
 	"github.com/monolith-go/monolith/internal/ckpt"
@@ -84,9 +86,37 @@ func firstDir(dirs []string) (string, bool) {
 	return "", false
 }
 
+// reads bounds what is read from exports at once, by bytes of their files: the rows of a
+// file being read are in memory twice, beside the tables that they go into.
+type reads struct {
+	limit int64
+	sem   *semaphore.Weighted
+}
+
+func newReads(limit int64) *reads { return &reads{limit: limit, sem: semaphore.NewWeighted(limit)} }
+
+// take waits until the files of dir may be read. One folder alone always may.
+func (r *reads) take(ctx context.Context, dir string) (done func(), err error) {
+	size, err := ckpt.DirSize(dir)
+	if err != nil {
+		return nil, err
+	}
+	size = min(max(size, 1), r.limit)
+	if err := r.sem.Acquire(ctx, size); err != nil {
+		return nil, err
+	}
+	return func() { r.sem.Release(size) }, nil
+}
+
 // loadEntry reads an entry export.
-func loadEntry(name, basePath string, version int64, t target) (*generation, error) {
-	e, err := ckpt.ReadEntry(filepath.Join(basePath, strconv.FormatInt(version, 10)))
+func (r *reads) loadEntry(ctx context.Context, name, basePath string, version int64, t target) (*generation, error) {
+	dir := filepath.Join(basePath, strconv.FormatInt(version, 10))
+	done, err := r.take(ctx, dir)
+	if err != nil {
+		return nil, failed(err)
+	}
+	e, err := ckpt.ReadEntry(dir)
+	done()
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -109,7 +139,7 @@ func loadEntry(name, basePath string, version int64, t target) (*generation, err
 // exported as are served, or else every export that can hold one of its ids. An id is
 // in export j and on serving shard i when id = j mod exported = i mod served, which is
 // possible iff i and j agree modulo their greatest common divisor.
-func loadPS(name, basePath string, shard int, version int64, modelDir string, t target) (*generation, error) {
+func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, version int64, modelDir string, t target) (*generation, error) {
 	find := func(j int) (string, error) {
 		dirs := exportDirs(basePath, version, modelDir, j)
 		if dir, ok := firstDir(dirs); ok {
@@ -136,7 +166,7 @@ func loadPS(name, basePath string, shard int, version int64, modelDir string, t 
 		return nil, &loadError{codes.InvalidArgument, fmt.Errorf("%s: shard %d of %d served cannot be made of %d exported shards", name, shard, served, exported)}
 	}
 	g := &generation{
-		ps:  &psModel{model: name, version: version, shard: shard, shards: served, tables: map[string]*table.Table{}},
+		ps:  &psModel{model: name, version: version, job: manifest.Job, shard: shard, shards: served, tables: map[string]*table.Table{}},
 		job: manifest.Job, shards: manifest.Shards, syncSeq: math.MaxUint64,
 		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{},
 	}
@@ -151,7 +181,13 @@ func loadPS(name, basePath string, shard int, version int64, modelDir string, t 
 				return nil, failed(err)
 			}
 		}
-		if err := g.add(dir, j, exported); err != nil {
+		done, err := r.take(ctx, dir)
+		if err != nil {
+			return nil, failed(err)
+		}
+		err = g.add(dir, j, exported)
+		done()
+		if err != nil {
 			return nil, failed(fmt.Errorf("read %s: %w", dir, err))
 		}
 	}

@@ -36,7 +36,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "monolith_modelserver_predict_seconds", Help: "Time of one Predict inside the server.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)}),
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_modelserver_lookup_total", Help: "Lookups sent to serving shards, by outcome: ok, or failed and asked of another replica."}, []string{"outcome"}),
+			Name: "monolith_modelserver_lookup_total", Help: "Lookups sent to serving shards, by outcome: ok, or missing (another version is served), refused or failed and asked of another replica."}, []string{"outcome"}),
 		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelserver_delta_total", Help: "Deltas followed, by outcome: applied, contained in the export, fenced or malformed."}, []string{"outcome"}),
 		visible: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -51,6 +51,7 @@ type Server struct {
 	lineage *follow.Follower[lineage.State]
 
 	shelf       *shelf
+	reads       *reads
 	routes      *routes
 	pool        *rowwire.Pool
 	fresh       *freshness
@@ -89,7 +90,8 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		ready:   make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.metrics.age(env.Metrics, cfg.Container)
-	s.shelf = newShelf(s.serve)
+	s.shelf = newShelf(s.serve, cfg.Linger)
+	s.reads = newReads(cfg.LoadBytes)
 	s.routes = newRoutes(s.fleet, s.pool.Drop)
 	s.fresh = &freshness{
 		subject: signalSubject(env.BZID, cfg.Container), container: cfg.Container,

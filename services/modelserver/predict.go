@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/kernels/dense"
 
@@ -33,21 +32,11 @@ type scratch struct {
 	shards []shardScratch
 }
 
-// shardScratch is what one serving shard is asked, and what it answered.
-type shardScratch struct {
-	ids    [][]int64 // per table
-	reply  []int     // per table: index in request and answer, -1: nothing asked
-	req    rowwire.LookupRequest
-	answer rowwire.LookupResponse  // memory of res
-	res    *rowwire.LookupResponse // nil: none yet
-	from   *endpoint
-	err    error
-}
-
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// find resolves a model spec to what is served, in the original's words where it is not.
-func (x *index) find(spec *apis.ModelSpec) (*generation, error) {
+// find resolves a model spec to what may answer it, newest first: only the version that
+// is asked for, if one is.
+func (x *index) find(spec *apis.ModelSpec) ([]*generation, error) {
 	if spec.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "Missing ModelSpec: name the model")
 	}
@@ -56,12 +45,33 @@ func (x *index) find(spec *apis.ModelSpec) (*generation, error) {
 	}
 	want := spec.GetVersion().GetValue()
 	versions, _ := alias(x.models, spec.GetName())
-	for _, g := range versions {
-		if want == 0 || g.number() == want {
-			return g, nil
+	if want == 0 && len(versions) > 0 {
+		return versions, nil
+	}
+	for i, g := range versions {
+		if g.number() == want {
+			return versions[i : i+1], nil
 		}
 	}
-	return nil, status.Error(codes.NotFound, notFound(spec.GetName(), want))
+	return nil, x.missing(spec.GetName(), want)
+}
+
+// missing tells what is unknown, in the original's words, from what cannot answer now.
+func (x *index) missing(name string, want int64) error {
+	if !x.told {
+		return status.Errorf(codes.Unavailable, "%s: this server has not been told yet which models it serves; ask again", notFound(name, want))
+	}
+	absent, known := alias(x.absent, name)
+	if why, ok := absent[want]; known && want > 0 && ok {
+		return status.Errorf(codes.Unavailable, "version %d of model %s does not answer: %s", want, name, why)
+	}
+	if !known || want > 0 {
+		return status.Error(codes.NotFound, notFound(name, want))
+	}
+	for _, n := range slices.Backward(slices.Sorted(maps.Keys(absent))) {
+		return status.Errorf(codes.Unavailable, "model %s does not answer: version %d is %s", name, n, absent[n])
+	}
+	return status.Errorf(codes.Unavailable, "model %s does not answer: no version of it has been found yet", name)
 }
 
 func (g *generation) number() int64 {
@@ -71,19 +81,36 @@ func (g *generation) number() int64 {
 	return g.ps.version
 }
 
-// entry is find for what can predict.
-func (x *index) entry(spec *apis.ModelSpec) (*entryModel, error) {
-	g, err := x.find(spec)
+// entries is find for what can predict.
+func (x *index) entries(spec *apis.ModelSpec) ([]*entryModel, error) {
+	found, err := x.find(spec)
 	if err != nil {
 		return nil, err
 	}
-	if g.entry == nil {
-		return nil, status.Errorf(codes.Unimplemented, "model %s holds embedding rows, which the row protocol serves; send Predict to %s:entry", spec.GetName(), g.ps.model)
+	if found[0].entry == nil {
+		return nil, status.Errorf(codes.Unimplemented, "model %s holds embedding rows, which the row protocol serves; send Predict to %s:entry", spec.GetName(), found[0].ps.model)
 	}
 	if sig := spec.GetSignatureName(); sig != "" && sig != tfserving.DefaultSignature {
 		return nil, status.Errorf(codes.InvalidArgument, "Serving signature name: %q not found in signature def; it has %q", sig, tfserving.DefaultSignature)
 	}
-	return g.entry, nil
+	entries := make([]*entryModel, len(found))
+	for i, g := range found {
+		entries[i] = g.entry
+	}
+	return entries, nil
+}
+
+// answer scores a batch by the newest version that can: while a version is switched, the
+// rows of the new one may not be everywhere yet, and those of the old one are not mixed
+// in.
+func (s *Server) answer(ctx context.Context, versions []*entryModel, inputs map[string]*tfserving.TensorProto, rec *recorder) (m *entryModel, scores []float32, err error) {
+	for _, m = range versions {
+		scores, err = s.score(ctx, m, inputs, rec)
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			break
+		}
+	}
+	return m, scores, err
 }
 
 // score answers a batch: ids to rows to tower to sigmoid. The scores are a fresh slice.
@@ -142,7 +169,10 @@ func (sc *scratch) read(m *entryModel, inputs map[string]*tfserving.TensorProto,
 		if rows != n || len(sc.column) != n {
 			return 0, fmt.Errorf("input %q has %d rows of %d ids in all, want one id for each of %d rows: shape [n] or [n, 1]", f.name, rows, len(sc.column), n)
 		}
-		for _, id := range sc.column {
+		for row, id := range sc.column {
+			if id < 0 || id > modelspec.MaxID {
+				return 0, fmt.Errorf("input %q, row %d: id %d is outside 0 to 2^48-1; hash ids to 48 bits as the training records do", f.name, row, id)
+			}
 			sc.fids = append(sc.fids, modelspec.FID(f.slot, id))
 		}
 	}
@@ -158,157 +188,4 @@ func (m *entryModel) inputNames() string {
 		names[i] = f.name
 	}
 	return strings.Join(names, ", ")
-}
-
-// group sorts the distinct ids by shard and table.
-func (sc *scratch) group(m *entryModel, n int, withSeqs bool) {
-	for len(sc.seen) < len(m.tables) {
-		sc.seen = append(sc.seen, map[int64]int32{})
-	}
-	for t := range m.tables {
-		clear(sc.seen[t])
-	}
-	if cap(sc.shards) < m.shards {
-		sc.shards = append(sc.shards[:cap(sc.shards)], make([]shardScratch, m.shards-cap(sc.shards))...)
-	}
-	sc.shards = sc.shards[:m.shards]
-	for k := range sc.shards {
-		h := &sc.shards[k]
-		for len(h.ids) < len(m.tables) {
-			h.ids, h.reply = append(h.ids, nil), append(h.reply, -1)
-		}
-		for t := range h.ids {
-			h.ids[t], h.reply[t] = h.ids[t][:0], -1
-		}
-		h.res, h.from, h.err = nil, nil, nil
-		h.req = rowwire.LookupRequest{Model: m.model, Shard: uint32(k), Tables: h.req.Tables[:0], WithSeqs: withSeqs}
-	}
-	sc.at = slices.Grow(sc.at[:0], len(sc.fids))[:len(sc.fids)]
-	for i, fid := range sc.fids {
-		t := m.features[i/n].table
-		at, ok := sc.seen[t][fid]
-		if !ok {
-			h := &sc.shards[modelspec.ShardOf(fid, m.shards)]
-			at = int32(len(h.ids[t]))
-			h.ids[t] = append(h.ids[t], fid)
-			sc.seen[t][fid] = at
-		}
-		sc.at[i] = at
-	}
-	for k := range sc.shards {
-		h := &sc.shards[k]
-		for t := range m.tables {
-			if len(h.ids[t]) > 0 {
-				h.reply[t] = len(h.req.Tables)
-				h.req.Tables = append(h.req.Tables, rowwire.TableIDs{Table: m.tables[t].name, IDs: h.ids[t]})
-			}
-		}
-	}
-}
-
-// lookup asks every shard that has something to answer, all at the same time.
-func (s *Server) lookup(ctx context.Context, m *entryModel, sc *scratch) error {
-	last := -1
-	var wg sync.WaitGroup
-	for k := range sc.shards {
-		if len(sc.shards[k].req.Tables) == 0 {
-			continue
-		}
-		if last >= 0 {
-			h := &sc.shards[last]
-			wg.Go(func() { s.ask(ctx, m, h) })
-		}
-		last = k
-	}
-	if last >= 0 { // the last one here: a request to one shard needs no goroutine
-		s.ask(ctx, m, &sc.shards[last])
-	}
-	wg.Wait()
-	for k := range sc.shards {
-		if err := sc.shards[k].err; err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ask gets one shard's rows from one of its replicas, the next one where one fails.
-func (s *Server) ask(ctx context.Context, m *entryModel, h *shardScratch) {
-	key := shardKey{m.model, h.req.Shard}
-	var tried [maxRetries + 1]*endpoint
-	n := 0
-	var last error
-	for n <= s.cfg.LookupRetries {
-		e := s.routes.pick(key, tried[:n])
-		if e == nil && n > 0 {
-			e = s.routes.pick(key, nil) // all have failed once: any may have been a moment's trouble
-		}
-		if e == nil {
-			break
-		}
-		tried[n] = e
-		n++
-		res, err := s.askOne(ctx, e, m, h)
-		if err == nil {
-			s.metrics.lookups.WithLabelValues("ok").Inc()
-			h.res, h.from = res, e
-			return
-		}
-		last = err
-		if ctx.Err() != nil {
-			h.err = status.FromContextError(ctx.Err()).Err()
-			return
-		}
-		e.failed()
-		s.metrics.lookups.WithLabelValues("failed").Inc()
-	}
-	if last == nil {
-		h.err = status.Errorf(codes.Unavailable, "no replica of %s:ps_%d is available; see GetModelStatus of its servers", m.model, h.req.Shard)
-		return
-	}
-	h.err = status.Errorf(codes.Unavailable, "no replica of %s:ps_%d answered, last: %v", m.model, h.req.Shard, last)
-}
-
-func (s *Server) askOne(ctx context.Context, e *endpoint, m *entryModel, h *shardScratch) (*rowwire.LookupResponse, error) {
-	e.outstanding.Add(1)
-	defer e.outstanding.Add(-1)
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout)
-	defer cancel()
-	c, err := s.pool.Get(ctx, e.addr)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.LookupInto(ctx, &h.req, &h.answer); err != nil {
-		return nil, err
-	}
-	return &h.answer, m.check(h, &h.answer)
-}
-
-// check holds an answer against what was asked; a replica that answers something else
-// is of another version, and another one may do better.
-func (m *entryModel) check(h *shardScratch, res *rowwire.LookupResponse) error {
-	if len(res.Values) != len(h.req.Tables) || h.req.WithSeqs && len(res.Seqs) != len(h.req.Tables) {
-		return fmt.Errorf("an answer of %d tables to a question of %d", len(res.Values), len(h.req.Tables))
-	}
-	for t, i := range h.reply {
-		if i < 0 || t >= len(m.tables) {
-			continue
-		}
-		if len(res.Values[i]) != len(h.ids[t])*m.tables[t].dim || h.req.WithSeqs && len(res.Seqs[i]) != len(h.ids[t]) {
-			return fmt.Errorf("table %s: %d floats for %d rows of dim %d", m.tables[t].name, len(res.Values[i]), len(h.ids[t]), m.tables[t].dim)
-		}
-	}
-	return nil
-}
-
-// gather lays the rows out as the tower's input, feature behind feature.
-func (sc *scratch) gather(m *entryModel, n int) {
-	sc.x = slices.Grow(sc.x[:0], n*m.width)[:n*m.width]
-	for i, fid := range sc.fids {
-		f := &m.features[i/n]
-		h := &sc.shards[modelspec.ShardOf(fid, m.shards)]
-		dim := m.tables[f.table].dim
-		row := h.res.Values[h.reply[f.table]][int(sc.at[i])*dim:][:dim]
-		copy(sc.x[(i%n)*m.width+f.offset:], row)
-	}
 }

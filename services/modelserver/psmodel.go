@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
@@ -13,8 +14,10 @@ import (
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
-// maxScan is the most rows of one Scan answer.
-const maxScan = 4096
+const (
+	maxScan   = 4096                 // rows of one Scan answer
+	maxFloats = rowwire.MaxFrame / 8 // of one table in one Lookup answer
+)
 
 // psModel is one serving shard: the embedding rows whose feature id falls on it. Rows
 // remember the sync sequence that wrote them, 0 for those of the export. One goroutine
@@ -22,10 +25,12 @@ const maxScan = 4096
 type psModel struct {
 	model   string
 	version int64
+	job     string // that made the export
 	shard   int
 	shards  int // serving shards; ids are spread over them
 	tables  map[string]*table.Table
 	step    atomic.Uint64 // of the newest delta
+	asked   atomic.Int64  // when an entry last asked for this version, Unix nanoseconds
 
 	ids    []int64 // the writer's scratch
 	values []float32
@@ -52,6 +57,9 @@ func newTable(spec *model.ModelSpec, name string, dim int) (*table.Table, error)
 	}
 	return t, nil
 }
+
+// lastAsked is when an entry last asked for this very version.
+func (m *psModel) lastAsked() time.Time { return time.Unix(0, m.asked.Load()) }
 
 func (m *psModel) mine(id int64) bool { return modelspec.ShardOf(id, m.shards) == m.shard }
 
@@ -146,7 +154,7 @@ func (m *psModel) lookup(r *rowwire.LookupRequest) (*rowwire.LookupResponse, err
 		if t == nil {
 			return nil, rowwire.Errorf(rowwire.NotFound, "model %s has no table %q", m.model, q.Table)
 		}
-		if len(q.IDs)*t.Dim() > rowwire.MaxFrame/8 {
+		if len(q.IDs)*t.Dim() > maxFloats {
 			return nil, rowwire.Errorf(rowwire.Invalid, "%d rows of dim %d do not fit one answer; ask for fewer", len(q.IDs), t.Dim())
 		}
 		for _, id := range q.IDs {

@@ -62,11 +62,11 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 		}
 		return nil, c.requestID, status.Errorf(codes.InvalidArgument, "the body could not be read: %v", err)
 	}
-	m, err := s.shelf.index.Load().entry(spec)
+	versions, err := s.shelf.index.Load().entries(spec)
 	if err != nil {
 		return nil, c.requestID, err
 	}
-	p, err := tfserving.DecodePredict(raw, m.inputs, s.cfg.MaxBatch)
+	p, err := tfserving.DecodePredict(raw, versions[0].inputs, s.cfg.MaxBatch)
 	if err != nil {
 		return nil, c.requestID, status.Error(codes.InvalidArgument, err.Error())
 	}

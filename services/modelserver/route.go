@@ -10,8 +10,15 @@ import (
 	"github.com/monolith-go/monolith/projections/follow"
 )
 
-// downFor is how long a replica that failed is asked only when no other one is left.
+// downFor is how long a replica that failed, or lacks a version, is asked only when no
+// other one is left.
 const downFor = 500 * time.Millisecond
+
+// exportID tells versions apart, also those that two jobs gave one number.
+type exportID struct {
+	version int64
+	job     string
+}
 
 // endpoint is one replica of one serving shard.
 type endpoint struct {
@@ -19,6 +26,13 @@ type endpoint struct {
 	replica     int32
 	outstanding atomic.Int64
 	downUntil   atomic.Int64 // Unix nanoseconds
+	missing     atomic.Pointer[missing]
+}
+
+// missing is what a replica said it lacks, and how long that is believed.
+type missing struct {
+	export exportID
+	until  int64 // Unix nanoseconds
 }
 
 type endpointKey struct {
@@ -98,9 +112,9 @@ func (r *routes) rebuild() {
 }
 
 // pick chooses a replica of the shard that is not in tried: one that did not fail just
-// now before one that did, then the one with the fewest requests out, in turns where
+// now, nor lack the export, before one that did, then the one with the fewest requests out, in turns where
 // several are equal. nil: none is left.
-func (r *routes) pick(key shardKey, tried []*endpoint) *endpoint {
+func (r *routes) pick(key shardKey, want exportID, tried []*endpoint) *endpoint {
 	c := (*r.byShard.Load())[key]
 	if c == nil {
 		return nil
@@ -120,11 +134,27 @@ next:
 			}
 		}
 		down, out := e.downUntil.Load() > now, e.outstanding.Load()
+		if lack := e.missing.Load(); lack != nil && lack.export == want && lack.until > now {
+			down = true
+		}
 		if best == nil || !down && bestDown || down == bestDown && out < bestOut {
 			best, bestDown, bestOut = e, down, out
 		}
 	}
 	return best
+}
+
+// replicas are all of the shard's.
+func (r *routes) replicas(key shardKey) []*endpoint {
+	if c := (*r.byShard.Load())[key]; c != nil {
+		return c.all
+	}
+	return nil
+}
+
+// lacks notes that the replica does not serve the export now.
+func (e *endpoint) lacks(x exportID) {
+	e.missing.Store(&missing{x, time.Now().Add(downFor).UnixNano()})
 }
 
 func (e *endpoint) failed() { e.downUntil.Store(time.Now().Add(downFor).UnixNano()) }

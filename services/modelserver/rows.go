@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"context"
+	"time"
 
 	"github.com/monolith-go/monolith/internal/rowwire"
 )
@@ -9,24 +10,34 @@ import (
 // rows is the row protocol on a Server: lookups and scans of the shards it serves.
 type rows struct{ shelf *shelf }
 
-func (r rows) find(model string, shard uint32) (*psModel, error) {
-	m := r.shelf.index.Load().rows[shardKey{model, shard}]
-	if m == nil {
+// find returns the newest rows that are of the version and the job, where those are named.
+func (r rows) find(model string, shard uint32, want exportID) (*psModel, error) {
+	served := r.shelf.index.Load().rows[shardKey{model, shard}]
+	for _, m := range served {
+		if (want.version == 0 || m.version == want.version) && (want.job == "" || m.job == want.job) {
+			return m, nil
+		}
+	}
+	if len(served) == 0 {
 		return nil, rowwire.Errorf(rowwire.NotFound, "%s:ps_%d is not served here", model, shard)
 	}
-	return m, nil
+	return nil, rowwire.Errorf(rowwire.NotFound, "version %d of job %q of %s:ps_%d is not served here, but %d of %q is", want.version, want.job, model, shard, served[0].version, served[0].job)
 }
 
 func (r rows) Lookup(_ context.Context, q *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
-	m, err := r.find(q.Model, q.Shard)
+	want := exportID{q.Version, q.Job}
+	m, err := r.find(q.Model, q.Shard, want)
 	if err != nil {
 		return nil, err
+	}
+	if want != (exportID{}) {
+		m.asked.Store(time.Now().UnixNano())
 	}
 	return m.lookup(q)
 }
 
 func (r rows) Scan(_ context.Context, q *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
-	m, err := r.find(q.Model, q.Shard)
+	m, err := r.find(q.Model, q.Shard, exportID{})
 	if err != nil {
 		return nil, err
 	}

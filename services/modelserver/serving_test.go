@@ -406,7 +406,7 @@ func TestNotFoundBeforeAndAfter(t *testing.T) {
 		}
 		return res.GetModelVersionStatus()[0].GetState().String()
 	}
-	expect("before the load", codes.NotFound)
+	expect("before the load", codes.Unavailable) // nobody has said yet what is served
 	if got := state(ranker); got != "NotFound" {
 		t.Fatalf("status before the load: %s", got)
 	}

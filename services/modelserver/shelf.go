@@ -48,32 +48,43 @@ type version struct {
 	err      *loadError // why it ended; nil: it was unloaded
 	modTime  time.Time  // of its directory when it failed: a change of it is a new try
 	data     *generation
-	endedAt  uint64 // orders the forgetting
+	begunAt  uint64    // orders the loads
+	endedAt  uint64    // orders the forgetting
+	settled  bool      // all that it needs to answer is there: others may go
+	unwanted time.Time // since when it only answers who still asks for it; zero: it is wanted
 	stop     context.CancelFunc
 	unloaded bool // stop was called
 }
 
+// loading says that v does not answer yet, and may.
+func (v *version) loading() bool { return v.state == stateStart || v.state == stateLoading }
+
 // shelf holds what is configured and what became of it. One goroutine, run, starts and
 // stops versions; each version has a goroutine of its own until END.
 type shelf struct {
-	serve func(ctx context.Context, v *version) error // one version's life, until ctx ends
+	serve  func(ctx context.Context, v *version) error // one version's life, until ctx ends
+	linger time.Duration                               // how long rows answer after the last entry asked for them
 
 	mu      sync.Mutex
+	told    bool // configured at least once
 	configs map[string]tfserving.Model
 	forced  map[string]bool // configured anew: try failed versions again
 	models  map[string]map[int64]*version
 	changed chan struct{} // closed at the next change
-	ended   uint64
+	count   uint64        // of beginnings and ends
 
 	kick  chan struct{}
 	lives sync.WaitGroup
 	index atomic.Pointer[index]
 }
 
-// index is what requests read: only AVAILABLE versions, newest first.
+// index is what requests read: only AVAILABLE versions, newest first, and why others are
+// not among them.
 type index struct {
 	models map[string][]*generation
-	rows   map[shardKey]*psModel
+	rows   map[shardKey][]*psModel
+	told   bool
+	absent map[string]map[int64]string // of configured models: what keeps a version from answering
 }
 
 type shardKey struct {
@@ -81,9 +92,9 @@ type shardKey struct {
 	shard uint32
 }
 
-func newShelf(serve func(context.Context, *version) error) *shelf {
+func newShelf(serve func(context.Context, *version) error, linger time.Duration) *shelf {
 	s := &shelf{
-		serve: serve, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
+		serve: serve, linger: linger, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
 		models: map[string]map[int64]*version{}, changed: make(chan struct{}), kick: make(chan struct{}, 1),
 	}
 	s.index.Store(&index{})
@@ -111,7 +122,8 @@ func splitName(name string) (model, sub string, shard int, err error) {
 	return "", "", 0, fmt.Errorf("sub-model %q of %q is not served here; use entry or ps_<shard>", sub, model)
 }
 
-// configure replaces the whole configuration and returns the names that are new in it.
+// configure replaces the whole configuration and returns the names that are new in it. A
+// sub-model that is not served here has ended with the reason, and keeps nobody else.
 func (s *shelf) configure(models []tfserving.Model) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,12 +134,32 @@ func (s *shelf) configure(models []tfserving.Model) []string {
 		if _, ok := s.configs[m.Name]; !ok {
 			added = append(added, m.Name)
 		}
-		s.forced[m.Name] = true
 		next[m.Name] = m
+		if _, _, _, err := splitName(m.Name); err != nil {
+			s.refuse(m, &loadError{codes.Unimplemented, err})
+			continue
+		}
+		s.forced[m.Name] = true
 	}
-	s.configs = next
+	s.configs, s.told = next, true
+	s.reindex()
+	s.announce()
 	s.poke()
 	return added
+}
+
+// refuse shows a model that cannot be served here as ended. The caller holds mu.
+func (s *shelf) refuse(m tfserving.Model, err *loadError) {
+	numbers := m.Policy.Versions
+	if len(numbers) == 0 {
+		numbers = []int64{0} // which one it would be is not looked at
+	}
+	s.models[m.Name] = map[int64]*version{}
+	for _, n := range numbers {
+		s.count++
+		s.models[m.Name][n] = &version{name: m.Name, number: n, basePath: m.BasePath, state: stateEnd, err: err, endedAt: s.count}
+	}
+	s.forget()
 }
 
 func (s *shelf) poke() {
@@ -211,50 +243,79 @@ func (s *shelf) reconcile(ctx context.Context) {
 			s.poke() // configured anew meanwhile: look again
 			continue
 		}
+		model, sub, shard, err := splitName(name)
+		if err != nil {
+			continue // refused when it was configured
+		}
 		forced := s.forced[name]
 		delete(s.forced, name)
 		for number, at := range disk[name] {
 			v := s.models[name][number]
 			fresh := v == nil || v.state == stateEnd && (v.err == nil || forced || !v.modTime.Equal(at) || v.basePath != m.BasePath)
 			if fresh && ctx.Err() == nil {
-				s.start(ctx, name, m.BasePath, number, at)
+				s.start(ctx, &version{name: name, model: model, sub: sub, shard: shard, number: number, basePath: m.BasePath, modTime: at})
 			}
 		}
 	}
+	now := time.Now()
 	for name, versions := range s.models {
 		m, configured := s.configs[name]
-		wanted := func(number int64) bool {
+		s.retire(versions, now, configured, func(number int64) bool {
 			_, ok := disk[name][number]
 			return ok || slices.Contains(m.Policy.Versions, number)
+		})
+	}
+}
+
+// retire stops versions of one model that are not wanted. One that answers goes once a
+// wanted one can take its place, and rows not before the last entry has ceased to ask for
+// them; what is in memory stays when its files vanish. One that loads goes at once,
+// except that the first of them may go on while nothing else answers: where wishes change
+// faster than a load takes, none would ever end. The caller holds mu.
+func (s *shelf) retire(versions map[int64]*version, now time.Time, configured bool, wanted func(number int64) bool) {
+	var first *version
+	answers, replaced := false, false
+	for number, v := range versions {
+		answers = answers || v.state == stateAvailable
+		replaced = replaced || v.state == stateAvailable && v.settled && wanted(number)
+		if v.loading() && !v.unloaded && (first == nil || v.begunAt < first.begunAt) {
+			first = v
 		}
-		// An old version goes once a new one answers, or when the model is configured
-		// away. What is in memory stays when its files vanish.
-		replaced := !configured
-		for number, v := range versions {
-			replaced = replaced || v.state == stateAvailable && wanted(number)
+	}
+	for number, v := range versions {
+		if v.state == stateEnd || v.unloaded {
+			continue
 		}
-		for number, v := range versions {
-			if (!configured || !wanted(number)) && replaced && v.state != stateEnd && !v.unloaded {
-				v.unloaded = true
-				v.stop()
+		stop := !configured
+		switch {
+		case stop:
+		case wanted(number):
+			v.unwanted = time.Time{}
+		case v.loading():
+			stop = answers || v != first
+		case replaced:
+			if v.unwanted.IsZero() {
+				v.unwanted = now
 			}
+			stop = v.data == nil || v.data.ps == nil || now.Sub(v.unwanted) >= s.linger && now.Sub(v.data.ps.lastAsked()) >= s.linger
+		}
+		if stop {
+			v.unloaded = true
+			v.stop()
 		}
 	}
 }
 
 // start begins a version's life. The caller holds mu.
-func (s *shelf) start(ctx context.Context, name, basePath string, number int64, at time.Time) {
-	model, sub, shard, err := splitName(name)
-	if err != nil {
-		return // configure was asked with checked names
-	}
+func (s *shelf) start(ctx context.Context, v *version) {
 	life, stop := context.WithCancel(ctx)
-	v := &version{name: name, model: model, sub: sub, shard: shard, number: number, basePath: basePath,
-		state: stateStart, modTime: at, stop: stop}
-	if s.models[name] == nil {
-		s.models[name] = map[int64]*version{}
+	s.count++
+	v.state, v.stop, v.begunAt = stateStart, stop, s.count
+	if s.models[v.name] == nil {
+		s.models[v.name] = map[int64]*version{}
 	}
-	s.models[name][number] = v
+	s.models[v.name][v.number] = v
+	s.reindex()
 	s.announce()
 	s.lives.Go(func() {
 		defer stop()
@@ -281,8 +342,19 @@ func (s *shelf) set(v *version, to state, data *generation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.state, v.data = to, data
+	v.settled = v.settled || data != nil && data.ps != nil // rows need nobody else
 	s.reindex()
 	s.announce()
+}
+
+// settle notes that v has all that it needs to answer.
+func (s *shelf) settle(v *version) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !v.settled {
+		v.settled = true
+		s.poke()
+	}
 }
 
 func (s *shelf) end(v *version, err error) {
@@ -292,8 +364,8 @@ func (s *shelf) end(v *version, err error) {
 	if err != nil {
 		v.err = failed(err)
 	}
-	s.ended++
-	v.endedAt = s.ended
+	s.count++
+	v.endedAt = s.count
 	s.forget()
 	s.reindex()
 	s.announce()
@@ -330,17 +402,26 @@ func (s *shelf) announce() {
 
 // reindex publishes what answers now. The caller holds mu.
 func (s *shelf) reindex() {
-	x := &index{models: map[string][]*generation{}, rows: map[shardKey]*psModel{}}
+	x := &index{models: map[string][]*generation{}, rows: map[shardKey][]*psModel{}, told: s.told, absent: map[string]map[int64]string{}}
+	for name := range s.configs {
+		x.absent[name] = map[int64]string{}
+	}
 	for name, versions := range s.models {
 		for _, number := range slices.Backward(slices.Sorted(maps.Keys(versions))) {
 			v := versions[number]
 			if v.state != stateAvailable {
+				if absent := x.absent[name]; absent != nil && (v.loading() || v.err != nil) {
+					absent[number] = v.state.String()
+					if v.err != nil {
+						absent[number] += ": " + v.err.Error()
+					}
+				}
 				continue
 			}
 			x.models[name] = append(x.models[name], v.data)
-			key := shardKey{v.model, uint32(max(0, v.shard))}
-			if v.data.ps != nil && x.rows[key] == nil {
-				x.rows[key] = v.data.ps
+			if v.data.ps != nil {
+				key := shardKey{v.model, uint32(v.shard)}
+				x.rows[key] = append(x.rows[key], v.data.ps)
 			}
 		}
 	}
@@ -348,18 +429,17 @@ func (s *shelf) reindex() {
 }
 
 // wait blocks until each of the models has an available version or only failed ones,
-// as the original's reload does.
+// as the original's reload does, and returns the first failure.
 func (s *shelf) wait(ctx context.Context, stopping <-chan struct{}, names []string) error {
+	var failure error
 	for _, name := range names {
 		for {
 			s.mu.Lock()
 			changed := s.changed
 			settled, err := s.settled(name)
 			s.mu.Unlock()
-			if err != nil {
-				return err
-			}
 			if settled {
+				failure = cmp.Or(failure, err)
 				break
 			}
 			select {
@@ -371,7 +451,7 @@ func (s *shelf) wait(ctx context.Context, stopping <-chan struct{}, names []stri
 			}
 		}
 	}
-	return nil
+	return failure
 }
 
 // settled tells whether a model needs no more waiting. The caller holds mu.
