@@ -146,6 +146,7 @@ type Container struct {
 	ArchonAddressIpv6 string                 `protobuf:"bytes,20,opt,name=archon_address_ipv6,json=archonAddressIpv6,proto3" json:"archon_address_ipv6,omitempty"`
 	Znode             string                 `protobuf:"bytes,21,opt,name=znode,proto3" json:"znode,omitempty"`     // node that a foreign agent wrote itself; empty: the fact makes the node
 	Problem           string                 `protobuf:"bytes,22,opt,name=problem,proto3" json:"problem,omitempty"` // what keeps it from its work; empty: it is well
+	Host              string                 `protobuf:"bytes,23,opt,name=host,proto3" json:"host,omitempty"`       // machine whose model-sync copies for it; empty: not said
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -334,6 +335,13 @@ func (x *Container) GetProblem() string {
 	return ""
 }
 
+func (x *Container) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
 type Reported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     *Container             `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
@@ -500,7 +508,7 @@ const file_events_container_container_proto_rawDesc = "" +
 	"\breported\x18\x01 \x01(\v2&.monolith.events.container.v1.ReportedH\x00R\breported\x12]\n" +
 	"\x11resource_reported\x18\x02 \x01(\v2..monolith.events.container.v1.ResourceReportedH\x00R\x10resourceReported\x128\n" +
 	"\x04lost\x18\x03 \x01(\v2\".monolith.events.container.v1.LostH\x00R\x04lostB\x06\n" +
-	"\x04body\"\x8a\x05\n" +
+	"\x04body\"\x9e\x05\n" +
 	"\tContainer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -526,7 +534,8 @@ const file_events_container_container_proto_rawDesc = "" +
 	"\x11grpc_address_ipv6\x18\x13 \x01(\tR\x0fgrpcAddressIpv6\x12.\n" +
 	"\x13archon_address_ipv6\x18\x14 \x01(\tR\x11archonAddressIpv6\x12\x14\n" +
 	"\x05znode\x18\x15 \x01(\tR\x05znode\x12\x18\n" +
-	"\aproblem\x18\x16 \x01(\tR\aproblem\"Q\n" +
+	"\aproblem\x18\x16 \x01(\tR\aproblem\x12\x12\n" +
+	"\x04host\x18\x17 \x01(\tR\x04host\"Q\n" +
 	"\bReported\x12E\n" +
 	"\tcontainer\x18\x01 \x01(\v2'.monolith.events.container.v1.ContainerR\tcontainer\"s\n" +
 	"\x10ResourceReported\x12\x16\n" +

@@ -13,6 +13,7 @@ func (e *Event) Validate(aggregate string) error {
 	case *Event_Reported:
 		c := b.Reported.GetContainer()
 		r.Check(len(c.GetProblem()) <= 1000, "the problem is %d bytes long, at most 1000 are allowed", len(c.GetProblem()))
+		r.Check(len(c.GetHost()) <= 255, "the host's name is %d bytes long, at most 255 are allowed", len(c.GetHost()))
 		r.Check(c.GetId() == aggregate, "the body is container %q, its subject %q", c.GetId(), aggregate)
 		switch c.GetKind() {
 		case "serving":

@@ -129,6 +129,8 @@ type ModelCopied struct {
 	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
 	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Source        string                 `protobuf:"bytes,7,opt,name=source,proto3" json:"source,omitempty"` // folder that was copied, as the plan names it
+	Export        string                 `protobuf:"bytes,8,opt,name=export,proto3" json:"export,omitempty"` // SHA-256 of the manifest in it; empty: it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -203,6 +205,20 @@ func (x *ModelCopied) GetBytes() uint64 {
 		return x.Bytes
 	}
 	return 0
+}
+
+func (x *ModelCopied) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ModelCopied) GetExport() string {
+	if x != nil {
+		return x.Export
+	}
+	return ""
 }
 
 // DeltasApplied says which deltas a serving replica made visible, and when.
@@ -403,7 +419,7 @@ const file_events_sync_sync_proto_rawDesc = "" +
 	"\fmodel_copied\x18\x01 \x01(\v2$.monolith.events.sync.v1.ModelCopiedH\x00R\vmodelCopied\x12O\n" +
 	"\x0edeltas_applied\x18\x02 \x01(\v2&.monolith.events.sync.v1.DeltasAppliedH\x00R\rdeltasApplied\x12L\n" +
 	"\rtarget_failed\x18\x03 \x01(\v2%.monolith.events.sync.v1.TargetFailedH\x00R\ftargetFailedB\x06\n" +
-	"\x04body\"\xa1\x01\n" +
+	"\x04body\"\xd1\x01\n" +
 	"\vModelCopied\x12\x1d\n" +
 	"\n" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x1b\n" +
@@ -411,7 +427,9 @@ const file_events_sync_sync_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x12\n" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12\x12\n" +
 	"\x04path\x18\x05 \x01(\tR\x04path\x12\x14\n" +
-	"\x05bytes\x18\x06 \x01(\x04R\x05bytes\"\xa5\x01\n" +
+	"\x05bytes\x18\x06 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06source\x18\a \x01(\tR\x06source\x12\x16\n" +
+	"\x06export\x18\b \x01(\tR\x06export\"\xa5\x01\n" +
 	"\rDeltasApplied\x12\x1d\n" +
 	"\n" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x1b\n" +

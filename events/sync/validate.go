@@ -8,6 +8,9 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
+// maxPath is what file systems take.
+const maxPath = 4096
+
 // Validate reports the rules that e breaks on the subject of aggregate,
 // <model>/<sub-model>/<container or host>, as an [events.ErrInvalid].
 func (e *Event) Validate(aggregate string) error {
@@ -19,6 +22,9 @@ func (e *Event) Validate(aggregate string) error {
 		of(&r, aggregate, c.GetModelName(), c.GetSubModel(), c.GetHost())
 		r.Check(c.GetVersion() > 0, "a copy needs its version")
 		r.Check(filepath.IsAbs(c.GetPath()), "path %q must be absolute", c.GetPath())
+		r.Check(len(c.GetPath()) <= maxPath && len(c.GetSource()) <= maxPath, "path and source take at most %d bytes each", maxPath)
+		r.Check(c.GetSource() == "" || filepath.IsAbs(c.GetSource()), "source %q must be absolute", c.GetSource())
+		r.Check(len(c.GetExport()) <= 64, "export %q is no SHA-256 in hexadecimal", c.GetExport())
 	case *Event_DeltasApplied:
 		d := b.DeltasApplied
 		of(&r, aggregate, d.GetModelName(), d.GetSubModel(), d.GetContainer())

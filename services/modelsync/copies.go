@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	gosync "sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/sync"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/services/internal/owner"
@@ -21,109 +25,259 @@ import (
 const (
 	workers     = 4  // copies at a time
 	longestWait = 30 // times Config.Retry
+	// tellAfter is how many attempts fail before the role says that it has a problem.
+	tellAfter = 3
+	// copyProblem names that problem.
+	copyProblem = "copies"
+	// roundEvery is the least time between two looks at the plans.
+	roundEvery = 50 * time.Millisecond
+	// listEvery is how often the folder of copies is listed though nothing has changed.
+	listEvery = time.Minute
 )
 
 // outcome is what became of one attempt.
 type outcome struct {
 	target target
+	copied copied
 	err    error
 }
 
 // failure is a target that waits for its next attempt.
 type failure struct {
-	wait time.Duration
-	next time.Time
-	said string // reason of the newest TargetFailed
+	pauses *retry.Backoff
+	tries  int
+	next   time.Time
+	last   error
+	said   string // reason of the newest TargetFailed
 }
 
-// keepCopies brings to this host whatever a plan names and is not here, and removes what
-// none names any more. It owns its workers and returns after the last of them.
-func (s *Server) keepCopies(ctx context.Context) error {
+// keeper brings to this host what plans put on its containers and is not here, and
+// removes what none names any more. All of it belongs to the goroutine of run.
+type keeper struct {
+	s       *Server
+	dir     *os.Root // folder of copies
+	done    chan outcome
+	busy    map[target]bool      // being copied
+	here    map[target]bool      // seen since the plan asked for them
+	whole   map[string]copied    // what was seen at a place, be it wanted or not
+	failed  map[target]*failure  // waiting
+	unnamed map[string]time.Time // places that no plan names, since when
+
+	targets []target
+	list    time.Time // when the folder is looked at again, though nothing has changed
+}
+
+// run owns its workers and returns after the last of them.
+func (k *keeper) run(ctx context.Context) error {
 	var running gosync.WaitGroup
 	defer running.Wait()
-	done := make(chan outcome, workers)
-	busy := map[string]bool{}         // being copied
-	here := map[string]bool{}         // seen whole by this process
-	failed := map[string]*failure{}   // waiting
-	retry := time.NewTimer(time.Hour) // for the earliest of failed
-	defer retry.Stop()
+	next := time.NewTimer(time.Hour)
+	defer next.Stop()
+	changed := true // something that retain depends on
 	for {
-		changed := s.plan.Changed()
-		var targets []target
-		s.plan.Read(func(p plan.State) { targets = wanted(p) })
-		named := map[string]bool{}
-		now := time.Now()
-		soonest := now.Add(time.Hour)
-		for _, t := range targets {
-			k := t.key(s.cfg.Host)
-			named[k] = true
-			if busy[k] || here[k] {
-				continue
-			}
-			if f := failed[k]; f != nil && now.Before(f.next) {
-				if f.next.Before(soonest) {
-					soonest = f.next
-				}
-				continue
-			}
-			if len(busy) == workers {
-				continue // the next outcome brings us back
-			}
-			busy[k] = true
-			running.Go(func() { done <- outcome{t, s.bring(ctx, t)} })
+		planned, members := k.s.plan.Changed(), k.s.fleet.Changed()
+		targets := k.wanted()
+		if !slices.Equal(targets, k.targets) {
+			k.targets, changed = targets, true
 		}
-		for k := range failed {
-			if !named[k] {
-				delete(failed, k)
-			}
+		began := time.Now()
+		k.s.rounds.Inc()
+		soonest := k.start(ctx, &running)
+		if changed || !began.Before(k.list) {
+			changed, k.list = false, k.retain(began)
 		}
-		for k := range here {
-			if !named[k] {
-				delete(here, k) // wanted again, it is looked at again
-			}
+		if k.list.Before(soonest) {
+			soonest = k.list
 		}
-		s.retain(targets, here)
-		retry.Reset(time.Until(soonest))
+		k.tell()
+		next.Reset(time.Until(soonest))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-changed:
-		case <-retry.C:
-		case o := <-done:
-			k := o.target.key(s.cfg.Host)
-			delete(busy, k)
-			if o.err == nil {
-				here[k] = true
-				delete(failed, k)
-				continue
-			}
-			if failed[k] == nil {
-				failed[k] = &failure{}
-			}
-			s.fail(ctx, o, failed[k])
+		case <-planned:
+		case <-members:
+		case <-next.C:
+		case o := <-k.done:
+			changed = true
+			delete(k.busy, o.target)
+			k.take(ctx, o)
+			continue
+		}
+		if retry.Sleep(ctx, time.Until(began.Add(roundEvery))) != nil {
+			return nil
 		}
 	}
 }
 
-// bring makes sure that t lies here whole and that a fact says so.
-func (s *Server) bring(ctx context.Context, t target) error {
-	if err := t.check(s.cfg.Dir); err != nil {
-		return err
+// wanted reads the views.
+func (k *keeper) wanted() (targets []target) {
+	k.s.plan.Read(func(p plan.State) {
+		k.s.fleet.Read(func(f fleet.State) {
+			targets = wanted(p, func(id string) bool {
+				// Of a container that is unknown yet, or does not say it, the host may be this one.
+				host := f.Containers[id].Container.V.GetHost()
+				return host == "" || host == k.s.cfg.Host
+			})
+		})
+	})
+	return targets
+}
+
+// start begins whatever copies are due, and returns when the next one will be.
+func (k *keeper) start(ctx context.Context, running *gosync.WaitGroup) (soonest time.Time) {
+	now := time.Now()
+	soonest = now.Add(time.Hour)
+	for _, t := range k.targets {
+		if k.busy[t] || k.here[t] || len(k.busy) == workers { // the next outcome brings us back
+			continue
+		}
+		if f := k.failed[t]; f != nil && now.Before(f.next) {
+			if f.next.Before(soonest) {
+				soonest = f.next
+			}
+			continue
+		}
+		k.busy[t] = true
+		var seen *copied
+		if c, ok := k.whole[t.place()]; ok {
+			seen = &c
+		}
+		running.Go(func() {
+			c, err := k.s.bring(ctx, k.dir, t, seen)
+			k.done <- outcome{t, c, err}
+		})
 	}
-	dst := t.under(s.cfg.Dir)
-	found := whole(ctx, dst)
-	var size uint64
-	var err error
-	if found {
-		var n int64
-		n, err = ckpt.DirSize(dst)
-		size = uint64(n)
-	} else {
-		size, err = copyModel(ctx, t.source, dst)
+	for t := range k.failed {
+		if !slices.Contains(k.targets, t) {
+			delete(k.failed, t)
+		}
 	}
+	for t := range k.here {
+		if !slices.Contains(k.targets, t) {
+			delete(k.here, t) // wanted again, it is looked at again
+		}
+	}
+	return soonest
+}
+
+// take notes an outcome.
+func (k *keeper) take(ctx context.Context, o outcome) {
+	delete(k.whole, o.target.place())
+	if o.err == nil {
+		k.here[o.target], k.whole[o.target.place()] = true, o.copied
+		delete(k.failed, o.target)
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	f := k.failed[o.target]
+	if f == nil {
+		f = &failure{pauses: retry.New(k.s.cfg.Retry, longestWait*k.s.cfg.Retry)}
+		k.failed[o.target] = f
+	}
+	wait := f.pauses.Next()
+	f.tries, f.last, f.next = f.tries+1, o.err, time.Now().Add(wait)
+	k.s.copies.WithLabelValues("failed").Inc()
+	k.s.env.Log.Warn("sub-model is not here yet", "model", o.target.model, "sub_model", o.target.sub,
+		"version", o.target.version, "source", o.target.source, "err", o.err, "again_in", wait)
+	k.s.fail(ctx, o, f)
+}
+
+// tell reports copies that fail again and again.
+func (k *keeper) tell() {
+	var worst error
+	n := 0
+	for _, t := range k.targets {
+		if f := k.failed[t]; f != nil && f.tries >= tellAfter {
+			if n++; worst == nil {
+				worst = fmt.Errorf("%s version %d: %w", t.subModel(), t.version, f.last)
+			}
+		}
+	}
+	switch {
+	case worst == nil:
+		k.s.env.Health.OK(copyProblem)
+	case n > 1:
+		k.s.env.Health.Fail(copyProblem, fmt.Errorf("%w (and %d more)", worst, n-1))
+	default:
+		k.s.env.Health.Fail(copyProblem, worst)
+	}
+}
+
+// retain removes copies that no plan names: at once, but for the newest of each
+// sub-model, which a server may still be reading and goes after Config.Grace. Of a
+// sub-model that has not all of its wanted versions here, everything stays. It returns
+// when to look again, which is also when one that could not be removed is tried again.
+func (k *keeper) retain(now time.Time) (next time.Time) {
+	next = now.Add(listEvery)
+	named, waiting := map[string]bool{}, map[string]bool{}
+	for _, t := range k.targets {
+		named[t.place()] = true
+		waiting[t.subModel()] = waiting[t.subModel()] || !k.here[t]
+	}
+	copies, err := list(k.dir)
 	if err != nil {
-		return err
+		k.s.env.Log.Warn("copies not listed", "dir", k.s.cfg.Dir, "err", err)
 	}
+	since := map[string]time.Time{}
+	newest := map[string]stored{} // unnamed, by sub-model
+	unnamed := func(c stored) bool { return !named[c.place()] && !waiting[c.model+"/"+c.sub] }
+	for _, c := range copies {
+		if !unnamed(c) {
+			continue
+		}
+		since[c.place()] = now
+		if at, ok := k.unnamed[c.place()]; ok {
+			since[c.place()] = at
+		}
+		if n, ok := newest[c.model+"/"+c.sub]; !ok || c.version > n.version {
+			newest[c.model+"/"+c.sub] = c
+		}
+	}
+	k.unnamed = since
+	for _, c := range copies {
+		if !unnamed(c) {
+			continue
+		}
+		if due := since[c.place()].Add(k.s.cfg.Grace); c == newest[c.model+"/"+c.sub] && now.Before(due) {
+			if due.Before(next) {
+				next = due
+			}
+			continue
+		}
+		if err := remove(k.dir, c.place()); err != nil {
+			k.s.env.Log.Warn("old copy not removed", "dir", filepath.Join(k.s.cfg.Dir, c.place()), "err", err)
+			continue
+		}
+		delete(k.unnamed, c.place())
+		delete(k.whole, c.place())
+		k.s.removed.Inc()
+		k.s.env.Log.Info("old copy removed", "dir", filepath.Join(k.s.cfg.Dir, c.place()))
+	}
+	if len(k.busy) == 0 {
+		prune(k.dir)
+	}
+	return next
+}
+
+// bring makes sure that t lies here whole and that a fact says so. seen is what lay at its
+// place before, nil where this process has not looked yet.
+func (s *Server) bring(ctx context.Context, dir *os.Root, t target, seen *copied) (c copied, err error) {
+	if err := t.check(s.cfg.Dir); err != nil {
+		return c, err
+	}
+	// An export may have been made anew in the same folder, under the same version. Where
+	// the source cannot be read any more, a copy that is whole is taken as it is.
+	exported, sourceErr := sourceExport(t.source)
+	c, there := found(ctx, dir, t.place(), seen)
+	if there = there && (sourceErr != nil || c.export == exported); !there {
+		if c, err = copyModel(ctx, t.source, dir, t.place()); err != nil {
+			return c, err
+		}
+	}
+	fact := &sync.ModelCopied{ModelName: t.model, SubModel: t.sub, Version: t.version, Host: s.cfg.Host,
+		Path: filepath.Join(s.cfg.Dir, t.place()), Bytes: c.size, Source: t.source, Export: c.export}
 	subject := events.Join(s.env.BZID, "sync", t.aggregate(s.cfg.Host))
 	cause := s.causeOf(ctx, t)
 	said := false
@@ -136,26 +290,34 @@ func (s *Server) bring(ctx context.Context, t target) error {
 			return nil, err
 		}
 		s.lineage.Read(func(l lineage.State) {
-			c := l.Copies[t.key(s.cfg.Host)].V
-			said = c.GetPath() == dst && c.GetBytes() == size
+			said = proto.Equal(l.Copies[t.key(s.cfg.Host)].V, fact)
 		})
-		if found && said {
+		if there && said {
 			return nil, nil
 		}
-		return []bus.Draft{{Subject: subject, Expect: last, Header: cause, Event: &sync.Event{Body: &sync.Event_ModelCopied{
-			ModelCopied: &sync.ModelCopied{ModelName: t.model, SubModel: t.sub, Version: t.version, Host: s.cfg.Host, Path: dst, Bytes: size}}}}}, nil
+		return []bus.Draft{{Subject: subject, Expect: last, Header: cause, Event: &sync.Event{Body: &sync.Event_ModelCopied{ModelCopied: fact}}}}, nil
 	})
 	if err != nil {
-		return errUnsaid{err}
+		return c, errUnsaid{err}
 	}
-	if found {
+	if there {
 		s.copies.WithLabelValues("found").Inc()
 	} else {
 		s.copies.WithLabelValues("copied").Inc()
-		s.bytes.Add(float64(size))
+		s.bytes.Add(float64(c.size))
 	}
-	s.env.Log.Info("sub-model is here", "model", t.model, "sub_model", t.sub, "version", t.version, "path", dst, "bytes", size, "facts", len(seqs))
-	return nil
+	s.env.Log.Info("sub-model is here", "model", t.model, "sub_model", t.sub, "version", t.version, "source", t.source, "path", fact.Path, "bytes", c.size, "facts", len(seqs))
+	return c, nil
+}
+
+// sourceExport is exportOf the folder source.
+func sourceExport(source string) (string, error) {
+	dir, err := os.OpenRoot(source)
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	return exportOf(dir)
 }
 
 // errUnsaid means that the copy is fine and the log did not answer: nothing about the
@@ -164,16 +326,8 @@ type errUnsaid struct{ error }
 
 func (e errUnsaid) Unwrap() error { return e.error }
 
-// fail plans the next attempt, and says why the last one failed unless that was said.
+// fail says why an attempt failed, unless that was said.
 func (s *Server) fail(ctx context.Context, o outcome, f *failure) {
-	if ctx.Err() != nil {
-		return
-	}
-	s.copies.WithLabelValues("failed").Inc()
-	f.wait = min(max(2*f.wait, s.cfg.Retry), longestWait*s.cfg.Retry)
-	f.next = time.Now().Add(f.wait)
-	s.env.Log.Warn("sub-model is not here yet", "model", o.target.model, "sub_model", o.target.sub,
-		"version", o.target.version, "err", o.err, "again_in", f.wait)
 	reason := o.err.Error()
 	if errors.As(o.err, new(errUnsaid)) || reason == f.said {
 		return
@@ -205,43 +359,4 @@ func (s *Server) causeOf(ctx context.Context, t target) events.Header {
 		h.Correlation = r.Header.ID
 	}
 	return h
-}
-
-// retain removes versions that may go, of every sub-model whose wanted versions are all
-// here. A version that cannot be removed is met again in the next round.
-func (s *Server) retain(targets []target, here map[string]bool) {
-	named := map[string]map[int64]bool{} // by <model>/<sub-model>
-	waiting := map[string]bool{}
-	for _, t := range targets {
-		place := filepath.Join(t.model, t.sub)
-		if named[place] == nil {
-			named[place] = map[int64]bool{}
-		}
-		named[place][t.version] = true
-		waiting[place] = waiting[place] || !here[t.key(s.cfg.Host)]
-	}
-	places, err := filepath.Glob(filepath.Join(s.cfg.Dir, "*", "*"))
-	if err != nil {
-		return // only for a malformed pattern
-	}
-	for _, dir := range places {
-		place, err := filepath.Rel(s.cfg.Dir, dir)
-		if info, statErr := os.Stat(dir); err != nil || statErr != nil || !info.IsDir() || waiting[place] {
-			continue
-		}
-		versions, err := ckpt.Versions(dir)
-		if err != nil {
-			s.env.Log.Warn("copies not listed", "dir", dir, "err", err)
-			continue
-		}
-		for _, v := range obsolete(versions, named[place]) {
-			gone := filepath.Join(dir, fmt.Sprint(v))
-			if err := remove(gone); err != nil {
-				s.env.Log.Warn("old copy not removed", "dir", gone, "err", err)
-				continue
-			}
-			s.removed.Inc()
-			s.env.Log.Info("old copy removed", "dir", gone)
-		}
-	}
 }

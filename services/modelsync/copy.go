@@ -2,6 +2,9 @@ package modelsync
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,120 +13,155 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
-	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/durable"
 )
 
 const (
 	manifestName = "manifest.json"
 	maxManifest  = 16 << 20
+	// maxDepth bounds folders within folders of one sub-model; exports have two.
+	maxDepth = 32
 	// Folders beginning so are not whole yet, or on their way out; a start sweeps them.
 	unfinished = ".tmp-"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// copyModel brings source to dst: into a temporary folder beside it, verified, synced,
-// and only then renamed. Stopped anywhere, dst is whole or not there. It returns the
-// bytes that lie in dst.
-func copyModel(ctx context.Context, source, dst string) (uint64, error) {
-	info, err := os.Stat(source)
-	if err != nil {
-		return 0, fmt.Errorf("the source cannot be read: %w", err)
-	}
-	if !info.IsDir() {
-		return 0, fmt.Errorf("the source %s is no folder", source)
-	}
-	parent := filepath.Dir(dst)
-	if err := makeDirs(parent); err != nil {
-		return 0, err
-	}
-	tmp, err := os.MkdirTemp(parent, unfinished+filepath.Base(dst)+"-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(tmp) // nothing is left of it after the rename
-	if err := copyTree(ctx, source, tmp); err != nil {
-		return 0, err
-	}
-	if err := verify(ctx, tmp); err != nil {
-		return 0, fmt.Errorf("the copy of %s is not what was exported: %w", source, err)
-	}
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return 0, err
-	}
-	if err := os.RemoveAll(dst); err != nil { // only ever one that did not verify
-		return 0, err
-	}
-	if err := os.Rename(tmp, dst); err != nil {
-		return 0, err
-	}
-	if err := durable.SyncDir(parent); err != nil {
-		return 0, err
-	}
-	size, err := ckpt.DirSize(dst)
-	return uint64(size), err
+// copied is what lies in a copy.
+type copied struct {
+	export string // identity, as exportOf tells it
+	size   uint64
 }
 
-// copyTree copies folders and regular files; links are followed, anything else refused.
-func copyTree(ctx context.Context, source, dst string) error {
-	children, err := os.ReadDir(source)
+// copyModel brings the folder source to place below root: into a temporary folder beside
+// it, verified, synced, and only then renamed. Stopped anywhere, place is whole, as it
+// was, or not there. It returns what lies there.
+func copyModel(ctx context.Context, source string, root *os.Root, place string) (c copied, err error) {
+	src, err := os.OpenRoot(source) // itself may be a link: what it names was planned
 	if err != nil {
-		return err
+		return c, fmt.Errorf("the source cannot be read: %w", err)
+	}
+	defer src.Close()
+	parent := filepath.Dir(place)
+	if err := makeDirs(root, parent); err != nil {
+		return c, err
+	}
+	tmp := filepath.Join(parent, unfinished+filepath.Base(place)+"-"+rand.Text())
+	if err := root.Mkdir(tmp, 0o755); err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, root.RemoveAll(tmp)) }() // after the rename it is not there, or the old one
+	dst, err := root.OpenRoot(tmp)
+	if err != nil {
+		return c, err
+	}
+	defer dst.Close()
+	if c.size, err = copyTree(ctx, src, dst, ".", 0); err != nil {
+		return c, err
+	}
+	if err := verify(ctx, dst); err != nil {
+		return c, fmt.Errorf("the copy of %s is not what was exported: %w", source, err)
+	}
+	if c.export, err = exportOf(dst); err != nil {
+		return c, err
+	}
+	// What lies at place is damaged or of an export that was made anew under this name.
+	aside := tmp + "-old"
+	if err := root.Rename(place, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, root.RemoveAll(aside)) }()
+	if err := root.Rename(tmp, place); err != nil {
+		return c, err
+	}
+	return c, syncDir(root, parent)
+}
+
+// copyTree copies the folder dir with what is in it. A link to a file within the source is
+// copied as that file. A link that leaves the source would put files of the machine into
+// a model, and one to a folder may have no end: both are refused.
+func copyTree(ctx context.Context, src, dst *os.Root, dir string, depth int) (size uint64, err error) {
+	if depth > maxDepth {
+		return 0, fmt.Errorf("%s is %d folders deep, at most %d are copied", filepath.Join(src.Name(), dir), depth, maxDepth)
+	}
+	children, err := fs.ReadDir(src.FS(), filepath.ToSlash(dir))
+	if err != nil {
+		return 0, err
 	}
 	for _, c := range children {
-		from, to := filepath.Join(source, c.Name()), filepath.Join(dst, c.Name())
-		info, err := os.Stat(from)
+		name := filepath.Join(dir, c.Name())
+		info, err := src.Stat(name)
+		var n uint64
 		switch {
 		case err != nil:
-			return err
-		case info.IsDir():
-			if err = os.Mkdir(to, 0o755); err == nil {
-				err = copyTree(ctx, from, to)
-			}
+			return 0, fmt.Errorf("%s: %w", filepath.Join(src.Name(), name), err)
 		case info.Mode().IsRegular():
-			err = copyFile(ctx, from, to)
+			n, err = copyFile(ctx, src, dst, name)
+		case !info.IsDir():
+			err = fmt.Errorf("%s is neither a file nor a folder", filepath.Join(src.Name(), name))
+		case c.Type()&fs.ModeSymlink != 0:
+			err = fmt.Errorf("%s is a link to a folder: export the folder itself", filepath.Join(src.Name(), name))
 		default:
-			err = fmt.Errorf("%s is neither a file nor a folder", from)
+			if err = dst.Mkdir(name, 0o755); err == nil {
+				n, err = copyTree(ctx, src, dst, name, depth+1)
+			}
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
+		size += n
 	}
-	return durable.SyncDir(dst)
+	return size, syncDir(dst, dir)
 }
 
-func copyFile(ctx context.Context, from, to string) (err error) {
-	in, err := os.Open(from)
+func copyFile(ctx context.Context, src, dst *os.Root, name string) (size uint64, err error) {
+	in, err := src.Open(name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer in.Close()
 	info, err := in.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	out, err := dst.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	n, err := io.Copy(out, untilDone{ctx, in})
 	if err != nil {
-		return fmt.Errorf("copy %s: %w", from, err)
+		return 0, fmt.Errorf("copy %s: %w", in.Name(), err)
 	}
 	if n != info.Size() {
-		return fmt.Errorf("%s changed while it was copied: %d bytes where there were %d", from, n, info.Size())
+		return 0, fmt.Errorf("%s changed while it was copied: %d bytes where there were %d", in.Name(), n, info.Size())
 	}
-	return out.Sync()
+	return uint64(n), out.Sync()
+}
+
+// exportOf identifies what was exported into the folder dir: the SHA-256 of its manifest,
+// which holds a checksum of every file. "" for a folder without one.
+func exportOf(dir *os.Root) (string, error) {
+	f, err := dir.Open(manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, io.LimitReader(f, maxManifest)); err != nil {
+		return "", fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // verify compares a folder with its own manifest: every file named is there with its
 // checksum. A folder without one, which another system exported, passes.
-func verify(ctx context.Context, dir string) error {
-	raw, err := os.Open(filepath.Join(dir, manifestName))
+func verify(ctx context.Context, dir *os.Root) error {
+	raw, err := dir.Open(manifestName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -141,7 +179,7 @@ func verify(ctx context.Context, dir string) error {
 		if !filepath.IsLocal(name) {
 			return fmt.Errorf("%s names %q, which is not in the folder", manifestName, name)
 		}
-		got, err := checksum(ctx, filepath.Join(dir, name))
+		got, err := checksum(ctx, dir, name)
 		if err != nil {
 			return err
 		}
@@ -152,23 +190,17 @@ func verify(ctx context.Context, dir string) error {
 	return nil
 }
 
-func checksum(ctx context.Context, path string) (uint32, error) {
-	f, err := os.Open(path)
+func checksum(ctx context.Context, dir *os.Root, name string) (uint32, error) {
+	f, err := dir.Open(name)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
 	h := crc32.New(castagnoli)
 	if _, err := io.Copy(h, untilDone{ctx, f}); err != nil {
-		return 0, fmt.Errorf("read %s: %w", path, err)
+		return 0, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
 	return h.Sum32(), nil
-}
-
-// whole says whether a copy lies at dir and is what it was.
-func whole(ctx context.Context, dir string) bool {
-	info, err := os.Stat(dir)
-	return err == nil && info.IsDir() && verify(ctx, dir) == nil
 }
 
 // untilDone ends a long copy when its context does.
@@ -184,47 +216,24 @@ func (u untilDone) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// remove takes a copy away so that nobody sees half of it.
-func remove(dir string) error {
-	gone, err := os.MkdirTemp(filepath.Dir(dir), unfinished+"gone-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(gone)
-	if err := os.Rename(dir, filepath.Join(gone, filepath.Base(dir))); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(dir))
-}
-
-// sweep clears what earlier runs left unfinished below <dir>/<model>/<sub-model>/.
-func sweep(dir string) error {
-	left, err := filepath.Glob(filepath.Join(dir, "*", "*", unfinished+"*"))
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, path := range left {
-		if strings.HasPrefix(filepath.Base(path), unfinished) {
-			errs = append(errs, os.RemoveAll(path))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // makeDirs is MkdirAll, with every new name on disk before it returns.
-func makeDirs(dir string) error {
-	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+func makeDirs(root *os.Root, dir string) error {
+	if info, err := root.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
-		if err := makeDirs(parent); err != nil {
+		if err := makeDirs(root, parent); err != nil {
 			return err
 		}
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return durable.SyncDir(parent)
+	return syncDir(root, parent)
+}
+
+// syncDir is durable.SyncDir for a folder below root.
+func syncDir(root *os.Root, dir string) error {
+	return durable.SyncDir(filepath.Join(root.Name(), dir))
 }

@@ -50,37 +50,59 @@ func leftovers(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-func TestCopyModel(t *testing.T) {
-	ctx := t.Context()
-	dir := t.TempDir()
-	src := shardDir(t, filepath.Join(dir, "export", "ps_0", "1"))
-	write(t, filepath.Join(src, "assets", "vocab.txt"), "a\nb\n")
-	dst := filepath.Join(dir, "copies", "m", "ps_0", "1")
-	n, err := copyModel(ctx, src, dst)
+// copies opens a folder of copies below dir.
+func copies(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	root, err := openDir(filepath.Join(dir, "copies"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, _ := ckpt.DirSize(src); n != uint64(want) || n == 0 {
-		t.Errorf("%d bytes, the source has %d", n, want)
+	t.Cleanup(func() { _ = root.Close() })
+	return root
+}
+
+func TestCopyModel(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	root := copies(t, dir)
+	const place = "m/0/ps_0/1"
+	src := shardDir(t, filepath.Join(dir, "export", "ps_0", "1"))
+	write(t, filepath.Join(src, "assets", "vocab.txt"), "a\nb\n")
+	if err := os.Symlink("vocab.txt", filepath.Join(src, "assets", "same.txt")); err != nil {
+		t.Fatal(err)
+	}
+	dst := filepath.Join(dir, "copies", place)
+	c, err := copyModel(ctx, src, root, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, _ := ckpt.DirSize(dst); c.size != uint64(want) || c.size == 0 {
+		t.Errorf("%d bytes, the copy has %d", c.size, want)
+	}
+	if export, err := sourceExport(src); err != nil || export != c.export || len(export) != 64 {
+		t.Errorf("the copy is of export %q, the source is %q, %v", c.export, export, err)
 	}
 	s, err := ckpt.ReadShard(dst)
 	if err != nil || s.Dense["v"].Values[2] != 3 {
 		t.Errorf("the copy reads as %v, %v", s, err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dst, "assets", "vocab.txt")); err != nil || string(text) != "a\nb\n" {
-		t.Errorf("the asset is %q, %v", text, err)
+	for _, name := range []string{"vocab.txt", "same.txt"} {
+		if text, err := os.ReadFile(filepath.Join(dst, "assets", name)); err != nil || string(text) != "a\nb\n" {
+			t.Errorf("the asset %s is %q, %v", name, text, err)
+		}
 	}
-	if !whole(ctx, dst) {
-		t.Error("the copy is not whole")
+	whole := func() bool { _, ok := found(ctx, root, place, nil); return ok }
+	if got, ok := found(ctx, root, place, nil); !ok || got != c {
+		t.Errorf("the copy is found as %v, %v; want %v", got, ok, c)
 	}
 	// What does not verify is replaced.
 	for name := range s.Manifest.Files {
 		write(t, filepath.Join(dst, name), "bit rot")
 	}
-	if whole(ctx, dst) {
+	if whole() {
 		t.Error("a damaged copy is whole")
 	}
-	if _, err := copyModel(ctx, src, dst); err != nil || !whole(ctx, dst) {
+	if _, err := copyModel(ctx, src, root, place); err != nil || !whole() {
 		t.Errorf("the damaged copy is not replaced: %v", err)
 	}
 	if left := leftovers(t, dir); len(left) != 0 {
@@ -109,6 +131,16 @@ func TestCopyModelRefuses(t *testing.T) {
 	cut := filepath.Join(dir, "cut")
 	write(t, filepath.Join(cut, manifestName), `{"files":{"a":`)
 	write(t, filepath.Join(dir, "file"), "")
+	root := copies(t, dir)
+	linked := func(name, target string) string {
+		src := shardDir(t, filepath.Join(dir, name))
+		if err := os.Symlink(target, filepath.Join(src, "link")); err != nil {
+			t.Fatal(err)
+		}
+		return src
+	}
+	deep := shardDir(t, filepath.Join(dir, "deep"))
+	write(t, filepath.Join(deep, strings.Repeat("d/", maxDepth+1), "f"), "")
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tc := range []struct {
@@ -117,15 +149,19 @@ func TestCopyModelRefuses(t *testing.T) {
 		says      string
 	}{
 		{"gone", filepath.Join(dir, "gone"), t.Context(), "cannot be read"},
-		{"a file", filepath.Join(dir, "file"), t.Context(), "is no folder"},
+		{"a file", filepath.Join(dir, "file"), t.Context(), "not a directory"},
 		{"damaged", damaged, t.Context(), "has checksum"},
 		{"incomplete", missing, t.Context(), "no such file"},
 		{"a manifest that points outside", outside, t.Context(), "not in the folder"},
 		{"a manifest cut short", cut, t.Context(), "unexpected EOF"},
+		{"a link out of the folder", linked("escape", "../../secret"), t.Context(), "escapes"},
+		{"an absolute link", linked("absolute", filepath.Join(dir, "file")), t.Context(), "escapes"},
+		{"a link to a folder", linked("loop", "."), t.Context(), "is a link to a folder"},
+		{"folders without end", deep, t.Context(), "folders deep"},
 		{"stopped", shardDir(t, filepath.Join(dir, "good")), stopped, "context canceled"},
 	} {
-		dst := filepath.Join(dir, "copies", "m", "ps_0", "1")
-		_, err := copyModel(tc.ctx, tc.src, dst)
+		dst := filepath.Join(dir, "copies", "m", "0", "ps_0", "1")
+		_, err := copyModel(tc.ctx, tc.src, root, "m/0/ps_0/1")
 		if err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want an error that says %q", tc.name, err, tc.says)
 		}
@@ -138,23 +174,33 @@ func TestCopyModelRefuses(t *testing.T) {
 	}
 }
 
-func TestSweepAndRemove(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "m", "ps_0", "1", "f"), "x")
-	write(t, filepath.Join(dir, "m", "ps_0", unfinished+"2-123", "f"), "half")
-	write(t, filepath.Join(dir, "m", "ps_0", unfinished+"gone-9", "1", "f"), "half gone")
-	if err := sweep(dir); err != nil || len(leftovers(t, dir)) != 0 {
+// The name of the folder of copies means nothing to a pattern.
+func TestSweepListAndRemove(t *testing.T) {
+	parent := filepath.Join(t.TempDir(), "a[b*")
+	root := copies(t, parent)
+	dir := root.Name()
+	write(t, filepath.Join(dir, "m", "0", "ps_0", "1", "f"), "x")
+	write(t, filepath.Join(dir, "m", "0", "ps_0", "note"), "no version")
+	write(t, filepath.Join(dir, "old", "ps_1", "7", "f"), "of a build that told no origins apart")
+	write(t, filepath.Join(dir, "m", "0", "ps_0", unfinished+"2-123", "f"), "half")
+	write(t, filepath.Join(dir, "old", "ps_1", unfinished+"gone-9", "1", "f"), "half gone")
+	if err := sweep(root); err != nil || len(leftovers(t, dir)) != 0 {
 		t.Errorf("swept: %v, left %v", err, leftovers(t, dir))
 	}
-	if _, err := os.Stat(filepath.Join(dir, "m", "ps_0", "1", "f")); err != nil {
+	got, err := list(root)
+	want := []stored{{"m", "ps_0", "m/0/ps_0", 1}, {"old", "ps_1", "old/ps_1", 7}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Fatalf("listed %v, %v; want %v", got, err, want)
+	}
+	if err := errors.Join(remove(root, "m/0/ps_0/1"), remove(root, "old/ps_1/7")); err != nil {
 		t.Error(err)
 	}
-	if err := remove(filepath.Join(dir, "m", "ps_0", "1")); err != nil {
-		t.Error(err)
-	}
-	left, err := os.ReadDir(filepath.Join(dir, "m", "ps_0"))
-	if err != nil || len(left) != 0 {
+	prune(root)
+	if left, err := os.ReadDir(filepath.Join(dir, "m", "0", "ps_0")); err != nil || len(left) != 1 {
 		t.Errorf("left %v, %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "old")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("folders without copies stay: %v", err)
 	}
 }
 
@@ -185,35 +231,22 @@ func TestTargetCheck(t *testing.T) {
 	}
 }
 
-func TestWantedAndObsolete(t *testing.T) {
+func TestWanted(t *testing.T) {
 	p := plan.New()
 	p.Plans["withdrawn"] = plan.Plan{Seq: 3}
-	p.Plans["m"] = plan.Plan{PlannedSeq: 7, Planned: events.JSON[*publish.Planned]{V: &publish.Planned{ModelName: "m", Version: 4, Assignments: []*publish.Assignment{
+	p.Plans["m"] = plan.Plan{PlannedSeq: 7, Planned: events.JSON[*publish.Planned]{V: &publish.Planned{ModelName: "m", ModelDir: "/d", Version: 4, Assignments: []*publish.Assignment{
 		{Container: "b", SubModels: map[string]string{"ps_0": "/d/ps_0/4", "entry": "/d/entry/4"}},
 		{Container: "a", SubModels: map[string]string{"ps_0": "/d/ps_0/4"}},
+		{Container: "elsewhere", SubModels: map[string]string{"ps_1": "/d/ps_1/4"}},
 	}}}}
-	got := wanted(p)
-	want := []target{{"m", "entry", 4, "/d/entry/4", 7}, {"m", "ps_0", 4, "/d/ps_0/4", 7}}
+	got := wanted(p, func(container string) bool { return container != "elsewhere" })
+	want := []target{{"m", "entry", 4, "/d", "/d/entry/4", 7}, {"m", "ps_0", 4, "/d", "/d/ps_0/4", 7}}
 	if !slices.Equal(got, want) {
 		t.Errorf("wanted %v, want %v", got, want)
 	}
-	for _, tc := range []struct {
-		disk, named, want []int64
-	}{
-		{nil, nil, nil},
-		{[]int64{1}, []int64{1}, nil},
-		{[]int64{1, 2}, []int64{2}, nil},
-		{[]int64{1, 2, 3}, []int64{3}, []int64{1}},
-		{[]int64{9, 10, 11, 2}, []int64{11}, []int64{2, 9}},
-		{[]int64{1, 2, 3}, []int64{1}, []int64{2}}, // back to an older version
-		{[]int64{1, 2}, nil, []int64{1}},
-	} {
-		named := map[int64]bool{}
-		for _, v := range tc.named {
-			named[v] = true
-		}
-		if got := obsolete(tc.disk, named); !slices.Equal(got, tc.want) {
-			t.Errorf("of %v, named %v: %v may go, want %v", tc.disk, tc.named, got, tc.want)
-		}
+	other := want[1]
+	other.origin = "/e"
+	if other.place() == want[1].place() || filepath.Dir(filepath.Dir(want[0].shelf())) != "m" || filepath.Dir(want[0].shelf()) != filepath.Dir(want[1].shelf()) {
+		t.Errorf("places %s, %s and %s", want[0].place(), want[1].place(), other.place())
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 const (
@@ -16,6 +17,9 @@ const (
 	observerTTL = 3 * time.Second
 	// lastWords bounds the flush of a role that stops.
 	lastWords = 2 * time.Second
+	// Problems of the role's, by name.
+	listenProblem = "listening to model servers"
+	recordProblem = "recording applied deltas"
 	// maxUnsent bounds facts that wait for the log to answer; later ones are dropped.
 	maxUnsent = 1000
 )
@@ -24,29 +28,37 @@ const (
 // not record the same deltas. Between holders some signals are lost, as any may be.
 func (s *Server) observe(ctx context.Context) error {
 	subject := bus.PulseSubject(s.env.BZID, "applied", "*")
-	for {
-		lease, release, err := s.env.Bus.Leases().Acquire(ctx, events.Escape(s.env.BZID)+"."+observer, s.cfg.Host, observerTTL)
-		if ctx.Err() != nil {
-			if err == nil {
-				release()
-			}
-			return nil
+	leases, name := s.env.Bus.Leases(), events.Escape(s.env.BZID)+"."+observer
+	pauses, failures := retry.New(observerTTL/10, observerTTL), 0
+	well := func() {
+		failures = 0
+		pauses.Reset()
+		s.env.Health.OK(listenProblem)
+	}
+	for ctx.Err() == nil {
+		lease, release, err := leases.TryAcquire(ctx, name, s.cfg.Host, observerTTL)
+		if errors.Is(err, bus.ErrConflict) { // another one listens
+			well()
+			lease, release, err = leases.Acquire(ctx, name, s.cfg.Host, observerTTL)
 		}
 		if err == nil {
-			err = s.listen(ctx, subject, lease.Lost)
+			err = s.listen(ctx, subject, lease.Lost, well)
 			release()
 		}
-		if err != nil && ctx.Err() == nil {
-			s.env.Log.Warn("not listening to model servers", "err", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(observerTTL):
-			}
+		if err == nil || ctx.Err() != nil {
+			continue
 		}
+		s.env.Log.Warn("not listening to model servers", "err", err)
+		if failures++; failures >= tellAfter {
+			s.env.Health.Fail(listenProblem, err)
+		}
+		_ = pauses.Wait(ctx)
 	}
+	return nil
 }
 
-func (s *Server) listen(ctx context.Context, subject string, lost <-chan struct{}) error {
+// listen hears until ctx ends or the lease is lost; it calls well once it does.
+func (s *Server) listen(ctx context.Context, subject string, lost <-chan struct{}, well func()) error {
 	stop, err := s.env.Bus.Signals().Listen(ctx, subject, func(subject string, payload []byte) {
 		if err := s.heard.hear(subject, payload); err != nil {
 			s.dropped.Inc()
@@ -57,6 +69,7 @@ func (s *Server) listen(ctx context.Context, subject string, lost <-chan struct{
 		return err
 	}
 	defer stop()
+	well()
 	select {
 	case <-ctx.Done():
 	case <-lost:
@@ -69,22 +82,29 @@ func (s *Server) flush(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.Flush)
 	defer tick.Stop()
 	var unsent []bus.Draft
+	failures := 0
 	for {
 		select {
 		case <-tick.C:
-			unsent = s.record(ctx, unsent)
+			var err error
+			if unsent, err = s.record(ctx, unsent); err == nil {
+				failures = 0
+				s.env.Health.OK(recordProblem)
+			} else if failures++; failures >= tellAfter {
+				s.env.Health.Fail(recordProblem, err)
+			}
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 			defer cancel()
-			s.record(last, unsent)
+			_, _ = s.record(last, unsent)
 			return nil
 		}
 	}
 }
 
 // record appends what was left and what was heard since. It returns what the log gave no
-// answer for, to be sent again unchanged.
-func (s *Server) record(ctx context.Context, unsent []bus.Draft) []bus.Draft {
+// answer for, to be sent again unchanged, and why.
+func (s *Server) record(ctx context.Context, unsent []bus.Draft) ([]bus.Draft, error) {
 	fresh, dropped := s.heard.take(s.env.BZID)
 	for i := range fresh {
 		fresh[i].Header.ID = rand.Text()
@@ -102,11 +122,11 @@ func (s *Server) record(ctx context.Context, unsent []bus.Draft) []bus.Draft {
 			s.facts.Inc()
 		case bus.Retryable(err) || errors.Is(err, bus.ErrFull) || ctx.Err() != nil:
 			s.env.Log.Warn("applied deltas not recorded yet", "facts", len(drafts)-i, "err", err)
-			return drafts[i:]
+			return drafts[i:], err
 		default:
 			s.dropped.Inc()
 			s.env.Log.Warn("applied deltas not recorded", "subject", d.Subject, "err", err)
 		}
 	}
-	return nil
+	return nil, nil
 }

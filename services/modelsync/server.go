@@ -5,11 +5,13 @@ package modelsync
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
@@ -27,12 +29,14 @@ type Server struct {
 	ready   chan struct{}
 	plan    *follow.Follower[plan.State]
 	lineage *follow.Follower[lineage.State]
+	fleet   *follow.Follower[fleet.State]
 	store   owner.Store
 	heard   *applied
 
 	copies  *prometheus.CounterVec
 	bytes   prometheus.Counter
 	removed prometheus.Counter
+	rounds  prometheus.Counter
 	facts   prometheus.Counter
 	dropped prometheus.Counter
 }
@@ -52,18 +56,20 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		cfg: cfg, env: env, ready: make(chan struct{}),
 		plan:    follow.New(log, views.Plan.Only(env.BZID), o),
 		lineage: follow.New(log, views.Lineage.Only(env.BZID), o),
+		fleet:   follow.New(log, views.Fleet.Only(env.BZID), o),
 		heard:   newApplied(),
 		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelsync_copies_total",
 			Help: "Attempts to bring a sub-model to this host, by outcome: copied, found (it lay there already) or failed.",
 		}, []string{"outcome"}),
 		bytes:   counter("copied_bytes_total", "Bytes copied to this host."),
-		removed: counter("removed_total", "Copies removed because no plan names them any more."),
+		removed: counter("removed_total", "Copies removed because no plan wants them on this host any more."),
+		rounds:  counter("rounds_total", "Looks at the plans for what has to be copied."),
 		facts:   counter("applied_facts_total", "Facts about applied deltas appended."),
 		dropped: counter("applied_dropped_total", "Observations of applied deltas lost to bounds or because they did not decode."),
 	}
 	s.store = owner.Store{Log: log, Source: source, Wait: s.lineage.Wait}
-	for _, c := range []prometheus.Collector{s.copies, s.bytes, s.removed, s.facts, s.dropped} {
+	for _, c := range []prometheus.Collector{s.copies, s.bytes, s.removed, s.rounds, s.facts, s.dropped} {
 		if err := env.Metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("model-sync: register metrics: %w", err)
 		}
@@ -80,6 +86,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, run := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.plan.Run(run) })
 	g.Go(func() error { return s.lineage.Run(run) })
+	g.Go(func() error { return s.fleet.Run(run) })
 	g.Go(func() error { return s.react(run) })
 	g.Go(func() error { return s.observe(run) })
 	g.Go(func() error { return s.flush(run) })
@@ -98,19 +105,21 @@ func (s *Server) react(ctx context.Context) error {
 }
 
 func (s *Server) serve(ctx context.Context) error {
-	if !owner.Await(ctx, s.plan.Ready()) || !owner.Await(ctx, s.lineage.Ready()) {
+	if !owner.Await(ctx, s.plan.Ready()) || !owner.Await(ctx, s.lineage.Ready()) || !owner.Await(ctx, s.fleet.Ready()) {
 		return nil
 	}
-	if err := makeDirs(s.cfg.Dir); err != nil {
+	dir, err := openDir(s.cfg.Dir)
+	if err != nil {
 		return fmt.Errorf("folder of copies: %w", err)
 	}
-	if err := sweep(s.cfg.Dir); err != nil {
+	defer dir.Close()
+	if err := sweep(dir); err != nil {
 		return fmt.Errorf("clear unfinished copies: %w", err)
 	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: source, Version: "1.0.0", Description: "bytes of models",
 		Endpoints: map[string]bus.Handler{
-			"state": owner.State(map[string]owner.View{plan.Name: s.plan, lineage.Name: s.lineage}),
+			"state": owner.State(map[string]owner.View{plan.Name: s.plan, lineage.Name: s.lineage, fleet.Name: s.fleet}),
 		},
 	})
 	if err != nil {
@@ -118,5 +127,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	defer stop()
 	close(s.ready)
-	return s.keepCopies(ctx)
+	k := &keeper{s: s, dir: dir, done: make(chan outcome, workers), busy: map[target]bool{}, here: map[target]bool{},
+		whole: map[string]copied{}, failed: map[target]*failure{}, unnamed: map[string]time.Time{}}
+	return k.run(ctx)
 }

@@ -1,6 +1,8 @@
 package modelsync_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,23 +10,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/modelsync"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func start(t *testing.T, b bus.Bus, dir string) (stop func()) {
+func start(t *testing.T, b bus.Bus, dir string, change ...func(*modelsync.Config, *services.Env)) (stop func()) {
 	t.Helper()
-	s, err := modelsync.New(modelsync.Config{Host: "h", Dir: dir, Retry: time.Millisecond, Flush: 5 * time.Millisecond}, controltest.Env(b))
+	cfg, env := modelsync.Config{Host: "h", Dir: dir, Retry: time.Millisecond, Flush: 5 * time.Millisecond}, controltest.Env(b)
+	for _, f := range change {
+		f(&cfg, &env)
+	}
+	s, err := modelsync.New(cfg, env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,23 +74,24 @@ func TestCopies(t *testing.T) {
 	for _, sub := range []string{"ps_0", "entry"} {
 		r := controltest.Next(t, b, seq, copied(sub, 1))
 		c := r.Event.(*sync.Event).GetModelCopied()
-		if want := filepath.Join(dir, "m", sub, "1"); c.GetPath() != want || c.GetHost() != "h" || c.GetBytes() == 0 {
-			t.Errorf("copied %v, want %s", c, want)
+		if c.GetPath() != copyOf(dir, export, sub, 1) || c.GetSource() != filepath.Join(export, sub, "1") || len(c.GetExport()) != 64 ||
+			c.GetHost() != "h" || c.GetBytes() == 0 {
+			t.Errorf("copied %v, want %s", c, copyOf(dir, export, sub, 1))
 		}
 		if r.Header.Correlation != "the request" || r.Header.Causation == "" {
 			t.Errorf("header %+v", r.Header)
 		}
 	}
-	if _, err := ckpt.ReadShard(filepath.Join(dir, "m", "ps_0", "1")); err != nil {
+	if _, err := ckpt.ReadShard(copyOf(dir, export, "ps_0", 1)); err != nil {
 		t.Error(err)
 	}
-	if _, err := ckpt.ReadEntry(filepath.Join(dir, "m", "entry", "1")); err != nil {
+	if _, err := ckpt.ReadEntry(copyOf(dir, export, "entry", 1)); err != nil {
 		t.Error(err)
 	}
 
 	// A restart finds its copies and says nothing new; what is gone is copied again.
 	stop()
-	if err := os.RemoveAll(filepath.Join(dir, "m", "entry", "1")); err != nil {
+	if err := os.RemoveAll(copyOf(dir, export, "entry", 1)); err != nil {
 		t.Fatal(err)
 	}
 	last, err := b.Log().Last(t.Context())
@@ -98,7 +109,7 @@ func TestCopies(t *testing.T) {
 	controltest.Next(t, b, seq, copied("ps_0", 3))
 	controltest.Next(t, b, seq, copied("entry", 3))
 	until(t, "version 1 is gone", func() bool {
-		return fmt.Sprint(versions(t, dir, "ps_0"), versions(t, dir, "entry")) == "[2 3] [2 3]"
+		return fmt.Sprint(versions(t, dir, export, "ps_0"), versions(t, dir, export, "entry")) == "[2 3] [2 3]"
 	})
 	stop()
 	if n := controltest.Count(t, b, controltest.Of("modelCopied")); n != 7 {
@@ -111,9 +122,15 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func versions(t *testing.T, dir, sub string) []int64 {
+// copyOf is where the copy of one version of an export lies.
+func copyOf(dir, export, sub string, version int64) string {
+	origin := sha256.Sum256([]byte(export))
+	return filepath.Join(dir, "m", hex.EncodeToString(origin[:6]), sub, fmt.Sprint(version))
+}
+
+func versions(t *testing.T, dir, export, sub string) []int64 {
 	t.Helper()
-	v, err := ckpt.Versions(filepath.Join(dir, "m", sub))
+	v, err := ckpt.Versions(filepath.Dir(copyOf(dir, export, sub, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +170,137 @@ func TestSourceMissing(t *testing.T) {
 	controltest.Next(t, b, seq, copied("entry", 1))
 	if n := controltest.Count(t, b, controltest.Of("targetFailed")); n != 2 {
 		t.Errorf("%d failures said, want one for each sub-model\n%s", n, controltest.Story(t, b))
+	}
+}
+
+// jobExport is an export whose ps_0 says which job made it.
+func jobExport(t *testing.T, dir, job string, bias float32) string {
+	t.Helper()
+	controltest.Export(t, dir, controltest.Spec("m"), 1, 1)
+	s := &ckpt.Shard{Manifest: ckpt.Manifest{Job: job, Checkpoint: 1, Shard: 0, Shards: 1},
+		Dense: map[string]ckpt.Variable{"bias": {Shape: []uint32{1}, Values: []float32{bias}}}}
+	if _, err := ckpt.WriteShard(filepath.Join(dir, "ps_0", "1"), s); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Versions count from 1 in each job: version 1 of another folder, or of a folder made
+// anew, is another model.
+func TestSameVersionOfAnotherExport(t *testing.T) {
+	b := mem.New()
+	root := t.TempDir()
+	first := jobExport(t, filepath.Join(root, "one", "exported_models"), "one", 1)
+	second := jobExport(t, filepath.Join(root, "two", "exported_models"), "two", 2)
+	dir := filepath.Join(root, "copies")
+	start(t, b, dir)
+	holds := func(seq uint64, export, job string) {
+		t.Helper()
+		c := controltest.Next(t, b, seq, copied("ps_0", 1)).Event.(*sync.Event).GetModelCopied()
+		if want := filepath.Join(export, "ps_0", "1"); c.GetSource() != want {
+			t.Errorf("the fact says that %s was copied, want %s", c.GetSource(), want)
+		}
+		if s, err := ckpt.ReadShard(c.GetPath()); err != nil || s.Manifest.Job != job {
+			t.Errorf("the copy in %s is of job %q, %v; want %q", c.GetPath(), s.Manifest.Job, err, job)
+		}
+	}
+	holds(publishPlan(t, b, first, 1), first, "one")
+	holds(publishPlan(t, b, second, 1), second, "two")
+	holds(publishPlan(t, b, first, 1), first, "one")
+
+	if err := os.RemoveAll(first); err != nil {
+		t.Fatal(err)
+	}
+	jobExport(t, first, "again", 3)
+	holds(publishPlan(t, b, first, 1), first, "again")
+}
+
+// A host holds what its own containers serve, and no more for longer than the grace.
+func TestCopiesWhatItsContainersServe(t *testing.T) {
+	b := mem.New()
+	export := controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 1)
+	for id, host := range map[string]string{"a": "h", "b": "other"} {
+		_, err := b.Log().Append(t.Context(), bus.Draft{Subject: events.Join(controltest.BZID, "container", id), Event: &container.Event{Body: &container.Event_Reported{
+			Reported: &container.Reported{Container: &container.Container{Id: id, Kind: "serving", Host: host}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "copies")
+	start(t, b, dir, func(c *modelsync.Config, _ *services.Env) { c.Grace = time.Nanosecond })
+	plan := func(assignments ...*publish.Assignment) uint64 {
+		seqs, err := b.Log().Append(t.Context(), bus.Draft{Subject: events.Join(controltest.BZID, "publish", "m"), Expect: bus.Any, Event: &publish.Event{Body: &publish.Event_Planned{
+			Planned: &publish.Planned{ModelName: "m", ModelDir: export, Version: 1, NumPs: 1, Assignments: assignments}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seqs[0]
+	}
+	on := func(id, sub string) *publish.Assignment {
+		return &publish.Assignment{Container: id, SubModels: map[string]string{sub: filepath.Join(export, sub, "1")}}
+	}
+	controltest.Next(t, b, plan(on("a", "entry"), on("b", "ps_0")), copied("entry", 1))
+	// It is the other way round now: once this copy is said, the first round was over.
+	controltest.Next(t, b, plan(on("b", "entry"), on("a", "ps_0")), copied("ps_0", 1))
+	if n := controltest.Count(t, b, controltest.Of("modelCopied")); n != 2 {
+		t.Errorf("%d copies, want one for each plan\n%s", n, controltest.Story(t, b))
+	}
+	until(t, "the entry is gone", func() bool {
+		return fmt.Sprint(versions(t, dir, export, "ps_0"), versions(t, dir, export, "entry")) == "[1] []"
+	})
+	_, err := b.Log().Append(t.Context(), bus.Draft{Subject: events.Join(controltest.BZID, "publish", "m"), Expect: bus.Any, Event: &publish.Event{Body: &publish.Event_Withdrawn{
+		Withdrawn: &publish.Withdrawn{ModelName: "m", Reason: "unloaded", Cause: 1}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "nothing is left of the unloaded model", func() bool { _, err := os.Stat(filepath.Join(dir, "m")); return os.IsNotExist(err) })
+}
+
+// A copy that fails for ever is a state of the role, until it succeeds.
+func TestFailingCopiesAreAProblem(t *testing.T) {
+	b := mem.New()
+	root := t.TempDir()
+	export := controltest.Export(t, filepath.Join(root, "away"), controltest.Spec("m"), 1, 1)
+	state := health.New()
+	start(t, b, filepath.Join(root, "copies"), func(_ *modelsync.Config, e *services.Env) { e.Health = state })
+	publishPlan(t, b, filepath.Join(root, "exported_models"), 1)
+	until(t, "the role says that copies fail", func() bool {
+		return strings.Contains(state.Summary(), "copies: m/entry version 1: the source cannot be read") && strings.Contains(state.Summary(), "(and 1 more)")
+	})
+	if err := os.Rename(export, filepath.Join(root, "exported_models")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the role is well again", func() bool { return state.Summary() == "" })
+}
+
+// What happens in other contexts and namespaces makes nobody look, and what happens often
+// makes nobody look often.
+func TestRoundsAreFew(t *testing.T) {
+	b := mem.New()
+	reg := prometheus.NewRegistry()
+	start(t, b, filepath.Join(t.TempDir(), "copies"), func(_ *modelsync.Config, e *services.Env) { e.Metrics = reg })
+	const many = 2000
+	began := time.Now()
+	for i := range many {
+		_, err := b.Log().Append(t.Context(), bus.Draft{Subject: events.Join(controltest.BZID, "publish", "m"), Expect: bus.Any, Event: &publish.Event{Body: &publish.Event_PlanFailed{
+			PlanFailed: &publish.PlanFailed{ModelName: "m", Reason: fmt.Sprint("no container, ", i), Cause: 1}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := int(time.Since(began)/(50*time.Millisecond)) + 3
+	var rounds int
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "monolith_modelsync_rounds_total" {
+			rounds = int(f.GetMetric()[0].GetCounter().GetValue())
+		}
+	}
+	if rounds == 0 || rounds > most {
+		t.Errorf("%d rounds for %d events, want 1 to %d", rounds, many, most)
 	}
 }
 

@@ -2,6 +2,8 @@ package modelsync
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -16,7 +18,8 @@ import (
 type target struct {
 	model, sub string
 	version    int64
-	source     string // the sub-model's folder in the export
+	origin     string // the exported_models folder: versions of two folders are different ones
+	source     string // the sub-model's folder in it
 	seq        uint64 // of the Planned that wants it
 }
 
@@ -25,10 +28,19 @@ func (t target) aggregate(host string) string { return t.model + "/" + t.sub + "
 
 func (t target) key(host string) string { return lineage.CopyKey(t.model, t.sub, t.version, host) }
 
-// under is the copy's place: <dir>/<model>/<sub-model>/<version>.
-func (t target) under(dir string) string {
-	return filepath.Join(dir, t.model, t.sub, strconv.FormatInt(t.version, 10))
+// subModel is what the target is a version of, wherever that was exported.
+func (t target) subModel() string { return t.model + "/" + t.sub }
+
+// shelf is the folder of one export's versions of the sub-model, below the folder of
+// copies: <model>/<origin>/<sub-model>. Copies of one export lie side by side there, as
+// they did where they were made, and never beside those of another export.
+func (t target) shelf() string {
+	sum := sha256.Sum256([]byte(filepath.Clean(t.origin)))
+	return filepath.Join(t.model, hex.EncodeToString(sum[:6]), t.sub)
 }
+
+// place is the copy's own folder below the folder of copies.
+func (t target) place() string { return filepath.Join(t.shelf(), strconv.FormatInt(t.version, 10)) }
 
 // check refuses what would leave the folder of copies, or copy it into itself.
 func (t target) check(dir string) error {
@@ -49,15 +61,19 @@ func (t target) check(dir string) error {
 	return nil
 }
 
-// wanted lists every sub-model that a plan in force puts anywhere, once each, sorted.
-// The version is the plan's; its path ends in it.
-func wanted(p plan.State) []target {
+// wanted lists every sub-model that a plan in force puts on a container of this host,
+// once each, sorted. The version is the plan's; its path ends in it.
+func wanted(p plan.State, here func(container string) bool) []target {
 	seen := map[string]bool{}
 	var out []target
 	for name, x := range p.Plans {
-		for _, a := range x.Planned.V.GetAssignments() {
+		planned := x.Planned.V
+		for _, a := range planned.GetAssignments() {
+			if !here(a.GetContainer()) {
+				continue
+			}
 			for sub, source := range a.GetSubModels() {
-				t := target{model: name, sub: sub, version: x.Planned.V.GetVersion(), source: source, seq: x.PlannedSeq}
+				t := target{model: name, sub: sub, version: planned.GetVersion(), origin: planned.GetModelDir(), source: source, seq: x.PlannedSeq}
 				if k := t.key(""); !seen[k] {
 					seen[k] = true
 					out = append(out, t)
@@ -69,20 +85,4 @@ func wanted(p plan.State) []target {
 		return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.sub, b.sub), cmp.Compare(a.version, b.version))
 	})
 	return out
-}
-
-// obsolete decides which versions on disk may go: those that no plan names, but for the
-// newest of them, which a server may still be reading.
-func obsolete(onDisk []int64, named map[int64]bool) []int64 {
-	var old []int64
-	for _, v := range onDisk {
-		if !named[v] {
-			old = append(old, v)
-		}
-	}
-	slices.Sort(old)
-	if len(old) > 0 {
-		old = old[:len(old)-1]
-	}
-	return old
 }

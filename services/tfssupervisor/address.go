@@ -59,7 +59,7 @@ func (s *Supervisor) container(at addresses) *container.Container {
 		Cluster: s.cfg.Cluster, Idc: s.cfg.IDC, DcAware: s.cfg.DCAware, Psm: s.cfg.PSM, ServerType: s.cfg.ServerType,
 		GrpcAddress: at.grpc, HttpAddress: at.http, RowsAddress: at.rows, ArchonAddress: at.archon, AgentAddress: at.agent,
 		GrpcAddressIpv6: at.grpc6, ArchonAddressIpv6: at.archon6,
-		LayoutPath: s.layoutPath, LayoutFilters: s.filters.Lines(),
+		LayoutPath: s.layoutPath, LayoutFilters: s.filters.Lines(), Host: s.cfg.Host,
 	}
 }
 

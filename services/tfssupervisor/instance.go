@@ -118,7 +118,7 @@ func (in *instance) settle() {
 // configure sends the configuration where it differs from what was sent, or where the
 // server does not have what it was told.
 func (in *instance) configure(ctx context.Context) {
-	want := in.wanted()
+	want := slices.DeleteFunc(in.wanted(), in.mustWait)
 	models := make([]tfserving.Model, len(want))
 	for i, a := range want {
 		models[i] = a.config()
@@ -147,6 +147,13 @@ func (in *instance) configure(ctx context.Context) {
 		_, err := in.client.HandleReloadConfigRequest(call, &apis.ReloadConfigRequest{Config: tfserving.Config(models...)})
 		in.answers <- answer{err, cancel}
 	}()
+}
+
+// mustWait tells whether a has the name and number of another model that the server has
+// not unloaded yet.
+func (in *instance) mustWait(a assigned) bool {
+	t := in.tracks[a.name()]
+	return t != nil && a.replaces(t.assigned)
 }
 
 // wanted is what this container should serve now, by name: of its layout, or of the plan.

@@ -106,7 +106,7 @@ func TestTellsWhoItIs(t *testing.T) {
 		Id: "c.0", Kind: "serving", Shard: 1, Replica: 639888007, Cluster: "default", Idc: "LQ", DcAware: true, Psm: "data.serving",
 		GrpcAddress: "10.0.0.1:" + port, GrpcAddressIpv6: "[fd00::1]:" + port, HttpAddress: "127.0.0.1:8501", RowsAddress: "127.0.0.1:7000",
 		ArchonAddress: "10.0.0.1:4001", ArchonAddressIpv6: "[fd00::1]:4001", AgentAddress: "10.9.9.9:4002",
-		LayoutPath: "/test/layouts/a/b", LayoutFilters: []string{`ps_(?P<i>\d+); i % 4 == 1`},
+		LayoutPath: "/test/layouts/a/b", LayoutFilters: []string{`ps_(?P<i>\d+); i % 4 == 1`}, Host: "host",
 	}
 	base := t.TempDir()
 	export(t, base, "ps_1", 1)

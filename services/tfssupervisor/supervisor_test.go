@@ -257,9 +257,13 @@ func (h *harness) plan(version int64, subs map[string][]string) { // container -
 	h.append("publish", "m", &publish.Event{Body: &publish.Event_Planned{Planned: p}})
 }
 
-func (h *harness) copied(sub string, version int64, host string) {
+func (h *harness) copied(sub string, version int64, host string) { h.copiedAs(sub, version, host, "") }
+
+func (h *harness) copiedAs(sub string, version int64, host, export string) {
+	h.t.Helper()
 	h.append("sync", "m/"+sub+"/"+host, &syncev.Event{Body: &syncev.Event_ModelCopied{ModelCopied: &syncev.ModelCopied{
-		ModelName: "m", SubModel: sub, Version: version, Host: host, Path: filepath.Join("/copies/m", sub, strconv.FormatInt(version, 10))}}})
+		ModelName: "m", SubModel: sub, Version: version, Host: host, Path: filepath.Join("/copies/m", sub, strconv.FormatInt(version, 10)),
+		Source: fmt.Sprintf("/exports/%s/%d", sub, version), Export: export}}})
 }
 
 func (h *harness) until(what string, try func() error) {
@@ -471,6 +475,37 @@ func TestOldVersionStaysWhileTheNewOneIsCopied(t *testing.T) {
 			t.Fatalf("a heartbeat after both were available says %v", hb.GetReplicas())
 		}
 		served = served || n == 2
+	}
+}
+
+// The same number from another export is another model: a server that has the old one
+// loaded would keep it, so it has to unload it first.
+func TestSameVersionOfAnotherExportIsLoadedAnew(t *testing.T) {
+	h := newHarness(t)
+	f := h.born()
+	h.plan(1, map[string][]string{"c.0": {"ps_1"}})
+	h.copiedAs("ps_1", 1, "host", "first")
+	h.wantConfig(f, "m:ps_1@/copies/m/ps_1/[1]")
+	f.set("m:ps_1", 1, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/ps:1/2 AVAILABLE v1")
+
+	h.copiedAs("ps_1", 1, "host", "second")
+	h.wantConfig(f)
+	f.set("m:ps_1", 1, apis.ModelVersionStatus_END, "")
+	h.wantConfig(f, "m:ps_1@/copies/m/ps_1/[1]")
+	f.set("m:ps_1", 1, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/ps:1/2 AVAILABLE v1")
+	h.wantFacts("started 1001", "loading m:ps_1/1", "available m:ps_1/1", "unloading m:ps_1/1", "loading m:ps_1/1", "available m:ps_1/1")
+
+	// A copy of something else than what is planned is not loaded.
+	h.append("publish", "m", &publish.Event{Body: &publish.Event_Planned{Planned: &publish.Planned{ModelName: "m", ModelDir: "/others", Version: 2, NumPs: 2, Cause: 1,
+		Assignments: []*publish.Assignment{{Container: "c.0", Shard: 1, Replica: 2, SubModels: map[string]string{"ps_1": "/others/ps_1/2"}}}}}})
+	h.copied("ps_1", 2, "host") // of /exports
+	h.plan(3, map[string][]string{"c.0": {"ps_1"}})
+	h.copied("ps_1", 3, "host")
+	h.wantConfig(f, "m:ps_1@/copies/m/ps_1/[3]")
+	if got := h.facts(); slices.Contains(got, "loading m:ps_1/2") {
+		t.Errorf("the copy of another folder was loaded: %q", got)
 	}
 }
 

@@ -19,10 +19,17 @@ type assigned struct {
 	model, sub string
 	version    int64
 	basePath   string
+	export     string // identity of the copy; versions of two exports may have one number
 	replica    int32
 }
 
 func (a assigned) name() string { return a.model + ":" + a.sub }
+
+// replaces tells whether a is another model than b under the same number. A server that has
+// b loaded would take a for the same, so b has to go first.
+func (a assigned) replaces(b assigned) bool {
+	return a.name() == b.name() && a.version == b.version && (a.basePath != b.basePath || a.export != b.export)
+}
 
 // config is what the model server is told. The version is always named: where the
 // original asks for the latest of an entry, it cannot go back to an older one.
@@ -58,22 +65,23 @@ func assignments(p plan.State, l lineage.State, container, host string, told fun
 			if a.GetContainer() != container {
 				continue
 			}
-			for sub := range a.GetSubModels() {
+			for sub, source := range a.GetSubModels() {
 				if _, _, ok := role(sub); !ok {
 					continue
 				}
-				path := l.Copies[lineage.CopyKey(model, sub, planned.GetVersion(), host)].V.GetPath()
-				if path == "" { // model-sync has not copied it yet
+				c := l.Copies[lineage.CopyKey(model, sub, planned.GetVersion(), host)].V
+				if c.GetSource() != source { // model-sync has not copied it yet
 					if old, ok := told(assigned{model: model, sub: sub}.name()); ok {
 						out = append(out, old)
 					}
 					continue
 				}
-				base := path
-				if filepath.Base(path) == strconv.FormatInt(planned.GetVersion(), 10) {
-					base = filepath.Dir(path)
+				base := c.GetPath()
+				if filepath.Base(base) == strconv.FormatInt(planned.GetVersion(), 10) {
+					base = filepath.Dir(base)
 				}
-				out = append(out, assigned{model: model, sub: sub, version: planned.GetVersion(), basePath: base, replica: int32(a.GetReplica())})
+				out = append(out, assigned{model: model, sub: sub, version: planned.GetVersion(), basePath: base,
+					export: c.GetExport(), replica: int32(a.GetReplica())})
 			}
 		}
 	}
