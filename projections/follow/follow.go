@@ -2,9 +2,12 @@ package follow
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -43,13 +46,23 @@ type Follower[S any] struct {
 	mu      sync.RWMutex
 	state   S
 	at      mark          // record last folded
-	changed chan struct{} // closed at the next fold; nil: nobody asked
+	moved   chan struct{} // closed at the next fold; nil: nobody asked
+	changed chan struct{} // closed at the next fold that concerns the view; nil: nobody asked
 	onEvent []func(S, events.Recorded)
 	err     error // why Run ended
 
 	saved  uint64         // Run's own: sequence of the newest snapshot
 	saving sync.WaitGroup // an encoded snapshot that is being written
 	rest   atomic.Int64   // Unix ns until when no further one begins; always, while one is being written
+
+	hashing sync.Mutex // one hash at a time; guards hashed
+	hashed  standing
+}
+
+// standing is a hash and the sequence it was taken at.
+type standing struct {
+	seq  uint64
+	hash string // "": none was taken
 }
 
 // New makes a follower that stands before the first event until Run is called.
@@ -154,7 +167,7 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 		}
 	}
 	f.at = f.at.of(r)
-	f.wake()
+	f.wake(f.view.concerns(r))
 	f.mu.Unlock()
 
 	if r.Seq >= last {
@@ -174,9 +187,14 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 	return nil
 }
 
-// wake tells those who wait for the state to move; the lock is held.
-func (f *Follower[S]) wake() {
-	if f.changed != nil {
+// wake tells those who wait for a sequence and, if it has changed, those who wait for the
+// state; the lock is held.
+func (f *Follower[S]) wake(changed bool) {
+	if f.moved != nil {
+		close(f.moved)
+		f.moved = nil
+	}
+	if changed && f.changed != nil {
 		close(f.changed)
 		f.changed = nil
 	}
@@ -245,7 +263,7 @@ func (f *Follower[S]) restore(ctx context.Context, last uint64) {
 	}
 	f.mu.Lock()
 	f.state, f.at = s, m
-	f.wake()
+	f.wake(true)
 	f.mu.Unlock()
 	f.saved = m.Seq
 	log.Info("snapshot restored", "seq", m.Seq, "last", last)
@@ -293,14 +311,18 @@ func (f *Follower[S]) snapshot() {
 
 // capture takes the state as it is, to be written once.
 func (f *Follower[S]) capture() (m mark, write func() error) {
+	if f.view.Encode != nil {
+		f.mu.Lock() // the writer's: a view need not take two copies at a time
+		defer f.mu.Unlock()
+		m = f.at
+		f.saved = m.Seq
+		state := f.view.Encode(f.state)
+		return m, func() error { return writeEncoded(f.path(), m, state) }
+	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	m = f.at
 	f.saved = m.Seq
-	if f.view.Encode != nil {
-		state := f.view.Encode(f.state)
-		return m, func() error { return writeEncoded(f.path(), m, state) }
-	}
 	state, err := Canonical(f.state)
 	return m, func() error {
 		if err != nil {
@@ -326,7 +348,8 @@ func (f *Follower[S]) Seq() uint64 {
 	return f.at.Seq
 }
 
-// Changed is closed at the next fold. Take it before reading what you wait to change.
+// Changed is closed at the next fold of an event that concerns the view: one of its
+// contexts and of its namespace. Take it before reading what you wait to change.
 func (f *Follower[S]) Changed() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -336,15 +359,25 @@ func (f *Follower[S]) Changed() <-chan struct{} {
 	return f.changed
 }
 
+// next is closed at the next fold of any event.
+func (f *Follower[S]) next() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.moved == nil {
+		f.moved = make(chan struct{})
+	}
+	return f.moved
+}
+
 // Wait returns once the event at seq is folded, or when ctx ends or Run has returned.
 func (f *Follower[S]) Wait(ctx context.Context, seq uint64) error {
 	for {
-		changed := f.Changed()
+		moved := f.next()
 		if f.Seq() >= seq {
 			return nil
 		}
 		select {
-		case <-changed:
+		case <-moved:
 		case <-ctx.Done():
 			return fmt.Errorf("view %s: waiting for sequence %d, at %d: %w", f.view.Name, seq, f.Seq(), ctx.Err())
 		case <-f.done:
@@ -366,16 +399,42 @@ func (f *Follower[S]) Read(fn func(S)) {
 	fn(f.state)
 }
 
-// Hash is the SHA-256 of the state's canonical JSON, and the sequence it stands at. Two
-// followers of one log at one sequence have the same, however they got there.
+// Hash is the SHA-256 of the state's canonical JSON, and the sequence it stands at, not
+// before the one at the time of the call. Two followers of one log at one sequence have the
+// same, however they got there. Calls at the same time share one computation.
 func (f *Follower[S]) Hash() (seq uint64, hash string) {
+	asked := f.Seq()
+	f.hashing.Lock()
+	defer f.hashing.Unlock()
+	if f.hashed.hash != "" && f.hashed.seq >= asked {
+		return f.hashed.seq, f.hashed.hash
+	}
+	seq, write := f.canonical()
+	sum := sha256.New()
+	if err := write(sum); err != nil {
+		return seq, "unhashable: " + err.Error()
+	}
+	f.hashed = standing{seq, hex.EncodeToString(sum.Sum(nil))}
+	return f.hashed.seq, f.hashed.hash
+}
+
+// canonical takes the state as it is, and returns what writes its canonical JSON, to be
+// called once. Where the view can freeze it, the fold is held up for that alone.
+func (f *Follower[S]) canonical() (seq uint64, write func(io.Writer) error) {
+	if f.view.Freeze != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.at.Seq, f.view.Freeze(f.state)
+	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	hash, err := HashOf(f.state)
-	if err != nil {
-		return f.at.Seq, "unhashable: " + err.Error()
+	b, err := Canonical(f.state)
+	return f.at.Seq, func(w io.Writer) error {
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		return err
 	}
-	return f.at.Seq, hash
 }
 
 // View is what the follower folds, for replays of the same.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
@@ -42,6 +43,11 @@ type View[S any] struct {
 	Encode func(S) func(io.Writer) error
 	Decode func(io.Reader) (S, error)
 
+	// Freeze is for states too large to be marshalled under the follower's lock. It takes
+	// the state as it is, at once, and returns what writes its [Canonical] JSON: that runs
+	// while the fold goes on, exactly once.
+	Freeze func(S) func(io.Writer) error
+
 	bzid string
 }
 
@@ -57,6 +63,15 @@ func (v View[S]) Only(bzid string) View[S] {
 		return inner(s, r)
 	}
 	return v
+}
+
+// concerns says whether r may change more of the state than its sequence.
+func (v View[S]) concerns(r events.Recorded) bool {
+	if v.bzid == "" && len(v.Contexts) == 0 {
+		return true
+	}
+	p, err := r.Subject.Parse()
+	return err != nil || (v.bzid == "" || p.BZID == v.bzid) && (len(v.Contexts) == 0 || slices.Contains(v.Contexts, p.Context))
 }
 
 // key names the view's files: Name, or Name@<escaped bzid> under Only.
