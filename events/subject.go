@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Root is the first token of every control-plane subject.
@@ -42,6 +43,9 @@ func (s Subject) Parse() (Parts, error) {
 	var p [3]string
 	for i, token := range t {
 		v, err := Unescape(token)
+		if err == nil && !utf8.ValidString(v) { // views keep it in JSON, where it would become another
+			err = fmt.Errorf("%w: token %q is not UTF-8", ErrMalformed, token)
+		}
 		if err != nil {
 			return Parts{}, fmt.Errorf("subject %q: %w", s, err)
 		}

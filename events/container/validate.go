@@ -9,11 +9,11 @@ import "github.com/monolith-go/monolith/events"
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the container", aggregate)
+	r.Bounded(e)
 	switch b := e.GetBody().(type) {
 	case *Event_Reported:
 		c := b.Reported.GetContainer()
-		r.Check(len(c.GetProblem()) <= 1000, "the problem is %d bytes long, at most 1000 are allowed", len(c.GetProblem()))
-		r.Check(len(c.GetHost()) <= 255, "the host's name is %d bytes long, at most 255 are allowed", len(c.GetHost()))
+		c.rules(&r)
 		r.Check(c.GetId() == aggregate, "the body is container %q, its subject %q", c.GetId(), aggregate)
 		switch c.GetKind() {
 		case "serving":
@@ -25,9 +25,26 @@ func (e *Event) Validate(aggregate string) error {
 			r.Check(false, "kind %q is neither serving nor training", c.GetKind())
 		}
 	case *Event_ResourceReported:
-		r.Check(b.ResourceReported.GetMemory() >= 0, "memory %d is negative", b.ResourceReported.GetMemory())
+		x := b.ResourceReported
+		r.Check(x.GetMemory() >= 0, "memory %d is negative", x.GetMemory())
+		r.Finite("cpu", x.GetCpu())
+		r.Finite("network", x.GetNetwork())
+		r.Finite("work_load", x.GetWorkLoad())
 	case *Event_Lost:
-		r.Check(b.Lost.GetReason() != "", "a loss needs its reason")
+		r.Reason("a loss", b.Lost.GetReason())
 	}
 	return r.Err()
+}
+
+// rules are those of the texts that nodes are named after or made of: the resource's
+// node, the one below container_service and its debug_info, which is a JSON text inside
+// of another.
+func (c *Container) rules(r *events.Rules) {
+	for what, name := range map[string]string{"cluster": c.GetCluster(), "idc": c.GetIdc(), "psm": c.GetPsm(), "job": c.GetJob(), "server_type": c.GetServerType(), "host": c.GetHost()} {
+		r.Text(what, name, events.MaxName)
+	}
+	r.Text("the problem", c.GetProblem(), 1000)
+	layout := events.JSONSize(c.GetLayoutPath()) + events.JSONSize(c.GetLayoutFilters()...)
+	r.Payload("the container", 2*layout+1024+events.JSONSize(c.GetIdc(),
+		c.GetGrpcAddress(), c.GetHttpAddress(), c.GetRowsAddress(), c.GetArchonAddress(), c.GetAgentAddress()))
 }

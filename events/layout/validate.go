@@ -16,8 +16,11 @@ const (
 	layouts     = "layouts/"
 )
 
-// maxItems bounds one fact's list.
-const maxItems = 4096
+// maxItems bounds one fact's list, maxAggregate the name of a layout of many steps.
+const (
+	maxItems     = 4096
+	maxAggregate = 1024
+)
 
 // ModelAggregate is the aggregate of a model's saved models.
 func ModelAggregate(model string) string { return savedModels + model }
@@ -58,6 +61,8 @@ func component(s string) bool {
 // [events.ErrInvalid].
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
+	r.Text("the aggregate", aggregate, maxAggregate)
+	r.Bounded(e)
 	model, layout, ok := Parse(aggregate)
 	r.Check(ok, "aggregate %q is neither saved_models/<model> nor layouts/<layout>", aggregate)
 	ofModel := func() { r.Check(!ok || model != "", "this belongs on saved_models/<model>, not on %q", aggregate) }
@@ -103,7 +108,7 @@ func (e *Event) Validate(aggregate string) error {
 		ofLayout()
 		entries(&r, b.EntriesRemoved.GetEntries())
 	case *Event_Refused:
-		r.Check(b.Refused.GetReason() != "", "a refusal needs its reason")
+		r.Reason("a refusal", b.Refused.GetReason())
 	}
 	return r.Err()
 }

@@ -14,6 +14,7 @@ import (
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the model", aggregate)
+	r.Bounded(e)
 	switch b := e.GetBody().(type) {
 	case *Event_DeclareRequested:
 		spec(&r, aggregate, b.DeclareRequested.GetSpec())
@@ -27,11 +28,11 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(l.GetVersion() > 0, "an accepted load has its version resolved")
 		r.Check(l.GetNumShard() > 0, "an accepted load has its number of shards resolved")
 	case *Event_LoadRefused:
-		r.Check(b.LoadRefused.GetReason() != "", "a refusal needs its reason")
+		r.Reason("a refusal", b.LoadRefused.GetReason())
 	case *Event_DeclareRefused:
-		r.Check(b.DeclareRefused.GetReason() != "", "a refusal needs its reason")
+		r.Reason("a refusal", b.DeclareRefused.GetReason())
 	case *Event_UnloadRefused:
-		r.Check(b.UnloadRefused.GetReason() != "", "a refusal needs its reason")
+		r.Reason("a refusal", b.UnloadRefused.GetReason())
 	}
 	return r.Err()
 }
@@ -48,4 +49,6 @@ func load(r *events.Rules, aggregate string, l *Load) {
 	r.Check(l.GetVersion() >= 0, "version %d must be 0 (newest) or an exported version", l.GetVersion())
 	r.Check(l.GetNumShard() >= -1 && l.GetNumShard() <= 4096, "num_shard %d must be -1, 0 (as exported) or up to 4096", l.GetNumShard())
 	r.Check(l.GetReplicas() <= 1024, "%d replicas, at most 1024 are allowed", l.GetReplicas())
+	r.Text("job", l.GetJob(), events.MaxName)
+	r.Payload("the load", 1024+events.JSONSize(l.GetModelName(), l.GetModelDir(), l.GetCkpt())+events.JSONSize(l.GetSpecReplicas()...))
 }

@@ -2,6 +2,7 @@
 package publish
 
 import (
+	"fmt"
 	"path/filepath"
 
 	"github.com/monolith-go/monolith/events"
@@ -15,6 +16,7 @@ const Leader = "@leader"
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the model", aggregate)
+	r.Bounded(e)
 	_, led := e.GetBody().(*Event_Led)
 	r.Check(led || aggregate != Leader, "%q cannot name a model", Leader)
 	switch b := e.GetBody().(type) {
@@ -24,17 +26,23 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(p.GetVersion() > 0, "a plan needs a version")
 		r.Check(p.GetNumPs() > 0, "a plan needs at least one serving shard")
 		r.Check(len(p.GetAssignments()) > 0, "a plan needs assignments")
+		r.Text("the job", p.GetJob(), events.MaxName)
+		sizes := map[[2]uint32]int{} // of the nodes, which those of one shard and replica share
 		for _, a := range p.GetAssignments() {
 			r.Named("an assignment's container", a.GetContainer())
 			r.Check(len(a.GetSubModels()) > 0, "container %s is given no sub-model", a.GetContainer())
 			for sub, path := range a.GetSubModels() {
 				r.Check(filepath.IsAbs(path), "%s on %s: path %q must be absolute", sub, a.GetContainer(), path)
+				sizes[[2]uint32{a.GetShard(), a.GetReplica()}] += events.JSONSize(sub, path)
 			}
+		}
+		for at, size := range sizes {
+			r.Payload(fmt.Sprintf("what shard %d, replica %d is given", at[0], at[1]), size+1024+events.JSONSize(p.GetModelName()))
 		}
 	case *Event_Withdrawn:
 		r.Check(b.Withdrawn.GetModelName() == aggregate, "the withdrawal is of model %q, its subject of %q", b.Withdrawn.GetModelName(), aggregate)
 	case *Event_PlanFailed:
-		r.Check(b.PlanFailed.GetReason() != "", "a failed plan needs its reason")
+		r.Reason("a failed plan", b.PlanFailed.GetReason())
 	case *Event_Led:
 		r.Check(aggregate == Leader, "who leads is said on the subject of %q, not of %q", Leader, aggregate)
 		r.Check(b.Led.GetEpoch() > 0, "leadership needs its epoch")

@@ -31,6 +31,7 @@ func (x *Replica) SubModel() string {
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the replica", aggregate)
+	r.Bounded(e)
 	switch b := e.GetBody().(type) {
 	case *Event_Registered:
 		x := b.Registered.GetReplica()
@@ -39,7 +40,7 @@ func (e *Event) Validate(aggregate string) error {
 	case *Event_StateChanged:
 		r.Check(State_name[int32(b.StateChanged.GetStat())] != "", "state %d is unknown", b.StateChanged.GetStat())
 	case *Event_Lost:
-		r.Check(b.Lost.GetReason() != "", "a loss needs its reason")
+		r.Reason("a loss", b.Lost.GetReason())
 	}
 	return r.Err()
 }
@@ -53,6 +54,8 @@ func (x *Replica) rules(r *events.Rules) {
 		r.Check(false, "server type %q is none of ps, entry, dense", x.GetServerType())
 	}
 	r.Check(x.GetTask() >= 0, "task %d is negative", x.GetTask())
+	r.Payload("the replica", 1024+events.JSONSize(x.GetModelName(),
+		x.GetGrpcAddress(), x.GetGrpcAddressIpv6(), x.GetArchonAddress(), x.GetArchonAddressIpv6()))
 	if dc := x.GetDataCenter(); dc != "" {
 		r.Check(strings.Count(dc, ":") == 1 && !strings.ContainsRune(dc, '/') && dc == strings.ToLower(dc),
 			"data center %q is not {idc}:{cluster} in lower case", dc)
@@ -63,6 +66,7 @@ func (x *Replica) rules(r *events.Rules) {
 func (h *Heartbeat) Validate() error {
 	var r events.Rules
 	r.Named("the heartbeat's container", h.GetContainer().GetId())
+	r.Bounded(h)
 	for _, x := range h.GetReplicas() {
 		x.rules(&r)
 		r.Check(x.GetContainer() == h.GetContainer().GetId(), "replica %s is of container %q, the heartbeat of %q", x.Key(), x.GetContainer(), h.GetContainer().GetId())

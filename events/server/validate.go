@@ -9,6 +9,7 @@ import "github.com/monolith-go/monolith/events"
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the container", aggregate)
+	r.Bounded(e)
 	switch b := e.GetBody().(type) {
 	case *Event_ModelLoading:
 		b.ModelLoading.GetModel().rules(&r)
@@ -18,7 +19,7 @@ func (e *Event) Validate(aggregate string) error {
 		b.ModelUnloading.GetModel().rules(&r)
 	case *Event_ModelFailed:
 		b.ModelFailed.GetModel().rules(&r)
-		r.Check(b.ModelFailed.GetReason() != "", "a failure needs its reason")
+		r.Reason("a failure", b.ModelFailed.GetReason())
 	}
 	return r.Err()
 }

@@ -17,6 +17,8 @@ func Aggregate(job string, index uint32) string { return fmt.Sprintf("%s/ps:%d",
 // [events.ErrInvalid].
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
+	r.Text("the aggregate", aggregate, events.MaxName+len("/ps:4294967295"))
+	r.Bounded(e)
 	switch b := e.GetBody().(type) {
 	case *Event_Ready:
 		x := b.Ready
@@ -29,7 +31,7 @@ func (e *Event) Validate(aggregate string) error {
 			r.Check(err == nil, "rows address %q is neither host:port nor unix:///path", x.GetRowsAddress())
 		}
 	case *Event_HealthFailed:
-		r.Check(b.HealthFailed.GetReason() != "", "a failure needs its reason")
+		r.Reason("a failure", b.HealthFailed.GetReason())
 	}
 	return r.Err()
 }

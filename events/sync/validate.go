@@ -16,6 +16,7 @@ const maxPath = 4096
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the aggregate", aggregate)
+	r.Bounded(e)
 	switch b := e.GetBody().(type) {
 	case *Event_ModelCopied:
 		c := b.ModelCopied
@@ -35,7 +36,7 @@ func (e *Event) Validate(aggregate string) error {
 	case *Event_TargetFailed:
 		t := b.TargetFailed
 		of(&r, aggregate, t.GetModelName(), t.GetSubModel(), t.GetTarget())
-		r.Check(t.GetReason() != "", "a failure needs its reason")
+		r.Reason("a failure", t.GetReason())
 	}
 	return r.Err()
 }

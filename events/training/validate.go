@@ -13,6 +13,7 @@ import (
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the job", aggregate)
+	r.Bounded(e)
 	switch b := e.GetBody().(type) {
 	case *Event_JobStarted:
 		j := b.JobStarted
@@ -38,7 +39,7 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(b.JobRestored.GetCheckpoint() > 0, "a checkpoint's id must be positive")
 		r.Check(b.JobRestored.GetReason() != "", "a restore needs its reason")
 	case *Event_CheckpointFailed:
-		r.Check(b.CheckpointFailed.GetReason() != "", "a failure needs its reason")
+		r.Reason("a failed checkpoint", b.CheckpointFailed.GetReason())
 	case *Event_ModelExported:
 		m := b.ModelExported
 		r.Check(m.GetVersion() > 0, "an export needs its version")

@@ -18,10 +18,16 @@ const (
 	Expired = "expired"
 )
 
-// MaxOps bounds one multi, MaxPack a pack.
+// Bounds. Of a path and of an access list the fold makes more than the event holds: nodes
+// for the missing parents of an import, and an entry for each identity behind "auth".
+// Data, and the paths of proposals, are bounded by the event's own size.
 const (
-	MaxOps  = 10_000
-	MaxPack = 10_000
+	MaxOps       = 10_000 // of one multi
+	MaxPack      = 10_000 // events of a pack
+	MaxPath      = 8 << 10
+	MaxACL       = 1_000          // entries of an access list
+	MaxAuth      = 1_000          // identities of one client
+	MaxTimeoutMs = 24 * 3_600_000 // of a session
 )
 
 // Validate reports the rules that e breaks, as an [events.ErrInvalid]. What ZooKeeper
@@ -48,6 +54,7 @@ func (e *Event) validate(r *events.Rules) {
 		p := b.Proposed
 		r.Check(len(p.GetOps()) == 1 || p.GetMulti(), "%d operations that are no multi", len(p.GetOps()))
 		r.Check(len(p.GetOps()) <= MaxOps, "%d operations in one multi, at most %d are allowed", len(p.GetOps()), MaxOps)
+		r.Check(len(p.GetAuth()) <= MaxAuth, "%d identities of one client, at most %d are allowed", len(p.GetAuth()), MaxAuth)
 		for i, op := range p.GetOps() {
 			r.Check(op.GetOp() != nil, "operation %d is none this build knows", i)
 			r.Check(utf8.ValidString(op.Path()), "the path of operation %d is not UTF-8", i)
@@ -57,11 +64,12 @@ func (e *Event) validate(r *events.Rules) {
 		r.Check(m.GetKind() != Imported_UNKNOWN && Imported_Kind_name[int32(m.GetKind())] != "", "an import of kind %s, it must be WRITTEN, DELETED or ACL_SET", m.GetKind())
 		r.Check(m.GetKind() != Imported_ACL_SET || len(m.GetAcl()) > 0, "an import of an empty access list")
 		r.Check(m.GetAversion() >= 0, "an access list of version %d", m.GetAversion())
-		r.Check(utf8.ValidString(m.GetPath()), "the path of an import is not UTF-8")
+		r.Check(len(m.GetAcl()) <= MaxACL, "an access list of %d entries, at most %d are allowed", len(m.GetAcl()), MaxACL)
+		r.Text("the path of an import", m.GetPath(), MaxPath)
 		r.Check(m.GetKind() != Imported_WRITTEN || m.GetCzxid() > 0 && m.GetMzxid() >= m.GetCzxid(), "an import written at %d and created at %d", m.GetMzxid(), m.GetCzxid())
 	case *Event_SessionOpened:
 		r.Check(b.SessionOpened.GetSession() != 0, "a session needs its id")
-		r.Check(b.SessionOpened.GetTimeoutMs() > 0, "a time-out of %d ms", b.SessionOpened.GetTimeoutMs())
+		r.Check(b.SessionOpened.GetTimeoutMs() > 0 && b.SessionOpened.GetTimeoutMs() <= MaxTimeoutMs, "a time-out of %d ms, 1 to %d are allowed", b.SessionOpened.GetTimeoutMs(), MaxTimeoutMs)
 		r.Check(len(b.SessionOpened.GetPasswordHash()) == 32, "a password hash of %d bytes, SHA-256 has 32", len(b.SessionOpened.GetPasswordHash()))
 	case *Event_SessionClosed:
 		r.Check(b.SessionClosed.GetSession() != 0, "a session needs its id")
