@@ -3,7 +3,7 @@
 PROTOS := $(shell find events internal -name '*.proto' -not -path './.oracles/*' | LC_ALL=C sort)
 GO ?= go
 
-.PHONY: build test vet generate generated-is-current oracles soak amx-emulator peers bench
+.PHONY: build test vet generate generated-is-current oracles soak mutants amx-emulator peers bench
 
 build:
 	$(GO) build -o monolith ./cmd/monolith
@@ -12,6 +12,7 @@ test: vet generated-is-current
 	$(GO) build ./...
 	$(GO) test -race -timeout 20m ./...
 	$(GO) test -tags purego ./kernels/...
+	cd tools && $(GO) test ./...
 
 vet: .bin/staticcheck
 	$(GO) vet ./...
@@ -46,6 +47,16 @@ soak:
 	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry
 	MONOLITH_ZKDIFF_OPS=1000000 $(GO) test -timeout 6h -run TestOracleDifferential -v ./services/replicaregistry
 	MONOLITH_AUC_STARTS=16 $(GO) test -timeout 60m -run TestBF16OverManyStarts -v ./kernels/dense
+
+# Operators changed by chance in the core packages, which their tests must notice. Half an
+# hour; MUTANTS draws more or fewer, SEED the same ones again.
+MUTANTS ?= 50
+CORE = bus/jetstream bus/mem bus/react bus/kafka projections/fleet projections/plan projections/catalog projections/lineage \
+  projections/layout projections/follow projections/archive projections/znode services/ps services/trainer services/modelserver \
+  internal/rowwire internal/ckpt internal/tablefile kernels/table
+mutants:
+	cd tools && $(GO) build -o ../.bin/mutants ./mutants
+	.bin/mutants -n $(MUTANTS) $(if $(SEED),-seed $(SEED)) $(CORE)
 
 # AMX where no processor has it: kernels/gemm on an emulated Sapphire Rapids. Minutes.
 amx-emulator:

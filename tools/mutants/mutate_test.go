@@ -1,0 +1,78 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const sample = `package p
+
+type T[V any] struct{}
+
+func (t *T[V]) bound(a, b int, s string) bool {
+	if a < b && len(s)+1 >= b {
+		return s+"x" == "y"
+	}
+	return a-1 > 0 || s != ""
+}
+`
+
+func TestMutants(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"p.go": sample, "p_test.go": sample, "p.pb.go": sample, "p_plan9.go": sample, "tagged.go": "//go:build never\n\n" + sample} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := mutants(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range all {
+		if m.fn != "T.bound" || m.file != "p.go" {
+			t.Errorf("%+v", m)
+		}
+		got = append(got, m.from+" "+m.to)
+		out, err := m.apply()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out)-len(sample) != len(m.to)-len(m.from) || !strings.HasPrefix(string(out[m.offset:]), m.to) {
+			t.Errorf("%s: %s", m.id(), out)
+		}
+	}
+	slices.Sort(got)
+	// The + that joins texts has no other sign.
+	want := []string{"!= ==", "&& ||", "+ -", "- +", "< <=", "== !=", "> >=", ">= >", "|| &&"}
+	if !slices.Equal(got, want) {
+		t.Errorf("mutants %q, want %q", got, want)
+	}
+}
+
+func TestListOfEquivalentOnes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "list")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# a comment\n\nbus/x.go f < -> <=: if a < b { # both are even\n")
+	known, err := readList(path)
+	if err != nil || known["bus/x.go f < -> <=: if a < b {"] != "both are even" {
+		t.Errorf("%v, %v", known, err)
+	}
+	write("bus/x.go f < -> <=: if a < b {\n")
+	if _, err := readList(path); err == nil || !strings.Contains(err.Error(), "has no reason") {
+		t.Errorf("without a reason: %v", err)
+	}
+	for _, kept := range []string{"equivalent.txt"} {
+		if _, err := readList(kept); err != nil {
+			t.Error(err)
+		}
+	}
+}
