@@ -66,6 +66,7 @@ require (
 require (
 	github.com/anishathalye/porcupine v1.1.0
 	github.com/cenkalti/backoff/v5 v5.0.3
+	github.com/hanwen/go-fuse/v2 v2.12.1
 	github.com/spf13/pflag v1.0.9
 	github.com/twmb/franz-go v1.22.2
 	github.com/twmb/franz-go/pkg/kmsg v1.15.0
