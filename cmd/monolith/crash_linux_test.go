@@ -97,6 +97,84 @@ func (a *ackedWrites) rate(ctx context.Context, brokers []string, partition int3
 	}
 }
 
+// write starts strangers that write facts and ratings to what runs at `at`. stop returns
+// once the last of them has given up.
+func (a *ackedWrites) write(t testing.TB, at running, partitions int) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	conn := connection{nats: at.NATS, bzid: "demo"}
+	b, err := conn.dial(ctx, "monolith test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writing sync.WaitGroup
+	for range 3 {
+		writing.Go(func() { a.fact(ctx, b.Log()) })
+	}
+	for p := range partitions {
+		writing.Go(func() { a.rate(ctx, splitList(at.Kafka), int32(p)) })
+	}
+	return func() {
+		cancel()
+		writing.Wait()
+		_ = b.Close() // its server is gone
+	}
+}
+
+// kept checks that everything acked is in the logs as it was, and that no shard learnt a
+// rating twice or not at all.
+func (a *ackedWrites) kept(t testing.TB, w *opsWorld) {
+	t.Helper()
+	if err := errors.Join(a.odd...); err != nil {
+		t.Errorf("refused writes: %v", err)
+	}
+	ends := w.learnt()
+	w.agree()
+	w.replayed()
+	facts, ratings := a.count()
+	t.Logf("%d facts and %d ratings were acked, the topic ends at %v", facts, ratings, ends)
+	last, err := w.job.bus.Log().Last(w.soon())
+	w.must("find the end", err)
+	w.must("read the log", w.job.bus.Log().Follow(w.soon(), 1, last, func(r events.Recorded) error {
+		if id, ok := a.facts[r.Seq]; ok && id == r.Header.ID && r.Err == nil {
+			delete(a.facts, r.Seq)
+		}
+		return nil
+	}))
+	_, _, err = audit.Scan(w.soon(), w.brokers(), ratingsTopic, func(r kafka.Record) error {
+		if key := [2]int64{int64(r.Partition), r.Offset}; a.ratings[key] == string(r.Value) {
+			delete(a.ratings, key)
+		}
+		return nil
+	})
+	w.must("read the topic", err)
+	if len(a.facts) > 0 || len(a.ratings) > 0 {
+		t.Errorf("lost or changed although acked: %d facts %v, %d ratings %v", len(a.facts), a.facts, len(a.ratings), a.ratings)
+	}
+	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), "demo", jobName, 0)
+	w.must("read the deltas", err)
+	h, err := audit.ReadHistory(w.soon(), w.job.bus.Log(), "demo", jobName, 0)
+	w.must("read the history", err)
+	if deltas.Missing > 0 {
+		t.Errorf("%d deltas are missing within their stream", deltas.Missing)
+	}
+	for shard := range uint32(w.cfg.shards) {
+		if c := audit.Tiles(deltas.All, shard, h.Ready[shard], ends, deltas.First); !c.OK {
+			t.Error(c)
+		}
+	}
+}
+
+// upArgs starts everything in a folder on free ports.
+func upArgs(cfg stackConfig, more ...string) []string {
+	args := []string{"up", "--dir", cfg.dir, "--partitions", strconv.Itoa(cfg.partitions), "--replicas", strconv.Itoa(cfg.replicas),
+		"--batch", strconv.Itoa(cfg.batch), "--checkpoint-interval", "1s"}
+	for _, p := range []string{"nats", "kafka", "zk", "grpc", "rest"} {
+		args = append(args, "--"+p+"-port", "0")
+	}
+	return append(args, more...)
+}
+
 // announced waits until c holds the folder and says where it is.
 func announced(t testing.TB, c *child, dir string) (at running) {
 	t.Helper()
@@ -120,22 +198,8 @@ func TestAckedOutlivesKill(t *testing.T) {
 	cfg.checkpoints, cfg.spans = time.Second, false
 	acked := &ackedWrites{facts: map[uint64]string{}, ratings: map[[2]int64]string{}}
 	for life, mode := range []string{"--processes=false", "--processes=true"} {
-		c := startChild(t, "up", "--dir", cfg.dir, "--nats-port", "0", "--kafka-port", "0", "--zk-port", "0", "--grpc-port", "0", "--rest-port", "0",
-			"--partitions", strconv.Itoa(cfg.partitions), "--replicas", strconv.Itoa(cfg.replicas), "--batch", strconv.Itoa(cfg.batch), "--checkpoint-interval", "1s", mode)
-		at := announced(t, c, cfg.dir)
-		ctx, stop := context.WithCancel(t.Context())
-		conn := connection{nats: at.NATS, bzid: "demo"}
-		b, err := conn.dial(ctx, "monolith test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var writing sync.WaitGroup
-		for range 3 {
-			writing.Go(func() { acked.fact(ctx, b.Log()) })
-		}
-		for p := range cfg.partitions {
-			writing.Go(func() { acked.rate(ctx, splitList(at.Kafka), int32(p)) })
-		}
+		c := startChild(t, upArgs(cfg, mode)...)
+		stop := acked.write(t, announced(t, c, cfg.dir), cfg.partitions)
 		until(t, c, "acks", func() bool {
 			facts, ratings := acked.count()
 			return facts >= 100*(life+1) && ratings >= 200*(life+1)
@@ -148,46 +212,8 @@ func TestAckedOutlivesKill(t *testing.T) {
 		}
 		c.kill()
 		stop()
-		writing.Wait()
-		_ = b.Close() // its server is gone
 	}
-	if err := errors.Join(acked.odd...); err != nil {
-		t.Errorf("refused writes: %v", err)
-	}
-
-	w := opsServe(t, cfg)
-	ends := w.learnt()
-	w.agree()
-	w.replayed()
-	facts, ratings := acked.count()
-	t.Logf("%d facts and %d ratings were acked, the topic ends at %v", facts, ratings, ends)
-	last, err := w.job.bus.Log().Last(w.soon())
-	w.must("find the end", err)
-	w.must("read the log", w.job.bus.Log().Follow(w.soon(), 1, last, func(r events.Recorded) error {
-		if id, ok := acked.facts[r.Seq]; ok && id == r.Header.ID && r.Err == nil {
-			delete(acked.facts, r.Seq)
-		}
-		return nil
-	}))
-	_, _, err = audit.Scan(w.soon(), w.brokers(), ratingsTopic, func(r kafka.Record) error {
-		if key := [2]int64{int64(r.Partition), r.Offset}; acked.ratings[key] == string(r.Value) {
-			delete(acked.ratings, key)
-		}
-		return nil
-	})
-	w.must("read the topic", err)
-	if len(acked.facts) > 0 || len(acked.ratings) > 0 {
-		t.Errorf("lost or changed although acked: %d facts %v, %d ratings %v", len(acked.facts), acked.facts, len(acked.ratings), acked.ratings)
-	}
-	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), "demo", jobName, 0)
-	w.must("read the deltas", err)
-	h, err := audit.ReadHistory(w.soon(), w.job.bus.Log(), "demo", jobName, 0)
-	w.must("read the history", err)
-	for shard := range uint32(cfg.shards) {
-		if c := audit.Tiles(deltas.All, shard, h.Ready[shard], ends, deltas.First); !c.OK {
-			t.Error(c)
-		}
-	}
+	acked.kept(t, opsServe(t, cfg))
 }
 
 // TestNoOrphans kills the parent of many processes: all of them follow it, also the

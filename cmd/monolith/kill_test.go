@@ -68,7 +68,13 @@ type child struct {
 
 func startChild(t testing.TB, args ...string) *child {
 	t.Helper()
-	c := &child{cmd: exec.Command(os.Args[0], args...), done: make(chan struct{})}
+	return startProgram(t, os.Args[0], args...)
+}
+
+// startProgram is startChild for any program.
+func startProgram(t testing.TB, program string, args ...string) *child {
+	t.Helper()
+	c := &child{cmd: exec.Command(program, args...), done: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), binaryEnv+"=1", "MONOLITH_NATS=", "MONOLITH_KAFKA=")
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.err
 	if err := c.cmd.Start(); err != nil {

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/powercut"
+)
+
+// forgetful mounts a file system that forgets what was not synced.
+func forgetful(t *testing.T, p powercut.Policy) (string, *powercut.FS) {
+	t.Helper()
+	dir := t.TempDir()
+	fs, err := powercut.Mount(dir, p)
+	if err != nil {
+		const why = "a file system cannot be mounted here, which takes root and /dev/fuse"
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s: %v", why, err)
+		}
+		t.Skipf("SKIPPED: %s: %v", why, err)
+	}
+	t.Cleanup(func() {
+		if err := fs.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, fs
+}
+
+// TestPowerCut takes the power away from everything while strangers write facts and
+// ratings and a checkpoint is made every second. Whatever was acked is there afterwards,
+// each rating is learnt once, and all of it comes up by itself. MONOLITH_POWERCUTS sets
+// how often; make soak does.
+func TestPowerCut(t *testing.T) {
+	cuts := 2
+	if v := os.Getenv("MONOLITH_POWERCUTS"); v != "" {
+		var err error
+		if cuts, err = strconv.Atoi(v); err != nil {
+			t.Fatalf("MONOLITH_POWERCUTS=%s: give a number", v)
+		}
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	mountPoint, fs := forgetful(t, powercut.Journal)
+	cfg := opsConfig(filepath.Join(mountPoint, "data"))
+	cfg.checkpoints, cfg.spans = time.Second, false
+	acked := &ackedWrites{facts: map[uint64]string{}, ratings: map[[2]int64]string{}}
+	for life := range cuts {
+		c := startChild(t, upArgs(cfg)...)
+		stop := acked.write(t, announced(t, c, cfg.dir), cfg.partitions)
+		facts, ratings := acked.count()
+		until(t, c, "acks", func() bool {
+			f, r := acked.count()
+			return f >= facts+100 && r >= ratings+200
+		})
+		timer := time.NewTimer(time.Duration(rng.IntN(2500)) * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-c.done:
+			t.Fatalf("life %d ended by itself: %v\n%s", life, c.state, tail(c.err.String()))
+		}
+		residue := powercut.Residue(rng.IntN(2))
+		t.Logf("cut %d, residue %d", life+1, residue)
+		if err := fs.Cut(residue, rng, func() { _ = c.cmd.Process.Kill() }, func() { <-c.done }); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+	}
+	acked.kept(t, opsServe(t, cfg))
+}
+
+// TestPowerCutFindsLoss shows that the file system finds what it is for: nats-server as it
+// comes acks messages that a cut then takes, and with fsync before each ack it loses none.
+func TestPowerCutFindsLoss(t *testing.T) {
+	bin := filepath.Join(oracle.Home(t), "bin", "nats-server")
+	if _, err := os.Stat(bin); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("nats-server is missing and CI must have it: run make oracles: %v", err)
+		}
+		t.Skip("SKIPPED: nats-server is missing: run make oracles")
+	}
+	for _, tc := range []struct {
+		sync  string
+		loses bool
+	}{{"2m", true}, {"always", false}} {
+		t.Run(tc.sync, func(t *testing.T) {
+			dir, fs := forgetful(t, powercut.Journal)
+			conf := filepath.Join(t.TempDir(), "nats.conf")
+			text := fmt.Sprintf("listen: 127.0.0.1:-1\nports_file_dir: %q\njetstream { store_dir: %q, sync_interval: %s }\n", filepath.Dir(conf), filepath.Join(dir, "js"), tc.sync)
+			if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			js, kill, wait := stockNATS(t, bin, conf)
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
+				t.Fatal(err)
+			}
+			const acked = 300
+			for range acked {
+				if _, err := js.Publish(t.Context(), "s", []byte("acked")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := fs.Cut(powercut.Nothing, nil, kill, wait); err != nil {
+				t.Fatal(err)
+			}
+			js, kill, wait = stockNATS(t, bin, conf)
+			left := uint64(0)
+			if s, err := js.Stream(t.Context(), "S"); err == nil {
+				left = s.CachedInfo().State.Msgs
+			}
+			kill()
+			wait()
+			t.Logf("sync_interval %s: %d of %d acked messages are left", tc.sync, left, acked)
+			if lost := left < acked; lost != tc.loses {
+				t.Errorf("sync_interval %s: %d of %d acked messages are left", tc.sync, left, acked)
+			}
+		})
+	}
+}
+
+// stockNATS runs nats-server by conf, which puts its ports into a file beside it.
+func stockNATS(t *testing.T, bin, conf string) (js jetstream.JetStream, kill, wait func()) {
+	t.Helper()
+	c := startProgram(t, bin, "-c", conf)
+	var url string
+	if !until(t, c, "the server's ports", func() bool {
+		ports, err := filepath.Glob(filepath.Join(filepath.Dir(conf), fmt.Sprintf("*_%d.ports", c.cmd.Process.Pid)))
+		if err != nil || len(ports) == 0 {
+			return false
+		}
+		url = firstURL(ports[0])
+		return url != ""
+	}) {
+		t.Fatalf("nats-server ended at once: %v\n%s", c.state, tail(c.err.String()))
+	}
+	nc, err := nats.Connect(url, nats.NoReconnect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	return js, func() { _ = c.cmd.Process.Signal(syscall.SIGKILL) }, func() { <-c.done }
+}
+
+// firstURL is the first client URL of a ports file, empty while it is not whole.
+func firstURL(path string) string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	var ports struct{ Nats []string }
+	if json.Unmarshal(raw, &ports) != nil || len(ports.Nats) == 0 {
+		return ""
+	}
+	return ports.Nats[0]
+}
