@@ -56,10 +56,13 @@ func TestPowerCut(t *testing.T) {
 	mountPoint, fs := forgetful(t, powercut.Journal)
 	cfg := opsConfig(filepath.Join(mountPoint, "data"))
 	cfg.checkpoints, cfg.spans = time.Second, false
+	archived := filepath.Join(mountPoint, "archive")
 	acked := &ackedWrites{facts: map[uint64]string{}, ratings: map[[2]int64]string{}}
 	for life := range cuts {
 		c := startChild(t, upArgs(cfg)...)
-		stop := acked.write(t, announced(t, c, cfg.dir), cfg.partitions)
+		at := announced(t, c, cfg.dir)
+		archiver := startChild(t, "archive", "--dir", archived, "--follow", "--segment-events", "64", "--nats", at.NATS, "--bzid", "demo")
+		stop := acked.write(t, at, cfg.partitions)
 		facts, ratings := acked.count()
 		until(t, c, "acks", func() bool {
 			f, r := acked.count()
@@ -73,12 +76,28 @@ func TestPowerCut(t *testing.T) {
 		}
 		residue := powercut.Residue(rng.IntN(2))
 		t.Logf("cut %d, residue %d", life+1, residue)
-		if err := fs.Cut(residue, rng, func() { _ = c.cmd.Process.Kill() }, func() { <-c.done }); err != nil {
+		kill := func() {
+			_ = c.cmd.Process.Kill()
+			_ = archiver.cmd.Process.Kill()
+		}
+		if err := fs.Cut(residue, rng, kill, func() { <-c.done; <-archiver.done }); err != nil {
 			t.Fatal(err)
 		}
 		stop()
+		if _, err := os.Stat(archived); err == nil {
+			if code, out, stderr := opsTool("archive", "--dir", archived, "--verify"); code != exitOK {
+				t.Errorf("the archive after cut %d: exit %d %s%s", life+1, code, out, stderr)
+			}
+		}
 	}
-	acked.kept(t, opsServe(t, cfg))
+	w := opsServe(t, cfg)
+	acked.kept(t, w)
+	if code, out, stderr := w.tool("archive", "--dir", archived); code != exitOK {
+		t.Errorf("the archive does not go on: exit %d %s%s", code, out, stderr)
+	}
+	if code, out, stderr := opsTool("verify", "--dir", cfg.dir); code != exitOK {
+		t.Errorf("verify: exit %d %s%s", code, out, stderr)
+	}
 }
 
 // TestPowerCutFindsLoss shows that the file system finds what it is for: nats-server as it
