@@ -59,30 +59,6 @@ type Log interface {
 	SeqAt(ctx context.Context, t time.Time) (uint64, error)             // last sequence stored at or before t, 0: none
 }
 
-// Parked is a refused fact with the reason, kept until somebody re-drives it.
-type Parked struct {
-	Seq       uint64              `json:"seq"` // in the dead-letter stream
-	Time      time.Time           `json:"time"`
-	Reason    string              `json:"reason"`
-	By        string              `json:"by"`         // the owner that refused it
-	Stream    string              `json:"stream"`     // MONOLITH, kafka:<topic>/<partition>, csv:<file>
-	StreamSeq uint64              `json:"stream_seq"` // sequence, offset or line there
-	Subject   string              `json:"subject"`    // original subject or topic
-	Header    map[string][]string `json:"header,omitempty"`
-	Data      []byte              `json:"data"`
-	Redriven  bool                `json:"redriven"`
-}
-
-// DeadLetters keeps what was refused. Park is idempotent by (Stream, StreamSeq).
-type DeadLetters interface {
-	Park(ctx context.Context, p Parked) (uint64, error)
-	List(ctx context.Context) ([]Parked, error) // by Seq; Data included
-	Show(ctx context.Context, seq uint64) (Parked, error)
-	// Redrive publishes data (nil: the parked bytes) on the original subject, and
-	// marks the letter as re-driven. It returns the new sequence.
-	Redrive(ctx context.Context, seq uint64, data []byte) (uint64, error)
-}
-
 // StoredDelta is one message of the sync stream.
 type StoredDelta struct {
 	Seq         uint64

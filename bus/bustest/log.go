@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/events/training"
 )
 
 func testAppend(t *testing.T, b bus.Bus) {
@@ -49,6 +50,9 @@ func testAppend(t *testing.T, b bus.Bus) {
 func testAppendRefuses(t *testing.T, b bus.Bus) {
 	s := subject(t)
 	request := &model.Event{Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{}}}
+	// Each text within its bound, all of them too much for one message.
+	large := &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{Version: 1, ModelDir: "/exports",
+		SubModels: slices.Repeat([]string{strings.Repeat("x", events.MaxText)}, 128)}}}
 	for _, tc := range []struct {
 		name string
 		bad  bus.Draft
@@ -61,7 +65,7 @@ func testAppendRefuses(t *testing.T, b bus.Bus) {
 		{"no subject", bus.Draft{Subject: "monolith.x", Event: refused("x"), Expect: bus.Any}, events.ErrInvalid},
 		{"no such context", bus.Draft{Subject: events.Join("x", "cmd", "y"), Event: refused("x"), Expect: bus.Any}, events.ErrInvalid},
 		{"broken header", bus.Draft{Subject: s, Event: refused("x"), Expect: bus.Any, Header: events.Header{Source: "a\r\nNats-Rollup: all"}}, events.ErrInvalid},
-		{"too large", draft(s, bus.Any, strings.Repeat("x", 2<<20)), bus.ErrTooLarge},
+		{"too large", bus.Draft{Subject: events.Join("bustest", "training", "job"), Event: large, Expect: bus.Any}, bus.ErrTooLarge},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := mustLast(t, b)

@@ -36,7 +36,8 @@ type Config struct {
 	Timeout        time.Duration // of a call whose ctx has no deadline; default 15 s
 	LogMaxBytes    int64         // MONOLITH, refuses when full; default 8 GiB
 	SyncMaxBytes   int64         // MONOLITH_SYNC, discards its oldest when full; default 4 GiB
-	LetterMaxBytes int64         // MONOLITH_DLQ, refuses when full; default 1 GiB
+	LetterMaxBytes int64         // MONOLITH_DLQ, counts in summaries what has no room; default 1 GiB
+	LetterMaxAge   time.Duration // for which a letter is kept; default 180 days
 	Log            *slog.Logger  // default: none
 	Health         *health.State // told while the server stays away; nil: nobody is
 }
@@ -55,6 +56,7 @@ type Bus struct {
 	events *committer
 	deltas *committer
 	tail   *tail
+	shares shares
 	first  atomic.Uint64   // oldest event known to be held; guards before it are of trimmed ones
 	ctx    context.Context // of everything that was started here; ends with the connection
 	end    context.CancelCauseFunc

@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
@@ -14,8 +18,8 @@ import (
 )
 
 // letters is the dead-letter stream. Every refused message has a subject of its own,
-// and so at most one letter however often and however late it is parked; that it was
-// re-driven is a message beside it.
+// which holds one message: the letter, however often and however late it is parked, or
+// the tombstone that took its place. That it was re-driven is a message beside it.
 type letters struct{ b *Bus }
 
 // put publishes and, when the server is away, again.
@@ -33,66 +37,126 @@ func (l letters) put(ctx context.Context, m *nats.Msg) (a *ack, err error) {
 	return a, err
 }
 
+// Park implements bus.DeadLetters.
 func (l letters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
 	data, err := wire.EncodeLetter(p)
 	if err != nil {
 		return 0, err
 	}
 	subject := wire.LetterSubject(l.b.cfg.BZID, p)
-	a, err := l.put(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
-		wire.MsgID:       {fmt.Sprintf("%s-%d", p.Stream, p.StreamSeq)},
-		wire.ContentType: {wire.JSON},
-		expectHeader:     {"0"},
-	}})
-	if errors.Is(err, bus.ErrConflict) {
+	source, cost := wire.ShareOf(p.Stream), wire.LetterCost(subject, len(data))
+	if wire.LetterBZID(subject) == l.b.cfg.BZID { // of others' letters only the server knows how many there are
+		err = l.admit(ctx, source, cost)
+	}
+	if err == nil {
+		var a *ack
+		a, err = l.put(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
+			wire.MsgID:       {subject}, // of this namespace's letter
+			wire.ContentType: {wire.JSON},
+			expectHeader:     {"0"},
+		}})
+		if err == nil {
+			l.b.shares.add(source, cost)
+			return a.Seq, nil
+		}
+	}
+	switch {
+	case errors.Is(err, bus.ErrConflict):
 		seq, err := l.b.lastOf(ctx, wire.LetterStream, subject)
 		if err == nil && seq == 0 {
 			err = fmt.Errorf("%w: the stream has a letter on %s and does not show it", bus.ErrUnavailable, subject)
 		}
 		return seq, err
+	case errors.Is(err, bus.ErrFull):
+		seq, lerr := l.b.lastOf(ctx, wire.LetterStream, subject)
+		if lerr != nil || seq > 0 {
+			return seq, lerr // parked when there was room
+		}
+		if cerr := l.count(ctx, p); cerr != nil {
+			return 0, fmt.Errorf("park %s %d: %w; count it in a summary: %w", p.Stream, p.StreamSeq, err, cerr)
+		}
+		return 0, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("park %s %d: %w", p.Stream, p.StreamSeq, err)
-	}
-	return a.Seq, nil
+	return 0, fmt.Errorf("park %s %d: %w", p.Stream, p.StreamSeq, err)
 }
 
-func (l letters) List(ctx context.Context) ([]bus.Parked, error) {
-	_, last, err := l.b.span(ctx, wire.LetterStream)
-	if err != nil || last == 0 {
-		return nil, err
+// Knows implements bus.DeadLetters.
+func (l letters) Knows(ctx context.Context, p bus.Parked) (bool, error) {
+	subject := wire.LetterSubject(l.b.cfg.BZID, p)
+	seq, err := l.b.lastOf(ctx, wire.LetterStream, subject)
+	if err != nil || seq > 0 {
+		return err == nil, err
 	}
-	filter := wire.LetterRoot + ".>"
-	if l.b.cfg.BZID != "" {
-		filter = wire.LetterRoot + "." + events.Escape(l.b.cfg.BZID) + ".>"
+	s, _, err := l.summary(ctx, wire.SummarySubject(wire.LetterBZID(subject), p))
+	return s.Counts(p), err
+}
+
+// List implements bus.DeadLetters.
+func (l letters) List(ctx context.Context) (out []bus.Parked, err error) {
+	err = l.Each(ctx, func(p bus.Parked) error { out = append(out, p); return nil })
+	return out, err
+}
+
+// Each implements bus.DeadLetters.
+func (l letters) Each(ctx context.Context, handle func(bus.Parked) error) error {
+	if err := l.each(ctx, func(p bus.Parked, _ string) error { return handle(p) }); err != nil {
+		return fmt.Errorf("read the dead letters: %w", err)
 	}
-	var out []bus.Parked
-	at := map[string]int{} // letter's subject → place in out
-	f := follower{b: l.b, stream: wire.LetterStream, filters: []string{filter}, until: last, handle: func(m *stored) error {
+	return nil
+}
+
+// each also says on which subject what it hands on stands.
+func (l letters) each(ctx context.Context, handle func(p bus.Parked, subject string) error) error {
+	marked := map[string]bool{} // subjects of letters
+	err := l.b.scan(ctx, wire.LetterStream, l.filter()+".*.*.redriven", false, func(m *stored) error {
 		if letter, mark := wire.IsMark(m.subject); mark {
-			if i, ok := at[letter]; ok {
-				out[i].Redriven = true
-			}
+			marked[letter] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = l.b.scan(ctx, wire.LetterStream, l.filter()+".>", true, func(m *stored) error {
+		if _, mark := wire.IsMark(m.subject); mark || wire.IsTombstone(m.data) {
 			return nil
 		}
-		p, err := letter(m)
-		if err != nil {
-			return err
-		}
-		at[m.subject] = len(out)
-		out = append(out, p)
-		return nil
-	}}
-	if err := f.run(ctx, 1); err != nil {
-		return nil, fmt.Errorf("list dead letters: %w", err)
+		p := letter(m)
+		p.Redriven = marked[m.subject]
+		return handle(p, m.subject)
+	})
+	if err != nil {
+		return err
 	}
-	return out, nil
+	return l.b.scan(ctx, wire.NoteStream, l.summaries()+".>", true, func(m *stored) error {
+		s, err := wire.DecodeSummary(m.data)
+		if err != nil {
+			return handle(bus.Parked{Time: m.at, Reason: "unreadable: " + err.Error(), Subject: m.subject, Data: m.data, Unreadable: true}, m.subject)
+		}
+		return handle(s.Parked(), m.subject)
+	})
 }
 
-func letter(m *stored) (bus.Parked, error) {
-	p, err := wire.DecodeLetter(m.data)
+// filter is what the subjects of this namespace's letters begin with, summaries the same
+// of its summaries.
+func (l letters) filter() string {
+	if l.b.cfg.BZID == "" {
+		return wire.LetterRoot + ".*"
+	}
+	return wire.LetterRoot + "." + events.Escape(l.b.cfg.BZID)
+}
+
+func (l letters) summaries() string {
+	if l.b.cfg.BZID == "" {
+		return wire.NoteRoot + ".*.more"
+	}
+	return wire.SummaryRoot(l.b.cfg.BZID)
+}
+
+func letter(m *stored) bus.Parked {
+	p := wire.DecodeLetter(m.subject, m.data)
 	p.Seq, p.Time = m.seq, m.at
-	return p, err
+	return p
 }
 
 // show also says on which subject the letter stands.
@@ -107,15 +171,27 @@ func (l letters) show(ctx context.Context, seq uint64) (bus.Parked, string, erro
 	if _, mark := wire.IsMark(m.subject); mark {
 		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w: that is the mark of another one", seq, bus.ErrNotFound)
 	}
-	p, err := letter(m)
-	if err != nil {
-		return bus.Parked{}, "", err
+	if wire.IsTombstone(m.data) {
+		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w: the letter that stood there was removed", seq, bus.ErrNotFound)
 	}
-	marked, err := l.b.lastOf(ctx, wire.LetterStream, wire.MarkSubject(m.subject))
-	p.Redriven = marked > 0
+	if bzid := l.b.cfg.BZID; bzid != "" && wire.LetterBZID(m.subject) != bzid {
+		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w: it belongs to another namespace than %s", seq, bus.ErrNotFound, bzid)
+	}
+	p := letter(m)
+	mark, err := l.mark(ctx, m.subject)
+	p.Redriven = mark > 0
 	return p, m.subject, err
 }
 
+// mark is the sequence of the mark of the letter on the subject, 0 for none.
+func (l letters) mark(ctx context.Context, subject string) (uint64, error) {
+	if _, _, ok := wire.ParseLetter(subject); !ok {
+		return 0, nil
+	}
+	return l.b.lastOf(ctx, wire.LetterStream, wire.MarkSubject(subject))
+}
+
+// Show implements bus.DeadLetters.
 func (l letters) Show(ctx context.Context, seq uint64) (bus.Parked, error) {
 	p, _, err := l.show(ctx, seq)
 	return p, err
@@ -151,7 +227,199 @@ func (l letters) Redrive(ctx context.Context, seq uint64, data []byte) (uint64, 
 		expectHeader:     {"0"},
 	}})
 	if err != nil && !errors.Is(err, bus.ErrConflict) {
-		return a.Seq, fmt.Errorf("letter %d is re-driven as %d, but not marked so: %w", seq, a.Seq, err)
+		return a.Seq, fmt.Errorf("letter %d is re-driven as %d, but not marked so; remove it, so that nobody does it again: %w", seq, a.Seq, err)
 	}
 	return a.Seq, nil
+}
+
+// Remove implements bus.DeadLetters.
+func (l letters) Remove(ctx context.Context, seq uint64) error {
+	_, subject, err := l.show(ctx, seq)
+	if err == nil {
+		err = l.remove(ctx, seq, subject)
+	}
+	return err
+}
+
+// remove puts the tombstone in the letter's place: the subject holds one message, so that
+// the letter goes as its tombstone comes. A stream of several replicas that is full takes
+// none before the letter is gone. What is no letter's subject is simply deleted.
+func (l letters) remove(ctx context.Context, seq uint64, subject string) error {
+	defer l.b.shares.forget()
+	_, _, remembered := wire.ParseLetter(subject)
+	var err error
+	if remembered {
+		err = l.bury(ctx, subject, seq)
+	}
+	if !remembered || errors.Is(err, bus.ErrFull) {
+		if err = l.delete(ctx, seq); err == nil && remembered {
+			err = l.bury(ctx, subject, 0)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove letter %d: %w", seq, err)
+	}
+	mark, err := l.mark(ctx, subject)
+	if err == nil && mark > 0 {
+		err = l.delete(ctx, mark)
+	}
+	return err
+}
+
+func (l letters) bury(ctx context.Context, subject string, expect uint64) error {
+	_, err := l.put(ctx, &nats.Msg{Subject: subject, Data: []byte(wire.Tombstone), Header: nats.Header{expectHeader: {strconv.FormatUint(expect, 10)}}})
+	if errors.Is(err, bus.ErrConflict) { // perhaps by an attempt whose ack was lost
+		m, derr := l.b.direct(ctx, wire.LetterStream, query{LastFor: subject})
+		if derr == nil && wire.IsTombstone(m.data) {
+			return nil
+		}
+	}
+	return err
+}
+
+func (l letters) delete(ctx context.Context, seq uint64) error {
+	return l.onStream(ctx, wire.LetterStream, func(ctx context.Context, s jetstream.Stream) error {
+		if err := failure(s.DeleteMsg(ctx, seq)); !isNotFound(err) {
+			return err
+		}
+		return nil
+	})
+}
+
+// onStream asks the server to change a stream, again when it is away.
+func (l letters) onStream(ctx context.Context, stream string, change func(context.Context, jetstream.Stream) error) error {
+	ctx, cancel := l.b.bound(ctx)
+	defer cancel()
+	return l.b.retry(ctx, func(ctx context.Context) error {
+		ctx, cancel := l.b.link.whileUp(ctx, requestTimeout)
+		defer cancel()
+		s, err := l.b.js.Stream(ctx, stream)
+		if err != nil {
+			return failure(err)
+		}
+		return failure(change(ctx, s))
+	})
+}
+
+// Purge implements bus.DeadLetters.
+func (l letters) Purge(ctx context.Context, match func(bus.Parked) bool) (n int, err error) {
+	err = l.each(ctx, func(p bus.Parked, subject string) error {
+		if !match(p) {
+			return nil
+		}
+		n++
+		if strings.HasPrefix(subject, wire.NoteRoot+".") {
+			return l.onStream(ctx, wire.NoteStream, func(ctx context.Context, s jetstream.Stream) error {
+				return s.Purge(ctx, jetstream.WithPurgeSubject(subject))
+			})
+		}
+		err := l.remove(ctx, p.Seq, subject)
+		if errors.Is(err, bus.ErrConflict) {
+			n, err = n-1, nil // somebody else's purge was faster
+		}
+		return err
+	})
+	if err != nil {
+		return n, fmt.Errorf("purge the dead letters: %w", err)
+	}
+	return n, nil
+}
+
+// count adds p to the summary of its owner and stream.
+func (l letters) count(ctx context.Context, p bus.Parked) error {
+	bzid := wire.LetterBZID(wire.LetterSubject(l.b.cfg.BZID, p))
+	return l.update(ctx, wire.SummarySubject(bzid, p), func(old *stored) ([]byte, error) {
+		var s wire.Summary
+		if old != nil {
+			s, _ = wire.DecodeSummary(old.data) // one that cannot be read begins anew
+		}
+		if s.Counts(p) {
+			return nil, nil
+		}
+		return s.With(p, time.Now()).Encode()
+	})
+}
+
+func (l letters) summary(ctx context.Context, subject string) (s wire.Summary, seq uint64, err error) {
+	m, err := l.b.direct(ctx, wire.NoteStream, query{LastFor: subject})
+	if isNotFound(err) {
+		return s, 0, nil
+	}
+	if err == nil {
+		seq = m.seq
+		s, _ = wire.DecodeSummary(m.data)
+	}
+	return s, seq, err
+}
+
+// update replaces a note by what next makes of it, nil for none yet, until nobody was
+// faster. No bytes: it stays as it is.
+func (l letters) update(ctx context.Context, subject string, next func(old *stored) ([]byte, error)) error {
+	ctx, cancel := l.b.bound(ctx)
+	defer cancel()
+	pauses := newPauses()
+	for {
+		last := uint64(0)
+		old, err := l.b.direct(ctx, wire.NoteStream, query{LastFor: subject})
+		switch {
+		case isNotFound(err):
+			old = nil
+		case err != nil:
+			return err
+		default:
+			last = old.seq
+		}
+		data, err := next(old)
+		if err != nil || data == nil {
+			return err
+		}
+		_, err = l.put(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{expectHeader: {strconv.FormatUint(last, 10)}}})
+		if !errors.Is(err, bus.ErrConflict) {
+			return err
+		}
+		if pauses.Wait(ctx) != nil {
+			return fmt.Errorf("%w: %w", bus.ErrUnavailable, err)
+		}
+	}
+}
+
+// Settled implements bus.DeadLetters.
+func (l letters) Settled(ctx context.Context, bzid, reaction string) (uint64, error) {
+	m, err := l.b.direct(ctx, wire.NoteStream, query{LastFor: wire.PlaceSubject(bzid, reaction)})
+	if isNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return place(m), nil
+}
+
+// place reads what Settle wrote; anything else is the beginning, from which a reaction
+// may always start.
+func place(m *stored) uint64 {
+	seq, err := strconv.ParseUint(string(m.data), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return seq
+}
+
+// Settle implements bus.DeadLetters.
+func (l letters) Settle(ctx context.Context, bzid, reaction string, seq uint64) error {
+	err := l.update(ctx, wire.PlaceSubject(bzid, reaction), func(old *stored) ([]byte, error) {
+		if old != nil {
+			if have := place(old); have >= seq {
+				_, last, err := l.b.span(ctx, wire.LogStream)
+				if err != nil || have <= last {
+					return nil, err
+				} // of another log, which was longer
+			}
+		}
+		return strconv.AppendUint(nil, seq, 10), nil
+	})
+	if err != nil {
+		return fmt.Errorf("remember the place of %s: %w", reaction, err)
+	}
+	return nil
 }

@@ -27,7 +27,7 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 		AllowDirect: true, AllowAtomicPublish: true, Duplicates: wire.Window,
 		MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1,
 	}
-	log, sync, letters := base, base, base
+	log, sync, letters, notes := base, base, base, base
 
 	log.Name, log.Subjects = wire.LogStream, wire.LogSubjects()
 	log.Description = "control plane: every fact, until an archive holds it"
@@ -43,14 +43,29 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	letters.Description = "what was refused, with the reason"
 	letters.Discard = jetstream.DiscardNew
 	letters.MaxBytes, letters.MaxMsgSize = orInt(b.cfg.LetterMaxBytes, 1<<30), wire.MaxMessage
+	letters.MaxMsgsPerSubject = 1 // a tombstone takes the place of its letter
+	letters.MaxAge = b.cfg.LetterMaxAge
+	if letters.MaxAge <= 0 {
+		letters.MaxAge = letterAge
+	}
+	letters.Duplicates = min(wire.Window, letters.MaxAge)
 
-	return []jetstream.StreamConfig{log, sync, letters}
+	notes.Name, notes.Subjects = wire.NoteStream, []string{wire.NoteRoot + ".>"}
+	notes.Description = "how far reactions have come, and summaries of what MONOLITH_DLQ had no room for"
+	notes.Discard = jetstream.DiscardNew
+	notes.MaxBytes, notes.MaxMsgSize, notes.MaxMsgsPerSubject = 16<<20, 16<<10, 1
+
+	return []jetstream.StreamConfig{log, sync, letters, notes}
 }
+
+// letterAge is how long a letter is kept unless the configuration or the stream says
+// otherwise.
+const letterAge = 180 * 24 * time.Hour
 
 // reconcile creates what is missing and updates what differs. Any number of processes
 // may do so at once.
 func (b *Bus) reconcile(ctx context.Context) error {
-	explicit := []int64{b.cfg.LogMaxBytes, b.cfg.SyncMaxBytes, b.cfg.LetterMaxBytes}
+	explicit := []int64{b.cfg.LogMaxBytes, b.cfg.SyncMaxBytes, b.cfg.LetterMaxBytes, 0}
 	for i, want := range b.streams() {
 		if err := b.ensure(ctx, want, explicit[i] != 0); err != nil {
 			return fmt.Errorf("stream %s: %w", want.Name, failure(err))
@@ -85,7 +100,12 @@ func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig, explicit 
 		}
 	}
 	next.Discard, next.Duplicates, next.MaxMsgSize = want.Discard, want.Duplicates, want.MaxMsgSize
-	next.AllowDirect, next.AllowAtomicPublish, next.MaxAge = true, true, 0
+	next.AllowDirect, next.AllowAtomicPublish, next.MaxMsgsPerSubject = true, true, want.MaxMsgsPerSubject
+	if next.MaxAge == 0 || want.MaxAge == 0 || b.cfg.LetterMaxAge > 0 { // an age that an operator gave the letters stays
+		next.MaxAge = want.MaxAge
+	} else {
+		next.Duplicates = min(wire.Window, next.MaxAge)
+	}
 	next.DenyDelete = next.DenyDelete || want.DenyDelete
 	if explicit {
 		next.MaxBytes = want.MaxBytes

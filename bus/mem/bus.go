@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
@@ -27,15 +28,27 @@ type Bus struct {
 
 var _ bus.Bus = (*Bus)(nil)
 
+// Option changes what New returns.
+type Option func(*Bus)
+
+// LetterLimit bounds the dead letters' bytes; default: unlimited.
+func LetterLimit(bytes int64) Option { return func(b *Bus) { b.letters.limit = bytes } }
+
+// LetterAge is for how long letters are kept; default: for ever.
+func LetterAge(d time.Duration) Option { return func(b *Bus) { b.letters.age = d } }
+
 // New returns an empty bus. It owns no goroutine until somebody listens or serves.
-func New() *Bus {
+func New(options ...Option) *Bus {
 	b := &Bus{closed: make(chan struct{})}
 	b.log = newStream(b.closed)
 	b.sync = newStream(b.closed)
-	b.letters = letters{bus: b, stream: newStream(b.closed)}
+	b.letters = letters{bus: b, limit: -1, held: map[string]*letter{}, more: map[string]wire.Summary{}, settled: map[string]uint64{}}
 	b.commands = commands{bus: b, services: map[string][]*endpoint{}}
 	b.signals = signals{bus: b, listeners: map[*listener]struct{}{}}
 	b.leases = leases{bus: b, held: map[string]*lease{}}
+	for _, o := range options {
+		o(b)
+	}
 	return b
 }
 

@@ -2,6 +2,7 @@ package mem_test
 
 import (
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -15,6 +16,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestContract(t *testing.T) {
 	bustest.Run(t, func(t *testing.T) bus.Bus {
 		b := mem.New()
+		t.Cleanup(func() { b.Close() })
+		return b
+	})
+}
+
+func TestLetters(t *testing.T) {
+	bustest.RunLetters(t, func(t *testing.T, limit int64, age time.Duration) bus.Bus {
+		options := []mem.Option{mem.LetterAge(age)}
+		if limit > 0 {
+			options = append(options, mem.LetterLimit(limit))
+		}
+		b := mem.New(options...)
 		t.Cleanup(func() { b.Close() })
 		return b
 	})

@@ -31,17 +31,17 @@ var variable = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[-+]?[0-9][0-9.]*(?:[eE][-+
 // that differ in numbers and quoted text alone are one kind, named by the first of them.
 // Letters that were driven again count like the others: they were refused once.
 func CountRejected(ctx context.Context, dlq bus.DeadLetters, topic string, until uint64) (Rejected, error) {
-	letters, err := dlq.List(ctx)
-	if err != nil {
-		return Rejected{}, fmt.Errorf("read the dead letters: %w", err)
-	}
 	out := Rejected{ByReason: map[string]int64{}}
 	name := map[string]string{} // kind -> its first reason
-	for _, l := range letters {
-		if until != 0 && l.Seq > until {
-			break
+	err := dlq.Each(ctx, func(l bus.Parked) error {
+		n := int64(1)
+		if l.More != nil { // a summary of letters that had no room
+			n = int64(l.More.Count)
 		}
-		out.Last = l.Seq
+		if until != 0 && l.Seq > until {
+			return nil
+		}
+		out.Last = max(out.Last, l.Seq)
 		kind := variable.ReplaceAllString(l.Reason, "#")
 		first, known := name[kind]
 		switch {
@@ -52,13 +52,17 @@ func CountRejected(ctx context.Context, dlq bus.DeadLetters, topic string, until
 		default:
 			first = otherReasons
 		}
-		out.ByReason[first]++
+		out.ByReason[first] += n
 		switch {
 		case strings.HasPrefix(l.Stream, "csv:"):
-			out.CSV++
+			out.CSV += n
 		case strings.HasPrefix(l.Stream, "kafka:"+topic+"/"):
-			out.Kafka++
+			out.Kafka += n
 		}
+		return nil
+	})
+	if err != nil {
+		return Rejected{}, fmt.Errorf("read the dead letters: %w", err)
 	}
 	return out, nil
 }

@@ -2,7 +2,9 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/monolith-go/monolith/bus"
@@ -35,14 +37,42 @@ func LetterSubject(bzid string, p bus.Parked) string {
 func MarkSubject(letter string) string { return letter + ".redriven" }
 
 // IsMark says whether the subject is a mark's, and whose.
-func IsMark(subject string) (letter string, ok bool) { return strings.CutSuffix(subject, ".redriven") }
+func IsMark(subject string) (letter string, ok bool) {
+	letter, ok = strings.CutSuffix(subject, ".redriven")
+	if _, _, isLetter := ParseLetter(letter); !ok || !isLetter {
+		return "", false
+	}
+	return letter, true
+}
+
+// ParseLetter takes a letter's subject apart; false: no letter stands there.
+func ParseLetter(subject string) (stream string, seq uint64, ok bool) {
+	t := strings.Split(subject, ".")
+	if len(t) != 4 || t[0] != LetterRoot {
+		return "", 0, false
+	}
+	stream, err := events.Unescape(t[2])
+	if err != nil {
+		return "", 0, false
+	}
+	seq, err = strconv.ParseUint(t[3], 10, 64)
+	return stream, seq, err == nil
+}
+
+// Tombstone stands on a letter's subject once the letter was removed, so that parking
+// it again still conflicts. It is smaller than any letter: a full stream lets it take
+// the letter's place.
+const Tombstone = `{"removed":true}`
+
+// IsTombstone says whether the message tells of a letter that was removed.
+func IsTombstone(data []byte) bool { return string(data) == Tombstone }
 
 // EncodeLetter is a letter's bytes. Sequence, time and mark are the stream's to say.
 func EncodeLetter(p bus.Parked) ([]byte, error) {
 	if p.Stream == "" || p.Reason == "" || p.By == "" {
 		return nil, fmt.Errorf("%w: a letter names its stream, its reason and who refused it", events.ErrInvalid)
 	}
-	p.Seq, p.Redriven = 0, false
+	p.Seq, p.Redriven, p.Unreadable, p.More = 0, false, false, nil
 	if len(p.Reason) > MaxReason {
 		p.Reason = strings.ToValidUTF8(p.Reason[:MaxReason], "") + "…"
 	}
@@ -65,18 +95,32 @@ func EncodeLetter(p bus.Parked) ([]byte, error) {
 	return data, nil
 }
 
-// DecodeLetter reads them back.
-func DecodeLetter(data []byte) (bus.Parked, error) {
-	var p bus.Parked
-	if err := json.Unmarshal(data, &p); err != nil {
-		return bus.Parked{}, fmt.Errorf("dead letter: %w: %w", events.ErrMalformed, err)
+// DecodeLetter reads them back. What cannot be read is a letter too, an unreadable one,
+// so that it is seen and can be removed.
+func DecodeLetter(subject string, data []byte) bus.Parked {
+	stream, seq, ok := ParseLetter(subject)
+	why := fmt.Sprintf("%s is no subject of a letter: something else was published there", subject)
+	if ok {
+		var p bus.Parked
+		err := json.Unmarshal(data, &p)
+		if err == nil && (p.Stream == "" || p.Reason == "") {
+			err = errors.New("it names no stream or no reason")
+		}
+		if err == nil {
+			p.Unreadable, p.More = false, nil
+			return p
+		}
+		why = fmt.Sprintf("no letter that this build can read: %v", err)
 	}
-	return p, nil
+	return bus.Parked{Reason: "unreadable: " + why, Stream: stream, StreamSeq: seq, Subject: subject, Data: data, Unreadable: true}
 }
 
 // Redrive is what is published for a letter: its headers, except those that made the
 // first attempt unique or conditional, under the id given.
 func Redrive(p bus.Parked, id string, data []byte) (map[string][]string, []byte, error) {
+	if p.Unreadable {
+		return nil, nil, fmt.Errorf("%w: letter %d is %s; fix it at its source, and remove it", events.ErrInvalid, p.Seq, p.Reason)
+	}
 	if !InLog(p.Subject) {
 		return nil, nil, fmt.Errorf("%w: letter %d came from %s %s, which is no subject of the log; fix it at its source", events.ErrInvalid, p.Seq, p.Stream, p.Subject)
 	}
@@ -93,4 +137,15 @@ func Redrive(p bus.Parked, id string, data []byte) (map[string][]string, []byte,
 		data = p.Data
 	}
 	return h, data, nil
+}
+
+// LetterBZID is the namespace in a letter's subject.
+func LetterBZID(subject string) string {
+	_, rest, _ := strings.Cut(subject, ".")
+	token, _, _ := strings.Cut(rest, ".")
+	bzid, err := events.Unescape(token)
+	if err != nil {
+		return token
+	}
+	return bzid
 }

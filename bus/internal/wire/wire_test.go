@@ -120,20 +120,31 @@ func FuzzLetter(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := DecodeLetter(raw)
-		if err != nil || out.StreamSeq != seq || !bytes.Equal(out.Data, data) || out.Seq != 0 || out.Redriven {
-			t.Fatalf("%+v came back as %+v, %v", in, out, err)
+		at := LetterSubject("b z", in)
+		out := DecodeLetter(at, raw)
+		if out.Unreadable || out.StreamSeq != seq || !bytes.Equal(out.Data, data) || out.Seq != 0 || out.Redriven {
+			t.Fatalf("%+v came back as %+v", in, out)
+		}
+		if s, n, ok := ParseLetter(at); !ok || s != stream || n != seq {
+			t.Fatalf("%s is the letter of %q %d, %v; want %q %d", at, s, n, ok, stream, seq)
+		}
+		if len(raw) <= len(Tombstone) {
+			t.Fatalf("a letter of %d bytes: its tombstone does not fit into its place", len(raw))
 		}
 	})
 }
 
-// FuzzDecodeLetter: bytes that are no letter are an error, never a panic.
+// FuzzDecodeLetter: bytes that are no letter are an unreadable one, with the bytes.
 func FuzzDecodeLetter(f *testing.F) {
 	f.Add([]byte(`{"reason":"x","data":"AA=="}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if _, err := DecodeLetter(raw); (err == nil) != json.Valid(raw) && err == nil {
+		p := DecodeLetter("mdlq.b.s.7", raw)
+		if !p.Unreadable && !json.Valid(raw) {
 			t.Fatal("no JSON was read as a letter")
+		}
+		if p.Unreadable && (p.Stream != "s" || p.StreamSeq != 7 || !bytes.Equal(p.Data, raw) || p.Reason == "") {
+			t.Fatalf("unreadable: %+v", p)
 		}
 	})
 }

@@ -1,0 +1,288 @@
+package jetstream_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/bustest"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/events"
+)
+
+func TestLetters(t *testing.T) {
+	bustest.RunLetters(t, func(t *testing.T, limit int64, age time.Duration) bus.Bus {
+		return connect(t, jetstream.Config{Server: startServer(t, t.TempDir(), 0), LetterMaxBytes: limit, LetterMaxAge: age})
+	})
+}
+
+// raw is a connection of somebody who is not of ours.
+func raw(t *testing.T, s *jetstream.Server) (*nats.Conn, natsjs.JetStream) {
+	t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := natsjs.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
+func publish(t *testing.T, js natsjs.JetStream, subject, data string) uint64 {
+	t.Helper()
+	a, err := js.Publish(t.Context(), subject, []byte(data))
+	if err != nil {
+		t.Fatalf("publish on %s: %v", subject, err)
+	}
+	return a.Sequence
+}
+
+func park(t *testing.T, b bus.Bus, p bus.Parked) uint64 {
+	t.Helper()
+	seq, err := b.DeadLetters().Park(t.Context(), p)
+	if err != nil {
+		t.Fatalf("park %s %d: %v", p.Stream, p.StreamSeq, err)
+	}
+	return seq
+}
+
+func list(t *testing.T, b bus.Bus) []bus.Parked {
+	t.Helper()
+	all, err := b.DeadLetters().List(t.Context())
+	if err != nil {
+		t.Fatalf("List: %v", err)
+	}
+	return all
+}
+
+// TestUnreadableLetters puts what is no letter on the letters' subjects: it is listed as
+// such among the others, can be looked at, and removed.
+func TestUnreadableLetters(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s})
+	_, js := raw(t, s)
+	good := park(t, b, bus.Parked{Reason: "r", By: "portal", Stream: "MONOLITH", StreamSeq: 1, Subject: "monolith.bustest.model.m", Data: []byte("x")})
+	bad := []struct {
+		seq  uint64
+		says string
+	}{
+		{publish(t, js, "mdlq.bustest.note", "hello"), "no subject of a letter"},
+		{publish(t, js, "mdlq.bustest.MONOLITH.7", `{"reason":{"of":"a newer build"},"stream":"MONOLITH"}`), "cannot unmarshal"},
+		{publish(t, js, "mdlq.bustest.MONOLITH.8", ``), "unexpected end"},
+		{publish(t, js, "mdlq.bustest.MONOLITH.9", `{}`), "names no stream"},
+		{publish(t, js, "mdlq.bustest.note.redriven", "hello"), "no subject of a letter"},
+	}
+	all := list(t, b)
+	if len(all) != 1+len(bad) || all[0].Seq != good || all[0].Unreadable {
+		t.Fatalf("listed: %+v", all)
+	}
+	for i, want := range bad {
+		p := all[1+i]
+		if p.Seq != want.seq || !p.Unreadable || !strings.HasPrefix(p.Reason, "unreadable: ") || !strings.Contains(p.Reason, want.says) {
+			t.Errorf("listed as %+v, want letter %d and %q", p, want.seq, want.says)
+		}
+		if shown, err := b.DeadLetters().Show(t.Context(), want.seq); err != nil || !shown.Unreadable || string(shown.Data) != string(p.Data) {
+			t.Errorf("shown as %+v, %v", shown, err)
+		}
+		if _, err := b.DeadLetters().Redrive(t.Context(), want.seq, nil); !errors.Is(err, events.ErrInvalid) {
+			t.Errorf("re-driven: %v", err)
+		}
+		if err := b.DeadLetters().Remove(t.Context(), want.seq); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+	}
+	if left := list(t, b); len(left) != 1 || left[0].Seq != good {
+		t.Fatalf("left: %+v", left)
+	}
+	if all[2].Stream != "MONOLITH" || all[2].StreamSeq != 7 {
+		t.Errorf("a letter that cannot be read is known by its subject: %+v", all[2])
+	}
+}
+
+// TestLettersOfEarlierBuilds reads what the first releases stored, bytes and stream.
+func TestLettersOfEarlierBuilds(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	_, js := raw(t, s)
+	_, err := js.CreateStream(t.Context(), natsjs.StreamConfig{
+		Name: "MONOLITH_DLQ", Subjects: []string{"mdlq.>"}, Storage: natsjs.FileStorage, Discard: natsjs.DiscardNew,
+		AllowDirect: true, AllowAtomicPublish: true, Duplicates: 20 * time.Minute, MaxBytes: 1 << 20, MaxMsgSize: 1 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq := publish(t, js, "mdlq.bustest.MONOLITH.12", `{"seq":0,"time":"0001-01-01T00:00:00Z","reason":"invalid event: no model of that name","by":"portal","stream":"MONOLITH","stream_seq":12,`+
+		`"subject":"monolith.bustest.model.m.request","header":{"ce-id":["a"],"Nats-Msg-Id":["a"]},"data":"eyJ4IjoxfQ==","redriven":false}`)
+	driven := publish(t, js, "mdlq.bustest.csv:ratings%2Ecsv.3", `{"seq":0,"time":"0001-01-01T00:00:00Z","reason":"bad column 3","by":"demo","stream":"csv:ratings.csv","stream_seq":3,"subject":"ratings","data":null,"redriven":false}`)
+	publish(t, js, "mdlq.bustest.csv:ratings%2Ecsv.3.redriven", `{"letter":2,"seq":99}`)
+
+	b := connect(t, jetstream.Config{Server: s})
+	all := list(t, b)
+	if len(all) != 2 {
+		t.Fatalf("listed: %+v", all)
+	}
+	all[0].Time, all[1].Time = time.Time{}, time.Time{} // the server's
+	got, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `[{"seq":1,"time":"0001-01-01T00:00:00Z","reason":"invalid event: no model of that name","by":"portal","stream":"MONOLITH","stream_seq":12,` +
+		`"subject":"monolith.bustest.model.m.request","header":{"Nats-Msg-Id":["a"],"ce-id":["a"]},"data":"eyJ4IjoxfQ==","redriven":false},` +
+		`{"seq":2,"time":"0001-01-01T00:00:00Z","reason":"bad column 3","by":"demo","stream":"csv:ratings.csv","stream_seq":3,"subject":"ratings","data":null,"redriven":true}]`
+	if string(got) != want {
+		t.Errorf("listed as\n%s, want\n%s", got, want)
+	}
+	for _, old := range all {
+		if again := park(t, b, old); again != old.Seq {
+			t.Errorf("letter %d is parked again as %d", old.Seq, again)
+		}
+	}
+	for _, seq := range []uint64{seq, driven} {
+		if err := b.DeadLetters().Remove(t.Context(), seq); err != nil {
+			t.Fatalf("remove: %v", err)
+		}
+	}
+	for _, old := range all {
+		park(t, b, old)
+	}
+	if left := list(t, b); len(left) != 0 {
+		t.Errorf("after their removal, and once more parked: %+v", left)
+	}
+}
+
+// TestLetterAge is that of the configuration, of an operator, or the usual one.
+func TestLetterAge(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	_, js := raw(t, s)
+	age := func() time.Duration {
+		t.Helper()
+		info, err := js.Stream(t.Context(), "MONOLITH_DLQ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.CachedInfo().Config.MaxAge
+	}
+	connect(t, jetstream.Config{Server: s})
+	if got := age(); got != 180*24*time.Hour {
+		t.Fatalf("a new stream keeps letters for %v", got)
+	}
+	connect(t, jetstream.Config{Server: s, LetterMaxAge: time.Minute})
+	if got := age(); got != time.Minute {
+		t.Fatalf("the configuration wants a minute, letters are kept for %v", got)
+	}
+	connect(t, jetstream.Config{Server: s}) // which says nothing of it
+	if got := age(); got != time.Minute {
+		t.Fatalf("letters are kept for %v, an operator wants a minute", got)
+	}
+}
+
+// TestLettersOfTwoNamespaces are apart, though about the same record.
+func TestLettersOfTwoNamespaces(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	var both [2]bus.Bus
+	var seqs [2]uint64
+	for i, bzid := range []string{"aa", "bb"} {
+		b, err := jetstream.Connect(t.Context(), jetstream.Config{Server: s, BZID: bzid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		seqs[i] = park(t, b, bus.Parked{Reason: "no JSON", By: "trainer", Stream: "kafka:ratings/0", StreamSeq: 7, Subject: "ratings", Data: []byte(bzid)})
+		both[i] = b
+	}
+	for i, b := range both {
+		if all := list(t, b); len(all) != 1 || all[0].Seq != seqs[i] {
+			t.Errorf("namespace %d lists %+v", i, all)
+		}
+		l, other := b.DeadLetters(), seqs[1-i]
+		_, shown := l.Show(t.Context(), other)
+		_, driven := l.Redrive(t.Context(), other, nil)
+		for what, err := range map[string]error{"show": shown, "redrive": driven, "remove": l.Remove(t.Context(), other)} {
+			if !errors.Is(err, bus.ErrNotFound) {
+				t.Errorf("%s of the other namespace's letter: %v", what, err)
+			}
+		}
+		if n, err := l.Purge(t.Context(), func(bus.Parked) bool { return true }); n != 1 || err != nil {
+			t.Errorf("purge = %d, %v, want the one of its own", n, err)
+		}
+	}
+}
+
+// TestLettersFull has the whole stream full, of others' messages: letters are counted in
+// summaries, and what is there can be removed and makes room.
+func TestLettersFull(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s, LetterMaxBytes: 64 << 10})
+	_, js := raw(t, s)
+	p := bus.Parked{Reason: "r", By: "portal", Stream: "MONOLITH", StreamSeq: 1, Subject: "monolith.bustest.model.m", Data: []byte("xyz")}
+	held := park(t, b, p)
+	for i, size := 0, 30<<10; size > 0; i++ {
+		if _, err := js.Publish(t.Context(), fmt.Sprintf("mdlq.other.x.%d", i), make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+	for i := range uint64(3) {
+		p.StreamSeq = 2 + i
+		if seq := park(t, b, p); seq != 0 {
+			t.Fatalf("a full stream took letter %d", seq)
+		}
+	}
+	all := list(t, b)
+	if len(all) != 2 || all[0].Seq != held || all[1].More == nil || all[1].More.Count != 3 || all[1].StreamSeq != 4 {
+		t.Fatalf("listed: %+v", all)
+	}
+	if err := b.DeadLetters().Remove(t.Context(), held); err != nil {
+		t.Fatalf("remove from a full stream: %v", err)
+	}
+	p.StreamSeq = 1
+	park(t, b, p)
+	if all := list(t, b); len(all) != 1 || all[0].More.Count != 3 {
+		t.Fatalf("removed and parked again: %+v", all)
+	}
+	if left, err := b.DeadLetters().Purge(t.Context(), func(bus.Parked) bool { return true }); err != nil || left != 1 {
+		t.Fatalf("purge of the summary = %d, %v", left, err)
+	}
+	if all := list(t, b); len(all) != 0 {
+		t.Fatalf("left: %+v", all)
+	}
+}
+
+// TestLettersInMemory reads letters that are larger than what it may hold.
+func TestLettersInMemory(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s})
+	const letters, size = 200, 640 << 10
+	for i := range uint64(letters) {
+		park(t, b, bus.Parked{Reason: "r", By: "demo", Stream: fmt.Sprintf("csv:%d", i%4), StreamSeq: i, Subject: "ratings", Data: make([]byte, size)})
+	}
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before, most, n := heap(), int64(0), 0
+	err := b.DeadLetters().Each(t.Context(), func(p bus.Parked) error {
+		if n++; n%10 == 0 {
+			most = max(most, heap()-before)
+		}
+		return nil
+	})
+	if err != nil || n != letters {
+		t.Fatalf("%d letters, %v", n, err)
+	}
+	t.Logf("reading %d MiB of letters took %d MiB, the server's own included", letters*size>>20, most>>20)
+	if most > letters*size/3 {
+		t.Errorf("reading %d bytes of letters took %d bytes of memory", letters*size, most)
+	}
+}

@@ -1,0 +1,109 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/monolith-go/monolith/bus"
+)
+
+// scanBytes bounds what is on its way to a scan; a message has at most an eighth of it.
+const scanBytes = 8 << 20
+
+// scan hands what a stream holds on the filter's subjects at this moment to handle, in
+// order; without bodies, what is stored comes without its data, and size tells their
+// length. It goes on after an outage that is shorter than a call's time-out.
+func (b *Bus) scan(ctx context.Context, stream, filter string, bodies bool, handle func(*stored) error) error {
+	_, last, err := b.span(ctx, stream)
+	if err != nil {
+		return err
+	}
+	next := uint64(1)
+	for {
+		before := next
+		attempt, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+		err := b.retry(attempt, func(ctx context.Context) error {
+			if before != next {
+				return nil // as far as this: the next outage has its own time
+			}
+			return b.scanOnce(ctx, stream, filter, bodies, &next, last, handle)
+		})
+		cancel()
+		var own handled
+		switch {
+		case errors.As(err, &own):
+			return own.error
+		case err != nil && (before == next || ctx.Err() != nil || !bus.Retryable(err)):
+			return err
+		case next > last:
+			return nil
+		}
+	}
+}
+
+// scanOnce reads with one consumer and leaves next behind the last message handled, or
+// behind last when that was all.
+func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bool, next *uint64, last uint64, handle func(*stored) error) error {
+	if *next > last {
+		return nil
+	}
+	ask, cancel := b.link.whileUp(attempt, requestTimeout)
+	defer cancel()
+	cons, err := b.js.CreateConsumer(ask, stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next, FilterSubject: filter,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second, HeadersOnly: !bodies,
+	})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", stream, failure(err))
+	}
+	defer (&follower{b: b, stream: stream}).remove(cons)
+	if cons.CachedInfo().NumPending == 0 {
+		*next = last + 1
+		return nil
+	}
+	it, err := cons.Messages(jetstream.PullMaxBytes(scanBytes), jetstream.PullExpiry(requestTimeout))
+	if err != nil {
+		return fmt.Errorf("read %s: %w: %w", stream, bus.ErrUnavailable, err)
+	}
+	defer it.Stop()
+	for *next <= last {
+		wait, cancel := b.link.whileUp(attempt, requestTimeout)
+		msg, err := it.Next(jetstream.NextContext(wait))
+		cancel()
+		if err != nil {
+			return fmt.Errorf("read %s: %w: %w", stream, bus.ErrUnavailable, err)
+		}
+		md, err := msg.Metadata()
+		if err != nil {
+			return fmt.Errorf("read %s: %w: %w", stream, bus.ErrUnavailable, err)
+		}
+		if md.Sequence.Stream > last {
+			*next = last + 1
+			return nil
+		}
+		m := &stored{seq: md.Sequence.Stream, subject: msg.Subject(), at: md.Timestamp.UTC(), header: msg.Headers(), data: msg.Data()}
+		if err := handle(m); err != nil {
+			return handled{err}
+		}
+		*next = m.seq + 1
+		if md.NumPending == 0 {
+			*next = last + 1
+		}
+	}
+	return nil
+}
+
+// size is the length of the data, also when it was not sent along.
+func (m *stored) size() int {
+	if v := m.header["Nats-Msg-Size"]; len(v) > 0 {
+		if n, err := strconv.Atoi(v[0]); err == nil {
+			return n
+		}
+	}
+	return len(m.data)
+}
