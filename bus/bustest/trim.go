@@ -37,8 +37,22 @@ func testLogTrimmed(t *testing.T, b bus.Bus) {
 	if err := trim.Trim(ctxOf(t), kept+2); err == nil {
 		t.Fatal("events that are not there yet were trimmed")
 	}
+	forgotten, err := log.Get(ctxOf(t), gone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cut, err := trim.Cut(ctxOf(t)); err != nil || cut.Seq >= old {
+		t.Fatalf("Cut before the Trim = %+v, %v", cut, err)
+	}
+	if err := trim.KeepIn(ctxOf(t), "/somewhere"); err != nil {
+		t.Fatalf("KeepIn: %v", err)
+	}
 	if err := trim.Trim(ctxOf(t), kept); err != nil {
 		t.Fatalf("Trim: %v", err)
+	}
+	cut, err := trim.Cut(ctxOf(t))
+	if err != nil || cut.Seq != gone || cut.ID != forgotten.Header.ID || !cut.Time.Equal(forgotten.Time) || cut.Archive != "/somewhere" {
+		t.Fatalf("Cut = %+v, %v, want that of %+v", cut, err, forgotten)
 	}
 	if first, last, err := trim.Span(ctxOf(t)); err != nil || first != kept || last != kept {
 		t.Fatalf("Span = %d, %d, %v, want %d twice", first, last, err, kept)
@@ -51,7 +65,7 @@ func testLogTrimmed(t *testing.T, b bus.Bus) {
 	if err := log.Follow(ctxOf(t), kept, kept, count); err != nil || n != 1 {
 		t.Fatalf("Follow from the oldest = %v after %d events", err, n)
 	}
-	_, err := log.Get(ctxOf(t), old)
+	_, err = log.Get(ctxOf(t), old)
 	wantErr(t, "Get of a trimmed event", err, bus.ErrNotFound)
 	// The guard names an event that is gone, and holds; a stale one does not.
 	again := must(quiet, old)
@@ -64,6 +78,9 @@ func testLogTrimmed(t *testing.T, b bus.Bus) {
 	wantErr(t, "a guard that was met once", err, bus.ErrConflict)
 	if err := trim.Trim(ctxOf(t), again+1); err != nil {
 		t.Fatalf("Trim of all: %v", err)
+	}
+	if first, last, err := trim.Span(ctxOf(t)); err != nil || first != again || last != again {
+		t.Fatalf("Span after a Trim of all = %d, %d, %v; the newest, %d, stays", first, last, err, again)
 	}
 	_, err = add(busy, gone)
 	wantErr(t, "a stale guard, all trimmed", err, bus.ErrConflict)

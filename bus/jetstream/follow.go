@@ -246,7 +246,11 @@ func (f *follower) trimmed(ctx context.Context) error {
 		return err
 	}
 	if f.gap < first {
-		return fmt.Errorf("follow %s: %w: %d is wanted, %d is the oldest kept", f.stream, bus.ErrTrimmed, f.gap, first)
+		err := fmt.Errorf("follow %s: %w: %d is wanted, %d is the oldest kept", f.stream, bus.ErrTrimmed, f.gap, first)
+		if f.whole {
+			err = fmt.Errorf("%w; %s", err, f.b.whereTrimmed(ctx))
+		}
+		return err
 	}
 	f.gap = 0
 	return nil

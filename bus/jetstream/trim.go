@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -40,6 +42,7 @@ const trimBucket = "MONOLITH_TRIMMED"
 // Trim implements bus.Trimmer:
 //
 //	remember each subject's last event before the sequence | nobody asks yet
+//	remember the last event before the sequence            | the same
 //	purge                                                  | guards before it are looked up
 //
 // Streams of earlier builds deny purges for ever, which cannot be changed.
@@ -51,6 +54,7 @@ func (l logStream) Trim(ctx context.Context, before uint64) error {
 	if before > last+1 {
 		return fmt.Errorf("trim the log before sequence %d: it ends at %d", before, last)
 	}
+	before = min(before, last) // the newest stays
 	if before <= first {
 		return nil
 	}
@@ -74,10 +78,7 @@ func (l logStream) Trim(ctx context.Context, before uint64) error {
 // remember stores the last sequence of every subject whose events are all before the
 // sequence.
 func (l logStream) remember(ctx context.Context, s jetstream.Stream, before uint64) error {
-	kv, err := l.b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: trimBucket, Description: "last sequence of each subject whose events were trimmed", History: 1,
-		MaxBytes: 256 << 20, Storage: jetstream.FileStorage, Replicas: l.b.cfg.Replicas,
-	})
+	kv, err := l.trimKV(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,26 +98,109 @@ func (l logStream) remember(ctx context.Context, s jetstream.Stream, before uint
 			return err
 		}
 	}
+	r, err := l.Get(ctx, before-1)
+	if errors.Is(err, bus.ErrNotFound) { // lost: nothing can be proved by it
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	cut, err := json.Marshal(cutEvent{r.Seq, r.Time, r.Header.ID})
+	if err != nil {
+		return err
+	}
+	_, err = kv.Put(ctx, cutKey, cut)
+	return err
+}
+
+// Keys of the bucket beside those of subjects.
+const (
+	cutKey     = "cut"     // a cutEvent
+	archiveKey = "archive" // a folder
+)
+
+// cutEvent is the last event that was trimmed.
+type cutEvent struct {
+	Seq  uint64    `json:"seq"`
+	Time time.Time `json:"time"`
+	ID   string    `json:"id"`
+}
+
+// trimKV is the bucket, made if it is not there.
+func (l logStream) trimKV(ctx context.Context) (jetstream.KeyValue, error) {
+	return l.b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: trimBucket, Description: "last sequence of each subject whose events were trimmed", History: 1,
+		MaxBytes: 256 << 20, Storage: jetstream.FileStorage, Replicas: l.b.cfg.Replicas,
+	})
+}
+
+// KeepIn implements bus.Trimmer.
+func (l logStream) KeepIn(ctx context.Context, archive string) error {
+	kv, err := l.trimKV(ctx)
+	if err == nil {
+		_, err = kv.PutString(ctx, archiveKey, archive)
+	}
+	if err != nil {
+		return fmt.Errorf("remember the log's archive: %w", failure(err))
+	}
 	return nil
+}
+
+// Cut implements bus.Trimmer.
+func (l logStream) Cut(ctx context.Context) (cut bus.Cut, err error) {
+	ctx, cancel := l.b.bound(ctx)
+	defer cancel()
+	value, err := l.trimmed(ctx, cutKey)
+	if err == nil && value != nil {
+		var e cutEvent
+		err = json.Unmarshal(value, &e)
+		cut.Seq, cut.Time, cut.ID = e.Seq, e.Time, e.ID
+	}
+	if err == nil {
+		value, err = l.trimmed(ctx, archiveKey)
+		cut.Archive = string(value)
+	}
+	if err != nil {
+		return bus.Cut{}, fmt.Errorf("find where the log was trimmed: %w", err)
+	}
+	return cut, nil
+}
+
+// trimmed is a value of the bucket, nil when there is none.
+func (l logStream) trimmed(ctx context.Context, key string) ([]byte, error) {
+	kv, err := l.b.js.KeyValue(ctx, trimBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failure(err)
+	}
+	e, err := kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failure(err)
+	}
+	return e.Value(), nil
 }
 
 // trimmedLast is the sequence of the subject's last event that was trimmed, 0: none was.
 func (l logStream) trimmedLast(ctx context.Context, subject string) (uint64, error) {
-	kv, err := l.b.js.KeyValue(ctx, trimBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return 0, nil
+	value, err := l.trimmed(ctx, trimKey(subject))
+	if err != nil || value == nil {
+		return 0, err
 	}
-	if err != nil {
-		return 0, failure(err)
+	return strconv.ParseUint(string(value), 10, 64)
+}
+
+// whereTrimmed says what whoever needs trimmed events has to do.
+func (b *Bus) whereTrimmed(ctx context.Context) string {
+	const hint = "the log was trimmed behind an archive: name its folder with --archive or MONOLITH_ARCHIVE"
+	if cut, err := (logStream{b}).Cut(ctx); err == nil && cut.Archive != "" {
+		return hint + ", trim was told " + cut.Archive
 	}
-	e, err := kv.Get(ctx, trimKey(subject))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, failure(err)
-	}
-	return strconv.ParseUint(string(e.Value()), 10, 64)
+	return hint
 }
 
 // trimKey is the subject as a key may be spelt.

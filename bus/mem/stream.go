@@ -38,6 +38,8 @@ type stream struct {
 	first   uint64            // of what is kept; last+1 when nothing is
 	lastOf  map[string]uint64 // by subject; survives trimming, like the ids
 	ids     map[string]uint64
+	cut     message       // last that was trimmed
+	archive string        // where the log's archive is
 	changed chan struct{} // closed at the next append
 }
 
@@ -205,6 +207,7 @@ func (s *stream) trim(ctx context.Context, before uint64) error {
 		return nil
 	}
 	n := min(before-s.first, uint64(len(s.msgs)))
+	s.cut = s.msgs[n-1]
 	s.msgs = s.msgs[n:]
 	s.first += n
 	return nil
@@ -264,4 +267,33 @@ func (l logView) Span(ctx context.Context) (first, last uint64, err error) {
 	return l.s.first, l.s.first + uint64(len(l.s.msgs)) - 1, nil
 }
 
-func (l logView) Trim(ctx context.Context, before uint64) error { return l.s.trim(ctx, before) }
+// Trim implements bus.Trimmer.
+func (l logView) Trim(ctx context.Context, before uint64) error {
+	last, err := l.s.last(ctx)
+	if err != nil {
+		return err
+	}
+	if before == last+1 {
+		before = last // the newest stays
+	}
+	return l.s.trim(ctx, before)
+}
+
+// KeepIn implements bus.Trimmer.
+func (l logView) KeepIn(_ context.Context, archive string) error {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	l.s.archive = archive
+	return nil
+}
+
+// Cut implements bus.Trimmer.
+func (l logView) Cut(context.Context) (bus.Cut, error) {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	c := bus.Cut{Seq: l.s.cut.seq, Archive: l.s.archive}
+	if c.Seq > 0 {
+		c.Time, c.ID = l.s.cut.at, record(l.s.cut).Header.ID
+	}
+	return c, nil
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,7 +82,7 @@ func newArchive() *cobra.Command {
 }
 
 func writeArchive(ctx context.Context, conn connection, a *archive.Archive, follow bool, o archive.WriterOptions) (err error) {
-	conn.archive = "" // the log itself is read
+	conn.archive, conn.bare = "", true
 	b, err := conn.dial(ctx, "monolith archive")
 	if err != nil {
 		return err
@@ -140,7 +141,8 @@ func newTrim() *cobra.Command {
 		Short: "Make the log forget what an archive holds",
 		Long: "Removes events from the log's beginning, never one that the archive named by --archive does not\n" +
 			"hold, whole and checked, and never one of the last 20 minutes. Sequences stay what they are.\n" +
-			"Afterwards whatever starts without a snapshot needs --archive.",
+			"The archive's folder is remembered beside the log: commands and roles that find it under that\n" +
+			"path read on there; others need --archive for whatever begins before the cut.",
 		Example: "  monolith archive --dir archive && monolith trim --archive archive --keep 168h --yes",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -167,8 +169,11 @@ func trim(ctx context.Context, conn connection, before uint64, keep time.Duratio
 	if err != nil {
 		return err
 	}
-	dir := conn.archive
-	conn.archive = ""
+	dir, err := filepath.Abs(conn.archive)
+	if err != nil {
+		return err
+	}
+	conn.archive, conn.bare = "", true
 	b, err := conn.dial(ctx, "monolith trim")
 	if err != nil {
 		return err
@@ -190,7 +195,7 @@ func trim(ctx context.Context, conn connection, before uint64, keep time.Duratio
 	if before > 0 {
 		cut = min(cut, before)
 	}
-	cut, err = a.Covered(ctx, b.Log(), cut)
+	cut, err = a.Covered(ctx, b.Log(), min(cut, last)) // the newest event stays
 	if err != nil {
 		return err
 	}
@@ -200,6 +205,9 @@ func trim(ctx context.Context, conn connection, before uint64, keep time.Duratio
 	}
 	if !yes {
 		_, err := fmt.Fprintf(w, "%d events would be removed, sequences %d to %d of a log that ends at %d. Say --yes to do it.\n", cut-first, first, cut-1, last)
+		return err
+	}
+	if err := t.KeepIn(ctx, dir); err != nil {
 		return err
 	}
 	if err := t.Trim(ctx, cut); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -90,9 +91,23 @@ func TestArchiveAndTrim(t *testing.T) {
 	if err := trim(ctx, conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "begins at sequence 201") {
 		t.Fatalf("%v: %s", err, &said)
 	}
-	if code, out := tool("replay", "--view", "catalog", "--hash"); code == exitOK || !strings.Contains(out, "no longer in the stream") {
-		t.Errorf("without the archive: exit %d, %s", code, out)
+	// The folder is remembered beside the log; where it is not, the error says what to do.
+	if code, out := tool("replay", "--view", "catalog", "--hash", "--until", fmt.Sprint(last)); code != exitOK || !strings.Contains(out, want) {
+		t.Errorf("with the archive that trim was told: exit %d, %s; want %s", code, out, want)
 	}
+	elsewhere := dir + "-elsewhere"
+	if err := os.Rename(dir, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"replay", "--view", "catalog", "--hash"}, {"events"}} {
+		if code, out := tool(args...); code == exitOK || !strings.Contains(out, "no longer in the stream") || !strings.Contains(out, "--archive") || !strings.Contains(out, dir) {
+			t.Errorf("%v without the archive: exit %d, %s", args, code, out)
+		}
+	}
+	if code, out := tool("archive", "--dir", filepath.Join(t.TempDir(), "another")); code == exitOK || !strings.Contains(out, "go on in the archive") {
+		t.Errorf("a second archive of a trimmed log: exit %d, %s", code, out)
+	}
+	dir = elsewhere
 	if code, out := tool("replay", "--view", "catalog", "--hash", "--until", fmt.Sprint(last), "--archive", dir); code != exitOK || !strings.Contains(out, want) {
 		t.Errorf("with the archive: exit %d, %s; want %s", code, out, want)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/projections/archive"
 )
 
 // connection is where the logs are, for every command that needs them.
@@ -25,16 +26,19 @@ type connection struct {
 	nats    string
 	bzid    string
 	level   string
-	archive string        // folder; "": none
+	archive string        // folder; "": the one that the log remembers, if it is here
+	bare    bool          // never an archive: the log itself is read
 	to      io.Writer     // of the log; nil: standard error
 	log     *slog.Logger  // of the connection; nil: none
 	health  *health.State // told while NATS stays away; nil: nobody is
 }
 
+const archiveUsage = "`folder` of the log's archive, read before the log itself; empty: the one that trim was told, if it is here (MONOLITH_ARCHIVE)"
+
 func (c *connection) register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.nats, "nats", envOr("MONOLITH_NATS", "nats://127.0.0.1:4222"), "NATS `URL` (MONOLITH_NATS)")
 	fs.StringVar(&c.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
-	fs.StringVar(&c.archive, "archive", envOr("MONOLITH_ARCHIVE", ""), "`folder` of the log's archive, read before the log itself (MONOLITH_ARCHIVE)")
+	fs.StringVar(&c.archive, "archive", envOr("MONOLITH_ARCHIVE", ""), archiveUsage)
 	fs.StringVar(&c.level, "log-level", envOr("MONOLITH_LOG", "info"), "debug, info, warn or error (MONOLITH_LOG)")
 }
 
@@ -92,11 +96,44 @@ func (c *connection) dial(ctx context.Context, name string) (bus.Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", redacted(c.nats), err)
 	}
-	full, err := withArchive(b, c.archive)
+	dir := c.archive
+	if dir == "" && !c.bare {
+		dir = c.remembered(ctx, b)
+	}
+	full, err := withArchive(b, dir)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return full, nil
+}
+
+// remembered is the folder of the archive behind which the log was trimmed, if it is on
+// this machine and fits; "": whoever needs what is gone hears of it then.
+func (c *connection) remembered(ctx context.Context, b *jetstream.Bus) string {
+	t := b.Log().(bus.Trimmer)
+	cut, err := t.Cut(ctx)
+	if err != nil || cut.Archive == "" {
+		return ""
+	}
+	if err := holds(ctx, cut, b.Log()); err != nil {
+		if c.log != nil {
+			c.log.Warn("the archive of the trimmed log is not here: whatever needs its beginning fails until --archive names it", "folder", cut.Archive, "error", err)
+		}
+		return ""
+	}
+	return cut.Archive
+}
+
+// holds says whether the folder that the log remembers is its archive.
+func holds(ctx context.Context, cut bus.Cut, log bus.Log) error {
+	a, err := archive.Open(cut.Archive)
+	if err != nil {
+		return err
+	}
+	if _, last := a.Span(); last < cut.Seq {
+		return fmt.Errorf("it ends at sequence %d, the log was trimmed up to %d", last, cut.Seq)
+	}
+	return a.Check(ctx, log)
 }
 
 // whileConnected runs f, which is to return when its context ends, until the bus answers no

@@ -83,28 +83,48 @@ type Archive struct {
 // Files that are no whole segments are an error, and so is a gap between two.
 func Open(dir string) (*Archive, error) {
 	a := &Archive{dir: dir}
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("archive: %w", err)
+	if err := a.Refresh(); err != nil {
+		return nil, err
 	}
+	return a, nil
+}
+
+// Refresh takes up the segments that others have added to the folder since.
+func (a *Archive) Refresh() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	entries, err := os.ReadDir(a.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("archive: %w", err)
+	}
+	known := map[string]segment{}
+	for _, s := range a.segments {
+		known[s.path] = s
+	}
+	var all []segment
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), suffix) {
 			continue
 		}
-		path := filepath.Join(dir, e.Name())
-		f, err := readFooter(path)
-		if err != nil {
-			return nil, fmt.Errorf("archive: %s: %w", path, err)
+		path := filepath.Join(a.dir, e.Name())
+		s, ok := known[path]
+		if !ok {
+			f, err := readFooter(path)
+			if err != nil {
+				return fmt.Errorf("archive: %s: %w", path, err)
+			}
+			s = segment{path, f}
 		}
-		a.segments = append(a.segments, segment{path, f})
+		all = append(all, s)
 	}
-	slices.SortFunc(a.segments, func(x, y segment) int { return cmp.Compare(x.First, y.First) })
-	for i := 1; i < len(a.segments); i++ {
-		if x, y := a.segments[i-1], a.segments[i]; y.First != x.Last+1 {
-			return nil, fmt.Errorf("archive: %s ends at sequence %d and %s begins at %d: bring back what belongs between them, or remove the later one", x.path, x.Last, y.path, y.First)
+	slices.SortFunc(all, func(x, y segment) int { return cmp.Compare(x.First, y.First) })
+	for i := 1; i < len(all); i++ {
+		if x, y := all[i-1], all[i]; y.First != x.Last+1 {
+			return fmt.Errorf("archive: %s ends at sequence %d and %s begins at %d: bring back what belongs between them, or remove the later one", x.path, x.Last, y.path, y.First)
 		}
 	}
-	return a, nil
+	a.segments = all
+	return nil
 }
 
 // Span is the first and the last sequence archived; 0 and 0: nothing is.
@@ -143,7 +163,7 @@ func (a *Archive) Verify() (events uint64, err error) {
 // does not hold everything in front of it. The segments are read in full, and must be of
 // this log.
 func (a *Archive) Covered(ctx context.Context, log bus.Log, before uint64) (uint64, error) {
-	if err := a.check(ctx, log); err != nil {
+	if err := a.Check(ctx, log); err != nil {
 		return 0, err
 	}
 	first, last := a.Span()
@@ -182,7 +202,9 @@ func (a *Archive) last() (segment, bool) {
 func (a *Archive) add(s segment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.segments = append(a.segments, s)
+	if n := len(a.segments); n == 0 || a.segments[n-1].Last < s.First { // else Refresh was quicker
+		a.segments = append(a.segments, s)
+	}
 }
 
 func segmentName(first, last uint64) string { return fmt.Sprintf("%020d-%020d%s", first, last, suffix) }

@@ -347,3 +347,71 @@ func TestDamageIsFound(t *testing.T) {
 		t.Errorf("a beginning that is not there: %v", err)
 	}
 }
+
+// A process that opened the archive long ago reads what another one has added since, also in
+// the middle of following a log that is trimmed under it.
+func TestSegmentsAddedByOthersAreRead(t *testing.T) {
+	const n = 300
+	b, dir := story(t, n), t.TempDir()
+	want := read(t, b.Log(), 1, n)
+	old := write(t, dir, b.Log(), 100, archive.WriterOptions{Events: 100})
+	g := &gone{Log: b.Log(), first: 50}
+	log := old.Log(g)
+	same(t, read(t, log, 1, 90), want[:90])
+
+	write(t, dir, b.Log(), 250, archive.WriterOptions{Events: 100})
+	g.first = 240
+	same(t, read(t, log, 1, n), want)
+	for _, seq := range []uint64{101, 239, 240} {
+		r, err := old.Log(g).Get(soon(t), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, []events.Recorded{r}, want[seq-1:seq])
+	}
+	if first, last := old.Span(); first != 1 || last != 250 {
+		t.Errorf("it knows of %d to %d", first, last)
+	}
+	if _, hash, err := views.Replay(soon(t), log, "catalog", n); err != nil || hash == "" {
+		t.Errorf("a view: %v", err)
+	}
+}
+
+// trimming is a log of which everything is archived and then trimmed while it is followed.
+type trimming struct {
+	bus.Log
+	after uint64
+	then  func()
+}
+
+func (l *trimming) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
+	if from > l.after {
+		return l.Log.Follow(ctx, from, until, handle)
+	}
+	if err := l.Log.Follow(ctx, from, l.after, handle); err != nil {
+		return err
+	}
+	l.then()
+	return bus.ErrTrimmed
+}
+
+func TestFollowingGoesOnInTheArchiveWhenTheLogIsTrimmed(t *testing.T) {
+	const n = 300
+	b, dir := story(t, n), t.TempDir()
+	want := read(t, b.Log(), 1, n)
+	old := write(t, dir, b.Log(), 100, archive.WriterOptions{Events: 100})
+	log := old.Log(&trimming{Log: b.Log(), after: 150, then: func() { write(t, dir, b.Log(), 250, archive.WriterOptions{Events: 100}) }})
+	same(t, read(t, log, 1, n), want)
+	// What the reader itself fails with is not taken for that.
+	failed := fmt.Errorf("mine: %w", bus.ErrTrimmed)
+	calls := 0
+	if err := log.Follow(soon(t), 1, n, func(r events.Recorded) error {
+		if r.Seq == 260 {
+			calls++
+			return failed
+		}
+		return nil
+	}); err != failed || calls != 1 {
+		t.Errorf("Follow = %v after %d calls", err, calls)
+	}
+}

@@ -155,49 +155,106 @@ type archived struct {
 	a *Archive
 }
 
+// covers says whether the archive holds seq, also when it was archived a moment ago.
+func (l archived) covers(seq uint64) (bool, error) {
+	if first, last := l.a.Span(); seq >= first && seq <= last {
+		return true, nil
+	}
+	if err := l.a.Refresh(); err != nil {
+		return false, err
+	}
+	first, last := l.a.Span()
+	return seq >= first && seq <= last, nil
+}
+
 // Replay is Archive.Replay, once upstream is known to be the log that was archived.
 func (l archived) Replay(ctx context.Context, from, until uint64, contexts []string, handle func(events.Recorded) error) (next uint64, err error) {
 	from = max(from, 1)
-	if first, last := l.a.Span(); from < first || from > last {
-		return from, nil
+	if ok, err := l.covers(from); err != nil || !ok {
+		return from, err
 	}
-	if err := l.a.check(ctx, l.Log); err != nil {
+	if err := l.a.Check(ctx, l.Log); err != nil {
 		return from, err
 	}
 	return l.a.Replay(ctx, from, until, contexts, handle)
 }
 
-// Follow replays what is archived and goes on with upstream.
+// Follow replays what is archived and goes on with upstream. Where that was trimmed
+// meanwhile, the archive holds more by then.
 func (l archived) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
 	from = max(from, 1)
-	if first, last := l.a.Span(); from >= first && from <= last {
-		if err := l.a.check(ctx, l.Log); err != nil {
+	var failed error // handle's own
+	pass := func(r events.Recorded) error {
+		if failed = handle(r); failed == nil {
+			from = r.Seq + 1
+		}
+		return failed
+	}
+	for {
+		began := from
+		ok, err := l.covers(from)
+		if err != nil {
 			return err
 		}
-		var err error
-		if from, err = l.a.replay(ctx, from, until, nil, true, func(r *events.Recorded) error { return handle(*r) }); err != nil {
-			return err
+		if ok {
+			if err := l.a.Check(ctx, l.Log); err != nil {
+				return err
+			}
+			if from, err = l.a.replay(ctx, from, until, nil, true, func(r *events.Recorded) error { return handle(*r) }); err != nil {
+				return err
+			}
+			if until > 0 && from > until {
+				return nil
+			}
 		}
-		if until > 0 && from > until {
-			return nil
+		err = l.Log.Follow(ctx, from, until, pass)
+		if failed != nil || !errors.Is(err, bus.ErrTrimmed) || from == began {
+			return err
 		}
 	}
-	return l.Log.Follow(ctx, from, until, handle)
 }
 
 func (l archived) Get(ctx context.Context, seq uint64) (events.Recorded, error) {
 	r, err := l.Log.Get(ctx, seq)
-	if first, last := l.a.Span(); errors.Is(err, bus.ErrNotFound) && seq >= first && seq <= last && seq > 0 {
-		_, err = l.a.replay(ctx, seq, seq, nil, true, func(found *events.Recorded) error { r = *found; return nil })
+	if seq == 0 || !errors.Is(err, bus.ErrNotFound) {
+		return r, err
 	}
+	if ok, cerr := l.covers(seq); cerr != nil || !ok {
+		return r, errors.Join(err, cerr)
+	}
+	_, err = l.a.replay(ctx, seq, seq, nil, true, func(found *events.Recorded) error { r = *found; return nil })
 	return r, err
 }
+
+// Span is the oldest sequence that can be read and the last one.
+func (l archived) Span(ctx context.Context) (first, last uint64, err error) {
+	first, last = 1, 0
+	if t, ok := l.Log.(bus.Trimmer); ok {
+		first, last, err = t.Span(ctx)
+	} else {
+		last, err = l.Last(ctx)
+	}
+	if err != nil || first <= 1 {
+		return first, last, err
+	}
+	ok, err := l.covers(first - 1)
+	if begin, _ := l.a.Span(); ok {
+		first = begin
+	}
+	return first, last, err
+}
+
+// Cut is upstream's.
+func (l archived) Cut(ctx context.Context) (bus.Cut, error) { return cutOf(ctx, l.Log) }
 
 // SeqAt looks into the archive for a time before what upstream still holds.
 func (l archived) SeqAt(ctx context.Context, t time.Time) (uint64, error) {
 	seq, err := l.Log.SeqAt(ctx, t)
 	if err != nil {
 		return seq, err
+	}
+	if err := l.a.Refresh(); err != nil {
+		return 0, err
 	}
 	segments := l.a.Segments()
 	if len(segments) == 0 || seq >= segments[len(segments)-1].Last {

@@ -45,7 +45,7 @@ var errSeal = errors.New("the segment is full")
 // at hand, which the log still holds. The log must be the one that was archived before.
 func (a *Archive) Write(ctx context.Context, log bus.Log, until uint64, o WriterOptions) error {
 	o = o.withDefaults()
-	if err := a.check(ctx, log); err != nil {
+	if err := a.Check(ctx, log); err != nil {
 		return err
 	}
 	if err := sweep(a.dir); err != nil {
@@ -61,6 +61,8 @@ func (a *Archive) Write(ctx context.Context, log bus.Log, until uint64, o Writer
 		case errors.Is(err, errSeal):
 		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
 			return nil
+		case errors.Is(err, bus.ErrTrimmed):
+			return fmt.Errorf("archive: %s ends at sequence %d and lacks what the log has forgotten since: go on in the archive behind which it was trimmed: %w", a.dir, last, err)
 		case err != nil:
 			return fmt.Errorf("archive: %w", err)
 		}
@@ -107,8 +109,8 @@ func (a *Archive) writeOne(ctx context.Context, log bus.Log, from, until uint64,
 	return err
 }
 
-// check makes sure that log goes on where the archive ends.
-func (a *Archive) check(ctx context.Context, log bus.Log) error {
+// Check makes sure that log goes on where the archive ends.
+func (a *Archive) Check(ctx context.Context, log bus.Log) error {
 	s, ok := a.last()
 	if !ok {
 		return nil
@@ -121,15 +123,29 @@ func (a *Archive) check(ctx context.Context, log bus.Log) error {
 		return fmt.Errorf("archive: it holds sequences up to %d, the log ends at %d: it is another log, or its disk lost data", s.Last, end)
 	}
 	r, err := log.Get(ctx, s.Last)
+	id, at := r.Header.ID, r.Time
+	if errors.Is(err, bus.ErrNotFound) { // trimmed
+		var cut bus.Cut
+		if cut, err = cutOf(ctx, log); err == nil && cut.Seq != s.Last {
+			return nil // nobody knows what stood there
+		}
+		id, at = cut.ID, cut.Time
+	}
 	switch {
-	case errors.Is(err, bus.ErrNotFound): // trimmed
-		return nil
 	case err != nil:
 		return fmt.Errorf("archive: read the log at sequence %d: %w", s.Last, err)
-	case r.Header.ID != s.LastID || !r.Time.Equal(s.Ended):
+	case id != s.LastID || !at.Equal(s.Ended):
 		return fmt.Errorf("archive: the log holds another event at sequence %d: it is another log", s.Last)
 	}
 	return nil
+}
+
+// cutOf is what the log remembers of having been trimmed.
+func cutOf(ctx context.Context, log bus.Log) (bus.Cut, error) {
+	if t, ok := log.(bus.Trimmer); ok {
+		return t.Cut(ctx)
+	}
+	return bus.Cut{}, nil
 }
 
 // sweep removes what crashed writers left.

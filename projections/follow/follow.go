@@ -132,7 +132,9 @@ func (f *Follower[S]) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
 	}
-	f.restore(ctx, last)
+	if err := f.restore(ctx, last); err != nil {
+		return err
+	}
 	if f.Seq() >= last {
 		close(f.ready)
 	}
@@ -234,10 +236,11 @@ func (f *Follower[S]) path() string {
 }
 
 // restore takes over the snapshot if it fits this build and this log. Whatever is wrong
-// with it costs a longer replay, never a wrong state.
-func (f *Follower[S]) restore(ctx context.Context, last uint64) {
+// with it costs a longer replay, never a wrong state; only a log that does not answer is an
+// error, since a replay may not be possible any more.
+func (f *Follower[S]) restore(ctx context.Context, last uint64) error {
 	if f.opt.SnapshotDir == "" {
-		return
+		return nil
 	}
 	log := f.opt.Log.With("view", f.view.Name, "file", f.path())
 	if err := sweep(f.path(), time.Now()); err != nil {
@@ -249,17 +252,24 @@ func (f *Follower[S]) restore(ctx context.Context, last uint64) {
 	m, s, err := f.load(want)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return
+		return nil
 	case err != nil:
 		log.Warn("snapshot ignored: replaying from the first event", "err", err)
-		return
+		return nil
 	case m.Seq > last:
 		log.Warn("snapshot ignored: it is beyond the end of the log, which must be another log", "seq", m.Seq, "last", last)
-		return
+		return nil
 	}
-	if r, err := f.log.Get(ctx, m.Seq); err != nil || !r.Time.Equal(m.Time) || r.Header.ID != m.ID {
-		log.Warn("snapshot ignored: the log holds another event at its sequence", "seq", m.Seq, "err", err)
-		return
+	id, at, err := f.stood(ctx, m.Seq)
+	switch {
+	case errors.Is(err, bus.ErrNotFound):
+		log.Warn("snapshot ignored: the log was trimmed behind its sequence", "seq", m.Seq)
+		return nil
+	case err != nil:
+		return fmt.Errorf("prove that the snapshot at sequence %d is of this log: %w", m.Seq, err)
+	case !at.Equal(m.Time) || id != m.ID:
+		log.Warn("snapshot ignored: the log holds another event at its sequence", "seq", m.Seq)
+		return nil
 	}
 	f.mu.Lock()
 	f.state, f.at = s, m
@@ -267,6 +277,30 @@ func (f *Follower[S]) restore(ctx context.Context, last uint64) {
 	f.mu.Unlock()
 	f.saved = m.Seq
 	log.Info("snapshot restored", "seq", m.Seq, "last", last)
+	return nil
+}
+
+// stood is the id and time of the event at seq, also if that is the last one that the log
+// was made to forget: what a snapshot at it still needs is there.
+func (f *Follower[S]) stood(ctx context.Context, seq uint64) (id string, at time.Time, err error) {
+	r, err := f.log.Get(ctx, seq)
+	if !errors.Is(err, bus.ErrNotFound) {
+		return r.Header.ID, r.Time, err
+	}
+	l, ok := f.log.(interface {
+		Cut(context.Context) (bus.Cut, error)
+	})
+	if !ok {
+		return "", time.Time{}, err
+	}
+	cut, cerr := l.Cut(ctx)
+	switch {
+	case cerr != nil:
+		return "", time.Time{}, cerr
+	case cut.Seq != seq:
+		return "", time.Time{}, err
+	}
+	return cut.ID, cut.Time, nil
 }
 
 func (f *Follower[S]) load(want mark) (m mark, s S, err error) {

@@ -145,6 +145,8 @@ type counting struct {
 	from uint64
 }
 
+func (c *counting) Cut(ctx context.Context) (bus.Cut, error) { return c.Log.(bus.Trimmer).Cut(ctx) }
+
 func (c *counting) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
 	c.from = from
 	return c.Log.Follow(ctx, from, until, handle)
