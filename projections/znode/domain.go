@@ -30,6 +30,10 @@ func (t domain) put(path string, data []byte, owner int64) {
 
 // putAt is put where the node that stands at path is known, 0: none does.
 func (t domain) putAt(id uint32, path string, data []byte, owner int64) {
+	if len(path)+len(data) > maxBlob {
+		t.tree.tooLarge = true
+		return
+	}
 	switch {
 	case id == 0:
 		t.create(path, data, owner)

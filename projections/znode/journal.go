@@ -40,9 +40,9 @@ func (t *tree) remove(id uint32, path string) {
 }
 
 func (t *tree) set(id uint32, path string, data []byte) {
-	t.journal = append(t.journal, undo{kind: OpSetData, id: id, node: *t.nodes.at(id)})
 	name := t.name(id)
 	ref, b := t.blobs.alloc(len(name) + len(data))
+	t.journal = append(t.journal, undo{kind: OpSetData, id: id, node: *t.nodes.at(id)})
 	copy(b[copy(b, name):], data)
 	n := t.nodes.mut(id)
 	n.blob, n.dataLen = ref, uint32(len(data))

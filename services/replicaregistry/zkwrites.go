@@ -165,7 +165,7 @@ func (w *writes) flush(ctx context.Context) error {
 func (w *writes) folded(t znode.State, r events.Recorded) {
 	w.clock.folded(r)
 	e, ok := r.Event.(*znodepb.Event)
-	if !ok {
+	if !ok || r.Subject != w.subject { // another namespace's: its fence is none of ours
 		return
 	}
 	w.open.folded(r.Subject, e, t.Effects())
