@@ -281,7 +281,7 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		}
 		m.Stat = int32(b.StateChanged.GetStat())
 		t.s.Replicas[path] = m
-		if id := t.tree.look(path, &p.node); id != 0 { // else a client deleted it
+		if id := t.tree.look(path, &p.node); id != 0 { // else it was too large to be made
 			t.tree.scratch = m.append(t.tree.scratch)
 			t.putAt(id, path, t.tree.scratch, t.tree.owner(id))
 		}

@@ -104,7 +104,7 @@ func newWrites(env services.Env, tree *follow.Follower[znode.State], now func() 
 		open: newZKSessions(env.BZID, now), every: 5 * time.Second, lease: writerLease,
 		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string][]*proposal{},
 	}
-	w.route = router{bzid: env.BZID, commands: env.Bus.Commands(), letters: env.Bus.DeadLetters(), tree: tree, logger: env.Log}
+	w.route = router{bzid: env.BZID, log: env.Bus.Log(), turns: &turns{of: map[string]*turn{}}, commands: env.Bus.Commands(), letters: env.Bus.DeadLetters(), tree: tree, logger: env.Log}
 	return w
 }
 
