@@ -17,7 +17,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
-	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/events/znode"
 )
 
 func testAppend(t *testing.T, b bus.Bus) {
@@ -50,9 +50,6 @@ func testAppend(t *testing.T, b bus.Bus) {
 func testAppendRefuses(t *testing.T, b bus.Bus) {
 	s := subject(t)
 	request := &model.Event{Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{}}}
-	// Each text within its bound, all of them too much for one message.
-	large := &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{Version: 1, ModelDir: "/exports",
-		SubModels: slices.Repeat([]string{strings.Repeat("x", events.MaxText)}, 128)}}}
 	for _, tc := range []struct {
 		name string
 		bad  bus.Draft
@@ -65,7 +62,9 @@ func testAppendRefuses(t *testing.T, b bus.Bus) {
 		{"no subject", bus.Draft{Subject: "monolith.x", Event: refused("x"), Expect: bus.Any}, events.ErrInvalid},
 		{"no such context", bus.Draft{Subject: events.Join("x", "cmd", "y"), Event: refused("x"), Expect: bus.Any}, events.ErrInvalid},
 		{"broken header", bus.Draft{Subject: s, Event: refused("x"), Expect: bus.Any, Header: events.Header{Source: "a\r\nNats-Rollup: all"}}, events.ErrInvalid},
-		{"too large", bus.Draft{Subject: events.Join("bustest", "training", "job"), Event: large, Expect: bus.Any}, bus.ErrTooLarge},
+		{"beyond a bound", draft(s, bus.Any, strings.Repeat("x", 2<<20)), events.ErrInvalid},
+		{"too large", bus.Draft{Subject: events.Join("bustest", "znode", znode.Aggregate), Expect: bus.Any, Event: &znode.Event{Body: &znode.Event_Proposed{
+			Proposed: &znode.Proposed{Ops: []*znode.Op{{Op: &znode.Op_SetData{SetData: &znode.SetData{Path: "/x", Data: make([]byte, 2<<20)}}}}}}}}, bus.ErrTooLarge},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := mustLast(t, b)

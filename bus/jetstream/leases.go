@@ -1,11 +1,13 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,14 +24,15 @@ const pollLease = time.Second
 // leases are keys of a bucket with a time to live of their own. The key's revision at
 // its creation is the epoch: it rises with every holder, and renewals, which change the
 // revision, do not change it. What a holder writes elsewhere is fenced by the epoch,
-// not by the lease: a paused holder cannot know that it is deposed.
+// not by the lease: a paused holder cannot know that it is deposed. A holder whose process
+// has ended on this machine, by kill -9 say, is not waited for.
 type leases struct{ b *Bus }
 
 // grant is a lease from its creation to its loss.
 type grant struct {
 	b        *Bus
 	subject  string
-	value    string // the holder and a word of its own: two grants are never equal
+	value    string // the holder, a word of its own, so that two grants are never equal, and its process
 	ttl      time.Duration
 	revision uint64    // of the last renewal; of the renewing goroutine only
 	until    time.Time // our side of the lease's end: counted from before the request
@@ -41,7 +44,7 @@ func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Du
 		return bus.Lease{}, nil, err
 	}
 	g := &grant{
-		b: l.b, subject: leasePrefix + wire.LeaseKey(name), value: holder + " " + rand.Text(),
+		b: l.b, subject: leasePrefix + wire.LeaseKey(name), value: strings.TrimSpace(holder + " " + rand.Text() + " " + incarnation()),
 		ttl: ttl.Truncate(time.Second), lost: make(chan struct{}),
 	}
 	if err := g.create(ctx); err != nil {
@@ -128,6 +131,9 @@ func (g *grant) create(ctx context.Context) error {
 	case isNotFound(err):
 	case err != nil:
 		return err
+	case alive(m) && over(string(m.data[bytes.LastIndexByte(m.data, ' ')+1:])):
+		g.b.log.Info("the process that held a lease has ended: the lease is taken over", "lease", g.subject)
+		last = m.seq
 	case alive(m):
 		return fmt.Errorf("%w: %s holds it", bus.ErrConflict, m.data)
 	default:

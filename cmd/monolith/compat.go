@@ -120,7 +120,7 @@ func (c *compat) read(ctx context.Context) (tree, error) {
 		return nil, err
 	}
 	defer func() { _ = b.Close() }()
-	return foldTree(ctx, b)
+	return foldTree(ctx, b, c.conn.bzid)
 }
 
 // call asks a command of the system and decodes its answer into reply, which may be nil.

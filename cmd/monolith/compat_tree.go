@@ -30,11 +30,11 @@ type tree interface {
 	close()
 }
 
-// foldedTree is the znode view, folded from the log up to now.
+// foldedTree is the znode view of one namespace, folded from the log up to now.
 type foldedTree struct{ s znode.State }
 
-func foldTree(ctx context.Context, b bus.Bus) (tree, error) {
-	s, err := follow.Replay(ctx, b.Log(), views.Znode, follow.End)
+func foldTree(ctx context.Context, b bus.Bus, bzid string) (tree, error) {
+	s, err := follow.Replay(ctx, b.Log(), views.Znode.Only(bzid), follow.End)
 	if err != nil {
 		return nil, fmt.Errorf("fold the tree from the log: %w", err)
 	}

@@ -171,9 +171,10 @@ func (d *decoder) string() string {
 
 // name is an entry of the table; of a subject, taken apart once.
 type name struct {
-	text    string
-	context string
-	empty   proto.Message // of the subject's context; nil: it is of none that this build knows
+	text      string
+	context   string
+	aggregate string
+	empty     proto.Message // of the subject's context; nil: it is of none that this build knows
 }
 
 // want says whether a reader needs the events of a context decoded.
@@ -208,7 +209,7 @@ func (t *batch) decode(payload, raw []byte, from uint64, wanted want) error {
 	for i := range t.table {
 		n := name{text: d.string()}
 		if p, err := events.Subject(n.text).Parse(); err == nil {
-			n.context = p.Context
+			n.context, n.aggregate = p.Context, p.Aggregate
 			n.empty, _ = catalog.New(p.Context)
 		}
 		t.table[i] = n
@@ -269,12 +270,29 @@ func (t *batch) decode(payload, raw []byte, from uint64, wanted want) error {
 			if r.Event, err = t.event(on, body); err != nil {
 				return fmt.Errorf("%w: sequence %d: %w", ErrDamaged, seq, err)
 			}
+			if err := broken(on, r.Event); err != nil {
+				r.Event, r.Err = nil, err
+			}
 		}
 	}
 	if d.at != len(d.b) {
 		d.fail("bytes are left over")
 	}
 	return d.err
+}
+
+// broken is why an event that was valid when it was archived is not by the rules of now:
+// a follower of the log finds the same, and both must fold the same. Clients' writes are
+// not asked, because there are too many of them: their rules are as old as they are.
+func broken(on *name, m proto.Message) error {
+	if e, ok := m.(*znode.Event); ok && (e.GetProposed() != nil || e.GetPack() != nil) {
+		return nil
+	}
+	v, ok := m.(catalog.Validator)
+	if !ok {
+		return nil
+	}
+	return v.Validate(on.aggregate)
 }
 
 // event decodes one body.

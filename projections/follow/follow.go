@@ -40,6 +40,8 @@ type Follower[S any] struct {
 	opt  Options
 	lag  prometheus.Gauge
 
+	failures prometheus.Counter // events whose fold panicked
+
 	ready chan struct{}
 	done  chan struct{} // closed when Run has returned
 
@@ -77,7 +79,7 @@ func New[S any](log bus.Log, v View[S], o Options) *Follower[S] {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Follower[S]{
-		log: log, view: v, opt: o, lag: lagGauge(o.Metrics, v.Name),
+		log: log, view: v, opt: o, lag: lagGauge(o.Metrics, v.Name), failures: failures(o.Metrics, v.Name, o.Log),
 		ready: make(chan struct{}), done: make(chan struct{}),
 		state: v.New(), at: mark{View: v.Name, BZID: v.bzid, Version: v.Version},
 	}
@@ -161,13 +163,7 @@ func (f *Follower[S]) fold(r events.Recorded, last uint64) error {
 		f.mu.Unlock()
 		return nil // redelivered
 	}
-	if f.view.Parts == nil {
-		f.step(r)
-	} else {
-		for part := range f.view.Parts(r) {
-			f.step(part)
-		}
-	}
+	f.state = f.view.fold(f.state, r, f.hooks, f.failed)
 	f.at = f.at.of(r)
 	f.wake(f.view.concerns(r))
 	f.mu.Unlock()
@@ -202,10 +198,9 @@ func (f *Follower[S]) wake(changed bool) {
 	}
 }
 
-func (f *Follower[S]) step(r events.Recorded) {
-	f.state = f.view.Fold(f.state, r)
+func (f *Follower[S]) hooks(s S, r events.Recorded) {
 	for _, hook := range f.onEvent {
-		hook(f.state, r)
+		hook(s, r)
 	}
 }
 

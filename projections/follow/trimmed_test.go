@@ -37,7 +37,7 @@ func TestSnapshotOfATrimmedLog(t *testing.T) {
 			for i := range tc.later {
 				add(t, b.Log(), "demo", "m", i)
 			}
-			want, err := follow.Replay(t.Context(), b.Log(), views.Catalog, 0)
+			want, err := follow.Replay(t.Context(), b.Log(), views.Catalog, follow.End)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,6 +29,14 @@ type View[S any] struct {
 	// next ones come in the same memory.
 	Fold func(S, events.Recorded) S
 
+	// Failed is the state after a record whose Fold panicked: it is skipped and counted. s is
+	// the state before, of which Fold may have changed a part. nil: the state stays as it is.
+	Failed func(s S, r events.Recorded) S
+
+	// In is Fold of one namespace, where a record of another one changes S, its sequence
+	// for example. nil: such a record changes nothing.
+	In func(bzid string, s S, r events.Recorded) S
+
 	// Parts cuts a record into what hooks are to see one by one, all of one sequence:
 	// folded one after the other they must give what Fold makes of the whole. nil: hooks
 	// see whole records.
@@ -57,6 +65,10 @@ type View[S any] struct {
 func (v View[S]) Only(bzid string) View[S] {
 	inner := v.Fold
 	v.bzid = bzid
+	if v.In != nil {
+		v.Fold = func(s S, r events.Recorded) S { return v.In(bzid, s, r) }
+		return v
+	}
 	v.Fold = func(s S, r events.Recorded) S {
 		if p, err := r.Subject.Parse(); err == nil && p.BZID != bzid {
 			return s
@@ -132,7 +144,7 @@ func Replay[S any](ctx context.Context, log bus.Log, v View[S], until uint64) (S
 	}
 	err = v.follow(ctx, log, 1, until, func(r events.Recorded) error {
 		if r.Seq <= until {
-			s = v.Fold(s, r)
+			s = v.fold(s, r, nil, nil)
 		}
 		return nil
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/internal/fold"
 	"github.com/monolith-go/monolith/projections/layout"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
@@ -20,12 +21,18 @@ import (
 
 // The views. Only(bzid) narrows one to a namespace.
 var (
-	Catalog = follow.View[catalog.State]{Name: catalog.Name, Version: catalog.Version, New: catalog.New, Fold: catalog.Fold, Contexts: []string{"model"}}
-	Plan    = follow.View[plan.State]{Name: plan.Name, Version: plan.Version, New: plan.New, Fold: plan.Fold, Contexts: []string{"publish"}}
-	Fleet   = follow.View[fleet.State]{Name: fleet.Name, Version: fleet.Version, New: fleet.New, Fold: fleet.Fold, Contexts: []string{"container", "replica", "shard"}}
-	Layout  = follow.View[layout.State]{Name: layout.Name, Version: layout.Version, New: layout.New, Fold: layout.Fold, Contexts: []string{"layout", "container", "replica"}}
-	Lineage = follow.View[lineage.State]{Name: lineage.Name, Version: lineage.Version, New: lineage.New, Fold: lineage.Fold, Contexts: []string{"sync", "training"}}
-	Znode   = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold, Parts: znode.Parts, Encode: znode.Encode, Decode: znode.Decode}
+	Catalog = follow.View[catalog.State]{Name: catalog.Name, Version: catalog.Version, New: catalog.New, Fold: catalog.Fold, Contexts: []string{"model"},
+		Failed: fold.Failed(func(s *catalog.State) (*uint64, *fold.Skipped) { return &s.Seq, &s.Skipped })}
+	Plan = follow.View[plan.State]{Name: plan.Name, Version: plan.Version, New: plan.New, Fold: plan.Fold, Contexts: []string{"publish"},
+		Failed: fold.Failed(func(s *plan.State) (*uint64, *fold.Skipped) { return &s.Seq, &s.Skipped })}
+	Fleet = follow.View[fleet.State]{Name: fleet.Name, Version: fleet.Version, New: fleet.New, Fold: fleet.Fold, Contexts: []string{"container", "replica", "shard"},
+		Failed: fold.Failed(func(s *fleet.State) (*uint64, *fold.Skipped) { return &s.Seq, &s.Skipped })}
+	Layout = follow.View[layout.State]{Name: layout.Name, Version: layout.Version, New: layout.New, Fold: layout.Fold, Contexts: []string{"layout", "container", "replica"},
+		Failed: fold.Failed(func(s *layout.State) (*uint64, *fold.Skipped) { return &s.Seq, &s.Skipped })}
+	Lineage = follow.View[lineage.State]{Name: lineage.Name, Version: lineage.Version, New: lineage.New, Fold: lineage.Fold, Contexts: []string{"sync", "training"},
+		Failed: fold.Failed(func(s *lineage.State) (*uint64, *fold.Skipped) { return &s.Seq, &s.Skipped })}
+	Znode = follow.View[znode.State]{Name: znode.Name, Version: znode.Version, New: znode.New, Fold: znode.Fold, In: znode.FoldIn, Parts: znode.Parts, Failed: znode.Failed,
+		Encode: znode.Encode, Decode: znode.Decode, Freeze: znode.Freeze}
 )
 
 // Names are the views in the order in which help texts list them.
@@ -48,9 +55,7 @@ var table = []struct {
 	{Fleet.Name, erase(Fleet)},
 	{Layout.Name, erase(Layout)},
 	{Lineage.Name, erase(Lineage)},
-	{Znode.Name, func(ctx context.Context, log bus.Log, _ string, until uint64) ([]byte, error) {
-		return erase(Znode)(ctx, log, "", until) // one tree holds all namespaces
-	}},
+	{Znode.Name, erase(Znode)},
 }
 
 func erase[S any](v follow.View[S]) replayFunc {
@@ -73,8 +78,8 @@ func Replay(ctx context.Context, log bus.Log, name string, until uint64) (stateJ
 }
 
 // ReplayIn folds the log up to the event at sequence until (follow.End: the last one
-// stored now, 0: none) and returns the state of one namespace as indented JSON, and the hash that the roles
-// of that namespace report at that sequence. The ZooKeeper tree is always whole.
+// stored now, 0: none) and returns the state of one namespace as indented JSON, and the
+// hash that the roles of that namespace report at that sequence.
 func ReplayIn(ctx context.Context, log bus.Log, name, bzid string, until uint64) (stateJSON []byte, hash string, err error) {
 	for _, v := range table {
 		if v.name != name {

@@ -55,9 +55,11 @@ func TestReplayByName(t *testing.T) {
 	if other, _, err := views.ReplayIn(t.Context(), b.Log(), "catalog", "other", follow.End); err != nil || strings.Contains(string(other), "movie") {
 		t.Errorf("another namespace: %s %v", other, err)
 	}
-	whole, _, err := views.ReplayIn(t.Context(), b.Log(), "znode", "other", follow.End)
-	if err != nil || !strings.Contains(string(whole), "/demo/portal/movie") {
-		t.Errorf("the tree of all namespaces: %s %v", whole, err)
+	for bzid, shows := range map[string]bool{"": true, "demo": true, "other": false} {
+		tree, _, err := views.ReplayIn(t.Context(), b.Log(), "znode", bzid, follow.End)
+		if err != nil || strings.Contains(string(tree), "/demo/portal/movie") != shows || !strings.Contains(string(tree), `"seq": 2,`) {
+			t.Errorf("the tree of %q: %s %v", bzid, tree, err)
+		}
 	}
 	if _, _, err := views.Replay(t.Context(), b.Log(), "layouts", follow.End); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, layout, lineage, znode") {
 		t.Errorf("unknown view: %v", err)

@@ -91,8 +91,12 @@ func (a *acls) freeze() acls { return acls{lists: slices.Clone(a.lists)} }
 // fix is what ZooKeeper makes of the list that a client asks for: each entry once, "auth"
 // replaced by the identities the client has shown; false when an entry is none, or
 // nothing is left.
+// A list of more than znodepb.MaxACL entries is none.
 func fix(asked []*znodepb.ACL, auth []*znodepb.Identity) ([]ACL, bool) {
 	var unique, list []ACL
+	if len(asked) > znodepb.MaxACL {
+		return nil, false
+	}
 	for _, a := range asked {
 		if e := (ACL{a.GetPerms(), a.GetScheme(), a.GetId()}); !slices.Contains(unique, e) {
 			unique = append(unique, e)
@@ -109,7 +113,7 @@ func fix(asked []*znodepb.ACL, auth []*znodepb.Identity) ([]ACL, bool) {
 					list = append(list, ACL{e.Perms, id.GetScheme(), id.GetId()})
 				}
 			}
-			if len(list) == n {
+			if len(list) == n || len(list) > znodepb.MaxACL {
 				return nil, false
 			}
 		case e.Scheme == "digest" && digestID(e.ID), e.Scheme == "ip" && ipID(e.ID):

@@ -30,6 +30,10 @@ func (t domain) put(path string, data []byte, owner int64) {
 
 // putAt is put where the node that stands at path is known, 0: none does.
 func (t domain) putAt(id uint32, path string, data []byte, owner int64) {
+	if len(path)+len(data) > maxBlob {
+		t.tree.tooLarge = true
+		return
+	}
 	switch {
 	case id == 0:
 		t.create(path, data, owner)
@@ -277,7 +281,7 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		}
 		m.Stat = int32(b.StateChanged.GetStat())
 		t.s.Replicas[path] = m
-		if id := t.tree.look(path, &p.node); id != 0 { // else a client deleted it
+		if id := t.tree.look(path, &p.node); id != 0 { // else it was too large to be made
 			t.tree.scratch = m.append(t.tree.scratch)
 			t.putAt(id, path, t.tree.scratch, t.tree.owner(id))
 		}

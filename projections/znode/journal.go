@@ -43,8 +43,8 @@ func (t *tree) remove(id uint32, path string) {
 
 func (t *tree) set(id uint32, path string, data []byte) {
 	was := *t.nodes.at(id)
+	n := t.overwrite(id, data) // before the journal: an undo of what was not done would free its data
 	t.journal = append(t.journal, undo{kind: OpSetData, id: id, node: was})
-	n := t.overwrite(id, data)
 	n.mzxid, n.mtime = t.zxid, t.ms
 	n.version++
 	t.change(DataChanged, path, id)

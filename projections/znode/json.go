@@ -1,10 +1,12 @@
 package znode
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -42,50 +44,74 @@ type jsonNode struct {
 // MarshalJSON writes the same bytes for the same state, however it came about.
 func (s State) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
-	put := func(v any) error {
-		enc := json.NewEncoder(&out)
-		enc.SetEscapeHTML(false)
-		err := enc.Encode(v)
-		if n := out.Len(); n > 0 && out.Bytes()[n-1] == '\n' {
-			out.Truncate(n - 1)
+	err := Freeze(s)(&out)
+	return out.Bytes(), err
+}
+
+// Freeze takes the state as it is and returns what writes its canonical JSON, which may
+// run while the state goes on, and must run once.
+func Freeze(s State) func(io.Writer) error {
+	t, release := s.tree.freeze()
+	// Now: its maps are the state's.
+	rest, err := canonical(jsonState{Containers: s.Containers, Replicas: s.Replicas, Sessions: t.sessions, Imports: s.Imports, Skipped: s.Skipped})
+	return func(w io.Writer) error {
+		defer release()
+		if err != nil {
+			return err
 		}
-		return err
+		out := bufio.NewWriterSize(w, 64<<10)
+		fmt.Fprintf(out, `{"seq":%d,"nodes":{`, s.Seq)
+		if err := t.writeNodes(out); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, `},%s`, bytes.TrimPrefix(rest, []byte(`{"seq":0,`)))
+		return out.Flush() // which has the first error of all of them
 	}
-	fmt.Fprintf(&out, `{"seq":%d,"nodes":{`, s.Seq)
-	t := s.tree
-	byPath := make(map[string]uint32, t.count)
-	t.walk(func(id uint32) { byPath[t.path(id)] = id })
-	for i, path := range slices.Sorted(maps.Keys(byPath)) {
-		if i > 0 {
-			out.WriteByte(',')
-		}
-		if err := put(path); err != nil {
-			return nil, err
-		}
-		out.WriteByte(':')
-		id := byPath[path]
-		n, d, ref := t.nodes.at(id), t.dirOf(id), t.aclRef(id)
+}
+
+// writeNodes writes the members of the object of nodes by path.
+func (t *tree) writeNodes(out *bufio.Writer) error {
+	type placed struct {
+		path string
+		id   uint32
+	}
+	all := make([]placed, 0, t.count)
+	t.walk(func(id uint32) { all = append(all, placed{t.path(id), id}) })
+	slices.SortFunc(all, func(a, b placed) int { return strings.Compare(a.path, b.path) })
+	for i, p := range all {
+		n, d, ref := t.nodes.at(p.id), t.dirOf(p.id), t.aclRef(p.id)
 		v := jsonNode{
-			Data: t.data(id), Czxid: n.czxid, Mzxid: n.mzxid, Pzxid: d.pzxid, Ctime: n.ctime, Mtime: n.mtime,
-			Version: n.version, Creates: d.creates, Owner: t.owner(id), Aversion: ref.version,
+			Data: t.data(p.id), Czxid: n.czxid, Mzxid: n.mzxid, Pzxid: d.pzxid, Ctime: n.ctime, Mtime: n.mtime,
+			Version: n.version, Creates: d.creates, Owner: t.owner(p.id), Aversion: ref.version,
 		}
 		if ref.list != openACL {
 			v.ACL = t.acls.lists[ref.list].acl
 		}
-		if err := put(v); err != nil {
-			return nil, err
+		path, err := canonical(p.path)
+		if err != nil {
+			return err
+		}
+		node, err := canonical(v)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			path = append([]byte{','}, path...)
+		}
+		if _, err := out.Write(append(append(path, ':'), node...)); err != nil {
+			return err
 		}
 	}
-	out.WriteString(`},`)
-	rest := jsonState{Containers: s.Containers, Replicas: s.Replicas, Sessions: t.sessions, Imports: s.Imports, Skipped: s.Skipped}
-	at := out.Len()
-	if err := put(rest); err != nil {
-		return nil, err
-	}
-	tail := bytes.TrimPrefix(bytes.Clone(out.Bytes()[at:]), []byte(`{"seq":0,`))
-	out.Truncate(at)
-	out.Write(tail)
-	return out.Bytes(), nil
+	return nil
+}
+
+// canonical is v as follow.Canonical writes it.
+func canonical(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
 // UnmarshalJSON restores a state.

@@ -3,11 +3,14 @@ package znode
 import (
 	"strings"
 	"unicode/utf8"
+
+	znodepb "github.com/monolith-go/monolith/events/znode"
 )
 
-// validPath is ZooKeeper's rule for a path that is to exist.
+// validPath is ZooKeeper's rule for a path that is to exist, and one of ours: it is not
+// longer than znodepb.MaxPath.
 func validPath(path string) bool {
-	if path == "" || path[0] != '/' {
+	if path == "" || path[0] != '/' || len(path) > znodepb.MaxPath {
 		return false
 	}
 	if path == "/" {

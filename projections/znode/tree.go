@@ -15,7 +15,8 @@ const (
 	maxTTL         = 1<<40 - 1
 )
 
-// maxBlob bounds a node's name and data together. An event holds less.
+// maxBlob bounds a node's name and data together. What a client writes is less, and what
+// a fact makes of its texts too, unless it is older than the rules that see to that.
 const maxBlob = 15 << 16
 
 // root is the node of "/"; 0 is no node.
@@ -71,6 +72,8 @@ type tree struct {
 	ms      int64  // its time
 	changes []Change
 	journal []undo
+
+	tooLarge bool // a node that the event asks for is not made: no node is that large
 
 	frozen *atomic.Int32 // copies being read; nil when none was made
 	quota  uint32        // the node of that name, 0: not looked for yet

@@ -8,7 +8,9 @@ import (
 )
 
 // propose decides a client's write as Apache ZooKeeper's request processor does: the same
-// checks in the same order, so the same code when several things are wrong.
+// checks in the same order, so the same code when several things are wrong. What is not
+// ZooKeeper's: a node that shows a fact of a service, such as a live replica, goes with
+// that fact, and no client removes or changes it.
 func (t *tree) propose(p *znodepb.Proposed) *Outcome {
 	o := t.outcome(p)
 	for i, op := range p.GetOps() {
@@ -181,6 +183,9 @@ func (t *tree) applyDelete(p *znodepb.Proposed, d *znodepb.Delete) int32 {
 	if id == 0 {
 		return CodeNoNode
 	}
+	if IsService(t.owner(id)) {
+		return CodeNoAuth
+	}
 	if !matches(t.nodes.at(id).version, d.GetVersion()) {
 		return CodeBadVersion
 	}
@@ -231,7 +236,7 @@ func (t *tree) applySetData(p *znodepb.Proposed, s *znodepb.SetData, r *Result) 
 	if id == 0 {
 		return CodeNoNode
 	}
-	if !t.may(id, PermWrite, p) {
+	if !t.may(id, PermWrite, p) || IsService(t.owner(id)) {
 		return CodeNoAuth
 	}
 	if !matches(t.nodes.at(id).version, s.GetVersion()) {

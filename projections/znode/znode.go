@@ -24,8 +24,11 @@ const (
 	Version = 5
 )
 
-// unnamable is the reason under which an event is skipped whose names make no path.
-const unnamable = "path"
+// Reasons under which an event is skipped that says nothing wrong.
+const (
+	unnamable = "path" // its names make no path
+	oversize  = "size" // it would make a node that is larger than nodes can be
+)
 
 // State is the tree after the event at Seq, which is its last zxid. Besides the nodes it
 // remembers what later events leave out.
@@ -60,14 +63,37 @@ func New() State {
 }
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
-func Fold(s State, r events.Recorded) State {
+func Fold(s State, r events.Recorded) State { return FoldIn("", s, r) }
+
+// FoldIn is Fold into the tree of one namespace, "": of all. The events of other
+// namespaces move on its sequence and nothing else: each namespace is a tree of its own.
+func FoldIn(bzid string, s State, r events.Recorded) State {
 	if e, _ := r.Event.(*znodepb.Event); e.GetPack() == nil {
-		s.apply(&r)
+		s.apply(bzid, &r)
 		return s
 	}
 	for part := range Parts(r) {
-		s.apply(&part)
+		s.apply(bzid, &part)
 	}
+	return s
+}
+
+// Failed is the state after a record, or a part of one, whose fold panicked. What it did
+// to the tree is taken back, and whoever proposed it hears that it did not happen.
+func Failed(s State, r events.Recorded) State {
+	s.tree.rollback()
+	s.effects = Effects{}
+	if e, ok := r.Event.(*znodepb.Event); ok {
+		o := &Outcome{Code: CodeRuntimeInconsistency, Multi: e.GetProposed().GetMulti()}
+		for _, op := range e.GetProposed().GetOps() {
+			o.Results = append(o.Results, Result{Op: KindOf(op), Code: o.Code})
+		}
+		s.effects.Outcome = o
+	}
+	if !r.More {
+		s.Seq = r.Seq
+	}
+	s.Skipped = s.Skipped.Count(fold.Panicked)
 	return s
 }
 
@@ -92,11 +118,11 @@ func Parts(r events.Recorded) iter.Seq[events.Recorded] {
 // Apply is Fold of one part, and says what it did. All parts have the zxid of the whole;
 // the state is at that sequence once the last one is in.
 func Apply(s State, r events.Recorded) (State, Effects) {
-	s.apply(&r)
+	s.apply("", &r)
 	return s, s.effects
 }
 
-func (s *State) apply(r *events.Recorded) {
+func (s *State) apply(bzid string, r *events.Recorded) {
 	s.effects = Effects{}
 	if r.Seq <= s.Seq {
 		return // redelivered
@@ -106,8 +132,11 @@ func (s *State) apply(r *events.Recorded) {
 	if !r.More {
 		s.Seq = r.Seq
 	}
-	t.zxid, t.ms, t.changes = r.Seq, r.Time.UnixMilli(), t.fresh()
 	p := t.subject(r.Subject)
+	if bzid != "" && p.BZID != bzid && !p.foreign {
+		return
+	}
+	t.zxid, t.ms, t.changes, t.tooLarge = r.Seq, r.Time.UnixMilli(), t.fresh(), false
 	skip := fold.Subject
 	if !p.foreign {
 		skip = fold.Reason(r.Event != nil, r.Err)
@@ -133,6 +162,9 @@ func (s *State) apply(r *events.Recorded) {
 			known, skip = d.replica(p, e)
 		case *layout.Event:
 			known, skip = d.layout(p, e)
+		}
+		if t.tooLarge && skip == "" {
+			skip = oversize
 		}
 		if ours {
 			s.forget(t.changes)

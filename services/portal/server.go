@@ -158,8 +158,10 @@ func (s *Server) open(id string) (open bool) {
 // count bounds and counts one command.
 func (s *Server) count(command string, h bus.Handler) bus.Handler {
 	bounded := owner.Handler(h)
-	return func(ctx context.Context, payload []byte) ([]byte, error) {
-		reply, err := bounded(ctx, payload)
+	return func(ctx context.Context, payload []byte) (reply []byte, err error) {
+		if ctx, payload, err = expecting(ctx, payload); err == nil {
+			reply, err = bounded(ctx, payload)
+		}
 		code := "ok"
 		if refusal, isRefusal := err.(*bus.CommandError); isRefusal {
 			code = refusal.Code
@@ -230,7 +232,8 @@ func (s *Server) modelSubject(name string) events.Subject {
 // append stores what decide drafts and answers with the last fact's sequence, or, when
 // there is nothing to store, with the sequence of the fact that holds already. decide
 // sees every fact on the subject that anybody has seen before the call: a guard would
-// catch a late view's draft, but nothing its refusal.
+// catch a late view's draft, but nothing its refusal. A command that expects the aggregate
+// as it has seen it is refused once anything else stands there.
 func (s *Server) append(ctx context.Context, subject events.Subject, decide func() ([]bus.Draft, uint64, *bus.CommandError)) ([]byte, error) {
 	seq, err := s.appendSeq(ctx, subject, decide)
 	if err != nil {
@@ -248,9 +251,18 @@ func (s *Server) appendSeq(ctx context.Context, subject events.Subject, decide f
 	if err := s.store.Wait(ctx, last); err != nil {
 		return 0, err
 	}
+	expect := expected(ctx)
+	if last > expect {
+		return 0, changed(expect)
+	}
 	var standing uint64
 	trace := tracectx.Of(ctx)
+	again := false
 	_, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
+		if again && expect != bus.Any { // the append met somebody else's event
+			return nil, changed(expect)
+		}
+		again = true
 		drafts, seq, refusal := decide()
 		if refusal != nil {
 			return nil, refusal
@@ -258,6 +270,9 @@ func (s *Server) appendSeq(ctx context.Context, subject events.Subject, decide f
 		standing = seq
 		for i := range drafts {
 			drafts[i].Header.Traceparent = trace
+			if drafts[i].Expect != bus.Any && drafts[i].Expect > expect { // folded since
+				return nil, changed(expect)
+			}
 		}
 		return drafts, nil
 	})

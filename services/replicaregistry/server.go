@@ -74,7 +74,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: s.fleet.Wait}
 	if cfg.ZKListen != "" {
-		s.znode = follow.New(env.Bus.Log(), views.Znode, o)
+		s.znode = follow.New(env.Bus.Log(), views.Znode.Only(env.BZID), o)
 		s.writes = newWrites(env, s.znode, cfg.Now)
 		port, err := cfg.ZK.server(cfg.ZKListen)
 		if err != nil {

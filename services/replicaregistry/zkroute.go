@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -31,8 +33,14 @@ const routeDeadline = owner.Deadline + 2*time.Second
 
 // router turns clients' writes to paths that show a service's facts into commands to
 // that service, and refuses what cannot become one. It changes nothing itself.
+//
+// A write is conditional on what its client has seen: of writes to one aggregate one at a
+// time is checked and answered, and the command carries the sequence at which the tree was
+// checked, beyond which the service refuses it.
 type router struct {
 	bzid     string
+	log      bus.Log
+	turns    *turns
 	commands bus.Commands
 	letters  bus.DeadLetters
 	tree     *follow.Follower[znode.State]
@@ -107,6 +115,12 @@ type refusal struct {
 func (r router) run(c *routed, flush func(context.Context) error, done func(uint64, *znode.Outcome, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), routeDeadline)
 	defer cancel()
+	end, err := r.turns.take(ctx, c.to.context+"."+c.to.aggregate)
+	if err != nil {
+		done(0, nil, fmt.Errorf("earlier writes to %s are not answered: %w", c.p.GetOps()[c.at].Path(), err))
+		return
+	}
+	defer end()
 	if err := flush(ctx); err != nil {
 		done(0, nil, err)
 		return
@@ -178,15 +192,30 @@ func (r router) tell(ctx context.Context, path string, to target, no *refusal) {
 // command asks the service. A refusal of its own reaches the client as BadArguments,
 // those that ZooKeeper would have made under their own codes.
 func (r router) command(ctx context.Context, c *routed, op *znodepb.Op) (*refusal, error) {
-	if code := r.checks(c.p, op); code != znode.CodeOK {
+	seen, code := r.checks(c.p, op)
+	if code != znode.CodeOK {
 		return &refusal{code: code, reason: "as ZooKeeper answers it"}, nil
 	}
 	name, body, request, err := ask(c.to, op)
+	if err == nil {
+		body, err = guarded(body, seen)
+	}
 	if err != nil {
 		return &refusal{code: znode.CodeBadArguments, reason: err.Error()}, nil
 	}
 	reply, err := r.commands.Call(ctx, r.bzid, name, body)
 	var said *bus.CommandError
+	if errors.As(err, &said) && said.Code == owner.Conflict {
+		switch last, err := r.log.LastOf(ctx, events.Join(r.bzid, c.to.context, c.to.aggregate)); {
+		case err != nil:
+			return nil, fmt.Errorf("find what has changed meanwhile: %w", err)
+		case last > seen: // it was decided on less than there is: look again
+			if err := r.tree.Wait(ctx, last); err != nil {
+				return nil, err
+			}
+			return r.command(ctx, c, op)
+		}
+	}
 	switch {
 	case errors.As(err, &said) && said.Code != owner.Unavailable && said.Code != owner.Internal:
 		return &refusal{code: znode.CodeBadArguments, reason: said.Message, request: request}, nil
@@ -202,11 +231,61 @@ func (r router) command(ctx context.Context, c *routed, op *znodepb.Op) (*refusa
 	return nil, r.tree.Wait(ctx, answer.Seq)
 }
 
-// checks are those that ZooKeeper makes before a write; the service makes its own.
-func (r router) checks(p *znodepb.Proposed, op *znodepb.Op) (code int32) {
+// guarded is a command's body with the sequence up to which the tree was looked at.
+func guarded(body []byte, seen uint64) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(body, &all); err != nil {
+		return nil, err
+	}
+	all["expectSeq"] = strconv.AppendUint(nil, seen, 10)
+	return json.Marshal(all)
+}
+
+// turns lets those who ask for the same key go one after another.
+type turns struct {
+	mu sync.Mutex
+	of map[string]*turn
+}
+
+type turn struct {
+	free  chan struct{} // holds one while nobody has it
+	users int           // who has it or waits
+}
+
+// take waits until it is the caller's turn, which lasts until end is called.
+func (x *turns) take(ctx context.Context, key string) (end func(), err error) {
+	x.mu.Lock()
+	t := x.of[key]
+	if t == nil {
+		t = &turn{free: make(chan struct{}, 1)}
+		t.free <- struct{}{}
+		x.of[key] = t
+	}
+	t.users++
+	x.mu.Unlock()
+	leave := func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(x.of, key)
+		}
+	}
+	select {
+	case <-t.free:
+		return func() { t.free <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
+
+// checks are those that ZooKeeper makes before a write, and where the tree stood then; the
+// service makes its own.
+func (r router) checks(p *znodepb.Proposed, op *znodepb.Op) (seen uint64, code int32) {
 	path := op.Path()
 	up := path[:strings.LastIndexByte(path, '/')]
 	r.tree.Read(func(t znode.State) {
+		seen = t.Seq
 		if _, open := t.Session(p.GetSession()); !open && p.GetSession() != 0 {
 			code = znode.CodeSessionExpired
 			return
@@ -248,7 +327,7 @@ func (r router) checks(p *znodepb.Proposed, op *znodepb.Op) (code int32) {
 			}
 		}
 	})
-	return code
+	return seen, code
 }
 
 // ask is the command that the operation becomes, and the same as a request on the log.

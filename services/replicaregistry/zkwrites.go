@@ -104,7 +104,7 @@ func newWrites(env services.Env, tree *follow.Follower[znode.State], now func() 
 		open: newZKSessions(env.BZID, now), every: 5 * time.Second, lease: writerLease,
 		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string][]*proposal{},
 	}
-	w.route = router{bzid: env.BZID, commands: env.Bus.Commands(), letters: env.Bus.DeadLetters(), tree: tree, logger: env.Log}
+	w.route = router{bzid: env.BZID, log: env.Bus.Log(), turns: &turns{of: map[string]*turn{}}, commands: env.Bus.Commands(), letters: env.Bus.DeadLetters(), tree: tree, logger: env.Log}
 	return w
 }
 
@@ -165,7 +165,7 @@ func (w *writes) flush(ctx context.Context) error {
 func (w *writes) folded(t znode.State, r events.Recorded) {
 	w.clock.folded(r)
 	e, ok := r.Event.(*znodepb.Event)
-	if !ok {
+	if !ok || r.Subject != w.subject { // another namespace's: its fence is none of ours
 		return
 	}
 	w.open.folded(r.Subject, e, t.Effects())

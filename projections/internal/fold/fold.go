@@ -15,6 +15,7 @@ const (
 	Malformed = "malformed" // events.ErrMalformed
 	Invalid   = "invalid"   // events.ErrInvalid
 	Unknown   = "unknown"   // events.ErrUnknown, an empty body, or a body this fold does not know
+	Panicked  = "panicked"  // the fold itself failed, which is a defect
 )
 
 // Skipped counts records that a view could not fold, by reason.
@@ -27,6 +28,16 @@ func (s Skipped) Count(reason string) Skipped {
 	}
 	s[reason]++
 	return s
+}
+
+// Failed is what a view does with a record whose fold panicked: at says where its state
+// keeps its sequence and what it has skipped.
+func Failed[S any](at func(*S) (seq *uint64, skipped *Skipped)) func(S, events.Recorded) S {
+	return func(s S, r events.Recorded) S {
+		seq, skipped := at(&s)
+		*seq, *skipped = r.Seq, skipped.Count(Panicked)
+		return s
+	}
 }
 
 // Open takes the record's subject apart and says why its event cannot be folded; ""
