@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/services/replicaregistry"
 )
 
 const (
@@ -52,6 +54,8 @@ type stackConfig struct {
 	natsPort    int
 	kafkaPort   int
 	zkPort      int
+	zkWords     []string
+	zkSuper     string
 	grpcPort    int
 	restPort    int
 	spans       bool
@@ -78,6 +82,8 @@ func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
 	fs.IntVar(&c.natsPort, "nats-port", 4222, "`port` of the embedded NATS")
 	fs.IntVar(&c.kafkaPort, "kafka-port", 9092, "`port` of the embedded Kafka broker")
 	fs.IntVar(&c.zkPort, "zk-port", 2181, "`port` of the ZooKeeper view")
+	fs.StringSliceVar(&c.zkWords, "zk-words", nil, "four-letter words that the ZooKeeper port answers; * is all (default: those of replica-registry)")
+	fs.StringVar(&c.zkSuper, "zk-super-digest-file", "", "`file` with the digest of the one who may do everything on the ZooKeeper port (default: nobody)")
 	fs.IntVar(&c.grpcPort, "grpc-port", 8500, "`port` of the entry's TensorFlow Serving gRPC API")
 	fs.IntVar(&c.restPort, "rest-port", 8501, "`port` of the entry's REST API")
 	fs.BoolVar(&c.spans, "traces", false, "write spans to traces.jsonl in the folder")
@@ -95,6 +101,9 @@ func (c *stackConfig) validate() error {
 	}
 	if c.sync < time.Millisecond || c.sync > time.Minute {
 		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.sync))
+	}
+	if err := (&replicaregistry.Config{ZK: replicaregistry.ZKPort{Words: c.zkWords}}).Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
@@ -244,7 +253,7 @@ func (s *stack) plan() []task {
 		{name: "portal", role: "portal", control: true, args: snapshots("portal")},
 		{name: "publisher", role: "publisher", control: true, args: snapshots("publisher")},
 		{name: "replica-registry", role: "replica-registry", control: true, args: append(snapshots("replica-registry"),
-			"--zk-listen", loopback(c.zkPort))},
+			append(c.zkFlags(), "--zk-listen", loopback(c.zkPort))...)},
 		{name: "model-sync", role: "model-sync", control: true, args: append(snapshots("model-sync"), "--host", hostName, "--dir", s.path("copies"))},
 	}
 	serving := func(name string, shard, replica int, kind, grpc, rest string) task {
@@ -270,6 +279,17 @@ func (s *stack) plan() []task {
 			"--checkpoint-every", c.checkpoints.String(), "--deterministic=" + strconv.FormatBool(c.determinism)}})
 	}
 	return tasks
+}
+
+// zkFlags are those of the ZooKeeper port that were given.
+func (c stackConfig) zkFlags() (flags []string) {
+	if len(c.zkWords) > 0 {
+		flags = append(flags, "--zk-words", strings.Join(c.zkWords, ","))
+	}
+	if c.zkSuper != "" {
+		flags = append(flags, "--zk-super-digest-file", c.zkSuper)
+	}
+	return flags
 }
 
 // run keeps every role running until ctx ends, and returns when all have drained. The

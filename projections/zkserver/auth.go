@@ -2,6 +2,7 @@ package zkserver
 
 import (
 	"crypto/sha1" //nolint:gosec // ZooKeeper's digest scheme is defined by it
+	"crypto/subtle"
 	"encoding/base64"
 	"slices"
 	"strings"
@@ -11,14 +12,18 @@ import (
 	"github.com/monolith-go/monolith/projections/znode"
 )
 
-// identity is what a client has shown with addauth; nil: nothing that is known here.
-// There is no super user.
-func (c *conn) identity(q jute.AuthPacket) *znodepb.Identity {
+// identities are what a client has shown with addauth; none: nothing that is known here.
+// Whoever shows the super digest may do everything.
+func (c *conn) identities(q jute.AuthPacket) []*znodepb.Identity {
 	switch q.Scheme {
 	case "digest":
-		return Digest(string(q.Auth))
+		id := Digest(string(q.Auth))
+		if super := c.s.cfg.SuperDigest; super != "" && subtle.ConstantTimeCompare([]byte(id.Id), []byte(super)) == 1 {
+			return []*znodepb.Identity{{Scheme: "super"}, id}
+		}
+		return []*znodepb.Identity{id}
 	case "ip":
-		return &znodepb.Identity{Scheme: "ip", Id: c.host}
+		return []*znodepb.Identity{{Scheme: "ip", Id: c.host}}
 	}
 	return nil
 }

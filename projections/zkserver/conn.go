@@ -56,6 +56,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		s.stats.sent.Add(int64(n))
 		c.shown.sent.Add(int64(n))
 	})
+	c.out.sized = func(n int) { s.stats.replySize.observe(int64(n)) }
 	c.shown.reset()
 	return c
 }
@@ -124,8 +125,8 @@ func (c *conn) talk(ctx context.Context) error {
 	if _, err := io.ReadFull(c.br, head[:]); err != nil {
 		return err
 	}
-	if answer, ok := c.s.word(string(head[:])); ok {
-		c.out.push([]byte(answer))
+	if answer, ok := c.word(string(head[:])); ok {
+		c.out.text(answer)
 		c.out.finish()
 		return errLast
 	}

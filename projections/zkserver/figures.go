@@ -43,6 +43,23 @@ func (l *latency) avg() float64 {
 	return float64(l.sum.Load()) / float64(n) / float64(time.Millisecond)
 }
 
+// sizes are of replies and watch events, in bytes; -1: there was none.
+type sizes struct{ last, min, max atomic.Int64 }
+
+func (s *sizes) observe(n int64) {
+	s.last.Store(n)
+	for v := s.max.Load(); n > v && !s.max.CompareAndSwap(v, n); v = s.max.Load() {
+	}
+	for v := s.min.Load(); (n < v || v < 0) && !s.min.CompareAndSwap(v, n); v = s.min.Load() {
+	}
+}
+
+func (s *sizes) reset() {
+	for _, v := range []*atomic.Int64{&s.last, &s.min, &s.max} {
+		v.Store(-1)
+	}
+}
+
 // figures are what the four-letter words show of a connection.
 type figures struct {
 	received, sent atomic.Int64
@@ -66,12 +83,14 @@ func (f *figures) reset() {
 type stats struct {
 	received, sent, refused, slow, throttled atomic.Int64
 	latency                                  latency
+	replySize                                sizes
 }
 
 func (s *stats) reset() {
 	s.received.Store(0)
 	s.sent.Store(0)
 	s.latency.reset()
+	s.replySize.reset()
 }
 
 func (c *conn) received(op jute.Op) {
@@ -156,6 +175,10 @@ func opName(op jute.Op) string {
 		return "SYNC"
 	case jute.OpPing:
 		return "PING"
+	case jute.OpReconfig:
+		return "RECO"
+	case jute.OpSASL:
+		return "SASL"
 	case jute.OpCheck:
 		return "CHEC"
 	case jute.OpMulti:

@@ -155,26 +155,35 @@ type wire struct {
 
 func (h *house) dial() *wire {
 	h.t.Helper()
-	nc, err := net.Dial("tcp", h.Addr())
+	return dialTo(h.t, h.Addr())
+}
+
+func dialTo(t testing.TB, addr string) *wire {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	h.t.Cleanup(func() { nc.Close() })
+	t.Cleanup(func() { nc.Close() })
 	if err := nc.SetDeadline(time.Now().Add(within)); err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return &wire{t: h.t, nc: nc}
+	return &wire{t: t, nc: nc}
 }
 
 // connect opens the session and gives its answer.
 func (h *house) connect(q jute.ConnectRequest) *wire {
 	h.t.Helper()
-	w := h.dial()
+	return h.dial().connect(q)
+}
+
+func (w *wire) connect(q jute.ConnectRequest) *wire {
+	w.t.Helper()
 	w.write(jute.Frame(q.Encode))
 	r := w.next()
 	w.ses.Decode(r)
 	if r.Err() != nil || r.Len() != 0 {
-		h.t.Fatalf("connect: %v, %d bytes too many", r.Err(), r.Len())
+		w.t.Fatalf("connect: %v, %d bytes too many", r.Err(), r.Len())
 	}
 	return w
 }

@@ -26,6 +26,7 @@ type outbox struct {
 	raw      syscall.RawConn // nil: nc is no plain socket
 	maxBytes int
 	sent     func(frames int) // called without a lock after each write
+	sized    func(bytes int)  // nil, or called with the lock for each frame
 
 	wake chan struct{} // holds one token while the writer has something to do
 	gone chan struct{} // closed with dead
@@ -71,7 +72,14 @@ func (o *outbox) end() {
 		return
 	}
 	binary.BigEndian.PutUint32(o.w.B[o.start:], uint32(len(o.w.B)-o.start-4))
+	o.framed(len(o.w.B) - o.start - 4)
+}
+
+func (o *outbox) framed(bytes int) {
 	o.frames++
+	if o.sized != nil {
+		o.sized(bytes)
+	}
 }
 
 // push queues a whole frame and wakes the writer.
@@ -90,6 +98,13 @@ func (o *outbox) add(frame []byte) {
 	o.put(frame)
 }
 
+// text queues what is no frame.
+func (o *outbox) text(s string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.w.B = append(o.w.B, s...)
+}
+
 // put is called with the lock held; false: nothing is queued any more.
 func (o *outbox) put(frame []byte) bool {
 	if o.dead || o.last {
@@ -99,7 +114,7 @@ func (o *outbox) put(frame []byte) bool {
 		o.w.B, o.spare = o.spare[:0], nil
 	}
 	o.w.B = append(o.w.B, frame...)
-	o.frames++
+	o.framed(len(frame) - 4)
 	return true
 }
 

@@ -307,11 +307,27 @@ func TestWordsAreWhitelisted(t *testing.T) {
 	for word, want := range map[string]string{
 		"ruok": "imok", "isro": "rw", "conf": "maxSessionTimeout=40000\n", "dirs": "datadir_size: ", "srst": "Server stats reset.\n", "crst": "Connection stats reset.\n",
 		"wchs": "1 connections watching 1 paths\nTotal watches:1\n", "wchp": "/e\n\t" + id + "\n", "wchc": id + "\n\t/e\n",
-		"dump": id + ":\n\t/e\n", "mntr": "zk_ephemerals_count\t1\n", "cons": ",sid=" + id + ",lop=", "nope": "nope is not executed because it is not in the whitelist.\n",
+		"dump": id + ":\n\t/e\n", "mntr": "zk_ephemerals_count\t1\n", "cons": ",sid=" + id + ",lop=", "gtmk": "gtmk is not executed because it is not in the whitelist.\n", "envi": "\njava.version=none",
 	} {
 		if got := say(h, word); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q in it", word, got, want)
 		}
+	}
+	for _, word := range []string{"stat", "cons"} { // the one who asks as well
+		if got := say(h, word); !strings.Contains(got, "[0](queued=0,recved=1,sent=0)\n") {
+			t.Errorf("%s: %q", word, got)
+		}
+	}
+	c.ask(3, jute.OpExists, on("/e", false))
+	c.code(3, jute.OK)
+	mntr := say(h, "mntr")
+	for _, field := range []string{"uptime", "last_client_response_size", "min_client_response_size", "max_client_response_size", "open_file_descriptor_count", "max_file_descriptor_count"} {
+		if _, value, ok := strings.Cut(mntr, "zk_"+field+"\t"); !ok || strings.HasPrefix(value, "-") {
+			t.Errorf("%s is not told: %q", field, mntr)
+		}
+	}
+	if got := say(h, "nope"); got != "" { // a length that no frame has
+		t.Errorf("nope: %q", got)
 	}
 	few := open(t, Config{Words: []string{"ruok"}})
 	if got := say(few, "srvr"); !strings.Contains(got, "not in the whitelist") {

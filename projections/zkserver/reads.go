@@ -26,7 +26,7 @@ func kindOf(op jute.Op) opKind {
 		jute.OpSetData, jute.OpSetACL, jute.OpCheck, jute.OpMulti, jute.OpCloseSession:
 		return isWrite
 	case jute.OpExists, jute.OpGetData, jute.OpGetChildren, jute.OpGetChildren2, jute.OpGetACL, jute.OpGetAllChildrenNumber,
-		jute.OpGetEphemerals, jute.OpMultiRead, jute.OpPing, jute.OpAuth, jute.OpWhoAmI, jute.OpSetWatches, jute.OpSetWatches2,
+		jute.OpGetEphemerals, jute.OpMultiRead, jute.OpPing, jute.OpAuth, jute.OpSASL, jute.OpReconfig, jute.OpWhoAmI, jute.OpSetWatches, jute.OpSetWatches2,
 		jute.OpAddWatch, jute.OpRemoveWatches, jute.OpCheckWatches:
 		return isRead
 	case jute.OpSync:
@@ -113,6 +113,11 @@ func (s *Server) read(c *conn, in place, h jute.RequestHeader, r *jute.Reader) {
 		s.whoAmI(c, in, h)
 	case jute.OpAuth:
 		s.addAuth(c, h, r)
+	case jute.OpSASL: // as a ZooKeeper without a JAAS section: no token, which tells the client that it failed
+		c.head(h, place{}, jute.OK).Buffer(nil)
+		c.out.end()
+	case jute.OpReconfig: // as a ZooKeeper that is alone: which registries there are is no matter of the tree
+		c.refuse(h, in, jute.Unimplemented)
 	default: // ping
 		c.refuse(h, in, jute.OK)
 	}
@@ -372,7 +377,7 @@ func (s *Server) addAuth(c *conn, h jute.RequestHeader, r *jute.Reader) {
 	q.Decode(r)
 	code := jute.AuthFailed
 	if r.Err() == nil {
-		if id := c.identity(q); id != nil {
+		for _, id := range c.identities(q) {
 			c.show(id)
 			code = jute.OK
 		}

@@ -62,6 +62,10 @@ type Config struct {
 	// little.
 	Words []string
 
+	// SuperDigest is the digest of one who may do everything, user:base64(sha1(user:password)),
+	// as ZooKeeper's superDigest; "": there is none.
+	SuperDigest string
+
 	Metrics prometheus.Registerer // nil: none
 }
 
@@ -124,8 +128,9 @@ type Server struct {
 	waiting  *bytesBudget            // of requests that wait
 	reading  *bytesBudget            // of large ones that are being read: slow senders hold up other large ones only
 	folding  atomic.Pointer[folding] // what was folded last
-	at       time.Time               // of the part being folded, or of one a few before; the fold's own
-	unsent   []*conn                 // have answers queued of an event whose last part is not folded; the fold's own
+	began    time.Time
+	at       time.Time // of the part being folded, or of one a few before; the fold's own
+	unsent   []*conn   // have answers queued of an event whose last part is not folded; the fold's own
 
 	ready chan struct{}
 	addr  atomic.Pointer[net.TCPAddr]
@@ -151,7 +156,7 @@ func New(cfg Config, log bus.Log, tree *follow.Follower[znode.State], logger *sl
 	}
 	cfg = cfg.WithDefaults()
 	s := &Server{
-		cfg: cfg, log: log, tree: tree, logger: logger,
+		cfg: cfg, log: log, tree: tree, logger: logger, began: time.Now(),
 		words:    map[string]bool{},
 		watches:  newWatches(cfg.MaxWatches),
 		sessions: newSessions(),

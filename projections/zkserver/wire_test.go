@@ -126,7 +126,7 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%d, op %d: %+v and %d bytes, want code %d", i, tc.op, h, r.Len(), tc.want)
 		}
 	}
-	for _, op := range []jute.Op{jute.Op(4711), jute.OpNotification, jute.OpReconfig, jute.OpSASL, jute.OpCreateSession} {
+	for _, op := range []jute.Op{jute.Op(4711), jute.OpNotification, jute.OpCreateSession} {
 		w := h.connect(jute.ConnectRequest{})
 		w.ask(98, op, on("/a", false))
 		w.code(98, jute.Unimplemented)

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/monolith-go/monolith/internal/jute"
 	"github.com/monolith-go/monolith/projections/znode"
@@ -20,7 +21,8 @@ const version = "3.8.0-monolith, built on 01/01/1970 00:00 UTC"
 func Words() []string { return slices.Sorted(maps.Keys((*Server)(nil).answers())) }
 
 // word answers a four-letter word; ok is false for what is none.
-func (s *Server) word(w string) (answer string, ok bool) {
+func (c *conn) word(w string) (answer string, ok bool) {
+	s := c.s
 	for i := range len(w) {
 		if w[i] < 'a' || w[i] > 'z' {
 			return "", false // the length of a frame
@@ -28,12 +30,18 @@ func (s *Server) word(w string) (answer string, ok bool) {
 	}
 	answering, known := s.answers()[w]
 	switch {
-	case !known || !(s.words[w] || s.words["*"]):
-		return w + " is not executed because it is not in the whitelist.\n", true
-	default:
+	case known && (s.words[w] || s.words["*"]):
+		c.received(opNA)
 		return answering(), true
+	case known || slices.Contains(elsewhere, w):
+		return w + " is not executed because it is not in the whitelist.\n", true
 	}
+	return "", false // a length that no frame has, as for ZooKeeper
 }
+
+// elsewhere are ZooKeeper's words that are never answered here: there is no trace mask,
+// and the tree's digest is the log's.
+var elsewhere = []string{"gtmk", "stmk", "hash"}
 
 func (s *Server) answers() map[string]func() string {
 	return map[string]func() string{
@@ -86,7 +94,8 @@ func (s *Server) srvr(clients string) string {
 		s.stats.received.Load(), s.stats.sent.Load(), len(all), outstanding(all), zxid, nodes)
 }
 
-// clients lists the connections that have a session.
+// clients lists the connections; those without a session, that which asks among them,
+// are not read any further.
 func (s *Server) clients(full bool) string {
 	all := s.connections()
 	slices.SortFunc(all, func(a, b *conn) int {
@@ -94,12 +103,13 @@ func (s *Server) clients(full bool) string {
 	})
 	var b strings.Builder
 	for _, c := range all {
-		if c.session() == 0 {
-			continue
+		f, open := &c.shown, c.session() != 0
+		interest := 0
+		if open {
+			interest = 1
 		}
-		f := &c.shown
-		fmt.Fprintf(&b, " /%s[1](queued=%d,recved=%d,sent=%d", c.nc.RemoteAddr(), c.pipe.len(), f.received.Load(), f.sent.Load())
-		if full {
+		fmt.Fprintf(&b, " /%s[%d](queued=%d,recved=%d,sent=%d", c.nc.RemoteAddr(), interest, c.pipe.len(), f.received.Load(), f.sent.Load())
+		if full && open {
 			fmt.Fprintf(&b, ",sid=%s,lop=%s,est=%d,to=%d,lcxid=0x%x,lzxid=0x%x,lresp=%d,llat=%d,minlat=%d,avglat=%d,maxlat=%d",
 				hex(c.session()), opName(jute.Op(f.op.Load())), c.since.UnixMilli(), ms(&c.timeout), uint32(f.xid.Load()), f.zxid.Load(), ms(&f.replied),
 				ms(&f.latency.last), ms(&f.latency.min), int64(f.latency.avg()), ms(&f.latency.max))
@@ -119,7 +129,8 @@ func (s *Server) mntr() string {
 		}
 	})
 	sessions = s.sessionCount()
-	l, all := &s.stats.latency, s.connections()
+	l, all, size := &s.stats.latency, s.connections(), &s.stats.replySize
+	openFiles, maxFiles := files()
 	var b strings.Builder
 	for _, f := range []struct {
 		name  string
@@ -141,6 +152,12 @@ func (s *Server) mntr() string {
 		{"global_sessions", sessions},
 		{"local_sessions", s.sessions.countLocal()},
 		{"connection_rejected", s.stats.refused.Load()},
+		{"uptime", time.Since(s.began).Milliseconds()},
+		{"last_client_response_size", size.last.Load()},
+		{"min_client_response_size", size.min.Load()},
+		{"max_client_response_size", size.max.Load()},
+		{"open_file_descriptor_count", openFiles},
+		{"max_file_descriptor_count", maxFiles},
 	} {
 		fmt.Fprintf(&b, "zk_%s\t%v\n", f.name, f.value)
 	}
@@ -165,7 +182,7 @@ func envi() string {
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("Environment:\nzookeeper.version=%s\nhost.name=%s\ngo.version=%s\nos.name=%s\nos.arch=%s\n",
+	return fmt.Sprintf("Environment:\nzookeeper.version=%s\nhost.name=%s\njava.version=none, %s\ngo.version=%[3]s\nos.name=%s\nos.arch=%s\n",
 		version, host, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 

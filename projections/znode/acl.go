@@ -109,7 +109,7 @@ func fix(asked []*znodepb.ACL, auth []*znodepb.Identity) ([]ACL, bool) {
 		case e.Scheme == "auth":
 			n := len(list)
 			for _, id := range auth {
-				if id.GetScheme() == "digest" || id.GetScheme() == "super" { // an address is nobody's proof
+				if id.GetScheme() == "digest" { // an address is nobody's proof, and super needs no list
 					list = append(list, ACL{e.Perms, id.GetScheme(), id.GetId()})
 				}
 			}

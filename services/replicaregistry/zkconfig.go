@@ -2,7 +2,9 @@ package replicaregistry
 
 import (
 	"crypto/tls"
+	"encoding/base64"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +31,12 @@ type ZKPort struct {
 	MaxConnsPerIP  int // of one address; default MaxConns
 	MaxSessions    int // connected or not; default four for each connection
 	MaxOutstanding int // requests of one connection behind a write of it; default 1000
+	// MaxWaitingBytes bounds the requests of all connections that wait for the log;
+	// connections that are over it are not read. Default 64 MiB.
+	MaxWaitingBytes int
+	// SuperDigestFile holds the digest of one who may read, change and remove every node,
+	// user:base64(sha1(user:password)), as ZooKeeper's superDigest. Default: nobody may.
+	SuperDigestFile string
 	// Words are the four-letter words that are answered; "*" is all of them. Default:
 	// those that change nothing and cost little.
 	Words []string
@@ -44,7 +52,7 @@ func (c *ZKPort) register(fs *pflag.FlagSet) {
 	}
 	d := zkserver.Config{
 		MaxConns: c.MaxConns, MaxConnsPerIP: c.MaxConnsPerIP, MaxSessions: c.MaxSessions, MaxOutstanding: c.MaxOutstanding,
-		Words: c.Words, MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout,
+		MaxWaitingBytes: c.MaxWaitingBytes, Words: c.Words, MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout,
 	}.WithDefaults()
 	c.TLS.Register(fs, "zk-tls", "the ZooKeeper port, which beyond this machine needs one")
 	fs.StringVar(&c.ClientAuth, "zk-client-auth", c.ClientAuth, "certificates of ZooKeeper clients: need, want or none, as ZooKeeper's ssl.clientAuth")
@@ -53,6 +61,8 @@ func (c *ZKPort) register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MaxConnsPerIP, "zk-max-connections-per-ip", c.MaxConnsPerIP, "ZooKeeper connections of one address, as maxClientCnxns; 0: as many as of all")
 	fs.IntVar(&c.MaxSessions, "zk-max-sessions", c.MaxSessions, "ZooKeeper sessions at a time, connected or not; 0: four for each connection")
 	fs.IntVar(&c.MaxOutstanding, "zk-max-outstanding", d.MaxOutstanding, "requests of one ZooKeeper connection that wait behind a write of it, before no more are read")
+	fs.IntVar(&c.MaxWaitingBytes, "zk-max-waiting-bytes", d.MaxWaitingBytes, "bytes of all ZooKeeper requests that wait for the log, before no more are read, as largeRequestMaxBytes")
+	fs.StringVar(&c.SuperDigestFile, "zk-super-digest-file", c.SuperDigestFile, "file with the digest of the one who may do everything on the ZooKeeper port, user:base64(sha1(user:password)), as superDigest (default: nobody)")
 	fs.StringSliceVar(&c.Words, "zk-words", d.Words, "four-letter words that the ZooKeeper port answers, as 4lw.commands.whitelist; * is all")
 	fs.DurationVar(&c.MinSessionTimeout, "zk-min-session-timeout", d.MinSessionTimeout, "shortest session time-out that a ZooKeeper client gets")
 	fs.DurationVar(&c.MaxSessionTimeout, "zk-max-session-timeout", d.MaxSessionTimeout, "longest session time-out that a ZooKeeper client gets")
@@ -76,6 +86,7 @@ func (c *ZKPort) validate() (errs []error) {
 	} {
 		check(limit.n >= 0 && limit.n <= 1<<20, "--%s %d: give 1 to %d, or 0 for the default", limit.flag, limit.n, 1<<20)
 	}
+	check(c.MaxWaitingBytes == 0 || c.MaxWaitingBytes >= 1<<20, "--zk-max-waiting-bytes %d: give at least %d, or 0 for the default", c.MaxWaitingBytes, 1<<20)
 	known := zkserver.Words()
 	for _, w := range c.Words {
 		check(w == "*" || slices.Contains(known, w), "--zk-words %s: give some of %s, or *", w, strings.Join(known, ", "))
@@ -93,7 +104,17 @@ func (c ZKPort) server(listen string) (zkserver.Config, error) {
 	cfg := zkserver.Config{
 		Listen: listen, Plaintext: c.Insecure,
 		MaxConns: c.MaxConns, MaxConnsPerIP: c.MaxConnsPerIP, MaxSessions: c.MaxSessions, MaxOutstanding: c.MaxOutstanding,
-		Words: c.Words, MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout,
+		MaxWaitingBytes: c.MaxWaitingBytes, Words: c.Words, MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout,
+	}
+	if c.SuperDigestFile != "" {
+		raw, err := os.ReadFile(c.SuperDigestFile)
+		if err != nil {
+			return cfg, fmt.Errorf("zookeeper port: --zk-super-digest-file: %w", err)
+		}
+		cfg.SuperDigest = strings.TrimSpace(string(raw))
+		if user, hash, _ := strings.Cut(cfg.SuperDigest, ":"); user == "" || !isSHA1(hash) {
+			return cfg, fmt.Errorf("zookeeper port: --zk-super-digest-file %s: it must hold user:base64(sha1(user:password)) and nothing else", c.SuperDigestFile)
+		}
 	}
 	t, err := c.TLS.Load()
 	if err != nil {
@@ -110,4 +131,9 @@ func (c ZKPort) server(listen string) (zkserver.Config, error) {
 		cfg.TLS = t
 	}
 	return cfg, nil
+}
+
+func isSHA1(hash string) bool {
+	sum, err := base64.StdEncoding.DecodeString(hash)
+	return err == nil && len(sum) == 20
 }

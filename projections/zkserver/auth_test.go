@@ -1,0 +1,94 @@
+package zkserver
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/internal/oracle"
+)
+
+// superDigest is that of super:test, as in ZooKeeper's own tests.
+const superDigest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
+
+func showing(user string) func(*jute.Writer) {
+	return (&jute.AuthPacket{Scheme: "digest", Auth: []byte(user)}).Encode
+}
+
+// rare are requests that hardly anybody sends, with what comes behind them.
+func rare(w *wire) (said []string) {
+	say := func(what string, op jute.Op, parts ...func(*jute.Writer)) {
+		w.t.Helper()
+		xid := int32(len(said) + 1)
+		w.ask(xid, op, parts...)
+		h, r := w.reply(xid)
+		said = append(said, fmt.Sprintf("%s: %d, %d bytes", what, h.Err, r.Len()))
+	}
+	nobodys := func(w *jute.Writer) {
+		(&jute.CreateRequest{Path: "/lost", Data: []byte("x"), ACL: []jute.ACL{{Perms: 31, Scheme: "digest", ID: "nobody:x"}}}).Encode(w, false)
+	}
+	config := (&jute.SetDataRequest{Path: "/zookeeper/config", Data: []byte("c"), Version: -1}).Encode
+	say("reconfig", jute.OpReconfig, func(w *jute.Writer) {
+		w.Buffer(nil)
+		w.String("3")
+		w.Buffer(nil)
+		w.Int64(-1)
+	})
+	say("exists behind it", jute.OpExists, on("/", false))
+	say("sasl", jute.OpSASL, func(w *jute.Writer) { w.Buffer([]byte("token")) })
+	say("exists behind it", jute.OpExists, on("/", false))
+	say("create what nobody may", jute.OpCreate, nobodys)
+	say("read it", jute.OpGetData, on("/lost", false))
+	say("config", jute.OpSetData, config)
+	say("another's digest", jute.OpAuth, showing("super:no"))
+	say("read it", jute.OpGetData, on("/lost", false))
+	say("the super digest", jute.OpAuth, showing("super:test"))
+	say("read it", jute.OpGetData, on("/lost", false))
+	say("its list", jute.OpGetACL, func(w *jute.Writer) { w.String("/lost") })
+	say("set its list", jute.OpSetACL, (&jute.SetACLRequest{Path: "/lost", ACL: open31, Version: -1}).Encode)
+	say("config", jute.OpSetData, config)
+	say("as whoever I am", jute.OpCreate, func(w *jute.Writer) {
+		(&jute.CreateRequest{Path: "/mine", ACL: []jute.ACL{{Perms: 31, Scheme: "auth"}}}).Encode(w, false)
+	})
+	say("its list", jute.OpGetACL, func(w *jute.Writer) { w.String("/mine") })
+	say("whoami", jute.OpWhoAmI)
+	say("remove it", jute.OpDelete, (&jute.PathVersion{Path: "/lost", Version: -1}).Encode)
+	return said
+}
+
+func TestRareRequestsKeepTheConnection(t *testing.T) {
+	h, _ := writable(t, Config{SuperDigest: superDigest})
+	said := rare(h.connect(jute.ConnectRequest{}))
+	for i, want := range []string{"reconfig: -6, 0 bytes", "exists behind it: 0, 68 bytes", "sasl: 0, 4 bytes", "exists behind it: 0, 68 bytes",
+		"create what nobody may: 0, 9 bytes", "read it: -102, 0 bytes", "config: -102, 0 bytes", "another's digest: 0, 0 bytes", "read it: -102, 0 bytes",
+		"the super digest: 0, 0 bytes", "read it: 0, 73 bytes"} {
+		if said[i] != want {
+			t.Errorf("%q, want %q", said[i], want)
+		}
+	}
+	plain, _ := writable(t, Config{}) // without a super user nobody is one
+	a := plain.connect(jute.ConnectRequest{})
+	a.ask(1, jute.OpAuth, showing("super:test"))
+	a.code(1, jute.OK)
+	a.ask(2, jute.OpSetData, (&jute.SetDataRequest{Path: "/zookeeper/config", Version: -1}).Encode)
+	a.code(2, jute.NoAuth)
+	a.ask(3, jute.OpAuth, (&jute.AuthPacket{Scheme: "super", Auth: []byte("super:test")}).Encode)
+	a.code(3, jute.AuthFailed)
+}
+
+// TestOracleRareRequests has Apache ZooKeeper and ours answer them alike, but for
+// reconfig: ours answers as one that has it enabled and is alone, theirs has it disabled.
+func TestOracleRareRequests(t *testing.T) {
+	real := oracle.ZooKeeper(t, "-Dzookeeper.DigestAuthenticationProvider.superDigest="+superDigest)
+	h, _ := writable(t, Config{SuperDigest: superDigest})
+	theirs, ours := rare(dialTo(t, real.Addr).connect(jute.ConnectRequest{TimeoutMS: 8000, Password: make([]byte, 16), HasReadOnly: true})), rare(h.connect(jute.ConnectRequest{}))
+	if ours[0] != "reconfig: -6, 0 bytes" || theirs[0] != "reconfig: -123, 0 bytes" {
+		t.Errorf("%q, ZooKeeper's %q", ours[0], theirs[0])
+	}
+	for i, want := range theirs[1:] {
+		i++
+		if ours[i] != want {
+			t.Errorf("%q, ZooKeeper's %q", ours[i], want)
+		}
+	}
+}
