@@ -19,6 +19,7 @@ import (
 const (
 	format       = 1
 	formatMore   = 2 // of manifests that say more than the first format could
+	formatAsked  = 3 // of those that name assignments
 	manifestName = "manifest.json"
 	denseName    = "dense.tfrecord"
 	specName     = "spec.json"
@@ -34,7 +35,14 @@ const (
 // there without rows is written empty. Rows are put in id order where they are not.
 // Contradictions (two rows of one id, rows of different sizes, a shape that is not the
 // size of its values) are ErrInvalid.
-func WriteShard(dir string, s *Shard) (Manifest, error) {
+func WriteShard(dir string, s *Shard) (Manifest, error) { return writeShard(dir, s, replaceDir) }
+
+// CreateShard is WriteShard for a dir that must not exist: one that does, or comes to while
+// the files are written, is fs.ErrExist and stays as it is. So a process that was paused
+// and wakes behind its successor takes nothing away from it.
+func CreateShard(dir string, s *Shard) (Manifest, error) { return writeShard(dir, s, createDir) }
+
+func writeShard(dir string, s *Shard, put func(dir string, fill func(tmp string) error) error) (Manifest, error) {
 	m := s.Manifest
 	m.Format = format
 	m.Files = map[string]uint32{}
@@ -62,7 +70,10 @@ func WriteShard(dir string, s *Shard) (Manifest, error) {
 	if more {
 		m.Format = formatMore
 	}
-	err = replaceDir(dir, func(tmp string) error {
+	if len(m.Assigned) > 0 {
+		m.Format = formatAsked
+	}
+	err = put(dir, func(tmp string) error {
 		for i := range infos {
 			t := &infos[i]
 			rows, err := ordered(t, s.Tables[t.Name])

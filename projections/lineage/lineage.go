@@ -97,8 +97,6 @@ func (j *Job) apply(r events.Recorded) bool {
 		j.Started.V, j.Stopped = b.JobStarted, false
 	case *training.Event_CheckpointStarted:
 		j.LastID = max(j.LastID, b.CheckpointStarted.GetId())
-	case *training.Event_CheckpointFailed:
-		j.LastID = max(j.LastID, b.CheckpointFailed.GetId())
 	case *training.Event_CheckpointSaved:
 		j.saved(b.CheckpointSaved, r.Time.Unix())
 	case *training.Event_ModelExported:
@@ -115,7 +113,8 @@ func (j *Job) apply(r events.Recorded) bool {
 		if t.GetEpoch() >= j.Partitions[t.GetPartition()].V.GetEpoch() {
 			j.Partitions[t.GetPartition()] = events.JSON[*training.PartitionTaken]{V: t}
 		}
-	case *training.Event_CheckpointRequested, *training.Event_StopRequested, *training.Event_MetricReported:
+	case *training.Event_CheckpointRequested, *training.Event_StopRequested,
+		*training.Event_CheckpointFailed, *training.Event_MetricReported:
 	default:
 		return false
 	}

@@ -205,21 +205,30 @@ func (w *world) checkpoint(shards int, id int64, generation uint64) *training.Ch
 		c.Turn = st.Turn
 	}
 	for i := range shards {
-		payload, _ := json.Marshal(cutproto.SnapshotRequest{Cut: name, Checkpoint: id, Export: true, Generation: generation, Turn: c.Turn})
-		reply, err := w.bus.Commands().Call(soon(w.t), bzid, cutproto.Command(job, i, cutproto.Snapshot), payload)
-		if err != nil {
-			w.t.Fatalf("snapshot: %v", err)
-		}
-		f := new(training.ShardFile)
-		if err := protojson.Unmarshal(reply, f); err != nil {
-			w.t.Fatal(err)
-		}
-		c.Shards = append(c.Shards, f)
+		c.Shards = append(c.Shards, w.snapshot(i, cutproto.SnapshotRequest{Cut: name, Checkpoint: id, Export: true, Generation: generation, Turn: c.Turn}))
 	}
 	for i := range shards {
 		must[cutproto.State](w, i, cutproto.Release, cutproto.ReleaseRequest{Cut: name})
 	}
 	return c
+}
+
+// snapshot has a held shard write its part.
+func (w *world) snapshot(shard int, r cutproto.SnapshotRequest) *training.ShardFile {
+	w.t.Helper()
+	payload, err := json.Marshal(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	reply, err := w.bus.Commands().Call(soon(w.t), bzid, cutproto.Command(job, shard, cutproto.Snapshot), payload)
+	if err != nil {
+		w.t.Fatalf("snapshot: %v", err)
+	}
+	f := new(training.ShardFile)
+	if err := protojson.Unmarshal(reply, f); err != nil {
+		w.t.Fatal(err)
+	}
+	return f
 }
 
 func (w *world) save(c *training.Checkpoint) {

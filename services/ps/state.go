@@ -95,7 +95,7 @@ type state struct {
 	ranges       []*delta.Range // to publish
 	applies      int            // since the last harvest
 	trace        string         // of a sampled apply among them
-	assigned     requests       // known since the checkpoint
+	assigned     requests       // the latest; the checkpoint has them too
 
 	cuts cuts
 }
@@ -210,6 +210,9 @@ func (s *state) load(c *ckpt.Shard) error {
 	s.denseTouched = len(dense) > 0
 	s.ranges, s.applies, s.trace = nil, 0, ""
 	s.assigned = requests{}
+	for _, id := range m.Assigned {
+		s.assigned.add(id)
+	}
 	s.tell()
 	return nil
 }
@@ -327,7 +330,7 @@ func (s *state) copyAll() *ckpt.Shard {
 	c := &ckpt.Shard{
 		Manifest: ckpt.Manifest{
 			Job: s.job, Shard: s.shard, Shards: s.shards, Epoch: s.epoch, Step: s.step,
-			Turn: s.turn, Generation: s.generation, Offsets: s.offsets(),
+			Turn: s.turn, Generation: s.generation, Offsets: s.offsets(), Assigned: slices.Clone(s.assigned.order),
 		},
 		Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}, Filters: map[string][]byte{}, Spec: s.spec,
 	}
