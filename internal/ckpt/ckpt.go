@@ -23,6 +23,9 @@ var (
 	ErrCorrupt = errors.New("checkpoint is corrupt")
 	// ErrInvalid: what was asked to be written contradicts itself; nothing was written.
 	ErrInvalid = errors.New("checkpoint is not valid")
+	// ErrNotFinite: a parameter or slot is NaN or infinite, which no table restores; it is
+	// an ErrInvalid, too.
+	ErrNotFinite = errors.New("a number is not finite")
 )
 
 // TableInfo describes one table of a shard. Rows, File and Hash are filled in when

@@ -211,10 +211,22 @@ func variableInfos(dense map[string]Variable) (names []string, shapes [][]uint32
 		if size, ok := sizeOf(v.Shape); !ok || size != len(v.Values) {
 			return nil, nil, fmt.Errorf("%w: variable %q of shape %v has %d values", ErrInvalid, name, v.Shape, len(v.Values))
 		}
+		if !finite(v.Values) || !finite(v.Slots) {
+			return nil, nil, fmt.Errorf("%w: %w: variable %q holds it", ErrInvalid, ErrNotFinite, name)
+		}
 		names = append(names, name)
 		shapes = append(shapes, v.Shape)
 	}
 	return names, shapes, nil
+}
+
+func finite(v []float32) bool {
+	for _, x := range v {
+		if x-x != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // sizeOf is the product of shape, unless it is beyond what is kept in one variable.
@@ -251,6 +263,8 @@ func ordered(t *TableInfo, rows []table.Row) ([]table.Row, error) {
 			return nil, fmt.Errorf("%w: table %q: id %d has %d values where dim is %d", ErrInvalid, t.Name, r.ID, len(r.Values), t.Dim)
 		case len(r.Slots) != len(rows[0].Slots):
 			return nil, fmt.Errorf("%w: table %q: id %d has %d slots where id %d has %d", ErrInvalid, t.Name, r.ID, len(r.Slots), rows[0].ID, len(rows[0].Slots))
+		case !finite(r.Values) || !finite(r.Slots):
+			return nil, fmt.Errorf("%w: %w: table %q: id %d holds it", ErrInvalid, ErrNotFinite, t.Name, r.ID)
 		}
 	}
 	return rows, nil

@@ -102,7 +102,8 @@ func (j *Job) apply(r events.Recorded) bool {
 	case *training.Event_ModelExported:
 		j.Exports = newest(append(j.Exports, events.JSON[*training.ModelExported]{V: b.ModelExported}))
 	case *training.Event_JobRestored:
-		j.Restored = Restored{Checkpoint: b.JobRestored.GetCheckpoint(), Before: j.LastID, Generation: b.JobRestored.GetGeneration(), Seq: r.Seq}
+		to := b.JobRestored
+		j.Restored = Restored{Checkpoint: to.GetCheckpoint(), Before: j.LastID, Generation: to.GetGeneration(), SyncSeq: to.GetSyncSeq(), Seq: r.Seq}
 	case *training.Event_JobStopped:
 		j.Stopped = true
 	case *training.Event_PartitionTaken:

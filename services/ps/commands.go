@@ -143,8 +143,8 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 	if f, err := s.st.taken(r); f != nil || err != nil {
 		return f, err
 	}
-	for _, c := range s.saved() {
-		if c.GetId() == r.Checkpoint {
+	for _, c := range s.job().Checkpoints {
+		if c.V.GetId() == r.Checkpoint {
 			return nil, owner.Refuse(owner.Conflict, "checkpoint %d is saved already and is never replaced: choose the next id", r.Checkpoint)
 		}
 	}
@@ -157,6 +157,9 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 			return err
 		}
 		if err := s.publish(ctx, func(int) bool { return true }); err != nil {
+			if errors.Is(err, errDiverged) {
+				return errors.Join(err, s.diverged(ctx, err))
+			}
 			return err
 		}
 		syncSeq = s.pub.seq()
@@ -171,6 +174,10 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 	}
 	path := s.cfg.checkpointPath(r.Checkpoint)
 	m, err := ckpt.CreateShard(filepath.Join(s.cfg.Dir, path), all)
+	if errors.Is(err, ckpt.ErrNotFinite) { // an optimizer's slot, which no delta carries
+		err = fmt.Errorf("%w: %w", errDiverged, err)
+		return nil, errors.Join(err, s.do(ctx, func(ctx context.Context) error { return s.diverged(ctx, err) }))
+	}
 	if err != nil {
 		return nil, taken(err, r.Checkpoint)
 	}

@@ -232,7 +232,7 @@ func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 	}
 }
 
-func lastOf(t *testing.T, w *world) uint64 {
+func lastOf(t testing.TB, w *world) uint64 {
 	t.Helper()
 	n, err := w.bus.Log().Last(soon(t))
 	if err != nil {

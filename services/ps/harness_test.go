@@ -26,6 +26,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -71,13 +72,14 @@ func learning() *model.ModelSpec {
 
 // world is a bus with declared models and a folder.
 type world struct {
-	t   testing.TB
-	bus bus.Bus
-	dir string
+	t      testing.TB
+	bus    bus.Bus
+	dir    string
+	health *health.State
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, bus: mem.New(), dir: t.TempDir()}
+	w := &world{t: t, bus: mem.New(), dir: t.TempDir(), health: health.New()}
 	t.Cleanup(func() { _ = w.bus.Close() })
 	for _, spec := range []*model.ModelSpec{counting(), learning()} {
 		w.append("model", spec.GetName(), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
@@ -117,7 +119,7 @@ func (w *world) config() Config {
 
 func (w *world) server(cfg Config) *Server {
 	w.t.Helper()
-	s, err := New(cfg, services.Env{BZID: bzid, Bus: w.bus, Metrics: prometheus.NewRegistry()})
+	s, err := New(cfg, services.Env{BZID: bzid, Bus: w.bus, Metrics: prometheus.NewRegistry(), Health: w.health})
 	if err != nil {
 		w.t.Fatal(err)
 	}
