@@ -85,17 +85,12 @@ var errStopped = errors.New("the job was stopped")
 
 func (c *chief) run(ctx context.Context) error {
 	s := c.s
-	if err := s.shards.wait(ctx); err != nil {
-		return err
-	}
-	if err := c.start(ctx); err != nil {
-		return err
-	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: "trainer." + events.Escape(s.cfg.Job), Version: "1.0.0",
 		Description: "checkpoints of training job " + s.cfg.Job,
 		Endpoints: map[string]bus.Handler{
 			"checkpoint": c.handleCheckpoint,
+			"restore":    c.handleRestore,
 			"state":      owner.State(map[string]owner.View{lineage.Name: s.lineage}),
 		},
 	})
@@ -103,6 +98,12 @@ func (c *chief) run(ctx context.Context) error {
 		return fmt.Errorf("serve commands: %w", err)
 	}
 	defer stop()
+	if err := s.shards.wait(ctx); err != nil { // the commands are there meanwhile: one brings shards back
+		return err
+	}
+	if err := c.start(ctx); err != nil {
+		return err
+	}
 	if len(c.job().Checkpoints) == 0 { // so that there is a model to load from the first step on
 		if err := c.insist(ctx, request{Reason: "start of the job", Export: true}); err != nil {
 			return err
@@ -424,7 +425,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():
-		return nil, owner.Refuse(owner.Unavailable, "another checkpoint is being made: ask again")
+		return nil, owner.Refuse(owner.Unavailable, "another checkpoint is being made, or not all shards are ready: ask again")
 	}
 	select {
 	case a := <-o.done:
