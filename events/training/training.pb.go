@@ -751,7 +751,8 @@ type JobRestored struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Checkpoint    int64                  `protobuf:"varint,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // deterministic mode: of the timeline that begins
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`          // deterministic mode: of the timeline that begins
+	SyncSeq       uint64                 `protobuf:"varint,4,opt,name=sync_seq,json=syncSeq,proto3" json:"sync_seq,omitempty"` // what was assigned by hand in MONOLITH_SYNC up to here is undone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -803,6 +804,13 @@ func (x *JobRestored) GetReason() string {
 func (x *JobRestored) GetGeneration() uint64 {
 	if x != nil {
 		return x.Generation
+	}
+	return 0
+}
+
+func (x *JobRestored) GetSyncSeq() uint64 {
+	if x != nil {
+		return x.SyncSeq
 	}
 	return 0
 }
@@ -1189,7 +1197,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x0fremoved_exports\x18\v \x03(\x03R\x0eremovedExports\";\n" +
 	"\x11CheckpointStarted\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"e\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x80\x01\n" +
 	"\vJobRestored\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\x03R\n" +
@@ -1197,7 +1205,8 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\":\n" +
+	"generation\x12\x19\n" +
+	"\bsync_seq\x18\x04 \x01(\x04R\asyncSeq\":\n" +
 	"\x10CheckpointFailed\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x80\x01\n" +

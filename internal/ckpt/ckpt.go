@@ -23,6 +23,9 @@ var (
 	ErrCorrupt = errors.New("checkpoint is corrupt")
 	// ErrInvalid: what was asked to be written contradicts itself; nothing was written.
 	ErrInvalid = errors.New("checkpoint is not valid")
+	// ErrNotFinite: a parameter or slot is NaN or infinite, which no table restores; it is
+	// an ErrInvalid, too.
+	ErrNotFinite = errors.New("a number is not finite")
 )
 
 // TableInfo describes one table of a shard. Rows, File and Hash are filled in when
@@ -100,7 +103,7 @@ type FilterInfo struct {
 // Manifest is a shard directory's table of contents. WriteShard sets Tables, Variables,
 // Shapes, Filters, Spec, Hash, Files and Sum; the rest is the caller's.
 type Manifest struct {
-	Format     int               `json:"format"` // 1, or 2 with filters, clocks, slot layouts or a spec
+	Format     int               `json:"format"` // 1, 2 with filters, clocks, slot layouts or a spec, or 3 with assignments
 	Job        string            `json:"job"`
 	Checkpoint int64             `json:"checkpoint"`
 	Shard      uint32            `json:"shard"`
@@ -110,8 +113,9 @@ type Manifest struct {
 	Turn       uint64            `json:"turn"`
 	Generation uint64            `json:"generation"`
 	SyncSeq    uint64            `json:"sync_seq"`
-	Offsets    map[int32]int64   `json:"offsets"` // Kafka partition -> next offset to learn
-	Tables     []TableInfo       `json:"tables"`  // by name
+	Offsets    map[int32]int64   `json:"offsets"`            // Kafka partition -> next offset to learn
+	Assigned   []string          `json:"assigned,omitempty"` // ids of the latest assignments that it holds, oldest first
+	Tables     []TableInfo       `json:"tables"`             // by name
 	Variables  []string          `json:"variables"`
 	Shapes     [][]uint32        `json:"shapes"`            // of Variables
 	Filters    []FilterInfo      `json:"filters,omitempty"` // by table
@@ -137,11 +141,11 @@ type Shard struct {
 	Spec     *model.ModelSpec  // what the tables were declared as; may be nil
 }
 
-// Export is s without filters and optimizer slots, as serving wants it. Values are shared
+// Export is s without filters, assignments and optimizer slots, as serving wants it. Values are shared
 // with s.
 func Export(s *Shard) *Shard {
 	out := &Shard{Manifest: s.Manifest, Spec: s.Spec, Tables: make(map[string][]table.Row, len(s.Tables)), Dense: make(map[string]Variable, len(s.Dense))}
-	out.Manifest.Tables = slices.Clone(s.Manifest.Tables)
+	out.Manifest.Tables, out.Manifest.Assigned = slices.Clone(s.Manifest.Tables), nil
 	for i := range out.Manifest.Tables {
 		t := &out.Manifest.Tables[i]
 		t.Slots, t.Opt, t.Clock = 0, nil, 0

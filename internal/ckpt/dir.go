@@ -22,6 +22,30 @@ import (
 //
 // Rubbish is removed by the next call for the same dir.
 func replaceDir(dir string, fill func(tmp string) error) error {
+	return putDir(dir, fill, func(tmp, dir string) error {
+		if _, err := os.Lstat(dir); err == nil {
+			return exchange(tmp, dir)
+		}
+		return os.Rename(tmp, dir)
+	})
+}
+
+// createDir is replaceDir for a dir that must not exist.
+func createDir(dir string, fill func(tmp string) error) error {
+	exists := &fs.PathError{Op: "create", Path: dir, Err: fs.ErrExist}
+	if _, err := os.Lstat(dir); err == nil {
+		return exists
+	}
+	return putDir(dir, fill, func(tmp, dir string) error {
+		err := renameNew(tmp, dir)
+		if errors.Is(err, fs.ErrExist) {
+			return exists
+		}
+		return err
+	})
+}
+
+func putDir(dir string, fill func(tmp string) error, name func(tmp, dir string) error) error {
 	dir = filepath.Clean(dir)
 	parent, base := filepath.Split(dir)
 	if parent == "" {
@@ -51,12 +75,7 @@ func replaceDir(dir string, fill func(tmp string) error) error {
 	if err := durable.SyncDir(tmp); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(dir); err == nil {
-		err = exchange(tmp, dir)
-		if err != nil {
-			return err
-		}
-	} else if err := os.Rename(tmp, dir); err != nil {
+	if err := name(tmp, dir); err != nil {
 		return err
 	}
 	return durable.SyncDir(parent)
@@ -102,6 +121,14 @@ func makeDirs(dir string) error {
 		return err
 	}
 	return durable.SyncDir(parent)
+}
+
+// renameOver is renameNew for systems without one: what is in the way must not be empty.
+func renameOver(from, to string) error {
+	if _, err := os.Lstat(to); err == nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
+	}
+	return os.Rename(from, to)
 }
 
 // swap exchanges two names in three steps, for systems without one.

@@ -73,7 +73,7 @@ func ReadShard(dir string) (*Shard, error) {
 // ReadManifest reads and verifies the manifest alone.
 func ReadManifest(dir string) (Manifest, error) {
 	var m Manifest
-	if err := readSealed(dir, &m, &m.Sum, func() int { return m.Format }, format, formatMore); err != nil {
+	if err := readSealed(dir, &m, &m.Sum, func() int { return m.Format }, format, formatMore, formatAsked); err != nil {
 		return Manifest{}, err
 	}
 	return m, nil

@@ -19,6 +19,7 @@ import (
 const (
 	format       = 1
 	formatMore   = 2 // of manifests that say more than the first format could
+	formatAsked  = 3 // of those that name assignments
 	manifestName = "manifest.json"
 	denseName    = "dense.tfrecord"
 	specName     = "spec.json"
@@ -34,7 +35,14 @@ const (
 // there without rows is written empty. Rows are put in id order where they are not.
 // Contradictions (two rows of one id, rows of different sizes, a shape that is not the
 // size of its values) are ErrInvalid.
-func WriteShard(dir string, s *Shard) (Manifest, error) {
+func WriteShard(dir string, s *Shard) (Manifest, error) { return writeShard(dir, s, replaceDir) }
+
+// CreateShard is WriteShard for a dir that must not exist: one that does, or comes to while
+// the files are written, is fs.ErrExist and stays as it is. So a process that was paused
+// and wakes behind its successor takes nothing away from it.
+func CreateShard(dir string, s *Shard) (Manifest, error) { return writeShard(dir, s, createDir) }
+
+func writeShard(dir string, s *Shard, put func(dir string, fill func(tmp string) error) error) (Manifest, error) {
 	m := s.Manifest
 	m.Format = format
 	m.Files = map[string]uint32{}
@@ -62,7 +70,10 @@ func WriteShard(dir string, s *Shard) (Manifest, error) {
 	if more {
 		m.Format = formatMore
 	}
-	err = replaceDir(dir, func(tmp string) error {
+	if len(m.Assigned) > 0 {
+		m.Format = formatAsked
+	}
+	err = put(dir, func(tmp string) error {
 		for i := range infos {
 			t := &infos[i]
 			rows, err := ordered(t, s.Tables[t.Name])
@@ -200,10 +211,22 @@ func variableInfos(dense map[string]Variable) (names []string, shapes [][]uint32
 		if size, ok := sizeOf(v.Shape); !ok || size != len(v.Values) {
 			return nil, nil, fmt.Errorf("%w: variable %q of shape %v has %d values", ErrInvalid, name, v.Shape, len(v.Values))
 		}
+		if !finite(v.Values) || !finite(v.Slots) {
+			return nil, nil, fmt.Errorf("%w: %w: variable %q holds it", ErrInvalid, ErrNotFinite, name)
+		}
 		names = append(names, name)
 		shapes = append(shapes, v.Shape)
 	}
 	return names, shapes, nil
+}
+
+func finite(v []float32) bool {
+	for _, x := range v {
+		if x-x != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // sizeOf is the product of shape, unless it is beyond what is kept in one variable.
@@ -240,6 +263,8 @@ func ordered(t *TableInfo, rows []table.Row) ([]table.Row, error) {
 			return nil, fmt.Errorf("%w: table %q: id %d has %d values where dim is %d", ErrInvalid, t.Name, r.ID, len(r.Values), t.Dim)
 		case len(r.Slots) != len(rows[0].Slots):
 			return nil, fmt.Errorf("%w: table %q: id %d has %d slots where id %d has %d", ErrInvalid, t.Name, r.ID, len(r.Slots), rows[0].ID, len(rows[0].Slots))
+		case !finite(r.Values) || !finite(r.Slots):
+			return nil, fmt.Errorf("%w: %w: table %q: id %d holds it", ErrInvalid, ErrNotFinite, t.Name, r.ID)
 		}
 	}
 	return rows, nil

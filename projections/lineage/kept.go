@@ -24,7 +24,8 @@ type Restored struct {
 	Checkpoint int64  `json:"checkpoint"`
 	Before     int64  `json:"before"` // greatest checkpoint id begun when the job returned
 	Generation uint64 `json:"generation,omitempty"`
-	Seq        uint64 `json:"seq"` // of the fact
+	SyncSeq    uint64 `json:"syncSeq,omitempty"` // assignments in deltas up to here are undone
+	Seq        uint64 `json:"seq"`               // of the fact
 }
 
 // left says whether the checkpoint belongs to a timeline that the job has left.

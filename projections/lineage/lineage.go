@@ -97,14 +97,13 @@ func (j *Job) apply(r events.Recorded) bool {
 		j.Started.V, j.Stopped = b.JobStarted, false
 	case *training.Event_CheckpointStarted:
 		j.LastID = max(j.LastID, b.CheckpointStarted.GetId())
-	case *training.Event_CheckpointFailed:
-		j.LastID = max(j.LastID, b.CheckpointFailed.GetId())
 	case *training.Event_CheckpointSaved:
 		j.saved(b.CheckpointSaved, r.Time.Unix())
 	case *training.Event_ModelExported:
 		j.Exports = newest(append(j.Exports, events.JSON[*training.ModelExported]{V: b.ModelExported}))
 	case *training.Event_JobRestored:
-		j.Restored = Restored{Checkpoint: b.JobRestored.GetCheckpoint(), Before: j.LastID, Generation: b.JobRestored.GetGeneration(), Seq: r.Seq}
+		to := b.JobRestored
+		j.Restored = Restored{Checkpoint: to.GetCheckpoint(), Before: j.LastID, Generation: to.GetGeneration(), SyncSeq: to.GetSyncSeq(), Seq: r.Seq}
 	case *training.Event_JobStopped:
 		j.Stopped = true
 	case *training.Event_PartitionTaken:
@@ -115,7 +114,8 @@ func (j *Job) apply(r events.Recorded) bool {
 		if t.GetEpoch() >= j.Partitions[t.GetPartition()].V.GetEpoch() {
 			j.Partitions[t.GetPartition()] = events.JSON[*training.PartitionTaken]{V: t}
 		}
-	case *training.Event_CheckpointRequested, *training.Event_StopRequested, *training.Event_MetricReported:
+	case *training.Event_CheckpointRequested, *training.Event_StopRequested,
+		*training.Event_CheckpointFailed, *training.Event_MetricReported:
 	default:
 		return false
 	}

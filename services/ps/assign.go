@@ -52,7 +52,8 @@ func (r *requests) add(id string) {
 //	publish a delta that says so       | a restarted shard reads it and sets them again
 //	answer
 //
-// The leading goroutine does both, so no cut and no other publication comes between.
+// The leading goroutine does both, so no other publication comes between, and both wait
+// until no cut holds the shard.
 // After a restore the assignment comes before the records that are learnt again, even
 // those it once came behind.
 func (s *Server) assign(ctx context.Context, r cutproto.AssignRequest) (cutproto.AssignResponse, error) {
@@ -60,7 +61,22 @@ func (s *Server) assign(ctx context.Context, r cutproto.AssignRequest) (cutproto
 	if err := s.st.checkAssign(r); err != nil {
 		return none, err
 	}
-	var seq uint64
+	for {
+		seq, err := s.assignNow(ctx, r)
+		if !errors.Is(err, errHeld) {
+			return cutproto.AssignResponse{SyncSeq: seq}, err
+		}
+		if err := s.st.unheld(ctx); err != nil {
+			return none, err
+		}
+	}
+}
+
+// errHeld is an assignment that came while a cut holds the shard: it would be in neither
+// the checkpoint nor the deltas that a follower of its export reads.
+var errHeld = errors.New("a checkpoint cut holds the shard")
+
+func (s *Server) assignNow(ctx context.Context, r cutproto.AssignRequest) (seq uint64, _ error) {
 	err := s.do(ctx, func(ctx context.Context) error {
 		if err := s.pub.send(ctx); err != nil {
 			return err
@@ -81,7 +97,27 @@ func (s *Server) assign(ctx context.Context, r cutproto.AssignRequest) (cutproto
 		seq = s.pub.at[s.pub.rows]
 		return nil
 	})
-	return cutproto.AssignResponse{SyncSeq: seq}, err
+	return seq, err
+}
+
+// unheld waits until no cut holds the shard.
+func (s *state) unheld(ctx context.Context) error {
+	for {
+		s.mu.RLock()
+		held, refuse, changed := s.cuts.now != nil, s.refuse, s.changed
+		s.mu.RUnlock()
+		switch {
+		case refuse != nil:
+			return refuse
+		case !held:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return owner.Refuse(owner.Unavailable, "%v: ask again, a repeat changes nothing", errHeld)
+		}
+	}
 }
 
 // checkAssign finds everything wrong with r that does not depend on the rows.
@@ -125,6 +161,9 @@ func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, e
 	}
 	if s.assigned.has(r.RequestID) {
 		return nil, nil
+	}
+	if s.cuts.now != nil {
+		return nil, errHeld
 	}
 	at := s.assignTime(r.Table, now)
 	switch err := s.set(r.Table, r.IDs, r.Values, at, r.Add); {

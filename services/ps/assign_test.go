@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
@@ -224,5 +227,92 @@ func TestWorkersMeetAtAShard(t *testing.T) {
 	}
 	if _, err := call[cutproto.BarrierResponse](w, 0, cutproto.Barrier, cutproto.BarrierRequest{ID: "start", Worker: "0"}); refusalCode(err) != "INVALID" {
 		t.Errorf("no workers: %v", err)
+	}
+}
+
+// An assignment that comes while a cut is held waits until it ends: were it published in
+// between, a follower of the export would have it from neither.
+func TestAnAssignmentWaitsForTheCut(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"})
+	must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
+	file := w.snapshot(0, cutproto.SnapshotRequest{Cut: "c", Checkpoint: 1, Export: true})
+	answered := make(chan cutproto.AssignResponse, 1)
+	go func() {
+		a, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, set("during", []int64{7}, 70, 71))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- a
+	}()
+	p.settled() // whatever goes out while the shard is held
+	end, err := w.bus.Deltas().Last(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := must[cutproto.State](w, 0, cutproto.Offsets, struct{}{}); st.Held != "c" || len(answered) > 0 {
+		t.Fatalf("held by %q, %d assignments answered", st.Held, len(answered))
+	}
+	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"})
+	a := <-answered
+	if a.SyncSeq <= end {
+		t.Errorf("the assignment is in delta %d, the export is followed from %d on", a.SyncSeq, end)
+	}
+	for _, r := range w.readShard(&training.Checkpoint{Shards: []*training.ShardFile{file}}, 0).Tables["user"] {
+		if r.ID == 7 {
+			t.Error("the checkpoint holds what was assigned after it")
+		}
+	}
+	if got := p.user(7); !slices.Equal(got, []float32{70, 71}) {
+		t.Errorf("the row is %v", got)
+	}
+	p.sameRows(p.settled())
+}
+
+// A request that a checkpoint holds is known after a restart, too.
+func TestRepeatedAssignmentAfterACheckpointChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 0, 1))
+	more := set("r1", []int64{1}, 100, 100)
+	more.Add = true
+	must[cutproto.AssignResponse](w, 0, cutproto.Assign, more)
+	w.save(w.checkpoint(1, 1, 0))
+	for i := range int64(2) { // from the checkpoint, and from one of what came from it
+		if err := p.stop(); err != nil {
+			t.Fatal(err)
+		}
+		p = w.start(w.config())
+		if a := must[cutproto.AssignResponse](w, 0, cutproto.Assign, more); a.SyncSeq != 0 {
+			t.Errorf("the request was carried out again, in delta %d", a.SyncSeq)
+		}
+		if got := p.user(1); !slices.Equal(got, []float32{100, 100}) {
+			t.Fatalf("the row is %v, want it added to once", got)
+		}
+		w.save(w.checkpoint(1, 2+i, 0))
+	}
+}
+
+// The requests that are remembered are bounded, and so is a manifest that names them.
+func TestRememberedRequestsAreBounded(t *testing.T) {
+	var r requests
+	for i := range 3 * keptRequests {
+		r.add(fmt.Sprint(i))
+	}
+	if len(r.order) != keptRequests || len(r.known) != keptRequests || r.has("0") || !r.has(fmt.Sprint(3*keptRequests-1)) {
+		t.Errorf("%d of %d requests are kept", len(r.order), keptRequests)
+	}
+	s := &ckpt.Shard{Manifest: ckpt.Manifest{Job: job, Shards: 1}}
+	for i := range keptRequests { // the ugliest: six bytes of JSON each
+		s.Manifest.Assigned = append(s.Manifest.Assigned, fmt.Sprint(i)+strings.Repeat("\x01", 250))
+	}
+	dir := filepath.Join(t.TempDir(), "ps_0")
+	if _, err := ckpt.WriteShard(dir, s); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ckpt.ReadShard(dir); err != nil || len(got.Manifest.Assigned) != keptRequests {
+		t.Errorf("a manifest of the longest ids: %v", err)
 	}
 }

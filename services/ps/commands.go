@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -125,7 +126,7 @@ func (s *state) hash() (cutproto.HashResponse, error) {
 //	write both directories, each whole or not at all
 //
 // After a crash in between, or when the chief gives the cut up, nothing refers to what
-// was written; the next attempt replaces it.
+// was written; the next attempt has another id.
 func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*training.ShardFile, error) {
 	if r.Checkpoint < 1 || r.Version < 0 {
 		return nil, owner.Refuse(owner.Invalid, "checkpoint %d, version %d: both count from 1", r.Checkpoint, r.Version)
@@ -142,8 +143,8 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 	if f, err := s.st.taken(r); f != nil || err != nil {
 		return f, err
 	}
-	for _, c := range s.saved() {
-		if c.GetId() == r.Checkpoint {
+	for _, c := range s.job().Checkpoints {
+		if c.V.GetId() == r.Checkpoint {
 			return nil, owner.Refuse(owner.Conflict, "checkpoint %d is saved already and is never replaced: choose the next id", r.Checkpoint)
 		}
 	}
@@ -156,6 +157,9 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 			return err
 		}
 		if err := s.publish(ctx, func(int) bool { return true }); err != nil {
+			if errors.Is(err, errDiverged) {
+				return errors.Join(err, s.diverged(ctx, err))
+			}
 			return err
 		}
 		syncSeq = s.pub.seq()
@@ -169,17 +173,21 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 		return nil, err
 	}
 	path := s.cfg.checkpointPath(r.Checkpoint)
-	m, err := ckpt.WriteShard(filepath.Join(s.cfg.Dir, path), all)
+	m, err := ckpt.CreateShard(filepath.Join(s.cfg.Dir, path), all)
+	if errors.Is(err, ckpt.ErrNotFinite) { // an optimizer's slot, which no delta carries
+		err = fmt.Errorf("%w: %w", errDiverged, err)
+		return nil, errors.Join(err, s.do(ctx, func(ctx context.Context) error { return s.diverged(ctx, err) }))
+	}
 	if err != nil {
-		return nil, err
+		return nil, taken(err, r.Checkpoint)
 	}
 	if r.Export {
 		version := r.Version
 		if version == 0 {
 			version = r.Checkpoint
 		}
-		if _, err := ckpt.WriteShard(filepath.Join(s.cfg.Dir, s.cfg.exportPath(version)), ckpt.Export(all)); err != nil {
-			return nil, err
+		if _, err := ckpt.CreateShard(filepath.Join(s.cfg.Dir, s.cfg.exportPath(version)), ckpt.Export(all)); err != nil {
+			return nil, taken(err, r.Checkpoint)
 		}
 	}
 	f := &training.ShardFile{
@@ -190,6 +198,14 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 	}
 	s.st.took(r, f)
 	return f, nil
+}
+
+// taken names the way out where an id has been written under before.
+func taken(err error, id int64) error {
+	if errors.Is(err, fs.ErrExist) {
+		return owner.Refuse(owner.Conflict, "checkpoint %d: %v, and what is written is never replaced: choose the next id", id, err)
+	}
+	return err
 }
 
 // sameDir says whether dir is the shard's own folder, however it is spelled.

@@ -26,6 +26,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -71,13 +72,14 @@ func learning() *model.ModelSpec {
 
 // world is a bus with declared models and a folder.
 type world struct {
-	t   testing.TB
-	bus bus.Bus
-	dir string
+	t      testing.TB
+	bus    bus.Bus
+	dir    string
+	health *health.State
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, bus: mem.New(), dir: t.TempDir()}
+	w := &world{t: t, bus: mem.New(), dir: t.TempDir(), health: health.New()}
 	t.Cleanup(func() { _ = w.bus.Close() })
 	for _, spec := range []*model.ModelSpec{counting(), learning()} {
 		w.append("model", spec.GetName(), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
@@ -117,7 +119,7 @@ func (w *world) config() Config {
 
 func (w *world) server(cfg Config) *Server {
 	w.t.Helper()
-	s, err := New(cfg, services.Env{BZID: bzid, Bus: w.bus, Metrics: prometheus.NewRegistry()})
+	s, err := New(cfg, services.Env{BZID: bzid, Bus: w.bus, Metrics: prometheus.NewRegistry(), Health: w.health})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -205,21 +207,30 @@ func (w *world) checkpoint(shards int, id int64, generation uint64) *training.Ch
 		c.Turn = st.Turn
 	}
 	for i := range shards {
-		payload, _ := json.Marshal(cutproto.SnapshotRequest{Cut: name, Checkpoint: id, Export: true, Generation: generation, Turn: c.Turn})
-		reply, err := w.bus.Commands().Call(soon(w.t), bzid, cutproto.Command(job, i, cutproto.Snapshot), payload)
-		if err != nil {
-			w.t.Fatalf("snapshot: %v", err)
-		}
-		f := new(training.ShardFile)
-		if err := protojson.Unmarshal(reply, f); err != nil {
-			w.t.Fatal(err)
-		}
-		c.Shards = append(c.Shards, f)
+		c.Shards = append(c.Shards, w.snapshot(i, cutproto.SnapshotRequest{Cut: name, Checkpoint: id, Export: true, Generation: generation, Turn: c.Turn}))
 	}
 	for i := range shards {
 		must[cutproto.State](w, i, cutproto.Release, cutproto.ReleaseRequest{Cut: name})
 	}
 	return c
+}
+
+// snapshot has a held shard write its part.
+func (w *world) snapshot(shard int, r cutproto.SnapshotRequest) *training.ShardFile {
+	w.t.Helper()
+	payload, err := json.Marshal(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	reply, err := w.bus.Commands().Call(soon(w.t), bzid, cutproto.Command(job, shard, cutproto.Snapshot), payload)
+	if err != nil {
+		w.t.Fatalf("snapshot: %v", err)
+	}
+	f := new(training.ShardFile)
+	if err := protojson.Unmarshal(reply, f); err != nil {
+		w.t.Fatal(err)
+	}
+	return f
 }
 
 func (w *world) save(c *training.Checkpoint) {

@@ -25,6 +25,7 @@ type harvest struct {
 	ranges      []*delta.Range
 	rows        []harvestRows
 	dense       []*delta.Variable
+	bad         error // why none of it may be published; nil: it may
 	trace       string
 }
 
@@ -65,6 +66,7 @@ func (s *state) harvest(dense func(applies int) bool) *harvest {
 	if len(h.rows) == 0 && len(h.ranges) == 0 && len(h.dense) == 0 {
 		return nil
 	}
+	h.bad = s.finite(h)
 	return h
 }
 

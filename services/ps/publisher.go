@@ -87,6 +87,9 @@ func (p *publisher) publish(ctx context.Context, s *state, dense func(int) bool)
 	if h == nil {
 		return nil
 	}
+	if h.bad != nil {
+		return h.bad
+	}
 	if h.trace != "" {
 		var span trace.Span
 		ctx, span = p.tracer.Start(tracectx.With(ctx, h.trace), "ps.flush", trace.WithSpanKind(trace.SpanKindProducer))

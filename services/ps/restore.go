@@ -19,28 +19,21 @@ import (
 // anyCheckpoint stands for the newest one that can be read.
 const anyCheckpoint = -1
 
-// saved lists the job's checkpoints, newest first, as the facts have them.
-func (s *Server) saved() []*training.Checkpoint {
-	var out []*training.Checkpoint
-	s.lineage.Read(func(l lineage.State) {
-		for _, c := range l.Jobs[s.cfg.Job].Checkpoints {
-			out = append(out, c.V)
-		}
-	})
-	slices.SortFunc(out, func(a, b *training.Checkpoint) int { return int(b.GetId() - a.GetId()) })
-	return out
+// job is what the facts say of the shard's job.
+func (s *Server) job() (j lineage.Job) {
+	s.lineage.Read(func(l lineage.State) { j = l.Jobs[s.cfg.Job] })
+	return j
 }
 
-// restore reads the checkpoint named, the newest one that is whole for anyCheckpoint,
-// and none (nil) for 0 or where none was ever saved. Checkpoints that are damaged are
-// passed over with an error in the log; that all are is an error.
-func (s *Server) restore(id int64) (*ckpt.Shard, error) {
-	if id == 0 {
-		return nil, nil
-	}
-	all := s.saved()
-	if len(all) == 0 && id == anyCheckpoint {
-		return nil, nil
+// restore loads the checkpoint named, the newest one of the job's timeline that is whole
+// for anyCheckpoint, and the untrained model for 0 or where none was ever saved. It
+// returns the manifest of what was loaded, nil for none. Checkpoints that are damaged, or
+// whose rows no table takes, are passed over with an error in the log; that all are is an
+// error.
+func (s *Server) restore(j lineage.Job, id int64) (*ckpt.Manifest, error) {
+	all := j.Restorable()
+	if id == 0 || len(all) == 0 && id == anyCheckpoint {
+		return nil, s.st.load(nil)
 	}
 	var errs []error
 	for _, c := range all {
@@ -49,7 +42,13 @@ func (s *Server) restore(id int64) (*ckpt.Shard, error) {
 		}
 		shard, err := s.read(c)
 		if err == nil {
-			return shard, nil
+			err = s.st.load(shard)
+			if err == nil {
+				return &shard.Manifest, nil
+			}
+			if errors.Is(err, errOtherModel) { // so would be those before
+				return nil, fmt.Errorf("restore checkpoint %d: %w", c.GetId(), err)
+			}
 		}
 		err = fmt.Errorf("checkpoint %d: %w", c.GetId(), err)
 		s.log.Error("a saved checkpoint cannot be restored; trying the one before", "err", err)
@@ -85,10 +84,11 @@ func (s *Server) read(c *training.Checkpoint) (*ckpt.Shard, error) {
 }
 
 // reread reads the shard's own deltas from sequence from to the end of the stream, marks
-// their ids as touched, sets again what was assigned, and returns the sequence to go on from and the highest epoch met.
+// their ids as touched, sets again what was assigned behind undone, and returns the
+// sequence to go on from and the highest epoch met.
 // Where the stream has discarded some, every row is marked; rows that only the lost
 // deltas made are beyond recall, and followers that far behind load an export anyway.
-func (s *Server) reread(ctx context.Context, from uint64) (next, epoch uint64, err error) {
+func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch uint64, err error) {
 	b := s.env.Bus.Deltas()
 	for {
 		last, err := b.Last(ctx)
@@ -106,6 +106,9 @@ func (s *Server) reread(ctx context.Context, from uint64) (next, epoch uint64, e
 			}
 			epoch = max(epoch, d.GetEpoch())
 			s.st.retouch(&d)
+			if m.Seq <= undone {
+				return nil
+			}
 			return s.st.assignAgain(&d)
 		})
 		if errors.Is(err, bus.ErrTrimmed) {

@@ -59,8 +59,9 @@ type Server struct {
 	pub      *publisher
 	ready0   *shard.Ready // the Ready of this process that is in force; nil: none yet
 	readySeq uint64
-	live     bool // ready0 is in force and its takeover published
-	forced   *aim // a roll-back that was asked for
+	live     bool             // ready0 is in force and its takeover published
+	forced   *aim             // a roll-back that was asked for
+	restored lineage.Restored // the job's return to a checkpoint that the state follows
 	asks     chan ask
 
 	barriers barriers
@@ -264,6 +265,9 @@ func (s *Server) loop(ctx context.Context) error {
 		if next == nil {
 			next, s.forced = s.forced, nil
 		}
+		if back := s.returned(next.highest()); back != nil {
+			next = back
+		}
 		if next != nil {
 			if err := s.become(ctx, *next); err != nil {
 				return err
@@ -301,6 +305,8 @@ func (s *Server) tick(ctx context.Context) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return nil
+	case errors.Is(err, errDiverged):
+		return s.diverged(ctx, err)
 	case errors.Is(err, errDeposed), errors.Is(err, events.ErrInvalid), errors.Is(err, bus.ErrTooLarge):
 		return err
 	}
@@ -343,6 +349,7 @@ func (s *Server) watch() (next *aim, err error) {
 					err = fmt.Errorf("%w: epoch %d at %s has followed %d", errDeposed, r.GetEpoch(), r.GetRowsAddress(), s.ready0.GetEpoch())
 				}
 			case !s.cfg.Deterministic:
+			case r.GetRestored() < s.restored.Seq: // it has yet to return to where the job has
 			case r.GetGeneration() > max(s.ready0.GetGeneration(), next.highest()):
 				next = &aim{checkpoint: r.GetCheckpoint(), generation: r.GetGeneration(), why: fmt.Sprintf("shard %d rolled back", i)}
 			case r.GetGeneration() == s.ready0.GetGeneration() && r.GetCheckpoint() > s.ready0.GetCheckpoint() && next == nil:
@@ -352,6 +359,20 @@ func (s *Server) watch() (next *aim, err error) {
 		}
 	})
 	return next, err
+}
+
+// returned is where the shard goes when its job has returned to a checkpoint, nil if it
+// has followed already. It takes a generation of at least the one given.
+func (s *Server) returned(generation uint64) *aim {
+	to := s.job().Restored
+	if to.Seq <= s.restored.Seq {
+		return nil
+	}
+	a := &aim{checkpoint: anyCheckpoint, why: fmt.Sprintf("the job returned to checkpoint %d", to.Checkpoint)}
+	if s.cfg.Deterministic {
+		a.generation = max(to.Generation, generation, s.ready0.GetGeneration()+1)
+	}
+	return a
 }
 
 func (a *aim) highest() uint64 {
@@ -420,6 +441,23 @@ func (s *Server) heartbeat(ctx context.Context, leaving bool) error {
 	return err
 }
 
+// endEpoch appends a fact that ends this process's epoch.
+func (s *Server) endEpoch(ctx context.Context, fact *shard.Event) error {
+	draft := bus.Draft{
+		Subject: events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard))),
+		Event:   fact, Expect: s.readySeq, Header: events.Header{Source: source},
+	}
+	_, err := s.env.Bus.Log().Append(ctx, draft)
+	for try := 0; errors.Is(err, bus.ErrConflict) && s.look().epoch <= s.ready0.GetEpoch() && try < farewells; try++ {
+		// Something else lies on the subject. Should it be a successor after all, this
+		// fact changes nothing: it names an epoch that is over.
+		if draft.Expect, err = s.env.Bus.Log().LastOf(ctx, draft.Subject); err == nil {
+			_, err = s.env.Bus.Log().Append(ctx, draft)
+		}
+	}
+	return err
+}
+
 // farewells bounds how often the last fact is tried against others' appends.
 const farewells = 5
 
@@ -442,19 +480,7 @@ func (s *Server) farewell(ctx context.Context, failure error) {
 	} else {
 		fact = &shard.Event{Body: &shard.Event_HealthFailed{HealthFailed: &shard.HealthFailed{Reason: failure.Error(), Epoch: s.ready0.GetEpoch()}}}
 	}
-	draft := bus.Draft{
-		Subject: events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard))),
-		Event:   fact, Expect: s.readySeq, Header: events.Header{Source: source},
-	}
-	_, err := s.env.Bus.Log().Append(ctx, draft)
-	for try := 0; errors.Is(err, bus.ErrConflict) && s.look().epoch <= s.ready0.GetEpoch() && try < farewells; try++ {
-		// Something else lies on the subject. Should it be a successor after all, this
-		// fact changes nothing: it names an epoch that is over.
-		if draft.Expect, err = s.env.Bus.Log().LastOf(ctx, draft.Subject); err == nil {
-			_, err = s.env.Bus.Log().Append(ctx, draft)
-		}
-	}
-	if err != nil {
+	if err := s.endEpoch(ctx, fact); err != nil {
 		s.log.Warn("the end of this shard's epoch was not recorded", "err", err)
 	}
 	if err := s.heartbeat(ctx, true); err != nil {

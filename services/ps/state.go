@@ -1,8 +1,10 @@
 package ps
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -95,7 +97,7 @@ type state struct {
 	ranges       []*delta.Range // to publish
 	applies      int            // since the last harvest
 	trace        string         // of a sampled apply among them
-	assigned     requests       // known since the checkpoint
+	assigned     requests       // the latest; the checkpoint has them too
 
 	cuts cuts
 }
@@ -130,6 +132,9 @@ func (s *state) resume(epoch, generation uint64) {
 	s.tell()
 }
 
+// errOtherModel is a checkpoint of a model that was declared otherwise.
+var errOtherModel = errors.New("the checkpoint is of another declaration: was the model declared anew under the same job?")
+
 // load replaces everything by a checkpoint, or by the untrained model where c is nil.
 // Dense variables count as touched, because a lost timeline may have published others.
 func (s *state) load(c *ckpt.Shard) error {
@@ -163,13 +168,13 @@ func (s *state) load(c *ckpt.Shard) error {
 		m = c.Manifest
 		for _, info := range m.Tables {
 			if kind, ok := s.kinds[info.Name]; ok && info.Opt != nil && !reflect.DeepEqual(info.Opt, kind.dumps) {
-				return fmt.Errorf("the checkpoint's table %q was saved by %v, model %q declares %v: was the model declared anew under the same job?", info.Name, ckpt.Kinds(info.Opt), s.spec.GetName(), ckpt.Kinds(kind.dumps))
+				return fmt.Errorf("%w: its table %q was saved by %v, model %q declares %v", errOtherModel, info.Name, ckpt.Kinds(info.Opt), s.spec.GetName(), ckpt.Kinds(kind.dumps))
 			}
 		}
 		for name, rows := range c.Tables {
 			t := tables[name]
 			if t == nil {
-				return fmt.Errorf("the checkpoint holds table %q, which model %q does not declare: was it declared anew under the same job?", name, s.spec.GetName())
+				return fmt.Errorf("%w: it holds table %q, which model %q does not declare", errOtherModel, name, s.spec.GetName())
 			}
 			if err := t.Restore(rows); err != nil {
 				return err
@@ -193,7 +198,10 @@ func (s *state) load(c *ckpt.Shard) error {
 		for name, v := range dense {
 			saved, ok := c.Dense[name]
 			if !ok || len(saved.Values) != len(v.values) || len(saved.Slots) != len(v.slots) {
-				return fmt.Errorf("the checkpoint has no variable %q of %d values and %d slots: was the model declared anew under the same job?", name, len(v.values), len(v.slots))
+				return fmt.Errorf("%w: it has no variable %q of %d values and %d slots", errOtherModel, name, len(v.values), len(v.slots))
+			}
+			if most := max(largest(saved.Values), largest(saved.Slots)); !(most <= math.MaxFloat32) {
+				return fmt.Errorf("variable %q holds a NaN or an infinite number", name)
 			}
 			v.values, v.slots = saved.Values, saved.Slots
 		}
@@ -210,6 +218,9 @@ func (s *state) load(c *ckpt.Shard) error {
 	s.denseTouched = len(dense) > 0
 	s.ranges, s.applies, s.trace = nil, 0, ""
 	s.assigned = requests{}
+	for _, id := range m.Assigned {
+		s.assigned.add(id)
+	}
 	s.tell()
 	return nil
 }
@@ -327,7 +338,7 @@ func (s *state) copyAll() *ckpt.Shard {
 	c := &ckpt.Shard{
 		Manifest: ckpt.Manifest{
 			Job: s.job, Shard: s.shard, Shards: s.shards, Epoch: s.epoch, Step: s.step,
-			Turn: s.turn, Generation: s.generation, Offsets: s.offsets(),
+			Turn: s.turn, Generation: s.generation, Offsets: s.offsets(), Assigned: slices.Clone(s.assigned.order),
 		},
 		Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}, Filters: map[string][]byte{}, Spec: s.spec,
 	}

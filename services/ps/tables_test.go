@@ -41,7 +41,7 @@ func onDay(unix int64, from int64, users ...int64) *rowwire.ApplyRequest {
 }
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
 	for !ok() {

@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
 )
@@ -36,19 +37,21 @@ func (s *Server) become(ctx context.Context, a aim) error {
 	if err := s.lineage.Wait(ctx, s.fleet.Seq()); err != nil {
 		return err
 	}
-	saved, err := s.restore(a.checkpoint)
+	j := s.job()
+	s.restored = j.Restored
+	saved, err := s.restore(j, a.checkpoint)
 	if err != nil {
 		return err
 	}
-	if err := s.st.load(saved); err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
 	next := uint64(1)
 	if saved != nil {
-		next = saved.Manifest.SyncSeq + 1
+		if err := s.reaches(ctx, saved); err != nil {
+			return err
+		}
+		next = saved.SyncSeq + 1
 	}
 	next, err = patiently(ctx, s, "read own deltas", func(ctx context.Context) (uint64, error) {
-		next, _, err := s.reread(ctx, next)
+		next, _, err := s.reread(ctx, next, s.restored.SyncSeq)
 		return next, err
 	})
 	if err != nil {
@@ -68,11 +71,33 @@ func (s *Server) become(ctx context.Context, a aim) error {
 		return err
 	}
 	s.live = true
+	s.env.Health.OK(divergence)
+	s.env.Health.OK(lostTail)
 	s.m.epoch.Set(float64(ready.GetEpoch()))
 	s.st.resume(ready.GetEpoch(), ready.GetGeneration())
 	s.log.Info("shard ready", "epoch", ready.GetEpoch(), "checkpoint", ready.GetCheckpoint(), "generation", ready.GetGeneration(),
 		"rows", ready.GetRows(), "offsets", ready.GetOffsets(), "why", a.why)
 	return nil
+}
+
+// lostTail is the problem's name in the process's health.
+const lostTail = "delta stream lost its tail"
+
+// reaches refuses a checkpoint whose deltas the stream has lost: it would give their
+// sequences to others, and followers that have seen the lost ones would pass over those.
+func (s *Server) reaches(ctx context.Context, m *ckpt.Manifest) error {
+	last, err := patiently(ctx, s, "find the end of the deltas", func(ctx context.Context) (uint64, error) {
+		cctx, cancel := context.WithTimeout(ctx, busTimeout)
+		defer cancel()
+		return s.env.Bus.Deltas().Last(cctx)
+	})
+	if err != nil || last >= m.SyncSeq {
+		return err
+	}
+	err = fmt.Errorf("checkpoint %d was saved at sequence %d of MONOLITH_SYNC, which ends at %d: the stream has lost its tail. Have it go on behind what was lost (nats stream purge MONOLITH_SYNC --seq=%d --force); shards then publish every row again, and replicas load the newest export", m.Checkpoint, m.SyncSeq, last, m.SyncSeq+1)
+	s.log.Error("the shard does not start", "err", err)
+	s.env.Health.Fail(lostTail, err)
+	return err
 }
 
 // patiently repeats f while the bus is away.
@@ -190,7 +215,7 @@ func (s *Server) readyFact(v seen, generation uint64) *shard.Ready {
 	}
 	return &shard.Ready{
 		Job: s.cfg.Job, Shard: uint32(s.cfg.Shard), Shards: uint32(s.cfg.Shards), Epoch: v.epoch + 1,
-		RowsAddress: s.addr, Checkpoint: s.st.checkpoint, Offsets: s.st.offsets(), Generation: generation, Rows: rows,
+		RowsAddress: s.addr, Checkpoint: s.st.checkpoint, Offsets: s.st.offsets(), Generation: generation, Rows: rows, Restored: s.restored.Seq,
 	}
 }
 
@@ -222,7 +247,7 @@ func (s *Server) fence(ctx context.Context, epoch, next uint64) (uint64, error) 
 		}
 		for {
 			var newest uint64
-			if next, newest, err = s.reread(ctx, next); err != nil {
+			if next, newest, err = s.reread(ctx, next, s.restored.SyncSeq); err != nil {
 				return next, err
 			}
 			if newest > epoch {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
@@ -22,6 +23,7 @@ type chief struct {
 	cuts  int // attempts, so that each cut has a name of its own
 	saved int // checkpoints of the clock since the last export
 	asked chan order
+	swept swept // what the next checkpoint says was deleted
 }
 
 // order is a checkpoint that somebody waits for.
@@ -83,17 +85,12 @@ var errStopped = errors.New("the job was stopped")
 
 func (c *chief) run(ctx context.Context) error {
 	s := c.s
-	if err := s.shards.wait(ctx); err != nil {
-		return err
-	}
-	if err := c.start(ctx); err != nil {
-		return err
-	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: "trainer." + events.Escape(s.cfg.Job), Version: "1.0.0",
 		Description: "checkpoints of training job " + s.cfg.Job,
 		Endpoints: map[string]bus.Handler{
 			"checkpoint": c.handleCheckpoint,
+			"restore":    c.handleRestore,
 			"state":      owner.State(map[string]owner.View{lineage.Name: s.lineage}),
 		},
 	})
@@ -101,6 +98,12 @@ func (c *chief) run(ctx context.Context) error {
 		return fmt.Errorf("serve commands: %w", err)
 	}
 	defer stop()
+	if err := s.shards.wait(ctx); err != nil { // the commands are there meanwhile: one brings shards back
+		return err
+	}
+	if err := c.start(ctx); err != nil {
+		return err
+	}
 	if len(c.job().Checkpoints) == 0 { // so that there is a model to load from the first step on
 		if err := c.insist(ctx, request{Reason: "start of the job", Export: true}); err != nil {
 			return err
@@ -116,7 +119,7 @@ func (c *chief) insist(ctx context.Context, why request) error {
 			return err
 		}
 		// A shard says that it is ready a moment before it takes commands.
-		if _, err := (cutter{s: c.s}).states(ctx, cutproto.Offsets, func(int) any { return struct{}{} }); err != nil {
+		if _, err := (&cutter{s: c.s}).states(ctx, cutproto.Offsets, func(int) any { return struct{}{} }); err != nil {
 			c.s.log.Debug("a shard takes no commands yet", "error", err)
 			if pause(ctx, pauseBeforeCommands); ctx.Err() != nil {
 				return ctx.Err()
@@ -324,16 +327,13 @@ func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job
 }
 
 // checkpoint makes a cut and appends what came of it; seq is that fact's sequence, also
-// of a failure.
+// of a failure. What a failed attempt has written stays without a name: its id is claimed,
+// so nothing is ever written over.
 func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint64, err error) {
 	s := c.s
 	begin := time.Now()
 	j := c.job()
-	id = 1
-	if n := len(j.Checkpoints); n > 0 {
-		id = j.Checkpoints[n-1].V.GetId() + 1
-	}
-	facts, err := c.make(ctx, id, why)
+	id, facts, err := c.make(ctx, why)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -342,6 +342,11 @@ func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint
 			return id, 0, err
 		}
 		s.m.failures.Inc()
+		if id == 0 { // nothing was written
+			id = j.LastID + 1
+		} else {
+			s.discard(id)
+		}
 		s.log.Error("checkpoint failed", "checkpoint", id, "error", err)
 		facts = []*training.Event{{Body: &training.Event_CheckpointFailed{CheckpointFailed: &training.CheckpointFailed{Id: id, Reason: err.Error()}}}}
 		_, seqs, aerr := c.append(ctx, why, func(lineage.Job) []*training.Event { return facts })
@@ -351,41 +356,58 @@ func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint
 		return id, seqs[0], err
 	}
 	_, seqs, err := c.append(ctx, why, func(now lineage.Job) []*training.Event {
-		if len(now.Checkpoints) != len(j.Checkpoints) {
-			return nil // another chief made a cut meanwhile: ours stands for nothing
+		if now.LastID != id || now.Restored != j.Restored {
+			return nil // ours stands for nothing
 		}
 		return facts
 	})
 	if err == nil && len(seqs) == 0 {
-		err = fmt.Errorf("checkpoint %d was made by another chief meanwhile", id)
+		err = fmt.Errorf("checkpoint %d: another chief has begun one meanwhile, or the job has returned to an earlier one", id)
 	}
 	if err != nil {
 		return id, 0, err
 	}
 	s.m.checkpoints.Inc()
 	s.log.Info("checkpoint saved", "checkpoint", id, "export", why.Export, "reason", why.Reason, "took", time.Since(begin))
-	s.sweep(c.job())
+	c.swept.told(c.job())
+	s.sweep(c.job(), &c.swept)
 	return id, seqs[0], nil
 }
 
-func (c *chief) make(ctx context.Context, id int64, why request) ([]*training.Event, error) {
+// make writes a checkpoint, and an export of it, under an id of their own, which is 0 when
+// the attempt ended before anything was written.
+func (c *chief) make(ctx context.Context, why request) (id int64, _ []*training.Event, _ error) {
 	c.cuts++
-	ct := cutter{s: c.s, id: id, chief: c.epoch, name: fmt.Sprintf("%s-%d-%d", c.s.cfg.Name, c.epoch, c.cuts)}
-	made, err := ct.make(ctx, why.Export)
+	ct := cutter{s: c.s, chief: c.epoch, name: fmt.Sprintf("%s-%d-%d", c.s.cfg.Name, c.epoch, c.cuts)}
+	made, err := ct.make(ctx, why.Export, func(ctx context.Context) (int64, error) { return c.claim(ctx, why) })
 	if err != nil {
-		return nil, err
+		return ct.id, nil, err
 	}
 	facts := []*training.Event{{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{
 		Checkpoint: made.checkpoint, Reason: why.Reason,
+		RemovedCheckpoints: slices.Clone(c.swept.checkpoints), RemovedExports: slices.Clone(c.swept.exports),
 	}}}}
 	if !why.Export {
-		return facts, nil
+		return ct.id, facts, nil
 	}
 	exported, err := ct.entry(made)
 	if err != nil {
-		return nil, err
+		return ct.id, nil, err
 	}
-	return append(facts, &training.Event{Body: &training.Event_ModelExported{ModelExported: exported}}), nil
+	return ct.id, append(facts, &training.Event{Body: &training.Event_ModelExported{ModelExported: exported}}), nil
+}
+
+// claim takes the next checkpoint id for this attempt alone: of two chiefs that claim one,
+// the log gives it to the first.
+func (c *chief) claim(ctx context.Context, why request) (id int64, err error) {
+	_, _, err = c.append(ctx, why, func(now lineage.Job) []*training.Event {
+		id = now.LastID + 1
+		return []*training.Event{{Body: &training.Event_CheckpointStarted{CheckpointStarted: &training.CheckpointStarted{Id: id, Reason: why.Reason}}}}
+	})
+	if err != nil {
+		return 0, err
+	}
+	return id, nil
 }
 
 // handleCheckpoint answers trainer.<job>.checkpoint.
@@ -403,7 +425,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():
-		return nil, owner.Refuse(owner.Unavailable, "another checkpoint is being made: ask again")
+		return nil, owner.Refuse(owner.Unavailable, "another checkpoint is being made, or not all shards are ready: ask again")
 	}
 	select {
 	case a := <-o.done:

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/projections/lineage"
 )
 
 // Config of one trainer.
@@ -54,7 +56,7 @@ type Config struct {
 	// job's start and end always are. Default 1.
 	ExportEvery int
 	// Keep is how many checkpoints and exports stay on disk; exports that a load or a
-	// plan names stay besides. Default 5.
+	// plan names stay besides. Default 5, at most 500.
 	Keep int
 	// Dir is the job's folder, the same for its shards: model.ckpt-<id>/ and
 	// exported_models/ lie in it.
@@ -114,7 +116,10 @@ func or[T comparable](v, d T) T {
 	return v
 }
 
-const maxBatch = 4096
+const (
+	maxBatch = 4096
+	maxKeep  = lineage.Kept - 12 // some room for those begun before the oldest is told to be gone
+)
 
 // Validate returns every complaint about c with its defaults, joined.
 func (c *Config) Validate() error {
@@ -138,7 +143,7 @@ func (c *Config) Validate() error {
 	check(c.RecordAhead > 0, "record-ahead must be positive, not %v", c.RecordAhead)
 	check(c.CheckpointEvery >= 0, "checkpoint-every %v is negative", c.CheckpointEvery)
 	check(c.ExportEvery > 0, "export-every must be 1 or more, not %d", c.ExportEvery)
-	check(c.Keep > 0, "keep-checkpoints must be 1 or more, not %d", c.Keep)
+	check(c.Keep > 0 && c.Keep <= maxKeep, "keep-checkpoints must be 1 to %d, not %d", maxKeep, c.Keep)
 	check(filepath.IsAbs(c.Dir), "dir %q must be an absolute path", c.Dir)
 	check(c.LeaseTTL >= time.Second && c.LeaseTTL%time.Second == 0, "lease-ttl must be whole seconds, 1s or more, not %v", c.LeaseTTL)
 	return errors.Join(errs...)

@@ -29,7 +29,7 @@ const (
 type cutter struct {
 	s    *Server
 	name string // of the cut, new each time
-	id   int64
+	id   int64  // of the checkpoint; 0: not claimed yet
 	// chief is the epoch of the chief's lease.
 	chief uint64
 }
@@ -52,8 +52,9 @@ type cut struct {
 	syncSeq    uint64 // every delta of the job up to here is in the cut
 }
 
-// make runs hold, advance, snapshot and release. The shards are released in any case.
-func (c cutter) make(ctx context.Context, export bool) (_ cut, err error) {
+// make runs hold, advance, snapshot and release. The shards are released in any case. claim
+// names the checkpoint once nothing but writing it is left.
+func (c *cutter) make(ctx context.Context, export bool, claim func(context.Context) (int64, error)) (_ cut, err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 		defer cancel()
@@ -83,6 +84,9 @@ func (c cutter) make(ctx context.Context, export bool) (_ cut, err error) {
 			return cut{}, fmt.Errorf("%w: shard %d stands at turn %d of generation %d, shard 0 at turn %d of %d", errNotNow, i, st.Turn, st.Generation, turn, generation)
 		}
 	}
+	if c.id, err = claim(ctx); err != nil {
+		return cut{}, fmt.Errorf("claim a checkpoint's id: %w", err)
+	}
 	files, err := c.snapshot(ctx, turn, generation, export)
 	if err != nil {
 		return cut{}, err
@@ -106,7 +110,7 @@ func checkpointDir(dir string, id int64) string {
 }
 
 // ask sends one command of the cut to shard i.
-func (c cutter) ask(ctx context.Context, i int, endpoint string, body any, timeout time.Duration) ([]byte, error) {
+func (c *cutter) ask(ctx context.Context, i int, endpoint string, body any, timeout time.Duration) ([]byte, error) {
 	payload, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -120,7 +124,7 @@ func (c cutter) ask(ctx context.Context, i int, endpoint string, body any, timeo
 	return reply, nil
 }
 
-func (c cutter) states(ctx context.Context, endpoint string, body func(i int) any) ([]cutproto.State, error) {
+func (c *cutter) states(ctx context.Context, endpoint string, body func(i int) any) ([]cutproto.State, error) {
 	states := make([]cutproto.State, c.s.cfg.Shards)
 	err := c.s.shards.each(func(i int) error {
 		reply, err := c.ask(ctx, i, endpoint, body(i), commandTimeout)
@@ -137,7 +141,7 @@ func (c cutter) states(ctx context.Context, endpoint string, body func(i int) an
 
 // advance lets through what shards lack of the targets and waits until they have it:
 // it is on its way, since it reached another shard, or its partition is taken over.
-func (c cutter) advance(ctx context.Context, targets map[int32]int64) ([]cutproto.State, error) {
+func (c *cutter) advance(ctx context.Context, targets map[int32]int64) ([]cutproto.State, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, advanceTimeout, errors.New("the shards did not reach one offset in time"))
 	defer cancel()
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
@@ -168,7 +172,7 @@ func (c cutter) advance(ctx context.Context, targets map[int32]int64) ([]cutprot
 	}
 }
 
-func (c cutter) snapshot(ctx context.Context, turn, generation uint64, export bool) ([]*training.ShardFile, error) {
+func (c *cutter) snapshot(ctx context.Context, turn, generation uint64, export bool) ([]*training.ShardFile, error) {
 	files := make([]*training.ShardFile, c.s.cfg.Shards)
 	err := c.s.shards.each(func(i int) error {
 		req := cutproto.SnapshotRequest{Cut: c.name, Checkpoint: c.id, Dir: c.s.cfg.Dir, Export: export, Version: c.id}
@@ -194,7 +198,7 @@ func (c cutter) snapshot(ctx context.Context, turn, generation uint64, export bo
 // syncEnd is the sequence behind which followers of this export go on. Every shard has
 // published what the cut holds, and a held shard publishes nothing: while all are held
 // that is the end of the stream, else the least that a shard wrote into its snapshot.
-func (c cutter) syncEnd(ctx context.Context, files []*training.ShardFile) (uint64, error) {
+func (c *cutter) syncEnd(ctx context.Context, files []*training.ShardFile) (uint64, error) {
 	end, err := c.s.env.Bus.Deltas().Last(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("find the end of the deltas: %w", err)
@@ -214,7 +218,7 @@ func (c cutter) syncEnd(ctx context.Context, files []*training.ShardFile) (uint6
 	return end, nil
 }
 
-func (c cutter) release(ctx context.Context) error {
+func (c *cutter) release(ctx context.Context) error {
 	errs := make([]error, c.s.cfg.Shards)
 	_ = c.s.shards.each(func(i int) error {
 		_, errs[i] = c.ask(ctx, i, cutproto.Release, cutproto.ReleaseRequest{Cut: c.name}, commandTimeout)
@@ -225,7 +229,7 @@ func (c cutter) release(ctx context.Context) error {
 
 // entry writes the entry sub-model of the version: the spec, and the dense variables
 // that the shards have just written.
-func (c cutter) entry(made cut) (*training.ModelExported, error) {
+func (c *cutter) entry(made cut) (*training.ModelExported, error) {
 	e := &ckpt.Entry{
 		Spec: c.s.engine.spec, Version: c.id, Job: c.s.cfg.Job, Shards: uint32(c.s.cfg.Shards),
 		SyncSeq: made.syncSeq, Dense: map[string]ckpt.Variable{},
@@ -253,9 +257,5 @@ func (c cutter) entry(made cut) (*training.ModelExported, error) {
 	if err := ckpt.WriteEntry(filepath.Join(models, "entry", version), e); err != nil {
 		return nil, err
 	}
-	subs := []string{"entry"}
-	for i := range c.s.cfg.Shards {
-		subs = append(subs, "ps_"+strconv.Itoa(i))
-	}
-	return &training.ModelExported{Version: c.id, ModelDir: models, SubModels: subs, SyncSeq: made.syncSeq}, nil
+	return &training.ModelExported{Version: c.id, ModelDir: models, SubModels: c.s.subModels(), SyncSeq: made.syncSeq}, nil
 }

@@ -63,7 +63,9 @@ type fakeShard struct {
 	flaky    float64                     // part of the answers that get lost
 	inOrder  bool
 	slowSnap error
-	busy     int // how many more holds are refused, as while an earlier chief's cut lasts
+	kept     map[int64]memory // by checkpoint
+	restored uint64           // jobRestored that now follows
+	busy     int              // how many more holds are refused, as while an earlier chief's cut lasts
 
 	mu      sync.Mutex
 	changed chan struct{}
@@ -129,7 +131,7 @@ func (s *fakeShard) start() {
 func (s *fakeShard) ready(addr string) {
 	subject := events.Join(bzid, "shard", shard.Aggregate(theJob, uint32(s.index)))
 	_, err := s.b.Log().Append(context.Background(), bus.Draft{Subject: subject, Expect: bus.Any, Event: &shard.Event{Body: &shard.Event_Ready{Ready: &shard.Ready{
-		Job: theJob, Shard: uint32(s.index), Shards: uint32(s.shards), Epoch: s.epoch, RowsAddress: addr, Generation: s.gen, Offsets: s.now.next,
+		Job: theJob, Shard: uint32(s.index), Shards: uint32(s.shards), Epoch: s.epoch, RowsAddress: addr, Generation: s.gen, Offsets: s.now.next, Restored: s.restored,
 	}}}})
 	if err != nil {
 		s.t.Error(err)
@@ -406,6 +408,10 @@ func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) 
 		}
 	}
 	s.saved = s.now.clone()
+	if s.kept == nil {
+		s.kept = map[int64]memory{}
+	}
+	s.kept[r.Checkpoint] = s.saved.clone()
 	return protojson.Marshal(&training.ShardFile{Shard: uint32(s.index), Path: path, Epoch: s.epoch, Hash: m.Hash, Crc32C: m.Files})
 }
 

@@ -267,7 +267,7 @@ func TestRequests(t *testing.T) {
 	}
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Reason: "again"}}})
 	j := w.until("the second request is answered", func(j lineage.Job) bool { return len(j.Checkpoints) == 4 })
-	if len(j.Exports) != 1 || j.Checkpoints[3].V.GetId() != 4 {
+	if len(j.Exports) != 1 || j.Checkpoints[3].V.GetId() != 5 { // 4 was begun and failed
 		t.Fatalf("%d exports, checkpoint %d", len(j.Exports), j.Checkpoints[3].V.GetId())
 	}
 
@@ -414,7 +414,11 @@ func TestKeep(t *testing.T) {
 	}}}})
 	a := w.run(cfg)
 	for i := 2; i <= 5; i++ {
-		w.until("a checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == i-1 })
+		j := w.until("a checkpoint is made", func(j lineage.Job) bool { return j.LastID == int64(i-1) && len(j.Checkpoints) > 0 })
+		// What was deleted is told with the checkpoint after.
+		if len(j.Checkpoints) > cfg.Keep+1 || len(j.Exports) > cfg.Keep+2 {
+			t.Errorf("the view names %d checkpoints and %d exports, %d are kept", len(j.Checkpoints), len(j.Exports), cfg.Keep)
+		}
 		if _, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"export":true}`)); err != nil {
 			t.Fatal(err)
 		}

@@ -62,8 +62,8 @@ type AdvanceRequest struct {
 }
 
 // SnapshotRequest writes <dir>/model.ckpt-<checkpoint>/ps_<i>/ and, with Export,
-// <dir>/exported_models/ps_<i>/<version>/. An empty Dir is the shard's own. What a
-// failed attempt left under the same id is replaced.
+// <dir>/exported_models/ps_<i>/<version>/. An empty Dir is the shard's own. An id under
+// which anything lies is refused: each attempt needs one of its own.
 type SnapshotRequest struct {
 	Cut        string `json:"cut"`
 	Checkpoint int64  `json:"checkpoint"`

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/views"
+)
+
+// TestReturnToACheckpoint: on command every shard and every partition goes back to an
+// earlier checkpoint, the trainers learn on from there to the end of the topic, and the
+// replicas end up with the rows of the new timeline.
+func TestReturnToACheckpoint(t *testing.T) {
+	cfg := opsConfig(t.TempDir())
+	cfg.replicas = 1
+	w := opsServe(t, cfg)
+	w.rate(200)
+	w.learnt()
+	then := w.agree()
+	w.rate(200)
+	w.learnt()
+	w.agree()
+	var answer struct {
+		Checkpoint, Export int64
+		Seq                uint64
+	}
+	w.must("return", w.job.call(w.soon(), "trainer."+jobName+".restore", map[string]any{"checkpoint": then.GetId(), "reason": "test"}, &answer))
+	if answer.Checkpoint != then.GetId() || answer.Export <= then.GetId()+1 {
+		t.Errorf("answer %+v to a return to checkpoint %d", answer, then.GetId())
+	}
+	last, err := w.job.bus.Log().Last(w.soon())
+	w.must("find the end of the log", err)
+	shards, err := follow.Replay(w.soon(), w.job.bus.Log(), views.Fleet.Only(w.cfg.conn.bzid), last)
+	w.must("replay", err)
+	for i, x := range shards.Shards[jobName] {
+		r := x.Ready.V
+		if r.GetRestored() != answer.Seq || r.GetCheckpoint() != then.GetId() || !maps.Equal(r.GetOffsets(), then.GetOffsets()) {
+			t.Errorf("shard %d is ready as %v, checkpoint %d is at %v", i, r, then.GetId(), then.GetOffsets())
+		}
+	}
+	if n := len(shards.Shards[jobName]); n != w.cfg.shards {
+		t.Errorf("%d shards are ready, want %d", n, w.cfg.shards)
+	}
+	w.rate(50)
+	w.learnt()
+	w.agree()
+}

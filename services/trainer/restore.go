@@ -1,0 +1,119 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+// restorePatience bounds the work of one command; a caller waits 30 s at most.
+const restorePatience = 25 * time.Second
+
+// handleRestore answers trainer.<job>.restore: the job returns to a checkpoint.
+//
+//	append jobRestored            | from here on every shard, restarted or not, goes there
+//	wait until all shards have    | trainers rewind to the offsets that the shards stand at
+//	make a checkpoint and export  | so that the newest of either is of the new timeline
+//
+// It works beside the chief's checkpoints and without healthy shards, since those are what
+// it is called for. A repeat begins another return to the same place.
+func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, error) {
+	var body struct {
+		Checkpoint int64  `json:"checkpoint"`
+		Reason     string `json:"reason"`
+	}
+	ctx, cancel := context.WithTimeout(ctx, restorePatience)
+	defer cancel()
+	if err := owner.DecodeJSON(payload, &body, `{"checkpoint":12,"reason":"the model diverged"}`); err != nil {
+		return nil, err
+	}
+	end, err := c.s.env.Bus.Deltas().Last(ctx)
+	if err != nil {
+		return nil, owner.Refuse(owner.Unavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
+	}
+	why := request{Reason: or(body.Reason, "on command")}
+	var saved []int64
+	_, seqs, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
+		saved = saved[:0]
+		for _, x := range j.Checkpoints {
+			saved = append(saved, x.V.GetId())
+		}
+		if !slices.Contains(saved, body.Checkpoint) {
+			return nil
+		}
+		return []*training.Event{{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{
+			Checkpoint: body.Checkpoint, Reason: why.Reason, Generation: c.s.nextGeneration(), SyncSeq: end,
+		}}}}
+	})
+	if err != nil {
+		return nil, owner.Refuse(owner.Unavailable, "return to checkpoint %d: %v: whether the job returns is not known, ask again", body.Checkpoint, err)
+	}
+	if len(seqs) == 0 {
+		return nil, owner.Refuse(owner.NotFound, "checkpoint %d of job %s is not on disk: return to one of %v", body.Checkpoint, c.s.cfg.Job, saved)
+	}
+	c.s.log.Warn("the job returns to a checkpoint", "checkpoint", body.Checkpoint, "reason", why.Reason, "seq", seqs[0])
+	answer := map[string]any{"checkpoint": body.Checkpoint, "seq": seqs[0]}
+	if err := c.s.awaitReturn(ctx, seqs[0]); err != nil {
+		return nil, owner.Refuse(owner.Unavailable, "the job returns to checkpoint %d (event %d), and not all shards are there yet: look for their ready facts with restored %d", body.Checkpoint, seqs[0], seqs[0])
+	}
+	if made, ok := c.export(ctx, fmt.Sprintf("returned to checkpoint %d", body.Checkpoint)); ok {
+		answer["export"] = made
+	}
+	return json.Marshal(answer)
+}
+
+// export has the chief make a checkpoint with an export, unless ctx ends before.
+func (c *chief) export(ctx context.Context, reason string) (id int64, ok bool) {
+	o := order{reason: reason, export: true, done: make(chan answer, 1), gone: ctx.Done()}
+	select {
+	case c.asked <- o:
+	case <-ctx.Done():
+		return 0, false
+	}
+	select {
+	case a := <-o.done:
+		return a.id, a.err == nil
+	case <-ctx.Done():
+		return 0, false
+	}
+}
+
+// nextGeneration is one that no shard of a deterministic job is in yet; 0 for others.
+func (s *Server) nextGeneration() (g uint64) {
+	for i := range s.cfg.Shards {
+		g = max(g, s.generation(i))
+	}
+	if s.cfg.Deterministic {
+		g++
+	}
+	return g
+}
+
+// awaitReturn waits until every shard is ready as one that follows the jobRestored at seq.
+func (s *Server) awaitReturn(ctx context.Context, seq uint64) error {
+	for {
+		changed := s.fleet.Changed()
+		there := true
+		s.fleet.Read(func(f fleet.State) {
+			for i := range s.cfg.Shards {
+				x := f.Shards[s.cfg.Job][uint32(i)]
+				there = there && x.Healthy && x.Ready.V.GetRestored() >= seq
+			}
+		})
+		if there {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
