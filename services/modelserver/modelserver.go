@@ -90,7 +90,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		ready:   make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.metrics.age(env.Metrics, cfg.Container)
-	s.shelf = newShelf(s.serve, cfg.Linger)
+	s.shelf = newShelf(s.serve, cfg.Linger, env.Health)
 	s.reads = newReads(cfg.LoadBytes)
 	s.routes = newRoutes(s.fleet, s.pool.Drop)
 	s.fresh = &freshness{
@@ -99,7 +99,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	if len(cfg.Brokers) > 0 {
 		s.impressions = &impressions{
-			topic: cfg.PredictionsTopic, container: cfg.Container, metrics: s.metrics, log: env.Log,
+			topic: cfg.PredictionsTopic, container: cfg.Container, metrics: s.metrics, log: env.Log, health: env.Health,
 			queue: make(chan *impression.Impression, impressionQueue),
 		}
 	}
