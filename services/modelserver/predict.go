@@ -128,7 +128,11 @@ func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tf
 	}
 	sc.gather(m, n)
 	p := m.params.Load()
-	logits, err := m.tower.Forward(p.tensors, sc.x, n, &sc.ws)
+	tower, err := p.frozen()
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
+	}
+	logits, err := tower.Forward(sc.x, n, &sc.ws)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
 	}
