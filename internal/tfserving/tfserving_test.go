@@ -1,6 +1,7 @@
 package tfserving_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -230,21 +231,26 @@ func TestConfigThereAndBack(t *testing.T) {
 
 func TestParsePath(t *testing.T) {
 	for path, want := range map[string]tfserving.RESTRequest{
-		"/v1/models/m":                        {Model: "m"},
-		"/v1/models/m/versions/7":             {Model: "m", Version: 7},
-		"/v1/models/m:predict":                {Model: "m", Verb: "predict"},
-		"/v1/models/m:entry":                  {Model: "m:entry"},
-		"/v1/models/m:entry:predict":          {Model: "m:entry", Verb: "predict"},
-		"/v1/models/m:ps_0/versions/3":        {Model: "m:ps_0", Version: 3},
-		"/v1/models/m/versions/7:predict":     {Model: "m", Version: 7, Verb: "predict"},
-		"/v1/models/m:a/versions/70:classify": {Model: "m:a", Version: 70, Verb: "classify"},
+		"/v1/models/m":                           {Model: "m"},
+		"/v1/models/m/versions/7":                {Model: "m", Version: 7},
+		"/v1/models/m:predict":                   {Model: "m", Verb: "predict"},
+		"/v1/models/m:entry":                     {Model: "m:entry"},
+		"/v1/models/m:entry:predict":             {Model: "m:entry", Verb: "predict"},
+		"/v1/models/m:ps_0/versions/3":           {Model: "m:ps_0", Version: 3},
+		"/v1/models/m/versions/7:predict":        {Model: "m", Version: 7, Verb: "predict"},
+		"/v1/models/m:a/versions/70:classify":    {Model: "m:a", Version: 70, Verb: "classify"},
+		"/v1/models/m/metadata":                  {Model: "m", Metadata: true},
+		"/v1/models/m:entry/versions/7/metadata": {Model: "m:entry", Version: 7, Metadata: true},
+		"/v1/models/m/labels/canary:predict":     {Model: "m", Label: "canary", Verb: "predict"},
+		"/v1/models/m/labels/stable":             {Model: "m", Label: "stable"},
+		"/v1/models/m/labels/stable/metadata":    {Model: "m", Label: "stable", Metadata: true},
 	} {
 		if got, err := tfserving.ParsePath(path); err != nil || got != want {
 			t.Errorf("%s = %+v, %v; want %+v", path, got, err, want)
 		}
 	}
 	for _, path := range []string{"", "/", "/v1/models/", "/v1/models/:predict", "/v1/models/m/versions/", "/v1/models/m/versions/x", "/v1/models/m/versions/-1",
-		"/v1/models/m/versions/0", "/v1/models/a/b", "/v1/models/m/metadata", "/v1/models/" + strings.Repeat("x", tfserving.MaxName+1)} {
+		"/v1/models/m/versions/0", "/v1/models/a/b", "/v1/models/m/labels/", "/v1/models/m/labels/a/b", "/v1/models/metadata:predict/x", "/v1/models//metadata", "/v1/models/" + strings.Repeat("x", tfserving.MaxName+1)} {
 		if got, err := tfserving.ParsePath(path); err == nil {
 			t.Errorf("%q = %+v; want an error", path, got)
 		}
@@ -271,7 +277,7 @@ func TestDecodePredict(t *testing.T) {
 		"bare columns": {`{"inputs":[1,2]}`, one, map[string]*tfserving.TensorProto{"x": tfserving.NewFloat([]float32{1, 2})}, true},
 		"greatest id":  {`{"inputs":{"user":[9223372036854775807],"movie":[-9223372036854775808]}}`, two, map[string]*tfserving.TensorProto{"user": tfserving.NewInt64([]int64{math.MaxInt64}), "movie": tfserving.NewInt64([]int64{math.MinInt64})}, true},
 	} {
-		got, err := tfserving.DecodePredict([]byte(tc.body), tc.inputs, 16)
+		got, err := tfserving.DecodePredict(strings.NewReader(tc.body), tc.inputs, 16)
 		if err != nil || got.Columnar != tc.column || len(got.Inputs) != len(tc.want) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 			continue
@@ -282,7 +288,7 @@ func TestDecodePredict(t *testing.T) {
 			}
 		}
 	}
-	got, err := tfserving.DecodePredict([]byte(`{"signature_name":"s","instances":[1]}`), one, 16)
+	got, err := tfserving.DecodePredict(strings.NewReader(`{"instances":[1],"signature_name":"s","other":{"a":[1,{"b":null}]}}`), one, 16)
 	if err != nil || got.Signature != "s" {
 		t.Errorf("signature %q, %v", got.Signature, err)
 	}
@@ -316,9 +322,19 @@ func TestDecodePredict(t *testing.T) {
 		"ragged columns, empty":  {`{"inputs":[[],1]}`, one},
 		"too many rows":          {`{"instances":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}`, one},
 		"too many in columns":    {`{"inputs":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}`, one},
+		"an input twice":         {`{"instances":[{"user":1,"user":2,"movie":2}]}`, two},
+		"a column twice":         {`{"inputs":{"user":[1],"user":[1],"movie":[2]}}`, two},
+		"instances twice":        {`{"instances":[1],"instances":[1]}`, one},
+		"a list at the top":      {`[1]`, one},
+		"a signature of 5":       {`{"signature_name":5,"instances":[1]}`, one},
+		"ragged, longer":         {`{"instances":[[1,2],[3,4,5]]}`, one},
+		"ragged, later":          {`{"inputs":[[[1],[2]],[[3],[4,5]]]}`, one},
+		"skipped too deep":       {`{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `,"instances":[1]}`, one},
+		"not closed":             {`{"instances":[1]`, one},
+		"an object for a number": {`{"instances":[{"user":{"a":1},"movie":2}]}`, two},
 		"too deep":               {`{"inputs":[[[[[[[[[1]]]]]]]]]}`, one},
 	} {
-		if got, err := tfserving.DecodePredict([]byte(tc.body), tc.inputs, 16); err == nil {
+		if got, err := tfserving.DecodePredict(strings.NewReader(tc.body), tc.inputs, 16); err == nil {
 			t.Errorf("%s: %+v; want an error", name, got)
 		}
 	}
@@ -413,7 +429,7 @@ func FuzzPredictJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		const limit = 32
-		p, err := tfserving.DecodePredict(body, two, limit)
+		p, err := tfserving.DecodePredict(bytes.NewReader(body), two, limit)
 		if err != nil {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/monolith-go/monolith/events/delta"
@@ -29,10 +30,18 @@ type embedding struct {
 	dim  int
 }
 
-// params are the dense variables after one delta; never changed once published.
+// params are the dense variables after one delta; never changed once published. The first
+// Predict that stands on them packs them, and those behind it compute with that.
 type params struct {
 	seq     uint64 // MONOLITH_SYNC sequence they are as of
 	tensors [][]float32
+	frozen  func() (*dense.Frozen, error)
+}
+
+func (m *entryModel) publish(seq uint64, tensors [][]float32) {
+	m.params.Store(&params{seq: seq, tensors: tensors, frozen: sync.OnceValues(func() (*dense.Frozen, error) {
+		return m.tower.Freeze(tensors, false, nil)
+	})})
 }
 
 // entryModel computes scores. One goroutine writes params, any number read.
@@ -85,7 +94,7 @@ func newEntryModel(name string, version int64, shards int, e *ckpt.Entry) (*entr
 		m.inputs = append(m.inputs, tfserving.Input{Name: f.GetName(), Dtype: types_go_proto.DataType_DT_INT64})
 		m.width += m.tables[i].dim
 	}
-	p := &params{seq: e.SyncSeq, tensors: make([][]float32, len(m.vars))}
+	tensors := make([][]float32, len(m.vars))
 	for i, v := range m.vars {
 		got, ok := e.Dense[v.Name]
 		if !ok {
@@ -94,9 +103,9 @@ func newEntryModel(name string, version int64, shards int, e *ckpt.Entry) (*entr
 		if len(got.Values) != v.Size || !slices.Equal(got.Shape, v.Shape) {
 			return nil, fmt.Errorf("dense variable %s is %v with %d values in the export, the spec says %v", v.Name, got.Shape, len(got.Values), v.Shape)
 		}
-		p.tensors[i] = got.Values
+		tensors[i] = got.Values
 	}
-	m.params.Store(p)
+	m.publish(e.SyncSeq, tensors)
 	return m, nil
 }
 
@@ -131,11 +140,10 @@ func (m *entryModel) apply(d *delta.Delta, seq uint64) error {
 		return nil
 	}
 	delete(m.staged, k)
-	old := m.params.Load()
-	next := &params{seq: seq, tensors: slices.Clone(old.tensors)}
+	tensors := slices.Clone(m.params.Load().tensors)
 	for i, values := range staged {
-		next.tensors[i] = values
+		tensors[i] = values
 	}
-	m.params.Store(next)
+	m.publish(seq, tensors)
 	return nil
 }

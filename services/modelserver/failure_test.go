@@ -3,8 +3,10 @@ package modelserver_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -50,6 +52,24 @@ func TestFailedLoadShowsWhy(t *testing.T) {
 	if v.GetState() != apis.ModelVersionStatus_END || v.GetStatus().GetErrorMessage() == "" {
 		t.Fatalf("status of a failed load: %v", v)
 	}
+	if problem := s.health.Summary(); problem != "" {
+		t.Errorf("one failure is reported already: %s", problem)
+	}
+	for n := range 2 { // its supervisor sends the configuration again and again
+		s.mustLoad(1, "ps_0")
+		until(t, "another try", func() error {
+			if got := s.counted(t, "monolith_modelserver_load_total", "failed"); got != float64(n+2) || s.versions("ps_0")[0] != "1 END" {
+				return fmt.Errorf("%v loads failed, %v", got, s.versions("ps_0"))
+			}
+			return nil
+		})
+	}
+	until(t, "a problem", func() error {
+		if problem := s.health.Summary(); !strings.HasPrefix(problem, "load ranker:ps_0: ") {
+			return fmt.Errorf("after three failures the health says %q", problem)
+		}
+		return nil
+	})
 	if err := os.WriteFile(broken, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -65,4 +85,7 @@ func TestFailedLoadShowsWhy(t *testing.T) {
 		}
 		return nil
 	})
+	if problem := s.health.Summary(); problem != "" {
+		t.Errorf("loaded, and still: %s", problem)
+	}
 }

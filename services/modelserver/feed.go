@@ -13,6 +13,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/tracectx"
 )
 
@@ -30,6 +32,8 @@ type feed struct {
 	next      uint64            // sequence to go on from
 	apply     func(d *delta.Delta, seq uint64, at time.Time) error
 	served    func(flush) // it is visible
+	// written is the newest epoch that the log says of a training shard; ok: it says any.
+	written func(ctx context.Context, job string, shard uint32) (epoch uint64, ok bool, err error)
 
 	need   map[string]uint64 // subject -> sequence to reach before the model may serve
 	caught chan struct{}     // closed then
@@ -39,6 +43,8 @@ type feed struct {
 	metrics *metrics
 	tracer  trace.Tracer
 	log     *slog.Logger
+	health  *health.State
+	problem string // its name there
 }
 
 // flush is what one training shard published at once, by its last chunk.
@@ -80,30 +86,48 @@ func (f *feed) aim(ctx context.Context) error {
 // follow applies deltas until ctx ends (nil) or the stream no longer holds what comes
 // next (bus.ErrTrimmed).
 func (f *feed) follow(ctx context.Context) error {
-	for {
+	pause := retry.New(200*time.Millisecond, 5*time.Second)
+	for failures := 0; ; {
+		from := f.next
+		works := time.AfterFunc(followWorks, func() { f.health.OK(f.problem) })
 		err := f.bus.Follow(ctx, f.next, 0, []string{f.subject("*")}, func(d bus.StoredDelta) error {
-			f.handle(ctx, d)
-			return nil
+			return f.handle(ctx, d)
 		})
+		worked := !works.Stop()
 		if ctx.Err() != nil {
 			return nil
 		}
 		if errors.Is(err, bus.ErrTrimmed) {
 			return err
 		}
+		if worked || f.next > from {
+			failures = 0
+			pause.Reset()
+		}
 		f.log.Warn("following deltas was interrupted; going on", "next", f.next, "err", err)
-		if !sleep(ctx, 200*time.Millisecond) {
+		if failures++; failures >= reportAfter {
+			f.health.Fail(f.problem, err)
+		}
+		if pause.Wait(ctx) != nil {
 			return nil
 		}
 	}
 }
 
-func (f *feed) handle(ctx context.Context, d bus.StoredDelta) {
+// followWorks is after how long without an error following is taken to work: where nothing
+// is published, nothing else tells.
+const followWorks = 10 * time.Second
+
+// handle fails only where it cannot be said yet what is to become of d.
+func (f *feed) handle(ctx context.Context, d bus.StoredDelta) error {
 	if d.Seq < f.next {
-		return // redelivered
+		return nil // redelivered
+	}
+	outcome, err := f.take(ctx, d)
+	if err != nil {
+		return err
 	}
 	f.next = d.Seq + 1
-	outcome := f.take(ctx, d)
 	f.metrics.deltas.WithLabelValues(outcome).Inc()
 	if want, ok := f.need[d.Subject]; ok && d.Seq >= want {
 		delete(f.need, d.Subject)
@@ -114,11 +138,12 @@ func (f *feed) handle(ctx context.Context, d bus.StoredDelta) {
 			close(f.caught)
 		}
 	}
+	return nil
 }
 
 // take applies one message and says what became of it. What cannot be applied is
 // counted and reported; the stream is the record of it.
-func (f *feed) take(ctx context.Context, d bus.StoredDelta) (outcome string) {
+func (f *feed) take(ctx context.Context, d bus.StoredDelta) (outcome string, err error) {
 	if d.Traceparent != "" {
 		var span trace.Span
 		_, span = f.tracer.Start(tracectx.With(ctx, d.Traceparent), "modelserver.apply_delta",
@@ -132,24 +157,35 @@ func (f *feed) take(ctx context.Context, d bus.StoredDelta) (outcome string) {
 	var m delta.Delta
 	if err := proto.Unmarshal(d.Data, &m); err != nil {
 		f.log.Error("delta skipped: it does not decode", "seq", d.Seq, "subject", d.Subject, "err", err)
-		return "malformed"
+		return "malformed", nil
 	}
 	k := m.GetShard()
 	if k >= maxShards || m.GetChunks() > 0 && m.GetChunk() >= m.GetChunks() {
 		f.log.Error("delta skipped: it contradicts itself", "seq", d.Seq, "shard", k, "chunk", m.GetChunk(), "chunks", m.GetChunks())
-		return "malformed"
+		return "malformed", nil
 	}
 	if d.Seq <= f.contained[k] {
-		return "contained"
+		return "contained", nil
 	}
 	if m.GetEpoch() < f.epochs[k] {
 		f.log.Warn("delta skipped: a newer writer has taken over the shard", "seq", d.Seq, "shard", k, "epoch", m.GetEpoch(), "newest", f.epochs[k])
-		return "fenced"
+		return "fenced", nil
+	}
+	if m.GetEpoch() > f.epochs[k] && f.written != nil {
+		// An epoch that nobody took would fence every delta after it, for ever.
+		newest, known, err := f.written(ctx, f.job, k)
+		if err != nil {
+			return "", err
+		}
+		if known && m.GetEpoch() > newest {
+			f.log.Error("delta skipped: nobody has taken over the shard in its epoch", "seq", d.Seq, "subject", d.Subject, "shard", k, "epoch", m.GetEpoch(), "newest", newest)
+			return "forged", nil
+		}
 	}
 	f.epochs[k] = m.GetEpoch()
 	if err := f.apply(&m, d.Seq, d.Time); err != nil {
 		f.log.Error("delta could not be applied whole", "seq", d.Seq, "shard", k, "err", err)
-		return "malformed"
+		return "malformed", nil
 	}
 	if m.GetChunk()+1 >= m.GetChunks() {
 		// What is made up for at a load becomes visible all at once: the newest of it
@@ -158,18 +194,7 @@ func (f *feed) take(ctx context.Context, d bus.StoredDelta) (outcome string) {
 			f.served(f.behind)
 		}
 	}
-	return "applied"
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return "applied", nil
 }
 
 // signalSubject is where a container says which deltas it serves.

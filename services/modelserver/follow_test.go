@@ -148,7 +148,7 @@ func TestExportFactKnowsHowFarTheStreamWas(t *testing.T) {
 	w := newWorld(t)
 	w.publish(w.learn("user", 1, 2, 3, 1, 2, 3, 4))
 	end := w.publish(w.learn("user", 1, 4, 3, 1, 2, 3, 4)) // both of shard 0
-	w.export(1, 2, 0)
+	w.exportAt(1, 2, 0, end)
 	w.exported(1, end)
 	next := w.publish(w.learn("user", 1, 7, 3, 5, 5, 5, 5))
 	trim := w.bus.Deltas().(interface {

@@ -31,6 +31,7 @@ import (
 	syncev "github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tfserving"
@@ -90,12 +91,20 @@ type world struct {
 	exportSpec *model.ModelSpec
 	exportDim  int // of both tables
 
+	cuts map[int64]cut // what was exported, by version
+
 	mu    sync.Mutex
 	rows  map[string]map[int64][]float32
 	dense map[string][]float32
 }
 
 const dim = 4
+
+// cut is how far the stream was when a version was exported, as its shards say.
+type cut struct {
+	shards  int
+	syncSeq uint64
+}
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
@@ -105,7 +114,7 @@ func newWorld(t testing.TB) *world {
 	}
 	spec.Layers = spec.Layers[1:]
 	spec.Layers[0].Units = 6
-	w := &world{t: t, bus: mem.New(), spec: spec, dir: t.TempDir(), exportDim: dim,
+	w := &world{t: t, bus: mem.New(), spec: spec, dir: t.TempDir(), exportDim: dim, cuts: map[int64]cut{},
 		rows: map[string]map[int64][]float32{"user": {}, "movie": {}}, dense: map[string][]float32{}}
 	t.Cleanup(func() { _ = w.bus.Close() })
 	for id := range int64(20) {
@@ -149,6 +158,14 @@ func (w *world) score(user, movie int64) float32 {
 // export writes a version of every sub-model; syncSeq is what it contains.
 func (w *world) export(version int64, shards int, syncSeq uint64) {
 	w.t.Helper()
+	w.exportAt(version, shards, syncSeq, syncSeq)
+}
+
+// exportAt says of the shards how far each had written, and of the whole how far the
+// stream was.
+func (w *world) exportAt(version int64, shards int, syncSeq, end uint64) {
+	w.t.Helper()
+	w.cuts[version] = cut{shards, syncSeq}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k := range shards {
@@ -168,7 +185,7 @@ func (w *world) export(version int64, shards int, syncSeq uint64) {
 			w.t.Fatal(err)
 		}
 	}
-	e := &ckpt.Entry{Spec: w.spec, Version: version, Job: job, Shards: uint32(shards), SyncSeq: syncSeq, Dense: map[string]ckpt.Variable{}}
+	e := &ckpt.Entry{Spec: w.spec, Version: version, Job: job, Shards: uint32(shards), SyncSeq: end, Dense: map[string]ckpt.Variable{}}
 	for _, v := range modelspec.Variables(w.spec) {
 		e.Dense[v.Name] = ckpt.Variable{Shape: v.Shape, Values: w.dense[v.Name]}
 	}
@@ -203,8 +220,14 @@ func (w *world) plan(version int64, numPS uint32, job string) {
 	}}})
 }
 
+// exported appends the facts of what export has written, as the job's chief does.
 func (w *world) exported(version int64, syncSeq uint64) {
 	w.t.Helper()
+	c := &training.Checkpoint{Id: version, Dir: w.dir}
+	for k := range w.cuts[version].shards {
+		c.Shards = append(c.Shards, &training.ShardFile{Shard: uint32(k), Path: fmt.Sprint(k), Epoch: 2, Step: 1, SyncSeq: w.cuts[version].syncSeq, Hash: "h"})
+	}
+	w.append("training", job, &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: c}}})
 	w.append("training", job, &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{
 		Version: version, ModelDir: w.dir, SubModels: []string{"entry", "ps_0", "ps_1"}, SyncSeq: syncSeq}}})
 }
@@ -265,6 +288,7 @@ type served struct {
 	predict *tfserving.PredictionClient
 	models  *tfserving.ModelClient
 	metrics *prometheus.Registry
+	health  *health.State
 	stop    func() error
 }
 
@@ -274,7 +298,7 @@ func (w *world) serve(name string, change ...func(*modelserver.Config)) *served 
 	for _, f := range change {
 		f(&cfg)
 	}
-	s := &served{w: w, name: name, metrics: prometheus.NewRegistry()}
+	s := &served{w: w, name: name, metrics: prometheus.NewRegistry(), health: health.New()}
 	log := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -284,7 +308,7 @@ func (w *world) serve(name string, change ...func(*modelserver.Config)) *served 
 		b = gatedBus{w.bus, w.gate}
 	}
 	var err error
-	s.Server, err = modelserver.New(cfg, services.Env{BZID: bzid, Bus: b, Log: log, Metrics: s.metrics, Tracer: w.tracer})
+	s.Server, err = modelserver.New(cfg, services.Env{BZID: bzid, Bus: b, Log: log, Metrics: s.metrics, Tracer: w.tracer, Health: s.health})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/impression"
 	"github.com/monolith-go/monolith/internal/modelspec"
 )
@@ -29,6 +31,8 @@ type impressions struct {
 	queue     chan *impression.Impression
 	metrics   *metrics
 	log       *slog.Logger
+	health    *health.State
+	failures  int // writes in a row
 }
 
 // recorder collects the impressions of one request.
@@ -170,6 +174,12 @@ func (p *impressions) flush(ctx context.Context, batch []kafka.Record) []kafka.R
 	if _, err := p.write(ctx, batch...); err != nil {
 		outcome = "failed"
 		p.log.Warn("impressions not written", "records", len(batch), "err", err)
+		if p.failures++; p.failures >= reportAfter {
+			p.health.Fail("impressions", fmt.Errorf("they are lost while topic %s cannot be written: %w", p.topic, err))
+		}
+	} else {
+		p.failures = 0
+		p.health.OK("impressions")
 	}
 	p.metrics.impressions.WithLabelValues(outcome).Add(float64(len(batch)))
 	clear(batch)

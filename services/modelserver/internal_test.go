@@ -128,8 +128,11 @@ func FuzzDelta(f *testing.F) {
 		rows := testFeed(func(d *delta.Delta, seq uint64, at time.Time) error { return ps.apply(d, seq, uint32(at.Unix())) }, func(flush) {})
 		dense := testFeed(func(d *delta.Delta, seq uint64, _ time.Time) error { return entry.apply(d, seq) }, func(flush) {})
 		for seq := range uint64(2) {
-			rows.handle(t.Context(), bus.StoredDelta{Seq: seq + 1, Data: data})
-			dense.handle(t.Context(), bus.StoredDelta{Seq: seq + 1, Data: data})
+			for _, f := range []*feed{rows, dense} {
+				if err := f.handle(t.Context(), bus.StoredDelta{Seq: seq + 1, Data: data}); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		for name, tab := range ps.tables {
 			all, _ := tab.Rows(math.MinInt64, 1<<20)
@@ -171,7 +174,9 @@ func TestFeedOutcomes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.handle(t.Context(), bus.StoredDelta{Seq: seq, Subject: "s", Data: data, Traceparent: tp, Time: time.Unix(int64(seq), 0)})
+		if err := f.handle(t.Context(), bus.StoredDelta{Seq: seq, Subject: "s", Data: data, Traceparent: tp, Time: time.Unix(int64(seq), 0)}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	caught := func() bool {
 		select {
@@ -196,7 +201,9 @@ func TestFeedOutcomes(t *testing.T) {
 	send(7, &delta.Delta{Epoch: 6, Chunks: 3, Chunk: 2}) // is served with its last
 	send(8, &delta.Delta{Epoch: 6, Chunks: 3, Chunk: 3}) // no such chunk
 	send(9, &delta.Delta{Epoch: 6, Step: 666, Chunks: 1})
-	f.handle(t.Context(), bus.StoredDelta{Seq: 10, Subject: "s", Data: []byte{0xff}})
+	if err := f.handle(t.Context(), bus.StoredDelta{Seq: 10, Subject: "s", Data: []byte{0xff}}); err != nil {
+		t.Fatal(err)
+	}
 	if want := []uint64{3, 5, 6, 7, 9}; !slices.Equal(applied, want) {
 		t.Errorf("applied %v, want %v", applied, want)
 	}

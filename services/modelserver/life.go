@@ -1,10 +1,12 @@
 package modelserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 )
@@ -25,35 +29,67 @@ func (s *Server) planned(model string) (p *publish.Planned) {
 	return p
 }
 
-// targetOf is what the plan asks of v; a model without a plan is served as exported.
+// targetOf is what the plan asks of v. Without a plan, as where a layout is served, nothing
+// is asked.
 func (s *Server) targetOf(v *version) target {
 	p := s.planned(v.model)
-	t := target{numPS: int(min(p.GetNumPs(), maxShards)), job: p.GetJob()}
-	if s.cfg.Frozen {
-		t.job = ""
+	return target{planned: p != nil, numPS: int(min(p.GetNumPs(), maxShards)), job: p.GetJob()}
+}
+
+// jobOf is whose deltas keep g fresh: the plan's job, or without a plan the job that made
+// the export, as long as it is one of this installation's. Empty: nobody's.
+func (s *Server) jobOf(t target, g *generation) (job string) {
+	switch {
+	case s.cfg.Frozen:
+		return ""
+	case t.planned:
+		return t.job
 	}
-	return t
+	s.lineage.Read(func(st lineage.State) {
+		if _, ok := st.Jobs[g.job]; ok {
+			job = g.job
+		}
+	})
+	return job
 }
 
 // catchUp waits until the views hold everything that was in the log when it was called:
 // whoever asked for a load had seen its plan, and so must this server.
 func (s *Server) catchUp(ctx context.Context) error {
-	for {
-		ask, cancel := context.WithTimeout(ctx, callTimeout)
+	return s.insist(ctx, "control plane", func(ask context.Context) error {
 		last, err := s.env.Bus.Log().Last(ask)
-		if err == nil {
-			err = errors.Join(s.plan.Wait(ask, last), s.lineage.Wait(ask, last))
+		if err != nil {
+			return err
 		}
+		return errors.Join(s.plan.Wait(ask, last), s.lineage.Wait(ask, last), s.fleet.Wait(ask, last))
+	})
+}
+
+// insist asks the bus until it answers, or ctx ends. What does not work is reported under
+// the name after its first few failures, until it works.
+func (s *Server) insist(ctx context.Context, name string, call func(context.Context) error) error {
+	pause := retry.New(200*time.Millisecond, 5*time.Second)
+	for n := 1; ; n++ {
+		ask, cancel := context.WithTimeout(ctx, callTimeout)
+		err := call(ask)
 		cancel()
 		if err == nil || ctx.Err() != nil {
+			s.env.Health.OK(name)
 			return ctx.Err()
 		}
-		s.env.Log.Warn("waiting for the control plane before a model is loaded", "err", err)
-		if !sleep(ctx, 200*time.Millisecond) {
+		s.env.Log.Warn("waiting for the bus", "for", name, "err", err)
+		if n >= reportAfter {
+			s.env.Health.Fail(name, err)
+		}
+		if pause.Wait(ctx) != nil {
+			s.env.Health.OK(name)
 			return ctx.Err()
 		}
 	}
 }
+
+// reportAfter is how many failures in a row are a problem that people should see.
+const reportAfter = 3
 
 // place is where a generation is read from: the configured version, or a newer export
 // when the deltas behind the configured one are gone.
@@ -70,44 +106,86 @@ func (s *Server) serve(ctx context.Context, v *version) error {
 	if err := s.catchUp(ctx); err != nil {
 		return err
 	}
-	at := place{v.basePath, v.number}
+	at, t := place{v.basePath, v.number}, s.targetOf(v)
+	g, err := s.load(ctx, v, at, t)
+	if err != nil {
+		log.Error("model not loaded", "err", err)
+		return err
+	}
+	stale := false
 	for {
-		t := s.targetOf(v)
-		began := time.Now()
-		g, err := s.load(ctx, v, at, t)
-		if err != nil {
-			s.metrics.loads.WithLabelValues("failed").Inc()
-			if s.shelf.stateOf(v) != stateAvailable && at.number == v.number {
-				log.Error("model not loaded", "err", err)
-				return err
-			}
-			log.Error("model not loaded anew; what is there goes on being served", "path", at.basePath, "export", at.number, "err", err)
-			if !sleep(ctx, time.Second) {
-				return ctx.Err()
-			}
-			at = s.newest(v, t.job, at)
+		err := s.keep(ctx, v, g, at, t, stale)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		gone := errors.Is(err, bus.ErrTrimmed)
+		job := s.jobOf(t, g)
+		stale = gone && !t.planned && len(s.newer(v, job, at)) == 0
+		if stale {
+			log.Warn("the deltas behind the export are gone, and there is no newer one: it is served as it was exported", "export", at.number, "err", err)
 			continue
 		}
-		s.metrics.loads.WithLabelValues("loaded").Inc()
-		log.Info("model read", "export", at.number, "job", t.job, "sync_seq", g.syncSeq, "took", time.Since(began))
-		switch err := s.keep(ctx, v, g, t); {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, bus.ErrTrimmed):
-			log.Warn("the deltas behind the export are gone; loading the newest export", "sync_seq", g.syncSeq, "err", err)
-			next := s.newest(v, t.job, at)
-			if next == at && !s.awaitExport(ctx) {
-				return ctx.Err()
+		log.Warn("loading again", "export", at.number, "sync_seq", g.syncSeq, "because", err)
+		if g, at, t, err = s.reload(ctx, v, job, at, t, gone); err != nil {
+			return err
+		}
+	}
+}
+
+// reload reads v until that succeeds, or ctx ends: from where it lies or, where the deltas
+// behind that are gone, from a newer export of the job.
+func (s *Server) reload(ctx context.Context, v *version, job string, at place, asked target, gone bool) (*generation, place, target, error) {
+	name := "reload " + v.name
+	defer s.env.Health.OK(name)
+	pause := retry.New(time.Second, 30*time.Second)
+	for n := 1; ; n++ {
+		planned, exported := s.plan.Changed(), s.lineage.Changed()
+		t := s.targetOf(v)
+		places := s.newer(v, job, at)
+		if !gone || t != asked {
+			places = append([]place{at}, places...)
+		}
+		err := fmt.Errorf("the deltas behind export %d of job %q are gone, and no newer export is to be read here: wait for the job's next one, or load it", at.number, job)
+		for _, p := range places {
+			var g *generation
+			if g, err = s.load(ctx, v, p, t); err == nil && p != at && g.job != job {
+				err = fmt.Errorf("export %d in %s was made by job %q, not by %q", p.number, p.basePath, g.job, job)
 			}
-			at = next
-		default:
-			log.Info("the plan has changed; loading again", "err", err)
+			if err == nil {
+				return g, p, t, nil
+			}
+			if ctx.Err() != nil {
+				return nil, at, t, ctx.Err()
+			}
+			s.env.Log.Error("model not loaded anew; what is there goes on being served", "model", v.name, "path", p.basePath, "export", p.number, "err", err)
+		}
+		if n >= reportAfter {
+			s.env.Health.Fail(name, err)
+		}
+		wait := time.NewTimer(pause.Next())
+		select {
+		case <-planned:
+		case <-exported:
+		case <-wait.C:
+		case <-ctx.Done():
+		}
+		wait.Stop()
+		if ctx.Err() != nil {
+			return nil, at, t, ctx.Err()
 		}
 	}
 }
 
 // load reads what lies at a place; it answers as the configured version all the same.
 func (s *Server) load(ctx context.Context, v *version, at place, t target) (g *generation, err error) {
+	began := time.Now()
+	defer func() {
+		outcome := "loaded"
+		if err != nil {
+			outcome = "failed"
+		}
+		s.metrics.loads.WithLabelValues(outcome).Inc()
+	}()
 	if v.shard < 0 {
 		if g, err = s.reads.loadEntry(ctx, v.model, at.basePath, at.number, t); err != nil {
 			return nil, err
@@ -118,122 +196,127 @@ func (s *Server) load(ctx context.Context, v *version, at place, t target) (g *g
 			return nil, err
 		}
 		g.ps.version = v.number
+		s.sayDropped(v, g)
 	}
 	// A shard that had nothing to say for long names an old sequence of its own; the
-	// fact of the export knows how far the whole stream was when the cut was made.
+	// fact of the export knows how far the whole stream was when the cut was made. It
+	// says nothing about the files of an attempt that was never recorded.
 	s.lineage.Read(func(st lineage.State) {
-		for _, e := range st.Jobs[g.job].Exports {
-			if e.V.GetVersion() == at.number {
-				g.syncSeq = max(g.syncSeq, e.V.GetSyncSeq())
-			}
+		if fact := recorded(st.Jobs[g.job], at.number, g); fact != nil {
+			g.syncSeq = max(g.syncSeq, fact.GetSyncSeq())
 		}
 	})
+	s.env.Log.Info("model read", "model", v.name, "version", v.number, "export", at.number, "job", g.job, "sync_seq", g.syncSeq, "took", time.Since(began))
 	return g, nil
 }
 
-// newest is the newest export of the sub-model: among the copies beside the configured
-// one, or where the job's last export fact says.
-func (s *Server) newest(v *version, job string, now place) place {
-	best := now
-	if versions, err := ckpt.Versions(v.basePath); err == nil && len(versions) > 0 {
-		if n := versions[len(versions)-1]; n > best.number {
-			best = place{v.basePath, n}
+// sayDropped counts and tells of the rows that are left out because they are not finite:
+// those of the export now, and those of deltas as they come.
+func (s *Server) sayDropped(v *version, g *generation) {
+	for name, n := range g.dropped {
+		s.metrics.unfit.Add(float64(n))
+		s.env.Log.Error("rows of the export that are not finite are left out", "model", v.name, "table", name, "rows", n)
+	}
+	g.ps.unfit = func(name string, n int, id int64) {
+		s.metrics.unfit.Add(float64(n))
+		s.env.Log.Error("rows of a delta that are not finite are left out", "model", v.name, "table", name, "rows", n, "first", id)
+	}
+}
+
+// newer lists where an export of the job newer than at may be, the newest first: among the
+// copies beside the configured one, which this host can surely read, or where the job's
+// facts say.
+func (s *Server) newer(v *version, job string, at place) (places []place) {
+	add := func(p place) {
+		if p.number > at.number && !slices.Contains(places, p) {
+			places = append(places, p)
+		}
+	}
+	if versions, err := ckpt.Versions(v.basePath); err == nil {
+		for _, n := range versions {
+			add(place{v.basePath, n})
 		}
 	}
 	s.lineage.Read(func(st lineage.State) {
 		for _, e := range st.Jobs[job].Exports {
-			if n := e.V.GetVersion(); n > best.number {
-				best = place{filepath.Join(e.V.GetModelDir(), v.sub), n}
-			}
+			add(place{filepath.Join(e.V.GetModelDir(), v.sub), e.V.GetVersion()})
 		}
 	})
-	return best
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(b.number, a.number) })
+	return places
 }
 
-// awaitExport waits for the lineage to move, or a second.
-func (s *Server) awaitExport(ctx context.Context) bool {
-	wait, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	select {
-	case <-s.lineage.Changed():
-	case <-wait.Done():
-	}
-	return ctx.Err() == nil
-}
+var (
+	errPlanChanged = errors.New("the plan has changed")
+	errNewJob      = errors.New("the export's job has become known")
+	errNewExport   = errors.New("there is a newer export")
+)
 
-var errPlanChanged = errors.New("another plan")
-
-// keep serves g until ctx ends, its deltas are trimmed, or the plan for this version
-// asks for something else. It makes v AVAILABLE once g has caught up.
-func (s *Server) keep(ctx context.Context, v *version, g *generation, t target) error {
-	var attending sync.WaitGroup
-	actx, leave := context.WithCancel(ctx)
-	defer attending.Wait()
+// keep serves g until ctx ends, its deltas are trimmed, or something else is asked of this
+// version. It makes v AVAILABLE once g has caught up; a stale one follows nothing, and is
+// kept until there is a newer export.
+func (s *Server) keep(ctx context.Context, v *version, g *generation, at place, t target, stale bool) error {
+	problem := "deltas of " + v.name
+	defer s.env.Health.OK(problem)
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	var f *feed
+	job := s.jobOf(t, g)
 	following := make(chan error, 1)
 	caught := make(chan struct{})
-	if t.job == "" {
+	switch {
+	case stale:
+		s.env.Health.Fail(problem, fmt.Errorf("those behind export %d of job %q are gone, and there is no newer export: it is served as it was exported", at.number, g.job))
 		close(caught)
-	} else {
-		f = s.feed(v, g, t)
-		for {
-			ask, cancel := context.WithTimeout(ctx, callTimeout)
-			err := f.aim(ask)
-			cancel()
-			if err == nil {
-				break
-			}
-			s.env.Log.Warn("waiting for the delta stream", "model", v.name, "err", err)
-			if !sleep(ctx, 200*time.Millisecond) {
-				return ctx.Err()
-			}
+	case job == "":
+		close(caught)
+	default:
+		f := s.feed(v, g, job)
+		if err := s.insist(ctx, problem, f.aim); err != nil {
+			return err
 		}
 		caught = f.caught
-		fctx, cancel := context.WithCancel(ctx)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			following <- f.follow(fctx)
-		}()
-		defer func() {
-			cancel()
-			<-done
-		}()
+		parts.Go(func() { following <- f.follow(ctx) })
 	}
 	for {
-		changed := s.plan.Changed()
-		if p := s.planned(v.model); p != nil && p.GetVersion() == v.number && s.targetOf(v) != t {
+		changed, exported := s.plan.Changed(), s.lineage.Changed()
+		p := s.planned(v.model)
+		switch {
+		case p != nil && p.GetVersion() == v.number && s.targetOf(v) != t:
 			return errPlanChanged
+		case p == nil && s.jobOf(t, g) != job && !stale:
+			return errNewJob
+		case stale && len(s.newer(v, g.job, at)) > 0:
+			return errNewExport
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-following:
-			if err == nil {
-				err = ctx.Err()
-			}
-			return err
+			return cmp.Or(err, ctx.Err())
 		case <-caught:
 			caught = nil
 			s.shelf.set(v, stateAvailable, g)
 			if g.entry != nil {
-				attending.Go(func() { s.attend(actx, v, g.entry, s.cfg.PollInterval) })
+				parts.Go(func() { s.attend(ctx, v, g.entry, s.cfg.PollInterval) })
 			}
 			s.env.Log.Info("model available", "model", v.name, "version", v.number)
 		case <-changed:
+		case <-exported:
 		}
 	}
 }
 
-func (s *Server) feed(v *version, g *generation, t target) *feed {
+func (s *Server) feed(v *version, g *generation, job string) *feed {
 	f := &feed{
-		bzid: s.env.BZID, job: t.job, dense: g.entry != nil, shards: g.shards,
+		bzid: s.env.BZID, job: job, dense: g.entry != nil, shards: g.shards,
 		contained: g.contained, epochs: g.epochs, next: g.syncSeq + 1,
 		bus: s.env.Bus.Deltas(), metrics: s.metrics, tracer: s.env.Tracer,
-		log: s.env.Log.With("model", v.name, "job", t.job),
+		log: s.env.Log.With("model", v.name, "job", job), health: s.env.Health, problem: "deltas of " + v.name,
+		written: s.epochOf,
 	}
-	if g.job != t.job {
+	if g.job != job {
 		f.log.Warn("the export was made by another job; its sync sequence is taken all the same", "exported_by", g.job)
 	}
 	if g.entry != nil {
@@ -245,6 +328,24 @@ func (s *Server) feed(v *version, g *generation, t target) *feed {
 	}
 	f.served = func(x flush) { s.fresh.add(subModel{v.model, v.sub}, x.seq, x.at) }
 	return f
+}
+
+// epochOf is the newest epoch in which a training shard was taken over; ok is false where
+// the log knows nothing of that shard. The fact is older than the first delta of its
+// epoch, so the view is asked once it holds all that is in the log.
+func (s *Server) epochOf(ctx context.Context, job string, k uint32) (epoch uint64, ok bool, err error) {
+	err = s.insist(ctx, "control plane", func(ask context.Context) error {
+		last, err := s.env.Bus.Log().Last(ask)
+		if err != nil {
+			return err
+		}
+		return s.fleet.Wait(ask, last)
+	})
+	s.fleet.Read(func(st fleet.State) {
+		epoch = st.Shards[job][k].Ready.V.GetEpoch()
+		ok = epoch > 0
+	})
+	return epoch, ok, err
 }
 
 // notFound says what is missing, in the original's words.

@@ -15,15 +15,18 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/projections/lineage"
 )
 
 // target is what the plan says about a model: how many serving shards its rows are
 // spread over (0: as many as were exported) and whose deltas keep it fresh.
 type target struct {
-	numPS int
-	job   string
+	planned bool
+	numPS   int
+	job     string
 }
 
 // generation is a sub-model as read from one export, with what it takes to keep it
@@ -37,6 +40,39 @@ type generation struct {
 	syncSeq   uint64 // everything up to here is contained, for all shards read
 	contained map[uint32]uint64
 	epochs    map[uint32]uint64
+	steps     map[uint32]uint64
+	dropped   map[string]int // rows that are not finite, by table
+}
+
+// recorded is the fact of export n of the job, if g was read from the files that it tells
+// of: an attempt at n of which no fact was written may lie there instead.
+func recorded(j lineage.Job, n int64, g *generation) *training.ModelExported {
+	var fact *training.ModelExported
+	for _, e := range j.Exports {
+		if e.V.GetVersion() == n {
+			fact = e.V
+		}
+	}
+	if fact == nil || g.entry != nil && g.syncSeq != fact.GetSyncSeq() {
+		return nil
+	}
+	if g.entry != nil {
+		return fact
+	}
+	cut := map[uint32]*training.ShardFile{}
+	for _, c := range j.Checkpoints {
+		if c.V.GetId() == n {
+			for _, f := range c.V.GetShards() {
+				cut[f.GetShard()] = f
+			}
+		}
+	}
+	for k, seq := range g.contained {
+		if f := cut[k]; f == nil || f.GetSyncSeq() != seq || f.GetEpoch() != g.epochs[k] || f.GetStep() != g.steps[k] {
+			return nil
+		}
+	}
+	return fact
 }
 
 // loadError is why a version could not be loaded, with the code its status shows.
@@ -168,7 +204,7 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 	g := &generation{
 		ps:  &psModel{model: name, version: version, job: manifest.Job, shard: shard, shards: served, tables: map[string]*table.Table{}},
 		job: manifest.Job, shards: manifest.Shards, syncSeq: math.MaxUint64,
-		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{},
+		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}, steps: map[uint32]uint64{}, dropped: map[string]int{},
 	}
 	step := gcd(exported, served)
 	for j := shard % step; j < exported; j += step {
@@ -215,12 +251,18 @@ func (g *generation) add(dir string, j, exported int) error {
 		for i := range rows {
 			rows[i].Slots, rows[i].Tag = nil, 0
 		}
+		all := len(rows)
+		rows = slices.DeleteFunc(rows, func(r table.Row) bool { return !finite(r.Values) })
+		if n := all - len(rows); n > 0 {
+			g.dropped[info.Name] += n
+		}
 		if err := t.Restore(rows); err != nil {
 			return err
 		}
 	}
 	g.contained[s.Manifest.Shard] = s.Manifest.SyncSeq
 	g.epochs[s.Manifest.Shard] = s.Manifest.Epoch
+	g.steps[s.Manifest.Shard] = s.Manifest.Step
 	g.syncSeq = min(g.syncSeq, s.Manifest.SyncSeq)
 	g.ps.step.Store(max(g.ps.step.Load(), s.Manifest.Step))
 	return nil

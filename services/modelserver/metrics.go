@@ -16,6 +16,7 @@ type metrics struct {
 	seconds     prometheus.Histogram     // per Predict
 	lookups     *prometheus.CounterVec   // outcome
 	deltas      *prometheus.CounterVec   // outcome
+	unfit       prometheus.Counter       // rows
 	visible     prometheus.Histogram     // published -> served
 	impressions *prometheus.CounterVec   // outcome
 	signals     *prometheus.CounterVec   // outcome
@@ -38,7 +39,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelserver_lookup_total", Help: "Lookups sent to serving shards, by outcome: ok, or missing (another version is served), refused or failed and asked of another replica."}, []string{"outcome"}),
 		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_modelserver_delta_total", Help: "Deltas followed, by outcome: applied, contained in the export, fenced or malformed."}, []string{"outcome"}),
+			Name: "monolith_modelserver_delta_total", Help: "Deltas followed, by outcome: applied, contained in the export, fenced, forged (of an epoch in which nobody took the shard) or malformed."}, []string{"outcome"}),
+		unfit: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_modelserver_rows_not_finite_total", Help: "Rows of exports and deltas left out because a value of theirs is not finite."}),
 		visible: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "monolith_modelserver_delta_visible_seconds", Help: "From a delta's publishing to its being served.",
 			Buckets: prometheus.ExponentialBuckets(100e-6, 2, 18)}),
@@ -54,6 +57,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.seconds = register(reg, m.seconds)
 	m.lookups = register(reg, m.lookups)
 	m.deltas = register(reg, m.deltas)
+	m.unfit = register(reg, m.unfit)
 	m.visible = register(reg, m.visible)
 	m.impressions = register(reg, m.impressions)
 	m.signals = register(reg, m.signals)

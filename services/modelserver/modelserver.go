@@ -21,6 +21,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
@@ -52,6 +53,7 @@ type Server struct {
 
 	shelf       *shelf
 	reads       *reads
+	bodies      *semaphore.Weighted
 	routes      *routes
 	pool        *rowwire.Pool
 	fresh       *freshness
@@ -90,8 +92,8 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		ready:   make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.metrics.age(env.Metrics, cfg.Container)
-	s.shelf = newShelf(s.serve, cfg.Linger)
-	s.reads = newReads(cfg.LoadBytes)
+	s.shelf = newShelf(s.serve, cfg.Linger, env.Health)
+	s.reads, s.bodies = newReads(cfg.LoadBytes), semaphore.NewWeighted(maxBodies)
 	s.routes = newRoutes(s.fleet, s.pool.Drop)
 	s.fresh = &freshness{
 		subject: signalSubject(env.BZID, cfg.Container), container: cfg.Container,
@@ -99,7 +101,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	if len(cfg.Brokers) > 0 {
 		s.impressions = &impressions{
-			topic: cfg.PredictionsTopic, container: cfg.Container, metrics: s.metrics, log: env.Log,
+			topic: cfg.PredictionsTopic, container: cfg.Container, metrics: s.metrics, log: env.Log, health: env.Health,
 			queue: make(chan *impression.Impression, impressionQueue),
 		}
 	}
@@ -223,6 +225,8 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
 	srv := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.InTapHandle((&calls{most: maxCalls}).tap),
 		grpc.ConnectionTimeout(5*time.Second),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 10 * time.Second}),

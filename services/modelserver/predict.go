@@ -128,7 +128,11 @@ func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tf
 	}
 	sc.gather(m, n)
 	p := m.params.Load()
-	logits, err := m.tower.Forward(p.tensors, sc.x, n, &sc.ws)
+	tower, err := p.frozen()
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
+	}
+	logits, err := tower.Forward(sc.x, n, &sc.ws)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
 	}
@@ -166,8 +170,8 @@ func (sc *scratch) read(m *entryModel, inputs map[string]*tfserving.TensorProto,
 		if sc.column, err = tfserving.Int64s(sc.column[:0], t, limit); err != nil {
 			return 0, fmt.Errorf("input %q: %w", f.name, err)
 		}
-		if rows != n || len(sc.column) != n {
-			return 0, fmt.Errorf("input %q has %d rows of %d ids in all, want one id for each of %d rows: shape [n] or [n, 1]", f.name, rows, len(sc.column), n)
+		if rows != n || len(sc.column) != n || len(t.GetTensorShape().GetDim()) > 2 {
+			return 0, fmt.Errorf("input %q has %d rows of %d ids in all, and %d dimensions; want one id for each of %d rows: shape [n] or [n, 1]", f.name, rows, len(sc.column), len(t.GetTensorShape().GetDim()), n)
 		}
 		for row, id := range sc.column {
 			if id < 0 || id > modelspec.MaxID {

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,8 @@ type psModel struct {
 
 	ids    []int64 // the writer's scratch
 	values []float32
+
+	unfit func(table string, rows int, id int64) // told of rows that are not finite, the first's id; nil: nobody
 }
 
 // newTable is a table that only stores, as the model declares its rows: whole or
@@ -102,14 +105,36 @@ func (m *psModel) applyRows(r *delta.Rows, seq uint64, unixSec uint32) error {
 		t.Remove(m.ids)
 	}
 	m.ids, m.values = m.ids[:0], m.values[:0]
+	broken, firstBroken := 0, int64(0)
 	for i, id := range r.GetIds() {
 		if !m.mine(int64(id)) {
 			continue
 		}
-		m.ids = append(m.ids, int64(id))
+		at := len(m.values)
 		m.values = appendFloats(m.values, r.GetValues()[i*dim*width:(i+1)*dim*width], width, r.GetScale())
+		if !finite(m.values[at:]) { // the row stays as it is; the others need not
+			if m.values = m.values[:at]; broken == 0 {
+				firstBroken = int64(id)
+			}
+			broken++
+			continue
+		}
+		m.ids = append(m.ids, int64(id))
+	}
+	if broken > 0 && m.unfit != nil {
+		m.unfit(t.Name(), broken, firstBroken)
 	}
 	return t.Assign(m.ids, m.values, unixSec, seq)
+}
+
+// finite says whether v holds numbers alone.
+func finite(v []float32) bool {
+	for _, x := range v {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // widthOf is the number of bytes of one number, 0 where that is not known.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	"google.golang.org/grpc/codes"
@@ -37,7 +36,19 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id s
 		return nil, "", malformed
 	}
 	spec := tfserving.Spec(q.Model, q.Version)
+	if q.Label != "" {
+		spec.VersionChoice = &apis.ModelSpec_VersionLabel{VersionLabel: q.Label}
+	}
 	switch {
+	case r.Method == http.MethodGet && q.Metadata:
+		res, err := predictionService{s: s}.GetModelMetadata(r.Context(), &apis.GetModelMetadataRequest{ModelSpec: spec, MetadataField: []string{"signature_def"}})
+		if err != nil {
+			return nil, "", err
+		}
+		if body, err = tfserving.EncodeMetadata(res); err != nil {
+			return nil, "", status.Error(codes.Internal, err.Error())
+		}
+		return body, "", nil
 	case r.Method == http.MethodGet && q.Verb == "":
 		res, err := s.status(spec)
 		if err != nil {
@@ -54,21 +65,10 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id s
 
 func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (body []byte, id string, err error) {
 	c := caller{requestID: r.Header.Get(requestIDKey), traceparent: r.Header.Get(traceparentKey)}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, tfserving.MaxBody))
+	p, err := s.restDecode(w, r, spec)
 	if err != nil {
-		var big *http.MaxBytesError
-		if errors.As(err, &big) {
-			return nil, c.requestID, status.Errorf(codes.InvalidArgument, "the body has more than %d bytes; send a smaller batch", big.Limit)
-		}
-		return nil, c.requestID, status.Errorf(codes.InvalidArgument, "the body could not be read: %v", err)
-	}
-	versions, err := s.shelf.index.Load().entries(spec)
-	if err != nil {
+		s.metrics.predicts.WithLabelValues(status.Code(err).String()).Inc() // those that are decoded count further on
 		return nil, c.requestID, err
-	}
-	p, err := tfserving.DecodePredict(raw, versions[0].inputs, s.cfg.MaxBatch)
-	if err != nil {
-		return nil, c.requestID, status.Error(codes.InvalidArgument, err.Error())
 	}
 	spec.SignatureName = p.Signature
 	res, id, err := s.predict(r.Context(), c, &apis.PredictRequest{ModelSpec: spec, Inputs: p.Inputs})
@@ -80,6 +80,27 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 		return nil, id, status.Error(codes.Internal, err.Error())
 	}
 	return body, id, nil
+}
+
+// restDecode reads the body as it arrives, within the bounds of one request and of all.
+func (s *Server) restDecode(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (p tfserving.PredictJSON, err error) {
+	versions, err := s.shelf.index.Load().entries(spec)
+	if err != nil {
+		return p, err
+	}
+	in := &metered{r: http.MaxBytesReader(w, r.Body, tfserving.MaxBody), all: s.bodies}
+	defer in.done()
+	p, err = tfserving.DecodePredict(in, versions[0].inputs, s.cfg.MaxBatch)
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &big):
+		err = status.Errorf(codes.InvalidArgument, "the body has more than %d bytes; send a smaller batch", big.Limit)
+	case errors.Is(err, errBodies):
+		err = status.Error(codes.ResourceExhausted, errBodies.Error())
+	case err != nil:
+		err = status.Error(codes.InvalidArgument, err.Error())
+	}
+	return p, err
 }
 
 // serveHTTP answers on the listener until ctx ends, then drains.

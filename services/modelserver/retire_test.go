@@ -51,7 +51,7 @@ func newLibrary(t *testing.T) *library {
 		case <-ctx.Done():
 		}
 		return ctx.Err()
-	}, time.Minute)
+	}, time.Minute, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); l.run(ctx, time.Millisecond) }()

@@ -44,18 +44,18 @@ func (r rows) Scan(_ context.Context, q *rowwire.ScanRequest) (*rowwire.ScanResp
 	return m.scan(q)
 }
 
-func training(what string) error {
+func trainingOnly(what string) error {
 	return rowwire.Errorf(rowwire.Invalid, "a serving shard takes no %s; ask the training parameter server", what)
 }
 
 func (rows) Apply(context.Context, *rowwire.ApplyRequest) (*rowwire.ApplyResponse, error) {
-	return nil, training("apply")
+	return nil, trainingOnly("apply")
 }
 
 func (rows) Dense(context.Context, *rowwire.DenseRequest) (*rowwire.DenseResponse, error) {
-	return nil, training("dense request")
+	return nil, trainingOnly("dense request")
 }
 
 func (rows) Offsets(context.Context, *rowwire.OffsetsRequest) (*rowwire.OffsetsResponse, error) {
-	return nil, training("offsets request")
+	return nil, trainingOnly("offsets request")
 }

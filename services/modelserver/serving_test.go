@@ -102,7 +102,10 @@ func TestPredictEndToEnd(t *testing.T) {
 			"misnamed input": {func(r *apis.PredictRequest) { r.Inputs["film"] = r.Inputs["movie"]; delete(r.Inputs, "movie") }, codes.InvalidArgument, `"movie" is missing`},
 			"uneven batch":   {func(r *apis.PredictRequest) { r.Inputs["movie"] = tfserving.NewInt64([]int64{1, 2}) }, codes.InvalidArgument, "movie"},
 			"two ids a row":  {func(r *apis.PredictRequest) { r.Inputs["user"] = tfserving.NewInt64([]int64{1, 2}, 1, 2) }, codes.InvalidArgument, "one id"},
-			"floats":         {func(r *apis.PredictRequest) { r.Inputs["user"] = tfserving.NewFloat([]float32{1}) }, codes.InvalidArgument, "DT_INT64"},
+			"three dimensions": {func(r *apis.PredictRequest) {
+				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64([]int64{1}, 1, 1, 1), tfserving.NewInt64([]int64{2}, 1, 1, 1)
+			}, codes.InvalidArgument, "[n, 1]"},
+			"floats": {func(r *apis.PredictRequest) { r.Inputs["user"] = tfserving.NewFloat([]float32{1}) }, codes.InvalidArgument, "DT_INT64"},
 			"empty batch": {func(r *apis.PredictRequest) {
 				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64(nil, 0), tfserving.NewInt64(nil, 0)
 			}, codes.InvalidArgument, "empty"},
@@ -215,6 +218,17 @@ func restAgrees(t *testing.T, c *cluster) {
 			t.Errorf("%s: %d %s, want %d with an error (%v)", name, code, body, tc.want, err)
 		}
 	}
+	before := c.entry.counted(t, "monolith_modelserver_predict_total", "InvalidArgument")
+	for range 3 {
+		post(t, c.entry, "/v1/models/ranker:predict", `{"instances":[{"user":"x","movie":3}]}`)
+	}
+	if got := c.entry.counted(t, "monolith_modelserver_predict_total", "InvalidArgument") - before; got != 3 {
+		t.Errorf("3 requests were refused in decoding, %v counted", got)
+	}
+	if code, body := post(t, c.entry, "/v1/models/ranker/labels/canary:predict", `{"instances":[{"user":1,"movie":3}]}`); code != http.StatusBadRequest || body != `{ "error": "Unrecognized servable version label: canary" }` {
+		t.Errorf("a label: %d %s", code, body)
+	}
+	restMetadata(t, c)
 	code, body := get(t, c.entry, "/v1/models/ranker")
 	want1 := `{
  "model_version_status": [
@@ -234,6 +248,41 @@ func restAgrees(t *testing.T, c *cluster) {
 	}
 	if code, body := get(t, c.entry, "/v1/models/ranker/versions/5"); code != http.StatusNotFound || body != `{ "error": "Could not find version 5 of model ranker" }` {
 		t.Errorf("status of an unknown version: %d %s", code, body)
+	}
+}
+
+func restMetadata(t *testing.T, c *cluster) {
+	for path, want := range map[string]int{"/v1/models/ranker/metadata": http.StatusOK, "/v1/models/ranker/versions/1/metadata": http.StatusOK,
+		"/v1/models/other/metadata": http.StatusNotFound, "/v1/models/ranker/versions/9/metadata": http.StatusNotFound, "/v1/models/ranker/labels/x/metadata": http.StatusBadRequest} {
+		code, body := get(t, c.entry, path)
+		if code != want {
+			t.Errorf("%s: %d %s, want %d", path, code, body, want)
+		}
+		if code != http.StatusOK {
+			continue
+		}
+		var got struct {
+			Spec struct {
+				Name    string
+				Version string
+			} `json:"model_spec"`
+			Metadata struct {
+				Map struct {
+					Defs map[string]struct {
+						Inputs, Outputs map[string]struct{ Name, Dtype string }
+						Method          string `json:"method_name"`
+					} `json:"signature_def"`
+				} `json:"signature_def"`
+			}
+		}
+		if err := json.Unmarshal([]byte(body), &got); err != nil {
+			t.Errorf("%s: %v: %s", path, err, body)
+		}
+		def := got.Metadata.Map.Defs[tfserving.DefaultSignature]
+		if got.Spec.Name != ranker || got.Spec.Version != "1" || def.Inputs["user"].Dtype != "DT_INT64" || def.Inputs["movie"].Name != "movie:0" ||
+			def.Outputs["score"].Dtype != "DT_FLOAT" || def.Method != "tensorflow/serving/predict" {
+			t.Errorf("%s: %s", path, body)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/tfserving"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
@@ -64,14 +65,16 @@ func (v *version) loading() bool { return v.state == stateStart || v.state == st
 type shelf struct {
 	serve  func(ctx context.Context, v *version) error // one version's life, until ctx ends
 	linger time.Duration                               // how long rows answer after the last entry asked for them
+	health *health.State
 
-	mu      sync.Mutex
-	told    bool // configured at least once
-	configs map[string]tfserving.Model
-	forced  map[string]bool // configured anew: try failed versions again
-	models  map[string]map[int64]*version
-	changed chan struct{} // closed at the next change
-	count   uint64        // of beginnings and ends
+	mu       sync.Mutex
+	told     bool // configured at least once
+	configs  map[string]tfserving.Model
+	forced   map[string]bool // configured anew: try failed versions again
+	models   map[string]map[int64]*version
+	failures map[string]int // loads in a row, by name
+	changed  chan struct{}  // closed at the next change
+	count    uint64         // of beginnings and ends
 
 	kick  chan struct{}
 	lives sync.WaitGroup
@@ -92,9 +95,9 @@ type shardKey struct {
 	shard uint32
 }
 
-func newShelf(serve func(context.Context, *version) error, linger time.Duration) *shelf {
+func newShelf(serve func(context.Context, *version) error, linger time.Duration, well *health.State) *shelf {
 	s := &shelf{
-		serve: serve, linger: linger, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
+		serve: serve, linger: linger, health: well, failures: map[string]int{}, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
 		models: map[string]map[int64]*version{}, changed: make(chan struct{}), kick: make(chan struct{}, 1),
 	}
 	s.index.Store(&index{})
@@ -140,6 +143,11 @@ func (s *shelf) configure(models []tfserving.Model) []string {
 			continue
 		}
 		s.forced[m.Name] = true
+	}
+	for name := range s.configs {
+		if _, ok := next[name]; !ok {
+			s.works(name)
+		}
 	}
 	s.configs, s.told = next, true
 	s.reindex()
@@ -343,8 +351,17 @@ func (s *shelf) set(v *version, to state, data *generation) {
 	defer s.mu.Unlock()
 	v.state, v.data = to, data
 	v.settled = v.settled || data != nil && data.ps != nil // rows need nobody else
+	if to == stateAvailable {
+		s.works(v.name)
+	}
 	s.reindex()
 	s.announce()
+}
+
+// works forgets the failures of a model. The caller holds mu.
+func (s *shelf) works(name string) {
+	delete(s.failures, name)
+	s.health.OK("load " + name)
 }
 
 // settle notes that v has all that it needs to answer.
@@ -363,6 +380,10 @@ func (s *shelf) end(v *version, err error) {
 	v.state, v.data = stateEnd, nil
 	if err != nil {
 		v.err = failed(err)
+		// Whoever configures tries again for as long as the model is wanted.
+		if s.failures[v.name]++; s.failures[v.name] >= reportAfter {
+			s.health.Fail("load "+v.name, err)
+		}
 	}
 	s.count++
 	v.endedAt = s.count
