@@ -293,7 +293,7 @@ func (s *Server) decide(ctx context.Context, led *publish.Led, name string) ([]b
 	})
 	var sizes map[string]uint64
 	var unsized string
-	m.Load.V, sizes, unsized = s.scale.weigh(m.Load.V, now.Planned.V.GetVersion())
+	m.Load.V, sizes, unsized = s.scale.weigh(m.Load.V, floor(m, now))
 	drafts := decide(s.env.BZID, name, m, now, offers, sizes, unsized)
 	if len(drafts) == 0 {
 		return nil, nil
@@ -314,6 +314,16 @@ func (s *Server) decide(ctx context.Context, led *publish.Led, name string) ([]b
 		}
 	}
 	return drafts, nil
+}
+
+// floor is the version below which a load that follows its export does not go: what is
+// planned for it already. Versions that an earlier load, or one of another folder, has
+// come to say nothing about it.
+func floor(m catalog.Model, now plan.Plan) int64 {
+	if p := now.Planned.V; p.GetModelDir() == m.Load.V.GetModelDir() && p.GetCause() >= m.LoadSeq {
+		return p.GetVersion()
+	}
+	return 0
 }
 
 // missing is true when a plan in force names a container that is not alive.
