@@ -71,6 +71,10 @@ type Config struct {
 	// LogBytes is the size at which the server's log is put aside and begun anew; two old
 	// ones are kept. Default 64 MiB.
 	LogBytes int64
+	// ServerArgs are further arguments of the server's command line, be it given or the
+	// built-in one: where it listens, such as --grpc=:8500. What listens on all addresses
+	// is told of by HostIP.
+	ServerArgs []string
 	// Dir is the working folder of the server process, and of its address file and
 	// log. Default: a folder of its own below the temporary folder.
 	Dir string
@@ -117,6 +121,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.LayoutFilters, "layout-filter", c.LayoutFilters, "`line` such as 'ps_{i}; i % ${shard_num} == ${shard_id}' that says what of the layout is taken; may be repeated")
 	fs.StringVar(&c.Host, "host", c.Host, "host `name` under which model-sync reports copies")
 	fs.StringSliceVar(&c.Command, "command", c.Command, "server command line, comma separated; empty: the built-in model server")
+	fs.StringArrayVar(&c.ServerArgs, "server-arg", c.ServerArgs, "`argument` added to the server's command line, such as --grpc=:8500; may be repeated")
 	fs.DurationVar(&c.StartTimeout, "start-timeout", c.StartTimeout, "time that a start of the server may take")
 	fs.DurationVar(&c.HangTimeout, "hang-timeout", c.HangTimeout, "time without any answer after which the server is killed and started again")
 	fs.Int64Var(&c.LogBytes, "server-log-bytes", c.LogBytes, "`bytes` after which the server's log is put aside; two old ones are kept")

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -103,7 +104,7 @@ func NewExecLauncher(cfg Config) (Launcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tfssupervisor: --server-dir: %w", err)
 	}
-	return &execLauncher{command: cfg.Command, dir: dir, log: filepath.Join(dir, "modelserver.log"), logBytes: cfg.LogBytes}, nil
+	return &execLauncher{command: slices.Concat(cfg.Command, cfg.ServerArgs), dir: dir, log: filepath.Join(dir, "modelserver.log"), logBytes: cfg.LogBytes}, nil
 }
 
 // plain keeps what any file system takes in a name.

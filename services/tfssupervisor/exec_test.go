@@ -53,7 +53,7 @@ func TestExecLauncher(t *testing.T) {
 	}
 	launch := func(mode string, dir string) (tfssupervisor.Launcher, context.Context) {
 		t.Setenv("SUPERVISOR_TEST_CHILD", mode)
-		l, err := tfssupervisor.NewExecLauncher(tfssupervisor.Config{Container: "c", Dir: dir, Command: []string{self}})
+		l, err := tfssupervisor.NewExecLauncher(tfssupervisor.Config{Container: "c", Dir: dir, Command: []string{self}, ServerArgs: []string{"--grpc=:8500"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestExecLauncher(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.GRPCAddr != "127.0.0.1:1" || s.HTTPAddr != "127.0.0.1:2" || s.RowsAddr != "unix:///tmp/x" || s.PID == os.Getpid() || s.Command[0] != self {
+		if s.GRPCAddr != "127.0.0.1:1" || s.HTTPAddr != "127.0.0.1:2" || s.RowsAddr != "unix:///tmp/x" || s.PID == os.Getpid() || s.Command[0] != self || s.Command[1] != "--grpc=:8500" {
 			t.Errorf("server %+v", s)
 		}
 		s.Kill()
