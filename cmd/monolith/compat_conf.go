@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"strings"
@@ -16,7 +18,8 @@ type agentConf struct {
 var confSeparator = regexp.MustCompile(`[ =\t]+`)
 
 // readAgentConf reads lines "key value" and "key=value"; # begins a comment, include
-// names a further file, the first of repeated keys counts. No file is no configuration.
+// names a further file, which need not be there; the first of repeated keys counts. No
+// file is no configuration.
 func readAgentConf(path string) (agentConf, error) {
 	var c agentConf
 	if path == "" {
@@ -42,6 +45,9 @@ func readConf(path string, values map[string]string, depth int) error {
 		return fmt.Errorf("%s: files include each other more than %d deep: does one include itself?", path, maxIncludes)
 	}
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && depth > 0 {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("--conf: %w", err)
 	}

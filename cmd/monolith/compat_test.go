@@ -388,3 +388,46 @@ print(json.dumps([[repr(t) for t in texts], [repr(t.encode()) for t in texts], [
 		t.Error("not UTF-8")
 	}
 }
+
+// A data centre whose cluster has a number for a name looks like a task.
+func TestReplicasOfANumberedCluster(t *testing.T) {
+	found, ok, err := replicaNodes(fakeTree{
+		"/b/service/m": "", "/b/service/m/lq:1": "", "/b/service/m/lq:1/ps:0": "", "/b/service/m/ps:1": "",
+		"/b/service/m/lq:1/ps:0/7": `{"address": "10.0.0.1:4003", "stat": 30}`,
+		"/b/service/m/ps:1/8":      `{"address": "10.0.0.2:4003", "stat": 30}`,
+	}, "b", "m")
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	var paths []string
+	for _, f := range found {
+		paths = append(paths, f.path)
+	}
+	slices.Sort(paths)
+	if want := []string{"/b/service/m/lq:1/ps:0/7", "/b/service/m/ps:1/8"}; !slices.Equal(paths, want) {
+		t.Errorf("found %q, want %q", paths, want)
+	}
+}
+
+// A file that agent.conf includes need not be there; agent.conf itself must.
+func TestAgentConfIncludes(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("more.conf", "agent_port 4002\nbzid other\n")
+	conf := write("agent.conf", "bzid b1\ninclude "+dir+"/absent.conf\ninclude="+dir+"/more.conf\nbase_name m # the model\n")
+	if c, err := readAgentConf(conf); err != nil || c != (agentConf{bzid: "b1", baseName: "m", agentPort: "4002"}) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := readAgentConf(filepath.Join(dir, "absent.conf")); err == nil {
+		t.Error("a --conf that is not there passes")
+	}
+	if _, err := readAgentConf(write("loop.conf", "include "+dir+"/loop.conf\n")); err == nil || !strings.Contains(err.Error(), "does one include itself") {
+		t.Errorf("a file that includes itself: %v", err)
+	}
+}

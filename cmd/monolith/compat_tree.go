@@ -203,6 +203,13 @@ func replicaNodes(t tree, bzid, model string) (found []replicaNode, ok bool, err
 				if err != nil {
 					return err
 				}
+				// A data centre's name may look like a task's, lq:1, but replicas have numbers.
+				if depth == 0 && slices.ContainsFunc(numbers, taskName.MatchString) {
+					if err := walk(below, depth+1); err != nil {
+						return err
+					}
+					continue
+				}
 				for _, n := range numbers {
 					data, there, err := t.get(below + "/" + n)
 					if err != nil {

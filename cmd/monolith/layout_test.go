@@ -38,7 +38,7 @@ func TestLayoutServes(t *testing.T) {
 			filters = append(filters, "--layout-filter=entry; True")
 		}
 		args := []string{"tfs-supervisor", "--nats", w.cfg.conn.nats, "--bzid", w.cfg.conn.bzid, "--container", fmt.Sprintf("uni-%d", shard),
-			"--shard", fmt.Sprint(shard), "--shard-num", "2", "--replica", "-1", "--server-dir", t.TempDir(), "--layout", "l1", "--psm", "data.uni", "--idc", "LQ", "--cluster", "Default"}
+			"--shard", fmt.Sprint(shard), "--shard-num", "2", "--server-dir", t.TempDir(), "--layout", "l1", "--psm", "data.uni", "--idc", "LQ", "--cluster", "Default"}
 		c := startChild(t, append(args, filters...)...)
 		t.Cleanup(func() {
 			if t.Failed() {
@@ -73,11 +73,11 @@ func TestLayoutServes(t *testing.T) {
 	bound, _, err := keeper.Children("/demo/binding/uni")
 	w.must("read the bindings", err)
 	slices.Sort(bound)
-	if want := []string{"entry:data.uni;LQ;Default:uni-0", "ps_0:data.uni;LQ;Default:uni-0", "ps_1:data.uni;LQ;Default:uni-1"}; !slices.Equal(bound, want) {
+	if want := []string{"entry:data.uni;lq;default:uni-0", "ps_0:data.uni;lq;default:uni-0", "ps_1:data.uni;lq;default:uni-1"}; !slices.Equal(bound, want) {
 		t.Errorf("bindings %q, want %q", bound, want)
 	}
-	info, _, err := keeper.Get("/demo/container_service/data.uni;LQ;Default:uni-1")
-	if want := `"layout_path\": \"/demo/layouts/l1\", \"layout_filters\": [\"ps_(?P<i>\\\\d+); i % 2 == 1\"]`; err != nil || !strings.Contains(string(info), want) || !strings.Contains(string(info), `"idc": "LQ"`) {
+	info, _, err := keeper.Get("/demo/container_service/data.uni;lq;default:uni-1")
+	if want := `"layout_path\": \"/demo/layouts/l1\", \"layout_filters\": [\"ps_(?P<i>\\\\d+); i % 2 == 1\"]`; err != nil || !strings.Contains(string(info), want) || !strings.Contains(string(info), `"idc": "lq"`) {
 		t.Errorf("container service %s, %v", info, err)
 	}
 

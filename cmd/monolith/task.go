@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -110,7 +111,7 @@ func (s *stack) launchHere(t task, env services.Env) func(*tfssupervisor.Config)
 		if err != nil {
 			return nil, err
 		}
-		args := append([]string{"--container", cfg.Container}, t.server...)
+		args := slices.Concat([]string{"--container", cfg.Container}, t.server, cfg.ServerArgs)
 		return tfssupervisor.LauncherFunc(func(ctx context.Context) (tfssupervisor.Server, error) {
 			build, err := parse(r, args)
 			if err != nil {

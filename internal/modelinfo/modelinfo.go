@@ -75,6 +75,9 @@ func CalculateVersion(exportedModels, ckpt string, version int64) (map[string]Su
 	}
 	out := make(map[string]SubModel, len(subs))
 	for _, sub := range subs {
+		if !needed.MatchString(sub) && !isDir(filepath.Join(dir, sub, strconv.FormatInt(version, 10))) {
+			continue // it is no part of this version
+		}
 		path := filepath.Join(dir, sub, strconv.FormatInt(version, 10))
 		size, err := treeSize(path)
 		if err != nil {
@@ -90,7 +93,12 @@ func CalculateVersion(exportedModels, ckpt string, version int64) (map[string]Su
 	return out, ckpt, version, nil
 }
 
-// subModels are the folders below dir that are not hidden, sorted. Stray files are none.
+// needed are the sub-models without which nothing is served.
+var needed = regexp.MustCompile(`^(entry|ps_\d+)$`)
+
+// subModels are the folders below dir that are not hidden, sorted. Stray files are none,
+// and neither are other folders without a version, which somebody has put beside an
+// export.
 func subModels(dir string) ([]string, error) {
 	children, err := os.ReadDir(dir)
 	if err != nil {
@@ -98,9 +106,15 @@ func subModels(dir string) ([]string, error) {
 	}
 	var subs []string
 	for _, c := range children {
-		if !strings.HasPrefix(c.Name(), ".") && isDir(filepath.Join(dir, c.Name())) {
-			subs = append(subs, c.Name())
+		if strings.HasPrefix(c.Name(), ".") || !isDir(filepath.Join(dir, c.Name())) {
+			continue
 		}
+		if !needed.MatchString(c.Name()) {
+			if some, err := versions(filepath.Join(dir, c.Name())); err != nil || len(some) == 0 {
+				continue
+			}
+		}
+		subs = append(subs, c.Name())
 	}
 	if len(subs) == 0 {
 		return nil, fmt.Errorf("exported models: %s holds no sub-model: give the folder that holds entry/, ps_0/ and so on", dir)

@@ -107,6 +107,19 @@ func TestCalculateWithoutCheckpoint(t *testing.T) {
 	}
 }
 
+// What somebody has put beside an export, and what was not exported with a version, keeps
+// nobody from measuring the rest.
+func TestStrayFolders(t *testing.T) {
+	dir := tree(t, map[string]string{"exported_models/entry/1/a": "x", "exported_models/ps_0/1/a": "xx", "exported_models/notes/todo/a": "", "exported_models/dense_0/2/a": "xxx"})
+	subs, _, _, err := CalculateVersion(dir, "", 1)
+	if err != nil || len(subs) != 2 || subs["entry"].Size != 1 || subs["ps_0"].Size != 2 {
+		t.Errorf("%v, %v", subs, err)
+	}
+	if _, _, _, err := CalculateVersion(dir, "", 2); err == nil {
+		t.Error("a version that the entry does not have is measured")
+	}
+}
+
 func TestCalculateFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files map[string]string

@@ -80,6 +80,27 @@ func (j learner) learns(m catalog.Model, spec *model.ModelSpec) bool {
 	return j.specHash == modelspec.Hash(spec)
 }
 
+// inherit fills in what ask leaves out from the load in force, which may be nil. Commands
+// that have no words for replicas, a job or following, as those of ZooKeeper's clients,
+// must not undo a load that has. A job goes with its folder: rows of one job are not kept
+// fresh by another's deltas. Who names a version or a checkpoint wants that, as it was
+// exported unless a job is named too. ask is not changed.
+func inherit(ask, inForce *model.Load) *model.Load {
+	if inForce == nil {
+		return ask
+	}
+	load := proto.CloneOf(ask)
+	if load.GetReplicas() == 0 {
+		load.Replicas = inForce.GetReplicas()
+	}
+	newest := load.GetVersion() == 0 && load.GetCkpt() == ""
+	if load.GetJob() == "" && newest && filepath.Clean(load.GetModelDir()) == inForce.GetModelDir() {
+		load.Job = inForce.GetJob()
+		load.Follow = load.GetFollow() || inForce.GetFollow()
+	}
+	return load
+}
+
 // resolve completes a load from what lies in its folder: the version, the number of
 // shards, the replicas. ask is not changed.
 func resolve(ask *model.Load, found export) (*model.Load, *bus.CommandError) {
@@ -109,6 +130,13 @@ func resolve(ask *model.Load, found export) (*model.Load, *bus.CommandError) {
 	}
 	version := ask.GetVersion()
 	switch {
+	case ask.GetCkpt() != "" && found.ckptProblem != "":
+		return nil, owner.Refuse(owner.Invalid, "ckpt of %q: %s", ask.GetModelName(), found.ckptProblem)
+	case version == 0 && ask.GetCkpt() != "":
+		version = found.ckptVersion
+		if !slices.Contains(found.versions, version) {
+			return nil, owner.Refuse(owner.Invalid, "ckpt %s was exported as version %d, which is not in every sub-model of %s: ask for one of %s by its version", ask.GetCkpt(), version, ask.GetModelDir(), some(found.versions))
+		}
 	case version == 0:
 		version = found.versions[len(found.versions)-1]
 	case !slices.Contains(found.versions, version):

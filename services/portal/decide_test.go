@@ -61,6 +61,12 @@ func TestResolve(t *testing.T) {
 			&model.Load{ModelName: "m", ModelDir: "/d", NumShard: 3, Version: 7, Replicas: 1}, ""},
 		{"negative shards", &model.Load{ModelName: "m", ModelDir: "/d", NumShard: -2}, good, nil, "ask for 1 to 4096 serving shards"},
 		{"no such version", &model.Load{ModelName: "m", ModelDir: "/d", Version: 2}, good, nil, "[7 3 1]"},
+		{"a checkpoint's version", &model.Load{ModelName: "m", ModelDir: "/d", Ckpt: "model.ckpt-100"}, export{shards: 2, versions: []int64{1, 3, 7}, ckptVersion: 3},
+			&model.Load{ModelName: "m", ModelDir: "/d", Ckpt: "model.ckpt-100", NumShard: 2, Version: 3, Replicas: 1}, ""},
+		{"a version beside its checkpoint", &model.Load{ModelName: "m", ModelDir: "/d", Ckpt: "model.ckpt-100", Version: 7}, export{shards: 2, versions: []int64{1, 3, 7}, ckptVersion: 3},
+			&model.Load{ModelName: "m", ModelDir: "/d", Ckpt: "model.ckpt-100", NumShard: 2, Version: 7, Replicas: 1}, ""},
+		{"a checkpoint that is not whole", &model.Load{ModelName: "m", ModelDir: "/d", Ckpt: "model.ckpt-100"}, export{shards: 2, versions: []int64{1}, ckptVersion: 3}, nil, "was exported as version 3, which is not in every"},
+		{"a checkpoint of no step", &model.Load{ModelName: "m", ModelDir: "/d", Ckpt: "latest"}, export{shards: 2, versions: []int64{1}, ckptProblem: "it has no step"}, nil, `ckpt of "m": it has no step`},
 		{"too many replicas", &model.Load{ModelName: "m", ModelDir: "/d", Replicas: 1001}, good, nil, "at most 1000"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -79,6 +85,27 @@ func TestResolve(t *testing.T) {
 				t.Fatalf("got %v, %v; want %v", got, refusal, tc.want)
 			}
 		})
+	}
+}
+
+func TestInherit(t *testing.T) {
+	better := &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 2, Version: 7, Replicas: 2, Job: "j", Follow: true}
+	for _, tc := range []struct {
+		name         string
+		ask, inForce *model.Load
+		want         *model.Load
+	}{
+		{"nothing in force", &model.Load{ModelDir: "/d"}, nil, &model.Load{ModelDir: "/d"}},
+		{"a bare load", &model.Load{ModelDir: "/d/", NumShard: -1}, better, &model.Load{ModelDir: "/d/", NumShard: -1, Replicas: 2, Job: "j", Follow: true}},
+		{"of another folder", &model.Load{ModelDir: "/e"}, better, &model.Load{ModelDir: "/e", Replicas: 2}},
+		{"of a version", &model.Load{ModelDir: "/d", Version: 3}, better, &model.Load{ModelDir: "/d", Version: 3, Replicas: 2}},
+		{"of a checkpoint", &model.Load{ModelDir: "/d", Ckpt: "c-1"}, better, &model.Load{ModelDir: "/d", Ckpt: "c-1", Replicas: 2}},
+		{"one that says it all", &model.Load{ModelDir: "/d", Job: "k", Replicas: 1}, better, &model.Load{ModelDir: "/d", Job: "k", Replicas: 1}},
+	} {
+		before := proto.CloneOf(tc.ask)
+		if got := inherit(tc.ask, tc.inForce); !proto.Equal(got, tc.want) || !proto.Equal(before, tc.ask) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }
 

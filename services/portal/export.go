@@ -10,6 +10,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/modelinfo"
 )
 
 // export is what an exported_models folder holds.
@@ -17,6 +18,23 @@ type export struct {
 	problem  string  // why nothing can be served from it, as a sentence; "" when it can
 	shards   int     // ps_0 ... ps_<shards-1>
 	versions []int64 // that every sub-model has, ascending
+
+	ckptVersion int64  // exported at the checkpoint that was asked for
+	ckptProblem string // why that is not known, as a sentence; "" when it is, or none was asked for
+}
+
+// inspectAt is inspect, and finds the version that was exported at ckpt as the listing of
+// a model does. "" is no checkpoint in particular.
+func inspectAt(dir, ckpt string) export {
+	found := inspect(dir)
+	if ckpt == "" || found.problem != "" {
+		return found
+	}
+	_, _, version, err := modelinfo.Calculate(dir, ckpt)
+	if found.ckptVersion = version; err != nil {
+		found.ckptProblem = err.Error()
+	}
+	return found
 }
 
 // inspect looks into dir. Versions appear there by rename, so what is seen is whole.

@@ -203,3 +203,28 @@ func (s *Server) handleBZIDInfo(context.Context, []byte) (reply []byte, err erro
 	s.layout.Read(func(v layout.State) { reply, err = v.BZIDInfo() })
 	return reply, err
 }
+
+// handleSyncTargets says by which name parameters of a sub-graph are pushed, and to whom.
+func (s *Server) handleSyncTargets(_ context.Context, payload []byte) ([]byte, error) {
+	var ask struct {
+		Model string `json:"model"`
+		Sub   string `json:"sub"`
+	}
+	const example = `{"model":"movies","sub":"ps_0"}`
+	if err := owner.DecodeJSON(payload, &ask, example); err != nil {
+		return nil, err
+	}
+	if ask.Model == "" || ask.Sub == "" {
+		return nil, owner.Refuse(owner.Invalid, "model and sub must be given: send a body like %s", example)
+	}
+	out := struct {
+		Name    string   `json:"name"`
+		Targets []string `json:"targets"`
+	}{Targets: []string{}}
+	s.layout.Read(func(v layout.State) {
+		var targets []string
+		out.Name, targets = v.SyncTargets(ask.Model, ask.Sub)
+		out.Targets = append(out.Targets, targets...)
+	})
+	return json.Marshal(out)
+}

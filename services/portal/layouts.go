@@ -19,8 +19,9 @@ import (
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
-// The one architecture that is declared, and the policies it gets: the entry follows
-// new versions, shards take the newest once, because their rows are kept fresh by deltas.
+// The one architecture that is declared, and the policies it gets, byte for byte those of
+// agent_controller: the entry follows new versions, and the shards stay at theirs unless
+// their entry moves on. Deltas keep the rows of either fresh.
 const (
 	archEntryPS  = "entry_ps"
 	policyEntry  = "latest"

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -266,6 +267,36 @@ func TestLayoutRequests(t *testing.T) {
 	if err != nil || len(letters) != parked {
 		t.Errorf("%d letters, %v, want %d", len(letters), err, parked)
 	}
+}
+
+// Who pushes parameters of a sub-graph asks by which name, and to whom.
+func TestSyncTargets(t *testing.T) {
+	b := mem.New()
+	start(t, b)
+	for id, stat := range map[string]replica.State{"a": replica.State_AVAILABLE, "b": replica.State_LOADING} {
+		c := &container.Container{Id: id, Kind: "serving", GrpcAddress: "10.0.0.1:" + id}
+		r := &replica.Replica{ModelName: "m", ServerType: "ps", Task: 3, Replica: int32(id[0]), Container: id, Stat: stat}
+		_, err := b.Log().Append(t.Context(),
+			bus.Draft{Subject: events.Join(controltest.BZID, "container", id), Event: &container.Event{Body: &container.Event_Reported{Reported: &container.Reported{Container: c}}}},
+			bus.Draft{Subject: events.Join(controltest.BZID, "replica", r.Key()), Event: &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: r}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(controltest.Patience); ; {
+		got := controltest.MustCall(t, b, "portal.syncTargets", `{"model":"m","sub":"ps_3"}`)
+		if got == `{"name":"m:ps_3","targets":["10.0.0.1:a"]}` {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("targets %s", got)
+		}
+	}
+	if got := controltest.MustCall(t, b, "portal.syncTargets", `{"model":"m","sub":"ps_4"}`); got != `{"name":"m:ps_4","targets":[]}` {
+		t.Errorf("of what nobody serves: %s", got)
+	}
+	_, err := controltest.Call(t, b, "portal.syncTargets", `{"model":"m"}`)
+	refused(t, err, "INVALID", "model and sub must be given")
 }
 
 // Two commands about one layout at once: both hold in the end.

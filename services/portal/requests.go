@@ -150,12 +150,12 @@ func (s *Server) firstOpen(ctx context.Context) (uint64, error) {
 // load inspects the folder and decides; again has it answered with a fact even when the
 // same load is in force.
 func (s *Server) load(ask *model.Load, again bool) ([]bus.Draft, uint64, *bus.CommandError) {
-	found := inspect(ask.GetModelDir())
-	load, refusal := resolve(ask, found)
+	found := inspectAt(ask.GetModelDir(), ask.GetCkpt())
+	m := s.model(ask.GetModelName())
+	load, refusal := resolve(inherit(ask, m.Load.V), found)
 	if refusal != nil {
 		return nil, 0, refusal
 	}
-	m := s.model(load.GetModelName())
 	var spec *model.ModelSpec
 	if m.Spec.V == nil {
 		var err error

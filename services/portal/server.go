@@ -113,6 +113,7 @@ func (s *Server) serve(ctx context.Context) error {
 			"publish":           s.count("publish", s.handlePublish),
 			"unpublish":         s.count("unpublish", s.handleUnpublish),
 			"bzidInfo":          s.count("bzidInfo", s.handleBZIDInfo),
+			"syncTargets":       s.count("syncTargets", s.handleSyncTargets),
 			"state":             owner.State(map[string]owner.View{catalog.Name: s.catalog, layout.Name: s.layout, ledgerView.Name: s.ledger}),
 		},
 	})

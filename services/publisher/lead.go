@@ -11,13 +11,20 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/plan"
 )
 
-// pauseAfterError is between two attempts to get the lease.
-const pauseAfterError = 300 * time.Millisecond
+const (
+	// Between two attempts to get the lease: the first pause, and the longest.
+	firstPause, lastPause = 300 * time.Millisecond, 5 * time.Second
+	// failedAttempts is how many of them fail in a row before that is a problem, of the
+	// name leadProblem.
+	failedAttempts = 3
+	leadProblem    = "leadership"
+)
 
-// errDeposed ends a reign: somebody else has led since.
+// errDeposed ends a leadership: somebody else has led since.
 var errDeposed = errors.New("another publisher leads")
 
 // holderName tells publishers apart, two in one process too.
@@ -33,14 +40,21 @@ func holderName() string {
 // Who waits is ready too: its views are warm, and it has nothing to decide.
 func (s *Server) lead(ctx context.Context) error {
 	leases, name := s.env.Bus.Leases(), events.Escape(s.env.BZID)+"."+source
+	pauses, failures := retry.New(firstPause, lastPause), 0
+	well := func() {
+		failures = 0
+		pauses.Reset()
+		s.env.Health.OK(leadProblem)
+	}
 	for ctx.Err() == nil {
 		lease, free, err := leases.TryAcquire(ctx, name, s.holder, s.cfg.LeaseTTL)
 		if errors.Is(err, bus.ErrConflict) {
 			s.readyOnce()
+			well()
 			lease, free, err = leases.Acquire(ctx, name, s.holder, s.cfg.LeaseTTL)
 		}
 		if err == nil {
-			err = s.reign(ctx, lease)
+			err = s.leadUnder(ctx, lease, well)
 			free()
 		}
 		if ctx.Err() != nil {
@@ -50,17 +64,20 @@ func (s *Server) lead(ctx context.Context) error {
 			s.env.Log.Warn("deposed: what was being decided is not stored", "epoch", lease.Epoch)
 		} else if err != nil {
 			s.env.Log.Warn("not leading, trying again", "err", err)
+			if failures++; failures >= failedAttempts {
+				s.env.Health.Fail(leadProblem, err)
+			}
 		}
-		sleep(ctx, pauseAfterError)
+		_ = pauses.Wait(ctx)
 	}
 	return nil
 }
 
-// reign decides while lease is held. The lease alone does not fence: a process that was
+// leadUnder decides while lease is held; it calls well once it leads. The lease alone does not fence: a process that was
 // paused cannot know that it is deposed. So taking leadership is a fact, and each
 // decision is appended together with it, guarded by the last such fact: after another
 // publisher's, the append conflicts.
-func (s *Server) reign(ctx context.Context, lease bus.Lease) error {
+func (s *Server) leadUnder(ctx context.Context, lease bus.Lease, well func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -87,6 +104,9 @@ func (s *Server) reign(ctx context.Context, lease bus.Lease) error {
 	s.env.Log.Info("leading", "epoch", led.GetEpoch(), "holder", s.holder)
 	s.leads.Set(1)
 	defer s.leads.Set(0)
+	well()
+	defer s.env.Health.OK(planProblem) // somebody else's from now on
+	defer clear(s.unplanned)
 	return s.loop(ctx, led)
 }
 
@@ -105,13 +125,4 @@ func (s *Server) fence(led *publish.Led, l plan.Leader, drafts []bus.Draft) ([]b
 		return nil, fmt.Errorf("%w: %s, in epoch %d", errDeposed, l.Holder, l.Epoch)
 	}
 	return append([]bus.Draft{s.ledBy(led, l.Seq)}, drafts...), nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

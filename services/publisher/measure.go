@@ -37,14 +37,14 @@ func newScale(every time.Duration) scale {
 
 // weigh returns the load as it is to be planned, with the sizes of its sub-models, or why
 // they are not known. A load that follows its export is planned in the newest version
-// that every sub-model has, and never in one older than planned already.
-func (s *scale) weigh(load *model.Load, planned int64) (*model.Load, map[string]uint64, string) {
+// that every sub-model has, and never in one older than floor.
+func (s *scale) weigh(load *model.Load, floor int64) (*model.Load, map[string]uint64, string) {
 	if load == nil {
 		return nil, nil, ""
 	}
 	at := export{load.GetModelDir(), load.GetCkpt(), load.GetVersion()}
 	if load.GetFollow() {
-		at.version = max(at.version, planned)
+		at.version = max(at.version, floor)
 		if newer := s.newest(at); newer > at.version {
 			at.version = newer
 		}

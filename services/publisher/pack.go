@@ -19,7 +19,7 @@ type offer struct {
 	id      string
 	shard   int32           // of ps it offers itself for; -1: any
 	replica int32           // its number within that shard
-	kind    string          // "ps", "entry" or "dense": takes only those; "": anything
+	kind    string          // "ps", "entry" or "dense": takes only those; "": ps and entry
 	free    int64           // bytes for what is not placed there yet, negative where too much is; unlimited: not reported
 	load    uint64          // bytes that all plans have placed there
 	serving map[string]bool // sub-models of this model that are AVAILABLE there, in any version
@@ -28,6 +28,7 @@ type offer struct {
 const (
 	unlimited = math.MaxInt64
 	entry     = "entry"
+	dense     = "dense"
 )
 
 func psName(shard uint32) string { return "ps_" + strconv.FormatUint(uint64(shard), 10) }
@@ -92,6 +93,7 @@ type packer struct {
 	by      map[string]*offer
 	barred  map[string]bool // containers that the load does not name
 	unnamed []string        // replicas that the load names and nobody is
+	unfit   []string        // sub-models of the export that nobody can serve, each with the reason
 	at      map[string][]placed
 	have    map[string]int // placed where they belong; at may hold one more that is only waiting for its successor
 }
@@ -130,8 +132,8 @@ func newPacker(load *model.Load, sizes map[string]uint64, offers []offer, curren
 	return p
 }
 
-// roleOf is what a sub-model serves as: entry is entry 0, ps_3 is ps 3. Other folders of
-// an export are not ours to serve.
+// roleOf is what a sub-model serves as: entry is entry 0, ps_3 is ps 3. Nothing serves
+// other folders of an export.
 func roleOf(sub string) (kind string, task uint32, ok bool) {
 	kind, digits, numbered := strings.Cut(sub, "_")
 	if numbered {
@@ -141,7 +143,7 @@ func roleOf(sub string) (kind string, task uint32, ok bool) {
 		}
 		task = uint32(n)
 	}
-	return kind, task, (kind == "ps" && numbered) || kind == entry || kind == "dense"
+	return kind, task, kind == "ps" && numbered || kind == entry && !numbered || kind == dense
 }
 
 // demand lists what is to be placed: entry, dense and then ps in counting order. An
@@ -153,6 +155,7 @@ func (p *packer) demand(sizes map[string]uint64) []demand {
 	for _, sub := range slices.Sorted(maps.Keys(sizes)) {
 		kind, task, ok := roleOf(sub)
 		if !ok {
+			p.unfit = append(p.unfit, fmt.Sprintf("%s is served by nobody: sub-models are entry, ps_<n> and dense_<n>", sub))
 			continue
 		}
 		d := demand{sub: sub, kind: kind, task: task, bytes: sizes[sub]}
@@ -168,6 +171,10 @@ func (p *packer) demand(sizes map[string]uint64) []demand {
 				named++
 			}
 		}
+		if kind == dense && named == 0 {
+			p.unfit = append(p.unfit, fmt.Sprintf("%s is served by nobody: start a serving container with --server-type dense, whose model server knows it", sub))
+			continue
+		}
 		switch {
 		case len(p.load.GetSpecReplicas()) > 0:
 			d.want = max(named, 1)
@@ -178,7 +185,7 @@ func (p *packer) demand(sizes map[string]uint64) []demand {
 		}
 		out = append(out, d)
 	}
-	rank := map[string]int{entry: 0, "dense": 1, "ps": 2}
+	rank := map[string]int{entry: 0, dense: 1, "ps": 2}
 	slices.SortFunc(out, func(a, b demand) int {
 		return cmp.Or(cmp.Compare(rank[a.kind], rank[b.kind]), cmp.Compare(a.task, b.task))
 	})
@@ -214,11 +221,12 @@ func (p *packer) homes(task uint32) uint32 {
 	return (p.shards - task%m + m - 1) / m
 }
 
-// takes says whether the container may hold the sub-model. Where as many shards serve as
+// takes says whether the container may hold the sub-model. Dense sub-models are only for
+// who asks for them: the built-in model server knows none. Where as many shards serve as
 // were exported, a container of a shard takes that one alone; else memory decides, and
 // every shard may hold what is not at home there.
 func (p *packer) takes(o *offer, d demand) bool {
-	if p.barred[o.id] || (o.kind != "" && o.kind != d.kind) {
+	if p.barred[o.id] || (o.kind != "" || d.kind == dense) && o.kind != d.kind {
 		return false
 	}
 	if d.kind != "ps" || o.shard < 0 || p.home(o.shard, d.task) {

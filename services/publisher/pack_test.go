@@ -144,3 +144,28 @@ func TestPack(t *testing.T) {
 		})
 	}
 }
+
+// What nobody can serve is said, and keeps nobody from serving the rest.
+func TestUnservableSubModelsBlockNobody(t *testing.T) {
+	sizes := sized(2, 10)
+	for _, odd := range []string{"dense_0", "entry_1", "ps_01", "user_tower"} {
+		sizes[odd] = 10
+	}
+	fleet := []offer{at("any", -1, "", 99), at("e", -1, entry, 99), at("p0", 0, "ps", 99), at("p1", 1, "ps", 99)}
+	p, problem := pack(ask(2, 1), sizes, fleet, nil)
+	if got, want := show(p), "entry/0@e ps_0/0@p0 ps_1/0@p1"; got != want {
+		t.Errorf("planned %q, want %q", got, want)
+	}
+	for _, says := range []string{"dense_0 is served by nobody: start a serving container with --server-type dense", "entry_1 is served by nobody: sub-models are", "and 1 more"} {
+		if !strings.Contains(problem, says) {
+			t.Errorf("the problem %q does not say %q", problem, says)
+		}
+	}
+	delete(sizes, "entry_1")
+	delete(sizes, "ps_01")
+	delete(sizes, "user_tower")
+	p, problem = pack(ask(2, 1), sizes, append(fleet, at("d", -1, dense, 99)), nil)
+	if got, want := show(p), "entry/0@e dense_0/0@d ps_0/0@p0 ps_1/0@p1"; got != want || problem != "" {
+		t.Errorf("planned %q (%s), want %q", got, problem, want)
+	}
+}

@@ -27,7 +27,7 @@ func world(t *rapid.T) (*model.Load, map[string]uint64, []offer) {
 	}
 	var offers []offer
 	for i := range rapid.IntRange(0, 7).Draw(t, "containers") {
-		o := at(fmt.Sprintf("c%d", i), rapid.Int32Range(-1, int32(shards)).Draw(t, "shard"), rapid.SampledFrom([]string{"", "ps", entry}).Draw(t, "kind"),
+		o := at(fmt.Sprintf("c%d", i), rapid.Int32Range(-1, int32(shards)).Draw(t, "shard"), rapid.SampledFrom([]string{"", "ps", entry, dense}).Draw(t, "kind"),
 			rapid.SampledFrom([]int64{5, 15, 25, 40, 100, unlimited}).Draw(t, "free"))
 		o.load, o.replica = rapid.Uint64Range(0, 50).Draw(t, "load"), rapid.Int32Range(-1, 2).Draw(t, "replica")
 		offers = append(offers, o)
@@ -45,7 +45,7 @@ func may(load *model.Load, sizes map[string]uint64, o offer, sub string) bool {
 	}
 	var i int
 	if n, _ := fmt.Sscanf(sub, "ps_%d", &i); n == 0 {
-		return o.kind == "" || o.kind == "dense" && sub == "dense_0" || o.kind == sub
+		return o.kind == "" && sub == entry || o.kind == "dense" && sub == "dense_0" || o.kind == sub
 	}
 	switch {
 	case o.kind != "" && o.kind != "ps":
@@ -62,7 +62,10 @@ func may(load *model.Load, sizes map[string]uint64, o offer, sub string) bool {
 func feasible(load *model.Load, sizes map[string]uint64, offers []offer) bool {
 	var subs []string
 	for sub := range sizes {
-		subs = append(subs, sub)
+		// What nobody could ever take blocks nobody.
+		if sub != "dense_0" || slices.ContainsFunc(offers, func(o offer) bool { return o.kind == dense }) {
+			subs = append(subs, sub)
+		}
 	}
 	left := make([]int64, len(offers))
 	for i, o := range offers {
@@ -318,8 +321,11 @@ func check(t *rapid.T, load *model.Load, sizes map[string]uint64, offers []offer
 			count[sub]++
 		}
 	}
-	short := false
-	for sub, want := range wanted(load, sizes, offers) {
+	demanded := wanted(load, sizes, offers)
+	_, unfit := sizes["dense_0"]
+	_, fits := demanded["dense_0"]
+	short := unfit && !fits
+	for sub, want := range demanded {
 		if count[sub] == 0 || count[sub] > want {
 			t.Fatalf("%s has %d replicas where %d are wished: %s", sub, count[sub], want, show(p))
 		}

@@ -201,6 +201,7 @@ func (p *packer) shortage() string {
 	if len(p.unnamed) > 0 {
 		short = append(short, fmt.Sprintf("spec_replicas names %s, which is not there", strings.Join(p.unnamed, ", ")))
 	}
+	short = append(short, p.unfit...)
 	const told = 3
 	if n := len(short); n > told {
 		short = append(short[:told], fmt.Sprintf("and %d more are short", n-told))

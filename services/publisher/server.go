@@ -3,6 +3,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
@@ -29,6 +31,12 @@ const (
 	source = "publisher"
 	// giveUp bounds one append; the next round tries again.
 	giveUp = 10 * time.Second
+	// lookEvery is the least time between two looks at what the views have become.
+	lookEvery = 20 * time.Millisecond
+	// unplannedFor is how many times Config.Recheck a loaded model may be without a plan
+	// until that is a problem, of the name planProblem.
+	unplannedFor = 3
+	planProblem  = "plans"
 )
 
 // Server is the role.
@@ -42,10 +50,12 @@ type Server struct {
 	store   owner.Store
 	facts   *prometheus.CounterVec
 	leads   prometheus.Gauge
+	looks   prometheus.Counter
 	holder  string // of the lease
 
 	readyOnce func()
-	scale     scale // of the leading goroutine alone
+	scale     scale                // of the leading goroutine alone, as is
+	unplanned map[string]time.Time // since when which loaded models have no plan
 }
 
 // New checks cfg and starts nothing.
@@ -69,11 +79,15 @@ func New(cfg Config, env services.Env) (*Server, error) {
 			Name: "monolith_publisher_leader",
 			Help: "1 while this publisher decides, 0 while it stands by.",
 		}),
-		holder: holderName(), scale: newScale(cfg.Recheck),
+		looks: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_publisher_looks_total",
+			Help: "Looks at the views for what plans depend on.",
+		}),
+		holder: holderName(), scale: newScale(cfg.Recheck), unplanned: map[string]time.Time{},
 	}
 	s.readyOnce = sync.OnceFunc(func() { close(s.ready) })
 	s.store = owner.Store{Log: log, Source: source, Wait: owner.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait)}
-	for _, c := range []prometheus.Collector{s.facts, s.leads} {
+	for _, c := range []prometheus.Collector{s.facts, s.leads, s.looks} {
 		if err := env.Metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("publisher: register metrics: %w", err)
 		}
@@ -137,7 +151,9 @@ func (s *Server) loop(ctx context.Context, led *publish.Led) error {
 		if err := s.plans(ctx, led); err != nil {
 			return err
 		}
+		s.tell()
 		s.readyOnce()
+		looked := time.Now()
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
@@ -147,6 +163,10 @@ func (s *Server) loop(ctx context.Context, led *publish.Led) error {
 			case <-models:
 			case <-members:
 			}
+			if retry.Sleep(ctx, time.Until(looked.Add(lookEvery))) != nil {
+				return nil
+			}
+			looked = time.Now()
 			models, members = s.catalog.Changed(), s.fleet.Changed()
 			if now := s.newest(); waiting && now != seen {
 				waiting = false
@@ -176,14 +196,50 @@ func (s *Server) settle(ctx context.Context, seen newest) {
 		}
 		select {
 		case <-models:
+			_ = retry.Sleep(ctx, lookEvery)
 			continue
 		case <-members:
+			_ = retry.Sleep(ctx, lookEvery)
 			continue
 		case <-ctx.Done():
 		case <-still.C:
 		case <-end.C:
 		}
 		return
+	}
+}
+
+// tell reports loaded models that have had no plan for long.
+func (s *Server) tell() {
+	reasons := map[string]string{}
+	s.catalog.Read(func(c catalog.State) {
+		s.plan.Read(func(p plan.State) {
+			for name, m := range c.Models {
+				if x := p.Plans[name]; m.Load.V != nil && x.Planned.V == nil {
+					reasons[name] = cmp.Or(x.Failed, "its plan could not be stored")
+				}
+			}
+		})
+	})
+	now := time.Now()
+	maps.DeleteFunc(s.unplanned, func(name string, _ time.Time) bool { return reasons[name] == "" })
+	var long []string
+	for name := range reasons {
+		if _, known := s.unplanned[name]; !known {
+			s.unplanned[name] = now
+		}
+		if now.Sub(s.unplanned[name]) >= unplannedFor*s.cfg.Recheck {
+			long = append(long, name)
+		}
+	}
+	slices.Sort(long)
+	switch len(long) {
+	case 0:
+		s.env.Health.OK(planProblem)
+	case 1:
+		s.env.Health.Fail(planProblem, fmt.Errorf("model %s has none: %s", long[0], reasons[long[0]]))
+	default:
+		s.env.Health.Fail(planProblem, fmt.Errorf("model %s has none: %s (and %d more models)", long[0], reasons[long[0]], len(long)-1))
 	}
 }
 
@@ -237,7 +293,7 @@ func (s *Server) decide(ctx context.Context, led *publish.Led, name string) ([]b
 	})
 	var sizes map[string]uint64
 	var unsized string
-	m.Load.V, sizes, unsized = s.scale.weigh(m.Load.V, now.Planned.V.GetVersion())
+	m.Load.V, sizes, unsized = s.scale.weigh(m.Load.V, floor(m, now))
 	drafts := decide(s.env.BZID, name, m, now, offers, sizes, unsized)
 	if len(drafts) == 0 {
 		return nil, nil
@@ -260,6 +316,16 @@ func (s *Server) decide(ctx context.Context, led *publish.Led, name string) ([]b
 	return drafts, nil
 }
 
+// floor is the version below which a load that follows its export does not go: what is
+// planned for it already. Versions that an earlier load, or one of another folder, has
+// come to say nothing about it.
+func floor(m catalog.Model, now plan.Plan) int64 {
+	if p := now.Planned.V; p.GetModelDir() == m.Load.V.GetModelDir() && p.GetCause() >= m.LoadSeq {
+		return p.GetVersion()
+	}
+	return 0
+}
+
 // missing is true when a plan in force names a container that is not alive.
 func (s *Server) missing() (missing bool) {
 	s.plan.Read(func(p plan.State) {
@@ -279,6 +345,7 @@ func (s *Server) missing() (missing bool) {
 type newest struct{ models, members uint64 }
 
 func (s *Server) newest() (n newest) {
+	s.looks.Inc()
 	s.catalog.Read(func(c catalog.State) {
 		for _, m := range c.Models {
 			n.models = max(n.models, m.Seq)

@@ -205,3 +205,28 @@ func TestTwoPublishers(t *testing.T) {
 		t.Errorf("%d plans for %d loads\n%s", n, models, controltest.Story(t, b))
 	}
 }
+
+// Versions count anew in another folder: what was planned of the first says nothing about
+// the second.
+func TestFollowsAnotherFolder(t *testing.T) {
+	b := mem.New()
+	first := controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 57)
+	second := controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 1, 2)
+	store(t, b, up("any", "", -1))
+	start(t, b, time.Millisecond)
+	following := func(dir string, version int64) bus.Draft {
+		d := load("m", dir, version, 1, 1)
+		d.Event.(*model.Event).GetLoadAccepted().GetLoad().Follow = true
+		return d
+	}
+	for _, tc := range []struct {
+		dir             string
+		accepted, wants int64
+	}{{first, 57, 57}, {second, 1, 2}, {first, 57, 57}} {
+		seq := store(t, b, following(tc.dir, tc.accepted))
+		p := controltest.Next(t, b, seq, controltest.Of("planned", "planFailed")).Event.(*publish.Event)
+		if p.GetPlanned().GetVersion() != tc.wants || p.GetPlanned().GetModelDir() != tc.dir {
+			t.Fatalf("a load of %s is answered by %v", tc.dir, p)
+		}
+	}
+}

@@ -144,7 +144,7 @@ func (s *Server) handleReplicas(context.Context, []byte) ([]byte, error) {
 }
 
 // handleStarted says whether a model's shards, and its dense part, all have a replica that
-// takes traffic: an entry waits for that before it starts.
+// takes traffic, for whoever starts an entry: before that it would answer with errors.
 func (s *Server) handleStarted(_ context.Context, payload []byte) ([]byte, error) {
 	ask := struct {
 		Model   string `json:"model"`

@@ -178,6 +178,7 @@ func (s *Server) serve(ctx context.Context) error {
 		Endpoints: map[string]bus.Handler{
 			"replicas": owner.Handler(s.handleReplicas),
 			"started":  owner.Handler(s.handleStarted),
+			"targets":  owner.Handler(s.handleTargets),
 			"mirror":   owner.Handler(s.handleMirror),
 			"state":    owner.State(s.liveViews()),
 		},

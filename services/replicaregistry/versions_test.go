@@ -170,6 +170,31 @@ func TestStarted(t *testing.T) {
 	}
 }
 
+// Who pushes parameters asks where to.
+func TestTargets(t *testing.T) {
+	b := mem.New()
+	start(t, b)
+	one, two := on("a", "m", "ps", 3, 0, replica.State_AVAILABLE), on("b", "m", "ps", 3, 1, replica.State_AVAILABLE)
+	one.GrpcAddress, two.GrpcAddress = "10.0.0.1:8500", "10.0.0.2:8500"
+	for id, r := range map[string]*replica.Replica{"a": one, "b": two} {
+		hb := serving(id, "LF", 1, r, on(id, "m", "ps", 4, r.GetReplica(), replica.State_LOADING))
+		hb.Container.Cluster = "Default"
+		controltest.Beat(t, b, hb)
+	}
+	for body, want := range map[string]string{
+		`{"model":"m","task":3}`:             `{"targets":[{"address":"10.0.0.1:8500","replica":0,"idc":"LF","cluster":"Default"},{"address":"10.0.0.2:8500","replica":1,"idc":"LF","cluster":"Default"}]}`,
+		`{"model":"m","task":4}`:             `{"targets":[]}`,
+		`{"model":"m","serverType":"entry"}`: `{"targets":[]}`,
+	} {
+		if got := controltest.MustCall(t, b, "registry.targets", body); got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+	if _, err := controltest.Call(t, b, "registry.targets", `{}`); err == nil || !strings.Contains(err.Error(), "model must be given") {
+		t.Errorf("of no model: %v", err)
+	}
+}
+
 // A container that was lost and beats again is registered once, with the state it has
 // then: nothing flaps, however often it beats afterwards.
 func TestReregisters(t *testing.T) {
@@ -238,17 +263,17 @@ func TestMetricsByTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	controltest.Start(t, s)
-	hb := serving("s0", "lf", 1, on("s0", "m", "ps", 4, 1, replica.State_AVAILABLE), on("s0", "m", "entry", 0, 0, replica.State_LOADING))
+	hb := serving("s0", "lf", 1, on("s0", "rank.v2", "ps", 4, 1, replica.State_AVAILABLE), on("s0", "rank.v2", "entry", 0, 0, replica.State_LOADING))
 	hb.Replicas[0].Version = 1622716114
 	controltest.Beat(t, b, hb)
 	fact := controltest.Next(t, b, 1, func(r events.Recorded) bool { return strings.Contains(string(r.Subject), "ps:4") })
-	const labels = "{base_name=m,idc=lf:c,model_name=ps_4,replica_id=1,shard_id=-1} "
+	const labels = "{base_name=rank.v2,idc=lf:c,model_name=ps_4,replica_id=1,shard_id=-1} "
 	ts := fmt.Sprint(float64(fact.Time.UnixMilli()) / 1000)
 	want := []string{
 		"data.monolith_serving.global.serving_model.latest_version" + labels + "1.622716114e+09",
 		"data.monolith_serving.global.serving_model.update_ts" + labels + ts,
-		"data.monolith_serving.m.serving_model.latest_version" + labels + "1.622716114e+09",
-		"data.monolith_serving.m.serving_model.update_ts" + labels + ts,
+		"data.monolith_serving.rank.v2.serving_model.latest_version" + labels + "1.622716114e+09",
+		"data.monolith_serving.rank.v2.serving_model.update_ts" + labels + ts,
 	}
 	deadline := time.Now().Add(controltest.Patience)
 	for {

@@ -1,9 +1,14 @@
 package tfssupervisor
 
 import (
+	"cmp"
+	"context"
 	"crypto/md5"
 	"encoding/binary"
 	"net"
+	"os"
+	"slices"
+	"time"
 
 	"github.com/monolith-go/monolith/events/container"
 )
@@ -52,6 +57,34 @@ func everywhere(addr string) (port string, ok bool) {
 	return port, host == "" || ip != nil && ip.IsUnspecified()
 }
 
+// localIP is this machine's own IPv4 address, for clients elsewhere: what its name resolves
+// to, or else the first of its interfaces' that is not loopback; "" where there is neither.
+func localIP(ctx context.Context, resolve func(ctx context.Context, network, host string) ([]net.IP, error), interfaces func() ([]net.Addr, error)) string {
+	usable := func(ip net.IP) bool { return ip.To4() != nil && ip.IsGlobalUnicast() }
+	if name, err := os.Hostname(); err == nil {
+		ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+		defer cancel()
+		if ips, err := resolve(ctx, "ip4", name); err == nil {
+			if i := slices.IndexFunc(ips, usable); i >= 0 {
+				return ips[i].String()
+			}
+		}
+	}
+	addrs, err := interfaces()
+	if err != nil {
+		return ""
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && usable(n.IP) {
+			return n.IP.String()
+		}
+	}
+	return ""
+}
+
+// resolveTimeout bounds the look-up of this machine's own name.
+const resolveTimeout = 2 * time.Second
+
 // container is what heartbeats say of this agent.
 func (s *Supervisor) container(at addresses) *container.Container {
 	return &container.Container{
@@ -63,12 +96,13 @@ func (s *Supervisor) container(at addresses) *container.Container {
 	}
 }
 
-// replica is the configured number, or one drawn from the container's id by the rule
-// that agents used for their pod's name, kept within 31 bits.
+// replica is the configured number, or one drawn from the pod's name by the rule that
+// agents have always used, kept within 31 bits. Without a pod's name it is the container's
+// id, so that no two agents have the same.
 func (c *Config) replica() int32 {
 	if c.Replica >= 0 {
 		return int32(c.Replica)
 	}
-	sum := md5.Sum([]byte(c.Container))
+	sum := md5.Sum([]byte(cmp.Or(c.Getenv("MY_POD_NAME"), c.Container)))
 	return int32(binary.BigEndian.Uint32(sum[6:10]) & 0x7fffffff) // they took sum[5:10]
 }

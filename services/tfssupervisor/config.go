@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,19 +17,22 @@ import (
 
 // Config of one supervisor. Container is required, the rest has defaults.
 type Config struct {
-	// Container is this agent's id in the fleet, such as a pod's name. Required.
+	// Container is this agent's id in the fleet. Required. Default: MY_POD_NAME.
 	Container string
 	// Shard is the shard group the container offers itself for; -1: any. Replica is
-	// its number within the group; -1: a number drawn from Container. ShardNum is of how
+	// its number within the group; -1: a number drawn from the pod's name, or from
+	// Container. Flags default to SHARD_ID and REPLICA_ID, or else -1. ShardNum is of how
 	// many groups it is one, for LayoutFilters. Default 1, or what MONOLITH_HOST_SHARD_N
 	// or byterec_host_shard_n says.
 	Shard    int
 	Replica  int
 	ShardNum int
-	// ServerType is what the container takes: "entry", "ps", or "" for anything.
+	// ServerType is what the container takes: "entry", "ps", "dense", or "" for anything but
+	// dense, which the built-in server does not know.
 	ServerType string
-	// Cluster and IDC are passed on to whoever chooses replicas by distance. Defaults:
-	// TCE_LOGICAL_CLUSTER or TCE_PHYSICAL_CLUSTER, and TCE_INTERNAL_IDC. DCAware has
+	// Cluster and IDC are passed on, in lower case, to whoever chooses replicas by
+	// distance. Defaults: TCE_LOGICAL_CLUSTER, TCE_CLUSTER or TCE_PHYSICAL_CLUSTER, and
+	// TCE_INTERNAL_IDC. DCAware has
 	// replicas registered below {idc}:{cluster}, which are then required.
 	Cluster string
 	IDC     string
@@ -37,7 +41,8 @@ type Config struct {
 	// TCE_PSM.
 	PSM string
 	// HostIP and HostIPv6 are this host's addresses, told to others where the server
-	// listens on all of them. Defaults: MY_HOST_IP or MY_POD_IP, and MY_HOST_IPV6.
+	// listens on all of them. Defaults: MY_HOST_IP or MY_POD_IP, and MY_HOST_IPV6; without
+	// any of those, this machine's own IPv4 address.
 	HostIP   string
 	HostIPv6 string
 	// ArchonAddress and AgentAddress are where the server answers archon's protocol, and
@@ -58,6 +63,18 @@ type Config struct {
 	// Command is the command line of the server process for [ExecLauncher]; empty: the
 	// caller hands in a launcher of its own.
 	Command []string
+	// StartTimeout is how long a start of the server may take. Default 1h, since it may
+	// have to read large models first. HangTimeout is how long a server may answer nothing
+	// at all before it is killed and started again. Default 1m.
+	StartTimeout time.Duration
+	HangTimeout  time.Duration
+	// LogBytes is the size at which the server's log is put aside and begun anew; two old
+	// ones are kept. Default 64 MiB.
+	LogBytes int64
+	// ServerArgs are further arguments of the server's command line, be it given or the
+	// built-in one: where it listens, such as --grpc=:8500. What listens on all addresses
+	// is told of by HostIP.
+	ServerArgs []string
 	// Dir is the working folder of the server process, and of its address file and
 	// log. Default: a folder of its own below the temporary folder.
 	Dir string
@@ -80,13 +97,18 @@ type Config struct {
 
 // Register binds the fields to flags of the same names, and sets the defaults.
 func (c *Config) Register(fs *pflag.FlagSet) {
-	c.Shard = -1
+	c.Shard, c.Replica = -1, -1
 	c.setDefaults()
+	for name, field := range map[string]*int{"SHARD_ID": &c.Shard, "REPLICA_ID": &c.Replica} {
+		if n, err := strconv.Atoi(c.Getenv(name)); err == nil && n >= 0 && n <= math.MaxInt32 {
+			*field = n
+		}
+	}
 	fs.StringVar(&c.Container, "container", c.Container, "container `id` in the fleet")
 	fs.IntVar(&c.Shard, "shard", c.Shard, "shard group offered; -1: any")
-	fs.IntVar(&c.Replica, "replica", c.Replica, "replica number within the group; -1: drawn from the container's id")
+	fs.IntVar(&c.Replica, "replica", c.Replica, "replica number within the group; -1: drawn from the pod's name or the container's id")
 	fs.IntVar(&c.ShardNum, "shard-num", c.ShardNum, "number of shard groups, for --layout-filter")
-	fs.StringVar(&c.ServerType, "server-type", c.ServerType, "what the container takes: entry, ps; empty: anything")
+	fs.StringVar(&c.ServerType, "server-type", c.ServerType, "what the container takes: entry, ps, dense; empty: entry and ps")
 	fs.StringVar(&c.Cluster, "cluster", c.Cluster, "cluster name")
 	fs.StringVar(&c.IDC, "idc", c.IDC, "data centre name")
 	fs.BoolVar(&c.DCAware, "dc-aware", c.DCAware, "register replicas below {idc}:{cluster}")
@@ -99,6 +121,10 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.LayoutFilters, "layout-filter", c.LayoutFilters, "`line` such as 'ps_{i}; i % ${shard_num} == ${shard_id}' that says what of the layout is taken; may be repeated")
 	fs.StringVar(&c.Host, "host", c.Host, "host `name` under which model-sync reports copies")
 	fs.StringSliceVar(&c.Command, "command", c.Command, "server command line, comma separated; empty: the built-in model server")
+	fs.StringArrayVar(&c.ServerArgs, "server-arg", c.ServerArgs, "`argument` added to the server's command line, such as --grpc=:8500; may be repeated")
+	fs.DurationVar(&c.StartTimeout, "start-timeout", c.StartTimeout, "time that a start of the server may take")
+	fs.DurationVar(&c.HangTimeout, "hang-timeout", c.HangTimeout, "time without any answer after which the server is killed and started again")
+	fs.Int64Var(&c.LogBytes, "server-log-bytes", c.LogBytes, "`bytes` after which the server's log is put aside; two old ones are kept")
 	fs.StringVar(&c.Dir, "server-dir", c.Dir, "working `folder` of the server process")
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "`folder` of view snapshots; empty: none")
 	fs.Int64Var(&c.Memory, "memory", c.Memory, "`bytes` offered to models; 0: what is free")
@@ -114,13 +140,14 @@ func (c *Config) setDefaults() {
 		c.Getenv = os.Getenv
 	}
 	for field, names := range map[*string][]string{
-		&c.Cluster: {"TCE_LOGICAL_CLUSTER", "TCE_PHYSICAL_CLUSTER"}, &c.IDC: {"TCE_INTERNAL_IDC"}, &c.PSM: {"TCE_PSM"},
-		&c.HostIP: {"MY_HOST_IP", "MY_POD_IP"}, &c.HostIPv6: {"MY_HOST_IPV6"},
+		&c.Cluster: {"TCE_LOGICAL_CLUSTER", "TCE_CLUSTER", "TCE_PHYSICAL_CLUSTER"}, &c.IDC: {"TCE_INTERNAL_IDC"}, &c.PSM: {"TCE_PSM"},
+		&c.Container: {"MY_POD_NAME"}, &c.HostIP: {"MY_HOST_IP", "MY_POD_IP"}, &c.HostIPv6: {"MY_HOST_IPV6"},
 	} {
 		for _, name := range names {
 			*field = cmp.Or(*field, c.Getenv(name))
 		}
 	}
+	c.Cluster, c.IDC = strings.ToLower(c.Cluster), strings.ToLower(c.IDC)
 	for _, name := range []string{"MONOLITH_HOST_SHARD_N", "byterec_host_shard_n"} {
 		if n, err := strconv.Atoi(c.Getenv(name)); c.ShardNum == 0 && err == nil && n > 0 {
 			c.ShardNum = n
@@ -142,6 +169,15 @@ func (c *Config) setDefaults() {
 	if c.MaxBackoff == 0 {
 		c.MaxBackoff = 10 * time.Second
 	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = time.Hour
+	}
+	if c.HangTimeout == 0 {
+		c.HangTimeout = time.Minute
+	}
+	if c.LogBytes == 0 {
+		c.LogBytes = 64 << 20
+	}
 	if c.Drain == 0 {
 		c.Drain = 5 * time.Second
 	}
@@ -159,8 +195,8 @@ func (c *Config) Validate() error {
 	if c.Shard < -1 {
 		complain("--shard is %d; want a shard, or -1 for any", c.Shard)
 	}
-	if c.ServerType != "" && c.ServerType != "entry" && c.ServerType != "ps" {
-		complain("--server-type is %q; want entry, ps, or nothing for anything", c.ServerType)
+	if !slices.Contains([]string{"", "entry", "ps", "dense"}, c.ServerType) {
+		complain("--server-type is %q; want entry, ps, dense, or nothing for entry and ps", c.ServerType)
 	}
 	if c.Replica < -1 || c.Replica > math.MaxInt32 {
 		complain("--replica is %d; want 0 or more, or -1 for one drawn from the container's id", c.Replica)
@@ -187,11 +223,11 @@ func (c *Config) Validate() error {
 	if _, err := c.compileFilters(); err != nil {
 		complain("--layout-filter: %w", err)
 	}
-	if c.Memory < 0 {
-		complain("--memory is %d; want 0 or more bytes", c.Memory)
+	if c.Memory < 0 || c.LogBytes < 0 {
+		complain("--memory is %d and --server-log-bytes %d; want 0 or more bytes", c.Memory, c.LogBytes)
 	}
 	for flag, d := range map[string]time.Duration{"--heartbeat": c.Heartbeat, "--poll": c.Poll, "--backoff": c.Backoff,
-		"--max-backoff": c.MaxBackoff, "--drain": c.Drain} {
+		"--max-backoff": c.MaxBackoff, "--drain": c.Drain, "--start-timeout": c.StartTimeout, "--hang-timeout": c.HangTimeout} {
 		if d < 0 {
 			complain("%s is %v; want a positive duration", flag, d)
 		}

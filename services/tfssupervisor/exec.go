@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -81,15 +82,17 @@ func parseAddrFile(raw []byte) (addrFile, error) {
 
 // execLauncher starts the server as a child process.
 type execLauncher struct {
-	command []string
-	dir     string
-	log     string
+	command  []string
+	dir      string
+	log      string
+	logBytes int64
 }
 
-// NewExecLauncher starts cfg.Command as a child that dies with this process. It is
-// ready once it has written its address file; its output goes to modelserver.log in
-// cfg.Dir, started anew with each life.
+// NewExecLauncher starts cfg.Command as a child that dies with this process, in a process
+// group of its own, all of which is killed with it. It is ready once it has written its
+// address file; its output is appended to modelserver.log in cfg.Dir.
 func NewExecLauncher(cfg Config) (Launcher, error) {
+	cfg.setDefaults()
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("tfssupervisor: the command of the model server is empty; give --command")
 	}
@@ -101,7 +104,7 @@ func NewExecLauncher(cfg Config) (Launcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tfssupervisor: --server-dir: %w", err)
 	}
-	return &execLauncher{command: cfg.Command, dir: dir, log: filepath.Join(dir, "modelserver.log")}, nil
+	return &execLauncher{command: slices.Concat(cfg.Command, cfg.ServerArgs), dir: dir, log: filepath.Join(dir, "modelserver.log"), logBytes: cfg.LogBytes}, nil
 }
 
 // plain keeps what any file system takes in a name.
@@ -139,10 +142,10 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = l.dir
 	cmd.WaitDelay = time.Second
-	dieWithParent(cmd)
-	out, err := os.Create(l.log)
+	ownGroup(cmd)
+	out, err := openLog(l.log, l.logBytes)
 	if err != nil {
-		return Server{}, fmt.Errorf("make the model server's log: %w", err)
+		return Server{}, fmt.Errorf("open the model server's log: %w", err)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 
@@ -159,12 +162,13 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 		started <- err
 		if err == nil {
 			outcome = cmd.Wait()
+			_ = signalGroup(cmd, syscall.SIGKILL) // whom it has started and left behind
 		}
 	}()
 	if err := <-started; err != nil {
 		return Server{}, fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	kill := func() { _ = cmd.Process.Kill() } // fails only once it has ended
+	kill := func() { _ = signalGroup(cmd, syscall.SIGKILL) } // fails only once it has ended
 	a, err := awaitAddrFile(ctx, path, ended)
 	if err != nil {
 		kill()
@@ -175,7 +179,7 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 		GRPCAddr: a.GRPC, HTTPAddr: a.HTTP, RowsAddr: a.Rows, PID: cmd.Process.Pid, Command: argv,
 		Wait: func() error { <-ended; return outcome },
 		Kill: kill,
-		Stop: func() { _ = cmd.Process.Signal(syscall.SIGTERM) },
+		Stop: func() { _ = signalGroup(cmd, syscall.SIGTERM) },
 	}, nil
 }
 

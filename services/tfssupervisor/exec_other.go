@@ -2,7 +2,13 @@
 
 package tfssupervisor
 
-import "os/exec"
+import (
+	"os/exec"
+	"syscall"
+)
 
-// dieWithParent does nothing: only Linux can tie a child to its parent.
-func dieWithParent(*exec.Cmd) {}
+// ownGroup does nothing: only Linux can tie a child to its parent.
+func ownGroup(*exec.Cmd) {}
+
+// signalGroup signals the child alone.
+func signalGroup(cmd *exec.Cmd, sig syscall.Signal) error { return cmd.Process.Signal(sig) }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,12 +24,26 @@ func child(path string) {
 		os.Exit(3)
 	case "silent":
 		select {}
+	case "wrapper": // it has a server of its own, and lives no longer than it is let
+		inner := exec.Command(os.Args[0], path)
+		inner.Env = append(os.Environ(), "SUPERVISOR_TEST_CHILD=serves")
+		if err := inner.Start(); err != nil {
+			os.Exit(5)
+		}
+		fmt.Println(inner.Process.Pid)
+		select {}
 	}
 	if err := tfssupervisor.WriteAddrFile(path, "127.0.0.1:1", "127.0.0.1:2", "unix:///tmp/x"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(4)
 	}
 	select {}
+}
+
+// zombie tells whether a process has ended and only waits to be noticed.
+func zombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(b), ") Z ")
 }
 
 func TestExecLauncher(t *testing.T) {
@@ -37,7 +53,7 @@ func TestExecLauncher(t *testing.T) {
 	}
 	launch := func(mode string, dir string) (tfssupervisor.Launcher, context.Context) {
 		t.Setenv("SUPERVISOR_TEST_CHILD", mode)
-		l, err := tfssupervisor.NewExecLauncher(tfssupervisor.Config{Container: "c", Dir: dir, Command: []string{self}})
+		l, err := tfssupervisor.NewExecLauncher(tfssupervisor.Config{Container: "c", Dir: dir, Command: []string{self}, ServerArgs: []string{"--grpc=:8500"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +68,7 @@ func TestExecLauncher(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.GRPCAddr != "127.0.0.1:1" || s.HTTPAddr != "127.0.0.1:2" || s.RowsAddr != "unix:///tmp/x" || s.PID == os.Getpid() || s.Command[0] != self {
+		if s.GRPCAddr != "127.0.0.1:1" || s.HTTPAddr != "127.0.0.1:2" || s.RowsAddr != "unix:///tmp/x" || s.PID == os.Getpid() || s.Command[0] != self || s.Command[1] != "--grpc=:8500" {
 			t.Errorf("server %+v", s)
 		}
 		s.Kill()
@@ -79,6 +95,44 @@ func TestExecLauncher(t *testing.T) {
 		}
 		if b, err := os.ReadFile(filepath.Join(dir, "modelserver.log")); err != nil || string(b) != "last words\n" {
 			t.Errorf("log %q, %v", b, err)
+		}
+		if _, err := l.Start(ctx); err == nil {
+			t.Error("started")
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "modelserver.log")); err != nil || string(b) != "last words\nlast words\n" {
+			t.Errorf("the log of two lives is %q, %v", b, err)
+		}
+	})
+	t.Run("a wrapper and what it has started", func(t *testing.T) {
+		for name, end := range map[string]func(tfssupervisor.Server){
+			"killed": func(s tfssupervisor.Server) { s.Kill() }, "stopped": func(s tfssupervisor.Server) { s.Stop() },
+			"crashed": func(s tfssupervisor.Server) { _ = syscall.Kill(s.PID, syscall.SIGKILL) },
+		} {
+			dir := t.TempDir()
+			l, ctx := launch("wrapper", dir)
+			s, err := l.Start(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(filepath.Join(dir, "modelserver.log"))
+			for err == nil && !strings.Contains(string(b), "\n") {
+				b, err = os.ReadFile(filepath.Join(dir, "modelserver.log"))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			inner, err := strconv.Atoi(strings.TrimSpace(string(b)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(s)
+			_ = s.Wait()
+			gone := func() bool { return syscall.Kill(inner, 0) != nil || zombie(inner) }
+			for deadline := time.Now().Add(timeout); !gone(); {
+				if time.Now().After(deadline) {
+					t.Fatalf("%s: the server that the wrapper has started lives on", name)
+				}
+			}
 		}
 	})
 	t.Run("never ready", func(t *testing.T) {

@@ -16,6 +16,13 @@ import (
 // heartbeatTimeout bounds one call: well below the registry's patience.
 const heartbeatTimeout = time.Second
 
+// After missedHeartbeats in a row nobody is sent to this container any more, which is a
+// problem of the name registryProblem.
+const (
+	missedHeartbeats = 5
+	registryProblem  = "heartbeats"
+)
+
 // report replaces what heartbeats say is served, and has one sent if that is news.
 func (s *Supervisor) report(replicas []*replica.Replica) {
 	s.mu.Lock()
@@ -39,7 +46,7 @@ func (s *Supervisor) kick() {
 func (s *Supervisor) heartbeats(ctx context.Context) {
 	t := time.NewTicker(s.cfg.Heartbeat)
 	defer t.Stop()
-	silent := false
+	silent, failures := false, 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -48,6 +55,12 @@ func (s *Supervisor) heartbeats(ctx context.Context) {
 		case <-s.beat:
 		}
 		err := s.heartbeat(ctx, false)
+		if err == nil {
+			failures = 0
+			s.env.Health.OK(registryProblem)
+		} else if failures++; failures >= missedHeartbeats && ctx.Err() == nil {
+			s.env.Health.Fail(registryProblem, err)
+		}
 		switch {
 		case err == nil && silent:
 			s.env.Log.Info("the replica registry answers again")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
@@ -22,7 +23,6 @@ import (
 )
 
 const (
-	statusTimeout = time.Second
 	// reloadTimeout bounds one configuration call. The original answers it only once
 	// the models are loaded; what comes later is seen by polling.
 	reloadTimeout = 30 * time.Second
@@ -31,14 +31,20 @@ const (
 	resendAfter = 5 * time.Second
 	// unreachable is the same for a server that did not answer the call.
 	unreachable = 250 * time.Millisecond
+	// roundEvery is the least time between two looks at what should be served.
+	roundEvery = 10 * time.Millisecond
 )
 
 // track is one sub-model on one server process.
 type track struct {
 	assigned
 	wanted bool
-	stat   replica.State // as last polled; UNKNOWN: the server does not know it
+	stat   replica.State // as last polled; UNKNOWN: the server does not know it, or is silent about it
 	at     int64         // version that stat is of
+	misses int           // polls in a row that were not answered,
+	since  time.Time     // the first of them, and
+	code   codes.Code    // how the last one failed
+	silent bool          // there were too many: nobody knows its state
 	said   map[int64]fact
 }
 
@@ -62,6 +68,10 @@ type instance struct {
 	inFlight context.CancelFunc
 	answers  chan answer
 	refused  string // last complaint about the configuration, to say each once
+	choosy   bool   // it has refused one for what no model server here need know
+
+	heard        time.Time // when it last answered a poll, or there was nothing to ask
+	missedRounds int       // polls since
 
 	folders    map[string]sighting // of a layout's saved models, by path
 	complaints map[string]string   // what was logged last, by name
@@ -80,28 +90,40 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 		return fmt.Errorf("reach the model server at %s: %w", srv.GRPCAddr, err)
 	}
 	defer func() { _ = conn.Close() }()
-	in := &instance{s: s, srv: srv, client: tfserving.NewModelClient(conn), tracks: map[string]*track{}, answers: make(chan answer)}
+	in := &instance{s: s, srv: srv, client: tfserving.NewModelClient(conn), tracks: map[string]*track{}, answers: make(chan answer), heard: time.Now()}
 	defer in.settle()
 	t := time.NewTicker(s.cfg.Poll)
 	defer t.Stop()
-	for {
+	for poll := true; ; {
+		began := time.Now()
 		planned, copied := s.plan.Changed(), s.lineage.Changed()
 		var offered <-chan struct{} // never, without a layout
 		if s.layout != nil {
 			offered = s.layout.Changed()
 		}
 		in.configure(ctx)
-		in.poll(ctx)
+		if poll {
+			if err := in.poll(ctx); err != nil {
+				return err
+			}
+		}
 		s.report(in.replicas())
+		// The server is asked at its own pace, however much happens in the log.
+		poll = false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+			poll = true
 		case <-planned:
 		case <-copied:
 		case <-offered:
 		case a := <-in.answers:
 			in.answered(ctx, a)
+			poll = true
+		}
+		if !poll && retry.Sleep(ctx, time.Until(began.Add(roundEvery))) != nil {
+			return nil
 		}
 	}
 }
@@ -118,7 +140,7 @@ func (in *instance) settle() {
 // configure sends the configuration where it differs from what was sent, or where the
 // server does not have what it was told.
 func (in *instance) configure(ctx context.Context) {
-	want := slices.DeleteFunc(in.wanted(), in.mustWait)
+	want := slices.DeleteFunc(in.wanted(ctx), in.mustWait)
 	models := make([]tfserving.Model, len(want))
 	for i, a := range want {
 		models[i] = a.config()
@@ -149,17 +171,27 @@ func (in *instance) configure(ctx context.Context) {
 	}()
 }
 
-// mustWait tells whether a has the name and number of another model that the server has
-// not unloaded yet.
+// mustWait tells whether a cannot be part of the next configuration: it has the name and
+// number of another model that the server has not unloaded yet, or it is of a kind for
+// which this server has refused a whole configuration.
 func (in *instance) mustWait(a assigned) bool {
+	if in.choosy && !common(a.sub) {
+		return true
+	}
 	t := in.tracks[a.name()]
 	return t != nil && a.replaces(t.assigned)
 }
 
+// common tells whether every model server can be expected to know such a sub-model.
+func common(sub string) bool {
+	kind, _, ok := role(sub)
+	return ok && kind != "dense"
+}
+
 // wanted is what this container should serve now, by name: of its layout, or of the plan.
-func (in *instance) wanted() (want []assigned) {
+func (in *instance) wanted(ctx context.Context) (want []assigned) {
 	if in.s.layout != nil {
-		return in.offers()
+		return in.offers(ctx)
 	}
 	in.s.plan.Read(func(p plan.State) {
 		in.s.lineage.Read(func(l lineage.State) { want = assignments(p, l, in.s.cfg.Container, in.s.cfg.Host, in.before) })
@@ -223,37 +255,29 @@ func (in *instance) answered(ctx context.Context, a answer) {
 		in.again = unreachable
 	case codes.DeadlineExceeded, codes.Canceled:
 	case codes.InvalidArgument: // it was not taken at all
-		if msg := status.Convert(a.err).Message(); msg != in.refused {
-			in.refused = msg
-			for _, t := range in.tracks {
-				if t.wanted {
-					in.say(ctx, t, t.version, fact{"failed", "the model server refuses the configuration: " + msg})
-				}
-			}
-		}
+		in.declined(ctx, status.Convert(a.err).Message())
 	default: // a model failed to load; polling says which
 		in.s.env.Log.Warn("model server could not load everything", "err", a.err)
 	}
 }
 
-// poll asks for the state of every sub-model that the server should have, or may have
-// still, and tells what has changed.
-func (in *instance) poll(ctx context.Context) {
-	for _, name := range slices.Sorted(maps.Keys(in.tracks)) {
-		t := in.tracks[name]
-		ask, cancel := context.WithTimeout(ctx, statusTimeout)
-		res, err := in.client.GetModelStatus(ask, &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(name, 0)})
-		cancel()
-		switch status.Code(err) {
-		case codes.OK:
-			in.seen(ctx, t, res.GetModelVersionStatus())
-		case codes.NotFound:
-			t.stat, t.at = replica.State_UNKNOWN, t.version
-		default:
-			return // no answer: what was seen last stands, until the process ends
+// declined handles a configuration of which the server has taken nothing. Where it names
+// what this server need not know, the next one does without, so that the rest is served.
+func (in *instance) declined(ctx context.Context, msg string) {
+	if msg == in.refused {
+		return
+	}
+	in.refused = msg
+	odd := 0
+	for _, t := range in.tracks {
+		if t.wanted && !common(t.sub) {
+			odd++
 		}
-		if !t.wanted && (t.stat == replica.State_UNKNOWN || t.stat == replica.State_END) {
-			delete(in.tracks, name)
+	}
+	in.choosy = in.choosy || odd > 0
+	for _, t := range in.tracks {
+		if t.wanted && (odd == 0 || !common(t.sub)) {
+			in.say(ctx, t, t.version, fact{"failed", "the model server refuses the configuration: " + msg})
 		}
 	}
 }
@@ -334,7 +358,7 @@ func (in *instance) replicas() []*replica.Replica {
 	for _, name := range slices.Sorted(maps.Keys(in.tracks)) {
 		t := in.tracks[name]
 		stat := t.stat
-		if stat == replica.State_UNKNOWN {
+		if stat == replica.State_UNKNOWN && !t.silent {
 			if !t.wanted {
 				continue
 			}

@@ -1,8 +1,14 @@
 package tfssupervisor
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/fstest"
@@ -34,11 +40,31 @@ func TestFreeMemory(t *testing.T) {
 	g := gauge{files: os.DirFS("/")}
 	now := time.Now()
 	first := g.read(now)
-	if first.GetMemory() <= 0 || first.GetCpu() < 1 || first.GetWorkLoad() < 0 {
+	if first.GetMemory() <= 0 || first.GetCpu() != -1 || first.GetNetwork() != -1 || first.GetWorkLoad() < 0 {
 		t.Errorf("this machine: %v", first)
 	}
 	if g.read(now.Add(resourceEvery/2)) != first || g.read(now.Add(resourceEvery)) == first {
 		t.Error("measurements are not repeated for their time")
+	}
+}
+
+// What is not measured is -1, as agents have always told it; processors are measured by use.
+func TestProcessorsInUse(t *testing.T) {
+	now := time.Now()
+	g := gauge{files: os.DirFS("/")}
+	if cpu := g.read(now).GetCpu(); cpu != -1 {
+		t.Errorf("%v processors are busy before any time has passed", cpu)
+	}
+	for deadline := time.Now().Add(50 * time.Millisecond); time.Now().Before(deadline); { // keeps one busy
+	}
+	cpu := g.read(now.Add(cpuEvery)).GetCpu()
+	if cpu < 0 || cpu > 2*float64(runtime.NumCPU()) || cpu != math.Round(2*cpu)/2 {
+		t.Errorf("%v processors are busy", cpu)
+	}
+	nothing := gauge{files: fstest.MapFS{}}
+	nothing.read(now)
+	if r := nothing.read(now.Add(cpuEvery)); r.GetCpu() != -1 || r.GetNetwork() != -1 {
+		t.Errorf("a machine that tells nothing: %v", r)
 	}
 }
 
@@ -47,11 +73,95 @@ func TestRole(t *testing.T) {
 		kind string
 		task int32
 		ok   bool
-	}{"entry": {"entry", 0, true}, "ps_3": {"ps", 3, true}, "dense_0": {"dense", 0, true}, "dense": {"dense", 0, true}, "ps_x": {}, "ps_-1": {}, "other": {}, "": {}} {
+	}{"entry": {"entry", 0, true}, "ps_3": {"ps", 3, true}, "dense_0": {"dense", 0, true}, "dense": {"dense", 0, true}, "ps_x": {}, "ps_01": {}, "entry_1": {}, "dense_1": {"dense", 1, true}, "ps": {}, "ps_-1": {}, "other": {}, "": {}} {
 		kind, task, ok := role(sub)
 		if ok != want.ok || ok && (kind != want.kind || task != want.task) {
 			t.Errorf("%q is %s %d %v", sub, kind, task, ok)
 		}
+	}
+}
+
+// Two agents of one layout, started with a container's name and nothing else, are two
+// replicas; a pod's name draws the number that agents have always drawn from it.
+func TestReplicaNumbers(t *testing.T) {
+	pod := ""
+	number := func(container string, replica int) int32 {
+		c := Config{Container: container, Replica: replica, Getenv: func(name string) string {
+			if name == "MY_POD_NAME" {
+				return pod
+			}
+			return ""
+		}}
+		c.setDefaults()
+		return c.replica()
+	}
+	if number("uni-0", -1) == number("uni-1", -1) || number("uni-0", 4) != 4 {
+		t.Error("numbers are not drawn from the container's id")
+	}
+	alone := number("uni-0", -1)
+	pod = "pod-7"
+	if n := number("uni-0", -1); n == alone || n != number("uni-1", -1) {
+		t.Error("the pod's name does not decide")
+	}
+}
+
+// A server that listens everywhere is told of by an address that others can dial.
+func TestLocalAddress(t *testing.T) {
+	resolves := func(ips ...string) func(context.Context, string, string) ([]net.IP, error) {
+		return func(context.Context, string, string) ([]net.IP, error) {
+			var out []net.IP
+			for _, ip := range ips {
+				out = append(out, net.ParseIP(ip))
+			}
+			if len(out) == 0 {
+				return nil, errors.New("no such host")
+			}
+			return out, nil
+		}
+	}
+	interfaces := func() ([]net.Addr, error) {
+		return []net.Addr{&net.IPNet{IP: net.ParseIP("127.0.0.1")}, &net.IPNet{IP: net.ParseIP("fd00::1")}, &net.IPNet{IP: net.ParseIP("10.0.0.7")}}, nil
+	}
+	none := func() ([]net.Addr, error) { return nil, errors.New("not permitted") }
+	for _, tc := range []struct{ got, want string }{
+		{localIP(t.Context(), resolves("127.0.1.1", "10.0.0.9"), interfaces), "10.0.0.9"},
+		{localIP(t.Context(), resolves("127.0.1.1"), interfaces), "10.0.0.7"},
+		{localIP(t.Context(), resolves(), interfaces), "10.0.0.7"},
+		{localIP(t.Context(), resolves(), none), ""},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("local address %q, want %q", tc.got, tc.want)
+		}
+	}
+	c := Config{Container: "c", HostIP: "10.0.0.7"}
+	if at := c.addresses(&Server{GRPCAddr: "[::]:8500", HTTPAddr: ":8501", RowsAddr: "0.0.0.0:7000"}); at.grpc != "10.0.0.7:8500" || at.http != "10.0.0.7:8501" || at.rows != "10.0.0.7:7000" {
+		t.Errorf("addresses %+v", at)
+	}
+}
+
+func TestLogFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "server.log")
+	for life := range 2 {
+		l, err := openLog(path, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			if _, err := fmt.Fprintf(l, "life%d-%d\n", life, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{path: "life1-2\n", path + ".1": "life1-1\n", path + ".2": "life1-0\n"} {
+		if got, err := os.ReadFile(name); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 3 {
+		t.Errorf("%v, %v; want three files", left, err)
 	}
 }
 

@@ -1,19 +1,27 @@
 package tfssupervisor
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/layoutfilter"
 	"github.com/monolith-go/monolith/projections/layout"
 )
 
-// latestOnce is the policy of what must not follow newer versions.
-const latestOnce = "latest_once"
+const (
+	// latestOnce is the policy of what must not follow newer versions.
+	latestOnce = "latest_once"
+	// entry is the sub-graph that asks the others for rows, of its own version.
+	entry = "entry"
+	// layoutProblem names what keeps parts of a layout from being served.
+	layoutProblem = "layout"
+)
 
 // lookEvery is how often a folder is looked at for newer versions.
 const lookEvery = time.Second
@@ -36,26 +44,42 @@ func layoutOf(bzid, pattern string) (path, name string, err error) {
 }
 
 // offers is one look at the layout: what this container should serve of it, by name.
-// What was told before stays while there is no newer version, and, where the policy is
-// latest_once, for ever; so does what a broken filter or folder would take away.
-func (in *instance) offers() []assigned {
+// What was told before stays while there is no newer version, and, where it is pinned, for
+// ever; so does what a broken filter or folder would take away.
+func (in *instance) offers(ctx context.Context) []assigned {
 	s := in.s
 	var offers []layout.Offer
 	var undeclared []string
-	s.layout.Read(func(l layout.State) { offers, undeclared = l.Offers(s.layoutName) })
+	moving := map[string]bool{} // models whose entry follows newer versions
+	s.layout.Read(func(l layout.State) {
+		offers, undeclared = l.Offers(s.layoutName)
+		for _, o := range offers {
+			config, declared := l.Models[o.Model].SavedModels[entry]
+			moving[o.Model] = declared && config.V.GetVersionPolicy() != latestOnce
+		}
+	})
 	for _, entry := range undeclared {
 		in.complain(entry, "the layout offers what nobody has declared: it cannot be served")
 	}
 	var out []assigned
+	var odd []string
 	for _, o := range offers {
 		a := assigned{model: o.Model, sub: o.SubGraph, replica: s.cfg.replica()}
-		if _, _, ok := role(a.sub); !ok || !in.accepts(a) {
+		if !in.accepts(a) {
+			continue
+		}
+		if _, _, ok := role(a.sub); !ok {
+			odd = append(odd, a.name())
+			in.reject(ctx, a)
 			continue
 		}
 		a.basePath = filepath.Clean(o.Config.GetModelBasePath())
 		old, had := in.before(a.name())
 		had = had && old.basePath == a.basePath
-		if !had || o.Config.GetVersionPolicy() != latestOnce {
+		// Deltas alone do not keep a pinned shard in line with an entry that moves on: that
+		// asks for rows of the version it has loaded.
+		pinned := o.Config.GetVersionPolicy() == latestOnce && !moving[o.Model]
+		if !had || !pinned {
 			a.version = in.newest(a)
 		}
 		switch {
@@ -66,7 +90,23 @@ func (in *instance) offers() []assigned {
 		}
 		out = append(out, a)
 	}
+	if len(odd) > 0 {
+		s.env.Health.Fail(layoutProblem, fmt.Errorf("%s cannot be served: %s", strings.Join(odd, ", "), oddName))
+	} else {
+		s.env.Health.OK(layoutProblem)
+	}
 	return out
+}
+
+// oddName says what is wrong with a sub-graph for which there is no role.
+const oddName = "sub-graphs are entry, ps_<n> or dense_<n>; export it under such a name, or leave it out with --layout-filter"
+
+// reject tells, once, that a sub-graph of the layout is not served.
+func (in *instance) reject(ctx context.Context, a assigned) {
+	if in.complain(a.name(), oddName) {
+		in.s.scribe.say(ctx, &server.Event{Body: &server.Event_ModelFailed{ModelFailed: &server.ModelFailed{
+			Model: &server.Model{ModelName: a.model, SubModel: a.sub}, Reason: oddName}}})
+	}
 }
 
 // accepts asks the filters. A condition that cannot be computed is told once.
@@ -107,16 +147,17 @@ type sighting struct {
 	version int64
 }
 
-// complain logs a reason once for each name, until it changes.
-func (in *instance) complain(name, reason string) {
+// complain logs a reason once for each name, until it changes; true if it did.
+func (in *instance) complain(name, reason string) bool {
 	if in.complaints[name] == reason {
-		return
+		return false
 	}
 	if in.complaints == nil {
 		in.complaints = map[string]string{}
 	}
 	in.complaints[name] = reason
 	in.s.env.Log.Warn("not served as the layout says", "model", name, "reason", reason)
+	return true
 }
 
 // compileFilters reads the lines of --layout-filter.

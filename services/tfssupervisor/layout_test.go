@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/monolith-go/monolith/bus/mem"
@@ -65,24 +67,100 @@ func TestServesItsLayout(t *testing.T) {
 	f.set("m:ps_1", 3, apis.ModelVersionStatus_AVAILABLE, "")
 	h.wantReplicas("m/entry:0/2 START v3", "m/ps:1/2 AVAILABLE v3")
 
-	// A newer version, for whom follows; and a folder that gets its first one.
+	// A newer version: the entry follows it, and with it the rows that it asks for, which
+	// are pinned otherwise; and a folder gets its first one.
 	for _, sub := range []string{"entry", "ps_1", "ps_3"} {
 		export(t, base, sub, 12)
 	}
 	third := "m:ps_3@" + base + "/ps_3/"
-	h.wantConfig(f, entry+"[12]", ps+"[3]", third+"[12]")
+	h.wantConfig(f, entry+"[12]", ps+"[12]", third+"[12]")
 
 	// Its files vanish: what is served stays. Taken out of the layout, it goes.
 	if err := os.RemoveAll(filepath.Join(base, "ps_3")); err != nil {
 		t.Fatal(err)
 	}
 	h.append("layout", layout.LayoutAggregate("l1"), &layout.Event{Body: &layout.Event_EntriesRemoved{EntriesRemoved: &layout.EntriesRemoved{Entries: []string{"m:entry"}}}})
-	h.wantConfig(f, ps+"[3]", third+"[12]")
+	h.wantConfig(f, ps+"[12]", third+"[12]")
 	// Declared elsewhere, it is another one.
 	moved := t.TempDir()
 	export(t, moved, "ps_1", 2)
 	h.declared(moved, "ps_1=latest_once")
 	h.wantConfig(f, "m:ps_1@"+moved+"/ps_1/[2]", third+"[12]")
+}
+
+// Without an entry that moves on, latest_once means what it says.
+func TestPinnedVersionsStay(t *testing.T) {
+	base := t.TempDir()
+	h := newHarness(t, func(h *harness) { h.change = func(c *tfssupervisor.Config) { c.Layout = "l1" } })
+	f := h.born()
+	for _, sub := range []string{"entry", "ps_0", "ps_1"} {
+		export(t, base, sub, 3)
+	}
+	h.offered("m:entry", "m:ps_0", "m:ps_1")
+	h.declared(base, "entry=latest_once", "ps_0=latest_once", "ps_1=latest")
+	at := func(sub string, v int) string { return fmt.Sprintf("m:%s@%s/%s/[%d]", sub, base, sub, v) }
+	h.wantConfig(f, at("entry", 3), at("ps_0", 3), at("ps_1", 3))
+	for _, sub := range []string{"entry", "ps_0", "ps_1"} {
+		export(t, base, sub, 4)
+	}
+	h.wantConfig(f, at("entry", 3), at("ps_0", 3), at("ps_1", 4))
+}
+
+// A sub-graph for which there is no role is refused aloud, and alone.
+func TestOddSubGraphsAreRefused(t *testing.T) {
+	base := t.TempDir()
+	h := newHarness(t, func(h *harness) {
+		h.change = func(c *tfssupervisor.Config) {
+			c.Layout, c.LayoutFilters = "l1", []string{"entry; True", "user_tower; True", "ps_; True"}
+		}
+	})
+	f := h.born()
+	for _, sub := range []string{"entry", "ps_item_embedding_0", "user_tower", "other_tower"} {
+		export(t, base, sub, 3)
+	}
+	h.declared(base, "entry=latest", "ps_item_embedding_0=latest", "user_tower=latest", "other_tower=latest")
+	h.offered("m:entry", "m:ps_item_embedding_0", "m:user_tower", "m:other_tower")
+	h.wantConfig(f, "m:entry@"+base+"/entry/[3]")
+	h.wantProblem("layout: m:ps_item_embedding_0, m:user_tower cannot be served: sub-graphs are entry, ps_<n> or dense_<n>")
+	failed := 0
+	for _, fact := range h.facts() {
+		if strings.HasPrefix(fact, "failed (sub-graphs are entry") {
+			failed++
+		}
+	}
+	if failed != 2 {
+		t.Errorf("%d refusals told, want one for each of two: %q", failed, h.facts())
+	}
+	h.append("layout", layout.LayoutAggregate("l1"), &layout.Event{Body: &layout.Event_EntriesRemoved{EntriesRemoved: &layout.EntriesRemoved{
+		Entries: []string{"m:ps_item_embedding_0", "m:user_tower"}}}})
+	h.wantProblem("")
+}
+
+// Pods are told who they are by their environment.
+func TestEnvironment(t *testing.T) {
+	env := map[string]string{}
+	parse := func(args ...string) *tfssupervisor.Config {
+		t.Helper()
+		c := &tfssupervisor.Config{Getenv: func(name string) string { return env[name] }}
+		fs := pflag.NewFlagSet("tfs-supervisor", pflag.ContinueOnError)
+		c.Register(fs)
+		if err := fs.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if c := parse("--container", "c"); c.Shard != -1 || c.Replica != -1 || c.Cluster != "" || c.StartTimeout != time.Hour {
+		t.Errorf("an empty environment: %+v", c)
+	}
+	env = map[string]string{"TCE_CLUSTER": "Default", "TCE_PHYSICAL_CLUSTER": "phys", "TCE_INTERNAL_IDC": "LQ", "SHARD_ID": "3", "REPLICA_ID": "5",
+		"MONOLITH_HOST_SHARD_N": "7", "byterec_host_shard_n": "9", "MY_POD_NAME": "pod-0"}
+	if c := parse(); c.Container != "pod-0" || c.Cluster != "default" || c.IDC != "lq" || c.Shard != 3 || c.Replica != 5 || c.ShardNum != 7 {
+		t.Errorf("a pod: %+v", c)
+	}
+	env["TCE_LOGICAL_CLUSTER"], env["REPLICA_ID"], env["SHARD_ID"] = "Logical", "-1", "x"
+	if c := parse("--container", "other", "--shard", "1"); c.Container != "other" || c.Cluster != "logical" || c.Shard != 1 || c.Replica != -1 {
+		t.Errorf("flags and the first name win, what is no number says nothing: %+v", c)
+	}
 }
 
 // What the registry can take is told as the original's agents meant it.
@@ -103,7 +181,7 @@ func TestTellsWhoItIs(t *testing.T) {
 	f := h.born()
 	_, port, _ := strings.Cut(strings.TrimPrefix(f.ln.Addr().String(), "[::]"), ":")
 	want := &container.Container{
-		Id: "c.0", Kind: "serving", Shard: 1, Replica: 639888007, Cluster: "default", Idc: "LQ", DcAware: true, Psm: "data.serving",
+		Id: "c.0", Kind: "serving", Shard: 1, Replica: 639888007, Cluster: "default", Idc: "lq", DcAware: true, Psm: "data.serving",
 		GrpcAddress: "10.0.0.1:" + port, GrpcAddressIpv6: "[fd00::1]:" + port, HttpAddress: "127.0.0.1:8501", RowsAddress: "127.0.0.1:7000",
 		ArchonAddress: "10.0.0.1:4001", ArchonAddressIpv6: "[fd00::1]:4001", AgentAddress: "10.9.9.9:4002",
 		LayoutPath: "/test/layouts/a/b", LayoutFilters: []string{`ps_(?P<i>\d+); i % 4 == 1`}, Host: "host",
@@ -144,6 +222,8 @@ func TestRefusesWhatCannotBe(t *testing.T) {
 		"--agent-address":               func(c *tfssupervisor.Config) { c.AgentAddress = "a:b:c" },
 		"--host-ip is":                  func(c *tfssupervisor.Config) { c.HostIP = "fd00::1" },
 		"--host-ipv6 is":                func(c *tfssupervisor.Config) { c.HostIPv6 = "[fd00::1]" },
+		"--server-type is":              func(c *tfssupervisor.Config) { c.ServerType = "worker" },
+		"--hang-timeout":                func(c *tfssupervisor.Config) { c.HangTimeout = -1 },
 		"--replica is -2":               func(c *tfssupervisor.Config) { c.Replica = -2 },
 		"--shard-num is -1":             func(c *tfssupervisor.Config) { c.ShardNum = -1 },
 		"no launcher; give one for the": func(*tfssupervisor.Config) {},

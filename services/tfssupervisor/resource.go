@@ -17,6 +17,12 @@ import (
 // tenth becomes a fact, and load averages would make many.
 const resourceEvery = 10 * time.Second
 
+// cpuEvery is over how long processor time is averaged, for the same reason.
+const cpuEvery = time.Minute
+
+// unmeasured is what agents report for a figure that nobody measures.
+const unmeasured = -1.0
+
 // gauge measures what is free for models. files is the root folder outside of tests.
 type gauge struct {
 	files  fs.FS
@@ -24,6 +30,10 @@ type gauge struct {
 
 	at   time.Time
 	last *container.ResourceReported
+
+	usage *resources.Usage
+	cpuAt time.Time
+	cpu   float64
 }
 
 func (g *gauge) read(now time.Time) *container.ResourceReported {
@@ -31,11 +41,32 @@ func (g *gauge) read(now time.Time) *container.ResourceReported {
 		return g.last
 	}
 	g.at = now
-	g.last = &container.ResourceReported{Memory: g.memory, Cpu: resources.New(g.files, os.Getenv).CPUs(), WorkLoad: g.load()}
+	g.last = &container.ResourceReported{Memory: g.memory, Cpu: g.processors(now), Network: unmeasured, WorkLoad: g.load()}
 	if g.memory == 0 {
 		g.last.Memory = g.free()
 	}
 	return g.last
+}
+
+// processors is how many are busy: with this agent's control group, or where there is none
+// with everything on the machine. In steps of a half.
+func (g *gauge) processors(now time.Time) float64 {
+	if g.usage == nil {
+		g.usage, g.cpuAt, g.cpu = resources.NewUsage(resources.New(g.files, os.Getenv), time.Now), now, unmeasured
+	}
+	if now.Sub(g.cpuAt) < cpuEvery {
+		return g.cpu
+	}
+	busy, ok := g.usage.Group()
+	if !ok {
+		var share float64
+		share, ok = g.usage.Machine()
+		busy = share / 100 * float64(runtime.NumCPU())
+	}
+	if g.cpuAt = now; ok {
+		g.cpu = math.Round(2*busy) / 2
+	}
+	return g.cpu
 }
 
 // free is what the machine can still give, or less where a control group allows less; 0

@@ -3,15 +3,17 @@
 // copied sub-models, or of the declared saved models, to load, watches their states, writes what happens as facts of its
 // container, and tells the replica registry by heartbeats who can be asked for what.
 //
-// The server may be TensorFlow Serving itself or the built-in one; all that is used is
-// TensorFlow Serving's ModelService.
+// All that is used of the server is TensorFlow Serving's ModelService. The built-in one
+// writes a file with its addresses once it is ready; another one needs a wrapper that does.
 package tfssupervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"sync"
@@ -24,6 +26,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/internal/layoutfilter"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/layout"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -32,8 +35,14 @@ import (
 	"github.com/monolith-go/monolith/services"
 )
 
-// startTimeout bounds the start of a server process.
-const startTimeout = time.Minute
+const (
+	// slowStart is how long a start may take before it is told as a problem.
+	slowStart = time.Minute
+	// failedStarts is how many lives in a row end early before that is.
+	failedStarts = 3
+	// startProblem names both.
+	startProblem = "start of the model server"
+)
 
 // Supervisor is the role; New makes it.
 type Supervisor struct {
@@ -99,6 +108,9 @@ func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
 	cfg.setDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if cfg.HostIP == "" && cfg.HostIPv6 == "" {
+		cfg.HostIP = localIP(context.Background(), net.DefaultResolver.LookupIP, net.InterfaceAddrs)
 	}
 	filters, err := cfg.compileFilters()
 	if err != nil {
@@ -190,54 +202,76 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // once.
 func (s *Supervisor) supervise(ctx context.Context, leave func()) {
 	defer leave()
-	backoff, complaint := s.cfg.Backoff, ""
-	first := true
+	pauses, early := retry.New(s.cfg.Backoff, s.cfg.MaxBackoff), 0
+	complaint := ""
+	first := sync.OnceFunc(func() { close(s.ready) })
 	for ctx.Err() == nil {
-		start, cancel := context.WithTimeout(ctx, startTimeout)
-		srv, err := s.launcher.Start(start)
-		cancel()
+		srv, err := s.start(ctx)
+		if err != nil && ctx.Err() != nil {
+			return
+		}
 		if err != nil {
-			if ctx.Err() != nil {
-				break
-			}
-			s.env.Log.Error("model server did not start", "err", err, "next_try_in", backoff)
+			s.env.Log.Error("model server did not start", "err", err)
 			if reason := "it did not start: " + err.Error(); reason != complaint {
 				complaint = reason
 				s.scribe.say(ctx, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: &server.ProcessExited{Reason: reason}}})
 			}
-			backoff = s.pause(ctx, backoff)
-			continue
+		} else {
+			complaint = ""
+			first()
+			began := time.Now()
+			// Once it has lived for longer than any pause, it is well.
+			well := time.AfterFunc(s.cfg.MaxBackoff, func() { s.env.Health.OK(startProblem) })
+			err = s.live(ctx, &srv, leave)
+			well.Stop()
+			if time.Since(began) > s.cfg.MaxBackoff {
+				early = 0
+				pauses.Reset()
+			}
 		}
-		complaint = ""
-		began := time.Now()
-		s.env.Log.Info("model server started", "pid", srv.PID, "grpc", srv.GRPCAddr, "http", srv.HTTPAddr, "rows", srv.RowsAddr)
-		s.metrics.starts.Inc()
-		s.scribe.say(ctx, &server.Event{Body: &server.Event_ProcessStarted{ProcessStarted: &server.ProcessStarted{
-			Pid: int32(srv.PID), Command: srv.Command, GrpcAddress: srv.GRPCAddr, HttpAddress: srv.HTTPAddr, RowsAddress: srv.RowsAddr}}})
-		s.mu.Lock()
-		s.address = &srv
-		s.mu.Unlock()
-		s.kick()
-		if first {
-			close(s.ready)
-			first = false
-		}
-		err = s.attend(ctx, &srv, leave)
-		s.metrics.exits.Inc()
-		exit := exited(srv.PID, err, ctx.Err() != nil)
-		s.env.Log.Log(ctx, level(ctx), "model server ended", "pid", srv.PID, "reason", exit.GetReason())
-		// At a stop ctx has ended: the fact gets the little time that is left.
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
-		s.scribe.say(last, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: exit}})
-		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > s.cfg.MaxBackoff {
-			backoff = s.cfg.Backoff // it had been well
+		if early++; early >= failedStarts {
+			s.env.Health.Fail(startProblem, fmt.Errorf("it has ended %d times in a row: %w", early, cmp.Or(err, errors.New("by itself"))))
 		}
-		backoff = s.pause(ctx, backoff)
+		_ = pauses.Wait(ctx)
 	}
+}
+
+// start is one start of the server. One that takes long is told.
+func (s *Supervisor) start(ctx context.Context) (Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
+	defer cancel()
+	slow := time.AfterFunc(slowStart, func() {
+		s.env.Health.Fail(startProblem, fmt.Errorf("it has not been ready for %v; it is given %v", slowStart, s.cfg.StartTimeout))
+	})
+	srv, err := s.launcher.Start(ctx)
+	if !slow.Stop() && err == nil {
+		s.env.Health.OK(startProblem)
+	}
+	return srv, err
+}
+
+// live looks after a server that has started, and tells of its beginning and end.
+func (s *Supervisor) live(ctx context.Context, srv *Server, leave func()) error {
+	s.env.Log.Info("model server started", "pid", srv.PID, "grpc", srv.GRPCAddr, "http", srv.HTTPAddr, "rows", srv.RowsAddr)
+	s.metrics.starts.Inc()
+	s.scribe.say(ctx, &server.Event{Body: &server.Event_ProcessStarted{ProcessStarted: &server.ProcessStarted{
+		Pid: int32(srv.PID), Command: srv.Command, GrpcAddress: srv.GRPCAddr, HttpAddress: srv.HTTPAddr, RowsAddress: srv.RowsAddr}}})
+	s.mu.Lock()
+	s.address = srv
+	s.mu.Unlock()
+	s.kick()
+	err := s.attend(ctx, srv, leave)
+	s.metrics.exits.Inc()
+	exit := exited(srv.PID, err, ctx.Err() != nil)
+	s.env.Log.Log(ctx, level(ctx), "model server ended", "pid", srv.PID, "reason", exit.GetReason())
+	// At a stop ctx has ended: the fact gets the little time that is left.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
+	defer cancel()
+	s.scribe.say(last, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: exit}})
+	return err
 }
 
 func level(ctx context.Context) slog.Level {
@@ -245,17 +279,6 @@ func level(ctx context.Context) slog.Level {
 		return slog.LevelInfo
 	}
 	return slog.LevelError
-}
-
-// pause waits and returns the next wait.
-func (s *Supervisor) pause(ctx context.Context, d time.Duration) time.Duration {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	return min(2*d, s.cfg.MaxBackoff)
 }
 
 // attend looks after one life of the server and returns how it ended.
@@ -272,14 +295,19 @@ func (s *Supervisor) attend(ctx context.Context, srv *Server, leave func()) erro
 		}
 		s.report(nil) // nobody answers any more
 	}()
+	var why error // it had to be killed
 	for {
 		select {
 		case err := <-ended:
+			if why != nil {
+				err = fmt.Errorf("%w, and was killed: %w", why, cmp.Or(err, errors.New("it ended")))
+			}
 			return err
 		case err := <-managed:
 			managed = nil
 			if err != nil && ctx.Err() == nil {
-				s.env.Log.Error("model server cannot be managed; starting another one", "err", err)
+				s.env.Log.Error("model server cannot be managed; killing it, to start another one", "err", err)
+				why = err
 				srv.Kill()
 			}
 		case <-ctx.Done():
@@ -316,7 +344,7 @@ func exited(pid int, err error, asked bool) *server.ProcessExited {
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			e.Signal = ws.Signal().String()
 		}
-		e.Reason = exit.Error()
+		e.Reason = err.Error()
 	case err != nil:
 		e.ExitCode = 1
 		e.Reason = err.Error()

@@ -30,6 +30,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
 	syncev "github.com/monolith-go/monolith/events/sync"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
@@ -58,6 +59,9 @@ type fake struct {
 	configs int
 	states  map[string]map[int64]*apis.ModelVersionStatus // name -> version
 	refuse  error
+	picky   bool            // refuses configurations that name other sub-models than entry and ps_<n>
+	mute    map[string]bool // asked about these, it does not answer; "*": about all
+	asked   int
 
 	srv  *grpc.Server
 	ln   net.Listener
@@ -66,9 +70,16 @@ type fake struct {
 	once sync.Once
 }
 
-func (f *fake) GetModelStatus(_ context.Context, r *apis.GetModelStatusRequest) (*apis.GetModelStatusResponse, error) {
+func (f *fake) GetModelStatus(ctx context.Context, r *apis.GetModelStatusRequest) (*apis.GetModelStatusResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked++
+	if f.mute["*"] || f.mute[r.GetModelSpec().GetName()] {
+		f.mu.Unlock()
+		<-ctx.Done()
+		f.mu.Lock()
+		return nil, ctx.Err()
+	}
 	res := &apis.GetModelStatusResponse{}
 	for _, v := range f.states[r.GetModelSpec().GetName()] {
 		res.ModelVersionStatus = append(res.ModelVersionStatus, proto.CloneOf(v))
@@ -88,6 +99,11 @@ func (f *fake) HandleReloadConfigRequest(_ context.Context, r *apis.ReloadConfig
 	defer f.mu.Unlock()
 	if f.refuse != nil {
 		return nil, f.refuse
+	}
+	for _, m := range models {
+		if _, sub, _ := strings.Cut(m.Name, ":"); f.picky && sub != "entry" && !strings.HasPrefix(sub, "ps_") {
+			return nil, status.Errorf(codes.InvalidArgument, "sub-model %q is not served here", sub)
+		}
 	}
 	f.models = models
 	f.configs++
@@ -140,6 +156,7 @@ type harness struct {
 	stop     func() error
 	change   func(*tfssupervisor.Config)
 	listen   string // of servers; "": loopback
+	health   *health.State
 }
 
 func (h *harness) Start(context.Context) (tfssupervisor.Server, error) {
@@ -167,7 +184,7 @@ func (h *harness) Start(context.Context) (tfssupervisor.Server, error) {
 
 func newHarness(t *testing.T, change ...func(*harness)) *harness {
 	t.Helper()
-	h := &harness{t: t, bus: mem.New(), births: make(chan *fake, 16), change: func(*tfssupervisor.Config) {}}
+	h := &harness{t: t, bus: mem.New(), births: make(chan *fake, 16), health: health.New(), change: func(*tfssupervisor.Config) {}}
 	for _, f := range change {
 		f(h)
 	}
@@ -198,7 +215,7 @@ func newHarness(t *testing.T, change ...func(*harness)) *harness {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	s, err := tfssupervisor.New(cfg, services.Env{BZID: bzid, Bus: h.bus, Log: log}, h)
+	s, err := tfssupervisor.New(cfg, services.Env{BZID: bzid, Bus: h.bus, Log: log, Health: h.health}, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -535,6 +552,128 @@ func TestServerDiesAndIsStartedAgain(t *testing.T) {
 	}
 }
 
+func (f *fake) hush(names ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mute = map[string]bool{}
+	for _, n := range names {
+		f.mute[n] = true
+	}
+}
+
+// wantProblem waits for a heartbeat whose container has a problem that says so; "": none.
+func (h *harness) wantProblem(says string) {
+	h.t.Helper()
+	h.until("problem", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.beats) == 0 {
+			return errors.New("no heartbeat")
+		}
+		got := h.beats[len(h.beats)-1].GetContainer().GetProblem()
+		if !strings.Contains(got, says) || says == "" && got != "" {
+			return fmt.Errorf("%q, want %q", got, says)
+		}
+		return nil
+	})
+}
+
+// A sub-model about which the server is silent is AVAILABLE to nobody, and keeps nobody
+// from hearing about the others.
+func TestSilenceAboutOneSubModel(t *testing.T) {
+	h := newHarness(t)
+	f := h.born()
+	h.plan(7, map[string][]string{"c.0": {"entry", "ps_1"}})
+	h.copied("entry", 7, "host")
+	h.copied("ps_1", 7, "host")
+	h.wantConfig(f, "m:entry@/copies/m/entry/[7]", "m:ps_1@/copies/m/ps_1/[7]")
+	f.set("m:entry", 7, apis.ModelVersionStatus_AVAILABLE, "")
+	f.set("m:ps_1", 7, apis.ModelVersionStatus_LOADING, "")
+	h.wantReplicas("m/entry:0/2 AVAILABLE v7", "m/ps:1/2 LOADING v7")
+	f.hush("m:entry")
+	f.set("m:ps_1", 7, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/entry:0/2 UNKNOWN v7", "m/ps:1/2 AVAILABLE v7")
+	h.wantProblem("model server: it does not answer about m:entry (DeadlineExceeded)")
+	f.hush()
+	h.wantReplicas("m/entry:0/2 AVAILABLE v7", "m/ps:1/2 AVAILABLE v7")
+	h.wantProblem("")
+	var entry []string
+	for _, fact := range h.facts() {
+		if strings.Contains(fact, "m:entry") {
+			entry = append(entry, fact)
+		}
+	}
+	if want := []string{"loading m:entry/7", "available m:entry/7", "failed (DeadlineExceeded: the model server does not answer about it) m:entry/7",
+		"available m:entry/7"}; !slices.Equal(entry, want) {
+		t.Errorf("facts %q, want %q", entry, want)
+	}
+}
+
+// A server that answers nothing at all is killed, and another one takes its place.
+func TestHungServerIsReplaced(t *testing.T) {
+	h := newHarness(t, func(h *harness) {
+		h.change = func(c *tfssupervisor.Config) { c.HangTimeout = 100 * time.Millisecond }
+	})
+	f := h.born()
+	h.plan(7, map[string][]string{"c.0": {"ps_1"}})
+	h.copied("ps_1", 7, "host")
+	h.wantConfig(f, "m:ps_1@/copies/m/ps_1/[7]")
+	f.set("m:ps_1", 7, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/ps:1/2 AVAILABLE v7")
+	f.hush("*")
+	second := h.born()
+	second.set("m:ps_1", 7, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/ps:1/2 AVAILABLE v7")
+	h.wantProblem("")
+	if got := h.facts(); !slices.ContainsFunc(got, func(fact string) bool {
+		return strings.HasPrefix(fact, "exited 1001 1 it has answered nothing for") && strings.HasSuffix(fact, ", and was killed: killed")
+	}) {
+		t.Errorf("nothing says why it was killed: %q", got)
+	}
+}
+
+// A server that does not know one sub-model serves the others.
+func TestOneRefusedSubModelBlocksNobody(t *testing.T) {
+	h := newHarness(t)
+	f := h.born()
+	f.mu.Lock()
+	f.picky = true
+	f.mu.Unlock()
+	h.plan(7, map[string][]string{"c.0": {"dense_0", "ps_1"}})
+	h.copied("ps_1", 7, "host")
+	h.copied("dense_0", 7, "host")
+	h.wantConfig(f, "m:ps_1@/copies/m/ps_1/[7]")
+	f.set("m:ps_1", 7, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/ps:1/2 AVAILABLE v7")
+	got := h.facts()
+	if !slices.Contains(got, `failed (the model server refuses the configuration: sub-model "dense_0" is not served here) m:dense_0/7`) ||
+		slices.ContainsFunc(got, func(f string) bool {
+			return strings.HasPrefix(f, "failed") && strings.HasSuffix(f, "m:ps_1/7")
+		}) {
+		t.Errorf("facts %q", got)
+	}
+}
+
+// What happens in the log does not make the supervisor ask the server more often.
+func TestUnrelatedEventsAskTheServerNothing(t *testing.T) {
+	h := newHarness(t, func(h *harness) { h.change = func(c *tfssupervisor.Config) { c.Poll = time.Hour } })
+	f := h.born()
+	h.plan(7, map[string][]string{"c.0": {"ps_1"}})
+	h.copied("ps_1", 7, "host")
+	h.wantConfig(f, "m:ps_1@/copies/m/ps_1/[7]")
+	for i := range 2000 {
+		h.append("publish", "other", &publish.Event{Body: &publish.Event_PlanFailed{PlanFailed: &publish.PlanFailed{ModelName: "other", Reason: fmt.Sprint(i), Cause: 1}}})
+	}
+	h.plan(8, map[string][]string{"c.0": {"ps_1"}}) // once this is known, all of that was
+	h.copied("ps_1", 8, "host")
+	h.wantConfig(f, "m:ps_1@/copies/m/ps_1/[8]")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.asked > 4 { // at the start, and as each configuration was answered
+		t.Errorf("asked %d times", f.asked)
+	}
+}
+
 func TestFailuresAreTold(t *testing.T) {
 	h := newHarness(t)
 	f := h.born()
@@ -564,13 +703,22 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	h := newHarness(t, func(h *harness) { h.startErr = errors.New("no such file") })
 	h.wantFacts("exited 0 0 it did not start: no such file")
 	h.mu.Lock()
-	h.startErr = nil
 	if len(h.beats) > 0 {
 		t.Errorf("heartbeats before there is a server: %v", h.beats)
 	}
 	h.mu.Unlock()
+	h.until("the role says so", func() error {
+		if got := h.health.Summary(); !strings.Contains(got, "start of the model server: it has ended") || !strings.Contains(got, "no such file") {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	h.mu.Lock()
+	h.startErr = nil
+	h.mu.Unlock()
 	h.born()
 	h.wantFacts("exited 0 0 it did not start: no such file", "started 1001")
+	h.wantProblem("")
 }
 
 func TestStopStopsTheServer(t *testing.T) {

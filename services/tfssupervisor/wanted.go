@@ -37,18 +37,19 @@ func (a assigned) config() tfserving.Model {
 	return tfserving.Model{Name: a.name(), BasePath: a.basePath, Policy: tfserving.Policy{Versions: []int64{a.version}}}
 }
 
-// role is what a sub-model serves as: entry is entry 0, ps_3 is ps 3.
+// role is what a sub-model serves as: entry is entry 0, ps_3 is ps 3. Other names, and other
+// spellings of a number, stand for nothing that a replica could be registered as.
 func role(sub string) (serverType string, task int32, ok bool) {
 	serverType, digits, numbered := strings.Cut(sub, "_")
 	if numbered {
 		n, err := strconv.ParseInt(digits, 10, 32)
-		if err != nil || n < 0 {
+		if err != nil || n < 0 || strconv.FormatInt(n, 10) != digits {
 			return "", 0, false
 		}
 		task = int32(n)
 	}
-	switch serverType {
-	case "ps", "entry", "dense":
+	switch {
+	case serverType == "ps" && numbered, serverType == "entry" && !numbered, serverType == "dense":
 		return serverType, task, true
 	}
 	return "", 0, false
