@@ -22,7 +22,7 @@ func itoa(i int) string { return strconv.Itoa(i) }
 type Topic struct {
 	Records []kafka.Record // by partition and offset
 	First   map[int32]int64
-	Ends    map[int32]int64 // offset behind the last record
+	Ends    map[int32]int64 // offset behind the last record, committed or aborted
 }
 
 // Scan hands every record of the topic, up to where it ends now, to handle, partition
@@ -43,7 +43,7 @@ func Scan(ctx context.Context, brokers []string, topic string, handle func(kafka
 			}
 			first[p], ends[p] = begin, end
 			for at := begin; at < end; {
-				recs, err := r.Fetch(ctx, at)
+				recs, next, err := r.Fetch(ctx, at)
 				if err != nil {
 					return err
 				}
@@ -54,11 +54,8 @@ func Scan(ctx context.Context, brokers []string, topic string, handle func(kafka
 					if err := handle(rec); err != nil {
 						return err
 					}
-					at = rec.Offset + 1
 				}
-				if len(recs) == 0 {
-					return nil // nothing but markers up to the end
-				}
+				at = next
 			}
 			return nil
 		}()

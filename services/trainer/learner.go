@@ -186,7 +186,7 @@ func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
 		if len(cuts) > 0 {
 			limit = min(limit, cuts[0])
 		}
-		recs, to, err := f.batch(soft, limit, l.s.cfg.Batch, l.s.cfg.Linger)
+		recs, to, err := f.batch(soft, next, limit, l.s.cfg.Batch, l.s.cfg.Linger)
 		if err != nil {
 			return err
 		}
