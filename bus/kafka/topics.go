@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -17,6 +18,29 @@ import (
 
 	"github.com/monolith-go/monolith/internal/retry"
 )
+
+// DefaultNamespace is the one whose topics carry no prefix.
+const DefaultNamespace = "demo"
+
+// TopicOf is the name of a namespace's topic where none was given: namespaces may share
+// one Kafka.
+func TopicOf(bzid, name string) string {
+	if bzid == DefaultNamespace {
+		return name
+	}
+	return bzid + "." + name
+}
+
+// ValidTopic says why Kafka would not take the name.
+func ValidTopic(name string) error {
+	legal := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-'
+	}
+	if name == "" || len(name) > 249 || name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool { return !legal(r) }) {
+		return fmt.Errorf("%q cannot be a topic: Kafka takes 1 to 249 letters, digits, dots, hyphens and underscores", name)
+	}
+	return nil
+}
 
 // Topic is a topic as its cluster describes it at one moment.
 type Topic struct {

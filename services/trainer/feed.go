@@ -30,7 +30,8 @@ type fetched struct {
 
 const readAhead = 2 // fetches
 
-func newFeed(ctx context.Context, r *kafka.Reader, from int64) *feed {
+// newFeed reads from an offset on; told hears of each fetch that worked, with nil.
+func newFeed(ctx context.Context, r *kafka.Reader, from int64, told func(error)) *feed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &feed{ch: make(chan fetched, readAhead), at: from, cancel: cancel}
 	f.wg.Go(func() {
@@ -41,6 +42,7 @@ func newFeed(ctx context.Context, r *kafka.Reader, from int64) *feed {
 				f.err = err
 				return
 			}
+			told(nil)
 			if next == at {
 				continue
 			}
