@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,6 +27,9 @@ type BrokerConfig struct {
 	Addr string
 	// Topics are created when missing: name to partitions.
 	Topics map[string]int32
+	// Retention is the age from which on records of a topic are deleted, by topic; 0 or
+	// absent: never. The last record of a partition always stays.
+	Retention map[string]time.Duration
 	// Log takes what the broker complains about. Default: nothing.
 	Log *slog.Logger
 }
@@ -35,10 +40,11 @@ type Broker struct {
 	cluster *kfake.Cluster
 	addr    string
 	lock    *os.File
+	stop    func() // ends the expiry
 }
 
 // StartBroker starts a broker on cfg.Dir. The directory being used by another broker
-// is an error, and so is a taken port.
+// is an error, and so are a taken port and a damaged log.
 func StartBroker(cfg BrokerConfig) (*Broker, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("kafka broker: Dir must name the folder that keeps the log")
@@ -57,7 +63,26 @@ func StartBroker(cfg BrokerConfig) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := []kfake.Opt{
+	b := &Broker{lock: lock, stop: func() {}}
+	if err := b.start(cfg, host, port); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+func (b *Broker) start(cfg BrokerConfig, host, port string) error {
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if err := checkFolder(cfg.Dir, log); err != nil {
+		return err
+	}
+	life, err := countStart(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	b.cluster, err = kfake.NewCluster(
 		kfake.NumBrokers(1),
 		kfake.ClusterID("monolith"),
 		kfake.DataDir(cfg.Dir),
@@ -66,26 +91,71 @@ func StartBroker(cfg BrokerConfig) (*Broker, error) {
 			return net.Listen(network, net.JoinHostPort(host, port))
 		}),
 		kfake.BrokerConfigs(map[string]string{
-			"log.retention.ms":    "-1", // offsets are kept in checkpoints: nothing expires by itself
+			"log.retention.ms":    "-1", // expiry is our own: the broker's forgets the end of an emptied log
 			"log.retention.bytes": "-1",
+			"log.segment.bytes":   strconv.Itoa(segmentBytes), // what expires is freed by whole segments
 			"message.max.bytes":   strconv.Itoa(maxBatchBytes + maxBatchBytes/4),
 		}),
-	}
-	if cfg.Log != nil {
-		opts = append(opts, kfake.WithLogger(brokerLog{cfg.Log}))
-	}
-	c, err := kfake.NewCluster(opts...)
+		kfake.WithLogger(brokerLog{log}),
+	)
 	if err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("kafka broker on %s: %w", cfg.Addr, err)
+		return fmt.Errorf("kafka broker on %s: %w", cfg.Addr, err)
 	}
-	b := &Broker{cluster: c, addr: c.ListenAddrs()[0], lock: lock}
+	b.addr = b.cluster.ListenAddrs()[0]
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := EnsureTopics(ctx, []string{b.addr}, cfg.Topics); err != nil {
-		return nil, errors.Join(err, b.Close())
+	if err := b.raiseEpochs(ctx, life); err != nil {
+		return err
 	}
-	return b, nil
+	if err := EnsureTopics(ctx, []string{b.addr}, cfg.Topics); err != nil {
+		return err
+	}
+	b.stop = expire(b.addr, cfg.Retention, log)
+	return nil
+}
+
+// segmentBytes is how large a segment grows.
+const segmentBytes = 32 << 20
+
+// countStart returns how often a broker was started on dir, this time included.
+func countStart(dir string) (int32, error) {
+	path := filepath.Join(dir, "starts")
+	raw, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return 0, fmt.Errorf("kafka broker: %w", err)
+	}
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 32) // unreadable: epochs go on from what the log has
+	if err := replaceSynced(path, strconv.AppendInt(nil, n+1, 10)); err != nil {
+		return 0, fmt.Errorf("kafka broker: %w", err)
+	}
+	return int32(n + 1), nil
+}
+
+// raiseEpochs gives every partition a leader epoch that no earlier life of the broker
+// had. Readers recognise by it a log that lost its end while the broker was down.
+func (b *Broker) raiseEpochs(ctx context.Context, life int32) error {
+	c, err := newClient([]string{b.addr})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b.cluster.ShufflePartitionLeaders() // to the only broker there is
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = nil // all
+	res, err := req.RequestWith(ctx, c)
+	if err != nil {
+		return fmt.Errorf("kafka broker: %w", err)
+	}
+	least := life
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			least = min(least, p.LeaderEpoch)
+		}
+	}
+	for ; least < life; least++ {
+		b.cluster.ShufflePartitionLeaders()
+	}
+	return nil
 }
 
 // Addr is host:port where clients connect.
@@ -93,7 +163,10 @@ func (b *Broker) Addr() string { return b.addr }
 
 // Close stops the broker; its clients see broken connections.
 func (b *Broker) Close() error {
-	b.cluster.Close()
+	b.stop()
+	if b.cluster != nil {
+		b.cluster.Close()
+	}
 	return b.lock.Close()
 }
 

@@ -65,7 +65,10 @@ func contract(t *testing.T, brokers []string) {
 		t.Fatal("a second EnsureTopics:", err)
 	}
 	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions") {
-		t.Fatal("EnsureTopics with another number of partitions:", err)
+		t.Fatal("EnsureTopics with more partitions than there are:", err)
+	}
+	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 2}); err != nil {
+		t.Fatal("EnsureTopics with fewer partitions than there are:", err)
 	}
 	if n, err := Partitions(ctx, brokers, topic); n != 3 || err != nil {
 		t.Fatal("Partitions =", n, err)
@@ -83,12 +86,12 @@ func contract(t *testing.T, brokers []string) {
 		if first, end, err := r.Bounds(ctx); first != 0 || end != 0 || err != nil {
 			t.Fatal("Bounds =", first, end, err)
 		}
-		recs, err := r.Fetch(ctx, 0)
+		recs, _, err := r.Fetch(ctx, 0)
 		if len(recs) != 0 || err != nil {
 			t.Fatal("Fetch =", recs, err)
 		}
 		for _, offset := range []int64{1, -1, 1 << 40} {
-			if _, err := r.Fetch(ctx, offset); !errors.Is(err, ErrOutOfRange) {
+			if _, _, err := r.Fetch(ctx, offset); !errors.Is(err, ErrOutOfRange) {
 				t.Fatalf("Fetch(%d) = %v", offset, err)
 			}
 		}
@@ -110,7 +113,7 @@ func contract(t *testing.T, brokers []string) {
 			t.Fatalf("Write = %+v", out)
 		}
 		for _, want := range out {
-			recs, err := reader(want.Partition, time.Second).Fetch(ctx, want.Offset)
+			recs, _, err := reader(want.Partition, time.Second).Fetch(ctx, want.Offset)
 			if err != nil || len(recs) == 0 {
 				t.Fatal(recs, err)
 			}
@@ -182,7 +185,7 @@ func contract(t *testing.T, brokers []string) {
 		}
 		r := reader(0, time.Second)
 		for _, i := range []int{0, 1, 57, 99} {
-			recs, err := r.Fetch(ctx, out[i].Offset)
+			recs, _, err := r.Fetch(ctx, out[i].Offset)
 			if err != nil || recs[0].Offset != out[i].Offset || string(recs[0].Value) != fmt.Sprintf("batch %d", i) {
 				t.Fatalf("Fetch(%d) = %+v, %v", out[i].Offset, recs[:1], err)
 			}
@@ -198,7 +201,7 @@ func contract(t *testing.T, brokers []string) {
 		got := make(chan error, 1)
 		begin := time.Now()
 		go func() {
-			recs, err := r.Fetch(ctx, end)
+			recs, _, err := r.Fetch(ctx, end)
 			if err == nil && (len(recs) != 1 || recs[0].Offset != end) {
 				err = fmt.Errorf("got %+v", recs)
 			}
@@ -230,7 +233,7 @@ func contract(t *testing.T, brokers []string) {
 		}
 		r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: 2, MaxBytes: 1000})
 		defer r.Close()
-		recs, err := r.Fetch(ctx, out[0].Offset) // larger than MaxBytes, arrives all the same
+		recs, _, err := r.Fetch(ctx, out[0].Offset) // larger than MaxBytes, arrives all the same
 		if err != nil || len(recs) == 0 || len(recs[0].Value) != 500<<10 {
 			t.Fatal("a record above MaxBytes:", len(recs), err)
 		}
@@ -242,6 +245,11 @@ func contract(t *testing.T, brokers []string) {
 			t.Fatal("partition 9 of 3 took a record")
 		}
 	})
+
+	t.Run("a topic that is not there is not made by looking", func(t *testing.T) { looksCreateNothing(t, ctx, brokers) })
+	t.Run("transactions", func(t *testing.T) { transactions(t, ctx, brokers) })
+	t.Run("a topic made anew", func(t *testing.T) { topicMadeAnew(t, ctx, brokers) })
+	t.Run("retention and the end", func(t *testing.T) { retainedTail(t, ctx, brokers) })
 }
 
 // drain reads from offset to the end as it is now, and checks that no offset is missing.
@@ -253,7 +261,7 @@ func drain(t *testing.T, ctx context.Context, r *Reader, offset int64) []Record 
 	}
 	var all []Record
 	for offset < end {
-		recs, err := r.Fetch(ctx, offset)
+		recs, _, err := r.Fetch(ctx, offset)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +289,7 @@ func TestRestartKeepsAll(t *testing.T) {
 	if _, err := w.Write(ctx, Record{Topic: "ratings", Partition: 1, Value: []byte("before")}); err != nil {
 		t.Fatal(err)
 	}
-	if recs, err := r.Fetch(ctx, 0); err != nil || len(recs) != 1 {
+	if recs, _, err := r.Fetch(ctx, 0); err != nil || len(recs) != 1 {
 		t.Fatal(recs, err)
 	}
 	if _, err := StartBroker(BrokerConfig{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
@@ -289,7 +297,7 @@ func TestRestartKeepsAll(t *testing.T) {
 	}
 	got := make(chan []Record, 1)
 	go func() { // waits through the broker's absence
-		recs, err := r.Fetch(ctx, 1)
+		recs, _, err := r.Fetch(ctx, 1)
 		if err != nil {
 			t.Error(err)
 		}
@@ -337,16 +345,16 @@ func TestOutOfRangeAfterLoss(t *testing.T) {
 	}
 	r := NewReader(ReaderConfig{Brokers: []string{addr}, Topic: "ratings", MaxWait: 50 * time.Millisecond})
 	defer r.Close()
-	if recs, err := r.Fetch(ctx, 10); err != nil || len(recs) != 0 {
+	if recs, _, err := r.Fetch(ctx, 10); err != nil || len(recs) != 0 {
 		t.Fatal("at the end:", recs, err)
 	}
 	if err := rawDeleteRecords(ctx, addr, "ratings", 4); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Fetch(ctx, 3); !errors.Is(err, ErrOutOfRange) {
+	if _, _, err := r.Fetch(ctx, 3); !errors.Is(err, ErrOutOfRange) {
 		t.Fatal("behind retention:", err)
 	}
-	if recs, err := r.Fetch(ctx, 4); err != nil || recs[0].Offset != 4 {
+	if recs, _, err := r.Fetch(ctx, 4); err != nil || recs[0].Offset != 4 {
 		t.Fatal("the first kept record:", recs, err)
 	}
 	if first, end, err := r.Bounds(ctx); first != 4 || end != 10 || err != nil {
@@ -354,7 +362,10 @@ func TestOutOfRangeAfterLoss(t *testing.T) {
 	}
 	b.Close()
 	start(t, BrokerConfig{Addr: addr, Topics: map[string]int32{"ratings": 1}}) // another, empty folder
-	if _, err := r.Fetch(ctx, 10); !errors.Is(err, ErrOutOfRange) {
+	if _, _, err := r.Fetch(ctx, 10); !errors.Is(err, ErrTopicChanged) {
+		t.Fatal("in a new log:", err)
+	}
+	if _, _, err := newReader(t, []string{addr}, "ratings").Fetch(ctx, 10); !errors.Is(err, ErrOutOfRange) {
 		t.Fatal("behind the end of a new log:", err)
 	}
 }
@@ -365,7 +376,7 @@ func TestContexts(t *testing.T) {
 	defer cancel()
 	r := NewReader(ReaderConfig{Brokers: []string{addr}, Topic: "ratings"})
 	defer r.Close()
-	if _, err := r.Fetch(ctx, 0); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnavailable) {
+	if _, _, err := r.Fetch(ctx, 0); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnavailable) {
 		t.Error("Fetch without a broker:", err)
 	}
 	w := NewWriter(WriterConfig{Brokers: []string{addr}})
@@ -375,7 +386,7 @@ func TestContexts(t *testing.T) {
 		t.Error("Write without a broker, nothing was sent:", out, err)
 	}
 	r.Close()
-	if _, err := r.Fetch(t.Context(), 0); !errors.Is(err, ErrClosed) {
+	if _, _, err := r.Fetch(t.Context(), 0); !errors.Is(err, ErrClosed) {
 		t.Error("Fetch after Close:", err)
 	}
 	w.Close()

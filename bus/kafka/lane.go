@@ -7,6 +7,8 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // run owns one partition's connection and sends its pieces in order, grouped.
@@ -39,7 +41,8 @@ func (w *Writer) run(q *laneQueue) {
 		if group, carried = w.gather(q, carried); group == nil {
 			return
 		}
-		for attempt, deadline := 0, time.Now().Add(deliverTimeout); ; attempt++ {
+		deadline, pauses := time.Now().Add(deliverTimeout), retry.New(minBackoff, maxBackoff)
+		for {
 			var err error
 			if c == nil {
 				c, err = dialLeader(w.ctx, w.cfg.Brokers, q.topic, q.partition)
@@ -57,7 +60,7 @@ func (w *Writer) run(q *laneQueue) {
 				}
 			}
 			drop()
-			if !temporary(err) || errors.Is(err, ErrUnknown) || time.Now().After(deadline) || !pause(w.ctx, attempt) {
+			if !temporary(err) || errors.Is(err, ErrUnknown) || time.Now().After(deadline) || pauses.Wait(w.ctx) != nil {
 				if w.ctx.Err() != nil && !errors.Is(err, ErrUnknown) {
 					err = errors.Join(ErrClosed, err)
 				} else if temporary(err) && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) {

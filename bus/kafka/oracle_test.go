@@ -50,9 +50,9 @@ func TestOracleKill(t *testing.T) {
 	<-killed
 	got := make(chan []Record, 1)
 	go func() { // waits through the broker's absence; a write of unknown outcome may stand there
-		recs, err := r.Fetch(ctx, int64(len(acked)))
+		recs, _, err := r.Fetch(ctx, int64(len(acked)))
 		for err == nil && len(recs) == 0 {
-			recs, err = r.Fetch(ctx, int64(len(acked)))
+			recs, _, err = r.Fetch(ctx, int64(len(acked)))
 		}
 		if err != nil {
 			t.Error(err)

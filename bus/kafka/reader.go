@@ -4,33 +4,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
 
-	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // ReaderConfig names one partition.
 type ReaderConfig struct {
 	Brokers   []string // host:port, any of the cluster
 	Topic     string
+	TopicID   string // of the topic that is meant; empty: whichever the first answer names
 	Partition int32
 	MaxWait   time.Duration // how long Fetch waits for a first record; default 500 ms
 	MaxBytes  int           // of one Fetch; default 1 MiB. One larger record still arrives.
 	Log       *slog.Logger  // told once when the broker goes away and comes back; default none
+	// Away is told what keeps the broker from answering, after the first attempts of a
+	// call, and nil once it answers again. Default: nobody is.
+	Away func(error)
 }
 
-// Reader reads one partition from offsets its caller names. It may be used by one
-// goroutine at a time; Close may come from another.
+// Reader reads one partition from offsets its caller names, committed records only. It
+// may be used by one goroutine at a time; Close may come from another.
 type Reader struct {
 	cfg ReaderConfig
 
-	mu     sync.Mutex // guards conn and closed; not held while a request is out
-	conn   *kafkago.Conn
+	mu     sync.Mutex // guards client and closed
+	client *kgo.Client
 	closed bool
-	away   bool // used by the fetching goroutine only
+
+	// The reading goroutine's own.
+	away    bool
+	topicID string // cfg.TopicID, or what the first description said
+	leader  *Partition
+	read    place // where the last Fetch ended
+	checked int32 // the leader epoch in which read was found to be still in the log
+}
+
+// place is an offset with the leader epoch in which the record before it was written.
+type place struct {
+	next  int64
+	epoch int32 // -1: not known
 }
 
 // NewReader returns a reader; it connects at the first call.
@@ -44,177 +62,168 @@ func NewReader(cfg ReaderConfig) *Reader {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Reader{cfg: cfg}
-}
-
-// Fetch returns records from offset on, in order; the first is the first that exists at
-// or above offset (transaction markers and compaction leave holes, retention does not:
-// that is ErrOutOfRange). It answers as soon as there is one record, waits MaxWait for
-// it, and returns none after that. While no broker answers it tries again with growing
-// pauses until ctx ends. Errors: ErrOutOfRange, ErrClosed, ctx's, or what the broker
-// refuses for good.
-func (r *Reader) Fetch(ctx context.Context, offset int64) ([]Record, error) {
-	if offset < 0 {
-		return nil, r.wrap(fmt.Errorf("%w: %d is negative", ErrOutOfRange, offset))
+	if cfg.Away == nil {
+		cfg.Away = func(error) {}
 	}
-	return again(ctx, r, func(c *kafkago.Conn) ([]Record, error) { return r.fetch(c, offset) })
+	return &Reader{cfg: cfg, topicID: cfg.TopicID, read: place{epoch: -1}}
 }
 
-// Bounds returns the first offset the log holds and the one behind its last record.
+// Fetch returns committed records from offset on, in order, and the offset to ask for
+// next. That one may lie further than the last record, and rise without any: aborted
+// records, transaction markers and what compaction removed leave holes. What retention
+// removed is no hole but ErrOutOfRange. It answers as soon as there is progress, waits
+// MaxWait for it, and returns offset itself after that. While no broker answers it tries
+// again with growing pauses until ctx ends. Errors: ErrOutOfRange, ErrTruncated,
+// ErrTopicChanged, ErrCorrupt, ErrClosed, ctx's, or what the broker refuses for good.
+func (r *Reader) Fetch(ctx context.Context, offset int64) (recs []Record, next int64, err error) {
+	if offset < 0 {
+		return nil, offset, r.wrap(fmt.Errorf("%w: %d is negative", ErrOutOfRange, offset))
+	}
+	if offset != r.read.next {
+		r.read = place{offset, -1}
+	}
+	f, err := again(ctx, r, func(c *kgo.Client, p Partition) (fetched, error) { return r.fetch(ctx, c, p, offset) })
+	if err != nil {
+		return nil, offset, err
+	}
+	r.read.next = f.next
+	if f.epoch >= 0 {
+		r.read.epoch, r.checked = f.epoch, r.leader.LeaderEpoch
+	}
+	return f.recs, f.next, nil
+}
+
+// Bounds returns the first offset the log holds and the one behind its last committed
+// record: where the oldest open transaction begins, if there is one.
 func (r *Reader) Bounds(ctx context.Context) (first, end int64, err error) {
-	b, err := again(ctx, r, func(c *kafkago.Conn) (b [2]int64, err error) {
-		if err := c.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
-			return b, err
-		}
-		b[0], b[1], err = c.ReadOffsets()
-		return b, err
-	})
-	return b[0], b[1], err
+	ask := func(at int64) (int64, error) {
+		return again(ctx, r, func(c *kgo.Client, p Partition) (int64, error) { return r.bound(ctx, c, p, at, readCommitted) })
+	}
+	if first, err = ask(earliest); err != nil {
+		return 0, 0, err
+	}
+	end, err = ask(latest)
+	return first, end, err
 }
 
-// Close breaks off a Fetch under way.
+// Check returns ErrTruncated unless the log still holds what was below offset when the
+// partition's leader epoch was epoch, as a [Partition] had it after these records were read.
+// Retention does not count. An epoch below 0, or a broker that keeps none, leaves only
+// the end of the log to judge by.
+func (r *Reader) Check(ctx context.Context, offset int64, epoch int32) error {
+	_, err := again(ctx, r, func(c *kgo.Client, p Partition) (struct{}, error) {
+		return struct{}{}, r.check(ctx, c, p, place{offset, epoch})
+	})
+	return err
+}
+
+// Close breaks off a call under way.
 func (r *Reader) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.drop()
+	if r.client != nil {
+		r.client.Close()
+	}
 }
 
-// again runs ask on a connection to the leader until it is answered for good.
-func again[T any](ctx context.Context, r *Reader, ask func(*kafkago.Conn) (T, error)) (T, error) {
+// again asks the leader of the partition until it is answered for good.
+func again[T any](ctx context.Context, r *Reader, ask func(*kgo.Client, Partition) (T, error)) (T, error) {
+	pauses := retry.New(minBackoff, maxBackoff)
 	for attempt := 0; ; attempt++ {
 		v, err := once(ctx, r, ask)
 		if err == nil {
 			if r.away {
 				r.away = false
 				r.cfg.Log.Info("kafka answers again", "topic", r.cfg.Topic, "partition", r.cfg.Partition)
+				r.cfg.Away(nil)
 			}
 			return v, nil
 		}
+		r.leader = nil // the next attempt looks it up
 		var zero T
 		switch {
 		case errors.Is(err, ErrClosed):
 			return zero, r.wrap(err)
 		case ctx.Err() != nil:
 			return zero, r.wrap(errors.Join(ctx.Err(), err))
-		case errors.Is(err, kafkago.OffsetOutOfRange):
+		case errors.Is(err, kerr.OffsetOutOfRange):
 			return zero, r.wrap(fmt.Errorf("%w: %w", ErrOutOfRange, err))
 		case !temporary(err):
 			return zero, r.wrap(err)
 		}
-		if !r.away && attempt > 0 {
+		if !r.away && attempt > 1 {
 			r.away = true
 			r.cfg.Log.Warn("kafka does not answer, trying on", "topic", r.cfg.Topic, "partition", r.cfg.Partition, "error", err)
+			r.cfg.Away(err)
 		}
-		if !pause(ctx, attempt) {
-			return zero, r.wrap(errors.Join(ctx.Err(), err))
+		if werr := pauses.Wait(ctx); werr != nil {
+			return zero, r.wrap(errors.Join(werr, err))
 		}
 	}
 }
 
-func once[T any](ctx context.Context, r *Reader, ask func(*kafkago.Conn) (T, error)) (T, error) {
-	var zero T
-	c, err := r.connect(ctx)
+func once[T any](ctx context.Context, r *Reader, ask func(*kgo.Client, Partition) (T, error)) (v T, err error) {
+	c, err := r.open()
 	if err != nil {
-		return zero, err
+		return v, err
 	}
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	v, err := ask(c)
-	if !stop() || err != nil {
-		// After an error the rest of the answer may still be on the wire.
-		r.mu.Lock()
-		r.drop()
-		closed := r.closed
-		r.mu.Unlock()
-		if closed {
-			return zero, ErrClosed
+	defer func() {
+		if errors.Is(err, kgo.ErrClientClosed) {
+			err = ErrClosed
+		}
+	}()
+	if r.leader == nil {
+		if err := r.find(ctx, c); err != nil {
+			return v, err
 		}
 	}
-	return v, err
+	return ask(c, *r.leader)
 }
 
-func (r *Reader) connect(ctx context.Context) (*kafkago.Conn, error) {
-	r.mu.Lock()
-	c, closed := r.conn, r.closed
-	r.mu.Unlock()
-	if closed {
-		return nil, ErrClosed
-	}
-	if c != nil {
-		return c, nil
-	}
-	c, err := dialLeader(ctx, r.cfg.Brokers, r.cfg.Topic, r.cfg.Partition)
-	if err != nil {
-		return nil, err
-	}
+func (r *Reader) open() (*kgo.Client, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		c.Close()
 		return nil, ErrClosed
 	}
-	r.conn = c
-	return c, nil
-}
-
-func (r *Reader) drop() {
-	if r.conn != nil {
-		r.conn.Close()
-		r.conn = nil
-	}
-}
-
-func (r *Reader) fetch(c *kafkago.Conn, offset int64) ([]Record, error) {
-	if err := c.SetReadDeadline(time.Now().Add(r.cfg.MaxWait + answerTimeout)); err != nil {
-		return nil, err
-	}
-	if err := c.SetWriteDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return nil, err
-	}
-	if _, err := c.Seek(offset, kafkago.SeekAbsolute|kafkago.SeekDontCheck); err != nil {
-		return nil, err
-	}
-	b := c.ReadBatchWith(kafkago.ReadBatchConfig{MinBytes: 1, MaxBytes: r.cfg.MaxBytes, MaxWait: r.cfg.MaxWait})
-	var recs []Record
-	next := offset
-	for {
-		m, err := b.ReadMessage()
+	if r.client == nil {
+		c, err := newClient(r.cfg.Brokers)
 		if err != nil {
-			// The empty answer is a RequestTimedOut of the library, its end an EOF.
-			if cerr := b.Close(); cerr != nil && !(len(recs) == 0 && errors.Is(cerr, kafkago.RequestTimedOut)) {
-				return nil, cerr
-			}
-			switch {
-			case len(recs) > 0 || b.HighWaterMark() <= offset:
-				return recs, nil
-			case b.Offset() > offset: // everything in the batch had been compacted away
-				return r.fetch(c, b.Offset())
-			}
-			return nil, fmt.Errorf("offset %d of %d: no whole record in the answer: %w", offset, b.HighWaterMark(), io.ErrUnexpectedEOF)
+			return nil, err
 		}
-		if m.Offset < next {
-			b.Close()
-			return nil, fmt.Errorf("broker answered offset %d where %d or later was due", m.Offset, next)
-		}
-		next = m.Offset + 1
-		recs = append(recs, Record{
-			Topic: r.cfg.Topic, Partition: r.cfg.Partition, Offset: m.Offset,
-			Time: m.Time, Key: m.Key, Value: m.Value, Headers: headers(m.Headers),
-		})
+		r.client = c
 	}
+	return r.client, nil
+}
+
+// find looks the leader up. After an election it makes sure that the new leader's log
+// holds what was read from the last one's.
+func (r *Reader) find(ctx context.Context, c *kgo.Client) error {
+	t, err := describe(ctx, c, r.cfg.Topic)
+	if err != nil {
+		return err
+	}
+	if r.topicID == "" {
+		r.topicID = t.ID
+	}
+	if t.ID != r.topicID {
+		return fmt.Errorf("%w: its id is %s, that of the topic that was read %s", ErrTopicChanged, t.ID, r.topicID)
+	}
+	p, err := t.led(r.cfg.Partition)
+	if err != nil {
+		return err
+	}
+	if r.read.epoch >= 0 && p.LeaderEpoch != r.checked {
+		if err := r.check(ctx, c, p, r.read); err != nil {
+			return err
+		}
+		r.checked = p.LeaderEpoch
+	}
+	r.leader = &p
+	return nil
 }
 
 func (r *Reader) wrap(err error) error {
 	return fmt.Errorf("read %s/%d: %w", r.cfg.Topic, r.cfg.Partition, err)
-}
-
-func headers(hs []kafkago.Header) map[string]string {
-	if len(hs) == 0 {
-		return nil
-	}
-	m := make(map[string]string, len(hs))
-	for _, h := range hs {
-		m[h.Key] = string(h.Value)
-	}
-	return m
 }

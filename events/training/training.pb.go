@@ -29,6 +29,7 @@ type Event struct {
 	//
 	//	*Event_CheckpointRequested
 	//	*Event_StopRequested
+	//	*Event_StartRequested
 	//	*Event_JobStarted
 	//	*Event_CheckpointSaved
 	//	*Event_CheckpointFailed
@@ -38,6 +39,8 @@ type Event struct {
 	//	*Event_MetricReported
 	//	*Event_CheckpointStarted
 	//	*Event_JobRestored
+	//	*Event_TopicUpdated
+	//	*Event_HealthFailed
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -93,6 +96,15 @@ func (x *Event) GetStopRequested() *StopRequested {
 	if x != nil {
 		if x, ok := x.Body.(*Event_StopRequested); ok {
 			return x.StopRequested
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetStartRequested() *StartRequested {
+	if x != nil {
+		if x, ok := x.Body.(*Event_StartRequested); ok {
+			return x.StartRequested
 		}
 	}
 	return nil
@@ -179,6 +191,24 @@ func (x *Event) GetJobRestored() *JobRestored {
 	return nil
 }
 
+func (x *Event) GetTopicUpdated() *TopicUpdated {
+	if x != nil {
+		if x, ok := x.Body.(*Event_TopicUpdated); ok {
+			return x.TopicUpdated
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetHealthFailed() *HealthFailed {
+	if x != nil {
+		if x, ok := x.Body.(*Event_HealthFailed); ok {
+			return x.HealthFailed
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -189,6 +219,10 @@ type Event_CheckpointRequested struct {
 
 type Event_StopRequested struct {
 	StopRequested *StopRequested `protobuf:"bytes,2,opt,name=stop_requested,json=stopRequested,proto3,oneof"`
+}
+
+type Event_StartRequested struct {
+	StartRequested *StartRequested `protobuf:"bytes,3,opt,name=start_requested,json=startRequested,proto3,oneof"`
 }
 
 type Event_JobStarted struct {
@@ -227,9 +261,19 @@ type Event_JobRestored struct {
 	JobRestored *JobRestored `protobuf:"bytes,21,opt,name=job_restored,json=jobRestored,proto3,oneof"`
 }
 
+type Event_TopicUpdated struct {
+	TopicUpdated *TopicUpdated `protobuf:"bytes,30,opt,name=topic_updated,json=topicUpdated,proto3,oneof"`
+}
+
+type Event_HealthFailed struct {
+	HealthFailed *HealthFailed `protobuf:"bytes,31,opt,name=health_failed,json=healthFailed,proto3,oneof"`
+}
+
 func (*Event_CheckpointRequested) isEvent_Body() {}
 
 func (*Event_StopRequested) isEvent_Body() {}
+
+func (*Event_StartRequested) isEvent_Body() {}
 
 func (*Event_JobStarted) isEvent_Body() {}
 
@@ -248,6 +292,10 @@ func (*Event_MetricReported) isEvent_Body() {}
 func (*Event_CheckpointStarted) isEvent_Body() {}
 
 func (*Event_JobRestored) isEvent_Body() {}
+
+func (*Event_TopicUpdated) isEvent_Body() {}
+
+func (*Event_HealthFailed) isEvent_Body() {}
 
 type CheckpointRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -345,6 +393,51 @@ func (x *StopRequested) GetReason() string {
 	return ""
 }
 
+// StartRequested starts a stopped job again: nothing else does.
+type StartRequested struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartRequested) Reset() {
+	*x = StartRequested{}
+	mi := &file_events_training_training_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartRequested) ProtoMessage() {}
+
+func (x *StartRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartRequested.ProtoReflect.Descriptor instead.
+func (*StartRequested) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StartRequested) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type JobStarted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -353,14 +446,16 @@ type JobStarted struct {
 	Partitions    int32                  `protobuf:"varint,4,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	Shards        uint32                 `protobuf:"varint,5,opt,name=shards,proto3" json:"shards,omitempty"` // training parameter-server shards
 	Deterministic bool                   `protobuf:"varint,6,opt,name=deterministic,proto3" json:"deterministic,omitempty"`
-	SpecHash      string                 `protobuf:"bytes,10,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"` // of the model's declaration that the job learns; empty: not known
+	SpecHash      string                 `protobuf:"bytes,10,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"`                                                     // of the model's declaration that the job learns; empty: not known
+	TopicId       string                 `protobuf:"bytes,20,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`                                                        // as Kafka prints it; a topic made anew has another. Empty: not known
+	Ends          map[int32]int64        `protobuf:"bytes,21,rep,name=ends,proto3" json:"ends,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> offset at which a bounded job ends; empty: it goes on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStarted) Reset() {
 	*x = JobStarted{}
-	mi := &file_events_training_training_proto_msgTypes[3]
+	mi := &file_events_training_training_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +467,7 @@ func (x *JobStarted) String() string {
 func (*JobStarted) ProtoMessage() {}
 
 func (x *JobStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[3]
+	mi := &file_events_training_training_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +480,7 @@ func (x *JobStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStarted.ProtoReflect.Descriptor instead.
 func (*JobStarted) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{3}
+	return file_events_training_training_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *JobStarted) GetJob() string {
@@ -437,6 +532,152 @@ func (x *JobStarted) GetSpecHash() string {
 	return ""
 }
 
+func (x *JobStarted) GetTopicId() string {
+	if x != nil {
+		return x.TopicId
+	}
+	return ""
+}
+
+func (x *JobStarted) GetEnds() map[int32]int64 {
+	if x != nil {
+		return x.Ends
+	}
+	return nil
+}
+
+// TopicUpdated says what of the topic belongs to the running job from here on: fields that
+// are set stand in place of those of jobStarted.
+type TopicUpdated struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partitions    int32                  `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	TopicId       string                 `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Ends          map[int32]int64        `protobuf:"bytes,3,rep,name=ends,proto3" json:"ends,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicUpdated) Reset() {
+	*x = TopicUpdated{}
+	mi := &file_events_training_training_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicUpdated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicUpdated) ProtoMessage() {}
+
+func (x *TopicUpdated) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicUpdated.ProtoReflect.Descriptor instead.
+func (*TopicUpdated) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *TopicUpdated) GetPartitions() int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+func (x *TopicUpdated) GetTopicId() string {
+	if x != nil {
+		return x.TopicId
+	}
+	return ""
+}
+
+func (x *TopicUpdated) GetEnds() map[int32]int64 {
+	if x != nil {
+		return x.Ends
+	}
+	return nil
+}
+
+// HealthFailed says that the job learns nothing useful any more and that only a person, or
+// a return to an earlier checkpoint, mends it.
+type HealthFailed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	From          int64                  `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	To            int64                  `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HealthFailed) Reset() {
+	*x = HealthFailed{}
+	mi := &file_events_training_training_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HealthFailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HealthFailed) ProtoMessage() {}
+
+func (x *HealthFailed) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HealthFailed.ProtoReflect.Descriptor instead.
+func (*HealthFailed) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HealthFailed) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *HealthFailed) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *HealthFailed) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *HealthFailed) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
 // Checkpoint is one consistent cut: each shard's tables, optimizer slots and dense
 // variables hold exactly the Kafka records below offsets, and nothing above.
 type Checkpoint struct {
@@ -445,7 +686,8 @@ type Checkpoint struct {
 	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
 	Offsets       map[int32]int64        `protobuf:"bytes,3,rep,name=offsets,proto3" json:"offsets,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> next offset to learn
 	Shards        []*ShardFile           `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`
-	Turn          uint64                 `protobuf:"varint,5,opt,name=turn,proto3" json:"turn,omitempty"` // deterministic mode: batches learnt
+	Turn          uint64                 `protobuf:"varint,5,opt,name=turn,proto3" json:"turn,omitempty"`                                                                                                                 // deterministic mode: batches learnt
+	LeaderEpochs  map[int32]int32        `protobuf:"bytes,20,rep,name=leader_epochs,json=leaderEpochs,proto3" json:"leader_epochs,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> the leader's epoch when offsets were learnt
 	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -453,7 +695,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_events_training_training_proto_msgTypes[4]
+	mi := &file_events_training_training_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +707,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[4]
+	mi := &file_events_training_training_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +720,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{4}
+	return file_events_training_training_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Checkpoint) GetId() int64 {
@@ -516,6 +758,13 @@ func (x *Checkpoint) GetTurn() uint64 {
 	return 0
 }
 
+func (x *Checkpoint) GetLeaderEpochs() map[int32]int32 {
+	if x != nil {
+		return x.LeaderEpochs
+	}
+	return nil
+}
+
 func (x *Checkpoint) GetGeneration() uint64 {
 	if x != nil {
 		return x.Generation
@@ -539,7 +788,7 @@ type ShardFile struct {
 
 func (x *ShardFile) Reset() {
 	*x = ShardFile{}
-	mi := &file_events_training_training_proto_msgTypes[5]
+	mi := &file_events_training_training_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +800,7 @@ func (x *ShardFile) String() string {
 func (*ShardFile) ProtoMessage() {}
 
 func (x *ShardFile) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[5]
+	mi := &file_events_training_training_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +813,7 @@ func (x *ShardFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardFile.ProtoReflect.Descriptor instead.
 func (*ShardFile) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{5}
+	return file_events_training_training_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ShardFile) GetShard() uint32 {
@@ -635,7 +884,7 @@ type CheckpointSaved struct {
 
 func (x *CheckpointSaved) Reset() {
 	*x = CheckpointSaved{}
-	mi := &file_events_training_training_proto_msgTypes[6]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +896,7 @@ func (x *CheckpointSaved) String() string {
 func (*CheckpointSaved) ProtoMessage() {}
 
 func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[6]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +909,7 @@ func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSaved.ProtoReflect.Descriptor instead.
 func (*CheckpointSaved) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{6}
+	return file_events_training_training_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CheckpointSaved) GetCheckpoint() *Checkpoint {
@@ -703,7 +952,7 @@ type CheckpointStarted struct {
 
 func (x *CheckpointStarted) Reset() {
 	*x = CheckpointStarted{}
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +964,7 @@ func (x *CheckpointStarted) String() string {
 func (*CheckpointStarted) ProtoMessage() {}
 
 func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +977,7 @@ func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointStarted.ProtoReflect.Descriptor instead.
 func (*CheckpointStarted) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{7}
+	return file_events_training_training_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckpointStarted) GetId() int64 {
@@ -759,7 +1008,7 @@ type JobRestored struct {
 
 func (x *JobRestored) Reset() {
 	*x = JobRestored{}
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +1020,7 @@ func (x *JobRestored) String() string {
 func (*JobRestored) ProtoMessage() {}
 
 func (x *JobRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +1033,7 @@ func (x *JobRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRestored.ProtoReflect.Descriptor instead.
 func (*JobRestored) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{8}
+	return file_events_training_training_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JobRestored) GetCheckpoint() int64 {
@@ -825,7 +1074,7 @@ type CheckpointFailed struct {
 
 func (x *CheckpointFailed) Reset() {
 	*x = CheckpointFailed{}
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +1086,7 @@ func (x *CheckpointFailed) String() string {
 func (*CheckpointFailed) ProtoMessage() {}
 
 func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +1099,7 @@ func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointFailed.ProtoReflect.Descriptor instead.
 func (*CheckpointFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{9}
+	return file_events_training_training_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CheckpointFailed) GetId() int64 {
@@ -879,7 +1128,7 @@ type ModelExported struct {
 
 func (x *ModelExported) Reset() {
 	*x = ModelExported{}
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1140,7 @@ func (x *ModelExported) String() string {
 func (*ModelExported) ProtoMessage() {}
 
 func (x *ModelExported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1153,7 @@ func (x *ModelExported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelExported.ProtoReflect.Descriptor instead.
 func (*ModelExported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{10}
+	return file_events_training_training_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ModelExported) GetVersion() int64 {
@@ -945,7 +1194,7 @@ type JobStopped struct {
 
 func (x *JobStopped) Reset() {
 	*x = JobStopped{}
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1206,7 @@ func (x *JobStopped) String() string {
 func (*JobStopped) ProtoMessage() {}
 
 func (x *JobStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1219,7 @@ func (x *JobStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStopped.ProtoReflect.Descriptor instead.
 func (*JobStopped) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{11}
+	return file_events_training_training_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JobStopped) GetReason() string {
@@ -999,7 +1248,7 @@ type PartitionTaken struct {
 
 func (x *PartitionTaken) Reset() {
 	*x = PartitionTaken{}
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1260,7 @@ func (x *PartitionTaken) String() string {
 func (*PartitionTaken) ProtoMessage() {}
 
 func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1273,7 @@ func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionTaken.ProtoReflect.Descriptor instead.
 func (*PartitionTaken) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{12}
+	return file_events_training_training_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PartitionTaken) GetPartition() int32 {
@@ -1067,7 +1316,7 @@ type MetricReported struct {
 
 func (x *MetricReported) Reset() {
 	*x = MetricReported{}
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1328,7 @@ func (x *MetricReported) String() string {
 func (*MetricReported) ProtoMessage() {}
 
 func (x *MetricReported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1341,7 @@ func (x *MetricReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricReported.ProtoReflect.Descriptor instead.
 func (*MetricReported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{13}
+	return file_events_training_training_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MetricReported) GetName() string {
@@ -1127,10 +1376,11 @@ var File_events_training_training_proto protoreflect.FileDescriptor
 
 const file_events_training_training_proto_rawDesc = "" +
 	"\n" +
-	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xd1\a\n" +
+	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xcd\t\n" +
 	"\x05Event\x12e\n" +
 	"\x14checkpoint_requested\x18\x01 \x01(\v20.monolith.events.training.v1.CheckpointRequestedH\x00R\x13checkpointRequested\x12S\n" +
-	"\x0estop_requested\x18\x02 \x01(\v2*.monolith.events.training.v1.StopRequestedH\x00R\rstopRequested\x12J\n" +
+	"\x0estop_requested\x18\x02 \x01(\v2*.monolith.events.training.v1.StopRequestedH\x00R\rstopRequested\x12V\n" +
+	"\x0fstart_requested\x18\x03 \x01(\v2+.monolith.events.training.v1.StartRequestedH\x00R\x0estartRequested\x12J\n" +
 	"\vjob_started\x18\n" +
 	" \x01(\v2'.monolith.events.training.v1.JobStartedH\x00R\n" +
 	"jobStarted\x12Y\n" +
@@ -1142,13 +1392,17 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x0fpartition_taken\x18\x0f \x01(\v2+.monolith.events.training.v1.PartitionTakenH\x00R\x0epartitionTaken\x12V\n" +
 	"\x0fmetric_reported\x18\x10 \x01(\v2+.monolith.events.training.v1.MetricReportedH\x00R\x0emetricReported\x12_\n" +
 	"\x12checkpoint_started\x18\x14 \x01(\v2..monolith.events.training.v1.CheckpointStartedH\x00R\x11checkpointStarted\x12M\n" +
-	"\fjob_restored\x18\x15 \x01(\v2(.monolith.events.training.v1.JobRestoredH\x00R\vjobRestoredB\x06\n" +
+	"\fjob_restored\x18\x15 \x01(\v2(.monolith.events.training.v1.JobRestoredH\x00R\vjobRestored\x12P\n" +
+	"\rtopic_updated\x18\x1e \x01(\v2).monolith.events.training.v1.TopicUpdatedH\x00R\ftopicUpdated\x12P\n" +
+	"\rhealth_failed\x18\x1f \x01(\v2).monolith.events.training.v1.HealthFailedH\x00R\fhealthFailedB\x06\n" +
 	"\x04body\"E\n" +
 	"\x13CheckpointRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06export\x18\x02 \x01(\bR\x06export\"'\n" +
 	"\rStopRequested\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xce\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
+	"\x0eStartRequested\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xe9\x02\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
@@ -1161,20 +1415,43 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x06shards\x18\x05 \x01(\rR\x06shards\x12$\n" +
 	"\rdeterministic\x18\x06 \x01(\bR\rdeterministic\x12\x1b\n" +
 	"\tspec_hash\x18\n" +
-	" \x01(\tR\bspecHash\"\xae\x02\n" +
+	" \x01(\tR\bspecHash\x12\x19\n" +
+	"\btopic_id\x18\x14 \x01(\tR\atopicId\x12E\n" +
+	"\x04ends\x18\x15 \x03(\v21.monolith.events.training.v1.JobStarted.EndsEntryR\x04ends\x1a7\n" +
+	"\tEndsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xcb\x01\n" +
+	"\fTopicUpdated\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x01 \x01(\x05R\n" +
+	"partitions\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\tR\atopicId\x12G\n" +
+	"\x04ends\x18\x03 \x03(\v23.monolith.events.training.v1.TopicUpdated.EndsEntryR\x04ends\x1a7\n" +
+	"\tEndsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"h\n" +
+	"\fHealthFailed\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x03R\x02to\"\xcf\x03\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x12N\n" +
 	"\aoffsets\x18\x03 \x03(\v24.monolith.events.training.v1.Checkpoint.OffsetsEntryR\aoffsets\x12>\n" +
 	"\x06shards\x18\x04 \x03(\v2&.monolith.events.training.v1.ShardFileR\x06shards\x12\x12\n" +
-	"\x04turn\x18\x05 \x01(\x04R\x04turn\x12\x1e\n" +
+	"\x04turn\x18\x05 \x01(\x04R\x04turn\x12^\n" +
+	"\rleader_epochs\x18\x14 \x03(\v29.monolith.events.training.v1.Checkpoint.LeaderEpochsEntryR\fleaderEpochs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x1a:\n" +
 	"\fOffsetsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa9\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a?\n" +
+	"\x11LeaderEpochsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa9\x02\n" +
 	"\tShardFile\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
@@ -1246,48 +1523,60 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
 	(*StopRequested)(nil),       // 2: monolith.events.training.v1.StopRequested
-	(*JobStarted)(nil),          // 3: monolith.events.training.v1.JobStarted
-	(*Checkpoint)(nil),          // 4: monolith.events.training.v1.Checkpoint
-	(*ShardFile)(nil),           // 5: monolith.events.training.v1.ShardFile
-	(*CheckpointSaved)(nil),     // 6: monolith.events.training.v1.CheckpointSaved
-	(*CheckpointStarted)(nil),   // 7: monolith.events.training.v1.CheckpointStarted
-	(*JobRestored)(nil),         // 8: monolith.events.training.v1.JobRestored
-	(*CheckpointFailed)(nil),    // 9: monolith.events.training.v1.CheckpointFailed
-	(*ModelExported)(nil),       // 10: monolith.events.training.v1.ModelExported
-	(*JobStopped)(nil),          // 11: monolith.events.training.v1.JobStopped
-	(*PartitionTaken)(nil),      // 12: monolith.events.training.v1.PartitionTaken
-	(*MetricReported)(nil),      // 13: monolith.events.training.v1.MetricReported
-	nil,                         // 14: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 15: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 16: monolith.events.training.v1.JobStopped.OffsetsEntry
+	(*StartRequested)(nil),      // 3: monolith.events.training.v1.StartRequested
+	(*JobStarted)(nil),          // 4: monolith.events.training.v1.JobStarted
+	(*TopicUpdated)(nil),        // 5: monolith.events.training.v1.TopicUpdated
+	(*HealthFailed)(nil),        // 6: monolith.events.training.v1.HealthFailed
+	(*Checkpoint)(nil),          // 7: monolith.events.training.v1.Checkpoint
+	(*ShardFile)(nil),           // 8: monolith.events.training.v1.ShardFile
+	(*CheckpointSaved)(nil),     // 9: monolith.events.training.v1.CheckpointSaved
+	(*CheckpointStarted)(nil),   // 10: monolith.events.training.v1.CheckpointStarted
+	(*JobRestored)(nil),         // 11: monolith.events.training.v1.JobRestored
+	(*CheckpointFailed)(nil),    // 12: monolith.events.training.v1.CheckpointFailed
+	(*ModelExported)(nil),       // 13: monolith.events.training.v1.ModelExported
+	(*JobStopped)(nil),          // 14: monolith.events.training.v1.JobStopped
+	(*PartitionTaken)(nil),      // 15: monolith.events.training.v1.PartitionTaken
+	(*MetricReported)(nil),      // 16: monolith.events.training.v1.MetricReported
+	nil,                         // 17: monolith.events.training.v1.JobStarted.EndsEntry
+	nil,                         // 18: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 19: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 20: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 21: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 22: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
 	2,  // 1: monolith.events.training.v1.Event.stop_requested:type_name -> monolith.events.training.v1.StopRequested
-	3,  // 2: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
-	6,  // 3: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
-	9,  // 4: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
-	10, // 5: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
-	11, // 6: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
-	12, // 7: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
-	13, // 8: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
-	7,  // 9: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
-	8,  // 10: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
-	14, // 11: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	5,  // 12: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	15, // 13: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	4,  // 14: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	16, // 15: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	3,  // 2: monolith.events.training.v1.Event.start_requested:type_name -> monolith.events.training.v1.StartRequested
+	4,  // 3: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
+	9,  // 4: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
+	12, // 5: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
+	13, // 6: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
+	14, // 7: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
+	15, // 8: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
+	16, // 9: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
+	10, // 10: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
+	11, // 11: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
+	5,  // 12: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
+	6,  // 13: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
+	17, // 14: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
+	18, // 15: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	19, // 16: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	8,  // 17: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	20, // 18: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	21, // 19: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	7,  // 20: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	22, // 21: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -1298,6 +1587,7 @@ func file_events_training_training_proto_init() {
 	file_events_training_training_proto_msgTypes[0].OneofWrappers = []any{
 		(*Event_CheckpointRequested)(nil),
 		(*Event_StopRequested)(nil),
+		(*Event_StartRequested)(nil),
 		(*Event_JobStarted)(nil),
 		(*Event_CheckpointSaved)(nil),
 		(*Event_CheckpointFailed)(nil),
@@ -1307,6 +1597,8 @@ func file_events_training_training_proto_init() {
 		(*Event_MetricReported)(nil),
 		(*Event_CheckpointStarted)(nil),
 		(*Event_JobRestored)(nil),
+		(*Event_TopicUpdated)(nil),
+		(*Event_HealthFailed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1314,7 +1606,7 @@ func file_events_training_training_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

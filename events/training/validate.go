@@ -8,6 +8,15 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
+// maxTopicID bounds a topic's id: Kafka's have 22 bytes.
+const maxTopicID = 64
+
+func checkOffsets(r *events.Rules, offsets map[int32]int64) {
+	for p, o := range offsets {
+		r.Check(p >= 0 && o >= 0, "partition %d at offset %d: neither may be negative", p, o)
+	}
+}
+
 // Validate reports the rules that e breaks on the subject of aggregate, <job> or
 // <job>/<trainer>, as an [events.ErrInvalid].
 func (e *Event) Validate(aggregate string) error {
@@ -23,21 +32,21 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(j.GetPartitions() > 0, "a job needs partitions")
 		r.Check(len(j.GetSpecHash()) <= 64, "spec hash %q is no SHA-256 in hexadecimal", j.GetSpecHash())
 		r.Check(j.GetShards() > 0, "a job needs parameter-server shards")
+		r.Check(len(j.GetTopicId()) <= maxTopicID, "the topic's id has %d bytes, at most %d are taken", len(j.GetTopicId()), maxTopicID)
+		checkOffsets(&r, j.GetEnds())
 	case *Event_CheckpointSaved:
 		c := b.CheckpointSaved.GetCheckpoint()
 		r.Check(c.GetId() > 0, "a checkpoint's id must be positive")
 		r.Check(filepath.IsAbs(c.GetDir()), "dir %q must be absolute", c.GetDir())
 		r.Check(len(c.GetShards()) > 0, "a checkpoint needs its shards")
-		for p, o := range c.GetOffsets() {
-			r.Check(p >= 0 && o >= 0, "partition %d at offset %d: neither may be negative", p, o)
-		}
+		checkOffsets(&r, c.GetOffsets())
 		r.Check(ascending(b.CheckpointSaved.GetRemovedCheckpoints()), "removed checkpoints rise from 1, at most %d", maxRemoved)
 		r.Check(ascending(b.CheckpointSaved.GetRemovedExports()), "removed exports rise from 1, at most %d", maxRemoved)
 	case *Event_CheckpointStarted:
 		r.Check(b.CheckpointStarted.GetId() > 0, "a checkpoint's id must be positive")
 	case *Event_JobRestored:
 		r.Check(b.JobRestored.GetCheckpoint() > 0, "a checkpoint's id must be positive")
-		r.Check(b.JobRestored.GetReason() != "", "a restore needs its reason")
+		r.Reason("a restore", b.JobRestored.GetReason())
 	case *Event_CheckpointFailed:
 		r.Reason("a failed checkpoint", b.CheckpointFailed.GetReason())
 	case *Event_ModelExported:
@@ -50,6 +59,14 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(t.GetPartition() >= 0, "partition %d is negative", t.GetPartition())
 		r.Check(t.GetEpoch() > 0, "a lease epoch is positive")
 		r.Named("the trainer", t.GetTrainer())
+	case *Event_TopicUpdated:
+		u := b.TopicUpdated
+		r.Check(u.GetPartitions() >= 0, "%d partitions: the number must not be negative", u.GetPartitions())
+		r.Check(u.GetPartitions() > 0 || u.GetTopicId() != "" || len(u.GetEnds()) > 0, "nothing of the topic is named")
+		r.Check(len(u.GetTopicId()) <= maxTopicID, "the topic's id has %d bytes, at most %d are taken", len(u.GetTopicId()), maxTopicID)
+		checkOffsets(&r, u.GetEnds())
+	case *Event_HealthFailed:
+		r.Check(b.HealthFailed.GetReason() != "", "a failure needs its reason")
 	case *Event_MetricReported:
 		r.Named("the metric", b.MetricReported.GetName())
 	}

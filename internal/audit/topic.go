@@ -22,7 +22,7 @@ func itoa(i int) string { return strconv.Itoa(i) }
 type Topic struct {
 	Records []kafka.Record // by partition and offset
 	First   map[int32]int64
-	Ends    map[int32]int64 // offset behind the last record
+	Ends    map[int32]int64 // offset behind the last record, committed or aborted
 }
 
 // Scan hands every record of the topic, up to where it ends now, to handle, partition
@@ -30,7 +30,7 @@ type Topic struct {
 func Scan(ctx context.Context, brokers []string, topic string, handle func(kafka.Record) error) (first, ends map[int32]int64, err error) {
 	return partitions(ctx, brokers, topic, func(r *kafka.Reader, begin, end int64) error {
 		for at := begin; at < end; {
-			recs, err := r.Fetch(ctx, at)
+			recs, next, err := r.Fetch(ctx, at)
 			if err != nil {
 				return err
 			}
@@ -41,11 +41,8 @@ func Scan(ctx context.Context, brokers []string, topic string, handle func(kafka
 				if err := handle(rec); err != nil {
 					return err
 				}
-				at = rec.Offset + 1
 			}
-			if len(recs) == 0 {
-				return nil // nothing but markers up to the end
-			}
+			at = next
 		}
 		return nil
 	})

@@ -160,13 +160,11 @@ func fetchAll(ctx context.Context, brokers []string, partition int32, at, end in
 	r := kafka.NewReader(kafka.ReaderConfig{Brokers: brokers, Topic: rawTopic, Partition: partition})
 	defer r.Close()
 	for at < end {
-		recs, err := r.Fetch(ctx, at)
+		_, next, err := r.Fetch(ctx, at)
 		if err != nil {
 			return err
 		}
-		if len(recs) > 0 {
-			at = recs[len(recs)-1].Offset + 1
-		}
+		at = next
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func scan(ctx context.Context, brokers []string, topic string, partition int32, 
 		return err
 	}
 	for offset = max(offset, first); offset < end; {
-		recs, err := r.Fetch(ctx, offset)
+		recs, next, err := r.Fetch(ctx, offset)
 		if err != nil {
 			return err
 		}
@@ -104,11 +104,8 @@ func scan(ctx context.Context, brokers []string, topic string, partition int32, 
 			if err := handle(rec); err != nil {
 				return err
 			}
-			offset = rec.Offset + 1
 		}
-		if len(recs) == 0 {
-			return nil // nothing but markers up to the end
-		}
+		offset = next
 	}
 	return nil
 }

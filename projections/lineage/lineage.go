@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
@@ -16,7 +18,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "lineage"
-	Version = 2
+	Version = 3
 )
 
 // State is the lineage after the event at Seq.
@@ -31,7 +33,7 @@ type State struct {
 // Job is one training job. An entry exists as soon as anything was stored on a subject
 // of the job.
 type Job struct {
-	Started     events.JSON[*training.JobStarted]               `json:"started,omitzero"`      // nil V: not yet
+	Started     events.JSON[*training.JobStarted]               `json:"started,omitzero"`      // with what topicUpdated said since; nil V: not yet
 	Checkpoints []events.JSON[*training.Checkpoint]             `json:"checkpoints,omitempty"` // that are not known to be deleted, in the order saved; at most Kept
 	Exports     []events.JSON[*training.ModelExported]          `json:"exports,omitempty"`     // likewise, in the order made
 	LastID      int64                                           `json:"lastId,omitempty"`      // greatest checkpoint id ever begun
@@ -106,6 +108,8 @@ func (j *Job) apply(r events.Recorded) bool {
 		j.Restored = Restored{Checkpoint: to.GetCheckpoint(), Before: j.LastID, Generation: to.GetGeneration(), SyncSeq: to.GetSyncSeq(), Seq: r.Seq}
 	case *training.Event_JobStopped:
 		j.Stopped = true
+	case *training.Event_TopicUpdated:
+		j.updated(b.TopicUpdated)
 	case *training.Event_PartitionTaken:
 		t := b.PartitionTaken
 		if j.Partitions == nil {
@@ -114,10 +118,28 @@ func (j *Job) apply(r events.Recorded) bool {
 		if t.GetEpoch() >= j.Partitions[t.GetPartition()].V.GetEpoch() {
 			j.Partitions[t.GetPartition()] = events.JSON[*training.PartitionTaken]{V: t}
 		}
-	case *training.Event_CheckpointRequested, *training.Event_StopRequested,
-		*training.Event_CheckpointFailed, *training.Event_MetricReported:
+	case *training.Event_CheckpointRequested, *training.Event_StopRequested, *training.Event_StartRequested,
+		*training.Event_CheckpointFailed, *training.Event_MetricReported, *training.Event_HealthFailed:
 	default:
 		return false
 	}
 	return true
+}
+
+// updated takes what of the topic belongs to the job now. Readers hold on to the old one.
+func (j *Job) updated(u *training.TopicUpdated) {
+	if j.Started.V == nil {
+		return
+	}
+	b := proto.CloneOf(j.Started.V)
+	if u.GetPartitions() > 0 {
+		b.Partitions = u.GetPartitions()
+	}
+	if u.GetTopicId() != "" {
+		b.TopicId = u.GetTopicId()
+	}
+	if len(u.GetEnds()) > 0 {
+		b.Ends = u.GetEnds()
+	}
+	j.Started.V = b
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/monolith-go/monolith/internal/impression"
 	"github.com/monolith-go/monolith/internal/rowwire"
 )
 
@@ -32,7 +31,7 @@ type Config struct {
 	// Frozen serves the exports as they are, even where the plan names a training job.
 	Frozen bool
 	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
-	// Default topic "predictions".
+	// Default topic predictions, and <bzid>.predictions outside of the namespace demo.
 	Brokers          []string
 	PredictionsTopic string
 	// SampleRate is the share of requests without an x-request-id that leave an
@@ -72,7 +71,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BaseDir, "base-dir", c.BaseDir, "`folder` in which relative base paths start")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
-	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions")
+	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
 	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests without x-request-id that leave an impression; negative: none")
 	fs.IntVar(&c.MaxBatch, "max-batch", c.MaxBatch, "most rows of one Predict")
 	fs.DurationVar(&c.LookupTimeout, "lookup-timeout", c.LookupTimeout, "time one replica has to answer a lookup")
@@ -91,9 +90,6 @@ func (c *Config) setDefaults() {
 		if *p == "" {
 			*p = loopback
 		}
-	}
-	if c.PredictionsTopic == "" {
-		c.PredictionsTopic = impression.Topic
 	}
 	if c.SampleRate == 0 {
 		c.SampleRate = 0.01

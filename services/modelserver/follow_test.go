@@ -207,7 +207,7 @@ func TestImpressions(t *testing.T) {
 	defer r.Close()
 	var got []*impression.Impression
 	for len(got) < 2 {
-		recs, err := r.Fetch(testContext(t), int64(len(got)))
+		recs, _, err := r.Fetch(testContext(t), int64(len(got)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,6 +72,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
+	if cfg.PredictionsTopic == "" {
+		cfg.PredictionsTopic = kafka.TopicOf(env.BZID, impression.Topic)
+	}
 	if !rowwire.Local(cfg.Rows) && env.Rows == nil && !cfg.InsecureRows {
 		return nil, fmt.Errorf("modelserver: rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, name certificates with --rows-tls-cert, -key and -ca, or allow it with --insecure-rows", cfg.Rows)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -34,7 +35,7 @@ func (s *Server) share(soft, hard context.Context) error {
 	}()
 	t := time.NewTicker(s.cfg.LeaseTTL / perTTL)
 	defer t.Stop()
-	var rivals string
+	var rivals string    // and the number of partitions
 	steady := time.Now() // when the set of trainers last changed
 	for round := 0; ; round++ {
 		for p, h := range mine {
@@ -56,8 +57,9 @@ func (s *Server) share(soft, hard context.Context) error {
 		if time.Since(steady) < 2*s.cfg.LeaseTTL {
 			s.giveBack(mine, len(mine)-quota)
 		}
-		for i := range s.partitions {
-			p := (i + int32(s.cfg.Index)) % s.partitions // start apart from the others
+		n := s.job().Started.V.GetPartitions()
+		for i := range n {
+			p := (i + int32(s.cfg.Index)) % n // start apart from the others
 			if _, ok := mine[p]; ok || len(mine) >= quota && !orphans {
 				continue
 			}
@@ -94,7 +96,7 @@ func (s *Server) untilChange(ctx context.Context, tick <-chan time.Time, rivals 
 	}
 }
 
-// quota is this trainer's share, and the trainers it was computed for.
+// quota is this trainer's share, and the partitions and trainers it was computed for.
 func (s *Server) quota() (n int, rivals string) {
 	names := []string{s.cfg.Name}
 	s.fleet.Read(func(st fleet.State) {
@@ -107,20 +109,21 @@ func (s *Server) quota() (n int, rivals string) {
 	})
 	slices.Sort(names)
 	rank, _ := slices.BinarySearch(names, s.cfg.Name)
-	n = int(s.partitions) / len(names)
-	if rank < int(s.partitions)%len(names) {
+	all := int(s.job().Started.V.GetPartitions())
+	n = all / len(names)
+	if rank < all%len(names) {
 		n++
 	}
-	return n, fmt.Sprint(names)
+	return n, fmt.Sprint(all, names)
 }
 
 // giveBack releases n partitions, the highest first.
 func (s *Server) giveBack(mine map[int32]held, n int) {
-	for p := s.partitions - 1; p >= 0 && n > 0; p-- {
-		h, ok := mine[p]
-		if !ok {
-			continue
+	for _, p := range slices.Backward(slices.Sorted(maps.Keys(mine))) {
+		if n <= 0 {
+			return
 		}
+		h := mine[p]
 		s.log.Info("giving a partition to another trainer", "partition", p)
 		h.release()
 		<-h.gone
@@ -143,12 +146,15 @@ func (s *Server) take(soft, hard context.Context, p int32) (held, error) {
 	soft, release := context.WithCancel(soft)
 	hard, broken := context.WithCancel(hard)
 	h := held{release: release, gone: make(chan struct{})}
+	b := s.job().Started.V
 	l := &learner{
 		s: s, partition: p, epoch: lease.Epoch,
-		reader: kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, Partition: p, Log: s.log}),
-		step:   s.engine.newStep(),
-		turns:  turns{size: int64(s.cfg.Batch), n: int(s.partitions), ends: s.ends},
+		step:  s.engine.newStep(),
+		turns: turns{size: int64(s.cfg.Batch), n: int(b.GetPartitions()), ends: endsOf(b)},
 	}
+	l.reader = kafka.NewReader(kafka.ReaderConfig{
+		Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, TopicID: b.GetTopicId(), Partition: p, Log: s.log, Away: l.reading,
+	})
 	s.learners.Go(func() {
 		defer close(h.gone)
 		defer free()

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 	"github.com/monolith-go/monolith/services/internal/owner"
@@ -42,6 +43,8 @@ type answer struct {
 
 // lead waits for the chief's lease and leads while it is held, again and again.
 func (s *Server) lead(ctx context.Context) error {
+	defer s.env.Health.OK(healthChief)
+	pauses, failures := retry.New(pauseAfterError, 10*time.Second), 0
 	for {
 		lease, free, err := s.env.Bus.Leases().Acquire(ctx, s.lease("chief"), s.cfg.Name, s.cfg.LeaseTTL)
 		if ctx.Err() != nil {
@@ -52,9 +55,15 @@ func (s *Server) lead(ctx context.Context) error {
 		}
 		if err != nil {
 			s.log.Warn("the chief's lease cannot be had, trying again", "error", err)
-			pause(ctx, pauseAfterError)
+			if failures++; failures >= unwell {
+				s.env.Health.Fail(healthChief, err)
+			}
+			if pauses.Wait(ctx) != nil {
+				return nil
+			}
 			continue
 		}
+		s.env.Health.OK(healthChief) // what it fails at now is told below
 		held, stop := context.WithCancel(ctx)
 		watched := make(chan struct{})
 		go func() {
@@ -67,7 +76,12 @@ func (s *Server) lead(ctx context.Context) error {
 		}()
 		c := &chief{s: s, epoch: lease.Epoch, asked: make(chan order)}
 		s.log.Info("chief of the job", "epoch", lease.Epoch)
+		begin := time.Now()
 		err = c.run(held)
+		if time.Since(begin) > time.Minute {
+			pauses.Reset()
+			failures = 0
+		}
 		stop()
 		<-watched
 		free()
@@ -76,7 +90,12 @@ func (s *Server) lead(ctx context.Context) error {
 		}
 		if err != nil {
 			s.log.Error("the chief gives way, trying again", "error", err)
-			pause(ctx, pauseAfterError)
+			if failures++; failures >= unwell {
+				s.env.Health.Fail(healthChief, err)
+			}
+			if pauses.Wait(ctx) != nil {
+				return nil
+			}
 		}
 	}
 }
@@ -98,10 +117,7 @@ func (c *chief) run(ctx context.Context) error {
 		return fmt.Errorf("serve commands: %w", err)
 	}
 	defer stop()
-	if err := s.shards.wait(ctx); err != nil { // the commands are there meanwhile: one brings shards back
-		return err
-	}
-	if err := c.start(ctx); err != nil {
+	if err := c.begin(ctx); err != nil { // the commands are there meanwhile: one brings shards back
 		return err
 	}
 	if len(c.job().Checkpoints) == 0 { // so that there is a model to load from the first step on
@@ -114,7 +130,9 @@ func (c *chief) run(ctx context.Context) error {
 
 // insist makes a checkpoint, however often it fails.
 func (c *chief) insist(ctx context.Context, why request) error {
-	for {
+	defer c.s.env.Health.OK(healthCheckpoint)
+	pauses := retry.New(pauseAfterError, 10*time.Second)
+	for failures := 0; ; {
 		if err := c.s.shards.wait(ctx); err != nil {
 			return err
 		}
@@ -126,11 +144,15 @@ func (c *chief) insist(ctx context.Context, why request) error {
 			}
 			continue
 		}
-		if _, _, err := c.checkpoint(ctx, why); err == nil {
+		_, _, err := c.checkpoint(ctx, why)
+		if err == nil {
 			return nil
 		}
-		if pause(ctx, pauseAfterError); ctx.Err() != nil {
-			return ctx.Err()
+		if failures++; failures >= unwell {
+			c.s.env.Health.Fail(healthCheckpoint, err)
+		}
+		if err := pauses.Wait(ctx); err != nil {
+			return err
 		}
 	}
 }
@@ -146,6 +168,9 @@ func (c *chief) serve(ctx context.Context) error {
 	}
 	look := time.NewTicker(endLook)
 	defer look.Stop()
+	topic := time.NewTicker(s.lookAtTopicEvery)
+	defer topic.Stop()
+	defer s.env.Health.OK(healthTopic)
 	for ctx.Err() == nil {
 		changed := s.requests.Changed()
 		if err := c.answer(ctx); err != nil {
@@ -155,9 +180,11 @@ func (c *chief) serve(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-changed:
 		case <-look.C:
-			if s.ends != nil && c.atEnd(ctx) {
+			if ends := endsOf(s.job().Started.V); ends != nil && c.atEnd(ctx, ends) {
 				return c.finish(ctx, request{Reason: "end of the topic"})
 			}
+		case <-topic.C:
+			c.lookAtTopic(ctx)
 		case <-clock:
 			if !c.news(ctx) {
 				continue
@@ -166,10 +193,27 @@ func (c *chief) serve(ctx context.Context) error {
 			export := c.saved%s.cfg.ExportEvery == 0
 			_, _, _ = c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
 		case o := <-c.asked:
-			o.done <- c.obey(ctx, o)
+			c.obeyAll(ctx, o)
 		}
 	}
 	return ctx.Err()
+}
+
+// obeyAll makes one checkpoint for all who wait for one.
+func (c *chief) obeyAll(ctx context.Context, first order) {
+	all, one := []order{first}, first
+	for more := true; more; {
+		select {
+		case o := <-c.asked:
+			all, one.export = append(all, o), one.export || o.export
+		default:
+			more = false
+		}
+	}
+	done := c.obey(ctx, one)
+	for _, o := range all {
+		o.done <- done
+	}
 }
 
 // obey makes the checkpoint of a command, and tries again, while the shards cannot make
@@ -203,7 +247,7 @@ func (c *chief) news(ctx context.Context) bool {
 		return true // the attempt says what is wrong
 	}
 	last := j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets()
-	for p := range c.s.partitions {
+	for p := range j.Started.V.GetPartitions() {
 		for _, o := range all {
 			if o.Next[p] != last[p] {
 				return true
@@ -216,40 +260,52 @@ func (c *chief) news(ctx context.Context) bool {
 const endLook = 200 * time.Millisecond
 
 // atEnd says whether every shard has learnt every partition to its end.
-func (c *chief) atEnd(ctx context.Context) bool {
+func (c *chief) atEnd(ctx context.Context, ends []int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	all, err := c.s.shards.offsets(ctx)
 	if err != nil {
 		return false
 	}
-	for p, next := range least(all, c.s.partitions) {
-		if next < c.s.ends[p] {
+	for p, next := range least(all, int32(len(ends))) {
+		if next < ends[p] {
 			return false
 		}
 	}
 	return true
 }
 
-// answer parks what was refused and does what was requested, the oldest first.
+// parkRefused parks the requests that were refused.
+func (c *chief) parkRefused(ctx context.Context) error {
+	s := c.s
+	var refused []bus.Parked
+	s.requests.Read(func(r requests) { refused = append(refused, r.Refused...) })
+	for _, p := range refused {
+		if p.StreamSeq <= s.parked {
+			continue
+		}
+		if _, err := s.env.Bus.DeadLetters().Park(ctx, p); err != nil {
+			return fmt.Errorf("park request %d: %w", p.StreamSeq, err)
+		}
+		s.parked = p.StreamSeq
+	}
+	return nil
+}
+
+// open are the requests that the chief has yet to answer, the oldest first.
+func (s *Server) open() (open []request) {
+	s.requests.Read(func(r requests) { open = append(open, r.Open...) })
+	return open
+}
+
+// answer parks what was refused and does what was requested.
 func (c *chief) answer(ctx context.Context) error {
 	s := c.s
 	for {
-		var open []request
-		var refused []bus.Parked
-		s.requests.Read(func(r requests) {
-			open = append(open, r.Open...)
-			refused = append(refused, r.Refused...)
-		})
-		for _, p := range refused {
-			if p.StreamSeq <= s.parked {
-				continue
-			}
-			if _, err := s.env.Bus.DeadLetters().Park(ctx, p); err != nil {
-				return fmt.Errorf("park request %d: %w", p.StreamSeq, err)
-			}
-			s.parked = p.StreamSeq
+		if err := c.parkRefused(ctx); err != nil {
+			return err
 		}
+		open := s.open()
 		if len(open) == 0 {
 			return nil
 		}
@@ -286,25 +342,7 @@ func (c *chief) finish(ctx context.Context, why request) error {
 	return errStopped
 }
 
-func (c *chief) job() (j lineage.Job) {
-	c.s.lineage.Read(func(st lineage.State) { j = st.Jobs[c.s.cfg.Job] })
-	return j
-}
-
-// start appends jobStarted unless the job runs already.
-func (c *chief) start(ctx context.Context) error {
-	s := c.s
-	_, _, err := c.append(ctx, request{}, func(j lineage.Job) []*training.Event {
-		if b := j.Started.V; b != nil && !j.Stopped && (b.GetSpecHash() != "" || s.differs(b) != nil) {
-			return nil // else it is one from before declarations were hashed
-		}
-		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: s.started()}}}
-	})
-	if err != nil {
-		return fmt.Errorf("start the job: %w", err)
-	}
-	return s.differs(c.job().Started.V)
-}
+func (c *chief) job() lineage.Job { return c.s.job() }
 
 // append stores facts of the job under the guard of what decide read.
 func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job) []*training.Event) ([]bus.Draft, []uint64, error) {
@@ -383,6 +421,7 @@ func (c *chief) make(ctx context.Context, why request) (id int64, _ []*training.
 	if err != nil {
 		return ct.id, nil, err
 	}
+	made.checkpoint.LeaderEpochs = c.s.leaderEpochs(ctx, made.checkpoint.GetOffsets())
 	facts := []*training.Event{{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{
 		Checkpoint: made.checkpoint, Reason: why.Reason,
 		RemovedCheckpoints: slices.Clone(c.swept.checkpoints), RemovedExports: slices.Clone(c.swept.exports),

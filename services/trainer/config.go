@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -29,7 +30,8 @@ type Config struct {
 	Index int
 	// Brokers are Kafka addresses, host:port.
 	Brokers []string
-	// Topic holds the records, one JSON object each. Default ratings.
+	// Topic holds the records, one JSON object each. Default ratings, and <bzid>.ratings
+	// outside of the namespace demo.
 	Topic string
 	// Shards is the number of parameter-server shards of the job. Default 2.
 	Shards int
@@ -69,7 +71,7 @@ type Config struct {
 // Default is a Config with every default set.
 func Default() Config {
 	return Config{
-		Name: "trainer-0", Topic: "ratings", Shards: 2, Batch: 64, Linger: 10 * time.Millisecond,
+		Name: "trainer-0", Shards: 2, Batch: 64, Linger: 10 * time.Millisecond,
 		RecordAhead: 24 * time.Hour, CheckpointEvery: time.Minute, ExportEvery: 1, Keep: 5, LeaseTTL: 3 * time.Second,
 	}
 }
@@ -77,7 +79,7 @@ func Default() Config {
 // withDefaults fills in what is zero and has a default.
 func (c Config) withDefaults() Config {
 	d := Default()
-	c.Name, c.Topic = or(c.Name, d.Name), or(c.Topic, d.Topic)
+	c.Name = or(c.Name, d.Name)
 	c.Shards, c.Batch = or(c.Shards, d.Shards), or(c.Batch, d.Batch)
 	c.Linger, c.LeaseTTL = or(c.Linger, d.Linger), or(c.LeaseTTL, d.LeaseTTL)
 	c.RecordAhead = or(c.RecordAhead, d.RecordAhead)
@@ -94,7 +96,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Name, "name", c.Name, "this trainer's `name`, unique in the job")
 	fs.IntVar(&c.Index, "index", c.Index, "this trainer's number in the job")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `host:port`, repeatable")
-	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`")
+	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`; empty: ratings, and <bzid>.ratings outside of the namespace demo")
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
@@ -136,7 +138,9 @@ func (c *Config) Validate() error {
 	check(c.Name != "", "name must be given, another one for each trainer")
 	check(c.Index >= 0, "index %d is negative", c.Index)
 	check(len(c.Brokers) > 0, "kafka must name at least one broker")
-	check(c.Topic != "", "topic must be named")
+	if c.Topic != "" {
+		errs = append(errs, kafka.ValidTopic(c.Topic))
+	}
 	check(c.Shards > 0, "shards must be 1 or more, not %d", c.Shards)
 	check(c.Batch > 0 && c.Batch <= maxBatch, "batch must be 1 to %d, not %d", maxBatch, c.Batch)
 	check(c.Linger >= 0 && c.Linger <= time.Second, "linger must be between 0 and 1s, not %v", c.Linger)

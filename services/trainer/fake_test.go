@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -76,6 +77,7 @@ type fakeShard struct {
 	gen     uint64
 	held    string
 	targets map[int32]int64
+	poison  func(fid int64) bool // whose rows are infinite
 	holds   int
 	rolled  int
 	traces  []string // of the applies that had one
@@ -194,11 +196,17 @@ func (s *fakeShard) Lookup(ctx context.Context, r *rowwire.LookupRequest) (*roww
 		return nil, err
 	}
 	res := &rowwire.LookupResponse{}
+	s.mu.Lock()
+	poison := s.poison
+	s.mu.Unlock()
 	for _, t := range r.Tables {
 		dim := int(modelspec.Table(s.spec, t.Table).GetDim())
 		v := make([]float32, len(t.IDs)*dim)
 		for i := range v {
 			v[i] = float32(t.IDs[i/dim]%97)/97 - 0.5
+			if poison != nil && poison(t.IDs[i/dim]) {
+				v[i] = float32(math.Inf(1))
+			}
 		}
 		res.Values = append(res.Values, v)
 	}

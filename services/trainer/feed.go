@@ -14,32 +14,41 @@ var errDone = errors.New("the partition is learnt to its end")
 
 // feed reads a partition ahead of its learner.
 type feed struct {
-	ch     chan []kafka.Record
+	ch     chan fetched
 	err    error // set before ch is closed
 	buf    []kafka.Record
+	at     int64 // behind all that was read: records in buf, and holes
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
+// fetched is what one fetch brought, and the offset that it reached.
+type fetched struct {
+	recs []kafka.Record
+	next int64
+}
+
 const readAhead = 2 // fetches
 
-func newFeed(ctx context.Context, r *kafka.Reader, from int64) *feed {
+// newFeed reads from an offset on; told hears of each fetch that worked, with nil.
+func newFeed(ctx context.Context, r *kafka.Reader, from int64, told func(error)) *feed {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &feed{ch: make(chan []kafka.Record, readAhead), cancel: cancel}
+	f := &feed{ch: make(chan fetched, readAhead), at: from, cancel: cancel}
 	f.wg.Go(func() {
 		defer close(f.ch)
-		for next := from; ; {
-			recs, err := r.Fetch(ctx, next)
+		for at := from; ; {
+			recs, next, err := r.Fetch(ctx, at)
 			if err != nil {
 				f.err = err
 				return
 			}
-			if len(recs) == 0 {
+			told(nil)
+			if next == at {
 				continue
 			}
-			next = recs[len(recs)-1].Offset + 1
+			at = next
 			select {
-			case f.ch <- recs:
+			case f.ch <- fetched{recs, next}:
 			case <-ctx.Done():
 				f.err = ctx.Err()
 				return
@@ -57,11 +66,11 @@ func (f *feed) close() {
 // more waits for another fetch; late (nil: never) ends the wait without one.
 func (f *feed) more(ctx context.Context, late <-chan time.Time) (ok bool, err error) {
 	select {
-	case recs, open := <-f.ch:
+	case got, open := <-f.ch:
 		if !open {
 			return false, f.err
 		}
-		f.buf = append(f.buf, recs...)
+		f.buf, f.at = append(f.buf, got.recs...), got.next
 		return true, nil
 	case <-late:
 		return false, nil
@@ -71,7 +80,7 @@ func (f *feed) more(ctx context.Context, late <-chan time.Time) (ok bool, err er
 }
 
 // upTo takes what is below limit from the buffer, at most n records, and returns it
-// with the offset behind it: limit itself once the log is known to go on there.
+// with the offset behind it and behind the holes that follow it.
 func (f *feed) upTo(limit int64, n int) (recs []kafka.Record, to int64) {
 	i := 0
 	for i < len(f.buf) && i < n && f.buf[i].Offset < limit {
@@ -79,26 +88,29 @@ func (f *feed) upTo(limit int64, n int) (recs []kafka.Record, to int64) {
 	}
 	recs = f.buf[:i:i]
 	switch {
-	case i < len(f.buf) && f.buf[i].Offset >= limit:
+	case i == len(f.buf):
+		to = min(f.at, limit)
+	case f.buf[i].Offset >= limit:
 		to = limit
-	case i > 0:
+	default:
 		to = recs[i-1].Offset + 1
 	}
 	f.buf = f.buf[i:]
 	return recs, to
 }
 
-// batch returns the next records below limit and the offset behind them: at most n, and
-// what is there once the first has waited for linger. It waits for a first one.
-func (f *feed) batch(ctx context.Context, limit int64, n int, linger time.Duration) ([]kafka.Record, int64, error) {
-	for len(f.buf) == 0 {
+// batch returns the next records below limit, at most n, and the offset behind them and
+// behind the holes that follow them: what is there once the first has waited for linger.
+// It waits until the log is known beyond from, by a record or by a hole.
+func (f *feed) batch(ctx context.Context, from, limit int64, n int, linger time.Duration) ([]kafka.Record, int64, error) {
+	for len(f.buf) == 0 && f.at <= from {
 		if _, err := f.more(ctx, nil); err != nil {
 			return nil, 0, err
 		}
 	}
 	t := time.NewTimer(linger)
 	defer t.Stop()
-	for len(f.buf) < n && f.buf[len(f.buf)-1].Offset < limit-1 {
+	for len(f.buf) < n && f.at < limit {
 		ok, err := f.more(ctx, t.C)
 		if err != nil {
 			return nil, 0, err
@@ -113,7 +125,7 @@ func (f *feed) batch(ctx context.Context, limit int64, n int, linger time.Durati
 
 // whole returns all records below limit, once the log is known to reach it.
 func (f *feed) whole(ctx context.Context, limit int64) ([]kafka.Record, error) {
-	for len(f.buf) == 0 || f.buf[len(f.buf)-1].Offset < limit-1 {
+	for f.at < limit {
 		if _, err := f.more(ctx, nil); err != nil {
 			return nil, err
 		}

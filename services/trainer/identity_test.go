@@ -16,7 +16,7 @@ func TestAJobRunsAsItWasStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{cfg: Config{Job: "j", Model: "movies", Topic: "ratings", Shards: 2}, engine: e, partitions: 4}
+	s := &Server{cfg: Config{Job: "j", Model: "movies", Topic: "ratings", Shards: 2}, engine: e}
 	for _, tc := range []struct {
 		name   string
 		change func(*training.JobStarted)
@@ -25,8 +25,8 @@ func TestAJobRunsAsItWasStarted(t *testing.T) {
 		{"alike", func(*training.JobStarted) {}, ""},
 		{"begun before hashes", func(b *training.JobStarted) { b.SpecHash = "" }, ""},
 		{"another declaration", func(b *training.JobStarted) { b.SpecHash = strings.Repeat("0", 64) }, "another declaration of model movies"},
-		{"other shards", func(b *training.JobStarted) { b.Shards = 3 }, "start it alike"},
-		{"other shards, before hashes", func(b *training.JobStarted) { b.SpecHash, b.Shards = "", 3 }, "start it alike"},
+		{"other shards", func(b *training.JobStarted) { b.Shards = 3 }, "start this trainer alike"},
+		{"other shards, before hashes", func(b *training.JobStarted) { b.SpecHash, b.Shards = "", 3 }, "start this trainer alike"},
 	} {
 		b := proto.CloneOf(s.started())
 		tc.change(b)

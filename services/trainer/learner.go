@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
@@ -31,10 +32,17 @@ type learner struct {
 	step      *step
 	turns     turns
 	told      bool // partitionTaken was appended
+	steps     uint64
+
+	odd      int  // records in a row that could not be learnt by themselves
+	diverged bool // healthFailed was appended, and nothing was learnt since
 }
 
 const (
-	pauseAfterError     = time.Second           // what only a person can mend is tried this often
+	pauseAfterError     = time.Second           // of the chief, between attempts at what it leads
+	longestPause        = 10 * time.Second      // between attempts at a partition
+	unwell              = 3                     // failures in a row that are told
+	unsettled           = 20                    // of those that are no failure when a shard comes back
 	pauseBeforeCommands = 20 * time.Millisecond // a shard that is ready takes commands within about this time
 	settle              = 20 * time.Millisecond
 )
@@ -43,31 +51,78 @@ const (
 // not be broken off half-way: a batch that some shard may have applied.
 func (l *learner) run(soft, hard context.Context) {
 	defer l.reader.Close()
+	defer l.s.env.Health.OK(l.named("learning"))
+	defer l.s.env.Health.OK(l.named("reading"))
 	log := l.s.log.With("partition", l.partition, "epoch", l.epoch)
+	pauses, settling := retry.New(settle, longestPause), retry.New(settle, 25*settle)
+	failures, unsteady := 0, 0 // in a row; the latter are no failures when a shard comes back
+	well := func() {
+		pauses.Reset()
+		settling.Reset()
+		failures, unsteady = 0, 0
+	}
 	for soft.Err() == nil {
+		steps := l.steps
 		err := l.once(soft, hard)
 		if soft.Err() != nil {
 			return
 		}
-		wait := settle
-		switch {
+		if l.steps > steps { // some of it went well
+			well()
+		}
+		wait := pauses
+		switch failures++; {
 		case errors.Is(err, errDone):
 			log.Info("the partition is learnt to its end")
 			l.stay(soft)
+			well()
 			continue
 		case errors.Is(err, errMoved):
+			wait = settling
+			failures--
 		case refusal(err) == rowwire.Fenced:
 			log.Warn("another trainer has the partition, giving it up", "error", err)
 			return
 		case refusal(err) == rowwire.Gap, refusal(err) == rowwire.Overlap, refusal(err) == rowwire.WrongGeneration:
 			log.Info("taking the partition up again where the shards stand", "error", err)
+			wait = settling
+			if unsteady++; unsteady < unsettled {
+				failures--
+			}
+		case lost(err):
+			log.Error("the log is not the one that was learnt from: nothing is skipped, the partition stands still", "error", err)
+			l.reading(err)
 		default:
 			log.Error("the partition cannot be learnt, trying again", "error", err)
-			wait = pauseAfterError
+		}
+		if failures >= unwell || errors.Is(err, errDiverged) {
+			l.s.env.Health.Fail(l.named("learning"), err)
 		}
 		l.s.m.rewinds.Inc()
-		pause(soft, wait)
+		if wait.Wait(soft) != nil {
+			return
+		}
 	}
+}
+
+// named is the partition's name in the health state.
+func (l *learner) named(what string) string {
+	return fmt.Sprintf("%s %s/%d", what, l.s.cfg.Topic, l.partition)
+}
+
+// reading tells the health state what keeps the partition from being read.
+func (l *learner) reading(err error) {
+	if err == nil {
+		l.s.env.Health.OK(l.named("reading"))
+		return
+	}
+	l.s.env.Health.Fail(l.named("reading"), err)
+}
+
+// lost says whether the log no longer holds what the job's offsets name.
+func lost(err error) bool {
+	return errors.Is(err, kafka.ErrOutOfRange) || errors.Is(err, kafka.ErrTruncated) ||
+		errors.Is(err, kafka.ErrTopicChanged) || errors.Is(err, kafka.ErrCorrupt)
 }
 
 func refusal(err error) rowwire.Code {
@@ -140,6 +195,9 @@ func (l *learner) from(soft, hard context.Context) error {
 		}
 		l.told = true
 	}
+	if err := l.checkLog(soft, pos.from); err != nil {
+		return err
+	}
 	if l.s.cfg.Deterministic {
 		return l.inOrder(soft, hard, pos)
 	}
@@ -158,10 +216,11 @@ func (l *learner) start(ctx context.Context, from int64) (int64, error) {
 
 // end is where a bounded job stops learning the partition.
 func (l *learner) end() int64 {
-	if l.s.ends == nil {
+	ends := endsOf(l.s.job().Started.V)
+	if ends == nil {
 		return math.MaxInt64
 	}
-	return l.s.ends[l.partition]
+	return ends[l.partition]
 }
 
 func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
@@ -172,7 +231,7 @@ func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
 	if err != nil {
 		return err
 	}
-	f := newFeed(soft, l.reader, read)
+	f := newFeed(soft, l.reader, read, l.reading)
 	defer f.close()
 	cuts := pos.cuts
 	for next := pos.from; ; {
@@ -186,11 +245,11 @@ func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
 		if len(cuts) > 0 {
 			limit = min(limit, cuts[0])
 		}
-		recs, to, err := f.batch(soft, limit, l.s.cfg.Batch, l.s.cfg.Linger)
+		recs, to, err := f.batch(soft, next, limit, l.s.cfg.Batch, l.s.cfg.Linger)
 		if err != nil {
 			return err
 		}
-		if err := l.learn(soft, hard, recs, next, to, 0, 0); err != nil {
+		if err := l.halving(soft, hard, recs, next, to); err != nil {
 			return err
 		}
 		next = to
@@ -212,7 +271,7 @@ func (l *learner) inOrder(soft, hard context.Context, pos position) error {
 	if err != nil {
 		return err
 	}
-	f := newFeed(soft, l.reader, read)
+	f := newFeed(soft, l.reader, read, l.reading)
 	defer f.close()
 	for i := pos.from / l.turns.size; i < l.turns.batches(l.partition); i++ {
 		from, to := l.turns.span(l.partition, i)
@@ -220,7 +279,7 @@ func (l *learner) inOrder(soft, hard context.Context, pos position) error {
 		if err != nil {
 			return err
 		}
-		if err := l.learn(soft, hard, recs, from, to, l.turns.turn(l.partition, i), pos.generation); err != nil {
+		if err := l.sifted(soft, hard, recs, from, to, at{l.turns.turn(l.partition, i), pos.generation}); err != nil {
 			return err
 		}
 	}
@@ -253,8 +312,12 @@ func (l *learner) rollback(ctx context.Context, pos position) error {
 	return errMoved
 }
 
-// learn takes the records of [from, to) through one step.
-func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, to int64, turn, generation uint64) error {
+// at is where in a deterministic timeline a batch is learnt.
+type at struct{ turn, generation uint64 }
+
+// learn takes the records of [from, to) through one step. With an errGradients nothing
+// of it was applied.
+func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, to int64, when at) error {
 	begin := time.Now()
 	st, sh := l.step, l.s.shards
 	st.load(recs)
@@ -266,21 +329,13 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 		))
 		defer span.End()
 	}
+	loss, err := l.gradients(soft, when)
+	if err != nil {
+		return err
+	}
 	for _, r := range st.bad {
 		if err := l.park(soft, r); err != nil {
 			return err
-		}
-	}
-	var loss float64
-	if len(st.labels) > 0 || l.s.cfg.Deterministic {
-		params, err := l.fetch(soft, turn, generation)
-		if err != nil {
-			return err
-		}
-		if len(st.labels) > 0 {
-			if loss, err = st.learn(params); err != nil {
-				return err
-			}
 		}
 	}
 	if soft.Err() != nil {
@@ -290,10 +345,10 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 	if st.trace == "" {
 		traceparent = ""
 	}
-	err := sh.each(func(i int) error {
+	err = sh.each(func(i int) error {
 		req := &rowwire.ApplyRequest{
 			Job: sh.job, Shard: uint32(i), Partition: l.partition, Epoch: l.epoch, From: from, To: to,
-			RecordUnix: st.newest, Turn: turn, Generation: generation, Traceparent: traceparent,
+			RecordUnix: st.newest, Turn: when.turn, Generation: when.generation, Traceparent: traceparent,
 		}
 		st.learnt(i, req)
 		_, err := call(hard, sh, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.ApplyResponse, error) {
@@ -304,8 +359,27 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 	if err != nil {
 		return err
 	}
+	l.steps++
+	l.s.env.Health.OK(l.named("learning"))
 	l.s.m.learnt(st.scores[:len(st.labels)], st.labels, loss, len(st.bad), time.Since(begin))
 	return nil
+}
+
+// gradients computes those of the records that are loaded, and checks that shards take
+// them.
+func (l *learner) gradients(ctx context.Context, when at) (loss float64, err error) {
+	st := l.step
+	if len(st.labels) == 0 && !l.s.cfg.Deterministic {
+		return 0, nil
+	}
+	params, err := l.fetch(ctx, when.turn, when.generation)
+	if err != nil || len(st.labels) == 0 {
+		return 0, err
+	}
+	if loss, err = st.learn(params); err != nil {
+		return 0, err
+	}
+	return loss, st.takeable()
 }
 
 // fetch gets the rows of the batch and the dense variables side by side.

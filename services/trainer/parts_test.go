@@ -175,14 +175,15 @@ func TestGradients(t *testing.T) {
 }
 
 func TestFeed(t *testing.T) {
-	rec := func(offsets ...int64) (recs []kafka.Record) {
+	rec := func(offsets ...int64) (f fetched) {
 		for _, o := range offsets {
-			recs = append(recs, kafka.Record{Offset: o})
+			f.recs, f.next = append(f.recs, kafka.Record{Offset: o}), o+1
 		}
-		return recs
+		return f
 	}
-	feedOf := func(fetches ...[]kafka.Record) *feed {
-		f := &feed{ch: make(chan []kafka.Record, len(fetches)), cancel: func() {}}
+	hole := func(next int64, recs ...kafka.Record) fetched { return fetched{recs, next} }
+	feedOf := func(fetches ...fetched) *feed {
+		f := &feed{ch: make(chan fetched, len(fetches)), cancel: func() {}}
 		for _, r := range fetches {
 			f.ch <- r
 		}
@@ -191,21 +192,26 @@ func TestFeed(t *testing.T) {
 	ctx := t.Context()
 	for _, tc := range []struct {
 		name    string
-		fetches [][]kafka.Record
+		fetches []fetched
 		limit   int64
 		n       int
 		want    int
 		to      int64
 	}{
-		{"as many as asked", [][]kafka.Record{rec(0, 1, 2), rec(3, 4)}, math.MaxInt64, 4, 4, 4},
-		{"what is there", [][]kafka.Record{rec(0, 1, 2), rec(3, 4)}, math.MaxInt64, 9, 5, 5},
-		{"up to a cut", [][]kafka.Record{rec(0, 1, 2), rec(3, 4)}, 2, 9, 2, 2},
-		{"a cut inside a hole", [][]kafka.Record{rec(0, 1, 7)}, 5, 9, 2, 5},
-		{"nothing before the cut", [][]kafka.Record{rec(8)}, 5, 9, 0, 5},
-		{"the end of a bounded partition", [][]kafka.Record{rec(3, 4)}, 5, 9, 2, 5},
-		{"a hole within", [][]kafka.Record{rec(0, 4)}, math.MaxInt64, 2, 2, 5},
+		{"as many as asked", []fetched{rec(0, 1, 2), rec(3, 4)}, math.MaxInt64, 4, 4, 4},
+		{"what is there", []fetched{rec(0, 1, 2), rec(3, 4)}, math.MaxInt64, 9, 5, 5},
+		{"up to a cut", []fetched{rec(0, 1, 2), rec(3, 4)}, 2, 9, 2, 2},
+		{"a cut inside a hole", []fetched{rec(0, 1, 7)}, 5, 9, 2, 5},
+		{"nothing before the cut", []fetched{rec(8)}, 5, 9, 0, 5},
+		{"the end of a bounded partition", []fetched{rec(3, 4)}, 5, 9, 2, 5},
+		{"a hole within", []fetched{rec(0, 4)}, math.MaxInt64, 2, 2, 5},
+		{"a hole behind", []fetched{hole(9, rec(0, 1).recs...)}, math.MaxInt64, 9, 2, 9},
+		{"a hole behind what is taken", []fetched{hole(9, rec(0, 1, 2).recs...)}, math.MaxInt64, 2, 2, 2},
+		{"nothing but a hole", []fetched{hole(6)}, math.MaxInt64, 9, 0, 6},
+		{"a hole up to the end of a bounded partition", []fetched{hole(6)}, 6, 9, 0, 6},
+		{"a hole before records", []fetched{hole(6), rec(6, 7)}, math.MaxInt64, 9, 2, 8},
 	} {
-		recs, to, err := feedOf(tc.fetches...).batch(ctx, tc.limit, tc.n, time.Millisecond)
+		recs, to, err := feedOf(tc.fetches...).batch(ctx, 0, tc.limit, tc.n, time.Millisecond)
 		if err != nil || len(recs) != tc.want || to != tc.to {
 			t.Errorf("%s: %d records up to %d, %v; want %d up to %d", tc.name, len(recs), to, err, tc.want, tc.to)
 		}
@@ -213,6 +219,9 @@ func TestFeed(t *testing.T) {
 	f := feedOf(rec(0, 1), rec(2, 3, 4))
 	if recs, err := f.whole(ctx, 4); err != nil || len(recs) != 4 {
 		t.Error("whole:", len(recs), err)
+	}
+	if recs, err := feedOf(rec(0, 1), hole(4)).whole(ctx, 4); err != nil || len(recs) != 2 {
+		t.Error("whole with a hole at its end:", len(recs), err)
 	}
 	gone, cancel := context.WithCancelCause(ctx)
 	cancel(errMoved)

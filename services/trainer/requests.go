@@ -13,8 +13,13 @@ import (
 // answered yet, so that a new chief answers what the last one left; and of what others
 // put on the job's subjects.
 type requests struct {
-	Seq  uint64    `json:"seq"`
-	Open []request `json:"open,omitempty"` // in the order asked
+	Seq uint64 `json:"seq"`
+	// Open is what the chief owes: at most one checkpoint, which answers every request for
+	// one up to it, then at most one stop.
+	Open []request `json:"open,omitempty"`
+	// Stopped is a job that goes on only once Start is there.
+	Stopped bool     `json:"stopped,omitempty"`
+	Start   *request `json:"start,omitempty"`
 	// Refused are to be parked by the chief; parking twice stores once.
 	Refused []bus.Parked `json:"refused,omitempty"`
 }
@@ -35,7 +40,7 @@ const maxRefused = 1000
 func requestsOf(bzid, job string) follow.View[requests] {
 	subject := events.Join(bzid, "training", job)
 	return follow.View[requests]{
-		Name: "requests", Version: 1,
+		Name: "requests", Version: 2,
 		New: func() requests { return requests{} },
 		Fold: func(s requests, r events.Recorded) requests {
 			if r.Seq <= s.Seq {
@@ -72,14 +77,32 @@ func (s requests) asked(r events.Recorded) requests {
 		q.Export, q.Reason = b.CheckpointRequested.GetExport(), b.CheckpointRequested.GetReason()
 	case *training.Event_StopRequested:
 		q.Stop, q.Reason = true, b.StopRequested.GetReason()
+	case *training.Event_StartRequested:
+		if !s.Stopped {
+			return s.refuse(r, "the job is not stopped: there is nothing to start")
+		}
+		q.Reason = b.StartRequested.GetReason()
+		s.Start = &q
+		return s
 	default:
-		reason := "the job answers checkpointRequested and stopRequested only"
+		reason := "the job answers checkpointRequested, stopRequested and startRequested only"
 		if r.Err != nil {
 			reason = r.Err.Error()
 		}
 		return s.refuse(r, reason)
 	}
-	s.Open = append(s.Open, q)
+	if s.Stopped {
+		return s.refuse(r, "the job is stopped: publish startRequested first")
+	}
+	switch n := len(s.Open); {
+	case n > 0 && s.Open[n-1].Stop:
+		return s // answered by the stop, as is what is open besides
+	case n > 0 && !q.Stop:
+		q.Export = q.Export || s.Open[n-1].Export
+		s.Open = []request{q} // one cut answers both
+	default:
+		s.Open = append(s.Open[:n:n], q)
+	}
 	return s
 }
 
@@ -93,13 +116,16 @@ func (s requests) refuse(r events.Recorded, reason string) requests {
 	return s
 }
 
-// answered closes what the fact answers: a request to stop is answered by jobStopped
-// alone, which leaves nothing open.
+// answered closes what the fact answers. A checkpoint that a request caused answers that
+// request and all before it; a request to stop is answered by jobStopped alone, which
+// leaves nothing open.
 func (s requests) answered(r events.Recorded) requests {
 	e, _ := r.Event.(*training.Event)
 	switch e.GetBody().(type) {
+	case *training.Event_JobStarted:
+		s.Stopped, s.Start = false, nil
 	case *training.Event_JobStopped:
-		s.Open = nil
+		s.Open, s.Stopped, s.Start = nil, true, nil
 	case *training.Event_CheckpointSaved, *training.Event_CheckpointFailed:
 		var open []request
 		for _, q := range s.Open {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -18,7 +19,6 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
-	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/rowwire"
@@ -50,7 +50,7 @@ type Server struct {
 	m      *metrics
 	ready  chan struct{}
 
-	reportEvery time.Duration
+	reportEvery, lookAtTopicEvery time.Duration
 
 	catalog  *follow.Follower[catalog.State]
 	plan     *follow.Follower[plan.State]
@@ -61,13 +61,13 @@ type Server struct {
 
 	shards *shardSet
 
-	// Set by train before anything below it starts.
-	engine     *engine
-	dense      *denseCache
-	partitions int32
-	ends       []int64 // bounded job: by partition; else nil
-	learners   sync.WaitGroup
-	parked     uint64 // last request parked; the chief's
+	// Set by prepare before it closes prepared.
+	engine   *engine
+	dense    *denseCache
+	prepared chan struct{}
+
+	learners sync.WaitGroup
+	parked   uint64 // last request parked; the chief's
 
 	mu   sync.Mutex // guards last, and orders this trainer's facts
 	last uint64     // sequence of its last fact
@@ -77,12 +77,13 @@ var _ services.Role = (*Server)(nil)
 
 // New checks cfg, fills in defaults and starts nothing.
 func New(cfg Config, env services.Env) (*Server, error) {
+	cfg.Topic = or(cfg.Topic, kafka.TopicOf(env.BZID, "ratings"))
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
 	cfg.Dir = filepath.Clean(cfg.Dir)
-	s := &Server{cfg: cfg, env: env, log: env.Log, tracer: env.Tracer, ready: make(chan struct{}), reportEvery: reportEvery}
+	s := &Server{cfg: cfg, env: env, log: env.Log, tracer: env.Tracer, ready: make(chan struct{}), prepared: make(chan struct{}), reportEvery: reportEvery, lookAtTopicEvery: lookAtTopicEvery}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -102,7 +103,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 }
 
 // Ready is closed once the trainer has caught up with the log. It may still wait for
-// its model, its topic or its shards.
+// its model, its topic, its shards, or for the job to be started.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Run trains until ctx ends or the job is stopped, lets the batches under way finish
@@ -162,21 +163,7 @@ func (s *Server) work(ctx context.Context) error {
 		}
 	}
 	close(s.ready)
-	spec, err := s.declared(ctx)
-	if err != nil {
-		return nil // ctx ended
-	}
-	if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err != nil {
-		return fmt.Errorf("model %s: %w", s.cfg.Model, err)
-	}
-	s.engine.latest = s.latestRecord
-	s.dense = newDenseCache(s.shards, s.engine)
-	if err := s.topic(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
+	var err error
 	if s.last, err = s.env.Bus.Log().LastOf(ctx, s.own()); err != nil {
 		return fmt.Errorf("find the end of %s: %w", s.own(), err)
 	}
@@ -190,69 +177,16 @@ func (s *Server) work(ctx context.Context) error {
 		context.AfterFunc(hard, func() { t.Stop() })
 	})()
 	g, soft := errgroup.WithContext(soft)
-	g.Go(func() error { return s.share(soft, hard) })
+	g.Go(func() error { return s.prepare(soft) })
 	g.Go(func() error { return s.report(soft) })
 	g.Go(func() error { return s.lead(soft) })
 	g.Go(func() error {
 		defer cancel()
-		return s.untilStopped(soft)
+		return s.train(soft, hard)
 	})
 	err = g.Wait()
 	s.learners.Wait()
 	return err
-}
-
-// declared waits for the model's spec.
-func (s *Server) declared(ctx context.Context) (*model.ModelSpec, error) {
-	for told := false; ; {
-		changed := s.catalog.Changed()
-		var spec *model.ModelSpec
-		s.catalog.Read(func(c catalog.State) { spec = c.Models[s.cfg.Model].Spec.V })
-		if spec != nil {
-			return spec, nil
-		}
-		if !told {
-			told = true
-			s.log.Info("waiting for the model to be declared", "model", s.cfg.Model)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// topic waits for the training topic, and notes its ends if the job has one.
-func (s *Server) topic(ctx context.Context) error {
-	for told := false; ; pause(ctx, lookAgain) {
-		n, err := kafka.Partitions(ctx, s.cfg.Brokers, s.cfg.Topic)
-		if err == nil && n > 0 {
-			s.partitions = n
-			break
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if !told {
-			told = true
-			s.log.Warn("waiting for the training topic", "topic", s.cfg.Topic, "error", err)
-		}
-	}
-	if !s.cfg.StopAtEnd {
-		return nil
-	}
-	s.ends = make([]int64, s.partitions)
-	for p := range s.partitions {
-		r := kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, Partition: p, Log: s.log})
-		_, end, err := r.Bounds(ctx)
-		r.Close()
-		if err != nil {
-			return fmt.Errorf("find the end of the topic: %w", err)
-		}
-		s.ends[p] = end
-	}
-	return nil
 }
 
 // untilStopped returns when the job was stopped after this trainer began, or ctx ends.
@@ -280,18 +214,21 @@ func (s *Server) untilStopped(ctx context.Context) error {
 	}
 }
 
-// started is the jobStarted of this trainer's configuration.
+// started is the jobStarted of this trainer's configuration; what belongs to the topic
+// is the chief's to find out.
 func (s *Server) started() *training.JobStarted {
 	return &training.JobStarted{
-		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic, Partitions: s.partitions,
+		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic,
 		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.hash,
 	}
 }
 
 // differs says why a job that runs as b is not the one this trainer was started for, nil if
-// it is. A job begun before declarations were hashed runs as any of them.
+// it is. A job begun before declarations were hashed runs as any of them. The model must
+// be prepared.
 func (s *Server) differs(b *training.JobStarted) error {
 	mine := s.started()
+	mine.Partitions, mine.TopicId, mine.Ends = b.GetPartitions(), b.GetTopicId(), b.GetEnds()
 	if b.GetSpecHash() == "" {
 		mine.SpecHash = ""
 	}
@@ -301,18 +238,29 @@ func (s *Server) differs(b *training.JobStarted) error {
 	if b.GetSpecHash() != mine.GetSpecHash() {
 		return fmt.Errorf("job %s learns another declaration of model %s (hash %.12s) than the one in force (%.12s): declare that one again, or stop the job before it learns the new one", s.cfg.Job, s.cfg.Model, b.GetSpecHash(), mine.GetSpecHash())
 	}
-	return fmt.Errorf("job %s runs as %v, this trainer was started for %v: start it alike, stop the job first, or name another", s.cfg.Job, b, mine)
+	return fmt.Errorf("job %s runs with %s: start this trainer alike, stop the job first, or name another", s.cfg.Job, differences(b, mine))
+}
+
+// differences names the fields in which a running job is not what a trainer was started for.
+func differences(runs, mine *training.JobStarted) string {
+	var out []string
+	fields := runs.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if a, b := runs.ProtoReflect().Get(f), mine.ProtoReflect().Get(f); !a.Equal(b) {
+			out = append(out, fmt.Sprintf("%s %v, not %v", f.JSONName(), a, b))
+		}
+	}
+	return strings.Join(out, " and ")
 }
 
 // latestRecord is how late a record may be dated. The newest checkpoint's time counts where
 // this machine's clock has fallen behind it.
 func (s *Server) latestRecord() time.Time {
 	now := time.Now()
-	s.lineage.Read(func(l lineage.State) {
-		if at := l.Jobs[s.cfg.Job].SavedUnix; at > now.Unix() {
-			now = time.Unix(at, 0)
-		}
-	})
+	if at := s.job().SavedUnix; at > now.Unix() {
+		now = time.Unix(at, 0)
+	}
 	return now.Add(s.cfg.RecordAhead)
 }
 

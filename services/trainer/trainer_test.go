@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
@@ -126,8 +127,13 @@ func TestBoundedJob(t *testing.T) {
 			t.Errorf("variable %s was not exported as it is", v.Name)
 		}
 	}
-	// The same job again: it starts anew, finds nothing to learn and ends.
+	// The same job again: it is over, until somebody asks for its start. Then it starts
+	// anew, finds nothing to learn and ends.
 	w.run(cfg).wait(t)
+	w.until("nothing happens", func(now lineage.Job) bool { return now.Stopped && now.Seq == j.Seq })
+	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StartRequested{StartRequested: &training.StartRequested{Reason: "again"}}})
+	w.run(cfg).wait(t)
+	w.until("it has run again", func(now lineage.Job) bool { return now.Stopped && now.Seq > j.Seq })
 	for _, s := range w.shards {
 		s.checkBooks(w.ends)
 	}
@@ -327,16 +333,56 @@ func TestNextChief(t *testing.T) {
 	if started != 1 {
 		t.Error("the job was started", started, "times")
 	}
-	// Trainers that disagree about the job must not train it.
+	// Trainers that disagree about the job must not train it. They say so, and answer a
+	// request to stop it.
 	cfg := w.config("c", 0)
 	cfg.Deterministic = true
-	select {
-	case err := <-w.run(cfg).done:
-		if err == nil || !strings.Contains(err.Error(), "start it alike") {
-			t.Error("a trainer of another configuration:", err)
+	well := health.New()
+	c := w.start(cfg, func(e *services.Env) { e.Health = well }, func(*Server) {})
+	problem(t, well, healthJob, "start this trainer alike")
+	problem(t, well, healthStart, "start this trainer alike")
+	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "to start it otherwise"}}})
+	c.wait(t)
+	j := w.until("the job is stopped", func(j lineage.Job) bool { return j.Stopped })
+	if len(j.Checkpoints) != 2 {
+		t.Errorf("%d checkpoints, the last trainer could make none", len(j.Checkpoints))
+	}
+}
+
+// problem waits until the health state has a problem of that name and reason.
+func problem(t *testing.T, well *health.State, name, reason string) {
+	t.Helper()
+	wait(t, fmt.Sprintf("problem %q with %q", name, reason), func() (bool, string) {
+		for _, p := range well.Problems() {
+			if p.Name == name && strings.Contains(p.Reason, reason) {
+				return true, ""
+			}
 		}
-	case <-time.After(10 * time.Second):
-		t.Error("a trainer of another configuration runs on")
+		return false, fmt.Sprint(well.Problems())
+	})
+}
+
+// healthy waits until the health state has no problems.
+func healthy(t *testing.T, well *health.State) {
+	t.Helper()
+	wait(t, "health", func() (bool, string) { return len(well.Problems()) == 0, fmt.Sprint(well.Problems()) })
+}
+
+func wait(t *testing.T, what string, ok func() (bool, string)) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		good, is := ok()
+		if good {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("waited in vain for %s: it is %s", what, is)
+		}
 	}
 }
 

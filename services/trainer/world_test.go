@@ -2,9 +2,11 @@ package trainer
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -43,6 +45,7 @@ type world struct {
 	broker *kafka.Broker
 	writer *kafka.Writer
 	dir    string
+	logDir string // the broker's
 	shards []*fakeShard
 	mu     sync.Mutex // guards all below
 	ends   []int64
@@ -57,13 +60,14 @@ func newWorld(t *testing.T, partitions, shards int) *world {
 	}
 	t.Cleanup(func() { w.b.Close() })
 	var err error
-	w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: t.TempDir(), Topics: map[string]int32{"ratings": int32(partitions)}})
+	w.logDir = t.TempDir()
+	w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: w.logDir, Topics: map[string]int32{"ratings": int32(partitions)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.broker.Close() })
 	w.writer = kafka.NewWriter(kafka.WriterConfig{Brokers: []string{w.broker.Addr()}})
-	t.Cleanup(w.writer.Close)
+	t.Cleanup(func() { w.writer.Close() })
 	registry(t, w.b)
 	spec := smallSpec()
 	w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
@@ -106,6 +110,38 @@ func (w *world) write(n int) {
 	if _, err := w.writer.Write(w.t.Context(), recs...); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// loseBatches takes the last n writes from the log of partition 0 while the broker is
+// down, as an older copy of its folder would.
+func (w *world) loseBatches(n int) {
+	w.t.Helper()
+	addr := w.broker.Addr()
+	if err := w.broker.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	segment := filepath.Join(w.logDir, "partitions", "ratings-0", "0.dat")
+	raw, err := os.ReadFile(segment)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var at []int
+	for pos := 0; pos < len(raw); pos += 12 + int(binary.BigEndian.Uint32(raw[pos+8:])) {
+		at = append(at, pos)
+	}
+	cut := at[len(at)-n]
+	w.mu.Lock()
+	w.ends[0] = int64(binary.BigEndian.Uint64(raw[cut:]))
+	w.fids[0] = w.fids[0][:w.ends[0]]
+	w.mu.Unlock()
+	if err := os.WriteFile(segment, raw[:cut], 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: w.logDir, Addr: addr}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.writer.Close()
+	w.writer = kafka.NewWriter(kafka.WriterConfig{Brokers: []string{addr}})
 }
 
 func (w *world) truth(r learntRange) []int64 {

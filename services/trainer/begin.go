@@ -1,0 +1,180 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/projections/lineage"
+)
+
+const (
+	beginPause   = 200 * time.Millisecond
+	stopPatience = 30 * time.Second // for shards that are away, so that a stop keeps what they have learnt
+)
+
+// begin returns once the job runs as this trainer was started for, and its shards are
+// there. Whatever keeps the job from running does not keep it from being stopped.
+func (c *chief) begin(ctx context.Context) error {
+	s := c.s
+	defer s.env.Health.OK(healthStart)
+	began, pauses := time.Now(), retry.New(beginPause, 10*time.Second)
+	for told := error(nil); ; {
+		asked, moved, fleet := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed()
+		if err := c.parkRefused(ctx); err != nil {
+			return err
+		}
+		err := c.tryBegin(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !errors.Is(err, errIdle) {
+			s.env.Health.Fail(healthStart, err)
+			patient := errors.Is(err, errNoShards) && c.runs() && time.Since(began) < stopPatience
+			if q, ok := c.stopAsked(); ok && !patient {
+				return c.end(ctx, q, err)
+			}
+		}
+		if told == nil || told.Error() != err.Error() {
+			told = err
+			s.log.Warn("the job does not run", "reason", err)
+		}
+		t := time.NewTimer(pauses.Next())
+		select {
+		case <-asked:
+		case <-moved:
+		case <-fleet:
+		case <-s.preparing():
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+	}
+}
+
+var errNoShards = errors.New("not all shards are there")
+
+// runs says whether the log has the job running.
+func (c *chief) runs() bool {
+	j := c.job()
+	return j.Started.V != nil && !j.Stopped
+}
+
+func (c *chief) tryBegin(ctx context.Context) error {
+	s := c.s
+	if c.job().Stopped && !s.startAsked() {
+		return errIdle
+	}
+	if !s.isPrepared() {
+		return fmt.Errorf("model %s is not declared, or cannot be learnt", s.cfg.Model)
+	}
+	if _, ok := s.shards.incarnation(); !ok {
+		return errNoShards
+	}
+	if _, err := s.shards.address(0); err != nil {
+		return err
+	}
+	return c.start(ctx)
+}
+
+func (c *chief) stopAsked() (request, bool) {
+	for _, q := range c.s.open() {
+		if q.Stop {
+			return q, true
+		}
+	}
+	return request{}, false
+}
+
+// end stops a job that cannot run, at the last checkpoint that it has.
+func (c *chief) end(ctx context.Context, q request, why error) error {
+	_, _, err := c.append(ctx, q, func(j lineage.Job) []*training.Event {
+		if j.Stopped {
+			return nil
+		}
+		e := &training.JobStopped{Reason: fmt.Sprintf("%s (at the last checkpoint, since the job does not run: %v)", or(q.Reason, "on request"), why)}
+		if n := len(j.Checkpoints); n > 0 {
+			e.Offsets = j.Checkpoints[n-1].V.GetOffsets()
+		}
+		return []*training.Event{{Body: &training.Event_JobStopped{JobStopped: e}}}
+	})
+	if err != nil {
+		return err
+	}
+	c.s.log.Warn("the job is stopped at its last checkpoint", "reason", q.Reason)
+	return errStopped
+}
+
+// start appends jobStarted if the job never ran, or was stopped and is to go on, and
+// otherwise makes sure that it runs as this trainer was started for. It takes up what of
+// the topic the job does not have yet.
+func (c *chief) start(ctx context.Context) error {
+	s := c.s
+	j := c.job()
+	b, running := j.Started.V, c.runs()
+	if running {
+		if err := s.differs(b); err != nil {
+			return err
+		}
+	}
+	t, err := s.describe(ctx)
+	if err != nil && (!running || errors.Is(err, kafka.ErrNoTopic)) {
+		return fmt.Errorf("waiting for the training topic: %w", err)
+	}
+	if known := err == nil; known && b != nil {
+		if err := s.fits(b, t); err != nil {
+			return err
+		}
+	} else if !known && (!s.cfg.StopAtEnd || len(b.GetEnds()) > 0) {
+		return nil // the job runs, and its topic is looked at later on
+	} else if !known {
+		return fmt.Errorf("waiting for the training topic: %w", err)
+	}
+	var ends map[int32]int64
+	if s.cfg.StopAtEnd && (!running || len(b.GetEnds()) == 0) {
+		if ends, err = s.findEnds(ctx, t, s.partitionsOf(b, t)); err != nil {
+			return err
+		}
+	}
+	var why request
+	s.requests.Read(func(r requests) {
+		if r.Start != nil {
+			why = *r.Start
+		}
+	})
+	_, _, err = c.append(ctx, why, func(now lineage.Job) []*training.Event {
+		if now.Started.V != nil && !now.Stopped {
+			if now.Started.V.GetSpecHash() == "" { // begun before declarations were hashed
+				hashed := proto.CloneOf(now.Started.V)
+				hashed.SpecHash = s.engine.hash
+				return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: hashed}}}
+			}
+			if e := s.update(now.Started.V, t, ends); e != nil {
+				return []*training.Event{e}
+			}
+			return nil
+		}
+		if now.Stopped && why.ID == "" {
+			return nil // it was stopped just now
+		}
+		started := s.started()
+		started.Partitions, started.TopicId, started.Ends = s.partitionsOf(now.Started.V, t), t.ID, ends
+		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: started}}}
+	})
+	if err != nil {
+		return fmt.Errorf("start the job: %w", err)
+	}
+	if !c.runs() {
+		return errIdle
+	}
+	return s.differs(c.job().Started.V)
+}

@@ -1,0 +1,170 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/lineage"
+)
+
+// Names of what a trainer reports to its health state.
+const (
+	healthModel = "model"
+	healthJob   = "job"
+	healthStart = "start of the job"
+	healthChief = "chief of the job"
+	healthTopic = "topic"
+
+	healthCheckpoint = "checkpoint"
+)
+
+// job is the job as the log has it.
+func (s *Server) job() (j lineage.Job) {
+	s.lineage.Read(func(st lineage.State) { j = st.Jobs[s.cfg.Job] })
+	return j
+}
+
+// prepare waits for a declaration of the model that this trainer can learn.
+func (s *Server) prepare(ctx context.Context) error {
+	for told := ""; ; {
+		changed := s.catalog.Changed()
+		err := fmt.Errorf("waiting for model %s to be declared", s.cfg.Model)
+		if spec := s.spec(); spec != nil {
+			if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err == nil {
+				s.engine.latest = s.latestRecord
+				s.dense = newDenseCache(s.shards, s.engine)
+				s.env.Health.OK(healthModel)
+				close(s.prepared)
+				return nil
+			}
+			err = fmt.Errorf("model %s: %w", s.cfg.Model, err)
+			s.env.Health.Fail(healthModel, err)
+		}
+		if told != err.Error() {
+			told = err.Error()
+			s.log.Warn("there is no model to learn yet", "reason", err)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *Server) spec() (spec *model.ModelSpec) {
+	s.catalog.Read(func(c catalog.State) { spec = c.Models[s.cfg.Model].Spec.V })
+	return spec
+}
+
+var (
+	// errOver is a job that has ended, and that this trainer is not to wait for.
+	errOver = errors.New("the job is over")
+	// errIdle is a stopped job: it learns nothing until somebody asks for its start.
+	errIdle = errors.New("the job is stopped: it goes on once startRequested is published")
+	// errSoon is a job that its chief has yet to start.
+	errSoon = errors.New("waiting for the job's chief to start it")
+)
+
+// train takes part in the job while it runs.
+func (s *Server) train(soft, hard context.Context) error {
+	if err := s.join(soft); err != nil {
+		return nil // ctx ended, or the job did
+	}
+	g, soft := errgroup.WithContext(soft)
+	soft, cancel := context.WithCancel(soft)
+	defer cancel()
+	g.Go(func() error { return s.share(soft, hard) })
+	g.Go(func() error {
+		defer cancel()
+		return s.untilStopped(soft)
+	})
+	return g.Wait()
+}
+
+// join returns nil once the job runs as this trainer was started for. It waits for that
+// rather than end: a process that starts again would find the same.
+func (s *Server) join(ctx context.Context) error {
+	defer s.env.Health.OK(healthJob)
+	for told := error(nil); ; {
+		changed, asked := s.lineage.Changed(), s.requests.Changed()
+		err := s.joins()
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, errOver):
+			s.log.Info("the job is over")
+			return err
+		case errors.Is(err, errIdle), errors.Is(err, errSoon):
+			s.env.Health.OK(healthJob)
+		default:
+			s.env.Health.Fail(healthJob, err)
+		}
+		if told == nil || told.Error() != err.Error() {
+			told = err
+			s.log.Warn("not training", "reason", err)
+		}
+		select {
+		case <-changed:
+		case <-asked:
+		case <-s.preparing():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// preparing is closed when the model is ready, and nil, which waits for ever, after that.
+func (s *Server) preparing() <-chan struct{} {
+	if s.isPrepared() {
+		return nil
+	}
+	return s.prepared
+}
+
+func (s *Server) isPrepared() bool {
+	select {
+	case <-s.prepared:
+		return true
+	default:
+		return false
+	}
+}
+
+// joins says why this trainer cannot take part in the job as it is now.
+func (s *Server) joins() error {
+	j := s.job()
+	b := j.Started.V
+	switch {
+	case j.Stopped && j.Seq > s.begin, j.Stopped && s.cfg.StopAtEnd && s.startable():
+		return errOver
+	case j.Stopped:
+		return errIdle
+	case b == nil, !s.isPrepared():
+		return errSoon
+	}
+	if err := s.differs(b); err != nil {
+		return err
+	}
+	if s.cfg.StopAtEnd && len(b.GetEnds()) == 0 {
+		return errSoon // which also says where it ends
+	}
+	return nil
+}
+
+// startable says that the job is stopped, by what was folded of its requests, and that
+// nobody has asked for its start.
+func (s *Server) startable() (yes bool) {
+	s.requests.Read(func(r requests) { yes = r.Stopped && r.Start == nil })
+	return yes
+}
+
+func (s *Server) startAsked() (asked bool) {
+	s.requests.Read(func(r requests) { asked = r.Start != nil })
+	return asked
+}

@@ -1,0 +1,173 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/projections/lineage"
+)
+
+const (
+	lookAtTopicEvery = 10 * time.Second
+	describeTimeout  = 2 * time.Second
+)
+
+// describe asks Kafka for the training topic.
+func (s *Server) describe(ctx context.Context) (kafka.Topic, error) {
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	t, err := kafka.Describe(ctx, s.cfg.Brokers, s.cfg.Topic)
+	if err == nil && len(t.Partitions) == 0 {
+		err = fmt.Errorf("topic %s has no partitions", s.cfg.Topic)
+	}
+	return t, err
+}
+
+// fits says why the topic is not the one that the job has learnt from: its offsets stand
+// for nothing there.
+func (s *Server) fits(b *training.JobStarted, t kafka.Topic) error {
+	switch {
+	case b.GetTopicId() != "" && t.ID != "" && b.GetTopicId() != t.ID:
+		return fmt.Errorf("%w: job %s has learnt from topic %s with id %s, now it has id %s: bring that topic back, or train under a new job name", kafka.ErrTopicChanged, s.cfg.Job, s.cfg.Topic, b.GetTopicId(), t.ID)
+	case len(t.Partitions) < int(b.GetPartitions()):
+		return fmt.Errorf("%w: job %s has learnt from %d partitions of topic %s, now it has %d: bring that topic back, or train under a new job name", kafka.ErrTopicChanged, s.cfg.Job, b.GetPartitions(), s.cfg.Topic, len(t.Partitions))
+	}
+	return nil
+}
+
+// partitionsOf is how many of the topic's partitions a job learns that has run as b,
+// which may be nil. The order of a deterministic job follows from their number, so it
+// keeps the one that it began with.
+func (s *Server) partitionsOf(b *training.JobStarted, t kafka.Topic) int32 {
+	if b != nil && s.cfg.Deterministic {
+		return b.GetPartitions()
+	}
+	return max(int32(len(t.Partitions)), b.GetPartitions())
+}
+
+// update is what the running job has yet to take up of the topic, nil if nothing. A
+// bounded job's end was fixed at its start: partitions that came later are beyond it.
+func (s *Server) update(b *training.JobStarted, t kafka.Topic, ends map[int32]int64) *training.Event {
+	u := &training.TopicUpdated{}
+	if b.GetTopicId() == "" {
+		u.TopicId = t.ID
+	}
+	if len(b.GetEnds()) == 0 {
+		u.Ends = ends
+		if n := s.partitionsOf(b, t); n > b.GetPartitions() {
+			u.Partitions = n
+		}
+	}
+	if u.TopicId == "" && u.Partitions == 0 && len(u.Ends) == 0 {
+		return nil
+	}
+	return &training.Event{Body: &training.Event_TopicUpdated{TopicUpdated: u}}
+}
+
+// findEnds is where the first n partitions of the topic end now.
+func (s *Server) findEnds(ctx context.Context, t kafka.Topic, n int32) (map[int32]int64, error) {
+	ends := map[int32]int64{}
+	for p := range n {
+		r := kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, TopicID: t.ID, Partition: p, Log: s.log})
+		_, end, err := r.Bounds(ctx)
+		r.Close()
+		if err != nil {
+			return nil, fmt.Errorf("find the end of the topic: %w", err)
+		}
+		ends[p] = end
+	}
+	return ends, nil
+}
+
+// endsOf lists where a bounded job ends, by partition; nil: the job has no end.
+func endsOf(b *training.JobStarted) []int64 {
+	if len(b.GetEnds()) == 0 {
+		return nil
+	}
+	ends := make([]int64, b.GetPartitions())
+	for p := range ends {
+		ends[p] = b.GetEnds()[int32(p)]
+	}
+	return ends
+}
+
+// lookAtTopic takes up partitions that were added, and says when the topic is no longer
+// the job's.
+func (c *chief) lookAtTopic(ctx context.Context) {
+	s := c.s
+	t, err := s.describe(ctx)
+	if err != nil {
+		if errors.Is(err, kafka.ErrNoTopic) {
+			s.env.Health.Fail(healthTopic, err)
+		}
+		return // that Kafka is away is told by those who read
+	}
+	b := s.job().Started.V
+	switch err := s.fits(b, t); {
+	case err != nil:
+		s.env.Health.Fail(healthTopic, err)
+		return
+	case len(b.GetEnds()) == 0 && s.partitionsOf(b, t) < int32(len(t.Partitions)):
+		s.env.Health.Fail(healthTopic, fmt.Errorf("topic %s has %d partitions, the deterministic job %s learns %d, as it began: what is in the others is not learnt", s.cfg.Topic, len(t.Partitions), s.cfg.Job, b.GetPartitions()))
+	default:
+		s.env.Health.OK(healthTopic)
+	}
+	_, _, err = c.append(ctx, request{}, func(j lineage.Job) []*training.Event {
+		if e := s.update(j.Started.V, t, nil); e != nil && !j.Stopped {
+			return []*training.Event{e}
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("what changed of the topic could not be said, trying again", "error", err)
+	}
+}
+
+// leaderEpochs are those of the partitions in a cut that was just made: a later start
+// finds by them whether the log still holds what is in the cut. None where Kafka does
+// not answer; then an earlier cut has them.
+func (s *Server) leaderEpochs(ctx context.Context, offsets map[int32]int64) map[int32]int32 {
+	t, err := s.describe(ctx)
+	if err != nil || s.fits(s.job().Started.V, t) != nil {
+		s.log.Debug("the checkpoint says no leader epochs", "error", err)
+		return nil
+	}
+	epochs := map[int32]int32{}
+	for p := range offsets {
+		if int(p) < len(t.Partitions) && t.Partitions[p].LeaderEpoch >= 0 {
+			epochs[p] = t.Partitions[p].LeaderEpoch
+		}
+	}
+	return epochs
+}
+
+// checkLog makes sure that the partition's log still holds what was learnt from it: by
+// where it ends, and by the newest cut that knows its leader epoch, since a log that was
+// cut and written anew may be the longer one.
+func (l *learner) checkLog(ctx context.Context, from int64) error {
+	cuts := l.s.job().Checkpoints
+	for i := len(cuts) - 1; i >= 0; i-- {
+		epoch, ok := cuts[i].V.GetLeaderEpochs()[l.partition]
+		if !ok {
+			continue
+		}
+		if err := l.reader.Check(ctx, cuts[i].V.GetOffsets()[l.partition], epoch); err != nil {
+			return fmt.Errorf("checkpoint %d: %w", cuts[i].V.GetId(), err)
+		}
+		break
+	}
+	_, end, err := l.reader.Bounds(ctx)
+	switch {
+	case err != nil:
+		return err
+	case end < from:
+		return fmt.Errorf("%w: offset %d was learnt, the log of %s/%d ends at %d", kafka.ErrTruncated, from, l.s.cfg.Topic, l.partition, end)
+	case end == from:
+		l.s.env.Health.OK(l.named("learning")) // nothing is left to learn
+	}
+	return nil
+}
