@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
