@@ -15,11 +15,19 @@ import (
 // that nothing was lost and that it is done.
 const checkEvery = time.Second
 
-// prefetch and prefetchBytes bound what is on its way to a follower.
+// prefetch and prefetchBytes bound one request for messages, of which two may be on their
+// way to a follower. All followers of a connection together have to stay far below 64 MiB,
+// from where the server takes the connection for a slow consumer and cuts it, and from
+// where the client drops messages of a subscription.
 const (
 	prefetch      = 1000
-	prefetchBytes = 8 << 20
+	prefetchBytes = 4 << 20
 )
+
+// lostEvery is how often a follower of a stream that never discards compares what came with
+// what was sent. A message that is lost on the way leaves a gap that the next one shows; of
+// the last one nothing else would.
+const lostEvery = 3 * time.Second
 
 // errAgain says that the consumer is gone and a new one goes on behind the last
 // message handled.
@@ -109,22 +117,19 @@ func (f *follower) consume(parent context.Context) error {
 	if done(cons.CachedInfo()) {
 		return nil
 	}
-	var ahead jetstream.PullMessagesOpt = jetstream.PullMaxMessages(prefetch)
-	if f.trims { // these messages may be large
-		ahead = jetstream.PullMaxBytes(prefetchBytes)
-	}
-	it, err := cons.Messages(ahead, jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
+	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(prefetch, prefetchBytes), jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAgain, err)
 	}
 	defer it.Stop()
 
-	var delivered uint64
+	every := lostEvery
+	if f.trims || f.until > 0 {
+		every = checkEvery
+	}
+	var delivered, before uint64 // before the check
 	for {
-		tick, stop := ctx, context.CancelFunc(func() {})
-		if f.trims || f.until > 0 {
-			tick, stop = context.WithTimeout(ctx, checkEvery)
-		}
+		tick, stop := context.WithTimeout(ctx, every)
 		err := f.drain(tick, it, &delivered, last)
 		stop()
 		switch {
@@ -135,9 +140,10 @@ func (f *follower) consume(parent context.Context) error {
 		case !errors.Is(err, context.DeadlineExceeded):
 			return err
 		}
-		if last, err = f.check(ctx, cons, delivered); err != nil {
+		if last, err = f.check(ctx, cons, delivered, delivered == before); err != nil {
 			return err
 		}
+		before = delivered
 		if f.until > 0 && f.next > f.until {
 			return nil
 		}
@@ -218,8 +224,8 @@ func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, del
 
 // check learns how far the stream is and whether all of it that matches has been handed
 // on. Sequences that were passed over are harmless while the stream still holds the
-// first of them.
-func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered uint64) (last uint64, err error) {
+// first of them. What was sent before a quiet interval began and has not come is lost.
+func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered uint64, quiet bool) (last uint64, err error) {
 	if err := f.trimmed(ctx); err != nil {
 		return 0, err
 	}
@@ -229,6 +235,9 @@ func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered
 	info, err := cons.Info(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errAgain, err)
+	}
+	if quiet && info.Delivered.Consumer > delivered {
+		return 0, fmt.Errorf("%w: %d messages were sent and %d have come", errAgain, info.Delivered.Consumer, delivered)
 	}
 	if info.NumPending == 0 && info.Delivered.Consumer == delivered && last >= f.next {
 		f.next = last + 1

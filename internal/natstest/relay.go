@@ -2,8 +2,11 @@
 package natstest
 
 import (
+	"bufio"
+	"bytes"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +20,7 @@ type Relay struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]net.Conn // client's end -> server's end
+	lose  func(payload []byte) bool
 }
 
 // NewRelay relays to the server at url until the test ends.
@@ -49,6 +53,14 @@ func (r *Relay) Say(line string) {
 	}
 }
 
+// Lose has messages to clients vanish of which lose is true, with the headers before the
+// payload. It is called by several connections at a time.
+func (r *Relay) Lose(lose func(payload []byte) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lose = lose
+}
+
 // Drop ends every connection.
 func (r *Relay) Drop() {
 	r.mu.Lock()
@@ -73,17 +85,49 @@ func (r *Relay) accept() {
 		r.mu.Lock()
 		r.conns[client] = server
 		r.mu.Unlock()
-		r.wg.Go(func() { r.pump(client, server) })
-		r.wg.Go(func() { r.pump(server, client) })
+		r.wg.Go(func() { r.pump(client, server, r.speak) })
+		r.wg.Go(func() { r.pump(server, client, io.Copy) })
 	}
 }
 
-func (r *Relay) pump(to, from net.Conn) {
-	_, _ = io.Copy(to, from) // its end, whatever the cause, is the connection's
+func (r *Relay) pump(to, from net.Conn, pass func(io.Writer, io.Reader) (int64, error)) {
+	_, _ = pass(to, from) // its end, whatever the cause, is the connection's
 	_ = to.Close()
 	_ = from.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.conns, to)
 	delete(r.conns, from)
+}
+
+// speak passes on what a server says, message by message.
+func (r *Relay) speak(to io.Writer, from io.Reader) (n int64, err error) {
+	in := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return n, err
+		}
+		var body []byte
+		if f := bytes.Fields(line); len(f) > 3 && (string(f[0]) == "MSG" || string(f[0]) == "HMSG") {
+			size, err := strconv.Atoi(string(f[len(f)-1]))
+			if err != nil {
+				return n, err
+			}
+			body = make([]byte, size+len("\r\n"))
+			if _, err := io.ReadFull(in, body); err != nil {
+				return n, err
+			}
+			r.mu.Lock()
+			lose := r.lose
+			r.mu.Unlock()
+			if lose != nil && lose(body) {
+				continue
+			}
+		}
+		w, err := to.Write(append(line, body...))
+		if n += int64(w); err != nil {
+			return n, err
+		}
+	}
 }

@@ -1,0 +1,131 @@
+package jetstream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/natstest"
+)
+
+// Followers of large events ask for a few MiB at a time. If the server sent what a thousand
+// of them hold, it would take the connection of a starting role for a slow consumer and cut
+// it, and the client would drop what it cannot keep.
+func TestFollowersAheadAreBoundedByBytes(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	log := make(told, 1000)
+	b := connect(t, jetstream.Config{URL: s.ClientURL(), Log: slog.New(log)})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const count, followers, allowed = 450, 4, 4 * 2 * 4 << 20 // of 200 KiB: 88 MiB for each
+	text := strings.Repeat("x", 200<<10)
+	for i := range count {
+		d := draft("m", fmt.Sprint(i), bus.Any)
+		d.Binary = true
+		d.Event = &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: text}}}
+		if _, err := b.Log().Append(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent := func() int64 {
+		v, err := s.Varz(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.OutBytes
+	}
+	before := sent()
+	hold, done := make(chan struct{}), make(chan error, followers)
+	var seen atomic.Int64
+	for range followers {
+		go func() {
+			done <- b.Log().Follow(ctx, 1, count, func(events.Recorded) error {
+				seen.Add(1)
+				<-hold
+				return nil
+			})
+		}()
+	}
+	for last, still := int64(-1), 0; still < 10; { // until the server has sent what was asked for
+		<-time.After(50 * time.Millisecond)
+		if now := sent(); now != last || seen.Load() < followers {
+			last, still = now, 0
+		} else {
+			still++
+		}
+		if got := sent() - before; got > allowed {
+			t.Fatalf("%d MiB are on their way to %d followers, %d are allowed", got>>20, followers, allowed>>20)
+		}
+	}
+	close(hold)
+	for range followers {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen.Load() != count*followers {
+		t.Errorf("%d events were handled, want %d", seen.Load(), count*followers)
+	}
+	select {
+	case m := <-log:
+		if m != "follower goes on with a new consumer" {
+			t.Errorf("logged: %s", m)
+		}
+	default:
+	}
+}
+
+// The last event of all is fetched again when it was lost on its way: nothing comes behind
+// it by which the gap would show.
+func TestLostLastMessageIsFetchedAgain(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	var lost atomic.Int64
+	relay.Lose(func(payload []byte) bool {
+		return bytes.Contains(payload, []byte("the last")) && lost.Add(1) == 1
+	})
+	for _, what := range []string{"one", "two", "the last"} {
+		if _, err := b.Log().Append(ctx, draft("m", what, bus.Any)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := errors.New("enough")
+	for _, until := range []uint64{0, 3} {
+		lost.Store(0)
+		last := uint64(0)
+		err := b.Log().Follow(ctx, 1, until, func(r events.Recorded) error {
+			if r.Seq != last+1 {
+				t.Errorf("%d follows %d", r.Seq, last)
+			}
+			if last = r.Seq; last == 3 && until == 0 {
+				return done
+			}
+			return nil
+		})
+		if until == 0 && err != done || until > 0 && err != nil || last != 3 || lost.Load() < 2 {
+			t.Errorf("until %d: followed to %d, %v; the last one was sent %d times", until, last, err, lost.Load())
+		}
+	}
+}
