@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // letters is the dead-letter stream. Every refused message has a subject of its own,
@@ -357,7 +358,7 @@ func (l letters) summary(ctx context.Context, subject string) (s wire.Summary, s
 func (l letters) update(ctx context.Context, subject string, next func(old *stored) ([]byte, error)) error {
 	ctx, cancel := l.b.bound(ctx)
 	defer cancel()
-	wait := backoff{}
+	wait := retry.New(10*time.Millisecond, 500*time.Millisecond)
 	for {
 		last := uint64(0)
 		old, err := l.b.direct(ctx, wire.NoteStream, query{LastFor: subject})
@@ -377,7 +378,7 @@ func (l letters) update(ctx context.Context, subject string, next func(old *stor
 		if !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
-		if wait.sleep(ctx) != nil {
+		if wait.Wait(ctx) != nil {
 			return fmt.Errorf("%w: %w", bus.ErrUnavailable, err)
 		}
 	}

@@ -165,22 +165,20 @@ func (h *History) end(l *life, at time.Time) {
 
 // CountRejected counts dead letters by reason, and those of CSV files and of a Kafka
 // topic. Letters that were driven again count like the others: they were refused once.
-// So do those that a summary stands for, under the one reason that it gives.
 func CountRejected(ctx context.Context, dlq bus.DeadLetters, topic string) (byReason map[string]int64, csv, kafka int64, err error) {
+	letters, err := dlq.List(ctx)
+	if err != nil {
+		return nil, 0, 0, fmt.Errorf("read the dead letters: %w", err)
+	}
 	byReason = map[string]int64{}
-	err = dlq.Each(ctx, func(l bus.Parked) error {
-		n := int64(1)
-		if l.More != nil {
-			n = int64(l.More.Count)
-		}
-		byReason[l.Reason] += n
+	for _, l := range letters {
+		byReason[l.Reason]++
 		switch {
 		case strings.HasPrefix(l.Stream, "csv:"):
-			csv += n
+			csv++
 		case strings.HasPrefix(l.Stream, "kafka:"+topic+"/"):
-			kafka += n
+			kafka++
 		}
-		return nil
-	})
-	return byReason, csv, kafka, err
+	}
+	return byReason, csv, kafka, nil
 }
