@@ -15,7 +15,6 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // letters is the dead-letter stream. Every refused message has a subject of its own,
@@ -358,7 +357,7 @@ func (l letters) summary(ctx context.Context, subject string) (s wire.Summary, s
 func (l letters) update(ctx context.Context, subject string, next func(old *stored) ([]byte, error)) error {
 	ctx, cancel := l.b.bound(ctx)
 	defer cancel()
-	wait := retry.New(10*time.Millisecond, 500*time.Millisecond)
+	wait := backoff{}
 	for {
 		last := uint64(0)
 		old, err := l.b.direct(ctx, wire.NoteStream, query{LastFor: subject})
@@ -378,7 +377,7 @@ func (l letters) update(ctx context.Context, subject string, next func(old *stor
 		if !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
-		if wait.Wait(ctx) != nil {
+		if wait.sleep(ctx) != nil {
 			return fmt.Errorf("%w: %w", bus.ErrUnavailable, err)
 		}
 	}
