@@ -39,10 +39,6 @@ func (w *watched) Span(ctx context.Context) (first, last uint64, err error) {
 	return w.Log.(bus.Trimmer).Span(ctx)
 }
 
-func (w *watched) Trim(ctx context.Context, before uint64) error {
-	return w.Log.(bus.Trimmer).Trim(ctx, before)
-}
-
 // begin runs one reaction on a log that notes what is read of it, until stop.
 func begin(t *testing.T, b bus.Bus, name string, h react.Handler) (w *watched, stop func()) {
 	t.Helper()

@@ -118,11 +118,11 @@ func (s *subscriber) open(ctx context.Context, from, last uint64) ([]uint64, err
 		return nil, nil
 	}
 	open, err := s.unanswered(ctx, from, last)
-	trim, ok := s.x.r.cfg.Log.(bus.Trimmer)
+	log, ok := s.x.r.cfg.Log.(spanner)
 	if !errors.Is(err, bus.ErrTrimmed) || !ok {
 		return open, err
 	}
-	first, _, err := trim.Span(ctx)
+	first, _, err := log.Span(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +132,11 @@ func (s *subscriber) open(ctx context.Context, from, last uint64) ([]uint64, err
 		return nil, nil
 	}
 	return s.unanswered(ctx, first, last)
+}
+
+// spanner is the part of bus.Trimmer that says what the log holds.
+type spanner interface {
+	Span(ctx context.Context) (first, last uint64, err error)
 }
 
 func (s *subscriber) unanswered(ctx context.Context, from, last uint64) ([]uint64, error) {
