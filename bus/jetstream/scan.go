@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -23,6 +22,11 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, bodies bool, hand
 	if err != nil {
 		return err
 	}
+	var own error // of handle
+	each := func(m *stored) bool {
+		own = handle(m)
+		return own == nil
+	}
 	next := uint64(1)
 	for {
 		before := next
@@ -31,13 +35,12 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, bodies bool, hand
 			if before != next {
 				return nil // as far as this: the next outage has its own time
 			}
-			return b.scanOnce(ctx, stream, filter, bodies, &next, last, handle)
+			return b.scanOnce(ctx, stream, filter, bodies, &next, last, each)
 		})
 		cancel()
-		var own handled
 		switch {
-		case errors.As(err, &own):
-			return own.error
+		case own != nil:
+			return own
 		case err != nil && (before == next || ctx.Err() != nil || !bus.Retryable(err)):
 			return err
 		case next > last:
@@ -46,9 +49,9 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, bodies bool, hand
 	}
 }
 
-// scanOnce reads with one consumer and leaves next behind the last message handled, or
-// behind last when that was all.
-func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bool, next *uint64, last uint64, handle func(*stored) error) error {
+// scanOnce reads with one consumer until handle is false, and leaves next behind the last
+// message handled, or behind last when that was all.
+func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bool, next *uint64, last uint64, handle func(*stored) bool) error {
 	if *next > last {
 		return nil
 	}
@@ -87,8 +90,8 @@ func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bo
 			return nil
 		}
 		m := &stored{seq: md.Sequence.Stream, subject: msg.Subject(), at: md.Timestamp.UTC(), header: msg.Headers(), data: msg.Data()}
-		if err := handle(m); err != nil {
-			return handled{err}
+		if !handle(m) {
+			return nil
 		}
 		*next = m.seq + 1
 		if md.NumPending == 0 {

@@ -8,7 +8,7 @@ import (
 
 // metrics are shared by all reactors of one registerer.
 type metrics struct {
-	handled *prometheus.CounterVec   // reaction, result: done or parked
+	handled *prometheus.CounterVec   // reaction, result: done, parked or counted
 	seconds *prometheus.HistogramVec // reaction
 	retries prometheus.Counter
 }
@@ -16,7 +16,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		handled: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_reactions_total", Help: "Events that a reaction has settled: done or parked.",
+			Name: "monolith_reactions_total", Help: "Events that a reaction has settled: done, parked, or counted in a summary of dead letters that had no room.",
 		}, []string{"reaction", "result"})),
 		seconds: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "monolith_reaction_seconds", Help: "Time of one attempt, append included.",

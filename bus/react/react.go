@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
@@ -25,12 +24,15 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/tracectx"
 )
 
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 2 * time.Second
+	quiet      = 3                // attempts that may fail before it is a problem of the role
 	drain      = 30 * time.Second // for which Run waits for handlers when ctx has ended
 )
 
@@ -39,6 +41,8 @@ type Config struct {
 	Log     bus.Log
 	Letters bus.DeadLetters
 	Owner   string                // the role: source of its facts, and who parks
+	BZID    string                // the namespace that it owns: its reactions' places are apart from others'
+	Health  *health.State         // told of events that are tried again and again; nil: nobody looks
 	Logger  *slog.Logger          // default: none
 	Tracer  trace.Tracer          // default: none
 	Metrics prometheus.Registerer // default: none
@@ -67,6 +71,7 @@ type reaction struct {
 	from   uint64
 	match  func(events.Recorded) bool
 	handle Handler
+	place  place
 }
 
 // New returns a Reactor without reactions; it starts nothing.
@@ -81,14 +86,16 @@ func New(cfg Config) *Reactor {
 }
 
 // Handle adds a reaction to every event from sequence from on for which match is true,
-// one after another in the order of the log. The name is for ever: with the cause it
-// makes the ids of what the reaction appends.
+// one after another in the order of the log. The name is for ever and no other reaction's
+// of the namespace: with the cause it makes the ids of what the reaction appends, and its
+// place in the log is remembered by it.
 //
-// A conflict or an outage: h is called again, with growing pauses. Any other error, a
-// panic, or an event that matches and cannot be decoded: the event is parked once with
-// the reason, and the next one comes. What has been answered or parked before the start
-// is not handed to h again; what led to nothing is, so h must then lead to nothing
-// again. Handle panics when the Reactor runs already or has the name already.
+// A conflict or an outage: h is called again, with growing pauses, and Health tells of it.
+// Any other error, a panic, or an event that matches and cannot be decoded: the event is
+// parked once with the reason, and the next one comes. What has been answered or parked
+// before the start is not handed to h again; what led to nothing is if it lies behind the
+// place that was remembered, so h must then lead to nothing again. Handle panics when the
+// Reactor runs already or has the name already.
 func (r *Reactor) Handle(name string, from uint64, match func(events.Recorded) bool, h func(context.Context, events.Recorded) ([]bus.Draft, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,10 +137,7 @@ func (r *Reactor) Run(ctx context.Context) error {
 	}
 	router.AddMiddleware(
 		r.settle,
-		middleware.Retry{
-			MaxRetries: math.MaxInt32, InitialInterval: firstRetry, MaxInterval: lastRetry, Multiplier: 2, RandomizationFactor: 0.3,
-			ShouldRetry: r.again, ResetContextOnRetry: true,
-		}.Middleware,
+		r.retry,
 		middleware.Recoverer,
 	)
 	var caughtUp sync.WaitGroup
@@ -146,6 +150,7 @@ func (r *Reactor) Run(ctx context.Context) error {
 	}
 	stop := make(chan struct{})
 	var watch sync.WaitGroup
+	watch.Go(func() { r.remember(reactions, stop) })
 	watch.Go(func() { // ready, unless Run ends before
 		done := make(chan struct{})
 		go func() { caughtUp.Wait(); close(done) }()
@@ -182,14 +187,31 @@ func (r *Reactor) Run(ctx context.Context) error {
 	return nil
 }
 
-// again decides whether a failed handler is called once more.
-func (r *Reactor) again(p middleware.RetryParams) bool {
-	if !retryable(p.Err) {
-		return false
+// retry is the middleware that calls a handler until it succeeds, fails for good, or ctx
+// ends.
+func (r *Reactor) retry(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		d := deliveryOf(msg)
+		_, err := h(msg)
+		if err == nil || !retryable(err) {
+			return nil, err
+		}
+		wait, problem := retry.New(firstRetry, lastRetry), "reaction "+d.x.name
+		defer r.cfg.Health.OK(problem)
+		for failed := 1; ; failed++ {
+			r.metrics.retries.Inc()
+			r.cfg.Logger.Debug("reaction is tried again", "reaction", d.x.name, "seq", d.event.Seq, "error", err, "attempt", failed)
+			if failed >= quiet {
+				r.cfg.Health.Fail(problem, fmt.Errorf("event %d is not settled, and those behind it wait: %w", d.event.Seq, err))
+			}
+			if wait.Wait(msg.Context()) != nil {
+				return nil, err
+			}
+			if _, err = h(msg); err == nil || !retryable(err) {
+				return nil, err
+			}
+		}
 	}
-	r.metrics.retries.Inc()
-	r.cfg.Logger.Debug("reaction is tried again", "error", p.Err, "attempt", p.RetryNum+1)
-	return true
 }
 
 func retryable(err error) bool {
@@ -244,7 +266,7 @@ func (x *reaction) attempt(ctx context.Context, r events.Recorded) (int, error) 
 	}
 	for i := range drafts {
 		h := &drafts[i].Header
-		h.ID = ID(r.Header.ID, x.name, i)
+		h.ID = ID(r, x.name, i)
 		h.Causation = r.Header.ID
 		if h.Correlation == "" {
 			h.Correlation = r.Header.Correlation
@@ -272,35 +294,53 @@ func (x *reaction) park(ctx context.Context, r events.Recorded, reason error) er
 	if r.Binary {
 		header[wire.ContentType] = []string{wire.Protobuf}
 	}
-	wait := firstRetry
-	for {
-		letter, err := x.r.cfg.Letters.Park(ctx, bus.Parked{
-			Reason: reason.Error(), By: x.r.cfg.Owner, Stream: wire.LogStream, StreamSeq: r.Seq,
-			Subject: string(r.Subject), Header: header, Data: r.Data,
-		})
+	p := bus.Parked{
+		Reason: reason.Error(), By: x.r.cfg.Owner, Stream: wire.LogStream, StreamSeq: r.Seq,
+		Subject: string(r.Subject), Header: header, Data: r.Data,
+	}
+	wait, problem := retry.New(firstRetry, lastRetry), "letters of "+x.name
+	for failed := 1; ; failed++ {
+		letter, err := x.r.cfg.Letters.Park(ctx, p)
 		if err == nil {
-			x.r.metrics.handled.WithLabelValues(x.name, "parked").Inc()
-			x.r.cfg.Logger.Warn("event is parked", "reaction", x.name, "seq", r.Seq, "letter", letter, "reason", reason)
+			x.r.cfg.Health.OK(problem)
+			x.parked(r.Seq, letter, reason)
 			return nil
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if failed == quiet {
+			x.r.cfg.Logger.Warn("event cannot be parked yet", "reaction", x.name, "seq", r.Seq, "error", err)
 		}
-		x.r.cfg.Logger.Warn("event cannot be parked yet", "reaction", x.name, "seq", r.Seq, "error", err)
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		case <-t.C:
+		if failed >= quiet {
+			x.r.cfg.Health.Fail(problem, fmt.Errorf("event %d cannot be parked, and those behind it wait: %w", r.Seq, err))
 		}
-		wait = min(2*wait, lastRetry)
+		if err := wait.Wait(ctx); err != nil {
+			return err
+		}
 	}
 }
 
+// parked tells of a letter, or of one that had no room and was counted in a summary.
+func (x *reaction) parked(seq, letter uint64, reason error) {
+	result, says := "parked", "event is parked"
+	if letter == 0 {
+		result, says = "counted", "event is counted in the dead letters' summary: there was no room to keep it"
+	}
+	x.r.metrics.handled.WithLabelValues(x.name, result).Inc()
+	x.r.cfg.Logger.Warn(says, "reaction", x.name, "seq", seq, "letter", letter, "reason", reason)
+}
+
 // ID is the id of the index-th event that a reaction appends for a cause: the same
-// whenever and wherever it is computed.
-func ID(cause, reaction string, index int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s%d:%s%d", len(cause), cause, len(reaction), reaction, index))
+// whenever and wherever it is computed, and another one for every event of the log, also
+// for those that were published under one id.
+func ID(cause events.Recorded, reaction string, index int) string {
+	return hash(fmt.Appendf(nil, "%d:%d:%s%d:%s%d", cause.Seq, len(cause.Header.ID), cause.Header.ID, len(reaction), reaction, index))
+}
+
+// EarlierID is what the first releases took for ID: the answers in their logs have it.
+func EarlierID(cause, reaction string, index int) string {
+	return hash(fmt.Appendf(nil, "%d:%s%d:%s%d", len(cause), cause, len(reaction), reaction, index))
+}
+
+func hash(b []byte) string {
+	sum := sha256.Sum256(b)
 	return "r-" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16])
 }

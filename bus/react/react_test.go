@@ -148,7 +148,7 @@ func TestAnswersInOrder(t *testing.T) {
 		}
 	}
 	h := got[0].Header
-	if h.Correlation != "corr" || h.Causation != "cause" || h.Source != "portal" || h.ID != react.ID("cause", "unload", 0) ||
+	if h.Correlation != "corr" || h.Causation != "cause" || h.Source != "portal" || h.ID != react.ID(events.Recorded{Seq: 1, Header: events.Header{ID: "cause"}}, "unload", 0) ||
 		!strings.HasPrefix(h.Traceparent, "00-0af7651916cd43dd8448eb211c80319c-") || h.Traceparent == d.Header.Traceparent {
 		t.Fatalf("header %+v", h)
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
 )
@@ -64,74 +67,132 @@ func (s *subscriber) Close() error {
 
 // run first sorts out what the log holds, then goes on live.
 func (s *subscriber) run(ctx context.Context, out chan<- *message.Message) error {
-	open, last, err := s.catchUp(ctx)
+	from, last, err := s.span(ctx)
 	if err != nil {
 		return err
 	}
-	for _, r := range open {
-		if err := s.deliver(ctx, out, r); err != nil {
+	open, err := s.open(ctx, from, last)
+	if err != nil {
+		return err
+	}
+	if len(open) > 0 {
+		if err := s.catchUp(ctx, open, out); err != nil {
 			return err
 		}
 	}
+	s.x.place.at.Store(max(from-1, last))
 	s.caughtUp()
-	return s.x.r.cfg.Log.Follow(ctx, max(last+1, s.x.from), 0, func(r events.Recorded) error {
-		if !s.x.match(r) {
-			return nil
+	return s.x.r.cfg.Log.Follow(ctx, max(last+1, from), 0, func(r events.Recorded) error {
+		if s.x.match(r) {
+			if err := s.deliver(ctx, out, r); err != nil {
+				return err
+			}
 		}
-		return s.deliver(ctx, out, r)
-	})
-}
-
-// catchUp returns the events up to the end of the log that this reaction has neither
-// answered nor parked. Ids are remembered by the stream for minutes only; the log
-// remembers its answers for ever.
-func (s *subscriber) catchUp(ctx context.Context) (open []events.Recorded, last uint64, err error) {
-	if last, err = s.x.r.cfg.Log.Last(ctx); err != nil {
-		return nil, 0, err
-	}
-	if last < s.x.from || last == 0 {
-		return nil, last, nil
-	}
-	parked, err := s.parked(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	waiting := map[string]events.Recorded{} // by the id of the first event of the answer
-	var order []string
-	err = s.x.r.cfg.Log.Follow(ctx, s.x.from, last, func(r events.Recorded) error {
-		delete(waiting, r.Header.ID)
-		if !parked[r.Seq] && s.x.match(r) {
-			id := ID(r.Header.ID, s.x.name, 0)
-			waiting[id] = r
-			order = append(order, id)
-		}
+		s.x.place.at.Store(r.Seq)
 		return nil
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, id := range order {
-		if r, ok := waiting[id]; ok {
-			open = append(open, r)
-			delete(waiting, id)
-		}
-	}
-	return open, last, nil
 }
 
-// parked are the sequences that stand in the dead letters already.
-func (s *subscriber) parked(ctx context.Context) (map[uint64]bool, error) {
-	letters, err := s.x.r.cfg.Letters.List(ctx)
+// span is where the reaction begins, behind what it has settled, and the end of the log.
+func (s *subscriber) span(ctx context.Context) (from, last uint64, err error) {
+	cfg := s.x.r.cfg
+	if last, err = cfg.Log.Last(ctx); err != nil {
+		return 0, 0, err
+	}
+	settled, err := cfg.Letters.Settled(ctx, cfg.BZID, s.x.name)
+	if err != nil {
+		return 0, 0, err
+	}
+	if settled > last {
+		cfg.Logger.Warn("the reaction was further than the log is: it must be another log", "reaction", s.x.name, "settled", settled, "last", last)
+		settled = 0
+	}
+	return max(s.x.from, settled+1, 1), last, nil
+}
+
+// open returns the sequences up to last of the events that this reaction has not
+// answered. Ids are remembered by the stream for minutes only; the log remembers its
+// answers for ever. What the log has forgotten without an archive is passed over.
+func (s *subscriber) open(ctx context.Context, from, last uint64) ([]uint64, error) {
+	if from > last {
+		return nil, nil
+	}
+	open, err := s.unanswered(ctx, from, last)
+	log, ok := s.x.r.cfg.Log.(spanner)
+	if !errors.Is(err, bus.ErrTrimmed) || !ok {
+		return open, err
+	}
+	first, _, err := log.Span(ctx)
 	if err != nil {
 		return nil, err
 	}
-	seqs := map[uint64]bool{}
-	for _, p := range letters {
-		if p.Stream == wire.LogStream && p.By == s.x.r.cfg.Owner {
-			seqs[p.StreamSeq] = true
-		}
+	s.x.r.cfg.Logger.Warn("the log was trimmed before the reaction had seen all of it; with an archive it would have",
+		"reaction", s.x.name, "from", from, "first", first)
+	if first > last {
+		return nil, nil
 	}
-	return seqs, nil
+	return s.unanswered(ctx, first, last)
+}
+
+// spanner is the part of bus.Trimmer that says what the log holds.
+type spanner interface {
+	Span(ctx context.Context) (first, last uint64, err error)
+}
+
+func (s *subscriber) unanswered(ctx context.Context, from, last uint64) ([]uint64, error) {
+	open := map[uint64][]string{}    // the ids of the first event of the answer, of this build and of earlier ones
+	answers := map[string][]uint64{} // the other way round
+	err := s.x.r.cfg.Log.Follow(ctx, from, last, func(r events.Recorded) error {
+		for _, seq := range answers[r.Header.ID] {
+			for _, id := range open[seq] {
+				if id != r.Header.ID {
+					drop(answers, id, seq)
+				}
+			}
+			delete(open, seq)
+		}
+		delete(answers, r.Header.ID)
+		if s.x.match(r) {
+			ids := []string{ID(r, s.x.name, 0), EarlierID(r.Header.ID, s.x.name, 0)}
+			open[r.Seq] = ids
+			for _, id := range ids {
+				answers[id] = append(answers[id], r.Seq)
+			}
+		}
+		return nil
+	})
+	return slices.Sorted(maps.Keys(open)), err
+}
+
+// drop takes one sequence from those under an id.
+func drop(answers map[string][]uint64, id string, seq uint64) {
+	left := slices.DeleteFunc(answers[id], func(s uint64) bool { return s == seq })
+	if len(left) == 0 {
+		delete(answers, id)
+	} else {
+		answers[id] = left
+	}
+}
+
+// catchUp delivers the events named, except those that were parked.
+func (s *subscriber) catchUp(ctx context.Context, open []uint64, out chan<- *message.Message) error {
+	return s.x.r.cfg.Log.Follow(ctx, open[0], open[len(open)-1], func(r events.Recorded) error {
+		if r.Seq != open[0] {
+			return nil
+		}
+		open = open[1:]
+		parked, err := s.x.r.cfg.Letters.Knows(ctx, bus.Parked{By: s.x.r.cfg.Owner, Stream: wire.LogStream, StreamSeq: r.Seq, Subject: string(r.Subject)})
+		if err != nil {
+			return err
+		}
+		if !parked {
+			if err := s.deliver(ctx, out, r); err != nil {
+				return err
+			}
+		}
+		s.x.place.at.Store(r.Seq)
+		return nil
+	})
 }
 
 // deliver hands one event to the router and waits until it is settled: handled, or

@@ -1,12 +1,14 @@
 package portal
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/modelspec"
@@ -207,26 +209,63 @@ func TestDecideDeclareAndUnload(t *testing.T) {
 	}
 }
 
-func TestLedger(t *testing.T) {
-	request := func(seq uint64, id string) events.Recorded {
-		return events.Recorded{Seq: seq, Subject: "monolith.b.model.m.request", Header: events.Header{ID: id},
-			Event: &model.Event{Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{}}}}
-	}
-	fact := func(seq uint64, cause string, e *model.Event) events.Recorded {
-		return events.Recorded{Seq: seq, Subject: "monolith.b.model.m", Header: events.Header{Causation: cause}, Event: e}
-	}
-	refused := &model.Event{Body: &model.Event_UnloadRefused{UnloadRefused: &model.UnloadRefused{Reason: "r"}}}
-	declared := &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec("m")}}}
-	s := ledgerView.New()
-	for _, r := range []events.Recorded{
-		request(1, "a"), request(2, "b"), fact(3, "a", refused), fact(4, "", declared),
-		{Seq: 5, Subject: "monolith.b.model.m", Header: events.Header{ID: "junk"}, Err: events.ErrMalformed},
-		{Seq: 6, Subject: "monolith.b.publish.m.request", Header: events.Header{ID: "not ours"}},
-		fact(3, "b", refused), // redelivered late: must change nothing
-	} {
+// asked is a request, and told the first fact of its answer by the builds of a time.
+func asked(seq uint64, id string) events.Recorded {
+	return events.Recorded{Seq: seq, Subject: "monolith.b.model.m.request", Header: events.Header{ID: id},
+		Event: &model.Event{Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{}}}}
+}
+
+func told(seq uint64, request events.Recorded, id string) events.Recorded {
+	return events.Recorded{Seq: seq, Subject: "monolith.b.model.m", Header: events.Header{ID: id, Causation: request.Header.ID},
+		Event: &model.Event{Body: &model.Event_UnloadRefused{UnloadRefused: &model.UnloadRefused{Reason: "r"}}}}
+}
+
+func fold(s ledger, rs ...events.Recorded) ledger {
+	for _, r := range rs {
 		s = foldLedger(s, r)
 	}
-	if len(s.Open) != 2 || s.Open["b"] != 2 || s.Open["junk"] != 5 || s.Declared["m"] != 4 || s.Seq != 6 {
-		t.Fatalf("ledger is %+v", s)
+	return s
+}
+
+func TestLedger(t *testing.T) {
+	one, same, another := asked(1, "a"), asked(2, "a"), asked(3, "b")
+	answer := func(seq uint64, r events.Recorded) events.Recorded {
+		return told(seq, r, react.ID(r, "portal.requests", 0))
+	}
+	declared := events.Recorded{Seq: 4, Subject: "monolith.b.model.m", Event: &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec("m")}}}}
+	s := fold(ledgerView.New(), one, same, another, declared,
+		events.Recorded{Seq: 5, Subject: "monolith.b.model.m", Header: events.Header{ID: "junk"}, Err: events.ErrMalformed},
+		events.Recorded{Seq: 6, Subject: "monolith.b.model.m.request", Header: events.Header{ID: "junk"}, Err: events.ErrMalformed},
+		events.Recorded{Seq: 7, Subject: "monolith.b.publish.m.request", Header: events.Header{ID: "not ours"}},
+		answer(8, one),
+		answer(3, another), // redelivered late: must change nothing
+	)
+	if s.Answered != 1 || len(s.Open) != 2 || s.Open[0].Seq != 2 || s.Open[1].Seq != 3 || s.Declared["m"] != 4 || s.Seq != 8 {
+		t.Fatalf("two requests of one id, the first of them answered: %+v", s)
+	}
+	if s = fold(s, answer(9, another)); s.Answered != 3 || len(s.Open) != 0 {
+		t.Fatalf("the answer of the last one closes the parked one before it: %+v", s)
+	}
+	// Answers of the first releases follow from the request's id alone.
+	earlier := asked(10, "c")
+	if s = fold(s, earlier, told(11, earlier, react.EarlierID("c", "portal.requests", 0))); s.Answered != 10 || len(s.Open) != 0 {
+		t.Fatalf("an earlier build's answer: %+v", s)
+	}
+}
+
+// What is parked never has an answer: a flood of it must not grow the ledger for ever.
+func TestLedgerIsBounded(t *testing.T) {
+	s := ledgerView.New()
+	last := uint64(3 * maxOpen)
+	long := strings.Repeat("x", 1000)
+	for seq := range last {
+		s = fold(s, asked(seq+1, long))
+	}
+	data, err := json.Marshal(s)
+	if err != nil || len(s.Open) > maxOpen || len(data) > 200*maxOpen {
+		t.Fatalf("after %d requests %d are open, in %d bytes, %v", last, len(s.Open), len(data), err)
+	}
+	if s = fold(s, told(last+1, asked(last, long), react.ID(asked(last, long), "portal.requests", 0))); s.Answered != last || len(s.Open) != 0 {
+		t.Fatalf("answered %d, want %d", s.Answered, last)
 	}
 }

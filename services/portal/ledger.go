@@ -1,43 +1,71 @@
 package portal
 
 import (
+	"slices"
+
+	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/projections/follow"
 )
 
-// ledger is what the portal remembers besides the catalogue: which requests still wait
-// for their answer, so that a restart answers those and no other.
+// requestsReaction names the reaction that answers requests. It is in the ids of all
+// answers.
+const requestsReaction = "portal.requests"
+
+// maxOpen bounds the requests whose answers are awaited: one that is forgotten here is
+// answered all the same, only another portal that is as far behind may answer it again.
+const maxOpen = 4096
+
+// ledger is what the portal remembers besides the catalogue: how far requests are
+// answered, so that a portal that is late answers none again.
 type ledger struct {
 	Seq      uint64            `json:"seq"`
-	Open     map[string]uint64 `json:"open"`     // id of a request -> its sequence
+	Answered uint64            `json:"answered"` // sequence of the last request that has its answer: all before have theirs, or a letter
+	Open     []openRequest     `json:"open"`     // behind Answered, in order; those that are parked stay until a later one is answered
 	Declared map[string]uint64 `json:"declared"` // model -> sequence of its newest Declared
+}
+
+// openRequest is known by the id that the first fact of its answer will have.
+type openRequest struct {
+	Seq     uint64 `json:"seq"`
+	Answer  string `json:"answer"`
+	Earlier string `json:"earlier"` // by the first releases
 }
 
 var ledgerView = follow.View[ledger]{
 	Name:    "portal-ledger",
-	Version: 2,
-	New:     func() ledger { return ledger{Open: map[string]uint64{}, Declared: map[string]uint64{}} },
+	Version: 3,
+	New:     func() ledger { return ledger{Open: []openRequest{}, Declared: map[string]uint64{}} },
 	Fold:    foldLedger,
 }
 
-// foldLedger opens a request when it is stored and closes it when a fact names it as its
-// cause. What was parked instead stays open here; the dead letters know it.
+// foldLedger opens a request when it is stored. Requests are answered in the order of the
+// log, so the answer of one closes those before it as well.
 func foldLedger(s ledger, r events.Recorded) ledger {
 	if r.Seq <= s.Seq {
 		return s
 	}
 	s.Seq = r.Seq
 	p, err := r.Subject.Parse()
-	if err != nil || !owned(p.Context) {
+	if err != nil || !owned(p.Context) || misplaced(r) && !p.Request {
 		return s
 	}
-	if p.Request || misplaced(r) {
-		s.Open[r.Header.ID] = r.Seq
+	if p.Request {
+		if r.Err == nil {
+			s.Open = append(s.Open, openRequest{r.Seq, react.ID(r, requestsReaction, 0), react.EarlierID(r.Header.ID, requestsReaction, 0)})
+			s.Open = s.Open[max(0, len(s.Open)-maxOpen):]
+		}
 		return s
 	}
-	delete(s.Open, r.Header.Causation)
+	for i, o := range slices.Backward(s.Open) {
+		if r.Header.ID == o.Answer || r.Header.ID == o.Earlier {
+			s.Answered = o.Seq
+			s.Open = slices.Clone(s.Open[i+1:])
+			break
+		}
+	}
 	if e, ok := r.Event.(*model.Event); ok && e.GetDeclared() != nil {
 		s.Declared[p.Aggregate] = r.Seq
 	}

@@ -38,8 +38,8 @@ func (s *Server) answer(ctx context.Context, r events.Recorded) ([]bus.Draft, er
 	if err := s.store.Wait(ctx, max(last, r.Seq)); err != nil {
 		return nil, err
 	}
-	if !s.open(r.Header.ID) {
-		return nil, nil // answered before a restart
+	if s.answered(r.Seq) {
+		return nil, nil // by another portal, or before a restart
 	}
 	decide := s.decideRequest
 	if p.Context == "layout" {
@@ -121,30 +121,6 @@ func (s *Server) refuse(name string, guard uint64, e *model.Event) []bus.Draft {
 func (s *Server) refuseLoad(guard uint64, ask *model.Load, why *bus.CommandError) []bus.Draft {
 	return s.refuse(ask.GetModelName(), guard, &model.Event{Body: &model.Event_LoadRefused{
 		LoadRefused: &model.LoadRefused{Load: ask, Reason: why.Message}}})
-}
-
-// firstOpen is the sequence of the oldest request that was neither answered nor parked,
-// last+1 without one.
-func (s *Server) firstOpen(ctx context.Context) (uint64, error) {
-	letters, err := s.env.Bus.DeadLetters().List(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("portal: list dead letters: %w", err)
-	}
-	parked := map[uint64]bool{}
-	for _, l := range letters {
-		if l.By == source {
-			parked[l.StreamSeq] = true
-		}
-	}
-	from := s.ledger.Seq() + 1
-	s.ledger.Read(func(l ledger) {
-		for _, seq := range l.Open {
-			if !parked[seq] {
-				from = min(from, seq)
-			}
-		}
-	})
-	return from, nil
 }
 
 // load inspects the folder and decides; again has it answered with a fact even when the

@@ -88,15 +88,8 @@ func (s *Server) serve(ctx context.Context) error {
 	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.layout.Ready()) || !owner.Await(ctx, s.lineage.Ready()) || !owner.Await(ctx, s.ledger.Ready()) {
 		return nil
 	}
-	from, err := s.firstOpen(ctx)
-	if err != nil {
-		return err
-	}
-	reactions := react.New(react.Config{
-		Log: s.env.Bus.Log(), Letters: s.env.Bus.DeadLetters(), Owner: source,
-		Logger: s.env.Log, Tracer: s.env.Tracer, Metrics: s.env.Metrics,
-	})
-	reactions.Handle("portal.requests", from, s.owed, s.answer)
+	reactions := react.New(owner.Reactions(s.env, source))
+	reactions.Handle(requestsReaction, 1, s.owed, s.answer)
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: source, Version: "1.0.0",
 		Description: "what should be served: models, saved models, layouts",
@@ -151,9 +144,10 @@ func (s *Server) learners(name string) (jobs []learner) {
 	return jobs
 }
 
-func (s *Server) open(id string) (open bool) {
-	s.ledger.Read(func(l ledger) { _, open = l.Open[id] })
-	return open
+// answered says whether the request at seq has its answer, or its letter.
+func (s *Server) answered(seq uint64) (yes bool) {
+	s.ledger.Read(func(l ledger) { yes = seq <= l.Answered })
+	return yes
 }
 
 // count bounds and counts one command.

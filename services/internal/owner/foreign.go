@@ -12,18 +12,11 @@ import (
 )
 
 // ParkForeign parks, until ctx ends, what others put on the subjects of an owner that
-// takes no requests; hint says what they should have done. The owner goes on behind what
-// it parked before.
+// takes no requests; hint says what they should have done. The reaction remembers how far
+// it has come.
 func ParkForeign(ctx context.Context, env services.Env, owner, hint string, contexts ...string) error {
-	from, err := afterParked(ctx, env.Bus.DeadLetters(), owner)
-	if err != nil {
-		return err
-	}
-	r := react.New(react.Config{
-		Log: env.Bus.Log(), Letters: env.Bus.DeadLetters(), Owner: owner,
-		Logger: env.Log, Tracer: env.Tracer, Metrics: env.Metrics,
-	})
-	r.Handle(owner+".foreign", from, foreign(env.BZID, contexts...), park(hint))
+	r := react.New(Reactions(env, owner))
+	r.Handle(owner+".foreign", 1, foreign(env.BZID, contexts...), park(hint))
 	return r.Run(ctx)
 }
 
@@ -49,20 +42,12 @@ func park(hint string) func(context.Context, events.Recorded) ([]bus.Draft, erro
 	}
 }
 
-// afterParked is the sequence behind the last one that the owner parked, 1 without any:
-// it parks in the order of the log, so nothing before is left.
-func afterParked(ctx context.Context, letters bus.DeadLetters, by string) (uint64, error) {
-	all, err := letters.List(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("list dead letters: %w", err)
+// Reactions is the configuration of an owner's reactions.
+func Reactions(env services.Env, owner string) react.Config {
+	return react.Config{
+		Log: env.Bus.Log(), Letters: env.Bus.DeadLetters(), Owner: owner, BZID: env.BZID,
+		Health: env.Health, Logger: env.Log, Tracer: env.Tracer, Metrics: env.Metrics,
 	}
-	from := uint64(1)
-	for _, l := range all {
-		if l.By == by {
-			from = max(from, l.StreamSeq+1)
-		}
-	}
-	return from, nil
 }
 
 // Await is false when ctx ends before ready is closed.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/bus"
@@ -16,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/services"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -202,15 +206,55 @@ func TestForeign(t *testing.T) {
 	if _, err := park("hint")(t.Context(), events.Recorded{}); !errors.Is(err, events.ErrInvalid) || !strings.Contains(err.Error(), "hint") {
 		t.Error(err)
 	}
+}
+
+// What is foreign is parked once, however often the role starts, also behind a log that
+// was trimmed and letters that were purged.
+func TestParkForeign(t *testing.T) {
 	b := mem.New()
-	for i, by := range []string{"me", "other", "me"} {
-		if _, err := b.DeadLetters().Park(t.Context(), bus.Parked{Reason: "r", By: by, Stream: "MONOLITH", StreamSeq: uint64(10 * (i + 1)), Subject: "s", Data: []byte("x")}); err != nil {
+	env := services.Env{BZID: "b", Bus: b, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Tracer: noop.NewTracerProvider().Tracer("")}
+	junk := func() uint64 {
+		t.Helper()
+		seq, err := b.Publish(t.Context(), "monolith.b.publish.m", nil, []byte("junk"))
+		if err != nil {
 			t.Fatal(err)
 		}
+		return seq
 	}
-	for by, want := range map[string]uint64{"me": 31, "other": 21, "nobody": 1} {
-		if from, err := afterParked(t.Context(), b.DeadLetters(), by); err != nil || from != want {
-			t.Errorf("after what %s parked: %d, %v; want %d", by, from, err, want)
+	letters := func() (all []bus.Parked) {
+		t.Helper()
+		all, err := b.DeadLetters().List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	run := func(until int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		errc := make(chan error, 1)
+		go func() { errc <- ParkForeign(ctx, env, "me", "hint", "publish") }()
+		for len(letters()) < until && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		if err := <-errc; err != nil {
+			t.Fatalf("ParkForeign: %v", err)
+		}
+		if got := letters(); len(got) != until {
+			t.Fatalf("letters %+v, want %d", got, until)
 		}
 	}
+	junk()
+	last := junk()
+	run(2)
+	if err := b.Log().(bus.Trimmer).Trim(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.DeadLetters().Purge(t.Context(), func(bus.Parked) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	junk()
+	run(1) // a role that died of the trim, or parked again what was purged, would differ
 }
