@@ -16,6 +16,7 @@ import (
 var (
 	ErrConflict    = errors.New("conflict")        // expectation not met: catch up, decide again
 	ErrUnavailable = errors.New("bus unavailable") // no answer: the same call with the same ids may be repeated
+	ErrRepeated    = errors.New("repeated")        // an id of the call is stored already, and others of it are not, or not seen yet
 	ErrTooLarge    = errors.New("message too large")
 	ErrFull        = errors.New("stream is full") // limit or disk: nothing was stored
 	ErrNotFound    = errors.New("not found")

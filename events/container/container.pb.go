@@ -144,9 +144,10 @@ type Container struct {
 	LayoutFilters     []string               `protobuf:"bytes,18,rep,name=layout_filters,json=layoutFilters,proto3" json:"layout_filters,omitempty"` // lines "{regex};{cond}" they accept models by
 	GrpcAddressIpv6   string                 `protobuf:"bytes,19,opt,name=grpc_address_ipv6,json=grpcAddressIpv6,proto3" json:"grpc_address_ipv6,omitempty"`
 	ArchonAddressIpv6 string                 `protobuf:"bytes,20,opt,name=archon_address_ipv6,json=archonAddressIpv6,proto3" json:"archon_address_ipv6,omitempty"`
-	Znode             string                 `protobuf:"bytes,21,opt,name=znode,proto3" json:"znode,omitempty"`     // node that a foreign agent wrote itself; empty: the fact makes the node
-	Problem           string                 `protobuf:"bytes,22,opt,name=problem,proto3" json:"problem,omitempty"` // what keeps it from its work; empty: it is well
-	Host              string                 `protobuf:"bytes,23,opt,name=host,proto3" json:"host,omitempty"`       // machine whose model-sync copies for it; empty: not said
+	Znode             string                 `protobuf:"bytes,21,opt,name=znode,proto3" json:"znode,omitempty"`                           // node that a foreign agent wrote itself; empty: the fact makes the node
+	Problem           string                 `protobuf:"bytes,22,opt,name=problem,proto3" json:"problem,omitempty"`                       // what keeps it from its work; empty: it is well
+	Host              string                 `protobuf:"bytes,23,opt,name=host,proto3" json:"host,omitempty"`                             // machine whose model-sync copies for it; empty: not said
+	StartedUs         int64                  `protobuf:"varint,24,opt,name=started_us,json=startedUs,proto3" json:"started_us,omitempty"` // Unix microseconds when its process began: of two with one id the later one counts; 0: unknown
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -342,6 +343,13 @@ func (x *Container) GetHost() string {
 	return ""
 }
 
+func (x *Container) GetStartedUs() int64 {
+	if x != nil {
+		return x.StartedUs
+	}
+	return 0
+}
+
 type Reported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     *Container             `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
@@ -458,6 +466,7 @@ func (x *ResourceReported) GetWorkLoad() float64 {
 type Lost struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Left          bool                   `protobuf:"varint,2,opt,name=left,proto3" json:"left,omitempty"` // it said so itself: nothing of that process comes back
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -499,6 +508,13 @@ func (x *Lost) GetReason() string {
 	return ""
 }
 
+func (x *Lost) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
 var File_events_container_container_proto protoreflect.FileDescriptor
 
 const file_events_container_container_proto_rawDesc = "" +
@@ -508,7 +524,7 @@ const file_events_container_container_proto_rawDesc = "" +
 	"\breported\x18\x01 \x01(\v2&.monolith.events.container.v1.ReportedH\x00R\breported\x12]\n" +
 	"\x11resource_reported\x18\x02 \x01(\v2..monolith.events.container.v1.ResourceReportedH\x00R\x10resourceReported\x128\n" +
 	"\x04lost\x18\x03 \x01(\v2\".monolith.events.container.v1.LostH\x00R\x04lostB\x06\n" +
-	"\x04body\"\x9e\x05\n" +
+	"\x04body\"\xbd\x05\n" +
 	"\tContainer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -535,16 +551,19 @@ const file_events_container_container_proto_rawDesc = "" +
 	"\x13archon_address_ipv6\x18\x14 \x01(\tR\x11archonAddressIpv6\x12\x14\n" +
 	"\x05znode\x18\x15 \x01(\tR\x05znode\x12\x18\n" +
 	"\aproblem\x18\x16 \x01(\tR\aproblem\x12\x12\n" +
-	"\x04host\x18\x17 \x01(\tR\x04host\"Q\n" +
+	"\x04host\x18\x17 \x01(\tR\x04host\x12\x1d\n" +
+	"\n" +
+	"started_us\x18\x18 \x01(\x03R\tstartedUs\"Q\n" +
 	"\bReported\x12E\n" +
 	"\tcontainer\x18\x01 \x01(\v2'.monolith.events.container.v1.ContainerR\tcontainer\"s\n" +
 	"\x10ResourceReported\x12\x16\n" +
 	"\x06memory\x18\x01 \x01(\x03R\x06memory\x12\x10\n" +
 	"\x03cpu\x18\x02 \x01(\x01R\x03cpu\x12\x18\n" +
 	"\anetwork\x18\x03 \x01(\x01R\anetwork\x12\x1b\n" +
-	"\twork_load\x18\x04 \x01(\x01R\bworkLoad\"\x1e\n" +
+	"\twork_load\x18\x04 \x01(\x01R\bworkLoad\"2\n" +
 	"\x04Lost\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reasonB2Z0github.com/monolith-go/monolith/events/containerb\x06proto3"
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04left\x18\x02 \x01(\bR\x04leftB2Z0github.com/monolith-go/monolith/events/containerb\x06proto3"
 
 var (
 	file_events_container_container_proto_rawDescOnce sync.Once

@@ -30,6 +30,7 @@ type Heartbeat struct {
 	Resource      *container.ResourceReported `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"` // absent: unchanged
 	Replicas      []*Replica                  `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"` // all that the container serves
 	Leaving       bool                        `protobuf:"varint,4,opt,name=leaving,proto3" json:"leaving,omitempty"`  // the last one: lost at once, not after the time-out
+	Number        uint64                      `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`    // rises with every call of one process: what arrives late is passed over; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -92,16 +93,24 @@ func (x *Heartbeat) GetLeaving() bool {
 	return false
 }
 
+func (x *Heartbeat) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 var File_events_replica_heartbeat_proto protoreflect.FileDescriptor
 
 const file_events_replica_heartbeat_proto_rawDesc = "" +
 	"\n" +
-	"\x1eevents/replica/heartbeat.proto\x12\x1amonolith.events.replica.v1\x1a\x1cevents/replica/replica.proto\x1a events/container/container.proto\"\xf9\x01\n" +
+	"\x1eevents/replica/heartbeat.proto\x12\x1amonolith.events.replica.v1\x1a\x1cevents/replica/replica.proto\x1a events/container/container.proto\"\x91\x02\n" +
 	"\tHeartbeat\x12E\n" +
 	"\tcontainer\x18\x01 \x01(\v2'.monolith.events.container.v1.ContainerR\tcontainer\x12J\n" +
 	"\bresource\x18\x02 \x01(\v2..monolith.events.container.v1.ResourceReportedR\bresource\x12?\n" +
 	"\breplicas\x18\x03 \x03(\v2#.monolith.events.replica.v1.ReplicaR\breplicas\x12\x18\n" +
-	"\aleaving\x18\x04 \x01(\bR\aleavingB0Z.github.com/monolith-go/monolith/events/replicab\x06proto3"
+	"\aleaving\x18\x04 \x01(\bR\aleaving\x12\x16\n" +
+	"\x06number\x18\x05 \x01(\x04R\x06numberB0Z.github.com/monolith-go/monolith/events/replicab\x06proto3"
 
 var (
 	file_events_replica_heartbeat_proto_rawDescOnce sync.Once

@@ -19,7 +19,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "fleet"
-	Version = 1
+	Version = 2
 )
 
 // State is the fleet after the event at Seq. Lost members stay, with Alive or Healthy
@@ -37,7 +37,8 @@ type Container struct {
 	Container events.JSON[*container.Container]        `json:"container,omitzero"` // as last reported; nil V: never
 	Resource  events.JSON[*container.ResourceReported] `json:"resource,omitzero"`  // nil V: not since it was reported alive
 	Alive     bool                                     `json:"alive"`
-	Seq       uint64                                   `json:"seq"` // last sequence of the container's literal subject: the guard
+	Left      bool                                     `json:"left,omitempty"` // it is not alive because it said so itself
+	Seq       uint64                                   `json:"seq"`            // last sequence of the container's literal subject: the guard
 }
 
 // Replica is one serving copy of one sub-model.
@@ -119,11 +120,11 @@ func (c *Container) apply(r events.Recorded) bool {
 		if !c.Alive {
 			c.Resource.V = nil
 		}
-		c.Container.V, c.Alive = b.Reported.GetContainer(), true
+		c.Container.V, c.Alive, c.Left = b.Reported.GetContainer(), true, false
 	case *container.Event_ResourceReported:
 		c.Resource.V = b.ResourceReported
 	case *container.Event_Lost:
-		c.Alive = false
+		c.Alive, c.Left = false, b.Lost.GetLeft()
 	default:
 		return false
 	}

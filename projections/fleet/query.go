@@ -53,11 +53,16 @@ func (s State) Available(model string) []*replica.Replica {
 	return out
 }
 
-// Near says whether a replica's container is in a data centre and cluster, whose names
-// count without their case. Empty names match everything.
+// Near says whether a replica is in a data centre and cluster, whose names count without
+// their case: its own {idc}:{cluster} if it has one, which is all that is known of a foreign
+// agent's, else its container's. Empty names match everything.
 func (s State) Near(r *replica.Replica, idc, cluster string) bool {
-	c := s.Containers[r.GetContainer()].Container.V
-	return (idc == "" || strings.EqualFold(c.GetIdc(), idc)) && (cluster == "" || strings.EqualFold(c.GetCluster(), cluster))
+	in, at, told := strings.Cut(r.GetDataCenter(), ":")
+	if !told {
+		c := s.Containers[r.GetContainer()].Container.V
+		in, at = c.GetIdc(), c.GetCluster()
+	}
+	return (idc == "" || strings.EqualFold(in, idc)) && (cluster == "" || strings.EqualFold(at, cluster))
 }
 
 // Started says whether each of the tasks 0 to n-1 of a model's type has a replica that

@@ -89,3 +89,23 @@ func TestTargets(t *testing.T) {
 		t.Errorf("of a task that is not there: %v", got)
 	}
 }
+
+// A replica that says itself where it is is found there, also where nothing is known of its
+// container; one that does not is where its container is.
+func TestNear(t *testing.T) {
+	s := fleet.New()
+	s.Containers["c"] = fleet.Container{Container: events.JSON[*container.Container]{V: &container.Container{Id: "c", Idc: "LF", Cluster: "Default"}}}
+	own, foreign := &replica.Replica{Container: "c"}, &replica.Replica{Container: "znode-session-1", DataCenter: "hl:spot"}
+	for _, tc := range []struct {
+		r            *replica.Replica
+		idc, cluster string
+		want         bool
+	}{
+		{own, "lf", "default", true}, {own, "", "", true}, {own, "hl", "default", false}, {own, "lf", "spot", false},
+		{foreign, "HL", "Spot", true}, {foreign, "", "", true}, {foreign, "hl", "default", false}, {foreign, "lf", "", false},
+	} {
+		if got := s.Near(tc.r, tc.idc, tc.cluster); got != tc.want {
+			t.Errorf("Near(%v, %q, %q) = %v", tc.r, tc.idc, tc.cluster, got)
+		}
+	}
+}

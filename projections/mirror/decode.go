@@ -54,8 +54,8 @@ const load, unload = 1, 2
 func DecodeResourceSpec(data []byte) (znode.ResourceSpec, error) {
 	v := struct {
 		Address  string  `json:"address"`
-		ShardID  int32   `json:"shard_id"`
-		Replica  int32   `json:"replica_id"`
+		ShardID  int64   `json:"shard_id"`
+		Replica  int64   `json:"replica_id"`
 		Memory   int64   `json:"memory"`
 		CPU      float64 `json:"cpu"`
 		Network  float64 `json:"network"`
@@ -74,7 +74,7 @@ func DecodeReplicaMeta(data []byte) (znode.ReplicaMeta, error) {
 		ModelName         string `json:"model_name"`
 		ServerType        string `json:"server_type"`
 		Task              int32  `json:"task"`
-		Replica           int32  `json:"replica"`
+		Replica           int64  `json:"replica"`
 		ArchonAddress     string `json:"archon_address"`
 		ArchonAddressIPv6 string `json:"archon_address_ipv6"`
 	}{Task: -1, Replica: -1}

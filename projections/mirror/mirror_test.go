@@ -379,3 +379,19 @@ func FuzzApply(f *testing.F) {
 		}
 	})
 }
+
+// Agents without a number of their own count replicas by 40 bits of a hash.
+func TestDecodeNumbersOfFortyBits(t *testing.T) {
+	const big = 1099511627775
+	r, err := mirror.DecodeReplicaMeta([]byte(`{"address": "h:1", "stat": 30, "replica": 1099511627775}`))
+	if err != nil || r.Replica != big {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s, err := mirror.DecodeResourceSpec([]byte(`{"address": "h:1", "shard_id": 0, "replica_id": 1099511627775, "memory": 1}`))
+	if err != nil || s.ReplicaID != big {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if back, err := mirror.DecodeReplicaMeta(r.Bytes()); err != nil || back != r {
+		t.Errorf("%+v comes back as %+v, %v", r, back, err)
+	}
+}

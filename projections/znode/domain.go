@@ -124,17 +124,31 @@ func (t domain) publish(p *subject, e *publish.Event) (known bool, skip string) 
 }
 
 // plan writes the model's publish nodes, those of one shard and replica merged, and
-// removes the ones that are no longer planned.
+// removes the ones that are no longer planned. An agent that knows only ZooKeeper does what
+// its node says, so there it stands alone: our own agents read the plan.
 func (t domain) plan(dir, name string, p *publish.Planned) {
 	want := map[string]PublishMeta{}
 	var paths []string
+	foreign := map[string]bool{}
 	for _, a := range p.GetAssignments() {
-		path := dir + "/" + strconv.FormatUint(uint64(a.GetShard()), 10) + ":" + strconv.FormatUint(uint64(a.GetReplica()), 10) + ":" + name
+		if node, _, _, ok := foreignNode(a.GetContainer()); ok {
+			foreign[node] = true
+		}
+	}
+	for _, a := range p.GetAssignments() {
+		shard, number := int64(a.GetShard()), int64(a.GetReplica())
+		node := strconv.FormatInt(shard, 10) + ":" + strconv.FormatInt(number, 10)
+		if its, s, n, ok := foreignNode(a.GetContainer()); ok {
+			node, shard, number = its, s, n
+		} else if foreign[node] {
+			continue
+		}
+		path := dir + "/" + node + ":" + name
 		m, dup := want[path]
 		if !dup {
 			paths = append(paths, path)
 			m = PublishMeta{
-				ShardID: int64(a.GetShard()), ReplicaID: int64(a.GetReplica()), ModelName: name,
+				ShardID: shard, ReplicaID: number, ModelName: name,
 				NumPS: int64(p.GetNumPs()), SubModels: map[string]string{}, PType: 1, IsSpec: p.GetIsSpec(),
 			}
 		}
@@ -158,6 +172,21 @@ func (t domain) plan(dir, name string, p *publish.Planned) {
 	}
 }
 
+const foreignContainer = "znode-"
+
+// ForeignContainer is the id of the container that a foreign agent's resource node of that
+// name, {shard}:{replica}, becomes.
+func ForeignContainer(node string) string { return foreignContainer + node }
+
+// foreignNode undoes ForeignContainer; ok is false for a container of ours.
+func foreignNode(id string) (node string, shard, number int64, ok bool) {
+	node, ok = strings.CutPrefix(id, foreignContainer)
+	s, n, two := strings.Cut(node, ":")
+	shard, err1 := strconv.ParseInt(s, 10, 64)
+	number, err2 := strconv.ParseInt(n, 10, 64)
+	return node, shard, number, ok && two && err1 == nil && err2 == nil
+}
+
 func (t domain) container(p *subject, e *container.Event) (known bool, skip string) {
 	m, live := t.s.Containers[p.key]
 	moved := true // it may show itself elsewhere than before
@@ -179,14 +208,17 @@ func (t domain) container(p *subject, e *container.Event) (known bool, skip stri
 		t.unbindAll(p.BZID, m)
 		delete(t.s.Containers, p.key)
 		t.tree.hostOf(p, nil) // forgets what it held
+		t.inherit(m.Node)
 		return true, ""
 	default:
 		return false, ""
 	}
 	h := t.tree.hostOf(p, m.Container.V)
 	path, ok := m.node(h)
+	left := ""
 	if m.Node != path {
 		t.disown(m.Node, p.owner)
+		left = m.Node
 	}
 	m.Node = path
 	skip = t.serviceNode(p, h, &m)
@@ -198,12 +230,35 @@ func (t domain) container(p *subject, e *container.Event) (known bool, skip stri
 		t.tree.scratch = m.payload(t.tree.scratch[:0])
 		t.putAt(t.tree.look(path, &h.node), path, t.tree.scratch, p.owner)
 	}
+	t.inherit(left)
 	if moved {
 		t.bindAll(p, !live)
 	} else {
 		t.bindAgain(h, m)
 	}
 	return true, skip
+}
+
+// inherit gives the node that a container has left to another one that shows itself there,
+// the first by its key: containers that were given no shard and replica of their own share
+// one.
+func (t domain) inherit(path string) {
+	if path == "" || t.tree.find(path) != 0 {
+		return
+	}
+	heir := ""
+	for key, m := range t.s.Containers {
+		if m.Node == path && (heir == "" || key < heir) {
+			heir = key
+		}
+	}
+	if heir == "" {
+		return
+	}
+	m := t.s.Containers[heir]
+	id := m.Container.V.GetId()
+	t.tree.scratch = m.payload(t.tree.scratch[:0])
+	t.put(path, t.tree.scratch, Owner(strings.TrimSuffix(heir, "/"+id), id))
 }
 
 // disown removes the node unless another container has taken it over.
@@ -241,7 +296,7 @@ func (m Member) payload(to []byte) []byte {
 	}
 	r := m.Resource.V
 	return ResourceSpec{
-		Address: c.GetAgentAddress(), ShardID: c.GetShard(), ReplicaID: c.GetReplica(),
+		Address: c.GetAgentAddress(), ShardID: int64(c.GetShard()), ReplicaID: int64(c.GetReplica()),
 		Memory: r.GetMemory(), CPU: r.GetCpu(), Network: r.GetNetwork(), WorkLoad: r.GetWorkLoad(),
 	}.append(to)
 }
@@ -259,7 +314,7 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		}
 		m := ReplicaMeta{
 			Address: r.GetGrpcAddress(), Stat: int32(r.GetStat()), ModelName: r.GetModelName(), ServerType: r.GetServerType(),
-			Task: r.GetTask(), Replica: r.GetReplica(), ArchonAddress: r.GetArchonAddress(),
+			Task: r.GetTask(), Replica: int64(r.GetReplica()), ArchonAddress: r.GetArchonAddress(),
 			AddressIPv6: r.GetGrpcAddressIpv6(), ArchonAddressIPv6: r.GetArchonAddressIpv6(),
 			Container: r.GetContainer(),
 		}

@@ -48,7 +48,7 @@ func (m ModelMeta) append(to []byte) []byte {
 // ResourceSpec is the payload of /{bzid}/resource/{shard}:{replica}.
 type ResourceSpec struct {
 	Address                string
-	ShardID, ReplicaID     int32
+	ShardID, ReplicaID     int64
 	Memory                 int64
 	CPU, Network, WorkLoad float64
 }
@@ -59,8 +59,8 @@ func (r ResourceSpec) Bytes() []byte { return r.append(nil) }
 func (r ResourceSpec) append(to []byte) []byte {
 	o := begin(to)
 	o.str("address", r.Address)
-	o.int("shard_id", int64(r.ShardID))
-	o.int("replica_id", int64(r.ReplicaID))
+	o.int("shard_id", r.ShardID)
+	o.int("replica_id", r.ReplicaID)
 	o.int("memory", r.Memory)
 	o.float("cpu", r.CPU)
 	o.float("network", r.Network)
@@ -128,7 +128,7 @@ type ReplicaMeta struct {
 	ModelName         string `json:"model_name,omitempty"`
 	ServerType        string `json:"server_type,omitempty"`
 	Task              int32  `json:"task"`
-	Replica           int32  `json:"replica"`
+	Replica           int64  `json:"replica"` // an agent's own is 40 bits of a hash
 	ArchonAddress     string `json:"archon_address,omitempty"`
 	ArchonAddressIPv6 string `json:"archon_address_ipv6,omitempty"`
 
@@ -146,7 +146,7 @@ func (r ReplicaMeta) append(to []byte) []byte {
 	o.str("model_name", r.ModelName)
 	o.str("server_type", r.ServerType)
 	o.int("task", int64(r.Task))
-	o.int("replica", int64(r.Replica))
+	o.int("replica", r.Replica)
 	o.str("archon_address", r.ArchonAddress)
 	o.str("archon_address_ipv6", r.ArchonAddressIPv6)
 	return o.end()

@@ -44,6 +44,7 @@ type Server struct {
 	tracer trace.Tracer
 	m      *metrics
 	ready  chan struct{}
+	pulse  replica.Pulse
 
 	catalog *follow.Follower[catalog.State]
 	fleet   *follow.Follower[fleet.State]
@@ -424,14 +425,14 @@ func (s *Server) beat(ctx context.Context) {
 }
 
 func (s *Server) heartbeat(ctx context.Context, leaving bool) error {
-	body, err := events.Marshal(&replica.Heartbeat{
+	body, err := events.Marshal(s.pulse.Stamp(&replica.Heartbeat{
 		Container: &container.Container{
 			Id: shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard)), Kind: "training", Shard: -1,
 			Job: s.cfg.Job, ServerType: "ps", Index: int32(s.cfg.Shard), RowsAddress: s.addr, GrpcAddress: s.grpcAddr,
 			Problem: s.env.Health.Summary(),
 		},
 		Leaving: leaving,
-	})
+	}))
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func check(hb *replica.Heartbeat) *bus.CommandError {
 func decideHeartbeat(bzid string, f fleet.State, hb *replica.Heartbeat) (drafts []bus.Draft, contests []contest) {
 	id := hb.GetContainer().GetId()
 	if hb.GetLeaving() {
-		return decideLost(bzid, f, id, "the container left"), nil
+		return decideLost(bzid, f, id, &container.Lost{Reason: "the container left", Left: true}), nil
 	}
 	was := f.Containers[id]
 	fresh := !was.Alive
@@ -130,16 +130,33 @@ func decideHeartbeat(bzid string, f fleet.State, hb *replica.Heartbeat) (drafts 
 
 // decideLost drafts the end of a container and of every replica it holds, for one
 // atomic append; nothing when both have ended before.
-func decideLost(bzid string, f fleet.State, id, reason string) []bus.Draft {
+func decideLost(bzid string, f fleet.State, id string, why *container.Lost) []bus.Draft {
 	var drafts []bus.Draft
 	for _, key := range held(f, id) {
-		drafts = append(drafts, lostReplica(bzid, f, key, reason))
+		drafts = append(drafts, lostReplica(bzid, f, key, why.GetReason()))
 	}
 	if c := f.Containers[id]; c.Alive {
-		drafts = append(drafts, containerFact(bzid, id, c.Seq, &container.Event{
-			Body: &container.Event_Lost{Lost: &container.Lost{Reason: reason}}}))
+		drafts = append(drafts, containerFact(bzid, id, c.Seq, &container.Event{Body: &container.Event_Lost{Lost: why}}))
 	}
 	return drafts
+}
+
+// admit refuses the heartbeat of a process that is not the one that its container's id
+// stands for: of two that live, the one that began first, or the facts would change with
+// every call of either; and one that has left, whose call was on its way for too long.
+func admit(f fleet.State, hb *replica.Heartbeat) *bus.CommandError {
+	id, began := hb.GetContainer().GetId(), hb.GetContainer().GetStartedUs()
+	was := f.Containers[id]
+	then := was.Container.V.GetStartedUs()
+	switch {
+	case began == 0 || then == 0:
+	case was.Alive && then > began:
+		return owner.Refuse(owner.Conflict, "container %q is another process, which began later and is at %s: give each of them a --container of its own, or end this one",
+			id, cmp.Or(was.Container.V.GetAgentAddress(), was.Container.V.GetGrpcAddress(), was.Container.V.GetRowsAddress(), "no address"))
+	case was.Left && then == began && !hb.GetLeaving():
+		return owner.Refuse(owner.Conflict, "container %q has left: this call is late", id)
+	}
+	return nil
 }
 
 func lostReplica(bzid string, f fleet.State, key, reason string) bus.Draft {

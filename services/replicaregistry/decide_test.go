@@ -129,12 +129,12 @@ func TestDecideLost(t *testing.T) {
 	if got := fmt.Sprint(members(w.f)); got != "[a b]" {
 		t.Errorf("members %s", got)
 	}
-	drafts := decideLost("x", w.f, "a", "gone")
+	drafts := decideLost("x", w.f, "a", &container.Lost{Reason: "gone"})
 	if got := tell(drafts); got != "lost m/ps:0/0, lost m/ps:1/0, lost a" {
 		t.Errorf("lost: %s", got)
 	}
 	w.apply(drafts)
-	if drafts := decideLost("x", w.f, "a", "gone"); len(drafts) != 0 {
+	if drafts := decideLost("x", w.f, "a", &container.Lost{Reason: "gone"}); len(drafts) != 0 {
 		t.Errorf("lost twice: %s", tell(drafts))
 	}
 	if got := fmt.Sprint(members(w.f)); got != "[b]" {

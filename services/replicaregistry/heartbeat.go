@@ -11,6 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -34,17 +35,38 @@ func (s *Server) handleHeartbeat(ctx context.Context, payload []byte) ([]byte, e
 		return nil, err
 	}
 	id := hb.GetContainer().GetId()
-	if hb.GetLeaving() {
+	this := stampOf(&hb)
+	var refusal *bus.CommandError
+	s.fleet.Read(func(f fleet.State) { refusal = admit(f, &hb) })
+	if refusal != nil {
+		s.heartbeats.WithLabelValues("refused").Inc()
+		if s.leases.refused(id, this) {
+			s.env.Log.Warn("heartbeat refused", "container", id, "reason", refusal.Message)
+		}
+		return nil, refusal
+	}
+	if s.leases.heard(id, this); hb.GetLeaving() {
 		s.leases.drop(id)
 	} else {
 		s.leases.touch(id, s.cfg.Now())
-		// Losing it costs nothing but the other registry's patience.
-		_ = s.env.Bus.Signals().Signal(ctx, s.renewal(id), nil)
 	}
+	// Losing it costs nothing but the other registry's patience.
+	_ = s.env.Bus.Signals().Signal(ctx, s.renewal(id), this.signal(hb.GetLeaving()))
 	trace := tracectx.Of(ctx)
 	var contests []contest
 	_, seqs, err := s.store.Append(ctx, func() (drafts []bus.Draft, _ error) {
-		s.fleet.Read(func(f fleet.State) { drafts, contests = decideHeartbeat(s.env.BZID, f, &hb) })
+		if s.leases.late(id, this) {
+			return nil, nil // a later call has said how things are
+		}
+		var refusal *bus.CommandError
+		s.fleet.Read(func(f fleet.State) {
+			if refusal = admit(f, &hb); refusal == nil {
+				drafts, contests = decideHeartbeat(s.env.BZID, f, &hb)
+			}
+		})
+		if refusal != nil {
+			return nil, refusal
+		}
 		for i := range drafts {
 			drafts[i].Header.Traceparent = trace
 		}
@@ -71,10 +93,39 @@ func (s *Server) handleHeartbeat(ctx context.Context, payload []byte) ([]byte, e
 }
 
 // heardElsewhere renews a lease for a heartbeat that any registry answered.
-func (s *Server) heardElsewhere(subject string, _ []byte) {
-	if id, err := events.Unescape(subject[strings.LastIndexByte(subject, '.')+1:]); err == nil && id != "" {
+func (s *Server) heardElsewhere(subject string, payload []byte) {
+	id, err := events.Unescape(subject[strings.LastIndexByte(subject, '.')+1:])
+	if err != nil || id == "" {
+		return
+	}
+	this, leaving := parseSignal(payload)
+	s.leases.heard(id, this)
+	if !leaving {
 		s.leases.touch(id, s.cfg.Now())
 	}
+}
+
+// stamp tells the heartbeats of one container apart.
+type stamp struct {
+	began  int64 // when its process did
+	number uint64
+}
+
+func stampOf(hb *replica.Heartbeat) stamp {
+	return stamp{hb.GetContainer().GetStartedUs(), hb.GetNumber()}
+}
+
+// signal is what registries tell each other of a call.
+func (c stamp) signal(leaving bool) []byte {
+	return fmt.Appendf(nil, "%d %d %v", c.began, c.number, leaving)
+}
+
+// parseSignal is zero for the empty signal of an older registry.
+func parseSignal(payload []byte) (c stamp, leaving bool) {
+	if _, err := fmt.Sscanf(string(payload), "%d %d %v", &c.began, &c.number, &leaving); err != nil {
+		return stamp{}, false
+	}
+	return c, leaving
 }
 
 // expire declares containers lost whose lease has run out. Whoever cannot hear cannot
@@ -120,7 +171,7 @@ func (s *Server) lose(ctx context.Context, id string) {
 	reason := fmt.Sprintf("no heartbeat for %v", s.cfg.Lease)
 	_, seqs, err := s.store.Append(ctx, func() (drafts []bus.Draft, _ error) {
 		if s.leases.expired(id, s.cfg.Now()) {
-			s.fleet.Read(func(f fleet.State) { drafts = decideLost(s.env.BZID, f, id, reason) })
+			s.fleet.Read(func(f fleet.State) { drafts = decideLost(s.env.BZID, f, id, &container.Lost{Reason: reason}) })
 		}
 		return drafts, nil
 	})
@@ -144,7 +195,7 @@ func (s *Server) handleReplicas(context.Context, []byte) ([]byte, error) {
 }
 
 // handleStarted says whether a model's shards, and its dense part, all have a replica that
-// takes traffic, for whoever starts an entry: before that it would answer with errors.
+// takes traffic. An entry that may not answer before can ask for that; ours do not wait.
 func (s *Server) handleStarted(_ context.Context, payload []byte) ([]byte, error) {
 	ask := struct {
 		Model   string `json:"model"`

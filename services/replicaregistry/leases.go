@@ -12,11 +12,13 @@ type leases struct {
 
 	mu       sync.Mutex
 	until    map[string]time.Time
+	calls    map[string]stamp  // newest of each container that has a lease
+	refusals map[string]int64  // container -> beginning of the process refused last; to say each once
 	contests map[string]string // replica -> container that would have it; to say each once
 }
 
 func newLeases(timeout time.Duration) *leases {
-	return &leases{timeout: timeout, until: map[string]time.Time{}, contests: map[string]string{}}
+	return &leases{timeout: timeout, until: map[string]time.Time{}, calls: map[string]stamp{}, refusals: map[string]int64{}, contests: map[string]string{}}
 }
 
 // touch grants id one time-out from now.
@@ -26,11 +28,37 @@ func (l *leases) touch(id string, now time.Time) {
 	l.until[id] = now.Add(l.timeout)
 }
 
-// drop forgets id, which has left.
+// drop ends the lease of id, which has left.
 func (l *leases) drop(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.until, id)
+}
+
+// heard notes a call, and that of an older or unknown process not at all.
+func (l *leases) heard(id string, c stamp) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if was := l.calls[id]; c.began > was.began || c.began == was.began && c.number > was.number {
+		l.calls[id] = c
+	}
+}
+
+// late says whether a later call of the same process was heard.
+func (l *leases) late(id string, c stamp) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.calls[id]
+	return c.number != 0 && was.began == c.began && was.number > c.number
+}
+
+// refused is true for the first refusal of a process.
+func (l *leases) refused(id string, c stamp) (fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fresh = l.refusals[id] != c.began
+	l.refusals[id] = c.began
+	return fresh
 }
 
 // grantAll gives every lease one time-out from now.
@@ -69,6 +97,12 @@ func (l *leases) sweep(members []string, now time.Time) (out []string) {
 	for id, until := range l.until {
 		if !is[id] && now.After(until) {
 			delete(l.until, id)
+		}
+	}
+	for id := range l.calls {
+		if _, held := l.until[id]; !held && !is[id] {
+			delete(l.calls, id)
+			delete(l.refusals, id)
 		}
 	}
 	return out

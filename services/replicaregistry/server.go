@@ -85,7 +85,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		if s.writes.mirror, err = newMirror(cfg.Mirror, env, s.znode, s.writes); err != nil {
 			return nil, fmt.Errorf("replica-registry: %w", err)
 		}
-		s.writes.foreign = newForeigners(env.BZID, s.znode, s.fleet, s.store, env.Log)
+		s.writes.foreign = newForeigners(env, s.znode, s.fleet, s.store)
 		s.znode.OnEvent(s.writes.foreign.folded)
 		s.znode.OnEvent(s.writes.folded) // behind the server's hook: watches fire before answers
 	}

@@ -3,8 +3,10 @@ package replicaregistry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +18,12 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
@@ -34,12 +39,16 @@ type foreigners struct {
 	fleet  *follow.Follower[fleet.State]
 	store  owner.Store
 	logger *slog.Logger
+	health *health.State
 	dirty  chan struct{} // holds one: something has changed
+
+	refused map[events.Subject]proto.Message // facts that the log does not take; of run alone
 }
 
-func newForeigners(bzid string, tree *follow.Follower[znode.State], f *follow.Follower[fleet.State], store owner.Store, logger *slog.Logger) *foreigners {
+func newForeigners(env services.Env, tree *follow.Follower[znode.State], f *follow.Follower[fleet.State], store owner.Store) *foreigners {
 	store.Wait = owner.Waits(tree.Wait, f.Wait)
-	return &foreigners{bzid: bzid, tree: tree, fleet: f, store: store, logger: logger, dirty: make(chan struct{}, 1)}
+	return &foreigners{bzid: env.BZID, tree: tree, fleet: f, store: store, logger: env.Log, health: env.Health,
+		dirty: make(chan struct{}, 1), refused: map[events.Subject]proto.Message{}}
 }
 
 // folded is a hook of the tree.
@@ -58,20 +67,29 @@ func (x *foreigners) folded(t znode.State, r events.Recorded) {
 
 // run compares whenever something has changed, while this registry writes.
 func (x *foreigners) run(ctx context.Context) {
-	for {
+	const problem = "facts of foreign agents"
+	defer x.health.OK(problem)
+	wait := retry.New(retryLast, 10*retryLast)
+	for failures := 0; ; {
 		if err := x.compare(ctx); err != nil && ctx.Err() == nil {
 			x.logger.Warn("facts of foreign agents not appended; trying again", "err", err)
-			if pause(ctx, retryLast) != nil {
+			if failures++; failures > 3 {
+				x.health.Fail(problem, err)
+			}
+			if wait.Wait(ctx) != nil {
 				return
 			}
 			continue
 		}
+		failures = 0
+		wait.Reset()
+		x.health.OK(problem)
 		select {
 		case <-ctx.Done():
 			return
 		case <-x.dirty:
 		}
-		if pause(ctx, 10*time.Millisecond) != nil { // agents come in crowds
+		if retry.Sleep(ctx, 10*time.Millisecond) != nil { // agents come in crowds
 			return
 		}
 		select {
@@ -81,16 +99,40 @@ func (x *foreigners) run(ctx context.Context) {
 	}
 }
 
+// compare appends all there is to say. An append that the log refuses is cut in two until
+// the one fact is found that it does not take; that agent is passed over until it says
+// something else, and stops no other.
 func (x *foreigners) compare(ctx context.Context) error {
-	for {
-		_, seqs, err := x.store.Append(ctx, func() (drafts []bus.Draft, err error) {
+	for most := foreignDrafts; ; {
+		var asked []bus.Draft
+		_, seqs, err := x.store.Append(ctx, func() ([]bus.Draft, error) {
 			var there seen
 			x.tree.Read(func(t znode.State) { there = look(t, x.bzid) })
-			x.fleet.Read(func(f fleet.State) { drafts = decideForeign(x.bzid, f, there) })
-			return drafts[:min(len(drafts), foreignDrafts)], nil
+			x.fleet.Read(func(f fleet.State) { asked = decideForeign(x.bzid, f, there) })
+			asked = slices.DeleteFunc(asked, func(d bus.Draft) bool {
+				was := x.refused[d.Subject]
+				return was != nil && proto.Equal(was, d.Event)
+			})
+			asked = asked[:min(len(asked), most)]
+			return asked, nil
 		})
-		if err != nil || len(seqs) < foreignDrafts {
+		culprit := errors.Is(err, events.ErrInvalid) || errors.Is(err, bus.ErrTooLarge)
+		switch {
+		case err == nil && len(seqs) < most:
+			return nil
+		case err == nil:
+			most = min(2*most, foreignDrafts)
+		case !culprit || errors.Is(err, bus.ErrRepeated):
 			return err
+		case len(asked) > 1:
+			most = (len(asked) + 1) / 2
+		default:
+			x.logger.Warn("a foreign agent's node makes no fact and is passed over", "subject", asked[0].Subject, "err", err)
+			if len(x.refused) >= foreignDrafts {
+				clear(x.refused) // they are found again
+			}
+			x.refused[asked[0].Subject] = asked[0].Event
+			most = foreignDrafts
 		}
 	}
 }
@@ -119,16 +161,21 @@ func look(t znode.State, bzid string) seen {
 			WorkLoad float64 `json:"work_load"`
 		}{CPU: -1, Network: -1, WorkLoad: -1}
 		shard, rep, ok := strings.Cut(name, ":")
-		n, err1 := strconv.ParseInt(shard, 10, 32)
-		m, err2 := strconv.ParseInt(rep, 10, 32)
+		n, err1 := strconv.ParseInt(shard, 10, 64)
+		m, err2 := strconv.ParseInt(rep, 10, 64)
 		if !ok || err1 != nil || err2 != nil || znode.IsService(st.EphemeralOwner) || json.Unmarshal(data, &r) != nil || r.Memory < 0 {
 			continue
 		}
-		id := "znode-" + name
-		s.containers[id] = &container.Container{
-			Id: id, Kind: "serving", Shard: int32(n), Replica: int32(m), AgentAddress: r.Address, Znode: path,
+		id := znode.ForeignContainer(name)
+		c := &container.Container{
+			Id: id, Kind: "serving", Shard: low31(n), Replica: low31(m), AgentAddress: r.Address, Znode: path,
 		}
-		s.resources[id] = &container.ResourceReported{Memory: r.Memory, Cpu: r.CPU, Network: r.Network, WorkLoad: r.WorkLoad}
+		resource := &container.ResourceReported{Memory: r.Memory, Cpu: r.CPU, Network: r.Network, WorkLoad: r.WorkLoad}
+		if (&container.Event{Body: &container.Event_Reported{Reported: &container.Reported{Container: c}}}).Validate(id) != nil ||
+			(&container.Event{Body: &container.Event_ResourceReported{ResourceReported: resource}}).Validate(id) != nil {
+			continue
+		}
+		s.containers[id], s.resources[id] = c, resource
 		if st.EphemeralOwner != 0 {
 			bySession[st.EphemeralOwner] = id
 		}
@@ -149,6 +196,15 @@ func look(t znode.State, bzid string) seen {
 		}
 	}
 	return s
+}
+
+// low31 is a number as facts have it. Agents without one of their own count by 40 bits of a
+// hash; 31 of them tell the few replicas of one task apart as well.
+func low31(n int64) int32 {
+	if n < 0 {
+		return int32(max(n, math.MinInt32)) // -1: none
+	}
+	return int32(n & (1<<31 - 1))
 }
 
 // task takes {type}:{index} apart.
@@ -172,13 +228,12 @@ func (s seen) look(t znode.State, dir, base, dc, step string, bySession map[int6
 		path := dir + "/" + name
 		data, st, _ := t.Get(path)
 		var m znode.ReplicaMeta
-		// First agents name replicas by 40 bits of a hash; facts count in 31.
 		n, err := strconv.ParseUint(name, 10, 64)
 		if err != nil || znode.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
 			continue
 		}
 		r := &replica.Replica{
-			ModelName: base, ServerType: kind, Task: index, Replica: int32(n & (1<<31 - 1)), DataCenter: dc,
+			ModelName: base, ServerType: kind, Task: index, Replica: low31(int64(n)), DataCenter: dc,
 			GrpcAddress: m.Address, GrpcAddressIpv6: m.AddressIPv6, ArchonAddress: m.ArchonAddress, ArchonAddressIpv6: m.ArchonAddressIPv6,
 			Stat: replica.State(m.Stat), Znode: path, Container: bySession[st.EphemeralOwner],
 		}

@@ -86,6 +86,20 @@ func (z *zkSessions) folded(subject events.Subject, e *znodepb.Event, did znode.
 	}
 }
 
+// excuse takes a time in which nobody could be heard for no silence of anybody's.
+func (z *zkSessions) excuse(d time.Duration) {
+	if d < sessionTick/10 {
+		return
+	}
+	z.mu.RLock()
+	defer z.mu.RUnlock()
+	now := int64(z.since())
+	for _, s := range z.byID {
+		seen := s.seen.Load()
+		s.seen.CompareAndSwap(seen, min(seen+int64(d), now)) // else it was heard of just now
+	}
+}
+
 // silent returns the sessions whose time-out has passed, each once. A process that was
 // stopped heard nobody meanwhile: then everybody gets one full time-out instead.
 func (z *zkSessions) silent() (ids []int64) {

@@ -20,6 +20,8 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/zkmirror"
 	"github.com/monolith-go/monolith/projections/znode"
@@ -37,7 +39,11 @@ const (
 	regroup      = time.Millisecond     // longest that clients just answered are awaited
 	retryFirst   = 5 * time.Millisecond // between attempts while the bus does not answer
 	retryLast    = 500 * time.Millisecond
+	patience     = 5 // attempts that fail before the role's health shows it
 )
+
+// writesProblem is what the role's health calls writes that cannot be stored.
+const writesProblem = "zookeeper writes"
 
 // errNotWriter is why a proposal is refused while another registry writes.
 var errNotWriter = errors.New("another registry of this namespace writes: connect to that one")
@@ -61,6 +67,7 @@ type writes struct {
 	open    *zkSessions
 	clock   logClock
 	logger  *slog.Logger
+	health  *health.State
 	foreign *foreigners      // nil: nobody makes facts of foreign agents' nodes
 	mirror  *zkmirror.Mirror // nil: none; it runs where the writes are
 	every   time.Duration    // between looks for containers and nodes whose time is over
@@ -100,7 +107,7 @@ func (p *proposal) finish(zxid uint64, o *znode.Outcome, err error) {
 func newWrites(env services.Env, tree *follow.Follower[znode.State], now func() time.Time) *writes {
 	w := &writes{
 		bzid: env.BZID, subject: events.Join(env.BZID, "znode", znodepb.Aggregate),
-		log: env.Bus.Log(), leases: env.Bus.Leases(), tree: tree, logger: env.Log,
+		log: env.Bus.Log(), leases: env.Bus.Leases(), tree: tree, logger: env.Log, health: env.Health,
 		open: newZKSessions(env.BZID, now), every: 5 * time.Second, lease: writerLease,
 		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string][]*proposal{},
 	}
@@ -212,15 +219,20 @@ func (w *writes) run(ctx context.Context) error {
 }
 
 func (w *writes) reign(ctx context.Context) error {
+	wait := retry.New(retryLast/2, 10*retryLast)
 	for ctx.Err() == nil {
+		began := time.Now()
 		lease, release, err := w.leases.Acquire(ctx, w.bzid+".znode.writer", w.prefix, w.lease)
 		if err == nil {
 			err = w.write(ctx, lease)
 			release()
 		}
 		if ctx.Err() == nil {
+			if time.Since(began) > w.lease {
+				wait.Reset() // it went well for a while
+			}
 			w.logger.Warn("zookeeper writes given up; trying for the lease again", "bzid", w.bzid, "err", err)
-			_ = pause(ctx, retryLast) // the loop asks ctx
+			_ = wait.Wait(ctx) // the loop asks ctx
 		}
 	}
 	return nil
@@ -306,13 +318,14 @@ func (w *writes) takeOver(ctx context.Context) error {
 }
 
 func (w *writes) catchUp(ctx context.Context) error {
-	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+	wait := retry.New(retryFirst, retryLast)
+	for {
 		last, err := w.log.LastOf(ctx, w.subject)
 		if err == nil {
 			w.last = last
 			return w.tree.Wait(ctx, last)
 		}
-		if !bus.Retryable(err) || pause(ctx, wait) != nil {
+		if !bus.Retryable(err) || wait.Wait(ctx) != nil {
 			return fmt.Errorf("find the end of %s: %w", w.subject, err)
 		}
 	}
@@ -439,18 +452,30 @@ func (w *writes) store(ctx context.Context, packs [][]*proposal) (err error) {
 			}
 		}
 	}()
-	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+	defer w.health.OK(writesProblem)
+	wait := retry.New(retryFirst, retryLast)
+	for try := 0; ; try++ {
 		if w.deposed() {
 			return errDeposed
 		}
 		drafts[0].Expect = w.last
 		seqs, err := w.log.Append(ctx, drafts...)
+		if err != nil && try >= patience {
+			w.health.Fail(writesProblem, err)
+		}
 		switch {
 		case err == nil:
 			w.last = seqs[len(seqs)-1]
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", errNotWriter, err)
+		case errors.Is(err, bus.ErrRepeated): // stored, by an attempt whose answer was lost, and not seen everywhere yet
+			if err := w.catchUp(ctx); err != nil {
+				return err
+			}
+			if w.decided(drafts) {
+				return nil
+			}
 		case errors.Is(err, bus.ErrConflict):
 			w.logger.Warn("zookeeper write conflicts with another registry's", "bzid", w.bzid, "expected", w.last)
 			if err := w.catchUp(ctx); err != nil {
@@ -459,15 +484,26 @@ func (w *writes) store(ctx context.Context, packs [][]*proposal) (err error) {
 		case !bus.Retryable(err):
 			return err
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := wait.Wait(ctx); err != nil {
 			return fmt.Errorf("%w: %w", errNotWriter, err)
 		}
 	}
 }
 
-// expire proposes the end of sessions that were silent for too long.
+// decided says whether every event of an append is in the tree.
+func (w *writes) decided(drafts []bus.Draft) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !slices.ContainsFunc(drafts, func(d bus.Draft) bool { return w.waiting[d.Header.ID] != nil })
+}
+
+// expire proposes the end of sessions that were silent for too long. While the tree is
+// locked nobody's requests are read, so that time is nobody's silence.
 func (w *writes) expire(ctx context.Context) {
 	for tick(ctx, sessionTick) {
+		asked := w.open.since()
+		w.tree.Read(func(znode.State) {})
+		w.open.excuse(w.open.since() - asked)
 		for _, id := range w.open.silent() {
 			w.enqueue(&proposal{
 				event: &znodepb.Event{Body: &znodepb.Event_SessionClosed{SessionClosed: &znodepb.SessionClosed{Session: id, Reason: znodepb.Expired}}},
@@ -508,15 +544,4 @@ func (w *writes) sweep(ctx context.Context) {
 }
 
 // tick waits, and is false when ctx ends first.
-func tick(ctx context.Context, d time.Duration) bool { return pause(ctx, d) == nil }
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
+func tick(ctx context.Context, d time.Duration) bool { return retry.Sleep(ctx, d) == nil }

@@ -82,12 +82,12 @@ func (s *Supervisor) heartbeat(ctx context.Context, leaving bool) error {
 	}
 	c := s.container(s.cfg.addresses(srv))
 	c.Problem = s.env.Health.Summary()
-	body, err := events.Marshal(&replica.Heartbeat{
+	body, err := events.Marshal(s.pulse.Stamp(&replica.Heartbeat{
 		Container: c,
 		Resource:  s.gauge.read(time.Now()),
 		Replicas:  replicas,
 		Leaving:   leaving,
-	})
+	}))
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,7 @@ type Supervisor struct {
 	layout  *follow.Follower[layout.State] // nil: the container follows the plan
 	scribe  *scribe
 	gauge   gauge // the heartbeats' own
+	pulse   replica.Pulse
 
 	layoutPath, layoutName string // "": the plan
 	filters                layoutfilter.Filters

@@ -304,12 +304,13 @@ func (s *Server) tell(ctx context.Context, facts ...*training.Event) error {
 
 // heartbeat tells the registry that this trainer is alive, and last that it leaves.
 func (s *Server) heartbeat(ctx context.Context) error {
+	var pulse replica.Pulse
 	beat := &replica.Heartbeat{Container: &container.Container{
 		Id: s.cfg.Name, Kind: kind, Job: s.cfg.Job, ServerType: serverType, Index: int32(s.cfg.Index), Shard: -1,
 	}}
 	send := func(ctx context.Context) error {
 		beat.Container.Problem = s.env.Health.Summary()
-		body, err := events.Marshal(beat)
+		body, err := events.Marshal(pulse.Stamp(beat))
 		if err != nil {
 			return err
 		}
