@@ -244,7 +244,6 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		s.awaitWriter(ctx)
 		if a, ok := ln.Addr().(*net.TCPAddr); ok {
 			s.addr.Store(a)
 		}
@@ -260,28 +259,6 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// startGrace is how long a server that has just started waits to be the one that writes.
-// One that is alone is so in a moment: its first clients would be turned away, and many
-// take that for the end of all servers.
-const startGrace = time.Second
-
-func (s *Server) awaitWriter(ctx context.Context) {
-	if s.cfg.Proposer == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, startGrace)
-	defer cancel()
-	t := time.NewTicker(5 * time.Millisecond)
-	defer t.Stop()
-	for !s.cfg.Proposer.Writable() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-	}
 }
 
 func (s *Server) accept(ctx context.Context, ln net.Listener, g *errgroup.Group) error {
