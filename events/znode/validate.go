@@ -18,9 +18,10 @@ const (
 	Expired = "expired"
 )
 
-// MaxOps bounds one multi, MaxPack a pack.
+// MaxOps bounds one multi, MaxPack a pack. A multi that fits into an event of the log has
+// hardly more operations, so that its size is the limit.
 const (
-	MaxOps  = 10_000
+	MaxOps  = 1 << 15
 	MaxPack = 10_000
 )
 

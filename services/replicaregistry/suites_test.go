@@ -50,6 +50,9 @@ func newStarter(t *testing.T) *starter {
 		t.Fatal(err)
 	}
 	s := &starter{t: t, ln: ln, dir: t.TempDir(), logs: map[string]*suiteLog{}}
+	if err := os.WriteFile(s.super(), []byte("super:D/InIHSb7yEEbrWz8b9l71RjZJU="), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.running.Go(func() {
 		for {
@@ -76,6 +79,9 @@ func (s *starter) env(bin string) []string {
 		"PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }
 
+// super is the file with the digest of super:test, which the suites take for granted.
+func (s *starter) super() string { return filepath.Join(s.dir, "super") }
+
 // serve runs the servers of one file until the other side hangs up.
 func (s *starter) serve(nc net.Conn) error {
 	line, err := bufio.NewReader(nc).ReadString('\n')
@@ -88,10 +94,6 @@ func (s *starter) serve(nc net.Conn) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	super := filepath.Join(s.dir, "super")
-	if err := os.WriteFile(super, []byte("super:D/InIHSb7yEEbrWz8b9l71RjZJU="), 0o600); err != nil {
-		return err
-	}
 	ports := []ZKPort{{}}
 	listen := []string{"127.0.0.1:" + cfg.settings["clientPort"]}
 	if p := cfg.settings["secureClientPort"]; p != "" {
@@ -102,7 +104,7 @@ func (s *starter) serve(nc net.Conn) error {
 	var servers sync.WaitGroup
 	failed := make(chan error, len(ports))
 	for i, port := range ports { // the one with TLS shows a tree of its own
-		port.Words, port.SuperDigestFile = []string{"*"}, super
+		port.Words, port.SuperDigestFile = []string{"*"}, s.super()
 		port.MinSessionTimeout, port.MaxSessionTimeout = 2*cfg.tick, 20*cfg.tick
 		key := cfg.ensemble
 		if i > 0 {
