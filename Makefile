@@ -46,6 +46,7 @@ soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoak -v ./cmd/monolith
 	MONOLITH_POWERCUTS=25 $(GO) test -timeout 60m -run TestPowerCut -v ./cmd/monolith
 	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry
+	MONOLITH_SOAK=1 $(GO) test -timeout 20m -run TestOracleGoZooKeeperSuite -v ./services/replicaregistry
 	MONOLITH_ZKDIFF_OPS=1000000 $(GO) test -timeout 6h -run TestOracleDifferential -v ./services/replicaregistry
 	MONOLITH_AUC_STARTS=16 $(GO) test -timeout 60m -run TestBF16OverManyStarts -v ./kernels/dense
 

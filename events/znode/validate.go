@@ -22,8 +22,8 @@ const (
 // for the missing parents of an import, and an entry for each identity behind "auth".
 // Data, and the paths of proposals, are bounded by the event's own size.
 const (
-	MaxOps       = 10_000 // of one multi
-	MaxPack      = 10_000 // events of a pack
+	MaxOps       = 1 << 15 // of one multi: one that fits into an event of the log has hardly more, so that its size is the limit
+	MaxPack      = 10_000  // events of a pack
 	MaxPath      = 8 << 10
 	MaxACL       = 1_000          // entries of an access list
 	MaxAuth      = 1_000          // identities of one client

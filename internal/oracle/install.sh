@@ -46,4 +46,12 @@ if [ ! -e "$here/python/.complete" ]; then
   "$here/python/bin/pip" install -q --disable-pip-version-check -r internal/oracle/requirements.txt
   touch "$here/python/.complete"
 fi
+
+# kazoo with its own tests and what they need, from PyPI.
+if [ ! -e "$here/kazoo/.complete" ]; then
+  rm -rf "$here/kazoo"
+  python3 -m venv "$here/kazoo"
+  "$here/kazoo/bin/pip" install -q --disable-pip-version-check -r internal/oracle/kazoo-requirements.txt
+  touch "$here/kazoo/.complete"
+fi
 echo "The oracles are in $here."

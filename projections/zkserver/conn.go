@@ -188,9 +188,6 @@ func (c *conn) request(ctx context.Context, buf []byte, limit int) ([]byte, erro
 // holdFor takes what a request that waits takes from the server's budget.
 func (c *conn) holdFor(ctx context.Context, op jute.Op, n int) (err error) {
 	c.held, err = c.take(ctx, c.s.waiting, cost(op, n))
-	if err != nil {
-		c.held = 0
-	}
 	return err
 }
 

@@ -110,6 +110,14 @@ func TestFailedProposalEndsTheConnection(t *testing.T) {
 	scribe.standby.Store(true)
 	b.gone() // another registry writes now
 	h.dialAndSay(jute.ConnectRequest{}).gone()
+	began := time.Now()
+	c := h.dialAndSay(jute.ConnectRequest{})
+	await(t, "a client waits for a writer", func() bool { return len(h.connections()) == 1 })
+	scribe.standby.Store(false) // this one, after a moment
+	c.next()
+	if waited := time.Since(began); waited > takeOverGrace {
+		t.Errorf("the client had to wait for %v", waited)
+	}
 }
 
 func (h *house) dialAndSay(q jute.ConnectRequest) *wire {

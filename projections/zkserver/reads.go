@@ -113,9 +113,10 @@ func (s *Server) read(c *conn, in place, h jute.RequestHeader, r *jute.Reader) {
 		s.whoAmI(c, in, h)
 	case jute.OpAuth:
 		s.addAuth(c, h, r)
-	case jute.OpSASL: // as a ZooKeeper without a JAAS section: no token, which tells the client that it failed
-		c.head(h, place{}, jute.OK).Buffer(nil)
+	case jute.OpSASL: // as ZooKeeper refuses a token; without one and without an error kazoo would ask for ever
+		c.head(h, place{}, jute.AuthFailed).Buffer(nil)
 		c.out.end()
+		c.out.finish()
 	case jute.OpReconfig: // as a ZooKeeper that is alone: which registries there are is no matter of the tree
 		c.refuse(h, in, jute.Unimplemented)
 	default: // ping

@@ -153,7 +153,9 @@ func (c *conn) handshake(ctx context.Context, frame []byte) error {
 		return r.Err()
 	}
 	if p := c.s.cfg.Proposer; p != nil && !p.Writable() {
-		return errNotWriter
+		if err := c.attended(ctx, c.awaitWriter); err != nil {
+			return err
+		}
 	}
 	if seq := c.s.tree.Seq(); q.LastZxidSeen > int64(seq) {
 		return fmt.Errorf("the client has seen zxid 0x%x, this tree is at 0x%x: it must ask a server that is as far", q.LastZxidSeen, seq)
@@ -177,6 +179,28 @@ func (c *conn) handshake(ctx context.Context, frame []byte) error {
 		return c.s.tooManySessions()
 	}
 	return c.attended(ctx, func(ctx context.Context) error { return c.open(ctx, q, id, ms, password, hash[:]) })
+}
+
+// takeOverGrace is how long a client waits for this registry to become the one that
+// writes: it has just started, or the other one has just gone. Turned away at once,
+// clients come back as fast as they can, or take it for the end of all servers.
+const takeOverGrace = 500 * time.Millisecond
+
+func (c *conn) awaitWriter(ctx context.Context) error {
+	until := time.NewTimer(takeOverGrace)
+	defer until.Stop()
+	t := time.NewTicker(20 * time.Millisecond)
+	defer t.Stop()
+	for !c.s.cfg.Proposer.Writable() {
+		select {
+		case <-until.C:
+			return errNotWriter
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+	return nil
 }
 
 // open proposes a session and waits for it. One whose client goes meanwhile expires.

@@ -65,14 +65,18 @@ func cost(op jute.Op, n int) int64 {
 	return int64(n) + requestBytes
 }
 
-// take takes n bytes of the budget for the connection, which waits if it must.
+// take takes n bytes of the budget for the connection, which waits if it must; on an
+// error it has taken none.
 func (c *conn) take(ctx context.Context, from *bytesBudget, n int64) (taken int64, err error) {
 	n = from.share(n)
 	if from.try(n) {
 		return n, nil
 	}
 	c.s.stats.throttled.Add(1)
-	return n, c.pauseReading(ctx, func(ctx context.Context) error { return from.wait(ctx, n) })
+	if err := c.pauseReading(ctx, func(ctx context.Context) error { return from.wait(ctx, n) }); err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // pauseReading runs wait, with everything written that is answered and with the session
@@ -84,8 +88,9 @@ func (c *conn) pauseReading(ctx context.Context, wait func(context.Context) erro
 }
 
 // attended runs wait with a context that ends when the client hangs up, which nobody
-// else would notice while the connection is not read. Only the connection's reader may
-// call it. A client that has filled the input buffer before it hung up is not noticed.
+// else would notice while the connection is not read, and returns wait's error. Only the
+// connection's reader may call it. A client that has filled the input buffer before it
+// hung up is not noticed.
 func (c *conn) attended(ctx context.Context, wait func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -111,11 +116,12 @@ func (c *conn) attended(ctx context.Context, wait func(context.Context) error) e
 	}
 	close(done)
 	<-alive
-	if e := c.nc.SetReadDeadline(time.Unix(1, 0)); e != nil {
-		err = errors.Join(err, e)
-	}
+	// A connection that is closed by now fails its next read: what wait has got is the
+	// caller's in any case.
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0))
 	<-watched
-	return errors.Join(err, c.nc.SetReadDeadline(time.Time{}))
+	_ = c.nc.SetReadDeadline(time.Time{})
+	return err
 }
 
 // hangUp reads ahead until the client has hung up; nil: the read deadline has come, or

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/monolith-go/monolith/internal/jute"
 )
 
 func TestStockClientWrites(t *testing.T) {
@@ -79,5 +81,61 @@ func TestStockClientWrites(t *testing.T) {
 	}
 	if _, err := c.CreateContainer("/box", nil, zk.FlagTTL, open); err != nil {
 		t.Logf("container: %v", err)
+	}
+}
+
+// The size of a multi is its limit, not the number of its parts.
+func TestMultiOfManyOperations(t *testing.T) {
+	h, _ := writable(t, Config{})
+	a := h.connect(jute.ConnectRequest{})
+	a.ask(1, jute.OpCreate, creating("/a", 0))
+	a.code(1, jute.OK)
+	const n = 20_000
+	a.ask(2, jute.OpMulti, func(w *jute.Writer) {
+		for range n {
+			(&jute.MultiHeader{Op: jute.OpCheck}).Encode(w)
+			(&jute.PathVersion{Path: "/a", Version: 0}).Encode(w)
+		}
+		jute.MultiEnd().Encode(w)
+	})
+	head, r := a.reply(2)
+	parts := 0
+	for r.Len() > 0 {
+		var m jute.MultiHeader
+		if m.Decode(r); m.Done {
+			break
+		}
+		if m.Op != jute.OpCheck || r.Err() != nil {
+			t.Fatalf("part %d: %+v %v", parts, m, r.Err())
+		}
+		parts++
+	}
+	if head.Err != jute.OK || parts != n {
+		t.Errorf("%+v with %d parts", head, parts)
+	}
+}
+
+// What a multiRead asks for is bounded by the bytes of its answer.
+func TestMultiReadIsBoundedByItsAnswer(t *testing.T) {
+	h, _ := writable(t, Config{MaxQueuedBytes: 1 << 20})
+	a := h.connect(jute.ConnectRequest{})
+	a.ask(1, jute.OpCreate, func(w *jute.Writer) {
+		(&jute.CreateRequest{Path: "/a", Data: make([]byte, 400<<10), ACL: open31}).Encode(w, false)
+	})
+	a.code(1, jute.OK)
+	for xid, tc := range []struct {
+		parts int
+		want  jute.Code
+	}{{2, jute.OK}, {10_000, jute.ThrottledOp}, {2, jute.OK}} {
+		a.ask(int32(10+xid), jute.OpMultiRead, func(w *jute.Writer) {
+			for range tc.parts {
+				(&jute.MultiHeader{Op: jute.OpGetData}).Encode(w)
+				on("/a", false)(w)
+			}
+			jute.MultiEnd().Encode(w)
+		})
+		if h, r := a.reply(int32(10 + xid)); h.Err != tc.want || (tc.want != jute.OK && r.Len() != 0) {
+			t.Errorf("%d parts: %+v, %d bytes", tc.parts, h, r.Len())
+		}
 	}
 }
