@@ -36,8 +36,8 @@ type Config struct {
 	// Default topic "predictions".
 	Brokers          []string
 	PredictionsTopic string
-	// SampleRate is the share of requests without an x-request-id that leave an
-	// impression all the same. Default 0.01; negative: none.
+	// SampleRate is the share of requests that leave impressions without asking for them
+	// (x-impression). Default 0.01; negative: none.
 	SampleRate float64
 	// MaxBatch is the most rows one Predict may have. Default 4096.
 	MaxBatch int
@@ -76,7 +76,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions")
-	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests without x-request-id that leave an impression; negative: none")
+	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests that leave impressions without asking for them by x-impression; negative: none")
 	fs.IntVar(&c.MaxBatch, "max-batch", c.MaxBatch, "most rows of one Predict")
 	fs.DurationVar(&c.LookupTimeout, "lookup-timeout", c.LookupTimeout, "time one replica has to answer a lookup")
 	fs.IntVar(&c.LookupRetries, "lookup-retries", c.LookupRetries, "further replicas asked after a failed lookup")
