@@ -101,6 +101,8 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	s.metrics.age(env.Metrics, cfg.Container)
 	s.shelf = newShelf(s.serve, cfg.Linger, env.Health)
+	s.shelf.expects = s.expects
+	s.shelf.reindex()
 	s.reads, s.bodies = newReads(cfg.LoadBytes), semaphore.NewWeighted(maxBodies)
 	s.routes = newRoutes(s.fleet, s.pool.Drop)
 	s.fresh = &freshness{

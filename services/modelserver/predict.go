@@ -58,10 +58,10 @@ func (x *index) find(spec *apis.ModelSpec) ([]*generation, error) {
 
 // missing tells what is unknown, in the original's words, from what cannot answer now.
 func (x *index) missing(name string, want int64) error {
-	if !x.told {
-		return status.Errorf(codes.Unavailable, "%s: this server has not been told yet which models it serves; ask again", notFound(name, want))
-	}
 	absent, known := alias(x.absent, name)
+	if !known && x.expects != nil && x.expects(name) {
+		return status.Errorf(codes.Unavailable, "model %s is to be served here, but this server has not been told to load it yet", name)
+	}
 	if why, ok := absent[want]; known && want > 0 && ok {
 		return status.Errorf(codes.Unavailable, "version %d of model %s does not answer: %s", want, name, why)
 	}
