@@ -81,7 +81,7 @@ func (g *generation) number() int64 {
 	return g.ps.version
 }
 
-// entries is find for what can predict.
+// entries is find for what can predict, those first whose rows every shard has.
 func (x *index) entries(spec *apis.ModelSpec) ([]*entryModel, error) {
 	found, err := x.find(spec)
 	if err != nil {
@@ -93,9 +93,16 @@ func (x *index) entries(spec *apis.ModelSpec) ([]*entryModel, error) {
 	if sig := spec.GetSignatureName(); sig != "" && sig != tfserving.DefaultSignature {
 		return nil, status.Errorf(codes.InvalidArgument, "Serving signature name: %q not found in signature def; it has %q", sig, tfserving.DefaultSignature)
 	}
-	entries := make([]*entryModel, len(found))
-	for i, g := range found {
-		entries[i] = g.entry
+	entries := make([]*entryModel, 0, len(found))
+	for _, settled := range []bool{true, false} { // one whose rows are not everywhere is asked last
+		for _, g := range found {
+			if g.entry.settled.Load() == settled && len(entries) < len(found) {
+				entries = append(entries, g.entry)
+			}
+		}
+	}
+	if len(entries) == 0 { // each was settled in between
+		entries = append(entries, found[0].entry)
 	}
 	return entries, nil
 }

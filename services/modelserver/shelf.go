@@ -282,10 +282,13 @@ func (s *shelf) reconcile(ctx context.Context) {
 // except that the first of them may go on while nothing else answers: where wishes change
 // faster than a load takes, none would ever end. The caller holds mu.
 func (s *shelf) retire(versions map[int64]*version, now time.Time, configured bool, wanted func(number int64) bool) {
-	var first *version
+	var first, newest *version
 	answers, replaced := false, false
 	for number, v := range versions {
 		answers = answers || v.state == stateAvailable
+		if v.state == stateAvailable && (newest == nil || v.begunAt > newest.begunAt) {
+			newest = v
+		}
 		replaced = replaced || v.state == stateAvailable && v.settled && wanted(number)
 		if v.loading() && !v.unloaded && (first == nil || v.begunAt < first.begunAt) {
 			first = v
@@ -302,6 +305,8 @@ func (s *shelf) retire(versions map[int64]*version, now time.Time, configured bo
 			v.unwanted = time.Time{}
 		case v.loading():
 			stop = answers || v != first
+		case v.state == stateAvailable && !v.settled && newest != v:
+			stop = true // it never had what it needs, and a newer one waits for the same
 		case replaced:
 			if v.unwanted.IsZero() {
 				v.unwanted = now
