@@ -33,7 +33,7 @@ func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain REQUEST-ID",
 		Short: "Say what a prediction stood on: rows, deltas, Kafka ranges, facts",
-		Long: "Finds the impressions of a request (its x-request-id), and for each row it read the delta\n" +
+		Long: "Finds the impressions of a request by its x-request-id (it asked for them by x-impression: 1),\nand for each row it read the delta " +
 			"that wrote it, the epoch and step of the training shard, the Kafka records learnt with it,\n" +
 			"and the facts that put the model there.",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -123,7 +123,7 @@ func explain(ctx context.Context, b bus.Bus, brokers []string, bzid, id string) 
 		return nil, err
 	}
 	if len(e.Predictions) == 0 {
-		return nil, fmt.Errorf("no impression of request %q on topic %s: only requests that carried x-request-id, and a sample of the others, leave one", id, predictionsTopic)
+		return nil, fmt.Errorf("no impression of request %q on topic %s: only requests that ask for it by x-impression: 1, and a sample of the others, leave one", id, predictionsTopic)
 	}
 	seen := map[uint64]bool{}
 	shards := map[string]bool{}

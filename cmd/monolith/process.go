@@ -25,6 +25,7 @@ const rowsTLS = "rows-tls"
 // process is an operating-system process that hosts one role.
 type process struct {
 	status     string
+	insecure   bool // status beyond this machine
 	statusFile string
 	addrFile   string
 	trace      string
@@ -33,6 +34,7 @@ type process struct {
 
 func (p *process) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
+	fs.BoolVar(&p.insecure, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
 	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
 	fs.StringVar(&p.trace, "trace-file", "", "`file` for finished spans, one JSON object each")
 	p.rows.Register(fs, rowsTLS, "the row protocol, between machines")
@@ -63,7 +65,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		return errors.Join(err, b.Close())
 	}
 	reg := newRegistry(well)
-	status, err := serveStatus(p.status, reg, well)
+	status, err := serveStatus(p.status, p.insecure, reg, well)
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}

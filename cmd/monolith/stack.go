@@ -51,14 +51,16 @@ type stackConfig struct {
 	processes   bool
 	determinism bool
 	status      string
-	natsPort    int
-	kafkaPort   int
-	zkPort      int
-	zkWords     []string
-	zkSuper     string
-	grpcPort    int
-	restPort    int
-	spans       bool
+
+	insecureStatus bool
+	natsPort       int
+	kafkaPort      int
+	zkPort         int
+	zkWords        []string
+	zkSuper        string
+	grpcPort       int
+	restPort       int
+	spans          bool
 }
 
 func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
@@ -79,6 +81,7 @@ func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
 	fs.BoolVar(&c.processes, "processes", false, "run each role as a process of its own")
 	fs.BoolVar(&c.determinism, "deterministic", false, "train in one fixed order, so that equal inputs give equal tables")
 	fs.StringVar(&c.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
+	fs.BoolVar(&c.insecureStatus, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
 	fs.IntVar(&c.natsPort, "nats-port", 4222, "`port` of the embedded NATS")
 	fs.IntVar(&c.kafkaPort, "kafka-port", 9092, "`port` of the embedded Kafka broker")
 	fs.IntVar(&c.zkPort, "zk-port", 2181, "`port` of the ZooKeeper view")
@@ -174,7 +177,7 @@ func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 			return nil, fmt.Errorf("make the topics at %s: %w", s.cfg.kafka, err)
 		}
 	}
-	if s.status, err = serveStatus(cfg.status, s.reg, s.health); err != nil {
+	if s.status, err = serveStatus(cfg.status, cfg.insecureStatus, s.reg, s.health); err != nil {
 		return nil, err
 	}
 	s.tasks = s.plan()

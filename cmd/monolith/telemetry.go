@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/mtls"
 )
 
 // newRegistry has what every Go process reports about itself, its problems included.
@@ -81,7 +82,11 @@ type statusServer struct {
 	done  chan error
 }
 
-func serveStatus(listen string, reg *prometheus.Registry, well *health.State) (*statusServer, error) {
+func serveStatus(listen string, insecure bool, reg *prometheus.Registry, well *health.State) (*statusServer, error) {
+	port := mtls.Port{Role: "monolith", Name: "status (/livez, /readyz and /metrics)", Addr: listen, Insecure: insecure, Switch: "--insecure-status"}
+	if err := port.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUsage, err)
+	}
 	s := &statusServer{done: make(chan error, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

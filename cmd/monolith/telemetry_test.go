@@ -12,7 +12,7 @@ import (
 
 func TestReadyzShowsWhatDoesNotWork(t *testing.T) {
 	well := health.New()
-	s, err := serveStatus("127.0.0.1:0", newRegistry(well), well)
+	s, err := serveStatus("127.0.0.1:0", false, newRegistry(well), well)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,5 +48,12 @@ func TestReadyzShowsWhatDoesNotWork(t *testing.T) {
 	well.Scope("trainer-0").OK("partition ratings/3")
 	if code, _ := ask("/readyz"); code != 200 {
 		t.Errorf("it works again, and /readyz says %d", code)
+	}
+}
+
+func TestStatusBeyondThisMachineIsAskedForByName(t *testing.T) {
+	well := health.New()
+	if s, err := serveStatus("0.0.0.0:0", false, newRegistry(well), well); !errors.Is(err, errUsage) || !strings.Contains(err.Error(), "--insecure-status") {
+		t.Errorf("serveStatus = %v, %v; want a refusal that names the flag", s, err)
 	}
 }

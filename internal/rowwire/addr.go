@@ -22,17 +22,6 @@ func SplitAddr(addr string) (network, address string, err error) {
 	return "tcp", addr, nil
 }
 
-// Local says that nobody beyond this machine can connect to addr.
-func Local(addr string) bool {
-	network, address, err := SplitAddr(addr)
-	if err != nil || network == "unix" {
-		return err == nil
-	}
-	host, _, _ := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 // Listen opens addr. A socket file that a killed process left behind is replaced.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	network, address, err := SplitAddr(addr)

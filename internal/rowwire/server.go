@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // Options bound what a server takes on. The zero value has the defaults named.
@@ -73,6 +75,7 @@ func Serve(ctx context.Context, ln net.Listener, h Handler, o Options) error {
 	defer func() { _ = ln.Close() }()
 
 	slots := semaphore.NewWeighted(int64(o.MaxConns))
+	pause := retry.New(50*time.Millisecond, time.Second)
 	for {
 		if slots.Acquire(ctx, 1) != nil {
 			break
@@ -87,12 +90,10 @@ func Serve(ctx context.Context, ln net.Listener, h Handler, o Options) error {
 				return fmt.Errorf("rowwire: listener closed by somebody else: %w", err)
 			}
 			o.Log.Warn("row protocol: accept failed, trying on", "err", err)
-			select { // out of file descriptors: give some back first
-			case <-ctx.Done():
-			case <-time.After(50 * time.Millisecond):
-			}
+			_ = pause.Wait(ctx) // out of file descriptors: give some back first
 			continue
 		}
+		pause.Reset()
 		conns.Go(func() {
 			defer slots.Release(1)
 			serveConn(ctx, work, nc, h, o)

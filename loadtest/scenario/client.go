@@ -23,6 +23,9 @@ const MaxBatch = 4096
 // RequestIDKey is the gRPC metadata key that names a request in its impressions.
 const RequestIDKey = "x-request-id"
 
+// ImpressionKey is the key that asks for impressions.
+const ImpressionKey = "x-impression"
+
 // Client scores (user, movie) pairs through TensorFlow Serving's Predict. It is safe
 // for concurrent use.
 type Client struct {
@@ -53,7 +56,7 @@ func (c *Client) Predict(ctx context.Context, model, requestID string, users, mo
 		return nil, fmt.Errorf("predict: %d users and %d movies; send 1 to %d of both", len(users), len(movies), MaxBatch)
 	}
 	if requestID != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, RequestIDKey, requestID)
+		ctx = metadata.AppendToOutgoingContext(ctx, RequestIDKey, requestID, ImpressionKey, "1")
 	}
 	if tp := tracectx.Of(ctx); tp != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", tp)

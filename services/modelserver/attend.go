@@ -22,6 +22,7 @@ func (s *Server) attend(ctx context.Context, v *version, m *entryModel, interval
 	defer t.Stop()
 	for {
 		if s.rowsEverywhere(ctx, m) {
+			m.settled.Store(true)
 			s.shelf.settle(v)
 		}
 		select {
@@ -46,13 +47,13 @@ func (s *Server) rowsEverywhere(ctx context.Context, m *entryModel) bool {
 				if err != nil {
 					return nil
 				}
-				_, err = c.Lookup(ask, &rowwire.LookupRequest{Model: m.model, Shard: uint32(k), Version: m.version, Job: m.job})
+				_, err = c.Lookup(ask, &rowwire.LookupRequest{Model: m.model, Shard: uint32(k), Version: m.rows.version, Job: m.rows.job})
 				switch rowwire.CodeOf(err) {
 				case 0:
 					has[k].Store(true)
 					e.missing.Store(nil)
 				case rowwire.NotFound:
-					e.lacks(m.id())
+					e.lacks(m.rows)
 				}
 				return nil
 			})

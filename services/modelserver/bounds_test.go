@@ -30,7 +30,7 @@ func TestBodiesAtOnceAreBounded(t *testing.T) {
 	s := &Server{cfg: Config{MaxBatch: 16, LookupTimeout: time.Second}, metrics: newMetrics(nil), routes: newRoutes(nil, nil), bodies: semaphore.NewWeighted(1 << 10)}
 	s.env = services.Env{Log: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer("")}
 	s.shelf = newShelf(nil, 0, nil)
-	s.shelf.index.Store(&index{told: true, models: map[string][]*generation{"m": {{entry: newEntry(t)}}}})
+	s.shelf.index.Store(&index{models: map[string][]*generation{"m": {{entry: newEntry(t)}}}})
 	const good = `{"instances":[{"user":1,"movie":2}]}`
 	post := func(body io.Reader) (int, string) {
 		w := httptest.NewRecorder()

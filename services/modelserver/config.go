@@ -23,8 +23,9 @@ type Config struct {
 	// GRPC, HTTP and Rows are listen addresses: TensorFlow Serving's gRPC and REST
 	// API, and the framed row protocol (host:port or unix:///path). Default 127.0.0.1:0.
 	GRPC, HTTP, Rows string
-	// InsecureRows allows Rows beyond this machine without encryption.
-	InsecureRows bool
+	// InsecureGRPC, InsecureREST and InsecureRows allow these ports beyond this machine
+	// without encryption; gRPC and REST have no other way to get there.
+	InsecureGRPC, InsecureREST, InsecureRows bool
 	// BaseDir is where relative base paths of a model configuration start: the folder
 	// of model-sync's copies. Default: the working directory.
 	BaseDir string
@@ -34,8 +35,8 @@ type Config struct {
 	// Default topic predictions, and <bzid>.predictions outside of the namespace demo.
 	Brokers          []string
 	PredictionsTopic string
-	// SampleRate is the share of requests without an x-request-id that leave an
-	// impression all the same. Default 0.01; negative: none.
+	// SampleRate is the share of requests that leave impressions without asking for them
+	// (x-impression). Default 0.01; negative: none.
 	SampleRate float64
 	// MaxBatch is the most rows one Predict may have. Default 4096.
 	MaxBatch int
@@ -68,11 +69,13 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "listen `address` of TensorFlow Serving's REST API")
 	fs.StringVar(&c.Rows, "rows", c.Rows, "listen `address` of the row protocol, host:port or unix:///path")
 	fs.BoolVar(&c.InsecureRows, "insecure-rows", c.InsecureRows, "serve rows beyond this machine, though without --rows-tls-cert they are neither encrypted nor authenticated")
+	fs.BoolVar(&c.InsecureGRPC, "insecure-grpc", c.InsecureGRPC, "serve gRPC beyond this machine, though whoever reaches it may unload every model and read any folder")
+	fs.BoolVar(&c.InsecureREST, "insecure-rest", c.InsecureREST, "serve REST beyond this machine, though it is neither encrypted nor authenticated")
 	fs.StringVar(&c.BaseDir, "base-dir", c.BaseDir, "`folder` in which relative base paths start")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
-	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests without x-request-id that leave an impression; negative: none")
+	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests that leave impressions without asking for them by x-impression; negative: none")
 	fs.IntVar(&c.MaxBatch, "max-batch", c.MaxBatch, "most rows of one Predict")
 	fs.DurationVar(&c.LookupTimeout, "lookup-timeout", c.LookupTimeout, "time one replica has to answer a lookup")
 	fs.IntVar(&c.LookupRetries, "lookup-retries", c.LookupRetries, "further replicas asked after a failed lookup")

@@ -48,8 +48,9 @@ func (m *entryModel) publish(seq uint64, tensors [][]float32) {
 type entryModel struct {
 	model    string
 	version  int64
-	job      string // that made the export
-	shards   int    // serving shards that hold the rows
+	rows     exportID    // whose rows its lookups name
+	settled  atomic.Bool // every shard has them
+	shards   int         // serving shards that hold the rows
 	spec     *model.ModelSpec
 	features []feature
 	inputs   []tfserving.Input
@@ -63,9 +64,6 @@ type entryModel struct {
 	staged map[uint32]map[int][]float32 // the writer's: chunks so far, by training shard
 }
 
-// id says whose rows m needs.
-func (m *entryModel) id() exportID { return exportID{m.version, m.job} }
-
 // newEntryModel checks an export against its own declaration.
 func newEntryModel(name string, version int64, shards int, e *ckpt.Entry) (*entryModel, error) {
 	if err := modelspec.Validate(e.Spec); err != nil {
@@ -76,7 +74,7 @@ func newEntryModel(name string, version int64, shards int, e *ckpt.Entry) (*entr
 		return nil, fmt.Errorf("the export's model spec: %w", err)
 	}
 	m := &entryModel{
-		model: name, version: version, job: e.Job, shards: shards, dims: map[string]int{}, spec: e.Spec, tower: tower,
+		model: name, version: version, rows: exportID{version, e.Job}, shards: shards, dims: map[string]int{}, spec: e.Spec, tower: tower,
 		vars: modelspec.Variables(e.Spec), staged: map[uint32]map[int][]float32{},
 	}
 	at := map[string]int{}

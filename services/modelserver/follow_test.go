@@ -194,7 +194,11 @@ func TestImpressions(t *testing.T) {
 	until(t, "predict", func() error { return s.check(someUsers, someMovies) }) // leaves none
 
 	const tp = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	ctx := metadata.AppendToOutgoingContext(testContext(t), "x-request-id", "req-1", "traceparent", tp)
+	ctx := metadata.AppendToOutgoingContext(testContext(t), "x-request-id", "req-1", "x-impression", "1", "traceparent", tp)
+	unasked := metadata.AppendToOutgoingContext(testContext(t), "x-request-id", "a gateway's")
+	if _, err := s.predict.Predict(unasked, request([]int64{7}, []int64{3})); err != nil { // leaves none either
+		t.Fatal(err)
+	}
 	var header metadata.MD
 	if _, err := s.predict.Predict(ctx, request([]int64{7, 2}, []int64{3, 4}), grpc.Header(&header)); err != nil {
 		t.Fatal(err)

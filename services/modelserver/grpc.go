@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -24,6 +25,7 @@ import (
 
 const (
 	requestIDKey   = "x-request-id"
+	impressionKey  = "x-impression" // any value but 0 and false asks for impressions
 	traceparentKey = "traceparent"
 	maxRequestID   = 256
 )
@@ -32,7 +34,11 @@ const (
 type caller struct {
 	requestID   string
 	traceparent string
+	impressions bool // it asks for them
 }
+
+// asks reads the value of impressionKey.
+func asks(v string) bool { return v != "" && v != "0" && !strings.EqualFold(v, "false") }
 
 // predict answers a Predict; id is set where the answer left impressions.
 func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest) (res *apis.PredictResponse, id string, err error) {
@@ -63,7 +69,7 @@ func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest
 			return nil, id, status.Errorf(codes.InvalidArgument, "output tensor alias not found in signature: %s Outputs expected to be in the set {%s}.", name, outputName)
 		}
 	}
-	rec := s.impressions.want(c.requestID, tracectx.Of(ctx), s.cfg.SampleRate)
+	rec := s.impressions.want(c, tracectx.Of(ctx), s.cfg.SampleRate)
 	if rec != nil {
 		id = rec.requestID
 	}
@@ -90,6 +96,7 @@ func (p predictionService) Predict(ctx context.Context, req *apis.PredictRequest
 	var c caller
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		c.requestID, c.traceparent = first(md[requestIDKey]), first(md[traceparentKey])
+		c.impressions = asks(first(md[impressionKey]))
 	}
 	res, id, err := p.s.predict(ctx, c, req)
 	if id != "" {

@@ -42,18 +42,17 @@ type recorder struct {
 	to          *impressions
 }
 
-// want decides whether a request leaves impressions: always with an id of its own.
-func (p *impressions) want(requestID, traceparent string, rate float64) *recorder {
-	if p == nil {
+// want decides whether a request leaves impressions: those that ask for them, and a share
+// of the others. An id alone asks for nothing, since gateways give one to every request.
+func (p *impressions) want(c caller, traceparent string, rate float64) *recorder {
+	if p == nil || !c.impressions && (rate <= 0 || mathrand.Float64() >= rate) {
 		return nil
 	}
-	if requestID == "" {
-		if rate <= 0 || mathrand.Float64() >= rate {
-			return nil
-		}
-		requestID = newRequestID()
+	id := c.requestID
+	if id == "" {
+		id = newRequestID()
 	}
-	return &recorder{requestID: requestID, traceparent: traceparent, to: p}
+	return &recorder{requestID: id, traceparent: traceparent, to: p}
 }
 
 func newRequestID() string {

@@ -300,18 +300,38 @@ func TestImpressionsDropWhenFullAndDrainAtTheEnd(t *testing.T) {
 
 func TestWantImpressions(t *testing.T) {
 	var none *impressions
-	if none.want("id", "", 1) != nil {
+	if none.want(caller{requestID: "id", impressions: true}, "", 1) != nil {
 		t.Error("impressions without brokers")
 	}
 	p := &impressions{}
-	if r := p.want("id", "tp", -1); r == nil || r.requestID != "id" || r.traceparent != "tp" {
-		t.Errorf("a request with an id: %+v", r)
+	if r := p.want(caller{requestID: "id", impressions: true}, "tp", -1); r == nil || r.requestID != "id" || r.traceparent != "tp" {
+		t.Errorf("a request that asks: %+v", r)
 	}
-	if p.want("", "", -1) != nil {
-		t.Error("a sample at rate -1")
+	if r := p.want(caller{impressions: true}, "", -1); r == nil || len(r.requestID) != 32 {
+		t.Errorf("a request that asks, without an id: %+v", r)
 	}
-	if r := p.want("", "", 1); r == nil || len(r.requestID) != 32 {
-		t.Errorf("a sample at rate 1: %+v", r)
+	for _, id := range []string{"", "gateways add one"} {
+		c := caller{requestID: id}
+		if p.want(c, "", -1) != nil {
+			t.Errorf("a sample at rate -1 of a request with id %q", id)
+		}
+		if r := p.want(c, "", 1); r == nil || id != "" && r.requestID != id || len(r.requestID) == 0 {
+			t.Errorf("a sample at rate 1: %+v", r)
+		}
+		share := 0
+		for range 10000 {
+			if p.want(c, "", 0.05) != nil {
+				share++
+			}
+		}
+		if share < 300 || share > 700 { // 500 +- 10 sigma
+			t.Errorf("%d of 10,000 requests with id %q at a share of 0.05", share, id)
+		}
+	}
+	for v, want := range map[string]bool{"": false, "0": false, "false": false, "False": false, "1": true, "true": true} {
+		if asks(v) != want {
+			t.Errorf("x-impression: %q asks: %v", v, !want)
+		}
 	}
 }
 

@@ -191,6 +191,12 @@ func (s *Server) load(ctx context.Context, v *version, at place, t target) (g *g
 			return nil, err
 		}
 		g.entry.version = v.number
+		g.entry.rows.version = v.number
+		if !t.planned && s.jobOf(t, g) != "" {
+			// A layout moves its sub-models one by one, some never. Rows of any version
+			// are those of its job, as long as they follow the same deltas.
+			g.entry.rows.version = 0
+		}
 	} else {
 		if g, err = s.reads.loadPS(ctx, v.model, at.basePath, v.shard, at.number, s.planned(v.model).GetModelDir(), t); err != nil {
 			return nil, err

@@ -15,6 +15,9 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/tfserving"
+
+	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
 // user looks up one user's row as s serves it.
@@ -141,6 +144,39 @@ func TestWithoutAPlanTheExportsOwnJobIsFollowed(t *testing.T) {
 	w.mu.Unlock()
 	wait(w.publish(&delta.Delta{Job: job, Shards: 2, Epoch: 3, Chunks: 1, Dense: []*delta.Variable{{Name: v.Name, Shape: v.Shape, Values: floats(w.dense[v.Name])}}}))
 	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+
+	// A layout's entry moves on while its shards stay, since their rows are kept fresh.
+	for number := int64(2); number < 6; number++ {
+		last := w.publish(w.learn("user", 1, 8, 3, float32(number), 6, 6, 6))
+		w.export(number, 2, last)
+		w.exported(number, last)
+		models := []tfserving.Model{{Name: ranker + ":entry", BasePath: w.dir + "/entry"}}
+		for _, sub := range subs[1:] {
+			models = append(models, tfserving.Model{Name: ranker + ":" + sub, BasePath: w.dir + "/" + sub, Policy: tfserving.Policy{Versions: []int64{1}}})
+		}
+		if _, err := s.models.HandleReloadConfigRequest(testContext(t), &apis.ReloadConfigRequest{Config: tfserving.Config(models...)}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the entry's next version", func() error {
+			res, err := s.predict.Predict(testContext(t), request(someUsers, someMovies))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v := res.GetModelSpec().GetVersion().GetValue(); v != number {
+				return fmt.Errorf("version %d answers, want %d", v, number)
+			}
+			return s.check([]int64{8, 7}, []int64{1, 2})
+		})
+	}
+	if got := s.versions("ps_1"); !slices.Equal(got, []string{"1 AVAILABLE"}) {
+		t.Errorf("the shards are at %v", got)
+	}
+	until(t, "old entries go", func() error {
+		if got := s.versions("entry"); !slices.Equal(got, []string{"5 AVAILABLE", "4 END", "3 END", "2 END", "1 END"}) {
+			return fmt.Errorf("entries %v", got)
+		}
+		return nil
+	})
 }
 
 // A job that this installation does not know, or whose deltas are gone, leaves a layout's

@@ -59,7 +59,7 @@ func (h *shardScratch) open(m *entryModel, shard uint32, withSeqs bool) *ask {
 		h.asks = append(h.asks, ask{})
 	}
 	a := &h.asks[len(h.asks)-1]
-	a.req = rowwire.LookupRequest{Model: m.model, Shard: shard, Tables: a.req.Tables[:0], WithSeqs: withSeqs, Version: m.version, Job: m.job}
+	a.req = rowwire.LookupRequest{Model: m.model, Shard: shard, Tables: a.req.Tables[:0], WithSeqs: withSeqs, Version: m.rows.version, Job: m.rows.job}
 	a.from, a.ids, a.bytes = nil, 0, 0
 	return a
 }
@@ -171,9 +171,9 @@ func (s *Server) ask(ctx context.Context, m *entryModel, a *ask) error {
 	n, failures := 0, 0
 	var last error
 	for n < len(tried) && failures <= s.cfg.LookupRetries {
-		e := s.routes.pick(key, m.id(), tried[:n])
+		e := s.routes.pick(key, m.rows, tried[:n])
 		if e == nil && failures > 0 {
-			e = s.routes.pick(key, m.id(), nil) // all have failed once: any may have been a moment's trouble
+			e = s.routes.pick(key, m.rows, nil) // all have failed once: any may have been a moment's trouble
 		}
 		if e == nil {
 			break
@@ -193,7 +193,7 @@ func (s *Server) ask(ctx context.Context, m *entryModel, a *ask) error {
 		switch rowwire.CodeOf(err) {
 		case rowwire.NotFound:
 			outcome = "missing"
-			e.lacks(m.id())
+			e.lacks(m.rows)
 			if last == nil {
 				last = err // anything else says more
 			}
@@ -229,8 +229,8 @@ func (s *Server) askOne(ctx context.Context, e *endpoint, m *entryModel, a *ask)
 // check holds an answer against what was asked.
 func (m *entryModel) check(a *ask) error {
 	res := &a.answer
-	if res.Version != m.version {
-		return rowwire.Errorf(rowwire.NotFound, "rows of version %d instead of %d", res.Version, m.version)
+	if want := m.rows.version; want != 0 && res.Version != want {
+		return rowwire.Errorf(rowwire.NotFound, "rows of version %d instead of %d", res.Version, want)
 	}
 	if len(res.Values) != len(a.req.Tables) || a.req.WithSeqs && len(res.Seqs) != len(a.req.Tables) {
 		return rowwire.Errorf(rowwire.Invalid, "an answer of %d tables to a question of %d", len(res.Values), len(a.req.Tables))

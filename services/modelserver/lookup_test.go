@@ -29,7 +29,7 @@ func TestLookupsAreSplitAtTheProtocolsBounds(t *testing.T) {
 		"rows of a frame each":         {[]int{maxFloats, maxFloats}, []int{3, 2}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &entryModel{model: "m", version: 3, job: "j"}
+			m := &entryModel{model: "m", version: 3, rows: exportID{3, "j"}}
 			var h shardScratch
 			for range 2 { // once on fresh memory, once on used
 				h.reset(len(tc.dims))
@@ -103,7 +103,7 @@ func TestARefusalDoesNotPutAReplicaAside(t *testing.T) {
 			defer func() { cancel(); <-done }()
 			s := &Server{cfg: Config{LookupRetries: 2, LookupTimeout: 5 * time.Second}, metrics: newMetrics(nil), pool: rowwire.NewPool(nil), routes: newRoutes(nil, nil)}
 			defer s.pool.Close()
-			m := &entryModel{model: "m", version: 3, job: "j", shards: 1, tables: []embedding{{"t", 1}}}
+			m := &entryModel{model: "m", version: 3, rows: exportID{3, "j"}, shards: 1, tables: []embedding{{"t", 1}}}
 			e := &endpoint{addr: rowwire.Addr(ln.Addr())}
 			s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: {all: []*endpoint{e}}})
 			var h shardScratch

@@ -28,6 +28,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/internal/impression"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -75,8 +76,15 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if cfg.PredictionsTopic == "" {
 		cfg.PredictionsTopic = kafka.TopicOf(env.BZID, impression.Topic)
 	}
-	if !rowwire.Local(cfg.Rows) && env.Rows == nil && !cfg.InsecureRows {
-		return nil, fmt.Errorf("modelserver: rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, name certificates with --rows-tls-cert, -key and -ca, or allow it with --insecure-rows", cfg.Rows)
+	for _, p := range []mtls.Port{
+		{Name: "rows", Addr: cfg.Rows, TLS: env.Rows, Keys: "--rows-tls", Insecure: cfg.InsecureRows, Switch: "--insecure-rows"},
+		{Name: "grpc, by which models are configured,", Addr: cfg.GRPC, Insecure: cfg.InsecureGRPC, Switch: "--insecure-grpc"},
+		{Name: "http", Addr: cfg.HTTP, Insecure: cfg.InsecureREST, Switch: "--insecure-rest"},
+	} {
+		p.Role = "modelserver"
+		if err := p.Check(); err != nil {
+			return nil, err
+		}
 	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
@@ -96,6 +104,8 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	s.metrics.age(env.Metrics, cfg.Container)
 	s.shelf = newShelf(s.serve, cfg.Linger, env.Health)
+	s.shelf.expects = s.expects
+	s.shelf.reindex()
 	s.reads, s.bodies = newReads(cfg.LoadBytes), semaphore.NewWeighted(maxBodies)
 	s.routes = newRoutes(s.fleet, s.pool.Drop)
 	s.fresh = &freshness{

@@ -58,10 +58,10 @@ func (x *index) find(spec *apis.ModelSpec) ([]*generation, error) {
 
 // missing tells what is unknown, in the original's words, from what cannot answer now.
 func (x *index) missing(name string, want int64) error {
-	if !x.told {
-		return status.Errorf(codes.Unavailable, "%s: this server has not been told yet which models it serves; ask again", notFound(name, want))
-	}
 	absent, known := alias(x.absent, name)
+	if !known && x.expects != nil && x.expects(name) {
+		return status.Errorf(codes.Unavailable, "model %s is to be served here, but this server has not been told to load it yet", name)
+	}
 	if why, ok := absent[want]; known && want > 0 && ok {
 		return status.Errorf(codes.Unavailable, "version %d of model %s does not answer: %s", want, name, why)
 	}
@@ -81,7 +81,7 @@ func (g *generation) number() int64 {
 	return g.ps.version
 }
 
-// entries is find for what can predict.
+// entries is find for what can predict, those first whose rows every shard has.
 func (x *index) entries(spec *apis.ModelSpec) ([]*entryModel, error) {
 	found, err := x.find(spec)
 	if err != nil {
@@ -93,9 +93,16 @@ func (x *index) entries(spec *apis.ModelSpec) ([]*entryModel, error) {
 	if sig := spec.GetSignatureName(); sig != "" && sig != tfserving.DefaultSignature {
 		return nil, status.Errorf(codes.InvalidArgument, "Serving signature name: %q not found in signature def; it has %q", sig, tfserving.DefaultSignature)
 	}
-	entries := make([]*entryModel, len(found))
-	for i, g := range found {
-		entries[i] = g.entry
+	entries := make([]*entryModel, 0, len(found))
+	for _, settled := range []bool{true, false} { // one whose rows are not everywhere is asked last
+		for _, g := range found {
+			if g.entry.settled.Load() == settled && len(entries) < len(found) {
+				entries = append(entries, g.entry)
+			}
+		}
+	}
+	if len(entries) == 0 { // each was settled in between
+		entries = append(entries, found[0].entry)
 	}
 	return entries, nil
 }

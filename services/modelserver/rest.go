@@ -64,7 +64,7 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id s
 }
 
 func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (body []byte, id string, err error) {
-	c := caller{requestID: r.Header.Get(requestIDKey), traceparent: r.Header.Get(traceparentKey)}
+	c := caller{requestID: r.Header.Get(requestIDKey), traceparent: r.Header.Get(traceparentKey), impressions: asks(r.Header.Get(impressionKey))}
 	p, err := s.restDecode(w, r, spec)
 	if err != nil {
 		s.metrics.predicts.WithLabelValues(status.Code(err).String()).Inc() // those that are decoded count further on

@@ -455,7 +455,7 @@ func TestNotFoundBeforeAndAfter(t *testing.T) {
 		}
 		return res.GetModelVersionStatus()[0].GetState().String()
 	}
-	expect("before the load", codes.Unavailable) // nobody has said yet what is served
+	expect("before the load", codes.NotFound)
 	if got := state(ranker); got != "NotFound" {
 		t.Fatalf("status before the load: %s", got)
 	}

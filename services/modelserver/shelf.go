@@ -63,12 +63,12 @@ func (v *version) loading() bool { return v.state == stateStart || v.state == st
 // shelf holds what is configured and what became of it. One goroutine, run, starts and
 // stops versions; each version has a goroutine of its own until END.
 type shelf struct {
-	serve  func(ctx context.Context, v *version) error // one version's life, until ctx ends
-	linger time.Duration                               // how long rows answer after the last entry asked for them
-	health *health.State
+	serve   func(ctx context.Context, v *version) error // one version's life, until ctx ends
+	linger  time.Duration                               // how long rows answer after the last entry asked for them
+	health  *health.State
+	expects func(name string) bool // see index; fixed before run
 
 	mu       sync.Mutex
-	told     bool // configured at least once
 	configs  map[string]tfserving.Model
 	forced   map[string]bool // configured anew: try failed versions again
 	models   map[string]map[int64]*version
@@ -86,8 +86,9 @@ type shelf struct {
 type index struct {
 	models map[string][]*generation
 	rows   map[shardKey][]*psModel
-	told   bool
 	absent map[string]map[int64]string // of configured models: what keeps a version from answering
+
+	expects func(name string) bool // it is to be served here, configured or not; nil: nobody knows
 }
 
 type shardKey struct {
@@ -149,7 +150,7 @@ func (s *shelf) configure(models []tfserving.Model) []string {
 			s.works(name)
 		}
 	}
-	s.configs, s.told = next, true
+	s.configs = next
 	s.reindex()
 	s.announce()
 	s.poke()
@@ -281,10 +282,13 @@ func (s *shelf) reconcile(ctx context.Context) {
 // except that the first of them may go on while nothing else answers: where wishes change
 // faster than a load takes, none would ever end. The caller holds mu.
 func (s *shelf) retire(versions map[int64]*version, now time.Time, configured bool, wanted func(number int64) bool) {
-	var first *version
+	var first, newest *version
 	answers, replaced := false, false
 	for number, v := range versions {
 		answers = answers || v.state == stateAvailable
+		if v.state == stateAvailable && (newest == nil || v.begunAt > newest.begunAt) {
+			newest = v
+		}
 		replaced = replaced || v.state == stateAvailable && v.settled && wanted(number)
 		if v.loading() && !v.unloaded && (first == nil || v.begunAt < first.begunAt) {
 			first = v
@@ -301,6 +305,8 @@ func (s *shelf) retire(versions map[int64]*version, now time.Time, configured bo
 			v.unwanted = time.Time{}
 		case v.loading():
 			stop = answers || v != first
+		case v.state == stateAvailable && !v.settled && newest != v:
+			stop = true // it never had what it needs, and a newer one waits for the same
 		case replaced:
 			if v.unwanted.IsZero() {
 				v.unwanted = now
@@ -423,7 +429,7 @@ func (s *shelf) announce() {
 
 // reindex publishes what answers now. The caller holds mu.
 func (s *shelf) reindex() {
-	x := &index{models: map[string][]*generation{}, rows: map[shardKey][]*psModel{}, told: s.told, absent: map[string]map[int64]string{}}
+	x := &index{models: map[string][]*generation{}, rows: map[shardKey][]*psModel{}, expects: s.expects, absent: map[string]map[int64]string{}}
 	for name := range s.configs {
 		x.absent[name] = map[int64]string{}
 	}

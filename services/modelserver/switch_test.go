@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tfserving"
@@ -232,9 +233,19 @@ func TestWhatCannotAnswerYetIsUnavailable(t *testing.T) {
 		_, err := s.predict.Predict(testContext(t), req)
 		return status.Code(err)
 	}
-	if got := code(tfserving.Spec(ranker, 0)); got != codes.Unavailable {
-		t.Errorf("before anybody has said what is served: %v", got)
+	for name, want := range map[string]codes.Code{ranker: codes.Unavailable, ranker + ":ps_1": codes.Unavailable, ranker + ":ps_7": codes.NotFound, "nobody": codes.NotFound} {
+		if got := code(tfserving.Spec(name, 0)); got != want {
+			t.Errorf("%s is planned for this server, which has not been configured: %v, want %v", name, got, want)
+		}
 	}
+	w.append("replica", "offered/entry:0/0", &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{
+		Replica: &replica.Replica{ModelName: "offered", ServerType: "entry", Container: "c0", GrpcAddress: "127.0.0.1:1", HttpAddress: "127.0.0.1:1", Stat: replica.State_AVAILABLE, Version: 1}}}})
+	until(t, "what its predecessor served", func() error { // under a layout there is no plan
+		if got := code(tfserving.Spec("offered", 0)); got != codes.Unavailable {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
 	loaded := make(chan error, 1)
 	go func() { loaded <- s.load(1, append(subs, "missing_0")...) }()
 	<-w.gate.waiting

@@ -25,6 +25,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -84,10 +85,10 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	for _, addr := range []string{cfg.Listen, cfg.GRPC} {
-		if addr == "" || rowwire.Local(addr) || env.Rows != nil || cfg.Insecure {
-			continue
+		p := mtls.Port{Role: "ps", Name: "rows", Addr: addr, TLS: env.Rows, Keys: "--rows-tls", Insecure: cfg.Insecure, Switch: "--insecure-rows"}
+		if err := p.Check(); err != nil {
+			return nil, err
 		}
-		return nil, fmt.Errorf("ps: rows on %s could be reached from other machines and are not encrypted: listen on 127.0.0.1, name certificates with --rows-tls-cert, -key and -ca, or allow it with --insecure-rows", addr)
 	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/projections/fleet"
 )
 
@@ -17,6 +18,9 @@ import (
 type Config struct {
 	// Listen is where the agent service (gRPC) answers, host:port; "" switches it off.
 	Listen string
+	// InsecureAgent lets Listen be reached from other machines, in plain text. Default
+	// false.
+	InsecureAgent bool
 	// ZKListen is where the built-in ZooKeeper answers, host:port; "" switches it off.
 	// As a flag it defaults to 127.0.0.1:2181.
 	ZKListen string
@@ -66,6 +70,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 		c.ZKListen = "127.0.0.1:2181"
 	}
 	fs.StringVar(&c.Listen, "listen", c.Listen, "address of the agent service (gRPC); empty: off")
+	fs.BoolVar(&c.InsecureAgent, "insecure-agent", c.InsecureAgent, "let other machines reach the agent service, though it is neither encrypted nor authenticated")
 	fs.StringVar(&c.ZKListen, "zk-listen", c.ZKListen, "address of the ZooKeeper port; empty: off")
 	c.ZK.register(fs)
 	c.Mirror.register(fs)
@@ -91,6 +96,10 @@ func (c *Config) Validate() error {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			errs = append(errs, fmt.Errorf("--%s %q: give host:port, such as 127.0.0.1:0: %w", flag, addr, err))
 		}
+	}
+	agent := mtls.Port{Role: "replica-registry", Name: "the agent service", Addr: c.Listen, Insecure: c.InsecureAgent, Switch: "--insecure-agent"}
+	if err := agent.Check(); err != nil {
+		errs = append(errs, err)
 	}
 	errs = append(errs, c.ZK.validate()...)
 	errs = append(errs, c.Mirror.validate(c.ZKListen)...)
