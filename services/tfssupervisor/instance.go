@@ -97,9 +97,12 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 	for poll := true; ; {
 		began := time.Now()
 		planned, copied := s.plan.Changed(), s.lineage.Changed()
-		var offered <-chan struct{} // never, without a layout
+		var offered, nodes <-chan struct{} // never, without a layout
 		if s.layout != nil {
 			offered = s.layout.Changed()
+		}
+		if s.tree != nil {
+			nodes = s.tree.Changed()
 		}
 		in.configure(ctx)
 		if poll {
@@ -118,6 +121,7 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 		case <-planned:
 		case <-copied:
 		case <-offered:
+		case <-nodes:
 		case a := <-in.answers:
 			in.answered(ctx, a)
 			poll = true
