@@ -242,7 +242,7 @@ func (s *Supervisor) supervise(ctx context.Context, leave func()) {
 			return
 		}
 		if early++; early >= failedStarts {
-			s.env.Health.Fail(startProblem, fmt.Errorf("it has ended %d times in a row: %w", early, cmp.Or(err, errors.New("by itself"))))
+			s.env.Health.Fail(startProblem, fmt.Errorf("it has ended again and again: %w", cmp.Or(err, errors.New("by itself"))))
 		}
 		_ = pauses.Wait(ctx)
 	}

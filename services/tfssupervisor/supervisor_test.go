@@ -157,6 +157,7 @@ type harness struct {
 	change   func(*tfssupervisor.Config)
 	listen   string // of servers; "": loopback
 	health   *health.State
+	deaf     bool // the registry answers with errors
 }
 
 func (h *harness) Start(context.Context) (tfssupervisor.Server, error) {
@@ -199,8 +200,11 @@ func newHarness(t *testing.T, change ...func(*harness)) *harness {
 				t.Errorf("heartbeat %s: %v", payload, err)
 			}
 			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.deaf {
+				return nil, errors.New("not now")
+			}
 			h.beats = append(h.beats, hb)
-			h.mu.Unlock()
 			return []byte(`{"lease_ms":3000}`), nil
 		},
 	}})
@@ -708,7 +712,7 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	}
 	h.mu.Unlock()
 	h.until("the role says so", func() error {
-		if got := h.health.Summary(); !strings.Contains(got, "start of the model server: it has ended") || !strings.Contains(got, "no such file") {
+		if got := h.health.Summary(); !strings.Contains(got, "start of the model server: it has ended again and again") || !strings.Contains(got, "no such file") {
 			return fmt.Errorf("%q", got)
 		}
 		return nil
@@ -719,6 +723,42 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	h.born()
 	h.wantFacts("exited 0 0 it did not start: no such file", "started 1001")
 	h.wantProblem("")
+}
+
+// A registry that does not answer is a problem of this role, but none that a heartbeat
+// could tell: once it arrives, there is none.
+func TestRegistryThatDoesNotAnswer(t *testing.T) {
+	h := newHarness(t)
+	h.born()
+	h.wantProblem("")
+	h.mu.Lock()
+	h.deaf = true
+	h.mu.Unlock()
+	h.until("the role says so", func() error {
+		if got := h.health.Summary(); !strings.Contains(got, "heartbeats: ") {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	h.mu.Lock()
+	h.deaf = false
+	n := len(h.beats)
+	h.mu.Unlock()
+	h.until("it is well again", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.beats) == n || h.health.Summary() != "" {
+			return errors.New(h.health.Summary())
+		}
+		return nil
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, hb := range h.beats {
+		if p := hb.GetContainer().GetProblem(); p != "" {
+			t.Fatalf("a heartbeat says %q", p)
+		}
+	}
 }
 
 func TestStopStopsTheServer(t *testing.T) {
