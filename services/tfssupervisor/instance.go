@@ -278,7 +278,9 @@ func (in *instance) declined(ctx context.Context, msg string) {
 			odd++
 		}
 	}
-	in.choosy = in.choosy || odd > 0
+	if odd > 0 {
+		in.choosy, in.refused = true, "" // what it says of the rest is news, even in the same words
+	}
 	for _, t := range in.tracks {
 		if t.wanted && (odd == 0 || !common(t.sub)) {
 			in.say(ctx, t, t.version, fact{"failed", "the model server refuses the configuration: " + msg})

@@ -658,6 +658,27 @@ func TestOneRefusedSubModelBlocksNobody(t *testing.T) {
 	}
 }
 
+// Where that was not the reason, the rest is told as well.
+func TestRefusedForAnotherReason(t *testing.T) {
+	h := newHarness(t)
+	f := h.born()
+	f.mu.Lock()
+	f.refuse = status.Error(codes.InvalidArgument, "not that")
+	f.mu.Unlock()
+	h.plan(7, map[string][]string{"c.0": {"dense_0", "ps_1"}})
+	h.copied("ps_1", 7, "host")
+	h.copied("dense_0", 7, "host")
+	h.until("both are told", func() error {
+		got := h.facts()
+		for _, name := range []string{"dense_0", "ps_1"} {
+			if !slices.Contains(got, "failed (the model server refuses the configuration: not that) m:"+name+"/7") {
+				return fmt.Errorf("%q", got)
+			}
+		}
+		return nil
+	})
+}
+
 // What happens in the log does not make the supervisor ask the server more often.
 func TestUnrelatedEventsAskTheServerNothing(t *testing.T) {
 	h := newHarness(t, func(h *harness) { h.change = func(c *tfssupervisor.Config) { c.Poll = time.Hour } })
