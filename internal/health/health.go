@@ -110,10 +110,13 @@ func (s *State) Problems() []Problem {
 
 // Summary is what a heartbeat tells of the scope's problems: a line of at most 1,000
 // bytes without times, so that it only changes when the problems do; empty: all is well.
-func (s *State) Summary() string {
+// Problems of the names in but are left out.
+func (s *State) Summary(but ...string) string {
 	var lines []string
 	for _, p := range s.Problems() {
-		lines = append(lines, strings.TrimPrefix(p.String(), s.scope))
+		if !slices.Contains(but, strings.TrimPrefix(p.Name, s.scope)) {
+			lines = append(lines, strings.TrimPrefix(p.String(), s.scope))
+		}
 	}
 	return cut(strings.Join(lines, "; "), maxSummary)
 }

@@ -27,6 +27,9 @@ func TestAProblemLastsUntilItWorks(t *testing.T) {
 		if got := ps.Summary(); got != "deltas: the stream is full" {
 			t.Errorf("Summary = %q", got)
 		}
+		if got := ps.Summary("deltas"); got != "" {
+			t.Errorf("Summary without deltas = %q", got)
+		}
 		want := "# HELP monolith_problem 1 while this keeps the process from its work; /readyz says why\n# TYPE monolith_problem gauge\n" +
 			"monolith_problem{problem=\"ps-0: deltas\"} 1\nmonolith_problem{problem=\"trainer-0: partition ratings/3\"} 1\n"
 		if err := testutil.CollectAndCompare(whole, strings.NewReader(want)); err != nil {

@@ -23,7 +23,12 @@ type Offer struct {
 // Offers are what agents that follow the layout may serve, by entry. Entries that nobody
 // declared are returned apart: they cannot be served.
 func (s State) Offers(name string) (offers []Offer, undeclared []string) {
-	for _, entry := range slices.Sorted(maps.Keys(s.Layouts[name].Entries)) {
+	return s.OffersOf(slices.Sorted(maps.Keys(s.Layouts[name].Entries)))
+}
+
+// OffersOf is Offers for a list of {model}:{sub_graph}.
+func (s State) OffersOf(entries []string) (offers []Offer, undeclared []string) {
+	for _, entry := range entries {
 		model, sub, _ := layout.ParseEntry(entry)
 		if d, ok := s.Models[model].SavedModels[sub]; ok {
 			offers = append(offers, Offer{Model: model, SubGraph: sub, Config: d.V})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	gosync "sync"
 	"time"
 
@@ -328,7 +329,7 @@ func (e errUnsaid) Unwrap() error { return e.error }
 
 // fail says why an attempt failed, unless that was said.
 func (s *Server) fail(ctx context.Context, o outcome, f *failure) {
-	reason := o.err.Error()
+	reason := strings.ToValidUTF8(o.err.Error(), "?") // files may have any name
 	if errors.As(o.err, new(errUnsaid)) || reason == f.said {
 		return
 	}

@@ -256,6 +256,21 @@ func TestCopiesWhatItsContainersServe(t *testing.T) {
 	until(t, "nothing is left of the unloaded model", func() bool { _, err := os.Stat(filepath.Join(dir, "m")); return os.IsNotExist(err) })
 }
 
+// Files may have names that no text holds: what fails because of them is told all the same.
+func TestFailuresWithOddNamesAreTold(t *testing.T) {
+	b := mem.New()
+	root := t.TempDir()
+	export := controltest.Export(t, filepath.Join(root, "exported_models"), controltest.Spec("m"), 1, 1)
+	if err := os.Symlink("nowhere", filepath.Join(export, "ps_0", "1", "\xff")); err != nil {
+		t.Fatal(err)
+	}
+	start(t, b, filepath.Join(root, "copies"))
+	failed := controltest.Next(t, b, publishPlan(t, b, export, 1), controltest.Of("targetFailed")).Event.(*sync.Event).GetTargetFailed()
+	if failed.GetSubModel() != "ps_0" || !strings.Contains(failed.GetReason(), "no such file") {
+		t.Errorf("failed %v", failed)
+	}
+}
+
 // A copy that fails for ever is a state of the role, until it succeeds.
 func TestFailingCopiesAreAProblem(t *testing.T) {
 	b := mem.New()

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -58,7 +59,8 @@ func (s *scale) weigh(load *model.Load, floor int64) (*model.Load, map[string]ui
 	}
 	subs, _, _, err := modelinfo.CalculateVersion(at.dir, at.ckpt, at.version)
 	if err != nil {
-		return load, nil, fmt.Sprintf("the export cannot be measured: %v: bring it back or load another version", err)
+		problem := fmt.Sprintf("the export cannot be measured: %v: bring it back or load another version", err)
+		return load, nil, strings.ToValidUTF8(problem, "?") // files may have any name
 	}
 	sizes := map[string]uint64{}
 	for sub, m := range subs {

@@ -155,7 +155,7 @@ func (p *packer) demand(sizes map[string]uint64) []demand {
 	for _, sub := range slices.Sorted(maps.Keys(sizes)) {
 		kind, task, ok := roleOf(sub)
 		if !ok {
-			p.unfit = append(p.unfit, fmt.Sprintf("%s is served by nobody: sub-models are entry, ps_<n> and dense_<n>", sub))
+			p.unfit = append(p.unfit, fmt.Sprintf("%q is served by nobody: sub-models are entry, ps_<n> and dense_<n>", sub))
 			continue
 		}
 		d := demand{sub: sub, kind: kind, task: task, bytes: sizes[sub]}
@@ -172,7 +172,7 @@ func (p *packer) demand(sizes map[string]uint64) []demand {
 			}
 		}
 		if kind == dense && named == 0 {
-			p.unfit = append(p.unfit, fmt.Sprintf("%s is served by nobody: start a serving container with --server-type dense, whose model server knows it", sub))
+			p.unfit = append(p.unfit, fmt.Sprintf("%q is served by nobody: start a serving container with --server-type dense, whose model server knows it", sub))
 			continue
 		}
 		switch {

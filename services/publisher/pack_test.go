@@ -156,7 +156,7 @@ func TestUnservableSubModelsBlockNobody(t *testing.T) {
 	if got, want := show(p), "entry/0@e ps_0/0@p0 ps_1/0@p1"; got != want {
 		t.Errorf("planned %q, want %q", got, want)
 	}
-	for _, says := range []string{"dense_0 is served by nobody: start a serving container with --server-type dense", "entry_1 is served by nobody: sub-models are", "and 1 more"} {
+	for _, says := range []string{`"dense_0" is served by nobody: start a serving container with --server-type dense`, `"entry_1" is served by nobody: sub-models are`, "and 1 more"} {
 		if !strings.Contains(problem, says) {
 			t.Errorf("the problem %q does not say %q", problem, says)
 		}

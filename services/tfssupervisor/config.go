@@ -51,7 +51,9 @@ type Config struct {
 	ArchonAddress string
 	AgentAddress  string
 	// Layout makes the container serve what a layout offers instead of what the
-	// publisher plans: its name, or its path /{bzid}/layouts/{name}. LayoutFilters are
+	// publisher plans: its name, or its path /{bzid}/layouts/{name}, or that of any other
+	// node of ZooKeeper's tree, whose children then are its entries; for that the whole
+	// tree of the namespace is followed. LayoutFilters are
 	// lines "{pattern}; {condition}" that say which sub-models it takes; none: all.
 	Layout        string
 	LayoutFilters []string

@@ -81,7 +81,7 @@ func (s *Supervisor) heartbeat(ctx context.Context, leaving bool) error {
 		return nil
 	}
 	c := s.container(s.cfg.addresses(srv))
-	c.Problem = s.env.Health.Summary()
+	c.Problem = s.env.Health.Summary(registryProblem) // which is over once this arrives
 	body, err := events.Marshal(s.pulse.Stamp(&replica.Heartbeat{
 		Container: c,
 		Resource:  s.gauge.read(time.Now()),

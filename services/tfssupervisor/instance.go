@@ -97,9 +97,12 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 	for poll := true; ; {
 		began := time.Now()
 		planned, copied := s.plan.Changed(), s.lineage.Changed()
-		var offered <-chan struct{} // never, without a layout
+		var offered, nodes <-chan struct{} // never, without a layout
 		if s.layout != nil {
 			offered = s.layout.Changed()
+		}
+		if s.tree != nil {
+			nodes = s.tree.Changed()
 		}
 		in.configure(ctx)
 		if poll {
@@ -118,6 +121,7 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 		case <-planned:
 		case <-copied:
 		case <-offered:
+		case <-nodes:
 		case a := <-in.answers:
 			in.answered(ctx, a)
 			poll = true
@@ -274,7 +278,9 @@ func (in *instance) declined(ctx context.Context, msg string) {
 			odd++
 		}
 	}
-	in.choosy = in.choosy || odd > 0
+	if odd > 0 {
+		in.choosy, in.refused = true, "" // what it says of the rest is news, even in the same words
+	}
 	for _, t := range in.tracks {
 		if t.wanted && (odd == 0 || !common(t.sub)) {
 			in.say(ctx, t, t.version, fact{"failed", "the model server refuses the configuration: " + msg})

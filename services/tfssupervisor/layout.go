@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/layoutfilter"
 	"github.com/monolith-go/monolith/projections/layout"
+	"github.com/monolith-go/monolith/projections/znode"
 )
 
 const (
@@ -27,7 +28,8 @@ const (
 const lookEvery = time.Second
 
 // layoutOf is the path of a layout in ZooKeeper's tree, and its name in the view. A
-// pattern that begins with a slash is the path itself.
+// pattern that begins with a slash is the path itself; one outside of the namespace's
+// layouts has no name there: whatever nodes lie below it are its entries.
 func layoutOf(bzid, pattern string) (path, name string, err error) {
 	base := "/" + bzid + "/layouts/"
 	if pattern == "" {
@@ -36,11 +38,35 @@ func layoutOf(bzid, pattern string) (path, name string, err error) {
 	if path = pattern; !strings.HasPrefix(pattern, "/") {
 		path = base + pattern
 	}
-	name, ok := strings.CutPrefix(path, base)
-	if !ok || name == "" {
-		return "", "", fmt.Errorf("tfssupervisor: --layout %q is no layout of this namespace: name one, or give a path below %s", pattern, base)
+	if slices.ContainsFunc(strings.Split(path[1:], "/"), func(step string) bool { return step == "" || step == "." || step == ".." }) {
+		return "", "", fmt.Errorf("tfssupervisor: --layout %q is no path of a node: name a layout, or give a path such as %sl1", pattern, base)
+	}
+	name, _ = strings.CutPrefix(path, base)
+	if name == path {
+		return path, "", nil
 	}
 	return path, name, nil
+}
+
+// entries are what the layout names, by the views.
+func (s *Supervisor) entries() (offers []layout.Offer, undeclared []string, moving map[string]bool) {
+	var nodes []string
+	if s.tree != nil {
+		s.tree.Read(func(z znode.State) { nodes = z.Children(s.layoutPath) })
+	}
+	moving = map[string]bool{} // models whose entry follows newer versions
+	s.layout.Read(func(l layout.State) {
+		if s.tree != nil {
+			offers, undeclared = l.OffersOf(nodes)
+		} else {
+			offers, undeclared = l.Offers(s.layoutName)
+		}
+		for _, o := range offers {
+			config, declared := l.Models[o.Model].SavedModels[entry]
+			moving[o.Model] = declared && config.V.GetVersionPolicy() != latestOnce
+		}
+	})
+	return offers, undeclared, moving
 }
 
 // offers is one look at the layout: what this container should serve of it, by name.
@@ -48,16 +74,7 @@ func layoutOf(bzid, pattern string) (path, name string, err error) {
 // ever; so does what a broken filter or folder would take away.
 func (in *instance) offers(ctx context.Context) []assigned {
 	s := in.s
-	var offers []layout.Offer
-	var undeclared []string
-	moving := map[string]bool{} // models whose entry follows newer versions
-	s.layout.Read(func(l layout.State) {
-		offers, undeclared = l.Offers(s.layoutName)
-		for _, o := range offers {
-			config, declared := l.Models[o.Model].SavedModels[entry]
-			moving[o.Model] = declared && config.V.GetVersionPolicy() != latestOnce
-		}
-	})
+	offers, undeclared, moving := s.entries()
 	for _, entry := range undeclared {
 		in.complain(entry, "the layout offers what nobody has declared: it cannot be served")
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
+	znodepb "github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 
@@ -86,6 +87,33 @@ func TestServesItsLayout(t *testing.T) {
 	export(t, moved, "ps_1", 2)
 	h.declared(moved, "ps_1=latest_once")
 	h.wantConfig(f, "m:ps_1@"+moved+"/ps_1/[2]", third+"[12]")
+}
+
+// A layout may be any node of the tree: clients of ZooKeeper put its entries there.
+func TestLayoutElsewhereInTheTree(t *testing.T) {
+	base := t.TempDir()
+	h := newHarness(t, func(h *harness) { h.change = func(c *tfssupervisor.Config) { c.Layout = "/gip/layout" } })
+	f := h.born()
+	export(t, base, "entry", 3)
+	export(t, base, "ps_0", 3)
+	h.declared(base, "entry=latest", "ps_0=latest")
+	h.offered("m:ps_0") // in the namespace's own l1
+	propose := func(ops ...*znodepb.Op) {
+		t.Helper()
+		h.append("znode", "tree", &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Ops: ops, Multi: true}}})
+	}
+	create := func(path string) *znodepb.Op {
+		return &znodepb.Op{Op: &znodepb.Op_Create{Create: &znodepb.Create{Path: path, Acl: []*znodepb.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}}}}
+	}
+	propose(create("/gip"), create("/gip/layout"), create("/gip/layout/m:entry"))
+	h.wantConfig(f, "m:entry@"+base+"/entry/[3]")
+	propose(create("/gip/layout/m:ps_0"), &znodepb.Op{Op: &znodepb.Op_Delete{Delete: &znodepb.Delete{Path: "/gip/layout/m:entry", Version: -1}}})
+	h.wantConfig(f, "m:ps_0@"+base+"/ps_0/[3]")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if got := h.beats[len(h.beats)-1].GetContainer().GetLayoutPath(); got != "/gip/layout" {
+		t.Errorf("it is told that %q is followed", got)
+	}
 }
 
 // Without an entry that moves on, latest_once means what it says.
@@ -217,7 +245,8 @@ func TestRefusesWhatCannotBe(t *testing.T) {
 		"without colons and slashes":    func(c *tfssupervisor.Config) { c.DCAware, c.IDC, c.Cluster = true, "a:b", "c" },
 		"name it with --layout":         func(c *tfssupervisor.Config) { c.LayoutFilters = []string{"entry; True"} },
 		"there is no semicolon":         func(c *tfssupervisor.Config) { c.Layout, c.LayoutFilters = "l", []string{"entry"} },
-		"below /test/layouts/":          func(c *tfssupervisor.Config) { c.Layout = "/other/layouts/l" },
+		"is no path of a node":          func(c *tfssupervisor.Config) { c.Layout = "/other//l" },
+		"such as /test/layouts/l1":      func(c *tfssupervisor.Config) { c.Layout = "/test/layouts/" },
 		"--archon-address":              func(c *tfssupervisor.Config) { c.ArchonAddress = "4001" },
 		"--agent-address":               func(c *tfssupervisor.Config) { c.AgentAddress = "a:b:c" },
 		"--host-ip is":                  func(c *tfssupervisor.Config) { c.HostIP = "fd00::1" },

@@ -32,6 +32,7 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/znode"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -54,6 +55,7 @@ type Supervisor struct {
 	plan    *follow.Follower[plan.State]
 	lineage *follow.Follower[lineage.State]
 	layout  *follow.Follower[layout.State] // nil: the container follows the plan
+	tree    *follow.Follower[znode.State]  // nil, unless its layout lies outside of the namespace's
 	scribe  *scribe
 	gauge   gauge // the heartbeats' own
 	pulse   replica.Pulse
@@ -139,8 +141,11 @@ func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
 		ready:   make(chan struct{}), beat: make(chan struct{}, 1),
 		layoutPath: layoutPath, layoutName: layoutName, filters: filters,
 	}
-	if layoutName != "" {
+	if layoutPath != "" {
 		s.layout = follow.New(env.Bus.Log(), views.Layout.Only(env.BZID), o)
+	}
+	if layoutPath != "" && layoutName == "" {
+		s.tree = follow.New(env.Bus.Log(), views.Znode.Only(env.BZID), o)
 	}
 	return s, nil
 }
@@ -160,6 +165,10 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	if s.layout != nil {
 		back.Go(func() error { return s.layout.Run(inner) })
 		caughtUp = append(caughtUp, s.layout.Ready())
+	}
+	if s.tree != nil {
+		back.Go(func() error { return s.tree.Run(inner) })
+		caughtUp = append(caughtUp, s.tree.Ready())
 	}
 	back.Go(func() error { s.scribe.run(inner, s.cfg.Drain); return nil })
 
@@ -234,7 +243,7 @@ func (s *Supervisor) supervise(ctx context.Context, leave func()) {
 			return
 		}
 		if early++; early >= failedStarts {
-			s.env.Health.Fail(startProblem, fmt.Errorf("it has ended %d times in a row: %w", early, cmp.Or(err, errors.New("by itself"))))
+			s.env.Health.Fail(startProblem, fmt.Errorf("it has ended again and again: %w", cmp.Or(err, errors.New("by itself"))))
 		}
 		_ = pauses.Wait(ctx)
 	}

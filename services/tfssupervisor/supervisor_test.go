@@ -157,6 +157,7 @@ type harness struct {
 	change   func(*tfssupervisor.Config)
 	listen   string // of servers; "": loopback
 	health   *health.State
+	deaf     bool // the registry answers with errors
 }
 
 func (h *harness) Start(context.Context) (tfssupervisor.Server, error) {
@@ -199,8 +200,11 @@ func newHarness(t *testing.T, change ...func(*harness)) *harness {
 				t.Errorf("heartbeat %s: %v", payload, err)
 			}
 			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.deaf {
+				return nil, errors.New("not now")
+			}
 			h.beats = append(h.beats, hb)
-			h.mu.Unlock()
 			return []byte(`{"lease_ms":3000}`), nil
 		},
 	}})
@@ -654,6 +658,27 @@ func TestOneRefusedSubModelBlocksNobody(t *testing.T) {
 	}
 }
 
+// Where that was not the reason, the rest is told as well.
+func TestRefusedForAnotherReason(t *testing.T) {
+	h := newHarness(t)
+	f := h.born()
+	f.mu.Lock()
+	f.refuse = status.Error(codes.InvalidArgument, "not that")
+	f.mu.Unlock()
+	h.plan(7, map[string][]string{"c.0": {"dense_0", "ps_1"}})
+	h.copied("ps_1", 7, "host")
+	h.copied("dense_0", 7, "host")
+	h.until("both are told", func() error {
+		got := h.facts()
+		for _, name := range []string{"dense_0", "ps_1"} {
+			if !slices.Contains(got, "failed (the model server refuses the configuration: not that) m:"+name+"/7") {
+				return fmt.Errorf("%q", got)
+			}
+		}
+		return nil
+	})
+}
+
 // What happens in the log does not make the supervisor ask the server more often.
 func TestUnrelatedEventsAskTheServerNothing(t *testing.T) {
 	h := newHarness(t, func(h *harness) { h.change = func(c *tfssupervisor.Config) { c.Poll = time.Hour } })
@@ -708,7 +733,7 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	}
 	h.mu.Unlock()
 	h.until("the role says so", func() error {
-		if got := h.health.Summary(); !strings.Contains(got, "start of the model server: it has ended") || !strings.Contains(got, "no such file") {
+		if got := h.health.Summary(); !strings.Contains(got, "start of the model server: it has ended again and again") || !strings.Contains(got, "no such file") {
 			return fmt.Errorf("%q", got)
 		}
 		return nil
@@ -719,6 +744,42 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	h.born()
 	h.wantFacts("exited 0 0 it did not start: no such file", "started 1001")
 	h.wantProblem("")
+}
+
+// A registry that does not answer is a problem of this role, but none that a heartbeat
+// could tell: once it arrives, there is none.
+func TestRegistryThatDoesNotAnswer(t *testing.T) {
+	h := newHarness(t)
+	h.born()
+	h.wantProblem("")
+	h.mu.Lock()
+	h.deaf = true
+	h.mu.Unlock()
+	h.until("the role says so", func() error {
+		if got := h.health.Summary(); !strings.Contains(got, "heartbeats: ") {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	h.mu.Lock()
+	h.deaf = false
+	n := len(h.beats)
+	h.mu.Unlock()
+	h.until("it is well again", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.beats) == n || h.health.Summary() != "" {
+			return errors.New(h.health.Summary())
+		}
+		return nil
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, hb := range h.beats {
+		if p := hb.GetContainer().GetProblem(); p != "" {
+			t.Fatalf("a heartbeat says %q", p)
+		}
+	}
 }
 
 func TestStopStopsTheServer(t *testing.T) {
