@@ -22,7 +22,9 @@ type chief struct {
 	epoch uint64
 	cuts  int // attempts, so that each cut has a name of its own
 	saved int // checkpoints of the clock since the last export
-	asked chan order
+
+	failures int // attempts at a checkpoint that failed in a row
+	asked    chan order
 }
 
 // order is a checkpoint that somebody waits for.
@@ -127,9 +129,8 @@ func (c *chief) run(ctx context.Context) error {
 
 // insist makes a checkpoint, however often it fails.
 func (c *chief) insist(ctx context.Context, why request) error {
-	defer c.s.env.Health.OK(healthCheckpoint)
 	pauses := retry.New(pauseAfterError, 10*time.Second)
-	for failures := 0; ; {
+	for {
 		if err := c.s.shards.wait(ctx); err != nil {
 			return err
 		}
@@ -142,15 +143,23 @@ func (c *chief) insist(ctx context.Context, why request) error {
 			continue
 		}
 		_, _, err := c.checkpoint(ctx, why)
+		c.attempted(err)
 		if err == nil {
 			return nil
-		}
-		if failures++; failures >= unwell {
-			c.s.env.Health.Fail(healthCheckpoint, err)
 		}
 		if err := pauses.Wait(ctx); err != nil {
 			return err
 		}
+	}
+}
+
+// attempted tells the health state of checkpoints that fail one after the other.
+func (c *chief) attempted(err error) {
+	if c.failures++; err == nil {
+		c.failures = 0
+		c.s.env.Health.OK(healthCheckpoint)
+	} else if c.failures >= unwell {
+		c.s.env.Health.Fail(healthCheckpoint, err)
 	}
 }
 
@@ -168,6 +177,7 @@ func (c *chief) serve(ctx context.Context) error {
 	topic := time.NewTicker(s.lookAtTopicEvery)
 	defer topic.Stop()
 	defer s.env.Health.OK(healthTopic)
+	defer s.env.Health.OK(healthCheckpoint)
 	for ctx.Err() == nil {
 		changed := s.requests.Changed()
 		if err := c.answer(ctx); err != nil {
@@ -188,7 +198,8 @@ func (c *chief) serve(ctx context.Context) error {
 			}
 			c.saved++
 			export := c.saved%s.cfg.ExportEvery == 0
-			_, _, _ = c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
+			_, _, err := c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
+			c.attempted(err)
 		case o := <-c.asked:
 			c.obeyAll(ctx, o)
 		}

@@ -14,6 +14,7 @@ import (
 // engine is what follows from the model's spec; it is shared and never changes.
 type engine struct {
 	spec   *model.ModelSpec
+	rules  rules
 	tower  *dense.Tower
 	vars   []modelspec.Variable
 	index  map[string]int // variable by name
@@ -114,7 +115,7 @@ func (s *step) load(recs []kafka.Record) {
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
-		smp, err := parse(s.e.spec, r.Value, fids)
+		smp, err := s.e.rules.parse(s.e.spec, r.Value, fids)
 		if err != nil {
 			s.bad = append(s.bad, rejected{r, err.Error()})
 			continue

@@ -21,6 +21,8 @@ const (
 	healthTopic = "topic"
 
 	healthCheckpoint = "checkpoint"
+	healthHeartbeats = "heartbeats"
+	healthLetters    = "dead letters"
 )
 
 // job is the job as the log has it.
@@ -36,6 +38,7 @@ func (s *Server) prepare(ctx context.Context) error {
 		err := fmt.Errorf("waiting for model %s to be declared", s.cfg.Model)
 		if spec := s.spec(); spec != nil {
 			if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err == nil {
+				s.engine.rules = s.cfg.rules()
 				s.dense = newDenseCache(s.shards, s.engine)
 				s.env.Health.OK(healthModel)
 				close(s.prepared)

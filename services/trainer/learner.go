@@ -53,6 +53,7 @@ func (l *learner) run(soft, hard context.Context) {
 	defer l.reader.Close()
 	defer l.s.env.Health.OK(l.named("learning"))
 	defer l.s.env.Health.OK(l.named("reading"))
+	defer l.s.env.Health.OK(healthLetters)
 	log := l.s.log.With("partition", l.partition, "epoch", l.epoch)
 	pauses, settling := retry.New(settle, longestPause), retry.New(settle, 25*settle)
 	failures, unsteady := 0, 0 // in a row; the latter are no failures when a shard comes back
@@ -426,14 +427,21 @@ func (l *learner) park(ctx context.Context, r rejected) error {
 		}
 		p.Header[k] = []string{r.record.Headers[k]}
 	}
-	for {
+	pauses := retry.New(lookAgain, longestLook)
+	for tries := 1; ; tries++ {
 		_, err := l.s.env.Bus.DeadLetters().Park(ctx, p)
 		if err == nil {
+			l.s.env.Health.OK(healthLetters)
 			return nil
 		}
 		if !bus.Retryable(err) || ctx.Err() != nil {
 			return fmt.Errorf("park record %d: %w", r.record.Offset, err)
 		}
-		pause(ctx, lookAgain)
+		if tries >= unwell {
+			l.s.env.Health.Fail(healthLetters, err)
+		}
+		if pauses.Wait(ctx) != nil {
+			return fmt.Errorf("park record %d: %w", r.record.Offset, err)
+		}
 	}
 }

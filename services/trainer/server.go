@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -122,7 +123,7 @@ func (s *Server) run(ctx context.Context) error {
 	}
 	pool := rowwire.NewPool(s.env.Rows)
 	defer pool.Close()
-	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m}
+	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m, well: s.env.Health, ill: make([]atomic.Bool, s.cfg.Shards)}
 
 	// Views outlive the training that reads them.
 	base, endViews := context.WithCancel(context.WithoutCancel(ctx))
@@ -289,9 +290,16 @@ func (s *Server) heartbeat(ctx context.Context) error {
 	}
 	t := time.NewTicker(heartbeatEvery)
 	defer t.Stop()
-	heard := true
+	defer s.env.Health.OK(healthHeartbeats)
+	heard, missed := true, 0
 	for {
 		err := send(ctx)
+		if missed++; err == nil {
+			missed = 0
+			s.env.Health.OK(healthHeartbeats)
+		} else if missed >= unwell && ctx.Err() == nil {
+			s.env.Health.Fail(healthHeartbeats, err)
+		}
 		if ctx.Err() == nil && heard != (err == nil) {
 			if heard = err == nil; !heard {
 				s.log.Warn("the registry does not answer heartbeats", "error", err)
