@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,15 +38,21 @@ func TestTopicsOfANamespace(t *testing.T) {
 	}
 }
 
-// logsOnly starts the logs of a stack and nothing that uses them.
-func logsOnly(t *testing.T, cfg stackConfig) *stack {
+// logsOnly starts the logs of a stack and nothing that uses them, until the test ends or
+// halt is called.
+func logsOnly(t *testing.T, cfg stackConfig) (s *stack, halt func()) {
 	t.Helper()
 	s, err := startLogs(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.close() }) // a test may have closed it
-	return s
+	halt = sync.OnceFunc(func() {
+		if err := s.close(); err != nil {
+			t.Errorf("close the logs: %v", err)
+		}
+	})
+	t.Cleanup(halt)
+	return s, halt
 }
 
 // Somebody has added partitions to the topic, or made it larger from the start: the
@@ -58,7 +65,7 @@ func TestUpTakesATopicWithMorePartitions(t *testing.T) {
 	t.Cleanup(func() { b.Close() })
 	cfg := opsConfig(t.TempDir())
 	cfg.conn.bzid, cfg.kafka, cfg.spans = "shop", b.Addr(), false
-	s := logsOnly(t, cfg)
+	s, _ := logsOnly(t, cfg)
 	if n, err := kafka.Partitions(t.Context(), s.brokers(), "shop.ratings"); n != 6 || err != nil {
 		t.Errorf("the training topic has %d partitions, %v", n, err)
 	}
@@ -79,7 +86,7 @@ func TestEmbeddedKafkaForgets(t *testing.T) {
 		}
 	}
 	cfg.keep = retention{predictions: 7 * 24 * time.Hour}
-	s := logsOnly(t, cfg)
+	s, halt := logsOnly(t, cfg)
 	w := kafka.NewWriter(kafka.WriterConfig{Brokers: s.brokers()})
 	defer w.Close()
 	old := time.Now().Add(-8 * 24 * time.Hour)
@@ -90,10 +97,8 @@ func TestEmbeddedKafkaForgets(t *testing.T) {
 			}
 		}
 	}
-	if err := s.close(); err != nil {
-		t.Fatal(err)
-	}
-	s = logsOnly(t, cfg)
+	halt()
+	s, _ = logsOnly(t, cfg)
 	first := func(topic string) int64 {
 		r := kafka.NewReader(kafka.ReaderConfig{Brokers: s.brokers(), Topic: topic})
 		defer r.Close()
@@ -121,7 +126,7 @@ func TestEmbeddedKafkaForgets(t *testing.T) {
 func TestUpRefusesADamagedTopic(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
 	cfg.spans = false
-	s := logsOnly(t, cfg)
+	s, halt := logsOnly(t, cfg)
 	w := kafka.NewWriter(kafka.WriterConfig{Brokers: s.brokers()})
 	defer w.Close()
 	for range 3 {
@@ -129,9 +134,7 @@ func TestUpRefusesADamagedTopic(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.close(); err != nil {
-		t.Fatal(err)
-	}
+	halt()
 	segment := filepath.Join(cfg.dir, "kafka", "partitions", "ratings-0", "0.dat")
 	raw, err := os.ReadFile(segment)
 	if err != nil {

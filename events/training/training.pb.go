@@ -414,8 +414,9 @@ type JobStarted struct {
 	Partitions    int32                  `protobuf:"varint,4,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	Shards        uint32                 `protobuf:"varint,5,opt,name=shards,proto3" json:"shards,omitempty"` // training parameter-server shards
 	Deterministic bool                   `protobuf:"varint,6,opt,name=deterministic,proto3" json:"deterministic,omitempty"`
-	TopicId       string                 `protobuf:"bytes,20,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`                                                        // as Kafka prints it; a topic made anew has another. Empty: not known
-	Ends          map[int32]int64        `protobuf:"bytes,21,rep,name=ends,proto3" json:"ends,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> offset at which a bounded job ends; empty: it goes on
+	TopicId       string                 `protobuf:"bytes,20,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`                                                            // as Kafka prints it; a topic made anew has another. Empty: not known
+	Ends          map[int32]int64        `protobuf:"bytes,21,rep,name=ends,proto3" json:"ends,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`     // partition -> offset at which a bounded job ends; empty: it goes on
+	Begins        map[int32]int64        `protobuf:"bytes,22,rep,name=begins,proto3" json:"begins,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> offset of the first record that there was when the job began
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -502,6 +503,13 @@ func (x *JobStarted) GetTopicId() string {
 func (x *JobStarted) GetEnds() map[int32]int64 {
 	if x != nil {
 		return x.Ends
+	}
+	return nil
+}
+
+func (x *JobStarted) GetBegins() map[int32]int64 {
+	if x != nil {
+		return x.Begins
 	}
 	return nil
 }
@@ -1220,7 +1228,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\rStopRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
 	"\x0eStartRequested\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xcc\x02\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xd4\x03\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
@@ -1233,8 +1241,12 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x06shards\x18\x05 \x01(\rR\x06shards\x12$\n" +
 	"\rdeterministic\x18\x06 \x01(\bR\rdeterministic\x12\x19\n" +
 	"\btopic_id\x18\x14 \x01(\tR\atopicId\x12E\n" +
-	"\x04ends\x18\x15 \x03(\v21.monolith.events.training.v1.JobStarted.EndsEntryR\x04ends\x1a7\n" +
+	"\x04ends\x18\x15 \x03(\v21.monolith.events.training.v1.JobStarted.EndsEntryR\x04ends\x12K\n" +
+	"\x06begins\x18\x16 \x03(\v23.monolith.events.training.v1.JobStarted.BeginsEntryR\x06begins\x1a7\n" +
 	"\tEndsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +
+	"\vBeginsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xcb\x01\n" +
 	"\fTopicUpdated\x12\x1e\n" +
@@ -1324,7 +1336,7 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
@@ -1342,11 +1354,12 @@ var file_events_training_training_proto_goTypes = []any{
 	(*PartitionTaken)(nil),      // 13: monolith.events.training.v1.PartitionTaken
 	(*MetricReported)(nil),      // 14: monolith.events.training.v1.MetricReported
 	nil,                         // 15: monolith.events.training.v1.JobStarted.EndsEntry
-	nil,                         // 16: monolith.events.training.v1.TopicUpdated.EndsEntry
-	nil,                         // 17: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 18: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	nil,                         // 19: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 20: monolith.events.training.v1.JobStopped.OffsetsEntry
+	nil,                         // 16: monolith.events.training.v1.JobStarted.BeginsEntry
+	nil,                         // 17: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 18: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 19: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 20: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 21: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
@@ -1362,18 +1375,19 @@ var file_events_training_training_proto_depIdxs = []int32{
 	5,  // 10: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
 	6,  // 11: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
 	15, // 12: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
-	16, // 13: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
-	17, // 14: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	8,  // 15: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	18, // 16: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	19, // 17: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	7,  // 18: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	20, // 19: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	16, // 13: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
+	17, // 14: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	18, // 15: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	8,  // 16: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	19, // 17: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	20, // 18: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	7,  // 19: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	21, // 20: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -1401,7 +1415,7 @@ func file_events_training_training_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -137,11 +137,14 @@ func (c *chief) start(ctx context.Context) error {
 	} else if !known {
 		return fmt.Errorf("waiting for the training topic: %w", err)
 	}
-	var ends map[int32]int64
-	if s.cfg.StopAtEnd && (!running || len(b.GetEnds()) == 0) {
-		if ends, err = s.findEnds(ctx, t, s.partitionsOf(b, t)); err != nil {
+	var begins, ends map[int32]int64
+	if !running || s.cfg.StopAtEnd && len(b.GetEnds()) == 0 {
+		if begins, ends, err = s.bounds(ctx, t, s.partitionsOf(b, t)); err != nil {
 			return err
 		}
+	}
+	if !s.cfg.StopAtEnd {
+		ends = nil
 	}
 	var why request
 	s.requests.Read(func(r requests) {
@@ -160,7 +163,8 @@ func (c *chief) start(ctx context.Context) error {
 			return nil // it was stopped just now
 		}
 		started := s.started()
-		started.Partitions, started.TopicId, started.Ends = s.partitionsOf(now.Started.V, t), t.ID, ends
+		started.Partitions, started.TopicId = s.partitionsOf(now.Started.V, t), t.ID
+		started.Begins, started.Ends = begins, ends
 		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: started}}}
 	})
 	if err != nil {

@@ -206,10 +206,14 @@ func (l *learner) from(soft, hard context.Context) error {
 }
 
 // start is where to read: a partition of which nothing was ever learnt begins with what
-// the topic still has, any other exactly where it stopped.
-func (l *learner) start(ctx context.Context, from int64) (int64, error) {
-	if from > 0 {
-		return from, nil
+// the topic still has, any other exactly where it stopped. A shard that is back at the
+// beginning, while others have gone on, gets what they got: from where the job began.
+func (l *learner) start(ctx context.Context, pos position) (int64, error) {
+	if pos.from > 0 {
+		return pos.from, nil
+	}
+	if len(pos.cuts) > 0 {
+		return l.s.job().Started.V.GetBegins()[l.partition], nil
 	}
 	first, _, err := l.reader.Bounds(ctx)
 	return first, err
@@ -228,7 +232,7 @@ func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
 	if pos.from >= l.end() {
 		return errDone
 	}
-	read, err := l.start(soft, pos.from)
+	read, err := l.start(soft, pos)
 	if err != nil {
 		return err
 	}
@@ -268,7 +272,7 @@ func (l *learner) inOrder(soft, hard context.Context, pos position) error {
 	if pos.from >= l.end() {
 		return errDone
 	}
-	read, err := l.start(soft, pos.from)
+	read, err := l.start(soft, pos)
 	if err != nil {
 		return err
 	}
