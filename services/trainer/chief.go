@@ -20,11 +20,10 @@ import (
 type chief struct {
 	s     *Server
 	epoch uint64
+	fails int // attempts at a checkpoint that failed in a row
 	cuts  int // attempts, so that each cut has a name of its own
 	saved int // checkpoints of the clock since the last export
-
-	failures int // attempts at a checkpoint that failed in a row
-	asked    chan order
+	asked chan order
 }
 
 // order is a checkpoint that somebody waits for.
@@ -155,10 +154,10 @@ func (c *chief) insist(ctx context.Context, why request) error {
 
 // attempted tells the health state of checkpoints that fail one after the other.
 func (c *chief) attempted(err error) {
-	if c.failures++; err == nil {
-		c.failures = 0
+	if c.fails++; err == nil {
+		c.fails = 0
 		c.s.env.Health.OK(healthCheckpoint)
-	} else if c.failures >= unwell {
+	} else if c.fails >= unwell {
 		c.s.env.Health.Fail(healthCheckpoint, err)
 	}
 }

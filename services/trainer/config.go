@@ -39,12 +39,6 @@ type Config struct {
 	Batch int
 	// Linger is how long a first record waits for more. Default 10 ms.
 	Linger time.Duration
-	// LabelRange, if two numbers, is the least and the greatest value of the label's field;
-	// a record beyond is parked. Default: any number.
-	LabelRange []float64
-	// TimeField, if named, must hold whole seconds since 1970 in every record that has it;
-	// others are parked. Default: none is looked at.
-	TimeField string
 	// Deterministic learns the batches of all partitions in one order, so that a
 	// crashed job ends with the same bits as one that was not.
 	Deterministic bool
@@ -67,6 +61,12 @@ type Config struct {
 	// LeaseTTL is how long a dead trainer keeps its partitions, whole seconds.
 	// Default 3 s.
 	LeaseTTL time.Duration
+	// LabelRange, if two numbers, is the least and the greatest value of the label's field;
+	// a record beyond is parked. Default: any number.
+	LabelRange []float64
+	// TimeField, if named, must hold whole seconds since 1970 in every record that has it;
+	// others are parked. Default: none is looked at.
+	TimeField string
 }
 
 // Default is a Config with every default set.
@@ -100,8 +100,6 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
-	fs.Float64SliceVar(&c.LabelRange, "label-range", c.LabelRange, "least and greatest `min,max` of the label's field; a record beyond is parked. Empty: any number")
-	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn in one fixed order, to equal bits")
 	fs.BoolVar(&c.StopAtEnd, "stop-at-end", c.StopAtEnd, "end the job at the end of the topic as it is now")
 	fs.DurationVar(&c.CheckpointEvery, "checkpoint-every", every, "time between checkpoints, 0 for none")
@@ -109,6 +107,8 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Keep, "keep-checkpoints", c.Keep, "checkpoints and exports kept on disk")
 	fs.StringVar(&c.Dir, "dir", c.Dir, "the job's `folder`, the same for its shards")
 	fs.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a dead trainer keeps its partitions")
+	fs.Float64SliceVar(&c.LabelRange, "label-range", c.LabelRange, "least and greatest `min,max` of the label's field; a record beyond is parked. Empty: any number")
+	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")
 }
 
 func or[T comparable](v, d T) T {
@@ -142,11 +142,11 @@ func (c *Config) Validate() error {
 	check(c.Shards > 0, "shards must be 1 or more, not %d", c.Shards)
 	check(c.Batch > 0 && c.Batch <= maxBatch, "batch must be 1 to %d, not %d", maxBatch, c.Batch)
 	check(c.Linger >= 0 && c.Linger <= time.Second, "linger must be between 0 and 1s, not %v", c.Linger)
-	check(validRange(c.LabelRange), "label-range must be two numbers, the least and the greatest, not %v", c.LabelRange)
 	check(c.CheckpointEvery >= 0, "checkpoint-every %v is negative", c.CheckpointEvery)
 	check(c.ExportEvery > 0, "export-every must be 1 or more, not %d", c.ExportEvery)
 	check(c.Keep > 0, "keep-checkpoints must be 1 or more, not %d", c.Keep)
 	check(filepath.IsAbs(c.Dir), "dir %q must be an absolute path", c.Dir)
 	check(c.LeaseTTL >= time.Second && c.LeaseTTL%time.Second == 0, "lease-ttl must be whole seconds, 1s or more, not %v", c.LeaseTTL)
+	check(validRange(c.LabelRange), "label-range must be two numbers, the least and the greatest, not %v", c.LabelRange)
 	return errors.Join(errs...)
 }

@@ -14,7 +14,6 @@ import (
 // engine is what follows from the model's spec; it is shared and never changes.
 type engine struct {
 	spec   *model.ModelSpec
-	rules  rules
 	tower  *dense.Tower
 	vars   []modelspec.Variable
 	index  map[string]int // variable by name
@@ -22,6 +21,7 @@ type engine struct {
 	tables []string
 	dims   []int // by table
 	shards int
+	rules  rules
 }
 
 type feature struct{ table, dim, at int } // at: first column of the tower's input

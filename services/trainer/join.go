@@ -38,9 +38,9 @@ func (s *Server) prepare(ctx context.Context) error {
 		err := fmt.Errorf("waiting for model %s to be declared", s.cfg.Model)
 		if spec := s.spec(); spec != nil {
 			if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err == nil {
-				s.engine.rules = s.cfg.rules()
 				s.dense = newDenseCache(s.shards, s.engine)
 				s.env.Health.OK(healthModel)
+				s.engine.rules = s.cfg.rules()
 				close(s.prepared)
 				return nil
 			}

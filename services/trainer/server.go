@@ -227,7 +227,8 @@ func (s *Server) started() *training.JobStarted {
 // it is.
 func (s *Server) differs(b *training.JobStarted) error {
 	mine := s.started()
-	mine.Partitions, mine.TopicId, mine.Begins, mine.Ends = b.GetPartitions(), b.GetTopicId(), b.GetBegins(), b.GetEnds()
+	mine.Begins = b.GetBegins()
+	mine.Partitions, mine.TopicId, mine.Ends = b.GetPartitions(), b.GetTopicId(), b.GetEnds()
 	if proto.Equal(b, mine) {
 		return nil
 	}
