@@ -123,6 +123,9 @@ func (c *chief) start(ctx context.Context) error {
 		if err := s.differs(b); err != nil {
 			return err
 		}
+		if err := s.endless(b); err != nil && s.cfg.Deterministic {
+			return err
+		}
 	}
 	t, err := s.describe(ctx)
 	if err != nil && (!running || errors.Is(err, kafka.ErrNoTopic)) {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
@@ -153,10 +154,20 @@ func (s *Server) joins() error {
 	if err := s.differs(b); err != nil {
 		return err
 	}
-	if s.cfg.StopAtEnd && len(b.GetEnds()) == 0 {
-		return errSoon // which also says where it ends
+	return s.endless(b)
+}
+
+// endless says why a trainer that is to stop at the job's end finds none. The chief of a
+// running job fixes it, if it was started for one too; in deterministic mode the order of
+// all that was learnt would have been another.
+func (s *Server) endless(b *training.JobStarted) error {
+	switch {
+	case !s.cfg.StopAtEnd || len(b.GetEnds()) > 0:
+		return nil
+	case s.cfg.Deterministic:
+		return fmt.Errorf("the deterministic job %s was started without an end, which would change its order: stop it and start it again with --stop-at-end, or start this trainer without", s.cfg.Job)
 	}
-	return nil
+	return fmt.Errorf("job %s has no end yet: its chief must be started with --stop-at-end too", s.cfg.Job)
 }
 
 // startable says that the job is stopped, by what was folded of its requests, and that

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -232,7 +233,20 @@ func (s *Server) differs(b *training.JobStarted) error {
 	if proto.Equal(b, mine) {
 		return nil
 	}
-	return fmt.Errorf("job %s runs as %v, this trainer was started for %v: start it alike, stop the job first, or name another", s.cfg.Job, b, mine)
+	return fmt.Errorf("job %s runs with %s: start this trainer alike, stop the job first, or name another", s.cfg.Job, differences(b, mine))
+}
+
+// differences names the fields in which a running job is not what a trainer was started for.
+func differences(runs, mine *training.JobStarted) string {
+	var out []string
+	fields := runs.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if a, b := runs.ProtoReflect().Get(f), mine.ProtoReflect().Get(f); !a.Equal(b) {
+			out = append(out, fmt.Sprintf("%s %v, not %v", f.JSONName(), a, b))
+		}
+	}
+	return strings.Join(out, " and ")
 }
 
 // generation is the deterministic timeline of shard i as the fleet knows it.

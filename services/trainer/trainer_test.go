@@ -339,8 +339,8 @@ func TestNextChief(t *testing.T) {
 	cfg.Deterministic = true
 	well := health.New()
 	c := w.start(cfg, func(e *services.Env) { e.Health = well }, func(*Server) {})
-	problem(t, well, healthJob, "start it alike")
-	problem(t, well, healthStart, "start it alike")
+	problem(t, well, healthJob, "start this trainer alike")
+	problem(t, well, healthStart, "start this trainer alike")
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "to start it otherwise"}}})
 	c.wait(t)
 	j := w.until("the job is stopped", func(j lineage.Job) bool { return j.Stopped })
