@@ -24,7 +24,7 @@ func (c *chief) begin(ctx context.Context) error {
 	defer s.env.Health.OK(healthStart)
 	began, pauses := time.Now(), retry.New(beginPause, 10*time.Second)
 	for told := error(nil); ; {
-		asked, moved, fleet := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed()
+		asked, moved, fleet, prepared := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed(), s.preparing()
 		if err := c.parkRefused(ctx); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (c *chief) begin(ctx context.Context) error {
 		case <-asked:
 		case <-moved:
 		case <-fleet:
-		case <-s.preparing():
+		case <-prepared:
 		case <-t.C:
 		case <-ctx.Done():
 		}

@@ -95,7 +95,7 @@ func (s *Server) train(soft, hard context.Context) error {
 func (s *Server) join(ctx context.Context) error {
 	defer s.env.Health.OK(healthJob)
 	for told := error(nil); ; {
-		changed, asked := s.lineage.Changed(), s.requests.Changed()
+		changed, asked, prepared := s.lineage.Changed(), s.requests.Changed(), s.preparing()
 		err := s.joins()
 		switch {
 		case err == nil:
@@ -115,7 +115,7 @@ func (s *Server) join(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-asked:
-		case <-s.preparing():
+		case <-prepared:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -123,6 +123,7 @@ func (s *Server) join(ctx context.Context) error {
 }
 
 // preparing is closed when the model is ready, and nil, which waits for ever, after that.
+// Like Changed it is to be asked before what it announces is looked at.
 func (s *Server) preparing() <-chan struct{} {
 	if s.isPrepared() {
 		return nil
