@@ -77,6 +77,9 @@ func (s *Server) lead(ctx context.Context) error {
 		s.log.Info("chief of the job", "epoch", lease.Epoch)
 		begin := time.Now()
 		err = c.run(held)
+		if held.Err() != nil && ctx.Err() == nil {
+			err = errors.New("the chief's lease was lost")
+		}
 		if time.Since(begin) > time.Minute {
 			pauses.Reset()
 			failures = 0
