@@ -70,7 +70,7 @@ func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
 func (c *benchCluster) PredictAddr() string { return c.entry }
 func (c *benchCluster) Model() string       { return modelName }
 func (c *benchCluster) Brokers() []string   { return c.stack.brokers() }
-func (c *benchCluster) Topic() string       { return ratingsTopic }
+func (c *benchCluster) Topic() string       { return c.stack.cfg.topics.ratings }
 
 // Close ends the roles, then the logs, and removes the folder.
 func (c *benchCluster) Close() error {

@@ -19,11 +19,13 @@ type dataDir struct {
 
 // running says where the process that holds the folder can be reached.
 type running struct {
-	PID    int    `json:"pid"`
-	BZID   string `json:"bzid"`
-	NATS   string `json:"nats"`
-	Kafka  string `json:"kafka"`
-	Status string `json:"status"`
+	PID   int    `json:"pid"`
+	BZID  string `json:"bzid"`
+	NATS  string `json:"nats"`
+	Kafka string `json:"kafka"`
+	// Predictions is the topic of impressions; empty: the namespace's own.
+	Predictions string `json:"predictions,omitempty"`
+	Status      string `json:"status"`
 }
 
 // errInUse means that another process holds the folder.

@@ -67,7 +67,7 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 	}
 	d.report = report.Report{Seed: d.cfg.seed, RatingsRead: d.source.rows, FirstPredictionSeconds: report.Figure(time.Since(d.cfg.born).Seconds())}
 	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.rate), BZID: s.cfg.conn.bzid, Job: jobName,
-		Model: modelName, FrozenModel: frozenName, Topic: ratingsTopic, Stream: d.source.name, Partitions: int32(s.cfg.partitions),
+		Model: modelName, FrozenModel: frozenName, Topic: s.cfg.topics.ratings, Stream: d.source.name, Partitions: int32(s.cfg.partitions),
 		Trainers: s.cfg.trainers, Shards: s.cfg.shards, ServeShards: s.cfg.shards, Replicas: s.cfg.replicas,
 		SyncMs: report.Figure(float64(s.cfg.sync) / float64(time.Millisecond)), Machine: machine()}
 	d.ui.say("first prediction after %.1fs", float64(d.report.FirstPredictionSeconds))
@@ -146,7 +146,7 @@ func (d *driver) loaded(name string) (yes bool) {
 // already played some.
 func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err error) {
 	s := d.stack
-	stored, err := scenario.FindStored(ctx, s.brokers(), ratingsTopic, d.source.name)
+	stored, err := scenario.FindStored(ctx, s.brokers(), s.cfg.topics.ratings, d.source.name)
 	if err != nil {
 		return false, err
 	}
@@ -199,7 +199,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 			}
 			return ""
 		},
-		Writer: writer, Brokers: s.brokers(), Topic: ratingsTopic, Skip: stored.Has, Tracer: tracer, Log: s.log,
+		Writer: writer, Brokers: s.brokers(), Topic: s.cfg.topics.ratings, Skip: stored.Has, Tracer: tracer, Log: s.log,
 		OnOutcome: func(o scenario.Outcome) {
 			d.scores.Add(o)
 			d.acks.Add(o.Partition, o.Offset, o.Acked)
@@ -256,7 +256,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.patience)
 	defer cancel()
 	s := d.stack
-	_, ends, err := audit.Bounds(ctx, s.brokers(), ratingsTopic)
+	_, ends, err := audit.Bounds(ctx, s.brokers(), s.cfg.topics.ratings)
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 		return err
 	}
 	d.scores.Fill(&d.report, d.learning.half, aucWindow)
-	ratings, err := audit.ReadTopic(ctx, s.brokers(), ratingsTopic, maxRatings)
+	ratings, err := audit.ReadTopic(ctx, s.brokers(), s.cfg.topics.ratings, maxRatings)
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 	heard := d.report.Run.Scored
 	deadline := time.Now().Add(impressionPatience)
 	for {
-		scores, err := audit.ReadScores(ctx, d.stack.brokers(), predictionsTopic)
+		scores, err := audit.ReadScores(ctx, d.stack.brokers(), d.stack.cfg.topics.predictions)
 		if err != nil {
 			return err
 		}

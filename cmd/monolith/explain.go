@@ -29,6 +29,7 @@ import (
 func newExplain() *cobra.Command {
 	var conn connection
 	var brokers string
+	var topics topicNames
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain REQUEST-ID",
@@ -48,7 +49,7 @@ func newExplain() *cobra.Command {
 				return err
 			}
 			defer func() { _ = b.Close() }()
-			e, err := explain(cmd.Context(), b, splitList(brokers), conn.bzid, args[0])
+			e, err := explain(cmd.Context(), b, splitList(brokers), conn.bzid, topics.of(conn.bzid).predictions, args[0])
 			if err != nil {
 				return err
 			}
@@ -60,6 +61,7 @@ func newExplain() *cobra.Command {
 	}
 	conn.register(cmd.Flags())
 	cmd.Flags().StringVar(&brokers, "kafka", envOr("MONOLITH_KAFKA", "127.0.0.1:9092"), "Kafka `brokers` (MONOLITH_KAFKA)")
+	cmd.Flags().StringVar(&topics.predictions, "predictions-topic", "", "`topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -103,14 +105,14 @@ type kafkaRange struct {
 	To        int64 `json:"to"` // not included
 }
 
-func explain(ctx context.Context, b bus.Bus, brokers []string, bzid, id string) (*explanation, error) {
+func explain(ctx context.Context, b bus.Bus, brokers []string, bzid, predictions, id string) (*explanation, error) {
 	e := &explanation{RequestID: id}
 	// Decoding each prediction ever made would take most of the time.
 	mark, err := json.Marshal(id)
 	if err != nil {
 		return nil, err
 	}
-	_, _, err = audit.Scan(ctx, brokers, predictionsTopic, func(r kafka.Record) error {
+	_, _, err = audit.Scan(ctx, brokers, predictions, func(r kafka.Record) error {
 		if !bytes.Contains(r.Value, mark) {
 			return nil
 		}
@@ -123,7 +125,7 @@ func explain(ctx context.Context, b bus.Bus, brokers []string, bzid, id string) 
 		return nil, err
 	}
 	if len(e.Predictions) == 0 {
-		return nil, fmt.Errorf("no impression of request %q on topic %s: only requests that ask for it by x-impression: 1, and a sample of the others, leave one", id, predictionsTopic)
+		return nil, fmt.Errorf("no impression of request %q on topic %s: only requests that ask for it by x-impression: 1, and a sample of the others, leave one", id, predictions)
 	}
 	seen := map[uint64]bool{}
 	shards := map[string]bool{}

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	ratingsTopic     = "ratings"
-	predictionsTopic = "predictions"
+	ratingsTopic     = "ratings"     // in the namespace demo, where no flag names another
+	predictionsTopic = "predictions" // likewise
 	jobName          = "movies"
 	modelName        = "movies"
 	hostName         = "local"
@@ -39,6 +39,8 @@ const (
 type stackConfig struct {
 	conn        connection
 	kafka       string
+	topics      topicNames
+	keep        retention
 	dir         string
 	shards      int
 	replicas    int
@@ -69,11 +71,13 @@ func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
 	fs.StringVar(&c.conn.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
 	fs.StringVar(&c.conn.level, "log-level", envOr("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")
 	fs.StringVar(&c.kafka, "kafka", os.Getenv("MONOLITH_KAFKA"), "Kafka `brokers`; empty: an embedded one (MONOLITH_KAFKA)")
+	c.topics.register(fs)
+	c.keep.register(fs)
 	fs.StringVar(&c.dir, "dir", dir, "`folder` of everything that lasts; empty: a temporary one")
 	fs.IntVar(&c.shards, "shards", 2, "training parameter-server shards, and serving shards")
 	fs.IntVar(&c.replicas, "replicas", 2, "replicas of each serving shard")
 	fs.IntVar(&c.trainers, "trainers", 2, "trainers")
-	fs.IntVar(&c.partitions, "partitions", 4, "partitions of the ratings topic, when it is created here")
+	fs.IntVar(&c.partitions, "partitions", 4, "partitions of the ratings topic, when it is created here; one that is there may have more")
 	fs.IntVar(&c.batch, "batch", 64, "most ratings of one training step")
 	fs.DurationVar(&c.linger, "linger", 10*time.Millisecond, "time a training step waits for more ratings")
 	fs.DurationVar(&c.sync, "sync-interval", 25*time.Millisecond, "time between two deltas of a shard")
@@ -102,6 +106,7 @@ func (c *stackConfig) validate() error {
 			errs = append(errs, fmt.Errorf("--%s %d: give 1 to 1024", flag, v))
 		}
 	}
+	errs = append(errs, c.topics.of(c.conn.bzid).validate(), c.keep.validate())
 	if c.sync < time.Millisecond || c.sync > time.Minute {
 		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.sync))
 	}
@@ -134,6 +139,7 @@ type stack struct {
 // startLogs opens the folder, NATS and Kafka; the roles come with run.
 func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 	well := health.New()
+	cfg.topics = cfg.topics.of(cfg.conn.bzid)
 	s := &stack{cfg: cfg, reg: newRegistry(well), health: well}
 	if s.log, err = cfg.conn.logger(); err != nil {
 		return nil, err
@@ -165,7 +171,7 @@ func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 	}
 	if s.cfg.kafka == "" {
 		s.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.cfg.dir, "kafka"), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.cfg.kafkaPort)),
-			Topics: s.topics()})
+			Topics: s.topics(), Retention: s.retention(), Log: s.log.With("server", "kafka")})
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded Kafka broker in %s: %w", s.cfg.dir, err)
 		}
@@ -181,13 +187,18 @@ func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 		return nil, err
 	}
 	s.tasks = s.plan()
-	return s, s.data.announce(running{PID: os.Getpid(), BZID: cfg.conn.bzid, NATS: s.cfg.conn.nats, Kafka: s.cfg.kafka, Status: s.status.addr})
+	return s, s.data.announce(running{PID: os.Getpid(), BZID: cfg.conn.bzid, NATS: s.cfg.conn.nats, Kafka: s.cfg.kafka, Predictions: s.cfg.topics.predictions, Status: s.status.addr})
 }
 
 func (s *stack) brokers() []string { return splitList(s.cfg.kafka) }
 
 func (s *stack) topics() map[string]int32 {
-	return map[string]int32{ratingsTopic: int32(s.cfg.partitions), predictionsTopic: 1}
+	return map[string]int32{s.cfg.topics.ratings: int32(s.cfg.partitions), s.cfg.topics.predictions: 1}
+}
+
+// retention is how long the embedded broker keeps records, by topic.
+func (s *stack) retention() map[string]time.Duration {
+	return map[string]time.Duration{s.cfg.topics.ratings: s.cfg.keep.ratings, s.cfg.topics.predictions: s.cfg.keep.predictions}
 }
 
 func (s *stack) path(parts ...string) string {
@@ -262,7 +273,7 @@ func (s *stack) plan() []task {
 	serving := func(name string, shard, replica int, kind, grpc, rest string) task {
 		return task{name: name, role: "tfs-supervisor", args: []string{"--container", name, "--server-type", kind,
 			"--shard", n(shard), "--replica", n(replica), "--host", hostName, "--server-dir", s.path("servers", name)},
-			server: []string{"--grpc", grpc, "--http", rest, "--kafka", c.kafka, "--predictions-topic", predictionsTopic, "--base-dir", s.path("copies")}}
+			server: []string{"--grpc", grpc, "--http", rest, "--kafka", c.kafka, "--predictions-topic", c.topics.predictions, "--base-dir", s.path("copies")}}
 	}
 	tasks = append(tasks, serving("entry-0", -1, 0, "entry", loopback(c.grpcPort), loopback(c.restPort)))
 	for shard := range c.shards {
@@ -277,7 +288,7 @@ func (s *stack) plan() []task {
 	}
 	for i := range c.trainers {
 		tasks = append(tasks, task{name: "trainer-" + n(i), role: "trainer", args: []string{
-			"--job", jobName, "--model", modelName, "--name", "trainer-" + n(i), "--index", n(i), "--kafka", c.kafka, "--topic", ratingsTopic,
+			"--job", jobName, "--model", modelName, "--name", "trainer-" + n(i), "--index", n(i), "--kafka", c.kafka, "--topic", c.topics.ratings, "--label-range", "0,5", "--time-field", "timestamp",
 			"--shards", n(c.shards), "--dir", s.path("training", jobName), "--batch", n(c.batch), "--linger", c.linger.String(),
 			"--checkpoint-every", c.checkpoints.String(), "--deterministic=" + strconv.FormatBool(c.determinism)}})
 	}

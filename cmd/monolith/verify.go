@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -98,7 +99,7 @@ func (c verifyConfig) run(ctx context.Context) (_ []audit.Check, err error) {
 	if in.Ratings, err = audit.ReadTopic(ctx, logs.brokers, r.Run.Topic, maxRatings); err != nil {
 		return nil, err
 	}
-	if in.Scores, err = audit.ReadScores(ctx, logs.brokers, predictionsTopic); err != nil {
+	if in.Scores, err = audit.ReadScores(ctx, logs.brokers, predictionsOf(c.dir, r.Run.BZID)); err != nil {
 		return nil, err
 	}
 	acks, err := os.Open(filepath.Join(folder, audit.AckFile))
@@ -232,7 +233,8 @@ func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err
 		l.natsURL = l.nats.URL()
 	}
 	if len(l.brokers) == 0 {
-		if l.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(l.data.path, "kafka"), Addr: "127.0.0.1:0"}); err != nil {
+		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		if l.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(l.data.path, "kafka"), Addr: "127.0.0.1:0", Log: log}); err != nil {
 			return nil, err
 		}
 		l.brokers = []string{l.broker.Addr()}

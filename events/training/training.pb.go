@@ -446,9 +446,10 @@ type JobStarted struct {
 	Partitions    int32                  `protobuf:"varint,4,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	Shards        uint32                 `protobuf:"varint,5,opt,name=shards,proto3" json:"shards,omitempty"` // training parameter-server shards
 	Deterministic bool                   `protobuf:"varint,6,opt,name=deterministic,proto3" json:"deterministic,omitempty"`
-	SpecHash      string                 `protobuf:"bytes,10,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"`                                                     // of the model's declaration that the job learns; empty: not known
-	TopicId       string                 `protobuf:"bytes,20,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`                                                        // as Kafka prints it; a topic made anew has another. Empty: not known
-	Ends          map[int32]int64        `protobuf:"bytes,21,rep,name=ends,proto3" json:"ends,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> offset at which a bounded job ends; empty: it goes on
+	SpecHash      string                 `protobuf:"bytes,10,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"`                                                         // of the model's declaration that the job learns; empty: not known
+	TopicId       string                 `protobuf:"bytes,20,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`                                                            // as Kafka prints it; a topic made anew has another. Empty: not known
+	Ends          map[int32]int64        `protobuf:"bytes,21,rep,name=ends,proto3" json:"ends,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`     // partition -> offset at which a bounded job ends; empty: it goes on
+	Begins        map[int32]int64        `protobuf:"bytes,22,rep,name=begins,proto3" json:"begins,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> offset of the first record that there was when the job began
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -542,6 +543,13 @@ func (x *JobStarted) GetTopicId() string {
 func (x *JobStarted) GetEnds() map[int32]int64 {
 	if x != nil {
 		return x.Ends
+	}
+	return nil
+}
+
+func (x *JobStarted) GetBegins() map[int32]int64 {
+	if x != nil {
+		return x.Begins
 	}
 	return nil
 }
@@ -1402,7 +1410,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\rStopRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
 	"\x0eStartRequested\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xe9\x02\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xf1\x03\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
@@ -1417,8 +1425,12 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\tspec_hash\x18\n" +
 	" \x01(\tR\bspecHash\x12\x19\n" +
 	"\btopic_id\x18\x14 \x01(\tR\atopicId\x12E\n" +
-	"\x04ends\x18\x15 \x03(\v21.monolith.events.training.v1.JobStarted.EndsEntryR\x04ends\x1a7\n" +
+	"\x04ends\x18\x15 \x03(\v21.monolith.events.training.v1.JobStarted.EndsEntryR\x04ends\x12K\n" +
+	"\x06begins\x18\x16 \x03(\v23.monolith.events.training.v1.JobStarted.BeginsEntryR\x06begins\x1a7\n" +
 	"\tEndsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +
+	"\vBeginsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xcb\x01\n" +
 	"\fTopicUpdated\x12\x1e\n" +
@@ -1523,7 +1535,7 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
@@ -1543,11 +1555,12 @@ var file_events_training_training_proto_goTypes = []any{
 	(*PartitionTaken)(nil),      // 15: monolith.events.training.v1.PartitionTaken
 	(*MetricReported)(nil),      // 16: monolith.events.training.v1.MetricReported
 	nil,                         // 17: monolith.events.training.v1.JobStarted.EndsEntry
-	nil,                         // 18: monolith.events.training.v1.TopicUpdated.EndsEntry
-	nil,                         // 19: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 20: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	nil,                         // 21: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 22: monolith.events.training.v1.JobStopped.OffsetsEntry
+	nil,                         // 18: monolith.events.training.v1.JobStarted.BeginsEntry
+	nil,                         // 19: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 20: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 21: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 22: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 23: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
@@ -1565,18 +1578,19 @@ var file_events_training_training_proto_depIdxs = []int32{
 	5,  // 12: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
 	6,  // 13: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
 	17, // 14: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
-	18, // 15: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
-	19, // 16: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	8,  // 17: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	20, // 18: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	21, // 19: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	7,  // 20: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	22, // 21: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	18, // 15: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
+	19, // 16: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	20, // 17: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	8,  // 18: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	21, // 19: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	22, // 20: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	7,  // 21: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	23, // 22: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -1606,7 +1620,7 @@ func file_events_training_training_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

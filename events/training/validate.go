@@ -34,6 +34,7 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(j.GetShards() > 0, "a job needs parameter-server shards")
 		r.Check(len(j.GetTopicId()) <= maxTopicID, "the topic's id has %d bytes, at most %d are taken", len(j.GetTopicId()), maxTopicID)
 		checkOffsets(&r, j.GetEnds())
+		checkOffsets(&r, j.GetBegins())
 	case *Event_CheckpointSaved:
 		c := b.CheckpointSaved.GetCheckpoint()
 		r.Check(c.GetId() > 0, "a checkpoint's id must be positive")

@@ -26,7 +26,7 @@ func (c *chief) begin(ctx context.Context) error {
 	defer s.env.Health.OK(healthStart)
 	began, pauses := time.Now(), retry.New(beginPause, 10*time.Second)
 	for told := error(nil); ; {
-		asked, moved, fleet := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed()
+		asked, moved, fleet, prepared := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed(), s.preparing()
 		if err := c.parkRefused(ctx); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (c *chief) begin(ctx context.Context) error {
 		case <-asked:
 		case <-moved:
 		case <-fleet:
-		case <-s.preparing():
+		case <-prepared:
 		case <-t.C:
 		case <-ctx.Done():
 		}
@@ -125,6 +125,9 @@ func (c *chief) start(ctx context.Context) error {
 		if err := s.differs(b); err != nil {
 			return err
 		}
+		if err := s.endless(b); err != nil && s.cfg.Deterministic {
+			return err
+		}
 	}
 	t, err := s.describe(ctx)
 	if err != nil && (!running || errors.Is(err, kafka.ErrNoTopic)) {
@@ -139,11 +142,14 @@ func (c *chief) start(ctx context.Context) error {
 	} else if !known {
 		return fmt.Errorf("waiting for the training topic: %w", err)
 	}
-	var ends map[int32]int64
-	if s.cfg.StopAtEnd && (!running || len(b.GetEnds()) == 0) {
-		if ends, err = s.findEnds(ctx, t, s.partitionsOf(b, t)); err != nil {
+	var begins, ends map[int32]int64
+	if !running || s.cfg.StopAtEnd && len(b.GetEnds()) == 0 {
+		if begins, ends, err = s.bounds(ctx, t, s.partitionsOf(b, t)); err != nil {
 			return err
 		}
+	}
+	if !s.cfg.StopAtEnd {
+		ends = nil
 	}
 	var why request
 	s.requests.Read(func(r requests) {
@@ -167,7 +173,8 @@ func (c *chief) start(ctx context.Context) error {
 			return nil // it was stopped just now
 		}
 		started := s.started()
-		started.Partitions, started.TopicId, started.Ends = s.partitionsOf(now.Started.V, t), t.ID, ends
+		started.Partitions, started.TopicId = s.partitionsOf(now.Started.V, t), t.ID
+		started.Begins, started.Ends = begins, ends
 		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: started}}}
 	})
 	if err != nil {

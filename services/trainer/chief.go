@@ -21,6 +21,7 @@ import (
 type chief struct {
 	s     *Server
 	epoch uint64
+	fails int // attempts at a checkpoint that failed in a row
 	cuts  int // attempts, so that each cut has a name of its own
 	saved int // checkpoints of the clock since the last export
 	asked chan order
@@ -78,6 +79,9 @@ func (s *Server) lead(ctx context.Context) error {
 		s.log.Info("chief of the job", "epoch", lease.Epoch)
 		begin := time.Now()
 		err = c.run(held)
+		if held.Err() != nil && ctx.Err() == nil {
+			err = errors.New("the chief's lease was lost")
+		}
 		if time.Since(begin) > time.Minute {
 			pauses.Reset()
 			failures = 0
@@ -130,9 +134,8 @@ func (c *chief) run(ctx context.Context) error {
 
 // insist makes a checkpoint, however often it fails.
 func (c *chief) insist(ctx context.Context, why request) error {
-	defer c.s.env.Health.OK(healthCheckpoint)
 	pauses := retry.New(pauseAfterError, 10*time.Second)
-	for failures := 0; ; {
+	for {
 		if err := c.s.shards.wait(ctx); err != nil {
 			return err
 		}
@@ -145,15 +148,23 @@ func (c *chief) insist(ctx context.Context, why request) error {
 			continue
 		}
 		_, _, err := c.checkpoint(ctx, why)
+		c.attempted(err)
 		if err == nil {
 			return nil
-		}
-		if failures++; failures >= unwell {
-			c.s.env.Health.Fail(healthCheckpoint, err)
 		}
 		if err := pauses.Wait(ctx); err != nil {
 			return err
 		}
+	}
+}
+
+// attempted tells the health state of checkpoints that fail one after the other.
+func (c *chief) attempted(err error) {
+	if c.fails++; err == nil {
+		c.fails = 0
+		c.s.env.Health.OK(healthCheckpoint)
+	} else if c.fails >= unwell {
+		c.s.env.Health.Fail(healthCheckpoint, err)
 	}
 }
 
@@ -171,6 +182,7 @@ func (c *chief) serve(ctx context.Context) error {
 	topic := time.NewTicker(s.lookAtTopicEvery)
 	defer topic.Stop()
 	defer s.env.Health.OK(healthTopic)
+	defer s.env.Health.OK(healthCheckpoint)
 	for ctx.Err() == nil {
 		changed := s.requests.Changed()
 		if err := c.answer(ctx); err != nil {
@@ -191,7 +203,8 @@ func (c *chief) serve(ctx context.Context) error {
 			}
 			c.saved++
 			export := c.saved%s.cfg.ExportEvery == 0
-			_, _, _ = c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
+			_, _, err := c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
+			c.attempted(err)
 		case o := <-c.asked:
 			c.obeyAll(ctx, o)
 		}

@@ -66,6 +66,12 @@ type Config struct {
 	// LeaseTTL is how long a dead trainer keeps its partitions, whole seconds.
 	// Default 3 s.
 	LeaseTTL time.Duration
+	// LabelRange, if two numbers, is the least and the greatest value of the label's field;
+	// a record beyond is parked. Default: any number.
+	LabelRange []float64
+	// TimeField, if named, must hold whole seconds since 1970 in every record that has it;
+	// others are parked. Default: none is looked at.
+	TimeField string
 }
 
 // Default is a Config with every default set.
@@ -108,6 +114,8 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Keep, "keep-checkpoints", c.Keep, "checkpoints and exports kept on disk")
 	fs.StringVar(&c.Dir, "dir", c.Dir, "the job's `folder`, the same for its shards")
 	fs.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a dead trainer keeps its partitions")
+	fs.Float64SliceVar(&c.LabelRange, "label-range", c.LabelRange, "least and greatest `min,max` of the label's field; a record beyond is parked. Empty: any number")
+	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")
 }
 
 func or[T comparable](v, d T) T {
@@ -150,5 +158,6 @@ func (c *Config) Validate() error {
 	check(c.Keep > 0 && c.Keep <= maxKeep, "keep-checkpoints must be 1 to %d, not %d", maxKeep, c.Keep)
 	check(filepath.IsAbs(c.Dir), "dir %q must be an absolute path", c.Dir)
 	check(c.LeaseTTL >= time.Second && c.LeaseTTL%time.Second == 0, "lease-ttl must be whole seconds, 1s or more, not %v", c.LeaseTTL)
+	check(validRange(c.LabelRange), "label-range must be two numbers, the least and the greatest, not %v", c.LabelRange)
 	return errors.Join(errs...)
 }

@@ -24,6 +24,7 @@ type engine struct {
 	dims   []int // by table
 	shards int
 	latest func() time.Time // that a record may be dated; nil: any time
+	rules  rules
 }
 
 type feature struct{ table, dim, at int } // at: first column of the tower's input
@@ -118,7 +119,7 @@ func (s *step) load(recs []kafka.Record) {
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
-		smp, err := parse(s.e.spec, r.Value, fids)
+		smp, err := s.e.rules.parse(s.e.spec, r.Value, fids)
 		if err != nil {
 			s.bad = append(s.bad, rejected{r, err.Error()})
 			continue

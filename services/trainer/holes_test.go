@@ -9,7 +9,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services"
 )
 
 // transaction writes n ratings to a partition and ends the transaction as told: its
@@ -103,15 +106,45 @@ func (w *world) expire(partition int32) {
 		w.fids[partition][i] = nil
 		delete(w.broken, fmt.Sprintf("kafka:ratings/%d %d", partition, i))
 	}
-	c, err := kgo.NewClient(kgo.SeedBrokers(w.broker.Addr()))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer c.Close()
+	w.deleteBelow(partition, w.ends[partition])
+}
+
+// deleteBelow deletes a partition's records below an offset, as retention does.
+func (w *world) deleteBelow(partition int32, offset int64) {
+	w.t.Helper()
 	req := kmsg.NewDeleteRecordsRequest()
 	req.TimeoutMillis = 5000
-	req.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: "ratings", Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Partition: partition, Offset: w.ends[partition]}}}}
-	if _, err := req.RequestWith(w.t.Context(), c); err != nil {
+	req.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: "ratings", Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Partition: partition, Offset: offset}}}}
+	if _, err := req.RequestWith(w.t.Context(), w.kafka()); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// A shard that comes back at the beginning learns what the others have learnt, from where
+// the job began; where retention has removed some of that, nothing is skipped.
+func TestShardBackAtTheBeginningSkipsNothing(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	w.write(40)
+	w.expire(0)
+	well := health.New()
+	a := w.start(w.config("a", 0), func(e *services.Env) { e.Health = well }, func(*Server) {})
+	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
+	w.shards[1].mu.Lock()
+	w.shards[1].saved = memory{next: map[int32]int64{}} // as one of the job's very start
+	w.shards[1].mu.Unlock()
+	w.write(60)
+	w.learnt(0, 100)
+	w.learnt(1, 100)
+	w.shards[1].crash()
+	w.learnt(1, 100)
+	for _, s := range w.shards {
+		s.checkBooks(w.ends)
+	}
+	w.deleteBelow(0, 70)
+	w.shards[1].crash()
+	problem(t, well, "reading ratings/0", "out of range")
+	a.stop(t)
+	if got := w.shards[1].now.next[0]; got > 40 {
+		t.Errorf("the shard went on at %d without what the other has learnt", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
@@ -21,6 +22,8 @@ const (
 	healthTopic = "topic"
 
 	healthCheckpoint = "checkpoint"
+	healthHeartbeats = "heartbeats"
+	healthLetters    = "dead letters"
 )
 
 // job is the job as the log has it.
@@ -39,6 +42,7 @@ func (s *Server) prepare(ctx context.Context) error {
 				s.engine.latest = s.latestRecord
 				s.dense = newDenseCache(s.shards, s.engine)
 				s.env.Health.OK(healthModel)
+				s.engine.rules = s.cfg.rules()
 				close(s.prepared)
 				return nil
 			}
@@ -92,7 +96,7 @@ func (s *Server) train(soft, hard context.Context) error {
 func (s *Server) join(ctx context.Context) error {
 	defer s.env.Health.OK(healthJob)
 	for told := error(nil); ; {
-		changed, asked := s.lineage.Changed(), s.requests.Changed()
+		changed, asked, prepared := s.lineage.Changed(), s.requests.Changed(), s.preparing()
 		err := s.joins()
 		switch {
 		case err == nil:
@@ -112,7 +116,7 @@ func (s *Server) join(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-asked:
-		case <-s.preparing():
+		case <-prepared:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -120,6 +124,7 @@ func (s *Server) join(ctx context.Context) error {
 }
 
 // preparing is closed when the model is ready, and nil, which waits for ever, after that.
+// Like Changed it is to be asked before what it announces is looked at.
 func (s *Server) preparing() <-chan struct{} {
 	if s.isPrepared() {
 		return nil
@@ -151,10 +156,20 @@ func (s *Server) joins() error {
 	if err := s.differs(b); err != nil {
 		return err
 	}
-	if s.cfg.StopAtEnd && len(b.GetEnds()) == 0 {
-		return errSoon // which also says where it ends
+	return s.endless(b)
+}
+
+// endless says why a trainer that is to stop at the job's end finds none. The chief of a
+// running job fixes it, if it was started for one too; in deterministic mode the order of
+// all that was learnt would have been another.
+func (s *Server) endless(b *training.JobStarted) error {
+	switch {
+	case !s.cfg.StopAtEnd || len(b.GetEnds()) > 0:
+		return nil
+	case s.cfg.Deterministic:
+		return fmt.Errorf("the deterministic job %s was started without an end, which would change its order: stop it and start it again with --stop-at-end, or start this trainer without", s.cfg.Job)
 	}
-	return nil
+	return fmt.Errorf("job %s has no end yet: its chief must be started with --stop-at-end too", s.cfg.Job)
 }
 
 // startable says that the job is stopped, by what was folded of its requests, and that

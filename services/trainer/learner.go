@@ -53,6 +53,7 @@ func (l *learner) run(soft, hard context.Context) {
 	defer l.reader.Close()
 	defer l.s.env.Health.OK(l.named("learning"))
 	defer l.s.env.Health.OK(l.named("reading"))
+	defer l.s.env.Health.OK(healthLetters)
 	log := l.s.log.With("partition", l.partition, "epoch", l.epoch)
 	pauses, settling := retry.New(settle, longestPause), retry.New(settle, 25*settle)
 	failures, unsteady := 0, 0 // in a row; the latter are no failures when a shard comes back
@@ -205,10 +206,14 @@ func (l *learner) from(soft, hard context.Context) error {
 }
 
 // start is where to read: a partition of which nothing was ever learnt begins with what
-// the topic still has, any other exactly where it stopped.
-func (l *learner) start(ctx context.Context, from int64) (int64, error) {
-	if from > 0 {
-		return from, nil
+// the topic still has, any other exactly where it stopped. A shard that is back at the
+// beginning, while others have gone on, gets what they got: from where the job began.
+func (l *learner) start(ctx context.Context, pos position) (int64, error) {
+	if pos.from > 0 {
+		return pos.from, nil
+	}
+	if len(pos.cuts) > 0 {
+		return l.s.job().Started.V.GetBegins()[l.partition], nil
 	}
 	first, _, err := l.reader.Bounds(ctx)
 	return first, err
@@ -227,7 +232,7 @@ func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
 	if pos.from >= l.end() {
 		return errDone
 	}
-	read, err := l.start(soft, pos.from)
+	read, err := l.start(soft, pos)
 	if err != nil {
 		return err
 	}
@@ -267,7 +272,7 @@ func (l *learner) inOrder(soft, hard context.Context, pos position) error {
 	if pos.from >= l.end() {
 		return errDone
 	}
-	read, err := l.start(soft, pos.from)
+	read, err := l.start(soft, pos)
 	if err != nil {
 		return err
 	}
@@ -426,14 +431,21 @@ func (l *learner) park(ctx context.Context, r rejected) error {
 		}
 		p.Header[k] = []string{r.record.Headers[k]}
 	}
-	for {
+	pauses := retry.New(lookAgain, longestLook)
+	for tries := 1; ; tries++ {
 		_, err := l.s.env.Bus.DeadLetters().Park(ctx, p)
 		if err == nil {
+			l.s.env.Health.OK(healthLetters)
 			return nil
 		}
 		if !bus.Retryable(err) || ctx.Err() != nil {
 			return fmt.Errorf("park record %d: %w", r.record.Offset, err)
 		}
-		pause(ctx, lookAgain)
+		if tries >= unwell {
+			l.s.env.Health.Fail(healthLetters, err)
+		}
+		if pauses.Wait(ctx) != nil {
+			return fmt.Errorf("park record %d: %w", r.record.Offset, err)
+		}
 	}
 }

@@ -38,9 +38,18 @@ func TestParse(t *testing.T) {
 		{"object", `{"userId":{},"movieId":2,"rating":4}`, 0, 0, 0, "not a whole number"},
 		{"label NaN", `{"userId":1,"movieId":2,"rating":"NaN"}`, 0, 0, 0, "not a number"},
 		{"label true", `{"userId":1,"movieId":2,"rating":true}`, 0, 0, 0, "not a number"},
+		{"label beyond its range", `{"userId":1,"movieId":2,"rating":99}`, 0, 0, 0, "outside 0 to 5"},
+		{"label below its range", `{"userId":1,"movieId":2,"rating":"-0.5"}`, 0, 0, 0, "outside 0 to 5"},
+		{"label at the ends of its range", `{"userId":1,"movieId":2,"rating":5,"timestamp":"0"}`, 1, 2, 1, ""},
+		{"before 1970", `{"userId":1,"movieId":2,"rating":4,"timestamp":-5}`, 0, 0, 0, "not in whole seconds since 1970"},
+		{"in milliseconds", `{"userId":1,"movieId":2,"rating":4,"timestamp":964982703000}`, 0, 0, 0, "not in whole seconds since 1970"},
+		{"a key twice", `{"userId":1,"movieId":2,"rating":4,"userId":1}`, 0, 0, 0, `field "userId" stands there twice`},
+		{"a key twice, once escaped", `{"userId":1,"movieId":2,"rating":4,"\u0075serId":3}`, 0, 0, 0, `field "userId" stands there twice`},
+		{"a key twice that nobody reads", `{"userId":1,"movieId":2,"rating":4,"x":1,"x":1}`, 0, 0, 0, `field "x" stands there twice`},
+		{"keys within values", `{"userId":1,"movieId":2,"rating":4,"x":{"a":1,"a":[{"b":2}]},"y":"\":\\"}`, 1, 2, 1, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, err := parse(smallSpec(), []byte(tc.record), make([]int64, 2))
+			s, err := rules{max: 5, timeField: "timestamp"}.parse(smallSpec(), []byte(tc.record), make([]int64, 2))
 			if tc.reason != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.reason) {
 					t.Fatalf("parse = %+v, %v; want a reason with %q", s, err, tc.reason)
@@ -58,6 +67,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"userId":1,"movieId":2,"rating":4.0}`))
 	f.Add([]byte(`{"userId":"1","movieId":"2","rating":"4e0"}`))
 	f.Add([]byte(`{"userId":[1],"movieId":"\u0031","rating":-0}`))
+	f.Add([]byte(`{"userId":1,"movieId":2,"rating":4,"a":{"b":":"},"a\\":"\""}`))
 	spec := smallSpec()
 	f.Fuzz(func(t *testing.T, record []byte) {
 		s, err := parse(spec, record, make([]int64, 2))

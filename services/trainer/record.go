@@ -23,15 +23,22 @@ type sample struct {
 
 // parse reads a training record by the spec: one JSON object in which each feature's
 // field is a whole number of 0 to 2^48-1 and the label's field any number; both may be
-// written as strings. Other fields are passed over. The error is a sentence for the
-// dead letter.
+// written as strings. No field stands there twice; those that neither the spec nor the
+// rules name are passed over. The error is a sentence for the dead letter.
 func parse(spec *model.ModelSpec, value []byte, fids []int64) (sample, error) {
+	return rules{}.parse(spec, value, fids)
+}
+
+func (r rules) parse(spec *model.ModelSpec, value []byte, fids []int64) (sample, error) {
 	if len(bytes.TrimSpace(value)) == 0 {
 		return sample{}, fmt.Errorf("the record is empty")
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(value, &fields); err != nil {
 		return sample{}, fmt.Errorf("the record is not one JSON object: %w", err)
+	}
+	if err := once(value, fields); err != nil {
+		return sample{}, err
 	}
 	for i, f := range spec.GetFeatures() {
 		id, err := wholeNumber(fields, f.GetField())
@@ -42,6 +49,12 @@ func parse(spec *model.ModelSpec, value []byte, fids []int64) (sample, error) {
 	}
 	v, err := number(fields, spec.GetLabel().GetField())
 	if err != nil {
+		return sample{}, err
+	}
+	if err := r.label(spec.GetLabel().GetField(), v); err != nil {
+		return sample{}, err
+	}
+	if err := r.time(fields); err != nil {
 		return sample{}, err
 	}
 	return sample{fids, modelspec.LabelOf(spec, v)}, nil

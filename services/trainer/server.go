@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -123,7 +124,7 @@ func (s *Server) run(ctx context.Context) error {
 	}
 	pool := rowwire.NewPool(s.env.Rows)
 	defer pool.Close()
-	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m}
+	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m, well: s.env.Health, ill: make([]atomic.Bool, s.cfg.Shards)}
 
 	// Views outlive the training that reads them.
 	base, endViews := context.WithCancel(context.WithoutCancel(ctx))
@@ -228,6 +229,7 @@ func (s *Server) started() *training.JobStarted {
 // be prepared.
 func (s *Server) differs(b *training.JobStarted) error {
 	mine := s.started()
+	mine.Begins = b.GetBegins()
 	mine.Partitions, mine.TopicId, mine.Ends = b.GetPartitions(), b.GetTopicId(), b.GetEnds()
 	if b.GetSpecHash() == "" {
 		mine.SpecHash = ""
@@ -321,9 +323,16 @@ func (s *Server) heartbeat(ctx context.Context) error {
 	}
 	t := time.NewTicker(heartbeatEvery)
 	defer t.Stop()
-	heard := true
+	defer s.env.Health.OK(healthHeartbeats)
+	heard, missed := true, 0
 	for {
 		err := send(ctx)
+		if missed++; err == nil {
+			missed = 0
+			s.env.Health.OK(healthHeartbeats)
+		} else if missed >= unwell && ctx.Err() == nil {
+			s.env.Health.Fail(healthHeartbeats, err)
+		}
 		if ctx.Err() == nil && heard != (err == nil) {
 			if heard = err == nil; !heard {
 				s.log.Warn("the registry does not answer heartbeats", "error", err)

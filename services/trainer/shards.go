@@ -7,8 +7,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/follow"
@@ -19,6 +22,8 @@ const (
 	callTimeout = 15 * time.Second
 	// lookAgain is how often a shard that does not answer is looked up and asked again.
 	lookAgain = 100 * time.Millisecond
+	// longestLook is how seldom that is after many attempts.
+	longestLook = time.Second
 )
 
 // shardSet reaches the parameter-server shards of the job at the addresses that the
@@ -29,6 +34,20 @@ type shardSet struct {
 	fleet *follow.Follower[fleet.State]
 	pool  *rowwire.Pool
 	m     *metrics
+	well  *health.State
+	ill   []atomic.Bool // by shard: the health state has it
+}
+
+// answers notes that shard i has answered; with an error, that it does not.
+func (s *shardSet) answers(i int, err error) {
+	switch {
+	case i >= len(s.ill):
+	case err != nil:
+		s.ill[i].Store(true)
+		s.well.Fail(fmt.Sprintf("shard %d", i), err)
+	case s.ill[i].CompareAndSwap(true, false):
+		s.well.OK(fmt.Sprintf("shard %d", i))
+	}
 }
 
 // address is "" while the shard is not there.
@@ -76,30 +95,42 @@ func (s *shardSet) wait(ctx context.Context) error {
 	}
 }
 
+// illAfter is how many attempts without an answer are told: some are lost whenever a
+// shard comes back.
+const illAfter = 10
+
 // call asks shard i until it answers or refuses; while nobody answers it tries again at
 // whatever address the shard has by then. A refusal is a *rowwire.Error.
 func call[R any](ctx context.Context, s *shardSet, i int, ask func(context.Context, *rowwire.Client) (R, error)) (R, error) {
 	var zero R
-	for {
+	pauses := retry.New(lookAgain, longestLook)
+	for tries := 1; ; tries++ {
 		changed := s.fleet.Changed()
 		addr, err := s.address(i)
 		if err != nil {
 			return zero, err
 		}
+		err = errors.New("it is not there, or not ready")
 		if addr != "" {
-			r, err := attempt(ctx, s, addr, ask)
+			var r R
+			r, err = attempt(ctx, s, addr, ask)
 			if err == nil {
+				s.answers(i, nil)
 				return r, nil
 			}
 			if ctx.Err() != nil {
 				return zero, context.Cause(ctx)
 			}
 			if rowwire.CodeOf(err) != rowwire.Unavailable {
+				s.answers(i, nil)
 				return zero, fmt.Errorf("shard %d: %w", i, err)
 			}
 			s.m.retries.Inc()
 		}
-		t := time.NewTimer(lookAgain)
+		if tries >= illAfter {
+			s.answers(i, err)
+		}
+		t := time.NewTimer(pauses.Next())
 		select {
 		case <-t.C:
 		case <-changed:

@@ -68,19 +68,18 @@ func (s *Server) update(b *training.JobStarted, t kafka.Topic, ends map[int32]in
 	return &training.Event{Body: &training.Event_TopicUpdated{TopicUpdated: u}}
 }
 
-// findEnds is where the first n partitions of the topic end now.
-func (s *Server) findEnds(ctx context.Context, t kafka.Topic, n int32) (map[int32]int64, error) {
-	ends := map[int32]int64{}
+// bounds is where the first n partitions of the topic begin and end now.
+func (s *Server) bounds(ctx context.Context, t kafka.Topic, n int32) (begins, ends map[int32]int64, err error) {
+	begins, ends = map[int32]int64{}, map[int32]int64{}
 	for p := range n {
 		r := kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, TopicID: t.ID, Partition: p, Log: s.log})
-		_, end, err := r.Bounds(ctx)
+		begins[p], ends[p], err = r.Bounds(ctx)
 		r.Close()
 		if err != nil {
-			return nil, fmt.Errorf("find the end of the topic: %w", err)
+			return nil, nil, fmt.Errorf("find the bounds of the topic: %w", err)
 		}
-		ends[p] = end
 	}
-	return ends, nil
+	return begins, ends, nil
 }
 
 // endsOf lists where a bounded job ends, by partition; nil: the job has no end.

@@ -282,6 +282,27 @@ func TestEndOfABoundedJobIsOneFact(t *testing.T) {
 	w.shards[0].checkBooks(ends)
 }
 
+// A deterministic job that runs without an end gets none later: its order would change.
+func TestDeterministicJobGetsNoEndLater(t *testing.T) {
+	w := newWorld(t, 2, 1)
+	w.shards[0].inOrder = true
+	w.write(16)
+	cfg := w.config("a", 0)
+	cfg.Deterministic = true
+	a := w.run(cfg)
+	w.learnt(0, 32)
+	a.stop(t)
+	cfg.StopAtEnd = true
+	well := health.New()
+	b := w.start(cfg, func(e *services.Env) { e.Health = well }, func(*Server) {})
+	problem(t, well, healthStart, "start it again with --stop-at-end")
+	b.stop(t)
+	j := w.until("the job runs on", func(j lineage.Job) bool { return !j.Stopped })
+	if len(j.Started.V.GetEnds()) != 0 {
+		t.Errorf("it ends at %v", j.Started.V.GetEnds())
+	}
+}
+
 // Many requests for a checkpoint are answered by few cuts.
 func TestCheckpointRequestsCoalesce(t *testing.T) {
 	w := newWorld(t, 1, 1)

@@ -86,7 +86,7 @@ func TestExactlyOnce(t *testing.T) {
 			t.Error("the job was started twice")
 		}
 		if c := f.GetCheckpointSaved().GetCheckpoint(); c != nil {
-			if c.GetId() != id+1 {
+			if c.GetId() <= id {
 				t.Errorf("checkpoint %d follows %d", c.GetId(), id)
 			}
 			id = c.GetId()
@@ -517,4 +517,46 @@ func TestTurns(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What a trainer tries again and again is a problem of its process until it works.
+func TestWhatDoesNotWorkIsAProblem(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	w.write(20)
+	well := health.New()
+	cfg := w.config("a", 0)
+	cfg.CheckpointEvery = 20 * time.Millisecond
+	a := w.start(cfg, func(e *services.Env) { e.Health = well }, func(*Server) {})
+	w.learnt(0, 20)
+	healthy(t, well)
+
+	w.shards[1].mu.Lock()
+	w.shards[1].slowSnap = errors.New("disk full")
+	w.shards[1].mu.Unlock()
+	w.write(5)
+	problem(t, well, healthCheckpoint, "disk full")
+	w.shards[1].mu.Lock()
+	w.shards[1].slowSnap = nil
+	w.shards[1].mu.Unlock()
+	healthy(t, well)
+
+	w.shards[1].stop()
+	w.write(5)
+	problem(t, well, "shard 1", "connection")
+	w.shards[1].crash()
+	w.learnt(1, 30)
+	healthy(t, well)
+
+	addr := w.broker.Addr()
+	if err := w.broker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	problem(t, well, "reading ratings/0", "kafka unavailable")
+	broker, err := kafka.StartBroker(kafka.BrokerConfig{Dir: w.logDir, Addr: addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.broker = broker
+	healthy(t, well)
+	a.stop(t)
 }
