@@ -83,6 +83,19 @@ func (s *Server) read(c *training.Checkpoint) (*ckpt.Shard, error) {
 	return shard, nil
 }
 
+// written says whether d was written by this shard, in this life or an earlier one: every
+// writer has said as a fact that it is ready, with its epoch, before it writes.
+func (s *Server) written(ctx context.Context, d *delta.Delta) (bool, error) {
+	if d.GetJob() != s.cfg.Job || d.GetShard() != uint32(s.cfg.Shard) {
+		return false, nil
+	}
+	if d.GetEpoch() <= s.look().epoch {
+		return true, nil
+	}
+	newest, err := s.newestEpoch(ctx)
+	return d.GetEpoch() <= newest, err
+}
+
 // reread reads the shard's own deltas from sequence from to the end of the stream, marks
 // their ids as touched, sets again what was assigned behind undone, and returns the
 // sequence to go on from and the highest epoch met.
@@ -104,12 +117,23 @@ func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch u
 				s.log.Error("a delta of this shard does not decode; it is passed over", "seq", m.Seq, "err", err)
 				return nil
 			}
+			if own, err := s.written(ctx, &d); err != nil {
+				return err
+			} else if !own {
+				s.log.Error("a delta on this shard's subject is of no writer that the facts know; it is passed over", "seq", m.Seq, "job", d.GetJob(), "shard", d.GetShard(), "epoch", d.GetEpoch())
+				return nil
+			}
 			epoch = max(epoch, d.GetEpoch())
 			s.st.retouch(&d)
 			if m.Seq <= undone {
 				return nil
 			}
-			return s.st.assignAgain(&d)
+			err := s.st.assignAgain(&d)
+			if errors.Is(err, errMisfit) {
+				s.log.Error("an assignment in a delta is passed over", "seq", m.Seq, "err", err)
+				return nil
+			}
+			return err
 		})
 		if errors.Is(err, bus.ErrTrimmed) {
 			s.log.Warn("deltas after the checkpoint have been discarded; every row is published again", "from", from)
