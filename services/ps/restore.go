@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -66,10 +65,7 @@ func (s *Server) read(c *training.Checkpoint) (*ckpt.Shard, error) {
 		return nil, fmt.Errorf("it was saved with %d shards, this job runs with %d: start with --shards %d", len(c.GetShards()), s.cfg.Shards, len(c.GetShards()))
 	}
 	file := c.GetShards()[i]
-	if !filepath.IsLocal(file.GetPath()) {
-		return nil, fmt.Errorf("its path %q leads out of the checkpoint folder", file.GetPath())
-	}
-	shard, err := ckpt.ReadShard(filepath.Join(s.cfg.Dir, file.GetPath()))
+	shard, err := ckpt.ReadShardIn(s.cfg.Dir, file.GetPath())
 	if err != nil {
 		return nil, err
 	}
