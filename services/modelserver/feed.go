@@ -30,8 +30,6 @@ type feed struct {
 	next      uint64            // sequence to go on from
 	apply     func(d *delta.Delta, seq uint64, at time.Time) error
 	served    func(flush) // it is visible
-	// newest is the newest epoch of a training shard that the facts name, 0: none does.
-	newest func(ctx context.Context, shard uint32) uint64
 
 	need   map[string]uint64 // subject -> sequence to reach before the model may serve
 	caught chan struct{}     // closed then
@@ -147,14 +145,6 @@ func (f *feed) take(ctx context.Context, d bus.StoredDelta) (outcome string) {
 	if m.GetEpoch() < f.epochs[k] {
 		f.log.Warn("delta skipped: a newer writer has taken over the shard", "seq", d.Seq, "shard", k, "epoch", m.GetEpoch(), "newest", f.epochs[k])
 		return "fenced"
-	}
-	// A writer says that it is ready before it writes, so an epoch beyond what the facts name
-	// is nobody's: taken for true it would shut out the writer there is.
-	if m.GetEpoch() > f.epochs[k] && f.newest != nil {
-		if known := f.newest(ctx, k); known > 0 && m.GetEpoch() > known {
-			f.log.Error("delta skipped: no writer that the facts know has its epoch", "seq", d.Seq, "shard", k, "epoch", m.GetEpoch(), "newest", known)
-			return "stranger"
-		}
 	}
 	f.epochs[k] = m.GetEpoch()
 	if err := f.apply(&m, d.Seq, d.Time); err != nil {

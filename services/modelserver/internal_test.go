@@ -399,30 +399,3 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
-
-// A delta of an epoch that no fact names is passed over, and shuts nobody out.
-func TestAStrangersDeltaFencesNobody(t *testing.T) {
-	var applied []uint64
-	f := testFeed(func(_ *delta.Delta, seq uint64, _ time.Time) error { applied = append(applied, seq); return nil }, func(flush) {})
-	known := uint64(0)
-	f.newest = func(context.Context, uint32) uint64 { return known }
-	send := func(seq, epoch uint64) {
-		data, err := proto.Marshal(&delta.Delta{Epoch: epoch, Chunks: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.handle(t.Context(), bus.StoredDelta{Seq: seq, Subject: "s", Data: data})
-	}
-	send(1, 1) // no fact names a writer: an export from elsewhere
-	known = 3
-	send(2, 3)
-	send(3, math.MaxUint64)
-	send(4, 4) // the stranger counts up
-	send(5, 3)
-	known = 4 // the successor has said that it is ready
-	send(6, 4)
-	send(7, 3)
-	if want := []uint64{1, 2, 5, 6}; !slices.Equal(applied, want) {
-		t.Errorf("applied %v, want %v", applied, want)
-	}
-}

@@ -8,12 +8,9 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/publish"
-	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 )
@@ -238,26 +235,8 @@ func (s *Server) feed(v *version, g *generation, t target) *feed {
 			return g.ps.apply(d, seq, uint32(at.Unix()))
 		}
 	}
-	f.newest = func(ctx context.Context, k uint32) uint64 { return s.newestEpoch(ctx, t.job, k) }
 	f.served = func(x flush) { s.fresh.add(subModel{v.model, v.sub}, x.seq, x.at) }
 	return f
-}
-
-// newestEpoch is the newest epoch of a training shard that any fact stored by now names. A
-// log that does not answer in time leaves what the view knows.
-func (s *Server) newestEpoch(ctx context.Context, job string, k uint32) (epoch uint64) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	last, err := s.env.Bus.Log().LastOf(ctx, events.Join(s.env.BZID, "shard", shard.Aggregate(job, k)))
-	if err == nil {
-		err = s.fleet.Wait(ctx, last)
-	}
-	if err != nil {
-		s.env.Log.Warn("which writers a training shard has had could not be asked", "job", job, "shard", k, "err", err)
-		return 0
-	}
-	s.fleet.Read(func(f fleet.State) { epoch = f.Shards[job][k].Ready.V.GetEpoch() })
-	return epoch
 }
 
 // notFound says what is missing, in the original's words.
