@@ -258,7 +258,7 @@ func ReadCheckpoint(dir string, c *training.Checkpoint) ([]*ckpt.Shard, error) {
 		if !filepath.IsLocal(f.GetPath()) {
 			return nil, fmt.Errorf("checkpoint %d: the path %q of shard %d leads out of its folder", c.GetId(), f.GetPath(), f.GetShard())
 		}
-		s, err := ckpt.ReadShard(filepath.Join(dir, f.GetPath()))
+		s, err := ckpt.ReadShardIn(dir, f.GetPath())
 		if err != nil {
 			return nil, fmt.Errorf("checkpoint %d, shard %d: %w", c.GetId(), f.GetShard(), err)
 		}

@@ -39,8 +39,8 @@ func writeFilter(w *tfrecord.Writer, state []byte) error {
 }
 
 // readFilter reads what writeFilter wrote, which must be exactly what f tells.
-func readFilter(dir string, files map[string]uint32, f *FilterInfo) (state []byte, err error) {
-	err = readRecords(dir, f.File, files, func(r *tfrecord.Reader) error {
+func (d *folder) readFilter(files map[string]uint32, f *FilterInfo) (state []byte, err error) {
+	err = d.readRecords(f.File, files, func(r *tfrecord.Reader) error {
 		for {
 			chunk, err := r.Next()
 			if errors.Is(err, io.EOF) {

@@ -24,11 +24,77 @@ import (
 // maxSmall bounds manifest.json and spec.json.
 const maxSmall = 16 << 20
 
+// folder is the directory of a shard or an entry. No name in it leads anywhere else.
+type folder struct {
+	root *os.Root
+	dir  string // for messages
+}
+
+func openFolder(base, path string) (*folder, error) {
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	if path == "." {
+		return &folder{root, base}, nil
+	}
+	defer root.Close()
+	sub, err := root.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", filepath.Join(base, path), err)
+	}
+	return &folder{sub, filepath.Join(base, path)}, nil
+}
+
+func (d *folder) open(name string) (*os.File, error) {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", filepath.Join(d.dir, name), err)
+	}
+	return f, nil
+}
+
 // ReadShard reads what WriteShard wrote and verifies every checksum and hash. A byte
 // that differs anywhere is ErrCorrupt, and a missing file fs.ErrNotExist; both name the
 // file. Files that the manifest does not name are ignored.
-func ReadShard(dir string) (*Shard, error) {
-	m, err := ReadManifest(dir)
+func ReadShard(dir string) (*Shard, error) { return ReadShardIn(dir, ".") }
+
+// ReadShardIn is ReadShard of the folder path below base. Where path, or a symbolic link
+// on it, leads out of base, that is an error: paths come from facts, which anybody may put
+// on the log.
+func ReadShardIn(base, path string) (*Shard, error) {
+	d, err := openFolder(base, path)
+	if err != nil {
+		return nil, err
+	}
+	defer d.root.Close()
+	return d.readShard()
+}
+
+// ReadDenseIn reads the manifest and the dense variables of the shard in the folder path
+// below base, and verifies what it reads; of rows and filters it takes the manifest's word.
+func ReadDenseIn(base, path string) (*Manifest, map[string]Variable, error) {
+	d, err := openFolder(base, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.root.Close()
+	m, err := d.readManifest()
+	if err != nil {
+		return nil, nil, err
+	}
+	dense, err := d.readVariables(m.Files, m.Variables, m.Shapes)
+	if err != nil {
+		return nil, nil, err
+	}
+	if sum := contentHash(m.Tables, m.Filters, m.Variables, dense); sum != m.Hash {
+		return nil, nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+	}
+	return &m, dense, nil
+}
+
+func (d *folder) readShard() (*Shard, error) {
+	m, err := d.readManifest()
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +102,7 @@ func ReadShard(dir string) (*Shard, error) {
 	for i := range m.Tables {
 		t := &m.Tables[i]
 		var rows []table.Row
-		err := readRecords(dir, t.File, m.Files, func(r *tfrecord.Reader) (err error) {
+		err := d.readRecords(t.File, m.Files, func(r *tfrecord.Reader) (err error) {
 			rows, err = readTable(r, t)
 			return err
 		})
@@ -46,7 +112,7 @@ func ReadShard(dir string) (*Shard, error) {
 		s.Tables[t.Name] = rows
 	}
 	for i := range m.Filters {
-		state, err := readFilter(dir, m.Files, &m.Filters[i])
+		state, err := d.readFilter(m.Files, &m.Filters[i])
 		if err != nil {
 			return nil, err
 		}
@@ -58,22 +124,31 @@ func ReadShard(dir string) (*Shard, error) {
 	if len(m.Spec) > 0 {
 		s.Spec = new(model.ModelSpec)
 		if err := protojson.Unmarshal(m.Spec, s.Spec); err != nil {
-			return nil, corrupt(dir, manifestName, err)
+			return nil, d.corrupt(manifestName, err)
 		}
 	}
-	if s.Dense, err = readVariables(dir, m.Files, m.Variables, m.Shapes); err != nil {
+	if s.Dense, err = d.readVariables(m.Files, m.Variables, m.Shapes); err != nil {
 		return nil, err
 	}
 	if sum := contentHash(m.Tables, m.Filters, m.Variables, s.Dense); sum != m.Hash {
-		return nil, corrupt(dir, manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+		return nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
 	return s, nil
 }
 
 // ReadManifest reads and verifies the manifest alone.
 func ReadManifest(dir string) (Manifest, error) {
+	d, err := openFolder(dir, ".")
+	if err != nil {
+		return Manifest{}, err
+	}
+	defer d.root.Close()
+	return d.readManifest()
+}
+
+func (d *folder) readManifest() (Manifest, error) {
 	var m Manifest
-	if err := readSealed(dir, &m, &m.Sum, func() int { return m.Format }, format, formatMore, formatAsked); err != nil {
+	if err := d.readSealed(&m, &m.Sum, func() int { return m.Format }, format, formatMore, formatAsked); err != nil {
 		return Manifest{}, err
 	}
 	return m, nil
@@ -81,26 +156,31 @@ func ReadManifest(dir string) (Manifest, error) {
 
 // ReadEntry reads what WriteEntry wrote, as ReadShard does.
 func ReadEntry(dir string) (*Entry, error) {
-	var m entryManifest
-	if err := readSealed(dir, &m, &m.Sum, func() int { return m.Format }, format); err != nil {
+	d, err := openFolder(dir, ".")
+	if err != nil {
 		return nil, err
 	}
-	text, err := readSmall(dir, specName)
+	defer d.root.Close()
+	var m entryManifest
+	if err := d.readSealed(&m, &m.Sum, func() int { return m.Format }, format); err != nil {
+		return nil, err
+	}
+	text, err := d.readSmall(specName)
 	if err != nil {
 		return nil, err
 	}
 	if want, ok := m.Files[specName]; !ok || crc32.Checksum(text, castagnoli) != want {
-		return nil, corrupt(dir, specName, errors.New("its checksum is not the manifest's"))
+		return nil, d.corrupt(specName, errors.New("its checksum is not the manifest's"))
 	}
 	e := &Entry{Spec: &model.ModelSpec{}, Version: m.Version, Job: m.Job, Shards: m.Shards, SyncSeq: m.SyncSeq}
 	if err := protojson.Unmarshal(text, e.Spec); err != nil {
-		return nil, corrupt(dir, specName, err)
+		return nil, d.corrupt(specName, err)
 	}
-	if e.Dense, err = readVariables(dir, m.Files, m.Variables, m.Shapes); err != nil {
+	if e.Dense, err = d.readVariables(m.Files, m.Variables, m.Shapes); err != nil {
 		return nil, err
 	}
 	if sum := contentHash(nil, nil, m.Variables, e.Dense); sum != m.Hash {
-		return nil, corrupt(dir, manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+		return nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
 	return e, nil
 }
@@ -149,30 +229,30 @@ func DirSize(dir string) (int64, error) {
 }
 
 // readSealed reads manifest.json into m. Only the very bytes that seal makes of m pass.
-func readSealed(dir string, m any, sum *string, version func() int, known ...int) error {
-	text, err := readSmall(dir, manifestName)
+func (d *folder) readSealed(m any, sum *string, version func() int, known ...int) error {
+	text, err := d.readSmall(manifestName)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, m); err != nil {
-		return corrupt(dir, manifestName, err)
+		return d.corrupt(manifestName, err)
 	}
 	if v := version(); !slices.Contains(known, v) {
-		return corrupt(dir, manifestName, fmt.Errorf("it is of format %d, this build reads %v", v, known))
+		return d.corrupt(manifestName, fmt.Errorf("it is of format %d, this build reads %v", v, known))
 	}
 	said := *sum
 	again, err := seal(m, sum)
 	if err != nil || *sum != said || !bytes.Equal(again, text) {
-		return corrupt(dir, manifestName, errors.New("its own checksum is wrong"))
+		return d.corrupt(manifestName, errors.New("its own checksum is wrong"))
 	}
 	return nil
 }
 
-func readVariables(dir string, files map[string]uint32, names []string, shapes [][]uint32) (dense map[string]Variable, err error) {
+func (d *folder) readVariables(files map[string]uint32, names []string, shapes [][]uint32) (dense map[string]Variable, err error) {
 	if len(names) == 0 {
 		return map[string]Variable{}, nil
 	}
-	err = readRecords(dir, denseName, files, func(r *tfrecord.Reader) (err error) {
+	err = d.readRecords(denseName, files, func(r *tfrecord.Reader) (err error) {
 		dense, err = readDense(r, names, shapes)
 		return err
 	})
@@ -180,30 +260,30 @@ func readVariables(dir string, files map[string]uint32, names []string, shapes [
 }
 
 // readRecords reads one TFRecord file to its end and compares its CRC-32C.
-func readRecords(dir, name string, files map[string]uint32, read func(*tfrecord.Reader) error) error {
+func (d *folder) readRecords(name string, files map[string]uint32, read func(*tfrecord.Reader) error) error {
 	want, ok := files[name]
 	if !ok || name != filepath.Base(name) {
-		return corrupt(dir, manifestName, fmt.Errorf("it has no checksum of %q", name))
+		return d.corrupt(manifestName, fmt.Errorf("it has no checksum of %q", name))
 	}
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := d.open(name)
 	if err != nil {
-		return fmt.Errorf("read checkpoint: %w", err)
+		return err
 	}
 	defer f.Close()
 	sum := crc32.New(castagnoli)
 	if err := read(tfrecord.NewReader(io.TeeReader(bufio.NewReaderSize(f, 1<<18), sum), maxRecord)); err != nil {
-		return corrupt(dir, name, err)
+		return d.corrupt(name, err)
 	}
 	if got := sum.Sum32(); got != want {
-		return corrupt(dir, name, fmt.Errorf("its checksum is %08x where the manifest says %08x", got, want))
+		return d.corrupt(name, fmt.Errorf("its checksum is %08x where the manifest says %08x", got, want))
 	}
 	return nil
 }
 
-func readSmall(dir, name string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(dir, name))
+func (d *folder) readSmall(name string) ([]byte, error) {
+	f, err := d.open(name)
 	if err != nil {
-		return nil, fmt.Errorf("read checkpoint: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxSmall+1))
@@ -211,11 +291,11 @@ func readSmall(dir, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
 	if len(text) > maxSmall {
-		return nil, corrupt(dir, name, fmt.Errorf("it is longer than %d bytes", maxSmall))
+		return nil, d.corrupt(name, fmt.Errorf("it is longer than %d bytes", maxSmall))
 	}
 	return text, nil
 }
 
-func corrupt(dir, name string, err error) error {
-	return fmt.Errorf("%w: %s: %w", ErrCorrupt, filepath.Join(dir, name), err)
+func (d *folder) corrupt(name string, err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrCorrupt, filepath.Join(d.dir, name), err)
 }

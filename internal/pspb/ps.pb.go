@@ -1282,6 +1282,7 @@ type StatsResponse struct {
 	Touched       uint64                 `protobuf:"varint,4,opt,name=touched,proto3" json:"touched,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Step          uint64                 `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`
+	Dense         *CallStats             `protobuf:"bytes,7,opt,name=dense,proto3" json:"dense,omitempty"` // fetches of dense variables; lookup counts rows alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1356,6 +1357,13 @@ func (x *StatsResponse) GetStep() uint64 {
 		return x.Step
 	}
 	return 0
+}
+
+func (x *StatsResponse) GetDense() *CallStats {
+	if x != nil {
+		return x.Dense
+	}
+	return nil
 }
 
 var File_internal_pspb_ps_proto protoreflect.FileDescriptor
@@ -1463,14 +1471,15 @@ const file_internal_pspb_ps_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x16\n" +
 	"\x06failed\x18\x02 \x01(\x04R\x06failed\x12\x12\n" +
 	"\x04rows\x18\x03 \x01(\x04R\x04rows\x12$\n" +
-	"\x0eavg_latency_us\x18\x04 \x01(\x01R\favgLatencyUs\"\xad\x02\n" +
+	"\x0eavg_latency_us\x18\x04 \x01(\x01R\favgLatencyUs\"\xde\x02\n" +
 	"\rStatsResponse\x121\n" +
 	"\x06lookup\x18\x01 \x01(\v2\x19.monolith.ps.v1.CallStatsR\x06lookup\x12/\n" +
 	"\x05apply\x18\x02 \x01(\v2\x19.monolith.ps.v1.CallStatsR\x05apply\x12;\n" +
 	"\x04rows\x18\x03 \x03(\v2'.monolith.ps.v1.StatsResponse.RowsEntryR\x04rows\x12\x18\n" +
 	"\atouched\x18\x04 \x01(\x04R\atouched\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04step\x18\x06 \x01(\x04R\x04step\x1a7\n" +
+	"\x04step\x18\x06 \x01(\x04R\x04step\x12/\n" +
+	"\x05dense\x18\a \x01(\v2\x19.monolith.ps.v1.CallStatsR\x05dense\x1a7\n" +
 	"\tRowsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01*(\n" +
@@ -1538,25 +1547,26 @@ var file_internal_pspb_ps_proto_depIdxs = []int32{
 	19, // 8: monolith.ps.v1.StatsResponse.lookup:type_name -> monolith.ps.v1.CallStats
 	19, // 9: monolith.ps.v1.StatsResponse.apply:type_name -> monolith.ps.v1.CallStats
 	22, // 10: monolith.ps.v1.StatsResponse.rows:type_name -> monolith.ps.v1.StatsResponse.RowsEntry
-	3,  // 11: monolith.ps.v1.ParameterServer.Lookup:input_type -> monolith.ps.v1.LookupRequest
-	8,  // 12: monolith.ps.v1.ParameterServer.Apply:input_type -> monolith.ps.v1.ApplyRequest
-	10, // 13: monolith.ps.v1.ParameterServer.Assign:input_type -> monolith.ps.v1.AssignRequest
-	12, // 14: monolith.ps.v1.ParameterServer.Dense:input_type -> monolith.ps.v1.DenseRequest
-	14, // 15: monolith.ps.v1.ParameterServer.Offsets:input_type -> monolith.ps.v1.OffsetsRequest
-	16, // 16: monolith.ps.v1.ParameterServer.Barrier:input_type -> monolith.ps.v1.BarrierRequest
-	18, // 17: monolith.ps.v1.ParameterServer.Stats:input_type -> monolith.ps.v1.StatsRequest
-	5,  // 18: monolith.ps.v1.ParameterServer.Lookup:output_type -> monolith.ps.v1.LookupResponse
-	9,  // 19: monolith.ps.v1.ParameterServer.Apply:output_type -> monolith.ps.v1.ApplyResponse
-	11, // 20: monolith.ps.v1.ParameterServer.Assign:output_type -> monolith.ps.v1.AssignResponse
-	13, // 21: monolith.ps.v1.ParameterServer.Dense:output_type -> monolith.ps.v1.DenseResponse
-	15, // 22: monolith.ps.v1.ParameterServer.Offsets:output_type -> monolith.ps.v1.OffsetsResponse
-	17, // 23: monolith.ps.v1.ParameterServer.Barrier:output_type -> monolith.ps.v1.BarrierResponse
-	20, // 24: monolith.ps.v1.ParameterServer.Stats:output_type -> monolith.ps.v1.StatsResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	19, // 11: monolith.ps.v1.StatsResponse.dense:type_name -> monolith.ps.v1.CallStats
+	3,  // 12: monolith.ps.v1.ParameterServer.Lookup:input_type -> monolith.ps.v1.LookupRequest
+	8,  // 13: monolith.ps.v1.ParameterServer.Apply:input_type -> monolith.ps.v1.ApplyRequest
+	10, // 14: monolith.ps.v1.ParameterServer.Assign:input_type -> monolith.ps.v1.AssignRequest
+	12, // 15: monolith.ps.v1.ParameterServer.Dense:input_type -> monolith.ps.v1.DenseRequest
+	14, // 16: monolith.ps.v1.ParameterServer.Offsets:input_type -> monolith.ps.v1.OffsetsRequest
+	16, // 17: monolith.ps.v1.ParameterServer.Barrier:input_type -> monolith.ps.v1.BarrierRequest
+	18, // 18: monolith.ps.v1.ParameterServer.Stats:input_type -> monolith.ps.v1.StatsRequest
+	5,  // 19: monolith.ps.v1.ParameterServer.Lookup:output_type -> monolith.ps.v1.LookupResponse
+	9,  // 20: monolith.ps.v1.ParameterServer.Apply:output_type -> monolith.ps.v1.ApplyResponse
+	11, // 21: monolith.ps.v1.ParameterServer.Assign:output_type -> monolith.ps.v1.AssignResponse
+	13, // 22: monolith.ps.v1.ParameterServer.Dense:output_type -> monolith.ps.v1.DenseResponse
+	15, // 23: monolith.ps.v1.ParameterServer.Offsets:output_type -> monolith.ps.v1.OffsetsResponse
+	17, // 24: monolith.ps.v1.ParameterServer.Barrier:output_type -> monolith.ps.v1.BarrierResponse
+	20, // 25: monolith.ps.v1.ParameterServer.Stats:output_type -> monolith.ps.v1.StatsResponse
+	19, // [19:26] is the sub-list for method output_type
+	12, // [12:19] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_internal_pspb_ps_proto_init() }

@@ -13,24 +13,67 @@ import (
 // whether more follow. Start with NoID, go on with the last id received. Each row is
 // consistent in itself; rows added or removed between two calls may or may not appear.
 func (t *Table) Rows(after int64, limit int) (rows []Row, more bool) {
-	ids := t.ids()
-	at, ok := slices.BinarySearch(ids, after)
-	if ok {
-		at++
-	}
-	ids = ids[at:]
-	for i, id := range ids {
-		if len(rows) >= limit {
-			return rows, i < len(ids)
-		}
-		if row, ok := t.row(id); ok {
-			if rows == nil {
-				rows = make([]Row, 0, min(limit, len(ids)))
+	for {
+		ids, more := t.page(after, max(limit, 0))
+		rows := make([]Row, 0, len(ids))
+		for _, id := range ids {
+			if row, ok := t.row(id); ok {
+				rows = append(rows, row)
 			}
-			rows = append(rows, row)
+		}
+		if len(rows) > 0 || !more || len(ids) == 0 {
+			return rows, more
+		}
+		after = ids[len(ids)-1] // all of the page went meanwhile
+	}
+}
+
+// page lists the first ids after one, ascending, at most limit of them, and whether more
+// follow. A table that has not changed since the last page is sorted, once; of one that
+// changes from page to page only the page is put in order.
+func (t *Table) page(after int64, limit int) (ids []int64, more bool) {
+	t.sortMu.Lock()
+	form := t.form.Load()
+	still := t.sortAt == form || t.pagedAt == form
+	t.pagedAt = form
+	t.sortMu.Unlock()
+	if still {
+		all := t.ids()
+		at, ok := slices.BinarySearch(all, after)
+		if ok {
+			at++
+		}
+		all = all[at:]
+		n := min(limit, len(all))
+		return all[:n], n < len(all)
+	}
+	keep := min(limit, math.MaxInt32) + 1 // one more, to know whether it is there
+	least := make([]int64, 0, min(2*keep, t.Len()+1))
+	bound, full := int64(0), false
+	cut := func() {
+		slices.Sort(least)
+		if len(least) >= keep {
+			least = least[:keep]
+			bound, full = least[keep-1], true
 		}
 	}
-	return rows, false
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.RLock()
+		s.each(func(hash uint64, _ uint32) bool {
+			id := idOf(hash)
+			if id > after && (!full || id < bound) {
+				if least = append(least, id); len(least) >= 2*keep {
+					cut()
+				}
+			}
+			return true
+		})
+		s.mu.RUnlock()
+	}
+	cut()
+	n := min(limit, len(least))
+	return least[:n], n < len(least)
 }
 
 // Snapshot returns a copy of every row, ascending by id, as of one moment between calls

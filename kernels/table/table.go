@@ -114,9 +114,10 @@ type Table struct {
 	newest   atomic.Uint32 // the greatest time seen by an update
 	step     atomic.Int64  // the greatest global step seen by an update
 
-	sortMu sync.Mutex // guards the two below
-	sorted []int64    // every id, ascending, as of form == sortedAt; never changed in place
-	sortAt uint64
+	sortMu  sync.Mutex // guards the three below
+	sorted  []int64    // every id, ascending, as of form == sortedAt; never changed in place
+	sortAt  uint64
+	pagedAt uint64 // form when a page was last asked for
 
 	sweepMu sync.Mutex // guards sweep; it comes before cut
 	sweep   sweep

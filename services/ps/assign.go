@@ -189,7 +189,11 @@ func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, e
 	}, nil
 }
 
-// assignAgain sets what d says was set by hand. The shard does not answer yet.
+// errMisfit is an assignment that no shard of this model can have made.
+var errMisfit = errors.New("it does not fit the model")
+
+// assignAgain sets what d says was set by hand, all of it or, as errMisfit, nothing. The
+// shard does not answer yet.
 func (s *state) assignAgain(d *delta.Delta) error {
 	a := d.GetAssigned()
 	if a == nil {
@@ -197,19 +201,32 @@ func (s *state) assignAgain(d *delta.Delta) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	type part struct {
+		table  string
+		ids    []int64
+		values []float32
+	}
+	var parts []part
 	for _, r := range d.GetRows() {
 		t := s.tables[r.GetTable()]
-		if t == nil || int(r.GetDim()) != t.Dim() || len(r.GetValues()) != 4*len(r.GetIds())*t.Dim() {
-			return fmt.Errorf("assignment %q does not fit table %q of model %q: was the model declared anew under the same job?", a.GetRequestId(), r.GetTable(), s.spec.GetName())
+		if t == nil || int(r.GetDim()) != t.Dim() || r.GetEncoding() != delta.Encoding_FP32 || len(r.GetValues()) != 4*len(r.GetIds())*t.Dim() {
+			return fmt.Errorf("assignment %q to table %q: %w", a.GetRequestId(), r.GetTable(), errMisfit)
 		}
-		ids, values := make([]int64, len(r.GetIds())), make([]float32, len(r.GetValues())/4)
+		p := part{r.GetTable(), make([]int64, len(r.GetIds())), make([]float32, len(r.GetValues())/4)}
 		for i, id := range r.GetIds() {
-			ids[i] = int64(id)
+			p.ids[i] = int64(id)
 		}
-		for i := range values {
-			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.GetValues()[4*i:]))
+		for i := range p.values {
+			p.values[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.GetValues()[4*i:]))
 		}
-		if err := s.set(r.GetTable(), ids, values, uint32(a.GetUnixSec()), false); err != nil {
+		if err := s.checkIDs(p.table, p.ids); err != nil || !(largest(p.values) <= math.MaxFloat32) {
+			return fmt.Errorf("assignment %q to table %q: %w", a.GetRequestId(), r.GetTable(), errMisfit)
+		}
+		parts = append(parts, p)
+	}
+	at := uint32(min(max(a.GetUnixSec(), 0), math.MaxUint32))
+	for _, p := range parts {
+		if err := s.set(p.table, p.ids, p.values, at, false); err != nil {
 			return fmt.Errorf("assignment %q: %w", a.GetRequestId(), err)
 		}
 	}

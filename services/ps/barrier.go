@@ -31,6 +31,7 @@ type barrier struct {
 	arrived map[string]int // worker -> its waiting calls
 	over    chan struct{}  // closed when the round is
 	last    []string       // who came to the round before
+	waiting int            // calls that have not left
 	used    time.Time
 }
 
@@ -100,6 +101,7 @@ func (b *barriers) arrive(r cutproto.BarrierRequest) (over <-chan struct{}, answ
 	x.arrived[r.Worker]++
 	answer.Round = x.round
 	if len(x.arrived) < x.workers {
+		x.waiting++
 		return x.over, answer, nil
 	}
 	x.last = slices.Sorted(maps.Keys(x.arrived))
@@ -114,7 +116,8 @@ func (b *barriers) arrive(r cutproto.BarrierRequest) (over <-chan struct{}, answ
 func (b *barriers) leave(r cutproto.BarrierRequest, round uint64) (cutproto.BarrierResponse, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	x := b.all[r.ID]
+	x := b.all[r.ID] // there: it is not forgotten while a call waits
+	x.waiting--
 	x.used = time.Now()
 	if x.round > round {
 		answer := cutproto.BarrierResponse{Round: round}
@@ -130,11 +133,12 @@ func (b *barriers) leave(r cutproto.BarrierRequest, round uint64) (cutproto.Barr
 	return cutproto.BarrierResponse{}, owner.Refuse(owner.Unavailable, "barrier %q: %d of %d workers had come to round %d when time was up; ask again", r.ID, came, x.workers, round)
 }
 
-// forgetIdle drops the barrier that was used longest ago among those nobody waits at.
+// forgetIdle drops the barrier that was used longest ago among those nobody waits at; a
+// call that has been told that its round is over, and has not left, waits too.
 func (b *barriers) forgetIdle() bool {
 	oldest := ""
 	for id, x := range b.all {
-		if len(x.arrived) == 0 && (oldest == "" || x.used.Before(b.all[oldest].used)) {
+		if len(x.arrived) == 0 && x.waiting == 0 && (oldest == "" || x.used.Before(b.all[oldest].used)) {
 			oldest = id
 		}
 	}

@@ -146,3 +146,36 @@ func TestBarriersAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A barrier whose round is over stays until those that were told so have left, however many
+// others are begun meanwhile: nobody finds it forgotten.
+func TestBarrierIsNotForgottenWhileSomebodyLeaves(t *testing.T) {
+	var b barriers
+	over, answer, err := b.arrive(at("a", 2))
+	if over == nil || err != nil {
+		t.Fatal(err)
+	}
+	if over, _, err := b.arrive(at("b", 2)); over != nil || err != nil {
+		t.Fatalf("the round is not over: %v", err)
+	}
+	<-over // a is awake and has not left
+	full := 0
+	for i := range maxBarriers + 1 {
+		r := at("w", 2)
+		r.ID = fmt.Sprint("other ", i)
+		if _, _, err := b.arrive(r); err != nil {
+			full++
+		}
+	}
+	if full != 2 { // one place is taken by the barrier that is left, and one is too many
+		t.Errorf("%d barriers too many, want 2", full)
+	}
+	if r, err := b.leave(at("a", 2), answer.Round); err != nil || r.Round != 1 || fmt.Sprint(r.Workers) != "[a b]" {
+		t.Errorf("a leaves with %+v, %v", r, err)
+	}
+	r := at("w", 2)
+	r.ID = "in its place"
+	if _, _, err := b.arrive(r); err != nil {
+		t.Errorf("nobody waits at the first barrier any more, yet it stays: %v", err)
+	}
+}

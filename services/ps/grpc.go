@@ -242,6 +242,6 @@ func (g *grpcServer) Stats(context.Context, *pspb.StatsRequest) (*pspb.StatsResp
 		return &pspb.CallStats{Count: c.Count, Failed: c.Failed, Rows: c.Rows, AvgLatencyUs: c.AvgLatencyUS}
 	}
 	return &pspb.StatsResponse{
-		Lookup: calls(res.Lookup), Apply: calls(res.Apply), Rows: res.Rows, Touched: res.Touched, Epoch: res.Epoch, Step: res.Step,
+		Lookup: calls(res.Lookup), Dense: calls(res.Dense), Apply: calls(res.Apply), Rows: res.Rows, Touched: res.Touched, Epoch: res.Epoch, Step: res.Step,
 	}, nil
 }

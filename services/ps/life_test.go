@@ -144,8 +144,9 @@ func TestConflictsAreToldApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	newest := uint64(3)
 	send := func(d *forgetful) (*publisher, error) {
-		p := newPublisher(f, bzid, d, nil)
+		p := newPublisher(f, bzid, d, nil, func(context.Context) (uint64, error) { return newest, nil })
 		p.begin(3, map[string]uint64{p.rows: 40})
 		p.queue = [][]bus.DeltaDraft{{{Subject: p.rows, Data: []byte("first")}, {Subject: p.rows, Data: []byte("last")}}}
 		return p, p.send(t.Context())
@@ -158,6 +159,11 @@ func TestConflictsAreToldApart(t *testing.T) {
 	if p, err := send(own); err != nil || p.seq() != 42 || len(p.queue) != 0 {
 		t.Errorf("stored by a call whose answer was lost: %v", err)
 	}
+	stranger := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte("of nobody")}}
+	if p, err := send(stranger); err != nil || p.seq() != 100 || fmt.Sprint(stranger.published) != "[40 42]" {
+		t.Errorf("a stranger has written: %v after guards %v", err, stranger.published)
+	}
+	newest = 4
 	successor := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte{}}}
 	if _, err := send(successor); !errors.Is(err, errDeposed) {
 		t.Errorf("a successor has written: %v, want errDeposed", err)

@@ -19,6 +19,8 @@ type metrics struct {
 	lookups     *prometheus.CounterVec // by outcome
 	lookupTime  prometheus.Observer
 	looked      prometheus.Counter
+	fetches     *prometheus.CounterVec // of dense variables, by outcome
+	fetchTime   prometheus.Observer
 	rows        *prometheus.GaugeVec // by table
 	backlog     prometheus.Gauge
 	expired     prometheus.Counter
@@ -26,7 +28,7 @@ type metrics struct {
 	flushTime   prometheus.Observer
 	epoch, step prometheus.Gauge
 
-	looking, applying tally // since the process began
+	looking, fetching, applying tally // since the process began
 }
 
 func newMetrics(r prometheus.Registerer, cfg Config) (*metrics, error) {
@@ -49,9 +51,11 @@ func newMetrics(r prometheus.Registerer, cfg Config) (*metrics, error) {
 	}
 	m.applies = counter("applies_total", "Ranges by what became of them.", "outcome")
 	m.applyTime = seconds("apply_seconds", "Time of an apply, refused ones included.")
-	m.lookups = counter("lookups_total", "Lookups of rows and dense variables by what became of them.", "outcome")
+	m.lookups = counter("lookups_total", "Lookups of rows by what became of them.", "outcome")
 	m.lookupTime = seconds("lookup_seconds", "Time of a lookup, refused ones included.")
 	m.looked = counter("lookup_rows_total", "Rows answered.").WithLabelValues()
+	m.fetches = counter("dense_total", "Fetches of dense variables by what became of them.", "outcome")
+	m.fetchTime = seconds("dense_seconds", "Time of a fetch of dense variables, refused ones included.")
 	m.rows = gauge("rows", "Rows of a table.", "table")
 	m.backlog = gauge("touched_rows", "Rows that wait to be published.").WithLabelValues()
 	m.expired = counter("expired_rows_total", "Rows removed because nothing had updated them for too long.").WithLabelValues()
@@ -99,6 +103,12 @@ func (m *metrics) lookup(took time.Duration, rows int, err error) {
 	m.looking.add(took, rows, err)
 	m.lookups.WithLabelValues(outcome(err)).Inc()
 	m.looked.Add(float64(rows))
+}
+
+func (m *metrics) fetch(took time.Duration, err error) {
+	m.fetchTime.Observe(took.Seconds())
+	m.fetching.add(took, 0, err)
+	m.fetches.WithLabelValues(outcome(err)).Inc()
 }
 
 func (m *metrics) flush(took time.Duration, err error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 // Refused and repeated applies count too, each under its outcome, and all are timed.
@@ -20,6 +21,8 @@ func TestFiguresByOutcome(t *testing.T) {
 	m.apply(time.Millisecond, 3, &rowwire.ApplyResponse{}, nil)
 	m.apply(2*time.Millisecond, 3, nil, rowwire.Errorf(rowwire.Gap, "too far"))
 	m.lookup(time.Millisecond, 7, nil)
+	m.fetch(time.Millisecond, nil)
+	m.fetch(time.Millisecond, rowwire.Errorf(rowwire.NotFound, "no such variable"))
 	m.lookup(time.Millisecond, 0, rowwire.Errorf(rowwire.NotFound, "no such table"))
 
 	got := map[string]float64{}
@@ -45,9 +48,27 @@ func TestFiguresByOutcome(t *testing.T) {
 	for name, want := range map[string]float64{
 		"monolith_ps_applies_total ok": 1, "monolith_ps_applies_total known": 1, "monolith_ps_applies_total gap": 1, "monolith_ps_apply_seconds": 3,
 		"monolith_ps_lookups_total ok": 1, "monolith_ps_lookup_rows_total": 7, "monolith_ps_lookup_seconds": 2,
+		"monolith_ps_dense_total ok": 1, "monolith_ps_dense_total not_found": 1, "monolith_ps_dense_seconds": 2,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v; all: %v", name, got[name], want, got)
 		}
+	}
+}
+
+// Fetches of dense variables, which every trainer sends all the time, are no lookups.
+func TestDenseFetchesAreCountedApart(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	for range 3 {
+		if _, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.user(1)
+	s := must[cutproto.StatsResponse](w, 0, cutproto.Stats, struct{}{})
+	if s.Lookup.Count != 1 || s.Lookup.Rows != 1 || s.Dense.Count != 3 || !(s.Dense.AvgLatencyUS > 0) {
+		t.Errorf("lookups %+v, fetches of variables %+v", s.Lookup, s.Dense)
 	}
 }

@@ -30,19 +30,22 @@ type publisher struct {
 	form       *form
 	deltas     bus.Deltas
 	tracer     trace.Tracer
-	rows, vars string            // subjects
-	at         map[string]uint64 // subject -> last sequence: the guard
-	epoch      uint64
-	count      uint64             // publications of this epoch; part of their ids
-	queue      [][]bus.DeltaDraft // groups to store, oldest first, unchanged until they are
-	applied    int                // publications with applies since dense variables were last published
-	retryAt    time.Time
-	backoff    time.Duration
+	rows, vars string // subjects
+	// newest is the newest epoch of the shard that the facts know of: whoever writes deltas
+	// has said that it is ready before, so a delta of a greater epoch is nobody's.
+	newest  func(context.Context) (uint64, error)
+	at      map[string]uint64 // subject -> last sequence: the guard
+	epoch   uint64
+	count   uint64             // publications of this epoch; part of their ids
+	queue   [][]bus.DeltaDraft // groups to store, oldest first, unchanged until they are
+	applied int                // publications with applies since dense variables were last published
+	retryAt time.Time
+	backoff time.Duration
 }
 
-func newPublisher(f *form, bzid string, b bus.Deltas, t trace.Tracer) *publisher {
+func newPublisher(f *form, bzid string, b bus.Deltas, t trace.Tracer, newest func(context.Context) (uint64, error)) *publisher {
 	rows := bus.DeltaSubject(bzid, f.job, fmt.Sprint(f.shard))
-	return &publisher{form: f, deltas: b, tracer: t, rows: rows, vars: rows + ".dense", at: map[string]uint64{}}
+	return &publisher{form: f, deltas: b, tracer: t, newest: newest, rows: rows, vars: rows + ".dense", at: map[string]uint64{}}
 }
 
 // subjects are those that this shard writes.
@@ -142,7 +145,7 @@ func (p *publisher) send(ctx context.Context) error {
 
 // conflict finds out why the guard of g did not hold: a successor (errDeposed), g itself
 // stored by a call whose answer was lost, or the stream having discarded what the guard
-// named, in which case the guard to try next is returned.
+// named or holding what is no writer's, in which case the guard to try next is returned.
 func (p *publisher) conflict(ctx context.Context, g []bus.DeltaDraft) (seq uint64, stored bool, err error) {
 	last, err := p.deltas.LastOf(ctx, g[0].Subject)
 	if err != nil {
@@ -161,11 +164,23 @@ func (p *publisher) conflict(ctx context.Context, g []bus.DeltaDraft) (seq uint6
 	if bytes.Equal(m.Data, g[len(g)-1].Data) {
 		return last, true, nil
 	}
-	var d delta.Delta
-	if err := proto.Unmarshal(m.Data, &d); err != nil {
-		return 0, false, fmt.Errorf("%w: delta %d on %s is not one of this writer's and does not decode: %w", errDeposed, last, g[0].Subject, err)
+	if err := p.deposed(ctx, g[0].Subject, last); err != nil {
+		return 0, false, err
 	}
-	return 0, false, fmt.Errorf("%w: delta %d on %s is of epoch %d, this writer's is %d", errDeposed, last, g[0].Subject, d.GetEpoch(), p.epoch)
+	return last, false, nil
+}
+
+// deposed is errDeposed if a successor has taken the shard. What lies at sequence last of
+// the subject is not this writer's; where nobody has followed it, it is a stranger's.
+func (p *publisher) deposed(ctx context.Context, subject string, last uint64) error {
+	newest, err := p.newest(ctx)
+	if err != nil {
+		return err
+	}
+	if newest > p.epoch {
+		return fmt.Errorf("%w: epoch %d has followed %d, delta %d on %s is another's", errDeposed, newest, p.epoch, last, subject)
+	}
+	return nil
 }
 
 // unfenced makes sure that nobody else has written since this writer last did.
@@ -178,7 +193,10 @@ func (p *publisher) unfenced(ctx context.Context) error {
 			return fmt.Errorf("find the end of %s: %w", subject, err)
 		}
 		if last > p.at[subject] {
-			return fmt.Errorf("%w: %s is at sequence %d, this writer's last is %d", errDeposed, subject, last, p.at[subject])
+			if err := p.deposed(ctx, subject, last); err != nil {
+				return err
+			}
+			p.at[subject] = last
 		}
 	}
 	return nil

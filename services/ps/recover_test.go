@@ -3,9 +3,11 @@ package ps
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -206,7 +208,7 @@ func TestADeposedWriterCannotPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rival := newPublisher(f, bzid, w.bus.Deltas(), first.tracer)
+	rival := newPublisher(f, bzid, w.bus.Deltas(), first.tracer, nil)
 	rival.epoch = 2
 	draft, err := rival.takeover(rival.rows, 0)
 	if err != nil {
@@ -217,13 +219,69 @@ func TestADeposedWriterCannotPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := mustLast(t, w)
-	err = first.do(soon(t), func(ctx context.Context) error { return first.publish(ctx, func(int) bool { return true }) })
+	err = first.do(soon(t), func(ctx context.Context) error {
+		first.pub.newest = func(context.Context) (uint64, error) { return 2, nil } // by now the facts say so
+		return first.publish(ctx, func(int) bool { return true })
+	})
 	if !errors.Is(err, errDeposed) {
 		t.Errorf("publish behind a successor: %v, want errDeposed", err)
 	}
 	<-first.done
 	if after := mustLast(t, w); after != before {
 		t.Errorf("the deposed writer stored %d deltas", after-before)
+	}
+}
+
+// TestAStrangersDeltasEndNoShard: whatever anybody puts on a shard's subjects, the shard
+// goes on, makes checkpoints and starts again; nothing of it is taken for its own.
+func TestAStrangersDeltasEndNoShard(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	p.settled()
+	rows := bus.DeltaSubject(bzid, job, "0")
+	strange := map[string]*delta.Delta{
+		"the greatest epoch":         {Job: job, Shards: 1, Epoch: math.MaxUint64, Chunks: 1},
+		"a takeover of nobody":       {Job: job, Shards: 1, Epoch: 7, Chunks: 1, Takeover: true},
+		"another job":                {Job: "other", Shards: 1, Epoch: 1, Chunks: 1},
+		"another shard":              {Job: job, Shard: 3, Shards: 4, Epoch: 1, Chunks: 1},
+		"an assignment that is none": {Job: job, Shards: 1, Epoch: 1, Chunks: 1, Assigned: &delta.Assigned{RequestId: "x"}, Rows: []*delta.Rows{{Table: "user", Dim: 9, Ids: []uint64{1}, Values: []byte{1}}}},
+		"one to another's row":       {Job: job, Shards: 1, Epoch: 9, Chunks: 1, Assigned: &delta.Assigned{RequestId: "y"}, Rows: []*delta.Rows{{Table: "user", Dim: 2, Ids: []uint64{1}, Values: make([]byte, 8)}}},
+		"nothing":                    nil,
+	}
+	at, id := int64(10), int64(1)
+	for name, d := range strange {
+		for _, subject := range []string{rows, rows + ".dense"} {
+			data, err := proto.Marshal(d)
+			if d == nil {
+				data, err = []byte("garbage"), nil
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.bus.Deltas().Publish(soon(t), bus.DeltaDraft{Subject: subject, ID: name + subject, Data: data, Expect: bus.Any}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.teach(teach(0, 0, at, at+10, 1, 1, 3))
+		at += 10
+		err := p.do(soon(t), func(ctx context.Context) error { return p.publish(ctx, func(int) bool { return true }) })
+		if err != nil {
+			t.Fatalf("%s: publish: %v", name, err)
+		}
+		if id%2 == 0 { // else it is read again from the deltas
+			w.save(w.checkpoint(1, id, 0))
+		}
+		id++
+		want := p.user(1, 2, 3)
+		if err := p.stop(); err != nil {
+			t.Fatalf("%s: the shard ended with %v", name, err)
+		}
+		p = w.start(w.config())
+		at = p.st.offsets()[0]
+		if id%2 == 1 && !slices.Equal(p.user(1, 2, 3), want) {
+			t.Errorf("%s: rows are %v, were %v", name, p.user(1, 2, 3), want)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -66,10 +65,7 @@ func (s *Server) read(c *training.Checkpoint) (*ckpt.Shard, error) {
 		return nil, fmt.Errorf("it was saved with %d shards, this job runs with %d: start with --shards %d", len(c.GetShards()), s.cfg.Shards, len(c.GetShards()))
 	}
 	file := c.GetShards()[i]
-	if !filepath.IsLocal(file.GetPath()) {
-		return nil, fmt.Errorf("its path %q leads out of the checkpoint folder", file.GetPath())
-	}
-	shard, err := ckpt.ReadShard(filepath.Join(s.cfg.Dir, file.GetPath()))
+	shard, err := ckpt.ReadShardIn(s.cfg.Dir, file.GetPath())
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +77,19 @@ func (s *Server) read(c *training.Checkpoint) (*ckpt.Shard, error) {
 		return nil, fmt.Errorf("%s hashes to %s, the fact says %s: it is from another attempt", file.GetPath(), m.Hash, file.GetHash())
 	}
 	return shard, nil
+}
+
+// written says whether d was written by this shard, in this life or an earlier one: every
+// writer has said as a fact that it is ready, with its epoch, before it writes.
+func (s *Server) written(ctx context.Context, d *delta.Delta) (bool, error) {
+	if d.GetJob() != s.cfg.Job || d.GetShard() != uint32(s.cfg.Shard) {
+		return false, nil
+	}
+	if d.GetEpoch() <= s.look().epoch {
+		return true, nil
+	}
+	newest, err := s.newestEpoch(ctx)
+	return d.GetEpoch() <= newest, err
 }
 
 // reread reads the shard's own deltas from sequence from to the end of the stream, marks
@@ -104,12 +113,23 @@ func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch u
 				s.log.Error("a delta of this shard does not decode; it is passed over", "seq", m.Seq, "err", err)
 				return nil
 			}
+			if own, err := s.written(ctx, &d); err != nil {
+				return err
+			} else if !own {
+				s.log.Error("a delta on this shard's subject is of no writer that the facts know; it is passed over", "seq", m.Seq, "job", d.GetJob(), "shard", d.GetShard(), "epoch", d.GetEpoch())
+				return nil
+			}
 			epoch = max(epoch, d.GetEpoch())
 			s.st.retouch(&d)
 			if m.Seq <= undone {
 				return nil
 			}
-			return s.st.assignAgain(&d)
+			err := s.st.assignAgain(&d)
+			if errors.Is(err, errMisfit) {
+				s.log.Error("an assignment in a delta is passed over", "seq", m.Seq, "err", err)
+				return nil
+			}
+			return err
 		})
 		if errors.Is(err, bus.ErrTrimmed) {
 			s.log.Warn("deltas after the checkpoint have been discarded; every row is published again", "from", from)

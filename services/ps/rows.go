@@ -205,7 +205,7 @@ func (h *rowServer) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 func (h *rowServer) Dense(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.DenseResponse, error) {
 	began := time.Now()
 	res, err := h.st.denseOf(ctx, r)
-	h.m.lookup(time.Since(began), 0, err)
+	h.m.fetch(time.Since(began), err)
 	return res, err
 }
 

@@ -158,7 +158,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	s.st = newState(f)
-	s.pub = newPublisher(f, s.env.BZID, s.env.Bus.Deltas(), s.tracer)
+	s.pub = newPublisher(f, s.env.BZID, s.env.Bus.Deltas(), s.tracer, s.newestEpoch)
 	ln, err := rowwire.Listen(ctx, s.cfg.Listen)
 	if err != nil {
 		return err

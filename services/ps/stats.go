@@ -35,7 +35,7 @@ func (s *Server) stats() (cutproto.StatsResponse, error) {
 		return cutproto.StatsResponse{}, err
 	}
 	return cutproto.StatsResponse{
-		State: now, Lookup: s.m.looking.stats(), Apply: s.m.applying.stats(),
+		State: now, Lookup: s.m.looking.stats(), Dense: s.m.fetching.stats(), Apply: s.m.applying.stats(),
 		Rows: s.st.rows(), Touched: uint64(s.st.backlog()),
 	}, nil
 }

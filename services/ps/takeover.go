@@ -10,9 +10,9 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/shard"
-	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/lineage"
 )
 
 // aim says which checkpoint and generation a shard goes to.
@@ -44,10 +44,10 @@ func (s *Server) become(ctx context.Context, a aim) error {
 		return err
 	}
 	next := uint64(1)
+	if err := s.reaches(ctx, j); err != nil {
+		return err
+	}
 	if saved != nil {
-		if err := s.reaches(ctx, saved); err != nil {
-			return err
-		}
 		next = saved.SyncSeq + 1
 	}
 	next, err = patiently(ctx, s, "read own deltas", func(ctx context.Context) (uint64, error) {
@@ -83,18 +83,31 @@ func (s *Server) become(ctx context.Context, a aim) error {
 // lostTail is the problem's name in the process's health.
 const lostTail = "delta stream lost its tail"
 
-// reaches refuses a checkpoint whose deltas the stream has lost: it would give their
-// sequences to others, and followers that have seen the lost ones would pass over those.
-func (s *Server) reaches(ctx context.Context, m *ckpt.Manifest) error {
+// reaches refuses a stream of deltas that ends before what the job's facts have seen of
+// it: it would give the lost sequences to others, which followers that have seen the lost
+// ones would pass over.
+func (s *Server) reaches(ctx context.Context, j lineage.Job) error {
+	var seen uint64
+	for _, c := range j.Checkpoints {
+		for _, f := range c.V.GetShards() {
+			seen = max(seen, f.GetSyncSeq())
+		}
+	}
+	for _, e := range j.Exports {
+		seen = max(seen, e.V.GetSyncSeq())
+	}
+	if seen == 0 {
+		return nil
+	}
 	last, err := patiently(ctx, s, "find the end of the deltas", func(ctx context.Context) (uint64, error) {
 		cctx, cancel := context.WithTimeout(ctx, busTimeout)
 		defer cancel()
 		return s.env.Bus.Deltas().Last(cctx)
 	})
-	if err != nil || last >= m.SyncSeq {
+	if err != nil || last >= seen {
 		return err
 	}
-	err = fmt.Errorf("checkpoint %d was saved at sequence %d of MONOLITH_SYNC, which ends at %d: the stream has lost its tail. Have it go on behind what was lost (nats stream purge MONOLITH_SYNC --seq=%d --force); shards then publish every row again, and replicas load the newest export", m.Checkpoint, m.SyncSeq, last, m.SyncSeq+1)
+	err = fmt.Errorf("MONOLITH_SYNC ends at sequence %d, a checkpoint or export of the job was made at %d: the stream has lost its tail. Have it go on behind what was lost (nats stream purge MONOLITH_SYNC --seq=%d --force); shards then publish every row again, and replicas load the newest export", last, seen, seen+1)
 	s.log.Error("the shard does not start", "err", err)
 	s.env.Health.Fail(lostTail, err)
 	return err
@@ -135,6 +148,18 @@ type seen struct {
 	seq        uint64 // last of this shard's subject: the guard
 	epoch      uint64 // newest of this shard, 0: never ready
 	generation uint64 // highest of the job
+}
+
+// newestEpoch is the newest epoch of this shard that any fact stored by now names.
+func (s *Server) newestEpoch(ctx context.Context) (uint64, error) {
+	last, err := s.env.Bus.Log().LastOf(ctx, events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard))))
+	if err != nil {
+		return 0, fmt.Errorf("find the shard's last fact: %w", err)
+	}
+	if err := s.fleet.Wait(ctx, last); err != nil {
+		return 0, err
+	}
+	return s.look().epoch, nil
 }
 
 func (s *Server) look() (v seen) {
@@ -233,7 +258,8 @@ func (s *Server) catchUp(ctx context.Context, subject events.Subject) error {
 }
 
 // fence publishes the takeover of each subject. A predecessor may still publish until
-// then: what it did is read and marked, and the takeover tried again behind it.
+// then: what it did is read and marked, and the takeover tried again behind it. That
+// strangers publish, too, is no reason to give the shard up.
 func (s *Server) fence(ctx context.Context, epoch, next uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*busTimeout)
 	defer cancel()

@@ -235,17 +235,17 @@ func (c *cutter) entry(made cut) (*training.ModelExported, error) {
 		SyncSeq: made.syncSeq, Dense: map[string]ckpt.Variable{},
 	}
 	for _, f := range made.checkpoint.GetShards() {
-		if !filepath.IsLocal(f.GetPath()) {
-			return nil, fmt.Errorf("shard %d says it wrote %q, which leads out of the job's folder", f.GetShard(), f.GetPath())
-		}
-		sh, err := ckpt.ReadShard(filepath.Join(made.checkpoint.GetDir(), f.GetPath()))
+		m, dense, err := ckpt.ReadDenseIn(made.checkpoint.GetDir(), f.GetPath())
 		if err != nil {
 			return nil, fmt.Errorf("read back shard %d: %w", f.GetShard(), err)
 		}
-		if got := sh.Manifest.Offsets; !maps.Equal(got, made.checkpoint.GetOffsets()) {
+		if got := m.Offsets; !maps.Equal(got, made.checkpoint.GetOffsets()) {
 			return nil, fmt.Errorf("shard %d wrote offsets %v, the cut is at %v", f.GetShard(), got, made.checkpoint.GetOffsets())
 		}
-		maps.Copy(e.Dense, ckpt.Export(sh).Dense)
+		for name, v := range dense {
+			v.Slots = nil
+			e.Dense[name] = v
+		}
 	}
 	for _, v := range c.s.engine.vars {
 		if _, ok := e.Dense[v.Name]; !ok {

@@ -80,16 +80,22 @@ func TestExactlyOnce(t *testing.T) {
 	if facts[0].GetJobStarted() == nil || facts[len(facts)-1].GetJobStopped().GetReason() != "enough" {
 		t.Fatalf("the job's facts begin with %v and end with %v", facts[0], facts[len(facts)-1])
 	}
-	var id int64
+	var id, saved int64
 	for _, f := range facts[1:] {
+		if c := f.GetCheckpointStarted(); c != nil {
+			if c.GetId() != id+1 {
+				t.Errorf("id %d was claimed behind %d", c.GetId(), id)
+			}
+			id = c.GetId()
+		}
 		if f.GetJobStarted() != nil {
 			t.Error("the job was started twice")
 		}
 		if c := f.GetCheckpointSaved().GetCheckpoint(); c != nil {
-			if c.GetId() <= id {
-				t.Errorf("checkpoint %d follows %d", c.GetId(), id)
+			if c.GetId() != id || c.GetId() <= saved {
+				t.Errorf("checkpoint %d was begun as %d, behind %d", c.GetId(), id, saved)
 			}
-			id = c.GetId()
+			saved = c.GetId()
 		}
 	}
 	for p, end := range w.ends {

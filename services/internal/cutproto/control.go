@@ -40,7 +40,8 @@ type CallStats struct {
 // StatsResponse is a shard in figures.
 type StatsResponse struct {
 	State
-	Lookup  CallStats         `json:"lookup"`
+	Lookup  CallStats         `json:"lookup"` // of rows
+	Dense   CallStats         `json:"dense"`  // fetches of dense variables
 	Apply   CallStats         `json:"apply"`
 	Rows    map[string]uint64 `json:"rows"`    // table -> rows
 	Touched uint64            `json:"touched"` // rows that wait to be published

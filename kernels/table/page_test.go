@@ -1,0 +1,134 @@
+package table
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/kernels/optim"
+)
+
+// scanned pages through the table; between calls change has its way.
+func scanned(t *testing.T, tab *Table, limit int, change func()) (ids []int64) {
+	t.Helper()
+	after := int64(NoID)
+	for {
+		rows, more := tab.Rows(after, limit)
+		if len(rows) > limit {
+			t.Fatalf("%d rows in a page of %d", len(rows), limit)
+		}
+		for _, r := range rows {
+			if r.ID <= after {
+				t.Fatalf("id %d came behind %d", r.ID, after)
+			}
+			after = r.ID
+			ids = append(ids, r.ID)
+		}
+		if !more {
+			return ids
+		}
+		change()
+	}
+}
+
+// TestPagesOfAChangingTable: every row that is there all the time comes exactly once, in
+// order, whatever comes and goes between the pages and during them.
+func TestPagesOfAChangingTable(t *testing.T) {
+	for _, limit := range []int{1, 7, 100, 5000} {
+		tab, err := New(Config{Name: "t", Segments: []Segment{{Dim: 1, Optimizer: sgd(t), Initializer: Zeros{}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(3, uint64(limit)))
+		add := func(id int64) {
+			if err := tab.OptimizeAt([]int64{id}, []float32{1}, 1, Rates{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var want []int64
+		for range 700 {
+			want = append(want, int64(r.Uint64()>>1)&^1) // even ones stay
+		}
+		slices.Sort(want)
+		want = slices.Compact(want)
+		for _, id := range want {
+			add(id)
+		}
+		check := func(what string, got []int64) {
+			t.Helper()
+			even := slices.DeleteFunc(slices.Clone(got), func(id int64) bool { return id&1 == 1 })
+			if !slices.Equal(even, want) {
+				t.Errorf("limit %d, %s: %d rows of %d", limit, what, len(even), len(want))
+			}
+		}
+		check("at rest", scanned(t, tab, limit, func() {}))
+		check("at rest again", scanned(t, tab, limit, func() {}))
+		check("changing between pages", scanned(t, tab, limit, func() { add(int64(r.Uint64()>>1) | 1) }))
+		var wg sync.WaitGroup
+		stop := make(chan struct{})
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(9, 9))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = tab.OptimizeAt([]int64{int64(rnd.Uint64()>>1) | 1}, []float32{1}, 1, Rates{})
+				}
+			}
+		})
+		check("changing during pages", scanned(t, tab, limit, func() {}))
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// TestAPageOfAChangingTableSortsNotAll: of a table to which rows come all the time, a page
+// costs a look at each row and no sort of them all.
+func TestAPageOfAChangingTableSortsNotAll(t *testing.T) {
+	tab, err := New(Config{Name: "t", Segments: []Segment{{Dim: 1, Optimizer: sgd(t), Initializer: Zeros{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 300_000
+	ids, grads := make([]int64, 1000), make([]float32, 1000)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range n / len(ids) {
+		for i := range ids {
+			ids[i] = int64(r.Uint64() >> 1)
+		}
+		if err := tab.OptimizeAt(ids, grads, 1, Rates{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	if tab.ids(); tab.sortAt == 0 {
+		t.Fatal("nothing was sorted")
+	}
+	sorting, after := time.Since(began), int64(NoID)
+	began = time.Now()
+	const pages = 20
+	for page := range pages {
+		if err := tab.OptimizeAt([]int64{int64(page)}, []float32{1}, 1, Rates{}); err != nil {
+			t.Fatal(err)
+		}
+		sorted := tab.sortAt
+		rows, more := tab.Rows(after, 1000)
+		if len(rows) != 1000 || !more || tab.sortAt != sorted {
+			t.Fatalf("page %d: %d rows, more %v, sorted at %d before and %d after", page, len(rows), more, sorted, tab.sortAt)
+		}
+		after = rows[len(rows)-1].ID
+	}
+	t.Logf("a sort of all takes %v, a page %v", sorting, time.Since(began)/pages)
+}
+
+func sgd(t *testing.T) optim.Optimizer {
+	t.Helper()
+	o, err := optim.NewSGD(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
