@@ -18,7 +18,8 @@ var (
 	ErrUnavailable = errors.New("bus unavailable") // no answer: the same call with the same ids may be repeated
 	ErrRepeated    = errors.New("repeated")        // an id of the call is stored already, and others of it are not, or not seen yet
 	ErrTooLarge    = errors.New("message too large")
-	ErrFull        = errors.New("stream is full") // limit or disk: nothing was stored
+	ErrFull        = errors.New("stream is full")                                            // limit or disk: nothing was stored
+	ErrRepeated    = errors.New("an id of this call is stored already, but not all of them") // an events.ErrInvalid of the call, of none of its drafts: it was made before with others
 	ErrNotFound    = errors.New("not found")
 	ErrTrimmed     = errors.New("sequence is no longer in the stream") // deltas: load the newest export; events: read the archive
 )
@@ -44,7 +45,7 @@ type Log interface {
 	// they are on disk. Only the first draft of a subject carries the expectation of
 	// that subject; later ones of the same call follow it. Resending the same IDs
 	// after ErrUnavailable stores nothing twice and returns the first sequences.
-	// Errors: ErrConflict, ErrUnavailable, ErrTooLarge, ErrFull, events.ErrInvalid.
+	// Errors: ErrConflict, ErrUnavailable, ErrTooLarge, ErrFull, ErrRepeated, events.ErrInvalid.
 	Append(ctx context.Context, drafts ...Draft) ([]uint64, error)
 
 	// Follow hands every event from sequence `from` (1 is the first) to handle, in

@@ -234,6 +234,7 @@ func testResend(t *testing.T, b bus.Bus) {
 		before := mustLast(t, b)
 		_, err := b.Log().Append(ctxOf(t), d, named(s, bus.Any, unique()))
 		wantErr(t, "Append", err, events.ErrInvalid)
+		wantErr(t, "Append", err, bus.ErrRepeated)
 		if after := mustLast(t, b); after != before {
 			t.Fatalf("%d events were stored", after-before)
 		}

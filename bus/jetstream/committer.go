@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -55,7 +56,11 @@ type committer struct {
 	last    int           // commands in the last group
 	callers int           // of the last batch and behind it when its ack came, before they were told
 	took    time.Duration // by the last group
+	unwell  bool          // Config.Health was told so
 }
+
+// errUnanswered is what Config.Health is told of a stream whose writes stay without an ack.
+var errUnanswered = errors.New("writes are sent again and again and nothing acks them: the NATS server is away, or its disk is full, of which its log tells")
 
 func newCommitter(b *Bus, stream string) *committer {
 	return &committer{b: b, stream: stream, queue: make(chan *command, queued)}
@@ -93,7 +98,7 @@ func (c *committer) gone(cause error) error {
 
 // run commits group after group until ctx ends.
 func (c *committer) run(ctx context.Context) {
-	pauses := newPauses()
+	pauses, failed := newPauses(), 0
 	for {
 		if len(c.backlog) == 0 {
 			select {
@@ -107,7 +112,15 @@ func (c *committer) run(ctx context.Context) {
 		again := c.round(ctx)
 		if len(again) == 0 {
 			pauses.Reset()
+			if failed = 0; c.unwell && c.last > 0 {
+				c.unwell = false
+				c.b.cfg.Health.OK(c.stream)
+			}
 			continue
+		}
+		if failed++; failed == quiet {
+			c.unwell = true
+			c.b.cfg.Health.Fail(c.stream, errUnanswered)
 		}
 		c.backlog = append(again, c.backlog...)
 		if pauses.Wait(ctx) != nil {

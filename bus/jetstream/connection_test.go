@@ -159,3 +159,39 @@ func TestClosedConnectionEndsTheBus(t *testing.T) {
 		t.Errorf("Append = %v", err)
 	}
 }
+
+// Writes that nobody acks are a problem that people see, until the first one is acked.
+func TestUnackedWritesAreAProblem(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, dir, 0)
+	port, well := portOf(t, s), health.New()
+	b := connect(t, jetstream.Config{URL: s.URL(), Health: well})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	stored := make(chan error, 1)
+	go func() {
+		_, err := b.Log().Append(ctx, draft("a", "x", bus.Any))
+		stored <- err
+	}()
+	for !strings.Contains(well.Summary(), "MONOLITH: writes are sent again") {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("problems: %v", well.Problems())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	startServer(t, dir, port)
+	if err := <-stored; err != nil {
+		t.Fatal(err)
+	}
+	for strings.Contains(well.Summary(), "MONOLITH") {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("problems: %v", well.Problems())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -59,6 +59,62 @@ func (b *Bus) direct(ctx context.Context, stream string, q query) (m *stored, er
 	return m, err
 }
 
+// leader is direct, answered by the stream's leader alone: what it has refused because of,
+// it finds.
+func (b *Bus) leader(ctx context.Context, stream string, q query) (m *stored, err error) {
+	req, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := b.bound(ctx)
+	defer cancel()
+	err = b.retry(ctx, func(ctx context.Context) error {
+		ctx, cancel := b.link.whileUp(ctx, requestTimeout)
+		defer cancel()
+		reply, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", stream, failure(err))
+		}
+		m, err = parseGot(stream, reply.Data)
+		return err
+	})
+	return m, err
+}
+
+// parseGot reads a leader's answer.
+func parseGot(stream string, reply []byte) (*stored, error) {
+	var got struct {
+		Error   *apiError `json:"error"`
+		Message *struct {
+			Seq     uint64    `json:"seq"`
+			Subject string    `json:"subject"`
+			Time    time.Time `json:"time"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply, &got); err != nil {
+		return nil, fmt.Errorf("read %s: the answer does not decode: %w", stream, err)
+	}
+	switch {
+	case got.Error != nil && got.Error.ErrCode == codeNoMessage:
+		return nil, fmt.Errorf("read %s: %w", stream, bus.ErrNotFound)
+	case got.Error != nil:
+		return nil, fmt.Errorf("read %s: %w", stream, got.Error.sentinel())
+	case got.Message == nil:
+		return nil, fmt.Errorf("read %s: the answer holds no message", stream)
+	}
+	m := &stored{seq: got.Message.Seq, subject: got.Message.Subject, at: got.Message.Time.UTC(), data: got.Message.Data}
+	if len(got.Message.Header) > 0 {
+		h, err := nats.DecodeHeadersMsg(got.Message.Header)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: the headers of sequence %d do not decode: %w", stream, m.seq, err)
+		}
+		m.header = h
+	}
+	return m, nil
+}
+
 func parseStored(stream string, reply *nats.Msg) (*stored, error) {
 	switch status := reply.Header.Get("Status"); status {
 	case "":

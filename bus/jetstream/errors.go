@@ -13,6 +13,7 @@ import (
 
 // Codes of the server that mean something to a writer.
 const (
+	codeNoMessage     = 10037 // at that sequence, or of that subject
 	codeInsufficient  = 10023 // resources of the server
 	codeStorageLimit  = 10047 // reserved storage of the server
 	codeTooLarge      = 10054 // the message

@@ -218,7 +218,7 @@ func (g *grant) renew(ctx context.Context) bool {
 // mine says whether the message the renewal stumbled over is a renewal of ours whose ack
 // was lost, and goes on from it.
 func (g *grant) mine(ctx context.Context) bool {
-	m, err := g.b.direct(ctx, leaseStream, query{LastFor: g.subject})
+	m, err := g.b.leader(ctx, leaseStream, query{LastFor: g.subject})
 	if err != nil || !alive(m) || string(m.data) != g.value || m.seq <= g.revision {
 		return false
 	}

@@ -156,10 +156,7 @@ func (c *committer) sendBatch(ctx context.Context, group []*command) (again []*c
 		if bus.Retryable(err) {
 			return group
 		}
-		for _, cmd := range group {
-			cmd.answer(nil, fmt.Errorf("append to %s: %w", c.stream, err))
-		}
-		return nil
+		return c.split(ctx, group) // one of them cannot be sent; the others are not to hear of it
 	}
 	if api.away() {
 		return group
@@ -223,7 +220,8 @@ func (c *committer) publishBatch(ctx context.Context, group []*command) (*ack, e
 
 // find looks for a command that an earlier attempt stored. Messages of one command lie
 // side by side, so one of them shows all. It returns nil when the command is not
-// stored, and wire.ErrRepeated when only some of its ids are.
+// stored, and wire.ErrRepeated when only some of its ids are. The leader is asked, whose
+// refusal this is about: another replica may not have the messages yet.
 func (c *committer) find(ctx context.Context, cmd *command) ([]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -232,7 +230,7 @@ func (c *committer) find(ctx context.Context, cmd *command) ([]uint64, error) {
 	var err error
 	if i >= 0 {
 		// Stored under its expectation, it is the first of its subject behind it.
-		at, err = c.b.direct(ctx, c.stream, query{Seq: cmd.msgs[i].expect + 1, NextFor: cmd.msgs[i].subject})
+		at, err = c.b.leader(ctx, c.stream, query{Seq: cmd.msgs[i].expect + 1, NextFor: cmd.msgs[i].subject})
 	} else {
 		i = 0
 		at, err = c.search(ctx, cmd.msgs[0])
@@ -253,7 +251,7 @@ func (c *committer) find(ctx context.Context, cmd *command) ([]uint64, error) {
 		if j == i {
 			continue
 		}
-		other, err := c.b.direct(ctx, c.stream, query{Seq: seqs[j]})
+		other, err := c.b.leader(ctx, c.stream, query{Seq: seqs[j]})
 		if isNotFound(err) || (err == nil && other.id() != m.id) {
 			return nil, wire.ErrRepeated
 		}
@@ -268,9 +266,9 @@ func (c *committer) find(ctx context.Context, cmd *command) ([]uint64, error) {
 // remembered.
 func (c *committer) search(ctx context.Context, m outgoing) (*stored, error) {
 	start := time.Now().Add(-wire.Window - time.Minute)
-	at, err := c.b.direct(ctx, c.stream, query{NextFor: m.subject, Start: &start})
+	at, err := c.b.leader(ctx, c.stream, query{NextFor: m.subject, Start: &start})
 	for err == nil && at.id() != m.id {
-		at, err = c.b.direct(ctx, c.stream, query{NextFor: m.subject, Seq: at.seq + 1})
+		at, err = c.b.leader(ctx, c.stream, query{NextFor: m.subject, Seq: at.seq + 1})
 	}
 	return at, err
 }

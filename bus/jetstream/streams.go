@@ -18,6 +18,7 @@ const (
 	leaseBucket = "MONOLITH_LEASES"
 	leaseStream = "KV_" + leaseBucket
 	leasePrefix = "$KV." + leaseBucket + "."
+	leaseBytes  = 16 << 20
 )
 
 // streams are the configurations wanted, with the limits of a new stream.
@@ -71,14 +72,63 @@ func (b *Bus) reconcile(ctx context.Context) error {
 			return fmt.Errorf("stream %s: %w", want.Name, failure(err))
 		}
 	}
-	_, err := b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: leaseBucket, Description: "leases: who may act", History: 1, MaxBytes: 16 << 20,
-		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, LimitMarkerTTL: time.Minute,
-	})
-	if err != nil {
+	if err := b.ensureLeases(ctx); err != nil {
 		return fmt.Errorf("bucket %s: %w", leaseBucket, failure(err))
 	}
 	return nil
+}
+
+// ensureLeases makes the bucket of the leases, with the stream of a key-value bucket. Its
+// revisions are the epochs by which facts and shards fence, so a bucket that is made anew
+// must not begin at 1 again: it begins at the milliseconds of its creation, or of the log's
+// newest event where this machine's clock is behind. Fewer than one renewal in a
+// millisecond keeps earlier revisions below that.
+func (b *Bus) ensureLeases(ctx context.Context) error {
+	_, err := b.js.Stream(ctx, leaseStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		first, ferr := b.firstEpoch(ctx)
+		if ferr != nil {
+			return ferr
+		}
+		_, err = b.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: leaseStream, Subjects: []string{leasePrefix + ">"}, FirstSeq: first, MaxMsgsPerSubject: 1,
+			Discard: jetstream.DiscardNew, MaxConsumers: -1, MaxMsgs: -1, MaxMsgSize: -1, MaxBytes: leaseBytes,
+			Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: 2 * time.Minute,
+			AllowRollup: true, AllowDirect: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: time.Minute,
+		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			err = nil // another process was quicker
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: leaseBucket, Description: "leases: who may act", History: 1, MaxBytes: leaseBytes,
+		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, LimitMarkerTTL: time.Minute,
+	})
+	return err
+}
+
+// firstEpoch is the first revision of a new bucket of leases.
+func (b *Bus) firstEpoch(ctx context.Context) (uint64, error) {
+	first := time.Now()
+	log := logStream{b}
+	last, err := log.Last(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if last > 0 {
+		m, err := b.direct(ctx, wire.LogStream, query{Seq: last})
+		switch {
+		case isNotFound(err): // nothing is held
+		case err != nil:
+			return 0, err
+		case m.at.After(first):
+			first = m.at
+		}
+	}
+	return uint64(first.UnixMilli()), nil
 }
 
 func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig, explicit bool) error {

@@ -136,6 +136,32 @@ func holds(ctx context.Context, cut bus.Cut, log bus.Log) error {
 	return a.Check(ctx, log)
 }
 
+// The environment says so of a NATS server that is known to sync each write.
+const (
+	syncedEnv    = "MONOLITH_NATS_SYNC"
+	syncedAlways = "always"
+)
+
+// unsynced is the warning about a server that is not our own: no client can see what its
+// sync_interval is. "" where somebody has said that it is set.
+func unsynced(url string) string {
+	if envOr(syncedEnv, "") == syncedAlways {
+		return ""
+	}
+	return fmt.Sprintf("the NATS server at %s must be set to `jetstream { sync_interval: always }`, which cannot be seen from here: without it a power cut loses facts that were acked. %s=%s says that it is set", redacted(url), syncedEnv, syncedAlways)
+}
+
+// redacted is the URL without what may be a password.
+func redacted(raw string) string {
+	list := strings.Split(raw, ",")
+	for i, one := range list {
+		if at := strings.LastIndexByte(one, '@'); at >= 0 {
+			list[i] = one[at+1:]
+		}
+	}
+	return strings.Join(list, ",")
+}
+
 // whileConnected runs f, which is to return when its context ends, until the bus answers no
 // more: the error says why then.
 func whileConnected(ctx context.Context, b bus.Bus, f func(context.Context) error) error {

@@ -47,3 +47,33 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 		t.Errorf("the process ends with %v", err)
 	}
 }
+
+// Whoever works on a NATS server that is not embedded is told what it must be set to, once,
+// and without its password, until the environment says that it is.
+func TestForeignServerIsWarnedOf(t *testing.T) {
+	t.Setenv("MONOLITH_NATS_SYNC", "")
+	got := unsynced("nats://u:secret@a:4222,nats://u:secret@b:4222")
+	if !strings.Contains(got, "sync_interval: always") || !strings.Contains(got, "a:4222,b:4222") || strings.Contains(got, "secret") {
+		t.Errorf("the warning is %q", got)
+	}
+	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(t.TempDir(), "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, known := range []string{"", "always"} {
+		t.Setenv("MONOLITH_NATS_SYNC", known)
+		cfg := opsConfig(t.TempDir())
+		cfg.conn.nats, cfg.conn.to = s.URL(), t.Output()
+		logs, err := startLogs(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(strings.Join(logs.notes, "\n"), "sync_interval: always"); told != (known == "") {
+			t.Errorf("%q: %q", known, logs.notes)
+		}
+		if err := logs.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -51,6 +51,9 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	if err != nil {
 		return fmt.Errorf("%w: --%s-…: %w", errUsage, rowsTLS, err)
 	}
+	if warning := unsynced(conn.nats); warning != "" {
+		logger.Warn(warning)
+	}
 	well := health.New()
 	conn.log = logger
 	if !servesAlone(name) {

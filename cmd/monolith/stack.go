@@ -168,6 +168,9 @@ func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 			return nil, fmt.Errorf("start the embedded NATS in %s: %w", s.cfg.dir, err)
 		}
 		s.cfg.conn.nats = s.nats.URL()
+	} else if warning := unsynced(s.cfg.conn.nats); warning != "" {
+		s.log.Warn(warning)
+		s.notes = append(s.notes, warning)
 	}
 	if s.cfg.kafka == "" {
 		s.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.cfg.dir, "kafka"), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.cfg.kafkaPort)),

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +21,7 @@ type Relay struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]net.Conn // client's end -> server's end
-	lose  func(payload []byte) bool
+	alter func(message []byte) []byte
 }
 
 // NewRelay relays to the server at url until the test ends.
@@ -53,12 +54,12 @@ func (r *Relay) Say(line string) {
 	}
 }
 
-// Lose has messages to clients vanish of which lose is true, with the headers before the
-// payload. It is called by several connections at a time.
-func (r *Relay) Lose(lose func(payload []byte) bool) {
+// Alter has clients get what alter returns instead of each message, headers and payload;
+// nil: nothing. It is called by several connections at a time.
+func (r *Relay) Alter(alter func(message []byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lose = lose
+	r.alter = alter
 }
 
 // Drop ends every connection.
@@ -108,26 +109,40 @@ func (r *Relay) speak(to io.Writer, from io.Reader) (n int64, err error) {
 		if err != nil {
 			return n, err
 		}
-		var body []byte
 		if f := bytes.Fields(line); len(f) > 3 && (string(f[0]) == "MSG" || string(f[0]) == "HMSG") {
-			size, err := strconv.Atoi(string(f[len(f)-1]))
-			if err != nil {
+			if line, err = r.message(f, in); err != nil {
 				return n, err
-			}
-			body = make([]byte, size+len("\r\n"))
-			if _, err := io.ReadFull(in, body); err != nil {
-				return n, err
-			}
-			r.mu.Lock()
-			lose := r.lose
-			r.mu.Unlock()
-			if lose != nil && lose(body) {
-				continue
 			}
 		}
-		w, err := to.Write(append(line, body...))
+		w, err := to.Write(line)
 		if n += int64(w); err != nil {
 			return n, err
 		}
 	}
+}
+
+// message reads one behind the fields of its line, and returns what stands for both.
+func (r *Relay) message(f [][]byte, in io.Reader) ([]byte, error) {
+	size, err := strconv.Atoi(string(f[len(f)-1]))
+	if err != nil {
+		return nil, err
+	}
+	body := make([]byte, size+len("\r\n"))
+	if _, err := io.ReadFull(in, body); err != nil {
+		return nil, err
+	}
+	body = body[:size]
+	r.mu.Lock()
+	alter := r.alter
+	r.mu.Unlock()
+	if alter != nil {
+		if body = alter(body); body == nil {
+			return nil, nil
+		}
+	}
+	f[len(f)-1] = strconv.AppendInt(nil, int64(len(body)), 10)
+	if string(f[0]) == "HMSG" {
+		f[len(f)-2] = strconv.AppendInt(nil, int64(bytes.Index(body, []byte("\r\n\r\n"))+4), 10)
+	}
+	return slices.Concat(bytes.Join(f, []byte(" ")), []byte("\r\n"), body, []byte("\r\n")), nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events"
@@ -22,13 +23,13 @@ import (
 //	uvarint  subject, type and source, as indexes into the table
 //	byte     flags
 //	strings  id, correlation, causation, traceparent
-//	string   body: binary protobuf; of an event that did not decode, what it was
+//	string   body: binary protobuf; of an event that did not decode in full, what it was
 //
-// A string is its uvarint length and its bytes. What did not decode is decoded anew by
-// each reader: a later build may know it.
+// A string is its uvarint length and its bytes. What did not decode in full is decoded anew
+// by each reader: a later build may know it.
 const (
 	flagBinary = 1 << 0 // it was binary when it was stored, so the body is the original
-	flagFailed = 1 << 1 // it did not decode
+	flagFailed = 1 << 1 // it did not decode, or not in full: the body is the original
 )
 
 // encoder builds one block and the original bytes beside it.
@@ -58,6 +59,12 @@ func (e *encoder) name(s string) uint64 {
 	return i
 }
 
+// whole says that nothing of a JSON body was passed over when this build decoded it. Of a
+// newer build's event the original is kept, for a later reader that knows all of it.
+func whole(r events.Recorded) bool {
+	return protojson.Unmarshal(r.Data, r.Event.ProtoReflect().New().Interface()) == nil
+}
+
 // add takes the event that follows the one before.
 func (e *encoder) add(r events.Recorded) error {
 	at := r.Time.UnixNano()
@@ -69,7 +76,7 @@ func (e *encoder) add(r events.Recorded) error {
 		flags |= flagBinary
 	}
 	switch {
-	case r.Event == nil:
+	case r.Event == nil || !r.Binary && !whole(r):
 		flags |= flagFailed
 	case !r.Binary:
 		var err error

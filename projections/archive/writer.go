@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 )
@@ -45,6 +47,14 @@ var errSeal = errors.New("the segment is full")
 // at hand, which the log still holds. The log must be the one that was archived before.
 func (a *Archive) Write(ctx context.Context, log bus.Log, until uint64, o WriterOptions) error {
 	o = o.withDefaults()
+	unlock, err := lock(a.dir)
+	if err != nil {
+		return fmt.Errorf("archive: %w", err)
+	}
+	defer unlock()
+	if err := a.Refresh(); err != nil { // what another writer has added
+		return err
+	}
 	if err := a.Check(ctx, log); err != nil {
 		return err
 	}
@@ -146,6 +156,26 @@ func cutOf(ctx context.Context, log bus.Log) (bus.Cut, error) {
 		return t.Cut(ctx)
 	}
 	return bus.Cut{}, nil
+}
+
+// lock makes sure that one process at a time writes into dir, until unlock is called or the
+// process ends.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close() // nothing was written
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another process writes into %s: stop it, or leave the archive to it", dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 // sweep removes what crashed writers left.

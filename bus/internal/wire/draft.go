@@ -32,7 +32,7 @@ const (
 
 // ErrRepeated says that a call names an id the log holds already beside one it does
 // not: the call was made before with other drafts. Nothing of it was stored now.
-var ErrRepeated = fmt.Errorf("%w: %w: an id of this call is stored already, but not all of them; draw new ids for a new decision", events.ErrInvalid, bus.ErrRepeated)
+var ErrRepeated = fmt.Errorf("%w: %w; draw new ids for a new decision", events.ErrInvalid, bus.ErrRepeated)
 
 // Ready is a draft as it is stored.
 type Ready struct {

@@ -1,0 +1,53 @@
+package jetstream_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/monolith-go/monolith/bus/jetstream"
+)
+
+// Facts and shards remember the epochs of leases. A bucket of leases that was lost and is made
+// anew grants none below them: it would fence every holder for ever.
+func TestEpochsRiseAcrossALostBucket(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := natsjs.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	for life := range 3 {
+		b := connect(t, jetstream.Config{URL: s.URL()})
+		for range 5 {
+			l, release, err := b.Leases().TryAcquire(ctx, "chief", "one", time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Epoch <= last {
+				t.Fatalf("life %d: epoch %d follows %d", life, l.Epoch, last)
+			}
+			last = l.Epoch
+			release()
+		}
+		if last > 1<<53 {
+			t.Errorf("epoch %d is no number of JSON any more", last)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := js.DeleteKeyValue(ctx, "MONOLITH_LEASES"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

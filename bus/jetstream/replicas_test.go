@@ -1,0 +1,90 @@
+package jetstream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/natstest"
+)
+
+// A command that is sent again because its ack was lost is found where the leader has it,
+// though another replica, which answers direct reads, does not have it yet: it is neither
+// stored twice nor taken for somebody else's.
+func TestResentCommandIsFoundAtTheLeader(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	begin, err := b.Log().Append(ctx, draft("a", "begin", bus.Any))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, drafts := range map[string][]bus.Draft{
+		"one, guarded":   {draft("a", "guarded", begin[0])},
+		"three":          {draft("b", "b1", bus.Any), draft("c", "c1", bus.Any), draft("b", "b2", bus.Any)},
+		"three, guarded": {draft("d", "d1", 0), draft("d", "d2", 0), draft("e", "e1", 0)},
+	} {
+		stored, err := b.Log().Append(ctx, drafts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		relay.Alter(func(message []byte) []byte { // direct reads are answered by a replica that lags
+			if bytes.Contains(message, []byte("Nats-Sequence: ")) {
+				return []byte("NATS/1.0 404 Message Not Found\r\n\r\n")
+			}
+			return message
+		})
+		again, err := b.Log().Append(ctx, drafts...)
+		relay.Alter(nil)
+		if err != nil || !slices.Equal(again, stored) {
+			t.Errorf("%s: sent again: %v, %v; stored at %v", name, again, err, stored)
+		}
+	}
+	if last, err := b.Log().Last(ctx); err != nil || last != begin[0]+7 {
+		t.Errorf("the log ends at %d, %v", last, err)
+	}
+}
+
+// A message that this server does not take is refused to whoever wrote it, not to those whose
+// messages share its batch.
+func TestTooLargeForTheServerIsToldToItsWriterAlone(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		NoLog: true, NoSigs: true, MaxPayload: 128 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	b := connect(t, jetstream.Config{URL: s.ClientURL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			for n := range 5 {
+				d := draft(fmt.Sprint("a", i), fmt.Sprint(i, "-", n), bus.Any)
+				large := i%20 == 0
+				if large {
+					d.Event = &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: string(bytes.Repeat([]byte("x"), 200<<10))}}}
+				}
+				_, err := b.Log().Append(ctx, d)
+				if large && !errors.Is(err, bus.ErrTooLarge) || !large && err != nil {
+					t.Errorf("%d bytes: %v", proto.Size(d.Event), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
