@@ -219,7 +219,7 @@ func (w *writes) run(ctx context.Context) error {
 }
 
 func (w *writes) reign(ctx context.Context) error {
-	wait := retry.New(retryLast/2, 10*retryLast)
+	wait := retry.New(retryLast/2, 2*retryLast)
 	for ctx.Err() == nil {
 		began := time.Now()
 		lease, release, err := w.leases.Acquire(ctx, w.bzid+".znode.writer", w.prefix, w.lease)

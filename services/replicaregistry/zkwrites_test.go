@@ -331,8 +331,9 @@ func TestSessionExpiry(t *testing.T) {
 	if a := s.ask(session(1, time.Second)); a.o.Code != znode.CodeNodeExists {
 		t.Errorf("a session's id used twice: %+v", a)
 	}
-	began := time.Now()
+	began, last := time.Now(), time.Now()
 	for time.Since(began) < time.Second { // touched, it lives three times its time-out
+		last = time.Now()
 		s.Touch(1)
 		s.tree.Read(func(st znode.State) {
 			if _, ok := st.Session(1); !ok {
@@ -341,7 +342,6 @@ func TestSessionExpiry(t *testing.T) {
 		})
 		<-time.After(20 * time.Millisecond)
 	}
-	last := time.Now()
 	s.await(t, "the session's end", func() (gone bool) {
 		s.tree.Read(func(st znode.State) { _, ok := st.Session(1); gone = !ok })
 		return gone
