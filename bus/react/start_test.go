@@ -39,12 +39,29 @@ func (w *watched) Span(ctx context.Context) (first, last uint64, err error) {
 	return w.Log.(bus.Trimmer).Span(ctx)
 }
 
+// unread are letters that nobody may read all of: together they may be larger than the
+// memory.
+type unread struct {
+	bus.DeadLetters
+	t *testing.T
+}
+
+func (u unread) List(ctx context.Context) ([]bus.Parked, error) {
+	u.t.Error("all letters are read")
+	return u.DeadLetters.List(ctx)
+}
+
+func (u unread) Each(ctx context.Context, handle func(bus.Parked) error) error {
+	u.t.Error("all letters are read")
+	return u.DeadLetters.Each(ctx, handle)
+}
+
 // begin runs one reaction on a log that notes what is read of it, until stop.
 func begin(t *testing.T, b bus.Bus, name string, h react.Handler) (w *watched, stop func()) {
 	t.Helper()
 	w = &watched{Log: b.Log()}
 	ctx, cancel := context.WithCancel(t.Context())
-	r := react.New(react.Config{Log: w, Letters: b.DeadLetters(), Owner: "portal", BZID: "t"})
+	r := react.New(react.Config{Log: w, Letters: unread{b.DeadLetters(), t}, Owner: "portal", BZID: "t"})
 	r.Handle(name, 1, isRequest, h)
 	errc := make(chan error, 1)
 	go func() { errc <- r.Run(ctx) }()
