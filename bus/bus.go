@@ -16,7 +16,6 @@ import (
 var (
 	ErrConflict    = errors.New("conflict")        // expectation not met: catch up, decide again
 	ErrUnavailable = errors.New("bus unavailable") // no answer: the same call with the same ids may be repeated
-	ErrRepeated    = errors.New("repeated")        // an id of the call is stored already, and others of it are not, or not seen yet
 	ErrTooLarge    = errors.New("message too large")
 	ErrFull        = errors.New("stream is full")                                            // limit or disk: nothing was stored
 	ErrRepeated    = errors.New("an id of this call is stored already, but not all of them") // an events.ErrInvalid of the call, of none of its drafts: it was made before with others

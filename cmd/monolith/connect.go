@@ -64,9 +64,9 @@ func (c *connection) validate() error {
 func redacted(s string) string {
 	var out []string
 	for _, server := range splitList(s) {
-		if before, host, found := strings.Cut(server, "@"); found {
-			scheme, _, _ := strings.Cut(before, "://")
-			server = scheme + "://…@" + host
+		if at := strings.LastIndexByte(server, '@'); at >= 0 {
+			scheme, _, _ := strings.Cut(server[:at], "://")
+			server = scheme + "://…" + server[at:]
 		}
 		out = append(out, server)
 	}
@@ -149,17 +149,6 @@ func unsynced(url string) string {
 		return ""
 	}
 	return fmt.Sprintf("the NATS server at %s must be set to `jetstream { sync_interval: always }`, which cannot be seen from here: without it a power cut loses facts that were acked. %s=%s says that it is set", redacted(url), syncedEnv, syncedAlways)
-}
-
-// redacted is the URL without what may be a password.
-func redacted(raw string) string {
-	list := strings.Split(raw, ",")
-	for i, one := range list {
-		if at := strings.LastIndexByte(one, '@'); at >= 0 {
-			list[i] = one[at+1:]
-		}
-	}
-	return strings.Join(list, ",")
 }
 
 // whileConnected runs f, which is to return when its context ends, until the bus answers no
