@@ -133,15 +133,7 @@ func TestCommandLinesOfTheReadme(t *testing.T) {
 
 // TestParity keeps the parity table from naming tests and files that are not there.
 func TestParity(t *testing.T) {
-	tests := map[string]bool{}
-	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	walk(t, func(path string) {
-		if strings.HasSuffix(path, "_test.go") {
-			for _, m := range declared.FindAllStringSubmatch(read(t, path), -1) {
-				tests[m[1]] = true
-			}
-		}
-	})
+	tests := testNames(t)
 	text := read(t, filepath.Join(repository, "docs", "parity.md"))
 	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(text, -1)
 	for _, m := range named {
@@ -207,4 +199,33 @@ func TestMetricsOfTheDocuments(t *testing.T) {
 	if n < 10 {
 		t.Errorf("only %d metrics were found in the documents", n)
 	}
+}
+
+// TestReview keeps the list of findings from naming tests that are not there.
+func TestReview(t *testing.T) {
+	tests := testNames(t)
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(read(t, filepath.Join(repository, "docs", "review.md")), -1)
+	for _, m := range named {
+		if !tests[m[1]] {
+			t.Errorf("docs/review.md names %s, which no package has", m[1])
+		}
+	}
+	if len(named) < 150 {
+		t.Errorf("docs/review.md names %d tests only", len(named))
+	}
+}
+
+// testNames are all tests and fuzz targets of the repository.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	tests := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	walk(t, func(path string) {
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range declared.FindAllStringSubmatch(read(t, path), -1) {
+				tests[m[1]] = true
+			}
+		}
+	})
+	return tests
 }
