@@ -56,9 +56,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	}
 	well := health.New()
 	conn.log = logger
-	if !servesAlone(name) {
-		conn.health = well
-	}
+	conn.health = well
 	b, err := conn.dial(ctx, "monolith "+name)
 	if err != nil {
 		return err
@@ -72,6 +70,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
+	status.answers = servesAlone(name)
 	defer func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
@@ -109,8 +108,8 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	return whileConnected(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
 }
 
-// servesAlone says of which roles predictions come, which go on while NATS is away: not
-// ready would take them away from their clients.
+// servesAlone says of which roles predictions come, which go on with what is in memory while
+// NATS or Kafka is away, or an export cannot be read.
 func servesAlone(role string) bool { return role == "modelserver" || role == "tfs-supervisor" }
 
 // launcher makes the supervisor start a model server as a child process: the command

@@ -78,8 +78,11 @@ func (t *tracing) close(ctx context.Context) error {
 type statusServer struct {
 	addr  string
 	ready atomic.Bool
-	srv   *http.Server
-	done  chan error
+	// answers is set, before anything is ready, where clients are served whatever else does
+	// not work: problems are told, but must not take a model server away from them.
+	answers bool
+	srv     *http.Server
+	done    chan error
 }
 
 func serveStatus(listen string, insecure bool, reg *prometheus.Registry, well *health.State) (*statusServer, error) {
@@ -95,11 +98,12 @@ func serveStatus(listen string, insecure bool, reg *prometheus.Registry, well *h
 			http.Error(w, "not caught up yet", http.StatusServiceUnavailable)
 			return
 		}
-		if problems := well.Text(time.Now()); problems != "" {
+		problems := well.Text(time.Now())
+		if problems != "" && !s.answers {
 			http.Error(w, problems, http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ok")
+		fmt.Fprintf(w, "ok\n%s", problems)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	ln, err := net.Listen("tcp", listen)

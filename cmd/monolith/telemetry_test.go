@@ -45,6 +45,11 @@ func TestReadyzShowsWhatDoesNotWork(t *testing.T) {
 	if _, body := ask("/metrics"); !strings.Contains(body, `monolith_problem{problem="trainer-0: partition ratings/3"} 1`) {
 		t.Error("/metrics does not show the problem")
 	}
+	s.answers = true // as a model server does
+	if code, body := ask("/readyz"); code != 200 || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, "offset 7 cannot be learnt") {
+		t.Errorf("predictions go on, and /readyz says %d %q", code, body)
+	}
+	s.answers = false
 	well.Scope("trainer-0").OK("partition ratings/3")
 	if code, _ := ask("/readyz"); code != 200 {
 		t.Errorf("it works again, and /readyz says %d", code)
