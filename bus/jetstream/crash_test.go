@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
 )
 
 const crashDir = "MONOLITH_TEST_CRASH_DIR"
@@ -26,6 +28,13 @@ func fact(reason string) *model.Event {
 
 func draft(aggregate, id string, expect uint64) bus.Draft {
 	return bus.Draft{Subject: events.Join("crash", "model", aggregate), Event: fact(id), Expect: expect, Header: events.Header{ID: id}}
+}
+
+// bulky is a draft of some 200 KiB, of which no text exceeds its bound.
+func bulky(aggregate, id string, expect uint64) bus.Draft {
+	names := slices.Repeat([]string{strings.Repeat("x", 16<<10)}, 13)
+	return bus.Draft{Subject: events.Join("crash", "training", aggregate), Expect: expect, Header: events.Header{ID: id}, Binary: true,
+		Event: &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{Version: 1, ModelDir: "/exports", SubModels: names}}}}
 }
 
 // crashChild is the process that is killed: a server, and callers that print what they

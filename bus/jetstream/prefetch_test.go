@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/natstest"
 )
 
@@ -38,12 +36,8 @@ func TestFollowersAheadAreBoundedByBytes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const count, followers, allowed = 450, 4, 4 * 2 * 4 << 20 // of 200 KiB: 88 MiB for each
-	text := strings.Repeat("x", 200<<10)
 	for i := range count {
-		d := draft("m", fmt.Sprint(i), bus.Any)
-		d.Binary = true
-		d.Event = &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: text}}}
-		if _, err := b.Log().Append(ctx, d); err != nil {
+		if _, err := b.Log().Append(ctx, bulky("m", fmt.Sprint(i), bus.Any)); err != nil {
 			t.Fatal(err)
 		}
 	}

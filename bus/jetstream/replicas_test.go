@@ -15,7 +15,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/natstest"
 )
 
@@ -74,11 +73,11 @@ func TestTooLargeForTheServerIsToldToItsWriterAlone(t *testing.T) {
 	for i := range 200 {
 		wg.Go(func() {
 			for n := range 5 {
-				d := draft(fmt.Sprint("a", i), fmt.Sprint(i, "-", n), bus.Any)
-				large := i%20 == 0
+				make, large := draft, i%20 == 0
 				if large {
-					d.Event = &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: string(bytes.Repeat([]byte("x"), 200<<10))}}}
+					make = bulky
 				}
+				d := make(fmt.Sprint("a", i), fmt.Sprint(i, "-", n), bus.Any)
 				_, err := b.Log().Append(ctx, d)
 				if large && !errors.Is(err, bus.ErrTooLarge) || !large && err != nil {
 					t.Errorf("%d bytes: %v", proto.Size(d.Event), err)
