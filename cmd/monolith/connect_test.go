@@ -53,7 +53,7 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 func TestForeignServerIsWarnedOf(t *testing.T) {
 	t.Setenv("MONOLITH_NATS_SYNC", "")
 	got := unsynced("nats://u:secret@a:4222,nats://u:secret@b:4222")
-	if !strings.Contains(got, "sync_interval: always") || !strings.Contains(got, "a:4222,b:4222") || strings.Contains(got, "secret") {
+	if !strings.Contains(got, "sync_interval: always") || !strings.Contains(got, "@a:4222,") || !strings.Contains(got, "@b:4222 ") || strings.Contains(got, "secret") {
 		t.Errorf("the warning is %q", got)
 	}
 	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(t.TempDir(), "nats")})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/audit"
 	"github.com/monolith-go/monolith/internal/rating"
 	"github.com/monolith-go/monolith/internal/report"
@@ -178,9 +180,15 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("a plain request to nobody: %v", err)
 	}
 
-	// Too large: by the contract, by plain NATS within its payload, and beyond it.
+	// Too large: by a rule of the event, by the contract, by plain NATS within its payload,
+	// and beyond it.
 	_, err := w.job.bus.Log().Append(w.soon(), bus.Draft{Subject: events.Join("demo", "model", "big").Request(), Expect: bus.Any, Event: &model.Event{
 		Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{Reason: strings.Repeat("x", catalog.MaxBytes)}}}})
+	if !errors.Is(err, events.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("%d bytes long, at most %d are allowed", catalog.MaxBytes, events.MaxReason)) {
+		t.Errorf("a large reason: %v, want ErrInvalid that names the bound", err)
+	}
+	_, err = w.job.bus.Log().Append(w.soon(), bus.Draft{Subject: events.Join("demo", "training", "big"), Expect: bus.Any, Event: &training.Event{
+		Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{Version: 1, ModelDir: "/exports", SubModels: slices.Repeat([]string{strings.Repeat("x", events.MaxText)}, 40)}}}})
 	if !errors.Is(err, bus.ErrTooLarge) || !strings.Contains(err.Error(), fmt.Sprint(catalog.MaxBytes)) {
 		t.Errorf("a large event: %v, want ErrTooLarge that names %d", err, catalog.MaxBytes)
 	}
