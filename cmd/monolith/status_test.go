@@ -38,9 +38,6 @@ var opsSeries = map[string][]string{
 // opsLacks names the series that a page of metrics does not have for a role.
 func opsLacks(page, role string) (lacks []string) {
 	label := fmt.Sprintf("role=%q", role)
-	if role == "modelserver" && !strings.Contains(page, label) {
-		label = `server="modelserver"` // of the supervisor that runs it, within one process
-	}
 	for _, name := range opsSeries[role] {
 		if !slices.ContainsFunc(strings.Split(page, "\n"), func(line string) bool {
 			return strings.HasPrefix(line, name) && strings.Contains(line, label)

@@ -118,7 +118,7 @@ func (s *stack) launchHere(t task, env services.Env) func(*tfssupervisor.Config)
 				return tfssupervisor.Server{}, err
 			}
 			inner := env
-			metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"server": r.name}, env.Metrics))
+			metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": r.name, "task": t.name}, s.reg))
 			inner.Metrics, inner.Log = metrics, env.Log.With("server", r.name)
 			built, err := build(hosting{env: inner})
 			if err != nil {

@@ -169,18 +169,32 @@ func (w *wire) ping() {
 	}
 }
 
-// ask sends all requests and returns once all answers are in.
+// ask sends all requests and returns once all answers are in, or earlier with an error:
+// answers that come behind that are told to nobody, for what they would write to is the
+// caller's again.
 func (w *wire) ask(ctx context.Context, all []request) error {
+	var mu sync.Mutex
+	left := false
+	defer func() {
+		mu.Lock()
+		left = true
+		mu.Unlock()
+	}()
 	for chunk := range slices.Chunk(all, inFlight) {
 		answered := make(chan struct{})
 		w.sending.Lock()
 		for i, q := range chunk {
-			on := q.on
-			if i == len(chunk)-1 {
-				on = func(h jute.ReplyHeader, r *jute.Reader) error {
+			last := i == len(chunk)-1
+			on := func(h jute.ReplyHeader, r *jute.Reader) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if last {
 					defer close(answered)
-					return q.on(h, r)
 				}
+				if left {
+					return nil
+				}
+				return q.on(h, r)
 			}
 			xid := w.c.Send(q.op, q.body)
 			w.pending <- pending{xid, on} // before it is on the wire: nothing of an earlier chunk waits

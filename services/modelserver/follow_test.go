@@ -185,7 +185,7 @@ func TestImpressions(t *testing.T) {
 	w.export(3, 2, 0)
 	w.plan(3, 2, job)
 	s, subs := w.one(2, func(c *modelserver.Config) {
-		c.Brokers, c.SampleRate = []string{broker.Addr()}, -1
+		c.Brokers, c.PredictionsTopic, c.SampleRate = []string{broker.Addr()}, impression.Topic, -1
 	})
 	wait := w.applied("c0", "ps_1")
 	s.mustLoad(3, subs...)
