@@ -434,6 +434,9 @@ func (s *shelf) reindex() {
 		x.absent[name] = map[int64]string{}
 	}
 	for name, versions := range s.models {
+		if _, configured := s.configs[name]; !configured {
+			continue // whoever was told that it is gone must not be answered by it
+		}
 		for _, number := range slices.Backward(slices.Sorted(maps.Keys(versions))) {
 			v := versions[number]
 			if v.state != stateAvailable {
