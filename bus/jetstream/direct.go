@@ -39,29 +39,17 @@ func (m *stored) id() string {
 
 // direct answers a query, bus.ErrNotFound when there is no such message. It waits for a
 // server that is away until ctx ends.
-func (b *Bus) direct(ctx context.Context, stream string, q query) (m *stored, err error) {
-	req, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	err = b.retry(ctx, func(ctx context.Context) error {
-		ctx, cancel := b.link.whileUp(ctx, requestTimeout)
-		defer cancel()
-		reply, err := b.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, req)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", stream, failure(err))
-		}
-		m, err = parseStored(stream, reply)
-		return err
-	})
-	return m, err
+func (b *Bus) direct(ctx context.Context, stream string, q query) (*stored, error) {
+	return b.look(ctx, stream, "DIRECT.GET", q, func(reply *nats.Msg) (*stored, error) { return parseStored(stream, reply) })
 }
 
 // leader is direct, answered by the stream's leader alone: what it has refused because of,
 // it finds.
-func (b *Bus) leader(ctx context.Context, stream string, q query) (m *stored, err error) {
+func (b *Bus) leader(ctx context.Context, stream string, q query) (*stored, error) {
+	return b.look(ctx, stream, "STREAM.MSG.GET", q, func(reply *nats.Msg) (*stored, error) { return parseGot(stream, reply.Data) })
+}
+
+func (b *Bus) look(ctx context.Context, stream, call string, q query, parse func(*nats.Msg) (*stored, error)) (m *stored, err error) {
 	req, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
@@ -71,11 +59,11 @@ func (b *Bus) leader(ctx context.Context, stream string, q query) (m *stored, er
 	err = b.retry(ctx, func(ctx context.Context) error {
 		ctx, cancel := b.link.whileUp(ctx, requestTimeout)
 		defer cancel()
-		reply, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
+		reply, err := b.nc.RequestWithContext(ctx, "$JS.API."+call+"."+stream, req)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", stream, failure(err))
 		}
-		m, err = parseGot(stream, reply.Data)
+		m, err = parse(reply)
 		return err
 	})
 	return m, err
