@@ -18,26 +18,6 @@ import (
 	"github.com/monolith-go/monolith/internal/powercut"
 )
 
-// forgetful mounts a file system that forgets what was not synced.
-func forgetful(t *testing.T, p powercut.Policy) (string, *powercut.FS) {
-	t.Helper()
-	dir := t.TempDir()
-	fs, err := powercut.Mount(dir, p)
-	if err != nil {
-		const why = "a file system cannot be mounted here, which takes root and /dev/fuse"
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s: %v", why, err)
-		}
-		t.Skipf("SKIPPED: %s: %v", why, err)
-	}
-	t.Cleanup(func() {
-		if err := fs.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir, fs
-}
-
 // TestPowerCut takes the power away from everything while strangers write facts and
 // ratings and a checkpoint is made every second. Whatever was acked is there afterwards,
 // each rating is learnt once, and all of it comes up by itself. MONOLITH_POWERCUTS sets
@@ -53,7 +33,7 @@ func TestPowerCut(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	mountPoint, fs := forgetful(t, powercut.Journal)
+	mountPoint, fs := powercut.ForTest(t, powercut.Journal)
 	cfg := opsConfig(filepath.Join(mountPoint, "data"))
 	cfg.checkpoints, cfg.spans = time.Second, false
 	archived := filepath.Join(mountPoint, "archive")
@@ -115,7 +95,7 @@ func TestPowerCutFindsLoss(t *testing.T) {
 		loses bool
 	}{{"2m", true}, {"always", false}} {
 		t.Run(tc.sync, func(t *testing.T) {
-			dir, fs := forgetful(t, powercut.Journal)
+			dir, fs := powercut.ForTest(t, powercut.Journal)
 			conf := filepath.Join(t.TempDir(), "nats.conf")
 			text := fmt.Sprintf("listen: 127.0.0.1:-1\nports_file_dir: %q\njetstream { store_dir: %q, sync_interval: %s }\n", filepath.Dir(conf), filepath.Join(dir, "js"), tc.sync)
 			if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {

@@ -16,28 +16,9 @@ import (
 	"github.com/monolith-go/monolith/internal/powercut"
 )
 
-func mount(t *testing.T, p powercut.Policy) (string, *powercut.FS) {
-	t.Helper()
-	dir := t.TempDir()
-	fs, err := powercut.Mount(dir, p)
-	if err != nil {
-		const why = "a file system cannot be mounted here, which takes root and /dev/fuse"
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s: %v", why, err)
-		}
-		t.Skipf("SKIPPED: %s: %v", why, err)
-	}
-	t.Cleanup(func() {
-		if err := fs.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir, fs
-}
-
 // TestAsAnyOther does what programs do with files.
 func TestAsAnyOther(t *testing.T) {
-	dir, _ := mount(t, powercut.Journal)
+	dir, _ := powercut.ForTest(t, powercut.Journal)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must := func(err error) {
 		t.Helper()
@@ -90,7 +71,7 @@ func TestAsAnyOther(t *testing.T) {
 func TestCut(t *testing.T) {
 	for name, residue := range map[string]powercut.Residue{"nothing": powercut.Nothing, "some": powercut.Some} {
 		t.Run(name, func(t *testing.T) {
-			dir, fs := mount(t, powercut.Journal)
+			dir, fs := powercut.ForTest(t, powercut.Journal)
 			// Each line is on disk before the next; the last file is never synced.
 			script := exec.Command("sh", "-c", `
 				for i in 1 2 3; do echo $i > "$0/synced$i"; sync "$0/synced$i"; done
