@@ -40,7 +40,7 @@ func (w *swept) told(j lineage.Job) {
 func (s *Server) sweep(j lineage.Job, done *swept) {
 	root, err := os.OpenRoot(s.cfg.Dir)
 	if err != nil {
-		s.log.Warn("old checkpoints cannot be deleted", "dir", s.cfg.Dir, "error", err)
+		s.log.Warn("old checkpoints cannot be deleted", "dir", s.cfg.Dir, "err", err)
 		return
 	}
 	defer root.Close()
@@ -116,7 +116,7 @@ func (s *Server) remove(root *os.Root, dir string) bool {
 		err = root.RemoveAll(gone)
 	}
 	if err != nil {
-		s.log.Warn("an old checkpoint could not be deleted", "dir", dir, "error", err)
+		s.log.Warn("an old checkpoint could not be deleted", "dir", dir, "err", err)
 	}
 	return err == nil
 }
