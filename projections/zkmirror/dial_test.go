@@ -109,7 +109,7 @@ func TestSilentReads(t *testing.T) {
 		_, _ = c.Write(jute.Frame(answer.Encode))
 	})
 	cfg := Config{Servers: []string{addr}, BZID: "test", Session: timeout}.withDefaults()
-	w, err := dialWire(t.Context(), &cfg, func(string) {})
+	w, err := dialReads(t.Context(), &cfg, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
