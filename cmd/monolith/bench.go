@@ -1,3 +1,5 @@
+//go:build !nobench
+
 package main
 
 import (
@@ -34,6 +36,9 @@ func benchmarks() []bench.Benchmark {
 		bench.DeepFMScore(),
 	}
 }
+
+// benchCommands are bench and the server that it starts as a process of its own.
+func benchCommands() []*cobra.Command { return []*cobra.Command{newBench(), newBenchZK()} }
 
 func newBench() *cobra.Command {
 	var asJSON, list bool

@@ -95,7 +95,7 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range []*cobra.Command{newDemo(), newUp(), newDeclare(), newBench(), newVerify()} {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newDeclare(), newVerify()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
@@ -107,7 +107,6 @@ func newRoot() *cobra.Command {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}
-	root.AddCommand(newBenchZK())
 	for _, r := range roles {
 		c := newRoleCommand(r)
 		c.GroupID = "role"
