@@ -21,20 +21,22 @@ vet: .bin/staticcheck .bin/sloglint
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these: $$unformatted"; exit 1; }
 	.bin/staticcheck ./...
 
-.bin/staticcheck .bin/sloglint .bin/deadcode .bin/protoc-gen-go &: tools/go.mod tools/go.sum
+.bin/staticcheck .bin/sloglint .bin/protoc-gen-go .bin/protoc-gen-go-grpc &: tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../.bin/ honnef.co/go/tools/cmd/staticcheck go-simpler.org/sloglint/cmd/sloglint \
-	  golang.org/x/tools/cmd/deadcode google.golang.org/protobuf/cmd/protoc-gen-go
+	  google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
 
-PROTOC = protoc -I. --plugin=.bin/protoc-gen-go --go_opt=module=github.com/monolith-go/monolith
+MODULE = module=github.com/monolith-go/monolith
+PROTOC = protoc -I. --plugin=.bin/protoc-gen-go --plugin=.bin/protoc-gen-go-grpc --go_opt=$(MODULE) \
+  --go-grpc_opt=$(MODULE),require_unimplemented_servers=false
 
 # Rewrites every generated file; needs protoc.
-generate: .bin/protoc-gen-go
-	$(PROTOC) --go_out=. $(PROTOS)
+generate: .bin/protoc-gen-go .bin/protoc-gen-go-grpc
+	$(PROTOC) --go_out=. --go-grpc_out=. $(PROTOS)
 
 # Where protoc is there, generated code must be what the .proto files say.
-generated-is-current: .bin/protoc-gen-go
+generated-is-current: .bin/protoc-gen-go .bin/protoc-gen-go-grpc
 	@if command -v protoc >/dev/null 2>&1; then \
-	  out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && $(PROTOC) --go_out="$$out" $(PROTOS) && \
+	  out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && $(PROTOC) --go_out="$$out" --go-grpc_out="$$out" $(PROTOS) && \
 	  (cd "$$out" && find . -name '*.pb.go') | while read -r f; do cmp -s "$$out/$$f" "$$f" || { echo "$$f is stale: run make generate"; exit 1; }; done; \
 	elif [ "$$CI" = true ]; then echo "protoc is missing and CI must have it: run make oracles"; exit 1; \
 	else echo "SKIPPED, protoc is missing: whether generated code is current was not checked"; fi

@@ -179,7 +179,7 @@ func agentTarget(target string, port int, conf agentConf) (string, error) {
 }
 
 // agentCall asks the agent service at target.
-func agentCall(ctx context.Context, target string, ask func(context.Context, *agentpb.AgentServiceClient) error) error {
+func agentCall(ctx context.Context, target string, ask func(context.Context, agentpb.AgentServiceClient) error) error {
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("agent service at %s: %w", target, err)

@@ -78,7 +78,7 @@ func (s *Server) showHealth(ctx context.Context, lights *health.Server) {
 			now = healthpb.HealthCheckResponse_SERVING
 		}
 		lights.SetServingStatus("", now)
-		lights.SetServingStatus(pspb.ServiceName, now)
+		lights.SetServingStatus(pspb.ParameterServer_ServiceDesc.ServiceName, now)
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -36,7 +36,7 @@ func TestTheSameShardOverGRPC(t *testing.T) {
 	cfg.GRPC = "127.0.0.1:0"
 	p := w.start(cfg)
 	conn := dialGRPC(t, p.GRPCAddr(), insecure.NewCredentials())
-	c, ctx := &pspb.Client{Conn: conn}, soon(t)
+	c, ctx := pspb.NewParameterServerClient(conn), soon(t)
 
 	teachIt := &pspb.ApplyRequest{Job: job, Partition: 1, Epoch: 1, From: 0, To: 10, RecordUnix: 1000, Encoding: pspb.Encoding_FP16,
 		Tables: []*pspb.TableGradients{{Table: "user", Ids: []uint64{1, 2}, Gradients: []byte{0, 0xbc, 0, 0xc0, 0, 0x42, 0, 0x44}}}, // -1 -2 3 4
@@ -75,7 +75,7 @@ func TestTheSameShardOverGRPC(t *testing.T) {
 	if s, err := c.Stats(ctx, &pspb.StatsRequest{}); err != nil || s.GetApply().GetCount() != 2 || s.GetRows()["user"] != 2 || s.GetStep() != 1 {
 		t.Errorf("stats: %v, %v", s, err)
 	}
-	if h, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: pspb.ServiceName}); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+	if h, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: pspb.ParameterServer_ServiceDesc.ServiceName}); err != nil || h.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v, %v", h, err)
 	}
 
@@ -140,7 +140,7 @@ func TestGRPCIsEncryptedLikeRows(t *testing.T) {
 	p := w.run(s)
 	mine.ServerName = "127.0.0.1"
 	ask := func(creds credentials.TransportCredentials) error {
-		_, err := (&pspb.Client{Conn: dialGRPC(t, p.GRPCAddr(), creds)}).Stats(soon(t), &pspb.StatsRequest{})
+		_, err := pspb.NewParameterServerClient(dialGRPC(t, p.GRPCAddr(), creds)).Stats(soon(t), &pspb.StatsRequest{})
 		return err
 	}
 	if err := ask(credentials.NewTLS(mine)); err != nil {

@@ -33,7 +33,7 @@ func on(id, model, kind string, task, number int32, stat replica.State) *replica
 }
 
 // dial asks a registry's agent service over the wire, as the entry of the original would.
-func dial(t *testing.T, b *mem.Bus, cfg replicaregistry.Config) *agentpb.AgentServiceClient {
+func dial(t *testing.T, b *mem.Bus, cfg replicaregistry.Config) agentpb.AgentServiceClient {
 	t.Helper()
 	cfg.Listen = "127.0.0.1:0"
 	s, err := replicaregistry.New(cfg, controltest.Env(b))
@@ -90,7 +90,7 @@ func TestAgentService(t *testing.T) {
 
 	for _, tc := range []struct {
 		name   string
-		client *agentpb.AgentServiceClient
+		client agentpb.AgentServiceClient
 		kind   agentpb.ServerType
 		want   string
 	}{
@@ -108,7 +108,7 @@ func TestAgentService(t *testing.T) {
 
 	for _, tc := range []struct {
 		name   string
-		client *agentpb.AgentServiceClient
+		client agentpb.AgentServiceClient
 		ask    *agentpb.GetReplicasRequest
 		want   string
 		code   codes.Code

@@ -69,7 +69,7 @@ func TestAgentVersions(t *testing.T) {
 	}
 	settle(t, b, 4)
 
-	beat := func(c *agentpb.AgentServiceClient, kind agentpb.ServerType) map[string]*agentpb.AddressList {
+	beat := func(c agentpb.AgentServiceClient, kind agentpb.ServerType) map[string]*agentpb.AddressList {
 		t.Helper()
 		got, err := c.HeartBeat(t.Context(), &agentpb.HeartBeatRequest{ServerType: kind})
 		if err != nil {
@@ -79,7 +79,7 @@ func TestAgentVersions(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name   string
-		client *agentpb.AgentServiceClient
+		client agentpb.AgentServiceClient
 		kind   agentpb.ServerType
 		keys   int
 		key    string

@@ -29,7 +29,7 @@ func TestWire(t *testing.T) {
 			t.Errorf("%s: %x, %v; want %s", tc.name, got, err, tc.want)
 		}
 	}
-	if got := agentpb.File_internal_compat_agentpb_agent_service_proto.Services().Get(0).FullName(); got != agentpb.ServiceName {
-		t.Errorf("the proto's service is %s, ours %s", got, agentpb.ServiceName)
+	if got := agentpb.AgentService_ServiceDesc.ServiceName; got != "monolith.serving.agent_service.AgentService" {
+		t.Errorf("the service is %s", got)
 	}
 }

@@ -1,0 +1,3 @@
+// Package agentpb is the wire form of the original's agent service, generated from
+// agent_service.proto.
+package agentpb
