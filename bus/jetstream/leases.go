@@ -126,7 +126,7 @@ func (g *grant) create(ctx context.Context) error {
 	ctx, cancel := g.b.bound(ctx)
 	defer cancel()
 	last := uint64(0)
-	m, err := g.b.direct(ctx, leaseStream, query{LastFor: g.subject})
+	m, err := g.b.leader(ctx, leaseStream, query{LastFor: g.subject})
 	switch {
 	case isNotFound(err):
 	case err != nil:
