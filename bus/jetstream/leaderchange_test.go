@@ -119,7 +119,7 @@ func inOrder(seen *uint64) func(events.Recorded) error {
 // follows has every event in order.
 func TestLeaderChangesUnderWriters(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	r := &replicated{Cluster: natstest.NewCluster(t, 3), ctx: ctx, acked: map[uint64]string{}, moved: make(chan struct{})}
 	r.b = connect(t, jetstream.Config{URL: r.URL(), Replicas: 3})
@@ -195,7 +195,7 @@ func TestLeaderChangesUnderWriters(t *testing.T) {
 // one is lost and taken by the next, with a higher epoch.
 func TestLeasesOutliveTheirLeader(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	c := natstest.NewCluster(t, 3)
 	b := connect(t, jetstream.Config{URL: c.URL(), Replicas: 3})
@@ -243,7 +243,7 @@ func TestLeasesOutliveTheirLeader(t *testing.T) {
 // their streams.
 func TestLettersAndDeltasOutliveTheirLeaders(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	c := natstest.NewCluster(t, 3)
 	b := connect(t, jetstream.Config{URL: c.URL(), Replicas: 3})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/audit"
+	"github.com/monolith-go/monolith/internal/natstest"
 	"github.com/monolith-go/monolith/internal/oracle"
 	"github.com/monolith-go/monolith/internal/report"
 	"github.com/monolith-go/monolith/loadtest/gen"
@@ -26,6 +27,9 @@ import (
 const binaryEnv = "MONOLITH_TEST_AS_BINARY"
 
 func TestMain(m *testing.M) {
+	if natstest.Node() {
+		return
+	}
 	if os.Getenv(binaryEnv) == "1" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}

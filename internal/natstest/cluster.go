@@ -29,7 +29,7 @@ import (
 const nodeEnv = "MONOLITH_TEST_NATS_NODE"
 
 // settleTimeout bounds what a cluster does by itself: elections, catching up.
-const settleTimeout = time.Minute
+const settleTimeout = 2 * time.Minute
 
 // Cluster is nats-servers on loopback that replicate streams among each other. Each is a
 // process of its own, this test binary, so that a kill is a kill; TestMain calls [Node].
