@@ -37,8 +37,9 @@ func (m *stored) id() string {
 	return ""
 }
 
-// at is the message of a sequence, bus.ErrNotFound when there is none. Any replica that has
-// it may answer; that there is none, only the leader can say, since the others lag behind.
+// at is the message of a sequence in a stream from which single ones are never removed,
+// bus.ErrNotFound when there is none. Any replica that has it may answer; that there is none,
+// only the leader can say, since the others lag behind.
 func (b *Bus) at(ctx context.Context, stream string, seq uint64) (*stored, error) {
 	q := query{Seq: seq}
 	m, err := b.look(ctx, stream, "DIRECT.GET", q, func(reply *nats.Msg) (*stored, error) { return parseStored(stream, reply) })
@@ -136,6 +137,7 @@ func parseStored(stream string, reply *nats.Msg) (*stored, error) {
 type extent struct {
 	first, last uint64
 	replicated  bool
+	leader      string // server that leads it, "" outside of a cluster
 }
 
 // span is the first and the last sequence of the extent.
@@ -157,6 +159,9 @@ func (b *Bus) extent(ctx context.Context, stream string) (e extent, err error) {
 		}
 		info := s.CachedInfo()
 		e = extent{first: max(info.State.FirstSeq, 1), last: info.State.LastSeq, replicated: info.Config.Replicas > 1}
+		if info.Cluster != nil {
+			e.leader = info.Cluster.Leader
+		}
 		if info.State.Msgs == 0 {
 			e.first = e.last + 1
 		}

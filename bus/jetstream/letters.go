@@ -164,7 +164,7 @@ func (l letters) show(ctx context.Context, seq uint64) (bus.Parked, string, erro
 	if seq == 0 {
 		return bus.Parked{}, "", fmt.Errorf("dead letter 0: %w; the first is 1", bus.ErrNotFound)
 	}
-	m, err := l.b.at(ctx, wire.LetterStream, seq)
+	m, err := l.b.leader(ctx, wire.LetterStream, query{Seq: seq})
 	if err != nil {
 		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w", seq, err)
 	}

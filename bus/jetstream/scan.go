@@ -14,6 +14,10 @@ import (
 // scanBytes bounds what is on its way to a scan; a message has at most an eighth of it.
 const scanBytes = 8 << 20
 
+// atLeader is how many consumers a scan makes until one is at the stream's leader: the server
+// puts them anywhere. Other replicas may still have what was removed.
+const atLeader = 16
+
 // scan hands what a stream holds on the filter's subjects at this moment to handle, in
 // order; without bodies, what is stored comes without its data, and size tells their
 // length. It goes on after an outage that is shorter than a call's time-out.
@@ -55,9 +59,7 @@ func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bo
 	if *next > end.last {
 		return nil
 	}
-	ask, cancel := b.link.whileUp(attempt, requestTimeout)
-	defer cancel()
-	cons, err := b.js.CreateConsumer(ask, stream, jetstream.ConsumerConfig{
+	cons, err := b.scanner(attempt, stream, end, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next, FilterSubject: filter,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second, HeadersOnly: !bodies,
 	})
@@ -111,6 +113,22 @@ func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bo
 		}
 	}
 	return nil
+}
+
+// scanner makes a consumer, at the leader of a replicated stream if that can be had.
+func (b *Bus) scanner(ctx context.Context, stream string, end extent, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	for try := 1; ; try++ {
+		ask, cancel := b.link.whileUp(ctx, requestTimeout)
+		cons, err := b.js.CreateConsumer(ask, stream, cfg)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		if at := cons.CachedInfo().Cluster; !end.replicated || try == atLeader || at == nil || at.Leader == end.leader {
+			return cons, nil
+		}
+		(&follower{b: b, stream: stream}).remove(cons)
+	}
 }
 
 // size is the length of the data, also when it was not sent along.

@@ -108,13 +108,10 @@ func NewCluster(t testing.TB, n int) *Cluster {
 // StartNodes is NewCluster that waits for nothing but the first server's port.
 func StartNodes(t testing.TB, n int) *Cluster {
 	t.Helper()
-	var routes []int
-	for range n {
-		routes = append(routes, freePort(t))
-	}
+	ports := freePorts(t, 2*n)
 	c := &Cluster{}
 	for i := range n {
-		c.nodes = append(c.nodes, &node{options: nodeOptions{Name: fmt.Sprint("n", i), Dir: t.TempDir(), Port: freePort(t), Route: routes[i], Routes: routes}})
+		c.nodes = append(c.nodes, &node{options: nodeOptions{Name: fmt.Sprint("n", i), Dir: t.TempDir(), Port: ports[n+i], Route: ports[i], Routes: ports[:n]}})
 	}
 	t.Cleanup(func() { c.end(t) })
 	for i := range n {
@@ -131,13 +128,18 @@ func StartNodes(t testing.TB, n int) *Cluster {
 	return c
 }
 
-func freePort(t testing.TB) int {
+func freePorts(t testing.TB, n int) (ports []int) {
 	t.Helper()
-	port, err := freeport.Find()
-	if err != nil {
-		t.Fatal(err)
+	for len(ports) < n {
+		port, err := freeport.Find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(ports, port) { // nobody listens on those found before
+			ports = append(ports, port)
+		}
 	}
-	return port
+	return ports
 }
 
 // end stops everything, and shows the servers' last words of a test that failed.
@@ -205,6 +207,19 @@ func (c *Cluster) Start(t testing.TB, i int) {
 		_ = cmd.Wait() // killed, or at its end
 	}()
 	n.cmd, n.stdin, n.done = cmd, stdin, done
+}
+
+// ended says whether a server that was not killed is gone.
+func (n *node) ended() bool {
+	if n.cmd == nil {
+		return false
+	}
+	select {
+	case <-n.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Leader is the server that leads a stream.
@@ -280,7 +295,8 @@ func (c *Cluster) info(ctx context.Context, stream string) (*jetstream.StreamInf
 	return info, nil
 }
 
-// await repeats f, a second at most each time, until it succeeds.
+// await repeats f, a second at most each time, until it succeeds. A server that has ended by
+// itself, for want of its port say, ends the test.
 func (c *Cluster) await(t testing.TB, what string, f func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
@@ -292,6 +308,11 @@ func (c *Cluster) await(t testing.TB, what string, f func(context.Context) error
 		end()
 		if err == nil {
 			return
+		}
+		for _, n := range c.nodes {
+			if n.ended() {
+				t.Fatalf("server %s has ended, while %s was awaited", n.options.Name, what)
+			}
 		}
 		if pauses.Wait(ctx) != nil {
 			t.Fatalf("%v without %s: %v", settleTimeout, what, err)
