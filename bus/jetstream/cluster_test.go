@@ -13,7 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 // A cluster answers nothing about streams before it has a leader, and nothing afterwards to

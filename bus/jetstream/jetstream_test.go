@@ -8,7 +8,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 func TestMain(m *testing.M) {

@@ -13,7 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 // replicated is a log on three servers with writers and followers on it.

@@ -17,7 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 func portOf(t *testing.T, s *jetstream.Server) int {

@@ -12,7 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 var pending = regexp.MustCompile(`"num_pending":\d+`)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 // replicatedStreams are those whose leaders TestSoakReplicatedLog takes away.
