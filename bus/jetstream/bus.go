@@ -31,7 +31,7 @@ type Config struct {
 	BZID           string        // whose letters are listed, and where letters without a bzid go
 	CredsFile      string        // credentials of an external server
 	CAFile         string        // TLS: the authority to trust
-	Replicas       int           // of each stream when it is created; default 1
+	Replicas       int           // of each stream when it is created; default: as many as the log has, 1 without a log
 	Timeout        time.Duration // of a call whose ctx has no deadline; default 15 s
 	LogMaxBytes    int64         // MONOLITH, refuses when full; default 8 GiB
 	SyncMaxBytes   int64         // MONOLITH_SYNC, discards its oldest when full; default 4 GiB
@@ -69,16 +69,14 @@ type Bus struct {
 var _ bus.Bus = (*Bus)(nil)
 
 // Connect connects and creates the streams, or brings their configuration up to date.
-// A server that is not there yet is waited for until ctx ends, or 15 s.
+// A server that is not there yet, or a cluster that has no leader yet, is waited for until
+// ctx ends, or 15 s.
 func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	if (cfg.URL == "") == (cfg.Server == nil) {
 		return nil, fmt.Errorf("connect to nats: %w: give either a URL or an embedded server", events.ErrInvalid)
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 15 * time.Second
-	}
-	if cfg.Replicas <= 0 {
-		cfg.Replicas = 1
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -109,7 +107,7 @@ func (b *Bus) open(ctx context.Context) (err error) {
 	if b.js, err = jetstream.New(b.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		return err
 	}
-	if err := b.retry(ctx, b.reconcile); err != nil {
+	if err := b.reconcile(ctx); err != nil {
 		return err
 	}
 	_, _, err = (logStream{b}).span(ctx) // guards need to know what was trimmed

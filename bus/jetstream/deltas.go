@@ -62,7 +62,7 @@ func (s syncStream) Get(ctx context.Context, seq uint64) (bus.StoredDelta, error
 	if seq == 0 {
 		return bus.StoredDelta{}, fmt.Errorf("delta 0: %w; the first is 1", bus.ErrNotFound)
 	}
-	m, err := s.b.direct(ctx, wire.SyncStream, query{Seq: seq})
+	m, err := s.b.at(ctx, wire.SyncStream, seq)
 	if err != nil {
 		return bus.StoredDelta{}, fmt.Errorf("delta %d: %w", seq, err)
 	}

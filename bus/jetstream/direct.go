@@ -37,14 +37,21 @@ func (m *stored) id() string {
 	return ""
 }
 
-// direct answers a query, bus.ErrNotFound when there is no such message. It waits for a
-// server that is away until ctx ends.
-func (b *Bus) direct(ctx context.Context, stream string, q query) (*stored, error) {
-	return b.look(ctx, stream, "DIRECT.GET", q, func(reply *nats.Msg) (*stored, error) { return parseStored(stream, reply) })
+// at is the message of a sequence in a stream from which single ones are never removed,
+// bus.ErrNotFound when there is none. Any replica that has it may answer; that there is none,
+// only the leader can say, since the others lag behind.
+func (b *Bus) at(ctx context.Context, stream string, seq uint64) (*stored, error) {
+	q := query{Seq: seq}
+	m, err := b.look(ctx, stream, "DIRECT.GET", q, func(reply *nats.Msg) (*stored, error) { return parseStored(stream, reply) })
+	if isNotFound(err) {
+		return b.leader(ctx, stream, q)
+	}
+	return m, err
 }
 
-// leader is direct, answered by the stream's leader alone: what it has refused because of,
-// it finds.
+// leader answers a query, bus.ErrNotFound when there is no such message. It is the stream's
+// leader that is asked: it knows all that was acked or refused. A server that is away is
+// waited for until ctx ends.
 func (b *Bus) leader(ctx context.Context, stream string, q query) (*stored, error) {
 	return b.look(ctx, stream, "STREAM.MSG.GET", q, func(reply *nats.Msg) (*stored, error) { return parseGot(stream, reply.Data) })
 }
@@ -126,9 +133,21 @@ func parseStored(stream string, reply *nats.Msg) (*stored, error) {
 	return m, nil
 }
 
-// span is the first and the last sequence that a stream holds; first is last+1 when it
-// holds nothing.
+// extent is what a stream holds: from first to last, first being last+1 when that is nothing.
+type extent struct {
+	first, last uint64
+	replicated  bool
+	leader      string // server that leads it, "" outside of a cluster
+}
+
+// span is the first and the last sequence of the extent.
 func (b *Bus) span(ctx context.Context, stream string) (first, last uint64, err error) {
+	e, err := b.extent(ctx, stream)
+	return e.first, e.last, err
+}
+
+// extent asks the stream's leader.
+func (b *Bus) extent(ctx context.Context, stream string) (e extent, err error) {
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	err = b.retry(ctx, func(ctx context.Context) error {
@@ -138,19 +157,42 @@ func (b *Bus) span(ctx context.Context, stream string) (first, last uint64, err 
 		if err != nil {
 			return fmt.Errorf("state of %s: %w", stream, failure(err))
 		}
-		state := s.CachedInfo().State
-		first, last = max(state.FirstSeq, 1), state.LastSeq
-		if state.Msgs == 0 {
-			first = last + 1
+		info := s.CachedInfo()
+		e = extent{first: max(info.State.FirstSeq, 1), last: info.State.LastSeq, replicated: info.Config.Replicas > 1}
+		if info.Cluster != nil {
+			e.leader = info.Cluster.Leader
+		}
+		if info.State.Msgs == 0 {
+			e.first = e.last + 1
 		}
 		return nil
 	})
-	return first, last, err
+	return e, err
+}
+
+// empty says whether a stream has nothing on the filters, none being everything, from one
+// sequence to another: its leader does. A consumer that has nothing pending does not, since
+// its replica may lag.
+func (b *Bus) empty(ctx context.Context, stream string, filters []string, from, to uint64) (bool, error) {
+	if len(filters) == 0 {
+		filters = []string{">"}
+	}
+	for _, filter := range filters {
+		m, err := b.leader(ctx, stream, query{Seq: from, NextFor: filter})
+		switch {
+		case isNotFound(err):
+		case err != nil:
+			return false, err
+		case m.seq <= to:
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // lastOf is the last sequence of a subject, 0 for none.
 func (b *Bus) lastOf(ctx context.Context, stream, subject string) (uint64, error) {
-	m, err := b.direct(ctx, stream, query{LastFor: subject})
+	m, err := b.leader(ctx, stream, query{LastFor: subject})
 	if isNotFound(err) {
 		return 0, nil
 	}

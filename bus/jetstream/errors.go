@@ -13,11 +13,13 @@ import (
 
 // Codes of the server that mean something to a writer.
 const (
+	codeNoPeers       = 10005 // for the replicas of a stream: servers of the cluster are not up yet
 	codeNoMessage     = 10037 // at that sequence, or of that subject
 	codeInsufficient  = 10023 // resources of the server
 	codeStorageLimit  = 10047 // reserved storage of the server
 	codeTooLarge      = 10054 // the message
 	codeWrongLast     = 10071 // the expectation is not met
+	codeNoStream      = 10059
 	codeStoreFailed   = 10077 // limit or disk
 	codeIDInProcess   = 10158 // the same id is being stored
 	codeUpdateInWork  = 10164 // another update of that subject is in flight
@@ -50,7 +52,7 @@ func (e *apiError) busy() bool {
 // away says that it is not the messages that the server objects to.
 func (e *apiError) away() bool {
 	switch e.ErrCode {
-	case codeTooManyOpen:
+	case codeTooManyOpen, codeNoPeers:
 		return true
 	case codeInsufficient, codeStorageLimit, codeStoreFailed, codeIDInProcess, codeUpdateInWork, codeIncomplete:
 		return false

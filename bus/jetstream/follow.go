@@ -44,6 +44,7 @@ type follower struct {
 	whole   bool     // every sequence is wanted: one that is missing was trimmed
 	handle  func(*stored) error
 
+	end      extent // of the stream when it was last looked at
 	next     uint64 // everything before has been handled, or does not match
 	gap      uint64 // first sequence whose absence is not yet known to be harmless, 0: none
 	moved    bool   // a message has been handled
@@ -93,12 +94,12 @@ func (f *follower) consume(parent context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(f.b.ctx, cancel)()
 
-	_, last, err := f.b.span(ctx, f.stream)
-	if err != nil {
+	var err error
+	if f.end, err = f.b.extent(ctx, f.stream); err != nil {
 		return err
 	}
-	if f.moved && last+1 < f.next {
-		return fmt.Errorf("follow %s: sequence %d was handled and now the stream ends at %d; it is another stream, or its disk lost data", f.stream, f.next-1, last)
+	if f.moved && f.end.last+1 < f.next {
+		return fmt.Errorf("follow %s: sequence %d was handled and now the stream ends at %d; it is another stream, or its disk lost data", f.stream, f.next-1, f.end.last)
 	}
 	cons, err := f.create(ctx)
 	if err != nil {
@@ -108,14 +109,11 @@ func (f *follower) consume(parent context.Context) error {
 	if f.gap == 0 {
 		f.gap = f.next
 	}
-	done := func(c *jetstream.ConsumerInfo) bool {
-		return f.until > 0 && last >= f.until && c.NumPending == 0
-	}
 	if err := f.trimmed(ctx); err != nil {
 		return err
 	}
-	if done(cons.CachedInfo()) {
-		return nil
+	if over, err := f.over(ctx, cons.CachedInfo().NumPending); over || err != nil {
+		return err
 	}
 	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(prefetch, prefetchBytes), jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
 	if err != nil {
@@ -130,7 +128,7 @@ func (f *follower) consume(parent context.Context) error {
 	var delivered, before uint64 // before the check
 	for {
 		tick, stop := context.WithTimeout(ctx, every)
-		err := f.drain(tick, it, &delivered, last)
+		err := f.drain(tick, it, &delivered)
 		stop()
 		switch {
 		case err == nil || errors.As(err, new(handled)):
@@ -140,7 +138,7 @@ func (f *follower) consume(parent context.Context) error {
 		case !errors.Is(err, context.DeadlineExceeded):
 			return err
 		}
-		if last, err = f.check(ctx, cons, delivered, delivered == before); err != nil {
+		if err := f.check(ctx, cons, delivered, delivered == before); err != nil {
 			return err
 		}
 		before = delivered
@@ -178,7 +176,7 @@ func (f *follower) remove(cons jetstream.Consumer) {
 }
 
 // drain hands on messages until tick ends, with its error, or until is reached, with nil.
-func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, delivered *uint64, last uint64) error {
+func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, delivered *uint64) error {
 	for {
 		msg, err := it.Next(jetstream.NextContext(tick))
 		if err != nil {
@@ -216,33 +214,68 @@ func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, del
 			return handled{err}
 		}
 		f.next, f.moved, f.progress = seq+1, true, true
-		if f.until > 0 && (seq == f.until || (last >= f.until && md.NumPending == 0)) {
+		if f.until > 0 && seq == f.until {
 			return nil
+		}
+		if over, err := f.over(tick, md.NumPending); over || err != nil {
+			return err
 		}
 	}
 }
 
+// over says whether a consumer that has so much pending has delivered all up to until.
+func (f *follower) over(ctx context.Context, pending uint64) (bool, error) {
+	if f.until == 0 || f.end.last < f.until || pending > 0 {
+		return false, nil
+	}
+	return f.nothing(ctx)
+}
+
+// nothing says whether there is nothing to be handled from next to the end of the stream,
+// when a consumer has nothing pending.
+func (f *follower) nothing(ctx context.Context) (bool, error) {
+	switch {
+	case f.whole: // each sequence there is was to be handled
+		return f.next > f.end.last, nil
+	case f.end.replicated:
+		return f.b.empty(ctx, f.stream, f.filters, f.next, f.end.last)
+	}
+	return true, nil
+}
+
 // check learns how far the stream is and whether all of it that matches has been handed
 // on. Sequences that were passed over are harmless while the stream still holds the
-// first of them. What was sent before a quiet interval began and has not come is lost.
-func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered uint64, quiet bool) (last uint64, err error) {
+// first of them. What was sent before a quiet interval began and has not come is lost. Where
+// a consumer stays without what the stream has, its replica lags: another one may not.
+func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered uint64, quiet bool) (err error) {
 	if err := f.trimmed(ctx); err != nil {
-		return 0, err
+		return err
 	}
-	if _, last, err = f.b.span(ctx, f.stream); err != nil {
-		return 0, err
+	if f.end, err = f.b.extent(ctx, f.stream); err != nil {
+		return err
 	}
-	info, err := cons.Info(ctx)
+	ask, cancel := context.WithTimeout(ctx, lostEvery) // nobody answers for a consumer whose server has gone
+	defer cancel()
+	info, err := cons.Info(ask)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errAgain, err)
+		return fmt.Errorf("%w: %w", errAgain, err)
 	}
 	if quiet && info.Delivered.Consumer > delivered {
-		return 0, fmt.Errorf("%w: %d messages were sent and %d have come", errAgain, info.Delivered.Consumer, delivered)
+		return fmt.Errorf("%w: %d messages were sent and %d have come", errAgain, info.Delivered.Consumer, delivered)
 	}
-	if info.NumPending == 0 && info.Delivered.Consumer == delivered && last >= f.next {
-		f.next = last + 1
+	if info.NumPending > 0 || info.Delivered.Consumer != delivered || f.end.last < f.next {
+		return nil
 	}
-	return last, nil
+	nothing, err := f.nothing(ctx)
+	switch {
+	case err != nil:
+		return err
+	case nothing:
+		f.next = f.end.last + 1
+	case quiet:
+		return fmt.Errorf("%w: it has nothing pending, and the stream goes on to %d", errAgain, f.end.last)
+	}
+	return nil
 }
 
 // trimmed says whether messages were discarded before they could be handed on.

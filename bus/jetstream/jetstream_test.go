@@ -8,10 +8,11 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 func TestMain(m *testing.M) {
-	if crashChild() || leaseChild() {
+	if crashChild() || leaseChild() || natstest.Node() {
 		return
 	}
 	goleak.VerifyTestMain(m)

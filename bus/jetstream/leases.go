@@ -126,7 +126,7 @@ func (g *grant) create(ctx context.Context) error {
 	ctx, cancel := g.b.bound(ctx)
 	defer cancel()
 	last := uint64(0)
-	m, err := g.b.direct(ctx, leaseStream, query{LastFor: g.subject})
+	m, err := g.b.leader(ctx, leaseStream, query{LastFor: g.subject})
 	switch {
 	case isNotFound(err):
 	case err != nil:
@@ -226,16 +226,26 @@ func (g *grant) mine(ctx context.Context) bool {
 	return true
 }
 
-// free deletes the key if it is still ours; otherwise it runs out by itself.
+// free deletes the key if it is still ours; otherwise it runs out by itself. A renewal whose
+// answer was not awaited any more may have come first.
 func (g *grant) free() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	err := g.delete(ctx)
+	var api *apiError
+	if errors.As(err, &api) && api.ErrCode == codeWrongLast && g.mine(ctx) {
+		err = g.delete(ctx)
+	}
+	if err != nil {
+		g.b.log.Debug("lease is left to run out", "lease", g.subject, "error", err)
+	}
+}
+
+func (g *grant) delete(ctx context.Context) error {
 	_, err := g.b.request(ctx, &nats.Msg{Subject: g.subject, Header: nats.Header{
 		expectHeader:   {strconv.FormatUint(g.revision, 10)},
 		"KV-Operation": {"DEL"},
 		"Nats-TTL":     {"60s"},
 	}})
-	if err != nil {
-		g.b.log.Debug("lease is left to run out", "lease", g.subject, "err", err)
-	}
+	return err
 }

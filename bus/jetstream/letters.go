@@ -164,7 +164,7 @@ func (l letters) show(ctx context.Context, seq uint64) (bus.Parked, string, erro
 	if seq == 0 {
 		return bus.Parked{}, "", fmt.Errorf("dead letter 0: %w; the first is 1", bus.ErrNotFound)
 	}
-	m, err := l.b.direct(ctx, wire.LetterStream, query{Seq: seq})
+	m, err := l.b.leader(ctx, wire.LetterStream, query{Seq: seq})
 	if err != nil {
 		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w", seq, err)
 	}
@@ -269,7 +269,7 @@ func (l letters) remove(ctx context.Context, seq uint64, subject string) error {
 func (l letters) bury(ctx context.Context, subject string, expect uint64) error {
 	_, err := l.put(ctx, &nats.Msg{Subject: subject, Data: []byte(wire.Tombstone), Header: nats.Header{expectHeader: {strconv.FormatUint(expect, 10)}}})
 	if errors.Is(err, bus.ErrConflict) { // perhaps by an attempt whose ack was lost
-		m, derr := l.b.direct(ctx, wire.LetterStream, query{LastFor: subject})
+		m, derr := l.b.leader(ctx, wire.LetterStream, query{LastFor: subject})
 		if derr == nil && wire.IsTombstone(m.data) {
 			return nil
 		}
@@ -341,7 +341,7 @@ func (l letters) count(ctx context.Context, p bus.Parked) error {
 }
 
 func (l letters) summary(ctx context.Context, subject string) (s wire.Summary, seq uint64, err error) {
-	m, err := l.b.direct(ctx, wire.NoteStream, query{LastFor: subject})
+	m, err := l.b.leader(ctx, wire.NoteStream, query{LastFor: subject})
 	if isNotFound(err) {
 		return s, 0, nil
 	}
@@ -360,7 +360,7 @@ func (l letters) update(ctx context.Context, subject string, next func(old *stor
 	pauses := newPauses()
 	for {
 		last := uint64(0)
-		old, err := l.b.direct(ctx, wire.NoteStream, query{LastFor: subject})
+		old, err := l.b.leader(ctx, wire.NoteStream, query{LastFor: subject})
 		switch {
 		case isNotFound(err):
 			old = nil
@@ -385,7 +385,7 @@ func (l letters) update(ctx context.Context, subject string, next func(old *stor
 
 // Settled implements bus.DeadLetters.
 func (l letters) Settled(ctx context.Context, bzid, reaction string) (uint64, error) {
-	m, err := l.b.direct(ctx, wire.NoteStream, query{LastFor: wire.PlaceSubject(bzid, reaction)})
+	m, err := l.b.leader(ctx, wire.NoteStream, query{LastFor: wire.PlaceSubject(bzid, reaction)})
 	if isNotFound(err) {
 		return 0, nil
 	}

@@ -70,7 +70,7 @@ func (l logStream) Get(ctx context.Context, seq uint64) (events.Recorded, error)
 	if seq == 0 {
 		return events.Recorded{}, fmt.Errorf("sequence 0: %w; the first is 1", bus.ErrNotFound)
 	}
-	m, err := l.b.direct(ctx, wire.LogStream, query{Seq: seq})
+	m, err := l.b.at(ctx, wire.LogStream, seq)
 	if err != nil {
 		return events.Recorded{}, fmt.Errorf("sequence %d: %w", seq, err)
 	}
@@ -79,7 +79,7 @@ func (l logStream) Get(ctx context.Context, seq uint64) (events.Recorded, error)
 
 func (l logStream) SeqAt(ctx context.Context, t time.Time) (uint64, error) {
 	after := t.Add(1).UTC()
-	m, err := l.b.direct(ctx, wire.LogStream, query{Start: &after})
+	m, err := l.b.leader(ctx, wire.LogStream, query{Start: &after})
 	if isNotFound(err) {
 		return l.Last(ctx)
 	}

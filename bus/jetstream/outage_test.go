@@ -1,6 +1,7 @@
 package jetstream_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 func portOf(t *testing.T, s *jetstream.Server) int {
@@ -158,6 +160,40 @@ func TestLeaseIsLostWithTheServer(t *testing.T) {
 	defer release()
 	if two.Epoch <= one.Epoch {
 		t.Errorf("epoch %d follows %d", two.Epoch, one.Epoch)
+	}
+}
+
+// A lease that is released while a renewal is on its way is free at once.
+func TestLeaseIsReleasedDuringARenewal(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	_, release, err := b.Leases().TryAcquire(t.Context(), "chief", "one", 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed := make(chan struct{})
+	var once sync.Once
+	relay.Alter(func(message []byte) []byte {
+		if bytes.Contains(message, []byte(`"stream":"KV_MONOLITH_LEASES"`)) {
+			first := false
+			once.Do(func() { first = true; close(renewed) })
+			if first {
+				return nil
+			}
+		}
+		return message
+	})
+	defer relay.Alter(nil)
+	select {
+	case <-renewed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the lease is not renewed")
+	}
+	release()
+	if _, again, err := b.Leases().TryAcquire(t.Context(), "chief", "two", time.Second); err != nil {
+		t.Errorf("TryAcquire of a released lease: %v", err)
+	} else {
+		again()
 	}
 }
 

@@ -251,7 +251,7 @@ func (c *committer) find(ctx context.Context, cmd *command) ([]uint64, error) {
 		if j == i {
 			continue
 		}
-		other, err := c.b.leader(ctx, c.stream, query{Seq: seqs[j]})
+		other, err := c.b.at(ctx, c.stream, seqs[j])
 		if isNotFound(err) || (err == nil && other.id() != m.id) {
 			return nil, wire.ErrRepeated
 		}

@@ -14,11 +14,15 @@ import (
 // scanBytes bounds what is on its way to a scan; a message has at most an eighth of it.
 const scanBytes = 8 << 20
 
+// atLeader is how many consumers a scan makes until one is at the stream's leader: the server
+// puts them anywhere. Other replicas may still have what was removed.
+const atLeader = 16
+
 // scan hands what a stream holds on the filter's subjects at this moment to handle, in
 // order; without bodies, what is stored comes without its data, and size tells their
 // length. It goes on after an outage that is shorter than a call's time-out.
 func (b *Bus) scan(ctx context.Context, stream, filter string, bodies bool, handle func(*stored) error) error {
-	_, last, err := b.span(ctx, stream)
+	end, err := b.extent(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -35,7 +39,7 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, bodies bool, hand
 			if before != next {
 				return nil // as far as this: the next outage has its own time
 			}
-			return b.scanOnce(ctx, stream, filter, bodies, &next, last, each)
+			return b.scanOnce(ctx, stream, filter, bodies, &next, end, each)
 		})
 		cancel()
 		switch {
@@ -43,7 +47,7 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, bodies bool, hand
 			return own
 		case err != nil && (before == next || ctx.Err() != nil || !bus.Retryable(err)):
 			return err
-		case next > last:
+		case next > end.last:
 			return nil
 		}
 	}
@@ -51,13 +55,11 @@ func (b *Bus) scan(ctx context.Context, stream, filter string, bodies bool, hand
 
 // scanOnce reads with one consumer until handle is false, and leaves next behind the last
 // message handled, or behind last when that was all.
-func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bool, next *uint64, last uint64, handle func(*stored) bool) error {
-	if *next > last {
+func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bool, next *uint64, end extent, handle func(*stored) bool) error {
+	if *next > end.last {
 		return nil
 	}
-	ask, cancel := b.link.whileUp(attempt, requestTimeout)
-	defer cancel()
-	cons, err := b.js.CreateConsumer(ask, stream, jetstream.ConsumerConfig{
+	cons, err := b.scanner(attempt, stream, end, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next, FilterSubject: filter,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second, HeadersOnly: !bodies,
 	})
@@ -65,8 +67,17 @@ func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bo
 		return fmt.Errorf("read %s: %w", stream, failure(err))
 	}
 	defer (&follower{b: b, stream: stream}).remove(cons)
-	if cons.CachedInfo().NumPending == 0 {
-		*next = last + 1
+	over := func(ctx context.Context, pending uint64) (bool, error) {
+		if pending > 0 || !end.replicated {
+			return pending == 0, nil
+		}
+		return b.empty(ctx, stream, []string{filter}, *next, end.last)
+	}
+	switch nothing, err := over(attempt, cons.CachedInfo().NumPending); {
+	case err != nil:
+		return err
+	case nothing:
+		*next = end.last + 1
 		return nil
 	}
 	it, err := cons.Messages(jetstream.PullMaxBytes(scanBytes), jetstream.PullExpiry(requestTimeout))
@@ -74,7 +85,7 @@ func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bo
 		return fmt.Errorf("read %s: %w: %w", stream, bus.ErrUnavailable, err)
 	}
 	defer it.Stop()
-	for *next <= last {
+	for *next <= end.last {
 		wait, cancel := b.link.whileUp(attempt, requestTimeout)
 		msg, err := it.Next(jetstream.NextContext(wait))
 		cancel()
@@ -85,8 +96,8 @@ func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bo
 		if err != nil {
 			return fmt.Errorf("read %s: %w: %w", stream, bus.ErrUnavailable, err)
 		}
-		if md.Sequence.Stream > last {
-			*next = last + 1
+		if md.Sequence.Stream > end.last {
+			*next = end.last + 1
 			return nil
 		}
 		m := &stored{seq: md.Sequence.Stream, subject: msg.Subject(), at: md.Timestamp.UTC(), header: msg.Headers(), data: msg.Data()}
@@ -94,11 +105,30 @@ func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bo
 			return nil
 		}
 		*next = m.seq + 1
-		if md.NumPending == 0 {
-			*next = last + 1
+		switch nothing, err := over(attempt, md.NumPending); {
+		case err != nil:
+			return err
+		case nothing:
+			*next = end.last + 1
 		}
 	}
 	return nil
+}
+
+// scanner makes a consumer, at the leader of a replicated stream if that can be had.
+func (b *Bus) scanner(ctx context.Context, stream string, end extent, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	for try := 1; ; try++ {
+		ask, cancel := b.link.whileUp(ctx, requestTimeout)
+		cons, err := b.js.CreateConsumer(ask, stream, cfg)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		if at := cons.CachedInfo().Cluster; !end.replicated || try == atLeader || at == nil || at.Leader == end.leader {
+			return cons, nil
+		}
+		(&follower{b: b, stream: stream}).remove(cons)
+	}
 }
 
 // size is the length of the data, also when it was not sent along.

@@ -13,10 +13,13 @@ import (
 	"github.com/monolith-go/monolith/bus/internal/wire"
 )
 
+// bucketStream begins the name of the stream behind a KV bucket.
+const bucketStream = "KV_"
+
 // leaseBucket is the KV bucket of the leases, and leaseStream what is behind it.
 const (
 	leaseBucket = "MONOLITH_LEASES"
-	leaseStream = "KV_" + leaseBucket
+	leaseStream = bucketStream + leaseBucket
 	leasePrefix = "$KV." + leaseBucket + "."
 	leaseBytes  = 16 << 20
 )
@@ -66,16 +69,72 @@ const letterAge = 180 * 24 * time.Hour
 // reconcile creates what is missing and updates what differs. Any number of processes
 // may do so at once.
 func (b *Bus) reconcile(ctx context.Context) error {
-	explicit := []int64{b.cfg.LogMaxBytes, b.cfg.SyncMaxBytes, b.cfg.LetterMaxBytes, 0}
-	for i, want := range b.streams() {
-		if err := b.ensure(ctx, want, explicit[i] != 0); err != nil {
-			return fmt.Errorf("stream %s: %w", want.Name, failure(err))
+	if b.cfg.Replicas <= 0 {
+		if err := b.settle(ctx, "stream "+wire.LogStream, b.countReplicas); err != nil {
+			return err
 		}
 	}
-	if err := b.ensureLeases(ctx); err != nil {
-		return fmt.Errorf("bucket %s: %w", leaseBucket, failure(err))
+	explicit := []int64{b.cfg.LogMaxBytes, b.cfg.SyncMaxBytes, b.cfg.LetterMaxBytes, 0}
+	for i, want := range b.streams() {
+		err := b.settle(ctx, "stream "+want.Name, func(ctx context.Context) error { return b.ensure(ctx, want, explicit[i] != 0) })
+		if err != nil {
+			return err
+		}
+	}
+	return b.settle(ctx, "bucket "+leaseBucket, b.ensureLeases)
+}
+
+// firstAttempt bounds the first attempt at a stream; each later one has twice the time, up
+// to requestTimeout.
+const firstAttempt = time.Second
+
+// settle repeats f, which may be repeated, until it succeeds, fails for good, or ctx ends. A
+// cluster answers nothing at all about streams while it elects a leader, neither then nor
+// later: so no attempt waits for as long as ctx.
+func (b *Bus) settle(ctx context.Context, what string, f func(context.Context) error) error {
+	limit := firstAttempt
+	err := b.retry(ctx, func(ctx context.Context) error {
+		attempt, cancel := b.link.whileUp(ctx, limit)
+		defer cancel()
+		limit = min(2*limit, requestTimeout)
+		err := failure(f(attempt))
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("nothing was answered; of a cluster more than half of the servers must be up and know each other (one cluster name, a server_name each, routes): %w", err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// countReplicas has new streams replicated as the log is.
+func (b *Bus) countReplicas(ctx context.Context) error {
+	s, err := b.js.Stream(ctx, wire.LogStream)
+	switch {
+	case err == nil:
+		b.cfg.Replicas = s.CachedInfo().Config.Replicas
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		b.cfg.Replicas = 1
+	default:
+		return err
+	}
+	return nil
+}
+
+// bucket makes a key-value bucket or brings it up to date; one that is there keeps its
+// replicas.
+func (b *Bus) bucket(ctx context.Context, want jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	want.Storage, want.Replicas = jetstream.FileStorage, b.cfg.Replicas
+	s, err := b.js.Stream(ctx, bucketStream+want.Bucket)
+	switch {
+	case err == nil:
+		want.Replicas = s.CachedInfo().Config.Replicas
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, err
+	}
+	return b.js.CreateOrUpdateKeyValue(ctx, want)
 }
 
 // ensureLeases makes the bucket of the leases, with the stream of a key-value bucket. Its
@@ -103,9 +162,8 @@ func (b *Bus) ensureLeases(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: leaseBucket, Description: "leases: who may act", History: 1, MaxBytes: leaseBytes,
-		Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, LimitMarkerTTL: time.Minute,
+	_, err = b.bucket(ctx, jetstream.KeyValueConfig{
+		Bucket: leaseBucket, Description: "leases: who may act", History: 1, MaxBytes: leaseBytes, LimitMarkerTTL: time.Minute,
 	})
 	return err
 }
@@ -119,7 +177,7 @@ func (b *Bus) firstEpoch(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if last > 0 {
-		m, err := b.direct(ctx, wire.LogStream, query{Seq: last})
+		m, err := b.at(ctx, wire.LogStream, last)
 		switch {
 		case isNotFound(err): // nothing is held
 		case err != nil:

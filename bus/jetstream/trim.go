@@ -128,9 +128,8 @@ type cutEvent struct {
 
 // trimKV is the bucket, made if it is not there.
 func (l logStream) trimKV(ctx context.Context) (jetstream.KeyValue, error) {
-	return l.b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: trimBucket, Description: "last sequence of each subject whose events were trimmed", History: 1,
-		MaxBytes: 256 << 20, Storage: jetstream.FileStorage, Replicas: l.b.cfg.Replicas,
+	return l.b.bucket(ctx, jetstream.KeyValueConfig{
+		Bucket: trimBucket, Description: "last sequence of each subject whose events were trimmed", History: 1, MaxBytes: 256 << 20,
 	})
 }
 
@@ -168,21 +167,15 @@ func (l logStream) Cut(ctx context.Context) (cut bus.Cut, err error) {
 
 // trimmed is a value of the bucket, nil when there is none.
 func (l logStream) trimmed(ctx context.Context, key string) ([]byte, error) {
-	kv, err := l.b.js.KeyValue(ctx, trimBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return nil, nil
+	m, err := l.b.leader(ctx, bucketStream+trimBucket, query{LastFor: "$KV." + trimBucket + "." + key})
+	var api *apiError
+	if isNotFound(err) || errors.As(err, &api) && api.ErrCode == codeNoStream {
+		return nil, nil // nothing was trimmed, or not of that subject
 	}
 	if err != nil {
-		return nil, failure(err)
+		return nil, err
 	}
-	e, err := kv.Get(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, failure(err)
-	}
-	return e.Value(), nil
+	return m.data, nil
 }
 
 // trimmedLast is the sequence of the subject's last event that was trimmed, 0: none was.

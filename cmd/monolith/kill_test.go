@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/gen"
@@ -26,6 +27,9 @@ import (
 const binaryEnv = "MONOLITH_TEST_AS_BINARY"
 
 func TestMain(m *testing.M) {
+	if natstest.Node() {
+		return
+	}
 	if os.Getenv(binaryEnv) == "1" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
