@@ -2,10 +2,11 @@
 // tells whether the package's own tests notice. What they do not notice is either
 // equivalent, and listed with its reason, or a test is missing.
 //
-//	mutants [-seed N] [-n 50] [-equivalent FILE] PACKAGE-FOLDER...
+//	mutants [-seed N] [-n 50] [-only TEXT] [-equivalent FILE] PACKAGE-FOLDER...
 //
 // It runs in the root of the module and changes no file: mutants reach the compiler by an
-// overlay. Exit 1: fewer than -want of those that are not equivalent were noticed.
+// overlay. Before the first mutant the tests of every package must pass as they are. Exit 1:
+// fewer than -want of those that are not equivalent were noticed.
 package main
 
 import (
@@ -30,9 +31,10 @@ func main() {
 	n := flag.Int("n", 50, "how many are drawn")
 	list := flag.String("equivalent", "tools/mutants/equivalent.txt", "`file` of mutants that change nothing, and why")
 	want := flag.Float64("want", 0.95, "share of the others that must be noticed")
+	only := flag.String("only", "", "draw only from the mutants whose name holds this `text`")
 	limit := flag.Duration("limit", 3*time.Minute, "longest test of one mutant; one that does not end is noticed")
 	flag.Parse()
-	if err := run(*seed, *n, *list, *want, *limit, flag.Args()); err != nil {
+	if err := run(*seed, *n, *only, *list, *want, *limit, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
@@ -47,7 +49,7 @@ const (
 	unbuilt // the types do not allow it
 )
 
-func run(seed uint64, n int, list string, want float64, limit time.Duration, pkgs []string) error {
+func run(seed uint64, n int, only, list string, want float64, limit time.Duration, pkgs []string) error {
 	if len(pkgs) == 0 {
 		return errors.New("name the folders of packages, such as bus/react services/ps")
 	}
@@ -61,7 +63,11 @@ func run(seed uint64, n int, list string, want float64, limit time.Duration, pkg
 		if err != nil {
 			return err
 		}
-		all = append(all, found...)
+		for _, m := range found {
+			if strings.Contains(m.id(), only) {
+				all = append(all, m)
+			}
+		}
 	}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -71,6 +77,14 @@ func run(seed uint64, n int, list string, want float64, limit time.Duration, pkg
 		return err
 	}
 	defer os.RemoveAll(temp)
+	for _, pkg := range pkgs {
+		switch o, first, err := test(pkg, nil, temp, limit); {
+		case err != nil:
+			return err
+		case o != survived:
+			return fmt.Errorf("the tests of %s fail without any mutant (%s): mend them first", pkg, first)
+		}
+	}
 	tried, found := 0, 0
 	var left []mutant
 	for _, m := range all {
@@ -81,7 +95,7 @@ func run(seed uint64, n int, list string, want float64, limit time.Duration, pkg
 			fmt.Printf("equivalent  %s:%d %s -> %s (%s)\n", filepath.Join(m.pkg, m.file), m.line, m.from, m.to, reason)
 			continue
 		}
-		o, err := try(m, temp, limit)
+		o, first, err := try(m, temp, limit)
 		if err != nil {
 			return err
 		}
@@ -96,7 +110,7 @@ func run(seed uint64, n int, list string, want float64, limit time.Duration, pkg
 			word = "SURVIVED"
 			left = append(left, m)
 		}
-		fmt.Printf("%s  %s:%d %s -> %s   %s\n", word, filepath.Join(m.pkg, m.file), m.line, m.from, m.to, m.text)
+		fmt.Printf("%s  %s:%d %s -> %s   %s   %s\n", word, filepath.Join(m.pkg, m.file), m.line, m.from, m.to, m.text, first)
 	}
 	share := float64(found) / float64(max(tried, 1))
 	fmt.Printf("%d of %d noticed (%.0f %%), seed %d\n", found, tried, 100*share, seed)
@@ -109,51 +123,87 @@ func run(seed uint64, n int, list string, want float64, limit time.Duration, pkg
 	return nil
 }
 
-// try runs the package's tests over the mutant.
-func try(m mutant, temp string, limit time.Duration) (outcome, error) {
+// try runs the package's tests over the mutant; the text is what noticed it.
+func try(m mutant, temp string, limit time.Duration) (outcome, string, error) {
 	source, err := m.apply()
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	changed := filepath.Join(temp, "mutant.go")
 	if err := os.WriteFile(changed, source, 0o600); err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	path, err := filepath.Abs(filepath.Join(m.pkg, m.file))
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	return test(m.pkg, map[string]string{path: changed}, temp, limit)
+}
+
+// test runs a package's tests with files replaced by others.
+func test(pkg string, replaced map[string]string, temp string, limit time.Duration) (outcome, string, error) {
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	overlayFile := filepath.Join(temp, "overlay.json")
 	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	binary := filepath.Join(temp, "mutant.test")
-	if out, err := exec.Command("go", "test", "-overlay", overlayFile, "-vet=off", "-c", "-o", binary, "./"+m.pkg).CombinedOutput(); err != nil {
-		if bytes.Contains(out, []byte("mutant.go")) || bytes.Contains(out, []byte(m.file)) {
-			return unbuilt, nil
+	if out, err := exec.Command("go", "test", "-overlay", overlayFile, "-vet=off", "-ldflags=-s -w", "-c", "-o", binary, "./"+pkg).CombinedOutput(); err != nil {
+		for path := range replaced {
+			if bytes.Contains(out, []byte("mutant.go")) || bytes.Contains(out, []byte(filepath.Base(path))) {
+				return unbuilt, "", nil
+			}
 		}
-		return 0, fmt.Errorf("build the tests of %s: %w\n%s", m.pkg, err, out)
+		return 0, "", fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, out)
 	}
+	// A test that is killed leaves its folders behind.
+	folders := filepath.Join(temp, "t")
+	if err := os.MkdirAll(folders, 0o700); err != nil {
+		return 0, "", err
+	}
+	defer os.RemoveAll(folders)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	var out bytes.Buffer
 	test := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast")
-	test.Dir = m.pkg
+	test.Dir, test.Stdout, test.Stderr = pkg, &out, &out
+	test.Env = append(os.Environ(), "TMPDIR="+folders)
 	test.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the servers that tests start
 	test.Cancel = func() error { return syscall.Kill(-test.Process.Pid, syscall.SIGKILL) }
 	test.WaitDelay = 5 * time.Second
 	err = test.Run()
+	if test.Process != nil {
+		_ = test.Cancel() // what the tests started and did not end
+	}
 	if err == nil {
-		return survived, nil
+		return survived, "", nil
 	}
 	var failed *exec.ExitError
-	if ctx.Err() != nil || errors.As(err, &failed) || errors.Is(err, exec.ErrWaitDelay) {
-		return noticed, nil
+	switch {
+	case ctx.Err() != nil:
+		return noticed, "no end", nil
+	case errors.Is(err, exec.ErrWaitDelay):
+		return noticed, "a process is left", nil
+	case errors.As(err, &failed):
+		return noticed, firstFailure(out.String()), nil
 	}
-	return 0, err
+	return 0, "", err
+}
+
+// firstFailure is the name of the first test that failed, or the first line of a panic.
+func firstFailure(out string) string {
+	for line := range strings.Lines(out) {
+		if name, ok := strings.CutPrefix(line, "--- FAIL: "); ok {
+			return strings.Fields(name)[0]
+		}
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return "it ended early"
 }
 
 // readList reads lines of "id # reason".

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/build"
@@ -9,6 +10,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -21,11 +23,16 @@ type mutant struct {
 	text      string // the line as it stands, without indentation
 	from, to  string // the operator
 	offset    int    // of from in the file
+	nth       int    // of those that are equal otherwise, in their order; the first is 0
 }
 
 // id names the mutant whatever line it stands on, for the list of equivalent ones.
 func (m mutant) id() string {
-	return fmt.Sprintf("%s %s %s -> %s: %s", filepath.Join(m.pkg, m.file), m.fn, m.from, m.to, m.text)
+	nth := ""
+	if m.nth > 0 {
+		nth = fmt.Sprintf(" (%d)", m.nth+1)
+	}
+	return fmt.Sprintf("%s %s %s -> %s%s: %s", filepath.Join(m.pkg, m.file), m.fn, m.from, m.to, nth, m.text)
 }
 
 // flips are the operators that are changed, and what to. Each stands for a mistake that
@@ -95,6 +102,13 @@ func mutantsOf(path string, source []byte) ([]mutant, error) {
 				text: strings.TrimSpace(string(lines[at.Line-1])), from: b.Op.String(), to: to.String(), offset: at.Offset})
 			return true
 		})
+	}
+	slices.SortStableFunc(found, func(a, b mutant) int { return cmp.Compare(a.offset, b.offset) })
+	equal := map[string]int{}
+	for i := range found {
+		id := found[i].id()
+		found[i].nth = equal[id]
+		equal[id]++
 	}
 	return found, nil
 }
