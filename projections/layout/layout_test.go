@@ -123,7 +123,7 @@ func TestBZIDInfoIsWhatPythonPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !json.Valid(got) || !strings.Contains(string(got), `\ud83d\ude00`) {
+	if !json.Valid(got) || !strings.Contains(string(got), `\uffff\ud800\udc00\\\ud83d\ude00`) {
 		t.Fatalf("no ASCII JSON: %s", got)
 	}
 	cmd := exec.CommandContext(t.Context(), python, "-c", `
