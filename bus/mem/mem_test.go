@@ -1,6 +1,9 @@
 package mem_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,7 +11,9 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
+	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,4 +36,41 @@ func TestLetters(t *testing.T) {
 		t.Cleanup(func() { b.Close() })
 		return b
 	})
+}
+
+// A call's payload is as large as a message, not larger.
+func TestLargestCall(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	stop, err := b.Commands().Serve(t.Context(), bus.Service{BZID: "t", Name: "echo", Version: "1.0.0", Endpoints: map[string]bus.Handler{
+		"size": func(_ context.Context, payload []byte) ([]byte, error) { return fmt.Append(nil, len(payload)), nil },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	got, err := b.Commands().Call(t.Context(), "t", "echo.size", make([]byte, wire.MaxMessage))
+	if err != nil || string(got) != fmt.Sprint(wire.MaxMessage) {
+		t.Errorf("a call of %d bytes: %s, %v", wire.MaxMessage, got, err)
+	}
+	if _, err := b.Commands().Call(t.Context(), "t", "echo.size", make([]byte, wire.MaxMessage+1)); !errors.Is(err, bus.ErrTooLarge) {
+		t.Errorf("a larger one: %v", err)
+	}
+}
+
+// What is not stored yet is not found, be it the very next.
+func TestGetOfTheNext(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	for n := range uint64(3) {
+		if _, err := b.Log().Get(t.Context(), n+1); !errors.Is(err, bus.ErrNotFound) {
+			t.Errorf("event %d of %d: %v", n+1, n, err)
+		}
+		if _, err := b.Publish(t.Context(), string(events.Join("t", "model", "m")), nil, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := b.Log().Get(t.Context(), n+1); err != nil || r.Seq != n+1 {
+			t.Errorf("event %d: %+v, %v", n+1, r, err)
+		}
+	}
 }
