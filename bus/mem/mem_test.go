@@ -74,3 +74,26 @@ func TestGetOfTheNext(t *testing.T) {
 		}
 	}
 }
+
+// A purge counts what it removed itself, not what another one did in its middle.
+func TestPurgeBesideAnother(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	l := b.DeadLetters()
+	for i := range uint64(2) {
+		if _, err := l.Park(t.Context(), bus.Parked{Reason: "r", By: "portal", Stream: "csv:x", StreamSeq: i + 1, Subject: "ratings"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := l.Purge(t.Context(), func(p bus.Parked) bool {
+		if p.StreamSeq == 1 {
+			if err := l.Remove(t.Context(), p.Seq); err != nil {
+				t.Error(err)
+			}
+		}
+		return true
+	})
+	if err != nil || n != 1 {
+		t.Errorf("Purge = %d, %v, want 1", n, err)
+	}
+}

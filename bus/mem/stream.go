@@ -121,8 +121,8 @@ func (s *stream) follow(ctx context.Context, from, until uint64, handle func(mes
 		s.mu.Lock()
 		first, changed := s.first, s.changed
 		var batch []message
-		if at := next - first; next >= first && at < uint64(len(s.msgs)) {
-			batch = s.msgs[at:]
+		if next >= first {
+			batch = s.msgs[min(next-first, uint64(len(s.msgs))):]
 		}
 		s.mu.Unlock()
 		if next < first {
