@@ -154,7 +154,6 @@ func testSettled(t *testing.T, b bus.Bus) {
 func RunLetters(t *testing.T, open func(t *testing.T, limit int64, age time.Duration) bus.Bus) {
 	t.Run("shares", func(t *testing.T) { testShares(t, open(t, 1<<20, 0)) })
 	t.Run("namespace share", func(t *testing.T) { testNamespaceShare(t, open(t, 1<<20, 0)) })
-	t.Run("summaries of two namespaces", func(t *testing.T) { testSummaries(t, open(t, 1<<20, 0)) })
 	t.Run("many streams", func(t *testing.T) { testManyStreams(t, open(t, 64<<10, 0)) })
 	t.Run("expiry", func(t *testing.T) { testExpiry(t, open(t, 0, time.Second)) })
 }
@@ -239,27 +238,6 @@ func testNamespaceShare(t *testing.T, b bus.Bus) {
 	p := note("portal", "MONOLITH", 1, 10<<10)
 	if p.Subject = string(s); mustPark(t, b, p) == 0 {
 		t.Fatal("a namespace has no room because another one's share is full")
-	}
-}
-
-// testSummaries purges what one namespace was refused: what another one of the same owner and
-// stream was stays.
-func testSummaries(t *testing.T, b bus.Bus) {
-	s := string(events.Join("another", "model", "m"))
-	for _, subject := range []string{"ratings", s} {
-		p := note("trainer", "kafka:ratings/0", 1, 200<<10)
-		if p.Subject = subject; mustPark(t, b, p) != 0 {
-			t.Fatal("a letter of more than its share was kept")
-		}
-	}
-	if _, more := lettersOf(t, b, "trainer"); len(more) != 2 {
-		t.Fatalf("summaries of two namespaces: %+v", more)
-	}
-	if n, err := b.DeadLetters().Purge(ctxOf(t), func(p bus.Parked) bool { return p.Subject == s }); err != nil || n != 1 {
-		t.Fatalf("Purge = %d, %v, want 1", n, err)
-	}
-	if _, more := lettersOf(t, b, "trainer"); len(more) != 1 || more[0].Subject != "ratings" {
-		t.Fatalf("the purge left the summaries %+v", more)
 	}
 }
 

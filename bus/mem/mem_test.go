@@ -97,3 +97,24 @@ func TestPurgeBesideAnother(t *testing.T) {
 		t.Errorf("Purge = %d, %v, want 1", n, err)
 	}
 }
+
+// A purge of what one namespace was refused leaves what another one of the same owner and
+// stream was.
+func TestPurgeOfOneNamespacesSummary(t *testing.T) {
+	b := mem.New(mem.LetterLimit(64 << 10))
+	defer b.Close()
+	l := b.DeadLetters()
+	another := string(events.Join("another", "model", "m"))
+	for _, subject := range []string{"ratings", another} {
+		p := bus.Parked{Reason: "r", By: "trainer", Stream: "kafka:ratings/0", StreamSeq: 1, Subject: subject, Data: make([]byte, 30<<10)}
+		if seq, err := l.Park(t.Context(), p); err != nil || seq != 0 {
+			t.Fatalf("a letter of half of the stream is kept as %d, %v", seq, err)
+		}
+	}
+	if n, err := l.Purge(t.Context(), func(p bus.Parked) bool { return p.Subject == another }); err != nil || n != 1 {
+		t.Errorf("Purge = %d, %v, want 1", n, err)
+	}
+	if all, err := l.List(t.Context()); err != nil || len(all) != 1 || all[0].Subject != "ratings" {
+		t.Errorf("the purge left %+v, %v", all, err)
+	}
+}
