@@ -12,14 +12,17 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -43,13 +46,15 @@ func main() {
 	flag.Float64Var(&c.want, "want", 0.95, "share of the others that must be noticed")
 	flag.DurationVar(&c.limit, "limit", 3*time.Minute, "longest test of one mutant; one that does not end is noticed")
 	flag.Parse()
-	if err := c.run(flag.Args()); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := c.run(ctx, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func (c config) run(pkgs []string) error {
+func (c config) run(ctx context.Context, pkgs []string) error {
 	if len(pkgs) == 0 {
 		return errors.New("name the folders of packages, such as bus/react services/ps")
 	}
@@ -65,7 +70,7 @@ func (c config) run(pkgs []string) error {
 	tried := 0
 	var left []mutant
 	for i, pkg := range pkgs {
-		some, survivors, err := c.try(&builder{pkg: pkg, temp: filepath.Join(temp, fmt.Sprint(i))}, drawn[pkg])
+		some, survivors, err := c.try(ctx, &builder{pkg: pkg, temp: filepath.Join(temp, fmt.Sprint(i))}, drawn[pkg])
 		if err != nil {
 			return err
 		}
@@ -119,7 +124,7 @@ func (c config) draw(pkgs []string) (map[string][]numbered, error) {
 
 // try tries the mutants of one package, and returns how many could be built and which of
 // them survived.
-func (c config) try(b *builder, drawn []numbered) (tried int, left []mutant, err error) {
+func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried int, left []mutant, err error) {
 	builds, err := b.all(drawn)
 	if err != nil {
 		return 0, nil, err
@@ -128,7 +133,7 @@ func (c config) try(b *builder, drawn []numbered) (tried int, left []mutant, err
 	for i, build := range builds {
 		if i == 0 {
 			began := time.Now()
-			switch failed, err := test(b.pkg, build.binary, -1, c.limit); {
+			switch failed, err := test(ctx, b.pkg, build.binary, -1, c.limit); {
 			case err != nil:
 				return 0, nil, err
 			case failed != "" && !build.always:
@@ -141,7 +146,7 @@ func (c config) try(b *builder, drawn []numbered) (tried int, left []mutant, err
 		workers.SetLimit(c.workers)
 		for j, m := range build.mutants {
 			workers.Go(func() (err error) {
-				if noticed[j], err = test(b.pkg, build.binary, m.n, limit); err != nil {
+				if noticed[j], err = test(ctx, b.pkg, build.binary, m.n, limit); err != nil {
 					return err
 				}
 				word := "noticed "

@@ -15,7 +15,7 @@ import (
 
 // test runs the tests in binary with mutant n on, -1: none, and says what failed first; ""
 // when nothing did.
-func test(pkg, binary string, n int, limit time.Duration) (failed string, err error) {
+func test(parent context.Context, pkg, binary string, n int, limit time.Duration) (failed string, err error) {
 	binary, err = filepath.Abs(binary)
 	if err != nil {
 		return "", err
@@ -26,7 +26,7 @@ func test(pkg, binary string, n int, limit time.Duration) (failed string, err er
 		return "", err
 	}
 	defer os.RemoveAll(folders)
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(parent, limit)
 	defer cancel()
 	var out bytes.Buffer
 	run := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast")
@@ -41,6 +41,8 @@ func test(pkg, binary string, n int, limit time.Duration) (failed string, err er
 	}
 	var exit *exec.ExitError
 	switch {
+	case parent.Err() != nil:
+		return "", errors.New("it was stopped")
 	case err == nil:
 		return "", nil
 	case ctx.Err() != nil:
