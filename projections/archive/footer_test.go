@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"testing"
 	"time"
 
@@ -136,5 +137,16 @@ func TestBlocksAreBounded(t *testing.T) {
 	}
 	if err := s.abandon(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Original bytes that do not unpack are damage, though their checksum is right.
+func TestUnpackTrustsNothing(t *testing.T) {
+	for _, packed := range [][]byte{nil, {0xff, 0xff}, []byte("no deflate stream")} {
+		frame := le.AppendUint32(nil, uint32(len(packed)))
+		frame = append(le.AppendUint32(frame, crc32.Checksum(packed, castagnoli)), packed...)
+		if raw, err := unpack(bytes.NewReader(frame), 0); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%q unpacks to %q, %v", packed, raw, err)
+		}
 	}
 }
