@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -350,10 +351,17 @@ func TestHealth(t *testing.T) {
 		defer b.Close()
 		letters, state := &unwell{DeadLetters: b.DeadLetters()}, health.New()
 		letters.sick.Store(true)
+		var mu sync.Mutex
 		var attempts []int // problems that were known at each attempt at a step
-		letters.told = func() { attempts = append(attempts, len(state.Problems())) }
+		letters.told = func() {
+			mu.Lock()
+			defer mu.Unlock()
+			attempts = append(attempts, len(state.Problems()))
+		}
 		quiet := func(step string) {
 			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
 			if len(attempts) < 5 || fmt.Sprint(attempts[:5]) != "[0 0 0 1 1]" {
 				t.Errorf("%s: problems at each attempt: %v, want none before the fourth", step, attempts)
 			}
@@ -398,12 +406,12 @@ func TestHealth(t *testing.T) {
 		letters.sick.Store(false)
 		time.Sleep(time.Minute)
 		problem()
-		if n := strings.Count(logged.String(), "cannot be parked yet"); n != 1 {
-			t.Errorf("an outage of the letters is logged %d times, want once", n)
-		}
 		cancel()
 		if err := <-errc; err != nil {
 			t.Errorf("Run: %v", err)
+		}
+		if n := strings.Count(logged.String(), "cannot be parked yet"); n != 1 {
+			t.Errorf("an outage of the letters is logged %d times, want once", n)
 		}
 	})
 }

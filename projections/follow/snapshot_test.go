@@ -46,6 +46,20 @@ func TestSnapshotIsOfOneView(t *testing.T) {
 	}
 }
 
+// A snapshot that cannot take its place is an error, and leaves nothing behind.
+func TestReplaceRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSnapshot(path, mark{}, []byte("{}")); err == nil {
+		t.Error("a folder was replaced by a file")
+	}
+	if left, err := filepath.Glob(path + ".tmp*"); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 // A file that is read is one that was written.
 func FuzzReadSnapshot(f *testing.F) {
 	want := mark{View: "v", Version: 1}

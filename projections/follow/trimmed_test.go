@@ -163,6 +163,13 @@ func TestReplayGoesOnBehindTheArchive(t *testing.T) {
 			t.Errorf("until %d: at %d, %v; the server was asked for %v, want %s", tc.until, s.Seq, err, a.followed, tc.followed)
 		}
 	}
+	a := &archived{Log: b.Log(), held: 5}
+	f := follow.New(bus.Log(a), views.Catalog, follow.Options{})
+	stop := start(t, f)
+	await(t, "ready", f.Ready())
+	if err := stop(); err != nil || f.Seq() != 10 || fmt.Sprint(a.followed) != "[6 0]" {
+		t.Errorf("a follower stands at %d, %v; the server was asked for %v", f.Seq(), err, a.followed)
+	}
 	broken := &archived{Log: b.Log(), err: bus.ErrTrimmed}
 	if _, err := follow.Replay(t.Context(), bus.Log(broken), views.Catalog, follow.End); !errors.Is(err, bus.ErrTrimmed) || len(broken.followed) != 0 {
 		t.Errorf("an archive that fails: %v, and the server was asked for %v", err, broken.followed)
