@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	go-simpler.org/sloglint v0.12.0
+	golang.org/x/sync v0.19.0
 	golang.org/x/tools v0.42.0
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2
 	google.golang.org/protobuf v1.36.12
@@ -15,7 +16,6 @@ require (
 	github.com/ettle/strcase v0.2.0 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
 	golang.org/x/mod v0.33.0 // indirect
-	golang.org/x/sync v0.19.0 // indirect
 	golang.org/x/sys v0.42.0 // indirect
 	golang.org/x/telemetry v0.0.0-20260209163413-e7419c687ee4 // indirect
 )

@@ -192,6 +192,19 @@ func TestTheTrimmedPartIsReadFromTheArchive(t *testing.T) {
 	if n := g.touched.Load(); n != 0 {
 		t.Errorf("the trimmed part was asked for %d times", n)
 	}
+	type replayer interface {
+		Replay(ctx context.Context, from, until uint64, contexts []string, handle func(events.Recorded) error) (uint64, error)
+	}
+	for from, want := range map[uint64]uint64{0: 351, 1: 351, 350: 351, 351: 351, 360: 360} {
+		seen := from
+		next, err := log.(replayer).Replay(soon(t), from, 0, nil, func(r events.Recorded) error {
+			seen = r.Seq + 1
+			return nil
+		})
+		if err != nil || next != want || seen != want {
+			t.Errorf("a replay from %d ends at %d, %v, and saw what is before %d; want %d", from, next, err, seen, want)
+		}
+	}
 	// Views come out the same.
 	for _, name := range registry.Names() {
 		_, direct, err := registry.Replay(soon(t), b.Log(), name, n)
@@ -293,6 +306,41 @@ func TestAnotherLogIsRefused(t *testing.T) {
 	}
 }
 
+// away is a log that does not answer for a moment.
+type away struct{ bus.Log }
+
+func (away) Get(context.Context, uint64) (events.Recorded, error) {
+	return events.Recorded{}, bus.ErrUnavailable
+}
+
+// The archive answers for what the log has forgotten, not for a log that does not answer.
+func TestGetDuringAnOutage(t *testing.T) {
+	b := story(t, 20)
+	a := write(t, t.TempDir(), b.Log(), 20, archive.WriterOptions{Events: 10})
+	if _, err := a.Log(away{b.Log()}).Get(soon(t), 5); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("Get = %v", err)
+	}
+}
+
+// Events of one moment may lie on both sides of the archive's end.
+func TestSeqAtTheArchivesEnd(t *testing.T) {
+	b, dir := mem.New(), t.TempDir()
+	defer b.Close()
+	d := bus.Draft{Subject: events.Join("demo", "model", "m"), Expect: bus.Any, Event: &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "x"}}}}
+	seqs, err := b.Log().Append(soon(t), d, d, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := write(t, dir, b.Log(), seqs[1], archive.WriterOptions{Events: 1}).Log(b.Log())
+	r, err := log.Get(soon(t), seqs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, err := log.SeqAt(soon(t), r.Time); err != nil || at != seqs[2] {
+		t.Errorf("at the time of three events: %d, %v, want the last of them, %d", at, err, seqs[2])
+	}
+}
+
 // Every byte of a segment is covered: a flipped bit is an error when the file is
 // verified, and never an event that was not there.
 func TestDamageIsFound(t *testing.T) {
@@ -345,6 +393,9 @@ func TestDamageIsFound(t *testing.T) {
 	}
 	if _, err := a.Replay(soon(t), 1, 0, nil, func(events.Recorded) error { return nil }); !errors.Is(err, bus.ErrTrimmed) {
 		t.Errorf("a beginning that is not there: %v", err)
+	}
+	if upTo, err := a.Covered(soon(t), b.Log(), n); upTo != 1 || err != nil {
+		t.Errorf("a log whose beginning is not archived may be trimmed to %d, %v", upTo, err)
 	}
 }
 

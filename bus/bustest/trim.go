@@ -47,8 +47,10 @@ func testLogTrimmed(t *testing.T, b bus.Bus) {
 	if err := trim.KeepIn(ctxOf(t), "/somewhere"); err != nil {
 		t.Fatalf("KeepIn: %v", err)
 	}
-	if err := trim.Trim(ctxOf(t), kept); err != nil {
-		t.Fatalf("Trim: %v", err)
+	for range 2 { // the second one finds nothing to forget
+		if err := trim.Trim(ctxOf(t), kept); err != nil {
+			t.Fatalf("Trim: %v", err)
+		}
 	}
 	cut, err := trim.Cut(ctxOf(t))
 	if err != nil || cut.Seq != gone || cut.ID != forgotten.Header.ID || !cut.Time.Equal(forgotten.Time) || cut.Archive != "/somewhere" {

@@ -47,6 +47,24 @@ func TestChangedIsOfTheViewsOwnEvents(t *testing.T) {
 	}
 	add(t, b.Log(), "demo", "m", 2)
 	await(t, "changed", changed)
+
+	// A view whose contexts are not named may change by any event of its namespace.
+	v := registry.Catalog.Only("demo")
+	v.Contexts = nil
+	any := follow.New(b.Log(), v, follow.Options{})
+	start(t, any)
+	await(t, "ready", any.Ready())
+	changed = any.Changed()
+	if err := any.Wait(ctx, lost("other")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+		t.Fatal("an event of another namespace changed demo's view")
+	default:
+	}
+	lost("demo")
+	await(t, "changed", changed)
 }
 
 // The hash of a state that can be frozen holds up neither the fold nor readers, and those

@@ -401,22 +401,31 @@ func (f *Follower[S]) next() <-chan struct{} {
 // Wait returns once the event at seq is folded, or when ctx ends or Run has returned.
 func (f *Follower[S]) Wait(ctx context.Context, seq uint64) error {
 	for {
-		moved := f.next()
+		moved, ended := f.next(), f.ended()
 		if f.Seq() >= seq {
 			return nil
+		}
+		if ended {
+			f.mu.RLock()
+			defer f.mu.RUnlock()
+			return errors.Join(fmt.Errorf("view %s: stopped at sequence %d before %d: %w", f.view.Name, f.at.Seq, seq, context.Canceled), f.err)
 		}
 		select {
 		case <-moved:
 		case <-ctx.Done():
 			return fmt.Errorf("view %s: waiting for sequence %d, at %d: %w", f.view.Name, seq, f.Seq(), ctx.Err())
 		case <-f.done:
-			if f.Seq() >= seq {
-				return nil
-			}
-			f.mu.RLock()
-			defer f.mu.RUnlock()
-			return errors.Join(fmt.Errorf("view %s: stopped at sequence %d before %d: %w", f.view.Name, f.at.Seq, seq, context.Canceled), f.err)
 		}
+	}
+}
+
+// ended says whether Run has returned.
+func (f *Follower[S]) ended() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,6 +25,37 @@ func TestSweepSparesFreshFiles(t *testing.T) {
 	}
 	left, err := filepath.Glob(path + "*")
 	if err != nil || len(left) != 2 || left[0] != path || left[1] != path+".tmp2" {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A snapshot is of use to the view, the namespace and the fold version that it was taken of.
+func TestSnapshotIsOfOneView(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	own := mark{View: "v", BZID: "demo", Version: 2}
+	if err := writeSnapshot(path, own, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := readSnapshot(path, own); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []mark{{View: "w", BZID: "demo", Version: 2}, {View: "v", BZID: "other", Version: 2}, {View: "v", BZID: "demo", Version: 3}} {
+		if _, _, err := readSnapshot(path, want); !errors.Is(err, errStale) {
+			t.Errorf("%+v takes the snapshot of %+v: %v", want, own, err)
+		}
+	}
+}
+
+// A snapshot that cannot take its place is an error, and leaves nothing behind.
+func TestReplaceRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSnapshot(path, mark{}, []byte("{}")); err == nil {
+		t.Error("a folder was replaced by a file")
+	}
+	if left, err := filepath.Glob(path + ".tmp*"); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -53,7 +53,7 @@ func outage(t *testing.T, url string, stop, start func()) {
 	defer cancel()
 
 	const writers, each = 8, 60
-	restart := make(chan struct{})
+	restart, gone := make(chan struct{}), make(chan struct{})
 	seen := map[string]uint64{}
 	followed := make(chan error, 1)
 	go func() {
@@ -78,6 +78,9 @@ func outage(t *testing.T, url string, stop, start func()) {
 		wg.Go(func() {
 			var last uint64
 			for i := range each {
+				if i == each/2 {
+					<-gone // so that each writes while nobody is there
+				}
 				d := draft(fmt.Sprint("w", w), fmt.Sprintf("%d-%d", w, i), last)
 				for {
 					short, end := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -103,9 +106,11 @@ func outage(t *testing.T, url string, stop, start func()) {
 	select {
 	case <-restart:
 	case <-ctx.Done():
+		close(gone)
 		t.Fatal("the follower does not get on")
 	}
 	stop()
+	close(gone)
 	// Nobody is there: an append says so at its deadline.
 	short, end := context.WithTimeout(ctx, 400*time.Millisecond)
 	_, err := b.Log().Append(short, draft("late", "late", bus.Any))

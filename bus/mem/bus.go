@@ -42,7 +42,7 @@ func New(options ...Option) *Bus {
 	b := &Bus{closed: make(chan struct{})}
 	b.log = newStream(b.closed)
 	b.sync = newStream(b.closed)
-	b.letters = letters{bus: b, limit: -1, held: map[string]*letter{}, more: map[string]wire.Summary{}, settled: map[string]uint64{}}
+	b.letters = letters{bus: b, held: map[string]*letter{}, more: map[string]wire.Summary{}, settled: map[string]uint64{}}
 	b.commands = commands{bus: b, services: map[string][]*endpoint{}}
 	b.signals = signals{bus: b, listeners: map[*listener]struct{}{}}
 	b.leases = leases{bus: b, held: map[string]*lease{}}

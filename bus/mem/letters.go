@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 // letters is the dead-letter stream.
 type letters struct {
 	bus   *Bus
-	limit int64         // bytes, -1: none
+	limit int64         // bytes, 0: none
 	age   time.Duration // for which a letter is kept, 0: for ever
 
 	mu      sync.Mutex
@@ -80,7 +81,7 @@ func (l *letters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
 
 // usage is what a namespace's letters take; nothing where that is not limited.
 func (l *letters) usage(bzid string) (use wire.Usage) {
-	if l.limit <= 0 {
+	if l.limit == 0 {
 		return use
 	}
 	for _, x := range l.held {
@@ -113,22 +114,31 @@ func (l *letters) Knows(ctx context.Context, p bus.Parked) (bool, error) {
 
 // Each implements bus.DeadLetters.
 func (l *letters) Each(ctx context.Context, handle func(bus.Parked) error) error {
+	return l.each(ctx, func(p bus.Parked, _ string) error { return handle(p) })
+}
+
+// each also hands on the subject.
+func (l *letters) each(ctx context.Context, handle func(p bus.Parked, subject string) error) error {
 	unlock, err := l.lock(ctx)
 	if err != nil {
 		return err
 	}
-	var all []bus.Parked
-	for _, x := range slices.SortedFunc(maps.Values(l.held), func(a, b *letter) int { return int(a.seq) - int(b.seq) }) {
+	type one struct {
+		bus.Parked
+		subject string
+	}
+	var all []one
+	for _, x := range slices.SortedFunc(maps.Values(l.held), func(a, b *letter) int { return cmp.Compare(a.seq, b.seq) }) {
 		if !wire.IsTombstone(x.data) {
-			all = append(all, x.parked())
+			all = append(all, one{x.parked(), x.subject})
 		}
 	}
 	for _, at := range slices.Sorted(maps.Keys(l.more)) {
-		all = append(all, l.more[at].Parked())
+		all = append(all, one{l.more[at].Parked(), at})
 	}
 	unlock()
 	for _, p := range all {
-		if err := handle(p); err != nil {
+		if err := handle(p.Parked, p.subject); err != nil {
 			return err
 		}
 	}
@@ -205,7 +215,7 @@ func (l *letters) Remove(ctx context.Context, seq uint64) error {
 
 // Purge implements bus.DeadLetters.
 func (l *letters) Purge(ctx context.Context, match func(bus.Parked) bool) (n int, err error) {
-	err = l.Each(ctx, func(p bus.Parked) error {
+	err = l.each(ctx, func(p bus.Parked, subject string) error {
 		if !match(p) {
 			return nil
 		}
@@ -213,7 +223,7 @@ func (l *letters) Purge(ctx context.Context, match func(bus.Parked) bool) (n int
 		if p.More != nil {
 			unlock, err := l.lock(ctx)
 			if err == nil {
-				maps.DeleteFunc(l.more, func(_ string, s wire.Summary) bool { return s.By == p.By && s.Stream == p.Stream })
+				delete(l.more, subject)
 				unlock()
 			}
 			return err

@@ -38,6 +38,7 @@ type stream struct {
 	first   uint64            // of what is kept; last+1 when nothing is
 	lastOf  map[string]uint64 // by subject; survives trimming, like the ids
 	ids     map[string]uint64
+	at      time.Time     // of the newest
 	cut     message       // last that was trimmed
 	archive string        // where the log's archive is
 	changed chan struct{} // closed at the next append
@@ -92,13 +93,12 @@ func (s *stream) append(ctx context.Context, items []item) ([]uint64, error) {
 			return nil, fmt.Errorf("%w: %s is at sequence %d, not %d", bus.ErrConflict, it.subject, last, it.expect)
 		}
 	}
-	at := time.Now().UTC().Round(0)
-	if n := len(s.msgs); n > 0 && at.Before(s.msgs[n-1].at) {
-		at = s.msgs[n-1].at // the log's time never runs backwards
+	if now := time.Now().UTC().Round(0); now.After(s.at) {
+		s.at = now // it never runs backwards
 	}
 	for i, it := range items {
 		seq := s.first + uint64(len(s.msgs))
-		s.msgs = append(s.msgs, message{seq: seq, subject: it.subject, at: at, header: it.header, data: it.data})
+		s.msgs = append(s.msgs, message{seq: seq, subject: it.subject, at: s.at, header: it.header, data: it.data})
 		s.lastOf[it.subject] = seq
 		if it.id != "" {
 			s.ids[it.id] = seq
@@ -121,8 +121,8 @@ func (s *stream) follow(ctx context.Context, from, until uint64, handle func(mes
 		s.mu.Lock()
 		first, changed := s.first, s.changed
 		var batch []message
-		if at := next - first; next >= first && at < uint64(len(s.msgs)) {
-			batch = s.msgs[at:]
+		if next >= first {
+			batch = s.msgs[min(next-first, uint64(len(s.msgs))):]
 		}
 		s.mu.Unlock()
 		if next < first {

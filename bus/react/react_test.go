@@ -240,7 +240,7 @@ func TestParksAndGoesOn(t *testing.T) {
 		calls.Add(1)
 		switch reasonOf(r) {
 		case "refuse":
-			return nil, fmt.Errorf("no such model: %w", events.ErrInvalid)
+			return []bus.Draft{answer("in spite of it")}, fmt.Errorf("no such model: %w", events.ErrInvalid)
 		case "panic":
 			panic("oh")
 		case "nonsense":
@@ -290,33 +290,70 @@ func TestParksAndGoesOn(t *testing.T) {
 	check()
 }
 
+// An event that is interrupted is neither parked nor passed over: the next start hands it out,
+// whether it was stored before the first one or after it.
+func TestInterruptedIsHandedOutAgain(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		b := mem.New()
+		if !live {
+			put(t, b, request("x"))
+		}
+		entered := make(chan struct{})
+		r, stop := start(t, b, func(ctx context.Context, _ events.Recorded) ([]bus.Draft, error) {
+			close(entered)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		if live {
+			ready(t, r)
+			put(t, b, request("x"))
+		}
+		<-entered
+		stop()
+		if l, err := b.DeadLetters().List(t.Context()); err != nil || len(l) != 0 {
+			t.Fatalf("what was interrupted is parked: %v, %v", l, err)
+		}
+		if err := r.Run(t.Context()); err == nil {
+			t.Fatal("a second Run is allowed")
+		}
+		again := 0
+		r, stop = start(t, b, func(context.Context, events.Recorded) ([]bus.Draft, error) { again++; return nil, nil })
+		ready(t, r)
+		stop()
+		if again != 1 {
+			t.Errorf("live %v: what was interrupted is handed out %d times at the next start", live, again)
+		}
+	}
+}
+
+// Handle refuses a name that the Reactor has, and any while it runs.
+func TestHandleRefuses(t *testing.T) {
+	b := mem.New()
+	r, _ := start(t, b, refuse)
+	ready(t, r)
+	other := react.New(react.Config{Log: b.Log(), Letters: b.DeadLetters(), Owner: "portal"})
+	for _, tc := range []struct {
+		r          *react.Reactor
+		name, says string
+	}{
+		{other, "one", ""}, {other, "two", ""}, {other, "one", "two reactions are called one"}, {r, "late", "Handle after Run"},
+	} {
+		func() {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, tc.says) || tc.says == "" && got != "<nil>" {
+					t.Errorf("Handle(%s) panics with %s, want %q", tc.name, got, tc.says)
+				}
+			}()
+			tc.r.Handle(tc.name, 1, isRequest, refuse)
+		}()
+	}
+}
+
 func TestRunEnds(t *testing.T) {
 	b := mem.New()
-	ctx, cancel := context.WithCancel(t.Context())
-	entered := make(chan struct{})
-	r := react.New(react.Config{Log: b.Log(), Letters: b.DeadLetters(), Owner: "portal"})
-	r.Handle("waits", 1, isRequest, func(ctx context.Context, _ events.Recorded) ([]bus.Draft, error) {
-		close(entered)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
 	errc := make(chan error, 1)
-	go func() { errc <- r.Run(ctx) }()
-	put(t, b, request("x"))
-	<-entered
-	cancel()
-	if err := <-errc; err != nil {
-		t.Fatalf("Run = %v", err)
-	}
-	if l, err := b.DeadLetters().List(t.Context()); err != nil || len(l) != 0 {
-		t.Fatalf("what was interrupted is parked: %v, %v", l, err)
-	}
-	if err := r.Run(t.Context()); err == nil {
-		t.Fatal("a second Run is allowed")
-	}
-
 	none := react.New(react.Config{Log: b.Log(), Letters: b.DeadLetters(), Owner: "portal"})
-	ctx, cancel = context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	go func() { errc <- none.Run(ctx) }()
 	ready(t, none)
 	cancel()

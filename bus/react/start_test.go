@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -126,6 +128,86 @@ func TestStartsBehindItsPlace(t *testing.T) {
 	if fmt.Sprint(seen) != "[late]" {
 		t.Errorf("a reaction without a place saw %v", seen)
 	}
+	// Also where one event alone is left.
+	end, err := b.Log().Last(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Log().(bus.Trimmer).Trim(t.Context(), end); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	_, stop = begin(t, b, "a third", func(context.Context, events.Recorded) ([]bus.Draft, error) { calls++; return nil, nil })
+	stop()
+	if calls != 1 {
+		t.Errorf("of one event that is left a reaction without a place saw %d", calls)
+	}
+}
+
+// places counts what is stored of places, and refuses it for as long as it is told to.
+type places struct {
+	bus.DeadLetters
+	sick  atomic.Bool
+	calls atomic.Int32
+}
+
+func (p *places) Settle(ctx context.Context, bzid, reaction string, seq uint64) error {
+	p.calls.Add(1)
+	if p.sick.Load() {
+		return bus.ErrUnavailable
+	}
+	return p.DeadLetters.Settle(ctx, bzid, reaction, seq)
+}
+
+// The place follows what is settled while the reaction runs: it is stored now and then when
+// it has moved, is stored later where that failed, and is where the next start goes on.
+func TestPlaceIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		defer b.Close()
+		letters := &places{DeadLetters: b.DeadLetters()}
+		run := func(log bus.Log) (stop func()) {
+			r := react.New(react.Config{Log: log, Letters: letters, Owner: "portal", BZID: "t"})
+			r.Handle("unload", 1, isRequest, func(_ context.Context, r events.Recorded) ([]bus.Draft, error) { return nil, nil })
+			ctx, cancel := context.WithCancel(t.Context())
+			errc := make(chan error, 1)
+			go func() { errc <- r.Run(ctx) }()
+			synctest.Wait()
+			return func() {
+				cancel()
+				if err := <-errc; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			}
+		}
+		expect := func(what string, want uint64, calls int32) {
+			t.Helper()
+			got, err := b.DeadLetters().Settled(t.Context(), "t", "unload")
+			if err != nil || got != want || letters.calls.Load() != calls {
+				t.Errorf("%s: %d is stored by %d calls, %v; want %d by %d", what, got, letters.calls.Load(), err, want, calls)
+			}
+		}
+		stop := run(b.Log())
+		first := put(t, b, request("x"))
+		time.Sleep(45 * time.Second)
+		expect("an event was settled", first, 1)
+		time.Sleep(time.Hour)
+		expect("nothing moved", first, 1)
+		letters.sick.Store(true)
+		second := put(t, b, request("y"))
+		time.Sleep(30 * time.Second)
+		expect("it cannot be stored", first, 2)
+		letters.sick.Store(false)
+		time.Sleep(time.Minute)
+		expect("it can again", second, 3)
+		stop()
+		w := &watched{Log: b.Log()}
+		run(w)()
+		if from := w.first.Load(); from != second+1 {
+			t.Errorf("the next start follows the log from %d, want %d", from, second+1)
+		}
+		expect("nothing was stored in the log since", second, 4)
+	})
 }
 
 // A crash forgets the place, not what was parked or removed.
@@ -219,13 +301,43 @@ func TestAnswersOfEarlierBuilds(t *testing.T) {
 	}
 }
 
+// An answer of an earlier build is one for all causes of its id that have none yet.
+func TestAnswersOfMixedBuilds(t *testing.T) {
+	b := mem.New()
+	var causes []events.Recorded
+	for range 2 {
+		seq, err := b.Publish(t.Context(), string(ask), map[string][]string{"ce-id": {"cause"}}, []byte(`{"unloadRequested":{"reason":"x"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.Log().Get(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		causes = append(causes, r)
+	}
+	for _, id := range []string{react.ID(causes[0], "unload", 0), react.EarlierID("cause", "unload", 0)} {
+		a := answer("x")
+		a.Header.ID = id
+		put(t, b, a)
+	}
+	calls := 0
+	_, stop := begin(t, b, "unload", func(context.Context, events.Recorded) ([]bus.Draft, error) { calls++; return nil, nil })
+	stop()
+	if calls != 0 {
+		t.Errorf("%d of two answered causes are handed out", calls)
+	}
+}
+
 // unwell refuses letters for as long as it is told to.
 type unwell struct {
 	bus.DeadLetters
 	sick atomic.Bool
+	told func() // called at each attempt
 }
 
 func (u *unwell) Park(ctx context.Context, p bus.Parked) (uint64, error) {
+	u.told()
 	if u.sick.Load() {
 		return 0, fmt.Errorf("no space left on device: %w", bus.ErrFull)
 	}
@@ -239,11 +351,29 @@ func TestHealth(t *testing.T) {
 		defer b.Close()
 		letters, state := &unwell{DeadLetters: b.DeadLetters()}, health.New()
 		letters.sick.Store(true)
+		var mu sync.Mutex
+		var attempts []int // problems that were known at each attempt at a step
+		letters.told = func() {
+			mu.Lock()
+			defer mu.Unlock()
+			attempts = append(attempts, len(state.Problems()))
+		}
+		quiet := func(step string) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if len(attempts) < 5 || fmt.Sprint(attempts[:5]) != "[0 0 0 1 1]" {
+				t.Errorf("%s: problems at each attempt: %v, want none before the fourth", step, attempts)
+			}
+			attempts = nil
+		}
+		var logged strings.Builder
 		var away atomic.Bool
 		away.Store(true)
-		r := react.New(react.Config{Log: b.Log(), Letters: letters, Owner: "portal", Health: state})
+		r := react.New(react.Config{Log: b.Log(), Letters: letters, Owner: "portal", Health: state, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 		r.Handle("unload", 1, isRequest, func(_ context.Context, r events.Recorded) ([]bus.Draft, error) {
 			if away.Load() {
+				letters.told()
 				return nil, fmt.Errorf("state: %w", bus.ErrUnavailable)
 			}
 			return nil, errors.New("no")
@@ -268,15 +398,20 @@ func TestHealth(t *testing.T) {
 		problem() // the first attempt says nothing
 		time.Sleep(time.Minute)
 		problem("reaction unload", "event 1 ", "bus unavailable")
+		quiet("handle")
 		away.Store(false)
 		time.Sleep(time.Minute)
 		problem("letters of unload", "event 1 ", "no space left")
+		quiet("park")
 		letters.sick.Store(false)
 		time.Sleep(time.Minute)
 		problem()
 		cancel()
 		if err := <-errc; err != nil {
 			t.Errorf("Run: %v", err)
+		}
+		if n := strings.Count(logged.String(), "cannot be parked yet"); n != 1 {
+			t.Errorf("an outage of the letters is logged %d times, want once", n)
 		}
 	})
 }

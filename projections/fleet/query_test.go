@@ -9,6 +9,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/projections/fleet"
 )
 
@@ -34,6 +35,19 @@ func TestAddress(t *testing.T) {
 	} {
 		if got := fleet.Address(tc.r, tc.archon, tc.prefer); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// ParseShard takes apart what Aggregate joined, and nothing else.
+func TestParseShard(t *testing.T) {
+	for aggregate, want := range map[string]bool{
+		"j/ps:0": true, "/ps:3": true, "a/ps:1/ps:2": true, "j/ps:4294967295": true,
+		"j": false, "j/ps:": false, "j/ps:01": false, "j/ps:-1": false, "j/ps:4294967296": false, "j/ps:1/entry:0": false,
+	} {
+		job, index, ok := fleet.ParseShard(aggregate)
+		if ok != want || ok && shard.Aggregate(job, index) != aggregate {
+			t.Errorf("%s: job %q, index %d, %v", aggregate, job, index, ok)
 		}
 	}
 }
@@ -69,6 +83,7 @@ func TestStarted(t *testing.T) {
 	}
 	check("all serve", "m", 20, "", true)
 	check("here too, whatever the case", "m", 20, "lf", true)
+	check("fewer than there are", "m", 19, "", true)
 	check("one more than there are", "m", 21, "", false)
 	check("another model", "n", 20, "", false)
 	check("nothing to wait for", "n", 0, "", true)

@@ -147,7 +147,7 @@ func TestCopiesAreBounded(t *testing.T) {
 	_, rolled := s.Copies[lineage.CopyKey("m", "ps_0", 1, "host")]
 	_, newest := s.Copies[lineage.CopyKey("m", "ps_0", 1000, "host")]
 	_, other := s.Copies[lineage.CopyKey("m", "ps_0", 1, "other")]
-	if len(s.Copies) > 100 || !rolled || !newest || !other {
+	if len(s.Copies) != 64+1 || !rolled || !newest || !other {
 		t.Errorf("%d copies; the one in use %v, the newest %v, another host's %v", len(s.Copies), rolled, newest, other)
 	}
 }

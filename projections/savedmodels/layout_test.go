@@ -94,6 +94,10 @@ func TestBZIDInfo(t *testing.T) {
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Error(diff)
 	}
+	before, err := at(t, 19).BZIDInfo() // of three declared sub-graphs nobody serves ps_1
+	if err != nil || !strings.Contains(string(before), "\"sub_graphs_available\": 2,\n      \"sub_graphs_total\": 3\n") {
+		t.Errorf("where nobody serves a sub-graph: %s, %v", before, err)
+	}
 	empty, err := savedmodels.New().BZIDInfo()
 	if err != nil || string(empty) != "{\n  \"model_info\": {},\n  \"container_info\": {},\n  \"layout_info\": {}\n}" {
 		t.Errorf("empty: %s, %v", empty, err)
@@ -104,7 +108,7 @@ func TestBZIDInfo(t *testing.T) {
 func TestBZIDInfoIsWhatPythonPrints(t *testing.T) {
 	python := oracle.Python(t)
 	s := at(t, end)
-	odd := "é\"<&>\u2028\\\U0001F600"
+	odd := "~é\"<&>\u2028\uffff\U00010000\\\U0001F600"
 	s = savedmodels.Fold(s, events.Recorded{
 		Seq: 1000, Subject: events.Join("gip", "layout", eventslayout.ModelAggregate("m")),
 		Event: &eventslayout.Event{Body: &eventslayout.Event_SavedModelsDeclared{SavedModelsDeclared: &eventslayout.SavedModelsDeclared{
@@ -119,7 +123,7 @@ func TestBZIDInfoIsWhatPythonPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !json.Valid(got) || !strings.Contains(string(got), `\ud83d\ude00`) {
+	if !json.Valid(got) || !strings.Contains(string(got), `\uffff\ud800\udc00\\\ud83d\ude00`) {
 		t.Fatalf("no ASCII JSON: %s", got)
 	}
 	cmd := exec.CommandContext(t.Context(), python, "-c", `

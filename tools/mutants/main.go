@@ -2,158 +2,172 @@
 // tells whether the package's own tests notice. What they do not notice is either
 // equivalent, and listed with its reason, or a test is missing.
 //
-//	mutants [-seed N] [-n 50] [-equivalent FILE] PACKAGE-FOLDER...
+//	mutants [-seed N] [-n 50] [-p 2] [-only TEXT] [-equivalent FILE] PACKAGE-FOLDER...
 //
 // It runs in the root of the module and changes no file: mutants reach the compiler by an
-// overlay. Exit 1: fewer than -want of those that are not equivalent were noticed.
+// overlay, all of a package in one build, and the environment turns one of them on. Before
+// the first mutant the tests of a package must pass without one. Exit 1: fewer than -want of
+// those that are not equivalent were noticed.
 package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
+type config struct {
+	seed       uint64
+	n, workers int
+	only, list string
+	want       float64
+	limit      time.Duration
+}
+
 func main() {
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "which mutants are drawn")
-	n := flag.Int("n", 50, "how many are drawn")
-	list := flag.String("equivalent", "tools/mutants/equivalent.txt", "`file` of mutants that change nothing, and why")
-	want := flag.Float64("want", 0.95, "share of the others that must be noticed")
-	limit := flag.Duration("limit", 3*time.Minute, "longest test of one mutant; one that does not end is noticed")
+	var c config
+	flag.Uint64Var(&c.seed, "seed", uint64(time.Now().UnixNano()), "which mutants are drawn")
+	flag.IntVar(&c.n, "n", 50, "how many are drawn")
+	flag.IntVar(&c.workers, "p", 2, "how many are tried at a time")
+	flag.StringVar(&c.only, "only", "", "draw only from the mutants whose name holds this `text`")
+	flag.StringVar(&c.list, "equivalent", "tools/mutants/equivalent.txt", "`file` of mutants that change nothing, and why")
+	flag.Float64Var(&c.want, "want", 0.95, "share of the others that must be noticed")
+	flag.DurationVar(&c.limit, "limit", 3*time.Minute, "longest test of one mutant; one that does not end is noticed")
 	flag.Parse()
-	if err := run(*seed, *n, *list, *want, *limit, flag.Args()); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := c.run(ctx, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-// outcome is what the tests make of a mutant.
-type outcome int
-
-const (
-	noticed outcome = iota
-	survived
-	unbuilt // the types do not allow it
-)
-
-func run(seed uint64, n int, list string, want float64, limit time.Duration, pkgs []string) error {
+func (c config) run(ctx context.Context, pkgs []string) error {
 	if len(pkgs) == 0 {
 		return errors.New("name the folders of packages, such as bus/react services/ps")
 	}
-	equivalent, err := readList(list)
+	drawn, err := c.draw(pkgs)
 	if err != nil {
 		return err
 	}
-	var all []mutant
-	for _, pkg := range pkgs {
-		found, err := mutants(pkg)
-		if err != nil {
-			return err
-		}
-		all = append(all, found...)
-	}
-	rng := rand.New(rand.NewPCG(seed, 1))
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	fmt.Printf("seed %d: %d of %d mutants in %d packages\n", seed, min(n, len(all)), len(all), len(pkgs))
 	temp, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	tried, found := 0, 0
+	tried := 0
 	var left []mutant
-	for _, m := range all {
-		if tried == n {
-			break
-		}
-		if reason, ok := equivalent[m.id()]; ok {
-			fmt.Printf("equivalent  %s:%d %s -> %s (%s)\n", filepath.Join(m.pkg, m.file), m.line, m.from, m.to, reason)
-			continue
-		}
-		o, err := try(m, temp, limit)
+	for i, pkg := range pkgs {
+		some, survivors, err := c.try(ctx, &builder{pkg: pkg, temp: filepath.Join(temp, fmt.Sprint(i))}, drawn[pkg])
 		if err != nil {
 			return err
 		}
-		if o == unbuilt {
-			continue
-		}
-		tried++
-		word := "noticed "
-		if o == noticed {
-			found++
-		} else {
-			word = "SURVIVED"
-			left = append(left, m)
-		}
-		fmt.Printf("%s  %s:%d %s -> %s   %s\n", word, filepath.Join(m.pkg, m.file), m.line, m.from, m.to, m.text)
+		tried += some
+		left = append(left, survivors...)
 	}
-	share := float64(found) / float64(max(tried, 1))
-	fmt.Printf("%d of %d noticed (%.0f %%), seed %d\n", found, tried, 100*share, seed)
+	share := float64(tried-len(left)) / float64(max(tried, 1))
+	fmt.Printf("%d of %d noticed (%.0f %%), seed %d\n", tried-len(left), tried, 100*share, c.seed)
 	for _, m := range left {
 		fmt.Println("survivor:", m.id())
 	}
-	if share < want {
-		return fmt.Errorf("%.0f %% were noticed, %.0f %% are wanted: write the missing tests, or name the mutant and the reason why it changes nothing in %s", 100*share, 100*want, list)
+	if share < c.want {
+		return fmt.Errorf("%.0f %% were noticed, %.0f %% are wanted: write the missing tests, or name the mutant and the reason why it changes nothing in %s", 100*share, 100*c.want, c.list)
 	}
 	return nil
 }
 
-// try runs the package's tests over the mutant.
-func try(m mutant, temp string, limit time.Duration) (outcome, error) {
-	source, err := m.apply()
+// draw is n of the packages' mutants by chance, by package.
+func (c config) draw(pkgs []string) (map[string][]numbered, error) {
+	equivalent, err := readList(c.list)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	changed := filepath.Join(temp, "mutant.go")
-	if err := os.WriteFile(changed, source, 0o600); err != nil {
-		return 0, err
-	}
-	path, err := filepath.Abs(filepath.Join(m.pkg, m.file))
-	if err != nil {
-		return 0, err
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
-	if err != nil {
-		return 0, err
-	}
-	overlayFile := filepath.Join(temp, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		return 0, err
-	}
-	binary := filepath.Join(temp, "mutant.test")
-	if out, err := exec.Command("go", "test", "-overlay", overlayFile, "-vet=off", "-c", "-o", binary, "./"+m.pkg).CombinedOutput(); err != nil {
-		if bytes.Contains(out, []byte("mutant.go")) || bytes.Contains(out, []byte(m.file)) {
-			return unbuilt, nil
+	var all []mutant
+	for _, pkg := range pkgs {
+		found, err := mutants(pkg)
+		if err != nil {
+			return nil, err
 		}
-		return 0, fmt.Errorf("build the tests of %s: %w\n%s", m.pkg, err, out)
+		all = append(all, slices.DeleteFunc(found, func(m mutant) bool { return !strings.Contains(m.id(), c.only) })...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	test := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast")
-	test.Dir = m.pkg
-	test.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the servers that tests start
-	test.Cancel = func() error { return syscall.Kill(-test.Process.Pid, syscall.SIGKILL) }
-	test.WaitDelay = 5 * time.Second
-	err = test.Run()
-	if err == nil {
-		return survived, nil
+	rng := rand.New(rand.NewPCG(c.seed, 1))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	drawn := map[string][]numbered{}
+	n, same := 0, 0
+	for i, m := range all {
+		if n == c.n {
+			break
+		}
+		if reason, ok := equivalent[m.id()]; ok {
+			fmt.Printf("equivalent  %s (%s)\n", m, reason)
+			same++
+			continue
+		}
+		drawn[m.pkg] = append(drawn[m.pkg], numbered{m, i})
+		n++
 	}
-	var failed *exec.ExitError
-	if ctx.Err() != nil || errors.As(err, &failed) || errors.Is(err, exec.ErrWaitDelay) {
-		return noticed, nil
+	fmt.Printf("seed %d: %d of %d mutants in %d packages, beside %d equivalent ones\n", c.seed, n, len(all), len(pkgs), same)
+	return drawn, nil
+}
+
+// try tries the mutants of one package, and returns how many could be built and which of
+// them survived.
+func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried int, left []mutant, err error) {
+	builds, err := b.all(drawn)
+	if err != nil {
+		return 0, nil, err
 	}
-	return 0, err
+	limit := c.limit
+	for i, build := range builds {
+		if i == 0 {
+			began := time.Now()
+			switch failed, err := test(ctx, b.pkg, build.binary, -1, c.limit); {
+			case err != nil:
+				return 0, nil, err
+			case failed != "" && !build.always:
+				return 0, nil, fmt.Errorf("the tests of %s fail without any mutant (%s): mend them first", b.pkg, failed)
+			}
+			limit = min(limit, 20*time.Second+5*time.Since(began))
+		}
+		noticed := make([]string, len(build.mutants))
+		var workers errgroup.Group
+		workers.SetLimit(c.workers)
+		for j, m := range build.mutants {
+			workers.Go(func() (err error) {
+				if noticed[j], err = test(ctx, b.pkg, build.binary, m.n, limit); err != nil {
+					return err
+				}
+				word := "noticed "
+				if noticed[j] == "" {
+					word = "SURVIVED"
+				}
+				fmt.Printf("%s  %s   %s\n", word, m, noticed[j])
+				return nil
+			})
+		}
+		if err := workers.Wait(); err != nil {
+			return 0, nil, err
+		}
+		for j, m := range build.mutants {
+			if noticed[j] == "" {
+				left = append(left, m.mutant)
+			}
+		}
+		tried += len(build.mutants)
+	}
+	return tried, left, nil
 }
 
 // readList reads lines of "id # reason".

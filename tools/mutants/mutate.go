@@ -2,13 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
-	"go/build"
+	gobuild "go/build"
 	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -21,11 +23,24 @@ type mutant struct {
 	text      string // the line as it stands, without indentation
 	from, to  string // the operator
 	offset    int    // of from in the file
+	x, y      span   // the operands
+	nth       int    // of those that are equal otherwise, in their order; the first is 0
 }
+
+// span is where a text lies in the file.
+type span struct{ from, to int }
 
 // id names the mutant whatever line it stands on, for the list of equivalent ones.
 func (m mutant) id() string {
-	return fmt.Sprintf("%s %s %s -> %s: %s", filepath.Join(m.pkg, m.file), m.fn, m.from, m.to, m.text)
+	nth := ""
+	if m.nth > 0 {
+		nth = fmt.Sprintf(" (%d)", m.nth+1)
+	}
+	return fmt.Sprintf("%s %s %s -> %s%s: %s", filepath.Join(m.pkg, m.file), m.fn, m.from, m.to, nth, m.text)
+}
+
+func (m mutant) String() string {
+	return fmt.Sprintf("%s:%d %s -> %s   %s", filepath.Join(m.pkg, m.file), m.line, m.from, m.to, m.text)
 }
 
 // flips are the operators that are changed, and what to. Each stands for a mistake that
@@ -49,7 +64,7 @@ func mutants(pkg string) ([]mutant, error) {
 			continue
 		}
 		// Nothing would notice what is not built here.
-		if built, err := build.Default.MatchFile(pkg, filepath.Base(path)); err != nil || !built {
+		if built, err := gobuild.Default.MatchFile(pkg, filepath.Base(path)); err != nil || !built {
 			if err != nil {
 				return nil, err
 			}
@@ -75,6 +90,7 @@ func mutantsOf(path string, source []byte) ([]mutant, error) {
 		return nil, err
 	}
 	lines := bytes.Split(source, []byte("\n"))
+	where := func(n ast.Node) span { return span{fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset} }
 	var found []mutant
 	for _, decl := range file.Decls {
 		fn, ok := decl.(*ast.FuncDecl)
@@ -92,9 +108,16 @@ func mutantsOf(path string, source []byte) ([]mutant, error) {
 			}
 			at := fset.Position(b.OpPos)
 			found = append(found, mutant{pkg: filepath.Dir(path), file: filepath.Base(path), line: at.Line, fn: nameOf(fn),
-				text: strings.TrimSpace(string(lines[at.Line-1])), from: b.Op.String(), to: to.String(), offset: at.Offset})
+				text: strings.TrimSpace(string(lines[at.Line-1])), from: b.Op.String(), to: to.String(), offset: at.Offset, x: where(b.X), y: where(b.Y)})
 			return true
 		})
+	}
+	slices.SortStableFunc(found, func(a, b mutant) int { return cmp.Compare(a.offset, b.offset) })
+	equal := map[string]int{}
+	for i := range found {
+		id := found[i].id()
+		found[i].nth = equal[id]
+		equal[id]++
 	}
 	return found, nil
 }
@@ -146,18 +169,4 @@ func nameOf(fn *ast.FuncDecl) string {
 		return id.Name + "." + fn.Name.Name
 	}
 	return fn.Name.Name
-}
-
-// apply is the file with the mutant in it.
-func (m mutant) apply() ([]byte, error) {
-	source, err := os.ReadFile(filepath.Join(m.pkg, m.file))
-	if err != nil {
-		return nil, err
-	}
-	if !bytes.HasPrefix(source[m.offset:], []byte(m.from)) {
-		return nil, fmt.Errorf("%s:%d changed while mutants were tried", filepath.Join(m.pkg, m.file), m.line)
-	}
-	out := append([]byte(nil), source[:m.offset]...)
-	out = append(out, m.to...)
-	return append(out, source[m.offset+len(m.from):]...), nil
 }

@@ -37,11 +37,8 @@ func TestMutants(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 		got = append(got, m.from+" "+m.to)
-		out, err := m.apply()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(out)-len(sample) != len(m.to)-len(m.from) || !strings.HasPrefix(string(out[m.offset:]), m.to) {
+		out := m.replace([]byte(sample))
+		if len(out)-len(sample) != len(m.to)-len(m.from) || !strings.HasPrefix(out[m.offset:], m.to) {
 			t.Errorf("%s: %s", m.id(), out)
 		}
 	}
@@ -50,6 +47,38 @@ func TestMutants(t *testing.T) {
 	want := []string{"!= ==", "&& ||", "+ -", "- +", "< <=", "== !=", "> >=", ">= >", "|| &&"}
 	if !slices.Equal(got, want) {
 		t.Errorf("mutants %q, want %q", got, want)
+	}
+}
+
+// Operators that are alike on one line are still two mutants, each with a name of its own.
+func TestAlikeOnOneLine(t *testing.T) {
+	found, err := mutantsOf("p/p.go", []byte("package p\n\nfunc f(a, b, c int) bool {\n\treturn a < b && b < c\n}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range found {
+		got = append(got, m.id())
+	}
+	want := []string{
+		"p/p.go f < -> <=: return a < b && b < c",
+		"p/p.go f && -> ||: return a < b && b < c",
+		"p/p.go f < -> <= (2): return a < b && b < c",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("mutants %q, want %q", got, want)
+	}
+}
+
+func TestFirstFailure(t *testing.T) {
+	for out, want := range map[string]string{
+		"=== RUN\n--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/b (0.01s)\n": "TestA",
+		"x\npanic: runtime error: index out of range\n":                     "panic: runtime error: index out of range",
+		"": "it ended early",
+	} {
+		if got := firstFailure(out); got != want {
+			t.Errorf("%q: %q, want %q", out, got, want)
+		}
 	}
 }
 

@@ -63,6 +63,9 @@ func TestImported(t *testing.T) {
 		{"its access list comes along", restricted, 0, "s", 0, 0, true},
 		{"a list that is none", nonsense, view.CodeInvalidACL, "", 0, 0, false},
 		{"the past", wrote("/@5/x", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
+		{"an empty path", wrote("", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
+		{"a relative path", wrote("x/y", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
+		{"no list, which is everybody's", wrote("/open", "o", 0, 20, 20), 0, "o", 0, 0, true},
 		{"no path", wrote("x", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
 		{"ZooKeeper's own", gone("/zookeeper"), view.CodeBadArguments, "", 0, 0, false},
 	} {
@@ -87,6 +90,9 @@ func TestImported(t *testing.T) {
 	}
 	if got, _, _ := s.ACL("/secret"); len(got) != 1 || got[0].Scheme != "digest" {
 		t.Errorf("the secret's list is %v", got)
+	}
+	if got, _, _ := s.ACL("/open"); len(got) != 1 || got[0].Scheme != "world" || got[0].Perms != 31 {
+		t.Errorf("the list of a node that came without one is %v", got)
 	}
 	s = view.Fold(s, proposed(100, &znode.Proposed{Ops: []*znode.Op{setOf("/x/y", -1)}}))
 	if _, last, ok := s.Imported("/x/y"); last || !ok {

@@ -43,8 +43,8 @@ func TestPayloadBytes(t *testing.T) {
 			`{"address": "10.0.0.1:4003", "address_ipv6": "[::]:4003", "stat": 30, "model_name": null, "server_type": null, "task": -1, "replica": -1, "archon_address": "10.0.0.1:4001", "archon_address_ipv6": "[::]:4001"}`,
 		},
 		{
-			"sub-models count", PublishMeta{SubModels: map[string]string{"ps_10": "c", "ps_2": "b", "dense_0": "a", "ps_x": "d"}}.Bytes(),
-			`{"shard_id": 0, "replica_id": 0, "model_name": null, "num_ps": 0, "total_publish_num": 0, "sub_models": {"dense_0": "a", "ps_2": "b", "ps_10": "c", "ps_x": "d"}, "ptype": 0, "is_spec": false}`,
+			"sub-models count", PublishMeta{SubModels: map[string]string{"ps_10": "c", "ps_2": "b", "dense_0": "a", "ps_x": "d", "_10": "f", "_9": "e"}}.Bytes(),
+			`{"shard_id": 0, "replica_id": 0, "model_name": null, "num_ps": 0, "total_publish_num": 0, "sub_models": {"_9": "e", "_10": "f", "dense_0": "a", "ps_2": "b", "ps_10": "c", "ps_x": "d"}, "ptype": 0, "is_spec": false}`,
 		},
 		{
 			"list", ModelMeta{SpecReplicas: []string{"0:1", "1:2"}}.Bytes(),

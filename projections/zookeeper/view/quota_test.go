@@ -58,6 +58,10 @@ func TestQuotaStatisticsFollow(t *testing.T) {
 	is("count=3,bytes=7")
 	write(false, createOf("/quite", 0)) // not below /q
 	is("count=3,bytes=7")
+	write(false, dataOf("/q/empty", ""))
+	is("count=4,bytes=7")
+	write(false, deleteOf("/q/empty", -1))
+	is("count=3,bytes=7")
 	write(false, createOf("/q/a/e", znode.Mode_EPHEMERAL))
 	is("count=4,bytes=8")
 	write(false, setOf("/q/a", -1)) // one byte
@@ -75,6 +79,21 @@ func TestQuotaStatisticsFollow(t *testing.T) {
 	}
 	if data, _, _ := s.Get(statsOfQ); string(data) != "count=3,bytes=3" {
 		t.Errorf("with its session an ephemeral goes: %q", data)
+	}
+}
+
+// A quota begins with all that is below its path, however deep, and nothing beside it.
+func TestQuotaBeginsWithWhatIsThere(t *testing.T) {
+	write, state := quotaWorld(t)
+	for _, path := range []string{"/z", "/z/a", "/z/a/a", "/z/a/a/a", "/z/a/b", "/z/b", "/z/c", "/z/c/a", "/zz", "/zookeeper/quota/z"} {
+		if code := write(false, createOf(path, 0)); code != 0 {
+			t.Fatalf("%s: %d", path, code)
+		}
+	}
+	write(false, dataOf("/zookeeper/quota/z/zookeeper_limits", "count=3"))
+	write(false, dataOf("/zookeeper/quota/z/zookeeper_stats", ""))
+	if data, _, _ := state().Get("/zookeeper/quota/z/zookeeper_stats"); string(data) != "count=8,bytes=8" {
+		t.Errorf("%q, want count=8,bytes=8", data)
 	}
 }
 

@@ -1,0 +1,22 @@
+package jetstream_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream"
+)
+
+// A command of which only the second event is stored, alone and as the first of the log, is
+// no command that is stored: the ids are somebody else's.
+func TestPartOfACommandIsNoCommand(t *testing.T) {
+	b := connect(t, jetstream.Config{Server: startServer(t, t.TempDir(), 0)})
+	second := draft("b", "second", 0)
+	if seqs, err := b.Log().Append(t.Context(), second); err != nil || seqs[0] != 1 {
+		t.Fatalf("%v, %v", seqs, err)
+	}
+	if seqs, err := b.Log().Append(t.Context(), draft("a", "first", 0), second); !errors.Is(err, wire.ErrRepeated) {
+		t.Errorf("Append of a command whose second event is stored: %v, %v", seqs, err)
+	}
+}

@@ -1,0 +1,29 @@
+package view
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+)
+
+// What the fold has worked out is forgotten before it takes more than its bound, whichever of
+// its maps grows.
+func TestMemoIsBounded(t *testing.T) {
+	for name, grow := range map[string]func(m *memo, i int){
+		"subjects": func(m *memo, i int) { m.subject(events.Join("b", "znode", fmt.Sprint(i))) },
+		"hosts":    func(m *memo, i int) { m.host("b", fmt.Sprint(i), &container.Container{}) },
+		"seats":    func(m *memo, i int) { m.seat("b", fmt.Sprint(i), ReplicaMeta{}) },
+	} {
+		m := newMemo()
+		most := 0
+		for i := range maxMemo + 10 {
+			grow(&m, i)
+			most = max(most, len(m.subjects)+len(m.hosts)+len(m.seats))
+		}
+		if left := len(m.subjects) + len(m.hosts) + len(m.seats); most != maxMemo || left != 10 {
+			t.Errorf("%s: up to %d are kept, and %d at the end, want %d and 10", name, most, left, maxMemo)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// build is the tests of a package with some of its mutants in them.
+type build struct {
+	binary  string
+	mutants []numbered // each is off until its number is chosen,
+	always  bool       // or there is one, and it is always on
+}
+
+// builder makes the builds of one package.
+type builder struct {
+	pkg, temp string
+	made      int
+}
+
+// all is as many builds as the mutants need: one mostly, since few mutants have no form
+// that can be off. What the types do not allow is left out.
+func (b *builder) all(mutants []numbered) ([]build, error) {
+	if len(mutants) == 0 {
+		return nil, nil
+	}
+	files := map[string][]numbered{}
+	for _, m := range mutants {
+		files[m.file] = append(files[m.file], m)
+	}
+	replaced := map[string]string{}
+	for file, in := range files {
+		source, err := os.ReadFile(filepath.Join(b.pkg, file))
+		if err != nil {
+			return nil, err
+		}
+		if replaced["zz_mutants.go"], err = helpersOf(source); err != nil {
+			return nil, err
+		}
+		replaced[file] = instrument(source, in)
+	}
+	switch binary, wrong, err := b.compile(replaced); {
+	case err != nil:
+		return nil, err
+	case wrong == "":
+		return []build{{binary: binary, mutants: mutants}}, nil
+	case len(mutants) == 1:
+		return b.single(mutants[0])
+	}
+	half := len(mutants) / 2
+	first, err := b.all(mutants[:half])
+	if err != nil {
+		return nil, err
+	}
+	second, err := b.all(mutants[half:])
+	return append(first, second...), err
+}
+
+func (b *builder) single(m numbered) ([]build, error) {
+	source, err := os.ReadFile(filepath.Join(b.pkg, m.file))
+	if err != nil {
+		return nil, err
+	}
+	binary, wrong, err := b.compile(map[string]string{m.file: m.replace(source)})
+	if err != nil || wrong == "" {
+		return []build{{binary: binary, mutants: []numbered{m}, always: true}}, err
+	}
+	// Is it the mutant, or does the package not build as it is?
+	if _, wrong, err := b.compile(nil); err != nil || wrong != "" {
+		return nil, fmt.Errorf("the tests of %s do not build: %w\n%s", b.pkg, err, wrong)
+	}
+	return nil, nil
+}
+
+// compile builds the tests with the texts in place of files of those names; wrong is what
+// the compiler says of them.
+func (b *builder) compile(replaced map[string]string) (binary, wrong string, err error) {
+	b.made++
+	folder := filepath.Join(b.temp, fmt.Sprint(b.made))
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", "", err
+	}
+	overlay := map[string]string{}
+	for file, text := range replaced {
+		path, err := filepath.Abs(filepath.Join(b.pkg, file))
+		if err != nil {
+			return "", "", err
+		}
+		overlay[path] = filepath.Join(folder, file)
+		if err := os.WriteFile(overlay[path], []byte(text), 0o600); err != nil {
+			return "", "", err
+		}
+	}
+	list, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		return "", "", err
+	}
+	overlayFile := filepath.Join(folder, "overlay.json")
+	if err := os.WriteFile(overlayFile, list, 0o600); err != nil {
+		return "", "", err
+	}
+	binary = filepath.Join(folder, "mutants.test")
+	out, err := exec.Command("go", "test", "-overlay", overlayFile, "-vet=off", "-ldflags=-s -w", "-c", "-o", binary, "./"+filepath.ToSlash(b.pkg)).CombinedOutput()
+	if err != nil {
+		return "", strings.TrimSpace(err.Error() + "\n" + string(out)), nil
+	}
+	return binary, "", nil
+}
