@@ -345,8 +345,8 @@ func TestKillWhole(t *testing.T) {
 	}
 }
 
-// soak is how many disturbances MONOLITH_SOAK asks for, and the seed that draws them.
-func soak(t *testing.T) (n int, seed uint64) {
+// soakRounds is how many disturbances MONOLITH_SOAK asks for, and the seed that draws them.
+func soakRounds(t *testing.T) (n int, seed uint64) {
 	t.Helper()
 	n, err := strconv.Atoi(os.Getenv("MONOLITH_SOAK"))
 	if err != nil || n < 1 {
@@ -362,7 +362,7 @@ func soak(t *testing.T) (n int, seed uint64) {
 
 // TestSoak kills at MONOLITH_SOAK random moments: roles, or everything.
 func TestSoak(t *testing.T) {
-	kills, seed := soak(t)
+	kills, seed := soakRounds(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for round := 0; kills > 0; round++ {
 		t.Run(fmt.Sprint("round", round), func(t *testing.T) {

@@ -33,6 +33,18 @@ func (a account) add(about, format string, args ...any) {
 	a[about] = append(a[about], fmt.Sprintf(format, args...))
 }
 
+// late says whether a shard had no answer in the time that a cut has.
+func (a account) late() bool {
+	for about, lines := range a {
+		if strings.Contains(about, ".training.") && slices.ContainsFunc(lines, func(l string) bool {
+			return strings.HasPrefix(l, "checkpointFailed") && strings.Contains(l, "UNAVAILABLE")
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // differences says line by line what the other account has otherwise.
 func (a account) differences(other account) (all []string) {
 	subjects := maps.Clone(a)
@@ -48,7 +60,7 @@ func (a account) differences(other account) (all []string) {
 				y = others[i]
 			}
 			if x != y {
-				all = append(all, fmt.Sprintf("%s, line %d\n  %s\n  %s", about, i, x, y))
+				all = append(all, fmt.Sprintf("%s, line %d\n  %.2000s\n  %.2000s", about, i, x, y))
 				break // what follows is out of step
 			}
 		}
@@ -159,8 +171,10 @@ func (a *accounts) event(r events.Recorded) error {
 	case *sync.Event:
 		if d := e.GetDeltasApplied(); d != nil { // facts of what was heard since the one before
 			a.place(r, about)
-			for _, x := range d.GetApplied() {
-				a.add("applied "+d.GetContainer()+" "+a.deltaSubject(x.GetSyncSeq()), "%s", a.deltas[x.GetSyncSeq()])
+			for _, x := range d.GetApplied() { // by signals, of which some may be lost
+				if a.deltas[x.GetSyncSeq()] == "" {
+					a.add("applied", "%s has applied a delta of another namespace, %d", d.GetContainer(), x.GetSyncSeq())
+				}
 			}
 			return nil
 		}

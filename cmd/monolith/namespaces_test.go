@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/audit"
@@ -66,31 +64,31 @@ func (g *ground) config(bzid string) stackConfig {
 }
 
 // agent has the registry serve its agents too.
-func (g *ground) agent(s *stack) {
+func (g *ground) agent(w *opsWorld) {
 	port, err := freeport.Find()
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.agents[s.cfg.conn.bzid] = port
-	flags(s, "replica-registry", "--listen", "127.0.0.1:"+strconv.Itoa(port))
+	g.agents[w.cfg.conn.bzid] = port
+	flags(w, "replica-registry", "--listen", "127.0.0.1:"+strconv.Itoa(port))
 }
 
 // flags adds to those of a role.
-func flags(s *stack, role string, more ...string) {
-	for i, task := range s.tasks {
+func flags(w *opsWorld, role string, more ...string) {
+	for i, task := range w.tasks {
 		if task.role == role {
-			s.tasks[i].args = append(task.args, more...)
+			w.tasks[i].args = append(task.args, more...)
 		}
 	}
 }
 
 // steady keeps a busy machine out of the log: who is late is not lost for it, and deltas
 // are published at the cuts alone, so that there are as many in every run.
-func steady(s *stack) {
-	flags(s, "replica-registry", "--lease", "2m")
-	flags(s, "publisher", "--lease-ttl", "1m")
-	flags(s, "trainer", "--lease-ttl", "2m")
-	flags(s, "tfs-supervisor", "--memory", "1073741824", "--hang-timeout", "2m")
+func steady(w *opsWorld) {
+	flags(w, "replica-registry", "--lease", "2m")
+	flags(w, "publisher", "--lease-ttl", "1m")
+	flags(w, "trainer", "--lease-ttl", "2m")
+	flags(w, "tfs-supervisor", "--memory", "1073741824", "--hang-timeout", "2m")
 }
 
 // player is a namespace whose script is the same in every run.
@@ -151,37 +149,23 @@ func (p *player) round() {
 	p.writes(n)
 }
 
-// applied waits until every model server, the entry too, has said that it serves the last
-// deltas.
+// applied waits until the entry serves the dense variables of every cut since its load:
+// each shard publishes them once a round. That it says so, a signal, may be lost.
 func (p *player) applied() {
 	p.t.Helper()
-	last := map[bool]uint64{} // of the dense variables or not
-	for i := range p.cfg.shards {
-		rows := bus.DeltaSubject(p.cfg.conn.bzid, jobName, strconv.Itoa(i))
-		for dense, subject := range map[bool]string{false: rows, true: rows + ".dense"} {
-			seq, err := p.job.bus.Deltas().LastOf(p.soon(), subject)
-			p.must("find the last delta", err)
-			last[dense] = max(last[dense], seq)
-		}
-	}
-	p.until("all deltas to be reported as applied", func() (bool, string) {
-		reached := map[string]uint64{}
-		p.must("read the log", whole(p.opsWorld, func(ctx context.Context, log bus.Log) error {
-			h, err := audit.ReadHistory(ctx, log, p.cfg.conn.bzid, jobName, 0)
-			if err != nil {
-				return err
-			}
-			for _, x := range h.Applied {
-				reached[x.Container] = max(reached[x.Container], x.SyncSeq)
-			}
-			return nil
-		}))
-		for _, task := range p.tasks {
-			if task.role == "tfs-supervisor" && reached[task.name] < last[task.name == "entry-0"] {
-				return false, fmt.Sprint(reached, last)
+	p.until("the entry to serve the newest variables", func() (bool, string) {
+		families, err := p.reg.Gather()
+		p.must("read the metrics", err)
+		var n float64
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				labels := fmt.Sprint(m.GetLabel())
+				if f.GetName() == "monolith_modelserver_delta_total" && strings.Contains(labels, `"entry-0"`) && strings.Contains(labels, `"applied"`) {
+					n += m.GetCounter().GetValue()
+				}
 			}
 		}
-		return true, ""
+		return n >= float64(p.rounds*p.cfg.shards), fmt.Sprintf("%v deltas after %d rounds", n, p.rounds)
 	})
 }
 
@@ -286,8 +270,6 @@ func TestNamespacesShareNothing(t *testing.T) {
 	playTwice(t, []func(*neighbour){
 		func(n *neighbour) {
 			n.garbage()
-			n.declare()
-			n.nodes()
 			n.kill("replica-registry", "serving-0-0", "publisher")
 		},
 		func(n *neighbour) {
@@ -308,12 +290,11 @@ func TestNamespacesShareNothing(t *testing.T) {
 // TestSoakNamespaces is TestNamespacesShareNothing with as many disturbances as MONOLITH_SOAK
 // says, drawn by chance, and kinds that take their time among them.
 func TestSoakNamespaces(t *testing.T) {
-	rounds, seed := soak(t)
+	rounds, seed := soakRounds(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	archive := filepath.Join(t.TempDir(), "archive")
 	kinds := []func(*neighbour){
 		(*neighbour).garbage, (*neighbour).declare, (*neighbour).nodes, (*neighbour).fill, (*neighbour).flood, (*neighbour).abort,
-		func(n *neighbour) { n.trim(archive) },
+		func(n *neighbour) { n.trim(filepath.Join(filepath.Dir(n.cfg.dir), "archive")) },
 		func(n *neighbour) { n.hang(fmt.Sprintf("serving-%d-0", rng.IntN(2))) },
 		func(n *neighbour) {
 			if n.cfg.partitions < 5 {
@@ -324,45 +305,58 @@ func TestSoakNamespaces(t *testing.T) {
 		func(n *neighbour) { n.kill("trainer-0", fmt.Sprintf("ps-%d", rng.IntN(2))) },
 		func(n *neighbour) { n.kill("entry-0", "serving-1-0", "serving-0-0") },
 	}
-	var disturb []func(*neighbour)
-	for range rounds {
-		disturb = append(disturb, func(n *neighbour) {
-			n.wake()
-			kinds[rng.IntN(len(kinds))](n)
-		})
+	for ; rounds > 0; rounds -= 10 {
+		var disturb []func(*neighbour)
+		for range min(rounds, 10) {
+			disturb = append(disturb, func(n *neighbour) {
+				n.wake()
+				kinds[rng.IntN(len(kinds))](n)
+			})
+		}
+		t.Run(fmt.Sprint("with ", rounds, " to come"), func(t *testing.T) { playTwice(t, disturb) })
 	}
-	playTwice(t, disturb)
 }
 
-// playTwice plays one round for each disturbance, which happens before it.
+// playTwice plays one round for each disturbance, which happens before it. A run in which
+// the machine was too slow for a cut, by whatever else it does, is played once more.
 func playTwice(t *testing.T, disturb []func(*neighbour)) {
-	dir := filepath.Join(t.TempDir(), "data") // the same for both runs: facts name it
-	var alone account
-	quiet := t.Run("alone", func(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data") // the same for all runs: facts name it
+	play := func(name string, f func(*testing.T) account) (a account) {
+		for range 3 {
+			if !t.Run(name, func(t *testing.T) { a = f(t) }) {
+				t.FailNow()
+			}
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			if !a.late() {
+				break
+			}
+			t.Logf("%s: the machine was too slow", name)
+		}
+		return a
+	}
+	alone := play("alone", func(t *testing.T) account {
 		p := newPlayer(newGround(t, dir), "two")
 		for range disturb {
 			p.round()
 		}
-		alone = p.end()
-		p.zk.Close()
-		p.halt()
-		if err := os.RemoveAll(p.cfg.dir); err != nil {
-			t.Fatal(err)
-		}
+		defer p.halt()
+		defer p.zk.Close()
+		return p.end()
 	})
-	if !quiet {
-		return
-	}
-	t.Run("beside", func(t *testing.T) {
+	beside := play("beside", func(t *testing.T) account {
 		g := newGround(t, dir)
 		n := newNeighbour(g, "one")
 		p := newPlayer(g, "two")
 		portsApart(t, n.opsWorld, p.opsWorld)
+		n.declare()
+		n.nodes()
 		for _, f := range disturb {
 			f(n)
 			p.round()
 		}
-		expectAccount(t, alone, p.end())
+		a := p.end()
 		n.recover()
 		treesApart(t, n.zk, p.zk, n.opsWorld, p.opsWorld, "/two/portal/extra")
 		treesApart(t, p.zk, n.zk, p.opsWorld, n.opsWorld, "/one/portal/private")
@@ -376,5 +370,10 @@ func playTwice(t *testing.T, disturb []func(*neighbour)) {
 		wordsApart(p.opsWorld, n.cfg)
 		proved(n.opsWorld)
 		proved(p.opsWorld)
+		n.halt()
+		p.zk.Close()
+		p.halt()
+		return a
 	})
+	expectAccount(t, alone, beside)
 }

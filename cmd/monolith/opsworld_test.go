@@ -51,8 +51,8 @@ func opsConfig(dir string) stackConfig {
 }
 
 // opsStart runs the stack until the test ends or halt is called, and waits for its first
-// export. tune changes the stack's roles before they start.
-func opsStart(t testing.TB, cfg stackConfig, tune ...func(*stack)) *opsWorld {
+// export. prepare may change the world before a role runs.
+func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWorld {
 	t.Helper()
 	w := &opsWorld{t: t, log: new(opsLines)}
 	var cancel context.CancelFunc
@@ -63,8 +63,8 @@ func opsStart(t testing.TB, cfg stackConfig, tune ...func(*stack)) *opsWorld {
 	if w.stack, err = startLogs(w.ctx, cfg); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range tune {
-		f(w.stack)
+	for _, change := range prepare {
+		change(w)
 	}
 	run, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
