@@ -207,9 +207,11 @@ func namesApart(g *ground, w *opsWorld) {
 		w.must("list its consumers", consumers.Err())
 	}
 	w.must("list the streams", streams.Err())
-	slices.Sort(names)
-	if want := []string{"KV_MONOLITH_LEASES", "KV_MONOLITH_TRIMMED", "MONOLITH", "MONOLITH_DLQ", "MONOLITH_DLQ_NOTES", "MONOLITH_SYNC"}; !slices.Equal(names, want) {
-		w.t.Errorf("streams %v, want %v: say here whose the others are", names, want)
+	known := []string{"KV_MONOLITH_LEASES", "KV_MONOLITH_TRIMMED", "MONOLITH", "MONOLITH_DLQ", "MONOLITH_DLQ_NOTES", "MONOLITH_SYNC"}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			w.t.Errorf("stream %s: say here whose it is", name)
+		}
 	}
 	c, err := kgo.NewClient(kgo.SeedBrokers(w.brokers()...))
 	w.must("dial Kafka", err)
