@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/projections/archive"
 )
 
 // archivedBus is a bus whose log is read from an archive as far as that goes.

@@ -19,8 +19,8 @@ import (
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/events/znode"
 )
 
@@ -168,7 +168,7 @@ func (a *accounts) event(r events.Recorded) error {
 		}
 	case *replica.Event:
 		return a.replica(r, e)
-	case *sync.Event:
+	case *transfer.Event:
 		if d := e.GetDeltasApplied(); d != nil { // facts of what was heard since the one before
 			a.place(r, about)
 			for _, x := range d.GetApplied() { // by signals, of which some may be lost

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/scenario"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // portsApart checks that the second stack, which wanted the same ports, has others and
@@ -118,22 +118,22 @@ func treesApart(t *testing.T, mine, others *zk.Conn, mineWorld, othersWorld *ops
 // sessionsApart checks that a session of one tree is none of the other's.
 func sessionsApart(t *testing.T, home, elsewhere *opsWorld) {
 	t.Helper()
-	connect := func(w *opsWorld, q jute.ConnectRequest) (r jute.ConnectResponse) {
+	connect := func(w *opsWorld, q wire.ConnectRequest) (r wire.ConnectResponse) {
 		t.Helper()
 		nc, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", w.cfg.zkPort))
 		w.must("dial", err)
 		defer nc.Close()
 		deadline, _ := w.soon().Deadline()
 		w.must("bound the wait", nc.SetDeadline(deadline))
-		_, err = nc.Write(jute.Frame(q.Encode))
+		_, err = nc.Write(wire.Frame(q.Encode))
 		w.must("ask for a session", err)
-		raw, err := jute.ReadFrame(nc, nil, 1<<20)
+		raw, err := wire.ReadFrame(nc, nil, 1<<20)
 		w.must("wait for a session", err)
-		r.Decode(jute.NewReader(raw))
+		r.Decode(wire.NewReader(raw))
 		return r
 	}
-	s := connect(home, jute.ConnectRequest{TimeoutMS: 30_000, Password: make([]byte, 16)})
-	again := jute.ConnectRequest{TimeoutMS: 30_000, SessionID: s.SessionID, Password: slices.Clone(s.Password)}
+	s := connect(home, wire.ConnectRequest{TimeoutMS: 30_000, Password: make([]byte, 16)})
+	again := wire.ConnectRequest{TimeoutMS: 30_000, SessionID: s.SessionID, Password: slices.Clone(s.Password)}
 	if r := connect(elsewhere, again); s.SessionID == 0 || r.SessionID != 0 {
 		t.Errorf("session %x of %s is %x at %s", s.SessionID, home.cfg.conn.bzid, r.SessionID, elsewhere.cfg.conn.bzid)
 	}
