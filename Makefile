@@ -45,8 +45,8 @@ generated-is-current: .bin/protoc-gen-go .bin/protoc-gen-go-grpc
 oracles:
 	internal/testenv/oracle/install.sh
 
-# Kills and network faults at random moments, many times, and 10^6 operations beside Apache
-# ZooKeeper; see docs/operations.md.
+# Kills and network faults at random moments, many times, two namespaces of which one is
+# disturbed, and 10^6 operations beside Apache ZooKeeper; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run 'TestSoak$$' -v ./cmd/monolith
 	MONOLITH_SOAK=40 $(GO) test -race -timeout 60m -run TestSoakReplicatedLog -v ./cmd/monolith

@@ -15,26 +15,6 @@ import (
 	"github.com/monolith-go/monolith/bus/archive"
 )
 
-// archivedBus is a bus whose log is read from an archive as far as that goes.
-type archivedBus struct {
-	bus.Bus
-	log bus.Log
-}
-
-func (b archivedBus) Log() bus.Log { return b.log }
-
-// withArchive puts the archive in dir before the bus' log; "": none.
-func withArchive(b bus.Bus, dir string) (bus.Bus, error) {
-	if dir == "" {
-		return b, nil
-	}
-	a, err := archive.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	return archivedBus{b, a.Log(b.Log())}, nil
-}
-
 func newArchive() *cobra.Command {
 	var conn connection
 	var dir string

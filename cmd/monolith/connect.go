@@ -96,15 +96,22 @@ func (c *connection) dial(ctx context.Context, name string) (bus.Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", redacted(c.nats), err)
 	}
+	if c.bare {
+		return b, nil
+	}
 	dir := c.archive
-	if dir == "" && !c.bare {
+	if dir == "" {
 		dir = c.remembered(ctx, b)
 	}
-	full, err := withArchive(b, dir)
+	if dir == "" {
+		later := *c
+		return archivedBus{b, &untrimmed{Log: b.Log(), find: func(ctx context.Context) string { return later.remembered(ctx, b) }}}, nil
+	}
+	a, err := archive.Open(dir)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	return full, nil
+	return archivedBus{b, a.Log(b.Log())}, nil
 }
 
 // remembered is the folder of the archive behind which the log was trimmed, if it is on

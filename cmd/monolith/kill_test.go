@@ -349,17 +349,24 @@ func TestKillWhole(t *testing.T) {
 	}
 }
 
-// TestSoak kills at MONOLITH_SOAK random moments: roles, or everything.
-func TestSoak(t *testing.T) {
-	kills, err := strconv.Atoi(os.Getenv("MONOLITH_SOAK"))
-	if err != nil || kills < 1 {
-		t.Skip("MONOLITH_SOAK names no number of kills: make soak sets it")
+// soakRounds is how many disturbances MONOLITH_SOAK asks for, and the seed that draws them.
+func soakRounds(t *testing.T) (n int, seed uint64) {
+	t.Helper()
+	n, err := strconv.Atoi(os.Getenv("MONOLITH_SOAK"))
+	if err != nil || n < 1 {
+		t.Skip("MONOLITH_SOAK says no number: make soak sets it")
 	}
-	seed := uint64(time.Now().UnixNano())
+	seed = uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("MONOLITH_SOAK_SEED"), 10, 64); err == nil {
 		seed = s
 	}
 	t.Logf("seed %d (MONOLITH_SOAK_SEED repeats it)", seed)
+	return n, seed
+}
+
+// TestSoak kills at MONOLITH_SOAK random moments: roles, or everything.
+func TestSoak(t *testing.T) {
+	kills, seed := soakRounds(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for round := 0; kills > 0; round++ {
 		t.Run(fmt.Sprint("round", round), func(t *testing.T) {

@@ -51,8 +51,8 @@ func opsConfig(dir string) stackConfig {
 }
 
 // opsStart runs the stack until the test ends or halt is called, and waits for its first
-// export.
-func opsStart(t testing.TB, cfg stackConfig) *opsWorld {
+// export. prepare may change the world before a role runs.
+func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWorld {
 	t.Helper()
 	w := &opsWorld{t: t, log: new(opsLines)}
 	var cancel context.CancelFunc
@@ -63,9 +63,18 @@ func opsStart(t testing.TB, cfg stackConfig) *opsWorld {
 	if w.stack, err = startLogs(w.ctx, cfg); err != nil {
 		t.Fatal(err)
 	}
+	for _, change := range prepare {
+		change(w)
+	}
 	run, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- w.run(run, func() {}) }()
+	go func() {
+		err := w.run(run, func() {})
+		if err != nil {
+			cancel() // nothing that is waited for comes
+		}
+		done <- err
+	}()
 	w.halt = sync.OnceFunc(func() {
 		if w.job != nil {
 			if err := w.job.close(); err != nil {
@@ -153,19 +162,25 @@ func opsRating(i int) rating.Rating {
 // rate writes n more ratings, spread over the partitions, and returns when all are acked.
 func (w *opsWorld) rate(n int) {
 	w.t.Helper()
-	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
-	defer writer.Close()
 	recs := make([]kafka.Record, n)
 	for i := range recs {
 		recs[i] = w.record(w.sent + i)
 	}
 	w.sent += n
+	w.write(recs...)
+}
+
+// write returns when all records are acked.
+func (w *opsWorld) write(recs ...kafka.Record) {
+	w.t.Helper()
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
+	defer writer.Close()
 	_, err := writer.Write(w.soon(), recs...)
-	w.must("write ratings", err)
+	w.must("write records", err)
 }
 
 func (w *opsWorld) record(i int) kafka.Record {
-	return kafka.Record{Topic: ratingsTopic, Time: w.at, Partition: int32(i % w.cfg.partitions), Value: opsRating(i).AppendJSON(nil),
+	return kafka.Record{Topic: w.cfg.topics.ratings, Time: w.at, Partition: int32(i % w.cfg.partitions), Value: opsRating(i).AppendJSON(nil),
 		Headers: map[string]string{rating.HeaderStream: "ops", rating.HeaderIndex: fmt.Sprint(i)}}
 }
 
@@ -174,7 +189,7 @@ func (w *opsWorld) put(value string, headers map[string]string) int64 {
 	w.t.Helper()
 	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
 	defer writer.Close()
-	out, err := writer.Write(w.soon(), kafka.Record{Topic: ratingsTopic, Value: []byte(value), Headers: headers})
+	out, err := writer.Write(w.soon(), kafka.Record{Topic: w.cfg.topics.ratings, Value: []byte(value), Headers: headers})
 	w.must("write a record", err)
 	return out[0].Offset
 }
@@ -182,7 +197,7 @@ func (w *opsWorld) put(value string, headers map[string]string) int64 {
 // learnt waits until every shard has everything the topic holds.
 func (w *opsWorld) learnt() map[int32]int64 {
 	w.t.Helper()
-	_, ends, err := audit.Bounds(w.soon(), w.brokers(), ratingsTopic)
+	_, ends, err := audit.Bounds(w.soon(), w.brokers(), w.cfg.topics.ratings)
 	w.must("find the ends of the topic", err)
 	w.must("wait for the trainers", w.job.awaitTrained(w.soon(), w.cfg.shards, ends, func(int64) {}))
 	return ends

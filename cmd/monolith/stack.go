@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -134,6 +135,7 @@ type stack struct {
 	broker    *kafka.Broker
 	status    *statusServer
 	traceFile string
+	claims    []io.Closer // of ports
 }
 
 // startLogs opens the folder, NATS and Kafka; the roles come with run.
@@ -212,12 +214,13 @@ func (s *stack) path(parts ...string) string {
 func (s *stack) exports() string { return s.path("training", jobName, "exported_models") }
 
 // port is want if it becomes free on loopback before the deadline, else any that is,
-// with a note; 0 wants any.
+// with a note; 0 wants any. It is the stack's until close, also while the role behind it is
+// started again.
 func (s *stack) port(what string, want int, until time.Time) (int, error) {
 	for want != 0 {
-		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(want)))
+		err := s.claim(want)
 		if err == nil {
-			return want, ln.Close()
+			return want, nil
 		}
 		if !time.Now().Before(until) {
 			break
@@ -225,6 +228,9 @@ func (s *stack) port(what string, want int, until time.Time) (int, error) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	port, err := freeport.Find()
+	if err == nil {
+		err = s.claim(port)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("find a port for %s: %w", what, err)
 	}
@@ -392,6 +398,9 @@ func (s *stack) close() error {
 	}
 	if s.spans != nil {
 		errs = append(errs, s.spans.close(ctx))
+	}
+	for _, c := range s.claims {
+		errs = append(errs, c.Close())
 	}
 	if s.data != nil {
 		errs = append(errs, s.data.close())

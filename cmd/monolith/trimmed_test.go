@@ -3,13 +3,19 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 // Everything comes up again on a folder whose log was trimmed, with or without snapshots, and
@@ -46,5 +52,63 @@ func TestUpAfterTrim(t *testing.T) {
 		w := opsStart(t, opsConfig(dir)) // it asks the roles, and waits for the model
 		w.load()
 		w.halt()
+	}
+}
+
+// A process that has its connection when somebody trims the log reads on as one that
+// comes later: an event, the log from its beginning, a past state, a time.
+func TestATrimKeepsNobodyFromThePast(t *testing.T) {
+	logs, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = logs.Close() })
+	conn := connection{nats: logs.URL(), bzid: "two", level: "error"}
+	ctx, cancel := context.WithTimeout(t.Context(), opsWithin)
+	defer cancel()
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	b, err := conn.dial(ctx, "test")
+	must("dial", err)
+	t.Cleanup(func() { _ = b.Close() })
+	for i := range 100 {
+		_, err := b.Log().Append(ctx, bus.Draft{Subject: events.Join("two", "model", fmt.Sprint("m", i)), Expect: 0,
+			Event: &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "test"}}}})
+		must("append", err)
+	}
+	first, err := b.Log().Get(ctx, 1)
+	must("get", err)
+	_, want, err := registry.Replay(ctx, b.Log(), "catalog", 50)
+	must("replay", err)
+
+	dir := filepath.Join(t.TempDir(), "archive")
+	if code, out, errs := opsTool("archive", "--dir", dir, "--nats", logs.URL(), "--bzid", "one"); code != exitOK {
+		t.Fatalf("archive: exit %d, %s%s", code, out, errs)
+	}
+	must("trim", trim(ctx, connection{nats: logs.URL(), bzid: "one", level: "error", archive: dir}, 90, time.Nanosecond, true, io.Discard))
+
+	if r, err := b.Log().Get(ctx, 1); err != nil || r.Header.ID != first.Header.ID {
+		t.Errorf("event 1 is %q, %v; was %q", r.Header.ID, err, first.Header.ID)
+	}
+	var seqs []uint64
+	must("follow", b.Log().Follow(ctx, 1, 100, func(r events.Recorded) error { seqs = append(seqs, r.Seq); return nil }))
+	if len(seqs) != 100 || seqs[0] != 1 || seqs[99] != 100 {
+		t.Errorf("followed %d events: %v", len(seqs), seqs)
+	}
+	if _, hash, err := registry.Replay(ctx, b.Log(), "catalog", 50); err != nil || hash != want {
+		t.Errorf("the state at 50 is %s, %v; was %s", hash, err, want)
+	}
+	if seq, err := b.Log().SeqAt(ctx, first.Time); err != nil || seq < 1 || seq > 50 {
+		t.Errorf("the time of event 1 is that of %d, %v", seq, err)
+	}
+	from, to, err := b.Log().(interface {
+		Span(context.Context) (uint64, uint64, error)
+	}).Span(ctx)
+	if err != nil || from != 1 || to != 100 {
+		t.Errorf("sequences %d to %d can be read, %v", from, to, err)
 	}
 }
