@@ -413,3 +413,39 @@ func TestListenKeepsWhatIsNoSocket(t *testing.T) {
 		t.Error("an address that is none")
 	}
 }
+
+// Why a server ends a connection is what every request on it learns.
+func TestTheReasonOfTheEndIsKept(t *testing.T) {
+	ln, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		nc, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer nc.Close()
+		r := bufio.NewReader(nc)
+		for _, answer := range []struct {
+			op uint8
+			m  message
+		}{{opHello | opResponse, &hello{Magic: magic, Version: Version, InFlight: 1}}, {opError, Errorf(Invalid, "moved to another machine")}} {
+			if _, _, _, _, err := readFrame(r); err != nil {
+				return
+			}
+			b, _ := frame(answer.op, 0, -1, answer.m)
+			_, _ = nc.Write(*b)
+		}
+	}()
+	c := dial(t, ln.Addr().String())
+	for range 2 {
+		if _, err := c.Lookup(soon(t), lookupOf(1)); CodeOf(err) != Unavailable || !strings.Contains(err.Error(), "moved to another machine") {
+			t.Errorf("a request on a connection that was ended: %v", err)
+		}
+	}
+	<-ended
+}
