@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/monolithpb"
 	"github.com/monolith-go/monolith/internal/tfrecord"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -228,6 +229,26 @@ func TestALongFilter(t *testing.T) {
 	dir, _ := write(t, s)
 	if got, err := ReadShard(dir); err != nil || !bytes.Equal(got.Filters["user"], s.Filters["user"]) {
 		t.Errorf("%d bytes, %v", len(got.Filters["user"]), err)
+	}
+}
+
+// What has no variables has no file of them.
+func TestWithoutVariables(t *testing.T) {
+	s := small()
+	s.Dense = nil
+	dir, m := write(t, s)
+	if names := files(t, dir); slices.Contains(names, denseName) || len(m.Files) != 3 {
+		t.Errorf("a shard has %q, %v", names, m.Files)
+	}
+	entry := filepath.Join(t.TempDir(), "1")
+	if err := WriteEntry(entry, &Entry{Spec: modelspec.MovieRanking(), Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if names := files(t, entry); !slices.Equal(names, []string{manifestName, specName}) {
+		t.Errorf("an entry has %q", names)
+	}
+	if got, err := ReadEntry(entry); err != nil || len(got.Dense) != 0 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

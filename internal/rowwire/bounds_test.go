@@ -414,6 +414,32 @@ func TestListenKeepsWhatIsNoSocket(t *testing.T) {
 	}
 }
 
+// Only a server that answers the hello with the same protocol and version is spoken to.
+func TestAnswersThatAreNoHello(t *testing.T) {
+	good := hello{Magic: magic, Version: Version, InFlight: 1}
+	for name, answer := range map[string]struct {
+		op uint8
+		m  message
+	}{
+		"another op":      {opLookup | opResponse, &good},
+		"another magic":   {opHello | opResponse, &hello{Magic: magic + 1, Version: Version, InFlight: 1}},
+		"another version": {opHello | opResponse, &hello{Magic: magic, Version: Version - 1, InFlight: 1}},
+		"no hello":        {opHello | opResponse, &ApplyResponse{}},
+	} {
+		here, there := net.Pipe()
+		go func() {
+			if _, _, _, _, err := readFrame(bufio.NewReader(there)); err == nil {
+				b, _ := frame(answer.op, 0, -1, answer.m)
+				_, _ = there.Write(*b)
+			}
+		}()
+		if h, err := greet(here, bufio.NewReader(here), Version); CodeOf(err) != Invalid || !strings.Contains(err.Error(), "is no server of row protocol") {
+			t.Errorf("%s: %+v, %v", name, h, err)
+		}
+		_, _ = here.Close(), there.Close()
+	}
+}
+
 // Why a server ends a connection is what every request on it learns.
 func TestTheReasonOfTheEndIsKept(t *testing.T) {
 	ln, err := Listen(t.Context(), "127.0.0.1:0")
