@@ -475,3 +475,39 @@ func TestTheReasonOfTheEndIsKept(t *testing.T) {
 	}
 	<-ended
 }
+
+// A connection opens with a hello alone, and with a whole one.
+func TestOpeningsThatAreNoHello(t *testing.T) {
+	addr, _ := serve(t, "127.0.0.1:0", echo{dim: 1}, Options{})
+	good := encoded(t, &hello{Magic: magic, Version: Version})
+	for name, opening := range map[string]struct {
+		op   uint8
+		body raw
+	}{
+		"another op": {opLookup, good}, "a byte more": {opHello, append(bytes.Clone(good), 0)}, "a byte less": {opHello, good[:len(good)-1]},
+		"another magic": {opHello, encoded(t, &hello{Magic: magic ^ 1, Version: Version})}, "a response": {opHello | opResponse, good},
+	} {
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+		b, err := frame(opening.op, 1, -1, opening.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nc.Write(*b); err != nil {
+			t.Fatal(err)
+		}
+		op, _, _, payload, err := readFrame(bufio.NewReader(nc))
+		if err != nil || op != opError || !strings.Contains(refusal(payload).Message, "did not open with the hello") {
+			t.Errorf("%s: op %d, %q, %v", name, op, payload, err)
+		}
+		_ = nc.Close()
+	}
+}
+
+// raw is a message that is encoded already.
+type raw []byte
+
+func (r raw) encode(e *encoder) { e.b = append(e.b, r...) }

@@ -86,7 +86,7 @@ func TestLimitsToTheRow(t *testing.T) {
 	if err := tab.Assign([]int64{1, 2, 3}, make([]float32, 3), 1, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := tab.Assign([]int64{3, 4, 5, 6}, make([]float32, 4), 1, 0); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "3 rows and 3 new ones are more than MaxRows, 5") {
+	if err := tab.Assign([]int64{3, 4, 5, 6}, make([]float32, 4), 1, 0); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), ": 3 rows and 3 new ones are more than MaxRows, 5") {
 		t.Error(err)
 	}
 	if err := tab.Assign([]int64{4, 5, 5, 1}, make([]float32, 4), 1, 0); err != nil || tab.Len() != 5 {
@@ -110,7 +110,7 @@ func TestLimitsToTheRow(t *testing.T) {
 	for i := range more {
 		more[i] = int64(5000 + i)
 	}
-	if err := tab.Assign(more, make([]float32, len(more)), 1, 0); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), fmt.Sprintf("%d rows and %d new ones take", had, len(more))) {
+	if err := tab.Assign(more, make([]float32, len(more)), 1, 0); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), fmt.Sprintf(": %d rows and %d new ones take", had, len(more))) {
 		t.Error(err)
 	}
 	exact := plainTable(t, 1, func(c *Config) { c.MaxBytes = 10_000_000 })

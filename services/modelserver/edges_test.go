@@ -19,13 +19,16 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/projections/lineage"
 )
 
 func TestDefaultsAreOnlyForWhatIsNotSaid(t *testing.T) {
@@ -658,4 +661,32 @@ func stored(t *testing.T, seq uint64, d *delta.Delta) bus.StoredDelta {
 		t.Fatal(err)
 	}
 	return bus.StoredDelta{Seq: seq, Data: data}
+}
+
+// The fact of an export is believed of the files that it was written of alone.
+func TestTheFactOfTheseFiles(t *testing.T) {
+	job := lineage.Job{
+		Exports: []events.JSON[*training.ModelExported]{{V: &training.ModelExported{Version: 1, SyncSeq: 9}}, {V: &training.ModelExported{Version: 2, SyncSeq: 20}}},
+		Checkpoints: []events.JSON[*training.Checkpoint]{{V: &training.Checkpoint{Id: 2, Shards: []*training.ShardFile{
+			{Shard: 0, SyncSeq: 11, Epoch: 3, Step: 5}, {Shard: 1, SyncSeq: 12, Epoch: 4, Step: 6}}}}},
+	}
+	entry := func(seq uint64) *generation { return &generation{entry: &entryModel{}, syncSeq: seq} }
+	rows := func(seq, epoch, step uint64) *generation {
+		return &generation{ps: &psModel{}, syncSeq: 1, contained: map[uint32]uint64{1: seq}, epochs: map[uint32]uint64{1: epoch}, steps: map[uint32]uint64{1: step}}
+	}
+	third := rows(12, 4, 6)
+	third.contained[2] = 12
+	for name, tc := range map[string]struct {
+		n    int64
+		g    *generation
+		want bool
+	}{
+		"an entry": {2, entry(20), true}, "of another attempt": {2, entry(19), false}, "no fact": {3, entry(20), false}, "of another version": {1, entry(20), false},
+		"rows": {2, rows(12, 4, 6), true}, "of another sequence": {2, rows(13, 4, 6), false}, "of another epoch": {2, rows(12, 5, 6), false}, "of another step": {2, rows(12, 4, 7), false},
+		"a shard that the fact lacks": {2, third, false}, "rows without a checkpoint": {1, rows(12, 4, 6), false}, "rows without a fact": {3, rows(12, 4, 6), false},
+	} {
+		if fact := recorded(job, tc.n, tc.g); (fact != nil) != tc.want || fact != nil && fact.GetVersion() != tc.n {
+			t.Errorf("%s: %v", name, fact)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
@@ -573,4 +575,73 @@ func TestBarriersAtTheirBounds(t *testing.T) {
 			t.Errorf("round 10, where nobody waits for the ninth: %+v", r)
 		}
 	})
+}
+
+// A checkpoint's variables must be those of the model, each with its size and slots.
+func TestVariablesOfACheckpoint(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(map[string]ckpt.Variable, string, int)
+		ok     bool
+	}{
+		"the same":       {func(map[string]ckpt.Variable, string, int) {}, true},
+		"one is missing": {func(d map[string]ckpt.Variable, v string, _ int) { delete(d, v) }, false},
+		"another size":   {func(d map[string]ckpt.Variable, v string, n int) { d[v] = ckpt.Variable{Values: make([]float32, n+1)} }, false},
+		"slots of another": {func(d map[string]ckpt.Variable, v string, n int) {
+			d[v] = ckpt.Variable{Values: make([]float32, n), Slots: make([]float32, n)}
+		}, false},
+	} {
+		s := standing(t, Config{})
+		c := &ckpt.Shard{Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}}
+		for name, v := range s.variables {
+			c.Dense[name] = ckpt.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
+		}
+		for name, kind := range s.kinds {
+			c.Manifest.Tables = append(c.Manifest.Tables, ckpt.TableInfo{Name: name, Dim: s.dims[name], Opt: kind.dumps})
+			c.Tables[name] = nil
+		}
+		slices.SortFunc(c.Manifest.Tables, func(a, b ckpt.TableInfo) int { return strings.Compare(a.Name, b.Name) })
+		c.Manifest.Format, c.Manifest.Shards = 2, 1
+		tc.change(c.Dense, s.names[0], s.variables[s.names[0]].Size)
+		if err := s.load(c); (err == nil) != tc.ok || !tc.ok && !errors.Is(err, errOtherModel) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A chief may hold the same cut again; one that has been followed may hold none.
+func TestACutIsHeldAgain(t *testing.T) {
+	s := standing(t, Config{})
+	defer s.suspend(rowwire.Errorf(rowwire.Unavailable, "the test is over"))
+	hold := func(name string, chief uint64) error {
+		_, err := s.hold(cutproto.HoldRequest{Cut: name, Chief: chief}, time.Hour)
+		return err
+	}
+	long := strings.Repeat("x", 256)
+	for _, tc := range []struct {
+		name  string
+		chief uint64
+		code  string
+	}{{"", 3, "INVALID"}, {long + "x", 3, "INVALID"}, {long, 3, ""}, {long, 3, ""}, {"b", 2, "CONFLICT"}, {"b", 3, "CONFLICT"}, {"b", 4, ""}, {"b", 4, ""}, {long, 4, "CONFLICT"}} {
+		err := hold(tc.name, tc.chief)
+		if tc.code == "" && err != nil || tc.code != "" && refusalCode(err) != tc.code {
+			t.Errorf("chief %d holds %.3q…: %v, want %q", tc.chief, tc.name, err, tc.code)
+		}
+	}
+}
+
+func TestWhichTablesExpire(t *testing.T) {
+	for name, tc := range map[string]struct {
+		expire *model.Expire
+		want   bool
+	}{
+		"none": {nil, false}, "never": {&model.Expire{}, false}, "all": {&model.Expire{Days: 1}, true},
+		"one slot":           {&model.Expire{Slots: []*model.SlotDays{{Slot: 1, Days: 1}}}, true},
+		"a slot that is not": {&model.Expire{Slots: []*model.SlotDays{{Slot: 1}}}, false},
+		"all but one":        {&model.Expire{Days: 1, Slots: []*model.SlotDays{{Slot: 1}}}, true},
+	} {
+		s := standing(t, Config{}, func(m *model.ModelSpec) { m.Tables[0].Expire = tc.expire })
+		if got := s.kinds["user"].expires; got != tc.want {
+			t.Errorf("%s: rows expire: %v", name, got)
+		}
+	}
 }

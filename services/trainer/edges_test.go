@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,8 @@ import (
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 func TestConfigAtItsBounds(t *testing.T) {
@@ -521,3 +524,58 @@ func TestSampledIsTheLastBit(t *testing.T) {
 		}
 	}
 }
+
+// How a checkpoint on command ends is told by its code: whether asking again may help.
+func TestAnswersToACheckpointOnCommand(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		code string
+	}{
+		"made": {nil, ""}, "it passes": {errNotNow, "UNAVAILABLE"}, "it stays": {errors.New("no space left"), "INTERNAL"},
+		"refused for now": {owner.Refuse(owner.Conflict, "x"), "UNAVAILABLE"}, "refused for good": {owner.Refuse(owner.Invalid, "x"), "INTERNAL"},
+	} {
+		c := &chief{s: &Server{cfg: Config{Job: theJob}}, asked: make(chan order)}
+		go func() {
+			o := <-c.asked
+			o.done <- answer{id: 7, seq: 9, err: tc.err}
+		}()
+		body, err := c.handleCheckpoint(t.Context(), nil)
+		if tc.code == "" {
+			if err != nil || string(body) != `{"checkpoint":7,"seq":9}` {
+				t.Errorf("%s: %s, %v", name, body, err)
+			}
+			continue
+		}
+		var refused *bus.CommandError
+		if !errors.As(err, &refused) || refused.Code != tc.code || !strings.Contains(refused.Error(), "checkpoint 7 failed") {
+			t.Errorf("%s: %s, %v; want %s", name, body, err, tc.code)
+		}
+	}
+}
+
+// An end that nobody asked for is an error; one behind the end of ctx is clean.
+func TestRunTellsWhyItEnds(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	s, err := New(w.config("a", 0), services.Env{BZID: bzid, Bus: noLog{w.b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); !errors.Is(err, errNoLog) || !strings.HasPrefix(err.Error(), "trainer: find the end of the log") {
+		t.Errorf("Run = %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx); err != nil {
+		t.Errorf("after the end of ctx: %v", err)
+	}
+}
+
+// noLog is a bus whose log cannot be read.
+type noLog struct{ bus.Bus }
+
+type brokenLog struct{ bus.Log }
+
+var errNoLog = errors.New("the log is away")
+
+func (b noLog) Log() bus.Log                           { return brokenLog{b.Bus.Log()} }
+func (brokenLog) Last(context.Context) (uint64, error) { return 0, errNoLog }
