@@ -645,3 +645,42 @@ func TestWhichTablesExpire(t *testing.T) {
 		}
 	}
 }
+
+// Rows, variables or ranges alone are enough for a publication; what is gone without
+// having been published is none.
+func TestWhatMakesAPublication(t *testing.T) {
+	never, always0 := func(int) bool { return false }, func(int) bool { return true }
+	for name, tc := range map[string]struct {
+		change func(*state)
+		dense  func(int) bool
+		want   string // rows, ranges, variables; "": none
+	}{
+		"nothing":          {func(*state) {}, always0, ""},
+		"variables":        {func(s *state) { s.denseTouched = true }, always0, "0 rows, 0 ranges, variables"},
+		"variables, later": {func(s *state) { s.denseTouched = true }, never, ""},
+		"ranges":           {func(s *state) { s.pend(&delta.Range{To: 1}) }, never, "0 rows, 1 ranges"},
+		"a row": {func(s *state) {
+			_ = s.tables["user"].Assign([]int64{1}, []float32{1, 2}, 1, 0)
+			s.touch("user", []int64{1}, ifThere)
+		}, never, "1 rows, 0 ranges"},
+		"a row that is not": {func(s *state) { s.touch("user", []int64{1}, ifThere) }, never, ""},
+		"a row that went":   {func(s *state) { s.touch("user", []int64{1}, always) }, never, "1 rows, 0 ranges"},
+	} {
+		s := standing(t, Config{})
+		tc.change(s)
+		later := s.denseTouched && !tc.dense(0)
+		h := s.harvest(tc.dense)
+		got := ""
+		if h != nil {
+			if got = fmt.Sprintf("%d rows, %d ranges", len(h.rows), len(h.ranges)); len(h.dense) > 0 {
+				got += ", variables"
+			}
+		}
+		if got != tc.want || s.denseTouched != later || h != nil && h.bad != nil {
+			t.Errorf("%s: %q, want %q; variables are left: %v", name, got, tc.want, s.denseTouched)
+		}
+		if again := s.harvest(never); again != nil {
+			t.Errorf("%s: published twice", name)
+		}
+	}
+}

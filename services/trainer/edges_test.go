@@ -23,6 +23,7 @@ import (
 	"github.com/monolith-go/monolith/internal/modelspec"
 	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -567,6 +568,24 @@ func TestRunTellsWhyItEnds(t *testing.T) {
 	cancel()
 	if err := s.Run(ctx); err != nil {
 		t.Errorf("after the end of ctx: %v", err)
+	}
+}
+
+// A job that goes on as another ends its trainers with the difference.
+func TestAJobThatBecomesAnotherIsLeft(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	a := w.run(w.config("a", 0))
+	j := w.until("the job runs", func(j lineage.Job) bool { return j.Started.V != nil && len(j.Checkpoints) > 0 })
+	other := proto.CloneOf(j.Started.V)
+	other.Shards = 9
+	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: other}})
+	select {
+	case err := <-a.done:
+		if err == nil || !strings.Contains(err.Error(), "runs with shards 9, not 1") {
+			t.Errorf("Run = %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the trainer stays")
 	}
 }
 
