@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/ckpt"
@@ -22,6 +23,7 @@ import (
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // standing is a shard's state, fresh and answering, without a process around it.
@@ -681,6 +683,36 @@ func TestWhatMakesAPublication(t *testing.T) {
 		}
 		if again := s.harvest(never); again != nil {
 			t.Errorf("%s: published twice", name)
+		}
+	}
+}
+
+// Variables go along with every n-th publication that holds applies, and after a pause.
+func TestWhenVariablesAreDue(t *testing.T) {
+	p := &publisher{}
+	due := p.due(3)
+	var got []bool
+	for _, applies := range []int{1, 5, 1, 1, 0, 1, 1, 1, 0} {
+		got = append(got, due(applies))
+	}
+	if want := []bool{false, false, true, false, true, false, false, true, true}; !slices.Equal(got, want) {
+		t.Errorf("due %v, want %v", got, want)
+	}
+}
+
+// What a caller can do about an error is its code.
+func TestCodesOfRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		code string
+	}{
+		"a refusal": {fmt.Errorf("x: %w", owner.Refuse(owner.NotFound, "y")), "NOT_FOUND"}, "a newer process": {errDeposed, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
+		"no bus": {bus.ErrUnavailable, "UNAVAILABLE"}, "too late": {context.DeadlineExceeded, "UNAVAILABLE"}, "left": {context.Canceled, "UNAVAILABLE"},
+		"a shard that starts": {rowwire.Errorf(rowwire.Unavailable, "x"), "UNAVAILABLE"}, "a shard's other refusal": {rowwire.Errorf(rowwire.Invalid, "x"), "INTERNAL"},
+		"anything else": {errors.New("x"), "INTERNAL"},
+	} {
+		if got := refusalCode(refusal(tc.err)); got != tc.code {
+			t.Errorf("%s: %s, want %s", name, got, tc.code)
 		}
 	}
 }

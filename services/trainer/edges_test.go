@@ -141,6 +141,34 @@ func TestDatesOfRecords(t *testing.T) {
 	}
 }
 
+// A batch is traced as its first sampled record is.
+func TestTheTraceOfABatch(t *testing.T) {
+	e, err := newEngine(smallSpec(), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333"
+	rec := func(tp string) kafka.Record {
+		return kafka.Record{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Headers: map[string]string{"traceparent": tp}}
+	}
+	for _, tc := range []struct {
+		give []string
+		want string
+	}{{[]string{"", id + "1-00"}, ""}, {[]string{id + "1-00", id + "2-01", id + "3-01"}, id + "2-01"}, {nil, ""}, {[]string{id + "1-01"}, id + "1-01"}} {
+		s := e.newStep()
+		var recs []kafka.Record
+		for _, tp := range tc.give {
+			recs = append(recs, rec(tp))
+		}
+		if s.load(recs); s.trace != tc.want {
+			t.Errorf("%q are traced as %q", tc.give, s.trace)
+		}
+		if s.load(nil); s.trace != "" {
+			t.Errorf("nothing is traced as %q", s.trace)
+		}
+	}
+}
+
 func TestEnginesAtTheirBounds(t *testing.T) {
 	spec := smallSpec()
 	most := rowwire.MaxIDs / len(spec.Features)
