@@ -57,7 +57,7 @@ func (c commands) Serve(ctx context.Context, s bus.Service) (func(), error) {
 	}
 	stop := sync.OnceFunc(func() {
 		if err := svc.Stop(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			c.b.log.Debug("service was gone already", "service", s.Name, "error", err)
+			c.b.log.Debug("service was gone already", "service", s.Name, "err", err)
 		}
 		h.mu.Lock()
 		h.stopped = true
@@ -128,7 +128,7 @@ func (h *hosted) respond(r micro.Request, reply []byte, refusal *bus.CommandErro
 		m.Data = wire.RefusalBody(refusal)
 	}
 	if err := h.b.nc.PublishMsg(m); err != nil {
-		h.b.log.Debug("answer could not be sent", "subject", r.Subject(), "error", err)
+		h.b.log.Debug("answer could not be sent", "subject", r.Subject(), "err", err)
 	}
 }
 
