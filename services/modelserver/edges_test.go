@@ -22,11 +22,11 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
@@ -328,30 +328,30 @@ func floatBytes(v ...float32) []byte {
 
 // Each thing in which an export's variable can differ from the declaration.
 func TestVariablesThatDoNotFit(t *testing.T) {
-	build := func(change func(map[string]ckpt.Variable, modelspec.Variable)) error {
+	build := func(change func(map[string]checkpoint.Variable, modelspec.Variable)) error {
 		spec := newEntry(t).spec
-		e := &ckpt.Entry{Spec: spec, Shards: 1, Dense: map[string]ckpt.Variable{}}
+		e := &checkpoint.Entry{Spec: spec, Shards: 1, Dense: map[string]checkpoint.Variable{}}
 		for _, v := range modelspec.Variables(spec) {
-			e.Dense[v.Name] = ckpt.Variable{Shape: v.Shape, Values: modelspec.InitVariable(spec, v)}
+			e.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: modelspec.InitVariable(spec, v)}
 		}
 		change(e.Dense, modelspec.Variables(spec)[0])
 		_, err := newEntryModel("m", 1, 1, e)
 		return err
 	}
-	for name, change := range map[string]func(map[string]ckpt.Variable, modelspec.Variable){
-		"missing": func(d map[string]ckpt.Variable, v modelspec.Variable) { delete(d, v.Name) },
-		"longer": func(d map[string]ckpt.Variable, v modelspec.Variable) {
-			d[v.Name] = ckpt.Variable{Shape: v.Shape, Values: make([]float32, v.Size+1)}
+	for name, change := range map[string]func(map[string]checkpoint.Variable, modelspec.Variable){
+		"missing": func(d map[string]checkpoint.Variable, v modelspec.Variable) { delete(d, v.Name) },
+		"longer": func(d map[string]checkpoint.Variable, v modelspec.Variable) {
+			d[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size+1)}
 		},
-		"another shape": func(d map[string]ckpt.Variable, v modelspec.Variable) {
-			d[v.Name] = ckpt.Variable{Shape: []uint32{uint32(v.Size), 1, 1}, Values: make([]float32, v.Size)}
+		"another shape": func(d map[string]checkpoint.Variable, v modelspec.Variable) {
+			d[v.Name] = checkpoint.Variable{Shape: []uint32{uint32(v.Size), 1, 1}, Values: make([]float32, v.Size)}
 		},
 	} {
 		if err := build(change); err == nil || !strings.Contains(err.Error(), "dense variable") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := build(func(map[string]ckpt.Variable, modelspec.Variable) {}); err != nil {
+	if err := build(func(map[string]checkpoint.Variable, modelspec.Variable) {}); err != nil {
 		t.Errorf("the right ones: %v", err)
 	}
 }
@@ -557,14 +557,14 @@ func TestShardsOfAnExport(t *testing.T) {
 	dir := t.TempDir()
 	const exported = 4
 	for j := range exported {
-		s := &ckpt.Shard{Manifest: ckpt.Manifest{Job: "j", Shard: uint32(j), Shards: exported, SyncSeq: uint64(10 + j), Epoch: uint64(j), Step: uint64(j)},
+		s := &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: "j", Shard: uint32(j), Shards: exported, SyncSeq: uint64(10 + j), Epoch: uint64(j), Step: uint64(j)},
 			Tables: map[string][]table.Row{"t": nil}}
 		for id := range int64(48) {
 			if modelspec.ShardOf(id, exported) == j {
 				s.Tables["t"] = append(s.Tables["t"], table.Row{ID: id, Values: []float32{float32(id)}})
 			}
 		}
-		if _, err := ckpt.WriteShard(filepath.Join(dir, fmt.Sprint("ps_", j), "1"), s); err != nil {
+		if _, err := checkpoint.WriteShard(filepath.Join(dir, fmt.Sprint("ps_", j), "1"), s); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
@@ -582,26 +582,28 @@ func TestBarriersAtTheirBounds(t *testing.T) {
 // A checkpoint's variables must be those of the model, each with its size and slots.
 func TestVariablesOfACheckpoint(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(map[string]ckpt.Variable, string, int)
+		change func(map[string]checkpoint.Variable, string, int)
 		ok     bool
 	}{
-		"the same":       {func(map[string]ckpt.Variable, string, int) {}, true},
-		"one is missing": {func(d map[string]ckpt.Variable, v string, _ int) { delete(d, v) }, false},
-		"another size":   {func(d map[string]ckpt.Variable, v string, n int) { d[v] = ckpt.Variable{Values: make([]float32, n+1)} }, false},
-		"slots of another": {func(d map[string]ckpt.Variable, v string, n int) {
-			d[v] = ckpt.Variable{Values: make([]float32, n), Slots: make([]float32, n)}
+		"the same":       {func(map[string]checkpoint.Variable, string, int) {}, true},
+		"one is missing": {func(d map[string]checkpoint.Variable, v string, _ int) { delete(d, v) }, false},
+		"another size": {func(d map[string]checkpoint.Variable, v string, n int) {
+			d[v] = checkpoint.Variable{Values: make([]float32, n+1)}
+		}, false},
+		"slots of another": {func(d map[string]checkpoint.Variable, v string, n int) {
+			d[v] = checkpoint.Variable{Values: make([]float32, n), Slots: make([]float32, n)}
 		}, false},
 	} {
 		s := standing(t, Config{})
-		c := &ckpt.Shard{Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}}
+		c := &checkpoint.Shard{Tables: map[string][]table.Row{}, Dense: map[string]checkpoint.Variable{}}
 		for name, v := range s.variables {
-			c.Dense[name] = ckpt.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
+			c.Dense[name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
 		}
 		for name, kind := range s.kinds {
-			c.Manifest.Tables = append(c.Manifest.Tables, ckpt.TableInfo{Name: name, Dim: s.dims[name], Opt: kind.dumps})
+			c.Manifest.Tables = append(c.Manifest.Tables, checkpoint.TableInfo{Name: name, Dim: s.dims[name], Opt: kind.dumps})
 			c.Tables[name] = nil
 		}
-		slices.SortFunc(c.Manifest.Tables, func(a, b ckpt.TableInfo) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(c.Manifest.Tables, func(a, b checkpoint.TableInfo) int { return strings.Compare(a.Name, b.Name) })
 		c.Manifest.Format, c.Manifest.Shards = 2, 1
 		tc.change(c.Dense, s.names[0], s.variables[s.names[0]].Size)
 		if err := s.load(c); (err == nil) != tc.ok || !tc.ok && !errors.Is(err, errOtherModel) {
