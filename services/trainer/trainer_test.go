@@ -22,6 +22,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
@@ -464,6 +465,14 @@ func TestKeep(t *testing.T) {
 	w.append(events.Join(bzid, "model", "movies"), &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: &model.Load{
 		ModelName: "movies", ModelDir: filepath.Join(w.dir, exportsDir), Version: 2, NumShard: 1,
 	}}}})
+	elsewhere := t.TempDir() // is another job's, whatever number it has
+	w.append(events.Join(bzid, "model", "others"), &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: &model.Load{
+		ModelName: "others", ModelDir: elsewhere, Version: 1, NumShard: 1,
+	}}}})
+	w.append(events.Join(bzid, "publish", "others"), &publish.Event{Body: &publish.Event_Planned{Planned: &publish.Planned{
+		ModelName: "others", ModelDir: elsewhere, Version: 3, NumPs: 1, Job: "other", Cause: 1,
+		Assignments: []*publish.Assignment{{Container: "c0", SubModels: map[string]string{"entry": filepath.Join(elsewhere, "entry", "3"), "ps_0": filepath.Join(elsewhere, "ps_0", "3")}}},
+	}}})
 	a := w.run(cfg)
 	for i := 2; i <= 5; i++ {
 		j := w.until("a checkpoint is made", func(j lineage.Job) bool { return j.LastID == int64(i-1) && len(j.Checkpoints) > 0 })

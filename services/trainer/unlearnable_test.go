@@ -95,6 +95,9 @@ func TestDivergedModelIsAFact(t *testing.T) {
 			w.rate(users...)
 			cfg := w.config("a", 0)
 			cfg.Deterministic, cfg.Batch = inOrder, 32
+			if inOrder {
+				cfg.Batch = oddInARow // a turn of just as many
+			}
 			well := health.New()
 			a := w.start(cfg, func(e *services.Env) { e.Health = well }, func(*Server) {})
 			w.learnt(0, 64)

@@ -110,8 +110,8 @@ func digits(s string) bool {
 
 // makeDirs is os.MkdirAll that survives a power cut.
 func makeDirs(dir string) error {
-	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if _, err := os.Stat(dir); err == nil {
+		return nil // whatever else is wrong, making it says so
 	}
 	parent := filepath.Dir(dir)
 	if err := makeDirs(parent); err != nil {

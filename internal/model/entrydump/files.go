@@ -29,8 +29,8 @@ type disk struct{}
 
 // MkdirAll survives a power cut: every directory made is synced into its parent.
 func (d disk) MkdirAll(dir string) error {
-	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if _, err := os.Stat(dir); err == nil {
+		return nil // whatever else is wrong, making it says so
 	}
 	parent := filepath.Dir(dir)
 	if err := d.MkdirAll(parent); err != nil {

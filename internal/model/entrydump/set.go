@@ -2,6 +2,7 @@ package entrydump
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -329,8 +330,7 @@ func (s *set) readSums() error {
 	if said.Format != sumsFormat {
 		return fmt.Errorf("%w: %s has format %d, this program reads %d: restore with the program that wrote it", ErrMismatch, path, said.Format, sumsFormat)
 	}
-	again := said
-	if b, err := again.seal(); err != nil || again.Sum != said.Sum || string(b) != string(text) {
+	if again, err := said.seal(); err != nil || !bytes.Equal(again, text) {
 		return fmt.Errorf("%w: %s: its own checksum is wrong", ErrCorrupt, path)
 	}
 	s.sums = map[string]fileSum{}

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -129,12 +128,7 @@ func serveConn(ctx, work context.Context, nc net.Conn, h Handler, o Options) {
 	defer context.AfterFunc(work, func() { _ = nc.Close() })()
 
 	var writer sync.WaitGroup
-	writer.Go(func() {
-		if err := writeLoop(nc, c.out, o.WriteTimeout); err != nil {
-			cancel()
-			_ = nc.Close()
-		}
-	})
+	writer.Go(func() { writeLoop(nc, c.out, o.WriteTimeout) })
 	var requests sync.WaitGroup
 	err := c.read(&requests)
 	c.readMu.Lock()
@@ -341,24 +335,19 @@ func answer[Q any, P interface {
 }
 
 // writeLoop sends what arrives on out until it is closed, and flushes whenever nothing
-// more waits. After a failure it keeps emptying out, so that nobody blocks on it.
-func writeLoop(nc net.Conn, out <-chan *[]byte, timeout time.Duration) error {
+// more waits. A failure closes nc, by which the reader ends; out is emptied all the same,
+// so that nobody blocks on it.
+func writeLoop(nc net.Conn, out <-chan *[]byte, timeout time.Duration) {
 	w := bufio.NewWriterSize(nc, 64<<10)
-	var failed error
 	for b := range out {
-		if failed == nil {
-			failed = writeFrames(nc, w, b, out, timeout)
-			if failed != nil {
-				_ = nc.Close()
-			}
-			continue
+		if err := writeFrames(nc, w, b, out, timeout); err != nil {
+			_ = nc.Close()
+			break
 		}
+	}
+	for b := range out {
 		giveBack(b)
 	}
-	if failed != nil && !errors.Is(failed, io.EOF) {
-		return failed
-	}
-	return nil
 }
 
 // writeFrames sends b and whatever else is ready.

@@ -74,6 +74,25 @@ func TestSilenceCondemnsAConnection(t *testing.T) {
 	}
 }
 
+// One request that is lost condemns nobody, even after a long silence.
+func TestTheThirdLostRequestCondemns(t *testing.T) {
+	addr := mute(t)
+	for lost, condemned := range map[int]bool{condemnAfter - 2: false, condemnAfter - 1: true} {
+		c := dial(t, addr)
+		c.mu.Lock()
+		c.timeouts, c.quiet = lost, time.Now().Add(-time.Hour)
+		c.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		if _, err := c.Lookup(ctx, lookupOf(1)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := c.Err(); (err != nil) != condemned {
+			t.Errorf("%d lost before this one: %v", lost, err)
+		}
+	}
+}
+
 // A server that answers late lives: its connection is kept, however many run out of time.
 func TestLatenessCondemnsNobody(t *testing.T) {
 	addr, _ := serve(t, "127.0.0.1:0", echo{dim: 1, apply: func(ctx context.Context, _ *ApplyRequest) (*ApplyResponse, error) {

@@ -1,0 +1,628 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/model/eval"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+func TestConfigAtItsBounds(t *testing.T) {
+	good := Config{Job: "j", Model: "m", Brokers: []string{"h:1"}, Dir: "/d"}
+	for name, tc := range map[string]struct {
+		change func(*Config)
+		ok     bool
+	}{
+		"the least":          {func(*Config) {}, true},
+		"a slash":            {func(c *Config) { c.Job = "a/b" }, false},
+		"no job":             {func(c *Config) { c.Job = "" }, false},
+		"no model":           {func(c *Config) { c.Model = "" }, false},
+		"the first":          {func(c *Config) { c.Index = 0 }, true},
+		"before the first":   {func(c *Config) { c.Index = -1 }, false},
+		"no brokers":         {func(c *Config) { c.Brokers = nil }, false},
+		"no topic's name":    {func(c *Config) { c.Topic = "a b" }, false},
+		"one shard":          {func(c *Config) { c.Shards = 1 }, true},
+		"less than one":      {func(c *Config) { c.Shards = -1 }, false},
+		"one record":         {func(c *Config) { c.Batch = 1 }, true},
+		"the most records":   {func(c *Config) { c.Batch = maxBatch }, true},
+		"one more":           {func(c *Config) { c.Batch = maxBatch + 1 }, false},
+		"fewer than none":    {func(c *Config) { c.Batch = -1 }, false},
+		"a second":           {func(c *Config) { c.Linger = time.Second }, true},
+		"more than that":     {func(c *Config) { c.Linger = time.Second + 1 }, false},
+		"linger below 0":     {func(c *Config) { c.Linger = -1 }, false},
+		"ahead":              {func(c *Config) { c.RecordAhead = 1 }, true},
+		"behind":             {func(c *Config) { c.RecordAhead = -1 }, false},
+		"no checkpoints":     {func(c *Config) { c.CheckpointEvery = 0 }, true},
+		"negative":           {func(c *Config) { c.CheckpointEvery = -1 }, false},
+		"every export":       {func(c *Config) { c.ExportEvery = 1 }, true},
+		"no export":          {func(c *Config) { c.ExportEvery = -1 }, false},
+		"keep one":           {func(c *Config) { c.Keep = 1 }, true},
+		"keep most":          {func(c *Config) { c.Keep = maxKeep }, true},
+		"keep more":          {func(c *Config) { c.Keep = maxKeep + 1 }, false},
+		"keep none":          {func(c *Config) { c.Keep = -1 }, false},
+		"a relative folder":  {func(c *Config) { c.Dir = "d" }, false},
+		"one second":         {func(c *Config) { c.LeaseTTL = time.Second }, true},
+		"a second and some":  {func(c *Config) { c.LeaseTTL = time.Second + time.Millisecond }, false},
+		"less than a second": {func(c *Config) { c.LeaseTTL = time.Millisecond }, false},
+		"any label":          {func(c *Config) { c.LabelRange = []float64{} }, true},
+		"a range":            {func(c *Config) { c.LabelRange = []float64{0, 5} }, true},
+		"a point":            {func(c *Config) { c.LabelRange = []float64{5, 5} }, false},
+		"reversed":           {func(c *Config) { c.LabelRange = []float64{5, 0} }, false},
+		"one number":         {func(c *Config) { c.LabelRange = []float64{5} }, false},
+		"three":              {func(c *Config) { c.LabelRange = []float64{1, 2, 3} }, false},
+		"open below":         {func(c *Config) { c.LabelRange = []float64{math.Inf(-1), 0} }, false},
+		"open above":         {func(c *Config) { c.LabelRange = []float64{0, math.Inf(1)} }, false},
+		"no number":          {func(c *Config) { c.LabelRange = []float64{math.NaN(), 1} }, false},
+	} {
+		c := good
+		tc.change(&c)
+		if err := c.Validate(); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := (&Config{LabelRange: []float64{1, 5}, TimeField: "t"}).rules(); got != (rules{1, 5, "t"}) {
+		t.Errorf("rules %+v", got)
+	}
+	if got := (&Config{}).rules(); got != (rules{}) {
+		t.Errorf("no rules are %+v", got)
+	}
+}
+
+// The times that a record may name, in its own field.
+func TestTimesInRecords(t *testing.T) {
+	for stamp, ok := range map[string]bool{"0": true, "-1": false, "4294967295": true, "4294967296": false, `"7"`: true, "1.5": false, "null": false, `"x"`: false} {
+		record := fmt.Sprintf(`{"userId":1,"movieId":2,"rating":4,"ts":%s}`, stamp)
+		if _, err := (rules{timeField: "ts"}).parse(smallSpec(), []byte(record), make([]int64, 2)); (err == nil) != ok {
+			t.Errorf("%s: %v", record, err)
+		}
+		if _, err := (rules{}).parse(smallSpec(), []byte(record), make([]int64, 2)); err != nil {
+			t.Errorf("%s, where nobody looks at it: %v", record, err)
+		}
+	}
+	for rating, ok := range map[string]bool{"0.5": true, "0.49": false, "5": true, "5.01": false} {
+		if _, err := (rules{min: 0.5, max: 5}).parse(smallSpec(), fmt.Appendf(nil, `{"userId":1,"movieId":2,"rating":%s}`, rating), make([]int64, 2)); (err == nil) != ok {
+			t.Errorf("a rating of %s: %v", rating, err)
+		}
+	}
+	for _, record := range []string{`{"userId":1,"movieId":2,"rating":4,"a":"{","b":"\\","c":[":",{"d":1}],"e":"}\":"}`, ` {} `, `{"x":"\\\""}`} {
+		_, err := parse(smallSpec(), []byte(record), make([]int64, 2))
+		if err != nil && strings.Contains(err.Error(), "twice") {
+			t.Errorf("%s: %v", record, err)
+		}
+	}
+}
+
+// Kafka's time of a record is bounded by what the trainer says, and by 32 bits of seconds.
+func TestDatesOfRecords(t *testing.T) {
+	e, err := newEngine(smallSpec(), 2, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(at time.Time) *step {
+		s := e.newStep()
+		s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Time: at}})
+		return s
+	}
+	last := time.Unix(math.MaxUint32, 0)
+	if s := load(last); len(s.bad) != 0 || s.newest != math.MaxUint32 {
+		t.Errorf("the last second: %+v, newest %d", s.bad, s.newest)
+	}
+	if s := load(last.Add(time.Second)); len(s.bad) != 1 || len(s.labels) != 0 || s.newest != 0 {
+		t.Errorf("a time beyond 32 bits: %+v, newest %d", s.bad, s.newest)
+	}
+	at := time.Unix(1000, 0)
+	e.latest = func() time.Time { return at }
+	if s := load(at); len(s.bad) != 0 || s.newest != 1000 {
+		t.Errorf("the latest that is taken: %+v", s.bad)
+	}
+	if s := load(at.Add(1)); len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, "--record-ahead") {
+		t.Errorf("later: %+v", s.bad)
+	}
+}
+
+// A batch is traced as its first sampled record is.
+func TestTheTraceOfABatch(t *testing.T) {
+	e, err := newEngine(smallSpec(), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333"
+	rec := func(tp string) kafka.Record {
+		return kafka.Record{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Headers: map[string]string{"traceparent": tp}}
+	}
+	for _, tc := range []struct {
+		give []string
+		want string
+	}{{[]string{"", id + "1-00"}, ""}, {[]string{id + "1-00", id + "2-01", id + "3-01"}, id + "2-01"}, {nil, ""}, {[]string{id + "1-01"}, id + "1-01"}} {
+		s := e.newStep()
+		var recs []kafka.Record
+		for _, tp := range tc.give {
+			recs = append(recs, rec(tp))
+		}
+		if s.load(recs); s.trace != tc.want {
+			t.Errorf("%q are traced as %q", tc.give, s.trace)
+		}
+		if s.load(nil); s.trace != "" {
+			t.Errorf("nothing is traced as %q", s.trace)
+		}
+	}
+}
+
+func TestEnginesAtTheirBounds(t *testing.T) {
+	spec := smallSpec()
+	most := rowwire.MaxIDs / len(spec.Features)
+	for modelspec.StepBytes(spec, most) > modelspec.MaxStepBytes {
+		most--
+	}
+	if _, err := newEngine(spec, 1, most); err != nil {
+		t.Errorf("the largest batch: %v", err)
+	}
+	if _, err := newEngine(spec, 1, most+1); err == nil {
+		t.Error("a record more is taken")
+	}
+}
+
+// What a shard answers must be what it was asked for.
+func TestAnswersThatDoNotFit(t *testing.T) {
+	e, err := newEngine(smallSpec(), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.newStep()
+	s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}, {Value: []byte(`{"userId":2,"movieId":5,"rating":5}`)}})
+	tables, which := s.wanted(0)
+	rows := func() (v [][]float32) {
+		for i, q := range tables {
+			v = append(v, make([]float32, len(q.IDs)*e.dims[which[i]]))
+		}
+		return v
+	}
+	if err := s.fill(0, which, rows()); err != nil {
+		t.Error(err)
+	}
+	for name, values := range map[string][][]float32{
+		"a table less": rows()[1:], "a table more": append(rows(), nil), "a number less": append(rows()[:1:1], rows()[1][1:]), "a number more": append(rows()[:1:1], append(rows()[1], 1)),
+	} {
+		if err := s.fill(0, which, values); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// Gradients that no shard takes are found before any is sent.
+func TestGradientsThatAreTaken(t *testing.T) {
+	e, err := newEngine(smallSpec(), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = table.MaxGradient
+	above := math.Nextafter32(most, math.MaxFloat32)
+	for x, ok := range map[float32]bool{most: true, -most: true, above: false, -above: false, float32(math.Inf(1)): false, float32(math.Inf(-1)): false} {
+		for what, put := range map[string]func(s *step){
+			"variable": func(s *step) { s.grads[0][0] = x },
+			"row":      func(s *step) { s.uniq[0].grads[1] = x },
+		} {
+			s := e.newStep()
+			s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}})
+			put(s)
+			if err := s.takeable(); (err == nil) != ok || !ok && !errors.Is(err, errGradients) {
+				t.Errorf("a %s of %g: %v", what, x, err)
+			}
+		}
+	}
+	s := e.newStep()
+	s.grads[0][0] = float32(math.NaN())
+	if err := s.takeable(); !errors.Is(err, errGradients) {
+		t.Errorf("no number: %v", err)
+	}
+	for err, want := range map[error]bool{errGradients: true, rowwire.Errorf(rowwire.Invalid, "x"): true, rowwire.Errorf(rowwire.Gap, "x"): false, errors.New("x"): false} {
+		if refused(err) != want {
+			t.Errorf("%v is refused: %v", err, !want)
+		}
+	}
+}
+
+func TestTheWorstErrorDecides(t *testing.T) {
+	gap, fenced, other := rowwire.Errorf(rowwire.Gap, "gap"), rowwire.Errorf(rowwire.Fenced, "fenced"), errors.New("other")
+	for _, tc := range []struct {
+		errs []error
+		want error
+	}{{nil, nil}, {[]error{nil, nil}, nil}, {[]error{nil, gap, other}, gap}, {[]error{other, gap}, other}, {[]error{gap, nil, fenced}, fenced}, {[]error{fenced, gap}, fenced}} {
+		if got := worst(tc.errs); got != tc.want {
+			t.Errorf("the worst of %v is %v", tc.errs, got)
+		}
+	}
+}
+
+// The window holds the newest predictions, and says nothing of a few.
+func TestTheWindowOfPredictions(t *testing.T) {
+	m := newMetrics(nil)
+	var scores []float64
+	var labels []bool
+	feed := func(n int) {
+		for i := range n {
+			score, label := float32((i*7)%97)/97, float32(i%2)
+			m.learnt([]float32{score}, []float32{label}, 0.5, 0, 0)
+			scores, labels = append(scores, float64(score)), append(labels, label > 0.5)
+		}
+	}
+	check := func(what string) {
+		t.Helper()
+		from := max(0, len(scores)-aucWindow)
+		if got, want := m.figures().auc, eval.AUC(scores[from:], labels[from:]); got != want {
+			t.Errorf("%s: auc %v, want %v", what, got, want)
+		}
+		if len(m.scores) != len(scores)-from || len(m.labels) != len(m.scores) {
+			t.Errorf("%s: %d predictions are kept", what, len(m.scores))
+		}
+	}
+	if feed(aucLeast - 1); !math.IsNaN(m.figures().auc) {
+		t.Errorf("auc of %d predictions: %v", aucLeast-1, m.figures().auc)
+	}
+	feed(1)
+	check("as few as may be")
+	feed(aucWindow - aucLeast)
+	check("a full window")
+	for i := range 11 { // the oldest go
+		m.learnt([]float32{float32(i) / 1000}, []float32{1}, 0.5, 0, 0)
+		scores, labels = append(scores, float64(float32(i)/1000)), append(labels, true)
+	}
+	check("more than a window")
+	feed(aucWindow)
+	check("another window")
+	if f := m.figures(); f.samples != uint64(len(scores)) || f.steps != uint64(len(scores)) || math.Abs(f.loss-0.5) > 1e-9 {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestTheMovingLoss(t *testing.T) {
+	m := newMetrics(nil)
+	if !math.IsNaN(m.figures().loss) {
+		t.Errorf("before the first: %v", m.figures().loss)
+	}
+	m.learnt(nil, nil, 0, 0, 3)
+	if f := m.figures(); !math.IsNaN(f.loss) || f.steps != 1 || f.samples != 0 {
+		t.Errorf("after nothing: %+v", f)
+	}
+	m.learnt([]float32{0.5, 0.5}, []float32{1, 0}, 8, 0, 0) // 4 each
+	if f := m.figures(); f.loss != 4 || f.samples != 2 {
+		t.Errorf("the first: %+v", f)
+	}
+	was := 4.0
+	m.learnt([]float32{0.5}, []float32{1}, 1004, 0, 0)
+	if want := was + (1004-was)/lossMemory; math.Abs(m.figures().loss-want) > 1e-9 {
+		t.Errorf("one of a thousand: %v, want %v", m.figures().loss, want)
+	}
+}
+
+// A topic that is another, or smaller, is not learnt; one that grew is.
+func TestWhetherATopicFits(t *testing.T) {
+	topic := func(id string, n int) kafka.Topic {
+		return kafka.Topic{ID: id, Partitions: make([]kafka.Partition, n)}
+	}
+	for _, inOrder := range []bool{false, true} {
+		s := &Server{cfg: Config{Job: "j", Topic: "t", Deterministic: inOrder}}
+		for name, tc := range map[string]struct {
+			b    *training.JobStarted
+			t    kafka.Topic
+			fits bool
+			n    int32
+		}{
+			"the same":          {&training.JobStarted{TopicId: "a", Partitions: 2}, topic("a", 2), true, 2},
+			"another":           {&training.JobStarted{TopicId: "a", Partitions: 2}, topic("b", 2), false, 2},
+			"an id unknown":     {&training.JobStarted{Partitions: 2}, topic("b", 2), true, 2},
+			"an id not told":    {&training.JobStarted{TopicId: "a", Partitions: 2}, topic("", 2), true, 2},
+			"a partition more":  {&training.JobStarted{TopicId: "a", Partitions: 2}, topic("a", 3), true, 3},
+			"a partition fewer": {&training.JobStarted{TopicId: "a", Partitions: 2}, topic("a", 1), false, 2},
+		} {
+			if err := s.fits(tc.b, tc.t); (err == nil) != tc.fits {
+				t.Errorf("%s: %v", name, err)
+			}
+			want := tc.n
+			if inOrder {
+				want = 2
+			}
+			if got := s.partitionsOf(tc.b, tc.t); got != want {
+				t.Errorf("%s: %d partitions, want %d", name, got, want)
+			}
+		}
+		if got := s.partitionsOf(nil, topic("a", 4)); got != 4 {
+			t.Errorf("a job that begins: %d partitions", got)
+		}
+	}
+	s := &Server{}
+	ends := map[int32]int64{0: 5}
+	for name, tc := range map[string]struct {
+		b    *training.JobStarted
+		ends map[int32]int64
+		want *training.TopicUpdated
+	}{
+		"nothing":             {&training.JobStarted{TopicId: "a", Partitions: 2}, nil, nil},
+		"an id":               {&training.JobStarted{Partitions: 2}, nil, &training.TopicUpdated{TopicId: "a"}},
+		"a partition":         {&training.JobStarted{TopicId: "a", Partitions: 1}, nil, &training.TopicUpdated{Partitions: 2}},
+		"an end":              {&training.JobStarted{TopicId: "a", Partitions: 2}, ends, &training.TopicUpdated{Ends: ends}},
+		"an end that was set": {&training.JobStarted{TopicId: "a", Partitions: 1, Ends: ends}, ends, nil},
+	} {
+		got := s.update(tc.b, topic("a", 2), tc.ends).GetTopicUpdated()
+		if (got == nil) != (tc.want == nil) || tc.want != nil && !proto.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	if endsOf(&training.JobStarted{Partitions: 2}) != nil {
+		t.Error("a job without an end has some")
+	}
+	if got := endsOf(&training.JobStarted{Partitions: 2, Ends: map[int32]int64{1: 7}}); !slices.Equal(got, []int64{0, 7}) {
+		t.Errorf("ends %v", got)
+	}
+}
+
+// A trainer joins only the job that it was started for.
+func TestWhatAJobDiffersIn(t *testing.T) {
+	s := &Server{cfg: Config{Job: "j", Model: "m", Topic: "t", Shards: 2}, engine: &engine{hash: "h"}}
+	for name, tc := range map[string]struct {
+		change func(*training.JobStarted)
+		says   string
+	}{
+		"nothing":          {func(*training.JobStarted) {}, ""},
+		"what is Kafka's":  {func(b *training.JobStarted) { b.Partitions, b.TopicId, b.Ends = 7, "x", map[int32]int64{0: 1} }, ""},
+		"no hash":          {func(b *training.JobStarted) { b.SpecHash = "" }, ""},
+		"another hash":     {func(b *training.JobStarted) { b.SpecHash = "i" }, "another declaration"},
+		"another order":    {func(b *training.JobStarted) { b.Deterministic = true }, "deterministic true, not false"},
+		"shards and topic": {func(b *training.JobStarted) { b.Shards, b.Topic = 3, "u" }, "topic u, not t and shards 3, not 2"},
+	} {
+		b := s.started()
+		tc.change(b)
+		if err := s.differs(b); (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An export is gone once all of its parts are.
+func TestAnExportIsGoneWhole(t *testing.T) {
+	dir := t.TempDir()
+	s := &Server{cfg: Config{Dir: dir, Shards: 1}, log: slog.New(slog.DiscardHandler)}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	part := func(sub string) string { return filepath.Join(dir, exportsDir, sub, "7") }
+	for _, sub := range []string{"entry", "ps_0"} {
+		if err := os.MkdirAll(filepath.Join(part(sub), "deep"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !s.removeExport(root, s.subModels(), 7) {
+		t.Error("it is gone, and that is not said")
+	}
+	if !s.removeExport(root, s.subModels(), 7) {
+		t.Error("what is gone is not gone")
+	}
+	for _, sub := range []string{"entry", "ps_0"} {
+		if _, err := os.Stat(part(sub)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", sub, err)
+		}
+		left, err := os.ReadDir(filepath.Dir(part(sub)))
+		if err != nil || len(left) != 0 {
+			t.Errorf("%s: left %v, %v", sub, left, err)
+		}
+	}
+	// One part that stays is enough, whichever.
+	for _, stuck := range []string{"entry", "ps_0"} {
+		for _, sub := range []string{"entry", "ps_0"} {
+			if err := os.MkdirAll(part(sub), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		away, err := filepath.Rel(filepath.Join(dir, exportsDir), t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(dir, exportsDir, stuck)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(away, filepath.Join(dir, exportsDir, stuck)); err != nil { // leads out of the folder
+			t.Fatal(err)
+		}
+		if s.removeExport(root, s.subModels(), 7) {
+			t.Errorf("%s stays, and the export is said to be gone", stuck)
+		}
+		if err := os.Remove(filepath.Join(dir, exportsDir, stuck)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What requests become of each other, and what the facts of the job answer.
+func TestRequestsAreFolded(t *testing.T) {
+	view := requestsOf(bzid, theJob)
+	seq := uint64(0)
+	job := events.Join(bzid, "training", theJob)
+	fold := func(s requests, subject events.Subject, id, causation string, e *training.Event) requests {
+		seq++
+		r := events.Recorded{Subject: subject, Seq: seq, Event: e, Header: events.Header{ID: id, Causation: causation}}
+		if e == nil {
+			r.Event, r.Err = nil, errors.New("what nobody can read")
+		}
+		once := view.Fold(s, r)
+		if again := view.Fold(once, r); fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", once) {
+			t.Errorf("redelivered, event %d changes something", seq)
+		}
+		return once
+	}
+	checkpoint := func(export bool) *training.Event {
+		return &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Export: export}}}
+	}
+	stop := &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{}}}
+	start := &training.Event{Body: &training.Event_StartRequested{StartRequested: &training.StartRequested{}}}
+	saved := &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{}}}
+	failed := &training.Event{Body: &training.Event_CheckpointFailed{CheckpointFailed: &training.CheckpointFailed{}}}
+	stopped := &training.Event{Body: &training.Event_JobStopped{JobStopped: &training.JobStopped{}}}
+	started := &training.Event{Body: &training.Event_JobStarted{JobStarted: &training.JobStarted{}}}
+	open := func(s requests) string {
+		var out []string
+		for _, q := range s.Open {
+			out = append(out, fmt.Sprintf("%s stop %v export %v", q.ID, q.Stop, q.Export))
+		}
+		return strings.Join(out, "; ")
+	}
+	check := func(s requests, what, want string, refused int) {
+		t.Helper()
+		if got := open(s); got != want || len(s.Refused) != refused {
+			t.Errorf("%s: open %q, want %q; %d refused, want %d", what, got, want, len(s.Refused), refused)
+		}
+	}
+	s := view.New()
+	s = fold(s, job.Request(), "a", "", checkpoint(true))
+	check(s, "one", "a stop false export true", 0)
+	s = fold(s, job.Request(), "b", "", checkpoint(false))
+	check(s, "two in one", "b stop false export true", 0)
+	s = fold(s, job, "", "a", saved)
+	check(s, "another's answer", "b stop false export true", 0)
+	s = fold(s, job.Request(), "c", "", stop)
+	check(s, "and a stop", "b stop false export true; c stop true export false", 0)
+	s = fold(s, job.Request(), "d", "", checkpoint(true))
+	check(s, "behind a stop", "b stop false export true; c stop true export false", 0)
+	s = fold(s, job.Request(), "e", "", start)
+	check(s, "nothing to start", "b stop false export true; c stop true export false", 1)
+	s = fold(s, job, "", "b", failed)
+	check(s, "answered", "c stop true export false", 1)
+	s = fold(s, job, "", "c", saved)
+	check(s, "a stop is not answered by a checkpoint", "c stop true export false", 1)
+	if s = fold(s, job, "", "c", stopped); !s.Stopped || s.Start != nil {
+		t.Errorf("%+v", s)
+	}
+	check(s, "stopped", "", 1)
+	s = fold(s, job.Request(), "f", "", checkpoint(false))
+	check(s, "asked of a stopped job", "", 2)
+	if s = fold(s, job.Request(), "g", "", start); s.Start == nil || s.Start.ID != "g" {
+		t.Errorf("start: %+v", s.Start)
+	}
+	if s = fold(s, job, "", "g", started); s.Stopped || s.Start != nil {
+		t.Errorf("started: %+v", s)
+	}
+	s = fold(s, job, "", "", nil)
+	check(s, "what nobody can read", "", 3)
+	s = fold(s, job.Request(), "h", "", nil)
+	check(s, "nor this", "", 4)
+	s = fold(s, events.Join(bzid, "training", theJob+"/a").Request(), "i", "", stop)
+	check(s, "asked of a trainer", "", 5)
+	for _, elsewhere := range []events.Subject{events.Join(bzid, "training", theJob+"x"), events.Join("other", "training", theJob), events.Join(bzid, "model", theJob), events.Join(bzid, "training", "x/"+theJob)} {
+		s = fold(s, elsewhere, "", "", nil)
+		check(s, string(elsewhere), "", 5)
+	}
+	for range maxRefused + 3 {
+		s = s.refuse(events.Recorded{Seq: seq}, "x")
+	}
+	if len(s.Refused) != maxRefused {
+		t.Errorf("%d are kept for parking", len(s.Refused))
+	}
+	full := requests{Refused: make([]bus.Parked, maxRefused-1)}
+	if full = full.refuse(events.Recorded{}, "x"); len(full.Refused) != maxRefused {
+		t.Errorf("%d of %d are kept", len(full.Refused), maxRefused)
+	}
+}
+
+func TestSampledIsTheLastBit(t *testing.T) {
+	const id = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+	for tp, want := range map[string]bool{id + "1": true, id + "0": false, id + "3": true, id + "2": false, id[1:] + "1": false, "": false, "x" + id + "1": true} {
+		if sampled(tp) != want {
+			t.Errorf("%q is sampled: %v", tp, !want)
+		}
+	}
+}
+
+// How a checkpoint on command ends is told by its code: whether asking again may help.
+func TestAnswersToACheckpointOnCommand(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		code string
+	}{
+		"made": {nil, ""}, "it passes": {errNotNow, "UNAVAILABLE"}, "it stays": {errors.New("no space left"), "INTERNAL"},
+		"refused for now": {owner.Refuse(owner.Conflict, "x"), "UNAVAILABLE"}, "refused for good": {owner.Refuse(owner.Invalid, "x"), "INTERNAL"},
+	} {
+		c := &chief{s: &Server{cfg: Config{Job: theJob}}, asked: make(chan order)}
+		go func() {
+			o := <-c.asked
+			o.done <- answer{id: 7, seq: 9, err: tc.err}
+		}()
+		body, err := c.handleCheckpoint(t.Context(), nil)
+		if tc.code == "" {
+			if err != nil || string(body) != `{"checkpoint":7,"seq":9}` {
+				t.Errorf("%s: %s, %v", name, body, err)
+			}
+			continue
+		}
+		var refused *bus.CommandError
+		if !errors.As(err, &refused) || refused.Code != tc.code || !strings.Contains(refused.Error(), "checkpoint 7 failed") {
+			t.Errorf("%s: %s, %v; want %s", name, body, err, tc.code)
+		}
+	}
+}
+
+// An end that nobody asked for is an error; one behind the end of ctx is clean.
+func TestRunTellsWhyItEnds(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	s, err := New(w.config("a", 0), services.Env{BZID: bzid, Bus: noLog{w.b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); !errors.Is(err, errNoLog) || !strings.HasPrefix(err.Error(), "trainer: find the end of the log") {
+		t.Errorf("Run = %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx); err != nil {
+		t.Errorf("after the end of ctx: %v", err)
+	}
+}
+
+// A job that goes on as another ends its trainers with the difference.
+func TestAJobThatBecomesAnotherIsLeft(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	a := w.run(w.config("a", 0))
+	j := w.until("the job runs", func(j lineage.Job) bool { return j.Started.V != nil && len(j.Checkpoints) > 0 })
+	other := proto.CloneOf(j.Started.V)
+	other.Shards = 9
+	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: other}})
+	select {
+	case err := <-a.done:
+		if err == nil || !strings.Contains(err.Error(), "runs with shards 9, not 1") {
+			t.Errorf("Run = %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the trainer stays")
+	}
+}
+
+// noLog is a bus whose log cannot be read.
+type noLog struct{ bus.Bus }
+
+type brokenLog struct{ bus.Log }
+
+var errNoLog = errors.New("the log is away")
+
+func (b noLog) Log() bus.Log                           { return brokenLog{b.Bus.Log()} }
+func (brokenLog) Last(context.Context) (uint64, error) { return 0, errNoLog }
