@@ -140,7 +140,7 @@ func (f *follower) consume(parent context.Context) error {
 		case !errors.Is(err, context.DeadlineExceeded):
 			return err
 		}
-		if last, err = f.check(ctx, cons, delivered, delivered == before); err != nil {
+		if err := f.check(ctx, cons, delivered, delivered == before); err != nil {
 			return err
 		}
 		before = delivered
@@ -178,6 +178,8 @@ func (f *follower) remove(cons jetstream.Consumer) {
 }
 
 // drain hands on messages until tick ends, with its error, or until is reached, with nil.
+// last is where the stream ended before the consumer was made: what a message says of those
+// behind it was true when it was sent, and the stream may have grown since.
 func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, delivered *uint64, last uint64) error {
 	for {
 		msg, err := it.Next(jetstream.NextContext(tick))
@@ -222,27 +224,54 @@ func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, del
 	}
 }
 
-// check learns how far the stream is and whether all of it that matches has been handed
+// check goes on to the end of the stream where all of it that matches has been handed
 // on. Sequences that were passed over are harmless while the stream still holds the
-// first of them. What was sent before a quiet interval began and has not come is lost.
-func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered uint64, quiet bool) (last uint64, err error) {
+// first of them. What was sent before a quiet interval began and has not come is lost. The
+// consumer hears of a message a moment after it is stored: only the stream says that nothing
+// is left.
+func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered uint64, quiet bool) error {
 	if err := f.trimmed(ctx); err != nil {
-		return 0, err
+		return err
 	}
-	if _, last, err = f.b.span(ctx, f.stream); err != nil {
-		return 0, err
+	_, last, err := f.b.span(ctx, f.stream)
+	if err != nil {
+		return err
 	}
 	info, err := cons.Info(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errAgain, err)
+		return fmt.Errorf("%w: %w", errAgain, err)
 	}
 	if quiet && info.Delivered.Consumer > delivered {
-		return 0, fmt.Errorf("%w: %d messages were sent and %d have come", errAgain, info.Delivered.Consumer, delivered)
+		return fmt.Errorf("%w: %d messages were sent and %d have come", errAgain, info.Delivered.Consumer, delivered)
 	}
 	if info.NumPending == 0 && info.Delivered.Consumer == delivered && last >= f.next {
-		f.next = last + 1
+		left, err := f.left(ctx, last)
+		if err != nil {
+			return err
+		}
+		if !left {
+			f.next = last + 1
+		}
 	}
-	return last, nil
+	return nil
+}
+
+// left says whether the stream holds anything that matches from next to last.
+func (f *follower) left(ctx context.Context, last uint64) (bool, error) {
+	filters := f.filters
+	if len(filters) == 0 {
+		filters = []string{">"}
+	}
+	for _, filter := range filters {
+		m, err := f.b.leader(ctx, f.stream, query{Seq: f.next, NextFor: filter})
+		switch {
+		case err == nil && m.seq <= last:
+			return true, nil
+		case err != nil && !isNotFound(err):
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // trimmed says whether messages were discarded before they could be handed on.
