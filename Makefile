@@ -41,10 +41,11 @@ generated-is-current: .bin/protoc-gen-go
 oracles:
 	internal/oracle/install.sh
 
-# Kills and network faults at random moments, many times, and 10^6 operations beside Apache
-# ZooKeeper; see docs/operations.md.
+# Kills, disturbances and network faults at random moments, many times, and 10^6 operations
+# beside Apache ZooKeeper; see docs/operations.md.
 soak:
-	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoak -v ./cmd/monolith
+	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run 'TestSoak$$' -v ./cmd/monolith
+	MONOLITH_SOAK=10 $(GO) test -race -timeout 60m -run 'TestSoakDisturbances$$' -v ./cmd/monolith
 	MONOLITH_POWERCUTS=25 $(GO) test -timeout 60m -run TestPowerCut -v ./cmd/monolith
 	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry
 	MONOLITH_SOAK=1 $(GO) test -timeout 20m -run TestOracleGoZooKeeperSuite -v ./services/replicaregistry
