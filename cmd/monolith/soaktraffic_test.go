@@ -193,8 +193,10 @@ func (s *soak) settled() {
 	for _, err := range s.traffic.errs {
 		s.t.Error(err)
 	}
-	s.tiled(s.learnt())
-	s.rows(s.agree())
+	ends := s.learnt()
+	saved := s.agree() // whose cut publishes what is yet to be published
+	s.tiled(ends)
+	s.rows(saved)
 	s.counted()
 	if code, out, stderr := opsTool("verify", "--dir", s.cfg.dir); code != exitOK {
 		s.t.Errorf("verify: exit %d %s%s", code, out, stderr)
