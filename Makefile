@@ -45,7 +45,7 @@ oracles:
 # beside Apache ZooKeeper; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run 'TestSoak$$' -v ./cmd/monolith
-	MONOLITH_SOAK=10 $(GO) test -race -timeout 60m -run 'TestSoakDisturbances$$' -v ./cmd/monolith
+	MONOLITH_SOAK=10 $(GO) test -race -timeout 3h -run 'TestSoakDisturbances$$' -v ./cmd/monolith
 	MONOLITH_POWERCUTS=25 $(GO) test -timeout 60m -run TestPowerCut -v ./cmd/monolith
 	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry
 	MONOLITH_SOAK=1 $(GO) test -timeout 20m -run TestOracleGoZooKeeperSuite -v ./services/replicaregistry
