@@ -15,13 +15,15 @@ test: vet generated-is-current
 	$(GO) test -tags purego ./kernels/...
 	cd tools && $(GO) test ./...
 
-vet: .bin/staticcheck
+vet: .bin/staticcheck .bin/sloglint
 	$(GO) vet ./...
+	.bin/sloglint -kv-only -forbidden-keys error -key-naming-case snake -msg-style lowercased ./...
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt these: $$unformatted"; exit 1; }
 	.bin/staticcheck ./...
 
-.bin/staticcheck .bin/protoc-gen-go &: tools/go.mod tools/go.sum
-	cd tools && $(GO) build -o ../.bin/ honnef.co/go/tools/cmd/staticcheck google.golang.org/protobuf/cmd/protoc-gen-go
+.bin/staticcheck .bin/sloglint .bin/deadcode .bin/protoc-gen-go &: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../.bin/ honnef.co/go/tools/cmd/staticcheck go-simpler.org/sloglint/cmd/sloglint \
+	  golang.org/x/tools/cmd/deadcode google.golang.org/protobuf/cmd/protoc-gen-go
 
 PROTOC = protoc -I. --plugin=.bin/protoc-gen-go --go_opt=module=github.com/monolith-go/monolith
 

@@ -3,14 +3,18 @@ module github.com/monolith-go/monolith/tools
 go 1.26.0
 
 require (
+	go-simpler.org/sloglint v0.12.0
+	golang.org/x/tools v0.42.0
 	google.golang.org/protobuf v1.36.12
 	honnef.co/go/tools v0.7.0
 )
 
 require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
+	github.com/ettle/strcase v0.2.0 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
-	golang.org/x/mod v0.31.0 // indirect
+	golang.org/x/mod v0.33.0 // indirect
 	golang.org/x/sync v0.19.0 // indirect
-	golang.org/x/tools v0.40.1-0.20260108161641-ca281cf95054 // indirect
+	golang.org/x/sys v0.41.0 // indirect
+	golang.org/x/telemetry v0.0.0-20260209163413-e7419c687ee4 // indirect
 )

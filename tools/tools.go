@@ -4,6 +4,8 @@
 package tools
 
 import (
+	_ "go-simpler.org/sloglint/cmd/sloglint"
+	_ "golang.org/x/tools/cmd/deadcode"
 	_ "google.golang.org/protobuf/cmd/protoc-gen-go"
 	_ "honnef.co/go/tools/cmd/staticcheck"
 )

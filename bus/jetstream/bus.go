@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -82,7 +81,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg.Replicas = 1
 	}
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	b := &Bus{cfg: cfg, log: cfg.Log, link: newLink()}
 	b.ctx, b.end = context.WithCancelCause(context.Background())

@@ -150,7 +150,7 @@ func (h *hosted) respond(r micro.Request, reply []byte, refusal *bus.CommandErro
 		m.Data = wire.RefusalBody(refusal)
 	}
 	if err := h.b.nc.PublishMsg(m); err != nil {
-		h.b.log.Debug("answer could not be sent", "subject", r.Subject(), "error", err)
+		h.b.log.Debug("answer could not be sent", "subject", r.Subject(), "err", err)
 	}
 }
 

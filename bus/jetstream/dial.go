@@ -101,7 +101,7 @@ func (o *outage) began(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last, o.told = err, map[string]bool{}
-	o.b.log.Warn("nats is away", "error", err)
+	o.b.log.Warn("nats is away", "err", err)
 }
 
 // saw logs an error, in an outage the same one once.
@@ -115,7 +115,7 @@ func (o *outage) saw(text string, err error, subject string) {
 		}
 		o.told[err.Error()] = true
 	}
-	o.b.log.Warn(text, "error", err, "subject", subject)
+	o.b.log.Warn(text, "err", err, "subject", subject)
 }
 
 // pause is the time before the attempt to reconnect of that number.

@@ -173,7 +173,7 @@ func (f *follower) remove(cons jetstream.Consumer) {
 	ctx, cancel := f.b.link.whileUp(context.Background(), time.Second)
 	defer cancel()
 	if err := f.b.js.DeleteConsumer(ctx, f.stream, cons.CachedInfo().Name); err != nil {
-		f.b.log.Debug("consumer is left to end by itself", "stream", f.stream, "error", err)
+		f.b.log.Debug("consumer is left to end by itself", "stream", f.stream, "err", err)
 	}
 }
 

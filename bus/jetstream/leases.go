@@ -101,7 +101,7 @@ func (l leases) await(parent context.Context, name string) {
 	}
 	defer func() {
 		if err := w.Stop(); err != nil {
-			l.b.log.Debug("watch was gone already", "lease", name, "error", err)
+			l.b.log.Debug("watch was gone already", "lease", name, "err", err)
 		}
 	}()
 	for {
@@ -203,11 +203,11 @@ func (g *grant) renew(ctx context.Context) bool {
 			return true
 		case errors.Is(err, bus.ErrConflict):
 			if !g.mine(ctx) {
-				g.b.log.Warn("lease is lost", "lease", g.subject, "error", err)
+				g.b.log.Warn("lease is lost", "lease", g.subject, "err", err)
 				return false
 			}
 		case !bus.Retryable(err):
-			g.b.log.Warn("lease cannot be renewed", "lease", g.subject, "error", err)
+			g.b.log.Warn("lease cannot be renewed", "lease", g.subject, "err", err)
 		}
 		if pauses.Wait(ctx) != nil {
 			return false
@@ -236,6 +236,6 @@ func (g *grant) free() {
 		"Nats-TTL":     {"60s"},
 	}})
 	if err != nil {
-		g.b.log.Debug("lease is left to run out", "lease", g.subject, "error", err)
+		g.b.log.Debug("lease is left to run out", "lease", g.subject, "err", err)
 	}
 }

@@ -113,7 +113,7 @@ func (c ServerConfig) tell(err error, text string) {
 	switch {
 	case c.Log == nil:
 	case err != nil:
-		c.Log.Error(text, "component", "nats-server", "error", err)
+		c.Log.Error(text, "component", "nats-server", "err", err)
 	default:
 		c.Log.Info(text, "component", "nats-server")
 	}

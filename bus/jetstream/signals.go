@@ -59,7 +59,7 @@ func (s signals) Listen(ctx context.Context, subject string, handle func(string,
 		stopped = true
 		mu.Unlock()
 		if err := sub.Unsubscribe(); err != nil {
-			s.b.log.Debug("listener was gone already", "subject", subject, "error", err)
+			s.b.log.Debug("listener was gone already", "subject", subject, "err", err)
 		}
 	})
 	if err := s.b.flush(ctx); err != nil {

@@ -28,7 +28,7 @@ func expire(addr string, retention map[string]time.Duration, log *slog.Logger) (
 		defer t.Stop()
 		for {
 			if err := expireOnce(ctx, addr, retention, time.Now()); err != nil && ctx.Err() == nil {
-				log.Error("records beyond their retention could not be deleted, trying again later", "error", err)
+				log.Error("records beyond their retention could not be deleted, trying again later", "err", err)
 			}
 			select {
 			case <-t.C:

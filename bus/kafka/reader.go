@@ -154,7 +154,7 @@ func again[T any](ctx context.Context, r *Reader, ask func(*kgo.Client, Partitio
 		}
 		if !r.away && attempt > 1 {
 			r.away = true
-			r.cfg.Log.Warn("kafka does not answer, trying on", "topic", r.cfg.Topic, "partition", r.cfg.Partition, "error", err)
+			r.cfg.Log.Warn("kafka does not answer, trying on", "topic", r.cfg.Topic, "partition", r.cfg.Partition, "err", err)
 			r.cfg.Away(err)
 		}
 		if werr := pauses.Wait(ctx); werr != nil {

@@ -186,7 +186,7 @@ func (p *partitionFolder) cut(base int64, raw []byte, at int, offset int64, why 
 		return fmt.Errorf("kafka broker: cut the damaged end of %s: %w", p.file(base, ".dat"), err)
 	}
 	p.log.Error("the last batch of a partition is damaged, as a crash leaves one that was not acked: it was cut off and kept aside",
-		"segment", p.file(base, ".dat"), "offset", offset, "bytes", len(raw)-at, "kept", aside, "error", why)
+		"segment", p.file(base, ".dat"), "offset", offset, "bytes", len(raw)-at, "kept", aside, "err", why)
 	return nil
 }
 

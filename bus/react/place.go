@@ -42,7 +42,7 @@ func (x *reaction) save(ctx context.Context) {
 		return
 	}
 	if err := x.r.cfg.Letters.Settle(ctx, x.r.cfg.BZID, x.name, at); err != nil {
-		x.r.cfg.Logger.Debug("place of the reaction is not stored", "reaction", x.name, "seq", at, "error", err)
+		x.r.cfg.Logger.Debug("place of the reaction is not stored", "reaction", x.name, "seq", at, "err", err)
 		return
 	}
 	x.place.saved = at

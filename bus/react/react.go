@@ -9,7 +9,6 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -77,7 +76,7 @@ type reaction struct {
 // New returns a Reactor without reactions; it starts nothing.
 func New(cfg Config) *Reactor {
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
@@ -200,7 +199,7 @@ func (r *Reactor) retry(h message.HandlerFunc) message.HandlerFunc {
 		defer r.cfg.Health.OK(problem)
 		for failed := 1; ; failed++ {
 			r.metrics.retries.Inc()
-			r.cfg.Logger.Debug("reaction is tried again", "reaction", d.x.name, "seq", d.event.Seq, "error", err, "attempt", failed)
+			r.cfg.Logger.Debug("reaction is tried again", "reaction", d.x.name, "seq", d.event.Seq, "err", err, "attempt", failed)
 			if failed >= quiet {
 				r.cfg.Health.Fail(problem, fmt.Errorf("event %d is not settled, and those behind it wait: %w", d.event.Seq, err))
 			}
@@ -307,7 +306,7 @@ func (x *reaction) park(ctx context.Context, r events.Recorded, reason error) er
 			return nil
 		}
 		if failed == quiet {
-			x.r.cfg.Logger.Warn("event cannot be parked yet", "reaction", x.name, "seq", r.Seq, "error", err)
+			x.r.cfg.Logger.Warn("event cannot be parked yet", "reaction", x.name, "seq", r.Seq, "err", err)
 		}
 		if failed >= quiet {
 			x.r.cfg.Health.Fail(problem, fmt.Errorf("event %d cannot be parked, and those behind it wait: %w", r.Seq, err))

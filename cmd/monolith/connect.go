@@ -117,7 +117,7 @@ func (c *connection) remembered(ctx context.Context, b *jetstream.Bus) string {
 	}
 	if err := holds(ctx, cut, b.Log()); err != nil {
 		if c.log != nil {
-			c.log.Warn("the archive of the trimmed log is not here: whatever needs its beginning fails until --archive names it", "folder", cut.Archive, "error", err)
+			c.log.Warn("the archive of the trimmed log is not here: whatever needs its beginning fails until --archive names it", "folder", cut.Archive, "err", err)
 		}
 		return ""
 	}

@@ -93,14 +93,14 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	ready := func() {
 		if ms, ok := r.(*modelserver.Server); ok && p.addrFile != "" {
 			if err := tfssupervisor.WriteAddrFile(p.addrFile, ms.GRPCAddr(), ms.HTTPAddr(), ms.RowsAddr()); err != nil {
-				logger.Error("cannot say where this server listens", "error", err)
+				logger.Error("cannot say where this server listens", "err", err)
 				return
 			}
 		}
 		status.ready.Store(true)
 		if p.statusFile != "" {
 			if err := writeStatusFile(p.statusFile, status.addr); err != nil {
-				logger.Error("cannot write the status file", "error", err)
+				logger.Error("cannot write the status file", "err", err)
 			}
 		}
 		logger.Info("ready")

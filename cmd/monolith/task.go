@@ -68,7 +68,7 @@ func (s *stack) keep(ctx context.Context, t task, ready func()) error {
 			s.health.Fail(t.name, fmt.Errorf("ended %d times in a row: %w", ends, cmp.Or(err, errors.New("without an error"))))
 		}
 		pause := pauses.Next()
-		s.log.Warn("a role ended and is started again", "task", t.name, "error", err, "after", pause)
+		s.log.Warn("a role ended and is started again", "task", t.name, "err", err, "after", pause)
 		if retry.Sleep(ctx, pause) != nil {
 			return nil
 		}

@@ -32,12 +32,14 @@ func TestLoad(t *testing.T) {
 	}}
 	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer stop()
+	begun := time.Now()
 	res, err := Load(ctx, LoadConfig{Addr: serve(t, srv), Model: "movies", Rate: 400, Batch: 3, Seed: 1, Sampled: 20, Name: "t"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	due := int64(time.Since(begun).Seconds()*400) + 1 // a busy machine ends late
 	p := res.Predict
-	if p.Calls < 150 || p.Calls > 201 || p.Errors != p.Calls/10 || !maps.Equal(p.ErrorsByCode, map[string]int64{"ResourceExhausted": p.Errors}) {
+	if p.Calls < 150 || p.Calls > due || p.Errors != p.Calls/10 || !maps.Equal(p.ErrorsByCode, map[string]int64{"ResourceExhausted": p.Errors}) {
 		t.Errorf("%+v", p)
 	}
 	if want := (p.Calls + 19) / 20; sampled.Load() != want {

@@ -23,7 +23,7 @@ func (s *stream) write(recs []kafka.Record) ([]kafka.Record, error) {
 		if !unknown && !errors.Is(err, kafka.ErrUnavailable) || unknown && len(s.cfg.Brokers) == 0 {
 			return nil, err
 		}
-		s.cfg.Log.Warn("kafka took no ratings, trying again", "error", err, "pause", wait)
+		s.cfg.Log.Warn("kafka took no ratings, trying again", "err", err, "pause", wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:

@@ -268,7 +268,7 @@ func (s *stream) score(t *tick) {
 			if err != nil {
 				code := status.Code(err).String()
 				s.count(func(*StreamResult) { errs[code]++ })
-				s.cfg.Log.Debug("a tick goes on without a score", "model", model, "request", id, "error", err)
+				s.cfg.Log.Debug("a tick goes on without a score", "model", model, "request", id, "err", err)
 				return
 			}
 			take(scores)

@@ -92,7 +92,7 @@ func TestSilentMember(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(300*time.Millisecond, cancel)
-	if s, err := openSession(ctx, &cfg, slog.New(slog.NewTextHandler(io.Discard, nil))); err == nil {
+	if s, err := openSession(ctx, &cfg, slog.New(slog.DiscardHandler)); err == nil {
 		t.Errorf("a session %x of nobody", s.id)
 	}
 }
@@ -109,7 +109,7 @@ func TestSilentReads(t *testing.T) {
 		_, _ = c.Write(jute.Frame(answer.Encode))
 	})
 	cfg := Config{Servers: []string{addr}, BZID: "test", Session: timeout}.withDefaults()
-	w, err := dialWire(t.Context(), &cfg, func(string) {})
+	w, err := dialReads(t.Context(), &cfg, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

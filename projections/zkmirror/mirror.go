@@ -277,7 +277,7 @@ func (m *Mirror) pause(ctx context.Context, d time.Duration) time.Duration {
 
 // reign is one connection for reads, from the claim until something breaks.
 func (m *Mirror) reign(ctx context.Context, s *session) error {
-	w, err := dialWire(ctx, &m.cfg, func(path string) { m.touch(strings.TrimPrefix(path, m.cfg.Chroot)) })
+	w, err := dialReads(ctx, &m.cfg, func(path string) { m.touch(strings.TrimPrefix(path, m.cfg.Chroot)) })
 	if err != nil {
 		return err
 	}

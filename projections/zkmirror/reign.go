@@ -31,7 +31,7 @@ type reign struct {
 	*Mirror
 	past
 	s       *session
-	w       *wire
+	w       *readConn
 	version int32             // of the mark's node
 	stale   bool              // the mark over there says less than is known
 	later   map[string]uint64 // paths that could not be written, with the sequence that wrote them here; 0: removals

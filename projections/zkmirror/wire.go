@@ -24,9 +24,9 @@ const (
 
 var errNoWatch = errors.New("the ensemble knows no addWatch, it is older than 3.6")
 
-// wire is the connection for reads and watches. One goroutine asks, the wire's own one
+// readConn is the connection for reads and watches. One goroutine asks, its own one
 // receives. It never outlives its TCP connection.
-type wire struct {
+type readConn struct {
 	c       *zkwire.Conn
 	timeout time.Duration
 	chroot  string
@@ -52,8 +52,8 @@ type request struct {
 	on   func(jute.ReplyHeader, *jute.Reader) error
 }
 
-// dialWire opens a session at the first server that grants one.
-func dialWire(ctx context.Context, cfg *Config, fired func(path string)) (*wire, error) {
+// dialReads opens a session at the first server that grants one.
+func dialReads(ctx context.Context, cfg *Config, fired func(path string)) (*readConn, error) {
 	var errs []error
 	for _, i := range rand.Perm(len(cfg.Servers)) {
 		w, err := dialServer(ctx, cfg, cfg.Servers[i], fired)
@@ -68,7 +68,7 @@ func dialWire(ctx context.Context, cfg *Config, fired func(path string)) (*wire,
 	return nil, errors.Join(errs...)
 }
 
-func dialServer(ctx context.Context, cfg *Config, addr string, fired func(path string)) (*wire, error) {
+func dialServer(ctx context.Context, cfg *Config, addr string, fired func(path string)) (*readConn, error) {
 	nc, err := cfg.Dial("tcp", addr, dialWithin)
 	if err == nil {
 		nc, err = cfg.secure(nc, addr)
@@ -84,7 +84,7 @@ func dialServer(ctx context.Context, cfg *Config, addr string, fired func(path s
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{
+	w := &readConn{
 		c: c, timeout: time.Duration(c.Session.TimeoutMS) * time.Millisecond, chroot: cfg.Chroot, fired: fired,
 		pending: make(chan pending, 2*inFlight), done: make(chan struct{}), pinger: make(chan struct{}),
 	}
@@ -103,7 +103,7 @@ func dialServer(ctx context.Context, cfg *Config, addr string, fired func(path s
 	return w, nil
 }
 
-func (w *wire) receive() {
+func (w *readConn) receive() {
 	defer close(w.done)
 	for {
 		// Only an answer gives a server more time, never a question.
@@ -147,7 +147,7 @@ func (w *wire) receive() {
 
 // ping keeps the session, and has a server say something three times before its silence
 // counts as its end.
-func (w *wire) ping() {
+func (w *readConn) ping() {
 	t := time.NewTicker(w.timeout / (3 * silence))
 	defer t.Stop()
 	for {
@@ -172,7 +172,7 @@ func (w *wire) ping() {
 // ask sends all requests and returns once all answers are in, or earlier with an error:
 // answers that come behind that are told to nobody, for what they would write to is the
 // caller's again.
-func (w *wire) ask(ctx context.Context, all []request) error {
+func (w *readConn) ask(ctx context.Context, all []request) error {
 	var mu sync.Mutex
 	left := false
 	defer func() {
@@ -216,7 +216,7 @@ func (w *wire) ask(ctx context.Context, all []request) error {
 }
 
 // close ends the session; nothing goes with it.
-func (w *wire) close() {
+func (w *readConn) close() {
 	w.closing.Do(func() {
 		close(w.pinger)
 		w.sending.Lock()
@@ -228,7 +228,7 @@ func (w *wire) close() {
 	<-w.done
 }
 
-func (w *wire) auth(ctx context.Context, a Auth) error {
+func (w *readConn) auth(ctx context.Context, a Auth) error {
 	var code jute.Code
 	answered := make(chan struct{})
 	w.sending.Lock()
@@ -259,7 +259,7 @@ func (w *wire) auth(ctx context.Context, a Auth) error {
 
 // watch makes the server tell of every change below the paths, for as long as the
 // connection lasts, whether they exist or not.
-func (w *wire) watch(ctx context.Context, paths []string) error {
+func (w *readConn) watch(ctx context.Context, paths []string) error {
 	var all []request
 	var refused jute.Code
 	for _, path := range paths {
@@ -281,7 +281,7 @@ func (w *wire) watch(ctx context.Context, paths []string) error {
 
 // barrier returns a zxid: every change up to it has been told to fired, and every read
 // from now on sees it.
-func (w *wire) barrier(ctx context.Context, path string) (zxid int64, err error) {
+func (w *readConn) barrier(ctx context.Context, path string) (zxid int64, err error) {
 	q := jute.Path{Path: w.chroot + path}
 	read := jute.PathWatch{Path: w.chroot + path}
 	err = w.ask(ctx, []request{
@@ -300,7 +300,7 @@ func (w *wire) barrier(ctx context.Context, path string) (zxid int64, err error)
 }
 
 // get reads the nodes at the paths; absent ones are nil.
-func (w *wire) get(ctx context.Context, paths []string) ([]*theirs, error) {
+func (w *readConn) get(ctx context.Context, paths []string) ([]*theirs, error) {
 	nodes := make([]*theirs, len(paths))
 	all := make([]request, len(paths))
 	for i, path := range paths {
@@ -332,7 +332,7 @@ func (w *wire) get(ctx context.Context, paths []string) ([]*theirs, error) {
 
 // acls reads the access lists of nodes; those of nodes that are gone, or say no more, stay
 // unread.
-func (w *wire) acls(ctx context.Context, paths []string, nodes []*theirs) error {
+func (w *readConn) acls(ctx context.Context, paths []string, nodes []*theirs) error {
 	all := make([]request, len(paths))
 	for i, path := range paths {
 		q := jute.Path{Path: w.chroot + path}
@@ -353,7 +353,7 @@ func (w *wire) acls(ctx context.Context, paths []string, nodes []*theirs) error 
 }
 
 // below lists every path at and below top, parents first; none when it is not there.
-func (w *wire) below(ctx context.Context, top string) ([]string, error) {
+func (w *readConn) below(ctx context.Context, top string) ([]string, error) {
 	var found []string
 	level := []string{top}
 	for len(level) > 0 {

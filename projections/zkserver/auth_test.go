@@ -16,7 +16,7 @@ func showing(user string) func(*jute.Writer) {
 }
 
 // rare are requests that hardly anybody sends, with what comes behind them.
-func rare(w *wire) (said []string) {
+func rare(w *wireClient) (said []string) {
 	say := func(what string, op jute.Op, parts ...func(*jute.Writer)) {
 		w.t.Helper()
 		xid := int32(len(said) + 1)

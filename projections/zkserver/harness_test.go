@@ -146,19 +146,19 @@ func (h *house) stock(dial zk.Dialer) *zk.Conn {
 	return oracle.ZKClient(h.t, h.Addr(), dial)
 }
 
-// wire is a client that says exactly what a test wants said.
-type wire struct {
+// wireClient is a client that says exactly what a test wants said.
+type wireClient struct {
 	t   testing.TB
 	nc  net.Conn
 	ses jute.ConnectResponse
 }
 
-func (h *house) dial() *wire {
+func (h *house) dial() *wireClient {
 	h.t.Helper()
 	return dialTo(h.t, h.Addr())
 }
 
-func dialTo(t testing.TB, addr string) *wire {
+func dialTo(t testing.TB, addr string) *wireClient {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -168,16 +168,16 @@ func dialTo(t testing.TB, addr string) *wire {
 	if err := nc.SetDeadline(time.Now().Add(within)); err != nil {
 		t.Fatal(err)
 	}
-	return &wire{t: t, nc: nc}
+	return &wireClient{t: t, nc: nc}
 }
 
 // connect opens the session and gives its answer.
-func (h *house) connect(q jute.ConnectRequest) *wire {
+func (h *house) connect(q jute.ConnectRequest) *wireClient {
 	h.t.Helper()
 	return h.dial().connect(q)
 }
 
-func (w *wire) connect(q jute.ConnectRequest) *wire {
+func (w *wireClient) connect(q jute.ConnectRequest) *wireClient {
 	w.t.Helper()
 	w.write(jute.Frame(q.Encode))
 	r := w.next()
@@ -188,14 +188,14 @@ func (w *wire) connect(q jute.ConnectRequest) *wire {
 	return w
 }
 
-func (w *wire) write(b []byte) {
+func (w *wireClient) write(b []byte) {
 	w.t.Helper()
 	if _, err := w.nc.Write(b); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *wire) next() *jute.Reader {
+func (w *wireClient) next() *jute.Reader {
 	w.t.Helper()
 	b, err := jute.ReadFrame(w.nc, nil, 64<<20)
 	if err != nil {
@@ -204,14 +204,14 @@ func (w *wire) next() *jute.Reader {
 	return jute.NewReader(b)
 }
 
-func (w *wire) ask(xid int32, op jute.Op, parts ...func(*jute.Writer)) {
+func (w *wireClient) ask(xid int32, op jute.Op, parts ...func(*jute.Writer)) {
 	w.t.Helper()
 	h := jute.RequestHeader{Xid: xid, Op: op}
 	w.write(jute.Frame(append([]func(*jute.Writer){h.Encode}, parts...)...))
 }
 
 // reply reads the next frame, which must be a reply or notification with that xid.
-func (w *wire) reply(xid int32) (jute.ReplyHeader, *jute.Reader) {
+func (w *wireClient) reply(xid int32) (jute.ReplyHeader, *jute.Reader) {
 	w.t.Helper()
 	r := w.next()
 	var h jute.ReplyHeader
@@ -221,14 +221,14 @@ func (w *wire) reply(xid int32) (jute.ReplyHeader, *jute.Reader) {
 	return h, r
 }
 
-func (w *wire) code(xid int32, want jute.Code) {
+func (w *wireClient) code(xid int32, want jute.Code) {
 	w.t.Helper()
 	if h, _ := w.reply(xid); h.Err != want {
 		w.t.Fatalf("xid %d: code %d, want %d", xid, h.Err, want)
 	}
 }
 
-func (w *wire) notice(kind znode.ChangeKind, path string) {
+func (w *wireClient) notice(kind znode.ChangeKind, path string) {
 	w.t.Helper()
 	_, r := w.reply(jute.XidNotification)
 	var e jute.WatcherEvent
@@ -238,7 +238,7 @@ func (w *wire) notice(kind znode.ChangeKind, path string) {
 }
 
 // gone waits for the server to hang up.
-func (w *wire) gone() {
+func (w *wireClient) gone() {
 	w.t.Helper()
 	n, err := io.Copy(io.Discard, w.nc)
 	if ne, ok := err.(net.Error); n != 0 || (ok && ne.Timeout()) {

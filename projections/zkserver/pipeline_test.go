@@ -120,7 +120,7 @@ func TestFailedProposalEndsTheConnection(t *testing.T) {
 	}
 }
 
-func (h *house) dialAndSay(q jute.ConnectRequest) *wire {
+func (h *house) dialAndSay(q jute.ConnectRequest) *wireClient {
 	w := h.dial()
 	w.write(jute.Frame(q.Encode))
 	return w
@@ -231,7 +231,7 @@ func TestWatchesRespectACLs(t *testing.T) {
 	owner, other := h.connect(jute.ConnectRequest{}), h.connect(jute.ConnectRequest{})
 	owner.ask(jute.XidAuth, jute.OpAuth, (&jute.AuthPacket{Scheme: "digest", Auth: []byte("u:p")}).Encode)
 	owner.code(jute.XidAuth, jute.OK)
-	for _, w := range []*wire{owner, other} {
+	for _, w := range []*wireClient{owner, other} {
 		w.ask(1, jute.OpAddWatch, (&jute.PathMode{Path: "/s", Mode: 1}).Encode)
 		w.code(1, jute.OK)
 	}
@@ -275,7 +275,7 @@ func TestTLSBeyondLoopback(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	w := &wire{t: t, nc: nc}
+	w := &wireClient{t: t, nc: nc}
 	w.write(jute.Frame((&jute.ConnectRequest{}).Encode))
 	if w.ses.Decode(w.next()); w.ses.SessionID == 0 {
 		t.Errorf("%+v", w.ses)

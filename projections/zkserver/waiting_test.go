@@ -53,7 +53,7 @@ func TestWaitingRequestsAreBoundedByBytes(t *testing.T) {
 			small := h.connect(jute.ConnectRequest{})
 			small.ask(-1, jute.OpCreate, creating("/a", 0))
 			small.code(-1, jute.OK)
-			conns := []*wire{h.connect(jute.ConnectRequest{}), h.connect(jute.ConnectRequest{})}
+			conns := []*wireClient{h.connect(jute.ConnectRequest{}), h.connect(jute.ConnectRequest{})}
 			hold := make(chan struct{})
 			scribe.pause(hold)
 			before := heapBytes()

@@ -324,7 +324,7 @@ func TestBadFramesEndTheConnection(t *testing.T) {
 		"empty request":     {nil, []byte{0, 0, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w *wire
+			var w *wireClient
 			if tc.after != nil {
 				w = h.connect(jute.ConnectRequest{})
 			} else {

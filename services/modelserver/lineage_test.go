@@ -225,6 +225,12 @@ func TestAnEpochThatNobodyTookFencesNobody(t *testing.T) {
 	w.publish(rowDelta("user", modelspec.FID(1, 7), 4, 8, 8, 8, 8))
 	w.publish(w.learn("user", 1, 7, 3, 1, 2, 3, 4))
 	s.untilUser(7, 1, 2, 3, 4)
+	until(t, "both shards have read all", func() error {
+		if n := s.counted(t, "monolith_modelserver_delta_total", "forged"); n != 4 {
+			return fmt.Errorf("%v deltas forged, want two at each", n)
+		}
+		return nil
+	}) // or the slower one would take epoch 4 for what comes next
 	ready(1, 4) // the next writer says so before its first delta
 	w.publish(w.learn("user", 1, 7, 4, 4, 3, 2, 1))
 	s.untilUser(7, 4, 3, 2, 1)
@@ -232,12 +238,6 @@ func TestAnEpochThatNobodyTookFencesNobody(t *testing.T) {
 	w.publish(w.learn("user", 1, 9, 4, 1, 1, 1, 1))
 	s.untilUser(9, 1, 1, 1, 1)
 	s.untilUser(7, 4, 3, 2, 1)
-	until(t, "both shards have read all", func() error {
-		if n := s.counted(t, "monolith_modelserver_delta_total", "forged"); n != 4 {
-			return fmt.Errorf("%v deltas forged, want two at each", n)
-		}
-		return nil
-	})
 }
 
 // One row that holds no number costs nobody else's.

@@ -78,7 +78,7 @@ func (s *Server) handleHeartbeat(ctx context.Context, payload []byte) ([]byte, e
 	for _, c := range s.leases.contested(id, contests) {
 		s.contests.Inc()
 		s.env.Log.Warn("replica reported by two containers: it stays with its holder until that lets go",
-			"replica", c.key, "holder", c.holder, "reported by", id)
+			"replica", c.key, "holder", c.holder, "reporter", id)
 	}
 	outcome := "unchanged"
 	if len(seqs) > 0 {

@@ -56,7 +56,7 @@ func mirrorUntilKilled(addr string) error {
 	}
 	tree := follow.New(b.Log(), views.Znode, follow.Options{})
 	m, err := zkmirror.New(zkmirror.Config{Servers: []string{addr}, BZID: controltest.BZID, Session: mirrorsSession, Log: b.Log(), Importer: noImports{}},
-		tree, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		tree, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -28,14 +28,14 @@ import (
 var openACL = []jute.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 
 // client is one connection with one request on its way.
-type client struct{ *zkwire.Conn }
+type rawClient struct{ *zkwire.Conn }
 
-func (h *house) client(timeout time.Duration) (client, error) {
+func (h *house) client(timeout time.Duration) (rawClient, error) {
 	c, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds())}, 3*controltest.Patience)
-	return client{c}, err
+	return rawClient{c}, err
 }
 
-func (c client) ask(op jute.Op, body func(*jute.Writer)) (jute.Code, *jute.Reader, error) {
+func (c rawClient) ask(op jute.Op, body func(*jute.Writer)) (jute.Code, *jute.Reader, error) {
 	xid := c.Send(op, body)
 	if err := c.Flush(); err != nil {
 		return 0, nil, err
@@ -48,13 +48,13 @@ func (c client) ask(op jute.Op, body func(*jute.Writer)) (jute.Code, *jute.Reade
 	}
 }
 
-func (c client) create(path string, data []byte, flags int32) (jute.Code, error) {
+func (c rawClient) create(path string, data []byte, flags int32) (jute.Code, error) {
 	q := jute.CreateRequest{Path: path, Data: data, ACL: openACL, Flags: flags}
 	code, _, err := c.ask(jute.OpCreate, func(w *jute.Writer) { q.Encode(w, false) })
 	return code, err
 }
 
-func (c client) stat(path string) (st jute.Stat, code jute.Code, err error) {
+func (c rawClient) stat(path string) (st jute.Stat, code jute.Code, err error) {
 	code, r, err := c.ask(jute.OpExists, (&jute.PathWatch{Path: path}).Encode)
 	if err == nil && code == jute.OK {
 		st.Decode(r)
@@ -156,7 +156,7 @@ func TestSessionStorm(t *testing.T) {
 func TestHalfOpenConnections(t *testing.T) {
 	h := openHouse(t, Config{ZK: ZKPort{MinSessionTimeout: 300 * time.Millisecond}})
 	const n = 20
-	var silent []client
+	var silent []rawClient
 	for i := range n {
 		c, err := h.client(300 * time.Millisecond)
 		if err != nil {
@@ -209,10 +209,10 @@ func TestOversizedData(t *testing.T) {
 		t.Fatalf("its session: %+v, %v", again, err)
 	}
 	defer again.Close()
-	if _, code, err := (client{again}).stat("/more"); err != nil || code != noNode {
+	if _, code, err := (rawClient{again}).stat("/more"); err != nil || code != noNode {
 		t.Errorf("what was too large: %v %v", code, err)
 	}
-	if st, _, err := (client{again}).stat("/big"); err != nil || int(st.DataLength) != largest-100 {
+	if st, _, err := (rawClient{again}).stat("/big"); err != nil || int(st.DataLength) != largest-100 {
 		t.Errorf("what was not: %+v %v", st, err)
 	}
 }
@@ -281,7 +281,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 					if err := again.Deadline(3 * controltest.Patience); err != nil {
 						t.Error(err)
 					}
-					c = client{again}
+					c = rawClient{again}
 					break
 				}
 			}

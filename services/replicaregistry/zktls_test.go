@@ -126,7 +126,7 @@ func comesIn(t *testing.T, addr string, cfg *tls.Config) error {
 	if c.Session.SessionID == 0 {
 		return errors.New("no session")
 	}
-	_, _, err = client{c}.ask(jute.OpCloseSession, nil)
+	_, _, err = rawClient{c}.ask(jute.OpCloseSession, nil)
 	return err
 }
 

@@ -68,7 +68,7 @@ func (s *Server) share(soft, hard context.Context) error {
 			case err == nil:
 				mine[p] = h
 			case !errors.Is(err, bus.ErrConflict) && soft.Err() == nil:
-				s.log.Warn("a partition's lease cannot be had", "partition", p, "error", err)
+				s.log.Warn("a partition's lease cannot be had", "partition", p, "err", err)
 			}
 		}
 		if !s.untilChange(soft, t.C, rivals) {

@@ -66,7 +66,7 @@ func (s *Server) lead(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			s.log.Warn("the chief's lease cannot be had, trying again", "error", err)
+			s.log.Warn("the chief's lease cannot be had, trying again", "err", err)
 			if failures++; failures >= unwell {
 				s.env.Health.Fail(healthChief, err)
 			}
@@ -104,7 +104,7 @@ func (s *Server) lead(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			s.log.Error("the chief gives way, trying again", "error", err)
+			s.log.Error("the chief gives way, trying again", "err", err)
 			if failures++; failures >= unwell {
 				s.env.Health.Fail(healthChief, err)
 			}
@@ -152,7 +152,7 @@ func (c *chief) insist(ctx context.Context, why request) error {
 		}
 		// A shard says that it is ready a moment before it takes commands.
 		if _, err := (&cutter{s: c.s}).states(ctx, cutproto.Offsets, func(int) any { return struct{}{} }); err != nil {
-			c.s.log.Debug("a shard takes no commands yet", "error", err)
+			c.s.log.Debug("a shard takes no commands yet", "err", err)
 			if pause(ctx, pauseBeforeCommands); ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -412,7 +412,7 @@ func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint
 		} else {
 			s.discard(id)
 		}
-		s.log.Error("checkpoint failed", "checkpoint", id, "error", err)
+		s.log.Error("checkpoint failed", "checkpoint", id, "err", err)
 		facts = []*training.Event{{Body: &training.Event_CheckpointFailed{CheckpointFailed: &training.CheckpointFailed{Id: id, Reason: err.Error()}}}}
 		_, seqs, aerr := c.append(ctx, why, func(lineage.Job) []*training.Event { return facts })
 		if aerr != nil {

@@ -67,7 +67,7 @@ func (c *cutter) make(ctx context.Context, export bool, claim func(context.Conte
 		defer cancel()
 		if rerr := c.release(ctx); rerr != nil {
 			// The shard lets go by itself, and what it wrote stands.
-			c.s.log.Warn("a shard was not released", "cut", c.name, "error", rerr)
+			c.s.log.Warn("a shard was not released", "cut", c.name, "err", rerr)
 		}
 	}()
 	states, err := c.states(ctx, cutproto.Hold, func(i int) any {
@@ -218,7 +218,7 @@ func (c *cutter) syncEnd(ctx context.Context, files []*training.ShardFile) (uint
 	if held {
 		return end, nil
 	}
-	c.s.log.Warn("a shard let go before the end of the cut, the export starts at its last delta", "cut", c.name, "error", err)
+	c.s.log.Warn("a shard let go before the end of the cut, the export starts at its last delta", "cut", c.name, "err", err)
 	for _, f := range files {
 		end = min(end, f.GetSyncSeq())
 	}

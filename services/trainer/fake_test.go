@@ -440,8 +440,8 @@ func (s *fakeShard) checkBooks(ends []int64) {
 	}
 }
 
-// registry turns heartbeats into facts, as the replica-registry does.
-func registry(t *testing.T, b bus.Bus) {
+// startRegistry turns heartbeats into facts, as the replica-registry does.
+func startRegistry(t *testing.T, b bus.Bus) {
 	var mu sync.Mutex
 	known := map[string]bool{}
 	stop, err := b.Commands().Serve(t.Context(), bus.Service{

@@ -40,7 +40,7 @@ func (w *swept) told(j lineage.Job) {
 func (s *Server) sweep(j lineage.Job, done *swept) {
 	root, err := os.OpenRoot(s.cfg.Dir)
 	if err != nil {
-		s.log.Warn("old checkpoints cannot be deleted", "dir", s.cfg.Dir, "error", err)
+		s.log.Warn("old checkpoints cannot be deleted", "dir", s.cfg.Dir, "err", err)
 		return
 	}
 	defer root.Close()
@@ -55,10 +55,10 @@ func (s *Server) sweep(j lineage.Job, done *swept) {
 	}
 	slices.Sort(done.checkpoints)
 	named := s.named()
-	models := filepath.Join(s.cfg.Dir, exportsDir)
+	exported := filepath.Join(s.cfg.Dir, exportsDir)
 	for n := len(j.Exports) - s.cfg.Keep; n > 0; n-- {
 		e := j.Exports[n-1].V
-		if e.GetModelDir() != models || named[e.GetVersion()] || slices.Contains(done.exports, e.GetVersion()) {
+		if e.GetModelDir() != exported || named[e.GetVersion()] || slices.Contains(done.exports, e.GetVersion()) {
 			continue
 		}
 		if s.removeExport(root, e.GetSubModels(), e.GetVersion()) {
@@ -116,7 +116,7 @@ func (s *Server) remove(root *os.Root, dir string) bool {
 		err = root.RemoveAll(gone)
 	}
 	if err != nil {
-		s.log.Warn("an old checkpoint could not be deleted", "dir", dir, "error", err)
+		s.log.Warn("an old checkpoint could not be deleted", "dir", dir, "err", err)
 	}
 	return err == nil
 }
@@ -124,18 +124,18 @@ func (s *Server) remove(root *os.Root, dir string) bool {
 // named lists the versions below this job's exports that a load or a plan names. A load
 // of version 0 stands for the newest, which sweep does not touch.
 func (s *Server) named() map[int64]bool {
-	models := filepath.Join(s.cfg.Dir, exportsDir)
+	exported := filepath.Join(s.cfg.Dir, exportsDir)
 	named := map[int64]bool{}
 	s.catalog.Read(func(c catalog.State) {
 		for _, m := range c.Models {
-			if l := m.Load.V; l != nil && filepath.Clean(l.GetModelDir()) == models {
+			if l := m.Load.V; l != nil && filepath.Clean(l.GetModelDir()) == exported {
 				named[l.GetVersion()] = true
 			}
 		}
 	})
 	s.plan.Read(func(p plan.State) {
 		for _, m := range p.Plans {
-			if l := m.Planned.V; l != nil && filepath.Clean(l.GetModelDir()) == models {
+			if l := m.Planned.V; l != nil && filepath.Clean(l.GetModelDir()) == exported {
 				named[l.GetVersion()] = true
 			}
 		}

@@ -82,19 +82,19 @@ func (l *learner) run(soft, hard context.Context) {
 			wait = settling
 			failures--
 		case refusal(err) == rowwire.Fenced:
-			log.Warn("another trainer has the partition, giving it up", "error", err)
+			log.Warn("another trainer has the partition, giving it up", "err", err)
 			return
 		case refusal(err) == rowwire.Gap, refusal(err) == rowwire.Overlap, refusal(err) == rowwire.WrongGeneration:
-			log.Info("taking the partition up again where the shards stand", "error", err)
+			log.Info("taking the partition up again where the shards stand", "err", err)
 			wait = settling
 			if unsteady++; unsteady < unsettled {
 				failures--
 			}
 		case lost(err):
-			log.Error("the log is not the one that was learnt from: nothing is skipped, the partition stands still", "error", err)
+			log.Error("the log is not the one that was learnt from: nothing is skipped, the partition stands still", "err", err)
 			l.reading(err)
 		default:
-			log.Error("the partition cannot be learnt, trying again", "error", err)
+			log.Error("the partition cannot be learnt, trying again", "err", err)
 		}
 		if failures >= unwell || errors.Is(err, errDiverged) {
 			l.s.env.Health.Fail(l.named("learning"), err)

@@ -145,7 +145,7 @@ func (s *Server) report(ctx context.Context) error {
 			}
 		}
 		if err := s.tell(ctx, bodies...); err != nil && ctx.Err() == nil {
-			s.log.Warn("metrics were not reported", "error", err)
+			s.log.Warn("metrics were not reported", "err", err)
 		}
 	}
 }

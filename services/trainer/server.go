@@ -335,7 +335,7 @@ func (s *Server) heartbeat(ctx context.Context) error {
 		}
 		if ctx.Err() == nil && heard != (err == nil) {
 			if heard = err == nil; !heard {
-				s.log.Warn("the registry does not answer heartbeats", "error", err)
+				s.log.Warn("the registry does not answer heartbeats", "err", err)
 			} else {
 				s.log.Info("the registry answers heartbeats")
 			}
@@ -345,7 +345,7 @@ func (s *Server) heartbeat(ctx context.Context) error {
 		case <-ctx.Done():
 			beat.Leaving = true
 			if err := send(context.WithoutCancel(ctx)); err != nil {
-				s.log.Debug("the registry was not told of the end", "error", err)
+				s.log.Debug("the registry was not told of the end", "err", err)
 			}
 			return nil
 		}

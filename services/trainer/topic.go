@@ -122,7 +122,7 @@ func (c *chief) lookAtTopic(ctx context.Context) {
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("what changed of the topic could not be said, trying again", "error", err)
+		s.log.Warn("what changed of the topic could not be said, trying again", "err", err)
 	}
 }
 
@@ -132,7 +132,7 @@ func (c *chief) lookAtTopic(ctx context.Context) {
 func (s *Server) leaderEpochs(ctx context.Context, offsets map[int32]int64) map[int32]int32 {
 	t, err := s.describe(ctx)
 	if err != nil || s.fits(s.job().Started.V, t) != nil {
-		s.log.Debug("the checkpoint says no leader epochs", "error", err)
+		s.log.Debug("the checkpoint says no leader epochs", "err", err)
 		return nil
 	}
 	epochs := map[int32]int32{}

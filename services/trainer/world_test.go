@@ -68,7 +68,7 @@ func newWorld(t *testing.T, partitions, shards int) *world {
 	t.Cleanup(func() { w.broker.Close() })
 	w.writer = kafka.NewWriter(kafka.WriterConfig{Brokers: []string{w.broker.Addr()}})
 	t.Cleanup(func() { w.writer.Close() })
-	registry(t, w.b)
+	startRegistry(t, w.b)
 	spec := smallSpec()
 	w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
 	for i := range shards {

@@ -4,7 +4,6 @@ package controltest
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"strconv"
@@ -34,7 +33,7 @@ const Patience = 10 * time.Second
 // Env gives a role the bus b and metrics of its own.
 func Env(b bus.Bus) services.Env {
 	return services.Env{
-		BZID: BZID, Bus: b, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		BZID: BZID, Bus: b, Log: slog.New(slog.DiscardHandler),
 		Metrics: prometheus.NewRegistry(), Tracer: noop.NewTracerProvider().Tracer("test"),
 	}
 }
