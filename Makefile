@@ -11,7 +11,7 @@ build:
 test: vet generated-is-current
 	$(GO) build ./...
 	$(GO) test -race -timeout 20m ./...
-	$(GO) test -run TestWhatWasAcceptedIsFoldedEverywhere ./projections/views
+	$(GO) test -run TestWhatWasAcceptedIsFoldedEverywhere ./projections/registry
 	$(GO) test -tags purego ./kernels/...
 	cd tools && $(GO) test ./...
 
@@ -41,7 +41,7 @@ generated-is-current: .bin/protoc-gen-go
 
 # The real counterparts: Apache Kafka and ZooKeeper, nats-server and its CLI, kazoo, TensorFlow.
 oracles:
-	internal/oracle/install.sh
+	internal/testenv/oracle/install.sh
 
 # Kills, disturbances and network faults at random moments, many times, and 10^6 operations
 # beside Apache ZooKeeper; see docs/operations.md.
@@ -57,9 +57,9 @@ soak:
 # Operators changed by chance in the core packages, which their tests must notice. Half an
 # hour; MUTANTS draws more or fewer, SEED the same ones again.
 MUTANTS ?= 50
-CORE = bus/jetstream bus/mem bus/react bus/kafka projections/fleet projections/plan projections/catalog projections/lineage \
-  projections/layout projections/follow projections/archive projections/znode services/ps services/trainer services/modelserver \
-  internal/rowwire internal/ckpt internal/tablefile kernels/table
+CORE = bus/jetstream bus/mem bus/react bus/kafka projections/fleet projections/plan projections/models projections/lineage \
+  projections/savedmodels bus/follow bus/archive projections/zookeeper/view services/ps services/trainer services/modelserver \
+  internal/wire/rowwire internal/model/checkpoint internal/model/entrydump kernels/table
 mutants:
 	cd tools && $(GO) build -o ../.bin/mutants ./mutants
 	.bin/mutants -n $(MUTANTS) $(if $(SEED),-seed $(SEED)) $(CORE)

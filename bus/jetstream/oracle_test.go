@@ -6,7 +6,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
 // TestOracle runs the contract, and then a crash, on a nats-server process as anybody

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
 // TestOracle holds Apache Kafka to the contract that the embedded broker is held to.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/projections/archive"
+	"github.com/monolith-go/monolith/bus/archive"
 )
 
 // archivedBus is a bus whose log is read from an archive as far as that goes.

@@ -15,7 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 // The whole life of an archive, by its commands: written, checked, the log trimmed behind
@@ -49,7 +49,7 @@ func TestArchiveAndTrim(t *testing.T) {
 			quiet = last
 		}
 	}
-	_, want, err := views.Replay(ctx, b.Log(), "catalog", last)
+	_, want, err := registry.Replay(ctx, b.Log(), "catalog", last)
 	if err != nil {
 		t.Fatal(err)
 	}

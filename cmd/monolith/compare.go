@@ -11,14 +11,14 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/report"
-	"github.com/monolith-go/monolith/internal/rowwire"
-	catalogview "github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
 // agreePatience is how long replicas may take to catch up with a job at rest.
@@ -136,7 +136,7 @@ func (j *job) settleApplied(ctx context.Context, shards int) error {
 // liveHashes asks the roles for the state of the views that they decide on.
 func (j *job) liveHashes(ctx context.Context) (map[string]report.ViewHash, error) {
 	hashes := map[string]report.ViewHash{}
-	for view, role := range map[string]string{catalogview.Name: "portal", plan.Name: "publisher", fleet.Name: "registry", znode.Name: "registry",
+	for view, role := range map[string]string{models.Name: "portal", plan.Name: "publisher", fleet.Name: "registry", view.Name: "registry",
 		lineage.Name: "trainer." + events.Escape(jobName)} {
 		var h report.ViewHash
 		if err := j.call(ctx, role+".state", map[string]string{"view": view}, &h); err != nil {

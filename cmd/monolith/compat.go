@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/internal/agentpb"
+	"github.com/monolith-go/monolith/internal/compat/agentpb"
 )
 
 // The commands agent-client, agent-controller, client and svr-client take the original's

@@ -12,8 +12,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/internal/agentpb"
-	"github.com/monolith-go/monolith/projections/mirror"
+	"github.com/monolith-go/monolith/internal/compat/agentdata"
+	"github.com/monolith-go/monolith/internal/compat/agentpb"
 )
 
 // notFoundError is the refusal of what asks for something that is not there.
@@ -122,7 +122,7 @@ func (c *servingClient) status(ctx context.Context) error {
 		return err
 	}
 	for _, name := range published {
-		_, _, model, ok := mirror.ParsePublish("/" + name)
+		_, _, model, ok := agentdata.ParsePublish("/" + name)
 		s.Publish = s.Publish || ok && model == c.model
 	}
 	found, _, err := replicaNodes(t, c.conn.bzid, c.model)

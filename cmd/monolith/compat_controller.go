@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/internal/fnmatch"
-	"github.com/monolith-go/monolith/internal/savedmodel"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/internal/compat/fnmatch"
+	"github.com/monolith-go/monolith/internal/compat/savedmodel"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
 // controller is the original's agent_controller.
@@ -132,7 +132,7 @@ func (c *controller) declare(ctx context.Context) error {
 		if e.Name() == "entry" {
 			policy = "latest"
 		}
-		config := znode.SavedModelDeployConfig{ModelBasePath: filepath.Join(c.exportBase, e.Name()), VersionPolicy: policy}
+		config := view.SavedModelDeployConfig{ModelBasePath: filepath.Join(c.exportBase, e.Name()), VersionPolicy: policy}
 		if err := t.put(base+"/"+e.Name(), config.Bytes()); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/monolith-go/monolith/internal/agentpb"
+	"github.com/monolith-go/monolith/internal/compat/agentpb"
 )
 
 // What the original prints is what Python's print makes of its values. These functions

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
 // The original's commands against everything running, by NATS and by the ZooKeeper port.

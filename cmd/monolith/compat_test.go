@@ -26,8 +26,8 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/internal/agentpb"
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/compat/agentpb"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
 // fakeAgent answers with what a test gives it.

@@ -12,10 +12,10 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/mirror"
-	"github.com/monolith-go/monolith/projections/views"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/internal/compat/agentdata"
+	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
 // compatTimeout bounds each question of the compatible commands.
@@ -31,10 +31,10 @@ type tree interface {
 }
 
 // foldedTree is the znode view of one namespace, folded from the log up to now.
-type foldedTree struct{ s znode.State }
+type foldedTree struct{ s view.State }
 
 func foldTree(ctx context.Context, b bus.Bus, bzid string) (tree, error) {
-	s, err := follow.Replay(ctx, b.Log(), views.Znode.Only(bzid), follow.End)
+	s, err := follow.Replay(ctx, b.Log(), registry.Znode.Only(bzid), follow.End)
 	if err != nil {
 		return nil, fmt.Errorf("fold the tree from the log: %w", err)
 	}
@@ -185,7 +185,7 @@ func (t *zkTree) remove(path string, recursive bool) (found bool, err error) {
 // replicaNode is one node below /{bzid}/service/{model}.
 type replicaNode struct {
 	path string
-	meta znode.ReplicaMeta
+	meta view.ReplicaMeta
 }
 
 // replicaNodes walks a model's service nodes, with and without idc:cluster between. ok
@@ -218,7 +218,7 @@ func replicaNodes(t tree, bzid, model string) (found []replicaNode, ok bool, err
 					if !there {
 						continue // gone in between
 					}
-					meta, err := mirror.DecodeReplicaMeta(data)
+					meta, err := agentdata.DecodeReplicaMeta(data)
 					if err != nil {
 						return fmt.Errorf("%s/%s: %w", below, n, err)
 					}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/services"
 )
 

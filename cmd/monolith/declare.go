@@ -11,7 +11,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 // maxSpec bounds a spec's file in bytes.

@@ -23,10 +23,10 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rating"
-	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/loadtest/gen"
+	"github.com/monolith-go/monolith/loadtest/rating"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 // demoConfig is one run of the main job.

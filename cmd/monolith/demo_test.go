@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 // TestDemoRefusesAnotherSource in the folder of a run that was begun with a file of the

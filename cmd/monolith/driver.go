@@ -12,10 +12,10 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/loadtest/scenario"
-	catalogview "github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/models"
 )
 
 const (
@@ -138,7 +138,7 @@ func predictOnce(ctx context.Context, addr string) error {
 }
 
 func (d *driver) loaded(name string) (yes bool) {
-	d.job.catalog.Read(func(s catalogview.State) { yes = s.Models[name].Load.V != nil })
+	d.job.catalog.Read(func(s models.State) { yes = s.Models[name].Load.V != nil })
 	return yes
 }
 

@@ -22,8 +22,8 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/shard"
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/impression"
+	"github.com/monolith-go/monolith/internal/model/impression"
+	"github.com/monolith-go/monolith/loadtest/audit"
 )
 
 func newExplain() *cobra.Command {

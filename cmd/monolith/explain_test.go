@@ -15,8 +15,8 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/delta"
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
 

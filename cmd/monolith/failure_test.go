@@ -20,10 +20,10 @@ import (
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/rating"
-	"github.com/monolith-go/monolith/internal/report"
-	catalogview "github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/rating"
+	"github.com/monolith-go/monolith/loadtest/report"
+	"github.com/monolith-go/monolith/projections/models"
 )
 
 // TestBadInput throws everything broken at one stack, at every door: what it is said of
@@ -131,7 +131,7 @@ func TestBadInput(t *testing.T) {
 	if len(got) != len(at) {
 		t.Errorf("%d messages are parked, %d were wrong", len(got), len(at))
 	}
-	w.job.catalog.Read(func(s catalogview.State) {
+	w.job.catalog.Read(func(s models.State) {
 		if len(s.Skipped) == 0 {
 			t.Error("the catalogue has counted nothing as skipped")
 		}
@@ -151,7 +151,7 @@ func TestBadInput(t *testing.T) {
 	if code != exitOK || json.Unmarshal([]byte(out), &again) != nil || again.Seq == 0 {
 		t.Fatalf("redrive: %d %s %s", code, out, stderr)
 	}
-	w.must("wait for the unload", await(w.soon(), w.job.catalog, func(s catalogview.State) bool { return s.Models[modelName].Load.V == nil }))
+	w.must("wait for the unload", await(w.soon(), w.job.catalog, func(s models.State) bool { return s.Models[modelName].Load.V == nil }))
 	if code, _, stderr := w.tool("dlq", "redrive", fmt.Sprint(mend), "--data", body); code != exitFailure || !strings.Contains(stderr, "re-driven before") {
 		t.Errorf("a second redrive: %d %s", code, stderr)
 	}

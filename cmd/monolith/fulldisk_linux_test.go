@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -126,9 +126,9 @@ func TestFullDisks(t *testing.T) {
 // opsReadable is an error unless the folder of a shard or of an entry reads back whole.
 func opsReadable(dir string) error {
 	if filepath.Base(filepath.Dir(dir)) == "entry" {
-		_, err := ckpt.ReadEntry(dir)
+		_, err := checkpoint.ReadEntry(dir)
 		return err
 	}
-	_, err := ckpt.ReadShard(dir)
+	_, err := checkpoint.ReadShard(dir)
 	return err
 }

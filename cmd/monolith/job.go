@@ -12,21 +12,21 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
-	catalogview "github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/models"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 // job drives the main job as a user would: by commands, and by looking at the views.
 type job struct {
 	conn    connection
 	bus     bus.Bus
-	catalog *follow.Follower[catalogview.State]
+	catalog *follow.Follower[models.State]
 	fleet   *follow.Follower[fleet.State]
 	lineage *follow.Follower[lineage.State]
 	stop    context.CancelFunc
@@ -41,9 +41,9 @@ func openJob(ctx context.Context, conn connection) (*job, error) {
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &job{conn: conn, bus: b, stop: stop, done: new(errgroup.Group),
-		catalog: follow.New(b.Log(), views.Catalog.Only(conn.bzid), follow.Options{}),
-		fleet:   follow.New(b.Log(), views.Fleet.Only(conn.bzid), follow.Options{}),
-		lineage: follow.New(b.Log(), views.Lineage.Only(conn.bzid), follow.Options{})}
+		catalog: follow.New(b.Log(), registry.Catalog.Only(conn.bzid), follow.Options{}),
+		fleet:   follow.New(b.Log(), registry.Fleet.Only(conn.bzid), follow.Options{}),
+		lineage: follow.New(b.Log(), registry.Lineage.Only(conn.bzid), follow.Options{})}
 	j.done.Go(func() error { return j.catalog.Run(run) })
 	j.done.Go(func() error { return j.fleet.Run(run) })
 	j.done.Go(func() error { return j.lineage.Run(run) })
@@ -122,7 +122,7 @@ type seqReply struct {
 // declare declares spec, unless the model is declared already.
 func (j *job) declare(ctx context.Context, spec *model.ModelSpec) error {
 	var known bool
-	j.catalog.Read(func(s catalogview.State) { known = s.Models[spec.GetName()].Spec.V != nil })
+	j.catalog.Read(func(s models.State) { known = s.Models[spec.GetName()].Spec.V != nil })
 	if known {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (j *job) declare(ctx context.Context, spec *model.ModelSpec) error {
 
 // declared is true when the model stands as spec says.
 func (j *job) declared(spec *model.ModelSpec) (same bool) {
-	j.catalog.Read(func(s catalogview.State) { same = proto.Equal(s.Models[spec.GetName()].Spec.V, spec) })
+	j.catalog.Read(func(s models.State) { same = proto.Equal(s.Models[spec.GetName()].Spec.V, spec) })
 	return same
 }
 

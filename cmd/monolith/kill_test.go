@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/oracle"
-	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/gen"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 // binaryEnv makes this test binary behave as monolith: the tests kill real processes.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 	"github.com/monolith-go/monolith/projections/fleet"
 )

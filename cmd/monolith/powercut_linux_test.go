@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/monolith-go/monolith/internal/oracle"
-	"github.com/monolith-go/monolith/internal/powercut"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/powercut"
 )
 
 // TestPowerCut takes the power away from everything while strangers write facts and

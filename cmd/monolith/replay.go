@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 func newReplay() *cobra.Command {
@@ -19,7 +19,7 @@ func newReplay() *cobra.Command {
 		Short: "Fold a view from the first event, up to any moment, and print it",
 		Long: "Reads the log from sequence 1 and prints the view as it was at --until (a sequence, a time\n" +
 			"or an age). With --diff it takes two such positions and prints what changed between them.\n" +
-			"Views: " + strings.Join(views.Names(), ", ") + ".",
+			"Views: " + strings.Join(registry.Names(), ", ") + ".",
 		Example: "  monolith replay --view fleet --until 120\n  monolith replay --view plan --diff 100 200",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if diff && len(args) != 2 {
@@ -42,7 +42,7 @@ func newReplay() *cobra.Command {
 				if err != nil {
 					return nil, "", 0, err
 				}
-				state, hash, err := views.ReplayIn(ctx, b.Log(), view, conn.bzid, seq)
+				state, hash, err := registry.ReplayIn(ctx, b.Log(), view, conn.bzid, seq)
 				return state, hash, seq, err
 			}
 			out := cmd.OutOrStdout()
@@ -55,7 +55,7 @@ func newReplay() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprint(out, views.Diff(before, after))
+				_, err = fmt.Fprint(out, registry.Diff(before, after))
 				return err
 			}
 			state, hash, seq, err := at(until)
@@ -70,7 +70,7 @@ func newReplay() *cobra.Command {
 		},
 	}
 	conn.register(cmd.Flags())
-	cmd.Flags().StringVar(&view, "view", "fleet", "`name` of the view: "+strings.Join(views.Names(), ", "))
+	cmd.Flags().StringVar(&view, "view", "fleet", "`name` of the view: "+strings.Join(registry.Names(), ", "))
 	cmd.Flags().StringVar(&until, "until", "", "`sequence, time or age` to stop at; empty: the end")
 	cmd.Flags().BoolVar(&diff, "diff", false, "print what changed between two positions")
 	cmd.Flags().BoolVar(&hashOnly, "hash", false, "print the state's hash alone, as JSON")

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 // TestReturnToACheckpoint: on command every shard and every partition goes back to an
@@ -31,7 +31,7 @@ func TestReturnToACheckpoint(t *testing.T) {
 	}
 	last, err := w.job.bus.Log().Last(w.soon())
 	w.must("find the end of the log", err)
-	shards, err := follow.Replay(w.soon(), w.job.bus.Log(), views.Fleet.Only(w.cfg.conn.bzid), last)
+	shards, err := follow.Replay(w.soon(), w.job.bus.Log(), registry.Fleet.Only(w.cfg.conn.bzid), last)
 	w.must("replay", err)
 	for i, x := range shards.Shards[jobName] {
 		r := x.Ready.V

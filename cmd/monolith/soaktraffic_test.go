@@ -12,10 +12,10 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
 

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 // opsSeries are series that every role has once it works.
@@ -454,7 +454,7 @@ func TestLookIntoTheLog(t *testing.T) {
 	if same := replay("--view", "catalog", "--diff", "5", "5"); strings.TrimSpace(same) != "" {
 		t.Errorf("nothing changed between 5 and 5: %s", same)
 	}
-	for _, view := range views.Names() {
+	for _, view := range registry.Names() {
 		var h struct{ Hash string }
 		if err := json.NewDecoder(bytes.NewBufferString(replay("--view", view, "--until", fmt.Sprint(last), "--hash"))).Decode(&h); err != nil || len(h.Hash) != 64 {
 			t.Errorf("the hash of %s: %+v, %v", view, h, err)

@@ -9,8 +9,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/monolith-go/monolith/internal/rating"
 	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
 

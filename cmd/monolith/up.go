@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 func newUp() *cobra.Command {

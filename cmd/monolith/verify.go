@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/internal/audit"
-	"github.com/monolith-go/monolith/internal/report"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/gen"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/loadtest/report"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 func newVerify() *cobra.Command {
@@ -135,7 +135,7 @@ func (c verifyConfig) job(ctx context.Context) (_ []audit.Check, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, logs.close()) }()
-	lineage, err := follow.Replay(ctx, logs.bus.Log(), views.Lineage.Only(c.bzid), follow.End)
+	lineage, err := follow.Replay(ctx, logs.bus.Log(), registry.Lineage.Only(c.bzid), follow.End)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/audit"
+	"github.com/monolith-go/monolith/loadtest/audit"
 )
 
 // TestVerifyWithoutAReport proves the folder of a system that runs, and again when it has

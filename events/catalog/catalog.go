@@ -21,8 +21,8 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/events/shard"
-	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/events/znode"
 )
 
@@ -54,7 +54,7 @@ func New(context string) (proto.Message, bool) {
 	case "server":
 		return &server.Event{}, true
 	case "sync":
-		return &sync.Event{}, true
+		return &transfer.Event{}, true
 	case "training":
 		return &training.Event{}, true
 	case "shard":

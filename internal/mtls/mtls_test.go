@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/mtls"
-	"github.com/monolith-go/monolith/internal/mtls/mtlstest"
+	"github.com/monolith-go/monolith/internal/testenv/certs"
 )
 
 // shake connects a client to a server and returns the name that the client saw, and
@@ -65,7 +65,7 @@ func load(t *testing.T, f mtls.Files) *tls.Config {
 }
 
 func TestOnlyTheAuthoritysOwnTalkToEachOther(t *testing.T) {
-	house, stranger := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t)
+	house, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
 	server, client := load(t, house.Issue("server")), load(t, house.Issue("client"))
 	if saw, err, serr := shake(t, server, client); err != nil || serr != nil || saw != "server" {
 		t.Fatalf("two of the house: saw %q, %v, %v", saw, err, serr)
@@ -80,7 +80,7 @@ func TestOnlyTheAuthoritysOwnTalkToEachOther(t *testing.T) {
 }
 
 func TestCertificateIsRenewedWithoutRestart(t *testing.T) {
-	house := mtlstest.NewAuthority(t)
+	house := certs.NewAuthority(t)
 	files, client := house.Issue("server"), load(t, house.Issue("client"))
 	server := load(t, files)
 	next := house.Issue("renewed")
@@ -108,7 +108,7 @@ func TestCertificateIsRenewedWithoutRestart(t *testing.T) {
 }
 
 func TestLoadRefuses(t *testing.T) {
-	house := mtlstest.NewAuthority(t)
+	house := certs.NewAuthority(t)
 	good := house.Issue("a")
 	other := house.Issue("b")
 	for name, tc := range map[string]struct {

@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/monolith-go/monolith/internal/report"
 	"github.com/monolith-go/monolith/loadtest/peers"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 // Result is one figure beside its baseline. JSON has null for what was not measured.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
 // Cluster is the running whole: logs, training and serving.

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
 const predictMethod = "/" + tfserving.PredictionService + "/Predict"

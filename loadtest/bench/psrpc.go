@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/peers"
 )
 

@@ -7,15 +7,15 @@ import (
 	"os"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/archive"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/archive"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 // RebuildCases are the sizes of a full run of the rebuild benchmark.
@@ -49,9 +49,9 @@ func Rebuild(sizes []int) Benchmark {
 					name string
 					fold func(context.Context) error
 				}{
-					{"catalog", rebuilt(log, views.Catalog, n)},
-					{"fleet", rebuilt(log, views.Fleet, n)},
-					{"znode", rebuilt(log, views.Znode, n)},
+					{"catalog", rebuilt(log, registry.Catalog, n)},
+					{"fleet", rebuilt(log, registry.Fleet, n)},
+					{"znode", rebuilt(log, registry.Znode, n)},
 				} {
 					c := Comparison{
 						Name: fmt.Sprintf("rebuild/n=%d %s", n, v.name), Baseline: "raw ordered consumer", Warm: true,

@@ -6,7 +6,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
 // Every event of the story does what it says: nothing is refused, and what came up is
@@ -18,13 +18,13 @@ func TestTheStoryMeansSomething(t *testing.T) {
 	if err := storyOf(t.Context(), b, 0, n); err != nil {
 		t.Fatal(err)
 	}
-	tree, alive := znode.New(), fleet.New()
+	tree, alive := view.New(), fleet.New()
 	silent := 0
 	err := b.Log().Follow(t.Context(), 1, n, func(r events.Recorded) error {
-		var did znode.Effects
-		tree, did = znode.Apply(tree, r)
+		var did view.Effects
+		tree, did = view.Apply(tree, r)
 		alive = fleet.Fold(alive, r)
-		if did.Outcome != nil && did.Outcome.Code != znode.CodeOK {
+		if did.Outcome != nil && did.Outcome.Code != view.CodeOK {
 			t.Errorf("sequence %d is refused with %d", r.Seq, did.Outcome.Code)
 		}
 		if r.Seq > storyArrive && len(did.Changes) == 0 {

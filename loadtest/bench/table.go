@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 // WriteJSON writes the results as one JSON list.

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"sort"
 
-	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
 // SimulatorConfig describes an audience. The zero value of a field is its default.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/eval"
-	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/internal/model/eval"
+	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
 func simulate(t *testing.T, cfg SimulatorConfig) (rs []rating.Rating, best []float64) {

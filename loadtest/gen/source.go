@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
 // Source is a stream of ratings in time order. It is not safe for concurrent use.

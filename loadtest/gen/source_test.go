@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
 func TestOpenCSV(t *testing.T) {

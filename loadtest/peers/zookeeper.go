@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/monolith-go/monolith/internal/zookeeper"
+	"github.com/monolith-go/monolith/internal/testenv/zookeeper"
 )
 
 // StartZooKeeper runs Apache's server as Debian packages it, alone, on a free port with

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
 // MaxBatch bounds the examples of one Predict call.

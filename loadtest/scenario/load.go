@@ -13,7 +13,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 // Shed is the error code of a call that was due while MaxInFlight were under way, and

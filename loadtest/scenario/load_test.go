@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 func TestLoad(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/eval"
-	"github.com/monolith-go/monolith/internal/rating"
-	"github.com/monolith-go/monolith/internal/report"
+	"github.com/monolith-go/monolith/internal/model/eval"
+	"github.com/monolith-go/monolith/loadtest/rating"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 // Outcome is what became of one rating.

@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/internal/rating"
-	"github.com/monolith-go/monolith/internal/report"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/loadtest/gen"
+	"github.com/monolith-go/monolith/loadtest/rating"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/internal/rating"
+	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
 // write stores recs, each exactly once, however often the broker goes away meanwhile. A

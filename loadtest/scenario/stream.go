@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/internal/rating"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/loadtest/gen"
+	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
 // StreamConfig says which ratings go where, and how fast.

@@ -3,11 +3,11 @@ package zkload
 import (
 	"strconv"
 
-	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // anyone may do anything.
-var anyone = []jute.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
+var anyone = []wire.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 
 // Name is the i-th node below parent: seven digits, as many as a million needs.
 func Name(parent string, i int) string {
@@ -21,28 +21,28 @@ func Name(parent string, i int) string {
 
 // Make creates one node.
 func Make(path string, data []byte) Request {
-	return Request{jute.OpCreate, func(w *jute.Writer, _ int) {
-		(&jute.CreateRequest{Path: path, Data: data, ACL: anyone}).Encode(w, false)
+	return Request{wire.OpCreate, func(w *wire.Writer, _ int) {
+		(&wire.CreateRequest{Path: path, Data: data, ACL: anyone}).Encode(w, false)
 	}}
 }
 
 // Create makes the i-th node below parent.
 func Create(parent string, data []byte) Request {
-	return Request{jute.OpCreate, func(w *jute.Writer, i int) {
-		(&jute.CreateRequest{Path: Name(parent, i), Data: data, ACL: anyone}).Encode(w, false)
+	return Request{wire.OpCreate, func(w *wire.Writer, i int) {
+		(&wire.CreateRequest{Path: Name(parent, i), Data: data, ACL: anyone}).Encode(w, false)
 	}}
 }
 
 // Set writes to one of the first nodes below parent, in turns.
 func Set(parent string, nodes int, data []byte) Request {
-	return Request{jute.OpSetData, func(w *jute.Writer, i int) {
-		(&jute.SetDataRequest{Path: Name(parent, i%nodes), Data: data, Version: -1}).Encode(w)
+	return Request{wire.OpSetData, func(w *wire.Writer, i int) {
+		(&wire.SetDataRequest{Path: Name(parent, i%nodes), Data: data, Version: -1}).Encode(w)
 	}}
 }
 
 // Get reads one of the first nodes below parent, in turns.
 func Get(parent string, nodes int) Request {
-	return Request{jute.OpGetData, func(w *jute.Writer, i int) {
-		(&jute.PathWatch{Path: Name(parent, i%nodes)}).Encode(w)
+	return Request{wire.OpGetData, func(w *wire.Writer, i int) {
+		(&wire.PathWatch{Path: Name(parent, i%nodes)}).Encode(w)
 	}}
 }

@@ -7,8 +7,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/internal/jute/zkwire"
+	"github.com/monolith-go/monolith/projections/zookeeper/client"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // hearWithin bounds the time until the last session has heard of one change.
@@ -30,8 +30,8 @@ func (c *Clients) Notify(ctx context.Context, writer *Clients, path string, data
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	set := func(w *jute.Writer) { (&jute.SetDataRequest{Path: path, Data: data, Version: -1}).Encode(w) }
-	watch := Request{jute.OpGetData, func(w *jute.Writer, _ int) { (&jute.PathWatch{Path: path, Watch: true}).Encode(w) }}
+	set := func(w *wire.Writer) { (&wire.SetDataRequest{Path: path, Data: data, Version: -1}).Encode(w) }
+	watch := Request{wire.OpGetData, func(w *wire.Writer, _ int) { (&wire.PathWatch{Path: path, Watch: true}).Encode(w) }}
 	scribe := writer.conns[0]
 	for range times {
 		if _, err := c.Run(ctx, len(c.conns), 1, watch); err != nil {
@@ -41,7 +41,7 @@ func (c *Clients) Notify(ctx context.Context, writer *Clients, path string, data
 			return nil, err
 		}
 		sent := time.Now()
-		scribe.Send(jute.OpSetData, set)
+		scribe.Send(wire.OpSetData, set)
 		if err := scribe.Flush(); err != nil {
 			return nil, fmt.Errorf("write: %w", err)
 		}
@@ -50,7 +50,7 @@ func (c *Clients) Notify(ctx context.Context, writer *Clients, path string, data
 			return nil, fmt.Errorf("hear: %w", err)
 		}
 		took = append(took, last.Sub(sent))
-		if h, _, err := scribe.Next(); err != nil || h.Err != jute.OK {
+		if h, _, err := scribe.Next(); err != nil || h.Err != wire.OK {
 			return nil, fmt.Errorf("write: answered with %d: %w", h.Err, err)
 		}
 		for _, conn := range c.conns {
@@ -63,14 +63,14 @@ func (c *Clients) Notify(ctx context.Context, writer *Clients, path string, data
 }
 
 // heard reads the event that has arrived.
-func heard(c *zkwire.Conn, path string) error {
+func heard(c *client.Conn, path string) error {
 	h, r, err := c.Next()
 	if err != nil {
 		return err
 	}
-	var e jute.WatcherEvent
+	var e wire.WatcherEvent
 	e.Decode(r)
-	if h.Xid != jute.XidNotification || r.Err() != nil || e.Path != path || e.Type != 3 {
+	if h.Xid != wire.XidNotification || r.Err() != nil || e.Path != path || e.Type != 3 {
 		return fmt.Errorf("the change of %s was told as %+v %+v", path, h, e)
 	}
 	return nil

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/internal/jute/zkwire"
+	"github.com/monolith-go/monolith/projections/zookeeper/client"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // sessionTimeout is what every session asks for; a run is shorter, so nobody pings.
@@ -23,16 +23,16 @@ const Patience = 5 * time.Minute
 
 // Request is the i-th request of a run.
 type Request struct {
-	Op   jute.Op
-	Body func(w *jute.Writer, i int)
+	Op   wire.Op
+	Body func(w *wire.Writer, i int)
 }
 
 // Clients are sessions at one server.
-type Clients struct{ conns []*zkwire.Conn }
+type Clients struct{ conns []*client.Conn }
 
 // Dial opens n sessions at addr, a few at a time.
 func Dial(ctx context.Context, addr string, n int) (*Clients, error) {
-	c := &Clients{conns: make([]*zkwire.Conn, n)}
+	c := &Clients{conns: make([]*client.Conn, n)}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(32)
 	for i := range c.conns {
@@ -40,7 +40,7 @@ func Dial(ctx context.Context, addr string, n int) (*Clients, error) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			conn, err := zkwire.Dial(addr, jute.ConnectRequest{TimeoutMS: int32(sessionTimeout.Milliseconds()), Password: make([]byte, 16)}, Patience)
+			conn, err := client.Dial(addr, wire.ConnectRequest{TimeoutMS: int32(sessionTimeout.Milliseconds()), Password: make([]byte, 16)}, Patience)
 			if err == nil && conn.Session.SessionID == 0 {
 				err = errors.Join(fmt.Errorf("the server at %s gives no session", addr), conn.Close())
 			}
@@ -73,7 +73,7 @@ func (c *Clients) Cut() error {
 
 // Close ends the sessions, then the connections.
 func (c *Clients) Close() error {
-	_, err := c.each(context.Background(), len(c.conns), 1, Request{Op: jute.OpCloseSession})
+	_, err := c.each(context.Background(), len(c.conns), 1, Request{Op: wire.OpCloseSession})
 	return errors.Join(err, c.Cut())
 }
 
@@ -107,9 +107,9 @@ func (c *Clients) each(ctx context.Context, n, window int, q Request) (time.Dura
 }
 
 // run makes the requests from, from+step and so on below n.
-func run(c *zkwire.Conn, from, step, n, window int, q Request) error {
+func run(c *client.Conn, from, step, n, window int, q Request) error {
 	next, under := from, 0
-	body := func(w *jute.Writer) {
+	body := func(w *wire.Writer) {
 		if q.Body != nil {
 			q.Body(w, next)
 		}
@@ -127,10 +127,10 @@ func run(c *zkwire.Conn, from, step, n, window int, q Request) error {
 		if err != nil {
 			return err
 		}
-		if h.Xid == jute.XidNotification {
+		if h.Xid == wire.XidNotification {
 			continue
 		}
-		if h.Err != jute.OK {
+		if h.Err != wire.OK {
 			return fmt.Errorf("request %d of kind %d was answered with %d", h.Xid, q.Op, h.Err)
 		}
 		under--

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/zkload"
 )
 

@@ -3,8 +3,8 @@ package fleet_test
 import (
 	"testing"
 
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/internal/foldtest"
 )
 

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/events/transfer"
 )
 
 const (
@@ -84,7 +84,7 @@ func newest[T any](list []T) []T { return list[max(0, len(list)-Kept):] }
 
 // copied folds a copy, and forgets the one of its sub-model on its host that was stated
 // longest ago.
-func (s *State) copied(c *sync.ModelCopied) {
+func (s *State) copied(c *transfer.ModelCopied) {
 	key := CopyKey(c.GetModelName(), c.GetSubModel(), c.GetVersion(), c.GetHost())
 	place := c.GetModelName() + "/" + c.GetSubModel() + "@" + c.GetHost()
 	if s.Recent == nil {
@@ -99,5 +99,5 @@ func (s *State) copied(c *sync.ModelCopied) {
 		keys = slices.Clone(keys[1:])
 	}
 	s.Recent[place] = keys
-	s.Copies[key] = events.JSON[*sync.ModelCopied]{V: c}
+	s.Copies[key] = events.JSON[*transfer.ModelCopied]{V: c}
 }

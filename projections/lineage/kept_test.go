@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -136,8 +136,8 @@ func TestCopiesAreBounded(t *testing.T) {
 	s, seq := lineage.New(), uint64(0)
 	copied := func(sub, host string, version int64) {
 		seq++
-		c := &sync.ModelCopied{ModelName: "m", SubModel: sub, Version: version, Host: host, Path: "/c"}
-		s = lineage.Fold(s, events.Recorded{Seq: seq, Subject: events.Join("b", "sync", "m/"+sub+"/"+host), Event: &sync.Event{Body: &sync.Event_ModelCopied{ModelCopied: proto.CloneOf(c)}}})
+		c := &transfer.ModelCopied{ModelName: "m", SubModel: sub, Version: version, Host: host, Path: "/c"}
+		s = lineage.Fold(s, events.Recorded{Seq: seq, Subject: events.Join("b", "sync", "m/"+sub+"/"+host), Event: &transfer.Event{Body: &transfer.Event_ModelCopied{ModelCopied: proto.CloneOf(c)}}})
 	}
 	copied("ps_0", "other", 1)
 	for v := int64(1); v <= 1000; v++ {

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/projections/internal/fold"
 )
 
@@ -23,11 +23,11 @@ const (
 
 // State is the lineage after the event at Seq.
 type State struct {
-	Seq     uint64                                    `json:"seq"`
-	Jobs    map[string]Job                            `json:"jobs"`
-	Copies  map[string]events.JSON[*sync.ModelCopied] `json:"copies"`           // by CopyKey
-	Recent  map[string][]string                       `json:"recent,omitempty"` // "<model>/<sub-model>@<host>" -> keys of Copies, the last stated last
-	Skipped fold.Skipped                              `json:"skipped,omitempty"`
+	Seq     uint64                                        `json:"seq"`
+	Jobs    map[string]Job                                `json:"jobs"`
+	Copies  map[string]events.JSON[*transfer.ModelCopied] `json:"copies"`           // by CopyKey
+	Recent  map[string][]string                           `json:"recent,omitempty"` // "<model>/<sub-model>@<host>" -> keys of Copies, the last stated last
+	Skipped fold.Skipped                                  `json:"skipped,omitempty"`
 }
 
 // Job is one training job. An entry exists as soon as anything was stored on a subject
@@ -46,7 +46,7 @@ type Job struct {
 
 // New is the lineage before the first event.
 func New() State {
-	return State{Jobs: map[string]Job{}, Copies: map[string]events.JSON[*sync.ModelCopied]{}}
+	return State{Jobs: map[string]Job{}, Copies: map[string]events.JSON[*transfer.ModelCopied]{}}
 }
 
 // CopyKey names one copy: "<model>/<sub-model>/<version>@<host>".
@@ -80,12 +80,12 @@ func Fold(s State, r events.Recorded) State {
 
 // applySync is false for a body it does not know; so is apply.
 func (s *State) applySync(r events.Recorded) bool {
-	e, _ := r.Event.(*sync.Event)
+	e, _ := r.Event.(*transfer.Event)
 	switch b := e.GetBody().(type) {
-	case *sync.Event_ModelCopied:
+	case *transfer.Event_ModelCopied:
 		c := b.ModelCopied
 		s.copied(c)
-	case *sync.Event_DeltasApplied, *sync.Event_TargetFailed:
+	case *transfer.Event_DeltasApplied, *transfer.Event_TargetFailed:
 	default:
 		return false
 	}

@@ -3,7 +3,7 @@ package lineage_test
 import (
 	"testing"
 
-	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/projections/internal/foldtest"
 	"github.com/monolith-go/monolith/projections/lineage"
 )

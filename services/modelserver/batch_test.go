@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/modelserver"
 )
 

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"

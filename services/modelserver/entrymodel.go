@@ -9,9 +9,9 @@ import (
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/kernels/dense"
 
 	"github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
@@ -65,7 +65,7 @@ type entryModel struct {
 }
 
 // newEntryModel checks an export against its own declaration.
-func newEntryModel(name string, version int64, shards int, e *ckpt.Entry) (*entryModel, error) {
+func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) (*entryModel, error) {
 	if err := modelspec.Validate(e.Spec); err != nil {
 		return nil, fmt.Errorf("the export's model spec: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )

@@ -3,12 +3,12 @@ package modelserver
 import (
 	"context"
 	"log/slog"
-	stdsync "sync"
+	"sync"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/sync"
+	"github.com/monolith-go/monolith/events/transfer"
 )
 
 const (
@@ -25,8 +25,8 @@ type freshness struct {
 	metrics   *metrics
 	log       *slog.Logger
 
-	mu      stdsync.Mutex
-	pending map[subModel][]*sync.Applied
+	mu      sync.Mutex
+	pending map[subModel][]*transfer.Applied
 }
 
 type subModel struct{ model, sub string }
@@ -42,7 +42,7 @@ func (f *freshness) add(s subModel, seq uint64, published time.Time) {
 		list = append(list[:0], list[1:]...)
 		f.metrics.signals.WithLabelValues("dropped").Inc()
 	}
-	f.pending[s] = append(list, &sync.Applied{SyncSeq: seq, UnixUs: now.UnixMicro()})
+	f.pending[s] = append(list, &transfer.Applied{SyncSeq: seq, UnixUs: now.UnixMicro()})
 }
 
 // run signals every interval until ctx ends, and once more on its way out.
@@ -65,12 +65,12 @@ func (f *freshness) run(ctx context.Context, interval time.Duration) {
 func (f *freshness) flush(ctx context.Context) {
 	f.mu.Lock()
 	pending := f.pending
-	f.pending = map[subModel][]*sync.Applied{}
+	f.pending = map[subModel][]*transfer.Applied{}
 	f.mu.Unlock()
 	for s, list := range pending {
 		for len(list) > 0 {
 			n := min(len(list), maxSignal)
-			body, err := events.Marshal(&sync.DeltasApplied{ModelName: s.model, SubModel: s.sub, Container: f.container, Applied: list[:n]})
+			body, err := events.Marshal(&transfer.DeltasApplied{ModelName: s.model, SubModel: s.sub, Container: f.container, Applied: list[:n]})
 			if err == nil {
 				send, cancel := context.WithTimeout(ctx, 2*time.Second)
 				err = f.bus.Signal(send, f.subject, body)

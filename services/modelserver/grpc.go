@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/monolith-go/monolith/internal/tfserving"
 	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	"github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
 	"github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"

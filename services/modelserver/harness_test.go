@@ -28,13 +28,13 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
-	syncev "github.com/monolith-go/monolith/events/sync"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services"
@@ -169,10 +169,10 @@ func (w *world) exportAt(version int64, shards int, syncSeq, end uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k := range shards {
-		s := &ckpt.Shard{
-			Manifest: ckpt.Manifest{Job: job, Checkpoint: version, Shard: uint32(k), Shards: uint32(shards), Epoch: 2, Step: 1, SyncSeq: syncSeq,
-				Tables: []ckpt.TableInfo{{Name: "user", Dim: w.exportDim}, {Name: "movie", Dim: w.exportDim}}},
-			Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}, Spec: w.exportSpec,
+		s := &checkpoint.Shard{
+			Manifest: checkpoint.Manifest{Job: job, Checkpoint: version, Shard: uint32(k), Shards: uint32(shards), Epoch: 2, Step: 1, SyncSeq: syncSeq,
+				Tables: []checkpoint.TableInfo{{Name: "user", Dim: w.exportDim}, {Name: "movie", Dim: w.exportDim}}},
+			Tables: map[string][]table.Row{}, Dense: map[string]checkpoint.Variable{}, Spec: w.exportSpec,
 		}
 		for name, rows := range w.rows {
 			for id, values := range rows {
@@ -181,15 +181,15 @@ func (w *world) exportAt(version int64, shards int, syncSeq, end uint64) {
 				}
 			}
 		}
-		if _, err := ckpt.WriteShard(w.path(fmt.Sprintf("ps_%d", k), version), s); err != nil {
+		if _, err := checkpoint.WriteShard(w.path(fmt.Sprintf("ps_%d", k), version), s); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	e := &ckpt.Entry{Spec: w.spec, Version: version, Job: job, Shards: uint32(shards), SyncSeq: end, Dense: map[string]ckpt.Variable{}}
+	e := &checkpoint.Entry{Spec: w.spec, Version: version, Job: job, Shards: uint32(shards), SyncSeq: end, Dense: map[string]checkpoint.Variable{}}
 	for _, v := range modelspec.Variables(w.spec) {
-		e.Dense[v.Name] = ckpt.Variable{Shape: v.Shape, Values: w.dense[v.Name]}
+		e.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: w.dense[v.Name]}
 	}
-	if err := ckpt.WriteEntry(w.path("entry", version), e); err != nil {
+	if err := checkpoint.WriteEntry(w.path("entry", version), e); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -405,7 +405,7 @@ func (w *world) applied(container, sub string) func(seq uint64) {
 	w.t.Helper()
 	got := make(chan uint64, 1024)
 	stop, err := w.bus.Signals().Listen(testContext(w.t), bus.PulseSubject(bzid, "applied", container), func(_ string, payload []byte) {
-		var a syncev.DeltasApplied
+		var a transfer.DeltasApplied
 		if err := protojson.Unmarshal(payload, &a); err != nil {
 			w.t.Errorf("signal does not decode: %v", err)
 			return

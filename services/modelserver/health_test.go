@@ -13,7 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/impression"
+	"github.com/monolith-go/monolith/internal/model/impression"
 )
 
 // flaky deltas end with an error so many times, and then follow.

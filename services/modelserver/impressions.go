@@ -11,8 +11,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/impression"
-	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/model/impression"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 const (

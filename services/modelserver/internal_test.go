@@ -22,11 +22,11 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/delta"
-	"github.com/monolith-go/monolith/events/sync"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/impression"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/events/transfer"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/impression"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -91,9 +91,9 @@ func newEntry(t testing.TB) *entryModel {
 		tab.Dim = 2
 	}
 	spec.Layers = spec.Layers[2:]
-	e := &ckpt.Entry{Spec: spec, Shards: 1, Dense: map[string]ckpt.Variable{}}
+	e := &checkpoint.Entry{Spec: spec, Shards: 1, Dense: map[string]checkpoint.Variable{}}
 	for _, v := range modelspec.Variables(spec) {
-		e.Dense[v.Name] = ckpt.Variable{Shape: v.Shape, Values: modelspec.InitVariable(spec, v)}
+		e.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: modelspec.InitVariable(spec, v)}
 	}
 	m, err := newEntryModel("m", 1, 1, e)
 	if err != nil {
@@ -235,7 +235,7 @@ func TestFreshnessDropsTheOldest(t *testing.T) {
 	var got []uint64
 	heard := make(chan struct{}, 64)
 	stop, err := b.Signals().Listen(t.Context(), "mpulse.b.applied.c", func(_ string, payload []byte) {
-		var d sync.DeltasApplied
+		var d transfer.DeltasApplied
 		if err := protojson.Unmarshal(payload, &d); err != nil {
 			t.Error(err)
 		}
@@ -248,7 +248,7 @@ func TestFreshnessDropsTheOldest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	f := &freshness{subject: signalSubject("b", "c"), container: "c", bus: b.Signals(), metrics: newMetrics(nil), log: slog.New(slog.DiscardHandler), pending: map[subModel][]*sync.Applied{}}
+	f := &freshness{subject: signalSubject("b", "c"), container: "c", bus: b.Signals(), metrics: newMetrics(nil), log: slog.New(slog.DiscardHandler), pending: map[subModel][]*transfer.Applied{}}
 	for seq := range uint64(maxPending + 3) {
 		f.add(subModel{"m", "ps_0"}, seq+1, time.Now())
 	}

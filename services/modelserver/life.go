@@ -13,7 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/publish"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -238,7 +238,7 @@ func (s *Server) newer(v *version, job string, at place) (places []place) {
 			places = append(places, p)
 		}
 	}
-	if versions, err := ckpt.Versions(v.basePath); err == nil {
+	if versions, err := checkpoint.Versions(v.basePath); err == nil {
 		for _, n := range versions {
 			add(place{v.basePath, n})
 		}

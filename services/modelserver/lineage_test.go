@@ -13,9 +13,9 @@ import (
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
@@ -91,7 +91,7 @@ func failed(err error) *loadError {
 		return l
 	case errors.Is(err, fs.ErrNotExist):
 		return &loadError{codes.NotFound, err}
-	case errors.Is(err, ckpt.ErrCorrupt):
+	case errors.Is(err, checkpoint.ErrCorrupt):
 		return &loadError{codes.DataLoss, err}
 	}
 	return &loadError{codes.Internal, err}
@@ -133,7 +133,7 @@ func newReads(limit int64) *reads { return &reads{limit: limit, sem: semaphore.N
 
 // take waits until the files of dir may be read. One folder alone always may.
 func (r *reads) take(ctx context.Context, dir string) (done func(), err error) {
-	size, err := ckpt.DirSize(dir)
+	size, err := checkpoint.DirSize(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (r *reads) loadEntry(ctx context.Context, name, basePath string, version in
 	if err != nil {
 		return nil, failed(err)
 	}
-	e, err := ckpt.ReadEntry(dir)
+	e, err := checkpoint.ReadEntry(dir)
 	done()
 	if err != nil {
 		return nil, failed(err)
@@ -190,7 +190,7 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 			return nil, failed(err)
 		}
 	}
-	manifest, err := ckpt.ReadManifest(first)
+	manifest, err := checkpoint.ReadManifest(first)
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -232,7 +232,7 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 
 // add reads one exported shard into g.
 func (g *generation) add(dir string, j, exported int) error {
-	s, err := ckpt.ReadShard(dir)
+	s, err := checkpoint.ReadShard(dir)
 	if err != nil {
 		return err
 	}

@@ -25,17 +25,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/events/sync"
-	"github.com/monolith-go/monolith/internal/impression"
+	"github.com/monolith-go/monolith/events/transfer"
+	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/mtls"
-	"github.com/monolith-go/monolith/internal/rowwire"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -96,9 +96,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
 		cfg: cfg, env: env, metrics: newMetrics(env.Metrics),
-		plan:    follow.New(env.Bus.Log(), views.Plan.Only(env.BZID), o),
-		fleet:   follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o),
-		lineage: follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o),
+		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
+		fleet:   follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
+		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
 		pool:    rowwire.NewPool(env.Rows),
 		ready:   make(chan struct{}), stopping: make(chan struct{}),
 	}
@@ -110,7 +110,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	s.routes = newRoutes(s.fleet, s.pool.Drop)
 	s.fresh = &freshness{
 		subject: signalSubject(env.BZID, cfg.Container), container: cfg.Container,
-		bus: env.Bus.Signals(), metrics: s.metrics, log: env.Log, pending: map[subModel][]*sync.Applied{},
+		bus: env.Bus.Signals(), metrics: s.metrics, log: env.Log, pending: map[subModel][]*transfer.Applied{},
 	}
 	if len(cfg.Brokers) > 0 {
 		s.impressions = &impressions{

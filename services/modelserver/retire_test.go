@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
 // library is a shelf whose versions load until they are told to answer.
@@ -137,14 +137,14 @@ func TestVersionsThatNobodyWantsStopLoading(t *testing.T) {
 func TestReadsAreBoundedByBytes(t *testing.T) {
 	dir := t.TempDir()
 	spec := modelspec.MovieRanking()
-	e := &ckpt.Entry{Spec: spec, Version: 1, Job: "job", Shards: 1, Dense: map[string]ckpt.Variable{}}
+	e := &checkpoint.Entry{Spec: spec, Version: 1, Job: "job", Shards: 1, Dense: map[string]checkpoint.Variable{}}
 	for _, v := range modelspec.Variables(spec) {
-		e.Dense[v.Name] = ckpt.Variable{Shape: v.Shape, Values: modelspec.InitVariable(spec, v)}
+		e.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: modelspec.InitVariable(spec, v)}
 	}
-	if err := ckpt.WriteEntry(filepath.Join(dir, "1"), e); err != nil {
+	if err := checkpoint.WriteEntry(filepath.Join(dir, "1"), e); err != nil {
 		t.Fatal(err)
 	}
-	size, err := ckpt.DirSize(filepath.Join(dir, "1"))
+	size, err := checkpoint.DirSize(filepath.Join(dir, "1"))
 	if err != nil {
 		t.Fatal(err)
 	}

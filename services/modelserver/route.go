@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
 )
 
 // downFor is how long a replica that failed, or lacks a version, is asked only when no

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
 // rows is the row protocol on a Server: lookups and scans of the shards it serves.

@@ -15,9 +15,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
@@ -208,7 +208,7 @@ func look(m tfserving.Model) found {
 		}
 		return f
 	}
-	versions, err := ckpt.Versions(m.BasePath)
+	versions, err := checkpoint.Versions(m.BasePath)
 	if err != nil {
 		return f // a base path that cannot be read has no versions, as one that is not there
 	}

@@ -6,13 +6,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	gosync "sync"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/sync"
+	"github.com/monolith-go/monolith/events/transfer"
 )
 
 const (
@@ -34,7 +34,7 @@ func (s server) aggregate() string { return s.model + "/" + s.sub + "/" + s.cont
 
 // applied gathers what model servers say they have made visible, until it is taken.
 type applied struct {
-	mu      gosync.Mutex
+	mu      sync.Mutex
 	by      map[server]map[uint64]int64 // sync sequence -> unix µs
 	dropped uint64
 }
@@ -43,7 +43,7 @@ func newApplied() *applied { return &applied{by: map[server]map[uint64]int64{}} 
 
 // hear takes one signal in. The last token of its subject is the container's.
 func (a *applied) hear(subject string, payload []byte) error {
-	var d sync.DeltasApplied
+	var d transfer.DeltasApplied
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(payload, &d); err != nil {
 		return fmt.Errorf("%w: %w", events.ErrMalformed, err)
 	}
@@ -99,13 +99,13 @@ func (a *applied) take(bzid string) (drafts []bus.Draft, dropped uint64) {
 	})
 	for _, w := range who {
 		for seqs := range slices.Chunk(slices.Sorted(maps.Keys(by[w])), perFact) {
-			d := &sync.DeltasApplied{ModelName: w.model, SubModel: w.sub, Container: w.container}
+			d := &transfer.DeltasApplied{ModelName: w.model, SubModel: w.sub, Container: w.container}
 			for _, seq := range seqs {
-				d.Applied = append(d.Applied, &sync.Applied{SyncSeq: seq, UnixUs: by[w][seq]})
+				d.Applied = append(d.Applied, &transfer.Applied{SyncSeq: seq, UnixUs: by[w][seq]})
 			}
 			drafts = append(drafts, bus.Draft{
 				Subject: events.Join(bzid, "sync", w.aggregate()),
-				Event:   &sync.Event{Body: &sync.Event_DeltasApplied{DeltasApplied: d}},
+				Event:   &transfer.Event{Body: &transfer.Event_DeltasApplied{DeltasApplied: d}},
 				Header:  events.Header{Source: source},
 				Expect:  bus.Any,
 			})

@@ -9,15 +9,15 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
-	"github.com/monolith-go/monolith/events/sync"
+	"github.com/monolith-go/monolith/events/transfer"
 )
 
 const signal = "mpulse.b.applied."
 
 func said(container string, applied ...uint64) []byte {
-	d := &sync.DeltasApplied{ModelName: "m", SubModel: "ps_0", Container: container}
+	d := &transfer.DeltasApplied{ModelName: "m", SubModel: "ps_0", Container: container}
 	for _, seq := range applied {
-		d.Applied = append(d.Applied, &sync.Applied{SyncSeq: seq, UnixUs: int64(1000 + seq)})
+		d.Applied = append(d.Applied, &transfer.Applied{SyncSeq: seq, UnixUs: int64(1000 + seq)})
 	}
 	data, err := events.Marshal(d)
 	if err != nil {
@@ -40,7 +40,7 @@ func TestAppliedMerges(t *testing.T) {
 	if len(drafts) != 2 || dropped != 0 {
 		t.Fatalf("%d drafts, %d dropped", len(drafts), dropped)
 	}
-	d := drafts[0].Event.(*sync.Event).GetDeltasApplied()
+	d := drafts[0].Event.(*transfer.Event).GetDeltasApplied()
 	var seqs []uint64
 	for _, x := range d.GetApplied() {
 		seqs = append(seqs, x.GetSyncSeq())
@@ -75,7 +75,7 @@ func TestAppliedBounds(t *testing.T) {
 		if len(body) > 256<<10 {
 			t.Errorf("a fact of %d bytes", len(body))
 		}
-		all := d.Event.(*sync.Event).GetDeltasApplied().GetApplied()
+		all := d.Event.(*transfer.Event).GetDeltasApplied().GetApplied()
 		if first == 0 {
 			first = all[0].GetSyncSeq()
 		}

@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	gosync "sync"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/sync"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -70,7 +70,7 @@ type keeper struct {
 
 // run owns its workers and returns after the last of them.
 func (k *keeper) run(ctx context.Context) error {
-	var running gosync.WaitGroup
+	var running sync.WaitGroup
 	defer running.Wait()
 	next := time.NewTimer(time.Hour)
 	defer next.Stop()
@@ -125,7 +125,7 @@ func (k *keeper) wanted() (targets []target) {
 }
 
 // start begins whatever copies are due, and returns when the next one will be.
-func (k *keeper) start(ctx context.Context, running *gosync.WaitGroup) (soonest time.Time) {
+func (k *keeper) start(ctx context.Context, running *sync.WaitGroup) (soonest time.Time) {
 	now := time.Now()
 	soonest = now.Add(time.Hour)
 	for _, t := range k.targets {
@@ -277,7 +277,7 @@ func (s *Server) bring(ctx context.Context, dir *os.Root, t target, seen *copied
 			return c, err
 		}
 	}
-	fact := &sync.ModelCopied{ModelName: t.model, SubModel: t.sub, Version: t.version, Host: s.cfg.Host,
+	fact := &transfer.ModelCopied{ModelName: t.model, SubModel: t.sub, Version: t.version, Host: s.cfg.Host,
 		Path: filepath.Join(s.cfg.Dir, t.place()), Bytes: c.size, Source: t.source, Export: c.export}
 	subject := events.Join(s.env.BZID, "sync", t.aggregate(s.cfg.Host))
 	cause := s.causeOf(ctx, t)
@@ -296,7 +296,7 @@ func (s *Server) bring(ctx context.Context, dir *os.Root, t target, seen *copied
 		if there && said {
 			return nil, nil
 		}
-		return []bus.Draft{{Subject: subject, Expect: last, Header: cause, Event: &sync.Event{Body: &sync.Event_ModelCopied{ModelCopied: fact}}}}, nil
+		return []bus.Draft{{Subject: subject, Expect: last, Header: cause, Event: &transfer.Event{Body: &transfer.Event_ModelCopied{ModelCopied: fact}}}}, nil
 	})
 	if err != nil {
 		return c, errUnsaid{err}
@@ -338,7 +338,7 @@ func (s *Server) fail(ctx context.Context, o outcome, f *failure) {
 	_, _, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
 		return []bus.Draft{{
 			Subject: events.Join(s.env.BZID, "sync", o.target.aggregate(s.cfg.Host)), Expect: bus.Any, Header: s.causeOf(ctx, o.target),
-			Event: &sync.Event{Body: &sync.Event_TargetFailed{TargetFailed: &sync.TargetFailed{
+			Event: &transfer.Event{Body: &transfer.Event_TargetFailed{TargetFailed: &transfer.TargetFailed{
 				ModelName: o.target.model, SubModel: o.target.sub, Target: s.cfg.Host, Reason: reason}}}}}, nil
 	})
 	if err != nil {

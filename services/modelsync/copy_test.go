@@ -11,15 +11,15 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/publish"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/plan"
 )
 
 func shardDir(t *testing.T, dir string) string {
 	t.Helper()
-	s := &ckpt.Shard{Manifest: ckpt.Manifest{Job: "j", Checkpoint: 1, Shards: 1},
-		Dense: map[string]ckpt.Variable{"v": {Shape: []uint32{3}, Values: []float32{1, 2, 3}}}}
-	if _, err := ckpt.WriteShard(dir, s); err != nil {
+	s := &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: "j", Checkpoint: 1, Shards: 1},
+		Dense: map[string]checkpoint.Variable{"v": {Shape: []uint32{3}, Values: []float32{1, 2, 3}}}}
+	if _, err := checkpoint.WriteShard(dir, s); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -76,13 +76,13 @@ func TestCopyModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, _ := ckpt.DirSize(dst); c.size != uint64(want) || c.size == 0 {
+	if want, _ := checkpoint.DirSize(dst); c.size != uint64(want) || c.size == 0 {
 		t.Errorf("%d bytes, the copy has %d", c.size, want)
 	}
 	if export, err := sourceExport(src); err != nil || export != c.export || len(export) != 64 {
 		t.Errorf("the copy is of export %q, the source is %q, %v", c.export, export, err)
 	}
-	s, err := ckpt.ReadShard(dst)
+	s, err := checkpoint.ReadShard(dst)
 	if err != nil || s.Dense["v"].Values[2] != 3 {
 		t.Errorf("the copy reads as %v, %v", s, err)
 	}
@@ -113,7 +113,7 @@ func TestCopyModel(t *testing.T) {
 func TestCopyModelRefuses(t *testing.T) {
 	dir := t.TempDir()
 	damaged := shardDir(t, filepath.Join(dir, "damaged"))
-	m, err := ckpt.ReadManifest(damaged)
+	m, err := checkpoint.ReadManifest(damaged)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/durable"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 )
 
 // openDir opens the folder of copies, which is made where it is missing.
@@ -43,7 +43,7 @@ func found(ctx context.Context, root *os.Root, place string, seen *copied) (c co
 	if verify(ctx, dir) != nil {
 		return c, false
 	}
-	n, err := ckpt.DirSize(dir.Name())
+	n, err := checkpoint.DirSize(dir.Name())
 	c.size = uint64(n)
 	return c, err == nil
 }

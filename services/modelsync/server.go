@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -54,9 +54,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, env: env, ready: make(chan struct{}),
-		plan:    follow.New(log, views.Plan.Only(env.BZID), o),
-		lineage: follow.New(log, views.Lineage.Only(env.BZID), o),
-		fleet:   follow.New(log, views.Fleet.Only(env.BZID), o),
+		plan:    follow.New(log, registry.Plan.Only(env.BZID), o),
+		lineage: follow.New(log, registry.Lineage.Only(env.BZID), o),
+		fleet:   follow.New(log, registry.Fleet.Only(env.BZID), o),
 		heard:   newApplied(),
 		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelsync_copies_total",

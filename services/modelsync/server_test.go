@@ -18,9 +18,9 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/publish"
-	"github.com/monolith-go/monolith/events/sync"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/modelsync"
@@ -59,7 +59,7 @@ func publishPlan(t *testing.T, b bus.Bus, export string, version int64) uint64 {
 
 func copied(sub string, version int64) func(events.Recorded) bool {
 	return func(r events.Recorded) bool {
-		e, _ := r.Event.(*sync.Event)
+		e, _ := r.Event.(*transfer.Event)
 		c := e.GetModelCopied()
 		return c.GetSubModel() == sub && c.GetVersion() == version
 	}
@@ -73,7 +73,7 @@ func TestCopies(t *testing.T) {
 	seq := publishPlan(t, b, export, 1)
 	for _, sub := range []string{"ps_0", "entry"} {
 		r := controltest.Next(t, b, seq, copied(sub, 1))
-		c := r.Event.(*sync.Event).GetModelCopied()
+		c := r.Event.(*transfer.Event).GetModelCopied()
 		if c.GetPath() != copyOf(dir, export, sub, 1) || c.GetSource() != filepath.Join(export, sub, "1") || len(c.GetExport()) != 64 ||
 			c.GetHost() != "h" || c.GetBytes() == 0 {
 			t.Errorf("copied %v, want %s", c, copyOf(dir, export, sub, 1))
@@ -82,10 +82,10 @@ func TestCopies(t *testing.T) {
 			t.Errorf("header %+v", r.Header)
 		}
 	}
-	if _, err := ckpt.ReadShard(copyOf(dir, export, "ps_0", 1)); err != nil {
+	if _, err := checkpoint.ReadShard(copyOf(dir, export, "ps_0", 1)); err != nil {
 		t.Error(err)
 	}
-	if _, err := ckpt.ReadEntry(copyOf(dir, export, "entry", 1)); err != nil {
+	if _, err := checkpoint.ReadEntry(copyOf(dir, export, "entry", 1)); err != nil {
 		t.Error(err)
 	}
 
@@ -130,7 +130,7 @@ func copyOf(dir, export, sub string, version int64) string {
 
 func versions(t *testing.T, dir, export, sub string) []int64 {
 	t.Helper()
-	v, err := ckpt.Versions(filepath.Dir(copyOf(dir, export, sub, 0)))
+	v, err := checkpoint.Versions(filepath.Dir(copyOf(dir, export, sub, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestSourceMissing(t *testing.T) {
 	seq := publishPlan(t, b, here, 1)
 	failed := controltest.Next(t, b, seq, controltest.Of("targetFailed"))
 	controltest.Next(t, b, failed.Seq+1, controltest.Of("targetFailed")) // the other sub-model
-	if f := failed.Event.(*sync.Event).GetTargetFailed(); f.GetTarget() != "h" || !strings.Contains(f.GetReason(), "cannot be read") {
+	if f := failed.Event.(*transfer.Event).GetTargetFailed(); f.GetTarget() != "h" || !strings.Contains(f.GetReason(), "cannot be read") {
 		t.Errorf("failed %v", f)
 	}
 	if err := os.Rename(export, here); err != nil {
@@ -177,9 +177,9 @@ func TestSourceMissing(t *testing.T) {
 func jobExport(t *testing.T, dir, job string, bias float32) string {
 	t.Helper()
 	controltest.Export(t, dir, controltest.Spec("m"), 1, 1)
-	s := &ckpt.Shard{Manifest: ckpt.Manifest{Job: job, Checkpoint: 1, Shard: 0, Shards: 1},
-		Dense: map[string]ckpt.Variable{"bias": {Shape: []uint32{1}, Values: []float32{bias}}}}
-	if _, err := ckpt.WriteShard(filepath.Join(dir, "ps_0", "1"), s); err != nil {
+	s := &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: job, Checkpoint: 1, Shard: 0, Shards: 1},
+		Dense: map[string]checkpoint.Variable{"bias": {Shape: []uint32{1}, Values: []float32{bias}}}}
+	if _, err := checkpoint.WriteShard(filepath.Join(dir, "ps_0", "1"), s); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -196,11 +196,11 @@ func TestSameVersionOfAnotherExport(t *testing.T) {
 	start(t, b, dir)
 	holds := func(seq uint64, export, job string) {
 		t.Helper()
-		c := controltest.Next(t, b, seq, copied("ps_0", 1)).Event.(*sync.Event).GetModelCopied()
+		c := controltest.Next(t, b, seq, copied("ps_0", 1)).Event.(*transfer.Event).GetModelCopied()
 		if want := filepath.Join(export, "ps_0", "1"); c.GetSource() != want {
 			t.Errorf("the fact says that %s was copied, want %s", c.GetSource(), want)
 		}
-		if s, err := ckpt.ReadShard(c.GetPath()); err != nil || s.Manifest.Job != job {
+		if s, err := checkpoint.ReadShard(c.GetPath()); err != nil || s.Manifest.Job != job {
 			t.Errorf("the copy in %s is of job %q, %v; want %q", c.GetPath(), s.Manifest.Job, err, job)
 		}
 	}
@@ -265,7 +265,7 @@ func TestFailuresWithOddNamesAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, b, filepath.Join(root, "copies"))
-	failed := controltest.Next(t, b, publishPlan(t, b, export, 1), controltest.Of("targetFailed")).Event.(*sync.Event).GetTargetFailed()
+	failed := controltest.Next(t, b, publishPlan(t, b, export, 1), controltest.Of("targetFailed")).Event.(*transfer.Event).GetTargetFailed()
 	if failed.GetSubModel() != "ps_0" || !strings.Contains(failed.GetReason(), "no such file") {
 		t.Errorf("failed %v", failed)
 	}
@@ -324,8 +324,8 @@ func TestDeltasApplied(t *testing.T) {
 	stop := start(t, b, filepath.Join(t.TempDir(), "copies"))
 	subject := bus.PulseSubject(controltest.BZID, "applied", "c1")
 	say := func(seq uint64) {
-		body, err := events.Marshal(&sync.DeltasApplied{ModelName: "m", SubModel: "ps_0", Container: "c1",
-			Applied: []*sync.Applied{{SyncSeq: seq, UnixUs: 5}}})
+		body, err := events.Marshal(&transfer.DeltasApplied{ModelName: "m", SubModel: "ps_0", Container: "c1",
+			Applied: []*transfer.Applied{{SyncSeq: seq, UnixUs: 5}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +335,7 @@ func TestDeltasApplied(t *testing.T) {
 	}
 	recorded := func(seq uint64) func(events.Recorded) bool {
 		return func(r events.Recorded) bool {
-			e, _ := r.Event.(*sync.Event)
+			e, _ := r.Event.(*transfer.Event)
 			for _, a := range e.GetDeltasApplied().GetApplied() {
 				if a.GetSyncSeq() == seq {
 					return r.Subject == events.Join(controltest.BZID, "sync", "m/ps_0/c1")

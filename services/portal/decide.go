@@ -11,8 +11,8 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
@@ -51,7 +51,7 @@ type learner struct {
 
 // decideDeclare declares spec under its own name. A refusal or one draft. What jobs are
 // learning cannot change under them: each of their processes reads it at its own start.
-func decideDeclare(bzid string, m catalog.Model, jobs []learner, spec *model.ModelSpec) ([]bus.Draft, *bus.CommandError) {
+func decideDeclare(bzid string, m models.Model, jobs []learner, spec *model.ModelSpec) ([]bus.Draft, *bus.CommandError) {
 	if spec == nil {
 		return nil, owner.Refuse(owner.Invalid, `spec is missing: send {"spec":{"name":…,"features":…,"tables":…,"layers":…}}`)
 	}
@@ -73,7 +73,7 @@ func decideDeclare(bzid string, m catalog.Model, jobs []learner, spec *model.Mod
 }
 
 // learns says whether spec is what the job learns already.
-func (j learner) learns(m catalog.Model, spec *model.ModelSpec) bool {
+func (j learner) learns(m models.Model, spec *model.ModelSpec) bool {
 	if j.specHash == "" { // begun before declarations were hashed
 		return m.Spec.V == nil || proto.Equal(m.Spec.V, spec)
 	}
@@ -153,7 +153,7 @@ func resolve(ask *model.Load, found export) (*model.Load, *bus.CommandError) {
 // decideLoad accepts a resolved load. exported is the spec that lies in the export, for
 // a model nobody declared yet; it is then declared under the load's name. Without a
 // draft and a refusal the same load is in force already, since m.LoadSeq.
-func decideLoad(bzid string, m catalog.Model, load *model.Load, exported *model.ModelSpec, again bool) ([]bus.Draft, *bus.CommandError) {
+func decideLoad(bzid string, m models.Model, load *model.Load, exported *model.ModelSpec, again bool) ([]bus.Draft, *bus.CommandError) {
 	if proto.Equal(m.Load.V, load) && !again {
 		return nil, nil
 	}
@@ -173,7 +173,7 @@ func decideLoad(bzid string, m catalog.Model, load *model.Load, exported *model.
 }
 
 // decideUnload withdraws a load.
-func decideUnload(bzid, name string, m catalog.Model, reason string) ([]bus.Draft, *bus.CommandError) {
+func decideUnload(bzid, name string, m models.Model, reason string) ([]bus.Draft, *bus.CommandError) {
 	if refusal := checkName("modelName", name); refusal != nil {
 		return nil, refusal
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
@@ -22,8 +22,8 @@ func spec(name string) *model.ModelSpec {
 	return s
 }
 
-func entry(s *model.ModelSpec, l *model.Load, seq uint64) catalog.Model {
-	return catalog.Model{Spec: events.JSON[*model.ModelSpec]{V: s}, Load: events.JSON[*model.Load]{V: l}, LoadSeq: seq, Seq: seq}
+func entry(s *model.ModelSpec, l *model.Load, seq uint64) models.Model {
+	return models.Model{Spec: events.JSON[*model.ModelSpec]{V: s}, Load: events.JSON[*model.Load]{V: l}, LoadSeq: seq, Seq: seq}
 }
 
 // types are the drafts' bodies, by their only set field.
@@ -118,7 +118,7 @@ func TestDecideLoad(t *testing.T) {
 	broken.Features[0].Table = "nowhere"
 	for _, tc := range []struct {
 		name     string
-		m        catalog.Model
+		m        models.Model
 		load     *model.Load
 		exported *model.ModelSpec
 		again    bool
@@ -126,9 +126,9 @@ func TestDecideLoad(t *testing.T) {
 		code     string
 	}{
 		{"declared", entry(spec("m"), nil, 4), load, nil, false, "loadAccepted", ""},
-		{"undeclared, spec in the export", catalog.Model{}, load, spec("other"), false, "declared loadAccepted", ""},
-		{"undeclared, no spec", catalog.Model{}, load, nil, false, "", owner.Invalid},
-		{"undeclared, broken spec", catalog.Model{}, load, broken, false, "", owner.Invalid},
+		{"undeclared, spec in the export", models.Model{}, load, spec("other"), false, "declared loadAccepted", ""},
+		{"undeclared, no spec", models.Model{}, load, nil, false, "", owner.Invalid},
+		{"undeclared, broken spec", models.Model{}, load, broken, false, "", owner.Invalid},
 		{"the same again", entry(spec("m"), load, 9), load, nil, false, "", ""},
 		{"the same again, to be answered", entry(spec("m"), load, 9), load, nil, true, "loadAccepted", ""},
 		{"newer version", entry(spec("m"), load, 9), newer, nil, false, "loadAccepted", ""},
@@ -162,15 +162,15 @@ func TestDecideDeclareAndUnload(t *testing.T) {
 	other.Seed++
 	broken := spec("m")
 	broken.Layers = nil
-	declare := func(m catalog.Model, s *model.ModelSpec) func() ([]bus.Draft, *bus.CommandError) {
+	declare := func(m models.Model, s *model.ModelSpec) func() ([]bus.Draft, *bus.CommandError) {
 		return func() ([]bus.Draft, *bus.CommandError) { return decideDeclare("b", m, nil, s) }
 	}
-	learning := func(m catalog.Model, j learner, s *model.ModelSpec) func() ([]bus.Draft, *bus.CommandError) {
+	learning := func(m models.Model, j learner, s *model.ModelSpec) func() ([]bus.Draft, *bus.CommandError) {
 		return func() ([]bus.Draft, *bus.CommandError) { return decideDeclare("b", m, []learner{j}, s) }
 	}
 	wide := spec("m")
 	wide.Layers = append([]*model.DenseLayer{{Name: "a", Units: 512}, {Name: "b", Units: 512}}, wide.Layers...)
-	unload := func(m catalog.Model, name string) func() ([]bus.Draft, *bus.CommandError) {
+	unload := func(m models.Model, name string) func() ([]bus.Draft, *bus.CommandError) {
 		return func() ([]bus.Draft, *bus.CommandError) { return decideUnload("b", name, m, "why") }
 	}
 	for _, tc := range []struct {
@@ -179,22 +179,22 @@ func TestDecideDeclareAndUnload(t *testing.T) {
 		want   string
 		code   string
 	}{
-		{"declare", declare(catalog.Model{}, spec("m")), "declared", ""},
+		{"declare", declare(models.Model{}, spec("m")), "declared", ""},
 		{"declare again otherwise", declare(entry(spec("m"), nil, 3), other), "declared", ""},
 		{"declare for a running job", learning(entry(spec("m"), nil, 3), learner{"j", modelspec.Hash(spec("m"))}, spec("m")), "declared", ""},
 		{"declare otherwise under a running job", learning(entry(spec("m"), nil, 3), learner{"j", modelspec.Hash(spec("m"))}, other), "", owner.Invalid},
 		{"declare what a running job learns", learning(entry(other, nil, 3), learner{"j", modelspec.Hash(spec("m"))}, spec("m")), "declared", ""},
 		{"declare for an old job", learning(entry(spec("m"), nil, 3), learner{"j", ""}, spec("m")), "declared", ""},
 		{"declare otherwise under an old job", learning(entry(spec("m"), nil, 3), learner{"j", ""}, other), "", owner.Invalid},
-		{"declare what no shard takes", declare(catalog.Model{}, wide), "", owner.Invalid},
-		{"declare nothing", declare(catalog.Model{}, nil), "", owner.Invalid},
-		{"declare without a name", declare(catalog.Model{}, spec("")), "", owner.Invalid},
-		{"declare what cannot work", declare(catalog.Model{}, broken), "", owner.Invalid},
+		{"declare what no shard takes", declare(models.Model{}, wide), "", owner.Invalid},
+		{"declare nothing", declare(models.Model{}, nil), "", owner.Invalid},
+		{"declare without a name", declare(models.Model{}, spec("")), "", owner.Invalid},
+		{"declare what cannot work", declare(models.Model{}, broken), "", owner.Invalid},
 		{"declare otherwise while loaded", declare(entry(spec("m"), load, 3), other), "", owner.Invalid},
 		{"unload", unload(entry(spec("m"), load, 3), "m"), "unloadAccepted", ""},
 		{"unload what is not loaded", unload(entry(spec("m"), nil, 3), "m"), "", owner.NotFound},
-		{"unload what nobody knows", unload(catalog.Model{}, "m"), "", owner.NotFound},
-		{"unload nothing", unload(catalog.Model{}, ""), "", owner.Invalid},
+		{"unload what nobody knows", unload(models.Model{}, "m"), "", owner.NotFound},
+		{"unload nothing", unload(models.Model{}, ""), "", owner.Invalid},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			drafts, refusal := tc.decide()

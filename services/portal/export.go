@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/modelinfo"
+	"github.com/monolith-go/monolith/internal/compat/modelinfo"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 )
 
 // export is what an exported_models folder holds.
@@ -123,7 +123,7 @@ func isDir(dir string, c os.DirEntry) bool {
 // exportedSpec reads the spec that an export's entry carries.
 func exportedSpec(dir string, version int64) (*model.ModelSpec, error) {
 	path := filepath.Join(dir, "entry", strconv.FormatInt(version, 10))
-	e, err := ckpt.ReadEntry(path)
+	e, err := checkpoint.ReadEntry(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the spec in %s: %w", path, err)
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	layoutev "github.com/monolith-go/monolith/events/layout"
-	"github.com/monolith-go/monolith/projections/layout"
+	"github.com/monolith-go/monolith/projections/savedmodels"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // onLayout appends what decide makes of the layout view, on one aggregate.
-func (s *Server) onLayout(ctx context.Context, aggregate string, decide func(layout.State) ([]bus.Draft, *bus.CommandError)) (uint64, error) {
+func (s *Server) onLayout(ctx context.Context, aggregate string, decide func(savedmodels.State) ([]bus.Draft, *bus.CommandError)) (uint64, error) {
 	if refusal := checkAggregate(aggregate); refusal != nil {
 		return 0, refusal
 	}
 	model, name, _ := layoutev.Parse(aggregate)
 	return s.appendSeq(ctx, events.Join(s.env.BZID, "layout", aggregate), func() (drafts []bus.Draft, standing uint64, refusal *bus.CommandError) {
-		s.layout.Read(func(v layout.State) {
+		s.layout.Read(func(v savedmodels.State) {
 			standing = max(v.Models[model].Seq, v.Layouts[name].Seq)
 			drafts, refusal = decide(v)
 		})
@@ -51,7 +51,7 @@ func (s *Server) handleDeclareSavedModel(ctx context.Context, payload []byte) ([
 		return nil, owner.Refuse(owner.Invalid, "config does not decode: %v: send a body like %s", err, example)
 	}
 	want := []*layoutev.SavedModel{{SubGraph: ask.Sub, Config: config}}
-	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(ask.Model), func(v layout.State) ([]bus.Draft, *bus.CommandError) {
+	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(ask.Model), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
 		return decideSavedModels(s.env.BZID, v, ask.Model, want, ask.Overwrite)
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Server) handleRemoveSavedModel(ctx context.Context, payload []byte) ([]
 	if err := owner.DecodeJSON(payload, &ask, `{"model":"movies","sub":"ps_0"}`); err != nil {
 		return nil, err
 	}
-	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(ask.Model), func(v layout.State) ([]bus.Draft, *bus.CommandError) {
+	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(ask.Model), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
 		return decideRemove(s.env.BZID, v, ask.Model, ask.Sub)
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Server) handleDeclareExport(ctx context.Context, payload []byte) ([]byt
 	if found.name != "" && found.name != name {
 		s.env.Log.Warn("export declared under a name that is not its own", "name", name, "export", found.name, "folder", ask.ExportBase)
 	}
-	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(name), func(v layout.State) ([]bus.Draft, *bus.CommandError) {
+	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(name), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
 		return decideExport(s.env.BZID, v, name, found, ask.Overwrite)
 	})
 	if err != nil {
@@ -119,11 +119,11 @@ func (s *Server) handleDeclareExport(ctx context.Context, payload []byte) ([]byt
 // change is what the commands about a layout's entries do: pick names the entries meant,
 // decide drafts for those that are news.
 func (s *Server) change(ctx context.Context, name string,
-	pick func(layout.State) ([]string, *bus.CommandError),
-	decide func(bzid string, v layout.State, name string, entries []string) ([]bus.Draft, []string),
+	pick func(savedmodels.State) ([]string, *bus.CommandError),
+	decide func(bzid string, v savedmodels.State, name string, entries []string) ([]bus.Draft, []string),
 ) ([]byte, error) {
 	changed := []string{}
-	seq, err := s.onLayout(ctx, layoutev.LayoutAggregate(name), func(v layout.State) ([]bus.Draft, *bus.CommandError) {
+	seq, err := s.onLayout(ctx, layoutev.LayoutAggregate(name), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
 		entries, refusal := pick(v)
 		if refusal != nil {
 			return nil, refusal
@@ -154,7 +154,7 @@ func (s *Server) handleAddEntry(ctx context.Context, payload []byte) ([]byte, er
 	if err := owner.DecodeJSON(payload, &ask, entryExample); err != nil {
 		return nil, err
 	}
-	return s.change(ctx, ask.Layout, func(layout.State) ([]string, *bus.CommandError) { return []string{ask.Entry}, nil }, decideAdd)
+	return s.change(ctx, ask.Layout, func(savedmodels.State) ([]string, *bus.CommandError) { return []string{ask.Entry}, nil }, decideAdd)
 }
 
 // handleRemoveEntry takes one entry out of a layout that holds it.
@@ -163,7 +163,7 @@ func (s *Server) handleRemoveEntry(ctx context.Context, payload []byte) ([]byte,
 	if err := owner.DecodeJSON(payload, &ask, entryExample); err != nil {
 		return nil, err
 	}
-	return s.change(ctx, ask.Layout, func(v layout.State) ([]string, *bus.CommandError) {
+	return s.change(ctx, ask.Layout, func(v savedmodels.State) ([]string, *bus.CommandError) {
 		if v.Layouts[ask.Layout].Entries[ask.Entry] == 0 {
 			return nil, owner.Refuse(owner.NotFound, "layout %q does not hold %q", ask.Layout, ask.Entry)
 		}
@@ -184,7 +184,7 @@ func (s *Server) handlePublish(ctx context.Context, payload []byte) ([]byte, err
 	if err := owner.DecodeJSON(payload, &ask, patternExample); err != nil {
 		return nil, err
 	}
-	return s.change(ctx, ask.Layout, func(v layout.State) ([]string, *bus.CommandError) { return matching(v, ask.Pattern, "") }, decideAdd)
+	return s.change(ctx, ask.Layout, func(v savedmodels.State) ([]string, *bus.CommandError) { return matching(v, ask.Pattern, "") }, decideAdd)
 }
 
 // handleUnpublish takes every sub-graph that matches out of a layout.
@@ -193,14 +193,14 @@ func (s *Server) handleUnpublish(ctx context.Context, payload []byte) ([]byte, e
 	if err := owner.DecodeJSON(payload, &ask, patternExample); err != nil {
 		return nil, err
 	}
-	return s.change(ctx, ask.Layout, func(v layout.State) ([]string, *bus.CommandError) {
+	return s.change(ctx, ask.Layout, func(v savedmodels.State) ([]string, *bus.CommandError) {
 		return matching(v, ask.Pattern, ask.Layout)
 	}, decideDrop)
 }
 
 // handleBZIDInfo prints everything the way agent_controller does.
 func (s *Server) handleBZIDInfo(context.Context, []byte) (reply []byte, err error) {
-	s.layout.Read(func(v layout.State) { reply, err = v.BZIDInfo() })
+	s.layout.Read(func(v savedmodels.State) { reply, err = v.BZIDInfo() })
 	return reply, err
 }
 
@@ -221,7 +221,7 @@ func (s *Server) handleSyncTargets(_ context.Context, payload []byte) ([]byte, e
 		Name    string   `json:"name"`
 		Targets []string `json:"targets"`
 	}{Targets: []string{}}
-	s.layout.Read(func(v layout.State) {
+	s.layout.Read(func(v savedmodels.State) {
 		var targets []string
 		out.Name, targets = v.SyncTargets(ask.Model, ask.Sub)
 		out.Targets = append(out.Targets, targets...)

@@ -13,9 +13,9 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	layoutev "github.com/monolith-go/monolith/events/layout"
-	"github.com/monolith-go/monolith/internal/fnmatch"
-	"github.com/monolith-go/monolith/internal/savedmodel"
-	"github.com/monolith-go/monolith/projections/layout"
+	"github.com/monolith-go/monolith/internal/compat/fnmatch"
+	"github.com/monolith-go/monolith/internal/compat/savedmodel"
+	"github.com/monolith-go/monolith/projections/savedmodels"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
@@ -35,7 +35,7 @@ func layoutFact(bzid, aggregate string, guard uint64, e *layoutev.Event) []bus.D
 
 // decideSavedModels declares saved models of one model. Those that differ from what is
 // declared need overwrite. No draft and no refusal: all of it is declared already.
-func decideSavedModels(bzid string, s layout.State, name string, want []*layoutev.SavedModel, overwrite bool) ([]bus.Draft, *bus.CommandError) {
+func decideSavedModels(bzid string, s savedmodels.State, name string, want []*layoutev.SavedModel, overwrite bool) ([]bus.Draft, *bus.CommandError) {
 	m := s.Models[name]
 	same := true
 	for _, w := range want {
@@ -54,14 +54,14 @@ func decideSavedModels(bzid string, s layout.State, name string, want []*layoute
 	return declaration(bzid, m, name, want), nil
 }
 
-func declaration(bzid string, m layout.Model, name string, want []*layoutev.SavedModel) []bus.Draft {
+func declaration(bzid string, m savedmodels.Model, name string, want []*layoutev.SavedModel) []bus.Draft {
 	return layoutFact(bzid, layoutev.ModelAggregate(name), m.Seq, &layoutev.Event{
 		Body: &layoutev.Event_SavedModelsDeclared{SavedModelsDeclared: &layoutev.SavedModelsDeclared{SavedModels: want}}})
 }
 
 // decideRemove takes one saved model back. Layouts that name it keep their entry, which
 // agents pass over.
-func decideRemove(bzid string, s layout.State, name, sub string) ([]bus.Draft, *bus.CommandError) {
+func decideRemove(bzid string, s savedmodels.State, name, sub string) ([]bus.Draft, *bus.CommandError) {
 	m := s.Models[name]
 	if _, ok := m.SavedModels[sub]; !ok {
 		return nil, owner.Refuse(owner.NotFound, "saved model %s:%s is not declared", name, sub)
@@ -113,7 +113,7 @@ func inspectExport(exportBase, arch string) (exported, *bus.CommandError) {
 // decideExport declares what lies in an export, under its own name unless another is
 // asked for. A model that is declared already needs overwrite; sub-graphs that the new
 // export lacks stay declared then.
-func decideExport(bzid string, s layout.State, name string, found exported, overwrite bool) ([]bus.Draft, *bus.CommandError) {
+func decideExport(bzid string, s savedmodels.State, name string, found exported, overwrite bool) ([]bus.Draft, *bus.CommandError) {
 	if refusal := checkName("the model", name); refusal != nil {
 		return nil, refusal
 	}
@@ -137,7 +137,7 @@ func nameOf(asked string, found exported) (string, *bus.CommandError) {
 
 // decideAdd offers entries in a layout; those already there are left out. The entries
 // added come back, none when there was nothing to do.
-func decideAdd(bzid string, s layout.State, name string, entries []string) ([]bus.Draft, []string) {
+func decideAdd(bzid string, s savedmodels.State, name string, entries []string) ([]bus.Draft, []string) {
 	l := s.Layouts[name]
 	fresh := slices.DeleteFunc(slices.Clone(entries), func(e string) bool { return l.Entries[e] != 0 })
 	if len(fresh) == 0 {
@@ -148,7 +148,7 @@ func decideAdd(bzid string, s layout.State, name string, entries []string) ([]bu
 }
 
 // decideDrop takes entries out of a layout; those not there are left out.
-func decideDrop(bzid string, s layout.State, name string, entries []string) ([]bus.Draft, []string) {
+func decideDrop(bzid string, s savedmodels.State, name string, entries []string) ([]bus.Draft, []string) {
 	l := s.Layouts[name]
 	there := slices.DeleteFunc(slices.Clone(entries), func(e string) bool { return l.Entries[e] == 0 })
 	if len(there) == 0 {
@@ -160,7 +160,7 @@ func decideDrop(bzid string, s layout.State, name string, entries []string) ([]b
 
 // matching are the entries that {model}:{glob} means: of declared sub-graphs, and, to
 // take out of a layout, of what it holds, declared or not.
-func matching(s layout.State, pattern, from string) ([]string, *bus.CommandError) {
+func matching(s savedmodels.State, pattern, from string) ([]string, *bus.CommandError) {
 	model, glob, ok := strings.Cut(pattern, ":")
 	if !ok || model == "" || glob == "" {
 		return nil, owner.Refuse(owner.Invalid, "pattern %q is not {model}:{glob}, such as movies:ps_*", pattern)
@@ -211,7 +211,7 @@ func (s *Server) decideLayoutRequest(aggregate string, r events.Recorded) ([]bus
 		found, refusal = inspectExport(b.GetExportBase(), b.GetArch())
 	}
 	var guard uint64
-	s.layout.Read(func(v layout.State) {
+	s.layout.Read(func(v savedmodels.State) {
 		guard = max(v.Models[model].Seq, v.Layouts[name].Seq)
 		if refusal != nil {
 			return

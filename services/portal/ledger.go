@@ -3,11 +3,11 @@ package portal
 import (
 	"slices"
 
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/projections/follow"
 )
 
 // requestsReaction names the reaction that answers requests. It is in the ids of all

@@ -11,7 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/modelinfo"
+	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 

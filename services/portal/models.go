@@ -8,7 +8,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/projections/models"
 )
 
 // listed is one element of the answer to portal.models.
@@ -22,7 +22,7 @@ type listed struct {
 }
 
 // list is every model that was ever declared or loaded, by name.
-func list(c catalog.State) []listed {
+func list(c models.State) []listed {
 	out := []listed{}
 	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
 		m := c.Models[name]
@@ -34,6 +34,6 @@ func list(c catalog.State) []listed {
 	return out
 }
 
-func sameSpec(m catalog.Model, spec *model.ModelSpec) bool {
+func sameSpec(m models.Model, spec *model.ModelSpec) bool {
 	return m.Spec.V != nil && proto.Equal(m.Spec.V, spec)
 }

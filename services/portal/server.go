@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/tracectx"
-	"github.com/monolith-go/monolith/projections/catalog"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/layout"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/models"
+	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/savedmodels"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -34,8 +34,8 @@ type Server struct {
 	cfg      Config
 	env      services.Env
 	ready    chan struct{}
-	catalog  *follow.Follower[catalog.State]
-	layout   *follow.Follower[layout.State]
+	catalog  *follow.Follower[models.State]
+	layout   *follow.Follower[savedmodels.State]
 	lineage  *follow.Follower[lineage.State]
 	ledger   *follow.Follower[ledger]
 	store    owner.Store
@@ -50,9 +50,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
 		cfg: cfg, env: env, ready: make(chan struct{}),
-		catalog: follow.New(env.Bus.Log(), views.Catalog.Only(env.BZID), o),
-		layout:  follow.New(env.Bus.Log(), views.Layout.Only(env.BZID), o),
-		lineage: follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o),
+		catalog: follow.New(env.Bus.Log(), registry.Catalog.Only(env.BZID), o),
+		layout:  follow.New(env.Bus.Log(), registry.Layout.Only(env.BZID), o),
+		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
 		ledger:  follow.New(env.Bus.Log(), ledgerView.Only(env.BZID), o),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_portal_commands_total",
@@ -107,7 +107,7 @@ func (s *Server) serve(ctx context.Context) error {
 			"unpublish":         s.count("unpublish", s.handleUnpublish),
 			"bzidInfo":          s.count("bzidInfo", s.handleBZIDInfo),
 			"syncTargets":       s.count("syncTargets", s.handleSyncTargets),
-			"state":             owner.State(map[string]owner.View{catalog.Name: s.catalog, layout.Name: s.layout, ledgerView.Name: s.ledger}),
+			"state":             owner.State(map[string]owner.View{models.Name: s.catalog, savedmodels.Name: s.layout, ledgerView.Name: s.ledger}),
 		},
 	})
 	if err != nil {
@@ -127,8 +127,8 @@ func (s *Server) serve(ctx context.Context) error {
 
 // model is the catalogue's entry, zero for a model nobody mentioned yet. Its messages
 // are shared with the view: they are read, never changed.
-func (s *Server) model(name string) (m catalog.Model) {
-	s.catalog.Read(func(c catalog.State) { m = c.Models[name] })
+func (s *Server) model(name string) (m models.Model) {
+	s.catalog.Read(func(c models.State) { m = c.Models[name] })
 	return m
 }
 
@@ -284,6 +284,6 @@ func (s *Server) appendSeq(ctx context.Context, subject events.Subject, decide f
 func (s *Server) handleModels(context.Context, []byte) ([]byte, error) {
 	var reply []byte
 	var err error
-	s.catalog.Read(func(c catalog.State) { reply, err = json.Marshal(list(c)) })
+	s.catalog.Read(func(c models.State) { reply, err = json.Marshal(list(c)) })
 	return reply, err
 }

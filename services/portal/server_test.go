@@ -18,8 +18,8 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/portal"
 )
@@ -114,7 +114,7 @@ func TestCommands(t *testing.T) {
 
 	unloaded := seqOf(t, controltest.MustCall(t, b, "portal.unload", `{"model_name":"movies","reason":"enough"}`))
 	state := controltest.MustCall(t, b, "portal.state", `{"view":"catalog"}`)
-	_, hash, err := views.Replay(t.Context(), b.Log(), "catalog", unloaded)
+	_, hash, err := registry.Replay(t.Context(), b.Log(), "catalog", unloaded)
 	if err != nil {
 		t.Fatal(err)
 	}

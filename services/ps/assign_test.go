@@ -17,8 +17,8 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
@@ -304,15 +304,15 @@ func TestRememberedRequestsAreBounded(t *testing.T) {
 	if len(r.order) != keptRequests || len(r.known) != keptRequests || r.has("0") || !r.has(fmt.Sprint(3*keptRequests-1)) {
 		t.Errorf("%d of %d requests are kept", len(r.order), keptRequests)
 	}
-	s := &ckpt.Shard{Manifest: ckpt.Manifest{Job: job, Shards: 1}}
+	s := &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: job, Shards: 1}}
 	for i := range keptRequests { // the ugliest: six bytes of JSON each
 		s.Manifest.Assigned = append(s.Manifest.Assigned, fmt.Sprint(i)+strings.Repeat("\x01", 250))
 	}
 	dir := filepath.Join(t.TempDir(), "ps_0")
-	if _, err := ckpt.WriteShard(dir, s); err != nil {
+	if _, err := checkpoint.WriteShard(dir, s); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ckpt.ReadShard(dir); err != nil || len(got.Manifest.Assigned) != keptRequests {
+	if got, err := checkpoint.ReadShard(dir); err != nil || len(got.Manifest.Assigned) != keptRequests {
 		t.Errorf("a manifest of the longest ids: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -115,7 +115,7 @@ func (s *state) hash() (cutproto.HashResponse, error) {
 	}
 	s.mu.RUnlock()
 	var err error
-	h.Hash, err = ckpt.HashShard(all)
+	h.Hash, err = checkpoint.HashShard(all)
 	return h, err
 }
 
@@ -173,8 +173,8 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 		return nil, err
 	}
 	path := s.cfg.checkpointPath(r.Checkpoint)
-	m, err := ckpt.CreateShard(filepath.Join(s.cfg.Dir, path), all)
-	if errors.Is(err, ckpt.ErrNotFinite) { // an optimizer's slot, which no delta carries
+	m, err := checkpoint.CreateShard(filepath.Join(s.cfg.Dir, path), all)
+	if errors.Is(err, checkpoint.ErrNotFinite) { // an optimizer's slot, which no delta carries
 		err = fmt.Errorf("%w: %w", errDiverged, err)
 		return nil, errors.Join(err, s.do(ctx, func(ctx context.Context) error { return s.diverged(ctx, err) }))
 	}
@@ -186,7 +186,7 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 		if version == 0 {
 			version = r.Checkpoint
 		}
-		if _, err := ckpt.CreateShard(filepath.Join(s.cfg.Dir, s.cfg.exportPath(version)), ckpt.Export(all)); err != nil {
+		if _, err := checkpoint.CreateShard(filepath.Join(s.cfg.Dir, s.cfg.exportPath(version)), checkpoint.Export(all)); err != nil {
 			return nil, taken(err, r.Checkpoint)
 		}
 	}

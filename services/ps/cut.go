@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -216,7 +216,7 @@ func (s *state) atCut(r cutproto.SnapshotRequest) (*cut, error) {
 }
 
 // copyCut copies everything while the cut holds it still.
-func (s *state) copyCut(r cutproto.SnapshotRequest, syncSeq uint64) (*ckpt.Shard, error) {
+func (s *state) copyCut(r cutproto.SnapshotRequest, syncSeq uint64) (*checkpoint.Shard, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if _, err := s.atCut(r); err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
@@ -68,7 +68,7 @@ func TestCutUnderAppliers(t *testing.T) {
 			if int64(sum) != offsets {
 				t.Errorf("checkpoint %d, shard %d: the rows hold %v records, the offsets say %d", id, i, sum, offsets)
 			}
-			export, err := ckpt.ReadShard(filepath.Join(w.dir, "exported_models", fmt.Sprintf("ps_%d", i), fmt.Sprint(id)))
+			export, err := checkpoint.ReadShard(filepath.Join(w.dir, "exported_models", fmt.Sprintf("ps_%d", i), fmt.Sprint(id)))
 			if err != nil || len(export.Tables["user"]) != len(s.Tables["user"]) || export.Manifest.SyncSeq != s.Manifest.SyncSeq {
 				t.Errorf("export %d of shard %d: %v", id, i, err)
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/shard"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/monolith-go/monolith/events/shard"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
 // divergence is the problem's name in the process's health.

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/internal/pspb"
-	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/internal/wire/pspb"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )

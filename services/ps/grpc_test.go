@@ -14,9 +14,9 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/mtls/mtlstest"
-	"github.com/monolith-go/monolith/internal/pspb"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/wire/pspb"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
 func dialGRPC(t testing.TB, addr string, creds credentials.TransportCredentials) *grpc.ClientConn {
@@ -123,7 +123,7 @@ func scaled(x float32) []byte {
 }
 
 func TestGRPCIsEncryptedLikeRows(t *testing.T) {
-	house := mtlstest.NewAuthority(t)
+	house := certs.NewAuthority(t)
 	conf, err := house.Issue("shard").Load()
 	if err != nil {
 		t.Fatal(err)

@@ -25,9 +25,9 @@ import (
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services"
@@ -238,9 +238,9 @@ func (w *world) save(c *training.Checkpoint) {
 	w.append("training", job, &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: c}}})
 }
 
-func (w *world) readShard(c *training.Checkpoint, shard int) *ckpt.Shard {
+func (w *world) readShard(c *training.Checkpoint, shard int) *checkpoint.Shard {
 	w.t.Helper()
-	s, err := ckpt.ReadShard(filepath.Join(w.dir, c.GetShards()[shard].GetPath()))
+	s, err := checkpoint.ReadShard(filepath.Join(w.dir, c.GetShards()[shard].GetPath()))
 	if err != nil {
 		w.t.Fatal(err)
 	}

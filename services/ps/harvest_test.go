@@ -13,7 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
 // TestLargePublicationsAreChunked checks that chunks stay small, that together they

@@ -11,7 +11,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -29,7 +29,7 @@ func (s *Server) job() (j lineage.Job) {
 // returns the manifest of what was loaded, nil for none. Checkpoints that are damaged, or
 // whose rows no table takes, are passed over with an error in the log; that all are is an
 // error.
-func (s *Server) restore(j lineage.Job, id int64) (*ckpt.Manifest, error) {
+func (s *Server) restore(j lineage.Job, id int64) (*checkpoint.Manifest, error) {
 	all := j.Restorable()
 	if id == 0 || len(all) == 0 && id == anyCheckpoint {
 		return nil, s.st.load(nil)
@@ -59,13 +59,13 @@ func (s *Server) restore(j lineage.Job, id int64) (*ckpt.Manifest, error) {
 	return nil, fmt.Errorf("none of the saved checkpoints below %s can be restored; bring one back, the shard must not start empty: %w", s.cfg.Dir, errors.Join(errs...))
 }
 
-func (s *Server) read(c *training.Checkpoint) (*ckpt.Shard, error) {
+func (s *Server) read(c *training.Checkpoint) (*checkpoint.Shard, error) {
 	i := slices.IndexFunc(c.GetShards(), func(f *training.ShardFile) bool { return f.GetShard() == uint32(s.cfg.Shard) })
 	if i < 0 || len(c.GetShards()) != s.cfg.Shards {
 		return nil, fmt.Errorf("it was saved with %d shards, this job runs with %d: start with --shards %d", len(c.GetShards()), s.cfg.Shards, len(c.GetShards()))
 	}
 	file := c.GetShards()[i]
-	shard, err := ckpt.ReadShardIn(s.cfg.Dir, file.GetPath())
+	shard, err := checkpoint.ReadShardIn(s.cfg.Dir, file.GetPath())
 	if err != nil {
 		return nil, err
 	}

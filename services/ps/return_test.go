@@ -12,8 +12,8 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
@@ -161,7 +161,7 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "not finite") {
 				p.t.Errorf("a cut of what is not finite: %v", err)
 			}
-			if _, err := ckpt.ReadManifest(filepath.Join(p.dir, "model.ckpt-2", "ps_0")); err == nil {
+			if _, err := checkpoint.ReadManifest(filepath.Join(p.dir, "model.ckpt-2", "ps_0")); err == nil {
 				p.t.Error("a checkpoint was written")
 			}
 		},
@@ -216,7 +216,7 @@ func TestACheckpointThatNoTableTakesIsPassedOver(t *testing.T) {
 	c := w.checkpoint(1, 2, 0)
 	bad := w.readShard(c, 0)
 	bad.Tables["user"] = append([]table.Row{{ID: table.NoID, Values: []float32{1, 1}}}, bad.Tables["user"]...)
-	m, err := ckpt.WriteShard(filepath.Join(w.dir, c.GetShards()[0].GetPath()), bad)
+	m, err := checkpoint.WriteShard(filepath.Join(w.dir, c.GetShards()[0].GetPath()), bad)
 	if err != nil {
 		t.Fatal(err)
 	}

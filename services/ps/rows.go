@@ -7,8 +7,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/monolith-go/monolith/internal/rowwire"
 	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
 // atTurn waits, in deterministic mode, until the shard has learnt exactly turn batches

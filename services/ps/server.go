@@ -19,19 +19,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/shard"
-	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/mtls"
-	"github.com/monolith-go/monolith/internal/rowwire"
-	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/models"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -47,7 +47,7 @@ type Server struct {
 	ready  chan struct{}
 	pulse  replica.Pulse
 
-	catalog *follow.Follower[catalog.State]
+	catalog *follow.Follower[models.State]
 	fleet   *follow.Follower[fleet.State]
 	lineage *follow.Follower[lineage.State]
 
@@ -107,9 +107,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	s.saving <- struct{}{}
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
-	s.catalog = follow.New(env.Bus.Log(), views.Catalog.Only(env.BZID), o)
-	s.fleet = follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o)
-	s.lineage = follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o)
+	s.catalog = follow.New(env.Bus.Log(), registry.Catalog.Only(env.BZID), o)
+	s.fleet = follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o)
+	s.lineage = follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o)
 	return s, nil
 }
 
@@ -197,7 +197,7 @@ func (s *Server) declared(ctx context.Context) *model.ModelSpec {
 	for {
 		changed := s.catalog.Changed()
 		var spec *model.ModelSpec
-		s.catalog.Read(func(c catalog.State) { spec = c.Models[s.cfg.Model].Spec.V })
+		s.catalog.Read(func(c models.State) { spec = c.Models[s.cfg.Model].Spec.V })
 		if spec != nil {
 			return spec
 		}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -137,7 +137,7 @@ var errOtherModel = errors.New("the checkpoint is of another declaration: was th
 
 // load replaces everything by a checkpoint, or by the untrained model where c is nil.
 // Dense variables count as touched, because a lost timeline may have published others.
-func (s *state) load(c *ckpt.Shard) error {
+func (s *state) load(c *checkpoint.Shard) error {
 	tables, filters := map[string]*table.Table{}, map[string]*gate{}
 	clocks := map[string]*expiry{}
 	for name, kind := range s.kinds {
@@ -163,12 +163,12 @@ func (s *state) load(c *ckpt.Shard) error {
 		dense[name] = &variable{values: modelspec.InitVariable(s.spec, v), slots: slots}
 	}
 	parts := map[int32]*partition{}
-	var m ckpt.Manifest
+	var m checkpoint.Manifest
 	if c != nil {
 		m = c.Manifest
 		for _, info := range m.Tables {
 			if kind, ok := s.kinds[info.Name]; ok && info.Opt != nil && !reflect.DeepEqual(info.Opt, kind.dumps) {
-				return fmt.Errorf("%w: its table %q was saved by %v, model %q declares %v", errOtherModel, info.Name, ckpt.Kinds(info.Opt), s.spec.GetName(), ckpt.Kinds(kind.dumps))
+				return fmt.Errorf("%w: its table %q was saved by %v, model %q declares %v", errOtherModel, info.Name, checkpoint.Kinds(info.Opt), s.spec.GetName(), checkpoint.Kinds(kind.dumps))
 			}
 		}
 		for name, rows := range c.Tables {
@@ -334,17 +334,17 @@ func (s *state) offsets() map[int32]int64 {
 
 // copyAll copies everything, as a checkpoint has it. The caller holds mu, for reading
 // at least.
-func (s *state) copyAll() *ckpt.Shard {
-	c := &ckpt.Shard{
-		Manifest: ckpt.Manifest{
+func (s *state) copyAll() *checkpoint.Shard {
+	c := &checkpoint.Shard{
+		Manifest: checkpoint.Manifest{
 			Job: s.job, Shard: s.shard, Shards: s.shards, Epoch: s.epoch, Step: s.step,
 			Turn: s.turn, Generation: s.generation, Offsets: s.offsets(), Assigned: slices.Clone(s.assigned.order),
 		},
-		Tables: map[string][]table.Row{}, Dense: map[string]ckpt.Variable{}, Filters: map[string][]byte{}, Spec: s.spec,
+		Tables: map[string][]table.Row{}, Dense: map[string]checkpoint.Variable{}, Filters: map[string][]byte{}, Spec: s.spec,
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
 		t := s.tables[name]
-		info := ckpt.TableInfo{Name: name, Dim: t.Dim(), Slots: t.SlotSize(), Opt: s.kinds[name].dumps}
+		info := checkpoint.TableInfo{Name: name, Dim: t.Dim(), Slots: t.SlotSize(), Opt: s.kinds[name].dumps}
 		if e := s.expiry[name]; e != nil {
 			info.Clock = e.clock
 		}
@@ -359,7 +359,7 @@ func (s *state) copyAll() *ckpt.Shard {
 		c.Filters[name] = state
 	}
 	for name, v := range s.dense {
-		c.Dense[name] = ckpt.Variable{Shape: s.variables[name].Shape, Values: slices.Clone(v.values), Slots: slices.Clone(v.slots)}
+		c.Dense[name] = checkpoint.Variable{Shape: s.variables[name].Shape, Values: slices.Clone(v.values), Slots: slices.Clone(v.slots)}
 	}
 	return c
 }

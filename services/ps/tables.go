@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
-	"github.com/monolith-go/monolith/internal/tablefile"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/entrydump"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -29,7 +29,7 @@ const (
 
 // tableKind is what is declared of a table, beyond its dim.
 type tableKind struct {
-	dumps   []ckpt.Dump // where slots lie in checkpoints
+	dumps   []checkpoint.Dump // where slots lie in checkpoints
 	expires bool
 	expire  table.Expiry
 	limits  string // as declared, in words
@@ -57,8 +57,8 @@ func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
 		k.expire.Days[int(slot)] = days
 		k.expires = k.expires || days > 0
 	}
-	l, _ := tablefile.LayoutOf(cfg)
-	k.dumps = ckpt.DumpsOf(l.Dumps)
+	l, _ := entrydump.LayoutOf(cfg)
+	k.dumps = checkpoint.DumpsOf(l.Dumps)
 	return k, nil
 }
 

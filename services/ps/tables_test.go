@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
@@ -338,7 +338,7 @@ func TestSegmentsOutliveARestart(t *testing.T) {
 	c := w.checkpoint(1, 1, 0)
 	w.save(c)
 	s := w.readShard(c, 0)
-	if kinds := ckpt.Kinds(s.Manifest.Tables[0].Opt); !slices.Equal(kinds, []string{"ftrl", "adam"}) {
+	if kinds := checkpoint.Kinds(s.Manifest.Tables[0].Opt); !slices.Equal(kinds, []string{"ftrl", "adam"}) {
 		t.Errorf("the checkpoint says %v", kinds)
 	}
 	learnMovies(p, 2)

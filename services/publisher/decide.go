@@ -7,8 +7,8 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
 )
 
@@ -20,7 +20,7 @@ func fact(bzid, name string, guard uint64, e *publish.Event) bus.Draft {
 // is still the best. unsized says why sizes are not known, "" when they are. What cannot
 // be placed, or not as often as asked, is said once; an older plan stays in force where
 // there is no new one.
-func decide(bzid, name string, m catalog.Model, now plan.Plan, offers []offer, sizes map[string]uint64, unsized string) []bus.Draft {
+func decide(bzid, name string, m models.Model, now plan.Plan, offers []offer, sizes map[string]uint64, unsized string) []bus.Draft {
 	load := m.Load.V
 	if load == nil {
 		if now.Planned.V == nil && (now.Failed == "" || now.Cause >= m.LoadSeq) {

@@ -10,13 +10,13 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
 )
 
-func loaded(l *model.Load, seq uint64) catalog.Model {
-	return catalog.Model{Load: events.JSON[*model.Load]{V: l}, LoadSeq: seq, Seq: seq}
+func loaded(l *model.Load, seq uint64) models.Model {
+	return models.Model{Load: events.JSON[*model.Load]{V: l}, LoadSeq: seq, Seq: seq}
 }
 
 func inForce(p *publish.Planned, failed string, cause, seq uint64) plan.Plan {
@@ -42,7 +42,7 @@ func TestDecide(t *testing.T) {
 	_, nobody := pack(load, sizes, nil, nil)
 	for _, tc := range []struct {
 		name    string
-		m       catalog.Model
+		m       models.Model
 		now     plan.Plan
 		offers  []offer
 		unsized string
@@ -65,7 +65,7 @@ func TestDecide(t *testing.T) {
 		{"less than asked, as said", loaded(more, 5), inForce(good, short, 5, 6), fleet, "", "nothing"},
 		{"less than asked, asked again", loaded(more, 9), inForce(good, short, 5, 6), fleet, "", "failed"},
 		{"all that was asked, at last", loaded(more, 5), inForce(good, short, 5, 6), twice, "", "planned"},
-		{"only declared", catalog.Model{Seq: 3}, plan.Plan{}, fleet, "", "nothing"},
+		{"only declared", models.Model{Seq: 3}, plan.Plan{}, fleet, "", "nothing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			drafts := decide("b", "m", tc.m, tc.now, tc.offers, sizes, tc.unsized)

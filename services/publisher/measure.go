@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/modelinfo"
+	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 )
 
 // remembered bounds the exports, and the folders, of a scale.

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/internal/retry"
-	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -44,7 +44,7 @@ type Server struct {
 	cfg     Config
 	env     services.Env
 	ready   chan struct{}
-	catalog *follow.Follower[catalog.State]
+	catalog *follow.Follower[models.State]
 	fleet   *follow.Follower[fleet.State]
 	plan    *follow.Follower[plan.State]
 	store   owner.Store
@@ -68,9 +68,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	log := env.Bus.Log()
 	s := &Server{
 		cfg: cfg, env: env, ready: make(chan struct{}),
-		catalog: follow.New(log, views.Catalog.Only(env.BZID), o),
-		fleet:   follow.New(log, views.Fleet.Only(env.BZID), o),
-		plan:    follow.New(log, views.Plan.Only(env.BZID), o),
+		catalog: follow.New(log, registry.Catalog.Only(env.BZID), o),
+		fleet:   follow.New(log, registry.Fleet.Only(env.BZID), o),
+		plan:    follow.New(log, registry.Plan.Only(env.BZID), o),
 		facts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_publisher_facts_total",
 			Help: "Plans decided, by outcome: planned, failed or withdrawn.",
@@ -130,7 +130,7 @@ func (s *Server) serve(ctx context.Context) error {
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: source, Version: "1.0.0", Description: "who serves what",
 		Endpoints: map[string]bus.Handler{
-			"state": owner.State(map[string]owner.View{catalog.Name: s.catalog, fleet.Name: s.fleet, plan.Name: s.plan}),
+			"state": owner.State(map[string]owner.View{models.Name: s.catalog, fleet.Name: s.fleet, plan.Name: s.plan}),
 		},
 	})
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *Server) settle(ctx context.Context, seen newest) {
 // tell reports loaded models that have had no plan for long.
 func (s *Server) tell() {
 	reasons := map[string]string{}
-	s.catalog.Read(func(c catalog.State) {
+	s.catalog.Read(func(c models.State) {
 		s.plan.Read(func(p plan.State) {
 			for name, m := range c.Models {
 				if x := p.Plans[name]; m.Load.V != nil && x.Planned.V == nil {
@@ -247,7 +247,7 @@ func (s *Server) tell() {
 // next round, at the latest after Config.Recheck; errDeposed is none of those.
 func (s *Server) plans(ctx context.Context, led *publish.Led) error {
 	names := map[string]bool{}
-	s.catalog.Read(func(c catalog.State) {
+	s.catalog.Read(func(c models.State) {
 		for name := range c.Models {
 			names[name] = true
 		}
@@ -282,11 +282,11 @@ func (s *Server) planModel(ctx context.Context, led *publish.Led, name string) e
 // decide reads the three views and drafts, behind the fence of led; the fact that led to
 // it is named as cause.
 func (s *Server) decide(ctx context.Context, led *publish.Led, name string) ([]bus.Draft, error) {
-	var m catalog.Model
+	var m models.Model
 	var now plan.Plan
 	var leader plan.Leader
 	var offers []offer
-	s.catalog.Read(func(c catalog.State) { m = c.Models[name] })
+	s.catalog.Read(func(c models.State) { m = c.Models[name] })
 	s.plan.Read(func(p plan.State) {
 		now, leader = p.Plans[name], p.Leader
 		s.fleet.Read(func(f fleet.State) { offers = offersFor(name, f, p) })
@@ -319,7 +319,7 @@ func (s *Server) decide(ctx context.Context, led *publish.Led, name string) ([]b
 // floor is the version below which a load that follows its export does not go: what is
 // planned for it already. Versions that an earlier load, or one of another folder, has
 // come to say nothing about it.
-func floor(m catalog.Model, now plan.Plan) int64 {
+func floor(m models.Model, now plan.Plan) int64 {
 	if p := now.Planned.V; p.GetModelDir() == m.Load.V.GetModelDir() && p.GetCause() >= m.LoadSeq {
 		return p.GetVersion()
 	}
@@ -346,7 +346,7 @@ type newest struct{ models, members uint64 }
 
 func (s *Server) newest() (n newest) {
 	s.looks.Inc()
-	s.catalog.Read(func(c catalog.State) {
+	s.catalog.Read(func(c models.State) {
 		for _, m := range c.Models {
 			n.models = max(n.models, m.Seq)
 		}

@@ -9,18 +9,18 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/zkmirror"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // newMirror is the mirror into a real ensemble that the configuration asks for, nil for
 // none. It must be made before the tree runs.
-func newMirror(cfg ZKMirror, env services.Env, tree *follow.Follower[znode.State], w *writes) (*zkmirror.Mirror, error) {
+func newMirror(cfg ZKMirror, env services.Env, tree *follow.Follower[view.State], w *writes) (*ensemble.Mirror, error) {
 	if len(cfg.Servers) == 0 {
 		return nil, nil
 	}
@@ -35,14 +35,14 @@ func newMirror(cfg ZKMirror, env services.Env, tree *follow.Follower[znode.State
 	if len(auth) > 0 && secure == nil && !slices.ContainsFunc(cfg.Servers, isLoopback) {
 		env.Log.Warn("the identity of --zk-auth-file goes to the ensemble in the clear: name its secure ports and give --zk-mirror-tls-cert, -key and -ca")
 	}
-	c := zkmirror.Config{
+	c := ensemble.Config{
 		Servers: cfg.Servers, Chroot: cfg.Chroot, BZID: env.BZID, Roots: cfg.Roots, Auth: auth, TLS: secure,
 		Session: cfg.Session, Resync: cfg.Resync, Log: env.Bus.Log(), Metrics: env.Metrics,
 	}
 	if cfg.Bridge {
 		c.Importer = bridge{w}
 	}
-	return zkmirror.New(c, tree, env.Log)
+	return ensemble.New(c, tree, env.Log)
 }
 
 // isLoopback says whether a server is on this machine.
@@ -69,7 +69,7 @@ func (s *Server) handleMirror(context.Context, []byte) ([]byte, error) {
 type bridge struct{ w *writes }
 
 // Import is zkmirror.Importer's.
-func (b bridge) Import(ctx context.Context, seen []*znodepb.Imported) []error {
+func (b bridge) Import(ctx context.Context, seen []*znode.Imported) []error {
 	type answer struct {
 		i   int
 		err error
@@ -83,12 +83,12 @@ func (b bridge) Import(ctx context.Context, seen []*znodepb.Imported) []error {
 			answers <- answer{i, err}
 			continue
 		}
-		b.w.Propose(e, func(_ uint64, o *znode.Outcome, err error) {
+		b.w.Propose(e, func(_ uint64, o *view.Outcome, err error) {
 			switch {
 			case errors.Is(err, bus.ErrTooLarge), errors.Is(err, events.ErrInvalid):
-				err = fmt.Errorf("%w: %w", zkmirror.ErrRefused, err)
-			case err == nil && o != nil && o.Code != znode.CodeOK:
-				err = fmt.Errorf("%w with code %d", zkmirror.ErrRefused, o.Code)
+				err = fmt.Errorf("%w: %w", ensemble.ErrRefused, err)
+			case err == nil && o != nil && o.Code != view.CodeOK:
+				err = fmt.Errorf("%w with code %d", ensemble.ErrRefused, o.Code)
 			}
 			answers <- answer{i, err}
 		})
@@ -105,22 +105,22 @@ func (b bridge) Import(ctx context.Context, seen []*znodepb.Imported) []error {
 }
 
 // event is what a foreign write is proposed as.
-func (b bridge) event(m *znodepb.Imported) (*znodepb.Event, error) {
-	if _, routed := b.w.route.target(m.GetPath()); !routed || m.GetKind() == znodepb.Imported_ACL_SET {
-		return &znodepb.Event{Body: &znodepb.Event_Imported{Imported: m}}, nil
+func (b bridge) event(m *znode.Imported) (*znode.Event, error) {
+	if _, routed := b.w.route.target(m.GetPath()); !routed || m.GetKind() == znode.Imported_ACL_SET {
+		return &znode.Event{Body: &znode.Event_Imported{Imported: m}}, nil
 	}
-	op := &znodepb.Op{}
+	op := &znode.Op{}
 	exists := false
-	b.w.tree.Read(func(t znode.State) { _, exists = t.Stat(m.GetPath()) })
+	b.w.tree.Read(func(t view.State) { _, exists = t.Stat(m.GetPath()) })
 	switch {
-	case m.GetKind() == znodepb.Imported_DELETED:
-		op.Op = &znodepb.Op_Delete{Delete: &znodepb.Delete{Path: m.GetPath(), Version: -1}}
+	case m.GetKind() == znode.Imported_DELETED:
+		op.Op = &znode.Op_Delete{Delete: &znode.Delete{Path: m.GetPath(), Version: -1}}
 	case m.GetOwner() != 0:
-		return nil, fmt.Errorf("%w: an ephemeral node cannot stand for a service's fact", zkmirror.ErrRefused)
+		return nil, fmt.Errorf("%w: an ephemeral node cannot stand for a service's fact", ensemble.ErrRefused)
 	case exists:
-		op.Op = &znodepb.Op_SetData{SetData: &znodepb.SetData{Path: m.GetPath(), Data: m.GetData(), Version: -1}}
+		op.Op = &znode.Op_SetData{SetData: &znode.SetData{Path: m.GetPath(), Data: m.GetData(), Version: -1}}
 	default:
-		op.Op = &znodepb.Op_Create{Create: &znodepb.Create{Path: m.GetPath(), Data: m.GetData(), Acl: m.GetAcl()}}
+		op.Op = &znode.Op_Create{Create: &znode.Create{Path: m.GetPath(), Data: m.GetData(), Acl: m.GetAcl()}}
 	}
-	return &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Ops: []*znodepb.Op{op}}}}, nil
+	return &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Ops: []*znode.Op{op}}}}, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/internal/mtls"
-	"github.com/monolith-go/monolith/projections/zkmirror"
+	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 )
 
 // ZKMirror is the real ensemble that the tree is mirrored into.
@@ -102,7 +102,7 @@ func (c *ZKMirror) tls() (*tls.Config, error) {
 }
 
 // auth reads the secret.
-func (c *ZKMirror) auth() ([]zkmirror.Auth, error) {
+func (c *ZKMirror) auth() ([]ensemble.Auth, error) {
 	if c.AuthFile == "" {
 		return nil, nil
 	}
@@ -114,5 +114,5 @@ func (c *ZKMirror) auth() ([]zkmirror.Auth, error) {
 	if user, _, ok := bytes.Cut(secret, []byte(":")); !ok || len(user) == 0 || bytes.ContainsAny(secret, "\r\n") {
 		return nil, fmt.Errorf("--zk-auth-file %s: it must hold one line, user:password", c.AuthFile)
 	}
-	return []zkmirror.Auth{{Scheme: "digest", Secret: secret}}, nil
+	return []ensemble.Auth{{Scheme: "digest", Secret: secret}}, nil
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
 // Apache Curator, unmodified, finds what its recipes need. That they say the same of

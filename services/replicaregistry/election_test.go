@@ -9,15 +9,15 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // A history in which an acked write is lost, or a version is given twice, is told from a
 // good one: else the tests of histories would prove nothing.
 func TestModelTellsBadHistories(t *testing.T) {
-	create := call{op: jute.OpCreate, key: "/k", value: "a", version: -1}
-	set := call{op: jute.OpSetData, key: "/k", value: "b", version: -1}
-	get := call{op: jute.OpGetData, key: "/k", version: -1}
+	create := call{op: wire.OpCreate, key: "/k", value: "a", version: -1}
+	set := call{op: wire.OpSetData, key: "/k", value: "b", version: -1}
+	get := call{op: wire.OpGetData, key: "/k", version: -1}
 	for name, tc := range map[string]struct {
 		set, get reply
 		want     porcupine.CheckResult
@@ -72,7 +72,7 @@ func TestOneLeader(t *testing.T) {
 	last := map[string]time.Time{} // when each node that is left was last beaten for
 	for i := range 6 {
 		all.Go(func() {
-			e := &candidate{player: player{r: r, at: i, q: jute.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds()), Password: make([]byte, 16)}}, who: i}
+			e := &candidate{player: player{r: r, at: i, q: wire.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds()), Password: make([]byte, 16)}}, who: i}
 			defer e.cut()
 			mine := e.run(until)
 			mu.Lock()
@@ -107,7 +107,7 @@ func TestOneLeader(t *testing.T) {
 // outlived waits until all nodes of silent candidates are gone.
 func (r *realm) outlived(last map[string]time.Time, timeout time.Duration) {
 	r.t.Helper()
-	k := &player{r: r, q: jute.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
+	k := &player{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 	defer k.cut()
 	for end := time.Now().Add(30 * time.Second); ; {
 		if time.Now().After(end) {
@@ -193,7 +193,7 @@ func (e *candidate) run(until time.Time) (claims []claim) {
 // enter makes a node. One whose answer was lost may be there: it is looked for by the
 // session it belongs to.
 func (e *candidate) enter() bool {
-	if h, _, ok := e.send(jute.OpCreate, (&plainCreate{jute.CreateRequest{Path: "/e", ACL: anybody}}).Encode); !ok || h.Err != jute.OK && h.Err != -110 {
+	if h, _, ok := e.send(wire.OpCreate, (&plainCreate{wire.CreateRequest{Path: "/e", ACL: anybody}}).Encode); !ok || h.Err != wire.OK && h.Err != -110 {
 		return false
 	}
 	names, ok := e.children("/e")
@@ -206,8 +206,8 @@ func (e *candidate) enter() bool {
 			return true
 		}
 	}
-	h, r, ok := e.send(jute.OpCreate, (&plainCreate{jute.CreateRequest{Path: "/e/n-", ACL: anybody, Flags: 3}}).Encode)
-	if !ok || h.Err != jute.OK {
+	h, r, ok := e.send(wire.OpCreate, (&plainCreate{wire.CreateRequest{Path: "/e/n-", ACL: anybody, Flags: 3}}).Encode)
+	if !ok || h.Err != wire.OK {
 		return false
 	}
 	e.node, e.owner = r.Text()[len("/e/"):], e.q.SessionID
@@ -215,8 +215,8 @@ func (e *candidate) enter() bool {
 }
 
 func (e *candidate) resign() {
-	h, _, ok := e.send(jute.OpDelete, (&jute.PathVersion{Path: "/e/" + e.node, Version: -1}).Encode)
-	if ok && h.Err == jute.OK {
+	h, _, ok := e.send(wire.OpDelete, (&wire.PathVersion{Path: "/e/" + e.node, Version: -1}).Encode)
+	if ok && h.Err == wire.OK {
 		e.node = ""
 		return
 	}
@@ -224,18 +224,18 @@ func (e *candidate) resign() {
 }
 
 func (e *candidate) ownerOf(path string) (int64, bool) {
-	h, r, ok := e.send(jute.OpExists, (&jute.PathWatch{Path: path}).Encode)
-	if !ok || h.Err != jute.OK {
+	h, r, ok := e.send(wire.OpExists, (&wire.PathWatch{Path: path}).Encode)
+	if !ok || h.Err != wire.OK {
 		return 0, false
 	}
-	var st jute.Stat
+	var st wire.Stat
 	st.Decode(r)
 	return st.EphemeralOwner, true
 }
 
-func (e *candidate) send(op jute.Op, body func(*jute.Writer)) (jute.ReplyHeader, *jute.Reader, bool) {
+func (e *candidate) send(op wire.Op, body func(*wire.Writer)) (wire.ReplyHeader, *wire.Reader, bool) {
 	if e.c == nil {
-		return jute.ReplyHeader{}, nil, false
+		return wire.ReplyHeader{}, nil, false
 	}
 	e.beaten = time.Now()
 	return e.ask(op, body)
@@ -250,19 +250,19 @@ func (e *candidate) children(path string) ([]string, bool) {
 }
 
 // plainCreate gives CreateRequest the common shape.
-type plainCreate struct{ jute.CreateRequest }
+type plainCreate struct{ wire.CreateRequest }
 
-func (c *plainCreate) Encode(w *jute.Writer) { c.CreateRequest.Encode(w, false) }
+func (c *plainCreate) Encode(w *wire.Writer) { c.CreateRequest.Encode(w, false) }
 
 // children is false when the answer is not known; a node that is not there has none.
 func (k *player) children(path string) ([]string, bool) {
-	h, r, ok := k.ask(jute.OpGetChildren, (&jute.PathWatch{Path: path}).Encode)
+	h, r, ok := k.ask(wire.OpGetChildren, (&wire.PathWatch{Path: path}).Encode)
 	switch {
 	case !ok:
 		return nil, false
-	case h.Err == jute.NoNode:
+	case h.Err == wire.NoNode:
 		return nil, true
-	case h.Err != jute.OK:
+	case h.Err != wire.OK:
 		k.r.t.Errorf("the children of %s: %d", path, h.Err)
 		return nil, false
 	}

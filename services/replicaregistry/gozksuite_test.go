@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
 // goZooKeeperDifferences are the stock client's own tests that do not pass here.

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/internal/freeport"
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
 // kazooDifferences are kazoo's own tests that do not pass here.

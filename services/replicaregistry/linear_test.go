@@ -14,9 +14,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/internal/jute/zkwire"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/client"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Histories of clients that write to a few nodes, while what serves them is killed and
@@ -25,7 +25,7 @@ import (
 // call is one request to one key, or, with other, a multi: key is set at its version and
 // other is created, or nothing of it.
 type call struct {
-	op      jute.Op
+	op      wire.Op
 	key     string
 	value   string
 	version int32
@@ -34,7 +34,7 @@ type call struct {
 // answer says what came back; unknown: the connection was lost first.
 type reply struct {
 	unknown bool
-	code    jute.Code
+	code    wire.Code
 	value   string
 	version int32
 }
@@ -49,23 +49,23 @@ type register struct {
 // step is what ZooKeeper's documentation says of one node.
 func step(s register, c call) (register, reply) {
 	switch c.op {
-	case jute.OpCreate:
+	case wire.OpCreate:
 		if s.there {
-			return s, reply{code: jute.Code(znode.CodeNodeExists)}
+			return s, reply{code: wire.Code(view.CodeNodeExists)}
 		}
 		return register{true, c.value, 0}, reply{}
-	case jute.OpGetData:
+	case wire.OpGetData:
 		if !s.there {
-			return s, reply{code: jute.NoNode}
+			return s, reply{code: wire.NoNode}
 		}
 		return s, reply{value: s.value, version: s.version}
 	}
 	switch {
 	case !s.there:
-		return s, reply{code: jute.NoNode}
+		return s, reply{code: wire.NoNode}
 	case c.version != -1 && c.version != s.version:
-		return s, reply{code: jute.Code(znode.CodeBadVersion)}
-	case c.op == jute.OpDelete:
+		return s, reply{code: wire.Code(view.CodeBadVersion)}
+	case c.op == wire.OpDelete:
 		return register{}, reply{}
 	}
 	return register{true, c.value, s.version + 1}, reply{version: s.version + 1}
@@ -108,8 +108,8 @@ var nodeModel = porcupine.NondeterministicModel{
 // the old one has expired.
 type player struct {
 	r    *realm
-	c    *zkwire.Conn
-	q    jute.ConnectRequest
+	c    *client.Conn
+	q    wire.ConnectRequest
 	seen int64 // the greatest zxid
 	at   int   // registry
 }
@@ -118,7 +118,7 @@ func (k *player) connect(until time.Time) bool {
 	for time.Now().Before(until) {
 		k.at = (k.at + 1) % len(k.r.addrs)
 		k.q.LastZxidSeen = k.seen
-		c, err := zkwire.Dial(k.r.addrs[k.at], k.q, k.r.patience)
+		c, err := client.Dial(k.r.addrs[k.at], k.q, k.r.patience)
 		if err != nil {
 			<-time.After(5 * time.Millisecond)
 			continue
@@ -143,7 +143,7 @@ func (k *player) cut() {
 }
 
 // ask is one request and its answer; false: the answer is not known.
-func (k *player) ask(op jute.Op, body func(*jute.Writer)) (jute.ReplyHeader, *jute.Reader, bool) {
+func (k *player) ask(op wire.Op, body func(*wire.Writer)) (wire.ReplyHeader, *wire.Reader, bool) {
 	xid := k.c.Send(op, body)
 	err := k.c.Deadline(k.r.patience)
 	if err == nil {
@@ -151,13 +151,13 @@ func (k *player) ask(op jute.Op, body func(*jute.Writer)) (jute.ReplyHeader, *ju
 	}
 	if err != nil {
 		k.cut()
-		return jute.ReplyHeader{}, nil, false
+		return wire.ReplyHeader{}, nil, false
 	}
 	return k.hear(xid)
 }
 
 // hear is the next answer, which must be that to request xid.
-func (k *player) hear(xid int32) (jute.ReplyHeader, *jute.Reader, bool) {
+func (k *player) hear(xid int32) (wire.ReplyHeader, *wire.Reader, bool) {
 	h, r, err := k.c.Next()
 	if err != nil {
 		k.cut()
@@ -174,40 +174,40 @@ func (k *player) hear(xid int32) (jute.ReplyHeader, *jute.Reader, bool) {
 }
 
 // read reads a node, behind a sync where those who serve may be behind.
-func (k *player) read(path string) (h jute.ReplyHeader, r *jute.Reader, ok bool) {
-	get := (&jute.PathWatch{Path: path}).Encode
+func (k *player) read(path string) (h wire.ReplyHeader, r *wire.Reader, ok bool) {
+	get := (&wire.PathWatch{Path: path}).Encode
 	if !k.r.synced {
-		return k.ask(jute.OpGetData, get)
+		return k.ask(wire.OpGetData, get)
 	}
-	h, _, ok = k.ask(jute.OpSync, (&jute.Path{Path: path}).Encode)
-	if !ok || h.Err != jute.OK {
+	h, _, ok = k.ask(wire.OpSync, (&wire.Path{Path: path}).Encode)
+	if !ok || h.Err != wire.OK {
 		k.cut()
 		return h, nil, false
 	}
-	return k.ask(jute.OpGetData, get)
+	return k.ask(wire.OpGetData, get)
 }
 
 func (k *player) do(c call) reply {
 	data := []byte(c.value)
-	var h jute.ReplyHeader
-	var r *jute.Reader
+	var h wire.ReplyHeader
+	var r *wire.Reader
 	var ok bool
 	switch c.op {
-	case jute.OpCreate:
-		h, r, ok = k.ask(c.op, func(w *jute.Writer) {
-			(&jute.CreateRequest{Path: c.key, Data: data, ACL: anybody}).Encode(w, false)
+	case wire.OpCreate:
+		h, r, ok = k.ask(c.op, func(w *wire.Writer) {
+			(&wire.CreateRequest{Path: c.key, Data: data, ACL: anybody}).Encode(w, false)
 		})
-	case jute.OpDelete:
-		h, r, ok = k.ask(c.op, (&jute.PathVersion{Path: c.key, Version: c.version}).Encode)
-	case jute.OpSetData:
-		h, r, ok = k.ask(c.op, (&jute.SetDataRequest{Path: c.key, Data: data, Version: c.version}).Encode)
-	case jute.OpMulti: // a check and a set, which is a set with a version
-		h, r, ok = k.ask(c.op, func(w *jute.Writer) {
-			(&jute.MultiHeader{Op: jute.OpCheck, Err: -1}).Encode(w)
-			(&jute.PathVersion{Path: c.key, Version: c.version}).Encode(w)
-			(&jute.MultiHeader{Op: jute.OpSetData, Err: -1}).Encode(w)
-			(&jute.SetDataRequest{Path: c.key, Data: data, Version: -1}).Encode(w)
-			jute.MultiEnd().Encode(w)
+	case wire.OpDelete:
+		h, r, ok = k.ask(c.op, (&wire.PathVersion{Path: c.key, Version: c.version}).Encode)
+	case wire.OpSetData:
+		h, r, ok = k.ask(c.op, (&wire.SetDataRequest{Path: c.key, Data: data, Version: c.version}).Encode)
+	case wire.OpMulti: // a check and a set, which is a set with a version
+		h, r, ok = k.ask(c.op, func(w *wire.Writer) {
+			(&wire.MultiHeader{Op: wire.OpCheck, Err: -1}).Encode(w)
+			(&wire.PathVersion{Path: c.key, Version: c.version}).Encode(w)
+			(&wire.MultiHeader{Op: wire.OpSetData, Err: -1}).Encode(w)
+			(&wire.SetDataRequest{Path: c.key, Data: data, Version: -1}).Encode(w)
+			wire.MultiEnd().Encode(w)
 		})
 	default:
 		h, r, ok = k.read(c.key)
@@ -215,20 +215,20 @@ func (k *player) do(c call) reply {
 	switch {
 	case !ok:
 		return reply{unknown: true}
-	case h.Err != jute.OK:
+	case h.Err != wire.OK:
 		return reply{code: h.Err}
 	}
-	var st jute.Stat
+	var st wire.Stat
 	switch c.op {
-	case jute.OpGetData:
+	case wire.OpGetData:
 		got := reply{value: string(r.Buffer())}
 		st.Decode(r)
 		got.version = st.Version
 		return got
-	case jute.OpSetData:
+	case wire.OpSetData:
 		st.Decode(r)
 		return reply{version: st.Version}
-	case jute.OpMulti:
+	case wire.OpMulti:
 		return multiReply(k.r.t, r)
 	}
 	return reply{}
@@ -236,10 +236,10 @@ func (k *player) do(c call) reply {
 
 // multiReply is the outcome of check and set: the first code that is none of success,
 // or the stat of the set.
-func multiReply(t *testing.T, r *jute.Reader) reply {
+func multiReply(t *testing.T, r *wire.Reader) reply {
 	var out reply
 	for {
-		var h jute.MultiHeader
+		var h wire.MultiHeader
 		h.Decode(r)
 		if r.Err() != nil {
 			t.Errorf("the answer to a multi: %v", r.Err())
@@ -249,19 +249,19 @@ func multiReply(t *testing.T, r *jute.Reader) reply {
 			return out
 		}
 		switch h.Op {
-		case jute.OpError:
-			if code := jute.Code(r.Int32()); code != jute.OK && code != jute.Code(znode.CodeRuntimeInconsistency) && out.code == jute.OK {
+		case wire.OpError:
+			if code := wire.Code(r.Int32()); code != wire.OK && code != wire.Code(view.CodeRuntimeInconsistency) && out.code == wire.OK {
 				out.code = code
 			}
-		case jute.OpSetData:
-			var st jute.Stat
+		case wire.OpSetData:
+			var st wire.Stat
 			st.Decode(r)
 			out.version = st.Version
 		}
 	}
 }
 
-var anybody = []jute.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
+var anybody = []wire.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 
 // recorder keeps what clients asked and heard, by one clock.
 type recorder struct {
@@ -315,7 +315,7 @@ func (r *realm) playUntil(clients int, keys []string, seed uint64, began time.Ti
 	for i := range clients {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
-			k := &player{r: r, at: i, q: jute.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
+			k := &player{r: r, at: i, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 			defer k.cut()
 			known := map[string]int32{}
 			for n := 0; !over(); n++ {
@@ -327,11 +327,11 @@ func (r *realm) playUntil(clients int, keys []string, seed uint64, began time.Ti
 					continue
 				}
 				c := call{key: keys[rng.IntN(len(keys))], value: fmt.Sprintf("%d.%d", i, n), version: -1}
-				c.op = []jute.Op{jute.OpCreate, jute.OpGetData, jute.OpGetData, jute.OpSetData, jute.OpSetData, jute.OpMulti, jute.OpDelete}[rng.IntN(7)]
-				if c.op == jute.OpMulti || rng.IntN(2) == 0 {
+				c.op = []wire.Op{wire.OpCreate, wire.OpGetData, wire.OpGetData, wire.OpSetData, wire.OpSetData, wire.OpMulti, wire.OpDelete}[rng.IntN(7)]
+				if c.op == wire.OpMulti || rng.IntN(2) == 0 {
 					c.version = known[c.key]
 				}
-				if c.op == jute.OpCreate || c.op == jute.OpGetData {
+				if c.op == wire.OpCreate || c.op == wire.OpGetData {
 					c.version = -1
 				}
 				// A client's next request is another process's, so to speak: what an unknown
@@ -340,7 +340,7 @@ func (r *realm) playUntil(clients int, keys []string, seed uint64, began time.Ti
 				got := k.do(c)
 				o.Return = int64(time.Since(h.began))
 				if got.unknown {
-					if c.op == jute.OpGetData {
+					if c.op == wire.OpGetData {
 						continue // it changed nothing
 					}
 					o.Metadata = k.at
@@ -350,7 +350,7 @@ func (r *realm) playUntil(clients int, keys []string, seed uint64, began time.Ti
 				if !got.unknown {
 					r.known.Add(1)
 				}
-				if !got.unknown && got.code == jute.OK {
+				if !got.unknown && got.code == wire.OK {
 					known[c.key] = got.version
 				}
 			}
@@ -445,14 +445,14 @@ func linear(t *testing.T, ops []porcupine.Operation, seed uint64) {
 // last reads every key once more when everything is quiet: what was acked is in it.
 func (r *realm) last(keys []string, n int) (ops []porcupine.Operation) {
 	r.t.Helper()
-	k := &player{r: r, q: jute.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
+	k := &player{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 	defer k.cut()
 	for i, key := range keys {
 		for {
 			if k.c == nil && !k.connect(time.Now().Add(20*time.Second)) {
 				r.t.Fatal("nobody serves any more")
 			}
-			c := call{op: jute.OpGetData, key: key, version: -1}
+			c := call{op: wire.OpGetData, key: key, version: -1}
 			at := int64(30*time.Minute) + int64(i)
 			if got := k.do(c); !got.unknown {
 				ops = append(ops, porcupine.Operation{ClientId: n + i + 1, Input: c, Output: got, Call: at, Return: at})

@@ -6,10 +6,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
 )
 
 // Prefixes of the original's metrics. Each figure stands below the model's own and below

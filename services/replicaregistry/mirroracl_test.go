@@ -18,9 +18,9 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/mtls"
-	"github.com/monolith-go/monolith/internal/mtls/mtlstest"
-	"github.com/monolith-go/monolith/internal/oracle"
-	"github.com/monolith-go/monolith/projections/zkmirror"
+	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
@@ -39,7 +39,7 @@ func authFile(t *testing.T, secret string) string {
 	return file
 }
 
-func mirrorStatus(t *testing.T, b bus.Bus) (s zkmirror.Status) {
+func mirrorStatus(t *testing.T, b bus.Bus) (s ensemble.Status) {
 	t.Helper()
 	eventually(t, "the mirror's status", func() (string, bool) { // whoever has just started does not write yet
 		answer, err := controltest.Call(t, b, "registry.mirror", "")
@@ -246,7 +246,7 @@ func TestMirrorWithoutRights(t *testing.T) {
 // refused on both ends.
 func TestMirrorOverTLS(t *testing.T) {
 	t.Parallel()
-	house, stranger := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t)
+	house, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
 	ensemble := oracle.ZooKeeperTLS(t, house.Issue("ensemble"))
 	run := func(files mtls.Files) (bus.Bus, *mirrored, *wan) {
 		between := newWAN(t, ensemble.SecureAddr())

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/internal/oracle"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/views"
-	"github.com/monolith-go/monolith/projections/zkmirror"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -36,26 +36,26 @@ const (
 func mirrorUntilKilled(addr string) error {
 	ctx := context.Background()
 	b := mem.New()
-	subject := events.Join(controltest.BZID, "znode", znodepb.Aggregate)
+	subject := events.Join(controltest.BZID, "znode", znode.Aggregate)
 	const client = 0x0100000000000001
-	opened := &znodepb.Event{Body: &znodepb.Event_SessionOpened{SessionOpened: &znodepb.SessionOpened{Session: client, TimeoutMs: 1000, PasswordHash: make([]byte, 32)}}}
-	create := func(path string, mode znodepb.Mode) *znodepb.Op {
-		return &znodepb.Op{Op: &znodepb.Op_Create{Create: &znodepb.Create{Path: path, Mode: mode, Acl: []*znodepb.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}}}}
+	opened := &znode.Event{Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: client, TimeoutMs: 1000, PasswordHash: make([]byte, 32)}}}
+	create := func(path string, mode znode.Mode) *znode.Op {
+		return &znode.Op{Op: &znode.Op_Create{Create: &znode.Create{Path: path, Mode: mode, Acl: []*znode.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}}}}
 	}
-	ops := []*znodepb.Op{create("/test", 0), create("/test/e", 0)}
+	ops := []*znode.Op{create("/test", 0), create("/test/e", 0)}
 	for i := range heldNodes {
-		ops = append(ops, create(heldNode(i), znodepb.Mode_EPHEMERAL))
+		ops = append(ops, create(heldNode(i), znode.Mode_EPHEMERAL))
 	}
-	made := &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Session: client, Multi: true, Ops: ops}}}
-	for i, e := range []*znodepb.Event{opened, made} {
+	made := &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: client, Multi: true, Ops: ops}}}
+	for i, e := range []*znode.Event{opened, made} {
 		if _, err := b.Log().Append(ctx, bus.Draft{
 			Subject: subject, Event: e, Header: events.Header{ID: "fixed-" + strconv.Itoa(i), Source: "test"}, Expect: uint64(i), Binary: true,
 		}); err != nil {
 			return err
 		}
 	}
-	tree := follow.New(b.Log(), views.Znode, follow.Options{})
-	m, err := zkmirror.New(zkmirror.Config{Servers: []string{addr}, BZID: controltest.BZID, Session: mirrorsSession, Log: b.Log(), Importer: noImports{}},
+	tree := follow.New(b.Log(), registry.Znode, follow.Options{})
+	m, err := ensemble.New(ensemble.Config{Servers: []string{addr}, BZID: controltest.BZID, Session: mirrorsSession, Log: b.Log(), Importer: noImports{}},
 		tree, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func heldNode(i int) string { return fmt.Sprintf("/test/e/%04d", i) }
 // noImports refuses: nobody writes abroad.
 type noImports struct{}
 
-func (noImports) Import(context.Context, []*znodepb.Imported) []error { panic("something is imported") }
+func (noImports) Import(context.Context, []*znode.Imported) []error { panic("something is imported") }
 
 // A mirror is killed, its successor in the middle of taking over, and that one's too:
 // nobody ever sees an ephemeral absent, not when the sessions of the dead end either.

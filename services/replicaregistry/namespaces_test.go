@@ -17,9 +17,9 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/views"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -112,7 +112,7 @@ func TestAnotherNamespacesFenceDeposesNobody(t *testing.T) {
 	}
 	fences := map[string]int{}
 	for _, r := range controltest.All(t, tenants[0].bus) {
-		if e, ok := r.Event.(*znodepb.Event); ok && isFence(e) {
+		if e, ok := r.Event.(*znode.Event); ok && isFence(e) {
 			fences[string(r.Subject)]++
 		}
 	}
@@ -201,7 +201,7 @@ func TestEachNamespaceIsATreeOfItsOwn(t *testing.T) {
 			}
 		}
 		seq, hash := x.znode.Hash()
-		if _, replayed, err := views.ReplayIn(t.Context(), x.bus.Log(), znode.Name, x.bzid, seq); err != nil || replayed != hash {
+		if _, replayed, err := registry.ReplayIn(t.Context(), x.bus.Log(), view.Name, x.bzid, seq); err != nil || replayed != hash {
 			t.Errorf("%s at %d: the registry's hash is %s, a replay's %s, %v", x.bzid, seq, hash, replayed, err)
 		}
 		past := "/@" + strconv.FormatUint(loaded, 10) + "/bb/portal/m"
@@ -212,7 +212,7 @@ func TestEachNamespaceIsATreeOfItsOwn(t *testing.T) {
 }
 
 func sessions(x *tenant) (ids []int64) {
-	x.znode.Read(func(t znode.State) { ids = t.Sessions() })
+	x.znode.Read(func(t view.State) { ids = t.Sessions() })
 	return ids
 }
 

@@ -13,10 +13,10 @@ import (
 
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/internal/faultnet"
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/faultnet"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -114,15 +114,15 @@ func (h *holder) hold(until time.Time) {
 		}
 		sent = time.Now()
 		if !made {
-			q := jute.CreateRequest{Path: h.path, ACL: anybody, Flags: 1}
-			head, _, ok := h.ask(jute.OpCreate, func(w *jute.Writer) { q.Encode(w, false) })
-			again := head.Err == jute.Code(znode.CodeNodeExists) && asked // by this session, which was not answered
+			q := wire.CreateRequest{Path: h.path, ACL: anybody, Flags: 1}
+			head, _, ok := h.ask(wire.OpCreate, func(w *wire.Writer) { q.Encode(w, false) })
+			again := head.Err == wire.Code(view.CodeNodeExists) && asked // by this session, which was not answered
 			asked, made = true, ok
-			if ok && head.Err != jute.OK && !again {
+			if ok && head.Err != wire.OK && !again {
 				h.r.t.Errorf("%s was not created: %d", h.path, head.Err)
 			}
-		} else if head, _, ok := h.ask(jute.OpExists, (&jute.PathWatch{Path: h.path}).Encode); ok {
-			if head.Err != jute.OK {
+		} else if head, _, ok := h.ask(wire.OpExists, (&wire.PathWatch{Path: h.path}).Encode); ok {
+			if head.Err != wire.OK {
 				h.r.t.Errorf("%s is gone while its session %#x lives: %d", h.path, h.q.SessionID, head.Err)
 			}
 			h.contacts = append(h.contacts, contact{sent, time.Now()})
@@ -146,7 +146,7 @@ func (p *parted) round(name string, seed uint64, length time.Duration, faults fu
 	var all sync.WaitGroup
 	for i := range 6 {
 		h := &holder{path: fmt.Sprintf("/%s-held%d", name, i), timeout: holds,
-			player: &player{r: p.realm, at: i, q: jute.ConnectRequest{TimeoutMS: int32(holds.Milliseconds()), Password: make([]byte, 16)}}}
+			player: &player{r: p.realm, at: i, q: wire.ConnectRequest{TimeoutMS: int32(holds.Milliseconds()), Password: make([]byte, 16)}}}
 		holders = append(holders, h)
 		end := until
 		if i%2 == 0 {
@@ -195,13 +195,13 @@ func (p *parted) audit(holders []*holder) (reigns int) {
 			left[h.q.SessionID] = h
 		}
 	}
-	tree := events.Join(controltest.BZID, "znode", znodepb.Aggregate)
+	tree := events.Join(controltest.BZID, "znode", znode.Aggregate)
 	writer, next := "", uint64(1)
 	for {
 		last, err := b.Log().Last(ctx)
 		if err == nil && last >= next {
 			err = b.Log().Follow(ctx, next, last, func(r events.Recorded) error {
-				e, ok := r.Event.(*znodepb.Event)
+				e, ok := r.Event.(*znode.Event)
 				if r.Subject != tree || !ok {
 					return nil
 				}
@@ -216,7 +216,7 @@ func (p *parted) audit(holders []*holder) (reigns int) {
 					}
 					writer = by
 				}
-				if c := e.GetSessionClosed(); c.GetReason() == znodepb.Expired && left[c.GetSession()] != nil {
+				if c := e.GetSessionClosed(); c.GetReason() == znode.Expired && left[c.GetSession()] != nil {
 					left[c.GetSession()].ended(r.Time)
 					delete(left, c.GetSession())
 				}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/internal/freeport"
-	"github.com/monolith-go/monolith/internal/jute"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -188,9 +188,9 @@ func (r *realm) over(i int, at time.Time) (end time.Time, known bool) {
 
 // serves waits until somebody takes sessions, or the end of time, and says who.
 func (r *realm) serves(until time.Time) int {
-	k := &player{r: r, q: jute.ConnectRequest{TimeoutMS: 1000, Password: make([]byte, 16)}}
+	k := &player{r: r, q: wire.ConnectRequest{TimeoutMS: 1000, Password: make([]byte, 16)}}
 	if k.connect(until) {
-		k.ask(jute.OpCloseSession, nil)
+		k.ask(wire.OpCloseSession, nil)
 	}
 	k.cut()
 	return k.at

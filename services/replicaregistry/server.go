@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/internal/agentpb"
+	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/views"
-	"github.com/monolith-go/monolith/projections/zkserver"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/zookeeper/server"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -34,9 +34,9 @@ type Server struct {
 	env      services.Env
 	ready    chan struct{}
 	fleet    *follow.Follower[fleet.State]
-	znode    *follow.Follower[znode.State] // nil: no ZooKeeper port
-	zk       *zkserver.Server              // nil: no ZooKeeper port
-	writes   *writes                       // nil: no ZooKeeper port
+	znode    *follow.Follower[view.State] // nil: no ZooKeeper port
+	zk       *server.Server               // nil: no ZooKeeper port
+	writes   *writes                      // nil: no ZooKeeper port
 	versions *follow.Follower[versions]
 	store    owner.Store
 	leases   *leases
@@ -56,7 +56,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
 		cfg: cfg, env: env, ready: make(chan struct{}),
-		fleet:    follow.New(env.Bus.Log(), views.Fleet.Only(env.BZID), o),
+		fleet:    follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
 		versions: follow.New(env.Bus.Log(), versionsView.Only(env.BZID), o),
 		leases:   newLeases(cfg.Lease),
 		heartbeats: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -74,14 +74,14 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: s.fleet.Wait}
 	if cfg.ZKListen != "" {
-		s.znode = follow.New(env.Bus.Log(), views.Znode.Only(env.BZID), o)
+		s.znode = follow.New(env.Bus.Log(), registry.Znode.Only(env.BZID), o)
 		s.writes = newWrites(env, s.znode, cfg.Now)
 		port, err := cfg.ZK.server(cfg.ZKListen)
 		if err != nil {
 			return nil, fmt.Errorf("replica-registry: %w", err)
 		}
 		port.Proposer, port.Metrics = s.writes, env.Metrics
-		s.zk = zkserver.New(port, env.Bus.Log(), s.znode, env.Log)
+		s.zk = server.New(port, env.Bus.Log(), s.znode, env.Log)
 		if s.writes.mirror, err = newMirror(cfg.Mirror, env, s.znode, s.writes); err != nil {
 			return nil, fmt.Errorf("replica-registry: %w", err)
 		}
@@ -204,7 +204,7 @@ func (s *Server) serve(ctx context.Context) error {
 func (s *Server) liveViews() map[string]owner.View {
 	v := map[string]owner.View{fleet.Name: s.fleet}
 	if s.znode != nil {
-		v[znode.Name] = s.znode
+		v[view.Name] = s.znode
 	}
 	return v
 }

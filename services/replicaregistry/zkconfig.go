@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/internal/mtls"
-	"github.com/monolith-go/monolith/projections/zkserver"
+	"github.com/monolith-go/monolith/projections/zookeeper/server"
 )
 
 // ZKPort is how the ZooKeeper port is guarded and how much it takes. Zero limits are the
@@ -50,7 +50,7 @@ func (c *ZKPort) register(fs *pflag.FlagSet) {
 	if c.ClientAuth == "" {
 		c.ClientAuth = "need"
 	}
-	d := zkserver.Config{
+	d := server.Config{
 		MaxConns: c.MaxConns, MaxConnsPerIP: c.MaxConnsPerIP, MaxSessions: c.MaxSessions, MaxOutstanding: c.MaxOutstanding,
 		MaxWaitingBytes: c.MaxWaitingBytes, Words: c.Words, MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout,
 	}.WithDefaults()
@@ -87,21 +87,21 @@ func (c *ZKPort) validate() (errs []error) {
 		check(limit.n >= 0 && limit.n <= 1<<20, "--%s %d: give 1 to %d, or 0 for the default", limit.flag, limit.n, 1<<20)
 	}
 	check(c.MaxWaitingBytes == 0 || c.MaxWaitingBytes >= 1<<20, "--zk-max-waiting-bytes %d: give at least %d, or 0 for the default", c.MaxWaitingBytes, 1<<20)
-	known := zkserver.Words()
+	known := server.Words()
 	for _, w := range c.Words {
 		check(w == "*" || slices.Contains(known, w), "--zk-words %s: give some of %s, or *", w, strings.Join(known, ", "))
 	}
 	for flag, d := range map[string]time.Duration{"zk-min-session-timeout": c.MinSessionTimeout, "zk-max-session-timeout": c.MaxSessionTimeout} {
 		check(d == 0 || d >= 10*time.Millisecond && d <= 24*time.Hour, "--%s %v: give 10ms to 24h", flag, d)
 	}
-	d := zkserver.Config{MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout}.WithDefaults()
+	d := server.Config{MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout}.WithDefaults()
 	check(d.MinSessionTimeout <= d.MaxSessionTimeout, "--zk-min-session-timeout %v is above --zk-max-session-timeout %v", d.MinSessionTimeout, d.MaxSessionTimeout)
 	return errs
 }
 
 // server is the same for the server that listens there.
-func (c ZKPort) server(listen string) (zkserver.Config, error) {
-	cfg := zkserver.Config{
+func (c ZKPort) server(listen string) (server.Config, error) {
+	cfg := server.Config{
 		Listen: listen, Plaintext: c.Insecure,
 		MaxConns: c.MaxConns, MaxConnsPerIP: c.MaxConnsPerIP, MaxSessions: c.MaxSessions, MaxOutstanding: c.MaxOutstanding,
 		MaxWaitingBytes: c.MaxWaitingBytes, Words: c.Words, MinSessionTimeout: c.MinSessionTimeout, MaxSessionTimeout: c.MaxSessionTimeout,

@@ -17,25 +17,25 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/internal/jute/zkwire"
-	"github.com/monolith-go/monolith/projections/zkserver"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/client"
+	"github.com/monolith-go/monolith/projections/zookeeper/server"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
-var openACL = []jute.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
+var openACL = []wire.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 
 // client is one connection with one request on its way.
-type rawClient struct{ *zkwire.Conn }
+type rawClient struct{ *client.Conn }
 
 func (h *house) client(timeout time.Duration) (rawClient, error) {
-	c, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds())}, 3*controltest.Patience)
+	c, err := client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds())}, 3*controltest.Patience)
 	return rawClient{c}, err
 }
 
-func (c rawClient) ask(op jute.Op, body func(*jute.Writer)) (jute.Code, *jute.Reader, error) {
+func (c rawClient) ask(op wire.Op, body func(*wire.Writer)) (wire.Code, *wire.Reader, error) {
 	xid := c.Send(op, body)
 	if err := c.Flush(); err != nil {
 		return 0, nil, err
@@ -48,15 +48,15 @@ func (c rawClient) ask(op jute.Op, body func(*jute.Writer)) (jute.Code, *jute.Re
 	}
 }
 
-func (c rawClient) create(path string, data []byte, flags int32) (jute.Code, error) {
-	q := jute.CreateRequest{Path: path, Data: data, ACL: openACL, Flags: flags}
-	code, _, err := c.ask(jute.OpCreate, func(w *jute.Writer) { q.Encode(w, false) })
+func (c rawClient) create(path string, data []byte, flags int32) (wire.Code, error) {
+	q := wire.CreateRequest{Path: path, Data: data, ACL: openACL, Flags: flags}
+	code, _, err := c.ask(wire.OpCreate, func(w *wire.Writer) { q.Encode(w, false) })
 	return code, err
 }
 
-func (c rawClient) stat(path string) (st jute.Stat, code jute.Code, err error) {
-	code, r, err := c.ask(jute.OpExists, (&jute.PathWatch{Path: path}).Encode)
-	if err == nil && code == jute.OK {
+func (c rawClient) stat(path string) (st wire.Stat, code wire.Code, err error) {
+	code, r, err := c.ask(wire.OpExists, (&wire.PathWatch{Path: path}).Encode)
+	if err == nil && code == wire.OK {
 		st.Decode(r)
 	}
 	return st, code, err
@@ -113,14 +113,14 @@ func TestSessionStorm(t *testing.T) {
 				defer c.Close()
 				in.Add(1)
 				path := fmt.Sprintf("/storm-%d-%d", round, i)
-				if _, _, err := c.ask(jute.OpExists, (&jute.PathWatch{Path: path + "-watched", Watch: true}).Encode); err != nil {
+				if _, _, err := c.ask(wire.OpExists, (&wire.PathWatch{Path: path + "-watched", Watch: true}).Encode); err != nil {
 					t.Error(err)
 				}
-				if code, err := c.create(path, nil, 1); err != nil || code != jute.OK {
+				if code, err := c.create(path, nil, 1); err != nil || code != wire.OK {
 					t.Errorf("create: %v %v", code, err)
 				}
 				if i%4 == 0 {
-					_, _, _ = c.ask(jute.OpCloseSession, nil)
+					_, _, _ = c.ask(wire.OpCloseSession, nil)
 				}
 			})
 		}
@@ -163,10 +163,10 @@ func TestHalfOpenConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if code, err := c.create(fmt.Sprintf("/silent-%d", i), nil, 1); err != nil || code != jute.OK {
+		if code, err := c.create(fmt.Sprintf("/silent-%d", i), nil, 1); err != nil || code != wire.OK {
 			t.Fatal(code, err)
 		}
-		if _, _, err := c.ask(jute.OpExists, (&jute.PathWatch{Path: "/watched", Watch: true}).Encode); err != nil {
+		if _, _, err := c.ask(wire.OpExists, (&wire.PathWatch{Path: "/watched", Watch: true}).Encode); err != nil {
 			t.Fatal(err)
 		}
 		silent = append(silent, c)
@@ -187,7 +187,7 @@ func TestHalfOpenConnections(t *testing.T) {
 // nothing; its session lives on. There is one limit, and conf says which.
 func TestOversizedData(t *testing.T) {
 	h := openHouse(t, Config{})
-	if want := fmt.Sprintf("jute.maxbuffer=%d\n", zkserver.MaxFrame); !strings.Contains(h.word("conf"), want) {
+	if want := fmt.Sprintf("jute.maxbuffer=%d\n", server.MaxFrame); !strings.Contains(h.word("conf"), want) {
 		t.Errorf("conf does not say %q:\n%s", want, h.word("conf"))
 	}
 	c, err := h.client(10 * time.Second)
@@ -196,15 +196,15 @@ func TestOversizedData(t *testing.T) {
 	}
 	defer c.Close()
 	rest := len("/big") + 8 + 12 + 4 + 4 + 4 + 12 + len("worldanyone") + 4 // of a create's frame besides its data
-	largest := zkserver.MaxFrame - rest
-	if code, err := c.create("/big", make([]byte, largest-100), 0); err != nil || code != jute.OK {
+	largest := server.MaxFrame - rest
+	if code, err := c.create("/big", make([]byte, largest-100), 0); err != nil || code != wire.OK {
 		t.Fatalf("just below the limit: %v %v", code, err)
 	}
 	code, err := c.create("/more", make([]byte, largest+100), 0)
 	if err == nil {
 		t.Fatalf("just above the limit: %v", code)
 	}
-	again, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: 10_000, SessionID: c.Session.SessionID, Password: c.Session.Password}, controltest.Patience)
+	again, err := client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: 10_000, SessionID: c.Session.SessionID, Password: c.Session.Password}, controltest.Patience)
 	if err != nil || again.Session.SessionID != c.Session.SessionID {
 		t.Fatalf("its session: %+v, %v", again, err)
 	}
@@ -217,7 +217,7 @@ func TestOversizedData(t *testing.T) {
 	}
 }
 
-const noNode jute.Code = -101
+const noNode wire.Code = -101
 
 // The log's server goes away and comes back, three times, under a load of writes. What
 // was acknowledged is there, once; clients lose at most their connection and go on with
@@ -258,7 +258,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 				path := fmt.Sprintf("/load-%d-%d", i, n)
 				code, err := c.create(path, []byte(path), 0)
 				switch {
-				case err == nil && code == jute.OK:
+				case err == nil && code == wire.OK:
 					acked[i] = append(acked[i], path)
 					written.Add(1)
 					continue
@@ -269,7 +269,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 				lost.Add(1)
 				_ = c.Close()
 				for ctx.Err() == nil { // as clients do: the same session, until it is answered
-					again, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: 60_000, SessionID: first.SessionID, Password: first.Password}, time.Second)
+					again, err := client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: 60_000, SessionID: first.SessionID, Password: first.Password}, time.Second)
 					if err != nil {
 						<-time.After(20 * time.Millisecond)
 						continue
@@ -305,7 +305,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 	stop()
 	all.Wait()
 	n := 0
-	h.znode.Read(func(s znode.State) {
+	h.znode.Read(func(s view.State) {
 		for i := range acked {
 			for _, path := range acked[i] {
 				n++
@@ -367,16 +367,16 @@ func TestSweepByTheLogsTime(t *testing.T) {
 				t.Fatal("it tells a time before it has heard of any")
 			}
 			logged := time.Now().Add(off)
-			s := znode.New()
-			for i, e := range []*znodepb.Event{
-				write(0, makeNode("/ttl", "", znodepb.Mode_PERSISTENT_WITH_TTL)),
+			s := view.New()
+			for i, e := range []*znode.Event{
+				write(0, makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)),
 				write(0, makeNode("/other", "", 0)),
 			} {
-				if op := e.GetProposed().GetOps()[0].GetCreate(); op.GetMode() == znodepb.Mode_PERSISTENT_WITH_TTL {
+				if op := e.GetProposed().GetOps()[0].GetCreate(); op.GetMode() == znode.Mode_PERSISTENT_WITH_TTL {
 					op.TtlMs = 1000
 				}
 				r := events.Recorded{Seq: uint64(i + 1), Time: logged.Add(time.Duration(i) * 700 * time.Millisecond), Subject: events.Join("b", "znode", "tree"), Event: e}
-				s = znode.Fold(s, r)
+				s = view.Fold(s, r)
 				c.folded(r)
 			}
 			if got := s.Over(c.now()); len(got) != 0 {
@@ -401,14 +401,14 @@ func TestSweepEndToEnd(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	s := newScribe(t, b)
 	s.leads(t)
-	op := makeNode("/ttl", "", znodepb.Mode_PERSISTENT_WITH_TTL)
+	op := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
 	op.GetCreate().TtlMs = 300
 	if a := s.ask(write(0, op)); a.err != nil || a.o.Code != 0 {
 		t.Fatalf("%+v", a)
 	}
 	made := time.Now()
 	s.await(t, "the sweep", func() (gone bool) {
-		s.tree.Read(func(st znode.State) { _, there := st.Stat("/ttl"); gone = !there })
+		s.tree.Read(func(st view.State) { _, there := st.Stat("/ttl"); gone = !there })
 		return gone
 	})
 	if early := time.Since(made); early < 250*time.Millisecond {

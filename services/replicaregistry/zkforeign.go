@@ -15,14 +15,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -35,7 +35,7 @@ const foreignDrafts = 500
 // whatever happened in between, so nothing is lost when it was not running.
 type foreigners struct {
 	bzid   string
-	tree   *follow.Follower[znode.State]
+	tree   *follow.Follower[view.State]
 	fleet  *follow.Follower[fleet.State]
 	store  owner.Store
 	logger *slog.Logger
@@ -45,17 +45,17 @@ type foreigners struct {
 	refused map[events.Subject]proto.Message // facts that the log does not take; of run alone
 }
 
-func newForeigners(env services.Env, tree *follow.Follower[znode.State], f *follow.Follower[fleet.State], store owner.Store) *foreigners {
+func newForeigners(env services.Env, tree *follow.Follower[view.State], f *follow.Follower[fleet.State], store owner.Store) *foreigners {
 	store.Wait = owner.Waits(tree.Wait, f.Wait)
 	return &foreigners{bzid: env.BZID, tree: tree, fleet: f, store: store, logger: env.Log, health: env.Health,
 		dirty: make(chan struct{}, 1), refused: map[events.Subject]proto.Message{}}
 }
 
 // folded is a hook of the tree.
-func (x *foreigners) folded(t znode.State, r events.Recorded) {
+func (x *foreigners) folded(t view.State, r events.Recorded) {
 	for _, c := range t.Effects().Changes {
 		rest, mine := strings.CutPrefix(c.Path, "/"+x.bzid+"/")
-		if mine && c.Kind != znode.ChildrenChanged && (strings.HasPrefix(rest, "service/") || strings.HasPrefix(rest, "resource/")) {
+		if mine && c.Kind != view.ChildrenChanged && (strings.HasPrefix(rest, "service/") || strings.HasPrefix(rest, "resource/")) {
 			select {
 			case x.dirty <- struct{}{}:
 			default:
@@ -107,7 +107,7 @@ func (x *foreigners) compare(ctx context.Context) error {
 		var asked []bus.Draft
 		_, seqs, err := x.store.Append(ctx, func() ([]bus.Draft, error) {
 			var there seen
-			x.tree.Read(func(t znode.State) { there = look(t, x.bzid) })
+			x.tree.Read(func(t view.State) { there = look(t, x.bzid) })
 			x.fleet.Read(func(f fleet.State) { asked = decideForeign(x.bzid, f, there) })
 			asked = slices.DeleteFunc(asked, func(d bus.Draft) bool {
 				was := x.refused[d.Subject]
@@ -146,7 +146,7 @@ type seen struct {
 
 // look reads the nodes below service and resource that are no service's own. What
 // cannot be understood is passed over: it is somebody else's business.
-func look(t znode.State, bzid string) seen {
+func look(t view.State, bzid string) seen {
 	s := seen{map[string]*container.Container{}, map[string]*container.ResourceReported{}, map[string]*replica.Replica{}}
 	bySession := map[int64]string{}
 	dir := "/" + bzid + "/resource"
@@ -163,10 +163,10 @@ func look(t znode.State, bzid string) seen {
 		shard, rep, ok := strings.Cut(name, ":")
 		n, err1 := strconv.ParseInt(shard, 10, 64)
 		m, err2 := strconv.ParseInt(rep, 10, 64)
-		if !ok || err1 != nil || err2 != nil || znode.IsService(st.EphemeralOwner) || json.Unmarshal(data, &r) != nil || r.Memory < 0 {
+		if !ok || err1 != nil || err2 != nil || view.IsService(st.EphemeralOwner) || json.Unmarshal(data, &r) != nil || r.Memory < 0 {
 			continue
 		}
-		id := znode.ForeignContainer(name)
+		id := view.ForeignContainer(name)
 		c := &container.Container{
 			Id: id, Kind: "serving", Shard: low31(n), Replica: low31(m), AgentAddress: r.Address, Znode: path,
 		}
@@ -219,7 +219,7 @@ func task(step string) (kind string, index int32, ok bool) {
 }
 
 // look reads the replicas of one task.
-func (s seen) look(t znode.State, dir, base, dc, step string, bySession map[int64]string) {
+func (s seen) look(t view.State, dir, base, dc, step string, bySession map[int64]string) {
 	kind, index, ok := task(step)
 	if !ok {
 		return
@@ -227,9 +227,9 @@ func (s seen) look(t znode.State, dir, base, dc, step string, bySession map[int6
 	for _, name := range t.Children(dir) {
 		path := dir + "/" + name
 		data, st, _ := t.Get(path)
-		var m znode.ReplicaMeta
+		var m view.ReplicaMeta
 		n, err := strconv.ParseUint(name, 10, 64)
-		if err != nil || znode.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
+		if err != nil || view.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
 			continue
 		}
 		r := &replica.Replica{

@@ -1,7 +1,7 @@
 package replicaregistry
 
 import (
-	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/events/znode"
 )
 
 // share chooses, of proposals that came at once, those that share one event of the log,
@@ -44,19 +44,19 @@ func together(batch []*proposal) (in, later []*proposal) {
 
 // subjectOf is whose event it is and what it writes to; names is false when it does not
 // say.
-func subjectOf(e *znodepb.Event) (session int64, writes []*znodepb.Op, names bool) {
+func subjectOf(e *znode.Event) (session int64, writes []*znode.Op, names bool) {
 	switch b := e.GetBody().(type) {
-	case *znodepb.Event_SessionOpened:
+	case *znode.Event_SessionOpened:
 		return b.SessionOpened.GetSession(), nil, true
-	case *znodepb.Event_SessionClosed:
+	case *znode.Event_SessionClosed:
 		return b.SessionClosed.GetSession(), nil, false
-	case *znodepb.Event_Proposed:
+	case *znode.Event_Proposed:
 		return b.Proposed.GetSession(), b.Proposed.GetOps(), true
 	}
 	return 0, nil, false
 }
 
-func meets(taken map[string]struct{}, writes []*znodepb.Op) bool {
+func meets(taken map[string]struct{}, writes []*znode.Op) bool {
 	for _, op := range writes {
 		if sequential(op) {
 			continue
@@ -79,24 +79,24 @@ func meets(taken map[string]struct{}, writes []*znodepb.Op) bool {
 const digits = 10
 
 // sequential says whether op makes a new node whatever its path.
-func sequential(op *znodepb.Op) bool {
+func sequential(op *znode.Op) bool {
 	switch op.GetCreate().GetMode() {
-	case znodepb.Mode_PERSISTENT_SEQUENTIAL, znodepb.Mode_EPHEMERAL_SEQUENTIAL, znodepb.Mode_PERSISTENT_SEQUENTIAL_WITH_TTL:
+	case znode.Mode_PERSISTENT_SEQUENTIAL, znode.Mode_EPHEMERAL_SEQUENTIAL, znode.Mode_PERSISTENT_SEQUENTIAL_WITH_TTL:
 		return true
 	}
 	return false
 }
 
 // pack is the event that stands for the proposals: the only one's own, or all in one.
-func pack(batch []*proposal) *znodepb.Event {
+func pack(batch []*proposal) *znode.Event {
 	if len(batch) == 1 {
 		return batch[0].event
 	}
-	in := make([]*znodepb.Event, len(batch))
+	in := make([]*znode.Event, len(batch))
 	for i, p := range batch {
 		in[i] = p.event
 	}
-	return &znodepb.Event{Body: &znodepb.Event_Pack{Pack: &znodepb.Pack{Events: in}}}
+	return &znode.Event{Body: &znode.Event_Pack{Pack: &znode.Pack{Events: in}}}
 }
 
 // atMost is how many proposals are stored at once when, of late, peak were undecided at a

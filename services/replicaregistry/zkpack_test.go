@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/internal/jute/zkwire"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/client"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Proposals that come at once share an event, but not with one that writes to the same
 // node, nor with what their session has proposed behind that one.
 func TestShare(t *testing.T) {
 	set := func(session int64, path string) *proposal {
-		return &proposal{size: 10, event: write(session, &znodepb.Op{Op: &znodepb.Op_SetData{SetData: &znodepb.SetData{Path: path}}})}
+		return &proposal{size: 10, event: write(session, &znode.Op{Op: &znode.Op_SetData{SetData: &znode.SetData{Path: path}}})}
 	}
 	many := func(session int64) (batch []*proposal) {
 		for i := range packFrom {
@@ -23,10 +23,10 @@ func TestShare(t *testing.T) {
 		}
 		return batch
 	}
-	closing := &proposal{size: 10, event: &znodepb.Event{Body: &znodepb.Event_SessionClosed{SessionClosed: &znodepb.SessionClosed{Session: 2}}}}
+	closing := &proposal{size: 10, event: &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: 2}}}}
 	twice, behind := set(2, "/n0"), set(2, "/other")
 	free := set(3, "/free")
-	queue := &proposal{size: 10, event: write(4, makeNode("/n-", "", znodepb.Mode_PERSISTENT_SEQUENTIAL))}
+	queue := &proposal{size: 10, event: write(4, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL))}
 	guess := set(6, "/n-0000000000")
 	large := set(5, "/large")
 	large.size = packBytes
@@ -69,8 +69,8 @@ func TestPackedWrites(t *testing.T) {
 	t.Parallel()
 	h := openHouse(t, Config{})
 	const clients, nodes, each = 64, 10, 10 // nodes of each client, writes to each node
-	dial := func() *zkwire.Conn {
-		c, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: 30_000, Password: make([]byte, 16)}, time.Minute)
+	dial := func() *client.Conn {
+		c, err := client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: 30_000, Password: make([]byte, 16)}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,14 +78,14 @@ func TestPackedWrites(t *testing.T) {
 		return c
 	}
 	watcher := dial()
-	watcher.Send(jute.OpAddWatch, (&jute.PathMode{Path: "/", Mode: 1}).Encode)
+	watcher.Send(wire.OpAddWatch, (&wire.PathMode{Path: "/", Mode: 1}).Encode)
 	if err := watcher.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if r, _, err := watcher.Next(); err != nil || r.Err != jute.OK {
+	if r, _, err := watcher.Next(); err != nil || r.Err != wire.OK {
 		t.Fatal(r, err)
 	}
-	conns := make([]*zkwire.Conn, clients)
+	conns := make([]*client.Conn, clients)
 	for i := range conns {
 		conns[i] = dial()
 	}
@@ -95,11 +95,11 @@ func TestPackedWrites(t *testing.T) {
 		all.Go(func() {
 			path := func(n int) string { return fmt.Sprintf("/n%d-%d", i, n%nodes) }
 			for n := range nodes {
-				c.Send(jute.OpCreate, (&plainCreate{jute.CreateRequest{Path: path(n), ACL: anybody}}).Encode)
+				c.Send(wire.OpCreate, (&plainCreate{wire.CreateRequest{Path: path(n), ACL: anybody}}).Encode)
 			}
 			for k := range nodes * each {
-				c.Send(jute.OpSetData, (&jute.SetDataRequest{Path: path(k), Data: []byte(fmt.Sprint(k)), Version: int32(k / nodes)}).Encode)
-				c.Send(jute.OpGetData, (&jute.PathWatch{Path: path(k)}).Encode)
+				c.Send(wire.OpSetData, (&wire.SetDataRequest{Path: path(k), Data: []byte(fmt.Sprint(k)), Version: int32(k / nodes)}).Encode)
+				c.Send(wire.OpGetData, (&wire.PathWatch{Path: path(k)}).Encode)
 			}
 			if err := c.Flush(); err != nil {
 				t.Error(err)
@@ -112,7 +112,7 @@ func TestPackedWrites(t *testing.T) {
 			seen, states := int64(0), map[state]int32{}
 			for n := range nodes + 2*nodes*each {
 				r, body, err := c.Next()
-				if err != nil || r.Err != jute.OK || r.Xid != int32(n+1) || r.Zxid < seen {
+				if err != nil || r.Err != wire.OK || r.Xid != int32(n+1) || r.Zxid < seen {
 					t.Errorf("answer %d: %+v behind zxid %d, %v", n, r, seen, err)
 					return
 				}
@@ -126,7 +126,7 @@ func TestPackedWrites(t *testing.T) {
 						t.Errorf("answer %d shows %s, want %s", n, got, want)
 					}
 				}
-				var st jute.Stat
+				var st wire.Stat
 				st.Decode(body)
 				at := state{k % nodes, st.Mzxid}
 				if v, known := states[at]; known && v != st.Version {
@@ -146,10 +146,10 @@ func TestPackedWrites(t *testing.T) {
 	told := map[string]int{}
 	for n := 0; n < writes; n++ {
 		r, body, err := watcher.Next()
-		if err != nil || r.Xid != jute.XidNotification {
+		if err != nil || r.Xid != wire.XidNotification {
 			t.Fatalf("event %d: %+v, %v", n, r, err)
 		}
-		var e jute.WatcherEvent
+		var e wire.WatcherEvent
 		e.Decode(body)
 		if want := int32(3); told[e.Path] == 0 {
 			if want = 1; e.Type != want {

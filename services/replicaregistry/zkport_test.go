@@ -14,8 +14,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/oracle"
-	"github.com/monolith-go/monolith/projections/zkserver/zkdiff"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/projections/zookeeper/zktest"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -101,7 +101,7 @@ func TestOracleDifferential(t *testing.T) {
 	}
 	real := oracle.ZooKeeper(t, "-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.forceSync=no", "-Dznode.container.checkIntervalMs=100000000")
 	h := openHouse(t, Config{ZK: ZKPort{MinSessionTimeout: time.Second, MaxSessionTimeout: 10 * time.Second}})
-	sum := zkdiff.Run(t, zkdiff.Config{Ours: h.ZKAddr(), Real: real.Addr, Seed: seed, Ops: ops, Packs: true})
+	sum := zktest.Run(t, zktest.Config{Ours: h.ZKAddr(), Real: real.Addr, Seed: seed, Ops: ops, Packs: true})
 	if sum.Shared < sum.Bursts {
 		t.Errorf("%+v: the writes of bursts were not packed", sum)
 	}
@@ -111,7 +111,7 @@ func TestOracleDifferential(t *testing.T) {
 func TestOracleRecipes(t *testing.T) {
 	python := oracle.Python(t)
 	h := openHouse(t, Config{})
-	cmd := exec.CommandContext(t.Context(), python, "../../projections/zkserver/testdata/kazoo_recipes.py", h.ZKAddr())
+	cmd := exec.CommandContext(t.Context(), python, "../../projections/zookeeper/server/testdata/kazoo_recipes.py", h.ZKAddr())
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	if err != nil {

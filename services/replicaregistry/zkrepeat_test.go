@@ -11,13 +11,13 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
-	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/views"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -40,7 +40,7 @@ func TestARepeatedAppendIsStoredOnce(t *testing.T) {
 		const n = 200
 		got := make(chan answer, n)
 		for range n {
-			s.Propose(write(0, makeNode("/n-", "", znodepb.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *znode.Outcome, err error) { got <- answer{zxid, o, err} })
+			s.Propose(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *view.Outcome, err error) { got <- answer{zxid, o, err} })
 		}
 		seen := map[string]bool{}
 		for range n {
@@ -50,7 +50,7 @@ func TestARepeatedAppendIsStoredOnce(t *testing.T) {
 				seen[a.o.Results[0].Path] = true
 			}
 		}
-		s.tree.Read(func(t2 znode.State) {
+		s.tree.Read(func(t2 view.State) {
 			if names := t2.Children("/"); len(names) != n+1 { // zookeeper beside them
 				t.Errorf("%d nodes for %d writes", len(names)-1, n)
 			}
@@ -133,13 +133,13 @@ func TestTheFactThatTheLogRefusesIsFound(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	refusing := &refusing{Bus: b, of: events.Join("test", "replica", "m1/ps:0/5")}
 	env := controltest.Env(refusing)
-	tree, known := follow.New(b.Log(), views.Znode.Only("test"), follow.Options{}), follow.New(b.Log(), views.Fleet.Only("test"), follow.Options{})
+	tree, known := follow.New(b.Log(), registry.Znode.Only("test"), follow.Options{}), follow.New(b.Log(), registry.Fleet.Only("test"), follow.Options{})
 	for _, run := range []func() error{func() error { return tree.Run(t.Context()) }, func() error { return known.Run(t.Context()) }} {
 		done := make(chan struct{})
 		go func() { defer close(done); _ = run() }()
 		t.Cleanup(func() { <-done })
 	}
-	subject := events.Join("test", "znode", znodepb.Aggregate)
+	subject := events.Join("test", "znode", znode.Aggregate)
 	put := func(path, data string) {
 		t.Helper()
 		seqs, err := b.Log().Append(t.Context(), bus.Draft{Subject: subject, Expect: bus.Any, Event: write(0, makeNode(path, data, 0))})

@@ -16,12 +16,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/events/model"
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
@@ -43,13 +43,13 @@ type router struct {
 	turns    *turns
 	commands bus.Commands
 	letters  bus.DeadLetters
-	tree     *follow.Follower[znode.State]
+	tree     *follow.Follower[view.State]
 	logger   *slog.Logger
 }
 
 // routed is a write with a path that belongs to a service.
 type routed struct {
-	p  *znodepb.Proposed
+	p  *znode.Proposed
 	at int // the operation it is about
 	to target
 }
@@ -64,9 +64,9 @@ type target struct {
 }
 
 // match is nil for a write that no service owns.
-func (r router) match(p *znodepb.Proposed) *routed {
+func (r router) match(p *znode.Proposed) *routed {
 	for i, op := range p.GetOps() {
-		if _, isCheck := op.GetOp().(*znodepb.Op_Check); isCheck {
+		if _, isCheck := op.GetOp().(*znode.Op_Check); isCheck {
 			continue
 		}
 		if t, ok := r.target(op.Path()); ok {
@@ -112,7 +112,7 @@ type refusal struct {
 }
 
 // run answers a routed write. flush returns once everything proposed before is folded.
-func (r router) run(c *routed, flush func(context.Context) error, done func(uint64, *znode.Outcome, error)) {
+func (r router) run(c *routed, flush func(context.Context) error, done func(uint64, *view.Outcome, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), routeDeadline)
 	defer cancel()
 	end, err := r.turns.take(ctx, c.to.context+"."+c.to.aggregate)
@@ -126,13 +126,13 @@ func (r router) run(c *routed, flush func(context.Context) error, done func(uint
 		return
 	}
 	op := c.p.GetOps()[c.at]
-	result := znode.Result{Op: znode.KindOf(op)}
+	result := view.Result{Op: view.KindOf(op)}
 	var no *refusal
 	switch {
 	case c.to.kind == "publish":
-		no = &refusal{code: znode.CodeNoAuth, reason: "the nodes below publish are the publisher's: load a model instead"}
+		no = &refusal{code: view.CodeNoAuth, reason: "the nodes below publish are the publisher's: load a model instead"}
 	case c.p.GetMulti():
-		no = &refusal{code: znode.CodeBadArguments, reason: "a multi cannot hold it, because the service that owns the path decides on its own: send it alone"}
+		no = &refusal{code: view.CodeBadArguments, reason: "a multi cannot hold it, because the service that owns the path decides on its own: send it alone"}
 	default:
 		var err error
 		if no, err = r.command(ctx, c, op); err != nil {
@@ -140,32 +140,32 @@ func (r router) run(c *routed, flush func(context.Context) error, done func(uint
 			return
 		}
 	}
-	o := &znode.Outcome{Multi: c.p.GetMulti()}
+	o := &view.Outcome{Multi: c.p.GetMulti()}
 	if no != nil {
 		o.Code = no.code
-		o.Results = make([]znode.Result, len(c.p.GetOps()))
+		o.Results = make([]view.Result, len(c.p.GetOps()))
 		for i, op := range c.p.GetOps() {
-			o.Results[i] = znode.Result{Op: znode.KindOf(op)}
+			o.Results[i] = view.Result{Op: view.KindOf(op)}
 			switch {
 			case i == c.at:
 				o.Results[i].Code = no.code
 			case i > c.at:
-				o.Results[i].Code = znode.CodeRuntimeInconsistency
+				o.Results[i].Code = view.CodeRuntimeInconsistency
 			}
 		}
 		r.tell(ctx, op.Path(), c.to, no)
-	} else if result.Op == znode.OpCreate {
+	} else if result.Op == view.OpCreate {
 		result.Path = op.Path()
 	}
 	var zxid uint64
-	r.tree.Read(func(t znode.State) {
+	r.tree.Read(func(t view.State) {
 		zxid = t.Seq
 		if st, ok := t.Stat(op.Path()); ok {
 			result.Stat = st
 		}
 	})
 	if no == nil {
-		o.Results = []znode.Result{result}
+		o.Results = []view.Result{result}
 	}
 	done(zxid, o, nil)
 }
@@ -191,9 +191,9 @@ func (r router) tell(ctx context.Context, path string, to target, no *refusal) {
 
 // command asks the service. A refusal of its own reaches the client as BadArguments,
 // those that ZooKeeper would have made under their own codes.
-func (r router) command(ctx context.Context, c *routed, op *znodepb.Op) (*refusal, error) {
+func (r router) command(ctx context.Context, c *routed, op *znode.Op) (*refusal, error) {
 	seen, code := r.checks(c.p, op)
-	if code != znode.CodeOK {
+	if code != view.CodeOK {
 		return &refusal{code: code, reason: "as ZooKeeper answers it"}, nil
 	}
 	name, body, request, err := ask(c.to, op)
@@ -201,7 +201,7 @@ func (r router) command(ctx context.Context, c *routed, op *znodepb.Op) (*refusa
 		body, err = guarded(body, seen)
 	}
 	if err != nil {
-		return &refusal{code: znode.CodeBadArguments, reason: err.Error()}, nil
+		return &refusal{code: view.CodeBadArguments, reason: err.Error()}, nil
 	}
 	reply, err := r.commands.Call(ctx, r.bzid, name, body)
 	var said *bus.CommandError
@@ -218,7 +218,7 @@ func (r router) command(ctx context.Context, c *routed, op *znodepb.Op) (*refusa
 	}
 	switch {
 	case errors.As(err, &said) && said.Code != owner.Unavailable && said.Code != owner.Internal:
-		return &refusal{code: znode.CodeBadArguments, reason: said.Message, request: request}, nil
+		return &refusal{code: view.CodeBadArguments, reason: said.Message, request: request}, nil
 	case err != nil:
 		return nil, fmt.Errorf("ask %s: %w", name, err)
 	}
@@ -281,48 +281,48 @@ func (x *turns) take(ctx context.Context, key string) (end func(), err error) {
 
 // checks are those that ZooKeeper makes before a write, and where the tree stood then; the
 // service makes its own.
-func (r router) checks(p *znodepb.Proposed, op *znodepb.Op) (seen uint64, code int32) {
+func (r router) checks(p *znode.Proposed, op *znode.Op) (seen uint64, code int32) {
 	path := op.Path()
 	up := path[:strings.LastIndexByte(path, '/')]
-	r.tree.Read(func(t znode.State) {
+	r.tree.Read(func(t view.State) {
 		seen = t.Seq
 		if _, open := t.Session(p.GetSession()); !open && p.GetSession() != 0 {
-			code = znode.CodeSessionExpired
+			code = view.CodeSessionExpired
 			return
 		}
 		on := func(path string, perm int32) int32 {
 			acl, _, ok := t.ACL(path)
 			switch {
 			case !ok:
-				return znode.CodeNoNode
-			case !znode.Allowed(acl, perm, p.GetAuth()):
-				return znode.CodeNoAuth
+				return view.CodeNoNode
+			case !view.Allowed(acl, perm, p.GetAuth()):
+				return view.CodeNoAuth
 			}
-			return znode.CodeOK
+			return view.CodeOK
 		}
 		st, exists := t.Stat(path)
 		version := func(want int32) int32 {
 			switch {
 			case !exists:
-				return znode.CodeNoNode
+				return view.CodeNoNode
 			case want != -1 && want != st.Version:
-				return znode.CodeBadVersion
+				return view.CodeBadVersion
 			}
-			return znode.CodeOK
+			return view.CodeOK
 		}
 		switch o := op.GetOp().(type) {
-		case *znodepb.Op_Create:
-			if code = on(up, znode.PermCreate); code == znode.CodeOK && exists {
-				code = znode.CodeNodeExists
+		case *znode.Op_Create:
+			if code = on(up, view.PermCreate); code == view.CodeOK && exists {
+				code = view.CodeNodeExists
 			}
-		case *znodepb.Op_SetData:
-			if code = on(path, znode.PermWrite); code == znode.CodeOK {
+		case *znode.Op_SetData:
+			if code = on(path, view.PermWrite); code == view.CodeOK {
 				code = version(o.SetData.GetVersion())
 			}
-		case *znodepb.Op_Delete:
-			if code = on(up, znode.PermDelete); code == znode.CodeOK {
-				if code = version(o.Delete.GetVersion()); code == znode.CodeOK && st.NumChildren > 0 {
-					code = znode.CodeNotEmpty
+		case *znode.Op_Delete:
+			if code = on(up, view.PermDelete); code == view.CodeOK {
+				if code = version(o.Delete.GetVersion()); code == view.CodeOK && st.NumChildren > 0 {
+					code = view.CodeNotEmpty
 				}
 			}
 		}
@@ -331,18 +331,18 @@ func (r router) checks(p *znodepb.Proposed, op *znodepb.Op) (seen uint64, code i
 }
 
 // ask is the command that the operation becomes, and the same as a request on the log.
-func ask(to target, op *znodepb.Op) (command string, body []byte, request proto.Message, err error) {
+func ask(to target, op *znode.Op) (command string, body []byte, request proto.Message, err error) {
 	var data []byte
 	overwrite := false
 	switch o := op.GetOp().(type) {
-	case *znodepb.Op_Create:
-		if o.Create.GetMode() != znodepb.Mode_PERSISTENT {
+	case *znode.Op_Create:
+		if o.Create.GetMode() != znode.Mode_PERSISTENT {
 			return "", nil, nil, errors.New("the node shows a service's fact: create it as a plain persistent one")
 		}
 		data = o.Create.GetData()
-	case *znodepb.Op_SetData:
+	case *znode.Op_SetData:
 		data, overwrite = o.SetData.GetData(), true
-	case *znodepb.Op_Delete:
+	case *znode.Op_Delete:
 		return askDelete(to)
 	default:
 		return "", nil, nil, errors.New("the node shows a service's fact: only create, setData and delete are understood")
@@ -359,7 +359,7 @@ func ask(to target, op *znodepb.Op) (command string, body []byte, request proto.
 	case "saved_models":
 		var config layout.DeployConfig
 		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &config); err != nil {
-			return "", nil, nil, fmt.Errorf("the data is no deploy config such as %s: %w", znode.SavedModelDeployConfig{ModelBasePath: "/…/exported_models/ps_0", VersionPolicy: "latest"}.Bytes(), err)
+			return "", nil, nil, fmt.Errorf("the data is no deploy config such as %s: %w", view.SavedModelDeployConfig{ModelBasePath: "/…/exported_models/ps_0", VersionPolicy: "latest"}.Bytes(), err)
 		}
 		raw, err := events.Marshal(&config)
 		if err != nil {
@@ -407,7 +407,7 @@ func loadOf(name string, data []byte) (*model.Load, error) {
 		SpecReplicas []string `json:"spec_replicas"`
 	}
 	if err := json.Unmarshal(bytes.TrimSpace(data), &m); err != nil {
-		example := znode.ModelMeta{ModelName: name, ModelDir: "/…/exported_models", NumShard: -1, Action: "NONE"}.Bytes()
+		example := view.ModelMeta{ModelName: name, ModelDir: "/…/exported_models", NumShard: -1, Action: "NONE"}.Bytes()
 		return nil, fmt.Errorf("the data is no ModelMeta such as %s: %w", example, err)
 	}
 	if m.ModelName != nil && *m.ModelName != "" && *m.ModelName != name {

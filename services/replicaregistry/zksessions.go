@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events"
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
 // sessionTick is how often silent sessions are looked for.
@@ -51,7 +51,7 @@ func (z *zkSessions) touch(id int64) {
 }
 
 // reset begins anew with the sessions of the state, all of them just heard of.
-func (z *zkSessions) reset(t znode.State) {
+func (z *zkSessions) reset(t view.State) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	clear(z.byID)
@@ -70,16 +70,16 @@ func (z *zkSessions) add(id int64, timeoutMS int32) {
 }
 
 // folded keeps the table in step with the tree.
-func (z *zkSessions) folded(subject events.Subject, e *znodepb.Event, did znode.Effects) {
+func (z *zkSessions) folded(subject events.Subject, e *znode.Event, did view.Effects) {
 	switch b := e.GetBody().(type) {
-	case *znodepb.Event_SessionOpened:
-		if p, err := subject.Parse(); err != nil || p.BZID != z.bzid || did.Outcome == nil || did.Outcome.Code != znode.CodeOK {
+	case *znode.Event_SessionOpened:
+		if p, err := subject.Parse(); err != nil || p.BZID != z.bzid || did.Outcome == nil || did.Outcome.Code != view.CodeOK {
 			return
 		}
 		z.mu.Lock()
 		z.add(b.SessionOpened.GetSession(), b.SessionOpened.GetTimeoutMs())
 		z.mu.Unlock()
-	case *znodepb.Event_SessionClosed:
+	case *znode.Event_SessionClosed:
 		z.mu.Lock()
 		delete(z.byID, b.SessionClosed.GetSession())
 		z.mu.Unlock()

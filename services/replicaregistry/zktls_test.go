@@ -13,18 +13,18 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/bus/mem"
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/internal/jute/zkwire"
 	"github.com/monolith-go/monolith/internal/mtls"
-	"github.com/monolith-go/monolith/internal/mtls/mtlstest"
-	"github.com/monolith-go/monolith/internal/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/projections/zookeeper/client"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
 // Beyond this machine the ZooKeeper port needs certificates, or to be told that it does
 // not.
 func TestZKPortBeyondLoopback(t *testing.T) {
-	house := mtlstest.NewAuthority(t)
+	house := certs.NewAuthority(t)
 	for _, tc := range []struct {
 		name   string
 		listen string
@@ -58,7 +58,7 @@ func TestZKPortBeyondLoopback(t *testing.T) {
 
 // Who gets in is what ZooKeeper's ssl.clientAuth says.
 func TestZKClientAuth(t *testing.T) {
-	house, stranger := mtlstest.NewAuthority(t), mtlstest.NewAuthority(t)
+	house, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
 	trusting := load(t, house.Issue("a client"))
 	shown := map[string]*tls.Config{
 		"of the house": trusting,
@@ -95,7 +95,7 @@ func TestZKClientAuth(t *testing.T) {
 				t.Errorf("clientAuth %q, certificate %s: %v", auth, who, err)
 			}
 		}
-		if _, err := zkwire.Dial(s.ZKAddr(), jute.ConnectRequest{TimeoutMS: 4000}, controltest.Patience); err == nil {
+		if _, err := client.Dial(s.ZKAddr(), wire.ConnectRequest{TimeoutMS: 4000}, controltest.Patience); err == nil {
 			t.Errorf("clientAuth %q: a client came in without TLS", auth)
 		}
 		stop()
@@ -118,7 +118,7 @@ func comesIn(t *testing.T, addr string, cfg *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	c, err := zkwire.Open(nc, jute.ConnectRequest{TimeoutMS: 4000}, controltest.Patience)
+	c, err := client.Open(nc, wire.ConnectRequest{TimeoutMS: 4000}, controltest.Patience)
 	if err != nil {
 		return err
 	}
@@ -126,14 +126,14 @@ func comesIn(t *testing.T, addr string, cfg *tls.Config) error {
 	if c.Session.SessionID == 0 {
 		return errors.New("no session")
 	}
-	_, _, err = rawClient{c}.ask(jute.OpCloseSession, nil)
+	_, _, err = rawClient{c}.ask(wire.OpCloseSession, nil)
 	return err
 }
 
 // TestOracleKazooOverTLS has kazoo show a certificate and write.
 func TestOracleKazooOverTLS(t *testing.T) {
 	python := oracle.Python(t)
-	house := mtlstest.NewAuthority(t)
+	house := certs.NewAuthority(t)
 	h := openHouse(t, Config{ZK: ZKPort{TLS: house.Issue("port")}})
 	mine := house.Issue("kazoo")
 	const script = `

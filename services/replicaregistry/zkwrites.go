@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
-	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/retry"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/zkmirror"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -62,14 +62,14 @@ type writes struct {
 	subject events.Subject
 	log     bus.Log
 	leases  bus.Leases
-	tree    *follow.Follower[znode.State]
+	tree    *follow.Follower[view.State]
 	route   router
 	open    *zkSessions
 	clock   logClock
 	logger  *slog.Logger
 	health  *health.State
 	foreign *foreigners      // nil: nobody makes facts of foreign agents' nodes
-	mirror  *zkmirror.Mirror // nil: none; it runs where the writes are
+	mirror  *ensemble.Mirror // nil: none; it runs where the writes are
 	every   time.Duration    // between looks for containers and nodes whose time is over
 	lease   time.Duration    // the writer's
 
@@ -89,14 +89,14 @@ type writes struct {
 // proposal is one event on its way, or, without event, a wish to know when all before it
 // are in the log.
 type proposal struct {
-	event    *znodepb.Event
+	event    *znode.Event
 	size     int
-	done     func(zxid uint64, o *znode.Outcome, err error)
+	done     func(zxid uint64, o *view.Outcome, err error)
 	answered atomic.Bool
 }
 
 // finish answers a proposal unless somebody did before.
-func (p *proposal) finish(zxid uint64, o *znode.Outcome, err error) {
+func (p *proposal) finish(zxid uint64, o *view.Outcome, err error) {
 	if p.answered.CompareAndSwap(false, true) {
 		p.done(zxid, o, err)
 	}
@@ -104,9 +104,9 @@ func (p *proposal) finish(zxid uint64, o *znode.Outcome, err error) {
 
 // newWrites sets no hook and starts nothing: set folded on the tree behind the hooks
 // that must run before answers are given.
-func newWrites(env services.Env, tree *follow.Follower[znode.State], now func() time.Time) *writes {
+func newWrites(env services.Env, tree *follow.Follower[view.State], now func() time.Time) *writes {
 	w := &writes{
-		bzid: env.BZID, subject: events.Join(env.BZID, "znode", znodepb.Aggregate),
+		bzid: env.BZID, subject: events.Join(env.BZID, "znode", znode.Aggregate),
 		log: env.Bus.Log(), leases: env.Bus.Leases(), tree: tree, logger: env.Log, health: env.Health,
 		open: newZKSessions(env.BZID, now), every: 5 * time.Second, lease: writerLease,
 		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string][]*proposal{},
@@ -116,7 +116,7 @@ func newWrites(env services.Env, tree *follow.Follower[znode.State], now func() 
 }
 
 // Propose is zkserver.Proposer's.
-func (w *writes) Propose(e *znodepb.Event, done func(uint64, *znode.Outcome, error)) {
+func (w *writes) Propose(e *znode.Event, done func(uint64, *view.Outcome, error)) {
 	if !w.writer.Load() {
 		done(0, nil, errNotWriter)
 		return
@@ -151,7 +151,7 @@ func (w *writes) enqueue(p *proposal) {
 func (w *writes) flush(ctx context.Context) error {
 	at := make(chan uint64, 1)
 	failed := make(chan error, 1)
-	w.enqueue(&proposal{done: func(seq uint64, _ *znode.Outcome, err error) {
+	w.enqueue(&proposal{done: func(seq uint64, _ *view.Outcome, err error) {
 		if err != nil {
 			failed <- err
 			return
@@ -169,9 +169,9 @@ func (w *writes) flush(ctx context.Context) error {
 }
 
 // folded is the tree's hook: it answers what this event decides.
-func (w *writes) folded(t znode.State, r events.Recorded) {
+func (w *writes) folded(t view.State, r events.Recorded) {
 	w.clock.folded(r)
-	e, ok := r.Event.(*znodepb.Event)
+	e, ok := r.Event.(*znode.Event)
 	if !ok || r.Subject != w.subject { // another namespace's: its fence is none of ours
 		return
 	}
@@ -284,11 +284,11 @@ func (w *writes) fail(err error) {
 }
 
 // newFence is the proposal with which a reign begins: nobody's, and of nothing.
-func newFence() *znodepb.Event {
-	return &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Multi: true}}}
+func newFence() *znode.Event {
+	return &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Multi: true}}}
 }
 
-func isFence(e *znodepb.Event) bool {
+func isFence(e *znode.Event) bool {
 	p := e.GetProposed()
 	return p.GetMulti() && p.GetSession() == 0 && len(p.GetOps()) == 0
 }
@@ -303,7 +303,7 @@ func (w *writes) deposed() bool {
 // takeOver catches up and appends a fence, so that whatever an earlier writer has on its
 // way conflicts, and grants every session one full time-out.
 func (w *writes) takeOver(ctx context.Context) error {
-	fence := &proposal{event: newFence(), done: func(uint64, *znode.Outcome, error) {}}
+	fence := &proposal{event: newFence(), done: func(uint64, *view.Outcome, error) {}}
 	if err := w.catchUp(ctx); err != nil {
 		return err
 	}
@@ -502,12 +502,12 @@ func (w *writes) decided(drafts []bus.Draft) bool {
 func (w *writes) expire(ctx context.Context) {
 	for tick(ctx, sessionTick) {
 		asked := w.open.since()
-		w.tree.Read(func(znode.State) {})
+		w.tree.Read(func(view.State) {})
 		w.open.excuse(w.open.since() - asked)
 		for _, id := range w.open.silent() {
 			w.enqueue(&proposal{
-				event: &znodepb.Event{Body: &znodepb.Event_SessionClosed{SessionClosed: &znodepb.SessionClosed{Session: id, Reason: znodepb.Expired}}},
-				done: func(_ uint64, _ *znode.Outcome, err error) {
+				event: &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: id, Reason: znode.Expired}}},
+				done: func(_ uint64, _ *view.Outcome, err error) {
 					if err != nil {
 						w.open.spare(id)
 						return
@@ -524,13 +524,13 @@ func (w *writes) expire(ctx context.Context) {
 func (w *writes) sweep(ctx context.Context) {
 	for tick(ctx, w.every) {
 		var over []string
-		w.tree.Read(func(t znode.State) { over = t.Over(w.clock.now()) })
+		w.tree.Read(func(t view.State) { over = t.Over(w.clock.now()) })
 		swept := make(chan struct{}, len(over))
 		for _, path := range over {
 			w.enqueue(&proposal{
-				event: &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Ops: []*znodepb.Op{
-					{Op: &znodepb.Op_DeleteContainer{DeleteContainer: &znodepb.DeleteContainer{Path: path}}}}}}},
-				done: func(uint64, *znode.Outcome, error) { swept <- struct{}{} },
+				event: &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Ops: []*znode.Op{
+					{Op: &znode.Op_DeleteContainer{DeleteContainer: &znode.DeleteContainer{Path: path}}}}}}},
+				done: func(uint64, *view.Outcome, error) { swept <- struct{}{} },
 			})
 		}
 		for range over { // or the next look would propose them again

@@ -9,9 +9,9 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/jute"
-	"github.com/monolith-go/monolith/internal/jute/zkwire"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/client"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -39,7 +39,7 @@ func BenchmarkProposals(b *testing.B) {
 		i++
 		window <- struct{}{}
 		wg.Add(1)
-		s.Propose(write(0, makeNode(fmt.Sprintf("/n%09d", i), data, 0)), func(_ uint64, o *znode.Outcome, err error) {
+		s.Propose(write(0, makeNode(fmt.Sprintf("/n%09d", i), data, 0)), func(_ uint64, o *view.Outcome, err error) {
 			if err != nil || o.Code != 0 {
 				b.Error(o, err)
 			}
@@ -59,9 +59,9 @@ func BenchmarkCreate(b *testing.B) {
 			h := openHouse(b, Config{ZK: ZKPort{MaxSessionTimeout: time.Minute}})
 			const clients = 8
 			per := max(waiting/clients, 1)
-			var conns []*zkwire.Conn
+			var conns []*client.Conn
 			for range min(clients, waiting) {
-				c, err := zkwire.Dial(h.ZKAddr(), jute.ConnectRequest{TimeoutMS: 60_000}, time.Hour)
+				c, err := client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: 60_000}, time.Hour)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -69,7 +69,7 @@ func BenchmarkCreate(b *testing.B) {
 				conns = append(conns, c)
 			}
 			data := []byte(fmt.Sprintf("%0100d", 0))
-			acl := []jute.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
+			acl := []wire.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 			before := cpuTime(b)
 			b.ResetTimer()
 			var all sync.WaitGroup
@@ -83,8 +83,8 @@ func BenchmarkCreate(b *testing.B) {
 					for got < mine {
 						for sent < mine && sent-got < per {
 							sent++
-							q := jute.CreateRequest{Path: fmt.Sprintf("/n%d-%09d", i, sent), Data: data, ACL: acl}
-							c.Send(jute.OpCreate, func(w *jute.Writer) { q.Encode(w, false) })
+							q := wire.CreateRequest{Path: fmt.Sprintf("/n%d-%09d", i, sent), Data: data, ACL: acl}
+							c.Send(wire.OpCreate, func(w *wire.Writer) { q.Encode(w, false) })
 						}
 						if err := c.Flush(); err != nil {
 							b.Error(err)
@@ -92,7 +92,7 @@ func BenchmarkCreate(b *testing.B) {
 						}
 						for {
 							r, _, err := c.Next()
-							if err != nil || r.Err != jute.OK {
+							if err != nil || r.Err != wire.OK {
 								b.Errorf("%+v %v", r, err)
 								return
 							}

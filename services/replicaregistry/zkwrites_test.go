@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	znodepb "github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/views"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -26,14 +26,14 @@ import (
 // scribe is a registry's writing half with a tree of its own.
 type scribe struct {
 	*writes
-	tree *follow.Follower[znode.State]
+	tree *follow.Follower[view.State]
 	stop func()
 }
 
 func newScribe(t testing.TB, b bus.Bus) *scribe {
 	t.Helper()
 	env := controltest.Env(b)
-	tree := follow.New(b.Log(), views.Znode, follow.Options{})
+	tree := follow.New(b.Log(), registry.Znode, follow.Options{})
 	s := &scribe{writes: newWrites(env, tree, time.Now), tree: tree}
 	s.every = 20 * time.Millisecond
 	tree.OnEvent(s.folded)
@@ -68,31 +68,31 @@ func (s *scribe) leads(t testing.TB) {
 
 type answer struct {
 	zxid uint64
-	o    *znode.Outcome
+	o    *view.Outcome
 	err  error
 }
 
-func (s *scribe) ask(e *znodepb.Event) answer {
+func (s *scribe) ask(e *znode.Event) answer {
 	got := make(chan answer, 2)
-	s.Propose(e, func(zxid uint64, o *znode.Outcome, err error) { got <- answer{zxid, o, err} })
+	s.Propose(e, func(zxid uint64, o *view.Outcome, err error) { got <- answer{zxid, o, err} })
 	return <-got
 }
 
-func write(session int64, ops ...*znodepb.Op) *znodepb.Event {
-	return &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Session: session, Ops: ops, Multi: len(ops) > 1}}}
+func write(session int64, ops ...*znode.Op) *znode.Event {
+	return &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: session, Ops: ops, Multi: len(ops) > 1}}}
 }
 
-func makeNode(path, data string, mode znodepb.Mode) *znodepb.Op {
-	return &znodepb.Op{Op: &znodepb.Op_Create{Create: &znodepb.Create{
-		Path: path, Data: []byte(data), Mode: mode, Acl: []*znodepb.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}}}}
+func makeNode(path, data string, mode znode.Mode) *znode.Op {
+	return &znode.Op{Op: &znode.Op_Create{Create: &znode.Create{
+		Path: path, Data: []byte(data), Mode: mode, Acl: []*znode.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}}}}
 }
 
-func remove(path string) *znodepb.Op {
-	return &znodepb.Op{Op: &znodepb.Op_Delete{Delete: &znodepb.Delete{Path: path, Version: -1}}}
+func remove(path string) *znode.Op {
+	return &znode.Op{Op: &znode.Op_Delete{Delete: &znode.Delete{Path: path, Version: -1}}}
 }
 
-func session(id int64, timeout time.Duration) *znodepb.Event {
-	return &znodepb.Event{Body: &znodepb.Event_SessionOpened{SessionOpened: &znodepb.SessionOpened{
+func session(id int64, timeout time.Duration) *znode.Event {
+	return &znode.Event{Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{
 		Session: id, TimeoutMs: int32(timeout.Milliseconds()), PasswordHash: make([]byte, 32)}}}
 }
 
@@ -161,7 +161,7 @@ func TestGroupCommit(t *testing.T) {
 		const n = 5000
 		got := make(chan string, n)
 		for i := range n {
-			s.Propose(write(0, makeNode("/n-", "", znodepb.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *znode.Outcome, err error) {
+			s.Propose(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *view.Outcome, err error) {
 				if err != nil || o.Code != 0 {
 					got <- fmt.Sprint(i, " ", o, " ", err)
 					return
@@ -198,7 +198,7 @@ func TestLostAck(t *testing.T) {
 		}
 		c.mu.Unlock()
 		for i := range 20 {
-			a := s.ask(write(0, makeNode("/n-", "", znodepb.Mode_PERSISTENT_SEQUENTIAL)))
+			a := s.ask(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)))
 			if want := fmt.Sprintf("/n-%010d", i); a.err != nil || a.o.Results[0].Path != want {
 				t.Fatalf("%+v %v, want %s", a.o, a.err, want)
 			}
@@ -223,7 +223,7 @@ func TestTwoRegistries(t *testing.T) {
 			for i := range n {
 				wg.Add(1)
 				path := fmt.Sprintf("/%s-%d", name, i)
-				s.Propose(write(0, makeNode(path, "", 0)), func(_ uint64, o *znode.Outcome, err error) {
+				s.Propose(write(0, makeNode(path, "", 0)), func(_ uint64, o *view.Outcome, err error) {
 					if err == nil && o.Code == 0 {
 						mu.Lock()
 						acked[path]++
@@ -242,7 +242,7 @@ func TestTwoRegistries(t *testing.T) {
 		if n := len(acked); n < 500 {
 			t.Errorf("%d writes were acked, the second registry alone was sent 500", n)
 		}
-		second.tree.Read(func(s znode.State) {
+		second.tree.Read(func(s view.State) {
 			for path, times := range acked {
 				if st, ok := s.Stat(path); !ok || times != 1 || st.Version != 0 {
 					t.Errorf("%s was acked %d times and is there: %v", path, times, ok)
@@ -271,7 +271,7 @@ func TestFence(t *testing.T) {
 	if a := old.ask(write(0, makeNode("/ok", "", 0))); a.err != nil || a.o.Code != 0 {
 		t.Fatalf("%+v", a)
 	}
-	old.tree.Read(func(s znode.State) {
+	old.tree.Read(func(s view.State) {
 		if _, ok := s.Stat("/late"); ok {
 			t.Error("the deposed writer's node is there")
 		}
@@ -287,7 +287,7 @@ func TestConflictCatchesUp(t *testing.T) {
 	if _, err := b.Log().Append(t.Context(), bus.Draft{Subject: s.subject, Expect: bus.Any, Event: write(0, makeNode("/theirs", "", 0))}); err != nil {
 		t.Fatal(err)
 	}
-	if a := s.ask(write(0, makeNode("/theirs", "", 0))); a.err != nil || a.o.Code != znode.CodeNodeExists {
+	if a := s.ask(write(0, makeNode("/theirs", "", 0))); a.err != nil || a.o.Code != view.CodeNodeExists {
 		t.Fatalf("%+v", a)
 	}
 }
@@ -307,7 +307,7 @@ func TestForeignFenceEndsAReign(t *testing.T) {
 	}
 	s.await(t, "a reign of its own again", func() bool {
 		a := s.ask(write(0, makeNode("/mine", "", 0)))
-		return a.err == nil && a.o.Code == znode.CodeOK
+		return a.err == nil && a.o.Code == view.CodeOK
 	})
 }
 
@@ -323,19 +323,19 @@ func TestSessionExpiry(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 		for i := range 3 {
-			if a := s.ask(write(id, makeNode(fmt.Sprintf("/e%d-%d", id, i), "", znodepb.Mode_EPHEMERAL))); a.err != nil || a.o.Code != 0 {
+			if a := s.ask(write(id, makeNode(fmt.Sprintf("/e%d-%d", id, i), "", znode.Mode_EPHEMERAL))); a.err != nil || a.o.Code != 0 {
 				t.Fatalf("%+v", a)
 			}
 		}
 	}
-	if a := s.ask(session(1, time.Second)); a.o.Code != znode.CodeNodeExists {
+	if a := s.ask(session(1, time.Second)); a.o.Code != view.CodeNodeExists {
 		t.Errorf("a session's id used twice: %+v", a)
 	}
 	began, last := time.Now(), time.Now()
 	for time.Since(began) < time.Second { // touched, it lives three times its time-out
 		last = time.Now()
 		s.Touch(1)
-		s.tree.Read(func(st znode.State) {
+		s.tree.Read(func(st view.State) {
 			if _, ok := st.Session(1); !ok {
 				t.Fatal("a touched session has expired")
 			}
@@ -343,13 +343,13 @@ func TestSessionExpiry(t *testing.T) {
 		<-time.After(20 * time.Millisecond)
 	}
 	s.await(t, "the session's end", func() (gone bool) {
-		s.tree.Read(func(st znode.State) { _, ok := st.Session(1); gone = !ok })
+		s.tree.Read(func(st view.State) { _, ok := st.Session(1); gone = !ok })
 		return gone
 	})
 	if early := time.Since(last); early < 250*time.Millisecond {
 		t.Errorf("it expired after %v, its time-out is 300 ms", early)
 	}
-	s.tree.Read(func(st znode.State) {
+	s.tree.Read(func(st view.State) {
 		if got := st.Children("/"); strings.Join(got, " ") != "e2-0 e2-1 e2-2 zookeeper" {
 			t.Errorf("left: %v", got)
 		}
@@ -358,7 +358,7 @@ func TestSessionExpiry(t *testing.T) {
 	if closed != 1 {
 		t.Errorf("%d sessions closed", closed)
 	}
-	if a := s.ask(write(1, makeNode("/late", "", 0))); a.err != nil || a.o.Code != znode.CodeSessionExpired {
+	if a := s.ask(write(1, makeNode("/late", "", 0))); a.err != nil || a.o.Code != view.CodeSessionExpired {
 		t.Errorf("a write of an expired session: %+v", a)
 	}
 
@@ -367,7 +367,7 @@ func TestSessionExpiry(t *testing.T) {
 	next := newScribe(t, b)
 	next.leads(t)
 	<-time.After(3 * sessionTick)
-	next.tree.Read(func(st znode.State) {
+	next.tree.Read(func(st view.State) {
 		if _, ok := st.Session(2); !ok {
 			t.Error("the session did not outlive its registry")
 		}
@@ -412,17 +412,17 @@ func TestSweep(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	s := newScribe(t, b)
 	s.leads(t)
-	ttl := makeNode("/ttl", "", znodepb.Mode_PERSISTENT_WITH_TTL)
+	ttl := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
 	ttl.GetCreate().TtlMs = 60
-	for _, op := range []*znodepb.Op{
-		makeNode("/never", "", znodepb.Mode_CONTAINER), makeNode("/c", "", znodepb.Mode_CONTAINER), makeNode("/c/x", "", 0), ttl, remove("/c/x"),
+	for _, op := range []*znode.Op{
+		makeNode("/never", "", znode.Mode_CONTAINER), makeNode("/c", "", znode.Mode_CONTAINER), makeNode("/c/x", "", 0), ttl, remove("/c/x"),
 	} {
 		if a := s.ask(write(0, op)); a.err != nil || a.o.Code != 0 {
 			t.Fatalf("%v: %+v", op, a)
 		}
 	}
 	s.await(t, "the sweep", func() (done bool) {
-		s.tree.Read(func(st znode.State) { done = strings.Join(st.Children("/"), " ") == "never zookeeper" })
+		s.tree.Read(func(st view.State) { done = strings.Join(st.Children("/"), " ") == "never zookeeper" })
 		return done
 	})
 }
@@ -435,7 +435,7 @@ func TestTooLarge(t *testing.T) {
 	if a := s.ask(write(0, makeNode("/big", strings.Repeat("x", 600<<10), 0))); !errors.Is(a.err, bus.ErrTooLarge) {
 		t.Errorf("a write of 600 KiB: %+v", a)
 	}
-	if a := s.ask(&znodepb.Event{}); !errors.Is(a.err, events.ErrInvalid) {
+	if a := s.ask(&znode.Event{}); !errors.Is(a.err, events.ErrInvalid) {
 		t.Errorf("an empty event: %+v", a)
 	}
 	if a := s.ask(write(0, makeNode("/fine", strings.Repeat("x", 400<<10), 0))); a.err != nil || a.o.Code != 0 {
@@ -475,33 +475,33 @@ func TestRoutes(t *testing.T) {
 	s := newScribe(t, b)
 	s.leads(t)
 	meta := `{"model_name": "m1", "model_dir": "/d", "ckpt": null, "num_shard": -1, "action": "NONE", "spec_replicas": [], "later": 1}`
-	set := func(path, data string, version int32) *znodepb.Op {
-		return &znodepb.Op{Op: &znodepb.Op_SetData{SetData: &znodepb.SetData{Path: path, Data: []byte(data), Version: version}}}
+	set := func(path, data string, version int32) *znode.Op {
+		return &znode.Op{Op: &znode.Op_SetData{SetData: &znode.SetData{Path: path, Data: []byte(data), Version: version}}}
 	}
 	for _, tc := range []struct {
 		name  string
-		ops   []*znodepb.Op
+		ops   []*znode.Op
 		code  int32
 		calls string
 	}{
-		{"parents are generic", []*znodepb.Op{makeNode("/test", "", 0), makeNode("/test/portal", "", 0), makeNode("/test/publish", "", 0), makeNode("/test/layouts", "", 0), makeNode("/test/layouts/l", "", 0)}, 0, ""},
-		{"load", []*znodepb.Op{makeNode("/test/portal/m1", meta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
-		{"there already", []*znodepb.Op{makeNode("/test/portal/m1", meta, 0)}, znode.CodeNodeExists, ""},
-		{"another version", []*znodepb.Op{set("/test/portal/m1", meta, 7)}, znode.CodeBadVersion, ""},
-		{"another name", []*znodepb.Op{set("/test/portal/m1", `{"model_name":"m2"}`, -1)}, znode.CodeBadArguments, ""},
-		{"no JSON", []*znodepb.Op{set("/test/portal/m1", `x`, -1)}, znode.CodeBadArguments, ""},
-		{"refused", []*znodepb.Op{set("/test/portal/m1", `{"model_dir":"/refuse"}`, -1)}, znode.CodeBadArguments, `{"modelDir":"/refuse","modelName":"m1"}`},
-		{"a sequence", []*znodepb.Op{makeNode("/test/portal/m", meta, znodepb.Mode_PERSISTENT_SEQUENTIAL)}, znode.CodeBadArguments, ""},
-		{"in a multi", []*znodepb.Op{makeNode("/free", "", 0), remove("/test/portal/m1"), makeNode("/free2", "", 0)}, znode.CodeBadArguments, ""},
-		{"unload", []*znodepb.Op{remove("/test/portal/m1")}, 0, `{"modelName":"m1","reason":"the node was deleted through ZooKeeper"}`},
-		{"not there", []*znodepb.Op{remove("/test/portal/m1")}, znode.CodeNoNode, ""},
-		{"the publisher's", []*znodepb.Op{makeNode("/test/publish/0:0:m1", "", 0)}, znode.CodeNoAuth, ""},
-		{"no parent", []*znodepb.Op{makeNode("/test/saved_models/m/ps_0", "{}", 0)}, znode.CodeNoNode, ""},
-		{"a refused entry", []*znodepb.Op{makeNode("/test/layouts/l/refuse:entry", "", 0)}, znode.CodeBadArguments, `{"entry":"refuse:entry","layout":"l"}`},
-		{"of another namespace", []*znodepb.Op{makeNode("/other", "", 0)}, 0, ""},
-		{"deeper than a model", []*znodepb.Op{makeNode("/test/portal/m1", meta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
-		{"below a model", []*znodepb.Op{makeNode("/test/portal/m1/x", "", 0)}, 0, ""},
-		{"not empty", []*znodepb.Op{remove("/test/portal/m1")}, znode.CodeNotEmpty, ""},
+		{"parents are generic", []*znode.Op{makeNode("/test", "", 0), makeNode("/test/portal", "", 0), makeNode("/test/publish", "", 0), makeNode("/test/layouts", "", 0), makeNode("/test/layouts/l", "", 0)}, 0, ""},
+		{"load", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
+		{"there already", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, view.CodeNodeExists, ""},
+		{"another version", []*znode.Op{set("/test/portal/m1", meta, 7)}, view.CodeBadVersion, ""},
+		{"another name", []*znode.Op{set("/test/portal/m1", `{"model_name":"m2"}`, -1)}, view.CodeBadArguments, ""},
+		{"no JSON", []*znode.Op{set("/test/portal/m1", `x`, -1)}, view.CodeBadArguments, ""},
+		{"refused", []*znode.Op{set("/test/portal/m1", `{"model_dir":"/refuse"}`, -1)}, view.CodeBadArguments, `{"modelDir":"/refuse","modelName":"m1"}`},
+		{"a sequence", []*znode.Op{makeNode("/test/portal/m", meta, znode.Mode_PERSISTENT_SEQUENTIAL)}, view.CodeBadArguments, ""},
+		{"in a multi", []*znode.Op{makeNode("/free", "", 0), remove("/test/portal/m1"), makeNode("/free2", "", 0)}, view.CodeBadArguments, ""},
+		{"unload", []*znode.Op{remove("/test/portal/m1")}, 0, `{"modelName":"m1","reason":"the node was deleted through ZooKeeper"}`},
+		{"not there", []*znode.Op{remove("/test/portal/m1")}, view.CodeNoNode, ""},
+		{"the publisher's", []*znode.Op{makeNode("/test/publish/0:0:m1", "", 0)}, view.CodeNoAuth, ""},
+		{"no parent", []*znode.Op{makeNode("/test/saved_models/m/ps_0", "{}", 0)}, view.CodeNoNode, ""},
+		{"a refused entry", []*znode.Op{makeNode("/test/layouts/l/refuse:entry", "", 0)}, view.CodeBadArguments, `{"entry":"refuse:entry","layout":"l"}`},
+		{"of another namespace", []*znode.Op{makeNode("/other", "", 0)}, 0, ""},
+		{"deeper than a model", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
+		{"below a model", []*znode.Op{makeNode("/test/portal/m1/x", "", 0)}, 0, ""},
+		{"not empty", []*znode.Op{remove("/test/portal/m1")}, view.CodeNotEmpty, ""},
 	} {
 		a := s.ask(write(0, tc.ops...))
 		if a.err != nil || a.o.Code != tc.code || a.zxid == 0 || len(a.o.Results) != len(tc.ops) {
@@ -522,10 +522,10 @@ func TestRoutes(t *testing.T) {
 	}
 	// Pipelined behind its own parents, a routed write still finds them.
 	done := make(chan answer, 3)
-	for _, op := range []*znodepb.Op{makeNode("/test/saved_models", "", 0), makeNode("/test/saved_models/refuse", "", 0), makeNode("/test/saved_models/refuse/ps_0", "{}", 0)} {
-		s.Propose(write(0, op), func(zxid uint64, o *znode.Outcome, err error) { done <- answer{zxid, o, err} })
+	for _, op := range []*znode.Op{makeNode("/test/saved_models", "", 0), makeNode("/test/saved_models/refuse", "", 0), makeNode("/test/saved_models/refuse/ps_0", "{}", 0)} {
+		s.Propose(write(0, op), func(zxid uint64, o *view.Outcome, err error) { done <- answer{zxid, o, err} })
 	}
-	for _, want := range []int32{0, 0, znode.CodeBadArguments} {
+	for _, want := range []int32{0, 0, view.CodeBadArguments} {
 		if a := <-done; a.err != nil || a.o.Code != want {
 			t.Errorf("%+v, want code %d", a, want)
 		}

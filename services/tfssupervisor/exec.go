@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
 // addrFilePlace stands for the address file's path in a command line; where it does not

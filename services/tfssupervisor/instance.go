@@ -15,7 +15,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/internal/retry"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 

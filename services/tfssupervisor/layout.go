@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/server"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/layoutfilter"
-	"github.com/monolith-go/monolith/projections/layout"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/internal/compat/layoutfilter"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/projections/savedmodels"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
 const (
@@ -49,13 +49,13 @@ func layoutOf(bzid, pattern string) (path, name string, err error) {
 }
 
 // entries are what the layout names, by the views.
-func (s *Supervisor) entries() (offers []layout.Offer, undeclared []string, moving map[string]bool) {
+func (s *Supervisor) entries() (offers []savedmodels.Offer, undeclared []string, moving map[string]bool) {
 	var nodes []string
 	if s.tree != nil {
-		s.tree.Read(func(z znode.State) { nodes = z.Children(s.layoutPath) })
+		s.tree.Read(func(z view.State) { nodes = z.Children(s.layoutPath) })
 	}
 	moving = map[string]bool{} // models whose entry follows newer versions
-	s.layout.Read(func(l layout.State) {
+	s.layout.Read(func(l savedmodels.State) {
 		if s.tree != nil {
 			offers, undeclared = l.OffersOf(nodes)
 		} else {
@@ -142,7 +142,7 @@ func (in *instance) newest(a assigned) int64 {
 		return seen.version
 	}
 	seen = sighting{at: time.Now(), version: -1}
-	versions, err := ckpt.Versions(a.basePath)
+	versions, err := checkpoint.Versions(a.basePath)
 	switch {
 	case err != nil:
 		in.complain(a.name(), err.Error())

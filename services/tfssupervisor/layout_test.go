@@ -18,7 +18,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
-	znodepb "github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 
@@ -98,16 +98,16 @@ func TestLayoutElsewhereInTheTree(t *testing.T) {
 	export(t, base, "ps_0", 3)
 	h.declared(base, "entry=latest", "ps_0=latest")
 	h.offered("m:ps_0") // in the namespace's own l1
-	propose := func(ops ...*znodepb.Op) {
+	propose := func(ops ...*znode.Op) {
 		t.Helper()
-		h.append("znode", "tree", &znodepb.Event{Body: &znodepb.Event_Proposed{Proposed: &znodepb.Proposed{Ops: ops, Multi: true}}})
+		h.append("znode", "tree", &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Ops: ops, Multi: true}}})
 	}
-	create := func(path string) *znodepb.Op {
-		return &znodepb.Op{Op: &znodepb.Op_Create{Create: &znodepb.Create{Path: path, Acl: []*znodepb.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}}}}
+	create := func(path string) *znode.Op {
+		return &znode.Op{Op: &znode.Op_Create{Create: &znode.Create{Path: path, Acl: []*znode.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}}}}
 	}
 	propose(create("/gip"), create("/gip/layout"), create("/gip/layout/m:entry"))
 	h.wantConfig(f, "m:entry@"+base+"/entry/[3]")
-	propose(create("/gip/layout/m:ps_0"), &znodepb.Op{Op: &znodepb.Op_Delete{Delete: &znodepb.Delete{Path: "/gip/layout/m:entry", Version: -1}}})
+	propose(create("/gip/layout/m:ps_0"), &znode.Op{Op: &znode.Op_Delete{Delete: &znode.Delete{Path: "/gip/layout/m:entry", Version: -1}}})
 	h.wantConfig(f, "m:ps_0@"+base+"/ps_0/[3]")
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/container"
-	"github.com/monolith-go/monolith/internal/resources"
+	"github.com/monolith-go/monolith/internal/compat/resources"
 )
 
 // resourceEvery is how long a measurement is repeated in heartbeats: each change by a

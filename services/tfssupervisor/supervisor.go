@@ -23,16 +23,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
-	"github.com/monolith-go/monolith/internal/layoutfilter"
+	"github.com/monolith-go/monolith/internal/compat/layoutfilter"
 	"github.com/monolith-go/monolith/internal/retry"
-	"github.com/monolith-go/monolith/projections/follow"
-	"github.com/monolith-go/monolith/projections/layout"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
-	"github.com/monolith-go/monolith/projections/views"
-	"github.com/monolith-go/monolith/projections/znode"
+	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/savedmodels"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -54,8 +54,8 @@ type Supervisor struct {
 
 	plan    *follow.Follower[plan.State]
 	lineage *follow.Follower[lineage.State]
-	layout  *follow.Follower[layout.State] // nil: the container follows the plan
-	tree    *follow.Follower[znode.State]  // nil, unless its layout lies outside of the namespace's
+	layout  *follow.Follower[savedmodels.State] // nil: the container follows the plan
+	tree    *follow.Follower[view.State]        // nil, unless its layout lies outside of the namespace's
 	scribe  *scribe
 	gauge   gauge // the heartbeats' own
 	pulse   replica.Pulse
@@ -134,18 +134,18 @@ func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Supervisor{
 		cfg: cfg, env: env, launcher: launcher, metrics: m,
-		plan:    follow.New(env.Bus.Log(), views.Plan.Only(env.BZID), o),
-		lineage: follow.New(env.Bus.Log(), views.Lineage.Only(env.BZID), o),
+		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
+		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
 		scribe:  newScribe(env.BZID, cfg.Container, env.Bus.Log(), m.facts, env.Log),
 		gauge:   gauge{files: os.DirFS("/"), memory: cfg.Memory},
 		ready:   make(chan struct{}), beat: make(chan struct{}, 1),
 		layoutPath: layoutPath, layoutName: layoutName, filters: filters,
 	}
 	if layoutPath != "" {
-		s.layout = follow.New(env.Bus.Log(), views.Layout.Only(env.BZID), o)
+		s.layout = follow.New(env.Bus.Log(), registry.Layout.Only(env.BZID), o)
 	}
 	if layoutPath != "" && layoutName == "" {
-		s.tree = follow.New(env.Bus.Log(), views.Znode.Only(env.BZID), o)
+		s.tree = follow.New(env.Bus.Log(), registry.Znode.Only(env.BZID), o)
 	}
 	return s, nil
 }

@@ -29,9 +29,9 @@ import (
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
-	syncev "github.com/monolith-go/monolith/events/sync"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 
@@ -282,7 +282,7 @@ func (h *harness) copied(sub string, version int64, host string) { h.copiedAs(su
 
 func (h *harness) copiedAs(sub string, version int64, host, export string) {
 	h.t.Helper()
-	h.append("sync", "m/"+sub+"/"+host, &syncev.Event{Body: &syncev.Event_ModelCopied{ModelCopied: &syncev.ModelCopied{
+	h.append("sync", "m/"+sub+"/"+host, &transfer.Event{Body: &transfer.Event_ModelCopied{ModelCopied: &transfer.ModelCopied{
 		ModelName: "m", SubModel: sub, Version: version, Host: host, Path: filepath.Join("/copies/m", sub, strconv.FormatInt(version, 10)),
 		Source: fmt.Sprintf("/exports/%s/%d", sub, version), Export: export}}})
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/internal/tfserving"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -237,12 +237,12 @@ func (c *cutter) release(ctx context.Context) error {
 // entry writes the entry sub-model of the version: the spec, and the dense variables
 // that the shards have just written.
 func (c *cutter) entry(made cut) (*training.ModelExported, error) {
-	e := &ckpt.Entry{
+	e := &checkpoint.Entry{
 		Spec: c.s.engine.spec, Version: c.id, Job: c.s.cfg.Job, Shards: uint32(c.s.cfg.Shards),
-		SyncSeq: made.syncSeq, Dense: map[string]ckpt.Variable{},
+		SyncSeq: made.syncSeq, Dense: map[string]checkpoint.Variable{},
 	}
 	for _, f := range made.checkpoint.GetShards() {
-		m, dense, err := ckpt.ReadDenseIn(made.checkpoint.GetDir(), f.GetPath())
+		m, dense, err := checkpoint.ReadDenseIn(made.checkpoint.GetDir(), f.GetPath())
 		if err != nil {
 			return nil, fmt.Errorf("read back shard %d: %w", f.GetShard(), err)
 		}
@@ -261,7 +261,7 @@ func (c *cutter) entry(made cut) (*training.ModelExported, error) {
 	}
 	models := filepath.Join(c.s.cfg.Dir, exportsDir)
 	version := strconv.FormatInt(c.id, 10)
-	if err := ckpt.WriteEntry(filepath.Join(models, "entry", version), e); err != nil {
+	if err := checkpoint.WriteEntry(filepath.Join(models, "entry", version), e); err != nil {
 		return nil, err
 	}
 	return &training.ModelExported{Version: c.id, ModelDir: models, SubModels: c.s.subModels(), SyncSeq: made.syncSeq}, nil

@@ -24,9 +24,9 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
@@ -395,23 +395,23 @@ func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) 
 	if s.slowSnap != nil {
 		return nil, s.slowSnap
 	}
-	sh := &ckpt.Shard{Manifest: ckpt.Manifest{
+	sh := &checkpoint.Shard{Manifest: checkpoint.Manifest{
 		Job: theJob, Checkpoint: r.Checkpoint, Shard: uint32(s.index), Shards: uint32(s.shards), Epoch: s.epoch,
 		Turn: s.now.turn, Generation: s.gen, Offsets: maps.Clone(s.now.next),
-	}, Dense: map[string]ckpt.Variable{}}
+	}, Dense: map[string]checkpoint.Variable{}}
 	for i, v := range modelspec.Variables(s.spec) {
 		if modelspec.VariableShard(i, s.shards) == s.index {
-			sh.Dense[v.Name] = ckpt.Variable{Shape: v.Shape, Values: modelspec.InitVariable(s.spec, v)}
+			sh.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: modelspec.InitVariable(s.spec, v)}
 		}
 	}
 	name := fmt.Sprintf("ps_%d", s.index)
 	path := filepath.Join(fmt.Sprintf("model.ckpt-%d", r.Checkpoint), name)
-	m, err := ckpt.WriteShard(filepath.Join(r.Dir, path), sh)
+	m, err := checkpoint.WriteShard(filepath.Join(r.Dir, path), sh)
 	if err != nil {
 		return nil, err
 	}
 	if r.Export {
-		if _, err := ckpt.WriteShard(filepath.Join(r.Dir, exportsDir, name, strconv.FormatInt(r.Version, 10)), ckpt.Export(sh)); err != nil {
+		if _, err := checkpoint.WriteShard(filepath.Join(r.Dir, exportsDir, name, strconv.FormatInt(r.Version, 10)), checkpoint.Export(sh)); err != nil {
 			return nil, err
 		}
 	}

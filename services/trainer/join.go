@@ -9,8 +9,8 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/models"
 )
 
 // Names of what a trainer reports to its health state.
@@ -62,7 +62,7 @@ func (s *Server) prepare(ctx context.Context) error {
 }
 
 func (s *Server) spec() (spec *model.ModelSpec) {
-	s.catalog.Read(func(c catalog.State) { spec = c.Models[s.cfg.Model].Spec.V })
+	s.catalog.Read(func(c models.State) { spec = c.Models[s.cfg.Model].Spec.V })
 	return spec
 }
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/monolith-go/monolith/projections/catalog"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
 )
 
@@ -126,7 +126,7 @@ func (s *Server) remove(root *os.Root, dir string) bool {
 func (s *Server) named() map[int64]bool {
 	exported := filepath.Join(s.cfg.Dir, exportsDir)
 	named := map[int64]bool{}
-	s.catalog.Read(func(c catalog.State) {
+	s.catalog.Read(func(c models.State) {
 		for _, m := range c.Models {
 			if l := m.Load.V; l != nil && filepath.Clean(l.GetModelDir()) == exported {
 				named[l.GetVersion()] = true

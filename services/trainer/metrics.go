@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/eval"
+	"github.com/monolith-go/monolith/internal/model/eval"
 )
 
 const (

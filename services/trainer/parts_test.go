@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/internal/rowwire"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services"
 )
 

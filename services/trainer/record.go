@@ -9,7 +9,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 // maxID bounds an id: a feature id keeps its lower 48 bits.

@@ -4,9 +4,9 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/projections/follow"
 )
 
 // requests is a fold of what was asked of a job on training.<job>.request and not

@@ -9,17 +9,17 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/shard"
-	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 )
 
 // obey has the shards follow returns of the job, as real ones do: they come back elsewhere
 // with what the checkpoint held.
 func (w *world) obey() {
-	f := follow.New(w.b.Log(), views.Lineage, follow.Options{})
+	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { _ = f.Run(ctx) }()

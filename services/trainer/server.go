@@ -17,18 +17,18 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/rowwire"
-	"github.com/monolith-go/monolith/projections/catalog"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -53,7 +53,7 @@ type Server struct {
 
 	reportEvery, lookAtTopicEvery time.Duration
 
-	catalog  *follow.Follower[catalog.State]
+	catalog  *follow.Follower[models.State]
 	plan     *follow.Follower[plan.State]
 	fleet    *follow.Follower[fleet.State]
 	lineage  *follow.Follower[lineage.State]
@@ -95,10 +95,10 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	s.m = newMetrics(env.Metrics)
 	log := env.Bus.Log()
 	o := follow.Options{Log: s.log, Metrics: env.Metrics}
-	s.catalog = follow.New(log, views.Catalog.Only(env.BZID), o)
-	s.plan = follow.New(log, views.Plan.Only(env.BZID), o)
-	s.fleet = follow.New(log, views.Fleet.Only(env.BZID), o)
-	s.lineage = follow.New(log, views.Lineage.Only(env.BZID), o)
+	s.catalog = follow.New(log, registry.Catalog.Only(env.BZID), o)
+	s.plan = follow.New(log, registry.Plan.Only(env.BZID), o)
+	s.fleet = follow.New(log, registry.Fleet.Only(env.BZID), o)
+	s.lineage = follow.New(log, registry.Lineage.Only(env.BZID), o)
 	s.requests = follow.New(log, requestsOf(env.BZID, cfg.Job), o)
 	return s, nil
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/ckpt"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 )
@@ -121,7 +121,7 @@ func TestBoundedJob(t *testing.T) {
 	if o := j.Checkpoints[0].V.GetOffsets(); len(o) > 2 || j.Checkpoints[1].V.GetOffsets()[1] != 100 {
 		t.Fatalf("offsets %v, then %v", o, j.Checkpoints[1].V.GetOffsets())
 	}
-	entry, err := ckpt.ReadEntry(filepath.Join(w.dir, exportsDir, "entry", "2"))
+	entry, err := checkpoint.ReadEntry(filepath.Join(w.dir, exportsDir, "entry", "2"))
 	if err != nil {
 		t.Fatal(err)
 	}

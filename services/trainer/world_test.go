@@ -15,15 +15,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/modelspec"
-	"github.com/monolith-go/monolith/projections/follow"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -223,7 +223,7 @@ func (w *world) until(what string, ok func(lineage.Job) bool) lineage.Job {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
-	f := follow.New(w.b.Log(), views.Lineage, follow.Options{})
+	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})
 	ran := make(chan error, 1)
 	go func() { ran <- f.Run(ctx) }()
 	defer func() { cancel(); <-ran }()

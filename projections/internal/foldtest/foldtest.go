@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
-	"github.com/monolith-go/monolith/projections/follow"
 )
 
 // ReadLog decodes the log the way a bus does.

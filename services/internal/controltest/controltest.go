@@ -19,8 +19,8 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/internal/ckpt"
-	"github.com/monolith-go/monolith/internal/modelspec"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -209,14 +209,14 @@ func Export(t testing.TB, dir string, spec *model.ModelSpec, shards int, version
 	t.Helper()
 	for _, v := range versions {
 		version := strconv.FormatInt(v, 10)
-		e := &ckpt.Entry{Spec: spec, Version: v, Job: spec.GetName(), Shards: uint32(shards), Dense: map[string]ckpt.Variable{}}
-		if err := ckpt.WriteEntry(filepath.Join(dir, "entry", version), e); err != nil {
+		e := &checkpoint.Entry{Spec: spec, Version: v, Job: spec.GetName(), Shards: uint32(shards), Dense: map[string]checkpoint.Variable{}}
+		if err := checkpoint.WriteEntry(filepath.Join(dir, "entry", version), e); err != nil {
 			t.Fatal(err)
 		}
 		for i := range shards {
-			s := &ckpt.Shard{Manifest: ckpt.Manifest{Job: spec.GetName(), Checkpoint: v, Shard: uint32(i), Shards: uint32(shards)},
-				Dense: map[string]ckpt.Variable{"bias": {Shape: []uint32{2}, Values: []float32{float32(v), float32(i)}}}}
-			if _, err := ckpt.WriteShard(filepath.Join(dir, "ps_"+strconv.Itoa(i), version), s); err != nil {
+			s := &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: spec.GetName(), Checkpoint: v, Shard: uint32(i), Shards: uint32(shards)},
+				Dense: map[string]checkpoint.Variable{"bias": {Shape: []uint32{2}, Values: []float32{float32(v), float32(i)}}}}
+			if _, err := checkpoint.WriteShard(filepath.Join(dir, "ps_"+strconv.Itoa(i), version), s); err != nil {
 				t.Fatal(err)
 			}
 		}

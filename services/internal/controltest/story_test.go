@@ -14,14 +14,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/projections/follow"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
-	"github.com/monolith-go/monolith/projections/views"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/modelsync"
@@ -44,8 +44,8 @@ type agent struct {
 func (a *agent) start(t *testing.T, b bus.Bus) {
 	a.seen = map[string]bool{}
 	ctx, cancel := context.WithCancel(t.Context())
-	plans := follow.New(b.Log(), views.Plan, follow.Options{})
-	copies := follow.New(b.Log(), views.Lineage, follow.Options{})
+	plans := follow.New(b.Log(), registry.Plan, follow.Options{})
+	copies := follow.New(b.Log(), registry.Lineage, follow.Options{})
 	done := make(chan struct{}, 3)
 	go func() { _ = plans.Run(ctx); done <- struct{}{} }()
 	go func() { _ = copies.Run(ctx); done <- struct{}{} }()
@@ -164,7 +164,7 @@ func TestControlStory(t *testing.T) {
 // expect compares the live replicas with want: key to "container STATE".
 func expect(t *testing.T, b bus.Bus, begin uint64, want map[string]string) {
 	t.Helper()
-	s, err := follow.Replay(t.Context(), b.Log(), views.Fleet, follow.End)
+	s, err := follow.Replay(t.Context(), b.Log(), registry.Fleet, follow.End)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func replayed(t *testing.T, b bus.Bus, live map[string]string) {
 		if _, err := fmt.Sscanf(reply, `{"seq":%d,`, &seq); err != nil {
 			t.Fatalf("%s: %s: %v", command, reply, err)
 		}
-		_, hash, err := views.Replay(t.Context(), b.Log(), view, seq)
+		_, hash, err := registry.Replay(t.Context(), b.Log(), view, seq)
 		if err != nil || !strings.Contains(reply, hash) {
 			t.Errorf("%s says %s, a replay %s (%v)", command, reply, hash, err)
 		}

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package ckpt
-
-func renameNew(from, to string) error { return renameOver(from, to) }
-
-func exchange(a, b string) error { return swap(a, b) }

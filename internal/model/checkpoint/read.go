@@ -1,0 +1,301 @@
+package checkpoint
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+// maxSmall bounds manifest.json and spec.json.
+const maxSmall = 16 << 20
+
+// folder is the directory of a shard or an entry. No name in it leads anywhere else.
+type folder struct {
+	root *os.Root
+	dir  string // for messages
+}
+
+func openFolder(base, path string) (*folder, error) {
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	if path == "." {
+		return &folder{root, base}, nil
+	}
+	defer root.Close()
+	sub, err := root.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", filepath.Join(base, path), err)
+	}
+	return &folder{sub, filepath.Join(base, path)}, nil
+}
+
+func (d *folder) open(name string) (*os.File, error) {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", filepath.Join(d.dir, name), err)
+	}
+	return f, nil
+}
+
+// ReadShard reads what WriteShard wrote and verifies every checksum and hash. A byte
+// that differs anywhere is ErrCorrupt, and a missing file fs.ErrNotExist; both name the
+// file. Files that the manifest does not name are ignored.
+func ReadShard(dir string) (*Shard, error) { return ReadShardIn(dir, ".") }
+
+// ReadShardIn is ReadShard of the folder path below base. Where path, or a symbolic link
+// on it, leads out of base, that is an error: paths come from facts, which anybody may put
+// on the log.
+func ReadShardIn(base, path string) (*Shard, error) {
+	d, err := openFolder(base, path)
+	if err != nil {
+		return nil, err
+	}
+	defer d.root.Close()
+	return d.readShard()
+}
+
+// ReadDenseIn reads the manifest and the dense variables of the shard in the folder path
+// below base, and verifies what it reads; of rows and filters it takes the manifest's word.
+func ReadDenseIn(base, path string) (*Manifest, map[string]Variable, error) {
+	d, err := openFolder(base, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.root.Close()
+	m, err := d.readManifest()
+	if err != nil {
+		return nil, nil, err
+	}
+	dense, err := d.readVariables(m.Files, m.Variables, m.Shapes)
+	if err != nil {
+		return nil, nil, err
+	}
+	if sum := contentHash(m.Tables, m.Filters, m.Variables, dense); sum != m.Hash {
+		return nil, nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+	}
+	return &m, dense, nil
+}
+
+func (d *folder) readShard() (*Shard, error) {
+	m, err := d.readManifest()
+	if err != nil {
+		return nil, err
+	}
+	s := &Shard{Manifest: m, Tables: map[string][]table.Row{}}
+	for i := range m.Tables {
+		t := &m.Tables[i]
+		var rows []table.Row
+		err := d.readRecords(t.File, m.Files, func(r *tfrecord.Reader) (err error) {
+			rows, err = readTable(r, t)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.Tables[t.Name] = rows
+	}
+	for i := range m.Filters {
+		state, err := d.readFilter(m.Files, &m.Filters[i])
+		if err != nil {
+			return nil, err
+		}
+		if s.Filters == nil {
+			s.Filters = map[string][]byte{}
+		}
+		s.Filters[m.Filters[i].Table] = state
+	}
+	if len(m.Spec) > 0 {
+		s.Spec = new(model.ModelSpec)
+		if err := protojson.Unmarshal(m.Spec, s.Spec); err != nil {
+			return nil, d.corrupt(manifestName, err)
+		}
+	}
+	if s.Dense, err = d.readVariables(m.Files, m.Variables, m.Shapes); err != nil {
+		return nil, err
+	}
+	if sum := contentHash(m.Tables, m.Filters, m.Variables, s.Dense); sum != m.Hash {
+		return nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+	}
+	return s, nil
+}
+
+// ReadManifest reads and verifies the manifest alone.
+func ReadManifest(dir string) (Manifest, error) {
+	d, err := openFolder(dir, ".")
+	if err != nil {
+		return Manifest{}, err
+	}
+	defer d.root.Close()
+	return d.readManifest()
+}
+
+func (d *folder) readManifest() (Manifest, error) {
+	var m Manifest
+	if err := d.readSealed(&m, &m.Sum, func() int { return m.Format }, format, formatMore, formatAsked); err != nil {
+		return Manifest{}, err
+	}
+	return m, nil
+}
+
+// ReadEntry reads what WriteEntry wrote, as ReadShard does.
+func ReadEntry(dir string) (*Entry, error) {
+	d, err := openFolder(dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	defer d.root.Close()
+	var m entryManifest
+	if err := d.readSealed(&m, &m.Sum, func() int { return m.Format }, format); err != nil {
+		return nil, err
+	}
+	text, err := d.readSmall(specName)
+	if err != nil {
+		return nil, err
+	}
+	if want, ok := m.Files[specName]; !ok || crc32.Checksum(text, castagnoli) != want {
+		return nil, d.corrupt(specName, errors.New("its checksum is not the manifest's"))
+	}
+	e := &Entry{Spec: &model.ModelSpec{}, Version: m.Version, Job: m.Job, Shards: m.Shards, SyncSeq: m.SyncSeq}
+	if err := protojson.Unmarshal(text, e.Spec); err != nil {
+		return nil, d.corrupt(specName, err)
+	}
+	if e.Dense, err = d.readVariables(m.Files, m.Variables, m.Shapes); err != nil {
+		return nil, err
+	}
+	if sum := contentHash(nil, nil, m.Variables, e.Dense); sum != m.Hash {
+		return nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+	}
+	return e, nil
+}
+
+// Versions lists the version directories of a sub-model, ascending: those whose names
+// are numbers. A dir that does not exist has none.
+func Versions(dir string) ([]int64, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list versions: %w", err)
+	}
+	var versions []int64
+	for _, e := range entries {
+		v, err := strconv.ParseInt(e.Name(), 10, 64)
+		if e.IsDir() && err == nil && v >= 0 && strconv.FormatInt(v, 10) == e.Name() {
+			versions = append(versions, v)
+		}
+	}
+	slices.Sort(versions)
+	return versions, nil
+}
+
+// DirSize adds up the sizes of all regular files below dir, in bytes. Files that vanish
+// meanwhile count nothing.
+func DirSize(dir string) (int64, error) {
+	var size int64
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) && path != dir {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("size of %s: %w", dir, err)
+	}
+	return size, nil
+}
+
+// readSealed reads manifest.json into m. Only the very bytes that seal makes of m pass.
+func (d *folder) readSealed(m any, sum *string, version func() int, known ...int) error {
+	text, err := d.readSmall(manifestName)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, m); err != nil {
+		return d.corrupt(manifestName, err)
+	}
+	if v := version(); !slices.Contains(known, v) {
+		return d.corrupt(manifestName, fmt.Errorf("it is of format %d, this build reads %v", v, known))
+	}
+	said := *sum
+	again, err := seal(m, sum)
+	if err != nil || *sum != said || !bytes.Equal(again, text) {
+		return d.corrupt(manifestName, errors.New("its own checksum is wrong"))
+	}
+	return nil
+}
+
+func (d *folder) readVariables(files map[string]uint32, names []string, shapes [][]uint32) (dense map[string]Variable, err error) {
+	if len(names) == 0 {
+		return map[string]Variable{}, nil
+	}
+	err = d.readRecords(denseName, files, func(r *tfrecord.Reader) (err error) {
+		dense, err = readDense(r, names, shapes)
+		return err
+	})
+	return dense, err
+}
+
+// readRecords reads one TFRecord file to its end and compares its CRC-32C.
+func (d *folder) readRecords(name string, files map[string]uint32, read func(*tfrecord.Reader) error) error {
+	want, ok := files[name]
+	if !ok || name != filepath.Base(name) {
+		return d.corrupt(manifestName, fmt.Errorf("it has no checksum of %q", name))
+	}
+	f, err := d.open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := crc32.New(castagnoli)
+	if err := read(tfrecord.NewReader(io.TeeReader(bufio.NewReaderSize(f, 1<<18), sum), maxRecord)); err != nil {
+		return d.corrupt(name, err)
+	}
+	if got := sum.Sum32(); got != want {
+		return d.corrupt(name, fmt.Errorf("its checksum is %08x where the manifest says %08x", got, want))
+	}
+	return nil
+}
+
+func (d *folder) readSmall(name string) ([]byte, error) {
+	f, err := d.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSmall+1))
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	if len(text) > maxSmall {
+		return nil, d.corrupt(name, fmt.Errorf("it is longer than %d bytes", maxSmall))
+	}
+	return text, nil
+}
+
+func (d *folder) corrupt(name string, err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrCorrupt, filepath.Join(d.dir, name), err)
+}

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Installs the real counterparts that the oracle tests talk to, into .oracles/ (and, for
+# Debian packages, into the system). Running it again installs only what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+here=$PWD/.oracles
+mkdir -p "$here/bin"
+
+have() { command -v "$1" >/dev/null 2>&1; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# Apache ZooKeeper and protoc, from Debian; Java and Maven where they are missing.
+packages=()
+[ -e /usr/share/java/zookeeper.jar ] || packages+=(zookeeper)
+have protoc || packages+=(protobuf-compiler libprotobuf-dev)
+# Curator's recipes are compiled when they are tested.
+have javac || packages+=(default-jdk-headless)
+have mvn || packages+=(maven)
+have python3 || packages+=(python3 python3-venv)
+if [ "${#packages[@]}" -gt 0 ]; then
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+fi
+
+# Apache Kafka, from Maven Central.
+if [ ! -e "$here/kafka/.complete" ]; then
+  rm -rf "$here/kafka"
+  mvn -q -B -f internal/testenv/oracle/kafka-pom.xml dependency:copy-dependencies -DoutputDirectory="$here/kafka"
+  touch "$here/kafka/.complete"
+fi
+
+# Apache Curator, from Maven Central.
+if [ ! -e "$here/curator/.complete" ]; then
+  rm -rf "$here/curator"
+  mvn -q -B -f internal/testenv/oracle/curator-pom.xml dependency:copy-dependencies -DoutputDirectory="$here/curator"
+  touch "$here/curator/.complete"
+fi
+
+# nats-server and the nats CLI, built from their pinned modules.
+(cd internal/testenv/oracle/tools && GOFLAGS=-mod=mod go build -o "$here/bin/" github.com/nats-io/nats-server/v2 github.com/nats-io/natscli/nats)
+
+# kazoo and TensorFlow with the serving API, from PyPI.
+if [ ! -e "$here/python/.complete" ]; then
+  rm -rf "$here/python"
+  python3 -m venv "$here/python"
+  "$here/python/bin/pip" install -q --disable-pip-version-check -r internal/testenv/oracle/requirements.txt
+  touch "$here/python/.complete"
+fi
+
+# kazoo with its own tests and what they need, from PyPI.
+if [ ! -e "$here/kazoo/.complete" ]; then
+  rm -rf "$here/kazoo"
+  python3 -m venv "$here/kazoo"
+  "$here/kazoo/bin/pip" install -q --disable-pip-version-check -r internal/testenv/oracle/kazoo-requirements.txt
+  touch "$here/kazoo/.complete"
+fi
+echo "The oracles are in $here."

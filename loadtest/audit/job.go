@@ -1,0 +1,94 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/loadtest/report"
+)
+
+// JobInputs are the logs of one training job, of which there is no report.
+type JobInputs struct {
+	BZID, Job     string
+	Log           bus.Log
+	Deltas        bus.Deltas
+	Shards        int                        // training shards
+	CheckpointDir string                     // as Inputs.CheckpointDir
+	Hashes        map[string]report.ViewHash // of the live views, if they run
+
+	// Bounds are the first and end offsets of the topic's partitions, asked for once the
+	// newest checkpoint is known, so that it cannot be ahead of them.
+	Bounds func(context.Context) (first, ends map[int32]int64, err error)
+}
+
+// VerifyJob proves what the logs of a job say of themselves while it goes on: each
+// checkpoint reads back, the newest one lies within the topic, the deltas up to it hold
+// every record once and give its very rows, from the first delta and from the newest
+// export, and folding the log again gives each live view.
+func VerifyJob(ctx context.Context, in JobInputs) ([]Check, error) {
+	v := &verifier{Inputs: Inputs{Log: in.Log, Deltas: in.Deltas, CheckpointDir: in.CheckpointDir,
+		Report: &report.Report{Hashes: in.Hashes, Run: report.Run{BZID: in.BZID, Job: in.Job}}}}
+	var err error
+	if v.history, err = ReadHistory(ctx, in.Log, in.BZID, in.Job, 0); err != nil {
+		return nil, err
+	}
+	if v.deltas, err = ReadDeltas(ctx, in.Deltas, in.BZID, in.Job, 0); err != nil {
+		return nil, err
+	}
+	v.whole()
+	v.cuts()
+	if v.last != nil {
+		until := v.take()
+		first, ends, err := in.Bounds(ctx)
+		if err != nil {
+			return nil, err
+		}
+		v.within(first, ends)
+		for k := range uint32(in.Shards) {
+			v.add(Tiles(v.upTo(until), k, v.history.Ready[k], v.saved.GetOffsets(), v.deltas.First))
+		}
+		if v.deltas.First == 1 {
+			v.add(v.fold("rows folded from all deltas equal the last checkpoint", NewRows(), map[uint32]uint64{}, until, false))
+		}
+		if x := v.newestExport(); x != nil {
+			v.exported(x, until)
+		}
+	}
+	return v.checks, v.replay(ctx)
+}
+
+// within checks that the newest cut names offsets that the topic has.
+func (v *verifier) within(first, ends map[int32]int64) {
+	at := v.saved.GetOffsets()
+	c := Check{Name: "the last checkpoint lies within the topic", Want: fmt.Sprintf("between %v and %v", first, ends), Got: fmt.Sprint(at), OK: true}
+	for _, p := range sortedKeys(at) {
+		if at[p] < first[p] || at[p] > ends[p] {
+			c.OK = false
+			c.Detail = fmt.Sprintf("Partition %d holds the offsets from %d to %d, the checkpoint has learnt up to %d: records were removed unlearnt, or the topic is another one", p, first[p], ends[p], at[p])
+		}
+	}
+	v.add(c)
+}
+
+// upTo are the deltas that the newest cut contains.
+func (v *verifier) upTo(until map[uint32]uint64) []Delta {
+	var out []Delta
+	for _, d := range v.deltas.All {
+		if d.Seq <= until[d.GetShard()] {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// newestExport is the last one that the newest cut is not older than; nil: none.
+func (v *verifier) newestExport() (newest *training.ModelExported) {
+	for _, x := range v.history.Exports {
+		if x.GetVersion() <= v.saved.GetId() {
+			newest = x
+		}
+	}
+	return newest
+}

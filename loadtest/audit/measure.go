@@ -1,0 +1,93 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/loadtest/report"
+	"github.com/monolith-go/monolith/projections/registry"
+)
+
+// MeasureInputs are what the figures of a run that has come to rest are taken from.
+type MeasureInputs struct {
+	Log         bus.Log
+	Deltas      bus.Deltas
+	DeadLetters bus.DeadLetters
+	Ratings     *Topic
+	Acks        Acks
+	UserSlot    uint32 // 0: 1
+	MovieSlot   uint32 // 0: 2
+}
+
+// Measure sets the figures that only the logs know: how far they reach, events and
+// refusals, ratings learnt (the newest checkpoint's offsets less refused records),
+// freshness. It reads r.Run, which must say bzid, job, model, topic, shards, serving
+// shards and start. Verify does the same again.
+func Measure(ctx context.Context, in MeasureInputs, r *report.Report) error {
+	h, err := ReadHistory(ctx, in.Log, r.Run.BZID, r.Run.Job, 0)
+	if err != nil {
+		return err
+	}
+	if r.Run.SyncSeq, err = in.Deltas.Last(ctx); err != nil {
+		return fmt.Errorf("find the end of the deltas: %w", err)
+	}
+	deltas, err := ReadDeltas(ctx, in.Deltas, r.Run.BZID, r.Run.Job, r.Run.SyncSeq)
+	if err != nil {
+		return err
+	}
+	rejected, err := CountRejected(ctx, in.DeadLetters, r.Run.Topic, 0)
+	if err != nil {
+		return err
+	}
+	r.Run.LogSeq, r.Events = h.Last, h.Events
+	r.Run.LetterSeq, r.Run.TopicEnds = rejected.Last, in.Ratings.Ends
+	r.Rejected, r.RatingsRejected = rejected.ByReason, rejected.CSV+rejected.Kafka
+	r.RatingsTrained = 0
+	if n := len(h.Checkpoints); n > 0 {
+		for p, next := range h.Checkpoints[n-1].GetOffsets() {
+			r.RatingsTrained += next - in.Ratings.First[p]
+		}
+		r.RatingsTrained -= rejected.Kafka
+	}
+	rated := in.Ratings.Rated(max(in.UserSlot, 1), movieSlot(in.MovieSlot), in.Acks)
+	Freshness(deltas.All, h.Applied, h.Lifetimes, rated, r.Run.Model, max(r.Run.Shards, 1), max(r.Run.ServeShards, 1)).Fill(r, r.Run.Started)
+	return nil
+}
+
+func movieSlot(s uint32) uint32 {
+	if s == 0 {
+		return 2
+	}
+	return s
+}
+
+// ReplayEqual folds one namespace of the log from sequence 1 up to each view's sequence,
+// and tells whether every hash is the one of the live view; sentence names the first
+// that is not.
+func ReplayEqual(ctx context.Context, log bus.Log, bzid string, live map[string]report.ViewHash) (equal bool, sentence string, err error) {
+	for _, name := range sortedKeys(live) {
+		_, hash, err := registry.ReplayIn(ctx, log, name, bzid, live[name].Seq)
+		if err != nil {
+			return false, "", fmt.Errorf("replay %s: %w", name, err)
+		}
+		if hash != live[name].Hash {
+			return false, fmt.Sprintf("view %s at %d hashes to %s when folded again, live it was %s", name, live[name].Seq, hash, live[name].Hash), nil
+		}
+	}
+	return len(live) > 0, "", nil
+}
+
+// Truth is what the training shards held at a saved checkpoint.
+func Truth(dir string, c *training.Checkpoint) (*Rows, error) {
+	shards, err := ReadCheckpoint(dir, c)
+	if err != nil {
+		return nil, err
+	}
+	rows := NewRows()
+	for _, s := range shards {
+		rows.AddShard(s)
+	}
+	return rows, nil
+}

@@ -1,5 +1,0 @@
-//go:build race
-
-package views_test
-
-const raceDetector = true

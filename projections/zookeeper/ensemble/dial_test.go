@@ -1,0 +1,124 @@
+package ensemble
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+)
+
+// The library gets every server by its name, in turn, and is told to wait once all have
+// been tried in vain.
+func TestServersInTurn(t *testing.T) {
+	n := &names{}
+	all := []string{"zk1:2281", "zk2:2281", "zk3:2281"}
+	if err := n.Init(all); err != nil || n.Len() != 3 {
+		t.Fatalf("%d servers, %v", n.Len(), err)
+	}
+	round := func() (got []string, waits []bool) {
+		for range 3 {
+			s, wait := n.Next()
+			got, waits = append(got, s), append(waits, wait)
+		}
+		return got, waits
+	}
+	first, waits := round()
+	if slices.Contains(waits, true) {
+		t.Errorf("it waits before all have been tried: %v", waits)
+	}
+	if _, waits = round(); !slices.Equal(waits, []bool{true, false, false}) {
+		t.Errorf("the second time round it waits %v", waits)
+	}
+	n.Connected()
+	again, waits := round()
+	if slices.Contains(waits, true) || !slices.Equal(first, again) {
+		t.Errorf("%v after %v, waiting %v", again, first, waits)
+	}
+	slices.Sort(again)
+	if !slices.Equal(again, all) {
+		t.Errorf("the servers are %v", again)
+	}
+}
+
+// mute takes connections and says nothing, but what it is told to say at first.
+func mute(t *testing.T, greet func(net.Conn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() { _ = ln.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				greet(c)
+				_, _ = io.Copy(io.Discard, c)
+			})
+		}
+	})
+	return ln.Addr().String()
+}
+
+// A member that takes connections and does not answer is left soon, though the library
+// alone would wait for several sessions' time.
+func TestSilentMember(t *testing.T) {
+	addr := mute(t, func(net.Conn) {})
+	cfg := Config{Servers: []string{addr}, BZID: "test", Session: 1200 * time.Millisecond}.withDefaults()
+	c, err := cfg.Dial("tcp", addr, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p := &prompt{Conn: c, within: 20 * time.Millisecond}
+	if err := p.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first answer is awaited: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(300*time.Millisecond, cancel)
+	if s, err := openSession(ctx, &cfg, slog.New(slog.DiscardHandler)); err == nil {
+		t.Errorf("a session %x of nobody", s.id)
+	}
+}
+
+// A server that falls silent in the middle of a question is given up within half of the
+// session's time-out, however often it is pinged.
+func TestSilentReads(t *testing.T) {
+	const timeout = 400 * time.Millisecond
+	addr := mute(t, func(c net.Conn) {
+		if _, err := wire.ReadFrame(c, nil, 1<<20); err != nil {
+			return
+		}
+		answer := wire.ConnectResponse{TimeoutMS: int32(timeout.Milliseconds()), SessionID: 7, Password: make([]byte, 16)}
+		_, _ = c.Write(wire.Frame(answer.Encode))
+	})
+	cfg := Config{Servers: []string{addr}, BZID: "test", Session: timeout}.withDefaults()
+	w, err := dialReads(t.Context(), &cfg, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	began := time.Now()
+	if _, err := w.get(t.Context(), []string{"/a"}); err == nil {
+		t.Error("nobody has answered")
+	}
+	if took := time.Since(began); took < timeout/4 || took > 20*timeout {
+		t.Errorf("given up after %v", took)
+	}
+}

@@ -1,0 +1,436 @@
+package ensemble
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
+)
+
+const (
+	compared   = 1000      // paths in one step
+	multiOps   = 128       // of one multi
+	multiBytes = 512 << 10 // the same; the ensemble takes 1 MiB by default
+	maxOwn     = 1000      // runs of its own zxids that a mark lists
+	walked     = 2000      // nodes listed under one read lock
+)
+
+var errBehind = errors.New("the connection for reads leads to a member that has fallen behind")
+
+var errDeposed = errors.New("another mirror writes to this ensemble for the same namespace")
+
+// reign is what one mirror knows while it may write.
+type reign struct {
+	*Mirror
+	past
+	s       *session
+	w       *readConn
+	version int32             // of the mark's node
+	stale   bool              // the mark over there says less than is known
+	later   map[string]uint64 // paths that could not be written, with the sequence that wrote them here; 0: removals
+	until   uint64            // where this round ends, once only its last multi is left; 0: before that
+	retry   map[string]int64  // by path: mzxid of an import that is to be tried again
+	keep    *[]string         // not nil: removals are noted here instead of made
+	whole   bool              // everything is being compared: access lists too
+	newest  int64             // zxid of the last write over there
+}
+
+// op is what is written for one path.
+type op struct {
+	path string
+	v    verdict
+	ops  []any
+	size int
+	seq  uint64 // that wrote it here; 0: it is gone
+}
+
+// round compares whatever has been touched.
+func (r *reign) round(ctx context.Context) error {
+	zxid, err := r.w.barrier(ctx, r.node)
+	if err != nil {
+		return err
+	}
+	if zxid < r.newest { // a member that was the leader and does not know better answers so
+		return fmt.Errorf("%w: %x, %x has been written", errBehind, zxid, r.newest)
+	}
+	var seq uint64
+	var paths []string
+	var all bool
+	r.tree.Read(func(t view.State) {
+		seq = t.Seq
+		paths, all = r.take()
+	})
+	touched := all || len(paths) > 0
+	if all {
+		err = r.full(ctx)
+	} else {
+		for len(paths) > compared && err == nil {
+			err = r.compare(ctx, paths[:compared], 0)
+			paths = paths[compared:]
+		}
+		if err == nil && r.Seq != 0 {
+			err = r.compare(ctx, paths, seq)
+		} else if err == nil {
+			err = r.compare(ctx, paths, 0)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if all || r.Seq != 0 {
+		r.synced.Store(seq)
+		for _, written := range r.later {
+			if written > 0 && written <= seq {
+				seq = written - 1
+			}
+		}
+		r.Seq = max(r.Seq, seq)
+	}
+	for _, mzxid := range r.retry {
+		zxid = min(zxid, mzxid-1)
+	}
+	if r.Zxid < zxid {
+		r.advance(zxid)
+		for path, mzxid := range r.handled {
+			if mzxid <= zxid {
+				delete(r.handled, path)
+			}
+		}
+	}
+	if len(r.Own) > maxOwn && len(r.retry) > 0 { // an import has been waiting for very long
+		r.logger.Warn("zookeeper bridge gives up imports that cannot be made", "paths", len(r.retry))
+		clear(r.retry)
+	}
+	r.stale = r.stale || touched
+	return nil
+}
+
+// full compares everything: first what the mirror is to hold, because a predecessor's
+// session may be about to end, then all that is on both sides, then removals, children
+// before their parents.
+func (r *reign) full(ctx context.Context) error {
+	began := time.Now()
+	r.whole = true
+	defer func() { r.whole = false }()
+	var held []string
+	r.tree.Read(func(t view.State) {
+		for owner := range t.EphemeralOwners() {
+			for _, path := range t.Ephemerals(owner) {
+				if r.inside(path) {
+					held = append(held, path)
+				}
+			}
+		}
+	})
+	slices.Sort(held)
+	for chunk := range slices.Chunk(held, compared) {
+		if err := r.compare(ctx, chunk, 0); err != nil {
+			return err
+		}
+	}
+	paths, err := r.union(ctx)
+	if err != nil {
+		return err
+	}
+	var removals []string
+	r.keep = &removals
+	for chunk := range slices.Chunk(paths, compared) {
+		if err = r.compare(ctx, chunk, 0); err != nil {
+			break
+		}
+	}
+	r.keep = nil
+	if err != nil {
+		return err
+	}
+	slices.Reverse(removals)
+	for chunk := range slices.Chunk(removals, compared) {
+		if err := r.compare(ctx, chunk, 0); err != nil {
+			return err
+		}
+	}
+	took := time.Since(began)
+	r.Mirror.mu.Lock()
+	st := &r.Mirror.status
+	st.Nodes, st.Held, st.Compared, st.TookMS = len(paths), len(held), time.Now(), took.Milliseconds()
+	drifts, stuck := st.Drifts, len(r.stuck)
+	r.Mirror.mu.Unlock()
+	r.logger.Info("zookeeper mirror has compared everything", "nodes", len(paths), "held", len(held), "took", took, "drifts", drifts, "stuck", stuck)
+	return nil
+}
+
+// union is every path on either side, parents first. What changes while it is being
+// listed is touched as well.
+func (r *reign) union(ctx context.Context) ([]string, error) {
+	var paths []string
+	for _, root := range r.cfg.Roots {
+		there, err := r.w.below(ctx, root)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, there...)
+		for stack := []string{root}; len(stack) > 0; {
+			r.tree.Read(func(t view.State) {
+				for n := 0; n < walked && len(stack) > 0; n++ {
+					path := stack[len(stack)-1]
+					stack = stack[:len(stack)-1]
+					st, ok := t.Stat(path)
+					if !ok {
+						continue
+					}
+					paths = append(paths, path)
+					if st.NumChildren > 0 {
+						for _, name := range t.Children(path) {
+							stack = append(stack, path+"/"+name)
+						}
+					}
+				}
+			})
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths), nil
+}
+
+// compare brings both sides of the paths into line. until is where that brings the mark,
+// 0 while there are others before it.
+func (r *reign) compare(ctx context.Context, paths []string, until uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	them, err := r.w.get(ctx, paths)
+	if err != nil {
+		return err
+	}
+	us := r.ours(paths)
+	if err := r.lists(ctx, paths, us, them); err != nil {
+		return err
+	}
+	var imports []seen
+	var takeovers, puts, removals []op
+	var relists []relist
+	var drifts []Drift
+	var agreed []string
+	for i, path := range paths {
+		o, t := us[i], them[i]
+		p := &r.past
+		if t != nil && t.opaque {
+			delete(r.retry, path)
+			r.stick(path, "read", zk.ErrNoAuth)
+			continue
+		}
+		v, drift := decide(path, o, t, p)
+		if t != nil && r.retry[path] == t.mzxid && v != agree && !(o != nil && o.held) {
+			v, drift = importWrite, false
+		} else {
+			delete(r.retry, path)
+		}
+		if v == remove && r.keep != nil {
+			*r.keep = append(*r.keep, path)
+			continue
+		}
+		put, moved := decideACL(path, o, t, p)
+		if (v != agree && v != set) || put == agree {
+			put, moved = agree, false
+		}
+		switch {
+		case drift:
+			drifts = append(drifts, Drift{path, v.String(), time.Now()})
+		case moved:
+			drifts = append(drifts, Drift{path, put.String(), time.Now()})
+		}
+		if t != nil && t.mzxid > r.Zxid {
+			r.handled[path] = t.mzxid
+		}
+		delete(r.refused, path)
+		if v == agree && put == agree {
+			agreed = append(agreed, path)
+		}
+		at := r.cfg.Chroot + path
+		switch v {
+		case importWrite:
+			m := &znode.Imported{Path: path, Kind: znode.Imported_WRITTEN, Data: t.data, Owner: t.owner, Czxid: t.czxid, Mzxid: t.mzxid}
+			if o == nil || r.madeAbroad(t) {
+				if t.acl == nil { // it is gone meanwhile, or says no more
+					r.retry[path], r.later[path] = t.mzxid, 0
+					continue
+				}
+				m.Acl, m.Aversion = factACL(t.acl), t.aversion
+			}
+			imports = append(imports, seen{path: path, t: t, message: m})
+		case importDelete:
+			imports = append(imports, seen{path: path, message: &znode.Imported{Path: path, Kind: znode.Imported_DELETED}})
+		case create:
+			puts = append(puts, op{path, v, []any{o.request(at)}, len(o.data) + len(at), o.written})
+		case set:
+			puts = append(puts, op{path, v, []any{&zk.SetDataRequest{Path: at, Data: o.data, Version: t.version}}, len(o.data) + len(at), o.written})
+		case replace:
+			takeovers = append(takeovers, op{path, v, []any{&zk.DeleteRequest{Path: at, Version: t.version}, o.request(at)}, len(o.data) + 2*len(at), o.written})
+		case remove:
+			removals = append(removals, op{path, v, []any{&zk.DeleteRequest{Path: at, Version: t.version}}, len(at), 0})
+		}
+		if (v == create || v == replace) && !o.held && o.aversion > 0 {
+			r.touch(path) // it is made with its list, whose version then follows
+		}
+		switch put {
+		case setACL:
+			relists = append(relists, relist{path, o.acl, t.aversion, o.aversion})
+		case importACL:
+			imports = append(imports, seen{path: path, t: t, list: true, message: &znode.Imported{
+				Path: path, Kind: znode.Imported_ACL_SET, Acl: factACL(t.acl), Aversion: t.aversion}})
+		}
+	}
+	r.drifted(drifts)
+	r.loosen(agreed)
+	if err := r.bring(ctx, imports); err != nil {
+		return err
+	}
+	slices.SortFunc(removals, func(a, b op) int { return cmp.Compare(b.path, a.path) })
+	if err := r.writeAll(ctx, slices.Concat(takeovers, removals, puts), until); err != nil {
+		return err
+	}
+	return r.relistAll(ctx, relists)
+}
+
+// lists reads the access lists that decisions need: of nodes that may have been made
+// abroad, of those whose lists were not set equally often, and of all while everything is
+// being compared.
+func (r *reign) lists(ctx context.Context, paths []string, us []*ours, them []*theirs) error {
+	var asked []string
+	var nodes []*theirs
+	for i, t := range them {
+		if t == nil || t.opaque {
+			continue
+		}
+		o := us[i]
+		if o == nil && t.mzxid > r.Zxid || o != nil && (r.whole || t.aversion != o.aversion || r.madeAbroad(t)) {
+			asked, nodes = append(asked, paths[i]), append(nodes, t)
+		}
+	}
+	return r.w.acls(ctx, asked, nodes)
+}
+
+// madeAbroad says that the node as it stands there was made by somebody else.
+func (r *reign) madeAbroad(t *theirs) bool { return t.czxid > r.Zxid && !r.isOwn(t.czxid) }
+
+// postpone has a path compared again after a while.
+func (r *reign) postpone(path string, v verdict, seq uint64, err error) {
+	r.later[path] = seq
+	r.stick(path, v.String(), err)
+}
+
+func factACL(list []view.ACL) (acl []*znode.ACL) {
+	for _, a := range list {
+		acl = append(acl, &znode.ACL{Perms: a.Perms, Scheme: a.Scheme, Id: a.ID})
+	}
+	return acl
+}
+
+func (o *ours) request(at string) *zk.CreateRequest {
+	q := &zk.CreateRequest{Path: at, Data: o.data, Acl: wireACL(o.acl)}
+	if o.held {
+		q.Flags = zk.FlagEphemeral
+	}
+	return q
+}
+
+// ours reads our side; absent nodes are nil.
+func (r *reign) ours(paths []string) []*ours {
+	nodes := make([]*ours, len(paths))
+	r.tree.Read(func(t view.State) {
+		for i, path := range paths {
+			data, st, ok := t.Get(path)
+			if !ok {
+				continue
+			}
+			acl, _, _ := t.ACL(path)
+			o := &ours{data: slices.Clone(data), acl: acl, aversion: st.Aversion, created: uint64(st.Czxid), written: uint64(st.Mzxid), children: st.NumChildren}
+			from, last, abroad := t.Imported(path)
+			if abroad {
+				o.abroad, o.asImported, o.imported = true, last, from.Mzxid
+			}
+			if view.IsEphemeral(st.EphemeralOwner) {
+				if abroad && from.Owner == st.EphemeralOwner {
+					o.foreign = from.Owner
+				} else {
+					o.held = true
+				}
+			}
+			nodes[i] = o
+		}
+	})
+	return nodes
+}
+
+// writeAll writes in order, as many at a time as a multi takes; the last one brings the
+// mark to until.
+func (r *reign) writeAll(ctx context.Context, all []op, until uint64) error {
+	defer func() { r.until = 0 }()
+	for len(all) > 0 {
+		n, size := 0, 0
+		for n < len(all) && n < multiOps && (n == 0 || size+all[n].size <= multiBytes) {
+			size += all[n].size
+			n++
+		}
+		if r.until = 0; n == len(all) {
+			r.until = until
+		}
+		if err := r.write(ctx, all[:n]); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// seen is a foreign write on its way to the log.
+type seen struct {
+	path    string
+	t       *theirs
+	list    bool // of the access list alone
+	message *znode.Imported
+}
+
+// bring imports, in the order of the paths.
+func (r *reign) bring(ctx context.Context, all []seen) error {
+	if len(all) == 0 {
+		return nil
+	}
+	messages := make([]*znode.Imported, len(all))
+	for i, s := range all {
+		messages[i] = s.message
+	}
+	for i, err := range r.cfg.Importer.Import(ctx, messages) {
+		s := all[i]
+		switch {
+		case err == nil:
+			r.imported("done")
+			r.touch(s.path)
+		case errors.Is(err, ErrRefused):
+			r.imported("refused")
+			r.logger.Warn("foreign zookeeper write refused; the ensemble is put right", "path", s.path, "kind", s.message.GetKind(), "err", err)
+			switch {
+			case s.list:
+				r.kept[s.path] = s.t.aversion
+			case s.t == nil:
+				r.refused[s.path] = true
+			}
+			r.touch(s.path)
+		default:
+			r.imported("failed")
+			r.logger.Warn("foreign zookeeper write not imported; trying again", "path", s.path, "err", err)
+			if s.t != nil && !s.list {
+				r.retry[s.path] = s.t.mzxid
+			}
+			r.later[s.path] = 0
+		}
+	}
+	return ctx.Err()
+}

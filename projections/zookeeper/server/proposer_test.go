@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
+)
+
+// scribe is the least that keeps a Proposer's word: one goroutine appends, in order.
+type scribe struct {
+	log     bus.Log
+	tree    *follow.Follower[view.State]
+	queue   chan proposal
+	standby atomic.Bool
+	fail    atomic.Bool                   // nothing reaches the log
+	hold    atomic.Pointer[chan struct{}] // nil, or appends wait until it is closed
+
+	mu    sync.Mutex
+	wait  map[string]func(uint64, *view.Outcome, error) // by event id
+	heard map[int64]time.Time
+}
+
+type proposal struct {
+	e    *znode.Event
+	done func(uint64, *view.Outcome, error)
+}
+
+func (w *scribe) Propose(e *znode.Event, done func(uint64, *view.Outcome, error)) {
+	w.queue <- proposal{e, done}
+}
+
+func (w *scribe) Touch(id int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard[id] = time.Now()
+}
+
+func (w *scribe) pause(until chan struct{}) { w.hold.Store(&until) }
+
+func (w *scribe) Writable() bool { return !w.standby.Load() }
+
+func (w *scribe) folded(t view.State, r events.Recorded) {
+	w.mu.Lock()
+	done := w.wait[r.Header.ID]
+	delete(w.wait, r.Header.ID)
+	if o, ok := r.Event.(*znode.Event); ok && o.GetSessionOpened() != nil {
+		w.heard[o.GetSessionOpened().GetSession()] = time.Now()
+	}
+	w.mu.Unlock()
+	if done != nil {
+		done(r.Seq, t.Effects().Outcome, nil)
+	}
+}
+
+// run appends whole batches, as they come, and expires sessions.
+func (w *scribe) run(ctx context.Context) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	n := 0
+	for {
+		var batch []proposal
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-w.queue:
+			batch = append(batch, p)
+		case now := <-tick.C:
+			batch = w.expired(now)
+		}
+		for len(w.queue) > 0 && len(batch) < 500 {
+			batch = append(batch, <-w.queue)
+		}
+		if hold := w.hold.Load(); hold != nil {
+			select {
+			case <-*hold:
+			case <-ctx.Done():
+				return
+			}
+		}
+		var drafts []bus.Draft
+		w.mu.Lock()
+		for _, p := range batch {
+			n++
+			id := fmt.Sprintf("%p-%d", w, n)
+			w.wait[id] = p.done
+			drafts = append(drafts, bus.Draft{Subject: events.Join("demo", "znode", znode.Aggregate), Event: p.e, Header: events.Header{ID: id}, Expect: bus.Any, Binary: true})
+		}
+		w.mu.Unlock()
+		if len(drafts) == 0 {
+			continue
+		}
+		err := errTest
+		if !w.fail.Load() {
+			_, err = w.log.Append(ctx, drafts...)
+		}
+		if err != nil {
+			for i, p := range batch {
+				w.mu.Lock()
+				delete(w.wait, drafts[i].Header.ID)
+				w.mu.Unlock()
+				p.done(0, nil, err)
+			}
+		}
+	}
+}
+
+func (w *scribe) expired(now time.Time) (dead []proposal) {
+	w.tree.Read(func(t view.State) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, id := range t.Sessions() {
+			s, _ := t.Session(id)
+			if heard, ok := w.heard[id]; !ok {
+				w.heard[id] = now
+			} else if now.Sub(heard) > time.Duration(s.TimeoutMS)*time.Millisecond {
+				w.heard[id] = now
+				dead = append(dead, proposal{&znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: id, Reason: znode.Expired}}},
+					func(uint64, *view.Outcome, error) {}})
+			}
+		}
+	})
+	return dead
+}
+
+// writable opens a server that writes.
+func writable(t testing.TB, cfg Config) (*house, *scribe) {
+	t.Helper()
+	b := mem.New()
+	t.Cleanup(func() { b.Close() })
+	return writableOn(t, cfg, b)
+}
+
+func writableOn(t testing.TB, cfg Config, b *mem.Bus) (*house, *scribe) {
+	t.Helper()
+	w := &scribe{log: b.Log(), queue: make(chan proposal, 10_000), wait: map[string]func(uint64, *view.Outcome, error){}, heard: map[int64]time.Time{}}
+	cfg.Proposer = w
+	h := openWith(t, cfg, b, w)
+	return h, w
+}
+
+var errTest = errors.New("the log is gone")

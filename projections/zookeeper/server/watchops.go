@@ -1,0 +1,150 @@
+package server
+
+import (
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+)
+
+// addWatch sets a persistent watch; the path need not exist, and may be none.
+func (s *Server) addWatch(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
+	var q wire.PathMode
+	q.Decode(r)
+	if r.Err() != nil || q.Mode < 0 || q.Mode > 1 {
+		c.refuse(h, in, wire.MarshallingError)
+		return
+	}
+	m := persistent
+	if q.Mode == 1 {
+		m = recursive
+	}
+	if code := s.persist(c, q.Path, m); code != wire.OK {
+		c.refuse(h, in, code)
+		return
+	}
+	w := c.head(h, in, wire.OK)
+	w.Int32(0) // an ErrorResponse, which says that there is none
+	c.out.end()
+}
+
+// persist sets a persistent watch on data and children. A recursive one hears of
+// children by their own changes.
+func (s *Server) persist(c *conn, path string, m mode) wire.Code {
+	if isPast(path) {
+		return wire.OK
+	}
+	code := s.watches.add(c, watchKey{onData, path}, m)
+	if code == wire.OK && m == persistent {
+		code = s.watches.add(c, watchKey{onChildren, path}, m)
+	}
+	return code
+}
+
+// someWatches answers checkWatches and removeWatches.
+func (s *Server) someWatches(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
+	var q wire.PathMode
+	q.Decode(r)
+	var of []watchKey
+	modes := mode(0)
+	data, children := watchKey{onData, q.Path}, watchKey{onChildren, q.Path}
+	switch q.Mode {
+	case 1:
+		of, modes = []watchKey{children}, standard
+	case 2:
+		of, modes = []watchKey{data}, standard
+	case 3:
+		of, modes = []watchKey{data, children}, standard|persistent|recursive
+	case 4:
+		of, modes = []watchKey{data, children}, persistent
+	case 5:
+		of, modes = []watchKey{data}, recursive
+	}
+	if r.Err() != nil || modes == 0 {
+		c.refuse(h, in, wire.MarshallingError)
+		return
+	}
+	found := false
+	for _, k := range of {
+		if h.Op == wire.OpRemoveWatches {
+			found = s.watches.remove(c, k, modes) || found
+		} else {
+			found = s.watches.has(c, k, modes) || found
+		}
+	}
+	code := wire.OK
+	if !found {
+		code = wire.NoWatcher
+	}
+	c.refuse(h, in, code)
+}
+
+// setWatches takes a returning client's watches over: what changed since the zxid it
+// last saw fires now, the rest stays set.
+func (s *Server) setWatches(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
+	var q wire.SetWatches
+	if q.Decode(r, h.Op == wire.OpSetWatches2); r.Err() != nil {
+		c.refuse(h, in, wire.MarshallingError)
+		return
+	}
+	full := wire.OK
+	set := func(k kind, path string, fired view.ChangeKind) {
+		if fired != 0 {
+			c.out.push(notice(fired, path))
+		} else if code := s.watches.add(c, watchKey{k, path}, standard); code != wire.OK {
+			full = code
+		}
+	}
+	find := func(path string) (view.Stat, bool) {
+		if path == "" {
+			path = "/" // to ZooKeeper, too, this is the root
+		}
+		return in.live.Stat(path)
+	}
+	for _, path := range present(q.Data) {
+		st, ok := find(path)
+		set(onData, path, since(ok, st.Mzxid, q.RelativeZxid, view.DataChanged))
+	}
+	for _, path := range present(q.Exist) {
+		fired := view.ChangeKind(0)
+		if _, ok := find(path); ok {
+			fired = view.Created
+		}
+		set(onData, path, fired)
+	}
+	for _, path := range present(q.Child) {
+		st, ok := find(path)
+		set(onChildren, path, since(ok, st.Pzxid, q.RelativeZxid, view.ChildrenChanged))
+	}
+	for _, path := range q.Persistent {
+		if code := s.persist(c, path, persistent); code != wire.OK {
+			full = code
+		}
+	}
+	for _, path := range q.PersistentRecur {
+		if code := s.persist(c, path, recursive); code != wire.OK {
+			full = code
+		}
+	}
+	c.refuse(h, in, full)
+}
+
+// since says what a watch has missed; 0: nothing.
+func since(exists bool, changed, seen int64, k view.ChangeKind) view.ChangeKind {
+	switch {
+	case !exists:
+		return view.Deleted
+	case changed > seen:
+		return k
+	}
+	return 0
+}
+
+// present leaves out paths of past trees, on which nothing ever fires.
+func present(paths []string) []string {
+	kept := paths[:0]
+	for _, p := range paths {
+		if !isPast(p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}

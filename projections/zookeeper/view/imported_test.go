@@ -1,0 +1,169 @@
+package view_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/view"
+)
+
+func importedAt(seq uint64, m *znode.Imported) events.Recorded {
+	return events.Recorded{Seq: seq, Time: time.UnixMilli(int64(seq)), Subject: "monolith.b.znode.tree",
+		Event: &znode.Event{Body: &znode.Event_Imported{Imported: m}}}
+}
+
+func wrote(path, data string, owner, czxid, mzxid int64) *znode.Imported {
+	return &znode.Imported{Path: path, Kind: znode.Imported_WRITTEN, Data: []byte(data), Owner: owner, Czxid: czxid, Mzxid: mzxid}
+}
+
+func gone(path string) *znode.Imported {
+	return &znode.Imported{Path: path, Kind: znode.Imported_DELETED}
+}
+
+// Each import in turn, what it answers, and the node behind it.
+func TestImported(t *testing.T) {
+	const agent, client = 0x0200000000000001, 0x0100000000000001
+	s := view.New()
+	ours := registered(&replica.Replica{ModelName: "m", ServerType: "ps", Container: "c"})
+	s = view.Fold(s, events.Recorded{Seq: 2, Time: time.UnixMilli(2), Subject: events.Join("b", "replica", "m/ps:0/0"), Event: ours})
+	s = view.Fold(s, events.Recorded{Seq: 3, Time: time.UnixMilli(3), Subject: "monolith.b.znode.tree", Event: &znode.Event{
+		Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: client, TimeoutMs: 1000, PasswordHash: make([]byte, 32)}}}})
+	s = view.Fold(s, proposed(4, &znode.Proposed{Session: client, Ops: []*znode.Op{createOf("/e", znode.Mode_EPHEMERAL)}}))
+	restricted := wrote("/secret", "s", 0, 20, 20)
+	restricted.Acl = []*znode.ACL{{Perms: 1, Scheme: "digest", Id: "u:hash"}}
+	nonsense := wrote("/nonsense", "s", 0, 20, 20)
+	nonsense.Acl = []*znode.ACL{{Perms: 1, Scheme: "nobody", Id: "x"}}
+	for i, tc := range []struct {
+		name    string
+		m       *znode.Imported
+		code    int32
+		data    string // "": no node
+		owner   int64
+		version int32
+		last    bool
+	}{
+		{"made, with its parents", wrote("/x/y", "1", agent, 10, 10), 0, "1", agent, 0, true},
+		{"seen before", wrote("/x/y", "other", agent, 10, 10), 0, "1", agent, 0, true},
+		{"written", wrote("/x/y", "2", agent, 10, 11), 0, "2", agent, 1, true},
+		{"the same bytes", wrote("/x/y", "2", agent, 10, 12), 0, "2", agent, 1, true},
+		{"another session's", wrote("/x/y", "2", agent+1, 13, 13), 0, "2", agent + 1, 0, true},
+		{"a parent that has children", gone("/x"), view.CodeNotEmpty, "", 0, 0, false},
+		{"gone", gone("/x/y"), 0, "", 0, 0, false},
+		{"gone twice", gone("/x/y"), 0, "", 0, 0, false},
+		{"made again by an older zxid, of an ensemble that lost its data", wrote("/x/y", "3", 0, 2, 2), 0, "3", 0, 0, true},
+		{"a service's", wrote("/b/service/m/ps:0/0", "v", 0, 20, 20), view.CodeNoAuth, "", 0, 0, false},
+		{"a service's, gone", gone("/b/service/m/ps:0/0"), view.CodeNoAuth, "", 0, 0, false},
+		{"a client's", wrote("/e", "v", agent, 20, 20), view.CodeNoAuth, "", 0, 0, false},
+		{"its access list comes along", restricted, 0, "s", 0, 0, true},
+		{"a list that is none", nonsense, view.CodeInvalidACL, "", 0, 0, false},
+		{"the past", wrote("/@5/x", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
+		{"no path", wrote("x", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
+		{"ZooKeeper's own", gone("/zookeeper"), view.CodeBadArguments, "", 0, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var did view.Effects
+			if s, did = view.Apply(s, importedAt(uint64(10+i), tc.m)); did.Outcome == nil || did.Outcome.Code != tc.code {
+				t.Fatalf("%+v, want code %d", did.Outcome, tc.code)
+			}
+			if tc.code != 0 {
+				if len(did.Changes) > 0 {
+					t.Errorf("refused, it changed %v", did.Changes)
+				}
+				return
+			}
+			data, st, ok := s.Get(tc.m.GetPath())
+			_, last, abroad := s.Imported(tc.m.GetPath())
+			if ok != (tc.data != "") || string(data) != tc.data || ok && (st.EphemeralOwner != tc.owner || st.Version != tc.version) || last != tc.last || abroad != ok {
+				t.Errorf("%q %+v, from abroad %v, last %v", data, st, abroad, last)
+			}
+			restored(t, s)
+		})
+	}
+	if got, _, _ := s.ACL("/secret"); len(got) != 1 || got[0].Scheme != "digest" {
+		t.Errorf("the secret's list is %v", got)
+	}
+	s = view.Fold(s, proposed(100, &znode.Proposed{Ops: []*znode.Op{setOf("/x/y", -1)}}))
+	if _, last, ok := s.Imported("/x/y"); last || !ok {
+		t.Errorf("written here, it counts as imported last: %v, %v", last, ok)
+	}
+	s = view.Fold(s, proposed(101, &znode.Proposed{Ops: []*znode.Op{deleteOf("/x/y", -1)}}))
+	s = view.Fold(s, proposed(102, &znode.Proposed{Ops: []*znode.Op{createOf("/x/y", 0)}}))
+	if i, _, ok := s.Imported("/x/y"); ok {
+		t.Errorf("made here, it counts as one from abroad: %+v", i)
+	}
+	restored(t, s)
+}
+
+// An access list comes with its version, of a node that is made and of one that is there;
+// whoever is known there only is kept as he stands.
+func TestImportedACL(t *testing.T) {
+	const client = 0x0100000000000001
+	s := view.Fold(view.New(), events.Recorded{Seq: 2, Time: time.UnixMilli(2), Subject: "monolith.b.znode.tree", Event: &znode.Event{
+		Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: client, TimeoutMs: 1000, PasswordHash: make([]byte, 32)}}}})
+	s = view.Fold(s, proposed(3, &znode.Proposed{Session: client, Ops: []*znode.Op{createOf("/e", znode.Mode_EPHEMERAL)}}))
+	list := func(scheme, id string) []*znode.ACL { return []*znode.ACL{{Perms: 31, Scheme: scheme, Id: id}} }
+	made := wrote("/x", "1", 0, 10, 10)
+	made.Acl, made.Aversion = list("digest", "u:hash"), 3
+	again := wrote("/x", "2", 0, 20, 20)
+	again.Acl, again.Aversion = list("world", "anyone"), 0
+	set := func(path string, acl []*znode.ACL, version int32) *znode.Imported {
+		return &znode.Imported{Path: path, Kind: znode.Imported_ACL_SET, Acl: acl, Aversion: version}
+	}
+	for i, tc := range []struct {
+		name    string
+		m       *znode.Imported
+		code    int32
+		scheme  string
+		version int32
+	}{
+		{"made", made, 0, "digest", 3},
+		{"set", set("/x", list("x509", "CN=agent"), 7), 0, "x509", 7},
+		{"written: the list stays", wrote("/x", "1b", 0, 10, 11), 0, "x509", 7},
+		{"made again there", again, 0, "world", 0},
+		{"sasl", set("/x", list("sasl", "agent"), 1), 0, "sasl", 1},
+		{"the same list", set("/x", list("sasl", "agent"), 2), 0, "sasl", 2},
+		{"no scheme of theirs", set("/x", list("auth", ""), 3), view.CodeInvalidACL, "sasl", 2},
+		{"a client's ephemeral", set("/e", list("world", "anyone"), 3), view.CodeNoAuth, "world", 0},
+		{"of nothing", set("/y", list("world", "anyone"), 3), view.CodeNoNode, "", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var did view.Effects
+			if s, did = view.Apply(s, importedAt(uint64(10+i), tc.m)); did.Outcome == nil || did.Outcome.Code != tc.code {
+				t.Fatalf("%+v, want code %d", did.Outcome, tc.code)
+			}
+			if acl, st, ok := s.ACL(tc.m.GetPath()); ok && (acl[0].Scheme != tc.scheme || st.Aversion != tc.version) {
+				t.Errorf("%v, version %d", acl, st.Aversion)
+			}
+			restored(t, s)
+		})
+	}
+}
+
+// restored says that both forms of a snapshot hold all of the state.
+func restored(t *testing.T, s view.State) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := view.Encode(s)(&b); err != nil {
+		t.Fatal(err)
+	}
+	back, err := view.Decode(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(canonical(t, s)), string(canonical(t, back))); diff != "" {
+		t.Fatal(diff)
+	}
+	var parsed view.State
+	if err := parsed.UnmarshalJSON(canonical(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(canonical(t, s)), string(canonical(t, parsed))); diff != "" {
+		t.Fatal(diff)
+	}
+}

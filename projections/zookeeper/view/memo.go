@@ -1,0 +1,225 @@
+package view
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+)
+
+// memo is what the fold has worked out and would work out again: nothing in it is state,
+// and a tree that forgets it folds the same.
+type memo struct {
+	subjects map[events.Subject]*subject
+	hosts    map[string]*host // by the key of Containers
+	seats    map[string]*seat // by the key of Replicas
+	scratch  []byte           // payloads on their way into the arena
+	answers  []answer         // outcomes never given out
+}
+
+// maxMemo bounds each of its maps; once one is full, all is forgotten.
+const maxMemo = 1 << 16
+
+func newMemo() memo {
+	return memo{
+		subjects: map[events.Subject]*subject{}, hosts: map[string]*host{}, seats: map[string]*seat{},
+		scratch: make([]byte, 0, 512),
+	}
+}
+
+// room makes room for one more in each map. They refer to one another, so none is cleared alone.
+func (m *memo) room() {
+	if len(m.subjects) >= maxMemo || len(m.hosts) >= maxMemo || len(m.seats) >= maxMemo {
+		clear(m.subjects)
+		clear(m.hosts)
+		clear(m.seats)
+	}
+}
+
+// place is where a path was found last: a node is told from a later one in its memory by
+// the zxid that created it.
+type place struct {
+	id    uint32
+	czxid uint64
+}
+
+// look is find, at the place first. Places are used by single events, never inside a
+// pack, whose parts have one zxid.
+func (t *tree) look(path string, p *place) uint32 {
+	if p.id != 0 {
+		if n := t.nodes.at(p.id); n.czxid == p.czxid && n.nameLen&unlinked == 0 {
+			return p.id
+		}
+	}
+	id := t.find(path)
+	*p = place{}
+	if id != 0 {
+		if z := t.nodes.at(id).czxid; z > 0 && z <= t.zxid {
+			*p = place{id, z}
+		}
+	}
+	return id
+}
+
+// subject is one taken apart.
+type subject struct {
+	events.Parts
+	foreign bool   // none of ours
+	key     string // "<bzid>/<aggregate>"
+	path    string // of a replica's node; "": it cannot have one
+	node    place  // of the same
+	owner   int64  // of a container's nodes
+	host    *host  // of a container; nil: not known yet
+}
+
+func (m *memo) subject(of events.Subject) *subject {
+	if v := m.subjects[of]; v != nil {
+		return v
+	}
+	of = events.Subject(strings.Clone(string(of))) // it may be part of a whole segment
+	p, err := of.Parse()
+	v := &subject{Parts: p, foreign: err != nil, key: p.BZID + "/" + p.Aggregate}
+	switch p.Context {
+	case "container":
+		v.owner = Owner(p.BZID, p.Aggregate)
+	case "replica":
+		steps := strings.Split(p.Aggregate, "/")
+		if path, ok := at(slices.Concat([]string{p.BZID, "service"}, steps)...); ok && len(steps) >= 3 && len(steps) <= 4 {
+			v.path = path
+		}
+	}
+	m.room()
+	m.subjects[of] = v
+	return v
+}
+
+// host is what a container's report makes of its nodes.
+type host struct {
+	known bool // what follows is of the report `of`
+	of    *container.Container
+
+	owner     int64  // of its bindings
+	name      string // its name below bindings and container_service
+	path      string // of its own node; "": it cannot have one
+	node      place
+	service   string // of its node below container_service; "": none
+	serviceAt place
+	info      []byte // what that holds
+	skip      string // why it has none though it should
+
+	sorted bool    // bound is what Bindings hold
+	bound  []bound // by path
+}
+
+type bound struct {
+	path, node string
+	at         *place
+}
+
+// host of a container, whose key is bzid/id, as it is reported in c.
+func (m *memo) host(bzid, key string, c *container.Container) *host {
+	h := m.hosts[key]
+	if h == nil {
+		m.room()
+		h = &host{}
+		m.hosts[key] = h
+	}
+	h.update(bzid, c)
+	return h
+}
+
+// hostOf is host, of the subject's container.
+func (m *memo) hostOf(p *subject, c *container.Container) *host {
+	if p.host == nil {
+		p.host = m.host(p.BZID, p.key, c)
+	}
+	p.host.update(p.BZID, c)
+	return p.host
+}
+
+func (h *host) update(bzid string, c *container.Container) {
+	if h.known && h.of == c {
+		return
+	}
+	*h = host{known: true, of: c, owner: Owner(bzid, c.GetId()), name: ContainerNode(c), bound: h.bound[:0]}
+	if c.GetKind() == "training" {
+		if c.GetServerType() != "" {
+			h.path, _ = named(at("monolith", c.GetJob(), c.GetServerType()+"."+strconv.Itoa(int(c.GetIndex()))))
+		}
+	} else {
+		h.path, _ = named(at(bzid, "resource", strconv.Itoa(int(c.GetShard()))+":"+strconv.Itoa(int(c.GetReplica()))))
+	}
+	if c.GetKind() == "serving" {
+		var ok bool
+		if h.service, ok = named(at(bzid, "container_service", h.name)); !ok {
+			h.skip = unnamable
+		}
+		h.info = ServiceInfoOf(c).Bytes()
+	}
+}
+
+// named is a path that may be used, or none.
+func named(path string, ok bool) (string, bool) {
+	if !ok {
+		return "", false
+	}
+	return path, true
+}
+
+// bound are the host's bindings by the path of their replica.
+func (m *memo) bound(h *host, bindings map[string]string) []bound {
+	if h.sorted {
+		return h.bound
+	}
+	h.bound = h.bound[:0]
+	for path, node := range bindings {
+		b := bound{path: path, node: node}
+		if v := m.seats[path]; v != nil && v.node == node {
+			b.at = &v.at
+		} else {
+			b.at = new(place)
+		}
+		h.bound = append(h.bound, b)
+	}
+	slices.SortFunc(h.bound, func(a, b bound) int { return strings.Compare(a.path, b.path) })
+	h.sorted = true
+	return h.bound
+}
+
+// seat is where a replica stands: its container, and its binding there.
+type seat struct {
+	model, kind, container string
+	task                   int32
+
+	key  string // of the container
+	host *host  // nil: not known yet
+	of   *container.Container
+	node string // of its binding, as of reports it; "": it cannot have one
+	at   place
+}
+
+// seat of the replica at path.
+func (m *memo) seat(bzid, path string, r ReplicaMeta) *seat {
+	v := m.seats[path]
+	if v == nil || v.model != r.ModelName || v.kind != r.ServerType || v.container != r.Container || v.task != r.Task {
+		m.room()
+		v = &seat{model: r.ModelName, kind: r.ServerType, container: r.Container, task: r.Task, key: bzid + "/" + r.Container}
+		m.seats[path] = v
+	}
+	return v
+}
+
+// sit finds the seat's container, which is reported as c.
+func (m *memo) sit(bzid string, v *seat, c *container.Container) *host {
+	if v.host == nil {
+		v.host = m.host(bzid, v.key, c)
+	}
+	v.host.update(bzid, c)
+	if v.of != c || v.node == "" {
+		v.of, v.at = c, place{}
+		v.node, _ = at(bzid, "binding", v.model, ReplicaMeta{ServerType: v.kind, Task: v.task}.subModel()+":"+v.host.name)
+	}
+	return v.host
+}

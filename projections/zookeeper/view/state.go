@@ -1,0 +1,198 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"unicode/utf8"
+)
+
+// Stat is what ZooKeeper tells about a node.
+type Stat struct {
+	Czxid, Mzxid                int64
+	Ctime, Mtime                int64
+	Version, Cversion, Aversion int32
+	EphemeralOwner              int64
+	DataLength, NumChildren     int32
+	Pzxid                       int64
+}
+
+// Bytes are node data. In JSON they are a string when they are UTF-8, so that people can
+// read snapshots, and {"base64":"…"} otherwise; none at all are null.
+type Bytes []byte
+
+type base64Bytes struct {
+	Base64 []byte `json:"base64"`
+}
+
+func (b Bytes) MarshalJSON() ([]byte, error) {
+	if b == nil {
+		return []byte("null"), nil
+	}
+	if utf8.Valid(b) {
+		return json.Marshal(string(b))
+	}
+	return json.Marshal(base64Bytes{b})
+}
+
+func (b *Bytes) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*b = nil
+		return nil
+	}
+	if bytes.HasPrefix(data, []byte("{")) {
+		var v base64Bytes
+		err := json.Unmarshal(data, &v)
+		*b = v.Base64
+		return err
+	}
+	var s string
+	err := json.Unmarshal(data, &s)
+	*b = Bytes(s)
+	return err
+}
+
+// ChangeKind is what happened to a node; the values are ZooKeeper's watch event types.
+type ChangeKind int32
+
+// The kinds of change.
+const (
+	Created         ChangeKind = 1
+	Deleted         ChangeKind = 2
+	DataChanged     ChangeKind = 3
+	ChildrenChanged ChangeKind = 4
+)
+
+// Change is one effect of an event, in the order in which watches fire.
+type Change struct {
+	Kind ChangeKind
+	Path string
+	ACL  []ACL // the node's then: who may not read it is not told
+}
+
+// Get returns a node's data and stat. The data must neither be changed nor be used after
+// the next Apply: its place may hold something else then.
+func (s State) Get(path string) ([]byte, Stat, bool) {
+	id := s.tree.find(path)
+	if id == 0 {
+		return nil, Stat{}, false
+	}
+	return s.tree.data(id), s.tree.stat(id), true
+}
+
+// Stat is Get without the data.
+func (s State) Stat(path string) (Stat, bool) {
+	id := s.tree.find(path)
+	if id == 0 {
+		return Stat{}, false
+	}
+	return s.tree.stat(id), true
+}
+
+// Children are the names below path in byte order; none for a node that is not there.
+func (s State) Children(path string) []string {
+	id := s.tree.find(path)
+	if id == 0 {
+		return []string{}
+	}
+	return s.tree.children(id)
+}
+
+// ACL is a node's list, which must not be changed, and its stat.
+func (s State) ACL(path string) ([]ACL, Stat, bool) {
+	id := s.tree.find(path)
+	if id == 0 {
+		return nil, Stat{}, false
+	}
+	return s.tree.acls.lists[s.tree.aclRef(id).list].acl, s.tree.stat(id), true
+}
+
+// Session returns an open session.
+func (s State) Session(id int64) (Session, bool) {
+	v, ok := s.tree.sessions[id]
+	return v, ok
+}
+
+// Sessions are the ids of all open sessions, sorted.
+func (s State) Sessions() []int64 {
+	ids := make([]int64, 0, len(s.tree.sessions))
+	for id := range s.tree.sessions {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Ephemerals are the paths that go with the owner, sorted: a session, or a container as
+// [Owner] numbers it.
+func (s State) Ephemerals(owner int64) []string { return s.tree.ephemeralsOf(owner) }
+
+// EphemeralOwners has every owner of ephemerals with how many it owns.
+func (s State) EphemeralOwners() map[int64]int {
+	m := make(map[int64]int, len(s.tree.ephemerals))
+	for owner, ids := range s.tree.ephemerals {
+		m[owner] = len(ids)
+	}
+	return m
+}
+
+// Over are the paths, sorted, of nodes that a DeleteContainer would remove at a time in
+// Unix milliseconds: containers that have lost their children, and nodes whose time to
+// live has passed.
+func (s State) Over(ms int64) []string {
+	t := s.tree
+	paths := []string{}
+	for _, set := range []map[uint32]struct{}{t.containers, t.ttls} {
+		for id := range set {
+			if t.dirOf(id).kids == 0 && t.over(id, ms) {
+				paths = append(paths, t.path(id))
+			}
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// Count is how many nodes there are, "/" among them.
+func (s State) Count() int { return s.tree.count }
+
+// DataSize is the bytes of all paths and data, as ZooKeeper's approximate data size.
+func (s State) DataSize() int64 {
+	var sum int64
+	s.tree.sizes(func(_ uint32, path, data int) { sum += int64(path + data) })
+	return sum
+}
+
+// sizes visits every node with the length of its path and data.
+func (t *tree) sizes(visit func(id uint32, path, data int)) {
+	at := map[uint32]int{0: 0} // lengths of the paths of nodes with children
+	t.walk(func(id uint32) {
+		n := t.nodes.at(id)
+		length := 0
+		if id != root {
+			length = at[n.parent] + 1 + int(n.nameLen&nameMask)
+		}
+		if n.dir != 0 {
+			at[id] = length
+		}
+		visit(id, max(length, 1), int(n.dataLen))
+	})
+}
+
+// Walk visits every node with its path, in no order that matters, until visit says no.
+// It is for tools: on a large tree it takes a while.
+func (s State) Walk(visit func(path string, st Stat) bool) {
+	on := true
+	s.tree.walk(func(id uint32) {
+		if on {
+			on = visit(s.tree.path(id), s.tree.stat(id))
+		}
+	})
+}
+
+// Effects are those of the event at Seq; none after a snapshot was restored.
+func (s State) Effects() Effects { return s.effects }
+
+// IsEphemeral says whether a node goes with its ephemeralOwner; other owners mark
+// containers and times to live.
+func IsEphemeral(owner int64) bool { return isEphemeral(owner) }

@@ -1,0 +1,203 @@
+// Package view is the ZooKeeper tree as a view: each event is one ordered list of
+// operations on nodes, atomic at its sequence, and the sequence is the zxid. The bytes
+// in the nodes are those that Monolith's Python services read and write. Clients' writes
+// are proposals in the log, and this fold decides what becomes of them.
+package view
+
+import (
+	"iter"
+
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/layout"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/internal/fold"
+)
+
+// Name and Version identify the view's snapshots; Version rises with every change of
+// State or of what Fold makes of a log.
+const (
+	Name    = "znode"
+	Version = 5
+)
+
+// Reasons under which an event is skipped that says nothing wrong.
+const (
+	unnamable = "path" // its names make no path
+	oversize  = "size" // it would make a node that is larger than nodes can be
+)
+
+// State is the tree after the event at Seq, which is its last zxid. Besides the nodes it
+// remembers what later events leave out.
+type State struct {
+	Seq        uint64
+	Containers map[string]Member      // by "<bzid>/<container id>"
+	Replicas   map[string]ReplicaMeta // by path
+	Imports    map[string]Import      // by path: nodes that came from abroad
+	Skipped    fold.Skipped
+
+	tree    *tree
+	effects Effects
+}
+
+// Member is what the tree knows of a live container.
+type Member struct {
+	Container events.JSON[*container.Container]        `json:"container"`
+	Resource  events.JSON[*container.ResourceReported] `json:"resource,omitzero"`  // nil V: not reported yet
+	Node      string                                   `json:"node,omitempty"`     // path of its own node; "": none yet
+	Service   string                                   `json:"service,omitempty"`  // path below container_service; "": none
+	Bindings  map[string]string                        `json:"bindings,omitempty"` // its AVAILABLE replicas -> paths below binding
+}
+
+// New is an empty tree, as ZooKeeper creates it.
+func New() State {
+	s := State{Containers: map[string]Member{}, Replicas: map[string]ReplicaMeta{}, tree: newTree()}
+	t := s.tree
+	up := t.insert(root, "zookeeper", []byte{})
+	t.insert(up, "quota", []byte{})
+	t.restrict(t.insert(up, "config", []byte{}), aclRef{list: readOnlyACL, version: -1})
+	return s
+}
+
+// Fold returns the state after r, and consumes s. The same log folds to the same State.
+func Fold(s State, r events.Recorded) State { return FoldIn("", s, r) }
+
+// FoldIn is Fold into the tree of one namespace, "": of all. The events of other
+// namespaces move on its sequence and nothing else: each namespace is a tree of its own.
+func FoldIn(bzid string, s State, r events.Recorded) State {
+	if e, _ := r.Event.(*znode.Event); e.GetPack() == nil {
+		s.apply(bzid, &r)
+		return s
+	}
+	for part := range Parts(r) {
+		s.apply(bzid, &part)
+	}
+	return s
+}
+
+// Failed is the state after a record, or a part of one, whose fold panicked. What it did
+// to the tree is taken back, and whoever proposed it hears that it did not happen.
+func Failed(s State, r events.Recorded) State {
+	s.tree.rollback()
+	s.effects = Effects{}
+	if e, ok := r.Event.(*znode.Event); ok {
+		o := &Outcome{Code: CodeRuntimeInconsistency, Multi: e.GetProposed().GetMulti()}
+		for _, op := range e.GetProposed().GetOps() {
+			o.Results = append(o.Results, Result{Op: KindOf(op), Code: o.Code})
+		}
+		s.effects.Outcome = o
+	}
+	if !r.More {
+		s.Seq = r.Seq
+	}
+	s.Skipped = s.Skipped.Count(fold.Panicked)
+	return s
+}
+
+// Parts are the events of a pack, one record each; any other record is its only part.
+func Parts(r events.Recorded) iter.Seq[events.Recorded] {
+	return func(yield func(events.Recorded) bool) {
+		e, _ := r.Event.(*znode.Event)
+		if e.GetPack() == nil {
+			yield(r)
+			return
+		}
+		in := e.GetPack().GetEvents()
+		for i, e := range in {
+			r.Event, r.Part, r.More = e, i, i < len(in)-1
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// Apply is Fold of one part, and says what it did. All parts have the zxid of the whole;
+// the state is at that sequence once the last one is in.
+func Apply(s State, r events.Recorded) (State, Effects) {
+	s.apply("", &r)
+	return s, s.effects
+}
+
+func (s *State) apply(bzid string, r *events.Recorded) {
+	s.effects = Effects{}
+	if r.Seq <= s.Seq {
+		return // redelivered
+	}
+	t := s.tree
+	t.thaw()
+	if !r.More {
+		s.Seq = r.Seq
+	}
+	p := t.subject(r.Subject)
+	if bzid != "" && p.BZID != bzid && !p.foreign {
+		return
+	}
+	t.zxid, t.ms, t.changes, t.tooLarge = r.Seq, r.Time.UnixMilli(), t.fresh(), false
+	skip := fold.Subject
+	if !p.foreign {
+		skip = fold.Reason(r.Event != nil, r.Err)
+	}
+	if skip == "" && p.Request {
+		return
+	}
+	known := true
+	if skip == "" {
+		d := domain{s: s, tree: t}
+		ours := true
+		switch e := r.Event.(type) {
+		case *znode.Event:
+			known = s.znode(p.BZID, e)
+			ours = e.GetImported() == nil
+		case *model.Event:
+			known, skip = d.model(p, e)
+		case *publish.Event:
+			known, skip = d.publish(p, e)
+		case *container.Event:
+			known, skip = d.container(p, e)
+		case *replica.Event:
+			known, skip = d.replica(p, e)
+		case *layout.Event:
+			known, skip = d.layout(p, e)
+		}
+		if t.tooLarge && skip == "" {
+			skip = oversize
+		}
+		if ours {
+			s.forget(t.changes)
+		}
+		t.commit()
+	}
+	if !known {
+		skip = fold.Unknown
+	}
+	if skip != "" {
+		s.Skipped = s.Skipped.Count(skip)
+	}
+	if len(t.changes) > 0 {
+		s.effects.Changes = t.changes
+	}
+}
+
+// znode folds what clients and their sessions do; false: a body it does not know.
+func (s *State) znode(bzid string, e *znode.Event) bool {
+	switch b := e.GetBody().(type) {
+	case *znode.Event_Proposed:
+		s.effects.Outcome = s.tree.propose(b.Proposed)
+	case *znode.Event_SessionOpened:
+		s.effects.Outcome = s.tree.openSession(bzid, b.SessionOpened)
+	case *znode.Event_Imported:
+		s.effects.Outcome = s.imported(b.Imported)
+	case *znode.Event_SessionClosed:
+		s.effects.Outcome = s.tree.closeSession(b.SessionClosed.GetSession())
+		if s.effects.Outcome.Code == CodeOK {
+			s.effects.Closed = b.SessionClosed.GetSession()
+		}
+	default:
+		return false
+	}
+	return true
+}
