@@ -45,10 +45,12 @@ generated-is-current: .bin/protoc-gen-go .bin/protoc-gen-go-grpc
 oracles:
 	internal/testenv/oracle/install.sh
 
-# Kills and network faults at random moments, many times, two namespaces of which one is
-# disturbed, and 10^6 operations beside Apache ZooKeeper; see docs/operations.md.
+# Kills, disturbances and network faults at random moments, many times, two namespaces of
+# which one is disturbed, and 10^6 operations beside Apache ZooKeeper; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run 'TestSoak$$' -v ./cmd/monolith
+	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoakNamespaces -v ./cmd/monolith
+	MONOLITH_SOAK=10 $(GO) test -race -timeout 3h -run TestSoakDisturbances -v ./cmd/monolith
 	MONOLITH_SOAK=40 $(GO) test -race -timeout 60m -run TestSoakReplicatedLog -v ./cmd/monolith
 	MONOLITH_POWERCUTS=25 $(GO) test -timeout 60m -run TestPowerCut -v ./cmd/monolith
 	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry

@@ -56,9 +56,7 @@ func (c commands) Serve(ctx context.Context, s bus.Service) (func(), error) {
 		return nil, fmt.Errorf("serve %s: %w", s.Name, failure(err))
 	}
 	stop := sync.OnceFunc(func() {
-		if err := svc.Stop(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			c.b.log.Debug("service was gone already", "service", s.Name, "err", err)
-		}
+		c.b.unsubscribe(svc)
 		h.mu.Lock()
 		h.stopped = true
 		h.mu.Unlock()
@@ -81,6 +79,30 @@ func (c commands) Serve(ctx context.Context, s bus.Service) (func(), error) {
 		return nil, fmt.Errorf("serve %s: %w", s.Name, err)
 	}
 	return stop, nil
+}
+
+// unsubscribe ends what svc has subscribed to, at once or as soon as there is a connection.
+// nats.go drains subscriptions, and sends one that drains to the server again if it connects
+// meanwhile: the server would then hand calls to nobody, for as long as that connection lasts.
+func (b *Bus) unsubscribe(svc micro.Service) {
+	changed := b.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	stop := func() {
+		b.nc.RemoveStatusListener(changed)
+		if err := svc.Stop(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			b.log.Debug("service was gone already", "service", svc.Info().Name, "error", err)
+		}
+	}
+	if b.nc.IsConnected() || !b.spawn(func() {
+		for b.ctx.Err() == nil && !b.nc.IsConnected() {
+			select {
+			case <-changed:
+			case <-b.ctx.Done():
+			}
+		}
+		stop()
+	}) {
+		stop()
+	}
 }
 
 // admit starts the handler unless there is no room: waiting would only hide that the

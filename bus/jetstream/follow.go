@@ -231,16 +231,14 @@ func (f *follower) over(ctx context.Context, pending uint64) (bool, error) {
 	return f.nothing(ctx)
 }
 
-// nothing says whether there is nothing to be handled from next to the end of the stream,
-// when a consumer has nothing pending.
+// nothing says whether there is nothing to be handled from next to the end of the stream. A
+// consumer with nothing pending does not say it: it hears of a message a moment after it is
+// stored, and its replica may lag.
 func (f *follower) nothing(ctx context.Context) (bool, error) {
-	switch {
-	case f.whole: // each sequence there is was to be handled
+	if f.whole { // each sequence there is was to be handled
 		return f.next > f.end.last, nil
-	case f.end.replicated:
-		return f.b.empty(ctx, f.stream, f.filters, f.next, f.end.last)
 	}
-	return true, nil
+	return f.b.empty(ctx, f.stream, f.filters, f.next, f.end.last)
 }
 
 // check learns how far the stream is and whether all of it that matches has been handed

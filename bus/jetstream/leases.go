@@ -237,7 +237,7 @@ func (g *grant) free() {
 		err = g.delete(ctx)
 	}
 	if err != nil {
-		g.b.log.Debug("lease is left to run out", "lease", g.subject, "error", err)
+		g.b.log.Debug("lease is left to run out", "lease", g.subject, "err", err)
 	}
 }
 

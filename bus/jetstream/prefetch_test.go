@@ -126,3 +126,84 @@ func TestLostLastMessageIsFetchedAgain(t *testing.T) {
 		}
 	}
 }
+
+// A follower up to a sequence that is stored while it follows hands on every event before
+// it: what was the newest one when the server sent it need not be the last.
+func TestFollowUntilWhatIsYetToBeStored(t *testing.T) {
+	b := connect(t, jetstream.Config{URL: startServer(t, t.TempDir(), 0).URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	store := func(text string) uint64 {
+		seqs, err := b.Log().Append(ctx, draft("a", text, bus.Any))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seqs[0]
+	}
+	const more = 5
+	from := store("first")
+	began, goOn := make(chan struct{}), make(chan struct{})
+	n, followed := 0, make(chan error, 1)
+	go func() {
+		followed <- b.Log().Follow(ctx, from, from+more, func(events.Recorded) error {
+			if n++; n == 1 {
+				close(began)
+				<-goOn
+			}
+			return nil
+		})
+	}()
+	<-began
+	for i := range more { // each is sent at once, as the newest
+		store(fmt.Sprint("more ", i))
+	}
+	late := time.AfterFunc(2*time.Second, func() { close(goOn) }) // the follower looks at the stream every second
+	defer late.Stop()
+	if err := <-followed; err != nil || n != 1+more {
+		t.Errorf("%d events were handed on, want %d, and %v", n, 1+more, err)
+	}
+}
+
+// A consumer hears of what is stored a moment after the stream has it. What it does not
+// know of yet is not taken for passed over.
+func TestFollowerWaitsForAConsumerThatLags(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	var withheld, lagged atomic.Int64
+	relay.Alter(func(message []byte) []byte {
+		if bytes.Contains(message, []byte("the late one")) && withheld.Add(1) == 1 {
+			return nil
+		}
+		knows := []byte(`"delivered":{"consumer_seq":2`)
+		if bytes.Contains(message, knows) && lagged.Add(1) == 1 {
+			return bytes.Replace(message, knows, []byte(`"delivered":{"consumer_seq":1`), 1)
+		}
+		return message
+	})
+	store := func(text string) {
+		if _, err := b.Deltas().Publish(ctx, bus.DeltaDraft{Subject: bus.DeltaSubject("bustest", "j", "0"), ID: text, Expect: bus.Any, Data: []byte(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store("one")
+	done, first := errors.New("enough"), make(chan struct{})
+	followed := make(chan error, 1)
+	go func() {
+		followed <- b.Deltas().Follow(ctx, 1, 0, []string{bus.DeltaSubject("bustest", "j", "*")}, func(d bus.StoredDelta) error {
+			switch d.Seq {
+			case 1:
+				close(first)
+			case 2:
+				return done
+			}
+			return nil
+		})
+	}()
+	<-first
+	store("the late one")
+	if err := <-followed; err != done || lagged.Load() == 0 {
+		t.Errorf("Follow = %v; what is stored was handed on only if it is %v; the consumer lagged %t", err, done, lagged.Load() > 0)
+	}
+}

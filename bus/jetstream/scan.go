@@ -68,8 +68,8 @@ func (b *Bus) scanOnce(attempt context.Context, stream, filter string, bodies bo
 	}
 	defer (&follower{b: b, stream: stream}).remove(cons)
 	over := func(ctx context.Context, pending uint64) (bool, error) {
-		if pending > 0 || !end.replicated {
-			return pending == 0, nil
+		if pending > 0 {
+			return false, nil
 		}
 		return b.empty(ctx, stream, []string{filter}, *next, end.last)
 	}

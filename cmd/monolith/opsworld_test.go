@@ -27,8 +27,12 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
-// opsWithin bounds any one wait of these tests, on a loaded machine.
-const opsWithin = 90 * time.Second
+// opsWithin bounds any one wait of these tests, on a loaded machine, and opsLife all waits
+// of one stack.
+const (
+	opsWithin = 90 * time.Second
+	opsLife   = 15 * time.Minute
+)
 
 // opsWorld is everything running in this process, with a model that learns and serves.
 type opsWorld struct {
@@ -37,7 +41,8 @@ type opsWorld struct {
 	ctx   context.Context
 	job   *job
 	log   *opsLines
-	entry string // gRPC address
+	spec  *model.ModelSpec // what is declared
+	entry string           // gRPC address
 	sent  int
 	at    time.Time // of every record; zero: when it is written
 	halt  func()
@@ -54,9 +59,9 @@ func opsConfig(dir string) stackConfig {
 // export. prepare may change the world before a role runs.
 func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWorld {
 	t.Helper()
-	w := &opsWorld{t: t, log: new(opsLines)}
+	w := &opsWorld{t: t, log: new(opsLines), spec: modelspec.MovieRanking()}
 	var cancel context.CancelFunc
-	w.ctx, cancel = context.WithTimeout(context.Background(), 5*time.Minute)
+	w.ctx, cancel = context.WithTimeout(context.Background(), opsLife)
 	t.Cleanup(cancel)
 	cfg.conn.to = w.log
 	var err error
@@ -98,16 +103,16 @@ func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWor
 	if w.job, err = openJob(w.ctx, w.cfg.conn); err != nil {
 		t.Fatal(err)
 	}
-	w.must("declare the model", w.job.declare(w.ctx, modelspec.MovieRanking()))
+	w.must("declare the model", w.job.declare(w.ctx, w.spec))
 	_, err = w.job.awaitExport(w.soon())
 	w.must("wait for the first export", err)
 	return w
 }
 
 // opsServe is opsStart with the model loaded on every replica.
-func opsServe(t testing.TB, cfg stackConfig) *opsWorld {
+func opsServe(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWorld {
 	t.Helper()
-	w := opsStart(t, cfg)
+	w := opsStart(t, cfg, prepare...)
 	w.load()
 	return w
 }

@@ -42,6 +42,17 @@ type answer struct {
 	err error
 }
 
+// reply is what the caller hears.
+func (a answer) reply() ([]byte, error) {
+	switch {
+	case a.err != nil && passes(a.err):
+		return nil, owner.Refuse(owner.Unavailable, "checkpoint %d failed: %v: ask again", a.id, a.err)
+	case a.err != nil:
+		return nil, owner.Refuse(owner.Internal, "checkpoint %d failed: %v", a.id, a.err)
+	}
+	return json.Marshal(map[string]any{"checkpoint": a.id, "seq": a.seq})
+}
+
 // lead waits for the chief's lease and leads while it is held, again and again.
 func (s *Server) lead(ctx context.Context) error {
 	defer s.env.Health.OK(healthChief)
@@ -235,7 +246,10 @@ func (c *chief) obey(ctx context.Context, o order) answer {
 	until := time.Now().Add(obeyPatience)
 	for {
 		id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
-		if err == nil || !passes(err) || ctx.Err() != nil || time.Now().After(until) {
+		if err != nil && ctx.Err() != nil {
+			return answer{id, seq, fmt.Errorf("%w: %w", errDeposed, err)}
+		}
+		if err == nil || !passes(err) || time.Now().After(until) {
 			return answer{id, seq, err}
 		}
 		select {
@@ -481,13 +495,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	}
 	select {
 	case a := <-o.done:
-		switch {
-		case a.err != nil && passes(a.err):
-			return nil, owner.Refuse(owner.Unavailable, "checkpoint %d failed: %v: ask again", a.id, a.err)
-		case a.err != nil:
-			return nil, owner.Refuse(owner.Internal, "checkpoint %d failed: %v", a.id, a.err)
-		}
-		return json.Marshal(map[string]any{"checkpoint": a.id, "seq": a.seq})
+		return a.reply()
 	case <-ctx.Done():
 		return nil, owner.Refuse(owner.Unavailable, "the checkpoint is under way, look for checkpointSaved on training.%s", c.s.cfg.Job)
 	}

@@ -1,0 +1,72 @@
+package jetstream_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+)
+
+// A service that is taken down in an outage, as by a leader that has lost its lease in it,
+// is gone once the connection is back: every call goes to its successor.
+func TestServiceTakenDownInAnOutageIsGone(t *testing.T) {
+	g := &gate{refused: make(chan struct{}, 100)}
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		NoLog: true, NoSigs: true, CustomClientAuthentication: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	serves := func(b *jetstream.Bus, who string) func() {
+		stop, err := b.Commands().Serve(t.Context(), bus.Service{BZID: "bustest", Name: "chief", Version: "1.0.0", Description: "test",
+			Endpoints: map[string]bus.Handler{"who": func(context.Context, []byte) ([]byte, error) { return []byte(who), nil }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stop
+	}
+	log := make(told, 1000)
+	deposed := connect(t, jetstream.Config{URL: s.ClientURL(), Log: slog.New(log)})
+	conns, err := s.Connz(nil)
+	if err != nil || len(conns.Conns) != 1 {
+		t.Fatalf("%d connections, %v", len(conns.Conns), err)
+	}
+	cid := conns.Conns[0].Cid
+	other := connect(t, jetstream.Config{URL: s.ClientURL()})
+	stop := serves(deposed, "deposed")
+	g.shut.Store(true)
+	if err := s.DisconnectClientByID(cid); err != nil {
+		t.Fatal(err)
+	}
+	<-g.refused // it tries to come back
+	stop()
+	serves(other, "successor")
+	g.shut.Store(false)
+	log.await(t, "nats is back")
+
+	for i := range 30 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		for {
+			reply, err := other.Commands().Call(ctx, "bustest", "chief.who", nil)
+			var refused *bus.CommandError
+			if errors.As(err, &refused) && refused.Code == "UNAVAILABLE" {
+				continue // the deposed one hands over
+			}
+			if err != nil || string(reply) != "successor" {
+				t.Fatalf("call %d: %s, %v", i, reply, err)
+			}
+			break
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+// deposing is a bus on which the chief loses its lease with the first fact it appends.
+type deposing struct {
+	bus.Bus
+	log deposingLog
+}
+
+func (d deposing) Log() bus.Log { return d.log }
+
+type deposingLog struct {
+	bus.Log
+	depose context.CancelFunc
+}
+
+func (d deposingLog) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, error) {
+	d.depose()
+	return d.Log.Append(context.WithoutCancel(ctx), drafts...)
+}
+
+// A checkpoint that ends with the chief's lease is the next chief's to make: its caller is
+// told to ask again, as of whatever passes by itself.
+func TestCheckpointOfADeposedChiefIsAskedForAgain(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	held, depose := context.WithCancel(t.Context())
+	defer depose()
+	s, err := New(w.config("a", 0), services.Env{BZID: bzid, Bus: deposing{w.b, deposingLog{w.b.Log(), depose}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.shards = &shardSet{job: theJob, n: 1, fleet: s.fleet, m: s.m, ill: make([]atomic.Bool, 1)}
+	following, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- s.lineage.Run(following) }()
+	<-s.lineage.Ready()
+	_, err = (&chief{s: s, epoch: 1}).obey(held, order{reason: "before the upgrade"}).reply()
+	stop()
+	<-ran
+	var refused *bus.CommandError
+	if held.Err() == nil || !errors.As(err, &refused) || refused.Code != owner.Unavailable {
+		t.Errorf("deposed %t, the answer is %v, want %s", held.Err() != nil, err, owner.Unavailable)
+	}
+}
