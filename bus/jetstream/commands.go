@@ -89,7 +89,7 @@ func (b *Bus) unsubscribe(svc micro.Service) {
 	stop := func() {
 		b.nc.RemoveStatusListener(changed)
 		if err := svc.Stop(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			b.log.Debug("service was gone already", "service", svc.Info().Name, "error", err)
+			b.log.Debug("service was gone already", "service", svc.Info().Name, "err", err)
 		}
 	}
 	if b.nc.IsConnected() || !b.spawn(func() {
