@@ -207,11 +207,11 @@ func TestTheTrimmedPartIsReadFromTheArchive(t *testing.T) {
 	}
 	// Views come out the same.
 	for _, name := range registry.Names() {
-		_, direct, err := registry.Replay(soon(t), b.Log(), name, n)
+		_, direct, err := registry.Replay(soon(t), b.Log(), name, "", n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, archived, err := registry.Replay(soon(t), log, name, n); err != nil || archived != direct {
+		if _, archived, err := registry.Replay(soon(t), log, name, "", n); err != nil || archived != direct {
 			t.Errorf("view %s: %s, %v; want %s", name, archived, err, direct)
 		}
 	}
@@ -423,7 +423,7 @@ func TestSegmentsAddedByOthersAreRead(t *testing.T) {
 	if first, last := old.Span(); first != 1 || last != 250 {
 		t.Errorf("it knows of %d to %d", first, last)
 	}
-	if _, hash, err := registry.Replay(soon(t), log, "catalog", n); err != nil || hash == "" {
+	if _, hash, err := registry.Replay(soon(t), log, "catalog", "", n); err != nil || hash == "" {
 		t.Errorf("a view: %v", err)
 	}
 }

@@ -34,11 +34,11 @@ func TestViewsNameTheContextsThatTheyFold(t *testing.T) {
 	a := write(t, t.TempDir(), b.Log(), n, archive.WriterOptions{Events: 17})
 	log := a.Log(&gone{Log: b.Log(), first: n + 1})
 	for _, name := range registry.Names() {
-		_, want, err := registry.Replay(soon(t), b.Log(), name, n)
+		_, want, err := registry.Replay(soon(t), b.Log(), name, "", n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, got, err := registry.Replay(soon(t), log, name, n); err != nil || got != want {
+		if _, got, err := registry.Replay(soon(t), log, name, "", n); err != nil || got != want {
 			t.Errorf("view %s: %s, %v; from the log %s", name, got, err, want)
 		}
 	}

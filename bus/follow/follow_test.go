@@ -185,7 +185,7 @@ func TestSnapshot(t *testing.T) {
 	if from != 11 || seq != 11 {
 		t.Errorf("second run from %d to %d, want from 11 to 11", from, seq)
 	}
-	_, want, err := registry.Replay(t.Context(), b.Log(), "catalog", follow.End)
+	_, want, err := registry.Replay(t.Context(), b.Log(), "catalog", "", follow.End)
 	if err != nil || hash != want {
 		t.Errorf("hash %s, replay says %s, %v", hash, want, err)
 	}
@@ -411,7 +411,7 @@ func TestHashDoesNotDependOnRestarts(t *testing.T) {
 				add(t, b.Log(), "demo", name, rapid.IntRange(0, 99).Draw(rt, "n"))
 			}
 			_, seq, hash := once(t, b.Log(), dir, registry.Catalog, nil)
-			_, want, err := registry.Replay(t.Context(), b.Log(), "catalog", seq)
+			_, want, err := registry.Replay(t.Context(), b.Log(), "catalog", "", seq)
 			if err != nil || hash != want {
 				rt.Fatalf("at %d: %s, replay says %s, %v", seq, hash, want, err)
 			}

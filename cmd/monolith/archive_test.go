@@ -49,7 +49,7 @@ func TestArchiveAndTrim(t *testing.T) {
 			quiet = last
 		}
 	}
-	_, want, err := registry.Replay(ctx, b.Log(), "catalog", last)
+	_, want, err := registry.Replay(ctx, b.Log(), "catalog", "", last)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func newReplay() *cobra.Command {
 				if err != nil {
 					return nil, "", 0, err
 				}
-				state, hash, err := registry.ReplayIn(ctx, b.Log(), view, conn.bzid, seq)
+				state, hash, err := registry.Replay(ctx, b.Log(), view, conn.bzid, seq)
 				return state, hash, seq, err
 			}
 			out := cmd.OutOrStdout()

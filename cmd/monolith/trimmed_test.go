@@ -82,7 +82,7 @@ func TestATrimKeepsNobodyFromThePast(t *testing.T) {
 	}
 	first, err := b.Log().Get(ctx, 1)
 	must("get", err)
-	_, want, err := registry.Replay(ctx, b.Log(), "catalog", 50)
+	_, want, err := registry.Replay(ctx, b.Log(), "catalog", "", 50)
 	must("replay", err)
 
 	dir := filepath.Join(t.TempDir(), "archive")
@@ -99,7 +99,7 @@ func TestATrimKeepsNobodyFromThePast(t *testing.T) {
 	if len(seqs) != 100 || seqs[0] != 1 || seqs[99] != 100 {
 		t.Errorf("followed %d events: %v", len(seqs), seqs)
 	}
-	if _, hash, err := registry.Replay(ctx, b.Log(), "catalog", 50); err != nil || hash != want {
+	if _, hash, err := registry.Replay(ctx, b.Log(), "catalog", "", 50); err != nil || hash != want {
 		t.Errorf("the state at 50 is %s, %v; was %s", hash, err, want)
 	}
 	if seq, err := b.Log().SeqAt(ctx, first.Time); err != nil || seq < 1 || seq > 50 {

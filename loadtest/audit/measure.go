@@ -68,7 +68,7 @@ func movieSlot(s uint32) uint32 {
 // that is not.
 func ReplayEqual(ctx context.Context, log bus.Log, bzid string, live map[string]report.ViewHash) (equal bool, sentence string, err error) {
 	for _, name := range sortedKeys(live) {
-		_, hash, err := registry.ReplayIn(ctx, log, name, bzid, live[name].Seq)
+		_, hash, err := registry.Replay(ctx, log, name, bzid, live[name].Seq)
 		if err != nil {
 			return false, "", fmt.Errorf("replay %s: %w", name, err)
 		}

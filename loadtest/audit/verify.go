@@ -334,7 +334,7 @@ func (v *verifier) freshness() {
 func (v *verifier) replay(ctx context.Context) error {
 	for _, name := range sortedKeys(v.Report.Hashes) {
 		h := v.Report.Hashes[name]
-		_, hash, err := registry.ReplayIn(ctx, v.Log, name, v.Report.Run.BZID, h.Seq)
+		_, hash, err := registry.Replay(ctx, v.Log, name, v.Report.Run.BZID, h.Seq)
 		if err != nil {
 			return fmt.Errorf("replay %s: %w", name, err)
 		}

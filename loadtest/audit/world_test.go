@@ -333,7 +333,7 @@ func (w *world) report() *report.Report {
 	r.AUCOnline, r.AUCFrozen, r.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Unknown()
 	r.Run.Scored, r.Run.Unlogged, r.Run.Compared = a.Scored, a.Missing, a.Compared
 	for _, name := range registry.Names() {
-		_, hash, err := registry.Replay(w.t.Context(), w.bus.Log(), name, follow.End)
+		_, hash, err := registry.Replay(w.t.Context(), w.bus.Log(), name, "", follow.End)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -348,7 +348,7 @@ func (w *world) inputs(r *report.Report) Inputs {
 
 func hashAt(t *testing.T, w *world, view string, seq uint64) string {
 	t.Helper()
-	_, hash, err := registry.Replay(t.Context(), w.bus.Log(), view, seq)
+	_, hash, err := registry.Replay(t.Context(), w.bus.Log(), view, "", seq)
 	if err != nil {
 		t.Fatal(err)
 	}

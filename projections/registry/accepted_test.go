@@ -71,7 +71,7 @@ func TestWhatWasAcceptedIsFoldedEverywhere(t *testing.T) {
 	}
 	for _, name := range registry.Names() {
 		t.Run(name, func(t *testing.T) {
-			state, whole, err := registry.Replay(t.Context(), b.Log(), name, follow.End)
+			state, whole, err := registry.Replay(t.Context(), b.Log(), name, "", follow.End)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,14 +84,14 @@ func TestWhatWasAcceptedIsFoldedEverywhere(t *testing.T) {
 					t.Errorf("%d events were skipped as %q", n, reason)
 				}
 			}
-			if _, hash, err := registry.Replay(t.Context(), a.Log(b.Log()), name, follow.End); err != nil || hash != whole {
+			if _, hash, err := registry.Replay(t.Context(), a.Log(b.Log()), name, "", follow.End); err != nil || hash != whole {
 				t.Errorf("out of the archive: %s, want %s, %v", hash, whole, err)
 			}
-			_, past, err := registry.ReplayIn(t.Context(), b.Log(), name, "demo", last/2)
+			_, past, err := registry.Replay(t.Context(), b.Log(), name, "demo", last/2)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, got, err := registry.ReplayIn(t.Context(), a.Log(b.Log()), name, "demo", last/2); err != nil || got != past {
+			if _, got, err := registry.Replay(t.Context(), a.Log(b.Log()), name, "demo", last/2); err != nil || got != past {
 				t.Errorf("at %d out of the archive: %s, want %s, %v", last/2, got, past, err)
 			}
 		})

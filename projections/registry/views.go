@@ -72,15 +72,10 @@ func erase[S any](v follow.View[S]) replayFunc {
 	}
 }
 
-// Replay is ReplayIn over all namespaces at once.
-func Replay(ctx context.Context, log bus.Log, name string, until uint64) (stateJSON []byte, hash string, err error) {
-	return ReplayIn(ctx, log, name, "", until)
-}
-
-// ReplayIn folds the log up to the event at sequence until (follow.End: the last one
-// stored now, 0: none) and returns the state of one namespace as indented JSON, and the
+// Replay folds the log up to the event at sequence until (follow.End: the last one stored
+// now, 0: none) and returns the state of one namespace, "" for all, as indented JSON, and the
 // hash that the roles of that namespace report at that sequence.
-func ReplayIn(ctx context.Context, log bus.Log, name, bzid string, until uint64) (stateJSON []byte, hash string, err error) {
+func Replay(ctx context.Context, log bus.Log, name, bzid string, until uint64) (stateJSON []byte, hash string, err error) {
 	for _, v := range table {
 		if v.name != name {
 			continue

@@ -34,17 +34,17 @@ func TestReplayByName(t *testing.T) {
 	}
 	hashes := map[string]bool{}
 	for _, name := range registry.Names() {
-		state, hash, err := registry.Replay(t.Context(), b.Log(), name, 2)
+		state, hash, err := registry.Replay(t.Context(), b.Log(), name, "", 2)
 		if err != nil || !json.Valid(state) || len(hash) != 64 || hashes[hash] {
 			t.Errorf("%s: %s %s %v", name, state, hash, err)
 		}
 		hashes[hash] = true
 	}
-	one, _, err := registry.Replay(t.Context(), b.Log(), "catalog", 1)
+	one, _, err := registry.Replay(t.Context(), b.Log(), "catalog", "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, _, err := registry.Replay(t.Context(), b.Log(), "catalog", follow.End)
+	two, _, err := registry.Replay(t.Context(), b.Log(), "catalog", "", follow.End)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,19 +52,19 @@ func TestReplayByName(t *testing.T) {
 	if got := registry.Diff(one, two); got != want {
 		t.Errorf("diff:\n%s\nwant:\n%s", got, want)
 	}
-	if other, _, err := registry.ReplayIn(t.Context(), b.Log(), "catalog", "other", follow.End); err != nil || strings.Contains(string(other), "movie") {
+	if other, _, err := registry.Replay(t.Context(), b.Log(), "catalog", "other", follow.End); err != nil || strings.Contains(string(other), "movie") {
 		t.Errorf("another namespace: %s %v", other, err)
 	}
 	for bzid, shows := range map[string]bool{"": true, "demo": true, "other": false} {
-		tree, _, err := registry.ReplayIn(t.Context(), b.Log(), "znode", bzid, follow.End)
+		tree, _, err := registry.Replay(t.Context(), b.Log(), "znode", bzid, follow.End)
 		if err != nil || strings.Contains(string(tree), "/demo/portal/movie") != shows || !strings.Contains(string(tree), `"seq": 2,`) {
 			t.Errorf("the tree of %q: %s %v", bzid, tree, err)
 		}
 	}
-	if _, _, err := registry.Replay(t.Context(), b.Log(), "layouts", follow.End); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, layout, lineage, znode") {
+	if _, _, err := registry.Replay(t.Context(), b.Log(), "layouts", "", follow.End); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, layout, lineage, znode") {
 		t.Errorf("unknown view: %v", err)
 	}
-	if _, _, err := registry.Replay(t.Context(), b.Log(), "plan", 3); !errors.Is(err, bus.ErrNotFound) {
+	if _, _, err := registry.Replay(t.Context(), b.Log(), "plan", "", 3); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("beyond the end: %v", err)
 	}
 }

@@ -114,7 +114,7 @@ func TestCommands(t *testing.T) {
 
 	unloaded := seqOf(t, controltest.MustCall(t, b, "portal.unload", `{"model_name":"movies","reason":"enough"}`))
 	state := controltest.MustCall(t, b, "portal.state", `{"view":"catalog"}`)
-	_, hash, err := registry.Replay(t.Context(), b.Log(), "catalog", unloaded)
+	_, hash, err := registry.Replay(t.Context(), b.Log(), "catalog", "", unloaded)
 	if err != nil {
 		t.Fatal(err)
 	}

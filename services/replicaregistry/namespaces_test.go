@@ -201,7 +201,7 @@ func TestEachNamespaceIsATreeOfItsOwn(t *testing.T) {
 			}
 		}
 		seq, hash := x.znode.Hash()
-		if _, replayed, err := registry.ReplayIn(t.Context(), x.bus.Log(), view.Name, x.bzid, seq); err != nil || replayed != hash {
+		if _, replayed, err := registry.Replay(t.Context(), x.bus.Log(), view.Name, x.bzid, seq); err != nil || replayed != hash {
 			t.Errorf("%s at %d: the registry's hash is %s, a replay's %s, %v", x.bzid, seq, hash, replayed, err)
 		}
 		past := "/@" + strconv.FormatUint(loaded, 10) + "/bb/portal/m"

@@ -106,7 +106,7 @@ func TestTimesInRecords(t *testing.T) {
 		}
 	}
 	for _, record := range []string{`{"userId":1,"movieId":2,"rating":4,"a":"{","b":"\\","c":[":",{"d":1}],"e":"}\":"}`, ` {} `, `{"x":"\\\""}`} {
-		_, err := parse(smallSpec(), []byte(record), make([]int64, 2))
+		_, err := (rules{}).parse(smallSpec(), []byte(record), make([]int64, 2))
 		if err != nil && strings.Contains(err.Error(), "twice") {
 			t.Errorf("%s: %v", record, err)
 		}

@@ -70,7 +70,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"userId":1,"movieId":2,"rating":4,"a":{"b":":"},"a\\":"\""}`))
 	spec := smallSpec()
 	f.Fuzz(func(t *testing.T, record []byte) {
-		s, err := parse(spec, record, make([]int64, 2))
+		s, err := (rules{}).parse(spec, record, make([]int64, 2))
 		if err != nil {
 			return
 		}

@@ -25,10 +25,6 @@ type sample struct {
 // field is a whole number of 0 to 2^48-1 and the label's field any number; both may be
 // written as strings. No field stands there twice; those that neither the spec nor the
 // rules name are passed over. The error is a sentence for the dead letter.
-func parse(spec *model.ModelSpec, value []byte, fids []int64) (sample, error) {
-	return rules{}.parse(spec, value, fids)
-}
-
 func (r rules) parse(spec *model.ModelSpec, value []byte, fids []int64) (sample, error) {
 	if len(bytes.TrimSpace(value)) == 0 {
 		return sample{}, fmt.Errorf("the record is empty")

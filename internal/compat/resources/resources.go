@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path"
 	"runtime"
 	"strconv"
@@ -34,9 +33,6 @@ type Probe struct {
 
 // New looks at files, the root folder, and the environment.
 func New(files fs.FS, getenv func(string) string) *Probe { return &Probe{files: files, getenv: getenv} }
-
-// Host looks at this machine.
-func Host() *Probe { return New(os.DirFS("/"), os.Getenv) }
 
 // ErrUnknown is returned for a figure that the machine does not tell.
 var ErrUnknown = errors.New("not known on this machine")

@@ -3,6 +3,7 @@ package resources
 import (
 	"errors"
 	"math"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -175,7 +176,7 @@ func TestThisMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("SKIPPED, /proc is of Linux: the figures of this machine were not checked")
 	}
-	p := Host()
+	p := New(os.DirFS("/"), os.Getenv) // this machine
 	m, err := p.MachineMemory()
 	if err != nil || m.Available <= 0 || m.Available >= m.Total {
 		t.Errorf("%+v, %v", m, err)

@@ -216,7 +216,7 @@ func replayed(t *testing.T, b bus.Bus, live map[string]string) {
 		if _, err := fmt.Sscanf(reply, `{"seq":%d,`, &seq); err != nil {
 			t.Fatalf("%s: %s: %v", command, reply, err)
 		}
-		_, hash, err := registry.Replay(t.Context(), b.Log(), view, seq)
+		_, hash, err := registry.Replay(t.Context(), b.Log(), view, "", seq)
 		if err != nil || !strings.Contains(reply, hash) {
 			t.Errorf("%s says %s, a replay %s (%v)", command, reply, hash, err)
 		}
