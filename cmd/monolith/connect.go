@@ -33,10 +33,13 @@ type connection struct {
 	health  *health.State // told while NATS stays away; nil: nobody is
 }
 
+// natsEnv is where the NATS URL comes from when no flag names it.
+const natsEnv = "MONOLITH_NATS"
+
 const archiveUsage = "`folder` of the log's archive, read before the log itself; empty: the one that trim was told, if it is here (MONOLITH_ARCHIVE)"
 
 func (c *connection) register(fs *pflag.FlagSet) {
-	fs.StringVar(&c.nats, "nats", envOr("MONOLITH_NATS", "nats://127.0.0.1:4222"), "NATS `URL` (MONOLITH_NATS)")
+	fs.StringVar(&c.nats, "nats", envOr(natsEnv, "nats://127.0.0.1:4222"), "NATS `URL` (MONOLITH_NATS)")
 	fs.StringVar(&c.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
 	fs.StringVar(&c.archive, "archive", envOr("MONOLITH_ARCHIVE", ""), archiveUsage)
 	fs.StringVar(&c.level, "log-level", envOr("MONOLITH_LOG", "info"), "debug, info, warn or error (MONOLITH_LOG)")

@@ -76,10 +76,11 @@ func readRunning(path string) (running, error) {
 	return r, json.Unmarshal(raw, &r)
 }
 
-// replaceFile makes path appear whole or not at all. What it says does not outlive the
+// replaceFile makes path appear whole or not at all, to its owner alone: a NATS URL may hold
+// a password. What it says does not outlive the
 // process, so it is not synced.
 func replaceFile(path string, data []byte) error {
-	if err := os.WriteFile(path+".tmp", data, 0o644); err != nil {
+	if err := os.WriteFile(path+".tmp", data, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(path+".tmp", path)

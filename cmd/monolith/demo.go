@@ -142,7 +142,7 @@ func demo(ctx context.Context, cfg demoConfig, stdout, stderr io.Writer) (err er
 	for _, n := range s.notes {
 		ui.say("%s", n)
 	}
-	ui.say("data in %s, NATS %s, Kafka %s", s.cfg.dir, s.cfg.conn.nats, s.cfg.kafka)
+	ui.say("data in %s, NATS %s, Kafka %s", s.cfg.dir, redacted(s.cfg.conn.nats), s.cfg.kafka)
 
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()

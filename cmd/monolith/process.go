@@ -89,7 +89,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		defer heap.Wait()
 		defer stop()
 	}
-	logger.Info("starting", "nats", conn.nats, "bzid", conn.bzid, "status", "http://"+status.addr)
+	logger.Info("starting", "nats", redacted(conn.nats), "bzid", conn.bzid, "status", "http://"+status.addr)
 	ready := func() {
 		if ms, ok := r.(*modelserver.Server); ok && p.addrFile != "" {
 			if err := tfssupervisor.WriteAddrFile(p.addrFile, ms.GRPCAddr(), ms.HTTPAddr(), ms.RowsAddr()); err != nil {
@@ -121,8 +121,10 @@ func (p *process) launcher(conn *connection) func(*tfssupervisor.Config) (tfssup
 			if err != nil {
 				return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
 			}
-			cfg.Command = []string{self, "modelserver", "--container", cfg.Container,
-				"--nats", conn.nats, "--bzid", conn.bzid, "--log-level", conn.level, "--archive", conn.archive}
+			if err := os.Setenv(natsEnv, conn.nats); err != nil { // the child inherits it; arguments would stand in a fact
+				return nil, err
+			}
+			cfg.Command = []string{self, "modelserver", "--container", cfg.Container, "--bzid", conn.bzid, "--log-level", conn.level, "--archive", conn.archive}
 			cfg.Command = append(cfg.Command, p.rows.Args(rowsTLS)...)
 			if p.trace != "" {
 				cfg.Command = append(cfg.Command, "--trace-file", p.trace)

@@ -67,7 +67,7 @@ type stackConfig struct {
 }
 
 func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
-	fs.StringVar(&c.conn.nats, "nats", os.Getenv("MONOLITH_NATS"), "NATS `URL`; empty: an embedded server (MONOLITH_NATS)")
+	fs.StringVar(&c.conn.nats, "nats", os.Getenv(natsEnv), "NATS `URL`; empty: an embedded server (MONOLITH_NATS)")
 	fs.StringVar(&c.conn.archive, "archive", envOr("MONOLITH_ARCHIVE", ""), archiveUsage)
 	fs.StringVar(&c.conn.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
 	fs.StringVar(&c.conn.level, "log-level", envOr("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")

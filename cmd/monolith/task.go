@@ -187,23 +187,13 @@ func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
 	if err := os.Remove(status); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	args := append([]string{t.role, "--nats", s.cfg.conn.nats, "--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level, "--archive", s.cfg.conn.archive,
-		"--status-file", status}, t.args...)
-	if s.traceFile != "" {
-		args = append(args, "--trace-file", s.traceFile)
-	}
-	if t.role == "tfs-supervisor" {
-		command := append([]string{self, "modelserver", "--nats", s.cfg.conn.nats, "--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level, "--archive", s.cfg.conn.archive,
-			"--container", t.name}, t.server...)
-		list, err := csvLine(command)
-		if err != nil {
-			return err
-		}
-		args = append(args, "--command", list)
+	args, err := s.childArgs(self, t, status)
+	if err != nil {
+		return err
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), syncedEnv+"="+syncedAlways) // what there is to say was said here
+	cmd.Env = append(os.Environ(), natsEnv+"="+s.cfg.conn.nats, syncedEnv+"="+syncedAlways) // what there is to say was said here
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -231,6 +221,25 @@ func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
 		<-done
 		return err
 	}
+}
+
+// childArgs are the arguments of a role's process. The NATS URL, which may hold a password,
+// comes by the environment: arguments are read by every user of the machine, and those of a
+// model server stand in a fact.
+func (s *stack) childArgs(self string, t task, status string) ([]string, error) {
+	conn := []string{"--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level, "--archive", s.cfg.conn.archive}
+	args := slices.Concat([]string{t.role}, conn, []string{"--status-file", status}, t.args)
+	if s.traceFile != "" {
+		args = append(args, "--trace-file", s.traceFile)
+	}
+	if t.role == "tfs-supervisor" {
+		list, err := csvLine(slices.Concat([]string{self, "modelserver"}, conn, []string{"--container", t.name}, t.server))
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--command", list)
+	}
+	return args, nil
 }
 
 // awaitFile returns nil once path exists.

@@ -73,7 +73,7 @@ func (s *stack) banner(w io.Writer, took time.Duration) {
 	}
 	fmt.Fprintf(w, "monolith is up after %.1fs\n", took.Seconds())
 	for _, l := range [][2]string{
-		{"data", s.cfg.dir}, {"NATS", s.cfg.conn.nats}, {"Kafka", s.cfg.kafka},
+		{"data", s.cfg.dir}, {"NATS", redacted(s.cfg.conn.nats)}, {"Kafka", s.cfg.kafka},
 		{"ZooKeeper", fmt.Sprintf("127.0.0.1:%d", s.cfg.zkPort)},
 		{"gRPC", fmt.Sprintf("127.0.0.1:%d (TensorFlow Serving)", s.cfg.grpcPort)},
 		{"REST", fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", s.cfg.restPort, modelName)},
@@ -83,5 +83,5 @@ func (s *stack) banner(w io.Writer, took time.Duration) {
 		fmt.Fprintf(w, "  %-10s %s\n", l[0], l[1])
 	}
 	fmt.Fprintf(w, "Load the model: nats -s %s req monolith.%s.cmd.portal.load '{\"modelName\":%q,\"modelDir\":%q,\"job\":%q,\"replicas\":%d}'\n",
-		s.cfg.conn.nats, s.cfg.conn.bzid, modelName, s.exports(), jobName, s.cfg.replicas)
+		redacted(s.cfg.conn.nats), s.cfg.conn.bzid, modelName, s.exports(), jobName, s.cfg.replicas)
 }
