@@ -35,7 +35,7 @@ func Missing(t testing.TB, what, fix string) {
 func Home(t testing.TB) string {
 	t.Helper()
 	_, file, _, _ := runtime.Caller(0)
-	home := filepath.Join(filepath.Dir(file), "..", "..", ".oracles")
+	home := filepath.Join(filepath.Dir(file), "..", "..", "..", ".oracles")
 	abs, err := filepath.Abs(home)
 	if err != nil {
 		t.Fatal(err)
