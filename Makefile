@@ -50,7 +50,7 @@ oracles:
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run 'TestSoak$$' -v ./cmd/monolith
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoakNamespaces -v ./cmd/monolith
-	MONOLITH_SOAK=10 $(GO) test -race -timeout 3h -run TestSoakDisturbances -v ./cmd/monolith
+	MONOLITH_SOAK=4 $(GO) test -race -timeout 60m -run TestSoakDisturbances -v ./cmd/monolith
 	MONOLITH_SOAK=40 $(GO) test -race -timeout 60m -run TestSoakReplicatedLog -v ./cmd/monolith
 	MONOLITH_POWERCUTS=25 $(GO) test -timeout 60m -run TestPowerCut -v ./cmd/monolith
 	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry
