@@ -39,7 +39,7 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 	role := waiting{make(chan struct{})}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- p.host(ctx, conn, "portal", func(hosting) (services.Role, error) { return role, nil })
+		ended <- p.host(ctx, conn, "portal", func(roleHost) (services.Role, error) { return role, nil })
 	}()
 	<-role.ready
 	relay.Say("-ERR 'Parser Error'")

@@ -41,7 +41,7 @@ func (p *process) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
 }
 
-func (p *process) host(ctx context.Context, conn *connection, name string, build func(hosting) (services.Role, error)) (err error) {
+func (p *process) host(ctx context.Context, conn *connection, name string, build func(roleHost) (services.Role, error)) (err error) {
 	logger, err := conn.logger()
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 	}()
 	env := services.Env{BZID: conn.bzid, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well,
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
-	r, err := build(hosting{env: env, launch: p.launcher(conn)})
+	r, err := build(roleHost{env: env, launch: p.launcher(conn)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}

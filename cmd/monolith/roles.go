@@ -29,12 +29,12 @@ type role struct {
 // blueprint is a role that has its flags and nothing else yet.
 type blueprint struct {
 	validate func() error // complains about flags before anything is dialled
-	build    func(h hosting) (services.Role, error)
+	build    func(h roleHost) (services.Role, error)
 }
 
-// hosting is what surrounds a role: its environment, and for the supervisor how a
+// roleHost is what surrounds a role: its environment, and for the supervisor how a
 // model server is started.
-type hosting struct {
+type roleHost struct {
 	env    services.Env
 	launch func(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error)
 }
@@ -43,27 +43,27 @@ var roles = []role{
 	{"portal", "what should be served: declare, load and unload models", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(portal.Config)
 		cfg.Register(fs)
-		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(portal.New(*cfg, h.env)) }}
+		return blueprint{cfg.Validate, func(h roleHost) (services.Role, error) { return made(portal.New(*cfg, h.env)) }}
 	}},
 	{"publisher", "who serves what: pack sub-models onto containers", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(publisher.Config)
 		cfg.Register(fs)
-		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(publisher.New(*cfg, h.env)) }}
+		return blueprint{cfg.Validate, func(h roleHost) (services.Role, error) { return made(publisher.New(*cfg, h.env)) }}
 	}},
 	{"replica-registry", "who is alive: leases, addresses, AgentService and the ZooKeeper port", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(replicaregistry.Config)
 		cfg.Register(fs)
-		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(replicaregistry.New(*cfg, h.env)) }}
+		return blueprint{cfg.Validate, func(h roleHost) (services.Role, error) { return made(replicaregistry.New(*cfg, h.env)) }}
 	}},
 	{"model-sync", "bytes of models: copies of exports on this machine, what was applied", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(modelsync.Config)
 		cfg.Register(fs)
-		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(modelsync.New(*cfg, h.env)) }}
+		return blueprint{cfg.Validate, func(h roleHost) (services.Role, error) { return made(modelsync.New(*cfg, h.env)) }}
 	}},
 	{"tfs-supervisor", "one model server's process: start, configure, watch, report", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(tfssupervisor.Config)
 		cfg.Register(fs)
-		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) {
+		return blueprint{cfg.Validate, func(h roleHost) (services.Role, error) {
 			launcher, err := h.launch(cfg)
 			if err != nil {
 				return nil, err
@@ -74,17 +74,17 @@ var roles = []role{
 	{"modelserver", "the built-in TensorFlow-Serving-compatible model server", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(modelserver.Config)
 		cfg.Register(fs)
-		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(modelserver.New(*cfg, h.env)) }}
+		return blueprint{cfg.Validate, func(h roleHost) (services.Role, error) { return made(modelserver.New(*cfg, h.env)) }}
 	}},
 	{"trainer", "learning: batches, the dense tower, checkpoints and exports", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(trainer.Config)
 		cfg.Register(fs)
-		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(trainer.New(*cfg, h.env)) }}
+		return blueprint{cfg.Validate, func(h roleHost) (services.Role, error) { return made(trainer.New(*cfg, h.env)) }}
 	}},
 	{"ps", "one training parameter-server shard", func(fs *pflag.FlagSet) blueprint {
 		cfg := new(ps.Config)
 		cfg.Register(fs)
-		return blueprint{cfg.Validate, func(h hosting) (services.Role, error) { return made(ps.New(*cfg, h.env)) }}
+		return blueprint{cfg.Validate, func(h roleHost) (services.Role, error) { return made(ps.New(*cfg, h.env)) }}
 	}},
 }
 

@@ -340,14 +340,14 @@ func (s *stack) run(ctx context.Context, ready func()) error {
 	return context.Cause(work)
 }
 
-// crew is tasks that start and drain together.
-type crew struct {
+// taskGroup is tasks that start and drain together.
+type taskGroup struct {
 	running sync.WaitGroup
 	ready   chan struct{} // closed once each has been ready, or given up
 }
 
-func (s *stack) start(ctx context.Context, control bool, giveUp context.CancelCauseFunc) *crew {
-	c := &crew{ready: make(chan struct{})}
+func (s *stack) start(ctx context.Context, control bool, giveUp context.CancelCauseFunc) *taskGroup {
+	c := &taskGroup{ready: make(chan struct{})}
 	var pending atomic.Int64
 	pending.Store(1)
 	settle := func() {
@@ -364,7 +364,7 @@ func (s *stack) start(ctx context.Context, control bool, giveUp context.CancelCa
 		once := sync.OnceFunc(settle)
 		c.running.Go(func() {
 			defer once()
-			if err := s.keep(ctx, t, once); err != nil {
+			if err := s.supervise(ctx, t, once); err != nil {
 				giveUp(fmt.Errorf("%s: %w", t.name, err))
 			}
 		})
@@ -372,8 +372,8 @@ func (s *stack) start(ctx context.Context, control bool, giveUp context.CancelCa
 	return c
 }
 
-// awaitReady tells whether the crew became ready before ctx ended.
-func (c *crew) awaitReady(ctx context.Context) bool {
+// awaitReady tells whether the group became ready before ctx ended.
+func (c *taskGroup) awaitReady(ctx context.Context) bool {
 	select {
 	case <-c.ready:
 		return ctx.Err() == nil

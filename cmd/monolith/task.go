@@ -39,9 +39,9 @@ const (
 	unwell = 3
 )
 
-// keep starts the task again whenever it ends before ctx does, as a pod would be. An
+// supervise starts the task again whenever it ends before ctx does, as a pod would be. An
 // error in its flags is returned: no restart mends it.
-func (s *stack) keep(ctx context.Context, t task, ready func()) error {
+func (s *stack) supervise(ctx context.Context, t task, ready func()) error {
 	pauses, ends := retry.New(firstBackoff, lastBackoff), 0
 	started := func() {
 		s.health.OK(t.name)
@@ -97,7 +97,7 @@ func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.role, "task": t.name}, s.reg))
 	defer metrics.release()
 	env := services.Env{BZID: conn.bzid, Health: well, Bus: b, Log: log, Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
-	built, err := build(hosting{env: env, launch: s.launchHere(t, env)})
+	built, err := build(roleHost{env: env, launch: s.launchHere(t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
@@ -120,7 +120,7 @@ func (s *stack) launchHere(t task, env services.Env) func(*tfssupervisor.Config)
 			inner := env
 			metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": r.name, "task": t.name}, s.reg))
 			inner.Metrics, inner.Log = metrics, env.Log.With("server", r.name)
-			built, err := build(hosting{env: inner})
+			built, err := build(roleHost{env: inner})
 			if err != nil {
 				metrics.release()
 				return tfssupervisor.Server{}, err
@@ -154,7 +154,7 @@ func startHere(ctx context.Context, ms *modelserver.Server, release func()) (tfs
 		Wait: func() error { <-ended; return outcome }, Kill: stop, Stop: stop}, nil
 }
 
-func parse(r role, args []string) (func(hosting) (services.Role, error), error) {
+func parse(r role, args []string) (func(roleHost) (services.Role, error), error) {
 	fs := pflag.NewFlagSet(r.name, pflag.ContinueOnError)
 	bound := r.bind(fs)
 	if err := fs.Parse(args); err != nil {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	shardBits  = 6
-	shardCount = 1 << shardBits
-	perBucket  = 6
-	farBits    = 5 // of an entry: how many buckets it lies behind its home
-	maxFar     = 1<<farBits - 1
-	inUse      = 1<<perBucket - 1 // in state
-	elsewhere  = 1 << 7           // in state: some at home here lie in their other bucket
-	maxMoves   = 1024             // buckets that an insertion looks for room in
+	shardBits   = 6
+	shardCount  = 1 << shardBits
+	perBucket   = 6
+	homeBits    = 5 // of an entry: how many buckets it lies behind its home
+	maxDistance = 1<<homeBits - 1
+	inUse       = 1<<perBucket - 1 // in state
+	elsewhere   = 1 << 7           // in state: some at home here lie in their other bucket
+	maxMoves    = 1024             // buckets that an insertion looks for room in
 	// migrateStep is how many buckets one insertion moves while its shard grows: with a
 	// growth by a quarter, eight are done four times over before the next growth is due.
 	migrateStep = 8
@@ -74,7 +74,7 @@ func (s *shard) reform()   { atomic.AddUint32(&s.head.form, 1) }
 func (s *shard) reformed() { atomic.AddUint32(&s.head.form, 1) }
 
 // tail is how many buckets behind the last home an array of n has.
-func tail(n uint32) uint32 { return min(n, maxFar) }
+func tail(n uint32) uint32 { return min(n, maxDistance) }
 
 func bucketAt(base unsafe.Pointer, i uint32) *bucket {
 	return (*bucket)(unsafe.Add(base, uintptr(i)*line))
@@ -104,20 +104,20 @@ func locate(base unsafe.Pointer, n, k uint32, hash uint64) (*bucket, int, uint32
 	}
 }
 
-// other is how far behind its home the other bucket of a word's entry lies: 1 to maxFar,
+// other is how far behind its home the other bucket of a word's entry lies: 1 to maxDistance,
 // less in a small array, by the bits of the hash that the word holds.
 func other(word uint64, k uint32) uint32 {
-	return max(uint32(word>>(farBits+1+k)*golden>>(64-farBits))&reach(k), 1)
+	return max(uint32(word>>(homeBits+1+k)*golden>>(64-homeBits))&reach(k), 1)
 }
 
-func reach(k uint32) uint32 { return 1<<min(k, farBits) - 1 }
+func reach(k uint32) uint32 { return 1<<min(k, homeBits) - 1 }
 
 // keyMask selects key and distance of a word.
-func keyMask(k uint32) uint64 { return ^((2<<k - 1) << farBits) }
+func keyMask(k uint32) uint64 { return ^((2<<k - 1) << homeBits) }
 
 // row is the number in an entry.
 func (b *bucket) row(place int, k uint32) uint32 {
-	return uint32(b.high[place])<<(k+1) | uint32(b.word[place]>>farBits)&(2<<k-1)
+	return uint32(b.high[place])<<(k+1) | uint32(b.word[place]>>homeBits)&(2<<k-1)
 }
 
 // find is the number of the row of hash.
@@ -145,7 +145,7 @@ func (s *shard) putIn(base unsafe.Pointer, n, k uint32, hash uint64, row uint32)
 	if uint64(row)>>(k+1) >= 1<<16 {
 		return false
 	}
-	home, word, high := homeOf(hash, n), keyBits(hash, k)|uint64(row&(2<<k-1))<<farBits, uint16(row>>(k+1))
+	home, word, high := homeOf(hash, n), keyBits(hash, k)|uint64(row&(2<<k-1))<<homeBits, uint16(row>>(k+1))
 	far := other(word, k)
 	if bucketAt(base, home).state&inUse != inUse {
 		enter(base, home, home, word, high)
@@ -159,7 +159,7 @@ func (s *shard) putIn(base unsafe.Pointer, n, k uint32, hash uint64, row uint32)
 	for i := 0; i < len(s.moves) && len(s.moves) < maxMoves; i++ {
 		from := s.moves[i].at
 		for place, w := range bucketAt(base, from).word {
-			to := from - uint32(w&maxFar) // its home
+			to := from - uint32(w&maxDistance) // its home
 			if to == from {
 				to += other(w, k)
 			}
@@ -184,7 +184,7 @@ func (s *shard) makeRoom(base unsafe.Pointer) uint32 {
 		before := s.moves[m.before]
 		from := bucketAt(base, before.at)
 		word := from.word[m.place]
-		enter(base, m.at, before.at-uint32(word&maxFar), word&^maxFar, from.high[m.place])
+		enter(base, m.at, before.at-uint32(word&maxDistance), word&^maxDistance, from.high[m.place])
 		from.state &^= 1 << m.place
 		m = before
 	}
@@ -247,7 +247,7 @@ func (s *shard) put(hash uint64, row uint32) bool {
 func (t *Table) migrate(s *shard, steps int) bool {
 	h := s.head
 	for ; steps > 0 && h.split < h.n; steps-- {
-		var gone [maxFar + 1]uint32 // what has moved, by distance
+		var gone [maxDistance + 1]uint32 // what has moved, by distance
 		fits := s.eachAt(h.split, func(far uint32, place int, hash uint64) bool {
 			b := bucketAt(h.cur, h.split+far)
 			if !s.putIn(h.next, h.nextN, h.nextK, hash, b.row(place, h.k)) {
@@ -291,10 +291,10 @@ func (s *shard) eachAt(home uint32, f func(far uint32, place int, hash uint64) b
 	for far := range max(reach(h.k), 1) + 1 {
 		b := bucketAt(h.cur, home+far)
 		for place := range perBucket {
-			if uint32(b.word[place]&maxFar) != far || b.state>>place&1 == 0 {
+			if uint32(b.word[place]&maxDistance) != far || b.state>>place&1 == 0 {
 				continue
 			}
-			if !f(far, place, hashAt(s.num, home, h.n, b.word[place]&keyMask(h.k)&^maxFar)) {
+			if !f(far, place, hashAt(s.num, home, h.n, b.word[place]&keyMask(h.k)&^maxDistance)) {
 				return false
 			}
 		}
@@ -351,8 +351,8 @@ func walk(base unsafe.Pointer, num int, n, from, to uint32, f func(hash uint64, 
 		b := bucketAt(base, i)
 		for used := b.state & inUse; used != 0; used &= used - 1 {
 			place := bits.TrailingZeros32(used)
-			far := uint32(b.word[place] & maxFar)
-			if !f(hashAt(num, i-far, n, b.word[place]&keyMask(k)&^maxFar), b.row(place, k)) {
+			far := uint32(b.word[place] & maxDistance)
+			if !f(hashAt(num, i-far, n, b.word[place]&keyMask(k)&^maxDistance), b.row(place, k)) {
 				return false
 			}
 		}

@@ -28,7 +28,7 @@ func TestEntriesLieInOneOfTwoBuckets(t *testing.T) {
 						continue
 					}
 					seen++
-					d := uint32(w & maxFar)
+					d := uint32(w & maxDistance)
 					if d == 0 {
 						continue
 					}

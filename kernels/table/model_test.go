@@ -371,7 +371,7 @@ func TestIndexBytesPerKey(t *testing.T) {
 			for p := range perBucket {
 				if e.state>>p&1 != 0 {
 					total++
-					if e.word[p]&maxFar == 0 {
+					if e.word[p]&maxDistance == 0 {
 						near++
 					}
 				}

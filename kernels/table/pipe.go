@@ -20,16 +20,16 @@ func Backend() string { return [...]string{"plain", "avx2", "avx512"}[chosen] }
 
 const (
 	// burst is how many ids take a step together. Several bursts are under way at once:
-	// those whose bucket lines are on their way from memory for afar bursts, those whose
+	// those whose bucket lines are on their way from memory for bucketAhead bursts, those whose
 	// rows are, and the one whose rows are used.
-	burst = 32
-	afar  = 1
-	ring  = 8 // bursts, a power of two, more than 2*afar+1 and farther
+	burst       = 32
+	bucketAhead = 1
+	ring        = 8 // bursts, a power of two, more than 2*bucketAhead+1 and rowAhead
 
 	// A stage takes the bursts behind it through the first steps while it updates rows:
 	// the one so many bursts behind asks for buckets, the one before that looks at them.
-	farther = 4
-	far     = farther - 1
+	rowAhead  = 4
+	rowBehind = rowAhead - 1
 )
 
 // slot is one id on its way, half a cache line.
@@ -132,7 +132,7 @@ func (p *pipe) run(ids []int64, f func(slots []slot, from int)) {
 	t, bursts := p.t, (len(ids)+burst-1)/burst
 	p.used = min(bursts, ring) * burst
 	var more [ring]int
-	for i := range bursts + 2*afar + 1 {
+	for i := range bursts + 2*bucketAhead + 1 {
 		if i < bursts {
 			part := ids[i*burst : min((i+1)*burst, len(ids))]
 			if p.hashed {
@@ -144,15 +144,15 @@ func (p *pipe) run(ids []int64, f func(slots []slot, from int)) {
 				p.slots[i%ring*burst+k].at = 0
 			}
 		}
-		if j := i - afar; j >= 0 && j < bursts {
+		if j := i - bucketAhead; j >= 0 && j < bursts {
 			more[j%ring] = t.step2(p, j, &identity, min(burst, len(ids)-j*burst))
 		}
-		if j := i - afar - 1; j >= 0 && j < bursts {
+		if j := i - bucketAhead - 1; j >= 0 && j < bursts {
 			if n := more[j%ring]; n > 0 { // there is no third bucket
 				t.step2(p, j, &p.more[j%ring], n)
 			}
 		}
-		if j := i - 2*afar - 1; j >= 0 {
+		if j := i - 2*bucketAhead - 1; j >= 0 {
 			f(p.burst(j)[:min(burst, len(ids)-j*burst)], j*burst)
 		}
 	}
@@ -169,14 +169,14 @@ func (p *pipe) runStages(hashes []uint64, f func(slots []slot, from int)) {
 	var more [ring]int
 	lines := int(p.rows.lines)
 	p.rows.lines = 0 // stages ask for rows one by one
-	for j := range min(bursts, farther) {
+	for j := range min(bursts, rowAhead) {
 		slots := p.burst(j)
 		step1Hashed(&signed(hashes)[j*burst], min(burst, n-j*burst), &t.heads[0], p.counter, &slots[0])
 		for k := n - j*burst; k < burst; k++ {
 			slots[k].at, slots[k].then = 0, 1
 		}
 	}
-	for j := range min(bursts, far) {
+	for j := range min(bursts, rowBehind) {
 		more[j] = t.step2(p, j, &identity, min(burst, n-j*burst))
 	}
 	if more[0] > 0 {
@@ -194,14 +194,14 @@ func (p *pipe) runStages(hashes []uint64, f func(slots []slot, from int)) {
 		if i+1 < bursts {
 			s.ahead = int(address(&p.burst(i + 1)[0])) - int(address(&slots[0]))
 		}
-		if j := i + far; j < bursts {
+		if j := i + rowBehind; j < bursts {
 			s.slots2, s.list, s.more = address(&p.burst(j)[0]), address(&identity[0]), address(&p.more[j%ring][0])
 		}
-		if j := i + farther; j < bursts {
+		if j := i + rowAhead; j < bursts {
 			s.hashes, s.slots1 = address(&hashes[j*burst]), address(&p.burst(j)[0])
 		}
 		f(slots[:min(burst, n-i*burst)], i*burst)
-		if j := i + far; j < bursts {
+		if j := i + rowBehind; j < bursts {
 			more[j%ring] = int(s.more-address(&p.more[j%ring][0])) / 4
 		}
 	}

@@ -23,7 +23,7 @@ func (s *Server) attend(ctx context.Context, v *version, m *entryModel, interval
 	for {
 		if s.rowsEverywhere(ctx, m) {
 			m.settled.Store(true)
-			s.shelf.settle(v)
+			s.servables.settle(v)
 		}
 		select {
 		case <-t.C:

@@ -29,8 +29,8 @@ import (
 func TestBodiesAtOnceAreBounded(t *testing.T) {
 	s := &Server{cfg: Config{MaxBatch: 16, LookupTimeout: time.Second}, metrics: newMetrics(nil), routes: newRoutes(nil, nil), bodies: semaphore.NewWeighted(1 << 10)}
 	s.env = services.Env{Log: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer("")}
-	s.shelf = newShelf(nil, 0, nil)
-	s.shelf.index.Store(&index{models: map[string][]*generation{"m": {{entry: newEntry(t)}}}})
+	s.servables = newServables(nil, 0, nil)
+	s.servables.index.Store(&index{models: map[string][]*servable{"m": {{entry: newEntry(t)}}}})
 	const good = `{"instances":[{"user":1,"movie":2}]}`
 	post := func(body io.Reader) (int, string) {
 		w := httptest.NewRecorder()

@@ -73,12 +73,12 @@ func TestDefaultsAreOnlyForWhatIsNotSaid(t *testing.T) {
 // Which of several versions of a model go.
 func TestRetire(t *testing.T) {
 	now := time.Unix(1000, 0)
-	ps := func(asked time.Time) *generation {
+	ps := func(asked time.Time) *servable {
 		m := &psModel{}
 		m.asked.Store(asked.UnixNano())
-		return &generation{ps: m}
+		return &servable{ps: m}
 	}
-	entry := &generation{entry: &entryModel{}}
+	entry := &servable{entry: &entryModel{}}
 	const linger = 10 * time.Second
 	long, short := now.Add(-linger), now.Add(-linger+1)
 	type vs = map[int64]*version
@@ -112,7 +112,7 @@ func TestRetire(t *testing.T) {
 			2: {state: stateAvailable, data: ps(now), settled: true}}, []int64{2}, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newShelf(nil, linger, health.New())
+			s := newServables(nil, linger, health.New())
 			var stopped []int64
 			before := map[int64]bool{}
 			for n, v := range tc.versions {
@@ -135,7 +135,7 @@ func TestRetire(t *testing.T) {
 		})
 	}
 	v := &version{state: stateAvailable, data: ps(now), settled: true, unwanted: long, stop: func() {}}
-	newShelf(nil, linger, health.New()).retire(vs{1: v}, now, true, func(int64) bool { return true })
+	newServables(nil, linger, health.New()).retire(vs{1: v}, now, true, func(int64) bool { return true })
 	if !v.unwanted.IsZero() {
 		t.Error("wanted again, and its time goes on")
 	}
@@ -143,9 +143,9 @@ func TestRetire(t *testing.T) {
 
 // What requests are told of versions that do not answer.
 func TestWhyAVersionDoesNotAnswer(t *testing.T) {
-	s := newShelf(nil, 0, health.New())
+	s := newServables(nil, 0, health.New())
 	s.configs = map[string]tfserving.Model{"m:entry": {}, "none": {}}
-	g := &generation{entry: &entryModel{version: 3}}
+	g := &servable{entry: &entryModel{version: 3}}
 	s.models = map[string]map[int64]*version{
 		"m:entry": {
 			1: {name: "m:entry", number: 1, state: stateEnd},
@@ -155,7 +155,7 @@ func TestWhyAVersionDoesNotAnswer(t *testing.T) {
 			5: {name: "m:entry", number: 5, state: stateStart},
 			6: {name: "m:entry", number: 6, state: stateUnloading},
 		},
-		"gone:entry": {7: {name: "gone:entry", number: 7, state: stateAvailable, data: &generation{entry: &entryModel{version: 7}}}},
+		"gone:entry": {7: {name: "gone:entry", number: 7, state: stateAvailable, data: &servable{entry: &entryModel{version: 7}}}},
 	}
 	s.reindex()
 	x := s.index.Load()
@@ -195,7 +195,7 @@ func TestWhyAVersionDoesNotAnswer(t *testing.T) {
 
 // Ended versions are shown until there are too many of them.
 func TestTheOldestEndedVersionsAreForgotten(t *testing.T) {
-	s := newShelf(nil, 0, health.New())
+	s := newServables(nil, 0, health.New())
 	fill := func(n int) {
 		s.models = map[string]map[int64]*version{"first": {0: {name: "first", state: stateEnd}}, "m": {-1: {state: stateLoading}}}
 		for i := range int64(n - 1) {
@@ -215,7 +215,7 @@ func TestTheOldestEndedVersionsAreForgotten(t *testing.T) {
 }
 
 func TestRowsOfAVersionAndAJob(t *testing.T) {
-	s := newShelf(nil, 0, health.New())
+	s := newServables(nil, 0, health.New())
 	newest, old := newPS(t), newPS(t)
 	newest.version, newest.job = 4, "j"
 	old.version, old.job = 3, "i"
@@ -670,15 +670,15 @@ func TestTheFactOfTheseFiles(t *testing.T) {
 		Checkpoints: []events.JSON[*training.Checkpoint]{{V: &training.Checkpoint{Id: 2, Shards: []*training.ShardFile{
 			{Shard: 0, SyncSeq: 11, Epoch: 3, Step: 5}, {Shard: 1, SyncSeq: 12, Epoch: 4, Step: 6}}}}},
 	}
-	entry := func(seq uint64) *generation { return &generation{entry: &entryModel{}, syncSeq: seq} }
-	rows := func(seq, epoch, step uint64) *generation {
-		return &generation{ps: &psModel{}, syncSeq: 1, contained: map[uint32]uint64{1: seq}, epochs: map[uint32]uint64{1: epoch}, steps: map[uint32]uint64{1: step}}
+	entry := func(seq uint64) *servable { return &servable{entry: &entryModel{}, syncSeq: seq} }
+	rows := func(seq, epoch, step uint64) *servable {
+		return &servable{ps: &psModel{}, syncSeq: 1, contained: map[uint32]uint64{1: seq}, epochs: map[uint32]uint64{1: epoch}, steps: map[uint32]uint64{1: step}}
 	}
 	third := rows(12, 4, 6)
 	third.contained[2] = 12
 	for name, tc := range map[string]struct {
 		n    int64
-		g    *generation
+		g    *servable
 		want bool
 	}{
 		"an entry": {2, entry(20), true}, "of another attempt": {2, entry(19), false}, "no fact": {3, entry(20), false}, "of another version": {1, entry(20), false},

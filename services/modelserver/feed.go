@@ -21,7 +21,7 @@ import (
 // maxShards bounds the training shards that an export may claim to come from.
 const maxShards = 1 << 16
 
-// feed keeps one generation of a sub-model current from MONOLITH_SYNC. It belongs to
+// feed keeps one servable of a sub-model current from MONOLITH_SYNC. It belongs to
 // the goroutine that runs it.
 type feed struct {
 	bzid, job string

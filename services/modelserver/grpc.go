@@ -60,7 +60,7 @@ func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest
 		return nil, "", status.Errorf(codes.InvalidArgument, "%s has %d bytes, at most %d are taken", requestIDKey, len(c.requestID), maxRequestID)
 	}
 	id = c.requestID
-	versions, err := s.shelf.index.Load().entries(req.GetModelSpec())
+	versions, err := s.servables.index.Load().entries(req.GetModelSpec())
 	if err != nil {
 		return nil, id, err
 	}
@@ -121,7 +121,7 @@ func (p predictionService) GetModelMetadata(_ context.Context, req *apis.GetMode
 			return nil, status.Errorf(codes.InvalidArgument, "Metadata field %s is not supported", f)
 		}
 	}
-	versions, err := p.s.shelf.index.Load().entries(req.GetModelSpec())
+	versions, err := p.s.servables.index.Load().entries(req.GetModelSpec())
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (s *Server) status(spec *apis.ModelSpec) (*apis.GetModelStatusResponse, err
 	if _, ok := spec.GetVersionChoice().(*apis.ModelSpec_VersionLabel); ok {
 		return nil, status.Errorf(codes.InvalidArgument, "Unrecognized servable version label: %s", spec.GetVersionLabel())
 	}
-	versions := s.shelf.status(name, number)
+	versions := s.servables.status(name, number)
 	if len(versions) == 0 {
 		if number > 0 {
 			return nil, status.Errorf(codes.NotFound, "Could not find version %d of model %s", number, name)
@@ -198,8 +198,8 @@ func (m modelService) HandleReloadConfigRequest(ctx context.Context, req *apis.R
 	}
 	s := m.s
 	s.env.Log.Info("model configuration received", "models", len(models))
-	added := s.shelf.configure(models)
-	if err := s.shelf.wait(ctx, s.stopping, added); err != nil {
+	added := s.servables.configure(models)
+	if err := s.servables.wait(ctx, s.stopping, added); err != nil {
 		l := failed(err)
 		return nil, status.Error(l.code, l.Error())
 	}

@@ -38,7 +38,7 @@ func (s *Server) targetOf(v *version) target {
 
 // jobOf is whose deltas keep g fresh: the plan's job, or without a plan the job that made
 // the export, as long as it is one of this installation's. Empty: nobody's.
-func (s *Server) jobOf(t target, g *generation) (job string) {
+func (s *Server) jobOf(t target, g *servable) (job string) {
 	switch {
 	case s.cfg.Frozen:
 		return ""
@@ -91,9 +91,9 @@ func (s *Server) insist(ctx context.Context, name string, call func(context.Cont
 // reportAfter is how many failures in a row are a problem that people should see.
 const reportAfter = 3
 
-// place is where a generation is read from: the configured version, or a newer export
+// exportLocation is where a servable is read from: the configured version, or a newer export
 // when the deltas behind the configured one are gone.
-type place struct {
+type exportLocation struct {
 	basePath string
 	number   int64
 }
@@ -106,7 +106,7 @@ func (s *Server) serve(ctx context.Context, v *version) error {
 	if err := s.catchUp(ctx); err != nil {
 		return err
 	}
-	at, t := place{v.basePath, v.number}, s.targetOf(v)
+	at, t := exportLocation{v.basePath, v.number}, s.targetOf(v)
 	g, err := s.load(ctx, v, at, t)
 	if err != nil {
 		log.Error("model not loaded", "err", err)
@@ -134,7 +134,7 @@ func (s *Server) serve(ctx context.Context, v *version) error {
 
 // reload reads v until that succeeds, or ctx ends: from where it lies or, where the deltas
 // behind that are gone, from a newer export of the job.
-func (s *Server) reload(ctx context.Context, v *version, job string, at place, asked target, gone bool) (*generation, place, target, error) {
+func (s *Server) reload(ctx context.Context, v *version, job string, at exportLocation, asked target, gone bool) (*servable, exportLocation, target, error) {
 	name := "reload " + v.name
 	defer s.env.Health.OK(name)
 	pause := retry.New(time.Second, 30*time.Second)
@@ -143,11 +143,11 @@ func (s *Server) reload(ctx context.Context, v *version, job string, at place, a
 		t := s.targetOf(v)
 		places := s.newer(v, job, at)
 		if !gone || t != asked {
-			places = append([]place{at}, places...)
+			places = append([]exportLocation{at}, places...)
 		}
 		err := fmt.Errorf("the deltas behind export %d of job %q are gone, and no newer export is to be read here: wait for the job's next one, or load it", at.number, job)
 		for _, p := range places {
-			var g *generation
+			var g *servable
 			if g, err = s.load(ctx, v, p, t); err == nil && p != at && g.job != job {
 				err = fmt.Errorf("export %d in %s was made by job %q, not by %q", p.number, p.basePath, g.job, job)
 			}
@@ -177,7 +177,7 @@ func (s *Server) reload(ctx context.Context, v *version, job string, at place, a
 }
 
 // load reads what lies at a place; it answers as the configured version all the same.
-func (s *Server) load(ctx context.Context, v *version, at place, t target) (g *generation, err error) {
+func (s *Server) load(ctx context.Context, v *version, at exportLocation, t target) (g *servable, err error) {
 	began := time.Now()
 	defer func() {
 		outcome := "loaded"
@@ -218,7 +218,7 @@ func (s *Server) load(ctx context.Context, v *version, at place, t target) (g *g
 
 // sayDropped counts and tells of the rows that are left out because they are not finite:
 // those of the export now, and those of deltas as they come.
-func (s *Server) sayDropped(v *version, g *generation) {
+func (s *Server) sayDropped(v *version, g *servable) {
 	for name, n := range g.dropped {
 		s.metrics.unfit.Add(float64(n))
 		s.env.Log.Error("rows of the export that are not finite are left out", "model", v.name, "table", name, "rows", n)
@@ -232,23 +232,23 @@ func (s *Server) sayDropped(v *version, g *generation) {
 // newer lists where an export of the job newer than at may be, the newest first: among the
 // copies beside the configured one, which this host can surely read, or where the job's
 // facts say.
-func (s *Server) newer(v *version, job string, at place) (places []place) {
-	add := func(p place) {
+func (s *Server) newer(v *version, job string, at exportLocation) (places []exportLocation) {
+	add := func(p exportLocation) {
 		if p.number > at.number && !slices.Contains(places, p) {
 			places = append(places, p)
 		}
 	}
 	if versions, err := checkpoint.Versions(v.basePath); err == nil {
 		for _, n := range versions {
-			add(place{v.basePath, n})
+			add(exportLocation{v.basePath, n})
 		}
 	}
 	s.lineage.Read(func(st lineage.State) {
 		for _, e := range st.Jobs[job].Exports {
-			add(place{filepath.Join(e.V.GetModelDir(), v.sub), e.V.GetVersion()})
+			add(exportLocation{filepath.Join(e.V.GetModelDir(), v.sub), e.V.GetVersion()})
 		}
 	})
-	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(b.number, a.number) })
+	slices.SortStableFunc(places, func(a, b exportLocation) int { return cmp.Compare(b.number, a.number) })
 	return places
 }
 
@@ -261,7 +261,7 @@ var (
 // keep serves g until ctx ends, its deltas are trimmed, or something else is asked of this
 // version. It makes v AVAILABLE once g has caught up; a stale one follows nothing, and is
 // kept until there is a newer export.
-func (s *Server) keep(ctx context.Context, v *version, g *generation, at place, t target, stale bool) error {
+func (s *Server) keep(ctx context.Context, v *version, g *servable, at exportLocation, t target, stale bool) error {
 	problem := "deltas of " + v.name
 	defer s.env.Health.OK(problem)
 	var parts sync.WaitGroup
@@ -303,7 +303,7 @@ func (s *Server) keep(ctx context.Context, v *version, g *generation, at place, 
 			return cmp.Or(err, ctx.Err())
 		case <-caught:
 			caught = nil
-			s.shelf.set(v, stateAvailable, g)
+			s.servables.set(v, stateAvailable, g)
 			if g.entry != nil {
 				parts.Go(func() { s.attend(ctx, v, g.entry, s.cfg.PollInterval) })
 			}
@@ -314,7 +314,7 @@ func (s *Server) keep(ctx context.Context, v *version, g *generation, at place, 
 	}
 }
 
-func (s *Server) feed(v *version, g *generation, job string) *feed {
+func (s *Server) feed(v *version, g *servable, job string) *feed {
 	f := &feed{
 		bzid: s.env.BZID, job: job, dense: g.entry != nil, shards: g.shards,
 		contained: g.contained, epochs: g.epochs, next: g.syncSeq + 1,

@@ -29,9 +29,9 @@ type target struct {
 	job     string
 }
 
-// generation is a sub-model as read from one export, with what it takes to keep it
+// servable is a sub-model as read from one export, with what it takes to keep it
 // fresh. Exactly one of entry and ps is set.
-type generation struct {
+type servable struct {
 	entry *entryModel
 	ps    *psModel
 
@@ -46,7 +46,7 @@ type generation struct {
 
 // recorded is the fact of export n of the job, if g was read from the files that it tells
 // of: an attempt at n of which no fact was written may lie there instead.
-func recorded(j lineage.Job, n int64, g *generation) *training.ModelExported {
+func recorded(j lineage.Job, n int64, g *servable) *training.ModelExported {
 	var fact *training.ModelExported
 	for _, e := range j.Exports {
 		if e.V.GetVersion() == n {
@@ -145,7 +145,7 @@ func (r *reads) take(ctx context.Context, dir string) (done func(), err error) {
 }
 
 // loadEntry reads an entry export.
-func (r *reads) loadEntry(ctx context.Context, name, basePath string, version int64, t target) (*generation, error) {
+func (r *reads) loadEntry(ctx context.Context, name, basePath string, version int64, t target) (*servable, error) {
 	dir := filepath.Join(basePath, strconv.FormatInt(version, 10))
 	done, err := r.take(ctx, dir)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *reads) loadEntry(ctx context.Context, name, basePath string, version in
 	if err != nil {
 		return nil, &loadError{codes.InvalidArgument, err}
 	}
-	return &generation{entry: m, job: e.Job, shards: e.Shards, syncSeq: e.SyncSeq,
+	return &servable{entry: m, job: e.Job, shards: e.Shards, syncSeq: e.SyncSeq,
 		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}}, nil
 }
 
@@ -175,7 +175,7 @@ func (r *reads) loadEntry(ctx context.Context, name, basePath string, version in
 // exported as are served, or else every export that can hold one of its ids. An id is
 // in export j and on serving shard i when id = j mod exported = i mod served, which is
 // possible iff i and j agree modulo their greatest common divisor.
-func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, version int64, modelDir string, t target) (*generation, error) {
+func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, version int64, modelDir string, t target) (*servable, error) {
 	find := func(j int) (string, error) {
 		dirs := exportDirs(basePath, version, modelDir, j)
 		if dir, ok := firstDir(dirs); ok {
@@ -201,7 +201,7 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 	if exported < 1 || exported > maxShards || shard >= served {
 		return nil, &loadError{codes.InvalidArgument, fmt.Errorf("%s: shard %d of %d served cannot be made of %d exported shards", name, shard, served, exported)}
 	}
-	g := &generation{
+	g := &servable{
 		ps:  &psModel{model: name, version: version, job: manifest.Job, shard: shard, shards: served, tables: map[string]*table.Table{}},
 		job: manifest.Job, shards: manifest.Shards, syncSeq: math.MaxUint64,
 		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}, steps: map[uint32]uint64{}, dropped: map[string]int{},
@@ -231,7 +231,7 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 }
 
 // add reads one exported shard into g.
-func (g *generation) add(dir string, j, exported int) error {
+func (g *servable) add(dir string, j, exported int) error {
 	s, err := checkpoint.ReadShard(dir)
 	if err != nil {
 		return err

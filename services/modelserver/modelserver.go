@@ -52,7 +52,7 @@ type Server struct {
 	fleet   *follow.Follower[fleet.State]
 	lineage *follow.Follower[lineage.State]
 
-	shelf       *shelf
+	servables   *servables
 	reads       *reads
 	bodies      *semaphore.Weighted
 	routes      *routes
@@ -103,9 +103,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		ready:   make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.metrics.age(env.Metrics, cfg.Container)
-	s.shelf = newShelf(s.serve, cfg.Linger, env.Health)
-	s.shelf.expects = s.expects
-	s.shelf.reindex()
+	s.servables = newServables(s.serve, cfg.Linger, env.Health)
+	s.servables.expects = s.expects
+	s.servables.reindex()
 	s.reads, s.bodies = newReads(cfg.LoadBytes), semaphore.NewWeighted(maxBodies)
 	s.routes = newRoutes(s.fleet, s.pool.Drop)
 	s.fresh = &freshness{
@@ -181,7 +181,7 @@ func (s *Server) Run(ctx context.Context) error {
 	back.Go(func() error { return s.plan.Run(inner) })
 	back.Go(func() error { return s.fleet.Run(inner) })
 	back.Go(func() error { return s.lineage.Run(inner) })
-	back.Go(func() error { s.shelf.run(inner, s.cfg.PollInterval); return nil })
+	back.Go(func() error { s.servables.run(inner, s.cfg.PollInterval); return nil })
 	back.Go(func() error { s.routes.run(inner); return nil })
 	back.Go(func() error { s.fresh.run(inner, s.cfg.SignalInterval); return nil })
 	if s.impressions != nil {
@@ -222,7 +222,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(hln) })
 	})
 	front.Go(func() error {
-		return rowwire.Serve(fctx, rln, rows{s.shelf}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log})
+		return rowwire.Serve(fctx, rln, rows{s.servables}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log})
 	})
 	err = front.Wait()
 	stop()

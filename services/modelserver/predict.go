@@ -36,7 +36,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // find resolves a model spec to what may answer it, newest first: only the version that
 // is asked for, if one is.
-func (x *index) find(spec *apis.ModelSpec) ([]*generation, error) {
+func (x *index) find(spec *apis.ModelSpec) ([]*servable, error) {
 	if spec.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "Missing ModelSpec: name the model")
 	}
@@ -74,7 +74,7 @@ func (x *index) missing(name string, want int64) error {
 	return status.Errorf(codes.Unavailable, "model %s does not answer: no version of it has been found yet", name)
 }
 
-func (g *generation) number() int64 {
+func (g *servable) number() int64 {
 	if g.entry != nil {
 		return g.entry.version
 	}

@@ -84,7 +84,7 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 
 // restDecode reads the body as it arrives, within the bounds of one request and of all.
 func (s *Server) restDecode(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (p tfserving.PredictJSON, err error) {
-	versions, err := s.shelf.index.Load().entries(spec)
+	versions, err := s.servables.index.Load().entries(spec)
 	if err != nil {
 		return p, err
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
-// library is a shelf whose versions load until they are told to answer.
+// library is servables whose versions load until they are told to answer.
 type library struct {
-	*shelf
+	*servables
 	t   *testing.T
 	dir string
 
@@ -30,7 +30,7 @@ type library struct {
 
 func newLibrary(t *testing.T) *library {
 	l := &library{t: t, dir: t.TempDir(), loading: map[int64]chan struct{}{}}
-	l.shelf = newShelf(func(ctx context.Context, v *version) error {
+	l.servables = newServables(func(ctx context.Context, v *version) error {
 		answer := make(chan struct{})
 		l.mu.Lock()
 		l.loading[v.number] = answer
@@ -42,7 +42,7 @@ func newLibrary(t *testing.T) *library {
 		}()
 		select {
 		case <-answer:
-			l.set(v, stateAvailable, &generation{entry: &entryModel{}})
+			l.set(v, stateAvailable, &servable{entry: &entryModel{}})
 			l.settle(v)
 			l.mu.Lock()
 			delete(l.loading, v.number)

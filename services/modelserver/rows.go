@@ -8,11 +8,11 @@ import (
 )
 
 // rows is the row protocol on a Server: lookups and scans of the shards it serves.
-type rows struct{ shelf *shelf }
+type rows struct{ servables *servables }
 
 // find returns the newest rows that are of the version and the job, where those are named.
 func (r rows) find(model string, shard uint32, want exportID) (*psModel, error) {
-	served := r.shelf.index.Load().rows[shardKey{model, shard}]
+	served := r.servables.index.Load().rows[shardKey{model, shard}]
 	for _, m := range served {
 		if (want.version == 0 || m.version == want.version) && (want.job == "" || m.job == want.job) {
 			return m, nil

@@ -220,9 +220,9 @@ func told(seq uint64, request events.Recorded, id string) events.Recorded {
 		Event: &model.Event{Body: &model.Event_UnloadRefused{UnloadRefused: &model.UnloadRefused{Reason: "r"}}}}
 }
 
-func fold(s ledger, rs ...events.Recorded) ledger {
+func fold(s openRequests, rs ...events.Recorded) openRequests {
 	for _, r := range rs {
-		s = foldLedger(s, r)
+		s = foldOpenRequests(s, r)
 	}
 	return s
 }
@@ -233,7 +233,7 @@ func TestLedger(t *testing.T) {
 		return told(seq, r, react.ID(r, "portal.requests", 0))
 	}
 	declared := events.Recorded{Seq: 4, Subject: "monolith.b.model.m", Event: &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec("m")}}}}
-	s := fold(ledgerView.New(), one, same, another, declared,
+	s := fold(openRequestsView.New(), one, same, another, declared,
 		events.Recorded{Seq: 5, Subject: "monolith.b.model.m", Header: events.Header{ID: "junk"}, Err: events.ErrMalformed},
 		events.Recorded{Seq: 6, Subject: "monolith.b.model.m.request", Header: events.Header{ID: "junk"}, Err: events.ErrMalformed},
 		events.Recorded{Seq: 7, Subject: "monolith.b.publish.m.request", Header: events.Header{ID: "not ours"}},
@@ -255,7 +255,7 @@ func TestLedger(t *testing.T) {
 
 // What is parked never has an answer: a flood of it must not grow the ledger for ever.
 func TestLedgerIsBounded(t *testing.T) {
-	s := ledgerView.New()
+	s := openRequestsView.New()
 	last := uint64(3 * maxOpen)
 	long := strings.Repeat("x", 1000)
 	for seq := range last {

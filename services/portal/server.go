@@ -31,15 +31,15 @@ const source = "portal"
 
 // Server is the role.
 type Server struct {
-	cfg      Config
-	env      services.Env
-	ready    chan struct{}
-	catalog  *follow.Follower[models.State]
-	layout   *follow.Follower[savedmodels.State]
-	lineage  *follow.Follower[lineage.State]
-	ledger   *follow.Follower[ledger]
-	store    owner.Store
-	commands *prometheus.CounterVec
+	cfg          Config
+	env          services.Env
+	ready        chan struct{}
+	catalog      *follow.Follower[models.State]
+	layout       *follow.Follower[savedmodels.State]
+	lineage      *follow.Follower[lineage.State]
+	openRequests *follow.Follower[openRequests]
+	store        owner.Store
+	commands     *prometheus.CounterVec
 }
 
 // New checks cfg and starts nothing.
@@ -50,10 +50,10 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
 		cfg: cfg, env: env, ready: make(chan struct{}),
-		catalog: follow.New(env.Bus.Log(), registry.Catalog.Only(env.BZID), o),
-		layout:  follow.New(env.Bus.Log(), registry.Layout.Only(env.BZID), o),
-		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
-		ledger:  follow.New(env.Bus.Log(), ledgerView.Only(env.BZID), o),
+		catalog:      follow.New(env.Bus.Log(), registry.Catalog.Only(env.BZID), o),
+		layout:       follow.New(env.Bus.Log(), registry.Layout.Only(env.BZID), o),
+		lineage:      follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
+		openRequests: follow.New(env.Bus.Log(), openRequestsView.Only(env.BZID), o),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_portal_commands_total",
 			Help: "Commands answered, by command and by code of the refusal (ok: none).",
@@ -62,7 +62,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if err := env.Metrics.Register(s.commands); err != nil {
 		return nil, fmt.Errorf("portal: register metrics: %w", err)
 	}
-	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: owner.Waits(s.catalog.Wait, s.layout.Wait, s.lineage.Wait, s.ledger.Wait)}
+	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: owner.Waits(s.catalog.Wait, s.layout.Wait, s.lineage.Wait, s.openRequests.Wait)}
 	return s, nil
 }
 
@@ -75,7 +75,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.catalog.Run(run) })
 	g.Go(func() error { return s.layout.Run(run) })
 	g.Go(func() error { return s.lineage.Run(run) })
-	g.Go(func() error { return s.ledger.Run(run) })
+	g.Go(func() error { return s.openRequests.Run(run) })
 	g.Go(func() error { return s.serve(run) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("portal: %w", err)
@@ -85,7 +85,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve answers once the views have caught up.
 func (s *Server) serve(ctx context.Context) error {
-	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.layout.Ready()) || !owner.Await(ctx, s.lineage.Ready()) || !owner.Await(ctx, s.ledger.Ready()) {
+	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.layout.Ready()) || !owner.Await(ctx, s.lineage.Ready()) || !owner.Await(ctx, s.openRequests.Ready()) {
 		return nil
 	}
 	reactions := react.New(owner.Reactions(s.env, source))
@@ -107,7 +107,7 @@ func (s *Server) serve(ctx context.Context) error {
 			"unpublish":         s.count("unpublish", s.handleUnpublish),
 			"bzidInfo":          s.count("bzidInfo", s.handleBZIDInfo),
 			"syncTargets":       s.count("syncTargets", s.handleSyncTargets),
-			"state":             owner.State(map[string]owner.View{models.Name: s.catalog, savedmodels.Name: s.layout, ledgerView.Name: s.ledger}),
+			"state":             owner.State(map[string]owner.View{models.Name: s.catalog, savedmodels.Name: s.layout, openRequestsView.Name: s.openRequests}),
 		},
 	})
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Server) learners(name string) (jobs []learner) {
 
 // answered says whether the request at seq has its answer, or its letter.
 func (s *Server) answered(seq uint64) (yes bool) {
-	s.ledger.Read(func(l ledger) { yes = seq <= l.Answered })
+	s.openRequests.Read(func(l openRequests) { yes = seq <= l.Answered })
 	return yes
 }
 
@@ -185,7 +185,7 @@ func (s *Server) handleDeclare(ctx context.Context, payload []byte) ([]byte, err
 	return s.append(ctx, s.modelSubject(name), func() ([]bus.Draft, uint64, *bus.CommandError) {
 		m := s.model(name)
 		drafts, refusal := decideDeclare(s.env.BZID, m, s.learners(name), ask.GetSpec())
-		s.ledger.Read(func(l ledger) { declared = l.Declared[name] })
+		s.openRequests.Read(func(l openRequests) { declared = l.Declared[name] })
 		if refusal == nil && declared > 0 && sameSpec(m, ask.GetSpec()) {
 			return nil, declared, nil
 		}

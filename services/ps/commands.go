@@ -82,7 +82,7 @@ func refusal(err error) error {
 	switch {
 	case errors.As(err, &r):
 		return r
-	case errors.Is(err, errDeposed), errors.Is(err, bus.ErrConflict):
+	case errors.Is(err, errFenced), errors.Is(err, bus.ErrConflict):
 		return owner.Refuse(owner.Conflict, "%v: look the shard up again", err)
 	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		rowwire.CodeOf(err) == rowwire.Unavailable && errors.As(err, new(*rowwire.Error)):
@@ -235,7 +235,7 @@ func (s *Server) rollback(ctx context.Context, r cutproto.RollbackRequest) (cutp
 		case r.Generation > now:
 			return owner.Refuse(owner.Conflict, "the shard is in generation %d, not yet in %d: ask again", now, r.Generation)
 		case r.Generation == now: // else it was left already
-			s.forced = &aim{checkpoint: anyCheckpoint, generation: now + 1, why: "asked for: " + r.Reason}
+			s.forced = &target{checkpoint: anyCheckpoint, generation: now + 1, why: "asked for: " + r.Reason}
 		}
 		return nil
 	})

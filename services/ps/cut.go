@@ -131,7 +131,7 @@ func (s *state) advance(ctx context.Context, r cutproto.AdvanceRequest) (cutprot
 		s.mu.Lock()
 		c, err := s.cuts.held(r.Cut)
 		if err == nil && first {
-			err = s.aim(c, r.Targets)
+			err = s.setTargets(c, r.Targets)
 			first = false
 		}
 		missing := ""
@@ -154,8 +154,8 @@ func (s *state) advance(ctx context.Context, r cutproto.AdvanceRequest) (cutprot
 	}
 }
 
-// aim sets the targets of c, once. The caller holds mu.
-func (s *state) aim(c *cut, targets map[int32]int64) error {
+// setTargets sets the targets of c, once. The caller holds mu.
+func (s *state) setTargets(c *cut, targets map[int32]int64) error {
 	if targets == nil {
 		targets = map[int32]int64{}
 	}

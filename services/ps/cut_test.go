@@ -242,7 +242,7 @@ func lastOf(t testing.TB, w *world) uint64 {
 }
 
 func TestAHeldShardReleasesItself(t *testing.T) {
-	f, err := newForm(Config{Job: job, Shards: 1}, counting())
+	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ const divergence = "model diverged"
 var errDiverged = errors.New("the model has diverged")
 
 // finite complains about rows and variables of h that are not finite. The caller holds mu.
-func (s *state) finite(h *harvest) error {
+func (s *state) finite(h *dirtyRows) error {
 	for i := range h.rows {
 		r := &h.rows[i]
 		if largest(r.values) <= math.MaxFloat32 {

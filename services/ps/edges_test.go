@@ -37,7 +37,7 @@ func standing(t *testing.T, cfg Config, change ...func(*model.ModelSpec)) *state
 	for _, f := range change {
 		f(spec)
 	}
-	f, err := newForm(cfg, spec)
+	f, err := newSchema(cfg, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +361,7 @@ func TestWhenASweepBegins(t *testing.T) {
 		"a round is under way": {func(s *state) { e := s.expiry["user"]; e.swept, e.running = e.clock, true }, 3},
 		"the shard refuses":    {func(s *state) { s.refuse = rowwire.Errorf(rowwire.Unavailable, "x") }, 0},
 		"a cut holds it":       {func(s *state) { s.cuts.now = &cut{} }, 0},
-		"a deterministic job":  {func(s *state) { s.form.deterministic = true }, 0},
+		"a deterministic job":  {func(s *state) { s.schema.deterministic = true }, 0},
 	} {
 		s := standing(t, Config{}, func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} })
 		s.expiry["user"] = &expiry{clock: 10 * day}
@@ -419,7 +419,7 @@ func TestFormatsOfSegments(t *testing.T) {
 
 // Variables fill chunks up to their bound; one that is larger has its own.
 func TestChunksOfVariablesAreFull(t *testing.T) {
-	f, err := newForm(Config{Job: job, Shards: 1}, counting())
+	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +433,7 @@ func TestChunksOfVariablesAreFull(t *testing.T) {
 		"a byte over":    {[]*delta.Variable{v(chunkBytes / 2), v(chunkBytes/2 + 1), v(100)}, []int{1, 2}},
 		"one very large": {[]*delta.Variable{v(100), v(3 * chunkBytes), v(100), v(100)}, []int{1, 1, 2}},
 	} {
-		h := &harvest{dense: tc.dense}
+		h := &dirtyRows{dense: tc.dense}
 		var got []int
 		ds := h.denseDeltas(f)
 		for i, d := range ds {
@@ -446,10 +446,10 @@ func TestChunksOfVariablesAreFull(t *testing.T) {
 			t.Errorf("%s: chunks of %v variables, want %v", name, got, tc.want)
 		}
 	}
-	if ds := (&harvest{}).rowDeltas(f); ds != nil {
+	if ds := (&dirtyRows{}).rowDeltas(f); ds != nil {
 		t.Errorf("nothing makes %d deltas", len(ds))
 	}
-	if ds := (&harvest{ranges: []*delta.Range{{To: 1}}}).rowDeltas(f); len(ds) != 1 || len(ds[0].Ranges) != 1 {
+	if ds := (&dirtyRows{ranges: []*delta.Range{{To: 1}}}).rowDeltas(f); len(ds) != 1 || len(ds[0].Ranges) != 1 {
 		t.Errorf("a range alone makes %v", ds)
 	}
 	big := make([]*delta.Delta, 0, 40)
@@ -673,7 +673,7 @@ func TestWhatMakesAPublication(t *testing.T) {
 		s := standing(t, Config{})
 		tc.change(s)
 		later := s.denseTouched && !tc.dense(0)
-		h := s.harvest(tc.dense)
+		h := s.collectDirty(tc.dense)
 		got := ""
 		if h != nil {
 			if got = fmt.Sprintf("%d rows, %d ranges", len(h.rows), len(h.ranges)); len(h.dense) > 0 {
@@ -683,7 +683,7 @@ func TestWhatMakesAPublication(t *testing.T) {
 		if got != tc.want || s.denseTouched != later || h != nil && h.bad != nil {
 			t.Errorf("%s: %q, want %q; variables are left: %v", name, got, tc.want, s.denseTouched)
 		}
-		if again := s.harvest(never); again != nil {
+		if again := s.collectDirty(never); again != nil {
 			t.Errorf("%s: published twice", name)
 		}
 	}
@@ -708,7 +708,7 @@ func TestCodesOfRefusals(t *testing.T) {
 		err  error
 		code string
 	}{
-		"a refusal": {fmt.Errorf("x: %w", owner.Refuse(owner.NotFound, "y")), "NOT_FOUND"}, "a newer process": {errDeposed, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
+		"a refusal": {fmt.Errorf("x: %w", owner.Refuse(owner.NotFound, "y")), "NOT_FOUND"}, "a newer process": {errFenced, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
 		"no bus": {bus.ErrUnavailable, "UNAVAILABLE"}, "too late": {context.DeadlineExceeded, "UNAVAILABLE"}, "left": {context.Canceled, "UNAVAILABLE"},
 		"a shard that starts": {rowwire.Errorf(rowwire.Unavailable, "x"), "UNAVAILABLE"}, "a shard's other refusal": {rowwire.Errorf(rowwire.Invalid, "x"), "INTERNAL"},
 		"anything else": {errors.New("x"), "INTERNAL"},

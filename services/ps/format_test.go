@@ -98,12 +98,12 @@ func TestDeltasCarryWhatServingKeeps(t *testing.T) {
 func TestNarrowRowsAreChunked(t *testing.T) {
 	m := counting()
 	m.Tables[0].Compressor = bytesOf(100)
-	f, err := newForm(Config{Job: job, Shards: 1}, m)
+	f, err := newSchema(Config{Job: job, Shards: 1}, m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const n = 150_000
-	h := &harvest{rows: []harvestRows{{table: "user", dim: 2}}}
+	h := &dirtyRows{rows: []dirtyTable{{table: "user", dim: 2}}}
 	for i := range n {
 		h.rows[0].ids = append(h.rows[0].ids, int64(i))
 		h.rows[0].values = append(h.rows[0].values, float32(i%100), -float32(i%100))

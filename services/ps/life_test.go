@@ -140,7 +140,7 @@ func (f *forgetful) Publish(_ context.Context, d ...bus.DeltaDraft) (uint64, err
 }
 
 func TestConflictsAreToldApart(t *testing.T) {
-	f, err := newForm(Config{Job: job, Shards: 1}, counting())
+	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestConflictsAreToldApart(t *testing.T) {
 	}
 	newest = 4
 	successor := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte{}}}
-	if _, err := send(successor); !errors.Is(err, errDeposed) {
+	if _, err := send(successor); !errors.Is(err, errFenced) {
 		t.Errorf("a successor has written: %v, want errDeposed", err)
 	}
 }
@@ -173,7 +173,7 @@ func TestConflictsAreToldApart(t *testing.T) {
 func TestTooLargeAVariableIsRefused(t *testing.T) {
 	spec := counting()
 	spec.Layers = append([]*model.DenseLayer{{Name: "wide", Units: modelspec.MaxVariableBytes/4/5 + 1, Activation: model.Activation_RELU}}, spec.Layers...)
-	_, err := newForm(Config{Job: job, Shards: 1}, spec)
+	_, err := newSchema(Config{Job: job, Shards: 1}, spec)
 	if err == nil || !strings.Contains(err.Error(), "make its layer smaller") {
 		t.Errorf("newForm = %v", err)
 	}
@@ -210,7 +210,7 @@ func FuzzApply(f *testing.F) {
 	f.Add(int64(0), int64(10), int64(1), int64(1), bits(5e14), bits(5e14), int64(5), uint8(1))
 	f.Add(int64(0), int64(1), int64(math.MinInt64), int64(2), bits(float32(math.NaN())), bits(float32(math.Inf(1))), int64(-5), uint8(2))
 	f.Add(int64(3), int64(2), int64(-7), int64(2), bits(1e38), bits(-1e38), int64(1<<40), uint8(3))
-	form, err := newForm(Config{Job: job, Shards: 1}, learning())
+	form, err := newSchema(Config{Job: job, Shards: 1}, learning())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func FuzzApply(f *testing.F) {
 
 // BenchmarkApply is one range with 2,000 rows of 2 floats, without the wire.
 func BenchmarkApply(b *testing.B) {
-	form, err := newForm(Config{Job: job, Shards: 1}, learning())
+	form, err := newSchema(Config{Job: job, Shards: 1}, learning())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // errDeposed ends a process whose shard another one has taken.
-var errDeposed = errors.New("another process has taken this shard")
+var errFenced = errors.New("another process has taken this shard")
 
 const (
 	busTimeout = 5 * time.Second // of one call
@@ -27,7 +27,7 @@ const (
 // the last sequence that this writer knows, so a successor's first message ends it. It
 // belongs to one goroutine.
 type publisher struct {
-	form       *form
+	schema     *schema
 	deltas     bus.Deltas
 	tracer     trace.Tracer
 	rows, vars string // subjects
@@ -43,14 +43,14 @@ type publisher struct {
 	backoff time.Duration
 }
 
-func newPublisher(f *form, bzid string, b bus.Deltas, t trace.Tracer, newest func(context.Context) (uint64, error)) *publisher {
+func newPublisher(f *schema, bzid string, b bus.Deltas, t trace.Tracer, newest func(context.Context) (uint64, error)) *publisher {
 	rows := bus.DeltaSubject(bzid, f.job, fmt.Sprint(f.shard))
-	return &publisher{form: f, deltas: b, tracer: t, newest: newest, rows: rows, vars: rows + ".dense", at: map[string]uint64{}}
+	return &publisher{schema: f, deltas: b, tracer: t, newest: newest, rows: rows, vars: rows + ".dense", at: map[string]uint64{}}
 }
 
 // subjects are those that this shard writes.
 func (p *publisher) subjects() []string {
-	if len(p.form.variables) == 0 {
+	if len(p.schema.variables) == 0 {
 		return []string{p.rows}
 	}
 	return []string{p.rows, p.vars}
@@ -86,7 +86,7 @@ func (p *publisher) publish(ctx context.Context, s *state, dense func(int) bool)
 	if err := p.send(ctx); err != nil {
 		return err
 	}
-	h := s.harvest(dense)
+	h := s.collectDirty(dense)
 	if h == nil {
 		return nil
 	}
@@ -104,12 +104,12 @@ func (p *publisher) publish(ctx context.Context, s *state, dense func(int) bool)
 	return p.send(ctx)
 }
 
-func (p *publisher) enqueue(h *harvest, traceparent string) error {
+func (p *publisher) enqueue(h *dirtyRows, traceparent string) error {
 	p.count++
 	for _, x := range []struct {
 		subject string
 		ds      []*delta.Delta
-	}{{p.rows, h.rowDeltas(p.form)}, {p.vars, h.denseDeltas(p.form)}} {
+	}{{p.rows, h.rowDeltas(p.schema)}, {p.vars, h.denseDeltas(p.schema)}} {
 		groups, err := drafts(x.subject, fmt.Sprintf("%s/e%d/%d", x.subject, p.epoch, p.count), traceparent, x.ds)
 		if err != nil {
 			return err
@@ -164,21 +164,21 @@ func (p *publisher) conflict(ctx context.Context, g []bus.DeltaDraft) (seq uint6
 	if bytes.Equal(m.Data, g[len(g)-1].Data) {
 		return last, true, nil
 	}
-	if err := p.deposed(ctx, g[0].Subject, last); err != nil {
+	if err := p.fenced(ctx, g[0].Subject, last); err != nil {
 		return 0, false, err
 	}
 	return last, false, nil
 }
 
-// deposed is errDeposed if a successor has taken the shard. What lies at sequence last of
+// fenced is errDeposed if a successor has taken the shard. What lies at sequence last of
 // the subject is not this writer's; where nobody has followed it, it is a stranger's.
-func (p *publisher) deposed(ctx context.Context, subject string, last uint64) error {
+func (p *publisher) fenced(ctx context.Context, subject string, last uint64) error {
 	newest, err := p.newest(ctx)
 	if err != nil {
 		return err
 	}
 	if newest > p.epoch {
-		return fmt.Errorf("%w: epoch %d has followed %d, delta %d on %s is another's", errDeposed, newest, p.epoch, last, subject)
+		return fmt.Errorf("%w: epoch %d has followed %d, delta %d on %s is another's", errFenced, newest, p.epoch, last, subject)
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (p *publisher) unfenced(ctx context.Context) error {
 			return fmt.Errorf("find the end of %s: %w", subject, err)
 		}
 		if last > p.at[subject] {
-			if err := p.deposed(ctx, subject, last); err != nil {
+			if err := p.fenced(ctx, subject, last); err != nil {
 				return err
 			}
 			p.at[subject] = last
@@ -205,7 +205,7 @@ func (p *publisher) unfenced(ctx context.Context) error {
 // takeover is the first message of an epoch.
 func (p *publisher) takeover(subject string, step uint64) (bus.DeltaDraft, error) {
 	data, err := proto.Marshal(&delta.Delta{
-		Job: p.form.job, Shard: p.form.shard, Shards: p.form.shards, Epoch: p.epoch, Step: step, Chunks: 1, Takeover: true,
+		Job: p.schema.job, Shard: p.schema.shard, Shards: p.schema.shards, Epoch: p.epoch, Step: step, Chunks: 1, Takeover: true,
 	})
 	return bus.DeltaDraft{
 		Subject: subject, ID: fmt.Sprintf("%s/e%d/takeover", subject, p.epoch), Data: data,

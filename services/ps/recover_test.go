@@ -184,7 +184,7 @@ func TestTheSecondProcessWins(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the deposed process runs on")
 	}
-	if err := first.stop(); !errors.Is(err, errDeposed) || !strings.Contains(err.Error(), "another process has taken this shard") {
+	if err := first.stop(); !errors.Is(err, errFenced) || !strings.Contains(err.Error(), "another process has taken this shard") {
 		t.Errorf("the deposed process ended with %v", err)
 	}
 	if _, err := first.Apply(soon(t), teach(0, 0, 10, 20, 1, 1)); rowwire.CodeOf(err) != rowwire.Unavailable {
@@ -204,7 +204,7 @@ func TestADeposedWriterCannotPublish(t *testing.T) {
 	cfg.SyncInterval = time.Hour
 	first := w.start(cfg)
 	first.teach(teach(0, 0, 0, 10, 1, 1))
-	f, err := newForm(first.cfg, counting())
+	f, err := newSchema(first.cfg, counting())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestADeposedWriterCannotPublish(t *testing.T) {
 		first.pub.newest = func(context.Context) (uint64, error) { return 2, nil } // by now the facts say so
 		return first.publish(ctx, func(int) bool { return true })
 	})
-	if !errors.Is(err, errDeposed) {
+	if !errors.Is(err, errFenced) {
 		t.Errorf("publish behind a successor: %v, want errDeposed", err)
 	}
 	<-first.done
@@ -326,7 +326,7 @@ func TestARivalThatStartsAtTheSameTimeLoses(t *testing.T) {
 		}
 	}
 	for i, err := range errs {
-		if err != nil && !errors.Is(err, errDeposed) {
+		if err != nil && !errors.Is(err, errFenced) {
 			t.Errorf("process %d ended with %v", i, err)
 		}
 	}

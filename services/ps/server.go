@@ -62,7 +62,7 @@ type Server struct {
 	ready0   *shard.Ready // the Ready of this process that is in force; nil: none yet
 	readySeq uint64
 	live     bool             // ready0 is in force and its takeover published
-	forced   *aim             // a roll-back that was asked for
+	forced   *target          // a roll-back that was asked for
 	restored lineage.Restored // the job's return to a checkpoint that the state follows
 	asks     chan ask
 
@@ -149,7 +149,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if spec == nil {
 		return nil
 	}
-	f, err := newForm(s.cfg, spec)
+	f, err := newSchema(s.cfg, spec)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	g.Go(func() error { return s.lead(gctx) })
 	err = g.Wait()
-	s.farewell(ctx, err)
+	s.shutDown(ctx, err)
 	return err
 }
 
@@ -228,7 +228,7 @@ func (s *Server) declaredAnew() (err error) {
 
 // lead takes the shard, and then alone publishes, rolls back and works on asks.
 func (s *Server) lead(ctx context.Context) error {
-	if err := s.become(ctx, aim{checkpoint: anyCheckpoint, why: "start"}); err != nil {
+	if err := s.takeOver(ctx, target{checkpoint: anyCheckpoint, why: "start"}); err != nil {
 		return clean(ctx, err)
 	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, s.service())
@@ -271,7 +271,7 @@ func (s *Server) loop(ctx context.Context) error {
 			next = back
 		}
 		if next != nil {
-			if err := s.become(ctx, *next); err != nil {
+			if err := s.takeOver(ctx, *next); err != nil {
 				return err
 			}
 			continue
@@ -284,7 +284,7 @@ func (s *Server) loop(ctx context.Context) error {
 		case a := <-s.asks:
 			err := a.do(ctx)
 			a.done <- err
-			if errors.Is(err, errDeposed) {
+			if errors.Is(err, errFenced) {
 				return err
 			}
 		case <-tick.C:
@@ -309,7 +309,7 @@ func (s *Server) tick(ctx context.Context) error {
 		return nil
 	case errors.Is(err, errDiverged):
 		return s.diverged(ctx, err)
-	case errors.Is(err, errDeposed), errors.Is(err, events.ErrInvalid), errors.Is(err, bus.ErrTooLarge):
+	case errors.Is(err, errFenced), errors.Is(err, events.ErrInvalid), errors.Is(err, bus.ErrTooLarge):
 		return err
 	}
 	s.pub.wait()
@@ -340,7 +340,7 @@ func (s *Server) observe() {
 // watch compares the fleet with what this process believes: a newer epoch of this shard
 // ends it; in deterministic mode another shard that has left the timeline takes this one
 // along.
-func (s *Server) watch() (next *aim, err error) {
+func (s *Server) watch() (next *target, err error) {
 	s.fleet.Read(func(f fleet.State) {
 		for i, x := range f.Shards[s.cfg.Job] {
 			r := x.Ready.V
@@ -348,15 +348,15 @@ func (s *Server) watch() (next *aim, err error) {
 			case r == nil:
 			case i == uint32(s.cfg.Shard):
 				if r.GetEpoch() > s.ready0.GetEpoch() {
-					err = fmt.Errorf("%w: epoch %d at %s has followed %d", errDeposed, r.GetEpoch(), r.GetRowsAddress(), s.ready0.GetEpoch())
+					err = fmt.Errorf("%w: epoch %d at %s has followed %d", errFenced, r.GetEpoch(), r.GetRowsAddress(), s.ready0.GetEpoch())
 				}
 			case !s.cfg.Deterministic:
 			case r.GetRestored() < s.restored.Seq: // it has yet to return to where the job has
 			case r.GetGeneration() > max(s.ready0.GetGeneration(), next.highest()):
-				next = &aim{checkpoint: r.GetCheckpoint(), generation: r.GetGeneration(), why: fmt.Sprintf("shard %d rolled back", i)}
+				next = &target{checkpoint: r.GetCheckpoint(), generation: r.GetGeneration(), why: fmt.Sprintf("shard %d rolled back", i)}
 			case r.GetGeneration() == s.ready0.GetGeneration() && r.GetCheckpoint() > s.ready0.GetCheckpoint() && next == nil:
 				// Both rolled back at once, the other one to a newer cut: once more, together.
-				next = &aim{checkpoint: anyCheckpoint, generation: r.GetGeneration() + 1, why: fmt.Sprintf("shard %d rolled back to checkpoint %d", i, r.GetCheckpoint())}
+				next = &target{checkpoint: anyCheckpoint, generation: r.GetGeneration() + 1, why: fmt.Sprintf("shard %d rolled back to checkpoint %d", i, r.GetCheckpoint())}
 			}
 		}
 	})
@@ -365,19 +365,19 @@ func (s *Server) watch() (next *aim, err error) {
 
 // returned is where the shard goes when its job has returned to a checkpoint, nil if it
 // has followed already. It takes a generation of at least the one given.
-func (s *Server) returned(generation uint64) *aim {
+func (s *Server) returned(generation uint64) *target {
 	to := s.job().Restored
 	if to.Seq <= s.restored.Seq {
 		return nil
 	}
-	a := &aim{checkpoint: anyCheckpoint, why: fmt.Sprintf("the job returned to checkpoint %d", to.Checkpoint)}
+	a := &target{checkpoint: anyCheckpoint, why: fmt.Sprintf("the job returned to checkpoint %d", to.Checkpoint)}
 	if s.cfg.Deterministic {
 		a.generation = max(to.Generation, generation, s.ready0.GetGeneration()+1)
 	}
 	return a
 }
 
-func (a *aim) highest() uint64 {
+func (a *target) highest() uint64 {
 	if a == nil {
 		return 0
 	}
@@ -463,10 +463,10 @@ func (s *Server) endEpoch(ctx context.Context, fact *shard.Event) error {
 // farewells bounds how often the last fact is tried against others' appends.
 const farewells = 5
 
-// farewell ends the epoch of a shard that has been ready: after a clean stop the last
+// shutDown ends the epoch of a shard that has been ready: after a clean stop the last
 // deltas and Stopped, after a failure its reason. A successor is left alone.
-func (s *Server) farewell(ctx context.Context, failure error) {
-	if s.ready0 == nil || failure == nil && !s.live || errors.Is(failure, errDeposed) {
+func (s *Server) shutDown(ctx context.Context, failure error) {
+	if s.ready0 == nil || failure == nil && !s.live || errors.Is(failure, errFenced) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
@@ -475,7 +475,7 @@ func (s *Server) farewell(ctx context.Context, failure error) {
 	if failure == nil {
 		if err := s.publish(ctx, func(int) bool { return true }); err != nil {
 			s.log.Warn("the last deltas were not published; the next start publishes these rows when it learns them again", "err", err)
-			if errors.Is(err, errDeposed) {
+			if errors.Is(err, errFenced) {
 				return
 			}
 		}

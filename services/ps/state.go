@@ -21,8 +21,8 @@ import (
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
-// form is what the spec says about this shard; it never changes.
-type form struct {
+// schema is what the spec says about this shard; it never changes.
+type schema struct {
 	spec          *model.ModelSpec
 	job           string
 	shard, shards uint32
@@ -35,11 +35,11 @@ type form struct {
 	clockStep     uint32                        // seconds that one apply may move a table's clock by
 }
 
-func newForm(cfg Config, spec *model.ModelSpec) (*form, error) {
+func newSchema(cfg Config, spec *model.ModelSpec) (*schema, error) {
 	if err := modelspec.Trainable(spec); err != nil {
 		return nil, fmt.Errorf("model %q: %w", spec.GetName(), err)
 	}
-	f := &form{
+	f := &schema{
 		spec: spec, job: cfg.Job, shard: uint32(cfg.Shard), shards: uint32(cfg.Shards), deterministic: cfg.Deterministic,
 		dims: map[string]int{}, kinds: map[string]tableKind{}, variables: map[string]modelspec.Variable{}, optimizer: modelspec.DenseOptimizer(spec),
 		clockStep: uint32(cfg.withDefaults().ClockStep / time.Second),
@@ -74,7 +74,7 @@ type partition struct {
 // state is everything the shard knows. mu makes an apply atomic: rows, variables,
 // offsets, touched ids and pending ranges change together or not at all.
 type state struct {
-	*form
+	*schema
 
 	mu      sync.RWMutex
 	changed chan struct{}  // closed, and replaced, whenever somebody who waits should look again
@@ -87,24 +87,24 @@ type state struct {
 	checkpoint int64
 
 	tables  map[string]*table.Table
-	filters map[string]*gate   // of the tables that have one
-	expiry  map[string]*expiry // of the tables whose rows expire
+	filters map[string]*admission // of the tables that have one
+	expiry  map[string]*expiry    // of the tables whose rows expire
 	dense   map[string]*variable
 	parts   map[int32]*partition
 
 	touched      map[string]map[int64]reach // table -> ids to publish
 	denseTouched bool
 	ranges       []*delta.Range // to publish
-	applies      int            // since the last harvest
+	applies      int            // since the last dirtyRows
 	trace        string         // of a sampled apply among them
 	assigned     requests       // the latest; the checkpoint has them too
 
 	cuts cuts
 }
 
-func newState(f *form) *state {
+func newState(f *schema) *state {
 	return &state{
-		form: f, changed: make(chan struct{}),
+		schema: f, changed: make(chan struct{}),
 		refuse: rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is starting; try again", f.shard, f.job),
 	}
 }
@@ -138,7 +138,7 @@ var errOtherModel = errors.New("the checkpoint is of another declaration: was th
 // load replaces everything by a checkpoint, or by the untrained model where c is nil.
 // Dense variables count as touched, because a lost timeline may have published others.
 func (s *state) load(c *checkpoint.Shard) error {
-	tables, filters := map[string]*table.Table{}, map[string]*gate{}
+	tables, filters := map[string]*table.Table{}, map[string]*admission{}
 	clocks := map[string]*expiry{}
 	for name, kind := range s.kinds {
 		cfg, err := modelspec.TableConfig(s.spec, name, false)
@@ -146,7 +146,7 @@ func (s *state) load(c *checkpoint.Shard) error {
 			return err
 		}
 		if f, ok := cfg.Admitter.(filter.Filter); ok {
-			filters[name] = &gate{Filter: f}
+			filters[name] = &admission{Filter: f}
 			cfg.Admitter = filters[name]
 		}
 		if tables[name], err = table.New(cfg); err != nil {

@@ -115,14 +115,14 @@ func limits(t *model.Table) string {
 	return rows + ", or " + bytes
 }
 
-// gate is the admission filter of a table. While it is open, whoever names a row gets it,
+// admission is the admission filter of a table. While it is open, whoever names a row gets it,
 // and the filter counts nothing: state.mu guards that.
-type gate struct {
+type admission struct {
 	filter.Filter
 	open bool
 }
 
-func (g *gate) Admit(id int64, count uint32) bool { return g.open || g.Filter.Admit(id, count) }
+func (g *admission) Admit(id int64, count uint32) bool { return g.open || g.Filter.Admit(id, count) }
 
 // set assigns values to rows, or adds to them. A missing row gets its first values and
 // slots before, whether a filter would have let it in or not: who names a row wants it, and

@@ -188,7 +188,7 @@ func TestExpiryLeavesCutsAlone(t *testing.T) {
 
 // TestSweepsAreBounded: a large table takes many steps, and lookups come between.
 func TestSweepsAreBounded(t *testing.T) {
-	f, err := newForm(Config{Job: job, Shards: 1, ClockStep: 2 * day * time.Second}, func() *model.ModelSpec {
+	f, err := newSchema(Config{Job: job, Shards: 1, ClockStep: 2 * day * time.Second}, func() *model.ModelSpec {
 		m := counting()
 		m.Tables[0].Expire = &model.Expire{Days: 1}
 		return m

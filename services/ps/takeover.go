@@ -15,14 +15,14 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
-// aim says which checkpoint and generation a shard goes to.
-type aim struct {
+// target says which checkpoint and generation a shard goes to.
+type target struct {
 	checkpoint int64  // anyCheckpoint: the newest
 	generation uint64 // 0: decide when the shard is taken
 	why        string
 }
 
-// become puts the shard onto a timeline and makes this process its one writer:
+// takeOver puts the shard onto a timeline and makes this process its one writer:
 //
 //	restore, mark what was published since as touched | nothing is visible yet
 //	append Ready under the expected sequence          | of two processes, one gets the epoch
@@ -30,7 +30,7 @@ type aim struct {
 //	answer                                            |
 //
 // A crash on any of these lines leaves a shard that the next process takes the same way.
-func (s *Server) become(ctx context.Context, a aim) error {
+func (s *Server) takeOver(ctx context.Context, a target) error {
 	s.st.suspend(rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is being restored (%s); try again", s.cfg.Shard, s.cfg.Job, a.why))
 	s.live = false
 	// Whatever the fleet view tells of, the lineage view must know too.
@@ -185,7 +185,7 @@ func (s *Server) take(ctx context.Context, generation uint64) (*shard.Ready, uin
 	}
 	v := s.look()
 	if s.ready0 != nil && v.epoch > s.ready0.GetEpoch() {
-		return nil, 0, fmt.Errorf("%w: epoch %d has followed %d", errDeposed, v.epoch, s.ready0.GetEpoch())
+		return nil, 0, fmt.Errorf("%w: epoch %d has followed %d", errFenced, v.epoch, s.ready0.GetEpoch())
 	}
 	for {
 		r := s.readyFact(v, generation)
@@ -212,7 +212,7 @@ func (s *Server) take(ctx context.Context, generation uint64) (*shard.Ready, uin
 		}
 		now := s.look()
 		if now.epoch >= r.GetEpoch() {
-			return nil, 0, fmt.Errorf("%w: epoch %d was taken while this process was starting; run one process per shard", errDeposed, now.epoch)
+			return nil, 0, fmt.Errorf("%w: epoch %d was taken while this process was starting; run one process per shard", errFenced, now.epoch)
 		}
 		if !sleep(ctx, 20*time.Millisecond) {
 			return nil, 0, ctx.Err()
@@ -277,7 +277,7 @@ func (s *Server) fence(ctx context.Context, epoch, next uint64) (uint64, error) 
 				return next, err
 			}
 			if newest > epoch {
-				return next, fmt.Errorf("%w: its deltas carry epoch %d, this process got %d", errDeposed, newest, epoch)
+				return next, fmt.Errorf("%w: its deltas carry epoch %d, this process got %d", errFenced, newest, epoch)
 			}
 			if draft.Expect, err = b.LastOf(ctx, subject); err != nil {
 				return next, fmt.Errorf("find the end of %s: %w", subject, err)

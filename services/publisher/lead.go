@@ -25,7 +25,7 @@ const (
 )
 
 // errDeposed ends a leadership: somebody else has led since.
-var errDeposed = errors.New("another publisher leads")
+var errFenced = errors.New("another publisher leads")
 
 // holderName tells publishers apart, two in one process too.
 func holderName() string {
@@ -60,7 +60,7 @@ func (s *Server) lead(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if errors.Is(err, errDeposed) {
+		if errors.Is(err, errFenced) {
 			s.env.Log.Warn("deposed: what was being decided is not stored", "epoch", lease.Epoch)
 		} else if err != nil {
 			s.env.Log.Warn("not leading, trying again", "err", err)
@@ -122,7 +122,7 @@ func (s *Server) leader() (l plan.Leader) {
 // fence puts led in front of what was decided. It fails when somebody else has led.
 func (s *Server) fence(led *publish.Led, l plan.Leader, drafts []bus.Draft) ([]bus.Draft, error) {
 	if l.Epoch != led.GetEpoch() || l.Holder != led.GetHolder() {
-		return nil, fmt.Errorf("%w: %s, in epoch %d", errDeposed, l.Holder, l.Epoch)
+		return nil, fmt.Errorf("%w: %s, in epoch %d", errFenced, l.Holder, l.Epoch)
 	}
 	return append([]bus.Draft{s.ledBy(led, l.Seq)}, drafts...), nil
 }

@@ -166,13 +166,13 @@ func (s *Server) serve(ctx context.Context) error {
 		g.Go(func() error { return srv.Serve(ln) })
 		g.Go(func() error { <-ctx.Done(); stop(srv); return nil })
 	}
-	unlisten, err := s.env.Bus.Signals().Listen(ctx, s.renewal("*"), s.heardElsewhere)
+	stopListening, err := s.env.Bus.Signals().Listen(ctx, s.renewal("*"), s.heardElsewhere)
 	if err != nil {
 		return fmt.Errorf("listen for renewals: %w", err)
 	}
-	defer unlisten()
+	defer stopListening()
 	s.fleet.Read(func(f fleet.State) { s.leases.sweep(members(f), s.cfg.Now()) }) // everybody's first lease
-	unserve, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
+	stopServing, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: "registry", Version: "1.0.0",
 		Description: "who is alive: replicas and their leases",
 		Endpoints: map[string]bus.Handler{
@@ -186,8 +186,8 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve commands: %w", err)
 	}
-	defer unserve()
-	deafen, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
+	defer stopServing()
+	stopHeartbeats, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: bus.Pulse + "registry", Version: "1.0.0",
 		Description: "heartbeats of containers",
 		Endpoints:   map[string]bus.Handler{"heartbeat": owner.Handler(s.handleHeartbeat)},
@@ -195,7 +195,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve heartbeats: %w", err)
 	}
-	defer deafen()
+	defer stopHeartbeats()
 	g.Go(func() error { return s.expire(ctx) })
 	close(s.ready)
 	return g.Wait()

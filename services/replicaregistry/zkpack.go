@@ -4,16 +4,16 @@ import (
 	"github.com/monolith-go/monolith/events/znode"
 )
 
-// share chooses, of proposals that came at once, those that share one event of the log,
+// coalesce chooses, of proposals that came at once, those that coalesce one event of the log,
 // and with it its fsync and its zxid. Nobody among them writes to a node that another one
 // writes to, so that a node's states can be told apart by their zxids, as ZooKeeper's
 // can. What would do so is left for later, and whatever its session has proposed behind
 // it too: a session's order is kept, and between sessions there is none yet. What writes
 // to nodes that it does not name, the end of a session, goes alone. Where there is little
-// to share, all of the batch is stored in events of their own.
-func share(batch []*proposal) (events [][]*proposal, later []*proposal) {
+// to coalesce, all of the batch is stored in events of their own.
+func coalesce(batch []*proposal) (events [][]*proposal, later []*proposal) {
 	if len(batch) >= packFrom {
-		in, later := together(batch)
+		in, later := batchable(batch)
 		if len(in) >= packFrom {
 			return [][]*proposal{in}, later
 		}
@@ -24,12 +24,12 @@ func share(batch []*proposal) (events [][]*proposal, later []*proposal) {
 	return events, nil
 }
 
-func together(batch []*proposal) (in, later []*proposal) {
+func batchable(batch []*proposal) (in, later []*proposal) {
 	taken, held := make(map[string]struct{}, len(batch)), map[int64]struct{}{}
 	size := 0
 	for _, p := range batch {
 		session, writes, names := subjectOf(p.event)
-		if _, waits := held[session]; waits || !names || size+p.size > packBytes || meets(taken, writes) {
+		if _, waits := held[session]; waits || !names || size+p.size > packBytes || conflicts(taken, writes) {
 			later = append(later, p)
 			held[session] = struct{}{}
 			continue
@@ -56,7 +56,7 @@ func subjectOf(e *znode.Event) (session int64, writes []*znode.Op, names bool) {
 	return 0, nil, false
 }
 
-func meets(taken map[string]struct{}, writes []*znode.Op) bool {
+func conflicts(taken map[string]struct{}, writes []*znode.Op) bool {
 	for _, op := range writes {
 		if sequential(op) {
 			continue

@@ -45,7 +45,7 @@ func TestShare(t *testing.T) {
 		"the same node, all of it": {[]*proposal{twice, twice, twice}, 1, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, later := share(tc.batch)
+			got, later := coalesce(tc.batch)
 			n := len(later)
 			for _, in := range got {
 				n += len(in)

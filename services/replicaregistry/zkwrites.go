@@ -51,7 +51,7 @@ var errNotWriter = errors.New("another registry of this namespace writes: connec
 var (
 	errStopped   = errors.New("the registry is stopping")
 	errLeaseLost = errors.New("the writer's lease is lost")
-	errDeposed   = fmt.Errorf("%w: it has put its fence behind ours in the log", errNotWriter)
+	errFenced    = fmt.Errorf("%w: it has put its fence behind ours in the log", errNotWriter)
 )
 
 // writes takes proposals to the log in the order in which they came, many per append,
@@ -204,7 +204,7 @@ func (w *writes) forget(id string) {
 // run holds the writer's lease whenever it can be had, and writes meanwhile. Everything
 // proposed is answered when it returns.
 func (w *writes) run(ctx context.Context) error {
-	err := w.reign(ctx)
+	err := w.leadTerm(ctx)
 	w.mu.Lock()
 	left := w.waiting // in the log, and beyond what the tree has folded
 	w.waiting = map[string][]*proposal{}
@@ -218,7 +218,7 @@ func (w *writes) run(ctx context.Context) error {
 	return err
 }
 
-func (w *writes) reign(ctx context.Context) error {
+func (w *writes) leadTerm(ctx context.Context) error {
 	wait := retry.New(retryLast/2, 2*retryLast)
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -250,7 +250,7 @@ func (w *writes) write(ctx context.Context, lease bus.Lease) error {
 		}
 	})
 	g.Go(func() error {
-		if err := w.takeOver(ctx); err != nil {
+		if err := w.acquire(ctx); err != nil {
 			return err
 		}
 		w.logger.Info("zookeeper writes taken over", "bzid", w.bzid, "epoch", lease.Epoch)
@@ -293,16 +293,16 @@ func isFence(e *znode.Event) bool {
 	return p.GetMulti() && p.GetSession() == 0 && len(p.GetOps()) == 0
 }
 
-// deposed says whether somebody else's reign has begun since ours did.
-func (w *writes) deposed() bool {
+// fenced says whether somebody else's reign has begun since ours did.
+func (w *writes) fenced() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.writer.Load() && !strings.HasPrefix(w.fence, w.prefix)
 }
 
-// takeOver catches up and appends a fence, so that whatever an earlier writer has on its
+// acquire catches up and appends a fence, so that whatever an earlier writer has on its
 // way conflicts, and grants every session one full time-out.
-func (w *writes) takeOver(ctx context.Context) error {
+func (w *writes) acquire(ctx context.Context) error {
 	fence := &proposal{event: newFence(), done: func(uint64, *view.Outcome, error) {}}
 	if err := w.catchUp(ctx); err != nil {
 		return err
@@ -368,13 +368,13 @@ func (w *writes) append(ctx context.Context) error {
 		}
 		peak = max(len(batch)+len(w.queue)+int(w.under.Load()), peak-peak/8)
 		n = min(n, atMost(peak, len(w.queue)))
-		packs, later := share(batch[:n])
+		packs, later := coalesce(batch[:n])
 		rest := slices.Concat(later, batch[n:])
 		began := time.Now()
 		err := w.store(ctx, packs)
 		took, last = time.Since(began), n
 		if err != nil && ctx.Err() == nil && (errors.Is(err, events.ErrInvalid) || errors.Is(err, bus.ErrTooLarge)) {
-			err = w.apart(ctx, packs)
+			err = w.splitRefused(ctx, packs)
 		}
 		batch = rest
 		if err != nil {
@@ -387,7 +387,7 @@ func (w *writes) append(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, errDeposed) {
+		if errors.Is(err, errFenced) {
 			return err
 		}
 	}
@@ -410,8 +410,8 @@ func (w *writes) gather(batch []*proposal) []*proposal {
 	return batch
 }
 
-// apart stores one by one what could not be stored together, and refuses the culprits.
-func (w *writes) apart(ctx context.Context, packs [][]*proposal) error {
+// splitRefused stores one by one what could not be stored together, and refuses the culprits.
+func (w *writes) splitRefused(ctx context.Context, packs [][]*proposal) error {
 	for _, in := range packs {
 		for i, p := range in {
 			err := w.store(ctx, [][]*proposal{in[i : i+1]})
@@ -455,8 +455,8 @@ func (w *writes) store(ctx context.Context, packs [][]*proposal) (err error) {
 	defer w.health.OK(writesProblem)
 	wait := retry.New(retryFirst, retryLast)
 	for try := 0; ; try++ {
-		if w.deposed() {
-			return errDeposed
+		if w.fenced() {
+			return errFenced
 		}
 		drafts[0].Expect = w.last
 		seqs, err := w.log.Append(ctx, drafts...)

@@ -353,7 +353,7 @@ func (in *instance) say(ctx context.Context, t *track, version int64, f fact) {
 		e.Body = &server.Event_ModelFailed{ModelFailed: &server.ModelFailed{Model: m, Reason: f.reason}}
 	}
 	in.s.env.Log.Info("model "+f.kind, "model", t.name(), "version", version, "reason", f.reason)
-	in.s.scribe.say(ctx, e)
+	in.s.facts.say(ctx, e)
 }
 
 // replicas is what the next heartbeat says is served here. A sub-model that the server

@@ -121,7 +121,7 @@ const oddName = "sub-graphs are entry, ps_<n> or dense_<n>; export it under such
 // reject tells, once, that a sub-graph of the layout is not served.
 func (in *instance) reject(ctx context.Context, a assigned) {
 	if in.complain(a.name(), oddName) {
-		in.s.scribe.say(ctx, &server.Event{Body: &server.Event_ModelFailed{ModelFailed: &server.ModelFailed{
+		in.s.facts.say(ctx, &server.Event{Body: &server.Event_ModelFailed{ModelFailed: &server.ModelFailed{
 			Model: &server.Model{ModelName: a.model, SubModel: a.sub}, Reason: oddName}}})
 	}
 }

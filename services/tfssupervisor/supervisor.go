@@ -56,7 +56,7 @@ type Supervisor struct {
 	lineage *follow.Follower[lineage.State]
 	layout  *follow.Follower[savedmodels.State] // nil: the container follows the plan
 	tree    *follow.Follower[view.State]        // nil, unless its layout lies outside of the namespace's
-	scribe  *scribe
+	facts   *eventWriter
 	gauge   gauge // the heartbeats' own
 	pulse   replica.Pulse
 
@@ -136,7 +136,7 @@ func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
 		cfg: cfg, env: env, launcher: launcher, metrics: m,
 		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
-		scribe:  newScribe(env.BZID, cfg.Container, env.Bus.Log(), m.facts, env.Log),
+		facts:   newEventWriter(env.BZID, cfg.Container, env.Bus.Log(), m.facts, env.Log),
 		gauge:   gauge{files: os.DirFS("/"), memory: cfg.Memory},
 		ready:   make(chan struct{}), beat: make(chan struct{}, 1),
 		layoutPath: layoutPath, layoutName: layoutName, filters: filters,
@@ -170,7 +170,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		back.Go(func() error { return s.tree.Run(inner) })
 		caughtUp = append(caughtUp, s.tree.Ready())
 	}
-	back.Go(func() error { s.scribe.run(inner, s.cfg.Drain); return nil })
+	back.Go(func() error { s.facts.run(inner, s.cfg.Drain); return nil })
 
 	front, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -224,7 +224,7 @@ func (s *Supervisor) supervise(ctx context.Context, leave func()) {
 			s.env.Log.Error("model server did not start", "err", err)
 			if reason := "it did not start: " + err.Error(); reason != complaint {
 				complaint = reason
-				s.scribe.say(ctx, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: &server.ProcessExited{Reason: reason}}})
+				s.facts.say(ctx, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: &server.ProcessExited{Reason: reason}}})
 			}
 		} else {
 			complaint = ""
@@ -267,7 +267,7 @@ func (s *Supervisor) start(ctx context.Context) (Server, error) {
 func (s *Supervisor) live(ctx context.Context, srv *Server, leave func()) error {
 	s.env.Log.Info("model server started", "pid", srv.PID, "grpc", srv.GRPCAddr, "http", srv.HTTPAddr, "rows", srv.RowsAddr)
 	s.metrics.starts.Inc()
-	s.scribe.say(ctx, &server.Event{Body: &server.Event_ProcessStarted{ProcessStarted: &server.ProcessStarted{
+	s.facts.say(ctx, &server.Event{Body: &server.Event_ProcessStarted{ProcessStarted: &server.ProcessStarted{
 		Pid: int32(srv.PID), Command: srv.Command, GrpcAddress: srv.GRPCAddr, HttpAddress: srv.HTTPAddr, RowsAddress: srv.RowsAddr}}})
 	s.mu.Lock()
 	s.address = srv
@@ -280,7 +280,7 @@ func (s *Supervisor) live(ctx context.Context, srv *Server, leave func()) error 
 	// At a stop ctx has ended: the fact gets the little time that is left.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
 	defer cancel()
-	s.scribe.say(last, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: exit}})
+	s.facts.say(last, &server.Event{Body: &server.Event_ProcessExited{ProcessExited: exit}})
 	return err
 }
 

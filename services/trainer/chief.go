@@ -24,12 +24,12 @@ type chief struct {
 	fails int // attempts at a checkpoint that failed in a row
 	cuts  int // attempts, so that each cut has a name of its own
 	saved int // checkpoints of the clock since the last export
-	asked chan order
+	asked chan checkpointOrder
 	swept swept // what the next checkpoint says was deleted
 }
 
-// order is a checkpoint that somebody waits for.
-type order struct {
+// checkpointOrder is a checkpoint that somebody waits for.
+type checkpointOrder struct {
 	reason string
 	export bool
 	done   chan answer
@@ -86,7 +86,7 @@ func (s *Server) lead(ctx context.Context) error {
 			case <-held.Done():
 			}
 		}()
-		c := &chief{s: s, epoch: lease.Epoch, asked: make(chan order)}
+		c := &chief{s: s, epoch: lease.Epoch, asked: make(chan checkpointOrder)}
 		s.log.Info("chief of the job", "epoch", lease.Epoch)
 		begin := time.Now()
 		err = c.run(held)
@@ -136,15 +136,15 @@ func (c *chief) run(ctx context.Context) error {
 		return err
 	}
 	if len(c.job().Checkpoints) == 0 { // so that there is a model to load from the first step on
-		if err := c.insist(ctx, request{Reason: "start of the job", Export: true}); err != nil {
+		if err := c.retryCheckpoint(ctx, request{Reason: "start of the job", Export: true}); err != nil {
 			return err
 		}
 	}
 	return c.serve(ctx)
 }
 
-// insist makes a checkpoint, however often it fails.
-func (c *chief) insist(ctx context.Context, why request) error {
+// retryCheckpoint makes a checkpoint, however often it fails.
+func (c *chief) retryCheckpoint(ctx context.Context, why request) error {
 	pauses := retry.New(pauseAfterError, 10*time.Second)
 	for {
 		if err := c.s.shards.wait(ctx); err != nil {
@@ -209,7 +209,7 @@ func (c *chief) serve(ctx context.Context) error {
 		case <-topic.C:
 			c.lookAtTopic(ctx)
 		case <-clock:
-			if !c.news(ctx) {
+			if !c.hasProgress(ctx) {
 				continue
 			}
 			c.saved++
@@ -217,15 +217,15 @@ func (c *chief) serve(ctx context.Context) error {
 			_, _, err := c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
 			c.attempted(err)
 		case o := <-c.asked:
-			c.obeyAll(ctx, o)
+			c.handleRequests(ctx, o)
 		}
 	}
 	return ctx.Err()
 }
 
-// obeyAll makes one checkpoint for all who wait for one.
-func (c *chief) obeyAll(ctx context.Context, first order) {
-	all, one := []order{first}, first
+// handleRequests makes one checkpoint for all who wait for one.
+func (c *chief) handleRequests(ctx context.Context, first checkpointOrder) {
+	all, one := []checkpointOrder{first}, first
 	for more := true; more; {
 		select {
 		case o := <-c.asked:
@@ -234,20 +234,20 @@ func (c *chief) obeyAll(ctx context.Context, first order) {
 			more = false
 		}
 	}
-	done := c.obey(ctx, one)
+	done := c.handleRequest(ctx, one)
 	for _, o := range all {
 		o.done <- done
 	}
 }
 
-// obey makes the checkpoint of a command, and tries again, while the shards cannot make
+// handleRequest makes the checkpoint of a command, and tries again, while the shards cannot make
 // it, for as long as somebody waits for the answer.
-func (c *chief) obey(ctx context.Context, o order) answer {
+func (c *chief) handleRequest(ctx context.Context, o checkpointOrder) answer {
 	until := time.Now().Add(obeyPatience)
 	for {
 		id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
 		if err != nil && ctx.Err() != nil {
-			return answer{id, seq, fmt.Errorf("%w: %w", errDeposed, err)}
+			return answer{id, seq, fmt.Errorf("%w: %w", errFenced, err)}
 		}
 		if err == nil || !passes(err) || time.Now().After(until) {
 			return answer{id, seq, err}
@@ -264,8 +264,8 @@ func (c *chief) obey(ctx context.Context, o order) answer {
 // obeyPatience bounds the attempts at what one command asks.
 const obeyPatience = 20 * time.Second
 
-// news says whether anything was learnt since the last checkpoint.
-func (c *chief) news(ctx context.Context) bool {
+// hasProgress says whether anything was learnt since the last checkpoint.
+func (c *chief) hasProgress(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	j := c.job()
@@ -354,7 +354,7 @@ func (c *chief) finish(ctx context.Context, why request) error {
 	why.Export = true
 	last := why
 	last.ID = "" // the checkpoint does not answer it, the end does
-	if err := c.insist(ctx, last); err != nil {
+	if err := c.retryCheckpoint(ctx, last); err != nil {
 		return err
 	}
 	_, _, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
@@ -487,7 +487,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 			return nil, err
 		}
 	}
-	o := order{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
+	o := checkpointOrder{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():

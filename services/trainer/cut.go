@@ -40,11 +40,11 @@ var errNotNow = errors.New("the shards do not stand still for a checkpoint")
 
 // errDeposed is a cut that ended with the chief's lease, or its trainer: the next chief
 // makes one.
-var errDeposed = errors.New("this trainer is no longer the job's chief")
+var errFenced = errors.New("this trainer is no longer the job's chief")
 
 // passes says whether the next attempt may well succeed where err ended this one.
 func passes(err error) bool {
-	if errors.Is(err, errDeposed) {
+	if errors.Is(err, errFenced) {
 		return true
 	}
 	if refused := new(bus.CommandError); errors.As(err, &refused) {

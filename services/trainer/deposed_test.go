@@ -44,7 +44,7 @@ func TestCheckpointOfADeposedChiefIsAskedForAgain(t *testing.T) {
 	ran := make(chan error, 1)
 	go func() { ran <- s.lineage.Run(following) }()
 	<-s.lineage.Ready()
-	_, err = (&chief{s: s, epoch: 1}).obey(held, order{reason: "before the upgrade"}).reply()
+	_, err = (&chief{s: s, epoch: 1}).handleRequest(held, checkpointOrder{reason: "before the upgrade"}).reply()
 	stop()
 	<-ran
 	var refused *bus.CommandError

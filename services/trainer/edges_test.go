@@ -563,7 +563,7 @@ func TestAnswersToACheckpointOnCommand(t *testing.T) {
 		"made": {nil, ""}, "it passes": {errNotNow, "UNAVAILABLE"}, "it stays": {errors.New("no space left"), "INTERNAL"},
 		"refused for now": {owner.Refuse(owner.Conflict, "x"), "UNAVAILABLE"}, "refused for good": {owner.Refuse(owner.Invalid, "x"), "INTERNAL"},
 	} {
-		c := &chief{s: &Server{cfg: Config{Job: theJob}}, asked: make(chan order)}
+		c := &chief{s: &Server{cfg: Config{Job: theJob}}, asked: make(chan checkpointOrder)}
 		go func() {
 			o := <-c.asked
 			o.done <- answer{id: 7, seq: 9, err: tc.err}

@@ -64,7 +64,7 @@ func (l *learner) run(soft, hard context.Context) {
 	}
 	for soft.Err() == nil {
 		steps := l.steps
-		err := l.once(soft, hard)
+		err := l.runOnce(soft, hard)
 		if soft.Err() != nil {
 			return
 		}
@@ -75,7 +75,7 @@ func (l *learner) run(soft, hard context.Context) {
 		switch failures++; {
 		case errors.Is(err, errDone):
 			log.Info("the partition is learnt to its end")
-			l.stay(soft)
+			l.awaitWork(soft)
 			well()
 			continue
 		case errors.Is(err, errMoved):
@@ -143,8 +143,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once finds out where the shards stand and learns from there on.
-func (l *learner) once(soft, hard context.Context) error {
+// runOnce finds out where the shards stand and learns from there on.
+func (l *learner) runOnce(soft, hard context.Context) error {
 	if err := l.s.shards.wait(soft); err != nil {
 		return err
 	}
@@ -164,15 +164,15 @@ func (l *learner) once(soft, hard context.Context) error {
 			}
 		})()
 	}
-	err := l.from(followed, hard)
+	err := l.resume(followed, hard)
 	if err != nil && errors.Is(context.Cause(followed), errMoved) && refusal(err) != rowwire.Fenced {
 		return errMoved
 	}
 	return err
 }
 
-// stay waits at the end of a bounded partition until a shard has lost some of it.
-func (l *learner) stay(ctx context.Context) {
+// awaitWork waits at the end of a bounded partition until a shard has lost some of it.
+func (l *learner) awaitWork(ctx context.Context) {
 	followed, stop := l.s.shards.follow(ctx)
 	defer stop()
 	all, err := l.s.shards.offsets(followed)
@@ -181,8 +181,8 @@ func (l *learner) stay(ctx context.Context) {
 	}
 }
 
-// from learns on from where the shards stand now.
-func (l *learner) from(soft, hard context.Context) error {
+// resume learns on resume where the shards stand now.
+func (l *learner) resume(soft, hard context.Context) error {
 	all, err := l.s.shards.offsets(soft)
 	if err != nil {
 		return err
@@ -200,9 +200,9 @@ func (l *learner) from(soft, hard context.Context) error {
 		return err
 	}
 	if l.s.cfg.Deterministic {
-		return l.inOrder(soft, hard, pos)
+		return l.learnDeterministic(soft, hard, pos)
 	}
-	return l.asTheyCome(soft, hard, pos)
+	return l.learnUnordered(soft, hard, pos)
 }
 
 // start is where to read: a partition of which nothing was ever learnt begins with what
@@ -228,7 +228,7 @@ func (l *learner) end() int64 {
 	return ends[l.partition]
 }
 
-func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
+func (l *learner) learnUnordered(soft, hard context.Context, pos position) error {
 	if pos.from >= l.end() {
 		return errDone
 	}
@@ -261,7 +261,7 @@ func (l *learner) asTheyCome(soft, hard context.Context, pos position) error {
 	}
 }
 
-func (l *learner) inOrder(soft, hard context.Context, pos position) error {
+func (l *learner) learnDeterministic(soft, hard context.Context, pos position) error {
 	if !pos.level {
 		return l.rollback(soft, pos)
 	}

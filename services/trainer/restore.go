@@ -71,7 +71,7 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 
 // export has the chief make a checkpoint with an export, unless ctx ends before.
 func (c *chief) export(ctx context.Context, reason string) (id int64, ok bool) {
-	o := order{reason: reason, export: true, done: make(chan answer, 1), gone: ctx.Done()}
+	o := checkpointOrder{reason: reason, export: true, done: make(chan answer, 1), gone: ctx.Done()}
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():

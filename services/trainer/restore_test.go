@@ -16,7 +16,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
-// obey has the shards follow returns of the job, as real ones do: they come back elsewhere
+// handleRequest has the shards follow returns of the job, as real ones do: they come back elsewhere
 // with what the checkpoint held.
 func (w *world) obey() {
 	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})

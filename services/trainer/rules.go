@@ -48,7 +48,7 @@ func (r rules) time(fields map[string]json.RawMessage) error {
 	return nil
 }
 
-// once returns an error if a key of the valid object stands there twice: which of the
+// runOnce returns an error if a key of the valid object stands there twice: which of the
 // values is meant, nobody knows. fields is the object decoded.
 func once(object []byte, fields map[string]json.RawMessage) error {
 	members, depth, inString := 0, 0, false

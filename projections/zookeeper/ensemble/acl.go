@@ -21,7 +21,7 @@ type relist struct {
 // the mark cannot go with it: it is written just before, which stops a mirror that was
 // deposed, and each list is set only in place of the version that was compared. What a
 // crash leaves undone the next comparison finds.
-func (r *reign) relistAll(ctx context.Context, all []relist) error {
+func (r *term) relistAll(ctx context.Context, all []relist) error {
 	if len(all) == 0 {
 		return nil
 	}

@@ -15,26 +15,28 @@ func everybody(perms int32) []view.ACL {
 
 // Every line of the table is one rule of whose access list it is.
 func TestDecideACL(t *testing.T) {
-	bridge, alone := past{bridge: true}, past{}
-	refused := past{bridge: true, kept: map[string]int32{"/p": 3}}
-	us := func(acl []view.ACL, version int32) *ours { return &ours{acl: acl, aversion: version} }
-	held := func(acl []view.ACL, version int32) *ours { return &ours{acl: acl, aversion: version, held: true} }
-	them := func(acl []view.ACL, version int32) *theirs { return &theirs{acl: acl, aversion: version} }
+	bridge, alone := syncState{bridge: true}, syncState{}
+	refused := syncState{bridge: true, kept: map[string]int32{"/p": 3}}
+	us := func(acl []view.ACL, version int32) *localNode { return &localNode{acl: acl, aversion: version} }
+	held := func(acl []view.ACL, version int32) *localNode {
+		return &localNode{acl: acl, aversion: version, held: true}
+	}
+	them := func(acl []view.ACL, version int32) *remoteNode { return &remoteNode{acl: acl, aversion: version} }
 	a, b := everybody(31), everybody(1)
 	hidden := []view.ACL{{Perms: 31, Scheme: "digest", ID: "u:x"}}
 	for _, tc := range []struct {
 		name  string
-		o     *ours
-		t     *theirs
-		p     past
-		want  verdict
+		o     *localNode
+		t     *remoteNode
+		p     syncState
+		want  action
 		drift bool
 	}{
 		{"only here", us(a, 0), nil, bridge, agree, false},
 		{"only there", nil, them(a, 0), bridge, agree, false},
 		{"the same", us(a, 2), them(a, 2), bridge, agree, false},
 		{"not read", us(a, 2), them(nil, 3), bridge, agree, false},
-		{"not to be read", us(a, 2), &theirs{opaque: true, acl: b}, bridge, agree, false},
+		{"not to be read", us(a, 2), &remoteNode{opaque: true, acl: b}, bridge, agree, false},
 		{"digests hidden", us(a, 2), them(hidden, 3), bridge, agree, false},
 		{"set here", us(b, 1), them(a, 0), bridge, setACL, false},
 		{"set here, and back", us(a, 2), them(a, 0), bridge, setACL, false},
@@ -63,12 +65,12 @@ func TestDecideACL(t *testing.T) {
 // last, after the sides had been the same, is what both have.
 func TestListsDoNotGoRound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := past{bridge: true}
-		o, x := &ours{acl: everybody(31)}, &theirs{acl: everybody(31)}
+		p := syncState{bridge: true}
+		o, x := &localNode{acl: everybody(31)}, &remoteNode{acl: everybody(31)}
 		var setHere, setThere, imports, sets int
 		// step compares and acts; between says what others do after the comparison, stop how
 		// many lists are set before the mirror dies, -1: it lives.
-		step := func(between func(), stop int) verdict {
+		step := func(between func(), stop int) action {
 			read, seen := *o, *x
 			v, _ := decideACL("/p", &read, &seen, &p)
 			between()

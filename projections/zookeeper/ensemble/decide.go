@@ -9,8 +9,8 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
-// ours is a node of our tree. Sequences are the log's.
-type ours struct {
+// localNode is a node of our tree. Sequences are the log's.
+type localNode struct {
 	data             []byte
 	acl              []view.ACL
 	aversion         int32
@@ -23,8 +23,8 @@ type ours struct {
 	children         int32
 }
 
-// theirs is a node of the ensemble; zxids are the ensemble's.
-type theirs struct {
+// remoteNode is a node of the ensemble; zxids are the ensemble's.
+type remoteNode struct {
 	data     []byte
 	owner    int64 // session that holds it; 0: none
 	czxid    int64
@@ -37,28 +37,28 @@ type theirs struct {
 	large    bool       // larger than an event may be: never imported, and left alone where it is nobody's but theirs
 }
 
-// verdict is what is to be done about one path.
-type verdict int
+// action is what is to be done about one path.
+type action int
 
 const (
-	agree   verdict = iota
-	create          // over there
-	set             // over there
-	replace         // over there: delete and create in one multi
-	remove          // over there
+	agree   action = iota
+	create         // over there
+	set            // over there
+	replace        // over there: delete and create in one multi
+	remove         // over there
 	importWrite
 	importDelete
 	setACL // over there
 	importACL
 )
 
-func (v verdict) String() string {
+func (v action) String() string {
 	return [...]string{"agree", "create", "set", "replace", "remove", "importWrite", "importDelete", "setACL", "importACL"}[v]
 }
 
-// mark is how far both sides are known to have been the same. It lies in the ensemble,
+// cursor is how far both sides are known to have been the same. It lies in the ensemble,
 // and every write of the mirror takes it along, so that it is never ahead of them.
-type mark struct {
+type cursor struct {
 	Writer string     `json:"writer"`
 	Seq    uint64     `json:"seq"`           // our tree up to here has been written over there; 0: never all of it
 	At     uint64     `json:"at,omitempty"`  // an event of the log, not before Seq, and its
@@ -67,9 +67,9 @@ type mark struct {
 	Own    [][2]int64 `json:"own,omitempty"` // zxids beyond it that are the mirror's own: first and last of each run, sorted
 }
 
-// past is what decides who changed a node.
-type past struct {
-	mark
+// syncState is what decides who changed a node.
+type syncState struct {
+	cursor
 	session int64            // the mirror's over there
 	bridge  bool             // foreign writes are to be imported
 	handled map[string]int64 // by path: mzxid beyond mark.Zxid that has been dealt with
@@ -78,7 +78,7 @@ type past struct {
 }
 
 // foreignWrite says whether somebody else wrote the node and nobody here has heard of it.
-func (p *past) foreignWrite(path string, o *ours, t *theirs) bool {
+func (p *syncState) foreignWrite(path string, o *localNode, t *remoteNode) bool {
 	switch {
 	case !p.bridge, t.large, t.mzxid <= p.Zxid, p.handled[path] == t.mzxid, o != nil && o.imported == t.mzxid:
 		return false
@@ -87,13 +87,13 @@ func (p *past) foreignWrite(path string, o *ours, t *theirs) bool {
 }
 
 // isOwn says whether the mirror wrote at the zxid, which lies beyond the mark.
-func (m *mark) isOwn(zxid int64) bool {
+func (m *cursor) isOwn(zxid int64) bool {
 	i := sort.Search(len(m.Own), func(i int) bool { return m.Own[i][1] >= zxid })
 	return i < len(m.Own) && m.Own[i][0] <= zxid
 }
 
 // own notes a zxid of the mirror's, greater than those noted before.
-func (m *mark) own(zxid int64) {
+func (m *cursor) own(zxid int64) {
 	switch n := len(m.Own); {
 	case zxid <= m.Zxid || m.isOwn(zxid):
 	case n > 0 && m.Own[n-1][1] == zxid-1:
@@ -104,7 +104,7 @@ func (m *mark) own(zxid int64) {
 }
 
 // advance moves the mark over there to zxid.
-func (m *mark) advance(zxid int64) {
+func (m *cursor) advance(zxid int64) {
 	m.Zxid = zxid
 	m.Own = slices.DeleteFunc(m.Own, func(run [2]int64) bool { return run[1] <= zxid })
 }
@@ -112,7 +112,7 @@ func (m *mark) advance(zxid int64) {
 // decide compares one path. A foreign write is imported at most once, whatever comes of
 // it, and one of ours is never imported: so the two directions cannot feed each other.
 // drift says that the ensemble has lost or changed what had been written there.
-func decide(path string, o *ours, t *theirs, p *past) (v verdict, drift bool) {
+func decide(path string, o *localNode, t *remoteNode, p *syncState) (v action, drift bool) {
 	switch {
 	case o == nil && t == nil, t != nil && t.opaque:
 		return agree, false
@@ -154,7 +154,7 @@ func decide(path string, o *ours, t *theirs, p *past) (v verdict, drift bool) {
 // how often: both sides are made to count alike, so that whoever counts further has set it
 // last. A list that was set on both sides since they last counted alike is theirs. Who
 // holds a node, or has no bridge, does not look at the count: ours is right.
-func decideACL(path string, o *ours, t *theirs, p *past) (v verdict, drift bool) {
+func decideACL(path string, o *localNode, t *remoteNode, p *syncState) (v action, drift bool) {
 	if o == nil || t == nil || t.opaque || t.acl == nil || masked(t.acl) {
 		return agree, false
 	}
@@ -181,7 +181,7 @@ func masked(acl []view.ACL) bool {
 }
 
 // unknown is a node that only the ensemble has.
-func (p *past) unknown(path string, t *theirs) (verdict, bool) {
+func (p *syncState) unknown(path string, t *remoteNode) (action, bool) {
 	switch {
 	case p.foreignWrite(path, nil, t):
 		return importWrite, false
@@ -194,7 +194,7 @@ func (p *past) unknown(path string, t *theirs) (verdict, bool) {
 }
 
 // missing is a node that only our tree has.
-func (p *past) missing(path string, o *ours) (verdict, bool) {
+func (p *syncState) missing(path string, o *localNode) (action, bool) {
 	switch {
 	case o.foreign != 0:
 		if !p.bridge {

@@ -12,8 +12,8 @@ import (
 // Every line of the table is one rule of who wins.
 func TestDecide(t *testing.T) {
 	const mirror, agent, old = 1, 2, 3
-	at := func(seq uint64, zxid int64) past {
-		return past{mark: mark{Seq: seq, Zxid: zxid, Own: [][2]int64{{140, 150}}}, session: mirror, bridge: true}
+	at := func(seq uint64, zxid int64) syncState {
+		return syncState{cursor: cursor{Seq: seq, Zxid: zxid, Own: [][2]int64{{140, 150}}}, session: mirror, bridge: true}
 	}
 	alone := at(10, 100)
 	alone.bridge = false
@@ -21,31 +21,33 @@ func TestDecide(t *testing.T) {
 	told.handled = map[string]int64{"/p": 200}
 	refused := at(10, 100)
 	refused.refused = map[string]bool{"/p": true}
-	us := func(data string, seq uint64) *ours { return &ours{data: []byte(data), created: 5, written: seq} }
-	held := func(data string, seq uint64) *ours { o := us(data, seq); o.held = true; return o }
-	abroad := func(data string, seq uint64, owner, mzxid int64, last bool) *ours {
+	us := func(data string, seq uint64) *localNode {
+		return &localNode{data: []byte(data), created: 5, written: seq}
+	}
+	held := func(data string, seq uint64) *localNode { o := us(data, seq); o.held = true; return o }
+	abroad := func(data string, seq uint64, owner, mzxid int64, last bool) *localNode {
 		o := us(data, seq)
 		o.abroad, o.foreign, o.imported, o.asImported = true, owner, mzxid, last
 		return o
 	}
-	them := func(data string, mzxid, owner int64) *theirs {
-		return &theirs{data: []byte(data), czxid: 50, mzxid: mzxid, owner: owner}
+	them := func(data string, mzxid, owner int64) *remoteNode {
+		return &remoteNode{data: []byte(data), czxid: 50, mzxid: mzxid, owner: owner}
 	}
-	parent := func(o *ours) *ours { o.children = 1; return o }
-	family := func(x *theirs) *theirs { x.children = 1; return x }
+	parent := func(o *localNode) *localNode { o.children = 1; return o }
+	family := func(x *remoteNode) *remoteNode { x.children = 1; return x }
 	for _, tc := range []struct {
 		name  string
-		o     *ours
-		t     *theirs
-		p     past
-		want  verdict
+		o     *localNode
+		t     *remoteNode
+		p     syncState
+		want  action
 		drift bool
 	}{
 		{"nothing anywhere", nil, nil, at(10, 100), agree, false},
 		{"the same", us("a", 9), them("a", 90, 0), at(10, 100), agree, false},
 		{"the same, written by somebody", us("a", 9), them("a", 200, 0), at(10, 100), agree, false},
 		{"made here", us("a", 11), nil, at(0, 0), create, false},
-		{"made here, new", &ours{created: 11, written: 11}, nil, at(10, 100), create, false},
+		{"made here, new", &localNode{created: 11, written: 11}, nil, at(10, 100), create, false},
 		{"written here", us("b", 11), them("a", 90, 0), at(10, 100), set, false},
 		{"deleted here", nil, them("a", 90, 0), at(10, 100), remove, false},
 		{"deleted here, an echo", nil, them("a", 150, 0), at(10, 100), remove, false},
@@ -83,9 +85,9 @@ func TestDecide(t *testing.T) {
 		{"persistent, an agent's there", us("a", 9), them("a", 200, agent), at(10, 100), importWrite, false},
 		{"persistent, a predecessor's there", us("a", 11), them("a", 90, old), at(10, 100), replace, false},
 		{"another kind, with children", held("a", 9), family(them("a", 90, 0)), at(10, 100), agree, false},
-		{"not to be read", nil, &theirs{opaque: true, mzxid: 200}, at(10, 100), agree, false},
-		{"too large", nil, &theirs{large: true, mzxid: 200}, at(10, 100), agree, false},
-		{"ours made too large", us("a", 9), &theirs{large: true, mzxid: 200}, at(10, 100), set, true},
+		{"not to be read", nil, &remoteNode{opaque: true, mzxid: 200}, at(10, 100), agree, false},
+		{"too large", nil, &remoteNode{large: true, mzxid: 200}, at(10, 100), agree, false},
+		{"ours made too large", us("a", 9), &remoteNode{large: true, mzxid: 200}, at(10, 100), set, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if v, drift := decide("/p", tc.o, tc.t, &tc.p); v != tc.want || drift != tc.drift {
@@ -99,10 +101,10 @@ func TestDecide(t *testing.T) {
 // and start anew with nothing but the mark.
 type world struct {
 	seq, zxid int64
-	here      map[string]ours
-	there     map[string]theirs
-	saved     mark // in the ensemble
-	p         past
+	here      map[string]localNode
+	there     map[string]remoteNode
+	saved     cursor // in the ensemble
+	p         syncState
 	until     uint64 // where the next write brings the mark
 	imports   int
 	writes    int
@@ -111,7 +113,7 @@ type world struct {
 const mine = 1
 
 func (w *world) begin() { // a mirror that knows the mark alone
-	w.p = past{mark: w.saved, session: mine, bridge: true, handled: map[string]int64{}, refused: map[string]bool{}}
+	w.p = syncState{cursor: w.saved, session: mine, bridge: true, handled: map[string]int64{}, refused: map[string]bool{}}
 	w.p.Own = slices.Clone(w.saved.Own)
 }
 
@@ -119,7 +121,7 @@ func (w *world) writeHere(path, data string, held bool) {
 	w.seq++
 	o, ok := w.here[path]
 	if !ok {
-		o = ours{created: uint64(w.seq), held: held}
+		o = localNode{created: uint64(w.seq), held: held}
 	}
 	o.data, o.written, o.asImported = []byte(data), uint64(w.seq), false
 	w.here[path] = o
@@ -129,7 +131,7 @@ func (w *world) writeThere(path, data string, owner int64) {
 	w.zxid++
 	x, ok := w.there[path]
 	if !ok {
-		x = theirs{czxid: w.zxid, owner: owner}
+		x = remoteNode{czxid: w.zxid, owner: owner}
 	}
 	x.data, x.mzxid = []byte(data), w.zxid
 	x.version++
@@ -138,9 +140,9 @@ func (w *world) writeThere(path, data string, owner int64) {
 
 // step compares one path, as a round does with many; crash says that the mark is not
 // brought up to date behind it.
-func (w *world) step(path string) verdict {
-	var o *ours
-	var x *theirs
+func (w *world) step(path string) action {
+	var o *localNode
+	var x *remoteNode
 	if v, ok := w.here[path]; ok {
 		o = &v
 	}
@@ -156,13 +158,13 @@ func (w *world) step(path string) verdict {
 		w.writes++
 		w.p.own(w.zxid)
 		w.p.Seq = max(w.p.Seq, w.until)
-		w.saved = w.p.mark // it goes with the write
+		w.saved = w.p.cursor // it goes with the write
 		w.saved.Own = slices.Clone(w.p.Own)
 	}
 	switch v {
 	case create, replace:
 		wrote()
-		w.there[path] = theirs{data: o.data, czxid: w.zxid, mzxid: w.zxid}
+		w.there[path] = remoteNode{data: o.data, czxid: w.zxid, mzxid: w.zxid}
 		if o.held {
 			y := w.there[path]
 			y.owner = mine
@@ -179,7 +181,7 @@ func (w *world) step(path string) verdict {
 	case importWrite:
 		w.seq++
 		w.imports++
-		n := ours{created: uint64(w.seq)}
+		n := localNode{created: uint64(w.seq)}
 		if o != nil && o.foreign == x.owner && !o.held {
 			n.created = o.created
 		}
@@ -197,7 +199,7 @@ func (w *world) settle() {
 	w.p.Seq, w.p.Zxid = uint64(w.seq), w.zxid
 	w.p.Own = nil
 	clear(w.p.handled)
-	w.saved = w.p.mark
+	w.saved = w.p.cursor
 }
 
 // However writes of both sides, comparisons and crashes of the mirror follow each other:
@@ -205,7 +207,7 @@ func (w *world) settle() {
 // outside causes at most one import and a bounded number of writes.
 func TestNothingGoesRound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{here: map[string]ours{}, there: map[string]theirs{}}
+		w := &world{here: map[string]localNode{}, there: map[string]remoteNode{}}
 		w.begin()
 		paths := []string{"/a", "/b", "/c"}
 		outside, crashes := 0, 0
@@ -280,7 +282,7 @@ func TestNothingGoesRound(t *testing.T) {
 func TestNoWriteIsLost(t *testing.T) {
 	for seed := range uint64(2000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		w := &world{here: map[string]ours{}, there: map[string]theirs{}}
+		w := &world{here: map[string]localNode{}, there: map[string]remoteNode{}}
 		w.begin()
 		last := ""
 		round := func() { // the mark in the ensemble knows what went with the last write

@@ -14,10 +14,10 @@ import (
 )
 
 // claim takes the mark over, after which no earlier mirror can write.
-func (r *reign) claim(ctx context.Context) error {
+func (r *term) claim(ctx context.Context) error {
 	at := r.cfg.Chroot + r.node
 	for {
-		data, st, err := r.readMark(ctx)
+		data, st, err := r.readCursor(ctx)
 		if errors.Is(err, zk.ErrNoNode) {
 			if err := r.s.ensure(ctx, at); err != nil {
 				return err
@@ -27,9 +27,9 @@ func (r *reign) claim(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.mark = mark{}
+		r.cursor = cursor{}
 		if len(data) > 0 {
-			if err := json.Unmarshal(data, &r.mark); err != nil {
+			if err := json.Unmarshal(data, &r.cursor); err != nil {
 				return fmt.Errorf("the mark at %s is damaged, delete it to compare by value: %w", at, err)
 			}
 			r.own(st.Mzxid)
@@ -39,13 +39,13 @@ func (r *reign) claim(ctx context.Context) error {
 		}
 		if r.claimed && r.Writer != r.me && r.Writer != "" {
 			r.claimed = false
-			return errDeposed
+			return errFenced
 		}
 		r.version = st.Version
 		if err = r.write(ctx, nil); err == nil {
 			r.claimed = true
 		}
-		if !errors.Is(err, errDeposed) {
+		if !errors.Is(err, errFenced) {
 			return err
 		}
 	}
@@ -53,7 +53,7 @@ func (r *reign) claim(ctx context.Context) error {
 
 // recognize forgets a mark that is of another log: then whatever stands in the ensemble
 // was made abroad, and nothing there was ours to remove.
-func (r *reign) recognize(ctx context.Context) error {
+func (r *term) recognize(ctx context.Context) error {
 	if r.cfg.Log == nil || r.ID == "" {
 		return nil
 	}
@@ -67,12 +67,12 @@ func (r *reign) recognize(ctx context.Context) error {
 		return nil
 	}
 	r.logger.Warn("the ensemble shows another log: its nodes are taken for foreign ones", "servers", r.cfg.Servers, "seq", r.At)
-	r.mark = mark{}
+	r.cursor = cursor{}
 	return nil
 }
 
-// readMark waits for a connection as long as the session may come back.
-func (r *reign) readMark(ctx context.Context) ([]byte, *zk.Stat, error) {
+// readCursor waits for a connection as long as the session may come back.
+func (r *term) readCursor(ctx context.Context) ([]byte, *zk.Stat, error) {
 	type node struct {
 		data []byte
 		st   *zk.Stat
@@ -97,7 +97,7 @@ func unconnected(err error) bool {
 
 // write does the operations and updates the mark, in one multi. A path that stands in
 // the way of the others is left for later.
-func (r *reign) write(ctx context.Context, batch []op) error {
+func (r *term) write(ctx context.Context, batch []op) error {
 	if r.until != 0 && len(r.later) == 0 {
 		r.Seq = r.until // with this multi everything up to there is written, or nothing of it
 	}
@@ -107,9 +107,9 @@ func (r *reign) write(ctx context.Context, batch []op) error {
 	r.At, r.ID = r.at, r.id
 	r.Mirror.mu.Unlock()
 	data, err := json.Marshal(struct {
-		mark
+		cursor
 		N uint64 `json:"n"`
-	}{r.mark, r.count})
+	}{r.cursor, r.count})
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (r *reign) write(ctx context.Context, batch []op) error {
 			return fmt.Errorf("write to the ensemble: %w", err)
 		}
 		// Perhaps it has happened, and only its answer was lost.
-		now, st, err := r.readMark(ctx)
+		now, st, err := r.readCursor(ctx)
 		if err != nil {
 			return err
 		}
@@ -150,19 +150,19 @@ func (r *reign) write(ctx context.Context, batch []op) error {
 			return nil
 		}
 		if st.Version != r.version {
-			return errDeposed
+			return errFenced
 		}
 	}
 }
 
-func (r *reign) wrote(st *zk.Stat, batch []op) {
+func (r *term) wrote(st *zk.Stat, batch []op) {
 	r.version, r.stale, r.newest = st.Version, false, st.Mzxid
 	r.own(st.Mzxid)
 	r.writes.Add(float64(len(batch)))
 }
 
-// settleMark brings the mark over there up to date when it has fallen behind.
-func (r *reign) settleMark(ctx context.Context) error {
+// settleCursor brings the mark over there up to date when it has fallen behind.
+func (r *term) settleCursor(ctx context.Context) error {
 	if !r.stale {
 		return nil
 	}

@@ -237,7 +237,7 @@ func (m *Mirror) Run(ctx context.Context) {
 			s = opened
 		}
 		began := time.Now()
-		err := m.reign(ctx, s)
+		err := m.leadTerm(ctx, s)
 		m.ended()
 		if ctx.Err() != nil {
 			return
@@ -247,7 +247,7 @@ func (m *Mirror) Run(ctx context.Context) {
 			wait = 50 * time.Millisecond
 		}
 		wait = m.pause(ctx, wait)
-		if errors.Is(err, errDeposed) { // two that want the same tree must not take turns at full speed
+		if errors.Is(err, errFenced) { // two that want the same tree must not take turns at full speed
 			_ = m.pause(ctx, m.cfg.Session)
 		}
 		select {
@@ -275,16 +275,16 @@ func (m *Mirror) pause(ctx context.Context, d time.Duration) time.Duration {
 	return min(2*d, 5*time.Second, m.cfg.Session/6)
 }
 
-// reign is one connection for reads, from the claim until something breaks.
-func (m *Mirror) reign(ctx context.Context, s *session) error {
+// leadTerm is one connection for reads, from the claim until something breaks.
+func (m *Mirror) leadTerm(ctx context.Context, s *session) error {
 	w, err := dialReads(ctx, &m.cfg, func(path string) { m.touch(strings.TrimPrefix(path, m.cfg.Chroot)) })
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	r := &reign{
+	r := &term{
 		Mirror: m, s: s, w: w, later: map[string]uint64{}, retry: map[string]int64{},
-		past: past{session: s.id, bridge: m.cfg.Importer != nil, handled: map[string]int64{}, refused: map[string]bool{}, kept: map[string]int32{}},
+		syncState: syncState{session: s.id, bridge: m.cfg.Importer != nil, handled: map[string]int64{}, refused: map[string]bool{}, kept: map[string]int32{}},
 	}
 	// Reads find a server. A session that finds none may be refused for good, by servers
 	// that have lost their data for example, and another one takes its ephemerals over.
@@ -326,7 +326,7 @@ func (m *Mirror) reign(ctx context.Context, s *session) error {
 				m.touch(path)
 			}
 			clear(r.later)
-			if err := r.settleMark(ctx); err != nil {
+			if err := r.settleCursor(ctx); err != nil {
 				return err
 			}
 		case <-m.wake:

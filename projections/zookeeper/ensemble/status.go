@@ -156,7 +156,7 @@ func (m *Mirror) gauges() []prometheus.Collector {
 	}
 }
 
-// began and ended note the reign of a session.
+// began and ended note the term of a session.
 func (m *Mirror) began(session int64) {
 	m.held.Set(1)
 	m.mu.Lock()

@@ -300,8 +300,8 @@ func (w *readConn) barrier(ctx context.Context, path string) (zxid int64, err er
 }
 
 // get reads the nodes at the paths; absent ones are nil.
-func (w *readConn) get(ctx context.Context, paths []string) ([]*theirs, error) {
-	nodes := make([]*theirs, len(paths))
+func (w *readConn) get(ctx context.Context, paths []string) ([]*remoteNode, error) {
+	nodes := make([]*remoteNode, len(paths))
 	all := make([]request, len(paths))
 	for i, path := range paths {
 		q := wire.PathWatch{Path: w.chroot + path}
@@ -311,7 +311,7 @@ func (w *readConn) get(ctx context.Context, paths []string) ([]*theirs, error) {
 			case wire.NoNode:
 				return nil
 			case wire.NoAuth:
-				nodes[i] = &theirs{opaque: true}
+				nodes[i] = &remoteNode{opaque: true}
 				return nil
 			default:
 				return fmt.Errorf("read %s: code %d", path, h.Err)
@@ -319,7 +319,7 @@ func (w *readConn) get(ctx context.Context, paths []string) ([]*theirs, error) {
 			data := slices.Clone(r.Buffer())
 			var st wire.Stat
 			st.Decode(r)
-			t := &theirs{data: data, czxid: st.Czxid, mzxid: st.Mzxid, version: st.Version, aversion: st.Aversion, children: st.NumChildren, large: len(data) > maxImport}
+			t := &remoteNode{data: data, czxid: st.Czxid, mzxid: st.Mzxid, version: st.Version, aversion: st.Aversion, children: st.NumChildren, large: len(data) > maxImport}
 			if view.IsEphemeral(st.EphemeralOwner) {
 				t.owner = st.EphemeralOwner
 			}
@@ -332,7 +332,7 @@ func (w *readConn) get(ctx context.Context, paths []string) ([]*theirs, error) {
 
 // acls reads the access lists of nodes; those of nodes that are gone, or say no more, stay
 // unread.
-func (w *readConn) acls(ctx context.Context, paths []string, nodes []*theirs) error {
+func (w *readConn) acls(ctx context.Context, paths []string, nodes []*remoteNode) error {
 	all := make([]request, len(paths))
 	for i, path := range paths {
 		q := wire.Path{Path: w.chroot + path}

@@ -24,12 +24,12 @@ const (
 
 var errBehind = errors.New("the connection for reads leads to a member that has fallen behind")
 
-var errDeposed = errors.New("another mirror writes to this ensemble for the same namespace")
+var errFenced = errors.New("another mirror writes to this ensemble for the same namespace")
 
-// reign is what one mirror knows while it may write.
-type reign struct {
+// term is what one mirror knows while it may write.
+type term struct {
 	*Mirror
-	past
+	syncState
 	s       *session
 	w       *readConn
 	version int32             // of the mark's node
@@ -45,14 +45,14 @@ type reign struct {
 // op is what is written for one path.
 type op struct {
 	path string
-	v    verdict
+	v    action
 	ops  []any
 	size int
 	seq  uint64 // that wrote it here; 0: it is gone
 }
 
 // round compares whatever has been touched.
-func (r *reign) round(ctx context.Context) error {
+func (r *term) round(ctx context.Context) error {
 	zxid, err := r.w.barrier(ctx, r.node)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (r *reign) round(ctx context.Context) error {
 // full compares everything: first what the mirror is to hold, because a predecessor's
 // session may be about to end, then all that is on both sides, then removals, children
 // before their parents.
-func (r *reign) full(ctx context.Context) error {
+func (r *term) full(ctx context.Context) error {
 	began := time.Now()
 	r.whole = true
 	defer func() { r.whole = false }()
@@ -168,7 +168,7 @@ func (r *reign) full(ctx context.Context) error {
 
 // union is every path on either side, parents first. What changes while it is being
 // listed is touched as well.
-func (r *reign) union(ctx context.Context) ([]string, error) {
+func (r *term) union(ctx context.Context) ([]string, error) {
 	var paths []string
 	for _, root := range r.cfg.Roots {
 		there, err := r.w.below(ctx, root)
@@ -201,7 +201,7 @@ func (r *reign) union(ctx context.Context) ([]string, error) {
 
 // compare brings both sides of the paths into line. until is where that brings the mark,
 // 0 while there are others before it.
-func (r *reign) compare(ctx context.Context, paths []string, until uint64) error {
+func (r *term) compare(ctx context.Context, paths []string, until uint64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (r *reign) compare(ctx context.Context, paths []string, until uint64) error
 	if err != nil {
 		return err
 	}
-	us := r.ours(paths)
+	us := r.localNodes(paths)
 	if err := r.lists(ctx, paths, us, them); err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (r *reign) compare(ctx context.Context, paths []string, until uint64) error
 	var agreed []string
 	for i, path := range paths {
 		o, t := us[i], them[i]
-		p := &r.past
+		p := &r.syncState
 		if t != nil && t.opaque {
 			delete(r.retry, path)
 			r.stick(path, "read", zk.ErrNoAuth)
@@ -257,7 +257,7 @@ func (r *reign) compare(ctx context.Context, paths []string, until uint64) error
 		switch v {
 		case importWrite:
 			m := &znode.Imported{Path: path, Kind: znode.Imported_WRITTEN, Data: t.data, Owner: t.owner, Czxid: t.czxid, Mzxid: t.mzxid}
-			if o == nil || r.madeAbroad(t) {
+			if o == nil || r.createdByOther(t) {
 				if t.acl == nil { // it is gone meanwhile, or says no more
 					r.retry[path], r.later[path] = t.mzxid, 0
 					continue
@@ -302,26 +302,26 @@ func (r *reign) compare(ctx context.Context, paths []string, until uint64) error
 // lists reads the access lists that decisions need: of nodes that may have been made
 // abroad, of those whose lists were not set equally often, and of all while everything is
 // being compared.
-func (r *reign) lists(ctx context.Context, paths []string, us []*ours, them []*theirs) error {
+func (r *term) lists(ctx context.Context, paths []string, us []*localNode, them []*remoteNode) error {
 	var asked []string
-	var nodes []*theirs
+	var nodes []*remoteNode
 	for i, t := range them {
 		if t == nil || t.opaque {
 			continue
 		}
 		o := us[i]
-		if o == nil && t.mzxid > r.Zxid || o != nil && (r.whole || t.aversion != o.aversion || r.madeAbroad(t)) {
+		if o == nil && t.mzxid > r.Zxid || o != nil && (r.whole || t.aversion != o.aversion || r.createdByOther(t)) {
 			asked, nodes = append(asked, paths[i]), append(nodes, t)
 		}
 	}
 	return r.w.acls(ctx, asked, nodes)
 }
 
-// madeAbroad says that the node as it stands there was made by somebody else.
-func (r *reign) madeAbroad(t *theirs) bool { return t.czxid > r.Zxid && !r.isOwn(t.czxid) }
+// createdByOther says that the node as it stands there was made by somebody else.
+func (r *term) createdByOther(t *remoteNode) bool { return t.czxid > r.Zxid && !r.isOwn(t.czxid) }
 
 // postpone has a path compared again after a while.
-func (r *reign) postpone(path string, v verdict, seq uint64, err error) {
+func (r *term) postpone(path string, v action, seq uint64, err error) {
 	r.later[path] = seq
 	r.stick(path, v.String(), err)
 }
@@ -333,7 +333,7 @@ func factACL(list []view.ACL) (acl []*znode.ACL) {
 	return acl
 }
 
-func (o *ours) request(at string) *zk.CreateRequest {
+func (o *localNode) request(at string) *zk.CreateRequest {
 	q := &zk.CreateRequest{Path: at, Data: o.data, Acl: wireACL(o.acl)}
 	if o.held {
 		q.Flags = zk.FlagEphemeral
@@ -341,9 +341,9 @@ func (o *ours) request(at string) *zk.CreateRequest {
 	return q
 }
 
-// ours reads our side; absent nodes are nil.
-func (r *reign) ours(paths []string) []*ours {
-	nodes := make([]*ours, len(paths))
+// localNodes reads our side; absent nodes are nil.
+func (r *term) localNodes(paths []string) []*localNode {
+	nodes := make([]*localNode, len(paths))
 	r.tree.Read(func(t view.State) {
 		for i, path := range paths {
 			data, st, ok := t.Get(path)
@@ -351,7 +351,7 @@ func (r *reign) ours(paths []string) []*ours {
 				continue
 			}
 			acl, _, _ := t.ACL(path)
-			o := &ours{data: slices.Clone(data), acl: acl, aversion: st.Aversion, created: uint64(st.Czxid), written: uint64(st.Mzxid), children: st.NumChildren}
+			o := &localNode{data: slices.Clone(data), acl: acl, aversion: st.Aversion, created: uint64(st.Czxid), written: uint64(st.Mzxid), children: st.NumChildren}
 			from, last, abroad := t.Imported(path)
 			if abroad {
 				o.abroad, o.asImported, o.imported = true, last, from.Mzxid
@@ -371,7 +371,7 @@ func (r *reign) ours(paths []string) []*ours {
 
 // writeAll writes in order, as many at a time as a multi takes; the last one brings the
 // mark to until.
-func (r *reign) writeAll(ctx context.Context, all []op, until uint64) error {
+func (r *term) writeAll(ctx context.Context, all []op, until uint64) error {
 	defer func() { r.until = 0 }()
 	for len(all) > 0 {
 		n, size := 0, 0
@@ -393,13 +393,13 @@ func (r *reign) writeAll(ctx context.Context, all []op, until uint64) error {
 // seen is a foreign write on its way to the log.
 type seen struct {
 	path    string
-	t       *theirs
+	t       *remoteNode
 	list    bool // of the access list alone
 	message *znode.Imported
 }
 
 // bring imports, in the order of the paths.
-func (r *reign) bring(ctx context.Context, all []seen) error {
+func (r *term) bring(ctx context.Context, all []seen) error {
 	if len(all) == 0 {
 		return nil
 	}

@@ -19,17 +19,17 @@ const (
 	groupBytes = 8 << 20   // of deltas published in one call
 )
 
-// harvest is what one publication holds: a consistent copy of everything touched.
-type harvest struct {
+// dirtyRows is what one publication holds: a consistent copy of everything touched.
+type dirtyRows struct {
 	epoch, step uint64
 	ranges      []*delta.Range
-	rows        []harvestRows
+	rows        []dirtyTable
 	dense       []*delta.Variable
 	bad         error // why none of it may be published; nil: it may
 	trace       string
 }
 
-type harvestRows struct {
+type dirtyTable struct {
 	table   string
 	dim     int
 	ids     []int64 // ascending
@@ -38,9 +38,9 @@ type harvestRows struct {
 	format  format  // of the values on their way
 }
 
-// harvest takes what is touched, or nil when that is nothing. Dense variables come along
+// collectDirty takes what is touched, or nil when that is nothing. Dense variables come along
 // when wanted. The rows are those that the ranges made, not later ones.
-func (s *state) harvest(dense func(applies int) bool) *harvest {
+func (s *state) collectDirty(dense func(applies int) bool) *dirtyRows {
 	s.mu.RLock()
 	idle := len(s.touched) == 0 && len(s.ranges) == 0 && !s.denseTouched
 	s.mu.RUnlock()
@@ -49,7 +49,7 @@ func (s *state) harvest(dense func(applies int) bool) *harvest {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := &harvest{epoch: s.epoch, step: s.step, ranges: s.ranges, trace: s.trace}
+	h := &dirtyRows{epoch: s.epoch, step: s.step, ranges: s.ranges, trace: s.trace}
 	if s.denseTouched && dense(s.applies) {
 		for _, name := range s.names {
 			h.dense = append(h.dense, &delta.Variable{Name: name, Shape: s.variables[name].Shape, Values: floats(s.dense[name].values)})
@@ -72,9 +72,9 @@ func (s *state) harvest(dense func(applies int) bool) *harvest {
 
 // take copies rows as they are, and tells apart those that do not exist any more.
 // Lookups of a veiled table show something else than what its rows hold.
-func take(t *table.Table, touched map[int64]reach, veiled bool) harvestRows {
+func take(t *table.Table, touched map[int64]reach, veiled bool) dirtyTable {
 	ids := slices.Sorted(maps.Keys(touched))
-	h := harvestRows{table: t.Name(), dim: t.Dim(), ids: ids, values: make([]float32, len(ids)*t.Dim())}
+	h := dirtyTable{table: t.Name(), dim: t.Dim(), ids: ids, values: make([]float32, len(ids)*t.Dim())}
 	if !veiled {
 		found, err := t.Lookup(ids, h.values, nil)
 		if err != nil {
@@ -107,7 +107,7 @@ func floats(v []float32) []byte {
 }
 
 // rowDeltas cuts rows into chunks below chunkBytes; the ranges stand on the last one.
-func (h *harvest) rowDeltas(f *form) []*delta.Delta {
+func (h *dirtyRows) rowDeltas(f *schema) []*delta.Delta {
 	if len(h.rows) == 0 && len(h.ranges) == 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (h *harvest) rowDeltas(f *form) []*delta.Delta {
 		room -= need
 		return out[len(out)-1]
 	}
-	rowsIn := func(d *delta.Delta, r *harvestRows) *delta.Rows {
+	rowsIn := func(d *delta.Delta, r *dirtyTable) *delta.Rows {
 		if n := len(d.Rows); n > 0 && d.Rows[n-1].Table == r.table {
 			return d.Rows[n-1]
 		}
@@ -164,7 +164,7 @@ func (h *harvest) rowDeltas(f *form) []*delta.Delta {
 }
 
 // denseDeltas cuts the variables into chunks.
-func (h *harvest) denseDeltas(f *form) []*delta.Delta {
+func (h *dirtyRows) denseDeltas(f *schema) []*delta.Delta {
 	var out []*delta.Delta
 	room := 0
 	for _, v := range h.dense {
@@ -179,7 +179,7 @@ func (h *harvest) denseDeltas(f *form) []*delta.Delta {
 	return number(out)
 }
 
-func (h *harvest) empty(f *form) *delta.Delta {
+func (h *dirtyRows) empty(f *schema) *delta.Delta {
 	return &delta.Delta{Job: f.job, Shard: f.shard, Shards: f.shards, Epoch: h.epoch, Step: h.step}
 }
 

@@ -35,7 +35,7 @@ const (
 	stateEnd       = apis.ModelVersionStatus_END
 )
 
-// version is one version of one configured model. The shelf's mutex guards what is not
+// version is one version of one configured model. The mutex of servables guards what is not
 // fixed when it is made.
 type version struct {
 	name     string // as configured: {model}:{sub}
@@ -48,7 +48,7 @@ type version struct {
 	state    state
 	err      *loadError // why it ended; nil: it was unloaded
 	modTime  time.Time  // of its directory when it failed: a change of it is a new try
-	data     *generation
+	data     *servable
 	begunAt  uint64    // orders the loads
 	endedAt  uint64    // orders the forgetting
 	settled  bool      // all that it needs to answer is there: others may go
@@ -60,9 +60,9 @@ type version struct {
 // loading says that v does not answer yet, and may.
 func (v *version) loading() bool { return v.state == stateStart || v.state == stateLoading }
 
-// shelf holds what is configured and what became of it. One goroutine, run, starts and
+// servables holds what is configured and what became of it. One goroutine, run, starts and
 // stops versions; each version has a goroutine of its own until END.
-type shelf struct {
+type servables struct {
 	serve   func(ctx context.Context, v *version) error // one version's life, until ctx ends
 	linger  time.Duration                               // how long rows answer after the last entry asked for them
 	health  *health.State
@@ -84,7 +84,7 @@ type shelf struct {
 // index is what requests read: only AVAILABLE versions, newest first, and why others are
 // not among them.
 type index struct {
-	models map[string][]*generation
+	models map[string][]*servable
 	rows   map[shardKey][]*psModel
 	absent map[string]map[int64]string // of configured models: what keeps a version from answering
 
@@ -96,8 +96,8 @@ type shardKey struct {
 	shard uint32
 }
 
-func newShelf(serve func(context.Context, *version) error, linger time.Duration, well *health.State) *shelf {
-	s := &shelf{
+func newServables(serve func(context.Context, *version) error, linger time.Duration, well *health.State) *servables {
+	s := &servables{
 		serve: serve, linger: linger, health: well, failures: map[string]int{}, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
 		models: map[string]map[int64]*version{}, changed: make(chan struct{}), kick: make(chan struct{}, 1),
 	}
@@ -128,7 +128,7 @@ func splitName(name string) (model, sub string, shard int, err error) {
 
 // configure replaces the whole configuration and returns the names that are new in it. A
 // sub-model that is not served here has ended with the reason, and keeps nobody else.
-func (s *shelf) configure(models []tfserving.Model) []string {
+func (s *servables) configure(models []tfserving.Model) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := make(map[string]tfserving.Model, len(models))
@@ -153,12 +153,12 @@ func (s *shelf) configure(models []tfserving.Model) []string {
 	s.configs = next
 	s.reindex()
 	s.announce()
-	s.poke()
+	s.notify()
 	return added
 }
 
 // refuse shows a model that cannot be served here as ended. The caller holds mu.
-func (s *shelf) refuse(m tfserving.Model, err *loadError) {
+func (s *servables) refuse(m tfserving.Model, err *loadError) {
 	numbers := m.Policy.Versions
 	if len(numbers) == 0 {
 		numbers = []int64{0} // which one it would be is not looked at
@@ -171,7 +171,7 @@ func (s *shelf) refuse(m tfserving.Model, err *loadError) {
 	s.forget()
 }
 
-func (s *shelf) poke() {
+func (s *servables) notify() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
@@ -180,7 +180,7 @@ func (s *shelf) poke() {
 
 // run brings what is served in line with the configuration, whenever something changes
 // and every poll, until ctx ends; then every version is stopped.
-func (s *shelf) run(ctx context.Context, poll time.Duration) {
+func (s *servables) run(ctx context.Context, poll time.Duration) {
 	defer s.lives.Wait()
 	t := time.NewTicker(poll)
 	defer t.Stop()
@@ -198,7 +198,7 @@ func (s *shelf) run(ctx context.Context, poll time.Duration) {
 // found are the versions of a model on disk, with the time their directories changed.
 type found map[int64]time.Time
 
-func look(m tfserving.Model) found {
+func scanVersions(m tfserving.Model) found {
 	f := found{}
 	if len(m.Policy.Versions) > 0 {
 		for _, v := range m.Policy.Versions {
@@ -236,20 +236,20 @@ func modTime(name, basePath string, v int64) (time.Time, bool) {
 	return dirTime(filepath.Join(filepath.Dir(basePath), "ps_0", strconv.FormatInt(v, 10)))
 }
 
-func (s *shelf) reconcile(ctx context.Context) {
+func (s *servables) reconcile(ctx context.Context) {
 	s.mu.Lock()
 	configs := maps.Clone(s.configs)
 	s.mu.Unlock()
 	disk := make(map[string]found, len(configs))
 	for name, m := range configs {
-		disk[name] = look(m)
+		disk[name] = scanVersions(m)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, m := range s.configs {
 		if old, ok := configs[name]; !ok || old.BasePath != m.BasePath || !slices.Equal(old.Policy.Versions, m.Policy.Versions) ||
 			old.Policy.Latest != m.Policy.Latest || old.Policy.All != m.Policy.All {
-			s.poke() // configured anew meanwhile: look again
+			s.notify() // configured anew meanwhile: look again
 			continue
 		}
 		model, sub, shard, err := splitName(name)
@@ -281,7 +281,7 @@ func (s *shelf) reconcile(ctx context.Context) {
 // them; what is in memory stays when its files vanish. One that loads goes at once,
 // except that the first of them may go on while nothing else answers: where wishes change
 // faster than a load takes, none would ever end. The caller holds mu.
-func (s *shelf) retire(versions map[int64]*version, now time.Time, configured bool, wanted func(number int64) bool) {
+func (s *servables) retire(versions map[int64]*version, now time.Time, configured bool, wanted func(number int64) bool) {
 	var first, newest *version
 	answers, replaced := false, false
 	for number, v := range versions {
@@ -321,7 +321,7 @@ func (s *shelf) retire(versions map[int64]*version, now time.Time, configured bo
 }
 
 // start begins a version's life. The caller holds mu.
-func (s *shelf) start(ctx context.Context, v *version) {
+func (s *servables) start(ctx context.Context, v *version) {
 	life, stop := context.WithCancel(ctx)
 	s.count++
 	v.state, v.stop, v.begunAt = stateStart, stop, s.count
@@ -345,14 +345,14 @@ func (s *shelf) start(ctx context.Context, v *version) {
 	})
 }
 
-func (s *shelf) stateOf(v *version) state {
+func (s *servables) stateOf(v *version) state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return v.state
 }
 
-// set moves v to a state. A generation makes it AVAILABLE with that data.
-func (s *shelf) set(v *version, to state, data *generation) {
+// set moves v to a state. A servable makes it AVAILABLE with that data.
+func (s *servables) set(v *version, to state, data *servable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.state, v.data = to, data
@@ -365,22 +365,22 @@ func (s *shelf) set(v *version, to state, data *generation) {
 }
 
 // works forgets the failures of a model. The caller holds mu.
-func (s *shelf) works(name string) {
+func (s *servables) works(name string) {
 	delete(s.failures, name)
 	s.health.OK("load " + name)
 }
 
 // settle notes that v has all that it needs to answer.
-func (s *shelf) settle(v *version) {
+func (s *servables) settle(v *version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !v.settled {
 		v.settled = true
-		s.poke()
+		s.notify()
 	}
 }
 
-func (s *shelf) end(v *version, err error) {
+func (s *servables) end(v *version, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.state, v.data = stateEnd, nil
@@ -396,11 +396,11 @@ func (s *shelf) end(v *version, err error) {
 	s.forget()
 	s.reindex()
 	s.announce()
-	s.poke()
+	s.notify()
 }
 
 // forget drops the oldest of too many ended versions. The caller holds mu.
-func (s *shelf) forget() {
+func (s *servables) forget() {
 	var ended []*version
 	for _, versions := range s.models {
 		for _, v := range versions {
@@ -422,14 +422,14 @@ func (s *shelf) forget() {
 }
 
 // announce wakes whoever waits for a change. The caller holds mu.
-func (s *shelf) announce() {
+func (s *servables) announce() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
 // reindex publishes what answers now. The caller holds mu.
-func (s *shelf) reindex() {
-	x := &index{models: map[string][]*generation{}, rows: map[shardKey][]*psModel{}, expects: s.expects, absent: map[string]map[int64]string{}}
+func (s *servables) reindex() {
+	x := &index{models: map[string][]*servable{}, rows: map[shardKey][]*psModel{}, expects: s.expects, absent: map[string]map[int64]string{}}
 	for name := range s.configs {
 		x.absent[name] = map[int64]string{}
 	}
@@ -460,7 +460,7 @@ func (s *shelf) reindex() {
 
 // wait blocks until each of the models has an available version or only failed ones,
 // as the original's reload does, and returns the first failure.
-func (s *shelf) wait(ctx context.Context, stopping <-chan struct{}, names []string) error {
+func (s *servables) wait(ctx context.Context, stopping <-chan struct{}, names []string) error {
 	var failure error
 	for _, name := range names {
 		for {
@@ -485,7 +485,7 @@ func (s *shelf) wait(ctx context.Context, stopping <-chan struct{}, names []stri
 }
 
 // settled tells whether a model needs no more waiting. The caller holds mu.
-func (s *shelf) settled(name string) (bool, error) {
+func (s *servables) settled(name string) (bool, error) {
 	if _, ok := s.configs[name]; !ok {
 		return true, nil // configured away meanwhile
 	}
@@ -520,7 +520,7 @@ func alias[V any](models map[string]V, name string) (V, bool) {
 }
 
 // status lists the versions of a model, newest first; number 0 means all.
-func (s *shelf) status(name string, number int64) []*version {
+func (s *servables) status(name string, number int64) []*version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	versions, _ := alias(s.models, name)

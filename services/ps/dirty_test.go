@@ -19,21 +19,21 @@ import (
 // TestLargePublicationsAreChunked checks that chunks stay small, that together they
 // hold every row once, and that the ranges stand on the last one alone.
 func TestLargePublicationsAreChunked(t *testing.T) {
-	f, err := newForm(Config{Job: job, Shards: 1}, counting())
+	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []int{0, 1, 1000, 28672, 28673, 200_000} {
-		h := &harvest{epoch: 3, step: 9, ranges: []*delta.Range{{Partition: 1, From: 5, To: 10, Epoch: 2}}}
-		user := harvestRows{table: "user", dim: 2, values: make([]float32, 2*n)}
-		movie := harvestRows{table: "movie", dim: 3}
+		h := &dirtyRows{epoch: 3, step: 9, ranges: []*delta.Range{{Partition: 1, From: 5, To: 10, Epoch: 2}}}
+		user := dirtyTable{table: "user", dim: 2, values: make([]float32, 2*n)}
+		movie := dirtyTable{table: "movie", dim: 3}
 		for i := range n {
 			user.ids = append(user.ids, int64(i)-10)
 			user.values[2*i] = float32(i)
 			movie.removed = append(movie.removed, int64(i))
 		}
 		if n > 0 {
-			h.rows = []harvestRows{user, movie}
+			h.rows = []dirtyTable{user, movie}
 		}
 		var ids, removed []int64
 		ds := h.rowDeltas(f)
@@ -87,7 +87,7 @@ func TestLargePublicationsAreChunked(t *testing.T) {
 }
 
 func TestDenseGoesOutWithEveryNthPublication(t *testing.T) {
-	f, err := newForm(Config{Job: job, Shards: 1}, counting())
+	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestDenseGoesOutWithEveryNthPublication(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.resume(1, 0)
-	p := &publisher{form: f}
+	p := &publisher{schema: f}
 	var got []bool
 	var next int64
 	for _, learnt := range []bool{false, true, true, true, true, true, false, false} {
@@ -108,7 +108,7 @@ func TestDenseGoesOutWithEveryNthPublication(t *testing.T) {
 			}
 			next++
 		}
-		h := s.harvest(p.due(2))
+		h := s.collectDirty(p.due(2))
 		got = append(got, h != nil && len(h.dense) > 0)
 	}
 	// Fresh variables at once; then with every second; then, in the pause, what is left.

@@ -17,9 +17,9 @@ import (
 // factQueue bounds the facts that wait for the log; who has another one waits with it.
 const factQueue = 1024
 
-// scribe appends this container's facts in the order they happened, while the log is
+// eventWriter appends this container's facts in the order they happened, while the log is
 // away too: nobody else writes the aggregate, so the guard is what it wrote last.
-type scribe struct {
+type eventWriter struct {
 	subject events.Subject
 	store   owner.Store
 	queue   chan *server.Event
@@ -29,8 +29,8 @@ type scribe struct {
 	guard uint64 // run's own
 }
 
-func newScribe(bzid, container string, log bus.Log, written *prometheus.CounterVec, l *slog.Logger) *scribe {
-	return &scribe{
+func newEventWriter(bzid, container string, log bus.Log, written *prometheus.CounterVec, l *slog.Logger) *eventWriter {
+	return &eventWriter{
 		subject: events.Join(bzid, "server", container),
 		store: owner.Store{Log: log, Source: "tfs-supervisor",
 			Wait: func(context.Context, uint64) error { return nil }},
@@ -41,7 +41,7 @@ func newScribe(bzid, container string, log bus.Log, written *prometheus.CounterV
 }
 
 // say queues a fact; false when ctx ends before there is room.
-func (s *scribe) say(ctx context.Context, e *server.Event) bool {
+func (s *eventWriter) say(ctx context.Context, e *server.Event) bool {
 	select {
 	case s.queue <- e:
 		return true
@@ -56,7 +56,7 @@ func (s *scribe) say(ctx context.Context, e *server.Event) bool {
 }
 
 // run appends until ctx ends, then what is queued, within drain.
-func (s *scribe) run(ctx context.Context, drain time.Duration) {
+func (s *eventWriter) run(ctx context.Context, drain time.Duration) {
 	for {
 		select {
 		case e := <-s.queue:
@@ -76,7 +76,7 @@ func (s *scribe) run(ctx context.Context, drain time.Duration) {
 	}
 }
 
-func (s *scribe) rest(ctx context.Context) {
+func (s *eventWriter) rest(ctx context.Context) {
 	for {
 		select {
 		case e := <-s.queue:
@@ -88,7 +88,7 @@ func (s *scribe) rest(ctx context.Context) {
 }
 
 // append returns false only if ctx ended before the fact was stored or refused.
-func (s *scribe) append(ctx context.Context, e *server.Event) bool {
+func (s *eventWriter) append(ctx context.Context, e *server.Event) bool {
 	_, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
 		return []bus.Draft{{Subject: s.subject, Event: e, Expect: s.guard}}, nil
 	})

@@ -18,9 +18,9 @@ const requestsReaction = "portal.requests"
 // answered all the same, only another portal that is as far behind may answer it again.
 const maxOpen = 4096
 
-// ledger is what the portal remembers besides the catalogue: how far requests are
+// openRequests is what the portal remembers besides the catalogue: how far requests are
 // answered, so that a portal that is late answers none again.
-type ledger struct {
+type openRequests struct {
 	Seq      uint64            `json:"seq"`
 	Answered uint64            `json:"answered"` // sequence of the last request that has its answer: all before have theirs, or a letter
 	Open     []openRequest     `json:"open"`     // behind Answered, in order; those that are parked stay until a later one is answered
@@ -34,16 +34,16 @@ type openRequest struct {
 	Earlier string `json:"earlier"` // by the first releases
 }
 
-var ledgerView = follow.View[ledger]{
+var openRequestsView = follow.View[openRequests]{
 	Name:    "portal-ledger",
 	Version: 3,
-	New:     func() ledger { return ledger{Open: []openRequest{}, Declared: map[string]uint64{}} },
-	Fold:    foldLedger,
+	New:     func() openRequests { return openRequests{Open: []openRequest{}, Declared: map[string]uint64{}} },
+	Fold:    foldOpenRequests,
 }
 
-// foldLedger opens a request when it is stored. Requests are answered in the order of the
+// foldOpenRequests opens a request when it is stored. Requests are answered in the order of the
 // log, so the answer of one closes those before it as well.
-func foldLedger(s ledger, r events.Recorded) ledger {
+func foldOpenRequests(s openRequests, r events.Recorded) openRequests {
 	if r.Seq <= s.Seq {
 		return s
 	}
