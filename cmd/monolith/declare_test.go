@@ -15,7 +15,7 @@ func TestDeclare(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
 	cfg.replicas, cfg.trainers, cfg.shards = 1, 1, 1
 	w := opsStart(t, cfg)
-	text, err := os.ReadFile(filepath.Join(repository, "internal", "modelspec", "testdata", "movies.yaml"))
+	text, err := os.ReadFile(filepath.Join(repository, "internal", "model", "modelspec", "testdata", "movies.yaml"))
 	w.must("read the sample", err)
 	file := filepath.Join(t.TempDir(), "films.yaml")
 	w.must("write it", os.WriteFile(file, []byte(strings.Replace(string(text), "name: movies", "name: films", 1)), 0o600))

@@ -121,7 +121,7 @@ func (n *neighbour) declare() {
 // spec is a file that declares a model of that name, which begins with other parameters.
 func (n *neighbour) spec(name string) string {
 	n.t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "internal", "modelspec", "testdata", "movies.yaml"))
+	text, err := os.ReadFile(filepath.Join(repository, "internal", "model", "modelspec", "testdata", "movies.yaml"))
 	n.must("read the sample", err)
 	text = bytes.Replace(bytes.Replace(text, []byte("name: movies"), []byte("name: "+name), 1), []byte("seed: 1"), []byte("seed: 2"), 1)
 	path := filepath.Join(n.t.TempDir(), name+".yaml")

@@ -24,7 +24,7 @@ func originalProto(t *testing.T) string {
 		oracle.Missing(t, "protoc", "install protobuf-compiler")
 	}
 	dir := t.TempDir()
-	pkg := filepath.Join("internal", "monolithpb")
+	pkg := filepath.Join("internal", "model", "monolithpb")
 	if err := os.MkdirAll(filepath.Join(dir, pkg), 0o755); err != nil {
 		t.Fatal(err)
 	}

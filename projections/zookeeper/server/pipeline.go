@@ -155,8 +155,10 @@ func (c *conn) decide(q *request, zxid uint64, o *view.Outcome, err error) {
 	if len(c.pipe.queue) > 0 && c.pipe.queue[0] == q {
 		encodeOutcome(c.out.begin(), q, zxid, o)
 		c.out.end()
-		now := c.s.at
-		if !inside {
+		var now time.Time
+		if inside {
+			now = c.s.at // the fold writes it
+		} else {
 			now = time.Now()
 		}
 		c.answeredAt(now, q.head, q.start, int64(zxid))
