@@ -12,7 +12,7 @@ import tensorflow as tf
 
 protos, source, target = sys.argv[1:]
 sys.path.insert(0, protos)
-hash_table_pb2 = importlib.import_module("internal.monolithpb.hash_table_pb2")
+hash_table_pb2 = importlib.import_module("internal.model.monolithpb.hash_table_pb2")
 
 records = [r.numpy() for r in tf.data.TFRecordDataset(source)]
 again = list(tf.compat.v1.io.tf_record_iterator(source))

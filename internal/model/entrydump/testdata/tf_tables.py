@@ -17,7 +17,7 @@ import tensorflow as tf  # noqa: E402
 
 protos, single, multi, target = sys.argv[1:]
 sys.path.insert(0, protos)
-pb = importlib.import_module("internal.monolithpb.hash_table_pb2")
+pb = importlib.import_module("internal.model.monolithpb.hash_table_pb2")
 
 
 def row(record):
