@@ -77,16 +77,7 @@ func TestAgentService(t *testing.T) {
 	} {
 		controltest.Beat(t, b, hb)
 	}
-	last, err := b.Log().Last(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for folded := 0; folded < 3; { // each registry answers in turn: three in a row are all of them
-		folded++
-		if !strings.Contains(controltest.MustCall(t, b, "registry.state", `{"view":"fleet"}`), `"seq":`+itoa(last)+",") {
-			folded = 0
-		}
-	}
+	settle(t, b, 3)
 
 	for _, tc := range []struct {
 		name   string
