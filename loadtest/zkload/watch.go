@@ -32,17 +32,17 @@ func (c *Clients) Notify(ctx context.Context, writer *Clients, path string, data
 	defer func() { err = errors.Join(err, a.close()) }()
 	set := func(w *wire.Writer) { (&wire.SetDataRequest{Path: path, Data: data, Version: -1}).Encode(w) }
 	watch := Request{wire.OpGetData, func(w *wire.Writer, _ int) { (&wire.PathWatch{Path: path, Watch: true}).Encode(w) }}
-	scribe := writer.conns[0]
+	setter := writer.conns[0]
 	for range times {
 		if _, err := c.Run(ctx, len(c.conns), 1, watch); err != nil {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
-		if err := errors.Join(a.forget(), scribe.Deadline(hearWithin)); err != nil {
+		if err := errors.Join(a.forget(), setter.Deadline(hearWithin)); err != nil {
 			return nil, err
 		}
 		sent := time.Now()
-		scribe.Send(wire.OpSetData, set)
-		if err := scribe.Flush(); err != nil {
+		setter.Send(wire.OpSetData, set)
+		if err := setter.Flush(); err != nil {
 			return nil, fmt.Errorf("write: %w", err)
 		}
 		last, err := a.wait(sent.Add(hearWithin))
@@ -50,7 +50,7 @@ func (c *Clients) Notify(ctx context.Context, writer *Clients, path string, data
 			return nil, fmt.Errorf("hear: %w", err)
 		}
 		took = append(took, last.Sub(sent))
-		if h, _, err := scribe.Next(); err != nil || h.Err != wire.OK {
+		if h, _, err := setter.Next(); err != nil || h.Err != wire.OK {
 			return nil, fmt.Errorf("write: answered with %d: %w", h.Err, err)
 		}
 		for _, conn := range c.conns {

@@ -246,7 +246,7 @@ func TestWanted(t *testing.T) {
 	}
 	other := want[1]
 	other.origin = "/e"
-	if other.place() == want[1].place() || filepath.Dir(filepath.Dir(want[0].shelf())) != "m" || filepath.Dir(want[0].shelf()) != filepath.Dir(want[1].shelf()) {
+	if other.place() == want[1].place() || filepath.Dir(filepath.Dir(want[0].versionsDir())) != "m" || filepath.Dir(want[0].versionsDir()) != filepath.Dir(want[1].versionsDir()) {
 		t.Errorf("places %s, %s and %s", want[0].place(), want[1].place(), other.place())
 	}
 }

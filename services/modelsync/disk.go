@@ -50,12 +50,12 @@ func found(ctx context.Context, root *os.Root, place string, seen *copied) (c co
 
 // stored is one version on disk.
 type stored struct {
-	model, sub string
-	shelf      string // its folder, below the folder of copies
-	version    int64
+	model, sub  string
+	versionsDir string // its folder, below the folder of copies
+	version     int64
 }
 
-func (c stored) place() string { return filepath.Join(c.shelf, strconv.FormatInt(c.version, 10)) }
+func (c stored) place() string { return filepath.Join(c.versionsDir, strconv.FormatInt(c.version, 10)) }
 
 // list is every version in the folder of copies: <model>/<origin>/<sub-model>/<version>.
 // What builds before origins were told apart have left lies one step higher.
@@ -75,10 +75,10 @@ func list(root *os.Root) ([]stored, error) {
 		}
 		return names
 	}
-	take := func(model, sub, shelf string) (some bool) {
-		for _, name := range children(shelf) {
+	take := func(model, sub, versionsDir string) (some bool) {
+		for _, name := range children(versionsDir) {
 			if v, err := strconv.ParseInt(name, 10, 64); err == nil && v > 0 && strconv.FormatInt(v, 10) == name {
-				out = append(out, stored{model, sub, shelf, v})
+				out = append(out, stored{model, sub, versionsDir, v})
 				some = true
 			}
 		}

@@ -31,16 +31,18 @@ func (t target) key(host string) string { return lineage.CopyKey(t.model, t.sub,
 // subModel is what the target is a version of, wherever that was exported.
 func (t target) subModel() string { return t.model + "/" + t.sub }
 
-// shelf is the folder of one export's versions of the sub-model, below the folder of
+// versionsDir is the folder of one export's versions of the sub-model, below the folder of
 // copies: <model>/<origin>/<sub-model>. Copies of one export lie side by side there, as
 // they did where they were made, and never beside those of another export.
-func (t target) shelf() string {
+func (t target) versionsDir() string {
 	sum := sha256.Sum256([]byte(filepath.Clean(t.origin)))
 	return filepath.Join(t.model, hex.EncodeToString(sum[:6]), t.sub)
 }
 
 // place is the copy's own folder below the folder of copies.
-func (t target) place() string { return filepath.Join(t.shelf(), strconv.FormatInt(t.version, 10)) }
+func (t target) place() string {
+	return filepath.Join(t.versionsDir(), strconv.FormatInt(t.version, 10))
+}
 
 // check refuses what would leave the folder of copies, or copy it into itself.
 func (t target) check(dir string) error {

@@ -133,7 +133,7 @@ func (h *holder) hold(until time.Time) {
 }
 
 // round is one history: faults says what happens to the network, and is over in time.
-func (p *parted) round(name string, seed uint64, length time.Duration, faults func(rng *rand.Rand, until time.Time)) (reigns int) {
+func (p *parted) round(name string, seed uint64, length time.Duration, faults func(rng *rand.Rand, until time.Time)) (terms int) {
 	p.t.Helper()
 	began := time.Now()
 	until := began.Add(length)
@@ -170,16 +170,16 @@ func (p *parted) round(name string, seed uint64, length time.Duration, faults fu
 	}
 	ops = append(ops, p.last(keys, len(ops))...)
 	read := time.Since(began)
-	reigns = p.audit(holders)
-	p.t.Logf("%d operations, %d with an unknown outcome, %d reigns so far; played %v, read until %v, sessions over at %v", len(ops), len(ops)-known-len(keys), reigns, played, read, time.Since(began))
+	terms = p.audit(holders)
+	p.t.Logf("%d operations, %d with an unknown outcome, %d terms so far; played %v, read until %v, sessions over at %v", len(ops), len(ops)-known-len(keys), terms, played, read, time.Since(began))
 	linear(p.t, ops, seed)
-	return reigns
+	return terms
 }
 
 // audit reads the log when everybody has left: nobody wrote but under a fence of their
 // own, and the holders' sessions ended when their time was over. It returns how many
-// reigns there were.
-func (p *parted) audit(holders []*holder) (reigns int) {
+// terms there were.
+func (p *parted) audit(holders []*holder) (terms int) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 3*controltest.Patience)
 	defer cancel()
@@ -212,7 +212,7 @@ func (p *parted) audit(holders []*holder) (reigns int) {
 						p.t.Errorf("event %d of %s stands behind those of %s, without a fence between them", r.Seq, by, writer)
 					}
 					if fence {
-						reigns++
+						terms++
 					}
 					writer = by
 				}
@@ -226,10 +226,10 @@ func (p *parted) audit(holders []*holder) (reigns int) {
 		}
 		if err != nil {
 			p.t.Errorf("%d sessions of which nobody has heard for long have not ended: %v", len(left), err)
-			return reigns
+			return terms
 		}
 		if len(left) == 0 {
-			return reigns
+			return terms
 		}
 		<-time.After(50 * time.Millisecond)
 	}
@@ -263,7 +263,7 @@ func TestPartition(t *testing.T) {
 	const long = 4500 * time.Millisecond // until another registry writes
 	for _, tc := range []struct {
 		name   string
-		reigns int // at least
+		terms  int // at least
 		faults func(p *parted, rng *rand.Rand, until time.Time)
 	}{
 		{"what the writer sends arrives late", 2, func(p *parted, _ *rand.Rand, until time.Time) {
@@ -289,12 +289,12 @@ func TestPartition(t *testing.T) {
 			t.Logf("seed %d", seed)
 			p := newParted(t)
 			p.serves(time.Now().Add(3 * controltest.Patience))
-			reigns := p.round("p", seed, 9*time.Second, func(rng *rand.Rand, until time.Time) {
+			terms := p.round("p", seed, 9*time.Second, func(rng *rand.Rand, until time.Time) {
 				<-time.After(time.Second)
 				tc.faults(p, rng, until)
 			})
-			if reigns < tc.reigns {
-				t.Errorf("%d reigns, want %d: nobody took over", reigns, tc.reigns)
+			if terms < tc.terms {
+				t.Errorf("%d terms, want %d: nobody took over", terms, tc.terms)
 			}
 		})
 	}

@@ -399,7 +399,7 @@ func TestSweepByTheLogsTime(t *testing.T) {
 func TestSweepEndToEnd(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { _ = b.Close() })
-	s := newScribe(t, b)
+	s := newTestWriter(t, b)
 	s.leads(t)
 	op := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
 	op.GetCreate().TtlMs = 300

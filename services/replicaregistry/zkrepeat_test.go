@@ -27,7 +27,7 @@ import (
 func TestARepeatedAppendIsStoredOnce(t *testing.T) {
 	buses(t, func(t *testing.T, open func() bus.Bus) {
 		c := &counted{Bus: open()}
-		s := newScribe(t, c)
+		s := newTestWriter(t, c)
 		s.leads(t)
 		c.mu.Lock()
 		c.fail = func(n int) error {

@@ -204,7 +204,7 @@ func (w *writes) forget(id string) {
 // run holds the writer's lease whenever it can be had, and writes meanwhile. Everything
 // proposed is answered when it returns.
 func (w *writes) run(ctx context.Context) error {
-	err := w.leadTerm(ctx)
+	err := w.lead(ctx)
 	w.mu.Lock()
 	left := w.waiting // in the log, and beyond what the tree has folded
 	w.waiting = map[string][]*proposal{}
@@ -218,7 +218,8 @@ func (w *writes) run(ctx context.Context) error {
 	return err
 }
 
-func (w *writes) leadTerm(ctx context.Context) error {
+// lead asks for the lease again and again until ctx ends, and writes while it holds it.
+func (w *writes) lead(ctx context.Context) error {
 	wait := retry.New(retryLast/2, 2*retryLast)
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -238,7 +239,7 @@ func (w *writes) leadTerm(ctx context.Context) error {
 	return nil
 }
 
-// write is one reign: it ends with the lease, with ctx, or when the bus fails for good.
+// write is one term: it ends with the lease, with ctx, or when the bus fails for good.
 func (w *writes) write(ctx context.Context, lease bus.Lease) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -283,7 +284,7 @@ func (w *writes) fail(err error) {
 	}
 }
 
-// newFence is the proposal with which a reign begins: nobody's, and of nothing.
+// newFence is the proposal with which a term begins: nobody's, and of nothing.
 func newFence() *znode.Event {
 	return &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Multi: true}}}
 }
@@ -293,7 +294,7 @@ func isFence(e *znode.Event) bool {
 	return p.GetMulti() && p.GetSession() == 0 && len(p.GetOps()) == 0
 }
 
-// fenced says whether somebody else's reign has begun since ours did.
+// fenced says whether somebody else's term has begun since ours did.
 func (w *writes) fenced() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

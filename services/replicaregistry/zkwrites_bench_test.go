@@ -28,7 +28,7 @@ func BenchmarkProposals(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = log.Close() })
-	s := newScribe(b, log)
+	s := newTestWriter(b, log)
 	s.leads(b)
 	data := fmt.Sprintf("%0100d", 0)
 	window := make(chan struct{}, 1000)

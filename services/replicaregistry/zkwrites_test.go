@@ -23,18 +23,18 @@ import (
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
-// scribe is a registry's writing half with a tree of its own.
-type scribe struct {
+// testWriter is a registry's writing half with a tree of its own.
+type testWriter struct {
 	*writes
 	tree *follow.Follower[view.State]
 	stop func()
 }
 
-func newScribe(t testing.TB, b bus.Bus) *scribe {
+func newTestWriter(t testing.TB, b bus.Bus) *testWriter {
 	t.Helper()
 	env := controltest.Env(b)
 	tree := follow.New(b.Log(), registry.Znode, follow.Options{})
-	s := &scribe{writes: newWrites(env, tree, time.Now), tree: tree}
+	s := &testWriter{writes: newWrites(env, tree, time.Now), tree: tree}
 	s.every = 20 * time.Millisecond
 	tree.OnEvent(s.folded)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -51,7 +51,7 @@ func newScribe(t testing.TB, b bus.Bus) *scribe {
 	return s
 }
 
-func (s *scribe) await(t testing.TB, what string, is func() bool) {
+func (s *testWriter) await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(controltest.Patience); !is(); {
 		if time.Now().After(deadline) {
@@ -61,7 +61,7 @@ func (s *scribe) await(t testing.TB, what string, is func() bool) {
 	}
 }
 
-func (s *scribe) leads(t testing.TB) {
+func (s *testWriter) leads(t testing.TB) {
 	t.Helper()
 	s.await(t, "the writer's lease", s.Writable)
 }
@@ -72,7 +72,7 @@ type answer struct {
 	err  error
 }
 
-func (s *scribe) ask(e *znode.Event) answer {
+func (s *testWriter) ask(e *znode.Event) answer {
 	got := make(chan answer, 2)
 	s.Propose(e, func(zxid uint64, o *view.Outcome, err error) { got <- answer{zxid, o, err} })
 	return <-got
@@ -156,7 +156,7 @@ func buses(t *testing.T, run func(t *testing.T, open func() bus.Bus)) {
 func TestGroupCommit(t *testing.T) {
 	buses(t, func(t *testing.T, open func() bus.Bus) {
 		c := &counted{Bus: open()}
-		s := newScribe(t, c)
+		s := newTestWriter(t, c)
 		s.leads(t)
 		const n = 5000
 		got := make(chan string, n)
@@ -187,7 +187,7 @@ func TestGroupCommit(t *testing.T) {
 func TestLostAck(t *testing.T) {
 	buses(t, func(t *testing.T, open func() bus.Bus) {
 		c := &counted{Bus: open()}
-		s := newScribe(t, c)
+		s := newTestWriter(t, c)
 		s.leads(t)
 		c.mu.Lock()
 		c.fail = func(n int) error {
@@ -210,15 +210,15 @@ func TestLostAck(t *testing.T) {
 // guard. Whatever was acked is in the tree, once.
 func TestTwoRegistries(t *testing.T) {
 	buses(t, func(t *testing.T, open func() bus.Bus) {
-		first := newScribe(t, open())
+		first := newTestWriter(t, open())
 		first.leads(t)
-		second := newScribe(t, open())
+		second := newTestWriter(t, open())
 		if a := second.ask(write(0, makeNode("/x", "", 0))); !errors.Is(a.err, errNotWriter) {
 			t.Fatalf("the second registry writes too: %+v", a)
 		}
 		acked := map[string]int{}
 		var mu sync.Mutex
-		propose := func(s *scribe, name string, n int) (wait func()) {
+		propose := func(s *testWriter, name string, n int) (wait func()) {
 			var wg sync.WaitGroup
 			for i := range n {
 				wg.Add(1)
@@ -256,7 +256,7 @@ func TestTwoRegistries(t *testing.T) {
 func TestFence(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { _ = b.Close() })
-	old := newScribe(t, b)
+	old := newTestWriter(t, b)
 	old.leads(t)
 	deposed := &writes{
 		subject: old.subject, log: b.Log(), tree: old.tree, logger: old.logger, bzid: old.bzid, last: 0,
@@ -282,7 +282,7 @@ func TestFence(t *testing.T) {
 func TestConflictCatchesUp(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { _ = b.Close() })
-	s := newScribe(t, b)
+	s := newTestWriter(t, b)
 	s.leads(t)
 	if _, err := b.Log().Append(t.Context(), bus.Draft{Subject: s.subject, Expect: bus.Any, Event: write(0, makeNode("/theirs", "", 0))}); err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestConflictCatchesUp(t *testing.T) {
 func TestForeignFenceEndsAReign(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { _ = b.Close() })
-	s := newScribe(t, b)
+	s := newTestWriter(t, b)
 	s.leads(t)
 	if _, err := b.Log().Append(t.Context(), bus.Draft{Subject: s.subject, Expect: bus.Any, Event: newFence()}); err != nil {
 		t.Fatal(err)
@@ -305,7 +305,7 @@ func TestForeignFenceEndsAReign(t *testing.T) {
 	if a := s.ask(write(0, makeNode("/mine", "", 0))); !errors.Is(a.err, errNotWriter) {
 		t.Fatalf("%+v", a)
 	}
-	s.await(t, "a reign of its own again", func() bool {
+	s.await(t, "a term of its own again", func() bool {
 		a := s.ask(write(0, makeNode("/mine", "", 0)))
 		return a.err == nil && a.o.Code == view.CodeOK
 	})
@@ -316,7 +316,7 @@ func TestForeignFenceEndsAReign(t *testing.T) {
 func TestSessionExpiry(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { _ = b.Close() })
-	s := newScribe(t, b)
+	s := newTestWriter(t, b)
 	s.leads(t)
 	for id, timeout := range map[int64]time.Duration{1: 300 * time.Millisecond, 2: time.Hour} {
 		if a := s.ask(session(id, timeout)); a.err != nil || a.o.Code != 0 {
@@ -364,7 +364,7 @@ func TestSessionExpiry(t *testing.T) {
 
 	// One hour away from the clock's end, another registry takes over: the session stays.
 	s.stop()
-	next := newScribe(t, b)
+	next := newTestWriter(t, b)
 	next.leads(t)
 	<-time.After(3 * sessionTick)
 	next.tree.Read(func(st view.State) {
@@ -410,7 +410,7 @@ func TestSilentAfterPause(t *testing.T) {
 func TestSweep(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { _ = b.Close() })
-	s := newScribe(t, b)
+	s := newTestWriter(t, b)
 	s.leads(t)
 	ttl := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
 	ttl.GetCreate().TtlMs = 60
@@ -430,7 +430,7 @@ func TestSweep(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { _ = b.Close() })
-	s := newScribe(t, b)
+	s := newTestWriter(t, b)
 	s.leads(t)
 	if a := s.ask(write(0, makeNode("/big", strings.Repeat("x", 600<<10), 0))); !errors.Is(a.err, bus.ErrTooLarge) {
 		t.Errorf("a write of 600 KiB: %+v", a)
@@ -472,7 +472,7 @@ func TestRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	s := newScribe(t, b)
+	s := newTestWriter(t, b)
 	s.leads(t)
 	meta := `{"model_name": "m1", "model_dir": "/d", "ckpt": null, "num_shard": -1, "action": "NONE", "spec_replicas": [], "later": 1}`
 	set := func(path, data string, version int32) *znode.Op {

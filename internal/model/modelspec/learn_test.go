@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -276,12 +277,9 @@ func TestMovieLens(t *testing.T) {
 	if os.Getenv("MONOLITH_LONG") == "" {
 		t.Skip("set MONOLITH_LONG=1 to train on all of MovieLens")
 	}
-	examples, err := readRatings("../../../../shared/data/ml-latest-small/ratings.csv")
+	examples, err := readRatings(oracle.Ratings(t))
 	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("MovieLens ratings: %v: put ratings.csv there", err)
-		}
-		t.Skipf("SKIPPED, no MovieLens ratings: %v", err)
+		t.Fatal(err)
 	}
 	start := time.Now()
 	lags := []int{0, 200, 1000}

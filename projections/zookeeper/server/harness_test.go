@@ -55,7 +55,7 @@ func newTree(b *mem.Bus) *follow.Follower[view.State] {
 }
 
 // openWith runs a server, and with w what it proposes to.
-func openWith(t testing.TB, cfg Config, b *mem.Bus, w *scribe) *house {
+func openWith(t testing.TB, cfg Config, b *mem.Bus, w *testProposer) *house {
 	t.Helper()
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"

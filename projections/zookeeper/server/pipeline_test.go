@@ -39,10 +39,10 @@ func await(t testing.TB, what string, ok func() bool) {
 // A session's reads wait for its writes, in a pipeline as long as one likes; those of
 // other sessions do not wait.
 func TestFIFOPerSession(t *testing.T) {
-	h, scribe := writable(t, Config{})
+	h, testProposer := writable(t, Config{})
 	a, b := h.connect(wire.ConnectRequest{}), h.connect(wire.ConnectRequest{})
 	hold := make(chan struct{})
-	scribe.pause(hold)
+	testProposer.pause(hold)
 	const n = 200
 	a.ask(0, wire.OpCreate, creating("/a", 0))
 	for i := int32(1); i <= n; i++ {
@@ -68,12 +68,12 @@ func TestFIFOPerSession(t *testing.T) {
 
 // What is over the limits is not read; nothing is lost by it.
 func TestOutstandingWritesAreBounded(t *testing.T) {
-	h, scribe := writable(t, Config{MaxOutstanding: 3, MaxWrites: 5})
+	h, testProposer := writable(t, Config{MaxOutstanding: 3, MaxWrites: 5})
 	a, b := h.connect(wire.ConnectRequest{}), h.connect(wire.ConnectRequest{})
 	a.ask(-1, wire.OpCreate, creating("/a", 0))
 	a.code(-1, wire.OK)
 	hold := make(chan struct{})
-	scribe.pause(hold)
+	testProposer.pause(hold)
 	for i := range int32(10) {
 		a.ask(i, wire.OpSetData, setting("/a", "a"))
 		b.ask(i, wire.OpSetData, setting("/a", "b"))
@@ -96,24 +96,24 @@ func TestOutstandingWritesAreBounded(t *testing.T) {
 
 // A write of which nothing is known ends the connection; the session goes on.
 func TestFailedProposalEndsTheConnection(t *testing.T) {
-	h, scribe := writable(t, Config{})
+	h, testProposer := writable(t, Config{})
 	a := h.connect(wire.ConnectRequest{})
-	scribe.fail.Store(true)
+	testProposer.fail.Store(true)
 	a.ask(1, wire.OpCreate, creating("/a", 0))
 	a.ask(2, wire.OpPing)
 	a.gone()
-	scribe.fail.Store(false)
+	testProposer.fail.Store(false)
 	b := h.connect(wire.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password})
 	if b.ses.SessionID != a.ses.SessionID {
 		t.Errorf("the session is gone: %+v", b.ses)
 	}
-	scribe.standby.Store(true)
+	testProposer.standby.Store(true)
 	b.gone() // another registry writes now
 	h.dialAndSay(wire.ConnectRequest{}).gone()
 	began := time.Now()
 	c := h.dialAndSay(wire.ConnectRequest{})
 	await(t, "a client waits for a writer", func() bool { return len(h.connections()) == 1 })
-	scribe.standby.Store(false) // this one, after a moment
+	testProposer.standby.Store(false) // this one, after a moment
 	c.next()
 	if waited := time.Since(began); waited > takeOverGrace {
 		t.Errorf("the client had to wait for %v", waited)

@@ -17,8 +17,8 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
-// scribe is the least that keeps a Proposer's word: one goroutine appends, in order.
-type scribe struct {
+// testProposer is the least that keeps a Proposer's word: one goroutine appends, in order.
+type testProposer struct {
 	log     bus.Log
 	tree    *follow.Follower[view.State]
 	queue   chan proposal
@@ -36,21 +36,21 @@ type proposal struct {
 	done func(uint64, *view.Outcome, error)
 }
 
-func (w *scribe) Propose(e *znode.Event, done func(uint64, *view.Outcome, error)) {
+func (w *testProposer) Propose(e *znode.Event, done func(uint64, *view.Outcome, error)) {
 	w.queue <- proposal{e, done}
 }
 
-func (w *scribe) Touch(id int64) {
+func (w *testProposer) Touch(id int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heard[id] = time.Now()
 }
 
-func (w *scribe) pause(until chan struct{}) { w.hold.Store(&until) }
+func (w *testProposer) pause(until chan struct{}) { w.hold.Store(&until) }
 
-func (w *scribe) Writable() bool { return !w.standby.Load() }
+func (w *testProposer) Writable() bool { return !w.standby.Load() }
 
-func (w *scribe) folded(t view.State, r events.Recorded) {
+func (w *testProposer) folded(t view.State, r events.Recorded) {
 	w.mu.Lock()
 	done := w.wait[r.Header.ID]
 	delete(w.wait, r.Header.ID)
@@ -64,7 +64,7 @@ func (w *scribe) folded(t view.State, r events.Recorded) {
 }
 
 // run appends whole batches, as they come, and expires sessions.
-func (w *scribe) run(ctx context.Context) {
+func (w *testProposer) run(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	n := 0
@@ -115,7 +115,7 @@ func (w *scribe) run(ctx context.Context) {
 	}
 }
 
-func (w *scribe) expired(now time.Time) (dead []proposal) {
+func (w *testProposer) expired(now time.Time) (dead []proposal) {
 	w.tree.Read(func(t view.State) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -134,16 +134,16 @@ func (w *scribe) expired(now time.Time) (dead []proposal) {
 }
 
 // writable opens a server that writes.
-func writable(t testing.TB, cfg Config) (*house, *scribe) {
+func writable(t testing.TB, cfg Config) (*house, *testProposer) {
 	t.Helper()
 	b := mem.New()
 	t.Cleanup(func() { b.Close() })
 	return writableOn(t, cfg, b)
 }
 
-func writableOn(t testing.TB, cfg Config, b *mem.Bus) (*house, *scribe) {
+func writableOn(t testing.TB, cfg Config, b *mem.Bus) (*house, *testProposer) {
 	t.Helper()
-	w := &scribe{log: b.Log(), queue: make(chan proposal, 10_000), wait: map[string]func(uint64, *view.Outcome, error){}, heard: map[int64]time.Time{}}
+	w := &testProposer{log: b.Log(), queue: make(chan proposal, 10_000), wait: map[string]func(uint64, *view.Outcome, error){}, heard: map[int64]time.Time{}}
 	cfg.Proposer = w
 	h := openWith(t, cfg, b, w)
 	return h, w

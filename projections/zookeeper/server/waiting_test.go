@@ -49,13 +49,13 @@ func TestWaitingRequestsAreBoundedByBytes(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h, scribe := writable(t, Config{MaxWaitingBytes: limit})
+			h, testProposer := writable(t, Config{MaxWaitingBytes: limit})
 			small := h.connect(wire.ConnectRequest{})
 			small.ask(-1, wire.OpCreate, creating("/a", 0))
 			small.code(-1, wire.OK)
 			conns := []*wireClient{h.connect(wire.ConnectRequest{}), h.connect(wire.ConnectRequest{})}
 			hold := make(chan struct{})
-			scribe.pause(hold)
+			testProposer.pause(hold)
 			before := heapBytes()
 			var sending sync.WaitGroup
 			for _, c := range conns {
@@ -88,10 +88,10 @@ func TestWaitingRequestsAreBoundedByBytes(t *testing.T) {
 // A client that hangs up while its request waits gives back what it held, whether the
 // log answers or not.
 func TestHangUpGivesWaitingBytesBack(t *testing.T) {
-	h, scribe := writable(t, Config{MaxWaitingBytes: 64 << 10})
+	h, testProposer := writable(t, Config{MaxWaitingBytes: 64 << 10})
 	a, b := h.connect(wire.ConnectRequest{}), h.connect(wire.ConnectRequest{})
 	hold := make(chan struct{})
-	scribe.pause(hold)
+	testProposer.pause(hold)
 	a.ask(1, wire.OpCreate, creating("/a", 0))
 	for i := range int32(3) {
 		a.ask(2+i, wire.OpExists, on("/"+string(bytes.Repeat([]byte{'x'}, 10<<10)), false))
@@ -111,10 +111,10 @@ func TestHangUpGivesWaitingBytesBack(t *testing.T) {
 
 // A throttled client is not silent: its session lives on.
 func TestThrottledSessionsDoNotExpire(t *testing.T) {
-	h, scribe := writable(t, Config{MaxWaitingBytes: 32 << 10, MinSessionTimeout: 40 * time.Millisecond, MaxSessionTimeout: 40 * time.Millisecond})
+	h, testProposer := writable(t, Config{MaxWaitingBytes: 32 << 10, MinSessionTimeout: 40 * time.Millisecond, MaxSessionTimeout: 40 * time.Millisecond})
 	a := h.connect(wire.ConnectRequest{})
 	hold := make(chan struct{})
-	scribe.pause(hold)
+	testProposer.pause(hold)
 	for i := range int32(4) {
 		a.ask(i, wire.OpCreate, func(w *wire.Writer) {
 			(&wire.CreateRequest{Path: fmt.Sprintf("/a%d", i), Data: make([]byte, 30<<10), ACL: open31}).Encode(w, false)
@@ -123,9 +123,9 @@ func TestThrottledSessionsDoNotExpire(t *testing.T) {
 	await(t, "one is throttled", func() bool { return h.stats.throttled.Load() == 1 })
 	began := time.Now()
 	await(t, "the session is touched after its time-out", func() bool {
-		scribe.mu.Lock()
-		defer scribe.mu.Unlock()
-		return scribe.heard[a.ses.SessionID].Sub(began) > 100*time.Millisecond
+		testProposer.mu.Lock()
+		defer testProposer.mu.Unlock()
+		return testProposer.heard[a.ses.SessionID].Sub(began) > 100*time.Millisecond
 	})
 	close(hold)
 	for i := range int32(4) {
@@ -135,10 +135,10 @@ func TestThrottledSessionsDoNotExpire(t *testing.T) {
 
 // A client that hangs up while its session is being opened leaves its place to others.
 func TestHangUpDuringHandshake(t *testing.T) {
-	h, scribe := writable(t, Config{MaxConns: 3})
+	h, testProposer := writable(t, Config{MaxConns: 3})
 	old := h.connect(wire.ConnectRequest{})
 	hold := make(chan struct{})
-	scribe.pause(hold)
+	testProposer.pause(hold)
 	open := h.sessionCount()
 	for range 2 {
 		w := h.dialAndSay(wire.ConnectRequest{TimeoutMS: 4000, Password: make([]byte, 16)})

@@ -1,0 +1,252 @@
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/model/eval"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+// The times that a record may name, in its own field.
+func TestTimesInRecords(t *testing.T) {
+	for stamp, ok := range map[string]bool{"0": true, "-1": false, "4294967295": true, "4294967296": false, `"7"`: true, "1.5": false, "null": false, `"x"`: false} {
+		record := fmt.Sprintf(`{"userId":1,"movieId":2,"rating":4,"ts":%s}`, stamp)
+		if _, err := (rules{timeField: "ts"}).parse(smallSpec(), []byte(record), make([]int64, 2)); (err == nil) != ok {
+			t.Errorf("%s: %v", record, err)
+		}
+		if _, err := (rules{}).parse(smallSpec(), []byte(record), make([]int64, 2)); err != nil {
+			t.Errorf("%s, where nobody looks at it: %v", record, err)
+		}
+	}
+	for rating, ok := range map[string]bool{"0.5": true, "0.49": false, "5": true, "5.01": false} {
+		if _, err := (rules{min: 0.5, max: 5}).parse(smallSpec(), fmt.Appendf(nil, `{"userId":1,"movieId":2,"rating":%s}`, rating), make([]int64, 2)); (err == nil) != ok {
+			t.Errorf("a rating of %s: %v", rating, err)
+		}
+	}
+	for _, record := range []string{`{"userId":1,"movieId":2,"rating":4,"a":"{","b":"\\","c":[":",{"d":1}],"e":"}\":"}`, ` {} `, `{"x":"\\\""}`} {
+		_, err := (rules{}).parse(smallSpec(), []byte(record), make([]int64, 2))
+		if err != nil && strings.Contains(err.Error(), "twice") {
+			t.Errorf("%s: %v", record, err)
+		}
+	}
+}
+
+// Kafka's time of a record is bounded by what the trainer says, and by 32 bits of seconds.
+func TestDatesOfRecords(t *testing.T) {
+	e, err := newEngine(smallSpec(), 2, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(at time.Time) *step {
+		s := e.newStep()
+		s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Time: at}})
+		return s
+	}
+	last := time.Unix(math.MaxUint32, 0)
+	if s := load(last); len(s.bad) != 0 || s.newest != math.MaxUint32 {
+		t.Errorf("the last second: %+v, newest %d", s.bad, s.newest)
+	}
+	if s := load(last.Add(time.Second)); len(s.bad) != 1 || len(s.labels) != 0 || s.newest != 0 {
+		t.Errorf("a time beyond 32 bits: %+v, newest %d", s.bad, s.newest)
+	}
+	at := time.Unix(1000, 0)
+	e.latest = func() time.Time { return at }
+	if s := load(at); len(s.bad) != 0 || s.newest != 1000 {
+		t.Errorf("the latest that is taken: %+v", s.bad)
+	}
+	if s := load(at.Add(1)); len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, "--record-ahead") {
+		t.Errorf("later: %+v", s.bad)
+	}
+}
+
+// A batch is traced as its first sampled record is.
+func TestTheTraceOfABatch(t *testing.T) {
+	e, err := newEngine(smallSpec(), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333"
+	rec := func(tp string) kafka.Record {
+		return kafka.Record{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Headers: map[string]string{"traceparent": tp}}
+	}
+	for _, tc := range []struct {
+		give []string
+		want string
+	}{{[]string{"", id + "1-00"}, ""}, {[]string{id + "1-00", id + "2-01", id + "3-01"}, id + "2-01"}, {nil, ""}, {[]string{id + "1-01"}, id + "1-01"}} {
+		s := e.newStep()
+		var recs []kafka.Record
+		for _, tp := range tc.give {
+			recs = append(recs, rec(tp))
+		}
+		if s.load(recs); s.trace != tc.want {
+			t.Errorf("%q are traced as %q", tc.give, s.trace)
+		}
+		if s.load(nil); s.trace != "" {
+			t.Errorf("nothing is traced as %q", s.trace)
+		}
+	}
+}
+
+func TestEnginesAtTheirBounds(t *testing.T) {
+	spec := smallSpec()
+	most := rowwire.MaxIDs / len(spec.Features)
+	for modelspec.StepBytes(spec, most) > modelspec.MaxStepBytes {
+		most--
+	}
+	if _, err := newEngine(spec, 1, most); err != nil {
+		t.Errorf("the largest batch: %v", err)
+	}
+	if _, err := newEngine(spec, 1, most+1); err == nil {
+		t.Error("a record more is taken")
+	}
+}
+
+// What a shard answers must be what it was asked for.
+func TestAnswersThatDoNotFit(t *testing.T) {
+	e, err := newEngine(smallSpec(), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.newStep()
+	s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}, {Value: []byte(`{"userId":2,"movieId":5,"rating":5}`)}})
+	tables, which := s.wanted(0)
+	rows := func() (v [][]float32) {
+		for i, q := range tables {
+			v = append(v, make([]float32, len(q.IDs)*e.dims[which[i]]))
+		}
+		return v
+	}
+	if err := s.fill(0, which, rows()); err != nil {
+		t.Error(err)
+	}
+	for name, values := range map[string][][]float32{
+		"a table less": rows()[1:], "a table more": append(rows(), nil), "a number less": append(rows()[:1:1], rows()[1][1:]), "a number more": append(rows()[:1:1], append(rows()[1], 1)),
+	} {
+		if err := s.fill(0, which, values); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// Gradients that no shard takes are found before any is sent.
+func TestGradientsThatAreTaken(t *testing.T) {
+	e, err := newEngine(smallSpec(), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = table.MaxGradient
+	above := math.Nextafter32(most, math.MaxFloat32)
+	for x, ok := range map[float32]bool{most: true, -most: true, above: false, -above: false, float32(math.Inf(1)): false, float32(math.Inf(-1)): false} {
+		for what, put := range map[string]func(s *step){
+			"variable": func(s *step) { s.grads[0][0] = x },
+			"row":      func(s *step) { s.uniq[0].grads[1] = x },
+		} {
+			s := e.newStep()
+			s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}})
+			put(s)
+			if err := s.takeable(); (err == nil) != ok || !ok && !errors.Is(err, errGradients) {
+				t.Errorf("a %s of %g: %v", what, x, err)
+			}
+		}
+	}
+	s := e.newStep()
+	s.grads[0][0] = float32(math.NaN())
+	if err := s.takeable(); !errors.Is(err, errGradients) {
+		t.Errorf("no number: %v", err)
+	}
+	for err, want := range map[error]bool{errGradients: true, rowwire.Errorf(rowwire.Invalid, "x"): true, rowwire.Errorf(rowwire.Gap, "x"): false, errors.New("x"): false} {
+		if refused(err) != want {
+			t.Errorf("%v is refused: %v", err, !want)
+		}
+	}
+}
+
+func TestTheWorstErrorDecides(t *testing.T) {
+	gap, fenced, other := rowwire.Errorf(rowwire.Gap, "gap"), rowwire.Errorf(rowwire.Fenced, "fenced"), errors.New("other")
+	for _, tc := range []struct {
+		errs []error
+		want error
+	}{{nil, nil}, {[]error{nil, nil}, nil}, {[]error{nil, gap, other}, gap}, {[]error{other, gap}, other}, {[]error{gap, nil, fenced}, fenced}, {[]error{fenced, gap}, fenced}} {
+		if got := worst(tc.errs); got != tc.want {
+			t.Errorf("the worst of %v is %v", tc.errs, got)
+		}
+	}
+}
+
+// The window holds the newest predictions, and says nothing of a few.
+func TestTheWindowOfPredictions(t *testing.T) {
+	m := newMetrics(nil)
+	var scores []float64
+	var labels []bool
+	feed := func(n int) {
+		for i := range n {
+			score, label := float32((i*7)%97)/97, float32(i%2)
+			m.learnt([]float32{score}, []float32{label}, 0.5, 0, 0)
+			scores, labels = append(scores, float64(score)), append(labels, label > 0.5)
+		}
+	}
+	check := func(what string) {
+		t.Helper()
+		from := max(0, len(scores)-aucWindow)
+		if got, want := m.figures().auc, eval.AUC(scores[from:], labels[from:]); got != want {
+			t.Errorf("%s: auc %v, want %v", what, got, want)
+		}
+		if len(m.scores) != len(scores)-from || len(m.labels) != len(m.scores) {
+			t.Errorf("%s: %d predictions are kept", what, len(m.scores))
+		}
+	}
+	if feed(aucLeast - 1); !math.IsNaN(m.figures().auc) {
+		t.Errorf("auc of %d predictions: %v", aucLeast-1, m.figures().auc)
+	}
+	feed(1)
+	check("as few as may be")
+	feed(aucWindow - aucLeast)
+	check("a full window")
+	for i := range 11 { // the oldest go
+		m.learnt([]float32{float32(i) / 1000}, []float32{1}, 0.5, 0, 0)
+		scores, labels = append(scores, float64(float32(i)/1000)), append(labels, true)
+	}
+	check("more than a window")
+	feed(aucWindow)
+	check("another window")
+	if f := m.figures(); f.samples != uint64(len(scores)) || f.steps != uint64(len(scores)) || math.Abs(f.loss-0.5) > 1e-9 {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestTheMovingLoss(t *testing.T) {
+	m := newMetrics(nil)
+	if !math.IsNaN(m.figures().loss) {
+		t.Errorf("before the first: %v", m.figures().loss)
+	}
+	m.learnt(nil, nil, 0, 0, 3)
+	if f := m.figures(); !math.IsNaN(f.loss) || f.steps != 1 || f.samples != 0 {
+		t.Errorf("after nothing: %+v", f)
+	}
+	m.learnt([]float32{0.5, 0.5}, []float32{1, 0}, 8, 0, 0) // 4 each
+	if f := m.figures(); f.loss != 4 || f.samples != 2 {
+		t.Errorf("the first: %+v", f)
+	}
+	was := 4.0
+	m.learnt([]float32{0.5}, []float32{1}, 1004, 0, 0)
+	if want := was + (1004-was)/lossMemory; math.Abs(m.figures().loss-want) > 1e-9 {
+		t.Errorf("one of a thousand: %v, want %v", m.figures().loss, want)
+	}
+}
+
+func TestSampledIsTheLastBit(t *testing.T) {
+	const id = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+	for tp, want := range map[string]bool{id + "1": true, id + "0": false, id + "3": true, id + "2": false, id[1:] + "1": false, "": false, "x" + id + "1": true} {
+		if sampled(tp) != want {
+			t.Errorf("%q is sampled: %v", tp, !want)
+		}
+	}
+}
