@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,58 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/smalldisk"
 )
-
-// smallDisk is a folder that holds size bytes and no more.
-func smallDisk(t *testing.T, size string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
-			t.Fatalf("mount a small disk: %v", err)
-		}
-		t.Skipf("SKIPPED, a small disk cannot be mounted (that takes root): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-// fill leaves no byte free in dir and returns how to free them again.
-func fill(t *testing.T, dir string) (free func()) {
-	t.Helper()
-	path := filepath.Join(dir, "ballast")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := make([]byte, 4096)
-	for err == nil {
-		_, err = f.Write(block)
-	}
-	if cerr := f.Close(); !errors.Is(err, unix.ENOSPC) || cerr != nil {
-		t.Fatalf("filling the disk: %v, %v", err, cerr)
-	}
-	return func() {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // TestFullDisk fills the disk under writers and a follower: nobody is told that an
 // event is stored which is not, the server's log names the fix, and once there is space
 // the writers' next attempts, the follower, the leases and the letters simply go on.
 func TestFullDisk(t *testing.T) {
-	dir := smallDisk(t, "32m")
+	dir := t.TempDir()
+	smalldisk.Mount(t, dir, "32m")
 	told := &lines{}
 	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(dir, "nats"), Log: slog.New(slog.NewTextHandler(told, nil))})
 	if err != nil {
@@ -139,7 +98,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	wait("the first events", func() bool { return ackedNow() > 100 })
-	free := fill(t, dir)
+	free := smalldisk.Fill(t, dir)
 	wait("the server to name the fix", func() bool { return strings.Contains(told.String(), "free space on the disk of "+dir) })
 	wait("a refusal", func() bool {
 		mu.Lock()

@@ -1,61 +1,17 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/testenv/smalldisk"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
-
-// opsDisk makes dir a disk of its own that holds size bytes and no more.
-func opsDisk(t *testing.T, dir, size string) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
-			t.Fatalf("mount a small disk: %v", err)
-		}
-		t.Skipf("SKIPPED, a small disk cannot be mounted (that takes root): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// opsFill leaves no byte free in dir and returns how to free them again.
-func opsFill(t *testing.T, dir string) (free func()) {
-	t.Helper()
-	path := filepath.Join(dir, "ballast")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := make([]byte, 4096)
-	for err == nil {
-		_, err = f.Write(block)
-	}
-	if cerr := f.Close(); !errors.Is(err, unix.ENOSPC) || cerr != nil {
-		t.Fatalf("filling the disk: %v, %v", err, cerr)
-	}
-	return func() {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // TestFullDisks fills the disk of the checkpoints and then that of the logs, while
 // ratings come in. The first costs a checkpoint, said as a fact; the second makes
@@ -64,14 +20,14 @@ func TestFullDisks(t *testing.T) {
 	dir := t.TempDir()
 	cfg := opsConfig(dir)
 	cfg.replicas = 1
-	opsDisk(t, filepath.Join(dir, "training"), "32m")
-	opsDisk(t, filepath.Join(dir, "nats"), "32m")
+	smalldisk.Mount(t, filepath.Join(dir, "training"), "32m")
+	smalldisk.Mount(t, filepath.Join(dir, "nats"), "32m")
 	w := opsServe(t, cfg)
 	w.rate(200)
 	w.learnt()
 	whole := w.agree()
 
-	free := opsFill(t, filepath.Join(dir, "training"))
+	free := smalldisk.Fill(t, filepath.Join(dir, "training"))
 	_, err := w.job.checkpoint(w.soon(), "on a full disk")
 	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
 		t.Fatalf("a checkpoint on a full disk: %v", err)
@@ -107,7 +63,7 @@ func TestFullDisks(t *testing.T) {
 		t.Errorf("checkpoint %d after %d", next.GetId(), whole.GetId())
 	}
 
-	free = opsFill(t, filepath.Join(dir, "nats"))
+	free = smalldisk.Fill(t, filepath.Join(dir, "nats"))
 	w.rate(100) // Kafka keeps them
 	w.until("the log to name the fix", func() (bool, string) {
 		return strings.Contains(w.log.String(), "free space on the disk of "+filepath.Join(dir, "nats")), w.log.tail(20)
