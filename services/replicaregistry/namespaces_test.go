@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -97,7 +98,7 @@ func (x *tenant) load(t *testing.T, name string) uint64 {
 // Two namespaces on one NATS write at the same time, each through its own registry: a
 // fence in front of one's writes deposes nobody else.
 func TestAnotherNamespacesFenceDeposesNobody(t *testing.T) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestAnotherNamespacesFenceDeposesNobody(t *testing.T) {
 // clients keep: not now, not in the past, not after a restart from snapshots, and no
 // event of the other one fires its watches.
 func TestEachNamespaceIsATreeOfItsOwn(t *testing.T) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

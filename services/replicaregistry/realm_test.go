@@ -13,6 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
@@ -55,7 +56,7 @@ func newRealm(t *testing.T, registries int) *realm {
 // emptyRealm is a log without a registry.
 func emptyRealm(t *testing.T) *realm {
 	t.Helper()
-	r := &realm{t: t, dir: t.TempDir(), lease: 2 * time.Second, patience: 5 * time.Second, kill: map[int]func(){}, runs: map[int]*Server{}, deaths: map[int][]time.Time{}}
+	r := &realm{t: t, dir: memdir.New(t), lease: 2 * time.Second, patience: 5 * time.Second, kill: map[int]func(){}, runs: map[int]*Server{}, deaths: map[int][]time.Time{}}
 	r.uplink = func(int) string {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -49,7 +50,7 @@ func newStarter(t *testing.T) *starter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &starter{t: t, ln: ln, dir: t.TempDir(), logs: map[string]*suiteLog{}}
+	s := &starter{t: t, ln: ln, dir: memdir.New(t), logs: map[string]*suiteLog{}}
 	if err := os.WriteFile(s.super(), []byte("super:D/InIHSb7yEEbrWz8b9l71RjZJU="), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
 	"github.com/monolith-go/monolith/projections/zookeeper/server"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
@@ -224,7 +225,7 @@ const noNode wire.Code = -101
 // the session they had.
 func TestLogRestartsUnderLoad(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := memdir.New(t)
 	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: dir})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -135,7 +136,7 @@ func buses(t *testing.T, run func(t *testing.T, open func() bus.Bus)) {
 		run(t, func() bus.Bus { return b })
 	})
 	t.Run("jetstream", func(t *testing.T) {
-		srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+		srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,6 +24,7 @@ import (
 const (
 	within     = time.Minute // for each answer
 	timeoutMS  = 10_000
+	lostMS     = 3_000 // of sessions that are lost: long enough for their creates on a machine that stands still for a moment
 	clients    = 3
 	persistent = 2     // the client that sets persistent watches, and no others: 3.8 mixes the modes of one path up
 	perBase    = 1_500 // operations below one node before the next one is begun
@@ -496,10 +497,10 @@ func (d *differ) lose() {
 	var ids [2]int64
 	var victims [2]*client.Conn
 	for k, s := range d.sides {
-		c, err := client.Dial(s.addr, wire.ConnectRequest{TimeoutMS: 1000}, within)
+		c, err := client.Dial(s.addr, wire.ConnectRequest{TimeoutMS: lostMS}, within)
 		d.try(s, err)
 		ids[k], victims[k] = c.Session.SessionID, c
-		if c.Session.TimeoutMS != 1000 {
+		if c.Session.TimeoutMS != lostMS {
 			d.fail("%s agrees to %d ms", s.name, c.Session.TimeoutMS)
 		}
 	}
