@@ -97,14 +97,6 @@ func DeltaSubject(bzid, job, shard string) string {
 	return "msync." + events.Escape(bzid) + "." + events.Escape(job) + "." + shard
 }
 
-// CommandError is a handler's refusal: it reaches the caller with its code.
-type CommandError struct {
-	Code    string // INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE, INTERNAL
-	Message string // a sentence that names the fix
-}
-
-func (e *CommandError) Error() string { return e.Code + ": " + e.Message }
-
 // Handler answers one command. A reply of an error is JSON {"error":{"code","message"}}
 // besides the service error headers, because the nats CLI exits 0 on those.
 type Handler func(ctx context.Context, payload []byte) ([]byte, error)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/retry"
 )
 
 const (
@@ -27,53 +27,26 @@ const (
 // observe listens to model servers while it holds the lease, so that several hosts do
 // not record the same deltas. Between holders some signals are lost, as any may be.
 func (s *Server) observe(ctx context.Context) error {
-	subject := bus.PulseSubject(s.env.BZID, "applied", "*")
-	leases, name := s.env.Bus.Leases(), events.Escape(s.env.BZID)+"."+observer
-	pauses, failures := retry.New(observerTTL/10, observerTTL), 0
-	well := func() {
-		failures = 0
-		pauses.Reset()
-		s.env.Health.OK(listenProblem)
-	}
-	for ctx.Err() == nil {
-		lease, release, err := leases.TryAcquire(ctx, name, s.cfg.Host, observerTTL)
-		if errors.Is(err, bus.ErrConflict) { // another one listens
-			well()
-			lease, release, err = leases.Acquire(ctx, name, s.cfg.Host, observerTTL)
-		}
-		if err == nil {
-			err = s.listen(ctx, subject, lease.Lost, well)
-			release()
-		}
-		if err == nil || ctx.Err() != nil {
-			continue
-		}
-		s.env.Log.Warn("not listening to model servers", "err", err)
-		if failures++; failures >= tellAfter {
-			s.env.Health.Fail(listenProblem, err)
-		}
-		_ = pauses.Wait(ctx)
-	}
-	return nil
+	return bus.Lead(ctx, bus.Leadership{
+		Leases: s.env.Bus.Leases(), Lease: events.Escape(s.env.BZID) + "." + observer, Holder: s.cfg.Host, TTL: observerTTL,
+		Log: s.env.Log, Health: s.env.Health, Problem: listenProblem,
+	}, s.listen)
 }
 
-// listen hears until ctx ends or the lease is lost; it calls well once it does.
-func (s *Server) listen(ctx context.Context, subject string, lost <-chan struct{}, well func()) error {
-	stop, err := s.env.Bus.Signals().Listen(ctx, subject, func(subject string, payload []byte) {
+// listen hears until ctx ends.
+func (s *Server) listen(ctx context.Context, term bus.Term) error {
+	stop, err := s.env.Bus.Signals().Listen(ctx, bus.PulseSubject(s.env.BZID, "applied", "*"), func(subject string, payload []byte) {
 		if err := s.heard.hear(subject, payload); err != nil {
 			s.dropped.Inc()
 			s.env.Log.Debug("signal dropped", "subject", subject, "err", err)
 		}
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("listen to model servers: %w", err)
 	}
 	defer stop()
-	well()
-	select {
-	case <-ctx.Done():
-	case <-lost:
-	}
+	term.Leading()
+	<-ctx.Done()
 	return nil
 }
 
@@ -82,16 +55,15 @@ func (s *Server) flush(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.Flush)
 	defer tick.Stop()
 	var unsent []bus.Draft
-	failures := 0
+	recording := s.env.Health.Attempts(recordProblem)
 	for {
 		select {
 		case <-tick.C:
 			var err error
 			if unsent, err = s.record(ctx, unsent); err == nil {
-				failures = 0
-				s.env.Health.OK(recordProblem)
-			} else if failures++; failures >= tellAfter {
-				s.env.Health.Fail(recordProblem, err)
+				recording.Succeeded()
+			} else {
+				recording.Failed(err)
 			}
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)

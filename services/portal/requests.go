@@ -7,7 +7,6 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // owed matches what the portal must answer with a fact or a letter: requests, and
@@ -136,7 +135,7 @@ func (s *Server) load(ask *model.Load, again bool) ([]bus.Draft, uint64, *bus.Co
 	if m.Spec.V == nil {
 		var err error
 		if spec, err = exportedSpec(load.GetModelDir(), load.GetVersion()); err != nil {
-			return nil, 0, owner.Refuse(owner.Invalid, "model %q is not declared, and %v: call portal.declare first", load.GetModelName(), err)
+			return nil, 0, bus.Refuse(bus.Invalid, "model %q is not declared, and %v: call portal.declare first", load.GetModelName(), err)
 		}
 	}
 	drafts, refusal := decideLoad(s.env.BZID, m, load, spec, again)

@@ -18,7 +18,6 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // A table's clock goes on by a bounded step, and is what rows set by hand get.
@@ -276,7 +275,7 @@ func TestCodesOfRefusals(t *testing.T) {
 		err  error
 		code string
 	}{
-		"a refusal": {fmt.Errorf("x: %w", owner.Refuse(owner.NotFound, "y")), "NOT_FOUND"}, "a newer process": {errFenced, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
+		"a refusal": {fmt.Errorf("x: %w", bus.Refuse(bus.NotFound, "y")), "NOT_FOUND"}, "a newer process": {errFenced, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
 		"no bus": {bus.ErrUnavailable, "UNAVAILABLE"}, "too late": {context.DeadlineExceeded, "UNAVAILABLE"}, "left": {context.Canceled, "UNAVAILABLE"},
 		"a shard that starts": {rowwire.Errorf(rowwire.Unavailable, "x"), "UNAVAILABLE"}, "a shard's other refusal": {rowwire.Errorf(rowwire.Invalid, "x"), "INTERNAL"},
 		"anything else": {errors.New("x"), "INTERNAL"},

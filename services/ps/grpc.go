@@ -21,7 +21,6 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/pspb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 const grpcStreams = 64 // calls of one connection answered at once
@@ -111,7 +110,7 @@ func statusOf(err error) error {
 		errors.As(refusal(err), &refused)
 	}
 	code, known := map[string]codes.Code{
-		owner.Invalid: codes.InvalidArgument, owner.NotFound: codes.NotFound, owner.Conflict: codes.FailedPrecondition, owner.Unavailable: codes.Unavailable,
+		bus.Invalid: codes.InvalidArgument, bus.NotFound: codes.NotFound, bus.Conflict: codes.FailedPrecondition, bus.Unavailable: codes.Unavailable,
 	}[refused.Code]
 	if !known {
 		code = codes.Internal

@@ -254,7 +254,7 @@ func (s *Server) plans(ctx context.Context, led *publish.Led) error {
 	})
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		err := s.planModel(ctx, led, name)
-		if errors.Is(err, errFenced) {
+		if errors.Is(err, bus.ErrFenced) {
 			return err
 		}
 		if err != nil && ctx.Err() == nil {

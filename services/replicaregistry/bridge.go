@@ -15,7 +15,6 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // newMirror is the mirror into a real ensemble that the configuration asks for, nil for
@@ -55,9 +54,9 @@ func isLoopback(server string) bool {
 func (s *Server) handleMirror(context.Context, []byte) ([]byte, error) {
 	switch {
 	case s.writes == nil || s.writes.mirror == nil:
-		return nil, owner.Refuse(owner.NotFound, "this registry mirrors into no ensemble: give it --zk-mirror")
+		return nil, bus.Refuse(bus.NotFound, "this registry mirrors into no ensemble: give it --zk-mirror")
 	case !s.writes.Writable():
-		return nil, owner.Refuse(owner.Unavailable, "another registry of this namespace writes, and mirrors: ask again to reach that one")
+		return nil, bus.Refuse(bus.Unavailable, "another registry of this namespace writes, and mirrors: ask again to reach that one")
 	}
 	return json.Marshal(s.writes.mirror.Status())
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
@@ -31,7 +32,7 @@ func (s *Server) handleTargets(_ context.Context, payload []byte) ([]byte, error
 		return nil, err
 	}
 	if ask.Model == "" {
-		return nil, owner.Refuse(owner.Invalid, "model must be given: send a body like %s", example)
+		return nil, bus.Refuse(bus.Invalid, "model must be given: send a body like %s", example)
 	}
 	out := struct {
 		Targets []syncTarget `json:"targets"`

@@ -205,7 +205,7 @@ func (r router) command(ctx context.Context, c *routed, op *znode.Op) (*refusal,
 	}
 	reply, err := r.commands.Call(ctx, r.bzid, name, body)
 	var said *bus.CommandError
-	if errors.As(err, &said) && said.Code == owner.Conflict {
+	if errors.As(err, &said) && said.Code == bus.Conflict {
 		switch last, err := r.log.LastOf(ctx, events.Join(r.bzid, c.to.context, c.to.aggregate)); {
 		case err != nil:
 			return nil, fmt.Errorf("find what has changed meanwhile: %w", err)
@@ -217,7 +217,7 @@ func (r router) command(ctx context.Context, c *routed, op *znode.Op) (*refusal,
 		}
 	}
 	switch {
-	case errors.As(err, &said) && said.Code != owner.Unavailable && said.Code != owner.Internal:
+	case errors.As(err, &said) && said.Code != bus.Unavailable && said.Code != bus.Internal:
 		return &refusal{code: view.CodeBadArguments, reason: said.Message, request: request}, nil
 	case err != nil:
 		return nil, fmt.Errorf("ask %s: %w", name, err)

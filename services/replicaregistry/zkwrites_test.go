@@ -453,7 +453,7 @@ func TestRoutes(t *testing.T) {
 		return owner.Handler(func(ctx context.Context, payload []byte) ([]byte, error) {
 			calls <- string(payload)
 			if strings.Contains(string(payload), "refuse") {
-				return nil, owner.Refuse(owner.Invalid, "not that one")
+				return nil, bus.Refuse(bus.Invalid, "not that one")
 			}
 			seqs, err := b.Log().Append(ctx, bus.Draft{Subject: events.Join(controltest.BZID, "model", "m1"), Event: e, Expect: bus.Any})
 			if err != nil {

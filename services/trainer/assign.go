@@ -144,7 +144,7 @@ func (s *Server) take(soft, hard context.Context, p int32) (held, error) {
 		return held{}, err
 	}
 	soft, release := context.WithCancel(soft)
-	hard, broken := context.WithCancel(hard)
+	hard, broken := lease.Context(hard)
 	h := held{release: release, gone: make(chan struct{})}
 	b := s.job().Started.V
 	l := &learner{
@@ -160,19 +160,8 @@ func (s *Server) take(soft, hard context.Context, p int32) (held, error) {
 		defer free()
 		defer release()
 		defer broken()
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			select {
-			case <-lease.Lost:
-				release()
-				broken()
-			case <-hard.Done():
-			}
-		}()
+		defer context.AfterFunc(hard, release)()
 		l.run(soft, hard)
-		broken()
-		<-ended
 	})
 	return h, nil
 }

@@ -46,78 +46,30 @@ type answer struct {
 func (a answer) reply() ([]byte, error) {
 	switch {
 	case a.err != nil && passes(a.err):
-		return nil, owner.Refuse(owner.Unavailable, "checkpoint %d failed: %v: ask again", a.id, a.err)
+		return nil, bus.Refuse(bus.Unavailable, "checkpoint %d failed: %v: ask again", a.id, a.err)
 	case a.err != nil:
-		return nil, owner.Refuse(owner.Internal, "checkpoint %d failed: %v", a.id, a.err)
+		return nil, bus.Refuse(bus.Internal, "checkpoint %d failed: %v", a.id, a.err)
 	}
 	return json.Marshal(map[string]any{"checkpoint": a.id, "seq": a.seq})
 }
 
-// lead waits for the chief's lease and leads while it is held, again and again.
+// lead is the job's chief while this trainer holds the chief's lease, again and again until
+// ctx ends or the job is stopped.
 func (s *Server) lead(ctx context.Context) error {
-	defer s.env.Health.OK(healthChief)
-	pauses, failures := retry.New(pauseAfterError, 10*time.Second), 0
-	for {
-		lease, free, err := s.env.Bus.Leases().Acquire(ctx, s.lease("chief"), s.cfg.Name, s.cfg.LeaseTTL)
-		if ctx.Err() != nil {
-			if err == nil {
-				free()
-			}
-			return nil
-		}
-		if err != nil {
-			s.log.Warn("the chief's lease cannot be had, trying again", "err", err)
-			if failures++; failures >= unwell {
-				s.env.Health.Fail(healthChief, err)
-			}
-			if pauses.Wait(ctx) != nil {
-				return nil
-			}
-			continue
-		}
-		s.env.Health.OK(healthChief) // what it fails at now is told below
-		held, stop := context.WithCancel(ctx)
-		watched := make(chan struct{})
-		go func() {
-			defer close(watched)
-			select {
-			case <-lease.Lost:
-				stop()
-			case <-held.Done():
-			}
-		}()
-		c := &chief{s: s, epoch: lease.Epoch, asked: make(chan checkpointOrder)}
-		s.log.Info("chief of the job", "epoch", lease.Epoch)
-		begin := time.Now()
-		err = c.run(held)
-		if held.Err() != nil && ctx.Err() == nil {
-			err = errors.New("the chief's lease was lost")
-		}
-		if time.Since(begin) > time.Minute {
-			pauses.Reset()
-			failures = 0
-		}
-		stop()
-		<-watched
-		free()
-		if ctx.Err() != nil || errors.Is(err, errStopped) {
-			return nil
-		}
-		if err != nil {
-			s.log.Error("the chief gives way, trying again", "err", err)
-			if failures++; failures >= unwell {
-				s.env.Health.Fail(healthChief, err)
-			}
-			if pauses.Wait(ctx) != nil {
-				return nil
-			}
-		}
-	}
+	return bus.Lead(ctx, bus.Leadership{
+		Leases: s.env.Bus.Leases(), Lease: s.lease("chief"), Holder: s.cfg.Name, TTL: s.cfg.LeaseTTL,
+		Log: s.log, Health: s.env.Health, Problem: healthChief,
+	}, func(ctx context.Context, term bus.Term) error {
+		s.log.Info("chief of the job", "epoch", term.Epoch)
+		return (&chief{s: s, epoch: term.Epoch, asked: make(chan checkpointOrder)}).run(ctx, term)
+	})
 }
 
-var errStopped = errors.New("the job was stopped")
+// errStopped ends the leadership: the job was stopped.
+var errStopped = fmt.Errorf("the job was stopped: %w", bus.ErrResigned)
 
-func (c *chief) run(ctx context.Context) error {
+// run is one term.
+func (c *chief) run(ctx context.Context, term bus.Term) error {
 	s := c.s
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: "trainer." + events.Escape(s.cfg.Job), Version: "1.0.0",
@@ -140,6 +92,7 @@ func (c *chief) run(ctx context.Context) error {
 			return err
 		}
 	}
+	term.Leading()
 	return c.serve(ctx)
 }
 
@@ -247,7 +200,7 @@ func (c *chief) handleRequest(ctx context.Context, o checkpointOrder) answer {
 	for {
 		id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
 		if err != nil && ctx.Err() != nil {
-			return answer{id, seq, fmt.Errorf("%w: %w", errFenced, err)}
+			return answer{id, seq, fmt.Errorf("%w: %w", errTermEnded, err)}
 		}
 		if err == nil || !passes(err) || time.Now().After(until) {
 			return answer{id, seq, err}
@@ -491,12 +444,12 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():
-		return nil, owner.Refuse(owner.Unavailable, "another checkpoint is being made, or not all shards are ready: ask again")
+		return nil, bus.Refuse(bus.Unavailable, "another checkpoint is being made, or not all shards are ready: ask again")
 	}
 	select {
 	case a := <-o.done:
 		return a.reply()
 	case <-ctx.Done():
-		return nil, owner.Refuse(owner.Unavailable, "the checkpoint is under way, look for checkpointSaved on training.%s", c.s.cfg.Job)
+		return nil, bus.Refuse(bus.Unavailable, "the checkpoint is under way, look for checkpointSaved on training.%s", c.s.cfg.Job)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 const (
@@ -38,17 +37,17 @@ type cutter struct {
 // them is being started again.
 var errNotNow = errors.New("the shards do not stand still for a checkpoint")
 
-// errDeposed is a cut that ended with the chief's lease, or its trainer: the next chief
+// errTermEnded is a cut that ended with the chief's lease, or its trainer: the next chief
 // makes one.
-var errFenced = errors.New("this trainer is no longer the job's chief")
+var errTermEnded = errors.New("this trainer is no longer the job's chief")
 
 // passes says whether the next attempt may well succeed where err ended this one.
 func passes(err error) bool {
-	if errors.Is(err, errFenced) {
+	if errors.Is(err, errTermEnded) {
 		return true
 	}
 	if refused := new(bus.CommandError); errors.As(err, &refused) {
-		return refused.Code == owner.Conflict || refused.Code == owner.Unavailable || refused.Code == owner.NotFound
+		return refused.Code == bus.Conflict || refused.Code == bus.Unavailable || refused.Code == bus.NotFound
 	}
 	return bus.Retryable(err) || errors.Is(err, errNotNow)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // deposing is a bus on which the chief loses its lease with the first fact it appends.
@@ -48,7 +47,7 @@ func TestCheckpointOfADeposedChiefIsAskedForAgain(t *testing.T) {
 	stop()
 	<-ran
 	var refused *bus.CommandError
-	if held.Err() == nil || !errors.As(err, &refused) || refused.Code != owner.Unavailable {
-		t.Errorf("deposed %t, the answer is %v, want %s", held.Err() != nil, err, owner.Unavailable)
+	if held.Err() == nil || !errors.As(err, &refused) || refused.Code != bus.Unavailable {
+		t.Errorf("deposed %t, the answer is %v, want %s", held.Err() != nil, err, bus.Unavailable)
 	}
 }

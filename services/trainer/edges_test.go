@@ -21,7 +21,6 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 func TestConfigAtItsBounds(t *testing.T) {
@@ -321,7 +320,7 @@ func TestAnswersToACheckpointOnCommand(t *testing.T) {
 		code string
 	}{
 		"made": {nil, ""}, "it passes": {errNotNow, "UNAVAILABLE"}, "it stays": {errors.New("no space left"), "INTERNAL"},
-		"refused for now": {owner.Refuse(owner.Conflict, "x"), "UNAVAILABLE"}, "refused for good": {owner.Refuse(owner.Invalid, "x"), "INTERNAL"},
+		"refused for now": {bus.Refuse(bus.Conflict, "x"), "UNAVAILABLE"}, "refused for good": {bus.Refuse(bus.Invalid, "x"), "INTERNAL"},
 	} {
 		c := &chief{s: &Server{cfg: Config{Job: theJob}}, asked: make(chan checkpointOrder)}
 		go func() {

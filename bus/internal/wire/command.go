@@ -3,50 +3,12 @@ package wire
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 )
-
-// Codes of a CommandError.
-const (
-	Invalid     = "INVALID"
-	NotFound    = "NOT_FOUND"
-	Conflict    = "CONFLICT"
-	Unavailable = "UNAVAILABLE"
-	Internal    = "INTERNAL"
-)
-
-// Refusal is err as the caller of a command sees it.
-func Refusal(err error) *bus.CommandError {
-	var c *bus.CommandError
-	if errors.As(err, &c) {
-		full := *c // micro sends no refusal that lacks either
-		if full.Code == "" {
-			full.Code = Internal
-		}
-		if full.Message == "" {
-			full.Message = "refused without a reason"
-		}
-		return &full
-	}
-	code := Internal
-	switch {
-	case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrMalformed), errors.Is(err, events.ErrUnknown), errors.Is(err, bus.ErrTooLarge):
-		code = Invalid
-	case errors.Is(err, bus.ErrNotFound):
-		code = NotFound
-	case errors.Is(err, bus.ErrConflict):
-		code = Conflict
-	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, bus.ErrFull),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		code = Unavailable
-	}
-	return &bus.CommandError{Code: code, Message: err.Error()}
-}
 
 type errorBody struct {
 	Error *errorText `json:"error"`
@@ -79,12 +41,12 @@ func ParseRefusal(body []byte, code, message string) *bus.CommandError {
 func Answer(ctx context.Context, h bus.Handler, payload []byte) (reply []byte, refusal *bus.CommandError) {
 	defer func() {
 		if p := recover(); p != nil {
-			reply, refusal = nil, &bus.CommandError{Code: Internal, Message: fmt.Sprintf("the handler panicked: %v; this is a defect of the service", p)}
+			reply, refusal = nil, &bus.CommandError{Code: bus.Internal, Message: fmt.Sprintf("the handler panicked: %v; this is a defect of the service", p)}
 		}
 	}()
 	reply, err := h(ctx, payload)
 	if err != nil {
-		return nil, Refusal(err)
+		return nil, bus.Refusal(err)
 	}
 	return reply, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -60,26 +59,6 @@ func TestLeaseKeyIsReversible(t *testing.T) {
 		if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.=/") != "" ||
 			strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, "..") {
 			t.Errorf("%q is no key", key)
-		}
-	}
-}
-
-func TestRefusal(t *testing.T) {
-	own := &bus.CommandError{Code: "MINE", Message: "m"}
-	for _, tc := range []struct {
-		err  error
-		code string
-	}{
-		{fmt.Errorf("x: %w", own), "MINE"},
-		{events.ErrMalformed, Invalid},
-		{events.ErrUnknown, Invalid},
-		{bus.ErrTooLarge, Invalid},
-		{bus.ErrFull, Unavailable},
-		{bus.ErrUnavailable, Unavailable},
-		{errors.New("?"), Internal},
-	} {
-		if got := Refusal(tc.err); got.Code != tc.code {
-			t.Errorf("Refusal(%v) = %v, want %s", tc.err, got, tc.code)
 		}
 	}
 }

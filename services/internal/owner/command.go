@@ -14,25 +14,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
 )
 
 // Deadline bounds the work of one command: a bus that is away answers UNAVAILABLE then.
 const Deadline = 5 * time.Second
-
-// Codes of a bus.CommandError.
-const (
-	Invalid     = "INVALID"
-	NotFound    = "NOT_FOUND"
-	Conflict    = "CONFLICT"
-	Unavailable = "UNAVAILABLE"
-	Internal    = "INTERNAL"
-)
-
-// Refuse makes the refusal of a decision.
-func Refuse(code, format string, args ...any) *bus.CommandError {
-	return &bus.CommandError{Code: code, Message: fmt.Sprintf(format, args...)}
-}
 
 // Handler bounds h by Deadline and gives every error the code the caller needs.
 func Handler(h bus.Handler) bus.Handler {
@@ -40,24 +25,10 @@ func Handler(h bus.Handler) bus.Handler {
 		ctx, cancel := context.WithTimeout(ctx, Deadline)
 		defer cancel()
 		reply, err := h(ctx, payload)
-		if err == nil {
-			return reply, nil
+		if err != nil {
+			return nil, bus.Refusal(err)
 		}
-		var refusal *bus.CommandError
-		switch {
-		case errors.As(err, &refusal):
-			return nil, refusal
-		case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrMalformed), errors.Is(err, bus.ErrTooLarge):
-			return nil, Refuse(Invalid, "%v", err)
-		case errors.Is(err, bus.ErrConflict):
-			return nil, Refuse(Conflict, "%v: ask again", err)
-		case errors.Is(err, bus.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-			return nil, Refuse(Unavailable, "%v: the outcome is unknown; ask again, a repeat does no harm", err)
-		case errors.Is(err, bus.ErrFull):
-			return nil, Refuse(Unavailable, "%v: make room for the log, then ask again", err)
-		default:
-			return nil, Refuse(Internal, "%v", err)
-		}
+		return reply, nil
 	}
 }
 
@@ -68,7 +39,7 @@ func Decode(payload []byte, m proto.Message, example string) error {
 		return nil
 	}
 	if err := protojson.Unmarshal(payload, m); err != nil {
-		return Refuse(Invalid, "the body does not decode: %s: send a body like %s", plain(err), example)
+		return bus.Refuse(bus.Invalid, "the body does not decode: %s: send a body like %s", plain(err), example)
 	}
 	return nil
 }
@@ -85,7 +56,7 @@ func DecodeJSON(payload []byte, v any, example string) error {
 		err = errors.New("something follows the object")
 	}
 	if err != nil {
-		return Refuse(Invalid, "the body does not decode: %v: send a body like %s", err, example)
+		return bus.Refuse(bus.Invalid, "the body does not decode: %v: send a body like %s", err, example)
 	}
 	return nil
 }
@@ -119,7 +90,7 @@ func State(views map[string]View) bus.Handler {
 		}
 		v, ok := views[ask.View]
 		if !ok {
-			return nil, Refuse(NotFound, "view %q is not kept here: ask for %s", ask.View, strings.Join(names, ", "))
+			return nil, bus.Refuse(bus.NotFound, "view %q is not kept here: ask for %s", ask.View, strings.Join(names, ", "))
 		}
 		seq, hash := v.Hash()
 		return json.Marshal(struct {
