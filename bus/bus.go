@@ -87,6 +87,8 @@ type Deltas interface {
 	// Follow is Log.Follow over the subjects named (NATS wildcards). A `from` behind
 	// the oldest message kept is ErrTrimmed when messages were really lost.
 	Follow(ctx context.Context, from, until uint64, subjects []string, handle func(StoredDelta) error) error
+	// First is the oldest sequence kept, behind Last when none is.
+	First(ctx context.Context) (uint64, error)
 	Last(ctx context.Context) (uint64, error)
 	LastOf(ctx context.Context, subject string) (uint64, error)
 	Get(ctx context.Context, seq uint64) (StoredDelta, error)

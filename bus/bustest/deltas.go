@@ -145,6 +145,9 @@ func testTrimmed(t *testing.T, b bus.Bus) {
 	if err := trim.Trim(ctxOf(t), last-1); err != nil {
 		t.Fatalf("Trim: %v", err)
 	}
+	if got, err := d.First(ctxOf(t)); err != nil || got != last-1 {
+		t.Fatalf("First of a trimmed stream = %d, %v, want %d", got, err, last-1)
+	}
 	n := 0
 	count := func(bus.StoredDelta) error { n++; return nil }
 	err := d.Follow(ctxOf(t), last-2, last, []string{s}, count)
@@ -159,6 +162,9 @@ func testTrimmed(t *testing.T, b bus.Bus) {
 	}
 	if got, err := d.Last(ctxOf(t)); err != nil || got != last {
 		t.Fatalf("Last of a trimmed stream = %d, %v, want %d", got, err, last)
+	}
+	if got, err := d.First(ctxOf(t)); err != nil || got != last+1 {
+		t.Fatalf("First of an empty stream = %d, %v, want %d", got, err, last+1)
 	}
 	wantErr(t, "Follow into nothing", d.Follow(ctxOf(t), last, last, []string{s}, count), bus.ErrTrimmed)
 	next, err := d.Publish(ctxOf(t), bus.DeltaDraft{Subject: s, Expect: bus.Any, Data: []byte("y")})

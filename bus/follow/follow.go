@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/prom"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -79,28 +81,18 @@ func New[S any](log bus.Log, v View[S], o Options) *Follower[S] {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Follower[S]{
-		log: log, view: v, opt: o, lag: lagGauge(o.Metrics, v.Name), failures: failures(o.Metrics, v.Name, o.Log),
+		log: log, view: v, opt: o, lag: lagGauge(o.Metrics, v.Name), failures: failures(o.Metrics, v.Name),
 		ready: make(chan struct{}), done: make(chan struct{}),
 		state: v.New(), at: mark{View: v.Name, BZID: v.bzid, Version: v.Version},
 	}
 }
 
-// lagGauge is the view's gauge of monolith_projection_lag_events, unregistered when the
-// registry refuses it.
+// lagGauge is the view's gauge of monolith_projection_lag_events.
 func lagGauge(reg prometheus.Registerer, view string) prometheus.Gauge {
-	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	return prom.Register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "monolith_projection_lag_events",
 		Help: "Events stored in the log and not folded into the view yet.",
-	}, []string{"view"})
-	if reg != nil {
-		var dup prometheus.AlreadyRegisteredError
-		if errors.As(reg.Register(vec), &dup) {
-			if old, ok := dup.ExistingCollector.(*prometheus.GaugeVec); ok {
-				vec = old
-			}
-		}
-	}
-	return vec.WithLabelValues(view)
+	}, []string{"view"})).WithLabelValues(view)
 }
 
 // OnEvent has hook run after each fold, of a part where the view has parts, under the

@@ -1,10 +1,10 @@
 package follow
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
+
+	"github.com/monolith-go/monolith/internal/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -57,21 +57,9 @@ func (f *Follower[S]) failed(r events.Recorded, err error) {
 }
 
 // failures is the view's counter of monolith_projection_failed_events_total.
-func failures(reg prometheus.Registerer, view string, log *slog.Logger) prometheus.Counter {
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+func failures(reg prometheus.Registerer, view string) prometheus.Counter {
+	return prom.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "monolith_projection_failed_events_total",
 		Help: "Events that were skipped because their fold panicked, each of which is a defect.",
-	}, []string{"view"})
-	if reg != nil {
-		var dup prometheus.AlreadyRegisteredError
-		switch err := reg.Register(vec); {
-		case errors.As(err, &dup):
-			if old, ok := dup.ExistingCollector.(*prometheus.CounterVec); ok {
-				vec = old
-			}
-		case err != nil:
-			log.Warn("the counter of failed events is not exported", "err", err)
-		}
-	}
-	return vec.WithLabelValues(view)
+	}, []string{"view"})).WithLabelValues(view)
 }

@@ -49,6 +49,11 @@ func (s syncStream) Follow(ctx context.Context, from, until uint64, subjects []s
 	return f.run(ctx, from)
 }
 
+func (s syncStream) First(ctx context.Context) (uint64, error) {
+	first, _, err := s.b.span(ctx, wire.SyncStream)
+	return first, err
+}
+
 func (s syncStream) Last(ctx context.Context) (uint64, error) {
 	_, last, err := s.b.span(ctx, wire.SyncStream)
 	return last, err

@@ -52,6 +52,8 @@ func (d deltas) Follow(ctx context.Context, from, until uint64, subjects []strin
 	})
 }
 
+func (d deltas) First(ctx context.Context) (uint64, error) { return d.s.oldest(ctx) }
+
 func (d deltas) Last(ctx context.Context) (uint64, error) { return d.s.last(ctx) }
 
 func (d deltas) LastOf(ctx context.Context, subject string) (uint64, error) {

@@ -153,6 +153,15 @@ func (s *stream) follow(ctx context.Context, from, until uint64, handle func(mes
 	}
 }
 
+func (s *stream) oldest(ctx context.Context) (uint64, error) {
+	if err := s.usable(ctx); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first, nil
+}
+
 func (s *stream) last(ctx context.Context) (uint64, error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err

@@ -61,13 +61,11 @@ func ReadDeltas(ctx context.Context, d bus.Deltas, bzid, job string, until uint6
 			}
 			break
 		}
-		kept, kerr := firstKept(ctx, d, out.First, until)
-		if kerr != nil {
-			return Deltas{}, kerr
+		if out.First, err = d.First(ctx); err != nil {
+			return Deltas{}, fmt.Errorf("find the oldest delta kept: %w", err)
 		}
-		out.First = kept
-		if kept > until {
-			return Deltas{First: kept}, nil // all of them are gone
+		if out.First > until {
+			return Deltas{First: out.First}, nil // all of them are gone
 		}
 	}
 	if err != nil {
@@ -96,23 +94,4 @@ func (d *Deltas) add(m bus.StoredDelta, prefix string, epochs map[string]uint64)
 	epochs[m.Subject] = x.GetEpoch()
 	d.All = append(d.All, x)
 	return nil
-}
-
-// firstKept finds the oldest sequence in (gone, last] that is still there; last+1: none.
-// The stream discards from its beginning, so bisection finds it.
-func firstKept(ctx context.Context, d bus.Deltas, gone, last uint64) (uint64, error) {
-	lo, hi := gone+1, last+1
-	for lo < hi {
-		mid := lo + (hi-lo)/2
-		_, err := d.Get(ctx, mid)
-		switch {
-		case err == nil:
-			hi = mid
-		case errors.Is(err, bus.ErrNotFound), errors.Is(err, bus.ErrTrimmed):
-			lo = mid + 1
-		default:
-			return 0, fmt.Errorf("find the oldest delta kept: %w", err)
-		}
-	}
-	return lo, nil
 }

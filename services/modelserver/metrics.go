@@ -1,9 +1,10 @@
 package modelserver
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -52,22 +53,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelserver_load_total", Help: "Loads of a version by outcome."}, []string{"outcome"}),
 	}
-	m.predicts = register(reg, m.predicts)
-	m.rows = register(reg, m.rows)
-	m.seconds = register(reg, m.seconds)
-	m.lookups = register(reg, m.lookups)
-	m.deltas = register(reg, m.deltas)
-	m.unfit = register(reg, m.unfit)
-	m.visible = register(reg, m.visible)
-	m.impressions = register(reg, m.impressions)
-	m.signals = register(reg, m.signals)
-	m.loads = register(reg, m.loads)
+	m.predicts = prom.Register(reg, m.predicts)
+	m.rows = prom.Register(reg, m.rows)
+	m.seconds = prom.Register(reg, m.seconds)
+	m.lookups = prom.Register(reg, m.lookups)
+	m.deltas = prom.Register(reg, m.deltas)
+	m.unfit = prom.Register(reg, m.unfit)
+	m.visible = prom.Register(reg, m.visible)
+	m.impressions = prom.Register(reg, m.impressions)
+	m.signals = prom.Register(reg, m.signals)
+	m.loads = prom.Register(reg, m.loads)
 	return m
 }
 
 // age registers the gauge of this container. Until the first update it reads 0.
 func (m *metrics) age(reg prometheus.Registerer, container string) {
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	prom.Register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "monolith_modelserver_newest_update_age_seconds",
 		Help:        "Age of the newest update that is served: now less the time it was published.",
 		ConstLabels: prometheus.Labels{"container": container},
@@ -78,20 +79,6 @@ func (m *metrics) age(reg prometheus.Registerer, container string) {
 		}
 		return time.Since(f.published).Seconds()
 	}))
-}
-
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	var dup prometheus.AlreadyRegisteredError
-	if errors.As(err, &dup) {
-		if old, ok := dup.ExistingCollector.(C); ok {
-			return old
-		}
-	}
-	return c // refused for another reason: counted all the same, shown by nobody
 }
 
 // updated notes that something published then is served from now on.

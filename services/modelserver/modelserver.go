@@ -37,6 +37,7 @@ import (
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // maxMessage is the most bytes of one gRPC message.
@@ -194,12 +195,8 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	back.Go(func() error {
-		for _, ready := range []<-chan struct{}{s.plan.Ready(), s.fleet.Ready(), s.lineage.Ready()} {
-			select {
-			case <-ready:
-			case <-inner.Done():
-				return nil
-			}
+		if !role.Ready(inner, s.plan.Ready(), s.fleet.Ready(), s.lineage.Ready()) {
+			return nil
 		}
 		s.env.Log.Info("model server is up", "grpc", s.grpcAddr, "http", s.httpAddr, "rows", s.rowsAddr)
 		close(s.ready)

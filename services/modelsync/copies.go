@@ -20,7 +20,7 @@ import (
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const (
@@ -333,7 +333,7 @@ func (s *Server) fail(ctx context.Context, o outcome, f *failure) {
 	if errors.As(o.err, new(errUnsaid)) || reason == f.said {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, owner.Deadline)
+	ctx, cancel := context.WithTimeout(ctx, role.Deadline)
 	defer cancel()
 	_, _, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
 		return []bus.Draft{{

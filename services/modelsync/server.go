@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/prom"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -17,7 +19,7 @@ import (
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const source = "model-sync"
@@ -30,7 +32,7 @@ type Server struct {
 	plan    *follow.Follower[plan.State]
 	lineage *follow.Follower[lineage.State]
 	fleet   *follow.Follower[fleet.State]
-	store   owner.Store
+	store   role.Store
 	heard   *applied
 
 	copies  *prometheus.CounterVec
@@ -50,7 +52,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	log := env.Bus.Log()
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "monolith_modelsync_" + name, Help: help})
+		return prom.Register(env.Metrics, prometheus.NewCounter(prometheus.CounterOpts{Name: "monolith_modelsync_" + name, Help: help}))
 	}
 	s := &Server{
 		cfg: cfg, env: env, ready: make(chan struct{}),
@@ -58,22 +60,17 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		lineage: follow.New(log, registry.Lineage.Only(env.BZID), o),
 		fleet:   follow.New(log, registry.Fleet.Only(env.BZID), o),
 		heard:   newApplied(),
-		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
+		copies: prom.Register(env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelsync_copies_total",
 			Help: "Attempts to bring a sub-model to this host, by outcome: copied, found (it lay there already) or failed.",
-		}, []string{"outcome"}),
+		}, []string{"outcome"})),
 		bytes:   counter("copied_bytes_total", "Bytes copied to this host."),
 		removed: counter("removed_total", "Copies removed because no plan wants them on this host any more."),
 		rounds:  counter("rounds_total", "Looks at the plans for what has to be copied."),
 		facts:   counter("applied_facts_total", "Facts about applied deltas appended."),
 		dropped: counter("applied_dropped_total", "Observations of applied deltas lost to bounds or because they did not decode."),
 	}
-	s.store = owner.Store{Log: log, Source: source, Wait: s.lineage.Wait}
-	for _, c := range []prometheus.Collector{s.copies, s.bytes, s.removed, s.rounds, s.facts, s.dropped} {
-		if err := env.Metrics.Register(c); err != nil {
-			return nil, fmt.Errorf("model-sync: register metrics: %w", err)
-		}
-	}
+	s.store = role.Store{Log: log, Source: source, Wait: s.lineage.Wait}
 	return s, nil
 }
 
@@ -99,13 +96,13 @@ func (s *Server) Run(ctx context.Context) error {
 
 // react parks what others put on model-sync's subjects.
 func (s *Server) react(ctx context.Context) error {
-	return owner.ParkForeign(ctx, s.env, source,
+	return role.ParkForeign(ctx, s.env, source,
 		"model-sync takes no requests: it copies what plans name",
 		"sync")
 }
 
 func (s *Server) serve(ctx context.Context) error {
-	if !owner.Await(ctx, s.plan.Ready()) || !owner.Await(ctx, s.lineage.Ready()) || !owner.Await(ctx, s.fleet.Ready()) {
+	if !role.Ready(ctx, s.plan.Ready(), s.lineage.Ready(), s.fleet.Ready()) {
 		return nil
 	}
 	dir, err := openDir(s.cfg.Dir)
@@ -119,7 +116,7 @@ func (s *Server) serve(ctx context.Context) error {
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: source, Version: "1.0.0", Description: "bytes of models",
 		Endpoints: map[string]bus.Handler{
-			"state": owner.State(map[string]owner.View{plan.Name: s.plan, lineage.Name: s.lineage, fleet.Name: s.fleet}),
+			"state": role.State(map[string]role.View{plan.Name: s.plan, lineage.Name: s.lineage, fleet.Name: s.fleet}),
 		},
 	})
 	if err != nil {

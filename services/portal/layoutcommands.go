@@ -10,7 +10,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	layoutev "github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/projections/savedmodels"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // onLayout appends what decide makes of the layout view, on one aggregate.
@@ -40,7 +40,7 @@ type savedModelAsk struct {
 func (s *Server) handleDeclareSavedModel(ctx context.Context, payload []byte) ([]byte, error) {
 	const example = `{"model":"movies","sub":"ps_0","config":{"model_base_path":"/…/exported_models/ps_0","version_policy":"latest_once"},"overwrite":false}`
 	var ask savedModelAsk
-	if err := owner.DecodeJSON(payload, &ask, example); err != nil {
+	if err := role.DecodeJSON(payload, &ask, example); err != nil {
 		return nil, err
 	}
 	config := &layoutev.DeployConfig{}
@@ -57,7 +57,7 @@ func (s *Server) handleDeclareSavedModel(ctx context.Context, payload []byte) ([
 	if err != nil {
 		return nil, err
 	}
-	return owner.Seq(seq), nil
+	return role.Seq(seq), nil
 }
 
 func (s *Server) handleRemoveSavedModel(ctx context.Context, payload []byte) ([]byte, error) {
@@ -65,7 +65,7 @@ func (s *Server) handleRemoveSavedModel(ctx context.Context, payload []byte) ([]
 		Model string `json:"model"`
 		Sub   string `json:"sub"`
 	}
-	if err := owner.DecodeJSON(payload, &ask, `{"model":"movies","sub":"ps_0"}`); err != nil {
+	if err := role.DecodeJSON(payload, &ask, `{"model":"movies","sub":"ps_0"}`); err != nil {
 		return nil, err
 	}
 	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(ask.Model), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
@@ -74,7 +74,7 @@ func (s *Server) handleRemoveSavedModel(ctx context.Context, payload []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	return owner.Seq(seq), nil
+	return role.Seq(seq), nil
 }
 
 // handleDeclareExport declares every sub-graph of an export in one fact.
@@ -85,7 +85,7 @@ func (s *Server) handleDeclareExport(ctx context.Context, payload []byte) ([]byt
 		Model      string `json:"model"` // default: the name that the export's entry gives
 		Overwrite  bool   `json:"overwrite"`
 	}
-	if err := owner.DecodeJSON(payload, &ask, `{"exportBase":"/…/exported_models","arch":"entry_ps","overwrite":false}`); err != nil {
+	if err := role.DecodeJSON(payload, &ask, `{"exportBase":"/…/exported_models","arch":"entry_ps","overwrite":false}`); err != nil {
 		return nil, err
 	}
 	found, refusal := inspectExport(ask.ExportBase, ask.Arch)
@@ -151,7 +151,7 @@ const entryExample = `{"layout":"mixed","entry":"movies:ps_0"}`
 // handleAddEntry puts one entry into a layout, declared or not. It may be there already.
 func (s *Server) handleAddEntry(ctx context.Context, payload []byte) ([]byte, error) {
 	var ask entryAsk
-	if err := owner.DecodeJSON(payload, &ask, entryExample); err != nil {
+	if err := role.DecodeJSON(payload, &ask, entryExample); err != nil {
 		return nil, err
 	}
 	return s.change(ctx, ask.Layout, func(savedmodels.State) ([]string, *bus.CommandError) { return []string{ask.Entry}, nil }, decideAdd)
@@ -160,7 +160,7 @@ func (s *Server) handleAddEntry(ctx context.Context, payload []byte) ([]byte, er
 // handleRemoveEntry takes one entry out of a layout that holds it.
 func (s *Server) handleRemoveEntry(ctx context.Context, payload []byte) ([]byte, error) {
 	var ask entryAsk
-	if err := owner.DecodeJSON(payload, &ask, entryExample); err != nil {
+	if err := role.DecodeJSON(payload, &ask, entryExample); err != nil {
 		return nil, err
 	}
 	return s.change(ctx, ask.Layout, func(v savedmodels.State) ([]string, *bus.CommandError) {
@@ -181,7 +181,7 @@ const patternExample = `{"layout":"mixed","pattern":"movies:ps_*"}`
 // handlePublish puts every declared sub-graph that matches into a layout.
 func (s *Server) handlePublish(ctx context.Context, payload []byte) ([]byte, error) {
 	var ask patternAsk
-	if err := owner.DecodeJSON(payload, &ask, patternExample); err != nil {
+	if err := role.DecodeJSON(payload, &ask, patternExample); err != nil {
 		return nil, err
 	}
 	return s.change(ctx, ask.Layout, func(v savedmodels.State) ([]string, *bus.CommandError) { return matching(v, ask.Pattern, "") }, decideAdd)
@@ -190,7 +190,7 @@ func (s *Server) handlePublish(ctx context.Context, payload []byte) ([]byte, err
 // handleUnpublish takes every sub-graph that matches out of a layout.
 func (s *Server) handleUnpublish(ctx context.Context, payload []byte) ([]byte, error) {
 	var ask patternAsk
-	if err := owner.DecodeJSON(payload, &ask, patternExample); err != nil {
+	if err := role.DecodeJSON(payload, &ask, patternExample); err != nil {
 		return nil, err
 	}
 	return s.change(ctx, ask.Layout, func(v savedmodels.State) ([]string, *bus.CommandError) {
@@ -211,7 +211,7 @@ func (s *Server) handleSyncTargets(_ context.Context, payload []byte) ([]byte, e
 		Sub   string `json:"sub"`
 	}
 	const example = `{"model":"movies","sub":"ps_0"}`
-	if err := owner.DecodeJSON(payload, &ask, example); err != nil {
+	if err := role.DecodeJSON(payload, &ask, example); err != nil {
 		return nil, err
 	}
 	if ask.Model == "" || ask.Sub == "" {

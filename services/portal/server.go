@@ -10,6 +10,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/monolith-go/monolith/internal/prom"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -24,7 +26,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/savedmodels"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const source = "portal"
@@ -38,7 +40,7 @@ type Server struct {
 	layout       *follow.Follower[savedmodels.State]
 	lineage      *follow.Follower[lineage.State]
 	openRequests *follow.Follower[openRequests]
-	store        owner.Store
+	store        role.Store
 	commands     *prometheus.CounterVec
 }
 
@@ -54,15 +56,12 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		layout:       follow.New(env.Bus.Log(), registry.Layout.Only(env.BZID), o),
 		lineage:      follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
 		openRequests: follow.New(env.Bus.Log(), openRequestsView.Only(env.BZID), o),
-		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
+		commands: prom.Register(env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_portal_commands_total",
 			Help: "Commands answered, by command and by code of the refusal (ok: none).",
-		}, []string{"command", "code"}),
+		}, []string{"command", "code"})),
 	}
-	if err := env.Metrics.Register(s.commands); err != nil {
-		return nil, fmt.Errorf("portal: register metrics: %w", err)
-	}
-	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: owner.Waits(s.catalog.Wait, s.layout.Wait, s.lineage.Wait, s.openRequests.Wait)}
+	s.store = role.Store{Log: env.Bus.Log(), Source: source, Wait: role.Waits(s.catalog.Wait, s.layout.Wait, s.lineage.Wait, s.openRequests.Wait)}
 	return s, nil
 }
 
@@ -85,10 +84,10 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve answers once the views have caught up.
 func (s *Server) serve(ctx context.Context) error {
-	if !owner.Await(ctx, s.catalog.Ready()) || !owner.Await(ctx, s.layout.Ready()) || !owner.Await(ctx, s.lineage.Ready()) || !owner.Await(ctx, s.openRequests.Ready()) {
+	if !role.Ready(ctx, s.catalog.Ready(), s.layout.Ready(), s.lineage.Ready(), s.openRequests.Ready()) {
 		return nil
 	}
-	reactions := react.New(owner.Reactions(s.env, source))
+	reactions := react.New(role.Reactions(s.env, source))
 	reactions.Handle(requestsReaction, 1, s.owed, s.answer)
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: source, Version: "1.0.0",
@@ -107,7 +106,7 @@ func (s *Server) serve(ctx context.Context) error {
 			"unpublish":         s.count("unpublish", s.handleUnpublish),
 			"bzidInfo":          s.count("bzidInfo", s.handleBZIDInfo),
 			"syncTargets":       s.count("syncTargets", s.handleSyncTargets),
-			"state":             owner.State(map[string]owner.View{models.Name: s.catalog, savedmodels.Name: s.layout, openRequestsView.Name: s.openRequests}),
+			"state":             role.State(map[string]role.View{models.Name: s.catalog, savedmodels.Name: s.layout, openRequestsView.Name: s.openRequests}),
 		},
 	})
 	if err != nil {
@@ -117,7 +116,7 @@ func (s *Server) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return reactions.Run(ctx) })
 	g.Go(func() error {
-		if owner.Await(ctx, reactions.Ready()) {
+		if role.Ready(ctx, reactions.Ready()) {
 			close(s.ready)
 		}
 		return nil
@@ -152,7 +151,7 @@ func (s *Server) answered(seq uint64) (yes bool) {
 
 // count bounds and counts one command.
 func (s *Server) count(command string, h bus.Handler) bus.Handler {
-	bounded := owner.Handler(h)
+	bounded := role.Handler(h)
 	return func(ctx context.Context, payload []byte) (reply []byte, err error) {
 		if ctx, payload, err = expecting(ctx, payload); err == nil {
 			reply, err = bounded(ctx, payload)
@@ -169,7 +168,7 @@ func (s *Server) count(command string, h bus.Handler) bus.Handler {
 
 func (s *Server) handleDeclare(ctx context.Context, payload []byte) ([]byte, error) {
 	var ask model.DeclareRequested
-	if err := owner.Decode(payload, &ask, `{"spec":{"name":"movies",…}}`); err != nil {
+	if err := role.Decode(payload, &ask, `{"spec":{"name":"movies",…}}`); err != nil {
 		return nil, err
 	}
 	name := ask.GetSpec().GetName()
@@ -195,7 +194,7 @@ func (s *Server) handleDeclare(ctx context.Context, payload []byte) ([]byte, err
 
 func (s *Server) handleLoad(ctx context.Context, payload []byte) ([]byte, error) {
 	var ask model.Load
-	if err := owner.Decode(payload, &ask, `{"modelName":"movies","modelDir":"/…/exported_models","job":"movies","follow":true}`); err != nil {
+	if err := role.Decode(payload, &ask, `{"modelName":"movies","modelDir":"/…/exported_models","job":"movies","follow":true}`); err != nil {
 		return nil, err
 	}
 	return s.append(ctx, s.modelSubject(ask.GetModelName()), func() ([]bus.Draft, uint64, *bus.CommandError) { return s.load(&ask, false) })
@@ -207,7 +206,7 @@ func (s *Server) handleUnload(ctx context.Context, payload []byte) ([]byte, erro
 		Snake     string `json:"model_name"`
 		Reason    string `json:"reason"`
 	}
-	if err := owner.DecodeJSON(payload, &ask, `{"modelName":"movies","reason":"no longer needed"}`); err != nil {
+	if err := role.DecodeJSON(payload, &ask, `{"modelName":"movies","reason":"no longer needed"}`); err != nil {
 		return nil, err
 	}
 	name := ask.ModelName
@@ -234,7 +233,7 @@ func (s *Server) append(ctx context.Context, subject events.Subject, decide func
 	if err != nil {
 		return nil, err
 	}
-	return owner.Seq(seq), nil
+	return role.Seq(seq), nil
 }
 
 // appendSeq is append, with the sequence as a number.

@@ -15,7 +15,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // longest a command may take. A snapshot writes files; the rest is done at once, or
@@ -66,7 +66,7 @@ func command[Q any](limit time.Duration, example string, f func(context.Context,
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		var q Q
-		if err := owner.DecodeJSON(payload, &q, example); err != nil {
+		if err := role.DecodeJSON(payload, &q, example); err != nil {
 			return nil, err
 		}
 		a, err := f(ctx, q)

@@ -1,10 +1,11 @@
 package ps
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,21 +32,17 @@ type metrics struct {
 	looking, fetching, applying tally // since the process began
 }
 
-func newMetrics(r prometheus.Registerer, cfg Config) (*metrics, error) {
-	if r == nil {
-		r = prometheus.NewRegistry()
-	}
+func newMetrics(r prometheus.Registerer, cfg Config) *metrics {
 	own := prometheus.Labels{"job": cfg.Job, "shard": fmt.Sprint(cfg.Shard)}
-	var errs []error
 	m := new(metrics)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return shared(r, &errs, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "monolith_ps_" + name, Help: help}, append([]string{"job", "shard"}, labels...))).MustCurryWith(own)
+		return prom.Register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "monolith_ps_" + name, Help: help}, append([]string{"job", "shard"}, labels...))).MustCurryWith(own)
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return shared(r, &errs, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "monolith_ps_" + name, Help: help}, append([]string{"job", "shard"}, labels...))).MustCurryWith(own)
+		return prom.Register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "monolith_ps_" + name, Help: help}, append([]string{"job", "shard"}, labels...))).MustCurryWith(own)
 	}
 	seconds := func(name, help string) prometheus.Observer {
-		return shared(r, &errs, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		return prom.Register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "monolith_ps_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(25e-6, 2.5, 14),
 		}, []string{"job", "shard"})).With(own)
 	}
@@ -63,22 +60,7 @@ func newMetrics(r prometheus.Registerer, cfg Config) (*metrics, error) {
 	m.flushTime = seconds("flush_seconds", "Time of a publication, failed ones included.")
 	m.epoch = gauge("epoch", "Epoch of the shard's writer.").WithLabelValues()
 	m.step = gauge("step", "Applies so far.").WithLabelValues()
-	return m, errors.Join(errs...)
-}
-
-// shared registers c, or returns the same collector registered before.
-func shared[C prometheus.Collector](r prometheus.Registerer, errs *[]error, c C) C {
-	err := r.Register(c)
-	var before prometheus.AlreadyRegisteredError
-	if errors.As(err, &before) {
-		if same, ok := before.ExistingCollector.(C); ok {
-			return same
-		}
-	}
-	if err != nil {
-		*errs = append(*errs, fmt.Errorf("register metrics: %w", err))
-	}
-	return c
+	return m
 }
 
 func outcome(err error) string {

@@ -13,10 +13,7 @@ import (
 // Refused and repeated applies count too, each under its outcome, and all are timed.
 func TestFiguresByOutcome(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	m, err := newMetrics(reg, Config{Job: job, Shard: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newMetrics(reg, Config{Job: job, Shard: 1})
 	m.apply(time.Millisecond, 3, &rowwire.ApplyResponse{Applied: true}, nil)
 	m.apply(time.Millisecond, 3, &rowwire.ApplyResponse{}, nil)
 	m.apply(2*time.Millisecond, 3, nil, rowwire.Errorf(rowwire.Gap, "too far"))

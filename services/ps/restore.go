@@ -134,8 +134,8 @@ func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch u
 		if errors.Is(err, bus.ErrTrimmed) {
 			s.log.Warn("deltas after the checkpoint have been discarded; every row is published again", "from", from)
 			s.st.touchAll()
-			if from, err = firstKept(ctx, b, from, last); err != nil {
-				return 0, 0, err
+			if from, err = b.First(ctx); err != nil {
+				return 0, 0, fmt.Errorf("find the oldest delta kept: %w", err)
 			}
 			continue
 		}
@@ -144,23 +144,4 @@ func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch u
 		}
 		from = last + 1
 	}
-}
-
-// firstKept finds the oldest sequence in (trimmed, last] that the stream still holds;
-// last+1 if none. The stream discards from its beginning, so bisection finds it.
-func firstKept(ctx context.Context, b bus.Deltas, trimmed, last uint64) (uint64, error) {
-	lo, hi := trimmed+1, last+1
-	for lo < hi {
-		mid := lo + (hi-lo)/2
-		_, err := b.Get(ctx, mid)
-		switch {
-		case err == nil:
-			hi = mid
-		case errors.Is(err, bus.ErrNotFound), errors.Is(err, bus.ErrTrimmed):
-			lo = mid + 1
-		default:
-			return 0, fmt.Errorf("find the oldest delta kept: %w", err)
-		}
-	}
-	return lo, nil
 }

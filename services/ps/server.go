@@ -33,19 +33,20 @@ import (
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const source = "ps"
 
 // Server is the role.
 type Server struct {
-	cfg    Config
-	env    services.Env
-	log    *slog.Logger
-	tracer trace.Tracer
-	m      *metrics
-	ready  chan struct{}
-	pulse  replica.Pulse
+	cfg        Config
+	env        services.Env
+	log        *slog.Logger
+	tracer     trace.Tracer
+	m          *metrics
+	ready      chan struct{}
+	heartbeats *role.Heartbeats
 
 	catalog *follow.Follower[models.State]
 	fleet   *follow.Follower[fleet.State]
@@ -96,16 +97,13 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if env.Tracer == nil {
 		env.Tracer = noop.NewTracerProvider().Tracer(source)
 	}
-	m, err := newMetrics(env.Metrics, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("ps: %w", err)
-	}
 	s := &Server{
-		cfg: cfg, env: env, m: m, tracer: env.Tracer,
+		cfg: cfg, env: env, m: newMetrics(env.Metrics, cfg), tracer: env.Tracer,
 		log:   env.Log.With("job", cfg.Job, "shard", cfg.Shard),
 		ready: make(chan struct{}), asks: make(chan ask), saving: make(chan struct{}, 1),
 	}
 	s.saving <- struct{}{}
+	s.heartbeats = role.NewHeartbeats(env, cfg.HeartbeatInterval, s.heartbeat)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s.catalog = follow.New(env.Bus.Log(), registry.Catalog.Only(env.BZID), o)
 	s.fleet = follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o)
@@ -138,15 +136,9 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) serve(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{s.catalog.Ready(), s.fleet.Ready(), s.lineage.Ready()} {
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	spec := s.declared(ctx)
-	if spec == nil {
+	var spec *model.ModelSpec
+	if !role.Ready(ctx, s.catalog.Ready(), s.fleet.Ready(), s.lineage.Ready()) ||
+		!role.Declared(ctx, s.catalog, s.cfg.Model, s.log, func(declared *model.ModelSpec) error { spec = declared; return nil }) {
 		return nil
 	}
 	f, err := newSchema(s.cfg, spec)
@@ -191,28 +183,6 @@ func (s *Server) serve(ctx context.Context) error {
 	return err
 }
 
-// declared waits for the model's spec; nil means that ctx ended.
-func (s *Server) declared(ctx context.Context) *model.ModelSpec {
-	waiting := false
-	for {
-		changed := s.catalog.Changed()
-		var spec *model.ModelSpec
-		s.catalog.Read(func(c models.State) { spec = c.Models[s.cfg.Model].Spec.V })
-		if spec != nil {
-			return spec
-		}
-		if !waiting {
-			waiting = true
-			s.log.Info("waiting until the model is declared", "model", s.cfg.Model)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 // declaredAnew complains when the job learns another declaration than this process has
 // read: shards that learn by different rules would spoil the model. Its supervisor starts
 // it again, with what is declared by then.
@@ -236,7 +206,7 @@ func (s *Server) lead(ctx context.Context) error {
 		return clean(ctx, fmt.Errorf("serve commands: %w", err))
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { s.beat(gctx); return nil })
+	g.Go(func() error { s.heartbeats.Run(gctx); return nil })
 	g.Go(func() error { return s.loop(gctx) })
 	close(s.ready)
 	<-gctx.Done()
@@ -405,42 +375,12 @@ func (s *Server) do(ctx context.Context, work func(context.Context) error) error
 	}
 }
 
-// beat tells the replica-registry that this task is alive; that it fails is only logged,
-// because the registry may start later.
-func (s *Server) beat(ctx context.Context) {
-	tick := time.NewTicker(s.cfg.HeartbeatInterval)
-	defer tick.Stop()
-	failing := false
-	for {
-		err := s.heartbeat(ctx, false)
-		if err != nil && ctx.Err() == nil && !failing {
-			s.log.Warn("heartbeat failed; going on", "err", err)
-		}
-		failing = err != nil
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *Server) heartbeat(ctx context.Context, leaving bool) error {
-	body, err := events.Marshal(s.pulse.Stamp(&replica.Heartbeat{
-		Container: &container.Container{
-			Id: shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard)), Kind: "training", Shard: -1,
-			Job: s.cfg.Job, ServerType: "ps", Index: int32(s.cfg.Shard), RowsAddress: s.addr, GrpcAddress: s.grpcAddr,
-			Problem: s.env.Health.Summary(),
-		},
-		Leaving: leaving,
-	}))
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	_, err = s.env.Bus.Commands().Call(ctx, s.env.BZID, "pulse.registry.heartbeat", body)
-	return err
+// heartbeat is what the replica-registry hears of this task.
+func (s *Server) heartbeat() *replica.Heartbeat {
+	return &replica.Heartbeat{Container: &container.Container{
+		Id: shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard)), Kind: "training", Shard: -1,
+		Job: s.cfg.Job, ServerType: "ps", Index: int32(s.cfg.Shard), RowsAddress: s.addr, GrpcAddress: s.grpcAddr,
+	}}
 }
 
 // endEpoch appends a fact that ends this process's epoch.
@@ -485,7 +425,5 @@ func (s *Server) shutDown(ctx context.Context, failure error) {
 	if err := s.endEpoch(ctx, fact); err != nil {
 		s.log.Warn("the end of this shard's epoch was not recorded", "err", err)
 	}
-	if err := s.heartbeat(ctx, true); err != nil {
-		s.log.Info("the registry was not told; it will notice", "err", err)
-	}
+	s.heartbeats.Leave(ctx)
 }

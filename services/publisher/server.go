@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/prom"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -24,7 +26,7 @@ import (
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const (
@@ -47,7 +49,7 @@ type Server struct {
 	catalog *follow.Follower[models.State]
 	fleet   *follow.Follower[fleet.State]
 	plan    *follow.Follower[plan.State]
-	store   owner.Store
+	store   role.Store
 	facts   *prometheus.CounterVec
 	leads   prometheus.Gauge
 	looks   prometheus.Counter
@@ -71,27 +73,22 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		catalog: follow.New(log, registry.Catalog.Only(env.BZID), o),
 		fleet:   follow.New(log, registry.Fleet.Only(env.BZID), o),
 		plan:    follow.New(log, registry.Plan.Only(env.BZID), o),
-		facts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		facts: prom.Register(env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_publisher_facts_total",
 			Help: "Plans decided, by outcome: planned, failed or withdrawn.",
-		}, []string{"outcome"}),
-		leads: prometheus.NewGauge(prometheus.GaugeOpts{
+		}, []string{"outcome"})),
+		leads: prom.Register(env.Metrics, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "monolith_publisher_leader",
 			Help: "1 while this publisher decides, 0 while it stands by.",
-		}),
-		looks: prometheus.NewCounter(prometheus.CounterOpts{
+		})),
+		looks: prom.Register(env.Metrics, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "monolith_publisher_looks_total",
 			Help: "Looks at the views for what plans depend on.",
-		}),
+		})),
 		holder: holderName(), scale: newScale(cfg.Recheck), unplanned: map[string]time.Time{},
 	}
 	s.readyOnce = sync.OnceFunc(func() { close(s.ready) })
-	s.store = owner.Store{Log: log, Source: source, Wait: owner.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait)}
-	for _, c := range []prometheus.Collector{s.facts, s.leads, s.looks} {
-		if err := env.Metrics.Register(c); err != nil {
-			return nil, fmt.Errorf("publisher: register metrics: %w", err)
-		}
-	}
+	s.store = role.Store{Log: log, Source: source, Wait: role.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait)}
 	return s, nil
 }
 
@@ -116,21 +113,19 @@ func (s *Server) Run(ctx context.Context) error {
 
 // react parks what others put on the publisher's subjects.
 func (s *Server) react(ctx context.Context) error {
-	return owner.ParkForeign(ctx, s.env, source,
+	return role.ParkForeign(ctx, s.env, source,
 		"plans follow from loads: publish a loadRequested on the model's subject instead",
 		"publish")
 }
 
 func (s *Server) serve(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{s.catalog.Ready(), s.fleet.Ready(), s.plan.Ready()} {
-		if !owner.Await(ctx, ready) {
-			return nil
-		}
+	if !role.Ready(ctx, s.catalog.Ready(), s.fleet.Ready(), s.plan.Ready()) {
+		return nil
 	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: source, Version: "1.0.0", Description: "who serves what",
 		Endpoints: map[string]bus.Handler{
-			"state": owner.State(map[string]owner.View{models.Name: s.catalog, fleet.Name: s.fleet, plan.Name: s.plan}),
+			"state": role.State(map[string]role.View{models.Name: s.catalog, fleet.Name: s.fleet, plan.Name: s.plan}),
 		},
 	})
 	if err != nil {

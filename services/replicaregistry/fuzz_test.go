@@ -9,7 +9,7 @@ import (
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // Whatever a heartbeat holds, it is refused, or it becomes facts that the log takes and
@@ -30,7 +30,7 @@ func FuzzHeartbeat(f *testing.F) {
 	f.Add([]byte(`{"container":{"id":"a","kind":"serving"},"replicas":[{"modelName":"m","serverType":"ps","stat":99}],"resource":{"cpu":"NaN"}}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var hb replica.Heartbeat
-		if owner.Decode(payload, &hb, heartbeatExample) != nil || check(&hb) != nil {
+		if role.Decode(payload, &hb, heartbeatExample) != nil || check(&hb) != nil {
 			return
 		}
 		state := fleet.New()

@@ -15,7 +15,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const heartbeatExample = `{"container":{"id":"serving-0","kind":"serving"},"replicas":[]}`
@@ -24,7 +24,7 @@ const heartbeatExample = `{"container":{"id":"serving-0","kind":"serving"},"repl
 // counts from the call's arrival, whether or not the append succeeds.
 func (s *Server) handleHeartbeat(ctx context.Context, payload []byte) ([]byte, error) {
 	var hb replica.Heartbeat
-	err := owner.Decode(payload, &hb, heartbeatExample)
+	err := role.Decode(payload, &hb, heartbeatExample)
 	if err == nil {
 		if refusal := check(&hb); refusal != nil {
 			err = refusal
@@ -204,7 +204,7 @@ func (s *Server) handleStarted(_ context.Context, payload []byte) ([]byte, error
 		Cluster string `json:"cluster"`
 	}{NumPS: -1}
 	const example = `{"model":"movies","numPs":20,"idc":"","cluster":""}`
-	if err := owner.DecodeJSON(payload, &ask, example); err != nil {
+	if err := role.DecodeJSON(payload, &ask, example); err != nil {
 		return nil, err
 	}
 	if ask.Model == "" || ask.NumPS < 0 {

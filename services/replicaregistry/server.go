@@ -20,7 +20,7 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/server"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const source = "replica-registry"
@@ -38,7 +38,7 @@ type Server struct {
 	zk       *server.Server               // nil: no ZooKeeper port
 	writes   *writes                      // nil: no ZooKeeper port
 	versions *follow.Follower[versions]
-	store    owner.Store
+	store    role.Store
 	leases   *leases
 	addr     string // of the agent service; written before ready is closed
 
@@ -72,7 +72,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 			Help: "Replicas reported by a container while another live one held them.",
 		}),
 	}
-	s.store = owner.Store{Log: env.Bus.Log(), Source: source, Wait: s.fleet.Wait}
+	s.store = role.Store{Log: env.Bus.Log(), Source: source, Wait: s.fleet.Wait}
 	if cfg.ZKListen != "" {
 		s.znode = follow.New(env.Bus.Log(), registry.Znode.Only(env.BZID), o)
 		s.writes = newWrites(env, s.znode, cfg.Now)
@@ -141,17 +141,17 @@ func (s *Server) Run(ctx context.Context) error {
 // watches over: supervisors and shards write facts and read none of their own. It may
 // read the whole log, so whoever waits for an answer comes first.
 func (s *Server) react(ctx context.Context) error {
-	if !owner.Await(ctx, s.ready) {
+	if !role.Ready(ctx, s.ready) {
 		return nil
 	}
-	return owner.ParkForeign(ctx, s.env, source,
+	return role.ParkForeign(ctx, s.env, source,
 		"containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call pulse.registry.heartbeat",
 		"container", "replica", "server", "shard", "znode")
 }
 
 // serve answers once the views have caught up.
 func (s *Server) serve(ctx context.Context) error {
-	if !owner.Await(ctx, s.fleet.Ready()) || !owner.Await(ctx, s.versions.Ready()) || (s.zk != nil && !owner.Await(ctx, s.zk.Ready())) {
+	if !role.Ready(ctx, s.fleet.Ready()) || !role.Ready(ctx, s.versions.Ready()) || (s.zk != nil && !role.Ready(ctx, s.zk.Ready())) {
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -176,11 +176,11 @@ func (s *Server) serve(ctx context.Context) error {
 		BZID: s.env.BZID, Name: "registry", Version: "1.0.0",
 		Description: "who is alive: replicas and their leases",
 		Endpoints: map[string]bus.Handler{
-			"replicas": owner.Handler(s.handleReplicas),
-			"started":  owner.Handler(s.handleStarted),
-			"targets":  owner.Handler(s.handleTargets),
-			"mirror":   owner.Handler(s.handleMirror),
-			"state":    owner.State(s.liveViews()),
+			"replicas": role.Handler(s.handleReplicas),
+			"started":  role.Handler(s.handleStarted),
+			"targets":  role.Handler(s.handleTargets),
+			"mirror":   role.Handler(s.handleMirror),
+			"state":    role.State(s.liveViews()),
 		},
 	})
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *Server) serve(ctx context.Context) error {
 	stopHeartbeats, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: bus.Pulse + "registry", Version: "1.0.0",
 		Description: "heartbeats of containers",
-		Endpoints:   map[string]bus.Handler{"heartbeat": owner.Handler(s.handleHeartbeat)},
+		Endpoints:   map[string]bus.Handler{"heartbeat": role.Handler(s.handleHeartbeat)},
 	})
 	if err != nil {
 		return fmt.Errorf("serve heartbeats: %w", err)
@@ -201,8 +201,8 @@ func (s *Server) serve(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (s *Server) liveViews() map[string]owner.View {
-	v := map[string]owner.View{fleet.Name: s.fleet}
+func (s *Server) liveViews() map[string]role.View {
+	v := map[string]role.View{fleet.Name: s.fleet}
 	if s.znode != nil {
 		v[view.Name] = s.znode
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // syncTarget is a replica that takes parameters.
@@ -28,7 +28,7 @@ func (s *Server) handleTargets(_ context.Context, payload []byte) ([]byte, error
 		Task       int32  `json:"task"`
 	}{ServerType: "ps"}
 	const example = `{"model":"movies","serverType":"ps","task":0}`
-	if err := owner.DecodeJSON(payload, &ask, example); err != nil {
+	if err := role.DecodeJSON(payload, &ask, example); err != nil {
 		return nil, err
 	}
 	if ask.Model == "" {

@@ -24,7 +24,7 @@ import (
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // foreignDrafts bounds one append of facts about foreign agents.
@@ -37,7 +37,7 @@ type foreigners struct {
 	bzid   string
 	tree   *follow.Follower[view.State]
 	fleet  *follow.Follower[fleet.State]
-	store  owner.Store
+	store  role.Store
 	logger *slog.Logger
 	health *health.State
 	dirty  chan struct{} // holds one: something has changed
@@ -45,8 +45,8 @@ type foreigners struct {
 	refused map[events.Subject]proto.Message // facts that the log does not take; of run alone
 }
 
-func newForeigners(env services.Env, tree *follow.Follower[view.State], f *follow.Follower[fleet.State], store owner.Store) *foreigners {
-	store.Wait = owner.Waits(tree.Wait, f.Wait)
+func newForeigners(env services.Env, tree *follow.Follower[view.State], f *follow.Follower[fleet.State], store role.Store) *foreigners {
+	store.Wait = role.Waits(tree.Wait, f.Wait)
 	return &foreigners{bzid: env.BZID, tree: tree, fleet: f, store: store, logger: env.Log, health: env.Health,
 		dirty: make(chan struct{}, 1), refused: map[events.Subject]proto.Message{}}
 }

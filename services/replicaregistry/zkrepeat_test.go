@@ -19,7 +19,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // A log that says of an append that some of its ids are stored already, because the answer
@@ -156,7 +156,7 @@ func TestTheFactThatTheLogRefusesIsFound(t *testing.T) {
 	for i := range 12 {
 		put(fmt.Sprintf("/test/service/m1/ps:0/%d", i), `{"address": "h:1", "stat": 30}`)
 	}
-	x := newForeigners(env, tree, known, owner.Store{Log: refusing.Log(), Source: source, Wait: known.Wait})
+	x := newForeigners(env, tree, known, role.Store{Log: refusing.Log(), Source: source, Wait: known.Wait})
 	for range 2 { // the second time there is nothing left to say
 		if err := x.compare(t.Context()); err != nil {
 			t.Fatal(err)

@@ -22,14 +22,14 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // zkRefusals names the dead letters of refused writes.
 const zkRefusals = source + ".zookeeper"
 
 // routeDeadline bounds the service's answer and the wait for its fact.
-const routeDeadline = owner.Deadline + 2*time.Second
+const routeDeadline = role.Deadline + 2*time.Second
 
 // router turns clients' writes to paths that show a service's facts into commands to
 // that service, and refuses what cannot become one. It changes nothing itself.

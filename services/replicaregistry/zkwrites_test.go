@@ -21,7 +21,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // testWriter is a registry's writing half with a tree of its own.
@@ -450,7 +450,7 @@ func TestRoutes(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	calls := make(chan string, 100)
 	fact := func(e *model.Event) bus.Handler {
-		return owner.Handler(func(ctx context.Context, payload []byte) ([]byte, error) {
+		return role.Handler(func(ctx context.Context, payload []byte) ([]byte, error) {
 			calls <- string(payload)
 			if strings.Contains(string(payload), "refuse") {
 				return nil, bus.Refuse(bus.Invalid, "not that one")
@@ -459,7 +459,7 @@ func TestRoutes(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return owner.Seq(seqs[0]), nil
+			return role.Seq(seqs[0]), nil
 		})
 	}
 	accepted := &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: &model.Load{ModelName: "m1", ModelDir: "/d", NumShard: 1, Version: 1}}}}

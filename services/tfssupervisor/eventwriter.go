@@ -11,7 +11,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/server"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // factQueue bounds the facts that wait for the log; who has another one waits with it.
@@ -21,7 +21,7 @@ const factQueue = 1024
 // away too: nobody else writes the aggregate, so the guard is what it wrote last.
 type eventWriter struct {
 	subject events.Subject
-	store   owner.Store
+	store   role.Store
 	queue   chan *server.Event
 	written *prometheus.CounterVec // type
 	log     *slog.Logger
@@ -32,7 +32,7 @@ type eventWriter struct {
 func newEventWriter(bzid, container string, log bus.Log, written *prometheus.CounterVec, l *slog.Logger) *eventWriter {
 	return &eventWriter{
 		subject: events.Join(bzid, "server", container),
-		store: owner.Store{Log: log, Source: "tfs-supervisor",
+		store: role.Store{Log: log, Source: "tfs-supervisor",
 			Wait: func(context.Context, uint64) error { return nil }},
 		queue:   make(chan *server.Event, factQueue),
 		written: written,

@@ -188,7 +188,7 @@ func (in *instance) mustWait(a assigned) bool {
 
 // common tells whether every model server can be expected to know such a sub-model.
 func common(sub string) bool {
-	kind, _, ok := role(sub)
+	kind, _, ok := taskOf(sub)
 	return ok && kind != "dense"
 }
 

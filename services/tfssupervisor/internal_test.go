@@ -74,7 +74,7 @@ func TestRole(t *testing.T) {
 		task int32
 		ok   bool
 	}{"entry": {"entry", 0, true}, "ps_3": {"ps", 3, true}, "dense_0": {"dense", 0, true}, "dense": {"dense", 0, true}, "ps_x": {}, "ps_01": {}, "entry_1": {}, "dense_1": {"dense", 1, true}, "ps": {}, "ps_-1": {}, "other": {}, "": {}} {
-		kind, task, ok := role(sub)
+		kind, task, ok := taskOf(sub)
 		if ok != want.ok || ok && (kind != want.kind || task != want.task) {
 			t.Errorf("%q is %s %d %v", sub, kind, task, ok)
 		}

@@ -85,7 +85,7 @@ func (in *instance) offers(ctx context.Context) []assigned {
 		if !in.accepts(a) {
 			continue
 		}
-		if _, _, ok := role(a.sub); !ok {
+		if _, _, ok := taskOf(a.sub); !ok {
 			odd = append(odd, a.name())
 			in.reject(ctx, a)
 			continue

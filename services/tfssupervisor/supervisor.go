@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/prom"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -34,6 +36,7 @@ import (
 	"github.com/monolith-go/monolith/projections/savedmodels"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const (
@@ -58,13 +61,12 @@ type Supervisor struct {
 	tree    *follow.Follower[view.State]        // nil, unless its layout lies outside of the namespace's
 	facts   *eventWriter
 	gauge   gauge // the heartbeats' own
-	pulse   replica.Pulse
 
 	layoutPath, layoutName string // "": the plan
 	filters                layoutfilter.Filters
 
-	ready chan struct{}
-	beat  chan struct{}
+	ready      chan struct{}
+	heartbeats *role.Heartbeats
 
 	mu       sync.Mutex
 	address  *Server // newest one, running or not; nil: none has started yet
@@ -82,28 +84,15 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) metrics {
 	return metrics{
-		starts: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+		starts: prom.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "monolith_tfssupervisor_starts_total", Help: "Starts of the model server."})),
-		exits: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+		exits: prom.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "monolith_tfssupervisor_exits_total", Help: "Ends of the model server, asked for or not."})),
-		heartbeats: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		heartbeats: prom.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_tfssupervisor_heartbeats_total", Help: "Heartbeats by outcome."}, []string{"outcome"})),
-		facts: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		facts: prom.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_tfssupervisor_facts_total", Help: "Facts written, by type."}, []string{"type"})),
 	}
-}
-
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	var dup prometheus.AlreadyRegisteredError
-	if errors.As(reg.Register(c), &dup) {
-		if old, ok := dup.ExistingCollector.(C); ok {
-			return old
-		}
-	}
-	return c
 }
 
 // New checks cfg and allocates; nothing is started.
@@ -134,11 +123,11 @@ func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Supervisor{
 		cfg: cfg, env: env, launcher: launcher, metrics: m,
-		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
-		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
-		facts:   newEventWriter(env.BZID, cfg.Container, env.Bus.Log(), m.facts, env.Log),
-		gauge:   gauge{files: os.DirFS("/"), memory: cfg.Memory},
-		ready:   make(chan struct{}), beat: make(chan struct{}, 1),
+		plan:       follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
+		lineage:    follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
+		facts:      newEventWriter(env.BZID, cfg.Container, env.Bus.Log(), m.facts, env.Log),
+		gauge:      gauge{files: os.DirFS("/"), memory: cfg.Memory},
+		ready:      make(chan struct{}),
 		layoutPath: layoutPath, layoutName: layoutName, filters: filters,
 	}
 	if layoutPath != "" {
@@ -147,6 +136,8 @@ func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
 	if layoutPath != "" && layoutName == "" {
 		s.tree = follow.New(env.Bus.Log(), registry.Znode.Only(env.BZID), o)
 	}
+	s.heartbeats = role.NewHeartbeats(env, cfg.Heartbeat, s.heartbeat)
+	s.heartbeats.Answered = s.answered
 	return s, nil
 }
 
@@ -175,27 +166,15 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	front, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(inner, cancel) // whatever ends behind ends this too
-	ready := true
-	for _, r := range caughtUp {
-		select {
-		case <-r:
-		case <-front.Done():
-			ready = false
-		}
-	}
-	if ready {
+	if role.Ready(front, caughtUp...) {
 		beating := make(chan struct{})
 		go func() {
 			defer close(beating)
-			s.heartbeats(front)
+			s.heartbeats.Run(front)
 		}()
 		s.supervise(front, sync.OnceFunc(func() {
 			<-beating
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeatTimeout)
-			defer cancel()
-			if err := s.heartbeat(last, true); err != nil {
-				s.env.Log.Warn("left without the registry's answer; it will notice", "err", err)
-			}
+			s.heartbeats.Leave(ctx)
 		}))
 		<-beating
 	}
@@ -272,7 +251,7 @@ func (s *Supervisor) live(ctx context.Context, srv *Server, leave func()) error 
 	s.mu.Lock()
 	s.address = srv
 	s.mu.Unlock()
-	s.kick()
+	s.heartbeats.Soon()
 	err := s.attend(ctx, srv, leave)
 	s.metrics.exits.Inc()
 	exit := exited(srv.PID, err, ctx.Err() != nil)

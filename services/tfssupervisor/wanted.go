@@ -37,9 +37,9 @@ func (a assigned) config() tfserving.Model {
 	return tfserving.Model{Name: a.name(), BasePath: a.basePath, Policy: tfserving.Policy{Versions: []int64{a.version}}}
 }
 
-// role is what a sub-model serves as: entry is entry 0, ps_3 is ps 3. Other names, and other
+// taskOf is what a sub-model serves as: entry is entry 0, ps_3 is ps 3. Other names, and other
 // spellings of a number, stand for nothing that a replica could be registered as.
-func role(sub string) (serverType string, task int32, ok bool) {
+func taskOf(sub string) (serverType string, task int32, ok bool) {
 	serverType, digits, numbered := strings.Cut(sub, "_")
 	if numbered {
 		n, err := strconv.ParseInt(digits, 10, 32)
@@ -67,7 +67,7 @@ func assignments(p plan.State, l lineage.State, container, host string, told fun
 				continue
 			}
 			for sub, source := range a.GetSubModels() {
-				if _, _, ok := role(sub); !ok {
+				if _, _, ok := taskOf(sub); !ok {
 					continue
 				}
 				c := l.Copies[lineage.CopyKey(model, sub, planned.GetVersion(), host)].V
@@ -94,7 +94,7 @@ func assignments(p plan.State, l lineage.State, container, host string, told fun
 
 // report is the replica fact's content for a sub-model in a state.
 func (a assigned) report(container string, at addresses, stat replica.State, version int64) *replica.Replica {
-	kind, task, _ := role(a.sub)
+	kind, task, _ := taskOf(a.sub)
 	return &replica.Replica{
 		ModelName: a.model, ServerType: kind, Task: task, Replica: a.replica, Container: container,
 		GrpcAddress: at.grpc, HttpAddress: at.http, RowsAddress: at.rows, ArchonAddress: at.archon,

@@ -14,7 +14,7 @@ import (
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // chief is the one trainer of a job that makes its checkpoints and appends its facts.
@@ -77,7 +77,7 @@ func (c *chief) run(ctx context.Context, term bus.Term) error {
 		Endpoints: map[string]bus.Handler{
 			"checkpoint": c.handleCheckpoint,
 			"restore":    c.handleRestore,
-			"state":      owner.State(map[string]owner.View{lineage.Name: s.lineage}),
+			"state":      role.State(map[string]role.View{lineage.Name: s.lineage}),
 		},
 	})
 	if err != nil {
@@ -328,7 +328,7 @@ func (c *chief) job() lineage.Job { return c.s.job() }
 func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job) []*training.Event) ([]bus.Draft, []uint64, error) {
 	s := c.s
 	subject := events.Join(s.env.BZID, "training", s.cfg.Job)
-	st := owner.Store{Log: s.env.Bus.Log(), Source: source, Wait: s.lineage.Wait}
+	st := role.Store{Log: s.env.Bus.Log(), Source: source, Wait: s.lineage.Wait}
 	return st.Append(ctx, func() ([]bus.Draft, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err // the lease may be another's by now
@@ -436,7 +436,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 		Export bool   `json:"export"`
 	}
 	if len(payload) > 0 {
-		if err := owner.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
+		if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
 			return nil, err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/projections/models"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // Names of what a trainer reports to its health state.
@@ -22,7 +22,6 @@ const (
 	healthTopic = "topic"
 
 	healthCheckpoint = "checkpoint"
-	healthHeartbeats = "heartbeats"
 	healthLetters    = "dead letters"
 )
 
@@ -34,36 +33,20 @@ func (s *Server) job() (j lineage.Job) {
 
 // prepare waits for a declaration of the model that this trainer can learn.
 func (s *Server) prepare(ctx context.Context) error {
-	for told := ""; ; {
-		changed := s.catalog.Changed()
-		err := fmt.Errorf("waiting for model %s to be declared", s.cfg.Model)
-		if spec := s.spec(); spec != nil {
-			if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err == nil {
-				s.engine.latest = s.latestRecord
-				s.dense = newDenseCache(s.shards, s.engine)
-				s.env.Health.OK(healthModel)
-				s.engine.rules = s.cfg.rules()
-				close(s.prepared)
-				return nil
-			}
+	role.Declared(ctx, s.catalog, s.cfg.Model, s.log, func(spec *model.ModelSpec) (err error) {
+		if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err != nil {
 			err = fmt.Errorf("model %s: %w", s.cfg.Model, err)
 			s.env.Health.Fail(healthModel, err)
+			return err
 		}
-		if told != err.Error() {
-			told = err.Error()
-			s.log.Warn("there is no model to learn yet", "reason", err)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-func (s *Server) spec() (spec *model.ModelSpec) {
-	s.catalog.Read(func(c models.State) { spec = c.Models[s.cfg.Model].Spec.V })
-	return spec
+		s.engine.latest = s.latestRecord
+		s.dense = newDenseCache(s.shards, s.engine)
+		s.env.Health.OK(healthModel)
+		s.engine.rules = s.cfg.rules()
+		close(s.prepared)
+		return nil
+	})
+	return nil
 }
 
 var (

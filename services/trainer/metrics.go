@@ -2,10 +2,11 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -38,7 +39,7 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	counter := func(name, help string) prometheus.Counter {
-		return register(r, prometheus.NewCounter(prometheus.CounterOpts{Namespace: "monolith", Subsystem: "trainer", Name: name, Help: help}))
+		return prom.Register(r, prometheus.NewCounter(prometheus.CounterOpts{Namespace: "monolith", Subsystem: "trainer", Name: name, Help: help}))
 	}
 	return &metrics{
 		samples:     counter("samples_total", "records learnt"),
@@ -48,26 +49,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		rewinds:     counter("rewinds_total", "times a partition was taken up again at the shards' offsets"),
 		checkpoints: counter("checkpoints_total", "checkpoints saved"),
 		failures:    counter("checkpoint_failures_total", "checkpoints failed"),
-		stepSeconds: register(r, prometheus.NewHistogram(prometheus.HistogramOpts{
+		stepSeconds: prom.Register(r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "monolith", Subsystem: "trainer", Name: "step_seconds", Help: "time of one batch from lookup to applied",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		})),
 		loss: math.NaN(),
 	}
-}
-
-// register shares the collector when trainers of one process share a registry.
-func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
-	if r == nil {
-		return c
-	}
-	var already prometheus.AlreadyRegisteredError
-	if err := r.Register(c); errors.As(err, &already) {
-		if old, ok := already.ExistingCollector.(C); ok {
-			return old
-		}
-	}
-	return c
 }
 
 // learnt notes an applied batch with the predictions made before it.

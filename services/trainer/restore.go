@@ -11,7 +11,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // restorePatience bounds the work of one command; a caller waits 30 s at most.
@@ -32,7 +32,7 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, restorePatience)
 	defer cancel()
-	if err := owner.DecodeJSON(payload, &body, `{"checkpoint":12,"reason":"the model diverged"}`); err != nil {
+	if err := role.DecodeJSON(payload, &body, `{"checkpoint":12,"reason":"the model diverged"}`); err != nil {
 		return nil, err
 	}
 	end, err := c.s.env.Bus.Deltas().Last(ctx)

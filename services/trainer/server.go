@@ -30,7 +30,7 @@ import (
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/owner"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const (
@@ -140,7 +140,12 @@ func (s *Server) run(ctx context.Context) error {
 	defer stop()
 
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.heartbeat(gctx) })
+	g.Go(func() error {
+		beats := role.NewHeartbeats(s.env, heartbeatEvery, s.heartbeat)
+		beats.Run(gctx)
+		beats.Leave(gctx)
+		return nil
+	})
 	g.Go(func() error {
 		err := s.work(gctx)
 		cancel() // the job is over: so is the heartbeat
@@ -156,12 +161,8 @@ func (s *Server) run(ctx context.Context) error {
 
 // work waits for what training needs and trains.
 func (s *Server) work(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{s.catalog.Ready(), s.plan.Ready(), s.fleet.Ready(), s.lineage.Ready(), s.requests.Ready()} {
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return nil
-		}
+	if !role.Ready(ctx, s.catalog.Ready(), s.plan.Ready(), s.fleet.Ready(), s.lineage.Ready(), s.requests.Ready()) {
+		return nil
 	}
 	close(s.ready)
 	var err error
@@ -286,7 +287,7 @@ func (s *Server) tell(ctx context.Context, facts ...*training.Event) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := owner.Store{Log: s.env.Bus.Log(), Source: source, Wait: func(context.Context, uint64) error { return nil }}
+	st := role.Store{Log: s.env.Bus.Log(), Source: source, Wait: func(context.Context, uint64) error { return nil }}
 	ids := make([]string, len(facts))
 	for i := range ids {
 		ids[i] = rand.Text()
@@ -304,50 +305,9 @@ func (s *Server) tell(ctx context.Context, facts ...*training.Event) error {
 	return err
 }
 
-// heartbeat tells the registry that this trainer is alive, and last that it leaves.
-func (s *Server) heartbeat(ctx context.Context) error {
-	var pulse replica.Pulse
-	beat := &replica.Heartbeat{Container: &container.Container{
+// heartbeat is what the registry hears of this trainer.
+func (s *Server) heartbeat() *replica.Heartbeat {
+	return &replica.Heartbeat{Container: &container.Container{
 		Id: s.cfg.Name, Kind: kind, Job: s.cfg.Job, ServerType: serverType, Index: int32(s.cfg.Index), Shard: -1,
 	}}
-	send := func(ctx context.Context) error {
-		beat.Container.Problem = s.env.Health.Summary()
-		body, err := events.Marshal(pulse.Stamp(beat))
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, 4*heartbeatEvery)
-		defer cancel()
-		_, err = s.env.Bus.Commands().Call(ctx, s.env.BZID, "pulse.registry.heartbeat", body)
-		return err
-	}
-	t := time.NewTicker(heartbeatEvery)
-	defer t.Stop()
-	defer s.env.Health.OK(healthHeartbeats)
-	heard, missed := true, 0
-	for {
-		err := send(ctx)
-		if missed++; err == nil {
-			missed = 0
-			s.env.Health.OK(healthHeartbeats)
-		} else if missed >= unwell && ctx.Err() == nil {
-			s.env.Health.Fail(healthHeartbeats, err)
-		}
-		if ctx.Err() == nil && heard != (err == nil) {
-			if heard = err == nil; !heard {
-				s.log.Warn("the registry does not answer heartbeats", "err", err)
-			} else {
-				s.log.Info("the registry answers heartbeats")
-			}
-		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			beat.Leaving = true
-			if err := send(context.WithoutCancel(ctx)); err != nil {
-				s.log.Debug("the registry was not told of the end", "err", err)
-			}
-			return nil
-		}
-	}
 }

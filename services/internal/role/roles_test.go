@@ -1,4 +1,4 @@
-package owner_test
+package role_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package owner
+package role
 
 import (
 	"context"
@@ -47,15 +47,5 @@ func Reactions(env services.Env, owner string) react.Config {
 	return react.Config{
 		Log: env.Bus.Log(), Letters: env.Bus.DeadLetters(), Owner: owner, BZID: env.BZID,
 		Health: env.Health, Logger: env.Log, Tracer: env.Tracer, Metrics: env.Metrics,
-	}
-}
-
-// Await is false when ctx ends before ready is closed.
-func Await(ctx context.Context, ready <-chan struct{}) bool {
-	select {
-	case <-ready:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -1,6 +1,7 @@
-// Package owner is what every owner of facts does alike: decide on a view, append under
-// the guard of what was decided on, and on a conflict catch up and decide again.
-package owner
+// Package role is what every role is made of: it waits for its views, decides on them and
+// appends under the guard of what it has decided on, answers commands, parks what is not
+// for it, and tells the replica-registry that it is alive.
+package role
 
 import (
 	"context"
@@ -11,11 +12,15 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // attempts bounds how often a decision is taken again. Somebody's append wins each
 // round, so a loser of all of them has met a writer that does not stop.
 const attempts = 50
+
+// Between two of them: the first pause, and the longest.
+const firstPause, lastPause = time.Millisecond, 128 * time.Millisecond
 
 // Store appends the facts of one owner.
 type Store struct {
@@ -30,7 +35,8 @@ type Store struct {
 // it at once; everything stored is folded by the views before Append returns.
 func (s Store) Append(ctx context.Context, decide func() ([]bus.Draft, error)) ([]bus.Draft, []uint64, error) {
 	var lasts map[events.Subject]uint64 // after a conflict: what the views have folded for certain
-	for try := range attempts {
+	pauses := retry.New(firstPause, lastPause)
+	for range attempts {
 		drafts, err := decide()
 		if err != nil || len(drafts) == 0 {
 			return nil, nil, err
@@ -55,8 +61,8 @@ func (s Store) Append(ctx context.Context, decide func() ([]bus.Draft, error)) (
 		if !errors.Is(err, bus.ErrConflict) {
 			return nil, nil, err
 		}
-		if err := pause(ctx, try); err != nil {
-			return nil, nil, err
+		if err := pauses.Wait(ctx); err != nil {
+			return nil, nil, context.Cause(ctx)
 		}
 		if lasts, err = s.catchUp(ctx, drafts); err != nil {
 			return nil, nil, err
@@ -68,12 +74,13 @@ func (s Store) Append(ctx context.Context, decide func() ([]bus.Draft, error)) (
 // resend repeats the identical append while the bus gives no answer: same ids, so
 // whatever was stored the first time is not stored again.
 func (s Store) resend(ctx context.Context, drafts []bus.Draft) ([]uint64, error) {
-	for try := 0; ; try++ {
+	pauses := retry.New(firstPause, lastPause)
+	for {
 		seqs, err := s.Log.Append(ctx, drafts...)
 		if err == nil || !bus.Retryable(err) || ctx.Err() != nil {
 			return seqs, err
 		}
-		if pause(ctx, try) != nil {
+		if pauses.Wait(ctx) != nil {
 			return nil, err
 		}
 	}
@@ -93,18 +100,6 @@ func (s Store) catchUp(ctx context.Context, drafts []bus.Draft) (map[events.Subj
 		lasts[d.Subject], to = last, max(to, last)
 	}
 	return lasts, s.Wait(ctx, to)
-}
-
-// pause waits 1 ms, 2 ms, ... 128 ms.
-func pause(ctx context.Context, try int) error {
-	t := time.NewTimer(time.Millisecond << min(try, 7))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }
 
 // Waits joins the Wait of several views.
