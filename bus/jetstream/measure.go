@@ -18,7 +18,7 @@ import (
 // measured is the draft of the benchmarks, on an aggregate per caller.
 func measured(caller int) bus.Draft {
 	return bus.Draft{
-		Subject: events.Join("bench", "model", fmt.Sprint(caller)),
+		Subject: model.Subject("bench", fmt.Sprint(caller)),
 		Event:   &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "one event of a benchmark, of a usual size: about two hundred bytes with what stands around it, neither less nor more"}}},
 		Header:  events.Header{Source: "bench"},
 		Expect:  bus.Any,

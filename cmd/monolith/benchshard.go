@@ -14,7 +14,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/bench"
@@ -48,7 +47,7 @@ func startBenchShard(ctx context.Context, keys int) (_ bench.Shard, err error) {
 	}()
 	const bzid, name = "bench", "bench"
 	sgd := &model.Optimizer{Kind: &model.Optimizer_Sgd{Sgd: &model.Sgd{LearningRate: 1}}}
-	_, err = s.bus.Log().Append(ctx, bus.Draft{Subject: events.Join(bzid, "model", name), Expect: bus.Any, Event: &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: &model.ModelSpec{
+	_, err = s.bus.Log().Append(ctx, bus.Draft{Subject: model.Subject(bzid, name), Expect: bus.Any, Event: &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: &model.ModelSpec{
 		Name:     name,
 		Features: []*model.Feature{{Name: "item", Field: "item", Slot: 1, Table: "item"}},
 		Tables: []*model.Table{{Name: "item", Dim: 16, Optimizer: sgd,

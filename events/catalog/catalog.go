@@ -28,7 +28,10 @@ import (
 
 // Contexts are the subject tokens behind the bzid, in the order in which the stream
 // lists them.
-var Contexts = []string{"model", "publish", "container", "replica", "server", "sync", "training", "shard", "layout", "znode"}
+var Contexts = []string{
+	model.Context, publish.Context, container.Context, replica.Context, server.Context,
+	transfer.Context, training.Context, shard.Context, layout.Context, znode.Context,
+}
 
 // MaxBytes bounds one event's body: what is larger is refused before it is sent.
 const MaxBytes = 512 << 10
@@ -43,25 +46,25 @@ type Validator interface {
 // New returns the context's empty Event.
 func New(context string) (proto.Message, bool) {
 	switch context {
-	case "model":
+	case model.Context:
 		return &model.Event{}, true
-	case "publish":
+	case publish.Context:
 		return &publish.Event{}, true
-	case "container":
+	case container.Context:
 		return &container.Event{}, true
-	case "replica":
+	case replica.Context:
 		return &replica.Event{}, true
-	case "server":
+	case server.Context:
 		return &server.Event{}, true
-	case "sync":
+	case transfer.Context:
 		return &transfer.Event{}, true
-	case "training":
+	case training.Context:
 		return &training.Event{}, true
-	case "shard":
+	case shard.Context:
 		return &shard.Event{}, true
-	case "layout":
+	case layout.Context:
 		return &layout.Event{}, true
-	case "znode":
+	case znode.Context:
 		return &znode.Event{}, true
 	}
 	return nil, false

@@ -3,15 +3,11 @@
 package shard
 
 import (
-	"fmt"
 	"net"
 	"strings"
 
 	"github.com/monolith-go/monolith/events"
 )
-
-// Aggregate is <job>/ps:<index>.
-func Aggregate(job string, index uint32) string { return fmt.Sprintf("%s/ps:%d", job, index) }
 
 // Validate reports the rules that e breaks on the subject of aggregate as an
 // [events.ErrInvalid].

@@ -9,9 +9,6 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
-// Aggregate is the only one of the context: one namespace's writes to the one tree.
-const Aggregate = "tree"
-
 // Reasons for which a session ends.
 const (
 	Closed  = "closed"

@@ -10,7 +10,6 @@ import (
 	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
@@ -127,7 +126,7 @@ func storyEvent(i int) bus.Draft {
 	name, host := fmt.Sprint("m", i%50), fmt.Sprint("c", i%100)
 	switch k := i % storyRound; {
 	case k == 0:
-		return bus.Draft{Subject: events.Join(bzid, "model", name), Expect: bus.Any, Event: &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{
+		return bus.Draft{Subject: model.Subject(bzid, name), Expect: bus.Any, Event: &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{
 			Load: &model.Load{ModelName: name, ModelDir: fmt.Sprintf("/models/%s/%d", name, i), Version: int64(i + 1), NumShard: 2, Replicas: 2}}}}}
 	case k <= 5:
 		e := &replica.Event{}
@@ -138,7 +137,7 @@ func storyEvent(i int) bus.Draft {
 			stat := []replica.State{replica.State_LOADING, replica.State_AVAILABLE}[(i/storyArrive+1)%2]
 			e.Body = &replica.Event_StateChanged{StateChanged: &replica.StateChanged{Stat: stat, Version: int64(i)}}
 		}
-		return bus.Draft{Subject: events.Join(bzid, "replica", fmt.Sprintf("%s/ps:%d/0", name, k)), Expect: bus.Any, Event: e}
+		return bus.Draft{Subject: replica.Subject(bzid, fmt.Sprintf("%s/ps:%d/0", name, k)), Expect: bus.Any, Event: e}
 	case k <= 15:
 		e := &container.Event{}
 		if i < storyArrive {
@@ -147,7 +146,7 @@ func storyEvent(i int) bus.Draft {
 		} else {
 			e.Body = &container.Event_ResourceReported{ResourceReported: &container.ResourceReported{Memory: int64(i), Cpu: 0.5, Network: 1, WorkLoad: 2}}
 		}
-		return bus.Draft{Subject: events.Join(bzid, "container", host), Expect: bus.Any, Event: e}
+		return bus.Draft{Subject: container.Subject(bzid, host), Expect: bus.Any, Event: e}
 	}
 	op := &znode.Op{}
 	if i < storyMake {
@@ -156,6 +155,6 @@ func storyEvent(i int) bus.Draft {
 		made := i/storyRound*7919%1000*storyRound + i%storyRound // one of those, in no order
 		op.Op = &znode.Op_SetData{SetData: &znode.SetData{Path: fmt.Sprint("/n", made), Data: make([]byte, 100), Version: -1}}
 	}
-	return bus.Draft{Subject: events.Join(bzid, "znode", znode.Aggregate), Expect: bus.Any, Binary: true,
+	return bus.Draft{Subject: znode.Subject(bzid), Expect: bus.Any, Binary: true,
 		Event: &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Ops: []*znode.Op{op}}}}}
 }

@@ -104,7 +104,7 @@ func (a *applied) take(bzid string) (drafts []bus.Draft, dropped uint64) {
 				d.Applied = append(d.Applied, &transfer.Applied{SyncSeq: seq, UnixUs: by[w][seq]})
 			}
 			drafts = append(drafts, bus.Draft{
-				Subject: events.Join(bzid, "sync", w.aggregate()),
+				Subject: transfer.Subject(bzid, w.aggregate()),
 				Event:   &transfer.Event{Body: &transfer.Event_DeltasApplied{DeltasApplied: d}},
 				Header:  events.Header{Source: source},
 				Expect:  bus.Any,

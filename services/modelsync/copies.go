@@ -279,7 +279,7 @@ func (s *Server) bring(ctx context.Context, dir *os.Root, t target, seen *copied
 	}
 	fact := &transfer.ModelCopied{ModelName: t.model, SubModel: t.sub, Version: t.version, Host: s.cfg.Host,
 		Path: filepath.Join(s.cfg.Dir, t.place()), Bytes: c.size, Source: t.source, Export: c.export}
-	subject := events.Join(s.env.BZID, "sync", t.aggregate(s.cfg.Host))
+	subject := transfer.Subject(s.env.BZID, t.aggregate(s.cfg.Host))
 	cause := s.causeOf(ctx, t)
 	said := false
 	_, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
@@ -337,7 +337,7 @@ func (s *Server) fail(ctx context.Context, o outcome, f *failure) {
 	defer cancel()
 	_, _, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
 		return []bus.Draft{{
-			Subject: events.Join(s.env.BZID, "sync", o.target.aggregate(s.cfg.Host)), Expect: bus.Any, Header: s.causeOf(ctx, o.target),
+			Subject: transfer.Subject(s.env.BZID, o.target.aggregate(s.cfg.Host)), Expect: bus.Any, Header: s.causeOf(ctx, o.target),
 			Event: &transfer.Event{Body: &transfer.Event_TargetFailed{TargetFailed: &transfer.TargetFailed{
 				ModelName: o.target.model, SubModel: o.target.sub, Target: s.cfg.Host, Reason: reason}}}}}, nil
 	})

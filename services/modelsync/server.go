@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,7 +99,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) react(ctx context.Context) error {
 	return role.ParkForeign(ctx, s.env, source,
 		"model-sync takes no requests: it copies what plans name",
-		"sync")
+		transfer.Context)
 }
 
 func (s *Server) serve(ctx context.Context) error {

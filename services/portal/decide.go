@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/projections/models"
@@ -39,7 +38,7 @@ func checkName(what, name string) *bus.CommandError {
 // fact is a draft on the model's own subject. Of several for one append the first one's
 // guard holds for all.
 func fact(bzid, name string, guard uint64, e *model.Event) bus.Draft {
-	return bus.Draft{Subject: events.Join(bzid, "model", name), Event: e, Expect: guard}
+	return bus.Draft{Subject: model.Subject(bzid, name), Event: e, Expect: guard}
 }
 
 // learner is a running job that learns a model.

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/layout"
 	layoutev "github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/projections/savedmodels"
 	"github.com/monolith-go/monolith/services/internal/role"
@@ -19,7 +19,7 @@ func (s *Server) onLayout(ctx context.Context, aggregate string, decide func(sav
 		return 0, refusal
 	}
 	model, name, _ := layoutev.Parse(aggregate)
-	return s.appendSeq(ctx, events.Join(s.env.BZID, "layout", aggregate), func() (drafts []bus.Draft, standing uint64, refusal *bus.CommandError) {
+	return s.appendSeq(ctx, layout.Subject(s.env.BZID, aggregate), func() (drafts []bus.Draft, standing uint64, refusal *bus.CommandError) {
 		s.layout.Read(func(v savedmodels.State) {
 			standing = max(v.Models[model].Seq, v.Layouts[name].Seq)
 			drafts, refusal = decide(v)

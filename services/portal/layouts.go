@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
+	"github.com/monolith-go/monolith/events/layout"
 	layoutev "github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/internal/compat/fnmatch"
 	"github.com/monolith-go/monolith/internal/compat/savedmodel"
@@ -29,7 +30,7 @@ const (
 
 // layoutFact is a draft on an aggregate of the layout context.
 func layoutFact(bzid, aggregate string, guard uint64, e *layoutev.Event) []bus.Draft {
-	return []bus.Draft{{Subject: events.Join(bzid, "layout", aggregate), Event: e, Expect: guard}}
+	return []bus.Draft{{Subject: layout.Subject(bzid, aggregate), Event: e, Expect: guard}}
 }
 
 // decideSavedModels declares saved models of one model. Those that differ from what is

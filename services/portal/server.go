@@ -220,7 +220,7 @@ func (s *Server) handleUnload(ctx context.Context, payload []byte) ([]byte, erro
 }
 
 func (s *Server) modelSubject(name string) events.Subject {
-	return events.Join(s.env.BZID, "model", name)
+	return model.Subject(s.env.BZID, name)
 }
 
 // append stores what decide drafts and answers with the last fact's sequence, or, when

@@ -386,7 +386,7 @@ func (s *Server) heartbeat() *replica.Heartbeat {
 // endEpoch appends a fact that ends this process's epoch.
 func (s *Server) endEpoch(ctx context.Context, fact *shard.Event) error {
 	draft := bus.Draft{
-		Subject: events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard))),
+		Subject: shard.Subject(s.env.BZID, s.cfg.Job, uint32(s.cfg.Shard)),
 		Event:   fact, Expect: s.readySeq, Header: events.Header{Source: source},
 	}
 	_, err := s.env.Bus.Log().Append(ctx, draft)

@@ -152,7 +152,7 @@ type seen struct {
 
 // newestEpoch is the newest epoch of this shard that any fact stored by now names.
 func (s *Server) newestEpoch(ctx context.Context) (uint64, error) {
-	last, err := s.env.Bus.Log().LastOf(ctx, events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard))))
+	last, err := s.env.Bus.Log().LastOf(ctx, shard.Subject(s.env.BZID, s.cfg.Job, uint32(s.cfg.Shard)))
 	if err != nil {
 		return 0, fmt.Errorf("find the shard's last fact: %w", err)
 	}
@@ -177,7 +177,7 @@ func (s *Server) look() (v seen) {
 // take appends Ready. A conflict is looked into: unless a newer epoch is there now, the
 // decision is made again on the newer state.
 func (s *Server) take(ctx context.Context, generation uint64) (*shard.Ready, uint64, error) {
-	subject := events.Join(s.env.BZID, "shard", shard.Aggregate(s.cfg.Job, uint32(s.cfg.Shard)))
+	subject := shard.Subject(s.env.BZID, s.cfg.Job, uint32(s.cfg.Shard))
 	log := s.env.Bus.Log()
 	// The view may lag behind what this process or a predecessor has just appended.
 	if err := s.catchUp(ctx, subject); err != nil {

@@ -4,7 +4,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -13,7 +12,7 @@ import (
 )
 
 func fact(bzid, name string, guard uint64, e *publish.Event) bus.Draft {
-	return bus.Draft{Subject: events.Join(bzid, "publish", name), Event: e, Expect: guard}
+	return bus.Draft{Subject: publish.Subject(bzid, name), Event: e, Expect: guard}
 }
 
 // decide drafts what has to become of one model's plan: nothing while the plan in force

@@ -115,7 +115,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) react(ctx context.Context) error {
 	return role.ParkForeign(ctx, s.env, source,
 		"plans follow from loads: publish a loadRequested on the model's subject instead",
-		"publish")
+		publish.Context)
 }
 
 func (s *Server) serve(ctx context.Context) error {

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -24,11 +23,11 @@ const maxReplicas = 900
 type contest struct{ key, holder string }
 
 func containerFact(bzid, id string, guard uint64, e *container.Event) bus.Draft {
-	return bus.Draft{Subject: events.Join(bzid, "container", id), Event: e, Expect: guard}
+	return bus.Draft{Subject: container.Subject(bzid, id), Event: e, Expect: guard}
 }
 
 func replicaFact(bzid, key string, guard uint64, e *replica.Event) bus.Draft {
-	return bus.Draft{Subject: events.Join(bzid, "replica", key), Event: e, Expect: guard}
+	return bus.Draft{Subject: replica.Subject(bzid, key), Event: e, Expect: guard}
 }
 
 // check refuses a heartbeat that no append could follow from.

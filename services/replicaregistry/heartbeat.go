@@ -160,7 +160,7 @@ func (s *Server) expire(ctx context.Context) error {
 func (s *Server) reachable(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Lease/3)
 	defer cancel()
-	_, err := s.env.Bus.Log().LastOf(ctx, events.Join(s.env.BZID, "container", "-"))
+	_, err := s.env.Bus.Log().LastOf(ctx, container.Subject(s.env.BZID, "-"))
 	return err == nil
 }
 

@@ -14,6 +14,11 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/replica"
+	serverevents "github.com/monolith-go/monolith/events/server"
+	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/registry"
@@ -146,7 +151,7 @@ func (s *Server) react(ctx context.Context) error {
 	}
 	return role.ParkForeign(ctx, s.env, source,
 		"containers, replicas, servers and shards take no requests on the log: publish a loadRequested for a model, or call pulse.registry.heartbeat",
-		"container", "replica", "server", "shard", "znode")
+		container.Context, replica.Context, serverevents.Context, shard.Context, znode.Context)
 }
 
 // serve answers once the views have caught up.

@@ -106,7 +106,7 @@ func (p *proposal) finish(zxid uint64, o *view.Outcome, err error) {
 // that must run before answers are given.
 func newWrites(env services.Env, tree *follow.Follower[view.State], now func() time.Time) *writes {
 	w := &writes{
-		bzid: env.BZID, subject: events.Join(env.BZID, "znode", znode.Aggregate),
+		bzid: env.BZID, subject: znode.Subject(env.BZID),
 		log: env.Bus.Log(), leases: env.Bus.Leases(), tree: tree, logger: env.Log, health: env.Health,
 		open: newZKSessions(env.BZID, now), every: 5 * time.Second, lease: writerLease,
 		queue: make(chan *proposal, writesQueued), prefix: "zk-" + rand.Text() + "-", waiting: map[string][]*proposal{},

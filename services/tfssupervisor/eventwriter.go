@@ -31,7 +31,7 @@ type eventWriter struct {
 
 func newEventWriter(bzid, container string, log bus.Log, written *prometheus.CounterVec, l *slog.Logger) *eventWriter {
 	return &eventWriter{
-		subject: events.Join(bzid, "server", container),
+		subject: server.Subject(bzid, container),
 		store: role.Store{Log: log, Source: "tfs-supervisor",
 			Wait: func(context.Context, uint64) error { return nil }},
 		queue:   make(chan *server.Event, factQueue),

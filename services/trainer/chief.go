@@ -327,7 +327,7 @@ func (c *chief) job() lineage.Job { return c.s.job() }
 // append stores facts of the job under the guard of what decide read.
 func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job) []*training.Event) ([]bus.Draft, []uint64, error) {
 	s := c.s
-	subject := events.Join(s.env.BZID, "training", s.cfg.Job)
+	subject := training.Subject(s.env.BZID, s.cfg.Job)
 	st := role.Store{Log: s.env.Bus.Log(), Source: source, Wait: s.lineage.Wait}
 	return st.Append(ctx, func() ([]bus.Draft, error) {
 		if err := ctx.Err(); err != nil {

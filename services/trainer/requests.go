@@ -38,7 +38,7 @@ type request struct {
 const maxRefused = 1000
 
 func requestsOf(bzid, job string) follow.View[requests] {
-	subject := events.Join(bzid, "training", job)
+	subject := training.Subject(bzid, job)
 	return follow.View[requests]{
 		Name: "requests", Version: 2,
 		New: func() requests { return requests{} },
@@ -66,7 +66,7 @@ func requestsOf(bzid, job string) follow.View[requests] {
 // ofJob says whether a subject is the job's or one of its trainers'.
 func ofJob(subject events.Subject, bzid, job string) bool {
 	p, err := subject.Parse()
-	return err == nil && p.BZID == bzid && p.Context == "training" && (p.Aggregate == job || strings.HasPrefix(p.Aggregate, job+"/"))
+	return err == nil && p.BZID == bzid && p.Context == training.Context && (p.Aggregate == job || strings.HasPrefix(p.Aggregate, job+"/"))
 }
 
 func (s requests) asked(r events.Recorded) requests {

@@ -277,7 +277,7 @@ func (s *Server) generation(i int) (g uint64) {
 
 // own is the subject of this trainer's facts.
 func (s *Server) own() events.Subject {
-	return events.Join(s.env.BZID, "training", s.cfg.Job+"/"+s.cfg.Name)
+	return training.TrainerSubject(s.env.BZID, s.cfg.Job, s.cfg.Name)
 }
 
 // tell appends facts of this trainer, in the order of the calls.
