@@ -34,7 +34,7 @@ func (s *Server) job() (j lineage.Job) {
 
 // prepare waits for a declaration of the model that this trainer can learn.
 func (s *Server) prepare(ctx context.Context) error {
-	for told := ""; ; {
+	for last := (said{}); ; {
 		changed := s.catalog.Changed()
 		err := fmt.Errorf("waiting for model %s to be declared", s.cfg.Model)
 		if spec := s.spec(); spec != nil {
@@ -49,8 +49,7 @@ func (s *Server) prepare(ctx context.Context) error {
 			err = fmt.Errorf("model %s: %w", s.cfg.Model, err)
 			s.env.Health.Fail(healthModel, err)
 		}
-		if told != err.Error() {
-			told = err.Error()
+		if last.news(err) {
 			s.log.Warn("there is no model to learn yet", "reason", err)
 		}
 		select {
@@ -59,6 +58,15 @@ func (s *Server) prepare(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// said is what a loop has logged last, so that it says the same only once.
+type said struct{ what string }
+
+func (s *said) news(err error) bool {
+	was := s.what
+	s.what = err.Error()
+	return s.what != was
 }
 
 func (s *Server) spec() (spec *model.ModelSpec) {
@@ -95,7 +103,7 @@ func (s *Server) train(soft, hard context.Context) error {
 // rather than end: a process that starts again would find the same.
 func (s *Server) join(ctx context.Context) error {
 	defer s.env.Health.OK(healthJob)
-	for told := error(nil); ; {
+	for last := (said{}); ; {
 		changed, asked, prepared := s.lineage.Changed(), s.requests.Changed(), s.preparing()
 		err := s.joins()
 		switch {
@@ -109,8 +117,7 @@ func (s *Server) join(ctx context.Context) error {
 		default:
 			s.env.Health.Fail(healthJob, err)
 		}
-		if told == nil || told.Error() != err.Error() {
-			told = err
+		if last.news(err) {
 			s.log.Warn("not training", "reason", err)
 		}
 		select {

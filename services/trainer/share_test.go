@@ -65,6 +65,7 @@ func (w *world) alone() Config {
 func (w *world) started(b *training.JobStarted) {
 	w.t.Helper()
 	b.Job, b.ModelName, b.Topic, b.Shards = theJob, "movies", "ratings", max(b.GetShards(), 1)
+	b.Partitions = max(b.GetPartitions(), 1)
 	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 }
 
