@@ -184,21 +184,11 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	b.Partitions = 1
 	w.started(b)
 	c := &chief{s: s, epoch: 1}
-	until := func() {
-		t.Helper()
-		last, err := w.b.Log().Last(t.Context())
-		if err == nil {
-			err = errors.Join(s.requests.Wait(t.Context(), last), s.lineage.Wait(t.Context(), last), s.fleet.Wait(t.Context(), last))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	until()
+	w.caughtUp(s)
 	ask := func() {
 		t.Helper()
 		w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Export: true}}})
-		until()
+		w.caughtUp(s)
 		if err := c.answer(t.Context()); err != nil {
 			t.Fatalf("the chief gives up: %v", err)
 		}
@@ -350,16 +340,7 @@ func TestProgressSinceTheLastCheckpoint(t *testing.T) {
 			w.shards[i].mu.Unlock()
 		}
 	}
-	follow := func() {
-		last, err := w.b.Log().Last(t.Context())
-		if err == nil {
-			err = errors.Join(s.lineage.Wait(t.Context(), last), s.fleet.Wait(t.Context(), last))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	follow()
+	w.caughtUp(s)
 	if !c.hasProgress(t.Context()) {
 		t.Error("without a checkpoint there is nothing to make")
 	}
@@ -367,7 +348,7 @@ func TestProgressSinceTheLastCheckpoint(t *testing.T) {
 		w.append(jobSubject(), &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: &training.Checkpoint{
 			Id: int64(id + 1), Dir: w.dir, Offsets: offsets, Shards: []*training.ShardFile{{Path: "p", Hash: "h"}, {Shard: 1, Path: "p", Hash: "h"}}}}}})
 	}
-	follow()
+	w.caughtUp(s)
 	for name, tc := range map[string]struct {
 		first, second map[int32]int64
 		want          bool
@@ -463,13 +444,7 @@ func TestACheckpointThatWasOvertakenIsNone(t *testing.T) {
 						w.append(jobSubject(), meanwhile)
 					}
 				}
-				last, err := w.b.Log().Last(t.Context())
-				if err == nil {
-					err = s.lineage.Wait(t.Context(), last)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				w.caughtUp(s)
 				id, _, err := (&chief{s: s, epoch: 1}).checkpoint(t.Context(), request{Reason: "now"})
 				overtaken := name == "another began one" || name == "the job has returned"
 				if id != 1 || (err != nil) != overtaken || err != nil && !strings.Contains(err.Error(), "meanwhile") {

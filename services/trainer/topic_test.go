@@ -52,13 +52,7 @@ func (w *world) grow(partitions int) {
 // remake deletes the topic and makes one of the same name.
 func (w *world) remake() {
 	w.t.Helper()
-	req := kmsg.NewPtrDeleteTopicsRequest()
-	req.TimeoutMillis, req.TopicNames = 5000, []string{"ratings"}
-	name := "ratings"
-	req.Topics = append(req.Topics, kmsg.DeleteTopicsRequestTopic{Topic: &name})
-	if _, err := req.RequestWith(w.t.Context(), w.kafka()); err != nil {
-		w.t.Fatal(err)
-	}
+	w.remove()
 	if err := kafka.EnsureTopics(w.t.Context(), []string{w.broker.Addr()}, map[string]int32{"ratings": int32(len(w.ends))}); err != nil {
 		w.t.Fatal(err)
 	}
