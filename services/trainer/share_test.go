@@ -1,10 +1,12 @@
 package trainer
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -214,4 +216,24 @@ func TestPartitionsThatAnotherTrainerLeaves(t *testing.T) {
 		w.lost("a0")
 		check("alone", 0, 1, 2, 3, 4)
 	})
+}
+
+// lines are what is logged at Info and above.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *lines) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(strings.Lines(l.buf.String()))
 }

@@ -296,6 +296,9 @@ func (w *world) facts(subject events.Subject) (all []*training.Event, headers []
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if last == 0 {
+		return nil, nil
+	}
 	err = w.b.Log().Follow(w.t.Context(), 1, last, func(r events.Recorded) error {
 		if e, ok := r.Event.(*training.Event); ok && (r.Subject == subject || subject == "") {
 			all, headers = append(all, e), append(headers, r.Header)
