@@ -61,6 +61,7 @@ func TestALeaseThatIsNotHadIsAProblem(t *testing.T) {
 		s := w.view(w.alone())
 		var mu sync.Mutex
 		var lost chan struct{}
+		var had time.Time // the lease
 		away := errors.New("the bucket is away")
 		freed := 0
 		s.env.Bus = leasing{w.b, func(context.Context) (bus.Lease, func(), error) {
@@ -69,7 +70,7 @@ func TestALeaseThatIsNotHadIsAProblem(t *testing.T) {
 			if away != nil {
 				return bus.Lease{}, nil, away
 			}
-			lost = make(chan struct{})
+			lost, had = make(chan struct{}), time.Now()
 			return bus.Lease{Epoch: 1, Lost: lost}, func() { mu.Lock(); freed++; mu.Unlock() }, nil
 		}}
 		ctx, stop := context.WithCancel(t.Context())
@@ -104,6 +105,10 @@ func TestALeaseThatIsNotHadIsAProblem(t *testing.T) {
 		lose()
 		says(t, s, "lost, after other failures", healthChief, "the chief's lease was lost")
 		attempts(1)
+		time.Sleep(time.Until(had.Add(time.Minute))) // not yet for a while
+		lose()
+		says(t, s, "lost after a minute", healthChief, "the chief's lease was lost")
+		attempts(1)
 		time.Sleep(time.Minute + time.Second)
 		for n := 1; n <= 4; n++ {
 			lose()
@@ -115,8 +120,8 @@ func TestALeaseThatIsNotHadIsAProblem(t *testing.T) {
 			attempts(1)
 			says(t, s, "and had again", healthChief, "")
 		}
-		if freed != 5 {
-			t.Errorf("%d leases were given back, 5 were lost", freed)
+		if freed != 6 {
+			t.Errorf("%d leases were given back, 6 were lost", freed)
 		}
 		stop()
 		<-ended

@@ -63,6 +63,7 @@ type scripted struct {
 	// snapshotted is called before a snapshot is answered.
 	snapshotted func()
 	released    int
+	stuck       bool // it cannot be released
 }
 
 // scripted serves shards that stand at these offsets of partition 0.
@@ -108,7 +109,9 @@ func (s *scripted) command(endpoint string, payload []byte) (any, error) {
 		}
 		return &training.ShardFile{Shard: s.as, Path: "p", Hash: "h", SyncSeq: s.sync}, nil
 	case cutproto.Release:
-		s.released++
+		if s.released++; s.stuck {
+			return nil, owner.Refuse(owner.Internal, "stuck")
+		}
 		s.state.Held = ""
 	}
 	return s.state, nil
@@ -167,6 +170,8 @@ func TestCuts(t *testing.T) {
 				cfg := w.alone()
 				cfg.Shards, cfg.Deterministic = len(tc.at), tc.inOrder
 				c := &cutter{s: w.view(cfg), name: "cut", chief: 1}
+				log := &lines{}
+				c.s.log = log.logger()
 				claimed := 0
 				begin := time.Now()
 				made, err := c.make(t.Context(), true, func(context.Context) (int64, error) { claimed++; return 7, nil })
@@ -177,6 +182,9 @@ func TestCuts(t *testing.T) {
 					if s.released != 1 {
 						t.Errorf("shard %d was released %d times", i, s.released)
 					}
+				}
+				if got := strings.Join(log.all(), ""); strings.Contains(got, "was not released") || strings.Contains(got, "let go before the end") != slices.ContainsFunc(all, func(s *scripted) bool { return s.letsGo }) {
+					t.Errorf("log %s", got)
 				}
 				if tc.says != "" {
 					if err == nil || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(tc.says, "snapshot") != errors.Is(err, errNotNow) {
@@ -214,10 +222,16 @@ func TestACutThatIsNotClaimed(t *testing.T) {
 	w := busOnly(t)
 	shard := w.scripted(5)
 	c := &cutter{s: w.view(w.alone()), name: "cut", chief: 1}
+	log := &lines{}
+	c.s.log = log.logger()
+	shard.stuck = true
 	full := errors.New("the log is full")
 	_, err := c.make(t.Context(), false, func(context.Context) (int64, error) { return 0, full })
 	if !errors.Is(err, full) || shard.released != 1 || shard.snapshot.Cut != "" || c.id != 0 {
 		t.Errorf("%v; released %d times, snapshot %+v", err, shard.released, shard.snapshot)
+	}
+	if got := log.all(); len(got) != 1 || !strings.Contains(got[0], "was not released") {
+		t.Errorf("log %q, the shard stays held", got)
 	}
 }
 

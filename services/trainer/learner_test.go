@@ -323,6 +323,58 @@ func TestWhatTheLogMustHold(t *testing.T) {
 	}
 }
 
+// A bounded partition is learnt to its end and no further, in either mode.
+func TestABoundedPartitionIsDone(t *testing.T) {
+	for _, inOrder := range []bool{false, true} {
+		for _, end := range []int64{0, 15, 16, 17, 20} {
+			t.Run(fmt.Sprintf("%d, deterministic %v", end, inOrder), func(t *testing.T) {
+				w := newWorld(t, 1, 1)
+				w.write(20)
+				l := w.learning(func(c *Config) { c.Deterministic = inOrder })
+				b := l.s.started()
+				b.Partitions, b.Ends = 1, map[int32]int64{0: end}
+				w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
+				w.caughtUp(l.s)
+				l.turns.ends = []int64{end}
+				learn := l.learnUnordered
+				if inOrder {
+					learn = l.learnDeterministic
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				for range 2 {
+					if err := learn(ctx, ctx, position{from: w.shards[0].now.next[0], level: true}); !errors.Is(err, errDone) {
+						t.Errorf("%v", err)
+					}
+					if next := w.shards[0].now.next[0]; next != end {
+						t.Errorf("the shard stands at %d, want %d", next, end)
+					}
+				}
+				if got, want := len(w.shards[0].now.ranges), int((end+15)/16); got != want {
+					t.Errorf("%d batches, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
+// In deterministic mode a partition goes on at a batch's beginning, or at its end.
+func TestWhereADeterministicPartitionGoesOn(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.write(40)
+	l := w.learning(func(c *Config) { c.Deterministic = true })
+	b := l.s.started()
+	b.Partitions, b.Ends = 1, map[int32]int64{0: 20}
+	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
+	w.caughtUp(l.s)
+	l.turns.ends = []int64{20}
+	for from, want := range map[int64]string{1: "no multiple of the batch size 16", 17: "no multiple of the batch size 16", 19: "no multiple", 20: errDone.Error(), 21: errDone.Error()} {
+		if err := l.learnDeterministic(t.Context(), t.Context(), position{from: from, level: true}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("at %d: %v, want %q", from, err, want)
+		}
+	}
+}
+
 // A learner at the end of a bounded partition waits for a shard that has lost some of it, and
 // goes on at once where one has lost it already.
 func TestTheEndOfABoundedPartition(t *testing.T) {

@@ -172,6 +172,12 @@ func TestPartitionsThatAnotherTrainerLeaves(t *testing.T) {
 		cfg := w.alone()
 		cfg.Index = 1
 		s := w.view(cfg)
+		log := &lines{}
+		s.log = log.logger()
+		_, free, err := w.b.Leases().TryAcquire(t.Context(), s.lease("partition.3"), "a", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
 		soft, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -199,10 +205,17 @@ func TestPartitionsThatAnotherTrainerLeaves(t *testing.T) {
 		}
 		begin := time.Now()
 		at := func(d time.Duration) { time.Sleep(time.Until(begin.Add(d))) }
-		check("at the start", 1, 2) // the others start elsewhere
+		check("at the start", 1, 2, 3) // the others start elsewhere
 		at(1900 * time.Millisecond)
-		check("before two lease times", 1, 2)
+		check("before two lease times", 1, 2, 3)
 		at(3100 * time.Millisecond)
+		for _, line := range log.all() {
+			if strings.Contains(line, "cannot be had") {
+				t.Errorf("log %q, of a lease that the other has", line)
+			}
+		}
+		free()
+		at(4100 * time.Millisecond)
 		check("left by the other", 0, 1, 2, 3, 4)
 		at(9900 * time.Millisecond)
 		check("for a while", 0, 1, 2, 3, 4)
