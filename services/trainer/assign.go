@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -35,9 +36,7 @@ func (s *Server) share(soft, hard context.Context) error {
 	}()
 	t := time.NewTicker(s.cfg.LeaseTTL / perTTL)
 	defer t.Stop()
-	var rivals string    // and the number of partitions
-	steady := time.Now() // when the set of trainers last changed
-	for round := 0; ; round++ {
+	for fair := (fairness{ttl: s.cfg.LeaseTTL, log: s.log}); ; {
 		for p, h := range mine {
 			select {
 			case <-h.gone:
@@ -45,18 +44,9 @@ func (s *Server) share(soft, hard context.Context) error {
 			default:
 			}
 		}
-		quota, now := s.quota()
-		if now != rivals {
-			rivals, steady = now, time.Now()
-			s.log.Info("share of the partitions", "trainers", now, "quota", quota)
-		}
-		if time.Since(steady) > 10*s.cfg.LeaseTTL && len(mine) > quota {
-			steady = time.Now() // give the late ones another chance
-		}
-		orphans := time.Since(steady) > 2*s.cfg.LeaseTTL && round%perTTL == 0
-		if time.Since(steady) < 2*s.cfg.LeaseTTL {
-			s.giveBack(mine, len(mine)-quota)
-		}
+		quota, rivals := s.quota()
+		back, orphans := fair.look(time.Now(), rivals, quota, len(mine))
+		s.giveBack(mine, back)
 		n := s.job().Started.V.GetPartitions()
 		for i := range n {
 			p := (i + int32(s.cfg.Index)) % n // start apart from the others
@@ -78,6 +68,33 @@ func (s *Server) share(soft, hard context.Context) error {
 }
 
 const perTTL = 6 // looks at the leases per lease time
+
+// fairness says when a trainer keeps to its quota, by how long the trainers have been the
+// same.
+type fairness struct {
+	ttl    time.Duration
+	log    *slog.Logger
+	rivals string    // the trainers, and the number of partitions
+	steady time.Time // when they last changed
+	looks  int
+}
+
+// look says how many of the partitions held are to be given back, and whether free ones may
+// be taken beyond the quota.
+func (f *fairness) look(now time.Time, rivals string, quota, held int) (back int, orphans bool) {
+	if rivals != f.rivals {
+		f.rivals, f.steady = rivals, now
+		f.log.Info("share of the partitions", "trainers", rivals, "quota", quota)
+	}
+	if now.Sub(f.steady) >= 10*f.ttl && held > quota {
+		f.steady = now // give the late ones another chance
+	}
+	f.looks++
+	if now.Sub(f.steady) < 2*f.ttl {
+		return max(0, held-quota), false
+	}
+	return 0, f.looks%perTTL == 0
+}
 
 // untilChange waits for the next tick or another set of trainers.
 func (s *Server) untilChange(ctx context.Context, tick <-chan time.Time, rivals string) bool {

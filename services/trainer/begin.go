@@ -25,7 +25,7 @@ func (c *chief) begin(ctx context.Context) error {
 	s := c.s
 	defer s.env.Health.OK(healthStart)
 	began, pauses := time.Now(), retry.New(beginPause, 10*time.Second)
-	for told := error(nil); ; {
+	for last := (said{}); ; {
 		asked, moved, fleet, prepared := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed(), s.preparing()
 		if err := c.parkRefused(ctx); err != nil {
 			return err
@@ -44,8 +44,7 @@ func (c *chief) begin(ctx context.Context) error {
 				return c.end(ctx, q, err)
 			}
 		}
-		if told == nil || told.Error() != err.Error() {
-			told = err
+		if last.news(err) {
 			s.log.Warn("the job does not run", "reason", err)
 		}
 		t := time.NewTimer(pauses.Next())

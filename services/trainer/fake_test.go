@@ -230,6 +230,9 @@ func (s *fakeShard) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 	if err := s.lost(); err != nil {
 		return nil, err
 	}
+	if r.From >= r.To {
+		s.t.Errorf("shard %d: %d to %d of partition %d is learnt", s.index, r.From, r.To, r.Partition)
+	}
 	var ids []int64
 	for _, t := range r.Tables {
 		ids = append(ids, t.IDs...)

@@ -2,12 +2,17 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
@@ -115,4 +120,100 @@ func TestOneIdForOneChief(t *testing.T) {
 		}
 		seen[id] = true
 	}
+}
+
+// What of a job's folder is deleted, and what stays whoever it belongs to.
+func TestWhatASweepDeletes(t *testing.T) {
+	w := busOnly(t)
+	cfg := w.alone()
+	cfg.Keep = 2
+	s := w.view(cfg)
+	elsewhere := t.TempDir()
+	models := filepath.Join(w.dir, exportsDir)
+	var j lineage.Job
+	for id := int64(1); id <= 6; id++ {
+		dir, exported := w.dir, models
+		if id == 2 { // by a job of another folder, under this name
+			dir, exported = elsewhere, elsewhere
+		}
+		j.Checkpoints = append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: &training.Checkpoint{Id: id, Dir: dir}})
+		j.Exports = append(j.Exports, events.JSON[*training.ModelExported]{V: &training.ModelExported{Version: id, ModelDir: exported, SubModels: s.subModels()}})
+		for _, dir := range []string{checkpointDir(w.dir, id), filepath.Join(models, "entry", fmt.Sprint(id)), filepath.Join(models, "ps_0", fmt.Sprint(id))} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.append(events.Join(bzid, "model", "movies"), &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: &model.Load{
+		ModelName: "movies", ModelDir: models + "/", Version: 3, NumShard: 1}}}})
+	part := func(sub string) string { return filepath.Join(models, sub, "4") }
+	w.append(events.Join(bzid, "publish", "movies"), &publish.Event{Body: &publish.Event_Planned{Planned: &publish.Planned{
+		ModelName: "movies", ModelDir: models, Version: 4, NumPs: 1, Job: theJob, Cause: 1,
+		Assignments: []*publish.Assignment{{Container: "c0", SubModels: map[string]string{"entry": part("entry"), "ps_0": part("ps_0")}}},
+	}}})
+	last, err := w.b.Log().Last(t.Context())
+	if err == nil {
+		err = errors.Join(s.catalog.Wait(t.Context(), last), s.plan.Wait(t.Context(), last))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := func(dir string) string {
+		all, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range all {
+			names = append(names, strings.TrimPrefix(e.Name(), "model.ckpt-"))
+		}
+		return strings.Join(names, " ")
+	}
+	done := swept{checkpoints: []int64{3}} // no fact says it yet
+	s.sweep(j, &done)
+	for dir, want := range map[string]string{w.dir: exportsDir + " 2 3 5 6", filepath.Join(models, "entry"): "2 3 4 5 6", filepath.Join(models, "ps_0"): "2 3 4 5 6"} {
+		if got := there(dir); got != want {
+			t.Errorf("in %s there are %q, want %q", dir, got, want)
+		}
+	}
+	if fmt.Sprint(done) != "{[1 3 4] [1]}" {
+		t.Errorf("swept %v", done)
+	}
+	again := done
+	if s.sweep(j, &again); fmt.Sprint(again) != fmt.Sprint(done) {
+		t.Errorf("swept once more: %v", again)
+	}
+	// The next checkpoint says so; then it is forgotten.
+	known := j
+	known.Checkpoints, known.Exports = j.Checkpoints[3:], j.Exports[1:]
+	if done.told(known); fmt.Sprint(done) != "{[4] []}" {
+		t.Errorf("told, %v is left to tell", done)
+	}
+	few := lineage.Job{Checkpoints: j.Checkpoints[4:], Exports: j.Exports[4:]}
+	done = swept{}
+	if s.sweep(few, &done); len(done.checkpoints)+len(done.exports) != 0 {
+		t.Errorf("of as many as are kept %v was deleted", done)
+	}
+}
+
+// Checkpoints of a timeline that the job has left go first.
+func TestTimelinesThatWereLeftAreSweptFirst(t *testing.T) {
+	w := busOnly(t)
+	cfg := w.alone()
+	cfg.Keep = 2
+	s := w.view(cfg)
+	j := lineage.Job{Restored: lineage.Restored{Checkpoint: 1, Before: 3, Seq: 9}}
+	for id := int64(1); id <= 4; id++ {
+		j.Checkpoints = append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: &training.Checkpoint{Id: id, Dir: w.dir}})
+	}
+	var done swept
+	if s.sweep(j, &done); fmt.Sprint(done.checkpoints) != "[2 3]" {
+		t.Errorf("swept %v, want 2 and 3: 1 and 4 are of the timeline", done.checkpoints)
+	}
+	// A folder that is not there is none to delete.
+	s.cfg.Dir = filepath.Join(w.dir, "none")
+	if s.sweep(j, &swept{}); len(done.checkpoints) != 2 {
+		t.Error("what is not there was swept")
+	}
+	s.discard(1)
 }

@@ -55,13 +55,7 @@ func (l *learner) run(soft, hard context.Context) {
 	defer l.s.env.Health.OK(l.named("reading"))
 	defer l.s.env.Health.OK(healthLetters)
 	log := l.s.log.With("partition", l.partition, "epoch", l.epoch)
-	pauses, settling := retry.New(settle, longestPause), retry.New(settle, 25*settle)
-	failures, unsteady := 0, 0 // in a row; the latter are no failures when a shard comes back
-	well := func() {
-		pauses.Reset()
-		settling.Reset()
-		failures, unsteady = 0, 0
-	}
+	t := newTries()
 	for soft.Err() == nil {
 		steps := l.steps
 		err := l.runOnce(soft, hard)
@@ -69,34 +63,28 @@ func (l *learner) run(soft, hard context.Context) {
 			return
 		}
 		if l.steps > steps { // some of it went well
-			well()
+			t.well()
 		}
-		wait := pauses
-		switch failures++; {
+		wait, tell := t.failed(err)
+		switch code := refusal(err); {
 		case errors.Is(err, errDone):
 			log.Info("the partition is learnt to its end")
 			l.awaitWork(soft)
-			well()
+			t.well()
 			continue
 		case errors.Is(err, errMoved):
-			wait = settling
-			failures--
-		case refusal(err) == rowwire.Fenced:
+		case code == rowwire.Fenced:
 			log.Warn("another trainer has the partition, giving it up", "err", err)
 			return
-		case refusal(err) == rowwire.Gap, refusal(err) == rowwire.Overlap, refusal(err) == rowwire.WrongGeneration:
+		case unsettles(code):
 			log.Info("taking the partition up again where the shards stand", "err", err)
-			wait = settling
-			if unsteady++; unsteady < unsettled {
-				failures--
-			}
 		case lost(err):
 			log.Error("the log is not the one that was learnt from: nothing is skipped, the partition stands still", "err", err)
 			l.reading(err)
 		default:
 			log.Error("the partition cannot be learnt, trying again", "err", err)
 		}
-		if failures >= unwell || errors.Is(err, errDiverged) {
+		if tell {
 			l.s.env.Health.Fail(l.named("learning"), err)
 		}
 		l.s.m.rewinds.Inc()
@@ -104,6 +92,45 @@ func (l *learner) run(soft, hard context.Context) {
 			return
 		}
 	}
+}
+
+// tries counts the attempts at a partition that failed in a row, and paces them.
+type tries struct {
+	pauses, settling   *retry.Backoff
+	failures, unsteady int // the latter are no failures when a shard comes back
+}
+
+func newTries() *tries {
+	return &tries{pauses: retry.New(settle, longestPause), settling: retry.New(settle, 25*settle)}
+}
+
+func (t *tries) well() {
+	t.pauses.Reset()
+	t.settling.Reset()
+	t.failures, t.unsteady = 0, 0
+}
+
+// failed notes how an attempt ended: with what pause the next one is made, and whether people
+// should see it.
+func (t *tries) failed(err error) (wait *retry.Backoff, tell bool) {
+	wait = t.pauses
+	t.failures++
+	switch {
+	case errors.Is(err, errMoved):
+		wait = t.settling
+		t.failures--
+	case unsettles(refusal(err)):
+		wait = t.settling
+		if t.unsteady++; t.unsteady < unsettled {
+			t.failures--
+		}
+	}
+	return wait, t.failures >= unwell || errors.Is(err, errDiverged)
+}
+
+// unsettles says whether a shard refuses because it, or another, came back.
+func unsettles(code rowwire.Code) bool {
+	return code == rowwire.Gap || code == rowwire.Overlap || code == rowwire.WrongGeneration
 }
 
 // named is the partition's name in the health state.

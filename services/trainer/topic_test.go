@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/health"
@@ -52,13 +54,7 @@ func (w *world) grow(partitions int) {
 // remake deletes the topic and makes one of the same name.
 func (w *world) remake() {
 	w.t.Helper()
-	req := kmsg.NewPtrDeleteTopicsRequest()
-	req.TimeoutMillis, req.TopicNames = 5000, []string{"ratings"}
-	name := "ratings"
-	req.Topics = append(req.Topics, kmsg.DeleteTopicsRequestTopic{Topic: &name})
-	if _, err := req.RequestWith(w.t.Context(), w.kafka()); err != nil {
-		w.t.Fatal(err)
-	}
+	w.remove()
 	if err := kafka.EnsureTopics(w.t.Context(), []string{w.broker.Addr()}, map[string]int32{"ratings": int32(len(w.ends))}); err != nil {
 		w.t.Fatal(err)
 	}
@@ -336,5 +332,80 @@ func TestCheckpointRequestsCoalesce(t *testing.T) {
 	j = w.until("the job is stopped", func(j lineage.Job) bool { return j.Stopped })
 	if n := len(j.Checkpoints); n > 40 {
 		t.Errorf("%d checkpoints for 500 requests and %d commands", n, callers)
+	}
+}
+
+// refusing is a log that takes nothing.
+type refusing struct{ bus.Log }
+
+func (refusing) Append(context.Context, ...bus.Draft) ([]uint64, error) { return nil, bus.ErrFull }
+
+type refusingBus struct{ bus.Bus }
+
+func (b refusingBus) Log() bus.Log { return refusing{b.Bus.Log()} }
+
+// What a look at the topic finds is a fact, a problem, or nothing to speak of.
+func TestALookAtTheTopic(t *testing.T) {
+	w := newWorld(t, 2, 1)
+	s := w.view(w.config("a", 0))
+	log := &lines{}
+	s.log = log.logger()
+	c := &chief{s: s, epoch: 1}
+	there, err := s.describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(what string, change func(*training.JobStarted), problem string, facts int) {
+		t.Helper()
+		b := s.started()
+		b.Partitions, b.TopicId = 2, there.ID
+		change(b)
+		w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
+		w.caughtUp(s)
+		before, _ := w.facts(jobSubject())
+		c.lookAtTopic(t.Context())
+		after, _ := w.facts(jobSubject())
+		if len(after)-len(before) != facts {
+			t.Errorf("%s: appended %v", what, after[len(before):])
+		}
+		says(t, s, what, healthTopic, problem)
+	}
+	bounded := map[int32]int64{0: 5}
+	look("nothing new", func(*training.JobStarted) {}, "", 0)
+	look("another topic", func(b *training.JobStarted) { b.TopicId = "another" }, "another one under the same name", 0)
+	look("a partition more", func(b *training.JobStarted) { b.Partitions = 1 }, "", 1)
+	look("a partition more, beyond the end", func(b *training.JobStarted) { b.Partitions, b.Ends = 1, bounded }, "", 0)
+	s.cfg.Deterministic = true
+	look("a partition more, out of the order", func(b *training.JobStarted) { b.Partitions = 1 }, "what is in the others is not learnt", 0)
+	look("and beyond the end", func(b *training.JobStarted) { b.Partitions, b.Ends = 1, bounded }, "", 0)
+	look("as many", func(*training.JobStarted) {}, "", 0)
+	s.cfg.Deterministic = false
+	look("before the stop", func(*training.JobStarted) {}, "", 0)
+	w.append(jobSubject(), stopped())
+	w.grow(3)
+	w.caughtUp(s)
+	before, _ := w.facts(jobSubject())
+	c.lookAtTopic(t.Context())
+	if after, _ := w.facts(jobSubject()); len(after) != len(before) {
+		t.Errorf("of a stopped job it appended %v", after[len(before):])
+	}
+	if got := log.all(); len(got) != 0 {
+		t.Errorf("log %q", got)
+	}
+	s.env.Bus = refusingBus{w.b}
+	look("a partition more, and the log is full", func(*training.JobStarted) {}, "", 0)
+	if got := log.all(); len(got) != 1 || !strings.Contains(got[0], "could not be said") {
+		t.Errorf("log %q", got)
+	}
+	// The leader epochs of a cut are those of the job's own topic.
+	if got := s.leaderEpochs(t.Context(), map[int32]int64{0: 1, 2: 5, 3: 9}); len(got) != 2 || got[0] != there.Partitions[0].LeaderEpoch {
+		t.Errorf("leader epochs %v of partitions 0 and 2", got)
+	}
+	other := s.started()
+	other.Partitions, other.TopicId = 2, "another"
+	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: other}})
+	w.caughtUp(s)
+	if got := s.leaderEpochs(t.Context(), map[int32]int64{0: 1}); got != nil {
+		t.Errorf("leader epochs of another topic: %v", got)
 	}
 }

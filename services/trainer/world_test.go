@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
@@ -295,6 +296,9 @@ func (w *world) facts(subject events.Subject) (all []*training.Event, headers []
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if last == 0 {
+		return nil, nil
+	}
 	err = w.b.Log().Follow(w.t.Context(), 1, last, func(r events.Recorded) error {
 		if e, ok := r.Event.(*training.Event); ok && (r.Subject == subject || subject == "") {
 			all, headers = append(all, e), append(headers, r.Header)
@@ -308,3 +312,15 @@ func (w *world) facts(subject events.Subject) (all []*training.Event, headers []
 }
 
 func jobSubject() events.Subject { return events.Join(bzid, "training", theJob) }
+
+// remove deletes the topic.
+func (w *world) remove() {
+	w.t.Helper()
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	req.TimeoutMillis, req.TopicNames = 5000, []string{"ratings"}
+	name := "ratings"
+	req.Topics = append(req.Topics, kmsg.DeleteTopicsRequestTopic{Topic: &name})
+	if _, err := req.RequestWith(w.t.Context(), w.kafka()); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,466 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/internal/owner"
+)
+
+// leasing is a bus whose leases are had as acquire says.
+type leasing struct {
+	bus.Bus
+	acquire func(ctx context.Context) (bus.Lease, func(), error)
+}
+
+type scriptedLeases struct{ leasing }
+
+func (l leasing) Leases() bus.Leases { return scriptedLeases{l} }
+
+func (l scriptedLeases) Acquire(ctx context.Context, _, _ string, _ time.Duration) (bus.Lease, func(), error) {
+	return l.acquire(ctx)
+}
+
+func (l scriptedLeases) TryAcquire(ctx context.Context, _, _ string, _ time.Duration) (bus.Lease, func(), error) {
+	return l.acquire(ctx)
+}
+
+// problems are those of a trainer's health state, by name.
+func problems(s *Server) map[string]string {
+	out := map[string]string{}
+	for _, p := range s.env.Health.Problems() {
+		out[p.Name] = p.Reason
+	}
+	return out
+}
+
+func says(t *testing.T, s *Server, what, name, reason string) {
+	t.Helper()
+	if got, ok := problems(s)[name]; ok != (reason != "") || !strings.Contains(got, reason) {
+		t.Errorf("%s: %s: %q, want %q", what, name, got, reason)
+	}
+}
+
+// A trainer that does not get the chief's lease, or loses it again and again, says so until it
+// leads; one that has led for a while is told of anew.
+func TestALeaseThatIsNotHadIsAProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := busOnly(t)
+		s := w.view(w.alone())
+		var mu sync.Mutex
+		var lost chan struct{}
+		var had time.Time // the lease
+		away := errors.New("the bucket is away")
+		freed := 0
+		s.env.Bus = leasing{w.b, func(context.Context) (bus.Lease, func(), error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if away != nil {
+				return bus.Lease{}, nil, away
+			}
+			lost, had = make(chan struct{}), time.Now()
+			return bus.Lease{Epoch: 1, Lost: lost}, func() { mu.Lock(); freed++; mu.Unlock() }, nil
+		}}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := s.lead(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
+		attempts := func(n int) { // the pauses double from 1 s on, each drawn from half to one and a half
+			for range n {
+				for was := lost; was == lost; synctest.Wait() {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		}
+		lose := func() {
+			close(lost)
+			synctest.Wait()
+		}
+		says(t, s, "at the start", healthChief, "")
+		time.Sleep(500 * time.Millisecond) // one attempt
+		says(t, s, "after one attempt", healthChief, "")
+		time.Sleep(30 * time.Second)
+		says(t, s, "without a lease", healthChief, "the bucket is away")
+		mu.Lock()
+		away = nil
+		mu.Unlock()
+		attempts(1)
+		says(t, s, "with a lease", healthChief, "")
+		lose()
+		says(t, s, "lost, after other failures", healthChief, "the chief's lease was lost")
+		attempts(1)
+		time.Sleep(time.Until(had.Add(time.Minute))) // not yet for a while
+		lose()
+		says(t, s, "lost after a minute", healthChief, "the chief's lease was lost")
+		attempts(1)
+		time.Sleep(time.Minute + time.Second)
+		for n := 1; n <= 4; n++ {
+			lose()
+			want := ""
+			if n >= unwell {
+				want = "the chief's lease was lost"
+			}
+			says(t, s, fmt.Sprint("lost for the time ", n), healthChief, want)
+			attempts(1)
+			says(t, s, "and had again", healthChief, "")
+		}
+		if freed != 6 {
+			t.Errorf("%d leases were given back, 6 were lost", freed)
+		}
+		stop()
+		<-ended
+		says(t, s, "at the end", healthChief, "")
+	})
+}
+
+// A chief that has stopped its job leads no more, whatever its lease does.
+func TestTheChiefOfAStoppedJobEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := busOnly(t)
+		s := w.view(w.alone())
+		w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "enough"}}})
+		ended := make(chan error, 1)
+		go func() { ended <- s.lead(t.Context()) }()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Fatal("the chief goes on")
+		}
+		facts, headers := w.facts(jobSubject())
+		if len(facts) != 1 || !strings.HasPrefix(facts[0].GetJobStopped().GetReason(), "enough (at the last checkpoint, since the job does not run: ") || headers[0].Causation == "" {
+			t.Errorf("facts %v", facts)
+		}
+	})
+}
+
+// A running job whose shards are away is stopped at its last checkpoint, though not before
+// they had time to come back with what they have learnt.
+func TestAStopWaitsForShardsThatAreAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := busOnly(t)
+		s := w.view(w.alone())
+		w.started(s.started())
+		w.append(jobSubject(), &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: &training.Checkpoint{
+			Id: 1, Dir: w.dir, Offsets: map[int32]int64{0: 7}, Shards: []*training.ShardFile{{Path: "p", Hash: "h"}}}}}})
+		w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{}}})
+		synctest.Wait()
+		begin := time.Now()
+		if err := (&chief{s: s, epoch: 1}).begin(t.Context()); !errors.Is(err, errStopped) {
+			t.Errorf("begin: %v", err)
+		}
+		if took := time.Since(begin); took < stopPatience || took > stopPatience+15*time.Second {
+			t.Errorf("it was stopped after %v, want about %v", took, stopPatience)
+		}
+		j := s.job()
+		facts, _ := w.facts(jobSubject())
+		if stopped := facts[len(facts)-1].GetJobStopped(); !j.Stopped || stopped.GetOffsets()[0] != 7 || !strings.HasPrefix(stopped.GetReason(), "on request (") {
+			t.Errorf("stopped %v with %v", j.Stopped, stopped)
+		}
+		says(t, s, "at the end", healthStart, "")
+	})
+}
+
+// A request for a checkpoint that fails is answered by the failure, and the chief goes on.
+// What the attempt wrote is deleted; one that wrote nothing has an id all the same.
+func TestFailedCheckpointsAreAnswers(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	s := w.view(w.config("a", 0))
+	b := s.started()
+	b.Partitions = 1
+	w.started(b)
+	c := &chief{s: s, epoch: 1}
+	w.caughtUp(s)
+	ask := func() {
+		t.Helper()
+		w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Export: true}}})
+		w.caughtUp(s)
+		if err := c.answer(t.Context()); err != nil {
+			t.Fatalf("the chief gives up: %v", err)
+		}
+		if open := s.open(); len(open) != 0 {
+			t.Errorf("open are %v", open)
+		}
+	}
+	failed := func() *training.CheckpointFailed {
+		facts, headers := w.facts(jobSubject())
+		if headers[len(headers)-1].Causation == "" {
+			t.Errorf("the last fact answers nobody: %v", facts[len(facts)-1])
+		}
+		return facts[len(facts)-1].GetCheckpointFailed()
+	}
+	files := func() (names []string) {
+		for _, dir := range []string{w.dir, filepath.Join(w.dir, exportsDir, "ps_0"), filepath.Join(w.dir, exportsDir, "entry")} {
+			all, err := os.ReadDir(dir)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+			for _, e := range all {
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
+	w.shards[1].busy = 1
+	ask()
+	if f := failed(); f.GetId() != 1 || !strings.Contains(f.GetReason(), "holds the shard") {
+		t.Errorf("nothing was written: %v", f)
+	}
+	w.shards[1].slowSnap = errors.New("disk full")
+	ask()
+	if f := failed(); f.GetId() != 1 || !strings.Contains(f.GetReason(), "disk full") {
+		t.Errorf("a shard had written: %v", f)
+	}
+	if got := files(); !slices.Equal(got, []string{exportsDir}) {
+		t.Errorf("left are %v", got)
+	}
+	w.shards[1].slowSnap = nil
+	ask()
+	j := s.job()
+	if len(j.Checkpoints) != 1 || j.Checkpoints[0].V.GetId() != 2 || len(j.Exports) != 1 {
+		t.Errorf("checkpoints %v, exports %v", j.Checkpoints, j.Exports)
+	}
+	if got := files(); !slices.Equal(got, []string{exportsDir, "model.ckpt-2", "2", "2"}) {
+		t.Errorf("there are %v", got)
+	}
+}
+
+// Checkpoints that fail one after the other are a problem from the third on, until one is
+// made.
+func TestCheckpointsThatFailInARow(t *testing.T) {
+	w := busOnly(t)
+	s := w.view(w.alone())
+	c := &chief{s: s}
+	for round := range 2 {
+		for n := 1; n <= unwell+1; n++ {
+			c.attempted(errors.New("no space left"))
+			want := ""
+			if n >= unwell {
+				want = "no space left"
+			}
+			says(t, s, fmt.Sprint("round ", round, ", failure ", n), healthCheckpoint, want)
+		}
+		c.attempted(nil)
+		says(t, s, "made", healthCheckpoint, "")
+	}
+}
+
+// What passes by itself is tried again for as long as somebody waits, up to a bound.
+func TestHowLongACommandIsTried(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refuse *bus.CommandError
+		leaves time.Duration // the caller; 0: it stays
+		least  time.Duration
+		most   time.Duration
+	}{
+		"the caller stays":   {owner.Refuse(owner.Conflict, "held by another"), 0, obeyPatience, obeyPatience + 2*pauseAfterError},
+		"the caller leaves":  {owner.Refuse(owner.Conflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*pauseAfterError},
+		"it does not pass":   {owner.Refuse(owner.Internal, "no space left"), 0, 0, 0},
+		"it is not there":    {owner.Refuse(owner.NotFound, "no shard"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
+		"it is not ready":    {owner.Refuse(owner.Unavailable, "soon"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
+		"it is misconceived": {owner.Refuse(owner.Invalid, "what?"), 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := busOnly(t)
+				w.commands(1, func(int, string, []byte) (any, error) { return nil, tc.refuse })
+				s := w.view(w.alone())
+				gone := make(chan struct{})
+				if tc.leaves > 0 {
+					time.AfterFunc(tc.leaves, func() { close(gone) })
+				}
+				begin := time.Now()
+				a := (&chief{s: s, epoch: 1}).handleRequest(t.Context(), checkpointOrder{reason: "by hand", gone: gone})
+				if took := time.Since(begin); took < tc.least || took > tc.most {
+					t.Errorf("it was given up after %v, want %v to %v", took, tc.least, tc.most)
+				}
+				if a.err == nil || !strings.Contains(a.err.Error(), tc.refuse.Message) {
+					t.Errorf("answer %+v", a)
+				}
+			})
+		})
+	}
+}
+
+// One checkpoint answers all commands that wait, and is an export where one wants that.
+func TestCommandsThatWaitAreAnsweredTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := busOnly(t)
+		s := w.view(w.alone())
+		c := &chief{s: s, epoch: 1, asked: make(chan checkpointOrder)}
+		ctx, stop := context.WithCancel(t.Context())
+		stop() // as with the lease gone
+		first := checkpointOrder{done: make(chan answer, 1)}
+		second := checkpointOrder{done: make(chan answer, 1), export: true}
+		go func() { c.asked <- second }()
+		synctest.Wait()
+		c.handleRequests(ctx, first)
+		for _, o := range []checkpointOrder{first, second} {
+			if a := <-o.done; !errors.Is(a.err, errFenced) || !passes(a.err) {
+				t.Errorf("answer %+v", a)
+			}
+		}
+	})
+}
+
+// A checkpoint of the clock is made where something was learnt since the last one, and where
+// that is not known.
+func TestProgressSinceTheLastCheckpoint(t *testing.T) {
+	w := newWorld(t, 2, 2)
+	s := w.view(w.config("a", 0))
+	c := &chief{s: s, epoch: 1}
+	b := s.started()
+	b.Partitions = 2
+	w.started(b)
+	at := func(offsets ...int64) map[int32]int64 {
+		m := map[int32]int64{}
+		for p, o := range offsets {
+			m[int32(p)] = o
+		}
+		return m
+	}
+	stand := func(first, second map[int32]int64) {
+		for i, next := range []map[int32]int64{first, second} {
+			w.shards[i].mu.Lock()
+			w.shards[i].now.next = next
+			w.shards[i].mu.Unlock()
+		}
+	}
+	w.caughtUp(s)
+	if !c.hasProgress(t.Context()) {
+		t.Error("without a checkpoint there is nothing to make")
+	}
+	for id, offsets := range []map[int32]int64{at(1, 1), at(5, 6)} {
+		w.append(jobSubject(), &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: &training.Checkpoint{
+			Id: int64(id + 1), Dir: w.dir, Offsets: offsets, Shards: []*training.ShardFile{{Path: "p", Hash: "h"}, {Shard: 1, Path: "p", Hash: "h"}}}}}})
+	}
+	w.caughtUp(s)
+	for name, tc := range map[string]struct {
+		first, second map[int32]int64
+		want          bool
+	}{
+		"nothing":                      {at(5, 6), at(5, 6), false},
+		"a shard's first partition":    {at(5, 6), at(7, 6), true},
+		"a shard's second":             {at(5, 8), at(5, 6), true},
+		"both":                         {at(8, 8), at(8, 8), true},
+		"where the first was, once":    {at(1, 1), at(1, 1), true},
+		"a shard that went back":       {at(5, 6), at(4, 6), true},
+		"a partition that began since": {at(5, 6, 3), at(5, 6), false}, // is none of the job's yet
+	} {
+		if stand(tc.first, tc.second); c.hasProgress(t.Context()) != tc.want {
+			t.Errorf("%s: progress is %v", name, !tc.want)
+		}
+	}
+	for name, tc := range map[string]struct {
+		first, second map[int32]int64
+		want          bool
+	}{
+		"all":                  {at(10, 20), at(10, 20), true},
+		"beyond":               {at(11, 20), at(10, 21), true},
+		"a shard lacks one":    {at(10, 20), at(9, 20), false},
+		"of the other too":     {at(10, 19), at(10, 20), false},
+		"nothing of partition": {at(10), at(10), false},
+	} {
+		if stand(tc.first, tc.second); c.atEnd(t.Context(), []int64{10, 20}) != tc.want {
+			t.Errorf("%s: at the end is %v", name, !tc.want)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if !c.hasProgress(gone) || c.atEnd(gone, []int64{0, 0}) {
+		t.Error("where the shards do not answer, there is no progress, or all is learnt")
+	}
+}
+
+// Refused requests are parked once each, in their order.
+func TestRefusedRequestsAreParkedOnce(t *testing.T) {
+	w := busOnly(t)
+	s := w.view(w.alone())
+	c := &chief{s: s}
+	ask := func(e *training.Event) uint64 {
+		seq := w.append(jobSubject().Request(), e)
+		if err := s.requests.Wait(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.parkRefused(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return seq
+	}
+	start := &training.Event{Body: &training.Event_StartRequested{StartRequested: &training.StartRequested{}}}
+	counting := &countingLetters{DeadLetters: w.b.DeadLetters()}
+	s.env.Bus = otherLetters{w.b, counting}
+	var want []uint64
+	for range 3 {
+		want = append(want, ask(start)) // nothing is stopped
+	}
+	if !slices.Equal(counting.parked, want) {
+		t.Errorf("parked %v, refused were %v", counting.parked, want)
+	}
+}
+
+type countingLetters struct {
+	bus.DeadLetters
+	parked []uint64
+}
+
+func (l *countingLetters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
+	l.parked = append(l.parked, p.StreamSeq)
+	return l.DeadLetters.Park(ctx, p)
+}
+
+// What a cut of an earlier chief, or before a return of the job, has made stands for nothing.
+func TestACheckpointThatWasOvertakenIsNone(t *testing.T) {
+	for name, meanwhile := range map[string]*training.Event{
+		"another began one":       {Body: &training.Event_CheckpointStarted{CheckpointStarted: &training.CheckpointStarted{Id: 9}}},
+		"the job has returned":    {Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{Checkpoint: 1, Reason: "it diverged"}}},
+		"nothing that matters":    nil,
+		"a topic's new partition": {Body: &training.Event_TopicUpdated{TopicUpdated: &training.TopicUpdated{Partitions: 3}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := busOnly(t)
+				s := w.view(w.alone())
+				b := s.started()
+				b.Partitions = 1
+				w.started(b)
+				shard := w.scripted(0)
+				shard.snapshotted = func() {
+					if meanwhile != nil {
+						w.append(jobSubject(), meanwhile)
+					}
+				}
+				w.caughtUp(s)
+				id, _, err := (&chief{s: s, epoch: 1}).checkpoint(t.Context(), request{Reason: "now"})
+				overtaken := name == "another began one" || name == "the job has returned"
+				if id != 1 || (err != nil) != overtaken || err != nil && !strings.Contains(err.Error(), "meanwhile") {
+					t.Errorf("checkpoint %d, %v", id, err)
+				}
+				var j lineage.Job
+				s.lineage.Read(func(l lineage.State) { j = l.Jobs[theJob] })
+				if (len(j.Checkpoints) == 0) != overtaken {
+					t.Errorf("checkpoints %v", j.Checkpoints)
+				}
+			})
+		})
+	}
+}
