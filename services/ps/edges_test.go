@@ -245,7 +245,7 @@ func TestACutIsHeldAgain(t *testing.T) {
 		name  string
 		chief uint64
 		code  string
-	}{{"", 3, "INVALID"}, {long + "x", 3, "INVALID"}, {long, 3, ""}, {long, 3, ""}, {"b", 2, "CONFLICT"}, {"b", 3, "CONFLICT"}, {"b", 4, ""}, {"b", 4, ""}, {long, 4, "CONFLICT"}} {
+	}{{"", 3, "INVALID"}, {long + "x", 3, "INVALID"}, {long, 3, ""}, {long, 3, ""}, {"b", 2, "CONFLICT"}, {"b", 3, "CONFLICT"}, {"b", 4, ""}, {"b", 4, ""}, {long, 4, "CONFLICT"}, {long, 5, "CONFLICT"}, {"b", 5, ""}} {
 		err := hold(tc.name, tc.chief)
 		if tc.code == "" && err != nil || tc.code != "" && refusalCode(err) != tc.code {
 			t.Errorf("chief %d holds %.3q…: %v, want %q", tc.chief, tc.name, err, tc.code)
@@ -270,6 +270,26 @@ func TestWhichTablesExpire(t *testing.T) {
 	}
 }
 
+// The end of a process explains what its end brings about, and nothing else.
+func TestErrorsOfACleanEnd(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tc := range map[string]struct {
+		err error
+		end bool // whether it is one at the end, too
+	}{
+		"none": {nil, false}, "cancelled": {context.Canceled, false}, "no bus": {bus.ErrUnavailable, false},
+		"followed": {errFenced, true}, "a conflict": {bus.ErrConflict, true},
+	} {
+		if got := clean(t.Context(), tc.err); got != tc.err {
+			t.Errorf("%s, alive: %v", name, got)
+		}
+		if got := clean(ended, tc.err); (got != nil) != tc.end {
+			t.Errorf("%s, at the end: %v", name, got)
+		}
+	}
+}
+
 // What a caller can do about an error is its code.
 func TestCodesOfRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -283,6 +303,24 @@ func TestCodesOfRefusals(t *testing.T) {
 	} {
 		if got := refusalCode(refusal(tc.err)); got != tc.code {
 			t.Errorf("%s: %s, want %s", name, got, tc.code)
+		}
+	}
+}
+
+// A page of a scan has what a quarter of a frame holds, and no more than was asked for.
+func TestPagesOfAScan(t *testing.T) {
+	const most = rowwire.MaxFrame / 4
+	for _, tc := range []struct {
+		limit      uint32
+		slots      bool
+		dim, state int
+		want       int
+	}{
+		{0, false, 1 << 14, 5, most / (20 + 4<<14)}, {0, true, 1 << 14, 1 << 14, most / (20 + 8<<14)}, {0, true, 1 << 14, 0, most / (20 + 4<<14)},
+		{1, false, 1 << 14, 0, 1}, {math.MaxUint32, false, 1 << 14, 0, most / (20 + 4<<14)}, {7, true, 4, 4, 7}, {0, false, 0, 0, min(most/20, rowwire.MaxIDs)},
+	} {
+		if got := pageSize(&rowwire.ScanRequest{Limit: tc.limit, Slots: tc.slots}, tc.dim, tc.state); got != tc.want {
+			t.Errorf("%d rows of %d values and %d slots (wanted: %v): %d, want %d", tc.limit, tc.dim, tc.state, tc.slots, got, tc.want)
 		}
 	}
 }
