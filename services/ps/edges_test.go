@@ -232,6 +232,26 @@ func TestVariablesOfACheckpoint(t *testing.T) {
 	}
 }
 
+// A table's clock comes from the checkpoint, and where that is older than clocks from the
+// newest row.
+func TestClocksOfACheckpoint(t *testing.T) {
+	for format, want := range map[int]uint32{1: 900, 2: 500} {
+		s := standing(t, Config{}, func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} })
+		c := &checkpoint.Shard{Tables: map[string][]table.Row{"user": {{ID: 1, Values: []float32{1, 2}, UnixSec: 900}}}, Dense: map[string]checkpoint.Variable{}}
+		c.Manifest.Format, c.Manifest.Shards = format, 1
+		c.Manifest.Tables = []checkpoint.TableInfo{{Name: "movie", Dim: 3, Clock: 7}, {Name: "user", Dim: 2, Clock: 500}}
+		for name, v := range s.variables {
+			c.Dense[name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
+		}
+		if err := s.load(c); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.expiry["user"].clock; got != want || s.expiry["movie"] != nil {
+			t.Errorf("of format %d the clock is %d, want %d", format, got, want)
+		}
+	}
+}
+
 // A chief may hold the same cut again; one that has been followed may hold none.
 func TestACutIsHeldAgain(t *testing.T) {
 	s := standing(t, Config{})

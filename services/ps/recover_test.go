@@ -155,44 +155,6 @@ func TestDeltasDiscardedMeanwhile(t *testing.T) {
 	}
 }
 
-// trimmed is a stream that begins at first, and fails behind broken.
-type trimmed struct {
-	bus.Deltas
-	first, broken uint64
-	asked         []uint64
-}
-
-func (d *trimmed) Get(_ context.Context, seq uint64) (bus.StoredDelta, error) {
-	d.asked = append(d.asked, seq)
-	switch {
-	case seq > d.broken:
-		return bus.StoredDelta{}, bus.ErrUnavailable
-	case seq < d.first:
-		return bus.StoredDelta{}, bus.ErrNotFound
-	}
-	return bus.StoredDelta{Seq: seq}, nil
-}
-
-// The oldest delta kept is found by a look at few of those in question.
-func TestTheOldestDeltaKept(t *testing.T) {
-	for gone := range uint64(20) {
-		for last := gone; last < 20; last++ {
-			for first := gone + 1; first <= last+1; first++ {
-				d := &trimmed{first: first, broken: math.MaxUint64}
-				if got, err := firstKept(t.Context(), d, gone, last); err != nil || got != first {
-					t.Errorf("of %d to %d, the first kept is %d: got %d, %v", gone+1, last, first, got, err)
-				}
-				if len(d.asked) > 5 || slices.ContainsFunc(d.asked, func(seq uint64) bool { return seq <= gone || seq > last }) {
-					t.Errorf("of %d to %d these were looked at: %v", gone+1, last, d.asked)
-				}
-			}
-		}
-	}
-	if _, err := firstKept(t.Context(), &trimmed{first: 9, broken: 4}, 3, 20); !errors.Is(err, bus.ErrUnavailable) {
-		t.Errorf("of a stream that is away: %v", err)
-	}
-}
-
 func decoded(t testing.TB, m bus.StoredDelta) *delta.Delta {
 	t.Helper()
 	d := new(delta.Delta)
@@ -466,6 +428,26 @@ func TestDamagedCheckpoints(t *testing.T) {
 	err = w.server(w.config()).Run(soon(t))
 	if err == nil || !strings.Contains(err.Error(), "must not start empty") {
 		t.Errorf("with every checkpoint damaged Run ended with %v", err)
+	}
+}
+
+// A shard that was never ready has no epoch to end: its failure is no fact of it.
+func TestAShardThatWasNeverReadySaysNothing(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	c := w.checkpoint(1, 1, 0)
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	other := newWorld(t) // where the checkpoint's files are not, and no shard ever was
+	c.Dir = other.dir
+	other.save(c)
+	if err := other.server(other.config()).Run(soon(t)); err == nil || !strings.Contains(err.Error(), "must not start empty") {
+		t.Errorf("without the checkpoint Run ended with %v", err)
+	}
+	if said := other.failures(); len(said) > 0 {
+		t.Errorf("the shard says %q", said)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -97,5 +99,43 @@ func TestDecisionsWaitForTheView(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// trimmed is a stream that begins at first, and fails behind broken.
+type trimmed struct {
+	bus.Deltas
+	first, broken uint64
+	asked         []uint64
+}
+
+func (d *trimmed) Get(_ context.Context, seq uint64) (bus.StoredDelta, error) {
+	d.asked = append(d.asked, seq)
+	switch {
+	case seq > d.broken:
+		return bus.StoredDelta{}, bus.ErrUnavailable
+	case seq < d.first:
+		return bus.StoredDelta{}, bus.ErrNotFound
+	}
+	return bus.StoredDelta{Seq: seq}, nil
+}
+
+// The oldest delta kept is found by a look at few of those in question.
+func TestTheOldestDeltaKept(t *testing.T) {
+	for gone := range uint64(20) {
+		for last := gone; last < 20; last++ {
+			for first := gone + 1; first <= last+1; first++ {
+				d := &trimmed{first: first, broken: math.MaxUint64}
+				if got, err := firstKept(t.Context(), d, gone, last); err != nil || got != first {
+					t.Errorf("of %d to %d, the first kept is %d: got %d, %v", gone+1, last, first, got, err)
+				}
+				if len(d.asked) > 5 || slices.ContainsFunc(d.asked, func(seq uint64) bool { return seq <= gone || seq > last }) {
+					t.Errorf("of %d to %d these were looked at: %v", gone+1, last, d.asked)
+				}
+			}
+		}
+	}
+	if _, err := firstKept(t.Context(), &trimmed{first: 9, broken: 4}, 3, 20); !errors.Is(err, bus.ErrUnavailable) {
+		t.Errorf("of a stream that is away: %v", err)
 	}
 }
