@@ -391,3 +391,28 @@ func TestTheNewestTimeStays(t *testing.T) {
 		t.Errorf("%v, %v, newest %d", had, err, tab.Newest())
 	}
 }
+
+// A sweep looks at so many buckets at a time, whether or not all their places are taken.
+func TestASweepOfFullBuckets(t *testing.T) {
+	tab := plainTable(t, 1)
+	s := &tab.shards[0]
+	tab.reset(s, 64)
+	tab.times.ensure(0)
+	for i := range 64 + tail(64) {
+		bucketAt(s.head.cur, i).state = inUse
+	}
+	calls := 1
+	for {
+		removed, end := tab.sweepShard(s, 1, Expiry{}, nil)
+		if removed != 0 {
+			t.Fatalf("%d rows that never expire are gone", removed)
+		}
+		if end {
+			break
+		}
+		calls++
+	}
+	if want := int(64+tail(64)+sweepSome-1) / sweepSome; calls != want {
+		t.Errorf("%d buckets were done in %d calls, want %d", 64+tail(64), calls, want)
+	}
+}
