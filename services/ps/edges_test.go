@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
@@ -341,6 +342,30 @@ func TestPagesOfAScan(t *testing.T) {
 	} {
 		if got := pageSize(&rowwire.ScanRequest{Limit: tc.limit, Slots: tc.slots}, tc.dim, tc.state); got != tc.want {
 			t.Errorf("%d rows of %d values and %d slots (wanted: %v): %d, want %d", tc.limit, tc.dim, tc.state, tc.slots, got, tc.want)
+		}
+	}
+}
+
+// What is asked for at once takes half a frame at most.
+func TestAnswersOfHalfAFrame(t *testing.T) {
+	const size = 1 << 20 // of a row and of a variable
+	s := standing(t, Config{})
+	s.dims["user"] = size // its table knows nothing of it, and refuses what gets that far
+	s.variables["wide"] = modelspec.Variable{Name: "wide", Size: size}
+	s.dense["wide"] = &variable{values: make([]float32, size)}
+	ids, names := make([]int64, rowwire.MaxFrame/2/(4*size)+1), []string(nil)
+	for i := range ids {
+		ids[i] = int64(i)
+		names = append(names, "wide")
+	}
+	for n, much := range map[int]bool{len(ids) - 1: false, len(ids): true} {
+		_, err := s.lookup(t.Context(), &rowwire.LookupRequest{Model: job, Tables: []rowwire.TableIDs{{Table: "user", IDs: ids[:n]}}})
+		if got := err != nil && strings.Contains(err.Error(), "ask for fewer"); got != much {
+			t.Errorf("%d rows of %d bytes: %v", n, 4*size, err)
+		}
+		res, err := s.denseOf(t.Context(), &rowwire.DenseRequest{Job: job, Names: names[:n]})
+		if (err != nil) != much || err == nil && len(res.Tensors) != n {
+			t.Errorf("%d variables of %d bytes: %v", n, 4*size, err)
 		}
 	}
 }
