@@ -274,6 +274,39 @@ func TestACutIsHeldAgain(t *testing.T) {
 	}
 }
 
+// A snapshot is taken where every target is reached and none is passed, at its turn.
+func TestWhenASnapshotMayBeTaken(t *testing.T) {
+	for name, tc := range map[string]struct {
+		targets map[int32]int64
+		turn    uint64
+		says    string
+	}{
+		"at the targets":          {map[int32]int64{0: 10, 1: 0}, 0, ""},
+		"at its turn":             {map[int32]int64{0: 10}, 3, ""},
+		"at another turn":         {map[int32]int64{0: 10}, 4, "is at turn 3 here, not 4"},
+		"without targets":         {nil, 0, "has no targets yet"},
+		"before a target":         {map[int32]int64{0: 11}, 0, "recorded up to 10, 11 is the target"},
+		"before another's target": {map[int32]int64{0: 10, 1: 1}, 0, "partition 1 is recorded up to 0, 1 is the target"},
+		"beyond a target":         {map[int32]int64{0: 9}, 0, "beyond the target 9"},
+		"beyond no target":        {map[int32]int64{}, 0, "beyond the target 0"},
+	} {
+		s := standing(t, Config{Deterministic: true})
+		s.parts[0], s.turn = &partition{next: 10}, 3
+		if _, err := s.hold(cutproto.HoldRequest{Cut: "c"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		s.cuts.now.targets = tc.targets
+		c, err := s.atCut(cutproto.SnapshotRequest{Cut: "c", Turn: tc.turn})
+		if tc.says == "" && (err != nil || c == nil) || tc.says != "" && (refusalCode(err) != "CONFLICT" || !strings.Contains(err.Error(), tc.says)) {
+			t.Errorf("%s: %v, want %q", name, err, tc.says)
+		}
+		if _, err := s.copyCut(cutproto.SnapshotRequest{Cut: "c", Turn: tc.turn}, 1); (err == nil) != (tc.says == "") {
+			t.Errorf("%s: copied: %v", name, err)
+		}
+		s.suspend(rowwire.Errorf(rowwire.Unavailable, "the test is over"))
+	}
+}
+
 func TestWhichTablesExpire(t *testing.T) {
 	for name, tc := range map[string]struct {
 		expire *model.Expire
