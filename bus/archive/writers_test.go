@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
@@ -193,5 +194,28 @@ func TestALogThatHasWhatTheArchiveLacks(t *testing.T) {
 		if next != want || err != nil {
 			t.Errorf("a replay from %d goes on from %d, %v, want %d", from, next, err, want)
 		}
+	}
+}
+
+// Of a log that is trimmed as far as it is archived, what stood at the cut tells which log
+// it is; of one that is trimmed farther nobody knows.
+func TestATrimmedLogIsTheOneThatWasArchived(t *testing.T) {
+	own, other, dir := story(t, 40), story(t, 40), t.TempDir()
+	a := write(t, dir, own.Log(), 20, archive.WriterOptions{})
+	trim := func(b *mem.Bus, before uint64) bus.Log {
+		t.Helper()
+		if err := b.Log().(bus.Trimmer).Trim(soon(t), before); err != nil {
+			t.Fatal(err)
+		}
+		return b.Log()
+	}
+	if err := a.Check(soon(t), trim(own, 21)); err != nil {
+		t.Errorf("its own log, trimmed behind it: %v", err)
+	}
+	if err := a.Check(soon(t), trim(other, 21)); err == nil || !strings.Contains(err.Error(), "another event at sequence 20") {
+		t.Errorf("another log, trimmed where it ends: %v", err)
+	}
+	if err := a.Check(soon(t), trim(other, 31)); err != nil {
+		t.Errorf("a log of which nobody knows: %v", err)
 	}
 }
