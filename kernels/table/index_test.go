@@ -177,3 +177,51 @@ func TestALockServesABurst(t *testing.T) {
 		}
 	}
 }
+
+// Where the greater array has no room for all that is at home in one bucket, none of it
+// moves, and it moves as a whole once there is room.
+func TestAHomeMovesAsAWhole(t *testing.T) {
+	tab := plainTable(t, 1)
+	s := &tab.shards[0]
+	tab.reset(s, 4)
+	var ids []int64
+	for i := range uint64(5) {
+		ids = append(ids, crafted(0, 4, 3, i*golden)) // at home in bucket 2 of 4, and 4 of 8
+	}
+	if err := tab.Assign(ids, make([]float32, len(ids)), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	h := s.head
+	s.next = tab.mem.get(bucketBytes(8), true)
+	h.next, h.nextN, h.nextK, h.split = s.next.at, 8, log2(8), 2
+	for i := range 8 + tail(8) { // full of entries that could only go to buckets as full
+		b := bucketAt(h.next, i)
+		b.state = inUse
+		for place := range b.word {
+			b.word[place] = uint64(min(i, 1))
+		}
+	}
+	home := bucketAt(h.next, 4)
+	before := bucketAt(h.cur, 2).state
+	for free := range len(ids) + 1 {
+		home.state = inUse &^ (1<<free - 1)
+		all := free == len(ids)
+		if tab.migrate(s, 1) != all {
+			t.Fatalf("room for %d of %d entries: they have moved: %v", free, len(ids), !all)
+		}
+		if all {
+			break
+		}
+		if home.state != inUse&^(1<<free-1) || bucketAt(h.cur, 2).state != before || h.split != 2 {
+			t.Fatalf("room for %d of %d entries: some have moved", free, len(ids))
+		}
+	}
+	if home.state&inUse != inUse || bucketAt(h.cur, 2).state&inUse != 0 || h.split != 3 {
+		t.Error("not all entries have moved")
+	}
+	for i, id := range ids {
+		if row, ok := s.find(hashOf(id)); !ok || row != uint32(i) {
+			t.Errorf("id %d is row %d, %v, want %d", id, row, ok, i)
+		}
+	}
+}
