@@ -132,7 +132,7 @@ func TestArchiveHoldsTheLogAsItWas(t *testing.T) {
 		t.Errorf("verified %d events: %v", seen, err)
 	}
 	log := a.Log(b.Log())
-	for _, span := range [][2]uint64{{1, n}, {1, 1}, {65, 65}, {63, 130}, {200, n - 20}, {n - 25, n}, {n, n}} {
+	for _, span := range [][2]uint64{{1, n}, {1, 1}, {65, 65}, {63, 130}, {200, n - 20}, {1, n - 19}, {n - 20, n - 19}, {n - 19, n - 19}, {n - 25, n}, {n, n}} {
 		same(t, read(t, log, span[0], span[1]), want[span[0]-1:span[1]])
 	}
 }
@@ -261,8 +261,10 @@ func TestWriterStopsCleanlyAndGoesOn(t *testing.T) {
 		t.Errorf("a clean stop left the archive at %d", last)
 	}
 	// What a crash leaves is removed by the next writer.
-	if err := os.WriteFile(filepath.Join(dir, "unfinished-1.tmp"), []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"unfinished-1.tmp", "unfinished-2.tmp"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	write(t, dir, b.Log(), 50, archive.WriterOptions{})
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) != 0 {

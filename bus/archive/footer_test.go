@@ -70,6 +70,21 @@ func TestFooterDescribesItsFile(t *testing.T) {
 	}
 }
 
+// A footer may take as much as is read of one, and no more.
+func TestTheLargestFooter(t *testing.T) {
+	text, err := json.Marshal(Footer{First: 5, Last: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, ok := range map[int]bool{maxFooter: true, maxFooter + 1: false} {
+		long := append(bytes.Clone(text), bytes.Repeat([]byte(" "), size-len(text))...)
+		file := append(append([]byte(head), long...), ending(long)...)
+		if f, err := parseFooter(bytes.NewReader(file), int64(len(file))); (err == nil) != ok || ok && f.First != 5 {
+			t.Errorf("%d bytes: %+v, %v", size, f, err)
+		}
+	}
+}
+
 // A block that is not what was written, though its checksum is right, is damage and ends no
 // process.
 func TestDecodeTrustsNothing(t *testing.T) {
@@ -147,6 +162,42 @@ func TestUnpackTrustsNothing(t *testing.T) {
 		frame = append(le.AppendUint32(frame, crc32.Checksum(packed, castagnoli)), packed...)
 		if raw, err := unpack(bytes.NewReader(frame), 0); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%q unpacks to %q, %v", packed, raw, err)
+		}
+	}
+}
+
+// A segment whose checksums are right, and whose footer tells of other events than its
+// blocks hold, is damaged.
+func TestVerifyComparesWhatIsTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Footer)
+		ok     bool
+	}{
+		"nothing":      {func(*Footer) {}, true},
+		"another time": {func(f *Footer) { f.Ended = f.Ended.Add(1) }, false},
+		"later events": {func(f *Footer) { f.First, f.Last, f.Blocks[0].First = f.First+1, f.Last+1, f.Blocks[0].First+1 }, false},
+		"one more":     {func(f *Footer) { f.Last, f.Blocks[0].Count = f.Last+1, f.Blocks[0].Count+1 }, false},
+		"one less":     {func(f *Footer) { f.Last, f.Blocks[0].Count = f.Last-1, f.Blocks[0].Count-1 }, false},
+	} {
+		s, err := create(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(4) {
+			if err := s.add(events.Recorded{Seq: i + 3, Subject: events.Join("demo", "model", "m"), Time: time.Unix(int64(i), 0), Data: []byte("no event")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.flush(); err != nil {
+			t.Fatal(err)
+		}
+		tc.change(&s.footer)
+		sealed, err := s.seal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(sealed); (err == nil) != tc.ok || err != nil && !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

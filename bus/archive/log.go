@@ -130,7 +130,7 @@ func each(records []events.Recorded, handle func(*events.Recorded) error) error 
 
 // read decodes the block's records from sequence `from` on into t.
 func (b Block) read(f *os.File, from uint64, w want, originals bool, t *batch) error {
-	payload, err := readFrame(f, b.Offset, nil)
+	payload, err := readFrame(f, b.Offset)
 	if err != nil {
 		return err
 	}

@@ -221,32 +221,29 @@ func parseFooter(f io.ReaderAt, size int64) (Footer, error) {
 	return out, nil
 }
 
-// readFrame reads the payload at offset into buf.
-func readFrame(f io.ReaderAt, offset int64, buf []byte) ([]byte, error) {
+// readFrame reads the payload at offset.
+func readFrame(f io.ReaderAt, offset int64) ([]byte, error) {
 	var h [8]byte
 	if _, err := f.ReadAt(h[:], offset); err != nil {
-		return buf, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	n := int(le.Uint32(h[:]))
 	if n > maxBlock {
-		return buf, fmt.Errorf("%w: a block of %d bytes at %d", ErrDamaged, n, offset)
+		return nil, fmt.Errorf("%w: a block of %d bytes at %d", ErrDamaged, n, offset)
 	}
-	if cap(buf) < n {
-		buf = make([]byte, n)
-	}
-	buf = buf[:n]
+	buf := make([]byte, n)
 	if _, err := f.ReadAt(buf, offset+8); err != nil {
-		return buf, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if crc32.Checksum(buf, castagnoli) != le.Uint32(h[4:]) {
-		return buf, fmt.Errorf("%w: the checksum of the block at %d does not match", ErrDamaged, offset)
+		return nil, fmt.Errorf("%w: the checksum of the block at %d does not match", ErrDamaged, offset)
 	}
 	return buf, nil
 }
 
 // unpack reads the original bytes at offset.
 func unpack(f io.ReaderAt, offset int64) ([]byte, error) {
-	packed, err := readFrame(f, offset, nil)
+	packed, err := readFrame(f, offset)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +279,7 @@ func verify(s segment) error {
 	}
 	next, at := footer.First, time.Time{}
 	for _, x := range footer.Blocks {
-		payload, err := readFrame(f, x.Offset, nil)
+		payload, err := readFrame(f, x.Offset)
 		if err != nil {
 			return err
 		}

@@ -2,11 +2,17 @@ package archive_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
@@ -72,5 +78,144 @@ func TestFieldsOfNewerBuildsAreKept(t *testing.T) {
 	}
 	if _, err := a.Verify(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whoever follows without an end gets the archived part, the rest, and what comes then.
+func TestFollowingWithoutAnEnd(t *testing.T) {
+	const n = 60
+	b, dir := story(t, n), t.TempDir()
+	want := read(t, b.Log(), 1, n)
+	for _, archived := range []uint64{1, 30, n} {
+		log := write(t, filepath.Join(dir, fmt.Sprint(archived)), b.Log(), archived, archive.WriterOptions{}).Log(b.Log())
+		for _, from := range []uint64{0, 1, archived, archived + 1} {
+			if from > n {
+				continue
+			}
+			var got []events.Recorded
+			enough := errors.New("enough")
+			if err := log.Follow(soon(t), from, 0, func(r events.Recorded) error {
+				if got = append(got, r); r.Seq == n {
+					return enough
+				}
+				return nil
+			}); !errors.Is(err, enough) {
+				t.Fatalf("%d archived, from %d: %v after %d events", archived, from, err, len(got))
+			}
+			same(t, got, want[max(from, 1)-1:])
+		}
+	}
+}
+
+// Segments end with as many events or bytes as are asked for, and at once.
+func TestWhereSegmentsEnd(t *testing.T) {
+	const n = 7
+	b := story(t, n)
+	for name, tc := range map[string]struct {
+		o    archive.WriterOptions
+		want []uint64 // the last of each
+	}{
+		"by default":              {archive.WriterOptions{}, []uint64{7}},
+		"of three events":         {archive.WriterOptions{Events: 3}, []uint64{3, 6, 7}},
+		"of seven events":         {archive.WriterOptions{Events: 7}, []uint64{7}},
+		"of one event":            {archive.WriterOptions{Events: 1}, []uint64{1, 2, 3, 4, 5, 6, 7}},
+		"of a head's bytes":       {archive.WriterOptions{Bytes: 8}, []uint64{1, 2, 3, 4, 5, 6, 7}}, // blocks come later
+		"of a byte more than one": {archive.WriterOptions{Bytes: 9}, []uint64{7}},
+	} {
+		var got []uint64
+		for _, s := range write(t, t.TempDir(), b.Log(), n, tc.o).Segments() {
+			got = append(got, s.Last)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("segments %s end at %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// A log may be trimmed as far as segments that are whole hold it, and no farther.
+func TestHowFarALogMayBeTrimmed(t *testing.T) {
+	const n = 30
+	b, dir := story(t, n), t.TempDir()
+	empty, err := archive.Open(filepath.Join(dir, "none"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if upTo, err := empty.Covered(soon(t), b.Log(), 5); upTo != 1 || err != nil {
+		t.Errorf("of what is not archived: %d, %v", upTo, err)
+	}
+	a := write(t, dir, b.Log(), 20, archive.WriterOptions{Events: 10})
+	for before, want := range map[uint64]uint64{1: 1, 2: 2, 10: 10, 11: 11, 12: 12, 20: 20, 21: 21, 22: 21, n: 21} {
+		if upTo, err := a.Covered(soon(t), b.Log(), before); upTo != want || err != nil {
+			t.Errorf("before %d: %d, %v, want %d", before, upTo, err, want)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+	whole, err := os.ReadFile(files[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole[100] ^= 1
+	if err := os.WriteFile(files[1], whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for before, damaged := range map[uint64]bool{5: false, 10: false, 11: false, 12: true, 21: true, n: true} {
+		if upTo, err := a.Covered(soon(t), b.Log(), before); errors.Is(err, archive.ErrDamaged) != damaged || !damaged && upTo != before {
+			t.Errorf("before %d, with damage behind 10: %d, %v", before, upTo, err)
+		}
+	}
+}
+
+// Where the archive's beginning was taken away, a log that still has it is read instead.
+func TestALogThatHasWhatTheArchiveLacks(t *testing.T) {
+	const n = 30
+	b, dir := story(t, n), t.TempDir()
+	want := read(t, b.Log(), 1, n)
+	write(t, dir, b.Log(), 20, archive.WriterOptions{Events: 10})
+	files, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+	if err := os.Remove(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	a, err := archive.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := a.Log(b.Log())
+	same(t, read(t, log, 1, n), want)
+	for from, want := range map[uint64]uint64{1: 1, 10: 10, 11: 21, 20: 21, 21: 21} {
+		next, err := log.(interface {
+			Replay(ctx context.Context, from, until uint64, contexts []string, handle func(events.Recorded) error) (uint64, error)
+		}).Replay(soon(t), from, 0, nil, func(events.Recorded) error { return nil })
+		if next != want || err != nil {
+			t.Errorf("a replay from %d goes on from %d, %v, want %d", from, next, err, want)
+		}
+	}
+}
+
+// Of a log that is trimmed as far as it is archived, what stood at the cut tells which log
+// it is; of one that is trimmed farther nobody knows.
+func TestATrimmedLogIsTheOneThatWasArchived(t *testing.T) {
+	own, other, dir := story(t, 40), story(t, 40), t.TempDir()
+	a := write(t, dir, own.Log(), 20, archive.WriterOptions{})
+	trim := func(b *mem.Bus, before uint64) bus.Log {
+		t.Helper()
+		if err := b.Log().(bus.Trimmer).Trim(soon(t), before); err != nil {
+			t.Fatal(err)
+		}
+		return b.Log()
+	}
+	if err := a.Check(soon(t), trim(own, 21)); err != nil {
+		t.Errorf("its own log, trimmed behind it: %v", err)
+	}
+	if err := a.Check(soon(t), trim(other, 21)); err == nil || !strings.Contains(err.Error(), "another event at sequence 20") {
+		t.Errorf("another log, trimmed where it ends: %v", err)
+	}
+	if err := a.Check(soon(t), trim(other, 31)); err != nil {
+		t.Errorf("a log of which nobody knows: %v", err)
 	}
 }

@@ -48,6 +48,22 @@ func TestChangedIsOfTheViewsOwnEvents(t *testing.T) {
 	add(t, b.Log(), "demo", "m", 2)
 	await(t, "changed", changed)
 
+	// Nor is the view of all namespaces changed by other contexts.
+	whole := follow.New(b.Log(), registry.Catalog, follow.Options{})
+	start(t, whole)
+	await(t, "ready", whole.Ready())
+	changed = whole.Changed()
+	if err := whole.Wait(ctx, lost("demo")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+		t.Fatal("an event of another context changed the catalog")
+	default:
+	}
+	add(t, b.Log(), "other", "m", 3)
+	await(t, "changed", changed)
+
 	// A view whose contexts are not named may change by any event of its namespace.
 	v := registry.Catalog.Only("demo")
 	v.Contexts = nil

@@ -156,6 +156,48 @@ func TestLayoutsAtTheirBounds(t *testing.T) {
 	}
 }
 
+// asking is an optimizer that asks for so many slots, and sized a compressor of so many bytes.
+type asking struct {
+	optim.Optimizer
+	slots int
+}
+
+func (a asking) SlotSize(int) int { return a.slots }
+
+type sized struct {
+	compress.FP16
+	bytes int
+}
+
+func (s sized) Size(int) int { return s.bytes }
+
+// What an optimizer or a compressor of somebody else asks for is bounded.
+func TestSizesOfARow(t *testing.T) {
+	for slots, ok := range map[int]bool{-1: false, 0: true, 1: true, 8 * MaxDim: true, 8*MaxDim + 1: false} {
+		c := Config{Name: "t", Dim: 1, Optimizer: asking{testSGD, slots}, Initializer: Zeros{}}
+		if l, err := newLayout(&c); (err == nil) != ok || ok && (l.slots != slots || l.rowBytes != 4+4*slots) {
+			t.Errorf("%d slots: %d in %d bytes, %v", slots, l.slots, l.rowBytes, err)
+		}
+	}
+	for bytes, ok := range map[int]bool{-1: false, 0: false, 1: true, 4 * MaxDim: true, 4*MaxDim + 1: false} {
+		c := Config{Name: "t", Dim: 1, Compressor: sized{bytes: bytes}, Serving: true}
+		if l, err := newLayout(&c); (err == nil) != ok || ok && l.rowBytes != bytes {
+			t.Errorf("%d bytes: %d, %v", bytes, l.rowBytes, err)
+		}
+	}
+	for _, tc := range []struct {
+		rows     int
+		capacity int
+		bytes    int64
+		ok       bool
+	}{{0, 0, 0, true}, {0, math.MaxInt32, 0, true}, {0, math.MaxInt32 + 1, 0, false}, {0, -1, 0, false}, {-1, 0, 0, false}, {0, 0, -1, false}, {1, 1, 1, true}} {
+		c := Config{Capacity: tc.capacity, MaxRows: tc.rows, MaxBytes: tc.bytes}
+		if err := c.checkLimits(); (err == nil) != tc.ok {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+}
+
 func TestUniformBounds(t *testing.T) {
 	big := float32(math.MaxFloat32)
 	for _, tc := range []struct {
@@ -237,6 +279,15 @@ func TestAlmostZero(t *testing.T) {
 	tab := plainTable(t, 1, func(c *Config) {
 		*c = Config{Name: "t", Dim: 1, Compressor: compress.FP32{}, Serving: true, SkipZero: true}
 	})
+	// A row that somebody has set anew since it became zero stays.
+	if err := tab.Assign([]int64{8, 9}, []float32{1, 1}, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	tab.dropZeros([]zeroRow{{7, []byte{0, 0, 0, 0}}, {8, []byte{0, 0, 0, 0}}, {9, []byte{0, 0, 0x80, 0x3f}}})
+	if ids := tab.ids(); !slices.Equal(ids, []int64{8}) {
+		t.Errorf("rows %v, want the one that is not as it was", ids)
+	}
+	tab.Clear()
 	if err := tab.Restore([]Row{{ID: 1, Values: []float32{1}}, {ID: 2, Values: []float32{5}}, {ID: 1, Values: []float32{0}}, {ID: 3, Values: []float32{0}}, {ID: 3, Values: []float32{2}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -338,5 +389,30 @@ func TestTheNewestTimeStays(t *testing.T) {
 	}
 	if had, err := tab.Reinitialize([]int64{2, 77, 77, 2}, 12); err != nil || !slices.Equal(had, []bool{true, false, true, true}) || tab.Newest() != 12 {
 		t.Errorf("%v, %v, newest %d", had, err, tab.Newest())
+	}
+}
+
+// A sweep looks at so many buckets at a time, whether or not all their places are taken.
+func TestASweepOfFullBuckets(t *testing.T) {
+	tab := plainTable(t, 1)
+	s := &tab.shards[0]
+	tab.reset(s, 64)
+	tab.times.ensure(0)
+	for i := range 64 + tail(64) {
+		bucketAt(s.head.cur, i).state = inUse
+	}
+	calls := 1
+	for {
+		removed, end := tab.sweepShard(s, 1, Expiry{}, nil)
+		if removed != 0 {
+			t.Fatalf("%d rows that never expire are gone", removed)
+		}
+		if end {
+			break
+		}
+		calls++
+	}
+	if want := int(64+tail(64)+sweepSome-1) / sweepSome; calls != want {
+		t.Errorf("%d buckets were done in %d calls, want %d", 64+tail(64), calls, want)
 	}
 }

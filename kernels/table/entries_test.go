@@ -358,12 +358,12 @@ func TestPoolRefuses(t *testing.T) {
 	tab := newTable(t, 2, adagrad, uniform)
 	out := make([]float32, 4)
 	for what, err := range map[string]error{
-		"give Sum or Mean":         tab.Pool([]int64{1}, []int32{0, 1}, 7, out[:2]),
-		"begin with 0":             tab.Pool([]int64{1}, nil, table.Sum, nil),
-		"number of ids":            tab.Pool([]int64{1}, []int32{0, 2}, table.Sum, out[:2]),
-		"needs room for 2 floats":  tab.Pool([]int64{1}, []int32{0, 1}, table.Sum, out),
-		"before it begins at 5":    tab.Pool([]int64{1}, []int32{0, 5, 1}, table.Sum, out),
-		"before it begins at 1000": tab.Pool([]int64{1}, []int32{0, 1000, 1}, table.Sum, out),
+		"give Sum or Mean":                    tab.Pool([]int64{1}, []int32{0, 1}, 7, out[:2]),
+		"begin with 0":                        tab.Pool([]int64{1}, nil, table.Sum, nil),
+		"number of ids":                       tab.Pool([]int64{1}, []int32{0, 2}, table.Sum, out[:2]),
+		"into 1 bags needs room for 2 floats": tab.Pool([]int64{1}, []int32{0, 1}, table.Sum, out),
+		"before it begins at 5":               tab.Pool([]int64{1}, []int32{0, 5, 1}, table.Sum, out),
+		"before it begins at 1000":            tab.Pool([]int64{1}, []int32{0, 1000, 1}, table.Sum, out),
 	} {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)

@@ -310,21 +310,21 @@ func (s *shard) eachAt(home uint32, f func(far uint32, place int, hash uint64) b
 // not happen once in the life of a table. seq and form are odd.
 func (t *Table) rebuild(s *shard) bool {
 	h := s.head
-	n := max(h.n, h.nextN)
-again:
-	if n > 64 && s.used < int(n)/4 || n > maxHomes/2 {
-		return false // less than a twentieth full, and still no room
-	}
-	n *= 2
-	next := t.mem.get(bucketBytes(n), true)
-	k, fits := log2(n), true
-	s.each(func(hash uint64, row uint32) bool {
-		fits = s.putIn(next.at, n, k, hash, row)
-		return fits
-	})
-	if !fits {
-		t.mem.drop(next)
-		goto again
+	n, k := max(h.n, h.nextN), uint32(0)
+	var next block
+	for fits := false; !fits; {
+		if n = doubled(n, s.used); n == 0 {
+			return false
+		}
+		next = t.mem.get(bucketBytes(n), true)
+		k, fits = log2(n), true
+		s.each(func(hash uint64, row uint32) bool {
+			fits = s.putIn(next.at, n, k, hash, row)
+			return fits
+		})
+		if !fits {
+			t.mem.drop(next)
+		}
 	}
 	s.moved += int(h.n)
 	t.mem.drop(s.cur)
@@ -333,6 +333,15 @@ again:
 	h.cur, h.n, h.k, h.split = next.at, n, k, 0
 	h.next, h.nextN, h.nextK = nil, 0, 0
 	return true
+}
+
+// doubled is twice the n buckets of a shard in which used entries find no room; 0 where
+// that does not help, as they take less than a twentieth of it, or n is too great.
+func doubled(n uint32, used int) uint32 {
+	if n > 64 && used < int(n)/4 || n > maxHomes/2 {
+		return 0
+	}
+	return 2 * n
 }
 
 // each calls f with every entry, in the order of the arrays, until f says false.

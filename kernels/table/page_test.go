@@ -132,3 +132,34 @@ func sgd(t *testing.T) optim.Optimizer {
 	}
 	return o
 }
+
+// A page whose rows all went while it was made is no end: the next one is looked at.
+func TestAPageOfRowsThatWent(t *testing.T) {
+	tab := plainTable(t, 1)
+	for range 2 { // as it changes, and as it stays
+		if rows, more := tab.Rows(NoID, 5); len(rows) != 0 || more {
+			t.Errorf("an empty table has %d rows, more: %v", len(rows), more)
+		}
+	}
+	if err := tab.Assign([]int64{5, 6, 9}, make([]float32, 3), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	// As if 1 to 4 and 7 had gone between the list of ids and a look at their rows.
+	tab.sorted, tab.sortAt = []int64{1, 2, 3, 4, 5, 6, 7, 9}, tab.form.Load()
+	if got := scanned(t, tab, 2, func() {}); !slices.Equal(got, []int64{5, 6, 9}) {
+		t.Errorf("rows %v, want 5, 6 and 9", got)
+	}
+	for after, want := range map[int64]struct {
+		ids  []int64
+		more bool
+	}{NoID: {[]int64{5, 6}, true}, 2: {[]int64{5, 6}, true}, 5: {[]int64{6}, true}, 6: {[]int64{9}, false}} {
+		var got []int64
+		rows, more := tab.Rows(after, 2)
+		for _, r := range rows {
+			got = append(got, r.ID)
+		}
+		if !slices.Equal(got, want.ids) || more != want.more {
+			t.Errorf("behind %d: %v, more %v; want %v", after, got, more, want)
+		}
+	}
+}

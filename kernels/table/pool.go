@@ -75,7 +75,7 @@ func (t *Table) Pool(ids []int64, offsets []int32, mode Pooling, out []float32) 
 	}
 	if mode == Mean {
 		for i := range len(offsets) - 1 {
-			if n := offsets[i+1] - offsets[i]; n > 1 {
+			if n := offsets[i+1] - offsets[i]; n > 0 {
 				for j := range out[i*t.dim : (i+1)*t.dim] {
 					out[i*t.dim+j] /= float32(n)
 				}

@@ -134,23 +134,17 @@ func New(cfg Config) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", cfg.Name, err)
 	}
-	switch {
-	case cfg.Capacity < 0 || cfg.Capacity > math.MaxInt32:
-		return nil, fmt.Errorf("table %s: capacity is %d: give 0 to %d rows", cfg.Name, cfg.Capacity, math.MaxInt32)
-	case cfg.MaxRows < 0 || cfg.MaxBytes < 0:
-		return nil, fmt.Errorf("table %s: limits of %d rows and %d bytes: give positive ones, or 0 for none", cfg.Name, cfg.MaxRows, cfg.MaxBytes)
+	if err := cfg.checkLimits(); err != nil {
+		return nil, fmt.Errorf("table %s: %w", cfg.Name, err)
 	}
 	t := &Table{cfg: cfg, layout: l, key: tableKey(cfg.Seed, cfg.Name), backend: chosen, mem: &memory{}}
 	t.heads = new([shardCount]head)
 	t.rows = newRegion(t.mem, l.stride())
 	t.times = newRegion(t.mem, 4)
 	t.tags = newRegion(t.mem, 8)
-	n := uint32(1)
-	if cfg.Capacity > 0 {
-		// A shard's share, and six deviations of what chance adds to it.
-		share := float64(cfg.Capacity) / shardCount
-		n = uint32((share+6*math.Sqrt(share))/(perBucket*.9)) + 1
-	}
+	// A shard's share, and six deviations of what chance adds to it.
+	share := float64(cfg.Capacity) / shardCount
+	n := uint32((share+6*math.Sqrt(share))/(perBucket*.9)) + 1
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.head, s.num = &t.heads[i], i
@@ -161,6 +155,16 @@ func New(cfg Config) (*Table, error) {
 	// nobody holds the table.
 	runtime.AddCleanup(t, (*memory).release, t.mem)
 	return t, nil
+}
+
+func (c *Config) checkLimits() error {
+	switch {
+	case c.Capacity < 0 || c.Capacity > math.MaxInt32:
+		return fmt.Errorf("capacity is %d: give 0 to %d rows", c.Capacity, math.MaxInt32)
+	case c.MaxRows < 0 || c.MaxBytes < 0:
+		return fmt.Errorf("limits of %d rows and %d bytes: give positive ones, or 0 for none", c.MaxRows, c.MaxBytes)
+	}
+	return nil
 }
 
 // Name is the name given to New.

@@ -93,6 +93,9 @@ func TestStarted(t *testing.T) {
 	check("but not elsewhere", "m", 20, "hl", true)
 	set("m/ps:7/1", false, replica.State_AVAILABLE)
 	check("and is lost elsewhere", "m", 20, "", false)
+	entry := &replica.Replica{ModelName: "m", ServerType: "entry", Task: 7, Container: "pod-0", Stat: replica.State_AVAILABLE}
+	s.Replicas[entry.Key()] = fleet.Replica{Alive: true, Replica: events.JSON[*replica.Replica]{V: entry}}
+	check("and a task of another type stands in for none", "m", 20, "", false)
 }
 
 func TestTargets(t *testing.T) {

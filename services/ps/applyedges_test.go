@@ -290,6 +290,23 @@ func TestAssignmentsFromTheStream(t *testing.T) {
 	}
 }
 
+// What a table refuses is refused, whoever should have seen it before.
+func TestRowsThatATableRefuses(t *testing.T) {
+	s := standing(t, Config{})
+	for _, tc := range []struct {
+		values []float32
+		add    bool
+		ok     bool
+	}{{[]float32{1, 2}, false, true}, {[]float32{1, 2}, true, true}, {[]float32{1, float32(math.NaN())}, false, false}, {[]float32{0, 2 * table.MaxGradient}, true, false}, {[]float32{1}, false, false}} {
+		if err := s.set("user", []int64{4}, tc.values, 1, tc.add); (err == nil) != tc.ok {
+			t.Errorf("%v, added %v: %v", tc.values, tc.add, err)
+		}
+	}
+	if row, ok := s.tables["user"].LookupEntries([]int64{4}); !ok[0] || !slices.Equal(row[0].Values, []float32{2, 4}) {
+		t.Errorf("the row is %v", row)
+	}
+}
+
 // The latest requests are remembered, each once.
 func TestRequestsAreRememberedOnce(t *testing.T) {
 	var r requests

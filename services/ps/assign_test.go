@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -271,6 +274,49 @@ func TestAnAssignmentWaitsForTheCut(t *testing.T) {
 	p.sameRows(p.settled())
 }
 
+// Who waits for the end of a cut goes on with it, and learns why where that does not come.
+func TestWaitingForTheEndOfACut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := standing(t, Config{})
+		wait := func(ctx context.Context) <-chan error {
+			ended := make(chan error, 1)
+			go func() { ended <- s.unheld(ctx) }()
+			synctest.Wait()
+			return ended
+		}
+		if err := <-wait(t.Context()); err != nil {
+			t.Errorf("without a cut: %v", err)
+		}
+		if _, err := s.hold(cutproto.HoldRequest{Cut: "c"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		waiting := wait(t.Context())
+		if len(waiting) > 0 {
+			t.Errorf("during a cut: %v", <-waiting)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		late := wait(ctx)
+		cancel()
+		if err := <-late; refusalCode(err) != "UNAVAILABLE" {
+			t.Errorf("for too long: %v", err)
+		}
+		if _, err := s.release(cutproto.ReleaseRequest{Cut: "c"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waiting; err != nil {
+			t.Errorf("after the cut: %v", err)
+		}
+		if _, err := s.hold(cutproto.HoldRequest{Cut: "d"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		waiting = wait(t.Context())
+		s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopping"))
+		if err := <-waiting; rowwire.CodeOf(err) != rowwire.Unavailable {
+			t.Errorf("of a shard that stops: %v", err)
+		}
+	})
+}
+
 // A request that a checkpoint holds is known after a restart, too.
 func TestRepeatedAssignmentAfterACheckpointChangesNothing(t *testing.T) {
 	w := newWorld(t)
@@ -292,6 +338,24 @@ func TestRepeatedAssignmentAfterACheckpointChangesNothing(t *testing.T) {
 			t.Fatalf("the row is %v, want it added to once", got)
 		}
 		w.save(w.checkpoint(1, 2+i, 0))
+	}
+}
+
+// What was learnt behind an assignment is not undone by a restart from a checkpoint that
+// holds both: only deltas behind the checkpoint are read again.
+func TestAnAssignmentInACheckpointIsNotSetAgain(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.settled() // the untrained variables
+	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("r1", []int64{1}, 100, 100))
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	w.save(w.checkpoint(1, 1, 0))
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p = w.start(w.config())
+	if got := p.user(1); !slices.Equal(got, []float32{99, 99}) {
+		t.Errorf("the row is %v, want what was learnt behind the assignment", got)
 	}
 }
 

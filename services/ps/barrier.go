@@ -89,11 +89,10 @@ func (b *barriers) arrive(r cutproto.BarrierRequest) (over <-chan struct{}, answ
 			answer.Workers = x.last
 		}
 		return nil, answer, nil
-	case r.Round > x.round && len(x.arrived) == 0: // this process has not seen the rounds before
-		x.round = r.Round
-	case r.Round > x.round:
+	case r.Round > x.round && len(x.arrived) > 0:
 		return nil, answer, bus.Refuse(bus.Conflict, "barrier %q is in round %d, worker %q asks for round %d: all workers must count alike", r.ID, x.round, r.Worker, r.Round)
 	}
+	x.round = max(x.round, r.Round) // of a round that this process has not seen begin
 	if len(x.arrived) > 0 && x.workers != r.NumWorkers {
 		return nil, answer, bus.Refuse(bus.Conflict, "barrier %q waits for %d workers in round %d, worker %q says %d: all workers must name the same number", r.ID, x.workers, x.round, r.Worker, r.NumWorkers)
 	}

@@ -100,7 +100,7 @@ func (s *state) hold(r cutproto.HoldRequest, timeout time.Duration) (cutproto.St
 		return cutproto.State{}, bus.Refuse(bus.Conflict, "cut %q is of chief %d, chief %d has followed it: leave checkpoints to that one", r.Cut, r.Chief, s.cuts.chief)
 	}
 	_, over := s.cuts.ended[r.Cut]
-	if s.cuts.now != nil && !over && r.Chief > s.cuts.chief { // whoever began it leads no more
+	if !over && r.Chief > s.cuts.chief { // whoever began the one in progress leads no more
 		s.cuts.end(fmt.Sprintf("chief %d has begun another one", r.Chief))
 		s.tell()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
@@ -231,6 +232,26 @@ func TestVariablesOfACheckpoint(t *testing.T) {
 	}
 }
 
+// A table's clock comes from the checkpoint, and where that is older than clocks from the
+// newest row.
+func TestClocksOfACheckpoint(t *testing.T) {
+	for format, want := range map[int]uint32{1: 900, 2: 500} {
+		s := standing(t, Config{}, func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} })
+		c := &checkpoint.Shard{Tables: map[string][]table.Row{"user": {{ID: 1, Values: []float32{1, 2}, UnixSec: 900}}}, Dense: map[string]checkpoint.Variable{}}
+		c.Manifest.Format, c.Manifest.Shards = format, 1
+		c.Manifest.Tables = []checkpoint.TableInfo{{Name: "movie", Dim: 3, Clock: 7}, {Name: "user", Dim: 2, Clock: 500}}
+		for name, v := range s.variables {
+			c.Dense[name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
+		}
+		if err := s.load(c); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.expiry["user"].clock; got != want || s.expiry["movie"] != nil {
+			t.Errorf("of format %d the clock is %d, want %d", format, got, want)
+		}
+	}
+}
+
 // A chief may hold the same cut again; one that has been followed may hold none.
 func TestACutIsHeldAgain(t *testing.T) {
 	s := standing(t, Config{})
@@ -244,11 +265,44 @@ func TestACutIsHeldAgain(t *testing.T) {
 		name  string
 		chief uint64
 		code  string
-	}{{"", 3, "INVALID"}, {long + "x", 3, "INVALID"}, {long, 3, ""}, {long, 3, ""}, {"b", 2, "CONFLICT"}, {"b", 3, "CONFLICT"}, {"b", 4, ""}, {"b", 4, ""}, {long, 4, "CONFLICT"}} {
+	}{{"", 3, "INVALID"}, {long + "x", 3, "INVALID"}, {long, 3, ""}, {long, 3, ""}, {"b", 2, "CONFLICT"}, {"b", 3, "CONFLICT"}, {"b", 4, ""}, {"b", 4, ""}, {long, 4, "CONFLICT"}, {long, 5, "CONFLICT"}, {"b", 5, ""}} {
 		err := hold(tc.name, tc.chief)
 		if tc.code == "" && err != nil || tc.code != "" && refusalCode(err) != tc.code {
 			t.Errorf("chief %d holds %.3q…: %v, want %q", tc.chief, tc.name, err, tc.code)
 		}
+	}
+}
+
+// A snapshot is taken where every target is reached and none is passed, at its turn.
+func TestWhenASnapshotMayBeTaken(t *testing.T) {
+	for name, tc := range map[string]struct {
+		targets map[int32]int64
+		turn    uint64
+		says    string
+	}{
+		"at the targets":          {map[int32]int64{0: 10, 1: 0}, 0, ""},
+		"at its turn":             {map[int32]int64{0: 10}, 3, ""},
+		"at another turn":         {map[int32]int64{0: 10}, 4, "is at turn 3 here, not 4"},
+		"without targets":         {nil, 0, "has no targets yet"},
+		"before a target":         {map[int32]int64{0: 11}, 0, "recorded up to 10, 11 is the target"},
+		"before another's target": {map[int32]int64{0: 10, 1: 1}, 0, "partition 1 is recorded up to 0, 1 is the target"},
+		"beyond a target":         {map[int32]int64{0: 9}, 0, "beyond the target 9"},
+		"beyond no target":        {map[int32]int64{}, 0, "beyond the target 0"},
+	} {
+		s := standing(t, Config{Deterministic: true})
+		s.parts[0], s.turn = &partition{next: 10}, 3
+		if _, err := s.hold(cutproto.HoldRequest{Cut: "c"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		s.cuts.now.targets = tc.targets
+		c, err := s.atCut(cutproto.SnapshotRequest{Cut: "c", Turn: tc.turn})
+		if tc.says == "" && (err != nil || c == nil) || tc.says != "" && (refusalCode(err) != "CONFLICT" || !strings.Contains(err.Error(), tc.says)) {
+			t.Errorf("%s: %v, want %q", name, err, tc.says)
+		}
+		if _, err := s.copyCut(cutproto.SnapshotRequest{Cut: "c", Turn: tc.turn}, 1); (err == nil) != (tc.says == "") {
+			t.Errorf("%s: copied: %v", name, err)
+		}
+		s.suspend(rowwire.Errorf(rowwire.Unavailable, "the test is over"))
 	}
 }
 
@@ -269,6 +323,26 @@ func TestWhichTablesExpire(t *testing.T) {
 	}
 }
 
+// The end of a process explains what its end brings about, and nothing else.
+func TestErrorsOfACleanEnd(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tc := range map[string]struct {
+		err error
+		end bool // whether it is one at the end, too
+	}{
+		"none": {nil, false}, "cancelled": {context.Canceled, false}, "no bus": {bus.ErrUnavailable, false},
+		"followed": {errFenced, true}, "a conflict": {bus.ErrConflict, true},
+	} {
+		if got := clean(t.Context(), tc.err); got != tc.err {
+			t.Errorf("%s, alive: %v", name, got)
+		}
+		if got := clean(ended, tc.err); (got != nil) != tc.end {
+			t.Errorf("%s, at the end: %v", name, got)
+		}
+	}
+}
+
 // What a caller can do about an error is its code.
 func TestCodesOfRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -282,6 +356,48 @@ func TestCodesOfRefusals(t *testing.T) {
 	} {
 		if got := refusalCode(refusal(tc.err)); got != tc.code {
 			t.Errorf("%s: %s, want %s", name, got, tc.code)
+		}
+	}
+}
+
+// A page of a scan has what a quarter of a frame holds, and no more than was asked for.
+func TestPagesOfAScan(t *testing.T) {
+	const most = rowwire.MaxFrame / 4
+	for _, tc := range []struct {
+		limit      uint32
+		slots      bool
+		dim, state int
+		want       int
+	}{
+		{0, false, 1 << 14, 5, most / (20 + 4<<14)}, {0, true, 1 << 14, 1 << 14, most / (20 + 8<<14)}, {0, true, 1 << 14, 0, most / (20 + 4<<14)},
+		{1, false, 1 << 14, 0, 1}, {math.MaxUint32, false, 1 << 14, 0, most / (20 + 4<<14)}, {7, true, 4, 4, 7}, {0, false, 0, 0, min(most/20, rowwire.MaxIDs)},
+	} {
+		if got := pageSize(&rowwire.ScanRequest{Limit: tc.limit, Slots: tc.slots}, tc.dim, tc.state); got != tc.want {
+			t.Errorf("%d rows of %d values and %d slots (wanted: %v): %d, want %d", tc.limit, tc.dim, tc.state, tc.slots, got, tc.want)
+		}
+	}
+}
+
+// What is asked for at once takes half a frame at most.
+func TestAnswersOfHalfAFrame(t *testing.T) {
+	const size = 1 << 20 // of a row and of a variable
+	s := standing(t, Config{})
+	s.dims["user"] = size // its table knows nothing of it, and refuses what gets that far
+	s.variables["wide"] = modelspec.Variable{Name: "wide", Size: size}
+	s.dense["wide"] = &variable{values: make([]float32, size)}
+	ids, names := make([]int64, rowwire.MaxFrame/2/(4*size)+1), []string(nil)
+	for i := range ids {
+		ids[i] = int64(i)
+		names = append(names, "wide")
+	}
+	for n, much := range map[int]bool{len(ids) - 1: false, len(ids): true} {
+		_, err := s.lookup(t.Context(), &rowwire.LookupRequest{Model: job, Tables: []rowwire.TableIDs{{Table: "user", IDs: ids[:n]}}})
+		if got := err != nil && strings.Contains(err.Error(), "ask for fewer"); got != much {
+			t.Errorf("%d rows of %d bytes: %v", n, 4*size, err)
+		}
+		res, err := s.denseOf(t.Context(), &rowwire.DenseRequest{Job: job, Names: names[:n]})
+		if (err != nil) != much || err == nil && len(res.Tensors) != n {
+			t.Errorf("%d variables of %d bytes: %v", n, 4*size, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"reflect"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/internal/wire/pspb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
@@ -120,6 +122,39 @@ func TestTheSameShardOverGRPC(t *testing.T) {
 
 func scaled(x float32) []byte {
 	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(x))
+}
+
+// An apply over gRPC belongs to the trace that it names, else to that of the call.
+func TestTheTraceOfAnApplyOverGRPC(t *testing.T) {
+	const named = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	const called = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
+	g := &grpcServer{s: &Server{st: standing(t, Config{})}}
+	for _, tc := range []struct{ named, called, want string }{{named, called, named}, {named, "", named}, {"", called, called}, {"", "", ""}} {
+		q, err := g.decodeApply(tracectx.With(t.Context(), tc.called), &pspb.ApplyRequest{Traceparent: tc.named})
+		if err != nil || q.Traceparent != tc.want {
+			t.Errorf("named %q in a call of %q: %q, %v", tc.named, tc.called, q.Traceparent, err)
+		}
+	}
+}
+
+// A listener that fails ends the shard; the shard's own end is no failure of it.
+func TestAGRPCListenerThatFails(t *testing.T) {
+	s := newWorld(t).server(Config{Job: job, Model: "counting", Shards: 1, Dir: t.TempDir()})
+	s.st = standing(t, Config{})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for ctx, fails := range map[context.Context]bool{t.Context(): true, ended: false} {
+		ln, err := rowwire.Listen(t.Context(), "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ln.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.serveGRPC(ctx, ln, nil); (err != nil) != fails {
+			t.Errorf("alive %v: %v", fails, err)
+		}
+	}
 }
 
 func TestGRPCIsEncryptedLikeRows(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"path/filepath"
@@ -76,6 +77,7 @@ type world struct {
 	bus    bus.Bus
 	dir    string
 	health *health.State
+	log    *slog.Logger // of the shards; nil: nothing is logged
 }
 
 func newWorld(t testing.TB) *world {
@@ -119,7 +121,7 @@ func (w *world) config() Config {
 
 func (w *world) server(cfg Config) *Server {
 	w.t.Helper()
-	s, err := New(cfg, services.Env{BZID: bzid, Bus: w.bus, Metrics: prometheus.NewRegistry(), Health: w.health})
+	s, err := New(cfg, services.Env{BZID: bzid, Bus: w.bus, Metrics: prometheus.NewRegistry(), Health: w.health, Log: w.log})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,9 +1,11 @@
 package ps
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -39,6 +41,8 @@ func TestHeartbeatsAndTheEndOfAnEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
+	var said bytes.Buffer
+	w.log = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p := w.start(w.config())
 	for range 2 {
 		select {
@@ -59,6 +63,9 @@ func TestHeartbeatsAndTheEndOfAnEpoch(t *testing.T) {
 	}
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
+	}
+	if said.Len() > 0 {
+		t.Errorf("where all goes well the log warns: %s", said.String())
 	}
 	var last *replica.Heartbeat
 	for len(beats) > 0 {
@@ -167,6 +174,28 @@ func TestConflictsAreToldApart(t *testing.T) {
 	successor := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte{}}}
 	if _, err := send(successor); !errors.Is(err, errFenced) {
 		t.Errorf("a successor has written: %v, want errDeposed", err)
+	}
+}
+
+// A writer behind whom nobody has written need not ask the facts whether it is followed.
+func TestAWriterAloneAsksNobody(t *testing.T) {
+	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, newest := 0, uint64(3)
+	d := &forgetful{last: 40}
+	p := newPublisher(f, bzid, d, nil, func(context.Context) (uint64, error) { asked++; return newest, nil })
+	p.begin(3, map[string]uint64{p.rows: 40, p.vars: 40})
+	for _, tc := range []struct {
+		last, newest uint64
+		asked        int
+		fenced       bool
+	}{{40, 3, 0, false}, {39, 3, 0, false}, {41, 3, 2, false}, {41, 4, 2, false}, {42, 4, 3, true}} {
+		d.last, newest = tc.last, tc.newest
+		if err := p.unfenced(t.Context()); errors.Is(err, errFenced) != tc.fenced || !tc.fenced && err != nil || asked != tc.asked {
+			t.Errorf("the subjects end at %d, epoch %d is the newest: %v after %d questions, want %d", tc.last, tc.newest, err, asked, tc.asked)
+		}
 	}
 }
 

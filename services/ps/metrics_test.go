@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
@@ -21,6 +22,9 @@ func TestFiguresByOutcome(t *testing.T) {
 	m.fetch(time.Millisecond, nil)
 	m.fetch(time.Millisecond, rowwire.Errorf(rowwire.NotFound, "no such variable"))
 	m.lookup(time.Millisecond, 0, rowwire.Errorf(rowwire.NotFound, "no such table"))
+	m.flush(time.Millisecond, nil)
+	m.flush(time.Millisecond, nil)
+	m.flush(time.Millisecond, bus.ErrUnavailable)
 
 	got := map[string]float64{}
 	families, err := reg.Gather()
@@ -46,6 +50,7 @@ func TestFiguresByOutcome(t *testing.T) {
 		"monolith_ps_applies_total ok": 1, "monolith_ps_applies_total known": 1, "monolith_ps_applies_total gap": 1, "monolith_ps_apply_seconds": 3,
 		"monolith_ps_lookups_total ok": 1, "monolith_ps_lookup_rows_total": 7, "monolith_ps_lookup_seconds": 2,
 		"monolith_ps_dense_total ok": 1, "monolith_ps_dense_total not_found": 1, "monolith_ps_dense_seconds": 2,
+		"monolith_ps_flushes_total ok": 2, "monolith_ps_flushes_total failed": 1, "monolith_ps_flush_seconds": 3,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v; all: %v", name, got[name], want, got)

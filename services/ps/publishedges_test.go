@@ -1,8 +1,11 @@
 package ps
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/monolith-go/monolith/events/delta"
@@ -130,6 +133,30 @@ func TestWhatMakesAPublication(t *testing.T) {
 		}
 		if again := s.collectDirty(never); again != nil {
 			t.Errorf("%s: published twice", name)
+		}
+	}
+}
+
+// What is published is finite; the greatest number is.
+func TestWhatIsFinite(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	for _, tc := range []struct {
+		x  float32
+		ok bool
+	}{{0, true}, {math.MaxFloat32, true}, {-math.MaxFloat32, true}, {inf, false}, {-inf, false}, {nan, false}} {
+		for at := range 4 {
+			values := make([]float32, 4)
+			values[at] = tc.x
+			s := standing(t, Config{})
+			rows := &dirtyRows{rows: []dirtyTable{{table: "user", dim: 2, ids: []int64{1, 2}, values: values}}}
+			if err := s.finite(rows); (err == nil) != tc.ok || err != nil && (!errors.Is(err, errDiverged) || !strings.Contains(err.Error(), fmt.Sprintf("row %d of", at/2+1))) {
+				t.Errorf("%v at %d of two rows: %v", tc.x, at, err)
+			}
+			name := s.names[0]
+			s.dense[name].values = values
+			if err := s.finite(&dirtyRows{dense: []*delta.Variable{{Name: name}}}); (err == nil) != tc.ok || err != nil && !errors.Is(err, errDiverged) {
+				t.Errorf("%v at %d of a variable: %v", tc.x, at, err)
+			}
 		}
 	}
 }

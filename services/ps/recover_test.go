@@ -431,6 +431,26 @@ func TestDamagedCheckpoints(t *testing.T) {
 	}
 }
 
+// A shard that was never ready has no epoch to end: its failure is no fact of it.
+func TestAShardThatWasNeverReadySaysNothing(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(teach(0, 0, 0, 10, 1, 1))
+	c := w.checkpoint(1, 1, 0)
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	other := newWorld(t) // where the checkpoint's files are not, and no shard ever was
+	c.Dir = other.dir
+	other.save(c)
+	if err := other.server(other.config()).Run(soon(t)); err == nil || !strings.Contains(err.Error(), "must not start empty") {
+		t.Errorf("without the checkpoint Run ended with %v", err)
+	}
+	if said := other.failures(); len(said) > 0 {
+		t.Errorf("the shard says %q", said)
+	}
+}
+
 func TestWaitsForTheModel(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()

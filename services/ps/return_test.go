@@ -253,3 +253,37 @@ func TestALostTailIsRefused(t *testing.T) {
 		t.Errorf("health says %s", got)
 	}
 }
+
+// What a checkpoint's folder holds is the shard, the job and the checkpoint that the fact
+// names, or it is not restored.
+func TestACheckpointOfSomethingElse(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.Shards, cfg.Shard = 2, 1
+	s := w.server(cfg)
+	right := checkpoint.Manifest{Job: job, Shard: 1, Shards: 2, Checkpoint: 3}
+	for name, tc := range map[string]struct {
+		change func(*checkpoint.Manifest)
+		hash   string // what the fact adds to it
+		says   string
+	}{
+		"the right one":      {func(*checkpoint.Manifest) {}, "", ""},
+		"another job":        {func(m *checkpoint.Manifest) { m.Job = "other" }, "", `holds shard 1 of 2 of job "other" at checkpoint 3`},
+		"another shard":      {func(m *checkpoint.Manifest) { m.Shard = 0 }, "", "holds shard 0 of 2"},
+		"of more shards":     {func(m *checkpoint.Manifest) { m.Shards = 4 }, "", "holds shard 1 of 4"},
+		"another checkpoint": {func(m *checkpoint.Manifest) { m.Checkpoint = 4 }, "", "at checkpoint 4"},
+		"another attempt's":  {func(*checkpoint.Manifest) {}, "x", "from another attempt"},
+	} {
+		m := right
+		tc.change(&m)
+		out, err := checkpoint.WriteShard(filepath.Join(w.dir, "x"), &checkpoint.Shard{Manifest: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash := out.Hash + tc.hash
+		c := &training.Checkpoint{Id: 3, Shards: []*training.ShardFile{{Shard: 0, Path: "none"}, {Shard: 1, Path: "x", Hash: hash}}}
+		if _, err := s.read(c); (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v, want %q", name, err, tc.says)
+		}
+	}
+}

@@ -24,13 +24,13 @@ func (s *state) atTurn(ctx context.Context, turn, generation uint64, read func()
 		case refuse != nil:
 			s.mu.RUnlock()
 			return refuse
+		case s.deterministic && turn < now:
+			s.mu.RUnlock()
+			return turnPassed(turn, now)
 		case !s.deterministic || turn == now:
 			err := read()
 			s.mu.RUnlock()
 			return err
-		case turn < now:
-			s.mu.RUnlock()
-			return turnPassed(turn, now)
 		}
 		s.mu.RUnlock()
 		select {
@@ -136,15 +136,7 @@ func (s *state) scan(r *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
 	if t == nil {
 		return nil, rowwire.Errorf(rowwire.NotFound, "model %q has no table %q", s.spec.GetName(), r.Table)
 	}
-	row := 8 + 4 + 8 + 4*t.Dim()
-	if r.Slots {
-		row += 4 * t.SlotSize()
-	}
-	limit := min(rowwire.MaxFrame/4/row, rowwire.MaxIDs)
-	if r.Limit > 0 {
-		limit = min(limit, int(r.Limit))
-	}
-	rows, more := t.Rows(r.After, limit)
+	rows, more := t.Rows(r.After, pageSize(r, t.Dim(), t.SlotSize()))
 	res := &rowwire.ScanResponse{Dim: uint32(t.Dim()), More: more}
 	for _, x := range rows {
 		res.IDs = append(res.IDs, x.ID)
@@ -156,6 +148,20 @@ func (s *state) scan(r *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
 		res.Seqs = append(res.Seqs, x.Tag)
 	}
 	return res, nil
+}
+
+// pageSize is how many rows of a table answer r: what a quarter of a frame holds of ids,
+// times, sequences, values and slots, and no more than were asked for.
+func pageSize(r *rowwire.ScanRequest, dim, slots int) int {
+	row := 8 + 4 + 8 + 4*dim
+	if r.Slots {
+		row += 4 * slots
+	}
+	limit := min(rowwire.MaxFrame/4/row, rowwire.MaxIDs)
+	if r.Limit > 0 {
+		limit = min(limit, int(r.Limit))
+	}
+	return limit
 }
 
 // Rows answers the row protocol in this process. Responses must be handed back by Done

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // leasing is a bus whose leases are had as acquire says.
@@ -51,82 +49,6 @@ func says(t *testing.T, s *Server, what, name, reason string) {
 	if got, ok := problems(s)[name]; ok != (reason != "") || !strings.Contains(got, reason) {
 		t.Errorf("%s: %s: %q, want %q", what, name, got, reason)
 	}
-}
-
-// A trainer that does not get the chief's lease, or loses it again and again, says so until it
-// leads; one that has led for a while is told of anew.
-func TestALeaseThatIsNotHadIsAProblem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := busOnly(t)
-		s := w.view(w.alone())
-		var mu sync.Mutex
-		var lost chan struct{}
-		var had time.Time // the lease
-		away := errors.New("the bucket is away")
-		freed := 0
-		s.env.Bus = leasing{w.b, func(context.Context) (bus.Lease, func(), error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if away != nil {
-				return bus.Lease{}, nil, away
-			}
-			lost, had = make(chan struct{}), time.Now()
-			return bus.Lease{Epoch: 1, Lost: lost}, func() { mu.Lock(); freed++; mu.Unlock() }, nil
-		}}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			if err := s.lead(ctx); err != nil {
-				t.Error(err)
-			}
-		}()
-		attempts := func(n int) { // the pauses double from 1 s on, each drawn from half to one and a half
-			for range n {
-				for was := lost; was == lost; synctest.Wait() {
-					time.Sleep(10 * time.Millisecond)
-				}
-			}
-		}
-		lose := func() {
-			close(lost)
-			synctest.Wait()
-		}
-		says(t, s, "at the start", healthChief, "")
-		time.Sleep(500 * time.Millisecond) // one attempt
-		says(t, s, "after one attempt", healthChief, "")
-		time.Sleep(30 * time.Second)
-		says(t, s, "without a lease", healthChief, "the bucket is away")
-		mu.Lock()
-		away = nil
-		mu.Unlock()
-		attempts(1)
-		says(t, s, "with a lease", healthChief, "")
-		lose()
-		says(t, s, "lost, after other failures", healthChief, "the chief's lease was lost")
-		attempts(1)
-		time.Sleep(time.Until(had.Add(time.Minute))) // not yet for a while
-		lose()
-		says(t, s, "lost after a minute", healthChief, "the chief's lease was lost")
-		attempts(1)
-		time.Sleep(time.Minute + time.Second)
-		for n := 1; n <= 4; n++ {
-			lose()
-			want := ""
-			if n >= unwell {
-				want = "the chief's lease was lost"
-			}
-			says(t, s, fmt.Sprint("lost for the time ", n), healthChief, want)
-			attempts(1)
-			says(t, s, "and had again", healthChief, "")
-		}
-		if freed != 6 {
-			t.Errorf("%d leases were given back, 6 were lost", freed)
-		}
-		stop()
-		<-ended
-		says(t, s, "at the end", healthChief, "")
-	})
 }
 
 // A chief that has stopped its job leads no more, whatever its lease does.
@@ -272,12 +194,12 @@ func TestHowLongACommandIsTried(t *testing.T) {
 		least  time.Duration
 		most   time.Duration
 	}{
-		"the caller stays":   {owner.Refuse(owner.Conflict, "held by another"), 0, obeyPatience, obeyPatience + 2*pauseAfterError},
-		"the caller leaves":  {owner.Refuse(owner.Conflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*pauseAfterError},
-		"it does not pass":   {owner.Refuse(owner.Internal, "no space left"), 0, 0, 0},
-		"it is not there":    {owner.Refuse(owner.NotFound, "no shard"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
-		"it is not ready":    {owner.Refuse(owner.Unavailable, "soon"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
-		"it is misconceived": {owner.Refuse(owner.Invalid, "what?"), 0, 0, 0},
+		"the caller stays":   {bus.Refuse(bus.Conflict, "held by another"), 0, obeyPatience, obeyPatience + 2*pauseAfterError},
+		"the caller leaves":  {bus.Refuse(bus.Conflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*pauseAfterError},
+		"it does not pass":   {bus.Refuse(bus.Internal, "no space left"), 0, 0, 0},
+		"it is not there":    {bus.Refuse(bus.NotFound, "no shard"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
+		"it is not ready":    {bus.Refuse(bus.Unavailable, "soon"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
+		"it is misconceived": {bus.Refuse(bus.Invalid, "what?"), 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -315,7 +237,7 @@ func TestCommandsThatWaitAreAnsweredTogether(t *testing.T) {
 		synctest.Wait()
 		c.handleRequests(ctx, first)
 		for _, o := range []checkpointOrder{first, second} {
-			if a := <-o.done; !errors.Is(a.err, errFenced) || !passes(a.err) {
+			if a := <-o.done; !errors.Is(a.err, errTermEnded) || !passes(a.err) {
 				t.Errorf("answer %+v", a)
 			}
 		}

@@ -22,7 +22,6 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
 // commands has n shards answer the commands of a cut as told, and no rows.
@@ -110,7 +109,7 @@ func (s *scripted) command(endpoint string, payload []byte) (any, error) {
 		return &training.ShardFile{Shard: s.as, Path: "p", Hash: "h", SyncSeq: s.sync}, nil
 	case cutproto.Release:
 		if s.released++; s.stuck {
-			return nil, owner.Refuse(owner.Internal, "stuck")
+			return nil, bus.Refuse(bus.Internal, "stuck")
 		}
 		s.state.Held = ""
 	}
@@ -237,10 +236,10 @@ func TestACutThatIsNotClaimed(t *testing.T) {
 
 func TestWhatPassesByItself(t *testing.T) {
 	for err, want := range map[error]bool{
-		errNotNow: true, errFenced: true, bus.ErrUnavailable: true, fmt.Errorf("hold: %w", owner.Refuse(owner.Conflict, "x")): true,
-		owner.Refuse(owner.Unavailable, "x"): true, owner.Refuse(owner.NotFound, "x"): true,
-		owner.Refuse(owner.Invalid, "x"): false, owner.Refuse(owner.Internal, "x"): false, errors.New("no space left"): false,
-		fmt.Errorf("%w: %w", errNotNow, owner.Refuse(owner.Internal, "x")): false,
+		errNotNow: true, errTermEnded: true, bus.ErrUnavailable: true, fmt.Errorf("hold: %w", bus.Refuse(bus.Conflict, "x")): true,
+		bus.Refuse(bus.Unavailable, "x"): true, bus.Refuse(bus.NotFound, "x"): true,
+		bus.Refuse(bus.Invalid, "x"): false, bus.Refuse(bus.Internal, "x"): false, errors.New("no space left"): false,
+		fmt.Errorf("%w: %w", errNotNow, bus.Refuse(bus.Internal, "x")): false,
 	} {
 		if passes(err) != want {
 			t.Errorf("%v passes: %v", err, !want)
@@ -313,7 +312,7 @@ func TestRollbackAsksEveryShard(t *testing.T) {
 			}
 			asked[i] = r
 			if i == refuses {
-				return nil, owner.Refuse(owner.Internal, "no checkpoint can be read")
+				return nil, bus.Refuse(bus.Internal, "no checkpoint can be read")
 			}
 			return cutproto.State{}, nil
 		})

@@ -47,3 +47,28 @@ func TestHashesThatAreTheSame(t *testing.T) {
 	}
 	t.Fatal("no two hashes are the same")
 }
+
+// What is found under a hash is a child of that name and that parent, or it is none.
+func TestAPlaceOfAnothersHash(t *testing.T) {
+	tr := New().tree
+	a := tr.create(root, "/a", "a", nil, 0, openACL)
+	ab := tr.create(root, "/ab", "ab", nil, 0, openACL)
+	for _, tc := range []struct {
+		parent uint32
+		name   string
+		there  uint32 // what lies under the hash of it
+	}{{root, "b", a}, {root, "abc", ab}, {a, "a", a}, {ab, "ab", ab}, {root, "abb", a}} {
+		s, h := tr.index.hash(tc.parent, tc.name)
+		if len(s.slots) == 0 {
+			s.grow(8)
+		}
+		s.n++
+		s.put(slot{h, tc.there})
+		if id := tr.child(tc.parent, tc.name); id != 0 {
+			t.Errorf("%q below node %d is node %d, which is %s", tc.name, tc.parent, id, tr.path(id))
+		}
+	}
+	if tr.child(root, "a") != a || tr.child(root, "ab") != ab {
+		t.Error("nodes are lost")
+	}
+}

@@ -27,3 +27,38 @@ func TestMemoIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A place leads to the node that it was found for as long as that stands, and not to what
+// took its memory.
+func TestAPlaceIsOfOneNode(t *testing.T) {
+	tr := New().tree
+	make := func(path string) uint32 {
+		tr.zxid++
+		id := tr.create(root, path, path[1:], nil, 0, openACL)
+		tr.commit()
+		return id
+	}
+	a := make("/a")
+	var at place
+	for range 2 { // found, and found again
+		if got := tr.look("/a", &at); got != a || at != (place{a, tr.zxid}) {
+			t.Fatalf("/a is node %d at %v, want %d", got, at, a)
+		}
+	}
+	tr.zxid++
+	kept := at
+	tr.remove(a, "/a")
+	if got := tr.look("/a", &at); got != 0 || at != (place{}) {
+		t.Errorf("/a is removed and found as node %d", got)
+	}
+	tr.commit()
+	if b := make("/b"); b != a {
+		t.Fatalf("node %d came in the place of %d: nothing is tested", b, a)
+	}
+	if at = kept; tr.look("/a", &at) != 0 || at != (place{}) {
+		t.Error("/a is found where /b stands")
+	}
+	if again := make("/a"); tr.look("/a", &kept) != again {
+		t.Error("/a is not found where it stands now")
+	}
+}

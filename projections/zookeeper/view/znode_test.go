@@ -1,6 +1,7 @@
 package view_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -125,4 +127,24 @@ func FuzzNames(f *testing.F) {
 			return true
 		})
 	})
+}
+
+// Below a node are its children and what is below them.
+func TestDescendants(t *testing.T) {
+	s := view.New()
+	for i, path := range []string{"/a", "/a/b", "/a/b/c", "/a/b/d", "/a/e", "/f", "/ab"} {
+		s, _ = view.Apply(s, proposed(uint64(i+1), &znode.Proposed{Ops: []*znode.Op{create(path, nil)}}))
+	}
+	for _, top := range []string{"/", "/a", "/a/b", "/a/b/c", "/a/e", "/f", "/ab", "/zookeeper", "/none", ""} {
+		want := 0
+		s.Walk(func(path string, _ view.Stat) bool {
+			if top != "" && path != top && strings.HasPrefix(path, strings.TrimSuffix(top, "/")+"/") {
+				want++
+			}
+			return true
+		})
+		if got := s.Descendants(top); got != want {
+			t.Errorf("%d nodes lie below %q, want %d", got, top, want)
+		}
+	}
 }

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,86 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
-	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/training"
 )
-
-// A registry that does not answer is a problem from the third heartbeat on, and told in the
-// log once; the last heartbeat says that the trainer leaves.
-func TestHeartbeats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := busOnly(t)
-		s := w.view(w.alone())
-		log := &lines{}
-		s.log = log.logger()
-		var away error
-		var beats []*replica.Heartbeat
-		stopServing, err := w.b.Commands().Serve(t.Context(), bus.Service{BZID: bzid, Name: "pulse.registry", Version: "1.0.0", Description: "scripted",
-			Endpoints: map[string]bus.Handler{"heartbeat": func(_ context.Context, payload []byte) ([]byte, error) {
-				if away != nil {
-					return nil, away
-				}
-				var h replica.Heartbeat
-				if err := protojson.Unmarshal(payload, &h); err != nil {
-					return nil, err
-				}
-				beats = append(beats, &h)
-				return []byte(`{}`), nil
-			}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stopServing()
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- s.heartbeat(ctx) }()
-		next := func() { time.Sleep(heartbeatEvery); synctest.Wait() }
-		synctest.Wait()
-		for range 4 {
-			next()
-		}
-		if len(beats) != 5 || len(log.all()) != 0 {
-			t.Errorf("%d heartbeats, log %q", len(beats), log.all())
-		}
-		for round := range 2 {
-			away = errors.New("no leader")
-			for n := 1; n <= unwell+1; n++ {
-				next()
-				want := ""
-				if n >= unwell {
-					want = "no leader"
-				}
-				says(t, s, fmt.Sprintf("round %d, without an answer %d", round, n), healthHeartbeats, want)
-			}
-			away = nil
-			next()
-			says(t, s, "answered", healthHeartbeats, "")
-			next()
-		}
-		if got := log.all(); len(got) != 4 || !strings.Contains(got[2], "does not answer") || !strings.Contains(got[3], "the registry answers") {
-			t.Errorf("log %q", got)
-		}
-		for range unwell {
-			away = errors.New("no leader")
-			next()
-		}
-		away = nil
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		says(t, s, "at the end", healthHeartbeats, "")
-		for i, h := range beats {
-			if h.GetLeaving() != (i == len(beats)-1) || h.GetContainer().GetId() != "b" || h.GetContainer().GetKind() != kind || h.GetContainer().GetShard() != -1 {
-				t.Errorf("heartbeat %d of %d: %v", i, len(beats), h)
-			}
-		}
-	})
-}
 
 // Figures are facts while something is learnt: the rate is that since the last look, and what
 // is not known yet is left out.
