@@ -97,9 +97,18 @@ func DeltaSubject(bzid, job, shard string) string {
 	return "msync." + events.Escape(bzid) + "." + events.Escape(job) + "." + shard
 }
 
+// Codes of a CommandError.
+const (
+	CodeInvalid     = "INVALID"
+	CodeNotFound    = "NOT_FOUND"
+	CodeConflict    = "CONFLICT"
+	CodeUnavailable = "UNAVAILABLE"
+	CodeInternal    = "INTERNAL"
+)
+
 // CommandError is a handler's refusal: it reaches the caller with its code.
 type CommandError struct {
-	Code    string // INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE, INTERNAL
+	Code    string // one of those above
 	Message string // a sentence that names the fix
 }
 

@@ -69,7 +69,7 @@ func (x *foreigners) folded(t view.State, r events.Recorded) {
 func (x *foreigners) run(ctx context.Context) {
 	const problem = "facts of foreign agents"
 	defer x.health.OK(problem)
-	wait := retry.New(retryLast, 10*retryLast)
+	wait := retry.New(500*time.Millisecond, 5*time.Second)
 	for failures := 0; ; {
 		if err := x.compare(ctx); err != nil && ctx.Err() == nil {
 			x.logger.Warn("facts of foreign agents not appended; trying again", "err", err)

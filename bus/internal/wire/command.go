@@ -11,39 +11,30 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
-// Codes of a CommandError.
-const (
-	Invalid     = "INVALID"
-	NotFound    = "NOT_FOUND"
-	Conflict    = "CONFLICT"
-	Unavailable = "UNAVAILABLE"
-	Internal    = "INTERNAL"
-)
-
 // Refusal is err as the caller of a command sees it.
 func Refusal(err error) *bus.CommandError {
 	var c *bus.CommandError
 	if errors.As(err, &c) {
 		full := *c // micro sends no refusal that lacks either
 		if full.Code == "" {
-			full.Code = Internal
+			full.Code = bus.CodeInternal
 		}
 		if full.Message == "" {
 			full.Message = "refused without a reason"
 		}
 		return &full
 	}
-	code := Internal
+	code := bus.CodeInternal
 	switch {
 	case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrMalformed), errors.Is(err, events.ErrUnknown), errors.Is(err, bus.ErrTooLarge):
-		code = Invalid
+		code = bus.CodeInvalid
 	case errors.Is(err, bus.ErrNotFound):
-		code = NotFound
+		code = bus.CodeNotFound
 	case errors.Is(err, bus.ErrConflict):
-		code = Conflict
+		code = bus.CodeConflict
 	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, bus.ErrFull),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		code = Unavailable
+		code = bus.CodeUnavailable
 	}
 	return &bus.CommandError{Code: code, Message: err.Error()}
 }
@@ -79,7 +70,7 @@ func ParseRefusal(body []byte, code, message string) *bus.CommandError {
 func Answer(ctx context.Context, h bus.Handler, payload []byte) (reply []byte, refusal *bus.CommandError) {
 	defer func() {
 		if p := recover(); p != nil {
-			reply, refusal = nil, &bus.CommandError{Code: Internal, Message: fmt.Sprintf("the handler panicked: %v; this is a defect of the service", p)}
+			reply, refusal = nil, &bus.CommandError{Code: bus.CodeInternal, Message: fmt.Sprintf("the handler panicked: %v; this is a defect of the service", p)}
 		}
 	}()
 	reply, err := h(ctx, payload)

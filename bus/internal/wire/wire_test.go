@@ -71,12 +71,12 @@ func TestRefusal(t *testing.T) {
 		code string
 	}{
 		{fmt.Errorf("x: %w", own), "MINE"},
-		{events.ErrMalformed, Invalid},
-		{events.ErrUnknown, Invalid},
-		{bus.ErrTooLarge, Invalid},
-		{bus.ErrFull, Unavailable},
-		{bus.ErrUnavailable, Unavailable},
-		{errors.New("?"), Internal},
+		{events.ErrMalformed, bus.CodeInvalid},
+		{events.ErrUnknown, bus.CodeInvalid},
+		{bus.ErrTooLarge, bus.CodeInvalid},
+		{bus.ErrFull, bus.CodeUnavailable},
+		{bus.ErrUnavailable, bus.CodeUnavailable},
+		{errors.New("?"), bus.CodeInternal},
 	} {
 		if got := Refusal(tc.err); got.Code != tc.code {
 			t.Errorf("Refusal(%v) = %v, want %s", tc.err, got, tc.code)

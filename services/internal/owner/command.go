@@ -20,13 +20,13 @@ import (
 // Deadline bounds the work of one command: a bus that is away answers UNAVAILABLE then.
 const Deadline = 5 * time.Second
 
-// Codes of a bus.CommandError.
+// Codes of a bus.CommandError, as services say them.
 const (
-	Invalid     = "INVALID"
-	NotFound    = "NOT_FOUND"
-	Conflict    = "CONFLICT"
-	Unavailable = "UNAVAILABLE"
-	Internal    = "INTERNAL"
+	Invalid     = bus.CodeInvalid
+	NotFound    = bus.CodeNotFound
+	Conflict    = bus.CodeConflict
+	Unavailable = bus.CodeUnavailable
+	Internal    = bus.CodeInternal
 )
 
 // Refuse makes the refusal of a decision.

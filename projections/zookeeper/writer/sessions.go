@@ -1,4 +1,4 @@
-package replicaregistry
+package writer
 
 import (
 	"sync"
@@ -16,32 +16,32 @@ const sessionTick = 100 * time.Millisecond
 // away is how long between two looks means that this process was stopped.
 const away = 2 * time.Second
 
-// zkSessions says when each open session's client was last heard of. It is no state of
+// sessionTable says when each open session's client was last heard of. It is no state of
 // record: whoever takes over the writing, or was away itself, grants everybody one full
 // time-out.
-type zkSessions struct {
+type sessionTable struct {
 	bzid string
 	now  func() time.Time
 	born time.Time // times are counted from here, by the clock that does not jump where there is one
 
 	mu     sync.RWMutex
-	byID   map[int64]*zkSession
+	byID   map[int64]*sessionTimer
 	looked time.Duration // last look of silent; 0: none since the reset
 }
 
-type zkSession struct {
+type sessionTimer struct {
 	timeout time.Duration
 	seen    atomic.Int64 // ns since born
 	closing bool         // its end is proposed
 }
 
-func newZKSessions(bzid string, now func() time.Time) *zkSessions {
-	return &zkSessions{bzid: bzid, now: now, born: now(), byID: map[int64]*zkSession{}}
+func newSessionTable(bzid string, now func() time.Time) *sessionTable {
+	return &sessionTable{bzid: bzid, now: now, born: now(), byID: map[int64]*sessionTimer{}}
 }
 
-func (z *zkSessions) since() time.Duration { return z.now().Sub(z.born) }
+func (z *sessionTable) since() time.Duration { return z.now().Sub(z.born) }
 
-func (z *zkSessions) touch(id int64) {
+func (z *sessionTable) touch(id int64) {
 	z.mu.RLock()
 	s := z.byID[id]
 	z.mu.RUnlock()
@@ -51,7 +51,7 @@ func (z *zkSessions) touch(id int64) {
 }
 
 // reset begins anew with the sessions of the state, all of them just heard of.
-func (z *zkSessions) reset(t view.State) {
+func (z *sessionTable) reset(t view.State) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	clear(z.byID)
@@ -63,14 +63,14 @@ func (z *zkSessions) reset(t view.State) {
 	}
 }
 
-func (z *zkSessions) add(id int64, timeoutMS int32) {
-	s := &zkSession{timeout: time.Duration(timeoutMS) * time.Millisecond}
+func (z *sessionTable) add(id int64, timeoutMS int32) {
+	s := &sessionTimer{timeout: time.Duration(timeoutMS) * time.Millisecond}
 	s.seen.Store(int64(z.since()))
 	z.byID[id] = s
 }
 
 // folded keeps the table in step with the tree.
-func (z *zkSessions) folded(subject events.Subject, e *znode.Event, did view.Effects) {
+func (z *sessionTable) folded(subject events.Subject, e *znode.Event, did view.Effects) {
 	switch b := e.GetBody().(type) {
 	case *znode.Event_SessionOpened:
 		if p, err := subject.Parse(); err != nil || p.BZID != z.bzid || did.Outcome == nil || did.Outcome.Code != view.CodeOK {
@@ -87,7 +87,7 @@ func (z *zkSessions) folded(subject events.Subject, e *znode.Event, did view.Eff
 }
 
 // excuse takes a time in which nobody could be heard for no silence of anybody's.
-func (z *zkSessions) excuse(d time.Duration) {
+func (z *sessionTable) excuse(d time.Duration) {
 	if d < sessionTick/10 {
 		return
 	}
@@ -102,7 +102,7 @@ func (z *zkSessions) excuse(d time.Duration) {
 
 // silent returns the sessions whose time-out has passed, each once. A process that was
 // stopped heard nobody meanwhile: then everybody gets one full time-out instead.
-func (z *zkSessions) silent() (ids []int64) {
+func (z *sessionTable) silent() (ids []int64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	now, was := z.since(), z.looked
@@ -123,7 +123,7 @@ func (z *zkSessions) silent() (ids []int64) {
 }
 
 // spare lets a session live whose end could not be proposed.
-func (z *zkSessions) spare(id int64) {
+func (z *sessionTable) spare(id int64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if s := z.byID[id]; s != nil {

@@ -17,72 +17,9 @@ import (
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/registry"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
-
-// A log that says of an append that some of its ids are stored already, because the answer
-// of the first attempt was lost, has stored it once: nothing is stored again under new ids.
-func TestARepeatedAppendIsStoredOnce(t *testing.T) {
-	buses(t, func(t *testing.T, open func() bus.Bus) {
-		c := &counted{Bus: open()}
-		s := newTestWriter(t, c)
-		s.leads(t)
-		c.mu.Lock()
-		c.fail = func(n int) error {
-			if n%2 == 0 {
-				return fmt.Errorf("%w: %w: not all of them are seen", events.ErrInvalid, bus.ErrRepeated)
-			}
-			return nil
-		}
-		c.mu.Unlock()
-		const n = 200
-		got := make(chan answer, n)
-		for range n {
-			s.Propose(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *view.Outcome, err error) { got <- answer{zxid, o, err} })
-		}
-		seen := map[string]bool{}
-		for range n {
-			if a := <-got; a.err != nil || a.o.Code != 0 || seen[a.o.Results[0].Path] {
-				t.Fatalf("%+v %v, or twice", a.o, a.err)
-			} else {
-				seen[a.o.Results[0].Path] = true
-			}
-		}
-		s.tree.Read(func(t2 view.State) {
-			if names := t2.Children("/"); len(names) != n+1 { // zookeeper beside them
-				t.Errorf("%d nodes for %d writes", len(names)-1, n)
-			}
-		})
-	})
-}
-
-// While the tree is locked, by whoever, nobody's requests are read: that time expires no
-// session whose client goes on as soon as it is heard again.
-func TestNoSessionExpiresWhileTheTreeIsLocked(t *testing.T) {
-	now := time.Now()
-	clock := func() time.Time { return now }
-	z := newZKSessions("b", clock)
-	z.add(7, 1000)
-	z.add(8, 1000)
-	z.silent()
-	for range 3 { // for 1.8 s of 2.4 s
-		now = now.Add(200 * time.Millisecond)
-		z.touch(7)
-		before := z.since()
-		now = now.Add(600 * time.Millisecond) // the lock
-		z.excuse(z.since() - before)
-		if dead := z.silent(); len(dead) > 0 {
-			t.Fatalf("expired: %v", dead)
-		}
-	}
-	now = now.Add(600 * time.Millisecond) // 8 has not been heard of for 1.2 s in which it could
-	z.touch(7)
-	if dead := z.silent(); len(dead) != 1 || dead[0] != 8 {
-		t.Errorf("expired: %v, want the one that was silent", dead)
-	}
-}
 
 // One node of a foreign agent that makes no fact stops no other's.
 func TestOneForeignNodeStopsNoOther(t *testing.T) {
@@ -142,7 +79,9 @@ func TestTheFactThatTheLogRefusesIsFound(t *testing.T) {
 	subject := events.Join("test", "znode", znode.Aggregate)
 	put := func(path, data string) {
 		t.Helper()
-		seqs, err := b.Log().Append(t.Context(), bus.Draft{Subject: subject, Expect: bus.Any, Event: write(0, makeNode(path, data, 0))})
+		seqs, err := b.Log().Append(t.Context(), bus.Draft{Subject: subject, Expect: bus.Any, Event: &znode.Event{Body: &znode.Event_Proposed{
+			Proposed: &znode.Proposed{Ops: []*znode.Op{{Op: &znode.Op_Create{Create: &znode.Create{
+				Path: path, Data: []byte(data), Acl: []*znode.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}}}}}}}}})
 		if err == nil {
 			err = tree.Wait(t.Context(), seqs[0])
 		}

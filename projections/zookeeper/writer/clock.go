@@ -1,4 +1,4 @@
-package replicaregistry
+package writer
 
 import (
 	"sync"

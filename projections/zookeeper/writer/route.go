@@ -1,4 +1,4 @@
-package replicaregistry
+package writer
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -22,14 +21,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
-	"github.com/monolith-go/monolith/services/internal/owner"
 )
-
-// zkRefusals names the dead letters of refused writes.
-const zkRefusals = source + ".zookeeper"
-
-// routeDeadline bounds the service's answer and the wait for its fact.
-const routeDeadline = owner.Deadline + 2*time.Second
 
 // router turns clients' writes to paths that show a service's facts into commands to
 // that service, and refuses what cannot become one. It changes nothing itself.
@@ -45,6 +37,15 @@ type router struct {
 	letters  bus.DeadLetters
 	tree     *follow.Follower[view.State]
 	logger   *slog.Logger
+	answer   time.Duration // longest that a command and the wait for its fact take
+	refusals string        // name of the dead letters of refused writes
+}
+
+func newRouter(cfg Config, tree *follow.Follower[view.State]) router {
+	return router{
+		bzid: cfg.BZID, log: cfg.Bus.Log(), turns: &turns{of: map[string]*turn{}}, commands: cfg.Bus.Commands(), letters: cfg.Bus.DeadLetters(),
+		tree: tree, logger: cfg.Log, answer: cfg.Answer, refusals: cfg.Source + ".zookeeper",
+	}
 }
 
 // routed is a write with a path that belongs to a service.
@@ -113,7 +114,7 @@ type refusal struct {
 
 // run answers a routed write. flush returns once everything proposed before is folded.
 func (r router) run(c *routed, flush func(context.Context) error, done func(uint64, *view.Outcome, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), routeDeadline)
+	ctx, cancel := context.WithTimeout(context.Background(), r.answer)
 	defer cancel()
 	end, err := r.turns.take(ctx, c.to.context+"."+c.to.aggregate)
 	if err != nil {
@@ -180,7 +181,7 @@ func (r router) tell(ctx context.Context, path string, to target, no *refusal) {
 	data, err := events.Marshal(no.request)
 	if err == nil {
 		_, err = r.letters.Park(ctx, bus.Parked{
-			Reason: no.reason, By: zkRefusals, Stream: "zookeeper:" + path, StreamSeq: uint64(time.Now().UnixNano()),
+			Reason: no.reason, By: r.refusals, Stream: "zookeeper:" + path, StreamSeq: uint64(time.Now().UnixNano()),
 			Subject: string(events.Join(r.bzid, to.context, to.aggregate).Request()), Data: data,
 		})
 	}
@@ -205,7 +206,7 @@ func (r router) command(ctx context.Context, c *routed, op *znode.Op) (*refusal,
 	}
 	reply, err := r.commands.Call(ctx, r.bzid, name, body)
 	var said *bus.CommandError
-	if errors.As(err, &said) && said.Code == owner.Conflict {
+	if errors.As(err, &said) && said.Code == bus.CodeConflict {
 		switch last, err := r.log.LastOf(ctx, events.Join(r.bzid, c.to.context, c.to.aggregate)); {
 		case err != nil:
 			return nil, fmt.Errorf("find what has changed meanwhile: %w", err)
@@ -217,7 +218,7 @@ func (r router) command(ctx context.Context, c *routed, op *znode.Op) (*refusal,
 		}
 	}
 	switch {
-	case errors.As(err, &said) && said.Code != owner.Unavailable && said.Code != owner.Internal:
+	case errors.As(err, &said) && said.Code != bus.CodeUnavailable && said.Code != bus.CodeInternal:
 		return &refusal{code: view.CodeBadArguments, reason: said.Message, request: request}, nil
 	case err != nil:
 		return nil, fmt.Errorf("ask %s: %w", name, err)
@@ -239,44 +240,6 @@ func guarded(body []byte, seen uint64) ([]byte, error) {
 	}
 	all["expectSeq"] = strconv.AppendUint(nil, seen, 10)
 	return json.Marshal(all)
-}
-
-// turns lets those who ask for the same key go one after another.
-type turns struct {
-	mu sync.Mutex
-	of map[string]*turn
-}
-
-type turn struct {
-	free  chan struct{} // holds one while nobody has it
-	users int           // who has it or waits
-}
-
-// take waits until it is the caller's turn, which lasts until end is called.
-func (x *turns) take(ctx context.Context, key string) (end func(), err error) {
-	x.mu.Lock()
-	t := x.of[key]
-	if t == nil {
-		t = &turn{free: make(chan struct{}, 1)}
-		t.free <- struct{}{}
-		x.of[key] = t
-	}
-	t.users++
-	x.mu.Unlock()
-	leave := func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(x.of, key)
-		}
-	}
-	select {
-	case <-t.free:
-		return func() { t.free <- struct{}{}; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }
 
 // checks are those that ZooKeeper makes before a write, and where the tree stood then; the

@@ -1,16 +1,20 @@
-package replicaregistry
+package writer
 
-import (
-	"github.com/monolith-go/monolith/events/znode"
+import "github.com/monolith-go/monolith/events/znode"
+
+const (
+	packFrom   = 9         // proposals from which on they share an event of the log
+	packBytes  = 256 << 10 // of one such event, unless it is one proposal
+	halvedFrom = 256       // proposals under way from which on they are stored in two halves
 )
 
-// coalesce chooses, of proposals that came at once, those that coalesce one event of the log,
+// coalesce chooses, of proposals that came at once, those that share one event of the log,
 // and with it its fsync and its zxid. Nobody among them writes to a node that another one
 // writes to, so that a node's states can be told apart by their zxids, as ZooKeeper's
 // can. What would do so is left for later, and whatever its session has proposed behind
 // it too: a session's order is kept, and between sessions there is none yet. What writes
 // to nodes that it does not name, the end of a session, goes alone. Where there is little
-// to coalesce, all of the batch is stored in events of their own.
+// to share, all of the batch is stored in events of their own.
 func coalesce(batch []*proposal) (events [][]*proposal, later []*proposal) {
 	if len(batch) >= packFrom {
 		in, later := batchable(batch)
