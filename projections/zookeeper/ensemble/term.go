@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 const (
@@ -326,7 +327,7 @@ func (r *term) postpone(path string, v action, seq uint64, err error) {
 	r.stick(path, v.String(), err)
 }
 
-func factACL(list []view.ACL) (acl []*znode.ACL) {
+func factACL(list []wire.ACL) (acl []*znode.ACL) {
 	for _, a := range list {
 		acl = append(acl, &znode.ACL{Perms: a.Perms, Scheme: a.Scheme, Id: a.ID})
 	}

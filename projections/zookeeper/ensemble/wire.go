@@ -340,9 +340,7 @@ func (w *readConn) acls(ctx context.Context, paths []string, nodes []*remoteNode
 			if h.Err != wire.OK {
 				return nil
 			}
-			for _, a := range wire.DecodeACLs(r) {
-				nodes[i].acl = append(nodes[i].acl, view.ACL{Perms: a.Perms, Scheme: a.Scheme, ID: a.ID})
-			}
+			nodes[i].acl = wire.DecodeACLs(r)
 			var st wire.Stat
 			st.Decode(r)
 			nodes[i].aversion = st.Aversion

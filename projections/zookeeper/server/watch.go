@@ -164,7 +164,7 @@ func (w *watches) trigger(ch view.Change, k kind, told map[*conn]struct{}) {
 			}
 			told[c] = struct{}{}
 		}
-		if !c.may(ch.ACL, view.PermRead) {
+		if !c.may(ch.ACL, wire.PermRead) {
 			return
 		}
 		if frame == nil {

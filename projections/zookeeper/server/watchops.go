@@ -93,7 +93,7 @@ func (s *Server) setWatches(c *conn, in place, h wire.RequestHeader, r *wire.Rea
 			full = code
 		}
 	}
-	find := func(path string) (view.Stat, bool) {
+	find := func(path string) (wire.Stat, bool) {
 		if path == "" {
 			path = "/" // to ZooKeeper, too, this is the root
 		}

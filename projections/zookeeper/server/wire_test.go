@@ -508,9 +508,9 @@ func (j *judge) Propose(e *znode.Event, done func(uint64, *view.Outcome, error))
 	if _, err := events.Marshal(e); err != nil {
 		j.t.Errorf("a proposal that cannot be written down: %v", err)
 	}
-	o := &view.Outcome{Code: view.CodeNoNode, Multi: e.GetProposed().GetMulti()}
+	o := &view.Outcome{Code: wire.NoNode, Multi: e.GetProposed().GetMulti()}
 	for range e.GetProposed().GetOps() {
-		o.Results = append(o.Results, view.Result{Code: view.CodeNoNode})
+		o.Results = append(o.Results, view.Result{Code: wire.NoNode})
 	}
 	done(1, o, nil)
 }

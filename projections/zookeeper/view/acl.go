@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"github.com/monolith-go/monolith/events/znode"
 )
 
@@ -29,21 +31,21 @@ type acls struct {
 }
 
 type aclList struct {
-	acl  []ACL // never changed
+	acl  []wire.ACL // never changed
 	key  string
 	uses int
 }
 
 func newACLs() acls {
 	a := acls{byKey: map[string]uint32{}}
-	for _, perms := range []int32{PermAll, PermRead} {
-		a.retain(a.intern([]ACL{{perms, "world", "anyone"}}))
+	for _, perms := range []int32{wire.PermAll, wire.PermRead} {
+		a.retain(a.intern([]wire.ACL{{Perms: perms, Scheme: "world", ID: "anyone"}}))
 	}
 	return a
 }
 
 // intern is the number of the list, which must be retained to stay.
-func (a *acls) intern(list []ACL) uint32 {
+func (a *acls) intern(list []wire.ACL) uint32 {
 	var k []byte
 	for _, e := range list {
 		k = binary.AppendVarint(k, int64(e.Perms))
@@ -92,13 +94,13 @@ func (a *acls) freeze() acls { return acls{lists: slices.Clone(a.lists)} }
 // replaced by the identities the client has shown; false when an entry is none, or
 // nothing is left.
 // A list of more than znodepb.MaxACL entries is none.
-func fix(asked []*znode.ACL, auth []*znode.Identity) ([]ACL, bool) {
-	var unique, list []ACL
+func fix(asked []*znode.ACL, auth []*znode.Identity) ([]wire.ACL, bool) {
+	var unique, list []wire.ACL
 	if len(asked) > znode.MaxACL {
 		return nil, false
 	}
 	for _, a := range asked {
-		if e := (ACL{a.GetPerms(), a.GetScheme(), a.GetId()}); !slices.Contains(unique, e) {
+		if e := (wire.ACL{Perms: a.GetPerms(), Scheme: a.GetScheme(), ID: a.GetId()}); !slices.Contains(unique, e) {
 			unique = append(unique, e)
 		}
 	}
@@ -110,7 +112,7 @@ func fix(asked []*znode.ACL, auth []*znode.Identity) ([]ACL, bool) {
 			n := len(list)
 			for _, id := range auth {
 				if id.GetScheme() == "digest" { // an address is nobody's proof, and super needs no list
-					list = append(list, ACL{e.Perms, id.GetScheme(), id.GetId()})
+					list = append(list, wire.ACL{Perms: e.Perms, Scheme: id.GetScheme(), ID: id.GetId()})
 				}
 			}
 			if len(list) == n || len(list) > znode.MaxACL {
@@ -126,7 +128,7 @@ func fix(asked []*znode.ACL, auth []*znode.Identity) ([]ACL, bool) {
 }
 
 // allowed says whether one of the identities may do what perm names.
-func allowed(list []ACL, perm int32, auth []*znode.Identity) bool {
+func allowed(list []wire.ACL, perm int32, auth []*znode.Identity) bool {
 	if len(list) == 0 {
 		return true
 	}
@@ -156,7 +158,9 @@ func allowed(list []ACL, perm int32, auth []*znode.Identity) bool {
 
 // Allowed says whether a client with these identities may do what perm names on a node
 // with this list, as ZooKeeper decides it.
-func Allowed(list []ACL, perm int32, auth []*znode.Identity) bool { return allowed(list, perm, auth) }
+func Allowed(list []wire.ACL, perm int32, auth []*znode.Identity) bool {
+	return allowed(list, perm, auth)
+}
 
 // digestID is user:hash. Java's split passes over what is empty behind the last colon.
 func digestID(id string) bool {

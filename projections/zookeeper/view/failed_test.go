@@ -6,6 +6,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // An event whose fold ends in its middle leaves the tree as it was, is counted, and is
@@ -25,7 +26,7 @@ func TestFailedTakesTheTreeBack(t *testing.T) {
 	r := events.Recorded{Seq: 5, Event: &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Multi: true, Ops: []*znode.Op{op(), op()}}}}}
 	s = Failed(s, r)
 	o := s.Effects().Outcome
-	if s.Seq != 5 || s.Skipped["panicked"] != 1 || o == nil || o.Code == CodeOK || len(o.Results) != 2 || len(s.Effects().Changes) > 0 {
+	if s.Seq != 5 || s.Skipped["panicked"] != 1 || o == nil || o.Code == wire.OK || len(o.Results) != 2 || len(s.Effects().Changes) > 0 {
 		t.Errorf("seq %d, skipped %v, effects %+v", s.Seq, s.Skipped, s.Effects())
 	}
 	s.Seq, s.Skipped = 0, nil

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"github.com/monolith-go/monolith/events/znode"
 )
 
@@ -33,10 +35,10 @@ func (s State) Imported(path string) (i Import, last, ok bool) {
 // last.
 func (s *State) imported(m *znode.Imported) *Outcome {
 	t := s.tree
-	refuse := func(code int32) *Outcome { return &Outcome{Code: code} }
+	refuse := func(code wire.Code) *Outcome { return &Outcome{Code: code} }
 	parent, name, ok := splitPath(m.GetPath())
 	if !ok || !validPath(m.GetPath()) || special(m.GetPath()) || strings.HasPrefix(m.GetPath(), "/@") {
-		return refuse(CodeBadArguments)
+		return refuse(wire.BadArguments)
 	}
 	id := t.find(m.GetPath())
 	was, abroad := s.Imports[m.GetPath()]
@@ -45,9 +47,9 @@ func (s *State) imported(m *znode.Imported) *Outcome {
 		_, ours := t.sessions[owner]
 		switch {
 		case isEphemeral(owner) && (ours || IsService(owner)) && !(abroad && was.Owner == owner):
-			return refuse(CodeNoAuth)
+			return refuse(wire.NoAuth)
 		case m.GetKind() == znode.Imported_DELETED && t.dirOf(id).kids > 0:
-			return refuse(CodeNotEmpty)
+			return refuse(wire.NotEmpty)
 		}
 	}
 	list, fine := foreignList(m.GetAcl())
@@ -55,9 +57,9 @@ func (s *State) imported(m *znode.Imported) *Outcome {
 	case znode.Imported_ACL_SET:
 		switch {
 		case id == 0:
-			return refuse(CodeNoNode)
+			return refuse(wire.NoNode)
 		case !fine:
-			return refuse(CodeInvalidACL)
+			return refuse(wire.InvalidACL)
 		}
 		t.adoptACL(id, list, m.GetAversion())
 		return &Outcome{}
@@ -72,7 +74,7 @@ func (s *State) imported(m *znode.Imported) *Outcome {
 		return &Outcome{} // seen before
 	}
 	if len(m.GetAcl()) > 0 && !fine {
-		return refuse(CodeInvalidACL)
+		return refuse(wire.InvalidACL)
 	}
 	if id != 0 && t.owner(id) != m.GetOwner() && t.dirOf(id).kids == 0 { // an owner never changes
 		t.remove(id, m.GetPath())
@@ -113,10 +115,10 @@ func (s *State) imported(m *znode.Imported) *Outcome {
 
 // foreignList is a list as the ensemble has it: nothing in it stands for something else,
 // and who is known by a certificate or a ticket there is nobody here.
-func foreignList(acl []*znode.ACL) ([]ACL, bool) {
-	var list []ACL
+func foreignList(acl []*znode.ACL) ([]wire.ACL, bool) {
+	var list []wire.ACL
 	for _, a := range acl {
-		switch e := (ACL{a.GetPerms(), a.GetScheme(), a.GetId()}); e.Scheme {
+		switch e := (wire.ACL{Perms: a.GetPerms(), Scheme: a.GetScheme(), ID: a.GetId()}); e.Scheme {
 		case "x509", "sasl":
 			list = append(list, e)
 		default:
@@ -131,7 +133,7 @@ func foreignList(acl []*znode.ACL) ([]ACL, bool) {
 }
 
 // adoptACL sets a node's list and its version.
-func (t *tree) adoptACL(id uint32, list []ACL, version int32) {
+func (t *tree) adoptACL(id uint32, list []wire.ACL, version int32) {
 	acl := t.acls.intern(list)
 	t.setACL(id, acl)
 	t.restrict(id, aclRef{list: acl, version: version})

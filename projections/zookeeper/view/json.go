@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/projections/internal/fold"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // jsonState is a State as people and hashes see it. Nodes, the largest part, are written
@@ -28,17 +29,17 @@ type jsonState struct {
 
 // jsonNode is one znode.
 type jsonNode struct {
-	Data     Bytes  `json:"data"`
-	Czxid    uint64 `json:"czxid"` // sequence that created it
-	Mzxid    uint64 `json:"mzxid"` // sequence that last wrote it
-	Pzxid    uint64 `json:"pzxid"` // sequence that last changed its list of children
-	Ctime    int64  `json:"ctime"` // Unix milliseconds, like Mtime
-	Mtime    int64  `json:"mtime"`
-	Version  int32  `json:"version"`            // writes since it was created
-	Creates  int32  `json:"creates"`            // children ever created below it
-	Owner    int64  `json:"owner,omitempty"`    // ephemeralOwner, 0: persistent
-	ACL      []ACL  `json:"acl,omitempty"`      // absent: everybody may do everything
-	Aversion int32  `json:"aversion,omitempty"` // writes of the ACL
+	Data     Bytes      `json:"data"`
+	Czxid    uint64     `json:"czxid"` // sequence that created it
+	Mzxid    uint64     `json:"mzxid"` // sequence that last wrote it
+	Pzxid    uint64     `json:"pzxid"` // sequence that last changed its list of children
+	Ctime    int64      `json:"ctime"` // Unix milliseconds, like Mtime
+	Mtime    int64      `json:"mtime"`
+	Version  int32      `json:"version"`            // writes since it was created
+	Creates  int32      `json:"creates"`            // children ever created below it
+	Owner    int64      `json:"owner,omitempty"`    // ephemeralOwner, 0: persistent
+	ACL      []wire.ACL `json:"acl,omitempty"`      // absent: everybody may do everything
+	Aversion int32      `json:"aversion,omitempty"` // writes of the ACL
 }
 
 // MarshalJSON writes the same bytes for the same state, however it came about.

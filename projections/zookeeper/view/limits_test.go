@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 func proposed(seq uint64, p *znode.Proposed) events.Recorded {
@@ -135,7 +136,7 @@ func FuzzSnapshot(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s.Walk(func(path string, st view.Stat) bool {
+		s.Walk(func(path string, st wire.Stat) bool {
 			if got, ok := s.Stat(path); !ok || got != st {
 				t.Fatalf("%q: %v %+v, walked %+v", path, ok, got, st)
 			}

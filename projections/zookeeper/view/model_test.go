@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // naive is ZooKeeper's tree the plain way: a map of whole nodes that every proposal
@@ -35,17 +36,17 @@ type naiveNode struct {
 	aversion            int32
 	owner, ttl          int64
 	container           bool
-	acl                 []view.ACL
+	acl                 []wire.ACL
 }
 
-var open = []view.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
+var open = []wire.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 
 func newNaive() *naive {
 	n := &naive{nodes: map[string]naiveNode{}, sessions: map[int64]bool{}}
 	for _, p := range []string{"/", "/zookeeper", "/zookeeper/quota"} {
 		n.nodes[p] = naiveNode{acl: open}
 	}
-	n.nodes["/zookeeper/config"] = naiveNode{aversion: -1, acl: []view.ACL{{Perms: 1, Scheme: "world", ID: "anyone"}}}
+	n.nodes["/zookeeper/config"] = naiveNode{aversion: -1, acl: []wire.ACL{{Perms: 1, Scheme: "world", ID: "anyone"}}}
 	return n
 }
 
@@ -62,7 +63,7 @@ func (n *naive) kids(path string) (names []string) {
 	return names
 }
 
-func (n *naive) stat(path string) view.Stat {
+func (n *naive) stat(path string) wire.Stat {
 	v, kids := n.nodes[path], int32(len(n.kids(path)))
 	owner := v.owner
 	if v.container {
@@ -71,13 +72,13 @@ func (n *naive) stat(path string) view.Stat {
 	if v.ttl > 0 {
 		owner = -1<<56 | v.ttl
 	}
-	return view.Stat{
+	return wire.Stat{
 		Czxid: v.czxid, Mzxid: v.mzxid, Pzxid: v.pzxid, Ctime: v.ctime, Mtime: v.mtime, Version: v.version,
 		Cversion: 2*v.creates - kids, Aversion: v.aversion, EphemeralOwner: owner, DataLength: int32(len(v.data)), NumChildren: kids,
 	}
 }
 
-func permits(acl []view.ACL, perm int32, auth []*znode.Identity) bool {
+func permits(acl []wire.ACL, perm int32, auth []*znode.Identity) bool {
 	for _, a := range acl {
 		for _, id := range append([]*znode.Identity{{Scheme: "world", Id: "anyone"}}, auth...) {
 			if a.Perms&perm != 0 && a.Scheme == id.GetScheme() && a.ID == id.GetId() {
@@ -88,20 +89,20 @@ func permits(acl []view.ACL, perm int32, auth []*znode.Identity) bool {
 	return false
 }
 
-func acls(list []*znode.ACL, auth []*znode.Identity) (out []view.ACL) {
+func acls(list []*znode.ACL, auth []*znode.Identity) (out []wire.ACL) {
 	for _, a := range list {
 		if a.GetScheme() == "auth" {
 			for _, id := range auth {
-				out = append(out, view.ACL{Perms: a.GetPerms(), Scheme: id.GetScheme(), ID: id.GetId()})
+				out = append(out, wire.ACL{Perms: a.GetPerms(), Scheme: id.GetScheme(), ID: id.GetId()})
 			}
 			continue
 		}
-		out = append(out, view.ACL{Perms: a.GetPerms(), Scheme: a.GetScheme(), ID: a.GetId()})
+		out = append(out, wire.ACL{Perms: a.GetPerms(), Scheme: a.GetScheme(), ID: a.GetId()})
 	}
 	return out
 }
 
-func (n *naive) op(p *znode.Proposed, op *znode.Op) (code int32, r view.Result) {
+func (n *naive) op(p *znode.Proposed, op *znode.Op) (code wire.Code, r view.Result) {
 	r.Op = view.KindOf(op)
 	path := op.Path()
 	if r.Op != view.OpDeleteContainer && !n.sessions[p.GetSession()] {
@@ -242,7 +243,7 @@ func (n *naive) propose(p *znode.Proposed) *view.Outcome {
 	if o.Code != 0 {
 		n.nodes = before
 		for i := range o.Results {
-			o.Results[i].Path, o.Results[i].Stat = "", view.Stat{}
+			o.Results[i].Path, o.Results[i].Stat = "", wire.Stat{}
 		}
 	}
 	return o
@@ -298,7 +299,7 @@ func TestAgainstModel(t *testing.T) {
 		write func(*bytes.Buffer) error
 		want  []byte
 	}
-	codes := map[int32]int{}
+	codes := map[wire.Code]int{}
 	for i := range 5000 {
 		r := events.Recorded{Seq: uint64(i + 1), Subject: events.Join("b", "znode", "tree"), Time: time.UnixMilli(int64(1000 + 7*i))}
 		n.zxid, n.ms = int64(r.Seq), r.Time.UnixMilli()
@@ -381,7 +382,7 @@ func TestAgainstModel(t *testing.T) {
 		}
 	}
 	compare(t, n, s)
-	for _, code := range []int32{0, -101, -102, -103, -108, -110, -111, -112, -114, -8} {
+	for _, code := range []wire.Code{0, -101, -102, -103, -108, -110, -111, -112, -114, -8} {
 		if codes[code] == 0 {
 			t.Errorf("code %d never came up: %v", code, codes)
 		}

@@ -9,15 +9,16 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 const statsOfQ = "/zookeeper/quota/q/zookeeper_stats"
 
 // quotaWorld is a tree with session 1 and a quota over /q, which has a node already.
-func quotaWorld(t *testing.T) (write func(multi bool, ops ...*znode.Op) int32, state func() view.State) {
+func quotaWorld(t *testing.T) (write func(multi bool, ops ...*znode.Op) wire.Code, state func() view.State) {
 	t.Helper()
 	s, seq := world(t), uint64(200)
-	write = func(multi bool, ops ...*znode.Op) int32 {
+	write = func(multi bool, ops ...*znode.Op) wire.Code {
 		t.Helper()
 		var did view.Effects
 		seq++
@@ -124,7 +125,7 @@ func TestQuotaStatisticsAreTheCount(t *testing.T) {
 		}
 		write(len(ops) > 1, ops...)
 		count, size := 0, 0
-		state().Walk(func(path string, st view.Stat) bool {
+		state().Walk(func(path string, st wire.Stat) bool {
 			if path == "/q" || len(path) > 3 && path[:3] == "/q/" {
 				count, size = count+1, size+int(st.DataLength)
 			}

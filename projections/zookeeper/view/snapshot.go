@@ -10,6 +10,7 @@ import (
 	"math"
 
 	"github.com/monolith-go/monolith/projections/internal/fold"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // A snapshot is magic, a length and that many bytes of JSON with what there is besides
@@ -38,7 +39,7 @@ type snapshotHead struct {
 	Containers map[string]Member      `json:"containers"`
 	Replicas   map[string]ReplicaMeta `json:"replicas"`
 	Sessions   map[int64]Session      `json:"sessions"`
-	ACLs       [][]ACL                `json:"acls"`
+	ACLs       [][]wire.ACL           `json:"acls"`
 	Imports    map[string]Import      `json:"imports,omitempty"`
 	Skipped    fold.Skipped           `json:"skipped,omitempty"`
 }

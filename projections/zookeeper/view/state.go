@@ -5,17 +5,9 @@ import (
 	"encoding/json"
 	"slices"
 	"unicode/utf8"
-)
 
-// Stat is what ZooKeeper tells about a node.
-type Stat struct {
-	Czxid, Mzxid                int64
-	Ctime, Mtime                int64
-	Version, Cversion, Aversion int32
-	EphemeralOwner              int64
-	DataLength, NumChildren     int32
-	Pzxid                       int64
-}
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+)
 
 // Bytes are node data. In JSON they are a string when they are UTF-8, so that people can
 // read snapshots, and {"base64":"…"} otherwise; none at all are null.
@@ -67,24 +59,24 @@ const (
 type Change struct {
 	Kind ChangeKind
 	Path string
-	ACL  []ACL // the node's then: who may not read it is not told
+	ACL  []wire.ACL // the node's then: who may not read it is not told
 }
 
 // Get returns a node's data and stat. The data must neither be changed nor be used after
 // the next Apply: its place may hold something else then.
-func (s State) Get(path string) ([]byte, Stat, bool) {
+func (s State) Get(path string) ([]byte, wire.Stat, bool) {
 	id := s.tree.find(path)
 	if id == 0 {
-		return nil, Stat{}, false
+		return nil, wire.Stat{}, false
 	}
 	return s.tree.data(id), s.tree.stat(id), true
 }
 
 // Stat is Get without the data.
-func (s State) Stat(path string) (Stat, bool) {
+func (s State) Stat(path string) (wire.Stat, bool) {
 	id := s.tree.find(path)
 	if id == 0 {
-		return Stat{}, false
+		return wire.Stat{}, false
 	}
 	return s.tree.stat(id), true
 }
@@ -99,10 +91,10 @@ func (s State) Children(path string) []string {
 }
 
 // ACL is a node's list, which must not be changed, and its stat.
-func (s State) ACL(path string) ([]ACL, Stat, bool) {
+func (s State) ACL(path string) ([]wire.ACL, wire.Stat, bool) {
 	id := s.tree.find(path)
 	if id == 0 {
-		return nil, Stat{}, false
+		return nil, wire.Stat{}, false
 	}
 	return s.tree.acls.lists[s.tree.aclRef(id).list].acl, s.tree.stat(id), true
 }
@@ -181,7 +173,7 @@ func (t *tree) sizes(visit func(id uint32, path, data int)) {
 
 // Walk visits every node with its path, in no order that matters, until visit says no.
 // It is for tools: on a large tree it takes a while.
-func (s State) Walk(visit func(path string, st Stat) bool) {
+func (s State) Walk(visit func(path string, st wire.Stat) bool) {
 	on := true
 	s.tree.walk(func(id uint32) {
 		if on {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Owners that are no session, in a node's ephemeralOwner.
@@ -379,9 +381,9 @@ func (t *tree) walk(visit func(id uint32)) {
 	}
 }
 
-func (t *tree) stat(id uint32) Stat {
+func (t *tree) stat(id uint32) wire.Stat {
 	n, d := t.nodes.at(id), t.dirOf(id)
-	return Stat{
+	return wire.Stat{
 		Czxid: int64(n.czxid), Mzxid: int64(n.mzxid), Pzxid: int64(d.pzxid), Ctime: n.ctime, Mtime: n.mtime,
 		Version: n.version, Cversion: 2*d.creates - d.kids, // creations and deletions
 		Aversion: t.aclRef(id).version, EphemeralOwner: t.owner(id), DataLength: int32(n.dataLen), NumChildren: d.kids,

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"github.com/monolith-go/monolith/events/znode"
 )
 
@@ -16,21 +18,21 @@ func (t *tree) propose(p *znode.Proposed) *Outcome {
 	for i, op := range p.GetOps() {
 		r := &o.Results[i]
 		r.Op = KindOf(op)
-		if o.Code != CodeOK {
-			r.Code = CodeRuntimeInconsistency
+		if o.Code != wire.OK {
+			r.Code = wire.RuntimeInconsistency
 			continue
 		}
-		if r.Code = t.apply(p, op, r); r.Code != CodeOK {
+		if r.Code = t.apply(p, op, r); r.Code != wire.OK {
 			o.Code = r.Code
 		}
 	}
-	if o.Code == CodeOK {
+	if o.Code == wire.OK {
 		t.commit()
 		return o
 	}
 	t.rollback()
 	for i := range o.Results {
-		o.Results[i].Path, o.Results[i].Stat = "", Stat{}
+		o.Results[i].Path, o.Results[i].Stat = "", wire.Stat{}
 	}
 	return o
 }
@@ -73,7 +75,7 @@ func KindOf(op *znode.Op) OpKind {
 	return OpDeleteContainer
 }
 
-func (t *tree) apply(p *znode.Proposed, op *znode.Op, r *Result) int32 {
+func (t *tree) apply(p *znode.Proposed, op *znode.Op, r *Result) wire.Code {
 	switch o := op.GetOp().(type) {
 	case *znode.Op_Create:
 		return t.applyCreate(p, o.Create, r)
@@ -81,7 +83,7 @@ func (t *tree) apply(p *znode.Proposed, op *znode.Op, r *Result) int32 {
 		return t.applyDeleteContainer(o.DeleteContainer)
 	}
 	if !t.open(p.GetSession()) {
-		return CodeSessionExpired
+		return wire.SessionExpired
 	}
 	switch o := op.GetOp().(type) {
 	case *znode.Op_Delete:
@@ -93,7 +95,7 @@ func (t *tree) apply(p *znode.Proposed, op *znode.Op, r *Result) int32 {
 	case *znode.Op_Check:
 		return t.applyCheck(p, o.Check)
 	}
-	return CodeUnimplemented
+	return wire.Unimplemented
 }
 
 // open says whether the session may write; 0 is the registry itself.
@@ -109,33 +111,33 @@ func (t *tree) may(id uint32, perm int32, p *znode.Proposed) bool {
 	return allowed(t.acls.lists[t.aclRef(id).list].acl, perm, p.GetAuth())
 }
 
-func (t *tree) applyCreate(p *znode.Proposed, c *znode.Create, r *Result) int32 {
+func (t *tree) applyCreate(p *znode.Proposed, c *znode.Create, r *Result) wire.Code {
 	mode := c.GetMode()
 	if _, ok := znode.Mode_name[int32(mode)]; !ok {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	ttl := mode == znode.Mode_PERSISTENT_WITH_TTL || mode == znode.Mode_PERSISTENT_SEQUENTIAL_WITH_TTL
 	if ttl && (c.GetTtlMs() <= 0 || c.GetTtlMs() > maxTTL) || !ttl && c.GetTtlMs() > 0 {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	ephemeral := mode == znode.Mode_EPHEMERAL || mode == znode.Mode_EPHEMERAL_SEQUENTIAL
 	if !t.open(p.GetSession()) || (ephemeral && p.GetSession() == 0) {
-		return CodeSessionExpired
+		return wire.SessionExpired
 	}
 	parent, _, ok := splitPath(c.GetPath())
 	if !ok {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	list, ok := fix(c.GetAcl(), p.GetAuth())
 	if !ok {
-		return CodeInvalidACL
+		return wire.InvalidACL
 	}
 	up := t.find(parent)
 	if up == 0 {
-		return CodeNoNode
+		return wire.NoNode
 	}
-	if !t.may(up, PermCreate, p) {
-		return CodeNoAuth
+	if !t.may(up, wire.PermCreate, p) {
+		return wire.NoAuth
 	}
 	path := c.GetPath()
 	switch mode {
@@ -143,14 +145,14 @@ func (t *tree) applyCreate(p *znode.Proposed, c *znode.Create, r *Result) int32 
 		path = fmt.Sprintf("%s%010d", path, t.dirOf(up).creates)
 	}
 	if !validPath(path) {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	_, name, _ := splitPath(path)
 	if path == "/" || t.child(up, name) != 0 {
-		return CodeNodeExists
+		return wire.NodeExists
 	}
 	if isEphemeral(t.owner(up)) {
-		return CodeNoChildrenForEphemerals
+		return wire.NoChildrenForEphemerals
 	}
 	owner := int64(0)
 	switch {
@@ -164,56 +166,56 @@ func (t *tree) applyCreate(p *znode.Proposed, c *znode.Create, r *Result) int32 
 	id := t.create(up, path, name, c.GetData(), owner, t.acls.intern(list))
 	r.Path, r.Stat = path, t.stat(id)
 	t.quotaCreated(id, path)
-	return CodeOK
+	return wire.OK
 }
 
-func (t *tree) applyDelete(p *znode.Proposed, d *znode.Delete) int32 {
+func (t *tree) applyDelete(p *znode.Proposed, d *znode.Delete) wire.Code {
 	parent, name, ok := splitPath(d.GetPath())
 	if !ok || special(d.GetPath()) {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	up := t.find(parent)
 	if up == 0 {
-		return CodeNoNode
+		return wire.NoNode
 	}
-	if !t.may(up, PermDelete, p) {
-		return CodeNoAuth
+	if !t.may(up, wire.PermDelete, p) {
+		return wire.NoAuth
 	}
 	id := t.child(up, name)
 	if id == 0 {
-		return CodeNoNode
+		return wire.NoNode
 	}
 	if IsService(t.owner(id)) {
-		return CodeNoAuth
+		return wire.NoAuth
 	}
 	if !matches(t.nodes.at(id).version, d.GetVersion()) {
-		return CodeBadVersion
+		return wire.BadVersion
 	}
 	if t.dirOf(id).kids > 0 {
-		return CodeNotEmpty
+		return wire.NotEmpty
 	}
 	t.remove(id, d.GetPath())
-	return CodeOK
+	return wire.OK
 }
 
 // applyDeleteContainer is stricter than ZooKeeper, whose leader asks before it proposes:
 // here the state decides, when the event has its place in the log.
-func (t *tree) applyDeleteContainer(d *znode.DeleteContainer) int32 {
+func (t *tree) applyDeleteContainer(d *znode.DeleteContainer) wire.Code {
 	if _, _, ok := splitPath(d.GetPath()); !ok || special(d.GetPath()) {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	id := t.find(d.GetPath())
 	if id == 0 {
-		return CodeNoNode
+		return wire.NoNode
 	}
 	if t.dirOf(id).kids > 0 {
-		return CodeNotEmpty
+		return wire.NotEmpty
 	}
 	if !t.over(id, t.ms) {
-		return CodeBadVersion
+		return wire.BadVersion
 	}
 	t.remove(id, d.GetPath())
-	return CodeOK
+	return wire.OK
 }
 
 // over says whether a childless node's time has come: a container that had children, or
@@ -228,63 +230,63 @@ func (t *tree) over(id uint32, ms int64) bool {
 	return false
 }
 
-func (t *tree) applySetData(p *znode.Proposed, s *znode.SetData, r *Result) int32 {
+func (t *tree) applySetData(p *znode.Proposed, s *znode.SetData, r *Result) wire.Code {
 	if !validPath(s.GetPath()) {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	id := t.find(s.GetPath())
 	if id == 0 {
-		return CodeNoNode
+		return wire.NoNode
 	}
-	if !t.may(id, PermWrite, p) || IsService(t.owner(id)) {
-		return CodeNoAuth
+	if !t.may(id, wire.PermWrite, p) || IsService(t.owner(id)) {
+		return wire.NoAuth
 	}
 	if !matches(t.nodes.at(id).version, s.GetVersion()) {
-		return CodeBadVersion
+		return wire.BadVersion
 	}
 	t.set(id, s.GetPath(), s.GetData())
 	r.Stat = t.stat(id)
-	return CodeOK
+	return wire.OK
 }
 
-func (t *tree) applySetACL(p *znode.Proposed, s *znode.SetACL, r *Result) int32 {
+func (t *tree) applySetACL(p *znode.Proposed, s *znode.SetACL, r *Result) wire.Code {
 	if !validPath(s.GetPath()) {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	list, ok := fix(s.GetAcl(), p.GetAuth())
 	if !ok {
-		return CodeInvalidACL
+		return wire.InvalidACL
 	}
 	id := t.find(s.GetPath())
 	if id == 0 {
-		return CodeNoNode
+		return wire.NoNode
 	}
-	if !t.may(id, PermAdmin, p) {
-		return CodeNoAuth
+	if !t.may(id, wire.PermAdmin, p) {
+		return wire.NoAuth
 	}
 	if !matches(t.aclRef(id).version, s.GetVersion()) {
-		return CodeBadVersion
+		return wire.BadVersion
 	}
 	t.setACL(id, t.acls.intern(list))
 	r.Stat = t.stat(id)
-	return CodeOK
+	return wire.OK
 }
 
-func (t *tree) applyCheck(p *znode.Proposed, c *znode.Check) int32 {
+func (t *tree) applyCheck(p *znode.Proposed, c *znode.Check) wire.Code {
 	if !validPath(c.GetPath()) {
-		return CodeBadArguments
+		return wire.BadArguments
 	}
 	id := t.find(c.GetPath())
 	if id == 0 {
-		return CodeNoNode
+		return wire.NoNode
 	}
-	if !t.may(id, PermRead, p) {
-		return CodeNoAuth
+	if !t.may(id, wire.PermRead, p) {
+		return wire.NoAuth
 	}
 	if !matches(t.nodes.at(id).version, c.GetVersion()) {
-		return CodeBadVersion
+		return wire.BadVersion
 	}
-	return CodeOK
+	return wire.OK
 }
 
 // matches compares a version with the one that a client expects, -1: any.
@@ -292,7 +294,7 @@ func matches(have, want int32) bool { return want == -1 || want == have }
 
 func (t *tree) openSession(bzid string, e *znode.SessionOpened) *Outcome {
 	if t.open(e.GetSession()) {
-		return &Outcome{Code: CodeNodeExists}
+		return &Outcome{Code: wire.NodeExists}
 	}
 	t.sessions[e.GetSession()] = Session{BZID: bzid, TimeoutMS: e.GetTimeoutMs(), PasswordHash: slices.Clone(e.GetPasswordHash())}
 	return &Outcome{}
@@ -301,7 +303,7 @@ func (t *tree) openSession(bzid string, e *znode.SessionOpened) *Outcome {
 // closeSession removes the session and, in the order of their paths, its ephemerals.
 func (t *tree) closeSession(session int64) *Outcome {
 	if session == 0 || !t.open(session) {
-		return &Outcome{Code: CodeSessionExpired}
+		return &Outcome{Code: wire.SessionExpired}
 	}
 	delete(t.sessions, session)
 	for _, path := range t.ephemeralsOf(session) {

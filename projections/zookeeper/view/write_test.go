@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/internal/foldtest"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 func TestReplayWrites(t *testing.T) {
@@ -86,7 +87,7 @@ func TestCodes(t *testing.T) {
 		op      *znode.Op
 		session int64
 		auth    []*znode.Identity
-		code    int32
+		code    wire.Code
 		path    string
 	}{
 		{"create", createOf("/n", 0), 1, none, 0, "/n"},
@@ -221,7 +222,7 @@ func TestMulti(t *testing.T) {
 		t.Error(diff)
 	}
 	st, _ := s.Stat("/m")
-	if want := (view.Stat{Czxid: 101, Mzxid: 101, Pzxid: 101, Ctime: 11_000, Mtime: 11_000, Version: 1, Cversion: 3, DataLength: 1, NumChildren: 1}); st != want {
+	if want := (wire.Stat{Czxid: 101, Mzxid: 101, Pzxid: 101, Ctime: 11_000, Mtime: 11_000, Version: 1, Cversion: 3, DataLength: 1, NumChildren: 1}); st != want {
 		t.Errorf("%+v, want %+v", st, want)
 	}
 	var kinds []view.ChangeKind
@@ -233,9 +234,9 @@ func TestMulti(t *testing.T) {
 	}
 
 	s, did = propose(createOf("/m", 0), setOf("/p", 0), deleteOf("/p/kid", -1), setACLOf("/p", 0, anyone...), createOf("/p/kid", 0), createOf("/m/x/y", 0), deleteOf("/e", -1))
-	want := []int32{0, 0, 0, 0, 0, -101, -2}
+	want := []wire.Code{0, 0, 0, 0, 0, -101, -2}
 	for i, r := range did.Outcome.Results {
-		if r.Code != want[i] || r.Path != "" || r.Stat != (view.Stat{}) {
+		if r.Code != want[i] || r.Path != "" || r.Stat != (wire.Stat{}) {
 			t.Errorf("operation %d: %+v, want code %d alone", i, r, want[i])
 		}
 	}

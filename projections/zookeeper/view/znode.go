@@ -7,6 +7,8 @@ package view
 import (
 	"iter"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
@@ -84,7 +86,7 @@ func Failed(s State, r events.Recorded) State {
 	s.tree.rollback()
 	s.effects = Effects{}
 	if e, ok := r.Event.(*znode.Event); ok {
-		o := &Outcome{Code: CodeRuntimeInconsistency, Multi: e.GetProposed().GetMulti()}
+		o := &Outcome{Code: wire.RuntimeInconsistency, Multi: e.GetProposed().GetMulti()}
 		for _, op := range e.GetProposed().GetOps() {
 			o.Results = append(o.Results, Result{Op: KindOf(op), Code: o.Code})
 		}
@@ -193,7 +195,7 @@ func (s *State) znode(bzid string, e *znode.Event) bool {
 		s.effects.Outcome = s.imported(b.Imported)
 	case *znode.Event_SessionClosed:
 		s.effects.Outcome = s.tree.closeSession(b.SessionClosed.GetSession())
-		if s.effects.Outcome.Code == CodeOK {
+		if s.effects.Outcome.Code == wire.OK {
 			s.effects.Closed = b.SessionClosed.GetSession()
 		}
 	default:

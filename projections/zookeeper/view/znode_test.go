@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
@@ -27,7 +29,7 @@ func state(st replica.State) proto.Message {
 }
 
 func TestChanges(t *testing.T) {
-	open := []view.ACL{{Perms: view.PermAll, Scheme: "world", ID: "anyone"}}
+	open := []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}}
 	ps0 := &replica.Replica{ModelName: "m", ServerType: "ps", Container: "a", GrpcAddress: "h:1"}
 	lost := &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: "r"}}}
 	s := view.New()
@@ -79,7 +81,7 @@ func TestChanges(t *testing.T) {
 // What a real ZooKeeper 3.8 reports for an untouched tree.
 func TestEmptyTree(t *testing.T) {
 	s := view.New()
-	for path, want := range map[string]view.Stat{
+	for path, want := range map[string]wire.Stat{
 		"/":                 {Cversion: -1, NumChildren: 1},
 		"/zookeeper":        {Cversion: -2, NumChildren: 2},
 		"/zookeeper/quota":  {},
@@ -108,7 +110,7 @@ func FuzzNames(f *testing.F) {
 			r.Seq = uint64(i + 1)
 			s = view.Fold(s, r)
 		}
-		s.Walk(func(path string, _ view.Stat) bool {
+		s.Walk(func(path string, _ wire.Stat) bool {
 			if path == "/" {
 				return true
 			}

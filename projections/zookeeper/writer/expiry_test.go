@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
@@ -30,7 +32,7 @@ func TestSessionExpiry(t *testing.T) {
 			}
 		}
 	}
-	if a := s.ask(session(1, time.Second)); a.o.Code != view.CodeNodeExists {
+	if a := s.ask(session(1, time.Second)); a.o.Code != wire.NodeExists {
 		t.Errorf("a session's id used twice: %+v", a)
 	}
 	began, last := time.Now(), time.Now()
@@ -72,7 +74,7 @@ func TestSessionExpiry(t *testing.T) {
 	if closed != 1 {
 		t.Errorf("%d sessions closed", closed)
 	}
-	if a := s.ask(write(1, makeNode("/late", "", 0))); a.err != nil || a.o.Code != view.CodeSessionExpired {
+	if a := s.ask(write(1, makeNode("/late", "", 0))); a.err != nil || a.o.Code != wire.SessionExpired {
 		t.Errorf("a write of an expired session: %+v", a)
 	}
 

@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Importer makes facts of what foreign clients write in a real ensemble.
@@ -40,7 +41,7 @@ func (b bridge) Import(ctx context.Context, seen []*znode.Imported) []error {
 			switch {
 			case errors.Is(err, bus.ErrTooLarge), errors.Is(err, events.ErrInvalid):
 				err = fmt.Errorf("%w: %w", ensemble.ErrRefused, err)
-			case err == nil && o != nil && o.Code != view.CodeOK:
+			case err == nil && o != nil && o.Code != wire.OK:
 				err = fmt.Errorf("%w with code %d", ensemble.ErrRefused, o.Code)
 			}
 			answers <- answer{i, err}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
@@ -93,7 +95,7 @@ func TestConflictCatchesUp(t *testing.T) {
 	if _, err := b.Log().Append(t.Context(), bus.Draft{Subject: s.subject, Expect: bus.Any, Event: write(0, makeNode("/theirs", "", 0))}); err != nil {
 		t.Fatal(err)
 	}
-	if a := s.ask(write(0, makeNode("/theirs", "", 0))); a.err != nil || a.o.Code != view.CodeNodeExists {
+	if a := s.ask(write(0, makeNode("/theirs", "", 0))); a.err != nil || a.o.Code != wire.NodeExists {
 		t.Fatalf("%+v", a)
 	}
 }
@@ -113,6 +115,6 @@ func TestForeignFenceEndsATerm(t *testing.T) {
 	}
 	s.await(t, "a term of its own again", func() bool {
 		a := s.ask(write(0, makeNode("/mine", "", 0)))
-		return a.err == nil && a.o.Code == view.CodeOK
+		return a.err == nil && a.o.Code == wire.OK
 	})
 }

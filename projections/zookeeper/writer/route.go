@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -107,7 +109,7 @@ func (r router) target(path string) (t target, ok bool) {
 // refusal is an answer of ZooKeeper's and, when there is one, the request that was
 // refused, for the dead letters.
 type refusal struct {
-	code    int32
+	code    wire.Code
 	reason  string
 	request proto.Message
 }
@@ -131,9 +133,9 @@ func (r router) run(c *routed, flush func(context.Context) error, done func(uint
 	var no *refusal
 	switch {
 	case c.to.kind == "publish":
-		no = &refusal{code: view.CodeNoAuth, reason: "the nodes below publish are the publisher's: load a model instead"}
+		no = &refusal{code: wire.NoAuth, reason: "the nodes below publish are the publisher's: load a model instead"}
 	case c.p.GetMulti():
-		no = &refusal{code: view.CodeBadArguments, reason: "a multi cannot hold it, because the service that owns the path decides on its own: send it alone"}
+		no = &refusal{code: wire.BadArguments, reason: "a multi cannot hold it, because the service that owns the path decides on its own: send it alone"}
 	default:
 		var err error
 		if no, err = r.command(ctx, c, op); err != nil {
@@ -151,7 +153,7 @@ func (r router) run(c *routed, flush func(context.Context) error, done func(uint
 			case i == c.at:
 				o.Results[i].Code = no.code
 			case i > c.at:
-				o.Results[i].Code = view.CodeRuntimeInconsistency
+				o.Results[i].Code = wire.RuntimeInconsistency
 			}
 		}
 		r.tell(ctx, op.Path(), c.to, no)
@@ -194,7 +196,7 @@ func (r router) tell(ctx context.Context, path string, to target, no *refusal) {
 // those that ZooKeeper would have made under their own codes.
 func (r router) command(ctx context.Context, c *routed, op *znode.Op) (*refusal, error) {
 	seen, code := r.checks(c.p, op)
-	if code != view.CodeOK {
+	if code != wire.OK {
 		return &refusal{code: code, reason: "as ZooKeeper answers it"}, nil
 	}
 	name, body, request, err := ask(c.to, op)
@@ -202,7 +204,7 @@ func (r router) command(ctx context.Context, c *routed, op *znode.Op) (*refusal,
 		body, err = guarded(body, seen)
 	}
 	if err != nil {
-		return &refusal{code: view.CodeBadArguments, reason: err.Error()}, nil
+		return &refusal{code: wire.BadArguments, reason: err.Error()}, nil
 	}
 	reply, err := r.commands.Call(ctx, r.bzid, name, body)
 	var said *bus.CommandError
@@ -219,7 +221,7 @@ func (r router) command(ctx context.Context, c *routed, op *znode.Op) (*refusal,
 	}
 	switch {
 	case errors.As(err, &said) && said.Code != bus.CodeUnavailable && said.Code != bus.CodeInternal:
-		return &refusal{code: view.CodeBadArguments, reason: said.Message, request: request}, nil
+		return &refusal{code: wire.BadArguments, reason: said.Message, request: request}, nil
 	case err != nil:
 		return nil, fmt.Errorf("ask %s: %w", name, err)
 	}
@@ -244,48 +246,48 @@ func guarded(body []byte, seen uint64) ([]byte, error) {
 
 // checks are those that ZooKeeper makes before a write, and where the tree stood then; the
 // service makes its own.
-func (r router) checks(p *znode.Proposed, op *znode.Op) (seen uint64, code int32) {
+func (r router) checks(p *znode.Proposed, op *znode.Op) (seen uint64, code wire.Code) {
 	path := op.Path()
 	up := path[:strings.LastIndexByte(path, '/')]
 	r.tree.Read(func(t view.State) {
 		seen = t.Seq
 		if _, open := t.Session(p.GetSession()); !open && p.GetSession() != 0 {
-			code = view.CodeSessionExpired
+			code = wire.SessionExpired
 			return
 		}
-		on := func(path string, perm int32) int32 {
+		on := func(path string, perm int32) wire.Code {
 			acl, _, ok := t.ACL(path)
 			switch {
 			case !ok:
-				return view.CodeNoNode
+				return wire.NoNode
 			case !view.Allowed(acl, perm, p.GetAuth()):
-				return view.CodeNoAuth
+				return wire.NoAuth
 			}
-			return view.CodeOK
+			return wire.OK
 		}
 		st, exists := t.Stat(path)
-		version := func(want int32) int32 {
+		version := func(want int32) wire.Code {
 			switch {
 			case !exists:
-				return view.CodeNoNode
+				return wire.NoNode
 			case want != -1 && want != st.Version:
-				return view.CodeBadVersion
+				return wire.BadVersion
 			}
-			return view.CodeOK
+			return wire.OK
 		}
 		switch o := op.GetOp().(type) {
 		case *znode.Op_Create:
-			if code = on(up, view.PermCreate); code == view.CodeOK && exists {
-				code = view.CodeNodeExists
+			if code = on(up, wire.PermCreate); code == wire.OK && exists {
+				code = wire.NodeExists
 			}
 		case *znode.Op_SetData:
-			if code = on(path, view.PermWrite); code == view.CodeOK {
+			if code = on(path, wire.PermWrite); code == wire.OK {
 				code = version(o.SetData.GetVersion())
 			}
 		case *znode.Op_Delete:
-			if code = on(up, view.PermDelete); code == view.CodeOK {
-				if code = version(o.Delete.GetVersion()); code == view.CodeOK && st.NumChildren > 0 {
-					code = view.CodeNotEmpty
+			if code = on(up, wire.PermDelete); code == wire.OK {
+				if code = version(o.Delete.GetVersion()); code == wire.OK && st.NumChildren > 0 {
+					code = wire.NotEmpty
 				}
 			}
 		}

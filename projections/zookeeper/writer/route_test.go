@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
@@ -53,27 +55,27 @@ func TestRoutes(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		ops   []*znode.Op
-		code  int32
+		code  wire.Code
 		calls string
 	}{
 		{"parents are generic", []*znode.Op{makeNode("/test", "", 0), makeNode("/test/portal", "", 0), makeNode("/test/publish", "", 0), makeNode("/test/layouts", "", 0), makeNode("/test/layouts/l", "", 0)}, 0, ""},
 		{"load", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
-		{"there already", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, view.CodeNodeExists, ""},
-		{"another version", []*znode.Op{set("/test/portal/m1", meta, 7)}, view.CodeBadVersion, ""},
-		{"another name", []*znode.Op{set("/test/portal/m1", `{"model_name":"m2"}`, -1)}, view.CodeBadArguments, ""},
-		{"no JSON", []*znode.Op{set("/test/portal/m1", `x`, -1)}, view.CodeBadArguments, ""},
-		{"refused", []*znode.Op{set("/test/portal/m1", `{"model_dir":"/refuse"}`, -1)}, view.CodeBadArguments, `{"modelDir":"/refuse","modelName":"m1"}`},
-		{"a sequence", []*znode.Op{makeNode("/test/portal/m", meta, znode.Mode_PERSISTENT_SEQUENTIAL)}, view.CodeBadArguments, ""},
-		{"in a multi", []*znode.Op{makeNode("/free", "", 0), remove("/test/portal/m1"), makeNode("/free2", "", 0)}, view.CodeBadArguments, ""},
+		{"there already", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, wire.NodeExists, ""},
+		{"another version", []*znode.Op{set("/test/portal/m1", meta, 7)}, wire.BadVersion, ""},
+		{"another name", []*znode.Op{set("/test/portal/m1", `{"model_name":"m2"}`, -1)}, wire.BadArguments, ""},
+		{"no JSON", []*znode.Op{set("/test/portal/m1", `x`, -1)}, wire.BadArguments, ""},
+		{"refused", []*znode.Op{set("/test/portal/m1", `{"model_dir":"/refuse"}`, -1)}, wire.BadArguments, `{"modelDir":"/refuse","modelName":"m1"}`},
+		{"a sequence", []*znode.Op{makeNode("/test/portal/m", meta, znode.Mode_PERSISTENT_SEQUENTIAL)}, wire.BadArguments, ""},
+		{"in a multi", []*znode.Op{makeNode("/free", "", 0), remove("/test/portal/m1"), makeNode("/free2", "", 0)}, wire.BadArguments, ""},
 		{"unload", []*znode.Op{remove("/test/portal/m1")}, 0, `{"modelName":"m1","reason":"the node was deleted through ZooKeeper"}`},
-		{"not there", []*znode.Op{remove("/test/portal/m1")}, view.CodeNoNode, ""},
-		{"the publisher's", []*znode.Op{makeNode("/test/publish/0:0:m1", "", 0)}, view.CodeNoAuth, ""},
-		{"no parent", []*znode.Op{makeNode("/test/saved_models/m/ps_0", "{}", 0)}, view.CodeNoNode, ""},
-		{"a refused entry", []*znode.Op{makeNode("/test/layouts/l/refuse:entry", "", 0)}, view.CodeBadArguments, `{"entry":"refuse:entry","layout":"l"}`},
+		{"not there", []*znode.Op{remove("/test/portal/m1")}, wire.NoNode, ""},
+		{"the publisher's", []*znode.Op{makeNode("/test/publish/0:0:m1", "", 0)}, wire.NoAuth, ""},
+		{"no parent", []*znode.Op{makeNode("/test/saved_models/m/ps_0", "{}", 0)}, wire.NoNode, ""},
+		{"a refused entry", []*znode.Op{makeNode("/test/layouts/l/refuse:entry", "", 0)}, wire.BadArguments, `{"entry":"refuse:entry","layout":"l"}`},
 		{"of another namespace", []*znode.Op{makeNode("/other", "", 0)}, 0, ""},
 		{"deeper than a model", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
 		{"below a model", []*znode.Op{makeNode("/test/portal/m1/x", "", 0)}, 0, ""},
-		{"not empty", []*znode.Op{remove("/test/portal/m1")}, view.CodeNotEmpty, ""},
+		{"not empty", []*znode.Op{remove("/test/portal/m1")}, wire.NotEmpty, ""},
 	} {
 		a := s.ask(write(0, tc.ops...))
 		if a.err != nil || a.o.Code != tc.code || a.zxid == 0 || len(a.o.Results) != len(tc.ops) {
@@ -97,7 +99,7 @@ func TestRoutes(t *testing.T) {
 	for _, op := range []*znode.Op{makeNode("/test/saved_models", "", 0), makeNode("/test/saved_models/refuse", "", 0), makeNode("/test/saved_models/refuse/ps_0", "{}", 0)} {
 		s.Propose(write(0, op), func(zxid uint64, o *view.Outcome, err error) { done <- answer{zxid, o, err} })
 	}
-	for _, want := range []int32{0, 0, view.CodeBadArguments} {
+	for _, want := range []wire.Code{0, 0, wire.BadArguments} {
 		if a := <-done; a.err != nil || a.o.Code != want {
 			t.Errorf("%+v, want code %d", a, want)
 		}

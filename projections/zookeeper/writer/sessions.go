@@ -8,6 +8,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // sessionTick is how often silent sessions are looked for.
@@ -73,7 +74,7 @@ func (z *sessionTable) add(id int64, timeoutMS int32) {
 func (z *sessionTable) folded(subject events.Subject, e *znode.Event, did view.Effects) {
 	switch b := e.GetBody().(type) {
 	case *znode.Event_SessionOpened:
-		if p, err := subject.Parse(); err != nil || p.BZID != z.bzid || did.Outcome == nil || did.Outcome.Code != view.CodeOK {
+		if p, err := subject.Parse(); err != nil || p.BZID != z.bzid || did.Outcome == nil || did.Outcome.Code != wire.OK {
 			return
 		}
 		z.mu.Lock()
