@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
@@ -227,7 +229,7 @@ func (s seen) look(t view.State, dir, base, dc, step string, bySession map[int64
 	for _, name := range t.Children(dir) {
 		path := dir + "/" + name
 		data, st, _ := t.Get(path)
-		var m view.ReplicaMeta
+		var m payload.ReplicaMeta
 		n, err := strconv.ParseUint(name, 10, 64)
 		if err != nil || view.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
 			continue

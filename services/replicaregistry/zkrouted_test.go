@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/go-zookeeper/zk"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/portal"
 )
@@ -58,7 +59,7 @@ func TestRoutedWritesAreConditional(t *testing.T) {
 	}
 	path := "/" + controltest.BZID + "/portal/m"
 	data := func(i int) []byte {
-		return view.ModelMeta{ModelName: "m", ModelDir: exports[i], NumShard: -1, Action: "NONE"}.Bytes()
+		return payload.ModelMeta{ModelName: "m", ModelDir: exports[i], NumShard: -1, Action: "NONE"}.Bytes()
 	}
 	holder := -1 // whose data the node holds
 	once := func(what string, others error, do func(i int) error) (winner int) {

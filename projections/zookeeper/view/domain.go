@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
@@ -87,14 +89,14 @@ func (t domain) model(p *subject, e *model.Event) (known bool, skip string) {
 	switch b := e.GetBody().(type) {
 	case *model.Event_LoadAccepted:
 		l := b.LoadAccepted.GetLoad()
-		m := ModelMeta{
+		m := payload.ModelMeta{
 			ModelName: l.GetModelName(), ModelDir: l.GetModelDir(), Ckpt: l.GetCkpt(),
 			NumShard: l.GetNumShard(), Action: "NONE", SpecReplicas: l.GetSpecReplicas(),
 		}
 		if m.NumShard == 0 {
 			m.NumShard = -1
 		}
-		t.tree.scratch = m.append(t.tree.scratch)
+		t.tree.scratch = m.Append(t.tree.scratch)
 		t.put(path, t.tree.scratch, 0)
 	case *model.Event_UnloadAccepted:
 		t.remove(path)
@@ -127,7 +129,7 @@ func (t domain) publish(p *subject, e *publish.Event) (known bool, skip string) 
 // removes the ones that are no longer planned. An agent that knows only ZooKeeper does what
 // its node says, so there it stands alone: our own agents read the plan.
 func (t domain) plan(dir, name string, p *publish.Planned) {
-	want := map[string]PublishMeta{}
+	want := map[string]payload.PublishMeta{}
 	var paths []string
 	foreign := map[string]bool{}
 	for _, a := range p.GetAssignments() {
@@ -147,7 +149,7 @@ func (t domain) plan(dir, name string, p *publish.Planned) {
 		m, dup := want[path]
 		if !dup {
 			paths = append(paths, path)
-			m = PublishMeta{
+			m = payload.PublishMeta{
 				ShardID: shard, ReplicaID: number, ModelName: name,
 				NumPS: int64(p.GetNumPs()), SubModels: map[string]string{}, PType: 1, IsSpec: p.GetIsSpec(),
 			}
@@ -295,10 +297,10 @@ func (m Member) payload(to []byte) []byte {
 		return append(to, addr...)
 	}
 	r := m.Resource.V
-	return ResourceSpec{
+	return payload.ResourceSpec{
 		Address: c.GetAgentAddress(), ShardID: int64(c.GetShard()), ReplicaID: int64(c.GetReplica()),
 		Memory: r.GetMemory(), CPU: r.GetCpu(), Network: r.GetNetwork(), WorkLoad: r.GetWorkLoad(),
-	}.append(to)
+	}.Append(to)
 }
 
 func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) {
@@ -312,7 +314,7 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		if r.GetZnode() != "" {
 			return true, "" // its node is its own
 		}
-		m := ReplicaMeta{
+		m := payload.ReplicaMeta{
 			Address: r.GetGrpcAddress(), Stat: int32(r.GetStat()), ModelName: r.GetModelName(), ServerType: r.GetServerType(),
 			Task: r.GetTask(), Replica: int64(r.GetReplica()), ArchonAddress: r.GetArchonAddress(),
 			AddressIPv6: r.GetGrpcAddressIpv6(), ArchonAddressIPv6: r.GetArchonAddressIpv6(),
@@ -326,7 +328,7 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 			t.unbind(p.BZID, path, was)
 		}
 		t.s.Replicas[path] = m
-		t.tree.scratch = m.append(t.tree.scratch)
+		t.tree.scratch = m.Append(t.tree.scratch)
 		t.putAt(t.tree.look(path, &p.node), path, t.tree.scratch, Owner(p.BZID, owner))
 		t.bind(p.BZID, path)
 	case *replica.Event_StateChanged:
@@ -337,7 +339,7 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		m.Stat = int32(b.StateChanged.GetStat())
 		t.s.Replicas[path] = m
 		if id := t.tree.look(path, &p.node); id != 0 { // else it was too large to be made
-			t.tree.scratch = m.append(t.tree.scratch)
+			t.tree.scratch = m.Append(t.tree.scratch)
 			t.putAt(id, path, t.tree.scratch, t.tree.owner(id))
 		}
 		t.bind(p.BZID, path)

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/monolith-go/monolith/events/replica"
 )
 
@@ -75,7 +77,7 @@ func (t domain) bind(bzid, path string) {
 }
 
 // unbind takes a replica's binding away; r is what it was.
-func (t domain) unbind(bzid, path string, r ReplicaMeta) {
+func (t domain) unbind(bzid, path string, r payload.ReplicaMeta) {
 	on := t.tree.seat(bzid, path, r)
 	if m, live := t.s.Containers[on.key]; live {
 		t.rebind(on, t.tree.sit(bzid, on, m.Container.V), m, path, "")
@@ -116,10 +118,10 @@ func holds(m map[string]string, value string) bool {
 	return false
 }
 
-// subModel is the exported folder that the replica serves.
-func (r ReplicaMeta) subModel() string {
-	if r.ServerType == "entry" {
+// subModel is the exported folder that a replica of a task serves.
+func subModel(serverType string, task int32) string {
+	if serverType == "entry" {
 		return "entry"
 	}
-	return r.ServerType + "_" + strconv.Itoa(int(r.Task))
+	return serverType + "_" + strconv.Itoa(int(task))
 }

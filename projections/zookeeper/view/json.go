@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/monolith-go/monolith/projections/internal/fold"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -18,13 +20,13 @@ import (
 // jsonState is a State as people and hashes see it. Nodes, the largest part, are written
 // one by one behind its other fields.
 type jsonState struct {
-	Seq        uint64                 `json:"seq"`
-	Nodes      map[string]jsonNode    `json:"nodes,omitempty"` // read only
-	Containers map[string]Member      `json:"containers"`
-	Replicas   map[string]ReplicaMeta `json:"replicas"`
-	Sessions   map[int64]Session      `json:"sessions,omitempty"`
-	Imports    map[string]Import      `json:"imports,omitempty"`
-	Skipped    fold.Skipped           `json:"skipped,omitempty"`
+	Seq        uint64                         `json:"seq"`
+	Nodes      map[string]jsonNode            `json:"nodes,omitempty"` // read only
+	Containers map[string]Member              `json:"containers"`
+	Replicas   map[string]payload.ReplicaMeta `json:"replicas"`
+	Sessions   map[int64]Session              `json:"sessions,omitempty"`
+	Imports    map[string]Import              `json:"imports,omitempty"`
+	Skipped    fold.Skipped                   `json:"skipped,omitempty"`
 }
 
 // jsonNode is one znode.
@@ -117,7 +119,7 @@ func canonical(v any) ([]byte, error) {
 
 // UnmarshalJSON restores a state.
 func (s *State) UnmarshalJSON(data []byte) error {
-	in := jsonState{Containers: map[string]Member{}, Replicas: map[string]ReplicaMeta{}}
+	in := jsonState{Containers: map[string]Member{}, Replicas: map[string]payload.ReplicaMeta{}}
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 )
@@ -201,7 +203,7 @@ type seat struct {
 }
 
 // seat of the replica at path.
-func (m *memo) seat(bzid, path string, r ReplicaMeta) *seat {
+func (m *memo) seat(bzid, path string, r payload.ReplicaMeta) *seat {
 	v := m.seats[path]
 	if v == nil || v.model != r.ModelName || v.kind != r.ServerType || v.container != r.Container || v.task != r.Task {
 		m.room()
@@ -219,7 +221,7 @@ func (m *memo) sit(bzid string, v *seat, c *container.Container) *host {
 	v.host.update(bzid, c)
 	if v.of != c || v.node == "" {
 		v.of, v.at = c, place{}
-		v.node, _ = at(bzid, "binding", v.model, ReplicaMeta{ServerType: v.kind, Task: v.task}.subModel()+":"+v.host.name)
+		v.node, _ = at(bzid, "binding", v.model, subModel(v.kind, v.task)+":"+v.host.name)
 	}
 	return v.host
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 )
@@ -14,7 +16,7 @@ func TestMemoIsBounded(t *testing.T) {
 	for name, grow := range map[string]func(m *memo, i int){
 		"subjects": func(m *memo, i int) { m.subject(events.Join("b", "znode", fmt.Sprint(i))) },
 		"hosts":    func(m *memo, i int) { m.host("b", fmt.Sprint(i), &container.Container{}) },
-		"seats":    func(m *memo, i int) { m.seat("b", fmt.Sprint(i), ReplicaMeta{}) },
+		"seats":    func(m *memo, i int) { m.seat("b", fmt.Sprint(i), payload.ReplicaMeta{}) },
 	} {
 		m := newMemo()
 		most := 0

@@ -9,6 +9,8 @@ import (
 	"io"
 	"math"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/monolith-go/monolith/projections/internal/fold"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -34,14 +36,14 @@ const (
 var errSnapshot = errors.New("znode: the snapshot is damaged")
 
 type snapshotHead struct {
-	Seq        uint64                 `json:"seq"`
-	Nodes      int                    `json:"nodes"`
-	Containers map[string]Member      `json:"containers"`
-	Replicas   map[string]ReplicaMeta `json:"replicas"`
-	Sessions   map[int64]Session      `json:"sessions"`
-	ACLs       [][]wire.ACL           `json:"acls"`
-	Imports    map[string]Import      `json:"imports,omitempty"`
-	Skipped    fold.Skipped           `json:"skipped,omitempty"`
+	Seq        uint64                         `json:"seq"`
+	Nodes      int                            `json:"nodes"`
+	Containers map[string]Member              `json:"containers"`
+	Replicas   map[string]payload.ReplicaMeta `json:"replicas"`
+	Sessions   map[int64]Session              `json:"sessions"`
+	ACLs       [][]wire.ACL                   `json:"acls"`
+	Imports    map[string]Import              `json:"imports,omitempty"`
+	Skipped    fold.Skipped                   `json:"skipped,omitempty"`
 }
 
 // Encode takes the state as it is and returns what writes it, which may run while the
@@ -133,7 +135,7 @@ func Decode(r io.Reader) (State, error) {
 	if string(in.bytes(len(magic))) != magic {
 		return State{}, fmt.Errorf("%w: it does not begin as one", errSnapshot)
 	}
-	head := snapshotHead{Containers: map[string]Member{}, Replicas: map[string]ReplicaMeta{}, Sessions: map[int64]Session{}}
+	head := snapshotHead{Containers: map[string]Member{}, Replicas: map[string]payload.ReplicaMeta{}, Sessions: map[int64]Session{}}
 	if meta := in.bytes(in.size(1 << 30)); in.err == nil {
 		if err := json.Unmarshal(meta, &head); err != nil {
 			return State{}, fmt.Errorf("%w: %w", errSnapshot, err)

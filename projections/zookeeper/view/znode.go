@@ -7,6 +7,8 @@ package view
 import (
 	"iter"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 
 	"github.com/monolith-go/monolith/events"
@@ -36,9 +38,9 @@ const (
 // remembers what later events leave out.
 type State struct {
 	Seq        uint64
-	Containers map[string]Member      // by "<bzid>/<container id>"
-	Replicas   map[string]ReplicaMeta // by path
-	Imports    map[string]Import      // by path: nodes that came from abroad
+	Containers map[string]Member              // by "<bzid>/<container id>"
+	Replicas   map[string]payload.ReplicaMeta // by path
+	Imports    map[string]Import              // by path: nodes that came from abroad
 	Skipped    fold.Skipped
 
 	tree    *tree
@@ -56,7 +58,7 @@ type Member struct {
 
 // New is an empty tree, as ZooKeeper creates it.
 func New() State {
-	s := State{Containers: map[string]Member{}, Replicas: map[string]ReplicaMeta{}, tree: newTree()}
+	s := State{Containers: map[string]Member{}, Replicas: map[string]payload.ReplicaMeta{}, tree: newTree()}
 	t := s.tree
 	up := t.insert(root, "zookeeper", []byte{})
 	t.insert(up, "quota", []byte{})

@@ -1,19 +1,15 @@
-package view
+// Package payload is what Monolith's nodes in ZooKeeper hold. Bytes writes what Python's
+// json.dumps makes of it: ", " and ": " between, keys in this order, ASCII only, an empty
+// string as null.
+package payload
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 )
-
-// The types below are the payloads of Monolith's nodes. Bytes writes what Python's
-// json.dumps makes of them: ", " and ": " between, keys in this order, ASCII only, an
-// empty string as null.
 
 // ModelMeta is the payload of /{bzid}/portal/{model}.
 type ModelMeta struct {
@@ -24,9 +20,10 @@ type ModelMeta struct {
 }
 
 // Bytes is the node's data.
-func (m ModelMeta) Bytes() []byte { return m.append(nil) }
+func (m ModelMeta) Bytes() []byte { return m.Append(nil) }
 
-func (m ModelMeta) append(to []byte) []byte {
+// Append overwrites to with the node\'s data.
+func (m ModelMeta) Append(to []byte) []byte {
 	o := begin(to)
 	o.str("model_name", m.ModelName)
 	o.str("model_dir", m.ModelDir)
@@ -54,9 +51,10 @@ type ResourceSpec struct {
 }
 
 // Bytes is the node's data.
-func (r ResourceSpec) Bytes() []byte { return r.append(nil) }
+func (r ResourceSpec) Bytes() []byte { return r.Append(nil) }
 
-func (r ResourceSpec) append(to []byte) []byte {
+// Append overwrites to with the node\'s data.
+func (r ResourceSpec) Append(to []byte) []byte {
 	o := begin(to)
 	o.str("address", r.Address)
 	o.int("shard_id", r.ShardID)
@@ -80,10 +78,8 @@ type PublishMeta struct {
 }
 
 // Bytes is the node's data.
-func (p PublishMeta) Bytes() []byte { return p.append(nil) }
-
-func (p PublishMeta) append(to []byte) []byte {
-	o := begin(to)
+func (p PublishMeta) Bytes() []byte {
+	o := begin(nil)
 	o.int("shard_id", p.ShardID)
 	o.int("replica_id", p.ReplicaID)
 	o.str("model_name", p.ModelName)
@@ -136,9 +132,10 @@ type ReplicaMeta struct {
 }
 
 // Bytes is the node's data.
-func (r ReplicaMeta) Bytes() []byte { return r.append(nil) }
+func (r ReplicaMeta) Bytes() []byte { return r.Append(nil) }
 
-func (r ReplicaMeta) append(to []byte) []byte {
+// Append overwrites to with the node\'s data.
+func (r ReplicaMeta) Append(to []byte) []byte {
 	o := begin(to)
 	o.str("address", r.Address)
 	o.str("address_ipv6", r.AddressIPv6)
@@ -152,103 +149,50 @@ func (r ReplicaMeta) append(to []byte) []byte {
 	return o.end()
 }
 
-// object writes one JSON object the way json.dumps does.
-type object struct{ b []byte }
+// SavedModelDeployConfig is the payload of /{bzid}/saved_models/{model}/{sub_graph}.
+type SavedModelDeployConfig struct{ ModelBasePath, VersionPolicy string }
 
-// begin overwrites what b holds.
-func begin(b []byte) object { return object{append(b[:0], '{')} }
+// Bytes is the node's data.
+func (c SavedModelDeployConfig) Bytes() []byte {
+	o := begin(nil)
+	o.str("model_base_path", c.ModelBasePath)
+	o.str("version_policy", c.VersionPolicy)
+	return o.end()
+}
 
-// key is one of ours: nothing in it needs to be escaped.
-func (o *object) key(k string) {
-	if o.b[len(o.b)-1] != '{' {
-		o.b = append(o.b, ", "...)
+// ContainerServiceInfo is the payload of /{bzid}/container_service/{cluster}:{ctx_id}.
+type ContainerServiceInfo struct {
+	GRPC, HTTP, Archon, Agent, IDC string
+	DebugInfo                      string // a JSON text of its own
+}
+
+// Bytes is the node's data.
+func (c ContainerServiceInfo) Bytes() []byte {
+	o := begin(nil)
+	o.str("grpc", c.GRPC)
+	o.str("http", c.HTTP)
+	o.str("archon", c.Archon)
+	o.str("agent", c.Agent)
+	o.str("idc", c.IDC)
+	o.str("debug_info", c.DebugInfo)
+	return o.end()
+}
+
+// DebugInfo is the JSON text in debug_info, "" for a container that follows no layout.
+func DebugInfo(path string, filters []string) string {
+	if path == "" {
+		return ""
 	}
-	o.b = append(o.b, '"')
-	o.b = append(o.b, k...)
-	o.b = append(o.b, "\": "...)
-}
-
-func (o *object) str(k, v string) {
-	o.key(k)
-	if v == "" {
-		o.b = append(o.b, "null"...)
-		return
-	}
-	o.b = pyString(o.b, v)
-}
-
-func (o *object) int(k string, v int64) {
-	o.key(k)
-	o.b = strconv.AppendInt(o.b, v, 10)
-}
-
-func (o *object) float(k string, v float64) {
-	o.key(k)
-	o.b = pyFloat(o.b, v)
-}
-
-func (o *object) end() []byte { return append(o.b, '}') }
-
-// pyString appends s quoted, everything beyond ASCII escaped. Bytes that are not UTF-8
-// become U+FFFD.
-func pyString(b []byte, s string) []byte {
-	b = append(b, '"')
-	if plain(s) {
-		b = append(b, s...)
-		return append(b, '"')
-	}
-	for _, c := range s {
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', byte(c))
-		case c == '\n':
-			b = append(b, `\n`...)
-		case c == '\r':
-			b = append(b, `\r`...)
-		case c == '\t':
-			b = append(b, `\t`...)
-		case c == '\b':
-			b = append(b, `\b`...)
-		case c == '\f':
-			b = append(b, `\f`...)
-		case c >= ' ' && c <= '~':
-			b = append(b, byte(c))
-		case c > 0xffff:
-			hi, lo := utf16.EncodeRune(c)
-			b = fmt.Appendf(b, `\u%04x\u%04x`, hi, lo)
-		default:
-			b = fmt.Appendf(b, `\u%04x`, c)
+	o := begin(nil)
+	o.str("layout_path", path)
+	o.key("layout_filters")
+	o.b = append(o.b, '[')
+	for i, f := range filters {
+		if i > 0 {
+			o.b = append(o.b, ", "...)
 		}
+		o.b = pyString(o.b, f)
 	}
-	return append(b, '"')
-}
-
-// plain says that nothing in s is escaped, as in almost every name and address.
-func plain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
-// pyFloat appends v as Python's repr: shortest digits that read back, an exponent below
-// 1e-4 and from 1e16 on, and always something that says float.
-func pyFloat(b []byte, v float64) []byte {
-	switch abs := math.Abs(v); {
-	case math.IsNaN(v):
-		return append(b, "NaN"...)
-	case math.IsInf(v, 1):
-		return append(b, "Infinity"...)
-	case math.IsInf(v, -1):
-		return append(b, "-Infinity"...)
-	case abs != 0 && (abs < 1e-4 || abs >= 1e16):
-		return strconv.AppendFloat(b, v, 'e', -1, 64)
-	case v == math.Trunc(v) && abs < 1<<53 && (v != 0 || !math.Signbit(v)):
-		return append(strconv.AppendInt(b, int64(v), 10), ".0"...)
-	case v == math.Trunc(v):
-		return append(strconv.AppendFloat(b, v, 'f', -1, 64), ".0"...)
-	}
-	return strconv.AppendFloat(b, v, 'f', -1, 64)
+	o.b = append(o.b, ']')
+	return string(o.end())
 }
