@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -357,7 +358,7 @@ func (r *term) localNodes(paths []string) []*localNode {
 			if abroad {
 				o.abroad, o.asImported, o.imported = true, last, from.Mzxid
 			}
-			if view.IsEphemeral(st.EphemeralOwner) {
+			if tree.IsEphemeral(st.EphemeralOwner) {
 				if abroad && from.Owner == st.EphemeralOwner {
 					o.foreign = from.Owner
 				} else {

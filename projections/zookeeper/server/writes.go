@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -224,7 +224,7 @@ func createIn(op wire.Op, c *znode.Create) (wire.Op, wire.Code) {
 }
 
 // encodeOutcome writes the reply to a write.
-func encodeOutcome(w *wire.Writer, q *request, zxid uint64, o *view.Outcome) {
+func encodeOutcome(w *wire.Writer, q *request, zxid uint64, o *tree.Outcome) {
 	h := wire.ReplyHeader{Xid: q.head.Xid, Zxid: int64(zxid)}
 	if q.head.Op == wire.OpMulti {
 		h.Encode(w)
@@ -244,7 +244,7 @@ func encodeOutcome(w *wire.Writer, q *request, zxid uint64, o *view.Outcome) {
 
 // encodePart writes one result of a multi. If it failed, all results are errors, those
 // of the operations before the one that failed with code 0.
-func encodePart(w *wire.Writer, op wire.Op, res view.Result, failed bool) {
+func encodePart(w *wire.Writer, op wire.Op, res tree.Result, failed bool) {
 	if failed {
 		(&wire.MultiHeader{Op: wire.OpError, Err: res.Code}).Encode(w)
 		w.Int32(int32(res.Code))
@@ -258,7 +258,7 @@ func encodePart(w *wire.Writer, op wire.Op, res view.Result, failed bool) {
 	encodeResult(w, op, res)
 }
 
-func encodeResult(w *wire.Writer, op wire.Op, res view.Result) {
+func encodeResult(w *wire.Writer, op wire.Op, res tree.Result) {
 	switch op {
 	case wire.OpCreate:
 		w.String(res.Path)
@@ -272,7 +272,7 @@ func encodeResult(w *wire.Writer, op wire.Op, res view.Result) {
 
 // encodeStat hides the marks of containers and times to live, which clients do not see.
 func encodeStat(w *wire.Writer, s wire.Stat) {
-	if !view.IsEphemeral(s.EphemeralOwner) {
+	if !tree.IsEphemeral(s.EphemeralOwner) {
 		s.EphemeralOwner = 0
 	}
 	s.Encode(w)

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/wire"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/monolith-go/monolith/bus/follow"
@@ -15,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // A fact from before the rules that bound it is skipped and counted where it would make a

@@ -13,15 +13,15 @@ import (
 // answered as one that did not happen.
 func TestFailedTakesTheTreeBack(t *testing.T) {
 	s := New()
-	id := s.tree.create(root, "/a", "a", []byte("a"), 0, openACL)
-	s.tree.commit()
+	id := s.nodes.Create(s.nodes.Find("/"), "/a", "a", []byte("a"), 0, nil)
+	s.nodes.Commit()
 	before, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.tree.create(root, "/b", "b", nil, 7, openACL)
-	s.tree.set(id, "/a", []byte("changed"))
-	s.tree.remove(id, "/a")
+	s.nodes.Create(s.nodes.Find("/"), "/b", "b", nil, 7, nil)
+	s.nodes.Set(id, "/a", []byte("changed"))
+	s.nodes.Remove(id, "/a")
 	op := func() *znode.Op { return &znode.Op{Op: &znode.Op_Delete{Delete: &znode.Delete{Path: "/a"}}} }
 	r := events.Recorded{Seq: 5, Event: &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Multi: true, Ops: []*znode.Op{op(), op()}}}}}
 	s = Failed(s, r)

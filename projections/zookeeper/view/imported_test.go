@@ -5,14 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/wire"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 func importedAt(seq uint64, m *znode.Imported) events.Recorded {

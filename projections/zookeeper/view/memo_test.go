@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
-
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 )
 
 // What the fold has worked out is forgotten before it takes more than its bound, whichever of
@@ -21,7 +20,7 @@ func TestMemoIsBounded(t *testing.T) {
 		m := newMemo()
 		most := 0
 		for i := range maxMemo + 10 {
-			grow(&m, i)
+			grow(m, i)
 			most = max(most, len(m.subjects)+len(m.hosts)+len(m.seats))
 		}
 		if left := len(m.subjects) + len(m.hosts) + len(m.seats); most != maxMemo || left != 10 {

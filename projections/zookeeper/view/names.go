@@ -3,10 +3,9 @@ package view
 import (
 	"strings"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
-
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 )
 
 // DeployConfigOf is the payload that a declaration's config makes.

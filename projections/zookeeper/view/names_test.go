@@ -3,10 +3,9 @@ package view
 import (
 	"testing"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
-
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 )
 
 // The wanted bytes are those of the original's agents.

@@ -4,10 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/wire"
-
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // A pack is its events one after the other at one zxid: each is decided by itself, and

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/wire"
-
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
@@ -13,7 +11,9 @@ import (
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 func load(name, dir string) proto.Message {
@@ -37,29 +37,29 @@ func TestChanges(t *testing.T) {
 		name    string
 		subject events.Subject
 		event   proto.Message
-		want    []view.Change
+		want    []tree.Change
 	}{
-		{"parents first", events.Join("b", "model", "m"), load("m", "/1"), []view.Change{
-			{view.Created, "/b", open}, {view.ChildrenChanged, "/", open},
-			{view.Created, "/b/portal", open}, {view.ChildrenChanged, "/b", open},
-			{view.Created, "/b/portal/m", open}, {view.ChildrenChanged, "/b/portal", open},
+		{"parents first", events.Join("b", "model", "m"), load("m", "/1"), []tree.Change{
+			{Kind: tree.Created, Path: "/b", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/", ACL: open},
+			{Kind: tree.Created, Path: "/b/portal", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b", ACL: open},
+			{Kind: tree.Created, Path: "/b/portal/m", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/portal", ACL: open},
 		}},
 		{"same bytes", events.Join("b", "model", "m"), load("m", "/1"), nil},
-		{"other bytes", events.Join("b", "model", "m"), load("m", "/2"), []view.Change{{view.DataChanged, "/b/portal/m", open}}},
-		{"replica", events.Join("b", "replica", "m/ps:0/0"), registered(ps0), []view.Change{
-			{view.Created, "/b/service", open}, {view.ChildrenChanged, "/b", open},
-			{view.Created, "/b/service/m", open}, {view.ChildrenChanged, "/b/service", open},
-			{view.Created, "/b/service/m/ps:0", open}, {view.ChildrenChanged, "/b/service/m", open},
-			{view.Created, "/b/service/m/ps:0/0", open}, {view.ChildrenChanged, "/b/service/m/ps:0", open},
+		{"other bytes", events.Join("b", "model", "m"), load("m", "/2"), []tree.Change{{Kind: tree.DataChanged, Path: "/b/portal/m", ACL: open}}},
+		{"replica", events.Join("b", "replica", "m/ps:0/0"), registered(ps0), []tree.Change{
+			{Kind: tree.Created, Path: "/b/service", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b", ACL: open},
+			{Kind: tree.Created, Path: "/b/service/m", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service", ACL: open},
+			{Kind: tree.Created, Path: "/b/service/m/ps:0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m", ACL: open},
+			{Kind: tree.Created, Path: "/b/service/m/ps:0/0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m/ps:0", ACL: open},
 		}},
-		{"state", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_AVAILABLE), []view.Change{{view.DataChanged, "/b/service/m/ps:0/0", open}}},
+		{"state", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_AVAILABLE), []tree.Change{{Kind: tree.DataChanged, Path: "/b/service/m/ps:0/0", ACL: open}}},
 		{"request", events.Join("b", "replica", "m/ps:0/0").Request(), lost, nil},
-		{"on another container", events.Join("b", "replica", "m/ps:0/0"), registered(&replica.Replica{ModelName: "m", ServerType: "ps", Container: "z", GrpcAddress: "h:1", Stat: replica.State_AVAILABLE}), []view.Change{
-			{view.Deleted, "/b/service/m/ps:0/0", open}, {view.ChildrenChanged, "/b/service/m/ps:0", open},
-			{view.Created, "/b/service/m/ps:0/0", open}, {view.ChildrenChanged, "/b/service/m/ps:0", open},
+		{"on another container", events.Join("b", "replica", "m/ps:0/0"), registered(&replica.Replica{ModelName: "m", ServerType: "ps", Container: "z", GrpcAddress: "h:1", Stat: replica.State_AVAILABLE}), []tree.Change{
+			{Kind: tree.Deleted, Path: "/b/service/m/ps:0/0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m/ps:0", ACL: open},
+			{Kind: tree.Created, Path: "/b/service/m/ps:0/0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m/ps:0", ACL: open},
 		}},
-		{"lost", events.Join("b", "replica", "m/ps:0/0"), lost, []view.Change{
-			{view.Deleted, "/b/service/m/ps:0/0", open}, {view.ChildrenChanged, "/b/service/m/ps:0", open},
+		{"lost", events.Join("b", "replica", "m/ps:0/0"), lost, []tree.Change{
+			{Kind: tree.Deleted, Path: "/b/service/m/ps:0/0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m/ps:0", ACL: open},
 		}},
 		{"state of nobody", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_END), nil},
 	} {

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -25,7 +26,7 @@ func TestGroupCommit(t *testing.T) {
 		const n = 5000
 		got := make(chan string, n)
 		for i := range n {
-			s.Propose(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *view.Outcome, err error) {
+			s.Propose(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *tree.Outcome, err error) {
 				if err != nil || o.Code != 0 {
 					got <- fmt.Sprint(i, " ", o, " ", err)
 					return
@@ -88,7 +89,7 @@ func TestARepeatedAppendIsStoredOnce(t *testing.T) {
 		const n = 200
 		got := make(chan answer, n)
 		for range n {
-			s.Propose(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *view.Outcome, err error) { got <- answer{zxid, o, err} })
+			s.Propose(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)), func(zxid uint64, o *tree.Outcome, err error) { got <- answer{zxid, o, err} })
 		}
 		seen := map[string]bool{}
 		for range n {
@@ -146,7 +147,7 @@ func BenchmarkProposals(b *testing.B) {
 		i++
 		window <- struct{}{}
 		wg.Add(1)
-		s.Propose(write(0, makeNode(fmt.Sprintf("/n%09d", i), data, 0)), func(_ uint64, o *view.Outcome, err error) {
+		s.Propose(write(0, makeNode(fmt.Sprintf("/n%09d", i), data, 0)), func(_ uint64, o *tree.Outcome, err error) {
 			if err != nil || o.Code != 0 {
 				b.Error(o, err)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -19,7 +20,7 @@ func (w *Writer) expire(ctx context.Context) {
 		for _, id := range w.open.silent() {
 			w.enqueue(&proposal{
 				event: &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: id, Reason: znode.Expired}}},
-				done: func(_ uint64, _ *view.Outcome, err error) {
+				done: func(_ uint64, _ *tree.Outcome, err error) {
 					if err != nil {
 						w.open.spare(id)
 						return
@@ -42,7 +43,7 @@ func (w *Writer) sweep(ctx context.Context) {
 			w.enqueue(&proposal{
 				event: &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Ops: []*znode.Op{
 					{Op: &znode.Op_DeleteContainer{DeleteContainer: &znode.DeleteContainer{Path: path}}}}}}},
-				done: func(uint64, *view.Outcome, error) { swept <- struct{}{} },
+				done: func(uint64, *tree.Outcome, error) { swept <- struct{}{} },
 			})
 		}
 		for range over { // or the next look would propose them again

@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -73,13 +74,13 @@ func (s *testWriter) leads(t testing.TB) {
 
 type answer struct {
 	zxid uint64
-	o    *view.Outcome
+	o    *tree.Outcome
 	err  error
 }
 
 func (s *testWriter) ask(e *znode.Event) answer {
 	got := make(chan answer, 2)
-	s.Propose(e, func(zxid uint64, o *view.Outcome, err error) { got <- answer{zxid, o, err} })
+	s.Propose(e, func(zxid uint64, o *tree.Outcome, err error) { got <- answer{zxid, o, err} })
 	return <-got
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -37,7 +38,7 @@ func (b bridge) Import(ctx context.Context, seen []*znode.Imported) []error {
 			answers <- answer{i, err}
 			continue
 		}
-		b.w.Propose(e, func(_ uint64, o *view.Outcome, err error) {
+		b.w.Propose(e, func(_ uint64, o *tree.Outcome, err error) {
 			switch {
 			case errors.Is(err, bus.ErrTooLarge), errors.Is(err, events.ErrInvalid):
 				err = fmt.Errorf("%w: %w", ensemble.ErrRefused, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/retry"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
 
 // errNotWriter is why a proposal is refused while another registry writes.
@@ -106,7 +106,7 @@ func (w *Writer) fenced() bool {
 // acquire catches up and appends a fence, so that whatever an earlier writer has on its
 // way conflicts, and grants every session one full time-out.
 func (w *Writer) acquire(ctx context.Context) error {
-	fence := &proposal{event: newFence(), done: func(uint64, *view.Outcome, error) {}}
+	fence := &proposal{event: newFence(), done: func(uint64, *tree.Outcome, error) {}}
 	if err := w.catchUp(ctx); err != nil {
 		return err
 	}

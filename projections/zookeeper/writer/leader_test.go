@@ -7,11 +7,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/wire"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Two registries: one writes, and after it the other. A deposed writer's append meets the
@@ -31,7 +31,7 @@ func TestTwoRegistries(t *testing.T) {
 			for i := range n {
 				wg.Add(1)
 				path := fmt.Sprintf("/%s-%d", name, i)
-				s.Propose(write(0, makeNode(path, "", 0)), func(_ uint64, o *view.Outcome, err error) {
+				s.Propose(write(0, makeNode(path, "", 0)), func(_ uint64, o *tree.Outcome, err error) {
 					if err == nil && o.Code == 0 {
 						mu.Lock()
 						acked[path]++

@@ -11,10 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
-
-	"github.com/monolith-go/monolith/projections/zookeeper/wire"
-
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -24,7 +20,10 @@ import (
 	"github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // router turns clients' writes to paths that show a service's facts into commands to
@@ -117,7 +116,7 @@ type refusal struct {
 }
 
 // run answers a routed write. flush returns once everything proposed before is folded.
-func (r router) run(c *routed, flush func(context.Context) error, done func(uint64, *view.Outcome, error)) {
+func (r router) run(c *routed, flush func(context.Context) error, done func(uint64, *tree.Outcome, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.answer)
 	defer cancel()
 	end, err := r.turns.take(ctx, c.to.context+"."+c.to.aggregate)
@@ -131,7 +130,7 @@ func (r router) run(c *routed, flush func(context.Context) error, done func(uint
 		return
 	}
 	op := c.p.GetOps()[c.at]
-	result := view.Result{Op: view.KindOf(op)}
+	result := tree.Result{Op: view.KindOf(op)}
 	var no *refusal
 	switch {
 	case c.to.kind == "publish":
@@ -145,12 +144,12 @@ func (r router) run(c *routed, flush func(context.Context) error, done func(uint
 			return
 		}
 	}
-	o := &view.Outcome{Multi: c.p.GetMulti()}
+	o := &tree.Outcome{Multi: c.p.GetMulti()}
 	if no != nil {
 		o.Code = no.code
-		o.Results = make([]view.Result, len(c.p.GetOps()))
+		o.Results = make([]tree.Result, len(c.p.GetOps()))
 		for i, op := range c.p.GetOps() {
-			o.Results[i] = view.Result{Op: view.KindOf(op)}
+			o.Results[i] = tree.Result{Op: view.KindOf(op)}
 			switch {
 			case i == c.at:
 				o.Results[i].Code = no.code
@@ -159,7 +158,7 @@ func (r router) run(c *routed, flush func(context.Context) error, done func(uint
 			}
 		}
 		r.tell(ctx, op.Path(), c.to, no)
-	} else if result.Op == view.OpCreate {
+	} else if result.Op == tree.OpCreate {
 		result.Path = op.Path()
 	}
 	var zxid uint64
@@ -170,7 +169,7 @@ func (r router) run(c *routed, flush func(context.Context) error, done func(uint
 		}
 	})
 	if no == nil {
-		o.Results = []view.Result{result}
+		o.Results = []tree.Result{result}
 	}
 	done(zxid, o, nil)
 }
@@ -262,7 +261,7 @@ func (r router) checks(p *znode.Proposed, op *znode.Op) (seen uint64, code wire.
 			switch {
 			case !ok:
 				return wire.NoNode
-			case !view.Allowed(acl, perm, p.GetAuth()):
+			case !tree.Allowed(acl, perm, p.GetAuth()):
 				return wire.NoAuth
 			}
 			return wire.OK

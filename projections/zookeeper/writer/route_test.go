@@ -7,14 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/wire"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Writes to a service's paths become its commands; its refusals are answered and parked.
@@ -97,7 +96,7 @@ func TestRoutes(t *testing.T) {
 	// Pipelined behind its own parents, a routed write still finds them.
 	done := make(chan answer, 3)
 	for _, op := range []*znode.Op{makeNode("/test/saved_models", "", 0), makeNode("/test/saved_models/refuse", "", 0), makeNode("/test/saved_models/refuse/ps_0", "{}", 0)} {
-		s.Propose(write(0, op), func(zxid uint64, o *view.Outcome, err error) { done <- answer{zxid, o, err} })
+		s.Propose(write(0, op), func(zxid uint64, o *tree.Outcome, err error) { done <- answer{zxid, o, err} })
 	}
 	for _, want := range []wire.Code{0, 0, wire.BadArguments} {
 		if a := <-done; a.err != nil || a.o.Code != want {

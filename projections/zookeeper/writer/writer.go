@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -81,12 +82,12 @@ type Writer struct {
 type proposal struct {
 	event    *znode.Event
 	size     int
-	done     func(zxid uint64, o *view.Outcome, err error)
+	done     func(zxid uint64, o *tree.Outcome, err error)
 	answered atomic.Bool
 }
 
 // finish answers a proposal unless somebody did before.
-func (p *proposal) finish(zxid uint64, o *view.Outcome, err error) {
+func (p *proposal) finish(zxid uint64, o *tree.Outcome, err error) {
 	if p.answered.CompareAndSwap(false, true) {
 		p.done(zxid, o, err)
 	}
@@ -109,7 +110,7 @@ func New(cfg Config, tree *follow.Follower[view.State]) *Writer {
 func (w *Writer) While(run func(context.Context)) { w.while = append(w.while, run) }
 
 // Propose is server.Proposer's.
-func (w *Writer) Propose(e *znode.Event, done func(uint64, *view.Outcome, error)) {
+func (w *Writer) Propose(e *znode.Event, done func(uint64, *tree.Outcome, error)) {
 	if !w.writer.Load() {
 		done(0, nil, errNotWriter)
 		return
@@ -144,7 +145,7 @@ func (w *Writer) enqueue(p *proposal) {
 func (w *Writer) flush(ctx context.Context) error {
 	at := make(chan uint64, 1)
 	failed := make(chan error, 1)
-	w.enqueue(&proposal{done: func(seq uint64, _ *view.Outcome, err error) {
+	w.enqueue(&proposal{done: func(seq uint64, _ *tree.Outcome, err error) {
 		if err != nil {
 			failed <- err
 			return

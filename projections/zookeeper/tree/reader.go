@@ -1,4 +1,4 @@
-package view
+package tree
 
 import (
 	"bytes"
@@ -62,67 +62,73 @@ type Change struct {
 	ACL  []wire.ACL // the node's then: who may not read it is not told
 }
 
+// Reader asks a tree, and changes nothing.
+type Reader struct{ t *Tree }
+
+// Reader is what asks t.
+func (t *Tree) Reader() Reader { return Reader{t} }
+
 // Get returns a node's data and stat. The data must neither be changed nor be used after
-// the next Apply: its place may hold something else then.
-func (s State) Get(path string) ([]byte, wire.Stat, bool) {
-	id := s.tree.find(path)
+// the next event: its place may hold something else then.
+func (r Reader) Get(path string) ([]byte, wire.Stat, bool) {
+	id := r.t.Find(path)
 	if id == 0 {
 		return nil, wire.Stat{}, false
 	}
-	return s.tree.data(id), s.tree.stat(id), true
+	return r.t.Data(id), r.t.StatOf(id), true
 }
 
 // Stat is Get without the data.
-func (s State) Stat(path string) (wire.Stat, bool) {
-	id := s.tree.find(path)
+func (r Reader) Stat(path string) (wire.Stat, bool) {
+	id := r.t.Find(path)
 	if id == 0 {
 		return wire.Stat{}, false
 	}
-	return s.tree.stat(id), true
+	return r.t.StatOf(id), true
 }
 
 // Children are the names below path in byte order; none for a node that is not there.
-func (s State) Children(path string) []string {
-	id := s.tree.find(path)
+func (r Reader) Children(path string) []string {
+	id := r.t.Find(path)
 	if id == 0 {
 		return []string{}
 	}
-	return s.tree.children(id)
+	return r.t.Names(id)
 }
 
 // ACL is a node's list, which must not be changed, and its stat.
-func (s State) ACL(path string) ([]wire.ACL, wire.Stat, bool) {
-	id := s.tree.find(path)
+func (r Reader) ACL(path string) ([]wire.ACL, wire.Stat, bool) {
+	id := r.t.Find(path)
 	if id == 0 {
 		return nil, wire.Stat{}, false
 	}
-	return s.tree.acls.lists[s.tree.aclRef(id).list].acl, s.tree.stat(id), true
+	return r.t.acls.lists[r.t.aclRef(id).list].acl, r.t.StatOf(id), true
 }
 
 // Session returns an open session.
-func (s State) Session(id int64) (Session, bool) {
-	v, ok := s.tree.sessions[id]
+func (r Reader) Session(id int64) (Session, bool) {
+	v, ok := r.t.sessions[id]
 	return v, ok
 }
 
 // Sessions are the ids of all open sessions, sorted.
-func (s State) Sessions() []int64 {
-	ids := make([]int64, 0, len(s.tree.sessions))
-	for id := range s.tree.sessions {
+func (r Reader) Sessions() []int64 {
+	ids := make([]int64, 0, len(r.t.sessions))
+	for id := range r.t.sessions {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	return ids
 }
 
-// Ephemerals are the paths that go with the owner, sorted: a session, or a container as
-// [Owner] numbers it.
-func (s State) Ephemerals(owner int64) []string { return s.tree.ephemeralsOf(owner) }
+// Ephemerals are the paths that go with the owner, sorted: a session, or a service's
+// container.
+func (r Reader) Ephemerals(owner int64) []string { return r.t.ephemeralsOf(owner) }
 
 // EphemeralOwners has every owner of ephemerals with how many it owns.
-func (s State) EphemeralOwners() map[int64]int {
-	m := make(map[int64]int, len(s.tree.ephemerals))
-	for owner, ids := range s.tree.ephemerals {
+func (r Reader) EphemeralOwners() map[int64]int {
+	m := make(map[int64]int, len(r.t.ephemerals))
+	for owner, ids := range r.t.ephemerals {
 		m[owner] = len(ids)
 	}
 	return m
@@ -131,8 +137,8 @@ func (s State) EphemeralOwners() map[int64]int {
 // Over are the paths, sorted, of nodes that a DeleteContainer would remove at a time in
 // Unix milliseconds: containers that have lost their children, and nodes whose time to
 // live has passed.
-func (s State) Over(ms int64) []string {
-	t := s.tree
+func (r Reader) Over(ms int64) []string {
+	t := r.t
 	paths := []string{}
 	for _, set := range []map[uint32]struct{}{t.containers, t.ttls} {
 		for id := range set {
@@ -146,17 +152,28 @@ func (s State) Over(ms int64) []string {
 }
 
 // Count is how many nodes there are, "/" among them.
-func (s State) Count() int { return s.tree.count }
+func (r Reader) Count() int { return r.t.count }
 
 // DataSize is the bytes of all paths and data, as ZooKeeper's approximate data size.
-func (s State) DataSize() int64 {
+func (r Reader) DataSize() int64 {
 	var sum int64
-	s.tree.sizes(func(_ uint32, path, data int) { sum += int64(path + data) })
+	r.t.sizes(func(_ uint32, path, data int) { sum += int64(path + data) })
 	return sum
 }
 
+// Walk visits every node with its path, in no order that matters, until visit says no.
+// It is for tools: on a large tree it takes a while.
+func (r Reader) Walk(visit func(path string, st wire.Stat) bool) {
+	on := true
+	r.t.walk(func(id uint32) {
+		if on {
+			on = visit(r.t.path(id), r.t.StatOf(id))
+		}
+	})
+}
+
 // sizes visits every node with the length of its path and data.
-func (t *tree) sizes(visit func(id uint32, path, data int)) {
+func (t *Tree) sizes(visit func(id uint32, path, data int)) {
 	at := map[uint32]int{0: 0} // lengths of the paths of nodes with children
 	t.walk(func(id uint32) {
 		n := t.nodes.at(id)
@@ -170,21 +187,3 @@ func (t *tree) sizes(visit func(id uint32, path, data int)) {
 		visit(id, max(length, 1), int(n.dataLen))
 	})
 }
-
-// Walk visits every node with its path, in no order that matters, until visit says no.
-// It is for tools: on a large tree it takes a while.
-func (s State) Walk(visit func(path string, st wire.Stat) bool) {
-	on := true
-	s.tree.walk(func(id uint32) {
-		if on {
-			on = visit(s.tree.path(id), s.tree.stat(id))
-		}
-	})
-}
-
-// Effects are those of the event at Seq; none after a snapshot was restored.
-func (s State) Effects() Effects { return s.effects }
-
-// IsEphemeral says whether a node goes with its ephemeralOwner; other owners mark
-// containers and times to live.
-func IsEphemeral(owner int64) bool { return isEphemeral(owner) }

@@ -1,4 +1,4 @@
-package view
+package tree
 
 import (
 	"strconv"
@@ -16,9 +16,9 @@ const (
 )
 
 // account adds to the statistics of the quota that path is under, if it is under one.
-func (t *tree) account(path string, count, bytes int64) {
+func (t *Tree) account(path string, count, bytes int64) {
 	if t.quota == 0 {
-		t.quota = t.find(quotaPath) // nobody can remove it
+		t.quota = t.Find(quotaPath) // nobody can remove it
 	}
 	if t.dirOf(t.quota).kids == 0 || count == 0 && bytes == 0 {
 		return
@@ -40,7 +40,7 @@ func (t *tree) account(path string, count, bytes int64) {
 	if stats == 0 {
 		return
 	}
-	haveCount, haveBytes, ok := parseStats(string(t.data(stats)))
+	haveCount, haveBytes, ok := parseStats(string(t.Data(stats)))
 	if !ok { // somebody wrote something else there
 		t.measure(stats, over)
 		return
@@ -49,7 +49,7 @@ func (t *tree) account(path string, count, bytes int64) {
 }
 
 // quotaCreated counts what is there already when the statistics of a quota are created.
-func (t *tree) quotaCreated(id uint32, path string) {
+func (t *Tree) quotaCreated(id uint32, path string) {
 	over, ok := strings.CutPrefix(path, quotaPath)
 	if !ok {
 		return
@@ -60,9 +60,9 @@ func (t *tree) quotaCreated(id uint32, path string) {
 }
 
 // measure writes the statistics of the tree from path on.
-func (t *tree) measure(stats uint32, path string) {
+func (t *Tree) measure(stats uint32, path string) {
 	var count, bytes int64
-	if top := t.find(path); top != 0 {
+	if top := t.Find(path); top != 0 {
 		count, bytes = 1, int64(t.nodes.at(top).dataLen)
 		t.below(top, func(id uint32) {
 			count++
@@ -74,7 +74,7 @@ func (t *tree) measure(stats uint32, path string) {
 
 // replace sets data that change by themselves: no watch fires, and the node's version and
 // times stay.
-func (t *tree) replace(id uint32, data []byte) {
+func (t *Tree) replace(id uint32, data []byte) {
 	t.journal = append(t.journal, undo{kind: OpSetData, id: id, node: *t.nodes.at(id)})
 	t.overwrite(id, data)
 }

@@ -1,4 +1,4 @@
-package view
+package tree
 
 const (
 	slabBits = 10

@@ -1,4 +1,4 @@
-package view_test
+package tree_test
 
 import (
 	"testing"
@@ -6,18 +6,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/internal/foldtest"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
-
-func TestReplayWrites(t *testing.T) {
-	foldtest.Replay(t, "testdata/writes.jsonl", "testdata/writes.want.json",
-		follow.View[view.State]{Name: view.Name, Version: view.Version, New: view.New, Fold: view.Fold})
-}
 
 var anyone = []*znode.ACL{{Perms: 31, Scheme: "world", Id: "anyone"}}
 
@@ -184,7 +179,7 @@ func TestCodes(t *testing.T) {
 			if did.Outcome == nil || did.Outcome.Code != tc.code || did.Outcome.Results[0].Path != tc.path {
 				t.Fatalf("%+v, want code %d and path %q", did.Outcome, tc.code, tc.path)
 			}
-			if (len(did.Changes) == 0) != (tc.code != 0 || did.Outcome.Results[0].Op == view.OpCheck || did.Outcome.Results[0].Op == view.OpSetACL) {
+			if (len(did.Changes) == 0) != (tc.code != 0 || did.Outcome.Results[0].Op == tree.OpCheck || did.Outcome.Results[0].Op == tree.OpSetACL) {
 				t.Errorf("changes %v", did.Changes)
 			}
 			if tc.code != 0 && len(canonical(t, s)) != len(before) {
@@ -225,11 +220,11 @@ func TestMulti(t *testing.T) {
 	if want := (wire.Stat{Czxid: 101, Mzxid: 101, Pzxid: 101, Ctime: 11_000, Mtime: 11_000, Version: 1, Cversion: 3, DataLength: 1, NumChildren: 1}); st != want {
 		t.Errorf("%+v, want %+v", st, want)
 	}
-	var kinds []view.ChangeKind
+	var kinds []tree.ChangeKind
 	for _, c := range did.Changes {
 		kinds = append(kinds, c.Kind)
 	}
-	if diff := cmp.Diff([]view.ChangeKind{1, 4, 1, 4, 3, 2, 4, 1, 4}, kinds); diff != "" {
+	if diff := cmp.Diff([]tree.ChangeKind{1, 4, 1, 4, 3, 2, 4, 1, 4}, kinds); diff != "" {
 		t.Error(diff)
 	}
 
@@ -262,12 +257,13 @@ func TestSessionEnds(t *testing.T) {
 	subject := events.Join("b", "znode", "tree")
 	s, _ = view.Apply(s, events.Recorded{Seq: 101, Subject: subject, Event: &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{
 		Session: 1, Multi: true, Ops: []*znode.Op{createOf("/p/e1", znode.Mode_EPHEMERAL), createOf("/b", znode.Mode_EPHEMERAL)}}}}})
-	s, _ = view.Apply(s, events.Recorded{Seq: 102, Subject: events.Join("b", "model", "m"), Event: load("m", "/d")})
+	s, _ = view.Apply(s, events.Recorded{Seq: 102, Subject: events.Join("b", "model", "m"), Event: &model.Event{Body: &model.Event_LoadAccepted{
+		LoadAccepted: &model.LoadAccepted{Load: &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 1, Version: 1}}}}})
 	end := &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: 1, Reason: znode.Expired}}}
 	s, did := view.Apply(s, events.Recorded{Seq: 103, Subject: subject, Event: end})
 	var deleted []string
 	for _, c := range did.Changes {
-		if c.Kind == view.Deleted {
+		if c.Kind == tree.Deleted {
 			deleted = append(deleted, c.Path)
 		}
 	}

@@ -1,4 +1,4 @@
-package view
+package tree
 
 import (
 	"encoding/binary"

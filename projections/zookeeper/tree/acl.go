@@ -1,4 +1,4 @@
-package view
+package tree
 
 import (
 	"encoding/binary"
@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
-
-	"github.com/monolith-go/monolith/events/znode"
 )
 
 // Lists that every tree has.
@@ -90,18 +88,18 @@ func (a *acls) release(i uint32) {
 
 func (a *acls) freeze() acls { return acls{lists: slices.Clone(a.lists)} }
 
-// fix is what ZooKeeper makes of the list that a client asks for: each entry once, "auth"
+// FixACL is what ZooKeeper makes of the list that a client asks for: each entry once, "auth"
 // replaced by the identities the client has shown; false when an entry is none, or
 // nothing is left.
-// A list of more than znodepb.MaxACL entries is none.
-func fix(asked []*znode.ACL, auth []*znode.Identity) ([]wire.ACL, bool) {
+// A list of more than MaxACL entries is none.
+func FixACL(asked []wire.ACL, auth []Identity) ([]wire.ACL, bool) {
 	var unique, list []wire.ACL
-	if len(asked) > znode.MaxACL {
+	if len(asked) > MaxACL {
 		return nil, false
 	}
 	for _, a := range asked {
-		if e := (wire.ACL{Perms: a.GetPerms(), Scheme: a.GetScheme(), ID: a.GetId()}); !slices.Contains(unique, e) {
-			unique = append(unique, e)
+		if !slices.Contains(unique, a) {
+			unique = append(unique, a)
 		}
 	}
 	for _, e := range unique {
@@ -111,11 +109,11 @@ func fix(asked []*znode.ACL, auth []*znode.Identity) ([]wire.ACL, bool) {
 		case e.Scheme == "auth":
 			n := len(list)
 			for _, id := range auth {
-				if id.GetScheme() == "digest" { // an address is nobody's proof, and super needs no list
-					list = append(list, wire.ACL{Perms: e.Perms, Scheme: id.GetScheme(), ID: id.GetId()})
+				if id.Scheme == "digest" { // an address is nobody's proof, and super needs no list
+					list = append(list, wire.ACL{Perms: e.Perms, Scheme: id.Scheme, ID: id.ID})
 				}
 			}
-			if len(list) == n || len(list) > znode.MaxACL {
+			if len(list) == n || len(list) > MaxACL {
 				return nil, false
 			}
 		case e.Scheme == "digest" && digestID(e.ID), e.Scheme == "ip" && ipID(e.ID):
@@ -127,8 +125,13 @@ func fix(asked []*znode.ACL, auth []*znode.Identity) ([]wire.ACL, bool) {
 	return list, len(list) > 0
 }
 
-// allowed says whether one of the identities may do what perm names.
-func allowed(list []wire.ACL, perm int32, auth []*znode.Identity) bool {
+// Allowed says whether a client with these identities may do what perm names on a node
+// with this list, as ZooKeeper decides it. Identities are taken as they stand in a proposal
+// or in its event.
+func Allowed[I interface {
+	GetScheme() string
+	GetId() string
+}](list []wire.ACL, perm int32, auth []I) bool {
 	if len(list) == 0 {
 		return true
 	}
@@ -154,12 +157,6 @@ func allowed(list []wire.ACL, perm int32, auth []*znode.Identity) bool {
 		}
 	}
 	return false
-}
-
-// Allowed says whether a client with these identities may do what perm names on a node
-// with this list, as ZooKeeper decides it.
-func Allowed(list []wire.ACL, perm int32, auth []*znode.Identity) bool {
-	return allowed(list, perm, auth)
 }
 
 // digestID is user:hash. Java's split passes over what is empty behind the last colon.

@@ -1,16 +1,20 @@
-package view
+package tree
 
 import (
 	"strings"
 	"unicode/utf8"
-
-	"github.com/monolith-go/monolith/events/znode"
 )
 
-// validPath is ZooKeeper's rule for a path that is to exist, and one of ours: it is not
-// longer than znodepb.MaxPath.
-func validPath(path string) bool {
-	if path == "" || path[0] != '/' || len(path) > znode.MaxPath {
+// Bounds of what a tree takes.
+const (
+	MaxPath = 8 << 10 // bytes
+	MaxACL  = 1_000   // entries of an access list
+)
+
+// ValidPath is ZooKeeper's rule for a path that is to exist, and one of ours: it is not
+// longer than MaxPath.
+func ValidPath(path string) bool {
+	if path == "" || path[0] != '/' || len(path) > MaxPath {
 		return false
 	}
 	if path == "/" {
@@ -33,18 +37,18 @@ func validPath(path string) bool {
 	return true
 }
 
-// validText is validPath of any text.
+// validText is ValidPath of any text.
 func validText(path string) bool {
 	for step := range strings.SplitSeq(path[1:], "/") {
-		if !component(step) {
+		if !ValidName(step) {
 			return false
 		}
 	}
 	return true
 }
 
-// component says whether name can be one step of a path as ZooKeeper allows it.
-func component(name string) bool {
+// ValidName says whether name can be one step of a path as ZooKeeper allows it.
+func ValidName(name string) bool {
 	if name == "" || name == "." || name == ".." || !utf8.ValidString(name) {
 		return false
 	}
@@ -57,14 +61,14 @@ func component(name string) bool {
 	return true
 }
 
-// special paths are ZooKeeper's own: no client deletes them.
-func special(path string) bool {
+// Special says whether path is one of ZooKeeper's own: no client deletes them.
+func Special(path string) bool {
 	return path == "/" || path == "/zookeeper" || path == "/zookeeper/quota" || path == "/zookeeper/config"
 }
 
-// splitPath is a path's parent and last step as ZooKeeper cuts them for create and
+// SplitPath is a path's parent and last step as ZooKeeper cuts them for create and
 // delete, which it does before it looks at the rest; false: BadArguments.
-func splitPath(path string) (parent, name string, ok bool) {
+func SplitPath(path string) (parent, name string, ok bool) {
 	i := strings.LastIndexByte(path, '/')
 	if i < 0 || strings.IndexByte(path, 0) >= 0 {
 		return "", "", false

@@ -1,4 +1,4 @@
-package view_test
+package tree_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -102,10 +103,10 @@ func acls(list []*znode.ACL, auth []*znode.Identity) (out []wire.ACL) {
 	return out
 }
 
-func (n *naive) op(p *znode.Proposed, op *znode.Op) (code wire.Code, r view.Result) {
+func (n *naive) op(p *znode.Proposed, op *znode.Op) (code wire.Code, r tree.Result) {
 	r.Op = view.KindOf(op)
 	path := op.Path()
-	if r.Op != view.OpDeleteContainer && !n.sessions[p.GetSession()] {
+	if r.Op != tree.OpDeleteContainer && !n.sessions[p.GetSession()] {
 		return -112, r
 	}
 	v, exists := n.nodes[path]
@@ -224,14 +225,14 @@ func (n *naive) drop(path string) {
 	n.nodes[up(path)] = parent
 }
 
-func (n *naive) propose(p *znode.Proposed) *view.Outcome {
+func (n *naive) propose(p *znode.Proposed) *tree.Outcome {
 	before := map[string]naiveNode{}
 	for k, v := range n.nodes {
 		before[k] = v
 	}
-	o := &view.Outcome{Multi: p.GetMulti()}
+	o := &tree.Outcome{Multi: p.GetMulti()}
 	for _, op := range p.GetOps() {
-		r := view.Result{Op: view.KindOf(op)}
+		r := tree.Result{Op: view.KindOf(op)}
 		if o.Code != 0 {
 			r.Code = -2
 		} else {
@@ -304,11 +305,11 @@ func TestAgainstModel(t *testing.T) {
 		r := events.Recorded{Seq: uint64(i + 1), Subject: events.Join("b", "znode", "tree"), Time: time.UnixMilli(int64(1000 + 7*i))}
 		n.zxid, n.ms = int64(r.Seq), r.Time.UnixMilli()
 		session := int64(1 + g.IntN(4))
-		var want *view.Outcome
+		var want *tree.Outcome
 		switch g.IntN(20) {
 		case 0:
 			r.Event = &znode.Event{Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: session, TimeoutMs: 1, PasswordHash: make([]byte, 32)}}}
-			want = &view.Outcome{}
+			want = &tree.Outcome{}
 			if n.sessions[session] {
 				want.Code = -110
 			}
@@ -318,7 +319,7 @@ func TestAgainstModel(t *testing.T) {
 				continue
 			}
 			r.Event = &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: session, Reason: "closed"}}}
-			want = &view.Outcome{}
+			want = &tree.Outcome{}
 			if !n.sessions[session] {
 				want.Code = -112
 			}

@@ -1,13 +1,13 @@
-package view
+package tree
 
 // SessionCount is how many sessions are open.
-func (s State) SessionCount() int { return len(s.tree.sessions) }
+func (r Reader) SessionCount() int { return len(r.t.sessions) }
 
 // Descendants is how many nodes lie below path, at any depth; 0 for a node that is not
 // there. It visits each of them, but for those of "/".
-func (s State) Descendants(path string) int {
-	t := s.tree
-	top := t.find(path)
+func (r Reader) Descendants(path string) int {
+	t := r.t
+	top := t.Find(path)
 	switch top {
 	case 0:
 		return 0
@@ -20,7 +20,7 @@ func (s State) Descendants(path string) int {
 }
 
 // below visits every node below top.
-func (t *tree) below(top uint32, visit func(id uint32)) {
+func (t *Tree) below(top uint32, visit func(id uint32)) {
 	for id := t.dirOf(top).first; id != 0; {
 		visit(id)
 		if d := t.dirOf(id); d.first != 0 {

@@ -1,4 +1,4 @@
-package view
+package tree
 
 import (
 	"hash/maphash"
@@ -17,9 +17,9 @@ const (
 	maxTTL         = 1<<40 - 1
 )
 
-// maxBlob bounds a node's name and data together. What a client writes is less, and what
+// MaxBlob bounds a node's name and data together. What a client writes is less, and what
 // a fact makes of its texts too, unless it is older than the rules that see to that.
-const maxBlob = 15 << 16
+const MaxBlob = 15 << 16
 
 // root is the node of "/"; 0 is no node.
 const root uint32 = 1
@@ -53,9 +53,9 @@ type dir struct {
 	creates int32 // children ever created: the sequence numbers come from it
 }
 
-// tree is the nodes, compact: a million of them with 100 bytes each take less than 200
+// Tree is the nodes, compact: a million of them with 100 bytes each take less than 200
 // bytes apiece. One goroutine writes, and nobody reads meanwhile, except frozen copies.
-type tree struct {
+type Tree struct {
 	nodes slab[node]
 	dirs  slab[dir]
 	blobs arena
@@ -75,20 +75,48 @@ type tree struct {
 	changes []Change
 	journal []undo
 
-	tooLarge bool // a node that the event asks for is not made: no node is that large
-
 	frozen *atomic.Int32 // copies being read; nil when none was made
 	quota  uint32        // the node of that name, 0: not looked for yet
 
-	memo
+	answers []answer // outcomes never given out
 }
 
-func newTree() *tree {
-	t := &tree{
+// IsService says whether an ephemeralOwner is one of a service, whose nodes no client
+// removes or changes: ServiceOwner is its first byte.
+func IsService(owner int64) bool { return uint64(owner)>>56 == ServiceOwner }
+
+// ServiceOwner is the first byte of owners that are services, and of no session.
+const ServiceOwner = 'M'
+
+// New is an empty tree, as ZooKeeper creates it.
+func New() *Tree {
+	t := newTree()
+	up := t.insert(root, "zookeeper", []byte{})
+	t.insert(up, "quota", []byte{})
+	t.restrict(t.insert(up, "config", []byte{}), aclRef{list: readOnlyACL, version: -1})
+	return t
+}
+
+// Begin has what follows happen at zxid and at ms, in Unix milliseconds.
+func (t *Tree) Begin(zxid uint64, ms int64) {
+	t.zxid, t.ms, t.changes = zxid, ms, t.fresh()
+}
+
+// Changes are those since Begin, in the order in which watches fire. They are valid until
+// the next Begin.
+func (t *Tree) Changes() []Change { return t.changes }
+
+// Kids is how many children a node has.
+func (t *Tree) Kids(id uint32) int { return int(t.dirOf(id).kids) }
+
+// HasSession says whether a session is open.
+func (t *Tree) HasSession(id int64) bool { _, ok := t.sessions[id]; return ok }
+
+func newTree() *Tree {
+	t := &Tree{
 		owners: map[uint32]int64{}, ephemerals: map[int64]map[uint32]struct{}{},
 		containers: map[uint32]struct{}{}, ttls: map[uint32]struct{}{},
 		acls: newACLs(), aclOf: map[uint32]aclRef{}, sessions: map[int64]Session{},
-		memo: newMemo(),
 	}
 	t.index.seed = maphash.MakeSeed()
 	t.nodes.alloc()
@@ -97,12 +125,14 @@ func newTree() *tree {
 }
 
 // name and data share a blob, which the next Apply may reuse.
-func (t *tree) name(id uint32) []byte {
+func (t *Tree) name(id uint32) []byte {
 	n := t.nodes.at(id)
 	return t.blob(n)[:n.nameLen&nameMask]
 }
 
-func (t *tree) data(id uint32) []byte {
+// Data are a node's, nil: none at all. They must neither be changed nor be used after the
+// next event.
+func (t *Tree) Data(id uint32) []byte {
 	n := t.nodes.at(id)
 	switch {
 	case n.nameLen&noData != 0:
@@ -113,14 +143,14 @@ func (t *tree) data(id uint32) []byte {
 	return t.blob(n)[n.nameLen&nameMask:]
 }
 
-func (t *tree) blob(n *node) []byte {
+func (t *Tree) blob(n *node) []byte {
 	if n.blob == 0 {
 		return nil
 	}
 	return t.blobs.bytes(n.blob, int(n.nameLen&nameMask+n.dataLen))
 }
 
-func (t *tree) child(parent uint32, name string) uint32 {
+func (t *Tree) child(parent uint32, name string) uint32 {
 	s, h := t.index.hash(parent, name)
 	if len(s.slots) == 0 {
 		return 0
@@ -139,8 +169,8 @@ func (t *tree) child(parent uint32, name string) uint32 {
 	}
 }
 
-// find is the node at path, 0 when there is none.
-func (t *tree) find(path string) uint32 {
+// Find is the node at path, 0 when there is none.
+func (t *Tree) Find(path string) uint32 {
 	if path == "/" {
 		return root
 	}
@@ -160,7 +190,7 @@ func (t *tree) find(path string) uint32 {
 }
 
 // path of a node.
-func (t *tree) path(id uint32) string {
+func (t *Tree) path(id uint32) string {
 	if id == root {
 		return "/"
 	}
@@ -179,7 +209,7 @@ func (t *tree) path(id uint32) string {
 	return string(b)
 }
 
-func (t *tree) dirOf(id uint32) dir {
+func (t *Tree) dirOf(id uint32) dir {
 	n := t.nodes.at(id)
 	if n.dir == 0 {
 		return dir{pzxid: n.czxid}
@@ -187,7 +217,7 @@ func (t *tree) dirOf(id uint32) dir {
 	return *t.dirs.at(n.dir)
 }
 
-func (t *tree) mutDir(id uint32) *dir {
+func (t *Tree) mutDir(id uint32) *dir {
 	n := t.nodes.at(id)
 	if n.dir == 0 {
 		n = t.nodes.mut(id)
@@ -200,14 +230,14 @@ func (t *tree) mutDir(id uint32) *dir {
 }
 
 // insert puts a bare node below parent, which has no child of that name.
-func (t *tree) insert(parent uint32, name string, data []byte) uint32 {
+func (t *Tree) insert(parent uint32, name string, data []byte) uint32 {
 	id, _ := t.insertAny(parent, name, data)
 	return id
 }
 
 // insertAny is insert where parent may have a child of that name: clash says that it has,
 // or something of the same hash is there.
-func (t *tree) insertAny(parent uint32, name string, data []byte) (id uint32, clash bool) {
+func (t *Tree) insertAny(parent uint32, name string, data []byte) (id uint32, clash bool) {
 	id = t.nodes.alloc()
 	n := t.nodes.mut(id)
 	n.parent = parent
@@ -222,7 +252,7 @@ func (t *tree) insertAny(parent uint32, name string, data []byte) (id uint32, cl
 }
 
 // link makes a node findable and one of its parent's children.
-func (t *tree) link(id uint32, name string) (clash bool) {
+func (t *Tree) link(id uint32, name string) (clash bool) {
 	n := t.nodes.mut(id)
 	d := t.mutDir(n.parent)
 	n.next, n.prev = d.first, 0
@@ -237,7 +267,7 @@ func (t *tree) link(id uint32, name string) (clash bool) {
 }
 
 // siblings is how many children of that name parent has; more than one are a mistake.
-func (t *tree) siblings(parent uint32, name string) (count int) {
+func (t *Tree) siblings(parent uint32, name string) (count int) {
 	s, h := t.index.hash(parent, name)
 	mask := uint32(len(s.slots) - 1)
 	for i := h & mask; s.slots[i].id != 0; i = (i + 1) & mask {
@@ -248,7 +278,7 @@ func (t *tree) siblings(parent uint32, name string) (count int) {
 	return count
 }
 
-func (t *tree) unlink(id uint32) {
+func (t *Tree) unlink(id uint32) {
 	t.nodes.mut(id).nameLen |= unlinked
 	n := *t.nodes.at(id)
 	d := t.mutDir(n.parent)
@@ -266,7 +296,7 @@ func (t *tree) unlink(id uint32) {
 }
 
 // own notes the owner of a new node.
-func (t *tree) own(id uint32, owner int64) {
+func (t *Tree) own(id uint32, owner int64) {
 	if owner == 0 {
 		return
 	}
@@ -285,7 +315,8 @@ func (t *tree) own(id uint32, owner int64) {
 	}
 }
 
-func (t *tree) disown(id uint32) {
+// Disown leaves a node to nobody.
+func (t *Tree) Disown(id uint32) {
 	n := t.nodes.at(id)
 	if n.nameLen&hasOwner == 0 {
 		return
@@ -302,19 +333,21 @@ func (t *tree) disown(id uint32) {
 	}
 }
 
-func (t *tree) owner(id uint32) int64 {
+// Owner is a node's ephemeralOwner, 0: nobody.
+func (t *Tree) Owner(id uint32) int64 {
 	if t.nodes.at(id).nameLen&hasOwner == 0 {
 		return 0
 	}
 	return t.owners[id]
 }
 
-// isEphemeral says whether the node goes with its owner.
-func isEphemeral(owner int64) bool {
+// IsEphemeral says whether a node goes with its ephemeralOwner; other owners mark
+// containers and times to live.
+func IsEphemeral(owner int64) bool {
 	return owner != 0 && owner != containerOwner && owner&ttlOwner != ttlOwner
 }
 
-func (t *tree) aclRef(id uint32) aclRef {
+func (t *Tree) aclRef(id uint32) aclRef {
 	if t.nodes.at(id).nameLen&hasACL == 0 {
 		return aclRef{}
 	}
@@ -322,7 +355,7 @@ func (t *tree) aclRef(id uint32) aclRef {
 }
 
 // restrict sets a node's ACL without taking or giving back a use of it.
-func (t *tree) restrict(id uint32, ref aclRef) {
+func (t *Tree) restrict(id uint32, ref aclRef) {
 	n := t.nodes.mut(id)
 	if ref == (aclRef{}) {
 		n.nameLen &^= hasACL
@@ -334,8 +367,8 @@ func (t *tree) restrict(id uint32, ref aclRef) {
 }
 
 // free gives back all that a node held which is linked no more.
-func (t *tree) free(id uint32) {
-	t.disown(id)
+func (t *Tree) free(id uint32) {
+	t.Disown(id)
 	t.acls.release(t.aclRef(id).list)
 	delete(t.aclOf, id)
 	n := t.nodes.at(id)
@@ -349,7 +382,7 @@ func (t *tree) free(id uint32) {
 }
 
 // tidy copies the blobs together once most of the arena is unused.
-func (t *tree) tidy() {
+func (t *Tree) tidy() {
 	if !t.blobs.wasted() {
 		return
 	}
@@ -367,7 +400,7 @@ func (t *tree) tidy() {
 }
 
 // walk visits every node, parents before their children.
-func (t *tree) walk(visit func(id uint32)) {
+func (t *Tree) walk(visit func(id uint32)) {
 	for id := root; id != 0; {
 		visit(id)
 		if d := t.dirOf(id); d.first != 0 {
@@ -381,17 +414,18 @@ func (t *tree) walk(visit func(id uint32)) {
 	}
 }
 
-func (t *tree) stat(id uint32) wire.Stat {
+// StatOf is a node's Stat.
+func (t *Tree) StatOf(id uint32) wire.Stat {
 	n, d := t.nodes.at(id), t.dirOf(id)
 	return wire.Stat{
 		Czxid: int64(n.czxid), Mzxid: int64(n.mzxid), Pzxid: int64(d.pzxid), Ctime: n.ctime, Mtime: n.mtime,
 		Version: n.version, Cversion: 2*d.creates - d.kids, // creations and deletions
-		Aversion: t.aclRef(id).version, EphemeralOwner: t.owner(id), DataLength: int32(n.dataLen), NumChildren: d.kids,
+		Aversion: t.aclRef(id).version, EphemeralOwner: t.Owner(id), DataLength: int32(n.dataLen), NumChildren: d.kids,
 	}
 }
 
-// children are the names below a node, sorted.
-func (t *tree) children(id uint32) []string {
+// Names are the names below a node, sorted.
+func (t *Tree) Names(id uint32) []string {
 	d := t.dirOf(id)
 	names := make([]string, 0, d.kids)
 	for c := d.first; c != 0; c = t.nodes.at(c).next {
@@ -401,15 +435,15 @@ func (t *tree) children(id uint32) []string {
 	return names
 }
 
-// freeze is a copy for reading that stays as it is while the tree goes on; release must
+// Freeze is a copy for reading that stays as it is while the tree goes on; release must
 // be called when it is not read any more.
-func (t *tree) freeze() (frozen *tree, release func()) {
+func (t *Tree) Freeze() (frozen *Tree, release func()) {
 	if t.frozen == nil {
 		t.frozen = new(atomic.Int32)
 	}
 	copies := t.frozen
 	copies.Add(1)
-	f := &tree{
+	f := &Tree{
 		nodes: t.nodes.freeze(), dirs: t.dirs.freeze(), blobs: t.blobs.freeze(), count: t.count,
 		owners: cloneMap(t.owners), aclOf: cloneMap(t.aclOf), sessions: cloneMap(t.sessions),
 		acls: t.acls.freeze(), zxid: t.zxid, ms: t.ms,
@@ -417,8 +451,8 @@ func (t *tree) freeze() (frozen *tree, release func()) {
 	return f, func() { copies.Add(-1) }
 }
 
-// thaw takes back what frozen copies kept, once nobody reads them.
-func (t *tree) thaw() {
+// Thaw takes back what frozen copies kept, once nobody reads them.
+func (t *Tree) Thaw() {
 	if t.frozen == nil || t.frozen.Load() != 0 {
 		return
 	}
@@ -436,5 +470,5 @@ func cloneMap[K comparable, V any](m map[K]V) map[K]V {
 	return c
 }
 
-// parentPath of an absolute path; that of "/" is "/".
-func parentPath(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
+// Parent is that of an absolute path; that of "/" is "/".
+func Parent(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }

@@ -1,4 +1,4 @@
-package view
+package tree
 
 import "testing"
 
@@ -20,8 +20,7 @@ func TestClasses(t *testing.T) {
 
 // Two nodes whose hashes are the same are two nodes: of one name below two parents, too.
 func TestHashesThatAreTheSame(t *testing.T) {
-	s := New()
-	tr := s.tree
+	tr := New()
 	type key struct {
 		shard any
 		hash  uint32
