@@ -62,7 +62,7 @@ soak:
 # hour; MUTANTS draws more or fewer, SEED the same ones again.
 MUTANTS ?= 50
 CORE = bus/jetstream bus/mem bus/react bus/kafka projections/fleet projections/plan projections/models projections/lineage \
-  projections/savedmodels bus/follow bus/archive projections/zookeeper/view services/ps services/trainer services/modelserver \
+  projections/savedmodels bus/follow bus/archive projections/zookeeper/view projections/zookeeper/tree services/ps services/trainer services/modelserver \
   internal/wire/rowwire internal/model/checkpoint internal/model/entrydump kernels/table
 mutants:
 	cd tools && $(GO) build -o ../.bin/mutants ./mutants

@@ -10,16 +10,16 @@ import (
 
 // Codes of a CommandError.
 const (
-	Invalid     = "INVALID"
-	NotFound    = "NOT_FOUND"
-	Conflict    = "CONFLICT"
-	Unavailable = "UNAVAILABLE" // ask again
-	Internal    = "INTERNAL"
+	CodeInvalid     = "INVALID"
+	CodeNotFound    = "NOT_FOUND"
+	CodeConflict    = "CONFLICT"
+	CodeUnavailable = "UNAVAILABLE" // ask again
+	CodeInternal    = "INTERNAL"
 )
 
 // CommandError is a handler's refusal: it reaches the caller with its code.
 type CommandError struct {
-	Code    string // Invalid to Internal
+	Code    string // CodeInvalid to CodeInternal
 	Message string // a sentence that names the fix
 }
 
@@ -38,22 +38,22 @@ func Refusal(err error) *CommandError {
 	case errors.As(err, &c):
 		full := *c // micro sends no refusal that lacks either
 		if full.Code == "" {
-			full.Code = Internal
+			full.Code = CodeInternal
 		}
 		if full.Message == "" {
 			full.Message = "refused without a reason"
 		}
 		return &full
 	case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrMalformed), errors.Is(err, events.ErrUnknown), errors.Is(err, ErrTooLarge):
-		return Refuse(Invalid, "%v", err)
+		return Refuse(CodeInvalid, "%v", err)
 	case errors.Is(err, ErrNotFound):
-		return Refuse(NotFound, "%v", err)
+		return Refuse(CodeNotFound, "%v", err)
 	case errors.Is(err, ErrConflict):
-		return Refuse(Conflict, "%v: ask again", err)
+		return Refuse(CodeConflict, "%v: ask again", err)
 	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return Refuse(Unavailable, "%v: the outcome is unknown; ask again, a repeat does no harm", err)
+		return Refuse(CodeUnavailable, "%v: the outcome is unknown; ask again, a repeat does no harm", err)
 	case errors.Is(err, ErrFull):
-		return Refuse(Unavailable, "%v: make room for the log, then ask again", err)
+		return Refuse(CodeUnavailable, "%v: make room for the log, then ask again", err)
 	}
-	return Refuse(Internal, "%v", err)
+	return Refuse(CodeInternal, "%v", err)
 }

@@ -17,15 +17,15 @@ func TestRefusal(t *testing.T) {
 		code string
 	}{
 		{fmt.Errorf("x: %w", own), "MINE"},
-		{events.ErrMalformed, bus.Invalid},
-		{events.ErrUnknown, bus.Invalid},
-		{bus.ErrTooLarge, bus.Invalid},
-		{bus.ErrNotFound, bus.NotFound},
-		{bus.ErrConflict, bus.Conflict},
-		{bus.ErrFull, bus.Unavailable},
-		{context.DeadlineExceeded, bus.Unavailable},
-		{bus.ErrUnavailable, bus.Unavailable},
-		{errors.New("?"), bus.Internal},
+		{events.ErrMalformed, bus.CodeInvalid},
+		{events.ErrUnknown, bus.CodeInvalid},
+		{bus.ErrTooLarge, bus.CodeInvalid},
+		{bus.ErrNotFound, bus.CodeNotFound},
+		{bus.ErrConflict, bus.CodeConflict},
+		{bus.ErrFull, bus.CodeUnavailable},
+		{context.DeadlineExceeded, bus.CodeUnavailable},
+		{bus.ErrUnavailable, bus.CodeUnavailable},
+		{errors.New("?"), bus.CodeInternal},
 	} {
 		if got := bus.Refusal(tc.err); got.Code != tc.code {
 			t.Errorf("Refusal(%v) = %v, want %s", tc.err, got, tc.code)

@@ -111,13 +111,13 @@ func (h *hosted) admit(r micro.Request, handler bus.Handler) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped {
-		h.respond(r, nil, &bus.CommandError{Code: bus.Unavailable, Message: "the service is being taken down; ask again"})
+		h.respond(r, nil, &bus.CommandError{Code: bus.CodeUnavailable, Message: "the service is being taken down; ask again"})
 		return
 	}
 	select {
 	case h.room <- struct{}{}:
 	default:
-		h.respond(r, nil, &bus.CommandError{Code: bus.Unavailable, Message: fmt.Sprintf("%d calls are being answered already; ask again later", handlers)})
+		h.respond(r, nil, &bus.CommandError{Code: bus.CodeUnavailable, Message: fmt.Sprintf("%d calls are being answered already; ask again later", handlers)})
 		return
 	}
 	h.wg.Go(func() {
@@ -139,7 +139,7 @@ func (h *hosted) admit(r micro.Request, handler bus.Handler) {
 // they return, and ours do not. So `nats micro stats` counts no errors.
 func (h *hosted) respond(r micro.Request, reply []byte, refusal *bus.CommandError) {
 	if len(reply) > wire.MaxMessage {
-		refusal = &bus.CommandError{Code: bus.Internal, Message: fmt.Sprintf("the answer has %d bytes, at most %d can be sent; ask for less", len(reply), wire.MaxMessage)}
+		refusal = &bus.CommandError{Code: bus.CodeInternal, Message: fmt.Sprintf("the answer has %d bytes, at most %d can be sent; ask for less", len(reply), wire.MaxMessage)}
 	}
 	if r.Reply() == "" {
 		return // a publish: nobody waits

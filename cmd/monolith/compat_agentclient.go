@@ -12,12 +12,13 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
 // agentClient is the original's agent_client.
@@ -191,7 +192,7 @@ func (c *agentClient) addresses(ctx context.Context) error {
 		}
 		return fmt.Errorf("%s has no replica in %s: is it loaded? (agent-client --cmd_type=load)", c.model, c.conn.bzid)
 	}
-	state := func(m view.ReplicaMeta) string { return replica.State(m.Stat).String() }
+	state := func(m payload.ReplicaMeta) string { return replica.State(m.Stat).String() }
 	type row struct {
 		Path    string `json:"path"`
 		State   string `json:"state"`
@@ -335,7 +336,7 @@ func (c *compat) loadModel(ctx context.Context, dir, ckpt string, numShard int) 
 		}
 		defer t.close()
 		path := "/" + c.conn.bzid + "/portal/" + c.model
-		meta := view.ModelMeta{ModelName: c.model, ModelDir: dir, Ckpt: ckpt, NumShard: int32(numShard), Action: "NONE"}
+		meta := payload.ModelMeta{ModelName: c.model, ModelDir: dir, Ckpt: ckpt, NumShard: int32(numShard), Action: "NONE"}
 		if err := t.put(path, meta.Bytes()); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func (e notFoundError) Error() string { return e.text }
 func isNotFound(err error) bool {
 	var mine notFoundError
 	var refusal *bus.CommandError
-	return errors.As(err, &mine) || (errors.As(err, &refusal) && refusal.Code == bus.NotFound)
+	return errors.As(err, &mine) || (errors.As(err, &refusal) && refusal.Code == bus.CodeNotFound)
 }
 
 // servingClient is the original's client.

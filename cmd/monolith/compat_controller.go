@@ -10,11 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/internal/compat/fnmatch"
 	"github.com/monolith-go/monolith/internal/compat/savedmodel"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
 // controller is the original's agent_controller.
@@ -132,7 +133,7 @@ func (c *controller) declare(ctx context.Context) error {
 		if e.Name() == "entry" {
 			policy = "latest"
 		}
-		config := view.SavedModelDeployConfig{ModelBasePath: filepath.Join(c.exportBase, e.Name()), VersionPolicy: policy}
+		config := payload.SavedModelDeployConfig{ModelBasePath: filepath.Join(c.exportBase, e.Name()), VersionPolicy: policy}
 		if err := t.put(base+"/"+e.Name(), config.Bytes()); err != nil {
 			return err
 		}

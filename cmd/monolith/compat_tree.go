@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+
 	"github.com/go-zookeeper/zk"
 
 	"github.com/monolith-go/monolith/bus"
@@ -185,7 +187,7 @@ func (t *zkTree) remove(path string, recursive bool) (found bool, err error) {
 // replicaNode is one node below /{bzid}/service/{model}.
 type replicaNode struct {
 	path string
-	meta view.ReplicaMeta
+	meta payload.ReplicaMeta
 }
 
 // replicaNodes walks a model's service nodes, with and without idc:cluster between. ok

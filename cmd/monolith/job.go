@@ -97,7 +97,7 @@ func (j *job) callWithin(ctx context.Context, patience time.Duration, command st
 		raw, err := j.bus.Commands().Call(attempt, j.conn.bzid, command, body)
 		cancel()
 		var refused *bus.CommandError
-		again := bus.Retryable(err) || errors.As(err, &refused) && refused.Code == bus.Unavailable
+		again := bus.Retryable(err) || errors.As(err, &refused) && refused.Code == bus.CodeUnavailable
 		if err == nil {
 			if reply == nil {
 				return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Every event of the story does what it says: nothing is refused, and what came up is
@@ -24,7 +25,7 @@ func TestTheStoryMeansSomething(t *testing.T) {
 		var did view.Effects
 		tree, did = view.Apply(tree, r)
 		alive = fleet.Fold(alive, r)
-		if did.Outcome != nil && did.Outcome.Code != view.CodeOK {
+		if did.Outcome != nil && did.Outcome.Code != wire.OK {
 			t.Errorf("sequence %d is refused with %d", r.Seq, did.Outcome.Code)
 		}
 		if r.Seq > storyArrive && len(did.Changes) == 0 {

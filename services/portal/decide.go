@@ -24,13 +24,13 @@ const (
 // agent service.
 func checkName(what, name string) *bus.CommandError {
 	if name == "" {
-		return bus.Refuse(bus.Invalid, "%s is missing: name it", what)
+		return bus.Refuse(bus.CodeInvalid, "%s is missing: name it", what)
 	}
 	odd := strings.IndexFunc(name, func(r rune) bool {
 		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`/\:@`, r)
 	})
 	if len(name) > maxName || odd >= 0 || strings.Trim(name, ".") == "" {
-		return bus.Refuse(bus.Invalid, `%s %q cannot be used: take at most %d printable ASCII characters without / \ : @`, what, name, maxName)
+		return bus.Refuse(bus.CodeInvalid, `%s %q cannot be used: take at most %d printable ASCII characters without / \ : @`, what, name, maxName)
 	}
 	return nil
 }
@@ -51,21 +51,21 @@ type learner struct {
 // learning cannot change under them: each of their processes reads it at its own start.
 func decideDeclare(bzid string, m models.Model, jobs []learner, spec *model.ModelSpec) ([]bus.Draft, *bus.CommandError) {
 	if spec == nil {
-		return nil, bus.Refuse(bus.Invalid, `spec is missing: send {"spec":{"name":…,"features":…,"tables":…,"layers":…}}`)
+		return nil, bus.Refuse(bus.CodeInvalid, `spec is missing: send {"spec":{"name":…,"features":…,"tables":…,"layers":…}}`)
 	}
 	if refusal := checkName("spec.name", spec.GetName()); refusal != nil {
 		return nil, refusal
 	}
 	if err := modelspec.Trainable(spec); err != nil {
-		return nil, bus.Refuse(bus.Invalid, "spec of %q: %v", spec.GetName(), err)
+		return nil, bus.Refuse(bus.CodeInvalid, "spec of %q: %v", spec.GetName(), err)
 	}
 	for _, j := range jobs {
 		if !j.learns(m, spec) {
-			return nil, bus.Refuse(bus.Invalid, `job %q is learning model %q with another spec: stop it first with {"stopRequested":{}} on training.%s.request, or declare this spec under another name`, j.job, spec.GetName(), j.job)
+			return nil, bus.Refuse(bus.CodeInvalid, `job %q is learning model %q with another spec: stop it first with {"stopRequested":{}} on training.%s.request, or declare this spec under another name`, j.job, spec.GetName(), j.job)
 		}
 	}
 	if m.Load.V != nil && !proto.Equal(m.Spec.V, spec) {
-		return nil, bus.Refuse(bus.Invalid, "model %q is loaded with another spec: unload it first, or declare this spec under another name", spec.GetName())
+		return nil, bus.Refuse(bus.CodeInvalid, "model %q is loaded with another spec: unload it first, or declare this spec under another name", spec.GetName())
 	}
 	return []bus.Draft{fact(bzid, spec.GetName(), m.Seq, &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})}, nil
 }
@@ -111,34 +111,34 @@ func resolve(ask *model.Load, found export) (*model.Load, *bus.CommandError) {
 		}
 	}
 	if ask.GetReplicas() > maxReplicas {
-		return nil, bus.Refuse(bus.Invalid, "replicas is %d: ask for at most %d", ask.GetReplicas(), maxReplicas)
+		return nil, bus.Refuse(bus.CodeInvalid, "replicas is %d: ask for at most %d", ask.GetReplicas(), maxReplicas)
 	}
 	if !filepath.IsAbs(ask.GetModelDir()) {
-		return nil, bus.Refuse(bus.Invalid, "modelDir %q is not absolute: give the whole path of the exported_models folder", ask.GetModelDir())
+		return nil, bus.Refuse(bus.CodeInvalid, "modelDir %q is not absolute: give the whole path of the exported_models folder", ask.GetModelDir())
 	}
 	if found.problem != "" {
-		return nil, bus.Refuse(bus.Invalid, "%s", found.problem)
+		return nil, bus.Refuse(bus.CodeInvalid, "%s", found.problem)
 	}
 	shards := ask.GetNumShard() // over which the publisher spreads the sub-models
 	switch {
 	case shards == 0 || shards == -1:
 		shards = int32(found.shards)
 	case shards < 0 || shards > maxShards:
-		return nil, bus.Refuse(bus.Invalid, "numShard is %d: ask for 1 to %d serving shards, or leave it out for the %d of the export", shards, maxShards, found.shards)
+		return nil, bus.Refuse(bus.CodeInvalid, "numShard is %d: ask for 1 to %d serving shards, or leave it out for the %d of the export", shards, maxShards, found.shards)
 	}
 	version := ask.GetVersion()
 	switch {
 	case ask.GetCkpt() != "" && found.ckptProblem != "":
-		return nil, bus.Refuse(bus.Invalid, "ckpt of %q: %s", ask.GetModelName(), found.ckptProblem)
+		return nil, bus.Refuse(bus.CodeInvalid, "ckpt of %q: %s", ask.GetModelName(), found.ckptProblem)
 	case version == 0 && ask.GetCkpt() != "":
 		version = found.ckptVersion
 		if !slices.Contains(found.versions, version) {
-			return nil, bus.Refuse(bus.Invalid, "ckpt %s was exported as version %d, which is not in every sub-model of %s: ask for one of %s by its version", ask.GetCkpt(), version, ask.GetModelDir(), some(found.versions))
+			return nil, bus.Refuse(bus.CodeInvalid, "ckpt %s was exported as version %d, which is not in every sub-model of %s: ask for one of %s by its version", ask.GetCkpt(), version, ask.GetModelDir(), some(found.versions))
 		}
 	case version == 0:
 		version = found.versions[len(found.versions)-1]
 	case !slices.Contains(found.versions, version):
-		return nil, bus.Refuse(bus.Invalid, "version %d is not in every sub-model of %s: ask for one of %s, or leave it out for the newest", version, ask.GetModelDir(), some(found.versions))
+		return nil, bus.Refuse(bus.CodeInvalid, "version %d is not in every sub-model of %s: ask for one of %s, or leave it out for the newest", version, ask.GetModelDir(), some(found.versions))
 	}
 	load := proto.CloneOf(ask)
 	load.ModelDir = filepath.Clean(ask.GetModelDir())
@@ -158,12 +158,12 @@ func decideLoad(bzid string, m models.Model, load *model.Load, exported *model.M
 	var drafts []bus.Draft
 	if m.Spec.V == nil {
 		if exported == nil {
-			return nil, bus.Refuse(bus.Invalid, "model %q is not declared and its export carries no spec: call portal.declare first", load.GetModelName())
+			return nil, bus.Refuse(bus.CodeInvalid, "model %q is not declared and its export carries no spec: call portal.declare first", load.GetModelName())
 		}
 		spec := proto.CloneOf(exported)
 		spec.Name = load.GetModelName()
 		if err := modelspec.Validate(spec); err != nil {
-			return nil, bus.Refuse(bus.Invalid, "model %q is not declared and the spec in its export cannot be: %v: call portal.declare first", load.GetModelName(), err)
+			return nil, bus.Refuse(bus.CodeInvalid, "model %q is not declared and the spec in its export cannot be: %v: call portal.declare first", load.GetModelName(), err)
 		}
 		drafts = append(drafts, fact(bzid, load.GetModelName(), m.Seq, &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}}))
 	}
@@ -176,7 +176,7 @@ func decideUnload(bzid, name string, m models.Model, reason string) ([]bus.Draft
 		return nil, refusal
 	}
 	if m.Load.V == nil {
-		return nil, bus.Refuse(bus.NotFound, "model %q is not loaded: portal.models lists what is", name)
+		return nil, bus.Refuse(bus.CodeNotFound, "model %q is not loaded: portal.models lists what is", name)
 	}
 	return []bus.Draft{fact(bzid, name, m.Seq, &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: reason}}})}, nil
 }

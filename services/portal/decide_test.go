@@ -77,7 +77,7 @@ func TestResolve(t *testing.T) {
 				t.Error("the request was changed")
 			}
 			if tc.refusal != "" {
-				if refusal == nil || refusal.Code != bus.Invalid || !strings.Contains(refusal.Message, tc.refusal) {
+				if refusal == nil || refusal.Code != bus.CodeInvalid || !strings.Contains(refusal.Message, tc.refusal) {
 					t.Fatalf("refusal %v, want one that says %q", refusal, tc.refusal)
 				}
 				return
@@ -126,8 +126,8 @@ func TestDecideLoad(t *testing.T) {
 	}{
 		{"declared", entry(spec("m"), nil, 4), load, nil, false, "loadAccepted", ""},
 		{"undeclared, spec in the export", models.Model{}, load, spec("other"), false, "declared loadAccepted", ""},
-		{"undeclared, no spec", models.Model{}, load, nil, false, "", bus.Invalid},
-		{"undeclared, broken spec", models.Model{}, load, broken, false, "", bus.Invalid},
+		{"undeclared, no spec", models.Model{}, load, nil, false, "", bus.CodeInvalid},
+		{"undeclared, broken spec", models.Model{}, load, broken, false, "", bus.CodeInvalid},
 		{"the same again", entry(spec("m"), load, 9), load, nil, false, "", ""},
 		{"the same again, to be answered", entry(spec("m"), load, 9), load, nil, true, "loadAccepted", ""},
 		{"newer version", entry(spec("m"), load, 9), newer, nil, false, "loadAccepted", ""},
@@ -181,19 +181,19 @@ func TestDecideDeclareAndUnload(t *testing.T) {
 		{"declare", declare(models.Model{}, spec("m")), "declared", ""},
 		{"declare again otherwise", declare(entry(spec("m"), nil, 3), other), "declared", ""},
 		{"declare for a running job", learning(entry(spec("m"), nil, 3), learner{"j", modelspec.Hash(spec("m"))}, spec("m")), "declared", ""},
-		{"declare otherwise under a running job", learning(entry(spec("m"), nil, 3), learner{"j", modelspec.Hash(spec("m"))}, other), "", bus.Invalid},
+		{"declare otherwise under a running job", learning(entry(spec("m"), nil, 3), learner{"j", modelspec.Hash(spec("m"))}, other), "", bus.CodeInvalid},
 		{"declare what a running job learns", learning(entry(other, nil, 3), learner{"j", modelspec.Hash(spec("m"))}, spec("m")), "declared", ""},
 		{"declare for an old job", learning(entry(spec("m"), nil, 3), learner{"j", ""}, spec("m")), "declared", ""},
-		{"declare otherwise under an old job", learning(entry(spec("m"), nil, 3), learner{"j", ""}, other), "", bus.Invalid},
-		{"declare what no shard takes", declare(models.Model{}, wide), "", bus.Invalid},
-		{"declare nothing", declare(models.Model{}, nil), "", bus.Invalid},
-		{"declare without a name", declare(models.Model{}, spec("")), "", bus.Invalid},
-		{"declare what cannot work", declare(models.Model{}, broken), "", bus.Invalid},
-		{"declare otherwise while loaded", declare(entry(spec("m"), load, 3), other), "", bus.Invalid},
+		{"declare otherwise under an old job", learning(entry(spec("m"), nil, 3), learner{"j", ""}, other), "", bus.CodeInvalid},
+		{"declare what no shard takes", declare(models.Model{}, wide), "", bus.CodeInvalid},
+		{"declare nothing", declare(models.Model{}, nil), "", bus.CodeInvalid},
+		{"declare without a name", declare(models.Model{}, spec("")), "", bus.CodeInvalid},
+		{"declare what cannot work", declare(models.Model{}, broken), "", bus.CodeInvalid},
+		{"declare otherwise while loaded", declare(entry(spec("m"), load, 3), other), "", bus.CodeInvalid},
 		{"unload", unload(entry(spec("m"), load, 3), "m"), "unloadAccepted", ""},
-		{"unload what is not loaded", unload(entry(spec("m"), nil, 3), "m"), "", bus.NotFound},
-		{"unload what nobody knows", unload(models.Model{}, "m"), "", bus.NotFound},
-		{"unload nothing", unload(models.Model{}, ""), "", bus.Invalid},
+		{"unload what is not loaded", unload(entry(spec("m"), nil, 3), "m"), "", bus.CodeNotFound},
+		{"unload what nobody knows", unload(models.Model{}, "m"), "", bus.CodeNotFound},
+		{"unload nothing", unload(models.Model{}, ""), "", bus.CodeInvalid},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			drafts, refusal := tc.decide()

@@ -22,7 +22,7 @@ func expecting(ctx context.Context, payload []byte) (context.Context, []byte, er
 	}
 	var seq uint64
 	if err := json.Unmarshal(body[expectKey], &seq); err != nil {
-		return ctx, payload, bus.Refuse(bus.Invalid, "%s is %s: give the sequence up to which you have seen the aggregate", expectKey, body[expectKey])
+		return ctx, payload, bus.Refuse(bus.CodeInvalid, "%s is %s: give the sequence up to which you have seen the aggregate", expectKey, body[expectKey])
 	}
 	delete(body, expectKey)
 	rest, err := json.Marshal(body)
@@ -39,5 +39,5 @@ func expected(ctx context.Context) uint64 {
 
 // changed refuses a guarded command.
 func changed(expect uint64) *bus.CommandError {
-	return bus.Refuse(bus.Conflict, "it has changed behind sequence %d, up to which you have seen it: look again, then decide", expect)
+	return bus.Refuse(bus.CodeConflict, "it has changed behind sequence %d, up to which you have seen it: look again, then decide", expect)
 }

@@ -45,10 +45,10 @@ func (s *Server) handleDeclareSavedModel(ctx context.Context, payload []byte) ([
 	}
 	config := &layoutev.DeployConfig{}
 	if len(ask.Config) == 0 || string(ask.Config) == "null" {
-		return nil, bus.Refuse(bus.Invalid, "config is missing: send a body like %s", example)
+		return nil, bus.Refuse(bus.CodeInvalid, "config is missing: send a body like %s", example)
 	}
 	if err := protojson.Unmarshal(ask.Config, config); err != nil {
-		return nil, bus.Refuse(bus.Invalid, "config does not decode: %v: send a body like %s", err, example)
+		return nil, bus.Refuse(bus.CodeInvalid, "config does not decode: %v: send a body like %s", err, example)
 	}
 	want := []*layoutev.SavedModel{{SubGraph: ask.Sub, Config: config}}
 	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(ask.Model), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
@@ -165,7 +165,7 @@ func (s *Server) handleRemoveEntry(ctx context.Context, payload []byte) ([]byte,
 	}
 	return s.change(ctx, ask.Layout, func(v savedmodels.State) ([]string, *bus.CommandError) {
 		if v.Layouts[ask.Layout].Entries[ask.Entry] == 0 {
-			return nil, bus.Refuse(bus.NotFound, "layout %q does not hold %q", ask.Layout, ask.Entry)
+			return nil, bus.Refuse(bus.CodeNotFound, "layout %q does not hold %q", ask.Layout, ask.Entry)
 		}
 		return []string{ask.Entry}, nil
 	}, decideDrop)
@@ -215,7 +215,7 @@ func (s *Server) handleSyncTargets(_ context.Context, payload []byte) ([]byte, e
 		return nil, err
 	}
 	if ask.Model == "" || ask.Sub == "" {
-		return nil, bus.Refuse(bus.Invalid, "model and sub must be given: send a body like %s", example)
+		return nil, bus.Refuse(bus.CodeInvalid, "model and sub must be given: send a body like %s", example)
 	}
 	out := struct {
 		Name    string   `json:"name"`

@@ -44,7 +44,7 @@ func decideSavedModels(bzid string, s savedmodels.State, name string, want []*la
 			continue
 		}
 		if declared && !overwrite {
-			return nil, bus.Refuse(bus.Conflict, "saved model %s:%s is declared with another config: say overwrite to replace it", name, w.GetSubGraph())
+			return nil, bus.Refuse(bus.CodeConflict, "saved model %s:%s is declared with another config: say overwrite to replace it", name, w.GetSubGraph())
 		}
 		same = false
 	}
@@ -64,7 +64,7 @@ func declaration(bzid string, m savedmodels.Model, name string, want []*layoutev
 func decideRemove(bzid string, s savedmodels.State, name, sub string) ([]bus.Draft, *bus.CommandError) {
 	m := s.Models[name]
 	if _, ok := m.SavedModels[sub]; !ok {
-		return nil, bus.Refuse(bus.NotFound, "saved model %s:%s is not declared", name, sub)
+		return nil, bus.Refuse(bus.CodeNotFound, "saved model %s:%s is not declared", name, sub)
 	}
 	return layoutFact(bzid, layoutev.ModelAggregate(name), m.Seq, &layoutev.Event{
 		Body: &layoutev.Event_SavedModelsRemoved{SavedModelsRemoved: &layoutev.SavedModelsRemoved{SubGraphs: []string{sub}}}}), nil
@@ -81,15 +81,15 @@ type exported struct {
 // hidden files are none.
 func inspectExport(exportBase, arch string) (exported, *bus.CommandError) {
 	if arch != "" && arch != archEntryPS {
-		return exported{}, bus.Refuse(bus.Invalid, "arch %q is unknown: there is only %s", arch, archEntryPS)
+		return exported{}, bus.Refuse(bus.CodeInvalid, "arch %q is unknown: there is only %s", arch, archEntryPS)
 	}
 	if !filepath.IsAbs(exportBase) {
-		return exported{}, bus.Refuse(bus.Invalid, "exportBase %q is not absolute: give the whole path of the exported_models folder", exportBase)
+		return exported{}, bus.Refuse(bus.CodeInvalid, "exportBase %q is not absolute: give the whole path of the exported_models folder", exportBase)
 	}
 	base := filepath.Clean(exportBase)
 	children, err := os.ReadDir(base)
 	if err != nil {
-		return exported{}, bus.Refuse(bus.Invalid, "exportBase cannot be read: %v: give an exported_models folder that the portal sees", err)
+		return exported{}, bus.Refuse(bus.CodeInvalid, "exportBase cannot be read: %v: give an exported_models folder that the portal sees", err)
 	}
 	var out exported
 	for _, c := range children {
@@ -104,7 +104,7 @@ func inspectExport(exportBase, arch string) (exported, *bus.CommandError) {
 			ModelBasePath: filepath.Join(base, c.Name()), VersionPolicy: policy}})
 	}
 	if !slices.ContainsFunc(out.subs, func(m *layoutev.SavedModel) bool { return m.GetSubGraph() == "entry" }) {
-		return exported{}, bus.Refuse(bus.Invalid, "exportBase %s does not hold entry/: give the exported_models folder of an export", base)
+		return exported{}, bus.Refuse(bus.CodeInvalid, "exportBase %s does not hold entry/: give the exported_models folder of an export", base)
 	}
 	out.name, out.doubt = savedmodel.FindModelName(base)
 	return out, nil
@@ -119,7 +119,7 @@ func decideExport(bzid string, s savedmodels.State, name string, found exported,
 	}
 	m := s.Models[name]
 	if len(m.SavedModels) > 0 && !overwrite {
-		return nil, bus.Refuse(bus.Conflict, "model %q has %d saved models declared: say overwrite to replace them", name, len(m.SavedModels))
+		return nil, bus.Refuse(bus.CodeConflict, "model %q has %d saved models declared: say overwrite to replace them", name, len(m.SavedModels))
 	}
 	return declaration(bzid, m, name, found.subs), nil
 }
@@ -130,7 +130,7 @@ func nameOf(asked string, found exported) (string, *bus.CommandError) {
 		return asked, nil
 	}
 	if found.name == "" {
-		return "", bus.Refuse(bus.Invalid, "the export does not say which model it is: %v: name the model", found.doubt)
+		return "", bus.Refuse(bus.CodeInvalid, "the export does not say which model it is: %v: name the model", found.doubt)
 	}
 	return found.name, nil
 }
@@ -163,7 +163,7 @@ func decideDrop(bzid string, s savedmodels.State, name string, entries []string)
 func matching(s savedmodels.State, pattern, from string) ([]string, *bus.CommandError) {
 	model, glob, ok := strings.Cut(pattern, ":")
 	if !ok || model == "" || glob == "" {
-		return nil, bus.Refuse(bus.Invalid, "pattern %q is not {model}:{glob}, such as movies:ps_*", pattern)
+		return nil, bus.Refuse(bus.CodeInvalid, "pattern %q is not {model}:{glob}, such as movies:ps_*", pattern)
 	}
 	subs := s.SubGraphs(model)
 	for entry := range s.Layouts[from].Entries {
@@ -179,7 +179,7 @@ func matching(s savedmodels.State, pattern, from string) ([]string, *bus.Command
 		if len(subs) > 0 {
 			have = "it has " + strings.Join(subs[:min(len(subs), 20)], ", ")
 		}
-		return nil, bus.Refuse(bus.NotFound, "no sub-graph of model %q matches %q: %s", model, glob, have)
+		return nil, bus.Refuse(bus.CodeNotFound, "no sub-graph of model %q matches %q: %s", model, glob, have)
 	}
 	for i, sub := range found {
 		found[i] = model + ":" + sub
@@ -191,7 +191,7 @@ func matching(s savedmodels.State, pattern, from string) ([]string, *bus.Command
 func checkAggregate(aggregate string) *bus.CommandError {
 	if _, _, ok := layoutev.Parse(aggregate); !ok {
 		kind, name, _ := strings.Cut(aggregate, "/")
-		return bus.Refuse(bus.Invalid, "%q cannot be a name below %s: it is one step of a path, or several for a layout, of at most 255 bytes each", name, kind)
+		return bus.Refuse(bus.CodeInvalid, "%q cannot be a name below %s: it is one step of a path, or several for a layout, of at most 255 bytes each", name, kind)
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (s *Server) decideLayoutRequest(aggregate string, r events.Recorded) ([]bus
 		}
 	})
 	if refusal == nil && drafts == nil {
-		refusal = bus.Refuse(bus.Invalid, "there is nothing to do: the layout holds it already, or does not hold it")
+		refusal = bus.Refuse(bus.CodeInvalid, "there is nothing to do: the layout holds it already, or does not hold it")
 	}
 	if refusal != nil {
 		drafts = layoutFact(s.env.BZID, aggregate, guard, &layoutev.Event{Body: &layoutev.Event_Refused{

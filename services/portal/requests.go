@@ -135,7 +135,7 @@ func (s *Server) load(ask *model.Load, again bool) ([]bus.Draft, uint64, *bus.Co
 	if m.Spec.V == nil {
 		var err error
 		if spec, err = exportedSpec(load.GetModelDir(), load.GetVersion()); err != nil {
-			return nil, 0, bus.Refuse(bus.Invalid, "model %q is not declared, and %v: call portal.declare first", load.GetModelName(), err)
+			return nil, 0, bus.Refuse(bus.CodeInvalid, "model %q is not declared, and %v: call portal.declare first", load.GetModelName(), err)
 		}
 	}
 	drafts, refusal := decideLoad(s.env.BZID, m, load, spec, again)

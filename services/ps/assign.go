@@ -115,22 +115,22 @@ func (s *state) unheld(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return bus.Refuse(bus.Unavailable, "%v: ask again, a repeat changes nothing", errHeld)
+			return bus.Refuse(bus.CodeUnavailable, "%v: ask again, a repeat changes nothing", errHeld)
 		}
 	}
 }
 
 // checkAssign finds everything wrong with r that does not depend on the rows.
 func (s *state) checkAssign(r cutproto.AssignRequest) error {
-	invalid := func(format string, args ...any) error { return bus.Refuse(bus.Invalid, format, args...) }
+	invalid := func(format string, args ...any) error { return bus.Refuse(bus.CodeInvalid, format, args...) }
 	dim, ok := s.dims[r.Table]
 	switch {
 	case s.deterministic:
-		return bus.Refuse(bus.Conflict, "job %q is deterministic and learns from its stream alone: put what it should know there", s.job)
+		return bus.Refuse(bus.CodeConflict, "job %q is deterministic and learns from its stream alone: put what it should know there", s.job)
 	case r.RequestID == "" || len(r.RequestID) > 256:
 		return invalid("an assignment needs a requestId of 1 to 256 bytes, so that a repeat changes nothing")
 	case !ok:
-		return bus.Refuse(bus.NotFound, "model %q has no table %q", s.spec.GetName(), r.Table)
+		return bus.Refuse(bus.CodeNotFound, "model %q has no table %q", s.spec.GetName(), r.Table)
 	case len(r.IDs) == 0 || len(r.IDs) > maxAssigned || 4*len(r.Values) > chunkBytes/2:
 		return invalid("%d rows of dimension %d at once: give 1 to %d, and %d values at most", len(r.IDs), dim, maxAssigned, chunkBytes/8)
 	case len(r.Values) != len(r.IDs)*dim:
@@ -168,9 +168,9 @@ func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, e
 	at := s.assignTime(r.Table, now)
 	switch err := s.set(r.Table, r.IDs, r.Values, at, r.Add); {
 	case errors.Is(err, table.ErrFull):
-		return nil, bus.Refuse(bus.Unavailable, "%v", err)
+		return nil, bus.Refuse(bus.CodeUnavailable, "%v", err)
 	case err != nil:
-		return nil, bus.Refuse(bus.Invalid, "%v", err)
+		return nil, bus.Refuse(bus.CodeInvalid, "%v", err)
 	}
 	s.touch(r.Table, r.IDs, ifThere)
 	s.assigned.add(r.RequestID)

@@ -41,11 +41,11 @@ func (b *barriers) wait(ctx context.Context, r cutproto.BarrierRequest) (cutprot
 	none := cutproto.BarrierResponse{}
 	switch {
 	case r.ID == "" || len(r.ID) > 256 || r.Worker == "" || len(r.Worker) > 256:
-		return none, bus.Refuse(bus.Invalid, "a barrier and its worker need names of 1 to 256 bytes")
+		return none, bus.Refuse(bus.CodeInvalid, "a barrier and its worker need names of 1 to 256 bytes")
 	case r.NumWorkers < 1 || r.NumWorkers > maxWorkers:
-		return none, bus.Refuse(bus.Invalid, "barrier %q waits for %d workers: give 1 to %d", r.ID, r.NumWorkers, maxWorkers)
+		return none, bus.Refuse(bus.CodeInvalid, "barrier %q waits for %d workers: give 1 to %d", r.ID, r.NumWorkers, maxWorkers)
 	case r.TimeoutMS < 0:
-		return none, bus.Refuse(bus.Invalid, "barrier %q: a time-out of %d ms is none", r.ID, r.TimeoutMS)
+		return none, bus.Refuse(bus.CodeInvalid, "barrier %q: a time-out of %d ms is none", r.ID, r.TimeoutMS)
 	}
 	limit := maxBarrierWait
 	if r.TimeoutMS > 0 {
@@ -73,7 +73,7 @@ func (b *barriers) arrive(r cutproto.BarrierRequest) (over <-chan struct{}, answ
 	x := b.all[r.ID]
 	if x == nil {
 		if len(b.all) >= maxBarriers && !b.forgetIdle() {
-			return nil, answer, bus.Refuse(bus.Unavailable, "%d barriers have workers waiting, no more are kept: let some of them end", maxBarriers)
+			return nil, answer, bus.Refuse(bus.CodeUnavailable, "%d barriers have workers waiting, no more are kept: let some of them end", maxBarriers)
 		}
 		x = &barrier{round: max(1, r.Round), arrived: map[string]int{}, over: make(chan struct{})}
 		if b.all == nil {
@@ -90,11 +90,11 @@ func (b *barriers) arrive(r cutproto.BarrierRequest) (over <-chan struct{}, answ
 		}
 		return nil, answer, nil
 	case r.Round > x.round && len(x.arrived) > 0:
-		return nil, answer, bus.Refuse(bus.Conflict, "barrier %q is in round %d, worker %q asks for round %d: all workers must count alike", r.ID, x.round, r.Worker, r.Round)
+		return nil, answer, bus.Refuse(bus.CodeConflict, "barrier %q is in round %d, worker %q asks for round %d: all workers must count alike", r.ID, x.round, r.Worker, r.Round)
 	}
 	x.round = max(x.round, r.Round) // of a round that this process has not seen begin
 	if len(x.arrived) > 0 && x.workers != r.NumWorkers {
-		return nil, answer, bus.Refuse(bus.Conflict, "barrier %q waits for %d workers in round %d, worker %q says %d: all workers must name the same number", r.ID, x.workers, x.round, r.Worker, r.NumWorkers)
+		return nil, answer, bus.Refuse(bus.CodeConflict, "barrier %q waits for %d workers in round %d, worker %q says %d: all workers must name the same number", r.ID, x.workers, x.round, r.Worker, r.NumWorkers)
 	}
 	x.workers = r.NumWorkers
 	x.arrived[r.Worker]++
@@ -129,7 +129,7 @@ func (b *barriers) leave(r cutproto.BarrierRequest, round uint64) (cutproto.Barr
 	if x.arrived[r.Worker]--; x.arrived[r.Worker] == 0 {
 		delete(x.arrived, r.Worker)
 	}
-	return cutproto.BarrierResponse{}, bus.Refuse(bus.Unavailable, "barrier %q: %d of %d workers had come to round %d when time was up; ask again", r.ID, came, x.workers, round)
+	return cutproto.BarrierResponse{}, bus.Refuse(bus.CodeUnavailable, "barrier %q: %d of %d workers had come to round %d when time was up; ask again", r.ID, came, x.workers, round)
 }
 
 // forgetIdle drops the barrier that was used longest ago among those nobody waits at; a

@@ -83,12 +83,12 @@ func refusal(err error) error {
 	case errors.As(err, &r):
 		return r
 	case errors.Is(err, errFenced), errors.Is(err, bus.ErrConflict):
-		return bus.Refuse(bus.Conflict, "%v: look the shard up again", err)
+		return bus.Refuse(bus.CodeConflict, "%v: look the shard up again", err)
 	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		rowwire.CodeOf(err) == rowwire.Unavailable && errors.As(err, new(*rowwire.Error)):
-		return bus.Refuse(bus.Unavailable, "%v: ask again, a repeat does no harm", err)
+		return bus.Refuse(bus.CodeUnavailable, "%v: ask again, a repeat does no harm", err)
 	}
-	return bus.Refuse(bus.Internal, "%v", err)
+	return bus.Refuse(bus.CodeInternal, "%v", err)
 }
 
 // now is where the shard stands.
@@ -129,10 +129,10 @@ func (s *state) hash() (cutproto.HashResponse, error) {
 // was written; the next attempt has another id.
 func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*training.ShardFile, error) {
 	if r.Checkpoint < 1 || r.Version < 0 {
-		return nil, bus.Refuse(bus.Invalid, "checkpoint %d, version %d: both count from 1", r.Checkpoint, r.Version)
+		return nil, bus.Refuse(bus.CodeInvalid, "checkpoint %d, version %d: both count from 1", r.Checkpoint, r.Version)
 	}
 	if !s.sameDir(r.Dir) {
-		return nil, bus.Refuse(bus.Invalid, "checkpoints go below %s here, not %s: start both roles with the same --dir", s.cfg.Dir, r.Dir)
+		return nil, bus.Refuse(bus.CodeInvalid, "checkpoints go below %s here, not %s: start both roles with the same --dir", s.cfg.Dir, r.Dir)
 	}
 	select { // one writer per directory
 	case <-s.saving:
@@ -145,7 +145,7 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 	}
 	for _, c := range s.job().Checkpoints {
 		if c.V.GetId() == r.Checkpoint {
-			return nil, bus.Refuse(bus.Conflict, "checkpoint %d is saved already and is never replaced: choose the next id", r.Checkpoint)
+			return nil, bus.Refuse(bus.CodeConflict, "checkpoint %d is saved already and is never replaced: choose the next id", r.Checkpoint)
 		}
 	}
 	var syncSeq uint64
@@ -203,7 +203,7 @@ func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*tra
 // taken names the way out where an id has been written under before.
 func taken(err error, id int64) error {
 	if errors.Is(err, fs.ErrExist) {
-		return bus.Refuse(bus.Conflict, "checkpoint %d: %v, and what is written is never replaced: choose the next id", id, err)
+		return bus.Refuse(bus.CodeConflict, "checkpoint %d: %v, and what is written is never replaced: choose the next id", id, err)
 	}
 	return err
 }
@@ -228,12 +228,12 @@ func (s *Server) sameDir(dir string) bool {
 // rollback leaves the generation named, once, for the newest checkpoint.
 func (s *Server) rollback(ctx context.Context, r cutproto.RollbackRequest) (cutproto.State, error) {
 	if !s.cfg.Deterministic {
-		return cutproto.State{}, bus.Refuse(bus.Invalid, "job %q is not deterministic: its shards recover one by one, without a roll-back", s.cfg.Job)
+		return cutproto.State{}, bus.Refuse(bus.CodeInvalid, "job %q is not deterministic: its shards recover one by one, without a roll-back", s.cfg.Job)
 	}
 	err := s.do(ctx, func(context.Context) error {
 		switch now := s.ready0.GetGeneration(); {
 		case r.Generation > now:
-			return bus.Refuse(bus.Conflict, "the shard is in generation %d, not yet in %d: ask again", now, r.Generation)
+			return bus.Refuse(bus.CodeConflict, "the shard is in generation %d, not yet in %d: ask again", now, r.Generation)
 		case r.Generation == now: // else it was left already
 			s.forced = &target{checkpoint: anyCheckpoint, generation: now + 1, why: "asked for: " + r.Reason}
 		}

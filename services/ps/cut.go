@@ -75,18 +75,18 @@ func (c *cuts) held(id string) (*cut, error) {
 		if why == "" {
 			why = "it was released"
 		}
-		return nil, bus.Refuse(bus.Conflict, "cut %q is over: %s; begin a new one", id, why)
+		return nil, bus.Refuse(bus.CodeConflict, "cut %q is over: %s; begin a new one", id, why)
 	}
 	if c.now != nil {
-		return nil, bus.Refuse(bus.Conflict, "cut %q holds the shard, not %q: wait until it ends", c.now.id, id)
+		return nil, bus.Refuse(bus.CodeConflict, "cut %q holds the shard, not %q: wait until it ends", c.now.id, id)
 	}
-	return nil, bus.Refuse(bus.NotFound, "cut %q is not known here: begin with hold", id)
+	return nil, bus.Refuse(bus.CodeNotFound, "cut %q is not known here: begin with hold", id)
 }
 
 // hold makes applies wait. Holding the same cut again changes nothing.
 func (s *state) hold(r cutproto.HoldRequest, timeout time.Duration) (cutproto.State, error) {
 	if r.Cut == "" || len(r.Cut) > 256 {
-		return cutproto.State{}, bus.Refuse(bus.Invalid, "a cut needs a name of 1 to 256 bytes")
+		return cutproto.State{}, bus.Refuse(bus.CodeInvalid, "a cut needs a name of 1 to 256 bytes")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *state) hold(r cutproto.HoldRequest, timeout time.Duration) (cutproto.St
 		return cutproto.State{}, err
 	}
 	if r.Chief != 0 && r.Chief < s.cuts.chief {
-		return cutproto.State{}, bus.Refuse(bus.Conflict, "cut %q is of chief %d, chief %d has followed it: leave checkpoints to that one", r.Cut, r.Chief, s.cuts.chief)
+		return cutproto.State{}, bus.Refuse(bus.CodeConflict, "cut %q is of chief %d, chief %d has followed it: leave checkpoints to that one", r.Cut, r.Chief, s.cuts.chief)
 	}
 	_, over := s.cuts.ended[r.Cut]
 	if !over && r.Chief > s.cuts.chief { // whoever began the one in progress leads no more
@@ -149,7 +149,7 @@ func (s *state) advance(ctx context.Context, r cutproto.AdvanceRequest) (cutprot
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return cutproto.State{}, bus.Refuse(bus.Unavailable, "cut %q: %s; ask again, or release it", r.Cut, missing)
+			return cutproto.State{}, bus.Refuse(bus.CodeUnavailable, "cut %q: %s; ask again, or release it", r.Cut, missing)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (s *state) setTargets(c *cut, targets map[int32]int64) error {
 	}
 	if c.targets != nil {
 		if !maps.Equal(c.targets, targets) {
-			return bus.Refuse(bus.Conflict, "cut %q has other targets already: begin a new cut", c.id)
+			return bus.Refuse(bus.CodeConflict, "cut %q has other targets already: begin a new cut", c.id)
 		}
 		return nil
 	}
@@ -175,7 +175,7 @@ func (s *state) setTargets(c *cut, targets map[int32]int64) error {
 func (s *state) missing(c *cut) (string, error) {
 	for p, v := range s.parts {
 		if v.next > c.targets[p] {
-			return "", bus.Refuse(bus.Conflict, "cut %q: partition %d is recorded up to %d, beyond the target %d: begin a new cut with the greatest recorded offsets", c.id, p, v.next, c.targets[p])
+			return "", bus.Refuse(bus.CodeConflict, "cut %q: partition %d is recorded up to %d, beyond the target %d: begin a new cut with the greatest recorded offsets", c.id, p, v.next, c.targets[p])
 		}
 	}
 	for p, to := range c.targets {
@@ -200,17 +200,17 @@ func (s *state) atCut(r cutproto.SnapshotRequest) (*cut, error) {
 		return nil, err
 	}
 	if c.targets == nil {
-		return nil, bus.Refuse(bus.Conflict, "cut %q has no targets yet: advance comes before snapshot", c.id)
+		return nil, bus.Refuse(bus.CodeConflict, "cut %q has no targets yet: advance comes before snapshot", c.id)
 	}
 	missing, err := s.missing(c)
 	if err != nil {
 		return nil, err
 	}
 	if missing != "" {
-		return nil, bus.Refuse(bus.Conflict, "cut %q: %s: advance comes before snapshot", c.id, missing)
+		return nil, bus.Refuse(bus.CodeConflict, "cut %q: %s: advance comes before snapshot", c.id, missing)
 	}
 	if s.deterministic && r.Turn != 0 && r.Turn != s.turn {
-		return nil, bus.Refuse(bus.Conflict, "cut %q is at turn %d here, not %d: begin a new cut", c.id, s.turn, r.Turn)
+		return nil, bus.Refuse(bus.CodeConflict, "cut %q is at turn %d here, not %d: begin a new cut", c.id, s.turn, r.Turn)
 	}
 	return c, nil
 }
@@ -237,7 +237,7 @@ func (s *state) taken(r cutproto.SnapshotRequest) (*training.ShardFile, error) {
 		file, saved = c.file, c.saved
 	}
 	if file != nil && saved != r.Checkpoint {
-		return nil, bus.Refuse(bus.Conflict, "cut %q was saved as checkpoint %d, not %d: begin a new cut", r.Cut, saved, r.Checkpoint)
+		return nil, bus.Refuse(bus.CodeConflict, "cut %q was saved as checkpoint %d, not %d: begin a new cut", r.Cut, saved, r.Checkpoint)
 	}
 	return file, nil
 }
@@ -271,7 +271,7 @@ func (s *state) release(r cutproto.ReleaseRequest) (cutproto.State, error) {
 
 func (s *state) sameTimeline(generation uint64) error {
 	if s.deterministic && generation != s.generation {
-		return bus.Refuse(bus.Conflict, "generation %d was asked for, the shard is in %d: begin a new cut there", generation, s.generation)
+		return bus.Refuse(bus.CodeConflict, "generation %d was asked for, the shard is in %d: begin a new cut there", generation, s.generation)
 	}
 	return nil
 }

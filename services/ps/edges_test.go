@@ -349,7 +349,7 @@ func TestCodesOfRefusals(t *testing.T) {
 		err  error
 		code string
 	}{
-		"a refusal": {fmt.Errorf("x: %w", bus.Refuse(bus.NotFound, "y")), "NOT_FOUND"}, "a newer process": {errFenced, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
+		"a refusal": {fmt.Errorf("x: %w", bus.Refuse(bus.CodeNotFound, "y")), "NOT_FOUND"}, "a newer process": {errFenced, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
 		"no bus": {bus.ErrUnavailable, "UNAVAILABLE"}, "too late": {context.DeadlineExceeded, "UNAVAILABLE"}, "left": {context.Canceled, "UNAVAILABLE"},
 		"a shard that starts": {rowwire.Errorf(rowwire.Unavailable, "x"), "UNAVAILABLE"}, "a shard's other refusal": {rowwire.Errorf(rowwire.Invalid, "x"), "INTERNAL"},
 		"anything else": {errors.New("x"), "INTERNAL"},

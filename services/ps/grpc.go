@@ -110,7 +110,7 @@ func statusOf(err error) error {
 		errors.As(refusal(err), &refused)
 	}
 	code, known := map[string]codes.Code{
-		bus.Invalid: codes.InvalidArgument, bus.NotFound: codes.NotFound, bus.Conflict: codes.FailedPrecondition, bus.Unavailable: codes.Unavailable,
+		bus.CodeInvalid: codes.InvalidArgument, bus.CodeNotFound: codes.NotFound, bus.CodeConflict: codes.FailedPrecondition, bus.CodeUnavailable: codes.Unavailable,
 	}[refused.Code]
 	if !known {
 		code = codes.Internal

@@ -28,7 +28,7 @@ type mirrored struct {
 
 func startMirrored(t *testing.T, b bus.Bus, ensemble string, with func(*replicaregistry.Config)) *mirrored {
 	t.Helper()
-	cfg := replicaregistry.Config{ZKListen: "127.0.0.1:0", Lease: time.Minute, Mirror: replicaregistry.ZKMirror{
+	cfg := replicaregistry.Config{ZKListen: "127.0.0.1:0", Lease: 10 * time.Minute, Mirror: replicaregistry.ZKMirror{
 		Servers: []string{ensemble}, Bridge: true, Session: 3 * time.Second}}
 	if with != nil {
 		with(&cfg)

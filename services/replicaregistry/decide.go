@@ -34,12 +34,12 @@ func replicaFact(bzid, key string, guard uint64, e *replica.Event) bus.Draft {
 func check(hb *replica.Heartbeat) *bus.CommandError {
 	c := hb.GetContainer()
 	if c == nil {
-		return bus.Refuse(bus.Invalid, "container is missing: send %s", heartbeatExample)
+		return bus.Refuse(bus.CodeInvalid, "container is missing: send %s", heartbeatExample)
 	}
 	dc := ""
 	if c.GetDcAware() && len(hb.GetReplicas()) > 0 {
 		if c.GetIdc() == "" || c.GetCluster() == "" || strings.ContainsAny(c.GetIdc()+c.GetCluster(), ":/") {
-			return bus.Refuse(bus.Invalid, "container %q tells data centres apart, but its idc %q and cluster %q make no {idc}:{cluster}: give both, without colons and slashes", c.GetId(), c.GetIdc(), c.GetCluster())
+			return bus.Refuse(bus.CodeInvalid, "container %q tells data centres apart, but its idc %q and cluster %q make no {idc}:{cluster}: give both, without colons and slashes", c.GetId(), c.GetIdc(), c.GetCluster())
 		}
 		dc = strings.ToLower(c.GetIdc() + ":" + c.GetCluster())
 	}
@@ -49,34 +49,34 @@ func check(hb *replica.Heartbeat) *bus.CommandError {
 			r.Container = c.GetId()
 		}
 		if strings.Contains(r.GetModelName(), "/") {
-			return bus.Refuse(bus.Invalid, "model %q of a replica holds a slash: name it as it was loaded", r.GetModelName())
+			return bus.Refuse(bus.CodeInvalid, "model %q of a replica holds a slash: name it as it was loaded", r.GetModelName())
 		}
 		if r.GetReplica() < 0 {
-			return bus.Refuse(bus.Invalid, "replica %s is negative: count from 0", r.Key())
+			return bus.Refuse(bus.CodeInvalid, "replica %s is negative: count from 0", r.Key())
 		}
 	}
 	if err := hb.Validate(); err != nil {
-		return bus.Refuse(bus.Invalid, "%v", err)
+		return bus.Refuse(bus.CodeInvalid, "%v", err)
 	}
 	for _, e := range []*container.Event{
 		{Body: &container.Event_Reported{Reported: &container.Reported{Container: c}}},
 		{Body: &container.Event_ResourceReported{ResourceReported: hb.GetResource()}},
 	} {
 		if err := e.Validate(c.GetId()); err != nil {
-			return bus.Refuse(bus.Invalid, "%v", err)
+			return bus.Refuse(bus.CodeInvalid, "%v", err)
 		}
 	}
 	if n := len(hb.GetReplicas()); n > maxReplicas {
-		return bus.Refuse(bus.Invalid, "%d replicas in one heartbeat: spread them over containers of at most %d", n, maxReplicas)
+		return bus.Refuse(bus.CodeInvalid, "%d replicas in one heartbeat: spread them over containers of at most %d", n, maxReplicas)
 	}
 	seen := map[string]bool{}
 	for _, r := range hb.GetReplicas() {
 		if seen[r.Key()] {
-			return bus.Refuse(bus.Invalid, "replica %s is named twice: send each once", r.Key())
+			return bus.Refuse(bus.CodeInvalid, "replica %s is named twice: send each once", r.Key())
 		}
 		seen[r.Key()] = true
 		if err := (&replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: r}}}).Validate(r.Key()); err != nil {
-			return bus.Refuse(bus.Invalid, "%v", err)
+			return bus.Refuse(bus.CodeInvalid, "%v", err)
 		}
 	}
 	return nil
@@ -149,10 +149,10 @@ func admit(f fleet.State, hb *replica.Heartbeat) *bus.CommandError {
 	switch {
 	case began == 0 || then == 0:
 	case was.Alive && then > began:
-		return bus.Refuse(bus.Conflict, "container %q is another process, which began later and is at %s: give each of them a --container of its own, or end this one",
+		return bus.Refuse(bus.CodeConflict, "container %q is another process, which began later and is at %s: give each of them a --container of its own, or end this one",
 			id, cmp.Or(was.Container.V.GetAgentAddress(), was.Container.V.GetGrpcAddress(), was.Container.V.GetRowsAddress(), "no address"))
 	case was.Left && then == began && !hb.GetLeaving():
-		return bus.Refuse(bus.Conflict, "container %q has left: this call is late", id)
+		return bus.Refuse(bus.CodeConflict, "container %q has left: this call is late", id)
 	}
 	return nil
 }

@@ -174,7 +174,7 @@ func TestCheck(t *testing.T) {
 		switch {
 		case tc.says == "" && refusal != nil:
 			t.Errorf("%s: %v", tc.name, refusal)
-		case tc.says != "" && (refusal == nil || refusal.Code != bus.Invalid || !strings.Contains(refusal.Message, tc.says)):
+		case tc.says != "" && (refusal == nil || refusal.Code != bus.CodeInvalid || !strings.Contains(refusal.Message, tc.says)):
 			t.Errorf("%s: %v, want a sentence that says %q", tc.name, refusal, tc.says)
 		}
 	}

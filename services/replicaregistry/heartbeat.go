@@ -208,7 +208,7 @@ func (s *Server) handleStarted(_ context.Context, payload []byte) ([]byte, error
 		return nil, err
 	}
 	if ask.Model == "" || ask.NumPS < 0 {
-		return nil, bus.Refuse(bus.Invalid, "model and numPs must be given: send a body like %s", example)
+		return nil, bus.Refuse(bus.CodeInvalid, "model and numPs must be given: send a body like %s", example)
 	}
 	var out struct {
 		PS    bool `json:"ps"`

@@ -15,7 +15,6 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -51,7 +50,7 @@ func step(s register, c call) (register, reply) {
 	switch c.op {
 	case wire.OpCreate:
 		if s.there {
-			return s, reply{code: wire.Code(view.CodeNodeExists)}
+			return s, reply{code: wire.NodeExists}
 		}
 		return register{true, c.value, 0}, reply{}
 	case wire.OpGetData:
@@ -64,7 +63,7 @@ func step(s register, c call) (register, reply) {
 	case !s.there:
 		return s, reply{code: wire.NoNode}
 	case c.version != -1 && c.version != s.version:
-		return s, reply{code: wire.Code(view.CodeBadVersion)}
+		return s, reply{code: wire.BadVersion}
 	case c.op == wire.OpDelete:
 		return register{}, reply{}
 	}
@@ -250,7 +249,7 @@ func multiReply(t *testing.T, r *wire.Reader) reply {
 		}
 		switch h.Op {
 		case wire.OpError:
-			if code := wire.Code(r.Int32()); code != wire.OK && code != wire.Code(view.CodeRuntimeInconsistency) && out.code == wire.OK {
+			if code := wire.Code(r.Int32()); code != wire.OK && code != wire.RuntimeInconsistency && out.code == wire.OK {
 				out.code = code
 			}
 		case wire.OpSetData:

@@ -113,11 +113,11 @@ func TestAnotherNamespacesFenceDeposesNobody(t *testing.T) {
 	}
 	fences := map[string]int{}
 	for _, r := range controltest.All(t, tenants[0].bus) {
-		if e, ok := r.Event.(*znode.Event); ok && isFence(e) {
+		if e, ok := r.Event.(*znode.Event); ok && e.GetProposed().GetMulti() && len(e.GetProposed().GetOps()) == 0 {
 			fences[string(r.Subject)]++
 		}
 	}
-	if len(fences) != 2 || fences[string(tenants[0].writes.subject)] != 1 || fences[string(tenants[1].writes.subject)] != 1 {
+	if len(fences) != 2 || fences[string(events.Join("aa", "znode", znode.Aggregate))] != 1 || fences[string(events.Join("bb", "znode", znode.Aggregate))] != 1 {
 		t.Errorf("fences: %v, want one for each namespace", fences)
 	}
 	for _, x := range tenants {

@@ -15,7 +15,6 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/faultnet"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
@@ -116,7 +115,7 @@ func (h *holder) hold(until time.Time) {
 		if !made {
 			q := wire.CreateRequest{Path: h.path, ACL: anybody, Flags: 1}
 			head, _, ok := h.ask(wire.OpCreate, func(w *wire.Writer) { q.Encode(w, false) })
-			again := head.Err == wire.Code(view.CodeNodeExists) && asked // by this session, which was not answered
+			again := head.Err == wire.NodeExists && asked // by this session, which was not answered
 			asked, made = true, ok
 			if ok && head.Err != wire.OK && !again {
 				h.r.t.Errorf("%s was not created: %d", h.path, head.Err)

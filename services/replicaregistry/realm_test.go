@@ -140,13 +140,12 @@ func (r *realm) start(i int) {
 		r.t.Errorf("registry %d: %v", i, err)
 		return
 	}
-	s, err := New(Config{ZKListen: r.listen[i], SnapshotDir: filepath.Join(r.dir, strconv.Itoa(i)), ZK: ZKPort{MinSessionTimeout: 500 * time.Millisecond}}, controltest.Env(b))
+	s, err := New(Config{ZKListen: r.listen[i], SnapshotDir: filepath.Join(r.dir, strconv.Itoa(i)), ZK: ZKPort{MinSessionTimeout: 500 * time.Millisecond, lease: r.lease}}, controltest.Env(b))
 	if err != nil {
 		cancel()
 		r.t.Errorf("registry %d: %v", i, err)
 		return
 	}
-	s.writes.lease = r.lease
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	r.mu.Lock()

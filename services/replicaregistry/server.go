@@ -22,8 +22,10 @@ import (
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 	"github.com/monolith-go/monolith/projections/zookeeper/server"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/writer"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
 )
@@ -41,7 +43,8 @@ type Server struct {
 	fleet    *follow.Follower[fleet.State]
 	znode    *follow.Follower[view.State] // nil: no ZooKeeper port
 	zk       *server.Server               // nil: no ZooKeeper port
-	writes   *writes                      // nil: no ZooKeeper port
+	writes   *writer.Writer               // nil: no ZooKeeper port
+	mirror   *ensemble.Mirror             // nil: none
 	versions *follow.Follower[versions]
 	store    role.Store
 	leases   *leases
@@ -80,19 +83,26 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	s.store = role.Store{Log: env.Bus.Log(), Source: source, Wait: s.fleet.Wait}
 	if cfg.ZKListen != "" {
 		s.znode = follow.New(env.Bus.Log(), registry.Znode.Only(env.BZID), o)
-		s.writes = newWrites(env, s.znode, cfg.Now)
+		s.writes = writer.New(writer.Config{
+			BZID: env.BZID, Source: source, Bus: env.Bus, Log: env.Log, Health: env.Health, Now: cfg.Now,
+			Answer: role.Deadline + 2*time.Second, Lease: cfg.ZK.lease, Sweep: cfg.ZK.sweep,
+		}, s.znode)
 		port, err := cfg.ZK.server(cfg.ZKListen)
 		if err != nil {
 			return nil, fmt.Errorf("replica-registry: %w", err)
 		}
 		port.Proposer, port.Metrics = s.writes, env.Metrics
 		s.zk = server.New(port, env.Bus.Log(), s.znode, env.Log)
-		if s.writes.mirror, err = newMirror(cfg.Mirror, env, s.znode, s.writes); err != nil {
+		foreign := newForeigners(env, s.znode, s.fleet, s.store)
+		s.writes.While(foreign.run)
+		if s.mirror, err = newMirror(cfg.Mirror, env, s.znode, s.writes); err != nil {
 			return nil, fmt.Errorf("replica-registry: %w", err)
 		}
-		s.writes.foreign = newForeigners(env, s.znode, s.fleet, s.store)
-		s.znode.OnEvent(s.writes.foreign.folded)
-		s.znode.OnEvent(s.writes.folded) // behind the server's hook: watches fire before answers
+		if s.mirror != nil { // it runs where the writes are
+			s.writes.While(s.mirror.Run)
+		}
+		s.znode.OnEvent(foreign.folded)
+		s.znode.OnEvent(s.writes.Folded) // behind the server's hook: watches fire before answers
 	}
 	for _, c := range []prometheus.Collector{s.heartbeats, s.expiries, s.contests, servingModel{cfg.MetricPrefix, cfg.Now, s.fleet, s.versions}} {
 		if err := env.Metrics.Register(c); err != nil {
@@ -133,7 +143,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.zk != nil {
 		g.Go(func() error { return s.znode.Run(run) })
 		g.Go(func() error { return s.zk.Run(run) })
-		g.Go(func() error { return s.writes.run(run) })
+		g.Go(func() error { return s.writes.Run(run) })
 	}
 	g.Go(func() error { return s.serve(run) })
 	if err := g.Wait(); err != nil && ctx.Err() == nil {

@@ -32,7 +32,7 @@ func (s *Server) handleTargets(_ context.Context, payload []byte) ([]byte, error
 		return nil, err
 	}
 	if ask.Model == "" {
-		return nil, bus.Refuse(bus.Invalid, "model must be given: send a body like %s", example)
+		return nil, bus.Refuse(bus.CodeInvalid, "model must be given: send a body like %s", example)
 	}
 	out := struct {
 		Targets []syncTarget `json:"targets"`

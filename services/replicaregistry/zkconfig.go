@@ -44,6 +44,8 @@ type ZKPort struct {
 	// they ask for a session time-out; default 4s and 40s.
 	MinSessionTimeout time.Duration
 	MaxSessionTimeout time.Duration
+
+	lease, sweep time.Duration // of the writer, 0: its defaults
 }
 
 func (c *ZKPort) register(fs *pflag.FlagSet) {

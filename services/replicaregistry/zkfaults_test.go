@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,9 +14,6 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/bus/mem"
-	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
 	"github.com/monolith-go/monolith/projections/zookeeper/server"
@@ -323,96 +319,5 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 	}
 	if err := h.nats.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// Sessions are timed by a clock that nobody sets. Where there is none, one that jumps
-// gives everybody one more time-out, and takes nobody's time away for ever.
-func TestSessionsWhileTheClockJumps(t *testing.T) {
-	if z := newZKSessions("b", time.Now); !strings.Contains(z.born.String(), " m=") {
-		t.Fatalf("sessions are timed from %v, which has no monotonic reading", z.born)
-	}
-	for name, jump := range map[string]time.Duration{"forward": 24 * time.Hour, "back": -24 * time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			now := time.Now().Round(0) // nothing but the wall's time
-			z := newZKSessions("b", func() time.Time { return now })
-			z.byID[1] = &zkSession{timeout: time.Second}
-			look := func(steps int) (gone []int64) {
-				for range steps {
-					now = now.Add(sessionTick)
-					gone = append(gone, z.silent()...)
-				}
-				return gone
-			}
-			if got := look(5); got != nil {
-				t.Fatalf("before the jump: %v", got)
-			}
-			now = now.Add(jump)
-			if got := look(10); got != nil {
-				t.Errorf("too early: %v", got)
-			}
-			if got := look(3); !slices.Equal(got, []int64{1}) {
-				t.Errorf("when its time is over: %v", got)
-			}
-		})
-	}
-}
-
-// The time to live is told by the log's time: a node is swept when that says so, however
-// far this machine's clock is from the log's.
-func TestSweepByTheLogsTime(t *testing.T) {
-	for name, off := range map[string]time.Duration{"the wall is a year ahead": -365 * 24 * time.Hour, "the wall is a year behind": 365 * 24 * time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			var c logClock
-			if c.now() != 0 {
-				t.Fatal("it tells a time before it has heard of any")
-			}
-			logged := time.Now().Add(off)
-			s := view.New()
-			for i, e := range []*znode.Event{
-				write(0, makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)),
-				write(0, makeNode("/other", "", 0)),
-			} {
-				if op := e.GetProposed().GetOps()[0].GetCreate(); op.GetMode() == znode.Mode_PERSISTENT_WITH_TTL {
-					op.TtlMs = 1000
-				}
-				r := events.Recorded{Seq: uint64(i + 1), Time: logged.Add(time.Duration(i) * 700 * time.Millisecond), Subject: events.Join("b", "znode", "tree"), Event: e}
-				s = view.Fold(s, r)
-				c.folded(r)
-			}
-			if got := s.Over(c.now()); len(got) != 0 {
-				t.Errorf("after 700 ms of the log: %v is over", got)
-			}
-			for deadline := time.Now().Add(controltest.Patience); len(s.Over(c.now())) == 0; {
-				if time.Now().After(deadline) {
-					t.Fatal("it is never over")
-				}
-				<-time.After(10 * time.Millisecond)
-			}
-			if passed := c.now() - logged.UnixMilli(); passed < 1000 || passed > 10_000 {
-				t.Errorf("over after %d ms of the log's time, its time to live is 1000", passed)
-			}
-		})
-	}
-}
-
-// A registry whose log is in memory sweeps by its time, too: the whole way.
-func TestSweepEndToEnd(t *testing.T) {
-	b := mem.New()
-	t.Cleanup(func() { _ = b.Close() })
-	s := newTestWriter(t, b)
-	s.leads(t)
-	op := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
-	op.GetCreate().TtlMs = 300
-	if a := s.ask(write(0, op)); a.err != nil || a.o.Code != 0 {
-		t.Fatalf("%+v", a)
-	}
-	made := time.Now()
-	s.await(t, "the sweep", func() (gone bool) {
-		s.tree.Read(func(st view.State) { _, there := st.Stat("/ttl"); gone = !there })
-		return gone
-	})
-	if early := time.Since(made); early < 250*time.Millisecond {
-		t.Errorf("swept after %v, its time to live is 300 ms", early)
 	}
 }

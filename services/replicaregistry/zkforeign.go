@@ -22,6 +22,8 @@ import (
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
@@ -55,7 +57,7 @@ func newForeigners(env services.Env, tree *follow.Follower[view.State], f *follo
 func (x *foreigners) folded(t view.State, r events.Recorded) {
 	for _, c := range t.Effects().Changes {
 		rest, mine := strings.CutPrefix(c.Path, "/"+x.bzid+"/")
-		if mine && c.Kind != view.ChildrenChanged && (strings.HasPrefix(rest, "service/") || strings.HasPrefix(rest, "resource/")) {
+		if mine && c.Kind != tree.ChildrenChanged && (strings.HasPrefix(rest, "service/") || strings.HasPrefix(rest, "resource/")) {
 			select {
 			case x.dirty <- struct{}{}:
 			default:
@@ -69,7 +71,7 @@ func (x *foreigners) folded(t view.State, r events.Recorded) {
 func (x *foreigners) run(ctx context.Context) {
 	const problem = "facts of foreign agents"
 	defer x.health.OK(problem)
-	wait := retry.New(retryLast, 10*retryLast)
+	wait := retry.New(500*time.Millisecond, 5*time.Second)
 	for failures := 0; ; {
 		if err := x.compare(ctx); err != nil && ctx.Err() == nil {
 			x.logger.Warn("facts of foreign agents not appended; trying again", "err", err)
@@ -163,7 +165,7 @@ func look(t view.State, bzid string) seen {
 		shard, rep, ok := strings.Cut(name, ":")
 		n, err1 := strconv.ParseInt(shard, 10, 64)
 		m, err2 := strconv.ParseInt(rep, 10, 64)
-		if !ok || err1 != nil || err2 != nil || view.IsService(st.EphemeralOwner) || json.Unmarshal(data, &r) != nil || r.Memory < 0 {
+		if !ok || err1 != nil || err2 != nil || tree.IsService(st.EphemeralOwner) || json.Unmarshal(data, &r) != nil || r.Memory < 0 {
 			continue
 		}
 		id := view.ForeignContainer(name)
@@ -227,9 +229,9 @@ func (s seen) look(t view.State, dir, base, dc, step string, bySession map[int64
 	for _, name := range t.Children(dir) {
 		path := dir + "/" + name
 		data, st, _ := t.Get(path)
-		var m view.ReplicaMeta
+		var m payload.ReplicaMeta
 		n, err := strconv.ParseUint(name, 10, 64)
-		if err != nil || view.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
+		if err != nil || tree.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
 			continue
 		}
 		r := &replica.Replica{

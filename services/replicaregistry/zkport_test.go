@@ -57,13 +57,13 @@ func houseAt(t testing.TB, cfg Config, at jetstream.Config) *house {
 	if cfg.ZKListen == "" {
 		cfg.ZKListen = "127.0.0.1:0"
 	}
+	cfg.ZK.sweep = time.Hour // no sweep unless a test wants one
 	env := controltest.Env(b)
 	env.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s, err := New(cfg, env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.writes.every = time.Hour // no sweep unless a test wants one
 	h := &house{Server: s, t: t, bus: b}
 	h.stop = controltest.Start(t, s)
 	h.awaits("the writer's lease", s.writes.Writable)

@@ -46,9 +46,9 @@ type answer struct {
 func (a answer) reply() ([]byte, error) {
 	switch {
 	case a.err != nil && passes(a.err):
-		return nil, bus.Refuse(bus.Unavailable, "checkpoint %d failed: %v: ask again", a.id, a.err)
+		return nil, bus.Refuse(bus.CodeUnavailable, "checkpoint %d failed: %v: ask again", a.id, a.err)
 	case a.err != nil:
-		return nil, bus.Refuse(bus.Internal, "checkpoint %d failed: %v", a.id, a.err)
+		return nil, bus.Refuse(bus.CodeInternal, "checkpoint %d failed: %v", a.id, a.err)
 	}
 	return json.Marshal(map[string]any{"checkpoint": a.id, "seq": a.seq})
 }
@@ -444,12 +444,12 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():
-		return nil, bus.Refuse(bus.Unavailable, "another checkpoint is being made, or not all shards are ready: ask again")
+		return nil, bus.Refuse(bus.CodeUnavailable, "another checkpoint is being made, or not all shards are ready: ask again")
 	}
 	select {
 	case a := <-o.done:
 		return a.reply()
 	case <-ctx.Done():
-		return nil, bus.Refuse(bus.Unavailable, "the checkpoint is under way, look for checkpointSaved on training.%s", c.s.cfg.Job)
+		return nil, bus.Refuse(bus.CodeUnavailable, "the checkpoint is under way, look for checkpointSaved on training.%s", c.s.cfg.Job)
 	}
 }

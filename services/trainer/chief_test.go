@@ -194,12 +194,12 @@ func TestHowLongACommandIsTried(t *testing.T) {
 		least  time.Duration
 		most   time.Duration
 	}{
-		"the caller stays":   {bus.Refuse(bus.Conflict, "held by another"), 0, obeyPatience, obeyPatience + 2*pauseAfterError},
-		"the caller leaves":  {bus.Refuse(bus.Conflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*pauseAfterError},
-		"it does not pass":   {bus.Refuse(bus.Internal, "no space left"), 0, 0, 0},
-		"it is not there":    {bus.Refuse(bus.NotFound, "no shard"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
-		"it is not ready":    {bus.Refuse(bus.Unavailable, "soon"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
-		"it is misconceived": {bus.Refuse(bus.Invalid, "what?"), 0, 0, 0},
+		"the caller stays":   {bus.Refuse(bus.CodeConflict, "held by another"), 0, obeyPatience, obeyPatience + 2*pauseAfterError},
+		"the caller leaves":  {bus.Refuse(bus.CodeConflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*pauseAfterError},
+		"it does not pass":   {bus.Refuse(bus.CodeInternal, "no space left"), 0, 0, 0},
+		"it is not there":    {bus.Refuse(bus.CodeNotFound, "no shard"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
+		"it is not ready":    {bus.Refuse(bus.CodeUnavailable, "soon"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
+		"it is misconceived": {bus.Refuse(bus.CodeInvalid, "what?"), 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -47,7 +47,7 @@ func passes(err error) bool {
 		return true
 	}
 	if refused := new(bus.CommandError); errors.As(err, &refused) {
-		return refused.Code == bus.Conflict || refused.Code == bus.Unavailable || refused.Code == bus.NotFound
+		return refused.Code == bus.CodeConflict || refused.Code == bus.CodeUnavailable || refused.Code == bus.CodeNotFound
 	}
 	return bus.Retryable(err) || errors.Is(err, errNotNow)
 }

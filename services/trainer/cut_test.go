@@ -109,7 +109,7 @@ func (s *scripted) command(endpoint string, payload []byte) (any, error) {
 		return &training.ShardFile{Shard: s.as, Path: "p", Hash: "h", SyncSeq: s.sync}, nil
 	case cutproto.Release:
 		if s.released++; s.stuck {
-			return nil, bus.Refuse(bus.Internal, "stuck")
+			return nil, bus.Refuse(bus.CodeInternal, "stuck")
 		}
 		s.state.Held = ""
 	}
@@ -236,10 +236,10 @@ func TestACutThatIsNotClaimed(t *testing.T) {
 
 func TestWhatPassesByItself(t *testing.T) {
 	for err, want := range map[error]bool{
-		errNotNow: true, errTermEnded: true, bus.ErrUnavailable: true, fmt.Errorf("hold: %w", bus.Refuse(bus.Conflict, "x")): true,
-		bus.Refuse(bus.Unavailable, "x"): true, bus.Refuse(bus.NotFound, "x"): true,
-		bus.Refuse(bus.Invalid, "x"): false, bus.Refuse(bus.Internal, "x"): false, errors.New("no space left"): false,
-		fmt.Errorf("%w: %w", errNotNow, bus.Refuse(bus.Internal, "x")): false,
+		errNotNow: true, errTermEnded: true, bus.ErrUnavailable: true, fmt.Errorf("hold: %w", bus.Refuse(bus.CodeConflict, "x")): true,
+		bus.Refuse(bus.CodeUnavailable, "x"): true, bus.Refuse(bus.CodeNotFound, "x"): true,
+		bus.Refuse(bus.CodeInvalid, "x"): false, bus.Refuse(bus.CodeInternal, "x"): false, errors.New("no space left"): false,
+		fmt.Errorf("%w: %w", errNotNow, bus.Refuse(bus.CodeInternal, "x")): false,
 	} {
 		if passes(err) != want {
 			t.Errorf("%v passes: %v", err, !want)
@@ -312,7 +312,7 @@ func TestRollbackAsksEveryShard(t *testing.T) {
 			}
 			asked[i] = r
 			if i == refuses {
-				return nil, bus.Refuse(bus.Internal, "no checkpoint can be read")
+				return nil, bus.Refuse(bus.CodeInternal, "no checkpoint can be read")
 			}
 			return cutproto.State{}, nil
 		})

@@ -47,7 +47,7 @@ func TestCheckpointOfADeposedChiefIsAskedForAgain(t *testing.T) {
 	stop()
 	<-ran
 	var refused *bus.CommandError
-	if held.Err() == nil || !errors.As(err, &refused) || refused.Code != bus.Unavailable {
-		t.Errorf("deposed %t, the answer is %v, want %s", held.Err() != nil, err, bus.Unavailable)
+	if held.Err() == nil || !errors.As(err, &refused) || refused.Code != bus.CodeUnavailable {
+		t.Errorf("deposed %t, the answer is %v, want %s", held.Err() != nil, err, bus.CodeUnavailable)
 	}
 }

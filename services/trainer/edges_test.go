@@ -320,7 +320,7 @@ func TestAnswersToACheckpointOnCommand(t *testing.T) {
 		code string
 	}{
 		"made": {nil, ""}, "it passes": {errNotNow, "UNAVAILABLE"}, "it stays": {errors.New("no space left"), "INTERNAL"},
-		"refused for now": {bus.Refuse(bus.Conflict, "x"), "UNAVAILABLE"}, "refused for good": {bus.Refuse(bus.Invalid, "x"), "INTERNAL"},
+		"refused for now": {bus.Refuse(bus.CodeConflict, "x"), "UNAVAILABLE"}, "refused for good": {bus.Refuse(bus.CodeInvalid, "x"), "INTERNAL"},
 	} {
 		c := &chief{s: &Server{cfg: Config{Job: theJob}}, asked: make(chan checkpointOrder)}
 		go func() {

@@ -37,7 +37,7 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	}
 	end, err := c.s.env.Bus.Deltas().Last(ctx)
 	if err != nil {
-		return nil, bus.Refuse(bus.Unavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
+		return nil, bus.Refuse(bus.CodeUnavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
 	}
 	why := request{Reason: or(body.Reason, "on command")}
 	var saved []int64
@@ -54,15 +54,15 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 		}}}}
 	})
 	if err != nil {
-		return nil, bus.Refuse(bus.Unavailable, "return to checkpoint %d: %v: whether the job returns is not known, ask again", body.Checkpoint, err)
+		return nil, bus.Refuse(bus.CodeUnavailable, "return to checkpoint %d: %v: whether the job returns is not known, ask again", body.Checkpoint, err)
 	}
 	if len(seqs) == 0 {
-		return nil, bus.Refuse(bus.NotFound, "checkpoint %d of job %s is not on disk: return to one of %v", body.Checkpoint, c.s.cfg.Job, saved)
+		return nil, bus.Refuse(bus.CodeNotFound, "checkpoint %d of job %s is not on disk: return to one of %v", body.Checkpoint, c.s.cfg.Job, saved)
 	}
 	c.s.log.Warn("the job returns to a checkpoint", "checkpoint", body.Checkpoint, "reason", why.Reason, "seq", seqs[0])
 	answer := map[string]any{"checkpoint": body.Checkpoint, "seq": seqs[0]}
 	if err := c.s.awaitReturn(ctx, seqs[0]); err != nil {
-		return nil, bus.Refuse(bus.Unavailable, "the job returns to checkpoint %d (event %d), and not all shards are there yet: look for their ready facts with restored %d", body.Checkpoint, seqs[0], seqs[0])
+		return nil, bus.Refuse(bus.CodeUnavailable, "the job returns to checkpoint %d (event %d), and not all shards are there yet: look for their ready facts with restored %d", body.Checkpoint, seqs[0], seqs[0])
 	}
 	if made, ok := c.export(ctx, fmt.Sprintf("returned to checkpoint %d", body.Checkpoint)); ok {
 		answer["export"] = made

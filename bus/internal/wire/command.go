@@ -41,7 +41,7 @@ func ParseRefusal(body []byte, code, message string) *bus.CommandError {
 func Answer(ctx context.Context, h bus.Handler, payload []byte) (reply []byte, refusal *bus.CommandError) {
 	defer func() {
 		if p := recover(); p != nil {
-			reply, refusal = nil, &bus.CommandError{Code: bus.Internal, Message: fmt.Sprintf("the handler panicked: %v; this is a defect of the service", p)}
+			reply, refusal = nil, &bus.CommandError{Code: bus.CodeInternal, Message: fmt.Sprintf("the handler panicked: %v; this is a defect of the service", p)}
 		}
 	}()
 	reply, err := h(ctx, payload)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 )
 
 // The decoders read what Bytes of znode's payloads writes, and what the original's own
@@ -13,7 +13,7 @@ import (
 // over. A value of another type is an error.
 
 // DecodeModelMeta reads a portal node.
-func DecodeModelMeta(data []byte) (view.ModelMeta, error) {
+func DecodeModelMeta(data []byte) (payload.ModelMeta, error) {
 	v := struct {
 		ModelName    string   `json:"model_name"`
 		ModelDir     string   `json:"model_dir"`
@@ -23,11 +23,11 @@ func DecodeModelMeta(data []byte) (view.ModelMeta, error) {
 		SpecReplicas []string `json:"spec_replicas"`
 	}{NumShard: -1, Action: "NONE"}
 	err := decode("ModelMeta", data, &v)
-	return view.ModelMeta{ModelName: v.ModelName, ModelDir: v.ModelDir, Ckpt: v.Ckpt, NumShard: v.NumShard, Action: v.Action, SpecReplicas: v.SpecReplicas}, err
+	return payload.ModelMeta{ModelName: v.ModelName, ModelDir: v.ModelDir, Ckpt: v.Ckpt, NumShard: v.NumShard, Action: v.Action, SpecReplicas: v.SpecReplicas}, err
 }
 
 // DecodePublishMeta reads a publish node.
-func DecodePublishMeta(data []byte) (view.PublishMeta, error) {
+func DecodePublishMeta(data []byte) (payload.PublishMeta, error) {
 	v := struct {
 		ShardID         int64             `json:"shard_id"`
 		ReplicaID       int64             `json:"replica_id"`
@@ -42,7 +42,7 @@ func DecodePublishMeta(data []byte) (view.PublishMeta, error) {
 	if err == nil && v.PType != load && v.PType != unload {
 		err = fmt.Errorf("PublishMeta: ptype %d is neither 1 (load) nor 2 (unload)", v.PType)
 	}
-	return view.PublishMeta{
+	return payload.PublishMeta{
 		ShardID: v.ShardID, ReplicaID: v.ReplicaID, ModelName: v.ModelName, NumPS: v.NumPS,
 		TotalPublishNum: v.TotalPublishNum, SubModels: v.SubModels, PType: v.PType, IsSpec: v.IsSpec,
 	}, err
@@ -51,7 +51,7 @@ func DecodePublishMeta(data []byte) (view.PublishMeta, error) {
 const load, unload = 1, 2
 
 // DecodeResourceSpec reads a resource node.
-func DecodeResourceSpec(data []byte) (view.ResourceSpec, error) {
+func DecodeResourceSpec(data []byte) (payload.ResourceSpec, error) {
 	v := struct {
 		Address  string  `json:"address"`
 		ShardID  int64   `json:"shard_id"`
@@ -62,11 +62,11 @@ func DecodeResourceSpec(data []byte) (view.ResourceSpec, error) {
 		WorkLoad float64 `json:"work_load"`
 	}{CPU: -1, Network: -1, WorkLoad: -1}
 	err := decode("ResourceSpec", data, &v)
-	return view.ResourceSpec{Address: v.Address, ShardID: v.ShardID, ReplicaID: v.Replica, Memory: v.Memory, CPU: v.CPU, Network: v.Network, WorkLoad: v.WorkLoad}, err
+	return payload.ResourceSpec{Address: v.Address, ShardID: v.ShardID, ReplicaID: v.Replica, Memory: v.Memory, CPU: v.CPU, Network: v.Network, WorkLoad: v.WorkLoad}, err
 }
 
 // DecodeReplicaMeta reads a service node.
-func DecodeReplicaMeta(data []byte) (view.ReplicaMeta, error) {
+func DecodeReplicaMeta(data []byte) (payload.ReplicaMeta, error) {
 	v := struct {
 		Address           string `json:"address"`
 		AddressIPv6       string `json:"address_ipv6"`
@@ -79,7 +79,7 @@ func DecodeReplicaMeta(data []byte) (view.ReplicaMeta, error) {
 		ArchonAddressIPv6 string `json:"archon_address_ipv6"`
 	}{Task: -1, Replica: -1}
 	err := decode("ReplicaMeta", data, &v)
-	return view.ReplicaMeta{
+	return payload.ReplicaMeta{
 		Address: v.Address, AddressIPv6: v.AddressIPv6, Stat: v.Stat, ModelName: v.ModelName, ServerType: v.ServerType,
 		Task: v.Task, Replica: v.Replica, ArchonAddress: v.ArchonAddress, ArchonAddressIPv6: v.ArchonAddressIPv6,
 	}, err

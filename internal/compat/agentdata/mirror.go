@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 )
 
 // Kind is what happened to a node, by the names that kazoo's watches use.
@@ -181,8 +181,8 @@ func (m *Mirror) under(base string) []string {
 }
 
 // Resources are the resources that agents report, by path.
-func (m *Mirror) Resources() []view.ResourceSpec {
-	var out []view.ResourceSpec
+func (m *Mirror) Resources() []payload.ResourceSpec {
+	var out []payload.ResourceSpec
 	for _, p := range m.under(m.Resource()) {
 		if r, err := DecodeResourceSpec(m.data[p]); err == nil {
 			out = append(out, r)

@@ -6,13 +6,13 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // relist is an access list that is to be set over there.
 type relist struct {
 	path string
-	acl  []view.ACL
+	acl  []wire.ACL
 	have int32 // its version there
 	want int32 // ours: lists are set until the versions are the same, once at least
 }
@@ -45,7 +45,7 @@ func (r *term) relistAll(ctx context.Context, all []relist) error {
 	return nil
 }
 
-func wireACL(list []view.ACL) (acl []zk.ACL) {
+func wireACL(list []wire.ACL) (acl []zk.ACL) {
 	for _, a := range list {
 		acl = append(acl, zk.ACL{Perms: a.Perms, Scheme: a.Scheme, ID: a.ID})
 	}

@@ -6,24 +6,24 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
-func everybody(perms int32) []view.ACL {
-	return []view.ACL{{Perms: perms, Scheme: "world", ID: "anyone"}}
+func everybody(perms int32) []wire.ACL {
+	return []wire.ACL{{Perms: perms, Scheme: "world", ID: "anyone"}}
 }
 
 // Every line of the table is one rule of whose access list it is.
 func TestDecideACL(t *testing.T) {
 	bridge, alone := syncState{bridge: true}, syncState{}
 	refused := syncState{bridge: true, kept: map[string]int32{"/p": 3}}
-	us := func(acl []view.ACL, version int32) *localNode { return &localNode{acl: acl, aversion: version} }
-	held := func(acl []view.ACL, version int32) *localNode {
+	us := func(acl []wire.ACL, version int32) *localNode { return &localNode{acl: acl, aversion: version} }
+	held := func(acl []wire.ACL, version int32) *localNode {
 		return &localNode{acl: acl, aversion: version, held: true}
 	}
-	them := func(acl []view.ACL, version int32) *remoteNode { return &remoteNode{acl: acl, aversion: version} }
+	them := func(acl []wire.ACL, version int32) *remoteNode { return &remoteNode{acl: acl, aversion: version} }
 	a, b := everybody(31), everybody(1)
-	hidden := []view.ACL{{Perms: 31, Scheme: "digest", ID: "u:x"}}
+	hidden := []wire.ACL{{Perms: 31, Scheme: "digest", ID: "u:x"}}
 	for _, tc := range []struct {
 		name  string
 		o     *localNode

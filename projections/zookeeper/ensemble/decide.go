@@ -6,13 +6,13 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // localNode is a node of our tree. Sequences are the log's.
 type localNode struct {
 	data             []byte
-	acl              []view.ACL
+	acl              []wire.ACL
 	aversion         int32
 	held             bool   // ephemeral: the mirror's session holds it over there
 	foreign          int64  // session over there that holds it; 0: none does
@@ -32,7 +32,7 @@ type remoteNode struct {
 	version  int32
 	children int32
 	aversion int32
-	acl      []view.ACL // nil: it has not been read
+	acl      []wire.ACL // nil: it has not been read
 	opaque   bool       // it may not be read with the mirror's identities
 	large    bool       // larger than an event may be: never imported, and left alone where it is nobody's but theirs
 }
@@ -176,8 +176,8 @@ func decideACL(path string, o *localNode, t *remoteNode, p *syncState) (v action
 
 // masked says that the ensemble hides the digests of a list, as it does from those who may
 // not set it.
-func masked(acl []view.ACL) bool {
-	return slices.ContainsFunc(acl, func(a view.ACL) bool { return a.Scheme == "digest" && strings.HasSuffix(a.ID, ":x") })
+func masked(acl []wire.ACL) bool {
+	return slices.ContainsFunc(acl, func(a wire.ACL) bool { return a.Scheme == "digest" && strings.HasSuffix(a.ID, ":x") })
 }
 
 // unknown is a node that only the ensemble has.

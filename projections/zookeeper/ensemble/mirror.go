@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -163,7 +164,7 @@ func (m *Mirror) folded(t view.State, r events.Recorded) {
 	m.at, m.id = r.Seq, r.Header.ID
 	m.mu.Unlock()
 	for _, c := range t.Effects().Changes {
-		if c.Kind != view.ChildrenChanged {
+		if c.Kind != tree.ChildrenChanged {
 			m.touch(c.Path)
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 const (
@@ -326,7 +328,7 @@ func (r *term) postpone(path string, v action, seq uint64, err error) {
 	r.stick(path, v.String(), err)
 }
 
-func factACL(list []view.ACL) (acl []*znode.ACL) {
+func factACL(list []wire.ACL) (acl []*znode.ACL) {
 	for _, a := range list {
 		acl = append(acl, &znode.ACL{Perms: a.Perms, Scheme: a.Scheme, Id: a.ID})
 	}
@@ -356,7 +358,7 @@ func (r *term) localNodes(paths []string) []*localNode {
 			if abroad {
 				o.abroad, o.asImported, o.imported = true, last, from.Mzxid
 			}
-			if view.IsEphemeral(st.EphemeralOwner) {
+			if tree.IsEphemeral(st.EphemeralOwner) {
 				if abroad && from.Owner == st.EphemeralOwner {
 					o.foreign = from.Owner
 				} else {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -320,7 +320,7 @@ func (w *readConn) get(ctx context.Context, paths []string) ([]*remoteNode, erro
 			var st wire.Stat
 			st.Decode(r)
 			t := &remoteNode{data: data, czxid: st.Czxid, mzxid: st.Mzxid, version: st.Version, aversion: st.Aversion, children: st.NumChildren, large: len(data) > maxImport}
-			if view.IsEphemeral(st.EphemeralOwner) {
+			if tree.IsEphemeral(st.EphemeralOwner) {
 				t.owner = st.EphemeralOwner
 			}
 			nodes[i] = t
@@ -340,9 +340,7 @@ func (w *readConn) acls(ctx context.Context, paths []string, nodes []*remoteNode
 			if h.Err != wire.OK {
 				return nil
 			}
-			for _, a := range wire.DecodeACLs(r) {
-				nodes[i].acl = append(nodes[i].acl, view.ACL{Perms: a.Perms, Scheme: a.Scheme, ID: a.ID})
-			}
+			nodes[i].acl = wire.DecodeACLs(r)
 			var st wire.Stat
 			st.Decode(r)
 			nodes[i].aversion = st.Aversion

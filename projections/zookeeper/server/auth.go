@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -47,12 +47,12 @@ func (c *conn) show(id *znode.Identity) {
 }
 
 // may says whether the client may do on a node with this list what perm names.
-func (c *conn) may(acl []view.ACL, perm int32) bool {
-	return view.Allowed(acl, perm, *c.auth.Load())
+func (c *conn) may(acl []wire.ACL, perm int32) bool {
+	return tree.Allowed(acl, perm, *c.auth.Load())
 }
 
 // masked hides the hashes of passwords from those who may not set the list.
-func masked(acl []view.ACL) []view.ACL {
+func masked(acl []wire.ACL) []wire.ACL {
 	list := slices.Clone(acl)
 	for i, a := range list {
 		if user, _, ok := strings.Cut(a.ID, ":"); ok && a.Scheme == "digest" {

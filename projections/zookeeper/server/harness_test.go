@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -228,7 +229,7 @@ func (w *wireClient) code(xid int32, want wire.Code) {
 	}
 }
 
-func (w *wireClient) notice(kind view.ChangeKind, path string) {
+func (w *wireClient) notice(kind tree.ChangeKind, path string) {
 	w.t.Helper()
 	_, r := w.reply(wire.XidNotification)
 	var e wire.WatcherEvent

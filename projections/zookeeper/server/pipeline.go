@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -118,7 +119,7 @@ func (c *conn) propose(ctx context.Context, q *request, e *znode.Event) error {
 	}
 	q.held, c.held = c.held, 0
 	c.pipe.add(q, false)
-	c.s.cfg.Proposer.Propose(e, func(zxid uint64, o *view.Outcome, err error) {
+	c.s.cfg.Proposer.Propose(e, func(zxid uint64, o *tree.Outcome, err error) {
 		<-c.s.slots
 		c.s.waiting.giveBack(q.held)
 		c.decide(q, zxid, o, err)
@@ -138,7 +139,7 @@ func (c *conn) slot(ctx context.Context) error {
 
 // decide answers a write, and what has waited behind it. In the fold that decided it the
 // answers stand in the connection exactly where their zxid belongs among watch events.
-func (c *conn) decide(q *request, zxid uint64, o *view.Outcome, err error) {
+func (c *conn) decide(q *request, zxid uint64, o *tree.Outcome, err error) {
 	if err == nil && o == nil {
 		err = errors.New("a proposal was decided without an outcome")
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -167,7 +167,7 @@ func TestExpiryTakesEphemeralsAway(t *testing.T) {
 	a.code(1, wire.OK)
 	watcher.ask(1, wire.OpGetData, on("/e", true))
 	watcher.code(1, wire.OK)
-	watcher.notice(view.Deleted, "/e")
+	watcher.notice(tree.Deleted, "/e")
 	a.gone()
 	if w := h.connect(wire.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password}); w.ses.SessionID != 0 {
 		t.Errorf("an expired session came back: %+v", w.ses)
@@ -180,7 +180,7 @@ func TestExpiryTakesEphemeralsAway(t *testing.T) {
 	b.ask(2, wire.OpCloseSession)
 	b.code(2, wire.OK)
 	b.gone()
-	watcher.notice(view.Deleted, "/e")
+	watcher.notice(tree.Deleted, "/e")
 }
 
 func TestPersistentWatches(t *testing.T) {
@@ -199,19 +199,19 @@ func TestPersistentWatches(t *testing.T) {
 	w.code(5, wire.NoNode)
 	for i, path := range []string{"/a", "/a/b", "/a/b/c"} {
 		w.ask(int32(10+i), wire.OpCreate, creating(path, 0))
-		w.notice(view.Created, path)
+		w.notice(tree.Created, path)
 		if i == 2 {
-			w.notice(view.ChildrenChanged, "/a/b")
+			w.notice(tree.ChildrenChanged, "/a/b")
 		}
 		w.code(int32(10+i), wire.OK)
 	}
 	w.ask(20, wire.OpSetData, setting("/a/b", "y"))
-	w.notice(view.DataChanged, "/a/b") // once, however many watches see it
+	w.notice(tree.DataChanged, "/a/b") // once, however many watches see it
 	w.code(20, wire.OK)
 	set(21, wire.OpRemoveWatches, "/a", 5, wire.OK)
 	set(22, wire.OpRemoveWatches, "/a", 5, wire.NoWatcher)
 	w.ask(23, wire.OpDelete, (&wire.PathVersion{Path: "/a/b/c", Version: -1}).Encode)
-	w.notice(view.ChildrenChanged, "/a/b")
+	w.notice(tree.ChildrenChanged, "/a/b")
 	w.code(23, wire.OK)
 	set(24, wire.OpRemoveWatches, "/a/b", 3, wire.OK)
 	w.ask(25, wire.OpSetWatches2, func(b *wire.Writer) {
@@ -219,7 +219,7 @@ func TestPersistentWatches(t *testing.T) {
 	})
 	w.code(25, wire.OK)
 	w.ask(26, wire.OpCreate, creating("/a/b/d", 0))
-	w.notice(view.Created, "/a/b/d")
+	w.notice(tree.Created, "/a/b/d")
 	w.code(26, wire.OK)
 	w.nc.Close()
 	h.idle()
@@ -238,7 +238,7 @@ func TestWatchesRespectACLs(t *testing.T) {
 	owner.ask(2, wire.OpCreate, func(w *wire.Writer) {
 		(&wire.CreateRequest{Path: "/s", ACL: []wire.ACL{{Perms: 31, Scheme: "auth"}}}).Encode(w, false)
 	})
-	owner.notice(view.Created, "/s")
+	owner.notice(tree.Created, "/s")
 	owner.code(2, wire.OK)
 	other.ask(2, wire.OpGetData, on("/s", false))
 	other.code(2, wire.NoAuth) // and nothing came before

@@ -2,7 +2,7 @@ package server
 
 import (
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
 
 // Proposer takes the writes of clients and the facts of their sessions to the log.
@@ -21,7 +21,7 @@ type Proposer interface {
 	// with the answer to a command: zxid is where the tree stands. Or with err: nothing is known of e, or
 	// it will never happen; the connection must be closed, which its client sees as
 	// ConnectionLoss. done must not block and must not call Propose.
-	Propose(e *znode.Event, done func(zxid uint64, o *view.Outcome, err error))
+	Propose(e *znode.Event, done func(zxid uint64, o *tree.Outcome, err error))
 
 	// Touch says that the session's client was heard of now. Sessions that nobody
 	// touches for their time-out are proposed as expired. It does not block.

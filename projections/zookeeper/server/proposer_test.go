@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -27,16 +28,16 @@ type testProposer struct {
 	hold    atomic.Pointer[chan struct{}] // nil, or appends wait until it is closed
 
 	mu    sync.Mutex
-	wait  map[string]func(uint64, *view.Outcome, error) // by event id
+	wait  map[string]func(uint64, *tree.Outcome, error) // by event id
 	heard map[int64]time.Time
 }
 
 type proposal struct {
 	e    *znode.Event
-	done func(uint64, *view.Outcome, error)
+	done func(uint64, *tree.Outcome, error)
 }
 
-func (w *testProposer) Propose(e *znode.Event, done func(uint64, *view.Outcome, error)) {
+func (w *testProposer) Propose(e *znode.Event, done func(uint64, *tree.Outcome, error)) {
 	w.queue <- proposal{e, done}
 }
 
@@ -126,7 +127,7 @@ func (w *testProposer) expired(now time.Time) (dead []proposal) {
 			} else if now.Sub(heard) > time.Duration(s.TimeoutMS)*time.Millisecond {
 				w.heard[id] = now
 				dead = append(dead, proposal{&znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: id, Reason: znode.Expired}}},
-					func(uint64, *view.Outcome, error) {}})
+					func(uint64, *tree.Outcome, error) {}})
 			}
 		}
 	})
@@ -143,7 +144,7 @@ func writable(t testing.TB, cfg Config) (*house, *testProposer) {
 
 func writableOn(t testing.TB, cfg Config, b *mem.Bus) (*house, *testProposer) {
 	t.Helper()
-	w := &testProposer{log: b.Log(), queue: make(chan proposal, 10_000), wait: map[string]func(uint64, *view.Outcome, error){}, heard: map[int64]time.Time{}}
+	w := &testProposer{log: b.Log(), queue: make(chan proposal, 10_000), wait: map[string]func(uint64, *tree.Outcome, error){}, heard: map[int64]time.Time{}}
 	cfg.Proposer = w
 	h := openWith(t, cfg, b, w)
 	return h, w

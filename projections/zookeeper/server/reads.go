@@ -145,7 +145,7 @@ func (c *conn) fail(h wire.RequestHeader, code wire.Code) {
 }
 
 // look finds the node that path names, for a client that may do there what perm names.
-func (c *conn) look(in place, path string, perm int32) (at spot, acl []view.ACL, st view.Stat, code wire.Code) {
+func (c *conn) look(in place, path string, perm int32) (at spot, acl []wire.ACL, st wire.Stat, code wire.Code) {
 	if at, code = in.at(path); code != wire.OK {
 		return at, nil, st, code
 	}
@@ -203,7 +203,7 @@ func (s *Server) getData(c *conn, in place, h wire.RequestHeader, r *wire.Reader
 		c.refuse(h, in, wire.MarshallingError)
 		return
 	}
-	at, _, st, code := c.look(in, q.Path, view.PermRead)
+	at, _, st, code := c.look(in, q.Path, wire.PermRead)
 	if code == wire.OK {
 		code = c.watch(onData, at, q)
 	}
@@ -225,7 +225,7 @@ func (s *Server) getChildren(c *conn, in place, h wire.RequestHeader, r *wire.Re
 		c.refuse(h, in, wire.MarshallingError)
 		return
 	}
-	at, _, st, code := c.look(in, q.Path, view.PermRead)
+	at, _, st, code := c.look(in, q.Path, wire.PermRead)
 	if code == wire.OK {
 		code = c.watch(onChildren, at, q)
 	}
@@ -248,22 +248,18 @@ func (s *Server) getACL(c *conn, in place, h wire.RequestHeader, r *wire.Reader)
 		c.refuse(h, in, wire.MarshallingError)
 		return
 	}
-	at, acl, st, code := c.look(in, path, view.PermRead|view.PermAdmin)
+	at, acl, st, code := c.look(in, path, wire.PermRead|wire.PermAdmin)
 	switch {
 	case code != wire.OK:
 		c.refuse(h, in, code)
 		return
 	case at.past:
-		acl = []view.ACL{{Perms: view.PermRead, Scheme: "world", ID: "anyone"}} // nobody changes the past
-	case !c.may(acl, view.PermAdmin):
+		acl = []wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}} // nobody changes the past
+	case !c.may(acl, wire.PermAdmin):
 		acl = masked(acl)
 	}
 	w := c.head(h, in, wire.OK)
-	w.Int32(int32(len(acl)))
-	for _, a := range acl {
-		e := wire.ACL(a)
-		e.Encode(w)
-	}
+	wire.EncodeACLs(w, acl)
 	encodeStat(w, st)
 	c.out.end()
 }
@@ -275,7 +271,7 @@ func (s *Server) countAll(c *conn, in place, h wire.RequestHeader, r *wire.Reade
 		c.refuse(h, in, wire.MarshallingError)
 		return
 	}
-	at, _, _, code := c.look(in, path, view.PermRead)
+	at, _, _, code := c.look(in, path, wire.PermRead)
 	if code != wire.OK {
 		c.refuse(h, in, code)
 		return
@@ -332,7 +328,7 @@ func (s *Server) multiRead(c *conn, in place, h wire.RequestHeader, r *wire.Read
 			cut(wire.MarshallingError)
 			return
 		}
-		at, _, _, code := c.look(in, q.Path, view.PermRead)
+		at, _, _, code := c.look(in, q.Path, wire.PermRead)
 		switch {
 		case code != wire.OK:
 			(&wire.MultiHeader{Op: wire.OpError, Err: code}).Encode(w)

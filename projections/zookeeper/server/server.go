@@ -27,6 +27,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -144,7 +145,7 @@ type Server struct {
 // is inside that fold, under the tree's write lock.
 type folding struct {
 	tree    view.State
-	outcome *view.Outcome
+	outcome *tree.Outcome
 	more    bool // parts of the same event follow
 }
 

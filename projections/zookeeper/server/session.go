@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -29,7 +30,7 @@ type sessions struct {
 }
 
 type localSession struct {
-	view.Session
+	tree.Session
 	seen time.Time // of the last request
 }
 
@@ -70,7 +71,7 @@ func (t *sessions) conn(id int64) *conn {
 }
 
 // openLocal is false when there are too many.
-func (t *sessions) openLocal(id int64, s view.Session, limit int) bool {
+func (t *sessions) openLocal(id int64, s tree.Session, limit int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.local) >= limit {
@@ -80,12 +81,12 @@ func (t *sessions) openLocal(id int64, s view.Session, limit int) bool {
 	return true
 }
 
-func (t *sessions) findLocal(id int64) (view.Session, bool) {
+func (t *sessions) findLocal(id int64) (tree.Session, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.local[id]
 	if s == nil {
-		return view.Session{}, false
+		return tree.Session{}, false
 	}
 	s.seen = time.Now()
 	return s.Session, true
@@ -169,7 +170,7 @@ func (c *conn) handshake(ctx context.Context, frame []byte) error {
 	hash := sha256.Sum256(password)
 	id, ms := newSessionID(), int32(timeout/time.Millisecond)
 	if c.s.cfg.Proposer == nil {
-		if !c.s.sessions.openLocal(id, view.Session{TimeoutMS: ms, PasswordHash: hash[:]}, c.s.cfg.MaxSessions) {
+		if !c.s.sessions.openLocal(id, tree.Session{TimeoutMS: ms, PasswordHash: hash[:]}, c.s.cfg.MaxSessions) {
 			return c.s.tooManySessions()
 		}
 		c.welcome(q, id, ms, password)
@@ -210,7 +211,7 @@ func (c *conn) open(ctx context.Context, q wire.ConnectRequest, id int64, ms int
 	}
 	opened := make(chan error, 1)
 	e := &znode.Event{Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: id, TimeoutMs: ms, PasswordHash: hash}}}
-	c.s.cfg.Proposer.Propose(e, func(_ uint64, o *view.Outcome, err error) {
+	c.s.cfg.Proposer.Propose(e, func(_ uint64, o *tree.Outcome, err error) {
 		<-c.s.slots
 		switch {
 		case err != nil:
@@ -250,7 +251,7 @@ func (c *conn) resume(ctx context.Context, q wire.ConnectRequest) error {
 	for synced := false; ; synced = true {
 		known, welcome := false, false
 		c.s.tree.Read(func(t view.State) {
-			var s view.Session
+			var s tree.Session
 			if c.s.cfg.Proposer != nil {
 				s, known = t.Session(q.SessionID)
 			} else {

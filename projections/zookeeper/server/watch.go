@@ -4,7 +4,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -129,7 +129,7 @@ func (w *watches) count() int {
 
 // fire queues the events of changes, in their order, and returns the connections that
 // have any to be written.
-func (w *watches) fire(changes []view.Change) []*conn {
+func (w *watches) fire(changes []tree.Change) []*conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.size == 0 {
@@ -137,13 +137,13 @@ func (w *watches) fire(changes []view.Change) []*conn {
 	}
 	for _, ch := range changes {
 		switch ch.Kind {
-		case view.Created, view.DataChanged:
+		case tree.Created, tree.DataChanged:
 			w.trigger(ch, onData, nil)
-		case view.Deleted:
+		case tree.Deleted:
 			told := map[*conn]struct{}{}
 			w.trigger(ch, onData, told)
 			w.trigger(ch, onChildren, told)
-		case view.ChildrenChanged:
+		case tree.ChildrenChanged:
 			w.trigger(ch, onChildren, nil)
 		}
 	}
@@ -155,7 +155,7 @@ func (w *watches) fire(changes []view.Change) []*conn {
 // trigger tells the connections that watch the node, or recursively one above it. With
 // told each of them is told once, however many of the kinds it watches. Who may not read
 // the node is not told, though a one-shot watch is spent.
-func (w *watches) trigger(ch view.Change, k kind, told map[*conn]struct{}) {
+func (w *watches) trigger(ch tree.Change, k kind, told map[*conn]struct{}) {
 	var frame []byte
 	tell := func(c *conn) {
 		if told != nil {
@@ -164,7 +164,7 @@ func (w *watches) trigger(ch view.Change, k kind, told map[*conn]struct{}) {
 			}
 			told[c] = struct{}{}
 		}
-		if !c.may(ch.ACL, view.PermRead) {
+		if !c.may(ch.ACL, wire.PermRead) {
 			return
 		}
 		if frame == nil {
@@ -202,7 +202,7 @@ func (w *watches) trigger(ch view.Change, k kind, told map[*conn]struct{}) {
 }
 
 // notice is the frame of one watch event. Its zxid is -1, as in ZooKeeper 3.8.
-func notice(k view.ChangeKind, path string) []byte {
+func notice(k tree.ChangeKind, path string) []byte {
 	h := wire.ReplyHeader{Xid: wire.XidNotification, Zxid: -1}
 	e := wire.WatcherEvent{Type: int32(k), State: wire.StateConnected, Path: path}
 	return wire.Frame(h.Encode, e.Encode)

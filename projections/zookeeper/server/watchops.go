@@ -1,7 +1,7 @@
 package server
 
 import (
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -86,14 +86,14 @@ func (s *Server) setWatches(c *conn, in place, h wire.RequestHeader, r *wire.Rea
 		return
 	}
 	full := wire.OK
-	set := func(k kind, path string, fired view.ChangeKind) {
+	set := func(k kind, path string, fired tree.ChangeKind) {
 		if fired != 0 {
 			c.out.push(notice(fired, path))
 		} else if code := s.watches.add(c, watchKey{k, path}, standard); code != wire.OK {
 			full = code
 		}
 	}
-	find := func(path string) (view.Stat, bool) {
+	find := func(path string) (wire.Stat, bool) {
 		if path == "" {
 			path = "/" // to ZooKeeper, too, this is the root
 		}
@@ -101,18 +101,18 @@ func (s *Server) setWatches(c *conn, in place, h wire.RequestHeader, r *wire.Rea
 	}
 	for _, path := range present(q.Data) {
 		st, ok := find(path)
-		set(onData, path, since(ok, st.Mzxid, q.RelativeZxid, view.DataChanged))
+		set(onData, path, since(ok, st.Mzxid, q.RelativeZxid, tree.DataChanged))
 	}
 	for _, path := range present(q.Exist) {
-		fired := view.ChangeKind(0)
+		fired := tree.ChangeKind(0)
 		if _, ok := find(path); ok {
-			fired = view.Created
+			fired = tree.Created
 		}
 		set(onData, path, fired)
 	}
 	for _, path := range present(q.Child) {
 		st, ok := find(path)
-		set(onChildren, path, since(ok, st.Pzxid, q.RelativeZxid, view.ChildrenChanged))
+		set(onChildren, path, since(ok, st.Pzxid, q.RelativeZxid, tree.ChildrenChanged))
 	}
 	for _, path := range q.Persistent {
 		if code := s.persist(c, path, persistent); code != wire.OK {
@@ -128,10 +128,10 @@ func (s *Server) setWatches(c *conn, in place, h wire.RequestHeader, r *wire.Rea
 }
 
 // since says what a watch has missed; 0: nothing.
-func since(exists bool, changed, seen int64, k view.ChangeKind) view.ChangeKind {
+func since(exists bool, changed, seen int64, k tree.ChangeKind) tree.ChangeKind {
 	switch {
 	case !exists:
-		return view.Deleted
+		return tree.Deleted
 	case changed > seen:
 		return k
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -190,11 +190,11 @@ func TestSetWatches(t *testing.T) {
 			Child:        []string{"/demo/portal", "/demo/service", "/none"},
 		}
 		w.ask(wire.XidSetWatches, op, func(w *wire.Writer) { q.Encode(w, two) })
-		w.notice(view.Deleted, "/none")
-		w.notice(view.DataChanged, "/demo/portal/a")
-		w.notice(view.Created, "/demo/portal/a")
-		w.notice(view.ChildrenChanged, "/demo/portal")
-		w.notice(view.Deleted, "/none")
+		w.notice(tree.Deleted, "/none")
+		w.notice(tree.DataChanged, "/demo/portal/a")
+		w.notice(tree.Created, "/demo/portal/a")
+		w.notice(tree.ChildrenChanged, "/demo/portal")
+		w.notice(tree.Deleted, "/none")
 		w.code(wire.XidSetWatches, wire.OK)
 		if n := h.watches.count(); n != 3 { // the replica, portal/b, the services
 			t.Errorf("%d watches are set, want 3", n)
@@ -207,8 +207,8 @@ func TestSetWatches(t *testing.T) {
 	w.ask(wire.XidSetWatches, wire.OpSetWatches, func(w *wire.Writer) { q.Encode(w, false) })
 	w.code(wire.XidSetWatches, wire.OK)
 	h.load("b")
-	w.notice(view.Created, "/demo/portal/b")
-	w.notice(view.ChildrenChanged, "/demo/portal")
+	w.notice(tree.Created, "/demo/portal/b")
+	w.notice(tree.ChildrenChanged, "/demo/portal")
 }
 
 // idle waits until no connection is left.
@@ -237,7 +237,7 @@ func TestDeletedOnce(t *testing.T) {
 	w.ask(3, wire.OpExists, on(replicaPath, true))
 	w.code(3, wire.OK)
 	h.lost()
-	w.notice(view.Deleted, replicaPath)
+	w.notice(tree.Deleted, replicaPath)
 	w.ask(4, wire.OpPing)
 	w.code(4, wire.OK)
 }
@@ -501,16 +501,16 @@ func (silent) RemoteAddr() net.Addr        { return &net.TCPAddr{IP: net.IPv4(12
 // judge decides proposals at once: each is one that the log would take, and is refused.
 type judge struct{ t *testing.T }
 
-func (j *judge) Propose(e *znode.Event, done func(uint64, *view.Outcome, error)) {
+func (j *judge) Propose(e *znode.Event, done func(uint64, *tree.Outcome, error)) {
 	if err := e.Validate(znode.Aggregate); err != nil {
 		j.t.Errorf("a proposal that no log takes: %v", err)
 	}
 	if _, err := events.Marshal(e); err != nil {
 		j.t.Errorf("a proposal that cannot be written down: %v", err)
 	}
-	o := &view.Outcome{Code: view.CodeNoNode, Multi: e.GetProposed().GetMulti()}
+	o := &tree.Outcome{Code: wire.NoNode, Multi: e.GetProposed().GetMulti()}
 	for range e.GetProposed().GetOps() {
-		o.Results = append(o.Results, view.Result{Code: view.CodeNoNode})
+		o.Results = append(o.Results, tree.Result{Code: wire.NoNode})
 	}
 	done(1, o, nil)
 }

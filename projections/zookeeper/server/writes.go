@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -160,10 +160,10 @@ func owned(b []byte) []byte {
 }
 
 // openACL is the list with which almost every node is created. Nobody changes it.
-var openACL = []*znode.ACL{{Perms: view.PermAll, Scheme: "world", Id: "anyone"}}
+var openACL = []*znode.ACL{{Perms: wire.PermAll, Scheme: "world", Id: "anyone"}}
 
 func acls(list []wire.ACL) []*znode.ACL {
-	if len(list) == 1 && list[0] == (wire.ACL{Perms: view.PermAll, Scheme: "world", ID: "anyone"}) {
+	if len(list) == 1 && list[0] == (wire.ACL{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}) {
 		return openACL
 	}
 	out := make([]*znode.ACL, len(list))
@@ -224,7 +224,7 @@ func createIn(op wire.Op, c *znode.Create) (wire.Op, wire.Code) {
 }
 
 // encodeOutcome writes the reply to a write.
-func encodeOutcome(w *wire.Writer, q *request, zxid uint64, o *view.Outcome) {
+func encodeOutcome(w *wire.Writer, q *request, zxid uint64, o *tree.Outcome) {
 	h := wire.ReplyHeader{Xid: q.head.Xid, Zxid: int64(zxid)}
 	if q.head.Op == wire.OpMulti {
 		h.Encode(w)
@@ -234,7 +234,7 @@ func encodeOutcome(w *wire.Writer, q *request, zxid uint64, o *view.Outcome) {
 		wire.MultiEnd().Encode(w)
 		return
 	}
-	if h.Err = wire.Code(o.Code); h.Err != wire.OK || len(o.Results) == 0 {
+	if h.Err = o.Code; h.Err != wire.OK || len(o.Results) == 0 {
 		h.Encode(w)
 		return
 	}
@@ -244,10 +244,10 @@ func encodeOutcome(w *wire.Writer, q *request, zxid uint64, o *view.Outcome) {
 
 // encodePart writes one result of a multi. If it failed, all results are errors, those
 // of the operations before the one that failed with code 0.
-func encodePart(w *wire.Writer, op wire.Op, res view.Result, failed bool) {
+func encodePart(w *wire.Writer, op wire.Op, res tree.Result, failed bool) {
 	if failed {
-		(&wire.MultiHeader{Op: wire.OpError, Err: wire.Code(res.Code)}).Encode(w)
-		w.Int32(res.Code)
+		(&wire.MultiHeader{Op: wire.OpError, Err: res.Code}).Encode(w)
+		w.Int32(int32(res.Code))
 		return
 	}
 	if op == wire.OpCreateContainer || op == wire.OpCreateTTL {
@@ -258,7 +258,7 @@ func encodePart(w *wire.Writer, op wire.Op, res view.Result, failed bool) {
 	encodeResult(w, op, res)
 }
 
-func encodeResult(w *wire.Writer, op wire.Op, res view.Result) {
+func encodeResult(w *wire.Writer, op wire.Op, res tree.Result) {
 	switch op {
 	case wire.OpCreate:
 		w.String(res.Path)
@@ -271,9 +271,8 @@ func encodeResult(w *wire.Writer, op wire.Op, res view.Result) {
 }
 
 // encodeStat hides the marks of containers and times to live, which clients do not see.
-func encodeStat(w *wire.Writer, st view.Stat) {
-	s := wire.Stat(st)
-	if !view.IsEphemeral(s.EphemeralOwner) {
+func encodeStat(w *wire.Writer, s wire.Stat) {
+	if !tree.IsEphemeral(s.EphemeralOwner) {
 		s.EphemeralOwner = 0
 	}
 	s.Encode(w)

@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // A fact from before the rules that bound it is skipped and counted where it would make a
@@ -79,13 +80,13 @@ func TestClientsBounds(t *testing.T) {
 		path string
 		acl  []*znode.ACL
 		auth []*znode.Identity
-		want int32
+		want wire.Code
 	}{
 		"a long path":             {path: "/" + strings.Repeat("a", znode.MaxPath-1), acl: world},
-		"a longer path":           {path: "/" + strings.Repeat("a", znode.MaxPath), acl: world, want: view.CodeBadArguments},
+		"a longer path":           {path: "/" + strings.Repeat("a", znode.MaxPath), acl: world, want: wire.BadArguments},
 		"a list of identities":    {path: "/a", acl: acl[:10], auth: crowd},
-		"a longer one":            {path: "/a", acl: acl, auth: crowd, want: view.CodeInvalidACL},
-		"more entries than allow": {path: "/a", acl: entries(znode.MaxACL + 1), want: view.CodeInvalidACL},
+		"a longer one":            {path: "/a", acl: acl, auth: crowd, want: wire.InvalidACL},
+		"more entries than allow": {path: "/a", acl: entries(znode.MaxACL + 1), want: wire.InvalidACL},
 	} {
 		op := &znode.Op{Op: &znode.Op_Create{Create: &znode.Create{Path: tc.path, Acl: tc.acl}}}
 		_, did := view.Apply(view.New(), proposed(1, &znode.Proposed{Ops: []*znode.Op{op}, Auth: tc.auth}))

@@ -13,56 +13,58 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
 
 // domain writes the nodes in which the facts of services show themselves.
 type domain struct {
 	s    *State
-	tree *tree
+	tree *tree.Tree
 }
 
 // put creates the node, with whatever parents it lacks, or sets it. The bytes that
 // already stand there change nothing. A node of another owner is replaced, because an
 // owner never changes.
 func (t domain) put(path string, data []byte, owner int64) {
-	t.putAt(t.tree.find(path), path, data, owner)
+	t.putAt(t.tree.Find(path), path, data, owner)
 }
 
 // putAt is put where the node that stands at path is known, 0: none does.
 func (t domain) putAt(id uint32, path string, data []byte, owner int64) {
-	if len(path)+len(data) > maxBlob {
-		t.tree.tooLarge = true
+	if len(path)+len(data) > tree.MaxBlob {
+		t.s.memo.tooLarge = true
 		return
 	}
 	switch {
 	case id == 0:
 		t.create(path, data, owner)
-	case t.tree.owner(id) != owner && t.tree.dirOf(id).kids == 0:
-		t.tree.remove(id, path)
+	case t.tree.Owner(id) != owner && t.tree.Kids(id) == 0:
+		t.tree.Remove(id, path)
 		t.create(path, data, owner)
-	case !bytes.Equal(t.tree.data(id), data):
-		t.tree.set(id, path, data)
+	case !bytes.Equal(t.tree.Data(id), data):
+		t.tree.Set(id, path, data)
 	}
 }
 
 // create makes the node and the parents it lacks. What a client made ephemeral stays,
 // now that it has a child of a service.
 func (t domain) create(path string, data []byte, owner int64) uint32 {
-	up := parentPath(path)
-	parent := t.tree.find(up)
+	up := tree.Parent(path)
+	parent := t.tree.Find(up)
 	if parent == 0 {
 		parent = t.create(up, []byte{}, 0)
 	}
-	if isEphemeral(t.tree.owner(parent)) {
-		t.tree.disown(parent)
+	if tree.IsEphemeral(t.tree.Owner(parent)) {
+		t.tree.Disown(parent)
 	}
-	return t.tree.create(parent, path, path[strings.LastIndexByte(path, '/')+1:], data, owner, openACL)
+	return t.tree.Create(parent, path, path[strings.LastIndexByte(path, '/')+1:], data, owner, nil)
 }
 
 // remove deletes a node without children; anything else is left alone.
 func (t domain) remove(path string) {
-	if id := t.tree.find(path); id != 0 && t.tree.dirOf(id).kids == 0 {
-		t.tree.remove(id, path)
+	if id := t.tree.Find(path); id != 0 && t.tree.Kids(id) == 0 {
+		t.tree.Remove(id, path)
 	}
 }
 
@@ -70,7 +72,7 @@ func (t domain) remove(path string) {
 // name a past state.
 func at(steps ...string) (string, bool) {
 	for _, step := range steps {
-		if !component(step) {
+		if !tree.ValidName(step) {
 			return "", false
 		}
 	}
@@ -87,15 +89,15 @@ func (t domain) model(p *subject, e *model.Event) (known bool, skip string) {
 	switch b := e.GetBody().(type) {
 	case *model.Event_LoadAccepted:
 		l := b.LoadAccepted.GetLoad()
-		m := ModelMeta{
+		m := payload.ModelMeta{
 			ModelName: l.GetModelName(), ModelDir: l.GetModelDir(), Ckpt: l.GetCkpt(),
 			NumShard: l.GetNumShard(), Action: "NONE", SpecReplicas: l.GetSpecReplicas(),
 		}
 		if m.NumShard == 0 {
 			m.NumShard = -1
 		}
-		t.tree.scratch = m.append(t.tree.scratch)
-		t.put(path, t.tree.scratch, 0)
+		t.s.memo.scratch = m.Append(t.s.memo.scratch)
+		t.put(path, t.s.memo.scratch, 0)
 	case *model.Event_UnloadAccepted:
 		t.remove(path)
 	case *model.Event_DeclareRequested, *model.Event_LoadRequested, *model.Event_UnloadRequested,
@@ -127,7 +129,7 @@ func (t domain) publish(p *subject, e *publish.Event) (known bool, skip string) 
 // removes the ones that are no longer planned. An agent that knows only ZooKeeper does what
 // its node says, so there it stands alone: our own agents read the plan.
 func (t domain) plan(dir, name string, p *publish.Planned) {
-	want := map[string]PublishMeta{}
+	want := map[string]payload.PublishMeta{}
 	var paths []string
 	foreign := map[string]bool{}
 	for _, a := range p.GetAssignments() {
@@ -147,7 +149,7 @@ func (t domain) plan(dir, name string, p *publish.Planned) {
 		m, dup := want[path]
 		if !dup {
 			paths = append(paths, path)
-			m = PublishMeta{
+			m = payload.PublishMeta{
 				ShardID: shard, ReplicaID: number, ModelName: name,
 				NumPS: int64(p.GetNumPs()), SubModels: map[string]string{}, PType: 1, IsSpec: p.GetIsSpec(),
 			}
@@ -207,13 +209,13 @@ func (t domain) container(p *subject, e *container.Event) (known bool, skip stri
 		t.disown(m.Service, p.owner)
 		t.unbindAll(p.BZID, m)
 		delete(t.s.Containers, p.key)
-		t.tree.hostOf(p, nil) // forgets what it held
+		t.s.memo.hostOf(p, nil) // forgets what it held
 		t.inherit(m.Node)
 		return true, ""
 	default:
 		return false, ""
 	}
-	h := t.tree.hostOf(p, m.Container.V)
+	h := t.s.memo.hostOf(p, m.Container.V)
 	path, ok := m.node(h)
 	left := ""
 	if m.Node != path {
@@ -227,8 +229,8 @@ func (t domain) container(p *subject, e *container.Event) (known bool, skip stri
 		skip = unnamable
 	}
 	if path != "" {
-		t.tree.scratch = m.payload(t.tree.scratch[:0])
-		t.putAt(t.tree.look(path, &h.node), path, t.tree.scratch, p.owner)
+		t.s.memo.scratch = m.payload(t.s.memo.scratch[:0])
+		t.putAt(t.tree.Look(path, &h.node), path, t.s.memo.scratch, p.owner)
 	}
 	t.inherit(left)
 	if moved {
@@ -243,7 +245,7 @@ func (t domain) container(p *subject, e *container.Event) (known bool, skip stri
 // the first by its key: containers that were given no shard and replica of their own share
 // one.
 func (t domain) inherit(path string) {
-	if path == "" || t.tree.find(path) != 0 {
+	if path == "" || t.tree.Find(path) != 0 {
 		return
 	}
 	heir := ""
@@ -257,21 +259,21 @@ func (t domain) inherit(path string) {
 	}
 	m := t.s.Containers[heir]
 	id := m.Container.V.GetId()
-	t.tree.scratch = m.payload(t.tree.scratch[:0])
-	t.put(path, t.tree.scratch, Owner(strings.TrimSuffix(heir, "/"+id), id))
+	t.s.memo.scratch = m.payload(t.s.memo.scratch[:0])
+	t.put(path, t.s.memo.scratch, Owner(strings.TrimSuffix(heir, "/"+id), id))
 }
 
 // disown removes the node unless another container has taken it over.
 func (t domain) disown(path string, owner int64) {
 	if path != "" {
-		t.disownAt(t.tree.find(path), path, owner)
+		t.disownAt(t.tree.Find(path), path, owner)
 	}
 }
 
 // disownAt is disown where the node that stands at path is known, 0: none does.
 func (t domain) disownAt(id uint32, path string, owner int64) {
-	if id != 0 && t.tree.owner(id) == owner && t.tree.dirOf(id).kids == 0 {
-		t.tree.remove(id, path)
+	if id != 0 && t.tree.Owner(id) == owner && t.tree.Kids(id) == 0 {
+		t.tree.Remove(id, path)
 	}
 }
 
@@ -295,10 +297,10 @@ func (m Member) payload(to []byte) []byte {
 		return append(to, addr...)
 	}
 	r := m.Resource.V
-	return ResourceSpec{
+	return payload.ResourceSpec{
 		Address: c.GetAgentAddress(), ShardID: int64(c.GetShard()), ReplicaID: int64(c.GetReplica()),
 		Memory: r.GetMemory(), CPU: r.GetCpu(), Network: r.GetNetwork(), WorkLoad: r.GetWorkLoad(),
-	}.append(to)
+	}.Append(to)
 }
 
 func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) {
@@ -312,7 +314,7 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		if r.GetZnode() != "" {
 			return true, "" // its node is its own
 		}
-		m := ReplicaMeta{
+		m := payload.ReplicaMeta{
 			Address: r.GetGrpcAddress(), Stat: int32(r.GetStat()), ModelName: r.GetModelName(), ServerType: r.GetServerType(),
 			Task: r.GetTask(), Replica: int64(r.GetReplica()), ArchonAddress: r.GetArchonAddress(),
 			AddressIPv6: r.GetGrpcAddressIpv6(), ArchonAddressIPv6: r.GetArchonAddressIpv6(),
@@ -326,8 +328,8 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 			t.unbind(p.BZID, path, was)
 		}
 		t.s.Replicas[path] = m
-		t.tree.scratch = m.append(t.tree.scratch)
-		t.putAt(t.tree.look(path, &p.node), path, t.tree.scratch, Owner(p.BZID, owner))
+		t.s.memo.scratch = m.Append(t.s.memo.scratch)
+		t.putAt(t.tree.Look(path, &p.node), path, t.s.memo.scratch, Owner(p.BZID, owner))
 		t.bind(p.BZID, path)
 	case *replica.Event_StateChanged:
 		m, live := t.s.Replicas[path]
@@ -336,9 +338,9 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		}
 		m.Stat = int32(b.StateChanged.GetStat())
 		t.s.Replicas[path] = m
-		if id := t.tree.look(path, &p.node); id != 0 { // else it was too large to be made
-			t.tree.scratch = m.append(t.tree.scratch)
-			t.putAt(id, path, t.tree.scratch, t.tree.owner(id))
+		if id := t.tree.Look(path, &p.node); id != 0 { // else it was too large to be made
+			t.s.memo.scratch = m.Append(t.s.memo.scratch)
+			t.putAt(id, path, t.s.memo.scratch, t.tree.Owner(id))
 		}
 		t.bind(p.BZID, path)
 	case *replica.Event_Lost:
@@ -358,11 +360,8 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 // its first byte, never the id of a client's session.
 func Owner(bzid, container string) int64 {
 	h := sha256.Sum256([]byte(events.Escape(bzid) + "." + events.Escape(container)))
-	return 'M'<<56 | int64(binary.BigEndian.Uint64(h[:])>>8)
+	return tree.ServiceOwner<<56 | int64(binary.BigEndian.Uint64(h[:])>>8)
 }
-
-// IsService says whether an ephemeralOwner is one that Owner makes.
-func IsService(owner int64) bool { return uint64(owner)>>56 == 'M' }
 
 // layout writes the declared saved models and the entries of layouts.
 func (t domain) layout(p *subject, e *layout.Event) (known bool, skip string) {
@@ -380,7 +379,7 @@ func (t domain) layout(p *subject, e *layout.Event) (known bool, skip string) {
 	}
 	each := func(names []string, do func(path string)) {
 		for _, n := range names {
-			if !component(n) {
+			if !tree.ValidName(n) {
 				skip = unnamable
 				continue
 			}
@@ -398,7 +397,7 @@ func (t domain) layout(p *subject, e *layout.Event) (known bool, skip string) {
 		each(b.SavedModelsRemoved.GetSubGraphs(), t.remove)
 	case *layout.Event_EntriesAdded:
 		each(b.EntriesAdded.GetEntries(), func(path string) {
-			if t.tree.find(path) == 0 {
+			if t.tree.Find(path) == 0 {
 				t.create(path, []byte{}, 0)
 			}
 		})
@@ -415,8 +414,8 @@ func (t domain) layout(p *subject, e *layout.Event) (known bool, skip string) {
 
 // children of path, none when it is not there.
 func (t domain) children(path string) []string {
-	if id := t.tree.find(path); id != 0 {
-		return t.tree.children(id)
+	if id := t.tree.Find(path); id != 0 {
+		return t.tree.Names(id)
 	}
 	return nil
 }

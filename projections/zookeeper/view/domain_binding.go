@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 )
 
 // serviceNode shows a serving container below container_service, under the name its
@@ -17,7 +18,7 @@ func (t domain) serviceNode(p *subject, h *host, m *Member) (skip string) {
 	}
 	m.Service = h.service
 	if h.service != "" {
-		t.putAt(t.tree.look(h.service, &h.serviceAt), h.service, h.info, p.owner)
+		t.putAt(t.tree.Look(h.service, &h.serviceAt), h.service, h.info, p.owner)
 	}
 	return h.skip
 }
@@ -43,15 +44,15 @@ func (t domain) bindAll(p *subject, fresh bool) {
 // bindAgain is bindAll of a container that is as it was: only nodes that clients removed
 // or changed have to be put right.
 func (t domain) bindAgain(h *host, m Member) {
-	for _, b := range t.tree.bound(h, m.Bindings) {
-		t.putAt(t.tree.look(b.node, b.at), b.node, []byte{}, h.owner)
+	for _, b := range t.s.memo.bound(h, m.Bindings) {
+		t.putAt(t.tree.Look(b.node, b.at), b.node, []byte{}, h.owner)
 	}
 }
 
 // unbindAll ends what a container that is gone served.
 func (t domain) unbindAll(bzid string, m Member) {
 	for _, path := range slices.Sorted(maps.Values(m.Bindings)) {
-		if id := t.tree.find(path); id != 0 && t.tree.owner(id) == Owner(bzid, m.Container.V.GetId()) {
+		if id := t.tree.Find(path); id != 0 && t.tree.Owner(id) == Owner(bzid, m.Container.V.GetId()) {
 			t.remove(path)
 		}
 	}
@@ -61,12 +62,12 @@ func (t domain) unbindAll(bzid string, m Member) {
 // AVAILABLE in a container that lives. Replicas of one sub-model in one container share it.
 func (t domain) bind(bzid, path string) {
 	r := t.s.Replicas[path]
-	on := t.tree.seat(bzid, path, r)
+	on := t.s.memo.seat(bzid, path, r)
 	m, live := t.s.Containers[on.key]
 	if !live {
 		return
 	}
-	h := t.tree.sit(bzid, on, m.Container.V)
+	h := t.s.memo.sit(bzid, on, m.Container.V)
 	want := ""
 	if r.Stat == int32(replica.State_AVAILABLE) {
 		want = on.node
@@ -75,10 +76,10 @@ func (t domain) bind(bzid, path string) {
 }
 
 // unbind takes a replica's binding away; r is what it was.
-func (t domain) unbind(bzid, path string, r ReplicaMeta) {
-	on := t.tree.seat(bzid, path, r)
+func (t domain) unbind(bzid, path string, r payload.ReplicaMeta) {
+	on := t.s.memo.seat(bzid, path, r)
 	if m, live := t.s.Containers[on.key]; live {
-		t.rebind(on, t.tree.sit(bzid, on, m.Container.V), m, path, "")
+		t.rebind(on, t.s.memo.sit(bzid, on, m.Container.V), m, path, "")
 	}
 }
 
@@ -89,7 +90,7 @@ func (t domain) rebind(on *seat, h *host, m Member, path, want string) {
 		delete(m.Bindings, path)
 		if was != "" && !holds(m.Bindings, was) {
 			if was == on.node {
-				t.disownAt(t.tree.look(was, &on.at), was, h.owner)
+				t.disownAt(t.tree.Look(was, &on.at), was, h.owner)
 			} else {
 				t.disown(was, h.owner)
 			}
@@ -103,7 +104,7 @@ func (t domain) rebind(on *seat, h *host, m Member, path, want string) {
 		}
 	}
 	if want != "" {
-		t.putAt(t.tree.look(want, &on.at), want, []byte{}, h.owner)
+		t.putAt(t.tree.Look(want, &on.at), want, []byte{}, h.owner)
 	}
 }
 
@@ -116,10 +117,10 @@ func holds(m map[string]string, value string) bool {
 	return false
 }
 
-// subModel is the exported folder that the replica serves.
-func (r ReplicaMeta) subModel() string {
-	if r.ServerType == "entry" {
+// subModel is the exported folder that a replica of a task serves.
+func subModel(serverType string, task int32) string {
+	if serverType == "entry" {
 		return "entry"
 	}
-	return r.ServerType + "_" + strconv.Itoa(int(r.Task))
+	return serverType + "_" + strconv.Itoa(int(task))
 }

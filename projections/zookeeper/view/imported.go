@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Import is what the tree remembers of a node whose data came from a foreign ensemble:
@@ -31,23 +33,23 @@ func (s State) Imported(path string) (i Import, last, ok bool) {
 // holds is refused: there the mirror writes, and the bridge does not. An access list
 // comes with its version, so that both sides count alike: who counts further has set it
 // last.
-func (s *State) imported(m *znode.Imported) *Outcome {
-	t := s.tree
-	refuse := func(code int32) *Outcome { return &Outcome{Code: code} }
-	parent, name, ok := splitPath(m.GetPath())
-	if !ok || !validPath(m.GetPath()) || special(m.GetPath()) || strings.HasPrefix(m.GetPath(), "/@") {
-		return refuse(CodeBadArguments)
+func (s *State) imported(m *znode.Imported) *tree.Outcome {
+	t := s.nodes
+	refuse := func(code wire.Code) *tree.Outcome { return &tree.Outcome{Code: code} }
+	parent, name, ok := tree.SplitPath(m.GetPath())
+	if !ok || !tree.ValidPath(m.GetPath()) || tree.Special(m.GetPath()) || strings.HasPrefix(m.GetPath(), "/@") {
+		return refuse(wire.BadArguments)
 	}
-	id := t.find(m.GetPath())
+	id := t.Find(m.GetPath())
 	was, abroad := s.Imports[m.GetPath()]
 	if id != 0 {
-		owner := t.owner(id)
-		_, ours := t.sessions[owner]
+		owner := t.Owner(id)
+		ours := t.HasSession(owner)
 		switch {
-		case isEphemeral(owner) && (ours || IsService(owner)) && !(abroad && was.Owner == owner):
-			return refuse(CodeNoAuth)
-		case m.GetKind() == znode.Imported_DELETED && t.dirOf(id).kids > 0:
-			return refuse(CodeNotEmpty)
+		case tree.IsEphemeral(owner) && (ours || tree.IsService(owner)) && !(abroad && was.Owner == owner):
+			return refuse(wire.NoAuth)
+		case m.GetKind() == znode.Imported_DELETED && t.Kids(id) > 0:
+			return refuse(wire.NotEmpty)
 		}
 	}
 	list, fine := foreignList(m.GetAcl())
@@ -55,72 +57,68 @@ func (s *State) imported(m *znode.Imported) *Outcome {
 	case znode.Imported_ACL_SET:
 		switch {
 		case id == 0:
-			return refuse(CodeNoNode)
+			return refuse(wire.NoNode)
 		case !fine:
-			return refuse(CodeInvalidACL)
+			return refuse(wire.InvalidACL)
 		}
-		t.adoptACL(id, list, m.GetAversion())
-		return &Outcome{}
+		t.AdoptACL(id, list, m.GetAversion())
+		return &tree.Outcome{}
 	case znode.Imported_DELETED:
 		if id != 0 {
-			t.remove(id, m.GetPath())
+			t.Remove(id, m.GetPath())
 			delete(s.Imports, m.GetPath())
 		}
-		return &Outcome{}
+		return &tree.Outcome{}
 	}
 	if id != 0 && abroad && was.Czxid == m.GetCzxid() && was.Mzxid == m.GetMzxid() {
-		return &Outcome{} // seen before
+		return &tree.Outcome{} // seen before
 	}
 	if len(m.GetAcl()) > 0 && !fine {
-		return refuse(CodeInvalidACL)
+		return refuse(wire.InvalidACL)
 	}
-	if id != 0 && t.owner(id) != m.GetOwner() && t.dirOf(id).kids == 0 { // an owner never changes
-		t.remove(id, m.GetPath())
+	if id != 0 && t.Owner(id) != m.GetOwner() && t.Kids(id) == 0 { // an owner never changes
+		t.Remove(id, m.GetPath())
 		id = 0
 	}
 	if id == 0 {
 		d := domain{s: s, tree: t}
-		up := t.find(parent)
+		up := t.Find(parent)
 		if up == 0 {
 			up = d.create(parent, []byte{}, 0)
 		}
-		if isEphemeral(t.owner(up)) {
-			t.disown(up)
+		if tree.IsEphemeral(t.Owner(up)) {
+			t.Disown(up)
 		}
-		acl := openACL
-		if len(list) > 0 {
-			acl = t.acls.intern(list)
-		}
-		id = t.create(up, m.GetPath(), name, m.GetData(), m.GetOwner(), acl) // whoever may not read it hears nothing of it
-		t.restrict(id, aclRef{list: acl, version: m.GetAversion()})
+		id = t.Create(up, m.GetPath(), name, m.GetData(), m.GetOwner(), list) // whoever may not read it hears nothing of it
+		t.NumberACL(id, m.GetAversion())
 	} else {
 		if len(list) > 0 {
-			t.adoptACL(id, list, m.GetAversion())
+			t.AdoptACL(id, list, m.GetAversion())
 		}
-		if !bytes.Equal(t.data(id), m.GetData()) {
-			t.set(id, m.GetPath(), m.GetData())
+		if !bytes.Equal(t.Data(id), m.GetData()) {
+			t.Set(id, m.GetPath(), m.GetData())
 		}
 	}
 	if s.Imports == nil {
 		s.Imports = map[string]Import{}
 	}
-	n := t.nodes.at(id)
+	st := t.StatOf(id)
 	s.Imports[m.GetPath()] = Import{
-		Czxid: m.GetCzxid(), Mzxid: m.GetMzxid(), Owner: m.GetOwner(), Seq: n.mzxid, Version: n.version,
+		Czxid: m.GetCzxid(), Mzxid: m.GetMzxid(), Owner: m.GetOwner(), Seq: uint64(st.Mzxid), Version: st.Version,
 	}
-	return &Outcome{}
+	return &tree.Outcome{}
 }
 
 // foreignList is a list as the ensemble has it: nothing in it stands for something else,
 // and who is known by a certificate or a ticket there is nobody here.
-func foreignList(acl []*znode.ACL) ([]ACL, bool) {
-	var list []ACL
-	for _, a := range acl {
-		switch e := (ACL{a.GetPerms(), a.GetScheme(), a.GetId()}); e.Scheme {
+func foreignList(acl []*znode.ACL) ([]wire.ACL, bool) {
+	var list []wire.ACL
+	for _, e := range appendACL(nil, acl) {
+		switch e.Scheme {
 		case "x509", "sasl":
 			list = append(list, e)
 		default:
-			one, ok := fix([]*znode.ACL{a}, nil)
+			one, ok := tree.FixACL([]wire.ACL{e}, nil)
 			if !ok {
 				return nil, false
 			}
@@ -130,20 +128,13 @@ func foreignList(acl []*znode.ACL) ([]ACL, bool) {
 	return list, len(list) > 0
 }
 
-// adoptACL sets a node's list and its version.
-func (t *tree) adoptACL(id uint32, list []ACL, version int32) {
-	acl := t.acls.intern(list)
-	t.setACL(id, acl)
-	t.restrict(id, aclRef{list: acl, version: version})
-}
-
 // forget drops what is remembered of nodes that an event of ours has removed.
-func (s *State) forget(changes []Change) {
+func (s *State) forget(changes []tree.Change) {
 	if len(s.Imports) == 0 {
 		return
 	}
 	for _, c := range changes {
-		if c.Kind == Deleted {
+		if c.Kind == tree.Deleted {
 			delete(s.Imports, c.Path)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 func importedAt(seq uint64, m *znode.Imported) events.Recorded {
@@ -42,7 +43,7 @@ func TestImported(t *testing.T) {
 	for i, tc := range []struct {
 		name    string
 		m       *znode.Imported
-		code    int32
+		code    wire.Code
 		data    string // "": no node
 		owner   int64
 		version int32
@@ -53,21 +54,21 @@ func TestImported(t *testing.T) {
 		{"written", wrote("/x/y", "2", agent, 10, 11), 0, "2", agent, 1, true},
 		{"the same bytes", wrote("/x/y", "2", agent, 10, 12), 0, "2", agent, 1, true},
 		{"another session's", wrote("/x/y", "2", agent+1, 13, 13), 0, "2", agent + 1, 0, true},
-		{"a parent that has children", gone("/x"), view.CodeNotEmpty, "", 0, 0, false},
+		{"a parent that has children", gone("/x"), wire.NotEmpty, "", 0, 0, false},
 		{"gone", gone("/x/y"), 0, "", 0, 0, false},
 		{"gone twice", gone("/x/y"), 0, "", 0, 0, false},
 		{"made again by an older zxid, of an ensemble that lost its data", wrote("/x/y", "3", 0, 2, 2), 0, "3", 0, 0, true},
-		{"a service's", wrote("/b/service/m/ps:0/0", "v", 0, 20, 20), view.CodeNoAuth, "", 0, 0, false},
-		{"a service's, gone", gone("/b/service/m/ps:0/0"), view.CodeNoAuth, "", 0, 0, false},
-		{"a client's", wrote("/e", "v", agent, 20, 20), view.CodeNoAuth, "", 0, 0, false},
+		{"a service's", wrote("/b/service/m/ps:0/0", "v", 0, 20, 20), wire.NoAuth, "", 0, 0, false},
+		{"a service's, gone", gone("/b/service/m/ps:0/0"), wire.NoAuth, "", 0, 0, false},
+		{"a client's", wrote("/e", "v", agent, 20, 20), wire.NoAuth, "", 0, 0, false},
 		{"its access list comes along", restricted, 0, "s", 0, 0, true},
-		{"a list that is none", nonsense, view.CodeInvalidACL, "", 0, 0, false},
-		{"the past", wrote("/@5/x", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
-		{"an empty path", wrote("", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
-		{"a relative path", wrote("x/y", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
+		{"a list that is none", nonsense, wire.InvalidACL, "", 0, 0, false},
+		{"the past", wrote("/@5/x", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
+		{"an empty path", wrote("", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
+		{"a relative path", wrote("x/y", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
 		{"no list, which is everybody's", wrote("/open", "o", 0, 20, 20), 0, "o", 0, 0, true},
-		{"no path", wrote("x", "v", 0, 20, 20), view.CodeBadArguments, "", 0, 0, false},
-		{"ZooKeeper's own", gone("/zookeeper"), view.CodeBadArguments, "", 0, 0, false},
+		{"no path", wrote("x", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
+		{"ZooKeeper's own", gone("/zookeeper"), wire.BadArguments, "", 0, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var did view.Effects
@@ -124,7 +125,7 @@ func TestImportedACL(t *testing.T) {
 	for i, tc := range []struct {
 		name    string
 		m       *znode.Imported
-		code    int32
+		code    wire.Code
 		scheme  string
 		version int32
 	}{
@@ -134,9 +135,9 @@ func TestImportedACL(t *testing.T) {
 		{"made again there", again, 0, "world", 0},
 		{"sasl", set("/x", list("sasl", "agent"), 1), 0, "sasl", 1},
 		{"the same list", set("/x", list("sasl", "agent"), 2), 0, "sasl", 2},
-		{"no scheme of theirs", set("/x", list("auth", ""), 3), view.CodeInvalidACL, "sasl", 2},
-		{"a client's ephemeral", set("/e", list("world", "anyone"), 3), view.CodeNoAuth, "world", 0},
-		{"of nothing", set("/y", list("world", "anyone"), 3), view.CodeNoNode, "", 0},
+		{"no scheme of theirs", set("/x", list("auth", ""), 3), wire.InvalidACL, "sasl", 2},
+		{"a client's ephemeral", set("/e", list("world", "anyone"), 3), wire.NoAuth, "world", 0},
+		{"of nothing", set("/y", list("world", "anyone"), 3), wire.NoNode, "", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var did view.Effects

@@ -7,23 +7,26 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
 
 // memo is what the fold has worked out and would work out again: nothing in it is state,
-// and a tree that forgets it folds the same.
+// and a state that forgets it folds the same.
 type memo struct {
 	subjects map[events.Subject]*subject
 	hosts    map[string]*host // by the key of Containers
 	seats    map[string]*seat // by the key of Replicas
 	scratch  []byte           // payloads on their way into the arena
-	answers  []answer         // outcomes never given out
+	asked    asked            // the proposal that is being folded
+	tooLarge bool             // a node that the event asks for is not made: no node is that large
 }
 
 // maxMemo bounds each of its maps; once one is full, all is forgotten.
 const maxMemo = 1 << 16
 
-func newMemo() memo {
-	return memo{
+func newMemo() *memo {
+	return &memo{
 		subjects: map[events.Subject]*subject{}, hosts: map[string]*host{}, seats: map[string]*seat{},
 		scratch: make([]byte, 0, 512),
 	}
@@ -38,40 +41,15 @@ func (m *memo) room() {
 	}
 }
 
-// place is where a path was found last: a node is told from a later one in its memory by
-// the zxid that created it.
-type place struct {
-	id    uint32
-	czxid uint64
-}
-
-// look is find, at the place first. Places are used by single events, never inside a
-// pack, whose parts have one zxid.
-func (t *tree) look(path string, p *place) uint32 {
-	if p.id != 0 {
-		if n := t.nodes.at(p.id); n.czxid == p.czxid && n.nameLen&unlinked == 0 {
-			return p.id
-		}
-	}
-	id := t.find(path)
-	*p = place{}
-	if id != 0 {
-		if z := t.nodes.at(id).czxid; z > 0 && z <= t.zxid {
-			*p = place{id, z}
-		}
-	}
-	return id
-}
-
 // subject is one taken apart.
 type subject struct {
 	events.Parts
-	foreign bool   // none of ours
-	key     string // "<bzid>/<aggregate>"
-	path    string // of a replica's node; "": it cannot have one
-	node    place  // of the same
-	owner   int64  // of a container's nodes
-	host    *host  // of a container; nil: not known yet
+	foreign bool       // none of ours
+	key     string     // "<bzid>/<aggregate>"
+	path    string     // of a replica's node; "": it cannot have one
+	node    tree.Place // of the same
+	owner   int64      // of a container's nodes
+	host    *host      // of a container; nil: not known yet
 }
 
 func (m *memo) subject(of events.Subject) *subject {
@@ -103,9 +81,9 @@ type host struct {
 	owner     int64  // of its bindings
 	name      string // its name below bindings and container_service
 	path      string // of its own node; "": it cannot have one
-	node      place
+	node      tree.Place
 	service   string // of its node below container_service; "": none
-	serviceAt place
+	serviceAt tree.Place
 	info      []byte // what that holds
 	skip      string // why it has none though it should
 
@@ -115,7 +93,7 @@ type host struct {
 
 type bound struct {
 	path, node string
-	at         *place
+	at         *tree.Place
 }
 
 // host of a container, whose key is bzid/id, as it is reported in c.
@@ -179,7 +157,7 @@ func (m *memo) bound(h *host, bindings map[string]string) []bound {
 		if v := m.seats[path]; v != nil && v.node == node {
 			b.at = &v.at
 		} else {
-			b.at = new(place)
+			b.at = new(tree.Place)
 		}
 		h.bound = append(h.bound, b)
 	}
@@ -197,11 +175,11 @@ type seat struct {
 	host *host  // nil: not known yet
 	of   *container.Container
 	node string // of its binding, as of reports it; "": it cannot have one
-	at   place
+	at   tree.Place
 }
 
 // seat of the replica at path.
-func (m *memo) seat(bzid, path string, r ReplicaMeta) *seat {
+func (m *memo) seat(bzid, path string, r payload.ReplicaMeta) *seat {
 	v := m.seats[path]
 	if v == nil || v.model != r.ModelName || v.kind != r.ServerType || v.container != r.Container || v.task != r.Task {
 		m.room()
@@ -218,8 +196,8 @@ func (m *memo) sit(bzid string, v *seat, c *container.Container) *host {
 	}
 	v.host.update(bzid, c)
 	if v.of != c || v.node == "" {
-		v.of, v.at = c, place{}
-		v.node, _ = at(bzid, "binding", v.model, ReplicaMeta{ServerType: v.kind, Task: v.task}.subModel()+":"+v.host.name)
+		v.of, v.at = c, tree.Place{}
+		v.node, _ = at(bzid, "binding", v.model, subModel(v.kind, v.task)+":"+v.host.name)
 	}
 	return v.host
 }

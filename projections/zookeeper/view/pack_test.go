@@ -6,6 +6,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // A pack is its events one after the other at one zxid: each is decided by itself, and
@@ -21,7 +22,7 @@ func TestPack(t *testing.T) {
 	pack := record(7, &znode.Event{Body: &znode.Event_Pack{Pack: &znode.Pack{Events: []*znode.Event{create("/a"), create("/a"), create("/a/b")}}}})
 	whole := Fold(New(), pack)
 	s := New()
-	var codes []int32
+	var codes []wire.Code
 	for part := range Parts(pack) {
 		if part.More && s.Seq != 0 {
 			t.Errorf("part %d finds the state at %d", part.Part, s.Seq)
@@ -29,7 +30,7 @@ func TestPack(t *testing.T) {
 		s = Fold(s, part)
 		codes = append(codes, s.Effects().Outcome.Code)
 	}
-	if len(codes) != 3 || codes[0] != CodeOK || codes[1] != CodeNodeExists || codes[2] != CodeOK {
+	if len(codes) != 3 || codes[0] != wire.OK || codes[1] != wire.NodeExists || codes[2] != wire.OK {
 		t.Errorf("codes %v", codes)
 	}
 	for name, s := range map[string]State{"whole": whole, "by parts": s, "again": Fold(whole, pack)} {

@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // folding is a tree and the log that it folds.
@@ -91,7 +92,7 @@ func TestAReportThatShowsNothingNewChangesNothing(t *testing.T) {
 	c := &container.Container{Id: "x", Kind: "serving", GrpcAddress: "h:1", AgentAddress: "h:2", StartedUs: 1}
 	f.report(c)
 	f.resource("x", 7)
-	stats := func() (all []view.Stat) {
+	stats := func() (all []wire.Stat) {
 		for _, path := range []string{"/b/resource/0:0", "/b/container_service/unknown;None;None:x", "/b/resource", "/b/container_service"} {
 			st, ok := f.s.Stat(path)
 			if !ok {

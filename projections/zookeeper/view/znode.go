@@ -6,6 +6,7 @@ package view
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
@@ -15,6 +16,9 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/internal/fold"
+	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 // Name and Version identify the view's snapshots; Version rises with every change of
@@ -34,14 +38,28 @@ const (
 // remembers what later events leave out.
 type State struct {
 	Seq        uint64
-	Containers map[string]Member      // by "<bzid>/<container id>"
-	Replicas   map[string]ReplicaMeta // by path
-	Imports    map[string]Import      // by path: nodes that came from abroad
+	Containers map[string]Member              // by "<bzid>/<container id>"
+	Replicas   map[string]payload.ReplicaMeta // by path
+	Imports    map[string]Import              // by path: nodes that came from abroad
 	Skipped    fold.Skipped
 
-	tree    *tree
+	tree.Reader // the nodes and sessions
+
+	nodes   *tree.Tree
+	memo    *memo
 	effects Effects
 }
+
+// state is one of nodes and nothing else.
+func state(nodes *tree.Tree) State {
+	return State{
+		Containers: map[string]Member{}, Replicas: map[string]payload.ReplicaMeta{},
+		Reader: nodes.Reader(), nodes: nodes, memo: newMemo(),
+	}
+}
+
+// Effects are those of the event at Seq; none after a snapshot was restored.
+func (s State) Effects() Effects { return s.effects }
 
 // Member is what the tree knows of a live container.
 type Member struct {
@@ -53,14 +71,7 @@ type Member struct {
 }
 
 // New is an empty tree, as ZooKeeper creates it.
-func New() State {
-	s := State{Containers: map[string]Member{}, Replicas: map[string]ReplicaMeta{}, tree: newTree()}
-	t := s.tree
-	up := t.insert(root, "zookeeper", []byte{})
-	t.insert(up, "quota", []byte{})
-	t.restrict(t.insert(up, "config", []byte{}), aclRef{list: readOnlyACL, version: -1})
-	return s
-}
+func New() State { return state(tree.New()) }
 
 // Fold returns the state after r, and consumes s. The same log folds to the same State.
 func Fold(s State, r events.Recorded) State { return FoldIn("", s, r) }
@@ -81,12 +92,13 @@ func FoldIn(bzid string, s State, r events.Recorded) State {
 // Failed is the state after a record, or a part of one, whose fold panicked. What it did
 // to the tree is taken back, and whoever proposed it hears that it did not happen.
 func Failed(s State, r events.Recorded) State {
-	s.tree.rollback()
+	s.nodes.Rollback()
+	s.memo.ended()
 	s.effects = Effects{}
 	if e, ok := r.Event.(*znode.Event); ok {
-		o := &Outcome{Code: CodeRuntimeInconsistency, Multi: e.GetProposed().GetMulti()}
+		o := &tree.Outcome{Code: wire.RuntimeInconsistency, Multi: e.GetProposed().GetMulti()}
 		for _, op := range e.GetProposed().GetOps() {
-			o.Results = append(o.Results, Result{Op: KindOf(op), Code: o.Code})
+			o.Results = append(o.Results, tree.Result{Op: KindOf(op), Code: o.Code})
 		}
 		s.effects.Outcome = o
 	}
@@ -127,16 +139,17 @@ func (s *State) apply(bzid string, r *events.Recorded) {
 	if r.Seq <= s.Seq {
 		return // redelivered
 	}
-	t := s.tree
-	t.thaw()
+	t, m := s.nodes, s.memo
+	t.Thaw()
 	if !r.More {
 		s.Seq = r.Seq
 	}
-	p := t.subject(r.Subject)
+	p := m.subject(r.Subject)
 	if bzid != "" && p.BZID != bzid && !p.foreign {
 		return
 	}
-	t.zxid, t.ms, t.changes, t.tooLarge = r.Seq, r.Time.UnixMilli(), t.fresh(), false
+	t.Begin(r.Seq, r.Time.UnixMilli())
+	m.tooLarge = false
 	skip := fold.Subject
 	if !p.foreign {
 		skip = fold.Reason(r.Event != nil, r.Err)
@@ -163,13 +176,13 @@ func (s *State) apply(bzid string, r *events.Recorded) {
 		case *layout.Event:
 			known, skip = d.layout(p, e)
 		}
-		if t.tooLarge && skip == "" {
+		if m.tooLarge && skip == "" {
 			skip = oversize
 		}
 		if ours {
-			s.forget(t.changes)
+			s.forget(t.Changes())
 		}
-		t.commit()
+		t.Commit()
 	}
 	if !known {
 		skip = fold.Unknown
@@ -177,8 +190,8 @@ func (s *State) apply(bzid string, r *events.Recorded) {
 	if skip != "" {
 		s.Skipped = s.Skipped.Count(skip)
 	}
-	if len(t.changes) > 0 {
-		s.effects.Changes = t.changes
+	if changes := t.Changes(); len(changes) > 0 {
+		s.effects.Changes = changes
 	}
 }
 
@@ -186,14 +199,16 @@ func (s *State) apply(bzid string, r *events.Recorded) {
 func (s *State) znode(bzid string, e *znode.Event) bool {
 	switch b := e.GetBody().(type) {
 	case *znode.Event_Proposed:
-		s.effects.Outcome = s.tree.propose(b.Proposed)
+		s.effects.Outcome = s.nodes.Propose(s.memo.proposal(b.Proposed))
+		s.memo.ended()
 	case *znode.Event_SessionOpened:
-		s.effects.Outcome = s.tree.openSession(bzid, b.SessionOpened)
+		o := b.SessionOpened
+		s.effects.Outcome = s.nodes.OpenSession(o.GetSession(), tree.Session{BZID: bzid, TimeoutMS: o.GetTimeoutMs(), PasswordHash: slices.Clone(o.GetPasswordHash())})
 	case *znode.Event_Imported:
 		s.effects.Outcome = s.imported(b.Imported)
 	case *znode.Event_SessionClosed:
-		s.effects.Outcome = s.tree.closeSession(b.SessionClosed.GetSession())
-		if s.effects.Outcome.Code == CodeOK {
+		s.effects.Outcome = s.nodes.CloseSession(b.SessionClosed.GetSession())
+		if s.effects.Outcome.Code == wire.OK {
 			s.effects.Closed = b.SessionClosed.GetSession()
 		}
 	default:

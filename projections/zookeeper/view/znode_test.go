@@ -13,7 +13,9 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 func load(name, dir string) proto.Message {
@@ -29,7 +31,7 @@ func state(st replica.State) proto.Message {
 }
 
 func TestChanges(t *testing.T) {
-	open := []view.ACL{{Perms: view.PermAll, Scheme: "world", ID: "anyone"}}
+	open := []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}}
 	ps0 := &replica.Replica{ModelName: "m", ServerType: "ps", Container: "a", GrpcAddress: "h:1"}
 	lost := &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: "r"}}}
 	s := view.New()
@@ -37,29 +39,29 @@ func TestChanges(t *testing.T) {
 		name    string
 		subject events.Subject
 		event   proto.Message
-		want    []view.Change
+		want    []tree.Change
 	}{
-		{"parents first", events.Join("b", "model", "m"), load("m", "/1"), []view.Change{
-			{view.Created, "/b", open}, {view.ChildrenChanged, "/", open},
-			{view.Created, "/b/portal", open}, {view.ChildrenChanged, "/b", open},
-			{view.Created, "/b/portal/m", open}, {view.ChildrenChanged, "/b/portal", open},
+		{"parents first", events.Join("b", "model", "m"), load("m", "/1"), []tree.Change{
+			{Kind: tree.Created, Path: "/b", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/", ACL: open},
+			{Kind: tree.Created, Path: "/b/portal", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b", ACL: open},
+			{Kind: tree.Created, Path: "/b/portal/m", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/portal", ACL: open},
 		}},
 		{"same bytes", events.Join("b", "model", "m"), load("m", "/1"), nil},
-		{"other bytes", events.Join("b", "model", "m"), load("m", "/2"), []view.Change{{view.DataChanged, "/b/portal/m", open}}},
-		{"replica", events.Join("b", "replica", "m/ps:0/0"), registered(ps0), []view.Change{
-			{view.Created, "/b/service", open}, {view.ChildrenChanged, "/b", open},
-			{view.Created, "/b/service/m", open}, {view.ChildrenChanged, "/b/service", open},
-			{view.Created, "/b/service/m/ps:0", open}, {view.ChildrenChanged, "/b/service/m", open},
-			{view.Created, "/b/service/m/ps:0/0", open}, {view.ChildrenChanged, "/b/service/m/ps:0", open},
+		{"other bytes", events.Join("b", "model", "m"), load("m", "/2"), []tree.Change{{Kind: tree.DataChanged, Path: "/b/portal/m", ACL: open}}},
+		{"replica", events.Join("b", "replica", "m/ps:0/0"), registered(ps0), []tree.Change{
+			{Kind: tree.Created, Path: "/b/service", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b", ACL: open},
+			{Kind: tree.Created, Path: "/b/service/m", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service", ACL: open},
+			{Kind: tree.Created, Path: "/b/service/m/ps:0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m", ACL: open},
+			{Kind: tree.Created, Path: "/b/service/m/ps:0/0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m/ps:0", ACL: open},
 		}},
-		{"state", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_AVAILABLE), []view.Change{{view.DataChanged, "/b/service/m/ps:0/0", open}}},
+		{"state", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_AVAILABLE), []tree.Change{{Kind: tree.DataChanged, Path: "/b/service/m/ps:0/0", ACL: open}}},
 		{"request", events.Join("b", "replica", "m/ps:0/0").Request(), lost, nil},
-		{"on another container", events.Join("b", "replica", "m/ps:0/0"), registered(&replica.Replica{ModelName: "m", ServerType: "ps", Container: "z", GrpcAddress: "h:1", Stat: replica.State_AVAILABLE}), []view.Change{
-			{view.Deleted, "/b/service/m/ps:0/0", open}, {view.ChildrenChanged, "/b/service/m/ps:0", open},
-			{view.Created, "/b/service/m/ps:0/0", open}, {view.ChildrenChanged, "/b/service/m/ps:0", open},
+		{"on another container", events.Join("b", "replica", "m/ps:0/0"), registered(&replica.Replica{ModelName: "m", ServerType: "ps", Container: "z", GrpcAddress: "h:1", Stat: replica.State_AVAILABLE}), []tree.Change{
+			{Kind: tree.Deleted, Path: "/b/service/m/ps:0/0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m/ps:0", ACL: open},
+			{Kind: tree.Created, Path: "/b/service/m/ps:0/0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m/ps:0", ACL: open},
 		}},
-		{"lost", events.Join("b", "replica", "m/ps:0/0"), lost, []view.Change{
-			{view.Deleted, "/b/service/m/ps:0/0", open}, {view.ChildrenChanged, "/b/service/m/ps:0", open},
+		{"lost", events.Join("b", "replica", "m/ps:0/0"), lost, []tree.Change{
+			{Kind: tree.Deleted, Path: "/b/service/m/ps:0/0", ACL: open}, {Kind: tree.ChildrenChanged, Path: "/b/service/m/ps:0", ACL: open},
 		}},
 		{"state of nobody", events.Join("b", "replica", "m/ps:0/0"), state(replica.State_END), nil},
 	} {
@@ -81,7 +83,7 @@ func TestChanges(t *testing.T) {
 // What a real ZooKeeper 3.8 reports for an untouched tree.
 func TestEmptyTree(t *testing.T) {
 	s := view.New()
-	for path, want := range map[string]view.Stat{
+	for path, want := range map[string]wire.Stat{
 		"/":                 {Cversion: -1, NumChildren: 1},
 		"/zookeeper":        {Cversion: -2, NumChildren: 2},
 		"/zookeeper/quota":  {},
@@ -110,7 +112,7 @@ func FuzzNames(f *testing.F) {
 			r.Seq = uint64(i + 1)
 			s = view.Fold(s, r)
 		}
-		s.Walk(func(path string, _ view.Stat) bool {
+		s.Walk(func(path string, _ wire.Stat) bool {
 			if path == "/" {
 				return true
 			}
@@ -133,11 +135,11 @@ func FuzzNames(f *testing.F) {
 func TestDescendants(t *testing.T) {
 	s := view.New()
 	for i, path := range []string{"/a", "/a/b", "/a/b/c", "/a/b/d", "/a/e", "/f", "/ab"} {
-		s, _ = view.Apply(s, proposed(uint64(i+1), &znode.Proposed{Ops: []*znode.Op{create(path, nil)}}))
+		s, _ = view.Apply(s, proposed(uint64(i+1), &znode.Proposed{Ops: []*znode.Op{{Op: &znode.Op_Create{Create: &znode.Create{Path: path}}}}}))
 	}
 	for _, top := range []string{"/", "/a", "/a/b", "/a/b/c", "/a/e", "/f", "/ab", "/zookeeper", "/none", ""} {
 		want := 0
-		s.Walk(func(path string, _ view.Stat) bool {
+		s.Walk(func(path string, _ wire.Stat) bool {
 			if top != "" && path != top && strings.HasPrefix(path, strings.TrimSuffix(top, "/")+"/") {
 				want++
 			}

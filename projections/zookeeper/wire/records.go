@@ -45,19 +45,25 @@ type Code int32
 
 // The codes used here, by ZooKeeper's names.
 const (
-	OK               Code = 0
-	SystemError      Code = -1
-	MarshallingError Code = -5
-	Unimplemented    Code = -6
-	OperationTimeout Code = -7
-	BadArguments     Code = -8
-	NoNode           Code = -101
-	NoAuth           Code = -102
-	SessionExpired   Code = -112
-	AuthFailed       Code = -115
-	NotReadOnly      Code = -119
-	NoWatcher        Code = -121
-	ThrottledOp      Code = -127
+	OK                      Code = 0
+	SystemError             Code = -1
+	RuntimeInconsistency    Code = -2
+	MarshallingError        Code = -5
+	Unimplemented           Code = -6
+	OperationTimeout        Code = -7
+	BadArguments            Code = -8
+	NoNode                  Code = -101
+	NoAuth                  Code = -102
+	BadVersion              Code = -103
+	NoChildrenForEphemerals Code = -108
+	NodeExists              Code = -110
+	NotEmpty                Code = -111
+	SessionExpired          Code = -112
+	InvalidACL              Code = -114
+	AuthFailed              Code = -115
+	NotReadOnly             Code = -119
+	NoWatcher               Code = -121
+	ThrottledOp             Code = -127
 )
 
 // Xids with a meaning of their own.
@@ -192,11 +198,23 @@ func (s *Stat) Decode(r *Reader) {
 	}
 }
 
-// ACL is one entry of an access list.
+// ACL grants perms to one identity or to everybody (world, anyone). Its JSON is that of
+// snapshots.
 type ACL struct {
-	Perms      int32 // 1 read, 2 write, 4 create, 8 delete, 16 admin
-	Scheme, ID string
+	Perms  int32  `json:"perms"`
+	Scheme string `json:"scheme"`
+	ID     string `json:"id"`
 }
+
+// Bits of ACL.Perms.
+const (
+	PermRead   = 1
+	PermWrite  = 2
+	PermCreate = 4
+	PermDelete = 8
+	PermAdmin  = 16
+	PermAll    = 31
+)
 
 func (a *ACL) Encode(w *Writer) { w.Int32(a.Perms); w.String(a.Scheme); w.String(a.ID) }
 func (a *ACL) Decode(r *Reader) { *a = ACL{r.Int32(), r.String(), r.String()} }

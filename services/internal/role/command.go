@@ -39,7 +39,7 @@ func Decode(payload []byte, m proto.Message, example string) error {
 		return nil
 	}
 	if err := protojson.Unmarshal(payload, m); err != nil {
-		return bus.Refuse(bus.Invalid, "the body does not decode: %s: send a body like %s", plain(err), example)
+		return bus.Refuse(bus.CodeInvalid, "the body does not decode: %s: send a body like %s", plain(err), example)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func DecodeJSON(payload []byte, v any, example string) error {
 		err = errors.New("something follows the object")
 	}
 	if err != nil {
-		return bus.Refuse(bus.Invalid, "the body does not decode: %v: send a body like %s", err, example)
+		return bus.Refuse(bus.CodeInvalid, "the body does not decode: %v: send a body like %s", err, example)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func State(views map[string]View) bus.Handler {
 		}
 		v, ok := views[ask.View]
 		if !ok {
-			return nil, bus.Refuse(bus.NotFound, "view %q is not kept here: ask for %s", ask.View, strings.Join(names, ", "))
+			return nil, bus.Refuse(bus.CodeNotFound, "view %q is not kept here: ask for %s", ask.View, strings.Join(names, ", "))
 		}
 		seq, hash := v.Hash()
 		return json.Marshal(struct {

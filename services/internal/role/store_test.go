@@ -56,7 +56,7 @@ func TestAppendDecidesAgain(t *testing.T) {
 	if err != nil || len(seqs) != 0 {
 		t.Errorf("nothing to say: %v, %v", seqs, err)
 	}
-	refusal := bus.Refuse(bus.Invalid, "no")
+	refusal := bus.Refuse(bus.CodeInvalid, "no")
 	if _, _, err := s.Append(t.Context(), func() ([]bus.Draft, error) { return nil, refusal }); !errors.Is(err, refusal) {
 		t.Errorf("refused: %v", err)
 	}
@@ -130,15 +130,15 @@ func TestHandlerCodes(t *testing.T) {
 		err  error
 		code string
 	}{
-		{bus.Refuse(bus.NotFound, "x"), bus.NotFound},
-		{fmt.Errorf("a: %w", bus.Refuse(bus.Invalid, "x")), bus.Invalid},
-		{fmt.Errorf("a: %w", events.ErrInvalid), bus.Invalid},
-		{bus.ErrTooLarge, bus.Invalid},
-		{bus.ErrConflict, bus.Conflict},
-		{bus.ErrUnavailable, bus.Unavailable},
-		{context.DeadlineExceeded, bus.Unavailable},
-		{bus.ErrFull, bus.Unavailable},
-		{errors.New("x"), bus.Internal},
+		{bus.Refuse(bus.CodeNotFound, "x"), bus.CodeNotFound},
+		{fmt.Errorf("a: %w", bus.Refuse(bus.CodeInvalid, "x")), bus.CodeInvalid},
+		{fmt.Errorf("a: %w", events.ErrInvalid), bus.CodeInvalid},
+		{bus.ErrTooLarge, bus.CodeInvalid},
+		{bus.ErrConflict, bus.CodeConflict},
+		{bus.ErrUnavailable, bus.CodeUnavailable},
+		{context.DeadlineExceeded, bus.CodeUnavailable},
+		{bus.ErrFull, bus.CodeUnavailable},
+		{errors.New("x"), bus.CodeInternal},
 	} {
 		_, err := Handler(func(context.Context, []byte) ([]byte, error) { return nil, tc.err })(t.Context(), nil)
 		var refusal *bus.CommandError
@@ -149,7 +149,7 @@ func TestHandlerCodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := Handler(func(ctx context.Context, _ []byte) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })(t.Context(), nil)
 		var refusal *bus.CommandError
-		if !errors.As(err, &refusal) || refusal.Code != bus.Unavailable {
+		if !errors.As(err, &refusal) || refusal.Code != bus.CodeUnavailable {
 			t.Errorf("a handler that hangs: %v", err)
 		}
 	})
