@@ -13,10 +13,12 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/archive"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 )
 
 func newArchive() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	var dir string
 	var follow, verify, asJSON bool
 	var o archive.WriterOptions
@@ -27,10 +29,10 @@ func newArchive() *cobra.Command {
 			"Commands and roles that are given the same folder by --archive start from it, and read there\n" +
 			"what `monolith trim` has removed from the log.",
 		Example: "  monolith archive --dir archive\n  monolith archive --dir archive --follow\n  monolith archive --dir archive --verify --json",
-		Args:    noArgs,
+		Args:    flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
-				return fmt.Errorf("%w: name the archive's folder with --dir", errUsage)
+				return fmt.Errorf("%w: name the archive's folder with --dir", flags.ErrUsage)
 			}
 			a, err := archive.Open(dir)
 			if err != nil {
@@ -42,7 +44,7 @@ func newArchive() *cobra.Command {
 				}
 				return describeArchive(cmd.OutOrStdout(), a, asJSON)
 			}
-			if o.Log, err = conn.logger(); err != nil {
+			if o.Log, err = conn.Logger(); err != nil {
 				return err
 			}
 			if err := writeArchive(cmd.Context(), conn, a, follow, o); err != nil {
@@ -51,7 +53,7 @@ func newArchive() *cobra.Command {
 			return describeArchive(cmd.OutOrStdout(), a, asJSON)
 		},
 	}
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the archive")
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on until stopped")
 	cmd.Flags().BoolVar(&verify, "verify", false, "write nothing; read every byte and compare the checksums")
@@ -61,9 +63,9 @@ func newArchive() *cobra.Command {
 	return cmd
 }
 
-func writeArchive(ctx context.Context, conn connection, a *archive.Archive, follow bool, o archive.WriterOptions) (err error) {
-	conn.archive, conn.bare = "", true
-	b, err := conn.dial(ctx, "monolith archive")
+func writeArchive(ctx context.Context, conn connect.Config, a *archive.Archive, follow bool, o archive.WriterOptions) (err error) {
+	conn.Archive, conn.Bare = "", true
+	b, err := conn.Dial(ctx, "monolith archive")
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func describeArchive(w io.Writer, a *archive.Archive, asJSON bool) error {
 const trimMargin = 20 * time.Minute
 
 func newTrim() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	var before uint64
 	var keep time.Duration
 	var yes bool
@@ -124,37 +126,37 @@ func newTrim() *cobra.Command {
 			"The archive's folder is remembered beside the log: commands and roles that find it under that\n" +
 			"path read on there; others need --archive for whatever begins before the cut.",
 		Example: "  monolith archive --dir archive && monolith trim --archive archive --keep 168h --yes",
-		Args:    noArgs,
+		Args:    flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case conn.archive == "":
-				return fmt.Errorf("%w: name the archive with --archive: only what it holds may be removed", errUsage)
+			case conn.Archive == "":
+				return fmt.Errorf("%w: name the archive with --archive: only what it holds may be removed", flags.ErrUsage)
 			case (before == 0) == (keep == 0):
-				return fmt.Errorf("%w: give either --before or --keep", errUsage)
+				return fmt.Errorf("%w: give either --before or --keep", flags.ErrUsage)
 			case keep != 0 && keep < trimMargin:
-				return fmt.Errorf("%w: --keep %v: the log keeps at least its last %v", errUsage, keep, trimMargin)
+				return fmt.Errorf("%w: --keep %v: the log keeps at least its last %v", flags.ErrUsage, keep, trimMargin)
 			}
 			return trim(cmd.Context(), conn, before, max(keep, trimMargin), yes, cmd.OutOrStdout())
 		},
 	}
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	cmd.Flags().Uint64Var(&before, "before", 0, "the `sequence` that becomes the log's first, at most")
 	cmd.Flags().DurationVar(&keep, "keep", 0, "how much of the log's end stays, such as 168h")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really do it; without, say what would be removed")
 	return cmd
 }
 
-func trim(ctx context.Context, conn connection, before uint64, keep time.Duration, yes bool, w io.Writer) (err error) {
-	a, err := archive.Open(conn.archive)
+func trim(ctx context.Context, conn connect.Config, before uint64, keep time.Duration, yes bool, w io.Writer) (err error) {
+	a, err := archive.Open(conn.Archive)
 	if err != nil {
 		return err
 	}
-	dir, err := filepath.Abs(conn.archive)
+	dir, err := filepath.Abs(conn.Archive)
 	if err != nil {
 		return err
 	}
-	conn.archive, conn.bare = "", true
-	b, err := conn.dial(ctx, "monolith trim")
+	conn.Archive, conn.Bare = "", true
+	b, err := conn.Dial(ctx, "monolith trim")
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
@@ -26,10 +27,10 @@ func TestArchiveAndTrim(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	conn := connection{nats: s.URL(), bzid: "demo", level: "error"}
+	conn := connect.Config{NATS: s.URL(), BZID: "demo", Level: "error"}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	b, err := conn.dial(ctx, "test")
+	b, err := conn.Dial(ctx, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestArchiveAndTrim(t *testing.T) {
 	}
 
 	behind := add("young", 0) // not archived
-	conn.archive = dir
+	conn.Archive = dir
 	var said bytes.Buffer
 	if err := trim(ctx, conn, 0, time.Nanosecond, false, &said); err != nil || !strings.Contains(said.String(), "200 events would be removed") {
 		t.Fatalf("%v: %s", err, &said)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/loadtest/bench"
 )
 
@@ -53,7 +54,7 @@ func newBench() *cobra.Command {
 		RunE: func(cmd *cobra.Command, names []string) error {
 			chosen, err := bench.Select(benchmarks(), names)
 			if err != nil {
-				return fmt.Errorf("%w: %w", errUsage, err)
+				return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 			}
 			if list {
 				return listBenchmarks(cmd.OutOrStdout(), chosen)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
@@ -53,7 +54,7 @@ func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
 			}
 		}
 	}()
-	c.stack, err = startLogs(ctx, stackConfig{conn: connection{bzid: "bench", level: "error"}, dir: dir, shards: benchShards, replicas: benchReplicas,
+	c.stack, err = startLogs(ctx, stackConfig{conn: connect.Config{BZID: "bench", Level: "error"}, dir: dir, shards: benchShards, replicas: benchReplicas,
 		trainers: 2, partitions: 4, batch: 64, linger: 10 * time.Millisecond, sync: 25 * time.Millisecond, checkpoints: 30 * time.Second, status: "127.0.0.1:0"})
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func (c *benchCluster) published(ctx context.Context, ends map[int32]int64) (map
 	if err != nil {
 		return nil, err
 	}
-	prefix := bus.DeltaSubject(c.stack.cfg.conn.bzid, jobName, "")
+	prefix := bus.DeltaSubject(c.stack.cfg.conn.BZID, jobName, "")
 	proofs := map[int]proof{}
 	type place struct {
 		shard     string

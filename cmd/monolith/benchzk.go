@@ -21,7 +21,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/loadtest/bench"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/replicaregistry"
@@ -51,7 +53,7 @@ func startZKHost(ctx context.Context, dir, addr string) (_ *zkHost, err error) {
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	logger, err := (&connection{level: "warn"}).logger()
+	logger, err := (&connect.Config{Level: "warn"}).Logger()
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +127,7 @@ func newBenchZK() *cobra.Command {
 		Use:    benchZKCommand,
 		Short:  "The server of the zk-… benchmarks: NATS and a replica-registry",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := startZKHost(cmd.Context(), dir, addr)
 			if err != nil {

@@ -101,7 +101,7 @@ func (j *job) replicas(model string) map[string]*replica.Replica {
 func (j *job) settleApplied(ctx context.Context, shards int) error {
 	var last uint64
 	for i := range shards {
-		seq, err := j.bus.Deltas().LastOf(ctx, bus.DeltaSubject(j.conn.bzid, jobName, strconv.Itoa(i)))
+		seq, err := j.bus.Deltas().LastOf(ctx, bus.DeltaSubject(j.conn.BZID, jobName, strconv.Itoa(i)))
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (j *job) settleApplied(ctx context.Context, shards int) error {
 	ctx, cancel := context.WithTimeout(ctx, agreePatience)
 	defer cancel()
 	for {
-		h, err := audit.ReadHistory(ctx, j.bus.Log(), j.conn.bzid, jobName, 0)
+		h, err := audit.ReadHistory(ctx, j.bus.Log(), j.conn.BZID, jobName, 0)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/services"
 )
@@ -32,7 +33,7 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 	}
 	defer s.Close()
 	relay := natstest.NewRelay(t, s.URL())
-	conn := &connection{nats: relay.URL(), bzid: "demo", level: "error", to: t.Output()}
+	conn := &connect.Config{NATS: relay.URL(), BZID: "demo", Level: "error", To: t.Output()}
 	p := process{status: "127.0.0.1:0", statusFile: filepath.Join(t.TempDir(), "status")}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -52,7 +53,7 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 // and without its password, until the environment says that it is.
 func TestForeignServerIsWarnedOf(t *testing.T) {
 	t.Setenv("MONOLITH_NATS_SYNC", "")
-	got := unsynced("nats://u:secret@a:4222,nats://u:secret@b:4222")
+	got := connect.Unsynced("nats://u:secret@a:4222,nats://u:secret@b:4222")
 	if !strings.Contains(got, "sync_interval: always") || !strings.Contains(got, "@a:4222,") || !strings.Contains(got, "@b:4222 ") || strings.Contains(got, "secret") {
 		t.Errorf("the warning is %q", got)
 	}
@@ -64,7 +65,7 @@ func TestForeignServerIsWarnedOf(t *testing.T) {
 	for _, known := range []string{"", "always"} {
 		t.Setenv("MONOLITH_NATS_SYNC", known)
 		cfg := opsConfig(t.TempDir())
-		cfg.conn.nats, cfg.conn.to = s.URL(), t.Output()
+		cfg.conn.NATS, cfg.conn.To = s.URL(), t.Output()
 		logs, err := startLogs(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)

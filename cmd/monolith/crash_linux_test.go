@@ -21,7 +21,9 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -102,8 +104,8 @@ func (a *ackedWrites) rate(ctx context.Context, brokers []string, partition int3
 func (a *ackedWrites) write(t testing.TB, at running, partitions int) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	conn := connection{nats: at.NATS, bzid: "demo"}
-	b, err := conn.dial(ctx, "monolith test")
+	conn := connect.Config{NATS: at.NATS, BZID: "demo"}
+	b, err := conn.Dial(ctx, "monolith test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +114,7 @@ func (a *ackedWrites) write(t testing.TB, at running, partitions int) (stop func
 		writing.Go(func() { a.fact(ctx, b.Log()) })
 	}
 	for p := range partitions {
-		writing.Go(func() { a.rate(ctx, splitList(at.Kafka), int32(p)) })
+		writing.Go(func() { a.rate(ctx, flags.List(at.Kafka), int32(p)) })
 	}
 	return func() {
 		cancel()

@@ -5,20 +5,26 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 // maxSpec bounds a spec's file in bytes.
 const maxSpec = 1 << 20
 
+// declareTimeout is how long the portal may take to answer.
+const declareTimeout = 10 * time.Second
+
 func newDeclare() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	cmd := &cobra.Command{
 		Use:   "declare [FILE]",
 		Short: "Declare a model, so that parameter servers and trainers can begin",
@@ -28,7 +34,7 @@ func newDeclare() *cobra.Command {
 		Example: "  monolith declare\n  monolith declare ranker.yaml --nats nats://10.0.0.5:4222",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fmt.Errorf("%w: declare takes one file, got %q", errUsage, args)
+				return fmt.Errorf("%w: declare takes one file, got %q", flags.ErrUsage, args)
 			}
 			return nil
 		},
@@ -40,12 +46,12 @@ func newDeclare() *cobra.Command {
 					return err
 				}
 			}
-			b, err := conn.dial(cmd.Context(), "monolith declare")
+			b, err := conn.Dial(cmd.Context(), "monolith declare")
 			if err != nil {
 				return err
 			}
 			defer func() { _ = b.Close() }()
-			reply, err := declare(cmd.Context(), b, conn.bzid, spec)
+			reply, err := declare(cmd.Context(), b, conn.BZID, spec)
 			if err != nil {
 				return err
 			}
@@ -53,7 +59,7 @@ func newDeclare() *cobra.Command {
 			return err
 		},
 	}
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	return cmd
 }
 
@@ -87,7 +93,7 @@ func declare(ctx context.Context, b bus.Bus, bzid string, spec *model.ModelSpec)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, compatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, declareTimeout)
 	defer cancel()
 	return b.Commands().Call(ctx, bzid, "portal.declare", body)
 }

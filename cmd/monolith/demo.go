@@ -23,6 +23,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/rating"
@@ -69,19 +71,19 @@ func newDemo() *cobra.Command {
 			"loads the serving port meanwhile, and ends with a report. With --dir, a run that was killed\n" +
 			"goes on where it was.",
 		Example: "  monolith demo\n  monolith demo --data ratings.csv --json",
-		Args:    noArgs,
+		Args:    flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.stack.validate(); err != nil {
 				return err
 			}
 			if !(cfg.rate > 0) || math.IsInf(cfg.rate, 0) || cfg.load < 0 || math.IsInf(cfg.load, 0) || math.IsNaN(cfg.load) {
-				return fmt.Errorf("%w: --rate must be positive and --load not negative", errUsage)
+				return fmt.Errorf("%w: --rate must be positive and --load not negative", flags.ErrUsage)
 			}
 			if cfg.duration < 0 {
-				return fmt.Errorf("%w: --duration %s must not be negative", errUsage, cfg.duration)
+				return fmt.Errorf("%w: --duration %s must not be negative", flags.ErrUsage, cfg.duration)
 			}
 			if cfg.stack.determinism {
-				return fmt.Errorf("%w: --deterministic learns whole batches only, and a stream's last ones are not whole: use it with monolith up", errUsage)
+				return fmt.Errorf("%w: --deterministic learns whole batches only, and a stream's last ones are not whole: use it with monolith up", flags.ErrUsage)
 			}
 			return demo(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -100,7 +102,7 @@ func (c *demoConfig) model() (*model.ModelSpec, error) {
 		return nil, err
 	}
 	if spec.GetName() != modelName {
-		return nil, fmt.Errorf("%w: --spec declares %q: the demo's model is called %s", errUsage, spec.GetName(), modelName)
+		return nil, fmt.Errorf("%w: --spec declares %q: the demo's model is called %s", flags.ErrUsage, spec.GetName(), modelName)
 	}
 	return spec, nil
 }
@@ -142,7 +144,7 @@ func demo(ctx context.Context, cfg demoConfig, stdout, stderr io.Writer) (err er
 	for _, n := range s.notes {
 		ui.say("%s", n)
 	}
-	ui.say("data in %s, NATS %s, Kafka %s", s.cfg.dir, redacted(s.cfg.conn.nats), s.cfg.kafka)
+	ui.say("data in %s, NATS %s, Kafka %s", s.cfg.dir, connect.Redacted(s.cfg.conn.NATS), s.cfg.kafka)
 
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -215,7 +217,7 @@ func openSource(cfg demoConfig) (*source, error) {
 		}
 		sim, err := gen.NewSimulator(gen.SimulatorConfig{Seed: cfg.seed, Count: limit})
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errUsage, err)
+			return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 		}
 		return &source{Source: sim, name: simulatorName(cfg.seed), rows: int64(limit), total: limit}, nil
 	}
@@ -279,7 +281,7 @@ func (s *source) pin(dir string) error {
 	case err != nil:
 		return err
 	case !bytes.Equal(was, now):
-		return fmt.Errorf("%w: %s was begun with another file than %s: name that one with --data, or another folder with --dir", errUsage, dir, s.file)
+		return fmt.Errorf("%w: %s was begun with another file than %s: name that one with --data, or another folder with --dir", flags.ErrUsage, dir, s.file)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
@@ -34,7 +35,7 @@ func TestDemoRefusesAnotherSource(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := open("1,2,3,5\n").pin(dir); !errors.Is(err, errUsage) || !strings.Contains(err.Error(), "was begun with another file") {
+	if err := open("1,2,3,5\n").pin(dir); !errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), "was begun with another file") {
 		t.Errorf("another file: %v", err)
 	}
 	simulated, err := openSource(demoConfig{rate: 10, seed: 1})

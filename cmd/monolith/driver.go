@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/loadtest/scenario"
@@ -66,7 +67,7 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 		return nil, err
 	}
 	d.report = report.Report{Seed: d.cfg.seed, RatingsRead: d.source.rows, FirstPredictionSeconds: report.Figure(time.Since(d.cfg.born).Seconds())}
-	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.rate), BZID: s.cfg.conn.bzid, Job: jobName,
+	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.rate), BZID: s.cfg.conn.BZID, Job: jobName,
 		Model: modelName, FrozenModel: frozenName, Topic: s.cfg.topics.ratings, Stream: d.source.name, Partitions: int32(s.cfg.partitions),
 		Trainers: s.cfg.trainers, Shards: s.cfg.shards, ServeShards: s.cfg.shards, Replicas: s.cfg.replicas,
 		SyncMs: report.Figure(float64(s.cfg.sync) / float64(time.Millisecond)), Machine: machine()}
@@ -92,7 +93,7 @@ func (d *driver) serve(ctx context.Context) (addr string, err error) {
 		return "", fmt.Errorf("declare the model: %w", err)
 	}
 	if d.cfg.spec != "" && !d.job.declared(d.spec) {
-		return "", fmt.Errorf("%w: %s has a model of another spec than %s already: leave --spec out to go on with it, or name another folder with --dir", errUsage, d.stack.cfg.dir, d.cfg.spec)
+		return "", fmt.Errorf("%w: %s has a model of another spec than %s already: leave --spec out to go on with it, or name another folder with --dir", flags.ErrUsage, d.stack.cfg.dir, d.cfg.spec)
 	}
 	version, err := d.job.awaitExport(ctx)
 	if err != nil {
@@ -293,7 +294,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	if d.report.Hashes, err = d.job.liveHashes(ctx); err != nil {
 		return err
 	}
-	equal, sentence, err := audit.ReplayEqual(ctx, d.job.bus.Log(), d.job.conn.bzid, d.report.Hashes)
+	equal, sentence, err := audit.ReplayEqual(ctx, d.job.bus.Log(), d.job.conn.BZID, d.report.Hashes)
 	if err != nil {
 		return err
 	}

@@ -15,10 +15,12 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 )
 
 func newEvents() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	var since, until, filter string
 	var tail, asJSON bool
 	cmd := &cobra.Command{
@@ -27,9 +29,9 @@ func newEvents() *cobra.Command {
 		Long: "Prints every event of the namespace (--bzid), one a line. --since and --until take a\n" +
 			"sequence, a time (2026-11-20T10:00:00Z) or a time ago (5m). --filter keeps what contains\n" +
 			"the text in its subject or type. With --tail it waits for more.",
-		Args: noArgs,
+		Args: flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := conn.dial(cmd.Context(), "monolith events")
+			b, err := conn.Dial(cmd.Context(), "monolith events")
 			if err != nil {
 				return err
 			}
@@ -49,7 +51,7 @@ func newEvents() *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			err = b.Log().Follow(cmd.Context(), max(from, 1), to, func(r events.Recorded) error {
-				if p, err := r.Subject.Parse(); err == nil && p.BZID != conn.bzid {
+				if p, err := r.Subject.Parse(); err == nil && p.BZID != conn.BZID {
 					return nil
 				}
 				if filter != "" && !strings.Contains(string(r.Subject), filter) && (r.Err != nil || !strings.Contains(catalog.Type(r.Event), filter)) {
@@ -63,7 +65,7 @@ func newEvents() *cobra.Command {
 			return err
 		},
 	}
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	cmd.Flags().StringVar(&since, "since", "", "first `sequence, time or age` to print; empty: the beginning")
 	cmd.Flags().StringVar(&until, "until", "", "last `sequence, time or age` to print; empty: the end")
 	cmd.Flags().StringVar(&filter, "filter", "", "print only events whose subject or type contains this `text`")
@@ -152,7 +154,7 @@ func moment(s string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: %q is no sequence, no time such as 2026-11-20T10:00:00Z and no age such as 5m", errUsage, s)
+		return time.Time{}, fmt.Errorf("%w: %q is no sequence, no time such as 2026-11-20T10:00:00Z and no age such as 5m", flags.ErrUsage, s)
 	}
 	return t, nil
 }

@@ -22,12 +22,14 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/loadtest/audit"
 )
 
 func newExplain() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	var brokers string
 	var topics topicNames
 	var asJSON bool
@@ -39,17 +41,17 @@ func newExplain() *cobra.Command {
 			"and the facts that put the model there.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("%w: monolith explain REQUEST-ID", errUsage)
+				return fmt.Errorf("%w: monolith explain REQUEST-ID", flags.ErrUsage)
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := conn.dial(cmd.Context(), "monolith explain")
+			b, err := conn.Dial(cmd.Context(), "monolith explain")
 			if err != nil {
 				return err
 			}
 			defer func() { _ = b.Close() }()
-			e, err := explain(cmd.Context(), b, splitList(brokers), conn.bzid, topics.of(conn.bzid).predictions, args[0])
+			e, err := explain(cmd.Context(), b, flags.List(brokers), conn.BZID, topics.of(conn.BZID).predictions, args[0])
 			if err != nil {
 				return err
 			}
@@ -59,8 +61,8 @@ func newExplain() *cobra.Command {
 			return e.text(cmd.OutOrStdout())
 		},
 	}
-	conn.register(cmd.Flags())
-	cmd.Flags().StringVar(&brokers, "kafka", envOr("MONOLITH_KAFKA", "127.0.0.1:9092"), "Kafka `brokers` (MONOLITH_KAFKA)")
+	conn.Register(cmd.Flags())
+	cmd.Flags().StringVar(&brokers, "kafka", flags.Env("MONOLITH_KAFKA", "127.0.0.1:9092"), "Kafka `brokers` (MONOLITH_KAFKA)")
 	cmd.Flags().StringVar(&topics.predictions, "predictions-topic", "", "`topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

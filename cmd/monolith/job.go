@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/models"
@@ -24,7 +25,7 @@ import (
 
 // job drives the main job as a user would: by commands, and by looking at the views.
 type job struct {
-	conn    connection
+	conn    connect.Config
 	bus     bus.Bus
 	catalog *follow.Follower[models.State]
 	fleet   *follow.Follower[fleet.State]
@@ -34,16 +35,16 @@ type job struct {
 }
 
 // openJob connects and follows the views; close ends both.
-func openJob(ctx context.Context, conn connection) (*job, error) {
-	b, err := conn.dial(ctx, "monolith job")
+func openJob(ctx context.Context, conn connect.Config) (*job, error) {
+	b, err := conn.Dial(ctx, "monolith job")
 	if err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &job{conn: conn, bus: b, stop: stop, done: new(errgroup.Group),
-		catalog: follow.New(b.Log(), registry.Catalog.Only(conn.bzid), follow.Options{}),
-		fleet:   follow.New(b.Log(), registry.Fleet.Only(conn.bzid), follow.Options{}),
-		lineage: follow.New(b.Log(), registry.Lineage.Only(conn.bzid), follow.Options{})}
+		catalog: follow.New(b.Log(), registry.Catalog.Only(conn.BZID), follow.Options{}),
+		fleet:   follow.New(b.Log(), registry.Fleet.Only(conn.BZID), follow.Options{}),
+		lineage: follow.New(b.Log(), registry.Lineage.Only(conn.BZID), follow.Options{})}
 	j.done.Go(func() error { return j.catalog.Run(run) })
 	j.done.Go(func() error { return j.fleet.Run(run) })
 	j.done.Go(func() error { return j.lineage.Run(run) })
@@ -94,7 +95,7 @@ func (j *job) callRaw(ctx context.Context, command string, body []byte, reply an
 func (j *job) callWithin(ctx context.Context, patience time.Duration, command string, body []byte, reply any) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, patience)
-		raw, err := j.bus.Commands().Call(attempt, j.conn.bzid, command, body)
+		raw, err := j.bus.Commands().Call(attempt, j.conn.BZID, command, body)
 		cancel()
 		var refused *bus.CommandError
 		again := bus.Retryable(err) || errors.As(err, &refused) && refused.Code == "UNAVAILABLE"

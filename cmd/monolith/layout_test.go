@@ -37,7 +37,7 @@ func TestLayoutServes(t *testing.T) {
 		if shard == 0 {
 			filters = append(filters, "--layout-filter=entry; True")
 		}
-		args := []string{"tfs-supervisor", "--nats", w.cfg.conn.nats, "--bzid", w.cfg.conn.bzid, "--container", fmt.Sprintf("uni-%d", shard),
+		args := []string{"tfs-supervisor", "--nats", w.cfg.conn.NATS, "--bzid", w.cfg.conn.BZID, "--container", fmt.Sprintf("uni-%d", shard),
 			"--shard", fmt.Sprint(shard), "--shard-num", "2", "--server-dir", t.TempDir(), "--layout", "l1", "--psm", "data.uni", "--idc", "LQ", "--cluster", "Default"}
 		c := startChild(t, append(args, filters...)...)
 		t.Cleanup(func() {

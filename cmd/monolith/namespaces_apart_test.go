@@ -41,7 +41,7 @@ func portsApart(t *testing.T, first, second *opsWorld) {
 	}
 	for _, w := range []*opsWorld{first, second} {
 		if w.entry != fmt.Sprintf("127.0.0.1:%d", w.cfg.grpcPort) {
-			t.Errorf("the entry of %s is at %s, its port is %d", w.cfg.conn.bzid, w.entry, w.cfg.grpcPort)
+			t.Errorf("the entry of %s is at %s, its port is %d", w.cfg.conn.BZID, w.entry, w.cfg.grpcPort)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func portsApart(t *testing.T, first, second *opsWorld) {
 // /app-1 and no other of the same name; loaded is one of theirs portal's.
 func treesApart(t *testing.T, mine, others *zk.Conn, mineWorld, othersWorld *opsWorld, loaded string) {
 	t.Helper()
-	bzid, open := othersWorld.cfg.conn.bzid, zk.WorldACL(zk.PermAll)
+	bzid, open := othersWorld.cfg.conn.BZID, zk.WorldACL(zk.PermAll)
 	must := func(what string, err error) {
 		t.Helper()
 		if err != nil {
@@ -78,7 +78,7 @@ func treesApart(t *testing.T, mine, others *zk.Conn, mineWorld, othersWorld *ops
 	past := fmt.Sprintf("/@%d", stat.Pzxid)
 
 	// The answer to a write comes behind every change before it that a watch waits for.
-	mark := "/mark-of-" + mineWorld.cfg.conn.bzid
+	mark := "/mark-of-" + mineWorld.cfg.conn.BZID
 	_, err = mine.Create(mark+"-"+bzid, nil, 0, open)
 	must("create", err)
 	select {
@@ -98,20 +98,20 @@ func treesApart(t *testing.T, mine, others *zk.Conn, mineWorld, othersWorld *ops
 	}
 	for _, path := range []string{only, loaded, past + only, past + loaded} {
 		if there, _, err := mine.Exists(path); there || err != nil && !errors.Is(err, zk.ErrNoNode) {
-			t.Errorf("a client of %s sees %s of %s: %v", mineWorld.cfg.conn.bzid, path, bzid, err)
+			t.Errorf("a client of %s sees %s of %s: %v", mineWorld.cfg.conn.BZID, path, bzid, err)
 		}
 		if err := mine.Delete(path, -1); err == nil {
-			t.Errorf("a client of %s deletes %s", mineWorld.cfg.conn.bzid, path)
+			t.Errorf("a client of %s deletes %s", mineWorld.cfg.conn.BZID, path)
 		}
 	}
 	if there, _, err := others.Exists(mark + "-" + bzid); there || err != nil {
-		t.Errorf("%s has a node of %s: %v", bzid, mineWorld.cfg.conn.bzid, err)
+		t.Errorf("%s has a node of %s: %v", bzid, mineWorld.cfg.conn.BZID, err)
 	}
 	if there, _, err := others.Exists(loaded); !there || err != nil {
 		t.Errorf("%s has lost %s: %v", bzid, loaded, err)
 	}
 	if dump := oracle.FourLetters(t, fmt.Sprintf("127.0.0.1:%d", mineWorld.cfg.zkPort), "dump"); strings.Contains(dump, only) || !strings.Contains(dump, "SessionTracker") {
-		t.Errorf("the sessions at %s:\n%s", mineWorld.cfg.conn.bzid, dump)
+		t.Errorf("the sessions at %s:\n%s", mineWorld.cfg.conn.BZID, dump)
 	}
 }
 
@@ -135,10 +135,10 @@ func sessionsApart(t *testing.T, home, elsewhere *opsWorld) {
 	s := connect(home, wire.ConnectRequest{TimeoutMS: 30_000, Password: make([]byte, 16)})
 	again := wire.ConnectRequest{TimeoutMS: 30_000, SessionID: s.SessionID, Password: slices.Clone(s.Password)}
 	if r := connect(elsewhere, again); s.SessionID == 0 || r.SessionID != 0 {
-		t.Errorf("session %x of %s is %x at %s", s.SessionID, home.cfg.conn.bzid, r.SessionID, elsewhere.cfg.conn.bzid)
+		t.Errorf("session %x of %s is %x at %s", s.SessionID, home.cfg.conn.BZID, r.SessionID, elsewhere.cfg.conn.BZID)
 	}
 	if r := connect(home, again); r.SessionID != s.SessionID {
-		t.Errorf("session %x of %s is %x when it comes back", s.SessionID, home.cfg.conn.bzid, r.SessionID)
+		t.Errorf("session %x of %s is %x when it comes back", s.SessionID, home.cfg.conn.BZID, r.SessionID)
 	}
 }
 
@@ -149,14 +149,14 @@ func servingApart(g *ground, w *opsWorld, model string) {
 	w.must("dial the entry", err)
 	defer client.Close()
 	if _, err := client.Predict(w.soon(), model, "", []int64{1}, []int64{1}); status.Code(err) != codes.NotFound {
-		w.t.Errorf("the entry of %s says of %s: %v", w.cfg.conn.bzid, model, err)
+		w.t.Errorf("the entry of %s says of %s: %v", w.cfg.conn.BZID, model, err)
 	}
 	if code, body, err := opsGet(w.soon(), fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", w.cfg.restPort, model)); err != nil || code != http.StatusNotFound {
-		w.t.Errorf("REST of %s says of %s: %d %s %v", w.cfg.conn.bzid, model, code, body, err)
+		w.t.Errorf("REST of %s says of %s: %d %s %v", w.cfg.conn.BZID, model, code, body, err)
 	}
-	code, out, stderr := opsTool("svr-client", "--cmd_type=hb", fmt.Sprintf("--port=%d", g.agents[w.cfg.conn.bzid]))
+	code, out, stderr := opsTool("svr-client", "--cmd_type=hb", fmt.Sprintf("--port=%d", g.agents[w.cfg.conn.BZID]))
 	if code != exitOK || strings.Contains(out, model) || !strings.Contains(out, modelName) {
-		w.t.Errorf("the agent service of %s: exit %d %s%s", w.cfg.conn.bzid, code, out, stderr)
+		w.t.Errorf("the agent service of %s: exit %d %s%s", w.cfg.conn.BZID, code, out, stderr)
 	}
 }
 
@@ -169,9 +169,9 @@ func wordsApart(w *opsWorld, other stackConfig) {
 		if code != exitOK {
 			w.t.Fatalf("%v: exit %d %s", args, code, stderr)
 		}
-		for _, word := range []string{other.dir + "/", "monolith." + other.conn.bzid + ".", other.topics.ratings} {
+		for _, word := range []string{other.dir + "/", "monolith." + other.conn.BZID + ".", other.topics.ratings} {
 			if at := strings.Index(out, word); at >= 0 {
-				w.t.Errorf("%v of %s name %s: …%s…", args, w.cfg.conn.bzid, word, out[max(0, at-300):min(len(out), at+100)])
+				w.t.Errorf("%v of %s name %s: …%s…", args, w.cfg.conn.BZID, word, out[max(0, at-300):min(len(out), at+100)])
 			}
 		}
 	}
@@ -269,7 +269,7 @@ func filesApart(w *opsWorld, other string) {
 		w.must("list open files", err)
 		for _, fd := range open {
 			if path, err := os.Readlink(fd); err == nil && strings.HasPrefix(path, other+"/") {
-				w.t.Errorf("process %d of %s has %s open", p.pid, w.cfg.conn.bzid, path)
+				w.t.Errorf("process %d of %s has %s open", p.pid, w.cfg.conn.BZID, path)
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func (n *neighbour) garbage() {
 		{"training.movies.request", `{"checkpointRequested":{"reason":"a stranger"}}`},
 		{"znode.tree", "\x00\xff"},
 	} {
-		n.publish(nc, "monolith."+n.cfg.conn.bzid+"."+x.subject, []byte(x.body))
+		n.publish(nc, "monolith."+n.cfg.conn.BZID+"."+x.subject, []byte(x.body))
 	}
 }
 
@@ -165,11 +165,11 @@ func (n *neighbour) fill() {
 // trim archives the log, all namespaces', and removes what is archived.
 func (n *neighbour) trim(dir string) {
 	n.t.Helper()
-	if code, out, errs := opsTool("archive", "--dir", dir, "--nats", n.cfg.conn.nats); code != exitOK {
+	if code, out, errs := opsTool("archive", "--dir", dir, "--nats", n.cfg.conn.NATS); code != exitOK {
 		n.t.Fatalf("archive: exit %d, %s%s", code, out, errs)
 	}
 	conn := n.cfg.conn
-	conn.archive = dir
+	conn.Archive = dir
 	var said bytes.Buffer
 	if err := trim(n.soon(), conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "events were removed") {
 		n.t.Fatalf("trim: %v: %s", err, &said)
@@ -183,7 +183,7 @@ func (n *neighbour) nodes() {
 	open := zk.WorldACL(zk.PermAll)
 	for _, path := range []string{"/app-0", "/app-1", "/app-2", "/two", "/two/portal", "/two/portal/extra"} {
 		n.until("the tree to take "+path, func() (bool, string) { // its registry may have been killed
-			_, err := n.zk.Create(path, []byte("of "+n.cfg.conn.bzid), 0, open)
+			_, err := n.zk.Create(path, []byte("of "+n.cfg.conn.BZID), 0, open)
 			return err == nil || errors.Is(err, zk.ErrNodeExists), fmt.Sprint(err)
 		})
 	}

@@ -57,7 +57,7 @@ func newGround(t *testing.T, dir string) *ground {
 // config is of a stack of that namespace on this ground.
 func (g *ground) config(bzid string) stackConfig {
 	cfg := opsConfig(filepath.Join(g.dir, bzid))
-	cfg.conn.bzid, cfg.conn.nats, cfg.kafka, cfg.spans = bzid, g.nats, g.kafka, false
+	cfg.conn.BZID, cfg.conn.NATS, cfg.kafka, cfg.spans = bzid, g.nats, g.kafka, false
 	cfg.zkPort, cfg.grpcPort, cfg.restPort, cfg.zkWords = g.zk, g.grpc, g.rest, []string{"*"}
 	cfg.replicas, cfg.trainers = 1, 1
 	return cfg
@@ -69,12 +69,12 @@ func (g *ground) agent(w *opsWorld) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.agents[w.cfg.conn.bzid] = port
-	flags(w, "replica-registry", "--listen", "127.0.0.1:"+strconv.Itoa(port))
+	g.agents[w.cfg.conn.BZID] = port
+	giveFlags(w, "replica-registry", "--listen", "127.0.0.1:"+strconv.Itoa(port))
 }
 
-// flags adds to those of a role.
-func flags(w *opsWorld, role string, more ...string) {
+// giveFlags adds to those of a role.
+func giveFlags(w *opsWorld, role string, more ...string) {
 	for i, task := range w.tasks {
 		if task.role == role {
 			w.tasks[i].args = append(task.args, more...)
@@ -85,10 +85,10 @@ func flags(w *opsWorld, role string, more ...string) {
 // steady keeps a busy machine out of the log: who is late is not lost for it, and deltas
 // are published at the cuts alone, so that there are as many in every run.
 func steady(w *opsWorld) {
-	flags(w, "replica-registry", "--lease", "2m")
-	flags(w, "publisher", "--lease-ttl", "1m")
-	flags(w, "trainer", "--lease-ttl", "2m")
-	flags(w, "tfs-supervisor", "--memory", "1073741824", "--hang-timeout", "2m")
+	giveFlags(w, "replica-registry", "--lease", "2m")
+	giveFlags(w, "publisher", "--lease-ttl", "1m")
+	giveFlags(w, "trainer", "--lease-ttl", "2m")
+	giveFlags(w, "tfs-supervisor", "--memory", "1073741824", "--hang-timeout", "2m")
 }
 
 // player is a namespace whose script is the same in every run.
@@ -136,7 +136,7 @@ func (p *player) round() {
 	p.sent += len(ratings)
 	ratings[7].Value = []byte("no rating")
 	p.write(ratings...)
-	p.publish(p.plain(), "monolith."+p.cfg.conn.bzid+".model.movies.request", []byte("no request"))
+	p.publish(p.plain(), "monolith."+p.cfg.conn.BZID+".model.movies.request", []byte("no request"))
 	p.learnt()
 	p.agree()
 	p.applied()
@@ -177,7 +177,7 @@ func (p *player) writes(n int) {
 	root := fmt.Sprintf("/app-%d", n)
 	_, _, news, err := p.zk.ChildrenW("/")
 	p.must("watch the root", err)
-	_, err = p.zk.Create(root, []byte("of "+p.cfg.conn.bzid), 0, open)
+	_, err = p.zk.Create(root, []byte("of "+p.cfg.conn.BZID), 0, open)
 	p.must("create a node", err)
 	e := <-news
 	p.account.add("watches", "%v of %s", e.Type, e.Path)
@@ -194,7 +194,7 @@ func (p *player) writes(n int) {
 	if n > 0 {
 		return
 	}
-	_, err = p.zk.Create("/"+p.cfg.conn.bzid+"/portal/extra", fmt.Appendf(nil, `{"model_name": "extra", "model_dir": %q}`, p.exports()), 0, open)
+	_, err = p.zk.Create("/"+p.cfg.conn.BZID+"/portal/extra", fmt.Appendf(nil, `{"model_name": "extra", "model_dir": %q}`, p.exports()), 0, open)
 	p.must("load by a portal node", err)
 	_, err = p.job.awaitServing(p.soon(), "extra", p.cfg.shards, 1)
 	p.must("wait for the other model", err)
@@ -243,21 +243,21 @@ func (p *player) tree(path string) {
 // proved runs verify on the namespace's folder.
 func proved(w *opsWorld) {
 	w.t.Helper()
-	code, out, stderr := opsTool("verify", "--dir", w.cfg.dir, "--bzid", w.cfg.conn.bzid, "--json")
+	code, out, stderr := opsTool("verify", "--dir", w.cfg.dir, "--bzid", w.cfg.conn.BZID, "--json")
 	var got struct {
 		OK     bool
 		Checks []audit.Check
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		w.t.Fatalf("verify %s: exit %d: %v\n%s%s", w.cfg.conn.bzid, code, err, out, stderr)
+		w.t.Fatalf("verify %s: exit %d: %v\n%s%s", w.cfg.conn.BZID, code, err, out, stderr)
 	}
 	for _, c := range got.Checks {
 		if !c.OK {
-			w.t.Errorf("verify %s: %s", w.cfg.conn.bzid, c)
+			w.t.Errorf("verify %s: %s", w.cfg.conn.BZID, c)
 		}
 	}
 	if code != exitOK || len(got.Checks) < 6 {
-		w.t.Errorf("verify %s: exit %d after %d checks", w.cfg.conn.bzid, code, len(got.Checks))
+		w.t.Errorf("verify %s: exit %d after %d checks", w.cfg.conn.BZID, code, len(got.Checks))
 	}
 }
 

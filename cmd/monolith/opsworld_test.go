@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/rating"
@@ -50,7 +51,7 @@ type opsWorld struct {
 
 func opsConfig(dir string) stackConfig {
 	return stackConfig{
-		conn: connection{bzid: "demo", level: "info"}, dir: dir, shards: 2, replicas: 2, trainers: 2, partitions: 2, batch: 32,
+		conn: connect.Config{BZID: "demo", Level: "info"}, dir: dir, shards: 2, replicas: 2, trainers: 2, partitions: 2, batch: 32,
 		linger: 5 * time.Millisecond, sync: 20 * time.Millisecond, status: "127.0.0.1:0", spans: true,
 	}
 }
@@ -63,7 +64,7 @@ func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWor
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithTimeout(context.Background(), opsLife)
 	t.Cleanup(cancel)
-	cfg.conn.to = w.log
+	cfg.conn.To = w.log
 	var err error
 	if w.stack, err = startLogs(w.ctx, cfg); err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func (w *opsWorld) agree() *training.Checkpoint {
 // the ranges cover all of it and no two overlap.
 func (w *opsWorld) once(ends map[int32]int64) {
 	w.t.Helper()
-	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), w.cfg.conn.bzid, jobName, 0)
+	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), w.cfg.conn.BZID, jobName, 0)
 	w.must("read the deltas", err)
 	if deltas.First != 1 || deltas.Missing != 0 {
 		w.t.Fatalf("the stream has discarded deltas up to %d and lost %d", deltas.First, deltas.Missing)
@@ -260,7 +261,7 @@ func (w *opsWorld) replayed() {
 	w.t.Helper()
 	hashes, err := w.job.liveHashes(w.soon())
 	w.must("ask for hashes", err)
-	equal, sentence, err := audit.ReplayEqual(w.soon(), w.job.bus.Log(), w.job.conn.bzid, hashes)
+	equal, sentence, err := audit.ReplayEqual(w.soon(), w.job.bus.Log(), w.job.conn.BZID, hashes)
 	w.must("replay", err)
 	if !equal {
 		w.t.Error(sentence)
@@ -277,7 +278,7 @@ func (w *opsWorld) letters() []bus.Parked {
 // plain is a NATS connection that knows nothing of this project.
 func (w *opsWorld) plain() *nats.Conn {
 	w.t.Helper()
-	nc, err := nats.Connect(w.cfg.conn.nats, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(w.cfg.conn.NATS, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	w.must("connect plainly", err)
 	w.t.Cleanup(nc.Close)
 	return nc
@@ -301,7 +302,7 @@ func (w *opsWorld) publish(nc *nats.Conn, subject string, body []byte) uint64 {
 // tool runs one command of the binary against the stack.
 func (w *opsWorld) tool(args ...string) (code int, stdout, stderr string) {
 	w.t.Helper()
-	return opsTool(append(args, "--nats", w.cfg.conn.nats, "--bzid", w.cfg.conn.bzid)...)
+	return opsTool(append(args, "--nats", w.cfg.conn.NATS, "--bzid", w.cfg.conn.BZID)...)
 }
 
 func opsTool(args ...string) (code int, stdout, stderr string) {

@@ -12,7 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/modelserver"
@@ -41,23 +43,23 @@ func (p *process) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
 }
 
-func (p *process) host(ctx context.Context, conn *connection, name string, build func(roleHost) (services.Role, error)) (err error) {
-	logger, err := conn.logger()
+func (p *process) host(ctx context.Context, conn *connect.Config, name string, build func(roleHost) (services.Role, error)) (err error) {
+	logger, err := conn.Logger()
 	if err != nil {
 		return err
 	}
 	logger = logger.With("role", name, "pid", os.Getpid())
 	rows, err := p.rows.Load()
 	if err != nil {
-		return fmt.Errorf("%w: --%s-…: %w", errUsage, rowsTLS, err)
+		return fmt.Errorf("%w: --%s-…: %w", flags.ErrUsage, rowsTLS, err)
 	}
-	if warning := unsynced(conn.nats); warning != "" {
+	if warning := connect.Unsynced(conn.NATS); warning != "" {
 		logger.Warn(warning)
 	}
 	well := health.New()
-	conn.log = logger
-	conn.health = well
-	b, err := conn.dial(ctx, "monolith "+name)
+	conn.Log = logger
+	conn.Health = well
+	b, err := conn.Dial(ctx, "monolith "+name)
 	if err != nil {
 		return err
 	}
@@ -76,11 +78,11 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		defer cancel()
 		err = errors.Join(err, status.close(last), spans.close(last), b.Close())
 	}()
-	env := services.Env{BZID: conn.bzid, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well,
+	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well,
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
 	r, err := build(roleHost{env: env, launch: p.launcher(conn)})
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	if name == "replica-registry" { // it holds the ZooKeeper tree
 		var heap sync.WaitGroup
@@ -89,7 +91,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		defer heap.Wait()
 		defer stop()
 	}
-	logger.Info("starting", "nats", redacted(conn.nats), "bzid", conn.bzid, "status", "http://"+status.addr)
+	logger.Info("starting", "nats", connect.Redacted(conn.NATS), "bzid", conn.BZID, "status", "http://"+status.addr)
 	ready := func() {
 		if ms, ok := r.(*modelserver.Server); ok && p.addrFile != "" {
 			if err := tfssupervisor.WriteAddrFile(p.addrFile, ms.GRPCAddr(), ms.HTTPAddr(), ms.RowsAddr()); err != nil {
@@ -105,7 +107,7 @@ func (p *process) host(ctx context.Context, conn *connection, name string, build
 		}
 		logger.Info("ready")
 	}
-	return whileConnected(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
+	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
 }
 
 // servesAlone says of which roles predictions come, which go on with what is in memory while
@@ -114,17 +116,17 @@ func servesAlone(role string) bool { return role == "modelserver" || role == "tf
 
 // launcher makes the supervisor start a model server as a child process: the command
 // that was given, or this binary.
-func (p *process) launcher(conn *connection) func(*tfssupervisor.Config) (tfssupervisor.Launcher, error) {
+func (p *process) launcher(conn *connect.Config) func(*tfssupervisor.Config) (tfssupervisor.Launcher, error) {
 	return func(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error) {
 		if len(cfg.Command) == 0 {
 			self, err := os.Executable()
 			if err != nil {
 				return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
 			}
-			if err := os.Setenv(natsEnv, conn.nats); err != nil { // the child inherits it; arguments would stand in a fact
+			if err := os.Setenv(connect.EnvNATS, conn.NATS); err != nil { // the child inherits it; arguments would stand in a fact
 				return nil, err
 			}
-			cfg.Command = []string{self, "modelserver", "--container", cfg.Container, "--bzid", conn.bzid, "--log-level", conn.level, "--archive", conn.archive}
+			cfg.Command = []string{self, "modelserver", "--container", cfg.Container, "--bzid", conn.BZID, "--log-level", conn.Level, "--archive", conn.Archive}
 			cfg.Command = append(cfg.Command, p.rows.Args(rowsTLS)...)
 			if p.trace != "" {
 				cfg.Command = append(cfg.Command, "--trace-file", p.trace)

@@ -31,7 +31,7 @@ func TestReturnToACheckpoint(t *testing.T) {
 	}
 	last, err := w.job.bus.Log().Last(w.soon())
 	w.must("find the end of the log", err)
-	shards, err := follow.Replay(w.soon(), w.job.bus.Log(), registry.Fleet.Only(w.cfg.conn.bzid), last)
+	shards, err := follow.Replay(w.soon(), w.job.bus.Log(), registry.Fleet.Only(w.cfg.conn.BZID), last)
 	w.must("replay", err)
 	for i, x := range shards.Shards[jobName] {
 		r := x.Ready.V

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/modelserver"
 	"github.com/monolith-go/monolith/services/modelsync"
@@ -106,30 +108,23 @@ func roleNamed(name string) (role, error) {
 }
 
 func newRoleCommand(r role) *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	var p process
 	cmd := &cobra.Command{
 		Use:   r.name,
 		Short: r.short,
-		Args:  noArgs,
+		Args:  flags.NoArgs,
 	}
 	bound := r.bind(cmd.Flags())
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	p.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := bound.validate(); err != nil {
-			return fmt.Errorf("%w: %w", errUsage, err)
+			return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 		}
 		return p.host(cmd.Context(), &conn, r.name, bound.build)
 	}
 	return cmd
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%w: %s takes no arguments, got %q", errUsage, cmd.CommandPath(), args)
-	}
-	return nil
 }
 
 // runRole runs an already built role and reports once it is ready.

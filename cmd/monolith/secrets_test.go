@@ -13,7 +13,7 @@ import (
 func TestPasswordsStayOut(t *testing.T) {
 	dir := t.TempDir()
 	cfg := opsConfig(dir)
-	cfg.conn.nats = "nats://ops:sesame@127.0.0.1:4222"
+	cfg.conn.NATS = "nats://ops:sesame@127.0.0.1:4222"
 	s := &stack{cfg: cfg, status: &statusServer{}}
 	for _, task := range s.plan() {
 		args, err := s.childArgs("monolith", task, "status.json")
@@ -31,7 +31,7 @@ func TestPasswordsStayOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	if err := d.announce(running{NATS: cfg.conn.nats}); err != nil {
+	if err := d.announce(running{NATS: cfg.conn.NATS}); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "running.json")); err != nil || info.Mode().Perm() != 0o600 {

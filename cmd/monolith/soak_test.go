@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/connect"
 )
 
 // disturbances are what happens to an installation while ratings and predictions flow.
@@ -47,7 +48,7 @@ type soak struct {
 // MONOLITH_SOAK=n goes n rounds on one folder, each in an order of its own.
 func TestSoakDisturbances(t *testing.T) {
 	t.Setenv(binaryEnv, "1") // the children of this process are monolith
-	t.Setenv(syncedEnv, syncedAlways)
+	t.Setenv(connect.EnvSynced, connect.SyncedAlways)
 	rounds, _ := strconv.Atoi(os.Getenv("MONOLITH_SOAK")) // not set: one short one
 	seed := soakSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -57,7 +58,7 @@ func TestSoakDisturbances(t *testing.T) {
 	for round := range max(rounds, 1) {
 		t.Run(fmt.Sprint("round ", round), func(t *testing.T) {
 			cfg := opsConfig(filepath.Join(dir, "data"))
-			cfg.conn.nats, cfg.partitions, cfg.spans = nats.url, partitions, false
+			cfg.conn.NATS, cfg.partitions, cfg.spans = nats.url, partitions, false
 			if rounds > 0 {
 				cfg.checkpoints = 3 * time.Second // beside those that are asked for
 			} else {

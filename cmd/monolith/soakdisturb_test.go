@@ -30,7 +30,7 @@ func trimInTheMiddle(s *soak) {
 		s.t.Fatalf("archive: exit %d %s%s", code, out, stderr)
 	}
 	conn, out := s.cfg.conn, new(bytes.Buffer)
-	conn.archive = s.archive
+	conn.Archive = s.archive
 	// The command keeps twenty minutes at least, which no test can wait for.
 	if err := trim(s.soon(), conn, 0, time.Second, true, out); err != nil || !strings.Contains(out.String(), "events were removed") {
 		s.t.Fatalf("trim: %v %s", err, out)
@@ -247,8 +247,8 @@ func (s *soak) purge() {
 	s.t.Helper()
 	letters, counted := s.parked()
 	s.ledger.removed += letters + counted
-	for _, bzid := range []string{s.cfg.conn.bzid, elsewhere} {
-		if code, out, stderr := opsTool("dlq", "purge", "--yes", "--nats", s.cfg.conn.nats, "--bzid", bzid); code != exitOK || !strings.Contains(out, "removed") {
+	for _, bzid := range []string{s.cfg.conn.BZID, elsewhere} {
+		if code, out, stderr := opsTool("dlq", "purge", "--yes", "--nats", s.cfg.conn.NATS, "--bzid", bzid); code != exitOK || !strings.Contains(out, "removed") {
 			s.t.Fatalf("dlq purge of %s: exit %d %s%s", bzid, code, out, stderr)
 		}
 	}

@@ -206,12 +206,12 @@ func (s *soak) settled() {
 // tiled checks that no shard learnt an offset twice or left one out.
 func (s *soak) tiled(ends map[int32]int64) {
 	s.t.Helper()
-	b, err := s.cfg.conn.dial(s.soon(), "monolith soak") // anew: the log may have been trimmed
+	b, err := s.cfg.conn.Dial(s.soon(), "monolith soak") // anew: the log may have been trimmed
 	s.must("connect", err)
 	defer b.Close()
-	deltas, err := audit.ReadDeltas(s.soon(), b.Deltas(), s.cfg.conn.bzid, jobName, 0)
+	deltas, err := audit.ReadDeltas(s.soon(), b.Deltas(), s.cfg.conn.BZID, jobName, 0)
 	s.must("read the deltas", err)
-	history, err := audit.ReadHistory(s.soon(), b.Log(), s.cfg.conn.bzid, jobName, 0)
+	history, err := audit.ReadHistory(s.soon(), b.Log(), s.cfg.conn.BZID, jobName, 0)
 	s.must("read the history", err)
 	for shard := range uint32(s.cfg.shards) {
 		if c := audit.Tiles(deltas.All, shard, history.Ready[shard], ends, deltas.First); !c.OK {

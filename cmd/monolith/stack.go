@@ -20,8 +20,10 @@ import (
 
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
 
@@ -38,7 +40,7 @@ const (
 
 // stackConfig says how large the whole is and where it lives.
 type stackConfig struct {
-	conn        connection
+	conn        connect.Config
 	kafka       string
 	topics      topicNames
 	keep        retention
@@ -67,10 +69,10 @@ type stackConfig struct {
 }
 
 func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
-	fs.StringVar(&c.conn.nats, "nats", os.Getenv(natsEnv), "NATS `URL`; empty: an embedded server (MONOLITH_NATS)")
-	fs.StringVar(&c.conn.archive, "archive", envOr("MONOLITH_ARCHIVE", ""), archiveUsage)
-	fs.StringVar(&c.conn.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
-	fs.StringVar(&c.conn.level, "log-level", envOr("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")
+	fs.StringVar(&c.conn.NATS, "nats", os.Getenv(connect.EnvNATS), "NATS `URL`; empty: an embedded server (MONOLITH_NATS)")
+	fs.StringVar(&c.conn.Archive, "archive", flags.Env("MONOLITH_ARCHIVE", ""), connect.ArchiveUsage)
+	fs.StringVar(&c.conn.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
+	fs.StringVar(&c.conn.Level, "log-level", flags.Env("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")
 	fs.StringVar(&c.kafka, "kafka", os.Getenv("MONOLITH_KAFKA"), "Kafka `brokers`; empty: an embedded one (MONOLITH_KAFKA)")
 	c.topics.register(fs)
 	c.keep.register(fs)
@@ -98,7 +100,7 @@ func (c *stackConfig) register(fs *pflag.FlagSet, dir string) {
 }
 
 func (c *stackConfig) validate() error {
-	if err := c.conn.validate(); err != nil {
+	if err := c.conn.Validate(); err != nil {
 		return err
 	}
 	var errs []error
@@ -107,7 +109,7 @@ func (c *stackConfig) validate() error {
 			errs = append(errs, fmt.Errorf("--%s %d: give 1 to 1024", flag, v))
 		}
 	}
-	errs = append(errs, c.topics.of(c.conn.bzid).validate(), c.keep.validate())
+	errs = append(errs, c.topics.of(c.conn.BZID).validate(), c.keep.validate())
 	if c.sync < time.Millisecond || c.sync > time.Minute {
 		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.sync))
 	}
@@ -115,7 +117,7 @@ func (c *stackConfig) validate() error {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	return nil
 }
@@ -141,9 +143,9 @@ type stack struct {
 // startLogs opens the folder, NATS and Kafka; the roles come with run.
 func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 	well := health.New()
-	cfg.topics = cfg.topics.of(cfg.conn.bzid)
+	cfg.topics = cfg.topics.of(cfg.conn.BZID)
 	s := &stack{cfg: cfg, reg: newRegistry(well), health: well}
-	if s.log, err = cfg.conn.logger(); err != nil {
+	if s.log, err = cfg.conn.Logger(); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -164,13 +166,13 @@ func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 	if err := s.ports(); err != nil {
 		return nil, err
 	}
-	if s.cfg.conn.nats == "" {
+	if s.cfg.conn.NATS == "" {
 		s.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(s.cfg.dir, "nats"), Port: s.cfg.natsPort, Log: s.log.With("server", "nats")})
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded NATS in %s: %w", s.cfg.dir, err)
 		}
-		s.cfg.conn.nats = s.nats.URL()
-	} else if warning := unsynced(s.cfg.conn.nats); warning != "" {
+		s.cfg.conn.NATS = s.nats.URL()
+	} else if warning := connect.Unsynced(s.cfg.conn.NATS); warning != "" {
 		s.log.Warn(warning)
 		s.notes = append(s.notes, warning)
 	}
@@ -192,10 +194,10 @@ func startLogs(ctx context.Context, cfg stackConfig) (_ *stack, err error) {
 		return nil, err
 	}
 	s.tasks = s.plan()
-	return s, s.data.announce(running{PID: os.Getpid(), BZID: cfg.conn.bzid, NATS: s.cfg.conn.nats, Kafka: s.cfg.kafka, Predictions: s.cfg.topics.predictions, Status: s.status.addr})
+	return s, s.data.announce(running{PID: os.Getpid(), BZID: cfg.conn.BZID, NATS: s.cfg.conn.NATS, Kafka: s.cfg.kafka, Predictions: s.cfg.topics.predictions, Status: s.status.addr})
 }
 
-func (s *stack) brokers() []string { return splitList(s.cfg.kafka) }
+func (s *stack) brokers() []string { return flags.List(s.cfg.kafka) }
 
 func (s *stack) topics() map[string]int32 {
 	return map[string]int32{s.cfg.topics.ratings: int32(s.cfg.partitions), s.cfg.topics.predictions: 1}
@@ -252,7 +254,7 @@ func (s *stack) ports() error {
 		port *int
 		skip bool
 	}{
-		{"NATS", &s.cfg.natsPort, s.cfg.conn.nats != ""}, {"Kafka", &s.cfg.kafkaPort, s.cfg.kafka != ""},
+		{"NATS", &s.cfg.natsPort, s.cfg.conn.NATS != ""}, {"Kafka", &s.cfg.kafkaPort, s.cfg.kafka != ""},
 		{"ZooKeeper", &s.cfg.zkPort, false}, {"gRPC", &s.cfg.grpcPort, false}, {"REST", &s.cfg.restPort, false},
 	} {
 		if p.skip {

@@ -157,7 +157,7 @@ func TestRoleStatus(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*opsWithin)
 	defer cancel()
 	w := &opsWorld{stack: s, t: t, ctx: ctx, log: new(opsLines)}
-	shared := []string{"--nats", s.cfg.conn.nats, "--bzid", "demo", "--log-level", "info"}
+	shared := []string{"--nats", s.cfg.conn.NATS, "--bzid", "demo", "--log-level", "info"}
 	type child struct {
 		*opsChild
 		role, statusFile, url string
@@ -404,7 +404,7 @@ func TestLookIntoTheLog(t *testing.T) {
 	defer stop()
 	var out opsLines
 	root := newRoot()
-	root.SetArgs([]string{"events", "--tail", "--since", fmt.Sprint(last + 1), "--filter", "unload", "--nats", w.cfg.conn.nats, "--json"})
+	root.SetArgs([]string{"events", "--tail", "--since", fmt.Sprint(last + 1), "--filter", "unload", "--nats", w.cfg.conn.NATS, "--json"})
 	root.SetOut(&out)
 	root.SetErr(&out)
 	ended := make(chan error, 1)

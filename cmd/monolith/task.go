@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/modelserver"
@@ -57,7 +59,7 @@ func (s *stack) supervise(ctx context.Context, t task, ready func()) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, errUsage) {
+		if errors.Is(err, flags.ErrUsage) {
 			return err
 		}
 		if time.Since(began) > time.Minute {
@@ -79,7 +81,7 @@ func (s *stack) supervise(ctx context.Context, t task, ready func()) error {
 func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
 	r, err := roleNamed(t.role)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	build, err := parse(r, t.args)
 	if err != nil {
@@ -88,20 +90,20 @@ func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
 	well := s.health.Scope(t.name)
 	defer well.Clear()
 	conn, log := s.cfg.conn, s.log.With("role", t.role, "task", t.name)
-	conn.log, conn.health = log, well
-	b, err := conn.dial(ctx, "monolith "+t.name)
+	conn.Log, conn.Health = log, well
+	b, err := conn.Dial(ctx, "monolith "+t.name)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.role, "task": t.name}, s.reg))
 	defer metrics.release()
-	env := services.Env{BZID: conn.bzid, Health: well, Bus: b, Log: log, Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
+	env := services.Env{BZID: conn.BZID, Health: well, Bus: b, Log: log, Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
 	built, err := build(roleHost{env: env, launch: s.launchHere(t, env)})
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
-	return whileConnected(ctx, b, func(ctx context.Context) error { return runRole(ctx, built, ready) })
+	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, built, ready) })
 }
 
 // launchHere makes the supervisor run its model server as goroutines of this process.
@@ -158,10 +160,10 @@ func parse(r role, args []string) (func(roleHost) (services.Role, error), error)
 	fs := pflag.NewFlagSet(r.name, pflag.ContinueOnError)
 	bound := r.bind(fs)
 	if err := fs.Parse(args); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUsage, err)
+		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	if err := bound.validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUsage, err)
+		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	return bound.build, nil
 }
@@ -193,7 +195,7 @@ func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), natsEnv+"="+s.cfg.conn.nats, syncedEnv+"="+syncedAlways) // what there is to say was said here
+	cmd.Env = append(os.Environ(), connect.EnvNATS+"="+s.cfg.conn.NATS, connect.EnvSynced+"="+connect.SyncedAlways) // what there is to say was said here
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -227,7 +229,7 @@ func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
 // comes by the environment: arguments are read by every user of the machine, and those of a
 // model server stand in a fact.
 func (s *stack) childArgs(self string, t task, status string) ([]string, error) {
-	conn := []string{"--bzid", s.cfg.conn.bzid, "--log-level", s.cfg.conn.level, "--archive", s.cfg.conn.archive}
+	conn := []string{"--bzid", s.cfg.conn.BZID, "--log-level", s.cfg.conn.Level, "--archive", s.cfg.conn.Archive}
 	args := slices.Concat([]string{t.role}, conn, []string{"--status-file", status}, t.args)
 	if s.traceFile != "" {
 		args = append(args, "--trace-file", s.traceFile)
@@ -267,14 +269,4 @@ func csvLine(list []string) (string, error) {
 	}
 	w.Flush()
 	return strings.TrimSuffix(b.String(), "\n"), w.Error()
-}
-
-func splitList(s string) []string {
-	var out []string
-	for _, v := range strings.Split(s, ",") {
-		if v = strings.TrimSpace(v); v != "" {
-			out = append(out, v)
-		}
-	}
-	return out
 }

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/mtls"
 )
@@ -88,7 +89,7 @@ type statusServer struct {
 func serveStatus(listen string, insecure bool, reg *prometheus.Registry, well *health.State) (*statusServer, error) {
 	port := mtls.Port{Role: "monolith", Name: "status (/livez, /readyz and /metrics)", Addr: listen, Insecure: insecure, Switch: "--insecure-status"}
 	if err := port.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUsage, err)
+		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	s := &statusServer{done: make(chan error, 1)}
 	mux := http.NewServeMux()

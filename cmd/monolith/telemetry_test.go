@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/health"
 )
 
@@ -58,7 +59,7 @@ func TestReadyzShowsWhatDoesNotWork(t *testing.T) {
 
 func TestStatusBeyondThisMachineIsAskedForByName(t *testing.T) {
 	well := health.New()
-	if s, err := serveStatus("0.0.0.0:0", false, newRegistry(well), well); !errors.Is(err, errUsage) || !strings.Contains(err.Error(), "--insecure-status") {
+	if s, err := serveStatus("0.0.0.0:0", false, newRegistry(well), well); !errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), "--insecure-status") {
 		t.Errorf("serveStatus = %v, %v; want a refusal that names the flag", s, err)
 	}
 }

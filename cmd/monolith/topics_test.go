@@ -64,7 +64,7 @@ func TestUpTakesATopicWithMorePartitions(t *testing.T) {
 	}
 	t.Cleanup(func() { b.Close() })
 	cfg := opsConfig(t.TempDir())
-	cfg.conn.bzid, cfg.kafka, cfg.spans = "shop", b.Addr(), false
+	cfg.conn.BZID, cfg.kafka, cfg.spans = "shop", b.Addr(), false
 	s, _ := logsOnly(t, cfg)
 	if n, err := kafka.Partitions(t.Context(), s.brokers(), "shop.ratings"); n != 6 || err != nil {
 		t.Errorf("the training topic has %d partitions, %v", n, err)
@@ -165,7 +165,7 @@ func TestStoppedJobStaysStoppedUnderUp(t *testing.T) {
 	j := w.job
 	request := func(e *training.Event) {
 		t.Helper()
-		subject := events.Join(w.cfg.conn.bzid, "training", jobName).Request()
+		subject := events.Join(w.cfg.conn.BZID, "training", jobName).Request()
 		if _, err := j.bus.Log().Append(w.ctx, bus.Draft{Subject: subject, Event: e, Expect: bus.Any}); err != nil {
 			t.Fatal(err)
 		}

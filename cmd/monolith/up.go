@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
@@ -19,7 +21,7 @@ func newUp() *cobra.Command {
 		Short: "Run everything and keep it running",
 		Long: "Runs NATS, Kafka and all roles, embedded in this process (--processes: a process each),\n" +
 			"and declares the movie-ranking model. State lasts in --dir: start it again and it goes on.",
-		Args: noArgs,
+		Args: flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cfg.validate(); err != nil {
 				return err
@@ -59,7 +61,7 @@ func up(ctx context.Context, cfg stackConfig, w io.Writer) (err error) {
 
 // declareMovies makes the movie-ranking model known, so that training can begin. What
 // is served is the user's to say.
-func declareMovies(ctx context.Context, conn connection) error {
+func declareMovies(ctx context.Context, conn connect.Config) error {
 	j, err := openJob(ctx, conn)
 	if err != nil {
 		return err
@@ -73,7 +75,7 @@ func (s *stack) banner(w io.Writer, took time.Duration) {
 	}
 	fmt.Fprintf(w, "monolith is up after %.1fs\n", took.Seconds())
 	for _, l := range [][2]string{
-		{"data", s.cfg.dir}, {"NATS", redacted(s.cfg.conn.nats)}, {"Kafka", s.cfg.kafka},
+		{"data", s.cfg.dir}, {"NATS", connect.Redacted(s.cfg.conn.NATS)}, {"Kafka", s.cfg.kafka},
 		{"ZooKeeper", fmt.Sprintf("127.0.0.1:%d", s.cfg.zkPort)},
 		{"gRPC", fmt.Sprintf("127.0.0.1:%d (TensorFlow Serving)", s.cfg.grpcPort)},
 		{"REST", fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", s.cfg.restPort, modelName)},
@@ -83,5 +85,5 @@ func (s *stack) banner(w io.Writer, took time.Duration) {
 		fmt.Fprintf(w, "  %-10s %s\n", l[0], l[1])
 	}
 	fmt.Fprintf(w, "Load the model: nats -s %s req monolith.%s.cmd.portal.load '{\"modelName\":%q,\"modelDir\":%q,\"job\":%q,\"replicas\":%d}'\n",
-		redacted(s.cfg.conn.nats), s.cfg.conn.bzid, modelName, s.exports(), jobName, s.cfg.replicas)
+		connect.Redacted(s.cfg.conn.NATS), s.cfg.conn.BZID, modelName, s.exports(), jobName, s.cfg.replicas)
 }

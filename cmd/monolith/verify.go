@@ -17,6 +17,8 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/gen"
@@ -33,7 +35,7 @@ func newVerify() *cobra.Command {
 			"up, the serving ports, and computes the report's figures again. Exits 1 when one differs.\n" +
 			"Works on the folder of a demo that runs (--keep) or has ended. A folder without a report, as\n" +
 			"'up' makes it, is proved by its logs alone: checkpoints, deltas, offsets and views.",
-		Args: noArgs,
+		Args: flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			checks, err := cfg.run(cmd.Context())
 			if err != nil {
@@ -63,7 +65,7 @@ func newVerify() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&cfg.dir, "dir", "", "data `folder` of the demo or of up (required)")
-	fs.StringVar(&cfg.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "namespace of the folder's logs, where no report says it (MONOLITH_BZID)")
+	fs.StringVar(&cfg.bzid, "bzid", flags.Env("MONOLITH_BZID", "demo"), "namespace of the folder's logs, where no report says it (MONOLITH_BZID)")
 	fs.StringVar(&cfg.report, "report", "", "`folder` of the report; empty: report in --dir")
 	fs.StringVar(&cfg.nats, "nats", "", "NATS `URL`, if it was not embedded")
 	fs.StringVar(&cfg.kafka, "kafka", "", "Kafka `brokers`, if they were not embedded")
@@ -79,7 +81,7 @@ type verifyConfig struct {
 
 func (c verifyConfig) run(ctx context.Context) (_ []audit.Check, err error) {
 	if c.dir == "" {
-		return nil, fmt.Errorf("%w: --dir must name the data folder of the demo", errUsage)
+		return nil, fmt.Errorf("%w: --dir must name the data folder of the demo", flags.ErrUsage)
 	}
 	folder := cmp.Or(c.report, filepath.Join(c.dir, "report"))
 	r, err := report.Read(folder)
@@ -148,7 +150,7 @@ func (c verifyConfig) job(ctx context.Context) (_ []audit.Check, err error) {
 		return audit.Bounds(ctx, logs.brokers, started.GetTopic())
 	}
 	if logs.live {
-		j, err := openJob(ctx, connection{nats: logs.natsURL, bzid: c.bzid, level: "warn"})
+		j, err := openJob(ctx, connect.Config{NATS: logs.natsURL, BZID: c.bzid, Level: "warn"})
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +179,7 @@ func (c verifyConfig) source(r *report.Report) (audit.Source, error) {
 
 // replicas adds the rows ports of everything that serves now.
 func (c verifyConfig) replicas(ctx context.Context, logs *openedLogs, r *report.Report, in *audit.Inputs) (func(), error) {
-	j, err := openJob(ctx, connection{nats: logs.natsURL, bzid: r.Run.BZID, level: "warn"})
+	j, err := openJob(ctx, connect.Config{NATS: logs.natsURL, BZID: r.Run.BZID, Level: "warn"})
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +211,7 @@ type openedLogs struct {
 }
 
 func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err error) {
-	l := &openedLogs{natsURL: c.nats, brokers: splitList(c.kafka)}
+	l := &openedLogs{natsURL: c.nats, brokers: flags.List(c.kafka)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close())
@@ -222,7 +224,7 @@ func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err
 			return nil, errors.Join(err, rerr)
 		}
 		l.live = true
-		l.natsURL, l.brokers = cmp.Or(l.natsURL, r.NATS), splitList(cmp.Or(c.kafka, r.Kafka))
+		l.natsURL, l.brokers = cmp.Or(l.natsURL, r.NATS), flags.List(cmp.Or(c.kafka, r.Kafka))
 	} else if err != nil {
 		return nil, err
 	}
@@ -239,8 +241,8 @@ func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err
 		}
 		l.brokers = []string{l.broker.Addr()}
 	}
-	conn := connection{nats: l.natsURL, bzid: bzid, level: "warn"}
-	l.bus, err = conn.dial(ctx, "monolith verify")
+	conn := connect.Config{NATS: l.natsURL, BZID: bzid, Level: "warn"}
+	l.bus, err = conn.Dial(ctx, "monolith verify")
 	return l, err
 }
 

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/compat/fnmatch"
 	"github.com/monolith-go/monolith/internal/compat/savedmodel"
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -34,7 +35,7 @@ func newAgentController() *cobra.Command {
 		Example: "  monolith agent-controller --cmd=decl --export_base=/d/m1/exported_models\n" +
 			"  monolith agent-controller --cmd=pub --layout=l1 --model_name='m1:ps_*'\n" +
 			"  monolith agent-controller --cmd=bzid_info --compat",
-		Args: noArgs,
+		Args: flags.NoArgs,
 	}
 	fs := cmd.Flags()
 	c.register(fs)
@@ -48,7 +49,7 @@ func newAgentController() *cobra.Command {
 			return err
 		}
 		if c.zk != "" && !c.bzidSet {
-			c.conn.bzid = "test" // the original's default
+			c.conn.BZID = "test" // the original's default
 		}
 		return c.run(cmd.Context())
 	}
@@ -67,7 +68,7 @@ func (c *controller) run(ctx context.Context) error {
 	switch c.cmd {
 	case "decl":
 		if c.exportBase == "" {
-			return fmt.Errorf("%w: name the export with --export_base", errUsage)
+			return fmt.Errorf("%w: name the export with --export_base", flags.ErrUsage)
 		}
 		var err error
 		if c.exportBase, err = filepath.Abs(c.exportBase); err != nil {
@@ -82,7 +83,7 @@ func (c *controller) run(ctx context.Context) error {
 	}
 	model, pattern, ok := strings.Cut(c.model, ":")
 	if c.layout == "" || !ok || model == "" || pattern == "" {
-		return fmt.Errorf("%w: %s needs --layout and --model_name={model}:{glob}", errUsage, c.cmd)
+		return fmt.Errorf("%w: %s needs --layout and --model_name={model}:{glob}", flags.ErrUsage, c.cmd)
 	}
 	return c.arrange(ctx, model, pattern)
 }
@@ -115,7 +116,7 @@ func (c *controller) declare(ctx context.Context) error {
 		return err
 	}
 	defer t.close()
-	base := "/" + c.conn.bzid + "/saved_models/" + model
+	base := "/" + c.conn.BZID + "/saved_models/" + model
 	declared, _, err := t.children(base)
 	if err != nil {
 		return err
@@ -162,13 +163,13 @@ func (c *controller) arrange(ctx context.Context, model, pattern string) error {
 		return err
 	}
 	defer t.close()
-	declared, _, err := t.children("/" + c.conn.bzid + "/saved_models/" + model)
+	declared, _, err := t.children("/" + c.conn.BZID + "/saved_models/" + model)
 	if err != nil {
 		return err
 	}
 	subs := fnmatch.Filter(declared, pattern)
 	for _, sub := range subs {
-		path := "/" + c.conn.bzid + "/layouts/" + c.layout + "/" + model + ":" + sub
+		path := "/" + c.conn.BZID + "/layouts/" + c.layout + "/" + model + ":" + sub
 		if c.cmd == "pub" {
 			if _, there, err := t.get(path); err != nil || there {
 				if err != nil {
@@ -194,11 +195,11 @@ func (c *controller) info(ctx context.Context) error {
 		return err
 	}
 	defer t.close()
-	info, err := bzidInfo(t, c.conn.bzid)
+	info, err := bzidInfo(t, c.conn.BZID)
 	if err != nil {
 		return err
 	}
-	return c.print(info, line("%s", pyDumps(info, "")), func(w io.Writer) error { return humanInfo(w, c.conn.bzid, info) })
+	return c.print(info, line("%s", pyDumps(info, "")), func(w io.Writer) error { return humanInfo(w, c.conn.BZID, info) })
 }
 
 // bzidInfo is the namespace as the original's backend tells it: what is declared, who

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/internal/compat/agentdata"
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
-// compatTimeout bounds each question of the compatible commands.
-const compatTimeout = 10 * time.Second
+// answerTimeout bounds each question of the compatible commands.
+const answerTimeout = 10 * time.Second
 
 // tree is the ZooKeeper tree as the compatible commands read it.
 type tree interface {
@@ -73,13 +74,13 @@ func dialZK(ctx context.Context, servers string) (*zkTree, error) {
 		list = append(list, s)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%w: --zk_servers %q names no server: give host:port[,host:port]", errUsage, servers)
+		return nil, fmt.Errorf("%w: --zk_servers %q names no server: give host:port[,host:port]", flags.ErrUsage, servers)
 	}
-	c, events, err := zk.Connect(list, compatTimeout, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	c, events, err := zk.Connect(list, answerTimeout, zk.WithLogger(silent{}), zk.WithLogInfo(false))
 	if err != nil {
 		return nil, fmt.Errorf("connect to ZooKeeper at %s: %w", servers, err)
 	}
-	late := time.NewTimer(compatTimeout)
+	late := time.NewTimer(answerTimeout)
 	defer late.Stop()
 	for {
 		select {
@@ -102,7 +103,7 @@ func dialZK(ctx context.Context, servers string) (*zkTree, error) {
 			return nil, ctx.Err()
 		case <-late.C:
 			c.Close()
-			return nil, fmt.Errorf("connect to ZooKeeper at %s: no session within %v: is it running?", servers, compatTimeout)
+			return nil, fmt.Errorf("connect to ZooKeeper at %s: no session within %v: is it running?", servers, answerTimeout)
 		}
 	}
 }

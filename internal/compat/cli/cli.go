@@ -1,4 +1,7 @@
-package main
+// Package cli is the original's command lines: agent-client, agent-controller, client and
+// svr-client, with the original's flags. What they read and write is the system behind
+// --nats, or, as the original did, a ZooKeeper behind --zk_servers.
+package cli
 
 import (
 	"context"
@@ -19,11 +22,14 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 )
 
-// The commands agent-client, agent-controller, client and svr-client take the original's
-// flags. What they read and write is the system behind --nats, or, as the original did, a
-// ZooKeeper behind --zk_servers.
+// Commands are agent-client, agent-controller, client and svr-client.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{newAgentClient(), newAgentController(), newClient(), newSvrClient()}
+}
 
 // taskName is {type}:{task}.
 var taskName = regexp.MustCompile(`^(\w+):(\d+)$`)
@@ -35,7 +41,7 @@ func isNumber(s string) bool {
 
 // compat is what these commands share.
 type compat struct {
-	conn    connection
+	conn    connect.Config
 	zk      string
 	exact   bool // --compat
 	asJSON  bool
@@ -50,7 +56,7 @@ func (c *compat) register(fs *pflag.FlagSet) {
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "-", "_"))
 	})
-	c.conn.register(fs)
+	c.conn.Register(fs)
 	fs.StringVar(&c.zk, "zk_servers", "", "`host:port,...` of a ZooKeeper to use in place of NATS: our port or a real ensemble")
 	fs.StringVar(&c.model, "model_name", "", "model")
 	fs.BoolVar(&c.exact, "compat", false, "print the original's exact text")
@@ -61,7 +67,7 @@ func (c *compat) register(fs *pflag.FlagSet) {
 func (c *compat) begin(cmd *cobra.Command) error {
 	c.out, c.bzidSet = cmd.OutOrStdout(), cmd.Flags().Changed("bzid")
 	if c.exact && c.asJSON {
-		return fmt.Errorf("%w: --compat and --json exclude each other", errUsage)
+		return fmt.Errorf("%w: --compat and --json exclude each other", flags.ErrUsage)
 	}
 	return nil
 }
@@ -71,13 +77,13 @@ func oneOf(flag, value string, all ...string) error {
 	if slices.Contains(all, value) {
 		return nil
 	}
-	return fmt.Errorf("%w: --%s %q is none of %s", errUsage, flag, value, strings.Join(all, ", "))
+	return fmt.Errorf("%w: --%s %q is none of %s", flags.ErrUsage, flag, value, strings.Join(all, ", "))
 }
 
 // needModel refuses a command without its model.
 func (c *compat) needModel() error {
 	if c.model == "" {
-		return fmt.Errorf("%w: name the model with --model_name", errUsage)
+		return fmt.Errorf("%w: name the model with --model_name", flags.ErrUsage)
 	}
 	return nil
 }
@@ -115,22 +121,22 @@ func (c *compat) read(ctx context.Context) (tree, error) {
 		}
 		return t, nil
 	}
-	b, err := c.conn.dial(ctx, "monolith compat")
+	b, err := c.conn.Dial(ctx, "monolith compat")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = b.Close() }()
-	return foldTree(ctx, b, c.conn.bzid)
+	return foldTree(ctx, b, c.conn.BZID)
 }
 
 // call asks a command of the system and decodes its answer into reply, which may be nil.
 func (c *compat) call(ctx context.Context, command string, body, reply any) error {
-	b, err := c.conn.dial(ctx, "monolith compat")
+	b, err := c.conn.Dial(ctx, "monolith compat")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = b.Close() }()
-	return callOn(ctx, b, c.conn.bzid, command, body, reply)
+	return callOn(ctx, b, c.conn.BZID, command, body, reply)
 }
 
 func callOn(ctx context.Context, b bus.Bus, bzid, command string, body, reply any) error {
@@ -138,7 +144,7 @@ func callOn(ctx context.Context, b bus.Bus, bzid, command string, body, reply an
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, compatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	data, err := b.Commands().Call(ctx, bzid, command, payload)
 	if err != nil {
@@ -173,9 +179,9 @@ func agentTarget(target string, port int, conf agentConf) (string, error) {
 		}
 	}
 	if p == "" {
-		return "", fmt.Errorf("%w: name the agent service with --port or --target (or agent_port in --conf, or PORT2)", errUsage)
+		return "", fmt.Errorf("%w: name the agent service with --port or --target (or agent_port in --conf, or PORT2)", flags.ErrUsage)
 	}
-	return net.JoinHostPort(envOr("MY_HOST_IP", "127.0.0.1"), p), nil
+	return net.JoinHostPort(flags.Env("MY_HOST_IP", "127.0.0.1"), p), nil
 }
 
 // agentCall asks the agent service at target.
@@ -185,7 +191,7 @@ func agentCall(ctx context.Context, target string, ask func(context.Context, age
 		return fmt.Errorf("agent service at %s: %w", target, err)
 	}
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, compatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	if err := ask(ctx, agentpb.NewAgentServiceClient(conn)); err != nil {
 		return fmt.Errorf("agent service at %s: %w", target, err)

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -41,7 +42,7 @@ func newAgentClient() *cobra.Command {
 		Example: "  monolith agent-client --cmd_type=hb --server_type=ps --port=4002\n" +
 			"  monolith agent-client --cmd_type=get --args=pub --bzid=demo\n" +
 			"  monolith agent-client --cmd_type=load --model_name=m1 --model_dir=/d/m1/exported_models",
-		Args: noArgs,
+		Args: flags.NoArgs,
 	}
 	fs := cmd.Flags()
 	c.register(fs)
@@ -75,7 +76,7 @@ func (c *agentClient) run(ctx context.Context) (err error) {
 	c.model = cmp.Or(c.conf.baseName, c.model)
 	c.zk = cmp.Or(c.zk, c.conf.zkServers)
 	if !c.bzidSet {
-		c.conn.bzid = cmp.Or(c.conf.bzid, c.conn.bzid)
+		c.conn.BZID = cmp.Or(c.conf.bzid, c.conn.BZID)
 	}
 	if err := oneOf("server_type", c.serverType, "ps", "entry", "dense"); err != nil {
 		return err
@@ -181,7 +182,7 @@ func (c *agentClient) addresses(ctx context.Context) error {
 		return err
 	}
 	defer t.close()
-	found, ok, err := replicaNodes(t, c.conn.bzid, c.model)
+	found, ok, err := replicaNodes(t, c.conn.BZID, c.model)
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (c *agentClient) addresses(ctx context.Context) error {
 		if c.exact {
 			return line("%s has not load !", c.model)(c.out)
 		}
-		return fmt.Errorf("%s has no replica in %s: is it loaded? (agent-client --cmd_type=load)", c.model, c.conn.bzid)
+		return fmt.Errorf("%s has no replica in %s: is it loaded? (agent-client --cmd_type=load)", c.model, c.conn.BZID)
 	}
 	state := func(m view.ReplicaMeta) string { return replica.State(m.Stat).String() }
 	type row struct {
@@ -215,7 +216,7 @@ func (c *agentClient) addresses(ctx context.Context) error {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "REPLICA\tSTATE\tADDRESS\tARCHON")
 		for _, r := range rows {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", strings.TrimPrefix(r.Path, "/"+c.conn.bzid+"/service/"), r.State, cmp.Or(r.Address, "-"), cmp.Or(r.Archon, "-"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", strings.TrimPrefix(r.Path, "/"+c.conn.BZID+"/service/"), r.State, cmp.Or(r.Address, "-"), cmp.Or(r.Archon, "-"))
 		}
 		return t.Flush()
 	})
@@ -224,7 +225,7 @@ func (c *agentClient) addresses(ctx context.Context) error {
 // info is what an exported_models folder on this machine holds.
 func (c *agentClient) info() error {
 	if c.modelDir == "" {
-		return fmt.Errorf("%w: name the exported_models folder with --model_dir", errUsage)
+		return fmt.Errorf("%w: name the exported_models folder with --model_dir", flags.ErrUsage)
 	}
 	subs, ckpt, version, err := modelinfo.Calculate(c.modelDir, c.ckpt)
 	if err != nil {
@@ -261,7 +262,7 @@ func (c *agentClient) nodes(ctx context.Context) error {
 		return err
 	}
 	defer t.close()
-	base := "/" + c.conn.bzid + "/" + folders[c.what]
+	base := "/" + c.conn.BZID + "/" + folders[c.what]
 	names, ok, err := t.children(base)
 	if err != nil {
 		return err
@@ -327,14 +328,14 @@ func (c *compat) loadModel(ctx context.Context, dir, ckpt string, numShard int) 
 	}
 	if c.zk != "" {
 		if c.follow {
-			return fmt.Errorf("%w: a portal node cannot say --follow: leave --zk_servers out", errUsage)
+			return fmt.Errorf("%w: a portal node cannot say --follow: leave --zk_servers out", flags.ErrUsage)
 		}
 		t, err := dialZK(ctx, c.zk)
 		if err != nil {
 			return err
 		}
 		defer t.close()
-		path := "/" + c.conn.bzid + "/portal/" + c.model
+		path := "/" + c.conn.BZID + "/portal/" + c.model
 		meta := view.ModelMeta{ModelName: c.model, ModelDir: dir, Ckpt: ckpt, NumShard: int32(numShard), Action: "NONE"}
 		if err := t.put(path, meta.Bytes()); err != nil {
 			return err
@@ -367,7 +368,7 @@ func (c *compat) unloadModel(ctx context.Context) error {
 			return err
 		}
 		defer t.close()
-		path := "/" + c.conn.bzid + "/portal/" + c.model
+		path := "/" + c.conn.BZID + "/portal/" + c.model
 		found, err := t.remove(path, false)
 		if err != nil {
 			return err
@@ -389,7 +390,7 @@ func (c *agentClient) clean(ctx context.Context) error {
 	if !known {
 		return notSupported(c.what)
 	}
-	base := "/" + c.conn.bzid + "/" + folders[c.what]
+	base := "/" + c.conn.BZID + "/" + folders[c.what]
 	if c.zk == "" {
 		if c.what != "portal" {
 			return fmt.Errorf("what stands in %s follows from facts that are not the user's to delete: unload models with --args=portal, or name a ZooKeeper with --zk_servers", base)
@@ -420,7 +421,7 @@ func (e notSupported) Error() string { return string(e) + " is not support!" }
 
 // cleanPortal unloads everything.
 func (c *agentClient) cleanPortal(ctx context.Context) error {
-	b, err := c.conn.dial(ctx, "monolith compat")
+	b, err := c.conn.Dial(ctx, "monolith compat")
 	if err != nil {
 		return err
 	}
@@ -429,7 +430,7 @@ func (c *agentClient) cleanPortal(ctx context.Context) error {
 		Name   string `json:"name"`
 		Loaded bool   `json:"loaded"`
 	}
-	if err := callOn(ctx, b, c.conn.bzid, "portal.models", struct{}{}, &models); err != nil {
+	if err := callOn(ctx, b, c.conn.BZID, "portal.models", struct{}{}, &models); err != nil {
 		return err
 	}
 	names := []string{}
@@ -437,7 +438,7 @@ func (c *agentClient) cleanPortal(ctx context.Context) error {
 		if !m.Loaded {
 			continue
 		}
-		if err := callOn(ctx, b, c.conn.bzid, "portal.unload", map[string]any{"modelName": m.Name, "reason": "cleaned on the command line"}, nil); err != nil && !isNotFound(err) {
+		if err := callOn(ctx, b, c.conn.BZID, "portal.unload", map[string]any{"modelName": m.Name, "reason": "cleaned on the command line"}, nil); err != nil && !isNotFound(err) {
 			return err
 		}
 		names = append(names, m.Name)

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/compat/agentdata"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
+	"github.com/monolith-go/monolith/internal/flags"
 )
 
 // notFoundError is the refusal of what asks for something that is not there.
@@ -43,7 +44,7 @@ func newClient() *cobra.Command {
 		Long:  "Loads and unloads a model, and shows how far it has come, with the original's flags.",
 		Example: "  monolith client --cmd_type=load --model_name=m1 --model_dir=/d/m1/exported_models\n" +
 			"  monolith client --cmd_type=status --model_name=m1",
-		Args: noArgs,
+		Args: flags.NoArgs,
 	}
 	fs := cmd.Flags()
 	c.register(fs)
@@ -71,13 +72,13 @@ func (c *servingClient) run(ctx context.Context) error {
 	switch c.cmdType {
 	case "load":
 		if c.modelDir == "" {
-			return fmt.Errorf("%w: name the exported_models folder with --model_dir", errUsage)
+			return fmt.Errorf("%w: name the exported_models folder with --model_dir", flags.ErrUsage)
 		}
 		t, err := c.read(ctx)
 		if err != nil {
 			return err
 		}
-		_, there, err := t.get("/" + c.conn.bzid + "/portal/" + c.model)
+		_, there, err := t.get("/" + c.conn.BZID + "/portal/" + c.model)
 		t.close()
 		if err != nil {
 			return err
@@ -114,10 +115,10 @@ func (c *servingClient) status(ctx context.Context) error {
 	}
 	defer t.close()
 	s := loadState{Service: map[string]int32{}}
-	if _, s.Portal, err = t.get("/" + c.conn.bzid + "/portal/" + c.model); err != nil {
+	if _, s.Portal, err = t.get("/" + c.conn.BZID + "/portal/" + c.model); err != nil {
 		return err
 	}
-	published, _, err := t.children("/" + c.conn.bzid + "/publish")
+	published, _, err := t.children("/" + c.conn.BZID + "/publish")
 	if err != nil {
 		return err
 	}
@@ -125,11 +126,11 @@ func (c *servingClient) status(ctx context.Context) error {
 		_, _, model, ok := agentdata.ParsePublish("/" + name)
 		s.Publish = s.Publish || ok && model == c.model
 	}
-	found, _, err := replicaNodes(t, c.conn.bzid, c.model)
+	found, _, err := replicaNodes(t, c.conn.BZID, c.model)
 	if err != nil {
 		return err
 	}
-	root := "/" + c.conn.bzid + "/service/" + c.model + "/"
+	root := "/" + c.conn.BZID + "/service/" + c.model + "/"
 	var keys []string
 	for _, n := range found {
 		key := strings.ReplaceAll(strings.TrimPrefix(n.path, root), "/", ":")
@@ -170,7 +171,7 @@ func newSvrClient() *cobra.Command {
 		Short:   "The original's svr_client: hb, gr",
 		Long:    "Asks an agent service for the addresses it knows, with the original's flags.",
 		Example: "  monolith svr-client --cmd_type=gr --server_type=ps --task=0 --model_name=m1 --port=4002",
-		Args:    noArgs,
+		Args:    flags.NoArgs,
 	}
 	fs := cmd.Flags()
 	c.register(fs)
