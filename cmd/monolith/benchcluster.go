@@ -16,6 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -31,7 +32,7 @@ const (
 // benchCluster is a whole stack in a temporary folder, with the demo's defaults and a
 // served first model.
 type benchCluster struct {
-	stack   *stack
+	stack   *host.Stack
 	job     *job
 	entry   string
 	rows    *rowwire.Pool
@@ -54,15 +55,15 @@ func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
 			}
 		}
 	}()
-	c.stack, err = startLogs(ctx, stackConfig{conn: connect.Config{BZID: "bench", Level: "error"}, dir: dir, shards: benchShards, replicas: benchReplicas,
-		trainers: 2, partitions: 4, batch: 64, linger: 10 * time.Millisecond, sync: 25 * time.Millisecond, checkpoints: 30 * time.Second, status: "127.0.0.1:0"})
+	c.stack, err = host.Start(ctx, host.Config{Logs: connect.Config{BZID: "bench", Level: "error"}, Dir: dir, Shards: benchShards, Replicas: benchReplicas,
+		Trainers: 2, Partitions: 4, Batch: 64, Linger: 10 * time.Millisecond, Sync: 25 * time.Millisecond, Checkpoints: 30 * time.Second, Status: "127.0.0.1:0"})
 	if err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
-	go func() { c.running <- c.stack.run(run, func() {}) }()
-	if c.job, err = openJob(ctx, c.stack.cfg.conn); err != nil {
+	go func() { c.running <- c.stack.Run(run, func() {}) }()
+	if c.job, err = openJob(ctx, c.stack.Config.Logs); err != nil {
 		return nil, err
 	}
 	d := &driver{cfg: demoConfig{patience: benchPatience}, spec: modelspec.MovieRanking(), stack: c.stack, job: c.job, ui: newProgress(io.Discard)}
@@ -71,9 +72,9 @@ func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
 }
 
 func (c *benchCluster) PredictAddr() string { return c.entry }
-func (c *benchCluster) Model() string       { return modelName }
-func (c *benchCluster) Brokers() []string   { return c.stack.brokers() }
-func (c *benchCluster) Topic() string       { return c.stack.cfg.topics.ratings }
+func (c *benchCluster) Model() string       { return host.ModelName }
+func (c *benchCluster) Brokers() []string   { return c.stack.Brokers() }
+func (c *benchCluster) Topic() string       { return c.stack.Config.Topics.Ratings }
 
 // Close ends the roles, then the logs, and removes the folder.
 func (c *benchCluster) Close() error {
@@ -86,8 +87,8 @@ func (c *benchCluster) Close() error {
 		c.stop()
 		errs = append(errs, <-c.running)
 	}
-	dir := c.stack.cfg.dir
-	errs = append(errs, c.stack.close(), os.RemoveAll(dir))
+	dir := c.stack.Config.Dir
+	errs = append(errs, c.stack.Close(), os.RemoveAll(dir))
 	return errors.Join(errs...)
 }
 
@@ -151,7 +152,7 @@ func (c *benchCluster) published(ctx context.Context, ends map[int32]int64) (map
 	if err != nil {
 		return nil, err
 	}
-	prefix := bus.DeltaSubject(c.stack.cfg.conn.BZID, jobName, "")
+	prefix := bus.DeltaSubject(c.stack.Config.Logs.BZID, host.JobName, "")
 	proofs := map[int]proof{}
 	type place struct {
 		shard     string
@@ -204,7 +205,7 @@ func (c *benchCluster) published(ctx context.Context, ends map[int32]int64) (map
 
 // held waits until every replica answers with the rows of proofs, or newer ones.
 func (c *benchCluster) held(ctx context.Context, proofs map[int]proof) error {
-	for key, r := range c.job.replicas(modelName) {
+	for key, r := range c.job.replicas(host.ModelName) {
 		p, ok := proofs[int(r.GetTask())]
 		if !ok {
 			return fmt.Errorf("replica %s is of a shard that does not exist", key)
@@ -214,7 +215,7 @@ func (c *benchCluster) held(ctx context.Context, proofs map[int]proof) error {
 			if err != nil {
 				return fmt.Errorf("replica %s: %w", key, err)
 			}
-			res, err := client.Lookup(ctx, &rowwire.LookupRequest{Model: modelName, Shard: uint32(r.GetTask()), WithSeqs: true,
+			res, err := client.Lookup(ctx, &rowwire.LookupRequest{Model: host.ModelName, Shard: uint32(r.GetTask()), WithSeqs: true,
 				Tables: []rowwire.TableIDs{{Table: p.table, IDs: []int64{p.id}}}})
 			if err != nil {
 				return fmt.Errorf("replica %s: %w", key, err)

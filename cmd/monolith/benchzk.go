@@ -23,6 +23,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/loadtest/bench"
 	"github.com/monolith-go/monolith/services"
@@ -136,7 +137,7 @@ func newBenchZK() *cobra.Command {
 			if _, err := io.WriteString(cmd.OutOrStdout(), benchZKReady); err != nil {
 				return errors.Join(err, h.Close())
 			}
-			keepHeapSmall(cmd.Context())
+			host.KeepHeapSmall(cmd.Context())
 			<-cmd.Context().Done()
 			return h.Close()
 		},

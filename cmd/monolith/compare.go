@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/report"
@@ -29,7 +30,7 @@ const agreePatience = 20 * time.Second
 func (d *driver) compare(ctx context.Context) error {
 	var saved *training.Checkpoint
 	d.job.lineage.Read(func(s lineage.State) {
-		if cs := s.Jobs[jobName].Checkpoints; len(cs) > 0 {
+		if cs := s.Jobs[host.JobName].Checkpoints; len(cs) > 0 {
 			saved = cs[len(cs)-1].V
 		}
 	})
@@ -39,8 +40,8 @@ func (d *driver) compare(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(agreePatience)
 	for {
-		checks, err := d.job.agree(ctx, truth, d.stack.cfg.shards)
-		if err == nil && len(checks) >= d.stack.cfg.shards*d.stack.cfg.replicas && audit.Passed(checks) {
+		checks, err := d.job.agree(ctx, truth, d.stack.Config.Shards)
+		if err == nil && len(checks) >= d.stack.Config.Shards*d.stack.Config.Replicas && audit.Passed(checks) {
 			d.report.ReplicasAgree = true
 			return nil
 		}
@@ -69,12 +70,12 @@ func failed(checks []audit.Check) error {
 // agree compares all rows of each serving replica of the model, by its public port.
 func (j *job) agree(ctx context.Context, truth *audit.Rows, shards int) ([]audit.Check, error) {
 	var checks []audit.Check
-	for key, r := range j.replicas(modelName) {
+	for key, r := range j.replicas(host.ModelName) {
 		c, err := rowwire.Dial(ctx, r.GetRowsAddress(), nil)
 		if err != nil {
 			return checks, fmt.Errorf("replica %s: %w", key, err)
 		}
-		checks = append(checks, truth.Agree(ctx, audit.Replica{Name: key, Model: modelName, Shard: uint32(r.GetTask()), Rows: c}, shards))
+		checks = append(checks, truth.Agree(ctx, audit.Replica{Name: key, Model: host.ModelName, Shard: uint32(r.GetTask()), Rows: c}, shards))
 		if err := c.Close(); err != nil {
 			return checks, err
 		}
@@ -101,7 +102,7 @@ func (j *job) replicas(model string) map[string]*replica.Replica {
 func (j *job) settleApplied(ctx context.Context, shards int) error {
 	var last uint64
 	for i := range shards {
-		seq, err := j.bus.Deltas().LastOf(ctx, bus.DeltaSubject(j.conn.BZID, jobName, strconv.Itoa(i)))
+		seq, err := j.bus.Deltas().LastOf(ctx, bus.DeltaSubject(j.conn.BZID, host.JobName, strconv.Itoa(i)))
 		if err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func (j *job) settleApplied(ctx context.Context, shards int) error {
 	ctx, cancel := context.WithTimeout(ctx, agreePatience)
 	defer cancel()
 	for {
-		h, err := audit.ReadHistory(ctx, j.bus.Log(), j.conn.BZID, jobName, 0)
+		h, err := audit.ReadHistory(ctx, j.bus.Log(), j.conn.BZID, host.JobName, 0)
 		if err != nil {
 			return err
 		}
@@ -119,7 +120,7 @@ func (j *job) settleApplied(ctx context.Context, shards int) error {
 			reached[a.Container] = max(reached[a.Container], a.SyncSeq)
 		}
 		all := true
-		for _, r := range j.replicas(modelName) {
+		for _, r := range j.replicas(host.ModelName) {
 			all = all && reached[r.GetContainer()] >= last
 		}
 		if all {
@@ -137,7 +138,7 @@ func (j *job) settleApplied(ctx context.Context, shards int) error {
 func (j *job) liveHashes(ctx context.Context) (map[string]report.ViewHash, error) {
 	hashes := map[string]report.ViewHash{}
 	for view, role := range map[string]string{models.Name: "portal", plan.Name: "publisher", fleet.Name: "registry", view.Name: "registry",
-		lineage.Name: "trainer." + events.Escape(jobName)} {
+		lineage.Name: "trainer." + events.Escape(host.JobName)} {
 		var h report.ViewHash
 		if err := j.call(ctx, role+".state", map[string]string{"view": view}, &h); err != nil {
 			return nil, err

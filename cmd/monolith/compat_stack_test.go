@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
@@ -27,13 +28,13 @@ func TestCompatStack(t *testing.T) {
 		return out
 	}
 	// The model is served: both ways say so, in the same words.
-	model := "--model_name=" + modelName
+	model := "--model_name=" + host.ModelName
 	byNATS := tool("client", "--cmd_type=status", model, "--compat")
 	served := regexp.MustCompile(`^LoadSate\(portal=True, publish=True, service=\{'entry:0:0': 30, 'ps:0:0': 30, 'ps:0:1': 30, 'ps:1:0': 30, 'ps:1:1': 30\}\)\n$`)
 	if !served.MatchString(byNATS) {
 		t.Errorf("status %s", byNATS)
 	}
-	ensemble := fmt.Sprintf("--zk_servers=127.0.0.1:%d", w.cfg.zkPort)
+	ensemble := fmt.Sprintf("--zk_servers=127.0.0.1:%d", w.Config.ZKPort)
 	for _, args := range [][]string{
 		{"client", "--cmd_type=status", model, "--compat"},
 		{"agent-client", "--cmd_type=addr", model, "--compat"},
@@ -50,7 +51,7 @@ func TestCompatStack(t *testing.T) {
 		t.Errorf("addr\n%s", out)
 	}
 	// Saved models and layouts.
-	tool("agent-controller", "--cmd=decl", "--export_base="+w.exports(), "--model_name=movies", "--overwrite=1")
+	tool("agent-controller", "--cmd=decl", "--export_base="+w.Exports(), "--model_name=movies", "--overwrite=1")
 	tool("agent-controller", "--cmd=pub", "--layout=l1", "--model_name=movies:ps_*")
 	var info struct {
 		Layouts map[string][]string `json:"layout_info"`
@@ -73,10 +74,10 @@ func TestCompatStack(t *testing.T) {
 		t.Errorf("exit %d %s", code, errs)
 	}
 	// Another model, from the same export: loaded, seen, refused twice, unloaded.
-	if out := tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.exports(), "--compat"); out != "" {
+	if out := tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.Exports(), "--compat"); out != "" {
 		t.Errorf("load says %q", out)
 	}
-	if code, _, errs := w.tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.exports()); code != exitFailure || !strings.Contains(errs, "m2 has exists") {
+	if code, _, errs := w.tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.Exports()); code != exitFailure || !strings.Contains(errs, "m2 has exists") {
 		t.Errorf("exit %d %s", code, errs)
 	}
 	w.until("m2 is served", func() (bool, string) {
@@ -93,7 +94,7 @@ func TestCompatStack(t *testing.T) {
 	}
 	tool("agent-client", "--cmd_type=unload", "--model_name=m2", "--compat") // which ignores it
 	// By a portal node, as the original's own command would write it into our port.
-	tool("agent-client", "--cmd_type=load", "--model_name=m3", "--model_dir="+w.exports(), ensemble)
+	tool("agent-client", "--cmd_type=load", "--model_name=m3", "--model_dir="+w.Exports(), ensemble)
 	w.until("m3 is served", func() (bool, string) {
 		out := tool("client", "--cmd_type=status", "--model_name=m3", "--compat", ensemble)
 		return strings.Contains(out, "'entry:0:0': 30") && strings.Contains(out, "'ps:1:0': 30"), out

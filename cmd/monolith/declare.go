@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
@@ -29,7 +30,7 @@ func newDeclare() *cobra.Command {
 		Use:   "declare [FILE]",
 		Short: "Declare a model, so that parameter servers and trainers can begin",
 		Long: "Sends the YAML spec in FILE (-: standard input) to the portal and prints the sequence of\n" +
-			"the fact. Without FILE it is the demo's model, " + modelName + ". Roles that are started alone wait\n" +
+			"the fact. Without FILE it is the demo's model, " + host.ModelName + ". Roles that are started alone wait\n" +
 			"for it; 'up' and 'demo' declare theirs themselves.",
 		Example: "  monolith declare\n  monolith declare ranker.yaml --nats nats://10.0.0.5:4222",
 		Args: func(cmd *cobra.Command, args []string) error {

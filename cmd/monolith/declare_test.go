@@ -13,7 +13,7 @@ import (
 // TestDeclare declares a model by its YAML file, as an operator of single roles does.
 func TestDeclare(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
-	cfg.replicas, cfg.trainers, cfg.shards = 1, 1, 1
+	cfg.Replicas, cfg.Trainers, cfg.Shards = 1, 1, 1
 	w := opsStart(t, cfg)
 	text, err := os.ReadFile(filepath.Join(repository, "internal", "model", "modelspec", "testdata", "movies.yaml"))
 	w.must("read the sample", err)

@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/loadtest/gen"
@@ -33,7 +34,7 @@ import (
 
 // demoConfig is one run of the main job.
 type demoConfig struct {
-	stack    stackConfig
+	stack    host.Config
 	data     string
 	duration time.Duration
 	rate     float64
@@ -48,14 +49,14 @@ type demoConfig struct {
 }
 
 func (c *demoConfig) register(flags *pflag.FlagSet) {
-	c.stack.register(flags, "")
+	c.stack.Register(flags, "")
 	flags.StringVar(&c.data, "data", "", "MovieLens `ratings.csv`; empty: a simulated audience with a known best AUC")
 	flags.DurationVar(&c.duration, "duration", 0, "length of the stream; 0: the whole file, or 60s of simulation")
 	flags.Float64Var(&c.rate, "rate", 1000, "ratings per second")
 	flags.Float64Var(&c.load, "load", 200, "open-loop Predict calls per second beside the stream; 0: none")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of the simulation and of the load")
 	flags.StringVar(&c.report, "report", "", "`folder` of the report; empty: report in --dir, or monolith-report")
-	flags.StringVar(&c.spec, "spec", "", "YAML `file` that declares the model, "+modelName+", with features user and movie; empty: the one built in")
+	flags.StringVar(&c.spec, "spec", "", "YAML `file` that declares the model, "+host.ModelName+", with features user and movie; empty: the one built in")
 	flags.BoolVar(&c.keep, "keep", false, "stay up afterwards, until interrupted")
 	flags.BoolVar(&c.asJSON, "json", false, "print one JSON object instead of a page")
 	flags.DurationVar(&c.patience, "patience", 2*time.Minute, "longest wait for any one thing to happen")
@@ -73,7 +74,7 @@ func newDemo() *cobra.Command {
 		Example: "  monolith demo\n  monolith demo --data ratings.csv --json",
 		Args:    flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cfg.stack.validate(); err != nil {
+			if err := cfg.stack.Validate(); err != nil {
 				return err
 			}
 			if !(cfg.rate > 0) || math.IsInf(cfg.rate, 0) || cfg.load < 0 || math.IsInf(cfg.load, 0) || math.IsNaN(cfg.load) {
@@ -82,7 +83,7 @@ func newDemo() *cobra.Command {
 			if cfg.duration < 0 {
 				return fmt.Errorf("%w: --duration %s must not be negative", flags.ErrUsage, cfg.duration)
 			}
-			if cfg.stack.determinism {
+			if cfg.stack.Deterministic {
 				return fmt.Errorf("%w: --deterministic learns whole batches only, and a stream's last ones are not whole: use it with monolith up", flags.ErrUsage)
 			}
 			return demo(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -101,8 +102,8 @@ func (c *demoConfig) model() (*model.ModelSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.GetName() != modelName {
-		return nil, fmt.Errorf("%w: --spec declares %q: the demo's model is called %s", flags.ErrUsage, spec.GetName(), modelName)
+	if spec.GetName() != host.ModelName {
+		return nil, fmt.Errorf("%w: --spec declares %q: the demo's model is called %s", flags.ErrUsage, spec.GetName(), host.ModelName)
 	}
 	return spec, nil
 }
@@ -110,19 +111,19 @@ func (c *demoConfig) model() (*model.ModelSpec, error) {
 // demo opens the logs and the source, runs the roles around the driver, and prints what
 // the driver reports.
 func demo(ctx context.Context, cfg demoConfig, stdout, stderr io.Writer) (err error) {
-	if cfg.stack.dir == "" {
+	if cfg.stack.Dir == "" {
 		temp, err := os.MkdirTemp("", "monolith-demo-")
 		if err != nil {
 			return err
 		}
-		cfg.stack.dir = temp
+		cfg.stack.Dir = temp
 		cfg.report = cmp.Or(cfg.report, "monolith-report")
 		if !cfg.keep {
 			defer func() { _ = os.RemoveAll(temp) }() // a temporary folder nobody asked for
 		}
 	}
-	cfg.report = cmp.Or(cfg.report, filepath.Join(cfg.stack.dir, "report"))
-	cfg.stack.spans = true
+	cfg.report = cmp.Or(cfg.report, filepath.Join(cfg.stack.Dir, "report"))
+	cfg.stack.Spans = true
 	source, err := openSource(cfg)
 	if err != nil {
 		return err
@@ -133,23 +134,23 @@ func demo(ctx context.Context, cfg demoConfig, stdout, stderr io.Writer) (err er
 	}
 	ui := newProgress(stderr)
 	defer ui.close()
-	s, err := startLogs(ctx, cfg.stack)
+	s, err := host.Start(ctx, cfg.stack)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := source.pin(s.cfg.dir); err != nil {
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := source.pin(s.Config.Dir); err != nil {
 		return err
 	}
-	for _, n := range s.notes {
+	for _, n := range s.Notes {
 		ui.say("%s", n)
 	}
-	ui.say("data in %s, NATS %s, Kafka %s", s.cfg.dir, connect.Redacted(s.cfg.conn.NATS), s.cfg.kafka)
+	ui.say("data in %s, NATS %s, Kafka %s", s.Config.Dir, connect.Redacted(s.Config.Logs.NATS), s.Config.Kafka)
 
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()
 	running := make(chan error, 1)
-	go func() { running <- s.run(run, func() {}) }()
+	go func() { running <- s.Run(run, func() {}) }()
 	d := &driver{cfg: cfg, spec: spec, stack: s, source: source, ui: ui}
 	type outcome struct {
 		r   *report.Report
@@ -243,7 +244,7 @@ func openSource(cfg demoConfig) (*source, error) {
 // a restart, changes nothing.
 func (s *source) parkBroken(ctx context.Context, letters bus.DeadLetters) error {
 	for _, b := range s.broken {
-		p := bus.Parked{Reason: b.Reason, By: "demo", Stream: "csv:" + s.name, StreamSeq: uint64(b.Line), Subject: ratingsTopic, Data: b.Raw}
+		p := bus.Parked{Reason: b.Reason, By: "demo", Stream: "csv:" + s.name, StreamSeq: uint64(b.Line), Subject: host.RatingsTopic, Data: b.Raw}
 		if _, err := letters.Park(ctx, p); err != nil {
 			return fmt.Errorf("park line %d of %s: %w", b.Line, s.file, err)
 		}
@@ -277,7 +278,7 @@ func (s *source) pin(dir string) error {
 	was, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return replaceFile(path, now)
+		return host.ReplaceFile(path, now)
 	case err != nil:
 		return err
 	case !bytes.Equal(was, now):

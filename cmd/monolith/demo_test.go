@@ -50,7 +50,7 @@ func TestDemoRefusesAnotherSource(t *testing.T) {
 // TestDeclaredOtherwise is how a resumed demo notices that --spec is not what stands.
 func TestDeclaredOtherwise(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
-	cfg.replicas, cfg.trainers, cfg.shards = 1, 1, 1
+	cfg.Replicas, cfg.Trainers, cfg.Shards = 1, 1, 1
 	w := opsStart(t, cfg)
 	spec := modelspec.MovieRanking()
 	if !w.job.declared(spec) {

@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/loadtest/scenario"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	frozenName = modelName + "-frozen"
+	frozenName = host.ModelName + "-frozen"
 	// sampleSpans is the share of ticks that start a trace.
 	sampleSpans = 0.01
 	// aucWindow is the number of ratings behind each point of the AUC plot.
@@ -37,7 +38,7 @@ const (
 type driver struct {
 	cfg    demoConfig
 	spec   *model.ModelSpec
-	stack  *stack
+	stack  *host.Stack
 	source *source
 	ui     *progress
 
@@ -55,7 +56,7 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 	began := time.Now()
 	d.acks = audit.Acks{}
 	d.learning.half = d.source.total / 2
-	if d.job, err = openJob(ctx, s.cfg.conn); err != nil {
+	if d.job, err = openJob(ctx, s.Config.Logs); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.job.close()) }()
@@ -67,10 +68,10 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 		return nil, err
 	}
 	d.report = report.Report{Seed: d.cfg.seed, RatingsRead: d.source.rows, FirstPredictionSeconds: report.Figure(time.Since(d.cfg.born).Seconds())}
-	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.rate), BZID: s.cfg.conn.BZID, Job: jobName,
-		Model: modelName, FrozenModel: frozenName, Topic: s.cfg.topics.ratings, Stream: d.source.name, Partitions: int32(s.cfg.partitions),
-		Trainers: s.cfg.trainers, Shards: s.cfg.shards, ServeShards: s.cfg.shards, Replicas: s.cfg.replicas,
-		SyncMs: report.Figure(float64(s.cfg.sync) / float64(time.Millisecond)), Machine: machine()}
+	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.rate), BZID: s.Config.Logs.BZID, Job: host.JobName,
+		Model: host.ModelName, FrozenModel: frozenName, Topic: s.Config.Topics.Ratings, Stream: d.source.name, Partitions: int32(s.Config.Partitions),
+		Trainers: s.Config.Trainers, Shards: s.Config.Shards, ServeShards: s.Config.Shards, Replicas: s.Config.Replicas,
+		SyncMs: report.Figure(float64(s.Config.Sync) / float64(time.Millisecond)), Machine: machine()}
 	d.ui.say("first prediction after %.1fs", float64(d.report.FirstPredictionSeconds))
 
 	resumed, err := d.stream(ctx, addr)
@@ -93,28 +94,28 @@ func (d *driver) serve(ctx context.Context) (addr string, err error) {
 		return "", fmt.Errorf("declare the model: %w", err)
 	}
 	if d.cfg.spec != "" && !d.job.declared(d.spec) {
-		return "", fmt.Errorf("%w: %s has a model of another spec than %s already: leave --spec out to go on with it, or name another folder with --dir", flags.ErrUsage, d.stack.cfg.dir, d.cfg.spec)
+		return "", fmt.Errorf("%w: %s has a model of another spec than %s already: leave --spec out to go on with it, or name another folder with --dir", flags.ErrUsage, d.stack.Config.Dir, d.cfg.spec)
 	}
 	version, err := d.job.awaitExport(ctx)
 	if err != nil {
 		return "", fmt.Errorf("wait for the first export: %w", err)
 	}
-	if !d.loaded(modelName) {
-		seq, err := d.job.load(ctx, &model.Load{ModelName: modelName, ModelDir: d.stack.exports(), Job: jobName, Replicas: uint32(d.stack.cfg.replicas)})
+	if !d.loaded(host.ModelName) {
+		seq, err := d.job.load(ctx, &model.Load{ModelName: host.ModelName, ModelDir: d.stack.Exports(), Job: host.JobName, Replicas: uint32(d.stack.Config.Replicas)})
 		if err != nil {
 			return "", fmt.Errorf("load the model: %w", err)
 		}
 		d.ui.say("version %d was exported, its load is fact %d", version, seq)
 	}
 	for {
-		entry, err := d.job.awaitServing(ctx, modelName, d.stack.cfg.shards, d.stack.cfg.replicas)
+		entry, err := d.job.awaitServing(ctx, host.ModelName, d.stack.Config.Shards, d.stack.Config.Replicas)
 		if err != nil {
-			return "", fmt.Errorf("wait until every replica serves %s: %w", modelName, err)
+			return "", fmt.Errorf("wait until every replica serves %s: %w", host.ModelName, err)
 		}
 		// After a crash the view names the addresses of the life before, until the
 		// registry hears of the new ones.
 		if err = predictOnce(ctx, entry.GetGrpcAddress()); err == nil {
-			d.ui.say("serving gRPC at %s, REST at http://%s/v1/models/%s", entry.GetGrpcAddress(), entry.GetHttpAddress(), modelName)
+			d.ui.say("serving gRPC at %s, REST at http://%s/v1/models/%s", entry.GetGrpcAddress(), entry.GetHttpAddress(), host.ModelName)
 			return entry.GetGrpcAddress(), nil
 		}
 		select {
@@ -134,7 +135,7 @@ func predictOnce(ctx context.Context, addr string) error {
 		return err
 	}
 	defer client.Close()
-	_, err = client.Predict(ctx, modelName, "", []int64{1}, []int64{1})
+	_, err = client.Predict(ctx, host.ModelName, "", []int64{1}, []int64{1})
 	return err
 }
 
@@ -147,7 +148,7 @@ func (d *driver) loaded(name string) (yes bool) {
 // already played some.
 func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err error) {
 	s := d.stack
-	stored, err := scenario.FindStored(ctx, s.brokers(), s.cfg.topics.ratings, d.source.name)
+	stored, err := scenario.FindStored(ctx, s.Brokers(), s.Config.Topics.Ratings, d.source.name)
 	if err != nil {
 		return false, err
 	}
@@ -158,7 +159,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 		name := frozenName
 		d.learning.frozen.Store(&name)
 	}
-	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: s.brokers()})
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: s.Brokers()})
 	defer writer.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,7 +172,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	var loadErr, freezeErr error
 	if d.cfg.load > 0 {
 		side.Go(func() {
-			loaded, loadErr = scenario.Load(loadCtx, scenario.LoadConfig{Addr: addr, Model: modelName, Rate: d.cfg.load, Seed: d.cfg.seed,
+			loaded, loadErr = scenario.Load(loadCtx, scenario.LoadConfig{Addr: addr, Model: host.ModelName, Rate: d.cfg.load, Seed: d.cfg.seed,
 				Pair: func(r *rand.Rand) (int64, int64) { return 1 + r.Int64N(610), 1 + r.Int64N(9000) }})
 		})
 	}
@@ -191,16 +192,16 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	d.ui.start("ratings", d.source.total-before)
 	// Only the ratings behind a sampled tick are traced, from their first step to the
 	// rows that are served.
-	tracer := s.spans.tracer("demo", sampleSpans)
+	tracer := s.Tracer("demo", sampleSpans)
 	lastSecond := -1
-	res, err := scenario.Stream(ctx, scenario.StreamConfig{Source: d.source, Name: d.source.name, Rate: d.cfg.rate, PredictAddr: addr, Model: modelName,
+	res, err := scenario.Stream(ctx, scenario.StreamConfig{Source: d.source, Name: d.source.name, Rate: d.cfg.rate, PredictAddr: addr, Model: host.ModelName,
 		FrozenModel: func() string {
 			if name := d.learning.frozen.Load(); name != nil {
 				return *name
 			}
 			return ""
 		},
-		Writer: writer, Brokers: s.brokers(), Topic: s.cfg.topics.ratings, Skip: stored.Has, Tracer: tracer, Log: s.log,
+		Writer: writer, Brokers: s.Brokers(), Topic: s.Config.Topics.Ratings, Skip: stored.Has, Tracer: tracer, Log: s.Log,
 		OnOutcome: func(o scenario.Outcome) {
 			d.scores.Add(o)
 			d.acks.Add(o.Partition, o.Offset, o.Acked)
@@ -221,7 +222,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 		return false, err
 	}
 	if !res.Exhausted {
-		return false, fmt.Errorf("stopped after %d of %d ratings; the same command with --dir %s goes on", done, d.source.total, s.cfg.dir)
+		return false, fmt.Errorf("stopped after %d of %d ratings; the same command with --dir %s goes on", done, d.source.total, s.Config.Dir)
 	}
 	d.report.Predict, d.report.Series.Predict, d.report.Series.PredictSpread = loaded.Predict, loaded.Seconds, loaded.Spread
 	d.ui.say("%d ratings streamed, %d of them scored first; the slowest was acked %s behind its schedule", res.Produced, res.Scored, res.MaxLate.Round(time.Millisecond))
@@ -239,10 +240,10 @@ func (d *driver) freeze(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint at half time: %w", err)
 	}
-	if _, err := d.job.load(ctx, &model.Load{ModelName: frozenName, ModelDir: d.stack.exports(), Version: version, Replicas: 1}); err != nil {
+	if _, err := d.job.load(ctx, &model.Load{ModelName: frozenName, ModelDir: d.stack.Exports(), Version: version, Replicas: 1}); err != nil {
 		return fmt.Errorf("load the frozen copy: %w", err)
 	}
-	if _, err := d.job.awaitServing(ctx, frozenName, d.stack.cfg.shards, 1); err != nil {
+	if _, err := d.job.awaitServing(ctx, frozenName, d.stack.Config.Shards, 1); err != nil {
 		return fmt.Errorf("wait until the frozen copy is served: %w", err)
 	}
 	name := frozenName
@@ -257,11 +258,11 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.patience)
 	defer cancel()
 	s := d.stack
-	_, ends, err := audit.Bounds(ctx, s.brokers(), s.cfg.topics.ratings)
+	_, ends, err := audit.Bounds(ctx, s.Brokers(), s.Config.Topics.Ratings)
 	if err != nil {
 		return err
 	}
-	if err := d.job.awaitTrained(ctx, s.cfg.shards, ends, func(int64) {}); err != nil {
+	if err := d.job.awaitTrained(ctx, s.Config.Shards, ends, func(int64) {}); err != nil {
 		return err
 	}
 	client, err := scenario.Dial(addr)
@@ -280,11 +281,11 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	if err := d.compare(ctx); err != nil {
 		return err
 	}
-	if err := d.job.settleApplied(ctx, s.cfg.shards); err != nil {
+	if err := d.job.settleApplied(ctx, s.Config.Shards); err != nil {
 		return err
 	}
 	d.scores.Fill(&d.report, d.learning.half, aucWindow)
-	ratings, err := audit.ReadTopic(ctx, s.brokers(), s.cfg.topics.ratings, maxRatings)
+	ratings, err := audit.ReadTopic(ctx, s.Brokers(), s.Config.Topics.Ratings, maxRatings)
 	if err != nil {
 		return err
 	}
@@ -319,11 +320,11 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 	heard := d.report.Run.Scored
 	deadline := time.Now().Add(impressionPatience)
 	for {
-		scores, err := audit.ReadScores(ctx, d.stack.brokers(), d.stack.cfg.topics.predictions)
+		scores, err := audit.ReadScores(ctx, d.stack.Brokers(), d.stack.Config.Topics.Predictions)
 		if err != nil {
 			return err
 		}
-		a := audit.Learning(ratings, scores, d.source.name, modelName, frozenName, d.learning.half, best)
+		a := audit.Learning(ratings, scores, d.source.name, host.ModelName, frozenName, d.learning.half, best)
 		if a.Missing == 0 && (resumed || a.Scored >= heard) || time.Now().After(deadline) {
 			d.report.AUCOnline, d.report.AUCFrozen, d.report.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Figure(a.Best)
 			d.report.Run.Scored, d.report.Run.Unlogged, d.report.Run.Compared = a.Scored, a.Missing, a.Compared

@@ -23,6 +23,7 @@ import (
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/loadtest/audit"
@@ -31,7 +32,7 @@ import (
 func newExplain() *cobra.Command {
 	var conn connect.Config
 	var brokers string
-	var topics topicNames
+	var topics host.Topics
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain REQUEST-ID",
@@ -51,7 +52,7 @@ func newExplain() *cobra.Command {
 				return err
 			}
 			defer func() { _ = b.Close() }()
-			e, err := explain(cmd.Context(), b, flags.List(brokers), conn.BZID, topics.of(conn.BZID).predictions, args[0])
+			e, err := explain(cmd.Context(), b, flags.List(brokers), conn.BZID, topics.Of(conn.BZID).Predictions, args[0])
 			if err != nil {
 				return err
 			}
@@ -63,7 +64,7 @@ func newExplain() *cobra.Command {
 	}
 	conn.Register(cmd.Flags())
 	cmd.Flags().StringVar(&brokers, "kafka", flags.Env("MONOLITH_KAFKA", "127.0.0.1:9092"), "Kafka `brokers` (MONOLITH_KAFKA)")
-	cmd.Flags().StringVar(&topics.predictions, "predictions-topic", "", "`topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
+	cmd.Flags().StringVar(&topics.Predictions, "predictions-topic", "", "`topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

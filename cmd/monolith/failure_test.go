@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/report"
@@ -52,7 +53,7 @@ func TestBadInput(t *testing.T) {
 	w.once(ends)
 	kafkaLetters := opsLettersOf(w.letters(), "kafka:ratings/0")
 	for at, reason := range bad {
-		if ls := kafkaLetters[uint64(at)]; len(ls) != 1 || !strings.Contains(ls[0].Reason, reason) || ls[0].By != "trainer" || ls[0].Subject != ratingsTopic {
+		if ls := kafkaLetters[uint64(at)]; len(ls) != 1 || !strings.Contains(ls[0].Reason, reason) || ls[0].By != "trainer" || ls[0].Subject != host.RatingsTopic {
 			t.Errorf("record %d: letters %+v, want one because %q", at, ls, reason)
 		}
 	}
@@ -151,7 +152,7 @@ func TestBadInput(t *testing.T) {
 	if code != exitOK || json.Unmarshal([]byte(out), &again) != nil || again.Seq == 0 {
 		t.Fatalf("redrive: %d %s %s", code, out, stderr)
 	}
-	w.must("wait for the unload", await(w.soon(), w.job.catalog, func(s models.State) bool { return s.Models[modelName].Load.V == nil }))
+	w.must("wait for the unload", await(w.soon(), w.job.catalog, func(s models.State) bool { return s.Models[host.ModelName].Load.V == nil }))
 	if code, _, stderr := w.tool("dlq", "redrive", fmt.Sprint(mend), "--data", body); code != exitFailure || !strings.Contains(stderr, "re-driven before") {
 		t.Errorf("a second redrive: %d %s", code, stderr)
 	}
@@ -207,9 +208,9 @@ func TestBadInput(t *testing.T) {
 	w.agree()
 	w.once(ends)
 	w.replayed()
-	topic, err := audit.ReadTopic(w.soon(), w.brokers(), ratingsTopic, 1e6)
+	topic, err := audit.ReadTopic(w.soon(), w.Brokers(), host.RatingsTopic, 1e6)
 	w.must("read the topic", err)
-	r := report.Report{Run: report.Run{Started: time.Now(), BZID: "demo", Job: jobName, Model: modelName, Topic: ratingsTopic, Shards: 2, ServeShards: 2, Replicas: 2}}
+	r := report.Report{Run: report.Run{Started: time.Now(), BZID: "demo", Job: host.JobName, Model: host.ModelName, Topic: host.RatingsTopic, Shards: 2, ServeShards: 2, Replicas: 2}}
 	w.must("measure", audit.Measure(w.soon(), audit.MeasureInputs{Log: w.job.bus.Log(), Deltas: w.job.bus.Deltas(), DeadLetters: w.job.bus.DeadLetters(), Ratings: topic}, &r))
 	if r.RatingsTrained != int64(w.sent) || r.RatingsRejected != int64(len(bad)+4) {
 		t.Errorf("%d ratings trained and %d refused, want %d and %d", r.RatingsTrained, r.RatingsRejected, w.sent, len(bad)+4)
@@ -268,7 +269,7 @@ func TestLogsAway(t *testing.T) {
 	w.once(ends)
 	w.replayed()
 	seen := map[string]int{}
-	_, _, err := audit.Scan(w.soon(), w.brokers(), ratingsTopic, func(r kafka.Record) error {
+	_, _, err := audit.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		seen[r.Headers[rating.HeaderIndex]]++
 		return nil
 	})
@@ -301,7 +302,7 @@ func opsStream(w *opsWorld) *opsRatings {
 	w.t.Cleanup(cancel)
 	first := w.sent
 	go func() {
-		writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
+		writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.Brokers()})
 		defer writer.Close()
 		var acked []int
 		defer func() { s.done <- acked }()

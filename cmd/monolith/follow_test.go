@@ -14,12 +14,12 @@ import (
 // newer export: every replica comes to serve it, and nobody asks again.
 func TestLoadFollowsItsExport(t *testing.T) {
 	cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
-	cfg.replicas, cfg.shards, cfg.trainers, cfg.partitions = 1, 1, 1, 1
+	cfg.Replicas, cfg.Shards, cfg.Trainers, cfg.Partitions = 1, 1, 1, 1
 	w := opsStart(t, cfg)
-	if code, _, errs := w.tool("agent-client", "--cmd_type=load", "--model_name=movies", "--model_dir="+w.exports(), "--follow", "--zk_servers=127.0.0.1:1"); code != exitUsage || !strings.Contains(errs, "leave --zk_servers out") {
+	if code, _, errs := w.tool("agent-client", "--cmd_type=load", "--model_name=movies", "--model_dir="+w.Exports(), "--follow", "--zk_servers=127.0.0.1:1"); code != exitUsage || !strings.Contains(errs, "leave --zk_servers out") {
 		t.Errorf("follow by ZooKeeper: exit %d, %s", code, errs)
 	}
-	if code, out, errs := w.tool("agent-client", "--cmd_type=load", "--model_name=movies", "--model_dir="+w.exports(), "--follow"); code != exitOK || !strings.Contains(out, "accepted") {
+	if code, out, errs := w.tool("agent-client", "--cmd_type=load", "--model_name=movies", "--model_dir="+w.Exports(), "--follow"); code != exitOK || !strings.Contains(out, "accepted") {
 		t.Fatalf("load: exit %d, %s%s", code, out, errs)
 	}
 	serves := func(version int64) {
@@ -36,7 +36,7 @@ func TestLoadFollowsItsExport(t *testing.T) {
 		})
 	}
 	serves(1)
-	w.rate(3 * cfg.batch)
+	w.rate(3 * cfg.Batch)
 	w.learnt()
 	version, err := w.job.checkpoint(w.soon(), "a newer export")
 	w.must("checkpoint", err)

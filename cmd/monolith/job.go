@@ -16,7 +16,9 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/models"
@@ -65,6 +67,16 @@ func (j *job) close() error {
 		err = nil
 	}
 	return errors.Join(err, j.bus.Close())
+}
+
+// declareMovies makes the movie-ranking model known, so that training can begin. What
+// is served is the user's to say.
+func declareMovies(ctx context.Context, conn connect.Config) error {
+	j, err := openJob(ctx, conn)
+	if err != nil {
+		return err
+	}
+	return errors.Join(j.declare(ctx, modelspec.MovieRanking()), j.close())
 }
 
 // call sends a command, again and again while nobody answers it yet.
@@ -153,7 +165,7 @@ func (j *job) load(ctx context.Context, l *model.Load) (uint64, error) {
 // awaitExport waits until the job has exported anything, and returns the newest version.
 func (j *job) awaitExport(ctx context.Context) (version int64, err error) {
 	err = await(ctx, j.lineage, func(s lineage.State) bool {
-		exports := s.Jobs[jobName].Exports
+		exports := s.Jobs[host.JobName].Exports
 		if len(exports) == 0 {
 			return false
 		}
@@ -169,7 +181,7 @@ func (j *job) checkpoint(ctx context.Context, reason string) (int64, error) {
 		Checkpoint int64  `json:"checkpoint"`
 		Seq        uint64 `json:"seq"`
 	}
-	if err := j.call(ctx, "trainer."+events.Escape(jobName)+".checkpoint", map[string]any{"reason": reason, "export": true}, &r); err != nil {
+	if err := j.call(ctx, "trainer."+events.Escape(host.JobName)+".checkpoint", map[string]any{"reason": reason, "export": true}, &r); err != nil {
 		return 0, err
 	}
 	return r.Checkpoint, j.lineage.Wait(ctx, r.Seq)
@@ -203,7 +215,7 @@ func (j *job) trained(ctx context.Context, shards int) (map[int32]int64, error) 
 		var st struct {
 			Next map[int32]int64 `json:"next"`
 		}
-		if err := j.ask(ctx, fmt.Sprintf("ps.%s.%d.offsets", events.Escape(jobName), i), &st); err != nil {
+		if err := j.ask(ctx, fmt.Sprintf("ps.%s.%d.offsets", events.Escape(host.JobName), i), &st); err != nil {
 			return nil, err
 		}
 		if i == 0 {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/compat/cli"
 	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host"
 )
 
 // Exit codes: scripts tell a wrong call from a failure.
@@ -107,8 +108,8 @@ func newRoot() *cobra.Command {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}
-	for _, r := range roles {
-		c := newRoleCommand(r)
+	for _, r := range host.Roles {
+		c := newRole(r)
 		c.GroupID = "role"
 		root.AddCommand(c)
 	}

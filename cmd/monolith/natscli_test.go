@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
@@ -162,7 +163,7 @@ func (h *hands) predict() error {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer cancel()
-	_, err = client.Predict(ctx, modelName, "", []int64{1}, []int64{2})
+	_, err = client.Predict(ctx, host.ModelName, "", []int64{1}, []int64{2})
 	return err
 }
 

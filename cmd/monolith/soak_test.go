@@ -58,17 +58,17 @@ func TestSoakDisturbances(t *testing.T) {
 	for round := range max(rounds, 1) {
 		t.Run(fmt.Sprint("round ", round), func(t *testing.T) {
 			cfg := opsConfig(filepath.Join(dir, "data"))
-			cfg.conn.NATS, cfg.partitions, cfg.spans = nats.url, partitions, false
+			cfg.Logs.NATS, cfg.Partitions, cfg.Spans = nats.url, partitions, false
 			if rounds > 0 {
-				cfg.checkpoints = 3 * time.Second // beside those that are asked for
+				cfg.Checkpoints = 3 * time.Second // beside those that are asked for
 			} else {
-				cfg.shards = 1
+				cfg.Shards = 1
 			}
-			cfg.linger, cfg.sync = 20*time.Millisecond, 200*time.Millisecond // each delta carries the dense variables
+			cfg.Linger, cfg.Sync = 20*time.Millisecond, 200*time.Millisecond // each delta carries the dense variables
 			s := &soak{server: nats, ledger: ledger, archive: filepath.Join(dir, "archive")}
 			s.opsWorld = opsServe(t, cfg, s.prepare)
 			s.round(rng.Perm(len(disturbances)), rounds > 0)
-			partitions = s.cfg.partitions
+			partitions = s.Config.Partitions
 		})
 		if t.Failed() {
 			return
@@ -95,7 +95,7 @@ func (s *soak) round(order []int, thorough bool) {
 		disturbances[i].disturb(s)
 		s.flows("after: " + disturbances[i].name)
 		if thorough {
-			if code, out, stderr := opsTool("verify", "--dir", s.cfg.dir); code != exitOK {
+			if code, out, stderr := opsTool("verify", "--dir", s.Config.Dir); code != exitOK {
 				s.t.Errorf("verify: exit %d %s%s", code, out, stderr)
 			}
 		}
@@ -131,15 +131,15 @@ func (w *opsWorld) apart(name string, more ...string) *apartTask {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &apartTask{cancel: cancel, done: make(chan struct{})}
-	for i, task := range w.tasks {
-		if task.name != name {
+	for i, task := range w.Tasks {
+		if task.Name != name {
 			continue
 		}
-		w.tasks = append(w.tasks[:i:i], w.tasks[i+1:]...)
-		task.args = append(task.args[:len(task.args):len(task.args)], more...)
+		w.Tasks = append(w.Tasks[:i:i], w.Tasks[i+1:]...)
+		task.Args = append(task.Args[:len(task.Args):len(task.Args)], more...)
 		go func() {
 			defer close(a.done)
-			if err := w.runChild(ctx, task, func() {}); ctx.Err() == nil {
+			if err := w.RunChild(ctx, task, func() {}); ctx.Err() == nil {
 				w.t.Errorf("%s ended by itself: %v", name, err)
 			}
 		}()

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/audit"
@@ -101,7 +102,7 @@ func (c verifyConfig) run(ctx context.Context) (_ []audit.Check, err error) {
 	if in.Ratings, err = audit.ReadTopic(ctx, logs.brokers, r.Run.Topic, maxRatings); err != nil {
 		return nil, err
 	}
-	if in.Scores, err = audit.ReadScores(ctx, logs.brokers, predictionsOf(c.dir, r.Run.BZID)); err != nil {
+	if in.Scores, err = audit.ReadScores(ctx, logs.brokers, host.PredictionsOf(c.dir, r.Run.BZID)); err != nil {
 		return nil, err
 	}
 	acks, err := os.Open(filepath.Join(folder, audit.AckFile))
@@ -141,11 +142,11 @@ func (c verifyConfig) job(ctx context.Context) (_ []audit.Check, err error) {
 	if err != nil {
 		return nil, err
 	}
-	started := lineage.Jobs[jobName].Started.V
+	started := lineage.Jobs[host.JobName].Started.V
 	if started == nil {
-		return nil, fmt.Errorf("the log of %s knows no job %s in namespace %s: --bzid names another", c.dir, jobName, c.bzid)
+		return nil, fmt.Errorf("the log of %s knows no job %s in namespace %s: --bzid names another", c.dir, host.JobName, c.bzid)
 	}
-	in := audit.JobInputs{BZID: c.bzid, Job: jobName, Log: logs.bus.Log(), Deltas: logs.bus.Deltas(), Shards: int(started.GetShards())}
+	in := audit.JobInputs{BZID: c.bzid, Job: host.JobName, Log: logs.bus.Log(), Deltas: logs.bus.Deltas(), Shards: int(started.GetShards())}
 	in.Bounds = func(ctx context.Context) (first, ends map[int32]int64, err error) {
 		return audit.Bounds(ctx, logs.brokers, started.GetTopic())
 	}
@@ -207,7 +208,7 @@ type openedLogs struct {
 	live    bool
 	nats    *jetstream.Server
 	broker  *kafka.Broker
-	data    *dataDir
+	data    *host.DataDir
 }
 
 func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err error) {
@@ -217,9 +218,9 @@ func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err
 			err = errors.Join(err, l.close())
 		}
 	}()
-	l.data, err = openDataDir(c.dir)
-	if errors.Is(err, errInUse) {
-		r, rerr := readRunning(c.dir)
+	l.data, err = host.OpenDataDir(c.dir)
+	if errors.Is(err, host.ErrInUse) {
+		r, rerr := host.ReadRunning(c.dir)
 		if rerr != nil {
 			return nil, errors.Join(err, rerr)
 		}
@@ -229,14 +230,14 @@ func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err
 		return nil, err
 	}
 	if l.natsURL == "" {
-		if l.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(l.data.path, "nats")}); err != nil {
+		if l.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(l.data.Path, "nats")}); err != nil {
 			return nil, err
 		}
 		l.natsURL = l.nats.URL()
 	}
 	if len(l.brokers) == 0 {
 		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		if l.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(l.data.path, "kafka"), Addr: "127.0.0.1:0", Log: log}); err != nil {
+		if l.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(l.data.Path, "kafka"), Addr: "127.0.0.1:0", Log: log}); err != nil {
 			return nil, err
 		}
 		l.brokers = []string{l.broker.Addr()}
@@ -258,7 +259,7 @@ func (l *openedLogs) close() error {
 		errs = append(errs, l.nats.Close())
 	}
 	if l.data != nil {
-		errs = append(errs, l.data.close())
+		errs = append(errs, l.data.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -1,4 +1,4 @@
-package main
+package host
 
 import (
 	"cmp"
@@ -22,16 +22,15 @@ import (
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/modelserver"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 )
 
-// task is one role of the stack: its unique name and the flags that it would have as a
+// Task is one role of the stack: its unique name and the flags that it would have as a
 // pod. A supervisor's task also has the flags of its model server.
-type task struct {
-	name, role   string
+type Task struct {
+	Name, Role   string
 	control      bool // drains last: the others tell it that they leave
-	args, server []string
+	Args, Server []string
 }
 
 const (
@@ -43,17 +42,17 @@ const (
 
 // supervise starts the task again whenever it ends before ctx does, as a pod would be. An
 // error in its flags is returned: no restart mends it.
-func (s *stack) supervise(ctx context.Context, t task, ready func()) error {
+func (s *Stack) supervise(ctx context.Context, t Task, ready func()) error {
 	pauses, ends := retry.New(firstBackoff, lastBackoff), 0
 	started := func() {
-		s.health.OK(t.name)
+		s.health.OK(t.Name)
 		ready()
 	}
 	for {
 		began := time.Now()
 		run := s.runHere
-		if s.cfg.processes {
-			run = s.runChild
+		if s.Config.Processes {
+			run = s.RunChild
 		}
 		err := run(ctx, t, started)
 		if ctx.Err() != nil {
@@ -67,10 +66,10 @@ func (s *stack) supervise(ctx context.Context, t task, ready func()) error {
 			ends = 0
 		}
 		if ends++; ends >= unwell {
-			s.health.Fail(t.name, fmt.Errorf("ended %d times in a row: %w", ends, cmp.Or(err, errors.New("without an error"))))
+			s.health.Fail(t.Name, fmt.Errorf("ended %d times in a row: %w", ends, cmp.Or(err, errors.New("without an error"))))
 		}
 		pause := pauses.Next()
-		s.log.Warn("a role ended and is started again", "task", t.name, "err", err, "after", pause)
+		s.Log.Warn("a role ended and is started again", "task", t.Name, "err", err, "after", pause)
 		if retry.Sleep(ctx, pause) != nil {
 			return nil
 		}
@@ -78,62 +77,62 @@ func (s *stack) supervise(ctx context.Context, t task, ready func()) error {
 }
 
 // runHere runs the role inside this process, on a NATS connection of its own.
-func (s *stack) runHere(ctx context.Context, t task, ready func()) (err error) {
-	r, err := roleNamed(t.role)
+func (s *Stack) runHere(ctx context.Context, t Task, ready func()) (err error) {
+	r, err := roleNamed(t.Role)
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
-	build, err := parse(r, t.args)
+	build, err := parse(r, t.Args)
 	if err != nil {
 		return err
 	}
-	well := s.health.Scope(t.name)
+	well := s.health.Scope(t.Name)
 	defer well.Clear()
-	conn, log := s.cfg.conn, s.log.With("role", t.role, "task", t.name)
+	conn, log := s.Config.Logs, s.Log.With("role", t.Role, "task", t.Name)
 	conn.Log, conn.Health = log, well
-	b, err := conn.Dial(ctx, "monolith "+t.name)
+	b, err := conn.Dial(ctx, "monolith "+t.Name)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.role, "task": t.name}, s.reg))
+	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.Role, "task": t.Name}, s.Metrics))
 	defer metrics.release()
-	env := services.Env{BZID: conn.BZID, Health: well, Bus: b, Log: log, Tracer: s.spans.tracer(t.role, 0), Metrics: metrics}
-	built, err := build(roleHost{env: env, launch: s.launchHere(t, env)})
+	env := services.Env{BZID: conn.BZID, Health: well, Bus: b, Log: log, Tracer: s.spans.tracer(t.Role, 0), Metrics: metrics}
+	built, err := build(surroundings{env: env, launch: s.launchHere(r.server, t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, built, ready) })
 }
 
-// launchHere makes the supervisor run its model server as goroutines of this process.
-func (s *stack) launchHere(t task, env services.Env) func(*tfssupervisor.Config) (tfssupervisor.Launcher, error) {
+// launchHere makes the supervisor run its server as goroutines of this process.
+func (s *Stack) launchHere(server string, t Task, env services.Env) func(*tfssupervisor.Config) (tfssupervisor.Launcher, error) {
 	return func(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error) {
-		r, err := roleNamed("modelserver")
+		r, err := roleNamed(server)
 		if err != nil {
 			return nil, err
 		}
-		args := slices.Concat([]string{"--container", cfg.Container}, t.server, cfg.ServerArgs)
+		args := slices.Concat([]string{"--container", cfg.Container}, t.Server, cfg.ServerArgs)
 		return tfssupervisor.LauncherFunc(func(ctx context.Context) (tfssupervisor.Server, error) {
 			build, err := parse(r, args)
 			if err != nil {
 				return tfssupervisor.Server{}, err
 			}
 			inner := env
-			metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": r.name, "task": t.name}, s.reg))
-			inner.Metrics, inner.Log = metrics, env.Log.With("server", r.name)
-			built, err := build(roleHost{env: inner})
+			metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": r.Name, "task": t.Name}, s.Metrics))
+			inner.Metrics, inner.Log = metrics, env.Log.With("server", r.Name)
+			built, err := build(surroundings{env: inner})
 			if err != nil {
 				metrics.release()
 				return tfssupervisor.Server{}, err
 			}
-			return startHere(ctx, built.(*modelserver.Server), metrics.release)
+			return startHere(ctx, built.(listening), metrics.release)
 		}), nil
 	}
 }
 
 // startHere runs ms until it is killed; it outlives ctx, which bounds the start alone.
-func startHere(ctx context.Context, ms *modelserver.Server, release func()) (tfssupervisor.Server, error) {
+func startHere(ctx context.Context, ms listening, release func()) (tfssupervisor.Server, error) {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	var outcome error // written before ended is closed
@@ -156,8 +155,8 @@ func startHere(ctx context.Context, ms *modelserver.Server, release func()) (tfs
 		Wait: func() error { <-ended; return outcome }, Kill: stop, Stop: stop}, nil
 }
 
-func parse(r role, args []string) (func(roleHost) (services.Role, error), error) {
-	fs := pflag.NewFlagSet(r.name, pflag.ContinueOnError)
+func parse(r Role, args []string) (func(surroundings) (services.Role, error), error) {
+	fs := pflag.NewFlagSet(r.Name, pflag.ContinueOnError)
 	bound := r.bind(fs)
 	if err := fs.Parse(args); err != nil {
 		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
@@ -168,8 +167,8 @@ func parse(r role, args []string) (func(roleHost) (services.Role, error), error)
 	return bound.build, nil
 }
 
-// runChild runs the role as a child process that dies with this one, its log in a file.
-func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
+// RunChild runs the role as a child process that dies with this one, its log in a file.
+func (s *Stack) RunChild(ctx context.Context, t Task, ready func()) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -177,12 +176,12 @@ func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
 	if err := os.MkdirAll(s.path("logs"), 0o755); err != nil {
 		return err
 	}
-	out, err := os.OpenFile(s.path("logs", t.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	out, err := os.OpenFile(s.path("logs", t.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = out.Close() }() // the child has its own descriptor
-	status := s.path("status", t.name+".json")
+	status := s.path("status", t.Name+".json")
 	if err := os.MkdirAll(filepath.Dir(status), 0o755); err != nil {
 		return err
 	}
@@ -195,7 +194,7 @@ func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), connect.EnvNATS+"="+s.cfg.conn.NATS, connect.EnvSynced+"="+connect.SyncedAlways) // what there is to say was said here
+	cmd.Env = append(os.Environ(), connect.EnvNATS+"="+s.Config.Logs.NATS, connect.EnvSynced+"="+connect.SyncedAlways) // what there is to say was said here
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -228,14 +227,18 @@ func (s *stack) runChild(ctx context.Context, t task, ready func()) error {
 // childArgs are the arguments of a role's process. The NATS URL, which may hold a password,
 // comes by the environment: arguments are read by every user of the machine, and those of a
 // model server stand in a fact.
-func (s *stack) childArgs(self string, t task, status string) ([]string, error) {
-	conn := []string{"--bzid", s.cfg.conn.BZID, "--log-level", s.cfg.conn.Level, "--archive", s.cfg.conn.Archive}
-	args := slices.Concat([]string{t.role}, conn, []string{"--status-file", status}, t.args)
-	if s.traceFile != "" {
-		args = append(args, "--trace-file", s.traceFile)
+func (s *Stack) childArgs(self string, t Task, status string) ([]string, error) {
+	conn := []string{"--bzid", s.Config.Logs.BZID, "--log-level", s.Config.Logs.Level, "--archive", s.Config.Logs.Archive}
+	args := slices.Concat([]string{t.Role}, conn, []string{"--status-file", status}, t.Args)
+	if s.TraceFile != "" {
+		args = append(args, "--trace-file", s.TraceFile)
 	}
-	if t.role == "tfs-supervisor" {
-		list, err := csvLine(slices.Concat([]string{self, "modelserver"}, conn, []string{"--container", t.name}, t.server))
+	r, err := roleNamed(t.Role)
+	if err != nil {
+		return nil, err
+	}
+	if r.server != "" {
+		list, err := csvLine(slices.Concat([]string{self, r.server}, conn, []string{"--container", t.Name}, t.Server))
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package main
+package host
 
 import (
 	"encoding/json"
@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dataDir is a locked data folder: two processes never open the same logs. The lock is
+// DataDir is a locked data folder: two processes never open the same logs. The lock is
 // the kernel's, so it ends with the process however that ends.
-type dataDir struct {
-	path string
+type DataDir struct {
+	Path string
 	lock *os.File
 }
 
-// running says where the process that holds the folder can be reached.
-type running struct {
+// Running says where the process that holds the folder can be reached.
+type Running struct {
 	PID   int    `json:"pid"`
 	BZID  string `json:"bzid"`
 	NATS  string `json:"nats"`
@@ -28,10 +28,11 @@ type running struct {
 	Status      string `json:"status"`
 }
 
-// errInUse means that another process holds the folder.
-var errInUse = errors.New("in use")
+// ErrInUse means that another process holds the folder.
+var ErrInUse = errors.New("in use")
 
-func openDataDir(path string) (*dataDir, error) {
+// OpenDataDir makes the folder if need be and locks it, or returns [ErrInUse].
+func OpenDataDir(path string) (*DataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -47,28 +48,30 @@ func openDataDir(path string) (*dataDir, error) {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			who := "another process"
-			if r, err := readRunning(path); err == nil {
+			if r, err := ReadRunning(path); err == nil {
 				who = fmt.Sprintf("process %d", r.PID)
 			}
-			return nil, fmt.Errorf("%s is %w by %s: stop it, or name another folder with --dir", path, errInUse, who)
+			return nil, fmt.Errorf("%s is %w by %s: stop it, or name another folder with --dir", path, ErrInUse, who)
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return &dataDir{path: path, lock: f}, nil
+	return &DataDir{Path: path, lock: f}, nil
 }
 
-func (d *dataDir) announce(r running) error {
+func (d *DataDir) announce(r Running) error {
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(d.path, "running.json"), raw)
+	return ReplaceFile(filepath.Join(d.Path, "running.json"), raw)
 }
 
-func (d *dataDir) close() error { return d.lock.Close() }
+// Close gives the folder back.
+func (d *DataDir) Close() error { return d.lock.Close() }
 
-func readRunning(path string) (running, error) {
-	var r running
+// ReadRunning reads what the process that holds the folder at path has announced.
+func ReadRunning(path string) (Running, error) {
+	var r Running
 	raw, err := os.ReadFile(filepath.Join(path, "running.json"))
 	if err != nil {
 		return r, err
@@ -76,10 +79,9 @@ func readRunning(path string) (running, error) {
 	return r, json.Unmarshal(raw, &r)
 }
 
-// replaceFile makes path appear whole or not at all, to its owner alone: a NATS URL may hold
-// a password. What it says does not outlive the
-// process, so it is not synced.
-func replaceFile(path string, data []byte) error {
+// ReplaceFile makes path appear whole or not at all, to its owner alone: a NATS URL may hold
+// a password. It is not synced: a start after a power cut writes it anew.
+func ReplaceFile(path string, data []byte) error {
 	if err := os.WriteFile(path+".tmp", data, 0o600); err != nil {
 		return err
 	}

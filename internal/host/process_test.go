@@ -1,4 +1,4 @@
-package main
+package host
 
 import (
 	"context"
@@ -33,15 +33,14 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 	}
 	defer s.Close()
 	relay := natstest.NewRelay(t, s.URL())
-	conn := &connect.Config{NATS: relay.URL(), BZID: "demo", Level: "error", To: t.Output()}
-	p := process{status: "127.0.0.1:0", statusFile: filepath.Join(t.TempDir(), "status")}
+	role := waiting{make(chan struct{})}
+	p := Process{conn: connect.Config{NATS: relay.URL(), BZID: "demo", Level: "error", To: t.Output()},
+		role: Role{Name: "portal"}, status: "127.0.0.1:0", statusFile: filepath.Join(t.TempDir(), "status"),
+		bound: blueprint{func() error { return nil }, func(surroundings) (services.Role, error) { return role, nil }}}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	role := waiting{make(chan struct{})}
 	ended := make(chan error, 1)
-	go func() {
-		ended <- p.host(ctx, conn, "portal", func(roleHost) (services.Role, error) { return role, nil })
-	}()
+	go func() { ended <- p.Run(ctx) }()
 	<-role.ready
 	relay.Say("-ERR 'Parser Error'")
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "Parser Error") || ctx.Err() != nil {
@@ -64,16 +63,16 @@ func TestForeignServerIsWarnedOf(t *testing.T) {
 	defer s.Close()
 	for _, known := range []string{"", "always"} {
 		t.Setenv("MONOLITH_NATS_SYNC", known)
-		cfg := opsConfig(t.TempDir())
-		cfg.conn.NATS, cfg.conn.To = s.URL(), t.Output()
-		logs, err := startLogs(t.Context(), cfg)
+		cfg := small(t)
+		cfg.Logs.NATS, cfg.Logs.To = s.URL(), t.Output()
+		logs, err := Start(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told := strings.Contains(strings.Join(logs.notes, "\n"), "sync_interval: always"); told != (known == "") {
-			t.Errorf("%q: %q", known, logs.notes)
+		if told := strings.Contains(strings.Join(logs.Notes, "\n"), "sync_interval: always"); told != (known == "") {
+			t.Errorf("%q: %q", known, logs.Notes)
 		}
-		if err := logs.close(); err != nil {
+		if err := logs.Close(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package host
 
 import (
 	"context"
@@ -18,11 +18,11 @@ const (
 	heapAgain   = 15       // the same once more, and again: NATS keeps what it wrote for about as long
 )
 
-// keepHeapSmall bounds the garbage that a process keeps beside a large state of few
+// KeepHeapSmall bounds the garbage that a process keeps beside a large state of few
 // pointers, such as a ZooKeeper tree, which costs little to collect: a quarter of what
 // lives instead of as much again, and next to nothing once the process rests. An
 // operator's GOGC comes first. It returns when ctx ends.
-func keepHeapSmall(ctx context.Context) {
+func KeepHeapSmall(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}

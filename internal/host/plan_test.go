@@ -1,4 +1,4 @@
-package main
+package host
 
 import (
 	"slices"
@@ -11,28 +11,28 @@ import (
 
 // What `monolith up` is told about the ZooKeeper port, the registry takes.
 func TestUpHandsZKFlagsOn(t *testing.T) {
-	var cfg stackConfig
+	var cfg Config
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
-	cfg.register(fs, t.TempDir())
+	cfg.Register(fs, t.TempDir())
 	if err := fs.Parse([]string{"--zk-words", "ruok,wchs", "--zk-super-digest-file", "/secret", "--zk-port", "2222"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	tasks := (&stack{cfg: cfg}).plan()
-	i := slices.IndexFunc(tasks, func(t task) bool { return t.role == "replica-registry" })
+	tasks := (&Stack{Config: cfg}).plan()
+	i := slices.IndexFunc(tasks, func(t Task) bool { return t.Role == "replica-registry" })
 	var reg replicaregistry.Config
 	fs = pflag.NewFlagSet("replica-registry", pflag.ContinueOnError)
 	reg.Register(fs)
-	if err := fs.Parse(tasks[i].args); err != nil {
+	if err := fs.Parse(tasks[i].Args); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(reg.ZK.Words, []string{"ruok", "wchs"}) || reg.ZK.SuperDigestFile != "/secret" || reg.ZKListen != "127.0.0.1:2222" {
 		t.Errorf("%+v", reg)
 	}
-	cfg.zkWords = []string{"nope"}
-	if err := cfg.validate(); err == nil {
+	cfg.ZKWords = []string{"nope"}
+	if err := cfg.Validate(); err == nil {
 		t.Error("a word that there is not")
 	}
 }

@@ -1,10 +1,11 @@
-package main
+package host
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -17,15 +18,17 @@ import (
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/modelserver"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 )
 
 // rowsTLS begins the flags of the row protocol's certificates.
 const rowsTLS = "rows-tls"
 
-// process is an operating-system process that hosts one role.
-type process struct {
+// Process is an operating-system process that hosts one role.
+type Process struct {
+	role       Role
+	bound      blueprint
+	conn       connect.Config
 	status     string
 	insecure   bool // status beyond this machine
 	statusFile string
@@ -34,7 +37,15 @@ type process struct {
 	rows       mtls.Files
 }
 
-func (p *process) register(fs *pflag.FlagSet) {
+// NewProcess binds the flags of a process of this role.
+func NewProcess(r Role, fs *pflag.FlagSet) *Process {
+	p := &Process{role: r, bound: r.bind(fs)}
+	p.conn.Register(fs)
+	p.register(fs)
+	return p
+}
+
+func (p *Process) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
 	fs.BoolVar(&p.insecure, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
 	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
@@ -43,7 +54,12 @@ func (p *process) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
 }
 
-func (p *process) host(ctx context.Context, conn *connect.Config, name string, build func(roleHost) (services.Role, error)) (err error) {
+// Run hosts the role until ctx ends, on a connection of its own.
+func (p *Process) Run(ctx context.Context) (err error) {
+	if err := p.bound.validate(); err != nil {
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
+	conn, name := &p.conn, p.role.Name
 	logger, err := conn.Logger()
 	if err != nil {
 		return err
@@ -72,7 +88,7 @@ func (p *process) host(ctx context.Context, conn *connect.Config, name string, b
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
-	status.answers = servesAlone(name)
+	status.answers = p.role.answers
 	defer func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
@@ -80,72 +96,69 @@ func (p *process) host(ctx context.Context, conn *connect.Config, name string, b
 	}()
 	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well,
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
-	r, err := build(roleHost{env: env, launch: p.launcher(conn)})
+	r, err := p.bound.build(surroundings{env: env, launch: p.launch})
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
-	if name == "replica-registry" { // it holds the ZooKeeper tree
+	if p.role.tree {
 		var heap sync.WaitGroup
 		lean, stop := context.WithCancel(ctx)
-		heap.Go(func() { keepHeapSmall(lean) })
+		heap.Go(func() { KeepHeapSmall(lean) })
 		defer heap.Wait()
 		defer stop()
 	}
 	logger.Info("starting", "nats", connect.Redacted(conn.NATS), "bzid", conn.BZID, "status", "http://"+status.addr)
-	ready := func() {
-		if ms, ok := r.(*modelserver.Server); ok && p.addrFile != "" {
-			if err := tfssupervisor.WriteAddrFile(p.addrFile, ms.GRPCAddr(), ms.HTTPAddr(), ms.RowsAddr()); err != nil {
-				logger.Error("cannot say where this server listens", "err", err)
-				return
-			}
-		}
-		status.ready.Store(true)
-		if p.statusFile != "" {
-			if err := writeStatusFile(p.statusFile, status.addr); err != nil {
-				logger.Error("cannot write the status file", "err", err)
-			}
-		}
-		logger.Info("ready")
-	}
+	ready := func() { p.ready(r, status, logger) }
 	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
 }
 
-// servesAlone says of which roles predictions come, which go on with what is in memory while
-// NATS or Kafka is away, or an export cannot be read.
-func servesAlone(role string) bool { return role == "modelserver" || role == "tfs-supervisor" }
-
-// launcher makes the supervisor start a model server as a child process: the command
-// that was given, or this binary.
-func (p *process) launcher(conn *connect.Config) func(*tfssupervisor.Config) (tfssupervisor.Launcher, error) {
-	return func(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error) {
-		if len(cfg.Command) == 0 {
-			self, err := os.Executable()
-			if err != nil {
-				return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
-			}
-			if err := os.Setenv(connect.EnvNATS, conn.NATS); err != nil { // the child inherits it; arguments would stand in a fact
-				return nil, err
-			}
-			cfg.Command = []string{self, "modelserver", "--container", cfg.Container, "--bzid", conn.BZID, "--log-level", conn.Level, "--archive", conn.Archive}
-			cfg.Command = append(cfg.Command, p.rows.Args(rowsTLS)...)
-			if p.trace != "" {
-				cfg.Command = append(cfg.Command, "--trace-file", p.trace)
-			}
+// ready tells the supervisor, the files that were asked for and /readyz that the role is.
+func (p *Process) ready(r services.Role, status *statusServer, logger *slog.Logger) {
+	if l, ok := r.(listening); ok && p.addrFile != "" {
+		if err := tfssupervisor.WriteAddrFile(p.addrFile, l.GRPCAddr(), l.HTTPAddr(), l.RowsAddr()); err != nil {
+			logger.Error("cannot say where this server listens", "err", err)
+			return
 		}
-		return tfssupervisor.NewExecLauncher(*cfg)
 	}
+	status.ready.Store(true)
+	if p.statusFile != "" {
+		if err := writeStatusFile(p.statusFile, status.addr); err != nil {
+			logger.Error("cannot write the status file", "err", err)
+		}
+	}
+	logger.Info("ready")
 }
 
-// processStatus is the content of a status file.
-type processStatus struct {
+// launch makes the supervisor start its server as a child process: the command that was
+// given, or this binary.
+func (p *Process) launch(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error) {
+	if len(cfg.Command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
+		}
+		if err := os.Setenv(connect.EnvNATS, p.conn.NATS); err != nil { // the child inherits it; arguments would stand in a fact
+			return nil, err
+		}
+		cfg.Command = []string{self, p.role.server, "--container", cfg.Container, "--bzid", p.conn.BZID, "--log-level", p.conn.Level, "--archive", p.conn.Archive}
+		cfg.Command = append(cfg.Command, p.rows.Args(rowsTLS)...)
+		if p.trace != "" {
+			cfg.Command = append(cfg.Command, "--trace-file", p.trace)
+		}
+	}
+	return tfssupervisor.NewExecLauncher(*cfg)
+}
+
+// ProcessStatus is the content of a status file.
+type ProcessStatus struct {
 	PID    int    `json:"pid"`
 	Status string `json:"status"` // host:port of /livez, /readyz and /metrics
 }
 
 func writeStatusFile(path, status string) error {
-	raw, err := json.Marshal(processStatus{PID: os.Getpid(), Status: status})
+	raw, err := json.Marshal(ProcessStatus{PID: os.Getpid(), Status: status})
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, raw)
+	return ReplaceFile(path, raw)
 }
