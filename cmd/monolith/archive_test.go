@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/archiving"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/projections/registry"
 )
@@ -78,7 +79,7 @@ func TestArchiveAndTrim(t *testing.T) {
 		}
 	}
 	_, out := tool("archive", "--dir", dir, "--json")
-	var report archiveReport
+	var report archiving.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Last != last || len(report.Segments) != 4 {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -86,10 +87,10 @@ func TestArchiveAndTrim(t *testing.T) {
 	behind := add("young", 0) // not archived
 	conn.Archive = dir
 	var said bytes.Buffer
-	if err := trim(ctx, conn, 0, time.Nanosecond, false, &said); err != nil || !strings.Contains(said.String(), "200 events would be removed") {
+	if err := archiving.Trim(ctx, conn, 0, time.Nanosecond, false, &said); err != nil || !strings.Contains(said.String(), "200 events would be removed") {
 		t.Fatalf("%v: %s", err, &said)
 	}
-	if err := trim(ctx, conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "begins at sequence 201") {
+	if err := archiving.Trim(ctx, conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "begins at sequence 201") {
 		t.Fatalf("%v: %s", err, &said)
 	}
 	// The folder is remembered beside the log; where it is not, the error says what to do.

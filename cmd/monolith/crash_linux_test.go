@@ -136,15 +136,15 @@ func (a *ackedWrites) kept(t testing.TB, w *opsWorld) {
 	w.replayed()
 	facts, ratings := a.count()
 	t.Logf("%d facts and %d ratings were acked, the topic ends at %v", facts, ratings, ends)
-	last, err := w.job.bus.Log().Last(w.soon())
+	last, err := w.job.Bus.Log().Last(w.soon())
 	w.must("find the end", err)
-	w.must("read the log", w.job.bus.Log().Follow(w.soon(), 1, last, func(r events.Recorded) error {
+	w.must("read the log", w.job.Bus.Log().Follow(w.soon(), 1, last, func(r events.Recorded) error {
 		if id, ok := a.facts[r.Seq]; ok && id == r.Header.ID && r.Err == nil {
 			delete(a.facts, r.Seq)
 		}
 		return nil
 	}))
-	_, _, err = audit.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
+	_, _, err = kafka.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		if key := [2]int64{int64(r.Partition), r.Offset}; a.ratings[key] == string(r.Value) {
 			delete(a.ratings, key)
 		}
@@ -154,9 +154,9 @@ func (a *ackedWrites) kept(t testing.TB, w *opsWorld) {
 	if len(a.facts) > 0 || len(a.ratings) > 0 {
 		t.Errorf("lost or changed although acked: %d facts %v, %d ratings %v", len(a.facts), a.facts, len(a.ratings), a.ratings)
 	}
-	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), "demo", host.JobName, 0)
+	deltas, err := audit.ReadDeltas(w.soon(), w.job.Bus.Deltas(), "demo", host.JobName, 0)
 	w.must("read the deltas", err)
-	h, err := audit.ReadHistory(w.soon(), w.job.bus.Log(), "demo", host.JobName, 0)
+	h, err := audit.ReadHistory(w.soon(), w.job.Bus.Log(), "demo", host.JobName, 0)
 	w.must("read the history", err)
 	if deltas.Missing > 0 {
 		t.Errorf("%d deltas are missing within their stream", deltas.Missing)
@@ -293,14 +293,14 @@ func TestWithheldLoad(t *testing.T) {
 	for range 3 {
 		w.rate(300)
 		w.learnt()
-		if _, err := w.job.checkpoint(w.soon(), "nothing is served"); err != nil {
+		if _, err := w.job.Checkpoint(w.soon(), "nothing is served"); err != nil {
 			t.Fatal(err)
 		}
 		if err := predict(); status.Code(err) != codes.NotFound {
 			t.Fatalf("Predict without a load request: %v", err)
 		}
 	}
-	w.job.fleet.Read(func(s fleet.State) {
+	w.job.Fleet.Read(func(s fleet.State) {
 		if len(s.Replicas) > 0 {
 			t.Errorf("nobody asked for replicas: %v", s.Replicas)
 		}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,9 +15,6 @@ import (
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
-
-// maxSpec bounds a spec's file in bytes.
-const maxSpec = 1 << 20
 
 // declareTimeout is how long the portal may take to answer.
 const declareTimeout = 10 * time.Second
@@ -43,7 +38,7 @@ func newDeclare() *cobra.Command {
 			spec := modelspec.MovieRanking()
 			if len(args) == 1 {
 				var err error
-				if spec, err = readSpec(args[0], cmd.InOrStdin()); err != nil {
+				if spec, err = modelspec.ReadFile(args[0], cmd.InOrStdin()); err != nil {
 					return err
 				}
 			}
@@ -62,30 +57,6 @@ func newDeclare() *cobra.Command {
 	}
 	conn.Register(cmd.Flags())
 	return cmd
-}
-
-func readSpec(path string, stdin io.Reader) (*model.ModelSpec, error) {
-	from := stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		from = f
-	}
-	text, err := io.ReadAll(io.LimitReader(from, maxSpec+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(text) > maxSpec {
-		return nil, fmt.Errorf("%s is larger than %d bytes, which no spec is", path, maxSpec)
-	}
-	spec, err := modelspec.ParseYAML(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return spec, nil
 }
 
 // declare asks the portal, and returns its answer.

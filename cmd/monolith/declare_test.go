@@ -26,7 +26,7 @@ func TestDeclare(t *testing.T) {
 		t.Fatalf("declare: %d %q %s %v", code, out, stderr, err)
 	}
 	w.until("the catalogue", func() (ok bool, say string) {
-		w.job.catalog.Read(func(s models.State) { ok = s.Models["films"].Spec.V.GetName() == "films" })
+		w.job.Catalog.Read(func(s models.State) { ok = s.Models["films"].Spec.V.GetName() == "films" })
 		return ok, "films is not declared"
 	})
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

@@ -26,7 +26,7 @@ func TestLoadFollowsItsExport(t *testing.T) {
 		t.Helper()
 		w.until(fmt.Sprintf("version %d on entry and shard", version), func() (bool, string) {
 			var say []string
-			w.job.fleet.Read(func(s fleet.State) {
+			w.job.Fleet.Read(func(s fleet.State) {
 				for _, r := range s.Available("movies") {
 					say = append(say, fmt.Sprintf("%s %s v%d", r.Key(), replica.State_name[int32(r.GetStat())], r.GetVersion()))
 				}
@@ -38,7 +38,7 @@ func TestLoadFollowsItsExport(t *testing.T) {
 	serves(1)
 	w.rate(3 * cfg.Batch)
 	w.learnt()
-	version, err := w.job.checkpoint(w.soon(), "a newer export")
+	version, err := w.job.Checkpoint(w.soon(), "a newer export")
 	w.must("checkpoint", err)
 	if version < 2 {
 		t.Fatalf("the newer export is version %d", version)

@@ -29,7 +29,7 @@ func TestFullDisks(t *testing.T) {
 	whole := w.agree()
 
 	free := smalldisk.Fill(t, filepath.Join(dir, "training"))
-	_, err := w.job.checkpoint(w.soon(), "on a full disk")
+	_, err := w.job.Checkpoint(w.soon(), "on a full disk")
 	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
 		t.Fatalf("a checkpoint on a full disk: %v", err)
 	}
@@ -37,7 +37,7 @@ func TestFullDisks(t *testing.T) {
 		t.Errorf("the log does not say so: %d %s %s", code, out, stderr)
 	}
 	var last *training.Checkpoint
-	w.job.lineage.Read(func(s lineage.State) {
+	w.job.Lineage.Read(func(s lineage.State) {
 		all := s.Jobs[host.JobName].Checkpoints
 		last = all[len(all)-1].V
 	})

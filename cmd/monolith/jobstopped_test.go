@@ -9,6 +9,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -29,13 +30,13 @@ func TestStoppedJobStaysStoppedUnderUp(t *testing.T) {
 	request := func(e *training.Event) {
 		t.Helper()
 		subject := events.Join(w.Config.Logs.BZID, "training", host.JobName).Request()
-		if _, err := j.bus.Log().Append(w.ctx, bus.Draft{Subject: subject, Event: e, Expect: bus.Any}); err != nil {
+		if _, err := j.Bus.Log().Append(w.ctx, bus.Draft{Subject: subject, Event: e, Expect: bus.Any}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	is := func(cond func(lineage.Job) bool) {
 		t.Helper()
-		if err := await(w.soon(), j.lineage, func(s lineage.State) bool { return cond(s.Jobs[host.JobName]) }); err != nil {
+		if err := demo.Await(w.soon(), j.Lineage, func(s lineage.State) bool { return cond(s.Jobs[host.JobName]) }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -405,12 +405,12 @@ func TestDeterministicTwin(t *testing.T) {
 			// A cut; then something learnt that the kill takes back; and more to come.
 			w.rate(portion * batch)
 			w.learnt()
-			_, err := w.job.checkpoint(w.soon(), "before the kill")
+			_, err := w.job.Checkpoint(w.soon(), "before the kill")
 			w.must("checkpoint", err)
 			cut := int64(w.sent)
 			w.rate(portion * batch)
 			w.until("something learnt behind the cut", func() (bool, string) {
-				least, err := w.job.trained(w.ctx, cfg.Shards)
+				least, err := w.job.Trained(w.ctx, cfg.Shards)
 				var sum int64
 				for _, next := range least {
 					sum += next
@@ -431,7 +431,7 @@ func TestDeterministicTwin(t *testing.T) {
 				Hash string `json:"hash"`
 				Turn uint64 `json:"turn"`
 			}
-			w.must("ask for the hash", w.job.call(w.soon(), fmt.Sprintf("ps.%s.%d.hash", host.JobName, i), struct{}{}, &h))
+			w.must("ask for the hash", w.job.Call(w.soon(), fmt.Sprintf("ps.%s.%d.hash", host.JobName, i), struct{}{}, &h))
 			if h.Turn != uint64(batches*cfg.Partitions) {
 				t.Errorf("shard %d stands at turn %d of %d", i, h.Turn, batches*cfg.Partitions)
 			}

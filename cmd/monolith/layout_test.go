@@ -20,7 +20,7 @@ func TestLayoutServes(t *testing.T) {
 	w := opsStart(t, opsConfig(t.TempDir()))
 	w.rate(4 * w.Config.Batch * w.Config.Partitions)
 	w.learnt()
-	_, err := w.job.checkpoint(w.soon(), "with rows")
+	_, err := w.job.Checkpoint(w.soon(), "with rows")
 	w.must("checkpoint", err)
 	tool := func(args ...string) string {
 		t.Helper()
@@ -50,7 +50,7 @@ func TestLayoutServes(t *testing.T) {
 	entry := ""
 	w.until("the layout to be served", func() (bool, string) {
 		serves := map[string]string{}
-		w.job.fleet.Read(func(s fleet.State) {
+		w.job.Fleet.Read(func(s fleet.State) {
 			for _, r := range s.Available("uni") {
 				serves[r.SubModel()] = r.GetContainer()
 				if r.GetServerType() == "entry" {
@@ -85,7 +85,7 @@ func TestLayoutServes(t *testing.T) {
 	tool("agent-controller", "--cmd=unpub", "--layout=l1", "--model_name=uni:*")
 	w.until("nobody to serve it", func() (bool, string) {
 		n := 0
-		w.job.fleet.Read(func(s fleet.State) { n = len(s.Available("uni")) })
+		w.job.Fleet.Read(func(s fleet.State) { n = len(s.Available("uni")) })
 		return n == 0, fmt.Sprint(n)
 	})
 }

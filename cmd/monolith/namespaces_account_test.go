@@ -97,11 +97,11 @@ func accountOf(w *opsWorld) account {
 
 // readDeltas takes the parameters that were published, bit for bit.
 func (a *accounts) readDeltas(w *opsWorld) error {
-	last, err := w.job.bus.Deltas().Last(w.soon())
+	last, err := w.job.Bus.Deltas().Last(w.soon())
 	if err != nil || last == 0 {
 		return err
 	}
-	return w.job.bus.Deltas().Follow(w.soon(), 1, last, []string{"msync." + a.bzid + ".>"}, func(d bus.StoredDelta) error {
+	return w.job.Bus.Deltas().Follow(w.soon(), 1, last, []string{"msync." + a.bzid + ".>"}, func(d bus.StoredDelta) error {
 		a.deltas[d.Seq] = fmt.Sprintf("%s#%d", d.Subject, len(a.account["deltas "+d.Subject]))
 		var body delta.Delta
 		if err := proto.Unmarshal(d.Data, &body); err != nil {

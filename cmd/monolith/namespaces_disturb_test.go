@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/archiving"
 )
 
 // neighbour is a namespace in which everything goes wrong: each role is a process.
@@ -115,7 +116,7 @@ func (n *neighbour) declare() {
 	if code, _, _ = n.tool("declare", n.spec(host.ModelName)); code == exitOK {
 		n.t.Error("the model of a running job was declared anew")
 	}
-	_, err := n.job.load(n.soon(), &model.Load{ModelName: "private", ModelDir: n.Exports(), Job: host.JobName, Replicas: 1})
+	_, err := n.job.Load(n.soon(), &model.Load{ModelName: "private", ModelDir: n.Exports(), Job: host.JobName, Replicas: 1})
 	n.must("load another model", err)
 }
 
@@ -151,7 +152,7 @@ func (n *neighbour) fill() {
 	_, err = js.UpdateStream(n.soon(), limits)
 	n.must("limit the letters", err)
 	for i := range 64 {
-		seq, err := n.job.bus.DeadLetters().Park(n.soon(), bus.Parked{Reason: "bad", By: "portal", Stream: fmt.Sprintf("kafka:t%d/0", i%16), StreamSeq: uint64(i/16 + 1),
+		seq, err := n.job.Bus.DeadLetters().Park(n.soon(), bus.Parked{Reason: "bad", By: "portal", Stream: fmt.Sprintf("kafka:t%d/0", i%16), StreamSeq: uint64(i/16 + 1),
 			Subject: "t", Data: bytes.Repeat([]byte{'x'}, 16<<10)})
 		n.must("park a letter", err)
 		if seq == 0 {
@@ -172,7 +173,7 @@ func (n *neighbour) trim(dir string) {
 	conn := n.Config.Logs
 	conn.Archive = dir
 	var said bytes.Buffer
-	if err := trim(n.soon(), conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "events were removed") {
+	if err := archiving.Trim(n.soon(), conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "events were removed") {
 		n.t.Fatalf("trim: %v: %s", err, &said)
 	}
 }

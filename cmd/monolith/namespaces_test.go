@@ -197,7 +197,7 @@ func (p *player) writes(n int) {
 	}
 	_, err = p.zk.Create("/"+p.Config.Logs.BZID+"/portal/extra", fmt.Appendf(nil, `{"model_name": "extra", "model_dir": %q}`, p.Exports()), 0, open)
 	p.must("load by a portal node", err)
-	_, err = p.job.awaitServing(p.soon(), "extra", p.Config.Shards, 1)
+	_, err = p.job.AwaitServing(p.soon(), "extra", p.Config.Shards, 1)
 	p.must("wait for the other model", err)
 }
 
@@ -209,7 +209,7 @@ func (p *player) end() account {
 			Hash string `json:"hash"`
 			Turn uint64 `json:"turn"`
 		}
-		p.must("ask for the hash", p.job.call(p.soon(), fmt.Sprintf("ps.%s.%d.hash", host.JobName, i), struct{}{}, &h))
+		p.must("ask for the hash", p.job.Call(p.soon(), fmt.Sprintf("ps.%s.%d.hash", host.JobName, i), struct{}{}, &h))
 		if h.Turn != uint64(p.rounds*portion*p.Config.Partitions) || h.Hash == "" {
 			p.t.Errorf("shard %d stands at turn %d after %d rounds", i, h.Turn, p.rounds)
 		}

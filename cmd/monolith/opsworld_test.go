@@ -25,6 +25,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
@@ -41,7 +42,7 @@ type opsWorld struct {
 	*host.Stack
 	t     testing.TB
 	ctx   context.Context
-	job   *job
+	job   *demo.Job
 	log   *opsLines
 	spec  *model.ModelSpec // what is declared
 	entry string           // gRPC address
@@ -84,7 +85,7 @@ func opsStart(t testing.TB, cfg host.Config, prepare ...func(*opsWorld)) *opsWor
 	}()
 	w.halt = sync.OnceFunc(func() {
 		if w.job != nil {
-			if err := w.job.close(); err != nil {
+			if err := w.job.Close(); err != nil {
 				t.Errorf("close the job's connection: %v", err)
 			}
 		}
@@ -102,11 +103,11 @@ func opsStart(t testing.TB, cfg host.Config, prepare ...func(*opsWorld)) *opsWor
 			t.Logf("the roles' log:\n%s", w.log.tail(60))
 		}
 	})
-	if w.job, err = openJob(w.ctx, w.Config.Logs); err != nil {
+	if w.job, err = demo.OpenJob(w.ctx, w.Config.Logs); err != nil {
 		t.Fatal(err)
 	}
-	w.must("declare the model", w.job.declare(w.ctx, w.spec))
-	_, err = w.job.awaitExport(w.soon())
+	w.must("declare the model", w.job.Declare(w.ctx, w.spec))
+	_, err = w.job.AwaitExport(w.soon())
 	w.must("wait for the first export", err)
 	return w
 }
@@ -121,9 +122,9 @@ func opsServe(t testing.TB, cfg host.Config, prepare ...func(*opsWorld)) *opsWor
 
 func (w *opsWorld) load() {
 	w.t.Helper()
-	_, err := w.job.load(w.soon(), &model.Load{ModelName: host.ModelName, ModelDir: w.Exports(), Job: host.JobName, Replicas: uint32(w.Config.Replicas)})
+	_, err := w.job.Load(w.soon(), &model.Load{ModelName: host.ModelName, ModelDir: w.Exports(), Job: host.JobName, Replicas: uint32(w.Config.Replicas)})
 	w.must("load the model", err)
-	entry, err := w.job.awaitServing(w.soon(), host.ModelName, w.Config.Shards, w.Config.Replicas)
+	entry, err := w.job.AwaitServing(w.soon(), host.ModelName, w.Config.Shards, w.Config.Replicas)
 	w.must("wait for every replica", err)
 	w.entry = entry.GetGrpcAddress()
 }
@@ -204,27 +205,27 @@ func (w *opsWorld) put(value string, headers map[string]string) int64 {
 // learnt waits until every shard has everything the topic holds.
 func (w *opsWorld) learnt() map[int32]int64 {
 	w.t.Helper()
-	_, ends, err := audit.Bounds(w.soon(), w.Brokers(), w.Config.Topics.Ratings)
+	_, ends, err := kafka.Bounds(w.soon(), w.Brokers(), w.Config.Topics.Ratings)
 	w.must("find the ends of the topic", err)
-	w.must("wait for the trainers", w.job.awaitTrained(w.soon(), w.Config.Shards, ends, func(int64) {}))
+	w.must("wait for the trainers", w.job.AwaitTrained(w.soon(), w.Config.Shards, ends, func(int64) {}))
 	return ends
 }
 
 // agree makes a checkpoint and waits until every replica holds exactly its rows.
 func (w *opsWorld) agree() *training.Checkpoint {
 	w.t.Helper()
-	_, err := w.job.checkpoint(w.soon(), "compare")
+	_, err := w.job.Checkpoint(w.soon(), "compare")
 	w.must("checkpoint", err)
 	var saved *training.Checkpoint
-	w.job.lineage.Read(func(s lineage.State) {
+	w.job.Lineage.Read(func(s lineage.State) {
 		all := s.Jobs[host.JobName].Checkpoints
 		saved = all[len(all)-1].V
 	})
 	truth, err := audit.Truth("", saved)
 	w.must("read the checkpoint", err)
 	w.until("the replicas to agree with the checkpoint", func() (bool, string) {
-		checks, err := w.job.agree(w.ctx, truth, w.Config.Shards)
-		return err == nil && len(checks) == w.Config.Shards*w.Config.Replicas && audit.Passed(checks), fmt.Sprint(err, failed(checks))
+		checks, err := w.job.Agree(w.ctx, truth, w.Config.Shards)
+		return err == nil && len(checks) == w.Config.Shards*w.Config.Replicas && audit.Passed(checks), fmt.Sprint(err, audit.Failed(checks))
 	})
 	return saved
 }
@@ -233,7 +234,7 @@ func (w *opsWorld) agree() *training.Checkpoint {
 // the ranges cover all of it and no two overlap.
 func (w *opsWorld) once(ends map[int32]int64) {
 	w.t.Helper()
-	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), w.Config.Logs.BZID, host.JobName, 0)
+	deltas, err := audit.ReadDeltas(w.soon(), w.job.Bus.Deltas(), w.Config.Logs.BZID, host.JobName, 0)
 	w.must("read the deltas", err)
 	if deltas.First != 1 || deltas.Missing != 0 {
 		w.t.Fatalf("the stream has discarded deltas up to %d and lost %d", deltas.First, deltas.Missing)
@@ -260,9 +261,9 @@ func (w *opsWorld) once(ends map[int32]int64) {
 // replayed checks that the log folds to the state that the roles hold.
 func (w *opsWorld) replayed() {
 	w.t.Helper()
-	hashes, err := w.job.liveHashes(w.soon())
+	hashes, err := w.job.LiveHashes(w.soon())
 	w.must("ask for hashes", err)
-	equal, sentence, err := audit.ReplayEqual(w.soon(), w.job.bus.Log(), w.job.conn.BZID, hashes)
+	equal, sentence, err := audit.ReplayEqual(w.soon(), w.job.Bus.Log(), w.job.Conn.BZID, hashes)
 	w.must("replay", err)
 	if !equal {
 		w.t.Error(sentence)
@@ -271,7 +272,7 @@ func (w *opsWorld) replayed() {
 
 func (w *opsWorld) letters() []bus.Parked {
 	w.t.Helper()
-	all, err := w.job.bus.DeadLetters().List(w.soon())
+	all, err := w.job.Bus.DeadLetters().List(w.soon())
 	w.must("list the letters", err)
 	return all
 }

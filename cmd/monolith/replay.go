@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/history"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/projections/registry"
 )
@@ -40,7 +41,7 @@ func newReplay() *cobra.Command {
 			}
 			defer func() { _ = b.Close() }()
 			at := func(s string) ([]byte, string, uint64, error) {
-				seq, err := endOf(ctx, b.Log(), s)
+				seq, err := history.EndOf(ctx, b.Log(), s)
 				if err != nil {
 					return nil, "", 0, err
 				}

@@ -26,13 +26,13 @@ func TestReturnToACheckpoint(t *testing.T) {
 		Checkpoint, Export int64
 		Seq                uint64
 	}
-	w.must("return", w.job.call(w.soon(), "trainer."+host.JobName+".restore", map[string]any{"checkpoint": then.GetId(), "reason": "test"}, &answer))
+	w.must("return", w.job.Call(w.soon(), "trainer."+host.JobName+".restore", map[string]any{"checkpoint": then.GetId(), "reason": "test"}, &answer))
 	if answer.Checkpoint != then.GetId() || answer.Export <= then.GetId()+1 {
 		t.Errorf("answer %+v to a return to checkpoint %d", answer, then.GetId())
 	}
-	last, err := w.job.bus.Log().Last(w.soon())
+	last, err := w.job.Bus.Log().Last(w.soon())
 	w.must("find the end of the log", err)
-	shards, err := follow.Replay(w.soon(), w.job.bus.Log(), registry.Fleet.Only(w.Config.Logs.BZID), last)
+	shards, err := follow.Replay(w.soon(), w.job.Bus.Log(), registry.Fleet.Only(w.Config.Logs.BZID), last)
 	w.must("replay", err)
 	for i, x := range shards.Shards[host.JobName] {
 		r := x.Ready.V

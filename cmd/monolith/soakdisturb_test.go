@@ -20,6 +20,8 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/archiving"
+	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
@@ -33,7 +35,7 @@ func trimInTheMiddle(s *soak) {
 	conn, out := s.Config.Logs, new(bytes.Buffer)
 	conn.Archive = s.archive
 	// The command keeps twenty minutes at least, which no test can wait for.
-	if err := trim(s.soon(), conn, 0, time.Second, true, out); err != nil || !strings.Contains(out.String(), "events were removed") {
+	if err := archiving.Trim(s.soon(), conn, 0, time.Second, true, out); err != nil || !strings.Contains(out.String(), "events were removed") {
 		s.t.Fatalf("trim: %v %s", err, out)
 	}
 	s.decides("behind a trim")
@@ -45,7 +47,7 @@ func trimInTheMiddle(s *soak) {
 // saves has the chief make a checkpoint.
 func (s *soak) saves(why string) {
 	s.t.Helper()
-	_, err := s.job.checkpoint(s.soon(), why)
+	_, err := s.job.Checkpoint(s.soon(), why)
 	s.must("make a checkpoint "+why, err)
 }
 
@@ -53,7 +55,7 @@ func (s *soak) saves(why string) {
 func (s *soak) decides(why string) {
 	s.t.Helper()
 	s.saves(why)
-	_, err := s.job.load(s.soon(), &model.Load{ModelName: host.ModelName, ModelDir: s.Exports(), Job: host.JobName, Replicas: uint32(s.Config.Replicas)})
+	_, err := s.job.Load(s.soon(), &model.Load{ModelName: host.ModelName, ModelDir: s.Exports(), Job: host.JobName, Replicas: uint32(s.Config.Replicas)})
 	s.must("load the model "+why, err)
 }
 
@@ -73,9 +75,9 @@ func partitionsAdded(s *soak) {
 	s.must("add a partition", err)
 	s.Config.Partitions++
 	s.traffic.note(func() { s.traffic.partitions = s.Config.Partitions })
-	s.must("wait for the fact", await(s.soon(), s.job.lineage, func(l lineage.State) bool { return l.Jobs[host.JobName].Started.V.GetPartitions() == added+1 }))
+	s.must("wait for the fact", demo.Await(s.soon(), s.job.Lineage, func(l lineage.State) bool { return l.Jobs[host.JobName].Started.V.GetPartitions() == added+1 }))
 	s.until("the new partition to be learnt", func() (bool, string) {
-		next, err := s.job.trained(s.ctx, s.Config.Shards)
+		next, err := s.job.Trained(s.ctx, s.Config.Shards)
 		return err == nil && next[added] > 0, fmt.Sprint(next, err)
 	})
 }
@@ -260,7 +262,7 @@ const hungTask = "serving-0-1"
 // hungModelServer stops the process of a model server. Predictions are made by the other
 // replica, the log says what happened, and the supervisor puts another process in its place.
 func hungModelServer(s *soak) {
-	from, err := s.job.bus.Log().Last(s.soon())
+	from, err := s.job.Bus.Log().Last(s.soon())
 	s.must("find the end of the log", err)
 	hung := s.serverPID()
 	if !descendant(hung) {
@@ -307,10 +309,10 @@ func descendant(pid int) bool {
 // whole waits until every replica serves and nobody has a problem.
 func (s *soak) whole() {
 	s.t.Helper()
-	_, err := s.job.awaitServing(s.soon(), host.ModelName, s.Config.Shards, s.Config.Replicas)
+	_, err := s.job.AwaitServing(s.soon(), host.ModelName, s.Config.Shards, s.Config.Replicas)
 	s.must("wait for every replica", err)
 	s.until("every problem to be over", func() (ok bool, say string) {
-		s.job.fleet.Read(func(f fleet.State) {
+		s.job.Fleet.Read(func(f fleet.State) {
 			for name, c := range f.Containers {
 				if problem := c.Container.V.GetProblem(); c.Alive && problem != "" {
 					say += name + ": " + problem + "\n"

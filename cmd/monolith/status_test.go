@@ -20,8 +20,10 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/history"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
@@ -212,10 +214,10 @@ func TestRoleStatus(t *testing.T) {
 		}
 	}
 	spawn("lone", "modelserver", "--container", "lone", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--base-dir", filepath.Join(dir, "lone"))
-	w.job, err = openJob(ctx, s.Config.Logs)
+	w.job, err = demo.OpenJob(ctx, s.Config.Logs)
 	w.must("open the job", err)
-	defer func() { w.must("close the job", w.job.close()) }()
-	w.must("declare the model", w.job.declare(w.soon(), modelspec.MovieRanking()))
+	defer func() { w.must("close the job", w.job.Close()) }()
+	w.must("declare the model", w.job.Declare(w.soon(), modelspec.MovieRanking()))
 	w.rate(50)
 	w.learnt()
 	for _, c := range children {
@@ -358,17 +360,17 @@ func TestLookIntoTheLog(t *testing.T) {
 	cfg.Replicas, cfg.Trainers = 1, 1
 	w := opsServe(t, cfg)
 	begin := time.Now()
-	last, err := w.job.bus.Log().Last(w.soon())
+	last, err := w.job.Bus.Log().Last(w.soon())
 	w.must("find the end", err)
-	lines := func(args ...string) []eventLine {
+	lines := func(args ...string) []history.Line {
 		t.Helper()
 		code, out, stderr := w.tool(append([]string{"events", "--json"}, args...)...)
 		if code != exitOK {
 			t.Fatalf("events %v: %d %s", args, code, stderr)
 		}
-		var all []eventLine
+		var all []history.Line
 		for line := range strings.Lines(out) {
-			var e eventLine
+			var e history.Line
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatalf("events %v: %v in %s", args, err, line)
 			}
@@ -413,7 +415,7 @@ func TestLookIntoTheLog(t *testing.T) {
 	root.SetErr(&out)
 	ended := make(chan error, 1)
 	go func() { ended <- root.ExecuteContext(tail) }()
-	w.must("unload", w.job.call(w.soon(), "portal.unload", map[string]string{"modelName": host.ModelName, "reason": "to be seen"}, nil))
+	w.must("unload", w.job.Call(w.soon(), "portal.unload", map[string]string{"modelName": host.ModelName, "reason": "to be seen"}, nil))
 	w.until("the tail to print it", func() (bool, string) { return strings.Contains(out.String(), "to be seen"), out.String() })
 	stop()
 	select {
@@ -426,7 +428,7 @@ func TestLookIntoTheLog(t *testing.T) {
 	}
 
 	// replay: as of any moment, the same hash each time, and what changed between two.
-	var accepted eventLine
+	var accepted history.Line
 	for _, e := range all {
 		if e.Type == "loadAccepted" {
 			accepted = e
@@ -467,7 +469,7 @@ func TestLookIntoTheLog(t *testing.T) {
 	if code, _, stderr := w.tool("replay", "--view", "nothing"); code == exitOK || !strings.Contains(stderr, "catalog") {
 		t.Errorf("a view that is none: %d %s", code, stderr)
 	}
-	if err := w.job.call(w.soon(), "portal.load", map[string]string{"modelName": ""}, nil); err == nil || !strings.Contains(err.Error(), "portal.load") {
+	if err := w.job.Call(w.soon(), "portal.load", map[string]string{"modelName": ""}, nil); err == nil || !strings.Contains(err.Error(), "portal.load") {
 		t.Errorf("a load of nothing: %v", err)
 	} else if refused := new(bus.CommandError); !asRefusal(err, &refused) || refused.Code != "INVALID" {
 		t.Errorf("a load of nothing: %v", err)

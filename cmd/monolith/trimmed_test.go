@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/archiving"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/projections/registry"
 )
@@ -37,7 +38,7 @@ func TestUpAfterTrim(t *testing.T) {
 	if code := run([]string{"archive", "--dir", archived, "--nats", logs.URL()}, &out, &errs); code != exitOK {
 		t.Fatalf("archive: exit %d, %s%s", code, &out, &errs)
 	}
-	if err := trim(ctx, conn, 0, time.Nanosecond, true, &out); err != nil || !strings.Contains(out.String(), "events were removed") {
+	if err := archiving.Trim(ctx, conn, 0, time.Nanosecond, true, &out); err != nil || !strings.Contains(out.String(), "events were removed") {
 		t.Fatalf("trim: %v: %s", err, &out)
 	}
 	if err := logs.Close(); err != nil {
@@ -90,7 +91,7 @@ func TestATrimKeepsNobodyFromThePast(t *testing.T) {
 	if code, out, errs := opsTool("archive", "--dir", dir, "--nats", logs.URL(), "--bzid", "one"); code != exitOK {
 		t.Fatalf("archive: exit %d, %s%s", code, out, errs)
 	}
-	must("trim", trim(ctx, connect.Config{NATS: logs.URL(), BZID: "one", Level: "error", Archive: dir}, 90, time.Nanosecond, true, io.Discard))
+	must("trim", archiving.Trim(ctx, connect.Config{NATS: logs.URL(), BZID: "one", Level: "error", Archive: dir}, 90, time.Nanosecond, true, io.Discard))
 
 	if r, err := b.Log().Get(ctx, 1); err != nil || r.Header.ID != first.Header.ID {
 		t.Errorf("event 1 is %q, %v; was %q", r.Header.ID, err, first.Header.ID)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/loadtest/demo"
 )
 
 func newUp() *cobra.Command {
@@ -19,7 +20,7 @@ func newUp() *cobra.Command {
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
-			return host.Up(cmd.Context(), cfg, cmd.ErrOrStderr(), declareMovies)
+			return host.Up(cmd.Context(), cfg, cmd.ErrOrStderr(), demo.DeclareMovies)
 		},
 	}
 	cfg.Register(cmd.Flags(), "monolith-data")

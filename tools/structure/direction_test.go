@@ -41,6 +41,8 @@ var layers = map[string]string{
 	"internal/compat":              "events kernels internal/model internal/wire " + helpers,
 	"internal/compat/cli":          "...",
 	"internal/testenv":             helpers,
+	"internal/history":             "events bus " + helpers,
+	"internal/explain":             "events bus internal/model internal/history " + helpers,
 	"internal/host":                "events bus projections kernels services internal",
 	"services":                     "events bus projections kernels internal/model internal/input internal/wire internal/compat " + helpers,
 	"loadtest":                     "events bus projections kernels internal",

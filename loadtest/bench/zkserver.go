@@ -1,6 +1,4 @@
-//go:build !nobench
-
-package main
+package bench
 
 import (
 	"context"
@@ -16,24 +14,21 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
-	"github.com/monolith-go/monolith/loadtest/bench"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
 
-// benchZKCommand is the subcommand that benchmarks run as a process of its own.
-const benchZKCommand = "bench-zookeeper"
+// ZooKeeperCommand is the subcommand that benchmarks run as a process of its own.
+const ZooKeeperCommand = "bench-zookeeper"
 
-const benchZKReady = "ready\n"
+const zkReady = "ready\n"
 
 // zkHost is NATS, fsync before ack, and a replica-registry with its ZooKeeper port: as
 // much of `monolith up` as a ZooKeeper client needs.
@@ -88,7 +83,7 @@ func (h *zkHost) Close() error {
 
 // awaitZK returns once the server at addr takes writes, or gone is closed.
 func awaitZK(ctx context.Context, addr string, gone <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(ctx, benchPatience)
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	for {
 		if takesWrites(addr) {
@@ -99,7 +94,7 @@ func awaitZK(ctx context.Context, addr string, gone <-chan struct{}) error {
 			return fmt.Errorf("the ZooKeeper port at %s takes no writes: %w", addr, ctx.Err())
 		case <-gone:
 			return fmt.Errorf("the server at %s has ended", addr)
-		case <-time.After(benchPoll):
+		case <-time.After(startPoll):
 		}
 	}
 }
@@ -121,64 +116,51 @@ func takesWrites(addr string) bool {
 	return string(said) == "rw"
 }
 
-// newBenchZK is the process beside which Apache's is measured.
-func newBenchZK() *cobra.Command {
-	var dir, addr string
-	cmd := &cobra.Command{
-		Use:    benchZKCommand,
-		Short:  "The server of the zk-… benchmarks: NATS and a replica-registry",
-		Hidden: true,
-		Args:   flags.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := startZKHost(cmd.Context(), dir, addr)
-			if err != nil {
-				return err
-			}
-			if _, err := io.WriteString(cmd.OutOrStdout(), benchZKReady); err != nil {
-				return errors.Join(err, h.Close())
-			}
-			host.KeepHeapSmall(cmd.Context())
-			<-cmd.Context().Done()
-			return h.Close()
-		},
+// ServeZooKeeper is the process beside which Apache's is measured: it serves the ZooKeeper
+// port at addr until ctx ends, and says on w that it is ready.
+func ServeZooKeeper(ctx context.Context, dir, addr string, w io.Writer) error {
+	h, err := startZKHost(ctx, dir, addr)
+	if err != nil {
+		return err
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the log and the snapshots")
-	cmd.Flags().StringVar(&addr, "zk-listen", "", "`address` of the ZooKeeper port")
-	return cmd
+	if _, err := io.WriteString(w, zkReady); err != nil {
+		return errors.Join(err, h.Close())
+	}
+	host.KeepHeapSmall(ctx)
+	<-ctx.Done()
+	return h.Close()
 }
 
-// benchZK is a server of this benchmark: a child process, or, with host, this one.
-type benchZK struct {
+// zkProcess is a server of this benchmark: a child process, or, with host, this one.
+type zkProcess struct {
 	dir, addr string
 	here      bool
 	host      *zkHost
 	cmd       *exec.Cmd
 }
 
-var _ bench.StartZooKeeper = startBenchZK
-
-func startBenchZK(ctx context.Context, dir string, here bool) (bench.ZooKeeper, error) {
+func startZK(ctx context.Context, dir string, here bool) (ZooKeeper, error) {
 	port, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}
-	z := &benchZK{dir: dir, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), here: here}
+	z := &zkProcess{dir: dir, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), here: here}
 	if _, err := z.Start(ctx); err != nil {
 		return nil, errors.Join(err, z.Close())
 	}
 	return z, nil
 }
 
-func (z *benchZK) Addr() string { return z.addr }
+func (z *zkProcess) Addr() string { return z.addr }
 
-func (z *benchZK) PID() int {
+func (z *zkProcess) PID() int {
 	if z.cmd != nil {
 		return z.cmd.Process.Pid
 	}
 	return os.Getpid()
 }
 
-func (z *benchZK) Start(ctx context.Context) (time.Duration, error) {
+func (z *zkProcess) Start(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	if z.here {
 		host, err := startZKHost(ctx, z.dir, z.addr)
@@ -189,7 +171,7 @@ func (z *benchZK) Start(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find this binary to start a server from: %w", err)
 	}
-	cmd := exec.Command(self, benchZKCommand, "--dir", z.dir, "--zk-listen", z.addr)
+	cmd := exec.Command(self, ZooKeeperCommand, "--dir", z.dir, "--zk-listen", z.addr)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -200,14 +182,14 @@ func (z *benchZK) Start(ctx context.Context) (time.Duration, error) {
 	}
 	z.cmd = cmd
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
-	said := make([]byte, len(benchZKReady))
+	said := make([]byte, len(zkReady))
 	if _, err := io.ReadFull(out, said); err != nil {
 		return 0, errors.Join(fmt.Errorf("the server's process said nothing: %w", err), z.Stop())
 	}
 	return time.Since(began), nil
 }
 
-func (z *benchZK) Stop() error {
+func (z *zkProcess) Stop() error {
 	if z.here {
 		host := z.host
 		if z.host = nil; host == nil {
@@ -224,8 +206,8 @@ func (z *benchZK) Stop() error {
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
-	defer time.AfterFunc(benchPatience, func() { _ = cmd.Process.Kill() }).Stop()
+	defer time.AfterFunc(startPatience, func() { _ = cmd.Process.Kill() }).Stop()
 	return errors.Join(err, cmd.Wait())
 }
 
-func (z *benchZK) Close() error { return z.Stop() }
+func (z *zkProcess) Close() error { return z.Stop() }

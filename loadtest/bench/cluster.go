@@ -1,12 +1,9 @@
-//go:build !nobench
-
-package main
+package bench
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -20,32 +17,33 @@ import (
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/loadtest/demo"
 )
 
 const (
-	benchShards   = 2
-	benchReplicas = 2
-	benchPatience = time.Minute
-	benchPoll     = 2 * time.Millisecond
+	clusterShards   = 2
+	clusterReplicas = 2
+	startPatience   = time.Minute
+	startPoll       = 2 * time.Millisecond
 )
 
-// benchCluster is a whole stack in a temporary folder, with the demo's defaults and a
+// stackCluster is a whole stack in a temporary folder, with the demo's defaults and a
 // served first model.
-type benchCluster struct {
+type stackCluster struct {
 	stack   *host.Stack
-	job     *job
+	job     *demo.Job
 	entry   string
 	rows    *rowwire.Pool
 	stop    context.CancelFunc
 	running chan error
 }
 
-func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
+func startCluster(ctx context.Context) (_ Cluster, err error) {
 	dir, err := os.MkdirTemp("", "monolith-bench-")
 	if err != nil {
 		return nil, err
 	}
-	c := &benchCluster{rows: rowwire.NewPool(nil), running: make(chan error, 1)}
+	c := &stackCluster{rows: rowwire.NewPool(nil), running: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			if c.stack == nil {
@@ -55,7 +53,7 @@ func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
 			}
 		}
 	}()
-	c.stack, err = host.Start(ctx, host.Config{Logs: connect.Config{BZID: "bench", Level: "error"}, Dir: dir, Shards: benchShards, Replicas: benchReplicas,
+	c.stack, err = host.Start(ctx, host.Config{Logs: connect.Config{BZID: "bench", Level: "error"}, Dir: dir, Shards: clusterShards, Replicas: clusterReplicas,
 		Trainers: 2, Partitions: 4, Batch: 64, Linger: 10 * time.Millisecond, Sync: 25 * time.Millisecond, Checkpoints: 30 * time.Second, Status: "127.0.0.1:0"})
 	if err != nil {
 		return nil, err
@@ -63,25 +61,29 @@ func newBenchCluster(ctx context.Context) (_ *benchCluster, err error) {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
 	go func() { c.running <- c.stack.Run(run, func() {}) }()
-	if c.job, err = openJob(ctx, c.stack.Config.Logs); err != nil {
+	if c.job, err = demo.OpenJob(ctx, c.stack.Config.Logs); err != nil {
 		return nil, err
 	}
-	d := &driver{cfg: demoConfig{patience: benchPatience}, spec: modelspec.MovieRanking(), stack: c.stack, job: c.job, ui: newProgress(io.Discard)}
-	c.entry, err = d.serve(ctx)
+	ready, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	if err := c.job.Declare(ready, modelspec.MovieRanking()); err != nil {
+		return nil, err
+	}
+	c.entry, err = c.job.Serve(ready, c.stack, func(string, ...any) {})
 	return c, err
 }
 
-func (c *benchCluster) PredictAddr() string { return c.entry }
-func (c *benchCluster) Model() string       { return host.ModelName }
-func (c *benchCluster) Brokers() []string   { return c.stack.Brokers() }
-func (c *benchCluster) Topic() string       { return c.stack.Config.Topics.Ratings }
+func (c *stackCluster) PredictAddr() string { return c.entry }
+func (c *stackCluster) Model() string       { return host.ModelName }
+func (c *stackCluster) Brokers() []string   { return c.stack.Brokers() }
+func (c *stackCluster) Topic() string       { return c.stack.Config.Topics.Ratings }
 
 // Close ends the roles, then the logs, and removes the folder.
-func (c *benchCluster) Close() error {
+func (c *stackCluster) Close() error {
 	var errs []error
 	c.rows.Close()
 	if c.job != nil {
-		errs = append(errs, c.job.close())
+		errs = append(errs, c.job.Close())
 	}
 	if c.stop != nil {
 		c.stop()
@@ -94,11 +96,11 @@ func (c *benchCluster) Close() error {
 
 // Served waits for the shards by their commands, for the deltas by the ranges they
 // carry, and for the replicas by the sequences of the rows they answer with.
-func (c *benchCluster) Served(ctx context.Context, ends map[int32]int64) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*benchPatience)
+func (c *stackCluster) Served(ctx context.Context, ends map[int32]int64) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*startPatience)
 	defer cancel()
-	for { // awaitTrained looks too seldom for a short run
-		least, err := c.job.trained(ctx, benchShards)
+	for { // AwaitTrained looks too seldom for a short run
+		least, err := c.job.Trained(ctx, clusterShards)
 		if err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func (c *benchCluster) Served(ctx context.Context, ends map[int32]int64) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the trainers, which stand at %v of %v: %w", least, ends, ctx.Err())
-		case <-time.After(benchPoll):
+		case <-time.After(startPoll):
 		}
 	}
 	for {
@@ -122,7 +124,7 @@ func (c *benchCluster) Served(ctx context.Context, ends map[int32]int64) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the deltas of %v: %w", ends, ctx.Err())
-		case <-time.After(benchPoll):
+		case <-time.After(startPoll):
 		}
 	}
 }
@@ -146,8 +148,8 @@ type proof struct {
 // published looks from the end of the sync stream backwards for the ranges that end at
 // ends, of every training shard. It returns the newest row written for each serving
 // shard, or nil while something is not published yet.
-func (c *benchCluster) published(ctx context.Context, ends map[int32]int64) (map[int]proof, error) {
-	deltas := c.job.bus.Deltas()
+func (c *stackCluster) published(ctx context.Context, ends map[int32]int64) (map[int]proof, error) {
+	deltas := c.job.Bus.Deltas()
 	last, err := deltas.Last(ctx)
 	if err != nil {
 		return nil, err
@@ -159,8 +161,8 @@ func (c *benchCluster) published(ctx context.Context, ends map[int32]int64) (map
 		partition int32
 	}
 	seen := map[place]bool{}
-	missing := benchShards * len(ends)
-	for seq := last; seq > 0 && (missing > 0 || len(proofs) < benchShards); seq-- {
+	missing := clusterShards * len(ends)
+	for seq := last; seq > 0 && (missing > 0 || len(proofs) < clusterShards); seq-- {
 		m, err := deltas.Get(ctx, seq)
 		if errors.Is(err, bus.ErrNotFound) || errors.Is(err, bus.ErrTrimmed) {
 			return nil, nil
@@ -190,22 +192,22 @@ func (c *benchCluster) published(ctx context.Context, ends map[int32]int64) (map
 		}
 		for _, rows := range d.GetRows() {
 			for _, id := range rows.GetIds() {
-				k := modelspec.ShardOf(int64(id), benchShards)
+				k := modelspec.ShardOf(int64(id), clusterShards)
 				if _, ok := proofs[k]; !ok {
 					proofs[k] = proof{rows.GetTable(), int64(id), seq}
 				}
 			}
 		}
 	}
-	if missing > 0 || len(proofs) < benchShards {
+	if missing > 0 || len(proofs) < clusterShards {
 		return nil, nil
 	}
 	return proofs, nil
 }
 
 // held waits until every replica answers with the rows of proofs, or newer ones.
-func (c *benchCluster) held(ctx context.Context, proofs map[int]proof) error {
-	for key, r := range c.job.replicas(host.ModelName) {
+func (c *stackCluster) held(ctx context.Context, proofs map[int]proof) error {
+	for key, r := range c.job.Replicas(host.ModelName) {
 		p, ok := proofs[int(r.GetTask())]
 		if !ok {
 			return fmt.Errorf("replica %s is of a shard that does not exist", key)
@@ -226,7 +228,7 @@ func (c *benchCluster) held(ctx context.Context, proofs map[int]proof) error {
 			select {
 			case <-ctx.Done():
 				return fmt.Errorf("wait until replica %s holds delta %d: %w", key, p.seq, ctx.Err())
-			case <-time.After(benchPoll):
+			case <-time.After(startPoll):
 			}
 		}
 	}

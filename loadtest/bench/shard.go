@@ -1,6 +1,4 @@
-//go:build !nobench
-
-package main
+package bench
 
 import (
 	"context"
@@ -17,13 +15,12 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/loadtest/bench"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/ps"
 )
 
-// benchShard is the ps role on a bus in memory, for the latency of its lookups alone.
-type benchShard struct {
+// psShard is the ps role on a bus in memory, for the latency of its lookups alone.
+type psShard struct {
 	server *ps.Server
 	bus    bus.Bus
 	dir    string
@@ -32,15 +29,13 @@ type benchShard struct {
 	done   *errgroup.Group
 }
 
-var _ bench.StartShard = startBenchShard
-
-func startBenchShard(ctx context.Context, keys int) (_ bench.Shard, err error) {
+func startShard(ctx context.Context, keys int) (_ Shard, err error) {
 	dir, err := os.MkdirTemp("", "monolith-bench-")
 	if err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &benchShard{bus: mem.New(), dir: dir, stop: stop, done: new(errgroup.Group)}
+	s := &psShard{bus: mem.New(), dir: dir, stop: stop, done: new(errgroup.Group)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -83,7 +78,7 @@ func startBenchShard(ctx context.Context, keys int) (_ bench.Shard, err error) {
 }
 
 // fill teaches a gradient for each key, so that each has a row.
-func (s *benchShard) fill(ctx context.Context, job string, keys int) error {
+func (s *psShard) fill(ctx context.Context, job string, keys int) error {
 	const at = 4096
 	for from := 0; from < keys; from += at {
 		ids := make([]int64, min(at, keys-from))
@@ -101,11 +96,11 @@ func (s *benchShard) fill(ctx context.Context, job string, keys int) error {
 	return nil
 }
 
-func (s *benchShard) TCP() string           { return s.tcp }
-func (s *benchShard) Unix() string          { return s.server.Addr() }
-func (s *benchShard) Rows() rowwire.Handler { return s.server.Rows() }
+func (s *psShard) TCP() string           { return s.tcp }
+func (s *psShard) Unix() string          { return s.server.Addr() }
+func (s *psShard) Rows() rowwire.Handler { return s.server.Rows() }
 
-func (s *benchShard) Close() error {
+func (s *psShard) Close() error {
 	s.stop()
 	return errors.Join(s.done.Wait(), s.bus.Close(), os.RemoveAll(s.dir))
 }

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
@@ -17,7 +18,6 @@ import (
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/loadtest/scenario"
-	"github.com/monolith-go/monolith/projections/models"
 )
 
 const (
@@ -26,23 +26,27 @@ const (
 	sampleSpans = 0.01
 	// aucWindow is the number of ratings behind each point of the AUC plot.
 	aucWindow = 2000
-	// maxRatings bounds what a report reads back into memory.
-	maxRatings = 20_000_000
 	// impressionPatience is how long impressions of answered scores are awaited.
 	impressionPatience = 10 * time.Second
 	// backfillBatch is how many ratings the frozen copy scores in one call afterwards.
 	backfillBatch = 64
 )
 
+// learning watches a stream for its half time.
+type learning struct {
+	half   int
+	frozen atomic.Pointer[string] // name of the frozen copy once it is served
+}
+
 // driver plays the main job against the public ports and measures it.
 type driver struct {
-	cfg    demoConfig
+	cfg    Config
 	spec   *model.ModelSpec
 	stack  *host.Stack
-	source *source
+	source *Source
 	ui     *progress
 
-	job      *job
+	job      *Job
 	report   report.Report
 	learning learning
 	scores   scenario.Scores
@@ -55,20 +59,20 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 	s := d.stack
 	began := time.Now()
 	d.acks = audit.Acks{}
-	d.learning.half = d.source.total / 2
-	if d.job, err = openJob(ctx, s.Config.Logs); err != nil {
+	d.learning.half = d.source.Total() / 2
+	if d.job, err = OpenJob(ctx, s.Config.Logs); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.job.close()) }()
-	if err := d.source.parkBroken(ctx, d.job.bus.DeadLetters()); err != nil {
+	defer func() { err = errors.Join(err, d.job.Close()) }()
+	if err := d.source.ParkBroken(ctx, d.job.Bus.DeadLetters()); err != nil {
 		return nil, err
 	}
 	addr, err := d.serve(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d.report = report.Report{Seed: d.cfg.seed, RatingsRead: d.source.rows, FirstPredictionSeconds: report.Figure(time.Since(d.cfg.born).Seconds())}
-	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.rate), BZID: s.Config.Logs.BZID, Job: host.JobName,
+	d.report = report.Report{Seed: d.cfg.seed, RatingsRead: d.source.Rows, FirstPredictionSeconds: report.Figure(time.Since(d.cfg.Born).Seconds())}
+	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.Rate), BZID: s.Config.Logs.BZID, Job: host.JobName,
 		Model: host.ModelName, FrozenModel: frozenName, Topic: s.Config.Topics.Ratings, Stream: d.source.name, Partitions: int32(s.Config.Partitions),
 		Trainers: s.Config.Trainers, Shards: s.Config.Shards, ServeShards: s.Config.Shards, Replicas: s.Config.Replicas,
 		SyncMs: report.Figure(float64(s.Config.Sync) / float64(time.Millisecond)), Machine: machine()}
@@ -85,63 +89,18 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 	return &d.report, nil
 }
 
-// serve declares the model, waits for its first export, has it loaded, and returns the
-// entry's address once a prediction has come back.
+// serve declares the model, has it served, and returns the entry's address once a
+// prediction has come back.
 func (d *driver) serve(ctx context.Context) (addr string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.patience)
 	defer cancel()
-	if err := d.job.declare(ctx, d.spec); err != nil {
+	if err := d.job.Declare(ctx, d.spec); err != nil {
 		return "", fmt.Errorf("declare the model: %w", err)
 	}
-	if d.cfg.spec != "" && !d.job.declared(d.spec) {
+	if d.cfg.spec != "" && !d.job.Declared(d.spec) {
 		return "", fmt.Errorf("%w: %s has a model of another spec than %s already: leave --spec out to go on with it, or name another folder with --dir", flags.ErrUsage, d.stack.Config.Dir, d.cfg.spec)
 	}
-	version, err := d.job.awaitExport(ctx)
-	if err != nil {
-		return "", fmt.Errorf("wait for the first export: %w", err)
-	}
-	if !d.loaded(host.ModelName) {
-		seq, err := d.job.load(ctx, &model.Load{ModelName: host.ModelName, ModelDir: d.stack.Exports(), Job: host.JobName, Replicas: uint32(d.stack.Config.Replicas)})
-		if err != nil {
-			return "", fmt.Errorf("load the model: %w", err)
-		}
-		d.ui.say("version %d was exported, its load is fact %d", version, seq)
-	}
-	for {
-		entry, err := d.job.awaitServing(ctx, host.ModelName, d.stack.Config.Shards, d.stack.Config.Replicas)
-		if err != nil {
-			return "", fmt.Errorf("wait until every replica serves %s: %w", host.ModelName, err)
-		}
-		// After a crash the view names the addresses of the life before, until the
-		// registry hears of the new ones.
-		if err = predictOnce(ctx, entry.GetGrpcAddress()); err == nil {
-			d.ui.say("serving gRPC at %s, REST at http://%s/v1/models/%s", entry.GetGrpcAddress(), entry.GetHttpAddress(), host.ModelName)
-			return entry.GetGrpcAddress(), nil
-		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("wait for the first prediction: %w", errors.Join(ctx.Err(), err))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// predictOnce asks the entry at addr for one score.
-func predictOnce(ctx context.Context, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	client, err := scenario.Dial(addr)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	_, err = client.Predict(ctx, host.ModelName, "", []int64{1}, []int64{1})
-	return err
-}
-
-func (d *driver) loaded(name string) (yes bool) {
-	d.job.catalog.Read(func(s models.State) { yes = s.Models[name].Load.V != nil })
-	return yes
+	return d.job.Serve(ctx, d.stack, d.ui.say)
 }
 
 // stream plays the ratings with load beside them, and says whether an earlier start had
@@ -155,7 +114,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	if stored.Len() > 0 {
 		d.ui.say("%d ratings are in Kafka already, going on behind them", stored.Len())
 	}
-	if d.loaded(frozenName) {
+	if d.job.loaded(frozenName) {
 		name := frozenName
 		d.learning.frozen.Store(&name)
 	}
@@ -189,12 +148,12 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	started := time.Now()
 	done := stored.Len()
 	before := done // by an earlier start: they do not count as this one's pace
-	d.ui.start("ratings", d.source.total-before)
+	d.ui.start("ratings", d.source.Total()-before)
 	// Only the ratings behind a sampled tick are traced, from their first step to the
 	// rows that are served.
 	tracer := s.Tracer("demo", sampleSpans)
 	lastSecond := -1
-	res, err := scenario.Stream(ctx, scenario.StreamConfig{Source: d.source, Name: d.source.name, Rate: d.cfg.rate, PredictAddr: addr, Model: host.ModelName,
+	res, err := scenario.Stream(ctx, scenario.StreamConfig{Source: d.source, Name: d.source.name, Rate: d.cfg.Rate, PredictAddr: addr, Model: host.ModelName,
 		FrozenModel: func() string {
 			if name := d.learning.frozen.Load(); name != nil {
 				return *name
@@ -222,7 +181,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 		return false, err
 	}
 	if !res.Exhausted {
-		return false, fmt.Errorf("stopped after %d of %d ratings; the same command with --dir %s goes on", done, d.source.total, s.Config.Dir)
+		return false, fmt.Errorf("stopped after %d of %d ratings; the same command with --dir %s goes on", done, d.source.Total(), s.Config.Dir)
 	}
 	d.report.Predict, d.report.Series.Predict, d.report.Series.PredictSpread = loaded.Predict, loaded.Seconds, loaded.Spread
 	d.ui.say("%d ratings streamed, %d of them scored first; the slowest was acked %s behind its schedule", res.Produced, res.Scored, res.MaxLate.Round(time.Millisecond))
@@ -231,19 +190,19 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 
 // freeze exports the model as it is now and has it loaded once more, without deltas.
 func (d *driver) freeze(ctx context.Context) error {
-	if d.loaded(frozenName) {
+	if d.job.loaded(frozenName) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.patience)
 	defer cancel()
-	version, err := d.job.checkpoint(ctx, "half time")
+	version, err := d.job.Checkpoint(ctx, "half time")
 	if err != nil {
 		return fmt.Errorf("checkpoint at half time: %w", err)
 	}
-	if _, err := d.job.load(ctx, &model.Load{ModelName: frozenName, ModelDir: d.stack.Exports(), Version: version, Replicas: 1}); err != nil {
+	if _, err := d.job.Load(ctx, &model.Load{ModelName: frozenName, ModelDir: d.stack.Exports(), Version: version, Replicas: 1}); err != nil {
 		return fmt.Errorf("load the frozen copy: %w", err)
 	}
-	if _, err := d.job.awaitServing(ctx, frozenName, d.stack.Config.Shards, 1); err != nil {
+	if _, err := d.job.AwaitServing(ctx, frozenName, d.stack.Config.Shards, 1); err != nil {
 		return fmt.Errorf("wait until the frozen copy is served: %w", err)
 	}
 	name := frozenName
@@ -258,11 +217,11 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.patience)
 	defer cancel()
 	s := d.stack
-	_, ends, err := audit.Bounds(ctx, s.Brokers(), s.Config.Topics.Ratings)
+	_, ends, err := kafka.Bounds(ctx, s.Brokers(), s.Config.Topics.Ratings)
 	if err != nil {
 		return err
 	}
-	if err := d.job.awaitTrained(ctx, s.Config.Shards, ends, func(int64) {}); err != nil {
+	if err := d.job.AwaitTrained(ctx, s.Config.Shards, ends, func(int64) {}); err != nil {
 		return err
 	}
 	client, err := scenario.Dial(addr)
@@ -273,7 +232,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	if err := d.scores.Backfill(ctx, client, frozenName, d.source.name, d.learning.half, backfillBatch, nil); err != nil {
 		return err
 	}
-	d.report.ModelVersion, err = d.job.checkpoint(ctx, "end of the stream")
+	d.report.ModelVersion, err = d.job.Checkpoint(ctx, "end of the stream")
 	if err != nil {
 		return fmt.Errorf("last checkpoint: %w", err)
 	}
@@ -285,17 +244,17 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 		return err
 	}
 	d.scores.Fill(&d.report, d.learning.half, aucWindow)
-	ratings, err := audit.ReadTopic(ctx, s.Brokers(), s.Config.Topics.Ratings, maxRatings)
+	ratings, err := audit.ReadTopic(ctx, s.Brokers(), s.Config.Topics.Ratings, audit.MaxRatings)
 	if err != nil {
 		return err
 	}
 	if err := d.recall(ctx, ratings, resumed); err != nil {
 		return err
 	}
-	if d.report.Hashes, err = d.job.liveHashes(ctx); err != nil {
+	if d.report.Hashes, err = d.job.LiveHashes(ctx); err != nil {
 		return err
 	}
-	equal, sentence, err := audit.ReplayEqual(ctx, d.job.bus.Log(), d.job.conn.BZID, d.report.Hashes)
+	equal, sentence, err := audit.ReplayEqual(ctx, d.job.Bus.Log(), d.job.Conn.BZID, d.report.Hashes)
 	if err != nil {
 		return err
 	}
@@ -305,7 +264,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	if err := d.writeAcks(); err != nil {
 		return err
 	}
-	b := d.job.bus
+	b := d.job.Bus
 	return audit.Measure(ctx, audit.MeasureInputs{Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters(), Ratings: ratings, Acks: d.acks}, &d.report)
 }
 
@@ -344,7 +303,7 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 // bestScores asks the source once more for the true probabilities; nil when nobody can
 // know them.
 func (d *driver) bestScores() (func(int) (float64, bool), error) {
-	again, err := openSource(d.cfg)
+	again, err := OpenSource(d.cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -11,20 +11,19 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/flags"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 // TestDemoRefusesAnotherSource in the folder of a run that was begun with a file of the
 // same name: ratings are told apart by their place in it.
 func TestDemoRefusesAnotherSource(t *testing.T) {
 	dir := t.TempDir()
-	open := func(rows string) *source {
+	open := func(rows string) *Source {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "ratings.csv")
 		if err := os.WriteFile(path, []byte("userId,movieId,rating,timestamp\n"+rows), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := openSource(demoConfig{data: path})
+		s, err := OpenSource(Config{Data: path})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,26 +37,12 @@ func TestDemoRefusesAnotherSource(t *testing.T) {
 	if err := open("1,2,3,5\n").pin(dir); !errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), "was begun with another file") {
 		t.Errorf("another file: %v", err)
 	}
-	simulated, err := openSource(demoConfig{rate: 10, seed: 1})
+	simulated, err := OpenSource(Config{Rate: 10, seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := simulated.pin(dir); err != nil {
 		t.Errorf("the simulator, which is told apart by its name: %v", err)
-	}
-}
-
-// TestDeclaredOtherwise is how a resumed demo notices that --spec is not what stands.
-func TestDeclaredOtherwise(t *testing.T) {
-	cfg := opsConfig(t.TempDir())
-	cfg.Replicas, cfg.Trainers, cfg.Shards = 1, 1, 1
-	w := opsStart(t, cfg)
-	spec := modelspec.MovieRanking()
-	if !w.job.declared(spec) {
-		t.Error("the spec that was declared is not recognised")
-	}
-	if spec.Seed++; w.job.declared(spec) {
-		t.Error("another seed goes unnoticed")
 	}
 }
 

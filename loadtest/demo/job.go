@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -25,62 +25,63 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
-// job drives the main job as a user would: by commands, and by looking at the views.
-type job struct {
-	conn    connect.Config
-	bus     bus.Bus
-	catalog *follow.Follower[models.State]
-	fleet   *follow.Follower[fleet.State]
-	lineage *follow.Follower[lineage.State]
+// Job drives the main job as a user would: by commands, and by looking at the views.
+type Job struct {
+	Conn    connect.Config
+	Bus     bus.Bus
+	Catalog *follow.Follower[models.State]
+	Fleet   *follow.Follower[fleet.State]
+	Lineage *follow.Follower[lineage.State]
 	stop    context.CancelFunc
 	done    *errgroup.Group
 }
 
-// openJob connects and follows the views; close ends both.
-func openJob(ctx context.Context, conn connect.Config) (*job, error) {
+// OpenJob connects and follows the views; Close ends both.
+func OpenJob(ctx context.Context, conn connect.Config) (*Job, error) {
 	b, err := conn.Dial(ctx, "monolith job")
 	if err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	j := &job{conn: conn, bus: b, stop: stop, done: new(errgroup.Group),
-		catalog: follow.New(b.Log(), registry.Catalog.Only(conn.BZID), follow.Options{}),
-		fleet:   follow.New(b.Log(), registry.Fleet.Only(conn.BZID), follow.Options{}),
-		lineage: follow.New(b.Log(), registry.Lineage.Only(conn.BZID), follow.Options{})}
-	j.done.Go(func() error { return j.catalog.Run(run) })
-	j.done.Go(func() error { return j.fleet.Run(run) })
-	j.done.Go(func() error { return j.lineage.Run(run) })
-	for _, ready := range []<-chan struct{}{j.catalog.Ready(), j.fleet.Ready(), j.lineage.Ready()} {
+	j := &Job{Conn: conn, Bus: b, stop: stop, done: new(errgroup.Group),
+		Catalog: follow.New(b.Log(), registry.Catalog.Only(conn.BZID), follow.Options{}),
+		Fleet:   follow.New(b.Log(), registry.Fleet.Only(conn.BZID), follow.Options{}),
+		Lineage: follow.New(b.Log(), registry.Lineage.Only(conn.BZID), follow.Options{})}
+	j.done.Go(func() error { return j.Catalog.Run(run) })
+	j.done.Go(func() error { return j.Fleet.Run(run) })
+	j.done.Go(func() error { return j.Lineage.Run(run) })
+	for _, ready := range []<-chan struct{}{j.Catalog.Ready(), j.Fleet.Ready(), j.Lineage.Ready()} {
 		select {
 		case <-ready:
 		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), j.close())
+			return nil, errors.Join(ctx.Err(), j.Close())
 		}
 	}
 	return j, nil
 }
 
-func (j *job) close() error {
+// Close ends the views and the connection.
+func (j *Job) Close() error {
 	j.stop()
 	err := j.done.Wait()
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	return errors.Join(err, j.bus.Close())
+	return errors.Join(err, j.Bus.Close())
 }
 
-// declareMovies makes the movie-ranking model known, so that training can begin. What
+// DeclareMovies makes the movie-ranking model known, so that training can begin. What
 // is served is the user's to say.
-func declareMovies(ctx context.Context, conn connect.Config) error {
-	j, err := openJob(ctx, conn)
+func DeclareMovies(ctx context.Context, conn connect.Config) error {
+	j, err := OpenJob(ctx, conn)
 	if err != nil {
 		return err
 	}
-	return errors.Join(j.declare(ctx, modelspec.MovieRanking()), j.close())
+	return errors.Join(j.Declare(ctx, modelspec.MovieRanking()), j.Close())
 }
 
-// call sends a command, again and again while nobody answers it yet.
-func (j *job) call(ctx context.Context, command string, request, reply any) error {
+// Call sends a command, again and again while nobody answers it yet.
+func (j *Job) Call(ctx context.Context, command string, request, reply any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ func (j *job) call(ctx context.Context, command string, request, reply any) erro
 
 // ask is call for what is answered at once. Whoever was asked may have been killed before
 // it answered, so it is asked again soon.
-func (j *job) ask(ctx context.Context, command string, reply any) error {
+func (j *Job) ask(ctx context.Context, command string, reply any) error {
 	return j.callWithin(ctx, askPatience, command, []byte("{}"), reply)
 }
 
@@ -99,15 +100,15 @@ const (
 	askPatience  = 3 * time.Second
 )
 
-func (j *job) callRaw(ctx context.Context, command string, body []byte, reply any) error {
+func (j *Job) callRaw(ctx context.Context, command string, body []byte, reply any) error {
 	return j.callWithin(ctx, callPatience, command, body, reply)
 }
 
 // callWithin calls until ctx ends, each time for as long as patience.
-func (j *job) callWithin(ctx context.Context, patience time.Duration, command string, body []byte, reply any) error {
+func (j *Job) callWithin(ctx context.Context, patience time.Duration, command string, body []byte, reply any) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, patience)
-		raw, err := j.bus.Commands().Call(attempt, j.conn.BZID, command, body)
+		raw, err := j.Bus.Commands().Call(attempt, j.Conn.BZID, command, body)
 		cancel()
 		var refused *bus.CommandError
 		again := bus.Retryable(err) || errors.As(err, &refused) && refused.Code == "UNAVAILABLE"
@@ -132,10 +133,10 @@ type seqReply struct {
 	Seq uint64 `json:"seq"`
 }
 
-// declare declares spec, unless the model is declared already.
-func (j *job) declare(ctx context.Context, spec *model.ModelSpec) error {
+// Declare declares spec, unless the model is declared already.
+func (j *Job) Declare(ctx context.Context, spec *model.ModelSpec) error {
 	var known bool
-	j.catalog.Read(func(s models.State) { known = s.Models[spec.GetName()].Spec.V != nil })
+	j.Catalog.Read(func(s models.State) { known = s.Models[spec.GetName()].Spec.V != nil })
 	if known {
 		return nil
 	}
@@ -146,14 +147,14 @@ func (j *job) declare(ctx context.Context, spec *model.ModelSpec) error {
 	return j.callRaw(ctx, "portal.declare", body, nil)
 }
 
-// declared is true when the model stands as spec says.
-func (j *job) declared(spec *model.ModelSpec) (same bool) {
-	j.catalog.Read(func(s models.State) { same = proto.Equal(s.Models[spec.GetName()].Spec.V, spec) })
+// Declared is true when the model stands as spec says.
+func (j *Job) Declared(spec *model.ModelSpec) (same bool) {
+	j.Catalog.Read(func(s models.State) { same = proto.Equal(s.Models[spec.GetName()].Spec.V, spec) })
 	return same
 }
 
-// load asks for a model and answers with the fact's sequence.
-func (j *job) load(ctx context.Context, l *model.Load) (uint64, error) {
+// Load asks for a model and answers with the fact's sequence.
+func (j *Job) Load(ctx context.Context, l *model.Load) (uint64, error) {
 	body, err := events.Marshal(l)
 	if err != nil {
 		return 0, err
@@ -162,9 +163,14 @@ func (j *job) load(ctx context.Context, l *model.Load) (uint64, error) {
 	return r.Seq, j.callRaw(ctx, "portal.load", body, &r)
 }
 
-// awaitExport waits until the job has exported anything, and returns the newest version.
-func (j *job) awaitExport(ctx context.Context) (version int64, err error) {
-	err = await(ctx, j.lineage, func(s lineage.State) bool {
+func (j *Job) loaded(name string) (yes bool) {
+	j.Catalog.Read(func(s models.State) { yes = s.Models[name].Load.V != nil })
+	return yes
+}
+
+// AwaitExport waits until the job has exported anything, and returns the newest version.
+func (j *Job) AwaitExport(ctx context.Context) (version int64, err error) {
+	err = Await(ctx, j.Lineage, func(s lineage.State) bool {
 		exports := s.Jobs[host.JobName].Exports
 		if len(exports) == 0 {
 			return false
@@ -175,22 +181,22 @@ func (j *job) awaitExport(ctx context.Context) (version int64, err error) {
 	return version, err
 }
 
-// checkpoint asks for a cut with an export and returns its version.
-func (j *job) checkpoint(ctx context.Context, reason string) (int64, error) {
+// Checkpoint asks for a cut with an export and returns its version.
+func (j *Job) Checkpoint(ctx context.Context, reason string) (int64, error) {
 	var r struct {
 		Checkpoint int64  `json:"checkpoint"`
 		Seq        uint64 `json:"seq"`
 	}
-	if err := j.call(ctx, "trainer."+events.Escape(host.JobName)+".checkpoint", map[string]any{"reason": reason, "export": true}, &r); err != nil {
+	if err := j.Call(ctx, "trainer."+events.Escape(host.JobName)+".checkpoint", map[string]any{"reason": reason, "export": true}, &r); err != nil {
 		return 0, err
 	}
-	return r.Checkpoint, j.lineage.Wait(ctx, r.Seq)
+	return r.Checkpoint, j.Lineage.Wait(ctx, r.Seq)
 }
 
-// awaitServing waits until the entry and every replica of every shard serve the model,
+// AwaitServing waits until the entry and every replica of every shard serve the model,
 // and returns the entry's address.
-func (j *job) awaitServing(ctx context.Context, name string, shards, replicas int) (entry *replica.Replica, err error) {
-	err = await(ctx, j.fleet, func(s fleet.State) bool {
+func (j *Job) AwaitServing(ctx context.Context, name string, shards, replicas int) (entry *replica.Replica, err error) {
+	err = Await(ctx, j.Fleet, func(s fleet.State) bool {
 		entry = nil
 		available := 0
 		for _, r := range s.Replicas {
@@ -208,8 +214,8 @@ func (j *job) awaitServing(ctx context.Context, name string, shards, replicas in
 	return entry, err
 }
 
-// trained returns, per partition, the least offset that every training shard has learnt.
-func (j *job) trained(ctx context.Context, shards int) (map[int32]int64, error) {
+// Trained returns, per partition, the least offset that every training shard has learnt.
+func (j *Job) Trained(ctx context.Context, shards int) (map[int32]int64, error) {
 	least := map[int32]int64{}
 	for i := range shards {
 		var st struct {
@@ -229,13 +235,13 @@ func (j *job) trained(ctx context.Context, shards int) (map[int32]int64, error) 
 	return least, nil
 }
 
-// awaitTrained waits until all shards have learnt everything below ends, and tells
+// AwaitTrained waits until all shards have learnt everything below ends, and tells
 // progress how many records that is so far.
-func (j *job) awaitTrained(ctx context.Context, shards int, ends map[int32]int64, progress func(int64)) error {
+func (j *Job) AwaitTrained(ctx context.Context, shards int, ends map[int32]int64, progress func(int64)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		least, err := j.trained(ctx, shards)
+		least, err := j.Trained(ctx, shards)
 		if err != nil {
 			return err
 		}
@@ -257,8 +263,8 @@ func (j *job) awaitTrained(ctx context.Context, shards int, ends map[int32]int64
 	}
 }
 
-// await returns once the view satisfies cond.
-func await[S any](ctx context.Context, f *follow.Follower[S], cond func(S) bool) error {
+// Await returns once the view satisfies cond.
+func Await[S any](ctx context.Context, f *follow.Follower[S], cond func(S) bool) error {
 	for {
 		changed := f.Changed()
 		var ok bool

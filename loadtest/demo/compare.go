@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const agreePatience = 20 * time.Second
 // checkpoint.
 func (d *driver) compare(ctx context.Context) error {
 	var saved *training.Checkpoint
-	d.job.lineage.Read(func(s lineage.State) {
+	d.job.Lineage.Read(func(s lineage.State) {
 		if cs := s.Jobs[host.JobName].Checkpoints; len(cs) > 0 {
 			saved = cs[len(cs)-1].V
 		}
@@ -40,13 +40,13 @@ func (d *driver) compare(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(agreePatience)
 	for {
-		checks, err := d.job.agree(ctx, truth, d.stack.Config.Shards)
+		checks, err := d.job.Agree(ctx, truth, d.stack.Config.Shards)
 		if err == nil && len(checks) >= d.stack.Config.Shards*d.stack.Config.Replicas && audit.Passed(checks) {
 			d.report.ReplicasAgree = true
 			return nil
 		}
 		if time.Now().After(deadline) {
-			d.ui.say("replicas disagree with the training shards: %v", errors.Join(err, failed(checks)))
+			d.ui.say("replicas disagree with the training shards: %v", errors.Join(err, audit.Failed(checks)))
 			return nil
 		}
 		select {
@@ -57,20 +57,10 @@ func (d *driver) compare(ctx context.Context) error {
 	}
 }
 
-func failed(checks []audit.Check) error {
-	var errs []error
-	for _, c := range checks {
-		if !c.OK {
-			errs = append(errs, errors.New(c.String()))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// agree compares all rows of each serving replica of the model, by its public port.
-func (j *job) agree(ctx context.Context, truth *audit.Rows, shards int) ([]audit.Check, error) {
+// Agree compares all rows of each serving replica of the model, by its public port.
+func (j *Job) Agree(ctx context.Context, truth *audit.Rows, shards int) ([]audit.Check, error) {
 	var checks []audit.Check
-	for key, r := range j.replicas(host.ModelName) {
+	for key, r := range j.Replicas(host.ModelName) {
 		c, err := rowwire.Dial(ctx, r.GetRowsAddress(), nil)
 		if err != nil {
 			return checks, fmt.Errorf("replica %s: %w", key, err)
@@ -83,10 +73,10 @@ func (j *job) agree(ctx context.Context, truth *audit.Rows, shards int) ([]audit
 	return checks, nil
 }
 
-// replicas are the parameter-server replicas that serve a model now.
-func (j *job) replicas(model string) map[string]*replica.Replica {
+// Replicas are the parameter-server replicas that serve a model now.
+func (j *Job) Replicas(model string) map[string]*replica.Replica {
 	out := map[string]*replica.Replica{}
-	j.fleet.Read(func(s fleet.State) {
+	j.Fleet.Read(func(s fleet.State) {
 		for key, r := range s.Replicas {
 			v := r.Replica.V
 			if r.Alive && v.GetModelName() == model && v.GetServerType() == "ps" && v.GetStat() == replica.State_AVAILABLE {
@@ -99,10 +89,10 @@ func (j *job) replicas(model string) map[string]*replica.Replica {
 
 // settleApplied waits until model-sync has said of every replica that it applied the
 // last delta of every training shard, so that freshness is taken of all ratings.
-func (j *job) settleApplied(ctx context.Context, shards int) error {
+func (j *Job) settleApplied(ctx context.Context, shards int) error {
 	var last uint64
 	for i := range shards {
-		seq, err := j.bus.Deltas().LastOf(ctx, bus.DeltaSubject(j.conn.BZID, host.JobName, strconv.Itoa(i)))
+		seq, err := j.Bus.Deltas().LastOf(ctx, bus.DeltaSubject(j.Conn.BZID, host.JobName, strconv.Itoa(i)))
 		if err != nil {
 			return err
 		}
@@ -111,7 +101,7 @@ func (j *job) settleApplied(ctx context.Context, shards int) error {
 	ctx, cancel := context.WithTimeout(ctx, agreePatience)
 	defer cancel()
 	for {
-		h, err := audit.ReadHistory(ctx, j.bus.Log(), j.conn.BZID, host.JobName, 0)
+		h, err := audit.ReadHistory(ctx, j.Bus.Log(), j.Conn.BZID, host.JobName, 0)
 		if err != nil {
 			return err
 		}
@@ -120,7 +110,7 @@ func (j *job) settleApplied(ctx context.Context, shards int) error {
 			reached[a.Container] = max(reached[a.Container], a.SyncSeq)
 		}
 		all := true
-		for _, r := range j.replicas(host.ModelName) {
+		for _, r := range j.Replicas(host.ModelName) {
 			all = all && reached[r.GetContainer()] >= last
 		}
 		if all {
@@ -134,13 +124,13 @@ func (j *job) settleApplied(ctx context.Context, shards int) error {
 	}
 }
 
-// liveHashes asks the roles for the state of the views that they decide on.
-func (j *job) liveHashes(ctx context.Context) (map[string]report.ViewHash, error) {
+// LiveHashes asks the roles for the state of the views that they decide on.
+func (j *Job) LiveHashes(ctx context.Context) (map[string]report.ViewHash, error) {
 	hashes := map[string]report.ViewHash{}
 	for view, role := range map[string]string{models.Name: "portal", plan.Name: "publisher", fleet.Name: "registry", view.Name: "registry",
 		lineage.Name: "trainer." + events.Escape(host.JobName)} {
 		var h report.ViewHash
-		if err := j.call(ctx, role+".state", map[string]string{"view": view}, &h); err != nil {
+		if err := j.Call(ctx, role+".state", map[string]string{"view": view}, &h); err != nil {
 			return nil, err
 		}
 		hashes[view] = h
