@@ -1,22 +1,19 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/archive"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/archiving"
+	"github.com/monolith-go/monolith/internal/host/connect"
 )
 
 func newArchive() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	var dir string
 	var follow, verify, asJSON bool
 	var o archive.WriterOptions
@@ -27,10 +24,10 @@ func newArchive() *cobra.Command {
 			"Commands and roles that are given the same folder by --archive start from it, and read there\n" +
 			"what `monolith trim` has removed from the log.",
 		Example: "  monolith archive --dir archive\n  monolith archive --dir archive --follow\n  monolith archive --dir archive --verify --json",
-		Args:    noArgs,
+		Args:    flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
-				return fmt.Errorf("%w: name the archive's folder with --dir", errUsage)
+				return fmt.Errorf("%w: name the archive's folder with --dir", flags.ErrUsage)
 			}
 			a, err := archive.Open(dir)
 			if err != nil {
@@ -40,18 +37,18 @@ func newArchive() *cobra.Command {
 				if _, err := a.Verify(); err != nil {
 					return err
 				}
-				return describeArchive(cmd.OutOrStdout(), a, asJSON)
+				return archiving.Describe(cmd.OutOrStdout(), a, asJSON)
 			}
-			if o.Log, err = conn.logger(); err != nil {
+			if o.Log, err = conn.Logger(); err != nil {
 				return err
 			}
-			if err := writeArchive(cmd.Context(), conn, a, follow, o); err != nil {
+			if err := archiving.Write(cmd.Context(), conn, a, follow, o); err != nil {
 				return err
 			}
-			return describeArchive(cmd.OutOrStdout(), a, asJSON)
+			return archiving.Describe(cmd.OutOrStdout(), a, asJSON)
 		},
 	}
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the archive")
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on until stopped")
 	cmd.Flags().BoolVar(&verify, "verify", false, "write nothing; read every byte and compare the checksums")
@@ -61,58 +58,8 @@ func newArchive() *cobra.Command {
 	return cmd
 }
 
-func writeArchive(ctx context.Context, conn connection, a *archive.Archive, follow bool, o archive.WriterOptions) (err error) {
-	conn.archive, conn.bare = "", true
-	b, err := conn.dial(ctx, "monolith archive")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.Close()) }()
-	var until uint64
-	if !follow {
-		if until, err = b.Log().Last(ctx); err != nil {
-			return err
-		}
-		if until == 0 {
-			return nil
-		}
-	}
-	return a.Write(ctx, b.Log(), until, o)
-}
-
-// archiveReport describes an archive.
-type archiveReport struct {
-	First    uint64           `json:"first"`
-	Last     uint64           `json:"last"`
-	Segments []archive.Footer `json:"segments"`
-}
-
-func describeArchive(w io.Writer, a *archive.Archive, asJSON bool) error {
-	first, last := a.Span()
-	all := a.Segments()
-	if asJSON {
-		for i := range all {
-			all[i].Blocks = nil
-		}
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(archiveReport{first, last, all})
-	}
-	if last == 0 {
-		_, err := fmt.Fprintln(w, "The archive is empty.")
-		return err
-	}
-	_, err := fmt.Fprintf(w, "The archive holds sequences %d to %d, %s to %s, in %d segments.\n", first, last,
-		all[0].Began.Format(time.RFC3339), all[len(all)-1].Ended.Format(time.RFC3339), len(all))
-	return err
-}
-
-// trimMargin is how young an event the log must hold at least, so that whoever decides on
-// a view that is a little behind still meets its guards.
-const trimMargin = 20 * time.Minute
-
 func newTrim() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	var before uint64
 	var keep time.Duration
 	var yes bool
@@ -124,75 +71,22 @@ func newTrim() *cobra.Command {
 			"The archive's folder is remembered beside the log: commands and roles that find it under that\n" +
 			"path read on there; others need --archive for whatever begins before the cut.",
 		Example: "  monolith archive --dir archive && monolith trim --archive archive --keep 168h --yes",
-		Args:    noArgs,
+		Args:    flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case conn.archive == "":
-				return fmt.Errorf("%w: name the archive with --archive: only what it holds may be removed", errUsage)
+			case conn.Archive == "":
+				return fmt.Errorf("%w: name the archive with --archive: only what it holds may be removed", flags.ErrUsage)
 			case (before == 0) == (keep == 0):
-				return fmt.Errorf("%w: give either --before or --keep", errUsage)
-			case keep != 0 && keep < trimMargin:
-				return fmt.Errorf("%w: --keep %v: the log keeps at least its last %v", errUsage, keep, trimMargin)
+				return fmt.Errorf("%w: give either --before or --keep", flags.ErrUsage)
+			case keep != 0 && keep < archiving.Margin:
+				return fmt.Errorf("%w: --keep %v: the log keeps at least its last %v", flags.ErrUsage, keep, archiving.Margin)
 			}
-			return trim(cmd.Context(), conn, before, max(keep, trimMargin), yes, cmd.OutOrStdout())
+			return archiving.Trim(cmd.Context(), conn, before, max(keep, archiving.Margin), yes, cmd.OutOrStdout())
 		},
 	}
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	cmd.Flags().Uint64Var(&before, "before", 0, "the `sequence` that becomes the log's first, at most")
 	cmd.Flags().DurationVar(&keep, "keep", 0, "how much of the log's end stays, such as 168h")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really do it; without, say what would be removed")
 	return cmd
-}
-
-func trim(ctx context.Context, conn connection, before uint64, keep time.Duration, yes bool, w io.Writer) (err error) {
-	a, err := archive.Open(conn.archive)
-	if err != nil {
-		return err
-	}
-	dir, err := filepath.Abs(conn.archive)
-	if err != nil {
-		return err
-	}
-	conn.archive, conn.bare = "", true
-	b, err := conn.dial(ctx, "monolith trim")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.Close()) }()
-	t, ok := b.Log().(bus.Trimmer)
-	if !ok {
-		return errors.New("this log cannot be trimmed")
-	}
-	first, last, err := t.Span(ctx)
-	if err != nil {
-		return err
-	}
-	young, err := b.Log().SeqAt(ctx, time.Now().Add(-keep))
-	if err != nil {
-		return err
-	}
-	cut := young + 1
-	if before > 0 {
-		cut = min(cut, before)
-	}
-	cut, err = a.Covered(ctx, b.Log(), min(cut, last)) // the newest event stays
-	if err != nil {
-		return err
-	}
-	if cut <= first {
-		_, err := fmt.Fprintf(w, "Nothing to remove: the log begins at sequence %d, and %s allows nothing before %d to go.\n", first, dir, cut)
-		return err
-	}
-	if !yes {
-		_, err := fmt.Fprintf(w, "%d events would be removed, sequences %d to %d of a log that ends at %d. Say --yes to do it.\n", cut-first, first, cut-1, last)
-		return err
-	}
-	if err := t.KeepIn(ctx, dir); err != nil {
-		return err
-	}
-	if err := t.Trim(ctx, cut); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%d events were removed; the log begins at sequence %d.\n", cut-first, cut)
-	return err
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/archiving"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
@@ -26,10 +28,10 @@ func TestArchiveAndTrim(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	conn := connection{nats: s.URL(), bzid: "demo", level: "error"}
+	conn := connect.Config{NATS: s.URL(), BZID: "demo", Level: "error"}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	b, err := conn.dial(ctx, "test")
+	b, err := conn.Dial(ctx, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,18 +79,18 @@ func TestArchiveAndTrim(t *testing.T) {
 		}
 	}
 	_, out := tool("archive", "--dir", dir, "--json")
-	var report archiveReport
+	var report archiving.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Last != last || len(report.Segments) != 4 {
 		t.Errorf("%v: %s", err, out)
 	}
 
 	behind := add("young", 0) // not archived
-	conn.archive = dir
+	conn.Archive = dir
 	var said bytes.Buffer
-	if err := trim(ctx, conn, 0, time.Nanosecond, false, &said); err != nil || !strings.Contains(said.String(), "200 events would be removed") {
+	if err := archiving.Trim(ctx, conn, 0, time.Nanosecond, false, &said); err != nil || !strings.Contains(said.String(), "200 events would be removed") {
 		t.Fatalf("%v: %s", err, &said)
 	}
-	if err := trim(ctx, conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "begins at sequence 201") {
+	if err := archiving.Trim(ctx, conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "begins at sequence 201") {
 		t.Fatalf("%v: %s", err, &said)
 	}
 	// The folder is remembered beside the log; where it is not, the error says what to do.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,30 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/loadtest/bench"
 )
-
-func benchmarks() []bench.Benchmark {
-	return []bench.Benchmark{
-		bench.Append(bench.AppendCases),
-		bench.Replay(bench.ReplayCases),
-		bench.Rebuild(bench.RebuildCases),
-		bench.Predict(startBenchCluster, bench.PredictCases),
-		bench.EndToEnd(startBenchCluster, bench.EndToEndCases),
-		bench.PSRPC(startBenchShard),
-		bench.ZKCreate(startBenchZK, bench.ZKWriteCases),
-		bench.ZKSet(startBenchZK, bench.ZKWriteCases),
-		bench.ZKGet(startBenchZK, bench.ZKGetCases),
-		bench.ZKWatch(startBenchZK, bench.ZKWatchCases),
-		bench.ZKMemory(startBenchZK, bench.ZKMemoryCases),
-		bench.TableLookup(),
-		bench.TableApply(),
-		bench.Pooling(),
-		bench.Gemm(),
-		bench.DeepFMTrain(),
-		bench.DeepFMScore(),
-	}
-}
 
 // benchCommands are bench and the server that it starts as a process of its own.
 func benchCommands() []*cobra.Command { return []*cobra.Command{newBench(), newBenchZK()} }
@@ -51,9 +29,9 @@ func newBench() *cobra.Command {
 			"folder; keep the machine idle meanwhile. Progress goes to stderr.",
 		Example: "  monolith bench\n  monolith bench append replay --json\n  monolith bench predict --cpuprofile predict.pprof",
 		RunE: func(cmd *cobra.Command, names []string) error {
-			chosen, err := bench.Select(benchmarks(), names)
+			chosen, err := bench.Select(bench.All(), names)
 			if err != nil {
-				return fmt.Errorf("%w: %w", errUsage, err)
+				return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 			}
 			if list {
 				return listBenchmarks(cmd.OutOrStdout(), chosen)
@@ -108,6 +86,19 @@ func profiled(file string, work func() error) (err error) {
 	return work()
 }
 
-var _ bench.Start = startBenchCluster
-
-func startBenchCluster(ctx context.Context) (bench.Cluster, error) { return newBenchCluster(ctx) }
+// newBenchZK is the process beside which Apache's is measured.
+func newBenchZK() *cobra.Command {
+	var dir, addr string
+	cmd := &cobra.Command{
+		Use:    bench.ZooKeeperCommand,
+		Short:  "The server of the zk-… benchmarks: NATS and a replica-registry",
+		Hidden: true,
+		Args:   flags.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return bench.ServeZooKeeper(cmd.Context(), dir, addr, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the log and the snapshots")
+	cmd.Flags().StringVar(&addr, "zk-listen", "", "`address` of the ZooKeeper port")
+	return cmd
+}

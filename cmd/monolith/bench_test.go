@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/loadtest/bench"
 )
@@ -26,7 +25,7 @@ func TestBenchList(t *testing.T) {
 		names = append(names, words[0])
 	}
 	var want []string
-	for _, b := range benchmarks() {
+	for _, b := range bench.All() {
 		want = append(want, b.Name)
 	}
 	if !slices.Equal(names, want) {
@@ -46,20 +45,5 @@ func TestBenchRefusesUnknownNames(t *testing.T) {
 	}
 	if out.Len() > 0 || !strings.Contains(errs.String(), `"speed": there are append, replay`) {
 		t.Errorf("stdout %q, stderr %q", out.String(), errs.String())
-	}
-}
-
-// TestBenchCluster runs the two benchmarks that need a whole stack, at the least size.
-func TestBenchCluster(t *testing.T) {
-	r := bench.Runner{}
-	got, err := r.Run(t.Context(), []bench.Benchmark{
-		bench.EndToEnd(startBenchCluster, []bench.EndToEndCase{{N: 200, Rounds: 1}}),
-		bench.Predict(startBenchCluster, []bench.PredictCase{{Batch: 3, Callers: 2, Each: 10 * time.Millisecond, Rounds: 1}}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(got) != 4 || got[0].Name != "end-to-end/n=200" || got[3].Name != "predict/batch=3,callers=2 p99" {
-		t.Errorf("%+v", got)
 	}
 }

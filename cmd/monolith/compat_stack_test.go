@@ -9,10 +9,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
@@ -28,13 +28,13 @@ func TestCompatStack(t *testing.T) {
 		return out
 	}
 	// The model is served: both ways say so, in the same words.
-	model := "--model_name=" + modelName
+	model := "--model_name=" + host.ModelName
 	byNATS := tool("client", "--cmd_type=status", model, "--compat")
 	served := regexp.MustCompile(`^LoadSate\(portal=True, publish=True, service=\{'entry:0:0': 30, 'ps:0:0': 30, 'ps:0:1': 30, 'ps:1:0': 30, 'ps:1:1': 30\}\)\n$`)
 	if !served.MatchString(byNATS) {
 		t.Errorf("status %s", byNATS)
 	}
-	ensemble := fmt.Sprintf("--zk_servers=127.0.0.1:%d", w.cfg.zkPort)
+	ensemble := fmt.Sprintf("--zk_servers=127.0.0.1:%d", w.Config.ZKPort)
 	for _, args := range [][]string{
 		{"client", "--cmd_type=status", model, "--compat"},
 		{"agent-client", "--cmd_type=addr", model, "--compat"},
@@ -51,7 +51,7 @@ func TestCompatStack(t *testing.T) {
 		t.Errorf("addr\n%s", out)
 	}
 	// Saved models and layouts.
-	tool("agent-controller", "--cmd=decl", "--export_base="+w.exports(), "--model_name=movies", "--overwrite=1")
+	tool("agent-controller", "--cmd=decl", "--export_base="+w.Exports(), "--model_name=movies", "--overwrite=1")
 	tool("agent-controller", "--cmd=pub", "--layout=l1", "--model_name=movies:ps_*")
 	var info struct {
 		Layouts map[string][]string `json:"layout_info"`
@@ -73,12 +73,11 @@ func TestCompatStack(t *testing.T) {
 	if code, _, errs := w.tool("agent-controller", "--cmd=decl", "--export_base=/nowhere"); code != exitFailure || !strings.Contains(errs, "portal.declareExport") {
 		t.Errorf("exit %d %s", code, errs)
 	}
-	fakeZooKeeper(t, fmt.Sprintf("127.0.0.1:%d", w.cfg.zkPort))
 	// Another model, from the same export: loaded, seen, refused twice, unloaded.
-	if out := tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.exports(), "--compat"); out != "" {
+	if out := tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.Exports(), "--compat"); out != "" {
 		t.Errorf("load says %q", out)
 	}
-	if code, _, errs := w.tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.exports()); code != exitFailure || !strings.Contains(errs, "m2 has exists") {
+	if code, _, errs := w.tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.Exports()); code != exitFailure || !strings.Contains(errs, "m2 has exists") {
 		t.Errorf("exit %d %s", code, errs)
 	}
 	w.until("m2 is served", func() (bool, string) {
@@ -95,7 +94,7 @@ func TestCompatStack(t *testing.T) {
 	}
 	tool("agent-client", "--cmd_type=unload", "--model_name=m2", "--compat") // which ignores it
 	// By a portal node, as the original's own command would write it into our port.
-	tool("agent-client", "--cmd_type=load", "--model_name=m3", "--model_dir="+w.exports(), ensemble)
+	tool("agent-client", "--cmd_type=load", "--model_name=m3", "--model_dir="+w.Exports(), ensemble)
 	w.until("m3 is served", func() (bool, string) {
 		out := tool("client", "--cmd_type=status", "--model_name=m3", "--compat", ensemble)
 		return strings.Contains(out, "'entry:0:0': 30") && strings.Contains(out, "'ps:1:0': 30"), out
@@ -116,7 +115,6 @@ func TestCompatRealZooKeeper(t *testing.T) {
 	with := func(args string, more ...string) []string {
 		return append(append(strings.Fields(args), "--zk_servers="+at, "--bzid=b"), more...)
 	}
-	fakeZooKeeper(t, at)
 	c := oracle.ZKClient(t, at, nil)
 	node := func(path, want string) {
 		t.Helper()
@@ -137,18 +135,21 @@ func TestCompatRealZooKeeper(t *testing.T) {
 	refuses(t, exitFailure, "m1 is not loaded", with("agent-client --cmd_type=unload --model_name=m1")...)
 
 	// A data centre between, as the first agents write it.
-	tr, err := dialZK(t.Context(), at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tr.close()
 	for path, data := range map[string]string{
 		"/b/service/m2/lq:default/ps:0/7":              `{"address": "10.0.0.1:4003", "stat": 30, "archon_address": "10.0.0.1:4001"}`,
 		"/b/service/m2/lq:default/entry:0/00000000012": `{"address": "10.0.0.2:4003", "stat": 0}`,
 		"/b/service/m2/yg:default/ps:0/8":              `{"stat": 50}`,
 		"/b/locks/l":                                   "x'y",
 	} {
-		if err := tr.put(path, []byte(data)); err != nil {
+		for i, r := range path[1:] {
+			if r != '/' {
+				continue
+			}
+			if _, err := c.Create(path[:i+1], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Create(path, []byte(data), 0, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,81 +182,4 @@ func TestCompatRealZooKeeper(t *testing.T) {
 	wants(t, "2 sub-graphs of ffm are unpublished from l1: ps_0, ps_1\n", with("agent-controller --cmd=unpub --layout=l1 --model_name=ffm:ps_?")...)
 	wants(t, fmt.Sprintf("model ffm: 0 of 3 sub-graphs are served\n  entry  %[1]s/entry (latest)  served by 0\n  ps_0  %[1]s/ps_0 (latest_once)  served by 0\n"+
 		"  ps_1  %[1]s/ps_1 (latest_once)  served by 0\nlayout l1 holds [ffm:entry]\n", dir), with("agent-controller")...)
-}
-
-// fakeZooKeeper is what the original's tests ask of their fake client, asked of a server.
-func fakeZooKeeper(t *testing.T, at string) {
-	t.Helper()
-	tr, err := dialZK(t.Context(), at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tr.close()
-	c, open := tr.c, zk.WorldACL(zk.PermAll)
-	must := func(what string, err, want error) {
-		t.Helper()
-		if !errors.Is(err, want) {
-			t.Fatalf("%s at %s: %v, want %v", what, at, err, want)
-		}
-	}
-	const root, data = "/monolith_fake/zk", "/monolith_fake/zk/data"
-	_, err = c.Create(data, nil, 0, open)
-	must("create without a parent", err, zk.ErrNoNode)
-	must("create with its parents", tr.put(data, []byte("data")), nil)
-	_, err = c.Create(data, nil, 0, open)
-	must("create again", err, zk.ErrNodeExists)
-	got, stat, err := c.Get(data)
-	must("get", err, nil)
-	if string(got) != "data" || stat.DataLength != 4 || stat.NumChildren != 0 || stat.Version != 0 {
-		t.Fatalf("%s holds %q, %+v", data, got, stat)
-	}
-	_, err = c.Set(data+"/no", nil, -1)
-	must("set what is not there", err, zk.ErrNoNode)
-	_, _, err = c.Get(data + "/no")
-	must("get what is not there", err, zk.ErrNoNode)
-	for i := range 2 {
-		path, err := c.Create(data+"/s-", nil, zk.FlagSequence|zk.FlagEphemeral, open)
-		must("create a sequence", err, nil)
-		if want := fmt.Sprintf("%s/s-%010d", data, i); path != want {
-			t.Fatalf("created %s, want %s", path, want)
-		}
-	}
-	must("delete what has children", c.Delete(data, -1), zk.ErrNotEmpty)
-
-	hears := func(what string, ch <-chan zk.Event, kind zk.EventType) {
-		t.Helper()
-		select {
-		case e := <-ch:
-			if e.Type != kind {
-				t.Fatalf("%s: %v, want %v", what, e, kind)
-			}
-		case <-time.After(compatTimeout):
-			t.Fatalf("%s: nothing is heard", what)
-		}
-	}
-	_, _, ch, err := c.GetW(data)
-	must("watch data", err, nil)
-	stat, err = c.Set(data, []byte("more"), stat.Version)
-	must("set", err, nil)
-	hears("set", ch, zk.EventNodeDataChanged)
-	if stat.Version != 1 || stat.DataLength != 4 {
-		t.Fatalf("after a set %+v", stat)
-	}
-	_, _, ch, err = c.ChildrenW(root)
-	must("watch children", err, nil)
-	_, _, made, err := c.ExistsW(root + "/test")
-	must("watch what is not there", err, nil)
-	must("create", tr.put(root+"/test", nil), nil)
-	hears("a child", ch, zk.EventNodeChildrenChanged)
-	hears("a node", made, zk.EventNodeCreated)
-	_, _, ch, err = c.GetW(data)
-	must("watch data", err, nil)
-	found, err := tr.remove("/monolith_fake", true)
-	if must("delete all", err, nil); !found {
-		t.Fatal("there was nothing to delete")
-	}
-	hears("delete", ch, zk.EventNodeDeleted)
-	if found, err = tr.remove("/monolith_fake", true); found || err != nil {
-		t.Fatalf("deleted again: %v %v", found, err)
-	}
 }

@@ -1,19 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -27,7 +22,6 @@ import (
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
-	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
 // fakeAgent answers with what a test gives it.
@@ -254,180 +248,4 @@ func TestCompatInfo(t *testing.T) {
 	wants(t, fmt.Sprintf("{'entry': (3, '%s/entry/7'), 'ps_0': (5, '%s/ps_0/7')}\n", dir, dir), "agent-client", "--cmd_type=get", "--args=info", "--model_dir="+dir, "--compat")
 	wants(t, fmt.Sprintf(`{"entry":{"size":3,"path":"%s/entry/7"},"ps_0":{"size":5,"path":"%s/ps_0/7"}}`+"\n", dir, dir), "agent-client", "--cmd_type=get", "--args=info", "--model_dir="+dir, "--json")
 	refuses(t, exitFailure, "exported models", "agent-client", "--cmd_type=get", "--args=info", "--model_dir="+filepath.Join(dir, "no"))
-}
-
-// fakeTree is a tree by path.
-type fakeTree map[string]string
-
-func (f fakeTree) get(path string) ([]byte, bool, error) { d, ok := f[path]; return []byte(d), ok, nil }
-func (f fakeTree) close()                                {}
-
-func (f fakeTree) children(path string) (names []string, ok bool, err error) {
-	seen := map[string]bool{}
-	for p := range f {
-		if rest, below := strings.CutPrefix(p, path+"/"); below {
-			name, _, _ := strings.Cut(rest, "/")
-			seen[name], ok = true, true
-		}
-	}
-	return slices.Sorted(maps.Keys(seen)), ok || f.has(path), nil
-}
-
-func (f fakeTree) has(path string) bool { _, ok := f[path]; return ok }
-
-func TestBzidInfo(t *testing.T) {
-	config := func(sub, policy string) string {
-		return fmt.Sprintf(`{"model_base_path": "/d/%s", "version_policy": "%s"}`, sub, policy)
-	}
-	info, err := bzidInfo(fakeTree{
-		"/gip/saved_models/ffm/entry": config("entry", "latest"), "/gip/saved_models/ffm/ps_0": config("ps_0", "latest_once"),
-		"/gip/layouts/l1/ffm:ps_0": "", "/gip/layouts/l1/ffm:entry": "", "/gip/layouts/l2": "",
-		"/gip/binding/ffm/entry:psm;lq;default:pod-1": "", "/gip/binding/ffm/gone_0:psm;lq;default:pod-1": "",
-		"/gip/container_service/psm;lq;default:pod-1": `{"grpc": "10.0.0.1:4003"}`,
-	}, "gip")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{
-  "model_info": {
-    "ffm": {
-      "entry": {
-        "deploy_config": "{\"model_base_path\": \"/d/entry\", \"version_policy\": \"latest\"}",
-        "bindings": [
-          "psm;lq;default:pod-1"
-        ]
-      },
-      "ps_0": {
-        "deploy_config": "{\"model_base_path\": \"/d/ps_0\", \"version_policy\": \"latest_once\"}",
-        "bindings": []
-      },
-      "sub_graphs_available": 1,
-      "sub_graphs_total": 2
-    }
-  },
-  "container_info": {
-    "psm;lq;default": {
-      "pod-1": {
-        "service_info": "{\"grpc\": \"10.0.0.1:4003\"}",
-        "saved_models": [
-          "ffm:entry",
-          "ffm:gone_0"
-        ]
-      }
-    }
-  },
-  "layout_info": {
-    "l1": [
-      "ffm:entry",
-      "ffm:ps_0"
-    ],
-    "l2": []
-  }
-}`
-	if got := pyDumps(info, ""); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	var human bytes.Buffer
-	if err := humanInfo(&human, "gip", info); err != nil || human.String() != "model ffm: 1 of 2 sub-graphs are served\n  entry  /d/entry (latest)  served by 1\n  ps_0  /d/ps_0 (latest_once)  served by 0\n"+
-		"container psm;lq;default:pod-1 serves [ffm:entry ffm:gone_0]\nlayout l1 holds [ffm:entry ffm:ps_0]\nlayout l2 holds []\n" {
-		t.Errorf("%v\n%s", err, human.String())
-	}
-}
-
-// What is printed in Python's form is what Python prints.
-func TestPythonForms(t *testing.T) {
-	python := oracle.Python(t)
-	texts := []string{"", "plain", "it's", `say "x"`, `both ' and "`, "tab\tnew\nline\r", `back\slash`, "\x00\x1f\x7f", "\u00e9\u00a0\u00ad", "\u4e2d\u6587", "\U0001f600\u200b\ufeff", "{\"a\": 1}"}
-	in, err := json.Marshal(texts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python, "-c", `
-import json, sys
-texts = json.load(sys.stdin)
-tree = {"b": [], "a": {}, "n": 3, "t": texts, "deep": {"x": [[1], {"y": None}], "z": True}}
-print(json.dumps([[repr(t) for t in texts], [repr(t.encode()) for t in texts], [json.dumps(t) for t in texts], repr(texts),
-  json.dumps(dict(sorted(tree.items())), indent=2)]))`)
-	cmd.Stdin = bytes.NewReader(in)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want []json.RawMessage
-	if err := json.Unmarshal(out, &want); err != nil || len(want) != 5 {
-		t.Fatal(err)
-	}
-	for i, form := range []func(string) string{pyString, func(s string) string { return pyBytes([]byte(s)) }, pyJSON} {
-		var all []string
-		if err := json.Unmarshal(want[i], &all); err != nil {
-			t.Fatal(err)
-		}
-		for j, s := range texts {
-			if got := form(s); got != all[j] {
-				t.Errorf("form %d of %q: %s, Python says %s", i, s, got, all[j])
-			}
-		}
-	}
-	var list, dump string
-	if json.Unmarshal(want[3], &list) != nil || json.Unmarshal(want[4], &dump) != nil {
-		t.Fatal("not text")
-	}
-	if got := pyList(texts); got != list {
-		t.Errorf("list %s, Python says %s", got, list)
-	}
-	items := []any{}
-	for _, s := range texts {
-		items = append(items, s)
-	}
-	if got := pyDumps(map[string]any{"b": []any{}, "a": map[string]any{}, "n": json.Number("3"), "t": items,
-		"deep": map[string]any{"x": []any{[]any{json.Number("1")}, map[string]any{"y": nil}}, "z": true}}, ""); got != dump {
-		t.Errorf("dump\n%s\nPython says\n%s", got, dump)
-	}
-	if !utf8.ValidString(dump) {
-		t.Error("not UTF-8")
-	}
-}
-
-// A data centre whose cluster has a number for a name looks like a task.
-func TestReplicasOfANumberedCluster(t *testing.T) {
-	found, ok, err := replicaNodes(fakeTree{
-		"/b/service/m": "", "/b/service/m/lq:1": "", "/b/service/m/lq:1/ps:0": "", "/b/service/m/ps:1": "",
-		"/b/service/m/lq:1/ps:0/7": `{"address": "10.0.0.1:4003", "stat": 30}`,
-		"/b/service/m/ps:1/8":      `{"address": "10.0.0.2:4003", "stat": 30}`,
-	}, "b", "m")
-	if err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	var paths []string
-	for _, f := range found {
-		paths = append(paths, f.path)
-	}
-	slices.Sort(paths)
-	if want := []string{"/b/service/m/lq:1/ps:0/7", "/b/service/m/ps:1/8"}; !slices.Equal(paths, want) {
-		t.Errorf("found %q, want %q", paths, want)
-	}
-}
-
-// A file that agent.conf includes need not be there; agent.conf itself must.
-func TestAgentConfIncludes(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	write("more.conf", "agent_port 4002\nbzid other\n")
-	conf := write("agent.conf", "bzid b1\ninclude "+dir+"/absent.conf\ninclude="+dir+"/more.conf\nbase_name m # the model\n")
-	if c, err := readAgentConf(conf); err != nil || c != (agentConf{bzid: "b1", baseName: "m", agentPort: "4002"}) {
-		t.Errorf("%+v, %v", c, err)
-	}
-	if _, err := readAgentConf(filepath.Join(dir, "absent.conf")); err == nil {
-		t.Error("a --conf that is not there passes")
-	}
-	if _, err := readAgentConf(write("loop.conf", "include "+dir+"/loop.conf\n")); err == nil || !strings.Contains(err.Error(), "does one include itself") {
-		t.Errorf("a file that includes itself: %v", err)
-	}
 }

@@ -21,7 +21,10 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -79,7 +82,7 @@ func (a *ackedWrites) rate(ctx context.Context, brokers []string, partition int3
 	for ctx.Err() == nil {
 		recs := make([]kafka.Record, 5)
 		for i := range recs {
-			recs[i] = kafka.Record{Topic: ratingsTopic, Partition: partition, Value: opsRating(a.number()).AppendJSON(nil)}
+			recs[i] = kafka.Record{Topic: host.RatingsTopic, Partition: partition, Value: opsRating(a.number()).AppendJSON(nil)}
 		}
 		out, err := w.Write(ctx, recs...)
 		if err != nil {
@@ -99,11 +102,11 @@ func (a *ackedWrites) rate(ctx context.Context, brokers []string, partition int3
 
 // write starts strangers that write facts and ratings to what runs at `at`. stop returns
 // once the last of them has given up.
-func (a *ackedWrites) write(t testing.TB, at running, partitions int) (stop func()) {
+func (a *ackedWrites) write(t testing.TB, at host.Running, partitions int) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	conn := connection{nats: at.NATS, bzid: "demo"}
-	b, err := conn.dial(ctx, "monolith test")
+	conn := connect.Config{NATS: at.NATS, BZID: "demo"}
+	b, err := conn.Dial(ctx, "monolith test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +115,7 @@ func (a *ackedWrites) write(t testing.TB, at running, partitions int) (stop func
 		writing.Go(func() { a.fact(ctx, b.Log()) })
 	}
 	for p := range partitions {
-		writing.Go(func() { a.rate(ctx, splitList(at.Kafka), int32(p)) })
+		writing.Go(func() { a.rate(ctx, flags.List(at.Kafka), int32(p)) })
 	}
 	return func() {
 		cancel()
@@ -133,15 +136,15 @@ func (a *ackedWrites) kept(t testing.TB, w *opsWorld) {
 	w.replayed()
 	facts, ratings := a.count()
 	t.Logf("%d facts and %d ratings were acked, the topic ends at %v", facts, ratings, ends)
-	last, err := w.job.bus.Log().Last(w.soon())
+	last, err := w.job.Bus.Log().Last(w.soon())
 	w.must("find the end", err)
-	w.must("read the log", w.job.bus.Log().Follow(w.soon(), 1, last, func(r events.Recorded) error {
+	w.must("read the log", w.job.Bus.Log().Follow(w.soon(), 1, last, func(r events.Recorded) error {
 		if id, ok := a.facts[r.Seq]; ok && id == r.Header.ID && r.Err == nil {
 			delete(a.facts, r.Seq)
 		}
 		return nil
 	}))
-	_, _, err = audit.Scan(w.soon(), w.brokers(), ratingsTopic, func(r kafka.Record) error {
+	_, _, err = kafka.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		if key := [2]int64{int64(r.Partition), r.Offset}; a.ratings[key] == string(r.Value) {
 			delete(a.ratings, key)
 		}
@@ -151,14 +154,14 @@ func (a *ackedWrites) kept(t testing.TB, w *opsWorld) {
 	if len(a.facts) > 0 || len(a.ratings) > 0 {
 		t.Errorf("lost or changed although acked: %d facts %v, %d ratings %v", len(a.facts), a.facts, len(a.ratings), a.ratings)
 	}
-	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), "demo", jobName, 0)
+	deltas, err := audit.ReadDeltas(w.soon(), w.job.Bus.Deltas(), "demo", host.JobName, 0)
 	w.must("read the deltas", err)
-	h, err := audit.ReadHistory(w.soon(), w.job.bus.Log(), "demo", jobName, 0)
+	h, err := audit.ReadHistory(w.soon(), w.job.Bus.Log(), "demo", host.JobName, 0)
 	w.must("read the history", err)
 	if deltas.Missing > 0 {
 		t.Errorf("%d deltas are missing within their stream", deltas.Missing)
 	}
-	for shard := range uint32(w.cfg.shards) {
+	for shard := range uint32(w.Config.Shards) {
 		if c := audit.Tiles(deltas.All, shard, h.Ready[shard], ends, deltas.First); !c.OK {
 			t.Error(c)
 		}
@@ -166,9 +169,9 @@ func (a *ackedWrites) kept(t testing.TB, w *opsWorld) {
 }
 
 // upArgs starts everything in a folder on free ports.
-func upArgs(cfg stackConfig, more ...string) []string {
-	args := []string{"up", "--dir", cfg.dir, "--partitions", strconv.Itoa(cfg.partitions), "--replicas", strconv.Itoa(cfg.replicas),
-		"--batch", strconv.Itoa(cfg.batch), "--checkpoint-interval", "1s"}
+func upArgs(cfg host.Config, more ...string) []string {
+	args := []string{"up", "--dir", cfg.Dir, "--partitions", strconv.Itoa(cfg.Partitions), "--replicas", strconv.Itoa(cfg.Replicas),
+		"--batch", strconv.Itoa(cfg.Batch), "--checkpoint-interval", "1s"}
 	for _, p := range []string{"nats", "kafka", "zk", "grpc", "rest"} {
 		args = append(args, "--"+p+"-port", "0")
 	}
@@ -176,10 +179,10 @@ func upArgs(cfg stackConfig, more ...string) []string {
 }
 
 // announced waits until c holds the folder and says where it is.
-func announced(t testing.TB, c *child, dir string) (at running) {
+func announced(t testing.TB, c *child, dir string) (at host.Running) {
 	t.Helper()
 	if !until(t, c, "running.json", func() bool {
-		r, err := readRunning(dir)
+		r, err := host.ReadRunning(dir)
 		at = r
 		return err == nil && r.PID == c.cmd.Process.Pid
 	}) {
@@ -195,11 +198,11 @@ func TestAckedOutlivesKill(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
-	cfg.checkpoints, cfg.spans = time.Second, false
+	cfg.Checkpoints, cfg.Spans = time.Second, false
 	acked := &ackedWrites{facts: map[uint64]string{}, ratings: map[[2]int64]string{}}
 	for life, mode := range []string{"--processes=false", "--processes=true"} {
 		c := startChild(t, upArgs(cfg, mode)...)
-		stop := acked.write(t, announced(t, c, cfg.dir), cfg.partitions)
+		stop := acked.write(t, announced(t, c, cfg.Dir), cfg.Partitions)
 		until(t, c, "acks", func() bool {
 			facts, ratings := acked.count()
 			return facts >= 100*(life+1) && ratings >= 200*(life+1)
@@ -230,7 +233,7 @@ func TestNoOrphans(t *testing.T) {
 		args = append(args, "--"+p+"-port", strconv.Itoa(port))
 	}
 	const expected = 11 + 3 // roles and model servers
-	var before running
+	var before host.Running
 	c := startChild(t, args...)
 	for life := range 3 {
 		at := announced(t, c, dir)
@@ -272,15 +275,15 @@ func TestNoOrphans(t *testing.T) {
 // and the first load is all that it takes to serve.
 func TestWithheldLoad(t *testing.T) {
 	cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
-	cfg.replicas, cfg.spans = 1, false
+	cfg.Replicas, cfg.Spans = 1, false
 	w := opsStart(t, cfg)
-	client, err := scenario.Dial(net.JoinHostPort("127.0.0.1", strconv.Itoa(w.cfg.grpcPort)))
+	client, err := scenario.Dial(net.JoinHostPort("127.0.0.1", strconv.Itoa(w.Config.GRPCPort)))
 	w.must("dial", err)
 	defer client.Close()
 	predict := func() error {
 		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
 		defer cancel()
-		_, err := client.Predict(ctx, modelName, "", []int64{1}, []int64{1})
+		_, err := client.Predict(ctx, host.ModelName, "", []int64{1}, []int64{1})
 		return err
 	}
 	w.until("the entry to answer", func() (bool, string) {
@@ -290,14 +293,14 @@ func TestWithheldLoad(t *testing.T) {
 	for range 3 {
 		w.rate(300)
 		w.learnt()
-		if _, err := w.job.checkpoint(w.soon(), "nothing is served"); err != nil {
+		if _, err := w.job.Checkpoint(w.soon(), "nothing is served"); err != nil {
 			t.Fatal(err)
 		}
 		if err := predict(); status.Code(err) != codes.NotFound {
 			t.Fatalf("Predict without a load request: %v", err)
 		}
 	}
-	w.job.fleet.Read(func(s fleet.State) {
+	w.job.Fleet.Read(func(s fleet.State) {
 		if len(s.Replicas) > 0 {
 			t.Errorf("nobody asked for replicas: %v", s.Replicas)
 		}

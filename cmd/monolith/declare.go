@@ -3,32 +3,34 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
-// maxSpec bounds a spec's file in bytes.
-const maxSpec = 1 << 20
+// declareTimeout is how long the portal may take to answer.
+const declareTimeout = 10 * time.Second
 
 func newDeclare() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	cmd := &cobra.Command{
 		Use:   "declare [FILE]",
 		Short: "Declare a model, so that parameter servers and trainers can begin",
 		Long: "Sends the YAML spec in FILE (-: standard input) to the portal and prints the sequence of\n" +
-			"the fact. Without FILE it is the demo's model, " + modelName + ". Roles that are started alone wait\n" +
+			"the fact. Without FILE it is the demo's model, " + host.ModelName + ". Roles that are started alone wait\n" +
 			"for it; 'up' and 'demo' declare theirs themselves.",
 		Example: "  monolith declare\n  monolith declare ranker.yaml --nats nats://10.0.0.5:4222",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fmt.Errorf("%w: declare takes one file, got %q", errUsage, args)
+				return fmt.Errorf("%w: declare takes one file, got %q", flags.ErrUsage, args)
 			}
 			return nil
 		},
@@ -36,16 +38,16 @@ func newDeclare() *cobra.Command {
 			spec := modelspec.MovieRanking()
 			if len(args) == 1 {
 				var err error
-				if spec, err = readSpec(args[0], cmd.InOrStdin()); err != nil {
+				if spec, err = modelspec.ReadFile(args[0], cmd.InOrStdin()); err != nil {
 					return err
 				}
 			}
-			b, err := conn.dial(cmd.Context(), "monolith declare")
+			b, err := conn.Dial(cmd.Context(), "monolith declare")
 			if err != nil {
 				return err
 			}
 			defer func() { _ = b.Close() }()
-			reply, err := declare(cmd.Context(), b, conn.bzid, spec)
+			reply, err := declare(cmd.Context(), b, conn.BZID, spec)
 			if err != nil {
 				return err
 			}
@@ -53,32 +55,8 @@ func newDeclare() *cobra.Command {
 			return err
 		},
 	}
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	return cmd
-}
-
-func readSpec(path string, stdin io.Reader) (*model.ModelSpec, error) {
-	from := stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		from = f
-	}
-	text, err := io.ReadAll(io.LimitReader(from, maxSpec+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(text) > maxSpec {
-		return nil, fmt.Errorf("%s is larger than %d bytes, which no spec is", path, maxSpec)
-	}
-	spec, err := modelspec.ParseYAML(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return spec, nil
 }
 
 // declare asks the portal, and returns its answer.
@@ -87,7 +65,7 @@ func declare(ctx context.Context, b bus.Bus, bzid string, spec *model.ModelSpec)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, compatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, declareTimeout)
 	defer cancel()
 	return b.Commands().Call(ctx, bzid, "portal.declare", body)
 }

@@ -13,7 +13,7 @@ import (
 // TestDeclare declares a model by its YAML file, as an operator of single roles does.
 func TestDeclare(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
-	cfg.replicas, cfg.trainers, cfg.shards = 1, 1, 1
+	cfg.Replicas, cfg.Trainers, cfg.Shards = 1, 1, 1
 	w := opsStart(t, cfg)
 	text, err := os.ReadFile(filepath.Join(repository, "internal", "model", "modelspec", "testdata", "movies.yaml"))
 	w.must("read the sample", err)
@@ -26,7 +26,7 @@ func TestDeclare(t *testing.T) {
 		t.Fatalf("declare: %d %q %s %v", code, out, stderr, err)
 	}
 	w.until("the catalogue", func() (ok bool, say string) {
-		w.job.catalog.Read(func(s models.State) { ok = s.Models["films"].Spec.V.GetName() == "films" })
+		w.job.Catalog.Read(func(s models.State) { ok = s.Models["films"].Spec.V.GetName() == "films" })
 		return ok, "films is not declared"
 	})
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

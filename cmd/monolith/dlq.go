@@ -13,25 +13,27 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
 )
 
 // withLetters runs f on the dead letters of the connection's namespace.
 type withLetters func(f func(*cobra.Command, bus.DeadLetters, []string) error) func(*cobra.Command, []string) error
 
 func newDLQ() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	cmd := &cobra.Command{
 		Use:   "dlq",
 		Short: "What was refused, and why: list it, show it, send it again, remove it",
 		Args: func(cmd *cobra.Command, args []string) error {
-			return fmt.Errorf("%w: monolith dlq ls | show SEQ | redrive SEQ | rm SEQ | purge", errUsage)
+			return fmt.Errorf("%w: monolith dlq ls | show SEQ | redrive SEQ | rm SEQ | purge", flags.ErrUsage)
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	conn.register(cmd.PersistentFlags())
+	conn.Register(cmd.PersistentFlags())
 	with := func(f func(*cobra.Command, bus.DeadLetters, []string) error) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, args []string) error {
-			b, err := conn.dial(cmd.Context(), "monolith dlq")
+			b, err := conn.Dial(cmd.Context(), "monolith dlq")
 			if err != nil {
 				return err
 			}
@@ -45,7 +47,7 @@ func newDLQ() *cobra.Command {
 
 func dlqList(with withLetters) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{Use: "ls", Short: "List what was refused", Args: noArgs,
+	cmd := &cobra.Command{Use: "ls", Short: "List what was refused", Args: flags.NoArgs,
 		RunE: with(func(cmd *cobra.Command, letters bus.DeadLetters, _ []string) error {
 			if asJSON {
 				return lettersJSON(cmd, letters)
@@ -160,9 +162,9 @@ func dlqPurge(with withLetters) *cobra.Command {
 		Example: "  monolith dlq purge --by trainer --older-than 168h --yes",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if olderThan < 0 {
-				return fmt.Errorf("%w: --older-than %v: give a duration such as 168h", errUsage, olderThan)
+				return fmt.Errorf("%w: --older-than %v: give a duration such as 168h", flags.ErrUsage, olderThan)
 			}
-			return noArgs(cmd, args)
+			return flags.NoArgs(cmd, args)
 		},
 		RunE: with(func(cmd *cobra.Command, letters bus.DeadLetters, _ []string) (err error) {
 			latest := time.Now().Add(-olderThan)
@@ -221,7 +223,7 @@ func oneSeq(cmd *cobra.Command, args []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %s takes one sequence, as monolith dlq ls prints them", errUsage, cmd.CommandPath())
+	return fmt.Errorf("%w: %s takes one sequence, as monolith dlq ls prints them", flags.ErrUsage, cmd.CommandPath())
 }
 
 // mustSeq reads what oneSeq has already accepted.

@@ -1,21 +1,14 @@
 package main
 
 import (
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/bus/mem"
-	"github.com/monolith-go/monolith/events/delta"
-	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
@@ -24,7 +17,7 @@ import (
 // by the command alone.
 func TestExplain(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
-	cfg.replicas = 1
+	cfg.Replicas = 1
 	w := opsServe(t, cfg)
 	w.rate(300)
 	w.learnt()
@@ -35,7 +28,7 @@ func TestExplain(t *testing.T) {
 	// The second pair was never rated; the first was by opsRating(10).
 	known := opsRating(10)
 	users, movies := []int64{known.User, 1 << 40}, []int64{known.Movie, 1 << 41}
-	scores, err := client.Predict(w.soon(), modelName, "why-1", users, movies)
+	scores, err := client.Predict(w.soon(), host.ModelName, "why-1", users, movies)
 	w.must("Predict", err)
 
 	var e struct {
@@ -69,7 +62,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	w.until("the impressions", func() (bool, string) {
-		code, out, stderr := w.tool("explain", "why-1", "--json", "--kafka", w.cfg.kafka)
+		code, out, stderr := w.tool("explain", "why-1", "--json", "--kafka", w.Config.Kafka)
 		if code != exitOK {
 			return false, stderr
 		}
@@ -79,7 +72,7 @@ func TestExplain(t *testing.T) {
 		return len(e.Predictions) == 2, out
 	})
 	records := map[int32]map[int64]rating.Rating{}
-	_, _, err = audit.Scan(w.soon(), w.brokers(), ratingsTopic, func(r kafka.Record) error {
+	_, _, err = kafka.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		v, err := rating.Decode(r.Value)
 		if records[r.Partition] == nil {
 			records[r.Partition] = map[int64]rating.Rating{}
@@ -89,7 +82,7 @@ func TestExplain(t *testing.T) {
 	})
 	w.must("read the ratings", err)
 	for _, p := range e.Predictions {
-		if p.Model != modelName || p.Version < 1 || float32(p.Score) != float32(scores[p.Row]) || p.Inputs["user"] != users[p.Row] || p.Inputs["movie"] != movies[p.Row] ||
+		if p.Model != host.ModelName || p.Version < 1 || float32(p.Score) != float32(scores[p.Row]) || p.Inputs["user"] != users[p.Row] || p.Inputs["movie"] != movies[p.Row] ||
 			len(p.Rows) != 2 || p.DenseSeq == 0 || len(p.Missing) > 0 {
 			t.Errorf("prediction %+v, the answer was %v", p, scores)
 		}
@@ -148,49 +141,13 @@ func TestExplain(t *testing.T) {
 	}) {
 		t.Errorf("deltas out of order: %+v", e.Deltas)
 	}
-	code, out, stderr := w.tool("explain", "why-1", "--kafka", w.cfg.kafka)
+	code, out, stderr := w.tool("explain", "why-1", "--kafka", w.Config.Kafka)
 	for _, want := range []string{"request why-1", fmt.Sprintf("user %d (row ", known.User), fmt.Sprintf("movie %d (row ", known.Movie), "written by delta", "never learnt", "loadAccepted", "planned"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the text lacks %q: %d %s\n%s", want, code, stderr, out)
 		}
 	}
-	if code, _, stderr := w.tool("explain", "nobody-asked", "--kafka", w.cfg.kafka); code != exitFailure || !strings.Contains(stderr, `no impression of request "nobody-asked"`) {
+	if code, _, stderr := w.tool("explain", "nobody-asked", "--kafka", w.Config.Kafka); code != exitFailure || !strings.Contains(stderr, `no impression of request "nobody-asked"`) {
 		t.Errorf("an unknown request: %d %s", code, stderr)
-	}
-}
-
-// TestFindDeltaAmongOtherShards finds the last chunk of a flush that was published in
-// several calls, with another shard's flush in between.
-func TestFindDeltaAmongOtherShards(t *testing.T) {
-	b := mem.New()
-	defer b.Close()
-	publish := func(shard string, d *delta.Delta) uint64 {
-		t.Helper()
-		raw, err := proto.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seq, err := b.Deltas().Publish(t.Context(), bus.DeltaDraft{Subject: bus.DeltaSubject("demo", "movies", shard), Expect: bus.Any, ID: rand.Text(), Data: raw})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return seq
-	}
-	ranges := func(from, to int64) []*delta.Range { return []*delta.Range{{Partition: 1, From: from, To: to}} }
-	seq := publish("0", &delta.Delta{Job: "movies", Epoch: 3, Step: 7, Chunk: 0, Chunks: 2})
-	publish("1", &delta.Delta{Job: "movies", Shard: 1, Epoch: 9, Step: 8, Chunks: 1, Ranges: ranges(900, 901)})
-	publish("0", &delta.Delta{Job: "movies", Epoch: 3, Step: 7, Chunk: 1, Chunks: 2, Ranges: ranges(10, 20)})
-	cut := publish("0", &delta.Delta{Job: "movies", Epoch: 3, Step: 9, Chunk: 0, Chunks: 2})
-	publish("0", &delta.Delta{Job: "movies", Epoch: 4, Step: 9, Chunk: 0, Chunks: 1, Ranges: ranges(20, 30)})
-
-	o, d, err := findDelta(t.Context(), b.Deltas(), seq)
-	if err != nil || o.Seq != seq || o.Epoch != 3 || o.Step != 7 || d.GetShard() != 0 || !slices.Equal(o.Ranges, []kafkaRange{{1, 10, 20}}) {
-		t.Errorf("delta %d: %+v, %v", seq, o, err)
-	}
-	if o, _, err := findDelta(t.Context(), b.Deltas(), cut); !errors.Is(err, bus.ErrNotFound) {
-		t.Errorf("a flush that was never finished: %+v, %v", o, err)
-	}
-	if _, _, err := findDelta(t.Context(), b.Deltas(), 99); !errors.Is(err, bus.ErrNotFound) {
-		t.Errorf("no such delta: %v", err)
 	}
 }

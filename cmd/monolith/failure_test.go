@@ -20,7 +20,9 @@ import (
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/projections/models"
@@ -52,7 +54,7 @@ func TestBadInput(t *testing.T) {
 	w.once(ends)
 	kafkaLetters := opsLettersOf(w.letters(), "kafka:ratings/0")
 	for at, reason := range bad {
-		if ls := kafkaLetters[uint64(at)]; len(ls) != 1 || !strings.Contains(ls[0].Reason, reason) || ls[0].By != "trainer" || ls[0].Subject != ratingsTopic {
+		if ls := kafkaLetters[uint64(at)]; len(ls) != 1 || !strings.Contains(ls[0].Reason, reason) || ls[0].By != "trainer" || ls[0].Subject != host.RatingsTopic {
 			t.Errorf("record %d: letters %+v, want one because %q", at, ls, reason)
 		}
 	}
@@ -64,12 +66,12 @@ func TestBadInput(t *testing.T) {
 	csv := filepath.Join(t.TempDir(), "broken.csv")
 	w.must("write the file", os.WriteFile(csv, []byte("userId,movieId,rating,timestamp\n1,2,4.0,10\n1,2\n1,2,nine,11\n-1,2,3.0,12\n1,3,9.5,13\n2,2,4.5,14\n"), 0o644))
 	for range 2 {
-		s, err := openSource(demoConfig{data: csv, rate: 1000})
+		s, err := demo.OpenSource(demo.Config{Data: csv, Rate: 1000})
 		w.must("open the file", err)
-		if s.rows != 6 || s.total != 2 {
-			t.Errorf("%d rows, %d of them good", s.rows, s.total)
+		if s.Rows != 6 || s.Total() != 2 {
+			t.Errorf("%d rows, %d of them good", s.Rows, s.Total())
 		}
-		w.must("park its broken rows", s.parkBroken(w.soon(), w.job.bus.DeadLetters()))
+		w.must("park its broken rows", s.ParkBroken(w.soon(), w.job.Bus.DeadLetters()))
 	}
 	code, out, stderr := w.tool("dlq", "ls")
 	if code != exitOK {
@@ -131,7 +133,7 @@ func TestBadInput(t *testing.T) {
 	if len(got) != len(at) {
 		t.Errorf("%d messages are parked, %d were wrong", len(got), len(at))
 	}
-	w.job.catalog.Read(func(s models.State) {
+	w.job.Catalog.Read(func(s models.State) {
 		if len(s.Skipped) == 0 {
 			t.Error("the catalogue has counted nothing as skipped")
 		}
@@ -151,7 +153,7 @@ func TestBadInput(t *testing.T) {
 	if code != exitOK || json.Unmarshal([]byte(out), &again) != nil || again.Seq == 0 {
 		t.Fatalf("redrive: %d %s %s", code, out, stderr)
 	}
-	w.must("wait for the unload", await(w.soon(), w.job.catalog, func(s models.State) bool { return s.Models[modelName].Load.V == nil }))
+	w.must("wait for the unload", demo.Await(w.soon(), w.job.Catalog, func(s models.State) bool { return s.Models[host.ModelName].Load.V == nil }))
 	if code, _, stderr := w.tool("dlq", "redrive", fmt.Sprint(mend), "--data", body); code != exitFailure || !strings.Contains(stderr, "re-driven before") {
 		t.Errorf("a second redrive: %d %s", code, stderr)
 	}
@@ -172,7 +174,7 @@ func TestBadInput(t *testing.T) {
 	}
 
 	// A command in a namespace that nobody serves.
-	if _, err := w.job.bus.Commands().Call(w.soon(), "nobody", "portal.load", []byte("{}")); !errors.Is(err, bus.ErrUnavailable) || !strings.Contains(err.Error(), "monolith.nobody.cmd.portal.load") ||
+	if _, err := w.job.Bus.Commands().Call(w.soon(), "nobody", "portal.load", []byte("{}")); !errors.Is(err, bus.ErrUnavailable) || !strings.Contains(err.Error(), "monolith.nobody.cmd.portal.load") ||
 		!strings.Contains(err.Error(), "is that role running?") {
 		t.Errorf("a command to nobody: %v", err)
 	}
@@ -182,12 +184,12 @@ func TestBadInput(t *testing.T) {
 
 	// Too large: by a rule of the event, by the contract, by plain NATS within its payload,
 	// and beyond it.
-	_, err := w.job.bus.Log().Append(w.soon(), bus.Draft{Subject: events.Join("demo", "model", "big").Request(), Expect: bus.Any, Event: &model.Event{
+	_, err := w.job.Bus.Log().Append(w.soon(), bus.Draft{Subject: events.Join("demo", "model", "big").Request(), Expect: bus.Any, Event: &model.Event{
 		Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{Reason: strings.Repeat("x", catalog.MaxBytes)}}}})
 	if !errors.Is(err, events.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("%d bytes long, at most %d are allowed", catalog.MaxBytes, events.MaxReason)) {
 		t.Errorf("a large reason: %v, want ErrInvalid that names the bound", err)
 	}
-	_, err = w.job.bus.Log().Append(w.soon(), bus.Draft{Subject: events.Join("demo", "training", "big"), Expect: bus.Any, Event: &training.Event{
+	_, err = w.job.Bus.Log().Append(w.soon(), bus.Draft{Subject: events.Join("demo", "training", "big"), Expect: bus.Any, Event: &training.Event{
 		Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{Version: 1, ModelDir: "/exports", SubModels: slices.Repeat([]string{strings.Repeat("x", events.MaxText)}, 40)}}}})
 	if !errors.Is(err, bus.ErrTooLarge) || !strings.Contains(err.Error(), fmt.Sprint(catalog.MaxBytes)) {
 		t.Errorf("a large event: %v, want ErrTooLarge that names %d", err, catalog.MaxBytes)
@@ -207,10 +209,10 @@ func TestBadInput(t *testing.T) {
 	w.agree()
 	w.once(ends)
 	w.replayed()
-	topic, err := audit.ReadTopic(w.soon(), w.brokers(), ratingsTopic, 1e6)
+	topic, err := audit.ReadTopic(w.soon(), w.Brokers(), host.RatingsTopic, 1e6)
 	w.must("read the topic", err)
-	r := report.Report{Run: report.Run{Started: time.Now(), BZID: "demo", Job: jobName, Model: modelName, Topic: ratingsTopic, Shards: 2, ServeShards: 2, Replicas: 2}}
-	w.must("measure", audit.Measure(w.soon(), audit.MeasureInputs{Log: w.job.bus.Log(), Deltas: w.job.bus.Deltas(), DeadLetters: w.job.bus.DeadLetters(), Ratings: topic}, &r))
+	r := report.Report{Run: report.Run{Started: time.Now(), BZID: "demo", Job: host.JobName, Model: host.ModelName, Topic: host.RatingsTopic, Shards: 2, ServeShards: 2, Replicas: 2}}
+	w.must("measure", audit.Measure(w.soon(), audit.MeasureInputs{Log: w.job.Bus.Log(), Deltas: w.job.Bus.Deltas(), DeadLetters: w.job.Bus.DeadLetters(), Ratings: topic}, &r))
 	if r.RatingsTrained != int64(w.sent) || r.RatingsRejected != int64(len(bad)+4) {
 		t.Errorf("%d ratings trained and %d refused, want %d and %d", r.RatingsTrained, r.RatingsRejected, w.sent, len(bad)+4)
 	}
@@ -268,7 +270,7 @@ func TestLogsAway(t *testing.T) {
 	w.once(ends)
 	w.replayed()
 	seen := map[string]int{}
-	_, _, err := audit.Scan(w.soon(), w.brokers(), ratingsTopic, func(r kafka.Record) error {
+	_, _, err := kafka.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		seen[r.Headers[rating.HeaderIndex]]++
 		return nil
 	})
@@ -301,7 +303,7 @@ func opsStream(w *opsWorld) *opsRatings {
 	w.t.Cleanup(cancel)
 	first := w.sent
 	go func() {
-		writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
+		writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.Brokers()})
 		defer writer.Close()
 		var acked []int
 		defer func() { s.done <- acked }()

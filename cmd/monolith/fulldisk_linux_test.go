@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/testenv/smalldisk"
 	"github.com/monolith-go/monolith/loadtest/audit"
@@ -19,7 +20,7 @@ import (
 func TestFullDisks(t *testing.T) {
 	dir := t.TempDir()
 	cfg := opsConfig(dir)
-	cfg.replicas = 1
+	cfg.Replicas = 1
 	smalldisk.Mount(t, filepath.Join(dir, "training"), "32m")
 	smalldisk.Mount(t, filepath.Join(dir, "nats"), "32m")
 	w := opsServe(t, cfg)
@@ -28,7 +29,7 @@ func TestFullDisks(t *testing.T) {
 	whole := w.agree()
 
 	free := smalldisk.Fill(t, filepath.Join(dir, "training"))
-	_, err := w.job.checkpoint(w.soon(), "on a full disk")
+	_, err := w.job.Checkpoint(w.soon(), "on a full disk")
 	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
 		t.Fatalf("a checkpoint on a full disk: %v", err)
 	}
@@ -36,8 +37,8 @@ func TestFullDisks(t *testing.T) {
 		t.Errorf("the log does not say so: %d %s %s", code, out, stderr)
 	}
 	var last *training.Checkpoint
-	w.job.lineage.Read(func(s lineage.State) {
-		all := s.Jobs[jobName].Checkpoints
+	w.job.Lineage.Read(func(s lineage.State) {
+		all := s.Jobs[host.JobName].Checkpoints
 		last = all[len(all)-1].V
 	})
 	if last.GetId() != whole.GetId() {
@@ -48,7 +49,7 @@ func TestFullDisks(t *testing.T) {
 	}
 	// What could not be written is not visible under its name.
 	for _, pattern := range []string{"model.ckpt-%d/ps_*", "exported_models/*/%d"} {
-		names, err := filepath.Glob(filepath.Join(dir, "training", jobName, fmt.Sprintf(pattern, last.GetId()+1)))
+		names, err := filepath.Glob(filepath.Join(dir, "training", host.JobName, fmt.Sprintf(pattern, last.GetId()+1)))
 		w.must("look", err)
 		for _, name := range names {
 			if err := opsReadable(name); err != nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/audit"
@@ -241,7 +242,7 @@ func (p *played) pid(task string, parent int) int {
 	if err != nil {
 		return 0
 	}
-	var s processStatus
+	var s host.ProcessStatus
 	if json.Unmarshal(raw, &s) != nil || !childOf(s.PID, parent) {
 		return 0
 	}
@@ -395,21 +396,21 @@ func TestDeterministicTwin(t *testing.T) {
 	born := time.Now()       // rows carry their records' time, which is part of the input
 	train := func(t *testing.T, victims ...string) []string {
 		cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
-		cfg.processes, cfg.determinism, cfg.replicas, cfg.checkpoints = true, true, 1, 0 // cuts on request only
+		cfg.Processes, cfg.Deterministic, cfg.Replicas, cfg.Checkpoints = true, true, 1, 0 // cuts on request only
 		w := opsStart(t, cfg)
 		w.at = born
-		batch := cfg.batch * cfg.partitions
-		p := &played{dir: cfg.dir}
+		batch := cfg.Batch * cfg.Partitions
+		p := &played{dir: cfg.Dir}
 		for _, task := range victims {
 			// A cut; then something learnt that the kill takes back; and more to come.
 			w.rate(portion * batch)
 			w.learnt()
-			_, err := w.job.checkpoint(w.soon(), "before the kill")
+			_, err := w.job.Checkpoint(w.soon(), "before the kill")
 			w.must("checkpoint", err)
 			cut := int64(w.sent)
 			w.rate(portion * batch)
 			w.until("something learnt behind the cut", func() (bool, string) {
-				least, err := w.job.trained(w.ctx, cfg.shards)
+				least, err := w.job.Trained(w.ctx, cfg.Shards)
 				var sum int64
 				for _, next := range least {
 					sum += next
@@ -425,14 +426,14 @@ func TestDeterministicTwin(t *testing.T) {
 		w.rate(batches*batch - w.sent)
 		w.learnt()
 		var hashes []string
-		for i := range cfg.shards {
+		for i := range cfg.Shards {
 			var h struct {
 				Hash string `json:"hash"`
 				Turn uint64 `json:"turn"`
 			}
-			w.must("ask for the hash", w.job.call(w.soon(), fmt.Sprintf("ps.%s.%d.hash", jobName, i), struct{}{}, &h))
-			if h.Turn != uint64(batches*cfg.partitions) {
-				t.Errorf("shard %d stands at turn %d of %d", i, h.Turn, batches*cfg.partitions)
+			w.must("ask for the hash", w.job.Call(w.soon(), fmt.Sprintf("ps.%s.%d.hash", host.JobName, i), struct{}{}, &h))
+			if h.Turn != uint64(batches*cfg.Partitions) {
+				t.Errorf("shard %d stands at turn %d of %d", i, h.Turn, batches*cfg.Partitions)
 			}
 			hashes = append(hashes, h.Hash)
 		}

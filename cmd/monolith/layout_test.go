@@ -18,9 +18,9 @@ import (
 func TestLayoutServes(t *testing.T) {
 	t.Setenv(binaryEnv, "1") // the agents' model servers are this binary too
 	w := opsStart(t, opsConfig(t.TempDir()))
-	w.rate(4 * w.cfg.batch * w.cfg.partitions)
+	w.rate(4 * w.Config.Batch * w.Config.Partitions)
 	w.learnt()
-	_, err := w.job.checkpoint(w.soon(), "with rows")
+	_, err := w.job.Checkpoint(w.soon(), "with rows")
 	w.must("checkpoint", err)
 	tool := func(args ...string) string {
 		t.Helper()
@@ -30,14 +30,14 @@ func TestLayoutServes(t *testing.T) {
 		}
 		return out
 	}
-	tool("agent-controller", "--cmd=decl", "--export_base="+w.exports(), "--model_name=uni")
+	tool("agent-controller", "--cmd=decl", "--export_base="+w.Exports(), "--model_name=uni")
 	tool("agent-controller", "--cmd=pub", "--layout=l1", "--model_name=uni:*")
 	for shard := range 2 {
 		filters := []string{"--layout-filter=ps_{i}; i % ${shard_num} == ${shard_id}"}
 		if shard == 0 {
 			filters = append(filters, "--layout-filter=entry; True")
 		}
-		args := []string{"tfs-supervisor", "--nats", w.cfg.conn.nats, "--bzid", w.cfg.conn.bzid, "--container", fmt.Sprintf("uni-%d", shard),
+		args := []string{"tfs-supervisor", "--nats", w.Config.Logs.NATS, "--bzid", w.Config.Logs.BZID, "--container", fmt.Sprintf("uni-%d", shard),
 			"--shard", fmt.Sprint(shard), "--shard-num", "2", "--server-dir", t.TempDir(), "--layout", "l1", "--psm", "data.uni", "--idc", "LQ", "--cluster", "Default"}
 		c := startChild(t, append(args, filters...)...)
 		t.Cleanup(func() {
@@ -50,7 +50,7 @@ func TestLayoutServes(t *testing.T) {
 	entry := ""
 	w.until("the layout to be served", func() (bool, string) {
 		serves := map[string]string{}
-		w.job.fleet.Read(func(s fleet.State) {
+		w.job.Fleet.Read(func(s fleet.State) {
 			for _, r := range s.Available("uni") {
 				serves[r.SubModel()] = r.GetContainer()
 				if r.GetServerType() == "entry" {
@@ -69,7 +69,7 @@ func TestLayoutServes(t *testing.T) {
 	})
 
 	// The same in ZooKeeper's tree, as peers of the original read it.
-	keeper := oracle.ZKClient(t, fmt.Sprintf("127.0.0.1:%d", w.cfg.zkPort), nil)
+	keeper := oracle.ZKClient(t, fmt.Sprintf("127.0.0.1:%d", w.Config.ZKPort), nil)
 	bound, _, err := keeper.Children("/demo/binding/uni")
 	w.must("read the bindings", err)
 	slices.Sort(bound)
@@ -85,7 +85,7 @@ func TestLayoutServes(t *testing.T) {
 	tool("agent-controller", "--cmd=unpub", "--layout=l1", "--model_name=uni:*")
 	w.until("nobody to serve it", func() (bool, string) {
 		n := 0
-		w.job.fleet.Read(func(s fleet.State) { n = len(s.Available("uni")) })
+		w.job.Fleet.Read(func(s fleet.State) { n = len(s.Available("uni")) })
 		return n == 0, fmt.Sprint(n)
 	})
 }

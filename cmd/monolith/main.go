@@ -16,6 +16,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/monolith-go/monolith/internal/compat/cli"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host"
 )
 
 // Exit codes: scripts tell a wrong call from a failure.
@@ -24,9 +28,6 @@ const (
 	exitFailure = 1
 	exitUsage   = 2
 )
-
-// errUsage marks what a second look at --help mends.
-var errUsage = errors.New("usage")
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -43,7 +44,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	// Joined errors come on lines of their own; scripts and logs read one.
 	fmt.Fprintln(stderr, "monolith:", strings.ReplaceAll(err.Error(), "\n", "; "))
-	if errors.Is(err, errUsage) {
+	if errors.Is(err, flags.ErrUsage) {
 		return exitUsage
 	}
 	return exitFailure
@@ -80,14 +81,14 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("%w: unknown command %q (see monolith --help)", errUsage, args[0])
+				return fmt.Errorf("%w: unknown command %q (see monolith --help)", flags.ErrUsage, args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w: %w (see %s --help)", errUsage, err, c.CommandPath())
+		return fmt.Errorf("%w: %w (see %s --help)", flags.ErrUsage, err, c.CommandPath())
 	})
 	root.AddGroup(
 		&cobra.Group{ID: "run", Title: "Run everything:"},
@@ -103,12 +104,12 @@ func newRoot() *cobra.Command {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{newAgentClient(), newAgentController(), newClient(), newSvrClient()} {
+	for _, c := range cli.Commands() {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}
-	for _, r := range roles {
-		c := newRoleCommand(r)
+	for _, r := range host.Roles {
+		c := newRole(r)
 		c.GroupID = "role"
 		root.AddCommand(c)
 	}

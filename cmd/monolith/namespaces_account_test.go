@@ -81,7 +81,7 @@ type accounts struct {
 // accountOf reads what the namespace's log, deltas and letters hold by now.
 func accountOf(w *opsWorld) account {
 	w.t.Helper()
-	a := accounts{account: account{}, bzid: w.cfg.conn.bzid, events: map[uint64]string{}, ids: map[string]string{},
+	a := accounts{account: account{}, bzid: w.Config.Logs.BZID, events: map[uint64]string{}, ids: map[string]string{},
 		deltas: map[uint64]string{}, ranks: map[string][]string{}}
 	w.must("read the deltas", a.readDeltas(w))
 	w.must("read the log", whole(w, a.readLog))
@@ -97,11 +97,11 @@ func accountOf(w *opsWorld) account {
 
 // readDeltas takes the parameters that were published, bit for bit.
 func (a *accounts) readDeltas(w *opsWorld) error {
-	last, err := w.job.bus.Deltas().Last(w.soon())
+	last, err := w.job.Bus.Deltas().Last(w.soon())
 	if err != nil || last == 0 {
 		return err
 	}
-	return w.job.bus.Deltas().Follow(w.soon(), 1, last, []string{"msync." + a.bzid + ".>"}, func(d bus.StoredDelta) error {
+	return w.job.Bus.Deltas().Follow(w.soon(), 1, last, []string{"msync." + a.bzid + ".>"}, func(d bus.StoredDelta) error {
 		a.deltas[d.Seq] = fmt.Sprintf("%s#%d", d.Subject, len(a.account["deltas "+d.Subject]))
 		var body delta.Delta
 		if err := proto.Unmarshal(d.Data, &body); err != nil {
@@ -118,7 +118,7 @@ func (a *accounts) readDeltas(w *opsWorld) error {
 
 // whole hands the log on from its beginning, its archive in front of it if it was trimmed.
 func whole(w *opsWorld, read func(context.Context, bus.Log) error) error {
-	b, err := w.cfg.conn.dial(w.soon(), "test")
+	b, err := w.Config.Logs.Dial(w.soon(), "test")
 	if err != nil {
 		return err
 	}

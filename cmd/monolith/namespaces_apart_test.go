@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
@@ -33,15 +34,15 @@ func portsApart(t *testing.T, first, second *opsWorld) {
 	for _, x := range []struct {
 		what        string
 		wanted, has int
-	}{{"ZooKeeper", first.cfg.zkPort, second.cfg.zkPort}, {"gRPC", first.cfg.grpcPort, second.cfg.grpcPort}, {"REST", first.cfg.restPort, second.cfg.restPort}} {
+	}{{"ZooKeeper", first.Config.ZKPort, second.Config.ZKPort}, {"gRPC", first.Config.GRPCPort, second.Config.GRPCPort}, {"REST", first.Config.RESTPort, second.Config.RESTPort}} {
 		note := fmt.Sprintf("port %d is taken, so %s got %d", x.wanted, x.what, x.has)
-		if x.wanted == x.has || !slices.Contains(second.notes, note) {
-			t.Errorf("%s: %d of both; notes of the second: %q", x.what, x.has, second.notes)
+		if x.wanted == x.has || !slices.Contains(second.Notes, note) {
+			t.Errorf("%s: %d of both; notes of the second: %q", x.what, x.has, second.Notes)
 		}
 	}
 	for _, w := range []*opsWorld{first, second} {
-		if w.entry != fmt.Sprintf("127.0.0.1:%d", w.cfg.grpcPort) {
-			t.Errorf("the entry of %s is at %s, its port is %d", w.cfg.conn.bzid, w.entry, w.cfg.grpcPort)
+		if w.entry != fmt.Sprintf("127.0.0.1:%d", w.Config.GRPCPort) {
+			t.Errorf("the entry of %s is at %s, its port is %d", w.Config.Logs.BZID, w.entry, w.Config.GRPCPort)
 		}
 	}
 }
@@ -51,7 +52,7 @@ func portsApart(t *testing.T, first, second *opsWorld) {
 // /app-1 and no other of the same name; loaded is one of theirs portal's.
 func treesApart(t *testing.T, mine, others *zk.Conn, mineWorld, othersWorld *opsWorld, loaded string) {
 	t.Helper()
-	bzid, open := othersWorld.cfg.conn.bzid, zk.WorldACL(zk.PermAll)
+	bzid, open := othersWorld.Config.Logs.BZID, zk.WorldACL(zk.PermAll)
 	must := func(what string, err error) {
 		t.Helper()
 		if err != nil {
@@ -78,7 +79,7 @@ func treesApart(t *testing.T, mine, others *zk.Conn, mineWorld, othersWorld *ops
 	past := fmt.Sprintf("/@%d", stat.Pzxid)
 
 	// The answer to a write comes behind every change before it that a watch waits for.
-	mark := "/mark-of-" + mineWorld.cfg.conn.bzid
+	mark := "/mark-of-" + mineWorld.Config.Logs.BZID
 	_, err = mine.Create(mark+"-"+bzid, nil, 0, open)
 	must("create", err)
 	select {
@@ -98,20 +99,20 @@ func treesApart(t *testing.T, mine, others *zk.Conn, mineWorld, othersWorld *ops
 	}
 	for _, path := range []string{only, loaded, past + only, past + loaded} {
 		if there, _, err := mine.Exists(path); there || err != nil && !errors.Is(err, zk.ErrNoNode) {
-			t.Errorf("a client of %s sees %s of %s: %v", mineWorld.cfg.conn.bzid, path, bzid, err)
+			t.Errorf("a client of %s sees %s of %s: %v", mineWorld.Config.Logs.BZID, path, bzid, err)
 		}
 		if err := mine.Delete(path, -1); err == nil {
-			t.Errorf("a client of %s deletes %s", mineWorld.cfg.conn.bzid, path)
+			t.Errorf("a client of %s deletes %s", mineWorld.Config.Logs.BZID, path)
 		}
 	}
 	if there, _, err := others.Exists(mark + "-" + bzid); there || err != nil {
-		t.Errorf("%s has a node of %s: %v", bzid, mineWorld.cfg.conn.bzid, err)
+		t.Errorf("%s has a node of %s: %v", bzid, mineWorld.Config.Logs.BZID, err)
 	}
 	if there, _, err := others.Exists(loaded); !there || err != nil {
 		t.Errorf("%s has lost %s: %v", bzid, loaded, err)
 	}
-	if dump := oracle.FourLetters(t, fmt.Sprintf("127.0.0.1:%d", mineWorld.cfg.zkPort), "dump"); strings.Contains(dump, only) || !strings.Contains(dump, "SessionTracker") {
-		t.Errorf("the sessions at %s:\n%s", mineWorld.cfg.conn.bzid, dump)
+	if dump := oracle.FourLetters(t, fmt.Sprintf("127.0.0.1:%d", mineWorld.Config.ZKPort), "dump"); strings.Contains(dump, only) || !strings.Contains(dump, "SessionTracker") {
+		t.Errorf("the sessions at %s:\n%s", mineWorld.Config.Logs.BZID, dump)
 	}
 }
 
@@ -120,7 +121,7 @@ func sessionsApart(t *testing.T, home, elsewhere *opsWorld) {
 	t.Helper()
 	connect := func(w *opsWorld, q wire.ConnectRequest) (r wire.ConnectResponse) {
 		t.Helper()
-		nc, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", w.cfg.zkPort))
+		nc, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", w.Config.ZKPort))
 		w.must("dial", err)
 		defer nc.Close()
 		deadline, _ := w.soon().Deadline()
@@ -135,10 +136,10 @@ func sessionsApart(t *testing.T, home, elsewhere *opsWorld) {
 	s := connect(home, wire.ConnectRequest{TimeoutMS: 30_000, Password: make([]byte, 16)})
 	again := wire.ConnectRequest{TimeoutMS: 30_000, SessionID: s.SessionID, Password: slices.Clone(s.Password)}
 	if r := connect(elsewhere, again); s.SessionID == 0 || r.SessionID != 0 {
-		t.Errorf("session %x of %s is %x at %s", s.SessionID, home.cfg.conn.bzid, r.SessionID, elsewhere.cfg.conn.bzid)
+		t.Errorf("session %x of %s is %x at %s", s.SessionID, home.Config.Logs.BZID, r.SessionID, elsewhere.Config.Logs.BZID)
 	}
 	if r := connect(home, again); r.SessionID != s.SessionID {
-		t.Errorf("session %x of %s is %x when it comes back", s.SessionID, home.cfg.conn.bzid, r.SessionID)
+		t.Errorf("session %x of %s is %x when it comes back", s.SessionID, home.Config.Logs.BZID, r.SessionID)
 	}
 }
 
@@ -149,29 +150,29 @@ func servingApart(g *ground, w *opsWorld, model string) {
 	w.must("dial the entry", err)
 	defer client.Close()
 	if _, err := client.Predict(w.soon(), model, "", []int64{1}, []int64{1}); status.Code(err) != codes.NotFound {
-		w.t.Errorf("the entry of %s says of %s: %v", w.cfg.conn.bzid, model, err)
+		w.t.Errorf("the entry of %s says of %s: %v", w.Config.Logs.BZID, model, err)
 	}
-	if code, body, err := opsGet(w.soon(), fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", w.cfg.restPort, model)); err != nil || code != http.StatusNotFound {
-		w.t.Errorf("REST of %s says of %s: %d %s %v", w.cfg.conn.bzid, model, code, body, err)
+	if code, body, err := opsGet(w.soon(), fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", w.Config.RESTPort, model)); err != nil || code != http.StatusNotFound {
+		w.t.Errorf("REST of %s says of %s: %d %s %v", w.Config.Logs.BZID, model, code, body, err)
 	}
-	code, out, stderr := opsTool("svr-client", "--cmd_type=hb", fmt.Sprintf("--port=%d", g.agents[w.cfg.conn.bzid]))
-	if code != exitOK || strings.Contains(out, model) || !strings.Contains(out, modelName) {
-		w.t.Errorf("the agent service of %s: exit %d %s%s", w.cfg.conn.bzid, code, out, stderr)
+	code, out, stderr := opsTool("svr-client", "--cmd_type=hb", fmt.Sprintf("--port=%d", g.agents[w.Config.Logs.BZID]))
+	if code != exitOK || strings.Contains(out, model) || !strings.Contains(out, host.ModelName) {
+		w.t.Errorf("the agent service of %s: exit %d %s%s", w.Config.Logs.BZID, code, out, stderr)
 	}
 }
 
 // wordsApart checks that nothing of one namespace is named in what the other's logs hold,
 // neither its folder nor its subjects.
-func wordsApart(w *opsWorld, other stackConfig) {
+func wordsApart(w *opsWorld, other host.Config) {
 	w.t.Helper()
 	for _, args := range [][]string{{"events", "--json"}, {"dlq", "ls", "--json"}} {
 		code, out, stderr := w.tool(args...)
 		if code != exitOK {
 			w.t.Fatalf("%v: exit %d %s", args, code, stderr)
 		}
-		for _, word := range []string{other.dir + "/", "monolith." + other.conn.bzid + ".", other.topics.ratings} {
+		for _, word := range []string{other.Dir + "/", "monolith." + other.Logs.BZID + ".", other.Topics.Ratings} {
 			if at := strings.Index(out, word); at >= 0 {
-				w.t.Errorf("%v of %s name %s: …%s…", args, w.cfg.conn.bzid, word, out[max(0, at-300):min(len(out), at+100)])
+				w.t.Errorf("%v of %s name %s: …%s…", args, w.Config.Logs.BZID, word, out[max(0, at-300):min(len(out), at+100)])
 			}
 		}
 	}
@@ -213,7 +214,7 @@ func namesApart(g *ground, w *opsWorld) {
 			w.t.Errorf("stream %s: say here whose it is", name)
 		}
 	}
-	c, err := kgo.NewClient(kgo.SeedBrokers(w.brokers()...))
+	c, err := kgo.NewClient(kgo.SeedBrokers(w.Brokers()...))
 	w.must("dial Kafka", err)
 	defer c.Close()
 	meta, err := kmsg.NewPtrMetadataRequest().RequestWith(w.soon(), c)
@@ -269,7 +270,7 @@ func filesApart(w *opsWorld, other string) {
 		w.must("list open files", err)
 		for _, fd := range open {
 			if path, err := os.Readlink(fd); err == nil && strings.HasPrefix(path, other+"/") {
-				w.t.Errorf("process %d of %s has %s open", p.pid, w.cfg.conn.bzid, path)
+				w.t.Errorf("process %d of %s has %s open", p.pid, w.Config.Logs.BZID, path)
 			}
 		}
 	}
@@ -285,7 +286,7 @@ func filesApart(w *opsWorld, other string) {
 			return err
 		}))
 	}
-	files(w.cfg.dir, func(_ string, info os.FileInfo) { mine = append(mine, info) })
+	files(w.Config.Dir, func(_ string, info os.FileInfo) { mine = append(mine, info) })
 	files(other, func(path string, info os.FileInfo) {
 		if info.Mode()&os.ModeSymlink != 0 || slices.ContainsFunc(mine, func(m os.FileInfo) bool { return os.SameFile(m, info) }) {
 			w.t.Errorf("%s is not %s's alone", path, other)

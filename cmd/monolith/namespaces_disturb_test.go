@@ -19,6 +19,8 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/archiving"
 )
 
 // neighbour is a namespace in which everything goes wrong: each role is a process.
@@ -33,7 +35,7 @@ type neighbour struct {
 func newNeighbour(g *ground, bzid string) *neighbour {
 	g.t.Setenv(binaryEnv, "1") // the children of this process are monolith
 	cfg := g.config(bzid)
-	cfg.processes, cfg.checkpoints = true, 2*time.Second
+	cfg.Processes, cfg.Checkpoints = true, 2*time.Second
 	n := &neighbour{opsWorld: opsStart(g.t, cfg, g.agent), killed: map[string]int{}}
 	g.t.Cleanup(n.wake)
 	n.load()
@@ -43,7 +45,7 @@ func newNeighbour(g *ground, bzid string) *neighbour {
 
 func (n *neighbour) pid(task string) int {
 	n.t.Helper()
-	p := &played{dir: n.cfg.dir}
+	p := &played{dir: n.Config.Dir}
 	var pid int
 	n.until(task+" to be up", func() (bool, string) { pid = p.pid(task, os.Getpid()); return pid != 0, "it is not" })
 	return pid
@@ -100,7 +102,7 @@ func (n *neighbour) garbage() {
 		{"training.movies.request", `{"checkpointRequested":{"reason":"a stranger"}}`},
 		{"znode.tree", "\x00\xff"},
 	} {
-		n.publish(nc, "monolith."+n.cfg.conn.bzid+"."+x.subject, []byte(x.body))
+		n.publish(nc, "monolith."+n.Config.Logs.BZID+"."+x.subject, []byte(x.body))
 	}
 }
 
@@ -111,10 +113,10 @@ func (n *neighbour) declare() {
 	if code != exitOK {
 		n.t.Fatalf("declare: exit %d %s", code, errs)
 	}
-	if code, _, _ = n.tool("declare", n.spec(modelName)); code == exitOK {
+	if code, _, _ = n.tool("declare", n.spec(host.ModelName)); code == exitOK {
 		n.t.Error("the model of a running job was declared anew")
 	}
-	_, err := n.job.load(n.soon(), &model.Load{ModelName: "private", ModelDir: n.exports(), Job: jobName, Replicas: 1})
+	_, err := n.job.Load(n.soon(), &model.Load{ModelName: "private", ModelDir: n.Exports(), Job: host.JobName, Replicas: 1})
 	n.must("load another model", err)
 }
 
@@ -150,7 +152,7 @@ func (n *neighbour) fill() {
 	_, err = js.UpdateStream(n.soon(), limits)
 	n.must("limit the letters", err)
 	for i := range 64 {
-		seq, err := n.job.bus.DeadLetters().Park(n.soon(), bus.Parked{Reason: "bad", By: "portal", Stream: fmt.Sprintf("kafka:t%d/0", i%16), StreamSeq: uint64(i/16 + 1),
+		seq, err := n.job.Bus.DeadLetters().Park(n.soon(), bus.Parked{Reason: "bad", By: "portal", Stream: fmt.Sprintf("kafka:t%d/0", i%16), StreamSeq: uint64(i/16 + 1),
 			Subject: "t", Data: bytes.Repeat([]byte{'x'}, 16<<10)})
 		n.must("park a letter", err)
 		if seq == 0 {
@@ -165,13 +167,13 @@ func (n *neighbour) fill() {
 // trim archives the log, all namespaces', and removes what is archived.
 func (n *neighbour) trim(dir string) {
 	n.t.Helper()
-	if code, out, errs := opsTool("archive", "--dir", dir, "--nats", n.cfg.conn.nats); code != exitOK {
+	if code, out, errs := opsTool("archive", "--dir", dir, "--nats", n.Config.Logs.NATS); code != exitOK {
 		n.t.Fatalf("archive: exit %d, %s%s", code, out, errs)
 	}
-	conn := n.cfg.conn
-	conn.archive = dir
+	conn := n.Config.Logs
+	conn.Archive = dir
 	var said bytes.Buffer
-	if err := trim(n.soon(), conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "events were removed") {
+	if err := archiving.Trim(n.soon(), conn, 0, time.Nanosecond, true, &said); err != nil || !strings.Contains(said.String(), "events were removed") {
 		n.t.Fatalf("trim: %v: %s", err, &said)
 	}
 }
@@ -183,7 +185,7 @@ func (n *neighbour) nodes() {
 	open := zk.WorldACL(zk.PermAll)
 	for _, path := range []string{"/app-0", "/app-1", "/app-2", "/two", "/two/portal", "/two/portal/extra"} {
 		n.until("the tree to take "+path, func() (bool, string) { // its registry may have been killed
-			_, err := n.zk.Create(path, []byte("of "+n.cfg.conn.bzid), 0, open)
+			_, err := n.zk.Create(path, []byte("of "+n.Config.Logs.BZID), 0, open)
 			return err == nil || errors.Is(err, zk.ErrNodeExists), fmt.Sprint(err)
 		})
 	}
@@ -216,24 +218,24 @@ func (n *neighbour) recover() {
 func (n *neighbour) abort() {
 	n.t.Helper()
 	n.salt++
-	c, err := kgo.NewClient(kgo.SeedBrokers(n.brokers()...), kgo.TransactionalID(fmt.Sprint("t", n.salt)), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	c, err := kgo.NewClient(kgo.SeedBrokers(n.Brokers()...), kgo.TransactionalID(fmt.Sprint("t", n.salt)), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	n.must("dial Kafka", err)
 	defer c.Close()
 	n.must("begin", c.BeginTransaction())
-	n.must("write", c.ProduceSync(n.soon(), &kgo.Record{Topic: n.cfg.topics.ratings, Value: opsRating(0).AppendJSON(nil)}).FirstErr())
+	n.must("write", c.ProduceSync(n.soon(), &kgo.Record{Topic: n.Config.Topics.Ratings, Value: opsRating(0).AppendJSON(nil)}).FirstErr())
 	n.must("abort", c.EndTransaction(n.soon(), kgo.TryAbort))
 }
 
 // addPartition makes the topic of ratings one partition larger.
 func (n *neighbour) addPartition() {
 	n.t.Helper()
-	c, err := kgo.NewClient(kgo.SeedBrokers(n.brokers()...))
+	c, err := kgo.NewClient(kgo.SeedBrokers(n.Brokers()...))
 	n.must("dial Kafka", err)
 	defer c.Close()
 	topic := kmsg.NewCreatePartitionsRequestTopic()
-	now, err := kafka.Partitions(n.soon(), n.brokers(), n.cfg.topics.ratings)
+	now, err := kafka.Partitions(n.soon(), n.Brokers(), n.Config.Topics.Ratings)
 	n.must("look at the topic", err)
-	topic.Topic, topic.Count = n.cfg.topics.ratings, now+1
+	topic.Topic, topic.Count = n.Config.Topics.Ratings, now+1
 	req := kmsg.NewPtrCreatePartitionsRequest()
 	req.TimeoutMillis, req.Topics = 5000, append(req.Topics, topic)
 	res, err := req.RequestWith(n.soon(), c)
@@ -241,5 +243,5 @@ func (n *neighbour) addPartition() {
 		err = kerr.ErrorForCode(res.Topics[0].ErrorCode)
 	}
 	n.must("add a partition", err)
-	n.cfg.partitions++
+	n.Config.Partitions++
 }

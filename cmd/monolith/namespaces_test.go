@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/scenario"
@@ -55,11 +56,11 @@ func newGround(t *testing.T, dir string) *ground {
 }
 
 // config is of a stack of that namespace on this ground.
-func (g *ground) config(bzid string) stackConfig {
+func (g *ground) config(bzid string) host.Config {
 	cfg := opsConfig(filepath.Join(g.dir, bzid))
-	cfg.conn.bzid, cfg.conn.nats, cfg.kafka, cfg.spans = bzid, g.nats, g.kafka, false
-	cfg.zkPort, cfg.grpcPort, cfg.restPort, cfg.zkWords = g.zk, g.grpc, g.rest, []string{"*"}
-	cfg.replicas, cfg.trainers = 1, 1
+	cfg.Logs.BZID, cfg.Logs.NATS, cfg.Kafka, cfg.Spans = bzid, g.nats, g.kafka, false
+	cfg.ZKPort, cfg.GRPCPort, cfg.RESTPort, cfg.ZKWords = g.zk, g.grpc, g.rest, []string{"*"}
+	cfg.Replicas, cfg.Trainers = 1, 1
 	return cfg
 }
 
@@ -69,15 +70,15 @@ func (g *ground) agent(w *opsWorld) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.agents[w.cfg.conn.bzid] = port
-	flags(w, "replica-registry", "--listen", "127.0.0.1:"+strconv.Itoa(port))
+	g.agents[w.Config.Logs.BZID] = port
+	giveFlags(w, "replica-registry", "--listen", "127.0.0.1:"+strconv.Itoa(port))
 }
 
-// flags adds to those of a role.
-func flags(w *opsWorld, role string, more ...string) {
-	for i, task := range w.tasks {
-		if task.role == role {
-			w.tasks[i].args = append(task.args, more...)
+// giveFlags adds to those of a role.
+func giveFlags(w *opsWorld, role string, more ...string) {
+	for i, task := range w.Tasks {
+		if task.Role == role {
+			w.Tasks[i].Args = append(task.Args, more...)
 		}
 	}
 }
@@ -85,10 +86,10 @@ func flags(w *opsWorld, role string, more ...string) {
 // steady keeps a busy machine out of the log: who is late is not lost for it, and deltas
 // are published at the cuts alone, so that there are as many in every run.
 func steady(w *opsWorld) {
-	flags(w, "replica-registry", "--lease", "2m")
-	flags(w, "publisher", "--lease-ttl", "1m")
-	flags(w, "trainer", "--lease-ttl", "2m")
-	flags(w, "tfs-supervisor", "--memory", "1073741824", "--hang-timeout", "2m")
+	giveFlags(w, "replica-registry", "--lease", "2m")
+	giveFlags(w, "publisher", "--lease-ttl", "1m")
+	giveFlags(w, "trainer", "--lease-ttl", "2m")
+	giveFlags(w, "tfs-supervisor", "--memory", "1073741824", "--hang-timeout", "2m")
 }
 
 // player is a namespace whose script is the same in every run.
@@ -105,7 +106,7 @@ const portion = 10 // batches of each partition in a round
 // newPlayer starts the namespace, loads its model and lets a ZooKeeper client in.
 func newPlayer(g *ground, bzid string) *player {
 	cfg := g.config(bzid)
-	cfg.determinism, cfg.sync = true, time.Minute
+	cfg.Deterministic, cfg.Sync = true, time.Minute
 	w := opsStart(g.t, cfg, steady, g.agent)
 	w.at = time.Unix(1_700_000_000, 0) // rows carry their records' time, which is part of the input
 	p := &player{opsWorld: w, account: account{}}
@@ -120,7 +121,7 @@ func newPlayer(g *ground, bzid string) *player {
 
 func zkClient(w *opsWorld) *zk.Conn {
 	w.t.Helper()
-	return oracle.ZKClient(w.t, fmt.Sprintf("127.0.0.1:%d", w.cfg.zkPort), nil)
+	return oracle.ZKClient(w.t, fmt.Sprintf("127.0.0.1:%d", w.Config.ZKPort), nil)
 }
 
 // round is one more part of the script: ratings and one that is none, a request that is
@@ -129,21 +130,21 @@ func (p *player) round() {
 	p.t.Helper()
 	n := p.rounds
 	p.rounds++
-	ratings := make([]kafka.Record, portion*p.cfg.batch*p.cfg.partitions)
+	ratings := make([]kafka.Record, portion*p.Config.Batch*p.Config.Partitions)
 	for i := range ratings {
 		ratings[i] = p.record(p.sent + i)
 	}
 	p.sent += len(ratings)
 	ratings[7].Value = []byte("no rating")
 	p.write(ratings...)
-	p.publish(p.plain(), "monolith."+p.cfg.conn.bzid+".model.movies.request", []byte("no request"))
+	p.publish(p.plain(), "monolith."+p.Config.Logs.BZID+".model.movies.request", []byte("no request"))
 	p.learnt()
 	p.agree()
 	p.applied()
 	client, err := scenario.Dial(p.entry)
 	p.must("dial the entry", err)
 	defer client.Close()
-	scores, err := client.Predict(p.soon(), modelName, "", p.users, p.movies)
+	scores, err := client.Predict(p.soon(), host.ModelName, "", p.users, p.movies)
 	p.must("predict", err)
 	p.account.add("scores", "%v", scores)
 	p.writes(n)
@@ -154,7 +155,7 @@ func (p *player) round() {
 func (p *player) applied() {
 	p.t.Helper()
 	p.until("the entry to serve the newest variables", func() (bool, string) {
-		families, err := p.reg.Gather()
+		families, err := p.Metrics.Gather()
 		p.must("read the metrics", err)
 		var n float64
 		for _, f := range families {
@@ -165,7 +166,7 @@ func (p *player) applied() {
 				}
 			}
 		}
-		return n >= float64(p.rounds*p.cfg.shards), fmt.Sprintf("%v deltas after %d rounds", n, p.rounds)
+		return n >= float64(p.rounds*p.Config.Shards), fmt.Sprintf("%v deltas after %d rounds", n, p.rounds)
 	})
 }
 
@@ -177,7 +178,7 @@ func (p *player) writes(n int) {
 	root := fmt.Sprintf("/app-%d", n)
 	_, _, news, err := p.zk.ChildrenW("/")
 	p.must("watch the root", err)
-	_, err = p.zk.Create(root, []byte("of "+p.cfg.conn.bzid), 0, open)
+	_, err = p.zk.Create(root, []byte("of "+p.Config.Logs.BZID), 0, open)
 	p.must("create a node", err)
 	e := <-news
 	p.account.add("watches", "%v of %s", e.Type, e.Path)
@@ -194,22 +195,22 @@ func (p *player) writes(n int) {
 	if n > 0 {
 		return
 	}
-	_, err = p.zk.Create("/"+p.cfg.conn.bzid+"/portal/extra", fmt.Appendf(nil, `{"model_name": "extra", "model_dir": %q}`, p.exports()), 0, open)
+	_, err = p.zk.Create("/"+p.Config.Logs.BZID+"/portal/extra", fmt.Appendf(nil, `{"model_name": "extra", "model_dir": %q}`, p.Exports()), 0, open)
 	p.must("load by a portal node", err)
-	_, err = p.job.awaitServing(p.soon(), "extra", p.cfg.shards, 1)
+	_, err = p.job.AwaitServing(p.soon(), "extra", p.Config.Shards, 1)
 	p.must("wait for the other model", err)
 }
 
 // end adds what stands at the end: parameters by their hashes, the tree, the facts.
 func (p *player) end() account {
 	p.t.Helper()
-	for i := range p.cfg.shards {
+	for i := range p.Config.Shards {
 		var h struct {
 			Hash string `json:"hash"`
 			Turn uint64 `json:"turn"`
 		}
-		p.must("ask for the hash", p.job.call(p.soon(), fmt.Sprintf("ps.%s.%d.hash", jobName, i), struct{}{}, &h))
-		if h.Turn != uint64(p.rounds*portion*p.cfg.partitions) || h.Hash == "" {
+		p.must("ask for the hash", p.job.Call(p.soon(), fmt.Sprintf("ps.%s.%d.hash", host.JobName, i), struct{}{}, &h))
+		if h.Turn != uint64(p.rounds*portion*p.Config.Partitions) || h.Hash == "" {
 			p.t.Errorf("shard %d stands at turn %d after %d rounds", i, h.Turn, p.rounds)
 		}
 		p.account.add("parameters", "shard %d: %s", i, h.Hash)
@@ -243,21 +244,21 @@ func (p *player) tree(path string) {
 // proved runs verify on the namespace's folder.
 func proved(w *opsWorld) {
 	w.t.Helper()
-	code, out, stderr := opsTool("verify", "--dir", w.cfg.dir, "--bzid", w.cfg.conn.bzid, "--json")
+	code, out, stderr := opsTool("verify", "--dir", w.Config.Dir, "--bzid", w.Config.Logs.BZID, "--json")
 	var got struct {
 		OK     bool
 		Checks []audit.Check
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		w.t.Fatalf("verify %s: exit %d: %v\n%s%s", w.cfg.conn.bzid, code, err, out, stderr)
+		w.t.Fatalf("verify %s: exit %d: %v\n%s%s", w.Config.Logs.BZID, code, err, out, stderr)
 	}
 	for _, c := range got.Checks {
 		if !c.OK {
-			w.t.Errorf("verify %s: %s", w.cfg.conn.bzid, c)
+			w.t.Errorf("verify %s: %s", w.Config.Logs.BZID, c)
 		}
 	}
 	if code != exitOK || len(got.Checks) < 6 {
-		w.t.Errorf("verify %s: exit %d after %d checks", w.cfg.conn.bzid, code, len(got.Checks))
+		w.t.Errorf("verify %s: exit %d after %d checks", w.Config.Logs.BZID, code, len(got.Checks))
 	}
 }
 
@@ -294,10 +295,10 @@ func TestSoakNamespaces(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	kinds := []func(*neighbour){
 		(*neighbour).garbage, (*neighbour).declare, (*neighbour).nodes, (*neighbour).fill, (*neighbour).flood, (*neighbour).abort,
-		func(n *neighbour) { n.trim(filepath.Join(filepath.Dir(n.cfg.dir), "archive")) },
+		func(n *neighbour) { n.trim(filepath.Join(filepath.Dir(n.Config.Dir), "archive")) },
 		func(n *neighbour) { n.hang(fmt.Sprintf("serving-%d-0", rng.IntN(2))) },
 		func(n *neighbour) {
-			if n.cfg.partitions < 5 {
+			if n.Config.Partitions < 5 {
 				n.addPartition()
 			}
 		},
@@ -365,9 +366,9 @@ func playTwice(t *testing.T, disturb []func(*neighbour)) {
 		servingApart(g, n.opsWorld, "extra")
 		servingApart(g, p.opsWorld, "private")
 		namesApart(g, p.opsWorld)
-		filesApart(n.opsWorld, p.cfg.dir)
-		wordsApart(n.opsWorld, p.cfg)
-		wordsApart(p.opsWorld, n.cfg)
+		filesApart(n.opsWorld, p.Config.Dir)
+		wordsApart(n.opsWorld, p.Config)
+		wordsApart(p.opsWorld, n.Config)
 		proved(n.opsWorld)
 		proved(p.opsWorld)
 		n.halt()

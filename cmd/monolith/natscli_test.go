@@ -24,6 +24,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/history"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
@@ -162,7 +164,7 @@ func (h *hands) predict() error {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer cancel()
-	_, err = client.Predict(ctx, modelName, "", []int64{1}, []int64{2})
+	_, err = client.Predict(ctx, host.ModelName, "", []int64{1}, []int64{2})
 	return err
 }
 
@@ -353,11 +355,11 @@ func TestNATSCLI(t *testing.T) {
 	step("nats req answers with the fact", func(t *testing.T) {
 		_, line, _ := strings.Cut(h.banner, "Load the model: ") // as the banner says it
 		out, _ := h.types(strings.Replace(strings.TrimSpace(line), " req ", " req --raw ", 1))
-		var reply seqReply
+		var reply struct{ Seq uint64 }
 		if err := json.Unmarshal([]byte(out), &reply); err != nil || reply.Seq == 0 {
 			t.Fatalf("%s: %s, %v", line, out, err)
 		}
-		var fact eventLine
+		var fact history.Line
 		seq := strconv.FormatUint(reply.Seq, 10)
 		h.monolith(&fact, "events", "--json", "--since", seq, "--until", seq)
 		if fact.Seq != reply.Seq || fact.Type != "loadAccepted" || fact.Subject != "monolith.demo.model.movies" {
@@ -410,7 +412,7 @@ func TestNATSCLI(t *testing.T) {
 		if err := os.WriteFile(mended, []byte(`{"unloadRequested":{"reason":"no longer needed"}}`), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		var again seqReply
+		var again struct{ Seq uint64 }
 		h.monolith(&again, "dlq", "redrive", strconv.FormatUint(l.Seq, 10), "--data", mended)
 		if again.Seq <= l.StreamSeq {
 			t.Errorf("redriven as %d behind %d", again.Seq, l.StreamSeq)

@@ -21,8 +21,11 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
@@ -36,10 +39,10 @@ const (
 
 // opsWorld is everything running in this process, with a model that learns and serves.
 type opsWorld struct {
-	*stack
+	*host.Stack
 	t     testing.TB
 	ctx   context.Context
-	job   *job
+	job   *demo.Job
 	log   *opsLines
 	spec  *model.ModelSpec // what is declared
 	entry string           // gRPC address
@@ -48,24 +51,24 @@ type opsWorld struct {
 	halt  func()
 }
 
-func opsConfig(dir string) stackConfig {
-	return stackConfig{
-		conn: connection{bzid: "demo", level: "info"}, dir: dir, shards: 2, replicas: 2, trainers: 2, partitions: 2, batch: 32,
-		linger: 5 * time.Millisecond, sync: 20 * time.Millisecond, status: "127.0.0.1:0", spans: true,
+func opsConfig(dir string) host.Config {
+	return host.Config{
+		Logs: connect.Config{BZID: "demo", Level: "info"}, Dir: dir, Shards: 2, Replicas: 2, Trainers: 2, Partitions: 2, Batch: 32,
+		Linger: 5 * time.Millisecond, Sync: 20 * time.Millisecond, Status: "127.0.0.1:0", Spans: true,
 	}
 }
 
 // opsStart runs the stack until the test ends or halt is called, and waits for its first
 // export. prepare may change the world before a role runs.
-func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWorld {
+func opsStart(t testing.TB, cfg host.Config, prepare ...func(*opsWorld)) *opsWorld {
 	t.Helper()
 	w := &opsWorld{t: t, log: new(opsLines), spec: modelspec.MovieRanking()}
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithTimeout(context.Background(), opsLife)
 	t.Cleanup(cancel)
-	cfg.conn.to = w.log
+	cfg.Logs.To = w.log
 	var err error
-	if w.stack, err = startLogs(w.ctx, cfg); err != nil {
+	if w.Stack, err = host.Start(w.ctx, cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, change := range prepare {
@@ -74,7 +77,7 @@ func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWor
 	run, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		err := w.run(run, func() {})
+		err := w.Run(run, func() {})
 		if err != nil {
 			cancel() // nothing that is waited for comes
 		}
@@ -82,7 +85,7 @@ func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWor
 	}()
 	w.halt = sync.OnceFunc(func() {
 		if w.job != nil {
-			if err := w.job.close(); err != nil {
+			if err := w.job.Close(); err != nil {
 				t.Errorf("close the job's connection: %v", err)
 			}
 		}
@@ -90,7 +93,7 @@ func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWor
 		if err := <-done; err != nil {
 			t.Errorf("the roles ended with %v", err)
 		}
-		if err := w.stack.close(); err != nil {
+		if err := w.Stack.Close(); err != nil {
 			t.Errorf("close the logs: %v", err)
 		}
 	})
@@ -100,17 +103,17 @@ func opsStart(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWor
 			t.Logf("the roles' log:\n%s", w.log.tail(60))
 		}
 	})
-	if w.job, err = openJob(w.ctx, w.cfg.conn); err != nil {
+	if w.job, err = demo.OpenJob(w.ctx, w.Config.Logs); err != nil {
 		t.Fatal(err)
 	}
-	w.must("declare the model", w.job.declare(w.ctx, w.spec))
-	_, err = w.job.awaitExport(w.soon())
+	w.must("declare the model", w.job.Declare(w.ctx, w.spec))
+	_, err = w.job.AwaitExport(w.soon())
 	w.must("wait for the first export", err)
 	return w
 }
 
 // opsServe is opsStart with the model loaded on every replica.
-func opsServe(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWorld {
+func opsServe(t testing.TB, cfg host.Config, prepare ...func(*opsWorld)) *opsWorld {
 	t.Helper()
 	w := opsStart(t, cfg, prepare...)
 	w.load()
@@ -119,9 +122,9 @@ func opsServe(t testing.TB, cfg stackConfig, prepare ...func(*opsWorld)) *opsWor
 
 func (w *opsWorld) load() {
 	w.t.Helper()
-	_, err := w.job.load(w.soon(), &model.Load{ModelName: modelName, ModelDir: w.exports(), Job: jobName, Replicas: uint32(w.cfg.replicas)})
+	_, err := w.job.Load(w.soon(), &model.Load{ModelName: host.ModelName, ModelDir: w.Exports(), Job: host.JobName, Replicas: uint32(w.Config.Replicas)})
 	w.must("load the model", err)
-	entry, err := w.job.awaitServing(w.soon(), modelName, w.cfg.shards, w.cfg.replicas)
+	entry, err := w.job.AwaitServing(w.soon(), host.ModelName, w.Config.Shards, w.Config.Replicas)
 	w.must("wait for every replica", err)
 	w.entry = entry.GetGrpcAddress()
 }
@@ -178,23 +181,23 @@ func (w *opsWorld) rate(n int) {
 // write returns when all records are acked.
 func (w *opsWorld) write(recs ...kafka.Record) {
 	w.t.Helper()
-	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.Brokers()})
 	defer writer.Close()
 	_, err := writer.Write(w.soon(), recs...)
 	w.must("write records", err)
 }
 
 func (w *opsWorld) record(i int) kafka.Record {
-	return kafka.Record{Topic: w.cfg.topics.ratings, Time: w.at, Partition: int32(i % w.cfg.partitions), Value: opsRating(i).AppendJSON(nil),
+	return kafka.Record{Topic: w.Config.Topics.Ratings, Time: w.at, Partition: int32(i % w.Config.Partitions), Value: opsRating(i).AppendJSON(nil),
 		Headers: map[string]string{rating.HeaderStream: "ops", rating.HeaderIndex: fmt.Sprint(i)}}
 }
 
 // put writes one raw record to partition 0 and returns its offset.
 func (w *opsWorld) put(value string, headers map[string]string) int64 {
 	w.t.Helper()
-	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.brokers()})
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: w.Brokers()})
 	defer writer.Close()
-	out, err := writer.Write(w.soon(), kafka.Record{Topic: w.cfg.topics.ratings, Value: []byte(value), Headers: headers})
+	out, err := writer.Write(w.soon(), kafka.Record{Topic: w.Config.Topics.Ratings, Value: []byte(value), Headers: headers})
 	w.must("write a record", err)
 	return out[0].Offset
 }
@@ -202,27 +205,27 @@ func (w *opsWorld) put(value string, headers map[string]string) int64 {
 // learnt waits until every shard has everything the topic holds.
 func (w *opsWorld) learnt() map[int32]int64 {
 	w.t.Helper()
-	_, ends, err := audit.Bounds(w.soon(), w.brokers(), w.cfg.topics.ratings)
+	_, ends, err := kafka.Bounds(w.soon(), w.Brokers(), w.Config.Topics.Ratings)
 	w.must("find the ends of the topic", err)
-	w.must("wait for the trainers", w.job.awaitTrained(w.soon(), w.cfg.shards, ends, func(int64) {}))
+	w.must("wait for the trainers", w.job.AwaitTrained(w.soon(), w.Config.Shards, ends, func(int64) {}))
 	return ends
 }
 
 // agree makes a checkpoint and waits until every replica holds exactly its rows.
 func (w *opsWorld) agree() *training.Checkpoint {
 	w.t.Helper()
-	_, err := w.job.checkpoint(w.soon(), "compare")
+	_, err := w.job.Checkpoint(w.soon(), "compare")
 	w.must("checkpoint", err)
 	var saved *training.Checkpoint
-	w.job.lineage.Read(func(s lineage.State) {
-		all := s.Jobs[jobName].Checkpoints
+	w.job.Lineage.Read(func(s lineage.State) {
+		all := s.Jobs[host.JobName].Checkpoints
 		saved = all[len(all)-1].V
 	})
 	truth, err := audit.Truth("", saved)
 	w.must("read the checkpoint", err)
 	w.until("the replicas to agree with the checkpoint", func() (bool, string) {
-		checks, err := w.job.agree(w.ctx, truth, w.cfg.shards)
-		return err == nil && len(checks) == w.cfg.shards*w.cfg.replicas && audit.Passed(checks), fmt.Sprint(err, failed(checks))
+		checks, err := w.job.Agree(w.ctx, truth, w.Config.Shards)
+		return err == nil && len(checks) == w.Config.Shards*w.Config.Replicas && audit.Passed(checks), fmt.Sprint(err, audit.Failed(checks))
 	})
 	return saved
 }
@@ -231,7 +234,7 @@ func (w *opsWorld) agree() *training.Checkpoint {
 // the ranges cover all of it and no two overlap.
 func (w *opsWorld) once(ends map[int32]int64) {
 	w.t.Helper()
-	deltas, err := audit.ReadDeltas(w.soon(), w.job.bus.Deltas(), w.cfg.conn.bzid, jobName, 0)
+	deltas, err := audit.ReadDeltas(w.soon(), w.job.Bus.Deltas(), w.Config.Logs.BZID, host.JobName, 0)
 	w.must("read the deltas", err)
 	if deltas.First != 1 || deltas.Missing != 0 {
 		w.t.Fatalf("the stream has discarded deltas up to %d and lost %d", deltas.First, deltas.Missing)
@@ -246,7 +249,7 @@ func (w *opsWorld) once(ends map[int32]int64) {
 			next[key] = r.GetTo()
 		}
 	}
-	for shard := range w.cfg.shards {
+	for shard := range w.Config.Shards {
 		for p, end := range ends {
 			if got := next[[2]int64{int64(shard), int64(p)}]; got != end {
 				w.t.Errorf("shard %d published what it learnt of partition %d up to %d of %d", shard, p, got, end)
@@ -258,9 +261,9 @@ func (w *opsWorld) once(ends map[int32]int64) {
 // replayed checks that the log folds to the state that the roles hold.
 func (w *opsWorld) replayed() {
 	w.t.Helper()
-	hashes, err := w.job.liveHashes(w.soon())
+	hashes, err := w.job.LiveHashes(w.soon())
 	w.must("ask for hashes", err)
-	equal, sentence, err := audit.ReplayEqual(w.soon(), w.job.bus.Log(), w.job.conn.bzid, hashes)
+	equal, sentence, err := audit.ReplayEqual(w.soon(), w.job.Bus.Log(), w.job.Conn.BZID, hashes)
 	w.must("replay", err)
 	if !equal {
 		w.t.Error(sentence)
@@ -269,7 +272,7 @@ func (w *opsWorld) replayed() {
 
 func (w *opsWorld) letters() []bus.Parked {
 	w.t.Helper()
-	all, err := w.job.bus.DeadLetters().List(w.soon())
+	all, err := w.job.Bus.DeadLetters().List(w.soon())
 	w.must("list the letters", err)
 	return all
 }
@@ -277,7 +280,7 @@ func (w *opsWorld) letters() []bus.Parked {
 // plain is a NATS connection that knows nothing of this project.
 func (w *opsWorld) plain() *nats.Conn {
 	w.t.Helper()
-	nc, err := nats.Connect(w.cfg.conn.nats, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(w.Config.Logs.NATS, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	w.must("connect plainly", err)
 	w.t.Cleanup(nc.Close)
 	return nc
@@ -301,7 +304,7 @@ func (w *opsWorld) publish(nc *nats.Conn, subject string, body []byte) uint64 {
 // tool runs one command of the binary against the stack.
 func (w *opsWorld) tool(args ...string) (code int, stdout, stderr string) {
 	w.t.Helper()
-	return opsTool(append(args, "--nats", w.cfg.conn.nats, "--bzid", w.cfg.conn.bzid)...)
+	return opsTool(append(args, "--nats", w.Config.Logs.NATS, "--bzid", w.Config.Logs.BZID)...)
 }
 
 func opsTool(args ...string) (code int, stdout, stderr string) {
@@ -314,22 +317,22 @@ func opsTool(args ...string) (code int, stdout, stderr string) {
 // the same port and folder.
 func (w *opsWorld) stopNATS() (start func()) {
 	w.t.Helper()
-	w.must("stop NATS", w.nats.Close())
+	w.must("stop NATS", w.NATS.Close())
 	return func() {
 		w.t.Helper()
 		var err error
-		w.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(w.cfg.dir, "nats"), Port: w.cfg.natsPort})
+		w.NATS, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(w.Config.Dir, "nats"), Port: w.Config.NATSPort})
 		w.must("start NATS again", err)
 	}
 }
 
 func (w *opsWorld) stopKafka() (start func()) {
 	w.t.Helper()
-	w.must("stop Kafka", w.broker.Close())
+	w.must("stop Kafka", w.Broker.Close())
 	return func() {
 		w.t.Helper()
 		var err error
-		w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(w.cfg.dir, "kafka"), Addr: w.cfg.kafka, Topics: w.topics()})
+		w.Broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(w.Config.Dir, "kafka"), Addr: w.Config.Kafka, Topics: w.Topics()})
 		w.must("start Kafka again", err)
 	}
 }

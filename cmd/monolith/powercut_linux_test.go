@@ -35,14 +35,14 @@ func TestPowerCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	mountPoint, fs := powercut.ForTest(t, powercut.Journal)
 	cfg := opsConfig(filepath.Join(mountPoint, "data"))
-	cfg.checkpoints, cfg.spans = time.Second, false
+	cfg.Checkpoints, cfg.Spans = time.Second, false
 	archived := filepath.Join(mountPoint, "archive")
 	acked := &ackedWrites{facts: map[uint64]string{}, ratings: map[[2]int64]string{}}
 	for life := range cuts {
 		c := startChild(t, upArgs(cfg)...)
-		at := announced(t, c, cfg.dir)
+		at := announced(t, c, cfg.Dir)
 		archiver := startChild(t, "archive", "--dir", archived, "--follow", "--segment-events", "64", "--nats", at.NATS, "--bzid", "demo")
-		stop := acked.write(t, at, cfg.partitions)
+		stop := acked.write(t, at, cfg.Partitions)
 		facts, ratings := acked.count()
 		until(t, c, "acks", func() bool {
 			f, r := acked.count()
@@ -75,7 +75,7 @@ func TestPowerCut(t *testing.T) {
 	if code, out, stderr := w.tool("archive", "--dir", archived); code != exitOK {
 		t.Errorf("the archive does not go on: exit %d %s%s", code, out, stderr)
 	}
-	if code, out, stderr := opsTool("verify", "--dir", cfg.dir); code != exitOK {
+	if code, out, stderr := opsTool("verify", "--dir", cfg.Dir); code != exitOK {
 		t.Errorf("verify: exit %d %s%s", code, out, stderr)
 	}
 }

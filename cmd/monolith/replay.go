@@ -7,11 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/history"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
 func newReplay() *cobra.Command {
-	var conn connection
+	var conn connect.Config
 	var view, until string
 	var diff, hashOnly bool
 	cmd := &cobra.Command{
@@ -23,26 +26,26 @@ func newReplay() *cobra.Command {
 		Example: "  monolith replay --view fleet --until 120\n  monolith replay --view plan --diff 100 200",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if diff && len(args) != 2 {
-				return fmt.Errorf("%w: --diff takes two positions: monolith replay --view %s --diff A B", errUsage, view)
+				return fmt.Errorf("%w: --diff takes two positions: monolith replay --view %s --diff A B", flags.ErrUsage, view)
 			}
 			if !diff {
-				return noArgs(cmd, args)
+				return flags.NoArgs(cmd, args)
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			b, err := conn.dial(ctx, "monolith replay")
+			b, err := conn.Dial(ctx, "monolith replay")
 			if err != nil {
 				return err
 			}
 			defer func() { _ = b.Close() }()
 			at := func(s string) ([]byte, string, uint64, error) {
-				seq, err := endOf(ctx, b.Log(), s)
+				seq, err := history.EndOf(ctx, b.Log(), s)
 				if err != nil {
 					return nil, "", 0, err
 				}
-				state, hash, err := registry.Replay(ctx, b.Log(), view, conn.bzid, seq)
+				state, hash, err := registry.Replay(ctx, b.Log(), view, conn.BZID, seq)
 				return state, hash, seq, err
 			}
 			out := cmd.OutOrStdout()
@@ -69,7 +72,7 @@ func newReplay() *cobra.Command {
 			return err
 		},
 	}
-	conn.register(cmd.Flags())
+	conn.Register(cmd.Flags())
 	cmd.Flags().StringVar(&view, "view", "fleet", "`name` of the view: "+strings.Join(registry.Names(), ", "))
 	cmd.Flags().StringVar(&until, "until", "", "`sequence, time or age` to stop at; empty: the end")
 	cmd.Flags().BoolVar(&diff, "diff", false, "print what changed between two positions")

@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/connect"
 )
 
 // TestReplayOfTheTimeBeforeTheFirstEvent is the state before anything happened, not the
@@ -20,8 +21,8 @@ func TestReplayOfTheTimeBeforeTheFirstEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = srv.Close() })
-	conn := connection{nats: srv.URL(), bzid: "demo", level: "error"}
-	b, err := conn.dial(t.Context(), "test")
+	conn := connect.Config{NATS: srv.URL(), BZID: "demo", Level: "error"}
+	b, err := conn.Dial(t.Context(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

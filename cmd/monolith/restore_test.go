@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
@@ -13,7 +14,7 @@ import (
 // replicas end up with the rows of the new timeline.
 func TestReturnToACheckpoint(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
-	cfg.replicas = 1
+	cfg.Replicas = 1
 	w := opsServe(t, cfg)
 	w.rate(200)
 	w.learnt()
@@ -25,22 +26,22 @@ func TestReturnToACheckpoint(t *testing.T) {
 		Checkpoint, Export int64
 		Seq                uint64
 	}
-	w.must("return", w.job.call(w.soon(), "trainer."+jobName+".restore", map[string]any{"checkpoint": then.GetId(), "reason": "test"}, &answer))
+	w.must("return", w.job.Call(w.soon(), "trainer."+host.JobName+".restore", map[string]any{"checkpoint": then.GetId(), "reason": "test"}, &answer))
 	if answer.Checkpoint != then.GetId() || answer.Export <= then.GetId()+1 {
 		t.Errorf("answer %+v to a return to checkpoint %d", answer, then.GetId())
 	}
-	last, err := w.job.bus.Log().Last(w.soon())
+	last, err := w.job.Bus.Log().Last(w.soon())
 	w.must("find the end of the log", err)
-	shards, err := follow.Replay(w.soon(), w.job.bus.Log(), registry.Fleet.Only(w.cfg.conn.bzid), last)
+	shards, err := follow.Replay(w.soon(), w.job.Bus.Log(), registry.Fleet.Only(w.Config.Logs.BZID), last)
 	w.must("replay", err)
-	for i, x := range shards.Shards[jobName] {
+	for i, x := range shards.Shards[host.JobName] {
 		r := x.Ready.V
 		if r.GetRestored() != answer.Seq || r.GetCheckpoint() != then.GetId() || !maps.Equal(r.GetOffsets(), then.GetOffsets()) {
 			t.Errorf("shard %d is ready as %v, checkpoint %d is at %v", i, r, then.GetId(), then.GetOffsets())
 		}
 	}
-	if n := len(shards.Shards[jobName]); n != w.cfg.shards {
-		t.Errorf("%d shards are ready, want %d", n, w.cfg.shards)
+	if n := len(shards.Shards[host.JobName]); n != w.Config.Shards {
+		t.Errorf("%d shards are ready, want %d", n, w.Config.Shards)
 	}
 	w.rate(50)
 	w.learnt()

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/connect"
 )
 
 // disturbances are what happens to an installation while ratings and predictions flow.
@@ -47,7 +48,7 @@ type soak struct {
 // MONOLITH_SOAK=n goes n rounds on one folder, each in an order of its own.
 func TestSoakDisturbances(t *testing.T) {
 	t.Setenv(binaryEnv, "1") // the children of this process are monolith
-	t.Setenv(syncedEnv, syncedAlways)
+	t.Setenv(connect.EnvSynced, connect.SyncedAlways)
 	rounds, _ := strconv.Atoi(os.Getenv("MONOLITH_SOAK")) // not set: one short one
 	seed := soakSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -57,17 +58,17 @@ func TestSoakDisturbances(t *testing.T) {
 	for round := range max(rounds, 1) {
 		t.Run(fmt.Sprint("round ", round), func(t *testing.T) {
 			cfg := opsConfig(filepath.Join(dir, "data"))
-			cfg.conn.nats, cfg.partitions, cfg.spans = nats.url, partitions, false
+			cfg.Logs.NATS, cfg.Partitions, cfg.Spans = nats.url, partitions, false
 			if rounds > 0 {
-				cfg.checkpoints = 3 * time.Second // beside those that are asked for
+				cfg.Checkpoints = 3 * time.Second // beside those that are asked for
 			} else {
-				cfg.shards = 1
+				cfg.Shards = 1
 			}
-			cfg.linger, cfg.sync = 20*time.Millisecond, 200*time.Millisecond // each delta carries the dense variables
+			cfg.Linger, cfg.Sync = 20*time.Millisecond, 200*time.Millisecond // each delta carries the dense variables
 			s := &soak{server: nats, ledger: ledger, archive: filepath.Join(dir, "archive")}
 			s.opsWorld = opsServe(t, cfg, s.prepare)
 			s.round(rng.Perm(len(disturbances)), rounds > 0)
-			partitions = s.cfg.partitions
+			partitions = s.Config.Partitions
 		})
 		if t.Failed() {
 			return
@@ -94,7 +95,7 @@ func (s *soak) round(order []int, thorough bool) {
 		disturbances[i].disturb(s)
 		s.flows("after: " + disturbances[i].name)
 		if thorough {
-			if code, out, stderr := opsTool("verify", "--dir", s.cfg.dir); code != exitOK {
+			if code, out, stderr := opsTool("verify", "--dir", s.Config.Dir); code != exitOK {
 				s.t.Errorf("verify: exit %d %s%s", code, out, stderr)
 			}
 		}
@@ -130,15 +131,15 @@ func (w *opsWorld) apart(name string, more ...string) *apartTask {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &apartTask{cancel: cancel, done: make(chan struct{})}
-	for i, task := range w.tasks {
-		if task.name != name {
+	for i, task := range w.Tasks {
+		if task.Name != name {
 			continue
 		}
-		w.tasks = append(w.tasks[:i:i], w.tasks[i+1:]...)
-		task.args = append(task.args[:len(task.args):len(task.args)], more...)
+		w.Tasks = append(w.Tasks[:i:i], w.Tasks[i+1:]...)
+		task.Args = append(task.Args[:len(task.Args):len(task.Args)], more...)
 		go func() {
 			defer close(a.done)
-			if err := w.runChild(ctx, task, func() {}); ctx.Err() == nil {
+			if err := w.RunChild(ctx, task, func() {}); ctx.Err() == nil {
 				w.t.Errorf("%s ended by itself: %v", name, err)
 			}
 		}()

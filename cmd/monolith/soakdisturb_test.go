@@ -19,6 +19,9 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/archiving"
+	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
@@ -29,10 +32,10 @@ func trimInTheMiddle(s *soak) {
 	if code, out, stderr := s.tool("archive", "--dir", s.archive, "--segment-events", "64"); code != exitOK {
 		s.t.Fatalf("archive: exit %d %s%s", code, out, stderr)
 	}
-	conn, out := s.cfg.conn, new(bytes.Buffer)
-	conn.archive = s.archive
+	conn, out := s.Config.Logs, new(bytes.Buffer)
+	conn.Archive = s.archive
 	// The command keeps twenty minutes at least, which no test can wait for.
-	if err := trim(s.soon(), conn, 0, time.Second, true, out); err != nil || !strings.Contains(out.String(), "events were removed") {
+	if err := archiving.Trim(s.soon(), conn, 0, time.Second, true, out); err != nil || !strings.Contains(out.String(), "events were removed") {
 		s.t.Fatalf("trim: %v %s", err, out)
 	}
 	s.decides("behind a trim")
@@ -44,7 +47,7 @@ func trimInTheMiddle(s *soak) {
 // saves has the chief make a checkpoint.
 func (s *soak) saves(why string) {
 	s.t.Helper()
-	_, err := s.job.checkpoint(s.soon(), why)
+	_, err := s.job.Checkpoint(s.soon(), why)
 	s.must("make a checkpoint "+why, err)
 }
 
@@ -52,36 +55,36 @@ func (s *soak) saves(why string) {
 func (s *soak) decides(why string) {
 	s.t.Helper()
 	s.saves(why)
-	_, err := s.job.load(s.soon(), &model.Load{ModelName: modelName, ModelDir: s.exports(), Job: jobName, Replicas: uint32(s.cfg.replicas)})
+	_, err := s.job.Load(s.soon(), &model.Load{ModelName: host.ModelName, ModelDir: s.Exports(), Job: host.JobName, Replicas: uint32(s.Config.Replicas)})
 	s.must("load the model "+why, err)
 }
 
 // partitionsAdded gives the topic one partition more, and writes to it at once. The job
 // takes it up as a fact and learns it from its beginning.
 func partitionsAdded(s *soak) {
-	added := int32(s.cfg.partitions)
+	added := int32(s.Config.Partitions)
 	req := kmsg.NewPtrCreatePartitionsRequest()
 	req.TimeoutMillis = 10_000
 	topic := kmsg.NewCreatePartitionsRequestTopic()
-	topic.Topic, topic.Count = ratingsTopic, added+1
+	topic.Topic, topic.Count = host.RatingsTopic, added+1
 	req.Topics = append(req.Topics, topic)
 	res, err := req.RequestWith(s.soon(), s.kafkaClient())
 	if err == nil {
 		err = kerr.ErrorForCode(res.Topics[0].ErrorCode)
 	}
 	s.must("add a partition", err)
-	s.cfg.partitions++
-	s.traffic.note(func() { s.traffic.partitions = s.cfg.partitions })
-	s.must("wait for the fact", await(s.soon(), s.job.lineage, func(l lineage.State) bool { return l.Jobs[jobName].Started.V.GetPartitions() == added+1 }))
+	s.Config.Partitions++
+	s.traffic.note(func() { s.traffic.partitions = s.Config.Partitions })
+	s.must("wait for the fact", demo.Await(s.soon(), s.job.Lineage, func(l lineage.State) bool { return l.Jobs[host.JobName].Started.V.GetPartitions() == added+1 }))
 	s.until("the new partition to be learnt", func() (bool, string) {
-		next, err := s.job.trained(s.ctx, s.cfg.shards)
+		next, err := s.job.Trained(s.ctx, s.Config.Shards)
 		return err == nil && next[added] > 0, fmt.Sprint(next, err)
 	})
 }
 
 func (s *soak) kafkaClient(more ...kgo.Opt) *kgo.Client {
 	s.t.Helper()
-	c, err := kgo.NewClient(append(more, kgo.SeedBrokers(s.brokers()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	c, err := kgo.NewClient(append(more, kgo.SeedBrokers(s.Brokers()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	s.must("make a Kafka client", err)
 	s.t.Cleanup(c.Close)
 	return c
@@ -94,7 +97,7 @@ func transactionalProducer(s *soak) {
 	for i := range 4 {
 		commit := kgo.TransactionEndTry(i%2 == 0)
 		s.must("begin a transaction", c.BeginTransaction())
-		records := s.ledger.records(20*s.cfg.partitions, s.cfg.partitions)
+		records := s.ledger.records(20*s.Config.Partitions, s.Config.Partitions)
 		for _, r := range records {
 			k := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Value: r.Value}
 			for name, v := range r.Headers {
@@ -120,20 +123,20 @@ func transactionalProducer(s *soak) {
 func (s *soak) learnsOn(what string) {
 	s.t.Helper()
 	ends := s.learnt()
-	if len(ends) != s.cfg.partitions {
-		s.t.Errorf("%s: %d partitions are learnt, want %d", what, len(ends), s.cfg.partitions)
+	if len(ends) != s.Config.Partitions {
+		s.t.Errorf("%s: %d partitions are learnt, want %d", what, len(ends), s.Config.Partitions)
 	}
 }
 
 // recordsFrom2102 writes good ratings with a clock that is far ahead, one batch after the
 // other: they are parked, and the time by which rows expire stays where it was.
 func recordsFrom2102(s *soak) {
-	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: s.brokers()})
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: s.Brokers()})
 	defer writer.Close()
 	before := s.refusedFor("2102-01-01")
 	const batches = 3
 	for range batches {
-		records := s.ledger.records(s.cfg.partitions, s.cfg.partitions)
+		records := s.ledger.records(s.Config.Partitions, s.Config.Partitions)
 		for i := range records {
 			records[i].Time = time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)
 		}
@@ -142,7 +145,7 @@ func recordsFrom2102(s *soak) {
 		s.must("write records from 2102", err)
 		s.learnsOn("from 2102")
 	}
-	want := batches * s.cfg.partitions
+	want := batches * s.Config.Partitions
 	s.ledger.refused += want
 	if got := s.refusedFor("2102-01-01") - before; got != want {
 		s.t.Errorf("%d records are parked because of their date, want %d", got, want)
@@ -247,8 +250,8 @@ func (s *soak) purge() {
 	s.t.Helper()
 	letters, counted := s.parked()
 	s.ledger.removed += letters + counted
-	for _, bzid := range []string{s.cfg.conn.bzid, elsewhere} {
-		if code, out, stderr := opsTool("dlq", "purge", "--yes", "--nats", s.cfg.conn.nats, "--bzid", bzid); code != exitOK || !strings.Contains(out, "removed") {
+	for _, bzid := range []string{s.Config.Logs.BZID, elsewhere} {
+		if code, out, stderr := opsTool("dlq", "purge", "--yes", "--nats", s.Config.Logs.NATS, "--bzid", bzid); code != exitOK || !strings.Contains(out, "removed") {
 			s.t.Fatalf("dlq purge of %s: exit %d %s%s", bzid, code, out, stderr)
 		}
 	}
@@ -259,7 +262,7 @@ const hungTask = "serving-0-1"
 // hungModelServer stops the process of a model server. Predictions are made by the other
 // replica, the log says what happened, and the supervisor puts another process in its place.
 func hungModelServer(s *soak) {
-	from, err := s.job.bus.Log().Last(s.soon())
+	from, err := s.job.Bus.Log().Last(s.soon())
 	s.must("find the end of the log", err)
 	hung := s.serverPID()
 	if !descendant(hung) {
@@ -282,7 +285,7 @@ func hungModelServer(s *soak) {
 
 // serverPID is the process of the model server that can hang, 0 while it says none.
 func (s *soak) serverPID() int {
-	raw, err := os.ReadFile(filepath.Join(s.cfg.dir, "servers", hungTask, "addr.json"))
+	raw, err := os.ReadFile(filepath.Join(s.Config.Dir, "servers", hungTask, "addr.json"))
 	if err != nil {
 		return 0
 	}
@@ -306,17 +309,17 @@ func descendant(pid int) bool {
 // whole waits until every replica serves and nobody has a problem.
 func (s *soak) whole() {
 	s.t.Helper()
-	_, err := s.job.awaitServing(s.soon(), modelName, s.cfg.shards, s.cfg.replicas)
+	_, err := s.job.AwaitServing(s.soon(), host.ModelName, s.Config.Shards, s.Config.Replicas)
 	s.must("wait for every replica", err)
 	s.until("every problem to be over", func() (ok bool, say string) {
-		s.job.fleet.Read(func(f fleet.State) {
+		s.job.Fleet.Read(func(f fleet.State) {
 			for name, c := range f.Containers {
 				if problem := c.Container.V.GetProblem(); c.Alive && problem != "" {
 					say += name + ": " + problem + "\n"
 				}
 			}
 		})
-		status, body, err := opsGet(s.ctx, "http://"+s.status.addr+"/readyz")
+		status, body, err := opsGet(s.ctx, "http://"+s.StatusAddr()+"/readyz")
 		return say == "" && err == nil && status == http.StatusOK, fmt.Sprint(say, status, body, err)
 	})
 }
@@ -329,15 +332,15 @@ func authenticationBlip(s *soak) {
 	logged := len(s.log.String())
 	s.must("change the password", s.server.rotate("another"))
 	s.until("every role to say that it is refused", func() (bool, string) {
-		status, body, err := opsGet(s.ctx, "http://"+s.status.addr+"/readyz")
+		status, body, err := opsGet(s.ctx, "http://"+s.StatusAddr()+"/readyz")
 		say := fmt.Sprint(status, " ", body, err)
-		for _, task := range s.tasks {
+		for _, task := range s.Tasks {
 			ok := false
 			for line := range strings.Lines(body) {
-				ok = ok || strings.HasPrefix(line, task.name+": nats: ") && strings.Contains(strings.ToLower(line), "authorization")
+				ok = ok || strings.HasPrefix(line, task.Name+": nats: ") && strings.Contains(strings.ToLower(line), "authorization")
 			}
 			if !ok {
-				return false, task.name + " does not: " + say
+				return false, task.Name + " does not: " + say
 			}
 		}
 		return status == http.StatusServiceUnavailable, say

@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/loadtest/audit"
@@ -47,7 +48,7 @@ func (l *soakLedger) records(n, partitions int) []kafka.Record {
 	out := make([]kafka.Record, n)
 	for i := range out {
 		r := rating.Rating{User: int64(1 + l.next%37), Movie: int64(soakMovies + l.next), Rating: float64(1 + l.next%5), Timestamp: int64(1_600_000_000 + l.next)}
-		out[i] = kafka.Record{Topic: ratingsTopic, Partition: int32(i % partitions), Value: r.AppendJSON(nil),
+		out[i] = kafka.Record{Topic: host.RatingsTopic, Partition: int32(i % partitions), Value: r.AppendJSON(nil),
 			Headers: map[string]string{rating.HeaderStream: "soak", rating.HeaderIndex: fmt.Sprint(l.next)}}
 		l.next++
 	}
@@ -91,11 +92,11 @@ type soakTraffic struct {
 
 func (s *soak) flow() *soakTraffic {
 	ctx, cancel := context.WithCancel(s.ctx)
-	t := &soakTraffic{end: cancel, partitions: s.cfg.partitions}
+	t := &soakTraffic{end: cancel, partitions: s.Config.Partitions}
 	s.t.Cleanup(t.stop)
 	entry, err := scenario.Dial(s.entry)
 	s.must("dial the entry", err)
-	t.running.Go(func() { t.write(ctx, s.ledger, s.brokers()) })
+	t.running.Go(func() { t.write(ctx, s.ledger, s.Brokers()) })
 	t.running.Go(func() {
 		defer entry.Close()
 		t.ask(ctx, entry)
@@ -139,7 +140,7 @@ func (t *soakTraffic) ask(ctx context.Context, entry *scenario.Client) {
 		began, pauses := time.Now(), retry.New(50*time.Millisecond, time.Second)
 		users, movies := []int64{1 + rand.Int64N(37), 2}, []int64{soakMovies + rand.Int64N(1000), soakMovies}
 		for {
-			_, err := entry.Predict(call, modelName, "", users, movies)
+			_, err := entry.Predict(call, host.ModelName, "", users, movies)
 			if err == nil {
 				t.note(func() { t.answers++; t.slowest = max(t.slowest, time.Since(began)) })
 				return nil
@@ -198,7 +199,7 @@ func (s *soak) settled() {
 	s.tiled(ends)
 	s.rows(saved)
 	s.counted()
-	if code, out, stderr := opsTool("verify", "--dir", s.cfg.dir); code != exitOK {
+	if code, out, stderr := opsTool("verify", "--dir", s.Config.Dir); code != exitOK {
 		s.t.Errorf("verify: exit %d %s%s", code, out, stderr)
 	}
 }
@@ -206,14 +207,14 @@ func (s *soak) settled() {
 // tiled checks that no shard learnt an offset twice or left one out.
 func (s *soak) tiled(ends map[int32]int64) {
 	s.t.Helper()
-	b, err := s.cfg.conn.dial(s.soon(), "monolith soak") // anew: the log may have been trimmed
+	b, err := s.Config.Logs.Dial(s.soon(), "monolith soak") // anew: the log may have been trimmed
 	s.must("connect", err)
 	defer b.Close()
-	deltas, err := audit.ReadDeltas(s.soon(), b.Deltas(), s.cfg.conn.bzid, jobName, 0)
+	deltas, err := audit.ReadDeltas(s.soon(), b.Deltas(), s.Config.Logs.BZID, host.JobName, 0)
 	s.must("read the deltas", err)
-	history, err := audit.ReadHistory(s.soon(), b.Log(), s.cfg.conn.bzid, jobName, 0)
+	history, err := audit.ReadHistory(s.soon(), b.Log(), s.Config.Logs.BZID, host.JobName, 0)
 	s.must("read the history", err)
-	for shard := range uint32(s.cfg.shards) {
+	for shard := range uint32(s.Config.Shards) {
 		if c := audit.Tiles(deltas.All, shard, history.Ready[shard], ends, deltas.First); !c.OK {
 			s.t.Error(c)
 		}
@@ -228,7 +229,7 @@ func (s *soak) rows(saved *training.Checkpoint) {
 	s.must("read the checkpoint", err)
 	learnt := func(i int) bool { return truth.Tables["movie"][modelspec.FID(movieSlot, int64(soakMovies+i))] != nil }
 	stored := map[int]int{}
-	_, _, err = audit.Scan(s.soon(), s.brokers(), ratingsTopic, func(r kafka.Record) error {
+	_, _, err = kafka.Scan(s.soon(), s.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		stored[soakIndex(r)]++
 		return nil
 	})

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -19,7 +20,10 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/history"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
@@ -51,22 +55,22 @@ func opsLacks(page, role string) (lacks []string) {
 // TestStackStatus looks at the one status port of everything in one process.
 func TestStackStatus(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
-	idle, err := startLogs(t.Context(), cfg)
+	idle, err := host.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{"/livez": 200, "/readyz": 503, "/metrics": 200, "/other": 404} {
-		if code, body, err := opsGet(t.Context(), "http://"+idle.status.addr+path); err != nil || code != want {
+		if code, body, err := opsGet(t.Context(), "http://"+idle.StatusAddr()+path); err != nil || code != want {
 			t.Errorf("%s before any role: %d %q, %v; want %d", path, code, body, err, want)
 		}
 	}
-	if err := idle.close(); err != nil {
+	if err := idle.Close(); err != nil {
 		t.Error(err)
 	}
 
-	cfg.replicas, cfg.trainers = 1, 1
+	cfg.Replicas, cfg.Trainers = 1, 1
 	w := opsServe(t, cfg)
-	url := "http://" + w.status.addr
+	url := "http://" + w.StatusAddr()
 	w.until("/readyz", func() (bool, string) {
 		code, body, err := opsGet(w.ctx, url+"/readyz")
 		return code == http.StatusOK, fmt.Sprint(code, body, err)
@@ -144,20 +148,20 @@ var opsStatusURL = regexp.MustCompile(`status=(http://[0-9.:]+)`)
 func TestRoleStatus(t *testing.T) {
 	dir := t.TempDir()
 	cfg := opsConfig(dir)
-	cfg.shards, cfg.replicas, cfg.trainers, cfg.spans = 1, 1, 1, false
-	s, err := startLogs(t.Context(), cfg)
+	cfg.Shards, cfg.Replicas, cfg.Trainers, cfg.Spans = 1, 1, 1, false
+	s, err := host.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*opsWithin)
 	defer cancel()
-	w := &opsWorld{stack: s, t: t, ctx: ctx, log: new(opsLines)}
-	shared := []string{"--nats", s.cfg.conn.nats, "--bzid", "demo", "--log-level", "info"}
+	w := &opsWorld{Stack: s, t: t, ctx: ctx, log: new(opsLines)}
+	shared := []string{"--nats", s.Config.Logs.NATS, "--bzid", "demo", "--log-level", "info"}
 	type child struct {
 		*opsChild
 		role, statusFile, url string
@@ -181,9 +185,9 @@ func TestRoleStatus(t *testing.T) {
 
 	// A shard is not ready before its model is declared, and nobody serves the portal yet.
 	var ps *child
-	for _, task := range s.tasks {
-		if task.role == "ps" {
-			ps = spawn(task.name, task.role, task.args...)
+	for _, task := range s.Tasks {
+		if task.Role == "ps" {
+			ps = spawn(task.Name, task.Role, task.Args...)
 		}
 	}
 	w.until("the shard to live", func() (bool, string) {
@@ -193,25 +197,27 @@ func TestRoleStatus(t *testing.T) {
 	if code, body := answer(ps, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not caught up") {
 		t.Errorf("a shard without a model says %d %q", code, body)
 	}
-	for _, task := range s.tasks {
-		switch task.role {
+	for _, task := range s.Tasks {
+		switch task.Role {
 		case "ps":
 		case "tfs-supervisor":
-			if !strings.HasPrefix(task.name, "serving") {
+			if !strings.HasPrefix(task.Name, "serving") {
 				continue // the entry runs below, as a model server of its own
 			}
-			command, err := csvLine(opsCommand(slices.Concat([]string{"modelserver"}, shared, []string{"--container", task.name}, task.server)...))
-			w.must("write the command", err)
-			spawn(task.name, task.role, append(task.args, "--command", command)...)
+			var command strings.Builder
+			list := csv.NewWriter(&command)
+			w.must("write the command", list.Write(opsCommand(slices.Concat([]string{"modelserver"}, shared, []string{"--container", task.Name}, task.Server)...)))
+			list.Flush()
+			spawn(task.Name, task.Role, append(task.Args, "--command", strings.TrimSpace(command.String()))...)
 		default:
-			spawn(task.name, task.role, task.args...)
+			spawn(task.Name, task.Role, task.Args...)
 		}
 	}
 	spawn("lone", "modelserver", "--container", "lone", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--base-dir", filepath.Join(dir, "lone"))
-	w.job, err = openJob(ctx, s.cfg.conn)
+	w.job, err = demo.OpenJob(ctx, s.Config.Logs)
 	w.must("open the job", err)
-	defer func() { w.must("close the job", w.job.close()) }()
-	w.must("declare the model", w.job.declare(w.soon(), modelspec.MovieRanking()))
+	defer func() { w.must("close the job", w.job.Close()) }()
+	w.must("declare the model", w.job.Declare(w.soon(), modelspec.MovieRanking()))
 	w.rate(50)
 	w.learnt()
 	for _, c := range children {
@@ -227,7 +233,7 @@ func TestRoleStatus(t *testing.T) {
 		if code, _ := answer(c, "/livez"); code != http.StatusOK {
 			t.Errorf("%s: /livez %d", c.role, code)
 		}
-		var st processStatus
+		var st host.ProcessStatus
 		raw, err := os.ReadFile(c.statusFile)
 		if err := json.Unmarshal(raw, &st); err != nil || st.PID != c.cmd.Process.Pid || "http://"+st.Status != c.url {
 			t.Errorf("%s: status file %s, %v", c.role, raw, err)
@@ -351,20 +357,20 @@ func TestManners(t *testing.T) {
 // TestLookIntoTheLog is `monolith events` and `monolith replay` over a log that is known.
 func TestLookIntoTheLog(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
-	cfg.replicas, cfg.trainers = 1, 1
+	cfg.Replicas, cfg.Trainers = 1, 1
 	w := opsServe(t, cfg)
 	begin := time.Now()
-	last, err := w.job.bus.Log().Last(w.soon())
+	last, err := w.job.Bus.Log().Last(w.soon())
 	w.must("find the end", err)
-	lines := func(args ...string) []eventLine {
+	lines := func(args ...string) []history.Line {
 		t.Helper()
 		code, out, stderr := w.tool(append([]string{"events", "--json"}, args...)...)
 		if code != exitOK {
 			t.Fatalf("events %v: %d %s", args, code, stderr)
 		}
-		var all []eventLine
+		var all []history.Line
 		for line := range strings.Lines(out) {
-			var e eventLine
+			var e history.Line
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatalf("events %v: %v in %s", args, err, line)
 			}
@@ -404,12 +410,12 @@ func TestLookIntoTheLog(t *testing.T) {
 	defer stop()
 	var out opsLines
 	root := newRoot()
-	root.SetArgs([]string{"events", "--tail", "--since", fmt.Sprint(last + 1), "--filter", "unload", "--nats", w.cfg.conn.nats, "--json"})
+	root.SetArgs([]string{"events", "--tail", "--since", fmt.Sprint(last + 1), "--filter", "unload", "--nats", w.Config.Logs.NATS, "--json"})
 	root.SetOut(&out)
 	root.SetErr(&out)
 	ended := make(chan error, 1)
 	go func() { ended <- root.ExecuteContext(tail) }()
-	w.must("unload", w.job.call(w.soon(), "portal.unload", map[string]string{"modelName": modelName, "reason": "to be seen"}, nil))
+	w.must("unload", w.job.Call(w.soon(), "portal.unload", map[string]string{"modelName": host.ModelName, "reason": "to be seen"}, nil))
 	w.until("the tail to print it", func() (bool, string) { return strings.Contains(out.String(), "to be seen"), out.String() })
 	stop()
 	select {
@@ -422,7 +428,7 @@ func TestLookIntoTheLog(t *testing.T) {
 	}
 
 	// replay: as of any moment, the same hash each time, and what changed between two.
-	var accepted eventLine
+	var accepted history.Line
 	for _, e := range all {
 		if e.Type == "loadAccepted" {
 			accepted = e
@@ -444,11 +450,11 @@ func TestLookIntoTheLog(t *testing.T) {
 	if byTime := replay("--view", "catalog", "--until", accepted.Time.Format(time.RFC3339Nano)); byTime != at {
 		t.Errorf("as of its time\n%s\nas of its sequence\n%s", byTime, at)
 	}
-	if now := replay("--view", "catalog"); now == at || strings.Contains(now, w.exports()) {
+	if now := replay("--view", "catalog"); now == at || strings.Contains(now, w.Exports()) {
 		t.Errorf("the catalogue after the unload: %s", now)
 	}
 	diff := replay("--view", "catalog", "--diff", fmt.Sprint(accepted.Seq-1), fmt.Sprint(accepted.Seq))
-	if !strings.Contains(diff, w.exports()) {
+	if !strings.Contains(diff, w.Exports()) {
 		t.Errorf("the difference does not show the folder:\n%s", diff)
 	}
 	if same := replay("--view", "catalog", "--diff", "5", "5"); strings.TrimSpace(same) != "" {
@@ -463,7 +469,7 @@ func TestLookIntoTheLog(t *testing.T) {
 	if code, _, stderr := w.tool("replay", "--view", "nothing"); code == exitOK || !strings.Contains(stderr, "catalog") {
 		t.Errorf("a view that is none: %d %s", code, stderr)
 	}
-	if err := w.job.call(w.soon(), "portal.load", map[string]string{"modelName": ""}, nil); err == nil || !strings.Contains(err.Error(), "portal.load") {
+	if err := w.job.Call(w.soon(), "portal.load", map[string]string{"modelName": ""}, nil); err == nil || !strings.Contains(err.Error(), "portal.load") {
 		t.Errorf("a load of nothing: %v", err)
 	} else if refused := new(bus.CommandError); !asRefusal(err, &refused) || refused.Code != "INVALID" {
 		t.Errorf("a load of nothing: %v", err)

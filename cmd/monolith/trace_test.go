@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/scenario"
@@ -26,18 +27,18 @@ type opsSpan struct {
 // caused it. A rating that nobody samples leaves no span.
 func TestOneTrace(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
-	cfg.replicas = 1
+	cfg.Replicas = 1
 	w := opsServe(t, cfg)
 	w.rate(50)
 	w.learnt()
 
-	ctx, span := w.spans.tracer("test", 1).Start(w.ctx, "rating", trace.WithNewRoot())
+	ctx, span := w.Tracer("test", 1).Start(w.ctx, "rating", trace.WithNewRoot())
 	root := span.SpanContext()
 	r := rating.Rating{User: 5, Movie: 9, Rating: 5, Timestamp: 1_700_000_000}
 	at := w.put(string(r.AppendJSON(nil)), map[string]string{rating.HeaderTrace: tracectx.Of(ctx)})
 	client, err := scenario.Dial(w.entry)
 	w.must("dial the entry", err)
-	if _, err := client.Predict(ctx, modelName, "", []int64{5}, []int64{9}); err != nil {
+	if _, err := client.Predict(ctx, host.ModelName, "", []int64{5}, []int64{9}); err != nil {
 		t.Fatalf("Predict: %v", err)
 	}
 	w.must("hang up", client.Close())
@@ -46,7 +47,7 @@ func TestOneTrace(t *testing.T) {
 	w.agree()
 	w.halt()
 
-	f, err := os.Open(w.traceFile)
+	f, err := os.Open(w.TraceFile)
 	w.must("open the traces", err)
 	defer f.Close()
 	byID := map[string]opsSpan{}
@@ -85,7 +86,7 @@ func TestOneTrace(t *testing.T) {
 			}
 		}
 	}
-	if n := len(named["ps.apply"]); n != cfg.shards {
-		t.Errorf("%d shards applied the rating, there are %d", n, cfg.shards)
+	if n := len(named["ps.apply"]); n != cfg.Shards {
+		t.Errorf("%d shards applied the rating, there are %d", n, cfg.Shards)
 	}
 }

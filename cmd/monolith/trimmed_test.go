@@ -15,6 +15,8 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/archiving"
+	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
@@ -29,14 +31,14 @@ func TestUpAfterTrim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := connection{nats: logs.URL(), bzid: "demo", level: "error", archive: archived}
+	conn := connect.Config{NATS: logs.URL(), BZID: "demo", Level: "error", Archive: archived}
 	ctx, cancel := context.WithTimeout(t.Context(), opsWithin)
 	defer cancel()
 	var out, errs bytes.Buffer
 	if code := run([]string{"archive", "--dir", archived, "--nats", logs.URL()}, &out, &errs); code != exitOK {
 		t.Fatalf("archive: exit %d, %s%s", code, &out, &errs)
 	}
-	if err := trim(ctx, conn, 0, time.Nanosecond, true, &out); err != nil || !strings.Contains(out.String(), "events were removed") {
+	if err := archiving.Trim(ctx, conn, 0, time.Nanosecond, true, &out); err != nil || !strings.Contains(out.String(), "events were removed") {
 		t.Fatalf("trim: %v: %s", err, &out)
 	}
 	if err := logs.Close(); err != nil {
@@ -63,7 +65,7 @@ func TestATrimKeepsNobodyFromThePast(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = logs.Close() })
-	conn := connection{nats: logs.URL(), bzid: "two", level: "error"}
+	conn := connect.Config{NATS: logs.URL(), BZID: "two", Level: "error"}
 	ctx, cancel := context.WithTimeout(t.Context(), opsWithin)
 	defer cancel()
 	must := func(what string, err error) {
@@ -72,7 +74,7 @@ func TestATrimKeepsNobodyFromThePast(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	b, err := conn.dial(ctx, "test")
+	b, err := conn.Dial(ctx, "test")
 	must("dial", err)
 	t.Cleanup(func() { _ = b.Close() })
 	for i := range 100 {
@@ -89,7 +91,7 @@ func TestATrimKeepsNobodyFromThePast(t *testing.T) {
 	if code, out, errs := opsTool("archive", "--dir", dir, "--nats", logs.URL(), "--bzid", "one"); code != exitOK {
 		t.Fatalf("archive: exit %d, %s%s", code, out, errs)
 	}
-	must("trim", trim(ctx, connection{nats: logs.URL(), bzid: "one", level: "error", archive: dir}, 90, time.Nanosecond, true, io.Discard))
+	must("trim", archiving.Trim(ctx, connect.Config{NATS: logs.URL(), BZID: "one", Level: "error", Archive: dir}, 90, time.Nanosecond, true, io.Discard))
 
 	if r, err := b.Log().Get(ctx, 1); err != nil || r.Header.ID != first.Header.ID {
 		t.Errorf("event 1 is %q, %v; was %q", r.Header.ID, err, first.Header.ID)

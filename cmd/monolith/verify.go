@@ -1,31 +1,18 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/follow"
-	"github.com/monolith-go/monolith/bus/jetstream"
-	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/loadtest/audit"
-	"github.com/monolith-go/monolith/loadtest/gen"
-	"github.com/monolith-go/monolith/loadtest/report"
-	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/loadtest/verify"
 )
 
 func newVerify() *cobra.Command {
-	var cfg verifyConfig
+	var cfg verify.Config
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Recompute every figure of a report from the logs",
@@ -33,9 +20,9 @@ func newVerify() *cobra.Command {
 			"up, the serving ports, and computes the report's figures again. Exits 1 when one differs.\n" +
 			"Works on the folder of a demo that runs (--keep) or has ended. A folder without a report, as\n" +
 			"'up' makes it, is proved by its logs alone: checkpoints, deltas, offsets and views.",
-		Args: noArgs,
+		Args: flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			checks, err := cfg.run(cmd.Context())
+			checks, err := cfg.Run(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -45,7 +32,7 @@ func newVerify() *cobra.Command {
 					bad++
 				}
 			}
-			if cfg.asJSON {
+			if asJSON {
 				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"ok": bad == 0, "checks": checks}); err != nil {
 					return err
 				}
@@ -61,202 +48,7 @@ func newVerify() *cobra.Command {
 			return nil
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&cfg.dir, "dir", "", "data `folder` of the demo or of up (required)")
-	fs.StringVar(&cfg.bzid, "bzid", envOr("MONOLITH_BZID", "demo"), "namespace of the folder's logs, where no report says it (MONOLITH_BZID)")
-	fs.StringVar(&cfg.report, "report", "", "`folder` of the report; empty: report in --dir")
-	fs.StringVar(&cfg.nats, "nats", "", "NATS `URL`, if it was not embedded")
-	fs.StringVar(&cfg.kafka, "kafka", "", "Kafka `brokers`, if they were not embedded")
-	fs.StringVar(&cfg.data, "data", "", "the demo's `ratings.csv`, to compare the topic with; empty: the simulator is asked again")
-	fs.BoolVar(&cfg.asJSON, "json", false, "print one JSON object")
+	cfg.Register(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
-}
-
-type verifyConfig struct {
-	dir, bzid, report, nats, kafka, data string
-	asJSON                               bool
-}
-
-func (c verifyConfig) run(ctx context.Context) (_ []audit.Check, err error) {
-	if c.dir == "" {
-		return nil, fmt.Errorf("%w: --dir must name the data folder of the demo", errUsage)
-	}
-	folder := cmp.Or(c.report, filepath.Join(c.dir, "report"))
-	r, err := report.Read(folder)
-	if errors.Is(err, fs.ErrNotExist) && c.report == "" {
-		return c.job(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	logs, err := c.open(ctx, r.Run.BZID)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, logs.close()) }()
-	b := logs.bus
-	in := audit.Inputs{Report: r, Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters()}
-	if in.Ratings, err = audit.ReadTopic(ctx, logs.brokers, r.Run.Topic, maxRatings); err != nil {
-		return nil, err
-	}
-	if in.Scores, err = audit.ReadScores(ctx, logs.brokers, predictionsOf(c.dir, r.Run.BZID)); err != nil {
-		return nil, err
-	}
-	acks, err := os.Open(filepath.Join(folder, audit.AckFile))
-	switch {
-	case err == nil:
-		in.Acks, err = audit.DecodeAcks(acks)
-		if err := errors.Join(err, acks.Close()); err != nil {
-			return nil, err
-		}
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	}
-	if in.Source, err = c.source(r); err != nil {
-		return nil, err
-	}
-	if logs.live {
-		close, err := c.replicas(ctx, logs, r, &in)
-		if err != nil {
-			return nil, err
-		}
-		defer close()
-	}
-	return audit.Verify(ctx, in)
-}
-
-// job proves a folder that holds no report.
-func (c verifyConfig) job(ctx context.Context) (_ []audit.Check, err error) {
-	if _, err := os.Stat(filepath.Join(c.dir, "training")); err != nil {
-		return nil, fmt.Errorf("%s is no data folder of demo or up: %w", c.dir, err)
-	}
-	logs, err := c.open(ctx, c.bzid)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, logs.close()) }()
-	lineage, err := follow.Replay(ctx, logs.bus.Log(), registry.Lineage.Only(c.bzid), follow.End)
-	if err != nil {
-		return nil, err
-	}
-	started := lineage.Jobs[jobName].Started.V
-	if started == nil {
-		return nil, fmt.Errorf("the log of %s knows no job %s in namespace %s: --bzid names another", c.dir, jobName, c.bzid)
-	}
-	in := audit.JobInputs{BZID: c.bzid, Job: jobName, Log: logs.bus.Log(), Deltas: logs.bus.Deltas(), Shards: int(started.GetShards())}
-	in.Bounds = func(ctx context.Context) (first, ends map[int32]int64, err error) {
-		return audit.Bounds(ctx, logs.brokers, started.GetTopic())
-	}
-	if logs.live {
-		j, err := openJob(ctx, connection{nats: logs.natsURL, bzid: c.bzid, level: "warn"})
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = j.close() }() // nothing is written by this connection
-		if in.Hashes, err = j.liveHashes(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return audit.VerifyJob(ctx, in)
-}
-
-// source is the ratings once more, if they can be had.
-func (c verifyConfig) source(r *report.Report) (audit.Source, error) {
-	switch {
-	case c.data != "":
-		f, err := gen.OpenCSV(c.data, nil)
-		if err != nil {
-			return nil, err
-		}
-		return gen.Limit(f, int(r.RatingsRead)), nil
-	case r.Run.Data == r.Run.Stream && r.Run.Stream == simulatorName(r.Seed):
-		return gen.NewSimulator(gen.SimulatorConfig{Seed: r.Seed, Count: int(r.RatingsRead)})
-	}
-	return nil, nil
-}
-
-// replicas adds the rows ports of everything that serves now.
-func (c verifyConfig) replicas(ctx context.Context, logs *openedLogs, r *report.Report, in *audit.Inputs) (func(), error) {
-	j, err := openJob(ctx, connection{nats: logs.natsURL, bzid: r.Run.BZID, level: "warn"})
-	if err != nil {
-		return nil, err
-	}
-	pool := rowwire.NewPool(nil)
-	for key, rep := range j.replicas(r.Run.Model) {
-		client, err := pool.Get(ctx, rep.GetRowsAddress())
-		if err != nil {
-			pool.Close()
-			return nil, errors.Join(fmt.Errorf("replica %s: %w", key, err), j.close())
-		}
-		in.Replicas = append(in.Replicas, audit.Replica{Name: key, Model: r.Run.Model, Shard: uint32(rep.GetTask()), Rows: client})
-	}
-	return func() {
-		pool.Close()
-		_ = j.close() // nothing is written by this connection
-	}, nil
-}
-
-// openedLogs are the logs of a data folder: those of the process that holds it, or
-// opened here while nobody does.
-type openedLogs struct {
-	bus     bus.Bus
-	natsURL string
-	brokers []string
-	live    bool
-	nats    *jetstream.Server
-	broker  *kafka.Broker
-	data    *dataDir
-}
-
-func (c verifyConfig) open(ctx context.Context, bzid string) (_ *openedLogs, err error) {
-	l := &openedLogs{natsURL: c.nats, brokers: splitList(c.kafka)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.close())
-		}
-	}()
-	l.data, err = openDataDir(c.dir)
-	if errors.Is(err, errInUse) {
-		r, rerr := readRunning(c.dir)
-		if rerr != nil {
-			return nil, errors.Join(err, rerr)
-		}
-		l.live = true
-		l.natsURL, l.brokers = cmp.Or(l.natsURL, r.NATS), splitList(cmp.Or(c.kafka, r.Kafka))
-	} else if err != nil {
-		return nil, err
-	}
-	if l.natsURL == "" {
-		if l.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(l.data.path, "nats")}); err != nil {
-			return nil, err
-		}
-		l.natsURL = l.nats.URL()
-	}
-	if len(l.brokers) == 0 {
-		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		if l.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(l.data.path, "kafka"), Addr: "127.0.0.1:0", Log: log}); err != nil {
-			return nil, err
-		}
-		l.brokers = []string{l.broker.Addr()}
-	}
-	conn := connection{nats: l.natsURL, bzid: bzid, level: "warn"}
-	l.bus, err = conn.dial(ctx, "monolith verify")
-	return l, err
-}
-
-func (l *openedLogs) close() error {
-	var errs []error
-	if l.bus != nil {
-		errs = append(errs, l.bus.Close())
-	}
-	if l.broker != nil {
-		errs = append(errs, l.broker.Close())
-	}
-	if l.nats != nil {
-		errs = append(errs, l.nats.Close())
-	}
-	if l.data != nil {
-		errs = append(errs, l.data.close())
-	}
-	return errors.Join(errs...)
 }

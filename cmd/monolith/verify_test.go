@@ -17,7 +17,7 @@ func TestVerifyWithoutAReport(t *testing.T) {
 	w.agree()
 	prove := func(live bool) {
 		t.Helper()
-		code, out, stderr := opsTool("verify", "--dir", w.cfg.dir, "--json")
+		code, out, stderr := opsTool("verify", "--dir", w.Config.Dir, "--json")
 		var got struct {
 			OK     bool
 			Checks []audit.Check
@@ -41,7 +41,7 @@ func TestVerifyWithoutAReport(t *testing.T) {
 	prove(true)
 	w.halt()
 	prove(false)
-	if code, _, stderr := opsTool("verify", "--dir", w.cfg.dir, "--bzid", "other"); code != exitFailure || !strings.Contains(stderr, "--bzid names another") {
+	if code, _, stderr := opsTool("verify", "--dir", w.Config.Dir, "--bzid", "other"); code != exitFailure || !strings.Contains(stderr, "--bzid names another") {
 		t.Errorf("another namespace: %d %s", code, stderr)
 	}
 	if code, _, stderr := opsTool("verify", "--dir", t.TempDir()); code != exitFailure || !strings.Contains(stderr, "is no data folder") {

@@ -4,6 +4,7 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -67,4 +68,15 @@ func figure(v float64) string {
 		return "unknown"
 	}
 	return fmt.Sprintf("%.6g", v)
+}
+
+// Failed joins the checks that did not hold; nil: all did.
+func Failed(checks []Check) error {
+	var errs []error
+	for _, c := range checks {
+		if !c.OK {
+			errs = append(errs, errors.New(c.String()))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -18,6 +18,9 @@ import (
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
+// MaxRatings bounds what a report reads back into memory.
+const MaxRatings = 20_000_000
+
 // Topic is the training topic read whole.
 type Topic struct {
 	Records []kafka.Record // by partition and offset
@@ -25,64 +28,11 @@ type Topic struct {
 	Ends    map[int32]int64 // offset behind the last record, committed or aborted
 }
 
-// Scan hands every record of the topic, up to where it ends now, to handle, partition
-// by partition, and returns the first and end offsets.
-func Scan(ctx context.Context, brokers []string, topic string, handle func(kafka.Record) error) (first, ends map[int32]int64, err error) {
-	return partitions(ctx, brokers, topic, func(r *kafka.Reader, begin, end int64) error {
-		for at := begin; at < end; {
-			recs, next, err := r.Fetch(ctx, at)
-			if err != nil {
-				return err
-			}
-			for _, rec := range recs {
-				if rec.Offset >= end {
-					return nil
-				}
-				if err := handle(rec); err != nil {
-					return err
-				}
-			}
-			at = next
-		}
-		return nil
-	})
-}
-
-// Bounds are the first and end offsets of the topic's partitions.
-func Bounds(ctx context.Context, brokers []string, topic string) (first, ends map[int32]int64, err error) {
-	return partitions(ctx, brokers, topic, func(*kafka.Reader, int64, int64) error { return nil })
-}
-
-// partitions hands a reader of each partition, with its bounds, to read.
-func partitions(ctx context.Context, brokers []string, topic string, read func(r *kafka.Reader, begin, end int64) error) (first, ends map[int32]int64, err error) {
-	n, err := kafka.Partitions(ctx, brokers, topic)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read topic %s: %w", topic, err)
-	}
-	first, ends = map[int32]int64{}, map[int32]int64{}
-	for p := range n {
-		err := func() error {
-			r := kafka.NewReader(kafka.ReaderConfig{Brokers: brokers, Topic: topic, Partition: p, MaxBytes: 4 << 20})
-			defer r.Close()
-			begin, end, err := r.Bounds(ctx)
-			if err != nil {
-				return err
-			}
-			first[p], ends[p] = begin, end
-			return read(r, begin, end)
-		}()
-		if err != nil {
-			return nil, nil, fmt.Errorf("read topic %s/%d: %w", topic, p, err)
-		}
-	}
-	return first, ends, nil
-}
-
 // ReadTopic reads a topic of at most limit records into memory.
 func ReadTopic(ctx context.Context, brokers []string, topic string, limit int) (*Topic, error) {
 	t := &Topic{}
 	var err error
-	t.First, t.Ends, err = Scan(ctx, brokers, topic, func(r kafka.Record) error {
+	t.First, t.Ends, err = kafka.Scan(ctx, brokers, topic, func(r kafka.Record) error {
 		if len(t.Records) == limit {
 			return fmt.Errorf("it holds more than %d records; raise the limit", limit)
 		}
@@ -225,7 +175,7 @@ func (s *Scores) Add(i *impression.Impression) {
 // ReadScores reads the impressions topic.
 func ReadScores(ctx context.Context, brokers []string, topic string) (*Scores, error) {
 	s := &Scores{}
-	_, _, err := Scan(ctx, brokers, topic, func(r kafka.Record) error {
+	_, _, err := kafka.Scan(ctx, brokers, topic, func(r kafka.Record) error {
 		i, err := impression.Decode(r.Value)
 		if err != nil {
 			s.Malformed++

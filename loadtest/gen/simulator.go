@@ -215,3 +215,6 @@ func (s *Simulator) Best() (float64, bool) { return s.best, s.made > 0 }
 
 // Total is how many ratings will be drawn; 0: without end.
 func (s *Simulator) Total() int { return s.cfg.Count }
+
+// SimulatorName tells the streams of two seeds apart.
+func SimulatorName(seed uint64) string { return fmt.Sprintf("simulator-%d", seed) }

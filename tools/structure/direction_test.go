@@ -20,7 +20,7 @@ const (
 )
 
 // helpers know nobody but each other; every layer may import them.
-const helpers = "internal/durable internal/freeport internal/health internal/mtls internal/prom internal/retry internal/tracectx"
+const helpers = "internal/durable internal/flags internal/freeport internal/health internal/mtls internal/prom internal/retry internal/tracectx"
 
 // zookeeperFormat is ZooKeeper's wire format: a layer of its own below the view.
 const zookeeperFormat = "projections/zookeeper/wire"
@@ -46,6 +46,8 @@ var layers = map[string]string{
 	"internal/compat":              "events kernels internal/model internal/wire " + zookeeperPayload + " " + helpers,
 	"internal/compat/cli":          "...",
 	"internal/testenv":             helpers,
+	"internal/history":             "events bus " + helpers,
+	"internal/explain":             "events bus internal/model internal/history " + helpers,
 	"internal/host":                "events bus projections kernels services internal",
 	"services":                     "events bus projections kernels internal/model internal/input internal/wire internal/compat " + helpers,
 	"loadtest":                     "events bus projections kernels internal",

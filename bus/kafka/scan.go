@@ -1,0 +1,59 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+)
+
+// Scan hands every record of the topic, up to where it ends now, to handle, partition
+// by partition, and returns the first and end offsets.
+func Scan(ctx context.Context, brokers []string, topic string, handle func(Record) error) (first, ends map[int32]int64, err error) {
+	return eachPartition(ctx, brokers, topic, func(r *Reader, begin, end int64) error {
+		for at := begin; at < end; {
+			recs, next, err := r.Fetch(ctx, at)
+			if err != nil {
+				return err
+			}
+			for _, rec := range recs {
+				if rec.Offset >= end {
+					return nil
+				}
+				if err := handle(rec); err != nil {
+					return err
+				}
+			}
+			at = next
+		}
+		return nil
+	})
+}
+
+// Bounds are the first and end offsets of the topic's partitions.
+func Bounds(ctx context.Context, brokers []string, topic string) (first, ends map[int32]int64, err error) {
+	return eachPartition(ctx, brokers, topic, func(*Reader, int64, int64) error { return nil })
+}
+
+// eachPartition hands a reader of each partition, with its bounds, to read.
+func eachPartition(ctx context.Context, brokers []string, topic string, read func(r *Reader, begin, end int64) error) (first, ends map[int32]int64, err error) {
+	n, err := Partitions(ctx, brokers, topic)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read topic %s: %w", topic, err)
+	}
+	first, ends = map[int32]int64{}, map[int32]int64{}
+	for p := range n {
+		err := func() error {
+			r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: p, MaxBytes: 4 << 20})
+			defer r.Close()
+			begin, end, err := r.Bounds(ctx)
+			if err != nil {
+				return err
+			}
+			first[p], ends[p] = begin, end
+			return read(r, begin, end)
+		}()
+		if err != nil {
+			return nil, nil, fmt.Errorf("read topic %s/%d: %w", topic, p, err)
+		}
+	}
+	return first, ends, nil
+}

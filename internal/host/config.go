@@ -1,0 +1,100 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/services/replicaregistry"
+)
+
+// Config says how large the whole is and where it lives.
+type Config struct {
+	Logs          connect.Config
+	Kafka         string // brokers; "": one is embedded
+	Topics        Topics
+	Keep          Retention
+	Dir           string // of everything that lasts
+	Shards        int    // of training and of serving
+	Replicas      int    // of each serving shard
+	Trainers      int
+	Partitions    int
+	Batch         int
+	Linger        time.Duration
+	Sync          time.Duration
+	Checkpoints   time.Duration
+	Processes     bool // each role is a process of its own
+	Deterministic bool
+	Status        string // listen address of /livez, /readyz and /metrics
+
+	InsecureStatus bool
+	NATSPort       int
+	KafkaPort      int
+	ZKPort         int
+	ZKWords        []string
+	ZKSuper        string
+	GRPCPort       int // of the entry
+	RESTPort       int
+	Spans          bool // are written to a file in Dir
+}
+
+// Register binds the flags of a stack; dir is the folder by default.
+func (c *Config) Register(fs *pflag.FlagSet, dir string) {
+	fs.StringVar(&c.Logs.NATS, "nats", os.Getenv(connect.EnvNATS), "NATS `URL`; empty: an embedded server (MONOLITH_NATS)")
+	fs.StringVar(&c.Logs.Archive, "archive", flags.Env("MONOLITH_ARCHIVE", ""), connect.ArchiveUsage)
+	fs.StringVar(&c.Logs.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
+	fs.StringVar(&c.Logs.Level, "log-level", flags.Env("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")
+	fs.StringVar(&c.Kafka, "kafka", os.Getenv("MONOLITH_KAFKA"), "Kafka `brokers`; empty: an embedded one (MONOLITH_KAFKA)")
+	c.Topics.Register(fs)
+	c.Keep.register(fs)
+	fs.StringVar(&c.Dir, "dir", dir, "`folder` of everything that lasts; empty: a temporary one")
+	fs.IntVar(&c.Shards, "shards", 2, "training parameter-server shards, and serving shards")
+	fs.IntVar(&c.Replicas, "replicas", 2, "replicas of each serving shard")
+	fs.IntVar(&c.Trainers, "trainers", 2, "trainers")
+	fs.IntVar(&c.Partitions, "partitions", 4, "partitions of the ratings topic, when it is created here; one that is there may have more")
+	fs.IntVar(&c.Batch, "batch", 64, "most ratings of one training step")
+	fs.DurationVar(&c.Linger, "linger", 10*time.Millisecond, "time a training step waits for more ratings")
+	fs.DurationVar(&c.Sync, "sync-interval", 25*time.Millisecond, "time between two deltas of a shard")
+	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: only on request")
+	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
+	fs.BoolVar(&c.Deterministic, "deterministic", false, "train in one fixed order, so that equal inputs give equal tables")
+	fs.StringVar(&c.Status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
+	fs.BoolVar(&c.InsecureStatus, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
+	fs.IntVar(&c.NATSPort, "nats-port", 4222, "`port` of the embedded NATS")
+	fs.IntVar(&c.KafkaPort, "kafka-port", 9092, "`port` of the embedded Kafka broker")
+	fs.IntVar(&c.ZKPort, "zk-port", 2181, "`port` of the ZooKeeper view")
+	fs.StringSliceVar(&c.ZKWords, "zk-words", nil, "four-letter words that the ZooKeeper port answers; * is all (default: those of replica-registry)")
+	fs.StringVar(&c.ZKSuper, "zk-super-digest-file", "", "`file` with the digest of the one who may do everything on the ZooKeeper port (default: nobody)")
+	fs.IntVar(&c.GRPCPort, "grpc-port", 8500, "`port` of the entry's TensorFlow Serving gRPC API")
+	fs.IntVar(&c.RESTPort, "rest-port", 8501, "`port` of the entry's REST API")
+	fs.BoolVar(&c.Spans, "traces", false, "write spans to traces.jsonl in the folder")
+}
+
+// Validate complains about what would only fail later.
+func (c *Config) Validate() error {
+	if err := c.Logs.Validate(); err != nil {
+		return err
+	}
+	var errs []error
+	for flag, v := range map[string]int{"shards": c.Shards, "replicas": c.Replicas, "trainers": c.Trainers, "partitions": c.Partitions, "batch": c.Batch} {
+		if v < 1 || v > 1024 {
+			errs = append(errs, fmt.Errorf("--%s %d: give 1 to 1024", flag, v))
+		}
+	}
+	errs = append(errs, c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate())
+	if c.Sync < time.Millisecond || c.Sync > time.Minute {
+		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.Sync))
+	}
+	if err := (&replicaregistry.Config{ZK: replicaregistry.ZKPort{Words: c.ZKWords}}).Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/tfssupervisor"
+)
+
+// rowsTLS begins the flags of the row protocol's certificates.
+const rowsTLS = "rows-tls"
+
+// Process is an operating-system process that hosts one role.
+type Process struct {
+	role       Role
+	bound      blueprint
+	conn       connect.Config
+	status     string
+	insecure   bool // status beyond this machine
+	statusFile string
+	addrFile   string
+	trace      string
+	rows       mtls.Files
+}
+
+// NewProcess binds the flags of a process of this role.
+func NewProcess(r Role, fs *pflag.FlagSet) *Process {
+	p := &Process{role: r, bound: r.bind(fs)}
+	p.conn.Register(fs)
+	p.register(fs)
+	return p
+}
+
+func (p *Process) register(fs *pflag.FlagSet) {
+	fs.StringVar(&p.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
+	fs.BoolVar(&p.insecure, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
+	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
+	fs.StringVar(&p.trace, "trace-file", "", "`file` for finished spans, one JSON object each")
+	p.rows.Register(fs, rowsTLS, "the row protocol, between machines")
+	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
+}
+
+// Run hosts the role until ctx ends, on a connection of its own.
+func (p *Process) Run(ctx context.Context) (err error) {
+	if err := p.bound.validate(); err != nil {
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
+	conn, name := &p.conn, p.role.Name
+	logger, err := conn.Logger()
+	if err != nil {
+		return err
+	}
+	logger = logger.With("role", name, "pid", os.Getpid())
+	rows, err := p.rows.Load()
+	if err != nil {
+		return fmt.Errorf("%w: --%s-…: %w", flags.ErrUsage, rowsTLS, err)
+	}
+	if warning := connect.Unsynced(conn.NATS); warning != "" {
+		logger.Warn(warning)
+	}
+	well := health.New()
+	conn.Log = logger
+	conn.Health = well
+	b, err := conn.Dial(ctx, "monolith "+name)
+	if err != nil {
+		return err
+	}
+	spans, err := newTracing(p.trace, name)
+	if err != nil {
+		return errors.Join(err, b.Close())
+	}
+	reg := newRegistry(well)
+	status, err := serveStatus(p.status, p.insecure, reg, well)
+	if err != nil {
+		return errors.Join(err, b.Close())
+	}
+	status.answers = p.role.answers
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, status.close(last), spans.close(last), b.Close())
+	}()
+	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well,
+		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
+	r, err := p.bound.build(surroundings{env: env, launch: p.launch})
+	if err != nil {
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
+	if p.role.tree {
+		var heap sync.WaitGroup
+		lean, stop := context.WithCancel(ctx)
+		heap.Go(func() { KeepHeapSmall(lean) })
+		defer heap.Wait()
+		defer stop()
+	}
+	logger.Info("starting", "nats", connect.Redacted(conn.NATS), "bzid", conn.BZID, "status", "http://"+status.addr)
+	ready := func() { p.ready(r, status, logger) }
+	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
+}
+
+// ready tells the supervisor, the files that were asked for and /readyz that the role is.
+func (p *Process) ready(r services.Role, status *statusServer, logger *slog.Logger) {
+	if l, ok := r.(listening); ok && p.addrFile != "" {
+		if err := tfssupervisor.WriteAddrFile(p.addrFile, l.GRPCAddr(), l.HTTPAddr(), l.RowsAddr()); err != nil {
+			logger.Error("cannot say where this server listens", "err", err)
+			return
+		}
+	}
+	status.ready.Store(true)
+	if p.statusFile != "" {
+		if err := writeStatusFile(p.statusFile, status.addr); err != nil {
+			logger.Error("cannot write the status file", "err", err)
+		}
+	}
+	logger.Info("ready")
+}
+
+// launch makes the supervisor start its server as a child process: the command that was
+// given, or this binary.
+func (p *Process) launch(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error) {
+	if len(cfg.Command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
+		}
+		if err := os.Setenv(connect.EnvNATS, p.conn.NATS); err != nil { // the child inherits it; arguments would stand in a fact
+			return nil, err
+		}
+		cfg.Command = []string{self, p.role.server, "--container", cfg.Container, "--bzid", p.conn.BZID, "--log-level", p.conn.Level, "--archive", p.conn.Archive}
+		cfg.Command = append(cfg.Command, p.rows.Args(rowsTLS)...)
+		if p.trace != "" {
+			cfg.Command = append(cfg.Command, "--trace-file", p.trace)
+		}
+	}
+	return tfssupervisor.NewExecLauncher(*cfg)
+}
+
+// ProcessStatus is the content of a status file.
+type ProcessStatus struct {
+	PID    int    `json:"pid"`
+	Status string `json:"status"` // host:port of /livez, /readyz and /metrics
+}
+
+func writeStatusFile(path, status string) error {
+	raw, err := json.Marshal(ProcessStatus{PID: os.Getpid(), Status: status})
+	if err != nil {
+		return err
+	}
+	return ReplaceFile(path, raw)
+}

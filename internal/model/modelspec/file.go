@@ -1,0 +1,37 @@
+package modelspec
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/monolith-go/monolith/events/model"
+)
+
+// maxFile bounds a spec's file in bytes.
+const maxFile = 1 << 20
+
+// ReadFile reads a model's YAML spec from the file at path, or from stdin for "-".
+func ReadFile(path string, stdin io.Reader) (*model.ModelSpec, error) {
+	from := stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s is larger than %d bytes, which no spec is", path, maxFile)
+	}
+	spec, err := ParseYAML(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return spec, nil
+}
