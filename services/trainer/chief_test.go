@@ -244,6 +244,36 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	}
 }
 
+// All that is open is answered, one after the other, up to the stop of the job.
+func TestAllThatIsOpenIsAnswered(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	s := w.view(w.config("a", 0))
+	w.started(s.started())
+	for _, e := range []*training.Event{
+		{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Reason: "first"}}},
+		{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "then"}}},
+	} {
+		w.append(jobSubject().Request(), e)
+	}
+	w.caughtUp(s)
+	if err := (&chief{s: s, epoch: 1}).answer(t.Context()); !errors.Is(err, errStopped) {
+		t.Errorf("answer: %v", err)
+	}
+	facts, _ := w.facts(jobSubject())
+	var got []string
+	for _, f := range facts {
+		if c := f.GetCheckpointSaved(); c != nil {
+			got = append(got, c.GetReason())
+		}
+		if e := f.GetJobStopped(); e != nil {
+			got = append(got, e.GetReason())
+		}
+	}
+	if !slices.Equal(got, []string{"first", "then", "then"}) {
+		t.Errorf("checkpoints and the stop: %q", got)
+	}
+}
+
 // Checkpoints that fail one after the other are a problem from the third on, until one is
 // made.
 func TestCheckpointsThatFailInARow(t *testing.T) {
