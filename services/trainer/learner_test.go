@@ -61,6 +61,28 @@ func TestFailuresInARow(t *testing.T) {
 	}
 }
 
+// A partition that cannot be learnt is a problem after a few attempts, for as long as it is
+// this trainer's.
+func TestAPartitionThatCannotBeLearnt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := busOnly(t)
+		s := w.view(w.alone())
+		w.ready(0, 3, 1, 0, "h:1") // this trainer was told of one shard
+		w.caughtUp(s)
+		l := &learner{s: s, reader: kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic})}
+		soft, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); l.run(soft, t.Context()) }()
+		synctest.Wait()
+		says(t, s, "at once", l.named("learning"), "")
+		time.Sleep(time.Minute)
+		says(t, s, "after many attempts", l.named("learning"), "start it with --shards 3")
+		stop()
+		<-ended
+		says(t, s, "given up", l.named("learning"), "")
+	})
+}
+
 // records are ratings of those users, from offset on.
 func records(offset int64, users ...int64) (recs []kafka.Record) {
 	for i, u := range users {
