@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func TestHeartbeats(t *testing.T) {
 		w := busOnly(t)
 		s := w.view(w.alone())
 		log := &lines{}
-		s.log = log.logger()
+		s.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		var away error
 		var beats []*replica.Heartbeat
 		stopServing, err := w.b.Commands().Serve(t.Context(), bus.Service{BZID: bzid, Name: "pulse.registry", Version: "1.0.0", Description: "scripted",
@@ -83,6 +84,9 @@ func TestHeartbeats(t *testing.T) {
 			t.Error(err)
 		}
 		says(t, s, "at the end", healthHeartbeats, "")
+		if got := log.all(); strings.Contains(got[len(got)-1], "not told of the end") {
+			t.Errorf("log %q", got)
+		}
 		for i, h := range beats {
 			if h.GetLeaving() != (i == len(beats)-1) || h.GetContainer().GetId() != "b" || h.GetContainer().GetKind() != kind || h.GetContainer().GetShard() != -1 {
 				t.Errorf("heartbeat %d of %d: %v", i, len(beats), h)
