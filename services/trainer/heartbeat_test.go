@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,12 +28,13 @@ func TestHeartbeats(t *testing.T) {
 		s := w.view(w.alone())
 		log := &lines{}
 		s.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		var away error
+		var away atomic.Pointer[error]
+		gone := errors.New("no leader")
 		var beats []*replica.Heartbeat
 		stopServing, err := w.b.Commands().Serve(t.Context(), bus.Service{BZID: bzid, Name: "pulse.registry", Version: "1.0.0", Description: "scripted",
 			Endpoints: map[string]bus.Handler{"heartbeat": func(_ context.Context, payload []byte) ([]byte, error) {
-				if away != nil {
-					return nil, away
+				if err := away.Load(); err != nil {
+					return nil, *err
 				}
 				var h replica.Heartbeat
 				if err := protojson.Unmarshal(payload, &h); err != nil {
@@ -57,7 +59,7 @@ func TestHeartbeats(t *testing.T) {
 			t.Errorf("%d heartbeats, log %q", len(beats), log.all())
 		}
 		for round := range 2 {
-			away = errors.New("no leader")
+			away.Store(&gone)
 			for n := 1; n <= unwell+1; n++ {
 				next()
 				want := ""
@@ -66,7 +68,7 @@ func TestHeartbeats(t *testing.T) {
 				}
 				says(t, s, fmt.Sprintf("round %d, without an answer %d", round, n), healthHeartbeats, want)
 			}
-			away = nil
+			away.Store(nil)
 			next()
 			says(t, s, "answered", healthHeartbeats, "")
 			next()
@@ -75,10 +77,10 @@ func TestHeartbeats(t *testing.T) {
 			t.Errorf("log %q", got)
 		}
 		for range unwell {
-			away = errors.New("no leader")
+			away.Store(&gone)
 			next()
 		}
-		away = nil
+		away.Store(nil)
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,7 +232,7 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 		go func() { ended <- l.park(ctx, r) }()
 		synctest.Wait()
 		for n := 1; n <= unwell+1; n++ {
-			for letters.tries < n {
+			for letters.tried() < n {
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
 			}
@@ -241,7 +242,7 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 			}
 			says(t, s, fmt.Sprint("attempt ", n), healthLetters, want)
 		}
-		letters.err = nil
+		letters.fail(nil)
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -251,12 +252,12 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 			t.Errorf("letters %+v, %v", all, err)
 		}
 		for _, err := range []error{errors.New("refused"), bus.ErrUnavailable} {
-			letters.err, letters.tries = err, 0
+			letters.fail(err)
 			if err == bus.ErrUnavailable {
 				cancel()
 			}
-			if got := l.park(ctx, r); !errors.Is(got, err) || letters.tries != 1 {
-				t.Errorf("%v: %v after %d attempts", err, got, letters.tries)
+			if got := l.park(ctx, r); !errors.Is(got, err) || letters.tried() != 1 {
+				t.Errorf("%v: %v after %d attempts", err, got, letters.tried())
 			}
 		}
 	})
@@ -264,11 +265,27 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 
 type failingLetters struct {
 	bus.DeadLetters
+	mu    sync.Mutex
 	err   error
 	tries int
 }
 
+// fail has attempts end with err from now on, nil: well, and counts them anew.
+func (l *failingLetters) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err, l.tries = err, 0
+}
+
+func (l *failingLetters) tried() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tries
+}
+
 func (l *failingLetters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.tries++
 	if l.err != nil {
 		return 0, l.err
