@@ -254,6 +254,35 @@ func TestTheLogsEndIsInsistedOn(t *testing.T) {
 	})
 }
 
+// What is insisted on is a problem from the third failure on, until it works.
+func TestWhenInsistingIsAProblem(t *testing.T) {
+	for failures, want := range map[int]string{reportAfter - 1: "", reportAfter: "name: no leader"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &Server{env: services.Env{Health: health.New(), Log: slog.New(slog.DiscardHandler)}}
+			calls, seen := 0, ""
+			err := s.insist(t.Context(), "name", func(context.Context) error {
+				if calls++; calls <= failures {
+					return errors.New("no leader")
+				}
+				seen = s.env.Health.Summary()
+				return nil
+			})
+			if err != nil || seen != want || s.env.Health.Summary() != "" {
+				t.Errorf("after %d failures: %v, the health said %q, want %q", failures, err, seen, want)
+			}
+		})
+	}
+}
+
+// Relative base paths begin in the base folder, where there is one.
+func TestWhereBasePathsBegin(t *testing.T) {
+	for _, tc := range [][3]string{{"", "m", "m"}, {"", "/m", "/m"}, {"/base", "m", "/base/m"}, {"/base", "/m", "/m"}} {
+		if got := (&Server{cfg: Config{BaseDir: tc[0]}}).abs(tc[1]); got != tc[2] {
+			t.Errorf("%q in %q: %q, want %q", tc[1], tc[0], got, tc[2])
+		}
+	}
+}
+
 // A version has caught up at the sequence that was the last one of its shards, and at once
 // where the export holds that.
 func TestHowFarAVersionMustCatchUp(t *testing.T) {

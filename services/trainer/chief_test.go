@@ -15,7 +15,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/owner"
 )
 
@@ -463,41 +462,4 @@ type countingLetters struct {
 func (l *countingLetters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
 	l.parked = append(l.parked, p.StreamSeq)
 	return l.DeadLetters.Park(ctx, p)
-}
-
-// What a cut of an earlier chief, or before a return of the job, has made stands for nothing.
-func TestACheckpointThatWasOvertakenIsNone(t *testing.T) {
-	for name, meanwhile := range map[string]*training.Event{
-		"another began one":       {Body: &training.Event_CheckpointStarted{CheckpointStarted: &training.CheckpointStarted{Id: 9}}},
-		"the job has returned":    {Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{Checkpoint: 1, Reason: "it diverged"}}},
-		"nothing that matters":    nil,
-		"a topic's new partition": {Body: &training.Event_TopicUpdated{TopicUpdated: &training.TopicUpdated{Partitions: 3}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := busOnly(t)
-				s := w.view(w.alone())
-				b := s.started()
-				b.Partitions = 1
-				w.started(b)
-				shard := w.scripted(0)
-				shard.snapshotted = func() {
-					if meanwhile != nil {
-						w.append(jobSubject(), meanwhile)
-					}
-				}
-				w.caughtUp(s)
-				id, _, err := (&chief{s: s, epoch: 1}).checkpoint(t.Context(), request{Reason: "now"})
-				overtaken := name == "another began one" || name == "the job has returned"
-				if id != 1 || (err != nil) != overtaken || err != nil && !strings.Contains(err.Error(), "meanwhile") {
-					t.Errorf("checkpoint %d, %v", id, err)
-				}
-				var j lineage.Job
-				s.lineage.Read(func(l lineage.State) { j = l.Jobs[theJob] })
-				if (len(j.Checkpoints) == 0) != overtaken {
-					t.Errorf("checkpoints %v", j.Checkpoints)
-				}
-			})
-		})
-	}
 }

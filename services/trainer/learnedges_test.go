@@ -268,6 +268,10 @@ func TestTheMovingLoss(t *testing.T) {
 	if want := was + (1004-was)/lossMemory; math.Abs(m.figures().loss-want) > 1e-9 {
 		t.Errorf("one of a thousand: %v, want %v", m.figures().loss, want)
 	}
+	was = m.figures().loss
+	if m.learnt(nil, nil, 0, 3, 0); m.figures().loss != was {
+		t.Errorf("a batch of nothing: %v, want %v", m.figures().loss, was)
+	}
 }
 
 func TestSampledIsTheLastBit(t *testing.T) {
