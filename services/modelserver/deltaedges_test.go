@@ -55,6 +55,18 @@ func TestRowsThatContradictThemselves(t *testing.T) {
 	}
 }
 
+// Of several that do not fit, the first is named.
+func TestTheFirstOfManyRowsThatDoNotFitIsNamed(t *testing.T) {
+	d := &delta.Delta{Rows: []*delta.Rows{
+		{Table: "movie", Dim: 2, Ids: []uint64{9}, Values: floatBytes(1, 2)},
+		{Table: "first", Dim: 2}, {Table: "second", Dim: 2},
+		{Table: "user", Dim: 2, Ids: []uint64{9}, Values: floatBytes(1, 2)},
+	}}
+	if err := newPS(t).apply(d, 7, 1); err == nil || !strings.Contains(err.Error(), `"first"`) {
+		t.Errorf("%v", err)
+	}
+}
+
 func floatBytes(v ...float32) []byte {
 	var b []byte
 	for _, x := range v {

@@ -64,6 +64,58 @@ func TestFollowingThatFailsIsSeenUntilItWorks(t *testing.T) {
 	})
 }
 
+// Two failures in a row are nothing that people should see, three are.
+func TestFollowingThatFailsThreeTimesIsSeen(t *testing.T) {
+	for failures, want := range map[int]string{reportAfter - 1: "", reportAfter: "deltas of m:ps_0: nobody answers"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := testFeed(func(*delta.Delta, uint64, time.Time) error { return nil }, func(flush) {})
+			f.bus, f.health, f.problem = &flaky{left: failures}, health.New(), "deltas of m:ps_0"
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- f.follow(ctx) }()
+			time.Sleep(5 * time.Second) // the pauses are done, and following is not yet taken to work
+			synctest.Wait()
+			if got := f.health.Summary(); got != want {
+				t.Errorf("after %d failures the health says %q", failures, got)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A batch of impressions lingers for more, unless it is full or there is no time.
+func TestHowLongImpressionsLinger(t *testing.T) {
+	one := &impression.Impression{RequestID: "r", Model: "m"}
+	for name, tc := range map[string]struct {
+		queued int
+		linger time.Duration
+		want   int
+		took   time.Duration
+	}{
+		"nothing, no time": {0, 0, 0, 0}, "some, no time": {3, 0, 3, 0}, "some": {3, time.Second, 4, time.Second},
+		"just full": {impressionBatch, time.Second, impressionBatch, 0}, "one more": {impressionBatch + 1, time.Second, impressionBatch, 0},
+		"full with what comes": {impressionBatch - 1, time.Second, impressionBatch, time.Second / 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &impressions{topic: "t", metrics: newMetrics(nil), log: slog.New(slog.DiscardHandler), queue: make(chan *impression.Impression, 2*impressionBatch)}
+			for range tc.queued {
+				p.queue <- one
+			}
+			if tc.linger > 0 {
+				time.AfterFunc(tc.linger/2, func() { p.queue <- one })
+			}
+			begin := time.Now()
+			if got := p.fill(t.Context(), nil, tc.linger); len(got) != tc.want || time.Since(begin) != tc.took {
+				t.Errorf("%s: %d records after %v, want %d after %v", name, len(got), time.Since(begin), tc.want, tc.took)
+			}
+			time.Sleep(time.Second)
+		})
+	}
+}
+
 func TestImpressionsThatAreLostAreSeen(t *testing.T) {
 	well := health.New()
 	away := true

@@ -104,10 +104,7 @@ func (sc *scratch) group(m *entryModel, n int, withSeqs bool) {
 	for t := range m.tables {
 		clear(sc.seen[t])
 	}
-	if cap(sc.shards) < m.shards {
-		sc.shards = append(sc.shards[:cap(sc.shards)], make([]shardScratch, m.shards-cap(sc.shards))...)
-	}
-	sc.shards = sc.shards[:m.shards]
+	sc.shards = append(sc.shards[:cap(sc.shards)], make([]shardScratch, max(0, m.shards-cap(sc.shards)))...)[:m.shards]
 	for k := range sc.shards {
 		sc.shards[k].reset(len(m.tables))
 	}

@@ -3,6 +3,7 @@ package modelserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,11 +12,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
 // However many ids a batch has, its requests keep the protocol's bounds, and every id is
 // found where it was asked for.
 func TestLookupsAreSplitAtTheProtocolsBounds(t *testing.T) {
+	const mebibyte = (1<<20 - 8) / 4 // the dim of a row that takes one
 	for name, tc := range map[string]struct {
 		dims []int
 		ids  []int
@@ -26,6 +29,10 @@ func TestLookupsAreSplitAtTheProtocolsBounds(t *testing.T) {
 		"more floats than a table may": {[]int{64}, []int{4096 * 20 / 2}, 0},
 		"more ids than a request may":  {[]int{1, 1}, []int{rowwire.MaxIDs - 1, 7}, 0},
 		"many tables of many floats":   {[]int{512, 512, 512, 512, 512}, []int{4000, 4000, 4000, 1, 9000}, 0},
+		"an answer that is just full":  {[]int{mebibyte, mebibyte, mebibyte}, []int{maxFloats / mebibyte, maxAnswer>>20 - 1 - maxFloats/mebibyte, 1}, 1},
+		"an answer and a row":          {[]int{mebibyte, mebibyte, mebibyte}, []int{maxFloats / mebibyte, maxAnswer>>20 - 1 - maxFloats/mebibyte, 2}, 2},
+		"as many tables as may be":     {slices.Repeat([]int{1}, rowwire.MaxTables), slices.Repeat([]int{1}, rowwire.MaxTables), 1},
+		"a table more":                 {slices.Repeat([]int{1}, rowwire.MaxTables+1), slices.Repeat([]int{1}, rowwire.MaxTables+1), 2},
 		"rows of a frame each":         {[]int{maxFloats, maxFloats}, []int{3, 2}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,5 +130,94 @@ func TestARefusalDoesNotPutAReplicaAside(t *testing.T) {
 				t.Errorf("%v lookups %s, want %v", got, outcome, asked)
 			}
 		})
+	}
+}
+
+// answering serves the row protocol until the test ends, and returns its address.
+func answering(t *testing.T, h rowwire.Handler) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ln, err := rowwire.Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- rowwire.Serve(ctx, ln, h, rowwire.Options{}) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return rowwire.Addr(ln.Addr())
+}
+
+// asking is a server of nothing, with replicas to ask.
+func asking(t *testing.T, cfg Config) *Server {
+	s := &Server{cfg: cfg, metrics: newMetrics(nil), pool: rowwire.NewPool(nil), routes: newRoutes(nil, nil)}
+	t.Cleanup(func() { s.pool.Close() })
+	return s
+}
+
+// Replicas that lack a version take none of the retries: the last of many may have it.
+func TestTheLastOfManyReplicasIsAsked(t *testing.T) {
+	s := asking(t, Config{LookupRetries: 1, LookupTimeout: 10 * time.Second})
+	lacks, has := answering(t, refuser{code: rowwire.NotFound}), newServables(nil, 0, nil)
+	m := newEntry(t)
+	m.rows = exportID{1, "j"}
+	rowsOf := newPS(t)
+	rowsOf.version, rowsOf.job = 1, "j"
+	has.index.Store(&index{rows: map[shardKey][]*psModel{{"m", 0}: {rowsOf}}})
+	c := &choice{}
+	for range 2*(maxRetries+1) - 1 {
+		c.all = append(c.all, &endpoint{addr: lacks})
+	}
+	last := &endpoint{addr: answering(t, rows{has})}
+	last.downUntil.Store(time.Now().Add(time.Hour).UnixNano()) // asked when no other is left
+	c.all = append(c.all, last)
+	s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: c})
+	var h shardScratch
+	h.reset(2)
+	h.ids[0] = []int64{1}
+	h.split(m, 0, false)
+	if err := s.ask(t.Context(), m, &h.asks[0]); err != nil || h.asks[0].from != last {
+		t.Errorf("ask = %v, from %v", err, h.asks[0].from)
+	}
+	if got := value(t, s.metrics.lookups.WithLabelValues("missing")); got != float64(len(c.all)-1) {
+		t.Errorf("%v replicas lacked it, want %d", got, len(c.all)-1)
+	}
+}
+
+// A version whose rows are nowhere is passed over for an older one, unless nobody waits any more.
+func TestTheNewestVersionThatCanAnswers(t *testing.T) {
+	s := asking(t, Config{LookupTimeout: 10 * time.Second, MaxBatch: 4})
+	served := newServables(nil, 0, nil)
+	old := newPS(t)
+	old.version, old.job = 1, "j"
+	served.index.Store(&index{rows: map[shardKey][]*psModel{{"m", 0}: {old}}})
+	s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: {all: []*endpoint{{addr: answering(t, rows{served})}}}})
+	first, second := newEntry(t), newEntry(t)
+	first.version, first.rows = 2, exportID{2, "j"}
+	second.version, second.rows = 1, exportID{1, "j"}
+	in := map[string]*tfserving.TensorProto{"user": tfserving.NewInt64([]int64{1}), "movie": tfserving.NewInt64([]int64{2})}
+	m, scores, err := s.answer(t.Context(), []*entryModel{first, second}, in, nil)
+	if err != nil || m != second || len(scores) != 1 {
+		t.Errorf("version %d, %v, %v; want 1", m.version, scores, err)
+	}
+	if m, _, err = s.answer(t.Context(), []*entryModel{first, second}, nil, nil); status.Code(err) != codes.InvalidArgument || m != first {
+		t.Errorf("what no version can answer: version %d, %v", m.version, err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if m, _, err = s.answer(gone, []*entryModel{first, second}, in, nil); err == nil || m != first {
+		t.Errorf("nobody waits: version %d, %v", m.version, err)
+	}
+	// Those whose rows are everywhere come first, the newest of them before others.
+	third := newEntry(t)
+	second.settled.Store(true)
+	x := &index{models: map[string][]*servable{"m": {{entry: first}, {entry: second}, {entry: third}}}}
+	got, err := x.entries(tfserving.Spec("m", 0))
+	if err != nil || !slices.Equal(got, []*entryModel{second, first, third}) {
+		t.Errorf("entries %v, %v", got, err)
+	}
+	third.settled.Store(true)
+	if got, err = x.entries(tfserving.Spec("m", 0)); err != nil || !slices.Equal(got, []*entryModel{second, third, first}) {
+		t.Errorf("entries %v, %v", got, err)
 	}
 }

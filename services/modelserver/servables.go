@@ -68,13 +68,15 @@ type servables struct {
 	health  *health.State
 	expects func(name string) bool // see index; fixed before run
 
-	mu       sync.Mutex
-	configs  map[string]tfserving.Model
-	forced   map[string]bool // configured anew: try failed versions again
-	models   map[string]map[int64]*version
-	failures map[string]int // loads in a row, by name
-	changed  chan struct{}  // closed at the next change
-	count    uint64         // of beginnings and ends
+	mu      sync.Mutex
+	configs map[string]tfserving.Model
+	// configured counts the configurations.
+	configured uint64
+	forced     map[string]bool // configured anew: try failed versions again
+	models     map[string]map[int64]*version
+	failures   map[string]int // loads in a row, by name
+	changed    chan struct{}  // closed at the next change
+	count      uint64         // of beginnings and ends
 
 	kick  chan struct{}
 	lives sync.WaitGroup
@@ -151,6 +153,7 @@ func (s *servables) configure(models []tfserving.Model) []string {
 		}
 	}
 	s.configs = next
+	s.configured++
 	s.reindex()
 	s.announce()
 	s.notify()
@@ -238,7 +241,7 @@ func modTime(name, basePath string, v int64) (time.Time, bool) {
 
 func (s *servables) reconcile(ctx context.Context) {
 	s.mu.Lock()
-	configs := maps.Clone(s.configs)
+	configs, looked := maps.Clone(s.configs), s.configured
 	s.mu.Unlock()
 	disk := make(map[string]found, len(configs))
 	for name, m := range configs {
@@ -246,12 +249,11 @@ func (s *servables) reconcile(ctx context.Context) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.configured != looked {
+		s.notify() // configured anew meanwhile: look again
+		return
+	}
 	for name, m := range s.configs {
-		if old, ok := configs[name]; !ok || old.BasePath != m.BasePath || !slices.Equal(old.Policy.Versions, m.Policy.Versions) ||
-			old.Policy.Latest != m.Policy.Latest || old.Policy.All != m.Policy.All {
-			s.notify() // configured anew meanwhile: look again
-			continue
-		}
 		model, sub, shard, err := splitName(name)
 		if err != nil {
 			continue // refused when it was configured

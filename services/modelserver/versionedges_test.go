@@ -42,18 +42,19 @@ func TestRetire(t *testing.T) {
 		gone     bool // not configured any more
 		stopped  []int64
 	}{
-		"nothing is configured":         {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateLoading}}, nil, true, []int64{1, 2}},
-		"all are wanted":                {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateLoading}}, []int64{1, 2}, false, nil},
-		"a wanted one answers":          {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateAvailable, data: entry, settled: true}}, []int64{2}, false, []int64{1}},
-		"a wanted one is not settled":   {vs{1: {state: stateAvailable, data: entry, settled: true, begunAt: 1}, 2: {state: stateAvailable, data: entry, begunAt: 2}}, []int64{2}, false, nil},
-		"a wanted one loads":            {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateLoading}}, []int64{2}, false, nil},
-		"its files vanish":              {vs{1: {state: stateAvailable, data: entry, settled: true}}, nil, false, nil},
-		"one that loads beside another": {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateLoading}}, []int64{1}, false, []int64{2}},
-		"only the first load goes on":   {vs{1: {state: stateStart, begunAt: 5}, 2: {state: stateLoading, begunAt: 4}, 3: {state: stateLoading, begunAt: 6}}, []int64{9}, false, []int64{1, 3}},
-		"the first was stopped":         {vs{1: {state: stateLoading, begunAt: 5}, 2: {state: stateLoading, begunAt: 4, unloaded: true}}, []int64{9}, false, nil},
-		"what has ended stays":          {vs{1: {state: stateEnd}, 2: {state: stateAvailable, data: entry, settled: true}}, []int64{2}, false, nil},
-		"what is stopped stays":         {vs{1: {state: stateUnloading, unloaded: true}, 2: {state: stateAvailable, data: entry, settled: true}}, []int64{2}, true, []int64{2}},
-		"an unsettled older one":        {vs{1: {state: stateAvailable, data: entry, begunAt: 1}, 2: {state: stateAvailable, data: entry, begunAt: 2}}, []int64{2}, false, []int64{1}},
+		"nothing is configured":          {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateLoading}}, nil, true, []int64{1, 2}},
+		"all are wanted":                 {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateLoading}}, []int64{1, 2}, false, nil},
+		"a wanted one answers":           {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateAvailable, data: entry, settled: true}}, []int64{2}, false, []int64{1}},
+		"a wanted one is not settled":    {vs{1: {state: stateAvailable, data: entry, settled: true, begunAt: 1}, 2: {state: stateAvailable, data: entry, begunAt: 2}}, []int64{2}, false, nil},
+		"a wanted one loads":             {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateLoading}}, []int64{2}, false, nil},
+		"its files vanish":               {vs{1: {state: stateAvailable, data: entry, settled: true}}, nil, false, nil},
+		"one that loads beside another":  {vs{1: {state: stateAvailable, data: entry, settled: true}, 2: {state: stateLoading}}, []int64{1}, false, []int64{2}},
+		"only the first load goes on":    {vs{1: {state: stateStart, begunAt: 5}, 2: {state: stateLoading, begunAt: 4}, 3: {state: stateLoading, begunAt: 6}}, []int64{9}, false, []int64{1, 3}},
+		"the first was stopped":          {vs{1: {state: stateLoading, begunAt: 5}, 2: {state: stateLoading, begunAt: 4, unloaded: true}}, []int64{9}, false, nil},
+		"what has ended stays":           {vs{1: {state: stateEnd}, 2: {state: stateAvailable, data: entry, settled: true}}, []int64{2}, false, nil},
+		"what is stopped stays":          {vs{1: {state: stateUnloading, unloaded: true}, 2: {state: stateAvailable, data: entry, settled: true}}, []int64{2}, true, []int64{2}},
+		"an unsettled older one":         {vs{1: {state: stateAvailable, data: entry, begunAt: 1}, 2: {state: stateAvailable, data: entry, begunAt: 2}}, []int64{2}, false, []int64{1}},
+		"an unsettled one beside a load": {vs{1: {state: stateAvailable, data: entry, begunAt: 1}, 2: {state: stateLoading, begunAt: 2}}, []int64{2}, false, nil},
 		"rows somebody asks for": {vs{1: {state: stateAvailable, data: ps(now), settled: true, unwanted: long},
 			2: {state: stateAvailable, data: ps(now), settled: true}}, []int64{2}, false, nil},
 		"rows not long enough unwanted": {vs{1: {state: stateAvailable, data: ps(long), settled: true, unwanted: short},
@@ -72,6 +73,19 @@ func TestRetire(t *testing.T) {
 			for n, v := range tc.versions {
 				v.number, before[n] = n, v.unloaded
 				v.stop = func() { stopped = append(stopped, n) }
+			}
+			for range 20 { // versions are looked at in any order
+				again := vs{}
+				for n, v := range tc.versions {
+					c := *v
+					c.stop = func() {
+						if !slices.Contains(tc.stopped, n) {
+							t.Errorf("version %d is stopped", n)
+						}
+					}
+					again[n] = &c
+				}
+				s.retire(again, now, !tc.gone, func(n int64) bool { return slices.Contains(tc.wanted, n) })
 			}
 			s.retire(tc.versions, now, !tc.gone, func(n int64) bool { return slices.Contains(tc.wanted, n) })
 			slices.Sort(stopped)
@@ -132,6 +146,11 @@ func TestWhyAVersionDoesNotAnswer(t *testing.T) {
 		if status.Code(err) != tc.code || !strings.Contains(fmt.Sprint(err), tc.says) || (len(found) == 1) != (tc.code == codes.OK) {
 			t.Errorf("%s, version %d: %v, %v; want %v saying %q", tc.name, tc.number, found, err, tc.code, tc.says)
 		}
+	}
+	s.refuse(tfserving.Model{Name: "none"}, &loadError{codes.Unimplemented, errors.New("not served here")})
+	s.reindex()
+	if _, err := s.index.Load().find(tfserving.Spec("none", 0)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "model none does not answer: version 0 is END: not served here") {
+		t.Errorf("one that is not served here: %v", err)
 	}
 	delete(s.models["m:entry"], 3)
 	s.reindex()
@@ -233,6 +252,9 @@ func TestShardsOfAnExport(t *testing.T) {
 					t.Errorf("shard %d of %d was read from %d", k, served, j)
 				}
 			}
+			if len(g.dropped) != 0 {
+				t.Errorf("shard %d of %d has left out %v", k, served, g.dropped)
+			}
 			if g.syncSeq != least || g.ps.shards != shards || g.ps.shard != k {
 				t.Errorf("shard %d of %d goes on from %d, want %d", k, served, g.syncSeq, least)
 			}
@@ -249,6 +271,46 @@ func TestShardsOfAnExport(t *testing.T) {
 		}
 		if _, err := r.loadPS(t.Context(), "m", filepath.Join(dir, "ps_0"), shards, 1, "", target{numPS: served}); failed(err).code != codes.InvalidArgument {
 			t.Errorf("shard %d of %d: %v", shards, served, err)
+		}
+	}
+}
+
+// An export may claim up to so many shards, and holds the one that its folder says.
+func TestWhatAnExportClaims(t *testing.T) {
+	r := newReads(1 << 30)
+	put := func(dir string, shard, shards uint32) {
+		t.Helper()
+		if _, err := checkpoint.WriteShard(dir, &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: "j", Shard: shard, Shards: shards}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for shards, ok := range map[uint32]bool{1: true, maxShards: true, maxShards + 1: false} {
+		dir := t.TempDir()
+		put(filepath.Join(dir, "ps_0", "1"), 0, shards)
+		if _, err := r.loadPS(t.Context(), "m", filepath.Join(dir, "ps_0"), 0, 1, "", target{}); (err == nil) != ok {
+			t.Errorf("rows of %d shards: %v", shards, err)
+		}
+		e := &checkpoint.Entry{Spec: newEntry(t).spec, Version: 1, Job: "j", Shards: shards, Dense: map[string]checkpoint.Variable{}}
+		for _, v := range modelspec.Variables(e.Spec) {
+			e.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: modelspec.InitVariable(e.Spec, v)}
+		}
+		if err := checkpoint.WriteEntry(filepath.Join(dir, "entry", "1"), e); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.loadEntry(t.Context(), "m", filepath.Join(dir, "entry"), 1, target{}); (err == nil) != ok {
+			t.Errorf("an entry of %d shards: %v", shards, err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		shard, shards uint32 // that lie where shard 1 of 2 should
+		ok            bool
+	}{"it": {1, 2, true}, "another shard": {0, 2, false}, "of another number": {1, 3, false}} {
+		dir := t.TempDir()
+		put(filepath.Join(dir, "ps_0", "1"), 0, 2)
+		put(filepath.Join(dir, "ps_1", "1"), tc.shard, tc.shards)
+		_, err := r.loadPS(t.Context(), "m", filepath.Join(dir, "ps_0"), 0, 1, "", target{numPS: 1})
+		if (err == nil) != tc.ok || err != nil && !strings.Contains(err.Error(), "copy the export again") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

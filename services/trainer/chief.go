@@ -435,10 +435,8 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 		Reason string `json:"reason"`
 		Export bool   `json:"export"`
 	}
-	if len(payload) > 0 {
-		if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
-			return nil, err
-		}
+	if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
+		return nil, err
 	}
 	o := checkpointOrder{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
 	select {

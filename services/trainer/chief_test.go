@@ -14,7 +14,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/projections/lineage"
 )
 
 // leasing is a bus whose leases are had as acquire says.
@@ -163,6 +162,36 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	}
 	if got := files(); !slices.Equal(got, []string{exportsDir, "model.ckpt-2", "2", "2"}) {
 		t.Errorf("there are %v", got)
+	}
+}
+
+// All that is open is answered, one after the other, up to the stop of the job.
+func TestAllThatIsOpenIsAnswered(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	s := w.view(w.config("a", 0))
+	w.started(s.started())
+	for _, e := range []*training.Event{
+		{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Reason: "first"}}},
+		{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "then"}}},
+	} {
+		w.append(jobSubject().Request(), e)
+	}
+	w.caughtUp(s)
+	if err := (&chief{s: s, epoch: 1}).answer(t.Context()); !errors.Is(err, errStopped) {
+		t.Errorf("answer: %v", err)
+	}
+	facts, _ := w.facts(jobSubject())
+	var got []string
+	for _, f := range facts {
+		if c := f.GetCheckpointSaved(); c != nil {
+			got = append(got, c.GetReason())
+		}
+		if e := f.GetJobStopped(); e != nil {
+			got = append(got, e.GetReason())
+		}
+	}
+	if !slices.Equal(got, []string{"first", "then", "then"}) {
+		t.Errorf("checkpoints and the stop: %q", got)
 	}
 }
 
@@ -348,41 +377,4 @@ type countingLetters struct {
 func (l *countingLetters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
 	l.parked = append(l.parked, p.StreamSeq)
 	return l.DeadLetters.Park(ctx, p)
-}
-
-// What a cut of an earlier chief, or before a return of the job, has made stands for nothing.
-func TestACheckpointThatWasOvertakenIsNone(t *testing.T) {
-	for name, meanwhile := range map[string]*training.Event{
-		"another began one":       {Body: &training.Event_CheckpointStarted{CheckpointStarted: &training.CheckpointStarted{Id: 9}}},
-		"the job has returned":    {Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{Checkpoint: 1, Reason: "it diverged"}}},
-		"nothing that matters":    nil,
-		"a topic's new partition": {Body: &training.Event_TopicUpdated{TopicUpdated: &training.TopicUpdated{Partitions: 3}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := busOnly(t)
-				s := w.view(w.alone())
-				b := s.started()
-				b.Partitions = 1
-				w.started(b)
-				shard := w.scripted(0)
-				shard.snapshotted = func() {
-					if meanwhile != nil {
-						w.append(jobSubject(), meanwhile)
-					}
-				}
-				w.caughtUp(s)
-				id, _, err := (&chief{s: s, epoch: 1}).checkpoint(t.Context(), request{Reason: "now"})
-				overtaken := name == "another began one" || name == "the job has returned"
-				if id != 1 || (err != nil) != overtaken || err != nil && !strings.Contains(err.Error(), "meanwhile") {
-					t.Errorf("checkpoint %d, %v", id, err)
-				}
-				var j lineage.Job
-				s.lineage.Read(func(l lineage.State) { j = l.Jobs[theJob] })
-				if (len(j.Checkpoints) == 0) != overtaken {
-					t.Errorf("checkpoints %v", j.Checkpoints)
-				}
-			})
-		})
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
@@ -328,4 +330,66 @@ func TestRollbackAsksEveryShard(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What a cut of an earlier chief, or before a return of the job, has made stands for nothing.
+func TestACheckpointThatWasOvertakenIsNone(t *testing.T) {
+	for name, meanwhile := range map[string]*training.Event{
+		"another began one":       {Body: &training.Event_CheckpointStarted{CheckpointStarted: &training.CheckpointStarted{Id: 9}}},
+		"the job has returned":    {Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{Checkpoint: 1, Reason: "it diverged"}}},
+		"nothing that matters":    nil,
+		"a topic's new partition": {Body: &training.Event_TopicUpdated{TopicUpdated: &training.TopicUpdated{Partitions: 3}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := busOnly(t)
+				s := w.view(w.alone())
+				b := s.started()
+				b.Partitions = 1
+				w.started(b)
+				shard := w.scripted(0)
+				shard.snapshotted = func() {
+					if meanwhile != nil {
+						w.append(jobSubject(), meanwhile)
+					}
+				}
+				w.caughtUp(s)
+				id, _, err := (&chief{s: s, epoch: 1}).checkpoint(t.Context(), request{Reason: "now"})
+				overtaken := name == "another began one" || name == "the job has returned"
+				if id != 1 || (err != nil) != overtaken || err != nil && !strings.Contains(err.Error(), "meanwhile") {
+					t.Errorf("checkpoint %d, %v", id, err)
+				}
+				var j lineage.Job
+				s.lineage.Read(func(l lineage.State) { j = l.Jobs[theJob] })
+				if (len(j.Checkpoints) == 0) != overtaken {
+					t.Errorf("checkpoints %v", j.Checkpoints)
+				}
+			})
+		})
+	}
+}
+
+// The first checkpoint waits for shards that are ready and take no commands yet.
+func TestTheFirstCheckpointWaitsForCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := busOnly(t)
+		s := w.view(w.alone())
+		w.started(s.started())
+		w.ready(0, 1, 1, 0, "h:1")
+		var early atomic.Int32
+		one := &scripted{state: cutproto.State{Next: map[int32]int64{0: 5}}}
+		w.commands(1, func(_ int, endpoint string, payload []byte) (any, error) {
+			if early.Add(1) <= 3 {
+				return nil, bus.Refuse(bus.CodeUnavailable, "soon")
+			}
+			return one.command(endpoint, payload)
+		})
+		w.caughtUp(s)
+		if err := (&chief{s: s, epoch: 1}).retryCheckpoint(t.Context(), request{Reason: "start of the job"}); err != nil {
+			t.Error(err)
+		}
+		if j := s.job(); len(j.Checkpoints) != 1 || len(j.Checkpoints[0].V.GetOffsets()) != 1 {
+			t.Errorf("checkpoints %v", j.Checkpoints)
+		}
+	})
 }

@@ -26,7 +26,8 @@ func TestSweepStaysInItsFolder(t *testing.T) {
 	cfg.Keep = 1
 	models, outside := filepath.Join(w.dir, exportsDir), t.TempDir()
 	inside := filepath.Join(w.dir, "notes")
-	for _, dir := range []string{filepath.Join(outside, "16"), filepath.Join(inside, "16"), models} {
+	strangers := []string{filepath.Join(outside, "16"), filepath.Join(inside, "16"), filepath.Join(w.dir, "16"), filepath.Join(models, "deep", "er", "16")}
+	for _, dir := range strangers {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +39,7 @@ func TestSweepStaysInItsFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sub := range []string{away, "../notes", "link", ".."} {
+	for _, sub := range []string{away, "../notes", "link", "..", "deep/er"} {
 		w.append(jobSubject(), &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{Version: 16, ModelDir: models, SubModels: []string{sub}}}})
 	}
 	a := w.run(cfg)
@@ -49,7 +50,7 @@ func TestSweepStaysInItsFolder(t *testing.T) {
 		}
 	}
 	a.stop(t)
-	for _, dir := range []string{filepath.Join(outside, "16"), filepath.Join(inside, "16")} {
+	for _, dir := range strangers {
 		if _, err := os.Stat(dir); err != nil {
 			t.Errorf("a fact deleted what is none of the job's exports: %v", err)
 		}

@@ -136,6 +136,34 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 	}
 }
 
+// A shard is asked for, and told of, the tables of which it has rows in the batch.
+func TestAShardHearsOfItsOwnTables(t *testing.T) {
+	const shards = 2
+	e, err := newEngine(smallSpec(), shards, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.newStep()
+	s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}})
+	named := 0
+	for shard := range shards {
+		tables, which := s.wanted(shard)
+		var r rowwire.ApplyRequest
+		s.learnt(shard, &r)
+		if len(tables) != len(which) || len(r.Tables) != len(tables) {
+			t.Errorf("shard %d: %d tables wanted, %d learnt", shard, len(tables), len(r.Tables))
+		}
+		for i, q := range tables {
+			if named++; len(q.IDs) != 1 || modelspec.ShardOf(q.IDs[0], shards) != shard || q.Table != e.tables[which[i]] || r.Tables[i].Table != q.Table || len(r.Tables[i].Grads) != e.dims[which[i]] {
+				t.Errorf("shard %d: table %+v", shard, q)
+			}
+		}
+	}
+	if named != 2 {
+		t.Errorf("%d tables are named to all shards, one row of each of 2 is in the batch", named)
+	}
+}
+
 // Gradients that no shard takes are found before any is sent.
 func TestGradientsThatAreTaken(t *testing.T) {
 	e, err := newEngine(smallSpec(), 1, 8)
@@ -239,6 +267,10 @@ func TestTheMovingLoss(t *testing.T) {
 	m.learnt([]float32{0.5}, []float32{1}, 1004, 0, 0)
 	if want := was + (1004-was)/lossMemory; math.Abs(m.figures().loss-want) > 1e-9 {
 		t.Errorf("one of a thousand: %v, want %v", m.figures().loss, want)
+	}
+	was = m.figures().loss
+	if m.learnt(nil, nil, 0, 3, 0); m.figures().loss != was {
+		t.Errorf("a batch of nothing: %v, want %v", m.figures().loss, was)
 	}
 }
 

@@ -256,9 +256,6 @@ func (l *learner) end() int64 {
 }
 
 func (l *learner) learnUnordered(soft, hard context.Context, pos position) error {
-	if pos.from >= l.end() {
-		return errDone
-	}
 	read, err := l.start(soft, pos)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,28 @@ func TestFailuresInARow(t *testing.T) {
 			tr.well()
 		}
 	}
+}
+
+// A partition that cannot be learnt is a problem after a few attempts, for as long as it is
+// this trainer's.
+func TestAPartitionThatCannotBeLearnt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := busOnly(t)
+		s := w.view(w.alone())
+		w.ready(0, 3, 1, 0, "h:1") // this trainer was told of one shard
+		w.caughtUp(s)
+		l := &learner{s: s, reader: kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic})}
+		soft, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); l.run(soft, t.Context()) }()
+		synctest.Wait()
+		says(t, s, "at once", l.named("learning"), "")
+		time.Sleep(time.Minute)
+		says(t, s, "after many attempts", l.named("learning"), "start it with --shards 3")
+		stop()
+		<-ended
+		says(t, s, "given up", l.named("learning"), "")
+	})
 }
 
 // records are ratings of those users, from offset on.
@@ -209,7 +232,7 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 		go func() { ended <- l.park(ctx, r) }()
 		synctest.Wait()
 		for n := 1; n <= unwell+1; n++ {
-			for letters.tries < n {
+			for letters.tried() < n {
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
 			}
@@ -219,7 +242,7 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 			}
 			says(t, s, fmt.Sprint("attempt ", n), healthLetters, want)
 		}
-		letters.err = nil
+		letters.fail(nil)
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -229,12 +252,12 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 			t.Errorf("letters %+v, %v", all, err)
 		}
 		for _, err := range []error{errors.New("refused"), bus.ErrUnavailable} {
-			letters.err, letters.tries = err, 0
+			letters.fail(err)
 			if err == bus.ErrUnavailable {
 				cancel()
 			}
-			if got := l.park(ctx, r); !errors.Is(got, err) || letters.tries != 1 {
-				t.Errorf("%v: %v after %d attempts", err, got, letters.tries)
+			if got := l.park(ctx, r); !errors.Is(got, err) || letters.tried() != 1 {
+				t.Errorf("%v: %v after %d attempts", err, got, letters.tried())
 			}
 		}
 	})
@@ -242,11 +265,27 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 
 type failingLetters struct {
 	bus.DeadLetters
+	mu    sync.Mutex
 	err   error
 	tries int
 }
 
+// fail has attempts end with err from now on, nil: well, and counts them anew.
+func (l *failingLetters) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err, l.tries = err, 0
+}
+
+func (l *failingLetters) tried() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tries
+}
+
 func (l *failingLetters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.tries++
 	if l.err != nil {
 		return 0, l.err
