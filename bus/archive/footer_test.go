@@ -201,3 +201,17 @@ func TestVerifyComparesWhatIsTold(t *testing.T) {
 		}
 	}
 }
+
+// A segment that a look at the folder has found is not added again.
+func TestSegmentsAreAddedOnce(t *testing.T) {
+	a := &Archive{}
+	for _, tc := range []struct{ first, last, end uint64 }{{1, 3, 3}, {1, 3, 3}, {4, 4, 4}, {4, 4, 4}, {2, 3, 4}, {5, 9, 9}} {
+		a.add(segment{Footer: Footer{First: tc.first, Last: tc.last}})
+		if first, last := a.Span(); first != 1 || last != tc.end {
+			t.Errorf("behind %d to %d the archive holds %d to %d, want 1 to %d", tc.first, tc.last, first, last, tc.end)
+		}
+	}
+	if n := len(a.segments); n != 3 {
+		t.Errorf("%d segments, want 3", n)
+	}
+}

@@ -219,3 +219,54 @@ func TestATrimmedLogIsTheOneThatWasArchived(t *testing.T) {
 		t.Errorf("a log of which nobody knows: %v", err)
 	}
 }
+
+// What can be read begins with the archive where that reaches the log, and else with the log.
+func TestSpanOfLogAndArchive(t *testing.T) {
+	const n = 30
+	for name, tc := range map[string]struct {
+		archived uint64 // up to here; 0: nothing
+		lost     bool   // the archive's first ten are gone
+		trimmed  uint64 // the log begins here; 0: it was not trimmed
+		first    uint64
+	}{
+		"no archive":                    {0, false, 0, 1},
+		"no archive of a trimmed log":   {0, false, 15, 15},
+		"a whole log":                   {20, false, 0, 1},
+		"both":                          {20, false, 15, 1},
+		"up to the archive's end":       {20, false, 21, 1},
+		"farther than it was archived":  {20, false, 22, 22},
+		"a part of it is gone":          {20, true, 15, 11},
+		"the log reaches back farther":  {20, true, 5, 5},
+		"as far as the archive":         {20, true, 12, 11},
+		"as far as the archive, nearly": {20, true, 11, 11},
+	} {
+		b, dir := story(t, n), t.TempDir()
+		if tc.archived > 0 {
+			write(t, dir, b.Log(), tc.archived, archive.WriterOptions{Events: 10})
+		}
+		if tc.lost {
+			files, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(files[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tc.trimmed > 0 {
+			if err := b.Log().(bus.Trimmer).Trim(soon(t), tc.trimmed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, err := archive.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, last, err := a.Log(b.Log()).(interface {
+			Span(context.Context) (first, last uint64, err error)
+		}).Span(soon(t))
+		if first != tc.first || last != n || err != nil {
+			t.Errorf("%s: %d to %d, %v, want %d to %d", name, first, last, err, tc.first, n)
+		}
+	}
+}
