@@ -30,6 +30,7 @@ func TestFooterDescribesItsFile(t *testing.T) {
 		ok     bool
 	}{
 		{"whole", func(*Footer) {}, true},
+		{"a block of one event", func(f *Footer) { f.Last, f.Blocks[1].Count = 8, 1 }, true},
 		{"begins at nothing", func(f *Footer) { f.First, f.Blocks[0].First = 0, 0; f.Blocks[0].Count = 8 }, false},
 		{"ends before its blocks", func(f *Footer) { f.Last-- }, false},
 		{"ends behind its blocks", func(f *Footer) { f.Last++ }, false},

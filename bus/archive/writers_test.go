@@ -270,3 +270,35 @@ func TestSpanOfLogAndArchive(t *testing.T) {
 		}
 	}
 }
+
+// breaking is a log with a gap, which ends the writer's context in front of it.
+type breaking struct {
+	bus.Log
+	cancel context.CancelFunc
+}
+
+func (l breaking) Follow(ctx context.Context, from, _ uint64, handle func(events.Recorded) error) error {
+	r, err := l.Get(ctx, from)
+	if err != nil {
+		return err
+	}
+	if err := handle(r); err != nil {
+		return err
+	}
+	l.cancel()
+	r.Seq += 2
+	return handle(r)
+}
+
+// A writer that is told to stop says what went wrong before.
+func TestAStopHidesNothing(t *testing.T) {
+	a, err := archive.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(soon(t))
+	defer cancel()
+	if err := a.Write(ctx, breaking{story(t, 5).Log(), cancel}, 0, archive.WriterOptions{}); err == nil || !strings.Contains(err.Error(), "the log has a gap") {
+		t.Errorf("Write = %v", err)
+	}
+}
