@@ -302,3 +302,37 @@ func TestAStopHidesNothing(t *testing.T) {
 		t.Errorf("Write = %v", err)
 	}
 }
+
+// failing is a log that gives one event and fails.
+type failing struct {
+	bus.Log
+	err error
+}
+
+func (l failing) Follow(ctx context.Context, from, _ uint64, handle func(events.Recorded) error) error {
+	r, err := l.Get(ctx, from)
+	if err != nil {
+		return err
+	}
+	if err := handle(r); err != nil {
+		return err
+	}
+	return l.err
+}
+
+// What a log fails with ends the writer, once what it gave is sealed.
+func TestALogThatFails(t *testing.T) {
+	for _, failure := range []error{bus.ErrTrimmed, bus.ErrUnavailable, errors.New("broken")} {
+		a, err := archive.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = a.Write(soon(t), failing{story(t, 5).Log(), failure}, 0, archive.WriterOptions{})
+		if !errors.Is(err, failure) || strings.Contains(err.Error(), "go on in the archive") != (failure == bus.ErrTrimmed) {
+			t.Errorf("%v: Write = %v", failure, err)
+		}
+		if first, last := a.Span(); first != 1 || last != 1 {
+			t.Errorf("%v: %d to %d are archived, want the one that came", failure, first, last)
+		}
+	}
+}
