@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/znode"
 )
 
 // A footer that does not describe the file in front of it is damage, also where its own
@@ -214,5 +217,26 @@ func TestSegmentsAreAddedOnce(t *testing.T) {
 	}
 	if n := len(a.segments); n != 3 {
 		t.Errorf("%d segments, want 3", n)
+	}
+}
+
+// Rules that came after an event was archived hold for it, but for clients' writes, which
+// are as they were answered.
+func TestRulesOfArchivedEvents(t *testing.T) {
+	for what, tc := range map[string]struct {
+		e         proto.Message
+		aggregate string
+		broken    bool
+	}{
+		"a session that breaks one": {&znode.Event{Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{}}}, znode.Aggregate, true},
+		"a write that breaks one":   {&znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{}}}, znode.Aggregate, false},
+		"a pack that breaks one":    {&znode.Event{Body: &znode.Event_Pack{Pack: &znode.Pack{}}}, znode.Aggregate, false},
+		"a model that breaks one":   {&model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{}}}, "m", true},
+		"a model that breaks none":  {&model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "r"}}}, "m", false},
+		"nothing":                   {nil, "m", false},
+	} {
+		if err := broken(&name{aggregate: tc.aggregate}, tc.e); (err != nil) != tc.broken {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
 )
 
 // Two writers of one folder would remove each other's files, or seal segments that overlap.
@@ -333,6 +335,44 @@ func TestALogThatFails(t *testing.T) {
 		}
 		if first, last := a.Span(); first != 1 || last != 1 {
 			t.Errorf("%v: %d to %d are archived, want the one that came", failure, first, last)
+		}
+	}
+}
+
+// A time leads to the last event of then or before, however much of it the log has
+// forgotten, and where many events are of one moment, too.
+func TestTimesOfATrimmedLog(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	d := bus.Draft{Subject: events.Join("demo", "model", "m"), Expect: bus.Any, Event: &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "x"}}}}
+	for _, n := range []int{1, 3, 1, 4, 2, 1} { // of one moment each
+		if _, err := b.Log().Append(soon(t), slices.Repeat([]bus.Draft{d}, n)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n, archived = 12, 9
+	all := read(t, b.Log(), 1, n)
+	for _, per := range []uint64{1, 2, 3, 20} {
+		a := write(t, t.TempDir(), b.Log(), archived, archive.WriterOptions{Events: per})
+		for first := uint64(1); first <= archived+1; first++ {
+			log := a.Log(&gone{Log: b.Log(), first: first})
+			ask := func(at time.Time) {
+				t.Helper()
+				want := uint64(0)
+				for _, r := range all {
+					if !r.Time.After(at) {
+						want = r.Seq
+					}
+				}
+				if got, err := log.SeqAt(soon(t), at); got != want || err != nil {
+					t.Errorf("%d events a segment, the log begins at %d: %d, %v, want %d", per, first, got, err, want)
+				}
+			}
+			for _, r := range all {
+				ask(r.Time)
+				ask(r.Time.Add(-1))
+			}
+			ask(all[n-1].Time.Add(time.Hour))
 		}
 	}
 }

@@ -258,3 +258,42 @@ func TestStartsAreCounted(t *testing.T) {
 		t.Error("a start in a folder that is not there is counted")
 	}
 }
+
+// A topic that the cluster refuses to make is refused with its words, if it has any; one
+// that somebody else makes at the same moment is there.
+func TestTopicsThatAreRefused(t *testing.T) {
+	b := start(t, BrokerConfig{})
+	why := "five copies of two brokers"
+	for name, tc := range map[string]struct {
+		code *kerr.Error
+		why  *string
+	}{"with words": {kerr.InvalidReplicationFactor, &why}, "without": {kerr.InvalidReplicationFactor, nil}, "made by another": {kerr.TopicAlreadyExists, &why}} {
+		b.cluster.ControlKey(int16(kmsg.CreateTopics), func(q kmsg.Request) (kmsg.Response, error, bool) { // for one request
+			res := q.ResponseKind().(*kmsg.CreateTopicsResponse)
+			for _, topic := range q.(*kmsg.CreateTopicsRequest).Topics {
+				one := kmsg.NewCreateTopicsResponseTopic()
+				one.Topic, one.ErrorCode, one.ErrorMessage = topic.Topic, tc.code.Code, tc.why
+				res.Topics = append(res.Topics, one)
+			}
+			return res, nil, true
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		err := EnsureTopics(ctx, []string{b.Addr()}, map[string]int32{"x": 1})
+		if refused := tc.code != kerr.TopicAlreadyExists; refused != errors.Is(err, tc.code) || !refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if refused && strings.Contains(err.Error(), why) != (tc.why != nil) {
+			t.Errorf("%s: %v, want the cluster's words", name, err)
+		}
+		if name == "made by another" { // the next request, which is not refused, has made it
+			c := adminClient(t, []string{b.Addr()})
+			req := kmsg.NewPtrDeleteTopicsRequest()
+			gone := kmsg.NewDeleteTopicsRequestTopic()
+			gone.Topic = kmsg.StringPtr("x")
+			req.Topics, req.TopicNames = append(req.Topics, gone), []string{"x"}
+			if _, err := req.RequestWith(ctx, c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
