@@ -1,10 +1,12 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -295,5 +297,53 @@ func TestTopicsThatAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// An index that says what its batches say stays as it is; any other one is written anew.
+func TestIndexesAreMended(t *testing.T) {
+	want := []indexEntry{{epoch: 0}, {epoch: 0x01020304, inTx: true}, {epoch: 7}}
+	var good []byte
+	for _, e := range want {
+		good = e.append(good)
+	}
+	if len(good) != len(want)*indexBytes {
+		t.Fatalf("%d entries take %d bytes", len(want), len(good))
+	}
+	var said bytes.Buffer
+	p := &partitionFolder{path: t.TempDir(), log: slog.New(slog.NewTextHandler(&said, nil))}
+	mend := func(what string, have []byte, want []indexEntry, anew bool) {
+		t.Helper()
+		file := p.file(0, ".idx")
+		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, have, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		said.Reset()
+		if err := p.mendIndex(0, want); err != nil {
+			t.Fatal(err)
+		}
+		var whole []byte
+		for _, e := range want {
+			whole = e.append(whole)
+		}
+		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, whole) || (said.Len() > 0) != anew {
+			t.Errorf("%s: %x, %v, want %x; the log says %q", what, got, err, whole, said.String())
+		}
+	}
+	mend("as it is", good, want, false)
+	mend("of nothing", nil, nil, false)
+	mend("too short", good[:len(good)-1], want, true)
+	mend("an entry short", good[indexBytes:], want, true)
+	mend("an entry more", append(bytes.Clone(good), good[:indexBytes]...), want, true)
+	mend("of no batches", good, nil, true)
+	for at := range good {
+		bad := bytes.Clone(good)
+		bad[at] ^= 1
+		mend("a flipped bit", bad, want, true)
+	}
+	for i, e := range []indexEntry{{epoch: 1}, {epoch: 0x01020304}, {epoch: 7, inTx: true}} { // whole, and of another batch
+		other := slices.Clone(want)
+		other[i] = e
+		mend("another batch", good, other, true)
 	}
 }
