@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/znode"
 )
 
 // A footer that does not describe the file in front of it is damage, also where its own
@@ -30,6 +33,7 @@ func TestFooterDescribesItsFile(t *testing.T) {
 		ok     bool
 	}{
 		{"whole", func(*Footer) {}, true},
+		{"a block of one event", func(f *Footer) { f.Last, f.Blocks[1].Count = 8, 1 }, true},
 		{"begins at nothing", func(f *Footer) { f.First, f.Blocks[0].First = 0, 0; f.Blocks[0].Count = 8 }, false},
 		{"ends before its blocks", func(f *Footer) { f.Last-- }, false},
 		{"ends behind its blocks", func(f *Footer) { f.Last++ }, false},
@@ -198,6 +202,41 @@ func TestVerifyComparesWhatIsTold(t *testing.T) {
 		}
 		if err := verify(sealed); (err == nil) != tc.ok || err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A segment that a look at the folder has found is not added again.
+func TestSegmentsAreAddedOnce(t *testing.T) {
+	a := &Archive{}
+	for _, tc := range []struct{ first, last, end uint64 }{{1, 3, 3}, {1, 3, 3}, {4, 4, 4}, {4, 4, 4}, {2, 3, 4}, {5, 9, 9}} {
+		a.add(segment{Footer: Footer{First: tc.first, Last: tc.last}})
+		if first, last := a.Span(); first != 1 || last != tc.end {
+			t.Errorf("behind %d to %d the archive holds %d to %d, want 1 to %d", tc.first, tc.last, first, last, tc.end)
+		}
+	}
+	if n := len(a.segments); n != 3 {
+		t.Errorf("%d segments, want 3", n)
+	}
+}
+
+// Rules that came after an event was archived hold for it, but for clients' writes, which
+// are as they were answered.
+func TestRulesOfArchivedEvents(t *testing.T) {
+	for what, tc := range map[string]struct {
+		e         proto.Message
+		aggregate string
+		broken    bool
+	}{
+		"a session that breaks one": {&znode.Event{Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{}}}, znode.Aggregate, true},
+		"a write that breaks one":   {&znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{}}}, znode.Aggregate, false},
+		"a pack that breaks one":    {&znode.Event{Body: &znode.Event_Pack{Pack: &znode.Pack{}}}, znode.Aggregate, false},
+		"a model that breaks one":   {&model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{}}}, "m", true},
+		"a model that breaks none":  {&model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "r"}}}, "m", false},
+		"nothing":                   {nil, "m", false},
+	} {
+		if err := broken(&name{aggregate: tc.aggregate}, tc.e); (err != nil) != tc.broken {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -247,7 +247,8 @@ func (l archived) Span(ctx context.Context) (first, last uint64, err error) {
 // Cut is upstream's.
 func (l archived) Cut(ctx context.Context) (bus.Cut, error) { return cutOf(ctx, l.Log) }
 
-// SeqAt looks into the archive for a time before what upstream still holds.
+// SeqAt looks into the archive where that holds an event behind t: upstream may have
+// forgotten what was stored by then, and names the last one forgotten.
 func (l archived) SeqAt(ctx context.Context, t time.Time) (uint64, error) {
 	seq, err := l.Log.SeqAt(ctx, t)
 	if err != nil {
@@ -257,11 +258,8 @@ func (l archived) SeqAt(ctx context.Context, t time.Time) (uint64, error) {
 		return 0, err
 	}
 	segments := l.a.Segments()
-	if len(segments) == 0 || seq >= segments[len(segments)-1].Last {
-		return seq, nil
-	}
-	i, _ := slices.BinarySearchFunc(segments, t, func(f Footer, t time.Time) int { return f.Ended.Compare(t) })
-	if i == len(segments) {
+	i := slices.IndexFunc(segments, func(f Footer) bool { return f.Ended.After(t) })
+	if i < 0 {
 		return seq, nil
 	}
 	found := segments[i].First - 1

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
 )
 
 // Two writers of one folder would remove each other's files, or seal segments that overlap.
@@ -217,5 +219,160 @@ func TestATrimmedLogIsTheOneThatWasArchived(t *testing.T) {
 	}
 	if err := a.Check(soon(t), trim(other, 31)); err != nil {
 		t.Errorf("a log of which nobody knows: %v", err)
+	}
+}
+
+// What can be read begins with the archive where that reaches the log, and else with the log.
+func TestSpanOfLogAndArchive(t *testing.T) {
+	const n = 30
+	for name, tc := range map[string]struct {
+		archived uint64 // up to here; 0: nothing
+		lost     bool   // the archive's first ten are gone
+		trimmed  uint64 // the log begins here; 0: it was not trimmed
+		first    uint64
+	}{
+		"no archive":                    {0, false, 0, 1},
+		"no archive of a trimmed log":   {0, false, 15, 15},
+		"a whole log":                   {20, false, 0, 1},
+		"both":                          {20, false, 15, 1},
+		"up to the archive's end":       {20, false, 21, 1},
+		"farther than it was archived":  {20, false, 22, 22},
+		"a part of it is gone":          {20, true, 15, 11},
+		"the log reaches back farther":  {20, true, 5, 5},
+		"as far as the archive":         {20, true, 12, 11},
+		"as far as the archive, nearly": {20, true, 11, 11},
+	} {
+		b, dir := story(t, n), t.TempDir()
+		if tc.archived > 0 {
+			write(t, dir, b.Log(), tc.archived, archive.WriterOptions{Events: 10})
+		}
+		if tc.lost {
+			files, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(files[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tc.trimmed > 0 {
+			if err := b.Log().(bus.Trimmer).Trim(soon(t), tc.trimmed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, err := archive.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, last, err := a.Log(b.Log()).(interface {
+			Span(context.Context) (first, last uint64, err error)
+		}).Span(soon(t))
+		if first != tc.first || last != n || err != nil {
+			t.Errorf("%s: %d to %d, %v, want %d to %d", name, first, last, err, tc.first, n)
+		}
+	}
+}
+
+// breaking is a log with a gap, which ends the writer's context in front of it.
+type breaking struct {
+	bus.Log
+	cancel context.CancelFunc
+}
+
+func (l breaking) Follow(ctx context.Context, from, _ uint64, handle func(events.Recorded) error) error {
+	r, err := l.Get(ctx, from)
+	if err != nil {
+		return err
+	}
+	if err := handle(r); err != nil {
+		return err
+	}
+	l.cancel()
+	r.Seq += 2
+	return handle(r)
+}
+
+// A writer that is told to stop says what went wrong before.
+func TestAStopHidesNothing(t *testing.T) {
+	a, err := archive.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(soon(t))
+	defer cancel()
+	if err := a.Write(ctx, breaking{story(t, 5).Log(), cancel}, 0, archive.WriterOptions{}); err == nil || !strings.Contains(err.Error(), "the log has a gap") {
+		t.Errorf("Write = %v", err)
+	}
+}
+
+// failing is a log that gives one event and fails.
+type failing struct {
+	bus.Log
+	err error
+}
+
+func (l failing) Follow(ctx context.Context, from, _ uint64, handle func(events.Recorded) error) error {
+	r, err := l.Get(ctx, from)
+	if err != nil {
+		return err
+	}
+	if err := handle(r); err != nil {
+		return err
+	}
+	return l.err
+}
+
+// What a log fails with ends the writer, once what it gave is sealed.
+func TestALogThatFails(t *testing.T) {
+	for _, failure := range []error{bus.ErrTrimmed, bus.ErrUnavailable, errors.New("broken")} {
+		a, err := archive.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = a.Write(soon(t), failing{story(t, 5).Log(), failure}, 0, archive.WriterOptions{})
+		if !errors.Is(err, failure) || strings.Contains(err.Error(), "go on in the archive") != (failure == bus.ErrTrimmed) {
+			t.Errorf("%v: Write = %v", failure, err)
+		}
+		if first, last := a.Span(); first != 1 || last != 1 {
+			t.Errorf("%v: %d to %d are archived, want the one that came", failure, first, last)
+		}
+	}
+}
+
+// A time leads to the last event of then or before, however much of it the log has
+// forgotten, and where many events are of one moment, too.
+func TestTimesOfATrimmedLog(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	d := bus.Draft{Subject: events.Join("demo", "model", "m"), Expect: bus.Any, Event: &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "x"}}}}
+	for _, n := range []int{1, 3, 1, 4, 2, 1} { // of one moment each
+		if _, err := b.Log().Append(soon(t), slices.Repeat([]bus.Draft{d}, n)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n, archived = 12, 9
+	all := read(t, b.Log(), 1, n)
+	for _, per := range []uint64{1, 2, 3, 20} {
+		a := write(t, t.TempDir(), b.Log(), archived, archive.WriterOptions{Events: per})
+		for first := uint64(1); first <= archived+1; first++ {
+			log := a.Log(&gone{Log: b.Log(), first: first})
+			ask := func(at time.Time) {
+				t.Helper()
+				want := uint64(0)
+				for _, r := range all {
+					if !r.Time.After(at) {
+						want = r.Seq
+					}
+				}
+				if got, err := log.SeqAt(soon(t), at); got != want || err != nil {
+					t.Errorf("%d events a segment, the log begins at %d: %d, %v, want %d", per, first, got, err, want)
+				}
+			}
+			for _, r := range all {
+				ask(r.Time)
+				ask(r.Time.Add(-1))
+			}
+			ask(all[n-1].Time.Add(time.Hour))
+		}
 	}
 }

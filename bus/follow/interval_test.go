@@ -1,10 +1,12 @@
 package follow_test
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"testing"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
@@ -52,4 +54,50 @@ func TestWhenSnapshotsAreTaken(t *testing.T) {
 			t.Errorf("after %d more events: snapshots at %v, want %v", tc.events, at, tc.want)
 		}
 	}
+}
+
+// stuttering is a log that hands each event on twice, and behind it all that were before.
+type stuttering struct{ bus.Log }
+
+func (l stuttering) Follow(ctx context.Context, from, until uint64, handle func(events.Recorded) error) error {
+	var all []events.Recorded
+	return l.Log.Follow(ctx, from, until, func(r events.Recorded) error {
+		all = append(all, r, r)
+		for _, r := range slices.Backward(all) {
+			if err := handle(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// An event that comes again is folded once, the newest one too.
+func TestRedeliveredEventsAreFoldedOnce(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	for i := range 5 {
+		add(t, b.Log(), "demo", "m", i)
+	}
+	var at []int
+	v := follow.View[noted]{
+		Name: "noted", Version: 1, New: func() noted { return noted{at: &at} },
+		Fold: func(s noted, _ events.Recorded) noted { s.n++; return s },
+	}
+	f := follow.New(bus.Log(stuttering{b.Log()}), v, follow.Options{})
+	var seen []uint64
+	f.OnEvent(func(_ noted, r events.Recorded) { seen = append(seen, r.Seq) })
+	stop := start(t, f)
+	await(t, "ready", f.Ready())
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(seen, []uint64{1, 2, 3, 4, 5}) {
+		t.Errorf("folded were %v", seen)
+	}
+	f.Read(func(s noted) {
+		if s.n != 5 {
+			t.Errorf("%d events were folded, want 5", s.n)
+		}
+	})
 }
