@@ -90,8 +90,7 @@ func (a *acls) freeze() acls { return acls{lists: slices.Clone(a.lists)} }
 
 // FixACL is what ZooKeeper makes of the list that a client asks for: each entry once, "auth"
 // replaced by the identities the client has shown; false when an entry is none, or
-// nothing is left.
-// A list of more than MaxACL entries is none.
+// nothing is left. A list of more than MaxACL entries is none.
 func FixACL(asked []wire.ACL, auth []Identity) ([]wire.ACL, bool) {
 	var unique, list []wire.ACL
 	if len(asked) > MaxACL {

@@ -1,6 +1,9 @@
 package tree
 
-import "testing"
+import (
+	"strconv"
+	"testing"
+)
 
 // Every size up to the greatest has a class of its own or shares one with sizes that are an
 // eighth smaller at most; a blob of a class holds what is asked for.
@@ -26,8 +29,9 @@ func TestHashesThatAreTheSame(t *testing.T) {
 		hash  uint32
 	}
 	seen := map[key]uint32{}
-	for range 2_000_000 {
-		id := tr.create(root, "/n", "n", nil, 0, openACL)
+	for i := range 2_000_000 {
+		name := strconv.Itoa(i) // or they would all stand in one row of the index
+		id := tr.create(root, "/"+name, name, nil, 0, openACL)
 		shard, hash := tr.index.hash(id, "x")
 		at := key{shard, hash}
 		other, found := seen[at]

@@ -1,3 +1,6 @@
+// Package tree is ZooKeeper's state machine: nodes with their versions, access lists, quotas
+// and sessions, and proposals that are done as a whole or not at all, in little memory. It
+// knows no log and no facts: view maps those onto it.
 package tree
 
 import (
