@@ -8,7 +8,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/layout"
-	layoutev "github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/projections/savedmodels"
 	"github.com/monolith-go/monolith/services/internal/role"
 )
@@ -18,7 +17,7 @@ func (s *Server) onLayout(ctx context.Context, aggregate string, decide func(sav
 	if refusal := checkAggregate(aggregate); refusal != nil {
 		return 0, refusal
 	}
-	model, name, _ := layoutev.Parse(aggregate)
+	model, name, _ := layout.Parse(aggregate)
 	return s.appendSeq(ctx, layout.Subject(s.env.BZID, aggregate), func() (drafts []bus.Draft, standing uint64, refusal *bus.CommandError) {
 		s.layout.Read(func(v savedmodels.State) {
 			standing = max(v.Models[model].Seq, v.Layouts[name].Seq)
@@ -43,15 +42,15 @@ func (s *Server) handleDeclareSavedModel(ctx context.Context, payload []byte) ([
 	if err := role.DecodeJSON(payload, &ask, example); err != nil {
 		return nil, err
 	}
-	config := &layoutev.DeployConfig{}
+	config := &layout.DeployConfig{}
 	if len(ask.Config) == 0 || string(ask.Config) == "null" {
 		return nil, bus.Refuse(bus.CodeInvalid, "config is missing: send a body like %s", example)
 	}
 	if err := protojson.Unmarshal(ask.Config, config); err != nil {
 		return nil, bus.Refuse(bus.CodeInvalid, "config does not decode: %v: send a body like %s", err, example)
 	}
-	want := []*layoutev.SavedModel{{SubGraph: ask.Sub, Config: config}}
-	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(ask.Model), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
+	want := []*layout.SavedModel{{SubGraph: ask.Sub, Config: config}}
+	seq, err := s.onLayout(ctx, layout.ModelAggregate(ask.Model), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
 		return decideSavedModels(s.env.BZID, v, ask.Model, want, ask.Overwrite)
 	})
 	if err != nil {
@@ -68,7 +67,7 @@ func (s *Server) handleRemoveSavedModel(ctx context.Context, payload []byte) ([]
 	if err := role.DecodeJSON(payload, &ask, `{"model":"movies","sub":"ps_0"}`); err != nil {
 		return nil, err
 	}
-	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(ask.Model), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
+	seq, err := s.onLayout(ctx, layout.ModelAggregate(ask.Model), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
 		return decideRemove(s.env.BZID, v, ask.Model, ask.Sub)
 	})
 	if err != nil {
@@ -99,7 +98,7 @@ func (s *Server) handleDeclareExport(ctx context.Context, payload []byte) ([]byt
 	if found.name != "" && found.name != name {
 		s.env.Log.Warn("export declared under a name that is not its own", "name", name, "export", found.name, "folder", ask.ExportBase)
 	}
-	seq, err := s.onLayout(ctx, layoutev.ModelAggregate(name), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
+	seq, err := s.onLayout(ctx, layout.ModelAggregate(name), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
 		return decideExport(s.env.BZID, v, name, found, ask.Overwrite)
 	})
 	if err != nil {
@@ -123,7 +122,7 @@ func (s *Server) change(ctx context.Context, name string,
 	decide func(bzid string, v savedmodels.State, name string, entries []string) ([]bus.Draft, []string),
 ) ([]byte, error) {
 	changed := []string{}
-	seq, err := s.onLayout(ctx, layoutev.LayoutAggregate(name), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
+	seq, err := s.onLayout(ctx, layout.LayoutAggregate(name), func(v savedmodels.State) ([]bus.Draft, *bus.CommandError) {
 		entries, refusal := pick(v)
 		if refusal != nil {
 			return nil, refusal

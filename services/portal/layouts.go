@@ -13,7 +13,6 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/layout"
-	layoutev "github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/internal/compat/fnmatch"
 	"github.com/monolith-go/monolith/internal/compat/savedmodel"
 	"github.com/monolith-go/monolith/projections/savedmodels"
@@ -29,13 +28,13 @@ const (
 )
 
 // layoutFact is a draft on an aggregate of the layout context.
-func layoutFact(bzid, aggregate string, guard uint64, e *layoutev.Event) []bus.Draft {
+func layoutFact(bzid, aggregate string, guard uint64, e *layout.Event) []bus.Draft {
 	return []bus.Draft{{Subject: layout.Subject(bzid, aggregate), Event: e, Expect: guard}}
 }
 
 // decideSavedModels declares saved models of one model. Those that differ from what is
 // declared need overwrite. No draft and no refusal: all of it is declared already.
-func decideSavedModels(bzid string, s savedmodels.State, name string, want []*layoutev.SavedModel, overwrite bool) ([]bus.Draft, *bus.CommandError) {
+func decideSavedModels(bzid string, s savedmodels.State, name string, want []*layout.SavedModel, overwrite bool) ([]bus.Draft, *bus.CommandError) {
 	m := s.Models[name]
 	same := true
 	for _, w := range want {
@@ -54,9 +53,9 @@ func decideSavedModels(bzid string, s savedmodels.State, name string, want []*la
 	return declaration(bzid, m, name, want), nil
 }
 
-func declaration(bzid string, m savedmodels.Model, name string, want []*layoutev.SavedModel) []bus.Draft {
-	return layoutFact(bzid, layoutev.ModelAggregate(name), m.Seq, &layoutev.Event{
-		Body: &layoutev.Event_SavedModelsDeclared{SavedModelsDeclared: &layoutev.SavedModelsDeclared{SavedModels: want}}})
+func declaration(bzid string, m savedmodels.Model, name string, want []*layout.SavedModel) []bus.Draft {
+	return layoutFact(bzid, layout.ModelAggregate(name), m.Seq, &layout.Event{
+		Body: &layout.Event_SavedModelsDeclared{SavedModelsDeclared: &layout.SavedModelsDeclared{SavedModels: want}}})
 }
 
 // decideRemove takes one saved model back. Layouts that name it keep their entry, which
@@ -66,14 +65,14 @@ func decideRemove(bzid string, s savedmodels.State, name, sub string) ([]bus.Dra
 	if _, ok := m.SavedModels[sub]; !ok {
 		return nil, bus.Refuse(bus.CodeNotFound, "saved model %s:%s is not declared", name, sub)
 	}
-	return layoutFact(bzid, layoutev.ModelAggregate(name), m.Seq, &layoutev.Event{
-		Body: &layoutev.Event_SavedModelsRemoved{SavedModelsRemoved: &layoutev.SavedModelsRemoved{SubGraphs: []string{sub}}}}), nil
+	return layoutFact(bzid, layout.ModelAggregate(name), m.Seq, &layout.Event{
+		Body: &layout.Event_SavedModelsRemoved{SavedModelsRemoved: &layout.SavedModelsRemoved{SubGraphs: []string{sub}}}}), nil
 }
 
 // exported is what there is to declare in an exported_models folder.
 type exported struct {
 	name  string // by which its entry calls its shards; "" when it does not say
-	subs  []*layoutev.SavedModel
+	subs  []*layout.SavedModel
 	doubt error // why name is ""
 }
 
@@ -100,10 +99,10 @@ func inspectExport(exportBase, arch string) (exported, *bus.CommandError) {
 		if c.Name() == "entry" {
 			policy = policyEntry
 		}
-		out.subs = append(out.subs, &layoutev.SavedModel{SubGraph: c.Name(), Config: &layoutev.DeployConfig{
+		out.subs = append(out.subs, &layout.SavedModel{SubGraph: c.Name(), Config: &layout.DeployConfig{
 			ModelBasePath: filepath.Join(base, c.Name()), VersionPolicy: policy}})
 	}
-	if !slices.ContainsFunc(out.subs, func(m *layoutev.SavedModel) bool { return m.GetSubGraph() == "entry" }) {
+	if !slices.ContainsFunc(out.subs, func(m *layout.SavedModel) bool { return m.GetSubGraph() == "entry" }) {
 		return exported{}, bus.Refuse(bus.CodeInvalid, "exportBase %s does not hold entry/: give the exported_models folder of an export", base)
 	}
 	out.name, out.doubt = savedmodel.FindModelName(base)
@@ -143,8 +142,8 @@ func decideAdd(bzid string, s savedmodels.State, name string, entries []string) 
 	if len(fresh) == 0 {
 		return nil, nil
 	}
-	return layoutFact(bzid, layoutev.LayoutAggregate(name), l.Seq, &layoutev.Event{
-		Body: &layoutev.Event_EntriesAdded{EntriesAdded: &layoutev.EntriesAdded{Entries: fresh}}}), fresh
+	return layoutFact(bzid, layout.LayoutAggregate(name), l.Seq, &layout.Event{
+		Body: &layout.Event_EntriesAdded{EntriesAdded: &layout.EntriesAdded{Entries: fresh}}}), fresh
 }
 
 // decideDrop takes entries out of a layout; those not there are left out.
@@ -154,8 +153,8 @@ func decideDrop(bzid string, s savedmodels.State, name string, entries []string)
 	if len(there) == 0 {
 		return nil, nil
 	}
-	return layoutFact(bzid, layoutev.LayoutAggregate(name), l.Seq, &layoutev.Event{
-		Body: &layoutev.Event_EntriesRemoved{EntriesRemoved: &layoutev.EntriesRemoved{Entries: there}}}), there
+	return layoutFact(bzid, layout.LayoutAggregate(name), l.Seq, &layout.Event{
+		Body: &layout.Event_EntriesRemoved{EntriesRemoved: &layout.EntriesRemoved{Entries: there}}}), there
 }
 
 // matching are the entries that {model}:{glob} means: of declared sub-graphs, and, to
@@ -167,7 +166,7 @@ func matching(s savedmodels.State, pattern, from string) ([]string, *bus.Command
 	}
 	subs := s.SubGraphs(model)
 	for entry := range s.Layouts[from].Entries {
-		if m, sub, _ := layoutev.ParseEntry(entry); m == model {
+		if m, sub, _ := layout.ParseEntry(entry); m == model {
 			subs = append(subs, sub)
 		}
 	}
@@ -189,7 +188,7 @@ func matching(s savedmodels.State, pattern, from string) ([]string, *bus.Command
 
 // checkAggregate refuses names that no subject of the layout context can have.
 func checkAggregate(aggregate string) *bus.CommandError {
-	if _, _, ok := layoutev.Parse(aggregate); !ok {
+	if _, _, ok := layout.Parse(aggregate); !ok {
 		kind, name, _ := strings.Cut(aggregate, "/")
 		return bus.Refuse(bus.CodeInvalid, "%q cannot be a name below %s: it is one step of a path, or several for a layout, of at most 255 bytes each", name, kind)
 	}
@@ -199,11 +198,11 @@ func checkAggregate(aggregate string) *bus.CommandError {
 // decideLayoutRequest answers a request on the log: facts, a refusal, or an error for
 // which it is parked.
 func (s *Server) decideLayoutRequest(aggregate string, r events.Recorded) ([]bus.Draft, error) {
-	e, ok := r.Event.(*layoutev.Event)
+	e, ok := r.Event.(*layout.Event)
 	if !ok {
 		return nil, fmt.Errorf("%w: %T is no event of a layout", events.ErrUnknown, r.Event)
 	}
-	model, name, _ := layoutev.Parse(aggregate)
+	model, name, _ := layout.Parse(aggregate)
 	var drafts []bus.Draft
 	var refusal *bus.CommandError
 	var found exported
@@ -218,24 +217,24 @@ func (s *Server) decideLayoutRequest(aggregate string, r events.Recorded) ([]bus
 		}
 		var entries []string
 		switch b := e.GetBody().(type) {
-		case *layoutev.Event_DeclareRequested:
-			want := []*layoutev.SavedModel{b.DeclareRequested.GetSavedModel()}
+		case *layout.Event_DeclareRequested:
+			want := []*layout.SavedModel{b.DeclareRequested.GetSavedModel()}
 			if drafts, refusal = decideSavedModels(s.env.BZID, v, model, want, b.DeclareRequested.GetOverwrite()); drafts == nil && refusal == nil {
 				drafts = declaration(s.env.BZID, v.Models[model], model, want)
 			}
-		case *layoutev.Event_RemoveRequested:
+		case *layout.Event_RemoveRequested:
 			drafts, refusal = decideRemove(s.env.BZID, v, model, b.RemoveRequested.GetSubGraph())
-		case *layoutev.Event_DeclareExportRequested:
+		case *layout.Event_DeclareExportRequested:
 			drafts, refusal = decideExport(s.env.BZID, v, model, found, b.DeclareExportRequested.GetOverwrite())
-		case *layoutev.Event_AddEntryRequested:
+		case *layout.Event_AddEntryRequested:
 			drafts, _ = decideAdd(s.env.BZID, v, name, []string{b.AddEntryRequested.GetEntry()})
-		case *layoutev.Event_RemoveEntryRequested:
+		case *layout.Event_RemoveEntryRequested:
 			drafts, _ = decideDrop(s.env.BZID, v, name, []string{b.RemoveEntryRequested.GetEntry()})
-		case *layoutev.Event_PublishRequested:
+		case *layout.Event_PublishRequested:
 			if entries, refusal = matching(v, b.PublishRequested.GetPattern(), ""); refusal == nil {
 				drafts, _ = decideAdd(s.env.BZID, v, name, entries)
 			}
-		case *layoutev.Event_UnpublishRequested:
+		case *layout.Event_UnpublishRequested:
 			if entries, refusal = matching(v, b.UnpublishRequested.GetPattern(), name); refusal == nil {
 				drafts, _ = decideDrop(s.env.BZID, v, name, entries)
 			}
@@ -245,8 +244,8 @@ func (s *Server) decideLayoutRequest(aggregate string, r events.Recorded) ([]bus
 		refusal = bus.Refuse(bus.CodeInvalid, "there is nothing to do: the layout holds it already, or does not hold it")
 	}
 	if refusal != nil {
-		drafts = layoutFact(s.env.BZID, aggregate, guard, &layoutev.Event{Body: &layoutev.Event_Refused{
-			Refused: &layoutev.Refused{Request: catalog.Type(e), Reason: refusal.Message}}})
+		drafts = layoutFact(s.env.BZID, aggregate, guard, &layout.Event{Body: &layout.Event_Refused{
+			Refused: &layout.Refused{Request: catalog.Type(e), Reason: refusal.Message}}})
 	}
 	return drafts, nil
 }

@@ -16,24 +16,6 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 )
 
-// leasing is a bus whose leases are had as acquire says.
-type leasing struct {
-	bus.Bus
-	acquire func(ctx context.Context) (bus.Lease, func(), error)
-}
-
-type scriptedLeases struct{ leasing }
-
-func (l leasing) Leases() bus.Leases { return scriptedLeases{l} }
-
-func (l scriptedLeases) Acquire(ctx context.Context, _, _ string, _ time.Duration) (bus.Lease, func(), error) {
-	return l.acquire(ctx)
-}
-
-func (l scriptedLeases) TryAcquire(ctx context.Context, _, _ string, _ time.Duration) (bus.Lease, func(), error) {
-	return l.acquire(ctx)
-}
-
 // problems are those of a trainer's health state, by name.
 func problems(s *Server) map[string]string {
 	out := map[string]string{}
