@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,8 @@ type Leadership struct {
 	Health  *health.State
 	Problem string // under which failures in a row show in Health
 
+	// LongestPause bounds the time between two attempts. Default 5s.
+	LongestPause time.Duration
 	// Standby, if any, is called each time that another one is found to lead.
 	Standby func()
 }
@@ -57,7 +60,7 @@ func (t Term) Leading() { t.leading() }
 // too late that it is over, so what a term writes must be guarded by Epoch or by a fact
 // that a successor's replaces.
 func Lead(ctx context.Context, l Leadership, term func(context.Context, Term) error) error {
-	attempts, pauses := l.Health.Attempts(l.Problem), retry.New(firstPause, lastPause)
+	attempts, pauses := l.Health.Attempts(l.Problem), retry.New(firstPause, cmp.Or(l.LongestPause, lastPause))
 	well := func() {
 		attempts.Succeeded()
 		pauses.Reset()

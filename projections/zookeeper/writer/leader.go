@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,54 +17,34 @@ import (
 // errNotWriter is why a proposal is refused while another registry writes.
 var errNotWriter = errors.New("another registry of this namespace writes: connect to that one")
 
-var (
-	errLeaseLost = errors.New("the writer's lease is lost")
-	errFenced    = fmt.Errorf("%w: it has put its fence behind ours in the log", errNotWriter)
-)
+var errFenced = fmt.Errorf("%w: %w: it has put its fence behind ours in the log", errNotWriter, bus.ErrFenced)
 
-// lead asks for the lease again and again until ctx ends, and writes while it holds it.
+// leadProblem is the name of the problem of a registry that cannot lead.
+const leadProblem = "leading zookeeper writes"
+
+// lead writes while this process holds the writer's lease, again and again until ctx ends.
 func (w *Writer) lead(ctx context.Context) error {
-	wait := retry.New(retryLast/2, 2*retryLast)
-	for ctx.Err() == nil {
-		began := time.Now()
-		lease, release, err := w.leases.Acquire(ctx, w.cfg.BZID+".znode.writer", w.prefix, w.cfg.Lease)
-		if err == nil {
-			err = w.term(ctx, lease)
-			release()
-		}
-		if ctx.Err() == nil {
-			if time.Since(began) > w.cfg.Lease {
-				wait.Reset() // it went well for a while
-			}
-			w.logger.Warn("zookeeper writes given up; trying for the lease again", "bzid", w.cfg.BZID, "err", err)
-			_ = wait.Wait(ctx) // the loop asks ctx
-		}
-	}
-	return nil
+	return bus.Lead(ctx, bus.Leadership{
+		Leases: w.leases, Lease: w.cfg.BZID + ".znode.writer", Holder: w.prefix, TTL: w.cfg.Lease,
+		Log: w.logger, Health: w.cfg.Health, Problem: leadProblem, LongestPause: 2 * retryLast,
+	}, w.term)
 }
 
-// term is one term: it ends with the lease, with ctx, or when the bus fails for good.
-func (w *Writer) term(ctx context.Context, lease bus.Lease) error {
+// term ends with the lease, with ctx, or when the bus fails for good.
+func (w *Writer) term(ctx context.Context, term bus.Term) error {
+	if err := w.acquire(ctx); err != nil {
+		return err
+	}
+	w.logger.Info("zookeeper writes taken over", "bzid", w.cfg.BZID, "epoch", term.Epoch)
+	w.writer.Store(true)
+	term.Leading()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		select {
-		case <-lease.Lost:
-			return errLeaseLost
-		case <-ctx.Done():
-			return nil
-		}
-	})
-	g.Go(func() error {
-		if err := w.acquire(ctx); err != nil {
-			return err
-		}
-		w.logger.Info("zookeeper writes taken over", "bzid", w.cfg.BZID, "epoch", lease.Epoch)
-		w.writer.Store(true)
-		g.Go(func() error { w.expire(ctx); return nil })
-		g.Go(func() error { w.sweep(ctx); return nil })
-		for _, run := range w.while {
-			g.Go(func() error { run(ctx); return nil })
-		}
+	g.Go(func() error { w.expire(ctx); return nil })
+	g.Go(func() error { w.sweep(ctx); return nil })
+	for _, run := range w.while {
+		g.Go(func() error { run(ctx); return nil })
+	}
+	g.Go(func() error { // its end, always an error, ends the others
 		err := w.append(ctx)
 		w.writer.Store(false)
 		w.fail(errNotWriter)
