@@ -144,7 +144,11 @@ func (j *Job) Declare(ctx context.Context, spec *model.ModelSpec) error {
 	if err != nil {
 		return err
 	}
-	return j.callRaw(ctx, "portal.declare", body, nil)
+	var r seqReply
+	if err := j.callRaw(ctx, "portal.declare", body, &r); err != nil {
+		return err
+	}
+	return j.Catalog.Wait(ctx, r.Seq) // so that Declared sees it
 }
 
 // Declared is true when the model stands as spec says.

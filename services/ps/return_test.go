@@ -196,8 +196,11 @@ func TestADivergedModelIsAFact(t *testing.T) {
 					t.Errorf("row %d was published as %v", id, row)
 				}
 			}
-			if p.follows(w.back(1, 0)); p.hash() != then || len(w.health.Problems()) != 0 {
-				t.Errorf("back at the checkpoint: health %v", w.health.Problems())
+			if p.follows(w.back(1, 0)); p.hash() != then {
+				t.Error("back at the checkpoint the state is another")
+			}
+			if got := fmt.Sprint(w.health.Problems()); strings.Contains(got, divergence) {
+				t.Errorf("back at the checkpoint: health says %s", got)
 			}
 			p.teach(teach(0, 0, 10, 20, 1e-30, 1))
 			p.sameRows(p.settled())
