@@ -161,8 +161,7 @@ func (p *pipe) run(ids []int64, f func(slots []slot, from int)) {
 // runStages is run for an f that calls a stage of p for all slots of a burst, or
 // lookAheadAVX512: a few of its rows at a time, that does the steps of later bursts, and f
 // asks for the next one's rows, so that memory always has something to do and never too
-// much. Behind the hashes there are zeros up to a whole burst, so that each burst is taken
-// as a whole; f gets the slots of hashes alone.
+// much. Behind the hashes there are zeros up to a whole burst.
 func (p *pipe) runStages(hashes []uint64, f func(slots []slot, from int)) {
 	t, n := p.t, len(hashes)
 	bursts := (n + burst - 1) / burst
@@ -171,10 +170,14 @@ func (p *pipe) runStages(hashes []uint64, f func(slots []slot, from int)) {
 	lines := int(p.rows.lines)
 	p.rows.lines = 0 // stages ask for rows one by one
 	for j := range min(bursts, rowAhead) {
-		step1Hashed(&signed(hashes)[j*burst], burst, &t.heads[0], p.counter, &p.burst(j)[0])
+		slots := p.burst(j)
+		step1Hashed(&signed(hashes)[j*burst], min(burst, n-j*burst), &t.heads[0], p.counter, &slots[0])
+		for k := n - j*burst; k < burst; k++ {
+			slots[k].at, slots[k].then = 0, 1
+		}
 	}
 	for j := range min(bursts, rowBehind) {
-		more[j] = t.step2(p, j, &identity, burst)
+		more[j] = t.step2(p, j, &identity, min(burst, n-j*burst))
 	}
 	if more[0] > 0 {
 		t.step2(p, 0, &p.more[0], more[0])

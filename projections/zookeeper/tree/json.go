@@ -87,8 +87,11 @@ func FromJSON(nodes map[string]JSONNode, sessions map[int64]Session) (*Tree, err
 		if path != "/" {
 			i := strings.LastIndexByte(path, '/')
 			name, up := path[i+1:], uint32(0)
-			if i >= 0 {
-				up = t.Find(path[:max(i, 1)])
+			switch {
+			case i == 0:
+				up = root
+			case i > 1: // "//a" has no parent
+				up = t.Find(path[:i])
 			}
 			if !ValidName(name) || up == 0 || len(name)+len(v.Data) > MaxBlob {
 				return nil, fmt.Errorf("znode: node %q cannot stand in the tree", path)

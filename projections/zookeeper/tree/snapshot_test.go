@@ -118,6 +118,8 @@ func TestNodesOfJSON(t *testing.T) {
 		"no parent":         {map[string]JSONNode{"/": empty, "/a/b": empty}, false},
 		"no path":           {map[string]JSONNode{"/": empty, "a": empty}, false},
 		"no name":           {map[string]JSONNode{"/": empty, "/a": empty, "/a/": empty}, false},
+		"an empty step":     {map[string]JSONNode{"/": empty, "/a": empty, "//a": empty}, false},
+		"one further down":  {map[string]JSONNode{"/": empty, "/a": empty, "/a//b": empty}, false},
 		"the largest child": {map[string]JSONNode{"/": empty, "/a": sized(MaxBlob - 1)}, true},
 		"a larger one":      {map[string]JSONNode{"/": empty, "/a": sized(MaxBlob)}, false},
 		"a longer name":     {map[string]JSONNode{"/": empty, "/abc": sized(MaxBlob - 2)}, false},
