@@ -26,7 +26,7 @@ type Pool struct {
 	// What each does is set before round is counted up, and not changed before every
 	// helper has counted left down.
 	phase func(p *Pool, worker, i int)
-	items int
+	items atomic.Int64 // a helper that comes late to a round reads nothing else of it; the race detector has reported that read when it was plain
 	turns []turn       // of each thread
 	round atomic.Int64 // counts calls of each; below zero: closed
 	left  atomic.Int64
@@ -135,7 +135,8 @@ func (p *Pool) each(n int, phase func(p *Pool, worker, i int)) {
 		}
 		return
 	}
-	p.phase, p.items = phase, n
+	p.phase = phase
+	p.items.Store(int64(n))
 	for w := range p.turns {
 		p.turns[w].next.Store(int64(p.first(w)))
 	}
@@ -156,7 +157,7 @@ func (p *Pool) each(n int, phase func(p *Pool, worker, i int)) {
 
 // first is the first item that is worker's own: the others' lie before it, those of
 // worker+1 begin where its end.
-func (p *Pool) first(worker int) int { return p.items * worker / len(p.turns) }
+func (p *Pool) first(worker int) int { return int(p.items.Load()) * worker / len(p.turns) }
 
 // work does the items that are the worker's own, then what others have not begun.
 func (p *Pool) work(worker int) {

@@ -601,16 +601,19 @@ func TestSilenceAboutOneSubModel(t *testing.T) {
 	f.hush()
 	h.wantReplicas("m/entry:0/2 AVAILABLE v7", "m/ps:1/2 AVAILABLE v7")
 	h.wantProblem("")
-	var entry []string
-	for _, fact := range h.facts() {
-		if strings.Contains(fact, "m:entry") {
-			entry = append(entry, fact)
+	want := []string{"loading m:entry/7", "available m:entry/7", "failed (DeadlineExceeded: the model server does not answer about it) m:entry/7", "available m:entry/7"}
+	h.until("facts", func() error { // heartbeats do not wait for them
+		var entry []string
+		for _, fact := range h.facts() {
+			if strings.Contains(fact, "m:entry") {
+				entry = append(entry, fact)
+			}
 		}
-	}
-	if want := []string{"loading m:entry/7", "available m:entry/7", "failed (DeadlineExceeded: the model server does not answer about it) m:entry/7",
-		"available m:entry/7"}; !slices.Equal(entry, want) {
-		t.Errorf("facts %q, want %q", entry, want)
-	}
+		if !slices.Equal(entry, want) {
+			return fmt.Errorf("%q, want %q", entry, want)
+		}
+		return nil
+	})
 }
 
 // A server that answers nothing at all is killed, and another one takes its place.
