@@ -81,18 +81,20 @@ func New[S any](log bus.Log, v View[S], o Options) *Follower[S] {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Follower[S]{
-		log: log, view: v, opt: o, lag: lagGauge(o.Metrics, v.Name), failures: failures(o.Metrics, v.Name),
+		log: log, view: v, opt: o, lag: lagGauge(o.Metrics, v.Name), failures: failures(o.Metrics, v.Name, o.Log),
 		ready: make(chan struct{}), done: make(chan struct{}),
 		state: v.New(), at: mark{View: v.Name, BZID: v.bzid, Version: v.Version},
 	}
 }
 
-// lagGauge is the view's gauge of monolith_projection_lag_events.
+// lagGauge is the view's gauge of monolith_projection_lag_events, unregistered when the
+// registry refuses it.
 func lagGauge(reg prometheus.Registerer, view string) prometheus.Gauge {
-	return prom.Register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	vec, _ := prom.TryRegister(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "monolith_projection_lag_events",
 		Help: "Events stored in the log and not folded into the view yet.",
-	}, []string{"view"})).WithLabelValues(view)
+	}, []string{"view"}))
+	return vec.WithLabelValues(view)
 }
 
 // OnEvent has hook run after each fold, of a part where the view has parts, under the

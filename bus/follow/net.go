@@ -2,6 +2,7 @@ package follow
 
 import (
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 
 	"github.com/monolith-go/monolith/internal/prom"
@@ -57,9 +58,13 @@ func (f *Follower[S]) failed(r events.Recorded, err error) {
 }
 
 // failures is the view's counter of monolith_projection_failed_events_total.
-func failures(reg prometheus.Registerer, view string) prometheus.Counter {
-	return prom.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+func failures(reg prometheus.Registerer, view string, log *slog.Logger) prometheus.Counter {
+	vec, err := prom.TryRegister(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "monolith_projection_failed_events_total",
 		Help: "Events that were skipped because their fold panicked, each of which is a defect.",
-	}, []string{"view"})).WithLabelValues(view)
+	}, []string{"view"}))
+	if err != nil {
+		log.Warn("the counter of failed events is not exported", "err", err)
+	}
+	return vec.WithLabelValues(view)
 }

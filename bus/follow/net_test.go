@@ -1,6 +1,7 @@
 package follow_test
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"strings"
@@ -65,6 +66,30 @@ monolith_projection_failed_events_total{view="tally"} 1
 	}
 	if n := said.n.Load(); n != 1 {
 		t.Errorf("%d errors were logged, want 1", n)
+	}
+}
+
+// A registry that has something else under the counter's name costs the counter, and that
+// is told; one that takes it, or has it from another follower, is no news.
+func TestARefusedCounterIsTold(t *testing.T) {
+	b := mem.New()
+	defer b.Close()
+	const name = "monolith_projection_failed_events_total"
+	taken := prometheus.NewRegistry()
+	taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "Another one."}))
+	var folds atomic.Int64
+	for _, tc := range []struct {
+		name    string
+		metrics prometheus.Registerer
+		told    bool
+	}{{"free", prometheus.NewRegistry(), false}, {"taken", taken, true}, {"none", nil, false}} {
+		var said bytes.Buffer
+		for range 2 {
+			follow.New(b.Log(), tallies(&folds, nil), follow.Options{Metrics: tc.metrics, Log: slog.New(slog.NewTextHandler(&said, nil))})
+		}
+		if got := strings.Contains(said.String(), "is not exported"); got != tc.told {
+			t.Errorf("%s: the log says %q", tc.name, said.String())
+		}
 	}
 }
 

@@ -8,24 +8,39 @@ import (
 // Scan hands every record of the topic, up to where it ends now, to handle, partition
 // by partition, and returns the first and end offsets.
 func Scan(ctx context.Context, brokers []string, topic string, handle func(Record) error) (first, ends map[int32]int64, err error) {
-	return eachPartition(ctx, brokers, topic, func(r *Reader, begin, end int64) error {
-		for at := begin; at < end; {
-			recs, next, err := r.Fetch(ctx, at)
-			if err != nil {
+	return eachPartition(ctx, brokers, topic, func(r *Reader, begin, end int64) error { return r.scan(ctx, begin, end, handle) })
+}
+
+// ScanPartition hands the records of one partition, from an offset on and up to where it
+// ends now, to handle.
+func ScanPartition(ctx context.Context, brokers []string, topic string, partition int32, from int64, handle func(Record) error) error {
+	r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: partition})
+	defer r.Close()
+	begin, end, err := r.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	return r.scan(ctx, max(from, begin), end, handle)
+}
+
+// scan hands the records of [from, end) to handle.
+func (r *Reader) scan(ctx context.Context, from, end int64, handle func(Record) error) error {
+	for at := from; at < end; {
+		recs, next, err := r.Fetch(ctx, at)
+		if err != nil {
+			return err
+		}
+		for _, rec := range recs {
+			if rec.Offset >= end {
+				return nil
+			}
+			if err := handle(rec); err != nil {
 				return err
 			}
-			for _, rec := range recs {
-				if rec.Offset >= end {
-					return nil
-				}
-				if err := handle(rec); err != nil {
-					return err
-				}
-			}
-			at = next
 		}
-		return nil
-	})
+		at = next
+	}
+	return nil
 }
 
 // Bounds are the first and end offsets of the topic's partitions.

@@ -7,22 +7,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register registers c and returns it, or the same collector that another role of the
-// process has registered before. Without a registry c is counted all the same and shown by
-// nobody. Two different metrics under one name are a defect of this program: it panics.
+// Register is TryRegister for a role's own metrics: two different ones under one name are a
+// defect of this program, and it panics.
 func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	c, err := TryRegister(reg, c)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// TryRegister registers c and returns it, or the same collector that another role of the
+// process has registered before. Without a registry, and where it refuses c, which is the
+// error, c is counted all the same and shown by nobody.
+func TryRegister[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
 	if reg == nil {
-		return c
+		return c, nil
 	}
 	err := reg.Register(c)
 	var before prometheus.AlreadyRegisteredError
 	if errors.As(err, &before) {
 		if same, ok := before.ExistingCollector.(C); ok {
-			return same
+			return same, nil
 		}
 	}
-	if err != nil {
-		panic(err)
-	}
-	return c
+	return c, err
 }

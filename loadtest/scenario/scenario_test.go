@@ -109,7 +109,7 @@ func ratings(n int) gen.Source {
 func records(t *testing.T, addr string) (all []kafka.Record) {
 	t.Helper()
 	for p := range int32(4) {
-		err := scan(t.Context(), []string{addr}, topic, p, 0, func(r kafka.Record) error { all = append(all, r); return nil })
+		err := kafka.ScanPartition(t.Context(), []string{addr}, topic, p, 0, func(r kafka.Record) error { all = append(all, r); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestStream(t *testing.T) {
 		}
 		// Nothing of this call may be in the log yet.
 		for p := range int32(4) {
-			err := scan(ctx, []string{b.Addr()}, topic, p, 0, func(r kafka.Record) error {
+			err := kafka.ScanPartition(ctx, []string{b.Addr()}, topic, p, 0, func(r kafka.Record) error {
 				if got, err := rating.Decode(r.Value); err != nil || slices.Contains(movies, got.Movie) {
 					early.Add(1)
 				}

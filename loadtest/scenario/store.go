@@ -70,7 +70,7 @@ func (s *stream) settle(recs []kafka.Record) error {
 		missing[r.Partition][r.Headers[rating.HeaderIndex]] = r
 	}
 	for p, byIndex := range missing {
-		err := scan(s.work, s.cfg.Brokers, s.cfg.Topic, p, s.next[p], func(found kafka.Record) error {
+		err := kafka.ScanPartition(s.work, s.cfg.Brokers, s.cfg.Topic, p, s.next[p], func(found kafka.Record) error {
 			if r := byIndex[found.Headers[rating.HeaderIndex]]; r != nil && found.Headers[rating.HeaderStream] == s.cfg.Name {
 				r.Offset, r.Time = found.Offset, found.Time
 			}
@@ -79,33 +79,6 @@ func (s *stream) settle(recs []kafka.Record) error {
 		if err != nil {
 			return fmt.Errorf("look up an unanswered write: %w", err)
 		}
-	}
-	return nil
-}
-
-// scan hands the records of a partition from offset on, up to where it ends now, to
-// handle.
-func scan(ctx context.Context, brokers []string, topic string, partition int32, offset int64, handle func(kafka.Record) error) error {
-	r := kafka.NewReader(kafka.ReaderConfig{Brokers: brokers, Topic: topic, Partition: partition})
-	defer r.Close()
-	first, end, err := r.Bounds(ctx)
-	if err != nil {
-		return err
-	}
-	for offset = max(offset, first); offset < end; {
-		recs, next, err := r.Fetch(ctx, offset)
-		if err != nil {
-			return err
-		}
-		for _, rec := range recs {
-			if rec.Offset >= end {
-				return nil
-			}
-			if err := handle(rec); err != nil {
-				return err
-			}
-		}
-		offset = next
 	}
 	return nil
 }
@@ -124,7 +97,7 @@ func FindStored(ctx context.Context, brokers []string, topic, stream string) (*S
 	}
 	s := &Stored{index: map[int]struct{}{}}
 	for p := range n {
-		err := scan(ctx, brokers, topic, p, 0, func(r kafka.Record) error {
+		err := kafka.ScanPartition(ctx, brokers, topic, p, 0, func(r kafka.Record) error {
 			if r.Headers[rating.HeaderStream] != stream {
 				return nil
 			}

@@ -15,8 +15,8 @@ const (
 	// observer is the lease of the one model-sync of a namespace that records applied deltas.
 	observer    = "model-sync.applied"
 	observerTTL = 3 * time.Second
-	// lastWords bounds the flush of a role that stops.
-	lastWords = 2 * time.Second
+	// drainTimeout bounds the flush of a role that stops.
+	drainTimeout = 2 * time.Second
 	// Problems of the role's, by name.
 	listenProblem = "listening to model servers"
 	recordProblem = "recording applied deltas"
@@ -66,7 +66,7 @@ func (s *Server) flush(ctx context.Context) error {
 				recording.Failed(err)
 			}
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 			defer cancel()
 			_, _ = s.record(last, unsent)
 			return nil

@@ -390,7 +390,7 @@ func (s *Server) endEpoch(ctx context.Context, fact *shard.Event) error {
 		Event:   fact, Expect: s.readySeq, Header: events.Header{Source: source},
 	}
 	_, err := s.env.Bus.Log().Append(ctx, draft)
-	for try := 0; errors.Is(err, bus.ErrConflict) && s.look().epoch <= s.ready0.GetEpoch() && try < farewells; try++ {
+	for try := 0; errors.Is(err, bus.ErrConflict) && s.look().epoch <= s.ready0.GetEpoch() && try < endAttempts; try++ {
 		// Something else lies on the subject. Should it be a successor after all, this
 		// fact changes nothing: it names an epoch that is over.
 		if draft.Expect, err = s.env.Bus.Log().LastOf(ctx, draft.Subject); err == nil {
@@ -400,8 +400,8 @@ func (s *Server) endEpoch(ctx context.Context, fact *shard.Event) error {
 	return err
 }
 
-// farewells bounds how often the last fact is tried against others' appends.
-const farewells = 5
+// endAttempts bounds how often the last fact is tried against others' appends.
+const endAttempts = 5
 
 // shutDown ends the epoch of a shard that has been ready: after a clean stop the last
 // deltas and Stopped, after a failure its reason. A successor is left alone.
