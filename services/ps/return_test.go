@@ -199,8 +199,10 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			if p.follows(w.back(1, 0)); p.hash() != then {
 				t.Error("back at the checkpoint the state is another")
 			}
-			if got := fmt.Sprint(w.health.Problems()); strings.Contains(got, divergence) {
-				t.Errorf("back at the checkpoint: health says %s", got)
+			for _, p := range w.health.Problems() {
+				if p.Name != "heartbeats" { // there is no registry here
+					t.Errorf("back at the checkpoint: health says %s", p)
+				}
 			}
 			p.teach(teach(0, 0, 10, 20, 1e-30, 1))
 			p.sameRows(p.settled())
