@@ -4,6 +4,7 @@ package freeport
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -14,15 +15,24 @@ import (
 // before its server listens.
 const first, last = 20000, 32000
 
-// Find returns a port on 127.0.0.1 that nobody listens on.
+// Find returns a port on 127.0.0.1 that nobody listens on. Where the system can say so
+// (Linux), no other call of this machine returns it while this process lives: a virtual
+// machine takes seconds until it listens, and a server that is killed comes back to its
+// port.
 func Find() (int, error) {
 	var err error
 	for range 200 {
 		port := first + rand.IntN(last-first)
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if err = reserve(addr); err != nil {
+			continue
+		}
 		var ln net.Listener
-		if ln, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+		if ln, err = net.Listen("tcp", addr); err == nil {
 			return port, ln.Close()
 		}
 	}
-	return 0, errors.Join(errors.New("no port between 20000 and 32000 is free on 127.0.0.1"), err)
+	return 0, fmt.Errorf("%w: %w", errNone, err)
 }
+
+var errNone = errors.New("no port between 20000 and 32000 is free on 127.0.0.1")

@@ -197,7 +197,7 @@ func (s *Server) await(ctx context.Context) error {
 	for !s.Serves() {
 		select {
 		case <-s.gone:
-			return fmt.Errorf("process of Apache ZooKeeper ended: %s", s.said)
+			return fmt.Errorf("process of Apache ZooKeeper ended (%s): %s", s.cmd.ProcessState, s.said)
 		case <-ctx.Done():
 			s.Kill()
 			return fmt.Errorf("server of Apache ZooKeeper does not answer at %s: %w\n%s", s.addr, ctx.Err(), s.said)
