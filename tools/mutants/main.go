@@ -58,6 +58,10 @@ func (c config) run(ctx context.Context, pkgs []string) error {
 	if len(pkgs) == 0 {
 		return errors.New("name the folders of packages, such as bus/react services/ps")
 	}
+	pkgs = slices.Clone(pkgs)
+	for i, pkg := range pkgs { // as the lists name them: "./bus/mem/" is bus/mem
+		pkgs[i] = filepath.Clean(pkg)
+	}
 	drawn, err := c.draw(pkgs)
 	if err != nil {
 		return err
