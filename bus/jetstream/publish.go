@@ -133,7 +133,7 @@ func (c *committer) refused(ctx context.Context, cmd *command, err error) (unkno
 func (c *committer) sendBatch(ctx context.Context, group []*command) (again []*command) {
 	a, err := c.publishBatch(ctx, group)
 	if err == nil {
-		c.callers = len(group) + len(c.backlog) + len(c.queue)
+		c.callers = len(group) + c.queue.Len()
 		first := a.Seq - uint64(a.Count) + 1
 		for _, cmd := range group {
 			seqs := make([]uint64, len(cmd.msgs))
