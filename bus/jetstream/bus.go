@@ -18,6 +18,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/retry"
@@ -25,20 +26,20 @@ import (
 
 // Config says how to connect. Limits of 0 leave those of an existing stream alone.
 type Config struct {
-	URL            string        // nats://host:port[,...], with or without user:password
-	Server         *Server       // instead of URL: the embedded one, without a socket
-	Name           string        // the connection's name in the server's lists; default monolith
-	BZID           string        // whose letters are listed, and where letters without a bzid go
-	CredsFile      string        // credentials of an external server
-	CAFile         string        // TLS: the authority to trust
-	Replicas       int           // of each stream when it is created; default: as many as the log has, 1 without a log
-	Timeout        time.Duration // of a call whose ctx has no deadline; default 15 s
-	LogMaxBytes    int64         // MONOLITH, refuses when full; default 8 GiB
-	SyncMaxBytes   int64         // MONOLITH_SYNC, discards its oldest when full; default 4 GiB
-	LetterMaxBytes int64         // MONOLITH_DLQ, counts in summaries what has no room; default 1 GiB
-	LetterMaxAge   time.Duration // for which a letter is kept; default 180 days
-	Log            *slog.Logger  // default: none
-	Health         *health.State // told while the server stays away; nil: nobody is
+	URL            string             // nats://host:port[,...], with or without user:password
+	Server         *natsserver.Server // instead of URL: the embedded one, without a socket
+	Name           string             // the connection's name in the server's lists; default monolith
+	BZID           string             // whose letters are listed, and where letters without a bzid go
+	CredsFile      string             // credentials of an external server
+	CAFile         string             // TLS: the authority to trust
+	Replicas       int                // of each stream when it is created; default: as many as the log has, 1 without a log
+	Timeout        time.Duration      // of a call whose ctx has no deadline; default 15 s
+	LogMaxBytes    int64              // MONOLITH, refuses when full; default 8 GiB
+	SyncMaxBytes   int64              // MONOLITH_SYNC, discards its oldest when full; default 4 GiB
+	LetterMaxBytes int64              // MONOLITH_DLQ, counts in summaries what has no room; default 1 GiB
+	LetterMaxAge   time.Duration      // for which a letter is kept; default 180 days
+	Log            *slog.Logger       // default: none
+	Health         *health.State      // told while the server stays away; nil: nobody is
 }
 
 // requestTimeout bounds one round trip; what takes longer has an unknown outcome.

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ const (
 func (b *Bus) dial(ctx context.Context) error {
 	away := &outage{b: b, pauses: retry.New(100*time.Millisecond, time.Second)}
 	opts := []nats.Option{
-		nats.Name(orString(b.cfg.Name, "monolith")),
+		nats.Name(cmp.Or(b.cfg.Name, "monolith")),
 		nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(away.pause),
 		nats.IgnoreAuthErrorAbort(),

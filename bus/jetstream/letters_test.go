@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 )
 
@@ -25,7 +26,7 @@ func TestLetters(t *testing.T) {
 }
 
 // raw is a connection of somebody who is not of ours.
-func raw(t *testing.T, s *jetstream.Server) (*nats.Conn, natsjs.JetStream) {
+func raw(t *testing.T, s *natsserver.Server) (*nats.Conn, natsjs.JetStream) {
 	t.Helper()
 	nc, err := nats.Connect(s.URL())
 	if err != nil {

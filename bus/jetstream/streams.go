@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,17 +37,17 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	log.Name, log.Subjects = wire.LogStream, wire.LogSubjects()
 	log.Description = "control plane: every fact, until an archive holds it"
 	log.Discard, log.DenyDelete = jetstream.DiscardNew, true
-	log.MaxBytes, log.MaxMsgSize = orInt(b.cfg.LogMaxBytes, 8<<30), wire.MaxEvent
+	log.MaxBytes, log.MaxMsgSize = cmp.Or(b.cfg.LogMaxBytes, 8<<30), wire.MaxEvent
 
 	sync.Name, sync.Subjects = wire.SyncStream, []string{wire.DeltaRoot + ".>"}
 	sync.Description = "parameter deltas on their way to serving"
 	sync.Discard = jetstream.DiscardOld
-	sync.MaxBytes, sync.MaxMsgSize = orInt(b.cfg.SyncMaxBytes, 4<<30), wire.MaxMessage
+	sync.MaxBytes, sync.MaxMsgSize = cmp.Or(b.cfg.SyncMaxBytes, 4<<30), wire.MaxMessage
 
 	letters.Name, letters.Subjects = wire.LetterStream, []string{wire.LetterRoot + ".>"}
 	letters.Description = "what was refused, with the reason"
 	letters.Discard = jetstream.DiscardNew
-	letters.MaxBytes, letters.MaxMsgSize = orInt(b.cfg.LetterMaxBytes, 1<<30), wire.MaxMessage
+	letters.MaxBytes, letters.MaxMsgSize = cmp.Or(b.cfg.LetterMaxBytes, 1<<30), wire.MaxMessage
 	letters.MaxMsgsPerSubject = 1 // a tombstone takes the place of its letter
 	letters.MaxAge = b.cfg.LetterMaxAge
 	if letters.MaxAge <= 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 )
 
@@ -129,7 +130,7 @@ func withLog(ctx context.Context, use func(*jetstream.Bus) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(dir, "nats")})
+	s, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats")})
 	if err != nil {
 		return err
 	}
