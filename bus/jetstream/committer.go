@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
 	"github.com/monolith-go/monolith/internal/groupcommit"
 )
 
@@ -17,6 +18,7 @@ const (
 	batchBytes   = 8 << 20 // bytes of one batch, unless a single command is larger
 	oneByOne     = 64      // commands of a refused batch up to which each is sent alone
 	batchMinimum = 2       // a batch of one is a plain publish
+	quiet        = 5       // attempts that may stay without an ack before that is a problem
 )
 
 // outgoing is one message of a command, without what a batch adds.
@@ -64,7 +66,7 @@ func newCommitter(b *Bus, stream string) *committer {
 
 // commit waits until the messages are on disk and returns their sequences.
 func (c *committer) commit(ctx context.Context, msgs []outgoing) ([]uint64, error) {
-	ctx, cancel := c.b.bound(ctx)
+	ctx, cancel := c.b.conn.Bound(ctx)
 	defer cancel()
 	cmd := &command{ctx: ctx, msgs: msgs, done: make(chan outcome, 1)}
 	for _, m := range msgs {
@@ -74,16 +76,16 @@ func (c *committer) commit(ctx context.Context, msgs []outgoing) ([]uint64, erro
 	case c.queue.In() <- cmd:
 	case <-ctx.Done():
 		return nil, c.gone(ctx.Err())
-	case <-c.b.ctx.Done():
-		return nil, c.gone(context.Cause(c.b.ctx))
+	case <-c.b.conn.Context().Done():
+		return nil, c.gone(context.Cause(c.b.conn.Context()))
 	}
 	select {
 	case o := <-cmd.done:
 		return o.seqs, o.err
 	case <-ctx.Done():
 		return nil, c.gone(ctx.Err())
-	case <-c.b.ctx.Done():
-		return nil, c.gone(context.Cause(c.b.ctx))
+	case <-c.b.conn.Context().Done():
+		return nil, c.gone(context.Cause(c.b.conn.Context()))
 	}
 }
 
@@ -94,7 +96,7 @@ func (c *committer) gone(cause error) error {
 
 // run commits group after group until ctx ends.
 func (c *committer) run(ctx context.Context) {
-	pauses, failed := newPauses(), 0
+	pauses, failed := conn.NewPauses(), 0
 	for {
 		waiting, err := c.queue.Next(ctx)
 		if err != nil {

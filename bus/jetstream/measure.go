@@ -11,6 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 )
@@ -50,7 +51,7 @@ func MeasureAppend(ctx context.Context, b *Bus, callers, n int) error {
 // MeasureRawPublish publishes the same n events with nats.go itself, so many of them
 // waiting for an ack at a time: the baseline of MeasureAppend.
 func MeasureRawPublish(ctx context.Context, b *Bus, pending, n int) error {
-	js, err := jetstream.New(b.nc, jetstream.WithPublishAsyncMaxPending(pending))
+	js, err := jetstream.New(b.conn.NATS, jetstream.WithPublishAsyncMaxPending(pending))
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func MeasureRawPublish(ctx context.Context, b *Bus, pending, n int) error {
 		}
 		r := ready[0]
 		a, err := js.PublishMsgAsync(outgoing{subject: r.Subject, header: wire.Encode(r.Header, r.Subject, time.Now()), data: r.Data, expect: bus.Any}.message(),
-			jetstream.WithStallWait(requestTimeout)) // on a slow disk it takes longer than the usual 200 ms until another may be pending
+			jetstream.WithStallWait(conn.RequestTimeout)) // on a slow disk it takes longer than the usual 200 ms until another may be pending
 		if err != nil {
 			close(acks)
 			<-result
@@ -102,7 +103,7 @@ func MeasureRawPublish(ctx context.Context, b *Bus, pending, n int) error {
 // MeasureRawReplay reads the first n messages of the log with an ordered consumer of
 // nats.go and decodes nothing: the baseline of Follow.
 func MeasureRawReplay(ctx context.Context, b *Bus, n int) error {
-	cons, err := b.js.OrderedConsumer(ctx, wire.LogStream, jetstream.OrderedConsumerConfig{})
+	cons, err := b.conn.JS.OrderedConsumer(ctx, wire.LogStream, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		return err
 	}

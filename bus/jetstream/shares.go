@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 )
 
 // recount is how long a refusal for lack of room stands before the letters are looked at
@@ -90,9 +91,9 @@ func (l letters) admit(ctx context.Context, source string, cost int64) error {
 	}
 	if !l.b.shares.unchanged(st, limit) {
 		var use wire.Usage
-		err := l.b.scan(ctx, wire.LetterStream, l.filter()+".>", false, func(m *stored) error {
-			stream, _, _ := wire.ParseLetter(m.subject) // "": marks, and what is no letter
-			use.Add(wire.ShareOf(stream), wire.LetterCost(m.subject, m.size()))
+		err := l.b.stream(wire.LetterStream).Scan(ctx, l.filter()+".>", false, func(m *stream.Message) error {
+			stream, _, _ := wire.ParseLetter(m.Subject) // "": marks, and what is no letter
+			use.Add(wire.ShareOf(stream), wire.LetterCost(m.Subject, m.Size()))
 			return nil
 		})
 		if err != nil {
