@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/letters"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
@@ -40,13 +41,13 @@ type Config struct {
 
 // Bus is one connection. All its methods may be called at the same time.
 type Bus struct {
-	cfg    Config
-	conn   *conn.Conn
-	events *committer
-	deltas *committer
-	tail   *tail
-	shares shares
-	first  atomic.Uint64 // oldest event known to be held; guards before it are of trimmed ones
+	cfg     Config
+	conn    *conn.Conn
+	events  *committer
+	deltas  *committer
+	tail    *tail
+	letters *letters.Letters
+	first   atomic.Uint64 // oldest event known to be held; guards before it are of trimmed ones
 }
 
 var _ bus.Bus = (*Bus)(nil)
@@ -77,7 +78,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bus{cfg: cfg, conn: c}
+	b := &Bus{cfg: cfg, conn: c, letters: letters.New(c, cfg.BZID)}
 	if err := b.open(ctx); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("connect to nats: %w", err)
@@ -102,7 +103,7 @@ func (b *Bus) open(ctx context.Context) error {
 
 func (b *Bus) Log() bus.Log                 { return logStream{b} }
 func (b *Bus) Deltas() bus.Deltas           { return syncStream{b} }
-func (b *Bus) DeadLetters() bus.DeadLetters { return letters{b} }
+func (b *Bus) DeadLetters() bus.DeadLetters { return b.letters }
 func (b *Bus) Commands() bus.Commands       { return commands{b} }
 func (b *Bus) Signals() bus.Signals         { return signals{b} }
 func (b *Bus) Leases() bus.Leases           { return leases{b} }

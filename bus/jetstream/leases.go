@@ -155,8 +155,8 @@ func alive(m *stream.Message) bool {
 func (g *grant) put(ctx context.Context, revision uint64) error {
 	sent := time.Now()
 	a, err := g.b.conn.Request(ctx, &nats.Msg{Subject: g.subject, Data: []byte(g.value), Header: nats.Header{
-		expectHeader: {strconv.FormatUint(revision, 10)},
-		"Nats-TTL":   {g.ttl.String()},
+		conn.ExpectHeader: {strconv.FormatUint(revision, 10)},
+		"Nats-TTL":        {g.ttl.String()},
 	}})
 	if err != nil {
 		var api *conn.APIError
@@ -246,9 +246,9 @@ func (g *grant) free() {
 
 func (g *grant) delete(ctx context.Context) error {
 	_, err := g.b.conn.Request(ctx, &nats.Msg{Subject: g.subject, Header: nats.Header{
-		expectHeader:   {strconv.FormatUint(g.revision, 10)},
-		"KV-Operation": {"DEL"},
-		"Nats-TTL":     {"60s"},
+		conn.ExpectHeader: {strconv.FormatUint(g.revision, 10)},
+		"KV-Operation":    {"DEL"},
+		"Nats-TTL":        {"60s"},
 	}})
 	return err
 }

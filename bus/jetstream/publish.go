@@ -19,14 +19,11 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 )
 
-// expectHeader guards a publish with the last sequence of its own subject.
-const expectHeader = "Nats-Expected-Last-Subject-Sequence"
-
 func (m outgoing) message() *nats.Msg {
 	h := make(nats.Header, len(m.header)+4)
 	maps.Copy(h, m.header)
 	if m.expect != bus.Any {
-		h[expectHeader] = []string{strconv.FormatUint(m.expect, 10)}
+		h[conn.ExpectHeader] = []string{strconv.FormatUint(m.expect, 10)}
 	}
 	return &nats.Msg{Subject: m.subject, Header: h, Data: m.data}
 }

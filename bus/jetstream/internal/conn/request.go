@@ -8,6 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// ExpectHeader guards a publish with the last sequence of its own subject.
+const ExpectHeader = "Nats-Expected-Last-Subject-Sequence"
+
 // Ack is the server's answer to a publish or to a batch's commit.
 type Ack struct {
 	Error     *APIError `json:"error"`

@@ -1,4 +1,4 @@
-package jetstream
+package letters
 
 import (
 	"context"
@@ -75,8 +75,8 @@ func (s *shares) set(use wire.Usage, st jetstream.StreamState, limit int64) {
 }
 
 // admit says with a bus.ErrFull that a letter exceeds a share.
-func (l letters) admit(ctx context.Context, source string, cost int64) error {
-	stale, err := l.b.shares.fits(source, cost)
+func (l *Letters) admit(ctx context.Context, source string, cost int64) error {
+	stale, err := l.shares.fits(source, cost)
 	if !stale {
 		return err
 	}
@@ -89,9 +89,9 @@ func (l letters) admit(ctx context.Context, source string, cost int64) error {
 	if err != nil {
 		return fmt.Errorf("count the dead letters: %w", err)
 	}
-	if !l.b.shares.unchanged(st, limit) {
+	if !l.shares.unchanged(st, limit) {
 		var use wire.Usage
-		err := l.b.stream(wire.LetterStream).Scan(ctx, l.filter()+".>", false, func(m *stream.Message) error {
+		err := l.stream(wire.LetterStream).Scan(ctx, l.filter()+".>", false, func(m *stream.Message) error {
 			stream, _, _ := wire.ParseLetter(m.Subject) // "": marks, and what is no letter
 			use.Add(wire.ShareOf(stream), wire.LetterCost(m.Subject, m.Size()))
 			return nil
@@ -99,8 +99,8 @@ func (l letters) admit(ctx context.Context, source string, cost int64) error {
 		if err != nil {
 			return fmt.Errorf("count the dead letters: %w", err)
 		}
-		l.b.shares.set(use, st, limit)
+		l.shares.set(use, st, limit)
 	}
-	_, err = l.b.shares.fits(source, cost)
+	_, err = l.shares.fits(source, cost)
 	return err
 }
