@@ -104,13 +104,9 @@ func (q *Queue[T]) Drain() []T {
 // regroup waits for those that are expected.
 func (q *Queue[T]) regroup(ctx context.Context) {
 	runtime.Gosched() // callers that have just been answered, and need no more than that to be back
-	full, n := q.drain()
-	if full || n >= q.expect {
-		return
-	}
 	over := time.NewTimer(q.wait)
 	defer over.Stop()
-	for !full && n < q.expect {
+	for full, n := q.drain(); !full && n < q.expect; {
 		select {
 		case e := <-q.in:
 			q.hold(e)
