@@ -362,6 +362,9 @@ func TestWeightsArePackedOnce(t *testing.T) {
 	if again, err := w.frozen(); err != nil || again != first {
 		t.Errorf("packed anew: %v", err)
 	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = w.frozen() }); n > 0 {
+		t.Errorf("%v allocations to get at what is packed", n)
+	}
 	if other, err := weightsOf(t, e).frozen(); err != nil || other == first {
 		t.Errorf("another version's are not packed: %v", err)
 	}
