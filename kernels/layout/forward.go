@@ -126,11 +126,7 @@ func (p *Plan) forward(dst []Tensor, w *work, q *request, o *output, lo, hi int)
 		size := p.tensors[u.tensor].sample
 		data := dst[u.tensor].Data[(q.sample+lo)*size : (q.sample+hi)*size]
 		if q.nfl[u.feature]&SharedBit == 0 {
-			fresh := o.typ != AddN || u.first // nothing was added to the cell yet
-			for s := lo; s < hi; s++ {
-				q.pool(data[u.at:], q.row(u.feature, s), f, u, fresh)
-				data = data[size:]
-			}
+			q.poolEach(data, size, lo, hi, f, u, o.typ != AddN || u.first)
 			continue
 		}
 		width, cell := u.end-u.start, w.cell(u)
@@ -143,6 +139,21 @@ func (p *Plan) forward(dst []Tensor, w *work, q *request, o *output, lo, hi int)
 				copy(data[u.at+i*u.step:][:width], cell[i*width:])
 			}
 		}
+	}
+}
+
+// poolEach pools samples lo to hi of one use into data, in which a sample has size floats.
+// Cells are fresh where nothing was added to them yet.
+func (q *request) poolEach(data []float32, size, lo, hi int, f *feature, u use, fresh bool) {
+	alone := fresh && f.Pooling != FirstN
+	for ends := q.rows[int(q.nfl[u.feature])+lo:]; lo < hi; lo, ends = lo+1, ends[1:] {
+		words := q.words[ends[0]:ends[1]]
+		if alone && len(words) == 1 { // as nearly all are
+			copy(data[u.at:u.at+u.end-u.start], q.at(words[0], u))
+		} else {
+			q.pool(data[u.at:], words, f, u, fresh)
+		}
+		data = data[size:]
 	}
 }
 
