@@ -246,12 +246,10 @@ func TestTruncatedLogIsNeverReadOn(t *testing.T) {
 	}
 }
 
-// A broker that dies between writing a transaction's records and their index entry must
-// not take them for committed afterwards.
-func TestAbortedStaysAbortedWithoutItsIndex(t *testing.T) {
-	dir := t.TempDir()
-	b := start(t, BrokerConfig{Dir: dir, Topics: map[string]int32{"ratings": 1}})
-	c := adminClient(t, []string{b.Addr()}, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("ratings"))
+// aborted leaves a record of a transaction that was aborted, and its end.
+func aborted(t *testing.T, brokers []string, topic string) {
+	t.Helper()
+	c := adminClient(t, brokers, kgo.TransactionalID("t"), kgo.DefaultProduceTopic(topic))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if err := c.BeginTransaction(); err != nil {
@@ -263,6 +261,16 @@ func TestAbortedStaysAbortedWithoutItsIndex(t *testing.T) {
 	if err := c.EndTransaction(ctx, kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A broker that dies between writing a transaction's records and their index entry must
+// not take them for committed afterwards.
+func TestAbortedStaysAbortedWithoutItsIndex(t *testing.T) {
+	dir := t.TempDir()
+	b := start(t, BrokerConfig{Dir: dir, Topics: map[string]int32{"ratings": 1}})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	aborted(t, []string{b.Addr()}, "ratings")
 	b.Close()
 	folder := filepath.Join(dir, "partitions", "ratings-0")
 	if err := os.Remove(filepath.Join(folder, "snapshot.json")); err != nil {
