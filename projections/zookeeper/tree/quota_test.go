@@ -162,6 +162,8 @@ func TestQuotasWithinQuotas(t *testing.T) {
 	is(deep+"/zookeeper_stats", "count=2,bytes=2")
 	is(statsOfQ, "count=4,bytes=4") // /q, first, deep, b
 	write(false, setOf(deep+"/zookeeper_stats", -1))
+	write(false, setOf("/q/deep/a", -1)) // as long as before: there is nothing to count
+	is(deep+"/zookeeper_stats", "e")
 	write(false, deleteOf("/q/deep/a", -1))
 	is(deep+"/zookeeper_stats", "count=1,bytes=1")
 	write(false, deleteOf(deep+"/zookeeper_limits", -1))
