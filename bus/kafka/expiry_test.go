@@ -101,6 +101,30 @@ func TestExpiryAsksForWhatIsOver(t *testing.T) {
 	}
 }
 
+// A broker deletes what is over when it starts, and not only minutes later.
+func TestABrokerThatStartsExpires(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cfg := BrokerConfig{Dir: t.TempDir(), Topics: map[string]int32{"ratings": 1}}
+	b := start(t, cfg)
+	w := NewWriter(WriterConfig{Brokers: []string{b.Addr()}})
+	for range 4 {
+		if _, err := w.Write(ctx, Record{Topic: "ratings", Value: []byte("x"), Time: time.UnixMilli(1_700_000_000_000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Close()
+	b.Close()
+	cfg.Retention = map[string]time.Duration{"ratings": time.Hour}
+	r := newReader(t, []string{start(t, cfg).Addr()}, "ratings")
+	for first, end := int64(0), int64(0); first != 3; {
+		var err error
+		if first, end, err = r.Bounds(ctx); err != nil || end != 4 {
+			t.Fatalf("the log holds %d to %d, %v", first, end, err)
+		}
+	}
+}
+
 // Records that could not be deleted are an error that names them, whatever the broker
 // answers.
 func TestExpiryThatIsRefused(t *testing.T) {
