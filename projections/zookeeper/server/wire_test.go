@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -196,7 +195,7 @@ func TestSetWatches(t *testing.T) {
 		w.notice(tree.ChildrenChanged, "/demo/portal")
 		w.notice(tree.Deleted, "/none")
 		w.code(wire.XidSetWatches, wire.OK)
-		if n := h.watches.count(); n != 3 { // the replica, portal/b, the services
+		if n := h.watches.Count(); n != 3 { // the replica, portal/b, the services
 			t.Errorf("%d watches are set, want 3", n)
 		}
 		w.nc.Close()
@@ -220,7 +219,7 @@ func (h *house) idle() {
 			h.t.Fatal("connections stay open")
 		}
 	}
-	if n := h.watches.count(); n != 0 {
+	if n := h.watches.Count(); n != 0 {
 		h.t.Errorf("%d watches outlive their connection", n)
 	}
 }
@@ -397,23 +396,6 @@ func asNet(err error, ne *net.Error) bool {
 	return ok
 }
 
-// Watch events cannot wait: a client with too many of them unread is let go.
-func TestTooManyEventsWaiting(t *testing.T) {
-	nc, peer := net.Pipe()
-	defer peer.Close()
-	o := newOutbox(nc, 100, func(int) {})
-	frame := make([]byte, 40)
-	o.push(frame)
-	o.push(frame)
-	if bytes, frames := o.waiting(); o.ended() || bytes != 80 || frames != 2 {
-		t.Fatalf("%d bytes in %d frames are queued", bytes, frames)
-	}
-	o.push(frame)
-	if !o.ended() || !errors.Is(o.why(), errSlow) {
-		t.Errorf("a third event does not fit, and the connection lives on: %v", o.why())
-	}
-}
-
 func TestRestartedServerHasOtherSessions(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { b.Close() })
@@ -479,9 +461,9 @@ func FuzzHandle(f *testing.F) {
 		defer peer.Close()
 		c := newConn(s, silent{nc})
 		c.id.Store(7)
-		defer s.watches.drop(c)
+		defer s.watches.Drop(c.watcher)
 		if err := c.handle(t.Context(), frame); err == nil {
-			if n, _ := c.out.waiting(); n == 0 && !c.out.ended() {
+			if n, _ := c.out.Waiting(); n == 0 && !c.out.Ended() {
 				t.Error("neither answer nor error")
 			}
 		}
