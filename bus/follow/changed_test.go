@@ -137,7 +137,7 @@ func TestHashOfAFrozenStateHoldsUpNobody(t *testing.T) {
 	for range cap(answers) {
 		a := <-answers
 		at[a.seq]++
-		want, err := follow.HashOf(tally{N: int(a.seq)})
+		want, err := hashOf(tally{N: int(a.seq)})
 		if err != nil || a.hash != want {
 			t.Errorf("at %d: %s, want %s, %v", a.seq, a.hash, want, err)
 		}

@@ -262,7 +262,7 @@ func TestSnapshotIgnored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want, _ := follow.HashOf(s); hash != want {
+			if want, _ := hashOf(s); hash != want {
 				t.Errorf("hash %s, want %s", hash, want)
 			}
 		})
@@ -440,4 +440,10 @@ func TestWaitForWhatTheSnapshotHolds(t *testing.T) {
 	case <-time.After(within):
 		t.Fatal("still waiting for an event that the snapshot holds")
 	}
+}
+
+// hashOf is what a Follower's Hash must be at the state s.
+func hashOf[S any](s S) (string, error) {
+	b, err := follow.Canonical(s)
+	return follow.HashBytes(b), err
 }

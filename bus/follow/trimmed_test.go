@@ -53,7 +53,7 @@ func TestSnapshotOfATrimmedLog(t *testing.T) {
 				return
 			}
 			from, _, hash := once(t, b.Log(), dir, registry.Catalog, nil)
-			if wanted, err := follow.HashOf(want); from != 11 || hash != wanted || err != nil {
+			if wanted, err := hashOf(want); from != 11 || hash != wanted || err != nil {
 				t.Errorf("from %d: %s, want from 11: %s, %v", from, hash, wanted, err)
 			}
 		})

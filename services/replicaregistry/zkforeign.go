@@ -21,8 +21,8 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
@@ -229,7 +229,7 @@ func (s seen) look(t view.State, dir, base, dc, step string, bySession map[int64
 	for _, name := range t.Children(dir) {
 		path := dir + "/" + name
 		data, st, _ := t.Get(path)
-		var m payload.ReplicaMeta
+		var m znodedata.ReplicaMeta
 		n, err := strconv.ParseUint(name, 10, 64)
 		if err != nil || tree.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
 			continue
