@@ -126,7 +126,7 @@ func comesIn(t *testing.T, addr string, cfg *tls.Config) error {
 	if c.Session.SessionID == 0 {
 		return errors.New("no session")
 	}
-	_, _, err = rawClient{c}.ask(wire.OpCloseSession, nil)
+	_, _, err = c.Ask(wire.OpCloseSession, nil)
 	return err
 }
 

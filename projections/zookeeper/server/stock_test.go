@@ -276,7 +276,7 @@ func TestFourLetterWords(t *testing.T) {
 		buf := make([]byte, 4096)
 		got := ""
 		for {
-			n, err := w.nc.Read(buf)
+			n, err := w.Net().Read(buf)
 			got += string(buf[:n])
 			if err != nil {
 				break

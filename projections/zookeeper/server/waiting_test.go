@@ -59,7 +59,7 @@ func TestWaitingRequestsAreBoundedByBytes(t *testing.T) {
 			before := heapBytes()
 			var sending sync.WaitGroup
 			for _, c := range conns {
-				_ = c.nc.SetDeadline(time.Now().Add(6 * within))
+				_ = c.Deadline(6 * within)
 				c.ask(-1, wire.OpSetData, setting("/a", "b"))
 				body := tc.body(0)
 				sending.Go(func() {
@@ -101,9 +101,9 @@ func TestHangUpGivesWaitingBytesBack(t *testing.T) {
 		(&wire.CreateRequest{Path: "/b", Data: make([]byte, 60<<10), ACL: open31}).Encode(w, false)
 	})
 	await(t, "one is throttled", func() bool { return h.stats.throttled.Load() == 1 })
-	b.nc.Close()
+	b.Close()
 	await(t, "it is let go", func() bool { return len(h.connections()) == 1 })
-	a.nc.Close()
+	a.Close()
 	await(t, "reads are given up", func() bool { return h.waiting.used.Load() < 10<<10 })
 	close(hold)
 	await(t, "all bytes are given back", func() bool { return h.waiting.used.Load() == 0 && h.reading.used.Load() == 0 })
@@ -125,7 +125,7 @@ func TestThrottledSessionsDoNotExpire(t *testing.T) {
 	await(t, "the session is touched after its time-out", func() bool {
 		testProposer.mu.Lock()
 		defer testProposer.mu.Unlock()
-		return testProposer.heard[a.ses.SessionID].Sub(began) > 100*time.Millisecond
+		return testProposer.heard[a.Session.SessionID].Sub(began) > 100*time.Millisecond
 	})
 	close(hold)
 	for i := range int32(4) {
@@ -142,18 +142,18 @@ func TestHangUpDuringHandshake(t *testing.T) {
 	open := h.sessionCount()
 	for range 2 {
 		w := h.dialAndSay(wire.ConnectRequest{TimeoutMS: 4000, Password: make([]byte, 16)})
-		defer w.nc.Close()
+		defer w.Close()
 	}
 	await(t, "sessions are being opened", func() bool { return len(h.slots) == 2 })
-	old.nc.Close()
+	old.Close()
 	await(t, "the old connection is gone", func() bool { return len(h.connections()) == 2 })
 	w := h.dialAndSay(wire.ConnectRequest{TimeoutMS: 4000, Password: make([]byte, 16)})
 	await(t, "the house is full", func() bool { return len(h.slots) == 3 })
-	w.nc.Close()
+	w.Close()
 	await(t, "a place is free", func() bool { return len(h.connections()) == 2 })
-	again := h.connect(wire.ConnectRequest{SessionID: old.ses.SessionID, Password: old.ses.Password})
-	if again.ses.SessionID != old.ses.SessionID {
-		t.Errorf("the old session is not resumed: %+v", again.ses)
+	again := h.connect(wire.ConnectRequest{SessionID: old.Session.SessionID, Password: old.Session.Password})
+	if again.Session.SessionID != old.Session.SessionID {
+		t.Errorf("the old session is not resumed: %+v", again.Session)
 	}
 	close(hold)
 	await(t, "all sessions are open", func() bool { return h.sessionCount() == open+3 })
@@ -234,7 +234,7 @@ func TestReplayEndsWithItsClient(t *testing.T) {
 	a := h.connect(wire.ConnectRequest{})
 	a.ask(1, wire.OpMultiRead, manyPasts(3))
 	await(t, "a replay runs", func() bool { return log.running.Load() == 1 })
-	a.nc.Close()
+	a.Close()
 	await(t, "it ends", func() bool { return log.running.Load() == 0 && len(h.connections()) == 0 })
 	if n := log.n.Load(); n != 1 {
 		t.Errorf("%d replays for a client that has gone", n)
