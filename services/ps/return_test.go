@@ -14,9 +14,9 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 // back appends that the job returns to a checkpoint, and returns the fact's sequence.
@@ -56,7 +56,7 @@ func TestAShardFollowsItsJobBack(t *testing.T) {
 	w.save(w.checkpoint(1, 2, 0))
 	p.teach(teach(0, 0, 20, 30, 1, 4))
 	p.settled()
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("undone", []int64{1, 50}, 7, 7, 8, 8))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("undone", []int64{1, 50}, 7, 7, 8, 8))
 
 	if r := p.follows(w.back(1, 0)); r.GetCheckpoint() != 1 || r.GetOffsets()[0] != 10 || r.GetRows() != 2 {
 		t.Errorf("the shard is ready as %v, want checkpoint 1", r)
@@ -154,10 +154,10 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			p.st.mu.Lock()
 			p.st.dense["out/kernel"].values[0] = float32(math.NaN()) // not marked as touched
 			p.st.mu.Unlock()
-			payload := cutproto.HoldRequest{Cut: "c"}
-			must[cutproto.State](p.world, 0, cutproto.Hold, payload)
-			must[cutproto.State](p.world, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
-			_, err := call[map[string]any](p.world, 0, cutproto.Snapshot, cutproto.SnapshotRequest{Cut: "c", Checkpoint: 2})
+			payload := shardcmd.HoldRequest{Cut: "c"}
+			must[shardcmd.State](p.world, 0, shardcmd.Hold, payload)
+			must[shardcmd.State](p.world, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
+			_, err := call[map[string]any](p.world, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 2})
 			if err == nil || !strings.Contains(err.Error(), "not finite") {
 				p.t.Errorf("a cut of what is not finite: %v", err)
 			}
@@ -188,7 +188,7 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			if _, err := p.Lookup(soon(t), &rowwire.LookupRequest{Model: job}); rowwire.CodeOf(err) != rowwire.Unavailable {
 				t.Errorf("a lookup in a diverged shard: %v", err)
 			}
-			if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "late"}); err == nil || !strings.Contains(err.Error(), "diverged") {
+			if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "late"}); err == nil || !strings.Contains(err.Error(), "diverged") {
 				t.Errorf("a cut of a diverged shard: %v", err)
 			}
 			for id, row := range w.follow().rows["user"] {

@@ -16,7 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 const day = 86400
@@ -68,7 +68,7 @@ func TestAFullTableAppliesNothing(t *testing.T) {
 	if got := p.hash(); got != before || len(p.table("movie")) != 0 {
 		t.Error("the refused apply has changed something")
 	}
-	_, err = call[cutproto.AssignResponse](w, 0, cutproto.Assign, cutproto.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8, 9}, Values: make([]float32, 4)})
+	_, err = call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, shardcmd.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8, 9}, Values: make([]float32, 4)})
 	if refusalCode(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_rows") {
 		t.Errorf("an assignment to a full table: %v", err)
 	}
@@ -108,7 +108,7 @@ func TestATableOutOfMemoryAppliesNothing(t *testing.T) {
 		t.Errorf("64 KiB hold %d rows of 8 bytes, a time and an index entry", n)
 	}
 	for _, add := range []bool{false, true} {
-		_, err = call[cutproto.AssignResponse](w, 0, cutproto.Assign, cutproto.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{1 << 40, 2 << 40, 3 << 40}, Values: make([]float32, 6), Add: add})
+		_, err = call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, shardcmd.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{1 << 40, 2 << 40, 3 << 40}, Values: make([]float32, 6), Add: add})
 		if refusalCode(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_bytes") {
 			t.Errorf("an assignment, add %t: %v", add, err)
 		}
@@ -175,14 +175,14 @@ func TestExpiryLeavesCutsAlone(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.declare(func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} }))
 	p.teach(onDay(10*day, 0, 1))
-	st := must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"})
+	st := must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
 	p.st.mu.Lock()
 	p.st.expiry["user"].clock += 2 * day // as if a record had come just before
 	p.st.mu.Unlock()
 	if n := p.st.sweep(); n != 0 || len(p.table("user")) != 1 {
 		t.Errorf("%d rows expired while cut %s holds the shard", n, st.Held)
 	}
-	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"})
+	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"})
 	eventually(t, "the row is gone", func() bool { return len(p.table("user")) == 0 })
 }
 
@@ -298,7 +298,7 @@ func TestAssignmentsPassTheFilter(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.declare(filtered)
 	p := w.start(cfg)
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, cutproto.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8}, Values: []float32{3, 4}})
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, shardcmd.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8}, Values: []float32{3, 4}})
 	want := map[int64][]float32{8: {3, 4}}
 	for range 2 {
 		f := p.settled()

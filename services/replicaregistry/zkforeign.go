@@ -72,20 +72,18 @@ func (x *foreigners) run(ctx context.Context) {
 	const problem = "facts of foreign agents"
 	defer x.health.OK(problem)
 	wait := retry.New(500*time.Millisecond, 5*time.Second)
-	for failures := 0; ; {
+	attempts := x.health.Attempts(problem)
+	for {
 		if err := x.compare(ctx); err != nil && ctx.Err() == nil {
 			x.logger.Warn("facts of foreign agents not appended; trying again", "err", err)
-			if failures++; failures > 3 {
-				x.health.Fail(problem, err)
-			}
+			attempts.Failed(err)
 			if wait.Wait(ctx) != nil {
 				return
 			}
 			continue
 		}
-		failures = 0
 		wait.Reset()
-		x.health.OK(problem)
+		attempts.Succeeded()
 		select {
 		case <-ctx.Done():
 			return

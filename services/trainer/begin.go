@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const (
@@ -25,7 +26,7 @@ func (c *chief) begin(ctx context.Context) error {
 	s := c.s
 	defer s.env.Health.OK(healthStart)
 	began, pauses := time.Now(), retry.New(beginPause, 10*time.Second)
-	for last := (said{}); ; {
+	for last := (role.LastLogged{}); ; {
 		asked, moved, fleet, prepared := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed(), s.preparing()
 		if err := c.parkRefused(ctx); err != nil {
 			return err
@@ -44,7 +45,7 @@ func (c *chief) begin(ctx context.Context) error {
 				return c.end(ctx, q, err)
 			}
 		}
-		if last.news(err) {
+		if last.Changed(err.Error()) {
 			s.log.Warn("the job does not run", "reason", err)
 		}
 		t := time.NewTimer(pauses.Next())
