@@ -413,7 +413,7 @@ func TestValidate(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Errorf("the zero value with a container: %v", err)
 	}
-	good.setDefaults()
+	good = good.withDefaults()
 	if err := good.Validate(); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}

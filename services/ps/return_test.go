@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -35,7 +36,7 @@ func (w *world) back(checkpoint int64, generation uint64) uint64 {
 // follows waits until the shard answers as one that follows the return at seq.
 func (p *proc) follows(seq uint64) (r *shard.Ready) {
 	p.t.Helper()
-	eventually(p.t, fmt.Sprintf("shard %d follows its job back", p.cfg.Shard), func() bool {
+	wait.For(p.t, fmt.Sprintf("shard %d follows its job back", p.cfg.Shard), func() bool {
 		p.fleet.Read(func(f fleet.State) { r = f.Shards[job][uint32(p.cfg.Shard)].Ready.V })
 		p.st.mu.RLock()
 		defer p.st.mu.RUnlock()
@@ -111,7 +112,7 @@ func TestDeterministicShardsReturnTogether(t *testing.T) {
 	for _, p := range shards {
 		p.follows(seq)
 	}
-	eventually(t, "one generation", func() bool {
+	wait.For(t, "one generation", func() bool {
 		generation = shards[0].generationNow()
 		return generation >= 2 && shards[1].generationNow() == generation && shards[0].st.turnNow() == 6 && shards[1].st.turnNow() == 6
 	})
@@ -178,7 +179,7 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			then := p.hash()
 			p.settled()
 			diverge(p)
-			eventually(t, "the fact", func() bool { return len(w.failures()) == 1 })
+			wait.For(t, "the fact", func() bool { return len(w.failures()) == 1 })
 			if why := w.failures()[0]; !strings.Contains(why, "diverged") || !strings.Contains(why, "trainer."+job+".restore") {
 				t.Errorf("the fact says %q", why)
 			}

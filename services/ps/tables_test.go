@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
@@ -38,19 +39,6 @@ func onDay(unix int64, from int64, users ...int64) *rowwire.ApplyRequest {
 	r := teach(0, 0, from, from+1, 1, users...)
 	r.RecordUnix = unix
 	return r
-}
-
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-deadline:
-			t.Fatal("still not: " + what)
-		}
-	}
 }
 
 func TestAFullTableAppliesNothing(t *testing.T) {
@@ -145,7 +133,7 @@ func TestExpiredRowsGoEverywhere(t *testing.T) {
 	}
 	p.teach(onDay(12*day, 1, 2))
 	p.teach(onDay(13*day, 2, 3)) // the clock is the newest record: row 1 has had its three days
-	eventually(t, "row 1 is gone", func() bool { return len(p.table("user")) == 3 })
+	wait.For(t, "row 1 is gone", func() bool { return len(p.table("user")) == 3 })
 	want := map[int64][]float32{2: {-2, -2}, 3: {-1, -1}, forever: {-1, -1}}
 	f = p.settled()
 	if !maps.EqualFunc(f.rows["user"], want, slices.Equal) {
@@ -159,14 +147,14 @@ func TestExpiredRowsGoEverywhere(t *testing.T) {
 		t.Errorf("the checkpoint has %+v with %d rows", s.Manifest.Tables[1], len(s.Tables["user"]))
 	}
 	p.teach(onDay(16*day, 3, 9)) // 2 and 3 go
-	eventually(t, "rows 2 and 3 are gone", func() bool { return len(p.table("user")) == 2 })
+	wait.For(t, "rows 2 and 3 are gone", func() bool { return len(p.table("user")) == 2 })
 	p.settled()
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
 	p = w.start(cfg) // from the checkpoint: 2 and 3 are back until the record comes again
 	p.teach(onDay(16*day, 3, 9))
-	eventually(t, "rows 2 and 3 are gone again", func() bool { return len(p.table("user")) == 2 })
+	wait.For(t, "rows 2 and 3 are gone again", func() bool { return len(p.table("user")) == 2 })
 	p.sameRows(p.settled())
 }
 
@@ -183,7 +171,7 @@ func TestExpiryLeavesCutsAlone(t *testing.T) {
 		t.Errorf("%d rows expired while cut %s holds the shard", n, st.Held)
 	}
 	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"})
-	eventually(t, "the row is gone", func() bool { return len(p.table("user")) == 0 })
+	wait.For(t, "the row is gone", func() bool { return len(p.table("user")) == 0 })
 }
 
 // TestSweepsAreBounded: a large table takes many steps, and lookups come between.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
 	"github.com/monolith-go/monolith/projections/zookeeper/server"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
@@ -108,8 +109,8 @@ func TestSessionStorm(t *testing.T) {
 		if in.Load() == 0 {
 			t.Fatal("nobody came in")
 		}
-		h.awaits("the end of the storm's connections", func() bool { return h.figure("zk_num_alive_connections") == 1 })
-		h.awaits("the end of its sessions", func() bool { return h.figure("zk_global_sessions") == 0 })
+		wait.For(h.t, "the end of the storm's connections", func() bool { return h.figure("zk_num_alive_connections") == 1 })
+		wait.For(h.t, "the end of its sessions", func() bool { return h.figure("zk_global_sessions") == 0 })
 		if n := h.figure("zk_znode_count"); n != base {
 			t.Errorf("%d nodes are left of the storm", n-base)
 		}
@@ -151,8 +152,8 @@ func TestHalfOpenConnections(t *testing.T) {
 		}
 		silent = append(silent, c)
 	}
-	h.awaits("the sessions' end", func() bool { return h.figure("zk_global_sessions") == 0 })
-	h.awaits("the connections' end", func() bool { return h.figure("zk_num_alive_connections") == 1 })
+	wait.For(h.t, "the sessions' end", func() bool { return h.figure("zk_global_sessions") == 0 })
+	wait.For(h.t, "the connections' end", func() bool { return h.figure("zk_num_alive_connections") == 1 })
 	if e, w := h.figure("zk_ephemerals_count"), h.figure("zk_watch_count"); e != 0 || w != 0 {
 		t.Errorf("%d ephemerals and %d watches are left", e, w)
 	}
@@ -270,7 +271,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 	}
 	progress := func() {
 		from := written.Load()
-		h.awaits("further writes", func() bool { return written.Load() > from+100 || t.Failed() })
+		wait.For(h.t, "further writes", func() bool { return written.Load() > from+100 || t.Failed() })
 	}
 	for range 3 {
 		progress()

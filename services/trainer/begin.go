@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,7 +102,7 @@ func (c *chief) end(ctx context.Context, q request, why error) error {
 		if j.Stopped {
 			return nil
 		}
-		e := &training.JobStopped{Reason: fmt.Sprintf("%s (at the last checkpoint, since the job does not run: %v)", or(q.Reason, "on request"), why)}
+		e := &training.JobStopped{Reason: fmt.Sprintf("%s (at the last checkpoint, since the job does not run: %v)", cmp.Or(q.Reason, "on request"), why)}
 		if n := len(j.Checkpoints); n > 0 {
 			e.Offsets = j.Checkpoints[n-1].V.GetOffsets()
 		}

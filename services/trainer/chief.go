@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -315,7 +316,7 @@ func (c *chief) finish(ctx context.Context, why request) error {
 	}
 	_, _, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
 		return []*training.Event{{Body: &training.Event_JobStopped{JobStopped: &training.JobStopped{
-			Reason: or(why.Reason, "on request"), Offsets: j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets(),
+			Reason: cmp.Or(why.Reason, "on request"), Offsets: j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets(),
 		}}}}
 	})
 	if err != nil {
@@ -441,7 +442,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
 		return nil, err
 	}
-	o := checkpointOrder{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
+	o := checkpointOrder{reason: cmp.Or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():

@@ -3,13 +3,13 @@ package server
 import (
 	"crypto/tls"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -24,16 +24,6 @@ func creating(path string, flags int32) func(*wire.Writer) {
 
 func setting(path, data string) func(*wire.Writer) {
 	return (&wire.SetDataRequest{Path: path, Data: []byte(data), Version: -1}).Encode
-}
-
-// await waits until ok.
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(within); !ok(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after %v", what, within)
-		}
-	}
 }
 
 // A session's reads wait for its writes, in a pipeline as long as one likes; those of
@@ -78,7 +68,7 @@ func TestOutstandingWritesAreBounded(t *testing.T) {
 		a.ask(i, wire.OpSetData, setting("/a", "a"))
 		b.ask(i, wire.OpSetData, setting("/a", "b"))
 	}
-	await(t, "the limit", func() bool { return len(h.slots) == 5 })
+	wait.For(t, "the limit", func() bool { return len(h.slots) == 5 })
 	for _, c := range h.connections() {
 		if n := c.pipe.len(); n > 3 {
 			t.Errorf("%d requests of one connection wait", n)
@@ -112,7 +102,7 @@ func TestFailedProposalEndsTheConnection(t *testing.T) {
 	h.dialAndSay(wire.ConnectRequest{}).gone()
 	began := time.Now()
 	c := h.dialAndSay(wire.ConnectRequest{})
-	await(t, "a client waits for a writer", func() bool { return len(h.connections()) == 1 })
+	wait.For(t, "a client waits for a writer", func() bool { return len(h.connections()) == 1 })
 	testProposer.standby.Store(false) // this one, after a moment
 	c.next()
 	if waited := time.Since(began); waited > takeOverGrace {
@@ -288,7 +278,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 	h.connect(wire.ConnectRequest{})
 	h.dial().gone()
 	a.Close()
-	await(t, "room", func() bool { return len(h.connections()) == 1 })
+	wait.For(t, "room", func() bool { return len(h.connections()) == 1 })
 	h.connect(wire.ConnectRequest{})
 }
 

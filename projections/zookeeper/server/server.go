@@ -8,6 +8,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -73,31 +74,21 @@ type Config struct {
 
 // WithDefaults is c with its zero fields filled in.
 func (c Config) WithDefaults() Config {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	for v, d := range map[*time.Duration]time.Duration{
-		&c.WriteTimeout: 10 * time.Second, &c.HandshakeTimeout: 10 * time.Second, &c.SyncTimeout: 30 * time.Second,
-		&c.MinSessionTimeout: 4 * time.Second, &c.MaxSessionTimeout: 40 * time.Second,
-	} {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:2181"
-	}
-	def(&c.MaxConns, 1000)
-	def(&c.MaxConnsPerIP, c.MaxConns)
-	def(&c.MaxSessions, 4*c.MaxConns)
-	def(&c.MaxFrame, MaxFrame)
-	def(&c.MaxOutstanding, 1000)
-	def(&c.MaxWrites, 10_000)
-	def(&c.MaxWaitingBytes, 64<<20)
-	def(&c.MaxQueuedBytes, 16<<20)
-	def(&c.MaxWatches, 100_000)
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:2181")
+	c.MaxConns = cmp.Or(c.MaxConns, 1000)
+	c.MaxConnsPerIP = cmp.Or(c.MaxConnsPerIP, c.MaxConns)
+	c.MaxSessions = cmp.Or(c.MaxSessions, 4*c.MaxConns)
+	c.MaxFrame = cmp.Or(c.MaxFrame, MaxFrame)
+	c.MaxOutstanding = cmp.Or(c.MaxOutstanding, 1000)
+	c.MaxWrites = cmp.Or(c.MaxWrites, 10_000)
+	c.MaxWaitingBytes = cmp.Or(c.MaxWaitingBytes, 64<<20)
+	c.MaxQueuedBytes = cmp.Or(c.MaxQueuedBytes, 16<<20)
+	c.MaxWatches = cmp.Or(c.MaxWatches, 100_000)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 10*time.Second)
+	c.SyncTimeout = cmp.Or(c.SyncTimeout, 30*time.Second)
+	c.MinSessionTimeout = cmp.Or(c.MinSessionTimeout, 4*time.Second)
+	c.MaxSessionTimeout = cmp.Or(c.MaxSessionTimeout, 40*time.Second)
 	if c.Words == nil {
 		c.Words = []string{"ruok", "srvr", "stat", "mntr", "cons", "conf", "envi", "isro", "dirs", "wchs"}
 	}
