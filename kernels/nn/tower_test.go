@@ -92,7 +92,7 @@ func towerStep(t testing.TB, tw *dense.Tower, ws *dense.Workspace, params [][]fl
 	return out
 }
 
-// sameBits reports the first difference.
+// sameBits reports the first difference. One NaN is as good as another.
 func sameBits(t testing.TB, what string, got, want [][]float32) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -103,7 +103,7 @@ func sameBits(t testing.TB, what string, got, want [][]float32) {
 			t.Fatalf("%s: value %d has %d floats, want %d", what, i, len(got[i]), len(want[i]))
 		}
 		for j, v := range want[i] {
-			if math.Float32bits(got[i][j]) != math.Float32bits(v) {
+			if x := got[i][j]; math.Float32bits(x) != math.Float32bits(v) && (x == x || v == v) {
 				t.Fatalf("%s: value %d[%d] is %g (%#x), want %g (%#x)", what, i, j, got[i][j], math.Float32bits(got[i][j]), v, math.Float32bits(v))
 			}
 		}

@@ -70,10 +70,21 @@ func TestAPanicWaitsForTheOthers(t *testing.T) {
 					if worker == who {
 						panic("boom")
 					}
+					until(func() bool {
+						for w := range p.turns {
+							if p.turns[w].next.Load() < 30 {
+								return false
+							}
+						}
+						return true
+					})
 				}
 				done.Add(1)
 			})
 		})
+		if done.Load() != 2 {
+			t.Errorf("%d tasks were done, not the 2 that had begun", done.Load())
+		}
 		if who == 0 && v != "boom" {
 			t.Errorf("the caller's own panic became %v", v)
 		}

@@ -113,14 +113,14 @@ func (p *Pool) Close() {
 	})
 }
 
-// run does all items of j on all threads.
+// alone says that a call of n items is its caller's; otherwise it has the helpers until run
+// is done.
+func (p *Pool) alone(n int) bool {
+	return n < 2 || p == nil || len(p.helpers) == 0 || !p.running.TryLock()
+}
+
+// run does all items of j on all threads, which the caller has.
 func (p *Pool) run(n int, j job) {
-	if n < 2 || p == nil || len(p.helpers) == 0 || !p.running.TryLock() {
-		for i := range n {
-			j.do(0, i)
-		}
-		return
-	}
 	p.begin(n, j)
 	whole := false
 	defer func() { p.end(whole) }()

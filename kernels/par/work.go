@@ -22,11 +22,27 @@ func (j *job) do(worker, i int) {
 }
 
 // Run calls do for every i below n, on all threads, and returns when all have returned.
-func (p *Pool) Run(n int, do func(i int)) { p.run(n, job{task: do}) }
+func (p *Pool) Run(n int, do func(i int)) {
+	if p.alone(n) {
+		for i := range n {
+			do(i)
+		}
+		return
+	}
+	p.run(n, job{task: do})
+}
 
 // Each is Run for work that needs memory by thread: worker is below Threads, and no two
 // calls of do within one call of Each have the same worker at the same time.
-func (p *Pool) Each(n int, do func(worker, i int)) { p.run(n, job{each: do}) }
+func (p *Pool) Each(n int, do func(worker, i int)) {
+	if p.alone(n) {
+		for i := range n {
+			do(0, i)
+		}
+		return
+	}
+	p.run(n, job{each: do})
+}
 
 // Range is work on a range of indices.
 type Range interface{ Do(lo, hi int) }
@@ -37,5 +53,12 @@ func (p *Pool) For(n, grain int, r Range) {
 	if n <= 0 {
 		return
 	}
-	p.run((n-1)/grain+1, job{r: r, size: n, grain: grain})
+	pieces := (n-1)/grain + 1
+	if p.alone(pieces) {
+		for lo := 0; pieces > 0; lo, pieces = lo+grain, pieces-1 {
+			r.Do(lo, min(n, lo+grain))
+		}
+		return
+	}
+	p.run(pieces, job{r: r, size: n, grain: grain})
 }

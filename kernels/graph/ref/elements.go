@@ -63,6 +63,8 @@ func relu(x, _, ex, _ float64) (float64, float64) {
 func mask(x, y, ex, ey float64) (float64, float64) {
 	unsure := math.Abs(y) <= ey && ey > 0
 	switch {
+	case unsure && math.IsNaN(x):
+		return x, math.Inf(1)
 	case y <= 0 && unsure:
 		return 0, math.Abs(x) + ex
 	case y <= 0:

@@ -17,16 +17,18 @@ import (
 // Value is a node's, row by row, and how far each float of a back end may be from it.
 type Value struct{ V, E []float64 }
 
-// Holds says whether x is what float i may be: within the bound, or NaN where the value is one.
+// Holds says whether x is what float i may be: within the bound, or NaN where the value is one. No bound
+// (infinite, or NaN) says that it depends on a decision within a bound whether a NaN is passed on.
 func (v Value) Holds(i int, x float32) bool {
-	if math.IsNaN(v.V[i]) {
-		return x != x
+	want, e := v.V[i], v.E[i]
+	switch {
+	case x != x:
+		return math.IsNaN(want) || math.IsNaN(e) || math.IsInf(e, 1)
+	case math.IsNaN(want):
+		return math.IsInf(e, 1)
 	}
-	return math.Abs(float64(x)-v.V[i]) <= v.E[i]
+	return !(math.Abs(float64(x)-want) > e)
 }
-
-// Exactly is a value without error.
-func Exactly(v []float64) Value { return Value{v, make([]float64, len(v))} }
 
 // Run computes all nodes of g with n samples. inputs and weights are in g's order, n times their
 // dimensions and their dimensions long; otherwise it is an error, as is an operation that it does
