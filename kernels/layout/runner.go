@@ -7,12 +7,14 @@ type Runner interface {
 	Run(n int, do func(task int))
 }
 
-func run(r Runner, n int, do func(task int)) {
+// run gives do its argument instead of letting it capture one: without a runner nothing is
+// allocated.
+func run[T any](r Runner, n int, arg T, do func(arg T, task int)) {
 	if r == nil || n == 1 {
 		for i := range n {
-			do(i)
+			do(arg, i)
 		}
 		return
 	}
-	r.Run(n, do)
+	r.Run(n, func(task int) { do(arg, task) })
 }

@@ -1,4 +1,4 @@
-package jetstream
+package stream
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
 )
 
 // checkEvery is how often a follower compares its position with the stream's, to learn
@@ -33,16 +34,30 @@ const lostEvery = 3 * time.Second
 // message handled.
 var errAgain = errors.New("consumer is gone")
 
+// Reading says what of a stream is followed.
+type Reading struct {
+	From, Until uint64   // inclusive; Until 0: for ever
+	Subjects    []string // none: everything
+	Discards    bool     // the stream discards its oldest by itself
+	Whole       bool     // every sequence is wanted: one that is missing was trimmed
+
+	// Hint is what to do about a sequence of a Whole reading that was trimmed.
+	Hint func(context.Context) string
+}
+
+// Follow hands messages to handle in order until Until is reached, or ctx or the connection
+// ends; an error of handle ends it too, and is returned as it is.
+func (s Stream) Follow(ctx context.Context, r Reading, handle func(*Message) error) error {
+	f := follower{Stream: s, Reading: r, handle: handle}
+	return f.run(ctx)
+}
+
 // follower replays a stream in order. Its consumers are temporary: position lives here,
 // so a lost consumer, connection or server costs a new consumer and nothing else.
 type follower struct {
-	b       *Bus
-	stream  string
-	filters []string // none: everything
-	until   uint64   // 0: for ever
-	trims   bool     // the stream discards its oldest
-	whole   bool     // every sequence is wanted: one that is missing was trimmed
-	handle  func(*stored) error
+	Stream
+	Reading
+	handle func(*Message) error
 
 	end      extent // of the stream when it was last looked at
 	next     uint64 // everything before has been handled, or does not match
@@ -51,11 +66,11 @@ type follower struct {
 	progress bool   // since the last consumer
 }
 
-func (f *follower) run(ctx context.Context, from uint64) error {
-	f.next = max(from, 1)
-	pauses := newPauses()
+func (f *follower) run(ctx context.Context) error {
+	f.next = max(f.From, 1)
+	pauses := conn.NewPauses()
 	for {
-		if f.until > 0 && f.next > f.until {
+		if f.Until > 0 && f.next > f.Until {
 			return nil
 		}
 		err := f.consume(ctx)
@@ -67,15 +82,15 @@ func (f *follower) run(ctx context.Context, from uint64) error {
 			return own.error
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case f.b.ctx.Err() != nil:
-			return fmt.Errorf("follow %s: %w", f.stream, f.b.over())
+		case f.conn.Context().Err() != nil:
+			return fmt.Errorf("follow %s: %w", f.name, f.conn.Over())
 		case !errors.Is(err, errAgain) && !bus.Retryable(err):
 			return err
 		}
 		if f.progress {
 			pauses.Reset()
 		}
-		f.b.log.Debug("follower goes on with a new consumer", "stream", f.stream, "next", f.next, "cause", err)
+		f.conn.Log.Debug("follower goes on with a new consumer", "stream", f.name, "next", f.next, "cause", err)
 		if pauses.Wait(ctx) != nil {
 			return ctx.Err()
 		}
@@ -90,16 +105,16 @@ func (h handled) Unwrap() error { return h.error }
 // consume hands on what one consumer delivers; nil means that until is reached.
 func (f *follower) consume(parent context.Context) error {
 	f.progress = false
-	ctx, cancel := f.b.link.whileUp(parent, 365*24*time.Hour)
+	ctx, cancel := f.conn.WhileUp(parent, 365*24*time.Hour)
 	defer cancel()
-	defer context.AfterFunc(f.b.ctx, cancel)()
+	defer context.AfterFunc(f.conn.Context(), cancel)()
 
 	var err error
-	if f.end, err = f.b.extent(ctx, f.stream); err != nil {
+	if f.end, err = f.extent(ctx); err != nil {
 		return err
 	}
 	if f.moved && f.end.last+1 < f.next {
-		return fmt.Errorf("follow %s: sequence %d was handled and now the stream ends at %d; it is another stream, or its disk lost data", f.stream, f.next-1, f.end.last)
+		return fmt.Errorf("follow %s: sequence %d was handled and now the stream ends at %d; it is another stream, or its disk lost data", f.name, f.next-1, f.end.last)
 	}
 	cons, err := f.create(ctx)
 	if err != nil {
@@ -122,7 +137,7 @@ func (f *follower) consume(parent context.Context) error {
 	defer it.Stop()
 
 	every := lostEvery
-	if f.trims || f.until > 0 {
+	if f.Discards || f.Until > 0 {
 		every = checkEvery
 	}
 	var delivered, before uint64 // before the check
@@ -142,7 +157,7 @@ func (f *follower) consume(parent context.Context) error {
 			return err
 		}
 		before = delivered
-		if f.until > 0 && f.next > f.until {
+		if f.Until > 0 && f.next > f.Until {
 			return nil
 		}
 	}
@@ -150,28 +165,28 @@ func (f *follower) consume(parent context.Context) error {
 
 // create makes the consumer that starts at next.
 func (f *follower) create(ctx context.Context) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, conn.RequestTimeout)
 	defer cancel()
-	cons, err := f.b.js.CreateConsumer(ctx, f.stream, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.next, FilterSubjects: f.filters,
+	cons, err := f.conn.JS.CreateConsumer(ctx, f.name, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.next, FilterSubjects: f.Subjects,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("follow %s: %w", f.stream, failure(err))
+		return nil, fmt.Errorf("follow %s: %w", f.name, conn.Failure(err))
 	}
 	return cons, nil
 }
 
 // remove spares the server a consumer that nobody reads; one that cannot be removed now
 // ends by itself.
-func (f *follower) remove(cons jetstream.Consumer) {
-	if !f.b.nc.IsConnected() {
+func (s Stream) remove(cons jetstream.Consumer) {
+	if !s.conn.NATS.IsConnected() {
 		return
 	}
-	ctx, cancel := f.b.link.whileUp(context.Background(), time.Second)
+	ctx, cancel := s.conn.WhileUp(context.Background(), time.Second)
 	defer cancel()
-	if err := f.b.js.DeleteConsumer(ctx, f.stream, cons.CachedInfo().Name); err != nil {
-		f.b.log.Debug("consumer is left to end by itself", "stream", f.stream, "err", err)
+	if err := s.conn.JS.DeleteConsumer(ctx, s.name, cons.CachedInfo().Name); err != nil {
+		s.conn.Log.Debug("consumer is left to end by itself", "stream", s.name, "err", err)
 	}
 }
 
@@ -194,27 +209,27 @@ func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, del
 		}
 		*delivered++
 		seq := md.Sequence.Stream
-		if f.until > 0 && seq > f.until {
+		if f.Until > 0 && seq > f.Until {
 			f.next = seq
 			return nil
 		}
 		if f.gap == 0 && seq > f.next {
 			f.gap = f.next
 		}
-		if f.whole && f.gap != 0 {
+		if f.Whole && f.gap != 0 {
 			if err := f.trimmed(tick); err != nil {
 				return err
 			}
 			if seq > f.next {
-				return fmt.Errorf("follow %s: sequence %d follows %d, and nothing was trimmed: the stream has lost events", f.stream, seq, f.next-1)
+				return fmt.Errorf("follow %s: sequence %d follows %d, and nothing was trimmed: the stream has lost events", f.name, seq, f.next-1)
 			}
 		}
-		m := &stored{seq: seq, subject: msg.Subject(), at: md.Timestamp.UTC(), header: msg.Headers(), data: msg.Data()}
+		m := &Message{Seq: seq, Subject: msg.Subject(), Time: md.Timestamp.UTC(), Header: msg.Headers(), Data: msg.Data()}
 		if err := f.handle(m); err != nil {
 			return handled{err}
 		}
 		f.next, f.moved, f.progress = seq+1, true, true
-		if f.until > 0 && seq == f.until {
+		if f.Until > 0 && seq == f.Until {
 			return nil
 		}
 		if over, err := f.over(tick, md.NumPending); over || err != nil {
@@ -225,7 +240,7 @@ func (f *follower) drain(tick context.Context, it jetstream.MessagesContext, del
 
 // over says whether a consumer that has so much pending has delivered all up to until.
 func (f *follower) over(ctx context.Context, pending uint64) (bool, error) {
-	if f.until == 0 || f.end.last < f.until || pending > 0 {
+	if f.Until == 0 || f.end.last < f.Until || pending > 0 {
 		return false, nil
 	}
 	return f.nothing(ctx)
@@ -235,10 +250,10 @@ func (f *follower) over(ctx context.Context, pending uint64) (bool, error) {
 // consumer with nothing pending does not say it: it hears of a message a moment after it is
 // stored, and its replica may lag.
 func (f *follower) nothing(ctx context.Context) (bool, error) {
-	if f.whole { // each sequence there is was to be handled
+	if f.Whole { // each sequence there is was to be handled
 		return f.next > f.end.last, nil
 	}
-	return f.b.empty(ctx, f.stream, f.filters, f.next, f.end.last)
+	return f.empty(ctx, f.Subjects, f.next, f.end.last)
 }
 
 // check learns how far the stream is and whether all of it that matches has been handed
@@ -249,7 +264,7 @@ func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered
 	if err := f.trimmed(ctx); err != nil {
 		return err
 	}
-	if f.end, err = f.b.extent(ctx, f.stream); err != nil {
+	if f.end, err = f.extent(ctx); err != nil {
 		return err
 	}
 	ask, cancel := context.WithTimeout(ctx, lostEvery) // nobody answers for a consumer whose server has gone
@@ -278,17 +293,17 @@ func (f *follower) check(ctx context.Context, cons jetstream.Consumer, delivered
 
 // trimmed says whether messages were discarded before they could be handed on.
 func (f *follower) trimmed(ctx context.Context) error {
-	if !f.trims && !f.whole || f.gap == 0 {
+	if !f.Discards && !f.Whole || f.gap == 0 {
 		return nil
 	}
-	first, _, err := f.b.span(ctx, f.stream)
+	first, _, err := f.Span(ctx)
 	if err != nil {
 		return err
 	}
 	if f.gap < first {
-		err := fmt.Errorf("follow %s: %w: %d is wanted, %d is the oldest kept", f.stream, bus.ErrTrimmed, f.gap, first)
-		if f.whole {
-			err = fmt.Errorf("%w; %s", err, f.b.whereTrimmed(ctx))
+		err := fmt.Errorf("follow %s: %w: %d is wanted, %d is the oldest kept", f.name, bus.ErrTrimmed, f.gap, first)
+		if f.Whole {
+			err = fmt.Errorf("%w; %s", err, f.Hint(ctx))
 		}
 		return err
 	}

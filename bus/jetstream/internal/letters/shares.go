@@ -1,4 +1,4 @@
-package jetstream
+package letters
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 )
 
 // recount is how long a refusal for lack of room stands before the letters are looked at
@@ -74,8 +75,8 @@ func (s *shares) set(use wire.Usage, st jetstream.StreamState, limit int64) {
 }
 
 // admit says with a bus.ErrFull that a letter exceeds a share.
-func (l letters) admit(ctx context.Context, source string, cost int64) error {
-	stale, err := l.b.shares.fits(source, cost)
+func (l *Letters) admit(ctx context.Context, source string, cost int64) error {
+	stale, err := l.shares.fits(source, cost)
 	if !stale {
 		return err
 	}
@@ -88,18 +89,18 @@ func (l letters) admit(ctx context.Context, source string, cost int64) error {
 	if err != nil {
 		return fmt.Errorf("count the dead letters: %w", err)
 	}
-	if !l.b.shares.unchanged(st, limit) {
+	if !l.shares.unchanged(st, limit) {
 		var use wire.Usage
-		err := l.b.scan(ctx, wire.LetterStream, l.filter()+".>", false, func(m *stored) error {
-			stream, _, _ := wire.ParseLetter(m.subject) // "": marks, and what is no letter
-			use.Add(wire.ShareOf(stream), wire.LetterCost(m.subject, m.size()))
+		err := l.stream(wire.LetterStream).Scan(ctx, l.filter()+".>", false, func(m *stream.Message) error {
+			stream, _, _ := wire.ParseLetter(m.Subject) // "": marks, and what is no letter
+			use.Add(wire.ShareOf(stream), wire.LetterCost(m.Subject, m.Size()))
 			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("count the dead letters: %w", err)
 		}
-		l.b.shares.set(use, st, limit)
+		l.shares.set(use, st, limit)
 	}
-	_, err = l.b.shares.fits(source, cost)
+	_, err = l.shares.fits(source, cost)
 	return err
 }

@@ -1,6 +1,7 @@
-package jetstream
+package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,11 @@ const (
 
 // dial connects once the server answers. From then on the connection is made anew as often
 // as it breaks, also while the server refuses the credentials: its accounts may not be there
-// yet, or the secret is being rotated. What the client cannot go on from ends the bus.
-func (b *Bus) dial(ctx context.Context) error {
-	away := &outage{b: b, pauses: retry.New(100*time.Millisecond, time.Second)}
+// yet, or the secret is being rotated. What the client cannot go on from ends the Conn.
+func (c *Conn) dial(ctx context.Context) error {
+	away := &outage{c: c, pauses: retry.New(100*time.Millisecond, time.Second)}
 	opts := []nats.Option{
-		nats.Name(orString(b.cfg.Name, "monolith")),
+		nats.Name(cmp.Or(c.cfg.Name, "monolith")),
 		nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(away.pause),
 		nats.IgnoreAuthErrorAbort(),
@@ -35,14 +36,14 @@ func (b *Bus) dial(ctx context.Context) error {
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(2 * time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			b.link.set(false)
+			c.link.set(false)
 			if err != nil {
 				away.began(err)
 			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { away.saw("nats cannot be reached", err, "") }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			b.link.set(true)
+			c.link.set(true)
 			away.over(nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
@@ -53,28 +54,28 @@ func (b *Bus) dial(ctx context.Context) error {
 			away.saw("nats reports", err, subject)
 		}),
 		nats.ClosedHandler(func(nc *nats.Conn) {
-			b.link.set(false)
-			b.end(fmt.Errorf("the connection to nats was closed for good, start again: %w", lastError(nc)))
+			c.link.set(false)
+			c.end(fmt.Errorf("the connection to nats was closed for good, start again: %w", lastError(nc)))
 		}),
 	}
-	if b.cfg.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(b.cfg.CredsFile))
+	if c.cfg.CredsFile != "" {
+		opts = append(opts, nats.UserCredentials(c.cfg.CredsFile))
 	}
-	if b.cfg.CAFile != "" {
-		opts = append(opts, nats.RootCAs(b.cfg.CAFile))
+	if c.cfg.CAFile != "" {
+		opts = append(opts, nats.RootCAs(c.cfg.CAFile))
 	}
-	if b.cfg.Server != nil {
-		opts = append(opts, nats.InProcessServer(b.cfg.Server))
+	if c.cfg.Server != nil {
+		opts = append(opts, nats.InProcessServer(c.cfg.Server))
 	}
-	return b.retry(ctx, func(context.Context) error {
-		nc, err := nats.Connect(b.cfg.URL, opts...)
+	return c.Retry(ctx, func(context.Context) error {
+		nc, err := nats.Connect(c.cfg.URL, opts...)
 		if err != nil {
 			if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
 				return fmt.Errorf("connect to nats: %w", err)
 			}
 			return fmt.Errorf("connect to nats: %w: %w", bus.ErrUnavailable, err)
 		}
-		b.nc = nc
+		c.NATS = nc
 		return nil
 	})
 }
@@ -88,7 +89,7 @@ func lastError(nc *nats.Conn) error {
 
 // outage is what is known of the time without a connection.
 type outage struct {
-	b *Bus
+	c *Conn
 
 	mu     sync.Mutex
 	pauses *retry.Backoff
@@ -101,7 +102,7 @@ func (o *outage) began(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last, o.told = err, map[string]bool{}
-	o.b.log.Warn("nats is away", "err", err)
+	o.c.Log.Warn("nats is away", "err", err)
 }
 
 // saw logs an error, in an outage the same one once.
@@ -115,7 +116,7 @@ func (o *outage) saw(text string, err error, subject string) {
 		}
 		o.told[err.Error()] = true
 	}
-	o.b.log.Warn(text, "err", err, "subject", subject)
+	o.c.Log.Warn(text, "err", err, "subject", subject)
 }
 
 // pause is the time before the attempt to reconnect of that number.
@@ -126,7 +127,7 @@ func (o *outage) pause(attempt int) time.Duration {
 		o.pauses.Reset()
 	}
 	if attempt > quiet && o.last != nil {
-		o.b.cfg.Health.Fail(problem, fmt.Errorf("no connection to the NATS server: %w", o.last))
+		o.c.cfg.Health.Fail(problem, fmt.Errorf("no connection to the NATS server: %w", o.last))
 	}
 	return o.pauses.Next()
 }
@@ -136,8 +137,8 @@ func (o *outage) over(url string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last, o.told = nil, nil
-	o.b.cfg.Health.OK(problem)
-	o.b.log.Info("nats is back", "url", url)
+	o.c.cfg.Health.OK(problem)
+	o.c.Log.Info("nats is back", "url", url)
 }
 
 // link is a context that lives as long as the connection of this moment.
@@ -163,13 +164,17 @@ func (l *link) set(up bool) {
 	}
 }
 
-// whileUp is ctx until the connection of this moment is gone, and at most for d. While
-// there is none it is not limited by that: the call itself says so.
-func (l *link) whileUp(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, d)
+func (l *link) now() context.Context {
 	l.mu.Lock()
-	current := l.ctx
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	return l.ctx
+}
+
+// WhileUp is ctx until the connection of this moment is gone, and at most for d. While
+// there is none it is not limited by that: the call itself says so.
+func (c *Conn) WhileUp(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	current := c.link.now()
 	if current.Err() != nil {
 		return ctx, cancel
 	}

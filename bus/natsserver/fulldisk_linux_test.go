@@ -1,4 +1,4 @@
-package jetstream_test
+package natsserver_test
 
 import (
 	"context"
@@ -14,7 +14,9 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/testenv/smalldisk"
 )
 
@@ -25,7 +27,7 @@ func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	smalldisk.Mount(t, dir, "32m")
 	told := &lines{}
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(dir, "nats"), Log: slog.New(slog.NewTextHandler(told, nil))})
+	s, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats"), Log: slog.New(slog.NewTextHandler(told, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +36,11 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	b := connect(t, jetstream.Config{URL: s.URL()})
+	b, err := jetstream.Connect(t.Context(), jetstream.Config{URL: s.URL(), BZID: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 
@@ -54,7 +60,11 @@ func TestFullDisk(t *testing.T) {
 					return
 				default:
 				}
-				d := draft(fmt.Sprint("w", w), fmt.Sprintf("%d-%d-%s", w, i, strings.Repeat("x", 64)), bus.Any)
+				id := fmt.Sprintf("%d-%d-%s", w, i, strings.Repeat("x", 64))
+				d := bus.Draft{
+					Subject: model.Subject("t", fmt.Sprint("w", w)), Expect: bus.Any, Header: events.Header{ID: id},
+					Event: &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: id}}},
+				}
 				for ctx.Err() == nil {
 					short, end := context.WithTimeout(ctx, time.Second)
 					seqs, err := b.Log().Append(short, d)

@@ -1,4 +1,4 @@
-package jetstream
+package incarnation
 
 import (
 	"bytes"
@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// incarnation names this process among all that ever ran since the machine booted: the
+// Self names this process among all that ever ran since the machine booted: the
 // boot, the namespace in which its number counts, the number, and when it began, in clock
 // ticks. "": it cannot be said, and nobody will take this process for dead.
-var incarnation = sync.OnceValue(func() string {
+var Self = sync.OnceValue(func() string {
 	place, ok := where()
 	begin, alive := began(os.Getpid())
 	if !ok || !alive || begin == "" {
@@ -55,9 +55,9 @@ func began(pid int) (begin string, alive bool) {
 	return fields[start], fields[state] != "Z" && fields[state] != "X"
 }
 
-// over says for certain that the process of an incarnation has ended: it ran on this
+// Over says for certain that the process of an incarnation has ended: it ran on this
 // machine, since its last boot and in our namespace, and is there no more.
-func over(incarnation string) bool {
+func Over(incarnation string) bool {
 	place, ok := where()
 	rest, here := strings.CutPrefix(incarnation, place+"/")
 	number, begin, whole := strings.Cut(rest, "/")

@@ -1,4 +1,5 @@
-package jetstream
+// Package letters keeps what was refused, with the reason, in a stream of dead letters.
+package letters
 
 import (
 	"context"
@@ -14,23 +15,37 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 	"github.com/monolith-go/monolith/events"
 )
 
-// letters is the dead-letter stream. Every refused message has a subject of its own,
+// Letters is the dead-letter stream. Every refused message has a subject of its own,
 // which holds one message: the letter, however often and however late it is parked, or
 // the tombstone that took its place. That it was re-driven is a message beside it.
-type letters struct{ b *Bus }
+type Letters struct {
+	conn   *conn.Conn
+	bzid   string
+	shares shares
+}
+
+var _ bus.DeadLetters = (*Letters)(nil)
+
+// New returns the letters of a namespace, "" being all; its streams are there. A process has
+// one, which counts what it parks.
+func New(c *conn.Conn, bzid string) *Letters { return &Letters{conn: c, bzid: bzid} }
+
+func (l *Letters) stream(name string) stream.Stream { return stream.Of(l.conn, name) }
 
 // put publishes and, when the server is away, again.
-func (l letters) put(ctx context.Context, m *nats.Msg) (a *ack, err error) {
-	ctx, cancel := l.b.bound(ctx)
+func (l *Letters) put(ctx context.Context, m *nats.Msg) (a *conn.Ack, err error) {
+	ctx, cancel := l.conn.Bound(ctx)
 	defer cancel()
-	err = l.b.retry(ctx, func(ctx context.Context) error {
-		a, err = l.b.request(ctx, m)
-		var api *apiError
+	err = l.conn.Retry(ctx, func(ctx context.Context) error {
+		a, err = l.conn.Request(ctx, m)
+		var api *conn.APIError
 		if errors.As(err, &api) {
-			return api.sentinel()
+			return api.Sentinel()
 		}
 		return err
 	})
@@ -38,37 +53,37 @@ func (l letters) put(ctx context.Context, m *nats.Msg) (a *ack, err error) {
 }
 
 // Park implements bus.DeadLetters.
-func (l letters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
+func (l *Letters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
 	data, err := wire.EncodeLetter(p)
 	if err != nil {
 		return 0, err
 	}
-	subject := wire.LetterSubject(l.b.cfg.BZID, p)
+	subject := wire.LetterSubject(l.bzid, p)
 	source, cost := wire.ShareOf(p.Stream), wire.LetterCost(subject, len(data))
-	if wire.LetterBZID(subject) == l.b.cfg.BZID { // of others' letters only the server knows how many there are
+	if wire.LetterBZID(subject) == l.bzid { // of others' letters only the server knows how many there are
 		err = l.admit(ctx, source, cost)
 	}
 	if err == nil {
-		var a *ack
+		var a *conn.Ack
 		a, err = l.put(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
-			wire.MsgID:       {subject}, // of this namespace's letter
-			wire.ContentType: {wire.JSON},
-			expectHeader:     {"0"},
+			wire.MsgID:        {subject}, // of this namespace's letter
+			wire.ContentType:  {wire.JSON},
+			conn.ExpectHeader: {"0"},
 		}})
 		if err == nil {
-			l.b.shares.add(source, cost)
+			l.shares.add(source, cost)
 			return a.Seq, nil
 		}
 	}
 	switch {
 	case errors.Is(err, bus.ErrConflict):
-		seq, err := l.b.lastOf(ctx, wire.LetterStream, subject)
+		seq, err := l.stream(wire.LetterStream).LastOf(ctx, subject)
 		if err == nil && seq == 0 {
 			err = fmt.Errorf("%w: the stream has a letter on %s and does not show it", bus.ErrUnavailable, subject)
 		}
 		return seq, err
 	case errors.Is(err, bus.ErrFull):
-		seq, lerr := l.b.lastOf(ctx, wire.LetterStream, subject)
+		seq, lerr := l.stream(wire.LetterStream).LastOf(ctx, subject)
 		if lerr != nil || seq > 0 {
 			return seq, lerr // parked when there was room
 		}
@@ -81,9 +96,9 @@ func (l letters) Park(ctx context.Context, p bus.Parked) (uint64, error) {
 }
 
 // Knows implements bus.DeadLetters.
-func (l letters) Knows(ctx context.Context, p bus.Parked) (bool, error) {
-	subject := wire.LetterSubject(l.b.cfg.BZID, p)
-	seq, err := l.b.lastOf(ctx, wire.LetterStream, subject)
+func (l *Letters) Knows(ctx context.Context, p bus.Parked) (bool, error) {
+	subject := wire.LetterSubject(l.bzid, p)
+	seq, err := l.stream(wire.LetterStream).LastOf(ctx, subject)
 	if err != nil || seq > 0 {
 		return err == nil, err
 	}
@@ -92,13 +107,13 @@ func (l letters) Knows(ctx context.Context, p bus.Parked) (bool, error) {
 }
 
 // List implements bus.DeadLetters.
-func (l letters) List(ctx context.Context) (out []bus.Parked, err error) {
+func (l *Letters) List(ctx context.Context) (out []bus.Parked, err error) {
 	err = l.Each(ctx, func(p bus.Parked) error { out = append(out, p); return nil })
 	return out, err
 }
 
 // Each implements bus.DeadLetters.
-func (l letters) Each(ctx context.Context, handle func(bus.Parked) error) error {
+func (l *Letters) Each(ctx context.Context, handle func(bus.Parked) error) error {
 	if err := l.each(ctx, func(p bus.Parked, _ string) error { return handle(p) }); err != nil {
 		return fmt.Errorf("read the dead letters: %w", err)
 	}
@@ -106,10 +121,10 @@ func (l letters) Each(ctx context.Context, handle func(bus.Parked) error) error 
 }
 
 // each also says on which subject what it hands on stands.
-func (l letters) each(ctx context.Context, handle func(p bus.Parked, subject string) error) error {
+func (l *Letters) each(ctx context.Context, handle func(p bus.Parked, subject string) error) error {
 	marked := map[string]bool{} // subjects of letters
-	err := l.b.scan(ctx, wire.LetterStream, l.filter()+".*.*.redriven", false, func(m *stored) error {
-		if letter, mark := wire.IsMark(m.subject); mark {
+	err := l.stream(wire.LetterStream).Scan(ctx, l.filter()+".*.*.redriven", false, func(m *stream.Message) error {
+		if letter, mark := wire.IsMark(m.Subject); mark {
 			marked[letter] = true
 		}
 		return nil
@@ -117,89 +132,89 @@ func (l letters) each(ctx context.Context, handle func(p bus.Parked, subject str
 	if err != nil {
 		return err
 	}
-	err = l.b.scan(ctx, wire.LetterStream, l.filter()+".>", true, func(m *stored) error {
-		if _, mark := wire.IsMark(m.subject); mark || wire.IsTombstone(m.data) {
+	err = l.stream(wire.LetterStream).Scan(ctx, l.filter()+".>", true, func(m *stream.Message) error {
+		if _, mark := wire.IsMark(m.Subject); mark || wire.IsTombstone(m.Data) {
 			return nil
 		}
 		p := letter(m)
-		p.Redriven = marked[m.subject]
-		return handle(p, m.subject)
+		p.Redriven = marked[m.Subject]
+		return handle(p, m.Subject)
 	})
 	if err != nil {
 		return err
 	}
-	return l.b.scan(ctx, wire.NoteStream, l.summaries()+".>", true, func(m *stored) error {
-		s, err := wire.DecodeSummary(m.data)
+	return l.stream(wire.NoteStream).Scan(ctx, l.summaries()+".>", true, func(m *stream.Message) error {
+		s, err := wire.DecodeSummary(m.Data)
 		if err != nil {
-			return handle(bus.Parked{Time: m.at, Reason: "unreadable: " + err.Error(), Subject: m.subject, Data: m.data, Unreadable: true}, m.subject)
+			return handle(bus.Parked{Time: m.Time, Reason: "unreadable: " + err.Error(), Subject: m.Subject, Data: m.Data, Unreadable: true}, m.Subject)
 		}
-		return handle(s.Parked(), m.subject)
+		return handle(s.Parked(), m.Subject)
 	})
 }
 
 // filter is what the subjects of this namespace's letters begin with, summaries the same
 // of its summaries.
-func (l letters) filter() string {
-	if l.b.cfg.BZID == "" {
+func (l *Letters) filter() string {
+	if l.bzid == "" {
 		return wire.LetterRoot + ".*"
 	}
-	return wire.LetterRoot + "." + events.Escape(l.b.cfg.BZID)
+	return wire.LetterRoot + "." + events.Escape(l.bzid)
 }
 
-func (l letters) summaries() string {
-	if l.b.cfg.BZID == "" {
+func (l *Letters) summaries() string {
+	if l.bzid == "" {
 		return wire.NoteRoot + ".*.more"
 	}
-	return wire.SummaryRoot(l.b.cfg.BZID)
+	return wire.SummaryRoot(l.bzid)
 }
 
-func letter(m *stored) bus.Parked {
-	p := wire.DecodeLetter(m.subject, m.data)
-	p.Seq, p.Time = m.seq, m.at
+func letter(m *stream.Message) bus.Parked {
+	p := wire.DecodeLetter(m.Subject, m.Data)
+	p.Seq, p.Time = m.Seq, m.Time
 	return p
 }
 
 // show also says on which subject the letter stands.
-func (l letters) show(ctx context.Context, seq uint64) (bus.Parked, string, error) {
+func (l *Letters) show(ctx context.Context, seq uint64) (bus.Parked, string, error) {
 	if seq == 0 {
 		return bus.Parked{}, "", fmt.Errorf("dead letter 0: %w; the first is 1", bus.ErrNotFound)
 	}
-	m, err := l.b.leader(ctx, wire.LetterStream, query{Seq: seq})
+	m, err := l.stream(wire.LetterStream).Ask(ctx, stream.Query{Seq: seq})
 	if err != nil {
 		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w", seq, err)
 	}
-	if _, mark := wire.IsMark(m.subject); mark {
+	if _, mark := wire.IsMark(m.Subject); mark {
 		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w: that is the mark of another one", seq, bus.ErrNotFound)
 	}
-	if wire.IsTombstone(m.data) {
+	if wire.IsTombstone(m.Data) {
 		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w: the letter that stood there was removed", seq, bus.ErrNotFound)
 	}
-	if bzid := l.b.cfg.BZID; bzid != "" && wire.LetterBZID(m.subject) != bzid {
+	if bzid := l.bzid; bzid != "" && wire.LetterBZID(m.Subject) != bzid {
 		return bus.Parked{}, "", fmt.Errorf("dead letter %d: %w: it belongs to another namespace than %s", seq, bus.ErrNotFound, bzid)
 	}
 	p := letter(m)
-	mark, err := l.mark(ctx, m.subject)
+	mark, err := l.mark(ctx, m.Subject)
 	p.Redriven = mark > 0
-	return p, m.subject, err
+	return p, m.Subject, err
 }
 
 // mark is the sequence of the mark of the letter on the subject, 0 for none.
-func (l letters) mark(ctx context.Context, subject string) (uint64, error) {
+func (l *Letters) mark(ctx context.Context, subject string) (uint64, error) {
 	if _, _, ok := wire.ParseLetter(subject); !ok {
 		return 0, nil
 	}
-	return l.b.lastOf(ctx, wire.LetterStream, wire.MarkSubject(subject))
+	return l.stream(wire.LetterStream).LastOf(ctx, wire.MarkSubject(subject))
 }
 
 // Show implements bus.DeadLetters.
-func (l letters) Show(ctx context.Context, seq uint64) (bus.Parked, error) {
+func (l *Letters) Show(ctx context.Context, seq uint64) (bus.Parked, error) {
 	p, _, err := l.show(ctx, seq)
 	return p, err
 }
 
 // Redrive publishes under an id that follows from the letter, so that a second attempt
 // after a crash between publish and mark stores nothing twice.
-func (l letters) Redrive(ctx context.Context, seq uint64, data []byte) (uint64, error) {
+func (l *Letters) Redrive(ctx context.Context, seq uint64, data []byte) (uint64, error) {
 	p, subject, err := l.show(ctx, seq)
 	if err != nil {
 		return 0, err
@@ -223,8 +238,8 @@ func (l letters) Redrive(ctx context.Context, seq uint64, data []byte) (uint64, 
 		return 0, err
 	}
 	_, err = l.put(ctx, &nats.Msg{Subject: wire.MarkSubject(subject), Data: mark, Header: nats.Header{
-		wire.ContentType: {wire.JSON},
-		expectHeader:     {"0"},
+		wire.ContentType:  {wire.JSON},
+		conn.ExpectHeader: {"0"},
 	}})
 	if err != nil && !errors.Is(err, bus.ErrConflict) {
 		return a.Seq, fmt.Errorf("letter %d is re-driven as %d, but not marked so; remove it, so that nobody does it again: %w", seq, a.Seq, err)
@@ -233,7 +248,7 @@ func (l letters) Redrive(ctx context.Context, seq uint64, data []byte) (uint64, 
 }
 
 // Remove implements bus.DeadLetters.
-func (l letters) Remove(ctx context.Context, seq uint64) error {
+func (l *Letters) Remove(ctx context.Context, seq uint64) error {
 	_, subject, err := l.show(ctx, seq)
 	if err == nil {
 		err = l.remove(ctx, seq, subject)
@@ -244,8 +259,8 @@ func (l letters) Remove(ctx context.Context, seq uint64) error {
 // remove puts the tombstone in the letter's place: the subject holds one message, so that
 // the letter goes as its tombstone comes. A stream of several replicas that is full takes
 // none before the letter is gone. What is no letter's subject is simply deleted.
-func (l letters) remove(ctx context.Context, seq uint64, subject string) error {
-	defer l.b.shares.forget()
+func (l *Letters) remove(ctx context.Context, seq uint64, subject string) error {
+	defer l.shares.forget()
 	_, _, remembered := wire.ParseLetter(subject)
 	var err error
 	if remembered {
@@ -266,20 +281,20 @@ func (l letters) remove(ctx context.Context, seq uint64, subject string) error {
 	return err
 }
 
-func (l letters) bury(ctx context.Context, subject string, expect uint64) error {
-	_, err := l.put(ctx, &nats.Msg{Subject: subject, Data: []byte(wire.Tombstone), Header: nats.Header{expectHeader: {strconv.FormatUint(expect, 10)}}})
+func (l *Letters) bury(ctx context.Context, subject string, expect uint64) error {
+	_, err := l.put(ctx, &nats.Msg{Subject: subject, Data: []byte(wire.Tombstone), Header: nats.Header{conn.ExpectHeader: {strconv.FormatUint(expect, 10)}}})
 	if errors.Is(err, bus.ErrConflict) { // perhaps by an attempt whose ack was lost
-		m, derr := l.b.leader(ctx, wire.LetterStream, query{LastFor: subject})
-		if derr == nil && wire.IsTombstone(m.data) {
+		m, derr := l.stream(wire.LetterStream).Ask(ctx, stream.Query{LastFor: subject})
+		if derr == nil && wire.IsTombstone(m.Data) {
 			return nil
 		}
 	}
 	return err
 }
 
-func (l letters) delete(ctx context.Context, seq uint64) error {
+func (l *Letters) delete(ctx context.Context, seq uint64) error {
 	return l.onStream(ctx, wire.LetterStream, func(ctx context.Context, s jetstream.Stream) error {
-		if err := failure(s.DeleteMsg(ctx, seq)); !isNotFound(err) {
+		if err := conn.Failure(s.DeleteMsg(ctx, seq)); !errors.Is(err, bus.ErrNotFound) {
 			return err
 		}
 		return nil
@@ -287,22 +302,22 @@ func (l letters) delete(ctx context.Context, seq uint64) error {
 }
 
 // onStream asks the server to change a stream, again when it is away.
-func (l letters) onStream(ctx context.Context, stream string, change func(context.Context, jetstream.Stream) error) error {
-	ctx, cancel := l.b.bound(ctx)
+func (l *Letters) onStream(ctx context.Context, stream string, change func(context.Context, jetstream.Stream) error) error {
+	ctx, cancel := l.conn.Bound(ctx)
 	defer cancel()
-	return l.b.retry(ctx, func(ctx context.Context) error {
-		ctx, cancel := l.b.link.whileUp(ctx, requestTimeout)
+	return l.conn.Retry(ctx, func(ctx context.Context) error {
+		ctx, cancel := l.conn.WhileUp(ctx, conn.RequestTimeout)
 		defer cancel()
-		s, err := l.b.js.Stream(ctx, stream)
+		s, err := l.conn.JS.Stream(ctx, stream)
 		if err != nil {
-			return failure(err)
+			return conn.Failure(err)
 		}
-		return failure(change(ctx, s))
+		return conn.Failure(change(ctx, s))
 	})
 }
 
 // Purge implements bus.DeadLetters.
-func (l letters) Purge(ctx context.Context, match func(bus.Parked) bool) (n int, err error) {
+func (l *Letters) Purge(ctx context.Context, match func(bus.Parked) bool) (n int, err error) {
 	err = l.each(ctx, func(p bus.Parked, subject string) error {
 		if !match(p) {
 			return nil
@@ -326,12 +341,12 @@ func (l letters) Purge(ctx context.Context, match func(bus.Parked) bool) (n int,
 }
 
 // count adds p to the summary of its owner and stream.
-func (l letters) count(ctx context.Context, p bus.Parked) error {
-	bzid := wire.LetterBZID(wire.LetterSubject(l.b.cfg.BZID, p))
-	return l.update(ctx, wire.SummarySubject(bzid, p), func(old *stored) ([]byte, error) {
+func (l *Letters) count(ctx context.Context, p bus.Parked) error {
+	bzid := wire.LetterBZID(wire.LetterSubject(l.bzid, p))
+	return l.update(ctx, wire.SummarySubject(bzid, p), func(old *stream.Message) ([]byte, error) {
 		var s wire.Summary
 		if old != nil {
-			s, _ = wire.DecodeSummary(old.data) // one that cannot be read begins anew
+			s, _ = wire.DecodeSummary(old.Data) // one that cannot be read begins anew
 		}
 		if s.Counts(p) {
 			return nil, nil
@@ -340,40 +355,40 @@ func (l letters) count(ctx context.Context, p bus.Parked) error {
 	})
 }
 
-func (l letters) summary(ctx context.Context, subject string) (s wire.Summary, seq uint64, err error) {
-	m, err := l.b.leader(ctx, wire.NoteStream, query{LastFor: subject})
-	if isNotFound(err) {
+func (l *Letters) summary(ctx context.Context, subject string) (s wire.Summary, seq uint64, err error) {
+	m, err := l.stream(wire.NoteStream).Ask(ctx, stream.Query{LastFor: subject})
+	if errors.Is(err, bus.ErrNotFound) {
 		return s, 0, nil
 	}
 	if err == nil {
-		seq = m.seq
-		s, _ = wire.DecodeSummary(m.data)
+		seq = m.Seq
+		s, _ = wire.DecodeSummary(m.Data)
 	}
 	return s, seq, err
 }
 
 // update replaces a note by what next makes of it, nil for none yet, until nobody was
 // faster. No bytes: it stays as it is.
-func (l letters) update(ctx context.Context, subject string, next func(old *stored) ([]byte, error)) error {
-	ctx, cancel := l.b.bound(ctx)
+func (l *Letters) update(ctx context.Context, subject string, next func(old *stream.Message) ([]byte, error)) error {
+	ctx, cancel := l.conn.Bound(ctx)
 	defer cancel()
-	pauses := newPauses()
+	pauses := conn.NewPauses()
 	for {
 		last := uint64(0)
-		old, err := l.b.leader(ctx, wire.NoteStream, query{LastFor: subject})
+		old, err := l.stream(wire.NoteStream).Ask(ctx, stream.Query{LastFor: subject})
 		switch {
-		case isNotFound(err):
+		case errors.Is(err, bus.ErrNotFound):
 			old = nil
 		case err != nil:
 			return err
 		default:
-			last = old.seq
+			last = old.Seq
 		}
 		data, err := next(old)
 		if err != nil || data == nil {
 			return err
 		}
-		_, err = l.put(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{expectHeader: {strconv.FormatUint(last, 10)}}})
+		_, err = l.put(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{conn.ExpectHeader: {strconv.FormatUint(last, 10)}}})
 		if !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
@@ -384,9 +399,9 @@ func (l letters) update(ctx context.Context, subject string, next func(old *stor
 }
 
 // Settled implements bus.DeadLetters.
-func (l letters) Settled(ctx context.Context, bzid, reaction string) (uint64, error) {
-	m, err := l.b.leader(ctx, wire.NoteStream, query{LastFor: wire.PlaceSubject(bzid, reaction)})
-	if isNotFound(err) {
+func (l *Letters) Settled(ctx context.Context, bzid, reaction string) (uint64, error) {
+	m, err := l.stream(wire.NoteStream).Ask(ctx, stream.Query{LastFor: wire.PlaceSubject(bzid, reaction)})
+	if errors.Is(err, bus.ErrNotFound) {
 		return 0, nil
 	}
 	if err != nil {
@@ -397,8 +412,8 @@ func (l letters) Settled(ctx context.Context, bzid, reaction string) (uint64, er
 
 // place reads what Settle wrote; anything else is the beginning, from which a reaction
 // may always start.
-func place(m *stored) uint64 {
-	seq, err := strconv.ParseUint(string(m.data), 10, 64)
+func place(m *stream.Message) uint64 {
+	seq, err := strconv.ParseUint(string(m.Data), 10, 64)
 	if err != nil {
 		return 0
 	}
@@ -406,11 +421,11 @@ func place(m *stored) uint64 {
 }
 
 // Settle implements bus.DeadLetters.
-func (l letters) Settle(ctx context.Context, bzid, reaction string, seq uint64) error {
-	err := l.update(ctx, wire.PlaceSubject(bzid, reaction), func(old *stored) ([]byte, error) {
+func (l *Letters) Settle(ctx context.Context, bzid, reaction string, seq uint64) error {
+	err := l.update(ctx, wire.PlaceSubject(bzid, reaction), func(old *stream.Message) ([]byte, error) {
 		if old != nil {
 			if have := place(old); have >= seq {
-				_, last, err := l.b.span(ctx, wire.LogStream)
+				_, last, err := l.stream(wire.LogStream).Span(ctx)
 				if err != nil || have <= last {
 					return nil, err
 				} // of another log, which was longer

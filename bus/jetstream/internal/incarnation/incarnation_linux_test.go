@@ -1,4 +1,4 @@
-package jetstream
+package incarnation
 
 import (
 	"fmt"
@@ -13,15 +13,15 @@ import (
 func TestOver(t *testing.T) {
 	place, ok := where()
 	begin, alive := began(os.Getpid())
-	if !ok || !alive || incarnation() != fmt.Sprintf("%s/%d/%s", place, os.Getpid(), begin) {
-		t.Fatalf("this process is %q, at %q, begun at %q", incarnation(), place, begin)
+	if !ok || !alive || Self() != fmt.Sprintf("%s/%d/%s", place, os.Getpid(), begin) {
+		t.Fatalf("this process is %q, at %q, begun at %q", Self(), place, begin)
 	}
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
 	for of, want := range map[string]bool{
-		incarnation(): false,
+		Self(): false,
 		fmt.Sprintf("%s/%d/%s", place, cmd.Process.Pid, begin): true,  // it has ended
 		fmt.Sprintf("%s/%d/%s", place, os.Getpid(), begin+"0"): true,  // its number is another's now
 		fmt.Sprintf("elsewhere/%d/%s", cmd.Process.Pid, begin): false, // on another machine, or before its last boot
@@ -29,7 +29,7 @@ func TestOver(t *testing.T) {
 		place + "/0/1": false, place + "/-1/1": false, place + "/-2147483000/1": false, place + "/x/1": false, place + "//1": false,
 		"": false, place: false, strings.TrimSuffix(place, "]"): false,
 	} {
-		if got := over(of); got != want {
+		if got := Over(of); got != want {
 			t.Errorf("%q is over: %v, want %v", of, got, want)
 		}
 	}

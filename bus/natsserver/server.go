@@ -1,6 +1,8 @@
-package jetstream
+// Package natsserver is the NATS server inside a process: JetStream on disk, fsync before ack.
+package natsserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +23,8 @@ import (
 // startTimeout bounds the recovery of the streams on disk: 10 M events take 4 s.
 const startTimeout = 60 * time.Second
 
-// ServerConfig is the embedded server's. The zero value of all but Dir is usable.
-type ServerConfig struct {
+// Config of a Server. The zero value of all but Dir is usable.
+type Config struct {
 	Dir        string       // everything on disk; created when absent, held by one server at a time
 	Host       string       // default 127.0.0.1
 	Port       int          // 0: one that is free
@@ -33,9 +35,9 @@ type ServerConfig struct {
 	Log        *slog.Logger // default: none
 }
 
-// Server is a NATS server inside this process: JetStream on disk, fsync before ack.
+// Server is one, of which a folder has one at a time.
 type Server struct {
-	cfg    ServerConfig
+	cfg    Config
 	port   int                           // as configured, then as it is
 	ns     atomic.Pointer[server.Server] // replaced by heal
 	lock   *os.File
@@ -44,9 +46,9 @@ type Server struct {
 	healer sync.WaitGroup
 }
 
-// StartServer starts it and waits until it has recovered its streams and takes
+// Start starts a server and waits until it has recovered its streams and takes
 // connections. A folder left behind by kill -9 is simply recovered.
-func StartServer(cfg ServerConfig) (*Server, error) {
+func Start(cfg Config) (*Server, error) {
 	if cfg.Dir == "" {
 		return nil, fmt.Errorf("nats server: %w: Dir is empty; name the folder that keeps the streams", events.ErrInvalid)
 	}
@@ -76,13 +78,13 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) open() error {
 	cfg := s.cfg
 	opts := &server.Options{
-		ServerName:         orString(cfg.Name, "monolith"),
-		Host:               orString(cfg.Host, "127.0.0.1"),
+		ServerName:         cmp.Or(cfg.Name, "monolith"),
+		Host:               cmp.Or(cfg.Host, "127.0.0.1"),
 		Port:               s.port,
 		StoreDir:           cfg.Dir,
 		JetStream:          true,
-		JetStreamMaxStore:  orInt(cfg.MaxStore, 32<<30),
-		JetStreamMaxMemory: orInt(cfg.MaxMemory, 256<<20),
+		JetStreamMaxStore:  cmp.Or(cfg.MaxStore, 32<<30),
+		JetStreamMaxMemory: cmp.Or(cfg.MaxMemory, 256<<20),
 		SyncAlways:         true, // an ack means that the bytes are on disk
 		MaxPayload:         max(cfg.MaxPayload, wire.MaxMessage),
 		NoSigs:             true,
@@ -109,7 +111,7 @@ func (s *Server) open() error {
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.Load().InProcessConn() }
 
 // tell logs what healing says.
-func (c ServerConfig) tell(err error, text string) {
+func (c Config) tell(err error, text string) {
 	switch {
 	case c.Log == nil:
 	case err != nil:
@@ -134,20 +136,6 @@ func (s *Server) Close() error {
 		err = s.lock.Close()
 	})
 	return err
-}
-
-func orString(v, otherwise string) string {
-	if v == "" {
-		return otherwise
-	}
-	return v
-}
-
-func orInt(v, otherwise int64) int64 {
-	if v == 0 {
-		return otherwise
-	}
-	return v
 }
 
 // serverLog hands the server's lines on; its notices are our details.

@@ -1,4 +1,4 @@
-package jetstream
+package conn
 
 import (
 	"context"
@@ -14,43 +14,43 @@ import (
 // Codes of the server that mean something to a writer.
 const (
 	codeNoPeers       = 10005 // for the replicas of a stream: servers of the cluster are not up yet
-	codeNoMessage     = 10037 // at that sequence, or of that subject
+	CodeNoMessage     = 10037 // at that sequence, or of that subject
 	codeInsufficient  = 10023 // resources of the server
 	codeStorageLimit  = 10047 // reserved storage of the server
 	codeTooLarge      = 10054 // the message
-	codeWrongLast     = 10071 // the expectation is not met
-	codeNoStream      = 10059
+	CodeWrongLast     = 10071 // the expectation is not met
+	CodeNoStream      = 10059
 	codeStoreFailed   = 10077 // limit or disk
 	codeIDInProcess   = 10158 // the same id is being stored
 	codeUpdateInWork  = 10164 // another update of that subject is in flight
 	codeIncomplete    = 10176 // the batch lacks a message: one was lost or refused
 	codeHeaderTooLong = 10097
-	codeDuplicate     = 10201 // a batch holds an id that is stored
+	CodeDuplicate     = 10201 // a batch holds an id that is stored
 	codeTooManyOpen   = 10210 // batches
 )
 
-// apiError is the server's answer to a publish.
-type apiError struct {
+// APIError is the server's answer to a publish.
+type APIError struct {
 	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
 	Description string `json:"description"`
 }
 
-func (e *apiError) Error() string {
+func (e *APIError) Error() string {
 	return fmt.Sprintf("%s (nats error %d)", e.Description, e.ErrCode)
 }
 
-// busy says that the same publish may succeed a moment later.
-func (e *apiError) busy() bool {
+// Busy says that the same publish may succeed a moment later.
+func (e *APIError) Busy() bool {
 	switch e.ErrCode {
 	case codeIDInProcess, codeUpdateInWork, codeIncomplete:
 		return true
 	}
-	return e.away()
+	return e.Away()
 }
 
-// away says that it is not the messages that the server objects to.
-func (e *apiError) away() bool {
+// Away says that it is not the messages that the server objects to.
+func (e *APIError) Away() bool {
 	switch e.ErrCode {
 	case codeTooManyOpen, codeNoPeers:
 		return true
@@ -60,24 +60,24 @@ func (e *apiError) away() bool {
 	return e.Code >= 500
 }
 
-// sentinel is what the error means to the caller.
-func (e *apiError) sentinel() error {
+// Sentinel is what the error means to the caller.
+func (e *APIError) Sentinel() error {
 	switch e.ErrCode {
-	case codeWrongLast:
+	case CodeWrongLast:
 		return fmt.Errorf("%w: %w", bus.ErrConflict, e)
 	case codeInsufficient, codeStorageLimit, codeStoreFailed:
 		return fmt.Errorf("%w: nothing was stored; raise the stream's limit or free disk space: %w", bus.ErrFull, e)
 	case codeTooLarge, codeHeaderTooLong:
 		return fmt.Errorf("%w: %w", bus.ErrTooLarge, e)
 	}
-	if e.busy() {
+	if e.Busy() {
 		return fmt.Errorf("%w: %w", bus.ErrUnavailable, e)
 	}
 	return e
 }
 
-// failure gives an error of nats.go the sentinel that says what to do about it.
-func failure(err error) error {
+// Failure gives an error of nats.go the sentinel that says what to do about it.
+func Failure(err error) error {
 	var api *jetstream.APIError
 	switch {
 	case err == nil:
@@ -85,7 +85,7 @@ func failure(err error) error {
 	case errors.Is(err, jetstream.ErrMsgNotFound), errors.Is(err, jetstream.ErrKeyNotFound):
 		return fmt.Errorf("%w: %w", bus.ErrNotFound, err)
 	case errors.As(err, &api):
-		return (&apiError{Code: api.Code, ErrCode: int(api.ErrorCode), Description: api.Description}).sentinel()
+		return (&APIError{Code: api.Code, ErrCode: int(api.ErrorCode), Description: api.Description}).Sentinel()
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("%w: %w", bus.ErrTooLarge, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),

@@ -1,4 +1,6 @@
-package jetstream
+// Package measure appends and reads for benchmarks of the log: through a bus, and with nats.go
+// alone, which is their baseline.
+package measure
 
 import (
 	"context"
@@ -7,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/monolith-go/monolith/bus"
@@ -15,8 +18,8 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 )
 
-// measured is the draft of the benchmarks, on an aggregate per caller.
-func measured(caller int) bus.Draft {
+// draft is the one of the benchmarks, on an aggregate per caller.
+func draft(caller int) bus.Draft {
 	return bus.Draft{
 		Subject: model.Subject("bench", fmt.Sprint(caller)),
 		Event:   &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "one event of a benchmark, of a usual size: about two hundred bytes with what stands around it, neither less nor more"}}},
@@ -25,15 +28,15 @@ func measured(caller int) bus.Draft {
 	}
 }
 
-// MeasureAppend appends n events from so many callers, each waiting for its own ack.
-func MeasureAppend(ctx context.Context, b *Bus, callers, n int) error {
+// Append appends n events from so many callers, each waiting for its own ack.
+func Append(ctx context.Context, b bus.Bus, callers, n int) error {
 	var left atomic.Int64
 	left.Store(int64(n))
 	errc := make(chan error, callers)
 	var wg sync.WaitGroup
 	for c := range callers {
 		wg.Go(func() {
-			d := measured(c)
+			d := draft(c)
 			for left.Add(-1) >= 0 {
 				if _, err := b.Log().Append(ctx, d); err != nil {
 					errc <- err
@@ -47,10 +50,10 @@ func MeasureAppend(ctx context.Context, b *Bus, callers, n int) error {
 	return <-errc
 }
 
-// MeasureRawPublish publishes the same n events with nats.go itself, so many of them
-// waiting for an ack at a time: the baseline of MeasureAppend.
-func MeasureRawPublish(ctx context.Context, b *Bus, pending, n int) error {
-	js, err := jetstream.New(b.nc, jetstream.WithPublishAsyncMaxPending(pending))
+// RawPublish publishes the same n events with nats.go itself, so many of them
+// waiting for an ack at a time: the baseline of Append.
+func RawPublish(ctx context.Context, nc *nats.Conn, pending, n int) error {
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(pending))
 	if err != nil {
 		return err
 	}
@@ -71,13 +74,13 @@ func MeasureRawPublish(ctx context.Context, b *Bus, pending, n int) error {
 		result <- first
 	}()
 	for i := range n {
-		ready, err := wire.Prepare([]bus.Draft{measured(i % max(pending, 1))})
+		ready, err := wire.Prepare([]bus.Draft{draft(i % max(pending, 1))})
 		if err != nil {
 			return err
 		}
 		r := ready[0]
-		a, err := js.PublishMsgAsync(outgoing{subject: r.Subject, header: wire.Encode(r.Header, r.Subject, time.Now()), data: r.Data, expect: bus.Any}.message(),
-			jetstream.WithStallWait(requestTimeout)) // on a slow disk it takes longer than the usual 200 ms until another may be pending
+		m := &nats.Msg{Subject: r.Subject, Header: wire.Encode(r.Header, r.Subject, time.Now()), Data: r.Data}
+		a, err := js.PublishMsgAsync(m, jetstream.WithStallWait(5*time.Second)) // on a slow disk it takes longer than the usual 200 ms until another may be pending
 		if err != nil {
 			close(acks)
 			<-result
@@ -99,10 +102,14 @@ func MeasureRawPublish(ctx context.Context, b *Bus, pending, n int) error {
 	return <-result
 }
 
-// MeasureRawReplay reads the first n messages of the log with an ordered consumer of
+// RawReplay reads the first n messages of the log with an ordered consumer of
 // nats.go and decodes nothing: the baseline of Follow.
-func MeasureRawReplay(ctx context.Context, b *Bus, n int) error {
-	cons, err := b.js.OrderedConsumer(ctx, wire.LogStream, jetstream.OrderedConsumerConfig{})
+func RawReplay(ctx context.Context, nc *nats.Conn, n int) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	cons, err := js.OrderedConsumer(ctx, wire.LogStream, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		return err
 	}
