@@ -27,6 +27,7 @@ import (
 	"github.com/monolith-go/monolith/internal/history"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
 
@@ -138,20 +139,7 @@ func (h *hands) monolith(into any, args ...string) string {
 // until tries again until cond is true.
 func (h *hands) until(what string, cond func() (ok bool, say string)) {
 	h.t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	timeout := time.After(handsWithin)
-	for {
-		ok, say := cond()
-		if ok {
-			return
-		}
-		select {
-		case <-timeout:
-			h.t.Fatalf("%s: %s", what, say)
-		case <-tick.C:
-		}
-	}
+	wait.Seen(h.t, what, func() (string, bool) { ok, say := cond(); return say, ok })
 }
 
 // predict is the outcome of one Predict on the entry's port.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	gobuild "go/build"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,6 +103,36 @@ func TestListOfEquivalentOnes(t *testing.T) {
 	for _, kept := range []string{"equivalent.txt"} {
 		if _, err := readList(kept); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Each mutant of the list of equivalent ones is one of the code as it is, where that is built.
+func TestTheListIsOfMutantsThatThereAre(t *testing.T) {
+	t.Chdir("../..")
+	list, err := readList("tools/mutants/equivalent.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]map[string]bool{}
+	for id := range list {
+		file, _, _ := strings.Cut(id, " ")
+		pkg := filepath.Dir(file)
+		if known[pkg] == nil {
+			found, err := mutants(pkg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known[pkg] = map[string]bool{}
+			for _, m := range found {
+				known[pkg][m.id()] = true
+			}
+		}
+		if built, err := gobuild.Default.MatchFile(pkg, filepath.Base(file)); err == nil && !built {
+			continue
+		}
+		if !known[pkg][id] {
+			t.Errorf("no such mutant: %s", id)
 		}
 	}
 }

@@ -2,7 +2,9 @@ package tree_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +24,7 @@ func quotaWorld(t *testing.T) (write func(multi bool, ops ...*znode.Op) wire.Cod
 		t.Helper()
 		var did view.Effects
 		seq++
-		s, did = view.Apply(s, events.Recorded{Seq: seq, Time: time.UnixMilli(int64(20_000 + seq)), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
+		s, did = apply(s, events.Recorded{Seq: seq, Time: time.UnixMilli(int64(20_000 + seq)), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
 			Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: 1, Multi: multi, Ops: ops}}}})
 		return did.Outcome.Code
 	}
@@ -71,7 +73,7 @@ func TestQuotaStatisticsFollow(t *testing.T) {
 	is("count=4,bytes=4")
 	write(true, createOf("/q/b", 0), deleteOf("/q/first", -1))
 	is("count=4,bytes=4")
-	s, did := view.Apply(state(), events.Recorded{Seq: 1000, Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
+	s, did := apply(state(), events.Recorded{Seq: 1000, Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
 		Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: 1, Reason: znode.Closed}}}})
 	for _, c := range did.Changes {
 		if c.Path == statsOfQ {
@@ -160,10 +162,35 @@ func TestQuotasWithinQuotas(t *testing.T) {
 	is(deep+"/zookeeper_stats", "count=2,bytes=2")
 	is(statsOfQ, "count=4,bytes=4") // /q, first, deep, b
 	write(false, setOf(deep+"/zookeeper_stats", -1))
+	write(false, setOf("/q/deep/a", -1)) // as long as before: there is nothing to count
+	is(deep+"/zookeeper_stats", "e")
 	write(false, deleteOf("/q/deep/a", -1))
 	is(deep+"/zookeeper_stats", "count=1,bytes=1")
 	write(false, deleteOf(deep+"/zookeeper_limits", -1))
 	write(false, createOf("/q/deep/b", 0))
 	is(deep+"/zookeeper_stats", "count=1,bytes=1")
 	is(statsOfQ, "count=5,bytes=5")
+}
+
+// Nodes below /zookeeper/quota that are no statistics of a path are clients' like any others.
+func TestQuotaLeavesOtherNodesAlone(t *testing.T) {
+	write, state := quotaWorld(t)
+	want := map[string]string{
+		"/zookeeper/quota/zookeeper_stats": "of no path", "/zookeeper/quota/q/other": "other", "/zookeeper/quota/none": "x",
+		"/zookeeper/quota/none/zookeeper_limits": "count=1", "/zookeeper/zookeeper_stats": "beside", "/zookeeper_stats": "above",
+	}
+	for _, path := range slices.Sorted(maps.Keys(want)) {
+		if code := write(false, dataOf(path, want[path])); code != 0 {
+			t.Fatalf("%s: %d", path, code)
+		}
+	}
+	write(false, dataOf("/zookeeper/quota/none/zookeeper_stats", "anything"))
+	want["/zookeeper/quota/none/zookeeper_stats"] = "count=0,bytes=0" // there is no /none
+	want["/zookeeper/quota/q/zookeeper_limits"] = "count=3,bytes=-1"
+	want[statsOfQ] = "count=2,bytes=2"
+	for path, data := range want {
+		if got, _, _ := state().Get(path); string(got) != data {
+			t.Errorf("%s: %q, want %q", path, got, data)
+		}
+	}
 }

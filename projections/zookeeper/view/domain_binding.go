@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 )
 
 // serviceNode shows a serving container below container_service, under the name its
@@ -44,8 +44,10 @@ func (t domain) bindAll(p *subject, fresh bool) {
 // bindAgain is bindAll of a container that is as it was: only nodes that clients removed
 // or changed have to be put right.
 func (t domain) bindAgain(h *host, m Member) {
-	for _, b := range t.s.memo.bound(h, m.Bindings) {
-		t.putAt(t.tree.Look(b.node, b.at), b.node, []byte{}, h.owner)
+	all := h.bindings(m.Bindings)
+	for i := range all {
+		b := &all[i]
+		t.putAt(t.tree.Look(b.node, &b.at), b.node, []byte{}, h.owner)
 	}
 }
 
@@ -76,7 +78,7 @@ func (t domain) bind(bzid, path string) {
 }
 
 // unbind takes a replica's binding away; r is what it was.
-func (t domain) unbind(bzid, path string, r payload.ReplicaMeta) {
+func (t domain) unbind(bzid, path string, r znodedata.ReplicaMeta) {
 	on := t.s.memo.seat(bzid, path, r)
 	if m, live := t.s.Containers[on.key]; live {
 		t.rebind(on, t.s.memo.sit(bzid, on, m.Container.V), m, path, "")
