@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // told is a log whose messages a test waits for.
@@ -32,15 +33,17 @@ func (c told) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func (c told) await(t *testing.T, message string) {
+// await returns what was logged up to the message.
+func (c told) await(t *testing.T, message string) (before []string) {
 	t.Helper()
 	late := time.After(20 * time.Second)
 	for {
 		select {
 		case m := <-c:
 			if m == message {
-				return
+				return before
 			}
+			before = append(before, m)
 		case <-late:
 			t.Fatalf("%q was never logged", message)
 		}
@@ -88,7 +91,8 @@ func TestRefusedCredentialsAreAnOutage(t *testing.T) {
 	if err := s.DisconnectClientByID(conns.Conns[0].Cid); err != nil {
 		t.Fatal(err)
 	}
-	for range 7 { // twice the same refusal is what ends a connection of nats.go by default
+	const attempts = 7 // twice the same refusal is what ends a connection of nats.go by default
+	for range attempts {
 		select {
 		case <-g.refused:
 		case <-time.After(20 * time.Second):
@@ -99,7 +103,12 @@ func TestRefusedCredentialsAreAnOutage(t *testing.T) {
 		t.Errorf("problems: %v", p)
 	}
 	g.shut.Store(false)
-	log.await(t, "nats is back")
+	if before := log.await(t, "nats is away"); len(before) > 0 {
+		t.Errorf("logged before the outage: %q", before)
+	}
+	if refusals := log.await(t, "nats is back"); len(refusals) == 0 || len(refusals) >= attempts {
+		t.Errorf("%d attempts are refused for one reason, and the log says %q", attempts, refusals)
+	}
 	if p := well.Problems(); len(p) != 0 {
 		t.Errorf("problems: %v", p)
 	}
@@ -169,29 +178,19 @@ func TestUnackedWritesAreAProblem(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	stored := make(chan error, 1)
 	go func() {
 		_, err := b.Log().Append(ctx, draft("a", "x", bus.Any))
 		stored <- err
 	}()
-	for !strings.Contains(well.Summary(), "MONOLITH: writes are sent again") {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("problems: %v", well.Problems())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	wait.Seen(t, "writes that are sent again", func() (string, bool) {
+		return well.Summary(), strings.Contains(well.Summary(), "MONOLITH: writes are sent again")
+	})
 	startServer(t, dir, port)
 	if err := <-stored; err != nil {
 		t.Fatal(err)
 	}
-	for strings.Contains(well.Summary(), "MONOLITH") {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("problems: %v", well.Problems())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	wait.Seen(t, "no problem any more", func() (string, bool) { return well.Summary(), !strings.Contains(well.Summary(), "MONOLITH") })
 }

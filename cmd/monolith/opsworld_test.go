@@ -17,13 +17,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/loadtest/rating"
@@ -146,20 +147,7 @@ func (w *opsWorld) must(what string, err error) {
 // until asks again and again for the condition; say names what it still lacks.
 func (w *opsWorld) until(what string, cond func() (ok bool, say string)) {
 	w.t.Helper()
-	ctx := w.soon()
-	tick := time.NewTicker(25 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, say := cond()
-		if ok {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			w.t.Fatalf("waiting for %s: %s", what, say)
-		}
-	}
+	wait.Seen(w.t, what, func() (string, bool) { ok, say := cond(); return say, ok })
 }
 
 // rating is the i-th of a stream that never ends.
@@ -321,7 +309,7 @@ func (w *opsWorld) stopNATS() (start func()) {
 	return func() {
 		w.t.Helper()
 		var err error
-		w.NATS, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(w.Config.Dir, "nats"), Port: w.Config.NATSPort})
+		w.NATS, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(w.Config.Dir, "nats"), Port: w.Config.NATSPort})
 		w.must("start NATS again", err)
 	}
 }

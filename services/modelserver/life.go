@@ -69,7 +69,8 @@ func (s *Server) catchUp(ctx context.Context) error {
 // the name after its first few failures, until it works.
 func (s *Server) insist(ctx context.Context, name string, call func(context.Context) error) error {
 	pause := retry.New(200*time.Millisecond, 5*time.Second)
-	for n := 1; ; n++ {
+	attempts := s.env.Health.Attempts(name)
+	for {
 		ask, cancel := context.WithTimeout(ctx, callTimeout)
 		err := call(ask)
 		cancel()
@@ -78,18 +79,13 @@ func (s *Server) insist(ctx context.Context, name string, call func(context.Cont
 			return ctx.Err()
 		}
 		s.env.Log.Warn("waiting for the bus", "for", name, "err", err)
-		if n >= reportAfter {
-			s.env.Health.Fail(name, err)
-		}
+		attempts.Failed(err)
 		if pause.Wait(ctx) != nil {
 			s.env.Health.OK(name)
 			return ctx.Err()
 		}
 	}
 }
-
-// reportAfter is how many failures in a row are a problem that people should see.
-const reportAfter = 3
 
 // exportLocation is where a servable is read from: the configured version, or a newer export
 // when the deltas behind the configured one are gone.
@@ -138,7 +134,8 @@ func (s *Server) reload(ctx context.Context, v *version, job string, at exportLo
 	name := "reload " + v.name
 	defer s.env.Health.OK(name)
 	pause := retry.New(time.Second, 30*time.Second)
-	for n := 1; ; n++ {
+	attempts := s.env.Health.Attempts(name)
+	for {
 		planned, exported := s.plan.Changed(), s.lineage.Changed()
 		t := s.targetOf(v)
 		places := s.newer(v, job, at)
@@ -159,9 +156,7 @@ func (s *Server) reload(ctx context.Context, v *version, job string, at exportLo
 			}
 			s.env.Log.Error("model not loaded anew; what is there goes on being served", "model", v.name, "path", p.basePath, "export", p.number, "err", err)
 		}
-		if n >= reportAfter {
-			s.env.Health.Fail(name, err)
-		}
+		attempts.Failed(err)
 		wait := time.NewTimer(pause.Next())
 		select {
 		case <-planned:

@@ -14,11 +14,13 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -34,7 +36,7 @@ type tenant struct {
 	stop func()
 }
 
-func newTenant(t *testing.T, srv *jetstream.Server, bzid, snapshots string) *tenant {
+func newTenant(t *testing.T, srv *natsserver.Server, bzid, snapshots string) *tenant {
 	t.Helper()
 	b, err := jetstream.Connect(context.WithoutCancel(t.Context()), jetstream.Config{Server: srv, BZID: bzid})
 	if err != nil {
@@ -49,11 +51,7 @@ func newTenant(t *testing.T, srv *jetstream.Server, bzid, snapshots string) *ten
 	}
 	x := &tenant{Server: s, bzid: bzid, bus: b, went: make(chan struct{})}
 	x.stop = controltest.Start(t, s)
-	for deadline := time.Now().Add(controltest.Patience); !s.writes.Writable(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not write", bzid)
-		}
-	}
+	wait.For(t, bzid+" to write", s.writes.Writable)
 	c, states, err := zk.Connect([]string{s.ZKAddr()}, 10*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +96,7 @@ func (x *tenant) load(t *testing.T, name string) uint64 {
 // Two namespaces on one NATS write at the same time, each through its own registry: a
 // fence in front of one's writes deposes nobody else.
 func TestAnotherNamespacesFenceDeposesNobody(t *testing.T) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
+	srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +131,7 @@ func TestAnotherNamespacesFenceDeposesNobody(t *testing.T) {
 // clients keep: not now, not in the past, not after a restart from snapshots, and no
 // event of the other one fires its watches.
 func TestEachNamespaceIsATreeOfItsOwn(t *testing.T) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
+	srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,10 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/zktest"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
@@ -24,14 +26,14 @@ import (
 type house struct {
 	*Server
 	t    testing.TB
-	nats *jetstream.Server
+	nats *natsserver.Server
 	bus  bus.Bus
 	stop func()
 }
 
 func openHouse(t testing.TB, cfg Config) *house {
 	t.Helper()
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
+	srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +41,7 @@ func openHouse(t testing.TB, cfg Config) *house {
 	return houseOn(t, cfg, srv)
 }
 
-func houseOn(t testing.TB, cfg Config, srv *jetstream.Server) *house {
+func houseOn(t testing.TB, cfg Config, srv *natsserver.Server) *house {
 	t.Helper()
 	h := houseAt(t, cfg, jetstream.Config{Server: srv})
 	h.nats = srv
@@ -66,19 +68,8 @@ func houseAt(t testing.TB, cfg Config, at jetstream.Config) *house {
 	}
 	h := &house{Server: s, t: t, bus: b}
 	h.stop = controltest.Start(t, s)
-	h.awaits("the writer's lease", s.writes.Writable)
+	wait.For(h.t, "the writer's lease", s.writes.Writable)
 	return h
-}
-
-// awaits waits for what another goroutine or process does.
-func (h *house) awaits(what string, is func() bool) {
-	h.t.Helper()
-	for deadline := time.Now().Add(3 * controltest.Patience); !is(); {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("still waiting: %s", what)
-		}
-		<-time.After(time.Millisecond)
-	}
 }
 
 // TestOracleDifferential has Apache ZooKeeper and a registry with its log on disk do the

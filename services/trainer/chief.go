@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,21 +12,22 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // chief is the one trainer of a job that makes its checkpoints and appends its facts.
 type chief struct {
-	s     *Server
-	epoch uint64
-	fails int // attempts at a checkpoint that failed in a row
-	cuts  int // attempts, so that each cut has a name of its own
-	saved int // checkpoints of the clock since the last export
-	asked chan checkpointOrder
-	swept swept // what the next checkpoint says was deleted
+	s        *Server
+	epoch    uint64
+	attempts *health.Attempts // at a checkpoint
+	cuts     int              // attempts, so that each cut has a name of its own
+	saved    int              // checkpoints of the clock since the last export
+	asked    chan checkpointOrder
+	swept    swept // what the next checkpoint says was deleted
 }
 
 // checkpointOrder is a checkpoint that somebody waits for.
@@ -104,7 +106,7 @@ func (c *chief) retryCheckpoint(ctx context.Context, why request) error {
 			return err
 		}
 		// A shard says that it is ready a moment before it takes commands.
-		if _, err := (&cutter{s: c.s}).states(ctx, cutproto.Offsets, func(int) any { return struct{}{} }); err != nil {
+		if _, err := (&cutter{s: c.s}).states(ctx, shardcmd.Offsets, func(int) any { return struct{}{} }); err != nil {
 			c.s.log.Debug("a shard takes no commands yet", "err", err)
 			if pause(ctx, pauseBeforeCommands); ctx.Err() != nil {
 				return ctx.Err()
@@ -124,12 +126,14 @@ func (c *chief) retryCheckpoint(ctx context.Context, why request) error {
 
 // attempted tells the health state of checkpoints that fail one after the other.
 func (c *chief) attempted(err error) {
-	if c.fails++; err == nil {
-		c.fails = 0
-		c.s.env.Health.OK(healthCheckpoint)
-	} else if c.fails >= unwell {
-		c.s.env.Health.Fail(healthCheckpoint, err)
+	if c.attempts == nil {
+		c.attempts = c.s.env.Health.Attempts(healthCheckpoint)
 	}
+	if err == nil {
+		c.attempts.Succeeded()
+		return
+	}
+	c.attempts.Failed(err)
 }
 
 // serve makes checkpoints one after the other: by the clock, on request, on command.
@@ -312,7 +316,7 @@ func (c *chief) finish(ctx context.Context, why request) error {
 	}
 	_, _, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
 		return []*training.Event{{Body: &training.Event_JobStopped{JobStopped: &training.JobStopped{
-			Reason: or(why.Reason, "on request"), Offsets: j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets(),
+			Reason: cmp.Or(why.Reason, "on request"), Offsets: j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets(),
 		}}}}
 	})
 	if err != nil {
@@ -438,7 +442,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
 		return nil, err
 	}
-	o := checkpointOrder{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
+	o := checkpointOrder{reason: cmp.Or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():

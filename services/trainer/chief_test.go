@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/health"
 )
 
 // problems are those of a trainer's health state, by name.
@@ -184,10 +185,10 @@ func TestCheckpointsThatFailInARow(t *testing.T) {
 	s := w.view(w.alone())
 	c := &chief{s: s}
 	for round := range 2 {
-		for n := 1; n <= unwell+1; n++ {
+		for n := 1; n <= health.Reported+1; n++ {
 			c.attempted(errors.New("no space left"))
 			want := ""
-			if n >= unwell {
+			if n >= health.Reported {
 				want = "no space left"
 			}
 			says(t, s, fmt.Sprint("round ", round, ", failure ", n), healthCheckpoint, want)

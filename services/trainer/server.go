@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -78,7 +79,7 @@ var _ services.Role = (*Server)(nil)
 
 // New checks cfg, fills in defaults and starts nothing.
 func New(cfg Config, env services.Env) (*Server, error) {
-	cfg.Topic = or(cfg.Topic, kafka.TopicOf(env.BZID, "ratings"))
+	cfg.Topic = cmp.Or(cfg.Topic, kafka.TopicOf(env.BZID, "ratings"))
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -221,7 +222,7 @@ func (s *Server) untilStopped(ctx context.Context) error {
 func (s *Server) started() *training.JobStarted {
 	return &training.JobStarted{
 		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic,
-		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.hash,
+		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.Hash(),
 	}
 }
 

@@ -136,3 +136,23 @@ func TestTheListIsOfMutantsThatThereAre(t *testing.T) {
 		}
 	}
 }
+
+// An internal package without tests is tried by those of the package that it belongs to.
+func TestTestsOf(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, pkg := range []string{"bus/log/internal/own", "bus/log/internal/none", "internal/top", "bus/mem"} {
+		if err := os.MkdirAll(filepath.FromSlash(pkg), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile("bus/log/internal/own/own_test.go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for pkg, want := range map[string]string{
+		"bus/log/internal/own": "bus/log/internal/own", "bus/log/internal/none": "bus/log", "internal/top": "internal/top", "bus/mem": "bus/mem",
+	} {
+		if got := testsOf(filepath.FromSlash(pkg)); got != filepath.FromSlash(want) {
+			t.Errorf("%s is tried by %s, want %s", pkg, got, want)
+		}
+	}
+}

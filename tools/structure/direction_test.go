@@ -20,14 +20,10 @@ const (
 )
 
 // helpers know nobody but each other; every layer may import them.
-const helpers = "internal/durable internal/flags internal/freeport internal/health internal/mtls internal/prom internal/retry internal/tracectx"
+const helpers = "internal/durable internal/flags internal/freeport internal/groupcommit internal/health internal/mtls internal/prom internal/retry internal/tracectx"
 
 // zookeeperFormat is ZooKeeper's wire format: a layer of its own below the view.
 const zookeeperFormat = "projections/zookeeper/wire"
-
-// zookeeperPayload is what Monolith's nodes in ZooKeeper hold: a layer of its own, for the
-// view that writes it and for the original's ways that read it.
-const zookeeperPayload = "projections/zookeeper/payload"
 
 // layers says what each part of the tree may import beside itself. The longest prefix
 // decides. "..." stands for everything.
@@ -35,15 +31,14 @@ var layers = map[string]string{
 	"events":                       "",
 	"kernels":                      "",
 	"bus":                          "events " + helpers,
-	"projections":                  "events bus projections " + helpers,
+	"projections":                  "events bus projections internal/wire " + helpers,
 	zookeeperFormat:                "",
-	zookeeperPayload:               "",
 	"projections/zookeeper/client": zookeeperFormat,
 	"projections/zookeeper/zktest": zookeeperFormat + " projections/zookeeper/client",
 	"internal/model":               "events kernels internal/wire " + helpers,
 	"internal/input":               "events internal/model internal/wire " + helpers,
 	"internal/wire":                "events kernels " + helpers,
-	"internal/compat":              "events kernels internal/model internal/wire " + zookeeperPayload + " " + helpers,
+	"internal/compat":              "events kernels internal/model internal/wire " + helpers,
 	"internal/compat/cli":          "...",
 	"internal/testenv":             helpers,
 	"internal/history":             "events bus " + helpers,

@@ -13,7 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
 
@@ -89,7 +89,7 @@ func (t domain) model(p *subject, e *model.Event) (known bool, skip string) {
 	switch b := e.GetBody().(type) {
 	case *model.Event_LoadAccepted:
 		l := b.LoadAccepted.GetLoad()
-		m := payload.ModelMeta{
+		m := znodedata.ModelMeta{
 			ModelName: l.GetModelName(), ModelDir: l.GetModelDir(), Ckpt: l.GetCkpt(),
 			NumShard: l.GetNumShard(), Action: "NONE", SpecReplicas: l.GetSpecReplicas(),
 		}
@@ -129,7 +129,7 @@ func (t domain) publish(p *subject, e *publish.Event) (known bool, skip string) 
 // removes the ones that are no longer planned. An agent that knows only ZooKeeper does what
 // its node says, so there it stands alone: our own agents read the plan.
 func (t domain) plan(dir, name string, p *publish.Planned) {
-	want := map[string]payload.PublishMeta{}
+	want := map[string]znodedata.PublishMeta{}
 	var paths []string
 	foreign := map[string]bool{}
 	for _, a := range p.GetAssignments() {
@@ -149,7 +149,7 @@ func (t domain) plan(dir, name string, p *publish.Planned) {
 		m, dup := want[path]
 		if !dup {
 			paths = append(paths, path)
-			m = payload.PublishMeta{
+			m = znodedata.PublishMeta{
 				ShardID: shard, ReplicaID: number, ModelName: name,
 				NumPS: int64(p.GetNumPs()), SubModels: map[string]string{}, PType: 1, IsSpec: p.GetIsSpec(),
 			}
@@ -297,7 +297,7 @@ func (m Member) payload(to []byte) []byte {
 		return append(to, addr...)
 	}
 	r := m.Resource.V
-	return payload.ResourceSpec{
+	return znodedata.ResourceSpec{
 		Address: c.GetAgentAddress(), ShardID: int64(c.GetShard()), ReplicaID: int64(c.GetReplica()),
 		Memory: r.GetMemory(), CPU: r.GetCpu(), Network: r.GetNetwork(), WorkLoad: r.GetWorkLoad(),
 	}.Append(to)
@@ -314,7 +314,7 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		if r.GetZnode() != "" {
 			return true, "" // its node is its own
 		}
-		m := payload.ReplicaMeta{
+		m := znodedata.ReplicaMeta{
 			Address: r.GetGrpcAddress(), Stat: int32(r.GetStat()), ModelName: r.GetModelName(), ServerType: r.GetServerType(),
 			Task: r.GetTask(), Replica: int64(r.GetReplica()), ArchonAddress: r.GetArchonAddress(),
 			AddressIPv6: r.GetGrpcAddressIpv6(), ArchonAddressIPv6: r.GetArchonAddressIpv6(),

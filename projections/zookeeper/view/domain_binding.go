@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 )
 
 // serviceNode shows a serving container below container_service, under the name its
@@ -78,7 +78,7 @@ func (t domain) bind(bzid, path string) {
 }
 
 // unbind takes a replica's binding away; r is what it was.
-func (t domain) unbind(bzid, path string, r payload.ReplicaMeta) {
+func (t domain) unbind(bzid, path string, r znodedata.ReplicaMeta) {
 	on := t.s.memo.seat(bzid, path, r)
 	if m, live := t.s.Containers[on.key]; live {
 		t.rebind(on, t.s.memo.sit(bzid, on, m.Container.V), m, path, "")

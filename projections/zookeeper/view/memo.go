@@ -7,7 +7,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
 
@@ -173,7 +173,7 @@ type seat struct {
 }
 
 // seat of the replica at path.
-func (m *memo) seat(bzid, path string, r payload.ReplicaMeta) *seat {
+func (m *memo) seat(bzid, path string, r znodedata.ReplicaMeta) *seat {
 	v := m.seats[path]
 	if v == nil || v.model != r.ModelName || v.kind != r.ServerType || v.container != r.Container || v.task != r.Task {
 		m.room()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 )
 
 // What the fold has worked out is forgotten before it takes more than its bound, whichever of
@@ -15,7 +15,7 @@ func TestMemoIsBounded(t *testing.T) {
 	for name, grow := range map[string]func(m *memo, i int){
 		"subjects": func(m *memo, i int) { m.subject(events.Join("b", "znode", fmt.Sprint(i))) },
 		"hosts":    func(m *memo, i int) { m.host("b", fmt.Sprint(i), &container.Container{}) },
-		"seats":    func(m *memo, i int) { m.seat("b", fmt.Sprint(i), payload.ReplicaMeta{}) },
+		"seats":    func(m *memo, i int) { m.seat("b", fmt.Sprint(i), znodedata.ReplicaMeta{}) },
 	} {
 		m := newMemo()
 		most := 0

@@ -15,8 +15,8 @@ import (
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/internal/fold"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -38,9 +38,9 @@ const (
 // remembers what later events leave out.
 type State struct {
 	Seq        uint64
-	Containers map[string]Member              // by "<bzid>/<container id>"
-	Replicas   map[string]payload.ReplicaMeta // by path
-	Imports    map[string]Import              // by path: nodes that came from abroad
+	Containers map[string]Member                // by "<bzid>/<container id>"
+	Replicas   map[string]znodedata.ReplicaMeta // by path
+	Imports    map[string]Import                // by path: nodes that came from abroad
 	Skipped    fold.Skipped
 
 	tree.Reader // the nodes and sessions
@@ -53,7 +53,7 @@ type State struct {
 // state is one of nodes and nothing else.
 func state(nodes *tree.Tree) State {
 	return State{
-		Containers: map[string]Member{}, Replicas: map[string]payload.ReplicaMeta{},
+		Containers: map[string]Member{}, Replicas: map[string]znodedata.ReplicaMeta{},
 		Reader: nodes.Reader(), nodes: nodes, memo: newMemo(),
 	}
 }
@@ -127,13 +127,8 @@ func Parts(r events.Recorded) iter.Seq[events.Recorded] {
 	}
 }
 
-// Apply is Fold of one part, and says what it did. All parts have the zxid of the whole;
-// the state is at that sequence once the last one is in.
-func Apply(s State, r events.Recorded) (State, Effects) {
-	s.apply("", &r)
-	return s, s.effects
-}
-
+// apply folds one part. All parts have the zxid of the whole; the state is at that sequence
+// once the last one is in.
 func (s *State) apply(bzid string, r *events.Recorded) {
 	s.effects = Effects{}
 	if r.Seq <= s.Seq {

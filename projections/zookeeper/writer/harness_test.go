@@ -13,8 +13,10 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
@@ -57,19 +59,9 @@ func newTestWriter(t testing.TB, b bus.Bus) *testWriter {
 	return s
 }
 
-func (s *testWriter) await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(awaited); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("still waiting: %s", what)
-		}
-		<-time.After(time.Millisecond)
-	}
-}
-
 func (s *testWriter) leads(t testing.TB) {
 	t.Helper()
-	s.await(t, "the writer's lease", s.Writable)
+	wait.For(t, "the writer's lease", s.Writable)
 }
 
 type answer struct {
@@ -141,7 +133,7 @@ func buses(t *testing.T, run func(t *testing.T, open func() bus.Bus)) {
 		run(t, func() bus.Bus { return b })
 	})
 	t.Run("jetstream", func(t *testing.T) {
-		srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
+		srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
