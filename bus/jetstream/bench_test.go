@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/measure"
 	"github.com/monolith-go/monolith/events"
 )
 
@@ -16,9 +19,9 @@ import (
 func BenchmarkAppend(b *testing.B) {
 	for _, callers := range []int{1, 8, 64, 256, 1024} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
-			bus := benchBus(b)
+			bus, _ := benchBus(b)
 			b.ResetTimer()
-			if err := jetstream.MeasureAppend(b.Context(), bus, callers, b.N); err != nil {
+			if err := measure.Append(b.Context(), bus, callers, b.N); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
@@ -26,9 +29,9 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	for _, pending := range []int{1, 64, 256} {
 		b.Run(fmt.Sprint("raw,pending=", pending), func(b *testing.B) {
-			bus := benchBus(b)
+			_, nc := benchBus(b)
 			b.ResetTimer()
-			if err := jetstream.MeasureRawPublish(b.Context(), bus, pending, b.N); err != nil {
+			if err := measure.RawPublish(b.Context(), nc, pending, b.N); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
@@ -38,9 +41,9 @@ func BenchmarkAppend(b *testing.B) {
 
 // BenchmarkReplay is a replay of the log, beside a raw ordered consumer of nats.go.
 func BenchmarkReplay(b *testing.B) {
-	bus := benchBus(b)
+	bus, nc := benchBus(b)
 	const n = 50_000
-	if err := jetstream.MeasureAppend(b.Context(), bus, 1024, n); err != nil {
+	if err := measure.Append(b.Context(), bus, 1024, n); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("decoded", func(b *testing.B) {
@@ -53,7 +56,7 @@ func BenchmarkReplay(b *testing.B) {
 	})
 	b.Run("raw ordered consumer", func(b *testing.B) {
 		for b.Loop() {
-			if err := jetstream.MeasureRawReplay(b.Context(), bus, n); err != nil {
+			if err := measure.RawReplay(b.Context(), nc, n); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -61,7 +64,7 @@ func BenchmarkReplay(b *testing.B) {
 	})
 }
 
-func benchBus(b *testing.B) *jetstream.Bus {
+func benchBus(b *testing.B) (*jetstream.Bus, *nats.Conn) {
 	b.Helper()
 	s := startServer(b, b.TempDir(), 0)
 	bus, err := jetstream.Connect(context.Background(), jetstream.Config{URL: s.URL()})
@@ -73,5 +76,10 @@ func benchBus(b *testing.B) *jetstream.Bus {
 			b.Error(err)
 		}
 	})
-	return bus
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	return bus, nc
 }

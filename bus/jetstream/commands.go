@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
 	"github.com/monolith-go/monolith/internal/tracectx"
 )
 
@@ -47,13 +48,13 @@ func (c commands) Serve(ctx context.Context, s bus.Service) (func(), error) {
 	}
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	h := &hosted{b: c.b, ctx: base, room: make(chan struct{}, handlers)}
-	svc, err := micro.AddService(c.b.nc, micro.Config{
+	svc, err := micro.AddService(c.b.conn.NATS, micro.Config{
 		Name: microName(s.Name), Version: s.Version, Description: s.Description,
 		Metadata: map[string]string{"bzid": s.BZID, "name": s.Name},
 	})
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("serve %s: %w", s.Name, failure(err))
+		return nil, fmt.Errorf("serve %s: %w", s.Name, conn.Failure(err))
 	}
 	stop := sync.OnceFunc(func() {
 		c.b.unsubscribe(svc)
@@ -71,10 +72,10 @@ func (c commands) Serve(ctx context.Context, s bus.Service) (func(), error) {
 			micro.WithEndpointSubject(wire.Command(s.BZID, s.Name+"."+name)))
 		if err != nil {
 			stop()
-			return nil, fmt.Errorf("serve %s.%s: %w", s.Name, name, failure(err))
+			return nil, fmt.Errorf("serve %s.%s: %w", s.Name, name, conn.Failure(err))
 		}
 	}
-	if err := c.b.flush(ctx); err != nil {
+	if err := c.b.conn.Flush(ctx); err != nil {
 		stop()
 		return nil, fmt.Errorf("serve %s: %w", s.Name, err)
 	}
@@ -85,18 +86,18 @@ func (c commands) Serve(ctx context.Context, s bus.Service) (func(), error) {
 // nats.go drains subscriptions, and sends one that drains to the server again if it connects
 // meanwhile: the server would then hand calls to nobody, for as long as that connection lasts.
 func (b *Bus) unsubscribe(svc micro.Service) {
-	changed := b.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	changed := b.conn.NATS.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	stop := func() {
-		b.nc.RemoveStatusListener(changed)
+		b.conn.NATS.RemoveStatusListener(changed)
 		if err := svc.Stop(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			b.log.Debug("service was gone already", "service", svc.Info().Name, "err", err)
+			b.conn.Log.Debug("service was gone already", "service", svc.Info().Name, "err", err)
 		}
 	}
-	if b.nc.IsConnected() || !b.spawn(func() {
-		for b.ctx.Err() == nil && !b.nc.IsConnected() {
+	if b.conn.NATS.IsConnected() || !b.conn.Spawn(func() {
+		for b.conn.Context().Err() == nil && !b.conn.NATS.IsConnected() {
 			select {
 			case <-changed:
-			case <-b.ctx.Done():
+			case <-b.conn.Context().Done():
 			}
 		}
 		stop()
@@ -149,8 +150,8 @@ func (h *hosted) respond(r micro.Request, reply []byte, refusal *bus.CommandErro
 		m.Header = nats.Header{micro.ErrorHeader: []string{oneLine(refusal.Message)}, micro.ErrorCodeHeader: []string{refusal.Code}}
 		m.Data = wire.RefusalBody(refusal)
 	}
-	if err := h.b.nc.PublishMsg(m); err != nil {
-		h.b.log.Debug("answer could not be sent", "subject", r.Subject(), "err", err)
+	if err := h.b.conn.NATS.PublishMsg(m); err != nil {
+		h.b.conn.Log.Debug("answer could not be sent", "subject", r.Subject(), "err", err)
 	}
 }
 
@@ -166,18 +167,18 @@ func (c commands) Call(ctx context.Context, bzid, command string, payload []byte
 	if !ok {
 		deadline = time.Now().Add(callTimeout)
 	}
-	ctx, cancel := c.b.link.whileUp(ctx, time.Until(deadline))
+	ctx, cancel := c.b.conn.WhileUp(ctx, time.Until(deadline))
 	defer cancel()
 	m := &nats.Msg{Subject: subject, Data: payload, Header: nats.Header{timeoutHeader: {time.Until(deadline).String()}}}
 	if t := tracectx.Of(ctx); t != "" {
 		m.Header[wire.Traceparent] = []string{t}
 	}
-	reply, err := c.b.nc.RequestMsgWithContext(ctx, m)
+	reply, err := c.b.conn.NATS.RequestMsgWithContext(ctx, m)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("call %s: %w: nobody serves it; is that role running?", subject, bus.ErrUnavailable)
 	case err != nil:
-		return nil, fmt.Errorf("call %s: %w", subject, failure(err))
+		return nil, fmt.Errorf("call %s: %w", subject, conn.Failure(err))
 	}
 	if code := reply.Header.Get(micro.ErrorCodeHeader); code != "" {
 		return nil, wire.ParseRefusal(reply.Data, code, reply.Header.Get(micro.ErrorHeader))

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/internal/groupcommit"
 )
 
 const (
@@ -17,8 +18,7 @@ const (
 	batchBytes   = 8 << 20 // bytes of one batch, unless a single command is larger
 	oneByOne     = 64      // commands of a refused batch up to which each is sent alone
 	batchMinimum = 2       // a batch of one is a plain publish
-
-	regroup = time.Millisecond // longest that the callers of a large group are awaited
+	quiet        = 5       // attempts that may stay without an ack before that is a problem
 )
 
 // outgoing is one message of a command, without what a batch adds.
@@ -51,43 +51,41 @@ type outcome struct {
 type committer struct {
 	b       *Bus
 	stream  string
-	queue   chan *command
-	backlog []*command    // taken from the queue, not in the last group
-	last    int           // commands in the last group
-	callers int           // of the last batch and behind it when its ack came, before they were told
-	took    time.Duration // by the last group
-	unwell  bool          // Config.Health was told so
+	queue   *groupcommit.Queue[*command]
+	callers int  // of the last batch and behind it when its ack came, before they were told
+	unwell  bool // Config.Health was told so
 }
 
 // errUnanswered is what Config.Health is told of a stream whose writes stay without an ack.
 var errUnanswered = errors.New("writes are sent again and again and nothing acks them: the NATS server is away, or its disk is full, of which its log tells")
 
 func newCommitter(b *Bus, stream string) *committer {
-	return &committer{b: b, stream: stream, queue: make(chan *command, queued)}
+	limits := groupcommit.Limits{Queued: queued, Count: batchLimit, Bytes: batchBytes}
+	return &committer{b: b, stream: stream, queue: groupcommit.New(limits, func(cmd *command) int { return cmd.size })}
 }
 
 // commit waits until the messages are on disk and returns their sequences.
 func (c *committer) commit(ctx context.Context, msgs []outgoing) ([]uint64, error) {
-	ctx, cancel := c.b.bound(ctx)
+	ctx, cancel := c.b.conn.Bound(ctx)
 	defer cancel()
 	cmd := &command{ctx: ctx, msgs: msgs, done: make(chan outcome, 1)}
 	for _, m := range msgs {
 		cmd.size += len(m.data) + len(m.subject) + 512
 	}
 	select {
-	case c.queue <- cmd:
+	case c.queue.In() <- cmd:
 	case <-ctx.Done():
 		return nil, c.gone(ctx.Err())
-	case <-c.b.ctx.Done():
-		return nil, c.gone(context.Cause(c.b.ctx))
+	case <-c.b.conn.Context().Done():
+		return nil, c.gone(context.Cause(c.b.conn.Context()))
 	}
 	select {
 	case o := <-cmd.done:
 		return o.seqs, o.err
 	case <-ctx.Done():
 		return nil, c.gone(ctx.Err())
-	case <-c.b.ctx.Done():
-		return nil, c.gone(context.Cause(c.b.ctx))
+	case <-c.b.conn.Context().Done():
+		return nil, c.gone(context.Cause(c.b.conn.Context()))
 	}
 }
 
@@ -98,21 +96,18 @@ func (c *committer) gone(cause error) error {
 
 // run commits group after group until ctx ends.
 func (c *committer) run(ctx context.Context) {
-	pauses, failed := newPauses(), 0
+	pauses, failed := conn.NewPauses(), 0
 	for {
-		if len(c.backlog) == 0 {
-			select {
-			case <-ctx.Done():
-				return
-			case cmd := <-c.queue:
-				c.backlog = append(c.backlog, cmd)
-			}
+		waiting, err := c.queue.Next(ctx)
+		if err != nil {
+			return
 		}
-		c.gather()
-		again := c.round(ctx)
+		group, rest := pick(waiting)
+		c.queue.Return(rest)
+		again := c.round(ctx, group)
 		if len(again) == 0 {
 			pauses.Reset()
-			if failed = 0; c.unwell && c.last > 0 {
+			if failed = 0; c.unwell && len(group) > 0 {
 				c.unwell = false
 				c.b.cfg.Health.OK(c.stream)
 			}
@@ -122,55 +117,28 @@ func (c *committer) run(ctx context.Context) {
 			c.unwell = true
 			c.b.cfg.Health.Fail(c.stream, errUnanswered)
 		}
-		c.backlog = append(again, c.backlog...)
+		c.queue.Return(again)
 		if pauses.Wait(ctx) != nil {
 			return
 		}
 	}
 }
 
-// gather takes what waits. When the last group was a large one, its callers, woken a
-// moment ago, are about to come back. A batch costs several fsyncs whatever its size, so
-// they are awaited for a part of the time that one takes: else half of the callers would
-// always miss the batch of the other half. Very many callers do better in two halves, one
-// preparing while the other is stored. A lone caller is never kept waiting.
-func (c *committer) gather() {
-	c.drain()
-	if c.last <= plainRound {
-		runtime.Gosched()
-		c.drain()
-		return
-	}
-	want := c.callers
-	if want > batchLimit/2 {
-		want = c.last / 2
-	}
-	for until := time.Now().Add(min(c.took/4, regroup)); len(c.backlog) < want && time.Now().Before(until); c.drain() {
-		runtime.Gosched()
-	}
-}
-
-// drain takes what waits at this moment, as much as one batch may hold.
-func (c *committer) drain() {
-	for len(c.backlog) < batchLimit {
-		select {
-		case cmd := <-c.queue:
-			c.backlog = append(c.backlog, cmd)
-		default:
-			return
-		}
-	}
-}
-
-// round commits one group from the backlog, and returns the commands whose outcome is
-// unknown.
-func (c *committer) round(ctx context.Context) (again []*command) {
-	group, rest := pick(c.backlog)
-	c.backlog = rest
-	c.last, c.callers = len(group), len(group)
+// round commits a group and returns the commands whose outcome is unknown. The callers of a
+// large one are awaited: a batch costs several fsyncs whatever its size. Very many callers
+// do better in two halves, one preparing while the other is stored.
+func (c *committer) round(ctx context.Context, group []*command) (again []*command) {
+	c.callers = len(group)
 	began := time.Now()
 	again = c.send(ctx, group)
-	c.took = time.Since(began)
+	expect := c.callers
+	switch {
+	case len(group) <= plainRound:
+		expect = 0
+	case expect > batchLimit/2:
+		expect = len(group) / 2
+	}
+	c.queue.Expect(expect, time.Since(began))
 	return again
 }
 

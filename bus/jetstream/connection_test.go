@@ -33,15 +33,17 @@ func (c told) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func (c told) await(t *testing.T, message string) {
+// await returns what was logged up to the message.
+func (c told) await(t *testing.T, message string) (before []string) {
 	t.Helper()
 	late := time.After(20 * time.Second)
 	for {
 		select {
 		case m := <-c:
 			if m == message {
-				return
+				return before
 			}
+			before = append(before, m)
 		case <-late:
 			t.Fatalf("%q was never logged", message)
 		}
@@ -89,7 +91,8 @@ func TestRefusedCredentialsAreAnOutage(t *testing.T) {
 	if err := s.DisconnectClientByID(conns.Conns[0].Cid); err != nil {
 		t.Fatal(err)
 	}
-	for range 7 { // twice the same refusal is what ends a connection of nats.go by default
+	const attempts = 7 // twice the same refusal is what ends a connection of nats.go by default
+	for range attempts {
 		select {
 		case <-g.refused:
 		case <-time.After(20 * time.Second):
@@ -100,7 +103,12 @@ func TestRefusedCredentialsAreAnOutage(t *testing.T) {
 		t.Errorf("problems: %v", p)
 	}
 	g.shut.Store(false)
-	log.await(t, "nats is back")
+	if before := log.await(t, "nats is away"); len(before) > 0 {
+		t.Errorf("logged before the outage: %q", before)
+	}
+	if refusals := log.await(t, "nats is back"); len(refusals) == 0 || len(refusals) >= attempts {
+		t.Errorf("%d attempts are refused for one reason, and the log says %q", attempts, refusals)
+	}
 	if p := well.Problems(); len(p) != 0 {
 		t.Errorf("problems: %v", p)
 	}

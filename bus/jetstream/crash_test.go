@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
@@ -49,7 +50,7 @@ func crashChild() bool {
 		os.Exit(1)
 	}
 	ctx := context.Background()
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: dir})
+	s, err := natsserver.Start(natsserver.Config{Dir: dir})
 	if err != nil {
 		fail(err)
 	}

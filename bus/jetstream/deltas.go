@@ -8,6 +8,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 )
 
 // syncStream is the stream of deltas.
@@ -32,8 +34,8 @@ func (s syncStream) Publish(ctx context.Context, drafts ...bus.DeltaDraft) (uint
 	return seqs[len(seqs)-1], nil
 }
 
-func delta(m *stored) bus.StoredDelta {
-	return wire.Delta(bus.StoredDelta{Seq: m.seq, Subject: m.subject, Time: m.at, Data: m.data}, m.header)
+func delta(m *stream.Message) bus.StoredDelta {
+	return wire.Delta(bus.StoredDelta{Seq: m.Seq, Subject: m.Subject, Time: m.Time, Data: m.Data}, m.Header)
 }
 
 func (s syncStream) Follow(ctx context.Context, from, until uint64, subjects []string, handle func(bus.StoredDelta) error) error {
@@ -42,32 +44,29 @@ func (s syncStream) Follow(ctx context.Context, from, until uint64, subjects []s
 			return err
 		}
 	}
-	f := follower{
-		b: s.b, stream: wire.SyncStream, filters: subjects, until: until, trims: true,
-		handle: func(m *stored) error { return handle(delta(m)) },
-	}
-	return f.run(ctx, from)
+	r := stream.Reading{From: from, Until: until, Subjects: subjects, Discards: true}
+	return s.b.stream(wire.SyncStream).Follow(ctx, r, func(m *stream.Message) error { return handle(delta(m)) })
 }
 
 func (s syncStream) First(ctx context.Context) (uint64, error) {
-	first, _, err := s.b.span(ctx, wire.SyncStream)
+	first, _, err := s.b.stream(wire.SyncStream).Span(ctx)
 	return first, err
 }
 
 func (s syncStream) Last(ctx context.Context) (uint64, error) {
-	_, last, err := s.b.span(ctx, wire.SyncStream)
+	_, last, err := s.b.stream(wire.SyncStream).Span(ctx)
 	return last, err
 }
 
 func (s syncStream) LastOf(ctx context.Context, subject string) (uint64, error) {
-	return s.b.lastOf(ctx, wire.SyncStream, subject)
+	return s.b.stream(wire.SyncStream).LastOf(ctx, subject)
 }
 
 func (s syncStream) Get(ctx context.Context, seq uint64) (bus.StoredDelta, error) {
 	if seq == 0 {
 		return bus.StoredDelta{}, fmt.Errorf("delta 0: %w; the first is 1", bus.ErrNotFound)
 	}
-	m, err := s.b.at(ctx, wire.SyncStream, seq)
+	m, err := s.b.stream(wire.SyncStream).At(ctx, seq)
 	if err != nil {
 		return bus.StoredDelta{}, fmt.Errorf("delta %d: %w", seq, err)
 	}
@@ -76,14 +75,14 @@ func (s syncStream) Get(ctx context.Context, seq uint64) (bus.StoredDelta, error
 
 // Trim drops everything before a sequence, as the stream does by itself when full.
 func (s syncStream) Trim(ctx context.Context, before uint64) error {
-	ctx, cancel := s.b.bound(ctx)
+	ctx, cancel := s.b.conn.Bound(ctx)
 	defer cancel()
-	st, err := s.b.js.Stream(ctx, wire.SyncStream)
+	st, err := s.b.conn.JS.Stream(ctx, wire.SyncStream)
 	if err == nil {
 		err = st.Purge(ctx, jetstream.WithPurgeSequence(before))
 	}
 	if err != nil {
-		return fmt.Errorf("trim deltas: %w", failure(err))
+		return fmt.Errorf("trim deltas: %w", conn.Failure(err))
 	}
 	return nil
 }

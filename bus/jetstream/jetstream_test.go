@@ -8,6 +8,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
@@ -18,9 +19,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func startServer(t testing.TB, dir string, port int) *jetstream.Server {
+func startServer(t testing.TB, dir string, port int) *natsserver.Server {
 	t.Helper()
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: dir, Port: port})
+	s, err := natsserver.Start(natsserver.Config{Dir: dir, Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,9 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/incarnation"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 )
 
 // pollLease bounds the wait for a lease that becomes free without our noticing.
@@ -44,7 +47,7 @@ func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Du
 		return bus.Lease{}, nil, err
 	}
 	g := &grant{
-		b: l.b, subject: leasePrefix + wire.LeaseKey(name), value: strings.TrimSpace(holder + " " + rand.Text() + " " + incarnation()),
+		b: l.b, subject: leasePrefix + wire.LeaseKey(name), value: strings.TrimSpace(holder + " " + rand.Text() + " " + incarnation.Self()),
 		ttl: ttl.Truncate(time.Second), lost: make(chan struct{}),
 	}
 	if err := g.create(ctx); err != nil {
@@ -52,9 +55,9 @@ func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Du
 	}
 	epoch := g.revision
 	renew, stop := context.WithCancel(ctx)
-	ended := context.AfterFunc(l.b.ctx, stop)
+	ended := context.AfterFunc(l.b.conn.Context(), stop)
 	gone := make(chan struct{})
-	started := l.b.spawn(func() {
+	started := l.b.conn.Spawn(func() {
 		defer close(gone)
 		defer ended()
 		defer stop()
@@ -62,7 +65,7 @@ func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Du
 	})
 	if !started {
 		stop()
-		return bus.Lease{}, nil, fmt.Errorf("lease %s: %w", name, l.b.over())
+		return bus.Lease{}, nil, fmt.Errorf("lease %s: %w", name, l.b.conn.Over())
 	}
 	release := sync.OnceFunc(func() { stop(); <-gone })
 	return bus.Lease{Name: name, Epoch: epoch, Lost: g.lost}, release, nil
@@ -77,8 +80,8 @@ func (l leases) Acquire(ctx context.Context, name, holder string, ttl time.Durat
 		if err == nil || (!errors.Is(err, bus.ErrConflict) && !bus.Retryable(err)) {
 			return got, release, err
 		}
-		if ctx.Err() != nil || l.b.ctx.Err() != nil {
-			return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: %w", name, bus.ErrUnavailable, errors.Join(ctx.Err(), context.Cause(l.b.ctx)))
+		if ctx.Err() != nil || l.b.conn.Context().Err() != nil {
+			return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: %w", name, bus.ErrUnavailable, errors.Join(ctx.Err(), context.Cause(l.b.conn.Context())))
 		}
 		l.await(ctx, name)
 	}
@@ -88,8 +91,8 @@ func (l leases) Acquire(ctx context.Context, name, holder string, ttl time.Durat
 func (l leases) await(parent context.Context, name string) {
 	ctx, cancel := context.WithTimeout(parent, pollLease)
 	defer cancel()
-	defer context.AfterFunc(l.b.ctx, cancel)()
-	kv, err := l.b.js.KeyValue(ctx, leaseBucket)
+	defer context.AfterFunc(l.b.conn.Context(), cancel)()
+	kv, err := l.b.conn.JS.KeyValue(ctx, leaseBucket)
 	if err != nil {
 		<-ctx.Done()
 		return
@@ -101,7 +104,7 @@ func (l leases) await(parent context.Context, name string) {
 	}
 	defer func() {
 		if err := w.Stop(); err != nil {
-			l.b.log.Debug("watch was gone already", "lease", name, "err", err)
+			l.b.conn.Log.Debug("watch was gone already", "lease", name, "err", err)
 		}
 	}()
 	for {
@@ -123,42 +126,42 @@ func (l leases) await(parent context.Context, name string) {
 
 // create takes the lease when the key is absent, deleted or run out.
 func (g *grant) create(ctx context.Context) error {
-	ctx, cancel := g.b.bound(ctx)
+	ctx, cancel := g.b.conn.Bound(ctx)
 	defer cancel()
 	last := uint64(0)
-	m, err := g.b.leader(ctx, leaseStream, query{LastFor: g.subject})
+	m, err := g.b.stream(leaseStream).Ask(ctx, stream.Query{LastFor: g.subject})
 	switch {
-	case isNotFound(err):
+	case errors.Is(err, bus.ErrNotFound):
 	case err != nil:
 		return err
-	case alive(m) && over(string(m.data[bytes.LastIndexByte(m.data, ' ')+1:])):
-		g.b.log.Info("the process that held a lease has ended: the lease is taken over", "lease", g.subject)
-		last = m.seq
+	case alive(m) && incarnation.Over(string(m.Data[bytes.LastIndexByte(m.Data, ' ')+1:])):
+		g.b.conn.Log.Info("the process that held a lease has ended: the lease is taken over", "lease", g.subject)
+		last = m.Seq
 	case alive(m):
-		return fmt.Errorf("%w: %s holds it", bus.ErrConflict, m.data)
+		return fmt.Errorf("%w: %s holds it", bus.ErrConflict, m.Data)
 	default:
-		last = m.seq
+		last = m.Seq
 	}
 	return g.put(ctx, last)
 }
 
 // alive says whether the key's last message is a holder rather than a marker.
-func alive(m *stored) bool {
-	return len(m.header["KV-Operation"]) == 0 && len(m.header["Nats-Marker-Reason"]) == 0
+func alive(m *stream.Message) bool {
+	return len(m.Header["KV-Operation"]) == 0 && len(m.Header["Nats-Marker-Reason"]) == 0
 }
 
 // put writes the key under the revision expected; its time to live starts anew. It is
 // sent once: who repeated it could not tell its own success from another's.
 func (g *grant) put(ctx context.Context, revision uint64) error {
 	sent := time.Now()
-	a, err := g.b.request(ctx, &nats.Msg{Subject: g.subject, Data: []byte(g.value), Header: nats.Header{
-		expectHeader: {strconv.FormatUint(revision, 10)},
-		"Nats-TTL":   {g.ttl.String()},
+	a, err := g.b.conn.Request(ctx, &nats.Msg{Subject: g.subject, Data: []byte(g.value), Header: nats.Header{
+		conn.ExpectHeader: {strconv.FormatUint(revision, 10)},
+		"Nats-TTL":        {g.ttl.String()},
 	}})
 	if err != nil {
-		var api *apiError
+		var api *conn.APIError
 		if errors.As(err, &api) {
-			return api.sentinel()
+			return api.Sentinel()
 		}
 		return err
 	}
@@ -193,7 +196,7 @@ func (g *grant) keep(ctx context.Context) {
 func (g *grant) renew(ctx context.Context) bool {
 	ctx, cancel := context.WithDeadline(ctx, g.until)
 	defer cancel()
-	pauses := newPauses()
+	pauses := conn.NewPauses()
 	for {
 		attempt, cancel := context.WithTimeout(ctx, max(g.ttl/3, 300*time.Millisecond))
 		err := g.put(attempt, g.revision)
@@ -203,11 +206,11 @@ func (g *grant) renew(ctx context.Context) bool {
 			return true
 		case errors.Is(err, bus.ErrConflict):
 			if !g.mine(ctx) {
-				g.b.log.Warn("lease is lost", "lease", g.subject, "err", err)
+				g.b.conn.Log.Warn("lease is lost", "lease", g.subject, "err", err)
 				return false
 			}
 		case !bus.Retryable(err):
-			g.b.log.Warn("lease cannot be renewed", "lease", g.subject, "err", err)
+			g.b.conn.Log.Warn("lease cannot be renewed", "lease", g.subject, "err", err)
 		}
 		if pauses.Wait(ctx) != nil {
 			return false
@@ -218,11 +221,11 @@ func (g *grant) renew(ctx context.Context) bool {
 // mine says whether the message the renewal stumbled over is a renewal of ours whose ack
 // was lost, and goes on from it.
 func (g *grant) mine(ctx context.Context) bool {
-	m, err := g.b.leader(ctx, leaseStream, query{LastFor: g.subject})
-	if err != nil || !alive(m) || string(m.data) != g.value || m.seq <= g.revision {
+	m, err := g.b.stream(leaseStream).Ask(ctx, stream.Query{LastFor: g.subject})
+	if err != nil || !alive(m) || string(m.Data) != g.value || m.Seq <= g.revision {
 		return false
 	}
-	g.revision = m.seq
+	g.revision = m.Seq
 	return true
 }
 
@@ -232,20 +235,20 @@ func (g *grant) free() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := g.delete(ctx)
-	var api *apiError
-	if errors.As(err, &api) && api.ErrCode == codeWrongLast && g.mine(ctx) {
+	var api *conn.APIError
+	if errors.As(err, &api) && api.ErrCode == conn.CodeWrongLast && g.mine(ctx) {
 		err = g.delete(ctx)
 	}
 	if err != nil {
-		g.b.log.Debug("lease is left to run out", "lease", g.subject, "err", err)
+		g.b.conn.Log.Debug("lease is left to run out", "lease", g.subject, "err", err)
 	}
 }
 
 func (g *grant) delete(ctx context.Context) error {
-	_, err := g.b.request(ctx, &nats.Msg{Subject: g.subject, Header: nats.Header{
-		expectHeader:   {strconv.FormatUint(g.revision, 10)},
-		"KV-Operation": {"DEL"},
-		"Nats-TTL":     {"60s"},
+	_, err := g.b.conn.Request(ctx, &nats.Msg{Subject: g.subject, Header: nats.Header{
+		conn.ExpectHeader: {strconv.FormatUint(g.revision, 10)},
+		"KV-Operation":    {"DEL"},
+		"Nats-TTL":        {"60s"},
 	}})
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 )
 
@@ -25,7 +26,7 @@ func TestLetters(t *testing.T) {
 }
 
 // raw is a connection of somebody who is not of ours.
-func raw(t *testing.T, s *jetstream.Server) (*nats.Conn, natsjs.JetStream) {
+func raw(t *testing.T, s *natsserver.Server) (*nats.Conn, natsjs.JetStream) {
 	t.Helper()
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
@@ -107,6 +108,30 @@ func TestUnreadableLetters(t *testing.T) {
 	}
 	if all[2].Stream != "MONOLITH" || all[2].StreamSeq != 7 {
 		t.Errorf("a letter that cannot be read is known by its subject: %+v", all[2])
+	}
+}
+
+// A letter in whose place something else is put while it is being removed is not said to be
+// removed, and what has come stays.
+func TestPurgeRemovesWhatItHasSeen(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s})
+	_, js := raw(t, s)
+	for i := range uint64(3) {
+		park(t, b, bus.Parked{Reason: "r", By: "portal", Stream: "MONOLITH", StreamSeq: 1 + i, Subject: "monolith.bustest.model.m"})
+	}
+	var newer uint64
+	n, err := b.DeadLetters().Purge(t.Context(), func(p bus.Parked) bool {
+		if p.StreamSeq == 2 {
+			newer = publish(t, js, "mdlq.bustest.MONOLITH.2", `{"reason":"newer","stream":"MONOLITH","stream_seq":2}`)
+		}
+		return p.Reason == "r"
+	})
+	if n != 2 || err != nil {
+		t.Errorf("%d letters purged, %v, want 2", n, err)
+	}
+	if left := list(t, b); len(left) != 1 || left[0].Seq != newer || left[0].StreamSeq != 2 {
+		t.Errorf("left: %+v", left)
 	}
 }
 

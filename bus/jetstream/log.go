@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 	"github.com/monolith-go/monolith/events"
 )
 
@@ -43,23 +45,23 @@ func (l logStream) Follow(ctx context.Context, from, until uint64, handle func(e
 
 // follow has a reading of its own; known is [wire.Record]'s.
 func (l logStream) follow(ctx context.Context, from, until uint64, known func(events.Recorded) proto.Message, handle func(events.Recorded) error) error {
-	f := follower{b: l.b, stream: wire.LogStream, until: until, whole: true, handle: func(m *stored) error {
-		return handle(wire.Record(m.seq, m.subject, m.at, m.header, m.data, known))
-	}}
-	return f.run(ctx, from)
+	all := stream.Reading{From: from, Until: until, Whole: true, Hint: l.whereTrimmed}
+	return l.b.stream(wire.LogStream).Follow(ctx, all, func(m *stream.Message) error {
+		return handle(wire.Record(m.Seq, m.Subject, m.Time, m.Header, m.Data, known))
+	})
 }
 
-func record(m *stored) events.Recorded {
-	return wire.Record(m.seq, m.subject, m.at, m.header, m.data, nil)
+func record(m *stream.Message) events.Recorded {
+	return wire.Record(m.Seq, m.Subject, m.Time, m.Header, m.Data, nil)
 }
 
 func (l logStream) Last(ctx context.Context) (uint64, error) {
-	_, last, err := l.b.span(ctx, wire.LogStream)
+	_, last, err := l.b.stream(wire.LogStream).Span(ctx)
 	return last, err
 }
 
 func (l logStream) LastOf(ctx context.Context, subject events.Subject) (uint64, error) {
-	seq, err := l.b.lastOf(ctx, wire.LogStream, string(subject))
+	seq, err := l.b.stream(wire.LogStream).LastOf(ctx, string(subject))
 	if err == nil && seq == 0 {
 		return l.trimmedLast(ctx, string(subject))
 	}
@@ -70,7 +72,7 @@ func (l logStream) Get(ctx context.Context, seq uint64) (events.Recorded, error)
 	if seq == 0 {
 		return events.Recorded{}, fmt.Errorf("sequence 0: %w; the first is 1", bus.ErrNotFound)
 	}
-	m, err := l.b.at(ctx, wire.LogStream, seq)
+	m, err := l.b.stream(wire.LogStream).At(ctx, seq)
 	if err != nil {
 		return events.Recorded{}, fmt.Errorf("sequence %d: %w", seq, err)
 	}
@@ -79,12 +81,12 @@ func (l logStream) Get(ctx context.Context, seq uint64) (events.Recorded, error)
 
 func (l logStream) SeqAt(ctx context.Context, t time.Time) (uint64, error) {
 	after := t.Add(1).UTC()
-	m, err := l.b.leader(ctx, wire.LogStream, query{Start: &after})
-	if isNotFound(err) {
+	m, err := l.b.stream(wire.LogStream).Ask(ctx, stream.Query{Start: &after})
+	if errors.Is(err, bus.ErrNotFound) {
 		return l.Last(ctx)
 	}
 	if err != nil {
 		return 0, err
 	}
-	return m.seq - 1, nil
+	return m.Seq - 1, nil
 }

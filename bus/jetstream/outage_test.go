@@ -16,11 +16,12 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
-func portOf(t *testing.T, s *jetstream.Server) int {
+func portOf(t *testing.T, s *natsserver.Server) int {
 	t.Helper()
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.URL(), "nats://"))
 	if err != nil {
@@ -341,7 +342,7 @@ func TestBarePublish(t *testing.T) {
 func TestConnect(t *testing.T) {
 	dir := t.TempDir()
 	s := startServer(t, dir, 0)
-	if _, err := jetstream.StartServer(jetstream.ServerConfig{Dir: dir}); err == nil {
+	if _, err := natsserver.Start(natsserver.Config{Dir: dir}); err == nil {
 		t.Error("two servers share a folder")
 	}
 	var wg sync.WaitGroup // any number of processes may create the streams at once

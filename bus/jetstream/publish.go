@@ -3,7 +3,6 @@ package jetstream
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,50 +15,17 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 )
-
-// expectHeader guards a publish with the last sequence of its own subject.
-const expectHeader = "Nats-Expected-Last-Subject-Sequence"
-
-// ack is the server's answer to a publish or to a batch's commit.
-type ack struct {
-	Error     *apiError `json:"error"`
-	Stream    string    `json:"stream"`
-	Seq       uint64    `json:"seq"`
-	Duplicate bool      `json:"duplicate"`
-	Batch     string    `json:"batch"`
-	Count     int       `json:"count"`
-}
 
 func (m outgoing) message() *nats.Msg {
 	h := make(nats.Header, len(m.header)+4)
 	maps.Copy(h, m.header)
 	if m.expect != bus.Any {
-		h[expectHeader] = []string{strconv.FormatUint(m.expect, 10)}
+		h[conn.ExpectHeader] = []string{strconv.FormatUint(m.expect, 10)}
 	}
 	return &nats.Msg{Subject: m.subject, Header: h, Data: m.data}
-}
-
-// request publishes and waits for the ack. An *apiError is the server's refusal, any
-// other error an unknown outcome or none.
-func (b *Bus) request(ctx context.Context, m *nats.Msg) (*ack, error) {
-	ctx, cancel := b.link.whileUp(ctx, requestTimeout)
-	defer cancel()
-	reply, err := b.nc.RequestMsgWithContext(ctx, m)
-	if err != nil {
-		return nil, failure(err)
-	}
-	var a ack
-	if err := json.Unmarshal(reply.Data, &a); err != nil {
-		return nil, fmt.Errorf("publish on %s: the answer is no ack: %w", m.Subject, err)
-	}
-	if a.Error != nil {
-		return nil, a.Error
-	}
-	if a.Stream == "" || a.Seq == 0 {
-		return nil, fmt.Errorf("publish on %s: the answer %q is no ack", m.Subject, reply.Data)
-	}
-	return &a, nil
 }
 
 // sendPlain publishes commands of one message each, all at once, and returns those
@@ -84,7 +50,7 @@ func (c *committer) sendPlain(ctx context.Context, group []*command) (again []*c
 }
 
 func (c *committer) sendOne(ctx context.Context, cmd *command) (unknown bool) {
-	a, err := c.b.request(ctx, cmd.msgs[0].message())
+	a, err := c.b.conn.Request(ctx, cmd.msgs[0].message())
 	if err == nil {
 		cmd.answer([]uint64{a.Seq}, nil)
 		return false
@@ -94,7 +60,7 @@ func (c *committer) sendOne(ctx context.Context, cmd *command) (unknown bool) {
 
 // refused decides what the refusal of a single command means.
 func (c *committer) refused(ctx context.Context, cmd *command, err error) (unknown bool) {
-	var api *apiError
+	var api *conn.APIError
 	if !errors.As(err, &api) {
 		if bus.Retryable(err) {
 			return true
@@ -102,10 +68,10 @@ func (c *committer) refused(ctx context.Context, cmd *command, err error) (unkno
 		cmd.answer(nil, fmt.Errorf("append to %s: %w", c.stream, err))
 		return false
 	}
-	if api.busy() {
+	if api.Busy() {
 		return true
 	}
-	if api.ErrCode == codeWrongLast || api.ErrCode == codeDuplicate {
+	if api.ErrCode == conn.CodeWrongLast || api.ErrCode == conn.CodeDuplicate {
 		// The expectation is checked before the id: it may be our own message, of an
 		// attempt whose ack was lost, that the expectation stumbles over.
 		seqs, ferr := c.find(ctx, cmd)
@@ -118,12 +84,12 @@ func (c *committer) refused(ctx context.Context, cmd *command, err error) (unkno
 		case seqs != nil:
 			cmd.answer(seqs, nil)
 			return false
-		case api.ErrCode == codeDuplicate:
+		case api.ErrCode == conn.CodeDuplicate:
 			cmd.answer(nil, fmt.Errorf("append to %s: %w", c.stream, wire.ErrRepeated))
 			return false
 		}
 	}
-	cmd.answer(nil, fmt.Errorf("append to %s: %w", c.stream, api.sentinel()))
+	cmd.answer(nil, fmt.Errorf("append to %s: %w", c.stream, api.Sentinel()))
 	return false
 }
 
@@ -133,7 +99,7 @@ func (c *committer) refused(ctx context.Context, cmd *command, err error) (unkno
 func (c *committer) sendBatch(ctx context.Context, group []*command) (again []*command) {
 	a, err := c.publishBatch(ctx, group)
 	if err == nil {
-		c.callers = len(group) + len(c.backlog) + len(c.queue)
+		c.callers = len(group) + c.queue.Len()
 		first := a.Seq - uint64(a.Count) + 1
 		for _, cmd := range group {
 			seqs := make([]uint64, len(cmd.msgs))
@@ -151,19 +117,19 @@ func (c *committer) sendBatch(ctx context.Context, group []*command) (again []*c
 		}
 		return again
 	}
-	var api *apiError
+	var api *conn.APIError
 	if !errors.As(err, &api) {
 		if bus.Retryable(err) {
 			return group
 		}
 		return c.split(ctx, group) // one of them cannot be sent; the others are not to hear of it
 	}
-	if api.away() {
+	if api.Away() {
 		return group
 	}
-	if errors.Is(api.sentinel(), bus.ErrFull) {
+	if errors.Is(api.Sentinel(), bus.ErrFull) {
 		for _, cmd := range group {
-			cmd.answer(nil, fmt.Errorf("append to %s: %w", c.stream, api.sentinel()))
+			cmd.answer(nil, fmt.Errorf("append to %s: %w", c.stream, api.Sentinel()))
 		}
 		return nil
 	}
@@ -189,13 +155,13 @@ func (c *committer) split(ctx context.Context, group []*command) (again []*comma
 
 // publishBatch sends every message of the group under one batch id; the ack of the
 // last one is the ack of all.
-func (c *committer) publishBatch(ctx context.Context, group []*command) (*ack, error) {
+func (c *committer) publishBatch(ctx context.Context, group []*command) (*conn.Ack, error) {
 	var msgs []outgoing
 	for _, cmd := range group {
 		msgs = append(msgs, cmd.msgs...)
 	}
 	if len(msgs) < batchMinimum {
-		return c.b.request(ctx, msgs[0].message())
+		return c.b.conn.Request(ctx, msgs[0].message())
 	}
 	batch := rand.Text()
 	for i, out := range msgs {
@@ -203,13 +169,13 @@ func (c *committer) publishBatch(ctx context.Context, group []*command) (*ack, e
 		m.Header["Nats-Batch-Id"] = []string{batch}
 		m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
 		if i < len(msgs)-1 {
-			if err := c.b.nc.PublishMsg(m); err != nil {
-				return nil, failure(err)
+			if err := c.b.conn.NATS.PublishMsg(m); err != nil {
+				return nil, conn.Failure(err)
 			}
 			continue
 		}
 		m.Header["Nats-Batch-Commit"] = []string{"1"}
-		a, err := c.b.request(ctx, m)
+		a, err := c.b.conn.Request(ctx, m)
 		if err == nil && (a.Batch != batch || a.Count != len(msgs)) {
 			return nil, fmt.Errorf("%w: the ack is of %d messages of batch %q, %d of %q were sent", bus.ErrUnavailable, a.Count, a.Batch, len(msgs), batch)
 		}
@@ -223,36 +189,36 @@ func (c *committer) publishBatch(ctx context.Context, group []*command) (*ack, e
 // stored, and wire.ErrRepeated when only some of its ids are. The leader is asked, whose
 // refusal this is about: another replica may not have the messages yet.
 func (c *committer) find(ctx context.Context, cmd *command) ([]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, conn.RequestTimeout)
 	defer cancel()
 	i := slices.IndexFunc(cmd.msgs, func(m outgoing) bool { return m.expect != bus.Any })
-	var at *stored
+	var at *stream.Message
 	var err error
 	if i >= 0 {
 		// Stored under its expectation, it is the first of its subject behind it.
-		at, err = c.b.leader(ctx, c.stream, query{Seq: cmd.msgs[i].expect + 1, NextFor: cmd.msgs[i].subject})
+		at, err = c.b.stream(c.stream).Ask(ctx, stream.Query{Seq: cmd.msgs[i].expect + 1, NextFor: cmd.msgs[i].subject})
 	} else {
 		i = 0
 		at, err = c.search(ctx, cmd.msgs[0])
 	}
-	if isNotFound(err) || (err == nil && at.id() != cmd.msgs[i].id) {
+	if errors.Is(err, bus.ErrNotFound) || (err == nil && at.ID() != cmd.msgs[i].id) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if at.seq <= uint64(i) {
+	if at.Seq <= uint64(i) {
 		return nil, wire.ErrRepeated
 	}
-	first := at.seq - uint64(i)
+	first := at.Seq - uint64(i)
 	seqs := make([]uint64, len(cmd.msgs))
 	for j, m := range cmd.msgs {
 		seqs[j] = first + uint64(j)
 		if j == i {
 			continue
 		}
-		other, err := c.b.at(ctx, c.stream, seqs[j])
-		if isNotFound(err) || (err == nil && other.id() != m.id) {
+		other, err := c.b.stream(c.stream).At(ctx, seqs[j])
+		if errors.Is(err, bus.ErrNotFound) || (err == nil && other.ID() != m.id) {
 			return nil, wire.ErrRepeated
 		}
 		if err != nil {
@@ -264,13 +230,11 @@ func (c *committer) find(ctx context.Context, cmd *command) ([]uint64, error) {
 
 // search walks an unguarded message's subject through the time for which ids are
 // remembered.
-func (c *committer) search(ctx context.Context, m outgoing) (*stored, error) {
+func (c *committer) search(ctx context.Context, m outgoing) (*stream.Message, error) {
 	start := time.Now().Add(-wire.Window - time.Minute)
-	at, err := c.b.leader(ctx, c.stream, query{NextFor: m.subject, Start: &start})
-	for err == nil && at.id() != m.id {
-		at, err = c.b.leader(ctx, c.stream, query{NextFor: m.subject, Seq: at.seq + 1})
+	at, err := c.b.stream(c.stream).Ask(ctx, stream.Query{NextFor: m.subject, Start: &start})
+	for err == nil && at.ID() != m.id {
+		at, err = c.b.stream(c.stream).Ask(ctx, stream.Query{NextFor: m.subject, Seq: at.Seq + 1})
 	}
 	return at, err
 }
-
-func isNotFound(err error) bool { return errors.Is(err, bus.ErrNotFound) }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"regexp"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,10 @@ import (
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
-var pending = regexp.MustCompile(`"num_pending":\d+`)
+var (
+	pending = regexp.MustCompile(`"num_pending":\d+`)
+	placed  = regexp.MustCompile(`"leader":"[^"]*"`)
+)
 
 // lagging is what a replica answers that has not got the newest messages yet: they are not
 // there, and nothing is pending.
@@ -75,6 +79,38 @@ func TestALaggingReplicaHidesNothing(t *testing.T) {
 	}
 	if at, err := b.Deltas().LastOf(ctx, subject); err != nil || at != delta {
 		t.Errorf("LastOf the deltas = %d, %v, want %d", at, err, delta)
+	}
+}
+
+// Dead letters are read at their stream's leader, wherever the server first puts the reader:
+// another replica may still show what was removed. Where no reader gets there, they are read
+// all the same.
+func TestLettersAreReadAtTheLeader(t *testing.T) {
+	t.Parallel()
+	c := natstest.NewCluster(t, 3)
+	relay := natstest.NewRelay(t, c.NodeURL(0))
+	b := connect(t, jetstream.Config{URL: relay.URL(), Replicas: 3})
+	if _, err := b.DeadLetters().Park(t.Context(), bus.Parked{By: "me", Reason: "test", Stream: "MONOLITH", StreamSeq: 1, Subject: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, elsewhere := range []int32{4, math.MaxInt32} { // so many readers are not at the leader
+		var made atomic.Int32
+		relay.Alter(func(message []byte) []byte {
+			if !bytes.Contains(message, []byte("consumer_create_response")) || made.Add(1) > elsewhere {
+				return message
+			}
+			return placed.ReplaceAll(message, []byte(`"leader":"elsewhere"`))
+		})
+		letters, err := b.DeadLetters().List(ctx)
+		relay.Alter(nil)
+		if err != nil || len(letters) != 1 {
+			t.Errorf("%d letters are listed, %v", len(letters), err)
+		}
+		if n := made.Load(); n <= min(elsewhere, 15) {
+			t.Errorf("%d readers were made, though the first %d are at another replica", n, elsewhere)
+		}
 	}
 }
 

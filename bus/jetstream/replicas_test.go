@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,40 @@ func TestResentCommandIsFoundAtTheLeader(t *testing.T) {
 	}
 	if last, err := b.Log().Last(ctx); err != nil || last != begin[0]+7 {
 		t.Errorf("the log ends at %d, %v", last, err)
+	}
+}
+
+// A guarded command that is sent again is found behind its guard: what else its subject has
+// held of late is not read.
+func TestResentCommandIsFoundByItsGuard(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	var last uint64
+	for i := range 20 {
+		seqs, err := b.Log().Append(t.Context(), draft("a", fmt.Sprint("earlier-", i), bus.Any))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = seqs[0]
+	}
+	guarded := draft("a", "guarded", last)
+	stored, err := b.Log().Append(t.Context(), guarded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var looked atomic.Int32
+	relay.Alter(func(message []byte) []byte {
+		if bytes.Contains(message, []byte("stream_msg_get_response")) {
+			looked.Add(1)
+		}
+		return message
+	})
+	defer relay.Alter(nil)
+	if again, err := b.Log().Append(t.Context(), guarded); err != nil || !slices.Equal(again, stored) {
+		t.Errorf("sent again: %v, %v; stored at %v", again, err, stored)
+	}
+	if n := looked.Load(); n != 1 {
+		t.Errorf("%d messages were read to find it", n)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
 )
 
 // pendingSignals and pendingBytes bound what waits for a slow listener; later signals
@@ -22,13 +23,13 @@ type signals struct{ b *Bus }
 
 func (s signals) Signal(ctx context.Context, subject string, payload []byte) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("signal %s: %w", subject, failure(err))
+		return fmt.Errorf("signal %s: %w", subject, conn.Failure(err))
 	}
 	if err := wire.CheckSubject(subject, false); err != nil {
 		return err
 	}
-	if err := s.b.nc.Publish(subject, payload); err != nil {
-		return fmt.Errorf("signal %s: %w", subject, failure(err))
+	if err := s.b.conn.NATS.Publish(subject, payload); err != nil {
+		return fmt.Errorf("signal %s: %w", subject, conn.Failure(err))
 	}
 	return nil
 }
@@ -41,7 +42,7 @@ func (s signals) Listen(ctx context.Context, subject string, handle func(string,
 	}
 	var mu sync.Mutex // held while handle runs
 	stopped := false
-	sub, err := s.b.nc.Subscribe(subject, func(m *nats.Msg) {
+	sub, err := s.b.conn.NATS.Subscribe(subject, func(m *nats.Msg) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !stopped {
@@ -49,33 +50,22 @@ func (s signals) Listen(ctx context.Context, subject string, handle func(string,
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen to %s: %w", subject, failure(err))
+		return nil, fmt.Errorf("listen to %s: %w", subject, conn.Failure(err))
 	}
 	if err := sub.SetPendingLimits(pendingSignals, pendingBytes); err != nil {
-		return nil, fmt.Errorf("listen to %s: %w", subject, failure(err))
+		return nil, fmt.Errorf("listen to %s: %w", subject, conn.Failure(err))
 	}
 	stop := sync.OnceFunc(func() {
 		mu.Lock()
 		stopped = true
 		mu.Unlock()
 		if err := sub.Unsubscribe(); err != nil {
-			s.b.log.Debug("listener was gone already", "subject", subject, "err", err)
+			s.b.conn.Log.Debug("listener was gone already", "subject", subject, "err", err)
 		}
 	})
-	if err := s.b.flush(ctx); err != nil {
+	if err := s.b.conn.Flush(ctx); err != nil {
 		stop()
 		return nil, fmt.Errorf("listen to %s: %w", subject, err)
 	}
 	return stop, nil
-}
-
-// flush waits until the server has seen everything sent so far.
-func (b *Bus) flush(ctx context.Context) error {
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	return b.retry(ctx, func(ctx context.Context) error {
-		ctx, cancel := b.link.whileUp(ctx, requestTimeout)
-		defer cancel()
-		return failure(b.nc.FlushWithContext(ctx))
-	})
 }

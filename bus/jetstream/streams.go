@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
 )
 
 // bucketStream begins the name of the stream behind a KV bucket.
@@ -36,17 +39,17 @@ func (b *Bus) streams() []jetstream.StreamConfig {
 	log.Name, log.Subjects = wire.LogStream, wire.LogSubjects()
 	log.Description = "control plane: every fact, until an archive holds it"
 	log.Discard, log.DenyDelete = jetstream.DiscardNew, true
-	log.MaxBytes, log.MaxMsgSize = orInt(b.cfg.LogMaxBytes, 8<<30), wire.MaxEvent
+	log.MaxBytes, log.MaxMsgSize = cmp.Or(b.cfg.LogMaxBytes, 8<<30), wire.MaxEvent
 
 	sync.Name, sync.Subjects = wire.SyncStream, []string{wire.DeltaRoot + ".>"}
 	sync.Description = "parameter deltas on their way to serving"
 	sync.Discard = jetstream.DiscardOld
-	sync.MaxBytes, sync.MaxMsgSize = orInt(b.cfg.SyncMaxBytes, 4<<30), wire.MaxMessage
+	sync.MaxBytes, sync.MaxMsgSize = cmp.Or(b.cfg.SyncMaxBytes, 4<<30), wire.MaxMessage
 
 	letters.Name, letters.Subjects = wire.LetterStream, []string{wire.LetterRoot + ".>"}
 	letters.Description = "what was refused, with the reason"
 	letters.Discard = jetstream.DiscardNew
-	letters.MaxBytes, letters.MaxMsgSize = orInt(b.cfg.LetterMaxBytes, 1<<30), wire.MaxMessage
+	letters.MaxBytes, letters.MaxMsgSize = cmp.Or(b.cfg.LetterMaxBytes, 1<<30), wire.MaxMessage
 	letters.MaxMsgsPerSubject = 1 // a tombstone takes the place of its letter
 	letters.MaxAge = b.cfg.LetterMaxAge
 	if letters.MaxAge <= 0 {
@@ -85,7 +88,7 @@ func (b *Bus) reconcile(ctx context.Context) error {
 }
 
 // firstAttempt bounds the first attempt at a stream; each later one has twice the time, up
-// to requestTimeout.
+// to conn.RequestTimeout.
 const firstAttempt = time.Second
 
 // settle repeats f, which may be repeated, until it succeeds, fails for good, or ctx ends. A
@@ -93,11 +96,11 @@ const firstAttempt = time.Second
 // later: so no attempt waits for as long as ctx.
 func (b *Bus) settle(ctx context.Context, what string, f func(context.Context) error) error {
 	limit := firstAttempt
-	err := b.retry(ctx, func(ctx context.Context) error {
-		attempt, cancel := b.link.whileUp(ctx, limit)
+	err := b.conn.Retry(ctx, func(ctx context.Context) error {
+		attempt, cancel := b.conn.WhileUp(ctx, limit)
 		defer cancel()
-		limit = min(2*limit, requestTimeout)
-		err := failure(f(attempt))
+		limit = min(2*limit, conn.RequestTimeout)
+		err := conn.Failure(f(attempt))
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("nothing was answered; of a cluster more than half of the servers must be up and know each other (one cluster name, a server_name each, routes): %w", err)
 		}
@@ -111,7 +114,7 @@ func (b *Bus) settle(ctx context.Context, what string, f func(context.Context) e
 
 // countReplicas has new streams replicated as the log is.
 func (b *Bus) countReplicas(ctx context.Context) error {
-	s, err := b.js.Stream(ctx, wire.LogStream)
+	s, err := b.conn.JS.Stream(ctx, wire.LogStream)
 	switch {
 	case err == nil:
 		b.cfg.Replicas = s.CachedInfo().Config.Replicas
@@ -127,14 +130,14 @@ func (b *Bus) countReplicas(ctx context.Context) error {
 // replicas.
 func (b *Bus) bucket(ctx context.Context, want jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	want.Storage, want.Replicas = jetstream.FileStorage, b.cfg.Replicas
-	s, err := b.js.Stream(ctx, bucketStream+want.Bucket)
+	s, err := b.conn.JS.Stream(ctx, bucketStream+want.Bucket)
 	switch {
 	case err == nil:
 		want.Replicas = s.CachedInfo().Config.Replicas
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, err
 	}
-	return b.js.CreateOrUpdateKeyValue(ctx, want)
+	return b.conn.JS.CreateOrUpdateKeyValue(ctx, want)
 }
 
 // ensureLeases makes the bucket of the leases, with the stream of a key-value bucket. Its
@@ -143,13 +146,13 @@ func (b *Bus) bucket(ctx context.Context, want jetstream.KeyValueConfig) (jetstr
 // newest event where this machine's clock is behind. Fewer than one renewal in a
 // millisecond keeps earlier revisions below that.
 func (b *Bus) ensureLeases(ctx context.Context) error {
-	_, err := b.js.Stream(ctx, leaseStream)
+	_, err := b.conn.JS.Stream(ctx, leaseStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		first, ferr := b.firstEpoch(ctx)
 		if ferr != nil {
 			return ferr
 		}
-		_, err = b.js.CreateStream(ctx, jetstream.StreamConfig{
+		_, err = b.conn.JS.CreateStream(ctx, jetstream.StreamConfig{
 			Name: leaseStream, Subjects: []string{leasePrefix + ">"}, FirstSeq: first, MaxMsgsPerSubject: 1,
 			Discard: jetstream.DiscardNew, MaxConsumers: -1, MaxMsgs: -1, MaxMsgSize: -1, MaxBytes: leaseBytes,
 			Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: 2 * time.Minute,
@@ -177,24 +180,24 @@ func (b *Bus) firstEpoch(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if last > 0 {
-		m, err := b.at(ctx, wire.LogStream, last)
+		m, err := b.stream(wire.LogStream).At(ctx, last)
 		switch {
-		case isNotFound(err): // nothing is held
+		case errors.Is(err, bus.ErrNotFound): // nothing is held
 		case err != nil:
 			return 0, err
-		case m.at.After(first):
-			first = m.at
+		case m.Time.After(first):
+			first = m.Time
 		}
 	}
 	return uint64(first.UnixMilli()), nil
 }
 
 func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig, explicit bool) error {
-	s, err := b.js.Stream(ctx, want.Name)
+	s, err := b.conn.JS.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s, err = b.js.CreateStream(ctx, want)
+		s, err = b.conn.JS.CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			s, err = b.js.Stream(ctx, want.Name) // another process was quicker
+			s, err = b.conn.JS.Stream(ctx, want.Name) // another process was quicker
 		}
 	}
 	if err != nil {
@@ -221,6 +224,6 @@ func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig, explicit 
 	if reflect.DeepEqual(have, next) {
 		return nil
 	}
-	_, err = b.js.UpdateStream(ctx, next)
+	_, err = b.conn.JS.UpdateStream(ctx, next)
 	return err
 }

@@ -104,12 +104,12 @@ func (t *tail) join(ctx context.Context) (*feed, error) {
 
 	var last uint64
 	b := t.l.b
-	err := b.retry(ctx, func(ctx context.Context) (err error) { last, err = t.l.Last(ctx); return err })
+	err := b.conn.Retry(ctx, func(ctx context.Context) (err error) { last, err = t.l.Last(ctx); return err })
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case b.ctx.Err() != nil:
-		return nil, fmt.Errorf("follow: %w", t.l.b.over())
+	case b.conn.Context().Err() != nil:
+		return nil, fmt.Errorf("follow: %w", t.l.b.conn.Over())
 	case err != nil:
 		return nil, err
 	}
@@ -119,11 +119,11 @@ func (t *tail) join(ctx context.Context) (*feed, error) {
 		return f, nil
 	}
 	f := &feed{from: last + 1, behind: last, readers: 1}
-	run, stop := context.WithCancel(b.ctx)
+	run, stop := context.WithCancel(b.conn.Context())
 	f.stop = stop
-	if !b.spawn(func() { f.end(t.l.follow(run, f.from, 0, t.own.take, f.add)) }) {
+	if !b.conn.Spawn(func() { f.end(t.l.follow(run, f.from, 0, t.own.take, f.add)) }) {
 		stop()
-		return nil, fmt.Errorf("follow: %w", t.l.b.over())
+		return nil, fmt.Errorf("follow: %w", t.l.b.conn.Over())
 	}
 	t.now = f
 	return f, nil

@@ -15,6 +15,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 )
 
 var _ bus.Trimmer = logStream{}
@@ -25,7 +27,7 @@ func (l logStream) Span(ctx context.Context) (first, last uint64, err error) {
 }
 
 func (l logStream) span(ctx context.Context) (first, last uint64, err error) {
-	first, last, err = l.b.span(ctx, wire.LogStream)
+	first, last, err = l.b.stream(wire.LogStream).Span(ctx)
 	for err == nil {
 		known := l.b.first.Load()
 		if first <= known || l.b.first.CompareAndSwap(known, first) {
@@ -58,18 +60,18 @@ func (l logStream) Trim(ctx context.Context, before uint64) error {
 	if before <= first {
 		return nil
 	}
-	s, err := l.b.js.Stream(ctx, wire.LogStream)
+	s, err := l.b.conn.JS.Stream(ctx, wire.LogStream)
 	if err != nil {
-		return fmt.Errorf("trim the log: %w", failure(err))
+		return fmt.Errorf("trim the log: %w", conn.Failure(err))
 	}
 	if s.CachedInfo().Config.DenyPurge {
 		return errors.New("trim the log: its stream was created to deny purges, which cannot be changed: raise its size limit instead")
 	}
 	if err := l.remember(ctx, s, before); err != nil {
-		return fmt.Errorf("trim the log: remember what stood last on each subject: %w", failure(err))
+		return fmt.Errorf("trim the log: remember what stood last on each subject: %w", conn.Failure(err))
 	}
 	if err := s.Purge(ctx, jetstream.WithPurgeSequence(before)); err != nil {
-		return fmt.Errorf("trim the log before sequence %d: %w", before, failure(err))
+		return fmt.Errorf("trim the log before sequence %d: %w", before, conn.Failure(err))
 	}
 	_, _, err = l.span(ctx)
 	return err
@@ -87,7 +89,7 @@ func (l logStream) remember(ctx context.Context, s jetstream.Stream, before uint
 		return err
 	}
 	for subject := range info.State.Subjects {
-		at, err := l.b.lastOf(ctx, wire.LogStream, subject)
+		at, err := l.b.stream(wire.LogStream).LastOf(ctx, subject)
 		if err != nil {
 			return err
 		}
@@ -140,14 +142,14 @@ func (l logStream) KeepIn(ctx context.Context, archive string) error {
 		_, err = kv.PutString(ctx, archiveKey, archive)
 	}
 	if err != nil {
-		return fmt.Errorf("remember the log's archive: %w", failure(err))
+		return fmt.Errorf("remember the log's archive: %w", conn.Failure(err))
 	}
 	return nil
 }
 
 // Cut implements bus.Trimmer.
 func (l logStream) Cut(ctx context.Context) (cut bus.Cut, err error) {
-	ctx, cancel := l.b.bound(ctx)
+	ctx, cancel := l.b.conn.Bound(ctx)
 	defer cancel()
 	value, err := l.trimmed(ctx, cutKey)
 	if err == nil && value != nil {
@@ -167,15 +169,15 @@ func (l logStream) Cut(ctx context.Context) (cut bus.Cut, err error) {
 
 // trimmed is a value of the bucket, nil when there is none.
 func (l logStream) trimmed(ctx context.Context, key string) ([]byte, error) {
-	m, err := l.b.leader(ctx, bucketStream+trimBucket, query{LastFor: "$KV." + trimBucket + "." + key})
-	var api *apiError
-	if isNotFound(err) || errors.As(err, &api) && api.ErrCode == codeNoStream {
+	m, err := l.b.stream(bucketStream+trimBucket).Ask(ctx, stream.Query{LastFor: "$KV." + trimBucket + "." + key})
+	var api *conn.APIError
+	if errors.Is(err, bus.ErrNotFound) || errors.As(err, &api) && api.ErrCode == conn.CodeNoStream {
 		return nil, nil // nothing was trimmed, or not of that subject
 	}
 	if err != nil {
 		return nil, err
 	}
-	return m.data, nil
+	return m.Data, nil
 }
 
 // trimmedLast is the sequence of the subject's last event that was trimmed, 0: none was.
@@ -188,9 +190,9 @@ func (l logStream) trimmedLast(ctx context.Context, subject string) (uint64, err
 }
 
 // whereTrimmed says what whoever needs trimmed events has to do.
-func (b *Bus) whereTrimmed(ctx context.Context) string {
+func (l logStream) whereTrimmed(ctx context.Context) string {
 	const hint = "the log was trimmed behind an archive: name its folder with --archive or MONOLITH_ARCHIVE"
-	if cut, err := (logStream{b}).Cut(ctx); err == nil && cut.Archive != "" {
+	if cut, err := l.Cut(ctx); err == nil && cut.Archive != "" {
 		return hint + ", trim was told " + cut.Archive
 	}
 	return hint

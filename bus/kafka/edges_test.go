@@ -58,7 +58,8 @@ func TestLeadersOfATopic(t *testing.T) {
 	if text := idText(id); idBytes(text) != id || idText([16]byte{}) != "" {
 		t.Errorf("id %v is %q", id, text)
 	}
-	for _, text := range []string{"", "no id", "AAAA", strings.Repeat("A", 40)} {
+	whole := idText([16]byte{1, 2, 3, 15: 9})
+	for _, text := range []string{"", "no id", "AQID", strings.Repeat("B", 40), whole[:21], whole + "B", whole + "!"} {
 		if idBytes(text) != ([16]byte{}) {
 			t.Errorf("%q is an id", text)
 		}

@@ -20,6 +20,10 @@ const (
 // expire deletes what is older than its topic's retention, now and every few minutes,
 // until the function that it returns is called.
 func expire(addr string, retention map[string]time.Duration, log *slog.Logger) (stop func()) {
+	return repeat(log, func(ctx context.Context) error { return expireOnce(ctx, addr, retention, time.Now()) })
+}
+
+func repeat(log *slog.Logger, once func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -27,7 +31,7 @@ func expire(addr string, retention map[string]time.Duration, log *slog.Logger) (
 		t := time.NewTicker(expireEvery)
 		defer t.Stop()
 		for {
-			if err := expireOnce(ctx, addr, retention, time.Now()); err != nil && ctx.Err() == nil {
+			if err := once(ctx); err != nil && ctx.Err() == nil {
 				log.Error("records beyond their retention could not be deleted, trying again later", "err", err)
 			}
 			select {
@@ -99,8 +103,11 @@ func expirePartition(ctx context.Context, c *kgo.Client, r *Reader, oldest time.
 	if err != nil {
 		return fmt.Errorf("delete records of %s/%d: %w", r.cfg.Topic, r.cfg.Partition, err)
 	}
-	if len(res.Topics) == 1 && len(res.Topics[0].Partitions) == 1 {
-		err = kerr.ErrorForCode(res.Topics[0].Partitions[0].ErrorCode)
+	if len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1 {
+		return fmt.Errorf("delete records of %s/%d: %w: the broker answered for %d topics where one was asked for", r.cfg.Topic, r.cfg.Partition, ErrCorrupt, len(res.Topics))
 	}
-	return err
+	if err := kerr.ErrorForCode(res.Topics[0].Partitions[0].ErrorCode); err != nil {
+		return fmt.Errorf("delete records of %s/%d: %w", r.cfg.Topic, r.cfg.Partition, err)
+	}
+	return nil
 }

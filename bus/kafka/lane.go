@@ -41,13 +41,13 @@ func (w *Writer) run(q *laneQueue) {
 		if group, carried = w.gather(q, carried); group == nil {
 			return
 		}
-		deadline, pauses := time.Now().Add(deliverTimeout), retry.New(minBackoff, maxBackoff)
+		deadline, pauses := time.Now().Add(w.patience), retry.New(minBackoff, maxBackoff)
 		for {
 			var err error
 			if c == nil {
 				c, err = dialLeader(w.ctx, w.cfg.Brokers, q.topic, q.partition)
 			}
-			if err == nil && time.Since(used) > idleProbe {
+			if err == nil && time.Since(used) > w.idle {
 				err = probe(w.ctx, c)
 			}
 			if err == nil {
@@ -61,11 +61,7 @@ func (w *Writer) run(q *laneQueue) {
 			}
 			drop()
 			if !temporary(err) || errors.Is(err, ErrUnknown) || time.Now().After(deadline) || pauses.Wait(w.ctx) != nil {
-				if w.ctx.Err() != nil && !errors.Is(err, ErrUnknown) {
-					err = errors.Join(ErrClosed, err)
-				} else if temporary(err) && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) {
-					err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-				}
+				err = w.givenUp(err)
 				for _, p := range group {
 					p.fail(err)
 				}
@@ -73,6 +69,19 @@ func (w *Writer) run(q *laneQueue) {
 			}
 		}
 	}
+}
+
+// givenUp is what callers are told whose pieces are not tried again after err.
+func (w *Writer) givenUp(err error) error {
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return err
+	case w.ctx.Err() != nil:
+		return errors.Join(ErrClosed, err)
+	case temporary(err) && !errors.Is(err, ErrUnavailable):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
 }
 
 // probe asks something harmless, so that a connection that died while idle costs a new

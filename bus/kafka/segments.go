@@ -147,12 +147,13 @@ func (p *partitionFolder) check() error {
 		at := 0
 		for at < len(raw) {
 			b, err := readBatch(raw[at:])
-			if err == nil && (b.first < next || b.first > next && !p.compacted) {
+			whole := err == nil // as no crash leaves one that was not acked
+			if whole && (b.first < next || b.first > next && !p.compacted) {
 				err = fmt.Errorf("its offset is %d where %d was due", b.first, next)
 			}
 			if err != nil {
-				if i < len(p.segments)-1 || followed(raw[at:], next) {
-					return fmt.Errorf("kafka broker: the batch of offset %d in %s is damaged (byte %d: %w), and records lie behind it: restore the folder from a backup", next, p.file(base, ".dat"), at, err)
+				if whole || i < len(p.segments)-1 || followed(raw[at:], next) {
+					return fmt.Errorf("kafka broker: the batch of offset %d in %s is damaged (byte %d: %w), and records lie there or behind it: restore the folder from a backup", next, p.file(base, ".dat"), at, err)
 				}
 				if err := p.cut(base, raw, at, next, err); err != nil {
 					return err

@@ -162,6 +162,57 @@ func TestHalfWrittenBatchIsCutAndKept(t *testing.T) {
 	}
 }
 
+// A whole batch at another offset than was due is no half of one: records in front of it are
+// lost, or stand there twice, and nothing is cut off.
+func TestABatchAtAnotherOffsetIsRefused(t *testing.T) {
+	for offset, ok := range map[uint64]bool{4: true, 5: false, 9: false, 3: false, 0: false} {
+		for _, clean := range []bool{true, false} {
+			dir := t.TempDir()
+			segment, at := written(t, dir, 5, clean)
+			change(t, segment, func(b []byte) []byte { binary.BigEndian.PutUint64(b[at[4]:], offset); return b })
+			before := snapshotOf(t, dir)
+			b, err := StartBroker(BrokerConfig{Dir: dir})
+			if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "the batch of offset 4 in "+segment+" is damaged") {
+				t.Errorf("the last batch of offset 4 at %d: %v", offset, err)
+			}
+			if err == nil {
+				b.Close()
+			} else if after := snapshotOf(t, dir); !slices.Equal(before, after) {
+				t.Errorf("the refusal changed the folder\nfrom %v\nto   %v", before, after)
+			}
+		}
+	}
+	type segments map[string][]byte
+	for name, tc := range map[string]struct {
+		files     segments
+		compacted bool
+		ok        bool
+	}{
+		"one":                        {segments{"0.dat": batchOf(0, 4, 1, 0, 5)}, false, true},
+		"one that begins later":      {segments{"7.dat": batchOf(7, 0, 1, 0, 5)}, false, true},
+		"two":                        {segments{"0.dat": batchOf(0, 4, 1, 0, 5), "5.dat": batchOf(5, 0, 1, 0, 5)}, false, true},
+		"in the order of numbers":    {segments{"9.dat": batchOf(9, 0, 1, 0, 5), "10.dat": batchOf(10, 0, 1, 0, 5)}, false, true},
+		"a hole between them":        {segments{"0.dat": batchOf(0, 3, 1, 0, 5), "5.dat": batchOf(5, 0, 1, 0, 5)}, false, false},
+		"what compaction removed":    {segments{"0.dat": batchOf(0, 3, 1, 0, 5), "5.dat": batchOf(5, 0, 1, 0, 5)}, true, true},
+		"what no compaction does":    {segments{"0.dat": batchOf(0, 5, 1, 0, 5), "5.dat": batchOf(5, 0, 1, 0, 5)}, true, false},
+		"an empty first one":         {segments{"0.dat": nil, "5.dat": batchOf(5, 0, 1, 0, 5)}, false, false},
+		"an empty last one":          {segments{"0.dat": batchOf(0, 4, 1, 0, 5), "5.dat": nil}, false, true},
+		"a first one cut short":      {segments{"0.dat": batchOf(0, 4, 1, 0, 5)[:40], "5.dat": batchOf(5, 0, 1, 0, 5)}, false, false},
+		"a last one cut short":       {segments{"0.dat": batchOf(0, 4, 1, 0, 5), "5.dat": batchOf(5, 0, 1, 0, 5)[:40]}, false, true},
+		"files that are no segments": {segments{"0.dat": batchOf(0, 4, 1, 0, 5), "x.dat": {1}, "5.cut": {1}}, false, true},
+	} {
+		p := &partitionFolder{path: t.TempDir(), log: slog.New(slog.DiscardHandler), compacted: tc.compacted}
+		for file, raw := range tc.files {
+			if err := os.WriteFile(filepath.Join(p.path, file), raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(p.list(), p.check()); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestFolderThatLostItsTopicsIsRefused(t *testing.T) {
 	for name, edit := range map[string]func(t *testing.T, dir string){
 		"the name changed": func(t *testing.T, dir string) {
@@ -246,12 +297,10 @@ func TestTruncatedLogIsNeverReadOn(t *testing.T) {
 	}
 }
 
-// A broker that dies between writing a transaction's records and their index entry must
-// not take them for committed afterwards.
-func TestAbortedStaysAbortedWithoutItsIndex(t *testing.T) {
-	dir := t.TempDir()
-	b := start(t, BrokerConfig{Dir: dir, Topics: map[string]int32{"ratings": 1}})
-	c := adminClient(t, []string{b.Addr()}, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("ratings"))
+// aborted leaves a record of a transaction that was aborted, and its end.
+func aborted(t *testing.T, brokers []string, topic string) {
+	t.Helper()
+	c := adminClient(t, brokers, kgo.TransactionalID("t"), kgo.DefaultProduceTopic(topic))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if err := c.BeginTransaction(); err != nil {
@@ -263,6 +312,16 @@ func TestAbortedStaysAbortedWithoutItsIndex(t *testing.T) {
 	if err := c.EndTransaction(ctx, kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A broker that dies between writing a transaction's records and their index entry must
+// not take them for committed afterwards.
+func TestAbortedStaysAbortedWithoutItsIndex(t *testing.T) {
+	dir := t.TempDir()
+	b := start(t, BrokerConfig{Dir: dir, Topics: map[string]int32{"ratings": 1}})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	aborted(t, []string{b.Addr()}, "ratings")
 	b.Close()
 	folder := filepath.Join(dir, "partitions", "ratings-0")
 	if err := os.Remove(filepath.Join(folder, "snapshot.json")); err != nil {

@@ -42,6 +42,8 @@ type Writer struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
+	idle, patience time.Duration // idleProbe and deliverTimeout, but in tests
+
 	mu     sync.Mutex
 	lanes  map[lane]*laneQueue
 	counts map[string]int32 // partitions by topic
@@ -77,7 +79,7 @@ const (
 
 // NewWriter returns a writer; it connects at the first write.
 func NewWriter(cfg WriterConfig) *Writer {
-	w := &Writer{cfg: cfg, lanes: map[lane]*laneQueue{}, counts: map[string]int32{}}
+	w := &Writer{cfg: cfg, idle: idleProbe, patience: deliverTimeout, lanes: map[lane]*laneQueue{}, counts: map[string]int32{}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/host/archiving"
@@ -23,7 +23,7 @@ import (
 // The whole life of an archive, by its commands: written, checked, the log trimmed behind
 // it, everything read on as if nothing had gone.
 func TestArchiveAndTrim(t *testing.T) {
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(t.TempDir(), "nats")})
+	s, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(t.TempDir(), "nats")})
 	if err != nil {
 		t.Fatal(err)
 	}

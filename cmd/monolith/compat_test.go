@@ -16,6 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
@@ -156,7 +157,7 @@ func TestCompatUsage(t *testing.T) {
 // compatLog is a NATS that holds a few facts: m1 loaded, planned and served, m2 asked for.
 func compatLog(t *testing.T) (flags []string) {
 	t.Helper()
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+	s, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,13 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 )
 
 // TestDLQ lists, removes and purges letters, among them one that cannot be read and a
 // summary of some that had no room.
 func TestDLQ(t *testing.T) {
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+	s, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

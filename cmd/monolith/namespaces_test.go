@@ -14,8 +14,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
@@ -36,7 +36,7 @@ func newGround(t *testing.T, dir string) *ground {
 	t.Helper()
 	g := &ground{t: t, dir: dir, agents: map[string]int{}}
 	logs := t.TempDir()
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(logs, "nats")})
+	srv, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(logs, "nats")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/host"
@@ -309,7 +309,7 @@ func (w *opsWorld) stopNATS() (start func()) {
 	return func() {
 		w.t.Helper()
 		var err error
-		w.NATS, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(w.Config.Dir, "nats"), Port: w.Config.NATSPort})
+		w.NATS, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(w.Config.Dir, "nats"), Port: w.Config.NATSPort})
 		w.must("start NATS again", err)
 	}
 }

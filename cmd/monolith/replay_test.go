@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/host/connect"
@@ -16,7 +16,7 @@ import (
 // TestReplayOfTheTimeBeforeTheFirstEvent is the state before anything happened, not the
 // newest one, and what is not written yet is refused.
 func TestReplayOfTheTimeBeforeTheFirstEvent(t *testing.T) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+	srv, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

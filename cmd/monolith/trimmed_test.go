@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/host/archiving"
@@ -27,7 +27,7 @@ func TestUpAfterTrim(t *testing.T) {
 	w := opsStart(t, opsConfig(dir))
 	w.halt()
 
-	logs, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(dir, "nats")})
+	logs, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestUpAfterTrim(t *testing.T) {
 // A process that has its connection when somebody trims the log reads on as one that
 // comes later: an event, the log from its beginning, a past state, a time.
 func TestATrimKeepsNobodyFromThePast(t *testing.T) {
-	logs, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+	logs, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/services"
@@ -27,7 +27,7 @@ func (w waiting) Run(ctx context.Context) error {
 // A role whose connection is over ends with the cause, so that whoever keeps it running
 // starts it on a new one; it does not stay up, green and dead.
 func TestRoleEndsWithItsConnection(t *testing.T) {
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(t.TempDir(), "nats")})
+	s, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(t.TempDir(), "nats")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestForeignServerIsWarnedOf(t *testing.T) {
 	if !strings.Contains(got, "sync_interval: always") || !strings.Contains(got, "@a:4222,") || !strings.Contains(got, "@b:4222 ") || strings.Contains(got, "secret") {
 		t.Errorf("the warning is %q", got)
 	}
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(t.TempDir(), "nats")})
+	s, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(t.TempDir(), "nats")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/host/connect"
@@ -46,11 +46,11 @@ type Stack struct {
 	Config    Config // with the addresses and ports that were found
 	Log       *slog.Logger
 	Metrics   *prometheus.Registry
-	Notes     []string          // what a person should know, such as a port that was taken
-	NATS      *jetstream.Server // nil: it is not embedded
-	Broker    *kafka.Broker     // likewise
-	TraceFile string            // "": no spans are written
-	Tasks     []Task            // to be changed before Run alone
+	Notes     []string           // what a person should know, such as a port that was taken
+	NATS      *natsserver.Server // nil: it is not embedded
+	Broker    *kafka.Broker      // likewise
+	TraceFile string             // "": no spans are written
+	Tasks     []Task             // to be changed before Run alone
 
 	health *health.State
 	spans  *tracing
@@ -86,7 +86,7 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		return nil, err
 	}
 	if s.Config.Logs.NATS == "" {
-		s.NATS, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(s.Config.Dir, "nats"), Port: s.Config.NATSPort, Log: s.Log.With("server", "nats")})
+		s.NATS, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(s.Config.Dir, "nats"), Port: s.Config.NATSPort, Log: s.Log.With("server", "nats")})
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded NATS in %s: %w", s.Config.Dir, err)
 		}

@@ -3,7 +3,7 @@ package dense
 import (
 	"fmt"
 
-	"github.com/monolith-go/monolith/kernels/gemm"
+	"github.com/monolith-go/monolith/kernels/par"
 )
 
 // DeepFM is a factorization machine beside a tower that reads the same embeddings:
@@ -111,7 +111,7 @@ func (m *DeepFM) begin(emb, linear []float32, batch int, ws *DeepFMWorkspace) er
 // pairs adds the first two orders to the logits.
 func (m *DeepFM) pairs(emb, linear []float32, batch int, logits []float32, ws *DeepFMWorkspace) {
 	ws.fm = fmWork{m: m, emb: emb, linear: linear, sums: ws.sums, logits: logits}
-	ws.pool().For(batch, fmGrain, &ws.fm)
+	ws.Pool.For(batch, fmGrain, &ws.fm)
 	ws.fm = fmWork{}
 }
 
@@ -124,7 +124,7 @@ func (m *DeepFM) Backward(params [][]float32, ws *DeepFMWorkspace, dlogits []flo
 	}
 	if demb != nil {
 		ws.fm = fmWork{m: m, emb: ws.input, sums: ws.sums, logits: dlogits, demb: demb}
-		ws.pool().For(ws.batch, fmGrain, &ws.fm)
+		ws.Pool.For(ws.batch, fmGrain, &ws.fm)
 		ws.fm = fmWork{}
 	}
 	return nil
@@ -137,7 +137,7 @@ type FrozenDeepFM struct {
 }
 
 // Freeze packs a copy of params for scoring.
-func (m *DeepFM) Freeze(params [][]float32, bf16 bool, pool *gemm.Pool) (*FrozenDeepFM, error) {
+func (m *DeepFM) Freeze(params [][]float32, bf16 bool, pool *par.Pool) (*FrozenDeepFM, error) {
 	t, err := m.tower.Freeze(params, bf16, pool)
 	if err != nil {
 		return nil, err

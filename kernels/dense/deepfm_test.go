@@ -12,11 +12,12 @@ import (
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/par"
 )
 
-func threads(t testing.TB, n int) *gemm.Pool {
+func threads(t testing.TB, n int) *par.Pool {
 	t.Helper()
-	p, err := gemm.NewPool(n)
+	p, err := par.New(n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func TestUpdaterIsTheOptimizer(t *testing.T) {
 	for step := range int64(3) {
 		g := [][]float32{draw(r, 40_000), draw(r, 3), draw(r, 16_384)}
 		at := optim.Step{GlobalStep: step}
-		if err := u.Apply(p, g, at, []*gemm.Pool{pool, nil}[step%2]); err != nil {
+		if err := u.Apply(p, g, at, []*par.Pool{pool, nil}[step%2]); err != nil {
 			t.Fatal(err)
 		}
 		for i := range want {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/monolith-go/monolith/kernels/gemm"
+	"github.com/monolith-go/monolith/kernels/par"
 )
 
 // Frozen is a tower with parameters laid out for scoring: its kernels are packed once
@@ -18,17 +19,15 @@ type Frozen struct {
 
 // Freeze packs a copy of params; later changes of them are not seen. bf16 stands for
 // Workspace.BF16, which Frozen does not look at. A nil pool is the calling goroutine.
-func (t *Tower) Freeze(params [][]float32, bf16 bool, pool *gemm.Pool) (*Frozen, error) {
+func (t *Tower) Freeze(params [][]float32, bf16 bool, pool *par.Pool) (*Frozen, error) {
 	if err := t.check("parameters", params); err != nil {
 		return nil, err
 	}
-	if pool == nil {
-		pool = &gemm.Pool{}
-	}
+	mm := gemm.Workspace{Pool: pool}
 	f := &Frozen{tower: t, bf16: bf16, params: make([][]float32, len(params)), packed: make([]*gemm.Packed, len(t.layers))}
 	for l, layer := range t.layers {
 		var err error
-		if f.packed[l], err = pool.Pack(nil, gemm.Of(params[2*l], layer.In, layer.Out), bf16); err != nil {
+		if f.packed[l], err = mm.Pack(nil, gemm.Of(params[2*l], layer.In, layer.Out), bf16); err != nil {
 			return nil, fmt.Errorf("dense: pack layer %d: %w", l, err)
 		}
 		f.params[2*l+1] = append([]float32(nil), params[2*l+1]...)

@@ -16,6 +16,7 @@ import (
 	"fmt"
 
 	"github.com/monolith-go/monolith/kernels/gemm"
+	"github.com/monolith-go/monolith/kernels/par"
 )
 
 // Activation is what a layer does to x W + b.
@@ -84,9 +85,9 @@ func (t *Tower) FLOPs() (forward, both float64) {
 // Workspace keeps what Forward leaves for Backward. It grows to the largest batch seen
 // and then allocates no more. The zero value is ready; one goroutine at a time.
 type Workspace struct {
-	// Pool lends its threads; nil is the calling goroutine alone. A pool serves one
-	// workspace at a time. It may be changed between calls.
-	Pool *gemm.Pool
+	// Pool lends its threads; nil is the calling goroutine alone. It may be changed
+	// between calls.
+	Pool *par.Pool
 	// BF16 multiplies in bfloat16 and adds in float32. Parameters, activations, gradients
 	// and biases stay float32. Set it before Forward and leave it until Backward.
 	BF16 bool
@@ -100,14 +101,13 @@ type Workspace struct {
 	dz    []float32   // gradient of the layer at hand before its activation
 	dy    []float32   // gradient of its input, the next one's dz
 	ones  []float32
-	own   gemm.Pool
+	mm    gemm.Workspace
 }
 
-func (ws *Workspace) pool() *gemm.Pool {
-	if ws.Pool != nil {
-		return ws.Pool
-	}
-	return &ws.own
+// products is what multiplies on the pool as it is now.
+func (ws *Workspace) products() *gemm.Workspace {
+	ws.mm.Pool = ws.Pool
+	return &ws.mm
 }
 
 // Forward computes batch samples: x is batch x In(), params are kernel, bias, kernel,
@@ -144,9 +144,9 @@ func (t *Tower) forward(params [][]float32, packed []*gemm.Packed, x []float32, 
 		z, in := gemm.Of(ws.acts[l], ws.batch, layer.Out), gemm.Of(x, ws.batch, layer.In)
 		var err error
 		if packed != nil {
-			err = ws.pool().MulPacked(z, in, packed[l], op)
+			err = ws.products().MulPacked(z, in, packed[l], op)
 		} else {
-			err = ws.pool().Mul(z, in, gemm.Of(params[2*l], layer.In, layer.Out), op)
+			err = ws.products().Mul(z, in, gemm.Of(params[2*l], layer.In, layer.Out), op)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("dense: layer %d: %w", l, err)
@@ -178,7 +178,7 @@ func (t *Tower) Backward(params [][]float32, ws *Workspace, dlogits []float32, g
 	case dx != nil && len(dx) != ws.batch*t.In():
 		return fmt.Errorf("dense: room for %d input gradients where the batch has %d: give batch*in, or nil", len(dx), ws.batch*t.In())
 	}
-	pool, n := ws.pool(), ws.batch
+	mm, n := ws.products(), ws.batch
 	copy(ws.dz, dlogits)
 	for l := len(t.layers) - 1; l >= 0; l-- {
 		layer := t.layers[l]
@@ -190,16 +190,16 @@ func (t *Tower) Backward(params [][]float32, ws *Workspace, dlogits []float32, g
 		in := gemm.Of(x, n, layer.In)
 		kernel := gemm.Of(params[2*l], layer.In, layer.Out)
 		// A row of ones times dz is the sum of its rows.
-		err := pool.Mul(gemm.Of(grads[2*l+1], 1, layer.Out), gemm.Of(ws.ones, 1, n), dz, gemm.Plain)
+		err := mm.Mul(gemm.Of(grads[2*l+1], 1, layer.Out), gemm.Of(ws.ones, 1, n), dz, gemm.Plain)
 		if err == nil {
-			err = pool.Mul(gemm.Of(grads[2*l], layer.In, layer.Out), in.T(), dz, gemm.Op{Alpha: 1, BF16: ws.BF16})
+			err = mm.Mul(gemm.Of(grads[2*l], layer.In, layer.Out), in.T(), dz, gemm.Op{Alpha: 1, BF16: ws.BF16})
 		}
 		if err == nil && dy != nil {
 			op := gemm.Op{Alpha: 1, BF16: ws.BF16}
 			if l > 0 && t.layers[l-1].Activation == ActReLU {
 				op.Finish, op.Mask = gemm.Mask, in
 			}
-			err = pool.Mul(gemm.Of(dy, n, layer.In), dz, kernel.T(), op)
+			err = mm.Mul(gemm.Of(dy, n, layer.In), dz, kernel.T(), op)
 		}
 		if err != nil {
 			return fmt.Errorf("dense: layer %d backwards: %w", l, err)

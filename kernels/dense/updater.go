@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/par"
 )
 
 // piece is how many weights a thread updates at once. Every piece has slots of its own, so
@@ -54,7 +54,7 @@ func NewUpdater(opt optim.Optimizer, sizes ...int) (*Updater, error) {
 
 // Apply updates params by grads, with pool's threads (nil: the calling goroutine). The
 // result does not depend on them.
-func (u *Updater) Apply(params, grads [][]float32, at optim.Step, pool *gemm.Pool) error {
+func (u *Updater) Apply(params, grads [][]float32, at optim.Step, pool *par.Pool) error {
 	if len(params) != len(u.sizes) || len(grads) != len(u.sizes) {
 		return fmt.Errorf("dense: %d parameters and %d gradients for an updater of %d: give equal numbers", len(params), len(grads), len(u.sizes))
 	}
@@ -64,11 +64,7 @@ func (u *Updater) Apply(params, grads [][]float32, at optim.Step, pool *gemm.Poo
 		}
 	}
 	u.params, u.grads, u.at = params, grads, at
-	if pool == nil {
-		u.Do(0, len(u.pieces))
-	} else {
-		pool.For(len(u.pieces), 1, u)
-	}
+	pool.For(len(u.pieces), 1, u)
 	u.params, u.grads = nil, nil
 	return nil
 }

@@ -112,7 +112,7 @@ func proven(pair [2]*backend) error {
 	for i := range c {
 		c[i] = float32(i%11) / 4
 	}
-	p := Pool{choice: &pair}
+	p := Workspace{choice: &pair}
 	if err := p.Mul(Of(c, m, n), Of(a, m, k), Of(b, k, n), Op{Alpha: 1, Beta: 1, BF16: true}); err != nil {
 		return err
 	}

@@ -196,7 +196,7 @@ func TestTilesAreTheModel(t *testing.T) {
 		var got [2][]float32
 		for i, be := range []*backend{amxBF16, modelAMX} {
 			got[i] = append(got[i], start...)
-			p := Pool{choice: &[2]*backend{avx512, be}}
+			p := Workspace{choice: &[2]*backend{avx512, be}}
 			if err := p.Mul(Of(got[i], rows, cols), a, b, op); err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +215,7 @@ func TestTilesAreReleased(t *testing.T) {
 	needsTiles(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p := Pool{choice: &[2]*backend{avx512, amxBF16}}
+	p := Workspace{choice: &[2]*backend{avx512, amxBF16}}
 	c := make([]float32, 40*40)
 	if err := p.Mul(Of(c, 40, 40), Of(make([]float32, 40*9), 40, 9), Of(make([]float32, 9*40), 9, 40), Op{Alpha: 1, BF16: true}); err != nil {
 		t.Fatal(err)

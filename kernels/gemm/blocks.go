@@ -28,7 +28,7 @@ type source struct {
 	packed *Packed
 }
 
-// job is what the threads work on; For uses the last three only.
+// job is what the threads work on.
 type job struct {
 	be      *backend
 	c, a    Mat
@@ -44,9 +44,6 @@ type job struct {
 	col0    int       // where this round begins
 	chunks  int       // of rows
 	splits  int       // of columns
-
-	r        Range
-	n, grain int
 }
 
 // worker is the memory of one thread.
@@ -59,8 +56,8 @@ type worker struct {
 	tile   tile
 }
 
-func (p *Pool) backend(bf16 bool) *backend {
-	choice := p.choice
+func (s *Workspace) backend(bf16 bool) *backend {
+	choice := s.choice
 	if choice == nil {
 		choice = &chosen
 	}
@@ -70,7 +67,7 @@ func (p *Pool) backend(bf16 bool) *backend {
 	return choice[0]
 }
 
-func (p *Pool) run(c, a Mat, b source, op Op) error {
+func (s *Workspace) run(c, a Mat, b source, op Op) error {
 	if err := c.check("C"); err != nil {
 		return err
 	}
@@ -91,9 +88,10 @@ func (p *Pool) run(c, a Mat, b source, op Op) error {
 			}
 		}
 	}
-	be := p.backend(op.BF16)
+	s.ready()
+	be := s.backend(op.BF16)
 	k := a.Cols
-	j := &p.job
+	j := &s.job
 	*j = job{be: be, c: c, a: a, b: b, op: op}
 	j.inPlace = b.packed == nil && !b.mat.transposed && !be.rounds && (be.masked || c.Cols%wide == 0) && c.Rows <= be.mr
 	panels := (c.Rows + be.mr - 1) / be.mr
@@ -110,14 +108,14 @@ func (p *Pool) run(c, a Mat, b source, op Op) error {
 				j.packed, j.kpad, j.step0 = b.packed.data, be.pad(k), be.steps(j.k0)
 			case !j.inPlace:
 				j.kpad = be.pad(j.k)
-				p.pack = align(p.pack, be.bytes(j.k, j.cols, wide))
-				j.packed = p.pack
-				p.each((j.cols+wide-1)/wide, packPhase)
+				s.pack = align(s.pack, be.bytes(j.k, j.cols, wide))
+				j.packed = s.pack
+				s.Pool.Each((j.cols+wide-1)/wide, s.packPanel)
 			}
 			perChunk := max(1, chunkMax/be.lanes()/be.pad(j.k))
 			j.chunks = (panels + perChunk - 1) / perChunk
 			// Twice as many chunks as threads let one that lost its core be helped out.
-			threads := p.Threads()
+			threads := s.Pool.Threads()
 			if max(c.Rows, 8)*j.cols*j.k < alone { // B is read once, however few the rows
 				threads = 1
 			}
@@ -130,7 +128,7 @@ func (p *Pool) run(c, a Mat, b source, op Op) error {
 			if j.chunks < threads {
 				j.splits = min(threads/j.chunks, (j.cols+wide-1)/wide)
 			}
-			p.each(j.chunks*j.splits, chunkPhase)
+			s.Pool.Each(j.chunks*j.splits, s.mulChunk)
 			if k == 0 {
 				break
 			}
@@ -141,8 +139,8 @@ func (p *Pool) run(c, a Mat, b source, op Op) error {
 }
 
 // packPhase packs the i-th panel of B.
-func packPhase(p *Pool, worker, i int) {
-	j, w := &p.job, &p.workers[worker]
+func (s *Workspace) packPhase(worker, i int) {
+	j, w := &s.job, &s.workers[worker]
 	if j.k == 0 {
 		return
 	}
@@ -155,8 +153,8 @@ func packPhase(p *Pool, worker, i int) {
 }
 
 // chunkPhase computes some rows of C, and some columns.
-func chunkPhase(p *Pool, worker, i int) {
-	j, w := &p.job, &p.workers[worker]
+func (s *Workspace) chunkPhase(worker, i int) {
+	j, w := &s.job, &s.workers[worker]
 	be := j.be
 	chunk, split := i%j.chunks, i/j.chunks
 	r0, r1 := be.cut(j.c.Rows, chunk, j.chunks), be.cut(j.c.Rows, chunk+1, j.chunks)

@@ -3,6 +3,8 @@ package gemm
 import (
 	"sync"
 	"time"
+
+	"github.com/monolith-go/monolith/kernels/par"
 )
 
 // spin is the densest loop of multiply-adds on registers that a backend knows; flops is
@@ -22,7 +24,7 @@ func Ceiling(threads int, d time.Duration) float64 { return ceiling(spins()[0], 
 func CeilingBF16(threads int, d time.Duration) float64 { return ceiling(spins()[1], threads, d) }
 
 func ceiling(s spin, threads int, d time.Duration) float64 {
-	threads = min(max(threads, 1), MaxThreads)
+	threads = min(max(threads, 1), par.MaxThreads)
 	rates := make([]float64, threads)
 	var wg sync.WaitGroup
 	for i := range threads {

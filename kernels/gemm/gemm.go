@@ -94,14 +94,14 @@ func (op *Op) check(c Mat) error {
 
 // Mul sets c, which must not be transposed nor share memory with the rest, to
 // alpha*a*b + beta*c. On an error c is unchanged.
-func (p *Pool) Mul(c, a, b Mat, op Op) error {
+func (s *Workspace) Mul(c, a, b Mat, op Op) error {
 	if err := b.check("B"); err != nil {
 		return err
 	}
 	if a.Cols != b.Rows || c.Rows != a.Rows || c.Cols != b.Cols || c.transposed {
 		return fmt.Errorf("gemm: %d by %d = %d by %d times %d by %d do not fit, or C is transposed", c.Rows, c.Cols, a.Rows, a.Cols, b.Rows, b.Cols)
 	}
-	return p.run(c, a, source{mat: b}, op)
+	return s.run(c, a, source{mat: b}, op)
 }
 
 // Packed is a B laid out for the kernels once, for many products.
@@ -113,30 +113,31 @@ type Packed struct {
 
 // Pack lays b out, for Op.BF16 or not, into the memory of old if that suffices (old may be
 // nil, and is unusable afterwards). The result does not follow later changes of b; any
-// number of pools may read it.
-func (p *Pool) Pack(old *Packed, b Mat, bf16 bool) (*Packed, error) {
+// number of workspaces may read it.
+func (s *Workspace) Pack(old *Packed, b Mat, bf16 bool) (*Packed, error) {
 	if err := b.check("B"); err != nil {
 		return nil, err
 	}
 	if old == nil {
 		old = &Packed{}
 	}
-	be := p.backend(bf16)
+	be := s.backend(bf16)
 	*old = Packed{b.Rows, b.Cols, be, align(old.data, be.bytes(b.Rows, b.Cols, wide))}
-	p.job = job{be: be, b: source{mat: b}, packed: old.data, cols: b.Cols, k: b.Rows}
-	p.job.kpad = be.pad(b.Rows)
-	p.each((b.Cols+wide-1)/wide, packPhase)
-	p.job = job{}
+	s.ready()
+	s.job = job{be: be, b: source{mat: b}, packed: old.data, cols: b.Cols, k: b.Rows}
+	s.job.kpad = be.pad(b.Rows)
+	s.Pool.Each((b.Cols+wide-1)/wide, s.packPanel)
+	s.job = job{}
 	return old, nil
 }
 
-// MulPacked is Mul with a B packed by a pool of the same process, with the same Op.BF16.
-func (p *Pool) MulPacked(c, a Mat, b *Packed, op Op) error {
+// MulPacked is Mul with a B packed by a workspace of the same process, with the same Op.BF16.
+func (s *Workspace) MulPacked(c, a Mat, b *Packed, op Op) error {
 	if a.Cols != b.rows || c.Rows != a.Rows || c.Cols != b.cols || c.transposed {
 		return fmt.Errorf("gemm: %d by %d = %d by %d times %d by %d do not fit, or C is transposed", c.Rows, c.Cols, a.Rows, a.Cols, b.rows, b.cols)
 	}
-	if b.be != p.backend(op.BF16) {
+	if b.be != s.backend(op.BF16) {
 		return fmt.Errorf("gemm: B is packed for %v: pack it with the Op.BF16 of the product", b.be)
 	}
-	return p.run(c, a, source{packed: b}, op)
+	return s.run(c, a, source{packed: b}, op)
 }

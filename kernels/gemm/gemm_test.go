@@ -8,16 +8,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/monolith-go/monolith/kernels/par"
 )
 
-func pool(t testing.TB, threads int) *Pool {
+func pool(t testing.TB, threads int) *Workspace {
 	t.Helper()
-	p, err := NewPool(threads)
+	p, err := par.New(threads)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	return p
+	return &Workspace{Pool: p}
 }
 
 const guard = -98765
@@ -334,7 +336,6 @@ func TestRefusals(t *testing.T) {
 		"1 by 4 = 1 by 2 times 3 by 4":   p.MulPacked(ok, Of(v, 1, 2), pb, Plain),
 		"packed for":                     p.MulPacked(ok, Of(v, 1, 3), pb, Op{Alpha: 1, BF16: true}),
 		"B holds 12 floats: 4 rows of 4": func() error { _, err := p.Pack(nil, Of(v, 4, 4), false); return err }(),
-		"a pool of 0 threads":            func() error { _, err := NewPool(0); return err }(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", says, err)
@@ -342,47 +343,6 @@ func TestRefusals(t *testing.T) {
 	}
 	if !slices.Equal(c, []float32{7, 7, 7, 7}) {
 		t.Errorf("a refused product wrote %v", c)
-	}
-}
-
-type adder struct{ out []int }
-
-func (a *adder) Do(lo, hi int) {
-	for i := lo; i < hi; i++ {
-		a.out[i]++
-	}
-}
-
-func TestFor(t *testing.T) {
-	p := pool(t, 3)
-	for n := range 40 {
-		a := &adder{make([]int, n)}
-		p.For(n, 7, a)
-		if slices.ContainsFunc(a.out, func(v int) bool { return v != 1 }) {
-			t.Errorf("%d: %v", n, a.out)
-		}
-	}
-}
-
-// Rounds that follow at once and rounds so late that the helpers sleep, with as many threads
-// as cores and more: none begins before the last is complete, none is missed.
-func TestRounds(t *testing.T) {
-	for _, threads := range []int{2, 5} {
-		p := pool(t, threads)
-		a := &adder{make([]int, 9)}
-		for round := range 1000 {
-			p.For(len(a.out), 1, a)
-			for i, n := range a.out {
-				if n != round+1 {
-					t.Fatalf("after round %d item %d is done %d times", round, i, n)
-				}
-			}
-			if round%50 == 0 {
-				for began := time.Now(); time.Since(began) < 2*linger; {
-					spinGo(1000)
-				}
-			}
-		}
 	}
 }
 

@@ -110,6 +110,28 @@ func (b *Batch) Row(f, row int, v1 bool, fids []uint64) error {
 	return b.close(f, row, at)
 }
 
+// Single sets one id, of version 2, for each sample of feature f: Row for a whole column.
+func (b *Batch) Single(f int, fids []int64) error {
+	c, at := b.cols[f], len(b.fids)
+	switch name := b.plan.features[f].Name; {
+	case c.first < 0 || c.shared || c.n != len(fids):
+		return fmt.Errorf("layout: %d ids for feature %q, which has %d rows: give one for each", len(fids), name, len(b.spans(f)))
+	case at+len(fids) > b.plan.limits.FIDs:
+		return b.tooManyFIDs()
+	}
+	rows := b.rows[c.first : c.first+c.n]
+	for i := range rows {
+		if rows[i].n > 0 {
+			return fmt.Errorf("layout: sample %d has feature %q twice", i, b.plan.features[f].Name)
+		}
+	}
+	b.fids = slices.Grow(b.fids, len(fids))[:at+len(fids)]
+	for i, fid := range fids {
+		b.fids[at+i], rows[i] = uint64(fid), span{uint32(at + i), 1}
+	}
+	return nil
+}
+
 // close makes the ids from at on row's.
 func (b *Batch) close(f, row, at int) error {
 	if len(b.fids) > b.plan.limits.FIDs {

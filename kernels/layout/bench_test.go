@@ -70,8 +70,7 @@ func newBench(b testing.TB, batch int) *bench {
 
 // each runs do at three batch sizes, serially and with one worker for each processor.
 func each(b *testing.B, do func(x *bench, r layout.Runner) error) {
-	pool := layout.NewPool(runtime.GOMAXPROCS(0))
-	defer pool.Close()
+	pool := threads(b, runtime.GOMAXPROCS(0))
 	for _, batch := range []int{64, 640, 6400} {
 		x := newBench(b, batch)
 		for name, r := range map[string]layout.Runner{"serial": nil, "parallel": pool} {

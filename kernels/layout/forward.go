@@ -51,16 +51,26 @@ func (p *Plan) Forward(dst []Tensor, rows *Rows, r Runner) ([]Tensor, error) {
 		for i := range p.outputs {
 			tasks += p.outputs[i].pieces(q.batch)
 		}
-		run(r, tasks, func(task int) {
-			o := p.outputs
-			for ; task >= o[0].pieces(q.batch); o = o[1:] {
-				task -= o[0].pieces(q.batch)
-			}
-			n := o[0].pieces(q.batch)
-			p.forward(dst, w, q, &o[0], task*q.batch/n, (task+1)*q.batch/n)
-		})
+		run(r, tasks, forwarding{p, dst, w, q}, forwarding.piece)
 	}
 	return dst, nil
+}
+
+// forwarding is what the pieces of one request's Forward have in common.
+type forwarding struct {
+	p   *Plan
+	dst []Tensor
+	w   *work
+	q   *request
+}
+
+func (x forwarding) piece(task int) {
+	o, batch := x.p.outputs, x.q.batch
+	for ; task >= o[0].pieces(batch); o = o[1:] {
+		task -= o[0].pieces(batch)
+	}
+	n := o[0].pieces(batch)
+	x.p.forward(x.dst, x.w, x.q, &o[0], task*batch/n, (task+1)*batch/n)
 }
 
 // fits reports a batch that a tensor's fixed first dimension does not allow.
@@ -90,18 +100,18 @@ func (p *Plan) poolShared(w *work, q *request, r Runner) {
 		return
 	}
 	w.cells = grow(w.cells, p.cells)
-	run(r, len(p.features), func(i int) {
-		f := &p.features[i]
-		if q.nfl[i]&SharedBit == 0 {
-			return
-		}
-		for _, u := range f.uses {
-			cell := w.cell(u)
-			clear(cell)
-			u.step = u.end - u.start
-			q.pool(cell, q.row(i, 0), f, u)
-		}
-	})
+	run(r, len(p.features), forwarding{p: p, w: w, q: q}, forwarding.share)
+}
+
+func (x forwarding) share(i int) {
+	f := &x.p.features[i]
+	if x.q.nfl[i]&SharedBit == 0 {
+		return
+	}
+	for _, u := range f.uses {
+		u.step = u.end - u.start
+		x.q.pool(x.w.cell(u), x.q.row(i, 0), f, u, true)
+	}
 }
 
 // cell is the shared value of one slice, position after position.
@@ -115,14 +125,8 @@ func (p *Plan) forward(dst []Tensor, w *work, q *request, o *output, lo, hi int)
 		f := &p.features[u.feature]
 		size := p.tensors[u.tensor].sample
 		data := dst[u.tensor].Data[(q.sample+lo)*size : (q.sample+hi)*size]
-		if u.first || o.typ == None {
-			clear(data)
-		}
 		if q.nfl[u.feature]&SharedBit == 0 {
-			for s := lo; s < hi; s++ {
-				q.pool(data[u.at:], q.row(u.feature, s), f, u)
-				data = data[size:]
-			}
+			q.poolEach(data, size, lo, hi, f, u, o.typ != AddN || u.first)
 			continue
 		}
 		width, cell := u.end-u.start, w.cell(u)
@@ -138,31 +142,55 @@ func (p *Plan) forward(dst []Tensor, w *work, q *request, o *output, lo, hi int)
 	}
 }
 
-// pool adds (or, for FirstN, copies) columns of the rows that words name to y.
-func (q *request) pool(y []float32, words []uint64, f *feature, u use) {
+// poolEach pools samples lo to hi of one use into data, in which a sample has size floats.
+// Cells are fresh where nothing was added to them yet.
+func (q *request) poolEach(data []float32, size, lo, hi int, f *feature, u use, fresh bool) {
+	alone := fresh && f.Pooling != FirstN
+	for ends := q.rows[int(q.nfl[u.feature])+lo:]; lo < hi; lo, ends = lo+1, ends[1:] {
+		words := q.words[ends[0]:ends[1]]
+		if alone && len(words) == 1 { // as nearly all are
+			copy(data[u.at:u.at+u.end-u.start], q.at(words[0], u))
+		} else {
+			q.pool(data[u.at:], words, f, u, fresh)
+		}
+		data = data[size:]
+	}
+}
+
+// pool adds (or, for FirstN, copies) columns of the rows that words name to y. What a fresh
+// cell holds counts for nothing: one row is copied to it, so that -0 stays -0.
+func (q *request) pool(y []float32, words []uint64, f *feature, u use, fresh bool) {
 	width := u.end - u.start
-	switch f.Pooling {
-	case Sum:
-		y = y[:width]
-		for _, word := range words {
-			add(y, q.at(word, u))
+	if f.Pooling == FirstN {
+		for i := range u.positions {
+			cell := y[i*u.step:][:width]
+			if i < len(words) {
+				copy(cell, q.at(words[i], u))
+			} else {
+				clear(cell)
+			}
 		}
-	case Mean:
-		y = y[:width]
-		if len(words) == 1 {
-			add(y, q.at(words[0], u))
-			return
-		}
+		return
+	}
+	y = y[:width]
+	if fresh && len(words) == 1 {
+		copy(y, q.at(words[0], u))
+		return
+	}
+	if fresh {
+		clear(y)
+	}
+	if f.Pooling == Mean && len(words) > 1 {
 		n := float32(len(words))
 		for _, word := range words {
-			for i, v := range q.at(word, u)[:len(y)] {
+			for i, v := range q.at(word, u)[:width] {
 				y[i] += v / n
 			}
 		}
-	case FirstN:
-		for i, word := range words[:min(len(words), u.positions)] {
-			copy(y[i*u.step:][:width], q.at(word, u))
-		}
+		return
+	}
+	for _, word := range words {
+		add(y, q.at(word, u))
 	}
 }
 

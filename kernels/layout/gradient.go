@@ -41,7 +41,7 @@ func (p *Plan) Gradient(dst [][]float32, rows *Rows, grads [][]float32, r Runner
 	for i, e := range rows.Embeddings {
 		dst[i] = grow(dst[i], len(e))
 	}
-	run(r, len(dst), func(i int) { clear(dst[i]) })
+	run(r, len(dst), dst, func(dst [][]float32, i int) { clear(dst[i]) })
 	if err := p.cutBlocks(w, rows, dst); err != nil {
 		return nil, err
 	}
@@ -54,10 +54,19 @@ func (p *Plan) Gradient(dst [][]float32, rows *Rows, grads [][]float32, r Runner
 		if !q.apart {
 			one = nil
 		}
-		run(one, len(p.features), func(f int) { p.gradient(q, f, grads) })
+		run(one, len(p.features), spreading{p, q, grads}, spreading.feature)
 	}
 	return dst, nil
 }
+
+// spreading is what the features of one request's Gradient have in common.
+type spreading struct {
+	p     *Plan
+	q     *request
+	grads [][]float32
+}
+
+func (x spreading) feature(f int) { x.p.gradient(x.q, f, x.grads) }
 
 // gradient adds everything that feature f's rows receive.
 func (p *Plan) gradient(q *request, f int, grads [][]float32) {

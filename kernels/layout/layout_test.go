@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/par"
 )
 
 var versions = []layout.Version{layout.V1, layout.V2, layout.V3, layout.V4, layout.V5}
@@ -97,7 +98,7 @@ func data(tensors []layout.Tensor) [][]float32 {
 
 // check runs one world through every version, serially and on a pool, and compares it
 // with the oracle.
-func check(t *testing.T, rng *rand.Rand, w *world, columns, equal bool, pool *layout.Pool) {
+func check(t *testing.T, rng *rand.Rand, w *world, columns, equal bool, pool *par.Pool) {
 	t.Helper()
 	p := compile(t, w.cfg)
 	b := p.NewBatch()
@@ -184,8 +185,7 @@ func FuzzAgainstDefinition(f *testing.F) {
 	for seed := range uint64(150) {
 		f.Add(seed, seed%2 == 0, seed%4 < 2)
 	}
-	pool := layout.NewPool(4)
-	f.Cleanup(pool.Close)
+	pool := threads(f, 4)
 	f.Fuzz(func(t *testing.T, seed uint64, columns, equal bool) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		check(t, rng, randomWorld(rng, columns, equal), columns, equal, pool)

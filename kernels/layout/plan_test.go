@@ -3,11 +3,7 @@ package layout_test
 import (
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/kernels/layout"
 )
@@ -266,43 +262,4 @@ func TestNames(t *testing.T) {
 			t.Errorf("feature %d has %v, want %v", f, b.FIDs(f, 0), want)
 		}
 	}
-}
-
-func TestPool(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	p := layout.NewPool(4)
-	var callers sync.WaitGroup
-	for range 8 { // more callers than workers
-		callers.Go(func() {
-			for n := range 40 {
-				counts := make([]atomic.Int32, n)
-				p.Run(n, func(i int) { counts[i].Add(1) })
-				for i := range counts {
-					if counts[i].Load() != 1 {
-						t.Errorf("task %d of %d ran %d times", i, n, counts[i].Load())
-					}
-				}
-			}
-		})
-	}
-	callers.Wait()
-	p.Close()
-	p.Close()
-	ran := 0
-	p.Run(5, func(int) { ran++ }) // by the caller alone, so no lock is needed
-	if ran != 5 {
-		t.Errorf("%d of 5 tasks ran after Close", ran)
-	}
-}
-
-// A pool really runs tasks side by side: each of two waits for the other.
-func TestPoolIsParallel(t *testing.T) {
-	p := layout.NewPool(2)
-	defer p.Close()
-	var meet sync.WaitGroup
-	meet.Add(2)
-	p.Run(2, func(int) {
-		meet.Done()
-		meet.Wait()
-	})
 }

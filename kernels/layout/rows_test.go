@@ -185,8 +185,7 @@ func (s *spy) Run(n int, do func(int)) {
 
 // Version 5 answers several requests by one call: the same as one call for each.
 func TestSeveralRequests(t *testing.T) {
-	pool := layout.NewPool(3)
-	defer pool.Close()
+	pool := threads(t, 3)
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		w := randomWorld(rng, true, false)

@@ -139,8 +139,7 @@ func (c seedCase) runner(t *testing.T) layout.Runner {
 	if !c.parallel {
 		return nil
 	}
-	pool := layout.NewPool(8)
-	t.Cleanup(pool.Close)
+	pool := threads(t, 8)
 	return pool
 }
 

@@ -110,25 +110,38 @@ func (p *Plan) Shard(dst *Shards, b *Batch, opt ShardOptions) error {
 		return err
 	}
 	p.cutTasks(dst, b, opt)
-	run(opt.Runner, len(dst.tasks)-1, func(task int) {
-		d, _ := p.dedups.Get().(*dedup)
-		if d == nil {
-			d = &dedup{}
-		}
-		for f := dst.tasks[task]; f < dst.tasks[task+1]; f++ {
-			p.number(dst, b, f, opt.Unique, d)
-		}
-		p.dedups.Put(d)
-	})
+	x := sharding{p, dst, b, opt.Unique}
+	run(opt.Runner, len(dst.tasks)-1, x, sharding.number)
 	if err := p.place(dst); err != nil {
 		return err
 	}
-	run(opt.Runner, len(dst.tasks)-1, func(task int) {
-		for f := dst.tasks[task]; f < dst.tasks[task+1]; f++ {
-			p.fill(dst, b, f)
-		}
-	})
+	run(opt.Runner, len(dst.tasks)-1, x, sharding.fill)
 	return nil
+}
+
+// sharding is what the tasks of one Shard have in common.
+type sharding struct {
+	p      *Plan
+	dst    *Shards
+	b      *Batch
+	unique bool
+}
+
+func (x sharding) number(task int) {
+	d, _ := x.p.dedups.Get().(*dedup)
+	if d == nil {
+		d = &dedup{}
+	}
+	for f := x.dst.tasks[task]; f < x.dst.tasks[task+1]; f++ {
+		x.p.number(x.dst, x.b, f, x.unique, d)
+	}
+	x.p.dedups.Put(d)
+}
+
+func (x sharding) fill(task int) {
+	for f := x.dst.tasks[task]; f < x.dst.tasks[task+1]; f++ {
+		x.p.fill(x.dst, x.b, f)
+	}
 }
 
 // equalWidths is what version 1 asks of a plan.

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/par"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/loadtest/peers"
 )
@@ -74,11 +75,12 @@ func repeat(ctx context.Context, work func() error) (perSecond float64, err erro
 // Gemm measures the matrix products of a DeepFM tower at batch 512, and a large one.
 func Gemm() Benchmark {
 	return Benchmark{Name: "gemm", About: "float32 and bfloat16 matrix products, against this processor's multiply-add ceiling and torch.mm", Run: func(ctx context.Context, r *Runner) (err error) {
-		pool, err := gemm.NewPool(threads())
+		pool, err := par.New(threads())
 		if err != nil {
 			return err
 		}
 		defer pool.Close()
+		mm := gemm.Workspace{Pool: pool}
 		for _, s := range []struct{ m, n, k int }{{512, 1024, 416}, {512, 256, 1024}, {1024, 1024, 1024}, {4096, 1024, 1024}} {
 			p, perr := peers.Torch(ctx, "gemm", s.m, s.n, s.k)
 			if err := r.missing(perr); err != nil {
@@ -97,7 +99,7 @@ func Gemm() Benchmark {
 					Name: fmt.Sprintf("gemm/%dx%dx%d %s", s.m, s.n, s.k, kind), Baseline: "torch.mm float32", Warm: true,
 					Figures: []Figure{{Unit: "GFLOP/s", Better: Higher}, {Name: "of ceiling", Unit: "", Better: Higher, Least: 0.7}},
 					Ours: share(ceiling, func(ctx context.Context) (float64, error) {
-						n, err := repeat(ctx, func() error { return pool.Mul(c, a, b, op) })
+						n, err := repeat(ctx, func() error { return mm.Mul(c, a, b, op) })
 						return n * flops, err
 					}),
 				}
@@ -133,7 +135,7 @@ type deepFM struct {
 	update        *dense.Updater
 	table         *table.Table
 	ws            dense.DeepFMWorkspace
-	pool          *gemm.Pool
+	pool          *par.Pool
 	emb, demb     []float32
 	dlogits       []float32
 	batches       []deepFMBatch
@@ -187,7 +189,7 @@ func newDeepFM(batch int, vocab int64, bf16 bool) (_ *deepFM, err error) {
 	if m.table, err = table.New(table.Config{Name: "features", Dim: fmDim, Optimizer: adagrad, Initializer: uniform}); err != nil {
 		return nil, err
 	}
-	if m.pool, err = gemm.NewPool(threads()); err != nil {
+	if m.pool, err = par.New(threads()); err != nil {
 		return nil, err
 	}
 	m.ws.Pool, m.ws.BF16 = m.pool, bf16

@@ -8,7 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/measure"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 )
 
@@ -45,13 +49,13 @@ var AppendCases = []AppendCase{
 // same stream, fsync before ack in both.
 func Append(cases []AppendCase) Benchmark {
 	return Benchmark{Name: "append", About: "events appended to the log and on disk, against raw JetStream publishes", Run: func(ctx context.Context, r *Runner) error {
-		return withLog(ctx, func(b *jetstream.Bus) error {
+		return withLog(ctx, func(b *jetstream.Bus, nc *nats.Conn) error {
 			for _, c := range cases {
 				err := r.Compare(ctx, Comparison{
 					Name: fmt.Sprintf("append/callers=%d,n=%d", c.Callers, c.N), Baseline: fmt.Sprintf("raw async publish, %d pending", c.Callers),
 					Figures: []Figure{{Unit: "events/s", Better: Higher, Target: c.Target}}, Rounds: c.Rounds, Warm: true,
-					Ours: rate(c.N, func(ctx context.Context) error { return jetstream.MeasureAppend(ctx, b, c.Callers, c.N) }),
-					Peer: rate(c.RawN, func(ctx context.Context) error { return jetstream.MeasureRawPublish(ctx, b, c.Callers, c.RawN) }),
+					Ours: rate(c.N, func(ctx context.Context) error { return measure.Append(ctx, b, c.Callers, c.N) }),
+					Peer: rate(c.RawN, func(ctx context.Context) error { return measure.RawPublish(ctx, nc, c.Callers, c.RawN) }),
 				})
 				if err != nil {
 					return err
@@ -79,10 +83,10 @@ var ReplayCases = []ReplayCase{
 // validated, against an ordered consumer of nats.go that decodes nothing.
 func Replay(cases []ReplayCase) Benchmark {
 	return Benchmark{Name: "replay", About: "the log read from its beginning and decoded, against a raw ordered consumer", Run: func(ctx context.Context, r *Runner) error {
-		return withLog(ctx, func(b *jetstream.Bus) error {
+		return withLog(ctx, func(b *jetstream.Bus, nc *nats.Conn) error {
 			stored := 0
 			for _, c := range cases {
-				if err := jetstream.MeasureAppend(ctx, b, 1024, c.N-stored); err != nil {
+				if err := measure.Append(ctx, b, 1024, c.N-stored); err != nil {
 					return fmt.Errorf("fill the log: %w", err)
 				}
 				stored = c.N
@@ -100,7 +104,7 @@ func Replay(cases []ReplayCase) Benchmark {
 						}
 						return err
 					}),
-					Peer: rate(c.N, func(ctx context.Context) error { return jetstream.MeasureRawReplay(ctx, b, c.N) }),
+					Peer: rate(c.N, func(ctx context.Context) error { return measure.RawReplay(ctx, nc, c.N) }),
 				})
 				if err != nil {
 					return err
@@ -123,13 +127,13 @@ func rate(n int, work func(context.Context) error) Pass {
 }
 
 // withLog runs a server of its own in a temporary folder around use.
-func withLog(ctx context.Context, use func(*jetstream.Bus) error) (err error) {
+func withLog(ctx context.Context, use func(*jetstream.Bus, *nats.Conn) error) (err error) {
 	dir, err := os.MkdirTemp("", "monolith-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(dir, "nats")})
+	s, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats")})
 	if err != nil {
 		return err
 	}
@@ -139,5 +143,10 @@ func withLog(ctx context.Context, use func(*jetstream.Bus) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	return use(b)
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return use(b, nc)
 }

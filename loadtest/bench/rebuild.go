@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/measure"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
@@ -24,7 +27,7 @@ var RebuildCases = []int{10_000, 100_000, 1_000_000}
 // ordered consumer of nats.go that decodes nothing and folds nothing.
 func Rebuild(sizes []int) Benchmark {
 	return Benchmark{Name: "rebuild", About: "views folded from archived segments, against a raw ordered consumer", Run: func(ctx context.Context, r *Runner) error {
-		return withLog(ctx, func(b *jetstream.Bus) (err error) {
+		return withLog(ctx, func(b *jetstream.Bus, nc *nats.Conn) (err error) {
 			dir, err := os.MkdirTemp("", "monolith-bench-")
 			if err != nil {
 				return err
@@ -56,7 +59,7 @@ func Rebuild(sizes []int) Benchmark {
 						Name: fmt.Sprintf("rebuild/n=%d %s", n, v.name), Baseline: "raw ordered consumer", Warm: true,
 						Figures: []Figure{{Unit: "events/s", Better: Higher, Target: 1}, {Name: "CPU", Unit: "ns/event", Better: Lower}},
 						Ours:    rateAndCPU(n, v.fold),
-						Peer:    rateAndCPU(n, func(ctx context.Context) error { return jetstream.MeasureRawReplay(ctx, b, n) }),
+						Peer:    rateAndCPU(n, func(ctx context.Context) error { return measure.RawReplay(ctx, nc, n) }),
 					}
 					if n == sizes[len(sizes)-1] {
 						c.Figures[0].Least = 3e6

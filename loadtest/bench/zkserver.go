@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
@@ -33,7 +34,7 @@ const zkReady = "ready\n"
 // zkHost is NATS, fsync before ack, and a replica-registry with its ZooKeeper port: as
 // much of `monolith up` as a ZooKeeper client needs.
 type zkHost struct {
-	nats *jetstream.Server
+	nats *natsserver.Server
 	bus  *jetstream.Bus
 	stop context.CancelFunc
 	done *errgroup.Group
@@ -53,7 +54,7 @@ func startZKHost(ctx context.Context, dir, addr string) (_ *zkHost, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(dir, "nats"), Log: logger}); err != nil {
+	if h.nats, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats"), Log: logger}); err != nil {
 		return nil, err
 	}
 	if h.bus, err = jetstream.Connect(ctx, jetstream.Config{Server: h.nats, BZID: bzid}); err != nil {

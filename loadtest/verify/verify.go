@@ -16,8 +16,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
-	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
@@ -171,7 +171,7 @@ type openedLogs struct {
 	natsURL string
 	brokers []string
 	live    bool
-	nats    *jetstream.Server
+	nats    *natsserver.Server
 	broker  *kafka.Broker
 	data    *host.DataDir
 }
@@ -195,7 +195,7 @@ func (c Config) open(ctx context.Context, bzid string) (_ *openedLogs, err error
 		return nil, err
 	}
 	if l.natsURL == "" {
-		if l.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(l.data.Path, "nats")}); err != nil {
+		if l.nats, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(l.data.Path, "nats")}); err != nil {
 			return nil, err
 		}
 		l.natsURL = l.nats.URL()

@@ -15,6 +15,9 @@ import (
 // maxRetries bounds LookupRetries.
 const maxRetries = 7
 
+// largestBatch bounds MaxBatch.
+const largestBatch = 1 << 16
+
 // Config of one model server. The zero value plus Container serves on free loopback
 // ports and follows deltas.
 type Config struct {
@@ -128,8 +131,8 @@ func (c *Config) Validate() error {
 	if c.SampleRate > 1 {
 		complain("--sample-rate is %v, at most 1 makes sense", c.SampleRate)
 	}
-	if c.MaxBatch < 0 || c.MaxBatch > 1<<16 {
-		complain("--max-batch is %d, want 1 to %d", c.MaxBatch, 1<<16)
+	if c.MaxBatch < 0 || c.MaxBatch > largestBatch {
+		complain("--max-batch is %d, want 1 to %d", c.MaxBatch, largestBatch)
 	}
 	if c.LoadBytes < 0 {
 		complain("--load-bytes is %d, want a positive number", c.LoadBytes)

@@ -117,12 +117,12 @@ func TestChunksOfVariables(t *testing.T) {
 	at := func(want uint64, x, y float32) {
 		t.Helper()
 		p := m.params.Load()
-		if p.seq != want || p.tensors[0][0] != x || p.tensors[1][0] != y {
-			t.Errorf("as of %d: %v and %v; want %d, %v and %v", p.seq, p.tensors[0][0], p.tensors[1][0], want, x, y)
+		if p.Version != want || p.Values[0][0] != x || p.Values[1][0] != y {
+			t.Errorf("as of %d: %v and %v; want %d, %v and %v", p.Version, p.Values[0][0], p.Values[1][0], want, x, y)
 		}
 	}
 	apply := func(seq uint64, d *delta.Delta) error { return m.apply(d, seq) }
-	x0, y0 := m.params.Load().tensors[0][0], m.params.Load().tensors[1][0]
+	x0, y0 := m.params.Load().Values[0][0], m.params.Load().Values[1][0]
 	if err := apply(1, &delta.Delta{Chunks: 2, Dense: []*delta.Variable{variable(first, 5)}}); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,7 +127,7 @@ func TestLookupsOfAShardAreBounded(t *testing.T) {
 
 // Every way in which an answer may not be one to the question.
 func TestAnswersThatDoNotFit(t *testing.T) {
-	m := &entryModel{rows: exportID{3, "j"}, dims: map[string]int{"t": 2, "u": 1}}
+	m := &entryModel{rows: exportID{3, "j"}}
 	for name, tc := range map[string]struct {
 		seqs bool
 		res  rowwire.LookupResponse
@@ -140,15 +141,16 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 		"a number less":         {false, rowwire.LookupResponse{Version: 3, Values: [][]float32{{1}, {3}}}, rowwire.Invalid},
 		"a sequence less":       {true, rowwire.LookupResponse{Version: 3, Values: [][]float32{{1, 2}, {3}}, Seqs: [][]uint64{{1}, {}}}, rowwire.Invalid},
 	} {
-		a := &ask{answer: tc.res}
-		a.req = rowwire.LookupRequest{WithSeqs: tc.seqs, Tables: []rowwire.TableIDs{{Table: "t", IDs: []int64{5}}, {Table: "u", IDs: []int64{6}}}}
-		if err := m.check(a); rowwire.CodeOf(err) != tc.want {
+		a := &ask{answer: tc.res, rows: [][]float32{make([]float32, 2), make([]float32, 1)}}
+		if tc.seqs {
+			a.seqs = [][]uint64{make([]uint64, 1), make([]uint64, 1)}
+		}
+		if err := m.landed(a); rowwire.CodeOf(err) != tc.want {
 			t.Errorf("%s: %v, want %v", name, err, tc.want)
 		}
 		if tc.want == 0 || name == "another version" {
-			any := &entryModel{dims: m.dims}
-			if err := any.check(a); err != nil {
-				t.Errorf("%s, where any version will do: %v", name, err)
+			if err := new(entryModel).landed(a); err != nil || !slices.Equal(slices.Concat(a.rows...), []float32{1, 2, 3}) || tc.seqs && a.seqs[1][0] != 1 {
+				t.Errorf("%s, where any version will do: %v, %v, %v", name, a.rows, a.seqs, err)
 			}
 		}
 	}
@@ -178,10 +180,10 @@ func TestBatches(t *testing.T) {
 		"another's input": {map[string]*tfserving.TensorProto{names[0]: two, "x": two}, 2, "is missing"},
 		"one input":       {map[string]*tfserving.TensorProto{names[0]: two}, 2, "input size does not match"},
 	} {
-		var sc scratch
-		n, err := sc.read(m, tc.inputs, tc.limit)
-		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) || err == nil && (n != 2 || len(sc.fids) != 4) {
-			t.Errorf("%s: %d rows, %v; want %q", name, n, err, tc.says)
+		sc := m.scratches.Get().(*scratch)
+		err := sc.load(m, tc.inputs, tc.limit)
+		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) || err == nil && (sc.batch.Len() != 2 || sc.batch.Seal() != nil) {
+			t.Errorf("%s: %d rows, %v; want %q", name, sc.batch.Len(), err, tc.says)
 		}
 	}
 }

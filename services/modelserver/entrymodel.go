@@ -11,37 +11,17 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
-	"github.com/monolith-go/monolith/kernels/dense"
 
 	"github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 )
 
 // feature is one input of the model, resolved.
 type feature struct {
-	name   string
-	slot   uint32
-	table  int // index into entryModel.tables
-	offset int // of its embedding in the tower's input
-}
-
-type embedding struct {
-	name string
-	dim  int
-}
-
-// params are the dense variables after one delta; never changed once published. The first
-// Predict that stands on them packs them, and those behind it compute with that.
-type params struct {
-	seq     uint64 // MONOLITH_SYNC sequence they are as of
-	tensors [][]float32
-	frozen  func() (*dense.Frozen, error)
-}
-
-func (m *entryModel) publish(seq uint64, tensors [][]float32) {
-	m.params.Store(&params{seq: seq, tensors: tensors, frozen: sync.OnceValues(func() (*dense.Frozen, error) {
-		return m.tower.Freeze(tensors, false, nil)
-	})})
+	name  string
+	slot  uint32
+	table string
 }
 
 // entryModel computes scores. One goroutine writes params, any number read.
@@ -52,45 +32,32 @@ type entryModel struct {
 	settled  atomic.Bool // every shard has them
 	shards   int         // serving shards that hold the rows
 	spec     *model.ModelSpec
+	engine   *runtime.Engine
 	features []feature
 	inputs   []tfserving.Input
-	tables   []embedding
-	dims     map[string]int // of tables
-	width    int            // of the tower's input
-	tower    *dense.Tower
 	vars     []modelspec.Variable
-	params   atomic.Pointer[params]
+	params   atomic.Pointer[runtime.Weights] // as of a MONOLITH_SYNC sequence
 
-	staged map[uint32]map[int][]float32 // the writer's: chunks so far, by training shard
+	scratches sync.Pool                    // of *scratch
+	lanes     sync.Pool                    // of *runtime.Lane
+	staged    map[uint32]map[int][]float32 // the writer's: chunks so far, by training shard
 }
 
 // newEntryModel checks an export against its own declaration.
 func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) (*entryModel, error) {
-	if err := modelspec.Validate(e.Spec); err != nil {
-		return nil, fmt.Errorf("the export's model spec: %w", err)
-	}
-	tower, err := modelspec.NewTower(e.Spec)
+	engine, err := runtime.New(e.Spec, shards, largestBatch)
 	if err != nil {
 		return nil, fmt.Errorf("the export's model spec: %w", err)
 	}
 	m := &entryModel{
-		model: name, version: version, rows: exportID{version, e.Job}, shards: shards, dims: map[string]int{}, spec: e.Spec, tower: tower,
-		vars: modelspec.Variables(e.Spec), staged: map[uint32]map[int][]float32{},
+		model: name, version: version, rows: exportID{version, e.Job}, shards: shards, spec: e.Spec,
+		engine: engine, vars: engine.Variables(), staged: map[uint32]map[int][]float32{},
 	}
-	at := map[string]int{}
-	for _, t := range e.Spec.GetTables() {
-		at[t.GetName()] = len(m.tables)
-		m.tables = append(m.tables, embedding{name: t.GetName(), dim: int(t.GetDim())})
-		m.dims[t.GetName()] = int(t.GetDim())
-	}
+	m.scratches.New = func() any { return &scratch{batch: engine.NewBatch(), shards: make([]shardScratch, shards)} }
+	m.lanes.New = func() any { return engine.NewLane() }
 	for _, f := range e.Spec.GetFeatures() {
-		i, ok := at[f.GetTable()]
-		if !ok {
-			return nil, fmt.Errorf("feature %s reads table %q, which the spec does not declare", f.GetName(), f.GetTable())
-		}
-		m.features = append(m.features, feature{name: f.GetName(), slot: f.GetSlot(), table: i, offset: m.width})
+		m.features = append(m.features, feature{name: f.GetName(), slot: f.GetSlot(), table: f.GetTable()})
 		m.inputs = append(m.inputs, tfserving.Input{Name: f.GetName(), Dtype: types_go_proto.DataType_DT_INT64})
-		m.width += m.tables[i].dim
 	}
 	tensors := make([][]float32, len(m.vars))
 	for i, v := range m.vars {
@@ -103,8 +70,20 @@ func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) 
 		}
 		tensors[i] = got.Values
 	}
-	m.publish(e.SyncSeq, tensors)
+	if err := m.publish(e.SyncSeq, tensors); err != nil {
+		return nil, err
+	}
 	return m, nil
+}
+
+// publish lets Predicts stand on the variables as of a sequence.
+func (m *entryModel) publish(seq uint64, tensors [][]float32) error {
+	w, err := m.engine.Weights(seq, tensors)
+	if err != nil {
+		return err
+	}
+	m.params.Store(w)
+	return nil
 }
 
 // apply stages the variables of a chunk; the last one swaps them in all together, so
@@ -138,10 +117,9 @@ func (m *entryModel) apply(d *delta.Delta, seq uint64) error {
 		return nil
 	}
 	delete(m.staged, k)
-	tensors := slices.Clone(m.params.Load().tensors)
+	tensors := slices.Clone(m.params.Load().Values)
 	for i, values := range staged {
 		tensors[i] = values
 	}
-	m.publish(seq, tensors)
-	return nil
+	return m.publish(seq, tensors)
 }

@@ -61,9 +61,9 @@ func newRequestID() string {
 }
 
 // take copies out of the scratch what the answer stood on, and queues it.
-func (r *recorder) take(m *entryModel, sc *scratch, n int, denseSeq uint64, scores []float32) {
+func (r *recorder) take(m *entryModel, sc *scratch, denseSeq uint64, scores []float32) {
 	now := time.Now().UnixMicro()
-	for row := range n {
+	for row := range scores {
 		rec := &impression.Impression{
 			RequestID: r.requestID, Row: row, Model: m.model, Version: m.version, TimeUS: now,
 			Inputs: make(map[string]int64, len(m.features)), Score: scores[row],
@@ -72,19 +72,18 @@ func (r *recorder) take(m *entryModel, sc *scratch, n int, denseSeq uint64, scor
 		}
 		for i := range m.features {
 			f := &m.features[i]
-			e := i*n + row
-			shard := modelspec.ShardOf(sc.fids[e], m.shards)
-			a, table, at := sc.shards[shard].place(f.table, sc.at[e])
-			rec.Inputs[f.name] = signature(sc.fids[e])
+			id := sc.batch.ID(i, row)
+			shard, block, at := sc.batch.Place(i, row)
+			rec.Inputs[f.name] = signature(id)
 			rec.Rows[i] = impression.Row{
-				Feature: f.name, Table: m.tables[f.table].name, ID: sc.fids[e], Shard: uint32(shard),
-				Replica: a.from.replica, SyncSeq: a.answer.Seqs[table][at],
+				Feature: f.name, Table: f.table, ID: id, Shard: uint32(shard),
+				Replica: sc.shards[shard].asked(block, at).from.replica, SyncSeq: sc.batch.Blocks(shard)[block].Seqs[at],
 			}
 		}
 		select {
 		case r.to.queue <- rec:
 		default:
-			r.to.metrics.impressions.WithLabelValues("dropped").Add(float64(n - row))
+			r.to.metrics.impressions.WithLabelValues("dropped").Add(float64(len(scores) - row))
 			return
 		}
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -103,6 +103,19 @@ func newEntry(t testing.TB) *entryModel {
 	return m
 }
 
+// loaded is the scratch of a Predict that is about to ask for its rows.
+func loaded(t testing.TB, m *entryModel, users, movies []int64) *scratch {
+	t.Helper()
+	sc := m.scratches.Get().(*scratch)
+	if err := sc.load(m, map[string]*tfserving.TensorProto{"user": tfserving.NewInt64(users), "movie": tfserving.NewInt64(movies)}, len(users)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sc.batch.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
 func testFeed(apply func(*delta.Delta, uint64, time.Time) error, served func(flush)) *feed {
 	return &feed{bzid: "b", job: "j", shards: 1, contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}, next: 1,
 		apply: apply, served: served, metrics: newMetrics(nil), tracer: noop.NewTracerProvider().Tracer(""), log: slog.New(slog.DiscardHandler)}
@@ -145,7 +158,7 @@ func FuzzDelta(f *testing.F) {
 				}
 			}
 		}
-		for i, v := range entry.params.Load().tensors {
+		for i, v := range entry.params.Load().Values {
 			if len(v) != entry.vars[i].Size {
 				t.Fatalf("variable %s has %d values", entry.vars[i].Name, len(v))
 			}
@@ -284,10 +297,12 @@ func TestImpressionsDropWhenFullAndDrainAtTheEnd(t *testing.T) {
 		p.queue <- &impression.Impression{RequestID: "r", Model: "m"}
 	}
 	m := newEntry(t)
-	sc := &scratch{fids: []int64{1, 2, 3, 4}, at: make([]int32, 4), shards: make([]shardScratch, 1)}
-	sc.shards[0].segs = [][]segment{{{}}, {{}}}
-	sc.shards[0].asks = []ask{{from: &endpoint{}, answer: rowwire.LookupResponse{Seqs: [][]uint64{{1, 2, 3, 4}}}}}
-	(&recorder{requestID: "x", to: p}).take(m, sc, 2, 0, []float32{0.5, 0.5})
+	sc := loaded(t, m, []int64{1, 2}, []int64{3, 4})
+	sc.shards[0].split(m, 0, sc.batch.Blocks(0), true)
+	for i := range sc.shards[0].asks {
+		sc.shards[0].asks[i].from = &endpoint{}
+	}
+	(&recorder{requestID: "x", to: p}).take(m, sc, 0, []float32{0.5, 0.5})
 	if n := value(t, p.metrics.impressions.WithLabelValues("dropped")); n != 2 {
 		t.Errorf("%v dropped, want both rows", n)
 	}

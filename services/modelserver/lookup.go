@@ -2,13 +2,12 @@ package modelserver
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
@@ -16,39 +15,29 @@ import (
 // than the fields around the rows take.
 const maxAnswer = rowwire.MaxFrame - 1<<20
 
-// shardScratch is what one serving shard is asked, and what it answered.
+// shardScratch is what one serving shard is asked, and who answered.
 type shardScratch struct {
-	ids  [][]int64   // per table, without repetition
-	segs [][]segment // per table: where its ids went
+	segs [][]segment // by block of the batch: where its ids went
 	asks []ask       // in as many requests as the protocol's bounds need
 	err  error
 }
 
-// ask is one request of a shard, and its answer.
+// ask is one request of a shard. Its answer lands in the batch.
 type ask struct {
 	req    rowwire.LookupRequest
 	answer rowwire.LookupResponse
-	from   *endpoint // that answered
+	rows   [][]float32 // by table of req: where its answer goes
+	seqs   [][]uint64  // likewise, if it is asked for them
+	from   *endpoint   // that answered
 
 	ids, bytes int // what the request and its answer come to
 }
 
-// segment says that the ids of a table from here on, up to the next segment, are table
-// of asks[ask].
+// segment says that the ids of a block from here on, up to the next segment, are in
+// asks[ask].
 type segment struct {
-	from       int32
-	ask, table int
-}
-
-// reset empties h for a Predict over so many tables. Its memory stays.
-func (h *shardScratch) reset(tables int) {
-	for len(h.ids) < tables {
-		h.ids, h.segs = append(h.ids, nil), append(h.segs, nil)
-	}
-	for t := range h.ids {
-		h.ids[t], h.segs[t] = h.ids[t][:0], h.segs[t][:0]
-	}
-	h.asks, h.err = h.asks[:0], nil
+	from int32
+	ask  int
 }
 
 // open begins another request.
@@ -60,69 +49,49 @@ func (h *shardScratch) open(m *entryModel, shard uint32, withSeqs bool) *ask {
 	}
 	a := &h.asks[len(h.asks)-1]
 	a.req = rowwire.LookupRequest{Model: m.model, Shard: shard, Tables: a.req.Tables[:0], WithSeqs: withSeqs, Version: m.rows.version, Job: m.rows.job}
-	a.from, a.ids, a.bytes = nil, 0, 0
+	a.rows, a.seqs, a.from, a.ids, a.bytes = a.rows[:0], a.seqs[:0], nil, 0, 0
 	return a
 }
 
 // split lays the ids out in requests, each within the protocol's bounds.
-func (h *shardScratch) split(m *entryModel, shard uint32, withSeqs bool) {
+func (h *shardScratch) split(m *entryModel, shard uint32, blocks []runtime.Block, withSeqs bool) {
+	for len(h.segs) < len(blocks) {
+		h.segs = append(h.segs, nil)
+	}
+	h.asks, h.err = h.asks[:0], nil
 	var a *ask
-	for t := range m.tables {
-		dim := m.tables[t].dim
-		row := 4*dim + 8 // its values and its sequence
-		for at := 0; at < len(h.ids[t]); {
+	for k := range blocks {
+		b := &blocks[k]
+		row := 4*b.Dim + 8 // its values and its sequence
+		h.segs[k] = h.segs[k][:0]
+		for at := 0; at < len(b.IDs); {
 			if a == nil || len(a.req.Tables) == rowwire.MaxTables || a.ids == rowwire.MaxIDs || a.bytes+row > maxAnswer {
 				a = h.open(m, shard, withSeqs)
 			}
-			n := min(len(h.ids[t])-at, rowwire.MaxIDs-a.ids, (maxAnswer-a.bytes)/row, maxFloats/dim)
+			n := min(len(b.IDs)-at, rowwire.MaxIDs-a.ids, (maxAnswer-a.bytes)/row, maxFloats/b.Dim)
 			n = max(n, 1) // a row alone that is beyond every bound is refused by name
-			h.segs[t] = append(h.segs[t], segment{from: int32(at), ask: len(h.asks) - 1, table: len(a.req.Tables)})
-			a.req.Tables = append(a.req.Tables, rowwire.TableIDs{Table: m.tables[t].name, IDs: h.ids[t][at : at+n]})
+			h.segs[k] = append(h.segs[k], segment{from: int32(at), ask: len(h.asks) - 1})
+			a.req.Tables = append(a.req.Tables, rowwire.TableIDs{Table: b.Table, IDs: b.IDs[at : at+n]})
+			a.rows = append(a.rows, b.Rows[at*b.Dim:(at+n)*b.Dim])
+			if withSeqs {
+				a.seqs = append(a.seqs, b.Seqs[at:at+n])
+			}
 			a.ids, a.bytes = a.ids+n, a.bytes+n*row
-			if at += n; at < len(h.ids[t]) {
+			if at += n; at < len(b.IDs) {
 				a = nil // this one has as much of the table as it can take
 			}
 		}
 	}
 }
 
-// place finds the id at of table t: the request that asked for it, and where it stands.
-func (h *shardScratch) place(t int, at int32) (a *ask, table, i int) {
-	segs := h.segs[t]
+// asked finds the request that asked for id i of a block.
+func (h *shardScratch) asked(block, i int) *ask {
+	segs := h.segs[block]
 	k := len(segs) - 1
-	for segs[k].from > at { // nearly always there is one
+	for int(segs[k].from) > i { // nearly always there is one
 		k--
 	}
-	return &h.asks[segs[k].ask], segs[k].table, int(at - segs[k].from)
-}
-
-// group sorts the distinct ids by shard and table.
-func (sc *scratch) group(m *entryModel, n int, withSeqs bool) {
-	for len(sc.seen) < len(m.tables) {
-		sc.seen = append(sc.seen, map[int64]int32{})
-	}
-	for t := range m.tables {
-		clear(sc.seen[t])
-	}
-	sc.shards = append(sc.shards[:cap(sc.shards)], make([]shardScratch, max(0, m.shards-cap(sc.shards)))...)[:m.shards]
-	for k := range sc.shards {
-		sc.shards[k].reset(len(m.tables))
-	}
-	sc.at = slices.Grow(sc.at[:0], len(sc.fids))[:len(sc.fids)]
-	for i, fid := range sc.fids {
-		t := m.features[i/n].table
-		at, ok := sc.seen[t][fid]
-		if !ok {
-			h := &sc.shards[modelspec.ShardOf(fid, m.shards)]
-			at = int32(len(h.ids[t]))
-			h.ids[t] = append(h.ids[t], fid)
-			sc.seen[t][fid] = at
-		}
-		sc.at[i] = at
-	}
-	for k := range sc.shards {
-		sc.shards[k].split(m, uint32(k), withSeqs)
-	}
+	return &h.asks[segs[k].ask]
 }
 
 // lookup asks every shard that has something to answer, all at the same time.
@@ -217,38 +186,17 @@ func (s *Server) askOne(ctx context.Context, e *endpoint, m *entryModel, a *ask)
 	if err != nil {
 		return err
 	}
+	a.answer.Into(a.rows, a.seqs)
 	if err := c.LookupInto(ctx, &a.req, &a.answer); err != nil {
 		return err
 	}
-	return m.check(a)
+	return m.landed(a)
 }
 
-// check holds an answer against what was asked.
-func (m *entryModel) check(a *ask) error {
-	res := &a.answer
-	if want := m.rows.version; want != 0 && res.Version != want {
-		return rowwire.Errorf(rowwire.NotFound, "rows of version %d instead of %d", res.Version, want)
+// landed holds an answer against what was asked.
+func (m *entryModel) landed(a *ask) error {
+	if want := m.rows.version; want != 0 && a.answer.Version != want {
+		return rowwire.Errorf(rowwire.NotFound, "rows of version %d instead of %d", a.answer.Version, want)
 	}
-	if len(res.Values) != len(a.req.Tables) || a.req.WithSeqs && len(res.Seqs) != len(a.req.Tables) {
-		return rowwire.Errorf(rowwire.Invalid, "an answer of %d tables to a question of %d", len(res.Values), len(a.req.Tables))
-	}
-	for i := range a.req.Tables {
-		q := &a.req.Tables[i]
-		dim := m.dims[q.Table]
-		if len(res.Values[i]) != len(q.IDs)*dim || a.req.WithSeqs && len(res.Seqs[i]) != len(q.IDs) {
-			return rowwire.Errorf(rowwire.Invalid, "table %s: %d floats for %d rows of dim %d", q.Table, len(res.Values[i]), len(q.IDs), dim)
-		}
-	}
-	return nil
-}
-
-// gather lays the rows out as the tower's input, feature behind feature.
-func (sc *scratch) gather(m *entryModel, n int) {
-	sc.x = slices.Grow(sc.x[:0], n*m.width)[:n*m.width]
-	for i, fid := range sc.fids {
-		f := &m.features[i/n]
-		a, table, at := sc.shards[modelspec.ShardOf(fid, m.shards)].place(f.table, sc.at[i])
-		dim := m.tables[f.table].dim
-		copy(sc.x[(i%n)*m.width+f.offset:], a.answer.Values[table][at*dim:][:dim])
-	}
+	return a.answer.Landed(a.rows, a.seqs)
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
@@ -37,17 +38,17 @@ func TestLookupsAreSplitAtTheProtocolsBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &entryModel{model: "m", version: 3, rows: exportID{3, "j"}}
+			var blocks []runtime.Block
+			for i, dim := range tc.dims {
+				b := runtime.Block{Table: fmt.Sprint("table", i), Dim: dim, Rows: make([]float32, tc.ids[i]*dim), Seqs: make([]uint64, tc.ids[i])}
+				for k := range tc.ids[i] {
+					b.IDs = append(b.IDs, int64(i)<<40|int64(k))
+				}
+				blocks = append(blocks, b)
+			}
 			var h shardScratch
 			for range 2 { // once on fresh memory, once on used
-				h.reset(len(tc.dims))
-				m.tables = m.tables[:0]
-				for i, dim := range tc.dims {
-					m.tables = append(m.tables, embedding{name: fmt.Sprint("table", i), dim: dim})
-					for k := range tc.ids[i] {
-						h.ids[i] = append(h.ids[i], int64(i)<<40|int64(k))
-					}
-				}
-				h.split(m, 5, true)
+				h.split(m, 5, blocks, true)
 				if tc.asks > 0 && len(h.asks) != tc.asks || tc.asks == 0 && len(h.asks) < 2 {
 					t.Errorf("%d requests", len(h.asks))
 				}
@@ -56,9 +57,9 @@ func TestLookupsAreSplitAtTheProtocolsBounds(t *testing.T) {
 					ids, bytes := 0, 0
 					for _, tab := range q.Tables {
 						var dim int
-						for _, e := range m.tables {
-							if e.name == tab.Table {
-								dim = e.dim
+						for _, b := range blocks {
+							if b.Table == tab.Table {
+								dim = b.Dim
 							}
 						}
 						ids, bytes = ids+len(tab.IDs), bytes+len(tab.IDs)*(4*dim+8)
@@ -73,11 +74,18 @@ func TestLookupsAreSplitAtTheProtocolsBounds(t *testing.T) {
 						t.Errorf("request %d: %s:ps_%d, version %d of %s", i, q.Model, q.Shard, q.Version, q.Job)
 					}
 				}
-				for tab := range tc.dims {
-					for at, id := range h.ids[tab] {
-						a, table, i := h.place(tab, int32(at))
-						if got := a.req.Tables[table]; got.Table != m.tables[tab].name || got.IDs[i] != id {
-							t.Fatalf("id %d of %s is looked for at %d of %s, where %d stands", id, m.tables[tab].name, i, got.Table, got.IDs[i])
+				for k, b := range blocks {
+					for i, id := range b.IDs {
+						a := h.asked(k, i)
+						tab := slices.IndexFunc(a.req.Tables, func(q rowwire.TableIDs) bool { return q.Table == b.Table })
+						if tab < 0 {
+							t.Fatalf("id %d of %s is looked for where its table is not asked for", id, b.Table)
+						}
+						if i > 0 && h.asked(k, i-1) == a {
+							continue // of one segment with the id before
+						}
+						if n := len(a.req.Tables[tab].IDs); a.req.Tables[tab].IDs[0] != id || &a.rows[tab][0] != &b.Rows[i*b.Dim] || len(a.rows[tab]) != n*b.Dim || &a.seqs[tab][0] != &b.Seqs[i] || len(a.seqs[tab]) != n || h.asked(k, i+n-1) != a {
+							t.Fatalf("%d ids of %s from %d on are asked for, and answered elsewhere", n, b.Table, id)
 						}
 					}
 				}
@@ -110,13 +118,11 @@ func TestARefusalDoesNotPutAReplicaAside(t *testing.T) {
 			defer func() { cancel(); <-done }()
 			s := &Server{cfg: Config{LookupRetries: 2, LookupTimeout: 5 * time.Second}, metrics: newMetrics(nil), pool: rowwire.NewPool(nil), routes: newRoutes(nil, nil)}
 			defer s.pool.Close()
-			m := &entryModel{model: "m", version: 3, rows: exportID{3, "j"}, shards: 1, tables: []embedding{{"t", 1}}}
+			m := &entryModel{model: "m", version: 3, rows: exportID{3, "j"}, shards: 1}
 			e := &endpoint{addr: rowwire.Addr(ln.Addr())}
 			s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: {all: []*endpoint{e}}})
 			var h shardScratch
-			h.reset(1)
-			h.ids[0] = []int64{1}
-			h.split(m, 0, false)
+			h.split(m, 0, []runtime.Block{{Table: "t", Dim: 1, IDs: []int64{1}, Rows: make([]float32, 1)}}, false)
 			err = s.ask(t.Context(), m, &h.asks[0])
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "because") {
 				t.Errorf("ask = %v", err)
@@ -173,9 +179,7 @@ func TestTheLastOfManyReplicasIsAsked(t *testing.T) {
 	c.all = append(c.all, last)
 	s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: c})
 	var h shardScratch
-	h.reset(2)
-	h.ids[0] = []int64{1}
-	h.split(m, 0, false)
+	h.split(m, 0, []runtime.Block{{Table: "user", Dim: 2, IDs: []int64{1}, Rows: make([]float32, 2)}}, false)
 	if err := s.ask(t.Context(), m, &h.asks[0]); err != nil || h.asks[0].from != last {
 		t.Errorf("ask = %v, from %v", err, h.asks[0].from)
 	}

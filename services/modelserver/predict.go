@@ -7,32 +7,25 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
-	"github.com/monolith-go/monolith/kernels/dense"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
 const outputName = "score"
 
-// scratch is the memory of one Predict, used again by the next.
+// scratch is the memory of one Predict, used again by the next of its model.
 type scratch struct {
-	ws     dense.Workspace
-	x      []float32
+	batch  *runtime.Batch
 	column []int64
-	fids   []int64           // feature-major: feature f, row r at f*n+r
-	at     []int32           // of the same element: place in its shard's id list of its table
-	seen   []map[int64]int32 // per table: feature id -> at
 	shards []shardScratch
 }
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // find resolves a model spec to what may answer it, newest first: only the version that
 // is asked for, if one is.
@@ -120,77 +113,77 @@ func (s *Server) answer(ctx context.Context, versions []*entryModel, inputs map[
 	return m, scores, err
 }
 
-// score answers a batch: ids to rows to tower to sigmoid. The scores are a fresh slice.
-// With rec, what the answer stood on is handed to it before the scratch is given back.
+// score answers a batch: ids to rows to scores, which are a fresh slice. With rec, what the
+// answer stood on is handed to it before the scratch is given back.
 func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tfserving.TensorProto, rec *recorder) ([]float32, error) {
-	sc := scratches.Get().(*scratch)
-	defer scratches.Put(sc)
-	n, err := sc.read(m, inputs, s.cfg.MaxBatch)
-	if err != nil {
+	sc := m.scratches.Get().(*scratch)
+	defer m.scratches.Put(sc)
+	if err := sc.load(m, inputs, s.cfg.MaxBatch); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	sc.group(m, n, rec != nil)
+	if err := sc.batch.Seal(); err != nil {
+		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
+	}
+	for k := range sc.shards {
+		sc.shards[k].split(m, uint32(k), sc.batch.Blocks(k), rec != nil)
+	}
 	if err := s.lookup(ctx, m, sc); err != nil {
 		return nil, err
 	}
-	sc.gather(m, n)
-	p := m.params.Load()
-	tower, err := p.frozen()
+	w := m.params.Load()
+	lane := m.lanes.Get().(*runtime.Lane)
+	scores, err := m.engine.Score(lane, sc.batch, w, make([]float32, 0, sc.batch.Len()))
+	m.lanes.Put(lane)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
-	}
-	logits, err := tower.Forward(sc.x, n, &sc.ws)
-	if err != nil {
-		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
-	}
-	scores := make([]float32, n)
-	for i, z := range logits {
-		scores[i] = dense.Sigmoid(z)
 	}
 	if rec != nil {
-		rec.take(m, sc, n, p.seq, scores)
+		rec.take(m, sc, w.Version, scores)
 	}
 	return scores, nil
 }
 
-// read turns the input tensors into feature ids; all must have the same number of rows.
-func (sc *scratch) read(m *entryModel, inputs map[string]*tfserving.TensorProto, limit int) (n int, err error) {
+// load makes a batch of the input tensors; all must have the same number of rows.
+func (sc *scratch) load(m *entryModel, inputs map[string]*tfserving.TensorProto, limit int) error {
 	if len(inputs) != len(m.features) {
-		return 0, fmt.Errorf("input size does not match signature: %d inputs {%s}, the signature has %d: {%s}",
+		return fmt.Errorf("input size does not match signature: %d inputs {%s}, the signature has %d: {%s}",
 			len(inputs), strings.Join(slices.Sorted(maps.Keys(inputs)), ", "), len(m.features), m.inputNames())
 	}
-	n = -1
-	sc.fids = sc.fids[:0]
+	n := -1
+	sc.batch.Reset()
 	for i := range m.features {
 		f := &m.features[i]
 		t, ok := inputs[f.name]
 		if !ok {
-			return 0, fmt.Errorf("input %q is missing; the signature has {%s}", f.name, m.inputNames())
+			return fmt.Errorf("input %q is missing; the signature has {%s}", f.name, m.inputNames())
 		}
 		rows, err := tfserving.Rows(t, limit)
 		if err != nil {
-			return 0, fmt.Errorf("input %q: %w", f.name, err)
+			return fmt.Errorf("input %q: %w", f.name, err)
 		}
 		if n < 0 {
 			n = rows
 		}
 		if sc.column, err = tfserving.Int64s(sc.column[:0], t, limit); err != nil {
-			return 0, fmt.Errorf("input %q: %w", f.name, err)
+			return fmt.Errorf("input %q: %w", f.name, err)
 		}
 		if rows != n || len(sc.column) != n || len(t.GetTensorShape().GetDim()) > 2 {
-			return 0, fmt.Errorf("input %q has %d rows of %d ids in all, and %d dimensions; want one id for each of %d rows: shape [n] or [n, 1]", f.name, rows, len(sc.column), len(t.GetTensorShape().GetDim()), n)
+			return fmt.Errorf("input %q has %d rows of %d ids in all, and %d dimensions; want one id for each of %d rows: shape [n] or [n, 1]", f.name, rows, len(sc.column), len(t.GetTensorShape().GetDim()), n)
 		}
 		for row, id := range sc.column {
 			if id < 0 || id > modelspec.MaxID {
-				return 0, fmt.Errorf("input %q, row %d: id %d is outside 0 to 2^48-1; hash ids to 48 bits as the training records do", f.name, row, id)
+				return fmt.Errorf("input %q, row %d: id %d is outside 0 to 2^48-1; hash ids to 48 bits as the training records do", f.name, row, id)
 			}
-			sc.fids = append(sc.fids, modelspec.FID(f.slot, id))
+			sc.column[row] = modelspec.FID(f.slot, id)
+		}
+		if err := sc.batch.Column(i, sc.column); err != nil {
+			return fmt.Errorf("input %q: %w", f.name, err)
 		}
 	}
 	if n == 0 {
-		return 0, errors.New("the batch is empty; send at least one row")
+		return errors.New("the batch is empty; send at least one row")
 	}
-	return n, nil
+	return nil
 }
 
 func (m *entryModel) inputNames() string {

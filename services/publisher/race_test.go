@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -23,7 +24,7 @@ var buses = map[string]func(t *testing.T) (connect func() bus.Bus){
 		return func() bus.Bus { return b }
 	},
 	"jetstream": func(t *testing.T) func() bus.Bus {
-		s, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+		s, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
@@ -35,7 +36,7 @@ type tenant struct {
 	stop func()
 }
 
-func newTenant(t *testing.T, srv *jetstream.Server, bzid, snapshots string) *tenant {
+func newTenant(t *testing.T, srv *natsserver.Server, bzid, snapshots string) *tenant {
 	t.Helper()
 	b, err := jetstream.Connect(context.WithoutCancel(t.Context()), jetstream.Config{Server: srv, BZID: bzid})
 	if err != nil {
@@ -95,7 +96,7 @@ func (x *tenant) load(t *testing.T, name string) uint64 {
 // Two namespaces on one NATS write at the same time, each through its own registry: a
 // fence in front of one's writes deposes nobody else.
 func TestAnotherNamespacesFenceDeposesNobody(t *testing.T) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
+	srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func TestAnotherNamespacesFenceDeposesNobody(t *testing.T) {
 // clients keep: not now, not in the past, not after a restart from snapshots, and no
 // event of the other one fires its watches.
 func TestEachNamespaceIsATreeOfItsOwn(t *testing.T) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
+	srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

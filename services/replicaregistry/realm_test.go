@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
@@ -34,7 +35,7 @@ type realm struct {
 	known atomic.Int64 // outcomes of what is being played
 
 	mu     sync.Mutex
-	nats   *jetstream.Server
+	nats   *natsserver.Server
 	kill   map[int]func()
 	runs   map[int]*Server
 	deaths map[int][]time.Time // of each registry
@@ -85,7 +86,7 @@ func (r *realm) port() string {
 
 func (r *realm) startNATS() {
 	r.t.Helper()
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: filepath.Join(r.dir, "nats"), Port: r.natsPort()})
+	srv, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(r.dir, "nats"), Port: r.natsPort()})
 	if err != nil {
 		r.t.Error(err)
 		return

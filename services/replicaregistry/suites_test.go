@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -41,7 +42,7 @@ type starter struct {
 type suiteLog struct {
 	dir     string
 	members int
-	nats    *jetstream.Server
+	nats    *natsserver.Server
 }
 
 func newStarter(t *testing.T) *starter {
@@ -152,7 +153,7 @@ func (s *starter) member(ctx context.Context, ensemble, data string, cfg Config)
 
 // enter opens the ensemble's log for its first member: the one that it had before, as
 // long as the mark in the data folder is there.
-func (s *starter) enter(ensemble, data string) (*jetstream.Server, error) {
+func (s *starter) enter(ensemble, data string) (*natsserver.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mark := filepath.Join(data, strconv.Itoa(len(ensemble))+".mark")
@@ -174,7 +175,7 @@ func (s *starter) enter(ensemble, data string) (*jetstream.Server, error) {
 		return nil, err
 	}
 	if l.members == 0 {
-		srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: l.dir})
+		srv, err := natsserver.Start(natsserver.Config{Dir: l.dir})
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
@@ -206,7 +207,7 @@ const noNode wire.Code = -101
 func TestLogRestartsUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := memdir.New(t)
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: dir})
+	srv, err := natsserver.Start(natsserver.Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 		if err := h.nats.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if h.nats, err = jetstream.StartServer(jetstream.ServerConfig{Dir: dir, Port: at}); err != nil {
+		if h.nats, err = natsserver.Start(natsserver.Config{Dir: dir, Port: at}); err != nil {
 			t.Fatal(err)
 		}
 	}

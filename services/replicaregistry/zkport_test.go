@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
@@ -25,14 +26,14 @@ import (
 type house struct {
 	*Server
 	t    testing.TB
-	nats *jetstream.Server
+	nats *natsserver.Server
 	bus  bus.Bus
 	stop func()
 }
 
 func openHouse(t testing.TB, cfg Config) *house {
 	t.Helper()
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
+	srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func openHouse(t testing.TB, cfg Config) *house {
 	return houseOn(t, cfg, srv)
 }
 
-func houseOn(t testing.TB, cfg Config, srv *jetstream.Server) *house {
+func houseOn(t testing.TB, cfg Config, srv *natsserver.Server) *house {
 	t.Helper()
 	h := houseAt(t, cfg, jetstream.Config{Server: srv})
 	h.nats = srv

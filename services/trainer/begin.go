@@ -162,7 +162,7 @@ func (c *chief) start(ctx context.Context) error {
 		if now.Started.V != nil && !now.Stopped {
 			if now.Started.V.GetSpecHash() == "" { // begun before declarations were hashed
 				hashed := proto.CloneOf(now.Started.V)
-				hashed.SpecHash = s.engine.hash
+				hashed.SpecHash = s.engine.Hash()
 				return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: hashed}}}
 			}
 			if e := s.update(now.Started.V, t, ends); e != nil {

@@ -237,7 +237,7 @@ func (c *cutter) release(ctx context.Context) error {
 // that the shards have just written.
 func (c *cutter) entry(made cut) (*training.ModelExported, error) {
 	e := &checkpoint.Entry{
-		Spec: c.s.engine.spec, Version: c.id, Job: c.s.cfg.Job, Shards: uint32(c.s.cfg.Shards),
+		Spec: c.s.engine.Spec(), Version: c.id, Job: c.s.cfg.Job, Shards: uint32(c.s.cfg.Shards),
 		SyncSeq: made.syncSeq, Dense: map[string]checkpoint.Variable{},
 	}
 	for _, f := range made.checkpoint.GetShards() {
@@ -253,7 +253,7 @@ func (c *cutter) entry(made cut) (*training.ModelExported, error) {
 			e.Dense[name] = v
 		}
 	}
-	for _, v := range c.s.engine.vars {
+	for _, v := range c.s.engine.Variables() {
 		if _, ok := e.Dense[v.Name]; !ok {
 			return nil, fmt.Errorf("no shard wrote variable %q", v.Name)
 		}

@@ -258,7 +258,7 @@ func TestEntryOfACut(t *testing.T) {
 	offsets := map[int32]int64{0: 5}
 	write := func(shard int, at map[int32]int64, skip string) *training.ShardFile {
 		sh := &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: theJob, Checkpoint: 7, Shard: uint32(shard), Shards: 2, Offsets: at}, Dense: map[string]checkpoint.Variable{}}
-		for i, v := range s.engine.vars {
+		for i, v := range s.engine.Variables() {
 			if modelspec.VariableShard(i, 2) == shard && v.Name != skip {
 				sh.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: modelspec.InitVariable(smallSpec(), v)}
 			}
@@ -278,13 +278,13 @@ func TestEntryOfACut(t *testing.T) {
 		t.Errorf("%v, %v", e, err)
 	}
 	entry, err := checkpoint.ReadEntry(filepath.Join(w.dir, exportsDir, "entry", "7"))
-	if err != nil || len(entry.Dense) != len(s.engine.vars) || entry.SyncSeq != 9 || entry.Shards != 2 {
+	if err != nil || len(entry.Dense) != len(s.engine.Variables()) || entry.SyncSeq != 9 || entry.Shards != 2 {
 		t.Errorf("entry %+v, %v", entry, err)
 	}
 	if _, err := c.entry(made(write(0, offsets, ""), write(1, map[int32]int64{0: 6}, ""))); err == nil || !strings.Contains(err.Error(), "shard 1 wrote offsets map[0:6], the cut is at map[0:5]") {
 		t.Errorf("of another cut: %v", err)
 	}
-	for i, v := range s.engine.vars {
+	for i, v := range s.engine.Variables() {
 		shard := modelspec.VariableShard(i, 2)
 		files := []*training.ShardFile{write(shard, offsets, v.Name), write(1-shard, offsets, "")}
 		if _, err := c.entry(made(files...)); err == nil || !strings.Contains(err.Error(), v.Name) {

@@ -147,7 +147,11 @@ func TestWhetherATopicFits(t *testing.T) {
 
 // A trainer joins only the job that it was started for.
 func TestWhatAJobDiffersIn(t *testing.T) {
-	s := &Server{cfg: Config{Job: "j", Model: "m", Topic: "t", Shards: 2}, engine: &engine{hash: "h"}}
+	e, err := newEngine(smallSpec(), 2, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{cfg: Config{Job: "j", Model: "m", Topic: "t", Shards: 2}, engine: e}
 	for name, tc := range map[string]struct {
 		change func(*training.JobStarted)
 		says   string

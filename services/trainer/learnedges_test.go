@@ -1,9 +1,11 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,14 +49,16 @@ func TestDatesOfRecords(t *testing.T) {
 	}
 	load := func(at time.Time) *step {
 		s := e.newStep()
-		s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Time: at}})
+		if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Time: at}}); err != nil {
+			t.Fatal(err)
+		}
 		return s
 	}
 	last := time.Unix(math.MaxUint32, 0)
 	if s := load(last); len(s.bad) != 0 || s.newest != math.MaxUint32 {
 		t.Errorf("the last second: %+v, newest %d", s.bad, s.newest)
 	}
-	if s := load(last.Add(time.Second)); len(s.bad) != 1 || len(s.labels) != 0 || s.newest != 0 {
+	if s := load(last.Add(time.Second)); len(s.bad) != 1 || s.samples() != 0 || s.newest != 0 {
 		t.Errorf("a time beyond 32 bits: %+v, newest %d", s.bad, s.newest)
 	}
 	at := time.Unix(1000, 0)
@@ -86,11 +90,11 @@ func TestTheTraceOfABatch(t *testing.T) {
 		for _, tp := range tc.give {
 			recs = append(recs, rec(tp))
 		}
-		if s.load(recs); s.trace != tc.want {
-			t.Errorf("%q are traced as %q", tc.give, s.trace)
+		if err := s.load(recs); err != nil || s.trace != tc.want {
+			t.Errorf("%q are traced as %q, %v", tc.give, s.trace, err)
 		}
-		if s.load(nil); s.trace != "" {
-			t.Errorf("nothing is traced as %q", s.trace)
+		if err := s.load(nil); err != nil || s.trace != "" {
+			t.Errorf("nothing is traced as %q, %v", s.trace, err)
 		}
 	}
 }
@@ -109,31 +113,108 @@ func TestEnginesAtTheirBounds(t *testing.T) {
 	}
 }
 
-// What a shard answers must be what it was asked for.
+// answering serves the row protocol until the test ends, and returns its address.
+func answering(t *testing.T, h rowwire.Handler) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ln, err := rowwire.Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- rowwire.Serve(ctx, ln, h, rowwire.Options{}) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return rowwire.Addr(ln.Addr())
+}
+
+// answerer answers each lookup with what it holds.
+type answerer struct {
+	rowwire.Handler
+	values [][]float32
+}
+
+func (a *answerer) Lookup(context.Context, *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+	return &rowwire.LookupResponse{Values: a.values}, nil
+}
+
+// What a shard answers must be what it was asked for, and is where the step reads it.
 func TestAnswersThatDoNotFit(t *testing.T) {
 	e, err := newEngine(smallSpec(), 1, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := e.newStep()
-	s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}, {Value: []byte(`{"userId":2,"movieId":5,"rating":5}`)}})
-	tables, which := s.wanted(0)
+	if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}, {Value: []byte(`{"userId":2,"movieId":5,"rating":5}`)}}); err != nil {
+		t.Fatal(err)
+	}
+	shard := &answerer{}
+	c, err := rowwire.Dial(t.Context(), answering(t, shard), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	blocks := s.batch.Blocks(0)
 	rows := func() (v [][]float32) {
-		for i, q := range tables {
-			v = append(v, make([]float32, len(q.IDs)*e.dims[which[i]]))
+		for i, b := range blocks {
+			v = append(v, slices.Repeat([]float32{float32(i + 1)}, len(b.IDs)*b.Dim))
 		}
 		return v
 	}
-	if err := s.fill(0, which, rows()); err != nil {
-		t.Error(err)
+	ask := func(values [][]float32) error {
+		t.Helper()
+		p, ok := s.asks(0, rowwire.LookupRequest{Model: "m"})
+		if shard.values = values; !ok || len(p.lookup.Tables) != 2 || p.lookup.Model != "m" {
+			t.Fatalf("asked is %+v", p.lookup)
+		}
+		if _, err := p.lookUp(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		return p.answer.Landed(p.rows, nil)
 	}
 	for name, values := range map[string][][]float32{
 		"a table less": rows()[1:], "a table more": append(rows(), nil), "a number less": append(rows()[:1:1], rows()[1][1:]), "a number more": append(rows()[:1:1], append(rows()[1], 1)),
 	} {
-		if err := s.fill(0, which, values); err == nil {
+		if err := ask(values); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}
+	if err := ask(rows()); err != nil {
+		t.Error(err)
+	}
+	for i, want := range rows() {
+		if !slices.Equal(blocks[i].Rows, want) {
+			t.Errorf("rows of table %s are %v, answered were %v", blocks[i].Table, blocks[i].Rows, want)
+		}
+	}
+}
+
+// learnt is a step of one record on rows and variables of a quarter each.
+func learnt(t *testing.T, e *engine) *step {
+	t.Helper()
+	s := e.newStep()
+	if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}}); err != nil {
+		t.Fatal(err)
+	}
+	for shard := range e.Shards() {
+		for _, b := range s.batch.Blocks(shard) {
+			for i := range b.Rows {
+				b.Rows[i] = 0.25
+			}
+		}
+	}
+	var values [][]float32
+	for _, v := range e.Variables() {
+		values = append(values, slices.Repeat([]float32{0.25}, v.Size))
+	}
+	w, err := e.Weights(0, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Train(s.lane, s.batch, w); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // A shard is asked for, and told of, the tables of which it has rows in the batch.
@@ -143,24 +224,29 @@ func TestAShardHearsOfItsOwnTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := e.newStep()
-	s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}})
+	s := learnt(t, e)
 	named := 0
 	for shard := range shards {
-		tables, which := s.wanted(shard)
-		var r rowwire.ApplyRequest
-		s.learnt(shard, &r)
-		if len(tables) != len(which) || len(r.Tables) != len(tables) {
+		p, ok := s.asks(shard, rowwire.LookupRequest{})
+		tables := p.lookup.Tables
+		r := s.tells(shard, rowwire.ApplyRequest{})
+		if ok != (len(tables) > 0) || len(r.Tables) != len(tables) {
 			t.Errorf("shard %d: %d tables wanted, %d learnt", shard, len(tables), len(r.Tables))
 		}
 		for i, q := range tables {
-			if named++; len(q.IDs) != 1 || modelspec.ShardOf(q.IDs[0], shards) != shard || q.Table != e.tables[which[i]] || r.Tables[i].Table != q.Table || len(r.Tables[i].Grads) != e.dims[which[i]] {
+			if named++; len(q.IDs) != 1 || modelspec.ShardOf(q.IDs[0], shards) != shard || r.Tables[i].Table != q.Table || !slices.Equal(r.Tables[i].IDs, q.IDs) || len(r.Tables[i].Grads) != 4 {
 				t.Errorf("shard %d: table %+v", shard, q)
 			}
 		}
 	}
 	if named != 2 {
 		t.Errorf("%d tables are named to all shards, one row of each of 2 is in the batch", named)
+	}
+	if err := s.load(nil); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.tells(0, rowwire.ApplyRequest{}); len(r.Tables)+len(r.Dense) != 0 {
+		t.Errorf("without samples a shard is told of %+v", r)
 	}
 }
 
@@ -174,19 +260,18 @@ func TestGradientsThatAreTaken(t *testing.T) {
 	above := math.Nextafter32(most, math.MaxFloat32)
 	for x, ok := range map[float32]bool{most: true, -most: true, above: false, -above: false, float32(math.Inf(1)): false, float32(math.Inf(-1)): false} {
 		for what, put := range map[string]func(s *step){
-			"variable": func(s *step) { s.grads[0][0] = x },
-			"row":      func(s *step) { s.uniq[0].grads[1] = x },
+			"variable": func(s *step) { s.batch.Dense[0][0] = x },
+			"row":      func(s *step) { s.batch.Blocks(0)[0].Grads[1] = x },
 		} {
-			s := e.newStep()
-			s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}})
+			s := learnt(t, e)
 			put(s)
 			if err := s.takeable(); (err == nil) != ok || !ok && !errors.Is(err, errGradients) {
 				t.Errorf("a %s of %g: %v", what, x, err)
 			}
 		}
 	}
-	s := e.newStep()
-	s.grads[0][0] = float32(math.NaN())
+	s := learnt(t, e)
+	s.batch.Dense[0][0] = float32(math.NaN())
 	if err := s.takeable(); !errors.Is(err, errGradients) {
 		t.Errorf("no number: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -349,16 +350,18 @@ type at struct{ turn, generation uint64 }
 func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, to int64, when at) error {
 	begin := time.Now()
 	st, sh := l.step, l.s.shards
-	st.load(recs)
+	if err := st.load(recs); err != nil {
+		return err
+	}
 	if st.trace != "" {
 		var span trace.Span
 		soft, span = l.s.tracer.Start(tracectx.With(soft, st.trace), "trainer.step", trace.WithAttributes(
 			attribute.String("job", l.s.cfg.Job), attribute.Int("partition", int(l.partition)),
-			attribute.Int64("from", from), attribute.Int64("to", to), attribute.Int("samples", len(st.labels)),
+			attribute.Int64("from", from), attribute.Int64("to", to), attribute.Int("samples", st.samples()),
 		))
 		defer span.End()
 	}
-	loss, err := l.gradients(soft, when)
+	res, err := l.gradients(soft, when)
 	if err != nil {
 		return err
 	}
@@ -375,11 +378,10 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 		traceparent = ""
 	}
 	err = sh.each(func(i int) error {
-		req := &rowwire.ApplyRequest{
+		req := st.tells(i, rowwire.ApplyRequest{
 			Job: sh.job, Shard: uint32(i), Partition: l.partition, Epoch: l.epoch, From: from, To: to,
 			RecordUnix: st.newest, Turn: when.turn, Generation: when.generation, Traceparent: traceparent,
-		}
-		st.learnt(i, req)
+		})
 		_, err := call(hard, sh, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.ApplyResponse, error) {
 			return c.Apply(ctx, req)
 		})
@@ -390,55 +392,61 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 	}
 	l.steps++
 	l.s.env.Health.OK(l.named("learning"))
-	l.s.m.learnt(st.scores[:len(st.labels)], st.labels, loss, len(st.bad), time.Since(begin))
+	l.s.m.learnt(res.Scores, st.batch.Labels(), res.Loss, len(st.bad), time.Since(begin))
 	return nil
 }
 
 // gradients computes those of the records that are loaded, and checks that shards take
 // them.
-func (l *learner) gradients(ctx context.Context, when at) (loss float64, err error) {
+func (l *learner) gradients(ctx context.Context, when at) (res runtime.Result, err error) {
 	st := l.step
-	if len(st.labels) == 0 && !l.s.cfg.Deterministic {
-		return 0, nil
+	if st.samples() == 0 && !l.s.cfg.Deterministic {
+		return res, nil
 	}
-	params, err := l.fetch(ctx, when.turn, when.generation)
-	if err != nil || len(st.labels) == 0 {
-		return 0, err
+	w, err := l.fetch(ctx, when.turn, when.generation)
+	if err != nil || st.samples() == 0 {
+		return res, err
 	}
-	if loss, err = st.learn(params); err != nil {
-		return 0, err
+	if res, err = st.e.Train(st.lane, st.batch, w); err != nil {
+		return res, err
 	}
-	return loss, st.takeable()
+	return res, st.takeable()
 }
 
 // fetch gets the rows of the batch and the dense variables side by side.
-func (l *learner) fetch(ctx context.Context, turn, generation uint64) (params [][]float32, err error) {
+func (l *learner) fetch(ctx context.Context, turn, generation uint64) (w *runtime.Weights, err error) {
 	st, sh := l.step, l.s.shards
 	got := make(chan error, 1)
 	go func() {
 		var err error
 		if l.s.cfg.Deterministic {
-			params, err = fetchDense(ctx, sh, st.e, turn, generation)
+			w, err = fetchDense(ctx, sh, st.e, turn, generation)
 		} else {
-			params, err = l.s.dense.get(ctx)
+			w, err = l.s.dense.get(ctx)
 		}
 		got <- err
 	}()
 	err = sh.each(func(i int) error {
-		tables, which := st.wanted(i)
-		if len(tables) == 0 {
+		p, ok := st.asks(i, rowwire.LookupRequest{Model: sh.job, Shard: uint32(i), Turn: turn, Generation: generation})
+		if !ok {
 			return nil
 		}
-		r, err := call(ctx, sh, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.LookupResponse, error) {
-			return c.Lookup(ctx, &rowwire.LookupRequest{Model: sh.job, Shard: uint32(i), Tables: tables, Turn: turn, Generation: generation})
-		})
-		if err != nil {
+		if _, err := call(ctx, sh, i, p.lookUp); err != nil {
 			return err
 		}
-		return st.fill(i, which, r.Values)
+		if err := p.answer.Landed(p.rows, nil); err != nil {
+			return fmt.Errorf("shard %d: %s", i, err) // without its code: the records are not to blame
+		}
+		return nil
 	})
 	err = errors.Join(err, <-got)
-	return params, err
+	return w, err
+}
+
+// lookUp is one attempt at the rows of a part.
+func (p *part) lookUp(ctx context.Context, c *rowwire.Client) (struct{}, error) {
+	p.answer.Into(p.rows, nil)
+	return struct{}{}, c.LookupInto(ctx, &p.lookup, &p.answer)
 }
 
 // park puts a record that cannot be learnt into the dead letters before its offset

@@ -99,8 +99,8 @@ func TestGradients(t *testing.T) {
 		recs = append(recs, kafka.Record{Offset: int64(i), Value: []byte(v), Time: time.Unix(int64(100-i), 0)})
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	params := make([][]float32, len(e.vars))
-	for i, v := range e.vars {
+	params := make([][]float32, len(e.Variables()))
+	for i, v := range e.Variables() {
 		params[i] = make([]float32, v.Size)
 		for j := range params[i] {
 			params[i][j] = rng.Float32() - 0.5
@@ -109,39 +109,37 @@ func TestGradients(t *testing.T) {
 	rows := map[int64][]float32{}
 	run := func() (*step, float64) {
 		s := e.newStep()
-		s.load(recs)
+		if err := s.load(recs); err != nil {
+			t.Fatal(err)
+		}
 		for shard := range 3 {
-			tables, which := s.wanted(shard)
-			var values [][]float32
-			for _, tb := range tables {
-				var v []float32
-				for _, id := range tb.IDs {
+			for _, b := range s.batch.Blocks(shard) {
+				for i, id := range b.IDs {
 					if rows[id] == nil {
 						rows[id] = []float32{rng.Float32(), rng.Float32() - 1, rng.Float32(), rng.Float32() - 1}
 					}
-					v = append(v, rows[id]...)
+					copy(b.Rows[i*4:], rows[id])
 				}
-				values = append(values, v)
-			}
-			if err := s.fill(shard, which, values); err != nil {
-				t.Fatal(err)
 			}
 		}
-		loss, err := s.learn(params)
+		w, err := e.Weights(0, params)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s, loss
+		res, err := e.Train(s.lane, s.batch, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, res.Loss
 	}
 	s, _ := run()
-	if len(s.bad) != 1 || s.bad[0].record.Offset != 2 || len(s.labels) != 4 || s.newest != 100 {
-		t.Fatalf("%d bad, %d samples, newest %d", len(s.bad), len(s.labels), s.newest)
+	if len(s.bad) != 1 || s.bad[0].record.Offset != 2 || s.samples() != 4 || s.newest != 100 {
+		t.Fatalf("%d bad, %d samples, newest %d", len(s.bad), s.samples(), s.newest)
 	}
 	got := map[int64][]float32{}
 	dense := map[string][]float32{}
 	for shard := range 3 {
-		var r rowwire.ApplyRequest
-		s.learnt(shard, &r)
+		r := s.tells(shard, rowwire.ApplyRequest{})
 		for _, tb := range r.Tables {
 			for i, id := range tb.IDs {
 				if got[id] != nil || modelspec.ShardOf(id, 3) != shard {
@@ -154,7 +152,7 @@ func TestGradients(t *testing.T) {
 			dense[d.Name] = slices.Clone(d.Values)
 		}
 	}
-	if len(got) != 4 || len(dense) != len(e.vars) {
+	if len(got) != 4 || len(dense) != len(e.Variables()) {
 		t.Fatalf("%d rows and %d variables got gradients", len(got), len(dense))
 	}
 	const h = 1e-2
@@ -177,7 +175,7 @@ func TestGradients(t *testing.T) {
 			check("row", got[id][i], &row[i])
 		}
 	}
-	for i, v := range e.vars {
+	for i, v := range e.Variables() {
 		for j := 0; j < v.Size; j += 5 {
 			check(v.Name, dense[v.Name][j], &params[i][j])
 		}

@@ -19,15 +19,21 @@ func TestRecordsFromTheFutureAreParked(t *testing.T) {
 	e.latest = func() time.Time { return now.Add(24 * time.Hour) }
 	rating := []byte(`{"userId":1,"movieId":5,"rating":5}`)
 	s := e.newStep()
-	s.load([]kafka.Record{
-		{Offset: 0, Value: rating, Time: now.Add(-time.Hour)},
-		{Offset: 1, Value: rating, Time: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)},
-		{Offset: 2, Value: []byte(`broken`), Time: now.Add(time.Hour)},
-		{Offset: 3, Value: rating, Time: now.Add(24*time.Hour + time.Second)},
-		{Offset: 4, Value: rating, Time: now.Add(-time.Minute)},
-	})
-	if len(s.labels) != 2 || s.newest != now.Add(-time.Minute).Unix() {
-		t.Errorf("%d samples, the batch is of %s; want 2 of %s", len(s.labels), time.Unix(s.newest, 0).UTC(), now.Add(-time.Minute))
+	load := func(recs ...kafka.Record) {
+		t.Helper()
+		if err := s.load(recs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(
+		kafka.Record{Offset: 0, Value: rating, Time: now.Add(-time.Hour)},
+		kafka.Record{Offset: 1, Value: rating, Time: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)},
+		kafka.Record{Offset: 2, Value: []byte(`broken`), Time: now.Add(time.Hour)},
+		kafka.Record{Offset: 3, Value: rating, Time: now.Add(24*time.Hour + time.Second)},
+		kafka.Record{Offset: 4, Value: rating, Time: now.Add(-time.Minute)},
+	)
+	if s.samples() != 2 || s.newest != now.Add(-time.Minute).Unix() {
+		t.Errorf("%d samples, the batch is of %s; want 2 of %s", s.samples(), time.Unix(s.newest, 0).UTC(), now.Add(-time.Minute))
 	}
 	if len(s.bad) != 3 {
 		t.Fatalf("%d records are parked, want 3: %v", len(s.bad), s.bad)
@@ -37,12 +43,12 @@ func TestRecordsFromTheFutureAreParked(t *testing.T) {
 			t.Errorf("record %d: %s; want %s", s.bad[i].record.Offset, s.bad[i].reason, want)
 		}
 	}
-	s.load([]kafka.Record{{Offset: 5, Value: rating, Time: now.Add(24 * time.Hour)}})
-	if len(s.labels) != 1 {
+	load(kafka.Record{Offset: 5, Value: rating, Time: now.Add(24 * time.Hour)})
+	if s.samples() != 1 {
 		t.Errorf("the bound itself is refused: %v", s.bad)
 	}
-	s.load([]kafka.Record{{Offset: 6, Value: rating, Time: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)}})
-	if s.newest != 0 || len(s.labels) != 0 {
+	load(kafka.Record{Offset: 6, Value: rating, Time: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)})
+	if s.newest != 0 || s.samples() != 0 {
 		t.Errorf("a batch of nothing learnt is dated %d", s.newest)
 	}
 }

@@ -222,7 +222,7 @@ func (s *Server) untilStopped(ctx context.Context) error {
 func (s *Server) started() *training.JobStarted {
 	return &training.JobStarted{
 		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic,
-		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.hash,
+		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.Hash(),
 	}
 }
 

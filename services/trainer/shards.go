@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -260,7 +261,7 @@ type denseCache struct {
 	e  *engine
 	mu chan struct{} // holds a token; a channel so that waiting ends with ctx
 	at time.Time
-	v  [][]float32
+	w  *runtime.Weights
 }
 
 const denseAge = 20 * time.Millisecond
@@ -271,28 +272,29 @@ func newDenseCache(s *shardSet, e *engine) *denseCache {
 	return d
 }
 
-// get returns the variables in order; they are not to be changed.
-func (d *denseCache) get(ctx context.Context) ([][]float32, error) {
+// get returns the variables.
+func (d *denseCache) get(ctx context.Context) (*runtime.Weights, error) {
 	select {
 	case <-d.mu:
 		defer func() { d.mu <- struct{}{} }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if d.v != nil && time.Since(d.at) < denseAge {
-		return d.v, nil
+	if d.w != nil && time.Since(d.at) < denseAge {
+		return d.w, nil
 	}
 	begin := time.Now()
-	v, err := fetchDense(ctx, d.s, d.e, 0, 0)
+	w, err := fetchDense(ctx, d.s, d.e, 0, 0)
 	if err == nil {
-		d.v, d.at = v, begin
+		d.w, d.at = w, begin
 	}
-	return v, err
+	return w, err
 }
 
 // fetchDense asks every shard for its variables, at a turn in deterministic mode.
-func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation uint64) ([][]float32, error) {
-	v := make([][]float32, len(e.vars))
+func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation uint64) (*runtime.Weights, error) {
+	vars := e.Variables()
+	v := make([][]float32, len(vars))
 	var mu sync.Mutex
 	err := s.each(func(i int) error {
 		r, err := call(ctx, s, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.DenseResponse, error) {
@@ -305,7 +307,7 @@ func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation ui
 		defer mu.Unlock()
 		for _, t := range r.Tensors {
 			j, ok := e.index[t.Name]
-			if !ok || len(t.Values) != e.vars[j].Size {
+			if !ok || len(t.Values) != vars[j].Size {
 				return fmt.Errorf("shard %d answered variable %q of %d values, which the model does not have", i, t.Name, len(t.Values))
 			}
 			v[j] = t.Values
@@ -317,8 +319,8 @@ func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation ui
 	}
 	for j := range v {
 		if v[j] == nil {
-			return nil, fmt.Errorf("no shard keeps variable %q", e.vars[j].Name)
+			return nil, fmt.Errorf("no shard keeps variable %q", vars[j].Name)
 		}
 	}
-	return v, nil
+	return e.Weights(turn, v)
 }

@@ -144,12 +144,12 @@ func TestDenseVariablesAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.dense.at = time.Now().Add(time.Hour) // they stay new for as long as this test runs
-	if again, err := s.dense.get(t.Context()); err != nil || &again[0][0] != &first[0][0] {
+	if again, err := s.dense.get(t.Context()); err != nil || &again.Values[0][0] != &first.Values[0][0] {
 		t.Errorf("they were fetched once more, %v", err)
 	}
 	s.dense.at = time.Now().Add(-denseAge)
 	fresh, err := s.dense.get(t.Context())
-	if err != nil || &fresh[0][0] == &first[0][0] || s.dense.at.Before(time.Now().Add(-time.Minute)) {
+	if err != nil || &fresh.Values[0][0] == &first.Values[0][0] || s.dense.at.Before(time.Now().Add(-time.Minute)) {
 		t.Errorf("old ones are handed out, %v", err)
 	}
 	s.dense.at = time.Now().Add(-denseAge)
@@ -158,8 +158,8 @@ func TestDenseVariablesAreShared(t *testing.T) {
 	if _, err := s.dense.get(gone); err == nil {
 		t.Error("they were fetched after the end of ctx")
 	}
-	if again, err := s.dense.get(t.Context()); err != nil || len(again) != len(first) {
-		t.Errorf("after a failure: %d variables, %v", len(again), err)
+	if again, err := s.dense.get(t.Context()); err != nil || len(again.Values) != len(first.Values) {
+		t.Errorf("after a failure: %d variables, %v", len(again.Values), err)
 	}
 }
 

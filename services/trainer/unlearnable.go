@@ -33,14 +33,16 @@ func (s *step) takeable() error {
 		}
 		return nil
 	}
-	for i, v := range s.e.vars {
-		if err := check("variable "+v.Name, s.grads[i]); err != nil {
+	for i, v := range s.e.Variables() {
+		if err := check("variable "+v.Name, s.batch.Dense[i]); err != nil {
 			return err
 		}
 	}
-	for t := range s.uniq {
-		if err := check("table "+s.e.tables[t], s.uniq[t].grads); err != nil {
-			return err
+	for shard := range s.e.Shards() {
+		for _, b := range s.batch.Blocks(shard) {
+			if err := check("table "+b.Table, b.Grads); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -57,7 +59,7 @@ func refused(err error) bool {
 func (l *learner) halving(soft, hard context.Context, recs []kafka.Record, from, to int64) error {
 	err := l.learn(soft, hard, recs, from, to, at{})
 	if !refused(err) || len(recs) == 0 {
-		if err == nil && len(l.step.labels) > 0 {
+		if err == nil && l.step.samples() > 0 {
 			l.learns()
 		}
 		return err
@@ -85,7 +87,7 @@ func (l *learner) halving(soft, hard context.Context, recs []kafka.Record, from,
 func (l *learner) sifted(soft, hard context.Context, recs []kafka.Record, from, to int64, when at) error {
 	err := l.learn(soft, hard, recs, from, to, when)
 	if !errors.Is(err, errGradients) {
-		if err == nil && len(l.step.labels) > 0 {
+		if err == nil && l.step.samples() > 0 {
 			l.learns()
 		}
 		return err
@@ -120,7 +122,9 @@ func (l *learner) sifted(soft, hard context.Context, recs []kafka.Record, from, 
 // sift parts the records that can be learnt from those that cannot, by the rows and
 // variables of the turn. It applies nothing.
 func (l *learner) sift(ctx context.Context, recs []kafka.Record, when at) (good []kafka.Record, bad []rejected, err error) {
-	l.step.load(recs)
+	if err := l.step.load(recs); err != nil {
+		return nil, nil, err
+	}
 	switch _, err := l.gradients(ctx, when); {
 	case err == nil:
 		return recs, nil, nil

@@ -76,6 +76,17 @@ func (b *builder) single(m numbered) ([]build, error) {
 	return nil, nil
 }
 
+// testsOf is the package whose tests are to notice the mutants of pkg: its own, or, when it has
+// none and is internal to another package, that one's.
+func testsOf(pkg string) string {
+	own, _ := filepath.Glob(filepath.Join(pkg, "*_test.go")) // the pattern is well formed
+	outer, _, internal := strings.Cut(filepath.ToSlash(pkg), "/internal/")
+	if len(own) > 0 || !internal {
+		return pkg
+	}
+	return filepath.FromSlash(outer)
+}
+
 // compile builds the tests with the texts in place of files of those names; wrong is what
 // the compiler says of them.
 func (b *builder) compile(replaced map[string]string) (binary, wrong string, err error) {
@@ -104,7 +115,7 @@ func (b *builder) compile(replaced map[string]string) (binary, wrong string, err
 		return "", "", err
 	}
 	binary = filepath.Join(folder, "mutants.test")
-	out, err := exec.Command("go", "test", "-overlay", overlayFile, "-vet=off", "-ldflags=-s -w", "-c", "-o", binary, "./"+filepath.ToSlash(b.pkg)).CombinedOutput()
+	out, err := exec.Command("go", "test", "-overlay", overlayFile, "-vet=off", "-ldflags=-s -w", "-c", "-o", binary, "./"+filepath.ToSlash(testsOf(b.pkg))).CombinedOutput()
 	if err != nil {
 		return "", strings.TrimSpace(err.Error() + "\n" + string(out)), nil
 	}

@@ -4,7 +4,8 @@
 //
 //	mutants [-seed N] [-n 50] [-p 2] [-only TEXT] [-equivalent FILE] PACKAGE-FOLDER...
 //
-// It runs in the root of the module and changes no file: mutants reach the compiler by an
+// The mutants of an internal package without tests of its own are tried by the tests of the
+// package that it is internal to. It runs in the root of the module and changes no file: mutants reach the compiler by an
 // overlay, all of a package in one build, and the environment turns one of them on. Before
 // the first mutant the tests of a package must pass without one. Exit 1: fewer than -want of
 // those that are not equivalent were noticed.
@@ -57,6 +58,10 @@ func main() {
 func (c config) run(ctx context.Context, pkgs []string) error {
 	if len(pkgs) == 0 {
 		return errors.New("name the folders of packages, such as bus/react services/ps")
+	}
+	pkgs = slices.Clone(pkgs)
+	for i, pkg := range pkgs { // as the lists name them: "./bus/mem/" is bus/mem
+		pkgs[i] = filepath.Clean(pkg)
 	}
 	drawn, err := c.draw(pkgs)
 	if err != nil {
@@ -133,7 +138,7 @@ func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried in
 	for i, build := range builds {
 		if i == 0 {
 			began := time.Now()
-			switch failed, err := test(ctx, b.pkg, build.binary, -1, c.limit); {
+			switch failed, err := test(ctx, testsOf(b.pkg), build.binary, -1, c.limit); {
 			case err != nil:
 				return 0, nil, err
 			case failed != "" && !build.always:
@@ -146,7 +151,7 @@ func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried in
 		workers.SetLimit(c.workers)
 		for j, m := range build.mutants {
 			workers.Go(func() (err error) {
-				if noticed[j], err = test(ctx, b.pkg, build.binary, m.n, limit); err != nil {
+				if noticed[j], err = test(ctx, testsOf(b.pkg), build.binary, m.n, limit); err != nil {
 					return err
 				}
 				word := "noticed "

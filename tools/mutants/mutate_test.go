@@ -1,6 +1,7 @@
 package main
 
 import (
+	gobuild "go/build"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,6 +103,56 @@ func TestListOfEquivalentOnes(t *testing.T) {
 	for _, kept := range []string{"equivalent.txt"} {
 		if _, err := readList(kept); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Each mutant of the list of equivalent ones is one of the code as it is, where that is built.
+func TestTheListIsOfMutantsThatThereAre(t *testing.T) {
+	t.Chdir("../..")
+	list, err := readList("tools/mutants/equivalent.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]map[string]bool{}
+	for id := range list {
+		file, _, _ := strings.Cut(id, " ")
+		pkg := filepath.Dir(file)
+		if known[pkg] == nil {
+			found, err := mutants(pkg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known[pkg] = map[string]bool{}
+			for _, m := range found {
+				known[pkg][m.id()] = true
+			}
+		}
+		if built, err := gobuild.Default.MatchFile(pkg, filepath.Base(file)); err == nil && !built {
+			continue
+		}
+		if !known[pkg][id] {
+			t.Errorf("no such mutant: %s", id)
+		}
+	}
+}
+
+// An internal package without tests is tried by those of the package that it belongs to.
+func TestTestsOf(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, pkg := range []string{"bus/log/internal/own", "bus/log/internal/none", "internal/top", "bus/mem"} {
+		if err := os.MkdirAll(filepath.FromSlash(pkg), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile("bus/log/internal/own/own_test.go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for pkg, want := range map[string]string{
+		"bus/log/internal/own": "bus/log/internal/own", "bus/log/internal/none": "bus/log", "internal/top": "internal/top", "bus/mem": "bus/mem",
+	} {
+		if got := testsOf(filepath.FromSlash(pkg)); got != filepath.FromSlash(want) {
+			t.Errorf("%s is tried by %s, want %s", pkg, got, want)
 		}
 	}
 }

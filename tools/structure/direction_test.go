@@ -20,7 +20,7 @@ const (
 )
 
 // helpers know nobody but each other; every layer may import them.
-const helpers = "internal/durable internal/flags internal/freeport internal/health internal/mtls internal/prom internal/retry internal/tracectx"
+const helpers = "internal/durable internal/flags internal/freeport internal/groupcommit internal/health internal/mtls internal/prom internal/retry internal/tracectx"
 
 // zookeeperFormat is ZooKeeper's wire format: a layer of its own below the view.
 const zookeeperFormat = "projections/zookeeper/wire"

@@ -2,7 +2,9 @@ package tree_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -160,10 +162,35 @@ func TestQuotasWithinQuotas(t *testing.T) {
 	is(deep+"/zookeeper_stats", "count=2,bytes=2")
 	is(statsOfQ, "count=4,bytes=4") // /q, first, deep, b
 	write(false, setOf(deep+"/zookeeper_stats", -1))
+	write(false, setOf("/q/deep/a", -1)) // as long as before: there is nothing to count
+	is(deep+"/zookeeper_stats", "e")
 	write(false, deleteOf("/q/deep/a", -1))
 	is(deep+"/zookeeper_stats", "count=1,bytes=1")
 	write(false, deleteOf(deep+"/zookeeper_limits", -1))
 	write(false, createOf("/q/deep/b", 0))
 	is(deep+"/zookeeper_stats", "count=1,bytes=1")
 	is(statsOfQ, "count=5,bytes=5")
+}
+
+// Nodes below /zookeeper/quota that are no statistics of a path are clients' like any others.
+func TestQuotaLeavesOtherNodesAlone(t *testing.T) {
+	write, state := quotaWorld(t)
+	want := map[string]string{
+		"/zookeeper/quota/zookeeper_stats": "of no path", "/zookeeper/quota/q/other": "other", "/zookeeper/quota/none": "x",
+		"/zookeeper/quota/none/zookeeper_limits": "count=1", "/zookeeper/zookeeper_stats": "beside", "/zookeeper_stats": "above",
+	}
+	for _, path := range slices.Sorted(maps.Keys(want)) {
+		if code := write(false, dataOf(path, want[path])); code != 0 {
+			t.Fatalf("%s: %d", path, code)
+		}
+	}
+	write(false, dataOf("/zookeeper/quota/none/zookeeper_stats", "anything"))
+	want["/zookeeper/quota/none/zookeeper_stats"] = "count=0,bytes=0" // there is no /none
+	want["/zookeeper/quota/q/zookeeper_limits"] = "count=3,bytes=-1"
+	want[statsOfQ] = "count=2,bytes=2"
+	for path, data := range want {
+		if got, _, _ := state().Get(path); string(got) != data {
+			t.Errorf("%s: %q, want %q", path, got, data)
+		}
+	}
 }

@@ -93,7 +93,7 @@ type host struct {
 
 type bound struct {
 	path, node string
-	at         *tree.Place
+	at         tree.Place
 }
 
 // host of a container, whose key is bzid/id, as it is reported in c.
@@ -146,20 +146,14 @@ func named(path string, ok bool) (string, bool) {
 	return path, true
 }
 
-// bound are the host's bindings by the path of their replica.
-func (m *cache) bound(h *host, bindings map[string]string) []bound {
+// bindings are the host's by the path of their replica.
+func (h *host) bindings(of map[string]string) []bound {
 	if h.sorted {
 		return h.bound
 	}
 	h.bound = h.bound[:0]
-	for path, node := range bindings {
-		b := bound{path: path, node: node}
-		if v := m.replicas[path]; v != nil && v.node == node {
-			b.at = &v.at
-		} else {
-			b.at = new(tree.Place)
-		}
-		h.bound = append(h.bound, b)
+	for path, node := range of {
+		h.bound = append(h.bound, bound{path: path, node: node})
 	}
 	slices.SortFunc(h.bound, func(a, b bound) int { return strings.Compare(a.path, b.path) })
 	h.sorted = true

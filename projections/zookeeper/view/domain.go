@@ -109,10 +109,10 @@ func (t domain) model(p *subject, e *model.Event) (known bool, skip string) {
 }
 
 func (t domain) publish(p *subject, e *publish.Event) (known bool, skip string) {
-	dir, ok := at(p.BZID, "publish")
-	if _, named := at(p.BZID, "publish", p.Aggregate); !ok || !named {
+	if _, ok := at(p.BZID, "publish", p.Aggregate); !ok {
 		return true, unnamable
 	}
+	dir := "/" + p.BZID + "/publish"
 	switch b := e.GetBody().(type) {
 	case *publish.Event_Planned:
 		t.plan(dir, p.Aggregate, b.Planned)

@@ -44,8 +44,10 @@ func (t domain) bindAll(p *subject, fresh bool) {
 // bindAgain is bindAll of a container that is as it was: only nodes that clients removed
 // or changed have to be put right.
 func (t domain) bindAgain(h *host, m Member) {
-	for _, b := range t.s.cache.bound(h, m.Bindings) {
-		t.putAt(t.tree.Look(b.node, b.at), b.node, []byte{}, h.owner)
+	all := h.bindings(m.Bindings)
+	for i := range all {
+		b := &all[i]
+		t.putAt(t.tree.Look(b.node, &b.at), b.node, []byte{}, h.owner)
 	}
 }
 

@@ -26,7 +26,7 @@ func (s State) Imported(path string) (i Import, last, ok bool) {
 		return i, false, false
 	}
 	st, there := s.Stat(path)
-	return i, there && uint64(st.Mzxid) == i.Seq && st.Version == i.Version, there
+	return i, uint64(st.Mzxid) == i.Seq && st.Version == i.Version, there
 }
 
 // imported makes the tree show what the bridge saw. What a service or a client of ours
@@ -43,10 +43,9 @@ func (s *State) imported(m *znode.Imported) *tree.Outcome {
 	id := t.Find(m.GetPath())
 	was, abroad := s.Imports[m.GetPath()]
 	if id != 0 {
-		owner := t.Owner(id)
-		ours := t.HasSession(owner)
+		owner := t.Owner(id) // a session from abroad may have the number of one of ours
 		switch {
-		case tree.IsEphemeral(owner) && (ours || tree.IsService(owner)) && !(abroad && was.Owner == owner):
+		case !abroad && (t.HasSession(owner) || tree.IsService(owner)):
 			return refuse(wire.NoAuth)
 		case m.GetKind() == znode.Imported_DELETED && t.Kids(id) > 0:
 			return refuse(wire.NotEmpty)
@@ -70,7 +69,7 @@ func (s *State) imported(m *znode.Imported) *tree.Outcome {
 		}
 		return &tree.Outcome{}
 	}
-	if id != 0 && abroad && was.Czxid == m.GetCzxid() && was.Mzxid == m.GetMzxid() {
+	if abroad && was.Czxid == m.GetCzxid() && was.Mzxid == m.GetMzxid() {
 		return &tree.Outcome{} // seen before
 	}
 	if len(m.GetAcl()) > 0 && !fine {

@@ -36,6 +36,7 @@ func TestImported(t *testing.T) {
 	s = view.Fold(s, events.Recorded{Seq: 3, Time: time.UnixMilli(3), Subject: "monolith.b.znode.tree", Event: &znode.Event{
 		Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: client, TimeoutMs: 1000, PasswordHash: make([]byte, 32)}}}})
 	s = view.Fold(s, proposed(4, &znode.Proposed{Session: client, Ops: []*znode.Op{createOf("/e", znode.Mode_EPHEMERAL)}}))
+	s = view.Fold(s, proposed(5, &znode.Proposed{Ops: []*znode.Op{createOf("/persistent", znode.Mode_PERSISTENT)}}))
 	restricted := wrote("/secret", "s", 0, 20, 20)
 	restricted.Acl = []*znode.ACL{{Perms: 1, Scheme: "digest", Id: "u:hash"}}
 	nonsense := wrote("/nonsense", "s", 0, 20, 20)
@@ -55,6 +56,11 @@ func TestImported(t *testing.T) {
 		{"the same bytes", wrote("/x/y", "2", agent, 10, 12), 0, "2", agent, 1, true},
 		{"another session's", wrote("/x/y", "2", agent+1, 13, 13), 0, "2", agent + 1, 0, true},
 		{"a parent that has children", gone("/x"), wire.NotEmpty, "", 0, 0, false},
+		{"made at another zxid, by an ensemble that lost its data", wrote("/x/y", "2b", agent+1, 12, 13), 0, "2b", agent + 1, 1, true},
+		{"written at another zxid", wrote("/x/y", "2c", agent+1, 12, 12), 0, "2c", agent + 1, 2, true},
+		{"of a session that has the number of one of ours", wrote("/x/y", "2d", client, 20, 20), 0, "2d", client, 0, true},
+		{"written by it", wrote("/x/y", "2e", client, 20, 21), 0, "2e", client, 1, true},
+		{"over a client's", wrote("/persistent", "p", 0, 20, 20), 0, "p", 0, 1, true},
 		{"gone", gone("/x/y"), 0, "", 0, 0, false},
 		{"gone twice", gone("/x/y"), 0, "", 0, 0, false},
 		{"made again by an older zxid, of an ensemble that lost its data", wrote("/x/y", "3", 0, 2, 2), 0, "3", 0, 0, true},
@@ -107,6 +113,20 @@ func TestImported(t *testing.T) {
 	restored(t, s)
 }
 
+// What is written here behind an import is not imported last, at the same zxid too.
+func TestImportedAndWrittenInOnePack(t *testing.T) {
+	in := func(es ...*znode.Event) events.Recorded {
+		return events.Recorded{Seq: 1, Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{Body: &znode.Event_Pack{Pack: &znode.Pack{Events: es}}}}
+	}
+	imports := &znode.Event{Body: &znode.Event_Imported{Imported: wrote("/x", "1", 0, 10, 10)}}
+	write := &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Ops: []*znode.Op{setOf("/x", -1)}}}}
+	for last, pack := range map[bool]events.Recorded{true: in(imports, imports), false: in(imports, write)} {
+		if _, got, ok := view.Fold(view.New(), pack).Imported("/x"); got != last || !ok {
+			t.Errorf("imported last: %v, %v, want %v", got, ok, last)
+		}
+	}
+}
+
 // An access list comes with its version, of a node that is made and of one that is there;
 // whoever is known there only is kept as he stands.
 func TestImportedACL(t *testing.T) {
@@ -135,6 +155,7 @@ func TestImportedACL(t *testing.T) {
 		{"made again there", again, 0, "world", 0},
 		{"sasl", set("/x", list("sasl", "agent"), 1), 0, "sasl", 1},
 		{"the same list", set("/x", list("sasl", "agent"), 2), 0, "sasl", 2},
+		{"no list", set("/x", nil, 3), wire.InvalidACL, "sasl", 2},
 		{"no scheme of theirs", set("/x", list("auth", ""), 3), wire.InvalidACL, "sasl", 2},
 		{"a client's ephemeral", set("/e", list("world", "anyone"), 3), wire.NoAuth, "world", 0},
 		{"of nothing", set("/y", list("world", "anyone"), 3), wire.NoNode, "", 0},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -17,7 +16,6 @@ import (
 const (
 	batchEvents = 1000                 // proposals of one append: as many events as the bus takes
 	batchBytes  = 4 << 20              // of one append
-	regroup     = time.Millisecond     // longest that clients just answered are awaited
 	retryFirst  = 5 * time.Millisecond // between attempts while the bus does not answer
 	retryLast   = 500 * time.Millisecond
 	patience    = 5 // attempts that fail before the role's health shows it
@@ -28,50 +26,36 @@ const writesProblem = "zookeeper writes"
 
 // append stores batch after batch. What waits while one is being stored is the next.
 func (w *Writer) append(ctx context.Context) error {
-	var batch []*proposal  // taken from the queue and not stored yet, the oldest first
-	var took time.Duration // by the last append
-	last, peak := 0, 0     // proposals in it, and of late not decided at a time
-	defer func() {
-		for _, p := range batch {
-			p.finish(0, nil, errNotWriter)
-		}
-	}()
+	peak := 0 // proposals of late not decided at a time
 	for {
-		if len(batch) == 0 {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case p := <-w.queue:
-				batch = append(batch, p)
-			}
-		}
-		batch = w.gather(batch)
-		// The clients that were just answered are about to ask again: they are awaited for a
-		// part of the time that an append takes, else every other event holds but a few.
-		for until := time.Now().Add(min(took/4, regroup)); last >= packFrom && len(batch) < last/2 && time.Now().Before(until); {
-			runtime.Gosched()
-			batch = w.gather(batch)
+		batch, err := w.queue.Next(ctx)
+		if err != nil {
+			return err
 		}
 		if batch[0].event == nil {
+			w.queue.Return(batch[1:])
 			batch[0].finish(w.last, nil, nil)
-			batch = batch[1:]
 			continue
 		}
 		n := slices.IndexFunc(batch, func(p *proposal) bool { return p.event == nil })
 		if n < 0 {
 			n = len(batch)
 		}
-		peak = max(len(batch)+len(w.queue)+int(w.under.Load()), peak-peak/8)
-		n = min(n, atMost(peak, len(w.queue)))
+		queued := w.queue.Len()
+		peak = max(len(batch)+queued+int(w.under.Load()), peak-peak/8)
+		n = min(n, atMost(peak, queued))
 		packs, later := coalesce(batch[:n])
-		rest := slices.Concat(later, batch[n:])
+		w.queue.Return(slices.Concat(later, batch[n:]))
 		began := time.Now()
-		err := w.store(ctx, packs)
-		took, last = time.Since(began), n
+		err = w.store(ctx, packs)
+		expect := 0
+		if n >= packFrom {
+			expect = n / 2 // else every other event holds but a few
+		}
+		w.queue.Expect(expect, time.Since(began))
 		if err != nil && ctx.Err() == nil && (errors.Is(err, events.ErrInvalid) || errors.Is(err, bus.ErrTooLarge)) {
 			err = w.splitRefused(ctx, packs)
 		}
-		batch = rest
 		if err != nil {
 			for _, in := range packs {
 				for _, p := range in {
@@ -86,23 +70,6 @@ func (w *Writer) append(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// gather adds what waits, as much as one append takes.
-func (w *Writer) gather(batch []*proposal) []*proposal {
-	size := 0
-	for _, p := range batch {
-		size += p.size
-	}
-	for len(batch) < batchEvents && size < batchBytes {
-		select {
-		case p := <-w.queue:
-			batch, size = append(batch, p), size+p.size
-		default:
-			return batch
-		}
-	}
-	return batch
 }
 
 // splitRefused stores one by one what could not be stored together, and refuses the culprits.

@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
@@ -126,7 +127,7 @@ func TestTooLarge(t *testing.T) {
 // BenchmarkProposals is creates of 100 bytes, 1000 of them waiting at any time, on
 // JetStream with an fsync before each answer.
 func BenchmarkProposals(b *testing.B) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: b.TempDir()})
+	srv, err := natsserver.Start(natsserver.Config{Dir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
 	}

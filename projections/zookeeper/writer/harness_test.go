@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
@@ -132,7 +133,7 @@ func buses(t *testing.T, run func(t *testing.T, open func() bus.Bus)) {
 		run(t, func() bus.Bus { return b })
 	})
 	t.Run("jetstream", func(t *testing.T) {
-		srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: memdir.New(t)})
+		srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 		if err != nil {
 			t.Fatal(err)
 		}

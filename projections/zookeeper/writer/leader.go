@@ -55,13 +55,8 @@ func (w *Writer) term(ctx context.Context, term bus.Term) error {
 
 // fail answers everything in the queue.
 func (w *Writer) fail(err error) {
-	for {
-		select {
-		case p := <-w.queue:
-			p.finish(0, nil, err)
-		default:
-			return
-		}
+	for _, p := range w.queue.Drain() {
+		p.finish(0, nil, err)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/groupcommit"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
@@ -64,7 +65,7 @@ type Writer struct {
 	logger  *slog.Logger
 	while   []func(context.Context) // what runs as long as this process writes
 
-	queue  chan *proposal
+	queue  *groupcommit.Queue[*proposal]
 	writer atomic.Bool
 	under  atomic.Int64 // proposals on their way to the fold
 	last   uint64       // of the tree's subject; the appender's own while writer is set
@@ -96,11 +97,12 @@ func (p *proposal) finish(zxid uint64, o *tree.Outcome, err error) {
 // New is a writer of the namespace's tree. It sets no hook and starts nothing: set Folded
 // on the tree behind the hooks that must run before answers are given.
 func New(cfg Config, tree *follow.Follower[view.State]) *Writer {
+	limits := groupcommit.Limits{Queued: writesQueued, Count: batchEvents, Bytes: batchBytes}
 	cfg.Lease, cfg.Sweep = cmp.Or(cfg.Lease, 5*time.Second), cmp.Or(cfg.Sweep, 5*time.Second)
 	return &Writer{
 		cfg: cfg, subject: znode.Subject(cfg.BZID),
 		log: cfg.Bus.Log(), leases: cfg.Bus.Leases(), tree: tree, logger: cfg.Log, route: newRouter(cfg, tree),
-		open: newSessionTable(cfg.BZID, cfg.Now), queue: make(chan *proposal, writesQueued),
+		open: newSessionTable(cfg.BZID, cfg.Now), queue: groupcommit.New(limits, func(p *proposal) int { return p.size }),
 		prefix: "zk-" + rand.Text() + "-", waiting: map[string][]*proposal{},
 	}
 }
@@ -135,7 +137,7 @@ func (w *Writer) enqueue(p *proposal) {
 			return
 		}
 	}
-	w.queue <- p
+	w.queue.In() <- p
 	if !w.writer.Load() { // the appender has gone, perhaps before this came: nobody else would answer
 		w.fail(errNotWriter)
 	}

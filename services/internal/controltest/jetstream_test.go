@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -20,7 +21,7 @@ import (
 // Two of every owner on the real log, each over a connection of its own, and a container
 // that dies: expected sequences, group commits and signals of NATS instead of a mutex.
 func TestTwoOfEverybodyOnJetStream(t *testing.T) {
-	srv, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+	srv, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

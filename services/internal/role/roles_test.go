@@ -9,6 +9,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/services"
@@ -38,7 +39,7 @@ func TestRolesStart(t *testing.T) {
 		},
 	} {
 		t.Run(context, func(t *testing.T) {
-			server, err := jetstream.StartServer(jetstream.ServerConfig{Dir: t.TempDir()})
+			server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}

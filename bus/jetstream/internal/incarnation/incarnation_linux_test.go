@@ -1,0 +1,36 @@
+package incarnation
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Only a process that certainly ran here, and certainly does no more, is over: whoever is
+// taken for dead loses its leases.
+func TestOver(t *testing.T) {
+	place, ok := where()
+	begin, alive := began(os.Getpid())
+	if !ok || !alive || Self() != fmt.Sprintf("%s/%d/%s", place, os.Getpid(), begin) {
+		t.Fatalf("this process is %q, at %q, begun at %q", Self(), place, begin)
+	}
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for of, want := range map[string]bool{
+		Self(): false,
+		fmt.Sprintf("%s/%d/%s", place, cmd.Process.Pid, begin): true,  // it has ended
+		fmt.Sprintf("%s/%d/%s", place, os.Getpid(), begin+"0"): true,  // its number is another's now
+		fmt.Sprintf("elsewhere/%d/%s", cmd.Process.Pid, begin): false, // on another machine, or before its last boot
+		fmt.Sprintf("%s/%d", place, cmd.Process.Pid):           false, // cut short
+		place + "/0/1": false, place + "/-1/1": false, place + "/-2147483000/1": false, place + "/x/1": false, place + "//1": false,
+		"": false, place: false, strings.TrimSuffix(place, "]"): false,
+	} {
+		if got := Over(of); got != want {
+			t.Errorf("%q is over: %v, want %v", of, got, want)
+		}
+	}
+}

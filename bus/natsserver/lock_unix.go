@@ -1,0 +1,22 @@
+//go:build unix
+
+package natsserver
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile holds path until it is closed or the process ends, however it ends.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,149 @@
+// Package natsserver is the NATS server inside a process: JetStream on disk, fsync before ack.
+package natsserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/events"
+)
+
+// startTimeout bounds the recovery of the streams on disk: 10 M events take 4 s.
+const startTimeout = 60 * time.Second
+
+// Config of a Server. The zero value of all but Dir is usable.
+type Config struct {
+	Dir        string       // everything on disk; created when absent, held by one server at a time
+	Host       string       // default 127.0.0.1
+	Port       int          // 0: one that is free
+	Name       string       // default monolith
+	MaxStore   int64        // bytes on disk that all streams together may reserve; default 32 GiB
+	MaxMemory  int64        // bytes of memory for consumers; default 256 MiB
+	MaxPayload int32        // bytes of one message; default 1 MiB, which is also the least
+	Log        *slog.Logger // default: none
+}
+
+// Server is one, of which a folder has one at a time.
+type Server struct {
+	cfg    Config
+	port   int                           // as configured, then as it is
+	ns     atomic.Pointer[server.Server] // replaced by heal
+	lock   *os.File
+	closed sync.Once
+	stop   context.CancelFunc // ends healing
+	healer sync.WaitGroup
+}
+
+// Start starts a server and waits until it has recovered its streams and takes
+// connections. A folder left behind by kill -9 is simply recovered.
+func Start(cfg Config) (*Server, error) {
+	if cfg.Dir == "" {
+		return nil, fmt.Errorf("nats server: %w: Dir is empty; name the folder that keeps the streams", events.ErrInvalid)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(cfg.Dir, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("nats server: %s is in use by another server; stop it or choose another folder: %w", cfg.Dir, err)
+	}
+	s := &Server{cfg: cfg, port: cfg.Port, lock: lock}
+	if s.port == 0 {
+		s.port = server.RANDOM_PORT
+	}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	s.port = s.ns.Load().Addr().(*net.TCPAddr).Port // a later life has the same
+	sweepProbes(cfg.Dir)
+	healing, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.healer.Go(func() { s.heal(healing) })
+	return s, nil
+}
+
+// open starts a nats-server on the folder and the port. Errors leave nothing running.
+func (s *Server) open() error {
+	cfg := s.cfg
+	opts := &server.Options{
+		ServerName:         cmp.Or(cfg.Name, "monolith"),
+		Host:               cmp.Or(cfg.Host, "127.0.0.1"),
+		Port:               s.port,
+		StoreDir:           cfg.Dir,
+		JetStream:          true,
+		JetStreamMaxStore:  cmp.Or(cfg.MaxStore, 32<<30),
+		JetStreamMaxMemory: cmp.Or(cfg.MaxMemory, 256<<20),
+		SyncAlways:         true, // an ack means that the bytes are on disk
+		MaxPayload:         max(cfg.MaxPayload, wire.MaxMessage),
+		NoSigs:             true,
+		NoLog:              cfg.Log == nil,
+	}
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		return fmt.Errorf("nats server: %w", err)
+	}
+	if cfg.Log != nil {
+		ns.SetLoggerV2(serverLog{cfg.Log.With("component", "nats-server")}, false, false, false)
+	}
+	ns.Start()
+	if !ns.ReadyForConnections(startTimeout) || !ns.JetStreamEnabled() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		return fmt.Errorf("nats server: not ready on %s:%d with %s; see its log for the cause", opts.Host, cfg.Port, cfg.Dir)
+	}
+	s.ns.Store(ns)
+	return nil
+}
+
+// InProcessConn is a connection without a socket to the server's present life.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.Load().InProcessConn() }
+
+// tell logs what healing says.
+func (c Config) tell(err error, text string) {
+	switch {
+	case c.Log == nil:
+	case err != nil:
+		c.Log.Error(text, "component", "nats-server", "err", err)
+	default:
+		c.Log.Info(text, "component", "nats-server")
+	}
+}
+
+// URL is what clients connect to.
+func (s *Server) URL() string { return s.ns.Load().ClientURL() }
+
+// Close stops the server and waits until it is gone.
+func (s *Server) Close() error {
+	var err error
+	s.closed.Do(func() {
+		s.stop()
+		s.healer.Wait()
+		ns := s.ns.Load()
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		err = s.lock.Close()
+	})
+	return err
+}
+
+// serverLog hands the server's lines on; its notices are our details.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Noticef(f string, v ...any) { l.log.Debug("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Warnf(f string, v ...any)   { l.log.Warn("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Errorf(f string, v ...any)  { l.log.Error("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Fatalf(f string, v ...any)  { l.log.Error("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Debugf(f string, v ...any)  { l.log.Debug("nats", "text", fmt.Sprintf(f, v...)) }
+func (l serverLog) Tracef(f string, v ...any)  { l.log.Debug("nats", "text", fmt.Sprintf(f, v...)) }

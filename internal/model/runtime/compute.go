@@ -1,0 +1,125 @@
+package runtime
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/monolith-go/monolith/kernels/dense"
+	"github.com/monolith-go/monolith/kernels/layout"
+)
+
+// Lane is the memory of one computation. It is of use to any batch of its engine, and needed
+// only while it computes.
+type Lane struct {
+	tower   dense.Workspace
+	input   []layout.Tensor
+	slopes  [1][]float32 // of input
+	scores  []float32
+	dlogits []float32
+}
+
+// NewLane returns a lane.
+func (e *Engine) NewLane() *Lane { return &Lane{} }
+
+// Weights are the dense variables as of one version, in order. Neither they nor their values
+// ever change.
+type Weights struct {
+	Version uint64 // the caller's own number
+	Values  [][]float32
+	frozen  func() (*dense.Frozen, error) // packs them, once
+}
+
+// Weights checks that values are those of the model's variables.
+func (e *Engine) Weights(version uint64, values [][]float32) (*Weights, error) {
+	if len(values) != len(e.vars) {
+		return nil, fmt.Errorf("%d dense variables: the model has %d", len(values), len(e.vars))
+	}
+	for i, v := range e.vars {
+		if len(values[i]) != v.Size {
+			return nil, fmt.Errorf("dense variable %s has %d values: there must be %d", v.Name, len(values[i]), v.Size)
+		}
+	}
+	return &Weights{Version: version, Values: values, frozen: sync.OnceValues(func() (*dense.Frozen, error) {
+		return e.tower.Freeze(values, false, nil)
+	})}, nil
+}
+
+// Result is what a step came to.
+type Result struct {
+	Loss   float64   // summed over the samples
+	Scores []float32 // by sample; the lane's until its next use
+}
+
+// Train computes scores, loss and all gradients of a sealed batch whose rows were looked up.
+//
+// A gradient is that of the sum of the samples' losses, for rows and dense variables
+// alike: under Adagrad, whose steps do not grow with the scale of the gradient, a row
+// seen once in a batch then learns as much as it would alone, whatever the batch's size.
+func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
+	n := b.Len()
+	if len(b.labels) != n {
+		return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels), n)
+	}
+	x, err := e.forward(l, b)
+	if err != nil {
+		return Result{}, err
+	}
+	logits, err := e.tower.Forward(w.Values, x, n, &l.tower)
+	if err != nil {
+		return Result{}, err
+	}
+	l.scores, l.dlogits = sized(l.scores, n), sized(l.dlogits, n)
+	for i, z := range logits {
+		l.scores[i] = dense.Sigmoid(z)
+	}
+	loss := float64(dense.SigmoidCrossEntropy(logits, b.labels, l.dlogits)) * float64(n)
+	for i := range l.dlogits {
+		l.dlogits[i] *= float32(n) // of the sum rather than the mean
+	}
+	for i, v := range e.vars {
+		b.Dense[i] = sized(b.Dense[i], v.Size)
+	}
+	l.slopes[0] = sized(l.slopes[0], len(x))
+	if err := e.tower.Backward(w.Values, &l.tower, l.dlogits, b.Dense, l.slopes[0]); err != nil {
+		return Result{}, err
+	}
+	b.open()
+	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, l.slopes[:], nil); err != nil {
+		return Result{}, err
+	}
+	return Result{Loss: loss, Scores: l.scores}, nil
+}
+
+// Score appends the scores of a sealed batch whose rows were looked up.
+func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores []float32) ([]float32, error) {
+	x, err := e.forward(l, b)
+	if err != nil {
+		return nil, err
+	}
+	tower, err := w.frozen()
+	if err != nil {
+		return nil, err
+	}
+	logits, err := tower.Forward(x, b.Len(), &l.tower)
+	if err != nil {
+		return nil, err
+	}
+	for _, z := range logits {
+		scores = append(scores, dense.Sigmoid(z))
+	}
+	return scores, nil
+}
+
+// forward lays the rows out as the tower's input.
+func (e *Engine) forward(l *Lane, b *Batch) (x []float32, err error) {
+	switch {
+	case b.e != e:
+		return nil, fmt.Errorf("the batch was made by another engine")
+	case !b.sealed:
+		return nil, errUnsealed
+	}
+	if l.input, err = e.plan.Forward(l.input, &b.rows, nil); err != nil {
+		return nil, err
+	}
+	return l.input[0].Data, nil
+}

@@ -1,0 +1,115 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/monolith-go/monolith/kernels/graph"
+)
+
+// kernelOf is the table from operations to kernels.
+func kernelOf(op graph.Op) kernel {
+	switch op := op.(type) {
+	case graph.MatMul:
+		return matMul{op}
+	case graph.SumRows:
+		return sumRows{}
+	case graph.Concat:
+		return concat{}
+	case graph.CrossEntropy:
+		return crossEntropy{}
+	case graph.MSE:
+		return mse{}
+	case graph.CrossEntropyGrad:
+		return &byRow{grain: costly, f: crossEntropyGrad}
+	case graph.MSEGrad:
+		return &byRow{grain: cheap, f: mseGrad}
+	case graph.MulScalar:
+		return mulScalar{}
+	case graph.TimesBatch:
+		return timesBatch{}
+	case graph.Broadcast:
+		return broadcast{}
+	case graph.Slice:
+		return &byRow{grain: cheap, f: func(dst, x, _ []float32, _ int) { copy(dst, x[op.From:]) }}
+	case graph.Pad:
+		return &byRow{grain: cheap, f: func(dst, x, _ []float32, _ int) {
+			clear(dst[:op.From])
+			clear(dst[op.From+copy(dst[op.From:], x):])
+		}}
+	}
+	if f, grain := elementwise(op); f != nil {
+		return &byElement{f, grain}
+	}
+	return nil
+}
+
+// lower makes the steps: of each node that is not merely a view, and of each output that does not
+// lie where the caller wants it.
+func (c *compiler) lower() error {
+	for i, n := range c.nodes {
+		if !c.used[i] {
+			continue
+		}
+		switch n.Op.(type) {
+		case graph.Input, graph.Weight:
+			continue
+		case graph.Slice, graph.Reshape:
+			if c.viewed[i] {
+				continue
+			}
+		case graph.Concat:
+			if c.inPlace(n) {
+				continue
+			}
+		}
+		k := kernelOf(n.Op)
+		if k == nil {
+			return fmt.Errorf("nn: node %q: there is no kernel for the operation %s", n.Name, n.Op.Name())
+		}
+		c.step(n, k)
+	}
+	for i, o := range c.outputs {
+		if p := c.places[o.ID]; p.root == outputRoot && p.index == i {
+			continue
+		}
+		n := graph.Node{ID: graph.ID(len(c.nodes)), Name: o.Name, Op: graph.Reshape{}, In: []graph.ID{o.ID}, Shape: c.nodes[o.ID].Shape}
+		c.nodes, c.places = append(c.nodes, n), append(c.places, place{})
+		c.at(n.ID, place{root: outputRoot, index: i})
+		c.step(n, &byElement{moved, cheap})
+	}
+	c.p.places = c.places
+	c.p.sizes = make([]int, len(c.nodes))
+	for i, n := range c.nodes {
+		if !n.Shape.Batch {
+			c.p.sizes[i] = n.Shape.Size()
+		}
+	}
+	return nil
+}
+
+func (c *compiler) step(n graph.Node, k kernel) {
+	s := step{node: n, out: int(n.ID), weight: -1, kernel: k}
+	for _, in := range n.In {
+		s.in = append(s.in, int(in))
+		s.shapes = append(s.shapes, c.nodes[in].Shape)
+	}
+	if len(s.in) > 1 && c.places[s.in[1]].root == weightRoot {
+		s.weight = c.places[s.in[1]].index
+	}
+	c.p.steps = append(c.p.steps, s)
+}
+
+// inPlace says that all operands lie in a Concat's rows already.
+func (c *compiler) inPlace(n graph.Node) bool {
+	p := c.places[n.ID]
+	for _, in := range n.In {
+		if !p.holds(c.places[in]) {
+			return false
+		}
+		p.col += c.nodes[in].Shape.Size()
+	}
+	return true
+}
+
+// holds says that q begins where p does.
+func (p place) holds(q place) bool { return q.root == p.root && q.index == p.index && q.col == p.col }
