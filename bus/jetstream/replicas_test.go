@@ -32,9 +32,10 @@ func TestResentCommandIsFoundAtTheLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, drafts := range map[string][]bus.Draft{
-		"one, guarded":   {draft("a", "guarded", begin[0])},
-		"three":          {draft("b", "b1", bus.Any), draft("c", "c1", bus.Any), draft("b", "b2", bus.Any)},
-		"three, guarded": {draft("d", "d1", 0), draft("d", "d2", 0), draft("e", "e1", 0)},
+		"one, guarded":       {draft("g", "guarded", 0)},
+		"three":              {draft("b", "b1", bus.Any), draft("c", "c1", bus.Any), draft("b", "b2", bus.Any)},
+		"two, behind others": {draft("a", "a1", bus.Any), draft("f", "f1", bus.Any)},
+		"three, guarded":     {draft("d", "d1", 0), draft("d", "d2", 0), draft("e", "e1", 0)},
 	} {
 		stored, err := b.Log().Append(ctx, drafts...)
 		if err != nil {
@@ -52,7 +53,7 @@ func TestResentCommandIsFoundAtTheLeader(t *testing.T) {
 			t.Errorf("%s: sent again: %v, %v; stored at %v", name, again, err, stored)
 		}
 	}
-	if last, err := b.Log().Last(ctx); err != nil || last != begin[0]+7 {
+	if last, err := b.Log().Last(ctx); err != nil || last != begin[0]+9 {
 		t.Errorf("the log ends at %d, %v", last, err)
 	}
 }

@@ -25,8 +25,11 @@ import (
 // Bucket is the KV bucket of the leases. Its revisions are the epochs.
 const Bucket = "MONOLITH_LEASES"
 
-// subjects is what those of the bucket begin with.
-const subjects = "$KV." + Bucket + "."
+// The stream behind the bucket, and what its subjects begin with.
+const (
+	behind   = "KV_" + Bucket
+	subjects = "$KV." + Bucket + "."
+)
 
 // pollLease bounds the wait for a lease that becomes free without our noticing.
 const pollLease = time.Second
@@ -141,7 +144,7 @@ func (g *grant) create(ctx context.Context) error {
 	ctx, cancel := g.conn.Bound(ctx)
 	defer cancel()
 	last := uint64(0)
-	m, err := stream.Of(g.conn, "KV_"+Bucket).Ask(ctx, stream.Query{LastFor: g.subject})
+	m, err := stream.Of(g.conn, behind).Ask(ctx, stream.Query{LastFor: g.subject})
 	switch {
 	case errors.Is(err, bus.ErrNotFound):
 	case err != nil:
@@ -233,7 +236,7 @@ func (g *grant) renew(ctx context.Context) bool {
 // mine says whether the message the renewal stumbled over is a renewal of ours whose ack
 // was lost, and goes on from it.
 func (g *grant) mine(ctx context.Context) bool {
-	m, err := stream.Of(g.conn, "KV_"+Bucket).Ask(ctx, stream.Query{LastFor: g.subject})
+	m, err := stream.Of(g.conn, behind).Ask(ctx, stream.Query{LastFor: g.subject})
 	if err != nil || !alive(m) || string(m.Data) != g.value || m.Seq <= g.revision {
 		return false
 	}

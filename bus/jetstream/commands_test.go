@@ -1,0 +1,42 @@
+package jetstream_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+)
+
+// A handler has as long as its caller waits, if that says so in a way that makes sense, and
+// never longer than 30 s.
+func TestHandlersAreBounded(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s})
+	left := make(chan time.Duration, 1)
+	stop, err := b.Commands().Serve(t.Context(), bus.Service{BZID: "t", Name: "clock", Version: "1.0.0", Endpoints: map[string]bus.Handler{
+		"left": func(ctx context.Context, _ []byte) ([]byte, error) {
+			deadline, _ := ctx.Deadline()
+			left <- time.Until(deadline)
+			return nil, nil
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	nc, _ := raw(t, s)
+	const longest = 30 * time.Second
+	for says, want := range map[string]time.Duration{"": longest, "0s": longest, "-1s": longest, "soon": longest, "1h": longest, "20s": 20 * time.Second} {
+		m := &nats.Msg{Subject: "monolith.t.cmd.clock.left", Header: nats.Header{"monolith-timeout": {says}}}
+		if _, err := nc.RequestMsgWithContext(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-left; got > want || got < want-9*time.Second { // what this machine may have lost since
+			t.Errorf("%q: %v are left, want %v", says, got, want)
+		}
+	}
+}
