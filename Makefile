@@ -61,7 +61,7 @@ soak:
 # Operators changed by chance in the core packages, which their tests must notice. Half an
 # hour; MUTANTS draws more or fewer, SEED the same ones again.
 MUTANTS ?= 50
-CORE = bus/jetstream bus/jetstream/internal/conn bus/jetstream/internal/letters bus/jetstream/internal/stream bus/natsserver bus/mem bus/react bus/kafka projections/fleet projections/plan projections/models projections/lineage \
+CORE = bus/jetstream bus/jetstream/internal/conn bus/jetstream/internal/leases bus/jetstream/internal/letters bus/jetstream/internal/stream bus/natsserver bus/mem bus/react bus/kafka projections/fleet projections/plan projections/models projections/lineage \
   projections/savedmodels bus/follow bus/archive projections/zookeeper/view projections/zookeeper/tree services/ps services/trainer services/modelserver \
   internal/wire/rowwire internal/model/checkpoint internal/model/entrydump kernels/table
 mutants:

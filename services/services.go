@@ -1,5 +1,9 @@
 // Package services holds what every role is made of: New starts nothing, Run owns all
 // goroutines until it returns, Ready closes once the role has caught up.
+//
+// A role's defaults stand in its Config's withDefaults alone, which New and Register call: a
+// field that is zero takes its default, except that where a zero makes sense one that
+// Register has bound to its flag is meant.
 package services
 
 import (

@@ -155,14 +155,15 @@ func TestRebuiltTreeIsTheFoldedOne(t *testing.T) {
 			}
 		}
 		for part := range tree.Parts(r) {
-			var did tree.Effects
-			folded, did = tree.Apply(folded, part)
+			folded = tree.Fold(folded, part)
+			did := folded.Effects()
 			changed += len(did.Changes)
 			if r.Seq > forgetful {
 				continue
 			}
 			told := fmt.Sprintf("%+v", did.Changes)
-			if plain, did = tree.Apply(plain, part); fmt.Sprintf("%+v", did.Changes) != told {
+			plain = tree.Fold(plain, part)
+			if did := plain.Effects(); fmt.Sprintf("%+v", did.Changes) != told {
 				return fmt.Errorf("sequence %d: %+v with a memory, %+v without", r.Seq, told, did.Changes)
 			}
 		}

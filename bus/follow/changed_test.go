@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
@@ -31,7 +32,7 @@ func TestChangedIsOfTheViewsOwnEvents(t *testing.T) {
 	}
 	f := follow.New(b.Log(), registry.Catalog.Only("demo"), follow.Options{})
 	start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	changed := f.Changed()
@@ -46,12 +47,12 @@ func TestChangedIsOfTheViewsOwnEvents(t *testing.T) {
 		}
 	}
 	add(t, b.Log(), "demo", "m", 2)
-	await(t, "changed", changed)
+	wait.Closed(t, "changed", changed)
 
 	// Nor is the view of all namespaces changed by other contexts.
 	whole := follow.New(b.Log(), registry.Catalog, follow.Options{})
 	start(t, whole)
-	await(t, "ready", whole.Ready())
+	wait.Closed(t, "ready", whole.Ready())
 	changed = whole.Changed()
 	if err := whole.Wait(ctx, lost("demo")); err != nil {
 		t.Fatal(err)
@@ -62,14 +63,14 @@ func TestChangedIsOfTheViewsOwnEvents(t *testing.T) {
 	default:
 	}
 	add(t, b.Log(), "other", "m", 3)
-	await(t, "changed", changed)
+	wait.Closed(t, "changed", changed)
 
 	// A view whose contexts are not named may change by any event of its namespace.
 	v := registry.Catalog.Only("demo")
 	v.Contexts = nil
 	any := follow.New(b.Log(), v, follow.Options{})
 	start(t, any)
-	await(t, "ready", any.Ready())
+	wait.Closed(t, "ready", any.Ready())
 	changed = any.Changed()
 	if err := any.Wait(ctx, lost("other")); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestChangedIsOfTheViewsOwnEvents(t *testing.T) {
 	default:
 	}
 	lost("demo")
-	await(t, "changed", changed)
+	wait.Closed(t, "changed", changed)
 }
 
 // The hash of a state that can be frozen holds up neither the fold nor readers, and those
@@ -118,7 +119,7 @@ func TestHashOfAFrozenStateHoldsUpNobody(t *testing.T) {
 	answers := make(chan answer, 8)
 	ask := func() { seq, hash := f.Hash(); answers <- answer{seq, hash} }
 	go ask()
-	await(t, "the first hash", begun)
+	wait.Closed(t, "the first hash", begun)
 	last := add(t, b.Log(), "demo", "m", 1)
 	if err := f.Wait(ctx, last); err != nil { // it would wait for ever if the hash held up the fold
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func TestHashOfAFrozenStateHoldsUpNobody(t *testing.T) {
 	for range cap(answers) {
 		a := <-answers
 		at[a.seq]++
-		want, err := follow.HashOf(tally{N: int(a.seq)})
+		want, err := hashOf(tally{N: int(a.seq)})
 		if err != nil || a.hash != want {
 			t.Errorf("at %d: %s, want %s, %v", a.seq, a.hash, want, err)
 		}

@@ -3,7 +3,6 @@ package follow_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // tally counts events, and encodes itself as that number.
@@ -139,16 +139,13 @@ func TestEncodedSnapshotBehind(t *testing.T) {
 	}
 	hold <- struct{}{} // the first one, of sequence 10
 	file := filepath.Join(dir, "tally.snapshot")
-	for {
-		if data, err := os.ReadFile(file); err == nil {
-			if !bytes.HasSuffix(data, []byte("\n10")) {
-				t.Errorf("the first snapshot is %q, want the state of sequence 10", data)
-			}
-			break
-		} else if !errors.Is(err, os.ErrNotExist) || limit.Err() != nil {
-			t.Fatal(err)
-		}
-		<-time.After(time.Millisecond)
+	var data []byte
+	wait.Until(t, "the first snapshot", func() (err error) {
+		data, err = os.ReadFile(file)
+		return err
+	})
+	if !bytes.HasSuffix(data, []byte("\n10")) {
+		t.Errorf("the first snapshot is %q, want the state of sequence 10", data)
 	}
 	cancel()
 	close(hold) // the last one

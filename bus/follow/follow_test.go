@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/registry"
 )
@@ -50,15 +51,6 @@ func start[S any](t testing.TB, f *follow.Follower[S]) (stop func() error) {
 	return stop
 }
 
-func await(t testing.TB, what string, ch <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-ch:
-	case <-time.After(within):
-		t.Fatalf("%s: nothing after %v", what, within)
-	}
-}
-
 func TestCatchUpThenFollow(t *testing.T) {
 	b := mem.New()
 	defer b.Close()
@@ -77,7 +69,7 @@ func TestCatchUpThenFollow(t *testing.T) {
 		t.Fatalf("before Run: %d", f.Seq())
 	}
 	stop := start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	if f.Seq() < 5 {
 		t.Fatalf("ready at %d of 5", f.Seq())
 	}
@@ -88,7 +80,7 @@ func TestCatchUpThenFollow(t *testing.T) {
 	if err := f.Wait(ctx, seq); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "changed", changed)
+	wait.Closed(t, "changed", changed)
 	f.Read(func(s models.State) {
 		if s.Models["m2"].Load.V.GetVersion() != 7 {
 			t.Errorf("state: %v", s.Models)
@@ -110,7 +102,7 @@ func TestEmptyLogIsReadyAtOnce(t *testing.T) {
 	defer b.Close()
 	f := follow.New(b.Log(), registry.Plan, follow.Options{SnapshotDir: t.TempDir()})
 	start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := f.Wait(ctx, 1); !errors.Is(err, context.Canceled) {
@@ -122,7 +114,7 @@ func TestRunReportsTheLogsFailure(t *testing.T) {
 	b := mem.New()
 	f := follow.New(b.Log(), registry.Plan, follow.Options{})
 	stop := start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	waited := make(chan error, 1)
 	go func() { waited <- f.Wait(t.Context(), 1) }()
 	b.Close()
@@ -162,7 +154,7 @@ func once(t testing.TB, log bus.Log, dir string, v follow.View[models.State], lo
 	}
 	f := follow.New(bus.Log(c), v, o)
 	stop := start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +254,7 @@ func TestSnapshotIgnored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want, _ := follow.HashOf(s); hash != want {
+			if want, _ := hashOf(s); hash != want {
 				t.Errorf("hash %s, want %s", hash, want)
 			}
 		})
@@ -303,7 +295,7 @@ func TestOnly(t *testing.T) {
 	}
 	f := follow.New(b.Log(), registry.Catalog.Only("demo"), follow.Options{})
 	start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	if f.Seq() != 2 {
 		t.Errorf("the cursor stands at %d, want 2", f.Seq())
 	}
@@ -431,7 +423,7 @@ func TestWaitForWhatTheSnapshotHolds(t *testing.T) {
 	waited := make(chan error, 1)
 	go func() { waited <- f.Wait(t.Context(), last) }()
 	start(t, f)
-	await(t, "changed", changed)
+	wait.Closed(t, "changed", changed)
 	select {
 	case err := <-waited:
 		if err != nil {
@@ -440,4 +432,10 @@ func TestWaitForWhatTheSnapshotHolds(t *testing.T) {
 	case <-time.After(within):
 		t.Fatal("still waiting for an event that the snapshot holds")
 	}
+}
+
+// hashOf is what a Follower's Hash must be at the state s.
+func hashOf[S any](s S) (string, error) {
+	b, err := follow.Canonical(s)
+	return follow.HashBytes(b), err
 }

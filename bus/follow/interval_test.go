@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // noted counts events, and keeps a list of the counts at which snapshots were taken.
@@ -46,7 +47,7 @@ func TestWhenSnapshotsAreTaken(t *testing.T) {
 		}
 		f := follow.New(b.Log(), v, follow.Options{SnapshotDir: dir, SnapshotEvery: 4})
 		stop := start(t, f)
-		await(t, "ready", f.Ready())
+		wait.Closed(t, "ready", f.Ready())
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,7 @@ func TestRedeliveredEventsAreFoldedOnce(t *testing.T) {
 	var seen []uint64
 	f.OnEvent(func(_ noted, r events.Recorded) { seen = append(seen, r.Seq) })
 	stop := start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}

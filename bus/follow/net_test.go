@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // An event whose fold panics is skipped, counted and told of once, by followers and
@@ -48,7 +49,7 @@ func TestAFoldThatPanicsEndsNobody(t *testing.T) {
 	said := &lines{}
 	f := follow.New(b.Log(), v, follow.Options{Metrics: metrics, Log: slog.New(said)})
 	start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	f.Read(func(s tally) {
 		if s.N != 102 {
 			t.Errorf("the follower has %d, want 102", s.N)

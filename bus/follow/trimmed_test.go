@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
@@ -53,7 +54,7 @@ func TestSnapshotOfATrimmedLog(t *testing.T) {
 				return
 			}
 			from, _, hash := once(t, b.Log(), dir, registry.Catalog, nil)
-			if wanted, err := follow.HashOf(want); from != 11 || hash != wanted || err != nil {
+			if wanted, err := hashOf(want); from != 11 || hash != wanted || err != nil {
 				t.Errorf("from %d: %s, want from 11: %s, %v", from, hash, wanted, err)
 			}
 		})
@@ -166,7 +167,7 @@ func TestReplayGoesOnBehindTheArchive(t *testing.T) {
 	a := &archived{Log: b.Log(), held: 5}
 	f := follow.New(bus.Log(a), registry.Catalog, follow.Options{})
 	stop := start(t, f)
-	await(t, "ready", f.Ready())
+	wait.Closed(t, "ready", f.Ready())
 	if err := stop(); err != nil || f.Seq() != 10 || fmt.Sprint(a.followed) != "[6 0]" {
 		t.Errorf("a follower stands at %d, %v; the server was asked for %v", f.Seq(), err, a.followed)
 	}

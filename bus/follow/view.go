@@ -107,15 +107,6 @@ func Canonical[S any](s S) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// HashOf is the SHA-256 of the state's canonical JSON, in hex.
-func HashOf[S any](s S) (string, error) {
-	b, err := Canonical(s)
-	if err != nil {
-		return "", err
-	}
-	return HashBytes(b), nil
-}
-
 // HashBytes is the SHA-256 of canonical JSON, in hex.
 func HashBytes(b []byte) string {
 	h := sha256.Sum256(b)

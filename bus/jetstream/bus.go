@@ -1,6 +1,6 @@
 // Package jetstream is the bus on NATS JetStream, embedded or external. What is
 // measured about the log, and the rules that follow, stand where they are kept:
-// committer.go (group commit), internal/stream (ordered replay), leases.go (fencing).
+// committer.go (group commit), internal/stream (ordered replay), internal/leases (fencing).
 // Messages of nats.go do not leave it.
 package jetstream
 
@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/leases"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/letters"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 	"github.com/monolith-go/monolith/bus/natsserver"
@@ -106,7 +107,7 @@ func (b *Bus) Deltas() bus.Deltas           { return syncStream{b} }
 func (b *Bus) DeadLetters() bus.DeadLetters { return b.letters }
 func (b *Bus) Commands() bus.Commands       { return commands{b} }
 func (b *Bus) Signals() bus.Signals         { return signals{b} }
-func (b *Bus) Leases() bus.Leases           { return leases{b} }
+func (b *Bus) Leases() bus.Leases           { return leases.New(b.conn) }
 
 func (b *Bus) stream(name string) stream.Stream { return stream.Of(b.conn, name) }
 

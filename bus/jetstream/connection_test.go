@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // told is a log whose messages a test waits for.
@@ -177,29 +178,19 @@ func TestUnackedWritesAreAProblem(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	stored := make(chan error, 1)
 	go func() {
 		_, err := b.Log().Append(ctx, draft("a", "x", bus.Any))
 		stored <- err
 	}()
-	for !strings.Contains(well.Summary(), "MONOLITH: writes are sent again") {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("problems: %v", well.Problems())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	wait.Seen(t, "writes that are sent again", func() (string, bool) {
+		return well.Summary(), strings.Contains(well.Summary(), "MONOLITH: writes are sent again")
+	})
 	startServer(t, dir, port)
 	if err := <-stored; err != nil {
 		t.Fatal(err)
 	}
-	for strings.Contains(well.Summary(), "MONOLITH") {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("problems: %v", well.Problems())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	wait.Seen(t, "no problem any more", func() (string, bool) { return well.Summary(), !strings.Contains(well.Summary(), "MONOLITH") })
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/bus/jetstream"
 )
@@ -16,7 +17,9 @@ func TestPartOfACommandIsNoCommand(t *testing.T) {
 	if seqs, err := b.Log().Append(t.Context(), second); err != nil || seqs[0] != 1 {
 		t.Fatalf("%v, %v", seqs, err)
 	}
-	if seqs, err := b.Log().Append(t.Context(), draft("a", "first", 0), second); !errors.Is(err, wire.ErrRepeated) {
-		t.Errorf("Append of a command whose second event is stored: %v, %v", seqs, err)
+	for _, expect := range []uint64{0, bus.Any} {
+		if seqs, err := b.Log().Append(t.Context(), draft("a", "first", expect), second); !errors.Is(err, wire.ErrRepeated) {
+			t.Errorf("Append of a command whose second event is stored, the first is guarded by %d: %v, %v", expect, seqs, err)
+		}
 	}
 }

@@ -14,18 +14,14 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/leases"
 )
 
 // bucketStream begins the name of the stream behind a KV bucket.
 const bucketStream = "KV_"
 
-// leaseBucket is the KV bucket of the leases, and leaseStream what is behind it.
-const (
-	leaseBucket = "MONOLITH_LEASES"
-	leaseStream = bucketStream + leaseBucket
-	leasePrefix = "$KV." + leaseBucket + "."
-	leaseBytes  = 16 << 20
-)
+// leaseBytes bounds the bucket of the leases.
+const leaseBytes = 16 << 20
 
 // streams are the configurations wanted, with the limits of a new stream.
 func (b *Bus) streams() []jetstream.StreamConfig {
@@ -84,7 +80,7 @@ func (b *Bus) reconcile(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.settle(ctx, "bucket "+leaseBucket, b.ensureLeases)
+	return b.settle(ctx, "bucket "+leases.Bucket, b.ensureLeases)
 }
 
 // firstAttempt bounds the first attempt at a stream; each later one has twice the time, up
@@ -146,14 +142,14 @@ func (b *Bus) bucket(ctx context.Context, want jetstream.KeyValueConfig) (jetstr
 // newest event where this machine's clock is behind. Fewer than one renewal in a
 // millisecond keeps earlier revisions below that.
 func (b *Bus) ensureLeases(ctx context.Context) error {
-	_, err := b.conn.JS.Stream(ctx, leaseStream)
+	_, err := b.conn.JS.Stream(ctx, bucketStream+leases.Bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		first, ferr := b.firstEpoch(ctx)
 		if ferr != nil {
 			return ferr
 		}
 		_, err = b.conn.JS.CreateStream(ctx, jetstream.StreamConfig{
-			Name: leaseStream, Subjects: []string{leasePrefix + ">"}, FirstSeq: first, MaxMsgsPerSubject: 1,
+			Name: bucketStream + leases.Bucket, Subjects: []string{"$KV." + leases.Bucket + ".>"}, FirstSeq: first, MaxMsgsPerSubject: 1,
 			Discard: jetstream.DiscardNew, MaxConsumers: -1, MaxMsgs: -1, MaxMsgSize: -1, MaxBytes: leaseBytes,
 			Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: 2 * time.Minute,
 			AllowRollup: true, AllowDirect: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: time.Minute,
@@ -166,7 +162,7 @@ func (b *Bus) ensureLeases(ctx context.Context) error {
 		return err
 	}
 	_, err = b.bucket(ctx, jetstream.KeyValueConfig{
-		Bucket: leaseBucket, Description: "leases: who may act", History: 1, MaxBytes: leaseBytes, LimitMarkerTTL: time.Minute,
+		Bucket: leases.Bucket, Description: "leases: who may act", History: 1, MaxBytes: leaseBytes, LimitMarkerTTL: time.Minute,
 	})
 	return err
 }

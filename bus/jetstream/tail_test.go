@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 func appendMany(t testing.TB, log bus.Log, from, n int) {
@@ -104,24 +105,14 @@ func TestFollowersShareTheTail(t *testing.T) {
 		}
 		return info.CachedInfo().State.Consumers
 	}
-	until(t, "one consumer for all three", func() bool { return readers() == 1 })
+	wait.For(t, "one consumer for all three", func() bool { return readers() == 1 })
 	appendMany(t, b.Log(), before, live)
-	until(t, "the quick ones at the end", func() bool { return atEnd.Load() == 2 })
+	wait.For(t, "the quick ones at the end", func() bool { return atEnd.Load() == 2 })
 	follow("late", 1, false)
 	<-started
 	close(held)
 	all.Wait()
-	until(t, "no consumer left behind", func() bool { return readers() == 0 })
-}
-
-func until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("still waiting: %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	wait.For(t, "no consumer left behind", func() bool { return readers() == 0 })
 }
 
 // A binary event comes back to this process's followers as the message that was appended,

@@ -44,7 +44,7 @@ func (d deltas) Follow(ctx context.Context, from, until uint64, subjects []strin
 			return handle(stored(m))
 		}
 		for _, f := range subjects {
-			if wire.Match(f, m.subject) {
+			if match(f, m.subject) {
 				return handle(stored(m))
 			}
 		}

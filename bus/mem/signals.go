@@ -39,7 +39,7 @@ func (s *signals) Signal(ctx context.Context, subject string, payload []byte) er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.listeners {
-		if wire.Match(l.filter, subject) {
+		if match(l.filter, subject) {
 			select {
 			case l.queue <- m:
 			default:

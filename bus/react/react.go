@@ -31,7 +31,6 @@ import (
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 2 * time.Second
-	quiet      = 3                // attempts that may fail before it is a problem of the role
 	drain      = 30 * time.Second // for which Run waits for handlers when ctx has ended
 )
 
@@ -195,14 +194,12 @@ func (r *Reactor) retry(h message.HandlerFunc) message.HandlerFunc {
 		if err == nil || !retryable(err) {
 			return nil, err
 		}
-		wait, problem := retry.New(firstRetry, lastRetry), "reaction "+d.x.name
-		defer r.cfg.Health.OK(problem)
-		for failed := 1; ; failed++ {
+		wait, attempts := retry.New(firstRetry, lastRetry), r.cfg.Health.Attempts("reaction "+d.x.name)
+		defer attempts.Succeeded()
+		for {
 			r.metrics.retries.Inc()
+			failed := attempts.Failed(fmt.Errorf("event %d is not settled, and those behind it wait: %w", d.event.Seq, err))
 			r.cfg.Logger.Debug("reaction is tried again", "reaction", d.x.name, "seq", d.event.Seq, "err", err, "attempt", failed)
-			if failed >= quiet {
-				r.cfg.Health.Fail(problem, fmt.Errorf("event %d is not settled, and those behind it wait: %w", d.event.Seq, err))
-			}
 			if wait.Wait(msg.Context()) != nil {
 				return nil, err
 			}
@@ -297,19 +294,16 @@ func (x *reaction) park(ctx context.Context, r events.Recorded, reason error) er
 		Reason: reason.Error(), By: x.r.cfg.Owner, Stream: wire.LogStream, StreamSeq: r.Seq,
 		Subject: string(r.Subject), Header: header, Data: r.Data,
 	}
-	wait, problem := retry.New(firstRetry, lastRetry), "letters of "+x.name
-	for failed := 1; ; failed++ {
+	wait, attempts := retry.New(firstRetry, lastRetry), x.r.cfg.Health.Attempts("letters of "+x.name)
+	for {
 		letter, err := x.r.cfg.Letters.Park(ctx, p)
 		if err == nil {
-			x.r.cfg.Health.OK(problem)
+			attempts.Succeeded()
 			x.parked(r.Seq, letter, reason)
 			return nil
 		}
-		if failed == quiet {
+		if attempts.Failed(fmt.Errorf("event %d cannot be parked, and those behind it wait: %w", r.Seq, err)) == health.Reported {
 			x.r.cfg.Logger.Warn("event cannot be parked yet", "reaction", x.name, "seq", r.Seq, "err", err)
-		}
-		if failed >= quiet {
-			x.r.cfg.Health.Fail(problem, fmt.Errorf("event %d cannot be parked, and those behind it wait: %w", r.Seq, err))
 		}
 		if err := wait.Wait(ctx); err != nil {
 			return err

@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/loadtest/rating"
@@ -146,20 +147,7 @@ func (w *opsWorld) must(what string, err error) {
 // until asks again and again for the condition; say names what it still lacks.
 func (w *opsWorld) until(what string, cond func() (ok bool, say string)) {
 	w.t.Helper()
-	ctx := w.soon()
-	tick := time.NewTicker(25 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, say := cond()
-		if ok {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			w.t.Fatalf("waiting for %s: %s", what, say)
-		}
-	}
+	wait.Seen(w.t, what, func() (string, bool) { ok, say := cond(); return say, ok })
 }
 
 // rating is the i-th of a stream that never ends.

@@ -1,8 +1,8 @@
 package health
 
-// quietFailures is how many attempts in a row may fail before that is a problem: a server
-// that starts again answers the next one.
-const quietFailures = 3
+// Reported is the failure in a row that is reported, the ones before are not: a server that
+// starts again answers the next attempt.
+const Reported = 3
 
 // Attempts are one thing that is tried again and again by one goroutine.
 type Attempts struct {
@@ -17,7 +17,7 @@ func (s *State) Attempts(name string) *Attempts { return &Attempts{state: s, nam
 
 // Failed takes note of a failure and returns how many there were in a row.
 func (a *Attempts) Failed(err error) int {
-	if a.failures++; a.failures >= quietFailures {
+	if a.failures++; a.failures >= Reported {
 		a.state.Fail(a.name, err)
 	}
 	return a.failures

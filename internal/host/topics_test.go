@@ -1,7 +1,7 @@
 package host
 
 import (
-	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 func TestTopicsOfANamespace(t *testing.T) {
@@ -87,15 +88,10 @@ func TestEmbeddedKafkaForgets(t *testing.T) {
 		}
 		return first
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for first("predictions") != 2 {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatalf("predictions begin at %d, of which the first two are old", first("predictions"))
-		}
-	}
+	wait.Seen(t, "the first two predictions, which are old, to go", func() (string, bool) {
+		at := first("predictions")
+		return fmt.Sprint("they begin at ", at), at == 2
+	})
 	if got := first("ratings"); got != 0 {
 		t.Errorf("ratings begin at %d: they are kept for ever", got)
 	}

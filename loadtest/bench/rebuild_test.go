@@ -22,8 +22,8 @@ func TestTheStoryMeansSomething(t *testing.T) {
 	tree, alive := view.New(), fleet.New()
 	silent := 0
 	err := b.Log().Follow(t.Context(), 1, n, func(r events.Recorded) error {
-		var did view.Effects
-		tree, did = view.Apply(tree, r)
+		tree = view.Fold(tree, r)
+		did := tree.Effects()
 		alive = fleet.Fold(alive, r)
 		if did.Outcome != nil && did.Outcome.Code != wire.OK {
 			t.Errorf("sequence %d is refused with %d", r.Seq, did.Outcome.Code)

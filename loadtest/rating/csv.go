@@ -30,11 +30,10 @@ type CSV struct {
 	r      *bufio.Reader
 	broken func(Broken)
 	line   int
-	rows   int
 	err    error
 }
 
-// NewCSV reads the header. Each broken row goes to broken (nil: only counted in Rows)
+// NewCSV reads the header. Each broken row goes to broken (nil: nowhere)
 // and does not stop the reading.
 func NewCSV(r io.Reader, broken func(Broken)) (*CSV, error) {
 	c := &CSV{r: bufio.NewReaderSize(r, MaxLine+2), broken: broken}
@@ -63,7 +62,6 @@ func (c *CSV) Next() (Rating, bool) {
 		if len(raw) == 0 && whole {
 			continue
 		}
-		c.rows++
 		reason := fmt.Sprintf("the line is longer than %d bytes", MaxLine)
 		if whole {
 			r, err := parseRow(raw)
@@ -78,9 +76,6 @@ func (c *CSV) Next() (Rating, bool) {
 	}
 	return Rating{}, false
 }
-
-// Rows is how many rows were read so far, broken ones included.
-func (c *CSV) Rows() int { return c.rows }
 
 // Err is the read error that ended the file early, nil at its proper end.
 func (c *CSV) Err() error { return c.err }

@@ -51,9 +51,6 @@ func TestCSV(t *testing.T) {
 	if diff := cmp.Diff(wantBroken, broken); diff != "" {
 		t.Errorf("broken rows (-want +got):\n%s", diff)
 	}
-	if c.Rows() != len(want)+len(wantBroken) {
-		t.Errorf("%d rows read, want %d", c.Rows(), len(want)+len(wantBroken))
-	}
 }
 
 // TestCSVOfOtherWriters reads what spreadsheets and databases write: quoted fields, and
@@ -152,8 +149,8 @@ func FuzzCSV(f *testing.F) {
 				lines++
 			}
 		}
-		if c.Err() != nil || n != c.Rows() || n != lines {
-			t.Fatalf("%d rows handed out, %d counted, %d lines: %v", n, c.Rows(), lines, c.Err())
+		if c.Err() != nil || n != lines {
+			t.Fatalf("%d rows handed out, %d lines: %v", n, lines, c.Err())
 		}
 	})
 }

@@ -44,9 +44,6 @@ func (s *Scores) Add(o Outcome) {
 	s.ratings = append(s.ratings, o.Rating)
 }
 
-// Len is how many outcomes were added.
-func (s *Scores) Len() int { return len(s.index) }
-
 // Backfill scores, with the frozen copy, what was rated from index half on while the
 // copy was not up yet. It never changes, so a late score is the score it would have
 // given then. Calls carry at most batch examples each; progress (nil: none) hears how

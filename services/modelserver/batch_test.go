@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/modelserver"
 )
@@ -41,7 +42,7 @@ func TestABatchBeyondOneLookup(t *testing.T) {
 	w.export(1, 1, 0)
 	s, subs := w.one(1, func(c *modelserver.Config) { c.MaxBatch = 1 << 16 })
 	s.mustLoad(1, subs...)
-	until(t, "the batch", func() error { return s.check(users[:5], movies[:5]) })
+	wait.Until(t, "the batch", func() error { return s.check(users[:5], movies[:5]) })
 	got, err := s.scores(users, movies)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services"
 
@@ -46,11 +47,13 @@ func TestBodiesAtOnceAreBounded(t *testing.T) {
 	if _, err := io.WriteString(w, `{"signature_name":"`+strings.Repeat("x", 1000)); err != nil { // taken, byte for byte
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); s.bodies.TryAcquire(10); time.Sleep(time.Millisecond) { // counted, too
-		if s.bodies.Release(10); time.Now().After(end) {
-			t.Fatal("a body of 1,019 bytes counts nothing")
+	wait.For(t, "a body of 1,019 bytes to be counted, too", func() bool {
+		free := s.bodies.TryAcquire(10)
+		if free {
+			s.bodies.Release(10)
 		}
-	}
+		return !free
+	})
 	if code, body := post(strings.NewReader(good)); code != http.StatusTooManyRequests || !strings.Contains(body, "try again later") {
 		t.Errorf("beside a body of nearly all that may be: %d %s; want 429", code, body)
 	}
@@ -121,13 +124,11 @@ func TestCallsAtOnceAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for end := time.Now().Add(10 * time.Second); at.now.Load() != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
+	wait.For(t, "the calls to end", func() bool { return at.now.Load() == 0 })
 	for range 10 {
 		if err := call(); err != nil {
 			t.Fatalf("afterwards: %v", err)
 		}
-		for end := time.Now().Add(10 * time.Second); at.now.Load() != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
+		wait.For(t, "the calls to end", func() bool { return at.now.Load() == 0 })
 	}
 }

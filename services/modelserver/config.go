@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -39,7 +40,7 @@ type Config struct {
 	Brokers          []string
 	PredictionsTopic string
 	// SampleRate is the share of requests that leave impressions without asking for them
-	// (x-impression). Default 0.01; negative: none.
+	// (x-impression). Default 0.01; negative, or 0 by its flag: none.
 	SampleRate float64
 	// MaxBatch is the most rows one Predict may have. Default 4096.
 	MaxBatch int
@@ -62,11 +63,14 @@ type Config struct {
 	SnapshotDir string
 	// Drain is how long requests in flight may take to end at a stop. Default 5 s.
 	Drain time.Duration
+
+	registered bool // by Register: what is zero now is meant
 }
 
 // Register binds the fields to flags of the same names, and sets the defaults.
 func (c *Config) Register(fs *pflag.FlagSet) {
-	c.setDefaults()
+	*c = c.withDefaults()
+	c.registered = true
 	fs.StringVar(&c.Container, "container", c.Container, "container `id` of the supervisor this server belongs to")
 	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "listen `address` of TensorFlow Serving's gRPC API")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "listen `address` of TensorFlow Serving's REST API")
@@ -78,7 +82,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
-	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests that leave impressions without asking for them by x-impression; negative: none")
+	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests that leave impressions without asking for them by x-impression; 0: none")
 	fs.IntVar(&c.MaxBatch, "max-batch", c.MaxBatch, "most rows of one Predict")
 	fs.DurationVar(&c.LookupTimeout, "lookup-timeout", c.LookupTimeout, "time one replica has to answer a lookup")
 	fs.IntVar(&c.LookupRetries, "lookup-retries", c.LookupRetries, "further replicas asked after a failed lookup")
@@ -90,40 +94,21 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Drain, "drain", c.Drain, "time requests in flight have at a stop")
 }
 
-func (c *Config) setDefaults() {
+func (c Config) withDefaults() Config {
 	const loopback = "127.0.0.1:0"
-	for _, p := range []*string{&c.GRPC, &c.HTTP, &c.Rows} {
-		if *p == "" {
-			*p = loopback
-		}
+	c.GRPC, c.HTTP, c.Rows = cmp.Or(c.GRPC, loopback), cmp.Or(c.HTTP, loopback), cmp.Or(c.Rows, loopback)
+	c.MaxBatch = cmp.Or(c.MaxBatch, 4096)
+	c.LookupTimeout = cmp.Or(c.LookupTimeout, 200*time.Millisecond)
+	c.LoadBytes = cmp.Or(c.LoadBytes, 256<<20)
+	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
+	c.SignalInterval = cmp.Or(c.SignalInterval, 200*time.Millisecond)
+	c.Drain = cmp.Or(c.Drain, 5*time.Second)
+	if !c.registered {
+		c.SampleRate = cmp.Or(c.SampleRate, 0.01)
+		c.LookupRetries = cmp.Or(c.LookupRetries, 2)
+		c.Linger = cmp.Or(c.Linger, 5*time.Second)
 	}
-	if c.SampleRate == 0 {
-		c.SampleRate = 0.01
-	}
-	if c.MaxBatch == 0 {
-		c.MaxBatch = 4096
-	}
-	if c.LookupTimeout == 0 {
-		c.LookupTimeout = 200 * time.Millisecond
-	}
-	if c.LookupRetries == 0 {
-		c.LookupRetries = 2
-	}
-	if c.LoadBytes == 0 {
-		c.LoadBytes = 256 << 20
-	}
-	if c.PollInterval == 0 {
-		c.PollInterval = time.Second
-	}
-	if c.Linger == 0 {
-		c.Linger = 5 * time.Second
-	}
-	if c.SignalInterval == 0 {
-		c.SignalInterval = 200 * time.Millisecond
-	}
-	if c.Drain == 0 {
-		c.Drain = 5 * time.Second
-	}
+	return c
 }
 
 // Validate joins every complaint.
@@ -153,7 +138,7 @@ func (c *Config) Validate() error {
 		complain("--load-bytes is %d, want a positive number", c.LoadBytes)
 	}
 	if c.LookupRetries < 0 || c.LookupRetries > maxRetries {
-		complain("--lookup-retries is %d, want 1 to %d", c.LookupRetries, maxRetries)
+		complain("--lookup-retries is %d, want 0 to %d", c.LookupRetries, maxRetries)
 	}
 	for flag, d := range map[string]time.Duration{"--lookup-timeout": c.LookupTimeout, "--poll-interval": c.PollInterval, "--linger": c.Linger,
 		"--signal-interval": c.SignalInterval, "--drain": c.Drain} {

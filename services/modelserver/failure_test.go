@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
@@ -57,14 +58,14 @@ func TestFailedLoadShowsWhy(t *testing.T) {
 	}
 	for n := range 2 { // its supervisor sends the configuration again and again
 		s.mustLoad(1, "ps_0")
-		until(t, "another try", func() error {
+		wait.Until(t, "another try", func() error {
 			if got := s.counted(t, "monolith_modelserver_load_total", "failed"); got != float64(n+2) || s.versions("ps_0")[0] != "1 END" {
 				return fmt.Errorf("%v loads failed, %v", got, s.versions("ps_0"))
 			}
 			return nil
 		})
 	}
-	until(t, "a problem", func() error {
+	wait.Until(t, "a problem", func() error {
 		if problem := s.health.Summary(); !strings.HasPrefix(problem, "load ranker:ps_0: ") {
 			return fmt.Errorf("after three failures the health says %q", problem)
 		}
@@ -75,7 +76,7 @@ func TestFailedLoadShowsWhy(t *testing.T) {
 	}
 	// The same configuration again is another try.
 	s.mustLoad(1, "ps_0")
-	until(t, "second try", func() error {
+	wait.Until(t, "second try", func() error {
 		res, err := s.models.GetModelStatus(testContext(t), &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(ranker+":ps_0", 1)})
 		if err != nil {
 			return err

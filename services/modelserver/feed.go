@@ -62,9 +62,9 @@ func (f *feed) subject(shard string) string {
 	return s
 }
 
-// aim finds out how far the stream is now, shard by shard, because the end of the whole
+// findEnd finds out how far the stream is now, shard by shard, because the end of the whole
 // stream may belong to another job. Once past it the model has caught up.
-func (f *feed) aim(ctx context.Context) error {
+func (f *feed) findEnd(ctx context.Context) error {
 	f.need = map[string]uint64{}
 	for k := range f.shards {
 		s := f.subject(fmt.Sprint(k))
@@ -87,7 +87,8 @@ func (f *feed) aim(ctx context.Context) error {
 // next (bus.ErrTrimmed).
 func (f *feed) follow(ctx context.Context) error {
 	pause := retry.New(200*time.Millisecond, 5*time.Second)
-	for failures := 0; ; {
+	attempts := f.health.Attempts(f.problem)
+	for {
 		from := f.next
 		works := time.AfterFunc(followWorks, func() { f.health.OK(f.problem) })
 		err := f.bus.Follow(ctx, f.next, 0, []string{f.subject("*")}, func(d bus.StoredDelta) error {
@@ -101,13 +102,11 @@ func (f *feed) follow(ctx context.Context) error {
 			return err
 		}
 		if worked || f.next > from {
-			failures = 0
+			attempts.Succeeded()
 			pause.Reset()
 		}
 		f.log.Warn("following deltas was interrupted; going on", "next", f.next, "err", err)
-		if failures++; failures >= reportAfter {
-			f.health.Fail(f.problem, err)
-		}
+		attempts.Failed(err)
 		if pause.Wait(ctx) != nil {
 			return nil
 		}

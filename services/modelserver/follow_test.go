@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services/modelserver"
@@ -41,7 +42,7 @@ func (w *world) one(shards int, change ...func(*modelserver.Config)) (*served, [
 
 func TestAvailableMeansCaughtUp(t *testing.T) {
 	w := newWorld(t)
-	// What the export contains, and a deposed writer's later word, must not come back.
+	// What the export contains, and a fenced writer's later word, must not come back.
 	contained := w.publish(rowDelta("user", modelspec.FID(1, 7), 2, 8, 8, 8, 8))
 	w.export(1, 2, contained)
 	for i := range int64(50) {
@@ -61,7 +62,7 @@ func TestAvailableMeansCaughtUp(t *testing.T) {
 		}
 		return res.GetModelVersionStatus()[0].GetState()
 	}
-	until(t, "loading", func() error {
+	wait.Until(t, "loading", func() error {
 		if got := ps(); got != apis.ModelVersionStatus_LOADING {
 			return errors.New(got.String())
 		}
@@ -82,7 +83,7 @@ func TestAvailableMeansCaughtUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No delta comes any more: what was missed at the load would stay missed.
-	until(t, "predict", func() error {
+	wait.Until(t, "predict", func() error {
 		if err := s.check(someUsers, someMovies); status.Code(err) == codes.Unavailable {
 			return err // the replicas' facts are on their way
 		} else if err != nil {
@@ -107,7 +108,7 @@ func TestFrozenWithoutAJob(t *testing.T) {
 			w.publish(rowDelta("user", modelspec.FID(1, 7), 3, 9, 9, 9, 9))
 			s, subs := w.one(2, tc.change)
 			s.mustLoad(1, subs...)
-			until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+			wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 		})
 	}
 }
@@ -131,13 +132,13 @@ func TestTheNewestExportWhenDeltasAreGone(t *testing.T) {
 	w.plan(1, 2, job)
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 	res, err := s.models.GetModelStatus(testContext(t), &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(ranker, 0)})
 	if err != nil || len(res.GetModelVersionStatus()) != 1 || res.GetModelVersionStatus()[0].GetVersion() != 1 {
 		t.Fatalf("status %v, %v; want version 1, as configured", res, err)
 	}
-	wait := w.applied("c0", "ps_1")
-	wait(w.publish(w.learn("user", 1, 1, 3, 1, 1, 1, 0)))
+	applied := w.applied("c0", "ps_1")
+	applied(w.publish(w.learn("user", 1, 1, 3, 1, 1, 1, 0)))
 	if err := s.check(someUsers, someMovies); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestExportFactKnowsHowFarTheStreamWas(t *testing.T) {
 	w.plan(1, 2, job)
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 }
 
 func TestAPlanThatComesLate(t *testing.T) {
@@ -168,11 +169,11 @@ func TestAPlanThatComesLate(t *testing.T) {
 	w.export(1, 2, 0)
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 	// Now a job is named, which has learnt in the meantime.
 	w.publish(w.learn("user", 1, 7, 3, 1, -1, 2, -2))
 	w.plan(1, 2, job)
-	until(t, "following", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "following", func() error { return s.check(someUsers, someMovies) })
 }
 
 func TestImpressions(t *testing.T) {
@@ -187,11 +188,11 @@ func TestImpressions(t *testing.T) {
 	s, subs := w.one(2, func(c *modelserver.Config) {
 		c.Brokers, c.PredictionsTopic, c.SampleRate = []string{broker.Addr()}, impression.Topic, -1
 	})
-	wait := w.applied("c0", "ps_1")
+	applied := w.applied("c0", "ps_1")
 	s.mustLoad(3, subs...)
 	seq := w.publish(w.learn("user", 1, 7, 3, 1, -1, 2, -2))
-	wait(seq)
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) }) // leaves none
+	applied(seq)
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) }) // leaves none
 
 	const tp = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	ctx := metadata.AppendToOutgoingContext(testContext(t), "x-request-id", "req-1", "x-impression", "1", "traceparent", tp)
@@ -253,7 +254,7 @@ func TestPredictIsASpanOfTheCallersTrace(t *testing.T) {
 	w.tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("")
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 	spans.Reset()
 	call := func(key, value string) *http.Response {
 		req, err := http.NewRequestWithContext(testContext(t), http.MethodPost, "http://"+s.HTTPAddr()+"/v1/models/ranker:predict", strings.NewReader(`{"instances":[{"user":1,"movie":3}]}`))
@@ -287,7 +288,7 @@ func TestStopsWhileALoadWaits(t *testing.T) {
 	s := w.serve("c0")
 	failed := make(chan error, 1)
 	go func() { failed <- s.load(1, "ps_0") }() // there is no such export
-	until(t, "configured", func() error {
+	wait.Until(t, "configured", func() error {
 		_, err := s.models.GetModelStatus(testContext(t), &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec("x", 0)})
 		if status.Code(err) != codes.NotFound {
 			return err

@@ -59,25 +59,6 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// until tries again, as often as the scheduler lets it, until try succeeds.
-func until(t testing.TB, what string, try func() error) {
-	t.Helper()
-	deadline := time.After(timeout)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
 // world is what training would have left behind: rows, dense variables, a bus.
 type world struct {
 	t testing.TB

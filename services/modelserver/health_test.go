@@ -66,7 +66,7 @@ func TestFollowingThatFailsIsSeenUntilItWorks(t *testing.T) {
 
 // Two failures in a row are nothing that people should see, three are.
 func TestFollowingThatFailsThreeTimesIsSeen(t *testing.T) {
-	for failures, want := range map[int]string{reportAfter - 1: "", reportAfter: "deltas of m:ps_0: nobody answers"} {
+	for failures, want := range map[int]string{health.Reported - 1: "", health.Reported: "deltas of m:ps_0: nobody answers"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := testFeed(func(*delta.Delta, uint64, time.Time) error { return nil }, func(flush) {})
 			f.bus, f.health, f.problem = &flaky{left: failures}, health.New(), "deltas of m:ps_0"
@@ -119,7 +119,7 @@ func TestHowLongImpressionsLinger(t *testing.T) {
 func TestImpressionsThatAreLostAreSeen(t *testing.T) {
 	well := health.New()
 	away := true
-	p := &impressions{topic: "predictions", metrics: newMetrics(nil), log: slog.New(slog.DiscardHandler), health: well}
+	p := &impressions{topic: "predictions", metrics: newMetrics(nil), log: slog.New(slog.DiscardHandler), attempts: well.Attempts("impressions")}
 	p.write = func(_ context.Context, recs ...kafka.Record) ([]kafka.Record, error) {
 		if away {
 			return nil, errors.New("no broker")

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
@@ -20,7 +21,7 @@ func TestIDsThatNameSomebodyElseAreRefused(t *testing.T) {
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	until(t, "ids within their range", func() error { return s.check([]int64{0, 1<<48 - 1}, []int64{1<<48 - 1, 0}) })
+	wait.Until(t, "ids within their range", func() error { return s.check([]int64{0, 1<<48 - 1}, []int64{1<<48 - 1, 0}) })
 	for _, id := range []int64{-1, 1 << 48, 1<<48 + 5, -(1<<48 - 5), math.MinInt64, math.MaxInt64} {
 		for name, ask := range map[string]func() (codes.Code, string){
 			"gRPC": func() (codes.Code, string) {

@@ -31,8 +31,7 @@ type impressions struct {
 	queue     chan *impression.Impression
 	metrics   *metrics
 	log       *slog.Logger
-	health    *health.State
-	failures  int // writes in a row
+	attempts  *health.Attempts // at writing
 }
 
 // recorder collects the impressions of one request.
@@ -172,12 +171,9 @@ func (p *impressions) flush(ctx context.Context, batch []kafka.Record) []kafka.R
 	if _, err := p.write(ctx, batch...); err != nil {
 		outcome = "failed"
 		p.log.Warn("impressions not written", "records", len(batch), "err", err)
-		if p.failures++; p.failures >= reportAfter {
-			p.health.Fail("impressions", fmt.Errorf("they are lost while topic %s cannot be written: %w", p.topic, err))
-		}
+		p.attempts.Failed(fmt.Errorf("they are lost while topic %s cannot be written: %w", p.topic, err))
 	} else {
-		p.failures = 0
-		p.health.OK("impressions")
+		p.attempts.Succeeded()
 	}
 	p.metrics.impressions.WithLabelValues(outcome).Add(float64(len(batch)))
 	clear(batch)

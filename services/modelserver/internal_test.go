@@ -23,6 +23,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/transfer"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
@@ -205,7 +206,7 @@ func TestFeedOutcomes(t *testing.T) {
 	if len(served) != 0 || caught() {
 		t.Fatalf("served %v before it has caught up", served)
 	}
-	send(4, &delta.Delta{Epoch: 4, Chunks: 1}) // a deposed writer's: caught up all the same
+	send(4, &delta.Delta{Epoch: 4, Chunks: 1}) // a fenced writer's: caught up all the same
 	if !caught() || len(served) != 1 || served[0].seq != 3 {
 		t.Fatalf("caught up: %v, served %v; want the newest one, 3", caught(), served)
 	}
@@ -282,7 +283,7 @@ func TestFreshnessDropsTheOldest(t *testing.T) {
 
 func TestImpressionsDropWhenFullAndDrainAtTheEnd(t *testing.T) {
 	var written int
-	p := &impressions{topic: "t", container: "c", metrics: newMetrics(nil), log: slog.New(slog.DiscardHandler), queue: make(chan *impression.Impression, 1000)}
+	p := &impressions{topic: "t", container: "c", metrics: newMetrics(nil), log: slog.New(slog.DiscardHandler), attempts: health.New().Attempts("impressions"), queue: make(chan *impression.Impression, 1000)}
 	fail := true
 	p.write = func(ctx context.Context, recs ...kafka.Record) ([]kafka.Record, error) {
 		if fail {
@@ -427,7 +428,7 @@ func TestValidate(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Errorf("the zero value with a container: %v", err)
 	}
-	good.setDefaults()
+	good = good.withDefaults()
 	if err := good.Validate(); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}

@@ -56,7 +56,7 @@ func (s *Server) jobOf(t target, g *servable) (job string) {
 // catchUp waits until the views hold everything that was in the log when it was called:
 // whoever asked for a load had seen its plan, and so must this server.
 func (s *Server) catchUp(ctx context.Context) error {
-	return s.insist(ctx, "control plane", func(ask context.Context) error {
+	return s.retryBus(ctx, "control plane", func(ask context.Context) error {
 		last, err := s.env.Bus.Log().Last(ask)
 		if err != nil {
 			return err
@@ -65,11 +65,12 @@ func (s *Server) catchUp(ctx context.Context) error {
 	})
 }
 
-// insist asks the bus until it answers, or ctx ends. What does not work is reported under
+// retryBus asks the bus until it answers, or ctx ends. What does not work is reported under
 // the name after its first few failures, until it works.
-func (s *Server) insist(ctx context.Context, name string, call func(context.Context) error) error {
+func (s *Server) retryBus(ctx context.Context, name string, call func(context.Context) error) error {
 	pause := retry.New(200*time.Millisecond, 5*time.Second)
-	for n := 1; ; n++ {
+	attempts := s.env.Health.Attempts(name)
+	for {
 		ask, cancel := context.WithTimeout(ctx, callTimeout)
 		err := call(ask)
 		cancel()
@@ -78,18 +79,13 @@ func (s *Server) insist(ctx context.Context, name string, call func(context.Cont
 			return ctx.Err()
 		}
 		s.env.Log.Warn("waiting for the bus", "for", name, "err", err)
-		if n >= reportAfter {
-			s.env.Health.Fail(name, err)
-		}
+		attempts.Failed(err)
 		if pause.Wait(ctx) != nil {
 			s.env.Health.OK(name)
 			return ctx.Err()
 		}
 	}
 }
-
-// reportAfter is how many failures in a row are a problem that people should see.
-const reportAfter = 3
 
 // exportLocation is where a servable is read from: the configured version, or a newer export
 // when the deltas behind the configured one are gone.
@@ -138,7 +134,8 @@ func (s *Server) reload(ctx context.Context, v *version, job string, at exportLo
 	name := "reload " + v.name
 	defer s.env.Health.OK(name)
 	pause := retry.New(time.Second, 30*time.Second)
-	for n := 1; ; n++ {
+	attempts := s.env.Health.Attempts(name)
+	for {
 		planned, exported := s.plan.Changed(), s.lineage.Changed()
 		t := s.targetOf(v)
 		places := s.newer(v, job, at)
@@ -159,9 +156,7 @@ func (s *Server) reload(ctx context.Context, v *version, job string, at exportLo
 			}
 			s.env.Log.Error("model not loaded anew; what is there goes on being served", "model", v.name, "path", p.basePath, "export", p.number, "err", err)
 		}
-		if n >= reportAfter {
-			s.env.Health.Fail(name, err)
-		}
+		attempts.Failed(err)
 		wait := time.NewTimer(pause.Next())
 		select {
 		case <-planned:
@@ -279,7 +274,7 @@ func (s *Server) keep(ctx context.Context, v *version, g *servable, at exportLoc
 		close(caught)
 	default:
 		f := s.feed(v, g, job)
-		if err := s.insist(ctx, problem, f.aim); err != nil {
+		if err := s.retryBus(ctx, problem, f.findEnd); err != nil {
 			return err
 		}
 		caught = f.caught
@@ -340,7 +335,7 @@ func (s *Server) feed(v *version, g *servable, job string) *feed {
 // the log knows nothing of that shard. The fact is older than the first delta of its
 // epoch, so the view is asked once it holds all that is in the log.
 func (s *Server) epochOf(ctx context.Context, job string, k uint32) (epoch uint64, ok bool, err error) {
-	err = s.insist(ctx, "control plane", func(ask context.Context) error {
+	err = s.retryBus(ctx, "control plane", func(ask context.Context) error {
 		last, err := s.env.Bus.Log().Last(ask)
 		if err != nil {
 			return err

@@ -223,7 +223,7 @@ func TestTheLogsEndIsInsistedOn(t *testing.T) {
 			"catching up": s.catchUp,
 			"an epoch":    func(ctx context.Context) error { _, _, err := s.epochOf(ctx, "j", 1); return err },
 		} {
-			left = reportAfter
+			left = health.Reported
 			done := make(chan error, 1)
 			go func() { done <- ask(t.Context()) }()
 			if err := <-done; err != nil || left != -1 {
@@ -256,11 +256,11 @@ func TestTheLogsEndIsInsistedOn(t *testing.T) {
 
 // What is insisted on is a problem from the third failure on, until it works.
 func TestWhenInsistingIsAProblem(t *testing.T) {
-	for failures, want := range map[int]string{reportAfter - 1: "", reportAfter: "name: no leader"} {
+	for failures, want := range map[int]string{health.Reported - 1: "", health.Reported: "name: no leader"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &Server{env: services.Env{Health: health.New(), Log: slog.New(slog.DiscardHandler)}}
 			calls, seen := 0, ""
-			err := s.insist(t.Context(), "name", func(context.Context) error {
+			err := s.retryBus(t.Context(), "name", func(context.Context) error {
 				if calls++; calls <= failures {
 					return errors.New("no leader")
 				}
@@ -299,7 +299,7 @@ func TestHowFarAVersionMustCatchUp(t *testing.T) {
 	for next, behind := range map[uint64]bool{1: true, last: true, last + 1: false} {
 		f := testFeed(nil, nil)
 		f.bus, f.next, f.shards = b.Deltas(), next, 2
-		if err := f.aim(t.Context()); err != nil {
+		if err := f.findEnd(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]uint64{}

@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
@@ -37,7 +38,7 @@ func (s *served) user(id int64) ([]float32, error) {
 
 func (s *served) untilUser(id int64, want ...float32) {
 	s.w.t.Helper()
-	until(s.w.t, fmt.Sprintf("user %d", id), func() error {
+	wait.Until(s.w.t, fmt.Sprintf("user %d", id), func() error {
 		got, err := s.user(id)
 		if err == nil && !slices.Equal(got, want) {
 			err = fmt.Errorf("row %v, want %v", got, want)
@@ -71,7 +72,7 @@ func TestTheFactOfAnotherAttemptSaysNothingAboutThisCopy(t *testing.T) {
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
 	s.untilUser(4, 44, 44, 44, 44)
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 }
 
 // The newest export may lie where this host cannot read; its copy beside the configured
@@ -94,7 +95,7 @@ func TestTheNewestCopyThatCanBeRead(t *testing.T) {
 	s, subs := w.one(2)
 	loaded := make(chan error, 1)
 	go func() { loaded <- s.load(1, subs...) }()
-	until(t, "the newest export is missed", func() error {
+	wait.Until(t, "the newest export is missed", func() error {
 		if n := s.counted(t, "monolith_modelserver_load_total", "failed"); n == 0 {
 			return errors.New("not yet")
 		}
@@ -105,7 +106,7 @@ func TestTheNewestCopyThatCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.untilUser(4, 44, 44, 44, 44)
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 }
 
 // counted is what a counter with one label says.
@@ -135,15 +136,15 @@ func TestWithoutAPlanTheExportsOwnJobIsFollowed(t *testing.T) {
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
 	s.untilUser(3, 3, 3, 3, 3)
-	wait := w.applied("c0", "entry")
+	applied := w.applied("c0", "entry")
 	w.publish(w.learn("user", 1, 7, 3, 9, 9, 9, 9)) // and after
 	s.untilUser(7, 9, 9, 9, 9)
 	v := modelspec.Variables(w.spec)[0]
 	w.mu.Lock()
 	w.dense[v.Name] = slices.Repeat([]float32{0.125}, v.Size)
 	w.mu.Unlock()
-	wait(w.publish(&delta.Delta{Job: job, Shards: 2, Epoch: 3, Chunks: 1, Dense: []*delta.Variable{{Name: v.Name, Shape: v.Shape, Values: floats(w.dense[v.Name])}}}))
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	applied(w.publish(&delta.Delta{Job: job, Shards: 2, Epoch: 3, Chunks: 1, Dense: []*delta.Variable{{Name: v.Name, Shape: v.Shape, Values: floats(w.dense[v.Name])}}}))
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 
 	// A layout's entry moves on while its shards stay, since their rows are kept fresh.
 	for number := int64(2); number < 6; number++ {
@@ -157,7 +158,7 @@ func TestWithoutAPlanTheExportsOwnJobIsFollowed(t *testing.T) {
 		if _, err := s.models.HandleReloadConfigRequest(testContext(t), &apis.ReloadConfigRequest{Config: tfserving.Config(models...)}); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the entry's next version", func() error {
+		wait.Until(t, "the entry's next version", func() error {
 			res, err := s.predict.Predict(testContext(t), request(someUsers, someMovies))
 			if err != nil {
 				t.Fatal(err)
@@ -171,7 +172,7 @@ func TestWithoutAPlanTheExportsOwnJobIsFollowed(t *testing.T) {
 	if got := s.versions("ps_1"); !slices.Equal(got, []string{"1 AVAILABLE"}) {
 		t.Errorf("the shards are at %v", got)
 	}
-	until(t, "old entries go", func() error {
+	wait.Until(t, "old entries go", func() error {
 		if got := s.versions("entry"); !slices.Equal(got, []string{"5 AVAILABLE", "4 END", "3 END", "2 END", "1 END"}) {
 			return fmt.Errorf("entries %v", got)
 		}
@@ -194,7 +195,7 @@ func TestWithoutAPlanAStrangersExportIsServedAsItIs(t *testing.T) {
 			}
 			s, subs := w.one(2)
 			s.mustLoad(1, subs...)
-			until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+			wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 			if !trimmed {
 				return
 			}
@@ -204,7 +205,7 @@ func TestWithoutAPlanAStrangersExportIsServedAsItIs(t *testing.T) {
 			w.export(2, 2, last)
 			w.exported(2, last)
 			s.untilUser(7, 5, 5, 5, 5)
-			until(t, "the next export", func() error { return s.check(someUsers, someMovies) })
+			wait.Until(t, "the next export", func() error { return s.check(someUsers, someMovies) })
 		})
 	}
 }
@@ -225,7 +226,7 @@ func TestAnEpochThatNobodyTookFencesNobody(t *testing.T) {
 	w.publish(rowDelta("user", modelspec.FID(1, 7), 4, 8, 8, 8, 8))
 	w.publish(w.learn("user", 1, 7, 3, 1, 2, 3, 4))
 	s.untilUser(7, 1, 2, 3, 4)
-	until(t, "both shards have read all", func() error {
+	wait.Until(t, "both shards have read all", func() error {
 		if n := s.counted(t, "monolith_modelserver_delta_total", "forged"); n != 4 {
 			return fmt.Errorf("%v deltas forged, want two at each", n)
 		}
@@ -247,7 +248,7 @@ func TestARowThatIsNotFiniteIsLeftOutAlone(t *testing.T) {
 	w.plan(1, 2, job)
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 	before := slices.Clone(w.rows["user"][modelspec.FID(1, 7)])
 	d := rowDelta("user", modelspec.FID(1, 7), 3, 1, 1, float32(math.NaN()), 1)
 	good := w.learn("user", 1, 9, 3, 2, 2, 2, 2).Rows[0]

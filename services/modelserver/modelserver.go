@@ -73,7 +73,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg.setDefaults()
+	cfg = cfg.withDefaults()
 	if cfg.PredictionsTopic == "" {
 		cfg.PredictionsTopic = kafka.TopicOf(env.BZID, impression.Topic)
 	}
@@ -115,7 +115,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	if len(cfg.Brokers) > 0 {
 		s.impressions = &impressions{
-			topic: cfg.PredictionsTopic, container: cfg.Container, metrics: s.metrics, log: env.Log, health: env.Health,
+			topic: cfg.PredictionsTopic, container: cfg.Container, metrics: s.metrics, log: env.Log, attempts: env.Health.Attempts("impressions"),
 			queue: make(chan *impression.Impression, impressionQueue),
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
@@ -66,7 +67,7 @@ func (l *library) want(n int64) {
 		l.t.Fatal(err)
 	}
 	l.configure([]tfserving.Model{{Name: "m:entry", BasePath: l.dir, Policy: tfserving.Policy{Versions: []int64{n}}}})
-	l.until("it is looked at", func() error {
+	wait.Until(l.t, "it is looked at", func() error {
 		if len(l.status("m:entry", n)) == 0 {
 			return errors.New("not yet")
 		}
@@ -74,20 +75,9 @@ func (l *library) want(n int64) {
 	})
 }
 
-func (l *library) until(what string, try func() error) {
-	l.t.Helper()
-	var err error
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if err = try(); err == nil {
-			return
-		}
-	}
-	l.t.Fatalf("%s: %v", what, err)
-}
-
 func (l *library) untilLoading(want ...int64) {
 	l.t.Helper()
-	l.until("loading", func() error {
+	wait.Until(l.t, "loading", func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if got := slices.Sorted(maps.Keys(l.loading)); !slices.Equal(got, want) {
@@ -118,7 +108,7 @@ func TestVersionsThatNobodyWantsStopLoading(t *testing.T) {
 	l.want(12)
 	l.untilLoading(12)
 	l.answer(12)
-	l.until("the new one alone", func() error {
+	wait.Until(l.t, "the new one alone", func() error {
 		var got []string
 		for _, v := range l.status("m:entry", 0) {
 			if v.state != stateEnd {

@@ -74,9 +74,9 @@ type servables struct {
 	configured uint64
 	forced     map[string]bool // configured anew: try failed versions again
 	models     map[string]map[int64]*version
-	failures   map[string]int // loads in a row, by name
-	changed    chan struct{}  // closed at the next change
-	count      uint64         // of beginnings and ends
+	attempts   map[string]*health.Attempts // at loading, by name
+	changed    chan struct{}               // closed at the next change
+	count      uint64                      // of beginnings and ends
 
 	kick  chan struct{}
 	lives sync.WaitGroup
@@ -100,7 +100,7 @@ type shardKey struct {
 
 func newServables(serve func(context.Context, *version) error, linger time.Duration, well *health.State) *servables {
 	s := &servables{
-		serve: serve, linger: linger, health: well, failures: map[string]int{}, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
+		serve: serve, linger: linger, health: well, attempts: map[string]*health.Attempts{}, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
 		models: map[string]map[int64]*version{}, changed: make(chan struct{}), kick: make(chan struct{}, 1),
 	}
 	s.index.Store(&index{})
@@ -366,10 +366,20 @@ func (s *servables) set(v *version, to state, data *servable) {
 	s.announce()
 }
 
+// loading are the attempts to load a model since the last that succeeded. The caller holds mu.
+func (s *servables) loading(name string) *health.Attempts {
+	a := s.attempts[name]
+	if a == nil {
+		a = s.health.Attempts("load " + name)
+		s.attempts[name] = a
+	}
+	return a
+}
+
 // works forgets the failures of a model. The caller holds mu.
 func (s *servables) works(name string) {
-	delete(s.failures, name)
-	s.health.OK("load " + name)
+	s.loading(name).Succeeded()
+	delete(s.attempts, name)
 }
 
 // settle notes that v has all that it needs to answer.
@@ -389,9 +399,7 @@ func (s *servables) end(v *version, err error) {
 	if err != nil {
 		v.err = failed(err)
 		// Whoever configures tries again for as long as the model is wanted.
-		if s.failures[v.name]++; s.failures[v.name] >= reportAfter {
-			s.health.Fail("load "+v.name, err)
-		}
+		s.loading(v.name).Failed(err)
 	}
 	s.count++
 	v.endedAt = s.count

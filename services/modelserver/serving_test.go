@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services/modelserver"
@@ -49,7 +50,7 @@ func newCluster(t testing.TB, job string) *cluster {
 	}
 	c.entry = w.serve("entry")
 	c.entry.mustLoad(1, "entry")
-	until(t, "first predict", func() error { return c.entry.check(someUsers, someMovies) })
+	wait.Until(t, "first predict", func() error { return c.entry.check(someUsers, someMovies) })
 	return c
 }
 
@@ -388,7 +389,7 @@ func TestDeltasChangeTheScore(t *testing.T) {
 	})
 
 	t.Run("a lower epoch is ignored", func(t *testing.T) {
-		w.publish(rowDelta("user", modelspec.FID(1, 7), 2, 9, 9, 9, 9)) // a deposed writer
+		w.publish(rowDelta("user", modelspec.FID(1, 7), 2, 9, 9, 9, 9)) // a fenced writer
 		seq := w.publish(w.learn("user", 1, 9, 3, 1, 1, 1, 1))
 		waits[0](seq)
 		waits[1](seq)
@@ -463,12 +464,12 @@ func TestNotFoundBeforeAndAfter(t *testing.T) {
 	expect("no replicas registered", codes.Unavailable)
 	w.register(0, 0, "c0", s.RowsAddr())
 	w.register(1, 0, "c0", s.RowsAddr())
-	until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 	if got := state(ranker); got != "AVAILABLE" {
 		t.Fatalf("status while served: %s", got)
 	}
 	s.mustLoad(1)
-	until(t, "unload", func() error {
+	wait.Until(t, "unload", func() error {
 		for _, sub := range []string{"entry", "ps_0", "ps_1"} {
 			if got := state(ranker + ":" + sub); got != "END" {
 				return fmt.Errorf("%s is %s", sub, got)
@@ -508,7 +509,7 @@ func TestFailover(t *testing.T) {
 	s := c.w.serve("ps-1-0b")
 	s.mustLoad(1, "ps_1")
 	c.w.register(1, 0, s.name, s.RowsAddr())
-	until(t, "back", func() error { return c.entry.check(someUsers, someMovies) })
+	wait.Until(t, "back", func() error { return c.entry.check(someUsers, someMovies) })
 }
 
 func TestServedByAnotherNumberOfShards(t *testing.T) {
@@ -524,12 +525,12 @@ func TestServedByAnotherNumberOfShards(t *testing.T) {
 				w.register(int32(k), 0, "c0", s.RowsAddr())
 			}
 			s.mustLoad(1, subs...)
-			until(t, "predict", func() error { return s.check(someUsers, someMovies) })
+			wait.Until(t, "predict", func() error { return s.check(someUsers, someMovies) })
 			sub := fmt.Sprintf("ps_%d", modelspec.ShardOf(modelspec.FID(1, 7), tc.served))
-			wait := w.applied("c0", sub)
+			applied := w.applied("c0", sub)
 			d := w.learn("user", 1, 7, 3, 1, -1, 2, -2)
 			d.Shard, d.Shards = uint32(modelspec.ShardOf(modelspec.FID(1, 7), tc.exported)), uint32(tc.exported)
-			wait(w.publish(d))
+			applied(w.publish(d))
 			if err := s.check(someUsers, someMovies); err != nil {
 				t.Fatal(err)
 			}
@@ -568,12 +569,12 @@ func TestOnlyTheLatestWithoutAVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "version 1", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "version 1", func() error { return s.check(someUsers, someMovies) })
 	w.mu.Lock()
 	w.rows["user"][modelspec.FID(1, 7)] = []float32{4, 3, 2, 1}
 	w.mu.Unlock()
 	w.export(2, 1, 0)
-	until(t, "version 2 replaces version 1", func() error {
+	wait.Until(t, "version 2 replaces version 1", func() error {
 		if err := s.check(someUsers, someMovies); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services/modelserver"
@@ -62,7 +63,7 @@ func TestVersionsAreNeverMixed(t *testing.T) {
 	}
 	entry := w.serve("entry")
 	entry.mustLoad(1, "entry")
-	until(t, "version 1", func() error { return entry.check(someUsers, someMovies) })
+	wait.Until(t, "version 1", func() error { return entry.check(someUsers, someMovies) })
 	want := map[int64][]float32{1: make([]float32, len(someUsers)), 2: make([]float32, len(someUsers))}
 	for i := range someUsers {
 		want[1][i] = w.score(someUsers[i], someMovies[i])
@@ -87,7 +88,7 @@ func TestVersionsAreNeverMixed(t *testing.T) {
 	}
 	state := func(s *served, sub string, want ...string) {
 		t.Helper()
-		until(t, s.name, func() error {
+		wait.Until(t, s.name, func() error {
 			if got := s.versions(sub); !slices.Equal(got, want) {
 				return fmt.Errorf("versions %v, want %v", got, want)
 			}
@@ -100,7 +101,7 @@ func TestVersionsAreNeverMixed(t *testing.T) {
 	}
 	state(ps[0], "ps_0", "2 AVAILABLE", "1 AVAILABLE")
 	entry.mustLoad(2, "entry") // ahead of ps_1: the old version goes on
-	until(t, "the entry's new version", func() error {
+	wait.Until(t, "the entry's new version", func() error {
 		if got := entry.versions("entry"); got[0] != "2 AVAILABLE" {
 			return errors.New(got[0])
 		}
@@ -117,7 +118,7 @@ func TestVersionsAreNeverMixed(t *testing.T) {
 		t.Fatalf("version 2 by name, before its rows are there: %v; want UNAVAILABLE", err)
 	}
 	ps[1].mustLoad(2, "ps_1")
-	until(t, "version 2", func() error {
+	wait.Until(t, "version 2", func() error {
 		res, err := entry.predict.Predict(testContext(t), request(someUsers, someMovies))
 		if err != nil {
 			t.Fatal(err) // somebody can answer all the time
@@ -146,7 +147,7 @@ func TestRowsOfAnotherVersionAreNoAnswer(t *testing.T) {
 	w.export(1, 2, 0)
 	s, subs := w.one(2)
 	s.mustLoad(1, subs...)
-	until(t, "version 1", func() error { return s.check(someUsers, someMovies) })
+	wait.Until(t, "version 1", func() error { return s.check(someUsers, someMovies) })
 	w.negate()
 	w.export(2, 2, 0)
 	other := w.serve("c9")
@@ -154,7 +155,7 @@ func TestRowsOfAnotherVersionAreNoAnswer(t *testing.T) {
 	for k := range int32(2) {
 		w.register(k, 0, other.name, other.RowsAddr())
 	}
-	until(t, "the other replicas", func() error {
+	wait.Until(t, "the other replicas", func() error {
 		_, err := s.scores(someUsers, someMovies)
 		if err == nil {
 			return errors.New("the old replicas answer still")
@@ -204,7 +205,7 @@ func TestASubModelThatIsNotServedHereKeepsNobodyBack(t *testing.T) {
 		if code := status.Code(err); code != codes.Unimplemented && code != codes.OK {
 			t.Fatalf("reload: %v; want UNIMPLEMENTED for the one, the others loaded", err)
 		}
-		until(t, "the others", func() error { return s.check(someUsers, someMovies) })
+		wait.Until(t, "the others", func() error { return s.check(someUsers, someMovies) })
 	}
 	for _, name := range odd {
 		res, err := s.models.GetModelStatus(testContext(t), &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(name, 0)})
@@ -240,7 +241,7 @@ func TestWhatCannotAnswerYetIsUnavailable(t *testing.T) {
 	}
 	w.append("replica", "offered/entry:0/0", &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{
 		Replica: &replica.Replica{ModelName: "offered", ServerType: "entry", Container: "c0", GrpcAddress: "127.0.0.1:1", HttpAddress: "127.0.0.1:1", Stat: replica.State_AVAILABLE, Version: 1}}}})
-	until(t, "what its predecessor served", func() error { // under a layout there is no plan
+	wait.Until(t, "what its predecessor served", func() error { // under a layout there is no plan
 		if got := code(tfserving.Spec("offered", 0)); got != codes.Unavailable {
 			return fmt.Errorf("%v", got)
 		}
@@ -249,7 +250,7 @@ func TestWhatCannotAnswerYetIsUnavailable(t *testing.T) {
 	loaded := make(chan error, 1)
 	go func() { loaded <- s.load(1, append(subs, "missing_0")...) }()
 	<-w.gate.waiting
-	until(t, "configured", func() error {
+	wait.Until(t, "configured", func() error {
 		if got := code(tfserving.Spec("nobody", 0)); got != codes.NotFound {
 			return fmt.Errorf("an unknown model: %v", got)
 		}

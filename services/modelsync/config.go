@@ -1,6 +1,7 @@
 package modelsync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -29,11 +30,14 @@ type Config struct {
 	Grace time.Duration
 	// Flush is how often applied deltas become facts. Default 1s.
 	Flush time.Duration
+
+	registered bool // by Register: what is zero now is meant
 }
 
 // Register binds the flags, after it has put defaults where nothing is set.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
+	c.registered = true
 	fs.StringVar(&c.Host, "host", c.Host, "name of this machine in facts")
 	fs.StringVar(&c.Dir, "dir", c.Dir, "folder of the copies")
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
@@ -61,14 +65,10 @@ func (c Config) withDefaults() Config {
 	if c.Host == "" {
 		c.Host, _ = os.Hostname() // without one Validate complains
 	}
-	if c.Retry == 0 {
-		c.Retry = time.Second
-	}
-	if c.Grace == 0 {
-		c.Grace = 10 * time.Minute
-	}
-	if c.Flush == 0 {
-		c.Flush = time.Second
+	c.Retry = cmp.Or(c.Retry, time.Second)
+	c.Flush = cmp.Or(c.Flush, time.Second)
+	if !c.registered {
+		c.Grace = cmp.Or(c.Grace, 10*time.Minute)
 	}
 	return c
 }

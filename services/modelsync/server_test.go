@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/modelsync"
@@ -108,7 +109,7 @@ func TestCopies(t *testing.T) {
 	seq = publishPlan(t, b, export, 3)
 	controltest.Next(t, b, seq, copied("ps_0", 3))
 	controltest.Next(t, b, seq, copied("entry", 3))
-	until(t, "version 1 is gone", func() bool {
+	wait.For(t, "version 1 is gone", func() bool {
 		return fmt.Sprint(versions(t, dir, export, "ps_0"), versions(t, dir, export, "entry")) == "[2 3] [2 3]"
 	})
 	stop()
@@ -135,19 +136,6 @@ func versions(t *testing.T, dir, export, sub string) []int64 {
 		t.Fatal(err)
 	}
 	return v
-}
-
-// until waits for something on disk, of which nobody tells.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.After(controltest.Patience)
-	for !is() {
-		select {
-		case <-deadline:
-			t.Fatalf("not so: %s", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
 }
 
 // A source that is not there yet is said once and tried until it is.
@@ -245,7 +233,7 @@ func TestCopiesWhatItsContainersServe(t *testing.T) {
 	if n := controltest.Count(t, b, controltest.Of("modelCopied")); n != 2 {
 		t.Errorf("%d copies, want one for each plan\n%s", n, controltest.Story(t, b))
 	}
-	until(t, "the entry is gone", func() bool {
+	wait.For(t, "the entry is gone", func() bool {
 		return fmt.Sprint(versions(t, dir, export, "ps_0"), versions(t, dir, export, "entry")) == "[1] []"
 	})
 	_, err := b.Log().Append(t.Context(), bus.Draft{Subject: events.Join(controltest.BZID, "publish", "m"), Expect: bus.Any, Event: &publish.Event{Body: &publish.Event_Withdrawn{
@@ -253,7 +241,7 @@ func TestCopiesWhatItsContainersServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "nothing is left of the unloaded model", func() bool { _, err := os.Stat(filepath.Join(dir, "m")); return os.IsNotExist(err) })
+	wait.For(t, "nothing is left of the unloaded model", func() bool { _, err := os.Stat(filepath.Join(dir, "m")); return os.IsNotExist(err) })
 }
 
 // Files may have names that no text holds: what fails because of them is told all the same.
@@ -279,13 +267,13 @@ func TestFailingCopiesAreAProblem(t *testing.T) {
 	state := health.New()
 	start(t, b, filepath.Join(root, "copies"), func(_ *modelsync.Config, e *services.Env) { e.Health = state })
 	publishPlan(t, b, filepath.Join(root, "exported_models"), 1)
-	until(t, "the role says that copies fail", func() bool {
+	wait.For(t, "the role says that copies fail", func() bool {
 		return strings.Contains(state.Summary(), "copies: m/entry version 1: the source cannot be read") && strings.Contains(state.Summary(), "(and 1 more)")
 	})
 	if err := os.Rename(export, filepath.Join(root, "exported_models")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the role is well again", func() bool { return state.Summary() == "" })
+	wait.For(t, "the role is well again", func() bool { return state.Summary() == "" })
 }
 
 // What happens in other contexts and namespaces makes nobody look, and what happens often
@@ -345,7 +333,7 @@ func TestDeltasApplied(t *testing.T) {
 		}
 	}
 	// Listening begins with the lease, of which Ready does not tell: signals may be lost.
-	until(t, "somebody listens", func() bool { say(1); return controltest.Count(t, b, recorded(1)) > 0 })
+	wait.For(t, "somebody listens", func() bool { say(1); return controltest.Count(t, b, recorded(1)) > 0 })
 	if err := b.Signals().Signal(t.Context(), subject, []byte("junk")); err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +344,7 @@ func TestDeltasApplied(t *testing.T) {
 	// Two of them: one records.
 	start(t, b, filepath.Join(t.TempDir(), "copies"))
 	start(t, b, filepath.Join(t.TempDir(), "copies"))
-	until(t, "somebody listens", func() bool { say(3); return controltest.Count(t, b, recorded(3)) > 0 })
+	wait.For(t, "somebody listens", func() bool { say(3); return controltest.Count(t, b, recorded(3)) > 0 })
 	say(4)
 	controltest.Next(t, b, 1, recorded(4))
 	say(5)

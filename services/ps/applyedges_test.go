@@ -13,8 +13,8 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 // standing is a shard's state, fresh and answering, without a process around it.
@@ -155,7 +155,7 @@ func TestRangesThatAreJoined(t *testing.T) {
 	} {
 		s := standing(t, Config{})
 		for _, x := range tc.give {
-			s.pend(proto.Clone(x).(*delta.Range))
+			s.addRange(proto.Clone(x).(*delta.Range))
 		}
 		if !slices.EqualFunc(s.ranges, tc.want, func(a, b *delta.Range) bool { return proto.Equal(a, b) }) {
 			t.Errorf("%s: %v, want %v", name, s.ranges, tc.want)
@@ -225,7 +225,7 @@ func TestAssignmentsAtTheirBounds(t *testing.T) {
 	wide := standing(t, Config{}, func(m *model.ModelSpec) { m.Tables[0].Dim = 4096 })
 	for name, tc := range map[string]struct {
 		s  *state
-		r  cutproto.AssignRequest
+		r  shardcmd.AssignRequest
 		ok bool
 	}{
 		"the longest id":   {s, set(strings.Repeat("x", 256), []int64{1}, 1, 2), true},

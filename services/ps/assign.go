@@ -10,8 +10,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 const (
@@ -56,15 +56,15 @@ func (r *requests) add(id string) {
 // until no cut holds the shard.
 // After a restore the assignment comes before the records that are learnt again, even
 // those it once came behind.
-func (s *Server) assign(ctx context.Context, r cutproto.AssignRequest) (cutproto.AssignResponse, error) {
-	none := cutproto.AssignResponse{}
+func (s *Server) assign(ctx context.Context, r shardcmd.AssignRequest) (shardcmd.AssignResponse, error) {
+	none := shardcmd.AssignResponse{}
 	if err := s.st.checkAssign(r); err != nil {
 		return none, err
 	}
 	for {
 		seq, err := s.assignNow(ctx, r)
 		if !errors.Is(err, errHeld) {
-			return cutproto.AssignResponse{SyncSeq: seq}, err
+			return shardcmd.AssignResponse{SyncSeq: seq}, err
 		}
 		if err := s.st.unheld(ctx); err != nil {
 			return none, err
@@ -76,7 +76,7 @@ func (s *Server) assign(ctx context.Context, r cutproto.AssignRequest) (cutproto
 // the checkpoint nor the deltas that a follower of its export reads.
 var errHeld = errors.New("a checkpoint cut holds the shard")
 
-func (s *Server) assignNow(ctx context.Context, r cutproto.AssignRequest) (seq uint64, _ error) {
+func (s *Server) assignNow(ctx context.Context, r shardcmd.AssignRequest) (seq uint64, _ error) {
 	err := s.do(ctx, func(ctx context.Context) error {
 		if err := s.pub.send(ctx); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (s *state) unheld(ctx context.Context) error {
 }
 
 // checkAssign finds everything wrong with r that does not depend on the rows.
-func (s *state) checkAssign(r cutproto.AssignRequest) error {
+func (s *state) checkAssign(r shardcmd.AssignRequest) error {
 	invalid := func(format string, args ...any) error { return bus.Refuse(bus.CodeInvalid, format, args...) }
 	dim, ok := s.dims[r.Table]
 	switch {
@@ -153,7 +153,7 @@ func (s *state) checkAssign(r cutproto.AssignRequest) error {
 }
 
 // assign sets the rows and returns the delta that says so, nil when it knew the request.
-func (s *state) assign(r cutproto.AssignRequest, now time.Time) (*delta.Delta, error) {
+func (s *state) assign(r shardcmd.AssignRequest, now time.Time) (*delta.Delta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse != nil {

@@ -22,12 +22,12 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
-func set(id string, ids []int64, values ...float32) cutproto.AssignRequest {
-	return cutproto.AssignRequest{RequestID: id, Table: "user", IDs: ids, Values: values}
+func set(id string, ids []int64, values ...float32) shardcmd.AssignRequest {
+	return shardcmd.AssignRequest{RequestID: id, Table: "user", IDs: ids, Values: values}
 }
 
 func (p *proc) user(ids ...int64) []float32 {
@@ -45,12 +45,12 @@ func TestAssignedRowsSurviveARestart(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
 	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("before", []int64{7}, 70, 71))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("before", []int64{7}, 70, 71))
 	w.save(w.checkpoint(1, 1, 0))
-	first := must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("after", []int64{1, 8}, 10, 11, 80, 81))
+	first := must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("after", []int64{1, 8}, 10, 11, 80, 81))
 	more := set("more", []int64{8}, 1, 2)
 	more.Add = true
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, more)
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, more)
 	want := []float32{10, 11, 70, 71, 81, 83}
 	if got := p.user(1, 7, 8); !reflect.DeepEqual(got, want) || first.SyncSeq == 0 {
 		t.Fatalf("rows are %v, want %v; %+v", got, want, first)
@@ -63,8 +63,8 @@ func TestAssignedRowsSurviveARestart(t *testing.T) {
 		t.Errorf("after a restart rows are %v, want %v", got, want)
 	}
 	// Repeats, also across the restart, change nothing.
-	for _, r := range []cutproto.AssignRequest{more, set("after", []int64{1, 8}, 10, 11, 80, 81)} {
-		if a := must[cutproto.AssignResponse](w, 0, cutproto.Assign, r); a.SyncSeq != 0 {
+	for _, r := range []shardcmd.AssignRequest{more, set("after", []int64{1, 8}, 10, 11, 80, 81)} {
+		if a := must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, r); a.SyncSeq != 0 {
 			t.Errorf("%s was assigned twice", r.RequestID)
 		}
 	}
@@ -88,10 +88,10 @@ func TestAddingToRows(t *testing.T) {
 		t.Helper()
 		r := set(id, ids, values...)
 		r.Add = true
-		must[cutproto.AssignResponse](w, 0, cutproto.Assign, r)
+		must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, r)
 	}
 	add("new", []int64{5}, 1, .01)
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("set", []int64{6}, .01, .02))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("set", []int64{6}, .01, .02))
 	add("old", []int64{6, 5}, .01, .01, .01, .01)
 	want := map[int64][]float32{5: {float32(8) + .01, float32(7) + .01 + .01}, 6: {float32(.01) + .01, float32(.02) + .01}}
 	for range 2 {
@@ -134,11 +134,11 @@ func TestAssignWhileTheBusIsAway(t *testing.T) {
 	})
 	r := set("r", []int64{5}, 1, 2)
 	r.Add = false
-	if _, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, r); refusalCode(err) != "UNAVAILABLE" {
+	if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, r); refusalCode(err) != "UNAVAILABLE" {
 		t.Fatalf("without a bus: %v", err)
 	}
 	away.Store(false)
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, r)
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, r)
 	f := p.settled()
 	if got := f.rows["user"][5]; !reflect.DeepEqual(got, []float32{1, 2}) {
 		t.Errorf("followers have %v", got)
@@ -155,21 +155,21 @@ func TestAssignRefuses(t *testing.T) {
 		code string
 	}{
 		"no request id":   {set("", []int64{1}, 1, 2), "INVALID"},
-		"no table":        {cutproto.AssignRequest{RequestID: "r", Table: "x", IDs: []int64{1}, Values: []float32{1}}, "NOT_FOUND"},
+		"no table":        {shardcmd.AssignRequest{RequestID: "r", Table: "x", IDs: []int64{1}, Values: []float32{1}}, "NOT_FOUND"},
 		"no rows":         {set("r", nil), "INVALID"},
 		"too many rows":   {big, "INVALID"},
 		"wrong dimension": {set("r", []int64{1}, 1), "INVALID"},
 		"an id twice":     {set("r", []int64{1, 1}, 1, 2, 3, 4), "INVALID"},
 		"too large":       {set("r", []int64{1}, 1e16, 2), "INVALID"},
 		"infinite":        {json.RawMessage(inf), "INVALID"},
-		"add too much":    {cutproto.AssignRequest{RequestID: "r", Table: "user", IDs: []int64{99}, Values: []float32{1, 2e15}, Add: true}, "INVALID"},
+		"add too much":    {shardcmd.AssignRequest{RequestID: "r", Table: "user", IDs: []int64{99}, Values: []float32{1, 2e15}, Add: true}, "INVALID"},
 		"another shard's": {set("r", []int64{table.NoID}, 1, 2), "INVALID"},
 	} {
-		if _, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, tc.r); refusalCode(err) != tc.code {
+		if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, tc.r); refusalCode(err) != tc.code {
 			t.Errorf("%s: %v, want %s", name, err, tc.code)
 		}
 	}
-	if s := must[cutproto.StatsResponse](w, 0, cutproto.Stats, struct{}{}); s.Rows["user"] != 0 {
+	if s := must[shardcmd.StatsResponse](w, 0, shardcmd.Stats, struct{}{}); s.Rows["user"] != 0 {
 		t.Errorf("something was assigned: %+v", s)
 	}
 	if err := p.stop(); err != nil {
@@ -178,7 +178,7 @@ func TestAssignRefuses(t *testing.T) {
 	cfg := w.config()
 	cfg.Deterministic = true
 	w.start(cfg)
-	if _, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, set("r", []int64{1}, 1, 2)); refusalCode(err) != "CONFLICT" || !strings.Contains(err.Error(), "deterministic") {
+	if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("r", []int64{1}, 1, 2)); refusalCode(err) != "CONFLICT" || !strings.Contains(err.Error(), "deterministic") {
 		t.Errorf("a deterministic job: %v", err)
 	}
 }
@@ -194,18 +194,18 @@ func TestStatsCountFailedApplies(t *testing.T) {
 		t.Fatal("a gradient of the wrong shape was learnt")
 	}
 	p.user(1, 2, 3)
-	s := must[cutproto.StatsResponse](w, 0, cutproto.Stats, struct{}{})
+	s := must[shardcmd.StatsResponse](w, 0, shardcmd.Stats, struct{}{})
 	if s.Apply.Count != 2 || s.Apply.Failed != 1 || !(s.Apply.AvgLatencyUS > 0) || s.Step != 1 {
 		t.Errorf("applies: %+v", s.Apply)
 	}
 	if s.Lookup.Count != 1 || s.Lookup.Rows != 3 || !(s.Lookup.AvgLatencyUS > 0) || s.Rows["user"] != 2 {
 		t.Errorf("lookups: %+v, rows %v", s.Lookup, s.Rows)
 	}
-	if h := must[cutproto.HealthResponse](w, 0, cutproto.Health, struct{}{}); !h.Serving {
+	if h := must[shardcmd.HealthResponse](w, 0, shardcmd.Health, struct{}{}); !h.Serving {
 		t.Errorf("health: %+v", h)
 	}
 	p.st.suspend(rowwire.Errorf(rowwire.Unavailable, "resting"))
-	if h := must[cutproto.HealthResponse](w, 0, cutproto.Health, struct{}{}); h.Serving || h.Reason != "resting" {
+	if h := must[shardcmd.HealthResponse](w, 0, shardcmd.Health, struct{}{}); h.Serving || h.Reason != "resting" {
 		t.Errorf("health while suspended: %+v", h)
 	}
 }
@@ -216,7 +216,7 @@ func TestWorkersMeetAtAShard(t *testing.T) {
 	done := make(chan error, 3)
 	for i := range 3 {
 		go func() {
-			a, err := call[cutproto.BarrierResponse](w, 0, cutproto.Barrier, cutproto.BarrierRequest{ID: "start", Worker: fmt.Sprint(i), NumWorkers: 3})
+			a, err := call[shardcmd.BarrierResponse](w, 0, shardcmd.Barrier, shardcmd.BarrierRequest{ID: "start", Worker: fmt.Sprint(i), NumWorkers: 3})
 			if err == nil && (a.Round != 1 || len(a.Workers) != 3) {
 				err = fmt.Errorf("%+v", a)
 			}
@@ -228,7 +228,7 @@ func TestWorkersMeetAtAShard(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := call[cutproto.BarrierResponse](w, 0, cutproto.Barrier, cutproto.BarrierRequest{ID: "start", Worker: "0"}); refusalCode(err) != "INVALID" {
+	if _, err := call[shardcmd.BarrierResponse](w, 0, shardcmd.Barrier, shardcmd.BarrierRequest{ID: "start", Worker: "0"}); refusalCode(err) != "INVALID" {
 		t.Errorf("no workers: %v", err)
 	}
 }
@@ -239,12 +239,12 @@ func TestAnAssignmentWaitsForTheCut(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
 	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
-	must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"})
-	must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
-	file := w.snapshot(0, cutproto.SnapshotRequest{Cut: "c", Checkpoint: 1, Export: true})
-	answered := make(chan cutproto.AssignResponse, 1)
+	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
+	must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
+	file := w.snapshot(0, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 1, Export: true})
+	answered := make(chan shardcmd.AssignResponse, 1)
 	go func() {
-		a, err := call[cutproto.AssignResponse](w, 0, cutproto.Assign, set("during", []int64{7}, 70, 71))
+		a, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("during", []int64{7}, 70, 71))
 		if err != nil {
 			t.Error(err)
 		}
@@ -255,10 +255,10 @@ func TestAnAssignmentWaitsForTheCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st := must[cutproto.State](w, 0, cutproto.Offsets, struct{}{}); st.Held != "c" || len(answered) > 0 {
+	if st := must[shardcmd.State](w, 0, shardcmd.Offsets, struct{}{}); st.Held != "c" || len(answered) > 0 {
 		t.Fatalf("held by %q, %d assignments answered", st.Held, len(answered))
 	}
-	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"})
+	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"})
 	a := <-answered
 	if a.SyncSeq <= end {
 		t.Errorf("the assignment is in delta %d, the export is followed from %d on", a.SyncSeq, end)
@@ -287,7 +287,7 @@ func TestWaitingForTheEndOfACut(t *testing.T) {
 		if err := <-wait(t.Context()); err != nil {
 			t.Errorf("without a cut: %v", err)
 		}
-		if _, err := s.hold(cutproto.HoldRequest{Cut: "c"}, time.Hour); err != nil {
+		if _, err := s.hold(shardcmd.HoldRequest{Cut: "c"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		waiting := wait(t.Context())
@@ -300,13 +300,13 @@ func TestWaitingForTheEndOfACut(t *testing.T) {
 		if err := <-late; refusalCode(err) != "UNAVAILABLE" {
 			t.Errorf("for too long: %v", err)
 		}
-		if _, err := s.release(cutproto.ReleaseRequest{Cut: "c"}); err != nil {
+		if _, err := s.release(shardcmd.ReleaseRequest{Cut: "c"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-waiting; err != nil {
 			t.Errorf("after the cut: %v", err)
 		}
-		if _, err := s.hold(cutproto.HoldRequest{Cut: "d"}, time.Hour); err != nil {
+		if _, err := s.hold(shardcmd.HoldRequest{Cut: "d"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		waiting = wait(t.Context())
@@ -324,14 +324,14 @@ func TestRepeatedAssignmentAfterACheckpointChangesNothing(t *testing.T) {
 	p.teach(teach(0, 0, 0, 10, 0, 1))
 	more := set("r1", []int64{1}, 100, 100)
 	more.Add = true
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, more)
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, more)
 	w.save(w.checkpoint(1, 1, 0))
 	for i := range int64(2) { // from the checkpoint, and from one of what came from it
 		if err := p.stop(); err != nil {
 			t.Fatal(err)
 		}
 		p = w.start(w.config())
-		if a := must[cutproto.AssignResponse](w, 0, cutproto.Assign, more); a.SyncSeq != 0 {
+		if a := must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, more); a.SyncSeq != 0 {
 			t.Errorf("the request was carried out again, in delta %d", a.SyncSeq)
 		}
 		if got := p.user(1); !slices.Equal(got, []float32{100, 100}) {
@@ -347,7 +347,7 @@ func TestAnAssignmentInACheckpointIsNotSetAgain(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
 	p.settled() // the untrained variables
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("r1", []int64{1}, 100, 100))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("r1", []int64{1}, 100, 100))
 	p.teach(teach(0, 0, 0, 10, 1, 1))
 	w.save(w.checkpoint(1, 1, 0))
 	if err := p.stop(); err != nil {

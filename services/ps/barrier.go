@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 const (
@@ -37,8 +37,8 @@ type barrier struct {
 
 // wait returns once the round is over, or refuses: INVALID for a request that cannot be,
 // CONFLICT for one that disagrees with the others, UNAVAILABLE when time is up.
-func (b *barriers) wait(ctx context.Context, r cutproto.BarrierRequest) (cutproto.BarrierResponse, error) {
-	none := cutproto.BarrierResponse{}
+func (b *barriers) wait(ctx context.Context, r shardcmd.BarrierRequest) (shardcmd.BarrierResponse, error) {
+	none := shardcmd.BarrierResponse{}
 	switch {
 	case r.ID == "" || len(r.ID) > 256 || r.Worker == "" || len(r.Worker) > 256:
 		return none, bus.Refuse(bus.CodeInvalid, "a barrier and its worker need names of 1 to 256 bytes")
@@ -66,7 +66,7 @@ func (b *barriers) wait(ctx context.Context, r cutproto.BarrierRequest) (cutprot
 }
 
 // arrive joins the open round; over is nil when there is nothing to wait for.
-func (b *barriers) arrive(r cutproto.BarrierRequest) (over <-chan struct{}, answer cutproto.BarrierResponse, err error) {
+func (b *barriers) arrive(r shardcmd.BarrierRequest) (over <-chan struct{}, answer shardcmd.BarrierResponse, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -112,14 +112,14 @@ func (b *barriers) arrive(r cutproto.BarrierRequest) (over <-chan struct{}, answ
 
 // leave is how a call ends that has waited for round: it is over, or the worker no
 // longer counts as arrived.
-func (b *barriers) leave(r cutproto.BarrierRequest, round uint64) (cutproto.BarrierResponse, error) {
+func (b *barriers) leave(r shardcmd.BarrierRequest, round uint64) (shardcmd.BarrierResponse, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	x := b.all[r.ID] // there: it is not forgotten while a call waits
 	x.waiting--
 	x.used = time.Now()
 	if x.round > round {
-		answer := cutproto.BarrierResponse{Round: round}
+		answer := shardcmd.BarrierResponse{Round: round}
 		if x.round == round+1 {
 			answer.Workers = x.last
 		}
@@ -129,7 +129,7 @@ func (b *barriers) leave(r cutproto.BarrierRequest, round uint64) (cutproto.Barr
 	if x.arrived[r.Worker]--; x.arrived[r.Worker] == 0 {
 		delete(x.arrived, r.Worker)
 	}
-	return cutproto.BarrierResponse{}, bus.Refuse(bus.CodeUnavailable, "barrier %q: %d of %d workers had come to round %d when time was up; ask again", r.ID, came, x.workers, round)
+	return shardcmd.BarrierResponse{}, bus.Refuse(bus.CodeUnavailable, "barrier %q: %d of %d workers had come to round %d when time was up; ask again", r.ID, came, x.workers, round)
 }
 
 // forgetIdle drops the barrier that was used longest ago among those nobody waits at; a

@@ -8,15 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 type reached struct {
-	cutproto.BarrierResponse
+	shardcmd.BarrierResponse
 	err error
 }
 
-func meet(b *barriers, r cutproto.BarrierRequest) <-chan reached {
+func meet(b *barriers, r shardcmd.BarrierRequest) <-chan reached {
 	ch := make(chan reached, 1)
 	go func() {
 		a, err := b.wait(context.Background(), r)
@@ -25,8 +25,8 @@ func meet(b *barriers, r cutproto.BarrierRequest) <-chan reached {
 	return ch
 }
 
-func at(worker string, n int) cutproto.BarrierRequest {
-	return cutproto.BarrierRequest{ID: "epoch", Worker: worker, NumWorkers: n}
+func at(worker string, n int) shardcmd.BarrierRequest {
+	return shardcmd.BarrierRequest{ID: "epoch", Worker: worker, NumWorkers: n}
 }
 
 func TestBarrierRoundAfterRound(t *testing.T) {
@@ -93,16 +93,16 @@ func TestBarrierRefuses(t *testing.T) {
 		waiting := meet(&b, at("a", 2))
 		synctest.Wait()
 		for name, tc := range map[string]struct {
-			r    cutproto.BarrierRequest
+			r    shardcmd.BarrierRequest
 			code string
 			want string
 		}{
-			"nobody to wait for": {cutproto.BarrierRequest{ID: "x", Worker: "a"}, "INVALID", "0 workers"},
-			"no name":            {cutproto.BarrierRequest{Worker: "a", NumWorkers: 1}, "INVALID", "names"},
-			"no worker":          {cutproto.BarrierRequest{ID: "x", NumWorkers: 1}, "INVALID", "names"},
-			"backwards in time":  {cutproto.BarrierRequest{ID: "x", Worker: "a", NumWorkers: 1, TimeoutMS: -1}, "INVALID", "time-out"},
+			"nobody to wait for": {shardcmd.BarrierRequest{ID: "x", Worker: "a"}, "INVALID", "0 workers"},
+			"no name":            {shardcmd.BarrierRequest{Worker: "a", NumWorkers: 1}, "INVALID", "names"},
+			"no worker":          {shardcmd.BarrierRequest{ID: "x", NumWorkers: 1}, "INVALID", "names"},
+			"backwards in time":  {shardcmd.BarrierRequest{ID: "x", Worker: "a", NumWorkers: 1, TimeoutMS: -1}, "INVALID", "time-out"},
 			"another number":     {at("b", 3), "CONFLICT", "waits for 2 workers"},
-			"another round":      {cutproto.BarrierRequest{ID: "epoch", Worker: "b", NumWorkers: 2, Round: 9}, "CONFLICT", "is in round 1"},
+			"another round":      {shardcmd.BarrierRequest{ID: "epoch", Worker: "b", NumWorkers: 2, Round: 9}, "CONFLICT", "is in round 1"},
 		} {
 			if r := <-meet(&b, tc.r); refusalCode(r.err) != tc.code || !strings.Contains(r.err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %s about %q", name, r.err, tc.code, tc.want)
@@ -122,14 +122,14 @@ func TestBarriersAreBounded(t *testing.T) {
 		var b barriers
 		var waiting []<-chan reached
 		for i := range maxBarriers - 1 {
-			waiting = append(waiting, meet(&b, cutproto.BarrierRequest{ID: fmt.Sprint(i), Worker: "a", NumWorkers: 2}))
+			waiting = append(waiting, meet(&b, shardcmd.BarrierRequest{ID: fmt.Sprint(i), Worker: "a", NumWorkers: 2}))
 		}
 		for i := range 3 { // each takes the place of the one before
-			if r := <-meet(&b, cutproto.BarrierRequest{ID: fmt.Sprint("idle", i), Worker: "a", NumWorkers: 1}); r.err != nil {
+			if r := <-meet(&b, shardcmd.BarrierRequest{ID: fmt.Sprint("idle", i), Worker: "a", NumWorkers: 1}); r.err != nil {
 				t.Fatal(r.err)
 			}
 		}
-		last := meet(&b, cutproto.BarrierRequest{ID: "last", Worker: "a", NumWorkers: 2})
+		last := meet(&b, shardcmd.BarrierRequest{ID: "last", Worker: "a", NumWorkers: 2})
 		synctest.Wait()
 		if r := <-meet(&b, at("a", 2)); refusalCode(r.err) != "UNAVAILABLE" || !strings.Contains(r.err.Error(), "1024 barriers") {
 			t.Errorf("one too many: %+v", r)
@@ -139,7 +139,7 @@ func TestBarriersAreBounded(t *testing.T) {
 			if i == len(waiting) {
 				id = "last"
 			}
-			<-meet(&b, cutproto.BarrierRequest{ID: id, Worker: "b", NumWorkers: 2})
+			<-meet(&b, shardcmd.BarrierRequest{ID: id, Worker: "b", NumWorkers: 2})
 			if r := <-ch; r.err != nil {
 				t.Fatal(r.err)
 			}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 // expiring declares a counting model whose users expire, and teaches 100 of them at unix.
@@ -74,7 +74,7 @@ func TestAnAssignmentLeavesTheClockAlone(t *testing.T) {
 	w := newWorld(t)
 	then := time.Now().Unix() - 10*day
 	p, cfg := expiring(w, 7, then)
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("a", []int64{5000}, 1, 2))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("a", []int64{5000}, 1, 2))
 	if n := p.swept(); n != 0 || p.clock() != then {
 		t.Errorf("an assignment removed %d rows and moved the clock by %d s", n, p.clock()-then)
 	}
@@ -107,7 +107,7 @@ func TestAssignedRowsLiveAsLongAsLearntOnes(t *testing.T) {
 	w := newWorld(t)
 	const then = 1000 * day
 	p, _ := expiring(w, 2, then)
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("a", []int64{5000}, 1, 2))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("a", []int64{5000}, 1, 2))
 	p.teach(onDay(then+day, 100, 1))
 	p.swept()
 	if len(p.table("user")) != 101 {

@@ -14,7 +14,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/services/internal/role"
 )
 
@@ -27,33 +27,33 @@ const (
 
 func (s *Server) service() bus.Service {
 	return bus.Service{
-		BZID: s.env.BZID, Name: cutproto.Service(s.cfg.Job, s.cfg.Shard), Version: "1.0.0",
+		BZID: s.env.BZID, Name: shardcmd.Service(s.cfg.Job, s.cfg.Shard), Version: "1.0.0",
 		Description: fmt.Sprintf("parameter-server shard %d of job %s: checkpoint cuts, barriers, figures", s.cfg.Shard, s.cfg.Job),
 		Endpoints: map[string]bus.Handler{
-			cutproto.Offsets: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.now() }),
-			cutproto.Hold: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r cutproto.HoldRequest) (any, error) {
+			shardcmd.Offsets: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.now() }),
+			shardcmd.Hold: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r shardcmd.HoldRequest) (any, error) {
 				return s.st.hold(r, s.cfg.HoldTimeout)
 			}),
-			cutproto.Advance: command(max(commandTimeout, s.cfg.HoldTimeout), `{"cut":"c1","targets":{"0":120}}`, func(ctx context.Context, r cutproto.AdvanceRequest) (any, error) {
+			shardcmd.Advance: command(max(commandTimeout, s.cfg.HoldTimeout), `{"cut":"c1","targets":{"0":120}}`, func(ctx context.Context, r shardcmd.AdvanceRequest) (any, error) {
 				return s.st.advance(ctx, r)
 			}),
-			cutproto.Snapshot: command(snapshotTimeout, `{"cut":"c1","checkpoint":3,"export":true}`, func(ctx context.Context, r cutproto.SnapshotRequest) (any, error) {
+			shardcmd.Snapshot: command(snapshotTimeout, `{"cut":"c1","checkpoint":3,"export":true}`, func(ctx context.Context, r shardcmd.SnapshotRequest) (any, error) {
 				f, err := s.snapshot(ctx, r)
 				return events.JSON[*training.ShardFile]{V: f}, err
 			}),
-			cutproto.Release: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r cutproto.ReleaseRequest) (any, error) {
+			shardcmd.Release: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r shardcmd.ReleaseRequest) (any, error) {
 				return s.st.release(r)
 			}),
-			cutproto.Hash: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.hash() }),
-			cutproto.Barrier: command(maxBarrierWait+time.Second, `{"id":"epoch","worker":"w0","numWorkers":2}`, func(ctx context.Context, r cutproto.BarrierRequest) (any, error) {
+			shardcmd.Hash: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.hash() }),
+			shardcmd.Barrier: command(maxBarrierWait+time.Second, `{"id":"epoch","worker":"w0","numWorkers":2}`, func(ctx context.Context, r shardcmd.BarrierRequest) (any, error) {
 				return s.barriers.wait(ctx, r)
 			}),
-			cutproto.Stats:  command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.stats() }),
-			cutproto.Health: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.health(), nil }),
-			cutproto.Assign: command(commandTimeout, `{"requestId":"r1","table":"movie","ids":[…],"values":[…]}`, func(ctx context.Context, r cutproto.AssignRequest) (any, error) {
+			shardcmd.Stats:  command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.stats() }),
+			shardcmd.Health: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.health(), nil }),
+			shardcmd.Assign: command(commandTimeout, `{"requestId":"r1","table":"movie","ids":[…],"values":[…]}`, func(ctx context.Context, r shardcmd.AssignRequest) (any, error) {
 				return s.assign(ctx, r)
 			}),
-			cutproto.Rollback: command(snapshotTimeout, `{"generation":1,"reason":"…"}`, func(ctx context.Context, r cutproto.RollbackRequest) (any, error) {
+			shardcmd.Rollback: command(snapshotTimeout, `{"generation":1,"reason":"…"}`, func(ctx context.Context, r shardcmd.RollbackRequest) (any, error) {
 				return s.rollback(ctx, r)
 			}),
 		},
@@ -92,23 +92,23 @@ func refusal(err error) error {
 }
 
 // now is where the shard stands.
-func (s *state) now() (cutproto.State, error) {
+func (s *state) now() (shardcmd.State, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.refuse != nil {
-		return cutproto.State{}, s.refuse
+		return shardcmd.State{}, s.refuse
 	}
 	return s.standing(), nil
 }
 
 // hash identifies everything the shard holds. Applies wait meanwhile.
-func (s *state) hash() (cutproto.HashResponse, error) {
+func (s *state) hash() (shardcmd.HashResponse, error) {
 	s.mu.RLock()
 	if s.refuse != nil {
 		defer s.mu.RUnlock()
-		return cutproto.HashResponse{}, s.refuse
+		return shardcmd.HashResponse{}, s.refuse
 	}
-	h := cutproto.HashResponse{State: s.standing(), Tables: map[string]string{}, Rows: map[string]uint64{}}
+	h := shardcmd.HashResponse{State: s.standing(), Tables: map[string]string{}, Rows: map[string]uint64{}}
 	all := s.copyAll()
 	for name, t := range s.tables {
 		h.Tables[name], h.Rows[name] = t.Hash(), uint64(t.Len())
@@ -127,7 +127,7 @@ func (s *state) hash() (cutproto.HashResponse, error) {
 //
 // After a crash in between, or when the chief gives the cut up, nothing refers to what
 // was written; the next attempt has another id.
-func (s *Server) snapshot(ctx context.Context, r cutproto.SnapshotRequest) (*training.ShardFile, error) {
+func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*training.ShardFile, error) {
 	if r.Checkpoint < 1 || r.Version < 0 {
 		return nil, bus.Refuse(bus.CodeInvalid, "checkpoint %d, version %d: both count from 1", r.Checkpoint, r.Version)
 	}
@@ -226,9 +226,9 @@ func (s *Server) sameDir(dir string) bool {
 }
 
 // rollback leaves the generation named, once, for the newest checkpoint.
-func (s *Server) rollback(ctx context.Context, r cutproto.RollbackRequest) (cutproto.State, error) {
+func (s *Server) rollback(ctx context.Context, r shardcmd.RollbackRequest) (shardcmd.State, error) {
 	if !s.cfg.Deterministic {
-		return cutproto.State{}, bus.Refuse(bus.CodeInvalid, "job %q is not deterministic: its shards recover one by one, without a roll-back", s.cfg.Job)
+		return shardcmd.State{}, bus.Refuse(bus.CodeInvalid, "job %q is not deterministic: its shards recover one by one, without a roll-back", s.cfg.Job)
 	}
 	err := s.do(ctx, func(context.Context) error {
 		switch now := s.ready0.GetGeneration(); {
@@ -240,13 +240,13 @@ func (s *Server) rollback(ctx context.Context, r cutproto.RollbackRequest) (cutp
 		return nil
 	})
 	if err != nil {
-		return cutproto.State{}, err
+		return shardcmd.State{}, err
 	}
 	return s.st.beyond(ctx, r.Generation)
 }
 
 // beyond waits until the shard answers in a later generation.
-func (s *state) beyond(ctx context.Context, generation uint64) (cutproto.State, error) {
+func (s *state) beyond(ctx context.Context, generation uint64) (shardcmd.State, error) {
 	for {
 		s.mu.RLock()
 		standing, there, changed := s.standing(), s.refuse == nil && s.generation > generation, s.changed
@@ -257,7 +257,7 @@ func (s *state) beyond(ctx context.Context, generation uint64) (cutproto.State, 
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return cutproto.State{}, ctx.Err()
+			return shardcmd.State{}, ctx.Err()
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -59,49 +60,37 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Shards == 0 {
-		c.Shards = 1
-	}
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:0"
-	}
-	if c.DenseEvery == 0 {
-		c.DenseEvery = 2
-	}
-	for _, d := range []struct {
-		v   *time.Duration
-		def time.Duration
-	}{
-		{&c.SyncInterval, 50 * time.Millisecond}, {&c.HoldTimeout, 5 * time.Second},
-		{&c.HeartbeatInterval, 500 * time.Millisecond}, {&c.Drain, 5 * time.Second}, {&c.ClockStep, 24 * time.Hour},
-	} {
-		if *d.v == 0 {
-			*d.v = d.def
-		}
-	}
+	c.Shards = cmp.Or(c.Shards, 1)
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")
+	c.DenseEvery = cmp.Or(c.DenseEvery, 2)
+	c.SyncInterval = cmp.Or(c.SyncInterval, 50*time.Millisecond)
+	c.HoldTimeout = cmp.Or(c.HoldTimeout, 5*time.Second)
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 500*time.Millisecond)
+	c.Drain = cmp.Or(c.Drain, 5*time.Second)
+	c.ClockStep = cmp.Or(c.ClockStep, 24*time.Hour)
 	return c
 }
 
 // Register binds the flags; what the fields hold is their default.
 func (c *Config) Register(fs *pflag.FlagSet) {
-	d := c.withDefaults()
+	*c = c.withDefaults()
 	fs.StringVar(&c.Job, "job", c.Job, "training job")
 	fs.StringVar(&c.Model, "model", c.Model, "declared model that the job trains")
 	fs.IntVar(&c.Shard, "shard", c.Shard, "this shard, from 0")
-	fs.IntVar(&c.Shards, "shards", d.Shards, "shards of the job")
+	fs.IntVar(&c.Shards, "shards", c.Shards, "shards of the job")
 	fs.StringVar(&c.Dir, "dir", c.Dir, "folder for checkpoints and exports, shared with the job's trainers")
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
-	fs.StringVar(&c.Listen, "listen", d.Listen, "where rows are served: host:port or unix:///path")
+	fs.StringVar(&c.Listen, "listen", c.Listen, "where rows are served: host:port or unix:///path")
 	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "address others connect to (default: the one listened on)")
 	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "where the gRPC API is served: host:port or unix:///path (default: nowhere)")
 	fs.BoolVar(&c.Insecure, "insecure-rows", c.Insecure, "serve rows beyond this machine, though without --rows-tls-cert they are neither encrypted nor authenticated")
-	fs.DurationVar(&c.SyncInterval, "sync-interval", d.SyncInterval, "how often touched rows are published")
-	fs.IntVar(&c.DenseEvery, "dense-every", d.DenseEvery, "publish dense variables with every n-th publication that holds new applies")
+	fs.DurationVar(&c.SyncInterval, "sync-interval", c.SyncInterval, "how often touched rows are published")
+	fs.IntVar(&c.DenseEvery, "dense-every", c.DenseEvery, "publish dense variables with every n-th publication that holds new applies")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn turn by turn; a lost shard rolls all back to the newest checkpoint")
-	fs.DurationVar(&c.ClockStep, "clock-step", d.ClockStep, "how far one apply may move the record time by which rows expire")
-	fs.DurationVar(&c.HoldTimeout, "hold-timeout", d.HoldTimeout, "how long a checkpoint cut may hold applies back")
-	fs.DurationVar(&c.HeartbeatInterval, "heartbeat-interval", d.HeartbeatInterval, "how often the replica-registry hears of this task")
-	fs.DurationVar(&c.Drain, "drain", d.Drain, "longest a clean stop takes")
+	fs.DurationVar(&c.ClockStep, "clock-step", c.ClockStep, "how far one apply may move the record time by which rows expire")
+	fs.DurationVar(&c.HoldTimeout, "hold-timeout", c.HoldTimeout, "how long a checkpoint cut may hold applies back")
+	fs.DurationVar(&c.HeartbeatInterval, "heartbeat-interval", c.HeartbeatInterval, "how often the replica-registry hears of this task")
+	fs.DurationVar(&c.Drain, "drain", c.Drain, "longest a clean stop takes")
 }
 
 // Validate joins every complaint; zero values stand for their defaults.

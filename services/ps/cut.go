@@ -9,7 +9,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 // keptCuts bounds the memory of cuts that have ended.
@@ -84,20 +84,20 @@ func (c *cuts) held(id string) (*cut, error) {
 }
 
 // hold makes applies wait. Holding the same cut again changes nothing.
-func (s *state) hold(r cutproto.HoldRequest, timeout time.Duration) (cutproto.State, error) {
+func (s *state) hold(r shardcmd.HoldRequest, timeout time.Duration) (shardcmd.State, error) {
 	if r.Cut == "" || len(r.Cut) > 256 {
-		return cutproto.State{}, bus.Refuse(bus.CodeInvalid, "a cut needs a name of 1 to 256 bytes")
+		return shardcmd.State{}, bus.Refuse(bus.CodeInvalid, "a cut needs a name of 1 to 256 bytes")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse != nil {
-		return cutproto.State{}, s.refuse
+		return shardcmd.State{}, s.refuse
 	}
 	if err := s.sameTimeline(r.Generation); err != nil {
-		return cutproto.State{}, err
+		return shardcmd.State{}, err
 	}
 	if r.Chief != 0 && r.Chief < s.cuts.chief {
-		return cutproto.State{}, bus.Refuse(bus.CodeConflict, "cut %q is of chief %d, chief %d has followed it: leave checkpoints to that one", r.Cut, r.Chief, s.cuts.chief)
+		return shardcmd.State{}, bus.Refuse(bus.CodeConflict, "cut %q is of chief %d, chief %d has followed it: leave checkpoints to that one", r.Cut, r.Chief, s.cuts.chief)
 	}
 	_, over := s.cuts.ended[r.Cut]
 	if !over && r.Chief > s.cuts.chief { // whoever began the one in progress leads no more
@@ -107,7 +107,7 @@ func (s *state) hold(r cutproto.HoldRequest, timeout time.Duration) (cutproto.St
 	s.cuts.chief = max(s.cuts.chief, r.Chief)
 	if over || s.cuts.now != nil {
 		if _, err := s.cuts.held(r.Cut); err != nil {
-			return cutproto.State{}, err
+			return shardcmd.State{}, err
 		}
 		return s.standing(), nil
 	}
@@ -125,7 +125,7 @@ func (s *state) hold(r cutproto.HoldRequest, timeout time.Duration) (cutproto.St
 }
 
 // advance lets applies up to the targets through and returns once all are recorded.
-func (s *state) advance(ctx context.Context, r cutproto.AdvanceRequest) (cutproto.State, error) {
+func (s *state) advance(ctx context.Context, r shardcmd.AdvanceRequest) (shardcmd.State, error) {
 	first := true
 	for {
 		s.mu.Lock()
@@ -141,7 +141,7 @@ func (s *state) advance(ctx context.Context, r cutproto.AdvanceRequest) (cutprot
 		standing, changed := s.standing(), s.changed
 		s.mu.Unlock()
 		if err != nil {
-			return cutproto.State{}, err
+			return shardcmd.State{}, err
 		}
 		if missing == "" {
 			return standing, nil
@@ -149,7 +149,7 @@ func (s *state) advance(ctx context.Context, r cutproto.AdvanceRequest) (cutprot
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return cutproto.State{}, bus.Refuse(bus.CodeUnavailable, "cut %q: %s; ask again, or release it", r.Cut, missing)
+			return shardcmd.State{}, bus.Refuse(bus.CodeUnavailable, "cut %q: %s; ask again, or release it", r.Cut, missing)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func (s *state) missing(c *cut) (string, error) {
 }
 
 // atCut is c's state if every target is recorded. The caller holds mu, for reading.
-func (s *state) atCut(r cutproto.SnapshotRequest) (*cut, error) {
+func (s *state) atCut(r shardcmd.SnapshotRequest) (*cut, error) {
 	c, err := s.cuts.held(r.Cut)
 	if err != nil {
 		return nil, err
@@ -216,7 +216,7 @@ func (s *state) atCut(r cutproto.SnapshotRequest) (*cut, error) {
 }
 
 // copyCut copies everything while the cut holds it still.
-func (s *state) copyCut(r cutproto.SnapshotRequest, syncSeq uint64) (*checkpoint.Shard, error) {
+func (s *state) copyCut(r shardcmd.SnapshotRequest, syncSeq uint64) (*checkpoint.Shard, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if _, err := s.atCut(r); err != nil {
@@ -229,7 +229,7 @@ func (s *state) copyCut(r cutproto.SnapshotRequest, syncSeq uint64) (*checkpoint
 
 // taken returns the snapshot that this cut has taken before, nil if none; another
 // checkpoint under the same cut is refused.
-func (s *state) taken(r cutproto.SnapshotRequest) (*training.ShardFile, error) {
+func (s *state) taken(r shardcmd.SnapshotRequest) (*training.ShardFile, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	file, saved := s.cuts.ended[r.Cut].file, s.cuts.ended[r.Cut].saved
@@ -243,7 +243,7 @@ func (s *state) taken(r cutproto.SnapshotRequest) (*training.ShardFile, error) {
 }
 
 // took remembers the snapshot of a cut, which may have ended while it was written.
-func (s *state) took(r cutproto.SnapshotRequest, file *training.ShardFile) {
+func (s *state) took(r shardcmd.SnapshotRequest, file *training.ShardFile) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.cuts.now; c != nil && c.id == r.Cut {
@@ -255,14 +255,14 @@ func (s *state) took(r cutproto.SnapshotRequest, file *training.ShardFile) {
 }
 
 // release ends the cut. A cut that ended with its snapshot taken is released already.
-func (s *state) release(r cutproto.ReleaseRequest) (cutproto.State, error) {
+func (s *state) release(r shardcmd.ReleaseRequest) (shardcmd.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e, ok := s.cuts.ended[r.Cut]; ok && (e.why == "" || e.file != nil) {
 		return s.standing(), nil
 	}
 	if _, err := s.cuts.held(r.Cut); err != nil {
-		return cutproto.State{}, err
+		return shardcmd.State{}, err
 	}
 	s.cuts.end("")
 	s.tell()

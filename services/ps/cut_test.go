@@ -14,7 +14,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 // TestCutUnderAppliers cuts two shards while three partitions are learnt: each shard's
@@ -83,7 +83,7 @@ func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
 	p.teach(teach(0, 0, 0, 10, 1, 1))
-	st := must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"})
+	st := must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
 	if st.Next[0] != 10 || st.Held != "c" {
 		t.Fatalf("hold answers %+v", st)
 	}
@@ -91,18 +91,18 @@ func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
 	go func() { _, err := p.Apply(context.Background(), teach(0, 0, 10, 20, 1, 1)); within <- err }()
 	go func() { _, err := p.Apply(context.Background(), teach(0, 1, 0, 5, 1, 1)); beyond <- err }()
 	targets := map[int32]int64{0: 20}
-	st = must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: targets})
+	st = must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: targets})
 	if err := <-within; err != nil || !maps.Equal(st.Next, targets) {
 		t.Fatalf("advance answers %+v, the apply within: %v", st, err)
 	}
-	again := must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: targets})
+	again := must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: targets})
 	if !maps.Equal(again.Next, targets) {
 		t.Errorf("advance again answers %+v", again)
 	}
-	if _, err := call[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 30}}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 30}}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("other targets for the same cut: %v", err)
 	}
-	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "d"}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "d"}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("a second cut: %v", err)
 	}
 	select {
@@ -110,15 +110,15 @@ func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
 		t.Fatalf("an apply beyond the targets went through: %v", err)
 	default:
 	}
-	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"})
+	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"})
 	if err := <-beyond; err != nil {
 		t.Fatal(err)
 	}
-	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"}) // again
-	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"}); refusalCode(err) != "CONFLICT" {
+	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"}) // again
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("holding a cut that is over: %v", err)
 	}
-	if _, err := call[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "never"}); refusalCode(err) != "NOT_FOUND" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "never"}); refusalCode(err) != "NOT_FOUND" {
 		t.Errorf("releasing an unknown cut: %v", err)
 	}
 }
@@ -127,31 +127,31 @@ func TestTheNextChiefEndsTheCutOfTheLast(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
 	p.teach(teach(0, 0, 0, 10, 1, 1))
-	must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "old", Chief: 5})
-	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "twin", Chief: 5}); refusalCode(err) != "CONFLICT" {
+	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old", Chief: 5})
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "twin", Chief: 5}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("another cut of the same chief: %v", err)
 	}
-	if st := must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "new", Chief: 6}); st.Held != "new" {
+	if st := must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "new", Chief: 6}); st.Held != "new" {
 		t.Fatalf("the shard is held by %q", st.Held)
 	}
 	waits := make(chan error, 1)
 	go func() { _, err := p.Apply(context.Background(), teach(0, 0, 10, 20, 1, 1)); waits <- err }()
-	if _, err := call[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "old", Targets: map[int32]int64{0: 20}}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "old", Targets: map[int32]int64{0: 20}}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("the old cut goes on: %v", err)
 	}
-	_, _ = call[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "old"}) // what the deposed chief does last
-	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
-		t.Errorf("the deposed chief holds again: %v", err)
+	_, _ = call[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "old"}) // what the fenced chief does last
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("the fenced chief holds again: %v", err)
 	}
-	if st := must[cutproto.State](w, 0, cutproto.Offsets, struct{}{}); st.Held != "new" || st.Next[0] != 10 {
-		t.Errorf("the deposed chief has loosened the new cut: %+v", st)
+	if st := must[shardcmd.State](w, 0, shardcmd.Offsets, struct{}{}); st.Held != "new" || st.Next[0] != 10 {
+		t.Errorf("the fenced chief has loosened the new cut: %+v", st)
 	}
-	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "new"})
+	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "new"})
 	if err := <-waits; err != nil {
 		t.Fatal(err)
 	}
-	if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
-		t.Errorf("the deposed chief holds once the shard is free: %v", err)
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
+		t.Errorf("the fenced chief holds once the shard is free: %v", err)
 	}
 }
 
@@ -160,11 +160,11 @@ func TestTargetsBehindWhatIsRecordedAreRefused(t *testing.T) {
 	p := w.start(w.config())
 	p.teach(teach(0, 0, 0, 10, 1, 1))
 	for name, targets := range map[string]map[int32]int64{"lower": {0: 5}, "partition left out": {}} {
-		must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: name})
-		if _, err := call[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: name, Targets: targets}); refusalCode(err) != "CONFLICT" {
+		must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: name})
+		if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: name, Targets: targets}); refusalCode(err) != "CONFLICT" {
 			t.Errorf("%s: %v, want CONFLICT", name, err)
 		}
-		must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: name})
+		must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: name})
 	}
 }
 
@@ -181,28 +181,28 @@ func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(stale, "manifest.json"), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"})
-	snap := cutproto.SnapshotRequest{Cut: "c", Checkpoint: 1}
-	if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, snap); refusalCode(err) != "CONFLICT" {
+	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
+	snap := shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 1}
+	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, snap); refusalCode(err) != "CONFLICT" {
 		t.Errorf("snapshot before advance: %v, want CONFLICT", err)
 	}
-	must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
-	for name, bad := range map[string]cutproto.SnapshotRequest{
+	must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
+	for name, bad := range map[string]shardcmd.SnapshotRequest{
 		"no id":          {Cut: "c"},
 		"another folder": {Cut: "c", Checkpoint: 1, Dir: "/elsewhere"},
 	} {
-		if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, bad); refusalCode(err) != "INVALID" {
+		if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, bad); refusalCode(err) != "INVALID" {
 			t.Errorf("%s: %v, want INVALID", name, err)
 		}
 	}
-	if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, cutproto.SnapshotRequest{Cut: "c", Checkpoint: 7}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 7}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("an id that another attempt has written under: %v, want CONFLICT", err)
 	}
 	if text, err := os.ReadFile(filepath.Join(stale, "manifest.json")); err != nil || string(text) != "{" {
 		t.Errorf("what the other attempt left is now %q, %v", text, err)
 	}
 	payload := func() string {
-		b, err := w.bus.Commands().Call(soon(t), bzid, cutproto.Command(job, 0, cutproto.Snapshot), []byte(`{"cut":"c","checkpoint":1,"dir":"`+w.dir+`"}`))
+		b, err := w.bus.Commands().Call(soon(t), bzid, shardcmd.Command(job, 0, shardcmd.Snapshot), []byte(`{"cut":"c","checkpoint":1,"dir":"`+w.dir+`"}`))
 		if err != nil {
 			t.Fatalf("snapshot: %v", err)
 		}
@@ -212,10 +212,10 @@ func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 	if again := payload(); again != first {
 		t.Errorf("the same snapshot again answers %s, first %s", again, first)
 	}
-	if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, cutproto.SnapshotRequest{Cut: "c", Checkpoint: 2}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 2}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("another checkpoint from the same cut: %v, want CONFLICT", err)
 	}
-	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"})
+	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"})
 	if again := payload(); again != first {
 		t.Errorf("after the release it answers %s, first %s", again, first)
 	}
@@ -225,9 +225,9 @@ func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 	if err := p.lineage.Wait(soon(t), lastOf(t, w)); err != nil {
 		t.Fatal(err)
 	}
-	must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "late"})
-	must[cutproto.State](w, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "late", Targets: map[int32]int64{0: 10}})
-	if _, err := call[*training.ShardFile](w, 0, cutproto.Snapshot, cutproto.SnapshotRequest{Cut: "late", Checkpoint: 2}); refusalCode(err) != "CONFLICT" {
+	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "late"})
+	must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "late", Targets: map[int32]int64{0: 10}})
+	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "late", Checkpoint: 2}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("writing over a saved checkpoint: %v, want CONFLICT", err)
 	}
 }
@@ -253,7 +253,7 @@ func TestAHeldShardReleasesItself(t *testing.T) {
 		}
 		s.resume(1, 0)
 		const timeout = 5 * time.Second
-		hold := func(name string) error { _, err := s.hold(cutproto.HoldRequest{Cut: name}, timeout); return err }
+		hold := func(name string) error { _, err := s.hold(shardcmd.HoldRequest{Cut: name}, timeout); return err }
 		if err := hold("a"); err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +266,7 @@ func TestAHeldShardReleasesItself(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			_, err := s.advance(t.Context(), cutproto.AdvanceRequest{Cut: "a", Targets: map[int32]int64{7: 1}})
+			_, err := s.advance(t.Context(), shardcmd.AdvanceRequest{Cut: "a", Targets: map[int32]int64{7: 1}})
 			if refusalCode(err) != "CONFLICT" || time.Since(began) != timeout {
 				t.Errorf("advance of the cut that timed out: %v after %v; want CONFLICT after %v", err, time.Since(began), timeout)
 			}
@@ -282,7 +282,7 @@ func TestAHeldShardReleasesItself(t *testing.T) {
 		if err := hold("a"); refusalCode(err) != "CONFLICT" {
 			t.Errorf("holding a cut that timed out: %v", err)
 		}
-		if _, err := s.release(cutproto.ReleaseRequest{Cut: "a"}); refusalCode(err) != "CONFLICT" {
+		if _, err := s.release(shardcmd.ReleaseRequest{Cut: "a"}); refusalCode(err) != "CONFLICT" {
 			t.Errorf("releasing a cut that timed out: %v", err)
 		}
 		if err := hold("b"); err != nil {
@@ -290,7 +290,7 @@ func TestAHeldShardReleasesItself(t *testing.T) {
 		}
 		// The timer of a released cut must not end its successor.
 		time.Sleep(2 * time.Second)
-		if _, err := s.release(cutproto.ReleaseRequest{Cut: "b"}); err != nil {
+		if _, err := s.release(shardcmd.ReleaseRequest{Cut: "b"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := hold("c"); err != nil {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 // lesson is turn n of a fixed course over two partitions and two shards, which depends
@@ -61,7 +61,7 @@ func (w *world) deterministic(shards int) (Config, []*proc) {
 }
 
 // generation waits until the shard answers in a generation of at least g.
-func (p *proc) generation(g uint64) cutproto.State {
+func (p *proc) generation(g uint64) shardcmd.State {
 	p.t.Helper()
 	st, err := p.st.beyond(soon(p.t), g-1)
 	if err != nil {
@@ -127,17 +127,17 @@ func TestRollbackOnRequest(t *testing.T) {
 	for n := range 4 {
 		lesson(t, shards, n, 1)
 	}
-	ask := cutproto.RollbackRequest{Generation: 1, Reason: "test"}
+	ask := shardcmd.RollbackRequest{Generation: 1, Reason: "test"}
 	for range 2 { // two trainers ask for the same thing
 		for i := range shards {
-			st := must[cutproto.State](w, i, cutproto.Rollback, ask)
+			st := must[shardcmd.State](w, i, shardcmd.Rollback, ask)
 			if st.Generation != 2 || st.Turn != 0 || len(st.Next) != 0 {
 				t.Fatalf("after the roll-back: %+v", st)
 			}
 		}
 	}
 	ask.Generation = 9
-	if _, err := call[cutproto.State](w, 0, cutproto.Rollback, ask); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Rollback, ask); refusalCode(err) != "CONFLICT" {
 		t.Errorf("leaving a generation that is not there: %v, want CONFLICT", err)
 	}
 	_, err := shards[0].Lookup(soon(t), &rowwire.LookupRequest{Model: job, Generation: 1})
@@ -153,7 +153,7 @@ func TestRollbackOnRequest(t *testing.T) {
 
 	plain := newWorld(t)
 	plain.start(plain.config())
-	if _, err := call[cutproto.State](plain, 0, cutproto.Rollback, ask); refusalCode(err) != "INVALID" {
+	if _, err := call[shardcmd.State](plain, 0, shardcmd.Rollback, ask); refusalCode(err) != "INVALID" {
 		t.Errorf("roll-back of a job that is not deterministic: %v, want INVALID", err)
 	}
 }
@@ -167,7 +167,7 @@ func TestShardsAgreeOnACheckpoint(t *testing.T) {
 		lesson(t, shards, n, 1)
 	}
 	c := w.checkpoint(2, 1, 1)
-	must[cutproto.State](w, 0, cutproto.Rollback, cutproto.RollbackRequest{Generation: 1, Reason: "before the fact was stored"})
+	must[shardcmd.State](w, 0, shardcmd.Rollback, shardcmd.RollbackRequest{Generation: 1, Reason: "before the fact was stored"})
 	shards[1].generation(2)
 	w.save(c)
 	// Shard 1's process says that it is in generation 2 already, but at checkpoint 1.
@@ -207,7 +207,7 @@ func TestWaitersLearnOfARollback(t *testing.T) {
 			errs <- err
 		}()
 	}
-	must[cutproto.State](w, 0, cutproto.Rollback, cutproto.RollbackRequest{Generation: 1})
+	must[shardcmd.State](w, 0, shardcmd.Rollback, shardcmd.RollbackRequest{Generation: 1})
 	for range 2 {
 		if code := rowwire.CodeOf(<-errs); code != rowwire.WrongGeneration && code != rowwire.Unavailable {
 			t.Errorf("who waited got %v", code)

@@ -17,8 +17,8 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 // A table's clock goes on by a bounded step, and is what rows set by hand get.
@@ -150,17 +150,17 @@ func TestBarriersAtTheirBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := strings.Repeat("x", 256)
 		for name, tc := range map[string]struct {
-			r    cutproto.BarrierRequest
+			r    shardcmd.BarrierRequest
 			want string // "": it is over at once
 		}{
-			"the longest names":   {cutproto.BarrierRequest{ID: long, Worker: long, NumWorkers: 1}, ""},
-			"a longer barrier":    {cutproto.BarrierRequest{ID: long + "x", Worker: "a", NumWorkers: 1}, "INVALID"},
-			"a longer worker":     {cutproto.BarrierRequest{ID: "b", Worker: long + "x", NumWorkers: 1}, "INVALID"},
-			"most workers":        {cutproto.BarrierRequest{ID: "b", Worker: "a", NumWorkers: maxWorkers}, "UNAVAILABLE"},
-			"a worker too many":   {cutproto.BarrierRequest{ID: "b", Worker: "a", NumWorkers: maxWorkers + 1}, "INVALID"},
-			"workers below 0":     {cutproto.BarrierRequest{ID: "b", Worker: "a", NumWorkers: -1}, "INVALID"},
-			"a millisecond":       {cutproto.BarrierRequest{ID: "b", Worker: "a", NumWorkers: 2, TimeoutMS: 1}, "UNAVAILABLE"},
-			"longer than it gets": {cutproto.BarrierRequest{ID: "b", Worker: "a", NumWorkers: 2, TimeoutMS: 1 << 40}, "UNAVAILABLE"},
+			"the longest names":   {shardcmd.BarrierRequest{ID: long, Worker: long, NumWorkers: 1}, ""},
+			"a longer barrier":    {shardcmd.BarrierRequest{ID: long + "x", Worker: "a", NumWorkers: 1}, "INVALID"},
+			"a longer worker":     {shardcmd.BarrierRequest{ID: "b", Worker: long + "x", NumWorkers: 1}, "INVALID"},
+			"most workers":        {shardcmd.BarrierRequest{ID: "b", Worker: "a", NumWorkers: maxWorkers}, "UNAVAILABLE"},
+			"a worker too many":   {shardcmd.BarrierRequest{ID: "b", Worker: "a", NumWorkers: maxWorkers + 1}, "INVALID"},
+			"workers below 0":     {shardcmd.BarrierRequest{ID: "b", Worker: "a", NumWorkers: -1}, "INVALID"},
+			"a millisecond":       {shardcmd.BarrierRequest{ID: "b", Worker: "a", NumWorkers: 2, TimeoutMS: 1}, "UNAVAILABLE"},
+			"longer than it gets": {shardcmd.BarrierRequest{ID: "b", Worker: "a", NumWorkers: 2, TimeoutMS: 1 << 40}, "UNAVAILABLE"},
 		} {
 			var b barriers
 			began := time.Now()
@@ -257,7 +257,7 @@ func TestACutIsHeldAgain(t *testing.T) {
 	s := standing(t, Config{})
 	defer s.suspend(rowwire.Errorf(rowwire.Unavailable, "the test is over"))
 	hold := func(name string, chief uint64) error {
-		_, err := s.hold(cutproto.HoldRequest{Cut: name, Chief: chief}, time.Hour)
+		_, err := s.hold(shardcmd.HoldRequest{Cut: name, Chief: chief}, time.Hour)
 		return err
 	}
 	long := strings.Repeat("x", 256)
@@ -291,15 +291,15 @@ func TestWhenASnapshotMayBeTaken(t *testing.T) {
 	} {
 		s := standing(t, Config{Deterministic: true})
 		s.parts[0], s.turn = &partition{next: 10}, 3
-		if _, err := s.hold(cutproto.HoldRequest{Cut: "c"}, time.Hour); err != nil {
+		if _, err := s.hold(shardcmd.HoldRequest{Cut: "c"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		s.cuts.now.targets = tc.targets
-		c, err := s.atCut(cutproto.SnapshotRequest{Cut: "c", Turn: tc.turn})
+		c, err := s.atCut(shardcmd.SnapshotRequest{Cut: "c", Turn: tc.turn})
 		if tc.says == "" && (err != nil || c == nil) || tc.says != "" && (refusalCode(err) != "CONFLICT" || !strings.Contains(err.Error(), tc.says)) {
 			t.Errorf("%s: %v, want %q", name, err, tc.says)
 		}
-		if _, err := s.copyCut(cutproto.SnapshotRequest{Cut: "c", Turn: tc.turn}, 1); (err == nil) != (tc.says == "") {
+		if _, err := s.copyCut(shardcmd.SnapshotRequest{Cut: "c", Turn: tc.turn}, 1); (err == nil) != (tc.says == "") {
 			t.Errorf("%s: copied: %v", name, err)
 		}
 		s.suspend(rowwire.Errorf(rowwire.Unavailable, "the test is over"))

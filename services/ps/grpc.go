@@ -20,7 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/internal/wire/pspb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 const grpcStreams = 64 // calls of one connection answered at once
@@ -195,7 +195,7 @@ func (g *grpcServer) Assign(ctx context.Context, r *pspb.AssignRequest) (*pspb.A
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	res, err := g.s.assign(ctx, cutproto.AssignRequest{RequestID: r.GetRequestId(), Table: r.GetTable(), IDs: signedIDs(r.GetIds()), Values: v, Add: r.GetAdd()})
+	res, err := g.s.assign(ctx, shardcmd.AssignRequest{RequestID: r.GetRequestId(), Table: r.GetTable(), IDs: signedIDs(r.GetIds()), Values: v, Add: r.GetAdd()})
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -223,7 +223,7 @@ func (g *grpcServer) Offsets(ctx context.Context, r *pspb.OffsetsRequest) (*pspb
 }
 
 func (g *grpcServer) Barrier(ctx context.Context, r *pspb.BarrierRequest) (*pspb.BarrierResponse, error) {
-	res, err := g.s.barriers.wait(ctx, cutproto.BarrierRequest{
+	res, err := g.s.barriers.wait(ctx, shardcmd.BarrierRequest{
 		ID: r.GetBarrierId(), Worker: r.GetWorker(), NumWorkers: int(r.GetNumWorkers()), Round: r.GetRound(), TimeoutMS: r.GetTimeoutMs(),
 	})
 	if err != nil {
@@ -237,7 +237,7 @@ func (g *grpcServer) Stats(context.Context, *pspb.StatsRequest) (*pspb.StatsResp
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	calls := func(c cutproto.CallStats) *pspb.CallStats {
+	calls := func(c shardcmd.CallStats) *pspb.CallStats {
 		return &pspb.CallStats{Count: c.Count, Failed: c.Failed, Rows: c.Rows, AvgLatencyUs: c.AvgLatencyUS}
 	}
 	return &pspb.StatsResponse{

@@ -29,10 +29,10 @@ import (
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -165,7 +165,7 @@ func call[A any](w *world, shard int, endpoint string, body any) (a A, err error
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	reply, err := w.bus.Commands().Call(soon(w.t), bzid, cutproto.Command(job, shard, endpoint), payload)
+	reply, err := w.bus.Commands().Call(soon(w.t), bzid, shardcmd.Command(job, shard, endpoint), payload)
 	if err != nil {
 		return a, err
 	}
@@ -198,33 +198,33 @@ func (w *world) checkpoint(shards int, id int64, generation uint64) *training.Ch
 	name := fmt.Sprintf("cut-%d-%d", id, generation)
 	targets := map[int32]int64{}
 	for i := range shards {
-		st := must[cutproto.State](w, i, cutproto.Hold, cutproto.HoldRequest{Cut: name, Generation: generation})
+		st := must[shardcmd.State](w, i, shardcmd.Hold, shardcmd.HoldRequest{Cut: name, Generation: generation})
 		for p, next := range st.Next {
 			targets[p] = max(targets[p], next)
 		}
 	}
 	c := &training.Checkpoint{Id: id, Dir: w.dir, Offsets: targets, Generation: generation}
 	for i := range shards {
-		st := must[cutproto.State](w, i, cutproto.Advance, cutproto.AdvanceRequest{Cut: name, Targets: targets})
+		st := must[shardcmd.State](w, i, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: name, Targets: targets})
 		c.Turn = st.Turn
 	}
 	for i := range shards {
-		c.Shards = append(c.Shards, w.snapshot(i, cutproto.SnapshotRequest{Cut: name, Checkpoint: id, Export: true, Generation: generation, Turn: c.Turn}))
+		c.Shards = append(c.Shards, w.snapshot(i, shardcmd.SnapshotRequest{Cut: name, Checkpoint: id, Export: true, Generation: generation, Turn: c.Turn}))
 	}
 	for i := range shards {
-		must[cutproto.State](w, i, cutproto.Release, cutproto.ReleaseRequest{Cut: name})
+		must[shardcmd.State](w, i, shardcmd.Release, shardcmd.ReleaseRequest{Cut: name})
 	}
 	return c
 }
 
 // snapshot has a held shard write its part.
-func (w *world) snapshot(shard int, r cutproto.SnapshotRequest) *training.ShardFile {
+func (w *world) snapshot(shard int, r shardcmd.SnapshotRequest) *training.ShardFile {
 	w.t.Helper()
 	payload, err := json.Marshal(r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	reply, err := w.bus.Commands().Call(soon(w.t), bzid, cutproto.Command(job, shard, cutproto.Snapshot), payload)
+	reply, err := w.bus.Commands().Call(soon(w.t), bzid, shardcmd.Command(job, shard, shardcmd.Snapshot), payload)
 	if err != nil {
 		w.t.Fatalf("snapshot: %v", err)
 	}
@@ -273,7 +273,7 @@ func (p *proc) teach(r *rowwire.ApplyRequest) *rowwire.ApplyResponse {
 
 func (p *proc) hash() string {
 	p.t.Helper()
-	return must[cutproto.HashResponse](p.world, p.cfg.Shard, cutproto.Hash, struct{}{}).Hash
+	return must[shardcmd.HashResponse](p.world, p.cfg.Shard, shardcmd.Hash, struct{}{}).Hash
 }
 
 // table reads a whole table over the wire.

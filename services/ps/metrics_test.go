@@ -8,7 +8,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 // Refused and repeated applies count too, each under its outcome, and all are timed.
@@ -69,7 +69,7 @@ func TestDenseFetchesAreCountedApart(t *testing.T) {
 		}
 	}
 	p.user(1)
-	s := must[cutproto.StatsResponse](w, 0, cutproto.Stats, struct{}{})
+	s := must[shardcmd.StatsResponse](w, 0, shardcmd.Stats, struct{}{})
 	if s.Lookup.Count != 1 || s.Lookup.Rows != 1 || s.Dense.Count != 3 || !(s.Dense.AvgLatencyUS > 0) {
 		t.Errorf("lookups %+v, fetches of variables %+v", s.Lookup, s.Dense)
 	}

@@ -13,10 +13,11 @@ import (
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 // back appends that the job returns to a checkpoint, and returns the fact's sequence.
@@ -35,7 +36,7 @@ func (w *world) back(checkpoint int64, generation uint64) uint64 {
 // follows waits until the shard answers as one that follows the return at seq.
 func (p *proc) follows(seq uint64) (r *shard.Ready) {
 	p.t.Helper()
-	eventually(p.t, fmt.Sprintf("shard %d follows its job back", p.cfg.Shard), func() bool {
+	wait.For(p.t, fmt.Sprintf("shard %d follows its job back", p.cfg.Shard), func() bool {
 		p.fleet.Read(func(f fleet.State) { r = f.Shards[job][uint32(p.cfg.Shard)].Ready.V })
 		p.st.mu.RLock()
 		defer p.st.mu.RUnlock()
@@ -56,7 +57,7 @@ func TestAShardFollowsItsJobBack(t *testing.T) {
 	w.save(w.checkpoint(1, 2, 0))
 	p.teach(teach(0, 0, 20, 30, 1, 4))
 	p.settled()
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, set("undone", []int64{1, 50}, 7, 7, 8, 8))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("undone", []int64{1, 50}, 7, 7, 8, 8))
 
 	if r := p.follows(w.back(1, 0)); r.GetCheckpoint() != 1 || r.GetOffsets()[0] != 10 || r.GetRows() != 2 {
 		t.Errorf("the shard is ready as %v, want checkpoint 1", r)
@@ -111,7 +112,7 @@ func TestDeterministicShardsReturnTogether(t *testing.T) {
 	for _, p := range shards {
 		p.follows(seq)
 	}
-	eventually(t, "one generation", func() bool {
+	wait.For(t, "one generation", func() bool {
 		generation = shards[0].generationNow()
 		return generation >= 2 && shards[1].generationNow() == generation && shards[0].st.turnNow() == 6 && shards[1].st.turnNow() == 6
 	})
@@ -154,10 +155,10 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			p.st.mu.Lock()
 			p.st.dense["out/kernel"].values[0] = float32(math.NaN()) // not marked as touched
 			p.st.mu.Unlock()
-			payload := cutproto.HoldRequest{Cut: "c"}
-			must[cutproto.State](p.world, 0, cutproto.Hold, payload)
-			must[cutproto.State](p.world, 0, cutproto.Advance, cutproto.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
-			_, err := call[map[string]any](p.world, 0, cutproto.Snapshot, cutproto.SnapshotRequest{Cut: "c", Checkpoint: 2})
+			payload := shardcmd.HoldRequest{Cut: "c"}
+			must[shardcmd.State](p.world, 0, shardcmd.Hold, payload)
+			must[shardcmd.State](p.world, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
+			_, err := call[map[string]any](p.world, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 2})
 			if err == nil || !strings.Contains(err.Error(), "not finite") {
 				p.t.Errorf("a cut of what is not finite: %v", err)
 			}
@@ -178,7 +179,7 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			then := p.hash()
 			p.settled()
 			diverge(p)
-			eventually(t, "the fact", func() bool { return len(w.failures()) == 1 })
+			wait.For(t, "the fact", func() bool { return len(w.failures()) == 1 })
 			if why := w.failures()[0]; !strings.Contains(why, "diverged") || !strings.Contains(why, "trainer."+job+".restore") {
 				t.Errorf("the fact says %q", why)
 			}
@@ -188,7 +189,7 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			if _, err := p.Lookup(soon(t), &rowwire.LookupRequest{Model: job}); rowwire.CodeOf(err) != rowwire.Unavailable {
 				t.Errorf("a lookup in a diverged shard: %v", err)
 			}
-			if _, err := call[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "late"}); err == nil || !strings.Contains(err.Error(), "diverged") {
+			if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "late"}); err == nil || !strings.Contains(err.Error(), "diverged") {
 				t.Errorf("a cut of a diverged shard: %v", err)
 			}
 			for id, row := range w.follow().rows["user"] {

@@ -15,10 +15,10 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 // schema is what the spec says about this shard; it never changes.
@@ -311,8 +311,8 @@ func (s *state) rows() map[string]uint64 {
 }
 
 // standing is where the shard stands. The caller holds mu, for reading at least.
-func (s *state) standing() cutproto.State {
-	st := cutproto.State{
+func (s *state) standing() shardcmd.State {
+	st := shardcmd.State{
 		Epoch: s.epoch, Step: s.step, Turn: s.turn, Generation: s.generation, Checkpoint: s.checkpoint,
 		Next: s.offsets(),
 	}

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 // tally counts calls of one kind, failed ones too.
@@ -20,8 +20,8 @@ func (t *tally) add(took time.Duration, rows int, err error) {
 	t.rows.Add(uint64(rows))
 }
 
-func (t *tally) stats() cutproto.CallStats {
-	s := cutproto.CallStats{Count: t.count.Load(), Failed: t.failed.Load(), Rows: t.rows.Load()}
+func (t *tally) stats() shardcmd.CallStats {
+	s := shardcmd.CallStats{Count: t.count.Load(), Failed: t.failed.Load(), Rows: t.rows.Load()}
 	if s.Count > 0 {
 		s.AvgLatencyUS = float64(t.ns.Load()) / 1e3 / float64(s.Count)
 	}
@@ -29,23 +29,23 @@ func (t *tally) stats() cutproto.CallStats {
 }
 
 // stats is the shard in figures.
-func (s *Server) stats() (cutproto.StatsResponse, error) {
+func (s *Server) stats() (shardcmd.StatsResponse, error) {
 	now, err := s.st.now()
 	if err != nil {
-		return cutproto.StatsResponse{}, err
+		return shardcmd.StatsResponse{}, err
 	}
-	return cutproto.StatsResponse{
+	return shardcmd.StatsResponse{
 		State: now, Lookup: s.m.looking.stats(), Dense: s.m.fetching.stats(), Apply: s.m.applying.stats(),
 		Rows: s.st.rows(), Touched: uint64(s.st.backlog()),
 	}, nil
 }
 
 // health says whether the shard answers lookups and applies now.
-func (s *Server) health() cutproto.HealthResponse {
+func (s *Server) health() shardcmd.HealthResponse {
 	s.st.mu.RLock()
 	defer s.st.mu.RUnlock()
 	if s.st.refuse != nil {
-		return cutproto.HealthResponse{Reason: s.st.refuse.Message}
+		return shardcmd.HealthResponse{Reason: s.st.refuse.Message}
 	}
-	return cutproto.HealthResponse{Serving: true}
+	return shardcmd.HealthResponse{Serving: true}
 }

@@ -15,8 +15,9 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 const day = 86400
@@ -40,19 +41,6 @@ func onDay(unix int64, from int64, users ...int64) *rowwire.ApplyRequest {
 	return r
 }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-deadline:
-			t.Fatal("still not: " + what)
-		}
-	}
-}
-
 func TestAFullTableAppliesNothing(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.declare(func(m *model.ModelSpec) { m.Tables[0].MaxRows = 3 })
@@ -68,7 +56,7 @@ func TestAFullTableAppliesNothing(t *testing.T) {
 	if got := p.hash(); got != before || len(p.table("movie")) != 0 {
 		t.Error("the refused apply has changed something")
 	}
-	_, err = call[cutproto.AssignResponse](w, 0, cutproto.Assign, cutproto.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8, 9}, Values: make([]float32, 4)})
+	_, err = call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, shardcmd.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8, 9}, Values: make([]float32, 4)})
 	if refusalCode(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_rows") {
 		t.Errorf("an assignment to a full table: %v", err)
 	}
@@ -108,7 +96,7 @@ func TestATableOutOfMemoryAppliesNothing(t *testing.T) {
 		t.Errorf("64 KiB hold %d rows of 8 bytes, a time and an index entry", n)
 	}
 	for _, add := range []bool{false, true} {
-		_, err = call[cutproto.AssignResponse](w, 0, cutproto.Assign, cutproto.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{1 << 40, 2 << 40, 3 << 40}, Values: make([]float32, 6), Add: add})
+		_, err = call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, shardcmd.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{1 << 40, 2 << 40, 3 << 40}, Values: make([]float32, 6), Add: add})
 		if refusalCode(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_bytes") {
 			t.Errorf("an assignment, add %t: %v", add, err)
 		}
@@ -145,7 +133,7 @@ func TestExpiredRowsGoEverywhere(t *testing.T) {
 	}
 	p.teach(onDay(12*day, 1, 2))
 	p.teach(onDay(13*day, 2, 3)) // the clock is the newest record: row 1 has had its three days
-	eventually(t, "row 1 is gone", func() bool { return len(p.table("user")) == 3 })
+	wait.For(t, "row 1 is gone", func() bool { return len(p.table("user")) == 3 })
 	want := map[int64][]float32{2: {-2, -2}, 3: {-1, -1}, forever: {-1, -1}}
 	f = p.settled()
 	if !maps.EqualFunc(f.rows["user"], want, slices.Equal) {
@@ -159,14 +147,14 @@ func TestExpiredRowsGoEverywhere(t *testing.T) {
 		t.Errorf("the checkpoint has %+v with %d rows", s.Manifest.Tables[1], len(s.Tables["user"]))
 	}
 	p.teach(onDay(16*day, 3, 9)) // 2 and 3 go
-	eventually(t, "rows 2 and 3 are gone", func() bool { return len(p.table("user")) == 2 })
+	wait.For(t, "rows 2 and 3 are gone", func() bool { return len(p.table("user")) == 2 })
 	p.settled()
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
 	p = w.start(cfg) // from the checkpoint: 2 and 3 are back until the record comes again
 	p.teach(onDay(16*day, 3, 9))
-	eventually(t, "rows 2 and 3 are gone again", func() bool { return len(p.table("user")) == 2 })
+	wait.For(t, "rows 2 and 3 are gone again", func() bool { return len(p.table("user")) == 2 })
 	p.sameRows(p.settled())
 }
 
@@ -175,15 +163,15 @@ func TestExpiryLeavesCutsAlone(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.declare(func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} }))
 	p.teach(onDay(10*day, 0, 1))
-	st := must[cutproto.State](w, 0, cutproto.Hold, cutproto.HoldRequest{Cut: "c"})
+	st := must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
 	p.st.mu.Lock()
 	p.st.expiry["user"].clock += 2 * day // as if a record had come just before
 	p.st.mu.Unlock()
 	if n := p.st.sweep(); n != 0 || len(p.table("user")) != 1 {
 		t.Errorf("%d rows expired while cut %s holds the shard", n, st.Held)
 	}
-	must[cutproto.State](w, 0, cutproto.Release, cutproto.ReleaseRequest{Cut: "c"})
-	eventually(t, "the row is gone", func() bool { return len(p.table("user")) == 0 })
+	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"})
+	wait.For(t, "the row is gone", func() bool { return len(p.table("user")) == 0 })
 }
 
 // TestSweepsAreBounded: a large table takes many steps, and lookups come between.
@@ -298,7 +286,7 @@ func TestAssignmentsPassTheFilter(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.declare(filtered)
 	p := w.start(cfg)
-	must[cutproto.AssignResponse](w, 0, cutproto.Assign, cutproto.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8}, Values: []float32{3, 4}})
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, shardcmd.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8}, Values: []float32{3, 4}})
 	want := map[int64][]float32{8: {3, 4}}
 	for range 2 {
 		f := p.settled()

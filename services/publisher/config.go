@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -21,11 +22,14 @@ type Config struct {
 	// LeaseTTL is how long a dead publisher goes on leading, in whole seconds: so long
 	// plans stay as they are before another one goes on. Default 2s.
 	LeaseTTL time.Duration
+
+	registered bool // by Register: what is zero now is meant
 }
 
 // Register binds the flags, after it has put defaults where nothing is set.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
+	c.registered = true
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
 	fs.DurationVar(&c.Debounce, "debounce", c.Debounce, "how long the fleet must stay still before new containers are planned for")
 	fs.DurationVar(&c.Recheck, "recheck", c.Recheck, "how often exports are looked at for newer versions")
@@ -36,7 +40,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Debounce < 0 || c.Debounce > time.Minute {
-		errs = append(errs, fmt.Errorf("debounce is %v: give 0 (300ms) to 1m", c.Debounce))
+		errs = append(errs, fmt.Errorf("debounce is %v: give 0 to 1m", c.Debounce))
 	}
 	if c.Recheck < 0 || c.Recheck > time.Hour {
 		errs = append(errs, fmt.Errorf("recheck is %v: give 0 (5s) to 1h", c.Recheck))
@@ -48,14 +52,10 @@ func (c *Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Debounce == 0 {
-		c.Debounce = 300 * time.Millisecond
-	}
-	if c.Recheck == 0 {
-		c.Recheck = 5 * time.Second
-	}
-	if c.LeaseTTL == 0 {
-		c.LeaseTTL = 2 * time.Second
+	c.Recheck = cmp.Or(c.Recheck, 5*time.Second)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, 2*time.Second)
+	if !c.registered {
+		c.Debounce = cmp.Or(c.Debounce, 300*time.Millisecond)
 	}
 	return c
 }

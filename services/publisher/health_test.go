@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/publisher"
 )
@@ -30,13 +31,7 @@ func TestPlansThatCannotBeMadeAreAProblem(t *testing.T) {
 	controltest.Start(t, s)
 	until := func(what string, is func(string) bool) {
 		t.Helper()
-		for deadline := time.After(controltest.Patience); !is(env.Health.Summary()); {
-			select {
-			case <-deadline:
-				t.Fatalf("%s: %q", what, env.Health.Summary())
-			case <-time.After(time.Millisecond):
-			}
-		}
+		wait.Seen(t, what, func() (string, bool) { s := env.Health.Summary(); return s, is(s) })
 	}
 	store(t, b, load("m", dir, 1, 1, 1))
 	until("no plan", func(s string) bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
@@ -51,7 +52,7 @@ func TestTheLargestFactsAreShownEverywhere(t *testing.T) {
 	for round := range 2 {
 		here := session(t, s.ZKAddr())
 		for path, size := range map[string]int{"/test/portal/m": 850_000, "/test/resource/0:0": 3 * events.MaxText, "/test/container_service/unknown;None;None:c": 3 * events.MaxText} {
-			eventually(t, fmt.Sprintf("round %d: %s", round, path), func() (string, bool) {
+			wait.Seen(t, fmt.Sprintf("round %d: %s", round, path), func() (string, bool) {
 				ours, _, err := here.Get(path)
 				if err != nil {
 					return err.Error(), false
@@ -91,7 +92,7 @@ func TestWhatIsBeyondABoundStopsNobody(t *testing.T) {
 		}
 		controltest.Beat(t, b, ps(replica.State_AVAILABLE))
 		c := session(t, s.ZKAddr())
-		eventually(t, "what came behind", func() (string, bool) {
+		wait.Seen(t, "what came behind", func() (string, bool) {
 			_, _, err := c.Get("/test/service/m/ps:0/0")
 			return fmt.Sprint(err), err == nil
 		})

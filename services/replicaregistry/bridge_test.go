@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
@@ -60,20 +61,6 @@ func session(t *testing.T, addr string) *zk.Conn {
 	}
 }
 
-func eventually(t *testing.T, what string, is func() (state string, ok bool)) {
-	t.Helper()
-	for deadline := time.Now().Add(6 * controltest.Patience); ; {
-		state, ok := is()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still waiting: %s\n%s", what, state)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
-
 // dump is everything below the roots: path, data, and whether it is ephemeral.
 func dump(t *testing.T, c *zk.Conn, chroot string, roots ...string) string {
 	t.Helper()
@@ -106,7 +93,7 @@ func dump(t *testing.T, c *zk.Conn, chroot string, roots ...string) string {
 
 func same(t *testing.T, what string, here, there *zk.Conn, chroot string) {
 	t.Helper()
-	eventually(t, what, func() (string, bool) {
+	wait.Seen(t, what, func() (string, bool) {
 		a, b := dump(t, here, "", "/test", "/monolith"), dump(t, there, chroot, "/test", "/monolith")
 		return "ours:\n" + a + "theirs:\n" + b, a == b
 	})
@@ -181,7 +168,7 @@ func TestBridge(t *testing.T) {
 	here, there := session(t, s.ZKAddr()), session(t, ensemble.Addr)
 	replicas := func(what string, is func(list string) bool) {
 		t.Helper()
-		eventually(t, what, func() (string, bool) {
+		wait.Seen(t, what, func() (string, bool) {
 			l := controltest.MustCall(t, b, "registry.replicas", "")
 			return l, is(l)
 		})
@@ -227,7 +214,7 @@ func TestBridge(t *testing.T) {
 	if _, err := here.Set("/test/notes/n", []byte("changed here"), -1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "each other's changes", func() (string, bool) {
+	wait.Seen(t, "each other's changes", func() (string, bool) {
 		a, _, _ := here.Get("/test/mine/n")
 		b, _, _ := there.Get("/test/notes/n")
 		return fmt.Sprintf("%s, %s", a, b), string(a) == "changed there" && string(b) == "changed here"
@@ -388,7 +375,7 @@ func TestTakeOver(t *testing.T) {
 	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
 	const node = "/test/service/m/ps:0/0"
 	var before int64
-	eventually(t, "the first mirror's node", func() (string, bool) {
+	wait.Seen(t, "the first mirror's node", func() (string, bool) {
 		_, st, err := there.Exists(node)
 		if err != nil {
 			t.Fatal(err)
@@ -414,12 +401,12 @@ func TestTakeOver(t *testing.T) {
 	startMirrored(t, b, ensemble.Addr, func(c *replicaregistry.Config) { c.Mirror.Session = 6 * time.Second })
 	first.stop()
 	var after int64
-	eventually(t, "the second mirror's node", func() (string, bool) {
+	wait.Seen(t, "the second mirror's node", func() (string, bool) {
 		_, st, _ := there.Exists(node)
 		after = st.EphemeralOwner
 		return fmt.Sprintf("%x, was %x", after, before), after != 0 && after != before
 	})
-	eventually(t, "the first session's end", func() (string, bool) {
+	wait.Seen(t, "the first session's end", func() (string, bool) {
 		out := oracle.FourLetters(t, ensemble.Addr, "dump")
 		return out, !strings.Contains(out, fmt.Sprintf("0x%x", before))
 	})

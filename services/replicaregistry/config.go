@@ -136,9 +136,7 @@ func (c Config) family() fleet.Family {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Lease == 0 {
-		c.Lease = 3 * time.Second
-	}
+	c.Lease = cmp.Or(c.Lease, 3*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

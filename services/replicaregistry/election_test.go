@@ -88,7 +88,7 @@ func TestOneLeader(t *testing.T) {
 	last := map[string]time.Time{} // when each node that is left was last beaten for
 	for i := range led {
 		all.Go(func() {
-			e := &candidate{player: player{r: r, at: i, q: wire.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds()), Password: make([]byte, 16)}}, who: i, led: &led[i]}
+			e := &candidate{session: session{r: r, at: i, q: wire.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds()), Password: make([]byte, 16)}}, who: i, led: &led[i]}
 			defer e.cut()
 			mine := e.run(over, end)
 			mu.Lock()
@@ -121,7 +121,7 @@ func TestOneLeader(t *testing.T) {
 // outlived waits until all nodes of silent candidates are gone.
 func (r *realm) outlived(last map[string]time.Time, timeout time.Duration) {
 	r.t.Helper()
-	k := &player{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
+	k := &session{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 	defer k.cut()
 	for end := time.Now().Add(30 * time.Second); ; {
 		if time.Now().After(end) {
@@ -151,7 +151,7 @@ func (r *realm) outlived(last map[string]time.Time, timeout time.Duration) {
 }
 
 type candidate struct {
-	player
+	session
 	who    int
 	node   string // "": none, or it is not known which
 	owner  int64  // the session that made it
@@ -262,7 +262,7 @@ func (e *candidate) children(path string) ([]string, bool) {
 		return nil, false
 	}
 	e.beaten = time.Now()
-	return e.player.children(path)
+	return e.session.children(path)
 }
 
 // plainCreate gives CreateRequest the common shape.
@@ -271,7 +271,7 @@ type plainCreate struct{ wire.CreateRequest }
 func (c *plainCreate) Encode(w *wire.Writer) { c.CreateRequest.Encode(w, false) }
 
 // children is false when the answer is not known; a node that is not there has none.
-func (k *player) children(path string) ([]string, bool) {
+func (k *session) children(path string) ([]string, bool) {
 	h, r, ok := k.ask(wire.OpGetChildren, (&wire.PathWatch{Path: path}).Encode)
 	switch {
 	case !ok:

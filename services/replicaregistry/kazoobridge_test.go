@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -80,7 +81,7 @@ func TestOracleKazooAgent(t *testing.T) {
 	}
 	replicas := func(what string, is func(list string) bool) {
 		t.Helper()
-		eventually(t, what, func() (string, bool) {
+		wait.Seen(t, what, func() (string, bool) {
 			l := controltest.MustCall(t, b, "registry.replicas", "")
 			return l, is(l)
 		})
@@ -132,17 +133,17 @@ func TestOracleKazooAgent(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"locked": []any{"kazoo's"}}, agent.says()); diff != "" {
 		t.Errorf("the lock (-want +got):\n%s", diff)
 	}
-	eventually(t, "its lock is here", ephemerals("/test/kazoo/job", 1))
+	wait.Seen(t, "its lock is here", ephemerals("/test/kazoo/job", 1))
 	agent.tell("release")
-	eventually(t, "its lock is gone", ephemerals("/test/kazoo/job", 0))
+	wait.Seen(t, "its lock is gone", ephemerals("/test/kazoo/job", 0))
 	agent.tell("elect")
 	if diff := cmp.Diff(map[string]any{"leads": true}, agent.says()); diff != "" {
 		t.Errorf("the election (-want +got):\n%s", diff)
 	}
-	eventually(t, "its candidacy is here", ephemerals("/test/kazoo/election", 1))
+	wait.Seen(t, "its candidacy is here", ephemerals("/test/kazoo/election", 1))
 	agent.tell("resign")
 	agent.says()
-	eventually(t, "its candidacy is gone", ephemerals("/test/kazoo/election", 0))
+	wait.Seen(t, "its candidacy is gone", ephemerals("/test/kazoo/election", 0))
 
 	// It dies without a word: its nodes stay for as long as its session there.
 	_, _, gone, err := here.ExistsW(node)

@@ -103,9 +103,9 @@ var nodeModel = porcupine.NondeterministicModel{
 	DescribeState:     func(s any) string { return fmt.Sprintf("%+v", s) },
 }
 
-// player is one session that goes on wherever it is let in, and opens a new one when
+// session is a client that goes on wherever it is let in, and opens a new one when
 // the old one has expired.
-type player struct {
+type session struct {
 	r    *realm
 	c    *client.Conn
 	q    wire.ConnectRequest
@@ -113,7 +113,7 @@ type player struct {
 	at   int   // registry
 }
 
-func (k *player) connect(until time.Time) bool {
+func (k *session) connect(until time.Time) bool {
 	for time.Now().Before(until) {
 		k.at = (k.at + 1) % len(k.r.addrs)
 		k.q.LastZxidSeen = k.seen
@@ -134,7 +134,7 @@ func (k *player) connect(until time.Time) bool {
 }
 
 // cut loses the connection.
-func (k *player) cut() {
+func (k *session) cut() {
 	if k.c != nil {
 		_ = k.c.Close()
 		k.c = nil
@@ -142,7 +142,7 @@ func (k *player) cut() {
 }
 
 // ask is one request and its answer; false: the answer is not known.
-func (k *player) ask(op wire.Op, body func(*wire.Writer)) (wire.ReplyHeader, *wire.Reader, bool) {
+func (k *session) ask(op wire.Op, body func(*wire.Writer)) (wire.ReplyHeader, *wire.Reader, bool) {
 	xid := k.c.Send(op, body)
 	err := k.c.Deadline(k.r.patience)
 	if err == nil {
@@ -156,7 +156,7 @@ func (k *player) ask(op wire.Op, body func(*wire.Writer)) (wire.ReplyHeader, *wi
 }
 
 // hear is the next answer, which must be that to request xid.
-func (k *player) hear(xid int32) (wire.ReplyHeader, *wire.Reader, bool) {
+func (k *session) hear(xid int32) (wire.ReplyHeader, *wire.Reader, bool) {
 	h, r, err := k.c.Next()
 	if err != nil {
 		k.cut()
@@ -173,7 +173,7 @@ func (k *player) hear(xid int32) (wire.ReplyHeader, *wire.Reader, bool) {
 }
 
 // read reads a node, behind a sync where those who serve may be behind.
-func (k *player) read(path string) (h wire.ReplyHeader, r *wire.Reader, ok bool) {
+func (k *session) read(path string) (h wire.ReplyHeader, r *wire.Reader, ok bool) {
 	get := (&wire.PathWatch{Path: path}).Encode
 	if !k.r.synced {
 		return k.ask(wire.OpGetData, get)
@@ -186,7 +186,7 @@ func (k *player) read(path string) (h wire.ReplyHeader, r *wire.Reader, ok bool)
 	return k.ask(wire.OpGetData, get)
 }
 
-func (k *player) do(c call) reply {
+func (k *session) do(c call) reply {
 	data := []byte(c.value)
 	var h wire.ReplyHeader
 	var r *wire.Reader
@@ -314,7 +314,7 @@ func (r *realm) playUntil(clients int, keys []string, seed uint64, began time.Ti
 	for i := range clients {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
-			k := &player{r: r, at: i, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
+			k := &session{r: r, at: i, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 			defer k.cut()
 			known := map[string]int32{}
 			for n := 0; !over(); n++ {
@@ -444,7 +444,7 @@ func linear(t *testing.T, ops []porcupine.Operation, seed uint64) {
 // last reads every key once more when everything is quiet: what was acked is in it.
 func (r *realm) last(keys []string, n int) (ops []porcupine.Operation) {
 	r.t.Helper()
-	k := &player{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
+	k := &session{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 	defer k.cut()
 	for i, key := range keys {
 		for {

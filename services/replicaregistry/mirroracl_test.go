@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
@@ -41,7 +42,7 @@ func authFile(t *testing.T, secret string) string {
 
 func mirrorStatus(t *testing.T, b bus.Bus) (s ensemble.Status) {
 	t.Helper()
-	eventually(t, "the mirror's status", func() (string, bool) { // whoever has just started does not write yet
+	wait.Seen(t, "the mirror's status", func() (string, bool) { // whoever has just started does not write yet
 		answer, err := controltest.Call(t, b, "registry.mirror", "")
 		return fmt.Sprint(answer, err), err == nil && json.Unmarshal([]byte(answer), &s) == nil
 	})
@@ -60,7 +61,7 @@ func list(c *zk.Conn, path string) string {
 // alike waits until the node has the list, on both sides and equally often set.
 func alike(t *testing.T, what string, here, there *zk.Conn, path string, want []zk.ACL) {
 	t.Helper()
-	eventually(t, what, func() (string, bool) {
+	wait.Seen(t, what, func() (string, bool) {
 		a, b := list(here, path), list(there, path)
 		return path + " here " + a + "\nthere " + b, a == b && strings.HasPrefix(a, fmt.Sprint(want)+",")
 	})
@@ -126,11 +127,11 @@ func TestMirrorFollowsAccessLists(t *testing.T) {
 	same(t, "a service's node", here, there, "")
 	before := mirrorStatus(t, b).Drifts
 	set(there, held, us)
-	eventually(t, "a vandal's list", func() (string, bool) {
+	wait.Seen(t, "a vandal's list", func() (string, bool) {
 		acl, _, err := there.GetACL(held)
 		return fmt.Sprint(acl, err), err == nil && fmt.Sprint(acl) == fmt.Sprint(open)
 	})
-	eventually(t, "the drift's mention", func() (string, bool) {
+	wait.Seen(t, "the drift's mention", func() (string, bool) {
 		st := mirrorStatus(t, b)
 		return fmt.Sprintf("%+v", st), st.Drifts == before+1 && st.LastDrift.Path == held && st.LastDrift.Repair == "setACL"
 	})
@@ -188,7 +189,7 @@ func TestAccessListsSettle(t *testing.T) {
 	}
 	sets := <-done + <-done
 	for _, p := range paths {
-		eventually(t, "the lists", func() (string, bool) {
+		wait.Seen(t, "the lists", func() (string, bool) {
 			a, b := list(here, p), list(there, p)
 			return p + " here " + a + "\nthere " + b, a == b
 		})
@@ -222,11 +223,11 @@ func TestMirrorWithoutRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, here, "/test/a/other", "x", 0)
-	eventually(t, "the mention", func() (string, bool) {
+	wait.Seen(t, "the mention", func() (string, bool) {
 		st := mirrorStatus(t, b)
 		return fmt.Sprintf("%+v", st), st.Stuck == 1 && st.StuckAt[0].Path == "/test/a/mine" && strings.Contains(st.StuckAt[0].Why, "not authenticated")
 	})
-	eventually(t, "the other node", func() (string, bool) {
+	wait.Seen(t, "the other node", func() (string, bool) {
 		ok, _, err := there.Exists("/test/a/other")
 		return fmt.Sprint(err), ok
 	})
@@ -235,7 +236,7 @@ func TestMirrorWithoutRights(t *testing.T) {
 	}
 	same(t, "with the right", here, there, "")
 	alike(t, "with the right", here, there, "/test/a/mine", zk.WorldACL(zk.PermAll))
-	eventually(t, "nothing is stuck", func() (string, bool) {
+	wait.Seen(t, "nothing is stuck", func() (string, bool) {
 		st := mirrorStatus(t, b)
 		return fmt.Sprintf("%+v", st), st.Stuck == 0 && st.Connected && st.Nodes > 3
 	})
@@ -263,7 +264,7 @@ func TestMirrorOverTLS(t *testing.T) {
 	there := session(t, ensemble.Addr)
 	for what, files := range map[string]mtls.Files{"a stranger's certificate": {Cert: theirs.Cert, Key: theirs.Key, CA: mixed.CA}, "authorities that do not know the server": mixed, "no certificate": {}} {
 		b, s, between := run(files)
-		eventually(t, what+": some attempts", func() (string, bool) {
+		wait.Seen(t, what+": some attempts", func() (string, bool) {
 			between.mu.Lock()
 			defer between.mu.Unlock()
 			return "", len(between.open) > 4
@@ -339,14 +340,14 @@ func TestDriftByHand(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		eventually(t, command, func() (string, bool) {
+		wait.Seen(t, command, func() (string, bool) {
 			ok, _, err := there.Exists("/test/publish/0:0:x")
 			return fmt.Sprint(ok, err), right() && err == nil && !ok
 		})
 		if took := time.Since(began); took > atOnce {
 			t.Errorf("%s was put right after %v, %v is promised", command, took, atOnce)
 		}
-		eventually(t, "its list", func() (string, bool) {
+		wait.Seen(t, "its list", func() (string, bool) {
 			acl, _, err := there.GetACL(node)
 			return fmt.Sprint(acl, err), err == nil && len(acl) == 1 && acl[0].Perms == zk.PermAll
 		})

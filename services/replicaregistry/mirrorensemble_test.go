@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
@@ -63,7 +64,7 @@ func TestMirrorIntoThreeMembers(t *testing.T) {
 	put(t, here, "/test/theirs", "", 0)
 	observer := anyMember(t, addrs)
 	var owner int64
-	eventually(t, "the mirror's node", func() (string, bool) {
+	wait.Seen(t, "the mirror's node", func() (string, bool) {
 		ok, st, err := observer.Exists(node)
 		if there, _, _ := observer.Exists("/test/theirs"); ok && there {
 			owner = st.EphemeralOwner
@@ -107,11 +108,11 @@ func TestMirrorIntoThreeMembers(t *testing.T) {
 		t.Helper()
 		name := strings.ReplaceAll(what, " ", "-")
 		put(t, here, "/test/from-here-"+name, "", 0)
-		eventually(t, what+": a write there", func() (string, bool) {
+		wait.Seen(t, what+": a write there", func() (string, bool) {
 			_, err := there.Create("/test/from-there-"+name, nil, 0, zk.WorldACL(zk.PermAll))
 			return fmt.Sprint(err), err == nil || err == zk.ErrNodeExists
 		})
-		eventually(t, what+": both directions", func() (string, bool) {
+		wait.Seen(t, what+": both directions", func() (string, bool) {
 			a, _, err1 := here.Exists("/test/from-there-" + name)
 			b, _, err2 := there.Exists("/test/from-here-" + name)
 			return fmt.Sprint(a, err1, b, err2), a && b
@@ -119,7 +120,7 @@ func TestMirrorIntoThreeMembers(t *testing.T) {
 	}
 	serves := func(session int64) *oracle.ZooKeeperServer { // the member that a session is connected to
 		var found *oracle.ZooKeeperServer
-		eventually(t, "the mirror's member", func() (string, bool) {
+		wait.Seen(t, "the mirror's member", func() (string, bool) {
 			for _, m := range members {
 				if strings.Contains(oracle.FourLetters(t, m.Addr, "cons"), fmt.Sprintf("sid=0x%x", session)) {
 					found = m
@@ -130,7 +131,7 @@ func TestMirrorIntoThreeMembers(t *testing.T) {
 		return found
 	}
 	leader := func() (found *oracle.ZooKeeperServer) {
-		eventually(t, "a leader", func() (string, bool) {
+		wait.Seen(t, "a leader", func() (string, bool) {
 			for _, m := range members {
 				if strings.Contains(oracle.FourLetters(t, m.Addr, "srvr"), "Mode: leader") {
 					found = m
@@ -153,7 +154,7 @@ func TestMirrorIntoThreeMembers(t *testing.T) {
 		if err := away.Thaw(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it is back", func() (string, bool) { return "", away.Serves() })
+		wait.Seen(t, "it is back", func() (string, bool) { return "", away.Serves() })
 	}
 	for i, m := range members { // so that each has been away
 		if m != killed {

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
@@ -146,7 +147,7 @@ func TestConnectionsCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(t, there, fmt.Sprint("/test/free/new-", i), "", 0)
-		eventually(t, data, func() (string, bool) {
+		wait.Seen(t, data, func() (string, bool) {
 			got, _, err := here.Get("/test/free/n")
 			if err != nil {
 				t.Fatal(err)
@@ -176,7 +177,7 @@ func TestSessionExpiresInTheDark(t *testing.T) {
 	const node = "/test/service/m/ps:0/0"
 	net.set(true, false)
 	put(t, there, "/test/free/dark", "while it was dark", 0)
-	eventually(t, "the session's end", func() (string, bool) {
+	wait.Seen(t, "the session's end", func() (string, bool) {
 		ok, _, err := there.Exists(node)
 		return fmt.Sprint(err), err == nil && !ok
 	})
@@ -192,7 +193,7 @@ func TestSessionExpiresInTheDark(t *testing.T) {
 
 // A mirror that was cut off while another one took over writes nothing more: the mark in
 // the ensemble refuses it, whatever its own bus says.
-func TestDeposedMirror(t *testing.T) {
+func TestFencedMirror(t *testing.T) {
 	t.Parallel()
 	ensemble := oracle.ZooKeeper(t)
 	wire := newWAN(t, ensemble.Addr)
@@ -218,7 +219,7 @@ func TestDeposedMirror(t *testing.T) {
 	until := time.Now().Add(1500 * time.Millisecond) // the first one tries
 	for time.Now().Before(until) {
 		if data, _, err := there.Get("/test/free/n"); err != nil || string(data) == "too late" {
-			t.Fatalf("the deposed mirror wrote: %s, %v", data, err)
+			t.Fatalf("the fenced mirror wrote: %s, %v", data, err)
 		}
 		<-time.After(20 * time.Millisecond)
 	}
@@ -238,7 +239,7 @@ func TestMirrorOverNATSRestart(t *testing.T) {
 	s := startMirrored(t, b, ensemble.Addr, nil)
 	there := session(t, ensemble.Addr)
 	write := func(data string) {
-		eventually(t, "a write here: "+data, func() (string, bool) {
+		wait.Seen(t, "a write here: "+data, func() (string, bool) {
 			c, ev, err := zk.Connect([]string{s.ZKAddr()}, 10*time.Second, zk.WithLogInfo(false), zk.WithLogger(mute{}))
 			if err != nil {
 				t.Fatal(err)
@@ -255,7 +256,7 @@ func TestMirrorOverNATSRestart(t *testing.T) {
 			}
 			return fmt.Sprint(err), err == nil || err == zk.ErrNodeExists
 		})
-		eventually(t, "its image: "+data, func() (string, bool) {
+		wait.Seen(t, "its image: "+data, func() (string, bool) {
 			got, _, err := there.Get("/test/" + data)
 			return fmt.Sprint(string(got), err), string(got) == data
 		})
@@ -265,7 +266,7 @@ func TestMirrorOverNATSRestart(t *testing.T) {
 	put(t, there, "/test/meanwhile", "x", 0)
 	nats.Restart(t)
 	write("two")
-	eventually(t, "the import", func() (string, bool) {
+	wait.Seen(t, "the import", func() (string, bool) {
 		return "", controltest.Count(t, b, controltest.Of("imported")) > 0
 	})
 }

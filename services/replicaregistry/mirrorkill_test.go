@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -120,7 +121,7 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 	taken := func(what string, i int, from map[int64]bool) int64 { // by a session that is none of those
 		t.Helper()
 		var by int64
-		eventually(t, what, func() (string, bool) {
+		wait.Seen(t, what, func() (string, bool) {
 			by = owner(i)
 			return fmt.Sprintf("%x", by), by != 0 && !from[by]
 		})
@@ -160,7 +161,7 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 	all[3].begin()
 	last := taken("the last one is through", heldNodes-1, dead)
 	took := time.Since(began)
-	eventually(t, "the sessions of the dead are over", func() (string, bool) {
+	wait.Seen(t, "the sessions of the dead are over", func() (string, bool) {
 		out := oracle.FourLetters(t, ensemble.Addr, "dump")
 		for id := range dead {
 			if strings.Contains(out, fmt.Sprintf("0x%x", id)) {

@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -50,11 +51,7 @@ func newTenant(t *testing.T, srv *natsserver.Server, bzid, snapshots string) *te
 	}
 	x := &tenant{Server: s, bzid: bzid, bus: b, went: make(chan struct{})}
 	x.stop = controltest.Start(t, s)
-	for deadline := time.Now().Add(controltest.Patience); !s.writes.Writable(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not write", bzid)
-		}
-	}
+	wait.For(t, bzid+" to write", s.writes.Writable)
 	c, states, err := zk.Connect([]string{s.ZKAddr()}, 10*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
 	if err != nil {
 		t.Fatal(err)

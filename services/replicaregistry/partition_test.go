@@ -82,7 +82,7 @@ func (p *parted) writer(until time.Time) int {
 
 // holder is a client that keeps an ephemeral node, until it falls silent.
 type holder struct {
-	*player
+	*session
 	path     string
 	timeout  time.Duration
 	contacts []contact
@@ -145,7 +145,7 @@ func (p *parted) round(name string, seed uint64, length time.Duration, faults fu
 	var all sync.WaitGroup
 	for i := range 6 {
 		h := &holder{path: fmt.Sprintf("/%s-held%d", name, i), timeout: holds,
-			player: &player{r: p.realm, at: i, q: wire.ConnectRequest{TimeoutMS: int32(holds.Milliseconds()), Password: make([]byte, 16)}}}
+			session: &session{r: p.realm, at: i, q: wire.ConnectRequest{TimeoutMS: int32(holds.Milliseconds()), Password: make([]byte, 16)}}}
 		holders = append(holders, h)
 		end := until
 		if i%2 == 0 {

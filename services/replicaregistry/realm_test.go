@@ -189,7 +189,7 @@ func (r *realm) over(i int, at time.Time) (end time.Time, known bool) {
 
 // serves waits until somebody takes sessions, or the end of time, and says who.
 func (r *realm) serves(until time.Time) int {
-	k := &player{r: r, q: wire.ConnectRequest{TimeoutMS: 1000, Password: make([]byte, 16)}}
+	k := &session{r: r, q: wire.ConnectRequest{TimeoutMS: 1000, Password: make([]byte, 16)}}
 	if k.connect(until) {
 		k.ask(wire.OpCloseSession, nil)
 	}

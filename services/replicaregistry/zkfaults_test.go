@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
 	"github.com/monolith-go/monolith/projections/zookeeper/server"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
@@ -25,39 +26,22 @@ import (
 
 var openACL = []wire.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 
-// client is one connection with one request on its way.
-type rawClient struct{ *client.Conn }
-
-func (h *house) client(timeout time.Duration) (rawClient, error) {
-	c, err := client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds())}, 3*controltest.Patience)
-	return rawClient{c}, err
+func (h *house) client(timeout time.Duration) (*client.Conn, error) {
+	return client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds())}, 3*controltest.Patience)
 }
 
-func (c rawClient) ask(op wire.Op, body func(*wire.Writer)) (wire.Code, *wire.Reader, error) {
-	xid := c.Send(op, body)
-	if err := c.Flush(); err != nil {
-		return 0, nil, err
-	}
-	for {
-		head, r, err := c.Next()
-		if err != nil || head.Xid == xid {
-			return head.Err, r, err
-		}
-	}
-}
-
-func (c rawClient) create(path string, data []byte, flags int32) (wire.Code, error) {
+func createNode(c *client.Conn, path string, data []byte, flags int32) (wire.Code, error) {
 	q := wire.CreateRequest{Path: path, Data: data, ACL: openACL, Flags: flags}
-	code, _, err := c.ask(wire.OpCreate, func(w *wire.Writer) { q.Encode(w, false) })
-	return code, err
+	h, _, err := c.Ask(wire.OpCreate, func(w *wire.Writer) { q.Encode(w, false) })
+	return h.Err, err
 }
 
-func (c rawClient) stat(path string) (st wire.Stat, code wire.Code, err error) {
-	code, r, err := c.ask(wire.OpExists, (&wire.PathWatch{Path: path}).Encode)
-	if err == nil && code == wire.OK {
+func statNode(c *client.Conn, path string) (st wire.Stat, code wire.Code, err error) {
+	h, r, err := c.Ask(wire.OpExists, (&wire.PathWatch{Path: path}).Encode)
+	if err == nil && h.Err == wire.OK {
 		st.Decode(r)
 	}
-	return st, code, err
+	return st, h.Err, err
 }
 
 // word asks a four-letter word.
@@ -111,14 +95,14 @@ func TestSessionStorm(t *testing.T) {
 				defer c.Close()
 				in.Add(1)
 				path := fmt.Sprintf("/storm-%d-%d", round, i)
-				if _, _, err := c.ask(wire.OpExists, (&wire.PathWatch{Path: path + "-watched", Watch: true}).Encode); err != nil {
+				if _, _, err := c.Ask(wire.OpExists, (&wire.PathWatch{Path: path + "-watched", Watch: true}).Encode); err != nil {
 					t.Error(err)
 				}
-				if code, err := c.create(path, nil, 1); err != nil || code != wire.OK {
+				if code, err := createNode(c, path, nil, 1); err != nil || code != wire.OK {
 					t.Errorf("create: %v %v", code, err)
 				}
 				if i%4 == 0 {
-					_, _, _ = c.ask(wire.OpCloseSession, nil)
+					_, _, _ = c.Ask(wire.OpCloseSession, nil)
 				}
 			})
 		}
@@ -126,8 +110,8 @@ func TestSessionStorm(t *testing.T) {
 		if in.Load() == 0 {
 			t.Fatal("nobody came in")
 		}
-		h.awaits("the end of the storm's connections", func() bool { return h.figure("zk_num_alive_connections") == 1 })
-		h.awaits("the end of its sessions", func() bool { return h.figure("zk_global_sessions") == 0 })
+		wait.For(h.t, "the end of the storm's connections", func() bool { return h.figure("zk_num_alive_connections") == 1 })
+		wait.For(h.t, "the end of its sessions", func() bool { return h.figure("zk_global_sessions") == 0 })
 		if n := h.figure("zk_znode_count"); n != base {
 			t.Errorf("%d nodes are left of the storm", n-base)
 		}
@@ -154,23 +138,23 @@ func TestSessionStorm(t *testing.T) {
 func TestHalfOpenConnections(t *testing.T) {
 	h := openHouse(t, Config{ZK: ZKPort{MinSessionTimeout: 300 * time.Millisecond}})
 	const n = 20
-	var silent []rawClient
+	var silent []*client.Conn
 	for i := range n {
 		c, err := h.client(300 * time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if code, err := c.create(fmt.Sprintf("/silent-%d", i), nil, 1); err != nil || code != wire.OK {
+		if code, err := createNode(c, fmt.Sprintf("/silent-%d", i), nil, 1); err != nil || code != wire.OK {
 			t.Fatal(code, err)
 		}
-		if _, _, err := c.ask(wire.OpExists, (&wire.PathWatch{Path: "/watched", Watch: true}).Encode); err != nil {
+		if _, _, err := c.Ask(wire.OpExists, (&wire.PathWatch{Path: "/watched", Watch: true}).Encode); err != nil {
 			t.Fatal(err)
 		}
 		silent = append(silent, c)
 	}
-	h.awaits("the sessions' end", func() bool { return h.figure("zk_global_sessions") == 0 })
-	h.awaits("the connections' end", func() bool { return h.figure("zk_num_alive_connections") == 1 })
+	wait.For(h.t, "the sessions' end", func() bool { return h.figure("zk_global_sessions") == 0 })
+	wait.For(h.t, "the connections' end", func() bool { return h.figure("zk_num_alive_connections") == 1 })
 	if e, w := h.figure("zk_ephemerals_count"), h.figure("zk_watch_count"); e != 0 || w != 0 {
 		t.Errorf("%d ephemerals and %d watches are left", e, w)
 	}
@@ -195,10 +179,10 @@ func TestOversizedData(t *testing.T) {
 	defer c.Close()
 	rest := len("/big") + 8 + 12 + 4 + 4 + 4 + 12 + len("worldanyone") + 4 // of a create's frame besides its data
 	largest := server.MaxFrame - rest
-	if code, err := c.create("/big", make([]byte, largest-100), 0); err != nil || code != wire.OK {
+	if code, err := createNode(c, "/big", make([]byte, largest-100), 0); err != nil || code != wire.OK {
 		t.Fatalf("just below the limit: %v %v", code, err)
 	}
-	code, err := c.create("/more", make([]byte, largest+100), 0)
+	code, err := createNode(c, "/more", make([]byte, largest+100), 0)
 	if err == nil {
 		t.Fatalf("just above the limit: %v", code)
 	}
@@ -207,10 +191,10 @@ func TestOversizedData(t *testing.T) {
 		t.Fatalf("its session: %+v, %v", again, err)
 	}
 	defer again.Close()
-	if _, code, err := (rawClient{again}).stat("/more"); err != nil || code != noNode {
+	if _, code, err := statNode(again, "/more"); err != nil || code != noNode {
 		t.Errorf("what was too large: %v %v", code, err)
 	}
-	if st, _, err := (rawClient{again}).stat("/big"); err != nil || int(st.DataLength) != largest-100 {
+	if st, _, err := statNode(again, "/big"); err != nil || int(st.DataLength) != largest-100 {
 		t.Errorf("what was not: %+v %v", st, err)
 	}
 }
@@ -254,7 +238,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 			first := c.Session
 			for n := 0; ctx.Err() == nil; n++ {
 				path := fmt.Sprintf("/load-%d-%d", i, n)
-				code, err := c.create(path, []byte(path), 0)
+				code, err := createNode(c, path, []byte(path), 0)
 				switch {
 				case err == nil && code == wire.OK:
 					acked[i] = append(acked[i], path)
@@ -279,7 +263,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 					if err := again.Deadline(3 * controltest.Patience); err != nil {
 						t.Error(err)
 					}
-					c = rawClient{again}
+					c = again
 					break
 				}
 			}
@@ -288,7 +272,7 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 	}
 	progress := func() {
 		from := written.Load()
-		h.awaits("further writes", func() bool { return written.Load() > from+100 || t.Failed() })
+		wait.For(h.t, "further writes", func() bool { return written.Load() > from+100 || t.Failed() })
 	}
 	for range 3 {
 		progress()

@@ -21,8 +21,8 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/fleet"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/services"
@@ -72,26 +72,24 @@ func (x *foreigners) run(ctx context.Context) {
 	const problem = "facts of foreign agents"
 	defer x.health.OK(problem)
 	wait := retry.New(500*time.Millisecond, 5*time.Second)
-	for failures := 0; ; {
+	attempts := x.health.Attempts(problem)
+	for {
 		if err := x.compare(ctx); err != nil && ctx.Err() == nil {
 			x.logger.Warn("facts of foreign agents not appended; trying again", "err", err)
-			if failures++; failures > 3 {
-				x.health.Fail(problem, err)
-			}
+			attempts.Failed(err)
 			if wait.Wait(ctx) != nil {
 				return
 			}
 			continue
 		}
-		failures = 0
 		wait.Reset()
-		x.health.OK(problem)
+		attempts.Succeeded()
 		select {
 		case <-ctx.Done():
 			return
 		case <-x.dirty:
 		}
-		if retry.Sleep(ctx, 10*time.Millisecond) != nil { // agents come in crowds
+		if retry.Sleep(ctx, 10*time.Millisecond) != nil { // agents register in bursts
 			return
 		}
 		select {
@@ -229,7 +227,7 @@ func (s seen) look(t view.State, dir, base, dc, step string, bySession map[int64
 	for _, name := range t.Children(dir) {
 		path := dir + "/" + name
 		data, st, _ := t.Get(path)
-		var m payload.ReplicaMeta
+		var m znodedata.ReplicaMeta
 		n, err := strconv.ParseUint(name, 10, 64)
 		if err != nil || tree.IsService(st.EphemeralOwner) || json.Unmarshal(data, &m) != nil || replica.State_name[m.Stat] == "" {
 			continue

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
@@ -43,16 +44,10 @@ func TestForeignAgent(t *testing.T) {
 
 	await := func(what string, is func(list string) bool) {
 		t.Helper()
-		list := ""
-		for deadline := time.Now().Add(controltest.Patience); ; {
-			if list = controltest.MustCall(t, b, "registry.replicas", ""); is(list) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %s\n%s", what, list, controltest.Story(t, b))
-			}
-			<-time.After(5 * time.Millisecond)
-		}
+		wait.Seen(t, what, func() (string, bool) {
+			list := controltest.MustCall(t, b, "registry.replicas", "")
+			return list, is(list)
+		})
 	}
 	await("both are known", func(l string) bool {
 		return strings.Contains(l, `"m1/ps:1/7"`) && strings.Contains(l, `"m1/lq:default/entry:0/3"`)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -47,19 +47,15 @@ func TestOneForeignNodeStopsNoOther(t *testing.T) {
 	made("/test/service/m1/ps:0/1", meta("h:1"))
 	made("/test/service/m1/ps:0/1099511627774", meta("h:2")) // of 40 bits
 	made("/test/resource/0:1099511627773", `{"address": "h:3", "shard_id": 0, "replica_id": 1099511627773, "memory": 1}`)
-	for deadline := time.Now().Add(controltest.Patience); ; <-time.After(5 * time.Millisecond) {
-		list := controltest.MustCall(t, b, "registry.replicas", "")
+	list := ""
+	wait.Seen(t, "the agents that are well to be known", func() (string, bool) {
+		list = controltest.MustCall(t, b, "registry.replicas", "")
 		var foreign fleet.Container
 		s.fleet.Read(func(f fleet.State) { foreign = f.Containers["znode-0:1099511627773"] })
-		if strings.Contains(list, "h:1") && foreign.Alive {
-			if !strings.Contains(list, `"m1/ps:0/1"`) || strings.Contains(list, `"m1/ps:0/0"`) {
-				t.Errorf("replicas %s", list)
-			}
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the agents that are well are not known: %s", list)
-		}
+		return list, strings.Contains(list, "h:1") && foreign.Alive
+	})
+	if !strings.Contains(list, `"m1/ps:0/1"`) || strings.Contains(list, `"m1/ps:0/0"`) {
+		t.Errorf("replicas %s", list)
 	}
 }
 

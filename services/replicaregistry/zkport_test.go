@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/zktest"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
@@ -67,19 +68,8 @@ func houseAt(t testing.TB, cfg Config, at jetstream.Config) *house {
 	}
 	h := &house{Server: s, t: t, bus: b}
 	h.stop = controltest.Start(t, s)
-	h.awaits("the writer's lease", s.writes.Writable)
+	wait.For(h.t, "the writer's lease", s.writes.Writable)
 	return h
-}
-
-// awaits waits for what another goroutine or process does.
-func (h *house) awaits(what string, is func() bool) {
-	h.t.Helper()
-	for deadline := time.Now().Add(3 * controltest.Patience); !is(); {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("still waiting: %s", what)
-		}
-		<-time.After(time.Millisecond)
-	}
 }
 
 // TestOracleDifferential has Apache ZooKeeper and a registry with its log on disk do the

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 
 	"github.com/go-zookeeper/zk"
 
@@ -59,7 +59,7 @@ func TestRoutedWritesAreConditional(t *testing.T) {
 	}
 	path := "/" + controltest.BZID + "/portal/m"
 	data := func(i int) []byte {
-		return payload.ModelMeta{ModelName: "m", ModelDir: exports[i], NumShard: -1, Action: "NONE"}.Bytes()
+		return znodedata.ModelMeta{ModelName: "m", ModelDir: exports[i], NumShard: -1, Action: "NONE"}.Bytes()
 	}
 	holder := -1 // whose data the node holds
 	once := func(what string, others error, do func(i int) error) (winner int) {

@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -80,11 +81,7 @@ func TestZKClientAuth(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop := controltest.Start(t, s)
-		for deadline := time.Now().Add(controltest.Patience); !s.writes.Writable(); <-time.After(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the registry does not write")
-			}
-		}
+		wait.For(t, "the registry to write", s.writes.Writable)
 		for who, cfg := range shown {
 			err := comesIn(t, s.ZKAddr(), cfg)
 			want := false
@@ -126,7 +123,7 @@ func comesIn(t *testing.T, addr string, cfg *tls.Config) error {
 	if c.Session.SessionID == 0 {
 		return errors.New("no session")
 	}
-	_, _, err = rawClient{c}.ask(wire.OpCloseSession, nil)
+	_, _, err = c.Ask(wire.OpCloseSession, nil)
 	return err
 }
 

@@ -100,7 +100,7 @@ type Config struct {
 // Register binds the fields to flags of the same names, and sets the defaults.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	c.Shard, c.Replica = -1, -1
-	c.setDefaults()
+	*c = c.withDefaults()
 	for name, field := range map[string]*int{"SHARD_ID": &c.Shard, "REPLICA_ID": &c.Replica} {
 		if n, err := strconv.Atoi(c.Getenv(name)); err == nil && n >= 0 && n <= math.MaxInt32 {
 			*field = n
@@ -137,7 +137,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Drain, "drain", c.Drain, "time a stop may take")
 }
 
-func (c *Config) setDefaults() {
+func (c Config) withDefaults() Config {
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
 	}
@@ -159,30 +159,15 @@ func (c *Config) setDefaults() {
 	if c.Host == "" {
 		c.Host, _ = os.Hostname()
 	}
-	if c.Heartbeat == 0 {
-		c.Heartbeat = 500 * time.Millisecond
-	}
-	if c.Poll == 0 {
-		c.Poll = 150 * time.Millisecond
-	}
-	if c.Backoff == 0 {
-		c.Backoff = 100 * time.Millisecond
-	}
-	if c.MaxBackoff == 0 {
-		c.MaxBackoff = 10 * time.Second
-	}
-	if c.StartTimeout == 0 {
-		c.StartTimeout = time.Hour
-	}
-	if c.HangTimeout == 0 {
-		c.HangTimeout = time.Minute
-	}
-	if c.LogBytes == 0 {
-		c.LogBytes = 64 << 20
-	}
-	if c.Drain == 0 {
-		c.Drain = 5 * time.Second
-	}
+	c.Heartbeat = cmp.Or(c.Heartbeat, 500*time.Millisecond)
+	c.Poll = cmp.Or(c.Poll, 150*time.Millisecond)
+	c.Backoff = cmp.Or(c.Backoff, 100*time.Millisecond)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, 10*time.Second)
+	c.StartTimeout = cmp.Or(c.StartTimeout, time.Hour)
+	c.HangTimeout = cmp.Or(c.HangTimeout, time.Minute)
+	c.LogBytes = cmp.Or(c.LogBytes, 64<<20)
+	c.Drain = cmp.Or(c.Drain, 5*time.Second)
+	return c
 }
 
 // Validate joins every complaint.

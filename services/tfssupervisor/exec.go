@@ -92,7 +92,7 @@ type execLauncher struct {
 // group of its own, all of which is killed with it. It is ready once it has written its
 // address file; its output is appended to modelserver.log in cfg.Dir.
 func NewExecLauncher(cfg Config) (Launcher, error) {
-	cfg.setDefaults()
+	cfg = cfg.withDefaults()
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("tfssupervisor: the command of the model server is empty; give --command")
 	}

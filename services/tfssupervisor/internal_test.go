@@ -92,7 +92,7 @@ func TestReplicaNumbers(t *testing.T) {
 			}
 			return ""
 		}}
-		c.setDefaults()
+		c = c.withDefaults()
 		return c.replica()
 	}
 	if number("uni-0", -1) == number("uni-1", -1) || number("uni-0", 4) != 4 {

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 
@@ -218,7 +219,7 @@ func TestTellsWhoItIs(t *testing.T) {
 	export(t, base, "ps_1", 1)
 	h.declared(base, "ps_1=latest")
 	h.append("layout", layout.LayoutAggregate("a/b"), &layout.Event{Body: &layout.Event_EntriesAdded{EntriesAdded: &layout.EntriesAdded{Entries: []string{"m:ps_1"}}}})
-	h.until("a heartbeat with a replica", func() error {
+	wait.Until(h.t, "a heartbeat with a replica", func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if len(h.beats) == 0 || len(h.beats[len(h.beats)-1].GetReplicas()) != 1 {

@@ -97,7 +97,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 
 // New checks cfg and allocates; nothing is started.
 func New(cfg Config, env services.Env, launcher Launcher) (*Supervisor, error) {
-	cfg.setDefaults()
+	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

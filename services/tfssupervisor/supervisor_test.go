@@ -31,6 +31,7 @@ import (
 	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
@@ -287,24 +288,6 @@ func (h *harness) copiedAs(sub string, version int64, host, export string) {
 		Source: fmt.Sprintf("/exports/%s/%d", sub, version), Export: export}}})
 }
 
-func (h *harness) until(what string, try func() error) {
-	h.t.Helper()
-	deadline := time.After(timeout)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			h.t.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
 // facts are the container's so far, in short.
 func (h *harness) facts() []string {
 	h.t.Helper()
@@ -351,7 +334,7 @@ func (h *harness) facts() []string {
 
 func (h *harness) wantFacts(want ...string) {
 	h.t.Helper()
-	h.until("facts", func() error {
+	wait.Until(h.t, "facts", func() error {
 		if got := h.facts(); !slices.Equal(got, want) {
 			return fmt.Errorf("\n got %q\nwant %q", got, want)
 		}
@@ -361,7 +344,7 @@ func (h *harness) wantFacts(want ...string) {
 
 func (h *harness) wantConfig(f *fake, want ...string) {
 	h.t.Helper()
-	h.until("configuration", func() error {
+	wait.Until(h.t, "configuration", func() error {
 		if got := f.configured(); !slices.Equal(got, want) {
 			return fmt.Errorf("%v, want %v", got, want)
 		}
@@ -372,7 +355,7 @@ func (h *harness) wantConfig(f *fake, want ...string) {
 // wantReplicas waits for a heartbeat that says exactly this.
 func (h *harness) wantReplicas(want ...string) {
 	h.t.Helper()
-	h.until("heartbeat", func() error {
+	wait.Until(h.t, "heartbeat", func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if len(h.beats) == 0 {
@@ -568,7 +551,7 @@ func (f *fake) hush(names ...string) {
 // wantProblem waits for a heartbeat whose container has a problem that says so; "": none.
 func (h *harness) wantProblem(says string) {
 	h.t.Helper()
-	h.until("problem", func() error {
+	wait.Until(h.t, "problem", func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if len(h.beats) == 0 {
@@ -602,7 +585,7 @@ func TestSilenceAboutOneSubModel(t *testing.T) {
 	h.wantReplicas("m/entry:0/2 AVAILABLE v7", "m/ps:1/2 AVAILABLE v7")
 	h.wantProblem("")
 	want := []string{"loading m:entry/7", "available m:entry/7", "failed (DeadlineExceeded: the model server does not answer about it) m:entry/7", "available m:entry/7"}
-	h.until("facts", func() error { // heartbeats do not wait for them
+	wait.Until(h.t, "facts", func() error { // heartbeats do not wait for them
 		var entry []string
 		for _, fact := range h.facts() {
 			if strings.Contains(fact, "m:entry") {
@@ -671,7 +654,7 @@ func TestRefusedForAnotherReason(t *testing.T) {
 	h.plan(7, map[string][]string{"c.0": {"dense_0", "ps_1"}})
 	h.copied("ps_1", 7, "host")
 	h.copied("dense_0", 7, "host")
-	h.until("both are told", func() error {
+	wait.Until(h.t, "both are told", func() error {
 		got := h.facts()
 		for _, name := range []string{"dense_0", "ps_1"} {
 			if !slices.Contains(got, "failed (the model server refuses the configuration: not that) m:"+name+"/7") {
@@ -719,7 +702,7 @@ func TestFailuresAreTold(t *testing.T) {
 	f.mu.Unlock()
 	h.plan(7, map[string][]string{"c.0": {"ps_1", "entry"}})
 	h.copied("entry", 7, "host")
-	h.until("refusal", func() error {
+	wait.Until(h.t, "refusal", func() error {
 		if got := h.facts(); !slices.Contains(got, "failed (the model server refuses the configuration: not that) m:entry/7") {
 			return fmt.Errorf("%q", got)
 		}
@@ -735,7 +718,7 @@ func TestServerThatDoesNotStart(t *testing.T) {
 		t.Errorf("heartbeats before there is a server: %v", h.beats)
 	}
 	h.mu.Unlock()
-	h.until("the role says so", func() error {
+	wait.Until(h.t, "the role says so", func() error {
 		if got := h.health.Summary(); !strings.Contains(got, "start of the model server: it has ended again and again") || !strings.Contains(got, "no such file") {
 			return fmt.Errorf("%q", got)
 		}
@@ -758,7 +741,7 @@ func TestRegistryThatDoesNotAnswer(t *testing.T) {
 	h.mu.Lock()
 	h.deaf = true
 	h.mu.Unlock()
-	h.until("the role says so", func() error {
+	wait.Until(h.t, "the role says so", func() error {
 		if got := h.health.Summary(); !strings.Contains(got, "heartbeats: ") {
 			return fmt.Errorf("%q", got)
 		}
@@ -768,7 +751,7 @@ func TestRegistryThatDoesNotAnswer(t *testing.T) {
 	h.deaf = false
 	n := len(h.beats)
 	h.mu.Unlock()
-	h.until("it is well again", func() error {
+	wait.Until(h.t, "it is well again", func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if len(h.beats) == n || h.health.Summary() != "" {

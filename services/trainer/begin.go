@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const (
@@ -25,7 +27,7 @@ func (c *chief) begin(ctx context.Context) error {
 	s := c.s
 	defer s.env.Health.OK(healthStart)
 	began, pauses := time.Now(), retry.New(beginPause, 10*time.Second)
-	for last := (said{}); ; {
+	for last := (role.LastLogged{}); ; {
 		asked, moved, fleet, prepared := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed(), s.preparing()
 		if err := c.parkRefused(ctx); err != nil {
 			return err
@@ -44,7 +46,7 @@ func (c *chief) begin(ctx context.Context) error {
 				return c.end(ctx, q, err)
 			}
 		}
-		if last.news(err) {
+		if last.Changed(err.Error()) {
 			s.log.Warn("the job does not run", "reason", err)
 		}
 		t := time.NewTimer(pauses.Next())
@@ -100,7 +102,7 @@ func (c *chief) end(ctx context.Context, q request, why error) error {
 		if j.Stopped {
 			return nil
 		}
-		e := &training.JobStopped{Reason: fmt.Sprintf("%s (at the last checkpoint, since the job does not run: %v)", or(q.Reason, "on request"), why)}
+		e := &training.JobStopped{Reason: fmt.Sprintf("%s (at the last checkpoint, since the job does not run: %v)", cmp.Or(q.Reason, "on request"), why)}
 		if n := len(j.Checkpoints); n > 0 {
 			e.Offsets = j.Checkpoints[n-1].V.GetOffsets()
 		}

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,21 +12,22 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 // chief is the one trainer of a job that makes its checkpoints and appends its facts.
 type chief struct {
-	s     *Server
-	epoch uint64
-	fails int // attempts at a checkpoint that failed in a row
-	cuts  int // attempts, so that each cut has a name of its own
-	saved int // checkpoints of the clock since the last export
-	asked chan checkpointOrder
-	swept swept // what the next checkpoint says was deleted
+	s        *Server
+	epoch    uint64
+	attempts *health.Attempts // at a checkpoint
+	cuts     int              // attempts, so that each cut has a name of its own
+	saved    int              // checkpoints of the clock since the last export
+	asked    chan checkpointOrder
+	swept    swept // what the next checkpoint says was deleted
 }
 
 // checkpointOrder is a checkpoint that somebody waits for.
@@ -104,7 +106,7 @@ func (c *chief) retryCheckpoint(ctx context.Context, why request) error {
 			return err
 		}
 		// A shard says that it is ready a moment before it takes commands.
-		if _, err := (&cutter{s: c.s}).states(ctx, cutproto.Offsets, func(int) any { return struct{}{} }); err != nil {
+		if _, err := (&cutter{s: c.s}).states(ctx, shardcmd.Offsets, func(int) any { return struct{}{} }); err != nil {
 			c.s.log.Debug("a shard takes no commands yet", "err", err)
 			if pause(ctx, pauseBeforeCommands); ctx.Err() != nil {
 				return ctx.Err()
@@ -124,12 +126,14 @@ func (c *chief) retryCheckpoint(ctx context.Context, why request) error {
 
 // attempted tells the health state of checkpoints that fail one after the other.
 func (c *chief) attempted(err error) {
-	if c.fails++; err == nil {
-		c.fails = 0
-		c.s.env.Health.OK(healthCheckpoint)
-	} else if c.fails >= unwell {
-		c.s.env.Health.Fail(healthCheckpoint, err)
+	if c.attempts == nil {
+		c.attempts = c.s.env.Health.Attempts(healthCheckpoint)
 	}
+	if err == nil {
+		c.attempts.Succeeded()
+		return
+	}
+	c.attempts.Failed(err)
 }
 
 // serve makes checkpoints one after the other: by the clock, on request, on command.
@@ -196,7 +200,7 @@ func (c *chief) handleRequests(ctx context.Context, first checkpointOrder) {
 // handleRequest makes the checkpoint of a command, and tries again, while the shards cannot make
 // it, for as long as somebody waits for the answer.
 func (c *chief) handleRequest(ctx context.Context, o checkpointOrder) answer {
-	until := time.Now().Add(obeyPatience)
+	until := time.Now().Add(commandPatience)
 	for {
 		id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
 		if err != nil && ctx.Err() != nil {
@@ -214,12 +218,12 @@ func (c *chief) handleRequest(ctx context.Context, o checkpointOrder) answer {
 	}
 }
 
-// obeyPatience bounds the attempts at what one command asks.
-const obeyPatience = 20 * time.Second
+// commandPatience bounds the attempts at what one command asks.
+const commandPatience = 20 * time.Second
 
 // hasProgress says whether anything was learnt since the last checkpoint.
 func (c *chief) hasProgress(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandPatience)
 	defer cancel()
 	j := c.job()
 	all, err := c.s.shards.offsets(ctx)
@@ -241,7 +245,7 @@ const endLook = 200 * time.Millisecond
 
 // atEnd says whether every shard has learnt every partition to its end.
 func (c *chief) atEnd(ctx context.Context, ends []int64) bool {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandPatience)
 	defer cancel()
 	all, err := c.s.shards.offsets(ctx)
 	if err != nil {
@@ -312,7 +316,7 @@ func (c *chief) finish(ctx context.Context, why request) error {
 	}
 	_, _, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
 		return []*training.Event{{Body: &training.Event_JobStopped{JobStopped: &training.JobStopped{
-			Reason: or(why.Reason, "on request"), Offsets: j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets(),
+			Reason: cmp.Or(why.Reason, "on request"), Offsets: j.Checkpoints[len(j.Checkpoints)-1].V.GetOffsets(),
 		}}}}
 	})
 	if err != nil {
@@ -324,7 +328,7 @@ func (c *chief) finish(ctx context.Context, why request) error {
 
 func (c *chief) job() lineage.Job { return c.s.job() }
 
-// append stores facts of the job under the guard of what decide read.
+// append stores facts of the job where what decide read is expected to be the last.
 func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job) []*training.Event) ([]bus.Draft, []uint64, error) {
 	s := c.s
 	subject := training.Subject(s.env.BZID, s.cfg.Job)
@@ -438,7 +442,7 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
 		return nil, err
 	}
-	o := checkpointOrder{reason: or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
+	o := checkpointOrder{reason: cmp.Or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():

@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/health"
 )
 
 // problems are those of a trainer's health state, by name.
@@ -184,10 +185,10 @@ func TestCheckpointsThatFailInARow(t *testing.T) {
 	s := w.view(w.alone())
 	c := &chief{s: s}
 	for round := range 2 {
-		for n := 1; n <= unwell+1; n++ {
+		for n := 1; n <= health.Reported+1; n++ {
 			c.attempted(errors.New("no space left"))
 			want := ""
-			if n >= unwell {
+			if n >= health.Reported {
 				want = "no space left"
 			}
 			says(t, s, fmt.Sprint("round ", round, ", failure ", n), healthCheckpoint, want)
@@ -205,7 +206,7 @@ func TestHowLongACommandIsTried(t *testing.T) {
 		least  time.Duration
 		most   time.Duration
 	}{
-		"the caller stays":   {bus.Refuse(bus.CodeConflict, "held by another"), 0, obeyPatience, obeyPatience + 2*pauseAfterError},
+		"the caller stays":   {bus.Refuse(bus.CodeConflict, "held by another"), 0, commandPatience, commandPatience + 2*pauseAfterError},
 		"the caller leaves":  {bus.Refuse(bus.CodeConflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*pauseAfterError},
 		"it does not pass":   {bus.Refuse(bus.CodeInternal, "no space left"), 0, 0, 0},
 		"it is not there":    {bus.Refuse(bus.CodeNotFound, "no shard"), 2 * time.Second, 2 * time.Second, 4 * time.Second},

@@ -5,6 +5,7 @@
 package trainer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -72,31 +73,29 @@ type Config struct {
 	// TimeField, if named, must hold whole seconds since 1970 in every record that has it;
 	// others are parked. Default: none is looked at.
 	TimeField string
+
+	registered bool // by Register: what is zero now is meant
 }
 
-// Default is a Config with every default set.
-func Default() Config {
-	return Config{
-		Name: "trainer-0", Shards: 2, Batch: 64, Linger: 10 * time.Millisecond,
-		RecordAhead: 24 * time.Hour, CheckpointEvery: time.Minute, ExportEvery: 1, Keep: 5, LeaseTTL: 3 * time.Second,
-	}
-}
-
-// withDefaults fills in what is zero and has a default.
 func (c Config) withDefaults() Config {
-	d := Default()
-	c.Name = or(c.Name, d.Name)
-	c.Shards, c.Batch = or(c.Shards, d.Shards), or(c.Batch, d.Batch)
-	c.Linger, c.LeaseTTL = or(c.Linger, d.Linger), or(c.LeaseTTL, d.LeaseTTL)
-	c.RecordAhead = or(c.RecordAhead, d.RecordAhead)
-	c.ExportEvery, c.Keep = or(c.ExportEvery, d.ExportEvery), or(c.Keep, d.Keep)
+	c.Name = cmp.Or(c.Name, "trainer-0")
+	c.Shards = cmp.Or(c.Shards, 2)
+	c.Batch = cmp.Or(c.Batch, 64)
+	c.RecordAhead = cmp.Or(c.RecordAhead, 24*time.Hour)
+	c.ExportEvery = cmp.Or(c.ExportEvery, 1)
+	c.Keep = cmp.Or(c.Keep, 5)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, 3*time.Second)
+	if !c.registered {
+		c.Linger = cmp.Or(c.Linger, 10*time.Millisecond)
+	}
 	return c
 }
 
 // Register binds the fields to flags. Fields that are zero take their default first.
 func (c *Config) Register(fs *pflag.FlagSet) {
-	every := or(c.CheckpointEvery, Default().CheckpointEvery)
 	*c = c.withDefaults()
+	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, time.Minute) // by flag alone: in code a zero says none
+	c.registered = true
 	fs.StringVar(&c.Job, "job", c.Job, "training `job`")
 	fs.StringVar(&c.Model, "model", c.Model, "declared `model` that the job learns")
 	fs.StringVar(&c.Name, "name", c.Name, "this trainer's `name`, unique in the job")
@@ -109,21 +108,13 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.RecordAhead, "record-ahead", c.RecordAhead, "how far ahead of this machine's clock a record may be dated; one beyond is parked")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn in one fixed order, to equal bits")
 	fs.BoolVar(&c.StopAtEnd, "stop-at-end", c.StopAtEnd, "end the job at the end of the topic as it is now")
-	fs.DurationVar(&c.CheckpointEvery, "checkpoint-every", every, "time between checkpoints, 0 for none")
+	fs.DurationVar(&c.CheckpointEvery, "checkpoint-every", c.CheckpointEvery, "time between checkpoints, 0 for none")
 	fs.IntVar(&c.ExportEvery, "export-every", c.ExportEvery, "every n-th checkpoint is an export")
 	fs.IntVar(&c.Keep, "keep-checkpoints", c.Keep, "checkpoints and exports kept on disk")
 	fs.StringVar(&c.Dir, "dir", c.Dir, "the job's `folder`, the same for its shards")
 	fs.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a dead trainer keeps its partitions")
 	fs.Float64SliceVar(&c.LabelRange, "label-range", c.LabelRange, "least and greatest `min,max` of the label's field; a record beyond is parked. Empty: any number")
 	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")
-}
-
-func or[T comparable](v, d T) T {
-	var zero T
-	if v == zero {
-		return d
-	}
-	return v
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 const (
@@ -69,8 +69,8 @@ func (c *cutter) make(ctx context.Context, export bool, claim func(context.Conte
 			c.s.log.Warn("a shard was not released", "cut", c.name, "err", rerr)
 		}
 	}()
-	states, err := c.states(ctx, cutproto.Hold, func(i int) any {
-		return cutproto.HoldRequest{Cut: c.name, Chief: c.chief, Generation: c.s.generation(i)}
+	states, err := c.states(ctx, shardcmd.Hold, func(i int) any {
+		return shardcmd.HoldRequest{Cut: c.name, Chief: c.chief, Generation: c.s.generation(i)}
 	})
 	if err != nil {
 		return cut{}, err
@@ -123,15 +123,15 @@ func (c *cutter) ask(ctx context.Context, i int, endpoint string, body any, time
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	reply, err := c.s.env.Bus.Commands().Call(ctx, c.s.env.BZID, cutproto.Command(c.s.cfg.Job, i, endpoint), payload)
+	reply, err := c.s.env.Bus.Commands().Call(ctx, c.s.env.BZID, shardcmd.Command(c.s.cfg.Job, i, endpoint), payload)
 	if err != nil {
 		return nil, fmt.Errorf("%s of shard %d: %w", endpoint, i, err)
 	}
 	return reply, nil
 }
 
-func (c *cutter) states(ctx context.Context, endpoint string, body func(i int) any) ([]cutproto.State, error) {
-	states := make([]cutproto.State, c.s.cfg.Shards)
+func (c *cutter) states(ctx context.Context, endpoint string, body func(i int) any) ([]shardcmd.State, error) {
+	states := make([]shardcmd.State, c.s.cfg.Shards)
 	err := c.s.shards.each(func(i int) error {
 		reply, err := c.ask(ctx, i, endpoint, body(i), commandTimeout)
 		if err != nil {
@@ -147,12 +147,12 @@ func (c *cutter) states(ctx context.Context, endpoint string, body func(i int) a
 
 // advance lets through what shards lack of the targets and waits until they have it:
 // it is on its way, since it reached another shard, or its partition is taken over.
-func (c *cutter) advance(ctx context.Context, targets map[int32]int64) ([]cutproto.State, error) {
+func (c *cutter) advance(ctx context.Context, targets map[int32]int64) ([]shardcmd.State, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, advanceTimeout, errors.New("the shards did not reach one offset in time"))
 	defer cancel()
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		states, err := c.states(ctx, cutproto.Advance, func(int) any {
-			return cutproto.AdvanceRequest{Cut: c.name, Targets: targets}
+		states, err := c.states(ctx, shardcmd.Advance, func(int) any {
+			return shardcmd.AdvanceRequest{Cut: c.name, Targets: targets}
 		})
 		if err != nil {
 			return nil, err
@@ -181,11 +181,11 @@ func (c *cutter) advance(ctx context.Context, targets map[int32]int64) ([]cutpro
 func (c *cutter) snapshot(ctx context.Context, turn, generation uint64, export bool) ([]*training.ShardFile, error) {
 	files := make([]*training.ShardFile, c.s.cfg.Shards)
 	err := c.s.shards.each(func(i int) error {
-		req := cutproto.SnapshotRequest{Cut: c.name, Checkpoint: c.id, Dir: c.s.cfg.Dir, Export: export, Version: c.id}
+		req := shardcmd.SnapshotRequest{Cut: c.name, Checkpoint: c.id, Dir: c.s.cfg.Dir, Export: export, Version: c.id}
 		if c.s.cfg.Deterministic {
 			req.Turn, req.Generation = turn, generation
 		}
-		reply, err := c.ask(ctx, i, cutproto.Snapshot, req, snapshotTimeout)
+		reply, err := c.ask(ctx, i, shardcmd.Snapshot, req, snapshotTimeout)
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (c *cutter) syncEnd(ctx context.Context, files []*training.ShardFile) (uint
 	if err != nil {
 		return 0, fmt.Errorf("find the end of the deltas: %w", err)
 	}
-	states, err := c.states(ctx, cutproto.Offsets, func(int) any { return struct{}{} })
+	states, err := c.states(ctx, shardcmd.Offsets, func(int) any { return struct{}{} })
 	held := err == nil
 	for _, st := range states {
 		held = held && st.Held == c.name
@@ -227,7 +227,7 @@ func (c *cutter) syncEnd(ctx context.Context, files []*training.ShardFile) (uint
 func (c *cutter) release(ctx context.Context) error {
 	errs := make([]error, c.s.cfg.Shards)
 	_ = c.s.shards.each(func(i int) error {
-		_, errs[i] = c.ask(ctx, i, cutproto.Release, cutproto.ReleaseRequest{Cut: c.name}, commandTimeout)
+		_, errs[i] = c.ask(ctx, i, shardcmd.Release, shardcmd.ReleaseRequest{Cut: c.name}, commandTimeout)
 		return nil
 	})
 	return errors.Join(errs...)

@@ -22,8 +22,8 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
 )
 
 // commands has n shards answer the commands of a cut as told, and no rows.
@@ -31,7 +31,7 @@ func (w *world) commands(n int, do func(shard int, endpoint string, payload []by
 	w.t.Helper()
 	for i := range n {
 		endpoints := map[string]bus.Handler{}
-		for _, e := range []string{cutproto.Offsets, cutproto.Hold, cutproto.Advance, cutproto.Snapshot, cutproto.Release, cutproto.Rollback} {
+		for _, e := range []string{shardcmd.Offsets, shardcmd.Hold, shardcmd.Advance, shardcmd.Snapshot, shardcmd.Release, shardcmd.Rollback} {
 			endpoints[e] = func(_ context.Context, payload []byte) ([]byte, error) {
 				reply, err := do(i, e, payload)
 				if err != nil {
@@ -43,7 +43,7 @@ func (w *world) commands(n int, do func(shard int, endpoint string, payload []by
 				return json.Marshal(reply)
 			}
 		}
-		stop, err := w.b.Commands().Serve(w.t.Context(), bus.Service{BZID: bzid, Name: cutproto.Service(theJob, i), Version: "1.0.0", Description: "scripted", Endpoints: endpoints})
+		stop, err := w.b.Commands().Serve(w.t.Context(), bus.Service{BZID: bzid, Name: shardcmd.Service(theJob, i), Version: "1.0.0", Description: "scripted", Endpoints: endpoints})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -54,13 +54,13 @@ func (w *world) commands(n int, do func(shard int, endpoint string, payload []by
 // scripted is a shard that takes part in cuts and has no rows.
 type scripted struct {
 	mu       sync.Mutex
-	state    cutproto.State
+	state    shardcmd.State
 	reaches  func(targets map[int32]int64, n int) map[int32]int64 // where it stands after n advances; nil: where it stood
 	advances int
 	letsGo   bool   // before the end of the cut
 	as       uint32 // the shard that it says it is
 	sync     uint64
-	snapshot cutproto.SnapshotRequest // the last one
+	snapshot shardcmd.SnapshotRequest // the last one
 	// snapshotted is called before a snapshot is answered.
 	snapshotted func()
 	released    int
@@ -74,7 +74,7 @@ func (w *world) scriptedAll(at ...int64) []*scripted {
 	w.t.Helper()
 	var all []*scripted
 	for i, next := range at {
-		all = append(all, &scripted{state: cutproto.State{Next: map[int32]int64{0: next}}, as: uint32(i), sync: uint64(100 + i)})
+		all = append(all, &scripted{state: shardcmd.State{Next: map[int32]int64{0: next}}, as: uint32(i), sync: uint64(100 + i)})
 	}
 	w.commands(len(at), func(i int, endpoint string, payload []byte) (any, error) { return all[i].command(endpoint, payload) })
 	return all
@@ -88,17 +88,17 @@ func (s *scripted) command(endpoint string, payload []byte) (any, error) {
 		return nil, err
 	}
 	switch endpoint {
-	case cutproto.Hold:
+	case shardcmd.Hold:
 		s.state.Held = cut.Cut
-	case cutproto.Advance:
-		var r cutproto.AdvanceRequest
+	case shardcmd.Advance:
+		var r shardcmd.AdvanceRequest
 		if err := json.Unmarshal(payload, &r); err != nil {
 			return nil, err
 		}
 		if s.advances++; s.reaches != nil {
 			s.state.Next = s.reaches(r.Targets, s.advances)
 		}
-	case cutproto.Snapshot:
+	case shardcmd.Snapshot:
 		if err := json.Unmarshal(payload, &s.snapshot); err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (s *scripted) command(endpoint string, payload []byte) (any, error) {
 			s.state.Held = ""
 		}
 		return &training.ShardFile{Shard: s.as, Path: "p", Hash: "h", SyncSeq: s.sync}, nil
-	case cutproto.Release:
+	case shardcmd.Release:
 		if s.released++; s.stuck {
 			return nil, bus.Refuse(bus.CodeInternal, "stuck")
 		}
@@ -204,7 +204,7 @@ func TestCuts(t *testing.T) {
 				if cp.GetTurn() != first.Turn || cp.GetGeneration() != first.Generation {
 					t.Errorf("turn %d of generation %d, shard 0 stands at %d of %d", cp.GetTurn(), cp.GetGeneration(), first.Turn, first.Generation)
 				}
-				want := cutproto.SnapshotRequest{Cut: "cut", Checkpoint: 7, Dir: w.dir, Export: true, Version: 7}
+				want := shardcmd.SnapshotRequest{Cut: "cut", Checkpoint: 7, Dir: w.dir, Export: true, Version: 7}
 				if tc.inOrder {
 					want.Turn, want.Generation = first.Turn, first.Generation
 				}
@@ -304,19 +304,19 @@ func TestRollbackAsksEveryShard(t *testing.T) {
 	for _, refuses := range []int{-1, 0, 1} {
 		w := busOnly(t)
 		var mu sync.Mutex
-		asked := map[int]cutproto.RollbackRequest{}
+		asked := map[int]shardcmd.RollbackRequest{}
 		w.commands(2, func(i int, endpoint string, payload []byte) (any, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			var r cutproto.RollbackRequest
-			if err := json.Unmarshal(payload, &r); err != nil || endpoint != cutproto.Rollback {
+			var r shardcmd.RollbackRequest
+			if err := json.Unmarshal(payload, &r); err != nil || endpoint != shardcmd.Rollback {
 				t.Errorf("%s: %v", endpoint, err)
 			}
 			asked[i] = r
 			if i == refuses {
 				return nil, bus.Refuse(bus.CodeInternal, "no checkpoint can be read")
 			}
-			return cutproto.State{}, nil
+			return shardcmd.State{}, nil
 		})
 		cfg := w.alone()
 		cfg.Shards = 2
@@ -377,7 +377,7 @@ func TestTheFirstCheckpointWaitsForCommands(t *testing.T) {
 		w.started(s.started())
 		w.ready(0, 1, 1, 0, "h:1")
 		var early atomic.Int32
-		one := &scripted{state: cutproto.State{Next: map[int32]int64{0: 5}}}
+		one := &scripted{state: shardcmd.State{Next: map[int32]int64{0: 5}}}
 		w.commands(1, func(_ int, endpoint string, payload []byte) (any, error) {
 			if early.Add(1) <= 3 {
 				return nil, bus.Refuse(bus.CodeUnavailable, "soon")

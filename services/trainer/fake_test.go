@@ -27,7 +27,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 const (
@@ -92,11 +92,11 @@ func newFakeShard(t *testing.T, b bus.Bus, index, shards int, truth func(learntR
 		epochs: map[int32]uint64{}, rng: rand.New(rand.NewPCG(uint64(index), 7)),
 	}
 	stop, err := b.Commands().Serve(t.Context(), bus.Service{
-		BZID: bzid, Name: cutproto.Service(theJob, index), Version: "1.0.0", Description: "fake",
+		BZID: bzid, Name: shardcmd.Service(theJob, index), Version: "1.0.0", Description: "fake",
 		Endpoints: map[string]bus.Handler{
-			cutproto.Offsets: s.command(func([]byte) error { return nil }), cutproto.Hold: s.command(s.hold),
-			cutproto.Advance: s.command(s.advance), cutproto.Release: s.command(s.release),
-			cutproto.Rollback: s.command(s.rollback), cutproto.Snapshot: s.snapshot,
+			shardcmd.Offsets: s.command(func([]byte) error { return nil }), shardcmd.Hold: s.command(s.hold),
+			shardcmd.Advance: s.command(s.advance), shardcmd.Release: s.command(s.release),
+			shardcmd.Rollback: s.command(s.rollback), shardcmd.Snapshot: s.snapshot,
 		},
 	})
 	if err != nil {
@@ -324,12 +324,12 @@ func (s *fakeShard) command(do func([]byte) error) bus.Handler {
 			return nil, err
 		}
 		s.tell()
-		return json.Marshal(cutproto.State{Epoch: s.epoch, Turn: s.now.turn, Generation: s.gen, Next: s.now.next, Held: s.held})
+		return json.Marshal(shardcmd.State{Epoch: s.epoch, Turn: s.now.turn, Generation: s.gen, Next: s.now.next, Held: s.held})
 	}
 }
 
 func (s *fakeShard) hold(payload []byte) error {
-	var r cutproto.HoldRequest
+	var r shardcmd.HoldRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return err
 	}
@@ -349,7 +349,7 @@ func (s *fakeShard) hold(payload []byte) error {
 }
 
 func (s *fakeShard) advance(payload []byte) error {
-	var r cutproto.AdvanceRequest
+	var r shardcmd.AdvanceRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return err
 	}
@@ -361,7 +361,7 @@ func (s *fakeShard) advance(payload []byte) error {
 }
 
 func (s *fakeShard) release(payload []byte) error {
-	var r cutproto.ReleaseRequest
+	var r shardcmd.ReleaseRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return err
 	}
@@ -372,7 +372,7 @@ func (s *fakeShard) release(payload []byte) error {
 }
 
 func (s *fakeShard) rollback(payload []byte) error {
-	var r cutproto.RollbackRequest
+	var r shardcmd.RollbackRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return err
 	}
@@ -386,7 +386,7 @@ func (s *fakeShard) rollback(payload []byte) error {
 }
 
 func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) {
-	var r cutproto.SnapshotRequest
+	var r shardcmd.SnapshotRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return nil, err
 	}

@@ -49,15 +49,6 @@ func (s *Server) prepare(ctx context.Context) error {
 	return nil
 }
 
-// said is what a loop has logged last, so that it says the same only once.
-type said struct{ what string }
-
-func (s *said) news(err error) bool {
-	was := s.what
-	s.what = err.Error()
-	return s.what != was
-}
-
 var (
 	// errOver is a job that has ended, and that this trainer is not to wait for.
 	errOver = errors.New("the job is over")
@@ -87,7 +78,7 @@ func (s *Server) train(soft, hard context.Context) error {
 // rather than end: a process that starts again would find the same.
 func (s *Server) join(ctx context.Context) error {
 	defer s.env.Health.OK(healthJob)
-	for last := (said{}); ; {
+	for last := (role.LastLogged{}); ; {
 		changed, asked, prepared := s.lineage.Changed(), s.requests.Changed(), s.preparing()
 		err := s.joins()
 		switch {
@@ -101,7 +92,7 @@ func (s *Server) join(ctx context.Context) error {
 		default:
 			s.env.Health.Fail(healthJob, err)
 		}
-		if last.news(err) {
+		if last.Changed(err.Error()) {
 			s.log.Warn("not training", "reason", err)
 		}
 		select {

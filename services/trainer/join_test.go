@@ -272,19 +272,6 @@ func TestATrainerWaitsForItsJob(t *testing.T) {
 	})
 }
 
-// A loop says the same only once in a row.
-func TestWhatWasSaidIsNotRepeated(t *testing.T) {
-	var s said
-	for i, tc := range []struct {
-		say  string
-		news bool
-	}{{"a", true}, {"a", false}, {"b", true}, {"b", false}, {"a", true}} {
-		if s.news(errors.New(tc.say)) != tc.news {
-			t.Errorf("%d: %s is news: %v", i, tc.say, !tc.news)
-		}
-	}
-}
-
 // The clock that records are held against does not fall behind the newest checkpoint.
 func TestHowLateARecordMayBeDated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

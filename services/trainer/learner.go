@@ -17,11 +17,12 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services/internal/cutproto"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 )
 
 // learner learns one partition while its lease is held.
@@ -42,7 +43,6 @@ type learner struct {
 const (
 	pauseAfterError     = time.Second           // of the chief, between attempts at what it leads
 	longestPause        = 10 * time.Second      // between attempts at a partition
-	unwell              = 3                     // failures in a row that are told
 	unsettled           = 20                    // of those that are no failure when a shard comes back
 	pauseBeforeCommands = 20 * time.Millisecond // a shard that is ready takes commands within about this time
 	settle              = 20 * time.Millisecond
@@ -126,7 +126,7 @@ func (t *tries) failed(err error) (wait *retry.Backoff, tell bool) {
 			t.failures--
 		}
 	}
-	return wait, t.failures >= unwell || errors.Is(err, errDiverged)
+	return wait, t.failures >= health.Reported || errors.Is(err, errDiverged)
 }
 
 // unsettles says whether a shard refuses because it, or another, came back.
@@ -321,7 +321,7 @@ func (l *learner) learnDeterministic(soft, hard context.Context, pos position) e
 func (l *learner) rollback(ctx context.Context, pos position) error {
 	l.s.log.Warn("the shards stand apart: rolling all of them back to the newest checkpoint",
 		"partition", l.partition, "generation", pos.generation)
-	body, err := json.Marshal(cutproto.RollbackRequest{
+	body, err := json.Marshal(shardcmd.RollbackRequest{
 		Generation: pos.generation,
 		Reason:     "partition " + strconv.Itoa(int(l.partition)) + ": the shards stand apart",
 	})
@@ -331,7 +331,7 @@ func (l *learner) rollback(ctx context.Context, pos position) error {
 	if err := l.s.shards.each(func(i int) error {
 		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 		defer cancel()
-		_, err := l.s.env.Bus.Commands().Call(ctx, l.s.env.BZID, cutproto.Command(l.s.cfg.Job, i, cutproto.Rollback), body)
+		_, err := l.s.env.Bus.Commands().Call(ctx, l.s.env.BZID, shardcmd.Command(l.s.cfg.Job, i, shardcmd.Rollback), body)
 		if err != nil {
 			return fmt.Errorf("roll back shard %d: %w", i, err)
 		}
@@ -464,18 +464,17 @@ func (l *learner) park(ctx context.Context, r rejected) error {
 		p.Header[k] = []string{r.record.Headers[k]}
 	}
 	pauses := retry.New(lookAgain, longestLook)
-	for tries := 1; ; tries++ {
+	attempts := l.s.env.Health.Attempts(healthLetters)
+	for {
 		_, err := l.s.env.Bus.DeadLetters().Park(ctx, p)
 		if err == nil {
-			l.s.env.Health.OK(healthLetters)
+			attempts.Succeeded()
 			return nil
 		}
 		if !bus.Retryable(err) || ctx.Err() != nil {
 			return fmt.Errorf("park record %d: %w", r.record.Offset, err)
 		}
-		if tries >= unwell {
-			l.s.env.Health.Fail(healthLetters, err)
-		}
+		attempts.Failed(err)
 		if pauses.Wait(ctx) != nil {
 			return fmt.Errorf("park record %d: %w", r.record.Offset, err)
 		}

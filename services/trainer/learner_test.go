@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
@@ -231,13 +232,13 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 		defer cancel()
 		go func() { ended <- l.park(ctx, r) }()
 		synctest.Wait()
-		for n := 1; n <= unwell+1; n++ {
+		for n := 1; n <= health.Reported+1; n++ {
 			for letters.tried() < n {
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
 			}
 			want := ""
-			if n >= unwell {
+			if n >= health.Reported {
 				want = "parking"
 			}
 			says(t, s, fmt.Sprint("attempt ", n), healthLetters, want)

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,7 +40,7 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	if err != nil {
 		return nil, bus.Refuse(bus.CodeUnavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
 	}
-	why := request{Reason: or(body.Reason, "on command")}
+	why := request{Reason: cmp.Or(body.Reason, "on command")}
 	var saved []int64
 	_, seqs, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
 		saved = saved[:0]

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -78,7 +79,7 @@ var _ services.Role = (*Server)(nil)
 
 // New checks cfg, fills in defaults and starts nothing.
 func New(cfg Config, env services.Env) (*Server, error) {
-	cfg.Topic = or(cfg.Topic, kafka.TopicOf(env.BZID, "ratings"))
+	cfg.Topic = cmp.Or(cfg.Topic, kafka.TopicOf(env.BZID, "ratings"))
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

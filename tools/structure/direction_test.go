@@ -25,25 +25,20 @@ const helpers = "internal/durable internal/flags internal/freeport internal/grou
 // zookeeperFormat is ZooKeeper's wire format: a layer of its own below the view.
 const zookeeperFormat = "projections/zookeeper/wire"
 
-// zookeeperPayload is what Monolith's nodes in ZooKeeper hold: a layer of its own, for the
-// view that writes it and for the original's ways that read it.
-const zookeeperPayload = "projections/zookeeper/payload"
-
 // layers says what each part of the tree may import beside itself. The longest prefix
 // decides. "..." stands for everything.
 var layers = map[string]string{
 	"events":                       "",
 	"kernels":                      "",
 	"bus":                          "events " + helpers,
-	"projections":                  "events bus projections " + helpers,
+	"projections":                  "events bus projections internal/wire " + helpers,
 	zookeeperFormat:                "",
-	zookeeperPayload:               "",
 	"projections/zookeeper/client": zookeeperFormat,
 	"projections/zookeeper/zktest": zookeeperFormat + " projections/zookeeper/client",
 	"internal/model":               "events kernels internal/wire " + helpers,
 	"internal/input":               "events internal/model internal/wire " + helpers,
 	"internal/wire":                "events kernels " + helpers,
-	"internal/compat":              "events kernels internal/model internal/wire " + zookeeperPayload + " " + helpers,
+	"internal/compat":              "events kernels internal/model internal/wire " + helpers,
 	"internal/compat/cli":          "...",
 	"internal/testenv":             helpers,
 	"internal/history":             "events bus " + helpers,
@@ -82,6 +77,22 @@ func TestDirection(t *testing.T) {
 		}
 	}
 	unused(t, excused, used)
+}
+
+// TestParameterServersKnowNoStep holds that a parameter server keeps rows and variables and
+// knows nothing of the steps that they come from.
+func TestParameterServersKnowNoStep(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./services/ps")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps: %v", err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		if to := strings.TrimPrefix(path, module); to == "internal/model/runtime" || to == "kernels/layout" {
+			t.Errorf("services/ps imports %s: what it shares with trainers is internal/model/modelspec", to)
+		}
+	}
 }
 
 // allowed says whether the package from may import the package to.

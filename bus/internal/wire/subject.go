@@ -22,23 +22,6 @@ func CheckSubject(subject string, wildcards bool) error {
 	return nil
 }
 
-// Match says whether the filter, with NATS wildcards, takes the subject.
-func Match(filter, subject string) bool {
-	for {
-		f, fr, fmore := strings.Cut(filter, ".")
-		s, sr, smore := strings.Cut(subject, ".")
-		switch {
-		case f == ">":
-			return true
-		case f != "*" && f != s:
-			return false
-		case !fmore || !smore:
-			return fmore == smore
-		}
-		filter, subject = fr, sr
-	}
-}
-
 // InLog says whether the control plane's stream takes messages on the subject.
 func InLog(subject string) bool {
 	t := strings.SplitN(subject, ".", 4)

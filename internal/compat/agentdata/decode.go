@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 )
 
 // The decoders read what Bytes of znode's payloads writes, and what the original's own
@@ -13,7 +13,7 @@ import (
 // over. A value of another type is an error.
 
 // DecodeModelMeta reads a portal node.
-func DecodeModelMeta(data []byte) (payload.ModelMeta, error) {
+func DecodeModelMeta(data []byte) (znodedata.ModelMeta, error) {
 	v := struct {
 		ModelName    string   `json:"model_name"`
 		ModelDir     string   `json:"model_dir"`
@@ -23,11 +23,11 @@ func DecodeModelMeta(data []byte) (payload.ModelMeta, error) {
 		SpecReplicas []string `json:"spec_replicas"`
 	}{NumShard: -1, Action: "NONE"}
 	err := decode("ModelMeta", data, &v)
-	return payload.ModelMeta{ModelName: v.ModelName, ModelDir: v.ModelDir, Ckpt: v.Ckpt, NumShard: v.NumShard, Action: v.Action, SpecReplicas: v.SpecReplicas}, err
+	return znodedata.ModelMeta{ModelName: v.ModelName, ModelDir: v.ModelDir, Ckpt: v.Ckpt, NumShard: v.NumShard, Action: v.Action, SpecReplicas: v.SpecReplicas}, err
 }
 
 // DecodePublishMeta reads a publish node.
-func DecodePublishMeta(data []byte) (payload.PublishMeta, error) {
+func DecodePublishMeta(data []byte) (znodedata.PublishMeta, error) {
 	v := struct {
 		ShardID         int64             `json:"shard_id"`
 		ReplicaID       int64             `json:"replica_id"`
@@ -42,7 +42,7 @@ func DecodePublishMeta(data []byte) (payload.PublishMeta, error) {
 	if err == nil && v.PType != load && v.PType != unload {
 		err = fmt.Errorf("PublishMeta: ptype %d is neither 1 (load) nor 2 (unload)", v.PType)
 	}
-	return payload.PublishMeta{
+	return znodedata.PublishMeta{
 		ShardID: v.ShardID, ReplicaID: v.ReplicaID, ModelName: v.ModelName, NumPS: v.NumPS,
 		TotalPublishNum: v.TotalPublishNum, SubModels: v.SubModels, PType: v.PType, IsSpec: v.IsSpec,
 	}, err
@@ -51,7 +51,7 @@ func DecodePublishMeta(data []byte) (payload.PublishMeta, error) {
 const load, unload = 1, 2
 
 // DecodeResourceSpec reads a resource node.
-func DecodeResourceSpec(data []byte) (payload.ResourceSpec, error) {
+func DecodeResourceSpec(data []byte) (znodedata.ResourceSpec, error) {
 	v := struct {
 		Address  string  `json:"address"`
 		ShardID  int64   `json:"shard_id"`
@@ -62,11 +62,11 @@ func DecodeResourceSpec(data []byte) (payload.ResourceSpec, error) {
 		WorkLoad float64 `json:"work_load"`
 	}{CPU: -1, Network: -1, WorkLoad: -1}
 	err := decode("ResourceSpec", data, &v)
-	return payload.ResourceSpec{Address: v.Address, ShardID: v.ShardID, ReplicaID: v.Replica, Memory: v.Memory, CPU: v.CPU, Network: v.Network, WorkLoad: v.WorkLoad}, err
+	return znodedata.ResourceSpec{Address: v.Address, ShardID: v.ShardID, ReplicaID: v.Replica, Memory: v.Memory, CPU: v.CPU, Network: v.Network, WorkLoad: v.WorkLoad}, err
 }
 
 // DecodeReplicaMeta reads a service node.
-func DecodeReplicaMeta(data []byte) (payload.ReplicaMeta, error) {
+func DecodeReplicaMeta(data []byte) (znodedata.ReplicaMeta, error) {
 	v := struct {
 		Address           string `json:"address"`
 		AddressIPv6       string `json:"address_ipv6"`
@@ -79,7 +79,7 @@ func DecodeReplicaMeta(data []byte) (payload.ReplicaMeta, error) {
 		ArchonAddressIPv6 string `json:"archon_address_ipv6"`
 	}{Task: -1, Replica: -1}
 	err := decode("ReplicaMeta", data, &v)
-	return payload.ReplicaMeta{
+	return znodedata.ReplicaMeta{
 		Address: v.Address, AddressIPv6: v.AddressIPv6, Stat: v.Stat, ModelName: v.ModelName, ServerType: v.ServerType,
 		Task: v.Task, Replica: v.Replica, ArchonAddress: v.ArchonAddress, ArchonAddressIPv6: v.ArchonAddressIPv6,
 	}, err

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 )
 
 // Kind is what happened to a node, by the names that kazoo's watches use.
@@ -181,8 +181,8 @@ func (m *Mirror) under(base string) []string {
 }
 
 // Resources are the resources that agents report, by path.
-func (m *Mirror) Resources() []payload.ResourceSpec {
-	var out []payload.ResourceSpec
+func (m *Mirror) Resources() []znodedata.ResourceSpec {
+	var out []znodedata.ResourceSpec
 	for _, p := range m.under(m.Resource()) {
 		if r, err := DecodeResourceSpec(m.data[p]); err == nil {
 			out = append(out, r)

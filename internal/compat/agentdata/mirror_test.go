@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -64,9 +64,9 @@ func TestZKMirror(t *testing.T) {
 		replicas = 3
 	)
 	z := world(t)
-	resource := payload.ResourceSpec{Address: "10.1.2.3:1234", ShardID: 2, ReplicaID: 2, Memory: 12345, CPU: 5.6, Network: 3.2, WorkLoad: 0.7}
+	resource := znodedata.ResourceSpec{Address: "10.1.2.3:1234", ShardID: 2, ReplicaID: 2, Memory: 12345, CPU: 5.6, Network: 3.2, WorkLoad: 0.7}
 
-	asked := payload.ModelMeta{ModelName: name, ModelDir: dir, NumShard: numShard, Action: "NONE"}
+	asked := znodedata.ModelMeta{ModelName: name, ModelDir: dir, NumShard: numShard, Action: "NONE"}
 	z.apply(agentdata.Write{Path: "/bzid/portal/" + name, Data: asked.Bytes()})
 	if len(z.queue) != 1 || z.queue[0].Type != agentdata.PortalEvent || z.queue[0].Path != "/bzid/portal/"+name {
 		t.Fatalf("queue %+v", z.queue)
@@ -84,7 +84,7 @@ func TestZKMirror(t *testing.T) {
 	path := func(sub string) string { return fmt.Sprintf("%s/%s/123456", mm.ModelDir, sub) }
 	others := []int64{0, 1, 3, 4, 5, 6, 7, 8, 9}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	var metas []payload.PublishMeta
+	var metas []znodedata.PublishMeta
 	for i := range int64(mm.NumShard) {
 		subs := map[string]string{"entry": path("entry")}
 		for k := range int64(numPS) {
@@ -98,7 +98,7 @@ func TestZKMirror(t *testing.T) {
 			shard, others = others[0], others[1:]
 		}
 		for r := range int64(replicas) {
-			metas = append(metas, payload.PublishMeta{ShardID: shard, ReplicaID: r, ModelName: name, NumPS: numPS,
+			metas = append(metas, znodedata.PublishMeta{ShardID: shard, ReplicaID: r, ModelName: name, NumPS: numPS,
 				TotalPublishNum: numShard * replicas, SubModels: subs, PType: 1})
 		}
 	}
@@ -121,12 +121,12 @@ func TestZKMirror(t *testing.T) {
 		t.Fatalf("expected %+v", expected)
 	}
 
-	var serves []payload.ReplicaMeta
+	var serves []znodedata.ReplicaMeta
 	for _, sub := range slices.Sorted(maps.Keys(pm.SubModels)) {
 		kind, digits, _ := strings.Cut(sub, "_")
 		var task int32
 		_, _ = fmt.Sscan(digits, &task) // the entry has none
-		serves = append(serves, payload.ReplicaMeta{Address: "10.1.2.3:8080", ModelName: name, ServerType: kind, Task: task, Replica: 2, Stat: 30})
+		serves = append(serves, znodedata.ReplicaMeta{Address: "10.1.2.3:8080", ModelName: name, ServerType: kind, Task: task, Replica: 2, Stat: 30})
 	}
 	z.apply(z.m.UpdateService(serves)...)
 	entry, ps0, ps5 := serves[0], serves[1], serves[2]
@@ -134,9 +134,9 @@ func TestZKMirror(t *testing.T) {
 		what      string
 		want, got any
 	}{
-		{"all ps", map[string][]payload.ReplicaMeta{name + ":ps:0": {ps0}, name + ":ps:5": {ps5}}, z.m.AllReplicas("ps")},
-		{"the model's entry", map[string][]payload.ReplicaMeta{name + ":0": {entry}}, z.m.ModelReplicas(name, "entry")},
-		{"of ps 0", []payload.ReplicaMeta{ps0}, z.m.TaskReplicas(name, "ps", 0)},
+		{"all ps", map[string][]znodedata.ReplicaMeta{name + ":ps:0": {ps0}, name + ":ps:5": {ps5}}, z.m.AllReplicas("ps")},
+		{"the model's entry", map[string][]znodedata.ReplicaMeta{name + ":0": {entry}}, z.m.ModelReplicas(name, "entry")},
+		{"of ps 0", []znodedata.ReplicaMeta{ps0}, z.m.TaskReplicas(name, "ps", 0)},
 		{"local", []string{"/bzid/service/test_model/entry:0/2", "/bzid/service/test_model/ps:0/2", "/bzid/service/test_model/ps:5/2"}, z.m.LocalReplicaPaths()},
 	} {
 		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
@@ -153,7 +153,7 @@ func TestZKMirror(t *testing.T) {
 	// What is served no longer goes first; what is as it was is not written again; what
 	// does not answer is not offered.
 	ps5.Stat = 20
-	update := z.m.UpdateService([]payload.ReplicaMeta{entry, ps5})
+	update := z.m.UpdateService([]znodedata.ReplicaMeta{entry, ps5})
 	if diff := cmp.Diff([]agentdata.Write{
 		{Path: "/bzid/service/test_model/ps:0/2", Delete: true},
 		{Path: "/bzid/service/test_model/ps:5/2", Data: ps5.Bytes(), Ephemeral: true},
@@ -194,32 +194,32 @@ func TestZKMirror(t *testing.T) {
 }
 
 func TestExpectedLoading(t *testing.T) {
-	pub := func(shard, replica int64, total int, spec bool, subs ...string) payload.PublishMeta {
+	pub := func(shard, replica int64, total int, spec bool, subs ...string) znodedata.PublishMeta {
 		m := map[string]string{}
 		for _, s := range subs {
 			m[s] = "/d/" + s + "/1"
 		}
-		return payload.PublishMeta{ShardID: shard, ReplicaID: replica, ModelName: "m", NumPS: 4, TotalPublishNum: total, SubModels: m, PType: 1, IsSpec: spec}
+		return znodedata.PublishMeta{ShardID: shard, ReplicaID: replica, ModelName: "m", NumPS: 4, TotalPublishNum: total, SubModels: m, PType: 1, IsSpec: spec}
 	}
 	unload := pub(2, 2, 1, false, "entry")
 	unload.PType = 2
 	for _, tc := range []struct {
 		name  string
-		nodes []payload.PublishMeta
+		nodes []znodedata.PublishMeta
 		want  string // sub-models, "" for nothing
 	}{
-		{"its own", []payload.PublishMeta{pub(2, 2, 2, false, "entry", "ps_0"), pub(1, 0, 2, false, "entry")}, "entry ps_0"},
-		{"its own, for it in particular", []payload.PublishMeta{pub(2, 2, 1, true, "entry", "ps_0")}, "entry ps_0"},
-		{"not all are there", []payload.PublishMeta{pub(2, 2, 2, false, "entry", "ps_0")}, ""},
-		{"too many are there", []payload.PublishMeta{pub(2, 2, 1, false, "entry"), pub(2, 1, 1, false, "entry")}, ""},
-		{"a shard that grows", []payload.PublishMeta{pub(2, 0, 1, false, "entry", "ps_0")}, "entry ps_0"},
-		{"a shard that may not", []payload.PublishMeta{pub(2, 0, 1, true, "entry", "ps_0")}, "entry"},
-		{"another shard", []payload.PublishMeta{pub(1, 2, 1, false, "entry", "ps_0")}, "entry"},
-		{"another shard without an entry", []payload.PublishMeta{pub(1, 2, 1, false, "ps_0")}, "-"},
-		{"all that begins like an entry", []payload.PublishMeta{pub(1, 2, 1, false, "entry", "entry_x", "ps_0")}, "entry entry_x"},
-		{"the one with fewest", []payload.PublishMeta{pub(0, 0, 2, false, "entry", "ps_0", "ps_1"), pub(1, 0, 2, false, "entry", "ps_2")}, "entry"},
-		{"of equals its own shard's", []payload.PublishMeta{pub(0, 0, 2, false, "entry", "ps_0"), pub(2, 0, 2, false, "entry", "ps_1")}, "entry ps_1"},
-		{"to be unloaded", []payload.PublishMeta{unload}, ""},
+		{"its own", []znodedata.PublishMeta{pub(2, 2, 2, false, "entry", "ps_0"), pub(1, 0, 2, false, "entry")}, "entry ps_0"},
+		{"its own, for it in particular", []znodedata.PublishMeta{pub(2, 2, 1, true, "entry", "ps_0")}, "entry ps_0"},
+		{"not all are there", []znodedata.PublishMeta{pub(2, 2, 2, false, "entry", "ps_0")}, ""},
+		{"too many are there", []znodedata.PublishMeta{pub(2, 2, 1, false, "entry"), pub(2, 1, 1, false, "entry")}, ""},
+		{"a shard that grows", []znodedata.PublishMeta{pub(2, 0, 1, false, "entry", "ps_0")}, "entry ps_0"},
+		{"a shard that may not", []znodedata.PublishMeta{pub(2, 0, 1, true, "entry", "ps_0")}, "entry"},
+		{"another shard", []znodedata.PublishMeta{pub(1, 2, 1, false, "entry", "ps_0")}, "entry"},
+		{"another shard without an entry", []znodedata.PublishMeta{pub(1, 2, 1, false, "ps_0")}, "-"},
+		{"all that begins like an entry", []znodedata.PublishMeta{pub(1, 2, 1, false, "entry", "entry_x", "ps_0")}, "entry entry_x"},
+		{"the one with fewest", []znodedata.PublishMeta{pub(0, 0, 2, false, "entry", "ps_0", "ps_1"), pub(1, 0, 2, false, "entry", "ps_2")}, "entry"},
+		{"of equals its own shard's", []znodedata.PublishMeta{pub(0, 0, 2, false, "entry", "ps_0"), pub(2, 0, 2, false, "entry", "ps_1")}, "entry ps_1"},
+		{"to be unloaded", []znodedata.PublishMeta{unload}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			z := world(t)
@@ -245,7 +245,7 @@ func TestExpectedLoading(t *testing.T) {
 
 func TestWatches(t *testing.T) {
 	m := agentdata.New(self)
-	meta := payload.ModelMeta{ModelName: "a", ModelDir: "/d", NumShard: -1, Action: "NONE"}.Bytes()
+	meta := znodedata.ModelMeta{ModelName: "a", ModelDir: "/d", NumShard: -1, Action: "NONE"}.Bytes()
 	told := func(c agentdata.Change) string {
 		var out []string
 		for _, e := range m.Apply(c) {
@@ -284,7 +284,7 @@ func TestWatches(t *testing.T) {
 	}
 	// No model's nodes count as another's whose name ends alike.
 	for _, name := range []string{"0:0:m", "0:0:other_m"} {
-		p := payload.PublishMeta{ModelName: name[4:], TotalPublishNum: 1, PType: 1}
+		p := znodedata.PublishMeta{ModelName: name[4:], TotalPublishNum: 1, PType: 1}
 		if got := m.Apply(agentdata.Change{Kind: agentdata.Created, Path: "/bzid/publish/" + name, Data: p.Bytes()}); len(got) != 1 {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -314,10 +314,10 @@ func TestLeader(t *testing.T) {
 }
 
 func TestAddress(t *testing.T) {
-	r := payload.ReplicaMeta{Address: "10.0.0.1:1", AddressIPv6: "[fd::1]:1", ArchonAddress: "0.0.0.0:2", ArchonAddressIPv6: "[fd::1]:2"}
-	none := payload.ReplicaMeta{Address: "0.0.0.0:1", AddressIPv6: "[::]:1"}
+	r := znodedata.ReplicaMeta{Address: "10.0.0.1:1", AddressIPv6: "[fd::1]:1", ArchonAddress: "0.0.0.0:2", ArchonAddressIPv6: "[fd::1]:2"}
+	none := znodedata.ReplicaMeta{Address: "0.0.0.0:1", AddressIPv6: "[::]:1"}
 	for _, tc := range []struct {
-		r            payload.ReplicaMeta
+		r            znodedata.ReplicaMeta
 		archon, ipv6 bool
 		want         string
 	}{
@@ -332,15 +332,15 @@ func TestAddress(t *testing.T) {
 
 // What is written is read back, and defaults are the original's.
 func TestDecode(t *testing.T) {
-	model := payload.ModelMeta{ModelName: "monolith", NumShard: 3, ModelDir: "/tmp/opt", Ckpt: "model.ckpt-1234", Action: "NONE", SpecReplicas: []string{"0:1"}}
+	model := znodedata.ModelMeta{ModelName: "monolith", NumShard: 3, ModelDir: "/tmp/opt", Ckpt: "model.ckpt-1234", Action: "NONE", SpecReplicas: []string{"0:1"}}
 	if got, err := agentdata.DecodeModelMeta(model.Bytes()); err != nil || !cmp.Equal(got, model) {
 		t.Errorf("%+v %v", got, err)
 	}
-	resource := payload.ResourceSpec{Address: "localhost:123", ShardID: 10, ReplicaID: 2, Memory: 12345, CPU: 3.5, Network: -1, WorkLoad: -1}
-	if got, err := agentdata.DecodeResourceSpec(resource.Bytes()); err != nil || got != resource {
+	resource := znodedata.ResourceSpec{Address: "localhost:123", ShardID: 10, ReplicaID: 2, Memory: 12345, CPU: 3.5, Network: -1, WorkLoad: -1}
+	if got, err := agentdata.DecodeResourceSpec(resource.Append(nil)); err != nil || got != resource {
 		t.Errorf("%+v %v", got, err)
 	}
-	replica := payload.ReplicaMeta{Address: "localhost:123", ModelName: "monolith", ServerType: "ps"}
+	replica := znodedata.ReplicaMeta{Address: "localhost:123", ModelName: "monolith", ServerType: "ps"}
 	if got, err := agentdata.DecodeReplicaMeta(replica.Bytes()); err != nil || got != replica {
 		t.Errorf("%+v %v", got, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 )
 
 // Write is a change that the original makes to the tree: delete the node, or set its
@@ -21,12 +21,12 @@ type Write struct {
 }
 
 // PublishPath is where a publish node stands.
-func (m *Mirror) PublishPath(p payload.PublishMeta) string {
+func (m *Mirror) PublishPath(p znodedata.PublishMeta) string {
 	return m.Publish() + "/" + strconv.FormatInt(p.ShardID, 10) + ":" + strconv.FormatInt(p.ReplicaID, 10) + ":" + p.ModelName
 }
 
 // PublishLoading is what publishes metas: the nodes that the cache does not hold already.
-func (m *Mirror) PublishLoading(metas ...payload.PublishMeta) []Write {
+func (m *Mirror) PublishLoading(metas ...znodedata.PublishMeta) []Write {
 	var out []Write
 	for _, p := range metas {
 		path, data := m.PublishPath(p), p.Bytes()
@@ -42,9 +42,9 @@ func (m *Mirror) PublishLoading(metas ...payload.PublishMeta) []Write {
 // these overrides. A node of its shard that is for no replica in particular is taken
 // over whole (that is how a shard grows); of any other only the entry is, and in both
 // cases it carries its own numbers then. Nodes that unload are left out.
-func (m *Mirror) ExpectedLoading() map[string]payload.PublishMeta {
+func (m *Mirror) ExpectedLoading() map[string]znodedata.PublishMeta {
 	type seen struct {
-		best  payload.PublishMeta
+		best  znodedata.PublishMeta
 		own   bool
 		count int
 	}
@@ -69,7 +69,7 @@ func (m *Mirror) ExpectedLoading() map[string]payload.PublishMeta {
 			s.best = p
 		}
 	}
-	out := map[string]payload.PublishMeta{}
+	out := map[string]znodedata.PublishMeta{}
 	for model, s := range models {
 		p := s.best
 		if s.count != p.TotalPublishNum || p.PType != load {
@@ -89,8 +89,8 @@ func (m *Mirror) ExpectedLoading() map[string]payload.PublishMeta {
 
 // rank orders nodes for a process that has none of its own: fewest sub-models first; of
 // those with equally many, one that it can take over whole.
-func (m *Mirror) rank(a, b payload.PublishMeta) int {
-	foreign := func(p payload.PublishMeta) int {
+func (m *Mirror) rank(a, b znodedata.PublishMeta) int {
+	foreign := func(p znodedata.PublishMeta) int {
 		if p.ShardID == m.self.Shard && !p.IsSpec {
 			return 0
 		}
@@ -100,10 +100,10 @@ func (m *Mirror) rank(a, b payload.PublishMeta) int {
 }
 
 // ReportResource is what makes a process's resources known.
-func (m *Mirror) ReportResource(r payload.ResourceSpec) Write {
+func (m *Mirror) ReportResource(r znodedata.ResourceSpec) Write {
 	return Write{
 		Path: m.Resource() + "/" + strconv.Itoa(int(r.ShardID)) + ":" + strconv.Itoa(int(r.ReplicaID)),
-		Data: r.Bytes(), Ephemeral: true,
+		Data: r.Append(nil), Ephemeral: true,
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 )
 
 const available = 30 // of ReplicaMeta.Stat
 
 // ServicePath is where a replica stands.
-func (m *Mirror) ServicePath(r payload.ReplicaMeta) string {
+func (m *Mirror) ServicePath(r znodedata.ReplicaMeta) string {
 	return m.Service() + "/" + r.ModelName + "/" + r.ServerType + ":" + strconv.Itoa(int(r.Task)) + "/" + strconv.Itoa(int(r.Replica))
 }
 
@@ -35,7 +35,7 @@ func (m *Mirror) LocalReplicaPaths() []string {
 
 // UpdateService is what makes replicas all that this process serves: first those are
 // deleted that it serves no longer, then those are written that are new or different.
-func (m *Mirror) UpdateService(replicas []payload.ReplicaMeta) []Write {
+func (m *Mirror) UpdateService(replicas []znodedata.ReplicaMeta) []Write {
 	var out []Write
 	want := map[string]bool{}
 	for _, r := range replicas {
@@ -59,7 +59,7 @@ func (m *Mirror) UpdateService(replicas []payload.ReplicaMeta) []Write {
 type replica struct {
 	model, serverType string
 	task, number      int64
-	meta              payload.ReplicaMeta
+	meta              znodedata.ReplicaMeta
 }
 
 // answering are the replicas that are AVAILABLE, by model, type, task and number. Their
@@ -87,8 +87,8 @@ func (m *Mirror) answering() []replica {
 }
 
 // AllReplicas are the available replicas of a server type, by {model}:{type}:{task}.
-func (m *Mirror) AllReplicas(serverType string) map[string][]payload.ReplicaMeta {
-	out := map[string][]payload.ReplicaMeta{}
+func (m *Mirror) AllReplicas(serverType string) map[string][]znodedata.ReplicaMeta {
+	out := map[string][]znodedata.ReplicaMeta{}
 	for _, r := range m.answering() {
 		if r.serverType == serverType {
 			key := r.model + ":" + r.serverType + ":" + strconv.FormatInt(r.task, 10)
@@ -99,8 +99,8 @@ func (m *Mirror) AllReplicas(serverType string) map[string][]payload.ReplicaMeta
 }
 
 // ModelReplicas are the available replicas of one model and server type, by {model}:{task}.
-func (m *Mirror) ModelReplicas(model, serverType string) map[string][]payload.ReplicaMeta {
-	out := map[string][]payload.ReplicaMeta{}
+func (m *Mirror) ModelReplicas(model, serverType string) map[string][]znodedata.ReplicaMeta {
+	out := map[string][]znodedata.ReplicaMeta{}
 	for _, r := range m.answering() {
 		if r.model == model && r.serverType == serverType {
 			key := r.model + ":" + strconv.FormatInt(r.task, 10)
@@ -111,8 +111,8 @@ func (m *Mirror) ModelReplicas(model, serverType string) map[string][]payload.Re
 }
 
 // TaskReplicas are the available replicas of one task.
-func (m *Mirror) TaskReplicas(model, serverType string, task int64) []payload.ReplicaMeta {
-	var out []payload.ReplicaMeta
+func (m *Mirror) TaskReplicas(model, serverType string, task int64) []znodedata.ReplicaMeta {
+	var out []znodedata.ReplicaMeta
 	for _, r := range m.answering() {
 		if r.model == model && r.serverType == serverType && r.task == task {
 			out = append(out, r.meta)
@@ -122,19 +122,19 @@ func (m *Mirror) TaskReplicas(model, serverType string, task int64) []payload.Re
 }
 
 // Replica is one replica of a task, if it is available.
-func (m *Mirror) Replica(model, serverType string, task, number int64) (payload.ReplicaMeta, bool) {
+func (m *Mirror) Replica(model, serverType string, task, number int64) (znodedata.ReplicaMeta, bool) {
 	for _, r := range m.answering() {
 		if r.model == model && r.serverType == serverType && r.task == task && r.number == number {
 			return r.meta, true
 		}
 	}
-	return payload.ReplicaMeta{}, false
+	return znodedata.ReplicaMeta{}, false
 }
 
 // Address chooses where to reach a replica, as the original does: the archon or the gRPC
 // address, of the family preferred, else of the other. Wildcards count as missing; ""
 // where nothing is left.
-func Address(r payload.ReplicaMeta, archon, ipv6 bool) string {
+func Address(r znodedata.ReplicaMeta, archon, ipv6 bool) string {
 	four, six := r.Address, r.AddressIPv6
 	if archon {
 		four, six = r.ArchonAddress, r.ArchonAddressIPv6

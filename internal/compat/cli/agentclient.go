@@ -12,7 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 
 	"github.com/spf13/cobra"
 
@@ -193,7 +193,7 @@ func (c *agentClient) addresses(ctx context.Context) error {
 		}
 		return fmt.Errorf("%s has no replica in %s: is it loaded? (agent-client --cmd_type=load)", c.model, c.conn.BZID)
 	}
-	state := func(m payload.ReplicaMeta) string { return replica.State(m.Stat).String() }
+	state := func(m znodedata.ReplicaMeta) string { return replica.State(m.Stat).String() }
 	type row struct {
 		Path    string `json:"path"`
 		State   string `json:"state"`
@@ -337,7 +337,7 @@ func (c *compat) loadModel(ctx context.Context, dir, ckpt string, numShard int) 
 		}
 		defer t.close()
 		path := "/" + c.conn.BZID + "/portal/" + c.model
-		meta := payload.ModelMeta{ModelName: c.model, ModelDir: dir, Ckpt: ckpt, NumShard: int32(numShard), Action: "NONE"}
+		meta := znodedata.ModelMeta{ModelName: c.model, ModelDir: dir, Ckpt: ckpt, NumShard: int32(numShard), Action: "NONE"}
 		if err := t.put(path, meta.Bytes()); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 
 	"github.com/spf13/cobra"
 
@@ -134,7 +134,7 @@ func (c *controller) declare(ctx context.Context) error {
 		if e.Name() == "entry" {
 			policy = "latest"
 		}
-		config := payload.SavedModelDeployConfig{ModelBasePath: filepath.Join(c.exportBase, e.Name()), VersionPolicy: policy}
+		config := znodedata.SavedModelDeployConfig{ModelBasePath: filepath.Join(c.exportBase, e.Name()), VersionPolicy: policy}
 		if err := t.put(base+"/"+e.Name(), config.Bytes()); err != nil {
 			return err
 		}

@@ -24,18 +24,12 @@ func pyString(s string) string {
 	var b strings.Builder
 	b.WriteByte(quote)
 	for i, c := range s {
+		short, ok := escaped(c, string(quote))
 		switch {
 		case c == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
 			fmt.Fprintf(&b, `\udc%02x`, s[i]) // as surrogateescape reads bytes that are not UTF-8
-		case c == rune(quote) || c == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\r':
-			b.WriteString(`\r`)
-		case c == '\t':
-			b.WriteString(`\t`)
+		case ok:
+			b.WriteString(short)
 		case c < ' ' || c == 0x7f || c >= 0x80 && c <= 0xff && !unicode.IsPrint(c):
 			fmt.Fprintf(&b, `\x%02x`, c)
 		case unicode.IsPrint(c):
@@ -56,27 +50,39 @@ func pyBytes(data []byte) string {
 	if s := string(data); strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = '"'
 	}
+	return "b" + string(quote) + asciiOf(data, string(quote), `\x%02x`) + string(quote)
+}
+
+// escaped is c behind a backslash, where it is one of quotes, a backslash or a common
+// control character.
+func escaped(c rune, quotes string) (string, bool) {
+	switch {
+	case c == '\\' || strings.ContainsRune(quotes, c):
+		return `\` + string(c), true
+	case c == '\n':
+		return `\n`, true
+	case c == '\r':
+		return `\r`, true
+	case c == '\t':
+		return `\t`, true
+	}
+	return "", false
+}
+
+// asciiOf is data byte by byte, what is not printable ASCII in the format other.
+func asciiOf[T ~string | ~[]byte](data T, quotes, other string) string {
 	var b strings.Builder
-	b.WriteByte('b')
-	b.WriteByte(quote)
-	for _, c := range data {
+	for _, c := range []byte(data) {
+		short, ok := escaped(rune(c), quotes)
 		switch {
-		case c == quote || c == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\r':
-			b.WriteString(`\r`)
-		case c == '\t':
-			b.WriteString(`\t`)
+		case ok:
+			b.WriteString(short)
 		case c < ' ' || c >= 0x7f:
-			fmt.Fprintf(&b, `\x%02x`, c)
+			fmt.Fprintf(&b, other, c)
 		default:
 			b.WriteByte(c)
 		}
 	}
-	b.WriteByte(quote)
 	return b.String()
 }
 
@@ -109,25 +115,7 @@ func pyNone(s string) string {
 func textAddresses(l *agentpb.AddressList) []string {
 	lines := make([]string, 0, len(l.GetAddress()))
 	for _, a := range l.GetAddress() {
-		var b strings.Builder
-		for _, c := range []byte(a) {
-			switch {
-			case c == '"' || c == '\'' || c == '\\':
-				b.WriteByte('\\')
-				b.WriteByte(c)
-			case c == '\n':
-				b.WriteString(`\n`)
-			case c == '\r':
-				b.WriteString(`\r`)
-			case c == '\t':
-				b.WriteString(`\t`)
-			case c < ' ' || c >= 0x7f:
-				fmt.Fprintf(&b, `\%03o`, c)
-			default:
-				b.WriteByte(c)
-			}
-		}
-		lines = append(lines, `address: "`+b.String()+`"`)
+		lines = append(lines, `address: "`+asciiOf(a, `"'`, `\%03o`)+`"`)
 	}
 	return lines
 }
@@ -185,16 +173,10 @@ func pyJSON(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, c := range s {
+		short, ok := escaped(c, `"`)
 		switch {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\r':
-			b.WriteString(`\r`)
-		case c == '\t':
-			b.WriteString(`\t`)
+		case ok:
+			b.WriteString(short)
 		case c == '\b':
 			b.WriteString(`\b`)
 		case c == '\f':

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 
 	"github.com/go-zookeeper/zk"
 
@@ -188,7 +188,7 @@ func (t *zkTree) remove(path string, recursive bool) (found bool, err error) {
 // replicaNode is one node below /{bzid}/service/{model}.
 type replicaNode struct {
 	path string
-	meta payload.ReplicaMeta
+	meta znodedata.ReplicaMeta
 }
 
 // replicaNodes walks a model's service nodes, with and without idc:cluster between. ok

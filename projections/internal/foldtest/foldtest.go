@@ -74,10 +74,11 @@ func Replay[S any](t *testing.T, logPath, wantPath string, v follow.View[S]) {
 		if diff := cmp.Diff(want, indented(t, s)); diff != "" {
 			t.Fatalf("cut at %d (-want +got):\n%s", cut, diff)
 		}
-		h, err := follow.HashOf(s)
+		b, err := follow.Canonical(s)
 		if err != nil {
 			t.Fatal(err)
 		}
+		h := follow.HashBytes(b)
 		if hash == "" {
 			hash = h
 		}

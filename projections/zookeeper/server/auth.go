@@ -46,8 +46,8 @@ func (c *conn) show(id *znode.Identity) {
 	c.auth.Store(&all)
 }
 
-// may says whether the client may do on a node with this list what perm names.
-func (c *conn) may(acl []wire.ACL, perm int32) bool {
+// May says whether the client may do on a node with this list what perm names.
+func (c *conn) May(acl []wire.ACL, perm int32) bool {
 	return tree.Allowed(acl, perm, *c.auth.Load())
 }
 

@@ -42,7 +42,7 @@ func BenchmarkGet(b *testing.B) {
 		if err := c.handle(b.Context(), frame); err != nil {
 			b.Fatal(err)
 		}
-		c.out.flush()
+		c.out.Flush()
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/projections/zookeeper/outbox"
+	"github.com/monolith-go/monolith/projections/zookeeper/watch"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -24,7 +26,7 @@ type conn struct {
 	s      *Server
 	nc     net.Conn
 	host   string // the peer's address without its port
-	out    *outbox
+	out    *outbox.Outbox
 	pipe   pipeline
 	br     *bufio.Reader // the reader's own
 	held   int64         // bytes of the waiting budget that the request at hand holds; the reader's own
@@ -40,23 +42,26 @@ type conn struct {
 	left    bool         // has ended; the lock of sessions guards it
 	auth    atomic.Pointer[[]*znode.Identity]
 	shown   figures
-
-	watched map[watchKey]mode // the lock of watches guards it
+	watcher *watch.Watcher
 }
 
 // readBytes is each connection's input buffer: what is pipelined in it is answered with
 // one write.
 const readBytes = 16 << 10
 
+// keptBytes is the largest request buffer kept for the next one, and as much as is queued
+// before it is written though more requests are at hand.
+const keptBytes = 64 << 10
+
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{s: s, nc: nc, br: bufio.NewReaderSize(nc, readBytes), since: time.Now(), pipe: newPipeline(s.cfg.MaxOutstanding), behind: make(chan struct{}, 1)}
 	c.host = hostOf(nc.RemoteAddr())
 	c.auth.Store(&[]*znode.Identity{{Scheme: "ip", Id: c.host}})
-	c.out = newOutbox(nc, s.cfg.MaxQueuedBytes, func(n int) {
+	c.out = outbox.New(nc, s.cfg.MaxQueuedBytes, func(n int) {
 		s.stats.sent.Add(int64(n))
 		c.shown.sent.Add(int64(n))
-	})
-	c.out.sized = func(n int) { s.stats.replySize.observe(int64(n)) }
+	}, func(n int) { s.stats.replySize.observe(int64(n)) })
+	c.watcher = watch.NewWatcher(c, c.out)
 	c.shown.reset()
 	return c
 }
@@ -68,7 +73,8 @@ func hostOf(a net.Addr) string {
 	return ""
 }
 
-func (c *conn) session() int64 { return c.id.Load() }
+// Session is the id of the session, 0 before there is one.
+func (c *conn) Session() int64 { return c.id.Load() }
 
 func hex(id int64) string { return "0x" + strconv.FormatUint(uint64(id), 16) }
 
@@ -82,24 +88,24 @@ func (c *conn) serve(ctx context.Context) {
 	err := c.talk(ctx)
 	if errors.Is(err, errLast) {
 		select {
-		case <-c.out.gone: // that reply is written, or the client does not read it
+		case <-c.out.Gone(): // that reply is written, or the client does not read it
 		case <-ctx.Done():
 		}
 	}
-	c.out.kill(nil)
+	c.out.Kill(nil)
 	writer.Wait()
 	c.s.waiting.giveBack(c.held)
 	c.s.waiting.giveBack(c.pipe.abandon())
-	c.s.watches.drop(c)
+	c.s.watches.Drop(c.watcher)
 	c.s.sessions.detach(c)
-	if cause := c.out.why(); cause != nil {
+	if cause := c.out.Cause(); cause != nil {
 		err = cause
 	}
-	if errors.Is(err, errSlow) {
+	if errors.Is(err, outbox.ErrSlow) {
 		c.s.stats.slow.Add(1)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		c.s.logger.Info("zookeeper connection ended", "peer", c.nc.RemoteAddr().String(), "session", hex(c.session()), "err", err)
+		c.s.logger.Info("zookeeper connection ended", "peer", c.nc.RemoteAddr().String(), "session", hex(c.Session()), "err", err)
 	}
 }
 
@@ -107,11 +113,11 @@ func (c *conn) serve(ctx context.Context) {
 func (c *conn) write() {
 	for {
 		select {
-		case <-c.out.wake:
-			c.out.flush()
+		case <-c.out.Wake():
+			c.out.Flush()
 		case <-c.behind:
 			c.catchUp()
-		case <-c.out.gone:
+		case <-c.out.Gone():
 			return
 		}
 	}
@@ -126,8 +132,8 @@ func (c *conn) talk(ctx context.Context) error {
 		return err
 	}
 	if answer, ok := c.word(string(head[:])); ok {
-		c.out.text(answer)
-		c.out.finish()
+		c.out.Text(answer)
+		c.out.Finish()
 		return errLast
 	}
 	limit := c.s.cfg.MaxFrame + 1
@@ -144,17 +150,17 @@ func (c *conn) talk(ctx context.Context) error {
 	}
 	for {
 		if !buffered(c.br) {
-			c.out.flush()
+			c.out.Flush()
 			c.read = time.Time{}
 		}
-		if c.out.ended() {
+		if c.out.Ended() {
 			return net.ErrClosed
 		}
 		if buf, err = c.request(ctx, buf, limit); err != nil {
 			return err
 		}
-		if n, _ := c.out.waiting(); n > spareBytes {
-			c.out.flush()
+		if n, _ := c.out.Waiting(); n > keptBytes {
+			c.out.Flush()
 		}
 	}
 }
@@ -179,7 +185,7 @@ func (c *conn) request(ctx context.Context, buf []byte, limit int) ([]byte, erro
 	err = c.handle(ctx, buf)
 	c.s.waiting.giveBack(c.held) // unless the request waits with them
 	c.held = 0
-	if cap(buf) > spareBytes {
+	if cap(buf) > keptBytes {
 		buf = nil
 	}
 	return buf, err
@@ -225,7 +231,7 @@ func (c *conn) handle(ctx context.Context, frame []byte) error {
 			return err
 		}
 		c.fail(h, wire.Unimplemented)
-		c.out.finish()
+		c.out.Finish()
 		return errLast
 	case kind == isSlow || mentionsPast(h.Op, body):
 		if err := c.atMost(ctx, 0); err != nil {

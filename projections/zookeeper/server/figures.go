@@ -128,7 +128,7 @@ func (s *stats) register(reg prometheus.Registerer, srv *Server) {
 	}
 	gauge("monolith_zk_connections", "Open client connections.", func() float64 { return float64(len(srv.connections())) })
 	gauge("monolith_zk_sessions", "Sessions, connected or not.", func() float64 { return float64(srv.sessionCount()) })
-	gauge("monolith_zk_watches", "Watches set.", func() float64 { return float64(srv.watches.count()) })
+	gauge("monolith_zk_watches", "Watches set.", func() float64 { return float64(srv.watches.Count()) })
 	gauge("monolith_zk_outstanding", "Writes waiting for the log.", func() float64 { return float64(len(srv.slots)) })
 	counter("monolith_zk_received_total", "Packets read from clients.", &s.received)
 	counter("monolith_zk_sent_total", "Packets written to clients.", &s.sent)

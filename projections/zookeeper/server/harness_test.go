@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -20,6 +22,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/projections/zookeeper/client"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
@@ -147,11 +150,10 @@ func (h *house) stock(dial zk.Dialer) *zk.Conn {
 	return oracle.ZKClient(h.t, h.Addr(), dial)
 }
 
-// wireClient is a client that says exactly what a test wants said.
+// wireClient fails its test where a connection does not go as it should.
 type wireClient struct {
-	t   testing.TB
-	nc  net.Conn
-	ses wire.ConnectResponse
+	t testing.TB
+	*client.Conn
 }
 
 func (h *house) dial() *wireClient {
@@ -165,11 +167,17 @@ func dialTo(t testing.TB, addr string) *wireClient {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return speaksOn(t, nc)
+}
+
+func speaksOn(t testing.TB, nc net.Conn) *wireClient {
+	t.Helper()
 	t.Cleanup(func() { nc.Close() })
-	if err := nc.SetDeadline(time.Now().Add(within)); err != nil {
+	w := &wireClient{t, client.New(nc)}
+	if err := w.Deadline(within); err != nil {
 		t.Fatal(err)
 	}
-	return &wireClient{t: t, nc: nc}
+	return w
 }
 
 // connect opens the session and gives its answer.
@@ -182,7 +190,8 @@ func (w *wireClient) connect(q wire.ConnectRequest) *wireClient {
 	w.t.Helper()
 	w.write(wire.Frame(q.Encode))
 	r := w.next()
-	w.ses.Decode(r)
+	w.Session.Decode(r)
+	w.Session.Password = bytes.Clone(w.Session.Password)
 	if r.Err() != nil || r.Len() != 0 {
 		w.t.Fatalf("connect: %v, %d bytes too many", r.Err(), r.Len())
 	}
@@ -191,18 +200,19 @@ func (w *wireClient) connect(q wire.ConnectRequest) *wireClient {
 
 func (w *wireClient) write(b []byte) {
 	w.t.Helper()
-	if _, err := w.nc.Write(b); err != nil {
+	if _, err := w.Net().Write(b); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
+// next is the next frame, which is valid until the next call.
 func (w *wireClient) next() *wire.Reader {
 	w.t.Helper()
-	b, err := wire.ReadFrame(w.nc, nil, 64<<20)
+	r, err := w.Frame()
 	if err != nil {
 		w.t.Fatalf("reading: %v", err)
 	}
-	return wire.NewReader(b)
+	return r
 }
 
 func (w *wireClient) ask(xid int32, op wire.Op, parts ...func(*wire.Writer)) {
@@ -241,9 +251,9 @@ func (w *wireClient) notice(kind tree.ChangeKind, path string) {
 // gone waits for the server to hang up.
 func (w *wireClient) gone() {
 	w.t.Helper()
-	n, err := io.Copy(io.Discard, w.nc)
-	if ne, ok := err.(net.Error); n != 0 || (ok && ne.Timeout()) {
-		w.t.Fatalf("%d bytes and %v instead of the end", n, err)
+	_, err := w.Frame()
+	if ne, ok := err.(net.Error); err == nil || errors.Is(err, io.ErrUnexpectedEOF) || (ok && ne.Timeout()) {
+		w.t.Fatalf("a frame or %v instead of the end", err)
 	}
 }
 

@@ -433,7 +433,7 @@ func TestOracleZKCli(t *testing.T) {
 	cli.say(t, "ls -w /demo/service/movie/ps:0")
 	cli.until(t, "[0]")
 	for _, conn := range h.connections() { // Apache's client comes back, and asks what it has missed
-		conn.out.kill(nil)
+		conn.out.Kill(nil)
 	}
 	h.lost()
 	cli.until(t, "type:NodeChildrenChanged path:/demo/service/movie/ps:0")

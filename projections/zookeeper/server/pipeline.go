@@ -144,8 +144,8 @@ func (c *conn) decide(q *request, zxid uint64, o *tree.Outcome, err error) {
 		err = errors.New("a proposal was decided without an outcome")
 	}
 	if err != nil {
-		c.s.logger.Warn("zookeeper write not known to be stored; its connection is closed", "session", hex(c.session()), "op", opName(q.head.Op), "err", err)
-		c.out.kill(nil)
+		c.s.logger.Warn("zookeeper write not known to be stored; its connection is closed", "session", hex(c.Session()), "op", opName(q.head.Op), "err", err)
+		c.out.Kill(nil)
 		return
 	}
 	f := c.s.folding.Load()
@@ -154,8 +154,8 @@ func (c *conn) decide(q *request, zxid uint64, o *tree.Outcome, err error) {
 	defer c.pipe.mu.Unlock()
 	q.decided = true
 	if len(c.pipe.queue) > 0 && c.pipe.queue[0] == q {
-		encodeOutcome(c.out.begin(), q, zxid, o)
-		c.out.end()
+		encodeOutcome(c.out.Begin(), q, zxid, o)
+		c.out.End()
 		var now time.Time
 		if inside {
 			now = c.s.at // the fold writes it
@@ -168,7 +168,7 @@ func (c *conn) decide(q *request, zxid uint64, o *tree.Outcome, err error) {
 		q.reply = wire.Frame(func(w *wire.Writer) { w.B = w.B[:0]; w.Int32(0); encodeOutcome(w, q, zxid, o) })
 	}
 	if q.head.Op == wire.OpCloseSession {
-		c.out.finish()
+		c.out.Finish()
 		return
 	}
 	if inside {
@@ -187,7 +187,7 @@ func (c *conn) decide(q *request, zxid uint64, o *tree.Outcome, err error) {
 		default:
 		}
 	}
-	c.out.nudge()
+	c.out.Nudge()
 }
 
 // catchUp answers what waits and need not wait any longer.
@@ -197,13 +197,13 @@ func (c *conn) catchUp() {
 		defer c.pipe.mu.Unlock()
 		c.drain(t)
 	})
-	c.out.flush()
+	c.out.Flush()
 }
 
 // drain answers from the head of the pipeline up to the next write that is not decided.
 // The caller holds the pipeline's lock and one of the tree's.
 func (c *conn) drain(t view.State) {
-	for len(c.pipe.queue) > 0 && !c.out.ended() {
+	for len(c.pipe.queue) > 0 && !c.out.Ended() {
 		q := c.pipe.queue[0]
 		switch {
 		case q.body != nil:
@@ -211,9 +211,9 @@ func (c *conn) drain(t view.State) {
 			r.Reset(q.body)
 			c.s.read(c, place{live: t}, q.head, &r)
 			c.answered(q.head, q.start, int64(t.Seq))
-			c.out.nudge()
+			c.out.Nudge()
 		case q.reply != nil:
-			c.out.push(q.reply)
+			c.out.Push(q.reply)
 			c.answered(q.head, q.start, int64(t.Seq))
 		default:
 			return

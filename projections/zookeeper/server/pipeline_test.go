@@ -3,13 +3,13 @@ package server
 import (
 	"crypto/tls"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -24,16 +24,6 @@ func creating(path string, flags int32) func(*wire.Writer) {
 
 func setting(path, data string) func(*wire.Writer) {
 	return (&wire.SetDataRequest{Path: path, Data: []byte(data), Version: -1}).Encode
-}
-
-// await waits until ok.
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(within); !ok(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after %v", what, within)
-		}
-	}
 }
 
 // A session's reads wait for its writes, in a pipeline as long as one likes; those of
@@ -78,7 +68,7 @@ func TestOutstandingWritesAreBounded(t *testing.T) {
 		a.ask(i, wire.OpSetData, setting("/a", "a"))
 		b.ask(i, wire.OpSetData, setting("/a", "b"))
 	}
-	await(t, "the limit", func() bool { return len(h.slots) == 5 })
+	wait.For(t, "the limit", func() bool { return len(h.slots) == 5 })
 	for _, c := range h.connections() {
 		if n := c.pipe.len(); n > 3 {
 			t.Errorf("%d requests of one connection wait", n)
@@ -103,16 +93,16 @@ func TestFailedProposalEndsTheConnection(t *testing.T) {
 	a.ask(2, wire.OpPing)
 	a.gone()
 	testProposer.fail.Store(false)
-	b := h.connect(wire.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password})
-	if b.ses.SessionID != a.ses.SessionID {
-		t.Errorf("the session is gone: %+v", b.ses)
+	b := h.connect(wire.ConnectRequest{SessionID: a.Session.SessionID, Password: a.Session.Password})
+	if b.Session.SessionID != a.Session.SessionID {
+		t.Errorf("the session is gone: %+v", b.Session)
 	}
 	testProposer.standby.Store(true)
 	b.gone() // another registry writes now
 	h.dialAndSay(wire.ConnectRequest{}).gone()
 	began := time.Now()
 	c := h.dialAndSay(wire.ConnectRequest{})
-	await(t, "a client waits for a writer", func() bool { return len(h.connections()) == 1 })
+	wait.For(t, "a client waits for a writer", func() bool { return len(h.connections()) == 1 })
 	testProposer.standby.Store(false) // this one, after a moment
 	c.next()
 	if waited := time.Since(began); waited > takeOverGrace {
@@ -135,16 +125,16 @@ func TestSessionsOutliveTheServer(t *testing.T) {
 	a.ask(1, wire.OpCreate, creating("/e", 1))
 	made, _ := a.reply(1)
 	other, _ := writableOn(t, Config{}, b)
-	q := wire.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password, LastZxidSeen: made.Zxid}
+	q := wire.ConnectRequest{SessionID: a.Session.SessionID, Password: a.Session.Password, LastZxidSeen: made.Zxid}
 	c := other.connect(q)
-	if c.ses.SessionID != a.ses.SessionID || c.ses.TimeoutMS != 5000 {
-		t.Fatalf("at another server: %+v", c.ses)
+	if c.Session.SessionID != a.Session.SessionID || c.Session.TimeoutMS != 5000 {
+		t.Fatalf("at another server: %+v", c.Session)
 	}
 	h.stop()
 	a.gone()
 	h, _ = writableOn(t, Config{}, b)
-	if c = h.connect(q); c.ses.SessionID != a.ses.SessionID {
-		t.Fatalf("after a restart: %+v", c.ses)
+	if c = h.connect(q); c.Session.SessionID != a.Session.SessionID {
+		t.Fatalf("after a restart: %+v", c.Session)
 	}
 	c.ask(1, wire.OpGetEphemerals, (&wire.Path{}).Encode)
 	if _, r := c.reply(1); fmt.Sprint(r.Strings()) != "[/e]" {
@@ -152,8 +142,8 @@ func TestSessionsOutliveTheServer(t *testing.T) {
 	}
 	wrong := q
 	wrong.Password = make([]byte, 16)
-	if w := h.connect(wrong); w.ses.SessionID != 0 || w.ses.TimeoutMS != 0 {
-		t.Errorf("with a wrong password: %+v", w.ses)
+	if w := h.connect(wrong); w.Session.SessionID != 0 || w.Session.TimeoutMS != 0 {
+		t.Errorf("with a wrong password: %+v", w.Session)
 	}
 	q.LastZxidSeen = 1 << 40
 	h.dialAndSay(q).gone() // it has seen what this server has not
@@ -169,8 +159,8 @@ func TestExpiryTakesEphemeralsAway(t *testing.T) {
 	watcher.code(1, wire.OK)
 	watcher.notice(tree.Deleted, "/e")
 	a.gone()
-	if w := h.connect(wire.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password}); w.ses.SessionID != 0 {
-		t.Errorf("an expired session came back: %+v", w.ses)
+	if w := h.connect(wire.ConnectRequest{SessionID: a.Session.SessionID, Password: a.Session.Password}); w.Session.SessionID != 0 {
+		t.Errorf("an expired session came back: %+v", w.Session)
 	}
 	b := h.connect(wire.ConnectRequest{TimeoutMS: 40_000})
 	b.ask(1, wire.OpCreate, creating("/e", 1))
@@ -221,7 +211,7 @@ func TestPersistentWatches(t *testing.T) {
 	w.ask(26, wire.OpCreate, creating("/a/b/d", 0))
 	w.notice(tree.Created, "/a/b/d")
 	w.code(26, wire.OK)
-	w.nc.Close()
+	w.Close()
 	h.idle()
 }
 
@@ -275,10 +265,10 @@ func TestTLSBeyondLoopback(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	w := &wireClient{t: t, nc: nc}
+	w := speaksOn(t, nc)
 	w.write(wire.Frame((&wire.ConnectRequest{}).Encode))
-	if w.ses.Decode(w.next()); w.ses.SessionID == 0 {
-		t.Errorf("%+v", w.ses)
+	if w.Session.Decode(w.next()); w.Session.SessionID == 0 {
+		t.Errorf("%+v", w.Session)
 	}
 }
 
@@ -287,8 +277,8 @@ func TestConnectionsPerAddress(t *testing.T) {
 	a := h.connect(wire.ConnectRequest{})
 	h.connect(wire.ConnectRequest{})
 	h.dial().gone()
-	a.nc.Close()
-	await(t, "room", func() bool { return len(h.connections()) == 1 })
+	a.Close()
+	wait.For(t, "room", func() bool { return len(h.connections()) == 1 })
 	h.connect(wire.ConnectRequest{})
 }
 
@@ -299,7 +289,7 @@ func TestWordsAreWhitelisted(t *testing.T) {
 		var b strings.Builder
 		buf := make([]byte, 4096)
 		for {
-			n, err := w.nc.Read(buf)
+			n, err := w.Net().Read(buf)
 			if b.Write(buf[:n]); err != nil {
 				return b.String()
 			}
@@ -311,7 +301,7 @@ func TestWordsAreWhitelisted(t *testing.T) {
 	c.code(1, wire.OK)
 	c.ask(2, wire.OpExists, on("/e", true))
 	c.code(2, wire.OK)
-	id := hex(c.ses.SessionID)
+	id := hex(c.Session.SessionID)
 	for word, want := range map[string]string{
 		"ruok": "imok", "isro": "rw", "conf": "maxSessionTimeout=40000\n", "dirs": "datadir_size: ", "srst": "Server stats reset.\n", "crst": "Connection stats reset.\n",
 		"wchs": "1 connections watching 1 paths\nTotal watches:1\n", "wchp": "/e\n\t" + id + "\n", "wchc": id + "\n\t/e\n",

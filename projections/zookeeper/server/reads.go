@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/watch"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -115,8 +116,8 @@ func (s *Server) read(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
 		s.addAuth(c, h, r)
 	case wire.OpSASL: // as ZooKeeper refuses a token; without one and without an error kazoo would ask for ever
 		c.head(h, place{}, wire.AuthFailed).Buffer(nil)
-		c.out.end()
-		c.out.finish()
+		c.out.End()
+		c.out.Finish()
 	case wire.OpReconfig: // as a ZooKeeper that is alone: which registries there are is no matter of the tree
 		c.refuse(h, in, wire.Unimplemented)
 	default: // ping
@@ -126,7 +127,7 @@ func (s *Server) read(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
 
 // head begins a reply, which the caller ends.
 func (c *conn) head(h wire.RequestHeader, in place, code wire.Code) *wire.Writer {
-	w := c.out.begin()
+	w := c.out.Begin()
 	w.Int32(h.Xid)
 	w.Int64(int64(in.live.Seq))
 	w.Int32(int32(code))
@@ -136,7 +137,7 @@ func (c *conn) head(h wire.RequestHeader, in place, code wire.Code) *wire.Writer
 // refuse is a reply that is a code and nothing else.
 func (c *conn) refuse(h wire.RequestHeader, in place, code wire.Code) {
 	c.head(h, in, code)
-	c.out.end()
+	c.out.End()
 }
 
 // fail is refuse outside the tree's lock.
@@ -153,18 +154,18 @@ func (c *conn) look(in place, path string, perm int32) (at spot, acl []wire.ACL,
 	switch {
 	case !ok:
 		code = wire.NoNode
-	case !c.may(acl, perm):
+	case !c.May(acl, perm):
 		code = wire.NoAuth
 	}
 	return at, acl, st, code
 }
 
 // watch sets a one-shot watch if one is wanted; the past does not change.
-func (c *conn) watch(k kind, at spot, q wire.PathWatch) wire.Code {
+func (c *conn) watch(k watch.Kind, at spot, q wire.PathWatch) wire.Code {
 	if !q.Watch || at.past {
 		return wire.OK
 	}
-	return c.s.watches.add(c, watchKey{k, q.Path}, standard)
+	return c.s.watches.Add(c.watcher, watch.Key{Kind: k, Path: q.Path}, watch.Standard)
 }
 
 // exists asks for no permission, as ZooKeeper does not, and sets its watch on what is
@@ -181,7 +182,7 @@ func (s *Server) exists(c *conn, in place, h wire.RequestHeader, r *wire.Reader)
 	}
 	at, code := in.at(q.Path)
 	if code == wire.OK {
-		code = c.watch(onData, at, q)
+		code = c.watch(watch.Data, at, q)
 	}
 	if code != wire.OK {
 		c.refuse(h, in, code)
@@ -194,7 +195,7 @@ func (s *Server) exists(c *conn, in place, h wire.RequestHeader, r *wire.Reader)
 	}
 	w := c.head(h, in, wire.OK)
 	encodeStat(w, st)
-	c.out.end()
+	c.out.End()
 }
 
 func (s *Server) getData(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
@@ -205,7 +206,7 @@ func (s *Server) getData(c *conn, in place, h wire.RequestHeader, r *wire.Reader
 	}
 	at, _, st, code := c.look(in, q.Path, wire.PermRead)
 	if code == wire.OK {
-		code = c.watch(onData, at, q)
+		code = c.watch(watch.Data, at, q)
 	}
 	if code != wire.OK {
 		c.refuse(h, in, code)
@@ -215,7 +216,7 @@ func (s *Server) getData(c *conn, in place, h wire.RequestHeader, r *wire.Reader
 	w := c.head(h, in, wire.OK)
 	w.Buffer(data)
 	encodeStat(w, st)
-	c.out.end()
+	c.out.End()
 }
 
 // getChildren answers both of its kinds.
@@ -227,7 +228,7 @@ func (s *Server) getChildren(c *conn, in place, h wire.RequestHeader, r *wire.Re
 	}
 	at, _, st, code := c.look(in, q.Path, wire.PermRead)
 	if code == wire.OK {
-		code = c.watch(onChildren, at, q)
+		code = c.watch(watch.Children, at, q)
 	}
 	if code != wire.OK {
 		c.refuse(h, in, code)
@@ -239,7 +240,7 @@ func (s *Server) getChildren(c *conn, in place, h wire.RequestHeader, r *wire.Re
 	if h.Op == wire.OpGetChildren2 {
 		encodeStat(w, st)
 	}
-	c.out.end()
+	c.out.End()
 }
 
 func (s *Server) getACL(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
@@ -255,13 +256,13 @@ func (s *Server) getACL(c *conn, in place, h wire.RequestHeader, r *wire.Reader)
 		return
 	case at.past:
 		acl = []wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}} // nobody changes the past
-	case !c.may(acl, wire.PermAdmin):
+	case !c.May(acl, wire.PermAdmin):
 		acl = masked(acl)
 	}
 	w := c.head(h, in, wire.OK)
 	wire.EncodeACLs(w, acl)
 	encodeStat(w, st)
-	c.out.end()
+	c.out.End()
 }
 
 // countAll is how many nodes lie below one.
@@ -282,7 +283,7 @@ func (s *Server) countAll(c *conn, in place, h wire.RequestHeader, r *wire.Reade
 	}
 	w := c.head(h, in, wire.OK)
 	w.Int32(int32(n))
-	c.out.end()
+	c.out.End()
 }
 
 func (s *Server) getEphemerals(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
@@ -291,13 +292,13 @@ func (s *Server) getEphemerals(c *conn, in place, h wire.RequestHeader, r *wire.
 		c.refuse(h, in, wire.MarshallingError)
 		return
 	}
-	paths := in.live.Ephemerals(c.session())
+	paths := in.live.Ephemerals(c.Session())
 	if p := strings.TrimSpace(prefix); p != "" && p != "/" {
 		paths = slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return !strings.HasPrefix(p, prefix) })
 	}
 	w := c.head(h, in, wire.OK)
 	w.Strings(paths)
-	c.out.end()
+	c.out.End()
 }
 
 // multiRead answers all its reads from one state; a failed one answers for itself. As in
@@ -309,7 +310,7 @@ func (s *Server) multiRead(c *conn, in place, h wire.RequestHeader, r *wire.Read
 	cut := func(code wire.Code) { // nothing but the code
 		w.B = w.B[:start]
 		binary.BigEndian.PutUint32(w.B[start-4:], uint32(code))
-		c.out.end()
+		c.out.End()
 	}
 	for {
 		var m wire.MultiHeader
@@ -348,7 +349,7 @@ func (s *Server) multiRead(c *conn, in place, h wire.RequestHeader, r *wire.Read
 		}
 	}
 	wire.MultiEnd().Encode(w)
-	c.out.end()
+	c.out.End()
 }
 
 // whoAmI lists the client's identities, of digests the user alone.
@@ -364,7 +365,7 @@ func (s *Server) whoAmI(c *conn, in place, h wire.RequestHeader) {
 		w.String(id.Scheme)
 		w.String(user)
 	}
-	c.out.end()
+	c.out.End()
 }
 
 // addAuth takes an identity on, or ends the connection of a client that shows none, as
@@ -380,10 +381,10 @@ func (s *Server) addAuth(c *conn, h wire.RequestHeader, r *wire.Reader) {
 		}
 	}
 	rep := wire.ReplyHeader{Xid: h.Xid, Err: code}
-	rep.Encode(c.out.begin())
-	c.out.end()
+	rep.Encode(c.out.Begin())
+	c.out.End()
 	if code != wire.OK {
-		c.out.finish()
+		c.out.Finish()
 	}
 }
 
@@ -403,7 +404,7 @@ func (s *Server) slow(ctx context.Context, c *conn, h wire.RequestHeader) error 
 		s.tree.Read(func(t view.State) {
 			w := c.head(h, place{live: t}, wire.OK)
 			w.String(path)
-			c.out.end()
+			c.out.End()
 		})
 		return nil
 	}

@@ -8,6 +8,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,7 +16,6 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
-
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +27,10 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
+	"github.com/monolith-go/monolith/projections/zookeeper/outbox"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/watch"
 )
 
 // MaxFrame is as much of a request as one event of the log takes, so that there is one
@@ -72,31 +74,21 @@ type Config struct {
 
 // WithDefaults is c with its zero fields filled in.
 func (c Config) WithDefaults() Config {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	for v, d := range map[*time.Duration]time.Duration{
-		&c.WriteTimeout: 10 * time.Second, &c.HandshakeTimeout: 10 * time.Second, &c.SyncTimeout: 30 * time.Second,
-		&c.MinSessionTimeout: 4 * time.Second, &c.MaxSessionTimeout: 40 * time.Second,
-	} {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:2181"
-	}
-	def(&c.MaxConns, 1000)
-	def(&c.MaxConnsPerIP, c.MaxConns)
-	def(&c.MaxSessions, 4*c.MaxConns)
-	def(&c.MaxFrame, MaxFrame)
-	def(&c.MaxOutstanding, 1000)
-	def(&c.MaxWrites, 10_000)
-	def(&c.MaxWaitingBytes, 64<<20)
-	def(&c.MaxQueuedBytes, 16<<20)
-	def(&c.MaxWatches, 100_000)
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:2181")
+	c.MaxConns = cmp.Or(c.MaxConns, 1000)
+	c.MaxConnsPerIP = cmp.Or(c.MaxConnsPerIP, c.MaxConns)
+	c.MaxSessions = cmp.Or(c.MaxSessions, 4*c.MaxConns)
+	c.MaxFrame = cmp.Or(c.MaxFrame, MaxFrame)
+	c.MaxOutstanding = cmp.Or(c.MaxOutstanding, 1000)
+	c.MaxWrites = cmp.Or(c.MaxWrites, 10_000)
+	c.MaxWaitingBytes = cmp.Or(c.MaxWaitingBytes, 64<<20)
+	c.MaxQueuedBytes = cmp.Or(c.MaxQueuedBytes, 16<<20)
+	c.MaxWatches = cmp.Or(c.MaxWatches, 100_000)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 10*time.Second)
+	c.SyncTimeout = cmp.Or(c.SyncTimeout, 30*time.Second)
+	c.MinSessionTimeout = cmp.Or(c.MinSessionTimeout, 4*time.Second)
+	c.MaxSessionTimeout = cmp.Or(c.MaxSessionTimeout, 40*time.Second)
 	if c.Words == nil {
 		c.Words = []string{"ruok", "srvr", "stat", "mntr", "cons", "conf", "envi", "isro", "dirs", "wchs"}
 	}
@@ -120,10 +112,10 @@ type Server struct {
 	tree     *follow.Follower[view.State]
 	logger   *slog.Logger
 	words    map[string]bool
-	watches  *watches
+	watches  *watch.Table
 	sessions *sessions
 	history  *history
-	notify   notifiers
+	notify   outbox.Notifiers
 	stats    stats
 	slots    chan struct{}           // one token per write on its way
 	waiting  *bytesBudget            // of requests that wait
@@ -159,10 +151,10 @@ func New(cfg Config, log bus.Log, tree *follow.Follower[view.State], logger *slo
 	s := &Server{
 		cfg: cfg, log: log, tree: tree, logger: logger, began: time.Now(),
 		words:    map[string]bool{},
-		watches:  newWatches(cfg.MaxWatches),
+		watches:  watch.NewTable(cfg.MaxWatches),
 		sessions: newSessions(),
 		history:  newHistory(log, tree),
-		notify:   newNotifiers(),
+		notify:   outbox.NewNotifiers(),
 		slots:    make(chan struct{}, cfg.MaxWrites),
 		waiting:  newBytesBudget(int64(cfg.MaxWaitingBytes)),
 		reading:  newBytesBudget(int64(cfg.MaxWaitingBytes) / 4),
@@ -189,7 +181,7 @@ func (s *Server) folded(t view.State, r events.Recorded) {
 	if r.Part == 0 {
 		s.sendOff() // nobody of this server may have proposed the last part of the event before
 	}
-	s.notify.tell(s.watches.fire(e.Changes))
+	s.notify.Tell(s.watches.Fire(e.Changes))
 	if e.Closed != 0 {
 		s.ended(e.Closed)
 	}
@@ -200,7 +192,7 @@ func (s *Server) folded(t view.State, r events.Recorded) {
 func (s *Server) sendOff() {
 	for i, c := range s.unsent {
 		c.unsent = false
-		c.out.nudge()
+		c.out.Nudge()
 		s.unsent[i] = nil
 	}
 	s.unsent = s.unsent[:0]
@@ -235,7 +227,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		err := ln.Close()
 		for _, c := range s.connections() {
-			c.out.kill(nil)
+			c.out.Kill(nil)
 		}
 		return err
 	})
@@ -253,7 +245,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { s.watchdog(ctx); return nil })
 	for range runtime.GOMAXPROCS(0) {
-		g.Go(func() error { s.notify.run(ctx); return nil })
+		g.Go(func() error { s.notify.Run(ctx); return nil })
 	}
 	err = g.Wait()
 	if stopped.Err() != nil {
@@ -306,7 +298,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, g *errgroup.Group)
 	}
 }
 
-// admit is nil when the house is full.
+// admit returns no connection when there are as many as are allowed, and why.
 func (s *Server) admit(ctx context.Context, nc net.Conn) (*conn, string) {
 	c := newConn(s, nc)
 	s.mu.Lock()
@@ -318,7 +310,7 @@ func (s *Server) admit(ctx context.Context, nc net.Conn) (*conn, string) {
 		return nil, fmt.Sprintf("raise MaxConnsPerIP above %d", s.cfg.MaxConnsPerIP)
 	}
 	if ctx.Err() != nil {
-		c.out.kill(nil)
+		c.out.Kill(nil)
 	}
 	s.conns[c] = struct{}{}
 	s.perIP[c.host]++
@@ -357,9 +349,9 @@ func (s *Server) watchdog(ctx context.Context) {
 		case now := <-t.C:
 			standby := s.cfg.Proposer != nil && !s.cfg.Proposer.Writable()
 			for _, c := range s.connections() {
-				c.out.overdue(now, s.cfg.WriteTimeout)
-				if standby && c.session() != 0 {
-					c.out.kill(errNotWriter)
+				c.out.Overdue(now, s.cfg.WriteTimeout)
+				if standby && c.Session() != 0 {
+					c.out.Kill(errNotWriter)
 				}
 			}
 			for _, id := range s.sessions.expireLocal(now) {

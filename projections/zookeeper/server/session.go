@@ -50,8 +50,8 @@ func (t *sessions) attach(id int64, c *conn) {
 	t.mu.Unlock()
 	c.id.Store(id)
 	if old != nil && old != c {
-		c.s.watches.drop(old)
-		old.out.kill(nil)
+		c.s.watches.Drop(old.watcher)
+		old.out.Kill(nil)
 	}
 }
 
@@ -59,8 +59,8 @@ func (t *sessions) detach(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.left = true
-	if t.conns[c.session()] == c {
-		delete(t.conns, c.session())
+	if t.conns[c.Session()] == c {
+		delete(t.conns, c.Session())
 	}
 }
 
@@ -128,10 +128,10 @@ func (t *sessions) countLocal() int {
 // touch tells whoever decides about expiry that the session's client lives.
 func (s *Server) touch(c *conn, now time.Time) {
 	if s.cfg.Proposer != nil {
-		s.cfg.Proposer.Touch(c.session())
+		s.cfg.Proposer.Touch(c.Session())
 		return
 	}
-	s.sessions.touchLocal(c.session(), now)
+	s.sessions.touchLocal(c.Session(), now)
 }
 
 // newSessionID never repeats an id of an earlier life or of another server, but by a
@@ -240,9 +240,9 @@ func (c *conn) welcome(q wire.ConnectRequest, id int64, ms int32, password []byt
 	c.timeout.Store(int64(time.Duration(ms) * time.Millisecond))
 	c.s.sessions.attach(id, c)
 	p := wire.ConnectResponse{TimeoutMS: ms, SessionID: id, Password: password, HasReadOnly: q.HasReadOnly}
-	p.Encode(c.out.begin())
-	c.out.end()
-	c.out.nudge()
+	p.Encode(c.out.Begin())
+	c.out.End()
+	c.out.Nudge()
 }
 
 // resume goes on with a session that was opened before, here or at another server of the
@@ -275,16 +275,16 @@ func (c *conn) resume(ctx context.Context, q wire.ConnectRequest) error {
 		}
 	}
 	p := wire.ConnectResponse{Password: make([]byte, 16), HasReadOnly: q.HasReadOnly} // session 0: expired
-	p.Encode(c.out.begin())
-	c.out.end()
-	c.out.finish()
+	p.Encode(c.out.Begin())
+	c.out.End()
+	c.out.Finish()
 	return errLast
 }
 
 // ended lets go of the connection of a session that is over. It runs in the fold.
 func (s *Server) ended(id int64) {
 	if c := s.sessions.conn(id); c != nil && !c.closing.Load() {
-		c.out.kill(errExpired)
+		c.out.Kill(errExpired)
 	}
 }
 

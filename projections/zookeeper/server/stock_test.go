@@ -126,7 +126,7 @@ func TestStockClientWatches(t *testing.T) {
 	h.lost()
 	event(t, children, zk.EventNodeChildrenChanged, "/demo/service/movie/ps:0")
 	event(t, data2, zk.EventNodeDeleted, replicaPath)
-	if n := h.watches.count(); n != 0 {
+	if n := h.watches.Count(); n != 0 {
 		t.Errorf("%d watches left, they are one-shot", n)
 	}
 }
@@ -179,7 +179,7 @@ func TestStockClientReconnects(t *testing.T) {
 	shut := make(chan struct{})
 	g.set(shut)
 	for _, conn := range h.connections() {
-		conn.out.kill(nil)
+		conn.out.Kill(nil)
 	}
 	h.state(replica.State_AVAILABLE) // while nobody is connected
 	h.load("movie")
@@ -239,8 +239,8 @@ func TestTimeTravel(t *testing.T) {
 	if acl, _, err := c.GetACL("/@1/demo"); err != nil || !slices.Equal(acl, zk.WorldACL(zk.PermRead)) {
 		t.Errorf("acl: %v, %v", acl, err)
 	}
-	if _, _, _, err := c.GetW("/@1/demo"); err != nil || h.watches.count() != 0 {
-		t.Errorf("a watch on the past: %v, %d set", err, h.watches.count())
+	if _, _, _, err := c.GetW("/@1/demo"); err != nil || h.watches.Count() != 0 {
+		t.Errorf("a watch on the past: %v, %d set", err, h.watches.Count())
 	}
 	for i := range uint64(historySize + 2) {
 		h.load(string(rune('a' + i)))
@@ -276,7 +276,7 @@ func TestFourLetterWords(t *testing.T) {
 		buf := make([]byte, 4096)
 		got := ""
 		for {
-			n, err := w.nc.Read(buf)
+			n, err := w.Net().Read(buf)
 			got += string(buf[:n])
 			if err != nil {
 				break

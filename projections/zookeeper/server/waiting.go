@@ -82,7 +82,7 @@ func (c *conn) take(ctx context.Context, from *bytesBudget, n int64) (taken int6
 // pauseReading runs wait, with everything written that is answered and with the session
 // kept alive: it is not the client who is silent.
 func (c *conn) pauseReading(ctx context.Context, wait func(context.Context) error) error {
-	c.out.flush() // nothing may lie about while the reader waits
+	c.out.Flush() // nothing may lie about while the reader waits
 	c.read = time.Time{}
 	return c.attended(ctx, wait)
 }
@@ -150,11 +150,11 @@ func (c *conn) keepAlive(done <-chan struct{}, cancel context.CancelCauseFunc) {
 		select {
 		case <-done:
 			return
-		case <-c.out.gone:
+		case <-c.out.Gone():
 			cancel(net.ErrClosed)
 			return
 		case now := <-t.C:
-			if c.session() != 0 {
+			if c.Session() != 0 {
 				c.s.touch(c, now)
 			}
 		}

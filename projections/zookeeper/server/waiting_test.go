@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -59,7 +60,7 @@ func TestWaitingRequestsAreBoundedByBytes(t *testing.T) {
 			before := heapBytes()
 			var sending sync.WaitGroup
 			for _, c := range conns {
-				_ = c.nc.SetDeadline(time.Now().Add(6 * within))
+				_ = c.Deadline(6 * within)
 				c.ask(-1, wire.OpSetData, setting("/a", "b"))
 				body := tc.body(0)
 				sending.Go(func() {
@@ -68,7 +69,7 @@ func TestWaitingRequestsAreBoundedByBytes(t *testing.T) {
 					}
 				})
 			}
-			await(t, "the limit", func() bool { return h.stats.throttled.Load() >= 2 })
+			wait.For(t, "the limit", func() bool { return h.stats.throttled.Load() >= 2 })
 			if used := heapBytes() - before; used > 3*limit {
 				t.Errorf("requests that wait take %d MiB, %d are allowed", used>>20, limit>>20)
 			}
@@ -80,7 +81,7 @@ func TestWaitingRequestsAreBoundedByBytes(t *testing.T) {
 				}
 			}
 			sending.Wait()
-			await(t, "all bytes are given back", func() bool { return h.waiting.used.Load() == 0 && h.reading.used.Load() == 0 })
+			wait.For(t, "all bytes are given back", func() bool { return h.waiting.used.Load() == 0 && h.reading.used.Load() == 0 })
 		})
 	}
 }
@@ -96,17 +97,17 @@ func TestHangUpGivesWaitingBytesBack(t *testing.T) {
 	for i := range int32(3) {
 		a.ask(2+i, wire.OpExists, on("/"+string(bytes.Repeat([]byte{'x'}, 10<<10)), false))
 	}
-	await(t, "requests wait", func() bool { return h.waiting.used.Load() > 30<<10 })
+	wait.For(t, "requests wait", func() bool { return h.waiting.used.Load() > 30<<10 })
 	b.ask(1, wire.OpCreate, func(w *wire.Writer) {
 		(&wire.CreateRequest{Path: "/b", Data: make([]byte, 60<<10), ACL: open31}).Encode(w, false)
 	})
-	await(t, "one is throttled", func() bool { return h.stats.throttled.Load() == 1 })
-	b.nc.Close()
-	await(t, "it is let go", func() bool { return len(h.connections()) == 1 })
-	a.nc.Close()
-	await(t, "reads are given up", func() bool { return h.waiting.used.Load() < 10<<10 })
+	wait.For(t, "one is throttled", func() bool { return h.stats.throttled.Load() == 1 })
+	b.Close()
+	wait.For(t, "it is let go", func() bool { return len(h.connections()) == 1 })
+	a.Close()
+	wait.For(t, "reads are given up", func() bool { return h.waiting.used.Load() < 10<<10 })
 	close(hold)
-	await(t, "all bytes are given back", func() bool { return h.waiting.used.Load() == 0 && h.reading.used.Load() == 0 })
+	wait.For(t, "all bytes are given back", func() bool { return h.waiting.used.Load() == 0 && h.reading.used.Load() == 0 })
 }
 
 // A throttled client is not silent: its session lives on.
@@ -120,12 +121,12 @@ func TestThrottledSessionsDoNotExpire(t *testing.T) {
 			(&wire.CreateRequest{Path: fmt.Sprintf("/a%d", i), Data: make([]byte, 30<<10), ACL: open31}).Encode(w, false)
 		})
 	}
-	await(t, "one is throttled", func() bool { return h.stats.throttled.Load() == 1 })
+	wait.For(t, "one is throttled", func() bool { return h.stats.throttled.Load() == 1 })
 	began := time.Now()
-	await(t, "the session is touched after its time-out", func() bool {
+	wait.For(t, "the session is touched after its time-out", func() bool {
 		testProposer.mu.Lock()
 		defer testProposer.mu.Unlock()
-		return testProposer.heard[a.ses.SessionID].Sub(began) > 100*time.Millisecond
+		return testProposer.heard[a.Session.SessionID].Sub(began) > 100*time.Millisecond
 	})
 	close(hold)
 	for i := range int32(4) {
@@ -142,22 +143,22 @@ func TestHangUpDuringHandshake(t *testing.T) {
 	open := h.sessionCount()
 	for range 2 {
 		w := h.dialAndSay(wire.ConnectRequest{TimeoutMS: 4000, Password: make([]byte, 16)})
-		defer w.nc.Close()
+		defer w.Close()
 	}
-	await(t, "sessions are being opened", func() bool { return len(h.slots) == 2 })
-	old.nc.Close()
-	await(t, "the old connection is gone", func() bool { return len(h.connections()) == 2 })
+	wait.For(t, "sessions are being opened", func() bool { return len(h.slots) == 2 })
+	old.Close()
+	wait.For(t, "the old connection is gone", func() bool { return len(h.connections()) == 2 })
 	w := h.dialAndSay(wire.ConnectRequest{TimeoutMS: 4000, Password: make([]byte, 16)})
-	await(t, "the house is full", func() bool { return len(h.slots) == 3 })
-	w.nc.Close()
-	await(t, "a place is free", func() bool { return len(h.connections()) == 2 })
-	again := h.connect(wire.ConnectRequest{SessionID: old.ses.SessionID, Password: old.ses.Password})
-	if again.ses.SessionID != old.ses.SessionID {
-		t.Errorf("the old session is not resumed: %+v", again.ses)
+	wait.For(t, "the house is full", func() bool { return len(h.slots) == 3 })
+	w.Close()
+	wait.For(t, "a place is free", func() bool { return len(h.connections()) == 2 })
+	again := h.connect(wire.ConnectRequest{SessionID: old.Session.SessionID, Password: old.Session.Password})
+	if again.Session.SessionID != old.Session.SessionID {
+		t.Errorf("the old session is not resumed: %+v", again.Session)
 	}
 	close(hold)
-	await(t, "all sessions are open", func() bool { return h.sessionCount() == open+3 })
-	await(t, "nobody is remembered who has gone", func() bool {
+	wait.For(t, "all sessions are open", func() bool { return h.sessionCount() == open+3 })
+	wait.For(t, "nobody is remembered who has gone", func() bool {
 		h.sessions.mu.Lock()
 		defer h.sessions.mu.Unlock()
 		return len(h.sessions.conns) == 3
@@ -233,9 +234,9 @@ func TestReplayEndsWithItsClient(t *testing.T) {
 	h.history.log = log
 	a := h.connect(wire.ConnectRequest{})
 	a.ask(1, wire.OpMultiRead, manyPasts(3))
-	await(t, "a replay runs", func() bool { return log.running.Load() == 1 })
-	a.nc.Close()
-	await(t, "it ends", func() bool { return log.running.Load() == 0 && len(h.connections()) == 0 })
+	wait.For(t, "a replay runs", func() bool { return log.running.Load() == 1 })
+	a.Close()
+	wait.For(t, "it ends", func() bool { return log.running.Load() == 0 && len(h.connections()) == 0 })
 	if n := log.n.Load(); n != 1 {
 		t.Errorf("%d replays for a client that has gone", n)
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
+	"github.com/monolith-go/monolith/projections/zookeeper/watch"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -13,9 +14,9 @@ func (s *Server) addWatch(c *conn, in place, h wire.RequestHeader, r *wire.Reade
 		c.refuse(h, in, wire.MarshallingError)
 		return
 	}
-	m := persistent
+	m := watch.Persistent
 	if q.Mode == 1 {
-		m = recursive
+		m = watch.Recursive
 	}
 	if code := s.persist(c, q.Path, m); code != wire.OK {
 		c.refuse(h, in, code)
@@ -23,18 +24,18 @@ func (s *Server) addWatch(c *conn, in place, h wire.RequestHeader, r *wire.Reade
 	}
 	w := c.head(h, in, wire.OK)
 	w.Int32(0) // an ErrorResponse, which says that there is none
-	c.out.end()
+	c.out.End()
 }
 
 // persist sets a persistent watch on data and children. A recursive one hears of
 // children by their own changes.
-func (s *Server) persist(c *conn, path string, m mode) wire.Code {
+func (s *Server) persist(c *conn, path string, m watch.Mode) wire.Code {
 	if isPast(path) {
 		return wire.OK
 	}
-	code := s.watches.add(c, watchKey{onData, path}, m)
-	if code == wire.OK && m == persistent {
-		code = s.watches.add(c, watchKey{onChildren, path}, m)
+	code := s.watches.Add(c.watcher, watch.Key{Kind: watch.Data, Path: path}, m)
+	if code == wire.OK && m == watch.Persistent {
+		code = s.watches.Add(c.watcher, watch.Key{Kind: watch.Children, Path: path}, m)
 	}
 	return code
 }
@@ -43,20 +44,20 @@ func (s *Server) persist(c *conn, path string, m mode) wire.Code {
 func (s *Server) someWatches(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
 	var q wire.PathMode
 	q.Decode(r)
-	var of []watchKey
-	modes := mode(0)
-	data, children := watchKey{onData, q.Path}, watchKey{onChildren, q.Path}
+	var of []watch.Key
+	modes := watch.Mode(0)
+	data, children := watch.Key{Kind: watch.Data, Path: q.Path}, watch.Key{Kind: watch.Children, Path: q.Path}
 	switch q.Mode {
 	case 1:
-		of, modes = []watchKey{children}, standard
+		of, modes = []watch.Key{children}, watch.Standard
 	case 2:
-		of, modes = []watchKey{data}, standard
+		of, modes = []watch.Key{data}, watch.Standard
 	case 3:
-		of, modes = []watchKey{data, children}, standard|persistent|recursive
+		of, modes = []watch.Key{data, children}, watch.Standard|watch.Persistent|watch.Recursive
 	case 4:
-		of, modes = []watchKey{data, children}, persistent
+		of, modes = []watch.Key{data, children}, watch.Persistent
 	case 5:
-		of, modes = []watchKey{data}, recursive
+		of, modes = []watch.Key{data}, watch.Recursive
 	}
 	if r.Err() != nil || modes == 0 {
 		c.refuse(h, in, wire.MarshallingError)
@@ -65,9 +66,9 @@ func (s *Server) someWatches(c *conn, in place, h wire.RequestHeader, r *wire.Re
 	found := false
 	for _, k := range of {
 		if h.Op == wire.OpRemoveWatches {
-			found = s.watches.remove(c, k, modes) || found
+			found = s.watches.Remove(c.watcher, k, modes) || found
 		} else {
-			found = s.watches.has(c, k, modes) || found
+			found = s.watches.Has(c.watcher, k, modes) || found
 		}
 	}
 	code := wire.OK
@@ -86,10 +87,10 @@ func (s *Server) setWatches(c *conn, in place, h wire.RequestHeader, r *wire.Rea
 		return
 	}
 	full := wire.OK
-	set := func(k kind, path string, fired tree.ChangeKind) {
+	set := func(k watch.Kind, path string, fired tree.ChangeKind) {
 		if fired != 0 {
-			c.out.push(notice(fired, path))
-		} else if code := s.watches.add(c, watchKey{k, path}, standard); code != wire.OK {
+			c.out.Push(watch.Event(fired, path))
+		} else if code := s.watches.Add(c.watcher, watch.Key{Kind: k, Path: path}, watch.Standard); code != wire.OK {
 			full = code
 		}
 	}
@@ -101,26 +102,26 @@ func (s *Server) setWatches(c *conn, in place, h wire.RequestHeader, r *wire.Rea
 	}
 	for _, path := range present(q.Data) {
 		st, ok := find(path)
-		set(onData, path, since(ok, st.Mzxid, q.RelativeZxid, tree.DataChanged))
+		set(watch.Data, path, since(ok, st.Mzxid, q.RelativeZxid, tree.DataChanged))
 	}
 	for _, path := range present(q.Exist) {
 		fired := tree.ChangeKind(0)
 		if _, ok := find(path); ok {
 			fired = tree.Created
 		}
-		set(onData, path, fired)
+		set(watch.Data, path, fired)
 	}
 	for _, path := range present(q.Child) {
 		st, ok := find(path)
-		set(onChildren, path, since(ok, st.Pzxid, q.RelativeZxid, tree.ChildrenChanged))
+		set(watch.Children, path, since(ok, st.Pzxid, q.RelativeZxid, tree.ChildrenChanged))
 	}
 	for _, path := range q.Persistent {
-		if code := s.persist(c, path, persistent); code != wire.OK {
+		if code := s.persist(c, path, watch.Persistent); code != wire.OK {
 			full = code
 		}
 	}
 	for _, path := range q.PersistentRecur {
-		if code := s.persist(c, path, recursive); code != wire.OK {
+		if code := s.persist(c, path, watch.Recursive); code != wire.OK {
 			full = code
 		}
 	}

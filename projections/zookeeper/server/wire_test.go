@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -23,38 +22,38 @@ import (
 func TestSessions(t *testing.T) {
 	h := open(t, Config{})
 	for wish, want := range map[int32]int32{0: 4000, 4001: 4001, 1 << 30: 40_000, -5: 4000} {
-		if got := h.connect(wire.ConnectRequest{TimeoutMS: wish}).ses.TimeoutMS; got != want {
+		if got := h.connect(wire.ConnectRequest{TimeoutMS: wish}).Session.TimeoutMS; got != want {
 			t.Errorf("asked for %d ms, got %d, want %d", wish, got, want)
 		}
 	}
 	a := h.connect(wire.ConnectRequest{HasReadOnly: true, ReadOnly: true})
-	if a.ses.SessionID == 0 || len(a.ses.Password) != 16 || !a.ses.HasReadOnly || a.ses.ReadOnly {
-		t.Fatalf("session: %+v", a.ses)
+	if a.Session.SessionID == 0 || len(a.Session.Password) != 16 || !a.Session.HasReadOnly || a.Session.ReadOnly {
+		t.Fatalf("session: %+v", a.Session)
 	}
-	if b := h.connect(wire.ConnectRequest{}); b.ses.SessionID == a.ses.SessionID || bytes.Equal(a.ses.Password, b.ses.Password) {
-		t.Errorf("two sessions alike: %+v", b.ses)
+	if b := h.connect(wire.ConnectRequest{}); b.Session.SessionID == a.Session.SessionID || bytes.Equal(a.Session.Password, b.Session.Password) {
+		t.Errorf("two sessions alike: %+v", b.Session)
 	}
 	for name, q := range map[string]wire.ConnectRequest{
-		"wrong password":  {SessionID: a.ses.SessionID, Password: make([]byte, 16)},
-		"no password":     {SessionID: a.ses.SessionID},
-		"unknown session": {SessionID: 12345, Password: a.ses.Password},
+		"wrong password":  {SessionID: a.Session.SessionID, Password: make([]byte, 16)},
+		"no password":     {SessionID: a.Session.SessionID},
+		"unknown session": {SessionID: 12345, Password: a.Session.Password},
 	} {
-		if w := h.connect(q); w.ses.SessionID != 0 || w.ses.TimeoutMS != 0 {
-			t.Errorf("%s: %+v", name, w.ses)
+		if w := h.connect(q); w.Session.SessionID != 0 || w.Session.TimeoutMS != 0 {
+			t.Errorf("%s: %+v", name, w.Session)
 		} else {
 			w.gone()
 		}
 	}
-	c := h.connect(wire.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password})
-	if c.ses.SessionID != a.ses.SessionID {
-		t.Errorf("resumed: %+v", c.ses)
+	c := h.connect(wire.ConnectRequest{SessionID: a.Session.SessionID, Password: a.Session.Password})
+	if c.Session.SessionID != a.Session.SessionID {
+		t.Errorf("resumed: %+v", c.Session)
 	}
 	a.gone() // the session has moved
 	c.ask(7, wire.OpCloseSession)
 	c.code(7, wire.OK)
 	c.gone()
-	if w := h.connect(wire.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password}); w.ses.SessionID != 0 {
-		t.Errorf("a closed session came back: %+v", w.ses)
+	if w := h.connect(wire.ConnectRequest{SessionID: a.Session.SessionID, Password: a.Session.Password}); w.Session.SessionID != 0 {
+		t.Errorf("a closed session came back: %+v", w.Session)
 	}
 }
 
@@ -66,8 +65,8 @@ func TestSessionExpires(t *testing.T) {
 	if took := time.Since(start); took < 30*time.Millisecond {
 		t.Errorf("expired after %v", took)
 	}
-	if w := h.connect(wire.ConnectRequest{SessionID: w.ses.SessionID, Password: w.ses.Password}); w.ses.SessionID != 0 {
-		t.Errorf("an expired session came back: %+v", w.ses)
+	if w := h.connect(wire.ConnectRequest{SessionID: w.Session.SessionID, Password: w.Session.Password}); w.Session.SessionID != 0 {
+		t.Errorf("an expired session came back: %+v", w.Session)
 	}
 	live := h.connect(wire.ConnectRequest{TimeoutMS: 1000})
 	for xid := range int32(3) {
@@ -196,10 +195,10 @@ func TestSetWatches(t *testing.T) {
 		w.notice(tree.ChildrenChanged, "/demo/portal")
 		w.notice(tree.Deleted, "/none")
 		w.code(wire.XidSetWatches, wire.OK)
-		if n := h.watches.count(); n != 3 { // the replica, portal/b, the services
+		if n := h.watches.Count(); n != 3 { // the replica, portal/b, the services
 			t.Errorf("%d watches are set, want 3", n)
 		}
-		w.nc.Close()
+		w.Close()
 		h.idle()
 	}
 	w := h.connect(wire.ConnectRequest{})
@@ -220,7 +219,7 @@ func (h *house) idle() {
 			h.t.Fatal("connections stay open")
 		}
 	}
-	if n := h.watches.count(); n != 0 {
+	if n := h.watches.Count(); n != 0 {
 		h.t.Errorf("%d watches outlive their connection", n)
 	}
 }
@@ -350,10 +349,10 @@ func TestLimits(t *testing.T) {
 	a.code(9, wire.ThrottledOp)
 	b := h.connect(wire.ConnectRequest{})
 	h.dial().gone()
-	b.nc.Close()
-	a.nc.Close()
+	b.Close()
+	a.Close()
 	h.idle()
-	h.connect(wire.ConnectRequest{}).nc.Close()
+	h.connect(wire.ConnectRequest{}).Close()
 	h.idle()
 	w := h.dial() // a fourth session
 	w.write(wire.Frame((&wire.ConnectRequest{}).Encode))
@@ -379,7 +378,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	request := wire.Frame((&wire.RequestHeader{Xid: 1, Op: wire.OpGetData}).Encode, on(replicaPath, false))
 	flood := bytes.Repeat(request, 1000)
 	for range 10_000 {
-		if _, err := w.nc.Write(flood); err != nil {
+		if _, err := w.Net().Write(flood); err != nil {
 			var ne net.Error
 			if ok := asNet(err, &ne); ok && ne.Timeout() {
 				t.Fatal("the server neither reads nor hangs up")
@@ -397,23 +396,6 @@ func asNet(err error, ne *net.Error) bool {
 	return ok
 }
 
-// Watch events cannot wait: a client with too many of them unread is let go.
-func TestTooManyEventsWaiting(t *testing.T) {
-	nc, peer := net.Pipe()
-	defer peer.Close()
-	o := newOutbox(nc, 100, func(int) {})
-	frame := make([]byte, 40)
-	o.push(frame)
-	o.push(frame)
-	if bytes, frames := o.waiting(); o.ended() || bytes != 80 || frames != 2 {
-		t.Fatalf("%d bytes in %d frames are queued", bytes, frames)
-	}
-	o.push(frame)
-	if !o.ended() || !errors.Is(o.why(), errSlow) {
-		t.Errorf("a third event does not fit, and the connection lives on: %v", o.why())
-	}
-}
-
 func TestRestartedServerHasOtherSessions(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { b.Close() })
@@ -424,11 +406,11 @@ func TestRestartedServerHasOtherSessions(t *testing.T) {
 	h.stop()
 	a.gone()
 	h = openOn(t, Config{Listen: addr}, b)
-	if w := h.connect(wire.ConnectRequest{SessionID: a.ses.SessionID, Password: a.ses.Password, LastZxidSeen: 1}); w.ses.SessionID != 0 {
-		t.Errorf("resumed: %+v", w.ses)
+	if w := h.connect(wire.ConnectRequest{SessionID: a.Session.SessionID, Password: a.Session.Password, LastZxidSeen: 1}); w.Session.SessionID != 0 {
+		t.Errorf("resumed: %+v", w.Session)
 	}
-	if w := h.connect(wire.ConnectRequest{LastZxidSeen: 1}); w.ses.SessionID == 0 || w.ses.SessionID == a.ses.SessionID {
-		t.Errorf("new: %+v", w.ses)
+	if w := h.connect(wire.ConnectRequest{LastZxidSeen: 1}); w.Session.SessionID == 0 || w.Session.SessionID == a.Session.SessionID {
+		t.Errorf("new: %+v", w.Session)
 	}
 }
 
@@ -479,9 +461,9 @@ func FuzzHandle(f *testing.F) {
 		defer peer.Close()
 		c := newConn(s, silent{nc})
 		c.id.Store(7)
-		defer s.watches.drop(c)
+		defer s.watches.Drop(c.watcher)
 		if err := c.handle(t.Context(), frame); err == nil {
-			if n, _ := c.out.waiting(); n == 0 && !c.out.ended() {
+			if n, _ := c.out.Waiting(); n == 0 && !c.out.Ended() {
 				t.Error("neither answer nor error")
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
+	"github.com/monolith-go/monolith/projections/zookeeper/watch"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -103,7 +104,7 @@ func (s *Server) clients(full bool) string {
 	})
 	var b strings.Builder
 	for _, c := range all {
-		f, open := &c.shown, c.session() != 0
+		f, open := &c.shown, c.Session() != 0
 		interest := 0
 		if open {
 			interest = 1
@@ -111,7 +112,7 @@ func (s *Server) clients(full bool) string {
 		fmt.Fprintf(&b, " /%s[%d](queued=%d,recved=%d,sent=%d", c.nc.RemoteAddr(), interest, c.pipe.len(), f.received.Load(), f.sent.Load())
 		if full && open {
 			fmt.Fprintf(&b, ",sid=%s,lop=%s,est=%d,to=%d,lcxid=0x%x,lzxid=0x%x,lresp=%d,llat=%d,minlat=%d,avglat=%d,maxlat=%d",
-				hex(c.session()), opName(wire.Op(f.op.Load())), c.since.UnixMilli(), ms(&c.timeout), uint32(f.xid.Load()), f.zxid.Load(), ms(&f.replied),
+				hex(c.Session()), opName(wire.Op(f.op.Load())), c.since.UnixMilli(), ms(&c.timeout), uint32(f.xid.Load()), f.zxid.Load(), ms(&f.replied),
 				ms(&f.latency.last), ms(&f.latency.min), int64(f.latency.avg()), ms(&f.latency.max))
 		}
 		b.WriteString(")\n")
@@ -146,7 +147,7 @@ func (s *Server) mntr() string {
 		{"num_alive_connections", len(all)},
 		{"outstanding_requests", outstanding(all)},
 		{"znode_count", nodes},
-		{"watch_count", s.watches.count()},
+		{"watch_count", s.watches.Count()},
 		{"ephemerals_count", ephemerals},
 		{"approximate_data_size", bytes},
 		{"global_sessions", sessions},
@@ -208,17 +209,17 @@ func (s *Server) dump() string {
 	all := s.connections()
 	fmt.Fprintf(&b, "Connections dump:\nConnections(%d):\n", len(all))
 	for _, c := range all {
-		fmt.Fprintf(&b, "\t/%s session %s\n", c.nc.RemoteAddr(), hex(c.session()))
+		fmt.Fprintf(&b, "\t/%s session %s\n", c.nc.RemoteAddr(), hex(c.Session()))
 	}
 	return b.String()
 }
 
 func (s *Server) wchs() string {
-	conns, paths := map[*conn]struct{}{}, map[string]struct{}{}
+	conns, paths := map[*watch.Watcher]struct{}{}, map[string]struct{}{}
 	n := 0
-	s.watches.each(func(k watchKey, c *conn) {
-		conns[c] = struct{}{}
-		paths[k.path] = struct{}{}
+	s.watches.Each(func(k watch.Key, w *watch.Watcher) {
+		conns[w] = struct{}{}
+		paths[k.Path] = struct{}{}
 		n++
 	})
 	return fmt.Sprintf("%d connections watching %d paths\nTotal watches:%d\n", len(conns), len(paths), n)
@@ -230,8 +231,8 @@ func byPath(path, session string) (key, value string)    { return path, session 
 // watchList groups watches as key says.
 func (s *Server) watchList(key func(path, session string) (string, string)) string {
 	groups := map[string][]string{}
-	s.watches.each(func(k watchKey, c *conn) {
-		g, v := key(k.path, hex(c.session()))
+	s.watches.Each(func(k watch.Key, w *watch.Watcher) {
+		g, v := key(k.Path, hex(w.Client.Session()))
 		groups[g] = append(groups[g], v)
 	})
 	var b strings.Builder

@@ -18,7 +18,7 @@ func (c *conn) write1(ctx context.Context, h wire.RequestHeader, start time.Time
 	}
 	w := &write{request: request{head: h, start: start}}
 	p := &w.proposed
-	p.Session, p.Multi, p.Auth = c.session(), h.Op == wire.OpMulti, *c.auth.Load()
+	p.Session, p.Multi, p.Auth = c.Session(), h.Op == wire.OpMulti, *c.auth.Load()
 	code := wire.OK
 	if p.Multi {
 		p.Ops, w.shape, code = decodeMulti(&c.in)
@@ -68,16 +68,16 @@ type write struct {
 func (c *conn) closeSession(ctx context.Context, h wire.RequestHeader, start time.Time) error {
 	c.closing.Store(true)
 	if c.s.cfg.Proposer == nil {
-		c.s.sessions.closeLocal(c.session())
+		c.s.sessions.closeLocal(c.Session())
 		c.fail(h, wire.OK)
-		c.out.finish()
+		c.out.Finish()
 		return errLast
 	}
-	e := &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: c.session(), Reason: znode.Closed}}}
+	e := &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: c.Session(), Reason: znode.Closed}}}
 	if err := c.propose(ctx, &request{head: h, start: start}, e); err != nil {
 		return err
 	}
-	c.out.flush()
+	c.out.Flush()
 	return errLast
 }
 

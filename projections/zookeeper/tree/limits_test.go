@@ -47,7 +47,7 @@ func large(tb testing.TB, n int) view.State {
 	apply := func(path string, data []byte) {
 		seq++
 		var did view.Effects
-		if s, did = view.Apply(s, proposed(seq, &znode.Proposed{Ops: []*znode.Op{create(path, data)}})); did.Outcome.Code != 0 {
+		if s, did = apply(s, proposed(seq, &znode.Proposed{Ops: []*znode.Op{create(path, data)}})); did.Outcome.Code != 0 {
 			tb.Fatalf("%s: code %d", path, did.Outcome.Code)
 		}
 	}
@@ -78,14 +78,14 @@ func TestMemoryPerNode(t *testing.T) {
 	data := bytes.Repeat([]byte{'y'}, 100)
 	for i := range n {
 		op := &znode.Op{Op: &znode.Op_SetData{SetData: &znode.SetData{Path: fmt.Sprintf("/p%02d/node-%08d", i%100, i), Data: data, Version: -1}}}
-		s, _ = view.Apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{op}}))
+		s, _ = apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{op}}))
 	}
 	per("written again")
 	for size := range 4 { // other sizes: what lies idle is put together
 		data := bytes.Repeat([]byte{'z'}, []int{10, 400, 20, 100}[size])
 		for i := range n {
 			op := &znode.Op{Op: &znode.Op_SetData{SetData: &znode.SetData{Path: fmt.Sprintf("/p%02d/node-%08d", i%100, i), Data: data, Version: -1}}}
-			s, _ = view.Apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{op}}))
+			s, _ = apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{op}}))
 		}
 	}
 	if b := (heap() - before) / n; b > 2*most {
@@ -117,7 +117,7 @@ func FuzzSnapshot(f *testing.F) {
 		create("/a", []byte("x")), create("/a/b", nil),
 		{Op: &znode.Op_Create{Create: &znode.Create{Path: "/a/t", Mode: 5, TtlMs: 7, Acl: []*znode.ACL{{Perms: 3, Scheme: "digest", Id: "u:h"}}}}},
 	} {
-		s, _ = view.Apply(s, proposed(uint64(i+1), &znode.Proposed{Ops: []*znode.Op{op}}))
+		s, _ = apply(s, proposed(uint64(i+1), &znode.Proposed{Ops: []*znode.Op{op}}))
 	}
 	var b bytes.Buffer
 	if err := view.Encode(s)(&b); err != nil {
@@ -142,7 +142,7 @@ func FuzzSnapshot(f *testing.F) {
 			}
 			return true
 		})
-		s, _ = view.Apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{create("/fresh", nil)}}))
+		s, _ = apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{create("/fresh", nil)}}))
 		var again bytes.Buffer
 		if err := view.Encode(s)(&again); err != nil {
 			t.Fatal(err)
@@ -197,10 +197,10 @@ func FuzzEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s, _ := view.Apply(view.New(), events.Recorded{Seq: 1, Subject: subject, Event: &znode.Event{
+		s, _ := apply(view.New(), events.Recorded{Seq: 1, Subject: subject, Event: &znode.Event{
 			Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: 1, TimeoutMs: 1, PasswordHash: make([]byte, 32)}}}})
 		before := canonical(t, s)
-		s, did := view.Apply(s, events.Recorded{Seq: 2, Subject: subject, Event: m})
+		s, did := apply(s, events.Recorded{Seq: 2, Subject: subject, Event: m})
 		if did.Outcome != nil && did.Outcome.Code != 0 {
 			after := bytes.Replace(canonical(t, s), []byte(`{"seq":2`), []byte(`{"seq":1`), 1)
 			if !bytes.Equal(before, after) {
@@ -233,7 +233,7 @@ func BenchmarkCreate(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		s, _ = view.Apply(s, proposed(uint64(i), &znode.Proposed{Ops: []*znode.Op{create(fmt.Sprintf("/n%d", i), data)}}))
+		s, _ = apply(s, proposed(uint64(i), &znode.Proposed{Ops: []*znode.Op{create(fmt.Sprintf("/n%d", i), data)}}))
 	}
 }
 
@@ -246,7 +246,7 @@ func TestChurn(t *testing.T) {
 	for round := range 3 {
 		for i := range n {
 			if gone(i, round) {
-				s, _ = view.Apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{deleteOf(path(i), -1)}}))
+				s, _ = apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{deleteOf(path(i), -1)}}))
 			}
 		}
 		for i := range n {
@@ -257,7 +257,7 @@ func TestChurn(t *testing.T) {
 		}
 		for i := range n {
 			if gone(i, round) {
-				s, _ = view.Apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{create(path(i), bytes.Repeat([]byte{'x'}, 100))}}))
+				s, _ = apply(s, proposed(s.Seq+1, &znode.Proposed{Ops: []*znode.Op{create(path(i), bytes.Repeat([]byte{'x'}, 100))}}))
 			}
 		}
 		if s.Count() != n+104 {

@@ -341,7 +341,7 @@ func TestAgainstModel(t *testing.T) {
 			r.Event = &znode.Event{Body: &znode.Event_Proposed{Proposed: p}}
 		}
 		var did view.Effects
-		s, did = view.Apply(s, r)
+		s, did = apply(s, r)
 		codes[want.Code]++
 		if diff := cmp.Diff(want, did.Outcome); diff != "" {
 			t.Fatalf("event %d %v (-model +fold):\n%s", i, r.Event, diff)

@@ -24,7 +24,7 @@ func quotaWorld(t *testing.T) (write func(multi bool, ops ...*znode.Op) wire.Cod
 		t.Helper()
 		var did view.Effects
 		seq++
-		s, did = view.Apply(s, events.Recorded{Seq: seq, Time: time.UnixMilli(int64(20_000 + seq)), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
+		s, did = apply(s, events.Recorded{Seq: seq, Time: time.UnixMilli(int64(20_000 + seq)), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
 			Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: 1, Multi: multi, Ops: ops}}}})
 		return did.Outcome.Code
 	}
@@ -73,7 +73,7 @@ func TestQuotaStatisticsFollow(t *testing.T) {
 	is("count=4,bytes=4")
 	write(true, createOf("/q/b", 0), deleteOf("/q/first", -1))
 	is("count=4,bytes=4")
-	s, did := view.Apply(state(), events.Recorded{Seq: 1000, Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
+	s, did := apply(state(), events.Recorded{Seq: 1000, Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
 		Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: 1, Reason: znode.Closed}}}})
 	for _, c := range did.Changes {
 		if c.Path == statsOfQ {

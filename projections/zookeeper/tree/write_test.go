@@ -57,9 +57,9 @@ func acl(perms int32, scheme, id string) *znode.ACL {
 func world(t *testing.T) view.State {
 	t.Helper()
 	s := view.New()
-	s, _ = view.Apply(s, events.Recorded{Seq: 50, Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
+	s, _ = apply(s, events.Recorded{Seq: 50, Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
 		Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: 1, TimeoutMs: 1, PasswordHash: make([]byte, 32)}}}})
-	s, did := view.Apply(s, events.Recorded{Seq: 100, Time: time.UnixMilli(10_000), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
+	s, did := apply(s, events.Recorded{Seq: 100, Time: time.UnixMilli(10_000), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
 		Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: 1, Multi: true, Ops: []*znode.Op{
 			createOf("/p", 0), createOf("/p/kid", 0), createOf("/e", znode.Mode_EPHEMERAL), createOf("/c", znode.Mode_CONTAINER),
 			createOf("/c/kid", 0), deleteOf("/c/kid", -1), createOf("/fresh", znode.Mode_CONTAINER), ttlOf("/ttl", 100),
@@ -175,7 +175,7 @@ func TestCodes(t *testing.T) {
 			at := time.UnixMilli(10_101)
 			r := events.Recorded{Seq: 101, Subject: events.Join("b", "znode", "tree"), Time: at, Event: &znode.Event{
 				Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: tc.session, Ops: []*znode.Op{tc.op}, Auth: tc.auth}}}}
-			s, did := view.Apply(s, r)
+			s, did := apply(s, r)
 			if did.Outcome == nil || did.Outcome.Code != tc.code || did.Outcome.Results[0].Path != tc.path {
 				t.Fatalf("%+v, want code %d and path %q", did.Outcome, tc.code, tc.path)
 			}
@@ -187,7 +187,7 @@ func TestCodes(t *testing.T) {
 			}
 		})
 	}
-	early, did := view.Apply(world(t), events.Recorded{Seq: 101, Time: time.UnixMilli(10_100), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
+	early, did := apply(world(t), events.Recorded{Seq: 101, Time: time.UnixMilli(10_100), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
 		Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Ops: []*znode.Op{sweepOf("/ttl")}}}}})
 	if did.Outcome.Code != -103 {
 		t.Errorf("at its last millisecond: %+v", did.Outcome)
@@ -201,7 +201,7 @@ func TestCodes(t *testing.T) {
 // order of its operations.
 func TestMulti(t *testing.T) {
 	propose := func(ops ...*znode.Op) (view.State, view.Effects) {
-		return view.Apply(world(t), events.Recorded{Seq: 101, Time: time.UnixMilli(11_000), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
+		return apply(world(t), events.Recorded{Seq: 101, Time: time.UnixMilli(11_000), Subject: events.Join("b", "znode", "tree"), Event: &znode.Event{
 			Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: 1, Multi: true, Ops: ops}}}})
 	}
 	s, did := propose(createOf("/m", 0), createOf("/m/s-", znode.Mode_PERSISTENT_SEQUENTIAL), setOf("/m", 0), deleteOf("/m/s-0000000000", 0),
@@ -255,12 +255,12 @@ func TestMulti(t *testing.T) {
 func TestSessionEnds(t *testing.T) {
 	s := world(t)
 	subject := events.Join("b", "znode", "tree")
-	s, _ = view.Apply(s, events.Recorded{Seq: 101, Subject: subject, Event: &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{
+	s, _ = apply(s, events.Recorded{Seq: 101, Subject: subject, Event: &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{
 		Session: 1, Multi: true, Ops: []*znode.Op{createOf("/p/e1", znode.Mode_EPHEMERAL), createOf("/b", znode.Mode_EPHEMERAL)}}}}})
-	s, _ = view.Apply(s, events.Recorded{Seq: 102, Subject: events.Join("b", "model", "m"), Event: &model.Event{Body: &model.Event_LoadAccepted{
+	s, _ = apply(s, events.Recorded{Seq: 102, Subject: events.Join("b", "model", "m"), Event: &model.Event{Body: &model.Event_LoadAccepted{
 		LoadAccepted: &model.LoadAccepted{Load: &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 1, Version: 1}}}}})
 	end := &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: 1, Reason: znode.Expired}}}
-	s, did := view.Apply(s, events.Recorded{Seq: 103, Subject: subject, Event: end})
+	s, did := apply(s, events.Recorded{Seq: 103, Subject: subject, Event: end})
 	var deleted []string
 	for _, c := range did.Changes {
 		if c.Kind == tree.Deleted {
@@ -273,7 +273,13 @@ func TestSessionEnds(t *testing.T) {
 	if st, ok := s.Stat("/b"); !ok || st.EphemeralOwner != 0 {
 		t.Errorf("/b is %+v, %v: a service's node is below it", st, ok)
 	}
-	if _, did = view.Apply(s, events.Recorded{Seq: 104, Subject: subject, Event: end}); did.Outcome.Code != -112 || did.Closed != 0 {
+	if _, did = apply(s, events.Recorded{Seq: 104, Subject: subject, Event: end}); did.Outcome.Code != -112 || did.Closed != 0 {
 		t.Errorf("ended twice: %+v", did)
 	}
+}
+
+// apply folds one event, and says what it did.
+func apply(s view.State, r events.Recorded) (view.State, view.Effects) {
+	s = view.Fold(s, r)
+	return s, s.Effects()
 }

@@ -58,8 +58,8 @@ func TestFactsThatMakeTooLargeNodesAreSkipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, _ := follow.HashOf(s)
-	if got, err := follow.HashOf(back); err != nil || got != want {
+	want, _ := follow.Canonical(s)
+	if got, err := follow.Canonical(back); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("restored to another state: %v", err)
 	}
 }
@@ -89,7 +89,7 @@ func TestClientsBounds(t *testing.T) {
 		"more entries than allow": {path: "/a", acl: entries(znode.MaxACL + 1), want: wire.InvalidACL},
 	} {
 		op := &znode.Op{Op: &znode.Op_Create{Create: &znode.Create{Path: tc.path, Acl: tc.acl}}}
-		_, did := view.Apply(view.New(), proposed(1, &znode.Proposed{Ops: []*znode.Op{op}, Auth: tc.auth}))
+		_, did := apply(view.New(), proposed(1, &znode.Proposed{Ops: []*znode.Op{op}, Auth: tc.auth}))
 		if did.Outcome.Code != tc.want {
 			t.Errorf("%s: code %d, want %d", name, did.Outcome.Code, tc.want)
 		}

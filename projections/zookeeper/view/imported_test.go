@@ -78,7 +78,7 @@ func TestImported(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var did view.Effects
-			if s, did = view.Apply(s, importedAt(uint64(10+i), tc.m)); did.Outcome == nil || did.Outcome.Code != tc.code {
+			if s, did = apply(s, importedAt(uint64(10+i), tc.m)); did.Outcome == nil || did.Outcome.Code != tc.code {
 				t.Fatalf("%+v, want code %d", did.Outcome, tc.code)
 			}
 			if tc.code != 0 {
@@ -162,7 +162,7 @@ func TestImportedACL(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var did view.Effects
-			if s, did = view.Apply(s, importedAt(uint64(10+i), tc.m)); did.Outcome == nil || did.Outcome.Code != tc.code {
+			if s, did = apply(s, importedAt(uint64(10+i), tc.m)); did.Outcome == nil || did.Outcome.Code != tc.code {
 				t.Fatalf("%+v, want code %d", did.Outcome, tc.code)
 			}
 			if acl, st, ok := s.ACL(tc.m.GetPath()); ok && (acl[0].Scheme != tc.scheme || st.Aversion != tc.version) {

@@ -7,21 +7,21 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/internal/fold"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
 
 // jsonState is a State as people and hashes see it. Nodes, the largest part, are written
 // one by one behind its other fields.
 type jsonState struct {
-	Seq        uint64                         `json:"seq"`
-	Nodes      map[string]tree.JSONNode       `json:"nodes,omitempty"` // read only
-	Containers map[string]Member              `json:"containers"`
-	Replicas   map[string]payload.ReplicaMeta `json:"replicas"`
-	Sessions   map[int64]tree.Session         `json:"sessions,omitempty"`
-	Imports    map[string]Import              `json:"imports,omitempty"`
-	Skipped    fold.Skipped                   `json:"skipped,omitempty"`
+	Seq        uint64                           `json:"seq"`
+	Nodes      map[string]tree.JSONNode         `json:"nodes,omitempty"` // read only
+	Containers map[string]Member                `json:"containers"`
+	Replicas   map[string]znodedata.ReplicaMeta `json:"replicas"`
+	Sessions   map[int64]tree.Session           `json:"sessions,omitempty"`
+	Imports    map[string]Import                `json:"imports,omitempty"`
+	Skipped    fold.Skipped                     `json:"skipped,omitempty"`
 }
 
 // MarshalJSON writes the same bytes for the same state, however it came about.
@@ -54,7 +54,7 @@ func Freeze(s State) func(io.Writer) error {
 
 // UnmarshalJSON restores a state.
 func (s *State) UnmarshalJSON(data []byte) error {
-	in := jsonState{Containers: map[string]Member{}, Replicas: map[string]payload.ReplicaMeta{}}
+	in := jsonState{Containers: map[string]Member{}, Replicas: map[string]znodedata.ReplicaMeta{}}
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}

@@ -5,19 +5,19 @@ import (
 
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/layout"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 )
 
 // DeployConfigOf is the payload that a declaration's config makes.
-func DeployConfigOf(c *layout.DeployConfig) payload.SavedModelDeployConfig {
-	return payload.SavedModelDeployConfig{ModelBasePath: c.GetModelBasePath(), VersionPolicy: c.GetVersionPolicy()}
+func DeployConfigOf(c *layout.DeployConfig) znodedata.SavedModelDeployConfig {
+	return znodedata.SavedModelDeployConfig{ModelBasePath: c.GetModelBasePath(), VersionPolicy: c.GetVersionPolicy()}
 }
 
 // ServiceInfoOf is the payload that a container's report makes.
-func ServiceInfoOf(c *container.Container) payload.ContainerServiceInfo {
-	return payload.ContainerServiceInfo{
+func ServiceInfoOf(c *container.Container) znodedata.ContainerServiceInfo {
+	return znodedata.ContainerServiceInfo{
 		GRPC: c.GetGrpcAddress(), HTTP: c.GetHttpAddress(), Archon: c.GetArchonAddress(), Agent: c.GetAgentAddress(),
-		IDC: c.GetIdc(), DebugInfo: payload.DebugInfo(c.GetLayoutPath(), c.GetLayoutFilters()),
+		IDC: c.GetIdc(), DebugInfo: znodedata.DebugInfo(c.GetLayoutPath(), c.GetLayoutFilters()),
 	}
 }
 

@@ -5,21 +5,21 @@ import (
 	"errors"
 	"io"
 
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/internal/fold"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
 type snapshotHead struct {
-	Seq        uint64                         `json:"seq"`
-	Nodes      int                            `json:"nodes"`
-	Containers map[string]Member              `json:"containers"`
-	Replicas   map[string]payload.ReplicaMeta `json:"replicas"`
-	Sessions   map[int64]tree.Session         `json:"sessions"`
-	ACLs       [][]wire.ACL                   `json:"acls"`
-	Imports    map[string]Import              `json:"imports,omitempty"`
-	Skipped    fold.Skipped                   `json:"skipped,omitempty"`
+	Seq        uint64                           `json:"seq"`
+	Nodes      int                              `json:"nodes"`
+	Containers map[string]Member                `json:"containers"`
+	Replicas   map[string]znodedata.ReplicaMeta `json:"replicas"`
+	Sessions   map[int64]tree.Session           `json:"sessions"`
+	ACLs       [][]wire.ACL                     `json:"acls"`
+	Imports    map[string]Import                `json:"imports,omitempty"`
+	Skipped    fold.Skipped                     `json:"skipped,omitempty"`
 }
 
 // Encode takes the state as it is and returns what writes it, which may run while the
@@ -43,7 +43,7 @@ func Encode(s State) func(io.Writer) error {
 // Decode reads what Encode wrote. It trusts nothing: whatever the bytes are, it returns a
 // tree that holds together, or an error.
 func Decode(r io.Reader) (State, error) {
-	head := snapshotHead{Containers: map[string]Member{}, Replicas: map[string]payload.ReplicaMeta{}, Sessions: map[int64]tree.Session{}}
+	head := snapshotHead{Containers: map[string]Member{}, Replicas: map[string]znodedata.ReplicaMeta{}, Sessions: map[int64]tree.Session{}}
 	nodes, err := tree.Decode(r, func(meta []byte) (tree.Head, error) {
 		if err := json.Unmarshal(meta, &head); err != nil {
 			return tree.Head{}, err

@@ -15,8 +15,8 @@ import (
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/internal/fold"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -38,23 +38,23 @@ const (
 // remembers what later events leave out.
 type State struct {
 	Seq        uint64
-	Containers map[string]Member              // by "<bzid>/<container id>"
-	Replicas   map[string]payload.ReplicaMeta // by path
-	Imports    map[string]Import              // by path: nodes that came from abroad
+	Containers map[string]Member                // by "<bzid>/<container id>"
+	Replicas   map[string]znodedata.ReplicaMeta // by path
+	Imports    map[string]Import                // by path: nodes that came from abroad
 	Skipped    fold.Skipped
 
 	tree.Reader // the nodes and sessions
 
 	nodes   *tree.Tree
-	memo    *memo
+	cache   *cache
 	effects Effects
 }
 
 // state is one of nodes and nothing else.
 func state(nodes *tree.Tree) State {
 	return State{
-		Containers: map[string]Member{}, Replicas: map[string]payload.ReplicaMeta{},
-		Reader: nodes.Reader(), nodes: nodes, memo: newMemo(),
+		Containers: map[string]Member{}, Replicas: map[string]znodedata.ReplicaMeta{},
+		Reader: nodes.Reader(), nodes: nodes, cache: newCache(),
 	}
 }
 
@@ -93,7 +93,7 @@ func FoldIn(bzid string, s State, r events.Recorded) State {
 // to the tree is taken back, and whoever proposed it hears that it did not happen.
 func Failed(s State, r events.Recorded) State {
 	s.nodes.Rollback()
-	s.memo.ended()
+	s.cache.ended()
 	s.effects = Effects{}
 	if e, ok := r.Event.(*znode.Event); ok {
 		o := &tree.Outcome{Code: wire.RuntimeInconsistency, Multi: e.GetProposed().GetMulti()}
@@ -127,19 +127,14 @@ func Parts(r events.Recorded) iter.Seq[events.Recorded] {
 	}
 }
 
-// Apply is Fold of one part, and says what it did. All parts have the zxid of the whole;
-// the state is at that sequence once the last one is in.
-func Apply(s State, r events.Recorded) (State, Effects) {
-	s.apply("", &r)
-	return s, s.effects
-}
-
+// apply folds one part. All parts have the zxid of the whole; the state is at that sequence
+// once the last one is in.
 func (s *State) apply(bzid string, r *events.Recorded) {
 	s.effects = Effects{}
 	if r.Seq <= s.Seq {
 		return // redelivered
 	}
-	t, m := s.nodes, s.memo
+	t, m := s.nodes, s.cache
 	t.Thaw()
 	if !r.More {
 		s.Seq = r.Seq
@@ -199,8 +194,8 @@ func (s *State) apply(bzid string, r *events.Recorded) {
 func (s *State) znode(bzid string, e *znode.Event) bool {
 	switch b := e.GetBody().(type) {
 	case *znode.Event_Proposed:
-		s.effects.Outcome = s.nodes.Propose(s.memo.proposal(b.Proposed))
-		s.memo.ended()
+		s.effects.Outcome = s.nodes.Propose(s.cache.proposal(b.Proposed))
+		s.cache.ended()
 	case *znode.Event_SessionOpened:
 		o := b.SessionOpened
 		s.effects.Outcome = s.nodes.OpenSession(o.GetSession(), tree.Session{BZID: bzid, TimeoutMS: o.GetTimeoutMs(), PasswordHash: slices.Clone(o.GetPasswordHash())})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 
 	"github.com/monolith-go/monolith/bus/mem"
@@ -46,7 +47,7 @@ func TestSessionExpiry(t *testing.T) {
 		})
 		<-time.After(20 * time.Millisecond)
 	}
-	s.await(t, "the session's end", func() (gone bool) {
+	wait.For(t, "the session's end", func() (gone bool) {
 		s.tree.Read(func(st view.State) { _, ok := st.Session(1); gone = !ok })
 		return gone
 	})
@@ -195,7 +196,7 @@ func TestSweep(t *testing.T) {
 			t.Fatalf("%v: %+v", op, a)
 		}
 	}
-	s.await(t, "the sweep", func() (done bool) {
+	wait.For(t, "the sweep", func() (done bool) {
 		s.tree.Read(func(st view.State) { done = strings.Join(st.Children("/"), " ") == "never zookeeper" })
 		return done
 	})
@@ -251,7 +252,7 @@ func TestSweepEndToEnd(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	made := time.Now()
-	s.await(t, "the sweep", func() (gone bool) {
+	wait.For(t, "the sweep", func() (gone bool) {
 		s.tree.Read(func(st view.State) { _, there := st.Stat("/ttl"); gone = !there })
 		return gone
 	})

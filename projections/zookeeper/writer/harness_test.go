@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
@@ -58,19 +59,9 @@ func newTestWriter(t testing.TB, b bus.Bus) *testWriter {
 	return s
 }
 
-func (s *testWriter) await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(awaited); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("still waiting: %s", what)
-		}
-		<-time.After(time.Millisecond)
-	}
-}
-
 func (s *testWriter) leads(t testing.TB) {
 	t.Helper()
-	s.await(t, "the writer's lease", s.Writable)
+	wait.For(t, "the writer's lease", s.Writable)
 }
 
 type answer struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
@@ -113,7 +114,7 @@ func TestForeignFenceEndsATerm(t *testing.T) {
 	if a := s.ask(write(0, makeNode("/mine", "", 0))); !errors.Is(a.err, errNotWriter) {
 		t.Fatalf("%+v", a)
 	}
-	s.await(t, "a term of its own again", func() bool {
+	wait.For(t, "a term of its own again", func() bool {
 		a := s.ask(write(0, makeNode("/mine", "", 0)))
 		return a.err == nil && a.o.Code == wire.OK
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/monolith-go/monolith/events/layout"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/projections/zookeeper/payload"
+	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
@@ -325,7 +325,7 @@ func ask(to target, op *znode.Op) (command string, body []byte, request proto.Me
 	case "saved_models":
 		var config layout.DeployConfig
 		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &config); err != nil {
-			return "", nil, nil, fmt.Errorf("the data is no deploy config such as %s: %w", payload.SavedModelDeployConfig{ModelBasePath: "/…/exported_models/ps_0", VersionPolicy: "latest"}.Bytes(), err)
+			return "", nil, nil, fmt.Errorf("the data is no deploy config such as %s: %w", znodedata.SavedModelDeployConfig{ModelBasePath: "/…/exported_models/ps_0", VersionPolicy: "latest"}.Bytes(), err)
 		}
 		raw, err := events.Marshal(&config)
 		if err != nil {
@@ -373,7 +373,7 @@ func loadOf(name string, data []byte) (*model.Load, error) {
 		SpecReplicas []string `json:"spec_replicas"`
 	}
 	if err := json.Unmarshal(bytes.TrimSpace(data), &m); err != nil {
-		example := payload.ModelMeta{ModelName: name, ModelDir: "/…/exported_models", NumShard: -1, Action: "NONE"}.Bytes()
+		example := znodedata.ModelMeta{ModelName: name, ModelDir: "/…/exported_models", NumShard: -1, Action: "NONE"}.Bytes()
 		return nil, fmt.Errorf("the data is no ModelMeta such as %s: %w", example, err)
 	}
 	if m.ModelName != nil && *m.ModelName != "" && *m.ModelName != name {

@@ -28,7 +28,7 @@ import (
 const BZID = "test"
 
 // Patience bounds every wait of a test.
-const Patience = 10 * time.Second
+const Patience = 30 * time.Second
 
 // Env gives a role the bus b and metrics of its own.
 func Env(b bus.Bus) services.Env {

@@ -24,7 +24,7 @@ func Ready(ctx context.Context, all ...<-chan struct{}) bool {
 // Declared waits for a declaration of the model that take accepts; false: ctx has ended
 // before. Each new reason to go on waiting is logged.
 func Declared(ctx context.Context, catalog *follow.Follower[models.State], name string, log *slog.Logger, take func(*model.ModelSpec) error) bool {
-	for told := ""; ; {
+	for last := (LastLogged{}); ; {
 		changed := catalog.Changed()
 		var spec *model.ModelSpec
 		catalog.Read(func(s models.State) { spec = s.Models[name].Spec.V })
@@ -36,12 +36,22 @@ func Declared(ctx context.Context, catalog *follow.Follower[models.State], name 
 			}
 			reason = err.Error()
 		}
-		if reason != told {
-			told = reason
+		if last.Changed(reason) {
 			log.Warn("waiting for a declaration of the model", "model", name, "reason", reason)
 		}
 		if !Ready(ctx, changed) {
 			return false
 		}
 	}
+}
+
+// LastLogged is why a loop waits, as it has logged it last, so that it logs the same only
+// once.
+type LastLogged struct{ reason string }
+
+// Changed says whether reason is another one than at the last call, and remembers it.
+func (l *LastLogged) Changed(reason string) bool {
+	was := l.reason
+	l.reason = reason
+	return reason != was
 }

@@ -1,10 +1,10 @@
-// Package cutproto is what a trainer and a parameter-server shard say to one another
-// besides rows: the commands of a checkpoint cut, as JSON.
+// Package shardcmd is the commands that a parameter-server shard answers besides those for
+// rows, as JSON: those of a checkpoint cut, and what its operators ask for.
 //
 // The order of a cut is hold, advance, snapshot, release, with the same Cut name on
 // every shard. Each step may be repeated. A shard whose cut is not finished within its
 // hold time-out releases itself; later steps of that cut are then refused as CONFLICT.
-package cutproto
+package shardcmd
 
 import (
 	"strconv"

@@ -1,4 +1,4 @@
-package cutproto
+package shardcmd
 
 // Further endpoints of a shard's service.
 const (

@@ -1,4 +1,4 @@
-package payload
+package znodedata
 
 import (
 	"math"
@@ -22,7 +22,7 @@ func TestPayloadBytes(t *testing.T) {
 			`{"model_name": "m1", "model_dir": "/d/m1/exported_models", "ckpt": null, "num_shard": -1, "action": "NONE", "spec_replicas": []}`,
 		},
 		{
-			"ResourceSpec", ResourceSpec{Address: "10.0.0.1:4002", ReplicaID: 1, Memory: 1 << 30, CPU: -1, Network: -1, WorkLoad: -1}.Bytes(),
+			"ResourceSpec", ResourceSpec{Address: "10.0.0.1:4002", ReplicaID: 1, Memory: 1 << 30, CPU: -1, Network: -1, WorkLoad: -1}.Append(nil),
 			`{"address": "10.0.0.1:4002", "shard_id": 0, "replica_id": 1, "memory": 1073741824, "cpu": -1.0, "network": -1.0, "work_load": -1.0}`,
 		},
 		{

@@ -1,4 +1,6 @@
-package server
+// Package outbox queues the frames that wait to be written to connections, so that
+// whoever queues never waits for a client.
+package outbox
 
 import (
 	"encoding/binary"
@@ -13,15 +15,15 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
-// errSlow is why a connection is given up whose client does not read.
-var errSlow = errors.New("slow reader")
+// ErrSlow is why a connection is given up whose client does not read.
+var ErrSlow = errors.New("slow reader")
 
-// outbox holds the frames that wait to be written to one connection, in order. The
+// Outbox holds the frames that wait to be written to one connection, in order. The
 // connection's reader writes what it has answered itself; what comes from the fold,
 // watch events and replies to writes, is written by the outbox's own goroutine. Whoever
 // queues never waits: the reader waits by writing, and for everybody else a connection
 // with more than maxBytes waiting is given up.
-type outbox struct {
+type Outbox struct {
 	nc       net.Conn
 	raw      syscall.RawConn // nil: nc is no plain socket
 	maxBytes int
@@ -33,10 +35,10 @@ type outbox struct {
 
 	mu      sync.Mutex
 	w       wire.Writer // what is pending
-	start   int         // of the frame between begin and end
+	start   int         // of the frame between Begin and End
 	frames  int         // pending
 	spare   []byte      // the buffer written last, to be used again
-	writing bool        // somebody is in flush
+	writing bool        // somebody is in Flush
 	last    bool        // nothing is queued any more; the connection closes behind what is pending
 	dead    bool
 	cause   error // why it was given up; nil: the peer or the server ended it
@@ -49,13 +51,21 @@ const (
 	chunkBytes = 256 << 10 // of one write, so that a slow client that reads can be told from one that does not
 )
 
-func newOutbox(nc net.Conn, maxBytes int, sent func(int)) *outbox {
-	return &outbox{nc: nc, raw: rawOf(nc), maxBytes: maxBytes, sent: sent, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+// New makes the outbox of nc, which is closed when more than maxBytes wait. sent is called
+// without a lock after each write, sized, if any, with the lock for each frame queued.
+func New(nc net.Conn, maxBytes int, sent func(frames int), sized func(bytes int)) *Outbox {
+	return &Outbox{nc: nc, raw: rawOf(nc), maxBytes: maxBytes, sent: sent, sized: sized, wake: make(chan struct{}, 1), gone: make(chan struct{})}
 }
 
-// begin locks the outbox and returns where the next frame is to be written, up to end.
-// The writer is not woken: the caller flushes or calls nudge afterwards.
-func (o *outbox) begin() *wire.Writer {
+// Wake holds a token while there is something to Flush: the connection's writer waits here.
+func (o *Outbox) Wake() <-chan struct{} { return o.wake }
+
+// Gone is closed once the connection has ended.
+func (o *Outbox) Gone() <-chan struct{} { return o.gone }
+
+// Begin locks the outbox and returns where the next frame is to be written, up to End.
+// The writer is not woken: the caller calls Flush or Nudge afterwards.
+func (o *Outbox) Begin() *wire.Writer {
 	o.mu.Lock()
 	if o.w.B == nil {
 		o.w.B, o.spare = o.spare[:0], nil
@@ -65,7 +75,8 @@ func (o *outbox) begin() *wire.Writer {
 	return &o.w
 }
 
-func (o *outbox) end() {
+// End queues the frame that Begin began, and unlocks the outbox.
+func (o *Outbox) End() {
 	defer o.mu.Unlock()
 	if o.dead || o.last {
 		o.w.B = o.w.B[:o.start]
@@ -75,15 +86,15 @@ func (o *outbox) end() {
 	o.framed(len(o.w.B) - o.start - 4)
 }
 
-func (o *outbox) framed(bytes int) {
+func (o *Outbox) framed(bytes int) {
 	o.frames++
 	if o.sized != nil {
 		o.sized(bytes)
 	}
 }
 
-// push queues a whole frame and wakes the writer.
-func (o *outbox) push(frame []byte) {
+// Push queues a whole frame and wakes the writer.
+func (o *Outbox) Push(frame []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.put(frame) {
@@ -91,22 +102,22 @@ func (o *outbox) push(frame []byte) {
 	}
 }
 
-// add queues a whole frame; the caller has it written, by nudge or flushNow.
-func (o *outbox) add(frame []byte) {
+// Add queues a whole frame; the caller has it written, by Nudge or [Notifiers].
+func (o *Outbox) Add(frame []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.put(frame)
 }
 
-// text queues what is no frame.
-func (o *outbox) text(s string) {
+// Text queues what is no frame.
+func (o *Outbox) Text(s string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.w.B = append(o.w.B, s...)
 }
 
 // put is called with the lock held; false: nothing is queued any more.
-func (o *outbox) put(frame []byte) bool {
+func (o *Outbox) put(frame []byte) bool {
 	if o.dead || o.last {
 		return false
 	}
@@ -118,17 +129,17 @@ func (o *outbox) put(frame []byte) bool {
 	return true
 }
 
-// nudge has the writer write what is pending. A connection in which too much is pending
+// Nudge has the writer write what is pending. A connection in which too much is pending
 // is given up: its client comes back and asks what it has missed.
-func (o *outbox) nudge() {
+func (o *Outbox) Nudge() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.nudgeLocked()
 }
 
-func (o *outbox) nudgeLocked() {
+func (o *Outbox) nudgeLocked() {
 	if len(o.w.B) > o.maxBytes {
-		o.killLocked(fmt.Errorf("%w: %d bytes wait for the client to read, %d are allowed", errSlow, len(o.w.B), o.maxBytes))
+		o.killLocked(fmt.Errorf("%w: %d bytes wait for the client to read, %d are allowed", ErrSlow, len(o.w.B), o.maxBytes))
 		return
 	}
 	select {
@@ -137,29 +148,29 @@ func (o *outbox) nudgeLocked() {
 	}
 }
 
-// finish closes the connection once what is pending has been written.
-func (o *outbox) finish() {
+// Finish closes the connection once what is pending has been written.
+func (o *Outbox) Finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last = true
 	o.nudgeLocked()
 }
 
-// waiting is how many bytes and frames wait.
-func (o *outbox) waiting() (bytes, frames int) {
+// Waiting is how many bytes and frames wait.
+func (o *Outbox) Waiting() (bytes, frames int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.w.B), o.frames
 }
 
-// kill closes the connection at once; cause, if any, is what the log gets to read.
-func (o *outbox) kill(cause error) {
+// Kill closes the connection at once; cause, if any, is what the log gets to read.
+func (o *Outbox) Kill(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.killLocked(cause)
 }
 
-func (o *outbox) killLocked(cause error) {
+func (o *Outbox) killLocked(cause error) {
 	if !o.dead {
 		o.dead, o.cause = true, cause
 		o.w.B, o.spare = nil, nil
@@ -168,8 +179,8 @@ func (o *outbox) killLocked(cause error) {
 	}
 }
 
-// ended says whether the connection has ended.
-func (o *outbox) ended() bool {
+// Ended says whether the connection has ended.
+func (o *Outbox) Ended() bool {
 	select {
 	case <-o.gone:
 		return true
@@ -178,8 +189,8 @@ func (o *outbox) ended() bool {
 	}
 }
 
-// why is the cause of a kill.
-func (o *outbox) why() error {
+// Cause is what Kill was told.
+func (o *Outbox) Cause() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.cause
@@ -188,7 +199,7 @@ func (o *outbox) why() error {
 // flushNow writes as much of what is pending as the socket takes at once, and leaves the
 // rest to the writer; all of it where the socket cannot be asked, or somebody else is at
 // it.
-func (o *outbox) flushNow() {
+func (o *Outbox) flushNow() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.writing || o.raw == nil || o.last || len(o.w.B) > chunkBytes {
@@ -225,9 +236,9 @@ func (o *outbox) flushNow() {
 	}
 }
 
-// flush writes all that is pending, unless somebody else is at it, who then writes that
+// Flush writes all that is pending, unless somebody else is at it, who then writes that
 // too.
-func (o *outbox) flush() {
+func (o *Outbox) Flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.writing {
@@ -255,7 +266,7 @@ func (o *outbox) flush() {
 	}
 }
 
-func (o *outbox) write(b []byte) error {
+func (o *Outbox) write(b []byte) error {
 	defer o.since.Store(0)
 	for len(b) > 0 {
 		n := min(len(b), chunkBytes)
@@ -268,10 +279,10 @@ func (o *outbox) write(b []byte) error {
 	return nil
 }
 
-// overdue gives the connection up when one write has been in progress for longer than
+// Overdue gives the connection up when one write has been in progress for longer than
 // limit.
-func (o *outbox) overdue(now time.Time, limit time.Duration) {
+func (o *Outbox) Overdue(now time.Time, limit time.Duration) {
 	if since := o.since.Load(); since != 0 && now.UnixNano()-since > int64(limit) {
-		o.kill(fmt.Errorf("%w: the client has read nothing for %v", errSlow, limit))
+		o.Kill(fmt.Errorf("%w: the client has read nothing for %v", ErrSlow, limit))
 	}
 }

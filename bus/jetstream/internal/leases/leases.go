@@ -1,4 +1,5 @@
-package jetstream
+// Package leases says who may act: keys of a bucket that run out.
+package leases
 
 import (
 	"bytes"
@@ -21,19 +22,30 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 )
 
+// Bucket is the KV bucket of the leases. Its revisions are the epochs.
+const Bucket = "MONOLITH_LEASES"
+
+// subjects is what those of the bucket begin with.
+const subjects = "$KV." + Bucket + "."
+
 // pollLease bounds the wait for a lease that becomes free without our noticing.
 const pollLease = time.Second
 
-// leases are keys of a bucket with a time to live of their own. The key's revision at
+// Leases are keys of a bucket with a time to live of their own. The key's revision at
 // its creation is the epoch: it rises with every holder, and renewals, which change the
 // revision, do not change it. What a holder writes elsewhere is fenced by the epoch,
 // not by the lease: a paused holder cannot know that it is deposed. A holder whose process
 // has ended on this machine, by kill -9 say, is not waited for.
-type leases struct{ b *Bus }
+type Leases struct{ conn *conn.Conn }
+
+var _ bus.Leases = Leases{}
+
+// New returns the leases; their bucket is there.
+func New(c *conn.Conn) Leases { return Leases{c} }
 
 // grant is a lease from its creation to its loss.
 type grant struct {
-	b        *Bus
+	conn     *conn.Conn
 	subject  string
 	value    string // the holder, a word of its own, so that two grants are never equal, and its process
 	ttl      time.Duration
@@ -42,12 +54,12 @@ type grant struct {
 	lost     chan struct{}
 }
 
-func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Duration) (bus.Lease, func(), error) {
+func (l Leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Duration) (bus.Lease, func(), error) {
 	if err := wire.CheckLease(name, holder, ttl); err != nil {
 		return bus.Lease{}, nil, err
 	}
 	g := &grant{
-		b: l.b, subject: leasePrefix + wire.LeaseKey(name), value: strings.TrimSpace(holder + " " + rand.Text() + " " + incarnation.Self()),
+		conn: l.conn, subject: subjects + wire.LeaseKey(name), value: strings.TrimSpace(holder + " " + rand.Text() + " " + incarnation.Self()),
 		ttl: ttl.Truncate(time.Second), lost: make(chan struct{}),
 	}
 	if err := g.create(ctx); err != nil {
@@ -55,9 +67,9 @@ func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Du
 	}
 	epoch := g.revision
 	renew, stop := context.WithCancel(ctx)
-	ended := context.AfterFunc(l.b.conn.Context(), stop)
+	ended := context.AfterFunc(l.conn.Context(), stop)
 	gone := make(chan struct{})
-	started := l.b.conn.Spawn(func() {
+	started := l.conn.Spawn(func() {
 		defer close(gone)
 		defer ended()
 		defer stop()
@@ -65,13 +77,13 @@ func (l leases) TryAcquire(ctx context.Context, name, holder string, ttl time.Du
 	})
 	if !started {
 		stop()
-		return bus.Lease{}, nil, fmt.Errorf("lease %s: %w", name, l.b.conn.Over())
+		return bus.Lease{}, nil, fmt.Errorf("lease %s: %w", name, l.conn.Over())
 	}
 	release := sync.OnceFunc(func() { stop(); <-gone })
 	return bus.Lease{Name: name, Epoch: epoch, Lost: g.lost}, release, nil
 }
 
-func (l leases) Acquire(ctx context.Context, name, holder string, ttl time.Duration) (bus.Lease, func(), error) {
+func (l Leases) Acquire(ctx context.Context, name, holder string, ttl time.Duration) (bus.Lease, func(), error) {
 	if err := wire.CheckLease(name, holder, ttl); err != nil {
 		return bus.Lease{}, nil, err
 	}
@@ -80,19 +92,19 @@ func (l leases) Acquire(ctx context.Context, name, holder string, ttl time.Durat
 		if err == nil || (!errors.Is(err, bus.ErrConflict) && !bus.Retryable(err)) {
 			return got, release, err
 		}
-		if ctx.Err() != nil || l.b.conn.Context().Err() != nil {
-			return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: %w", name, bus.ErrUnavailable, errors.Join(ctx.Err(), context.Cause(l.b.conn.Context())))
+		if ctx.Err() != nil || l.conn.Context().Err() != nil {
+			return bus.Lease{}, nil, fmt.Errorf("lease %s: %w: %w", name, bus.ErrUnavailable, errors.Join(ctx.Err(), context.Cause(l.conn.Context())))
 		}
 		l.await(ctx, name)
 	}
 }
 
 // await returns when the lease may have become free.
-func (l leases) await(parent context.Context, name string) {
+func (l Leases) await(parent context.Context, name string) {
 	ctx, cancel := context.WithTimeout(parent, pollLease)
 	defer cancel()
-	defer context.AfterFunc(l.b.conn.Context(), cancel)()
-	kv, err := l.b.conn.JS.KeyValue(ctx, leaseBucket)
+	defer context.AfterFunc(l.conn.Context(), cancel)()
+	kv, err := l.conn.JS.KeyValue(ctx, Bucket)
 	if err != nil {
 		<-ctx.Done()
 		return
@@ -104,7 +116,7 @@ func (l leases) await(parent context.Context, name string) {
 	}
 	defer func() {
 		if err := w.Stop(); err != nil {
-			l.b.conn.Log.Debug("watch was gone already", "lease", name, "err", err)
+			l.conn.Log.Debug("watch was gone already", "lease", name, "err", err)
 		}
 	}()
 	for {
@@ -126,16 +138,16 @@ func (l leases) await(parent context.Context, name string) {
 
 // create takes the lease when the key is absent, deleted or run out.
 func (g *grant) create(ctx context.Context) error {
-	ctx, cancel := g.b.conn.Bound(ctx)
+	ctx, cancel := g.conn.Bound(ctx)
 	defer cancel()
 	last := uint64(0)
-	m, err := g.b.stream(leaseStream).Ask(ctx, stream.Query{LastFor: g.subject})
+	m, err := stream.Of(g.conn, "KV_"+Bucket).Ask(ctx, stream.Query{LastFor: g.subject})
 	switch {
 	case errors.Is(err, bus.ErrNotFound):
 	case err != nil:
 		return err
 	case alive(m) && incarnation.Over(string(m.Data[bytes.LastIndexByte(m.Data, ' ')+1:])):
-		g.b.conn.Log.Info("the process that held a lease has ended: the lease is taken over", "lease", g.subject)
+		g.conn.Log.Info("the process that held a lease has ended: the lease is taken over", "lease", g.subject)
 		last = m.Seq
 	case alive(m):
 		return fmt.Errorf("%w: %s holds it", bus.ErrConflict, m.Data)
@@ -154,7 +166,7 @@ func alive(m *stream.Message) bool {
 // sent once: who repeated it could not tell its own success from another's.
 func (g *grant) put(ctx context.Context, revision uint64) error {
 	sent := time.Now()
-	a, err := g.b.conn.Request(ctx, &nats.Msg{Subject: g.subject, Data: []byte(g.value), Header: nats.Header{
+	a, err := g.conn.Request(ctx, &nats.Msg{Subject: g.subject, Data: []byte(g.value), Header: nats.Header{
 		conn.ExpectHeader: {strconv.FormatUint(revision, 10)},
 		"Nats-TTL":        {g.ttl.String()},
 	}})
@@ -206,11 +218,11 @@ func (g *grant) renew(ctx context.Context) bool {
 			return true
 		case errors.Is(err, bus.ErrConflict):
 			if !g.mine(ctx) {
-				g.b.conn.Log.Warn("lease is lost", "lease", g.subject, "err", err)
+				g.conn.Log.Warn("lease is lost", "lease", g.subject, "err", err)
 				return false
 			}
 		case !bus.Retryable(err):
-			g.b.conn.Log.Warn("lease cannot be renewed", "lease", g.subject, "err", err)
+			g.conn.Log.Warn("lease cannot be renewed", "lease", g.subject, "err", err)
 		}
 		if pauses.Wait(ctx) != nil {
 			return false
@@ -221,7 +233,7 @@ func (g *grant) renew(ctx context.Context) bool {
 // mine says whether the message the renewal stumbled over is a renewal of ours whose ack
 // was lost, and goes on from it.
 func (g *grant) mine(ctx context.Context) bool {
-	m, err := g.b.stream(leaseStream).Ask(ctx, stream.Query{LastFor: g.subject})
+	m, err := stream.Of(g.conn, "KV_"+Bucket).Ask(ctx, stream.Query{LastFor: g.subject})
 	if err != nil || !alive(m) || string(m.Data) != g.value || m.Seq <= g.revision {
 		return false
 	}
@@ -240,12 +252,12 @@ func (g *grant) free() {
 		err = g.delete(ctx)
 	}
 	if err != nil {
-		g.b.conn.Log.Debug("lease is left to run out", "lease", g.subject, "err", err)
+		g.conn.Log.Debug("lease is left to run out", "lease", g.subject, "err", err)
 	}
 }
 
 func (g *grant) delete(ctx context.Context) error {
-	_, err := g.b.conn.Request(ctx, &nats.Msg{Subject: g.subject, Header: nats.Header{
+	_, err := g.conn.Request(ctx, &nats.Msg{Subject: g.subject, Header: nats.Header{
 		conn.ExpectHeader: {strconv.FormatUint(g.revision, 10)},
 		"KV-Operation":    {"DEL"},
 		"Nats-TTL":        {"60s"},

@@ -1,15 +1,19 @@
-package server
+package outbox
 
 import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"sync"
 	"testing"
 	"time"
 )
+
+// within is how long a write over loopback may take.
+const within = 30 * time.Second
 
 // tcpPair is a connection over loopback, seen from both ends.
 func tcpPair(t *testing.T) (server, client *net.TCPConn) {
@@ -42,7 +46,7 @@ func TestFlushNowNeverWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := 0
-	o := newOutbox(server, 64<<20, func(n int) { sent += n })
+	o := New(server, 64<<20, func(n int) { sent += n }, nil)
 	var want bytes.Buffer
 	frame := func(i int) []byte {
 		b := binary.BigEndian.AppendUint32(nil, uint32(i))
@@ -52,9 +56,9 @@ func TestFlushNowNeverWaits(t *testing.T) {
 	left := 0
 	for i := range frames {
 		want.Write(frame(i))
-		o.add(frame(i))
+		o.Add(frame(i))
 		o.flushNow()
-		if n, _ := o.waiting(); n > 0 {
+		if n, _ := o.Waiting(); n > 0 {
 			left++
 		}
 	}
@@ -66,7 +70,7 @@ func TestFlushNowNeverWaits(t *testing.T) {
 		for {
 			select {
 			case <-o.wake:
-				o.flush()
+				o.Flush()
 			case <-o.gone:
 				return
 			}
@@ -79,7 +83,7 @@ func TestFlushNowNeverWaits(t *testing.T) {
 	if _, err := io.ReadFull(client, got); err != nil {
 		t.Fatal(err)
 	}
-	o.finish()
+	o.Finish()
 	writer.Wait()
 	if !bytes.Equal(got, want.Bytes()) {
 		t.Error("the bytes came in another order")
@@ -92,23 +96,23 @@ func TestFlushNowNeverWaits(t *testing.T) {
 // With many connections told at once, and some of them dead, each living one hears, and
 // nobody is told twice.
 func TestManyAreTold(t *testing.T) {
-	n := newNotifiers()
+	n := NewNotifiers()
 	var pairs []*net.TCPConn
-	var told []*conn
+	var told []*Outbox
 	for range 3*notifyChunk + 1 {
 		server, client := tcpPair(t)
 		pairs = append(pairs, client)
-		told = append(told, &conn{out: newOutbox(server, 1<<20, func(int) {})})
+		told = append(told, New(server, 1<<20, func(int) {}, nil))
 	}
-	told[1].out.kill(nil)
-	for i, c := range told {
-		c.out.add([]byte{byte(i)})
+	told[1].Kill(nil)
+	for i, o := range told {
+		o.Add([]byte{byte(i)})
 	}
-	n.tell(told)
+	n.Tell(told)
 	var done sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	for range 2 {
-		done.Go(func() { n.run(ctx) })
+		done.Go(func() { n.Run(ctx) })
 	}
 	for i, client := range pairs {
 		if i == 1 {
@@ -119,10 +123,27 @@ func TestManyAreTold(t *testing.T) {
 		if _, err := io.ReadFull(client, b[:]); err != nil || b[0] != byte(i) {
 			t.Errorf("connection %d heard %d: %v", i, b[0], err)
 		}
-		if bytes, _ := told[i].out.waiting(); bytes != 0 {
+		if bytes, _ := told[i].Waiting(); bytes != 0 {
 			t.Errorf("%d bytes still wait for connection %d", bytes, i)
 		}
 	}
 	stop()
 	done.Wait()
+}
+
+// Watch events cannot wait: a client with too many of them unread is let go.
+func TestTooManyEventsWaiting(t *testing.T) {
+	nc, peer := net.Pipe()
+	defer peer.Close()
+	o := New(nc, 100, func(int) {}, nil)
+	frame := make([]byte, 40)
+	o.Push(frame)
+	o.Push(frame)
+	if bytes, frames := o.Waiting(); o.Ended() || bytes != 80 || frames != 2 {
+		t.Fatalf("%d bytes in %d frames are queued", bytes, frames)
+	}
+	o.Push(frame)
+	if !o.Ended() || !errors.Is(o.Cause(), ErrSlow) {
+		t.Errorf("a third event does not fit, and the connection lives on: %v", o.Cause())
+	}
 }

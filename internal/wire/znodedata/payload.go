@@ -1,7 +1,7 @@
-// Package payload is what Monolith's nodes in ZooKeeper hold. Bytes writes what Python's
+// Package znodedata is what Monolith's nodes in ZooKeeper hold. Bytes writes what Python's
 // json.dumps makes of it: ", " and ": " between, keys in this order, ASCII only, an empty
 // string as null.
-package payload
+package znodedata
 
 import (
 	"cmp"
@@ -49,9 +49,6 @@ type ResourceSpec struct {
 	Memory                 int64
 	CPU, Network, WorkLoad float64
 }
-
-// Bytes is the node's data.
-func (r ResourceSpec) Bytes() []byte { return r.Append(nil) }
 
 // Append overwrites to with the node\'s data.
 func (r ResourceSpec) Append(to []byte) []byte {

@@ -1,4 +1,4 @@
-package server
+package outbox
 
 import "context"
 
@@ -8,18 +8,19 @@ const (
 	notifyQueued = 256 // such chunks that wait; what is beyond is left to the connections
 )
 
-// notifiers write what one change has told many connections: a few goroutines that go
+// Notifiers write what one change has told many connections: a few goroutines that go
 // from socket to socket, instead of one to be woken for each, whose stack and state are
 // in no cache. They never wait for a client: what a socket does not take at once is its
 // connection's to write.
-type notifiers struct {
-	work chan []*conn
+type Notifiers struct {
+	work chan []*Outbox
 }
 
-func newNotifiers() notifiers { return notifiers{work: make(chan []*conn, notifyQueued)} }
+// NewNotifiers returns a queue that [Notifiers.Run] works on.
+func NewNotifiers() Notifiers { return Notifiers{work: make(chan []*Outbox, notifyQueued)} }
 
-// tell has what is queued for the connections written. It runs in the fold and keeps told.
-func (n notifiers) tell(told []*conn) {
+// Tell has what is queued in the outboxes written. It waits for nothing, and keeps told.
+func (n Notifiers) Tell(told []*Outbox) {
 	if len(told) > notifyAlone {
 		for len(told) > 0 {
 			chunk := told[:min(notifyChunk, len(told))]
@@ -32,20 +33,20 @@ func (n notifiers) tell(told []*conn) {
 			break
 		}
 	}
-	for _, c := range told {
-		c.out.nudge()
+	for _, o := range told {
+		o.Nudge()
 	}
 }
 
-// run is one notifier.
-func (n notifiers) run(ctx context.Context) {
+// Run is one notifier; several may run.
+func (n Notifiers) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case chunk := <-n.work:
-			for _, c := range chunk {
-				c.out.flushNow()
+			for _, o := range chunk {
+				o.flushNow()
 			}
 		}
 	}

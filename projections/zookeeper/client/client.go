@@ -41,8 +41,11 @@ func Dial(addr string, q wire.ConnectRequest, timeout time.Duration) (*Conn, err
 
 // Open is Dial on a connection that is there already; it closes it on an error.
 func Open(nc net.Conn, q wire.ConnectRequest, timeout time.Duration) (*Conn, error) {
-	c := &Conn{nc: nc, br: bufio.NewReaderSize(nc, 64<<10)}
-	err := c.open(q, timeout)
+	c := New(nc)
+	err := c.Deadline(timeout)
+	if err == nil {
+		err = c.Connect(q)
+	}
 	if err != nil {
 		_ = nc.Close() // the first error is the one to tell
 		return nil, fmt.Errorf("zookeeper session at %s: %w", nc.RemoteAddr(), err)
@@ -50,14 +53,15 @@ func Open(nc net.Conn, q wire.ConnectRequest, timeout time.Duration) (*Conn, err
 	return c, nil
 }
 
-func (c *Conn) open(q wire.ConnectRequest, timeout time.Duration) error {
-	if err := c.Deadline(timeout); err != nil {
-		return err
-	}
+// New is a connection on which nothing was said yet.
+func New(nc net.Conn) *Conn { return &Conn{nc: nc, br: bufio.NewReaderSize(nc, 64<<10)} }
+
+// Connect asks for a session and waits for the answer, which is Session from then on.
+func (c *Conn) Connect(q wire.ConnectRequest) error {
 	if _, err := c.nc.Write(wire.Frame(q.Encode)); err != nil {
 		return err
 	}
-	r, err := c.next()
+	r, err := c.Frame()
 	if err != nil {
 		return err
 	}
@@ -107,7 +111,7 @@ func (c *Conn) Flush() error {
 // Next is the next reply or watch event: its header, and its body, which is valid until
 // the next call.
 func (c *Conn) Next() (wire.ReplyHeader, *wire.Reader, error) {
-	r, err := c.next()
+	r, err := c.Frame()
 	if err != nil {
 		return wire.ReplyHeader{}, nil, err
 	}
@@ -122,7 +126,23 @@ func (c *Conn) More() bool {
 	return err == nil && len(head) == 4 && uint32(c.br.Buffered()-4) >= binary.BigEndian.Uint32(head)
 }
 
-func (c *Conn) next() (*wire.Reader, error) {
+// Ask sends one request, behind what is queued, and waits for its answer. Watch events that
+// come before it are lost.
+func (c *Conn) Ask(op wire.Op, body func(*wire.Writer)) (wire.ReplyHeader, *wire.Reader, error) {
+	xid := c.Send(op, body)
+	if err := c.Flush(); err != nil {
+		return wire.ReplyHeader{}, nil, err
+	}
+	for {
+		h, r, err := c.Next()
+		if err != nil || h.Xid == xid {
+			return h, r, err
+		}
+	}
+}
+
+// Frame is the next frame as it came, valid until the next call.
+func (c *Conn) Frame() (*wire.Reader, error) {
 	b, err := wire.ReadFrame(c.br, c.frame, maxReply)
 	c.frame = b
 	if err != nil {

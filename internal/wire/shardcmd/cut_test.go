@@ -1,4 +1,4 @@
-package cutproto
+package shardcmd
 
 import "testing"
 
