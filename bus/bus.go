@@ -70,7 +70,7 @@ type StoredDelta struct {
 }
 
 // DeltaDraft is a delta that is not published yet. Expect guards the subject, as in
-// Draft: that is how a deposed writer learns of its successor.
+// Draft: that is how a fenced writer learns of its successor.
 type DeltaDraft struct {
 	Subject     string
 	ID          string
@@ -82,7 +82,7 @@ type DeltaDraft struct {
 // Deltas is the sync stream: it discards its oldest when full.
 type Deltas interface {
 	// Publish stores the drafts in order and returns the last one's sequence once it
-	// is on disk. Drafts of one call share a subject; only the first is guarded.
+	// is on disk. Drafts of one call share a subject; only the first has an expected sequence.
 	Publish(ctx context.Context, drafts ...DeltaDraft) (uint64, error)
 	// Follow is Log.Follow over the subjects named (NATS wildcards). A `from` behind
 	// the oldest message kept is ErrTrimmed when messages were really lost.

@@ -6,7 +6,7 @@ import (
 )
 
 // Trimmer is a Log that can be made to forget its beginning, once an archive holds it.
-// Sequences stay what they are; guards that name a forgotten event go on working.
+// Sequences stay what they are; expected sequences that name a forgotten event go on holding.
 type Trimmer interface {
 	// Span is the oldest sequence still held and the last one; first is last+1 when
 	// nothing is held.

@@ -26,7 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) bus.Bus) {
 	}{
 		{"append", testAppend},
 		{"append refuses", testAppendRefuses},
-		{"guards", testGuards},
+		{"expected sequences", testExpected},
 		{"atomic", testAtomic},
 		{"race", testRace},
 		{"resend", testResend},

@@ -27,7 +27,7 @@ func testDeltas(t *testing.T, b bus.Bus) {
 		t.Fatalf("the same again = %d, %v, want %d", again, err, seq)
 	}
 	_, err = d.Publish(ctxOf(t), bus.DeltaDraft{Subject: s, Data: []byte("stale")})
-	wantErr(t, "a deposed writer", err, bus.ErrConflict)
+	wantErr(t, "a fenced writer", err, bus.ErrConflict)
 	chunks := []bus.DeltaDraft{{Subject: s, Expect: seq, Data: []byte("a")}, {Subject: s, Data: []byte("b")}, {Subject: s, Data: []byte("c")}}
 	last, err := d.Publish(ctxOf(t), chunks...)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 func testAppend(t *testing.T, b bus.Bus) {
 	s := subject(t)
 	before := mustLast(t, b)
-	seqs := mustAppend(t, b, draft(s, 0, "one"), draft(s, 99999, "two: only the first is guarded"))
+	seqs := mustAppend(t, b, draft(s, 0, "one"), draft(s, 99999, "two: only the first has an expected sequence"))
 	if seqs[0] <= before || seqs[1] != seqs[0]+1 {
 		t.Fatalf("sequences %v behind %d", seqs, before)
 	}
@@ -87,17 +87,17 @@ func testAppendRefuses(t *testing.T, b bus.Bus) {
 	})
 }
 
-func testGuards(t *testing.T, b bus.Bus) {
+func testExpected(t *testing.T, b bus.Bus) {
 	s := subject(t)
 	mustAppend(t, b, draft(subject(t), bus.Any, "somebody else"))
 	one := mustAppend(t, b, draft(s, 0, "one"))[0]
 	_, err := b.Log().Append(ctxOf(t), draft(s, 0, "stale"))
-	wantErr(t, "a stale guard", err, bus.ErrConflict)
+	wantErr(t, "a stale expected sequence", err, bus.ErrConflict)
 	mustAppend(t, b, draft(subject(t), bus.Any, "somebody else again"))
 	two := mustAppend(t, b, draft(s, one, "two"))[0]
 	mustAppend(t, b, draft(s, bus.Any, "unguarded"))
 	_, err = b.Log().Append(ctxOf(t), draft(s, two, "stale again"))
-	wantErr(t, "a guard passed by an unguarded append", err, bus.ErrConflict)
+	wantErr(t, "an expected sequence passed by an append that expects none", err, bus.ErrConflict)
 }
 
 func testAtomic(t *testing.T, b bus.Bus) {
@@ -105,7 +105,7 @@ func testAtomic(t *testing.T, b bus.Bus) {
 	mustAppend(t, b, draft(other, 0, "taken"))
 	before := mustLast(t, b)
 	_, err := b.Log().Append(ctxOf(t), draft(s, 0, "good"), draft(other, 0, "stale"), draft(s, bus.Any, "good too"))
-	wantErr(t, "one stale guard of two", err, bus.ErrConflict)
+	wantErr(t, "one stale expected sequence of two", err, bus.ErrConflict)
 	if after := mustLast(t, b); after != before {
 		t.Fatalf("a refused append stored %d events", after-before)
 	}
@@ -121,7 +121,7 @@ func testAtomic(t *testing.T, b bus.Bus) {
 	}
 }
 
-// testRace lets guarded commands for the same version of a few aggregates meet in the
+// testRace lets conditional commands for the same version of a few aggregates meet in the
 // same moment, and so in the same group: exactly one of each wins.
 func testRace(t *testing.T, b bus.Bus) {
 	const rivals, aggregates, rounds = 8, 6, 5
@@ -196,14 +196,14 @@ func testResend(t *testing.T, b bus.Bus) {
 		return d
 	}
 	for _, tc := range []struct {
-		name  string
-		n     int
-		guard bool
-	}{{"one", 1, false}, {"one guarded", 1, true}, {"three", 3, false}, {"three guarded", 3, true}} {
+		name        string
+		n           int
+		conditional bool
+	}{{"one", 1, false}, {"one conditional", 1, true}, {"three", 3, false}, {"three conditional", 3, true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := subject(t)
 			expect := uint64(bus.Any)
-			if tc.guard {
+			if tc.conditional {
 				expect = mustAppend(t, b, draft(s, 0, "first"))[0]
 			}
 			var drafts []bus.Draft
@@ -221,7 +221,7 @@ func testResend(t *testing.T, b bus.Bus) {
 			}
 		})
 	}
-	t.Run("another guarded command under a stored version", func(t *testing.T) {
+	t.Run("another conditional command under a stored version", func(t *testing.T) {
 		s := subject(t)
 		mustAppend(t, b, named(s, 0, unique()))
 		_, err := b.Log().Append(ctxOf(t), named(s, 0, unique()))

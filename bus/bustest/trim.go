@@ -8,7 +8,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
-// testLogTrimmed forgets the log's beginning: readers are told, guards go on working.
+// testLogTrimmed forgets the log's beginning: readers are told, expected sequences go on holding.
 func testLogTrimmed(t *testing.T, b bus.Bus) {
 	log := b.Log()
 	trim, ok := log.(bus.Trimmer)
@@ -69,15 +69,15 @@ func testLogTrimmed(t *testing.T, b bus.Bus) {
 	}
 	_, err = log.Get(ctxOf(t), old)
 	wantErr(t, "Get of a trimmed event", err, bus.ErrNotFound)
-	// The guard names an event that is gone, and holds; a stale one does not.
+	// The expected sequence is of an event that is gone, and holds; a stale one does not.
 	again := must(quiet, old)
 	if again != kept+1 {
 		t.Fatalf("the sequence after trimming is %d, want %d", again, kept+1)
 	}
 	_, err = add(busy, gone)
-	wantErr(t, "a guard behind a later event", err, bus.ErrConflict)
+	wantErr(t, "an expected sequence behind a later event", err, bus.ErrConflict)
 	_, err = add(quiet, old)
-	wantErr(t, "a guard that was met once", err, bus.ErrConflict)
+	wantErr(t, "an expected sequence that was met once", err, bus.ErrConflict)
 	if err := trim.Trim(ctxOf(t), again+1); err != nil {
 		t.Fatalf("Trim of all: %v", err)
 	}
@@ -85,9 +85,9 @@ func testLogTrimmed(t *testing.T, b bus.Bus) {
 		t.Fatalf("Span after a Trim of all = %d, %d, %v; the newest, %d, stays", first, last, err, again)
 	}
 	_, err = add(busy, gone)
-	wantErr(t, "a stale guard, all trimmed", err, bus.ErrConflict)
+	wantErr(t, "a stale expected sequence, all trimmed", err, bus.ErrConflict)
 	_, err = add(quiet, 0)
-	wantErr(t, "no guard where something was trimmed", err, bus.ErrConflict)
+	wantErr(t, "nothing expected where something was trimmed", err, bus.ErrConflict)
 	if last, err := log.LastOf(ctxOf(t), quiet); err != nil || last != again {
 		t.Fatalf("LastOf a trimmed subject = %d, %v, want %d", last, err, again)
 	}

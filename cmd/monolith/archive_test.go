@@ -116,7 +116,7 @@ func TestArchiveAndTrim(t *testing.T) {
 	if code, out := tool("events", "--archive", dir, "--json"); code != exitOK || strings.Count(out, "\n") != 201 {
 		t.Errorf("events: exit %d, %d lines", code, strings.Count(out, "\n"))
 	}
-	// A guard that names a trimmed event still holds.
+	// An expected sequence of a trimmed event still holds.
 	if seq := add("m0", quiet); seq != behind+1 {
 		t.Errorf("sequence %d after %d", seq, behind)
 	}

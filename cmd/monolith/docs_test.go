@@ -69,6 +69,39 @@ func TestLinksOfTheDocuments(t *testing.T) {
 	}
 }
 
+// TestLinksToTheCode holds that a link whose text is a name of the code, such as
+// [`Handler.Start`](../bus/react/react.go), leads to the file that declares it.
+func TestLinksToTheCode(t *testing.T) {
+	link := regexp.MustCompile("\\[`([\\w.]+)`\\]\\(([^)\\s]+\\.go)\\)")
+	found := 0
+	for path, text := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			found++
+			code, err := os.ReadFile(filepath.Join(filepath.Dir(path), m[2]))
+			if err != nil {
+				continue // TestLinksOfTheDocuments says so
+			}
+			if !declares(string(code), m[1]) {
+				t.Errorf("%s: %s does not declare %s", path, m[2], m[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("the documents link to %d names of the code: has their form changed?", found)
+	}
+}
+
+// declares says whether a file declares a function, type, constant or variable, or of a
+// type T a method or field, T.name.
+func declares(code, name string) bool {
+	of, last, member := strings.Cut(name, ".")
+	if member {
+		return regexp.MustCompile(`(?m)^func \(\w+ \*?`+of+`(\[\w+\])?\) `+last+`\(`).MatchString(code) ||
+			regexp.MustCompile(`(?ms)^type `+of+`\b.*?^\t`+last+`\b`).MatchString(code)
+	}
+	return regexp.MustCompile(`(?m)^(func|type|var|const|\t) ?` + of + `\b`).MatchString(code)
+}
+
 // shellLines are the lines of a document's sh blocks, comments cut off.
 func shellLines(text string) []string {
 	var lines []string

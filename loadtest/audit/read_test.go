@@ -159,7 +159,7 @@ func TestReadDeltasFencesAndStartsBehindWhatIsGone(t *testing.T) {
 	publish("job", 0, false, 1, 0) // 1
 	publish("job", 1, false, 1, 0) // 2
 	publish("job", 0, false, 2, 0) // 3: a successor of shard 0
-	publish("job", 0, false, 1, 1) // 4: the deposed writer
+	publish("job", 0, false, 1, 1) // 4: the fenced writer
 	publish("else", 0, false, 9, 0)
 	publish("job", 0, true, 1, 0)  // 6: fenced by its own subject only
 	publish("job", 1, false, 1, 1) // 7

@@ -38,21 +38,21 @@ type Container struct {
 	Resource  events.JSON[*container.ResourceReported] `json:"resource,omitzero"`  // nil V: not since it was reported alive
 	Alive     bool                                     `json:"alive"`
 	Left      bool                                     `json:"left,omitempty"` // it is not alive because it said so itself
-	Seq       uint64                                   `json:"seq"`            // last sequence of the container's literal subject: the guard
+	Seq       uint64                                   `json:"seq"`            // last sequence of the container's literal subject: what the next append expects
 }
 
 // Replica is one serving copy of one sub-model.
 type Replica struct {
 	Replica events.JSON[*replica.Replica] `json:"replica,omitzero"` // with the newest state and version; nil V: never registered
 	Alive   bool                          `json:"alive"`
-	Seq     uint64                        `json:"seq"` // last sequence of the replica's literal subject: the guard
+	Seq     uint64                        `json:"seq"` // last sequence of the replica's literal subject: what the next append expects
 }
 
 // Shard is one training parameter-server shard.
 type Shard struct {
 	Ready   events.JSON[*shard.Ready] `json:"ready,omitzero"` // of the newest epoch; nil V: never ready
 	Healthy bool                      `json:"healthy"`
-	Seq     uint64                    `json:"seq"` // last sequence of the shard's literal subject: the guard
+	Seq     uint64                    `json:"seq"` // last sequence of the shard's literal subject: what the next append expects
 }
 
 // New is the fleet before the first event.

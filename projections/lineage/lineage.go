@@ -41,7 +41,7 @@ type Job struct {
 	Restored    Restored                                        `json:"restored,omitzero"`     // the last return to a checkpoint
 	Stopped     bool                                            `json:"stopped"`
 	Partitions  map[int32]events.JSON[*training.PartitionTaken] `json:"partitions,omitempty"` // the highest epoch of each
-	Seq         uint64                                          `json:"seq"`                  // last sequence of the subject training.<job>: the guard; trainers' own subjects do not count
+	Seq         uint64                                          `json:"seq"`                  // last sequence of the subject training.<job>: what the next append expects; trainers' own subjects do not count
 }
 
 // New is the lineage before the first event.

@@ -28,7 +28,7 @@ type Model struct {
 	Spec    events.JSON[*model.ModelSpec] `json:"spec,omitzero"` // nil V: not declared
 	Load    events.JSON[*model.Load]      `json:"load,omitzero"` // nil V: not loaded
 	LoadSeq uint64                        `json:"load_seq"`      // of the LoadAccepted or UnloadAccepted that decided Load; 0: none
-	Seq     uint64                        `json:"seq"`           // last sequence of the model's literal subject, whatever it held: the guard
+	Seq     uint64                        `json:"seq"`           // last sequence of the model's literal subject, whatever it held: what the next append expects
 }
 
 // New is the catalogue before the first event.

@@ -26,7 +26,7 @@ type State struct {
 type Leader struct {
 	Epoch  uint64 `json:"epoch"` // rises with every leadership; 0: nobody has led yet
 	Holder string `json:"holder"`
-	Seq    uint64 `json:"seq"` // last sequence of the leader's literal subject: the guard of every decision
+	Seq    uint64 `json:"seq"` // last sequence of the leader's literal subject: what every decision expects
 }
 
 // Plan is one model's plan. An entry exists as soon as anything was stored on the
@@ -36,7 +36,7 @@ type Plan struct {
 	PlannedSeq uint64                        `json:"planned_seq"`      // of the Planned or Withdrawn that decided Planned; 0: none
 	Failed     string                        `json:"failed,omitempty"` // why the newest attempt failed; an older plan stays in force
 	Cause      uint64                        `json:"cause"`            // sequence of the load fact last answered, be it by a failure
-	Seq        uint64                        `json:"seq"`              // last sequence of the model's literal publish subject: the guard
+	Seq        uint64                        `json:"seq"`              // last sequence of the model's literal publish subject: what the next append expects
 }
 
 // New is the view before the first event.

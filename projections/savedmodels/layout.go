@@ -30,13 +30,13 @@ type State struct {
 // Model is what is declared of one model.
 type Model struct {
 	SavedModels map[string]events.JSON[*layout.DeployConfig] `json:"saved_models"` // by sub-graph; null: never any
-	Seq         uint64                                       `json:"seq"`          // last sequence of the aggregate's literal subject: the guard
+	Seq         uint64                                       `json:"seq"`          // last sequence of the aggregate's literal subject: what the next append expects
 }
 
 // Layout is what agents that follow it are offered.
 type Layout struct {
 	Entries map[string]uint64 `json:"entries"` // {model}:{sub_graph} -> sequence at which it was added; null: never any
-	Seq     uint64            `json:"seq"`     // last sequence of the aggregate's literal subject: the guard
+	Seq     uint64            `json:"seq"`     // last sequence of the aggregate's literal subject: what the next append expects
 }
 
 // Container is a live agent.
@@ -79,7 +79,7 @@ func Fold(s State, r events.Recorded) State {
 	return s
 }
 
-// layout, like its siblings, is false for a body it does not know. It notes the guard
+// layout, like its siblings, is false for a body it does not know. It notes the expected sequence
 // whatever the record holds.
 func (s *State) layout(aggregate string, r events.Recorded) bool {
 	model, name, ok := layout.Parse(aggregate)

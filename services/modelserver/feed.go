@@ -62,9 +62,9 @@ func (f *feed) subject(shard string) string {
 	return s
 }
 
-// aim finds out how far the stream is now, shard by shard, because the end of the whole
+// findEnd finds out how far the stream is now, shard by shard, because the end of the whole
 // stream may belong to another job. Once past it the model has caught up.
-func (f *feed) aim(ctx context.Context) error {
+func (f *feed) findEnd(ctx context.Context) error {
 	f.need = map[string]uint64{}
 	for k := range f.shards {
 		s := f.subject(fmt.Sprint(k))

@@ -42,7 +42,7 @@ func (w *world) one(shards int, change ...func(*modelserver.Config)) (*served, [
 
 func TestAvailableMeansCaughtUp(t *testing.T) {
 	w := newWorld(t)
-	// What the export contains, and a deposed writer's later word, must not come back.
+	// What the export contains, and a fenced writer's later word, must not come back.
 	contained := w.publish(rowDelta("user", modelspec.FID(1, 7), 2, 8, 8, 8, 8))
 	w.export(1, 2, contained)
 	for i := range int64(50) {

@@ -206,7 +206,7 @@ func TestFeedOutcomes(t *testing.T) {
 	if len(served) != 0 || caught() {
 		t.Fatalf("served %v before it has caught up", served)
 	}
-	send(4, &delta.Delta{Epoch: 4, Chunks: 1}) // a deposed writer's: caught up all the same
+	send(4, &delta.Delta{Epoch: 4, Chunks: 1}) // a fenced writer's: caught up all the same
 	if !caught() || len(served) != 1 || served[0].seq != 3 {
 		t.Fatalf("caught up: %v, served %v; want the newest one, 3", caught(), served)
 	}

@@ -56,7 +56,7 @@ func (s *Server) jobOf(t target, g *servable) (job string) {
 // catchUp waits until the views hold everything that was in the log when it was called:
 // whoever asked for a load had seen its plan, and so must this server.
 func (s *Server) catchUp(ctx context.Context) error {
-	return s.insist(ctx, "control plane", func(ask context.Context) error {
+	return s.retryBus(ctx, "control plane", func(ask context.Context) error {
 		last, err := s.env.Bus.Log().Last(ask)
 		if err != nil {
 			return err
@@ -65,9 +65,9 @@ func (s *Server) catchUp(ctx context.Context) error {
 	})
 }
 
-// insist asks the bus until it answers, or ctx ends. What does not work is reported under
+// retryBus asks the bus until it answers, or ctx ends. What does not work is reported under
 // the name after its first few failures, until it works.
-func (s *Server) insist(ctx context.Context, name string, call func(context.Context) error) error {
+func (s *Server) retryBus(ctx context.Context, name string, call func(context.Context) error) error {
 	pause := retry.New(200*time.Millisecond, 5*time.Second)
 	attempts := s.env.Health.Attempts(name)
 	for {
@@ -274,7 +274,7 @@ func (s *Server) keep(ctx context.Context, v *version, g *servable, at exportLoc
 		close(caught)
 	default:
 		f := s.feed(v, g, job)
-		if err := s.insist(ctx, problem, f.aim); err != nil {
+		if err := s.retryBus(ctx, problem, f.findEnd); err != nil {
 			return err
 		}
 		caught = f.caught
@@ -335,7 +335,7 @@ func (s *Server) feed(v *version, g *servable, job string) *feed {
 // the log knows nothing of that shard. The fact is older than the first delta of its
 // epoch, so the view is asked once it holds all that is in the log.
 func (s *Server) epochOf(ctx context.Context, job string, k uint32) (epoch uint64, ok bool, err error) {
-	err = s.insist(ctx, "control plane", func(ask context.Context) error {
+	err = s.retryBus(ctx, "control plane", func(ask context.Context) error {
 		last, err := s.env.Bus.Log().Last(ask)
 		if err != nil {
 			return err

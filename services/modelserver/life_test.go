@@ -260,7 +260,7 @@ func TestWhenInsistingIsAProblem(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &Server{env: services.Env{Health: health.New(), Log: slog.New(slog.DiscardHandler)}}
 			calls, seen := 0, ""
-			err := s.insist(t.Context(), "name", func(context.Context) error {
+			err := s.retryBus(t.Context(), "name", func(context.Context) error {
 				if calls++; calls <= failures {
 					return errors.New("no leader")
 				}
@@ -299,7 +299,7 @@ func TestHowFarAVersionMustCatchUp(t *testing.T) {
 	for next, behind := range map[uint64]bool{1: true, last: true, last + 1: false} {
 		f := testFeed(nil, nil)
 		f.bus, f.next, f.shards = b.Deltas(), next, 2
-		if err := f.aim(t.Context()); err != nil {
+		if err := f.findEnd(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]uint64{}

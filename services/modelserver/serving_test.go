@@ -389,7 +389,7 @@ func TestDeltasChangeTheScore(t *testing.T) {
 	})
 
 	t.Run("a lower epoch is ignored", func(t *testing.T) {
-		w.publish(rowDelta("user", modelspec.FID(1, 7), 2, 9, 9, 9, 9)) // a deposed writer
+		w.publish(rowDelta("user", modelspec.FID(1, 7), 2, 9, 9, 9, 9)) // a fenced writer
 		seq := w.publish(w.learn("user", 1, 9, 3, 1, 1, 1, 1))
 		waits[0](seq)
 		waits[1](seq)

@@ -36,9 +36,9 @@ func checkName(what, name string) *bus.CommandError {
 }
 
 // fact is a draft on the model's own subject. Of several for one append the first one's
-// guard holds for all.
-func fact(bzid, name string, guard uint64, e *model.Event) bus.Draft {
-	return bus.Draft{Subject: model.Subject(bzid, name), Event: e, Expect: guard}
+// expected sequence holds for all.
+func fact(bzid, name string, expect uint64, e *model.Event) bus.Draft {
+	return bus.Draft{Subject: model.Subject(bzid, name), Event: e, Expect: expect}
 }
 
 // learner is a running job that learns a model.

@@ -14,7 +14,7 @@ const expectKey = "expectSeq"
 
 type expectation struct{}
 
-// expecting takes the guard out of the body, for appendSeq to keep.
+// expecting takes the expected sequence out of the body, for appendSeq to keep.
 func expecting(ctx context.Context, payload []byte) (context.Context, []byte, error) {
 	var body map[string]json.RawMessage
 	if json.Unmarshal(payload, &body) != nil || body[expectKey] == nil {
@@ -29,7 +29,7 @@ func expecting(ctx context.Context, payload []byte) (context.Context, []byte, er
 	return context.WithValue(ctx, expectation{}, seq), rest, err
 }
 
-// expected is the guard of the command that ctx is of, bus.Any without one.
+// expected is the sequence that the command which ctx is of expects, bus.Any without one.
 func expected(ctx context.Context) uint64 {
 	if seq, ok := ctx.Value(expectation{}).(uint64); ok {
 		return seq
@@ -37,7 +37,7 @@ func expected(ctx context.Context) uint64 {
 	return bus.Any
 }
 
-// changed refuses a guarded command.
+// changed refuses a command whose expected sequence has passed.
 func changed(expect uint64) *bus.CommandError {
 	return bus.Refuse(bus.CodeConflict, "it has changed behind sequence %d, up to which you have seen it: look again, then decide", expect)
 }

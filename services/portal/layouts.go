@@ -28,8 +28,8 @@ const (
 )
 
 // layoutFact is a draft on an aggregate of the layout context.
-func layoutFact(bzid, aggregate string, guard uint64, e *layout.Event) []bus.Draft {
-	return []bus.Draft{{Subject: layout.Subject(bzid, aggregate), Event: e, Expect: guard}}
+func layoutFact(bzid, aggregate string, expect uint64, e *layout.Event) []bus.Draft {
+	return []bus.Draft{{Subject: layout.Subject(bzid, aggregate), Event: e, Expect: expect}}
 }
 
 // decideSavedModels declares saved models of one model. Those that differ from what is
@@ -209,9 +209,9 @@ func (s *Server) decideLayoutRequest(aggregate string, r events.Recorded) ([]bus
 	if b := e.GetDeclareExportRequested(); b != nil { // reads files: outside of the view's lock
 		found, refusal = inspectExport(b.GetExportBase(), b.GetArch())
 	}
-	var guard uint64
+	var expect uint64
 	s.layout.Read(func(v savedmodels.State) {
-		guard = max(v.Models[model].Seq, v.Layouts[name].Seq)
+		expect = max(v.Models[model].Seq, v.Layouts[name].Seq)
 		if refusal != nil {
 			return
 		}
@@ -244,7 +244,7 @@ func (s *Server) decideLayoutRequest(aggregate string, r events.Recorded) ([]bus
 		refusal = bus.Refuse(bus.CodeInvalid, "there is nothing to do: the layout holds it already, or does not hold it")
 	}
 	if refusal != nil {
-		drafts = layoutFact(s.env.BZID, aggregate, guard, &layout.Event{Body: &layout.Event_Refused{
+		drafts = layoutFact(s.env.BZID, aggregate, expect, &layout.Event{Body: &layout.Event_Refused{
 			Refused: &layout.Refused{Request: catalog.Type(e), Reason: refusal.Message}}})
 	}
 	return drafts, nil

@@ -113,12 +113,12 @@ func (s *Server) decideRequest(name string, r events.Recorded) ([]bus.Draft, err
 	}
 }
 
-func (s *Server) refuse(name string, guard uint64, e *model.Event) []bus.Draft {
-	return []bus.Draft{fact(s.env.BZID, name, guard, e)}
+func (s *Server) refuse(name string, expect uint64, e *model.Event) []bus.Draft {
+	return []bus.Draft{fact(s.env.BZID, name, expect, e)}
 }
 
-func (s *Server) refuseLoad(guard uint64, ask *model.Load, why *bus.CommandError) []bus.Draft {
-	return s.refuse(ask.GetModelName(), guard, &model.Event{Body: &model.Event_LoadRefused{
+func (s *Server) refuseLoad(expect uint64, ask *model.Load, why *bus.CommandError) []bus.Draft {
+	return s.refuse(ask.GetModelName(), expect, &model.Event{Body: &model.Event_LoadRefused{
 		LoadRefused: &model.LoadRefused{Load: ask, Reason: why.Message}}})
 }
 

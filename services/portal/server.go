@@ -225,7 +225,7 @@ func (s *Server) modelSubject(name string) events.Subject {
 
 // append stores what decide drafts and answers with the last fact's sequence, or, when
 // there is nothing to store, with the sequence of the fact that holds already. decide
-// sees every fact on the subject that anybody has seen before the call: a guard would
+// sees every fact on the subject that anybody has seen before the call: an expected sequence would
 // catch a late view's draft, but nothing its refusal. A command that expects the aggregate
 // as it has seen it is refused once anything else stands there.
 func (s *Server) append(ctx context.Context, subject events.Subject, decide func() ([]bus.Draft, uint64, *bus.CommandError)) ([]byte, error) {

@@ -115,7 +115,7 @@ func (s *state) tryApply(r *rowwire.ApplyRequest, trace string) (res *rowwire.Ap
 	if trace != "" {
 		s.trace = trace
 	}
-	s.pend(&delta.Range{Partition: r.Partition, From: r.From, To: r.To, Epoch: r.Epoch})
+	s.addRange(&delta.Range{Partition: r.Partition, From: r.From, To: r.To, Epoch: r.Epoch})
 	s.tell()
 	return &rowwire.ApplyResponse{Applied: true, Next: p.next}, "", nil
 }
@@ -142,8 +142,8 @@ func (s *state) learn(r *rowwire.ApplyRequest) {
 	}
 }
 
-// pend adds a range to those that the next publication names.
-func (s *state) pend(r *delta.Range) {
+// addRange adds a range to those that the next publication names.
+func (s *state) addRange(r *delta.Range) {
 	for i := len(s.ranges) - 1; i >= 0; i-- {
 		if last := s.ranges[i]; last.Partition == r.Partition {
 			if last.To == r.From && last.Epoch == r.Epoch {

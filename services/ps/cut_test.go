@@ -139,19 +139,19 @@ func TestTheNextChiefEndsTheCutOfTheLast(t *testing.T) {
 	if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "old", Targets: map[int32]int64{0: 20}}); refusalCode(err) != "CONFLICT" {
 		t.Errorf("the old cut goes on: %v", err)
 	}
-	_, _ = call[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "old"}) // what the deposed chief does last
+	_, _ = call[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "old"}) // what the fenced chief does last
 	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
-		t.Errorf("the deposed chief holds again: %v", err)
+		t.Errorf("the fenced chief holds again: %v", err)
 	}
 	if st := must[shardcmd.State](w, 0, shardcmd.Offsets, struct{}{}); st.Held != "new" || st.Next[0] != 10 {
-		t.Errorf("the deposed chief has loosened the new cut: %+v", st)
+		t.Errorf("the fenced chief has loosened the new cut: %+v", st)
 	}
 	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "new"})
 	if err := <-waits; err != nil {
 		t.Fatal(err)
 	}
 	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
-		t.Errorf("the deposed chief holds once the shard is free: %v", err)
+		t.Errorf("the fenced chief holds once the shard is free: %v", err)
 	}
 }
 

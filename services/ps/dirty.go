@@ -57,7 +57,7 @@ func (s *state) collectDirty(dense func(applies int) bool) *dirtyRows {
 		s.denseTouched = false
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.touched)) {
-		rows := take(s.tables[name], s.touched[name], s.kinds[name].veiled)
+		rows := take(s.tables[name], s.touched[name], s.kinds[name].compressed)
 		if len(rows.ids)+len(rows.removed) > 0 {
 			h.rows = append(h.rows, rows)
 		}
@@ -71,11 +71,11 @@ func (s *state) collectDirty(dense func(applies int) bool) *dirtyRows {
 }
 
 // take copies rows as they are, and tells apart those that do not exist any more.
-// Lookups of a veiled table show something else than what its rows hold.
-func take(t *table.Table, touched map[int64]reach, veiled bool) dirtyTable {
+// Lookups of a compressed table show something else than what its rows hold.
+func take(t *table.Table, touched map[int64]reach, compressed bool) dirtyTable {
 	ids := slices.Sorted(maps.Keys(touched))
 	h := dirtyTable{table: t.Name(), dim: t.Dim(), ids: ids, values: make([]float32, len(ids)*t.Dim())}
-	if !veiled {
+	if !compressed {
 		found, err := t.Lookup(ids, h.values, nil)
 		if err != nil {
 			panic("ps: a table refuses a lookup of its own size: " + err.Error())

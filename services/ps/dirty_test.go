@@ -123,7 +123,7 @@ func TestRangesOfOnePartitionAreJoined(t *testing.T) {
 		{Partition: 0, From: 0, To: 5, Epoch: 1}, {Partition: 1, From: 0, To: 2, Epoch: 1}, {Partition: 0, From: 5, To: 9, Epoch: 1},
 		{Partition: 0, From: 9, To: 12, Epoch: 2}, {Partition: 1, From: 2, To: 3, Epoch: 1}, {Partition: 0, From: 12, To: 13, Epoch: 2},
 	} {
-		s.pend(r)
+		s.addRange(r)
 	}
 	want := []*delta.Range{{Partition: 0, From: 0, To: 9, Epoch: 1}, {Partition: 1, From: 0, To: 3, Epoch: 1}, {Partition: 0, From: 9, To: 13, Epoch: 2}}
 	if !slices.EqualFunc(s.ranges, want, func(a, b *delta.Range) bool { return proto.Equal(a, b) }) {

@@ -13,7 +13,7 @@ type format struct{ compress.Compressor }
 
 // formatOf is the format of a table, and whether its lookups in training show something
 // else than a follower is to hear. skipZero says that followers drop rows of zeros.
-func formatOf(segments []table.Segment, skipZero bool) (f format, veiled bool) {
+func formatOf(segments []table.Segment, skipZero bool) (f format, compressed bool) {
 	f = format{segments[0].Compressor}
 	if _, ok := f.Compressor.(compress.OneBit); ok && skipZero {
 		f = format{compress.FP32{}} // a bit does not say zero
@@ -23,13 +23,13 @@ func formatOf(segments []table.Segment, skipZero bool) (f format, veiled bool) {
 			f = format{compress.FP32{}}
 		}
 		if _, aware := s.Compressor.(compress.Aware); aware {
-			veiled = true
+			compressed = true
 		}
 	}
 	if _, ok := f.Compressor.(compress.FixedR8); ok {
-		veiled = false // quantized before or on the way is the same
+		compressed = false // quantized before or on the way is the same
 	}
-	return f, veiled
+	return f, compressed
 }
 
 // maxHalf is the greatest number that a half holds.

@@ -84,7 +84,7 @@ func TestHeartbeatsAndTheEndOfAnEpoch(t *testing.T) {
 	if s := r.Event.(*shard.Event).GetStopped(); s.GetEpoch() != 1 {
 		t.Errorf("the last fact is %v, want stopped in epoch 1", r.Event)
 	}
-	// A start after a stop: the guard is the Stopped fact, the epoch the next.
+	// A start after a stop: the Stopped fact is what is expected, the epoch the next.
 	p = w.start(w.config())
 	if o, err := p.Offsets(soon(t), &rowwire.OffsetsRequest{Job: job}); err != nil || o.Epoch != 2 {
 		t.Errorf("after the restart %+v, %v; want epoch 2", o, err)
@@ -129,7 +129,7 @@ func TestStartOutlivesLostAnswers(t *testing.T) {
 type forgetful struct {
 	bus.Deltas
 	last      uint64
-	published []uint64 // guards of the calls
+	published []uint64 // expected by the calls
 	stored    bus.StoredDelta
 }
 
@@ -160,7 +160,7 @@ func TestConflictsAreToldApart(t *testing.T) {
 	}
 	discarded := &forgetful{last: 0}
 	if p, err := send(discarded); err != nil || p.seq() != 100 || len(p.queue) != 0 || fmt.Sprint(discarded.published) != "[40 0]" {
-		t.Errorf("the guard's message was discarded: %v after guards %v", err, discarded.published)
+		t.Errorf("the expected message was discarded: %v after calls that expected %v", err, discarded.published)
 	}
 	own := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte("last")}}
 	if p, err := send(own); err != nil || p.seq() != 42 || len(p.queue) != 0 {
@@ -168,12 +168,12 @@ func TestConflictsAreToldApart(t *testing.T) {
 	}
 	stranger := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte("of nobody")}}
 	if p, err := send(stranger); err != nil || p.seq() != 100 || fmt.Sprint(stranger.published) != "[40 42]" {
-		t.Errorf("a stranger has written: %v after guards %v", err, stranger.published)
+		t.Errorf("a stranger has written: %v after calls that expected %v", err, stranger.published)
 	}
 	newest = 4
 	successor := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte{}}}
 	if _, err := send(successor); !errors.Is(err, errFenced) {
-		t.Errorf("a successor has written: %v, want errDeposed", err)
+		t.Errorf("a successor has written: %v, want errFenced", err)
 	}
 }
 

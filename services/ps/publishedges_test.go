@@ -16,10 +16,10 @@ import (
 func TestFormatsOfSegments(t *testing.T) {
 	bits := compress.OneBit{Amplitude: 1}
 	for name, tc := range map[string]struct {
-		segments []compress.Compressor
-		skip     bool
-		want     compress.Compressor
-		veiled   bool
+		segments   []compress.Compressor
+		skip       bool
+		want       compress.Compressor
+		compressed bool
 	}{
 		"halves":         {[]compress.Compressor{compress.FP16{}}, false, compress.FP16{}, false},
 		"all halves":     {[]compress.Compressor{compress.FP16{}, compress.FP16{}}, false, compress.FP16{}, false},
@@ -32,8 +32,8 @@ func TestFormatsOfSegments(t *testing.T) {
 		for _, c := range tc.segments {
 			segments = append(segments, table.Segment{Dim: 1, Compressor: c})
 		}
-		if f, veiled := formatOf(segments, tc.skip); f.Compressor != tc.want || veiled != tc.veiled {
-			t.Errorf("%s: %T, veiled %v", name, f.Compressor, veiled)
+		if f, compressed := formatOf(segments, tc.skip); f.Compressor != tc.want || compressed != tc.compressed {
+			t.Errorf("%s: %T, compressed %v", name, f.Compressor, compressed)
 		}
 	}
 	halves := format{compress.FP16{}}
@@ -110,7 +110,7 @@ func TestWhatMakesAPublication(t *testing.T) {
 		"nothing":          {func(*state) {}, always0, ""},
 		"variables":        {func(s *state) { s.denseTouched = true }, always0, "0 rows, 0 ranges, variables"},
 		"variables, later": {func(s *state) { s.denseTouched = true }, never, ""},
-		"ranges":           {func(s *state) { s.pend(&delta.Range{To: 1}) }, never, "0 rows, 1 ranges"},
+		"ranges":           {func(s *state) { s.addRange(&delta.Range{To: 1}) }, never, "0 rows, 1 ranges"},
 		"a row": {func(s *state) {
 			_ = s.tables["user"].Assign([]int64{1}, []float32{1, 2}, 1, 0)
 			s.touch("user", []int64{1}, ifThere)

@@ -15,7 +15,7 @@ import (
 	"github.com/monolith-go/monolith/internal/tracectx"
 )
 
-// errDeposed ends a process whose shard another one has taken.
+// errFenced ends a process whose shard another one has taken.
 var errFenced = errors.New("another process has taken this shard")
 
 const (
@@ -34,7 +34,7 @@ type publisher struct {
 	// newest is the newest epoch of the shard that the facts know of: whoever writes deltas
 	// has said that it is ready before, so a delta of a greater epoch is nobody's.
 	newest  func(context.Context) (uint64, error)
-	at      map[string]uint64 // subject -> last sequence: the guard
+	at      map[string]uint64 // subject -> last sequence, which the next append expects
 	epoch   uint64
 	count   uint64             // publications of this epoch; part of their ids
 	queue   [][]bus.DeltaDraft // groups to store, oldest first, unchanged until they are
@@ -119,7 +119,7 @@ func (p *publisher) enqueue(h *dirtyRows, traceparent string) error {
 	return nil
 }
 
-// send stores the queue in order. errDeposed is final; any other error may be tried
+// send stores the queue in order. errFenced is final; any other error may be tried
 // again.
 func (p *publisher) send(ctx context.Context) error {
 	for len(p.queue) > 0 {
@@ -143,9 +143,9 @@ func (p *publisher) send(ctx context.Context) error {
 	return nil
 }
 
-// conflict finds out why the guard of g did not hold: a successor (errDeposed), g itself
-// stored by a call whose answer was lost, or the stream having discarded what the guard
-// named or holding what is no writer's, in which case the guard to try next is returned.
+// conflict finds out why the sequence that g expects did not hold: a successor (errFenced), g itself
+// stored by a call whose answer was lost, or the stream having discarded what was
+// expected or holding what is no writer's, in which case the sequence to expect next is returned.
 func (p *publisher) conflict(ctx context.Context, g []bus.DeltaDraft) (seq uint64, stored bool, err error) {
 	last, err := p.deltas.LastOf(ctx, g[0].Subject)
 	if err != nil {
@@ -155,7 +155,7 @@ func (p *publisher) conflict(ctx context.Context, g []bus.DeltaDraft) (seq uint6
 		return last, false, nil
 	}
 	if last == g[0].Expect {
-		return 0, false, fmt.Errorf("the guard %d holds and is refused: %w", last, bus.ErrUnavailable)
+		return 0, false, fmt.Errorf("the expected sequence %d holds and is refused: %w", last, bus.ErrUnavailable)
 	}
 	m, err := p.deltas.Get(ctx, last)
 	if err != nil {
@@ -170,7 +170,7 @@ func (p *publisher) conflict(ctx context.Context, g []bus.DeltaDraft) (seq uint6
 	return last, false, nil
 }
 
-// fenced is errDeposed if a successor has taken the shard. What lies at sequence last of
+// fenced is errFenced if a successor has taken the shard. What lies at sequence last of
 // the subject is not this writer's; where nobody has followed it, it is a stranger's.
 func (p *publisher) fenced(ctx context.Context, subject string, last uint64) error {
 	newest, err := p.newest(ctx)

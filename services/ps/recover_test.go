@@ -182,13 +182,13 @@ func TestTheSecondProcessWins(t *testing.T) {
 	select {
 	case <-first.done:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the deposed process runs on")
+		t.Fatal("the fenced process runs on")
 	}
 	if err := first.stop(); !errors.Is(err, errFenced) || !strings.Contains(err.Error(), "another process has taken this shard") {
-		t.Errorf("the deposed process ended with %v", err)
+		t.Errorf("the fenced process ended with %v", err)
 	}
 	if _, err := first.Apply(soon(t), teach(0, 0, 10, 20, 1, 1)); rowwire.CodeOf(err) != rowwire.Unavailable {
-		t.Errorf("the deposed process answered %v, want UNAVAILABLE", err)
+		t.Errorf("the fenced process answered %v, want UNAVAILABLE", err)
 	}
 	if res := second.teach(teach(0, 0, 0, 10, 1, 5)); !res.Applied {
 		t.Error("the successor starts empty, but knows the range")
@@ -196,9 +196,9 @@ func TestTheSecondProcessWins(t *testing.T) {
 	second.sameRows(second.settled())
 }
 
-// TestADeposedWriterCannotPublish keeps the first process from seeing its successor on
-// the control plane: the guard of its deltas must stop it.
-func TestADeposedWriterCannotPublish(t *testing.T) {
+// TestAFencedWriterCannotPublish keeps the first process from seeing its successor on
+// the control plane: the sequence that its deltas expect must stop it.
+func TestAFencedWriterCannotPublish(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.SyncInterval = time.Hour
@@ -224,11 +224,11 @@ func TestADeposedWriterCannotPublish(t *testing.T) {
 		return first.publish(ctx, func(int) bool { return true })
 	})
 	if !errors.Is(err, errFenced) {
-		t.Errorf("publish behind a successor: %v, want errDeposed", err)
+		t.Errorf("publish behind a successor: %v, want errFenced", err)
 	}
 	<-first.done
 	if after := mustLast(t, w); after != before {
-		t.Errorf("the deposed writer stored %d deltas", after-before)
+		t.Errorf("the fenced writer stored %d deltas", after-before)
 	}
 }
 

@@ -29,13 +29,13 @@ const (
 
 // tableKind is what is declared of a table, beyond its dim.
 type tableKind struct {
-	dumps   []checkpoint.Dump // where slots lie in checkpoints
-	expires bool
-	expire  table.Expiry
-	limits  string // as declared, in words
-	format  format // of rows in deltas
-	veiled  bool   // what training looks up is not what followers hear
-	stepped bool   // what training looks up depends on the global step
+	dumps      []checkpoint.Dump // where slots lie in checkpoints
+	expires    bool
+	expire     table.Expiry
+	limits     string // as declared, in words
+	format     format // of rows in deltas
+	compressed bool   // what training looks up is not what followers hear
+	stepped    bool   // what training looks up depends on the global step
 }
 
 func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
@@ -48,7 +48,7 @@ func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
 		return tableKind{}, fmt.Errorf("table %q: %w", t.GetName(), err)
 	}
 	k := tableKind{expire: table.Expiry{Days: map[int]uint32{}, DefaultDays: e.Days}, expires: e.Days > 0, limits: limits(t)}
-	k.format, k.veiled = formatOf(cfg.Segments, t.GetSkipZeroEmbedding())
+	k.format, k.compressed = formatOf(cfg.Segments, t.GetSkipZeroEmbedding())
 	for _, segment := range cfg.Segments {
 		_, bits := segment.Compressor.(compress.OneBit)
 		k.stepped = k.stepped || bits

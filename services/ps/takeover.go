@@ -145,7 +145,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // seen is what the fleet view knows about this shard and its job.
 type seen struct {
-	seq        uint64 // last of this shard's subject: the guard
+	seq        uint64 // last of this shard's subject, which the next fact expects
 	epoch      uint64 // newest of this shard, 0: never ready
 	generation uint64 // highest of the job
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/monolith-go/monolith/projections/plan"
 )
 
-func fact(bzid, name string, guard uint64, e *publish.Event) bus.Draft {
-	return bus.Draft{Subject: publish.Subject(bzid, name), Event: e, Expect: guard}
+func fact(bzid, name string, expect uint64, e *publish.Event) bus.Draft {
+	return bus.Draft{Subject: publish.Subject(bzid, name), Event: e, Expect: expect}
 }
 
 // decide drafts what has to become of one model's plan: nothing while the plan in force

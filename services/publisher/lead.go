@@ -58,8 +58,8 @@ func (s *Server) leadTerm(ctx context.Context, term bus.Term) error {
 	return s.loop(ctx, led)
 }
 
-func (s *Server) ledBy(led *publish.Led, guard uint64) bus.Draft {
-	return fact(s.env.BZID, publish.Leader, guard, &publish.Event{Body: &publish.Event_Led{Led: led}})
+func (s *Server) ledBy(led *publish.Led, expect uint64) bus.Draft {
+	return fact(s.env.BZID, publish.Leader, expect, &publish.Event{Body: &publish.Event_Led{Led: led}})
 }
 
 func (s *Server) leader() (l plan.Leader) {

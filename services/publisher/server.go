@@ -239,7 +239,7 @@ func (s *Server) tell() {
 }
 
 // plans looks at every model once. A failure to append is logged and met again in the
-// next round, at the latest after Config.Recheck; errDeposed is none of those.
+// next round, at the latest after Config.Recheck; errFenced is none of those.
 func (s *Server) plans(ctx context.Context, led *publish.Led) error {
 	names := map[string]bool{}
 	s.catalog.Read(func(c models.State) {

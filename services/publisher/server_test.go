@@ -183,7 +183,7 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// Two publishers decide the same; the guard lets one of them say it.
+// Two publishers decide the same; the expected sequence lets one of them say it.
 func TestTwoPublishers(t *testing.T) {
 	b := mem.New()
 	dir := controltest.Export(t, filepath.Join(t.TempDir(), "exported_models"), controltest.Spec("m"), 1, 1)

@@ -22,12 +22,12 @@ const maxReplicas = 900
 // contest is a replica that a container reports while another live one holds it.
 type contest struct{ key, holder string }
 
-func containerFact(bzid, id string, guard uint64, e *container.Event) bus.Draft {
-	return bus.Draft{Subject: container.Subject(bzid, id), Event: e, Expect: guard}
+func containerFact(bzid, id string, expect uint64, e *container.Event) bus.Draft {
+	return bus.Draft{Subject: container.Subject(bzid, id), Event: e, Expect: expect}
 }
 
-func replicaFact(bzid, key string, guard uint64, e *replica.Event) bus.Draft {
-	return bus.Draft{Subject: replica.Subject(bzid, key), Event: e, Expect: guard}
+func replicaFact(bzid, key string, expect uint64, e *replica.Event) bus.Draft {
+	return bus.Draft{Subject: replica.Subject(bzid, key), Event: e, Expect: expect}
 }
 
 // check refuses a heartbeat that no append could follow from.

@@ -41,12 +41,12 @@ func (w *world) apply(drafts []bus.Draft) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		guard := w.f.Containers[p.Aggregate].Seq
+		expect := w.f.Containers[p.Aggregate].Seq
 		if p.Context == "replica" {
-			guard = w.f.Replicas[p.Aggregate].Seq
+			expect = w.f.Replicas[p.Aggregate].Seq
 		}
-		if !last[d.Subject] && d.Expect != guard {
-			w.t.Fatalf("draft on %s is guarded by %d, its last is %d", d.Subject, d.Expect, guard)
+		if !last[d.Subject] && d.Expect != expect {
+			w.t.Fatalf("draft on %s is guarded by %d, its last is %d", d.Subject, d.Expect, expect)
 		}
 		last[d.Subject] = true
 		if err := d.Event.(interface{ Validate(string) error }).Validate(p.Aggregate); err != nil {

@@ -193,7 +193,7 @@ func TestSessionExpiresInTheDark(t *testing.T) {
 
 // A mirror that was cut off while another one took over writes nothing more: the mark in
 // the ensemble refuses it, whatever its own bus says.
-func TestDeposedMirror(t *testing.T) {
+func TestFencedMirror(t *testing.T) {
 	t.Parallel()
 	ensemble := oracle.ZooKeeper(t)
 	wire := newWAN(t, ensemble.Addr)
@@ -219,7 +219,7 @@ func TestDeposedMirror(t *testing.T) {
 	until := time.Now().Add(1500 * time.Millisecond) // the first one tries
 	for time.Now().Before(until) {
 		if data, _, err := there.Get("/test/free/n"); err != nil || string(data) == "too late" {
-			t.Fatalf("the deposed mirror wrote: %s, %v", data, err)
+			t.Fatalf("the fenced mirror wrote: %s, %v", data, err)
 		}
 		<-time.After(20 * time.Millisecond)
 	}

@@ -89,7 +89,7 @@ func (x *foreigners) run(ctx context.Context) {
 			return
 		case <-x.dirty:
 		}
-		if retry.Sleep(ctx, 10*time.Millisecond) != nil { // agents come in crowds
+		if retry.Sleep(ctx, 10*time.Millisecond) != nil { // agents register in bursts
 			return
 		}
 		select {

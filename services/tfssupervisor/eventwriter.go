@@ -18,7 +18,7 @@ import (
 const factQueue = 1024
 
 // eventWriter appends this container's facts in the order they happened, while the log is
-// away too: nobody else writes the aggregate, so the guard is what it wrote last.
+// away too: nobody else writes the aggregate, so what it wrote last is the expected sequence.
 type eventWriter struct {
 	subject events.Subject
 	store   role.Store
@@ -26,7 +26,7 @@ type eventWriter struct {
 	written *prometheus.CounterVec // type
 	log     *slog.Logger
 
-	guard uint64 // run's own
+	expect uint64 // run's own
 }
 
 func newEventWriter(bzid, container string, log bus.Log, written *prometheus.CounterVec, l *slog.Logger) *eventWriter {
@@ -90,7 +90,7 @@ func (s *eventWriter) rest(ctx context.Context) {
 // append returns false only if ctx ended before the fact was stored or refused.
 func (s *eventWriter) append(ctx context.Context, e *server.Event) bool {
 	_, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
-		return []bus.Draft{{Subject: s.subject, Event: e, Expect: s.guard}}, nil
+		return []bus.Draft{{Subject: s.subject, Event: e, Expect: s.expect}}, nil
 	})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -99,7 +99,7 @@ func (s *eventWriter) append(ctx context.Context, e *server.Event) bool {
 		s.log.Error("fact not stored", "subject", s.subject, "type", catalog.Type(e), "err", err)
 		return true
 	}
-	s.guard = seqs[0]
+	s.expect = seqs[0]
 	s.written.WithLabelValues(catalog.Type(e)).Inc()
 	return true
 }

@@ -200,7 +200,7 @@ func (c *chief) handleRequests(ctx context.Context, first checkpointOrder) {
 // handleRequest makes the checkpoint of a command, and tries again, while the shards cannot make
 // it, for as long as somebody waits for the answer.
 func (c *chief) handleRequest(ctx context.Context, o checkpointOrder) answer {
-	until := time.Now().Add(obeyPatience)
+	until := time.Now().Add(commandPatience)
 	for {
 		id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
 		if err != nil && ctx.Err() != nil {
@@ -218,12 +218,12 @@ func (c *chief) handleRequest(ctx context.Context, o checkpointOrder) answer {
 	}
 }
 
-// obeyPatience bounds the attempts at what one command asks.
-const obeyPatience = 20 * time.Second
+// commandPatience bounds the attempts at what one command asks.
+const commandPatience = 20 * time.Second
 
 // hasProgress says whether anything was learnt since the last checkpoint.
 func (c *chief) hasProgress(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandPatience)
 	defer cancel()
 	j := c.job()
 	all, err := c.s.shards.offsets(ctx)
@@ -245,7 +245,7 @@ const endLook = 200 * time.Millisecond
 
 // atEnd says whether every shard has learnt every partition to its end.
 func (c *chief) atEnd(ctx context.Context, ends []int64) bool {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandPatience)
 	defer cancel()
 	all, err := c.s.shards.offsets(ctx)
 	if err != nil {
@@ -328,7 +328,7 @@ func (c *chief) finish(ctx context.Context, why request) error {
 
 func (c *chief) job() lineage.Job { return c.s.job() }
 
-// append stores facts of the job under the guard of what decide read.
+// append stores facts of the job where what decide read is expected to be the last.
 func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job) []*training.Event) ([]bus.Draft, []uint64, error) {
 	s := c.s
 	subject := training.Subject(s.env.BZID, s.cfg.Job)

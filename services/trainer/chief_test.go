@@ -206,7 +206,7 @@ func TestHowLongACommandIsTried(t *testing.T) {
 		least  time.Duration
 		most   time.Duration
 	}{
-		"the caller stays":   {bus.Refuse(bus.CodeConflict, "held by another"), 0, obeyPatience, obeyPatience + 2*pauseAfterError},
+		"the caller stays":   {bus.Refuse(bus.CodeConflict, "held by another"), 0, commandPatience, commandPatience + 2*pauseAfterError},
 		"the caller leaves":  {bus.Refuse(bus.CodeConflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*pauseAfterError},
 		"it does not pass":   {bus.Refuse(bus.CodeInternal, "no space left"), 0, 0, 0},
 		"it is not there":    {bus.Refuse(bus.CodeNotFound, "no shard"), 2 * time.Second, 2 * time.Second, 4 * time.Second},

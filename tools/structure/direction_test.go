@@ -79,6 +79,22 @@ func TestDirection(t *testing.T) {
 	unused(t, excused, used)
 }
 
+// TestParameterServersKnowNoStep holds that a parameter server keeps rows and variables and
+// knows nothing of the steps that they come from.
+func TestParameterServersKnowNoStep(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./services/ps")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps: %v", err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		if to := strings.TrimPrefix(path, module); to == "internal/model/runtime" || to == "kernels/layout" {
+			t.Errorf("services/ps imports %s: what it shares with trainers is internal/model/modelspec", to)
+		}
+	}
+}
+
 // allowed says whether the package from may import the package to.
 func allowed(from, to string) bool {
 	layer := layerOf(from)

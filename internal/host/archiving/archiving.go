@@ -65,7 +65,7 @@ func Describe(w io.Writer, a *archive.Archive, asJSON bool) error {
 }
 
 // Margin is how young an event the log must hold at least, so that whoever decides on
-// a view that is a little behind still meets its guards.
+// a view that is a little behind still meets what it expects.
 const Margin = 20 * time.Minute
 
 // Trim makes the log forget what its archive holds, all before the sequence before or older

@@ -2,20 +2,21 @@ package runtime
 
 import (
 	"fmt"
-	"sync"
 
-	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/nn"
 )
 
 // Lane is the memory of one computation. It is of use to any batch of its engine, and needed
 // only while it computes.
 type Lane struct {
-	tower   dense.Workspace
-	input   []layout.Tensor
-	slopes  [1][]float32 // of input
-	scores  []float32
-	dlogits []float32
+	nn     nn.Lane
+	input  []layout.Tensor
+	in     [2][]float32 // the input and the labels
+	out    nn.Outputs
+	scores []float32
+	loss   []float32
+	slopes [1][]float32 // of input
 }
 
 // NewLane returns a lane.
@@ -26,7 +27,7 @@ func (e *Engine) NewLane() *Lane { return &Lane{} }
 type Weights struct {
 	Version uint64 // the caller's own number
 	Values  [][]float32
-	frozen  func() (*dense.Frozen, error) // packs them, once
+	nn      nn.Weights // packs them, once
 }
 
 // Weights checks that values are those of the model's variables.
@@ -39,9 +40,7 @@ func (e *Engine) Weights(version uint64, values [][]float32) (*Weights, error) {
 			return nil, fmt.Errorf("dense variable %s has %d values: there must be %d", v.Name, len(values[i]), v.Size)
 		}
 	}
-	return &Weights{Version: version, Values: values, frozen: sync.OnceValues(func() (*dense.Frozen, error) {
-		return e.tower.Freeze(values, false, nil)
-	})}, nil
+	return &Weights{Version: version, Values: values, nn: nn.Weights{Step: version, Values: values}}, nil
 }
 
 // Result is what a step came to.
@@ -64,30 +63,20 @@ func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	logits, err := e.tower.Forward(w.Values, x, n, &l.tower)
-	if err != nil {
+	l.in = [2][]float32{x, b.labels}
+	l.out.Values = append(l.out.Values[:0], l.scores, l.loss, l.slopes[0])
+	l.out.Values = append(l.out.Values, b.Dense...)
+	if err := e.train.Run(&l.nn, n, l.in[:], &w.nn, &l.out); err != nil {
 		return Result{}, err
 	}
-	l.scores, l.dlogits = sized(l.scores, n), sized(l.dlogits, n)
-	for i, z := range logits {
-		l.scores[i] = dense.Sigmoid(z)
-	}
-	loss := float64(dense.SigmoidCrossEntropy(logits, b.labels, l.dlogits)) * float64(n)
-	for i := range l.dlogits {
-		l.dlogits[i] *= float32(n) // of the sum rather than the mean
-	}
-	for i, v := range e.vars {
-		b.Dense[i] = sized(b.Dense[i], v.Size)
-	}
-	l.slopes[0] = sized(l.slopes[0], len(x))
-	if err := e.tower.Backward(w.Values, &l.tower, l.dlogits, b.Dense, l.slopes[0]); err != nil {
-		return Result{}, err
-	}
+	out := l.out.Values
+	l.scores, l.loss, l.slopes[0] = out[scoreOutput], out[lossOutput], out[slopesOutput]
+	copy(b.Dense, out[denseOutput:])
 	b.open()
 	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, l.slopes[:], nil); err != nil {
 		return Result{}, err
 	}
-	return Result{Loss: loss, Scores: l.scores}, nil
+	return Result{Loss: float64(l.loss[0]) * float64(n), Scores: l.scores}, nil
 }
 
 // Score appends the scores of a sealed batch whose rows were looked up.
@@ -96,18 +85,13 @@ func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores []float32) ([]float
 	if err != nil {
 		return nil, err
 	}
-	tower, err := w.frozen()
-	if err != nil {
+	l.in = [2][]float32{x}
+	l.out.Values = append(l.out.Values[:0], l.scores)
+	if err := e.score.Run(&l.nn, b.Len(), l.in[:], &w.nn, &l.out); err != nil {
 		return nil, err
 	}
-	logits, err := tower.Forward(x, b.Len(), &l.tower)
-	if err != nil {
-		return nil, err
-	}
-	for _, z := range logits {
-		scores = append(scores, dense.Sigmoid(z))
-	}
-	return scores, nil
+	l.scores = l.out.Values[scoreOutput]
+	return append(scores, l.scores...), nil
 }
 
 // forward lays the rows out as the tower's input.

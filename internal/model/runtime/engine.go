@@ -17,16 +17,17 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/nn"
 )
 
 // Engine is a declared model whose rows are spread over a number of shards.
 type Engine struct {
 	spec     *model.ModelSpec
 	hash     string
-	samples  int // most of a batch
-	tower    *dense.Tower
+	samples  int         // most of a batch
+	train    *nn.Program // score, loss and all gradients
+	score    *nn.Program
 	vars     []modelspec.Variable
 	plan     *layout.Plan
 	features []feature
@@ -53,7 +54,7 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	if err := modelspec.Validate(spec); err != nil {
 		return nil, err
 	}
-	tower, err := modelspec.NewTower(spec)
+	train, score, err := programs(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	}
 	e := &Engine{
 		spec: spec, hash: modelspec.Hash(spec), samples: samples, shards: shards,
-		tower: tower, vars: modelspec.Variables(spec), plan: plan,
+		train: train, score: score, vars: modelspec.Variables(spec), plan: plan,
 	}
 	names := plan.Tables()
 	for _, t := range spec.GetTables() {

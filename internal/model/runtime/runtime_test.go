@@ -350,22 +350,3 @@ func TestWhatIsNoEngine(t *testing.T) {
 		t.Errorf("a number less: %v", err)
 	}
 }
-
-// The variables are packed once for all who score by them.
-func TestWeightsArePackedOnce(t *testing.T) {
-	e := engineOf(t, narrow(), 1, 1)
-	w := weightsOf(t, e)
-	first, err := w.frozen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := w.frozen(); err != nil || again != first {
-		t.Errorf("packed anew: %v", err)
-	}
-	if n := testing.AllocsPerRun(100, func() { _, _ = w.frozen() }); n > 0 {
-		t.Errorf("%v allocations to get at what is packed", n)
-	}
-	if other, err := weightsOf(t, e).frozen(); err != nil || other == first {
-		t.Errorf("another version's are not packed: %v", err)
-	}
-}

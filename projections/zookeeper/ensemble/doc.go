@@ -11,6 +11,6 @@
 // What is a foreign write of data, and what an echo, is decided by zxids alone (see decide): a
 // mark in the ensemble, written in the same multi as every write, says up to which
 // sequence and which zxid both sides have been the same, and which zxids since then were
-// the mirror's own. Its version fences: a mirror that was deposed can write no more. Access
+// the mirror's own. Its version fences: a mirror whose term is over can write no more. Access
 // lists have no zxid; they are decided by how often they were set (see decideACL).
 package ensemble

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	gather    = 2 * time.Millisecond // changes come in crowds
+	gather    = 2 * time.Millisecond // changes come in bursts
 	retryWait = time.Second          // before a path that could not be brought into line is tried again
 	maxDirty  = 100_000              // paths that are remembered one by one
 )

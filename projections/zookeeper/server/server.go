@@ -298,7 +298,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, g *errgroup.Group)
 	}
 }
 
-// admit is nil when the house is full.
+// admit returns no connection when there are as many as are allowed, and why.
 func (s *Server) admit(ctx context.Context, nc net.Conn) (*conn, string) {
 	c := newConn(s, nc)
 	s.mu.Lock()

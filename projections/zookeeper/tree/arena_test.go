@@ -46,6 +46,9 @@ func TestHashesThatAreTheSame(t *testing.T) {
 		if a, b := tr.child(other, "x"), tr.child(id, "x"); a != first || b != second || a == b {
 			t.Errorf("children %d and %d, want %d and %d", a, b, first, second)
 		}
+		if a, b := tr.siblings(other, "x"), tr.siblings(id, "x"); a != 1 || b != 1 {
+			t.Errorf("%d and %d children of one name", a, b)
+		}
 		return
 	}
 	t.Fatal("no two hashes are the same")

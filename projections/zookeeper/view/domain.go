@@ -33,7 +33,7 @@ func (t domain) put(path string, data []byte, owner int64) {
 // putAt is put where the node that stands at path is known, 0: none does.
 func (t domain) putAt(id uint32, path string, data []byte, owner int64) {
 	if len(path)+len(data) > tree.MaxBlob {
-		t.s.memo.tooLarge = true
+		t.s.cache.tooLarge = true
 		return
 	}
 	switch {
@@ -96,8 +96,8 @@ func (t domain) model(p *subject, e *model.Event) (known bool, skip string) {
 		if m.NumShard == 0 {
 			m.NumShard = -1
 		}
-		t.s.memo.scratch = m.Append(t.s.memo.scratch)
-		t.put(path, t.s.memo.scratch, 0)
+		t.s.cache.scratch = m.Append(t.s.cache.scratch)
+		t.put(path, t.s.cache.scratch, 0)
 	case *model.Event_UnloadAccepted:
 		t.remove(path)
 	case *model.Event_DeclareRequested, *model.Event_LoadRequested, *model.Event_UnloadRequested,
@@ -209,13 +209,13 @@ func (t domain) container(p *subject, e *container.Event) (known bool, skip stri
 		t.disown(m.Service, p.owner)
 		t.unbindAll(p.BZID, m)
 		delete(t.s.Containers, p.key)
-		t.s.memo.hostOf(p, nil) // forgets what it held
+		t.s.cache.hostOf(p, nil) // forgets what it held
 		t.inherit(m.Node)
 		return true, ""
 	default:
 		return false, ""
 	}
-	h := t.s.memo.hostOf(p, m.Container.V)
+	h := t.s.cache.hostOf(p, m.Container.V)
 	path, ok := m.node(h)
 	left := ""
 	if m.Node != path {
@@ -229,8 +229,8 @@ func (t domain) container(p *subject, e *container.Event) (known bool, skip stri
 		skip = unnamable
 	}
 	if path != "" {
-		t.s.memo.scratch = m.payload(t.s.memo.scratch[:0])
-		t.putAt(t.tree.Look(path, &h.node), path, t.s.memo.scratch, p.owner)
+		t.s.cache.scratch = m.payload(t.s.cache.scratch[:0])
+		t.putAt(t.tree.Look(path, &h.node), path, t.s.cache.scratch, p.owner)
 	}
 	t.inherit(left)
 	if moved {
@@ -259,8 +259,8 @@ func (t domain) inherit(path string) {
 	}
 	m := t.s.Containers[heir]
 	id := m.Container.V.GetId()
-	t.s.memo.scratch = m.payload(t.s.memo.scratch[:0])
-	t.put(path, t.s.memo.scratch, Owner(strings.TrimSuffix(heir, "/"+id), id))
+	t.s.cache.scratch = m.payload(t.s.cache.scratch[:0])
+	t.put(path, t.s.cache.scratch, Owner(strings.TrimSuffix(heir, "/"+id), id))
 }
 
 // disown removes the node unless another container has taken it over.
@@ -328,8 +328,8 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 			t.unbind(p.BZID, path, was)
 		}
 		t.s.Replicas[path] = m
-		t.s.memo.scratch = m.Append(t.s.memo.scratch)
-		t.putAt(t.tree.Look(path, &p.node), path, t.s.memo.scratch, Owner(p.BZID, owner))
+		t.s.cache.scratch = m.Append(t.s.cache.scratch)
+		t.putAt(t.tree.Look(path, &p.node), path, t.s.cache.scratch, Owner(p.BZID, owner))
 		t.bind(p.BZID, path)
 	case *replica.Event_StateChanged:
 		m, live := t.s.Replicas[path]
@@ -339,8 +339,8 @@ func (t domain) replica(p *subject, e *replica.Event) (known bool, skip string) 
 		m.Stat = int32(b.StateChanged.GetStat())
 		t.s.Replicas[path] = m
 		if id := t.tree.Look(path, &p.node); id != 0 { // else it was too large to be made
-			t.s.memo.scratch = m.Append(t.s.memo.scratch)
-			t.putAt(id, path, t.s.memo.scratch, t.tree.Owner(id))
+			t.s.cache.scratch = m.Append(t.s.cache.scratch)
+			t.putAt(id, path, t.s.cache.scratch, t.tree.Owner(id))
 		}
 		t.bind(p.BZID, path)
 	case *replica.Event_Lost:

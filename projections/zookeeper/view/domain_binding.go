@@ -64,12 +64,12 @@ func (t domain) unbindAll(bzid string, m Member) {
 // AVAILABLE in a container that lives. Replicas of one sub-model in one container share it.
 func (t domain) bind(bzid, path string) {
 	r := t.s.Replicas[path]
-	on := t.s.memo.seat(bzid, path, r)
+	on := t.s.cache.replica(bzid, path, r)
 	m, live := t.s.Containers[on.key]
 	if !live {
 		return
 	}
-	h := t.s.memo.sit(bzid, on, m.Container.V)
+	h := t.s.cache.locate(bzid, on, m.Container.V)
 	want := ""
 	if r.Stat == int32(replica.State_AVAILABLE) {
 		want = on.node
@@ -79,14 +79,14 @@ func (t domain) bind(bzid, path string) {
 
 // unbind takes a replica's binding away; r is what it was.
 func (t domain) unbind(bzid, path string, r znodedata.ReplicaMeta) {
-	on := t.s.memo.seat(bzid, path, r)
+	on := t.s.cache.replica(bzid, path, r)
 	if m, live := t.s.Containers[on.key]; live {
-		t.rebind(on, t.s.memo.sit(bzid, on, m.Container.V), m, path, "")
+		t.rebind(on, t.s.cache.locate(bzid, on, m.Container.V), m, path, "")
 	}
 }
 
 // rebind makes want, its node or "", the binding of the replica at path.
-func (t domain) rebind(on *seat, h *host, m Member, path, want string) {
+func (t domain) rebind(on *boundReplica, h *host, m Member, path, want string) {
 	if was := m.Bindings[path]; was != want {
 		h.sorted = false
 		delete(m.Bindings, path)

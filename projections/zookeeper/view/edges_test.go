@@ -226,7 +226,7 @@ func TestProposalsLeaveABoundedRoom(t *testing.T) {
 				return func() int { return cap(a.acl) }
 			},
 		} {
-			m := newMemo()
+			m := newCache()
 			left := grow(&m.asked, room)
 			m.ended()
 			if got := left(); (got == room) != kept || !kept && got != 0 || len(m.asked.Ops)+len(m.asked.Auth)+len(m.asked.acl) != 0 {

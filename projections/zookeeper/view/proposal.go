@@ -26,7 +26,7 @@ type asked struct {
 
 // proposal is what an event asks of the tree. It shares the event's bytes, and is the
 // caller's until ended.
-func (m *memo) proposal(p *znode.Proposed) *tree.Proposal {
+func (m *cache) proposal(p *znode.Proposed) *tree.Proposal {
 	a := &m.asked
 	a.Session, a.Multi = p.GetSession(), p.GetMulti()
 	for _, id := range p.GetAuth() {
@@ -39,7 +39,7 @@ func (m *memo) proposal(p *znode.Proposed) *tree.Proposal {
 }
 
 // ended lets go of the event.
-func (m *memo) ended() {
+func (m *cache) ended() {
 	a := &m.asked
 	if cap(a.Ops) > maxAsked || cap(a.Auth) > maxAsked || cap(a.acl) > maxAsked {
 		*a = asked{}

@@ -76,7 +76,7 @@ func TestWhatIsRememberedChangesNothing(t *testing.T) {
 			subject, e := f.next()
 			r := events.Recorded{Seq: uint64(i + 1), Subject: subject, Time: time.UnixMilli(int64(i)), Event: e}
 			kept = Fold(kept, r)
-			forgetful.memo = newMemo()
+			forgetful.cache = newCache()
 			forgetful = Fold(forgetful, r)
 			if i%10 == 9 {
 				if forgetful = Fold(restored(t, forgetful), r); forgetful.Seq != r.Seq {

@@ -46,7 +46,7 @@ type State struct {
 	tree.Reader // the nodes and sessions
 
 	nodes   *tree.Tree
-	memo    *memo
+	cache   *cache
 	effects Effects
 }
 
@@ -54,7 +54,7 @@ type State struct {
 func state(nodes *tree.Tree) State {
 	return State{
 		Containers: map[string]Member{}, Replicas: map[string]znodedata.ReplicaMeta{},
-		Reader: nodes.Reader(), nodes: nodes, memo: newMemo(),
+		Reader: nodes.Reader(), nodes: nodes, cache: newCache(),
 	}
 }
 
@@ -93,7 +93,7 @@ func FoldIn(bzid string, s State, r events.Recorded) State {
 // to the tree is taken back, and whoever proposed it hears that it did not happen.
 func Failed(s State, r events.Recorded) State {
 	s.nodes.Rollback()
-	s.memo.ended()
+	s.cache.ended()
 	s.effects = Effects{}
 	if e, ok := r.Event.(*znode.Event); ok {
 		o := &tree.Outcome{Code: wire.RuntimeInconsistency, Multi: e.GetProposed().GetMulti()}
@@ -134,7 +134,7 @@ func (s *State) apply(bzid string, r *events.Recorded) {
 	if r.Seq <= s.Seq {
 		return // redelivered
 	}
-	t, m := s.nodes, s.memo
+	t, m := s.nodes, s.cache
 	t.Thaw()
 	if !r.More {
 		s.Seq = r.Seq
@@ -194,8 +194,8 @@ func (s *State) apply(bzid string, r *events.Recorded) {
 func (s *State) znode(bzid string, e *znode.Event) bool {
 	switch b := e.GetBody().(type) {
 	case *znode.Event_Proposed:
-		s.effects.Outcome = s.nodes.Propose(s.memo.proposal(b.Proposed))
-		s.memo.ended()
+		s.effects.Outcome = s.nodes.Propose(s.cache.proposal(b.Proposed))
+		s.cache.ended()
 	case *znode.Event_SessionOpened:
 		o := b.SessionOpened
 		s.effects.Outcome = s.nodes.OpenSession(o.GetSession(), tree.Session{BZID: bzid, TimeoutMS: o.GetTimeoutMs(), PasswordHash: slices.Clone(o.GetPasswordHash())})

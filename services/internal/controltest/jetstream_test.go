@@ -19,7 +19,7 @@ import (
 )
 
 // Two of every owner on the real log, each over a connection of its own, and a container
-// that dies: the guards, group commits and signals of NATS instead of a mutex.
+// that dies: expected sequences, group commits and signals of NATS instead of a mutex.
 func TestTwoOfEverybodyOnJetStream(t *testing.T) {
 	srv, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package role is what every role is made of: it waits for its views, decides on them and
-// appends under the guard of what it has decided on, answers commands, parks what is not
-// for it, and tells the replica-registry that it is alive.
+// appends with the sequence that it has decided on as the expected one, answers commands,
+// parks what is not for it, and tells the replica-registry that it is alive.
 package role
 
 import (
@@ -49,7 +49,7 @@ func (s Store) Append(ctx context.Context, decide func() ([]bus.Draft, error)) (
 			if d.Header.ID == "" {
 				d.Header.ID = rand.Text()
 			}
-			// A view may pass over what others put on the subject; the guard must not.
+			// A view may pass over what others put on the subject; the expected sequence must not.
 			if last := lasts[d.Subject]; d.Expect != bus.Any && d.Expect < last {
 				d.Expect = last
 			}

@@ -62,7 +62,7 @@ func TestAppendDecidesAgain(t *testing.T) {
 	}
 }
 
-// A view that passes over an event on the subject would lose for ever by its own guard.
+// A view that passes over an event on the subject would lose for ever by what it expects.
 func TestAppendPassesWhatTheViewSkips(t *testing.T) {
 	b := mem.New()
 	if _, err := b.Publish(t.Context(), string(subject), nil, []byte("junk")); err != nil {

@@ -30,7 +30,7 @@ func (d deposingLog) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64,
 
 // A checkpoint that ends with the chief's lease is the next chief's to make: its caller is
 // told to ask again, as of whatever passes by itself.
-func TestCheckpointOfADeposedChiefIsAskedForAgain(t *testing.T) {
+func TestCheckpointOfAFormerChiefIsAskedForAgain(t *testing.T) {
 	w := newWorld(t, 1, 1)
 	held, depose := context.WithCancel(t.Context())
 	defer depose()

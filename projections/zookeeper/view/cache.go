@@ -11,33 +11,33 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
 
-// memo is what the fold has worked out and would work out again: nothing in it is state,
-// and a state that forgets it folds the same.
-type memo struct {
+// cache holds what the fold has worked out and would work out again: nothing in it is
+// state, and a state without it folds the same.
+type cache struct {
 	subjects map[events.Subject]*subject
-	hosts    map[string]*host // by the key of Containers
-	seats    map[string]*seat // by the key of Replicas
-	scratch  []byte           // payloads on their way into the arena
-	asked    asked            // the proposal that is being folded
-	tooLarge bool             // a node that the event asks for is not made: no node is that large
+	hosts    map[string]*host         // by the key of Containers
+	replicas map[string]*boundReplica // by the key of Replicas
+	scratch  []byte                   // payloads on their way into the arena
+	asked    asked                    // the proposal that is being folded
+	tooLarge bool                     // a node that the event asks for is not made: no node is that large
 }
 
-// maxMemo bounds each of its maps; once one is full, all is forgotten.
-const maxMemo = 1 << 16
+// maxCached bounds each of its maps; once one is full, all is forgotten.
+const maxCached = 1 << 16
 
-func newMemo() *memo {
-	return &memo{
-		subjects: map[events.Subject]*subject{}, hosts: map[string]*host{}, seats: map[string]*seat{},
+func newCache() *cache {
+	return &cache{
+		subjects: map[events.Subject]*subject{}, hosts: map[string]*host{}, replicas: map[string]*boundReplica{},
 		scratch: make([]byte, 0, 512),
 	}
 }
 
 // room makes room for one more in each map. They refer to one another, so none is cleared alone.
-func (m *memo) room() {
-	if len(m.subjects) >= maxMemo || len(m.hosts) >= maxMemo || len(m.seats) >= maxMemo {
+func (m *cache) room() {
+	if len(m.subjects) >= maxCached || len(m.hosts) >= maxCached || len(m.replicas) >= maxCached {
 		clear(m.subjects)
 		clear(m.hosts)
-		clear(m.seats)
+		clear(m.replicas)
 	}
 }
 
@@ -52,7 +52,7 @@ type subject struct {
 	host    *host      // of a container; nil: not known yet
 }
 
-func (m *memo) subject(of events.Subject) *subject {
+func (m *cache) subject(of events.Subject) *subject {
 	if v := m.subjects[of]; v != nil {
 		return v
 	}
@@ -97,7 +97,7 @@ type bound struct {
 }
 
 // host of a container, whose key is bzid/id, as it is reported in c.
-func (m *memo) host(bzid, key string, c *container.Container) *host {
+func (m *cache) host(bzid, key string, c *container.Container) *host {
 	h := m.hosts[key]
 	if h == nil {
 		m.room()
@@ -109,7 +109,7 @@ func (m *memo) host(bzid, key string, c *container.Container) *host {
 }
 
 // hostOf is host, of the subject's container.
-func (m *memo) hostOf(p *subject, c *container.Container) *host {
+func (m *cache) hostOf(p *subject, c *container.Container) *host {
 	if p.host == nil {
 		p.host = m.host(p.BZID, p.key, c)
 	}
@@ -160,8 +160,8 @@ func (h *host) bindings(of map[string]string) []bound {
 	return h.bound
 }
 
-// seat is where a replica stands: its container, and its binding there.
-type seat struct {
+// boundReplica is what the fold knows of a replica: its container, and its binding there.
+type boundReplica struct {
 	model, kind, container string
 	task                   int32
 
@@ -172,19 +172,19 @@ type seat struct {
 	at   tree.Place
 }
 
-// seat of the replica at path.
-func (m *memo) seat(bzid, path string, r znodedata.ReplicaMeta) *seat {
-	v := m.seats[path]
+// replica is what is known of the replica at path.
+func (m *cache) replica(bzid, path string, r znodedata.ReplicaMeta) *boundReplica {
+	v := m.replicas[path]
 	if v == nil || v.model != r.ModelName || v.kind != r.ServerType || v.container != r.Container || v.task != r.Task {
 		m.room()
-		v = &seat{model: r.ModelName, kind: r.ServerType, container: r.Container, task: r.Task, key: bzid + "/" + r.Container}
-		m.seats[path] = v
+		v = &boundReplica{model: r.ModelName, kind: r.ServerType, container: r.Container, task: r.Task, key: bzid + "/" + r.Container}
+		m.replicas[path] = v
 	}
 	return v
 }
 
-// sit finds the seat's container, which is reported as c.
-func (m *memo) sit(bzid string, v *seat, c *container.Container) *host {
+// locate finds the replica's container, which is reported as c.
+func (m *cache) locate(bzid string, v *boundReplica, c *container.Container) *host {
 	if v.host == nil {
 		v.host = m.host(bzid, v.key, c)
 	}
