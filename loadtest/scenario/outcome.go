@@ -6,7 +6,11 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/monolith-go/monolith/internal/model/eval"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/report"
 )
@@ -62,9 +66,7 @@ func (s *Scores) Backfill(ctx context.Context, c *Client, model, requestPrefix s
 		for j, i := range part {
 			users[j], movies[j] = s.ratings[i].User, s.ratings[i].Movie
 		}
-		call, cancel := context.WithTimeout(ctx, 10*time.Second)
-		scores, err := c.Predict(call, model, fmt.Sprintf("%s-frozen-%d", requestPrefix, n), users, movies)
-		cancel()
+		scores, err := c.late(ctx, model, fmt.Sprintf("%s-frozen-%d", requestPrefix, n), users, movies)
 		if err != nil {
 			return fmt.Errorf("score %d ratings with the frozen copy %s: %w", len(missing), model, err)
 		}
@@ -77,6 +79,27 @@ func (s *Scores) Backfill(ctx context.Context, c *Client, model, requestPrefix s
 		}
 	}
 	return nil
+}
+
+// outage is for how long late waits for a model that is not served at the moment, as while
+// the log has no leader and its registry no replica.
+const outage = time.Minute
+
+// late is Predict of scores that nobody waits for: an outage only defers them.
+func (c *Client) late(ctx context.Context, model, requestID string, users, movies []int64) ([]float64, error) {
+	over := time.Now().Add(outage)
+	for pause := retry.New(50*time.Millisecond, time.Second); ; {
+		call, cancel := context.WithTimeout(ctx, 10*time.Second)
+		scores, err := c.Predict(call, model, requestID, users, movies)
+		cancel()
+		switch code := status.Code(err); {
+		case code != codes.Unavailable && code != codes.DeadlineExceeded, time.Now().After(over):
+			return scores, err
+		}
+		if pause.Wait(ctx) != nil {
+			return nil, err
+		}
+	}
 }
 
 // Fill sets the report's AUC figures and series: progressive AUC of the ratings from

@@ -459,9 +459,13 @@ func TestStreamRefuses(t *testing.T) {
 
 func TestScores(t *testing.T) {
 	var asked [][]int64
+	away := 2 // calls, from the first one on
 	srv := &server{before: func(_ context.Context, model, id string, users, _ []int64) error {
 		if model != "frozen" || id == "" {
 			return status.Error(codes.NotFound, model)
+		}
+		if away--; away >= 0 {
+			return status.Error(codes.Unavailable, "no replica is available")
 		}
 		asked = append(asked, users)
 		return nil
