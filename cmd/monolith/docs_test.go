@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,11 +80,7 @@ func TestLinksToTheCode(t *testing.T) {
 	for path, text := range documents(t) {
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
 			found++
-			code, err := os.ReadFile(filepath.Join(filepath.Dir(path), m[2]))
-			if err != nil {
-				continue // TestLinksOfTheDocuments says so
-			}
-			if !declares(string(code), m[1]) {
+			if !declares(t, filepath.Join(filepath.Dir(path), m[2]), m[1]) {
 				t.Errorf("%s: %s does not declare %s", path, m[2], m[1])
 			}
 		}
@@ -91,15 +90,53 @@ func TestLinksToTheCode(t *testing.T) {
 	}
 }
 
-// declares says whether a file declares a function, type, constant or variable, or of a
-// type T a method or field, T.name.
-func declares(code, name string) bool {
-	of, last, member := strings.Cut(name, ".")
-	if member {
-		return regexp.MustCompile(`(?m)^func \(\w+ \*?`+of+`(\[\w+\])?\) `+last+`\(`).MatchString(code) ||
-			regexp.MustCompile(`(?ms)^type `+of+`\b.*?^\t`+last+`\b`).MatchString(code)
+// declares says whether a file declares a function, type, constant or variable at its top
+// level, or T.name, a method of T.
+func declares(t *testing.T, path, name string) bool {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return regexp.MustCompile(`(?m)^(func|type|var|const|\t) ?` + of + `\b`).MatchString(code)
+	names := map[string]bool{}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			names[receiver(d)+d.Name.Name] = true
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.ValueSpec:
+					for _, n := range spec.Names {
+						names[n.Name] = true
+					}
+				case *ast.TypeSpec:
+					names[spec.Name.Name] = true
+				}
+			}
+		}
+	}
+	return names[name]
+}
+
+// receiver is "T." of a method of T or *T, generic or not, "" of a function.
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	of := d.Recv.List[0].Type
+	for {
+		switch e := of.(type) {
+		case *ast.StarExpr:
+			of = e.X
+		case *ast.IndexExpr:
+			of = e.X
+		case *ast.Ident:
+			return e.Name + "."
+		default:
+			return "?."
+		}
+	}
 }
 
 // shellLines are the lines of a document's sh blocks, comments cut off.

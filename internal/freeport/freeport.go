@@ -5,9 +5,11 @@ package freeport
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
 // Ports are drawn from below the range that operating systems hand out to connections
@@ -24,9 +26,11 @@ func Find() (int, error) {
 	for range 200 {
 		port := first + rand.IntN(last-first)
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if err = reserve(addr); err != nil {
+		var claim io.Closer
+		if claim, err = Claim("freeport", addr); err != nil {
 			continue
 		}
+		found.keep(claim)
 		var ln net.Listener
 		if ln, err = net.Listen("tcp", addr); err == nil {
 			return port, ln.Close()
@@ -36,3 +40,17 @@ func Find() (int, error) {
 }
 
 var errNone = errors.New("no port between 20000 and 32000 is free on 127.0.0.1")
+
+// found holds the claims of what Find has returned, for the life of the process.
+var found claims
+
+type claims struct {
+	mu  sync.Mutex
+	all []io.Closer
+}
+
+func (c *claims) keep(claim io.Closer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, claim)
+}

@@ -10,10 +10,12 @@ import (
 	"github.com/monolith-go/monolith/internal/freeport"
 )
 
-// claim takes a port of loopback that is free and that no other stack has claimed.
+// claim takes a port of loopback that is free and that no other stack has claimed: a role
+// that is started again finds it free, though another stack starts meanwhile and wants the
+// same; its clients never meet the other's tree.
 func (s *Stack) claim(port int) error {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	claim, err := claimPort(addr)
+	claim, err := freeport.Claim("monolith", addr)
 	if err != nil {
 		return err
 	}

@@ -65,15 +65,26 @@ func (d drawing) box(path string) string {
 
 // leads says whether arrows lead from one box to another.
 func (d drawing) leads(from, to string) bool {
-	if d.arrows[[2]string{from, to}] {
-		return true
-	}
-	for a := range d.arrows {
-		if a[0] == from && d.leads(a[1], to) {
-			return true
+	seen := map[string]bool{}
+	var reach func(at string) bool
+	reach = func(at string) bool {
+		for a := range d.arrows {
+			if a[0] != at {
+				continue
+			}
+			if a[1] == to {
+				return true
+			}
+			if !seen[a[1]] {
+				seen[a[1]] = true
+				if reach(a[1]) {
+					return true
+				}
+			}
 		}
+		return false
 	}
-	return false
+	return reach(from)
 }
 
 // TestDrawing holds that the picture of the layers shows the tree: each import follows

@@ -22,7 +22,7 @@ type ModelMeta struct {
 // Bytes is the node's data.
 func (m ModelMeta) Bytes() []byte { return m.Append(nil) }
 
-// Append overwrites to with the node\'s data.
+// Append overwrites to with the node's data.
 func (m ModelMeta) Append(to []byte) []byte {
 	o := begin(to)
 	o.str("model_name", m.ModelName)
@@ -50,7 +50,7 @@ type ResourceSpec struct {
 	CPU, Network, WorkLoad float64
 }
 
-// Append overwrites to with the node\'s data.
+// Append overwrites to with the node's data.
 func (r ResourceSpec) Append(to []byte) []byte {
 	o := begin(to)
 	o.str("address", r.Address)
@@ -131,7 +131,7 @@ type ReplicaMeta struct {
 // Bytes is the node's data.
 func (r ReplicaMeta) Bytes() []byte { return r.Append(nil) }
 
-// Append overwrites to with the node\'s data.
+// Append overwrites to with the node's data.
 func (r ReplicaMeta) Append(to []byte) []byte {
 	o := begin(to)
 	o.str("address", r.Address)
