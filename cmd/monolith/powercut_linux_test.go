@@ -85,10 +85,7 @@ func TestPowerCut(t *testing.T) {
 func TestPowerCutFindsLoss(t *testing.T) {
 	bin := filepath.Join(oracle.Home(t), "bin", "nats-server")
 	if _, err := os.Stat(bin); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("nats-server is missing and CI must have it: run make oracles: %v", err)
-		}
-		t.Skip("SKIPPED: nats-server is missing: run make oracles")
+		oracle.Missing(t, "nats-server", "run make oracles")
 	}
 	for _, tc := range []struct {
 		sync  string

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 // clicks draws click-through data that a DeepFM can learn: every id has a first-order
@@ -142,7 +143,7 @@ func (c course) learn(t *testing.T, bf bool) (learnt, ideal float64) {
 	adagrad.InitSlots(rowSlots)
 	adagrad.InitSlots(firstSlots)
 
-	ws := dense.DeepFMWorkspace{Workspace: dense.Workspace{Pool: threads(t, 2), BF16: bf}}
+	ws := dense.DeepFMWorkspace{Workspace: dense.Workspace{Pool: partest.New(t, 2), BF16: bf}}
 	ids := make([][]int, c.batch)
 	for i := range ids {
 		ids[i] = make([]int, c.fields)

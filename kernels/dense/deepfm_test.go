@@ -13,17 +13,8 @@ import (
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/par"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
-
-func threads(t testing.TB, n int) *par.Pool {
-	t.Helper()
-	p, err := par.New(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
-}
 
 func deepFM(t testing.TB, fields, dim int, hidden ...int) *dense.DeepFM {
 	t.Helper()
@@ -101,7 +92,7 @@ func TestDeepFMAgainstReference(t *testing.T) {
 			for i := range e {
 				e[i] *= 0.2
 			}
-			ws := &dense.DeepFMWorkspace{Workspace: dense.Workspace{Pool: threads(t, 2), BF16: bf}}
+			ws := &dense.DeepFMWorkspace{Workspace: dense.Workspace{Pool: partest.New(t, 2), BF16: bf}}
 			logits, err := m.Forward(p, e, lin, n, ws)
 			if err != nil {
 				t.Fatal(err)
@@ -157,7 +148,7 @@ func TestDeepFMBits(t *testing.T) {
 	p, e, lin, d := params(r, m.Tower().Layers()), draw(r, 512*416), draw(r, 512*26), draw(r, 512)
 	for _, bf := range []bool{false, true} {
 		run := func(n int) [][]float32 {
-			ws := &dense.DeepFMWorkspace{Workspace: dense.Workspace{Pool: threads(t, n), BF16: bf}}
+			ws := &dense.DeepFMWorkspace{Workspace: dense.Workspace{Pool: partest.New(t, n), BF16: bf}}
 			logits, err := m.Forward(p, e, lin, 512, ws)
 			if err != nil {
 				t.Fatal(err)
@@ -204,7 +195,7 @@ func TestUpdaterIsTheOptimizer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := threads(t, 2)
+	pool := partest.New(t, 2)
 	for step := range int64(3) {
 		g := [][]float32{draw(r, 40_000), draw(r, 3), draw(r, 16_384)}
 		at := optim.Step{GlobalStep: step}
@@ -298,7 +289,7 @@ func newStep(t testing.TB, m *dense.DeepFM, batch, n int, bf bool) *step {
 	r := rand.New(rand.NewPCG(8, 7))
 	layers := m.Tower().Layers()
 	s := &step{m: m, batch: batch, threads: n, p: params(r, layers)}
-	s.ws.Pool, s.ws.BF16 = threads(t, n), bf
+	s.ws.Pool, s.ws.BF16 = partest.New(t, n), bf
 	s.grads = like(s.p)
 	in := m.Tower().In()
 	s.e, s.lin, s.de = draw(r, batch*in), draw(r, batch*in/16), make([]float32, batch*in)

@@ -9,17 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/kernels/par"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 func pool(t testing.TB, threads int) *Workspace {
 	t.Helper()
-	p, err := par.New(threads)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return &Workspace{Pool: p}
+	return &Workspace{Pool: partest.New(t, threads)}
 }
 
 const guard = -98765

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 // benchWorld is 26 features of 1 + 16 floats in 4 tables on 4 shards: half of them have
@@ -70,7 +71,7 @@ func newBench(b testing.TB, batch int) *bench {
 
 // each runs do at three batch sizes, serially and with one worker for each processor.
 func each(b *testing.B, do func(x *bench, r layout.Runner) error) {
-	pool := threads(b, runtime.GOMAXPROCS(0))
+	pool := partest.New(b, runtime.GOMAXPROCS(0))
 	for _, batch := range []int{64, 640, 6400} {
 		x := newBench(b, batch)
 		for name, r := range map[string]layout.Runner{"serial": nil, "parallel": pool} {

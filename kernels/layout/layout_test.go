@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/kernels/layout"
 	"github.com/monolith-go/monolith/kernels/par"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 var versions = []layout.Version{layout.V1, layout.V2, layout.V3, layout.V4, layout.V5}
@@ -185,7 +186,7 @@ func FuzzAgainstDefinition(f *testing.F) {
 	for seed := range uint64(150) {
 		f.Add(seed, seed%2 == 0, seed%4 < 2)
 	}
-	pool := threads(f, 4)
+	pool := partest.New(f, 4)
 	f.Fuzz(func(t *testing.T, seed uint64, columns, equal bool) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		check(t, rng, randomWorld(rng, columns, equal), columns, equal, pool)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 // NaN and infinities of a row, or of a gradient, go where IEEE 754 takes them and nowhere
@@ -14,7 +15,7 @@ import (
 // row that a sample without it reads, are as before.
 func TestNaNAndInf(t *testing.T) {
 	odd := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}
-	pool := threads(t, 3)
+	pool := partest.New(t, 3)
 	rng := rand.New(rand.NewPCG(21, 22))
 	for _, pooling := range []layout.Pooling{layout.Sum, layout.Mean, layout.FirstN} {
 		for _, width := range []int{1, 3, 8, 17, 64} {

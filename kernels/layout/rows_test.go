@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 // cloneRows copies everything, so that a test can spoil it.
@@ -185,7 +186,7 @@ func (s *spy) Run(n int, do func(int)) {
 
 // Version 5 answers several requests by one call: the same as one call for each.
 func TestSeveralRequests(t *testing.T) {
-	pool := threads(t, 3)
+	pool := partest.New(t, 3)
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		w := randomWorld(rng, true, false)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 // The original's fused_embedding_to_layout_test.py, test by test under its own names. Its
@@ -139,7 +140,7 @@ func (c seedCase) runner(t *testing.T) layout.Runner {
 	if !c.parallel {
 		return nil
 	}
-	pool := threads(t, 8)
+	pool := partest.New(t, 8)
 	return pool
 }
 

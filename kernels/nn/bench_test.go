@@ -8,6 +8,7 @@ import (
 
 	"github.com/monolith-go/monolith/kernels/dense"
 	"github.com/monolith-go/monolith/kernels/nn"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 // BenchmarkStep is forwards, loss and backwards of the movie tower and of DeepFM's, by dense.Tower and by its
@@ -33,7 +34,7 @@ func BenchmarkStep(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				pool := threads(b, count)
+				pool := partest.New(b, count)
 				ws, d, dx, scores := &dense.Workspace{Pool: pool}, make([]float32, m.n), make([]float32, len(x)), make([]float32, m.n)
 				tower := func() error {
 					logits, err := tw.Forward(params, x, m.n, ws)

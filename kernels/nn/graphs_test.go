@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/kernels/graph/ref"
 	"github.com/monolith-go/monolith/kernels/nn"
 	"github.com/monolith-go/monolith/kernels/par"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 // Drawn graphs with their gradients: every value is within the reference's bound, and fused or not, on
@@ -20,7 +21,7 @@ func FuzzPrograms(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed, uint8(seed), seed%3 == 0)
 	}
-	pools := []*par.Pool{nil, threads(f, 2), threads(f, 3)}
+	pools := []*par.Pool{nil, partest.New(f, 2), partest.New(f, 3)}
 	used := &nn.Lane{Pool: pools[1]}
 	f.Fuzz(func(t *testing.T, seed uint64, n uint8, bf16 bool) {
 		c, err := graphtest.Draw(rand.New(rand.NewPCG(seed, 7)), int(n)%70, graphtest.Options{BF16: bf16, Sums: true})
@@ -155,7 +156,7 @@ func TestNoAllocation(t *testing.T) {
 		params = append(params, draw(r, w.Shape.Size(), 0.1))
 	}
 	x, labels := draw(r, 100*64, 1), make([]float32, 100)
-	for _, pool := range []*par.Pool{nil, threads(t, 2)} {
+	for _, pool := range []*par.Pool{nil, partest.New(t, 2)} {
 		lane, w, out := &nn.Lane{Pool: pool}, &nn.Weights{Values: params}, &nn.Outputs{}
 		step := uint64(0)
 		in := make([][]float32, 2)
@@ -183,7 +184,7 @@ func TestLanesShareWeights(t *testing.T) {
 		params = append(params, draw(r, w.Shape.Size(), 0.1))
 	}
 	x, labels := draw(r, 50*64, 1), make([]float32, 50)
-	pool := threads(t, 2)
+	pool := partest.New(t, 2)
 	var want nn.Outputs
 	if err := p.Run(&nn.Lane{}, 50, [][]float32{x, labels}, &nn.Weights{Values: params}, &want); err != nil {
 		t.Fatal(err)

@@ -10,17 +10,8 @@ import (
 	"github.com/monolith-go/monolith/kernels/graph"
 	"github.com/monolith-go/monolith/kernels/nn"
 	"github.com/monolith-go/monolith/kernels/par"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
-
-func threads(t testing.TB, n int) *par.Pool {
-	t.Helper()
-	p, err := par.New(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
-}
 
 func compile(t testing.TB, b *graph.Builder, o nn.Options) *nn.Program {
 	t.Helper()
@@ -130,7 +121,7 @@ var towers = map[string][]dense.Layer{
 // The program of a tower learns with the tower's bits: the same scores, losses and gradients of each step,
 // hence the same weights after several.
 func TestTowersBits(t *testing.T) {
-	pools := []*par.Pool{nil, threads(t, 2), threads(t, 3)}
+	pools := []*par.Pool{nil, partest.New(t, 2), partest.New(t, 3)}
 	sizes := []int{0, 1, 7, 14, 15, 33, 512, 513, 4096}
 	if testing.Short() || raceEnabled {
 		sizes = []int{0, 1, 15, 100}
