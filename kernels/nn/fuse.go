@@ -13,6 +13,7 @@ type compiler struct {
 	used    []bool
 	readers []int // how often a node is read, or wanted
 	places  []place
+	buffers int    // of the arena
 	viewed  []bool // a node is columns of what it reads, and nothing is to be done
 	p       *Program
 }

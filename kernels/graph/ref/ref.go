@@ -91,6 +91,10 @@ func (a *at) compute() bool {
 		a.pad(op)
 	case graph.Reshape:
 		a.each(func(i int) (float64, float64) { return a.in[0].V[i], a.in[0].E[i] })
+	case graph.FM:
+		a.fm()
+	case graph.FMGrad:
+		a.fmGrad()
 	default:
 		return a.byElement() || a.loss()
 	}
