@@ -24,9 +24,15 @@ func kernelOf(op graph.Op, in []graph.Shape) kernel {
 	case graph.MSEGrad:
 		return &byRow{grain: cheap, f: mseGrad}
 	case graph.FM:
-		return fmOf(in[0])
+		return &fm{in[0].Dims[0], in[0].Dims[1]}
 	case graph.FMGrad:
-		return fmGrad{fmOf(in[0])}
+		return &fmGrad{fm{in[0].Dims[0], in[0].Dims[1]}}
+	case graph.FFM:
+		return &ffm{in[0].Dims[0], in[0].Dims[2]}
+	case graph.FFMGrad:
+		return &ffmGrad{ffm{in[0].Dims[0], in[0].Dims[2]}}
+	case graph.MulAdd:
+		return mulAdd{}
 	case graph.MulScalar:
 		return mulScalar{}
 	case graph.TimesBatch:

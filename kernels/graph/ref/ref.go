@@ -95,6 +95,14 @@ func (a *at) compute() bool {
 		a.fm()
 	case graph.FMGrad:
 		a.fmGrad()
+	case graph.FFM:
+		a.ffm()
+	case graph.FFMGrad:
+		a.ffmGrad()
+	case graph.MulAdd:
+		a.each(func(i int) (float64, float64) {
+			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()
+		})
 	default:
 		return a.byElement() || a.loss()
 	}
