@@ -31,6 +31,18 @@ func kernelOf(op graph.Op, in []graph.Shape) kernel {
 		return &ffm{in[0].Dims[0], in[0].Dims[2]}
 	case graph.FFMGrad:
 		return &ffmGrad{ffm{in[0].Dims[0], in[0].Dims[2]}}
+	case graph.Sum:
+		return along(in[0].Around(op.Axis))
+	case graph.Repeat:
+		return &repeat{op.Count, graph.PerSample(in[0].Dims[op.Axis:]...).Size()}
+	case graph.AddRow:
+		return &byLast{addRow}
+	case graph.MulRow:
+		return &byLast{mulRow}
+	case graph.PReLU:
+		return &byLast{preLU}
+	case graph.PReLUGrad:
+		return &byLast{preLUGrad}
 	case graph.MulAdd:
 		return mulAdd{}
 	case graph.MulScalar:

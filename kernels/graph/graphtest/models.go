@@ -5,7 +5,7 @@ import "github.com/monolith-go/monolith/kernels/graph"
 // model draws an operation that models are made of, over x, as [n m].
 func (d *drawing) model(x graph.ID) graph.ID {
 	m := d.width(x)
-	switch d.r.IntN(6) {
+	switch d.r.IntN(17) {
 	case 0: // the stack has a later reader, or none
 		stack := d.stack(x, fields(m))
 		y := d.Add("", graph.Scale{Factor: 0.25}, d.Add("", graph.FM{}, stack))
@@ -25,10 +25,43 @@ func (d *drawing) model(x graph.ID) graph.ID {
 	case 4: // what becomes MulAdd
 		p := d.Add("", graph.Mul{}, x, d.as(m))
 		return d.Add("", graph.Add{}, p, d.as(m))
+	case 5:
+		return d.Add("", graph.SiLU{}, x)
+	case 6:
+		return d.Add("", graph.GELU{}, x)
+	case 7:
+		return d.Add("", graph.PReLU{}, x, d.weight(m))
+	case 8:
+		y := d.Add("", graph.PReLU{}, d.stack(x, fields(m)), d.weight(m/fields(m)))
+		return d.Add("", graph.Reshape{Dims: []int{m}}, y)
+	case 9:
+		return d.Add("", graph.Exp{}, d.Add("", graph.Tanh{}, x))
+	case 10: // of what is above −1, and far from where they are steep
+		return d.Add("", graph.Log1p{}, d.Add("", graph.Mul{}, x, x))
+	case 11:
+		return d.Add("", graph.Sqrt{}, d.above(x))
+	case 12:
+		return d.Add("", graph.Reciprocal{}, d.above(x))
+	case 13:
+		return d.Add("", graph.MulRow{}, d.Add("", graph.AddRow{}, x, d.weight(m)), d.weight(m))
+	case 14:
+		f := fields(m)
+		if d.r.IntN(2) == 0 {
+			return d.Add("", graph.Sum{}, d.stack(x, f))
+		}
+		return d.Mean("", 1, d.stack(x, f))
+	case 15:
+		y := d.Add("", graph.Repeat{Axis: d.r.IntN(2), Count: 1 + d.r.IntN(2)}, x)
+		return d.Add("", graph.Reshape{Dims: []int{d.Node(y).Shape.Size()}}, y)
 	default:
 		p := d.Add("", graph.Mul{}, x, x)
 		return d.Add("", graph.Add{}, d.Add("", graph.Mul{}, x, d.as(m)), p)
 	}
+}
+
+// above is x² + 1.
+func (d *drawing) above(x graph.ID) graph.ID {
+	return d.Add("", graph.Scale{Factor: 1, Shift: 1}, d.Add("", graph.Mul{}, x, x))
 }
 
 // stack is x as rows of equal length.

@@ -99,12 +99,20 @@ func (a *at) compute() bool {
 		a.ffm()
 	case graph.FFMGrad:
 		a.ffmGrad()
+	case graph.Sum:
+		a.sum(op.Axis)
+	case graph.Repeat:
+		a.repeat(op.Axis)
+	case graph.PReLU:
+		a.preLU()
+	case graph.PReLUGrad:
+		a.preLUGrad()
 	case graph.MulAdd:
 		a.each(func(i int) (float64, float64) {
 			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()
 		})
 	default:
-		return a.byElement() || a.loss()
+		return a.byElement() || a.activation() || a.loss()
 	}
 	return true
 }
