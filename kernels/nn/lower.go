@@ -43,6 +43,18 @@ func kernelOf(op graph.Op, in []graph.Shape) kernel {
 		return &byLast{preLU}
 	case graph.PReLUGrad:
 		return &byLast{preLUGrad}
+	case graph.Softmax:
+		return &softmax{in[0].Last(), op.Lengths}
+	case graph.SoftmaxGrad:
+		return &softmaxGrad{softmax{in[0].Last(), op.Lengths}}
+	case graph.Normalize:
+		return &norm{in[0].Last(), float64(op.Epsilon), normalize}
+	case graph.NormalizeGrad:
+		return &norm{in[0].Last(), float64(op.Epsilon), normalizeGrad}
+	case graph.L2Norm:
+		return &norm{in[0].Last(), float64(op.Epsilon), l2Norm}
+	case graph.L2NormGrad:
+		return &norm{in[0].Last(), float64(op.Epsilon), l2NormGrad}
 	case graph.MulAdd:
 		return mulAdd{}
 	case graph.MulScalar:

@@ -5,7 +5,7 @@ import "github.com/monolith-go/monolith/kernels/graph"
 // model draws an operation that models are made of, over x, as [n m].
 func (d *drawing) model(x graph.ID) graph.ID {
 	m := d.width(x)
-	switch d.r.IntN(17) {
+	switch d.r.IntN(21) {
 	case 0: // the stack has a later reader, or none
 		stack := d.stack(x, fields(m))
 		y := d.Add("", graph.Scale{Factor: 0.25}, d.Add("", graph.FM{}, stack))
@@ -53,6 +53,17 @@ func (d *drawing) model(x graph.ID) graph.ID {
 	case 15:
 		y := d.Add("", graph.Repeat{Axis: d.r.IntN(2), Count: 1 + d.r.IntN(2)}, x)
 		return d.Add("", graph.Reshape{Dims: []int{d.Node(y).Shape.Size()}}, y)
+	case 16:
+		y := d.Add("", graph.Softmax{}, d.stack(x, fields(m)))
+		return d.Add("", graph.Reshape{Dims: []int{m}}, y)
+	case 17:
+		y := d.Add("", graph.Softmax{Lengths: true}, d.stack(x, fields(m)), d.lengths)
+		return d.Add("", graph.Reshape{Dims: []int{m}}, y)
+	case 18:
+		y := d.LayerNorm("", d.stack(x, fields(m)), d.weight(m/fields(m)), d.weight(m/fields(m)), 0.1)
+		return d.Add("", graph.Reshape{Dims: []int{m}}, y)
+	case 19: // some rows are shorter than epsilon's root, some longer
+		return d.Add("", graph.L2Norm{Epsilon: 0.5}, x)
 	default:
 		p := d.Add("", graph.Mul{}, x, x)
 		return d.Add("", graph.Add{}, d.Add("", graph.Mul{}, x, d.as(m)), p)

@@ -70,7 +70,7 @@ func Pairs(big bool) []Pair {
 		}
 		return small
 	}
-	fields, dim, width, rank := size(4, 26), size(3, 16), size(5, 416), size(2, 64)
+	fields, dim, width, rank := size(3, 26), size(4, 16), size(5, 416), size(2, 64)
 	return []Pair{
 		{"fm", []graph.Shape{per(fields, dim)},
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.FM{}, in[0]) },
@@ -118,6 +118,42 @@ func Pairs(big bool) []Pair {
 				z := b.Add("", graph.MatMul{}, b.Add("", graph.MatMul{}, in[1], in[2]), in[3])
 				z = b.Add("", graph.Add{}, z, b.Add("", graph.Broadcast{Dims: []int{width}}, in[4]))
 				return b.Add("", graph.Add{}, b.Add("", graph.Mul{}, in[0], z), in[1])
+			}},
+		{"softmax", []graph.Shape{per(fields, dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.Softmax{}, in[0]) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				e := b.Add("", graph.Exp{}, in[0])
+				over := b.Add("", graph.Reciprocal{}, b.Add("", graph.Sum{Axis: 1}, e))
+				return b.Add("", graph.Mul{}, e, b.Add("", graph.Repeat{Axis: 1, Count: dim}, over))
+			}},
+		{"softmax by lengths", []graph.Shape{per(dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Add("", graph.Softmax{Lengths: true}, in[0], b.Const(1.5, per(1)))
+			},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Add("", graph.Pad{Width: dim}, b.Add("", graph.Softmax{}, b.Add("", graph.Slice{To: 2}, in[0])))
+			}},
+		{"layer norm", []graph.Shape{per(fields, dim), fixed(dim), fixed(dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.LayerNorm("", in[0], in[1], in[2], 1e-3) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				row := func(x graph.ID) graph.ID { return b.Add("", graph.Repeat{Axis: 1, Count: dim}, x) }
+				all := func(x graph.ID) graph.ID {
+					return b.Add("", graph.Broadcast{Dims: []int{fields, dim}}, x)
+				}
+				mean := b.Add("", graph.Scale{Factor: -1}, b.Mean("", 1, in[0]))
+				d := b.Add("", graph.Add{}, in[0], row(mean))
+				variance := b.Mean("", 1, b.Add("", graph.Mul{}, d, d))
+				root := b.Add("", graph.Sqrt{}, b.Add("", graph.Scale{Factor: 1, Shift: 1e-3}, variance))
+				y := b.Add("", graph.Mul{}, d, row(b.Add("", graph.Reciprocal{}, root)))
+				return b.Add("", graph.Add{}, b.Add("", graph.Mul{}, y, all(in[1])), all(in[2]))
+			}},
+		{"l2 norm", []graph.Shape{per(fields, dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Add("", graph.L2Norm{Epsilon: 1e-12}, in[0])
+			},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				root := b.Add("", graph.Sqrt{}, b.Add("", graph.Sum{Axis: 1}, b.Add("", graph.Mul{}, in[0], in[0])))
+				return b.Add("", graph.Mul{}, in[0], b.Add("", graph.Repeat{Axis: 1, Count: dim}, b.Add("", graph.Reciprocal{}, root)))
 			}},
 	}
 }

@@ -107,6 +107,18 @@ func (a *at) compute() bool {
 		a.preLU()
 	case graph.PReLUGrad:
 		a.preLUGrad()
+	case graph.Softmax:
+		a.softmax()
+	case graph.SoftmaxGrad:
+		a.softmaxGrad()
+	case graph.Normalize:
+		a.normalize(op.Epsilon)
+	case graph.NormalizeGrad:
+		a.normalizeGrad(op.Epsilon)
+	case graph.L2Norm:
+		a.l2Norm(op.Epsilon)
+	case graph.L2NormGrad:
+		a.l2NormGrad(op.Epsilon)
 	case graph.MulAdd:
 		a.each(func(i int) (float64, float64) {
 			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()
