@@ -5,7 +5,7 @@ import "github.com/monolith-go/monolith/kernels/graph"
 // model draws an operation that models are made of, over x, as [n m].
 func (d *drawing) model(x graph.ID) graph.ID {
 	m := d.width(x)
-	switch d.r.IntN(21) {
+	switch d.r.IntN(25) {
 	case 0: // the stack has a later reader, or none
 		stack := d.stack(x, fields(m))
 		y := d.Add("", graph.Scale{Factor: 0.25}, d.Add("", graph.FM{}, stack))
@@ -64,6 +64,25 @@ func (d *drawing) model(x graph.ID) graph.ID {
 		return d.Add("", graph.Reshape{Dims: []int{m}}, y)
 	case 19: // some rows are shorter than epsilon's root, some longer
 		return d.Add("", graph.L2Norm{Epsilon: 0.5}, x)
+	case 20: // each kind of product, of two of the sample's matrices
+		f := fields(m)
+		y := d.stack(d.as(m), f)
+		kind := graph.Kind(d.r.IntN(3))
+		if kind == graph.NN {
+			y = d.stack(d.as(m), m/f)
+		}
+		y = d.Add("", graph.BatchMatMul{Kind: kind}, d.stack(x, f), y)
+		y = d.Add("", graph.Reshape{Dims: []int{d.Node(y).Shape.Size()}}, y)
+		return d.Add("", graph.Scale{Factor: 0.25}, y)
+	case 21:
+		return d.Dot("", x, d.Add("", graph.Tanh{}, d.as(m)))
+	case 22:
+		f := fields(m)
+		y := d.Add("", graph.AddEach{}, d.Add("", graph.MulEach{}, d.stack(x, f), d.as(m/f)), d.as(m/f))
+		return d.Add("", graph.Reshape{Dims: []int{m}}, y)
+	case 23:
+		f := fields(m)
+		return d.Add("", graph.SumProducts{}, d.stack(x, f), d.stack(d.as(m), f))
 	default:
 		p := d.Add("", graph.Mul{}, x, x)
 		return d.Add("", graph.Add{}, d.Add("", graph.Mul{}, x, d.as(m)), p)

@@ -71,6 +71,7 @@ func Pairs(big bool) []Pair {
 		return small
 	}
 	fields, dim, width, rank := size(3, 26), size(4, 16), size(5, 416), size(2, 64)
+	steps, units := size(3, 50), size(5, 80)
 	return []Pair{
 		{"fm", []graph.Shape{per(fields, dim)},
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.FM{}, in[0]) },
@@ -154,6 +155,31 @@ func Pairs(big bool) []Pair {
 			func(b *graph.Builder, in []graph.ID) graph.ID {
 				root := b.Add("", graph.Sqrt{}, b.Add("", graph.Sum{Axis: 1}, b.Add("", graph.Mul{}, in[0], in[0])))
 				return b.Add("", graph.Mul{}, in[0], b.Add("", graph.Repeat{Axis: 1, Count: dim}, b.Add("", graph.Reciprocal{}, root)))
+			}},
+		{"dot", []graph.Shape{per(width), per(width)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Dot("", in[0], in[1]) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return sum(b, b.Add("", graph.Mul{}, in[0], in[1]))
+			}},
+		{"attend", []graph.Shape{per(dim), per(steps, dim), fixed(dim, units), fixed(dim, units), fixed(dim, units), fixed(units)},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Attend("", in[0], in[1], in[2], in[3], in[4], in[5], false)
+			},
+			func(b *graph.Builder, in []graph.ID) graph.ID { // [q, k, q⊙k]·w, step by step
+				q, k, y := in[0], flat(b, in[1]), []graph.ID{}
+				for t := range steps {
+					k := columns(b, k, t, dim)
+					z := b.Dense("", q, in[2], in[5], false)
+					z = b.Add("", graph.Add{}, z, b.Add("", graph.MatMul{}, k, in[3]))
+					y = append(y, b.Add("", graph.Add{}, z, b.Add("", graph.MatMul{}, b.Add("", graph.Mul{}, q, k), in[4])))
+				}
+				return shaped(b, b.Add("", graph.Concat{}, y...), steps, units)
+			}},
+		{"weigh", []graph.Shape{per(steps, 1), per(steps, dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Weigh("", in[0], in[1]) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				w := b.Add("", graph.Repeat{Axis: 1, Count: dim}, flat(b, in[0]))
+				return b.Add("", graph.Sum{}, b.Add("", graph.Mul{}, w, in[1]))
 			}},
 	}
 }

@@ -119,6 +119,14 @@ func (a *at) compute() bool {
 		a.l2Norm(op.Epsilon)
 	case graph.L2NormGrad:
 		a.l2NormGrad(op.Epsilon)
+	case graph.BatchMatMul:
+		a.batchMatMul(op.Kind)
+	case graph.AddEach:
+		a.byStep(number.add)
+	case graph.MulEach:
+		a.byStep(number.mul)
+	case graph.SumProducts:
+		a.sumProducts()
 	case graph.MulAdd:
 		a.each(func(i int) (float64, float64) {
 			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()
