@@ -63,6 +63,10 @@ func kernelOf(op graph.Op, in []graph.Shape, out graph.Shape) kernel {
 		return &byStep{in[0].Last(), mul}
 	case graph.SumProducts:
 		return &sumProducts{in[0].Dims[0]}
+	case graph.GRU:
+		return gruOf(op, in[1], 0)
+	case graph.GRUGrad:
+		return &gruGrad{*gruOf(graph.GRU(op), in[3], 2)}
 	case graph.MulAdd:
 		return mulAdd{}
 	case graph.MulScalar:

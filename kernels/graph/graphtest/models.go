@@ -5,7 +5,7 @@ import "github.com/monolith-go/monolith/kernels/graph"
 // model draws an operation that models are made of, over x, as [n m].
 func (d *drawing) model(x graph.ID) graph.ID {
 	m := d.width(x)
-	switch d.r.IntN(25) {
+	switch d.r.IntN(26) {
 	case 0: // the stack has a later reader, or none
 		stack := d.stack(x, fields(m))
 		y := d.Add("", graph.Scale{Factor: 0.25}, d.Add("", graph.FM{}, stack))
@@ -83,6 +83,8 @@ func (d *drawing) model(x graph.ID) graph.ID {
 	case 23:
 		f := fields(m)
 		return d.Add("", graph.SumProducts{}, d.stack(x, f), d.stack(d.as(m), f))
+	case 24:
+		return d.gru()
 	default:
 		p := d.Add("", graph.Mul{}, x, x)
 		return d.Add("", graph.Add{}, d.Add("", graph.Mul{}, x, d.as(m)), p)
@@ -97,4 +99,18 @@ func (d *drawing) above(x graph.ID) graph.ID {
 // stack is x as rows of equal length.
 func (d *drawing) stack(x graph.ID, rows int) graph.ID {
 	return d.Add("", graph.Reshape{Dims: []int{rows, d.width(x) / rows}}, x)
+}
+
+// gru is a short sequence of any kind, flat.
+func (d *drawing) gru() graph.ID {
+	t, h := 1+d.r.IntN(3), 1+d.r.IntN(4)
+	op := graph.GRU{Attention: d.r.IntN(2) == 0, Lengths: d.r.IntN(2) == 0}
+	in := []graph.ID{d.stack(d.as(t*2*h), t), d.stack(d.as(t*h), t), d.weight(h, 2*h), d.weight(h, h)}
+	if op.Attention {
+		in = append(in, d.stack(d.Add("", graph.Sigmoid{}, d.as(t)), t))
+	}
+	if op.Lengths {
+		in = append(in, d.lengths)
+	}
+	return d.Add("", graph.Reshape{Dims: []int{t * h}}, d.Add("", op, in...))
 }

@@ -181,5 +181,48 @@ func Pairs(big bool) []Pair {
 				w := b.Add("", graph.Repeat{Axis: 1, Count: dim}, flat(b, in[0]))
 				return b.Add("", graph.Sum{}, b.Add("", graph.Mul{}, w, in[1]))
 			}},
+		{"gru", gruShapes(steps, dim, false),
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.GRU{}, in...) },
+			func(b *graph.Builder, in []graph.ID) graph.ID { return unrolled(b, in, steps, steps) }},
+		{"augru", gruShapes(steps, dim, true),
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Add("", graph.GRU{Attention: true, Lengths: true}, append(in, b.Const(1.5, per(1)))...)
+			},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return unrolled(b, in, steps, 2) }},
 	}
+}
+
+func gruShapes(t, h int, attention bool) []graph.Shape {
+	s := []graph.Shape{graph.PerSample(t, 2*h), graph.PerSample(t, h), graph.Fixed(h, 2*h), graph.Fixed(h, h)}
+	if attention {
+		s = append(s, graph.PerSample(t, 1))
+	}
+	return s
+}
+
+// unrolled is a GRU step by step, of which count do.
+func unrolled(b *graph.Builder, in []graph.ID, steps, count int) graph.ID {
+	add := func(op graph.Op, x, y graph.ID) graph.ID { return b.Add("", op, x, y) }
+	less := func(x graph.ID) graph.ID { return b.Add("", graph.Scale{Factor: -1, Shift: 1}, x) }
+	h := b.Node(in[1]).Shape.Last()
+	state := b.Const(0, graph.PerSample(h))
+	var states []graph.ID
+	for t := range steps {
+		if t >= count {
+			states = append(states, state)
+			continue
+		}
+		gates := columns(b, flat(b, in[0]), t, 2*h)
+		gates = b.Add("", graph.Sigmoid{}, add(graph.Add{}, gates, add(graph.MatMul{}, state, in[2])))
+		r, u := columns(b, gates, 0, h), columns(b, gates, 1, h)
+		c := add(graph.MatMul{}, add(graph.Mul{}, r, state), in[3])
+		c = b.Add("", graph.Tanh{}, add(graph.Add{}, columns(b, flat(b, in[1]), t, h), c))
+		if len(in) > 4 {
+			rest := less(columns(b, flat(b, in[4]), t, 1))
+			u = add(graph.Mul{}, u, add(graph.MatMul{}, rest, b.Const(1, graph.Fixed(1, h))))
+		}
+		state = add(graph.Add{}, add(graph.Mul{}, u, state), add(graph.Mul{}, less(u), c))
+		states = append(states, state)
+	}
+	return shaped(b, b.Add("", graph.Concat{}, states...), steps, h)
 }

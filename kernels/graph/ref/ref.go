@@ -127,6 +127,10 @@ func (a *at) compute() bool {
 		a.byStep(number.mul)
 	case graph.SumProducts:
 		a.sumProducts()
+	case graph.GRU:
+		a.gruOf(op, 0).states()
+	case graph.GRUGrad:
+		a.gruOf(graph.GRU(op), 2).grad()
 	case graph.MulAdd:
 		a.each(func(i int) (float64, float64) {
 			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()
