@@ -13,7 +13,7 @@ import "fmt"
 // an operand [n t 1] follows, and u is u · (1 − attention): DIEN's AUGRU. With Lengths one of [n 1] follows,
 // and steps t with t < length count; the others keep the state, and are not read. The result is all states, [n t h].
 //
-// A NaN or Inf among the weights may reach gradients of steps that do not count. Products are gemm's chains; gates, candidates and states are rounded once each.
+// Products are gemm's chains; gates, candidates and states are rounded once each.
 type GRU struct{ Attention, Lengths bool }
 
 // GRUGrad is its derivative, of dy, the states that GRU gave, and GRU's operands. A sample's result is the gradient

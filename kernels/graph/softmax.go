@@ -3,7 +3,7 @@ package graph
 import "fmt"
 
 // Softmax makes each row of [n … m] exp(x) over the row's sum of them, less the largest x before; in float64 along
-// the row, rounded once. With Lengths its second operand, [n 1], says how many places of a sample's rows count: those
+// the row, exp and result rounded. With Lengths its second operand, [n 1], says how many places of a sample's rows count: those
 // k with k < length, none where that is NaN. The others are 0 and are not read. A NaN or Inf among those that
 // count makes them all NaN, but −Inf is 0 where others are finite.
 type Softmax struct{ Lengths bool }

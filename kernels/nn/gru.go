@@ -35,10 +35,12 @@ func (k *gru) weight(l *Lane, s *step, i, cols int) gemm.Mat {
 var onto = gemm.Op{Alpha: 1, Beta: 1}
 
 func (k *gru) run(l *Lane, s *step) error {
-	states := l.views[s.out]
+	states, longest := l.views[s.out], k.longest(l, s)
 	for l.time = 0; l.time < k.t && l.n > 0; l.time++ {
-		if err := k.forwards(l, s, states); err != nil {
-			return err
+		if l.time < longest {
+			if err := k.forwards(l, s, states); err != nil {
+				return err
+			}
 		}
 		k.each(l, s, (*gruState)(k))
 	}
@@ -70,9 +72,20 @@ func (k *gru) forwards(l *Lane, s *step, states view) error {
 	return nil
 }
 
-// counts says whether the step that is computed does for sample i.
-func (k *gru) counts(l *Lane, s *step, i int) bool {
-	return !k.lengths || float32(l.time) < l.views[s.in[len(s.in)-1]].row(i)[0]
+// counts says whether step t does for sample i.
+func (k *gru) counts(l *Lane, s *step, i, t int) bool {
+	return !k.lengths || float32(t) < l.views[s.in[len(s.in)-1]].row(i)[0]
+}
+
+// longest is how many steps count for any sample.
+func (k *gru) longest(l *Lane, s *step) int {
+	count := 0
+	for i := 0; i < l.n && count < k.t; i++ {
+		for count < k.t && k.counts(l, s, i, count) {
+			count++
+		}
+	}
+	return count
 }
 
 // rest is 1 − attention.
@@ -98,7 +111,7 @@ func (f *gruInputs) do(l *Lane, s *step, lo, hi int) {
 	k, h := (*gru)(f), f.h
 	for i := lo; i < hi; i++ {
 		aside := l.views[s.aside].row(i)
-		if !k.counts(l, s, i) {
+		if !k.counts(l, s, i, l.time) {
 			clear(aside[:3*h])
 			continue
 		}
@@ -118,6 +131,10 @@ func (f *gruGates) do(l *Lane, s *step, lo, hi int) {
 	}
 	for i := lo; i < hi; i++ {
 		aside := l.views[s.aside].row(i)
+		if !k.counts(l, s, i, l.time) {
+			clear(aside[3*h : 4*h])
+			continue
+		}
 		sigmoid(aside[:2*h], aside[:2*h], nil)
 		for j, v := range k.before(l, states, i) {
 			aside[3*h+j] = aside[j] * v
@@ -130,6 +147,9 @@ type gruCandidate gru
 
 func (f *gruCandidate) do(l *Lane, s *step, lo, hi int) {
 	for i := lo; i < hi; i++ {
+		if !(*gru)(f).counts(l, s, i, l.time) {
+			continue
+		}
 		c := l.views[s.aside].row(i)[2*f.h : 3*f.h]
 		tanh(c, c, nil)
 	}
@@ -143,7 +163,7 @@ func (f *gruState) do(l *Lane, s *step, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		aside, before := l.views[s.aside].row(i), k.before(l, states, i)
 		to := states.row(i)[l.time*h:][:h]
-		if !k.counts(l, s, i) {
+		if !k.counts(l, s, i, l.time) {
 			clear(to)
 			copy(to, before)
 			continue
@@ -164,24 +184,36 @@ func (f *gruState) do(l *Lane, s *step, lo, hi int) {
 type gruGrad struct{ gru }
 
 func (k *gruGrad) run(l *Lane, s *step) error {
-	aside, states, out, h := l.views[s.aside], l.views[s.in[1]], l.views[s.out], k.h
+	longest := k.longest(l, s)
 	for l.time = k.t - 1; l.time >= 0 && l.n > 0; l.time-- {
-		if err := k.forwards(l, s, states); err != nil {
-			return err
+		if l.time < longest {
+			if err := k.backwards(l, s); err != nil {
+				return err
+			}
+			continue
 		}
 		k.each(l, s, (*gruGradCandidate)(&k.gru))
-		candidate, gates := out.cols((2*k.t+l.time)*h, h), out.cols(l.time*2*h, 2*h)
-		if l.time > 0 {
-			if err := l.mm.Mul(aside.cols(5*h, h), candidate, k.weight(l, s, 3, h).T(), gemm.Plain); err != nil {
-				return err
-			}
-		}
 		k.each(l, s, (*gruGradGates)(&k.gru))
-		if l.time > 0 {
-			if err := l.mm.Mul(aside.cols(4*h, h), gates, k.weight(l, s, 2, 2*h).T(), onto); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// backwards is step l.time, with its products.
+func (k *gruGrad) backwards(l *Lane, s *step) error {
+	aside, out, h := l.views[s.aside], l.views[s.out], k.h
+	if err := k.forwards(l, s, l.views[s.in[1]]); err != nil {
+		return err
+	}
+	k.each(l, s, (*gruGradCandidate)(&k.gru))
+	if l.time > 0 {
+		candidate := out.cols((2*k.t+l.time)*h, h)
+		if err := l.mm.Mul(aside.cols(5*h, h), candidate, k.weight(l, s, 3, h).T(), gemm.Plain); err != nil {
+			return err
 		}
+	}
+	k.each(l, s, (*gruGradGates)(&k.gru))
+	if l.time > 0 {
+		return l.mm.Mul(aside.cols(4*h, h), out.cols(l.time*2*h, 2*h), k.weight(l, s, 2, 2*h).T(), onto)
 	}
 	return nil
 }
@@ -198,6 +230,8 @@ func (f *gruGradCandidate) do(l *Lane, s *step, lo, hi int) {
 		d, dy := aside[4*h:5*h], l.views[s.in[0]].row(i)[l.time*h:]
 		if l.time == k.t-1 {
 			clear(d)
+		} else if !k.counts(l, s, i, l.time+1) {
+			copy(d, aside[5*h:]) // without the product, which zeros times NaN would show in
 		}
 		for j := range d {
 			d[j] += dy[j]
@@ -205,7 +239,7 @@ func (f *gruGradCandidate) do(l *Lane, s *step, lo, hi int) {
 		clear(gates)
 		clear(candidate)
 		along, rest := 0.0, k.rest(l, s, i)
-		for j := 0; j < h && k.counts(l, s, i); j++ {
+		for j := 0; j < h && k.counts(l, s, i, l.time); j++ {
 			d, u, c := float64(d[j]), float64(aside[h+j]), float64(aside[2*h+j])
 			keep, old := u*rest, 0.0
 			if before != nil {
@@ -231,7 +265,11 @@ func (f *gruGradGates) do(l *Lane, s *step, lo, hi int) {
 		aside, out, before := l.views[s.aside].row(i), l.views[s.out].row(i), k.before(l, l.views[s.in[1]], i)
 		gates, reset := out[l.time*2*h:][:2*h], out[(3*k.t+l.time)*h:][:h]
 		clear(reset)
-		if before == nil || !k.counts(l, s, i) {
+		if !k.counts(l, s, i, l.time) {
+			copy(aside[5*h:6*h], aside[4*h:])
+			continue
+		}
+		if before == nil {
 			continue
 		}
 		copy(reset, aside[3*h:4*h])

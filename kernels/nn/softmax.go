@@ -43,11 +43,13 @@ func softmaxRow(dst, x []float32) {
 			most = v
 		}
 	}
-	for _, v := range x {
-		sum += math.Exp(float64(v) - float64(most))
-	}
 	for i, v := range x {
-		dst[i] = float32(math.Exp(float64(v)-float64(most)) / sum)
+		e := math.Exp(float64(v) - float64(most))
+		dst[i] = float32(e)
+		sum += e
+	}
+	for i, e := range dst {
+		dst[i] = float32(float64(e) / sum)
 	}
 }
 

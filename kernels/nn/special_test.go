@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/monolith-go/monolith/kernels/graph"
@@ -89,5 +90,73 @@ func TestNormsAtTheEdges(t *testing.T) {
 			t.Fatal(err)
 		}
 		sameBits(t, tc.op.Name(), out.Values, [][]float32{tc.want})
+	}
+}
+
+// A sequence's steps that do not count are not read, keep the state, and have no gradients, whatever the
+// weights are and whoever is in the batch.
+func TestGRUByLengths(t *testing.T) {
+	nan := float32(math.NaN())
+	const steps, h = 4, 2
+	b := &graph.Builder{}
+	in := []graph.ID{b.Input("gates", steps, 2*h), b.Input("candidate", steps, h), b.Weight("wg", h, 2*h), b.Weight("wc", h, h),
+		b.Input("attention", steps, 1), b.Input("lengths", 1)}
+	op := graph.GRU{Attention: true, Lengths: true}
+	states := b.Add("states", op, in...)
+	b.Output("states", states)
+	b.Output("gradient", b.Add("", graph.GRUGrad(op), append([]graph.ID{b.Input("dy", steps, h), states}, in...)...))
+	p := compile(t, b, nn.Options{})
+	lengths := []float32{0, 1, 2.5, 9, nan}
+	n := len(lengths)
+	r := rand.New(rand.NewPCG(1, 2))
+	gates, candidate, attention, dy := draw(r, n*steps*2*h, 1), draw(r, n*steps*h, 1), draw(r, n*steps, 1), draw(r, n*steps*h, 1)
+	counts := []int{0, 1, 3, 4, 0}
+	for i, count := range counts {
+		for at := count; at < steps; at++ {
+			gates[(i*steps+at)*2*h], candidate[(i*steps+at)*h], attention[i*steps+at] = nan, nan, nan
+		}
+	}
+	for _, bad := range []bool{false, true} {
+		wg, wc := draw(r, h*2*h, 1), draw(r, h*h, 1)
+		if bad {
+			wg[0], wc[0] = nan, nan
+		}
+		w := &nn.Weights{Values: [][]float32{wg, wc}}
+		var out nn.Outputs
+		if err := p.Run(&nn.Lane{}, n, [][]float32{gates, candidate, attention, lengths, dy}, w, &out); err != nil {
+			t.Fatal(err)
+		}
+		for i, count := range counts {
+			states, d := out.Values[0][i*steps*h:][:steps*h], out.Values[1][i*steps*(4*h+1):][:steps*(4*h+1)]
+			for at := count; at < steps; at++ {
+				for j := range h {
+					want := float32(0)
+					if count > 0 {
+						want = states[(count-1)*h+j]
+					}
+					if got := states[at*h+j]; got != want && (got == got || want == want) {
+						t.Errorf("bad weights %v, sample %d: state %d is %g, want %g", bad, i, at, got, want)
+					}
+					for _, x := range []float32{d[at*2*h+j], d[at*2*h+h+j], d[(2*steps+at)*h+j], d[(3*steps+at)*h+j], d[4*steps*h+at]} {
+						if x != 0 {
+							t.Errorf("bad weights %v, sample %d: a gradient of step %d is %g", bad, i, at, x)
+						}
+					}
+				}
+			}
+			for at := range count {
+				if x := d[(2*steps+at)*h]; (x != x) != (bad && count > 1) {
+					t.Errorf("bad weights %v, sample %d of %d steps: the gradient of step %d is %g", bad, i, count, at, x)
+				}
+			}
+		}
+		var one nn.Outputs // alone, a sample has the same bits
+		for i := range n {
+			part := func(v []float32) []float32 { m := len(v) / n; return v[i*m:][:m] }
+			if err := p.Run(&nn.Lane{}, 1, [][]float32{part(gates), part(candidate), part(attention), part(lengths), part(dy)}, w, &one); err != nil {
+				t.Fatal(err)
+			}
+			sameBits(t, "alone", one.Values, [][]float32{part(out.Values[0]), part(out.Values[1])})
+		}
 	}
 }

@@ -76,18 +76,11 @@ func Pairs(big bool) []Pair {
 		{"fm", []graph.Shape{per(fields, dim)},
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.FM{}, in[0]) },
 			func(b *graph.Builder, in []graph.ID) graph.ID {
-				x, y := flat(b, in[0]), graph.None
-				for i := range fields {
-					for j := range i {
-						p := sum(b, b.Add("", graph.Mul{}, columns(b, x, i, dim), columns(b, x, j, dim)))
-						if y == graph.None {
-							y = p
-						} else {
-							y = b.Add("", graph.Add{}, y, p)
-						}
-					}
-				}
-				return y
+				x := flat(b, in[0])
+				all := b.Add("", graph.Sum{}, in[0])
+				square, squares := sum(b, b.Add("", graph.Mul{}, all, all)), sum(b, b.Add("", graph.Mul{}, x, x))
+				y := b.Add("", graph.Add{}, square, b.Add("", graph.Scale{Factor: -1}, squares))
+				return b.Add("", graph.Scale{Factor: 0.5}, y)
 			}},
 		{"ffm", []graph.Shape{per(fields, fields, dim)},
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.FFM{}, in[0]) },

@@ -62,7 +62,7 @@ func (a *at) softmax() {
 			sum = sum.add(out[i])
 		}
 		for i := range x {
-			out[i] = out[i].mul(sum.inverse())
+			out[i] = out[i].round().mul(sum.inverse())
 		}
 		if !sure {
 			unsure(out)
