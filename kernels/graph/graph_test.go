@@ -124,6 +124,13 @@ func TestRefusals(t *testing.T) {
 		{graph.GRUGrad{}, shapes{per(2, 3)}, "give dy, the states, and those of gru"},
 		{graph.GRUGrad{}, shapes{per(2, 3), per(2, 4), per(2, 6), per(2, 3), fixed(3, 6), fixed(3, 3)}, "dy and the states are [n 2 3] and [n 2 4]: give [n 2 3]"},
 		{graph.GRUGrad{}, shapes{per(2, 3), per(2, 3), per(2, 6), per(2, 3), fixed(3, 6)}, "it has 3 operands"},
+		{graph.InBatchSoftmax{}, shapes{per(3), per(4)}, "make them equal"},
+		{graph.InBatchSoftmax{}, shapes{per(2, 3), per(2, 3)}, "its operands are [n 2 3]: give a vector for each sample"},
+		{graph.InBatchSoftmax{LogQ: true}, shapes{per(3), per(3)}, "give 3"},
+		{graph.InBatchSoftmax{LogQ: true}, shapes{per(3), per(3), per(3)}, "its log q is [n 3]"},
+		{graph.InBatchSoftmaxGrad{}, shapes{fixed(3), fixed(3)}, "give a vector for each sample"},
+		{graph.InBatchAUC{}, shapes{per(2), per(2)}, "give one number a sample, [n 1]"},
+		{graph.InBatchAUCGrad{}, shapes{per(1)}, "give 2"},
 		{graph.MulAdd{}, shapes{per(3), per(3), per(4)}, "make them equal"},
 		{graph.FFM{}, shapes{per(3, 4, 5)}, "its operand is [n 3 4 5]: give an embedding of each field for each field"},
 		{graph.FFM{}, shapes{per(3, 4)}, "for each field"},
@@ -153,14 +160,22 @@ func TestRefusals(t *testing.T) {
 
 func TestBuilderRefusals(t *testing.T) {
 	for says, build := range map[string]func(b *graph.Builder){
-		`two nodes are called "x"`:                  func(b *graph.Builder) { b.Input("x", 1); b.Input("x", 1) },
-		"it has no output":                          func(b *graph.Builder) { b.Input("x", 1) },
-		`two outputs are called "y"`:                func(b *graph.Builder) { x := b.Input("x", 1); b.Output("y", x); b.Output("y", x) },
-		`output "y" is no node`:                     func(b *graph.Builder) { b.Output("y", 3) },
-		"operand 0 is no node":                      func(b *graph.Builder) { b.Add("", graph.ReLU{}, 0) },
-		"no node of this graph":                     func(b *graph.Builder) { b.Gradients(4) },
-		"only a single number has one":              func(b *graph.Builder) { b.Gradients(b.Input("x", 1)) },
-		`node "loss" (mse): a gradient by its la`:   func(b *graph.Builder) { x := b.Input("x", 1); b.Gradients(b.Add("loss", graph.MSE{}, x, x), x) },
+		`two nodes are called "x"`:                func(b *graph.Builder) { b.Input("x", 1); b.Input("x", 1) },
+		"it has no output":                        func(b *graph.Builder) { b.Input("x", 1) },
+		`two outputs are called "y"`:              func(b *graph.Builder) { x := b.Input("x", 1); b.Output("y", x); b.Output("y", x) },
+		`output "y" is no node`:                   func(b *graph.Builder) { b.Output("y", 3) },
+		"operand 0 is no node":                    func(b *graph.Builder) { b.Add("", graph.ReLU{}, 0) },
+		"no node of this graph":                   func(b *graph.Builder) { b.Gradients(4) },
+		"only a single number has one":            func(b *graph.Builder) { b.Gradients(b.Input("x", 1)) },
+		`node "loss" (mse): a gradient by its la`: func(b *graph.Builder) { x := b.Input("x", 1); b.Gradients(b.Add("loss", graph.MSE{}, x, x), x) },
+		"no operands":                             func(b *graph.Builder) { b.Mix("", b.Input("gate", 2)) },
+		"factors of [n 1 3] and [n 2 5] do not fit": func(b *graph.Builder) {
+			b.Mix("", b.Input("gate", 3), b.Input("one", 5), b.Input("two", 5))
+		},
+		`node "loss" (in_batch_auc): a gradient by its labels`: func(b *graph.Builder) {
+			x, y := b.Input("x", 1), b.Input("y", 1)
+			b.Gradients(b.Add("loss", graph.InBatchAUC{}, x, y), y)
+		},
 		"factors of [n 1 1] and [n 1 2] do not fit": func(b *graph.Builder) { b.Dot("", b.Input("x", 1), b.Input("y", 2)) },
 		"factors of [n 1 3] and [n 2 4] do not fit": func(b *graph.Builder) { b.Weigh("", b.Input("w", 3), b.Input("k", 2, 4)) },
 		"with more than 3 dimensions":               func(b *graph.Builder) { b.Mean("", 3, b.Input("x", 1)) },

@@ -67,6 +67,14 @@ func kernelOf(op graph.Op, in []graph.Shape, out graph.Shape) kernel {
 		return gruOf(op, in[1], 0)
 	case graph.GRUGrad:
 		return &gruGrad{*gruOf(graph.GRU(op), in[3], 2)}
+	case graph.InBatchSoftmax:
+		return &inBatch{softmaxTerm{}, nil}
+	case graph.InBatchSoftmaxGrad:
+		return inBatchSoftmaxGrad{}
+	case graph.InBatchAUC:
+		return &inBatch{aucTerm{}, ordered}
+	case graph.InBatchAUCGrad:
+		return inBatchAUCGrad{}
 	case graph.MulAdd:
 		return mulAdd{}
 	case graph.MulScalar:

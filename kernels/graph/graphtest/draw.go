@@ -71,7 +71,18 @@ func Draw(r *rand.Rand, n int, o Options) (*Case, error) {
 	} else {
 		c.Loss = d.Add("", graph.MSE{}, y, label)
 	}
-	switch r.IntN(4) {
+	switch r.IntN(6) {
+	case 5:
+		c.Loss = d.Add("", graph.Add{}, c.Loss, d.Add("", graph.InBatchAUC{}, d.dense(d.any(), 1, true), label))
+	case 4:
+		op, in := graph.InBatchSoftmax{LogQ: r.IntN(2) == 0}, []graph.ID{d.any()}
+		if in = append(in, d.as(d.width(in[0]))); op.LogQ {
+			in = append(in, d.lengths) // which nothing goes back to
+		}
+		for i := range 2 { // towers of length 1: products of others grow
+			in[i] = d.Add("", graph.L2Norm{Epsilon: 0.5}, in[i])
+		}
+		c.Loss = d.Add("", graph.Add{}, c.Loss, d.Add("", op, in...))
 	case 0:
 		c.Loss = d.Add("", graph.TimesBatch{}, c.Loss)
 	case 1:

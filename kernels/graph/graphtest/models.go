@@ -5,7 +5,7 @@ import "github.com/monolith-go/monolith/kernels/graph"
 // model draws an operation that models are made of, over x, as [n m].
 func (d *drawing) model(x graph.ID) graph.ID {
 	m := d.width(x)
-	switch d.r.IntN(26) {
+	switch d.r.IntN(27) {
 	case 0: // the stack has a later reader, or none
 		stack := d.stack(x, fields(m))
 		y := d.Add("", graph.Scale{Factor: 0.25}, d.Add("", graph.FM{}, stack))
@@ -85,6 +85,8 @@ func (d *drawing) model(x graph.ID) graph.ID {
 		return d.Add("", graph.SumProducts{}, d.stack(x, f), d.stack(d.as(m), f))
 	case 24:
 		return d.gru()
+	case 25:
+		return d.Mix("", d.dense(x, 2, true), d.as(m), x)
 	default:
 		p := d.Add("", graph.Mul{}, x, x)
 		return d.Add("", graph.Add{}, d.Add("", graph.Mul{}, x, d.as(m)), p)

@@ -174,6 +174,22 @@ func Pairs(big bool) []Pair {
 				w := b.Add("", graph.Repeat{Axis: 1, Count: dim}, flat(b, in[0]))
 				return b.Add("", graph.Sum{}, b.Add("", graph.Mul{}, w, in[1]))
 			}},
+		{"mix", []graph.Shape{per(3), per(units), per(units), per(units)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Mix("", in[0], in[1:]...) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				e := b.Add("", graph.Exp{}, in[0])
+				over, y := b.Add("", graph.Reciprocal{}, sum(b, e)), graph.None
+				for i, expert := range in[1:] {
+					w := b.Add("", graph.Mul{}, columns(b, e, i, 1), over)
+					w = b.Add("", graph.MatMul{}, w, b.Const(1, fixed(1, units)))
+					if w = b.Add("", graph.Mul{}, w, expert); y == graph.None {
+						y = w
+					} else {
+						y = b.Add("", graph.Add{}, y, w)
+					}
+				}
+				return y
+			}},
 		{"gru", gruShapes(steps, dim, false),
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.GRU{}, in...) },
 			func(b *graph.Builder, in []graph.ID) graph.ID { return unrolled(b, in, steps, steps) }},

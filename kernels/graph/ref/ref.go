@@ -131,6 +131,14 @@ func (a *at) compute() bool {
 		a.gruOf(op, 0).states()
 	case graph.GRUGrad:
 		a.gruOf(graph.GRU(op), 2).grad()
+	case graph.InBatchSoftmax:
+		a.inBatchSoftmax()
+	case graph.InBatchSoftmaxGrad:
+		a.inBatchSoftmaxGrad()
+	case graph.InBatchAUC:
+		a.inBatchAUC()
+	case graph.InBatchAUCGrad:
+		a.inBatchAUCGrad()
 	case graph.MulAdd:
 		a.each(func(i int) (float64, float64) {
 			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()
