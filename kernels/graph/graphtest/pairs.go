@@ -3,6 +3,7 @@ package graphtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/monolith-go/monolith/kernels/graph"
 )
@@ -61,17 +62,22 @@ func columns(b *graph.Builder, x graph.ID, i, width int) graph.ID {
 	return b.Add("", graph.Slice{From: i * width, To: (i + 1) * width}, x)
 }
 
+// sizes are those of the pairs' operands.
+type sizes struct{ fields, dim, width, rank, steps, units int }
+
 // Pairs are all of them, of a few floats each, or of as many as models have.
 func Pairs(big bool) []Pair {
-	per, fixed := graph.PerSample, graph.Fixed
-	size := func(small, large int) int {
-		if big {
-			return large
-		}
-		return small
+	s := sizes{3, 4, 5, 2, 3, 5}
+	if big {
+		s = sizes{26, 16, 416, 64, 50, 80}
 	}
-	fields, dim, width, rank := size(3, 26), size(4, 16), size(5, 416), size(2, 64)
-	steps, units := size(3, 50), size(5, 80)
+	return slices.Concat(s.terms(), s.norms(), s.sequences())
+}
+
+// terms are what crosses fields.
+func (s sizes) terms() []Pair {
+	per, fixed := graph.PerSample, graph.Fixed
+	fields, dim, width, rank := s.fields, s.dim, s.width, s.rank
 	return []Pair{
 		{"fm", []graph.Shape{per(fields, dim)},
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.FM{}, in[0]) },
@@ -113,6 +119,14 @@ func Pairs(big bool) []Pair {
 				z = b.Add("", graph.Add{}, z, b.Add("", graph.Broadcast{Dims: []int{width}}, in[4]))
 				return b.Add("", graph.Add{}, b.Add("", graph.Mul{}, in[0], z), in[1])
 			}},
+	}
+}
+
+// norms are along rows.
+func (s sizes) norms() []Pair {
+	per, fixed := graph.PerSample, graph.Fixed
+	fields, dim := s.fields, s.dim
+	return []Pair{
 		{"softmax", []graph.Shape{per(fields, dim)},
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.Softmax{}, in[0]) },
 			func(b *graph.Builder, in []graph.ID) graph.ID {
@@ -149,6 +163,14 @@ func Pairs(big bool) []Pair {
 				root := b.Add("", graph.Sqrt{}, b.Add("", graph.Sum{Axis: 1}, b.Add("", graph.Mul{}, in[0], in[0])))
 				return b.Add("", graph.Mul{}, in[0], b.Add("", graph.Repeat{Axis: 1, Count: dim}, b.Add("", graph.Reciprocal{}, root)))
 			}},
+	}
+}
+
+// sequences are what attends, mixes and goes step by step.
+func (s sizes) sequences() []Pair {
+	per, fixed := graph.PerSample, graph.Fixed
+	dim, width, steps, units := s.dim, s.width, s.steps, s.units
+	return []Pair{
 		{"dot", []graph.Shape{per(width), per(width)},
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Dot("", in[0], in[1]) },
 			func(b *graph.Builder, in []graph.ID) graph.ID {
