@@ -74,7 +74,7 @@ func FuzzPrograms(f *testing.F) {
 // A bound that were wide open would hold of anything.
 func TestBoundsAreTight(t *testing.T) {
 	loose, all := 0, 0
-	for seed := range uint64(100) {
+	for seed := range uint64(400) {
 		c, err := graphtest.Draw(rand.New(rand.NewPCG(seed, 7)), 9, graphtest.Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -36,6 +36,8 @@ type drawing struct {
 	values []graph.ID // [n m], from which the next node takes its operands
 	by     []graph.ID
 	o      Options
+
+	lengths graph.ID // some of a row
 }
 
 // Options are what may be in a graph.
@@ -54,6 +56,7 @@ func Draw(r *rand.Rand, n int, o Options) (*Case, error) {
 	}
 	d.values = append(d.values, d.by...)
 	label := d.Input("label", 1)
+	d.lengths = d.Input("lengths", 1)
 	for range 2 + r.IntN(10) {
 		d.values = append(d.values, d.next())
 	}
@@ -68,7 +71,18 @@ func Draw(r *rand.Rand, n int, o Options) (*Case, error) {
 	} else {
 		c.Loss = d.Add("", graph.MSE{}, y, label)
 	}
-	switch r.IntN(4) {
+	switch r.IntN(6) {
+	case 5:
+		c.Loss = d.Add("", graph.Add{}, c.Loss, d.Add("", graph.InBatchAUC{}, d.dense(d.any(), 1, true), label))
+	case 4:
+		op, in := graph.InBatchSoftmax{LogQ: r.IntN(2) == 0}, []graph.ID{d.any()}
+		if in = append(in, d.as(d.width(in[0]))); op.LogQ {
+			in = append(in, d.lengths) // which nothing goes back to
+		}
+		for i := range 2 { // towers of length 1: products of others grow
+			in[i] = d.Add("", graph.L2Norm{Epsilon: 0.5}, in[i])
+		}
+		c.Loss = d.Add("", graph.Add{}, c.Loss, d.Add("", op, in...))
 	case 0:
 		c.Loss = d.Add("", graph.TimesBatch{}, c.Loss)
 	case 1:
@@ -92,7 +106,13 @@ func Draw(r *rand.Rand, n int, o Options) (*Case, error) {
 	}
 	c.Graph = g
 	for _, id := range g.Inputs() {
-		c.Inputs = append(c.Inputs, numbers(r, g.Nodes()[id].Shape.Floats(n)))
+		x := numbers(r, g.Nodes()[id].Shape.Floats(n))
+		if id == d.lengths {
+			for i := range x {
+				x[i] = float32(r.IntN(12)-2) / 2
+			}
+		}
+		c.Inputs = append(c.Inputs, x)
 	}
 	for _, id := range g.Weights() {
 		c.Weights = append(c.Weights, numbers(r, g.Nodes()[id].Shape.Size()))
@@ -130,6 +150,9 @@ func (d *drawing) dense(x graph.ID, out int, bias bool) graph.ID {
 func (d *drawing) next() graph.ID {
 	x := d.any()
 	m := d.width(x)
+	if d.r.IntN(3) == 0 {
+		return d.model(x)
+	}
 	kinds := 16
 	if d.o.Sums {
 		kinds = 18
@@ -170,13 +193,7 @@ func (d *drawing) next() graph.ID {
 	case 17:
 		return d.Add("", graph.Broadcast{Dims: []int{m}}, d.Add("", graph.SumRows{}, x))
 	default: // a layer over rows of each sample
-		rows := 1
-		for k := 2; k <= m; k++ {
-			if m%k == 0 {
-				rows = k
-				break
-			}
-		}
+		rows := fields(m)
 		out := 1 + d.r.IntN(5)
 		y := d.dense(d.Add("", graph.Reshape{Dims: []int{rows, m / rows}}, x), out, true)
 		if d.r.IntN(2) == 0 {
@@ -184,6 +201,16 @@ func (d *drawing) next() graph.ID {
 		}
 		return d.Add("", graph.Reshape{Dims: []int{rows * out}}, y)
 	}
+}
+
+// fields is how many rows m columns are made, if they can be.
+func fields(m int) int {
+	for k := 2; k <= m; k++ {
+		if m%k == 0 {
+			return k
+		}
+	}
+	return 1
 }
 
 // as is some value of m columns, made so if need be.
