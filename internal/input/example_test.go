@@ -61,7 +61,7 @@ func TestParseExample(t *testing.T) {
 	}{
 		{"as it is", "x", ints(1, 2), 1, 1, ""},
 		{"an id as text", "userId", texts("+007"), 7, 1, ""},
-		{"the greatest id", "userId", ints(maxID), maxID, 1, ""},
+		{"the greatest id", "userId", ints(modelspec.MaxID), modelspec.MaxID, 1, ""},
 		{"a label of int64", "rating", ints(3), 1, 0, ""},
 		{"a label as text", "rating", texts("4e0"), 1, 1, ""},
 		{"a label on the threshold", "rating", floats(3.5), 1, 1, ""},
@@ -74,7 +74,7 @@ func TestParseExample(t *testing.T) {
 		{"three texts", "userId", texts("1", "2", "3"), 0, 0, `field "userId" has 3 values, one is read`},
 		{"an id as float", "userId", floats(3), 0, 0, `field "userId" is the float 3, not a whole number`},
 		{"an id as words", "userId", texts("seven"), 0, 0, `field "userId" is "seven", not a whole number`},
-		{"49 bits", "userId", ints(maxID + 1), 0, 0, `field "userId" is 281474976710656, outside 0 to 2^48-1`},
+		{"49 bits", "userId", ints(modelspec.MaxID + 1), 0, 0, `field "userId" is 281474976710656, outside 0 to 2^48-1`},
 		{"negative", "userId", ints(-1), 0, 0, `field "userId" is -1, outside 0 to 2^48-1`},
 		{"a label of NaN", "rating", floats(float32(math.NaN())), 0, 0, `field "rating" is the float NaN, not a number`},
 		{"a label without end", "rating", texts("inf"), 0, 0, `field "rating" is "inf", not a number`},

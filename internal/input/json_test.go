@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 		reason       string
 	}{
 		{"as the demo writes it", `{"userId":1,"movieId":2,"rating":4.0,"timestamp":964982703}`, 1, 2, 1, ""},
-		{"strings, spaces, other fields", ` { "rating":"3.4999" , "x":{"y":[1]}, "movieId":"007","userId":"281474976710655" } `, maxID, 7, 0, ""},
+		{"strings, spaces, other fields", ` { "rating":"3.4999" , "x":{"y":[1]}, "movieId":"007","userId":"281474976710655" } `, modelspec.MaxID, 7, 0, ""},
 		{"on the threshold", `{"userId":0,"movieId":0,"rating":3.5}`, 0, 0, 1, ""},
 		{"empty", ``, 0, 0, 0, "empty"},
 		{"cut short", `{"userId":1,`, 0, 0, 0, "not one JSON object"},

@@ -65,7 +65,7 @@ func referenceWhole(fields map[string]json.RawMessage, field string) (int64, err
 	if err != nil {
 		return 0, fmt.Errorf("field %q is %.40s, not a whole number", field, fields[field])
 	}
-	if id < 0 || id > maxID {
+	if id < 0 || id > modelspec.MaxID {
 		return 0, fmt.Errorf("field %q is %d, outside 0 to 2^48-1", field, id)
 	}
 	return id, nil

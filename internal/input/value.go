@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-)
 
-// maxID bounds an id: a feature id keeps its lower 48 bits.
-const maxID = 1<<48 - 1
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+)
 
 // value is what a record holds in a declared field. It points into the record.
 type value struct {
@@ -97,7 +96,7 @@ func (d *Decoder) id(at int) (int64, error) {
 	if !ok {
 		return 0, fmt.Errorf("field %q is %s, not a whole number", d.names[at], d.found[at].shown())
 	}
-	if id < 0 || id > maxID {
+	if id < 0 || id > modelspec.MaxID {
 		return 0, fmt.Errorf("field %q is %d, outside 0 to 2^48-1", d.names[at], id)
 	}
 	return id, nil
