@@ -121,7 +121,7 @@ func (d *Decoder) entry(num protowire.Number, typ protowire.Type, b []byte) erro
 
 // feature reads a list, one after the other of a kind, or instead of one of another kind.
 func (v *value) feature(num protowire.Number, typ protowire.Type, b []byte) error {
-	if typ != protowire.BytesType || num < featureBytes || num > featureInt64s {
+	if typ != protowire.BytesType || num > featureInt64s {
 		return nil
 	}
 	kind := [...]kind{featureBytes: blob, featureFloats: float, featureInt64s: integer}[num]

@@ -205,7 +205,9 @@ func odd(t testing.TB) (all [][]byte) {
 		field(1, key("userId"), field(2, ids(field(1, []byte{7})))), field(1, key("userId"), field(2, ids(field(1, []byte{0x80})))), field(1, key("userId"), field(2, ids(field(1, []byte{7, 8})))),
 		field(1, key("rating"), field(2, reals(single))), field(1, key("rating"), field(2, reals(field(1, single[1:])))), field(1, key("rating"), field(2, reals(field(1, single[2:])))), field(1, key("rating"), field(2, reals(one(4)))),
 		field(1, key("userId"), field(2, ids(single))), field(1, key("\xff")), field(1, key("\xff"), key("userId"), field(2, ids(one(7)))), field(1, key("userId"), field(4, ids(one(7)))), field(1, key("userId"), field(2, field(4, one(7)))),
-		field(1, key("x"), field(2, []byte{0xff})), field(1, one(5), key("userId"), field(2, ids(one(7)))), field(2, key("userId")), one(3), {0x00}, {0x07}, protowire.AppendTag(nil, protowire.MaxValidNumber+1, protowire.BytesType), append(protowire.AppendVarint(nil, (1<<29)<<3), 5),
+		field(1, key("x"), field(2, []byte{0xff})), field(1, one(5), key("userId"), field(2, ids(one(7)))), field(2, key("userId")), one(3), {0x00}, {0x07}, protowire.AppendTag(nil, protowire.MaxValidNumber+1, protowire.BytesType), append(protowire.AppendVarint(nil, (1<<29-1)<<3), 5),
+		field(1, key("userId"), append(protowire.AppendVarint(nil, (1<<29-1)<<3), 5)), field(1, key("userId"), append(protowire.AppendVarint(nil, (1<<29)<<3), 5)),
+		field(1, key("userId"), field(2, []byte{3 << 3, 5}, ids(one(7)))), field(1, key("userId"), field(2, []byte{2 << 3, 5}, ids(one(7)))), append(protowire.AppendVarint(nil, (1<<29)<<3), 5),
 		group(3), group(9999), group(10000), group(10001), group(1)[:1], protowire.AppendTag(nil, 9, protowire.EndGroupType), field(1, group(3)), field(1, key("userId"), field(2, group(2))), field(1, key("userId"), field(2, ids(group(2), one(7)))),
 	} {
 		all = append(all, slices.Concat(whole, field(1, entry)), slices.Concat(field(1, entry), whole), slices.Concat(whole, entry), field(1, entry))

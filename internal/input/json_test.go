@@ -87,7 +87,7 @@ func hostile() (all []string) {
 		`{"userId":1,"movieId":2,"rating":4.0}`, "\t{\n\"userId\"\r:\t1 , \"movieId\":2,\"rating\" :4}\n", "{\"userId\":1,\"movieId\":2,\"rating\":4\v}",
 		`{"userId":"1","movieId":"2","rating":"4e0"}`, `{"userId":[1],"movieId":"\u0031","rating":-0}`, `{"userId":1,"movieId":2,"rating":4,"a":{"b":":"},"a\\":"\""}`,
 		`{"userId":1,"movieId":2,"rating":4,"userId":3,}`, `{"userId":1,"userId":3,"movieId":2,"rating":4,"x":}`, `{"userId":1,"movieId":2,"rating":4,"timestamp":5,"timestamp":6}`,
-		`{"\ud83d\ude00":1,"😀":2}`, `{"\ud83d":1,"\ufffd":2}`, `{"\ude00\ud83d":1,"\ufffd\ufffd":2}`, `{"\ud83d\u0041":1,"\ufffdA":2}`, `{"\ud83d\ud83d\ude00":1,"\ufffd😀":1}`, "{\"\xff\":1,\"\\uFFFD\":2}", "{\"\xff\":1,\"\xfe\":2}", "{\"\xed\xa0\x80\":1,\"\xff\xff\xff\":1}", "{\"é\":1,\"\\u00e9\":2}",
+		`{"\ud83d\ude00":1,"😀":2}`, `{"\ud83d":1,"\ufffd":2}`, `{"\ude00\ud83d":1,"\ufffd\ufffd":2}`, `{"\ud83d\u0041":1,"\ufffdA":2}`, `{"\ud83d\ud83d\ude00":1,"\ufffd😀":1}`, "{\"\xff\":1,\"\\uFFFD\":2}", "{\"\xff\":1,\"\xfe\":2}", "{\"\xed\xa0\x80\":1,\"\xff\xff\xff\":1}", "{\"é\":1,\"\\u00e9\":2}", `{"ª":1,"\u00aA":2}`, `{"ÿ":1,"\u00fF":2}`,
 		"{\"userId\":\"1\x01\"}", "{\"userId\":\"1\x7f\"}", "{\"use\nrId\":1}", `{"userId":"\x"}`, `{"userId":"\u12"}`, `{"userId":"\u12G4"}`, `{"userId":"\u`, `{"userId":"\`, `{"userId":"`, `{"userId"`, `{"userId" 1}`, `{"userId":`, `{"userId":1`, `{"a":1,`, `{a:1}`, `{'a':1}`,
 		`{"a":[],"b":{},"c":[[]],"d":[{}],"e":{"f":[1,{"g":null}]}}`, `{"a":[,]}`, `{"a":[1,]}`, `{"a":[1}`, `{"a":{"b":1]}`, `{"a":{1:2}}`, `{"a":{"b"}}`, `{"a":{"b":1,}}`, `{"a":[1 2]}`, `{"a":{"b":1 "c":2}}`, `{"a":[`, `{"a":{`, `{"a":{"b":`, `{"a":[1`, `{"a":[1,`, `{"a":[1]`, `{"a":]}`,
 	}

@@ -127,7 +127,7 @@ func literal(b []byte, i int, word string) int {
 }
 
 func numberEnd(b []byte, i int) int {
-	if i < len(b) && b[i] == '-' {
+	if b[i] == '-' {
 		i++
 	}
 	if i < len(b) && b[i] == '0' {
@@ -242,7 +242,7 @@ func unescape(dst, s []byte) []byte {
 			i += 6
 			if utf16.IsSurrogate(r) {
 				r = unicode.ReplacementChar
-				if i+1 < len(s) && s[i] == '\\' && s[i+1] == 'u' {
+				if i < len(s) && s[i] == '\\' && s[i+1] == 'u' {
 					high, _ := hex4(s[i-4:])
 					low, _ := hex4(s[i+2:])
 					if pair := utf16.DecodeRune(high, low); pair != unicode.ReplacementChar {
