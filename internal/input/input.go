@@ -1,16 +1,16 @@
 // Package input reads training records: one pass over a record's bytes finds the fields that
-// a declared model names, and nothing of it is kept.
+// a declared model names.
 //
 //	record ── Decode ──► Sample: ids by feature, label ── runtime.Batch.Add
 //
 // A [Decoder] belongs to one goroutine and allocates nothing for a record of a kind that it has
 // seen, except for one that it refuses: then the error is a sentence for the dead letter.
 //
-// Bounds. A record's size is bounded by its source alone (a Kafka topic's max.message.bytes);
-// what is kept between records grows with their number of undeclared keys, not with their
-// values. JSON nests at most 10,000 deep and groups of an Example likewise, as encoding/json and
-// protobuf have it. The number of fields is bounded by the size: n undeclared keys cost n log n
-// comparisons, a declared one a look-up in a map.
+// Bounds. A record's size is bounded by its source alone (a Kafka topic's max.message.bytes), and
+// so is its number of fields: n undeclared keys cost n log n comparisons, a declared one a look-up
+// in a map. Between records a decoder keeps up to 4,096 keys, 64 KiB of text and 10 KB for what
+// nests. JSON nests at most 10,000 deep and groups of an Example likewise, as encoding/json and
+// protobuf have it.
 package input
 
 import (
@@ -50,8 +50,11 @@ type Options struct {
 	TimeField string  // seconds since 1970 where the record has it; empty: none is looked at
 }
 
-// maxOrder bounds what is remembered of the order of fields.
-const maxOrder = 4096
+// What a decoder keeps between records.
+const (
+	maxKeys = 4096
+	maxText = 64 << 10
+)
 
 // Sample is one record as the model reads it.
 type Sample struct {
@@ -118,10 +121,18 @@ func (d *Decoder) find(pos int, name []byte) int {
 	switch {
 	case pos < len(d.order):
 		d.order[pos] = at
-	case len(d.order) < maxOrder:
+	case len(d.order) < maxKeys:
 		d.order = append(d.order, at)
 	}
 	return at
+}
+
+// kept is s without its content, to be used again unless it has grown beyond most.
+func kept[T any](s []T, most int) []T {
+	if cap(s) > most {
+		return nil
+	}
+	return s[:0]
 }
 
 // Decode reads one record: each feature's field is a whole number of 0 to 2^48-1, the label's
@@ -131,7 +142,7 @@ func (d *Decoder) find(pos int, name []byte) int {
 func (d *Decoder) Decode(record []byte) (Sample, error) {
 	clear(d.found)
 	clear(d.strange) // no record is held by a key of it
-	d.text, d.strange = d.text[:0], d.strange[:0]
+	d.text, d.strange = kept(d.text, maxText), kept(d.strange, maxKeys)
 	read := d.readJSON
 	if d.options.Format == Example {
 		read = d.readExample

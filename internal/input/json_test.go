@@ -162,6 +162,34 @@ func TestAFieldOfSeveral(t *testing.T) {
 	}
 }
 
+// A record with more keys and text than usual is read, and not paid for ever after.
+func TestWhatADecoderKeeps(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString(`{"userId":1,"movieId":2,"rating":4`)
+	for i := range 2 * maxKeys {
+		fmt.Fprintf(&b, `,"a long key with an escape \u0020 %d":0`, i)
+	}
+	b.WriteString("}")
+	d := New(modelspec.MovieRanking(), Options{})
+	if _, err := d.Decode(b.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.strange) != 2*maxKeys || len(d.text) <= maxText || len(d.order) != maxKeys {
+		t.Fatalf("%d keys, %d bytes of text, an order of %d", len(d.strange), len(d.text), len(d.order))
+	}
+	alike(t, d, []byte(`{"userId":1,"movieId":2,"rating":4,"x":0,"y":1,"z":2}`))
+	alike(t, d, []byte(`{"userId":1,"movieId":2,"rating":4,"x":0}`))
+	if cap(d.strange) > maxKeys || cap(d.text) > maxText {
+		t.Errorf("%d keys and %d bytes of text are kept", cap(d.strange), cap(d.text))
+	}
+	for _, k := range d.strange[1:cap(d.strange)] {
+		if k != nil {
+			t.Error("a record is held by one of its keys")
+		}
+	}
+	alike(t, d, b.Bytes())
+}
+
 func FuzzJSON(f *testing.F) {
 	for _, record := range hostile() {
 		f.Add([]byte(record))
