@@ -450,6 +450,7 @@ type JobStarted struct {
 	TopicId       string                 `protobuf:"bytes,20,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`                                                            // as Kafka prints it; a topic made anew has another. Empty: not known
 	Ends          map[int32]int64        `protobuf:"bytes,21,rep,name=ends,proto3" json:"ends,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`     // partition -> offset at which a bounded job ends; empty: it goes on
 	Begins        map[int32]int64        `protobuf:"bytes,22,rep,name=begins,proto3" json:"begins,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> offset of the first record that there was when the job began
+	Format        string                 `protobuf:"bytes,23,opt,name=format,proto3" json:"format,omitempty"`                                                                             // of the topic's records, as trainer --format names it; empty: json
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -552,6 +553,13 @@ func (x *JobStarted) GetBegins() map[int32]int64 {
 		return x.Begins
 	}
 	return nil
+}
+
+func (x *JobStarted) GetFormat() string {
+	if x != nil {
+		return x.Format
+	}
+	return ""
 }
 
 // TopicUpdated says what of the topic belongs to the running job from here on: fields that
@@ -1410,7 +1418,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\rStopRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
 	"\x0eStartRequested\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xf1\x03\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x89\x04\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
@@ -1426,7 +1434,8 @@ const file_events_training_training_proto_rawDesc = "" +
 	" \x01(\tR\bspecHash\x12\x19\n" +
 	"\btopic_id\x18\x14 \x01(\tR\atopicId\x12E\n" +
 	"\x04ends\x18\x15 \x03(\v21.monolith.events.training.v1.JobStarted.EndsEntryR\x04ends\x12K\n" +
-	"\x06begins\x18\x16 \x03(\v23.monolith.events.training.v1.JobStarted.BeginsEntryR\x06begins\x1a7\n" +
+	"\x06begins\x18\x16 \x03(\v23.monolith.events.training.v1.JobStarted.BeginsEntryR\x06begins\x12\x16\n" +
+	"\x06format\x18\x17 \x01(\tR\x06format\x1a7\n" +
 	"\tEndsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -31,7 +32,10 @@ type Config struct {
 	Index int
 	// Brokers are Kafka addresses, host:port.
 	Brokers []string
-	// Topic holds the records, one JSON object each. Default ratings, and <bzid>.ratings
+	// Format is how the topic's records are written: json, one object each, or example, a
+	// tf.train.Example each. Default json.
+	Format string
+	// Topic holds the records. Default ratings, and <bzid>.ratings
 	// outside of the namespace demo.
 	Topic string
 	// Shards is the number of parameter-server shards of the job. Default 2.
@@ -79,6 +83,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Name = cmp.Or(c.Name, "trainer-0")
+	c.Format = cmp.Or(c.Format, input.JSON.String())
 	c.Shards = cmp.Or(c.Shards, 2)
 	c.Batch = cmp.Or(c.Batch, 64)
 	c.RecordAhead = cmp.Or(c.RecordAhead, 24*time.Hour)
@@ -102,6 +107,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Index, "index", c.Index, "this trainer's number in the job")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `host:port`, repeatable")
 	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`; empty: ratings, and <bzid>.ratings outside of the namespace demo")
+	fs.StringVar(&c.Format, "format", c.Format, "how the records are written: json or example (tf.train.Example)")
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
@@ -139,6 +145,9 @@ func (c *Config) Validate() error {
 	check(len(c.Brokers) > 0, "kafka must name at least one broker")
 	if c.Topic != "" {
 		errs = append(errs, kafka.ValidTopic(c.Topic))
+	}
+	if _, err := input.ParseFormat(c.Format); err != nil {
+		errs = append(errs, fmt.Errorf("trainer: format: %w", err))
 	}
 	check(c.Shards > 0, "shards must be 1 or more, not %d", c.Shards)
 	check(c.Batch > 0 && c.Batch <= maxBatch, "batch must be 1 to %d, not %d", maxBatch, c.Batch)

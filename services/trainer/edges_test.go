@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 )
@@ -68,6 +69,8 @@ func TestConfigAtItsBounds(t *testing.T) {
 		"three":              {func(c *Config) { c.LabelRange = []float64{1, 2, 3} }, false},
 		"open below":         {func(c *Config) { c.LabelRange = []float64{math.Inf(-1), 0} }, false},
 		"open above":         {func(c *Config) { c.LabelRange = []float64{0, math.Inf(1)} }, false},
+		"Examples":           {func(c *Config) { c.Format = "example" }, true},
+		"no known format":    {func(c *Config) { c.Format = "xml" }, false},
 		"no number":          {func(c *Config) { c.LabelRange = []float64{math.NaN(), 1} }, false},
 	} {
 		c := good
@@ -76,11 +79,11 @@ func TestConfigAtItsBounds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if got := (&Config{LabelRange: []float64{1, 5}, TimeField: "t"}).rules(); got != (rules{1, 5, "t"}) {
-		t.Errorf("rules %+v", got)
+	if got := (&Config{Format: "example", LabelRange: []float64{1, 5}, TimeField: "t"}).input(); got != (input.Options{Format: input.Example, Min: 1, Max: 5, TimeField: "t"}) {
+		t.Errorf("records are read by %+v", got)
 	}
-	if got := (&Config{}).rules(); got != (rules{}) {
-		t.Errorf("no rules are %+v", got)
+	if got := (&Config{}).input(); got != (input.Options{}) {
+		t.Errorf("records are read by %+v where nothing is said", got)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -18,7 +19,7 @@ type engine struct {
 	*runtime.Engine
 	index  map[string]int   // variable by name
 	latest func() time.Time // that a record may be dated; nil: any time
-	rules  rules
+	input  input.Options
 }
 
 func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
@@ -50,7 +51,7 @@ type step struct {
 	bad    []rejected
 	newest int64 // unix seconds of the newest record learnt
 	trace  string
-	fids   []int64 // of one record
+	input  *input.Decoder
 	shards []part
 }
 
@@ -65,14 +66,20 @@ type part struct {
 func (e *engine) newStep() *step {
 	return &step{
 		e: e, batch: e.NewBatch(), lane: e.NewLane(),
-		fids: make([]int64, len(e.Spec().GetFeatures())), shards: make([]part, e.Shards()),
+		input: input.New(e.Spec(), e.input), shards: make([]part, e.Shards()),
 	}
+}
+
+// rejected is a record that cannot be learnt, and why.
+type rejected struct {
+	record kafka.Record
+	reason string
 }
 
 // samples is how many are learnt.
 func (s *step) samples() int { return s.batch.Len() }
 
-// load parses the records and finds the rows that they read.
+// load reads the records and finds the rows that they read.
 func (s *step) load(recs []kafka.Record) error {
 	s.batch.Reset()
 	s.bad, s.newest, s.trace = s.bad[:0], 0, ""
@@ -84,7 +91,7 @@ func (s *step) load(recs []kafka.Record) error {
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
-		smp, err := s.e.rules.parse(s.e.Spec(), r.Value, s.fids)
+		smp, err := s.input.Decode(r.Value)
 		if err != nil {
 			s.bad = append(s.bad, rejected{r, err.Error()})
 			continue
@@ -95,7 +102,7 @@ func (s *step) load(recs []kafka.Record) error {
 				r.Time.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))})
 			continue
 		}
-		if err := s.batch.Add(smp.fids, smp.label); err != nil {
+		if err := s.batch.Add(smp.IDs, smp.Label); err != nil {
 			return fmt.Errorf("record %d: %w", r.Offset, err)
 		}
 		s.newest = max(s.newest, r.Time.Unix())

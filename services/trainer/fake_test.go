@@ -81,6 +81,7 @@ type fakeShard struct {
 	holds   int
 	rolled  int
 	traces  []string // of the applies that had one
+	took    func(*rowwire.ApplyRequest)
 	rng     *rand.Rand
 	stop    func()
 }
@@ -293,6 +294,9 @@ func (s *fakeShard) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 	}
 	if r.Traceparent != "" {
 		s.traces = append(s.traces, r.Traceparent)
+	}
+	if s.took != nil {
+		s.took(r)
 	}
 	s.epochs[r.Partition] = r.Epoch
 	s.now.next[r.Partition] = r.To

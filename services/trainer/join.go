@@ -42,7 +42,7 @@ func (s *Server) prepare(ctx context.Context) error {
 		s.engine.latest = s.latestRecord
 		s.dense = newDenseCache(s.shards, s.engine)
 		s.env.Health.OK(healthModel)
-		s.engine.rules = s.cfg.rules()
+		s.engine.input = s.cfg.input()
 		close(s.prepared)
 		return nil
 	})

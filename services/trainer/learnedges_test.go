@@ -3,7 +3,6 @@ package trainer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -16,30 +15,6 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 )
-
-// The times that a record may name, in its own field.
-func TestTimesInRecords(t *testing.T) {
-	for stamp, ok := range map[string]bool{"0": true, "-1": false, "4294967295": true, "4294967296": false, `"7"`: true, "1.5": false, "null": false, `"x"`: false} {
-		record := fmt.Sprintf(`{"userId":1,"movieId":2,"rating":4,"ts":%s}`, stamp)
-		if _, err := (rules{timeField: "ts"}).parse(smallSpec(), []byte(record), make([]int64, 2)); (err == nil) != ok {
-			t.Errorf("%s: %v", record, err)
-		}
-		if _, err := (rules{}).parse(smallSpec(), []byte(record), make([]int64, 2)); err != nil {
-			t.Errorf("%s, where nobody looks at it: %v", record, err)
-		}
-	}
-	for rating, ok := range map[string]bool{"0.5": true, "0.49": false, "5": true, "5.01": false} {
-		if _, err := (rules{min: 0.5, max: 5}).parse(smallSpec(), fmt.Appendf(nil, `{"userId":1,"movieId":2,"rating":%s}`, rating), make([]int64, 2)); (err == nil) != ok {
-			t.Errorf("a rating of %s: %v", rating, err)
-		}
-	}
-	for _, record := range []string{`{"userId":1,"movieId":2,"rating":4,"a":"{","b":"\\","c":[":",{"d":1}],"e":"}\":"}`, ` {} `, `{"x":"\\\""}`} {
-		_, err := (rules{}).parse(smallSpec(), []byte(record), make([]int64, 2))
-		if err != nil && strings.Contains(err.Error(), "twice") {
-			t.Errorf("%s: %v", record, err)
-		}
-	}
-}
 
 // Kafka's time of a record is bounded by what the trainer says, and by 32 bits of seconds.
 func TestDatesOfRecords(t *testing.T) {

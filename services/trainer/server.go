@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -220,17 +221,22 @@ func (s *Server) untilStopped(ctx context.Context) error {
 // started is the jobStarted of this trainer's configuration; what belongs to the topic
 // is the chief's to find out.
 func (s *Server) started() *training.JobStarted {
-	return &training.JobStarted{
+	j := &training.JobStarted{
 		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic,
 		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.Hash(),
 	}
+	if f := s.cfg.input().Format; f != input.JSON {
+		j.Format = f.String()
+	}
+	return j
 }
 
 // differs says why a job that runs as b is not the one this trainer was started for, nil if
 // it is. A job begun before declarations were hashed runs as any of them. The model must
 // be prepared.
 func (s *Server) differs(b *training.JobStarted) error {
-	mine := s.started()
+	mine, b := s.started(), proto.CloneOf(b)
+	mine.Format, b.Format = cmp.Or(mine.GetFormat(), input.JSON.String()), cmp.Or(b.GetFormat(), input.JSON.String())
 	mine.Begins = b.GetBegins()
 	mine.Partitions, mine.TopicId, mine.Ends = b.GetPartitions(), b.GetTopicId(), b.GetEnds()
 	if b.GetSpecHash() == "" {

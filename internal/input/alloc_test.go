@@ -1,0 +1,35 @@
+//go:build !race
+
+package input
+
+import (
+	"testing"
+
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+)
+
+// Once its memory has the size for it, a decoder reads a record without allocating.
+func TestDecodingAllocatesNothing(t *testing.T) {
+	records := map[Format][][]byte{Example: {rating(t, "x", ints(1)), rating(t, "userId", texts("77"))}}
+	for _, r := range []string{
+		`{"userId":1,"movieId":2,"rating":4.0,"timestamp":964982703}`,
+		`{"userId":"281474976710655","a":"\ud83d\ude00","é":{"b":[[[1,{}]]]},"\u006dovieId":"\u0032","rating":"3.141592653589793"}`,
+		`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9,"j":10,"k":11,"l":12,"m":13,"userId":1,"movieId":2,"rating":-0}`,
+	} {
+		records[JSON] = append(records[JSON], []byte(r))
+	}
+	for format, records := range records {
+		d := New(modelspec.MovieRanking(), Options{Format: format, TimeField: "timestamp"})
+		decode := func() {
+			for _, r := range records {
+				if _, err := d.Decode(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		decode()
+		if n := testing.AllocsPerRun(100, decode); n > 0 {
+			t.Errorf("%v: %v allocations", format, n)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package input
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The numbers of tf.train's messages that are read here, each in the one above it.
+const (
+	exampleFeatures = 1 // Features
+	featuresEntry   = 1 // of the map: string, Feature
+	entryKey        = 1
+	entryValue      = 2
+	featureBytes    = 1 // BytesList
+	featureFloats   = 2 // FloatList
+	featureInt64s   = 3 // Int64List
+	listValue       = 1
+)
+
+// What proto.Unmarshal refuses and protowire does not.
+var (
+	errKey    = errors.New("a feature's name is not UTF-8")
+	errNumber = errors.New("a field's number is beyond what protobuf has")
+)
+
+// readExample finds the declared fields of one tf.train.Example. As in protobuf, the last
+// feature of a name counts, and what is repeated within one is merged.
+func (d *Decoder) readExample(record []byte) error {
+	if len(record) == 0 {
+		return errEmpty
+	}
+	d.entries = 0
+	err := each(record, func(num protowire.Number, typ protowire.Type, b []byte) error {
+		if num != exampleFeatures || typ != protowire.BytesType {
+			return nil
+		}
+		return each(b, d.entry)
+	})
+	if err != nil {
+		return fmt.Errorf("the record is not a tf.train.Example: %w", err)
+	}
+	return nil
+}
+
+// each goes through the fields of a message: f gets the content of those that have a length,
+// and the bytes after the tag of others.
+func each(b []byte, f func(num protowire.Number, typ protowire.Type, b []byte) error) error {
+	for len(b) > 0 {
+		num, typ, content, n := field(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if num > protowire.MaxValidNumber {
+			return errNumber
+		}
+		if err := f(num, typ, content); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// field reads one field of a message, of n bytes with its tag. A number below 16 and a length
+// below 128 take a byte each, as nearly all do.
+func field(b []byte) (num protowire.Number, typ protowire.Type, content []byte, n int) {
+	if len(b) > 1 && b[0]&0x87 == byte(protowire.BytesType) && b[0] > 7 && b[1] < 0x80 && int(b[1]) <= len(b)-2 {
+		n = 2 + int(b[1])
+		return protowire.Number(b[0] >> 3), protowire.BytesType, b[2:n], n
+	}
+	num, typ, tag := protowire.ConsumeTag(b)
+	if tag < 0 {
+		return 0, 0, nil, tag
+	}
+	if n = protowire.ConsumeFieldValue(num, typ, b[tag:]); n < 0 {
+		return 0, 0, nil, n
+	}
+	content = b[tag : tag+n]
+	if typ == protowire.BytesType {
+		content, _ = protowire.ConsumeBytes(content)
+	}
+	return num, typ, content, tag + n
+}
+
+// entry reads one of the features by name.
+func (d *Decoder) entry(num protowire.Number, typ protowire.Type, b []byte) error {
+	if num != featuresEntry || typ != protowire.BytesType {
+		return nil
+	}
+	var key []byte
+	v := value{kind: listed}
+	for len(b) > 0 {
+		num, typ, content, n := field(b)
+		switch {
+		case n < 0:
+			return protowire.ParseError(n)
+		case num > protowire.MaxValidNumber:
+			return errNumber
+		case typ != protowire.BytesType:
+		case num == entryKey:
+			if key = content; !utf8.Valid(key) {
+				return errKey
+			}
+		case num == entryValue:
+			if err := each(content, v.feature); err != nil {
+				return err
+			}
+		}
+		b = b[n:]
+	}
+	if at := d.find(d.entries, key); at >= 0 {
+		d.found[at] = v
+	}
+	d.entries++
+	return nil
+}
+
+// feature reads a list, one after the other of a kind, or instead of one of another kind.
+func (v *value) feature(num protowire.Number, typ protowire.Type, b []byte) error {
+	if typ != protowire.BytesType || num > featureInt64s {
+		return nil
+	}
+	kind := [...]kind{featureBytes: blob, featureFloats: float, featureInt64s: integer}[num]
+	if v.kind != kind {
+		*v = value{kind: kind}
+	}
+	return each(b, v.item)
+}
+
+// item reads one of a list, or a packed run of them.
+func (v *value) item(num protowire.Number, typ protowire.Type, b []byte) error {
+	switch {
+	case num != listValue:
+	case typ == protowire.BytesType && v.kind == blob:
+		if v.count++; v.count == 1 {
+			v.raw = b
+		}
+	case typ == protowire.BytesType:
+		return v.packed(b)
+	case typ == protowire.Fixed32Type && v.kind == float, typ == protowire.VarintType && v.kind == integer:
+		return v.packed(b)
+	}
+	return nil
+}
+
+// packed reads numbers of the list's kind, up to the end of b.
+func (v *value) packed(b []byte) error {
+	for len(b) > 0 {
+		var bits uint64
+		var n int
+		if v.kind == float {
+			var single uint32
+			single, n = protowire.ConsumeFixed32(b)
+			bits = math.Float64bits(float64(math.Float32frombits(single)))
+		} else {
+			bits, n = protowire.ConsumeVarint(b)
+		}
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if v.count++; v.count == 1 {
+			v.bits = bits
+		}
+		b = b[n:]
+	}
+	return nil
+}
