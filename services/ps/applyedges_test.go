@@ -124,23 +124,6 @@ func TestAppliesAtTheirBounds(t *testing.T) {
 	}
 }
 
-func TestLargest(t *testing.T) {
-	nan := float32(math.NaN())
-	for _, tc := range []struct {
-		v    []float32
-		want float32
-	}{{nil, 0}, {[]float32{0}, 0}, {[]float32{1, -3, 2}, 3}, {[]float32{-1, 3, 2}, 3}, {[]float32{1, float32(math.Inf(-1))}, float32(math.Inf(1))}} {
-		if got := largest(tc.v); got != tc.want {
-			t.Errorf("the largest of %v is %v", tc.v, got)
-		}
-	}
-	for _, v := range [][]float32{{nan}, {1, nan}, {nan, 1}, {1, nan, 5}} {
-		if got := largest(v); got == got {
-			t.Errorf("the largest of %v is %v", v, got)
-		}
-	}
-}
-
 // Ranges of one partition are one as long as nothing stands between them.
 func TestRangesThatAreJoined(t *testing.T) {
 	r := func(p int32, from, to int64, epoch uint64) *delta.Range {

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 const (
@@ -146,7 +147,7 @@ func (s *state) checkAssign(r shardcmd.AssignRequest) error {
 		}
 		seen[id] = struct{}{}
 	}
-	if most := largest(r.Values); !(most <= table.MaxGradient) {
+	if most := vec.MaxAbs(r.Values); !(most <= table.MaxGradient) {
 		return invalid("a value is %g: give finite ones up to %g", most, float32(table.MaxGradient))
 	}
 	return nil
@@ -219,7 +220,7 @@ func (s *state) assignAgain(d *delta.Delta) error {
 		for i := range p.values {
 			p.values[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.GetValues()[4*i:]))
 		}
-		if err := s.checkIDs(p.table, p.ids); err != nil || !(largest(p.values) <= math.MaxFloat32) {
+		if err := s.checkIDs(p.table, p.ids); err != nil || !(vec.MaxAbs(p.values) <= math.MaxFloat32) {
 			return fmt.Errorf("assignment %q to table %q: %w", a.GetRequestId(), r.GetTable(), errMisfit)
 		}
 		parts = append(parts, p)

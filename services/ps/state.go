@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 // schema is what the spec says about this shard; it never changes.
@@ -200,7 +201,7 @@ func (s *state) load(c *checkpoint.Shard) error {
 			if !ok || len(saved.Values) != len(v.values) || len(saved.Slots) != len(v.slots) {
 				return fmt.Errorf("%w: it has no variable %q of %d values and %d slots", errOtherModel, name, len(v.values), len(v.slots))
 			}
-			if most := max(largest(saved.Values), largest(saved.Slots)); !(most <= math.MaxFloat32) {
+			if most := max(vec.MaxAbs(saved.Values), vec.MaxAbs(saved.Slots)); !(most <= math.MaxFloat32) {
 				return fmt.Errorf("variable %q holds a NaN or an infinite number", name)
 			}
 			v.values, v.slots = saved.Values, saved.Slots
