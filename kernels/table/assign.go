@@ -209,6 +209,7 @@ func (t *Table) Restore(rows []Row) error {
 		return err
 	}
 	newest := uint32(0)
+	p.touch = false // what a checkpoint holds is no news
 	err := t.write(p, false, func(slots []slot, from int) {
 		for i := range slots {
 			if slots[i].at == 0 {

@@ -132,7 +132,6 @@ func (s *state) learn(r *rowwire.ApplyRequest) {
 			// from its checkpoint.
 			panic("ps: gradients were checked and yet refused: " + err.Error())
 		}
-		s.touch(t.Table, t.IDs, ifThere)
 		s.aged(t.Table, at)
 	}
 	s.reached(int64(s.step))

@@ -34,9 +34,14 @@ func standing(t *testing.T, cfg Config, change ...func(*model.ModelSpec)) *state
 	}
 	s := newState(f)
 	s.tables, s.dense, s.parts, s.expiry = map[string]*table.Table{}, map[string]*variable{}, map[int32]*partition{}, map[string]*expiry{}
-	s.touched = map[string]map[int64]reach{}
+	s.gone = map[string]map[int64]struct{}{}
 	for name := range f.dims {
-		if s.tables[name], err = modelspec.NewTable(spec, name); err != nil {
+		c, err := modelspec.TableConfig(spec, name, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Track = true
+		if s.tables[name], err = table.New(c); err != nil {
 			t.Fatal(err)
 		}
 	}

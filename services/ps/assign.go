@@ -49,7 +49,7 @@ func (r *requests) add(id string) {
 // assign sets rows past the stream of training records, and answers once a delta with
 // them is on disk:
 //
-//	set the rows, mark them as touched | not acked; a crash may lose it
+//	set the rows, which lists them     | not acked; a crash may lose it
 //	publish a delta that says so       | a restarted shard reads it and sets them again
 //	answer
 //
@@ -173,7 +173,6 @@ func (s *state) assign(r shardcmd.AssignRequest, now time.Time) (*delta.Delta, e
 	case err != nil:
 		return nil, bus.Refuse(bus.CodeInvalid, "%v", err)
 	}
-	s.touch(r.Table, r.IDs, ifThere)
 	s.assigned.add(r.RequestID)
 	t := s.tables[r.Table]
 	rows := &delta.Rows{Table: r.Table, Dim: uint32(t.Dim())}
