@@ -115,6 +115,44 @@ func TestFollowersShareTheTail(t *testing.T) {
 	wait.For(t, "no consumer left behind", func() bool { return readers() == 0 })
 }
 
+// Who follows the log when the last one has just left shares a new reading with the others,
+// and has none of its own.
+func TestFollowersShareTheTailAnew(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s})
+	_, js := raw(t, s)
+	appendMany(t, b.Log(), 0, 1)
+	enough := errors.New("enough")
+	once := func(events.Recorded) error { return enough }
+	for range 5 {
+		if err := b.Log().Follow(t.Context(), 1, 0, once); !errors.Is(err, enough) {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	seen := make(chan struct{}, 2)
+	for range 2 {
+		all.Go(func() {
+			if err := b.Log().Follow(ctx, 1, 0, func(events.Recorded) error { seen <- struct{}{}; return nil }); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	<-seen
+	<-seen
+	wait.For(t, "one consumer for both", func() bool {
+		info, err := js.Stream(ctx, "MONOLITH")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.CachedInfo().State.Consumers == 1
+	})
+}
+
 // A binary event comes back to this process's followers as the message that was appended,
 // with place and time of the log; another process decodes the same.
 func TestTailKnowsOwnEvents(t *testing.T) {
