@@ -16,6 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
 // Role is one of the services, in a process of its own or beside the others.
@@ -34,6 +35,7 @@ type Env struct {
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // already labelled with the role
 	Tracer  trace.Tracer
-	Rows    *tls.Config   // of the row protocol's two ends; nil: it is not encrypted
-	Health  *health.State // what keeps the role from its work; nil: nobody looks
+	Local   *rowwire.Local // servers of the row protocol in this process; nil: each is reached by its socket
+	Rows    *tls.Config    // of the row protocol's two ends; nil: it is not encrypted
+	Health  *health.State  // what keeps the role from its work; nil: nobody looks
 }

@@ -230,6 +230,12 @@ func TestRoleStatus(t *testing.T) {
 			lacks := opsLacks(page, c.role)
 			return len(lacks) == 0, fmt.Sprint(lacks)
 		})
+		if c.role == "trainer" {
+			_, page := answer(c, "/metrics")
+			if !strings.Contains(page, `road="unix"`) || strings.Contains(page, `road="tcp"`) {
+				t.Errorf("a trainer on the shards' machine does not come by their unix sockets:\n%s", page)
+			}
+		}
 		if code, _ := answer(c, "/livez"); code != http.StatusOK {
 			t.Errorf("%s: /livez %d", c.role, code)
 		}

@@ -133,7 +133,8 @@ type Ready struct {
 	Offsets       map[int32]int64        `protobuf:"bytes,7,rep,name=offsets,proto3" json:"offsets,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Generation    uint64                 `protobuf:"varint,8,opt,name=generation,proto3" json:"generation,omitempty"` // deterministic mode: rises with each roll-back
 	Rows          uint64                 `protobuf:"varint,9,opt,name=rows,proto3" json:"rows,omitempty"`
-	Restored      uint64                 `protobuf:"varint,15,opt,name=restored,proto3" json:"restored,omitempty"` // sequence of the last jobRestored that this state follows; 0: none
+	NearAddresses []string               `protobuf:"bytes,16,rep,name=near_addresses,json=nearAddresses,proto3" json:"near_addresses,omitempty"` // of rows, too: unix:///path, for callers on the same machine; its name is drawn, so elsewhere it leads nowhere
+	Restored      uint64                 `protobuf:"varint,15,opt,name=restored,proto3" json:"restored,omitempty"`                               // sequence of the last jobRestored that this state follows; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -229,6 +230,13 @@ func (x *Ready) GetRows() uint64 {
 		return x.Rows
 	}
 	return 0
+}
+
+func (x *Ready) GetNearAddresses() []string {
+	if x != nil {
+		return x.NearAddresses
+	}
+	return nil
 }
 
 func (x *Ready) GetRestored() uint64 {
@@ -351,7 +359,7 @@ const file_events_shard_shard_proto_rawDesc = "" +
 	"\x05ready\x18\x01 \x01(\v2\x1f.monolith.events.shard.v1.ReadyH\x00R\x05ready\x12M\n" +
 	"\rhealth_failed\x18\x02 \x01(\v2&.monolith.events.shard.v1.HealthFailedH\x00R\fhealthFailed\x12=\n" +
 	"\astopped\x18\x03 \x01(\v2!.monolith.events.shard.v1.StoppedH\x00R\astoppedB\x06\n" +
-	"\x04body\"\xf4\x02\n" +
+	"\x04body\"\x9b\x03\n" +
 	"\x05Ready\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
@@ -365,7 +373,8 @@ const file_events_shard_shard_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\b \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04rows\x18\t \x01(\x04R\x04rows\x12\x1a\n" +
+	"\x04rows\x18\t \x01(\x04R\x04rows\x12%\n" +
+	"\x0enear_addresses\x18\x10 \x03(\tR\rnearAddresses\x12\x1a\n" +
 	"\brestored\x18\x0f \x01(\x04R\brestored\x1a:\n" +
 	"\fOffsetsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +

@@ -26,6 +26,10 @@ func (e *Event) Validate(aggregate string) error {
 			_, _, err := net.SplitHostPort(x.GetRowsAddress())
 			r.Check(err == nil, "rows address %q is neither host:port nor unix:///path", x.GetRowsAddress())
 		}
+		r.Check(len(x.GetNearAddresses()) <= 4, "%d near addresses, 4 are enough", len(x.GetNearAddresses()))
+		for _, near := range x.GetNearAddresses() {
+			r.Check(strings.HasPrefix(near, "unix:///"), "near address %q is no unix:///path", near)
+		}
 	case *Event_HealthFailed:
 		r.Reason("a failure", b.HealthFailed.GetReason())
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
 // The one job of a stack, its model, and its topics in the namespace demo where no flag names
@@ -53,6 +54,7 @@ type Stack struct {
 	Tasks     []Task             // to be changed before Run alone
 
 	health *health.State
+	local  *rowwire.Local // the servers of roles that run here
 	spans  *tracing
 	data   *DataDir
 	status *statusServer
@@ -63,7 +65,7 @@ type Stack struct {
 func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	well := health.New()
 	cfg.Topics = cfg.Topics.Of(cfg.Logs.BZID)
-	s := &Stack{Config: cfg, Metrics: newRegistry(well), health: well}
+	s := &Stack{Config: cfg, Metrics: newRegistry(well), health: well, local: rowwire.NewLocal()}
 	if s.Log, err = cfg.Logs.Logger(); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 // Assign sets the weights of rows, their time and tag. A missing row is initialised
@@ -29,11 +31,12 @@ func (t *Table) assign(what string, ids []int64, values []float32, unixSec uint3
 	if err := t.plan(what, p, ids, sum); err != nil {
 		return err
 	}
-	if maxBits(t.backend, values) >= infinite { // those too that a later equal id replaces
+	most := vec.MaxAbs(values)
+	if !(most <= math.MaxFloat32) { // those too that a later equal id replaces
 		i := notFinite(values)
 		return fmt.Errorf("table %s: value of id %d is %g at position %d: it must be finite; nothing was assigned", t.cfg.Name, ids[i/t.dim], values[i], i%t.dim)
 	}
-	if most := math.Float32bits(MaxGradient); add && max(maxBits(t.backend, values), maxBits(t.backend, p.sums)) > most {
+	if add && !(max(most, vec.MaxAbs(p.sums)) <= MaxGradient) {
 		return fmt.Errorf("table %s: assign_add of a value beyond ±%g: give smaller ones; nothing was assigned", t.cfg.Name, float32(MaxGradient))
 	}
 	t.cut.RLock()
@@ -67,8 +70,6 @@ func (t *Table) assign(what string, ids []int64, values []float32, unixSec uint3
 	t.dropZeros(zeros)
 	return err
 }
-
-const infinite = 0x7f800000 // the bits of +Inf
 
 // almostZero is the original's rule for embeddings that are not worth keeping.
 func almostZero(v []float32) bool {
@@ -208,6 +209,7 @@ func (t *Table) Restore(rows []Row) error {
 		return err
 	}
 	newest := uint32(0)
+	p.touch = false // what a checkpoint holds is no news
 	err := t.write(p, false, func(slots []slot, from int) {
 		for i := range slots {
 			if slots[i].at == 0 {

@@ -16,7 +16,6 @@ func step2AVX2(*slot, *uint32, int, *view, *uint32) int           { return 0 }
 func step3AVX512(*slot, int, unsafe.Pointer, int, *uint32) uint64 { return 0 }
 func step3AVX2(*slot, int, unsafe.Pointer, int, *uint32) uint64   { return 0 }
 
-func maxBitsAVX512(*float32, int) uint32                                    { return 0 }
 func lookAheadAVX512(*stage, int)                                           {}
 func adagradStageAVX512(*stage)                                             {}
 func sgdStageAVX512(*stage)                                                 {}

@@ -61,6 +61,8 @@ type shard struct {
 	fresh uint32   // numbers fresh to end have never been used
 	end   uint32
 
+	touched []touched // rows written since TakeTouched, where the table tracks them
+
 	moved int    // buckets moved by growing, ever: the work an insertion did
 	moves []move // scratch of put
 }
@@ -389,5 +391,5 @@ func (t *Table) reset(s *shard, n uint32) {
 	h := s.head
 	h.cur, h.n, h.k, h.split = s.cur.at, n, log2(n), 0
 	h.next, h.nextN, h.nextK = nil, 0, 0
-	s.used, s.free, s.fresh, s.end = 0, nil, 0, 0
+	s.used, s.free, s.fresh, s.end, s.touched = 0, nil, 0, 0, nil
 }

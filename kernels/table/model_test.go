@@ -3,7 +3,6 @@ package table
 import (
 	"errors"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -424,26 +423,6 @@ func TestChosenIDs(t *testing.T) {
 		}
 		if n < 100 || tab.Len() != len(ids)+n {
 			t.Errorf("%d of the chosen ids have rows, the table says %d in all", n, tab.Len())
-		}
-	}
-}
-
-func TestMaxBits(t *testing.T) {
-	for _, b := range runnable() {
-		for n := range 200 {
-			x := make([]float32, n)
-			if maxBits(b, x) != 0 {
-				t.Fatal("zeros")
-			}
-			for i := range n {
-				for _, v := range []float32{-3, float32(math.NaN()), float32(math.Inf(-1))} {
-					x[i] = v
-					if got := maxBits(b, x); got != math.Float32bits(v)&^(1<<31) {
-						t.Fatalf("%g at %d of %d: %#x", v, i, n, got)
-					}
-				}
-				x[i] = 2
-			}
 		}
 	}
 }

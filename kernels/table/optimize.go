@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 // Rates says when an Optimize happens and how fast it learns.
@@ -103,7 +104,7 @@ func (t *Table) updater(p *plan, grads []float32, unixSec uint32, at Rates) func
 func (t *Table) checkGradients(p *plan, grads []float32) error {
 	// In the usual case the greatest of all gradients, as often as an id occurs, is
 	// small enough: no sum needs a look.
-	if math.Float32frombits(maxBits(t.backend, grads))*float32(p.most) <= MaxGradient/2 { // room for the rounding of a sum
+	if vec.MaxAbs(grads)*float32(p.most) <= MaxGradient/2 { // room for the rounding of a sum
 		return nil
 	}
 	for i := range p.hash {
@@ -114,16 +115,4 @@ func (t *Table) checkGradients(p *plan, grads []float32) error {
 		}
 	}
 	return nil
-}
-
-// maxBits is the greatest of the absolute values of x, as bits: infinities and NaN come
-// out above every number.
-func maxBits(b backend, x []float32) (most uint32) {
-	if b == avx512 && len(x) > 0 {
-		return maxBitsAVX512(&x[0], len(x))
-	}
-	for _, v := range x {
-		most = max(most, math.Float32bits(v)&^(1<<31))
-	}
-	return most
 }

@@ -26,6 +26,7 @@ type plan struct {
 	count []uint32 // like hash, if there are twins
 	most  uint32   // how often any id occurs
 
+	touch  bool  // the rows are to be listed as written
 	pipe   *pipe // of the write under way
 	staged bool  // what write calls is a stage of it, see pipe.runStages
 }

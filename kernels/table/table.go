@@ -68,6 +68,10 @@ type Config struct {
 	// in pieces that may be up to 4 MiB ahead of that.
 	MaxRows  int
 	MaxBytes int64
+	// Track lists the rows that Optimize, Assign, AssignAdd and Reinitialize write, for
+	// TakeTouched. It takes a byte a row and 16 bytes a row on the list, which no limit
+	// counts: a checkpoint of a full table must fit into a table that tracks, too.
+	Track bool
 	// Admitter is asked before Optimize, Assign, AssignAdd and Reinitialize insert a
 	// missing id; nil admits all. Restore does not ask.
 	Admitter Admitter
@@ -106,10 +110,12 @@ type Table struct {
 	rows  *region       // of rowBytes, padded
 	times *region       // of uint32
 	tags  *region       // of uint64, only as far as there are tags that are not 0
+	marks *region       // of bytes, see mark; nil without Track
 	fresh atomic.Uint32 // row numbers from here on have never been used
 
 	size     atomic.Int64  // rows there are
 	reserved atomic.Int64  // rows that calls under way may add, where there are limits
+	listed   atomic.Int64  // rows that are marked
 	form     atomic.Uint64 // changes whenever a row is added or removed
 	newest   atomic.Uint32 // the greatest time seen by an update
 	step     atomic.Int64  // the greatest global step seen by an update
@@ -142,6 +148,9 @@ func New(cfg Config) (*Table, error) {
 	t.rows = newRegion(t.mem, l.stride())
 	t.times = newRegion(t.mem, 4)
 	t.tags = newRegion(t.mem, 8)
+	if cfg.Track {
+		t.marks = newRegion(t.mem, 1)
+	}
 	// A shard's share, and six deviations of what chance adds to it.
 	share := float64(cfg.Capacity) / shardCount
 	n := uint32((share+6*math.Sqrt(share))/(perBucket*.9)) + 1
@@ -202,6 +211,7 @@ func (t *Table) Remove(ids []int64) int {
 
 // removeRow drops one row. The caller holds the lock of s.
 func (t *Table) removeRow(s *shard, hash uint64) bool {
+	t.untouch(s, hash)
 	s.begin()
 	s.reform()
 	ok := s.remove(hash)
@@ -231,6 +241,10 @@ func (t *Table) Clear() {
 	t.rows.clear()
 	t.times.clear()
 	t.tags.clear()
+	if t.marks != nil {
+		t.marks.clear()
+	}
+	t.listed.Store(0)
 	t.fresh.Store(0)
 	t.size.Store(0)
 	t.form.Add(1)
@@ -257,6 +271,9 @@ func (t *Table) newRow(s *shard) (row uint32, ok bool) {
 		s.fresh = s.end - n
 		t.times.ensure(s.end - 1)
 		t.rows.ensure(s.end - 1)
+		if t.marks != nil {
+			t.marks.ensure(s.end - 1)
+		}
 	}
 	s.fresh++
 	return s.fresh - 1, true

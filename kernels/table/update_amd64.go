@@ -4,11 +4,6 @@ package table
 
 import "unsafe"
 
-// maxBitsAVX512 is maxBits of n > 0 numbers.
-//
-//go:noescape
-func maxBitsAVX512(x *float32, n int) uint32
-
 // adagradStageAVX512 updates the rows of a stage's n > 0 slots, those with an address: dim
 // weights and behind them dim slots, and their times. It rounds like vec.Adagrad. Eight
 // rows at a time, it takes as many ids each of the bursts behind through a step.

@@ -2,63 +2,6 @@
 
 #include "textflag.h"
 
-// func maxBitsAVX512(x *float32, n int) uint32
-TEXT ·maxBitsAVX512(SB), NOSPLIT, $0-20
-	MOVQ         x+0(FP), SI
-	MOVQ         n+8(FP), CX
-	MOVL         $0x7fffffff, AX
-	VPBROADCASTD AX, Z4
-	VPXORQ       Z0, Z0, Z0
-	VPXORQ       Z1, Z1, Z1
-	VPXORQ       Z2, Z2, Z2
-	VPXORQ       Z3, Z3, Z3
-
-max64:
-	CMPQ    CX, $64
-	JLT     max16
-	VPANDD  (SI), Z4, Z5
-	VPANDD  64(SI), Z4, Z6
-	VPANDD  128(SI), Z4, Z7
-	VPANDD  192(SI), Z4, Z8
-	VPMAXUD Z5, Z0, Z0
-	VPMAXUD Z6, Z1, Z1
-	VPMAXUD Z7, Z2, Z2
-	VPMAXUD Z8, Z3, Z3
-	ADDQ    $256, SI
-	SUBQ    $64, CX
-	JMP     max64
-
-max16:
-	CMPQ    CX, $16
-	JLT     maxrest
-	VPANDD  (SI), Z4, Z5
-	VPMAXUD Z5, Z0, Z0
-	ADDQ    $64, SI
-	SUBQ    $16, CX
-	JMP     max16
-
-maxrest:
-	MOVL        $-1, AX
-	BZHIL       CX, AX, AX
-	KMOVW       AX, K1
-	VPANDD.Z    (SI), Z4, K1, Z5
-	VPMAXUD     Z5, Z0, Z0
-	VPMAXUD     Z1, Z0, Z0
-	VPMAXUD     Z3, Z2, Z2
-	VPMAXUD     Z2, Z0, Z0
-	VEXTRACTI64X4 $1, Z0, Y1
-	VPMAXUD     Y1, Y0, Y0
-	VEXTRACTI128 $1, Y0, X1
-	VPMAXUD     X1, X0, X0
-	VPSHUFD     $0x4e, X0, X1
-	VPMAXUD     X1, X0, X0
-	VPSHUFD     $0xb1, X0, X1
-	VPMAXUD     X1, X0, X0
-	VMOVD       X0, AX
-	MOVL        AX, ret+16(FP)
-	VZEROUPPER
-	RET
-
 // AHEAD asks for the row of the slot R13 behind DX, R15 lines of it.
 
 #define AHEAD(lines, none) \

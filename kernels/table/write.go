@@ -99,6 +99,9 @@ func (t *Table) writeSome(s *shard, p *plan, slots []slot, from int, f func([]sl
 		}
 		at.at, at.key = uintptr(t.rows.at(row)), uint64(row)
 	}
+	if p.touch {
+		t.touchSome(s, p.hash[from:], slots)
+	}
 	f(slots, from)
 	return lost
 }
@@ -225,6 +228,7 @@ func (t *Table) plan(what string, p *plan, ids []int64, block []float32) error {
 	if len(ids) > maxCall {
 		return fmt.Errorf("table %s: %s of %d ids at once: give %d at most", t.cfg.Name, what, len(ids), maxCall)
 	}
+	p.touch = t.marks != nil
 	if !p.build(t.backend, ids, block, t.dim) {
 		return fmt.Errorf("table %s: %s of id %d, which is reserved; nothing was changed", t.cfg.Name, what, int64(NoID))
 	}

@@ -7,7 +7,7 @@ import "github.com/monolith-go/monolith/kernels/internal/cpu"
 var (
 	avx2 = backend{
 		name: "avx2",
-		dot:  dotAVX2, axpy: axpyAVX2, axpy4: axpy4AVX2, add: addAVX2,
+		dot:  dotAVX2, axpy: axpyAVX2, axpy4: axpy4AVX2, add: addAVX2, maxBits: maxBitsAVX2,
 		fromFP16: fromFP16AVX2, addFP16: addFP16AVX2, toFP16: toFP16AVX2,
 		fromInt8: fromInt8AVX2, addInt8: addInt8AVX2,
 		sgd: sgdAVX2, adagrad: adagradAVX2, adam: adamAVX2,
@@ -15,7 +15,7 @@ var (
 	// avx512 has the dot and axpy of avx2, so that both round alike.
 	avx512 = backend{
 		name: "avx512",
-		dot:  dotAVX2, axpy: axpyAVX2, axpy4: axpy4AVX2, add: addAVX512,
+		dot:  dotAVX2, axpy: axpyAVX2, axpy4: axpy4AVX2, add: addAVX512, maxBits: maxBitsAVX512,
 		fromFP16: fromFP16AVX512, addFP16: addFP16AVX512, toFP16: toFP16AVX512,
 		fromInt8: fromInt8AVX512, addInt8: addInt8AVX512,
 		sgd: sgdAVX512, adagrad: adagradAVX512, adam: adamAVX512,
@@ -51,6 +51,14 @@ func addAVX2(x, y []float32) {
 		addBlocksAVX2(x[:n], y[:n])
 	}
 	addGo(x[n:], y[n:])
+}
+
+func maxBitsAVX2(x []float32) (most uint32) {
+	n := len(x) &^ 7
+	if n > 0 {
+		most = maxBitsBlocksAVX2(x[:n])
+	}
+	return max(most, maxBitsGo(x[n:]))
 }
 
 func fromFP16AVX2(dst []float32, src []uint16) {
@@ -130,6 +138,9 @@ func axpy4AVX2(a0, a1, a2, a3 float32, x0, x1, x2, x3, y []float32)
 func addBlocksAVX2(x, y []float32)
 
 //go:noescape
+func maxBitsBlocksAVX2(x []float32) uint32
+
+//go:noescape
 func fromFP16BlocksAVX2(dst []float32, src []uint16)
 
 //go:noescape
@@ -155,6 +166,9 @@ func adamBlocksAVX2(w, m, v, g []float32, rate, c1, c2, epsilon, decay float32)
 
 //go:noescape
 func addAVX512(x, y []float32)
+
+//go:noescape
+func maxBitsAVX512(x []float32) uint32
 
 //go:noescape
 func fromFP16AVX512(dst []float32, src []uint16)

@@ -1,5 +1,7 @@
 package vec
 
+import "math"
+
 // backend is one implementation of the loops that are worth several. Slices arrive with
 // equal lengths, at least 1.
 type backend struct {
@@ -8,6 +10,7 @@ type backend struct {
 	axpy     func(alpha float32, x, y []float32)
 	axpy4    func(a0, a1, a2, a3 float32, x0, x1, x2, x3, y []float32)
 	add      func(x, y []float32)
+	maxBits  func(x []float32) uint32
 	fromFP16 func(dst []float32, src []uint16)
 	addFP16  func(dst []float32, src []uint16)
 	toFP16   func(dst []uint16, src []float32)
@@ -21,7 +24,7 @@ type backend struct {
 // plain is the meaning of the others.
 var plain = backend{
 	name: "plain",
-	dot:  dotGo, axpy: axpyGo, axpy4: axpy4Go, add: addGo,
+	dot:  dotGo, axpy: axpyGo, axpy4: axpy4Go, add: addGo, maxBits: maxBitsGo,
 	fromFP16: fromFP16Go, addFP16: addFP16Go, toFP16: toFP16Go,
 	fromInt8: fromInt8Go, addInt8: addInt8Go,
 	sgd: sgdGo, adagrad: adagradGo, adam: adamGo,
@@ -85,4 +88,14 @@ func addGo(x, y []float32) {
 	for i, v := range x {
 		y[i] += v
 	}
+}
+
+// maxBitsGo is the greatest absolute value as bits, which are in the order of the numbers:
+// infinity comes out above every finite one, and NaN above infinity. Comparing integers
+// leaves nothing to predict.
+func maxBitsGo(x []float32) (most uint32) {
+	for _, v := range x {
+		most = max(most, math.Float32bits(v)&^(1<<31))
+	}
+	return most
 }

@@ -7,6 +7,8 @@
 // of partial sums).
 package vec
 
+import "math"
+
 // Dot returns the sum of a[i]*b[i]. With no elements it is 0.
 func Dot(a, b []float32) float32 {
 	n := min(len(a), len(b))
@@ -56,6 +58,15 @@ func Fill(v float32, x []float32) {
 	for i := range x {
 		x[i] = v
 	}
+}
+
+// MaxAbs returns the greatest absolute value: NaN if an element is NaN, otherwise +Inf if
+// one is infinite. With no elements it is 0. All backends give the same bits.
+func MaxAbs(x []float32) float32 {
+	if len(x) == 0 {
+		return 0
+	}
+	return math.Float32frombits(chosen.maxBits(x))
 }
 
 // Finite reports whether no element is NaN or infinite.

@@ -25,9 +25,10 @@ const (
 // Shard is a running parameter-server shard of model "bench", whose table "item" holds
 // the keys 0 to psKeys-1 with rows of 16 numbers.
 type Shard interface {
-	TCP() string           // addresses of the row protocol
-	Unix() string          //
-	Rows() rowwire.Handler // the same in this process
+	TCP() string  // addresses of the row protocol
+	Unix() string //
+	// Local has the shard for pools of this process, at Unix.
+	Local() *rowwire.Local
 	Close() error
 }
 
@@ -50,6 +51,12 @@ func PSRPC(start StartShard) Benchmark {
 			return err
 		}
 		unix, err := pool.Get(ctx, s.Unix())
+		if err != nil {
+			return err
+		}
+		near := s.Local().NewPool(nil)
+		defer near.Close()
+		here, err := near.Get(ctx, s.Unix())
 		if err != nil {
 			return err
 		}
@@ -84,7 +91,7 @@ func PSRPC(start StartShard) Benchmark {
 				mean, p99 float64 // most microseconds at psBatch keys
 				lookup    func(context.Context, *rowwire.LookupRequest, *rowwire.LookupResponse) error
 			}{
-				{"in process", 30, 60, inProcess(s.Rows())},
+				{"in process", 30, 60, here.LookupInto},
 				{"unix socket", 100, 200, unix.LookupInto},
 				{"TCP loopback", 100, 200, tcp.LookupInto},
 			} {
@@ -120,16 +127,6 @@ func keys(n int64) func(yield func(int64) bool) {
 				return
 			}
 		}
-	}
-}
-
-func inProcess(h rowwire.Handler) func(context.Context, *rowwire.LookupRequest, *rowwire.LookupResponse) error {
-	return func(ctx context.Context, q *rowwire.LookupRequest, _ *rowwire.LookupResponse) error {
-		res, err := h.Lookup(ctx, q)
-		if err == nil {
-			res.Done()
-		}
-		return err
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 type psShard struct {
 	server *ps.Server
 	bus    bus.Bus
+	local  *rowwire.Local
 	dir    string
 	tcp    string
 	stop   context.CancelFunc
@@ -34,7 +35,7 @@ func startShard(ctx context.Context, keys int) (_ Shard, err error) {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &psShard{bus: mem.New(), dir: dir, stop: stop, done: new(errgroup.Group)}
+	s := &psShard{bus: mem.New(), local: rowwire.NewLocal(), dir: dir, stop: stop, done: new(errgroup.Group)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -55,7 +56,7 @@ func startShard(ctx context.Context, keys int) (_ Shard, err error) {
 		return nil, err
 	}
 	cfg := ps.Config{Job: name, Model: name, Dir: dir, Listen: "unix://" + filepath.Join(dir, "rows")}
-	if s.server, err = ps.New(cfg, services.Env{BZID: bzid, Bus: s.bus, Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if s.server, err = ps.New(cfg, services.Env{BZID: bzid, Bus: s.bus, Local: s.local, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		return nil, err
 	}
 	s.done.Go(func() error { return s.server.Run(run) })
@@ -97,7 +98,7 @@ func (s *psShard) fill(ctx context.Context, job string, keys int) error {
 
 func (s *psShard) TCP() string           { return s.tcp }
 func (s *psShard) Unix() string          { return s.server.Addr() }
-func (s *psShard) Rows() rowwire.Handler { return s.server.Rows() }
+func (s *psShard) Local() *rowwire.Local { return s.local }
 
 func (s *psShard) Close() error {
 	s.stop()

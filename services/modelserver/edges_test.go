@@ -100,7 +100,7 @@ func TestLookupsOfAShardAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, ok := range map[int]bool{maxFloats / 2: true, maxFloats/2 + 1: false} {
-		_, err := m.lookup(&rowwire.LookupRequest{Tables: []rowwire.TableIDs{{Table: "user", IDs: make([]int64, n)}}})
+		err := m.lookup(&rowwire.LookupRequest{Tables: []rowwire.TableIDs{{Table: "user", IDs: make([]int64, n)}}}, new(rowwire.LookupResponse))
 		if (err == nil) != ok {
 			t.Errorf("%d rows at once: %v", n, err)
 		}

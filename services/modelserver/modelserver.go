@@ -100,7 +100,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
 		fleet:   follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
-		pool:    rowwire.NewPool(env.Rows),
+		pool:    env.Local.NewPool(env.Rows),
 		ready:   make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.metrics.age(env.Metrics, cfg.Container)
@@ -219,7 +219,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(hln) })
 	})
 	front.Go(func() error {
-		return rowwire.Serve(fctx, rln, rows{s.servables}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log})
+		return rowwire.Serve(fctx, rln, rows{s.servables}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log, Local: s.env.Local})
 	})
 	err = front.Wait()
 	stop()

@@ -170,28 +170,29 @@ func appendFloats(dst []float32, b []byte, width int, scale float32) []float32 {
 
 // lookup answers from the tables; an id of another shard is refused, because zeros for
 // it would be a wrong answer that looks like a right one.
-func (m *psModel) lookup(r *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
-	out := rowwire.NewLookupResponse(len(r.Tables), r.WithSeqs)
+// lookup answers r into the memory of out.
+func (m *psModel) lookup(r *rowwire.LookupRequest, out *rowwire.LookupResponse) error {
+	out.Fill(r)
 	out.Version, out.Step = m.version, m.step.Load()
 	for i := range r.Tables {
 		q := &r.Tables[i]
 		t := m.tables[q.Table]
 		if t == nil {
-			return nil, rowwire.Errorf(rowwire.NotFound, "model %s has no table %q", m.model, q.Table)
+			return rowwire.Errorf(rowwire.NotFound, "model %s has no table %q", m.model, q.Table)
 		}
 		if len(q.IDs)*t.Dim() > maxFloats {
-			return nil, rowwire.Errorf(rowwire.Invalid, "%d rows of dim %d do not fit one answer; ask for fewer", len(q.IDs), t.Dim())
+			return rowwire.Errorf(rowwire.Invalid, "%d rows of dim %d do not fit one answer; ask for fewer", len(q.IDs), t.Dim())
 		}
 		for _, id := range q.IDs {
 			if !m.mine(id) {
-				return nil, rowwire.Errorf(rowwire.Invalid, "id %d belongs to shard %d of %d, not to %d", id, modelspec.ShardOf(id, m.shards), m.shards, m.shard)
+				return rowwire.Errorf(rowwire.Invalid, "id %d belongs to shard %d of %d, not to %d", id, modelspec.ShardOf(id, m.shards), m.shards, m.shard)
 			}
 		}
 		if _, err := t.Lookup(q.IDs, out.ValuesOf(i, len(q.IDs)*t.Dim()), out.SeqsOf(i, len(q.IDs))); err != nil {
-			return nil, rowwire.Errorf(rowwire.Invalid, "%w", err)
+			return rowwire.Errorf(rowwire.Invalid, "%w", err)
 		}
 	}
-	return out, nil
+	return nil
 }
 
 func (m *psModel) scan(r *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {

@@ -24,16 +24,28 @@ func (r rows) find(model string, shard uint32, want exportID) (*psModel, error) 
 	return nil, rowwire.Errorf(rowwire.NotFound, "version %d of job %q of %s:ps_%d is not served here, but %d of %q is", want.version, want.job, model, shard, served[0].version, served[0].job)
 }
 
-func (r rows) Lookup(_ context.Context, q *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+func (r rows) Lookup(ctx context.Context, q *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+	res := rowwire.NewLookupResponse(len(q.Tables), q.WithSeqs)
+	if err := r.LookupInto(ctx, q, res); err != nil {
+		res.Done()
+		return nil, err
+	}
+	return res, nil
+}
+
+var _ rowwire.Filler = rows{}
+
+// LookupInto implements [rowwire.Filler].
+func (r rows) LookupInto(_ context.Context, q *rowwire.LookupRequest, res *rowwire.LookupResponse) error {
 	want := exportID{q.Version, q.Job}
 	m, err := r.find(q.Model, q.Shard, want)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if want != (exportID{}) {
 		m.asked.Store(time.Now().UnixNano())
 	}
-	return m.lookup(q)
+	return m.lookup(q, res)
 }
 
 func (r rows) Scan(_ context.Context, q *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 // verdict is what becomes of a range.
@@ -131,7 +132,6 @@ func (s *state) learn(r *rowwire.ApplyRequest) {
 			// from its checkpoint.
 			panic("ps: gradients were checked and yet refused: " + err.Error())
 		}
-		s.touch(t.Table, t.IDs, ifThere)
 		s.aged(t.Table, at)
 	}
 	s.reached(int64(s.step))
@@ -205,7 +205,7 @@ func (s *state) check(r *rowwire.ApplyRequest) error {
 		if len(g.Values) != v.Size {
 			return rowwire.Errorf(rowwire.Invalid, "variable %q: %d gradient values, it has %d", g.Name, len(g.Values), v.Size)
 		}
-		if !(largest(g.Values) <= table.MaxGradient) {
+		if !(vec.MaxAbs(g.Values) <= table.MaxGradient) {
 			return rowwire.Errorf(rowwire.Invalid, "variable %q: a gradient is not finite, or beyond %g; nothing was applied", g.Name, float32(table.MaxGradient))
 		}
 	}
@@ -214,7 +214,7 @@ func (s *state) check(r *rowwire.ApplyRequest) error {
 
 // checkGradients makes sure that no sum over equal ids is beyond what a table takes.
 func checkGradients(t *rowwire.TableGrads, dim int) error {
-	most := largest(t.Grads)
+	most := vec.MaxAbs(t.Grads)
 	if most*float32(len(t.IDs)) <= table.MaxGradient/2 { // room for the rounding of a sum
 		return nil
 	}
@@ -234,23 +234,6 @@ func checkGradients(t *rowwire.TableGrads, dim int) error {
 		}
 	}
 	return nil
-}
-
-// largest is the greatest absolute value, NaN if there is one.
-func largest(v []float32) float32 {
-	var most float32
-	for _, x := range v {
-		if x < 0 {
-			x = -x
-		}
-		if !(x <= most) {
-			if x != x {
-				return x
-			}
-			most = x
-		}
-	}
-	return most
 }
 
 func (s *state) checkIDs(name string, ids []int64) error {

@@ -34,9 +34,14 @@ func standing(t *testing.T, cfg Config, change ...func(*model.ModelSpec)) *state
 	}
 	s := newState(f)
 	s.tables, s.dense, s.parts, s.expiry = map[string]*table.Table{}, map[string]*variable{}, map[int32]*partition{}, map[string]*expiry{}
-	s.touched = map[string]map[int64]reach{}
+	s.gone = map[string]map[int64]struct{}{}
 	for name := range f.dims {
-		if s.tables[name], err = modelspec.NewTable(spec, name); err != nil {
+		c, err := modelspec.TableConfig(spec, name, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Track = true
+		if s.tables[name], err = table.New(c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,23 +125,6 @@ func TestAppliesAtTheirBounds(t *testing.T) {
 		}
 		if changed := s.step != 0 || len(s.ranges) != 0 || s.tables["user"].Len() != 0 && tc.code != 0; changed != (tc.code == 0) {
 			t.Errorf("%s: step %d, ranges %v", what, s.step, s.ranges)
-		}
-	}
-}
-
-func TestLargest(t *testing.T) {
-	nan := float32(math.NaN())
-	for _, tc := range []struct {
-		v    []float32
-		want float32
-	}{{nil, 0}, {[]float32{0}, 0}, {[]float32{1, -3, 2}, 3}, {[]float32{-1, 3, 2}, 3}, {[]float32{1, float32(math.Inf(-1))}, float32(math.Inf(1))}} {
-		if got := largest(tc.v); got != tc.want {
-			t.Errorf("the largest of %v is %v", tc.v, got)
-		}
-	}
-	for _, v := range [][]float32{{nan}, {1, nan}, {nan, 1}, {1, nan, 5}} {
-		if got := largest(v); got == got {
-			t.Errorf("the largest of %v is %v", v, got)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 const (
@@ -48,7 +49,7 @@ func (r *requests) add(id string) {
 // assign sets rows past the stream of training records, and answers once a delta with
 // them is on disk:
 //
-//	set the rows, mark them as touched | not acked; a crash may lose it
+//	set the rows, which lists them     | not acked; a crash may lose it
 //	publish a delta that says so       | a restarted shard reads it and sets them again
 //	answer
 //
@@ -146,7 +147,7 @@ func (s *state) checkAssign(r shardcmd.AssignRequest) error {
 		}
 		seen[id] = struct{}{}
 	}
-	if most := largest(r.Values); !(most <= table.MaxGradient) {
+	if most := vec.MaxAbs(r.Values); !(most <= table.MaxGradient) {
 		return invalid("a value is %g: give finite ones up to %g", most, float32(table.MaxGradient))
 	}
 	return nil
@@ -172,7 +173,6 @@ func (s *state) assign(r shardcmd.AssignRequest, now time.Time) (*delta.Delta, e
 	case err != nil:
 		return nil, bus.Refuse(bus.CodeInvalid, "%v", err)
 	}
-	s.touch(r.Table, r.IDs, ifThere)
 	s.assigned.add(r.RequestID)
 	t := s.tables[r.Table]
 	rows := &delta.Rows{Table: r.Table, Dim: uint32(t.Dim())}
@@ -219,7 +219,7 @@ func (s *state) assignAgain(d *delta.Delta) error {
 		for i := range p.values {
 			p.values[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.GetValues()[4*i:]))
 		}
-		if err := s.checkIDs(p.table, p.ids); err != nil || !(largest(p.values) <= math.MaxFloat32) {
+		if err := s.checkIDs(p.table, p.ids); err != nil || !(vec.MaxAbs(p.values) <= math.MaxFloat32) {
 			return fmt.Errorf("assignment %q to table %q: %w", a.GetRequestId(), r.GetTable(), errMisfit)
 		}
 		parts = append(parts, p)

@@ -42,7 +42,7 @@ type dirtyTable struct {
 // when wanted. The rows are those that the ranges made, not later ones.
 func (s *state) collectDirty(dense func(applies int) bool) *dirtyRows {
 	s.mu.RLock()
-	idle := len(s.touched) == 0 && len(s.ranges) == 0 && !s.denseTouched
+	idle := s.unpublished() == 0 && len(s.ranges) == 0 && !s.denseTouched
 	s.mu.RUnlock()
 	if idle { // so that an idle shard never takes the lock for writing
 		return nil
@@ -56,13 +56,13 @@ func (s *state) collectDirty(dense func(applies int) bool) *dirtyRows {
 		}
 		s.denseTouched = false
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.touched)) {
-		rows := take(s.tables[name], s.touched[name], s.kinds[name].compressed)
+	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
+		rows := take(s.tables[name], s.gone[name], s.kinds[name].compressed)
 		if len(rows.ids)+len(rows.removed) > 0 {
 			h.rows = append(h.rows, rows)
 		}
 	}
-	s.touched, s.ranges, s.applies, s.trace = map[string]map[int64]reach{}, nil, 0, ""
+	s.gone, s.ranges, s.applies, s.trace = map[string]map[int64]struct{}{}, nil, 0, ""
 	if len(h.rows) == 0 && len(h.ranges) == 0 && len(h.dense) == 0 {
 		return nil
 	}
@@ -70,31 +70,23 @@ func (s *state) collectDirty(dense func(applies int) bool) *dirtyRows {
 	return h
 }
 
-// take copies rows as they are, and tells apart those that do not exist any more.
+// take copies the rows of t that are listed, and those of gone that have come back. The
+// others of gone are removed.
 // Lookups of a compressed table show something else than what its rows hold.
-func take(t *table.Table, touched map[int64]reach, compressed bool) dirtyTable {
-	ids := slices.Sorted(maps.Keys(touched))
-	h := dirtyTable{table: t.Name(), dim: t.Dim(), ids: ids, values: make([]float32, len(ids)*t.Dim())}
-	if !compressed {
-		found, err := t.Lookup(ids, h.values, nil)
-		if err != nil {
-			panic("ps: a table refuses a lookup of its own size: " + err.Error())
+func take(t *table.Table, gone map[int64]struct{}, compressed bool) dirtyTable {
+	removed := t.Touch(slices.Sorted(maps.Keys(gone)))
+	ids := t.TakeTouched()
+	h := dirtyTable{table: t.Name(), dim: t.Dim(), ids: ids, values: make([]float32, len(ids)*t.Dim()), removed: removed}
+	if compressed {
+		rows, _ := t.LookupEntries(ids)
+		for i := range rows {
+			copy(h.values[i*h.dim:(i+1)*h.dim], rows[i].Values)
 		}
-		if found == len(ids) {
-			return h
-		}
+		return h
 	}
-	kept := 0
-	for _, id := range ids {
-		if rows, ok := t.LookupEntries([]int64{id}); ok[0] {
-			copy(h.values[kept*h.dim:(kept+1)*h.dim], rows[0].Values)
-			ids[kept] = id
-			kept++
-		} else if touched[id] == always {
-			h.removed = append(h.removed, id)
-		}
+	if found, err := t.Lookup(ids, h.values, nil); err != nil || found != len(ids) {
+		panic(fmt.Sprintf("ps: table %s lists %d rows and has %d of them: %v", t.Name(), len(ids), found, err))
 	}
-	h.ids, h.values = ids[:kept], h.values[:kept*h.dim]
 	return h
 }
 

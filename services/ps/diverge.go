@@ -8,6 +8,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 // divergence is the problem's name in the process's health.
@@ -21,17 +22,17 @@ var errDiverged = errors.New("the model has diverged")
 func (s *state) finite(h *dirtyRows) error {
 	for i := range h.rows {
 		r := &h.rows[i]
-		if largest(r.values) <= math.MaxFloat32 {
+		if vec.MaxAbs(r.values) <= math.MaxFloat32 {
 			continue
 		}
 		for k, id := range r.ids {
-			if row := r.values[k*r.dim : (k+1)*r.dim]; !(largest(row) <= math.MaxFloat32) {
+			if row := r.values[k*r.dim : (k+1)*r.dim]; !(vec.MaxAbs(row) <= math.MaxFloat32) {
 				return fmt.Errorf("%w: row %d of table %q is %v after step %d", errDiverged, id, r.table, row[:min(len(row), 4)], h.step)
 			}
 		}
 	}
 	for _, v := range h.dense {
-		if !(largest(s.dense[v.GetName()].values) <= math.MaxFloat32) {
+		if !(vec.MaxAbs(s.dense[v.GetName()].values) <= math.MaxFloat32) {
 			return fmt.Errorf("%w: variable %q holds a NaN or an infinite number after step %d", errDiverged, v.GetName(), h.step)
 		}
 	}

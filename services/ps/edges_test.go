@@ -391,7 +391,7 @@ func TestAnswersOfHalfAFrame(t *testing.T) {
 		names = append(names, "wide")
 	}
 	for n, much := range map[int]bool{len(ids) - 1: false, len(ids): true} {
-		_, err := s.lookup(t.Context(), &rowwire.LookupRequest{Model: job, Tables: []rowwire.TableIDs{{Table: "user", IDs: ids[:n]}}})
+		err := s.lookup(t.Context(), &rowwire.LookupRequest{Model: job, Tables: []rowwire.TableIDs{{Table: "user", IDs: ids[:n]}}}, new(rowwire.LookupResponse))
 		if got := err != nil && strings.Contains(err.Error(), "ask for fewer"); got != much {
 			t.Errorf("%d rows of %d bytes: %v", n, 4*size, err)
 		}

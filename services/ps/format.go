@@ -4,6 +4,7 @@ import (
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 // format is how the rows of a table travel to followers: as serving keeps them, where all
@@ -38,7 +39,7 @@ const maxHalf = 65504
 // fit is f, or whole numbers where some of values are beyond f: an infinite half would
 // be refused by those who get it.
 func (f format) fit(values []float32) format {
-	if _, ok := f.Compressor.(compress.FP16); ok && largest(values) > maxHalf {
+	if _, ok := f.Compressor.(compress.FP16); ok && vec.MaxAbs(values) > maxHalf {
 		return format{compress.FP32{}}
 	}
 	return f

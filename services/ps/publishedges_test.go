@@ -113,10 +113,16 @@ func TestWhatMakesAPublication(t *testing.T) {
 		"ranges":           {func(s *state) { s.addRange(&delta.Range{To: 1}) }, never, "0 rows, 1 ranges"},
 		"a row": {func(s *state) {
 			_ = s.tables["user"].Assign([]int64{1}, []float32{1, 2}, 1, 0)
-			s.touch("user", []int64{1}, ifThere)
 		}, never, "1 rows, 0 ranges"},
-		"a row that is not": {func(s *state) { s.touch("user", []int64{1}, ifThere) }, never, ""},
-		"a row that went":   {func(s *state) { s.touch("user", []int64{1}, always) }, never, "1 rows, 0 ranges"},
+		"a row that nobody has heard of": {func(s *state) {
+			_ = s.tables["user"].Assign([]int64{1}, []float32{1, 2}, 1, 0)
+			s.tables["user"].Remove([]int64{1})
+		}, never, ""},
+		"a row that went": {func(s *state) { s.miss("user", []int64{1}) }, never, "1 rows, 0 ranges"},
+		"a row that went and came back": {func(s *state) {
+			s.miss("user", []int64{1})
+			_ = s.tables["user"].Assign([]int64{1}, []float32{1, 2}, 1, 0)
+		}, never, "1 rows, 0 ranges"},
 	} {
 		s := standing(t, Config{})
 		tc.change(s)

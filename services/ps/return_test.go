@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
 	"github.com/monolith-go/monolith/projections/fleet"
 )
 
@@ -193,7 +194,7 @@ func TestADivergedModelIsAFact(t *testing.T) {
 				t.Errorf("a cut of a diverged shard: %v", err)
 			}
 			for id, row := range w.follow().rows["user"] {
-				if !(largest(row) <= math.MaxFloat32) {
+				if !(vec.MaxAbs(row) <= math.MaxFloat32) {
 					t.Errorf("row %d was published as %v", id, row)
 				}
 			}

@@ -41,27 +41,28 @@ func (s *state) atTurn(ctx context.Context, turn, generation uint64, read func()
 	}
 }
 
-func (s *state) lookup(ctx context.Context, r *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+// lookup answers r into the memory of res.
+func (s *state) lookup(ctx context.Context, r *rowwire.LookupRequest, res *rowwire.LookupResponse) error {
 	if err := s.checkAddressee(r.Model, r.Shard); err != nil {
-		return nil, err
+		return err
 	}
 	size := 0
 	for i := range r.Tables {
 		t := &r.Tables[i]
 		dim, ok := s.dims[t.Table]
 		if !ok {
-			return nil, rowwire.Errorf(rowwire.NotFound, "model %q has no table %q", s.spec.GetName(), t.Table)
+			return rowwire.Errorf(rowwire.NotFound, "model %q has no table %q", s.spec.GetName(), t.Table)
 		}
 		if err := s.checkIDs(t.Table, t.IDs); err != nil {
-			return nil, err
+			return err
 		}
 		size += 4 * dim * len(t.IDs)
 	}
 	if size > rowwire.MaxFrame/2 {
-		return nil, rowwire.Errorf(rowwire.Invalid, "the rows asked for take %d bytes, %d are answered at once: ask for fewer", size, rowwire.MaxFrame/2)
+		return rowwire.Errorf(rowwire.Invalid, "the rows asked for take %d bytes, %d are answered at once: ask for fewer", size, rowwire.MaxFrame/2)
 	}
-	res := rowwire.NewLookupResponse(len(r.Tables), r.WithSeqs)
-	err := s.atTurn(ctx, r.Turn, r.Generation, func() error {
+	res.Fill(r)
+	return s.atTurn(ctx, r.Turn, r.Generation, func() error {
 		res.Step = s.step
 		for i := range r.Tables {
 			t := &r.Tables[i]
@@ -72,10 +73,6 @@ func (s *state) lookup(ctx context.Context, r *rowwire.LookupRequest) (*rowwire.
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return res, nil
 }
 
 func (s *state) denseOf(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.DenseResponse, error) {
@@ -168,6 +165,8 @@ func pageSize(r *rowwire.ScanRequest, dim, slots int) int {
 // once they have been read, or left to the collector.
 func (s *Server) Rows() rowwire.Handler { return &rowServer{st: s.st, m: s.m, tracer: s.tracer} }
 
+var _ rowwire.Filler = (*rowServer)(nil)
+
 // rowServer answers the row protocol from the state, and measures.
 type rowServer struct {
 	st     *state
@@ -176,8 +175,18 @@ type rowServer struct {
 }
 
 func (h *rowServer) Lookup(ctx context.Context, r *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+	res := rowwire.NewLookupResponse(len(r.Tables), r.WithSeqs)
+	if err := h.LookupInto(ctx, r, res); err != nil {
+		res.Done()
+		return nil, err
+	}
+	return res, nil
+}
+
+// LookupInto implements [rowwire.Filler].
+func (h *rowServer) LookupInto(ctx context.Context, r *rowwire.LookupRequest, res *rowwire.LookupResponse) error {
 	began := time.Now()
-	res, err := h.st.lookup(ctx, r)
+	err := h.st.lookup(ctx, r, res)
 	ids := 0
 	if err == nil {
 		for i := range r.Tables {
@@ -185,7 +194,7 @@ func (h *rowServer) Lookup(ctx context.Context, r *rowwire.LookupRequest) (*roww
 		}
 	}
 	h.m.lookup(time.Since(began), ids, err)
-	return res, err
+	return err
 }
 
 func (h *rowServer) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwire.ApplyResponse, error) {

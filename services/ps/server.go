@@ -55,8 +55,9 @@ type Server struct {
 	// Set by Run before anybody else can see them.
 	st       *state
 	addr     string
-	grpcAddr string // "": none
-	specHash string // of the declaration that st was made of
+	near     []string // further ones, from this machine
+	grpcAddr string   // "": none
+	specHash string   // of the declaration that st was made of
 
 	// The leading goroutine's own; others go through asks.
 	pub      *publisher
@@ -158,10 +159,11 @@ func (s *Server) serve(ctx context.Context) error {
 	if s.addr = s.cfg.Advertise; s.addr == "" {
 		s.addr = rowwire.Addr(ln.Addr())
 	}
+	near := s.listenNear(ctx)
 	var gln net.Listener
 	if s.cfg.GRPC != "" {
 		if gln, err = rowwire.Listen(ctx, s.cfg.GRPC); err != nil {
-			return errors.Join(err, ln.Close())
+			return errors.Join(err, ln.Close(), closed(near))
 		}
 		s.grpcAddr = rowwire.Addr(gln.Addr())
 	}
@@ -172,8 +174,13 @@ func (s *Server) serve(ctx context.Context) error {
 	})
 	defer unhook()
 	g.Go(func() error {
-		return rowwire.Serve(gctx, ln, s.Rows(), rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.log})
+		return rowwire.Serve(gctx, ln, s.Rows(), rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.log, Local: s.env.Local, Addr: s.addr})
 	})
+	if near != nil {
+		g.Go(func() error {
+			return rowwire.Serve(gctx, near, s.Rows(), rowwire.Options{Drain: s.cfg.Drain, Log: s.log})
+		})
+	}
 	if gln != nil {
 		g.Go(func() error { return s.serveGRPC(gctx, gln, s.env.Rows) })
 	}
@@ -181,6 +188,28 @@ func (s *Server) serve(ctx context.Context) error {
 	err = g.Wait()
 	s.shutDown(ctx, err)
 	return err
+}
+
+// listenNear opens a socket for callers on this machine beside a port for all others, nil
+// where there is none.
+func (s *Server) listenNear(ctx context.Context) net.Listener {
+	if network, _, err := rowwire.SplitAddr(s.cfg.Listen); err != nil || network != "tcp" {
+		return nil
+	}
+	ln, err := rowwire.ListenNear(ctx)
+	if err != nil {
+		s.log.Warn("callers on this machine come over TCP, too", "err", err)
+		return nil
+	}
+	s.near = []string{rowwire.Addr(ln.Addr())}
+	return ln
+}
+
+func closed(ln net.Listener) error {
+	if ln == nil {
+		return nil
+	}
+	return ln.Close()
 }
 
 // declaredAnew complains when the job learns another declaration than this process has

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 // schema is what the spec says about this shard; it never changes.
@@ -72,7 +73,7 @@ type partition struct {
 }
 
 // state is everything the shard knows. mu makes an apply atomic: rows, variables,
-// offsets, touched ids and pending ranges change together or not at all.
+// offsets, listed rows and pending ranges change together or not at all.
 type state struct {
 	*schema
 
@@ -92,7 +93,9 @@ type state struct {
 	dense   map[string]*variable
 	parts   map[int32]*partition
 
-	touched      map[string]map[int64]reach // table -> ids to publish
+	// Rows to publish are listed by their tables. gone has for each table the ids without
+	// a row that followers may have one of.
+	gone         map[string]map[int64]struct{}
 	denseTouched bool
 	ranges       []*delta.Range // to publish
 	applies      int            // since the last dirtyRows
@@ -149,6 +152,7 @@ func (s *state) load(c *checkpoint.Shard) error {
 			filters[name] = &admission{Filter: f}
 			cfg.Admitter = filters[name]
 		}
+		cfg.Track = true
 		if tables[name], err = table.New(cfg); err != nil {
 			return err
 		}
@@ -200,7 +204,7 @@ func (s *state) load(c *checkpoint.Shard) error {
 			if !ok || len(saved.Values) != len(v.values) || len(saved.Slots) != len(v.slots) {
 				return fmt.Errorf("%w: it has no variable %q of %d values and %d slots", errOtherModel, name, len(v.values), len(v.slots))
 			}
-			if most := max(largest(saved.Values), largest(saved.Slots)); !(most <= math.MaxFloat32) {
+			if most := max(vec.MaxAbs(saved.Values), vec.MaxAbs(saved.Slots)); !(most <= math.MaxFloat32) {
 				return fmt.Errorf("variable %q holds a NaN or an infinite number", name)
 			}
 			v.values, v.slots = saved.Values, saved.Slots
@@ -214,7 +218,7 @@ func (s *state) load(c *checkpoint.Shard) error {
 	s.tables, s.filters, s.expiry, s.dense, s.parts = tables, filters, clocks, dense, parts
 	s.step, s.turn, s.checkpoint = m.Step, m.Turn, m.Checkpoint
 	s.reached(int64(m.Step) - 1) // the newest apply's
-	s.touched = map[string]map[int64]reach{}
+	s.gone = map[string]map[int64]struct{}{}
 	s.denseTouched = len(dense) > 0
 	s.ranges, s.applies, s.trace = nil, 0, ""
 	s.assigned = requests{}
@@ -225,26 +229,19 @@ func (s *state) load(c *checkpoint.Shard) error {
 	return nil
 }
 
-// reach says whom a touched id is news to.
-type reach bool
-
-const (
-	// ifThere: followers hear of the row, and nothing where there is none: its gradient
-	// was dropped by the admission filter.
-	ifThere reach = false
-	// always: followers that have a row of a missing id must drop it.
-	always reach = true
-)
-
-// touch marks ids to be published. The caller holds mu.
-func (s *state) touch(table string, ids []int64, to reach) {
-	m := s.touched[table]
+// miss has followers drop the rows of ids that have none here when the next publication is
+// made. The caller holds mu.
+func (s *state) miss(table string, ids []int64) {
+	if len(ids) == 0 {
+		return
+	}
+	m := s.gone[table]
 	if m == nil {
-		m = make(map[int64]reach, len(ids))
-		s.touched[table] = m
+		m = make(map[int64]struct{}, len(ids))
+		s.gone[table] = m
 	}
 	for _, id := range ids {
-		m[id] = m[id] || to
+		m[id] = struct{}{}
 	}
 }
 
@@ -253,13 +250,16 @@ func (s *state) retouch(d *delta.Delta) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range d.GetRows() {
-		if _, ok := s.dims[r.GetTable()]; !ok {
+		t := s.tables[r.GetTable()]
+		if t == nil {
 			continue
 		}
-		for _, ids := range [][]uint64{r.GetIds(), r.GetRemoved()} {
-			for _, id := range ids {
-				s.touch(r.GetTable(), []int64{int64(id)}, always)
+		for _, told := range [][]uint64{r.GetIds(), r.GetRemoved()} {
+			ids := make([]int64, len(told))
+			for i, id := range told {
+				ids[i] = int64(id)
 			}
+			s.miss(r.GetTable(), t.Touch(ids))
 		}
 	}
 }
@@ -268,16 +268,8 @@ func (s *state) retouch(d *delta.Delta) {
 func (s *state) touchAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, t := range s.tables {
-		after, more := int64(table.NoID), true
-		for more {
-			var rows []table.Row
-			rows, more = t.Rows(after, 4096)
-			for _, r := range rows {
-				s.touch(name, []int64{r.ID}, always)
-				after = r.ID
-			}
-		}
+	for _, t := range s.tables {
+		t.TouchAll()
 	}
 }
 
@@ -285,9 +277,13 @@ func (s *state) touchAll() {
 func (s *state) backlog() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	n := 0
-	for _, ids := range s.touched {
-		n += len(ids)
+	return s.unpublished()
+}
+
+// unpublished is backlog for who holds mu, for reading at least.
+func (s *state) unpublished() (n int) {
+	for name, t := range s.tables {
+		n += t.Touched() + len(s.gone[name])
 	}
 	return n
 }

@@ -183,14 +183,12 @@ func (s *state) aged(name string, unixSec uint32) {
 	}
 }
 
-// expire removes expired rows from the next buckets of a table, and marks them so that
-// followers drop them, too. The caller holds mu.
+// expire removes expired rows from the next buckets of a table, and has followers drop
+// them, too. The caller holds mu.
 func (s *state) expire(name string, now uint32, buckets int) (removed int, done bool) {
 	var gone []int64
 	removed, done = s.tables[name].ExpireEach(now, s.kinds[name].expire, buckets, func(id int64) { gone = append(gone, id) })
-	if len(gone) > 0 {
-		s.touch(name, gone, always)
-	}
+	s.miss(name, gone)
 	return removed, done
 }
 

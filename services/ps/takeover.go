@@ -240,7 +240,7 @@ func (s *Server) readyFact(v seen, generation uint64) *shard.Ready {
 	}
 	return &shard.Ready{
 		Job: s.cfg.Job, Shard: uint32(s.cfg.Shard), Shards: uint32(s.cfg.Shards), Epoch: v.epoch + 1,
-		RowsAddress: s.addr, Checkpoint: s.st.checkpoint, Offsets: s.st.offsets(), Generation: generation, Rows: rows, Restored: s.restored.Seq,
+		RowsAddress: s.addr, NearAddresses: s.near, Checkpoint: s.st.checkpoint, Offsets: s.st.offsets(), Generation: generation, Rows: rows, Restored: s.restored.Seq,
 	}
 }
 

@@ -81,7 +81,7 @@ func (c *chief) tryBegin(ctx context.Context) error {
 	if _, ok := s.shards.incarnation(); !ok {
 		return errNoShards
 	}
-	if _, err := s.shards.address(0); err != nil {
+	if _, _, err := s.shards.address(0); err != nil {
 		return err
 	}
 	return c.start(ctx)

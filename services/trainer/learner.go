@@ -382,7 +382,7 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 			Job: sh.job, Shard: uint32(i), Partition: l.partition, Epoch: l.epoch, From: from, To: to,
 			RecordUnix: st.newest, Turn: when.turn, Generation: when.generation, Traceparent: traceparent,
 		})
-		_, err := call(hard, sh, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.ApplyResponse, error) {
+		_, err := call(hard, sh, i, func(ctx context.Context, c rowwire.Conn) (*rowwire.ApplyResponse, error) {
 			return c.Apply(ctx, req)
 		})
 		return err
@@ -444,7 +444,7 @@ func (l *learner) fetch(ctx context.Context, turn, generation uint64) (w *runtim
 }
 
 // lookUp is one attempt at the rows of a part.
-func (p *part) lookUp(ctx context.Context, c *rowwire.Client) (struct{}, error) {
+func (p *part) lookUp(ctx context.Context, c rowwire.Conn) (struct{}, error) {
 	p.answer.Into(p.rows, nil)
 	return struct{}{}, c.LookupInto(ctx, &p.lookup, &p.answer)
 }

@@ -27,6 +27,7 @@ type metrics struct {
 	samples, rejected, steps, retries, rewinds prometheus.Counter
 	checkpoints, failures                      prometheus.Counter
 	stepSeconds                                prometheus.Histogram
+	requests                                   *prometheus.CounterVec // by road
 
 	mu     sync.Mutex // guards all below
 	total  uint64
@@ -49,6 +50,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		rewinds:     counter("rewinds_total", "times a partition was taken up again at the shards' offsets"),
 		checkpoints: counter("checkpoints_total", "checkpoints saved"),
 		failures:    counter("checkpoint_failures_total", "checkpoints failed"),
+		requests: prom.Register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "monolith", Subsystem: "trainer", Name: "shard_requests_total",
+			Help: "requests to shards, by the road they took: process, unix or tcp"}, []string{"road"})),
 		stepSeconds: prom.Register(r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "monolith", Subsystem: "trainer", Name: "step_seconds", Help: "time of one batch from lookup to applied",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),

@@ -25,7 +25,6 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/input"
-	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/models"
@@ -124,7 +123,7 @@ func (s *Server) run(ctx context.Context) error {
 	if s.begin, err = s.env.Bus.Log().Last(ctx); err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
 	}
-	pool := rowwire.NewPool(s.env.Rows)
+	pool := s.env.Local.NewPool(s.env.Rows)
 	defer pool.Close()
 	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m, well: s.env.Health, ill: make([]atomic.Bool, s.cfg.Shards)}
 

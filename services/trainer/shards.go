@@ -51,8 +51,9 @@ func (s *shardSet) answers(i int, err error) {
 	}
 }
 
-// address is "" while the shard is not there.
-func (s *shardSet) address(i int) (addr string, err error) {
+// address is "" while the shard is not there; near are those that lead to it from its own
+// machine.
+func (s *shardSet) address(i int) (addr string, near []string, err error) {
 	s.fleet.Read(func(st fleet.State) {
 		sh := st.Shards[s.job][uint32(i)]
 		r := sh.Ready.V
@@ -61,10 +62,10 @@ func (s *shardSet) address(i int) (addr string, err error) {
 		case int(r.GetShards()) != s.n:
 			err = fmt.Errorf("job %s has %d shards, this trainer was told %d: start it with --shards %d", s.job, r.GetShards(), s.n, r.GetShards())
 		default:
-			addr = r.GetRowsAddress()
+			addr, near = r.GetRowsAddress(), r.GetNearAddresses()
 		}
 	})
-	return addr, err
+	return addr, near, err
 }
 
 // incarnation changes whenever a shard comes back as another process or timeline.
@@ -85,7 +86,7 @@ func (s *shardSet) wait(ctx context.Context) error {
 	for {
 		changed := s.fleet.Changed()
 		if _, ok := s.incarnation(); ok {
-			_, err := s.address(0)
+			_, _, err := s.address(0)
 			return err
 		}
 		select {
@@ -102,19 +103,19 @@ const illAfter = 10
 
 // call asks shard i until it answers or refuses; while nobody answers it tries again at
 // whatever address the shard has by then. A refusal is a *rowwire.Error.
-func call[R any](ctx context.Context, s *shardSet, i int, ask func(context.Context, *rowwire.Client) (R, error)) (R, error) {
+func call[R any](ctx context.Context, s *shardSet, i int, ask func(context.Context, rowwire.Conn) (R, error)) (R, error) {
 	var zero R
 	pauses := retry.New(lookAgain, longestLook)
 	for tries := 1; ; tries++ {
 		changed := s.fleet.Changed()
-		addr, err := s.address(i)
+		addr, near, err := s.address(i)
 		if err != nil {
 			return zero, err
 		}
 		err = errors.New("it is not there, or not ready")
 		if addr != "" {
 			var r R
-			r, err = attempt(ctx, s, addr, ask)
+			r, err = attempt(ctx, s, addr, near, ask)
 			if err == nil {
 				s.answers(i, nil)
 				return r, nil
@@ -143,14 +144,15 @@ func call[R any](ctx context.Context, s *shardSet, i int, ask func(context.Conte
 	}
 }
 
-func attempt[R any](ctx context.Context, s *shardSet, addr string, ask func(context.Context, *rowwire.Client) (R, error)) (R, error) {
+func attempt[R any](ctx context.Context, s *shardSet, addr string, near []string, ask func(context.Context, rowwire.Conn) (R, error)) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	c, err := s.pool.Get(ctx, addr)
+	c, err := s.pool.Get(ctx, addr, near...)
 	if err != nil {
 		var zero R
 		return zero, err
 	}
+	s.m.requests.WithLabelValues(c.Road()).Inc()
 	return ask(ctx, c)
 }
 
@@ -185,7 +187,7 @@ func worst(errs []error) error {
 func (s *shardSet) offsets(ctx context.Context) ([]*rowwire.OffsetsResponse, error) {
 	all := make([]*rowwire.OffsetsResponse, s.n)
 	err := s.each(func(i int) error {
-		r, err := call(ctx, s, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.OffsetsResponse, error) {
+		r, err := call(ctx, s, i, func(ctx context.Context, c rowwire.Conn) (*rowwire.OffsetsResponse, error) {
 			return c.Offsets(ctx, &rowwire.OffsetsRequest{Job: s.job, Shard: uint32(i)})
 		})
 		all[i] = r
@@ -297,7 +299,7 @@ func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation ui
 	v := make([][]float32, len(vars))
 	var mu sync.Mutex
 	err := s.each(func(i int) error {
-		r, err := call(ctx, s, i, func(ctx context.Context, c *rowwire.Client) (*rowwire.DenseResponse, error) {
+		r, err := call(ctx, s, i, func(ctx context.Context, c rowwire.Conn) (*rowwire.DenseResponse, error) {
 			return c.Dense(ctx, &rowwire.DenseRequest{Job: s.job, Shard: uint32(i), Turn: turn, Generation: generation})
 		})
 		if err != nil {

@@ -46,7 +46,7 @@ func TestWhetherTheShardsAreThere(t *testing.T) {
 		}
 		ids = append(ids, id)
 		for i, want := range addrs {
-			if addr, err := s.shards.address(i); err != nil || addr != want {
+			if addr, _, err := s.shards.address(i); err != nil || addr != want {
 				t.Errorf("%s: shard %d is at %q, %v; want %q", what, i, addr, err, want)
 			}
 		}
@@ -66,7 +66,7 @@ func TestWhetherTheShardsAreThere(t *testing.T) {
 	check("in another generation", true, true, "h:3", "h:2")
 	w.ready(0, 3, 3, 0, "h:1")
 	w.caughtUp(s)
-	if _, err := s.shards.address(0); err == nil || !strings.Contains(err.Error(), "start it with --shards 3") {
+	if _, _, err := s.shards.address(0); err == nil || !strings.Contains(err.Error(), "start it with --shards 3") {
 		t.Errorf("one of three: %v", err)
 	}
 	if err := s.shards.wait(t.Context()); err == nil || !strings.Contains(err.Error(), "--shards 3") {
@@ -85,7 +85,7 @@ func TestAShardIsAskedUntilItAnswers(t *testing.T) {
 		begin := func() {
 			attempts = 0
 			go func() {
-				_, err := call(ctx, s.shards, 0, func(context.Context, *rowwire.Client) (int, error) { attempts++; return 0, nil })
+				_, err := call(ctx, s.shards, 0, func(context.Context, rowwire.Conn) (int, error) { attempts++; return 0, nil })
 				ended <- err
 			}()
 			synctest.Wait()

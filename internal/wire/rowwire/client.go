@@ -49,7 +49,7 @@ type response struct {
 	payload []byte
 }
 
-var _ Handler = (*Client)(nil)
+var _ Conn = (*Client)(nil)
 
 // Dial connects to "host:port" or "unix:///path" and agrees on a protocol version, within
 // ctx and five seconds. conf, unless nil, encrypts host:port.
@@ -215,6 +215,9 @@ func (c *Client) Err() error {
 	return Errorf(Unavailable, "connection to %s: %w", c.addr, c.err)
 }
 
+// Road is "unix" or "tcp".
+func (c *Client) Road() string { return c.nc.RemoteAddr().Network() }
+
 // Close ends the connection and every request in flight.
 func (c *Client) Close() error {
 	c.fail(net.ErrClosed)
@@ -235,13 +238,13 @@ func (c *Client) call(ctx context.Context, op uint8, req message, res interface{
 	case <-c.done:
 		return c.Err()
 	case <-ctx.Done():
-		return c.gaveUp(ctx, "waited for its turn")
+		return gaveUp(ctx, c.addr, "waited for its turn")
 	}
 	deadline, _ := ctx.Deadline()
 	sent := time.Now()
 	left := deadline.Sub(sent)
 	if left <= 0 {
-		return c.gaveUp(ctx, "not sent")
+		return gaveUp(ctx, c.addr, "not sent")
 	}
 	ch := make(chan response, 1)
 	c.mu.Lock()
@@ -263,7 +266,7 @@ func (c *Client) call(ctx context.Context, op uint8, req message, res interface{
 	case <-ctx.Done():
 		c.forget(id)
 		giveBack(b)
-		return c.gaveUp(ctx, "not sent")
+		return gaveUp(ctx, c.addr, "not sent")
 	}
 	select {
 	case r := <-ch:
@@ -271,7 +274,7 @@ func (c *Client) call(ctx context.Context, op uint8, req message, res interface{
 	case <-ctx.Done():
 		c.cancel(id)
 		c.unheard(ctx, sent)
-		return c.gaveUp(ctx, "no answer")
+		return gaveUp(ctx, c.addr, "no answer")
 	case <-c.done:
 	}
 	select { // the answer may have come just before the end
@@ -341,8 +344,8 @@ func (c *Client) unheard(ctx context.Context, sent time.Time) {
 
 // gaveUp is the error of a request that ctx ended, or is about to: its deadline may have
 // passed a moment before it says so.
-func (c *Client) gaveUp(ctx context.Context, what string) error {
-	return Errorf(Unavailable, "request to %s given up, %s: %w", c.addr, what, cmp.Or(ctx.Err(), context.DeadlineExceeded))
+func gaveUp(ctx context.Context, addr, what string) error {
+	return Errorf(Unavailable, "request to %s given up, %s: %w", addr, what, cmp.Or(ctx.Err(), context.DeadlineExceeded))
 }
 
 // Lookup implements [Handler] over the connection.

@@ -10,6 +10,16 @@ var le = binary.LittleEndian
 type encoder struct {
 	b   []byte
 	err *Error
+
+	weigh bool // only whether the message fits is of interest: bulk counts its numbers' bytes
+	bulk  int
+}
+
+// bound fails where the frame is over its bound.
+func (e *encoder) bound() {
+	if n := len(e.b) - 4 + e.bulk; e.err == nil && n > MaxFrame {
+		e.fail("the message has %d bytes, at most %d are allowed: split it", n, MaxFrame)
+	}
 }
 
 func (e *encoder) fail(format string, args ...any) {
@@ -53,8 +63,12 @@ func (e *encoder) count(n, most int, what string) {
 // grow makes room for n bytes and returns them, or nil once the frame is over its bound.
 func (e *encoder) grow(n int) []byte {
 	at := len(e.b)
-	if e.err != nil || n > MaxFrame-at {
+	if e.err != nil || n > MaxFrame-at-e.bulk {
 		e.fail("the message is over %d bytes: split it", MaxFrame)
+		return nil
+	}
+	if e.weigh {
+		e.bulk += n
 		return nil
 	}
 	if cap(e.b)-at < n {

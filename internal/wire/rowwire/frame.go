@@ -45,9 +45,7 @@ func frame(op uint8, id uint64, timeoutMS int64, m message) (*[]byte, error) {
 		m.encode(&e)
 	}
 	*buf = e.b
-	if n := len(e.b) - 4; e.err == nil && n > MaxFrame {
-		e.fail("the message has %d bytes, at most %d are allowed: split it", n, MaxFrame)
-	}
+	e.bound()
 	if e.err != nil {
 		giveBack(buf)
 		return nil, e.err

@@ -8,7 +8,8 @@ import (
 
 // Pool keeps one connection per address: they are pipelined, so one is enough.
 type Pool struct {
-	conf *tls.Config
+	conf  *tls.Config
+	local *Local
 
 	mu     sync.Mutex
 	peers  map[string]*peer
@@ -19,14 +20,16 @@ type Pool struct {
 type peer struct {
 	turn chan struct{} // holds a token: whoever has it may dial
 	mu   sync.Mutex
-	c    *Client
+	c    Conn
 }
 
 // NewPool returns an empty pool. conf, unless nil, encrypts connections to host:port.
 func NewPool(conf *tls.Config) *Pool { return &Pool{conf: conf, peers: map[string]*peer{}} }
 
-// Get returns a working connection to addr, a new one where the last has failed.
-func (p *Pool) Get(ctx context.Context, addr string) (*Client, error) {
+// Get returns a working connection to addr, a new one where the last has failed: to the
+// server itself where it is in this process, else over one of near, further addresses of
+// the server that lead to it from its own machine only, else over addr.
+func (p *Pool) Get(ctx context.Context, addr string, near ...string) (Conn, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -51,7 +54,7 @@ func (p *Pool) Get(ctx context.Context, addr string) (*Client, error) {
 	if c := e.live(); c != nil {
 		return c, nil
 	}
-	c, err := Dial(ctx, addr, p.conf)
+	c, err := p.open(ctx, addr, near)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +70,27 @@ func (p *Pool) Get(ctx context.Context, addr string) (*Client, error) {
 	return c, nil
 }
 
-func (e *peer) live() *Client {
+// open takes the shortest road.
+func (p *Pool) open(ctx context.Context, addr string, near []string) (Conn, error) {
+	if c := p.local.conn(addr); c != nil {
+		return c, nil
+	}
+	for _, at := range near {
+		if !isNear(at) {
+			continue
+		}
+		if c, err := Dial(ctx, at, p.conf); err == nil {
+			return c, nil
+		}
+	}
+	c, err := Dial(ctx, addr, p.conf)
+	if err != nil {
+		return nil, err // and no Conn: a nil *Client would be one
+	}
+	return c, nil
+}
+
+func (e *peer) live() Conn {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.c != nil && e.c.Err() == nil {
@@ -76,7 +99,7 @@ func (e *peer) live() *Client {
 	return nil
 }
 
-func (e *peer) swap(c *Client) (old *Client) {
+func (e *peer) swap(c Conn) (old Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old, e.c = e.c, c

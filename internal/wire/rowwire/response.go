@@ -20,6 +20,16 @@ func NewLookupResponse(tables int, seqs bool) *LookupResponse {
 	return r
 }
 
+// Fill prepares r, of any origin, for the answer to q: a [Filler] calls it before ValuesOf
+// and SeqsOf.
+func (r *LookupResponse) Fill(q *LookupRequest) {
+	r.Values = reuse(r.Values[:cap(r.Values)], len(q.Tables))
+	if r.Seqs = r.Seqs[:0]; q.WithSeqs {
+		r.Seqs = reuse(r.Seqs[:cap(r.Seqs)], len(q.Tables))
+	}
+	r.Version, r.Step = 0, 0
+}
+
 // ValuesOf makes room for n numbers of table i.
 func (r *LookupResponse) ValuesOf(i, n int) []float32 {
 	r.Values[i] = reuse(r.Values[i], n)
@@ -28,7 +38,7 @@ func (r *LookupResponse) ValuesOf(i, n int) []float32 {
 
 // SeqsOf makes room for n sequences of table i, nil if they were not asked for.
 func (r *LookupResponse) SeqsOf(i, n int) []uint64 {
-	if r.Seqs == nil {
+	if len(r.Seqs) == 0 {
 		return nil
 	}
 	r.Seqs[i] = reuse(r.Seqs[i], n)

@@ -31,17 +31,32 @@ const (
 )
 
 // Handler answers the row protocol; a Client implements it over a connection. Refusals
-// are [*Error]; any other error reaches the caller as [Unavailable].
+// are [*Error]; any other error reaches the caller as [Unavailable]. A method returns soon
+// after its ctx has ended.
 //
-// Served by [Serve], a request and its slices belong to the server again as soon as the
-// method returns: keep copies. Responses are the handler's until they are written, so
-// they must not be changed after they were returned.
+// A request and its slices are the caller's again as soon as the method returns: handlers
+// keep copies, and change nothing in it. Responses are not changed by anybody after they
+// were returned: in one process, caller and handler may have the same memory.
 type Handler interface {
 	Lookup(ctx context.Context, r *LookupRequest) (*LookupResponse, error)
 	Apply(ctx context.Context, r *ApplyRequest) (*ApplyResponse, error)
 	Dense(ctx context.Context, r *DenseRequest) (*DenseResponse, error)
 	Offsets(ctx context.Context, r *OffsetsRequest) (*OffsetsResponse, error)
 	Scan(ctx context.Context, r *ScanRequest) (*ScanResponse, error)
+}
+
+// Conn is a server as its callers see it, over a socket or in the same process. It is safe
+// for concurrent use; requests may be answered out of order. Once Err is set it is of no
+// more use.
+type Conn interface {
+	Handler
+	// LookupInto is Lookup into the memory of an earlier response, which nobody else may
+	// use any more, or that Into has prepared.
+	LookupInto(ctx context.Context, r *LookupRequest, res *LookupResponse) error
+	Err() error
+	Close() error
+	// Road is how requests travel: "process", "unix" or "tcp".
+	Road() string
 }
 
 // TableIDs names rows of one table.

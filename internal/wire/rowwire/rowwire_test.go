@@ -465,7 +465,7 @@ func TestPoolReplacesDeadConnections(t *testing.T) {
 		t.Fatalf("Get = %p, %v; want the same connection %p", again, err, first)
 	}
 	stop()
-	<-first.done
+	<-first.(*Client).done
 	serve(t, sock, echo{dim: 1}, Options{})
 	second, err := p.Get(soon(t), sock)
 	if err != nil || second == first {

@@ -2,6 +2,7 @@ package rowwire
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,6 +29,8 @@ type Options struct {
 	Drain        time.Duration // for the requests at hand once ctx ends; default 5 s
 	TLS          *tls.Config   // nil: not encrypted; unix sockets never are
 	Log          *slog.Logger  // default: none
+	Local        *Local        // where pools of this process find the server; nil: by its socket
+	Addr         string        // as callers know the server, for Local; default: what it listens on
 }
 
 func (o Options) withDefaults() Options {
@@ -72,6 +75,12 @@ func Serve(ctx context.Context, ln net.Listener, h Handler, o Options) error {
 	unhook := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer unhook()
 	defer func() { _ = ln.Close() }()
+	here, leave := o.Local.serve(work, cmp.Or(o.Addr, Addr(ln.Addr())), h, o)
+	defer context.AfterFunc(ctx, leave)()
+	defer func() {
+		leave()
+		here.calls.Wait()
+	}()
 
 	slots := semaphore.NewWeighted(int64(o.MaxConns))
 	pause := retry.New(50*time.Millisecond, time.Second)
@@ -86,6 +95,7 @@ func Serve(ctx context.Context, ln net.Listener, h Handler, o Options) error {
 				break
 			}
 			if errors.Is(err, net.ErrClosed) {
+				stop() // what is called from this process ends, too
 				return fmt.Errorf("rowwire: listener closed by somebody else: %w", err)
 			}
 			o.Log.Warn("row protocol: accept failed, trying on", "err", err)
@@ -100,7 +110,9 @@ func Serve(ctx context.Context, ln net.Listener, h Handler, o Options) error {
 	}
 	t := time.AfterFunc(o.Drain, stop)
 	defer t.Stop()
+	leave()
 	conns.Wait()
+	here.calls.Wait()
 	return nil
 }
 

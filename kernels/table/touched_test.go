@@ -1,0 +1,245 @@
+package table
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/monolith-go/monolith/kernels/optim"
+)
+
+// refuse admits no id that is divisible by 7.
+type refuse struct{}
+
+func (refuse) Admit(id int64, _ uint32) bool { return id%7 != 0 }
+
+func tracking(b backend) *Table {
+	t := must(New(Config{Name: "t", Dim: 3, Optimizer: optim.Adagrad{LearningRate: .1, InitialAccumulator: .1}, Initializer: Zeros{}, Admitter: refuse{}, Track: true}))
+	t.backend = b
+	return t
+}
+
+// The list is what a map of ids would be: FuzzTouched does anything in any order.
+func FuzzTouched(f *testing.F) {
+	for seed := range uint64(40) {
+		f.Add(seed, uint16(20+50*seed))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, most uint16) {
+		for _, b := range runnable() {
+			tab, r := tracking(b), rand.New(rand.NewPCG(seed, 1))
+			rows, want := map[int64]uint32{}, map[int64]bool{} // id -> time; id of a written row
+			now := uint32(1)
+			draw := func() []int64 {
+				ids := make([]int64, r.IntN(200))
+				for i := range ids {
+					if ids[i] = r.Int64N(int64(most)+1) - int64(most)/3; r.IntN(2) == 0 {
+						ids[i] |= 1 << 48
+					}
+				}
+				return ids
+			}
+			for range 60 {
+				ids := draw()
+				write := func(admitted func(int64) bool) {
+					for _, id := range ids {
+						if _, ok := rows[id]; ok || admitted(id) {
+							rows[id], want[id] = now, true
+						}
+					}
+				}
+				filtered := func(id int64) bool { return refuse{}.Admit(id, 1) }
+				var err error
+				switch r.IntN(10) {
+				case 0, 1:
+					now += 40_000
+					err = tab.Optimize(ids, make([]float32, 3*len(ids)), now)
+					write(filtered)
+				case 2:
+					err = tab.Assign(ids, make([]float32, 3*len(ids)), now, 0)
+					write(filtered)
+				case 3:
+					_, err = tab.Reinitialize(ids, now)
+					write(filtered)
+				case 4:
+					tab.Remove(ids)
+					for _, id := range ids {
+						delete(rows, id)
+						delete(want, id)
+					}
+				case 5:
+					e := Expiry{DefaultDays: 1}
+					for done := false; !done; {
+						_, done = tab.Expire(now, e, 64)
+					}
+					maps.DeleteFunc(rows, func(id int64, at uint32) bool {
+						gone := e.Expired(id, at, now)
+						if gone {
+							delete(want, id)
+						}
+						return gone
+					})
+				case 6:
+					var restored []Row
+					for _, id := range ids {
+						restored = append(restored, Row{ID: id, Values: make([]float32, 3), UnixSec: now})
+						rows[id] = now
+					}
+					err = tab.Restore(restored)
+				case 7:
+					var missing []int64
+					for _, id := range ids {
+						if _, ok := rows[id]; ok {
+							want[id] = true
+						} else {
+							missing = append(missing, id)
+						}
+					}
+					if got := tab.Touch(ids); !slices.Equal(got, missing) {
+						t.Fatalf("Touch says that %v are missing, want %v", got, missing)
+					}
+				case 8:
+					if r.IntN(4) == 0 {
+						tab.TouchAll()
+						for id := range rows {
+							want[id] = true
+						}
+					} else if r.IntN(4) == 0 {
+						tab.Clear()
+						clear(rows)
+						clear(want)
+					}
+				case 9:
+					if got, want := tab.TakeTouched(), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
+						t.Fatalf("backend %v: %v were written, want %v", b, got, want)
+					}
+					clear(want)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tab.Touched() != len(want) {
+					t.Fatalf("backend %v: %d rows are listed, want %d", b, tab.Touched(), len(want))
+				}
+			}
+		}
+	})
+}
+
+func TestTakeTouchedAscending(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for _, n := range []int{0, 1, 511, 512, 513, 20_000} {
+		for _, wide := range []bool{false, true} {
+			ids := make([]int64, n)
+			for i := range ids {
+				if ids[i] = r.Int64N(1<<48) | 3<<48; wide {
+					ids[i] = int64(r.Uint64())
+				}
+			}
+			want := slices.Sorted(slices.Values(ids))
+			if got := ascending(ids); !slices.Equal(got, want) {
+				t.Errorf("%d ids, wide %v: not in order", n, wide)
+			}
+		}
+	}
+}
+
+// Nothing that several goroutines write at once is missing from the lists taken meanwhile.
+func TestTouchedWhileWriting(t *testing.T) {
+	tab := must(New(Config{Name: "t", Dim: 1, Optimizer: optim.SGD{}, Initializer: Zeros{}, Track: true}))
+	const writers, each = 4, 3000
+	var writing sync.WaitGroup
+	for w := range int64(writers) {
+		writing.Go(func() {
+			for i := range int64(each / 30) {
+				ids := make([]int64, 30)
+				for j := range ids {
+					ids[j] = w*each + i*30 + int64(j)
+				}
+				if err := tab.Optimize(ids, make([]float32, 30), 1); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { writing.Wait(); close(done) }()
+	seen := map[int64]bool{}
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+		for _, id := range tab.TakeTouched() {
+			if seen[id] {
+				t.Fatalf("id %d was written once and is listed twice", id)
+			}
+			seen[id] = true
+		}
+	}
+	if len(seen) != writers*each {
+		t.Errorf("%d ids are listed of %d", len(seen), writers*each)
+	}
+}
+
+func TestATableWithoutTrackListsNothing(t *testing.T) {
+	tab := must(New(Config{Name: "t", Dim: 1, Optimizer: optim.SGD{}, Initializer: Zeros{}}))
+	if err := tab.Optimize([]int64{1, 2}, []float32{1, 1}, 1); err != nil {
+		t.Fatal(err)
+	}
+	if n, ids := tab.Touched(), tab.TakeTouched(); n != 0 || len(ids) != 0 {
+		t.Errorf("%d rows, ids %v", n, ids)
+	}
+}
+
+// What tracking adds to an update, and what taking the list costs.
+func BenchmarkTouched(b *testing.B) {
+	const rows = 13_309
+	for _, track := range []bool{false, true} {
+		tab := must(New(Config{Name: "t", Dim: 16, Optimizer: optim.Adagrad{LearningRate: .1, InitialAccumulator: .1}, Initializer: Zeros{}, Track: track}))
+		r, ids, grads := rand.New(rand.NewPCG(1, 1)), make([]int64, rows), make([]float32, 16*rows)
+		for from := int64(0); from < 400_000; from += rows {
+			for i := range ids {
+				ids[i] = from + int64(i)
+			}
+			if err := tab.Optimize(ids, grads, 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		next := func() {
+			for i := range ids {
+				ids[i] = r.Int64N(400_000)
+			}
+		}
+		b.Run(fmt.Sprintf("optimize/track=%v", track), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				next()
+				tab.TakeTouched()
+				b.StartTimer()
+				if err := tab.Optimize(ids, grads, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(rows*b.N), "ns/row")
+		})
+		if track {
+			b.Run("take", func(b *testing.B) {
+				n := 0
+				for b.Loop() {
+					b.StopTimer()
+					next()
+					if err := tab.Optimize(ids, grads, 1); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+					n += len(tab.TakeTouched())
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/row")
+			})
+		}
+	}
+}
