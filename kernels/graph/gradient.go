@@ -1,5 +1,21 @@
 package graph
 
+// onto is an operation that adds its gradients to what later readers of its operands give (up, None
+// where there is nothing) by itself, in one pass.
+type onto interface {
+	backwardOnto(b *Builder, at Node, dy ID, up []ID) []ID
+}
+
+// once reports that an operation which is a derivative has none itself.
+func once(b *Builder, at Node) []ID {
+	b.Fail("graph: node %q (%s): it is a derivative, and has none itself: a loss is derived once only", at.Name, at.Op.Name())
+	out := make([]ID, len(at.In))
+	for i := range out {
+		out[i] = None
+	}
+	return out
+}
+
 // Gradients adds what computes the gradient of the single number of by each node of by, and returns
 // those nodes. A node that of does not depend on gets zeros. Where a value is read more than once
 // its gradients are added, that of the last reader first.
@@ -44,18 +60,9 @@ func (b *Builder) Gradients(of ID, by ...ID) []ID {
 		for k, in := range n.In {
 			want[k] = needs[in]
 		}
-		for k, d := range n.Op.Backward(b, n, up[i], want) {
-			if b.err != nil {
-				return out
-			}
-			if !want[k] || d == None {
-				continue
-			}
-			if in := n.In[k]; up[in] == None {
-				up[in] = d
-			} else {
-				up[in] = b.Add("", Add{}, up[in], d)
-			}
+		b.spread(n, up, want)
+		if b.err != nil {
+			return out
 		}
 	}
 	for i, id := range by {
@@ -66,4 +73,33 @@ func (b *Builder) Gradients(of ID, by ...ID) []ID {
 		}
 	}
 	return out
+}
+
+// spread gives the operands of n that are wanted their share of n's gradient.
+func (b *Builder) spread(n Node, up []ID, want []bool) {
+	if o, ok := n.Op.(onto); ok {
+		later := make([]ID, len(n.In))
+		for k, in := range n.In {
+			later[k] = up[in]
+		}
+		for k, d := range o.backwardOnto(b, n, up[n.ID], later) {
+			if want[k] && d != None {
+				up[n.In[k]] = d
+			}
+		}
+		return
+	}
+	for k, d := range n.Op.Backward(b, n, up[n.ID], want) {
+		if b.err != nil {
+			return
+		}
+		if !want[k] || d == None {
+			continue
+		}
+		if in := n.In[k]; up[in] == None {
+			up[in] = d
+		} else {
+			up[in] = b.Add("", Add{}, up[in], d)
+		}
+	}
 }

@@ -65,6 +65,20 @@ func TestRefusals(t *testing.T) {
 		{graph.CrossEntropyGrad{}, shapes{per(1), fixed(1)}, "make them equal"},
 		{graph.MSE{}, shapes{per(1)}, "give 2"},
 		{graph.MSEGrad{}, shapes{fixed(1), fixed(1)}, "[n 1]"},
+		{graph.MulAdd{}, shapes{per(3), per(3), per(4)}, "make them equal"},
+		{graph.FFM{}, shapes{per(3, 4, 5)}, "its operand is [n 3 4 5]: give an embedding of each field for each field"},
+		{graph.FFM{}, shapes{per(3, 4)}, "for each field"},
+		{graph.FFM{}, nil, "give 1"},
+		{graph.FFMGrad{}, shapes{per(3, 3, 5), per(2)}, "give the embeddings and [n 1]"},
+		{graph.FFMGrad{}, shapes{per(3, 4, 5), per(1)}, "for each field"},
+		{graph.FFMGrad{}, shapes{per(3, 3, 5)}, "give 2"},
+		{graph.FM{}, shapes{per(3)}, "its operand is [n 3]: give a stack of embeddings"},
+		{graph.FM{}, shapes{fixed(3, 4)}, "give a stack"},
+		{graph.FM{}, nil, "give 1"},
+		{graph.FMGrad{}, shapes{per(3, 4)}, "give 2"},
+		{graph.FMGrad{}, shapes{per(3, 4), per(2)}, "give the stack, [n 1]"},
+		{graph.FMGrad{}, shapes{per(3), per(1)}, "give a stack"},
+		{graph.FMGrad{Onto: true}, shapes{per(3, 4), per(1), per(4, 3)}, "as large as the stack"},
 	} {
 		b := &graph.Builder{}
 		var in []graph.ID

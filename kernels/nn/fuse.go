@@ -13,6 +13,7 @@ type compiler struct {
 	used    []bool
 	readers []int // how often a node is read, or wanted
 	places  []place
+	buffers int    // of the arena
 	viewed  []bool // a node is columns of what it reads, and nothing is to be done
 	p       *Program
 }
@@ -35,35 +36,58 @@ func (c *compiler) prune() {
 	}
 }
 
-// fuse puts an activation, or a derivative's mask, into the product that alone feeds it. The node of
-// the activation becomes the product: all that both read comes before it.
+// fuse makes one node of two where the second alone reads the first. The second becomes that node: all
+// that both read comes before it.
 func (c *compiler) fuse() {
 	for i, n := range c.nodes {
-		if !c.used[i] || len(n.In) == 0 {
-			continue
+		if c.used[i] && !c.intoProduct(n) {
+			c.mulAdd(n)
 		}
-		from := c.nodes[n.In[0]]
-		mul, ok := from.Op.(graph.MatMul)
-		if !ok || c.readers[from.ID] != 1 || mul.Finish != graph.Keep {
-			continue
+	}
+}
+
+// intoProduct puts an activation, or a derivative's mask, into the product that alone feeds it.
+func (c *compiler) intoProduct(n graph.Node) bool {
+	if len(n.In) == 0 {
+		return false
+	}
+	from := c.nodes[n.In[0]]
+	mul, ok := from.Op.(graph.MatMul)
+	if !ok || c.readers[from.ID] != 1 || mul.Finish != graph.Keep {
+		return false
+	}
+	in := slices.Clone(from.In)
+	switch n.Op.(type) {
+	case graph.ReLU:
+		if mul.Kind != graph.NN {
+			return false
 		}
-		in := slices.Clone(from.In)
-		switch n.Op.(type) {
-		case graph.ReLU:
-			if mul.Kind != graph.NN {
-				continue
-			}
-			mul.Finish = graph.ToReLU
-		case graph.Mask:
-			if mul.Kind == graph.TN || n.In[1] == from.ID {
-				continue
-			}
-			mul.Finish = graph.ToMask
-			in = append(in, n.In[1])
-		default:
-			continue
+		mul.Finish = graph.ToReLU
+	case graph.Mask:
+		if mul.Kind == graph.TN || n.In[1] == from.ID {
+			return false
 		}
-		c.used[from.ID] = false
-		c.nodes[i] = graph.Node{ID: n.ID, Name: from.Name, Op: mul, In: in, Shape: n.Shape}
+		mul.Finish = graph.ToMask
+		in = append(in, n.In[1])
+	default:
+		return false
+	}
+	c.used[from.ID] = false
+	c.nodes[n.ID] = graph.Node{ID: n.ID, Name: from.Name, Op: mul, In: in, Shape: n.Shape}
+	return true
+}
+
+// mulAdd puts a product by element into the sum that alone reads it.
+func (c *compiler) mulAdd(n graph.Node) {
+	if _, ok := n.Op.(graph.Add); !ok {
+		return
+	}
+	for k, id := range n.In {
+		from := c.nodes[id]
+		if _, ok := from.Op.(graph.Mul); ok && c.readers[id] == 1 {
+			c.used[id] = false
+			c.nodes[n.ID] = graph.Node{ID: n.ID, Name: n.Name, Op: graph.MulAdd{}, In: []graph.ID{from.In[0], from.In[1], n.In[1-k]}, Shape: n.Shape}
+			return
+		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/monolith-go/monolith/kernels/graph"
 )
 
-// kernelOf is the table from operations to kernels.
-func kernelOf(op graph.Op) kernel {
+// kernelOf is the table from operations to kernels; in are the shapes of operands.
+func kernelOf(op graph.Op, in []graph.Shape) kernel {
 	switch op := op.(type) {
 	case graph.MatMul:
 		return matMul{op}
@@ -23,6 +23,16 @@ func kernelOf(op graph.Op) kernel {
 		return &byRow{grain: costly, f: crossEntropyGrad}
 	case graph.MSEGrad:
 		return &byRow{grain: cheap, f: mseGrad}
+	case graph.FM:
+		return &fm{in[0].Dims[0], in[0].Dims[1]}
+	case graph.FMGrad:
+		return &fmGrad{fm{in[0].Dims[0], in[0].Dims[1]}}
+	case graph.FFM:
+		return &ffm{in[0].Dims[0], in[0].Dims[2]}
+	case graph.FFMGrad:
+		return &ffmGrad{ffm{in[0].Dims[0], in[0].Dims[2]}}
+	case graph.MulAdd:
+		return mulAdd{}
 	case graph.MulScalar:
 		return mulScalar{}
 	case graph.TimesBatch:
@@ -62,21 +72,17 @@ func (c *compiler) lower() error {
 				continue
 			}
 		}
-		k := kernelOf(n.Op)
+		var in []graph.Shape
+		for _, id := range n.In {
+			in = append(in, c.nodes[id].Shape)
+		}
+		k := kernelOf(n.Op, in)
 		if k == nil {
 			return fmt.Errorf("nn: node %q: there is no kernel for the operation %s", n.Name, n.Op.Name())
 		}
 		c.step(n, k)
 	}
-	for i, o := range c.outputs {
-		if p := c.places[o.ID]; p.root == outputRoot && p.index == i {
-			continue
-		}
-		n := graph.Node{ID: graph.ID(len(c.nodes)), Name: o.Name, Op: graph.Reshape{}, In: []graph.ID{o.ID}, Shape: c.nodes[o.ID].Shape}
-		c.nodes, c.places = append(c.nodes, n), append(c.places, place{})
-		c.at(n.ID, place{root: outputRoot, index: i})
-		c.step(n, &byElement{moved, cheap})
-	}
+	c.outside()
 	c.p.places = c.places
 	c.p.sizes = make([]int, len(c.nodes))
 	for i, n := range c.nodes {
@@ -87,14 +93,33 @@ func (c *compiler) lower() error {
 	return nil
 }
 
+// outside copies the outputs that do not lie in the caller's memory.
+func (c *compiler) outside() {
+	for i, o := range c.outputs {
+		if p := c.places[o.ID]; p.root == outputRoot && p.index == i {
+			continue
+		}
+		n := graph.Node{ID: graph.ID(len(c.nodes)), Name: o.Name, Op: graph.Reshape{}, In: []graph.ID{o.ID}, Shape: c.nodes[o.ID].Shape}
+		c.nodes, c.places = append(c.nodes, n), append(c.places, place{})
+		c.at(n.ID, place{root: outputRoot, index: i})
+		c.step(n, &byElement{moved, cheap})
+	}
+}
+
 func (c *compiler) step(n graph.Node, k kernel) {
-	s := step{node: n, out: int(n.ID), weight: -1, kernel: k}
+	s := step{node: n, out: int(n.ID), aside: -1, weight: -1, kernel: k}
 	for _, in := range n.In {
 		s.in = append(s.in, int(in))
 		s.shapes = append(s.shapes, c.nodes[in].Shape)
 	}
 	if len(s.in) > 1 && c.places[s.in[1]].root == weightRoot {
 		s.weight = c.places[s.in[1]].index
+	}
+	if k, ok := k.(scratch); ok {
+		aside := graph.Node{ID: graph.ID(len(c.nodes)), Shape: graph.PerSample(k.aside())}
+		c.nodes, c.places = append(c.nodes, aside), append(c.places, place{})
+		c.fresh(aside.ID)
+		s.aside = int(aside.ID)
 	}
 	c.p.steps = append(c.p.steps, s)
 }

@@ -49,6 +49,12 @@ func (c *compiler) at(id graph.ID, p place) {
 	c.places[id] = p
 }
 
+// fresh puts a value into a buffer of its own.
+func (c *compiler) fresh(id graph.ID) {
+	c.at(id, place{root: arenaRoot, index: c.buffers})
+	c.buffers++
+}
+
 func (c *compiler) leaf(id graph.ID, p place) {
 	if c.places == nil {
 		c.places = make([]place, len(c.nodes))
@@ -70,11 +76,6 @@ func (c *compiler) place(views bool) {
 			c.at(o.ID, place{root: outputRoot, index: i})
 		}
 	}
-	buffers := 0
-	fresh := func(id graph.ID) {
-		c.at(id, place{root: arenaRoot, index: buffers})
-		buffers++
-	}
 	// From the last: a Concat within another one lies in that one's rows.
 	for i := len(c.nodes) - 1; i >= 0 && views; i-- {
 		n := c.nodes[i]
@@ -82,7 +83,7 @@ func (c *compiler) place(views bool) {
 			continue
 		}
 		if c.places[i].root == nowhere {
-			fresh(n.ID)
+			c.fresh(n.ID)
 		}
 		p := c.places[i]
 		for _, in := range n.In {
@@ -111,7 +112,7 @@ func (c *compiler) place(views bool) {
 				continue
 			}
 		}
-		fresh(n.ID)
+		c.fresh(n.ID)
 	}
 }
 
@@ -130,7 +131,10 @@ func (c *compiler) colour() {
 		b.from, b.to = min(b.from, step), max(b.to, step)
 	}
 	for i, s := range c.p.steps {
-		for _, at := range append(slices.Clone(s.in), s.out) {
+		for _, at := range append(slices.Clone(s.in), s.out, s.aside) {
+			if at < 0 {
+				continue
+			}
 			p := c.p.places[at]
 			size := p.stride
 			if !p.batch {

@@ -47,6 +47,7 @@ type step struct {
 	shapes []graph.Shape // of in
 	in     []int         // places
 	out    int
+	aside  int // what the kernel has beside its result, or -1
 	weight int // the variable that is the second operand, or -1
 	kernel kernel
 }
@@ -55,6 +56,9 @@ type step struct {
 type kernel interface {
 	run(l *Lane, s *step) error
 }
+
+// scratch is a kernel that needs so many floats a sample while it runs.
+type scratch interface{ aside() int }
 
 // Compile makes a program of what g's outputs depend on. It returns an error, naming the node, for an
 // operation that it has no kernel for.

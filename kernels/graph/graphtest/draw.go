@@ -130,6 +130,9 @@ func (d *drawing) dense(x graph.ID, out int, bias bool) graph.ID {
 func (d *drawing) next() graph.ID {
 	x := d.any()
 	m := d.width(x)
+	if d.r.IntN(3) == 0 {
+		return d.model(x)
+	}
 	kinds := 16
 	if d.o.Sums {
 		kinds = 18
@@ -170,13 +173,7 @@ func (d *drawing) next() graph.ID {
 	case 17:
 		return d.Add("", graph.Broadcast{Dims: []int{m}}, d.Add("", graph.SumRows{}, x))
 	default: // a layer over rows of each sample
-		rows := 1
-		for k := 2; k <= m; k++ {
-			if m%k == 0 {
-				rows = k
-				break
-			}
-		}
+		rows := fields(m)
 		out := 1 + d.r.IntN(5)
 		y := d.dense(d.Add("", graph.Reshape{Dims: []int{rows, m / rows}}, x), out, true)
 		if d.r.IntN(2) == 0 {
@@ -184,6 +181,16 @@ func (d *drawing) next() graph.ID {
 		}
 		return d.Add("", graph.Reshape{Dims: []int{rows * out}}, y)
 	}
+}
+
+// fields is how many rows m columns are made, if they can be.
+func fields(m int) int {
+	for k := 2; k <= m; k++ {
+		if m%k == 0 {
+			return k
+		}
+	}
+	return 1
 }
 
 // as is some value of m columns, made so if need be.

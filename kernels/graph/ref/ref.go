@@ -91,6 +91,18 @@ func (a *at) compute() bool {
 		a.pad(op)
 	case graph.Reshape:
 		a.each(func(i int) (float64, float64) { return a.in[0].V[i], a.in[0].E[i] })
+	case graph.FM:
+		a.fm()
+	case graph.FMGrad:
+		a.fmGrad()
+	case graph.FFM:
+		a.ffm()
+	case graph.FFMGrad:
+		a.ffmGrad()
+	case graph.MulAdd:
+		a.each(func(i int) (float64, float64) {
+			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()
+		})
 	default:
 		return a.byElement() || a.loss()
 	}

@@ -4,8 +4,8 @@
 
 // Sixteen lanes of all fields are summed at a time; dim is a multiple of 16.
 
-// func pairsAVX512(emb, sums, y []float32, fields, dim int)
-TEXT ·pairsAVX512(SB), NOSPLIT, $0-88
+// func forwardAVX512(emb, sums, y []float32, fields, dim int)
+TEXT ·forwardAVX512(SB), NOSPLIT, $0-88
 	MOVQ  emb_base+0(FP), SI
 	MOVQ  sums_base+24(FP), DI
 	MOVQ  y_base+48(FP), DX
@@ -63,8 +63,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func pairsBackAVX512(emb, sums, dy, demb []float32, fields, dim int)
-TEXT ·pairsBackAVX512(SB), NOSPLIT, $0-112
+// func backwardAVX512(emb, sums, dy, demb []float32, fields, dim int)
+TEXT ·backwardAVX512(SB), NOSPLIT, $0-112
 	MOVQ  emb_base+0(FP), SI
 	MOVQ  sums_base+24(FP), DI
 	MOVQ  dy_base+48(FP), DX

@@ -1,4 +1,4 @@
-package dense
+package pairs
 
 import (
 	"math"
@@ -26,15 +26,12 @@ func FuzzPairs(f *testing.F) {
 			return v[shift%16 : int(shift%16)+n]
 		}
 		emb, y, g, demb := draw(n*nf*d), draw(n), draw(n), draw(n*nf*d)
-		m := &DeepFM{fields: nf, dim: d}
-		old := chosenFM
-		defer func() { chosenFM = old }()
-		for _, chosenFM = range fmBackends() {
+		old := chosen
+		defer func() { chosen = old }()
+		for _, chosen = range backends() {
 			sums, got, dgot := draw(n*d), slices.Clone(y), slices.Clone(demb)
-			w := &fmWork{m: m, emb: emb, sums: sums, logits: got}
-			w.Do(0, n)
-			w.logits, w.demb = g, dgot
-			w.Do(0, n)
+			Forward(emb, sums, got, nf, d)
+			Backward(emb, sums, g, dgot, nf, d)
 			for b := range n {
 				want, size := float64(y[b]), math.Abs(float64(y[b]))
 				for i := range d {
@@ -52,12 +49,12 @@ func FuzzPairs(f *testing.F) {
 						at := (b*nf+f)*d + i
 						want := float64(demb[at]) + float64(g[b])*(sum-float64(emb[at]))
 						if tol := (math.Abs(float64(demb[at])) + math.Abs(float64(g[b]))*abs) * float64(nf+4) * 0x1p-23; math.Abs(float64(dgot[at])-want) > tol {
-							t.Fatalf("%s: %d fields of %d: gradient %d,%d,%d is %g, want %g", chosenFM.name, nf, d, b, f, i, dgot[at], want)
+							t.Fatalf("%s: %d fields of %d: gradient %d,%d,%d is %g, want %g", chosen.name, nf, d, b, f, i, dgot[at], want)
 						}
 					}
 				}
 				if tol := size * float64(nf*d+8) * 0x1p-22; math.Abs(float64(got[b])-want) > tol {
-					t.Fatalf("%s: %d fields of %d: logit %d is %g, want %g", chosenFM.name, nf, d, b, got[b], want)
+					t.Fatalf("%s: %d fields of %d: logit %d is %g, want %g", chosen.name, nf, d, b, got[b], want)
 				}
 			}
 		}
@@ -65,30 +62,29 @@ func FuzzPairs(f *testing.F) {
 }
 
 func TestPairsOfNaNAndInf(t *testing.T) {
-	old := chosenFM
-	defer func() { chosenFM = old }()
-	for _, chosenFM = range fmBackends() {
+	old := chosen
+	defer func() { chosen = old }()
+	for _, chosen = range backends() {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
 			emb := make([]float32, 3*5*16)
 			emb[5*16+33] = bad // sample 1
 			y := make([]float32, 3)
-			w := &fmWork{m: &DeepFM{fields: 5, dim: 16}, emb: emb, sums: make([]float32, 3*16), logits: y}
-			w.Do(0, 3)
+			Forward(emb, make([]float32, 3*16), y, 5, 16)
 			// Inf has the square Inf, and Inf less Inf is NaN.
 			if y[0] != 0 || y[1] == y[1] || y[2] != 0 {
-				t.Errorf("%s: %g among zeros gives %v", chosenFM.name, bad, y)
+				t.Errorf("%s: %g among zeros gives %v", chosen.name, bad, y)
 			}
 		}
 	}
 }
 
 func TestTheFastestPairsAreChosen(t *testing.T) {
-	all := fmBackends()
+	all := backends()
 	want := "plain"
 	if cpu.UseAVX512() {
 		want = all[len(all)-1].name
 	}
-	if PairsBackend() != want {
-		t.Errorf("%s is in use, %s could be", PairsBackend(), want)
+	if Backend() != want {
+		t.Errorf("%s is in use, %s could be", Backend(), want)
 	}
 }

@@ -1,0 +1,28 @@
+//go:build !purego
+
+package pairs
+
+import "github.com/monolith-go/monolith/kernels/internal/cpu"
+
+var plain, avx512 = backend{name: "plain"}, backend{"avx512", forwardAVX512, backwardAVX512}
+
+func fastest() backend {
+	if cpu.UseAVX512() {
+		return avx512
+	}
+	return plain
+}
+
+// backends are all that this processor runs.
+func backends() []backend {
+	if cpu.HasAVX512() {
+		return []backend{plain, avx512}
+	}
+	return []backend{plain}
+}
+
+//go:noescape
+func forwardAVX512(emb, sums, y []float32, fields, dim int)
+
+//go:noescape
+func backwardAVX512(emb, sums, dy, demb []float32, fields, dim int)

@@ -1,0 +1,7 @@
+//go:build !amd64 || purego
+
+package pairs
+
+func fastest() backend { return backend{name: "plain"} }
+
+func backends() []backend { return []backend{fastest()} }
