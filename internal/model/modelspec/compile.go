@@ -17,6 +17,7 @@ type Model struct {
 	Variables []Variable // in the order of both graphs' weights
 	Tasks     []Task
 	Tensors   int // of Outputs
+	Layers    []Layer
 
 	// Train computes the scores of all tasks, the mean loss, and its gradients by the tensors
 	// and the variables; with reduction SUM these are of the sum. Its inputs are the tensors,
@@ -25,6 +26,14 @@ type Model struct {
 
 	// Serve computes the scores of all tasks, of the tensors and the floats.
 	Serve *graph.Graph
+}
+
+// Layer is one of a model's, as it is computed.
+type Layer struct {
+	Name, Kind string
+	Inputs     []string
+	Shapes     []graph.Shape // of its values
+	Parameters int           // of its variables
 }
 
 // Compile makes what spec declares, or says what is wrong with it; a nil error means that
@@ -82,7 +91,7 @@ func build(spec *model.ModelSpec) (*Model, error) {
 				n.Output("score of "+h.Name, h.score)
 			}
 		} else {
-			m.Variables = n.vars
+			m.Variables, m.Layers = n.vars, n.layers
 			for _, h := range heads {
 				m.Tasks = append(m.Tasks, h.Task)
 			}

@@ -13,7 +13,7 @@ func (n *network) sum(m *model.AddLayer, in []graph.ID) (graph.ID, error) {
 	if err != nil || !m.GetBias() {
 		return y, err
 	}
-	s := n.Node(y).Shape
+	s := n.shape(y)
 	bias, err := n.weight("bias", 0, s.Last())
 	if err != nil {
 		return graph.None, err
@@ -23,9 +23,9 @@ func (n *network) sum(m *model.AddLayer, in []graph.ID) (graph.ID, error) {
 
 // each puts the inputs, which are of one shape, together by op, from the first on.
 func (n *network) each(op graph.Op, in []graph.ID) (graph.ID, error) {
-	first := n.Node(in[0]).Shape
+	first := n.shape(in[0])
 	for i, x := range in[1:] {
-		if s := n.Node(x).Shape; !s.Equal(first) {
+		if s := n.shape(x); !s.Equal(first) {
 			return graph.None, fmt.Errorf("its inputs %q and %q do not meet: the shapes are %v and %v, make them equal", n.words[0], n.words[i+1], first, s)
 		}
 	}

@@ -14,7 +14,7 @@ func (n *network) cross(m *model.Cross, in []graph.ID) (graph.ID, error) {
 		return graph.None, fmt.Errorf("it has depth %d: give 1 to %d", m.GetDepth(), MaxLayers)
 	}
 	x0 := n.joined(in)
-	width := n.Node(x0).Shape.Last()
+	width := n.shape(x0).Last()
 	if int64(m.GetRank()) > int64(width) {
 		return graph.None, fmt.Errorf("it has rank %d, and its input %d numbers: give a rank below that, or 0 for a full one", m.GetRank(), width)
 	}

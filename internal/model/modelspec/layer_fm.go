@@ -12,7 +12,7 @@ func (n *network) fm(in []graph.ID) (graph.ID, error) {
 	if err != nil {
 		return graph.None, err
 	}
-	if s := n.Node(x).Shape; len(s.Dims) != 2 {
+	if s := n.shape(x); len(s.Dims) != 2 {
 		return graph.None, fmt.Errorf("its input %q has the shape %v: give it an output of type STACK", n.words[0], s)
 	}
 	return n.add(graph.FM{}, x), nil

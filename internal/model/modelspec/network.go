@@ -23,6 +23,7 @@ type network struct {
 	tensors []graph.ID            // of outputs, one after another
 	vars    []Variable
 	weights []graph.ID
+	layers  []Layer // in the order in which they are computed
 
 	index   map[string]int // of layers
 	begun   map[string]bool
@@ -102,6 +103,7 @@ func (n *network) make(i int) error {
 	} else if len(n.words) == 0 {
 		n.words = []string{n.outputs[0].Name}
 	}
+	vars := len(n.vars)
 	made, err := n.kind(l, in)
 	if err == nil {
 		n.logits[name] = made[0]
@@ -118,7 +120,20 @@ func (n *network) make(i int) error {
 		return at(path, "layer %q: %w", name, err)
 	}
 	n.values[name] = made
+	n.layers = append(n.layers, n.listed(vars, made))
 	return nil
+}
+
+// listed is the layer that was made, whose variables are those from vars on.
+func (n *network) listed(vars int, made []graph.ID) Layer {
+	l := Layer{Name: n.layer.GetName(), Kind: kindName(n.layer), Inputs: n.words}
+	for _, id := range made {
+		l.Shapes = append(l.Shapes, n.shape(id))
+	}
+	for _, v := range n.vars[vars:] {
+		l.Parameters += v.Size
+	}
+	return l
 }
 
 // operands are a layer's inputs: those that it names, or what comes before it.
@@ -215,7 +230,7 @@ func by(shape []int) string {
 
 // product adds x w + b with variables of that prefix.
 func (n *network) product(prefix string, x graph.ID, units int) (graph.ID, error) {
-	kernel, err := n.weight(prefix+"kernel", float32(math.NaN()), n.Node(x).Shape.Last(), units)
+	kernel, err := n.weight(prefix+"kernel", float32(math.NaN()), n.shape(x).Last(), units)
 	if err != nil {
 		return graph.None, err
 	}
@@ -240,7 +255,7 @@ func (n *network) bf16() bool {
 
 // flat is a value as one row of numbers.
 func (n *network) flat(x graph.ID) graph.ID {
-	if s := n.Node(x).Shape; len(s.Dims) != 1 {
+	if s := n.shape(x); len(s.Dims) != 1 {
 		return n.add(graph.Reshape{Dims: []int{s.Size()}}, x)
 	}
 	return x
@@ -256,6 +271,14 @@ func (n *network) joined(in []graph.ID) graph.ID {
 		return flat[0]
 	}
 	return n.add(graph.Concat{}, flat...)
+}
+
+// shape is a value's; of none, which the builder refused, any will do.
+func (n *network) shape(x graph.ID) graph.Shape {
+	if x == graph.None {
+		return graph.PerSample(1)
+	}
+	return n.Node(x).Shape
 }
 
 // single is a layer's only input.

@@ -40,7 +40,7 @@ func (n *network) heads() ([]head, error) {
 		if !layer {
 			return nil, at(path, "task %q learns %q, which is no layer: name one", t.GetName(), word)
 		}
-		if len(ids) != 1 || !n.Node(ids[0]).Shape.Equal(graph.PerSample(1)) {
+		if len(ids) != 1 || !n.shape(ids[0]).Equal(graph.PerSample(1)) {
 			return nil, at(path, "task %q learns layer %q, which does not have one number a sample: put a layer of 1 unit on it", t.GetName(), word)
 		}
 		n.used[word] = true

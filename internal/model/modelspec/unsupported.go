@@ -5,8 +5,13 @@ import "github.com/monolith-go/monolith/events/model"
 // unsupported complains about what is well declared and no role of this build can run. Each
 // line goes with the change that makes a role run it.
 func (c *complaints) unsupported(spec *model.ModelSpec) {
+	slots := map[uint32]string{}
 	for i, f := range spec.GetFeatures() {
 		c.at("features", i)
+		if other := slots[f.GetSlot()]; other != "" {
+			c.add("feature %q has slot %d, which feature %q has too, and a batch plans the rows of each feature apart: give each its own", f.GetName(), f.GetSlot(), other)
+		}
+		slots[f.GetSlot()] = f.GetName()
 		if f.GetPooling() != model.Feature_SUM {
 			c.add("feature %q has the pooling %v, and trainers read one id of a feature: leave pooling out", f.GetName(), f.GetPooling())
 		}
