@@ -32,14 +32,10 @@ func elementwise(op graph.Op) (f function, grain int) {
 		return relu, cheap
 	case graph.Mask:
 		return mask, cheap
-	case graph.Sigmoid:
-		return sigmoid, costly
-	case graph.Tanh:
-		return tanh, costly
 	case graph.Reshape:
 		return moved, cheap
 	}
-	return nil, 0
+	return activation(op), costly
 }
 
 // byElement computes a function of each place, on all threads.

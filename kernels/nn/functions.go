@@ -1,7 +1,5 @@
 package nn
 
-import "math"
-
 func add(dst, x, y []float32) {
 	x, y = x[:len(dst)], y[:len(dst)]
 	for i := range dst {
@@ -40,18 +38,6 @@ func mask(dst, x, y []float32) {
 		if v <= 0 {
 			dst[i] = 0
 		}
-	}
-}
-
-func sigmoid(dst, x, _ []float32) {
-	for i, v := range x[:len(dst)] {
-		dst[i] = float32(1 / (1 + math.Exp(-float64(v))))
-	}
-}
-
-func tanh(dst, x, _ []float32) {
-	for i, v := range x[:len(dst)] {
-		dst[i] = float32(math.Tanh(float64(v)))
 	}
 }
 

@@ -24,6 +24,7 @@ type Lane struct {
 	n              int
 	weights        *Weights
 	rows           rowJob
+	time           int // the step of a sequence that is computed
 }
 
 // view is a value during a run: n rows of width floats, stride apart. A fixed value has a row for each

@@ -6,8 +6,8 @@ import (
 	"github.com/monolith-go/monolith/kernels/graph"
 )
 
-// kernelOf is the table from operations to kernels; in are the shapes of operands.
-func kernelOf(op graph.Op, in []graph.Shape) kernel {
+// kernelOf is the table from operations to kernels; in and out are the shapes of operands and result.
+func kernelOf(op graph.Op, in []graph.Shape, out graph.Shape) kernel {
 	switch op := op.(type) {
 	case graph.MatMul:
 		return matMul{op}
@@ -31,6 +31,42 @@ func kernelOf(op graph.Op, in []graph.Shape) kernel {
 		return &ffm{in[0].Dims[0], in[0].Dims[2]}
 	case graph.FFMGrad:
 		return &ffmGrad{ffm{in[0].Dims[0], in[0].Dims[2]}}
+	case graph.Sum:
+		return along(in[0].Around(op.Axis))
+	case graph.Repeat:
+		return &repeat{op.Count, graph.PerSample(in[0].Dims[op.Axis:]...).Size()}
+	case graph.AddRow:
+		return &byLast{addRow}
+	case graph.MulRow:
+		return &byLast{mulRow}
+	case graph.PReLU:
+		return &byLast{preLU}
+	case graph.PReLUGrad:
+		return &byLast{preLUGrad}
+	case graph.Softmax:
+		return &softmax{in[0].Last(), op.Lengths}
+	case graph.SoftmaxGrad:
+		return &softmaxGrad{softmax{in[0].Last(), op.Lengths}}
+	case graph.Normalize:
+		return &norm{in[0].Last(), float64(op.Epsilon), normalize}
+	case graph.NormalizeGrad:
+		return &norm{in[0].Last(), float64(op.Epsilon), normalizeGrad}
+	case graph.L2Norm:
+		return &norm{in[0].Last(), float64(op.Epsilon), l2Norm}
+	case graph.L2NormGrad:
+		return &norm{in[0].Last(), float64(op.Epsilon), l2NormGrad}
+	case graph.BatchMatMul:
+		return &batchMatMul{op.Kind, out.Dims[0], in[0].Size() / out.Dims[0], out.Dims[1]}
+	case graph.AddEach:
+		return &byStep{in[0].Last(), add}
+	case graph.MulEach:
+		return &byStep{in[0].Last(), mul}
+	case graph.SumProducts:
+		return &sumProducts{in[0].Dims[0]}
+	case graph.GRU:
+		return gruOf(op, in[1], 0)
+	case graph.GRUGrad:
+		return &gruGrad{*gruOf(graph.GRU(op), in[3], 2)}
 	case graph.MulAdd:
 		return mulAdd{}
 	case graph.MulScalar:
@@ -76,7 +112,7 @@ func (c *compiler) lower() error {
 		for _, id := range n.In {
 			in = append(in, c.nodes[id].Shape)
 		}
-		k := kernelOf(n.Op, in)
+		k := kernelOf(n.Op, in, n.Shape)
 		if k == nil {
 			return fmt.Errorf("nn: node %q: there is no kernel for the operation %s", n.Name, n.Op.Name())
 		}

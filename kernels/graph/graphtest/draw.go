@@ -36,6 +36,8 @@ type drawing struct {
 	values []graph.ID // [n m], from which the next node takes its operands
 	by     []graph.ID
 	o      Options
+
+	lengths graph.ID // some of a row
 }
 
 // Options are what may be in a graph.
@@ -54,6 +56,7 @@ func Draw(r *rand.Rand, n int, o Options) (*Case, error) {
 	}
 	d.values = append(d.values, d.by...)
 	label := d.Input("label", 1)
+	d.lengths = d.Input("lengths", 1)
 	for range 2 + r.IntN(10) {
 		d.values = append(d.values, d.next())
 	}
@@ -92,7 +95,13 @@ func Draw(r *rand.Rand, n int, o Options) (*Case, error) {
 	}
 	c.Graph = g
 	for _, id := range g.Inputs() {
-		c.Inputs = append(c.Inputs, numbers(r, g.Nodes()[id].Shape.Floats(n)))
+		x := numbers(r, g.Nodes()[id].Shape.Floats(n))
+		if id == d.lengths {
+			for i := range x {
+				x[i] = float32(r.IntN(12)-2) / 2
+			}
+		}
+		c.Inputs = append(c.Inputs, x)
 	}
 	for _, id := range g.Weights() {
 		c.Weights = append(c.Weights, numbers(r, g.Nodes()[id].Shape.Size()))

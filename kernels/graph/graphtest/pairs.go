@@ -70,7 +70,8 @@ func Pairs(big bool) []Pair {
 		}
 		return small
 	}
-	fields, dim, width, rank := size(4, 26), size(3, 16), size(5, 416), size(2, 64)
+	fields, dim, width, rank := size(3, 26), size(4, 16), size(5, 416), size(2, 64)
+	steps, units := size(3, 50), size(5, 80)
 	return []Pair{
 		{"fm", []graph.Shape{per(fields, dim)},
 			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.FM{}, in[0]) },
@@ -119,5 +120,109 @@ func Pairs(big bool) []Pair {
 				z = b.Add("", graph.Add{}, z, b.Add("", graph.Broadcast{Dims: []int{width}}, in[4]))
 				return b.Add("", graph.Add{}, b.Add("", graph.Mul{}, in[0], z), in[1])
 			}},
+		{"softmax", []graph.Shape{per(fields, dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.Softmax{}, in[0]) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				e := b.Add("", graph.Exp{}, in[0])
+				over := b.Add("", graph.Reciprocal{}, b.Add("", graph.Sum{Axis: 1}, e))
+				return b.Add("", graph.Mul{}, e, b.Add("", graph.Repeat{Axis: 1, Count: dim}, over))
+			}},
+		{"softmax by lengths", []graph.Shape{per(dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Add("", graph.Softmax{Lengths: true}, in[0], b.Const(1.5, per(1)))
+			},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Add("", graph.Pad{Width: dim}, b.Add("", graph.Softmax{}, b.Add("", graph.Slice{To: 2}, in[0])))
+			}},
+		{"layer norm", []graph.Shape{per(fields, dim), fixed(dim), fixed(dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.LayerNorm("", in[0], in[1], in[2], 1e-3) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				row := func(x graph.ID) graph.ID { return b.Add("", graph.Repeat{Axis: 1, Count: dim}, x) }
+				all := func(x graph.ID) graph.ID {
+					return b.Add("", graph.Broadcast{Dims: []int{fields, dim}}, x)
+				}
+				mean := b.Add("", graph.Scale{Factor: -1}, b.Mean("", 1, in[0]))
+				d := b.Add("", graph.Add{}, in[0], row(mean))
+				variance := b.Mean("", 1, b.Add("", graph.Mul{}, d, d))
+				root := b.Add("", graph.Sqrt{}, b.Add("", graph.Scale{Factor: 1, Shift: 1e-3}, variance))
+				y := b.Add("", graph.Mul{}, d, row(b.Add("", graph.Reciprocal{}, root)))
+				return b.Add("", graph.Add{}, b.Add("", graph.Mul{}, y, all(in[1])), all(in[2]))
+			}},
+		{"l2 norm", []graph.Shape{per(fields, dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Add("", graph.L2Norm{Epsilon: 1e-12}, in[0])
+			},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				root := b.Add("", graph.Sqrt{}, b.Add("", graph.Sum{Axis: 1}, b.Add("", graph.Mul{}, in[0], in[0])))
+				return b.Add("", graph.Mul{}, in[0], b.Add("", graph.Repeat{Axis: 1, Count: dim}, b.Add("", graph.Reciprocal{}, root)))
+			}},
+		{"dot", []graph.Shape{per(width), per(width)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Dot("", in[0], in[1]) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return sum(b, b.Add("", graph.Mul{}, in[0], in[1]))
+			}},
+		{"attend", []graph.Shape{per(dim), per(steps, dim), fixed(dim, units), fixed(dim, units), fixed(dim, units), fixed(units)},
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Attend("", in[0], in[1], in[2], in[3], in[4], in[5], false)
+			},
+			func(b *graph.Builder, in []graph.ID) graph.ID { // [q, k, q⊙k]·w, step by step
+				q, k, y := in[0], flat(b, in[1]), []graph.ID{}
+				for t := range steps {
+					k := columns(b, k, t, dim)
+					z := b.Dense("", q, in[2], in[5], false)
+					z = b.Add("", graph.Add{}, z, b.Add("", graph.MatMul{}, k, in[3]))
+					y = append(y, b.Add("", graph.Add{}, z, b.Add("", graph.MatMul{}, b.Add("", graph.Mul{}, q, k), in[4])))
+				}
+				return shaped(b, b.Add("", graph.Concat{}, y...), steps, units)
+			}},
+		{"weigh", []graph.Shape{per(steps, 1), per(steps, dim)},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Weigh("", in[0], in[1]) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				w := b.Add("", graph.Repeat{Axis: 1, Count: dim}, flat(b, in[0]))
+				return b.Add("", graph.Sum{}, b.Add("", graph.Mul{}, w, in[1]))
+			}},
+		{"gru", gruShapes(steps, dim, false),
+			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Add("", graph.GRU{}, in...) },
+			func(b *graph.Builder, in []graph.ID) graph.ID { return unrolled(b, in, steps, steps) }},
+		{"augru", gruShapes(steps, dim, true),
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Add("", graph.GRU{Attention: true, Lengths: true}, append(in, b.Const(1.5, per(1)))...)
+			},
+			func(b *graph.Builder, in []graph.ID) graph.ID { return unrolled(b, in, steps, 2) }},
 	}
+}
+
+func gruShapes(t, h int, attention bool) []graph.Shape {
+	s := []graph.Shape{graph.PerSample(t, 2*h), graph.PerSample(t, h), graph.Fixed(h, 2*h), graph.Fixed(h, h)}
+	if attention {
+		s = append(s, graph.PerSample(t, 1))
+	}
+	return s
+}
+
+// unrolled is a GRU step by step, of which count do.
+func unrolled(b *graph.Builder, in []graph.ID, steps, count int) graph.ID {
+	add := func(op graph.Op, x, y graph.ID) graph.ID { return b.Add("", op, x, y) }
+	less := func(x graph.ID) graph.ID { return b.Add("", graph.Scale{Factor: -1, Shift: 1}, x) }
+	h := b.Node(in[1]).Shape.Last()
+	state := b.Const(0, graph.PerSample(h))
+	var states []graph.ID
+	for t := range steps {
+		if t >= count {
+			states = append(states, state)
+			continue
+		}
+		gates := columns(b, flat(b, in[0]), t, 2*h)
+		gates = b.Add("", graph.Sigmoid{}, add(graph.Add{}, gates, add(graph.MatMul{}, state, in[2])))
+		r, u := columns(b, gates, 0, h), columns(b, gates, 1, h)
+		c := add(graph.MatMul{}, add(graph.Mul{}, r, state), in[3])
+		c = b.Add("", graph.Tanh{}, add(graph.Add{}, columns(b, flat(b, in[1]), t, h), c))
+		if len(in) > 4 {
+			rest := less(columns(b, flat(b, in[4]), t, 1))
+			u = add(graph.Mul{}, u, add(graph.MatMul{}, rest, b.Const(1, graph.Fixed(1, h))))
+		}
+		state = add(graph.Add{}, add(graph.Mul{}, u, state), add(graph.Mul{}, less(u), c))
+		states = append(states, state)
+	}
+	return shaped(b, b.Add("", graph.Concat{}, states...), steps, h)
 }

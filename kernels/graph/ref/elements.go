@@ -10,9 +10,9 @@ import (
 func (a *at) byElement() bool {
 	var f func(x, y, ex, ey float64) (v, e float64)
 	switch op := a.node.Op.(type) {
-	case graph.Add:
+	case graph.Add, graph.AddRow:
 		f = func(x, y, ex, ey float64) (float64, float64) { return x + y, rounded(x+y, ex+ey) }
-	case graph.Mul, graph.MulScalar:
+	case graph.Mul, graph.MulScalar, graph.MulRow:
 		f = product
 	case graph.Scale:
 		factor, shift := float64(op.Factor), float64(op.Shift)
@@ -36,7 +36,10 @@ func (a *at) byElement() bool {
 	a.each(func(i int) (float64, float64) {
 		x, y, ex, ey := a.in[0].V[i], 0.0, a.in[0].E[i], 0.0
 		if len(a.in) > 1 {
-			j := min(i, len(a.in[1].V)-1) // of a single number the only one
+			j := i
+			if !a.shapes[1].Batch { // a row, or a number, that all have
+				j = i % len(a.in[1].V)
+			}
 			y, ey = a.in[1].V[j], a.in[1].E[j]
 		}
 		return f(x, y, ex, ey)

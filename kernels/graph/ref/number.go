@@ -37,3 +37,20 @@ func (a number) loose(e float64) number { return number{a.v, a.e + e} }
 func (a number) round() number { return number{a.v, rounded(a.v, a.e)} }
 
 func (a number) both() (v, e float64) { return a.v, a.e }
+
+// through is a function that rises, or falls, wherever it is defined.
+func (a number) through(f func(x float64) float64) number {
+	v := f(a.v)
+	return number{v, math.Max(math.Abs(f(a.v+a.e)-v), math.Abs(f(a.v-a.e)-v)) + wide*math.Abs(v)}
+}
+
+// inverse is 1/a, without a bound where a may be 0.
+func (a number) inverse() number {
+	if math.Abs(a.v) <= a.e && a.e > 0 {
+		return number{1 / a.v, math.Inf(1)}
+	}
+	if a.e == 0 {
+		return number{1 / a.v, wide * math.Abs(1/a.v)}
+	}
+	return a.through(func(x float64) float64 { return 1 / x })
+}

@@ -99,12 +99,44 @@ func (a *at) compute() bool {
 		a.ffm()
 	case graph.FFMGrad:
 		a.ffmGrad()
+	case graph.Sum:
+		a.sum(op.Axis)
+	case graph.Repeat:
+		a.repeat(op.Axis)
+	case graph.PReLU:
+		a.preLU()
+	case graph.PReLUGrad:
+		a.preLUGrad()
+	case graph.Softmax:
+		a.softmax()
+	case graph.SoftmaxGrad:
+		a.softmaxGrad()
+	case graph.Normalize:
+		a.normalize(op.Epsilon)
+	case graph.NormalizeGrad:
+		a.normalizeGrad(op.Epsilon)
+	case graph.L2Norm:
+		a.l2Norm(op.Epsilon)
+	case graph.L2NormGrad:
+		a.l2NormGrad(op.Epsilon)
+	case graph.BatchMatMul:
+		a.batchMatMul(op.Kind)
+	case graph.AddEach:
+		a.byStep(number.add)
+	case graph.MulEach:
+		a.byStep(number.mul)
+	case graph.SumProducts:
+		a.sumProducts()
+	case graph.GRU:
+		a.gruOf(op, 0).states()
+	case graph.GRUGrad:
+		a.gruOf(graph.GRU(op), 2).grad()
 	case graph.MulAdd:
 		a.each(func(i int) (float64, float64) {
 			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()
 		})
 	default:
-		return a.byElement() || a.loss()
+		return a.byElement() || a.activation() || a.loss()
 	}
 	return true
 }

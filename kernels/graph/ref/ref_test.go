@@ -12,7 +12,7 @@ import (
 // The gradients of drawn graphs are what differences of the loss say: of each operation's
 // derivative, and of their composition.
 func FuzzGradientsAgainstDifferences(f *testing.F) {
-	for seed := range uint64(60) {
+	for seed := range uint64(100) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
