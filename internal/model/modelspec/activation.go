@@ -7,8 +7,11 @@ import (
 	"github.com/monolith-go/monolith/kernels/graph"
 )
 
-// activate adds an activation of x.
-func (n *network) activate(x graph.ID, a model.Activation) (graph.ID, error) {
+// slope is LEAKY_RELU's below 0, and startSlope PRELU's at first.
+const slope, startSlope = 0.01, 0.25
+
+// activate adds an activation of x. Its variable, if it has one, is called by the prefix.
+func (n *network) activate(prefix string, x graph.ID, a model.Activation) (graph.ID, error) {
 	switch a {
 	case model.Activation_LINEAR:
 		return x, nil
@@ -18,8 +21,18 @@ func (n *network) activate(x graph.ID, a model.Activation) (graph.ID, error) {
 		return n.add(graph.Sigmoid{}, x), nil
 	case model.Activation_TANH:
 		return n.add(graph.Tanh{}, x), nil
-	case model.Activation_GELU, model.Activation_PRELU, model.Activation_LEAKY_RELU, model.Activation_SILU:
-		return graph.None, fmt.Errorf("the activation %v is not computed by this build: use RELU, SIGMOID, TANH or LINEAR", a)
+	case model.Activation_SILU:
+		return n.add(graph.SiLU{}, x), nil
+	case model.Activation_GELU:
+		return n.add(graph.GELU{}, x), nil
+	case model.Activation_LEAKY_RELU:
+		return n.add(graph.PReLU{}, x, n.Const(slope, graph.Fixed(n.shape(x).Last()))), nil
+	case model.Activation_PRELU:
+		alpha, err := n.weight(prefix+"alpha", startSlope, n.shape(x).Last())
+		if err != nil {
+			return graph.None, err
+		}
+		return n.add(graph.PReLU{}, x, alpha), nil
 	}
 	return graph.None, fmt.Errorf("it has the unknown activation %d: use one of spec.proto", a)
 }

@@ -45,6 +45,10 @@ func TestErrorsNameNodeAndLine(t *testing.T) {
 		{"shapes that do not meet", "[8, 1]", "[8, 2]", `line 17: layer "logit": its inputs "w" and "deep" do not meet: the shapes are [n 1] and [n 2]`},
 		{"fm of what is no stack", "fm: {}, inputs: [v]", "fm: {}, inputs: [w]", `line 15: layer "pairs": its input "w" has the shape [n 1]`},
 		{"an unknown op", "fm: {}", "ffn: {}", `line 15: unknown field "ffn"`},
+		{"ffm of slices that do not divide", "fm: {}, inputs: [v]", "ffm: {}, inputs: [w]", `line 15: layer "pairs": its input "w" has the shape [n 1]`},
+		{"dot of three", "fm: {}, inputs: [v]", "dot: {}, inputs: [v, v, v]", `line 15: layer "pairs": it has 3 inputs: give two`},
+		{"cross without depth", "fm: {}, inputs: [v]", "cross: {}, inputs: [v]", `line 15: layer "pairs": it has depth 0`},
+		{"cross of a rank beyond", "fm: {}, inputs: [v]", "cross: {depth: 1, rank: 9}, inputs: [v]", `line 15: layer "pairs": it has rank 9, and its input 8 numbers`},
 		{"an op that is not there", "fm: {}", "gru: {units: 3}", `line 15: layer "pairs": its kind, gru, is not computed`},
 		{"an activation that is not there", "inputs: [v]}\n- {name: logit", "activation: 99, inputs: [v]}\n- {name: logit", `line 16: layer "deep" has the unknown activation 99`},
 		{"a feature without a table", "slot: 2, table: movie", "slot: 2, table: film", `line 4: feature "movie" reads table "film"`},
@@ -210,6 +214,62 @@ func TestTheOldFormWrittenOut(t *testing.T) {
 	}
 	if diff := cmp.Diff(shown(a), shown(b)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Each kind of layer and each activation, by the shape that it gives and the variables that it has.
+func TestKindsOfLayers(t *testing.T) {
+	for _, tc := range []struct{ layer, shape, variables string }{
+		{"units: 3, inputs: [v]", "[n 3]", "x/kernel [8 3], x/bias [3]"},
+		{"mlp: {units: [3, 2], activation: PRELU}, inputs: [v]", "[n 2]", "x/0/kernel [8 3], x/0/bias [3], x/0/alpha [3], x/1/kernel [3 2], x/1/bias [2]"},
+		{"add: {bias: true}, inputs: [v, v]", "[n 2 4]", "x/bias [4]"},
+		{"mul: {}, inputs: [v, v]", "[n 2 4]", ""},
+		{"dot: {}, inputs: [v, v]", "[n 1]", ""},
+		{"fm: {}, inputs: [v]", "[n 1]", ""},
+		{"ffm: {}, inputs: [v]", "[n 1]", ""},
+		{"cross: {depth: 1}, inputs: [v, w]", "[n 9]", "x/0/kernel [9 9], x/0/bias [9]"},
+		{"cross: {depth: 2, rank: 2}, inputs: [v]", "[n 8]", "x/0/u [8 2], x/0/v [2 8], x/0/bias [8], x/1/u [8 2], x/1/v [2 8], x/1/bias [8]"},
+		{"norm: {}, inputs: [v]", "[n 2 4]", "x/gain [4], x/shift [4]"},
+		{"norm: {type: L2}, inputs: [v]", "[n 2 4]", ""},
+		{"pool: {}, inputs: [v]", "[n 4]", ""},
+		{"pool: {type: MEAN}, inputs: [v]", "[n 4]", ""},
+		{"activate: {}, activation: RELU, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: SIGMOID, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: TANH, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: SILU, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: GELU, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: LEAKY_RELU, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: PRELU, inputs: [v]", "[n 2 4]", "x/alpha [4]"},
+	} {
+		text := strings.Replace(deep, "- {name: logit, add: {bias: true}, inputs: [w, pairs, deep]}",
+			"- {name: x, "+tc.layer+"}\n- {name: last, units: 1, inputs: [x]}\n- {name: logit, add: {}, inputs: [w, pairs, deep, last]}", 1)
+		spec, err := modelspec.ParseYAML([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", tc.layer, err)
+			continue
+		}
+		m, err := modelspec.Compile(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var variables []string
+		for _, v := range m.Variables {
+			if strings.HasPrefix(v.Name, "x/") {
+				variables = append(variables, fmt.Sprint(v.Name, " ", v.Shape))
+			}
+			first := modelspec.InitVariable(spec, v)
+			if want, fixed := map[string]float32{"x/gain": 1, "x/shift": 0, "x/bias": 0, "x/alpha": 0.25, "x/0/alpha": 0.25}[v.Name]; fixed && (first[0] != want || first[len(first)-1] != want) {
+				t.Errorf("%s: %s starts as %v", tc.layer, v.Name, first)
+			}
+		}
+		if got := strings.Join(variables, ", "); got != tc.variables {
+			t.Errorf("%s: variables %s, want %s", tc.layer, got, tc.variables)
+		}
+		for _, l := range m.Layers {
+			if l.Name == "x" && l.Shapes[0].String() != tc.shape {
+				t.Errorf("%s: shape %v, want %s", tc.layer, l.Shapes[0], tc.shape)
+			}
+		}
 	}
 }
 

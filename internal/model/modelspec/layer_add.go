@@ -13,12 +13,11 @@ func (n *network) sum(m *model.AddLayer, in []graph.ID) (graph.ID, error) {
 	if err != nil || !m.GetBias() {
 		return y, err
 	}
-	s := n.shape(y)
-	bias, err := n.weight("bias", 0, s.Last())
+	bias, err := n.weight("bias", 0, n.shape(y).Last())
 	if err != nil {
 		return graph.None, err
 	}
-	return n.add(graph.Add{}, y, n.add(graph.Broadcast{Dims: s.Dims}, bias)), nil
+	return n.add(graph.AddRow{}, y, bias), nil
 }
 
 // each puts the inputs, which are of one shape, together by op, from the first on.

@@ -22,7 +22,7 @@ func (n *network) mlp(m *model.Mlp, in []graph.ID) (y graph.ID, err error) {
 			return graph.None, err
 		}
 		if i > 0 {
-			if y, err = n.activate(y, between); err != nil {
+			if y, err = n.activate(fmt.Sprintf("%d/", i-1), y, between); err != nil {
 				return graph.None, err
 			}
 		}

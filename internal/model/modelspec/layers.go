@@ -28,10 +28,18 @@ func (n *network) kind(l *model.DenseLayer, in []graph.ID) ([]graph.ID, error) {
 		y, err = n.single(in)
 	case *model.DenseLayer_Fm:
 		y, err = n.fm(in)
+	case *model.DenseLayer_Ffm:
+		y, err = n.ffm(in)
+	case *model.DenseLayer_Dot:
+		y, err = n.dot(in)
+	case *model.DenseLayer_Norm:
+		y, err = n.norm(k.Norm, in)
+	case *model.DenseLayer_Pool:
+		y, err = n.pool(k.Pool, in)
 	case *model.DenseLayer_Cross:
 		y, err = n.cross(k.Cross, in)
 	default:
-		return nil, fmt.Errorf("its kind, %s, is not computed by this build: use %s", kindName(l), "dense, mlp, add, mul, activate, fm or cross")
+		return nil, fmt.Errorf("its kind, %s, is not computed by this build: use dense, mlp, add, mul, dot, fm, ffm, cross, norm, activate or pool", kindName(l))
 	}
 	return []graph.ID{y}, err
 }

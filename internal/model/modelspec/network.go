@@ -108,7 +108,7 @@ func (n *network) make(i int) error {
 	if err == nil {
 		n.logits[name] = made[0]
 		for i := range made {
-			if made[i], err = n.activate(made[i], l.GetActivation()); err != nil {
+			if made[i], err = n.activate(valuePrefix(made, i), made[i], l.GetActivation()); err != nil {
 				break
 			}
 		}
@@ -122,6 +122,14 @@ func (n *network) make(i int) error {
 	n.values[name] = made
 	n.layers = append(n.layers, n.listed(vars, made))
 	return nil
+}
+
+// valuePrefix tells the variables of a layer's i-th value from the others'.
+func valuePrefix(made []graph.ID, i int) string {
+	if len(made) == 1 {
+		return ""
+	}
+	return strconv.Itoa(i) + "/"
 }
 
 // listed is the layer that was made, whose variables are those from vars on.
