@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -58,4 +59,15 @@ func TestModel(t *testing.T) {
 	if code, _, _ := modelTool(t, "cost", file, "--batch", "0"); code != exitUsage {
 		t.Errorf("cost of no batch: %d", code)
 	}
+}
+
+// A ready model runs through the whole product: it is declared, trained from Kafka, exported, served
+// with deltas, and all of it agrees with the logs.
+func TestDemoOfAReadyModel(t *testing.T) {
+	p := newPlayed(t, ratingsCSV(t, 1500), "--rate", "1000", "--spec", filepath.Join(repository, "docs", "models", "deepfm.yaml"))
+	var out, errs bytes.Buffer
+	if code := run(p.args, &out, &errs); code != exitOK {
+		t.Fatalf("exit %d\n%s", code, tail(errs.String()))
+	}
+	p.hold(t, out.Bytes(), 1500, 0)
 }

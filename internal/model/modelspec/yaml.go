@@ -44,7 +44,7 @@ func ParseYAML(data []byte) (*model.ModelSpec, error) {
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("model spec has a second document behind the first: one file declares one model")
 	}
-	if len(tree) == 0 {
+	if tree == nil {
 		return nil, errors.New("model spec is empty: declare a model")
 	}
 	j := &lines{of: map[string]int{}}
