@@ -13,29 +13,22 @@ const maxRange = MaxSlices
 
 var numbers = regexp.MustCompile(`\{(\d{1,9})\.\.(\d{1,9})\}`)
 
-// expand returns the elements that an element of a list stands for: itself, or one for each
-// number of its ranges. Lists inside of it are their own elements' affair.
-func expand(n *yaml.Node) ([]*yaml.Node, error) {
-	count, first := -1, ""
+// copies is how many elements an element of a list stands for by its ranges, 0 without any. Lists
+// inside of it are their own elements' affair.
+func copies(n *yaml.Node) (int, error) {
+	count, first := 0, ""
 	err := ranges(n, func(text string, from, to int) error {
 		size := to - from + 1
 		switch {
 		case size < 1 || size > maxRange:
 			return fmt.Errorf("line %d: the range %s has %d numbers: give 1 to %d, upwards", n.Line, text, max(size, 0), maxRange)
-		case count >= 0 && size != count:
+		case count > 0 && size != count:
 			return fmt.Errorf("line %d: the ranges %s and %s of one element count differently: make them equally long", n.Line, first, text)
 		}
 		count, first = size, text
 		return nil
 	})
-	if err != nil || count < 0 {
-		return []*yaml.Node{n}, err
-	}
-	out := make([]*yaml.Node, count)
-	for i := range out {
-		out[i] = numbered(n, i)
-	}
-	return out, nil
+	return count, err
 }
 
 // ranges calls f for each range in n's texts.

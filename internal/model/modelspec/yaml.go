@@ -73,7 +73,6 @@ type lines struct {
 	text bytes.Buffer
 	yaml []int          // by line of text
 	of   map[string]int // by path, as "layers[2].units"
-	line int            // of what is being written
 }
 
 func (j *lines) put(s string, line int) error {
@@ -174,11 +173,15 @@ func (j *lines) sequence(n *yaml.Node, path, before string, line int) error {
 	}
 	comma, at := "", 0
 	for _, element := range n.Content {
-		copies, err := expand(element)
+		count, err := copies(element)
 		if err != nil {
 			return err
 		}
-		for _, c := range copies {
+		for i := range max(count, 1) {
+			c := element
+			if count > 0 {
+				c = numbered(element, i) // one at a time: put bounds them
+			}
 			if err := j.value(c, fmt.Sprintf("%s[%d]", path, at), comma); err != nil {
 				return err
 			}
