@@ -297,3 +297,12 @@ func TestReadyModels(t *testing.T) {
 		}
 	}
 }
+
+// Ranges of ranges and of large elements end at a bound, not with the memory.
+func TestRangesAreBounded(t *testing.T) {
+	many := strings.Repeat(`{name: "s", dim: 1}, `, 20_000)
+	text := strings.Replace(deep, "- {name: movie, slot: 2, table: movie}", `- {name: "C{1..4096}", slot: 2, table: movie, x: [`+many+`]}`, 1)
+	if _, err := modelspec.ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), "declare less") {
+		t.Errorf("%.200v", err)
+	}
+}
