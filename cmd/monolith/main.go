@@ -96,7 +96,7 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newDeclare(), newVerify()}, benchCommands()...) {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newDeclare(), newModel(), newVerify()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}

@@ -24,9 +24,14 @@ const (
 type Activation int32
 
 const (
-	Activation_LINEAR  Activation = 0
-	Activation_RELU    Activation = 1
-	Activation_SIGMOID Activation = 2
+	Activation_LINEAR     Activation = 0
+	Activation_RELU       Activation = 1
+	Activation_SIGMOID    Activation = 2
+	Activation_TANH       Activation = 3
+	Activation_SILU       Activation = 4
+	Activation_GELU       Activation = 5
+	Activation_PRELU      Activation = 6
+	Activation_LEAKY_RELU Activation = 7
 )
 
 // Enum value maps for Activation.
@@ -35,11 +40,21 @@ var (
 		0: "LINEAR",
 		1: "RELU",
 		2: "SIGMOID",
+		3: "TANH",
+		4: "SILU",
+		5: "GELU",
+		6: "PRELU",
+		7: "LEAKY_RELU",
 	}
 	Activation_value = map[string]int32{
-		"LINEAR":  0,
-		"RELU":    1,
-		"SIGMOID": 2,
+		"LINEAR":     0,
+		"RELU":       1,
+		"SIGMOID":    2,
+		"TANH":       3,
+		"SILU":       4,
+		"GELU":       5,
+		"PRELU":      6,
+		"LEAKY_RELU": 7,
 	}
 )
 
@@ -70,6 +85,444 @@ func (Activation) EnumDescriptor() ([]byte, []int) {
 	return file_events_model_spec_proto_rawDescGZIP(), []int{0}
 }
 
+type ModelSpec_Reduction int32
+
+const (
+	ModelSpec_SUM  ModelSpec_Reduction = 0
+	ModelSpec_MEAN ModelSpec_Reduction = 1
+)
+
+// Enum value maps for ModelSpec_Reduction.
+var (
+	ModelSpec_Reduction_name = map[int32]string{
+		0: "SUM",
+		1: "MEAN",
+	}
+	ModelSpec_Reduction_value = map[string]int32{
+		"SUM":  0,
+		"MEAN": 1,
+	}
+)
+
+func (x ModelSpec_Reduction) Enum() *ModelSpec_Reduction {
+	p := new(ModelSpec_Reduction)
+	*p = x
+	return p
+}
+
+func (x ModelSpec_Reduction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelSpec_Reduction) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[1].Descriptor()
+}
+
+func (ModelSpec_Reduction) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[1]
+}
+
+func (x ModelSpec_Reduction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelSpec_Reduction.Descriptor instead.
+func (ModelSpec_Reduction) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{0, 0}
+}
+
+type ModelSpec_Compute int32
+
+const (
+	ModelSpec_FP32 ModelSpec_Compute = 0
+	ModelSpec_BF16 ModelSpec_Compute = 1
+	ModelSpec_INT8 ModelSpec_Compute = 2 // serving only
+)
+
+// Enum value maps for ModelSpec_Compute.
+var (
+	ModelSpec_Compute_name = map[int32]string{
+		0: "FP32",
+		1: "BF16",
+		2: "INT8",
+	}
+	ModelSpec_Compute_value = map[string]int32{
+		"FP32": 0,
+		"BF16": 1,
+		"INT8": 2,
+	}
+)
+
+func (x ModelSpec_Compute) Enum() *ModelSpec_Compute {
+	p := new(ModelSpec_Compute)
+	*p = x
+	return p
+}
+
+func (x ModelSpec_Compute) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelSpec_Compute) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[2].Descriptor()
+}
+
+func (ModelSpec_Compute) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[2]
+}
+
+func (x ModelSpec_Compute) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelSpec_Compute.Descriptor instead.
+func (ModelSpec_Compute) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{0, 1}
+}
+
+type Feature_Pooling int32
+
+const (
+	Feature_SUM    Feature_Pooling = 0
+	Feature_MEAN   Feature_Pooling = 1
+	Feature_FIRSTN Feature_Pooling = 3
+)
+
+// Enum value maps for Feature_Pooling.
+var (
+	Feature_Pooling_name = map[int32]string{
+		0: "SUM",
+		1: "MEAN",
+		3: "FIRSTN",
+	}
+	Feature_Pooling_value = map[string]int32{
+		"SUM":    0,
+		"MEAN":   1,
+		"FIRSTN": 3,
+	}
+)
+
+func (x Feature_Pooling) Enum() *Feature_Pooling {
+	p := new(Feature_Pooling)
+	*p = x
+	return p
+}
+
+func (x Feature_Pooling) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Feature_Pooling) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[3].Descriptor()
+}
+
+func (Feature_Pooling) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[3]
+}
+
+func (x Feature_Pooling) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Feature_Pooling.Descriptor instead.
+func (Feature_Pooling) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{1, 0}
+}
+
+type Feature_Missing int32
+
+const (
+	Feature_REJECT  Feature_Missing = 0 // the record is parked
+	Feature_EMPTY   Feature_Missing = 1
+	Feature_DEFAULT Feature_Missing = 2
+)
+
+// Enum value maps for Feature_Missing.
+var (
+	Feature_Missing_name = map[int32]string{
+		0: "REJECT",
+		1: "EMPTY",
+		2: "DEFAULT",
+	}
+	Feature_Missing_value = map[string]int32{
+		"REJECT":  0,
+		"EMPTY":   1,
+		"DEFAULT": 2,
+	}
+)
+
+func (x Feature_Missing) Enum() *Feature_Missing {
+	p := new(Feature_Missing)
+	*p = x
+	return p
+}
+
+func (x Feature_Missing) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Feature_Missing) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[4].Descriptor()
+}
+
+func (Feature_Missing) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[4]
+}
+
+func (x Feature_Missing) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Feature_Missing.Descriptor instead.
+func (Feature_Missing) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{1, 1}
+}
+
+type Feature_Ids int32
+
+const (
+	Feature_NUMBER Feature_Ids = 0 // below 2^48; the slot is put before it
+	Feature_FID    Feature_Ids = 1 // with the slot inside, which must be the feature's
+	Feature_HASH   Feature_Ids = 2 // CityHash64 of the field's bytes, its lower 48 bits
+)
+
+// Enum value maps for Feature_Ids.
+var (
+	Feature_Ids_name = map[int32]string{
+		0: "NUMBER",
+		1: "FID",
+		2: "HASH",
+	}
+	Feature_Ids_value = map[string]int32{
+		"NUMBER": 0,
+		"FID":    1,
+		"HASH":   2,
+	}
+)
+
+func (x Feature_Ids) Enum() *Feature_Ids {
+	p := new(Feature_Ids)
+	*p = x
+	return p
+}
+
+func (x Feature_Ids) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Feature_Ids) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[5].Descriptor()
+}
+
+func (Feature_Ids) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[5]
+}
+
+func (x Feature_Ids) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Feature_Ids.Descriptor instead.
+func (Feature_Ids) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{1, 2}
+}
+
+type Output_Type int32
+
+const (
+	Output_CONCAT Output_Type = 0 // side by side: [sum]
+	Output_STACK  Output_Type = 1 // [slices, width]
+	Output_ADDN   Output_Type = 2 // their sum: [width]
+	Output_NONE   Output_Type = 3 // each by itself: name.0, name.1
+)
+
+// Enum value maps for Output_Type.
+var (
+	Output_Type_name = map[int32]string{
+		0: "CONCAT",
+		1: "STACK",
+		2: "ADDN",
+		3: "NONE",
+	}
+	Output_Type_value = map[string]int32{
+		"CONCAT": 0,
+		"STACK":  1,
+		"ADDN":   2,
+		"NONE":   3,
+	}
+)
+
+func (x Output_Type) Enum() *Output_Type {
+	p := new(Output_Type)
+	*p = x
+	return p
+}
+
+func (x Output_Type) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Output_Type) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[6].Descriptor()
+}
+
+func (Output_Type) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[6]
+}
+
+func (x Output_Type) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Output_Type.Descriptor instead.
+func (Output_Type) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{3, 0}
+}
+
+type Task_Loss int32
+
+const (
+	Task_CROSS_ENTROPY    Task_Loss = 0
+	Task_MSE              Task_Loss = 1
+	Task_IN_BATCH_SOFTMAX Task_Loss = 2
+	Task_IN_BATCH_AUC     Task_Loss = 3
+)
+
+// Enum value maps for Task_Loss.
+var (
+	Task_Loss_name = map[int32]string{
+		0: "CROSS_ENTROPY",
+		1: "MSE",
+		2: "IN_BATCH_SOFTMAX",
+		3: "IN_BATCH_AUC",
+	}
+	Task_Loss_value = map[string]int32{
+		"CROSS_ENTROPY":    0,
+		"MSE":              1,
+		"IN_BATCH_SOFTMAX": 2,
+		"IN_BATCH_AUC":     3,
+	}
+)
+
+func (x Task_Loss) Enum() *Task_Loss {
+	p := new(Task_Loss)
+	*p = x
+	return p
+}
+
+func (x Task_Loss) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Task_Loss) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[7].Descriptor()
+}
+
+func (Task_Loss) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[7]
+}
+
+func (x Task_Loss) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Task_Loss.Descriptor instead.
+func (Task_Loss) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{4, 0}
+}
+
+type Norm_Type int32
+
+const (
+	Norm_LAYER Norm_Type = 0
+	Norm_L2    Norm_Type = 1
+)
+
+// Enum value maps for Norm_Type.
+var (
+	Norm_Type_name = map[int32]string{
+		0: "LAYER",
+		1: "L2",
+	}
+	Norm_Type_value = map[string]int32{
+		"LAYER": 0,
+		"L2":    1,
+	}
+)
+
+func (x Norm_Type) Enum() *Norm_Type {
+	p := new(Norm_Type)
+	*p = x
+	return p
+}
+
+func (x Norm_Type) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Norm_Type) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[8].Descriptor()
+}
+
+func (Norm_Type) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[8]
+}
+
+func (x Norm_Type) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Norm_Type.Descriptor instead.
+func (Norm_Type) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{56, 0}
+}
+
+type Pool_Type int32
+
+const (
+	Pool_SUM  Pool_Type = 0
+	Pool_MEAN Pool_Type = 1
+)
+
+// Enum value maps for Pool_Type.
+var (
+	Pool_Type_name = map[int32]string{
+		0: "SUM",
+		1: "MEAN",
+	}
+	Pool_Type_value = map[string]int32{
+		"SUM":  0,
+		"MEAN": 1,
+	}
+)
+
+func (x Pool_Type) Enum() *Pool_Type {
+	p := new(Pool_Type)
+	*p = x
+	return p
+}
+
+func (x Pool_Type) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Pool_Type) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[9].Descriptor()
+}
+
+func (Pool_Type) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[9]
+}
+
+func (x Pool_Type) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Pool_Type.Descriptor instead.
+func (Pool_Type) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{58, 0}
+}
+
 // ModelSpec declares a model: what it reads, which tables it keeps and which
 // dense layers stand on them. It travels in the Declared fact, so trainers,
 // parameter servers and model servers agree without a compiled-in model.
@@ -83,6 +536,15 @@ type ModelSpec struct {
 	Label             *Label                 `protobuf:"bytes,6,opt,name=label,proto3" json:"label,omitempty"`
 	Seed              uint64                 `protobuf:"varint,7,opt,name=seed,proto3" json:"seed,omitempty"`                                                     // keys every random draw: (seed, table, id)
 	DenseLearningRate *LearningRate          `protobuf:"bytes,8,opt,name=dense_learning_rate,json=denseLearningRate,proto3" json:"dense_learning_rate,omitempty"` // instead of dense_optimizer's own
+	Floats            []*Float               `protobuf:"bytes,9,rep,name=floats,proto3" json:"floats,omitempty"`
+	Outputs           []*Output              `protobuf:"bytes,10,rep,name=outputs,proto3" json:"outputs,omitempty"`                                                                                      // none: one CONCAT "input" of all rows, in the features' order
+	Tasks             []*Task                `protobuf:"bytes,11,rep,name=tasks,proto3" json:"tasks,omitempty"`                                                                                          // none: label and the last layer, as "score"
+	Reduction         ModelSpec_Reduction    `protobuf:"varint,12,opt,name=reduction,proto3,enum=monolith.events.model.v1.ModelSpec_Reduction" json:"reduction,omitempty"`                               // of the samples' losses
+	Variables         []*Group               `protobuf:"bytes,13,rep,name=variables,proto3" json:"variables,omitempty"`                                                                                  // the first that matches a variable
+	ClipNorm          float32                `protobuf:"fixed32,14,opt,name=clip_norm,json=clipNorm,proto3" json:"clip_norm,omitempty"`                                                                  // of all dense gradients together; 0: not clipped
+	Signatures        []*Signature           `protobuf:"bytes,15,rep,name=signatures,proto3" json:"signatures,omitempty"`                                                                                // none: serving_default, with every task
+	Compute           ModelSpec_Compute      `protobuf:"varint,16,opt,name=compute,proto3,enum=monolith.events.model.v1.ModelSpec_Compute" json:"compute,omitempty"`                                     // of products while training
+	ServingCompute    ModelSpec_Compute      `protobuf:"varint,17,opt,name=serving_compute,json=servingCompute,proto3,enum=monolith.events.model.v1.ModelSpec_Compute" json:"serving_compute,omitempty"` // of products while serving
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -173,15 +635,84 @@ func (x *ModelSpec) GetDenseLearningRate() *LearningRate {
 	return nil
 }
 
-// Feature reads one sparse id from a training record.
+func (x *ModelSpec) GetFloats() []*Float {
+	if x != nil {
+		return x.Floats
+	}
+	return nil
+}
+
+func (x *ModelSpec) GetOutputs() []*Output {
+	if x != nil {
+		return x.Outputs
+	}
+	return nil
+}
+
+func (x *ModelSpec) GetTasks() []*Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *ModelSpec) GetReduction() ModelSpec_Reduction {
+	if x != nil {
+		return x.Reduction
+	}
+	return ModelSpec_SUM
+}
+
+func (x *ModelSpec) GetVariables() []*Group {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
+func (x *ModelSpec) GetClipNorm() float32 {
+	if x != nil {
+		return x.ClipNorm
+	}
+	return 0
+}
+
+func (x *ModelSpec) GetSignatures() []*Signature {
+	if x != nil {
+		return x.Signatures
+	}
+	return nil
+}
+
+func (x *ModelSpec) GetCompute() ModelSpec_Compute {
+	if x != nil {
+		return x.Compute
+	}
+	return ModelSpec_FP32
+}
+
+func (x *ModelSpec) GetServingCompute() ModelSpec_Compute {
+	if x != nil {
+		return x.ServingCompute
+	}
+	return ModelSpec_FP32
+}
+
+// Feature reads sparse ids from a training record. Features may share a slot iff they
+// share a table: the same id is then the same row.
 type Feature struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // also the Predict input
-	Field         string                 `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"` // key in the training record
-	Slot          uint32                 `protobuf:"varint,3,opt,name=slot,proto3" json:"slot,omitempty"`  // upper bits of the feature id (fid v2: slot << 48 | signature)
-	Table         string                 `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // also the Predict input
+	Field             string                 `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"` // key in the training record; none: the name
+	Slot              uint32                 `protobuf:"varint,3,opt,name=slot,proto3" json:"slot,omitempty"`  // upper bits of the feature id (fid v2: slot << 48 | signature)
+	Table             string                 `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
+	Pooling           Feature_Pooling        `protobuf:"varint,5,opt,name=pooling,proto3,enum=monolith.events.model.v1.Feature_Pooling" json:"pooling,omitempty"`  // of the rows of several ids
+	MaxSequenceLength uint32                 `protobuf:"varint,6,opt,name=max_sequence_length,json=maxSequenceLength,proto3" json:"max_sequence_length,omitempty"` // ids that FIRSTN keeps
+	Missing           Feature_Missing        `protobuf:"varint,7,opt,name=missing,proto3,enum=monolith.events.model.v1.Feature_Missing" json:"missing,omitempty"`  // what a record without the field means
+	DefaultIds        []uint64               `protobuf:"varint,8,rep,packed,name=default_ids,json=defaultIds,proto3" json:"default_ids,omitempty"`                 // for DEFAULT
+	Ids               Feature_Ids            `protobuf:"varint,9,opt,name=ids,proto3,enum=monolith.events.model.v1.Feature_Ids" json:"ids,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Feature) Reset() {
@@ -242,6 +773,397 @@ func (x *Feature) GetTable() string {
 	return ""
 }
 
+func (x *Feature) GetPooling() Feature_Pooling {
+	if x != nil {
+		return x.Pooling
+	}
+	return Feature_SUM
+}
+
+func (x *Feature) GetMaxSequenceLength() uint32 {
+	if x != nil {
+		return x.MaxSequenceLength
+	}
+	return 0
+}
+
+func (x *Feature) GetMissing() Feature_Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return Feature_REJECT
+}
+
+func (x *Feature) GetDefaultIds() []uint64 {
+	if x != nil {
+		return x.DefaultIds
+	}
+	return nil
+}
+
+func (x *Feature) GetIds() Feature_Ids {
+	if x != nil {
+		return x.Ids
+	}
+	return Feature_NUMBER
+}
+
+// Float reads dim numbers from a training record; layers read it by its name.
+type Float struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Field         string                 `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`                                                    // none: the name
+	Dim           uint32                 `protobuf:"varint,3,opt,name=dim,proto3" json:"dim,omitempty"`                                                       // 0 is 1
+	Default       float32                `protobuf:"fixed32,4,opt,name=default,proto3" json:"default,omitempty"`                                              // of each number, for DEFAULT
+	Missing       Feature_Missing        `protobuf:"varint,5,opt,name=missing,proto3,enum=monolith.events.model.v1.Feature_Missing" json:"missing,omitempty"` // EMPTY is zeros
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Float) Reset() {
+	*x = Float{}
+	mi := &file_events_model_spec_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Float) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Float) ProtoMessage() {}
+
+func (x *Float) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Float.ProtoReflect.Descriptor instead.
+func (*Float) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Float) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Float) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *Float) GetDim() uint32 {
+	if x != nil {
+		return x.Dim
+	}
+	return 0
+}
+
+func (x *Float) GetDefault() float32 {
+	if x != nil {
+		return x.Default
+	}
+	return 0
+}
+
+func (x *Float) GetMissing() Feature_Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return Feature_REJECT
+}
+
+// Output puts slices of the features' rows together. A slice is a feature, "feature.segment",
+// "*.segment" (every feature with that segment, in order) or "*" (every feature but FIRSTN's).
+type Output struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Type          Output_Type            `protobuf:"varint,2,opt,name=type,proto3,enum=monolith.events.model.v1.Output_Type" json:"type,omitempty"`
+	Slices        []string               `protobuf:"bytes,3,rep,name=slices,proto3" json:"slices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Output) Reset() {
+	*x = Output{}
+	mi := &file_events_model_spec_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Output) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Output) ProtoMessage() {}
+
+func (x *Output) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Output.ProtoReflect.Descriptor instead.
+func (*Output) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Output) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Output) GetType() Output_Type {
+	if x != nil {
+		return x.Type
+	}
+	return Output_CONCAT
+}
+
+func (x *Output) GetSlices() []string {
+	if x != nil {
+		return x.Slices
+	}
+	return nil
+}
+
+// Task is what the model learns to predict: a number of each sample.
+type Task struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // none: the layer's
+	Logit         string                 `protobuf:"bytes,2,opt,name=logit,proto3" json:"logit,omitempty"` // the layer
+	Label         *Label                 `protobuf:"bytes,3,opt,name=label,proto3" json:"label,omitempty"` // none: the model's
+	Loss          Task_Loss              `protobuf:"varint,4,opt,name=loss,proto3,enum=monolith.events.model.v1.Task_Loss" json:"loss,omitempty"`
+	Weight        *float32               `protobuf:"fixed32,5,opt,name=weight,proto3,oneof" json:"weight,omitempty"`                      // of the loss; default 1
+	WeightField   string                 `protobuf:"bytes,6,opt,name=weight_field,json=weightField,proto3" json:"weight_field,omitempty"` // of the sample, in the training record
+	MaskField     string                 `protobuf:"bytes,7,opt,name=mask_field,json=maskField,proto3" json:"mask_field,omitempty"`       // 0: the task does not learn from the sample
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Task) Reset() {
+	*x = Task{}
+	mi := &file_events_model_spec_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Task) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Task) ProtoMessage() {}
+
+func (x *Task) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Task.ProtoReflect.Descriptor instead.
+func (*Task) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Task) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Task) GetLogit() string {
+	if x != nil {
+		return x.Logit
+	}
+	return ""
+}
+
+func (x *Task) GetLabel() *Label {
+	if x != nil {
+		return x.Label
+	}
+	return nil
+}
+
+func (x *Task) GetLoss() Task_Loss {
+	if x != nil {
+		return x.Loss
+	}
+	return Task_CROSS_ENTROPY
+}
+
+func (x *Task) GetWeight() float32 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
+func (x *Task) GetWeightField() string {
+	if x != nil {
+		return x.WeightField
+	}
+	return ""
+}
+
+func (x *Task) GetMaskField() string {
+	if x != nil {
+		return x.MaskField
+	}
+	return ""
+}
+
+// Group gives the dense variables whose names match, * standing for any characters but a
+// slash, an optimizer and a first value of their own.
+type Group struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Match         string                 `protobuf:"bytes,1,opt,name=match,proto3" json:"match,omitempty"`
+	Optimizer     *Optimizer             `protobuf:"bytes,2,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
+	LearningRate  *LearningRate          `protobuf:"bytes,3,opt,name=learning_rate,json=learningRate,proto3" json:"learning_rate,omitempty"`
+	Initializer   *Initializer           `protobuf:"bytes,4,opt,name=initializer,proto3" json:"initializer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Group) Reset() {
+	*x = Group{}
+	mi := &file_events_model_spec_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Group) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Group) ProtoMessage() {}
+
+func (x *Group) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Group.ProtoReflect.Descriptor instead.
+func (*Group) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Group) GetMatch() string {
+	if x != nil {
+		return x.Match
+	}
+	return ""
+}
+
+func (x *Group) GetOptimizer() *Optimizer {
+	if x != nil {
+		return x.Optimizer
+	}
+	return nil
+}
+
+func (x *Group) GetLearningRate() *LearningRate {
+	if x != nil {
+		return x.LearningRate
+	}
+	return nil
+}
+
+func (x *Group) GetInitializer() *Initializer {
+	if x != nil {
+		return x.Initializer
+	}
+	return nil
+}
+
+// Signature is a question that a model server answers: tasks and layers by name. Its inputs are
+// what these depend on.
+type Signature struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Outputs       []string               `protobuf:"bytes,2,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Signature) Reset() {
+	*x = Signature{}
+	mi := &file_events_model_spec_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Signature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Signature) ProtoMessage() {}
+
+func (x *Signature) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Signature.ProtoReflect.Descriptor instead.
+func (*Signature) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Signature) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Signature) GetOutputs() []string {
+	if x != nil {
+		return x.Outputs
+	}
+	return nil
+}
+
 // Table keeps one row per id. A row is one segment, which optimizer, initializer,
 // compressor and learning_rate describe, or several, which have their own.
 type Table struct {
@@ -264,7 +1186,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_events_model_spec_proto_msgTypes[2]
+	mi := &file_events_model_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +1198,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[2]
+	mi := &file_events_model_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +1211,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{2}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Table) GetName() string {
@@ -384,13 +1306,14 @@ type Segment struct {
 	Initializer   *Initializer           `protobuf:"bytes,3,opt,name=initializer,proto3" json:"initializer,omitempty"`
 	Compressor    *Compressor            `protobuf:"bytes,4,opt,name=compressor,proto3" json:"compressor,omitempty"`                         // absent: fp32
 	LearningRate  *LearningRate          `protobuf:"bytes,5,opt,name=learning_rate,json=learningRate,proto3" json:"learning_rate,omitempty"` // absent: the optimizer's own
+	Name          string                 `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`                                     // the slice "feature.name"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_events_model_spec_proto_msgTypes[3]
+	mi := &file_events_model_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -402,7 +1325,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[3]
+	mi := &file_events_model_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +1338,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{3}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Segment) GetDim() uint32 {
@@ -453,6 +1376,13 @@ func (x *Segment) GetLearningRate() *LearningRate {
 	return nil
 }
 
+func (x *Segment) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // LearningRate is a function of the global step, instead of an optimizer's
 // learning_rate and warmup_steps.
 type LearningRate struct {
@@ -468,7 +1398,7 @@ type LearningRate struct {
 
 func (x *LearningRate) Reset() {
 	*x = LearningRate{}
-	mi := &file_events_model_spec_proto_msgTypes[4]
+	mi := &file_events_model_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +1410,7 @@ func (x *LearningRate) String() string {
 func (*LearningRate) ProtoMessage() {}
 
 func (x *LearningRate) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[4]
+	mi := &file_events_model_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +1423,7 @@ func (x *LearningRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearningRate.ProtoReflect.Descriptor instead.
 func (*LearningRate) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{4}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LearningRate) GetKind() isLearningRate_Kind {
@@ -551,7 +1481,7 @@ type PolynomialDecay struct {
 
 func (x *PolynomialDecay) Reset() {
 	*x = PolynomialDecay{}
-	mi := &file_events_model_spec_proto_msgTypes[5]
+	mi := &file_events_model_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +1493,7 @@ func (x *PolynomialDecay) String() string {
 func (*PolynomialDecay) ProtoMessage() {}
 
 func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[5]
+	mi := &file_events_model_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +1506,7 @@ func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolynomialDecay.ProtoReflect.Descriptor instead.
 func (*PolynomialDecay) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{5}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PolynomialDecay) GetInitialLearningRate() float32 {
@@ -626,7 +1556,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_events_model_spec_proto_msgTypes[6]
+	mi := &file_events_model_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +1568,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[6]
+	mi := &file_events_model_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +1581,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{6}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Expire) GetDays() uint32 {
@@ -678,7 +1608,7 @@ type SlotDays struct {
 
 func (x *SlotDays) Reset() {
 	*x = SlotDays{}
-	mi := &file_events_model_spec_proto_msgTypes[7]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +1620,7 @@ func (x *SlotDays) String() string {
 func (*SlotDays) ProtoMessage() {}
 
 func (x *SlotDays) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[7]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +1633,7 @@ func (x *SlotDays) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotDays.ProtoReflect.Descriptor instead.
 func (*SlotDays) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{7}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SlotDays) GetSlot() uint32 {
@@ -737,7 +1667,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_events_model_spec_proto_msgTypes[8]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +1679,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[8]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +1692,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{8}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Admission) GetKind() isAdmission_Kind {
@@ -830,7 +1760,7 @@ type SlotThreshold struct {
 
 func (x *SlotThreshold) Reset() {
 	*x = SlotThreshold{}
-	mi := &file_events_model_spec_proto_msgTypes[9]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +1772,7 @@ func (x *SlotThreshold) String() string {
 func (*SlotThreshold) ProtoMessage() {}
 
 func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[9]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +1785,7 @@ func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotThreshold.ProtoReflect.Descriptor instead.
 func (*SlotThreshold) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{9}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SlotThreshold) GetSlot() uint32 {
@@ -883,7 +1813,7 @@ type SlidingCounter struct {
 
 func (x *SlidingCounter) Reset() {
 	*x = SlidingCounter{}
-	mi := &file_events_model_spec_proto_msgTypes[10]
+	mi := &file_events_model_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1825,7 @@ func (x *SlidingCounter) String() string {
 func (*SlidingCounter) ProtoMessage() {}
 
 func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[10]
+	mi := &file_events_model_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1838,7 @@ func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlidingCounter.ProtoReflect.Descriptor instead.
 func (*SlidingCounter) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{10}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SlidingCounter) GetCapacity() uint64 {
@@ -935,7 +1865,7 @@ type Probabilistic struct {
 
 func (x *Probabilistic) Reset() {
 	*x = Probabilistic{}
-	mi := &file_events_model_spec_proto_msgTypes[11]
+	mi := &file_events_model_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1877,7 @@ func (x *Probabilistic) String() string {
 func (*Probabilistic) ProtoMessage() {}
 
 func (x *Probabilistic) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[11]
+	mi := &file_events_model_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1890,7 @@ func (x *Probabilistic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probabilistic.ProtoReflect.Descriptor instead.
 func (*Probabilistic) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Probabilistic) GetEqual() bool {
@@ -1000,7 +1930,7 @@ type Optimizer struct {
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_events_model_spec_proto_msgTypes[12]
+	mi := &file_events_model_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1942,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[12]
+	mi := &file_events_model_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1955,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Optimizer) GetKind() isOptimizer_Kind {
@@ -1283,7 +2213,7 @@ type Adagrad struct {
 
 func (x *Adagrad) Reset() {
 	*x = Adagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[13]
+	mi := &file_events_model_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +2225,7 @@ func (x *Adagrad) String() string {
 func (*Adagrad) ProtoMessage() {}
 
 func (x *Adagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[13]
+	mi := &file_events_model_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +2238,7 @@ func (x *Adagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adagrad.ProtoReflect.Descriptor instead.
 func (*Adagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Adagrad) GetLearningRate() float32 {
@@ -1349,7 +2279,7 @@ type Sgd struct {
 
 func (x *Sgd) Reset() {
 	*x = Sgd{}
-	mi := &file_events_model_spec_proto_msgTypes[14]
+	mi := &file_events_model_spec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +2291,7 @@ func (x *Sgd) String() string {
 func (*Sgd) ProtoMessage() {}
 
 func (x *Sgd) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[14]
+	mi := &file_events_model_spec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +2304,7 @@ func (x *Sgd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sgd.ProtoReflect.Descriptor instead.
 func (*Sgd) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Sgd) GetLearningRate() float32 {
@@ -1406,7 +2336,7 @@ type Ftrl struct {
 
 func (x *Ftrl) Reset() {
 	*x = Ftrl{}
-	mi := &file_events_model_spec_proto_msgTypes[15]
+	mi := &file_events_model_spec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +2348,7 @@ func (x *Ftrl) String() string {
 func (*Ftrl) ProtoMessage() {}
 
 func (x *Ftrl) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[15]
+	mi := &file_events_model_spec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +2361,7 @@ func (x *Ftrl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ftrl.ProtoReflect.Descriptor instead.
 func (*Ftrl) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Ftrl) GetLearningRate() float32 {
@@ -1499,7 +2429,7 @@ type DynamicWdAdagrad struct {
 
 func (x *DynamicWdAdagrad) Reset() {
 	*x = DynamicWdAdagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[16]
+	mi := &file_events_model_spec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +2441,7 @@ func (x *DynamicWdAdagrad) String() string {
 func (*DynamicWdAdagrad) ProtoMessage() {}
 
 func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[16]
+	mi := &file_events_model_spec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +2454,7 @@ func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicWdAdagrad.ProtoReflect.Descriptor instead.
 func (*DynamicWdAdagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DynamicWdAdagrad) GetLearningRate() float32 {
@@ -1596,7 +2526,7 @@ type Adadelta struct {
 
 func (x *Adadelta) Reset() {
 	*x = Adadelta{}
-	mi := &file_events_model_spec_proto_msgTypes[17]
+	mi := &file_events_model_spec_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +2538,7 @@ func (x *Adadelta) String() string {
 func (*Adadelta) ProtoMessage() {}
 
 func (x *Adadelta) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[17]
+	mi := &file_events_model_spec_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +2551,7 @@ func (x *Adadelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adadelta.ProtoReflect.Descriptor instead.
 func (*Adadelta) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Adadelta) GetLearningRate() float32 {
@@ -1674,7 +2604,7 @@ type Adam struct {
 
 func (x *Adam) Reset() {
 	*x = Adam{}
-	mi := &file_events_model_spec_proto_msgTypes[18]
+	mi := &file_events_model_spec_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +2616,7 @@ func (x *Adam) String() string {
 func (*Adam) ProtoMessage() {}
 
 func (x *Adam) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[18]
+	mi := &file_events_model_spec_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +2629,7 @@ func (x *Adam) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adam.ProtoReflect.Descriptor instead.
 func (*Adam) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Adam) GetLearningRate() float32 {
@@ -1766,7 +2696,7 @@ type Amsgrad struct {
 
 func (x *Amsgrad) Reset() {
 	*x = Amsgrad{}
-	mi := &file_events_model_spec_proto_msgTypes[19]
+	mi := &file_events_model_spec_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +2708,7 @@ func (x *Amsgrad) String() string {
 func (*Amsgrad) ProtoMessage() {}
 
 func (x *Amsgrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[19]
+	mi := &file_events_model_spec_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +2721,7 @@ func (x *Amsgrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amsgrad.ProtoReflect.Descriptor instead.
 func (*Amsgrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Amsgrad) GetLearningRate() float32 {
@@ -1856,7 +2786,7 @@ type Momentum struct {
 
 func (x *Momentum) Reset() {
 	*x = Momentum{}
-	mi := &file_events_model_spec_proto_msgTypes[20]
+	mi := &file_events_model_spec_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +2798,7 @@ func (x *Momentum) String() string {
 func (*Momentum) ProtoMessage() {}
 
 func (x *Momentum) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[20]
+	mi := &file_events_model_spec_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +2811,7 @@ func (x *Momentum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Momentum.ProtoReflect.Descriptor instead.
 func (*Momentum) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Momentum) GetLearningRate() float32 {
@@ -1928,7 +2858,7 @@ type MovingAverage struct {
 
 func (x *MovingAverage) Reset() {
 	*x = MovingAverage{}
-	mi := &file_events_model_spec_proto_msgTypes[21]
+	mi := &file_events_model_spec_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2870,7 @@ func (x *MovingAverage) String() string {
 func (*MovingAverage) ProtoMessage() {}
 
 func (x *MovingAverage) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[21]
+	mi := &file_events_model_spec_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2883,7 @@ func (x *MovingAverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovingAverage.ProtoReflect.Descriptor instead.
 func (*MovingAverage) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MovingAverage) GetMomentum() float32 {
@@ -1974,7 +2904,7 @@ type Rmsprop struct {
 
 func (x *Rmsprop) Reset() {
 	*x = Rmsprop{}
-	mi := &file_events_model_spec_proto_msgTypes[22]
+	mi := &file_events_model_spec_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2916,7 @@ func (x *Rmsprop) String() string {
 func (*Rmsprop) ProtoMessage() {}
 
 func (x *Rmsprop) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[22]
+	mi := &file_events_model_spec_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2929,7 @@ func (x *Rmsprop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rmsprop.ProtoReflect.Descriptor instead.
 func (*Rmsprop) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Rmsprop) GetLearningRate() float32 {
@@ -2034,7 +2964,7 @@ type RmspropV2 struct {
 
 func (x *RmspropV2) Reset() {
 	*x = RmspropV2{}
-	mi := &file_events_model_spec_proto_msgTypes[23]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2976,7 @@ func (x *RmspropV2) String() string {
 func (*RmspropV2) ProtoMessage() {}
 
 func (x *RmspropV2) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[23]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2989,7 @@ func (x *RmspropV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RmspropV2.ProtoReflect.Descriptor instead.
 func (*RmspropV2) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RmspropV2) GetLearningRate() float32 {
@@ -2093,7 +3023,7 @@ type Dc struct {
 
 func (x *Dc) Reset() {
 	*x = Dc{}
-	mi := &file_events_model_spec_proto_msgTypes[24]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +3035,7 @@ func (x *Dc) String() string {
 func (*Dc) ProtoMessage() {}
 
 func (x *Dc) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[24]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +3048,7 @@ func (x *Dc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dc.ProtoReflect.Descriptor instead.
 func (*Dc) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Dc) GetLambda() float32 {
@@ -2149,7 +3079,7 @@ type GroupFtrl struct {
 
 func (x *GroupFtrl) Reset() {
 	*x = GroupFtrl{}
-	mi := &file_events_model_spec_proto_msgTypes[25]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +3091,7 @@ func (x *GroupFtrl) String() string {
 func (*GroupFtrl) ProtoMessage() {}
 
 func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[25]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +3104,7 @@ func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFtrl.ProtoReflect.Descriptor instead.
 func (*GroupFtrl) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupFtrl) GetLearningRate() float32 {
@@ -2228,7 +3158,7 @@ type BatchSoftmax struct {
 
 func (x *BatchSoftmax) Reset() {
 	*x = BatchSoftmax{}
-	mi := &file_events_model_spec_proto_msgTypes[26]
+	mi := &file_events_model_spec_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +3170,7 @@ func (x *BatchSoftmax) String() string {
 func (*BatchSoftmax) ProtoMessage() {}
 
 func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[26]
+	mi := &file_events_model_spec_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +3183,7 @@ func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSoftmax.ProtoReflect.Descriptor instead.
 func (*BatchSoftmax) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BatchSoftmax) GetLearningRate() float32 {
@@ -2277,7 +3207,7 @@ type GroupAdagrad struct {
 
 func (x *GroupAdagrad) Reset() {
 	*x = GroupAdagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[27]
+	mi := &file_events_model_spec_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +3219,7 @@ func (x *GroupAdagrad) String() string {
 func (*GroupAdagrad) ProtoMessage() {}
 
 func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[27]
+	mi := &file_events_model_spec_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +3232,7 @@ func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAdagrad.ProtoReflect.Descriptor instead.
 func (*GroupAdagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupAdagrad) GetLearningRate() float32 {
@@ -2362,7 +3292,7 @@ type Initializer struct {
 
 func (x *Initializer) Reset() {
 	*x = Initializer{}
-	mi := &file_events_model_spec_proto_msgTypes[28]
+	mi := &file_events_model_spec_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +3304,7 @@ func (x *Initializer) String() string {
 func (*Initializer) ProtoMessage() {}
 
 func (x *Initializer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[28]
+	mi := &file_events_model_spec_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +3317,7 @@ func (x *Initializer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Initializer.ProtoReflect.Descriptor instead.
 func (*Initializer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Initializer) GetKind() isInitializer_Kind {
@@ -2469,7 +3399,7 @@ type Zeros struct {
 
 func (x *Zeros) Reset() {
 	*x = Zeros{}
-	mi := &file_events_model_spec_proto_msgTypes[29]
+	mi := &file_events_model_spec_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +3411,7 @@ func (x *Zeros) String() string {
 func (*Zeros) ProtoMessage() {}
 
 func (x *Zeros) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[29]
+	mi := &file_events_model_spec_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +3424,7 @@ func (x *Zeros) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Zeros.ProtoReflect.Descriptor instead.
 func (*Zeros) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
 }
 
 type RandomUniform struct {
@@ -2507,7 +3437,7 @@ type RandomUniform struct {
 
 func (x *RandomUniform) Reset() {
 	*x = RandomUniform{}
-	mi := &file_events_model_spec_proto_msgTypes[30]
+	mi := &file_events_model_spec_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +3449,7 @@ func (x *RandomUniform) String() string {
 func (*RandomUniform) ProtoMessage() {}
 
 func (x *RandomUniform) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[30]
+	mi := &file_events_model_spec_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +3462,7 @@ func (x *RandomUniform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RandomUniform.ProtoReflect.Descriptor instead.
 func (*RandomUniform) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RandomUniform) GetMin() float32 {
@@ -2557,7 +3487,7 @@ type Ones struct {
 
 func (x *Ones) Reset() {
 	*x = Ones{}
-	mi := &file_events_model_spec_proto_msgTypes[31]
+	mi := &file_events_model_spec_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +3499,7 @@ func (x *Ones) String() string {
 func (*Ones) ProtoMessage() {}
 
 func (x *Ones) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[31]
+	mi := &file_events_model_spec_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +3512,7 @@ func (x *Ones) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ones.ProtoReflect.Descriptor instead.
 func (*Ones) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
 }
 
 type Constants struct {
@@ -2594,7 +3524,7 @@ type Constants struct {
 
 func (x *Constants) Reset() {
 	*x = Constants{}
-	mi := &file_events_model_spec_proto_msgTypes[32]
+	mi := &file_events_model_spec_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +3536,7 @@ func (x *Constants) String() string {
 func (*Constants) ProtoMessage() {}
 
 func (x *Constants) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[32]
+	mi := &file_events_model_spec_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +3549,7 @@ func (x *Constants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constants.ProtoReflect.Descriptor instead.
 func (*Constants) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Constants) GetConstant() float32 {
@@ -2646,7 +3576,7 @@ type Compressor struct {
 
 func (x *Compressor) Reset() {
 	*x = Compressor{}
-	mi := &file_events_model_spec_proto_msgTypes[33]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +3588,7 @@ func (x *Compressor) String() string {
 func (*Compressor) ProtoMessage() {}
 
 func (x *Compressor) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[33]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +3601,7 @@ func (x *Compressor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compressor.ProtoReflect.Descriptor instead.
 func (*Compressor) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Compressor) GetKind() isCompressor_Kind {
@@ -2753,7 +3683,7 @@ type Fp32 struct {
 
 func (x *Fp32) Reset() {
 	*x = Fp32{}
-	mi := &file_events_model_spec_proto_msgTypes[34]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +3695,7 @@ func (x *Fp32) String() string {
 func (*Fp32) ProtoMessage() {}
 
 func (x *Fp32) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[34]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +3708,7 @@ func (x *Fp32) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fp32.ProtoReflect.Descriptor instead.
 func (*Fp32) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
 }
 
 type Fp16 struct {
@@ -2789,7 +3719,7 @@ type Fp16 struct {
 
 func (x *Fp16) Reset() {
 	*x = Fp16{}
-	mi := &file_events_model_spec_proto_msgTypes[35]
+	mi := &file_events_model_spec_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +3731,7 @@ func (x *Fp16) String() string {
 func (*Fp16) ProtoMessage() {}
 
 func (x *Fp16) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[35]
+	mi := &file_events_model_spec_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +3744,7 @@ func (x *Fp16) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fp16.ProtoReflect.Descriptor instead.
 func (*Fp16) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{40}
 }
 
 type FixedR8 struct {
@@ -2826,7 +3756,7 @@ type FixedR8 struct {
 
 func (x *FixedR8) Reset() {
 	*x = FixedR8{}
-	mi := &file_events_model_spec_proto_msgTypes[36]
+	mi := &file_events_model_spec_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3768,7 @@ func (x *FixedR8) String() string {
 func (*FixedR8) ProtoMessage() {}
 
 func (x *FixedR8) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[36]
+	mi := &file_events_model_spec_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3781,7 @@ func (x *FixedR8) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FixedR8.ProtoReflect.Descriptor instead.
 func (*FixedR8) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FixedR8) GetR() float32 {
@@ -2873,7 +3803,7 @@ type OneBit struct {
 
 func (x *OneBit) Reset() {
 	*x = OneBit{}
-	mi := &file_events_model_spec_proto_msgTypes[37]
+	mi := &file_events_model_spec_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +3815,7 @@ func (x *OneBit) String() string {
 func (*OneBit) ProtoMessage() {}
 
 func (x *OneBit) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[37]
+	mi := &file_events_model_spec_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +3828,7 @@ func (x *OneBit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneBit.ProtoReflect.Descriptor instead.
 func (*OneBit) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OneBit) GetStepSize() uint64 {
@@ -2929,20 +3859,41 @@ func (x *OneBit) GetAmplitude() float32 {
 	return 0
 }
 
-// DenseLayer is y = activation(x W + b); W is [in, out], row major. Its
-// variables are called "<name>/kernel" and "<name>/bias".
+// DenseLayer is y = activation(x W + b) unless it names another kind; W is [in, out], row
+// major. Its variables are called "<name>/kernel" and "<name>/bias", those of other kinds
+// "<name>/...".
 type DenseLayer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Units         uint32                 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
-	Activation    Activation             `protobuf:"varint,3,opt,name=activation,proto3,enum=monolith.events.model.v1.Activation" json:"activation,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Units      uint32                 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`                                                           // of a dense layer
+	Activation Activation             `protobuf:"varint,3,opt,name=activation,proto3,enum=monolith.events.model.v1.Activation" json:"activation,omitempty"`        // of what the layer gives
+	Inputs     []string               `protobuf:"bytes,4,rep,name=inputs,proto3" json:"inputs,omitempty"`                                                          // outputs, floats, layers; "x.1" is x's second value. None: the layer before
+	Compute    *ModelSpec_Compute     `protobuf:"varint,5,opt,name=compute,proto3,enum=monolith.events.model.v1.ModelSpec_Compute,oneof" json:"compute,omitempty"` // none: the model's
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*DenseLayer_Mlp
+	//	*DenseLayer_Add
+	//	*DenseLayer_Mul
+	//	*DenseLayer_Dot
+	//	*DenseLayer_Fm
+	//	*DenseLayer_Ffm
+	//	*DenseLayer_Cross
+	//	*DenseLayer_Attention
+	//	*DenseLayer_Gru
+	//	*DenseLayer_Augru
+	//	*DenseLayer_Mmoe
+	//	*DenseLayer_Ple
+	//	*DenseLayer_Norm
+	//	*DenseLayer_Activate
+	//	*DenseLayer_Pool
+	Kind          isDenseLayer_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DenseLayer) Reset() {
 	*x = DenseLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[38]
+	mi := &file_events_model_spec_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2954,7 +3905,7 @@ func (x *DenseLayer) String() string {
 func (*DenseLayer) ProtoMessage() {}
 
 func (x *DenseLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[38]
+	mi := &file_events_model_spec_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2967,7 +3918,7 @@ func (x *DenseLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenseLayer.ProtoReflect.Descriptor instead.
 func (*DenseLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DenseLayer) GetName() string {
@@ -2991,18 +3942,976 @@ func (x *DenseLayer) GetActivation() Activation {
 	return Activation_LINEAR
 }
 
+func (x *DenseLayer) GetInputs() []string {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetCompute() ModelSpec_Compute {
+	if x != nil && x.Compute != nil {
+		return *x.Compute
+	}
+	return ModelSpec_FP32
+}
+
+func (x *DenseLayer) GetKind() isDenseLayer_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetMlp() *Mlp {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Mlp); ok {
+			return x.Mlp
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetAdd() *AddLayer {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Add); ok {
+			return x.Add
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetMul() *MulLayer {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Mul); ok {
+			return x.Mul
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetDot() *Dot {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Dot); ok {
+			return x.Dot
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetFm() *Fm {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Fm); ok {
+			return x.Fm
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetFfm() *Ffm {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Ffm); ok {
+			return x.Ffm
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetCross() *Cross {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Cross); ok {
+			return x.Cross
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetAttention() *Attention {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Attention); ok {
+			return x.Attention
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetGru() *Gru {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Gru); ok {
+			return x.Gru
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetAugru() *Augru {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Augru); ok {
+			return x.Augru
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetMmoe() *Mmoe {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Mmoe); ok {
+			return x.Mmoe
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetPle() *Ple {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Ple); ok {
+			return x.Ple
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetNorm() *Norm {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Norm); ok {
+			return x.Norm
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetActivate() *Activate {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Activate); ok {
+			return x.Activate
+		}
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetPool() *Pool {
+	if x != nil {
+		if x, ok := x.Kind.(*DenseLayer_Pool); ok {
+			return x.Pool
+		}
+	}
+	return nil
+}
+
+type isDenseLayer_Kind interface {
+	isDenseLayer_Kind()
+}
+
+type DenseLayer_Mlp struct {
+	Mlp *Mlp `protobuf:"bytes,10,opt,name=mlp,proto3,oneof"`
+}
+
+type DenseLayer_Add struct {
+	Add *AddLayer `protobuf:"bytes,11,opt,name=add,proto3,oneof"`
+}
+
+type DenseLayer_Mul struct {
+	Mul *MulLayer `protobuf:"bytes,12,opt,name=mul,proto3,oneof"`
+}
+
+type DenseLayer_Dot struct {
+	Dot *Dot `protobuf:"bytes,13,opt,name=dot,proto3,oneof"`
+}
+
+type DenseLayer_Fm struct {
+	Fm *Fm `protobuf:"bytes,14,opt,name=fm,proto3,oneof"`
+}
+
+type DenseLayer_Ffm struct {
+	Ffm *Ffm `protobuf:"bytes,15,opt,name=ffm,proto3,oneof"`
+}
+
+type DenseLayer_Cross struct {
+	Cross *Cross `protobuf:"bytes,16,opt,name=cross,proto3,oneof"`
+}
+
+type DenseLayer_Attention struct {
+	Attention *Attention `protobuf:"bytes,17,opt,name=attention,proto3,oneof"`
+}
+
+type DenseLayer_Gru struct {
+	Gru *Gru `protobuf:"bytes,18,opt,name=gru,proto3,oneof"`
+}
+
+type DenseLayer_Augru struct {
+	Augru *Augru `protobuf:"bytes,19,opt,name=augru,proto3,oneof"`
+}
+
+type DenseLayer_Mmoe struct {
+	Mmoe *Mmoe `protobuf:"bytes,20,opt,name=mmoe,proto3,oneof"`
+}
+
+type DenseLayer_Ple struct {
+	Ple *Ple `protobuf:"bytes,21,opt,name=ple,proto3,oneof"`
+}
+
+type DenseLayer_Norm struct {
+	Norm *Norm `protobuf:"bytes,22,opt,name=norm,proto3,oneof"`
+}
+
+type DenseLayer_Activate struct {
+	Activate *Activate `protobuf:"bytes,23,opt,name=activate,proto3,oneof"`
+}
+
+type DenseLayer_Pool struct {
+	Pool *Pool `protobuf:"bytes,24,opt,name=pool,proto3,oneof"`
+}
+
+func (*DenseLayer_Mlp) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Add) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Mul) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Dot) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Fm) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Ffm) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Cross) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Attention) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Gru) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Augru) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Mmoe) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Ple) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Norm) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Activate) isDenseLayer_Kind() {}
+
+func (*DenseLayer_Pool) isDenseLayer_Kind() {}
+
+// Mlp is dense layers, with an activation between them.
+type Mlp struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Units         []uint32               `protobuf:"varint,1,rep,packed,name=units,proto3" json:"units,omitempty"`
+	Activation    *Activation            `protobuf:"varint,2,opt,name=activation,proto3,enum=monolith.events.model.v1.Activation,oneof" json:"activation,omitempty"` // default RELU
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mlp) Reset() {
+	*x = Mlp{}
+	mi := &file_events_model_spec_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mlp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mlp) ProtoMessage() {}
+
+func (x *Mlp) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mlp.ProtoReflect.Descriptor instead.
+func (*Mlp) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Mlp) GetUnits() []uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *Mlp) GetActivation() Activation {
+	if x != nil && x.Activation != nil {
+		return *x.Activation
+	}
+	return Activation_LINEAR
+}
+
+// AddLayer is the sum of its inputs, which are of one shape.
+type AddLayer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bias          bool                   `protobuf:"varint,1,opt,name=bias,proto3" json:"bias,omitempty"` // and of a variable, "<name>/bias"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddLayer) Reset() {
+	*x = AddLayer{}
+	mi := &file_events_model_spec_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddLayer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddLayer) ProtoMessage() {}
+
+func (x *AddLayer) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddLayer.ProtoReflect.Descriptor instead.
+func (*AddLayer) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *AddLayer) GetBias() bool {
+	if x != nil {
+		return x.Bias
+	}
+	return false
+}
+
+// MulLayer is the product of its inputs, element by element.
+type MulLayer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MulLayer) Reset() {
+	*x = MulLayer{}
+	mi := &file_events_model_spec_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MulLayer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MulLayer) ProtoMessage() {}
+
+func (x *MulLayer) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MulLayer.ProtoReflect.Descriptor instead.
+func (*MulLayer) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{46}
+}
+
+// Dot is the inner product of two inputs.
+type Dot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dot) Reset() {
+	*x = Dot{}
+	mi := &file_events_model_spec_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dot) ProtoMessage() {}
+
+func (x *Dot) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dot.ProtoReflect.Descriptor instead.
+func (*Dot) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
+}
+
+// Fm is the sum of the inner products of all pairs of a STACK's slices.
+type Fm struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fm) Reset() {
+	*x = Fm{}
+	mi := &file_events_model_spec_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fm) ProtoMessage() {}
+
+func (x *Fm) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fm.ProtoReflect.Descriptor instead.
+func (*Fm) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
+}
+
+// Ffm is that of a STACK of field-aware slices, slice i's part j with slice j's part i.
+type Ffm struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ffm) Reset() {
+	*x = Ffm{}
+	mi := &file_events_model_spec_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ffm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ffm) ProtoMessage() {}
+
+func (x *Ffm) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ffm.ProtoReflect.Descriptor instead.
+func (*Ffm) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
+}
+
+// Cross is depth times x0 * (W x + b) + x, where W is U V of that rank, or full for 0.
+type Cross struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Depth         uint32                 `protobuf:"varint,1,opt,name=depth,proto3" json:"depth,omitempty"`
+	Rank          uint32                 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cross) Reset() {
+	*x = Cross{}
+	mi := &file_events_model_spec_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cross) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cross) ProtoMessage() {}
+
+func (x *Cross) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cross.ProtoReflect.Descriptor instead.
+func (*Cross) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Cross) GetDepth() uint32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *Cross) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+// Attention weighs the second input, a sequence, by the first.
+type Attention struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Units         []uint32               `protobuf:"varint,1,rep,packed,name=units,proto3" json:"units,omitempty"`
+	Activation    *Activation            `protobuf:"varint,2,opt,name=activation,proto3,enum=monolith.events.model.v1.Activation,oneof" json:"activation,omitempty"` // default SIGMOID
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attention) Reset() {
+	*x = Attention{}
+	mi := &file_events_model_spec_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attention) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attention) ProtoMessage() {}
+
+func (x *Attention) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attention.ProtoReflect.Descriptor instead.
+func (*Attention) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Attention) GetUnits() []uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *Attention) GetActivation() Activation {
+	if x != nil && x.Activation != nil {
+		return *x.Activation
+	}
+	return Activation_LINEAR
+}
+
+// Gru runs over a sequence.
+type Gru struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Units         uint32                 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gru) Reset() {
+	*x = Gru{}
+	mi := &file_events_model_spec_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gru) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gru) ProtoMessage() {}
+
+func (x *Gru) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gru.ProtoReflect.Descriptor instead.
+func (*Gru) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Gru) GetUnits() uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+// Augru runs over a sequence, its update gates scaled by the second input's scores.
+type Augru struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Units         uint32                 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Augru) Reset() {
+	*x = Augru{}
+	mi := &file_events_model_spec_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Augru) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Augru) ProtoMessage() {}
+
+func (x *Augru) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Augru.ProtoReflect.Descriptor instead.
+func (*Augru) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Augru) GetUnits() uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+// Mmoe mixes experts, each an MLP of units, by a gate for each task.
+type Mmoe struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Experts       uint32                 `protobuf:"varint,1,opt,name=experts,proto3" json:"experts,omitempty"`
+	Units         []uint32               `protobuf:"varint,2,rep,packed,name=units,proto3" json:"units,omitempty"`
+	Tasks         uint32                 `protobuf:"varint,3,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mmoe) Reset() {
+	*x = Mmoe{}
+	mi := &file_events_model_spec_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mmoe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mmoe) ProtoMessage() {}
+
+func (x *Mmoe) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mmoe.ProtoReflect.Descriptor instead.
+func (*Mmoe) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Mmoe) GetExperts() uint32 {
+	if x != nil {
+		return x.Experts
+	}
+	return 0
+}
+
+func (x *Mmoe) GetUnits() []uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *Mmoe) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+// Ple is levels of experts of each task's own beside shared ones.
+type Ple struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Levels        uint32                 `protobuf:"varint,1,opt,name=levels,proto3" json:"levels,omitempty"`
+	Experts       uint32                 `protobuf:"varint,2,opt,name=experts,proto3" json:"experts,omitempty"` // of each task
+	Shared        uint32                 `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
+	Units         []uint32               `protobuf:"varint,4,rep,packed,name=units,proto3" json:"units,omitempty"`
+	Tasks         uint32                 `protobuf:"varint,5,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ple) Reset() {
+	*x = Ple{}
+	mi := &file_events_model_spec_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ple) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ple) ProtoMessage() {}
+
+func (x *Ple) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ple.ProtoReflect.Descriptor instead.
+func (*Ple) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *Ple) GetLevels() uint32 {
+	if x != nil {
+		return x.Levels
+	}
+	return 0
+}
+
+func (x *Ple) GetExperts() uint32 {
+	if x != nil {
+		return x.Experts
+	}
+	return 0
+}
+
+func (x *Ple) GetShared() uint32 {
+	if x != nil {
+		return x.Shared
+	}
+	return 0
+}
+
+func (x *Ple) GetUnits() []uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *Ple) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+// Norm normalizes along the last axis.
+type Norm struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          Norm_Type              `protobuf:"varint,1,opt,name=type,proto3,enum=monolith.events.model.v1.Norm_Type" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Norm) Reset() {
+	*x = Norm{}
+	mi := &file_events_model_spec_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Norm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Norm) ProtoMessage() {}
+
+func (x *Norm) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Norm.ProtoReflect.Descriptor instead.
+func (*Norm) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *Norm) GetType() Norm_Type {
+	if x != nil {
+		return x.Type
+	}
+	return Norm_LAYER
+}
+
+// Activate is the layer's activation alone.
+type Activate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Activate) Reset() {
+	*x = Activate{}
+	mi := &file_events_model_spec_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Activate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Activate) ProtoMessage() {}
+
+func (x *Activate) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Activate.ProtoReflect.Descriptor instead.
+func (*Activate) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
+}
+
+// Pool makes one row of a STACK's or a sequence's.
+type Pool struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          Pool_Type              `protobuf:"varint,1,opt,name=type,proto3,enum=monolith.events.model.v1.Pool_Type" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pool) Reset() {
+	*x = Pool{}
+	mi := &file_events_model_spec_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pool) ProtoMessage() {}
+
+func (x *Pool) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pool.ProtoReflect.Descriptor instead.
+func (*Pool) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *Pool) GetType() Pool_Type {
+	if x != nil {
+		return x.Type
+	}
+	return Pool_SUM
+}
+
 // Label turns a field of the training record into 0 or 1: 1 iff value >= threshold.
 type Label struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Field         string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	Threshold     float64                `protobuf:"fixed64,2,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	Raw           bool                   `protobuf:"varint,3,opt,name=raw,proto3" json:"raw,omitempty"` // the number itself, for MSE
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_events_model_spec_proto_msgTypes[39]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +4923,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[39]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +4936,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Label) GetField() string {
@@ -3044,11 +4953,18 @@ func (x *Label) GetThreshold() float64 {
 	return 0
 }
 
+func (x *Label) GetRaw() bool {
+	if x != nil {
+		return x.Raw
+	}
+	return false
+}
+
 var File_events_model_spec_proto protoreflect.FileDescriptor
 
 const file_events_model_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x17events/model/spec.proto\x12\x18monolith.events.model.v1\"\xc6\x03\n" +
+	"\x17events/model/spec.proto\x12\x18monolith.events.model.v1\"\xc5\b\n" +
 	"\tModelSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
 	"\bfeatures\x18\x02 \x03(\v2!.monolith.events.model.v1.FeatureR\bfeatures\x127\n" +
@@ -3057,12 +4973,91 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x0fdense_optimizer\x18\x05 \x01(\v2#.monolith.events.model.v1.OptimizerR\x0edenseOptimizer\x125\n" +
 	"\x05label\x18\x06 \x01(\v2\x1f.monolith.events.model.v1.LabelR\x05label\x12\x12\n" +
 	"\x04seed\x18\a \x01(\x04R\x04seed\x12V\n" +
-	"\x13dense_learning_rate\x18\b \x01(\v2&.monolith.events.model.v1.LearningRateR\x11denseLearningRate\"]\n" +
+	"\x13dense_learning_rate\x18\b \x01(\v2&.monolith.events.model.v1.LearningRateR\x11denseLearningRate\x127\n" +
+	"\x06floats\x18\t \x03(\v2\x1f.monolith.events.model.v1.FloatR\x06floats\x12:\n" +
+	"\aoutputs\x18\n" +
+	" \x03(\v2 .monolith.events.model.v1.OutputR\aoutputs\x124\n" +
+	"\x05tasks\x18\v \x03(\v2\x1e.monolith.events.model.v1.TaskR\x05tasks\x12K\n" +
+	"\treduction\x18\f \x01(\x0e2-.monolith.events.model.v1.ModelSpec.ReductionR\treduction\x12=\n" +
+	"\tvariables\x18\r \x03(\v2\x1f.monolith.events.model.v1.GroupR\tvariables\x12\x1b\n" +
+	"\tclip_norm\x18\x0e \x01(\x02R\bclipNorm\x12C\n" +
+	"\n" +
+	"signatures\x18\x0f \x03(\v2#.monolith.events.model.v1.SignatureR\n" +
+	"signatures\x12E\n" +
+	"\acompute\x18\x10 \x01(\x0e2+.monolith.events.model.v1.ModelSpec.ComputeR\acompute\x12T\n" +
+	"\x0fserving_compute\x18\x11 \x01(\x0e2+.monolith.events.model.v1.ModelSpec.ComputeR\x0eservingCompute\"\x1e\n" +
+	"\tReduction\x12\a\n" +
+	"\x03SUM\x10\x00\x12\b\n" +
+	"\x04MEAN\x10\x01\"'\n" +
+	"\aCompute\x12\b\n" +
+	"\x04FP32\x10\x00\x12\b\n" +
+	"\x04BF16\x10\x01\x12\b\n" +
+	"\x04INT8\x10\x02\"\xf0\x03\n" +
 	"\aFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x12\n" +
 	"\x04slot\x18\x03 \x01(\rR\x04slot\x12\x14\n" +
-	"\x05table\x18\x04 \x01(\tR\x05table\"\xf0\x04\n" +
+	"\x05table\x18\x04 \x01(\tR\x05table\x12C\n" +
+	"\apooling\x18\x05 \x01(\x0e2).monolith.events.model.v1.Feature.PoolingR\apooling\x12.\n" +
+	"\x13max_sequence_length\x18\x06 \x01(\rR\x11maxSequenceLength\x12C\n" +
+	"\amissing\x18\a \x01(\x0e2).monolith.events.model.v1.Feature.MissingR\amissing\x12\x1f\n" +
+	"\vdefault_ids\x18\b \x03(\x04R\n" +
+	"defaultIds\x127\n" +
+	"\x03ids\x18\t \x01(\x0e2%.monolith.events.model.v1.Feature.IdsR\x03ids\"(\n" +
+	"\aPooling\x12\a\n" +
+	"\x03SUM\x10\x00\x12\b\n" +
+	"\x04MEAN\x10\x01\x12\n" +
+	"\n" +
+	"\x06FIRSTN\x10\x03\"-\n" +
+	"\aMissing\x12\n" +
+	"\n" +
+	"\x06REJECT\x10\x00\x12\t\n" +
+	"\x05EMPTY\x10\x01\x12\v\n" +
+	"\aDEFAULT\x10\x02\"$\n" +
+	"\x03Ids\x12\n" +
+	"\n" +
+	"\x06NUMBER\x10\x00\x12\a\n" +
+	"\x03FID\x10\x01\x12\b\n" +
+	"\x04HASH\x10\x02\"\xa2\x01\n" +
+	"\x05Float\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05field\x18\x02 \x01(\tR\x05field\x12\x10\n" +
+	"\x03dim\x18\x03 \x01(\rR\x03dim\x12\x18\n" +
+	"\adefault\x18\x04 \x01(\x02R\adefault\x12C\n" +
+	"\amissing\x18\x05 \x01(\x0e2).monolith.events.model.v1.Feature.MissingR\amissing\"\xa2\x01\n" +
+	"\x06Output\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
+	"\x04type\x18\x02 \x01(\x0e2%.monolith.events.model.v1.Output.TypeR\x04type\x12\x16\n" +
+	"\x06slices\x18\x03 \x03(\tR\x06slices\"1\n" +
+	"\x04Type\x12\n" +
+	"\n" +
+	"\x06CONCAT\x10\x00\x12\t\n" +
+	"\x05STACK\x10\x01\x12\b\n" +
+	"\x04ADDN\x10\x02\x12\b\n" +
+	"\x04NONE\x10\x03\"\xd6\x02\n" +
+	"\x04Task\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05logit\x18\x02 \x01(\tR\x05logit\x125\n" +
+	"\x05label\x18\x03 \x01(\v2\x1f.monolith.events.model.v1.LabelR\x05label\x127\n" +
+	"\x04loss\x18\x04 \x01(\x0e2#.monolith.events.model.v1.Task.LossR\x04loss\x12\x1b\n" +
+	"\x06weight\x18\x05 \x01(\x02H\x00R\x06weight\x88\x01\x01\x12!\n" +
+	"\fweight_field\x18\x06 \x01(\tR\vweightField\x12\x1d\n" +
+	"\n" +
+	"mask_field\x18\a \x01(\tR\tmaskField\"J\n" +
+	"\x04Loss\x12\x11\n" +
+	"\rCROSS_ENTROPY\x10\x00\x12\a\n" +
+	"\x03MSE\x10\x01\x12\x14\n" +
+	"\x10IN_BATCH_SOFTMAX\x10\x02\x12\x10\n" +
+	"\fIN_BATCH_AUC\x10\x03B\t\n" +
+	"\a_weight\"\xf6\x01\n" +
+	"\x05Group\x12\x14\n" +
+	"\x05match\x18\x01 \x01(\tR\x05match\x12A\n" +
+	"\toptimizer\x18\x02 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\x12K\n" +
+	"\rlearning_rate\x18\x03 \x01(\v2&.monolith.events.model.v1.LearningRateR\flearningRate\x12G\n" +
+	"\vinitializer\x18\x04 \x01(\v2%.monolith.events.model.v1.InitializerR\vinitializer\"9\n" +
+	"\tSignature\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aoutputs\x18\x02 \x03(\tR\aoutputs\"\xf0\x04\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03dim\x18\x02 \x01(\rR\x03dim\x12A\n" +
@@ -3078,7 +5073,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x13skip_zero_embedding\x18\n" +
 	" \x01(\bR\x11skipZeroEmbedding\x12\x19\n" +
 	"\bmax_rows\x18\v \x01(\x04R\amaxRows\x12\x1b\n" +
-	"\tmax_bytes\x18\f \x01(\x04R\bmaxBytes\"\xba\x02\n" +
+	"\tmax_bytes\x18\f \x01(\x04R\bmaxBytes\"\xce\x02\n" +
 	"\aSegment\x12\x10\n" +
 	"\x03dim\x18\x01 \x01(\rR\x03dim\x12A\n" +
 	"\toptimizer\x18\x02 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\x12G\n" +
@@ -3086,7 +5081,8 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\n" +
 	"compressor\x18\x04 \x01(\v2$.monolith.events.model.v1.CompressorR\n" +
 	"compressor\x12K\n" +
-	"\rlearning_rate\x18\x05 \x01(\v2&.monolith.events.model.v1.LearningRateR\flearningRate\"\x8c\x01\n" +
+	"\rlearning_rate\x18\x05 \x01(\v2&.monolith.events.model.v1.LearningRateR\flearningRate\x12\x12\n" +
+	"\x04name\x18\x06 \x01(\tR\x04name\"\x8c\x01\n" +
 	"\fLearningRate\x12\x1c\n" +
 	"\bconstant\x18\x01 \x01(\x02H\x00R\bconstant\x12V\n" +
 	"\x10polynomial_decay\x18\x02 \x01(\v2).monolith.events.model.v1.PolynomialDecayH\x00R\x0fpolynomialDecayB\x06\n" +
@@ -3292,23 +5288,99 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\n" +
 	"_max_scaleB\f\n" +
 	"\n" +
-	"_amplitude\"|\n" +
+	"_amplitude\"\xae\b\n" +
 	"\n" +
 	"DenseLayer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\x12D\n" +
 	"\n" +
 	"activation\x18\x03 \x01(\x0e2$.monolith.events.model.v1.ActivationR\n" +
-	"activation\";\n" +
+	"activation\x12\x16\n" +
+	"\x06inputs\x18\x04 \x03(\tR\x06inputs\x12J\n" +
+	"\acompute\x18\x05 \x01(\x0e2+.monolith.events.model.v1.ModelSpec.ComputeH\x01R\acompute\x88\x01\x01\x121\n" +
+	"\x03mlp\x18\n" +
+	" \x01(\v2\x1d.monolith.events.model.v1.MlpH\x00R\x03mlp\x126\n" +
+	"\x03add\x18\v \x01(\v2\".monolith.events.model.v1.AddLayerH\x00R\x03add\x126\n" +
+	"\x03mul\x18\f \x01(\v2\".monolith.events.model.v1.MulLayerH\x00R\x03mul\x121\n" +
+	"\x03dot\x18\r \x01(\v2\x1d.monolith.events.model.v1.DotH\x00R\x03dot\x12.\n" +
+	"\x02fm\x18\x0e \x01(\v2\x1c.monolith.events.model.v1.FmH\x00R\x02fm\x121\n" +
+	"\x03ffm\x18\x0f \x01(\v2\x1d.monolith.events.model.v1.FfmH\x00R\x03ffm\x127\n" +
+	"\x05cross\x18\x10 \x01(\v2\x1f.monolith.events.model.v1.CrossH\x00R\x05cross\x12C\n" +
+	"\tattention\x18\x11 \x01(\v2#.monolith.events.model.v1.AttentionH\x00R\tattention\x121\n" +
+	"\x03gru\x18\x12 \x01(\v2\x1d.monolith.events.model.v1.GruH\x00R\x03gru\x127\n" +
+	"\x05augru\x18\x13 \x01(\v2\x1f.monolith.events.model.v1.AugruH\x00R\x05augru\x124\n" +
+	"\x04mmoe\x18\x14 \x01(\v2\x1e.monolith.events.model.v1.MmoeH\x00R\x04mmoe\x121\n" +
+	"\x03ple\x18\x15 \x01(\v2\x1d.monolith.events.model.v1.PleH\x00R\x03ple\x124\n" +
+	"\x04norm\x18\x16 \x01(\v2\x1e.monolith.events.model.v1.NormH\x00R\x04norm\x12@\n" +
+	"\bactivate\x18\x17 \x01(\v2\".monolith.events.model.v1.ActivateH\x00R\bactivate\x124\n" +
+	"\x04pool\x18\x18 \x01(\v2\x1e.monolith.events.model.v1.PoolH\x00R\x04poolB\x06\n" +
+	"\x04kindB\n" +
+	"\n" +
+	"\b_compute\"u\n" +
+	"\x03Mlp\x12\x14\n" +
+	"\x05units\x18\x01 \x03(\rR\x05units\x12I\n" +
+	"\n" +
+	"activation\x18\x02 \x01(\x0e2$.monolith.events.model.v1.ActivationH\x00R\n" +
+	"activation\x88\x01\x01B\r\n" +
+	"\v_activation\"\x1e\n" +
+	"\bAddLayer\x12\x12\n" +
+	"\x04bias\x18\x01 \x01(\bR\x04bias\"\n" +
+	"\n" +
+	"\bMulLayer\"\x05\n" +
+	"\x03Dot\"\x04\n" +
+	"\x02Fm\"\x05\n" +
+	"\x03Ffm\"1\n" +
+	"\x05Cross\x12\x14\n" +
+	"\x05depth\x18\x01 \x01(\rR\x05depth\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\"{\n" +
+	"\tAttention\x12\x14\n" +
+	"\x05units\x18\x01 \x03(\rR\x05units\x12I\n" +
+	"\n" +
+	"activation\x18\x02 \x01(\x0e2$.monolith.events.model.v1.ActivationH\x00R\n" +
+	"activation\x88\x01\x01B\r\n" +
+	"\v_activation\"\x1b\n" +
+	"\x03Gru\x12\x14\n" +
+	"\x05units\x18\x01 \x01(\rR\x05units\"\x1d\n" +
+	"\x05Augru\x12\x14\n" +
+	"\x05units\x18\x01 \x01(\rR\x05units\"L\n" +
+	"\x04Mmoe\x12\x18\n" +
+	"\aexperts\x18\x01 \x01(\rR\aexperts\x12\x14\n" +
+	"\x05units\x18\x02 \x03(\rR\x05units\x12\x14\n" +
+	"\x05tasks\x18\x03 \x01(\rR\x05tasks\"{\n" +
+	"\x03Ple\x12\x16\n" +
+	"\x06levels\x18\x01 \x01(\rR\x06levels\x12\x18\n" +
+	"\aexperts\x18\x02 \x01(\rR\aexperts\x12\x16\n" +
+	"\x06shared\x18\x03 \x01(\rR\x06shared\x12\x14\n" +
+	"\x05units\x18\x04 \x03(\rR\x05units\x12\x14\n" +
+	"\x05tasks\x18\x05 \x01(\rR\x05tasks\"Z\n" +
+	"\x04Norm\x127\n" +
+	"\x04type\x18\x01 \x01(\x0e2#.monolith.events.model.v1.Norm.TypeR\x04type\"\x19\n" +
+	"\x04Type\x12\t\n" +
+	"\x05LAYER\x10\x00\x12\x06\n" +
+	"\x02L2\x10\x01\"\n" +
+	"\n" +
+	"\bActivate\"Z\n" +
+	"\x04Pool\x127\n" +
+	"\x04type\x18\x01 \x01(\x0e2#.monolith.events.model.v1.Pool.TypeR\x04type\"\x19\n" +
+	"\x04Type\x12\a\n" +
+	"\x03SUM\x10\x00\x12\b\n" +
+	"\x04MEAN\x10\x01\"M\n" +
 	"\x05Label\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x1c\n" +
-	"\tthreshold\x18\x02 \x01(\x01R\tthreshold*/\n" +
+	"\tthreshold\x18\x02 \x01(\x01R\tthreshold\x12\x10\n" +
+	"\x03raw\x18\x03 \x01(\bR\x03raw*h\n" +
 	"\n" +
 	"Activation\x12\n" +
 	"\n" +
 	"\x06LINEAR\x10\x00\x12\b\n" +
 	"\x04RELU\x10\x01\x12\v\n" +
-	"\aSIGMOID\x10\x02B.Z,github.com/monolith-go/monolith/events/modelb\x06proto3"
+	"\aSIGMOID\x10\x02\x12\b\n" +
+	"\x04TANH\x10\x03\x12\b\n" +
+	"\x04SILU\x10\x04\x12\b\n" +
+	"\x04GELU\x10\x05\x12\t\n" +
+	"\x05PRELU\x10\x06\x12\x0e\n" +
+	"\n" +
+	"LEAKY_RELU\x10\aB.Z,github.com/monolith-go/monolith/events/modelb\x06proto3"
 
 var (
 	file_events_model_spec_proto_rawDescOnce sync.Once
@@ -3322,104 +5394,171 @@ func file_events_model_spec_proto_rawDescGZIP() []byte {
 	return file_events_model_spec_proto_rawDescData
 }
 
-var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_events_model_spec_proto_goTypes = []any{
 	(Activation)(0),          // 0: monolith.events.model.v1.Activation
-	(*ModelSpec)(nil),        // 1: monolith.events.model.v1.ModelSpec
-	(*Feature)(nil),          // 2: monolith.events.model.v1.Feature
-	(*Table)(nil),            // 3: monolith.events.model.v1.Table
-	(*Segment)(nil),          // 4: monolith.events.model.v1.Segment
-	(*LearningRate)(nil),     // 5: monolith.events.model.v1.LearningRate
-	(*PolynomialDecay)(nil),  // 6: monolith.events.model.v1.PolynomialDecay
-	(*Expire)(nil),           // 7: monolith.events.model.v1.Expire
-	(*SlotDays)(nil),         // 8: monolith.events.model.v1.SlotDays
-	(*Admission)(nil),        // 9: monolith.events.model.v1.Admission
-	(*SlotThreshold)(nil),    // 10: monolith.events.model.v1.SlotThreshold
-	(*SlidingCounter)(nil),   // 11: monolith.events.model.v1.SlidingCounter
-	(*Probabilistic)(nil),    // 12: monolith.events.model.v1.Probabilistic
-	(*Optimizer)(nil),        // 13: monolith.events.model.v1.Optimizer
-	(*Adagrad)(nil),          // 14: monolith.events.model.v1.Adagrad
-	(*Sgd)(nil),              // 15: monolith.events.model.v1.Sgd
-	(*Ftrl)(nil),             // 16: monolith.events.model.v1.Ftrl
-	(*DynamicWdAdagrad)(nil), // 17: monolith.events.model.v1.DynamicWdAdagrad
-	(*Adadelta)(nil),         // 18: monolith.events.model.v1.Adadelta
-	(*Adam)(nil),             // 19: monolith.events.model.v1.Adam
-	(*Amsgrad)(nil),          // 20: monolith.events.model.v1.Amsgrad
-	(*Momentum)(nil),         // 21: monolith.events.model.v1.Momentum
-	(*MovingAverage)(nil),    // 22: monolith.events.model.v1.MovingAverage
-	(*Rmsprop)(nil),          // 23: monolith.events.model.v1.Rmsprop
-	(*RmspropV2)(nil),        // 24: monolith.events.model.v1.RmspropV2
-	(*Dc)(nil),               // 25: monolith.events.model.v1.Dc
-	(*GroupFtrl)(nil),        // 26: monolith.events.model.v1.GroupFtrl
-	(*BatchSoftmax)(nil),     // 27: monolith.events.model.v1.BatchSoftmax
-	(*GroupAdagrad)(nil),     // 28: monolith.events.model.v1.GroupAdagrad
-	(*Initializer)(nil),      // 29: monolith.events.model.v1.Initializer
-	(*Zeros)(nil),            // 30: monolith.events.model.v1.Zeros
-	(*RandomUniform)(nil),    // 31: monolith.events.model.v1.RandomUniform
-	(*Ones)(nil),             // 32: monolith.events.model.v1.Ones
-	(*Constants)(nil),        // 33: monolith.events.model.v1.Constants
-	(*Compressor)(nil),       // 34: monolith.events.model.v1.Compressor
-	(*Fp32)(nil),             // 35: monolith.events.model.v1.Fp32
-	(*Fp16)(nil),             // 36: monolith.events.model.v1.Fp16
-	(*FixedR8)(nil),          // 37: monolith.events.model.v1.FixedR8
-	(*OneBit)(nil),           // 38: monolith.events.model.v1.OneBit
-	(*DenseLayer)(nil),       // 39: monolith.events.model.v1.DenseLayer
-	(*Label)(nil),            // 40: monolith.events.model.v1.Label
+	(ModelSpec_Reduction)(0), // 1: monolith.events.model.v1.ModelSpec.Reduction
+	(ModelSpec_Compute)(0),   // 2: monolith.events.model.v1.ModelSpec.Compute
+	(Feature_Pooling)(0),     // 3: monolith.events.model.v1.Feature.Pooling
+	(Feature_Missing)(0),     // 4: monolith.events.model.v1.Feature.Missing
+	(Feature_Ids)(0),         // 5: monolith.events.model.v1.Feature.Ids
+	(Output_Type)(0),         // 6: monolith.events.model.v1.Output.Type
+	(Task_Loss)(0),           // 7: monolith.events.model.v1.Task.Loss
+	(Norm_Type)(0),           // 8: monolith.events.model.v1.Norm.Type
+	(Pool_Type)(0),           // 9: monolith.events.model.v1.Pool.Type
+	(*ModelSpec)(nil),        // 10: monolith.events.model.v1.ModelSpec
+	(*Feature)(nil),          // 11: monolith.events.model.v1.Feature
+	(*Float)(nil),            // 12: monolith.events.model.v1.Float
+	(*Output)(nil),           // 13: monolith.events.model.v1.Output
+	(*Task)(nil),             // 14: monolith.events.model.v1.Task
+	(*Group)(nil),            // 15: monolith.events.model.v1.Group
+	(*Signature)(nil),        // 16: monolith.events.model.v1.Signature
+	(*Table)(nil),            // 17: monolith.events.model.v1.Table
+	(*Segment)(nil),          // 18: monolith.events.model.v1.Segment
+	(*LearningRate)(nil),     // 19: monolith.events.model.v1.LearningRate
+	(*PolynomialDecay)(nil),  // 20: monolith.events.model.v1.PolynomialDecay
+	(*Expire)(nil),           // 21: monolith.events.model.v1.Expire
+	(*SlotDays)(nil),         // 22: monolith.events.model.v1.SlotDays
+	(*Admission)(nil),        // 23: monolith.events.model.v1.Admission
+	(*SlotThreshold)(nil),    // 24: monolith.events.model.v1.SlotThreshold
+	(*SlidingCounter)(nil),   // 25: monolith.events.model.v1.SlidingCounter
+	(*Probabilistic)(nil),    // 26: monolith.events.model.v1.Probabilistic
+	(*Optimizer)(nil),        // 27: monolith.events.model.v1.Optimizer
+	(*Adagrad)(nil),          // 28: monolith.events.model.v1.Adagrad
+	(*Sgd)(nil),              // 29: monolith.events.model.v1.Sgd
+	(*Ftrl)(nil),             // 30: monolith.events.model.v1.Ftrl
+	(*DynamicWdAdagrad)(nil), // 31: monolith.events.model.v1.DynamicWdAdagrad
+	(*Adadelta)(nil),         // 32: monolith.events.model.v1.Adadelta
+	(*Adam)(nil),             // 33: monolith.events.model.v1.Adam
+	(*Amsgrad)(nil),          // 34: monolith.events.model.v1.Amsgrad
+	(*Momentum)(nil),         // 35: monolith.events.model.v1.Momentum
+	(*MovingAverage)(nil),    // 36: monolith.events.model.v1.MovingAverage
+	(*Rmsprop)(nil),          // 37: monolith.events.model.v1.Rmsprop
+	(*RmspropV2)(nil),        // 38: monolith.events.model.v1.RmspropV2
+	(*Dc)(nil),               // 39: monolith.events.model.v1.Dc
+	(*GroupFtrl)(nil),        // 40: monolith.events.model.v1.GroupFtrl
+	(*BatchSoftmax)(nil),     // 41: monolith.events.model.v1.BatchSoftmax
+	(*GroupAdagrad)(nil),     // 42: monolith.events.model.v1.GroupAdagrad
+	(*Initializer)(nil),      // 43: monolith.events.model.v1.Initializer
+	(*Zeros)(nil),            // 44: monolith.events.model.v1.Zeros
+	(*RandomUniform)(nil),    // 45: monolith.events.model.v1.RandomUniform
+	(*Ones)(nil),             // 46: monolith.events.model.v1.Ones
+	(*Constants)(nil),        // 47: monolith.events.model.v1.Constants
+	(*Compressor)(nil),       // 48: monolith.events.model.v1.Compressor
+	(*Fp32)(nil),             // 49: monolith.events.model.v1.Fp32
+	(*Fp16)(nil),             // 50: monolith.events.model.v1.Fp16
+	(*FixedR8)(nil),          // 51: monolith.events.model.v1.FixedR8
+	(*OneBit)(nil),           // 52: monolith.events.model.v1.OneBit
+	(*DenseLayer)(nil),       // 53: monolith.events.model.v1.DenseLayer
+	(*Mlp)(nil),              // 54: monolith.events.model.v1.Mlp
+	(*AddLayer)(nil),         // 55: monolith.events.model.v1.AddLayer
+	(*MulLayer)(nil),         // 56: monolith.events.model.v1.MulLayer
+	(*Dot)(nil),              // 57: monolith.events.model.v1.Dot
+	(*Fm)(nil),               // 58: monolith.events.model.v1.Fm
+	(*Ffm)(nil),              // 59: monolith.events.model.v1.Ffm
+	(*Cross)(nil),            // 60: monolith.events.model.v1.Cross
+	(*Attention)(nil),        // 61: monolith.events.model.v1.Attention
+	(*Gru)(nil),              // 62: monolith.events.model.v1.Gru
+	(*Augru)(nil),            // 63: monolith.events.model.v1.Augru
+	(*Mmoe)(nil),             // 64: monolith.events.model.v1.Mmoe
+	(*Ple)(nil),              // 65: monolith.events.model.v1.Ple
+	(*Norm)(nil),             // 66: monolith.events.model.v1.Norm
+	(*Activate)(nil),         // 67: monolith.events.model.v1.Activate
+	(*Pool)(nil),             // 68: monolith.events.model.v1.Pool
+	(*Label)(nil),            // 69: monolith.events.model.v1.Label
 }
 var file_events_model_spec_proto_depIdxs = []int32{
-	2,  // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
-	3,  // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
-	39, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
-	13, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
-	40, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
-	5,  // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	13, // 6: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	29, // 7: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
-	4,  // 8: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
-	34, // 9: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
-	5,  // 10: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	7,  // 11: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
-	9,  // 12: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
-	13, // 13: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	29, // 14: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
-	34, // 15: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
-	5,  // 16: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	6,  // 17: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
-	8,  // 18: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
-	11, // 19: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
-	12, // 20: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
-	10, // 21: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
-	14, // 22: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
-	15, // 23: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
-	16, // 24: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
-	17, // 25: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
-	18, // 26: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
-	19, // 27: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
-	20, // 28: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
-	21, // 29: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
-	22, // 30: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
-	23, // 31: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
-	24, // 32: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
-	25, // 33: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
-	26, // 34: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
-	27, // 35: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
-	28, // 36: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
-	13, // 37: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	30, // 38: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
-	31, // 39: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
-	32, // 40: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
-	33, // 41: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
-	35, // 42: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
-	36, // 43: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
-	37, // 44: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
-	38, // 45: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
-	0,  // 46: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	11, // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
+	17, // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
+	53, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
+	27, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
+	69, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
+	19, // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	12, // 6: monolith.events.model.v1.ModelSpec.floats:type_name -> monolith.events.model.v1.Float
+	13, // 7: monolith.events.model.v1.ModelSpec.outputs:type_name -> monolith.events.model.v1.Output
+	14, // 8: monolith.events.model.v1.ModelSpec.tasks:type_name -> monolith.events.model.v1.Task
+	1,  // 9: monolith.events.model.v1.ModelSpec.reduction:type_name -> monolith.events.model.v1.ModelSpec.Reduction
+	15, // 10: monolith.events.model.v1.ModelSpec.variables:type_name -> monolith.events.model.v1.Group
+	16, // 11: monolith.events.model.v1.ModelSpec.signatures:type_name -> monolith.events.model.v1.Signature
+	2,  // 12: monolith.events.model.v1.ModelSpec.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
+	2,  // 13: monolith.events.model.v1.ModelSpec.serving_compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
+	3,  // 14: monolith.events.model.v1.Feature.pooling:type_name -> monolith.events.model.v1.Feature.Pooling
+	4,  // 15: monolith.events.model.v1.Feature.missing:type_name -> monolith.events.model.v1.Feature.Missing
+	5,  // 16: monolith.events.model.v1.Feature.ids:type_name -> monolith.events.model.v1.Feature.Ids
+	4,  // 17: monolith.events.model.v1.Float.missing:type_name -> monolith.events.model.v1.Feature.Missing
+	6,  // 18: monolith.events.model.v1.Output.type:type_name -> monolith.events.model.v1.Output.Type
+	69, // 19: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
+	7,  // 20: monolith.events.model.v1.Task.loss:type_name -> monolith.events.model.v1.Task.Loss
+	27, // 21: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	19, // 22: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	43, // 23: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
+	27, // 24: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	43, // 25: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
+	18, // 26: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
+	48, // 27: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
+	19, // 28: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	21, // 29: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
+	23, // 30: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
+	27, // 31: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	43, // 32: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
+	48, // 33: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
+	19, // 34: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	20, // 35: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
+	22, // 36: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
+	25, // 37: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
+	26, // 38: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
+	24, // 39: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
+	28, // 40: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
+	29, // 41: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
+	30, // 42: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
+	31, // 43: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
+	32, // 44: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
+	33, // 45: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
+	34, // 46: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
+	35, // 47: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
+	36, // 48: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
+	37, // 49: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
+	38, // 50: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
+	39, // 51: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
+	40, // 52: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
+	41, // 53: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
+	42, // 54: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
+	27, // 55: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	44, // 56: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
+	45, // 57: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
+	46, // 58: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
+	47, // 59: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
+	49, // 60: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
+	50, // 61: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
+	51, // 62: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
+	52, // 63: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
+	0,  // 64: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
+	2,  // 65: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
+	54, // 66: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
+	55, // 67: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
+	56, // 68: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
+	57, // 69: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
+	58, // 70: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
+	59, // 71: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
+	60, // 72: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
+	61, // 73: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
+	62, // 74: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
+	63, // 75: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
+	64, // 76: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
+	65, // 77: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
+	66, // 78: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
+	67, // 79: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
+	68, // 80: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
+	0,  // 81: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
+	0,  // 82: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
+	8,  // 83: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
+	9,  // 84: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
+	85, // [85:85] is the sub-list for method output_type
+	85, // [85:85] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_events_model_spec_proto_init() }
@@ -3427,17 +5566,18 @@ func file_events_model_spec_proto_init() {
 	if File_events_model_spec_proto != nil {
 		return
 	}
-	file_events_model_spec_proto_msgTypes[4].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[4].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[9].OneofWrappers = []any{
 		(*LearningRate_Constant)(nil),
 		(*LearningRate_PolynomialDecay)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[5].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[8].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[10].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[13].OneofWrappers = []any{
 		(*Admission_SlidingCounter)(nil),
 		(*Admission_Probabilistic)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[10].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[12].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[15].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[17].OneofWrappers = []any{
 		(*Optimizer_Adagrad)(nil),
 		(*Optimizer_Sgd)(nil),
 		(*Optimizer_Ftrl)(nil),
@@ -3454,39 +5594,58 @@ func file_events_model_spec_proto_init() {
 		(*Optimizer_BatchSoftmax)(nil),
 		(*Optimizer_GroupAdagrad)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[15].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[16].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[17].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[18].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[19].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[20].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[21].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[22].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[23].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[24].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[25].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[26].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[27].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[28].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[28].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[30].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[31].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[32].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[33].OneofWrappers = []any{
 		(*Initializer_Zeros)(nil),
 		(*Initializer_RandomUniform)(nil),
 		(*Initializer_Ones)(nil),
 		(*Initializer_Constants)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[33].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[38].OneofWrappers = []any{
 		(*Compressor_Fp32)(nil),
 		(*Compressor_Fp16)(nil),
 		(*Compressor_FixedR8)(nil),
 		(*Compressor_OneBit)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[36].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[37].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[41].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[42].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[43].OneofWrappers = []any{
+		(*DenseLayer_Mlp)(nil),
+		(*DenseLayer_Add)(nil),
+		(*DenseLayer_Mul)(nil),
+		(*DenseLayer_Dot)(nil),
+		(*DenseLayer_Fm)(nil),
+		(*DenseLayer_Ffm)(nil),
+		(*DenseLayer_Cross)(nil),
+		(*DenseLayer_Attention)(nil),
+		(*DenseLayer_Gru)(nil),
+		(*DenseLayer_Augru)(nil),
+		(*DenseLayer_Mmoe)(nil),
+		(*DenseLayer_Ple)(nil),
+		(*DenseLayer_Norm)(nil),
+		(*DenseLayer_Activate)(nil),
+		(*DenseLayer_Pool)(nil),
+	}
+	file_events_model_spec_proto_msgTypes[44].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[51].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_model_spec_proto_rawDesc), len(file_events_model_spec_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   40,
+			NumEnums:      10,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

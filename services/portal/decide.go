@@ -56,6 +56,7 @@ func decideDeclare(bzid string, m models.Model, jobs []learner, spec *model.Mode
 	if refusal := checkName("spec.name", spec.GetName()); refusal != nil {
 		return nil, refusal
 	}
+	spec = modelspec.Normalize(spec)
 	if err := modelspec.Trainable(spec); err != nil {
 		return nil, bus.Refuse(bus.CodeInvalid, "spec of %q: %v", spec.GetName(), err)
 	}

@@ -268,3 +268,22 @@ func TestLedgerIsBounded(t *testing.T) {
 		t.Fatalf("answered %d, want %d", s.Answered, last)
 	}
 }
+
+// The declared fact says what the request left out, so that no role has a default of its own; the
+// same request again is what stands.
+func TestDeclaredIsNormalized(t *testing.T) {
+	short := spec("m")
+	short.Features[0].Field, short.Tables[0].Optimizer, short.Tables[0].Initializer = "", nil, nil
+	drafts, refusal := decideDeclare("b", models.Model{}, nil, short)
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	got := drafts[0].Event.(*model.Event).GetDeclared().GetSpec()
+	if got.Features[0].Field != got.Features[0].Name || !proto.Equal(got.Tables[0].Optimizer, short.DenseOptimizer) || got.Tables[0].Initializer == nil {
+		t.Errorf("declared is %v", got)
+	}
+	load := &model.Load{ModelName: "m", ModelDir: "/d", NumShard: 2, Version: 7, Replicas: 1}
+	if _, refusal := decideDeclare("b", entry(got, load, 3), nil, short); refusal != nil {
+		t.Errorf("the same again: %v", refusal)
+	}
+}

@@ -6,6 +6,7 @@ package modelspec
 import (
 	"fmt"
 	"math"
+	"path"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/kernels/dense"
@@ -48,37 +49,53 @@ type Variable struct {
 	Name  string
 	Shape []uint32
 	Size  int // product of Shape
+
+	fill float32 // what it is at first; NaN: it is drawn
 }
 
-// Variables lists the dense variables: "<layer>/kernel" of [in, units] and
-// "<layer>/bias" of [units], layer by layer. An index into this list names a variable
-// wherever VariableShard does.
+// Variables lists the dense variables of a valid spec, layer by layer: of a dense one
+// "<layer>/kernel" of [in, units] and "<layer>/bias" of [units]. An index into this list names
+// a variable wherever VariableShard does. Another spec has none.
 func Variables(spec *model.ModelSpec) []Variable {
-	vs := make([]Variable, 0, 2*len(spec.GetLayers()))
-	in := uint32(InputSize(spec))
-	for _, l := range spec.GetLayers() {
-		out := l.GetUnits()
-		vs = append(vs,
-			Variable{Name: l.GetName() + "/kernel", Shape: []uint32{in, out}, Size: int(in) * int(out)},
-			Variable{Name: l.GetName() + "/bias", Shape: []uint32{out}, Size: int(out)})
-		in = out
+	m, err := Compile(spec)
+	if err != nil {
+		return nil
 	}
-	return vs
+	return m.Variables
 }
 
 // VariableShard is the shard that keeps the index-th of Variables: round robin.
 func VariableShard(index, shards int) int { return index % shards }
 
-// InitVariable is a variable's first value: zeros for a bias, Glorot uniform for a
-// kernel, within ±sqrt(6/(in+out)), drawn under table.Key(seed, name, 0).
+// InitVariable is a variable's first value: what its group declares, or zeros for a bias and
+// Glorot uniform for a kernel, within ±sqrt(6/(in+out)), drawn under table.Key(seed, name, 0).
 func InitVariable(spec *model.ModelSpec, v Variable) []float32 {
-	values := make([]float32, v.Size)
-	if len(v.Shape) != 2 {
+	values, key := make([]float32, v.Size), table.Key(spec.GetSeed(), v.Name, 0)
+	if g := group(spec, v.Name); g.GetInitializer() != nil {
+		if i, err := initializer(g.GetInitializer()); err == nil { // as it is in a valid spec
+			i.Init(values, key)
+			return values
+		}
+	}
+	if v.fill == v.fill && len(v.Shape) != 2 {
+		for i := range values {
+			values[i] = v.fill
+		}
 		return values
 	}
 	limit := float32(math.Sqrt(6 / (float64(v.Shape[0]) + float64(v.Shape[1]))))
-	table.RandomUniform{Min: -limit, Max: limit}.Init(values, table.Key(spec.GetSeed(), v.Name, 0))
+	table.RandomUniform{Min: -limit, Max: limit}.Init(values, key)
 	return values
+}
+
+// group is the first one that matches a variable, or nil.
+func group(spec *model.ModelSpec, variable string) *model.Group {
+	for _, g := range spec.GetVariables() {
+		if ok, err := path.Match(g.GetMatch(), variable); ok && err == nil {
+			return g
+		}
+	}
+	return nil
 }
 
 // InputSize is the width of the concatenated embeddings: the features' dims, in the

@@ -252,6 +252,7 @@ func FuzzParseYAML(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(every)
+	f.Add([]byte(deep))
 	f.Add([]byte("name: x"))
 	f.Add([]byte("&a [*a]"))
 	f.Add([]byte("{name: 1, 2: 3}"))
@@ -269,7 +270,7 @@ func FuzzParseYAML(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := modelspec.NewTower(spec); err != nil {
+		if _, err := modelspec.Compile(spec); err != nil {
 			t.Fatal(err)
 		}
 		again, err := protojson.Marshal(spec)

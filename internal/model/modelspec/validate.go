@@ -23,39 +23,85 @@ const (
 	MaxSegments = 64
 	MaxDays     = 36500
 	MaxName     = 128 // bytes
+	MaxFloats   = 1024
+	MaxOutputs  = 1024
+	MaxSlices   = 4096 // of an output
+	MaxInputs   = 1024 // of a layer
+	MaxTasks    = 64
+	MaxGroups   = 64
+	MaxSequence = 4096 // ids that FIRSTN keeps
+	MaxDefaults = 64   // ids for a record that has none
 	// MaxVariable bounds the elements of one dense variable.
 	MaxVariable = 1 << 26
 )
 
-// Validate returns every complaint about spec, joined, or nil.
+// Validate returns every complaint about spec, joined, or nil. What is valid compiles and can be
+// trained and served.
 func Validate(spec *model.ModelSpec) error {
-	if spec == nil {
-		return errors.New("no model spec: declare one")
-	}
+	_, err := Compile(spec)
+	return err
+}
+
+// declared complains about the elements of spec, each by itself.
+func declared(spec *model.ModelSpec) *complaints {
 	c := &complaints{}
+	if spec == nil {
+		c.add("no model spec: declare one")
+		return c
+	}
+	c.path = "name"
 	c.name("the model", spec.GetName())
 	c.features(spec)
 	c.tables(spec)
+	c.floats(spec)
+	c.outputs(spec)
 	c.layers(spec)
+	c.tasks(spec)
+	c.groups(spec)
+	c.path = "dense_optimizer"
 	if o, err := optimizer(spec.GetDenseOptimizer(), spec.GetDenseLearningRate(), 0); err != nil {
 		c.add("dense_optimizer: %w", err)
 	} else if err := optim.CheckDim(o, 2); err != nil {
 		c.add("dense_optimizer: it cannot take a variable: %w", err)
 	}
-	switch l := spec.GetLabel(); {
-	case l.GetField() == "":
-		c.add("the label reads no field: set label.field to a key of the training record")
-	case math.IsNaN(l.GetThreshold()) || math.IsInf(l.GetThreshold(), 0):
-		c.add("the label's threshold is %g: give a finite number", l.GetThreshold())
-	}
-	return errors.Join(c.all...)
+	c.path = "label"
+	c.label("the label", spec.GetLabel())
+	c.path = ""
+	c.model(spec)
+	c.unsupported(spec)
+	return c
 }
 
-type complaints struct{ all []error }
+func (c *complaints) label(what string, l *model.Label) {
+	switch {
+	case l.GetField() == "":
+		c.add("%s reads no field: set label.field to a key of the training record", what)
+	case len(l.GetField()) > MaxName:
+		c.add("%s reads a field of %d bytes: %d are allowed", what, len(l.GetField()), MaxName)
+	case math.IsNaN(l.GetThreshold()) || math.IsInf(l.GetThreshold(), 0):
+		c.add("%s's threshold is %g: give a finite number", strings.TrimSuffix(what, "'s"), l.GetThreshold())
+	case l.GetRaw() && l.GetThreshold() != 0:
+		c.add("%s is raw and has the threshold %g: take one away", what, l.GetThreshold())
+	}
+}
+
+// complaints are what is wrong, and where.
+type complaints struct {
+	path string // of what is being looked at, as in "layers[2]"
+	all  []error
+}
 
 func (c *complaints) add(format string, args ...any) {
-	c.all = append(c.all, fmt.Errorf(format, args...))
+	c.all = append(c.all, at(c.path, format, args...))
 }
+
+// at says that the i-th element of a list is being looked at.
+func (c *complaints) at(list string, i int) { c.path = fmt.Sprintf("%s[%d]", list, i) }
+
+// take adds an error, which may know where it is.
+func (c *complaints) take(err error) { c.all = append(c.all, err) }
+
+func (c *complaints) err() error { return errors.Join(c.all...) }
 
 // name checks a name that becomes part of subjects, file names and variable names.
 func (c *complaints) name(what, name string) {
@@ -79,11 +125,13 @@ func (c *complaints) count(what string, n, limit int) bool {
 }
 
 func (c *complaints) features(spec *model.ModelSpec) {
+	c.path = "features"
 	if !c.count("features", len(spec.GetFeatures()), MaxFeatures) {
 		return
 	}
-	names, slots := map[string]bool{}, map[uint32]string{}
+	names, slots := map[string]bool{}, map[uint32]*model.Feature{}
 	for i, f := range spec.GetFeatures() {
+		c.at("features", i)
 		what := fmt.Sprintf("feature %q", f.GetName())
 		c.name(fmt.Sprintf("feature %d", i+1), f.GetName())
 		if names[f.GetName()] {
@@ -92,14 +140,17 @@ func (c *complaints) features(spec *model.ModelSpec) {
 		names[f.GetName()] = true
 		if f.GetField() == "" {
 			c.add("%s reads no field: set it to a key of the training record", what)
+		} else if len(f.GetField()) > MaxName {
+			c.add("%s reads a field of %d bytes: %d are allowed", what, len(f.GetField()), MaxName)
 		}
 		if f.GetSlot() < 1 || f.GetSlot() > MaxSlot {
 			c.add("%s has slot %d: give 1 to %d", what, f.GetSlot(), MaxSlot)
-		} else if other, taken := slots[f.GetSlot()]; taken {
-			c.add("%s has slot %d, which feature %q has too: give each feature its own", what, f.GetSlot(), other)
+		} else if other, taken := slots[f.GetSlot()]; taken && other.GetTable() != f.GetTable() {
+			c.add("%s has slot %d, which feature %q has too, of table %q: give it a slot of its own, or the same table", what, f.GetSlot(), other.GetName(), other.GetTable())
 		} else {
-			slots[f.GetSlot()] = f.GetName()
+			slots[f.GetSlot()] = f
 		}
+		c.ids(what, f)
 		if Table(spec, f.GetTable()) == nil {
 			c.add("%s reads table %q, which is not declared: declare it, or name one that is", what, f.GetTable())
 		}
@@ -107,6 +158,7 @@ func (c *complaints) features(spec *model.ModelSpec) {
 }
 
 func (c *complaints) tables(spec *model.ModelSpec) {
+	c.path = "tables"
 	if !c.count("tables", len(spec.GetTables()), MaxTables) {
 		return
 	}
@@ -115,6 +167,7 @@ func (c *complaints) tables(spec *model.ModelSpec) {
 		used[f.GetTable()] = true
 	}
 	for i, t := range spec.GetTables() {
+		c.at("tables", i)
 		what := fmt.Sprintf("table %q", t.GetName())
 		c.name(fmt.Sprintf("table %d", i+1), t.GetName())
 		if seen[t.GetName()] {
@@ -128,6 +181,7 @@ func (c *complaints) tables(spec *model.ModelSpec) {
 		} else if err := holdsARow(t, segments); err != nil {
 			c.add("%s: max_bytes is %d, which is too little for a single row: %w", what, t.GetMaxBytes(), err)
 		}
+		c.segments(what, t)
 		if _, err := Filter(t, spec.GetSeed()); err != nil {
 			c.add("%s: %w", what, err)
 		}
@@ -158,33 +212,43 @@ func holdsARow(t *model.Table, segments []Segment) error {
 
 func (c *complaints) layers(spec *model.ModelSpec) {
 	layers := spec.GetLayers()
+	c.path = "layers"
 	if !c.count("layers", len(layers), MaxLayers) || len(layers) == 0 {
 		return
 	}
 	seen := map[string]bool{}
-	in := uint64(InputSize(spec))
 	for i, l := range layers {
+		c.at("layers", i)
 		what := fmt.Sprintf("layer %q", l.GetName())
 		c.name(fmt.Sprintf("layer %d", i+1), l.GetName())
 		if seen[l.GetName()] {
 			c.add("%s is declared twice: rename one", what)
 		}
 		seen[l.GetName()] = true
-		if l.GetUnits() < 1 || l.GetUnits() > MaxUnits {
-			c.add("%s has %d units: give 1 to %d", what, l.GetUnits(), MaxUnits)
-		} else if in*uint64(l.GetUnits()) > MaxVariable {
-			c.add("%s has a kernel of %d by %d: %d elements are allowed", what, in, l.GetUnits(), MaxVariable)
+		if l.GetKind() == nil {
+			if l.GetUnits() < 1 || l.GetUnits() > MaxUnits {
+				c.add("%s has %d units: give 1 to %d", what, l.GetUnits(), MaxUnits)
+			}
 		}
-		if _, ok := activations[l.GetActivation()]; !ok {
-			c.add("%s has the unknown activation %d: use LINEAR, RELU or SIGMOID", what, l.GetActivation())
+		if model.Activation_name[int32(l.GetActivation())] == "" {
+			c.add("%s has the unknown activation %d: use one of spec.proto", what, l.GetActivation())
 		}
-		in = uint64(l.GetUnits())
-	}
-	last := layers[len(layers)-1]
-	if last.GetUnits() != 1 || last.GetActivation() != model.Activation_SIGMOID {
-		c.add("the last layer, %q, has %d units and activation %s: a probability needs 1 unit and SIGMOID", last.GetName(), last.GetUnits(), last.GetActivation())
+		if len(l.GetInputs()) > MaxInputs {
+			c.add("%s has %d inputs: %d are allowed", what, len(l.GetInputs()), MaxInputs)
+		}
+		if l.Compute != nil && l.GetCompute() != model.ModelSpec_FP32 && l.GetCompute() != model.ModelSpec_BF16 {
+			c.add("%s has the compute %v: use FP32 or BF16", what, l.GetCompute())
+		}
 	}
 	if size := InputSize(spec); size > MaxUnits {
+		c.path = "features"
 		c.add("the features' dims add up to %d: %d are allowed", size, MaxUnits)
+	}
+	if len(spec.GetTasks()) > 0 {
+		return
+	}
+	c.at("layers", len(layers)-1)
+	if last := layers[len(layers)-1]; last.GetKind() == nil && last.GetUnits() != 1 || last.GetActivation() != model.Activation_SIGMOID {
+		c.add("the last layer, %q, has %d units and activation %s: a probability needs 1 unit and SIGMOID", last.GetName(), last.GetUnits(), last.GetActivation())
 	}
 }

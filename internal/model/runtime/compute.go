@@ -12,11 +12,9 @@ import (
 type Lane struct {
 	nn     nn.Lane
 	input  []layout.Tensor
-	in     [2][]float32 // the input and the labels
-	out    nn.Outputs
-	scores []float32
-	loss   []float32
-	slopes [1][]float32 // of input
+	in     [][]float32 // the tensors of input, then the labels
+	out    nn.Outputs  // of a step, in the lane's memory but for the dense gradients
+	scored nn.Outputs
 }
 
 // NewLane returns a lane.
@@ -53,57 +51,59 @@ type Result struct {
 //
 // A gradient is that of the sum of the samples' losses, for rows and dense variables
 // alike: under Adagrad, whose steps do not grow with the scale of the gradient, a row
-// seen once in a batch then learns as much as it would alone, whatever the batch's size.
+// seen once in a batch then learns as much as it would alone, whatever the batch's size. With
+// reduction MEAN it is that of their mean.
 func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 	n := b.Len()
 	if len(b.labels) != n {
 		return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels), n)
 	}
-	x, err := e.forward(l, b)
-	if err != nil {
+	if err := e.forward(l, b); err != nil {
 		return Result{}, err
 	}
-	l.in = [2][]float32{x, b.labels}
-	l.out.Values = append(l.out.Values[:0], l.scores, l.loss, l.slopes[0])
-	l.out.Values = append(l.out.Values, b.Dense...)
-	if err := e.train.Run(&l.nn, n, l.in[:], &w.nn, &l.out); err != nil {
-		return Result{}, err
+	l.in = append(l.in, b.labels)
+	if l.out.Values == nil {
+		l.out.Values = make([][]float32, e.at.dense+len(e.vars))
 	}
 	out := l.out.Values
-	l.scores, l.loss, l.slopes[0] = out[scoreOutput], out[lossOutput], out[slopesOutput]
-	copy(b.Dense, out[denseOutput:])
-	b.open()
-	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, l.slopes[:], nil); err != nil {
+	copy(out[e.at.dense:], b.Dense)
+	if err := e.train.Run(&l.nn, n, l.in, &w.nn, &l.out); err != nil {
 		return Result{}, err
 	}
-	return Result{Loss: float64(l.loss[0]) * float64(n), Scores: l.scores}, nil
+	copy(b.Dense, out[e.at.dense:])
+	b.open()
+	var err error
+	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, out[e.at.slopes:e.at.dense], nil); err != nil {
+		return Result{}, err
+	}
+	return Result{Loss: float64(out[e.at.loss][0]) * float64(n), Scores: out[0]}, nil
 }
 
 // Score appends the scores of a sealed batch whose rows were looked up.
 func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores []float32) ([]float32, error) {
-	x, err := e.forward(l, b)
-	if err != nil {
+	if err := e.forward(l, b); err != nil {
 		return nil, err
 	}
-	l.in = [2][]float32{x}
-	l.out.Values = append(l.out.Values[:0], l.scores)
-	if err := e.score.Run(&l.nn, b.Len(), l.in[:], &w.nn, &l.out); err != nil {
+	if err := e.score.Run(&l.nn, b.Len(), l.in, &w.nn, &l.scored); err != nil {
 		return nil, err
 	}
-	l.scores = l.out.Values[scoreOutput]
-	return append(scores, l.scores...), nil
+	return append(scores, l.scored.Values[0]...), nil
 }
 
-// forward lays the rows out as the tower's input.
-func (e *Engine) forward(l *Lane, b *Batch) (x []float32, err error) {
+// forward lays the rows out as the model's tensors.
+func (e *Engine) forward(l *Lane, b *Batch) (err error) {
 	switch {
 	case b.e != e:
-		return nil, fmt.Errorf("the batch was made by another engine")
+		return fmt.Errorf("the batch was made by another engine")
 	case !b.sealed:
-		return nil, errUnsealed
+		return errUnsealed
 	}
 	if l.input, err = e.plan.Forward(l.input, &b.rows, nil); err != nil {
-		return nil, err
+		return err
 	}
-	return l.input[0].Data, nil
+	l.in = l.in[:0]
+	for i := range l.input {
+		l.in = append(l.in, l.input[i].Data)
+	}
+	return nil
 }

@@ -28,6 +28,7 @@ type Engine struct {
 	samples  int         // most of a batch
 	train    *nn.Program // score, loss and all gradients
 	score    *nn.Program
+	at       outputs // of train
 	vars     []modelspec.Variable
 	plan     *layout.Plan
 	features []feature
@@ -51,10 +52,11 @@ type table struct {
 // New makes the engine of spec for batches of at most so many samples. The spec is not to be
 // changed any more.
 func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
-	if err := modelspec.Validate(spec); err != nil {
+	m, err := modelspec.Compile(spec)
+	if err != nil {
 		return nil, err
 	}
-	train, score, err := programs(spec)
+	train, score, err := programs(m)
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +64,13 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	if samples < 1 || samples > maxIDs/features {
 		return nil, fmt.Errorf("batches of %d samples with %d features: give 1 to %d", samples, features, maxIDs/features)
 	}
-	plan, err := layout.Compile(planOf(spec, shards, samples))
+	plan, err := layout.Compile(planOf(m, shards, samples))
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{
 		spec: spec, hash: modelspec.Hash(spec), samples: samples, shards: shards,
-		train: train, score: score, vars: modelspec.Variables(spec), plan: plan,
+		train: train, score: score, at: outputsOf(m), vars: m.Variables, plan: plan,
 	}
 	names := plan.Tables()
 	for _, t := range spec.GetTables() {
@@ -84,19 +86,26 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 // maxIDs bounds the ids of a batch.
 const maxIDs = 1 << 28
 
-// planOf lays the rows of a sample side by side, in the order of the spec's features: the
-// tower's input.
-func planOf(spec *model.ModelSpec, shards, samples int) layout.Config {
-	input := layout.Output{Name: "input", Type: layout.Concat}
+// planOf is how the rows of a sample become the model's tensors.
+func planOf(m *modelspec.Model, shards, samples int) layout.Config {
+	features := m.Spec.GetFeatures()
 	c := layout.Config{Shards: shards, Limits: layout.Limits{
-		Batch: samples, Rows: samples * len(spec.GetFeatures()), FIDs: samples * len(spec.GetFeatures()),
+		Batch: samples, Rows: samples * len(features), FIDs: samples * len(features),
 	}}
-	for _, f := range spec.GetFeatures() {
-		dim := int(modelspec.Table(spec, f.GetTable()).GetDim())
-		c.Features = append(c.Features, layout.Feature{Name: f.GetName(), Table: f.GetTable(), Pooling: layout.Sum, SliceDims: []int{dim}})
-		input.Slices = append(input.Slices, layout.Slice{Feature: f.GetName(), End: dim})
+	for _, f := range features {
+		dim := int(modelspec.Table(m.Spec, f.GetTable()).GetDim())
+		c.Features = append(c.Features, layout.Feature{
+			Name: f.GetName(), Table: f.GetTable(), SliceDims: []int{dim},
+			Pooling: layout.Pooling(f.GetPooling()), MaxSequenceLength: int(f.GetMaxSequenceLength()), // the numbers are the same
+		})
 	}
-	c.Outputs = []layout.Output{input}
+	for _, o := range m.Outputs {
+		out := layout.Output{Name: o.Name, Type: layout.OutType(o.Type)}
+		for _, s := range o.Slices {
+			out.Slices = append(out.Slices, layout.Slice{Feature: s.Feature, Start: s.From, End: s.To})
+		}
+		c.Outputs = append(c.Outputs, out)
+	}
 	return c
 }
 

@@ -1,0 +1,308 @@
+package modelspec_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+)
+
+// deep is a model with a line for each element, to be edited by tests.
+const deep = `name: deep
+features:
+- {name: user, slot: 1, table: user}
+- {name: movie, slot: 2, table: movie}
+tables:
+- name: user
+  segments: &parts
+  - {name: w, dim: 1, initializer: {zeros: {}}}
+  - {name: v, dim: 4}
+- {name: movie, segments: *parts}
+outputs:
+- {name: w, type: ADDN, slices: ["*.w"]}
+- {name: v, type: STACK, slices: ["*.v"]}
+layers:
+- {name: pairs, fm: {}, inputs: [v]}
+- {name: deep, mlp: {units: [8, 1]}, inputs: [v]}
+- {name: logit, add: {bias: true}, inputs: [w, pairs, deep]}
+tasks:
+- {logit: logit, label: {field: click, threshold: 1}}
+dense_optimizer: {adagrad: {learning_rate: 0.05, initial_accumulator_value: 0.1}}
+`
+
+// Each error names the node and its line.
+func TestErrorsNameNodeAndLine(t *testing.T) {
+	for _, tc := range []struct{ name, from, to, says string }{
+		{"a cycle", "mlp: {units: [8, 1]}, inputs: [v]", "mlp: {units: [8, 1]}, inputs: [v, logit]", `line 16: layer "deep" reads itself, by way of logit, deep`},
+		{"itself", "inputs: [w, pairs, deep]", "inputs: [logit]", `line 17: layer "logit" reads itself, by way of logit`},
+		{"shapes that do not meet", "[8, 1]", "[8, 2]", `line 17: layer "logit": its inputs "w" and "deep" do not meet: the shapes are [n 1] and [n 2]`},
+		{"fm of what is no stack", "fm: {}, inputs: [v]", "fm: {}, inputs: [w]", `line 15: layer "pairs": its input "w" has the shape [n 1]`},
+		{"an unknown op", "fm: {}", "ffn: {}", `line 15: unknown field "ffn"`},
+		{"ffm of slices that do not divide", "fm: {}, inputs: [v]", "ffm: {}, inputs: [w]", `line 15: layer "pairs": its input "w" has the shape [n 1]`},
+		{"dot of three", "fm: {}, inputs: [v]", "dot: {}, inputs: [v, v, v]", `line 15: layer "pairs": it has 3 inputs: give two`},
+		{"cross without depth", "fm: {}, inputs: [v]", "cross: {}, inputs: [v]", `line 15: layer "pairs": it has depth 0`},
+		{"cross of a rank beyond", "fm: {}, inputs: [v]", "cross: {depth: 1, rank: 9}, inputs: [v]", `line 15: layer "pairs": it has rank 9, and its input 8 numbers`},
+		{"an op that is not there", "fm: {}", "gru: {units: 3}", `line 15: layer "pairs": its kind, gru, is not computed`},
+		{"an activation that is not there", "inputs: [v]}\n- {name: logit", "activation: 99, inputs: [v]}\n- {name: logit", `line 16: layer "deep" has the unknown activation 99`},
+		{"a feature without a table", "slot: 2, table: movie", "slot: 2, table: film", `line 4: feature "movie" reads table "film"`},
+		{"a slot twice", "slot: 2", "slot: 1", `line 4: feature "movie" has slot 1, which feature "user" has too, of table "user"`},
+		{"an unknown input", "inputs: [w, pairs, deep]", "inputs: [w, pairs, deeper]", `line 17: layer "logit" reads "deeper", which is no output, float or layer`},
+		{"a value that is not there", "inputs: [w, pairs, deep]", "inputs: [w, pairs.1, deep]", `line 17: layer "logit" reads "pairs.1", and "pairs" has 1 values`},
+		{"an unknown slice", `["*.w"]`, `["*.u"]`, `line 12: output "w": slice "*.u": no segment is called "u"`},
+		{"a slice of no feature", `["*.w"]`, `["film.w"]`, `line 12: output "w": slice "film.w" is of no declared feature`},
+		{"slices of two widths", `["*.w"]`, `[user.w, movie.v]`, `line 12: output "w": ADDN needs slices of one width`},
+		{"an output that nobody reads", "inputs: [w, pairs, deep]", "inputs: [pairs, deep]", `line 12: output "w" is read by no layer`},
+		{"a layer that nobody reads", "inputs: [w, pairs, deep]", "inputs: [w, deep]", `line 15: layer "pairs" is read by no layer and no task`},
+		{"a feature that nobody reads", `slices: ["*.w"]}` + "\n" + `- {name: v, type: STACK, slices: ["*.v"]}`, `slices: [user.w]}` + "\n" + `- {name: v, type: STACK, slices: [user.v]}`, `line 4: feature "movie" is a slice of no output`},
+		{"one name for two", "name: pairs", "name: v", `layer "v" has the name of an output`},
+		{"a task of no layer", "{logit: logit,", "{logit: v,", `line 19: task "v" learns "v", which is no layer`},
+		{"a wide logit", "{logit: logit,", "{name: t, logit: wide,", `which is no layer`},
+		{"units too many", "[8, 1]", "[8, 65537]", `line 16: layer "deep": it has 65537 units`},
+		{"a kernel too large", "mlp: {units: [8, 1]}", "mlp: {units: [65536, 65536]}", `line 16: layer "deep": it has a 1/kernel of 65536 by 65536`},
+		{"units of another kind", "mlp: {units: [8, 1]}", "units: 3, mlp: {units: [8, 1]}", `line 16: layer "deep": units are a dense layer's`},
+		{"a segment twice", "name: v, dim: 4", "name: w, dim: 4", `line 6: table "user": two segments are called "w"`},
+		{"a wrong type", "slot: 2", "slot: two", `line 4: invalid value for uint32`},
+		{"a range that falls", "name: movie, slot: 2", `name: "m{3..1}", slot: 2`, `line 4: the range {3..1} has 0 numbers`},
+		{"ranges of two lengths", "name: movie, slot: 2", `name: "m{1..3}", slot: "{1..2}"`, `line 4: the ranges {1..3} and {1..2} of one element count differently`},
+		{"a raw label", "threshold: 1", "raw: true", `the label is raw, and trainers read a threshold`},
+		{"two tasks", "tasks:\n", "tasks:\n- {logit: pairs}\n", `line 20: the model has 2 tasks`},
+		{"floats", "layers:\n", "floats: [{name: age}]\nlayers:\n", `line 14: float "age" is declared, and trainers read no numbers`},
+		{"a sequence", "slot: 2, table", "slot: 2, pooling: FIRSTN, max_sequence_length: 4, table", `line 4: feature "movie" has the pooling FIRSTN`},
+		{"int8", "name: deep\n", "name: deep\nserving_compute: INT8\n", `the serving_compute INT8 is not computed`},
+	} {
+		text := strings.Replace(deep, tc.from, tc.to, 1)
+		if text == deep {
+			t.Fatalf("%s: nothing was replaced", tc.name)
+		}
+		if _, err := modelspec.ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: want %q, got %v", tc.name, tc.says, err)
+		}
+	}
+}
+
+// What a file leaves out stands in the fact, ranges are written out, and declaring the fact again
+// changes nothing.
+func TestNormalized(t *testing.T) {
+	spec, err := modelspec.ParseYAML([]byte(deep))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := spec.Features[1].Field; f != "movie" {
+		t.Errorf("the field is %q", f)
+	}
+	if spec.Tables[0].Dim != 5 || !proto.Equal(spec.Tables[0].Segments[1].Optimizer, spec.DenseOptimizer) || spec.Tables[0].Segments[1].Initializer.GetRandomUniform().GetMax() != 0.05 {
+		t.Errorf("the table is %v", spec.Tables[0])
+	}
+	if spec.Label.GetField() != "click" || spec.Tasks[0].Label != nil || spec.Tasks[0].Name != "logit" {
+		t.Errorf("label %v, tasks %v", spec.Label, spec.Tasks)
+	}
+	if modelspec.Normalize(spec) != spec {
+		t.Error("a normalized spec is changed")
+	}
+	old := modelspec.MovieRanking()
+	if modelspec.Normalize(old) != old {
+		t.Error("the demo's spec is changed")
+	}
+	if err := modelspec.Trainable(spec); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRanges(t *testing.T) {
+	text := strings.Replace(deep, "- {name: movie, slot: 2, table: movie}", `- {name: "C{1..3}", slot: "{7..9}", table: movie}`, 1)
+	text = strings.Replace(text, `slices: ["*.v"]`, `slices: [user.v, "C{1..3}.v"]`, 1)
+	spec, err := modelspec.ParseYAML([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range spec.Features[1:] {
+		got = append(got, fmt.Sprintf("%s %s %d %s", f.Name, f.Field, f.Slot, f.Table))
+	}
+	if diff := cmp.Diff([]string{"C1 C1 7 movie", "C2 C2 8 movie", "C3 C3 9 movie"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"user.v", "C1.v", "C2.v", "C3.v"}, spec.Outputs[1].Slices); diff != "" {
+		t.Error(diff)
+	}
+	m, err := modelspec.Compile(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([][]int{{4, 4}}, m.Outputs[0].Shapes); diff != "" { // by name: v before w
+		t.Error(diff)
+	}
+	if last := m.Outputs[1].Slices[3]; last != (modelspec.Slice{Feature: "C3", From: 0, To: 1}) {
+		t.Errorf("the last slice is %v", last)
+	}
+}
+
+// A layer may read one that is declared behind it; variables come in the order of computing.
+func TestLayersInAnyOrder(t *testing.T) {
+	lines := strings.SplitAfter(deep, "\n")
+	lines[14], lines[16] = lines[16], lines[14]
+	spec, err := modelspec.ParseYAML([]byte(strings.Join(lines, "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, v := range modelspec.Variables(spec) {
+		names = append(names, v.Name)
+	}
+	if diff := cmp.Diff([]string{"deep/0/kernel", "deep/0/bias", "deep/1/kernel", "deep/1/bias", "logit/bias"}, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The first group that matches gives a variable its first values.
+func TestGroupsOfVariables(t *testing.T) {
+	text := deep + "variables: [{match: \"deep/*/bias\", initializer: {ones: {}}}, {match: \"*/bias\", initializer: {constants: {constant: 2}}}]\n"
+	spec, err := modelspec.ParseYAML([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float32{"deep/0/bias": 1, "deep/1/bias": 1, "logit/bias": 2}
+	for _, v := range modelspec.Variables(spec) {
+		if w, named := want[v.Name]; named && modelspec.InitVariable(spec, v)[0] != w {
+			t.Errorf("%s starts as %v, want %g", v.Name, modelspec.InitVariable(spec, v), w)
+		}
+	}
+}
+
+// A layer, and a variable, may have any name that does not become another's.
+func TestNamesOfLayers(t *testing.T) {
+	for _, name := range []string{"input", "label", "score", "loss", "rows of input", "gradient 0", "matmul_3"} {
+		spec := modelspec.MovieRanking()
+		spec.Layers[0].Name = name
+		if err := modelspec.Trainable(spec); err != nil {
+			t.Errorf("a layer called %q: %v", name, err)
+		}
+	}
+	text := strings.Replace(strings.Replace(deep, "name: pairs, fm: {}", "name: deep/0, units: 1", 1), "[w, pairs, deep]", "[w, deep/0, deep]", 1)
+	if _, err := modelspec.ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), `line 16: layer "deep"`) {
+		t.Errorf("two variables of one name: %v", err)
+	}
+}
+
+// The old form and the new one are one computation: a file of dense layers, and its tasks and
+// outputs written out, have the same variables.
+func TestTheOldFormWrittenOut(t *testing.T) {
+	old := modelspec.MovieRanking()
+	wide := proto.CloneOf(old)
+	wide.Outputs = []*model.Output{{Name: "input", Slices: []string{"*"}}}
+	wide.Tasks = []*model.Task{{Name: "score", Logit: "dense_2"}}
+	a, err := modelspec.Compile(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := modelspec.Compile(wide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func(m *modelspec.Model) (s []string) {
+		for _, n := range m.Train.Nodes() {
+			s = append(s, fmt.Sprint(n.Name, n.Op, n.In, n.Shape))
+		}
+		return s
+	}
+	if diff := cmp.Diff(shown(a), shown(b)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Each kind of layer and each activation, by the shape that it gives and the variables that it has.
+func TestKindsOfLayers(t *testing.T) {
+	for _, tc := range []struct{ layer, shape, variables string }{
+		{"units: 3, inputs: [v]", "[n 3]", "x/kernel [8 3], x/bias [3]"},
+		{"mlp: {units: [3, 2], activation: PRELU}, inputs: [v]", "[n 2]", "x/0/kernel [8 3], x/0/bias [3], x/0/alpha [3], x/1/kernel [3 2], x/1/bias [2]"},
+		{"add: {bias: true}, inputs: [v, v]", "[n 2 4]", "x/bias [4]"},
+		{"mul: {}, inputs: [v, v]", "[n 2 4]", ""},
+		{"dot: {}, inputs: [v, v]", "[n 1]", ""},
+		{"fm: {}, inputs: [v]", "[n 1]", ""},
+		{"ffm: {}, inputs: [v]", "[n 1]", ""},
+		{"cross: {depth: 1}, inputs: [v, w]", "[n 9]", "x/0/kernel [9 9], x/0/bias [9]"},
+		{"cross: {depth: 2, rank: 2}, inputs: [v]", "[n 8]", "x/0/u [8 2], x/0/v [2 8], x/0/bias [8], x/1/u [8 2], x/1/v [2 8], x/1/bias [8]"},
+		{"norm: {}, inputs: [v]", "[n 2 4]", "x/gain [4], x/shift [4]"},
+		{"norm: {type: L2}, inputs: [v]", "[n 2 4]", ""},
+		{"pool: {}, inputs: [v]", "[n 4]", ""},
+		{"pool: {type: MEAN}, inputs: [v]", "[n 4]", ""},
+		{"activate: {}, activation: RELU, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: SIGMOID, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: TANH, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: SILU, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: GELU, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: LEAKY_RELU, inputs: [v]", "[n 2 4]", ""},
+		{"activate: {}, activation: PRELU, inputs: [v]", "[n 2 4]", "x/alpha [4]"},
+	} {
+		text := strings.Replace(deep, "- {name: logit, add: {bias: true}, inputs: [w, pairs, deep]}",
+			"- {name: x, "+tc.layer+"}\n- {name: last, units: 1, inputs: [x]}\n- {name: logit, add: {}, inputs: [w, pairs, deep, last]}", 1)
+		spec, err := modelspec.ParseYAML([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", tc.layer, err)
+			continue
+		}
+		m, err := modelspec.Compile(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var variables []string
+		for _, v := range m.Variables {
+			if strings.HasPrefix(v.Name, "x/") {
+				variables = append(variables, fmt.Sprint(v.Name, " ", v.Shape))
+			}
+			first := modelspec.InitVariable(spec, v)
+			if want, fixed := map[string]float32{"x/gain": 1, "x/shift": 0, "x/bias": 0, "x/alpha": 0.25, "x/0/alpha": 0.25}[v.Name]; fixed && (first[0] != want || first[len(first)-1] != want) {
+				t.Errorf("%s: %s starts as %v", tc.layer, v.Name, first)
+			}
+		}
+		if got := strings.Join(variables, ", "); got != tc.variables {
+			t.Errorf("%s: variables %s, want %s", tc.layer, got, tc.variables)
+		}
+		for _, l := range m.Layers {
+			if l.Name == "x" && l.Shapes[0].String() != tc.shape {
+				t.Errorf("%s: shape %v, want %s", tc.layer, l.Shapes[0], tc.shape)
+			}
+		}
+	}
+}
+
+// The files of docs/models are what the guide says of them.
+func TestReadyModels(t *testing.T) {
+	files, err := filepath.Glob("../../../docs/models/*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	guide, err := os.ReadFile("../../../docs/guides/models.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		spec, err := modelspec.ReadFile(file, nil)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if err := modelspec.Trainable(spec); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		if !strings.Contains(string(guide), filepath.Base(file)) {
+			t.Errorf("the guide does not name %s", filepath.Base(file))
+		}
+	}
+}
+
+// Ranges of ranges and of large elements end at a bound, not with the memory.
+func TestRangesAreBounded(t *testing.T) {
+	many := strings.Repeat(`{name: "s", dim: 1}, `, 20_000)
+	text := strings.Replace(deep, "- {name: movie, slot: 2, table: movie}", `- {name: "C{1..4096}", slot: 2, table: movie, x: [`+many+`]}`, 1)
+	if _, err := modelspec.ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), "declare less") {
+		t.Errorf("%.200v", err)
+	}
+}

@@ -1,0 +1,54 @@
+package modelspec
+
+import (
+	"fmt"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/kernels/graph"
+)
+
+// kind adds what a layer's kind computes, without its activation: one value or several. Each kind
+// is a file, layer_*.go.
+func (n *network) kind(l *model.DenseLayer, in []graph.ID) ([]graph.ID, error) {
+	if l.GetKind() != nil && l.GetUnits() != 0 {
+		return nil, fmt.Errorf("units are a dense layer's and it is of another kind: put them into the kind, or take the kind away")
+	}
+	var y graph.ID
+	var err error
+	switch k := l.GetKind().(type) {
+	case nil:
+		y, err = n.dense(l.GetUnits(), in)
+	case *model.DenseLayer_Mlp:
+		y, err = n.mlp(k.Mlp, in)
+	case *model.DenseLayer_Add:
+		y, err = n.sum(k.Add, in)
+	case *model.DenseLayer_Mul:
+		y, err = n.each(graph.Mul{}, in)
+	case *model.DenseLayer_Activate:
+		y, err = n.single(in)
+	case *model.DenseLayer_Fm:
+		y, err = n.fm(in)
+	case *model.DenseLayer_Ffm:
+		y, err = n.ffm(in)
+	case *model.DenseLayer_Dot:
+		y, err = n.dot(in)
+	case *model.DenseLayer_Norm:
+		y, err = n.norm(k.Norm, in)
+	case *model.DenseLayer_Pool:
+		y, err = n.pool(k.Pool, in)
+	case *model.DenseLayer_Cross:
+		y, err = n.cross(k.Cross, in)
+	default:
+		return nil, fmt.Errorf("its kind, %s, is not computed by this build: use dense, mlp, add, mul, dot, fm, ffm, cross, norm, activate or pool", kindName(l))
+	}
+	return []graph.ID{y}, err
+}
+
+// kindName is what the spec calls a layer's kind.
+func kindName(l *model.DenseLayer) string {
+	m := l.ProtoReflect()
+	if f := m.WhichOneof(m.Descriptor().Oneofs().ByName("kind")); f != nil {
+		return string(f.Name())
+	}
+	return "dense"
+}
