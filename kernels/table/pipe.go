@@ -70,7 +70,6 @@ type pipe struct {
 	counter uintptr // offset in head
 	hashed  bool    // ids are hashes already
 	stage   stage
-	hashes  []uint64 // scratch of who has none
 	t       *Table
 }
 
