@@ -711,8 +711,11 @@ type Feature struct {
 	Missing           Feature_Missing        `protobuf:"varint,7,opt,name=missing,proto3,enum=monolith.events.model.v1.Feature_Missing" json:"missing,omitempty"`  // what a record without the field means
 	DefaultIds        []uint64               `protobuf:"varint,8,rep,packed,name=default_ids,json=defaultIds,proto3" json:"default_ids,omitempty"`                 // for DEFAULT
 	Ids               Feature_Ids            `protobuf:"varint,9,opt,name=ids,proto3,enum=monolith.events.model.v1.Feature_Ids" json:"ids,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// cross makes it a crossed feature, which no record has a field of: for each combination of an id of
+	// each of these features, in this order, one id, hashed into the feature's own slot.
+	Cross         []string `protobuf:"bytes,10,rep,name=cross,proto3" json:"cross,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Feature) Reset() {
@@ -806,6 +809,13 @@ func (x *Feature) GetIds() Feature_Ids {
 		return x.Ids
 	}
 	return Feature_NUMBER
+}
+
+func (x *Feature) GetCross() []string {
+	if x != nil {
+		return x.Cross
+	}
+	return nil
 }
 
 // Float reads dim numbers from a training record; layers read it by its name.
@@ -4992,7 +5002,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\aCompute\x12\b\n" +
 	"\x04FP32\x10\x00\x12\b\n" +
 	"\x04BF16\x10\x01\x12\b\n" +
-	"\x04INT8\x10\x02\"\xf0\x03\n" +
+	"\x04INT8\x10\x02\"\x86\x04\n" +
 	"\aFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x12\n" +
@@ -5003,7 +5013,9 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\amissing\x18\a \x01(\x0e2).monolith.events.model.v1.Feature.MissingR\amissing\x12\x1f\n" +
 	"\vdefault_ids\x18\b \x03(\x04R\n" +
 	"defaultIds\x127\n" +
-	"\x03ids\x18\t \x01(\x0e2%.monolith.events.model.v1.Feature.IdsR\x03ids\"(\n" +
+	"\x03ids\x18\t \x01(\x0e2%.monolith.events.model.v1.Feature.IdsR\x03ids\x12\x14\n" +
+	"\x05cross\x18\n" +
+	" \x03(\tR\x05cross\"(\n" +
 	"\aPooling\x12\a\n" +
 	"\x03SUM\x10\x00\x12\b\n" +
 	"\x04MEAN\x10\x01\x12\n" +

@@ -102,7 +102,11 @@ func (s *step) load(recs []kafka.Record) error {
 				r.Time.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))})
 			continue
 		}
-		if err := s.batch.Add(smp.IDs, smp.Label); err != nil {
+		one := runtime.Sample{Labels: []float32{smp.Label}}
+		for f := range smp.IDs {
+			one.IDs = append(one.IDs, smp.IDs[f:f+1])
+		}
+		if err := s.batch.Add(one); err != nil {
 			return fmt.Errorf("record %d: %w", r.Offset, err)
 		}
 		s.newest = max(s.newest, r.Time.Unix())

@@ -21,6 +21,8 @@ type network struct {
 	logits  map[string]graph.ID   // of layers, before a SIGMOID that ends them
 	used    map[string]bool       // values that something reads
 	tensors []graph.ID            // of outputs, one after another
+	lengths map[graph.ID]graph.ID // of tensors of sequences: how many rows each sample has, [n 1]
+	towers  map[string][]graph.ID // of dot layers, by name: what they multiply
 	vars    []Variable
 	weights []graph.ID
 	layers  []Layer // in the order in which they are computed
@@ -51,21 +53,10 @@ func newNetwork(spec *model.ModelSpec, outs []Output, serving bool) (*network, e
 	n := &network{
 		Builder: &graph.Builder{}, spec: spec, serving: serving, outputs: outs,
 		values: map[string][]graph.ID{}, logits: map[string]graph.ID{}, used: map[string]bool{},
+		lengths: map[graph.ID]graph.ID{}, towers: map[string][]graph.ID{},
 		index: map[string]int{}, begun: map[string]bool{},
 	}
-	for _, o := range outs {
-		for i, shape := range o.Shapes {
-			name := "rows of " + o.Name
-			if o.Type == model.Output_NONE {
-				name += "." + strconv.Itoa(i)
-			}
-			id := n.Input(name, shape...)
-			n.tensors, n.values[o.Name] = append(n.tensors, id), append(n.values[o.Name], id)
-		}
-	}
-	for _, f := range spec.GetFloats() {
-		n.values[f.GetName()] = []graph.ID{n.Input("float "+f.GetName(), int(max(f.GetDim(), 1)))}
-	}
+	n.inputs(outs)
 	for i, l := range spec.GetLayers() {
 		n.index[l.GetName()] = i
 		if len(spec.GetOutputs()) == 0 {
@@ -78,6 +69,36 @@ func newNetwork(spec *model.ModelSpec, outs []Output, serving bool) (*network, e
 		}
 	}
 	return n, nil
+}
+
+// inputs adds those of every graph of the model, in the order of [Model].
+func (n *network) inputs(outs []Output) {
+	for _, o := range outs {
+		for i, shape := range o.Shapes {
+			name := "rows of " + o.Name
+			if o.Type == model.Output_NONE {
+				name += "." + strconv.Itoa(i)
+			}
+			id := n.Input(name, shape...)
+			n.tensors, n.values[o.Name] = append(n.tensors, id), append(n.values[o.Name], id)
+		}
+	}
+	lengths := map[string]graph.ID{}
+	for _, name := range sequences(n.spec) {
+		lengths[name] = n.Input("lengths of "+name, 1)
+	}
+	at := 0
+	for _, o := range outs {
+		for i := range o.Shapes {
+			if length, ok := lengths[o.Slices[i].Feature]; ok {
+				n.lengths[n.tensors[at]] = length
+			}
+			at++
+		}
+	}
+	for _, f := range n.spec.GetFloats() {
+		n.values[f.GetName()] = []graph.ID{n.Input("float "+f.GetName(), int(max(f.GetDim(), 1)))}
+	}
 }
 
 // make adds a layer, after those that it reads.

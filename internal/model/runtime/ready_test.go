@@ -51,7 +51,7 @@ func TestReadyModelsLearn(t *testing.T) {
 					if (user+movie)%3 == 0 || user%5 == 0 {
 						label = 1
 					}
-					if err := b.Add([]int64{modelspec.FID(1, user), modelspec.FID(2, movie)}, label); err != nil {
+					if err := b.Add(one([]int64{modelspec.FID(1, user), modelspec.FID(2, movie)}, label)); err != nil {
 						t.Fatal(err)
 					}
 				}
