@@ -50,7 +50,7 @@ func newPublisher(f *schema, bzid string, b bus.Deltas, t trace.Tracer, newest f
 
 // subjects are those that this shard writes.
 func (p *publisher) subjects() []string {
-	if len(p.schema.variables) == 0 {
+	if len(p.schema.bands) == 0 {
 		return []string{p.rows}
 	}
 	return []string{p.rows, p.vars}

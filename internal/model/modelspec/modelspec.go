@@ -55,7 +55,7 @@ type Variable struct {
 
 // Variables lists the dense variables of a valid spec, layer by layer: of a dense one
 // "<layer>/kernel" of [in, units] and "<layer>/bias" of [units]. An index into this list names
-// a variable wherever VariableShard does. Another spec has none.
+// a variable wherever a Band does. Another spec has none.
 func Variables(spec *model.ModelSpec) []Variable {
 	m, err := Compile(spec)
 	if err != nil {
@@ -64,7 +64,8 @@ func Variables(spec *model.ModelSpec) []Variable {
 	return m.Variables
 }
 
-// VariableShard is the shard that keeps the index-th of Variables: round robin.
+// VariableShard is the shard that keeps the first band of the index-th of Variables: round
+// robin.
 func VariableShard(index, shards int) int { return index % shards }
 
 // InitVariable is a variable's first value: what its group declares, or zeros for a bias and
