@@ -151,7 +151,7 @@ func (s *state) learn(r *rowwire.ApplyRequest) {
 	s.reached(int64(s.step))
 	for i := range r.Dense {
 		v := s.dense[bandIDOf(r.Dense[i].Name, r.Dense[i].At)]
-		s.optimizer.Update(v.values, v.slots, r.Dense[i].Values, optim.Step{GlobalStep: int64(s.step)})
+		s.optimizers[r.Dense[i].Name].Update(v.values, v.slots, r.Dense[i].Values, optim.Step{GlobalStep: int64(s.step)})
 		s.denseTouched = true
 	}
 }

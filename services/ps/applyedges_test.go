@@ -46,7 +46,7 @@ func standing(t *testing.T, cfg Config, change ...func(*model.ModelSpec)) *state
 		}
 	}
 	for id, v := range f.bands {
-		s.dense[id] = &variable{values: make([]float32, v.Size), slots: make([]float32, f.optimizer.SlotSize(v.Size))}
+		s.dense[id] = &variable{values: make([]float32, v.Size), slots: make([]float32, f.optimizers[id.name].SlotSize(v.Size))}
 	}
 	s.resume(1, 0)
 	return s

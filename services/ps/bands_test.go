@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
@@ -351,5 +353,84 @@ func TestPartsAreBounded(t *testing.T) {
 	s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopped"))
 	if len(s.staged.of) != 0 || s.staged.bytes != 0 {
 		t.Errorf("a shard that stopped keeps %d bytes", s.staged.bytes)
+	}
+}
+
+// Large variables go out as seldom as their rate says, at the latest when applies have paused
+// for so long; small ones as ever.
+func TestDenseVariablesKeepTheirRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, err := newSchema(Config{Job: job, Shards: 2}, deep())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPublisher(f, bzid, nil, nil, nil)
+		bytes := 0
+		for _, v := range f.variables {
+			bytes += 4 * v.Size
+		}
+		if want := time.Duration(bytes) * time.Second / (8 << 20); p.pause.Round(time.Microsecond) != want.Round(time.Microsecond) {
+			t.Errorf("%d bytes go out each %v, want %v", bytes, p.pause, want)
+		}
+		due, begin := p.due(2), time.Now()
+		var at []time.Duration
+		for i := range 60 { // 20 ms each: 40 with applies, then a pause
+			if due(max(0, 40-i)) {
+				at = append(at, time.Since(begin))
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if want := []time.Duration{20 * time.Millisecond, 360 * time.Millisecond, 700 * time.Millisecond, 1040 * time.Millisecond}; !slices.Equal(at, want) {
+			t.Errorf("variables of %v went out at %v, want %v", p.pause, at, want)
+		}
+		small, err := newSchema(Config{Job: job, Shards: 1}, counting())
+		if err != nil || small.densePause > time.Millisecond {
+			t.Errorf("few variables wait %v, %v", small.densePause, err)
+		}
+	})
+}
+
+// A group of variables moves by its own optimizer, with slots of its own, through a checkpoint
+// and back.
+func TestGroupsOfVariablesHaveOptimizers(t *testing.T) {
+	w := newWorld(t)
+	spec := learning()
+	spec.Name = "groups"
+	spec.Variables = []*model.Group{{Match: "*/bias", Optimizer: &model.Optimizer{Kind: &model.Optimizer_Sgd{Sgd: &model.Sgd{LearningRate: 3}}}}}
+	w.append("model", "groups", &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
+	cfg := w.config()
+	cfg.Model = "groups"
+	p := w.start(cfg)
+	before, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := teach(0, 0, 0, 1, 1, 1)
+	for _, v := range before.Tensors {
+		r.Dense = append(r.Dense, rowwire.NamedTensor{Name: v.Name, Values: slices.Repeat([]float32{1}, len(v.Values))})
+	}
+	p.teach(r)
+	after, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range after.Tensors {
+		moved := before.Tensors[i].Values[0] - v.Values[0]
+		if sgd := moved == 3; sgd != strings.HasSuffix(v.Name, "bias") {
+			t.Errorf("%s moved by %g", v.Name, moved)
+		}
+	}
+	c := w.checkpoint(1, 1, 0)
+	saved := w.readShard(c, 0)
+	if len(saved.Dense["out/bias"].Slots) != 0 || len(saved.Dense["out/kernel"].Slots) == 0 {
+		t.Errorf("slots of bias and kernel: %v, %v", saved.Dense["out/bias"].Slots, saved.Dense["out/kernel"].Slots)
+	}
+	w.save(c)
+	hash := p.hash()
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if q := w.start(cfg); q.hash() != hash {
+		t.Error("the shard came back as another")
 	}
 }

@@ -29,13 +29,14 @@ type schema struct {
 	job           string
 	shard, shards uint32
 	deterministic bool
-	dims          map[string]int            // table -> dim
-	kinds         map[string]tableKind      // table -> what is declared of it
-	variables     []modelspec.Variable      // of the model
-	bands         map[bandID]modelspec.Band // of the dense variables, this shard's
-	bandIDs       []bandID                  // theirs, sorted
-	optimizer     optim.Optimizer           // of dense variables
-	clockStep     uint32                    // seconds that one apply may move a table's clock by
+	dims          map[string]int             // table -> dim
+	kinds         map[string]tableKind       // table -> what is declared of it
+	variables     []modelspec.Variable       // of the model
+	bands         map[bandID]modelspec.Band  // of the dense variables, this shard's
+	bandIDs       []bandID                   // theirs, sorted
+	optimizers    map[string]optim.Optimizer // of the dense variables
+	densePause    time.Duration              // between two publications of dense variables
+	clockStep     uint32                     // seconds that one apply may move a table's clock by
 }
 
 func newSchema(cfg Config, spec *model.ModelSpec) (*schema, error) {
@@ -48,7 +49,7 @@ func newSchema(cfg Config, spec *model.ModelSpec) (*schema, error) {
 	}
 	f := &schema{
 		spec: spec, job: cfg.Job, shard: uint32(cfg.Shard), shards: uint32(cfg.Shards), deterministic: cfg.Deterministic,
-		dims: map[string]int{}, kinds: map[string]tableKind{}, bands: map[bandID]modelspec.Band{}, variables: variables, optimizer: modelspec.DenseOptimizer(spec),
+		dims: map[string]int{}, kinds: map[string]tableKind{}, bands: map[bandID]modelspec.Band{}, variables: variables, optimizers: map[string]optim.Optimizer{},
 		clockStep: uint32(cfg.withDefaults().ClockStep / time.Second),
 	}
 	for _, t := range spec.GetTables() {
@@ -59,6 +60,12 @@ func newSchema(cfg Config, spec *model.ModelSpec) (*schema, error) {
 		}
 		f.kinds[t.GetName()] = kind
 	}
+	bytes := 0.0
+	for _, v := range variables {
+		bytes += 4 * float64(v.Size)
+		f.optimizers[v.Name] = modelspec.VariableOptimizer(spec, v.Name)
+	}
+	f.densePause = time.Duration(bytes / float64(cfg.withDefaults().DenseRate) * float64(time.Second))
 	for _, b := range modelspec.BandsOf(variables, cfg.Shard, cfg.Shards) {
 		f.bands[bandID{b.Name, b.At}] = b
 	}
@@ -168,8 +175,9 @@ func (s *state) untrained() map[bandID]*variable {
 			if first == nil {
 				first = modelspec.InitVariable(s.spec, v)
 			}
-			slots := make([]float32, s.optimizer.SlotSize(b.Size))
-			s.optimizer.InitSlots(slots)
+			o := s.optimizers[v.Name]
+			slots := make([]float32, o.SlotSize(b.Size))
+			o.InitSlots(slots)
 			dense[id] = &variable{values: slices.Clone(first[b.At : b.At+b.Size]), slots: slots}
 		}
 	}

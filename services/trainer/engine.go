@@ -126,6 +126,16 @@ func (s *step) asks(shard int, r rowwire.LookupRequest) (p *part, ok bool) {
 	return p, len(r.Tables) > 0
 }
 
+// train computes the gradients as shards are to get them.
+func (s *step) train(w *runtime.Weights) (runtime.Result, error) {
+	res, err := s.e.Train(s.lane, s.batch, w)
+	if err != nil {
+		return res, err
+	}
+	clip(s.batch.Dense, s.e.Spec().GetClipNorm())
+	return res, s.takeable()
+}
+
 // tells is the apply of a shard's share of the gradients, in as many parts as their size
 // takes; without samples there are none. The rows are in the first part.
 func (s *step) tells(shard int, r rowwire.ApplyRequest) []rowwire.ApplyRequest {

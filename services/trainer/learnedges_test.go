@@ -186,7 +186,7 @@ func learnt(t *testing.T, e *engine) *step {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Train(s.lane, s.batch, w); err != nil {
+	if _, err := s.train(w); err != nil {
 		t.Fatal(err)
 	}
 	return s

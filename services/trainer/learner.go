@@ -412,10 +412,7 @@ func (l *learner) gradients(ctx context.Context, when at) (res runtime.Result, e
 	if err != nil || st.samples() == 0 {
 		return res, err
 	}
-	if res, err = st.e.Train(st.lane, st.batch, w); err != nil {
-		return res, err
-	}
-	return res, st.takeable()
+	return st.train(w)
 }
 
 // fetch gets the rows of the batch and the dense variables side by side.

@@ -42,18 +42,9 @@ func (c *complaints) unsupported(spec *model.ModelSpec) {
 			c.add("task %q has a weight_field or a mask_field, which trainers do not read: leave them out", t.GetName())
 		}
 	}
-	for i, g := range spec.GetVariables() {
-		c.at("variables", i)
-		if g.GetOptimizer() != nil || g.GetLearningRate() != nil {
-			c.add("the group %q has an optimizer or a learning_rate, and shards know one for all variables: leave only its initializer", g.GetMatch())
-		}
-	}
 	c.path = ""
 	if spec.GetLabel().GetRaw() {
 		c.add("the label is raw, and trainers read a threshold: give one")
-	}
-	if spec.GetClipNorm() != 0 {
-		c.add("clip_norm is %g, and trainers do not clip: leave it out", spec.GetClipNorm())
 	}
 	for i, s := range spec.GetSignatures() {
 		c.at("signatures", i)
