@@ -419,11 +419,14 @@ func (x *Rows) GetScale() float32 {
 	return 0
 }
 
+// Variable is a dense variable, or the band of one that begins at its number at: its length
+// is that of values.
 type Variable struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Shape         []uint32               `protobuf:"varint,2,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	Values        []byte                 `protobuf:"bytes,3,opt,name=values,proto3" json:"values,omitempty"`
+	At            uint32                 `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -479,6 +482,13 @@ func (x *Variable) GetValues() []byte {
 	return nil
 }
 
+func (x *Variable) GetAt() uint32 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 var File_events_delta_delta_proto protoreflect.FileDescriptor
 
 const file_events_delta_delta_proto_rawDesc = "" +
@@ -514,11 +524,12 @@ const file_events_delta_delta_proto_rawDesc = "" +
 	"\x03ids\x18\x04 \x03(\x06R\x03ids\x12\x16\n" +
 	"\x06values\x18\x05 \x01(\fR\x06values\x12\x18\n" +
 	"\aremoved\x18\x06 \x03(\x06R\aremoved\x12\x14\n" +
-	"\x05scale\x18\a \x01(\x02R\x05scale\"L\n" +
+	"\x05scale\x18\a \x01(\x02R\x05scale\"\\\n" +
 	"\bVariable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\rR\x05shape\x12\x16\n" +
-	"\x06values\x18\x03 \x01(\fR\x06values*(\n" +
+	"\x06values\x18\x03 \x01(\fR\x06values\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\rR\x02at*(\n" +
 	"\bEncoding\x12\b\n" +
 	"\x04FP32\x10\x00\x12\b\n" +
 	"\x04FP16\x10\x01\x12\b\n" +

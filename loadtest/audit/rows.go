@@ -47,6 +47,18 @@ func (s *Rows) AddShard(shard *checkpoint.Shard) {
 	for name, v := range shard.Dense {
 		s.Dense[name] = v.Values
 	}
+	for _, b := range shard.Bands {
+		s.Dense[bandName(b.Name, b.At)] = b.Values
+	}
+}
+
+// bandName is what sentences call the band of a variable; the first, or only, one has the
+// variable's name.
+func bandName(name string, at int) string {
+	if at == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s from %d on", name, at)
 }
 
 func (s *Rows) table(name string) map[int64][]float32 {
@@ -86,7 +98,7 @@ func (s *Rows) Fold(d *delta.Delta) error {
 		for j := range row {
 			row[j] = whole(v.GetValues()[4*j:])
 		}
-		s.Dense[v.GetName()] = row
+		s.Dense[bandName(v.GetName(), int(v.GetAt()))] = row
 	}
 	return nil
 }

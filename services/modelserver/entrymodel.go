@@ -37,12 +37,16 @@ type entryModel struct {
 	features []feature
 	inputs   []tfserving.Input
 	vars     []modelspec.Variable
+	bands    map[place]int                   // their sizes
 	params   atomic.Pointer[runtime.Weights] // as of a MONOLITH_SYNC sequence
 
-	scratches sync.Pool                    // of *scratch
-	lanes     sync.Pool                    // of *runtime.Lane
-	staged    map[uint32]map[int][]float32 // the writer's: chunks so far, by training shard
+	scratches sync.Pool                      // of *scratch
+	lanes     sync.Pool                      // of *runtime.Lane
+	staged    map[uint32]map[place][]float32 // the writer's: chunks so far, by training shard
 }
+
+// place is where a band of a dense variable belongs.
+type place struct{ variable, at int }
 
 // newEntryModel checks an export against its own declaration.
 func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) (*entryModel, error) {
@@ -52,10 +56,14 @@ func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) 
 	}
 	m := &entryModel{
 		model: name, version: version, rows: exportID{version, e.Job}, shards: shards, spec: e.Spec,
-		engine: engine, vars: engine.Variables(), staged: map[uint32]map[int][]float32{},
+		engine: engine, vars: engine.Variables(), staged: map[uint32]map[place][]float32{},
+		bands: map[place]int{},
 	}
 	m.scratches.New = func() any { return &scratch{batch: engine.NewBatch(), shards: make([]shardScratch, shards)} }
 	m.lanes.New = func() any { return engine.NewLane() }
+	for _, b := range modelspec.Bands(m.vars) {
+		m.bands[place{b.Variable, b.At}] = b.Size
+	}
 	for i, f := range e.Spec.GetFeatures() {
 		if len(f.GetCross()) > 0 {
 			continue // it follows from others
@@ -95,35 +103,52 @@ func (m *entryModel) publish(seq uint64, tensors [][]float32) error {
 func (m *entryModel) apply(d *delta.Delta, seq uint64) error {
 	k := d.GetShard()
 	if d.GetChunk() == 0 || m.staged[k] == nil {
-		m.staged[k] = map[int][]float32{}
+		m.staged[k] = map[place][]float32{}
 	}
 	staged := m.staged[k]
 	for _, v := range d.GetDense() {
-		i := slices.IndexFunc(m.vars, func(w modelspec.Variable) bool { return w.Name == v.GetName() })
-		if i < 0 {
+		at, values, err := m.band(v)
+		if err != nil {
 			delete(m.staged, k)
-			return fmt.Errorf("dense variable %q is not in the export that is served; export the model again", v.GetName())
+			return err
 		}
-		if len(v.GetValues()) != 4*m.vars[i].Size || !slices.Equal(v.GetShape(), m.vars[i].Shape) {
-			delete(m.staged, k)
-			return fmt.Errorf("dense variable %s came as %v with %d bytes, the spec says %v", v.GetName(), v.GetShape(), len(v.GetValues()), m.vars[i].Shape)
-		}
-		values := appendFloats(make([]float32, 0, m.vars[i].Size), v.GetValues(), 4, 0)
-		for _, x := range values {
-			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-				delete(m.staged, k)
-				return fmt.Errorf("dense variable %s holds %v", v.GetName(), x)
-			}
-		}
-		staged[i] = values
+		staged[at] = values
 	}
 	if d.GetChunk()+1 < d.GetChunks() {
 		return nil
 	}
 	delete(m.staged, k)
-	tensors := slices.Clone(m.params.Load().Values)
-	for i, values := range staged {
-		tensors[i] = values
+	now := m.params.Load().Values
+	tensors := slices.Clone(now)
+	for at, values := range staged {
+		if len(values) == len(now[at.variable]) {
+			tensors[at.variable] = values
+			continue
+		}
+		if &tensors[at.variable][0] == &now[at.variable][0] {
+			tensors[at.variable] = slices.Clone(now[at.variable])
+		}
+		copy(tensors[at.variable][at.at:], values)
 	}
 	return m.publish(seq, tensors)
+}
+
+// band decodes a dense variable of a delta, or a band of one, and says where it belongs.
+func (m *entryModel) band(v *delta.Variable) (at place, values []float32, err error) {
+	i := slices.IndexFunc(m.vars, func(w modelspec.Variable) bool { return w.Name == v.GetName() })
+	if i < 0 {
+		return at, nil, fmt.Errorf("dense variable %q is not in the export that is served; export the model again", v.GetName())
+	}
+	at = place{i, int(v.GetAt())}
+	size, ok := m.bands[at]
+	if !ok || len(v.GetValues()) != 4*size || !slices.Equal(v.GetShape(), m.vars[i].Shape) {
+		return at, nil, fmt.Errorf("dense variable %s came as %v with %d bytes at %d, the spec says %v with %d there", v.GetName(), v.GetShape(), len(v.GetValues()), v.GetAt(), m.vars[i].Shape, 4*size)
+	}
+	values = appendFloats(make([]float32, 0, size), v.GetValues(), 4, 0)
+	for _, x := range values {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return at, nil, fmt.Errorf("dense variable %s holds %v", v.GetName(), x)
+		}
+	}
+	return at, values, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
@@ -91,6 +92,9 @@ func (s *state) tryApply(r *rowwire.ApplyRequest, trace string) (res *rowwire.Ap
 		p.epoch = r.Epoch
 		s.parts[r.Partition] = p
 	}
+	if a := s.staged.of[r.Partition]; a != nil && a.apply.Epoch < p.epoch {
+		s.staged.forget(r.Partition) // its trainer has lost the lease
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -100,9 +104,19 @@ func (s *state) tryApply(r *rowwire.ApplyRequest, trace string) (res *rowwire.Ap
 	if s.deterministic && r.Turn < s.turn {
 		return nil, "", turnPassed(r.Turn, s.turn)
 	}
+	if r.Part+1 < r.Parts {
+		if err := s.staged.keep(r, time.Now()); err != nil {
+			return nil, "", err
+		}
+		return &rowwire.ApplyResponse{Next: p.next}, "", nil
+	}
 	if why := s.cuts.bars(r.Partition, r.To); why != "" {
 		return nil, why, nil
 	}
+	if r, err = s.staged.whole(r); err != nil {
+		return nil, "", err
+	}
+	defer s.staged.forget(r.Partition)
 	if err := s.room(r); err != nil {
 		return nil, "", err
 	}
@@ -136,8 +150,8 @@ func (s *state) learn(r *rowwire.ApplyRequest) {
 	}
 	s.reached(int64(s.step))
 	for i := range r.Dense {
-		v := s.dense[r.Dense[i].Name]
-		s.optimizer.Update(v.values, v.slots, r.Dense[i].Values, optim.Step{GlobalStep: int64(s.step)})
+		v := s.dense[bandIDOf(r.Dense[i].Name, r.Dense[i].At)]
+		s.optimizers[r.Dense[i].Name].Update(v.values, v.slots, r.Dense[i].Values, optim.Step{GlobalStep: int64(s.step)})
 		s.denseTouched = true
 	}
 }
@@ -167,6 +181,8 @@ func (s *state) check(r *rowwire.ApplyRequest) error {
 		return rowwire.Errorf(rowwire.Invalid, "partition %d does not exist", r.Partition)
 	case r.From < 0 || r.To <= r.From:
 		return rowwire.Errorf(rowwire.Invalid, "offsets %d to %d are no range", r.From, r.To)
+	case r.Parts > 0 && r.Part >= r.Parts || r.Parts == 0 && r.Part > 0:
+		return rowwire.Errorf(rowwire.Invalid, "part %d of %d does not exist", r.Part, r.Parts)
 	case r.RecordUnix < 0 || r.RecordUnix > math.MaxUint32:
 		return rowwire.Errorf(rowwire.Invalid, "record time %d is not in seconds since 1970", r.RecordUnix)
 	}
@@ -194,16 +210,17 @@ func (s *state) check(r *rowwire.ApplyRequest) error {
 	for i := range r.Dense {
 		g := &r.Dense[i]
 		for j := range i {
-			if r.Dense[j].Name == g.Name {
+			if r.Dense[j].Name == g.Name && r.Dense[j].At == g.At {
 				return rowwire.Errorf(rowwire.Invalid, "variable %q stands twice in one apply: sum its gradients", g.Name)
 			}
 		}
-		v, ok := s.variables[g.Name]
+		id := bandIDOf(g.Name, g.At)
+		b, ok := s.bands[id]
 		if !ok {
-			return s.noVariable(g.Name)
+			return s.noVariable(id)
 		}
-		if len(g.Values) != v.Size {
-			return rowwire.Errorf(rowwire.Invalid, "variable %q: %d gradient values, it has %d", g.Name, len(g.Values), v.Size)
+		if len(g.Values) != b.Size {
+			return rowwire.Errorf(rowwire.Invalid, "variable %q: %d gradient values at %d, it has %d there", g.Name, len(g.Values), g.At, b.Size)
 		}
 		if !(vec.MaxAbs(g.Values) <= table.MaxGradient) {
 			return rowwire.Errorf(rowwire.Invalid, "variable %q: a gradient is not finite, or beyond %g; nothing was applied", g.Name, float32(table.MaxGradient))
@@ -267,6 +284,10 @@ func turnPassed(asked, turn uint64) *rowwire.Error {
 	return e
 }
 
-func (s *state) noVariable(name string) error {
-	return rowwire.Errorf(rowwire.NotFound, "shard %d of %d keeps no variable %q", s.shard, s.shards, name)
+func (s *state) noVariable(id bandID) error {
+	band := ""
+	if id.at > 0 {
+		band = fmt.Sprintf(" with a band at %d", id.at)
+	}
+	return rowwire.Errorf(rowwire.NotFound, "shard %d of %d keeps no variable %q%s", s.shard, s.shards, id.name, band)
 }

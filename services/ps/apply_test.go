@@ -284,9 +284,9 @@ func TestTurnsAreTakenInOrder(t *testing.T) {
 }
 
 func TestValidateNamesEveryComplaint(t *testing.T) {
-	c := Config{Shard: 4, Shards: 2, Listen: "0.0.0.0:0", DenseEvery: -1, SyncInterval: -1, Advertise: "nowhere"}
+	c := Config{Shard: 4, Shards: 2, Listen: "0.0.0.0:0", DenseEvery: -1, DenseRate: -1, SyncInterval: -1, Advertise: "nowhere"}
 	err := c.Validate()
-	for _, want := range []string{"--job", "--model", "--dir", "shard 4 of 2", "dense variables every -1", "sync interval", `"nowhere"`} {
+	for _, want := range []string{"--job", "--model", "--dir", "shard 4 of 2", "dense variables every -1", "-1 bytes of dense variables", "sync interval", `"nowhere"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate = %v, lacks %q", err, want)
 		}

@@ -33,7 +33,7 @@ func standing(t *testing.T, cfg Config, change ...func(*model.ModelSpec)) *state
 		t.Fatal(err)
 	}
 	s := newState(f)
-	s.tables, s.dense, s.parts, s.expiry = map[string]*table.Table{}, map[string]*variable{}, map[int32]*partition{}, map[string]*expiry{}
+	s.tables, s.dense, s.parts, s.expiry = map[string]*table.Table{}, map[bandID]*variable{}, map[int32]*partition{}, map[string]*expiry{}
 	s.gone = map[string]map[int64]struct{}{}
 	for name := range f.dims {
 		c, err := modelspec.TableConfig(spec, name, false)
@@ -45,8 +45,8 @@ func standing(t *testing.T, cfg Config, change ...func(*model.ModelSpec)) *state
 			t.Fatal(err)
 		}
 	}
-	for name, v := range f.variables {
-		s.dense[name] = &variable{values: make([]float32, v.Size), slots: make([]float32, f.optimizer.SlotSize(v.Size))}
+	for id, v := range f.bands {
+		s.dense[id] = &variable{values: make([]float32, v.Size), slots: make([]float32, f.optimizers[id.name].SlotSize(v.Size))}
 	}
 	s.resume(1, 0)
 	return s
@@ -63,8 +63,7 @@ func (s *state) rangeOf(from, to int64, change ...func(*rowwire.ApplyRequest)) *
 // What an apply may not say, each at its edge; what is refused changes nothing.
 func TestAppliesAtTheirBounds(t *testing.T) {
 	s := standing(t, Config{})
-	name := s.names[0]
-	size := s.variables[name].Size
+	name, size := s.bandIDs[0].name, s.bands[s.bandIDs[0]].Size
 	grads := func(x ...float32) func(*rowwire.ApplyRequest) {
 		return func(r *rowwire.ApplyRequest) { r.Tables[0].Grads = x }
 	}

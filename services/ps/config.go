@@ -43,6 +43,9 @@ type Config struct {
 	// DenseEvery publishes dense variables with every n-th publication that holds new
 	// applies. Default 2.
 	DenseEvery int
+	// DenseRate is how many bytes a second the dense variables of the model, on all shards
+	// together, are published with at most: large ones go out less often. Default 8 MiB.
+	DenseRate int64
 	// Deterministic makes the shard answer lookups and take applies turn by turn, and
 	// roll back with the other shards of the job.
 	Deterministic bool
@@ -63,6 +66,7 @@ func (c Config) withDefaults() Config {
 	c.Shards = cmp.Or(c.Shards, 1)
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")
 	c.DenseEvery = cmp.Or(c.DenseEvery, 2)
+	c.DenseRate = cmp.Or(c.DenseRate, 8<<20)
 	c.SyncInterval = cmp.Or(c.SyncInterval, 50*time.Millisecond)
 	c.HoldTimeout = cmp.Or(c.HoldTimeout, 5*time.Second)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 500*time.Millisecond)
@@ -86,6 +90,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Insecure, "insecure-rows", c.Insecure, "serve rows beyond this machine, though without --rows-tls-cert they are neither encrypted nor authenticated")
 	fs.DurationVar(&c.SyncInterval, "sync-interval", c.SyncInterval, "how often touched rows are published")
 	fs.IntVar(&c.DenseEvery, "dense-every", c.DenseEvery, "publish dense variables with every n-th publication that holds new applies")
+	fs.Int64Var(&c.DenseRate, "dense-rate", c.DenseRate, "bytes of dense variables, on all shards together, that are published a second at most")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn turn by turn; a lost shard rolls all back to the newest checkpoint")
 	fs.DurationVar(&c.ClockStep, "clock-step", c.ClockStep, "how far one apply may move the record time by which rows expire")
 	fs.DurationVar(&c.HoldTimeout, "hold-timeout", c.HoldTimeout, "how long a checkpoint cut may hold applies back")
@@ -109,6 +114,7 @@ func (c *Config) Validate() error {
 	check(d.Shard >= 0 && d.Shard < max(d.Shards, 1), "shard %d of %d does not exist: shards count from 0", d.Shard, d.Shards)
 	check(d.SyncInterval >= time.Millisecond, "sync interval %v: give at least 1ms", d.SyncInterval)
 	check(d.DenseEvery >= 1, "dense variables every %d publications: give at least 1", d.DenseEvery)
+	check(d.DenseRate >= 1, "%d bytes of dense variables a second: give at least 1", d.DenseRate)
 	check(d.ClockStep >= time.Second && d.ClockStep <= math.MaxInt32*time.Second, "clock step %v: give 1s to 68 years", d.ClockStep)
 	check(d.HoldTimeout > 0, "hold time-out %v: give a positive one", d.HoldTimeout)
 	check(d.HeartbeatInterval > 0, "heartbeat interval %v: give a positive one", d.HeartbeatInterval)

@@ -51,8 +51,8 @@ func (s *state) collectDirty(dense func(applies int) bool) *dirtyRows {
 	defer s.mu.Unlock()
 	h := &dirtyRows{epoch: s.epoch, step: s.step, ranges: s.ranges, trace: s.trace}
 	if s.denseTouched && dense(s.applies) {
-		for _, name := range s.names {
-			h.dense = append(h.dense, &delta.Variable{Name: name, Shape: s.variables[name].Shape, Values: floats(s.dense[name].values)})
+		for _, id := range s.bandIDs {
+			h.dense = append(h.dense, &delta.Variable{Name: id.name, Shape: s.bands[id].Shape, At: uint32(id.at), Values: floats(s.dense[id].values)})
 		}
 		s.denseTouched = false
 	}

@@ -32,7 +32,7 @@ func (s *state) finite(h *dirtyRows) error {
 		}
 	}
 	for _, v := range h.dense {
-		if !(vec.MaxAbs(s.dense[v.GetName()].values) <= math.MaxFloat32) {
+		if !(vec.MaxAbs(s.dense[bandIDOf(v.GetName(), v.GetAt())].values) <= math.MaxFloat32) {
 			return fmt.Errorf("%w: variable %q holds a NaN or an infinite number after step %d", errDiverged, v.GetName(), h.step)
 		}
 	}

@@ -216,8 +216,8 @@ func TestVariablesOfACheckpoint(t *testing.T) {
 	} {
 		s := standing(t, Config{})
 		c := &checkpoint.Shard{Tables: map[string][]table.Row{}, Dense: map[string]checkpoint.Variable{}}
-		for name, v := range s.variables {
-			c.Dense[name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
+		for id, v := range s.bands {
+			c.Dense[id.name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
 		}
 		for name, kind := range s.kinds {
 			c.Manifest.Tables = append(c.Manifest.Tables, checkpoint.TableInfo{Name: name, Dim: s.dims[name], Opt: kind.dumps})
@@ -225,7 +225,7 @@ func TestVariablesOfACheckpoint(t *testing.T) {
 		}
 		slices.SortFunc(c.Manifest.Tables, func(a, b checkpoint.TableInfo) int { return strings.Compare(a.Name, b.Name) })
 		c.Manifest.Format, c.Manifest.Shards = 2, 1
-		tc.change(c.Dense, s.names[0], s.variables[s.names[0]].Size)
+		tc.change(c.Dense, s.bandIDs[0].name, s.bands[s.bandIDs[0]].Size)
 		if err := s.load(c); (err == nil) != tc.ok || !tc.ok && !errors.Is(err, errOtherModel) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -240,8 +240,8 @@ func TestClocksOfACheckpoint(t *testing.T) {
 		c := &checkpoint.Shard{Tables: map[string][]table.Row{"user": {{ID: 1, Values: []float32{1, 2}, UnixSec: 900}}}, Dense: map[string]checkpoint.Variable{}}
 		c.Manifest.Format, c.Manifest.Shards = format, 1
 		c.Manifest.Tables = []checkpoint.TableInfo{{Name: "movie", Dim: 3, Clock: 7}, {Name: "user", Dim: 2, Clock: 500}}
-		for name, v := range s.variables {
-			c.Dense[name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
+		for id, v := range s.bands {
+			c.Dense[id.name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
 		}
 		if err := s.load(c); err != nil {
 			t.Fatal(err)
@@ -383,8 +383,8 @@ func TestAnswersOfHalfAFrame(t *testing.T) {
 	const size = 1 << 20 // of a row and of a variable
 	s := standing(t, Config{})
 	s.dims["user"] = size // its table knows nothing of it, and refuses what gets that far
-	s.variables["wide"] = modelspec.Variable{Name: "wide", Size: size}
-	s.dense["wide"] = &variable{values: make([]float32, size)}
+	s.bands[bandID{name: "wide"}] = modelspec.Band{Name: "wide", Size: size}
+	s.dense[bandID{name: "wide"}] = &variable{values: make([]float32, size)}
 	ids, names := make([]int64, rowwire.MaxFrame/2/(4*size)+1), []string(nil)
 	for i := range ids {
 		ids[i] = int64(i)

@@ -151,7 +151,7 @@ func (g *grpcServer) Apply(ctx context.Context, r *pspb.ApplyRequest) (*pspb.App
 	began := time.Now()
 	q, err := g.decodeApply(ctx, r)
 	if err != nil {
-		g.s.m.apply(time.Since(began), 0, nil, err) // it failed like any other
+		g.s.m.apply(time.Since(began), 0, false, nil, err) // it failed like any other
 		return nil, statusOf(err)
 	}
 	res, err := g.rows.Apply(ctx, q)
@@ -165,6 +165,7 @@ func (g *grpcServer) decodeApply(ctx context.Context, r *pspb.ApplyRequest) (*ro
 	q := &rowwire.ApplyRequest{
 		Job: r.GetJob(), Shard: r.GetShard(), Partition: r.GetPartition(), Epoch: r.GetEpoch(), From: r.GetFrom(), To: r.GetTo(),
 		RecordUnix: r.GetRecordUnix(), Turn: r.GetTurn(), Generation: r.GetGeneration(), Traceparent: r.GetTraceparent(),
+		Part: r.GetPart(), Parts: r.GetParts(),
 	}
 	if q.Traceparent == "" {
 		q.Traceparent = tracectx.Of(ctx)
@@ -185,7 +186,7 @@ func (g *grpcServer) decodeApply(ctx context.Context, r *pspb.ApplyRequest) (*ro
 		if err != nil {
 			return nil, err
 		}
-		q.Dense = append(q.Dense, rowwire.NamedTensor{Name: d.GetName(), Values: v})
+		q.Dense = append(q.Dense, rowwire.NamedTensor{Name: d.GetName(), At: d.GetAt(), Values: v})
 	}
 	return q, nil
 }
@@ -203,13 +204,13 @@ func (g *grpcServer) Assign(ctx context.Context, r *pspb.AssignRequest) (*pspb.A
 }
 
 func (g *grpcServer) Dense(ctx context.Context, r *pspb.DenseRequest) (*pspb.DenseResponse, error) {
-	res, err := g.rows.Dense(ctx, &rowwire.DenseRequest{Job: r.GetJob(), Shard: r.GetShard(), Names: r.GetNames(), Turn: r.GetTurn(), Generation: r.GetGeneration()})
+	res, err := g.rows.Dense(ctx, &rowwire.DenseRequest{Job: r.GetJob(), Shard: r.GetShard(), Names: r.GetNames(), At: r.GetAt(), Turn: r.GetTurn(), Generation: r.GetGeneration()})
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	out := &pspb.DenseResponse{Step: res.Step}
 	for _, t := range res.Tensors {
-		out.Tensors = append(out.Tensors, &pspb.Tensor{Name: t.Name, Values: floats(t.Values)})
+		out.Tensors = append(out.Tensors, &pspb.Tensor{Name: t.Name, At: t.At, Values: floats(t.Values)})
 	}
 	return out, nil
 }

@@ -199,12 +199,15 @@ func TestAWriterAloneAsksNobody(t *testing.T) {
 	}
 }
 
-func TestTooLargeAVariableIsRefused(t *testing.T) {
+func TestTooFewShardsAreRefused(t *testing.T) {
 	spec := counting()
-	spec.Layers = append([]*model.DenseLayer{{Name: "wide", Units: modelspec.MaxVariableBytes/4/5 + 1, Activation: model.Activation_RELU}}, spec.Layers...)
+	spec.Layers = append([]*model.DenseLayer{{Name: "wide", Units: 16384, Activation: model.Activation_RELU}, {Name: "next", Units: 1024}}, spec.Layers...)
 	_, err := newSchema(Config{Job: job, Shards: 1}, spec)
-	if err == nil || !strings.Contains(err.Error(), "make its layer smaller") {
-		t.Errorf("newForm = %v", err)
+	if err == nil || !strings.Contains(err.Error(), "train with 2 shards or more") {
+		t.Errorf("newSchema = %v", err)
+	}
+	if _, err := newSchema(Config{Job: job, Shards: 2}, spec); err != nil {
+		t.Error(err)
 	}
 }
 

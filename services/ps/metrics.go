@@ -70,12 +70,14 @@ func outcome(err error) string {
 	return strings.ToLower(rowwire.CodeOf(err).String())
 }
 
-func (m *metrics) apply(took time.Duration, rows int, res *rowwire.ApplyResponse, err error) {
+func (m *metrics) apply(took time.Duration, rows int, part bool, res *rowwire.ApplyResponse, err error) {
 	m.applyTime.Observe(took.Seconds())
 	m.applying.add(took, rows, err)
 	o := outcome(err)
 	if err == nil && !res.Applied {
-		o = "known"
+		if o = "known"; part {
+			o = "staged"
+		}
 	}
 	m.applies.WithLabelValues(o).Inc()
 }

@@ -15,9 +15,9 @@ import (
 func TestFiguresByOutcome(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMetrics(reg, Config{Job: job, Shard: 1})
-	m.apply(time.Millisecond, 3, &rowwire.ApplyResponse{Applied: true}, nil)
-	m.apply(time.Millisecond, 3, &rowwire.ApplyResponse{}, nil)
-	m.apply(2*time.Millisecond, 3, nil, rowwire.Errorf(rowwire.Gap, "too far"))
+	m.apply(time.Millisecond, 3, false, &rowwire.ApplyResponse{Applied: true}, nil)
+	m.apply(time.Millisecond, 3, false, &rowwire.ApplyResponse{}, nil)
+	m.apply(2*time.Millisecond, 3, false, nil, rowwire.Errorf(rowwire.Gap, "too far"))
 	m.lookup(time.Millisecond, 7, nil)
 	m.fetch(time.Millisecond, nil)
 	m.fetch(time.Millisecond, rowwire.Errorf(rowwire.NotFound, "no such variable"))

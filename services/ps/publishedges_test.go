@@ -158,9 +158,9 @@ func TestWhatIsFinite(t *testing.T) {
 			if err := s.finite(rows); (err == nil) != tc.ok || err != nil && (!errors.Is(err, errDiverged) || !strings.Contains(err.Error(), fmt.Sprintf("row %d of", at/2+1))) {
 				t.Errorf("%v at %d of two rows: %v", tc.x, at, err)
 			}
-			name := s.names[0]
-			s.dense[name].values = values
-			if err := s.finite(&dirtyRows{dense: []*delta.Variable{{Name: name}}}); (err == nil) != tc.ok || err != nil && !errors.Is(err, errDiverged) {
+			id := s.bandIDs[0]
+			s.dense[id].values = values
+			if err := s.finite(&dirtyRows{dense: []*delta.Variable{{Name: id.name}}}); (err == nil) != tc.ok || err != nil && !errors.Is(err, errDiverged) {
 				t.Errorf("%v at %d of a variable: %v", tc.x, at, err)
 			}
 		}

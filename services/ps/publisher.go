@@ -39,18 +39,20 @@ type publisher struct {
 	count   uint64             // publications of this epoch; part of their ids
 	queue   [][]bus.DeltaDraft // groups to store, oldest first, unchanged until they are
 	applied int                // publications with applies since dense variables were last published
+	denseAt time.Time          // when they were
+	pause   time.Duration      // before they are published again
 	retryAt time.Time
 	backoff time.Duration
 }
 
 func newPublisher(f *schema, bzid string, b bus.Deltas, t trace.Tracer, newest func(context.Context) (uint64, error)) *publisher {
 	rows := bus.DeltaSubject(bzid, f.job, fmt.Sprint(f.shard))
-	return &publisher{schema: f, deltas: b, tracer: t, newest: newest, rows: rows, vars: rows + ".dense", at: map[string]uint64{}}
+	return &publisher{schema: f, deltas: b, tracer: t, newest: newest, rows: rows, vars: rows + ".dense", pause: f.densePause, at: map[string]uint64{}}
 }
 
 // subjects are those that this shard writes.
 func (p *publisher) subjects() []string {
-	if len(p.schema.variables) == 0 {
+	if len(p.schema.bands) == 0 {
 		return []string{p.rows}
 	}
 	return []string{p.rows, p.vars}
@@ -62,20 +64,21 @@ func (p *publisher) seq() uint64 { return max(p.at[p.rows], p.at[p.vars]) }
 // begin forgets everything of an earlier epoch.
 func (p *publisher) begin(epoch uint64, at map[string]uint64) {
 	p.epoch, p.count, p.at, p.queue = epoch, 0, at, nil
-	p.applied, p.retryAt, p.backoff = 0, time.Time{}, 0
+	p.applied, p.denseAt, p.retryAt, p.backoff = 0, time.Time{}, time.Time{}, 0
 }
 
 // due decides whether dense variables go along: with every n-th publication that holds
-// applies, and once applies have paused.
+// applies, and once applies have paused, but no sooner than their rate allows.
 func (p *publisher) due(every int) func(applies int) bool {
 	return func(applies int) bool {
 		if applies > 0 {
 			p.applied++
 		}
-		if applies > 0 && p.applied < every {
+		now := time.Now()
+		if applies > 0 && p.applied < every || now.Sub(p.denseAt) < p.pause {
 			return false
 		}
-		p.applied = 0
+		p.applied, p.denseAt = 0, now
 		return true
 	}
 }

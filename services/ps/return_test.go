@@ -154,7 +154,7 @@ func TestADivergedModelIsAFact(t *testing.T) {
 		},
 		"what no delta carries": func(p *proc) { // the next cut finds it
 			p.st.mu.Lock()
-			p.st.dense["out/kernel"].values[0] = float32(math.NaN()) // not marked as touched
+			p.st.dense[bandID{name: "out/kernel"}].values[0] = float32(math.NaN()) // not marked as touched
 			p.st.mu.Unlock()
 			payload := shardcmd.HoldRequest{Cut: "c"}
 			must[shardcmd.State](p.world, 0, shardcmd.Hold, payload)

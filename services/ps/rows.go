@@ -79,26 +79,31 @@ func (s *state) denseOf(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.
 	if err := s.checkAddressee(r.Job, r.Shard); err != nil {
 		return nil, err
 	}
-	names := r.Names
-	if len(names) == 0 {
-		names = s.names
+	ids := s.bandIDs
+	if len(r.Names) > 0 {
+		ids = make([]bandID, len(r.Names))
+		for i, n := range r.Names {
+			if ids[i].name = n; i < len(r.At) {
+				ids[i].at = int(r.At[i])
+			}
+		}
 	}
 	size := 0
-	for _, n := range names {
-		v, ok := s.variables[n]
+	for _, id := range ids {
+		b, ok := s.bands[id]
 		if !ok {
-			return nil, s.noVariable(n)
+			return nil, s.noVariable(id)
 		}
-		size += 4 * v.Size
+		size += 4 * b.Size
 	}
 	if size > rowwire.MaxFrame/2 {
 		return nil, rowwire.Errorf(rowwire.Invalid, "the variables asked for take %d bytes, %d are answered at once: ask for fewer", size, rowwire.MaxFrame/2)
 	}
-	res := &rowwire.DenseResponse{Tensors: make([]rowwire.NamedTensor, 0, len(names))}
+	res := &rowwire.DenseResponse{Tensors: make([]rowwire.NamedTensor, 0, len(ids))}
 	err := s.atTurn(ctx, r.Turn, r.Generation, func() error {
 		res.Step = s.step
-		for _, n := range names {
-			res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: n, Values: append([]float32(nil), s.dense[n].values...)})
+		for _, id := range ids {
+			res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: id.name, At: uint32(id.at), Values: append([]float32(nil), s.dense[id].values...)})
 		}
 		return nil
 	})
@@ -213,7 +218,7 @@ func (h *rowServer) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 	for i := range r.Tables {
 		rows += len(r.Tables[i].IDs)
 	}
-	h.m.apply(time.Since(began), rows, res, err)
+	h.m.apply(time.Since(began), rows, r.Part+1 < r.Parts, res, err)
 	return res, err
 }
 

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,21 +29,27 @@ type schema struct {
 	job           string
 	shard, shards uint32
 	deterministic bool
-	dims          map[string]int                // table -> dim
-	kinds         map[string]tableKind          // table -> what is declared of it
-	variables     map[string]modelspec.Variable // this shard's dense variables
-	names         []string                      // their names, sorted
-	optimizer     optim.Optimizer               // of dense variables
-	clockStep     uint32                        // seconds that one apply may move a table's clock by
+	dims          map[string]int             // table -> dim
+	kinds         map[string]tableKind       // table -> what is declared of it
+	variables     []modelspec.Variable       // of the model
+	bands         map[bandID]modelspec.Band  // of the dense variables, this shard's
+	bandIDs       []bandID                   // theirs, sorted
+	optimizers    map[string]optim.Optimizer // of the dense variables
+	densePause    time.Duration              // between two publications of dense variables
+	clockStep     uint32                     // seconds that one apply may move a table's clock by
 }
 
 func newSchema(cfg Config, spec *model.ModelSpec) (*schema, error) {
 	if err := modelspec.Trainable(spec); err != nil {
 		return nil, fmt.Errorf("model %q: %w", spec.GetName(), err)
 	}
+	variables := modelspec.Variables(spec)
+	if err := modelspec.Spread(variables, cfg.Shards); err != nil {
+		return nil, fmt.Errorf("model %q: %w", spec.GetName(), err)
+	}
 	f := &schema{
 		spec: spec, job: cfg.Job, shard: uint32(cfg.Shard), shards: uint32(cfg.Shards), deterministic: cfg.Deterministic,
-		dims: map[string]int{}, kinds: map[string]tableKind{}, variables: map[string]modelspec.Variable{}, optimizer: modelspec.DenseOptimizer(spec),
+		dims: map[string]int{}, kinds: map[string]tableKind{}, bands: map[bandID]modelspec.Band{}, variables: variables, optimizers: map[string]optim.Optimizer{},
 		clockStep: uint32(cfg.withDefaults().ClockStep / time.Second),
 	}
 	for _, t := range spec.GetTables() {
@@ -53,17 +60,33 @@ func newSchema(cfg Config, spec *model.ModelSpec) (*schema, error) {
 		}
 		f.kinds[t.GetName()] = kind
 	}
-	for i, v := range modelspec.Variables(spec) {
-		if modelspec.VariableShard(i, cfg.Shards) != cfg.Shard {
-			continue
-		}
-		f.variables[v.Name] = v
+	bytes := 0.0
+	for _, v := range variables {
+		bytes += 4 * float64(v.Size)
+		f.optimizers[v.Name] = modelspec.VariableOptimizer(spec, v.Name)
 	}
-	f.names = slices.Sorted(maps.Keys(f.variables))
+	f.densePause = time.Duration(bytes / float64(cfg.withDefaults().DenseRate) * float64(time.Second))
+	for _, b := range modelspec.BandsOf(variables, cfg.Shard, cfg.Shards) {
+		f.bands[bandID{b.Name, b.At}] = b
+	}
+	f.bandIDs = slices.SortedFunc(maps.Keys(f.bands), bandID.compare)
 	return f, nil
 }
 
-// variable is a dense variable with its optimizer's slots.
+// bandID names a band of a dense variable, by where it begins.
+type bandID struct {
+	name string
+	at   int
+}
+
+func (b bandID) compare(o bandID) int {
+	return cmp.Or(cmp.Compare(b.name, o.name), cmp.Compare(b.at, o.at))
+}
+
+// bandIDOf is what a message calls a band.
+func bandIDOf(name string, at uint32) bandID { return bandID{name, int(at)} }
+
+// variable is a dense variable, or a band of one, with its optimizer's slots.
 type variable struct{ values, slots []float32 }
 
 // partition is how far one Kafka partition has been learnt.
@@ -90,8 +113,9 @@ type state struct {
 	tables  map[string]*table.Table
 	filters map[string]*admission // of the tables that have one
 	expiry  map[string]*expiry    // of the tables whose rows expire
-	dense   map[string]*variable
+	dense   map[bandID]*variable
 	parts   map[int32]*partition
+	staged  staging
 
 	// Rows to publish are listed by their tables. gone has for each table the ids without
 	// a row that followers may have one of.
@@ -123,6 +147,7 @@ func (s *state) suspend(why *rowwire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = why
+	s.staged.drop()
 	s.cuts.end("the shard stopped answering: " + why.Message)
 	s.tell()
 }
@@ -137,6 +162,27 @@ func (s *state) resume(epoch, generation uint64) {
 
 // errOtherModel is a checkpoint of a model that was declared otherwise.
 var errOtherModel = errors.New("the checkpoint is of another declaration: was the model declared anew under the same job?")
+
+// untrained are the shard's bands as they are at first.
+func (s *state) untrained() map[bandID]*variable {
+	dense := map[bandID]*variable{}
+	for _, v := range s.variables {
+		var first []float32 // drawn as a whole, so that it does not depend on the bands
+		for id, b := range s.bands {
+			if b.Name != v.Name {
+				continue
+			}
+			if first == nil {
+				first = modelspec.InitVariable(s.spec, v)
+			}
+			o := s.optimizers[v.Name]
+			slots := make([]float32, o.SlotSize(b.Size))
+			o.InitSlots(slots)
+			dense[id] = &variable{values: slices.Clone(first[b.At : b.At+b.Size]), slots: slots}
+		}
+	}
+	return dense
+}
 
 // load replaces everything by a checkpoint, or by the untrained model where c is nil.
 // Dense variables count as touched, because a lost timeline may have published others.
@@ -160,12 +206,7 @@ func (s *state) load(c *checkpoint.Shard) error {
 			clocks[name] = new(expiry)
 		}
 	}
-	dense := map[string]*variable{}
-	for name, v := range s.variables {
-		slots := make([]float32, s.optimizer.SlotSize(v.Size))
-		s.optimizer.InitSlots(slots)
-		dense[name] = &variable{values: modelspec.InitVariable(s.spec, v), slots: slots}
-	}
+	dense := s.untrained()
 	parts := map[int32]*partition{}
 	var m checkpoint.Manifest
 	if c != nil {
@@ -199,13 +240,13 @@ func (s *state) load(c *checkpoint.Shard) error {
 				}
 			}
 		}
-		for name, v := range dense {
-			saved, ok := c.Dense[name]
+		for id, v := range dense {
+			saved, ok := c.Band(id.name, id.at)
 			if !ok || len(saved.Values) != len(v.values) || len(saved.Slots) != len(v.slots) {
-				return fmt.Errorf("%w: it has no variable %q of %d values and %d slots", errOtherModel, name, len(v.values), len(v.slots))
+				return fmt.Errorf("%w: it has no variable %q of %d values and %d slots at %d", errOtherModel, id.name, len(v.values), len(v.slots), id.at)
 			}
 			if most := max(vec.MaxAbs(saved.Values), vec.MaxAbs(saved.Slots)); !(most <= math.MaxFloat32) {
-				return fmt.Errorf("variable %q holds a NaN or an infinite number", name)
+				return fmt.Errorf("variable %q holds a NaN or an infinite number", id.name)
 			}
 			v.values, v.slots = saved.Values, saved.Slots
 		}
@@ -219,6 +260,7 @@ func (s *state) load(c *checkpoint.Shard) error {
 	s.step, s.turn, s.checkpoint = m.Step, m.Turn, m.Checkpoint
 	s.reached(int64(m.Step) - 1) // the newest apply's
 	s.gone = map[string]map[int64]struct{}{}
+	s.staged.drop()
 	s.denseTouched = len(dense) > 0
 	s.ranges, s.applies, s.trace = nil, 0, ""
 	s.assigned = requests{}
@@ -354,8 +396,14 @@ func (s *state) copyAll() *checkpoint.Shard {
 		}
 		c.Filters[name] = state
 	}
-	for name, v := range s.dense {
-		c.Dense[name] = checkpoint.Variable{Shape: s.variables[name].Shape, Values: slices.Clone(v.values), Slots: slices.Clone(v.slots)}
+	for _, id := range s.bandIDs {
+		b, v := s.bands[id], s.dense[id]
+		saved := checkpoint.Variable{Shape: b.Shape, Values: slices.Clone(v.values), Slots: slices.Clone(v.slots)}
+		if b.Size == s.variables[b.Variable].Size {
+			c.Dense[b.Name] = saved
+		} else {
+			c.Bands = append(c.Bands, checkpoint.Band{Name: b.Name, At: b.At, Variable: saved})
+		}
 	}
 	return c
 }

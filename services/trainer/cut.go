@@ -240,18 +240,23 @@ func (c *cutter) entry(made cut) (*training.ModelExported, error) {
 		Spec: c.s.engine.Spec(), Version: c.id, Job: c.s.cfg.Job, Shards: uint32(c.s.cfg.Shards),
 		SyncSeq: made.syncSeq, Dense: map[string]checkpoint.Variable{},
 	}
+	var bands []checkpoint.Band
 	for _, f := range made.checkpoint.GetShards() {
-		m, dense, err := checkpoint.ReadDenseIn(made.checkpoint.GetDir(), f.GetPath())
+		s, err := checkpoint.ReadDenseIn(made.checkpoint.GetDir(), f.GetPath())
 		if err != nil {
 			return nil, fmt.Errorf("read back shard %d: %w", f.GetShard(), err)
 		}
-		if got := m.Offsets; !maps.Equal(got, made.checkpoint.GetOffsets()) {
+		if got := s.Manifest.Offsets; !maps.Equal(got, made.checkpoint.GetOffsets()) {
 			return nil, fmt.Errorf("shard %d wrote offsets %v, the cut is at %v", f.GetShard(), got, made.checkpoint.GetOffsets())
 		}
-		for name, v := range dense {
+		for name, v := range s.Dense {
 			v.Slots = nil
 			e.Dense[name] = v
 		}
+		bands = append(bands, s.Bands...)
+	}
+	if err := checkpoint.Join(e.Dense, bands); err != nil {
+		return nil, fmt.Errorf("put what the shards wrote together: %w", err)
 	}
 	for _, v := range c.s.engine.Variables() {
 		if _, ok := e.Dense[v.Name]; !ok {

@@ -18,8 +18,8 @@ import (
 // changes.
 type engine struct {
 	*runtime.Engine
-	index  map[string]int   // variable by name
-	latest func() time.Time // that a record may be dated; nil: any time
+	bands  [][]modelspec.Band // by shard
+	latest func() time.Time   // that a record may be dated; nil: any time
 	input  input.Options
 }
 
@@ -37,9 +37,12 @@ func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{Engine: r, index: map[string]int{}}
-	for i, v := range e.Variables() {
-		e.index[v.Name] = i
+	if err := modelspec.Spread(r.Variables(), shards); err != nil {
+		return nil, err
+	}
+	e := &engine{Engine: r}
+	for i := range shards {
+		e.bands = append(e.bands, modelspec.BandsOf(r.Variables(), i, shards))
 	}
 	return e, nil
 }
@@ -61,7 +64,9 @@ type part struct {
 	lookup rowwire.LookupRequest
 	answer rowwire.LookupResponse
 	rows   [][]float32 // by table of lookup: where the answer goes
-	apply  rowwire.ApplyRequest
+	tables []rowwire.TableGrads
+	dense  []rowwire.NamedTensor
+	apply  []rowwire.ApplyRequest // of tables and dense
 }
 
 func (e *engine) newStep() *step {
@@ -147,22 +152,50 @@ func (s *step) asks(shard int, r rowwire.LookupRequest) (p *part, ok bool) {
 	return p, len(r.Tables) > 0
 }
 
-// tells is the apply of a shard's share of the gradients; without samples there is none.
-func (s *step) tells(shard int, r rowwire.ApplyRequest) *rowwire.ApplyRequest {
+// train computes the gradients as shards are to get them.
+func (s *step) train(w *runtime.Weights) (runtime.Result, error) {
+	res, err := s.e.Train(s.lane, s.batch, w)
+	if err != nil {
+		return res, err
+	}
+	clip(s.batch.Dense, s.e.Spec().GetClipNorm())
+	return res, s.takeable()
+}
+
+// tells is the apply of a shard's share of the gradients, in as many parts as their size
+// takes; without samples there are none. The rows are in the first part.
+func (s *step) tells(shard int, r rowwire.ApplyRequest) []rowwire.ApplyRequest {
 	p := &s.shards[shard]
-	r.Tables, r.Dense = p.apply.Tables[:0], p.apply.Dense[:0]
+	p.tables, p.dense = p.tables[:0], p.dense[:0]
+	size := 0
 	if s.samples() > 0 {
 		for _, b := range s.batch.Blocks(shard) {
-			r.Tables = append(r.Tables, rowwire.TableGrads{Table: b.Table, IDs: b.IDs, Grads: b.Grads})
+			p.tables = append(p.tables, rowwire.TableGrads{Table: b.Table, IDs: b.IDs, Grads: b.Grads})
+			size += 8*len(b.IDs) + 4*len(b.Grads)
 		}
-		for i, v := range s.e.Variables() {
-			if modelspec.VariableShard(i, s.e.Shards()) == shard {
-				r.Dense = append(r.Dense, rowwire.NamedTensor{Name: v.Name, Values: s.batch.Dense[i]})
-			}
+		for _, b := range s.e.bands[shard] {
+			p.dense = append(p.dense, rowwire.NamedTensor{Name: b.Name, At: uint32(b.At), Values: s.batch.Dense[b.Variable][b.At : b.At+b.Size]})
 		}
 	}
-	p.apply = r
-	return &p.apply
+	r.Tables = p.tables
+	p.apply = p.apply[:0]
+	begin := 0
+	for i := range p.dense {
+		n := 4 * len(p.dense[i].Values)
+		if size+n > modelspec.MaxStepBytes {
+			r.Dense = p.dense[begin:i]
+			p.apply = append(p.apply, r)
+			r.Tables, begin, size = nil, i, 0
+		}
+		size += n
+	}
+	r.Dense = p.dense[begin:]
+	if p.apply = append(p.apply, r); len(p.apply) > 1 {
+		for i := range p.apply {
+			p.apply[i].Part, p.apply[i].Parts = uint32(i), uint32(len(p.apply))
+		}
+	}
+	return p.apply
 }
 
 // sampled says whether a W3C traceparent asks for spans.

@@ -219,9 +219,16 @@ func (s *fakeShard) Dense(ctx context.Context, r *rowwire.DenseRequest) (*rowwir
 		return nil, err
 	}
 	res := &rowwire.DenseResponse{}
-	for i, v := range modelspec.Variables(s.spec) {
-		if modelspec.VariableShard(i, s.shards) == s.index {
-			res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: v.Name, Values: modelspec.InitVariable(s.spec, v)})
+	vars := modelspec.Variables(s.spec)
+	for i, name := range r.Names {
+		at := uint32(0)
+		if len(r.At) > 0 {
+			at = r.At[i]
+		}
+		for _, b := range modelspec.BandsOf(vars, s.index, s.shards) {
+			if b.Name == name && b.At == int(at) {
+				res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: name, At: at, Values: modelspec.InitVariable(s.spec, vars[b.Variable])[b.At : b.At+b.Size]})
+			}
 		}
 	}
 	return res, s.lost()

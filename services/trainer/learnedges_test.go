@@ -189,7 +189,7 @@ func learnt(t *testing.T, e *engine) *step {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Train(s.lane, s.batch, w); err != nil {
+	if _, err := s.train(w); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -207,7 +207,7 @@ func TestAShardHearsOfItsOwnTables(t *testing.T) {
 	for shard := range shards {
 		p, ok := s.asks(shard, rowwire.LookupRequest{})
 		tables := p.lookup.Tables
-		r := s.tells(shard, rowwire.ApplyRequest{})
+		r := s.tells(shard, rowwire.ApplyRequest{})[0]
 		if ok != (len(tables) > 0) || len(r.Tables) != len(tables) {
 			t.Errorf("shard %d: %d tables wanted, %d learnt", shard, len(tables), len(r.Tables))
 		}
@@ -223,7 +223,7 @@ func TestAShardHearsOfItsOwnTables(t *testing.T) {
 	if err := s.load(nil); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.tells(0, rowwire.ApplyRequest{}); len(r.Tables)+len(r.Dense) != 0 {
+	if r := s.tells(0, rowwire.ApplyRequest{})[0]; len(r.Tables)+len(r.Dense) != 0 {
 		t.Errorf("without samples a shard is told of %+v", r)
 	}
 }

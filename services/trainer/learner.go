@@ -378,12 +378,17 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 		traceparent = ""
 	}
 	err = sh.each(func(i int) error {
-		req := st.tells(i, rowwire.ApplyRequest{
+		parts := st.tells(i, rowwire.ApplyRequest{
 			Job: sh.job, Shard: uint32(i), Partition: l.partition, Epoch: l.epoch, From: from, To: to,
 			RecordUnix: st.newest, Turn: when.turn, Generation: when.generation, Traceparent: traceparent,
 		})
-		_, err := call(hard, sh, i, func(ctx context.Context, c rowwire.Conn) (*rowwire.ApplyResponse, error) {
-			return c.Apply(ctx, req)
+		_, err := call(hard, sh, i, func(ctx context.Context, c rowwire.Conn) (struct{}, error) {
+			for i := range parts { // all again where one did not arrive: the shard may have been another meanwhile
+				if _, err := c.Apply(ctx, &parts[i]); err != nil {
+					return struct{}{}, err
+				}
+			}
+			return struct{}{}, nil
 		})
 		return err
 	})
@@ -407,10 +412,7 @@ func (l *learner) gradients(ctx context.Context, when at) (res runtime.Result, e
 	if err != nil || st.samples() == 0 {
 		return res, err
 	}
-	if res, err = st.e.Train(st.lane, st.batch, w); err != nil {
-		return res, err
-	}
-	return res, st.takeable()
+	return st.train(w)
 }
 
 // fetch gets the rows of the batch and the dense variables side by side.

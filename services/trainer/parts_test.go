@@ -70,7 +70,7 @@ func TestGradients(t *testing.T) {
 	got := map[int64][]float32{}
 	dense := map[string][]float32{}
 	for shard := range 3 {
-		r := s.tells(shard, rowwire.ApplyRequest{})
+		r := s.tells(shard, rowwire.ApplyRequest{})[0]
 		for _, tb := range r.Tables {
 			for i, id := range tb.IDs {
 				if got[id] != nil || modelspec.ShardOf(id, 3) != shard {

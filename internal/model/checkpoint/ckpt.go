@@ -9,8 +9,10 @@
 package checkpoint
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/monolith-go/monolith/events/model"
@@ -100,10 +102,18 @@ type FilterInfo struct {
 	Hash  string `json:"hash"` // SHA-256 of the state
 }
 
+// BandInfo describes a range of a dense variable that is kept as a vector of its own.
+type BandInfo struct {
+	Name  string   `json:"name"`
+	Shape []uint32 `json:"shape"` // of the variable
+	At    int      `json:"at"`    // where in its numbers the band begins
+	Size  int      `json:"size"`  // numbers of the band
+}
+
 // Manifest is a shard directory's table of contents. WriteShard sets Tables, Variables,
-// Shapes, Filters, Spec, Hash, Files and Sum; the rest is the caller's.
+// Shapes, Bands, Filters, Spec, Hash, Files and Sum; the rest is the caller's.
 type Manifest struct {
-	Format     int               `json:"format"` // 1, 2 with filters, clocks, slot layouts or a spec, or 3 with assignments
+	Format     int               `json:"format"` // 1, 2 with filters, clocks, slot layouts or a spec, 3 with assignments, or 4 with bands
 	Job        string            `json:"job"`
 	Checkpoint int64             `json:"checkpoint"`
 	Shard      uint32            `json:"shard"`
@@ -118,6 +128,7 @@ type Manifest struct {
 	Tables     []TableInfo       `json:"tables"`             // by name
 	Variables  []string          `json:"variables"`
 	Shapes     [][]uint32        `json:"shapes"`            // of Variables
+	Bands      []BandInfo        `json:"bands,omitempty"`   // by name and place; of variables that are kept as a whole there are none
 	Filters    []FilterInfo      `json:"filters,omitempty"` // by table
 	Spec       json.RawMessage   `json:"spec,omitempty"`    // the model's declaration, in exports
 	Hash       string            `json:"hash"`              // SHA-256 of parameters and filters alone: equal state, equal hash
@@ -132,13 +143,21 @@ type Variable struct {
 	Slots  []float32
 }
 
+// Band is a range of a dense variable, whose shape it has, as a vector of its own.
+type Band struct {
+	Name string
+	At   int // where in the variable's numbers it begins
+	Variable
+}
+
 // Shard is everything one parameter-server shard knows, in memory.
 type Shard struct {
 	Manifest Manifest
 	Tables   map[string][]table.Row
-	Dense    map[string]Variable
-	Filters  map[string][]byte // table -> state of its filter; tables without one are missing
-	Spec     *model.ModelSpec  // what the tables were declared as; may be nil
+	Dense    map[string]Variable // those that are kept as a whole
+	Bands    []Band              // of the others
+	Filters  map[string][]byte   // table -> state of its filter; tables without one are missing
+	Spec     *model.ModelSpec    // what the tables were declared as; may be nil
 }
 
 // Export is s without filters, assignments and optimizer slots, as serving wants it. Values are shared
@@ -162,7 +181,54 @@ func Export(s *Shard) *Shard {
 		v.Slots = nil
 		out.Dense[name] = v
 	}
+	for _, b := range s.Bands {
+		b.Slots = nil
+		out.Bands = append(out.Bands, b)
+	}
 	return out
+}
+
+// Band finds what s has of a dense variable from at on: a band of it, or all of it.
+func (s *Shard) Band(name string, at int) (Variable, bool) {
+	for _, b := range s.Bands {
+		if b.Name == name && b.At == at {
+			return b.Variable, true
+		}
+	}
+	v, ok := s.Dense[name]
+	return v, ok && at == 0
+}
+
+// Join adds to dense the variables of which bands has all numbers, from however many shards.
+func Join(dense map[string]Variable, bands []Band) error {
+	bands = slices.SortedFunc(slices.Values(bands), compareBands)
+	for len(bands) > 0 {
+		name, shape := bands[0].Name, bands[0].Shape
+		n := slices.IndexFunc(bands, func(b Band) bool { return b.Name != name })
+		if n < 0 {
+			n = len(bands)
+		}
+		size, ok := sizeOf(shape)
+		if _, twice := dense[name]; !ok || twice {
+			return fmt.Errorf("%w: variable %q of shape %v is there as a whole and in bands, or too large", ErrCorrupt, name, shape)
+		}
+		whole := Variable{Shape: shape, Values: make([]float32, 0, size)}
+		for _, b := range bands[:n] {
+			if b.At != len(whole.Values) || !slices.Equal(b.Shape, shape) {
+				return fmt.Errorf("%w: variable %q has a band of shape %v at %d, where one of %v at %d should follow", ErrCorrupt, name, b.Shape, b.At, shape, len(whole.Values))
+			}
+			whole.Values = append(whole.Values, b.Values...)
+		}
+		if len(whole.Values) != size {
+			return fmt.Errorf("%w: variable %q of shape %v has bands of %d numbers", ErrCorrupt, name, shape, len(whole.Values))
+		}
+		dense[name], bands = whole, bands[n:]
+	}
+	return nil
+}
+
+func compareBands(a, b Band) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.At, b.At))
 }
 
 // Entry is what the entry sub-model of a version needs besides the shards.

@@ -151,12 +151,23 @@ func decodeRow(data []byte) (table.Row, error) {
 	return table.Row{ID: d.GetId(), Values: d.GetNum(), Slots: slots, UnixSec: uint32(ts), Tag: d.GetTag()}, nil
 }
 
-// writeDense writes the variables in chunks, in the order of names; a record's id is
-// the index of its variable.
-func writeDense(w *tfrecord.Writer, names []string, dense map[string]Variable) error {
+// inOrder are the variables in the order of names, and the bands behind them.
+func inOrder(names []string, dense map[string]Variable, bands []Band) []Variable {
+	all := make([]Variable, 0, len(names)+len(bands))
+	for _, name := range names {
+		all = append(all, dense[name])
+	}
+	for _, b := range bands {
+		all = append(all, b.Variable)
+	}
+	return all
+}
+
+// writeDense writes the variables and bands in chunks, in order; a record's id is the
+// index of what it is of.
+func writeDense(w *tfrecord.Writer, names []string, dense map[string]Variable, bands []Band) error {
 	var buf []byte
-	for i, name := range names {
-		v := dense[name]
+	for i, v := range inOrder(names, dense, bands) {
 		values, slots := v.Values, v.Slots
 		for first := true; first || len(values) > 0 || len(slots) > 0; first = false {
 			nv, ns := min(len(values), varChunk), min(len(slots), varChunk)
@@ -175,29 +186,29 @@ func writeDense(w *tfrecord.Writer, names []string, dense map[string]Variable) e
 }
 
 // readDense reads what writeDense wrote, whole.
-func readDense(r *tfrecord.Reader, names []string, shapes [][]uint32) (map[string]Variable, error) {
+func readDense(r *tfrecord.Reader, names []string, shapes [][]uint32, infos []BandInfo) (map[string]Variable, []Band, error) {
 	if len(names) != len(shapes) {
-		return nil, fmt.Errorf("the manifest names %d variables and %d shapes", len(names), len(shapes))
+		return nil, nil, fmt.Errorf("the manifest names %d variables and %d shapes", len(names), len(shapes))
 	}
-	vars := make([]Variable, len(names))
+	vars := make([]Variable, len(names)+len(infos))
 	for {
 		data, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var d monolithpb.EntryDump
 		if err := proto.Unmarshal(data, &d); err != nil {
-			return nil, fmt.Errorf("decode variable: %w", err)
+			return nil, nil, fmt.Errorf("decode variable: %w", err)
 		}
 		if d.GetId() < 0 || d.GetId() >= int64(len(vars)) {
-			return nil, fmt.Errorf("variable %d of %d", d.GetId(), len(vars))
+			return nil, nil, fmt.Errorf("variable %d of %d", d.GetId(), len(vars))
 		}
 		slots, err := slotsOf(&d)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		v := &vars[d.GetId()]
 		v.Values = append(v.Values, d.GetNum()...)
@@ -207,16 +218,25 @@ func readDense(r *tfrecord.Reader, names []string, shapes [][]uint32) (map[strin
 	for i, name := range names {
 		vars[i].Shape = shapes[i]
 		if size, ok := sizeOf(shapes[i]); !ok || len(vars[i].Values) != size {
-			return nil, fmt.Errorf("variable %q of shape %v has %d values", name, shapes[i], len(vars[i].Values))
+			return nil, nil, fmt.Errorf("variable %q of shape %v has %d values", name, shapes[i], len(vars[i].Values))
 		}
 		dense[name] = vars[i]
 	}
-	return dense, nil
+	var bands []Band
+	for i, b := range infos {
+		v := vars[len(names)+i]
+		v.Shape = b.Shape
+		if size, ok := sizeOf(b.Shape); !ok || len(v.Values) != b.Size || b.At < 0 || b.At > size-b.Size {
+			return nil, nil, fmt.Errorf("the band at %d of variable %q of shape %v has %d values where the manifest says %d", b.At, b.Name, b.Shape, len(v.Values), b.Size)
+		}
+		bands = append(bands, Band{Name: b.Name, At: b.At, Variable: v})
+	}
+	return dense, bands, nil
 }
 
-// contentHash is over the hashes of tables and filters and the variables, in the order
-// given.
-func contentHash(tables []TableInfo, filters []FilterInfo, names []string, dense map[string]Variable) string {
+// contentHash is over the hashes of tables and filters, the variables and the bands, in the
+// order given.
+func contentHash(tables []TableInfo, filters []FilterInfo, names []string, dense map[string]Variable, bands []Band) string {
 	h := sha256.New()
 	for _, t := range tables {
 		fmt.Fprintf(h, "table %q %s\n", t.Name, t.Hash)
@@ -225,9 +245,13 @@ func contentHash(tables []TableInfo, filters []FilterInfo, names []string, dense
 		fmt.Fprintf(h, "filter %q %s\n", f.Table, f.Hash)
 	}
 	var buf []byte
-	for _, name := range names {
-		v := dense[name]
-		fmt.Fprintf(h, "variable %q %v %d %d\n", name, v.Shape, len(v.Values), len(v.Slots))
+	for i, v := range inOrder(names, dense, bands) {
+		if i < len(names) {
+			fmt.Fprintf(h, "variable %q %v %d %d\n", names[i], v.Shape, len(v.Values), len(v.Slots))
+		} else {
+			b := bands[i-len(names)]
+			fmt.Fprintf(h, "band %q %v %d %d %d\n", b.Name, v.Shape, b.At, len(v.Values), len(v.Slots))
+		}
 		for _, part := range [][]float32{v.Values, v.Slots} {
 			buf = buf[:0]
 			for _, x := range part {

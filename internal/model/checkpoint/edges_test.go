@@ -136,7 +136,7 @@ func TestVariablesAreThoseOfTheManifest(t *testing.T) {
 		if err := tfrecord.NewWriter(&file).Write(data); err != nil {
 			t.Fatal(err)
 		}
-		if vars, err := readDense(tfrecord.NewReader(&file, 0), []string{"a", "b"}, tc.shapes); (err == nil) != tc.ok {
+		if vars, _, err := readDense(tfrecord.NewReader(&file, 0), []string{"a", "b"}, tc.shapes, nil); (err == nil) != tc.ok {
 			t.Errorf("%s: %v, %v", name, vars, err)
 		}
 	}

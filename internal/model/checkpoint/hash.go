@@ -17,6 +17,10 @@ func HashShard(s *Shard) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("hash shard: %w", err)
 	}
+	bands, err := bandInfos(s, new(Manifest))
+	if err != nil {
+		return "", fmt.Errorf("hash shard: %w", err)
+	}
 	filters, err := filterInfos(s)
 	if err != nil {
 		return "", fmt.Errorf("hash shard: %w", err)
@@ -32,5 +36,5 @@ func HashShard(s *Shard) (string, error) {
 		}
 		infos[i].Hash = h.Sum()
 	}
-	return contentHash(infos, filters, names, s.Dense), nil
+	return contentHash(infos, filters, names, s.Dense, bands), nil
 }

@@ -23,12 +23,12 @@ func TestReadDense(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, dense, err := ReadDenseIn(filepath.Dir(dir), filepath.Base(dir))
+	got, err := ReadDenseIn(filepath.Dir(dir), filepath.Base(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want.Dense, dense); diff != "" || got.Hash != m.Hash {
-		t.Errorf("hash %s, want %s (-want +got):\n%s", got.Hash, m.Hash, diff)
+	if diff := cmp.Diff(want.Dense, got.Dense); diff != "" || got.Manifest.Hash != m.Hash {
+		t.Errorf("hash %s, want %s (-want +got):\n%s", got.Manifest.Hash, m.Hash, diff)
 	}
 	whole, err := os.ReadFile(filepath.Join(dir, denseName))
 	if err != nil {
@@ -39,7 +39,7 @@ func TestReadDense(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, denseName), whole, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := ReadDenseIn(dir, "."); !errors.Is(err, ErrCorrupt) {
+		if _, err := ReadDenseIn(dir, "."); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("byte %d changed: %v", at, err)
 		}
 		whole[at] ^= 4
@@ -47,7 +47,7 @@ func TestReadDense(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, denseName)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := ReadDenseIn(dir, "."); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadDenseIn(dir, "."); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without the file: %v", err)
 	}
 }
@@ -72,7 +72,7 @@ func TestPathsStayInside(t *testing.T) {
 		if _, err := ReadShardIn(base, path); err == nil {
 			t.Errorf("a shard was read at %q", path)
 		}
-		if _, _, err := ReadDenseIn(base, path); err == nil {
+		if _, err := ReadDenseIn(base, path); err == nil {
 			t.Errorf("variables were read at %q", path)
 		}
 	}

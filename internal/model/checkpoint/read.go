@@ -71,26 +71,30 @@ func ReadShardIn(base, path string) (*Shard, error) {
 	return d.readShard()
 }
 
-// ReadDenseIn reads the manifest and the dense variables of the shard in the folder path
-// below base, and verifies what it reads; of rows and filters it takes the manifest's word.
-func ReadDenseIn(base, path string) (*Manifest, map[string]Variable, error) {
+// ReadDenseIn is ReadShardIn without rows and filters, of which it takes the manifest's word.
+func ReadDenseIn(base, path string) (*Shard, error) {
 	d, err := openFolder(base, path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer d.root.Close()
-	m, err := d.readManifest()
-	if err != nil {
-		return nil, nil, err
+	s := new(Shard)
+	if s.Manifest, err = d.readManifest(); err != nil {
+		return nil, err
 	}
-	dense, err := d.readVariables(m.Files, m.Variables, m.Shapes)
-	if err != nil {
-		return nil, nil, err
+	return s, d.readDense(s)
+}
+
+// readDense reads the dense variables of s, whose manifest was read, and compares the hash.
+func (d *folder) readDense(s *Shard) (err error) {
+	m := &s.Manifest
+	if s.Dense, s.Bands, err = d.readVariables(m.Files, m.Variables, m.Shapes, m.Bands); err != nil {
+		return err
 	}
-	if sum := contentHash(m.Tables, m.Filters, m.Variables, dense); sum != m.Hash {
-		return nil, nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+	if sum := contentHash(m.Tables, m.Filters, m.Variables, s.Dense, s.Bands); sum != m.Hash {
+		return d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
-	return &m, dense, nil
+	return nil
 }
 
 func (d *folder) readShard() (*Shard, error) {
@@ -127,11 +131,8 @@ func (d *folder) readShard() (*Shard, error) {
 			return nil, d.corrupt(manifestName, err)
 		}
 	}
-	if s.Dense, err = d.readVariables(m.Files, m.Variables, m.Shapes); err != nil {
+	if err := d.readDense(s); err != nil {
 		return nil, err
-	}
-	if sum := contentHash(m.Tables, m.Filters, m.Variables, s.Dense); sum != m.Hash {
-		return nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
 	return s, nil
 }
@@ -148,7 +149,7 @@ func ReadManifest(dir string) (Manifest, error) {
 
 func (d *folder) readManifest() (Manifest, error) {
 	var m Manifest
-	if err := d.readSealed(&m, &m.Sum, func() int { return m.Format }, format, formatMore, formatAsked); err != nil {
+	if err := d.readSealed(&m, &m.Sum, func() int { return m.Format }, format, formatMore, formatAsked, formatBands); err != nil {
 		return Manifest{}, err
 	}
 	return m, nil
@@ -176,10 +177,10 @@ func ReadEntry(dir string) (*Entry, error) {
 	if err := protojson.Unmarshal(text, e.Spec); err != nil {
 		return nil, d.corrupt(specName, err)
 	}
-	if e.Dense, err = d.readVariables(m.Files, m.Variables, m.Shapes); err != nil {
+	if e.Dense, _, err = d.readVariables(m.Files, m.Variables, m.Shapes, nil); err != nil {
 		return nil, err
 	}
-	if sum := contentHash(nil, nil, m.Variables, e.Dense); sum != m.Hash {
+	if sum := contentHash(nil, nil, m.Variables, e.Dense, nil); sum != m.Hash {
 		return nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
 	return e, nil
@@ -246,15 +247,15 @@ func (d *folder) readSealed(m any, sum *string, version func() int, known ...int
 	return nil
 }
 
-func (d *folder) readVariables(files map[string]uint32, names []string, shapes [][]uint32) (dense map[string]Variable, err error) {
-	if len(names) == 0 {
-		return map[string]Variable{}, nil
+func (d *folder) readVariables(files map[string]uint32, names []string, shapes [][]uint32, infos []BandInfo) (dense map[string]Variable, bands []Band, err error) {
+	if len(names)+len(infos) == 0 {
+		return map[string]Variable{}, nil, nil
 	}
 	err = d.readRecords(denseName, files, func(r *tfrecord.Reader) (err error) {
-		dense, err = readDense(r, names, shapes)
+		dense, bands, err = readDense(r, names, shapes, infos)
 		return err
 	})
-	return dense, err
+	return dense, bands, err
 }
 
 // readRecords reads one TFRecord file to its end and compares its CRC-32C.

@@ -20,6 +20,7 @@ const (
 	format       = 1
 	formatMore   = 2 // of manifests that say more than the first format could
 	formatAsked  = 3 // of those that name assignments
+	formatBands  = 4 // of those of variables in bands
 	manifestName = "manifest.json"
 	denseName    = "dense.tfrecord"
 	specName     = "spec.json"
@@ -54,6 +55,10 @@ func writeShard(dir string, s *Shard, put func(dir string, fill func(tmp string)
 	if err != nil {
 		return Manifest{}, err
 	}
+	bands, err := bandInfos(s, &m)
+	if err != nil {
+		return Manifest{}, err
+	}
 	if m.Filters, err = filterInfos(s); err != nil {
 		return Manifest{}, err
 	}
@@ -73,6 +78,9 @@ func writeShard(dir string, s *Shard, put func(dir string, fill func(tmp string)
 	if len(m.Assigned) > 0 {
 		m.Format = formatAsked
 	}
+	if len(m.Bands) > 0 {
+		m.Format = formatBands
+	}
 	err = put(dir, func(tmp string) error {
 		for i := range infos {
 			t := &infos[i]
@@ -84,9 +92,9 @@ func writeShard(dir string, s *Shard, put func(dir string, fill func(tmp string)
 				return err
 			}
 		}
-		if len(m.Variables) > 0 {
+		if len(m.Variables)+len(bands) > 0 {
 			var err error
-			if m.Files[denseName], err = writeRecords(tmp, denseName, func(w *tfrecord.Writer) error { return writeDense(w, m.Variables, s.Dense) }); err != nil {
+			if m.Files[denseName], err = writeRecords(tmp, denseName, func(w *tfrecord.Writer) error { return writeDense(w, m.Variables, s.Dense, bands) }); err != nil {
 				return err
 			}
 		}
@@ -98,7 +106,7 @@ func writeShard(dir string, s *Shard, put func(dir string, fill func(tmp string)
 			}
 		}
 		m.Tables = infos
-		m.Hash = contentHash(m.Tables, m.Filters, m.Variables, s.Dense)
+		m.Hash = contentHash(m.Tables, m.Filters, m.Variables, s.Dense, bands)
 		text, err := seal(&m, &m.Sum)
 		if err != nil {
 			return err
@@ -146,11 +154,11 @@ func WriteEntry(dir string, e *Entry) error {
 		}
 		if len(m.Variables) > 0 {
 			var err error
-			if m.Files[denseName], err = writeRecords(tmp, denseName, func(w *tfrecord.Writer) error { return writeDense(w, m.Variables, e.Dense) }); err != nil {
+			if m.Files[denseName], err = writeRecords(tmp, denseName, func(w *tfrecord.Writer) error { return writeDense(w, m.Variables, e.Dense, nil) }); err != nil {
 				return err
 			}
 		}
-		m.Hash = contentHash(nil, nil, m.Variables, e.Dense)
+		m.Hash = contentHash(nil, nil, m.Variables, e.Dense, nil)
 		text, err := seal(&m, &m.Sum)
 		if err != nil {
 			return err
@@ -218,6 +226,26 @@ func variableInfos(dense map[string]Variable) (names []string, shapes [][]uint32
 		shapes = append(shapes, v.Shape)
 	}
 	return names, shapes, nil
+}
+
+// bandInfos returns the bands by name and place, and tells m of them.
+func bandInfos(s *Shard, m *Manifest) ([]Band, error) {
+	bands := slices.SortedFunc(slices.Values(s.Bands), compareBands)
+	m.Bands = nil
+	for i, b := range bands {
+		size, ok := sizeOf(b.Shape)
+		_, whole := s.Dense[b.Name]
+		switch {
+		case !ok || whole || b.At < 0 || len(b.Values) == 0 || b.At > size-len(b.Values):
+			return nil, fmt.Errorf("%w: a band of %d values at %d of variable %q of shape %v", ErrInvalid, len(b.Values), b.At, b.Name, b.Shape)
+		case i > 0 && bands[i-1].Name == b.Name && bands[i-1].At+len(bands[i-1].Values) > b.At:
+			return nil, fmt.Errorf("%w: two bands have what is at %d of variable %q", ErrInvalid, b.At, b.Name)
+		case !finite(b.Values) || !finite(b.Slots):
+			return nil, fmt.Errorf("%w: %w: variable %q holds it", ErrInvalid, ErrNotFinite, b.Name)
+		}
+		m.Bands = append(m.Bands, BandInfo{Name: b.Name, Shape: b.Shape, At: b.At, Size: len(b.Values)})
+	}
+	return bands, nil
 }
 
 func finite(v []float32) bool {

@@ -2,6 +2,7 @@ package modelspec_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/kernels/optim"
 )
 
 // deep is a model with a line for each element, to be edited by tests.
@@ -334,5 +336,49 @@ func TestRangesAreBounded(t *testing.T) {
 	text := strings.Replace(deep, "- {name: movie, slot: 2, table: movie}", `- {name: "C{1..4096}", slot: 2, table: movie, x: [`+many+`]}`, 1)
 	if _, err := modelspec.ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), "declare less") {
 		t.Errorf("%.200v", err)
+	}
+}
+
+// The first group that matches gives a variable its optimizer; what the group leaves out is the
+// model's.
+func TestOptimizersOfGroups(t *testing.T) {
+	text := deep + `dense_learning_rate: {constant: 0.5}
+variables:
+- {match: "deep/0/*", optimizer: {sgd: {learning_rate: 2}}}
+- {match: "deep/1/kernel", learning_rate: {constant: 4}}
+- {match: "*/bias", initializer: {ones: {}}}
+`
+	spec, err := modelspec.ParseYAML([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := modelspec.Trainable(spec); err != nil {
+		t.Fatal(err)
+	}
+	moved := func(o optim.Optimizer) float32 {
+		w, slots := []float32{0}, make([]float32, o.SlotSize(1))
+		o.InitSlots(slots)
+		o.Update(w, slots, []float32{1}, optim.Step{})
+		return -w[0]
+	}
+	model := moved(modelspec.DenseOptimizer(spec)) // adagrad at a rate of 0.5
+	for name, want := range map[string]float32{"deep/0/kernel": 2, "deep/0/bias": 2, "deep/1/kernel": 8 * model, "deep/1/bias": model, "logit/bias": model} {
+		if got := moved(modelspec.VariableOptimizer(spec, name)); math.Abs(float64(got/want-1)) > 1e-5 {
+			t.Errorf("%s moves by %g, want %g", name, got, want)
+		}
+	}
+	for group, says := range map[string]string{
+		`{match: "deep/*/*", optimizer: {sgd: {}}}`:                                                                      "variables[0]",
+		`{match: "deep/*/*", learning_rate: {constant: -1}}`:                                                             "variables[0]",
+		`{match: "deep/*/*", optimizer: {batch_softmax: {}}}`:                                                            "cannot take a variable",
+		`{match: "deep/*/*", optimizer: {adagrad: {learning_rate: 0.1, warmup_steps: 5}}, learning_rate: {constant: 1}}`: "warmup_steps",
+	} {
+		spec, err := modelspec.ParseYAML([]byte(deep + "variables: [" + group + "]\n"))
+		if err == nil {
+			err = modelspec.Trainable(spec)
+		}
+		if err == nil || !strings.Contains(fmt.Sprint(err), says) && says != "variables[0]" {
+			t.Errorf("%s: %v", group, err)
+		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"path"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/optim"
 )
 
 // ids checks how a feature's ids are read.
@@ -179,9 +179,11 @@ func (c *complaints) groups(spec *model.ModelSpec) {
 				c.add("the group %q of variables: %w", g.GetMatch(), err)
 			}
 		}
-		if g.GetOptimizer() != nil {
-			if _, err := optimizer(g.GetOptimizer(), g.GetLearningRate(), table.Key(spec.GetSeed(), g.GetMatch(), 0)); err != nil {
+		if g.GetOptimizer() != nil || g.GetLearningRate() != nil {
+			if o, err := groupOptimizer(spec, g); err != nil {
 				c.add("the group %q of variables: %w", g.GetMatch(), err)
+			} else if err := optim.CheckDim(o, 2); err != nil {
+				c.add("the group %q of variables has an optimizer that cannot take a variable: %w", g.GetMatch(), err)
 			}
 		}
 	}

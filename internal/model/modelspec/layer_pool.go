@@ -14,7 +14,7 @@ func (n *network) pool(m *model.Pool, in []graph.ID) (graph.ID, error) {
 	if err != nil {
 		return graph.None, err
 	}
-	if x, err = n.sequence(in, 0); err != nil {
+	if _, err = n.sequence(in, 0); err != nil {
 		return graph.None, err
 	}
 	_, ragged := n.lengths[x]

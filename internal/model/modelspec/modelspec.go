@@ -55,7 +55,7 @@ type Variable struct {
 
 // Variables lists the dense variables of a valid spec, layer by layer: of a dense one
 // "<layer>/kernel" of [in, units] and "<layer>/bias" of [units]. An index into this list names
-// a variable wherever VariableShard does. Another spec has none.
+// a variable wherever a Band does. Another spec has none.
 func Variables(spec *model.ModelSpec) []Variable {
 	m, err := Compile(spec)
 	if err != nil {
@@ -64,7 +64,8 @@ func Variables(spec *model.ModelSpec) []Variable {
 	return m.Variables
 }
 
-// VariableShard is the shard that keeps the index-th of Variables: round robin.
+// VariableShard is the shard that keeps the first band of the index-th of Variables: round
+// robin.
 func VariableShard(index, shards int) int { return index % shards }
 
 // InitVariable is a variable's first value: what its group declares, or zeros for a bias and
@@ -151,14 +152,36 @@ var activations = map[model.Activation]dense.Activation{
 	model.Activation_SIGMOID: dense.ActSigmoid,
 }
 
-// DenseOptimizer is the optimizer of every dense variable. The spec must be valid: a
-// missing or wrong optimizer panics.
-func DenseOptimizer(spec *model.ModelSpec) optim.Optimizer {
-	o, err := optimizer(spec.GetDenseOptimizer(), spec.GetDenseLearningRate(), table.Key(spec.GetSeed(), "dense", 0))
+// DenseOptimizer is the optimizer of the dense variables that no group gives one of its own.
+// The spec must be valid: a missing or wrong optimizer panics.
+func DenseOptimizer(spec *model.ModelSpec) optim.Optimizer { return mustOptimizer(spec, nil) }
+
+// VariableOptimizer is the optimizer of a dense variable: what its group declares, or else
+// what the model does. The spec must be valid, as for DenseOptimizer.
+func VariableOptimizer(spec *model.ModelSpec, variable string) optim.Optimizer {
+	return mustOptimizer(spec, group(spec, variable))
+}
+
+func mustOptimizer(spec *model.ModelSpec, g *model.Group) optim.Optimizer {
+	o, err := groupOptimizer(spec, g)
 	if err != nil {
-		panic(fmt.Sprintf("modelspec: dense optimizer of model %q: %v: validate the spec first", spec.GetName(), err))
+		panic(fmt.Sprintf("modelspec: dense optimizer of model %q, group %q: %v: validate the spec first", spec.GetName(), g.GetMatch(), err))
 	}
 	return o
+}
+
+// groupOptimizer is a group's, which may be nil. A group without an optimizer has the model's,
+// and with neither that nor a learning rate of its own the model's rate, too.
+func groupOptimizer(spec *model.ModelSpec, g *model.Group) (optim.Optimizer, error) {
+	key := table.Key(spec.GetSeed(), "dense", 0)
+	rule, rate := spec.GetDenseOptimizer(), spec.GetDenseLearningRate()
+	if g.GetOptimizer() != nil || g.GetLearningRate() != nil {
+		rate, key = g.GetLearningRate(), table.Key(spec.GetSeed(), g.GetMatch(), 0)
+	}
+	if g.GetOptimizer() != nil {
+		rule = g.GetOptimizer()
+	}
+	return optimizer(rule, rate, key)
 }
 
 // LabelOf is the model's label of a field's value.

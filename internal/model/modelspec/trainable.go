@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -15,21 +15,18 @@ import (
 )
 
 const (
-	// MaxVariableBytes bounds one dense variable in training: a delta carries it whole.
-	MaxVariableBytes = 896 << 10
-	// MaxStepBytes bounds what a step sends a shard: it must fit a frame, with room for
-	// the rest of the message.
+	// MaxStepBytes bounds what one message of a step brings a shard: it must fit a frame,
+	// with room for the rest of the message.
 	MaxStepBytes = rowwire.MaxFrame / 2
+	// MaxStagedBytes bounds what a shard keeps of a step that comes in several parts, and so
+	// the gradients of all the bands that live on one shard.
+	MaxStagedBytes = 64 << 20
 )
 
-// StepBytes is the most that a step of batch records sends one shard: ids, the gradients
-// of their rows, and those of all dense variables.
+// StepBytes is the most that the rows of a step of batch records take on their way to one
+// shard: ids, and the gradients of their rows.
 func StepBytes(spec *model.ModelSpec, batch int) int {
-	size := 0
-	for _, v := range Variables(spec) {
-		size += v.Size
-	}
-	return 8*batch*len(spec.GetFeatures()) + 4*batch*InputSize(spec) + 4*size
+	return 8*batch*len(spec.GetFeatures()) + 4*batch*InputSize(spec)
 }
 
 // Trainable returns every complaint about spec that keeps a parameter-server shard or a
@@ -38,16 +35,28 @@ func Trainable(spec *model.ModelSpec) error {
 	if err := Validate(spec); err != nil {
 		return err
 	}
-	var errs []error
-	for _, v := range Variables(spec) {
-		if 4*v.Size > MaxVariableBytes {
-			errs = append(errs, fmt.Errorf("variable %s of shape %v has %d bytes, a delta carries %d: make its layer smaller, or put a narrow one before it", v.Name, v.Shape, 4*v.Size, MaxVariableBytes))
-		}
-	}
 	if n := StepBytes(spec, 1); n > MaxStepBytes {
-		errs = append(errs, fmt.Errorf("a step of one record takes %d bytes with all dense variables, %d are sent at once: declare smaller layers, or fewer", n, MaxStepBytes))
+		return fmt.Errorf("a step of one record takes %d bytes, %d are sent at once: declare smaller tables, or fewer features", n, MaxStepBytes)
 	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// Spread refuses a number of shards on which the bands of some shard are more than a shard
+// takes in one step.
+func Spread(variables []Variable, shards int) error {
+	bytes := make([]int, shards)
+	for _, b := range Bands(variables) {
+		bytes[b.Shard(shards)] += 4 * b.Size
+	}
+	const room = MaxStagedBytes - MaxStepBytes // the rest is for rows
+	if most := slices.Max(bytes); most > room {
+		all := 0
+		for _, n := range bytes {
+			all += n
+		}
+		return fmt.Errorf("the dense variables take %d bytes on one of %d shards, %d are taken in one step: train with %d shards or more", most, shards, room, all/room+1)
+	}
+	return nil
 }
 
 // Text is spec as one line of JSON, the same in every build.

@@ -5,16 +5,6 @@ import "github.com/monolith-go/monolith/events/model"
 // unsupported complains about what is well declared and no role of this build can run. Each
 // line goes with the change that makes a role run it.
 func (c *complaints) unsupported(spec *model.ModelSpec) {
-	for i, g := range spec.GetVariables() {
-		c.at("variables", i)
-		if g.GetOptimizer() != nil || g.GetLearningRate() != nil {
-			c.add("the group %q has an optimizer or a learning_rate, and shards know one for all variables: leave only its initializer", g.GetMatch())
-		}
-	}
-	c.path = ""
-	if spec.GetClipNorm() != 0 {
-		c.add("clip_norm is %g, and trainers do not clip: leave it out", spec.GetClipNorm())
-	}
 	for i, s := range spec.GetSignatures() {
 		c.at("signatures", i)
 		c.add("the signature %q is declared, and model servers answer serving_default alone, with every task: leave signatures out", s.GetName())

@@ -426,6 +426,7 @@ type Tensor struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Values        []byte                 `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	At            uint32                 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -474,6 +475,13 @@ func (x *Tensor) GetValues() []byte {
 	return nil
 }
 
+func (x *Tensor) GetAt() uint32 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type ApplyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -489,6 +497,8 @@ type ApplyRequest struct {
 	Turn          uint64                 `protobuf:"varint,11,opt,name=turn,proto3" json:"turn,omitempty"`
 	Generation    uint64                 `protobuf:"varint,12,opt,name=generation,proto3" json:"generation,omitempty"`
 	Traceparent   string                 `protobuf:"bytes,13,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Part          uint32                 `protobuf:"varint,14,opt,name=part,proto3" json:"part,omitempty"`   // of parts requests, sent one after the other, that are learnt together
+	Parts         uint32                 `protobuf:"varint,15,opt,name=parts,proto3" json:"parts,omitempty"` // 0: this is all of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -612,6 +622,20 @@ func (x *ApplyRequest) GetTraceparent() string {
 		return x.Traceparent
 	}
 	return ""
+}
+
+func (x *ApplyRequest) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *ApplyRequest) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
 }
 
 type ApplyResponse struct {
@@ -793,6 +817,7 @@ type DenseRequest struct {
 	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
 	Turn          uint64                 `protobuf:"varint,4,opt,name=turn,proto3" json:"turn,omitempty"`
 	Generation    uint64                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	At            []uint32               `protobuf:"varint,6,rep,packed,name=at,proto3" json:"at,omitempty"` // where the bands of names begin; none: at 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -860,6 +885,13 @@ func (x *DenseRequest) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *DenseRequest) GetAt() []uint32 {
+	if x != nil {
+		return x.At
+	}
+	return nil
 }
 
 type DenseResponse struct {
@@ -1395,10 +1427,11 @@ const file_internal_wire_pspb_ps_proto_rawDesc = "" +
 	"\x0eTableGradients\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\x06R\x03ids\x12\x1c\n" +
-	"\tgradients\x18\x03 \x01(\fR\tgradients\"4\n" +
+	"\tgradients\x18\x03 \x01(\fR\tgradients\"D\n" +
 	"\x06Tensor\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06values\x18\x02 \x01(\fR\x06values\"\xa1\x03\n" +
+	"\x06values\x18\x02 \x01(\fR\x06values\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\rR\x02at\"\xcb\x03\n" +
 	"\fApplyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1c\n" +
@@ -1416,7 +1449,9 @@ const file_internal_wire_pspb_ps_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\f \x01(\x04R\n" +
 	"generation\x12 \n" +
-	"\vtraceparent\x18\r \x01(\tR\vtraceparent\"=\n" +
+	"\vtraceparent\x18\r \x01(\tR\vtraceparent\x12\x12\n" +
+	"\x04part\x18\x0e \x01(\rR\x04part\x12\x14\n" +
+	"\x05parts\x18\x0f \x01(\rR\x05parts\"=\n" +
 	"\rApplyResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\bR\aapplied\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\x03R\x04next\"\x80\x01\n" +
@@ -1428,7 +1463,7 @@ const file_internal_wire_pspb_ps_proto_rawDesc = "" +
 	"\x06values\x18\x04 \x01(\fR\x06values\x12\x10\n" +
 	"\x03add\x18\x05 \x01(\bR\x03add\"+\n" +
 	"\x0eAssignResponse\x12\x19\n" +
-	"\bsync_seq\x18\x01 \x01(\x04R\asyncSeq\"\x80\x01\n" +
+	"\bsync_seq\x18\x01 \x01(\x04R\asyncSeq\"\x90\x01\n" +
 	"\fDenseRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x14\n" +
@@ -1436,7 +1471,8 @@ const file_internal_wire_pspb_ps_proto_rawDesc = "" +
 	"\x04turn\x18\x04 \x01(\x04R\x04turn\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\"U\n" +
+	"generation\x12\x0e\n" +
+	"\x02at\x18\x06 \x03(\rR\x02at\"U\n" +
 	"\rDenseResponse\x120\n" +
 	"\atensors\x18\x01 \x03(\v2\x16.monolith.ps.v1.TensorR\atensors\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\"8\n" +

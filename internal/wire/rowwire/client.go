@@ -366,8 +366,16 @@ func (c *Client) LookupInto(ctx context.Context, r *LookupRequest, res *LookupRe
 	return c.call(ctx, opLookup, r, res)
 }
 
+// knowsNoBands is no answer about a request's content: the same does once the peer is newer.
+func (c *Client) knowsNoBands() error {
+	return Errorf(Unavailable, "%s speaks row protocol version %d, which knows no variables in bands and no applies in parts: upgrade it", c.addr, c.version)
+}
+
 // Apply implements [Handler] over the connection.
 func (c *Client) Apply(ctx context.Context, r *ApplyRequest) (*ApplyResponse, error) {
+	if c.version < bandsSince && r.banded() {
+		return nil, c.knowsNoBands()
+	}
 	res := new(ApplyResponse)
 	if err := c.call(ctx, opApply, r, res); err != nil {
 		return nil, err
@@ -377,6 +385,9 @@ func (c *Client) Apply(ctx context.Context, r *ApplyRequest) (*ApplyResponse, er
 
 // Dense implements [Handler] over the connection.
 func (c *Client) Dense(ctx context.Context, r *DenseRequest) (*DenseResponse, error) {
+	if c.version < bandsSince && r.banded() {
+		return nil, c.knowsNoBands()
+	}
 	res := new(DenseResponse)
 	if err := c.call(ctx, opDense, r, res); err != nil {
 		return nil, err

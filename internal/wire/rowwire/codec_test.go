@@ -28,16 +28,20 @@ var kinds = []struct {
 	{"apply request", func() codec { return new(ApplyRequest) }, &ApplyRequest{Job: "j", Shard: 1, Partition: 2, Epoch: 5, From: 10, To: 20,
 		RecordUnix: 964982703, Turn: 1, Generation: 1, Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Tables: []TableGrads{{"user", []int64{1, 2}, []float32{1, 2, 3, float32(math.Inf(1))}}},
-		Dense:  []NamedTensor{{"l/kernel", []float32{1, 2, 3}}, {"l/bias", []float32{0.25}}}}},
+		Dense:  []NamedTensor{{Name: "l/kernel", Values: []float32{1, 2, 3}}, {Name: "l/bias", Values: []float32{0.25}}}}},
 	{"lookup request in bytes", func() codec { return new(LookupRequest) }, &LookupRequest{Model: "movie", Encoding: Int8, Tables: []TableIDs{{"user", []int64{1}}}}},
 	{"lookup response in halves", func() codec { return new(LookupResponse) }, &LookupResponse{encoding: FP16, Values: [][]float32{{1, -2.5, 65504}, halves(600)}}},
 	{"lookup response in bytes", func() codec { return new(LookupResponse) }, &LookupResponse{encoding: Int8, counts: []int{2, 1},
 		Values: [][]float32{{127, -1, 63.5, 0.5}, {0, 0}}}},
 	{"apply request in halves", func() codec { return new(ApplyRequest) }, &ApplyRequest{Job: "j", To: 1, Encoding: FP16,
-		Tables: []TableGrads{{"user", []int64{1, 2}, []float32{1, 2, 3, 4}}}, Dense: []NamedTensor{{"l/bias", []float32{0.1}}}}},
+		Tables: []TableGrads{{"user", []int64{1, 2}, []float32{1, 2, 3, 4}}}, Dense: []NamedTensor{{Name: "l/bias", Values: []float32{0.1}}}}},
+	{"apply request of a part", func() codec { return new(ApplyRequest) }, &ApplyRequest{Job: "j", To: 1, Part: 1, Parts: 3,
+		Dense: []NamedTensor{{Name: "l/kernel", Values: []float32{1}}, {Name: "l/kernel", At: 212992, Values: []float32{2, 3}}}}},
+	{"dense request of bands", func() codec { return new(DenseRequest) }, &DenseRequest{Job: "j", Names: []string{"a", "a"}, At: []uint32{0, 9}}},
+	{"dense response of bands", func() codec { return new(DenseResponse) }, &DenseResponse{Step: 1, Tensors: []NamedTensor{{Name: "a", At: 9, Values: []float32{1}}}}},
 	{"apply response", func() codec { return new(ApplyResponse) }, &ApplyResponse{Applied: true, Next: 20}},
 	{"dense request", func() codec { return new(DenseRequest) }, &DenseRequest{Job: "j", Names: []string{"a", "b"}, Turn: 1}},
-	{"dense response", func() codec { return new(DenseResponse) }, &DenseResponse{Tensors: []NamedTensor{{"a", []float32{1}}}, Step: 2}},
+	{"dense response", func() codec { return new(DenseResponse) }, &DenseResponse{Tensors: []NamedTensor{{Name: "a", Values: []float32{1}}}, Step: 2}},
 	{"offsets request", func() codec { return new(OffsetsRequest) }, &OffsetsRequest{Job: "j", Shard: 1}},
 	{"offsets response", func() codec { return new(OffsetsResponse) }, &OffsetsResponse{Epoch: 1, Step: 2, Turn: 3, Generation: 4, Next: map[int32]int64{0: 5, 3: 6}}},
 	{"scan request", func() codec { return new(ScanRequest) }, &ScanRequest{Model: "m", Table: "t", After: math.MinInt64, Limit: 10, Slots: true}},
@@ -77,7 +81,12 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", k.name, got, k.full)
 		}
 		for n := range b {
-			if err := k.empty().decode(&decoder{b: b[:n]}); CodeOf(err) != Invalid {
+			short := k.empty()
+			err := short.decode(&decoder{b: b[:n]})
+			if err == nil && bytes.Equal(encoded(t, short), b[:n]) {
+				continue // what newer protocols write behind the rest is left out where it says nothing
+			}
+			if CodeOf(err) != Invalid {
 				t.Errorf("%s: cut to %d of %d bytes: error %v, want INVALID", k.name, n, len(b), err)
 			}
 		}

@@ -154,6 +154,41 @@ func (r *ApplyRequest) encode(e *encoder) {
 		e.fail("%d ids, at most %d are allowed in one request: split it", ids, MaxIDs)
 	}
 	encodeTensors(e, r.Dense)
+	if r.banded() {
+		e.u32(r.Part)
+		e.u32(r.Parts)
+		encodeBands(e, r.Dense)
+	}
+}
+
+// banded says that a message can only be sent to a peer of protocol version 4: what makes it
+// so is written behind the rest, and left out of other messages.
+func (r *ApplyRequest) banded() bool { return r.Part != 0 || r.Parts != 0 || banded(r.Dense) }
+
+func banded(ts []NamedTensor) bool {
+	return slices.ContainsFunc(ts, func(t NamedTensor) bool { return t.At != 0 })
+}
+
+func encodeBands(e *encoder, ts []NamedTensor) {
+	for i := range ts {
+		e.u32(ts[i].At)
+	}
+}
+
+// decodeBands reads where the tensors begin, unless nothing is left to be read.
+func decodeBands(d *decoder, ts []NamedTensor, there bool) {
+	for i := range ts {
+		if ts[i].At = 0; there {
+			ts[i].At = d.u32()
+		}
+	}
+}
+
+// plain refuses a message that says behind the rest what is said by leaving that out.
+func plain(d *decoder, said bool) {
+	if d.err == nil && !said {
+		d.fail("one part without bands is written by leaving parts and bands out")
+	}
 }
 
 func (r *ApplyRequest) decode(d *decoder) error {
@@ -182,6 +217,14 @@ func (r *ApplyRequest) decode(d *decoder) error {
 		}
 	}
 	r.Dense = decodeTensors(d, r.Dense)
+	r.Part, r.Parts = 0, 0
+	there := len(d.b) > 0
+	if there {
+		r.Part, r.Parts = d.u32(), d.u32()
+	}
+	if decodeBands(d, r.Dense, there); there {
+		plain(d, r.banded())
+	}
 	return d.end()
 }
 
@@ -205,6 +248,18 @@ func (r *DenseRequest) encode(e *encoder) {
 	for _, n := range r.Names {
 		e.str(n)
 	}
+	if len(r.At) > 0 && len(r.At) != len(r.Names) {
+		e.fail("%d bands of %d variables: give each its own", len(r.At), len(r.Names))
+	}
+	if r.banded() {
+		for _, at := range r.At {
+			e.u32(at)
+		}
+	}
+}
+
+func (r *DenseRequest) banded() bool {
+	return slices.ContainsFunc(r.At, func(at uint32) bool { return at != 0 })
 }
 
 func (r *DenseRequest) decode(d *decoder) error {
@@ -216,17 +271,32 @@ func (r *DenseRequest) decode(d *decoder) error {
 	for i := range r.Names {
 		r.Names[i] = d.str(r.Names[i])
 	}
+	if r.At = r.At[:0]; len(d.b) > 0 {
+		for range r.Names {
+			r.At = append(r.At, d.u32())
+		}
+		plain(d, r.banded())
+	}
 	return d.end()
 }
 
 func (r *DenseResponse) encode(e *encoder) {
 	e.u64(r.Step)
 	encodeTensors(e, r.Tensors)
+	if r.banded() {
+		encodeBands(e, r.Tensors)
+	}
 }
+
+func (r *DenseResponse) banded() bool { return banded(r.Tensors) }
 
 func (r *DenseResponse) decode(d *decoder) error {
 	r.Step = d.u64()
 	r.Tensors = decodeTensors(d, nil)
+	there := len(d.b) > 0
+	if decodeBands(d, r.Tensors, there); there {
+		plain(d, r.banded())
+	}
 	return d.end()
 }
 

@@ -90,7 +90,7 @@ func TestRoadsAnswer(t *testing.T) {
 		if a, err := c.Apply(ctx, &ApplyRequest{From: 1, To: 9}); err != nil || *a != (ApplyResponse{true, 9}) {
 			t.Errorf("Apply = %v, %v", a, err)
 		}
-		if d, err := c.Dense(ctx, &DenseRequest{Names: []string{"k"}}); err != nil || !reflect.DeepEqual(d.Tensors, []NamedTensor{{"k", []float32{1, 2}}}) {
+		if d, err := c.Dense(ctx, &DenseRequest{Names: []string{"k"}}); err != nil || !reflect.DeepEqual(d.Tensors, []NamedTensor{{Name: "k", Values: []float32{1, 2}}}) {
 			t.Errorf("Dense = %v, %v", d, err)
 		}
 		if o, err := c.Offsets(ctx, &OffsetsRequest{}); err != nil || !reflect.DeepEqual(o.Next, map[int32]int64{0: 10, 1: 20}) {
@@ -232,11 +232,11 @@ func TestRoadsHaveTheSameBounds(t *testing.T) {
 			"an answer":     func() error { _, err := c.Lookup(ctx, &LookupRequest{Turn: uint64(room)}); return err },
 			"a long answer": func() error { _, err := c.Lookup(ctx, &LookupRequest{Turn: MaxFrame / 4}); return err },
 			"a gradient": func() error {
-				_, err := c.Apply(ctx, &ApplyRequest{Dense: []NamedTensor{{"k", make([]float32, room)}}})
+				_, err := c.Apply(ctx, &ApplyRequest{Dense: []NamedTensor{{Name: "k", Values: make([]float32, room)}}})
 				return err
 			},
 			"a long gradient": func() error {
-				_, err := c.Apply(ctx, &ApplyRequest{Dense: []NamedTensor{{"k", make([]float32, MaxFrame/4)}}})
+				_, err := c.Apply(ctx, &ApplyRequest{Dense: []NamedTensor{{Name: "k", Values: make([]float32, MaxFrame/4)}}})
 				return err
 			},
 			"no rows": func() error {
@@ -265,7 +265,7 @@ func TestAFrameIsWeighedExactly(t *testing.T) {
 	name := ""
 	for ; len(name) < 4; name += "n" {
 		for n := MaxFrame/4 - 12; n <= MaxFrame/4-3; n++ {
-			m := &DenseResponse{Tensors: []NamedTensor{{name, make([]float32, n)}}}
+			m := &DenseResponse{Tensors: []NamedTensor{{Name: name, Values: make([]float32, n)}}}
 			b, err := frame(opDense, 1, -1, m)
 			giveBack(b)
 			weighed := withinBounds(m, headLen)

@@ -14,10 +14,12 @@ import "context"
 
 // Version is the newest protocol version, and Oldest the oldest that is still spoken:
 // a connection speaks the newest that both sides know. Since 3 a lookup may name the
-// version it wants.
+// version it wants; since 4 dense variables come in bands and applies in parts.
 const (
-	Version = 3
+	Version = 4
 	Oldest  = 2
+
+	bandsSince = 4
 )
 
 // Bounds of what either side accepts.
@@ -106,14 +108,21 @@ type TableGrads struct {
 	Grads []float32
 }
 
-// NamedTensor is a flat dense variable, or its gradient.
+// NamedTensor is a flat dense variable, or its gradient, or a band of either. A band that
+// does not begin at 0 travels only to a peer that speaks protocol 4.
 type NamedTensor struct {
 	Name   string
+	At     uint32 // of the variable's numbers, where Values begin
 	Values []float32
 }
 
 // ApplyRequest teaches a shard the Kafka records [From, To) of one partition. Every
 // shard gets every range, with no gradients if need be.
+//
+// What is too much for one frame is sent as Parts requests, one after the other and equal but
+// for Part, Tables and Dense: the shard keeps the first ones and learns all of them with the
+// last. A part that the shard did not expect is [Unavailable], and all are to be sent again.
+// Parts travel only to a peer that speaks protocol 4.
 type ApplyRequest struct {
 	Job         string
 	Shard       uint32
@@ -127,11 +136,13 @@ type ApplyRequest struct {
 	Encoding    Encoding // of the rows' gradients
 	Tables      []TableGrads
 	Dense       []NamedTensor
+
+	Part, Parts uint32 // Part counts from 0; Parts of 0: this is all of it
 }
 
 // ApplyResponse says what the shard has recorded for the partition.
 type ApplyResponse struct {
-	Applied bool  // false: the range had been learnt before
+	Applied bool  // false: the range had been learnt before, or parts of it are missing
 	Next    int64 // next offset to learn
 }
 
@@ -142,6 +153,7 @@ type DenseRequest struct {
 	Names      []string
 	Turn       uint64
 	Generation uint64
+	At         []uint32 // where the band begins that is meant of each of Names; nil: at 0
 }
 
 // DenseResponse holds them in the order asked for, or by name.

@@ -51,7 +51,7 @@ func (h echo) Apply(ctx context.Context, r *ApplyRequest) (*ApplyResponse, error
 func (echo) Dense(_ context.Context, r *DenseRequest) (*DenseResponse, error) {
 	res := &DenseResponse{Step: 5}
 	for _, n := range r.Names {
-		res.Tensors = append(res.Tensors, NamedTensor{n, []float32{1, 2}})
+		res.Tensors = append(res.Tensors, NamedTensor{Name: n, Values: []float32{1, 2}})
 	}
 	return res, nil
 }
@@ -117,7 +117,7 @@ func TestAllMethodsOverTCPAndUnix(t *testing.T) {
 			t.Errorf("%s: Apply = %v, %v", addr, a, err)
 		}
 		d, err := c.Dense(ctx, &DenseRequest{Names: []string{"k"}})
-		if err != nil || !reflect.DeepEqual(d.Tensors, []NamedTensor{{"k", []float32{1, 2}}}) {
+		if err != nil || !reflect.DeepEqual(d.Tensors, []NamedTensor{{Name: "k", Values: []float32{1, 2}}}) {
 			t.Errorf("%s: Dense = %v, %v", addr, d, err)
 		}
 		o, err := c.Offsets(ctx, &OffsetsRequest{})

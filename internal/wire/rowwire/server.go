@@ -124,6 +124,8 @@ type conn struct {
 	ctx context.Context
 	out chan *[]byte
 
+	version uint16 // of the protocol, as agreed; the reader's until the first request
+
 	readMu   sync.Mutex
 	draining bool
 
@@ -264,6 +266,7 @@ func (c *conn) hello(r *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
+	c.version = h.Version
 	c.out <- b
 	return nil
 }
@@ -298,6 +301,9 @@ func (c *conn) handle(ctx context.Context, op uint8, id uint64, payload []byte) 
 	case opDense:
 		r := new(DenseRequest)
 		res, err = answer(ctx, r, r.decode(d), c.h.Dense)
+		if found, ok := res.(*DenseResponse); ok && c.version < bandsSince && found.banded() {
+			err = Errorf(NotFound, "the model has variables in bands, and the client speaks row protocol version %d, which knows none: upgrade it", c.version)
+		}
 	case opOffsets:
 		r := new(OffsetsRequest)
 		res, err = answer(ctx, r, r.decode(d), c.h.Offsets)

@@ -139,3 +139,65 @@ func TestAnOlderServerIsAskedWhatItKnows(t *testing.T) {
 		t.Errorf("a lookup that names one: %v", err)
 	}
 }
+
+// What is said of bands and parts travels behind what was there before, and only where there
+// is something to say.
+func TestBandsTravelOnlyWhereThereAreSome(t *testing.T) {
+	dense := []NamedTensor{{Name: "k", Values: []float32{1}}, {Name: "l", Values: []float32{2, 3}}}
+	later := []NamedTensor{dense[0], {Name: "l", At: 7, Values: []float32{2, 3}}}
+	for name, m := range map[string]struct{ plain, banded message }{
+		"apply":    {&ApplyRequest{Job: "j", To: 1, Dense: dense}, &ApplyRequest{Job: "j", To: 1, Dense: later}},
+		"part":     {&ApplyRequest{Job: "j", To: 1}, &ApplyRequest{Job: "j", To: 1, Parts: 2}},
+		"request":  {&DenseRequest{Job: "j", Names: []string{"l"}, At: []uint32{0}}, &DenseRequest{Job: "j", Names: []string{"l"}, At: []uint32{7}}},
+		"response": {&DenseResponse{Step: 1, Tensors: dense}, &DenseResponse{Step: 1, Tensors: later}},
+	} {
+		plain, banded := encoded(t, m.plain), encoded(t, m.banded)
+		if !bytes.HasPrefix(banded, plain) || len(banded) == len(plain) {
+			t.Errorf("%s: the bytes before the bands changed: %x, %x", name, plain, banded)
+		}
+	}
+	for _, b := range [][]byte{
+		append(encoded(t, &ApplyRequest{Job: "j", To: 1, Dense: dense}), make([]byte, 8+8)...),
+		append(encoded(t, &DenseRequest{Job: "j", Names: []string{"l"}}), make([]byte, 4)...),
+		append(encoded(t, &DenseResponse{Tensors: dense}), make([]byte, 8)...),
+	} {
+		for _, m := range []codec{new(ApplyRequest), new(DenseRequest), new(DenseResponse)} {
+			if err := m.decode(&decoder{b: b}); CodeOf(err) != Invalid {
+				t.Errorf("%T takes bands that say nothing: %v", m, err)
+			}
+		}
+	}
+}
+
+// A client of the protocol before bands is told why it cannot have them.
+func TestAnOlderClientIsRefusedBands(t *testing.T) {
+	addr, _ := serve(t, "127.0.0.1:0", bandsOf{at: 5}, Options{})
+	for version, ok := range map[uint16]bool{2: false, 3: false, 4: true} {
+		c, err := dialVersion(context.Background(), addr, nil, version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		res, err := c.Dense(soon(t), &DenseRequest{Job: "j"})
+		if (err == nil) != ok || !ok && (CodeOf(err) != NotFound || !strings.Contains(err.Error(), "upgrade it")) {
+			t.Errorf("version %d: %+v, %v", version, res, err)
+		}
+		_, err = c.Apply(soon(t), &ApplyRequest{Job: "j", To: 1, Parts: 2})
+		if (err == nil) != ok || !ok && (CodeOf(err) != Unavailable || !strings.Contains(err.Error(), "upgrade it")) {
+			t.Errorf("version %d, a part: %v", version, err)
+		}
+		if _, err = c.Apply(soon(t), &ApplyRequest{Job: "j", To: 1}); err != nil {
+			t.Errorf("version %d, an apply as ever: %v", version, err)
+		}
+	}
+}
+
+// bandsOf answers one variable's band.
+type bandsOf struct {
+	echo
+	at uint32
+}
+
+func (b bandsOf) Dense(context.Context, *DenseRequest) (*DenseResponse, error) {
+	return &DenseResponse{Tensors: []NamedTensor{{Name: "k", At: b.at, Values: []float32{1}}}}, nil
+}

@@ -1,0 +1,436 @@
+package ps
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/optim"
+)
+
+// deep is a DeepFM of 26 features of 16 numbers with 1024-256-32: its first kernel, of 416 by
+// 1024, is two bands, and so is the second.
+func deep() *model.ModelSpec {
+	m := learning()
+	m.Name, m.Features, m.Layers = "deep", nil, nil
+	m.Tables[0].Dim, m.Tables[1].Dim = 16, 16
+	for i := range 26 {
+		m.Features = append(m.Features, &model.Feature{Name: fmt.Sprintf("c%d", i), Field: fmt.Sprintf("c%d", i), Slot: uint32(i + 1), Table: m.Tables[i%2].Name})
+	}
+	m.Outputs = []*model.Output{{Name: "v", Type: model.Output_STACK, Slices: []string{"*"}}}
+	m.Layers = []*model.DenseLayer{
+		{Name: "pairs", Inputs: []string{"v"}, Kind: &model.DenseLayer_Fm{Fm: &model.Fm{}}},
+		{Name: "deep", Inputs: []string{"v"}, Kind: &model.DenseLayer_Mlp{Mlp: &model.Mlp{Units: []uint32{1024, 256, 32, 1}}}},
+		{Name: "logit", Inputs: []string{"pairs", "deep"}, Kind: &model.DenseLayer_Add{Add: &model.AddLayer{}}},
+	}
+	m.Tasks = []*model.Task{{Name: "score", Logit: "logit"}}
+	return m
+}
+
+// pupil trains deep on shards as a trainer does.
+type pupil struct {
+	t      *testing.T
+	e      *runtime.Engine
+	shards []*proc
+	values [][]float32 // of the variables, as fetched before the last step
+	grads  [][]float32 // of the last step
+	step   int
+}
+
+func (w *world) pupil(shards int) *pupil {
+	w.t.Helper()
+	e, err := runtime.New(deep(), shards, 8)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s := &pupil{t: w.t.(*testing.T), e: e}
+	for i := range shards {
+		s.shards = append(s.shards, w.start(w.deepConfig(i, shards)))
+	}
+	return s
+}
+
+func (w *world) deepConfig(shard, shards int) Config {
+	cfg := w.config()
+	cfg.Model, cfg.Shard, cfg.Shards = "deep", shard, shards
+	return cfg
+}
+
+// fetch asks the shards for all variables, band by band.
+func (s *pupil) fetch() [][]float32 {
+	s.t.Helper()
+	vars := s.e.Variables()
+	all := make([][]float32, len(vars))
+	for i := range all {
+		all[i] = make([]float32, vars[i].Size)
+	}
+	for i, p := range s.shards {
+		for _, b := range modelspec.BandsOf(vars, i, len(s.shards)) {
+			d, err := p.Dense(soon(s.t), &rowwire.DenseRequest{Job: job, Shard: uint32(i), Names: []string{b.Name}, At: []uint32{uint32(b.At)}})
+			if err != nil || len(d.Tensors) != 1 || len(d.Tensors[0].Values) != b.Size || d.Tensors[0].At != uint32(b.At) {
+				s.t.Fatalf("band %+v: %v", b, err)
+			}
+			copy(all[b.Variable][b.At:], d.Tensors[0].Values)
+		}
+	}
+	return all
+}
+
+// gradients are those of the next batch, whose rows are those that the shards have; what each shard is told is in two
+// parts, of rows and of variables.
+func (s *pupil) gradients() [][2]*rowwire.ApplyRequest {
+	s.t.Helper()
+	rng := rand.New(rand.NewPCG(7, uint64(s.step)))
+	b := s.e.NewBatch()
+	for range 8 {
+		ids := make([]int64, 26)
+		for f := range ids {
+			ids[f] = modelspec.FID(uint32(f+1), rng.Int64N(5))
+		}
+		if err := b.Add(ids, float32(rng.IntN(2))); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if err := b.Seal(); err != nil {
+		s.t.Fatal(err)
+	}
+	for i, p := range s.shards {
+		for _, block := range b.Blocks(i) {
+			r, err := p.Lookup(soon(s.t), &rowwire.LookupRequest{Model: job, Shard: uint32(i), Tables: []rowwire.TableIDs{{Table: block.Table, IDs: block.IDs}}})
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			copy(block.Rows, r.Values[0])
+		}
+	}
+	s.values = s.fetch()
+	w, err := s.e.Weights(uint64(s.step), s.values)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.e.Train(s.e.NewLane(), b, w); err != nil {
+		s.t.Fatal(err)
+	}
+	s.grads = b.Dense
+	var all [][2]*rowwire.ApplyRequest
+	for i := range s.shards {
+		r := rowwire.ApplyRequest{Job: job, Shard: uint32(i), Epoch: 1, From: int64(s.step * 8), To: int64(s.step*8 + 8), RecordUnix: 1000, Parts: 2}
+		first, second := r, r
+		second.Part = 1
+		for _, block := range b.Blocks(i) {
+			first.Tables = append(first.Tables, rowwire.TableGrads{Table: block.Table, IDs: block.IDs, Grads: block.Grads})
+		}
+		for k, band := range modelspec.BandsOf(s.e.Variables(), i, len(s.shards)) {
+			g := rowwire.NamedTensor{Name: band.Name, At: uint32(band.At), Values: b.Dense[band.Variable][band.At : band.At+band.Size]}
+			if k%2 == 0 {
+				first.Dense = append(first.Dense, g)
+			} else {
+				second.Dense = append(second.Dense, g)
+			}
+		}
+		all = append(all, [2]*rowwire.ApplyRequest{&first, &second})
+	}
+	s.step++
+	return all
+}
+
+func (s *pupil) learn() {
+	s.t.Helper()
+	for i, parts := range s.gradients() {
+		if r := s.shards[i].teach(parts[0]); r.Applied {
+			s.t.Fatal("the first part was applied alone")
+		}
+		if r := s.shards[i].teach(parts[1]); !r.Applied {
+			s.t.Fatal("the last part was not applied")
+		}
+	}
+}
+
+func (w *world) declareDeep() {
+	w.append("model", "deep", &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: deep()}}})
+}
+
+// A model learns the same bits on any number of shards, and each variable what it would learn
+// in one piece: Adagrad looks at one number at a time.
+func TestBandsLearnTheSameOnAnyShards(t *testing.T) {
+	var reference [][]float32
+	for _, shards := range []int{1, 2, 3} {
+		w := newWorld(t)
+		w.declareDeep()
+		s := w.pupil(shards)
+		if n := len(modelspec.Bands(s.e.Variables())); n != len(s.e.Variables())+2 {
+			t.Fatalf("%d variables have %d bands", len(s.e.Variables()), n)
+		}
+		var want, slots [][]float32 // learnt whole
+		o := modelspec.DenseOptimizer(deep())
+		for _, v := range s.e.Variables() {
+			want = append(want, modelspec.InitVariable(deep(), v))
+			x := make([]float32, o.SlotSize(v.Size))
+			o.InitSlots(x)
+			slots = append(slots, x)
+		}
+		for n := range 4 {
+			s.learn()
+			for i := range want {
+				if !slices.Equal(want[i], s.values[i]) {
+					t.Fatalf("%d shards: before step %d variable %s is another than if it were in one piece", shards, n, s.e.Variables()[i].Name)
+				}
+				o.Update(want[i], slots[i], s.grads[i], optim.Step{GlobalStep: int64(n)})
+			}
+		}
+		if got := s.fetch(); reference == nil {
+			reference = got
+		} else if !slices.EqualFunc(got, reference, slices.Equal[[]float32]) {
+			t.Errorf("%d shards learn other variables than one", shards)
+		}
+		var m *mirror
+		for _, p := range s.shards {
+			m = p.settled()
+		}
+		for _, b := range modelspec.Bands(s.e.Variables()) {
+			if !slices.Equal(m.dense[bandID{b.Name, b.At}], reference[b.Variable][b.At:b.At+b.Size]) {
+				t.Errorf("%d shards: a follower has other numbers of %s at %d", shards, b.Name, b.At)
+			}
+		}
+	}
+}
+
+// A shard that is killed between two parts has learnt nothing of them, and the parts sent
+// again to the next one are learnt once.
+func TestARestartDropsParts(t *testing.T) {
+	w := newWorld(t)
+	w.declareDeep()
+	s := w.pupil(1)
+	s.learn()
+	w.save(w.checkpoint(1, 1, 0))
+	before := s.fetch()
+	parts := s.gradients()[0]
+	s.shards[0].teach(parts[0])
+	if err := s.shards[0].stop(); err != nil {
+		t.Fatal(err)
+	}
+	p := w.start(w.deepConfig(0, 1))
+	s.shards[0] = p
+	if _, err := p.Apply(soon(t), parts[1]); rowwire.CodeOf(err) != rowwire.Unavailable || !strings.Contains(err.Error(), "send all parts again") {
+		t.Fatalf("the last part alone: %v", err)
+	}
+	if !slices.EqualFunc(s.fetch(), before, slices.Equal[[]float32]) {
+		t.Error("a part that came alone was learnt")
+	}
+	p.teach(parts[0])
+	if !p.teach(parts[1]).Applied {
+		t.Error("all parts were not learnt")
+	}
+	for _, x := range parts {
+		if r := p.teach(x); r.Applied || r.Next != 16 {
+			t.Errorf("a part that was learnt is learnt again: %+v", r)
+		}
+	}
+	p.sameRows(p.settled())
+}
+
+// parted is a standing shard of one table and one variable, and the parts of an apply to it.
+func parted(t *testing.T) (s *state, parts func(epoch uint64, from int64, n int, change ...func(*rowwire.ApplyRequest)) []*rowwire.ApplyRequest) {
+	s = standing(t, Config{})
+	names := slices.SortedFunc(maps.Keys(s.bands), bandID.compare)
+	return s, func(epoch uint64, from int64, n int, change ...func(*rowwire.ApplyRequest)) []*rowwire.ApplyRequest {
+		var all []*rowwire.ApplyRequest
+		for i := range n {
+			r := &rowwire.ApplyRequest{Job: s.job, Epoch: epoch, From: from, To: from + 1, Part: uint32(i), Parts: uint32(n)}
+			switch i {
+			case 0:
+				r.Tables = []rowwire.TableGrads{{Table: "user", IDs: []int64{1}, Grads: []float32{1, 2}}}
+			case 1, 2:
+				id := names[i-1]
+				r.Dense = []rowwire.NamedTensor{{Name: id.name, At: uint32(id.at), Values: slices.Repeat([]float32{1}, s.bands[id].Size)}}
+			}
+			for _, f := range change {
+				f(r)
+			}
+			all = append(all, r)
+		}
+		return all
+	}
+}
+
+func TestPartsThatDoNotFollow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		send func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest // a: the apply; b: the same of the next epoch
+		code rowwire.Code                                               // of the last one; 0: it is applied
+	}{
+		"all":                  {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return a }, 0},
+		"from the start again": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return append(a[:2:2], a...) }, 0},
+		"one is missing":       {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return []*rowwire.ApplyRequest{a[0], a[2]} }, rowwire.Unavailable},
+		"one comes twice": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
+			return []*rowwire.ApplyRequest{a[0], a[1], a[1]}
+		}, rowwire.Unavailable},
+		"the next holder's":      {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return append(a[:2:2], b[2]) }, rowwire.Unavailable},
+		"the next holder's, all": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return append(a[:2:2], b...) }, 0},
+		"the last holder's": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
+			return []*rowwire.ApplyRequest{a[0], b[0], a[1]}
+		}, rowwire.Fenced},
+		"the last holder's, later": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
+			return []*rowwire.ApplyRequest{b[0], a[1], b[1], b[2]}
+		}, 0},
+		"a table twice": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
+			a[1].Tables = a[0].Tables
+			return a[:2]
+		}, rowwire.Invalid},
+		"a variable twice": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
+			a[2].Dense = a[1].Dense
+			return a
+		}, rowwire.Invalid},
+		"beyond the last": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
+			a[1].Part = 3
+			return a[:2]
+		}, rowwire.Invalid},
+		"of none": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
+			a[1].Parts = 0
+			return a[:2]
+		}, rowwire.Invalid},
+	} {
+		s, parts := parted(t)
+		all := tc.send(parts(1, 0, 3), parts(2, 0, 3))
+		var res *rowwire.ApplyResponse
+		var err error
+		for i, r := range all {
+			if res, err = s.apply(t.Context(), r, ""); err == nil && res.Applied != (i == len(all)-1 && tc.code == 0) {
+				t.Errorf("%s: request %d of %d: %+v", name, i, len(all), res)
+			}
+		}
+		if rowwire.CodeOf(err) != tc.code && (err != nil || tc.code != 0) {
+			t.Errorf("%s: %v, want %v", name, err, tc.code)
+		}
+		if learnt := s.step == 1; learnt != (tc.code == 0) || s.step > 1 {
+			t.Errorf("%s: step %d", name, s.step)
+		}
+		if tc.code == 0 && (len(s.staged.of) > 0 || s.staged.bytes != 0) {
+			t.Errorf("%s: %d bytes are left", name, s.staged.bytes)
+		}
+	}
+}
+
+// What is staged is bounded; whoever finds no room gives his up, and what was abandoned makes
+// room.
+func TestPartsAreBounded(t *testing.T) {
+	s, parts := parted(t)
+	for id, b := range s.bands {
+		b.Size = 7 << 20 / 4
+		s.bands[id] = b
+		s.dense[id].values = make([]float32, b.Size)
+	}
+	begin := func(partition int32) error {
+		t.Helper()
+		for _, r := range parts(1, 0, 3, func(r *rowwire.ApplyRequest) { r.Partition = partition })[:2] {
+			if _, err := s.apply(t.Context(), r, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	n := int32(modelspec.MaxStagedBytes / (7 << 20))
+	for p := range n {
+		if err := begin(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := begin(n); rowwire.CodeOf(err) != rowwire.Unavailable || s.staged.of[n] != nil || s.staged.bytes > modelspec.MaxStagedBytes {
+		t.Errorf("one more: %v, %d bytes", err, s.staged.bytes)
+	}
+	s.staged.of[2].since = s.staged.of[2].since.Add(-2 * abandoned)
+	if err := begin(n); err != nil || s.staged.of[2] != nil || s.staged.of[1] == nil {
+		t.Errorf("in the place of one that was abandoned: %v", err)
+	}
+	s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopped"))
+	if len(s.staged.of) != 0 || s.staged.bytes != 0 {
+		t.Errorf("a shard that stopped keeps %d bytes", s.staged.bytes)
+	}
+}
+
+// Large variables go out as seldom as their rate says, at the latest when applies have paused
+// for so long; small ones as ever.
+func TestDenseVariablesKeepTheirRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, err := newSchema(Config{Job: job, Shards: 2}, deep())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPublisher(f, bzid, nil, nil, nil)
+		bytes := 0
+		for _, v := range f.variables {
+			bytes += 4 * v.Size
+		}
+		if want := time.Duration(bytes) * time.Second / (8 << 20); p.pause.Round(time.Microsecond) != want.Round(time.Microsecond) {
+			t.Errorf("%d bytes go out each %v, want %v", bytes, p.pause, want)
+		}
+		due, begin := p.due(2), time.Now()
+		var at []time.Duration
+		for i := range 60 { // 20 ms each: 40 with applies, then a pause
+			if due(max(0, 40-i)) {
+				at = append(at, time.Since(begin))
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if want := []time.Duration{20 * time.Millisecond, 360 * time.Millisecond, 700 * time.Millisecond, 1040 * time.Millisecond}; !slices.Equal(at, want) {
+			t.Errorf("variables of %v went out at %v, want %v", p.pause, at, want)
+		}
+		small, err := newSchema(Config{Job: job, Shards: 1}, counting())
+		if err != nil || small.densePause > time.Millisecond {
+			t.Errorf("few variables wait %v, %v", small.densePause, err)
+		}
+	})
+}
+
+// A group of variables moves by its own optimizer, with slots of its own, through a checkpoint
+// and back.
+func TestGroupsOfVariablesHaveOptimizers(t *testing.T) {
+	w := newWorld(t)
+	spec := learning()
+	spec.Name = "groups"
+	spec.Variables = []*model.Group{{Match: "*/bias", Optimizer: &model.Optimizer{Kind: &model.Optimizer_Sgd{Sgd: &model.Sgd{LearningRate: 3}}}}}
+	w.append("model", "groups", &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
+	cfg := w.config()
+	cfg.Model = "groups"
+	p := w.start(cfg)
+	before, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := teach(0, 0, 0, 1, 1, 1)
+	for _, v := range before.Tensors {
+		r.Dense = append(r.Dense, rowwire.NamedTensor{Name: v.Name, Values: slices.Repeat([]float32{1}, len(v.Values))})
+	}
+	p.teach(r)
+	after, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range after.Tensors {
+		moved := before.Tensors[i].Values[0] - v.Values[0]
+		if sgd := moved == 3; sgd != strings.HasSuffix(v.Name, "bias") {
+			t.Errorf("%s moved by %g", v.Name, moved)
+		}
+	}
+	c := w.checkpoint(1, 1, 0)
+	saved := w.readShard(c, 0)
+	if len(saved.Dense["out/bias"].Slots) != 0 || len(saved.Dense["out/kernel"].Slots) == 0 {
+		t.Errorf("slots of bias and kernel: %v, %v", saved.Dense["out/bias"].Slots, saved.Dense["out/kernel"].Slots)
+	}
+	w.save(c)
+	hash := p.hash()
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if q := w.start(cfg); q.hash() != hash {
+		t.Error("the shard came back as another")
+	}
+}
