@@ -13,7 +13,7 @@ func TestAStepAllocatesNothing(t *testing.T) {
 	e := engineOf(t, spec, 3, 64)
 	rng := rand.New(rand.NewPCG(1, 2))
 	large, small := draw(rng, spec, 64), draw(rng, spec, 9)
-	b, l, w := e.NewBatch(), e.NewLane(), weightsOf(t, e)
+	b, l, w := e.NewBatch(), &Lane{}, weightsOf(t, e)
 	var scores []float32
 	step := func(s samples) {
 		b.Reset()

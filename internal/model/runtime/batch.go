@@ -6,6 +6,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/nn"
 )
 
 // ErrFull says that a batch has as many samples as its engine allows.
@@ -36,6 +37,11 @@ type Batch struct {
 	ends       []int   // by shard: where its blocks end
 	places     []int32 // by block of the plan: where it is among its shard's blocks
 
+	input  []layout.Tensor
+	in     [][]float32 // the tensors of input, then the labels
+	out    nn.Outputs  // of a step; Dense are its last
+	scored nn.Outputs
+
 	// Dense are the gradients of the dense variables, which Train sets.
 	Dense [][]float32
 }
@@ -53,7 +59,9 @@ type Block struct {
 
 // NewBatch returns an empty batch.
 func (e *Engine) NewBatch() *Batch {
-	b := &Batch{e: e, layout: e.plan.NewBatch(), ids: make([][]int64, len(e.features)), Dense: make([][]float32, len(e.vars))}
+	b := &Batch{e: e, layout: e.plan.NewBatch(), ids: make([][]int64, len(e.features))}
+	b.out.Values = make([][]float32, e.at.dense+len(e.vars))
+	b.Dense = b.out.Values[e.at.dense:]
 	blocks := len(e.tables) * e.shards
 	b.embeddings, b.gradients = make([][]float32, blocks), make([][]float32, blocks)
 	b.blocks, b.places, b.ends = make([]Block, 0, blocks), make([]int32, blocks), make([]int, e.shards)

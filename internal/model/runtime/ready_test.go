@@ -40,7 +40,7 @@ func TestReadyModelsLearn(t *testing.T) {
 			for _, v := range e.Variables() {
 				values = append(values, modelspec.InitVariable(spec, v))
 			}
-			rng, b, l := rand.New(rand.NewPCG(1, 2)), e.NewBatch(), e.NewLane()
+			rng, b, l := rand.New(rand.NewPCG(1, 2)), e.NewBatch(), &Lane{}
 			var first, last float64
 			const steps = 400
 			for step := range steps {
@@ -123,7 +123,7 @@ func TestGradientsOfReadyModels(t *testing.T) {
 	for name, spec := range readyModels(t) {
 		t.Run(name, func(t *testing.T) {
 			e := engineOf(t, spec, 2, 8)
-			w, b, l := weightsOf(t, e), e.NewBatch(), e.NewLane()
+			w, b, l := weightsOf(t, e), e.NewBatch(), &Lane{}
 			draw(rand.New(rand.NewPCG(5, 6)), spec, 8).into(t, b)
 			fill := func() {
 				each(e, b, func(id int64, row, _ []float32) { copy(row, rowOf(id, len(row))) })
