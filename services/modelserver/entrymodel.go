@@ -39,7 +39,6 @@ type entryModel struct {
 	params   atomic.Pointer[runtime.Weights] // as of a MONOLITH_SYNC sequence
 
 	scratches sync.Pool                    // of *scratch
-	lanes     sync.Pool                    // of *runtime.Lane
 	staged    map[uint32]map[int][]float32 // the writer's: chunks so far, by training shard
 }
 
@@ -54,7 +53,6 @@ func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) 
 		engine: engine, vars: engine.Variables(), staged: map[uint32]map[int][]float32{},
 	}
 	m.scratches.New = func() any { return &scratch{batch: engine.NewBatch(), shards: make([]shardScratch, shards)} }
-	m.lanes.New = func() any { return engine.NewLane() }
 	for _, f := range e.Spec.GetFeatures() {
 		m.features = append(m.features, feature{name: f.GetName(), slot: f.GetSlot(), table: f.GetTable()})
 		m.inputs = append(m.inputs, tfserving.Input{Name: f.GetName(), Dtype: types_go_proto.DataType_DT_INT64})

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -24,7 +25,7 @@ func TestDatesOfRecords(t *testing.T) {
 	}
 	load := func(at time.Time) *step {
 		s := e.newStep()
-		if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Time: at}}); err != nil {
+		if err := s.load(span{recs: []kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Time: at}}}); err != nil {
 			t.Fatal(err)
 		}
 		return s
@@ -65,10 +66,10 @@ func TestTheTraceOfABatch(t *testing.T) {
 		for _, tp := range tc.give {
 			recs = append(recs, rec(tp))
 		}
-		if err := s.load(recs); err != nil || s.trace != tc.want {
+		if err := s.load(span{recs: recs}); err != nil || s.trace != tc.want {
 			t.Errorf("%q are traced as %q, %v", tc.give, s.trace, err)
 		}
-		if err := s.load(nil); err != nil || s.trace != "" {
+		if err := s.load(span{recs: nil}); err != nil || s.trace != "" {
 			t.Errorf("nothing is traced as %q, %v", s.trace, err)
 		}
 	}
@@ -120,7 +121,7 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := e.newStep()
-	if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}, {Value: []byte(`{"userId":2,"movieId":5,"rating":5}`)}}); err != nil {
+	if err := s.load(span{recs: []kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}, {Value: []byte(`{"userId":2,"movieId":5,"rating":5}`)}}}); err != nil {
 		t.Fatal(err)
 	}
 	shard := &answerer{}
@@ -168,7 +169,7 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 func learnt(t *testing.T, e *engine) *step {
 	t.Helper()
 	s := e.newStep()
-	if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}}); err != nil {
+	if err := s.load(span{recs: []kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}}}); err != nil {
 		t.Fatal(err)
 	}
 	for shard := range e.Shards() {
@@ -186,7 +187,7 @@ func learnt(t *testing.T, e *engine) *step {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Train(s.lane, s.batch, w); err != nil {
+	if _, err := e.Train(&runtime.Lane{}, s.batch, w); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -217,7 +218,7 @@ func TestAShardHearsOfItsOwnTables(t *testing.T) {
 	if named != 2 {
 		t.Errorf("%d tables are named to all shards, one row of each of 2 is in the batch", named)
 	}
-	if err := s.load(nil); err != nil {
+	if err := s.load(span{recs: nil}); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.tells(0, rowwire.ApplyRequest{}); len(r.Tables)+len(r.Dense) != 0 {
