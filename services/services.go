@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/nn"
 )
 
 // Role is one of the services, in a process of its own or beside the others.
@@ -38,4 +39,5 @@ type Env struct {
 	Local   *rowwire.Local // servers of the row protocol in this process; nil: each is reached by its socket
 	Rows    *tls.Config    // of the row protocol's two ends; nil: it is not encrypted
 	Health  *health.State  // what keeps the role from its work; nil: nobody looks
+	Lanes   *nn.Lanes      // what the process computes on, shared by all its roles; nil: each computation has its own
 }

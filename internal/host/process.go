@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/kernels/nn"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 )
@@ -94,7 +95,7 @@ func (p *Process) Run(ctx context.Context) (err error) {
 		defer cancel()
 		err = errors.Join(err, status.close(last), spans.close(last), b.Close())
 	}()
-	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well,
+	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well, Lanes: nn.NewLanes(0),
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
 	r, err := p.bound.build(surroundings{env: env, launch: p.launch})
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/nn"
 )
 
 // The one job of a stack, its model, and its topics in the namespace demo where no flag names
@@ -55,6 +56,7 @@ type Stack struct {
 
 	health *health.State
 	local  *rowwire.Local // the servers of roles that run here
+	lanes  *nn.Lanes      // what they compute on
 	spans  *tracing
 	data   *DataDir
 	status *statusServer
@@ -65,7 +67,7 @@ type Stack struct {
 func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	well := health.New()
 	cfg.Topics = cfg.Topics.Of(cfg.Logs.BZID)
-	s := &Stack{Config: cfg, Metrics: newRegistry(well), health: well, local: rowwire.NewLocal()}
+	s := &Stack{Config: cfg, Metrics: newRegistry(well), health: well, local: rowwire.NewLocal(), lanes: nn.NewLanes(0)}
 	if s.Log, err = cfg.Logs.Logger(); err != nil {
 		return nil, err
 	}

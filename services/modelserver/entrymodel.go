@@ -41,7 +41,6 @@ type entryModel struct {
 	params   atomic.Pointer[runtime.Weights] // as of a MONOLITH_SYNC sequence
 
 	scratches sync.Pool                      // of *scratch
-	lanes     sync.Pool                      // of *runtime.Lane
 	staged    map[uint32]map[place][]float32 // the writer's: chunks so far, by training shard
 }
 
@@ -60,7 +59,6 @@ func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) 
 		bands: map[place]int{},
 	}
 	m.scratches.New = func() any { return &scratch{batch: engine.NewBatch(), shards: make([]shardScratch, shards)} }
-	m.lanes.New = func() any { return engine.NewLane() }
 	for _, b := range modelspec.Bands(m.vars) {
 		m.bands[place{b.Variable, b.At}] = b.Size
 	}

@@ -174,6 +174,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.grpcAddr, s.httpAddr, s.rowsAddr = gln.Addr().String(), hln.Addr().String(), rowwire.Addr(rln.Addr())
 	defer s.pool.Close()
+	defer s.env.Lanes.Expect(s.env.Lanes.Threads())() // requests come side by side
 
 	// The ports go first, then what answers behind them.
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -131,9 +131,12 @@ func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tf
 		return nil, err
 	}
 	w := m.params.Load()
-	lane := m.lanes.Get().(*runtime.Lane)
+	lane, err := s.env.Lanes.Get(ctx)
+	if err != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	byTask, err := m.engine.Score(lane, sc.batch, w, [][]float32{make([]float32, 0, sc.batch.Len())})
-	m.lanes.Put(lane)
+	s.env.Lanes.Put(lane)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
 	}

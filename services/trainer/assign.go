@@ -166,7 +166,7 @@ func (s *Server) take(soft, hard context.Context, p int32) (held, error) {
 	b := s.job().Started.V
 	l := &learner{
 		s: s, partition: p, epoch: lease.Epoch,
-		step:  s.engine.newStep(),
+		ring:  newRing(s.engine),
 		turns: turns{size: int64(s.cfg.Batch), n: int(b.GetPartitions()), ends: endsOf(b)},
 	}
 	l.reader = kafka.NewReader(kafka.ReaderConfig{

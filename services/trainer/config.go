@@ -45,6 +45,10 @@ type Config struct {
 	Batch int
 	// Linger is how long a first record waits for more. Default 10 ms.
 	Linger time.Duration
+	// Pipeline is how many steps ahead of the one that computes rows are looked up: 1, or 0, with
+	// which a partition's step reads what its step before has changed, as in deterministic mode
+	// it always does. Default 1.
+	Pipeline int
 	// RecordAhead is how far ahead of this machine's clock, or of the newest checkpoint's
 	// time should that be later, a record may be dated. One beyond is parked: rows expire
 	// by the time of records. Default 24 h.
@@ -92,6 +96,7 @@ func (c Config) withDefaults() Config {
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, 3*time.Second)
 	if !c.registered {
 		c.Linger = cmp.Or(c.Linger, 10*time.Millisecond)
+		c.Pipeline = cmp.Or(c.Pipeline, 1)
 	}
 	return c
 }
@@ -111,6 +116,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
+	fs.IntVar(&c.Pipeline, "pipeline", c.Pipeline, "1: look up the next step's rows while one computes; 0: after it was applied")
 	fs.DurationVar(&c.RecordAhead, "record-ahead", c.RecordAhead, "how far ahead of this machine's clock a record may be dated; one beyond is parked")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn in one fixed order, to equal bits")
 	fs.BoolVar(&c.StopAtEnd, "stop-at-end", c.StopAtEnd, "end the job at the end of the topic as it is now")
@@ -152,6 +158,7 @@ func (c *Config) Validate() error {
 	check(c.Shards > 0, "shards must be 1 or more, not %d", c.Shards)
 	check(c.Batch > 0 && c.Batch <= maxBatch, "batch must be 1 to %d, not %d", maxBatch, c.Batch)
 	check(c.Linger >= 0 && c.Linger <= time.Second, "linger must be between 0 and 1s, not %v", c.Linger)
+	check(c.Pipeline == 0 || c.Pipeline == 1, "pipeline must be 0 or 1, not %d", c.Pipeline)
 	check(c.RecordAhead > 0, "record-ahead must be positive, not %v", c.RecordAhead)
 	check(c.CheckpointEvery >= 0, "checkpoint-every %v is negative", c.CheckpointEvery)
 	check(c.ExportEvery > 0, "export-every must be 1 or more, not %d", c.ExportEvery)

@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/input"
@@ -50,13 +52,21 @@ func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
 // step is the work on one batch. Its memory is used again for the next one.
 type step struct {
 	e      *engine
+	at     span
 	batch  *runtime.Batch
-	lane   *runtime.Lane
 	bad    []rejected
-	newest int64 // unix seconds of the newest record learnt
-	trace  string
+	newest int64  // unix seconds of the newest record learnt
+	trace  string // traceparent of a record
 	input  *input.Decoder
 	shards []part
+	large  error // an errTooLarge: it cannot be learnt whole
+	err    error // which keeps it, and what comes behind it, from being learnt
+
+	looked  bool // what follows is set
+	weights *runtime.Weights
+	begin   time.Time
+	span    trace.Span // nil: nobody wants one
+	parent  string     // its traceparent
 }
 
 // part is what a step sends one shard, and what that answers.
@@ -71,7 +81,7 @@ type part struct {
 
 func (e *engine) newStep() *step {
 	return &step{
-		e: e, batch: e.NewBatch(), lane: e.NewLane(),
+		e: e, batch: e.NewBatch(),
 		input: input.New(e.Spec(), e.input), shards: make([]part, e.Shards()),
 	}
 }
@@ -85,15 +95,35 @@ type rejected struct {
 // samples is how many are learnt.
 func (s *step) samples() int { return s.batch.Len() }
 
-// load reads the records and finds the rows that they read.
-func (s *step) load(recs []kafka.Record) error {
+// end forgets what was looked up, and ends the span.
+func (s *step) end() {
+	if s.span != nil {
+		s.span.End()
+	}
+	s.looked, s.weights, s.span, s.parent = false, nil, nil, ""
+}
+
+// load reads the records of a span and finds the rows that they read. Where they are more than
+// a step may hold, large says so.
+func (s *step) load(of span) error {
+	s.end()
+	s.large = nil
+	err := s.read(of)
+	if errors.Is(err, errTooLarge) {
+		s.large, err = err, nil
+	}
+	return err
+}
+
+func (s *step) read(of span) error {
+	s.at = of
 	s.batch.Reset()
 	s.bad, s.newest, s.trace = s.bad[:0], 0, ""
 	latest := time.Unix(math.MaxUint32, 0)
 	if s.e.latest != nil {
 		latest = s.e.latest()
 	}
-	for _, r := range recs {
+	for _, r := range of.recs {
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
@@ -153,8 +183,8 @@ func (s *step) asks(shard int, r rowwire.LookupRequest) (p *part, ok bool) {
 }
 
 // train computes the gradients as shards are to get them.
-func (s *step) train(w *runtime.Weights) (runtime.Result, error) {
-	res, err := s.e.Train(s.lane, s.batch, w)
+func (s *step) train(lane *runtime.Lane) (runtime.Result, error) {
+	res, err := s.e.Train(lane, s.batch, s.weights)
 	if err != nil {
 		return res, err
 	}

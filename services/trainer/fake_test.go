@@ -82,6 +82,8 @@ type fakeShard struct {
 	rolled  int
 	traces  []string // of the applies that had one
 	took    func(*rowwire.ApplyRequest)
+	asked   func(*rowwire.LookupRequest) // set before anything is learnt
+	refuses func(*rowwire.ApplyRequest) rowwire.Code
 	rng     *rand.Rand
 	stop    func()
 }
@@ -193,6 +195,9 @@ func (s *fakeShard) wait(ctx context.Context, turn, generation uint64) error {
 }
 
 func (s *fakeShard) Lookup(ctx context.Context, r *rowwire.LookupRequest) (*rowwire.LookupResponse, error) {
+	if s.asked != nil {
+		s.asked(r)
+	}
 	if err := s.wait(ctx, r.Turn, r.Generation); err != nil {
 		return nil, err
 	}
@@ -270,6 +275,11 @@ func (s *fakeShard) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 		e := rowwire.Errorf(c, "recorded is %d, the range %d to %d", next, r.From, r.To)
 		e.Next = next
 		return nil, e
+	}
+	if s.refuses != nil {
+		if c := s.refuses(r); c != 0 {
+			return refuse(c)
+		}
 	}
 	switch {
 	case r.Epoch < s.epochs[r.Partition]:

@@ -116,7 +116,7 @@ func TestAnotherFormatIsParkedWithAReason(t *testing.T) {
 		}
 		e.input = (&Config{Format: format}).input()
 		s := e.newStep()
-		if err := s.load([]kafka.Record{{Value: []byte(record)}}); err != nil {
+		if err := s.load(span{recs: []kafka.Record{{Value: []byte(record)}}}); err != nil {
 			t.Fatal(err)
 		}
 		if s.samples() != 0 || len(s.bad) != 1 || !strings.HasPrefix(s.bad[0].reason, "the record is not ") {

@@ -63,6 +63,9 @@ func (s *Server) train(soft, hard context.Context) error {
 	if err := s.join(soft); err != nil {
 		return nil // ctx ended, or the job did
 	}
+	if s.cfg.Deterministic {
+		defer s.env.Lanes.Expect(1)()
+	}
 	g, soft := errgroup.WithContext(soft)
 	soft, cancel := context.WithCancel(soft)
 	defer cancel()

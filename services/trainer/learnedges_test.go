@@ -27,7 +27,7 @@ func TestDatesOfRecords(t *testing.T) {
 	}
 	load := func(at time.Time) *step {
 		s := e.newStep()
-		if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Time: at}}); err != nil {
+		if err := s.load(span{recs: []kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`), Time: at}}}); err != nil {
 			t.Fatal(err)
 		}
 		return s
@@ -68,10 +68,10 @@ func TestTheTraceOfABatch(t *testing.T) {
 		for _, tp := range tc.give {
 			recs = append(recs, rec(tp))
 		}
-		if err := s.load(recs); err != nil || s.trace != tc.want {
+		if err := s.load(span{recs: recs}); err != nil || s.trace != tc.want {
 			t.Errorf("%q are traced as %q, %v", tc.give, s.trace, err)
 		}
-		if err := s.load(nil); err != nil || s.trace != "" {
+		if err := s.load(span{recs: nil}); err != nil || s.trace != "" {
 			t.Errorf("nothing is traced as %q, %v", s.trace, err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := e.newStep()
-	if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}, {Value: []byte(`{"userId":2,"movieId":5,"rating":5}`)}}); err != nil {
+	if err := s.load(span{recs: []kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}, {Value: []byte(`{"userId":2,"movieId":5,"rating":5}`)}}}); err != nil {
 		t.Fatal(err)
 	}
 	shard := &answerer{}
@@ -171,7 +171,7 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 func learnt(t *testing.T, e *engine) *step {
 	t.Helper()
 	s := e.newStep()
-	if err := s.load([]kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}}); err != nil {
+	if err := s.load(span{recs: []kafka.Record{{Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)}}}); err != nil {
 		t.Fatal(err)
 	}
 	for shard := range e.Shards() {
@@ -185,11 +185,11 @@ func learnt(t *testing.T, e *engine) *step {
 	for _, v := range e.Variables() {
 		values = append(values, slices.Repeat([]float32{0.25}, v.Size))
 	}
-	w, err := e.Weights(0, values)
-	if err != nil {
+	var err error
+	if s.weights, err = e.Weights(0, values); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.train(w); err != nil {
+	if _, err := s.train(&runtime.Lane{}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -220,7 +220,7 @@ func TestAShardHearsOfItsOwnTables(t *testing.T) {
 	if named != 2 {
 		t.Errorf("%d tables are named to all shards, one row of each of 2 is in the batch", named)
 	}
-	if err := s.load(nil); err != nil {
+	if err := s.load(span{recs: nil}); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.tells(0, rowwire.ApplyRequest{})[0]; len(r.Tables)+len(r.Dense) != 0 {
@@ -338,7 +338,7 @@ func TestFiguresByTask(t *testing.T) {
 	for i := range 200 {
 		recs = append(recs, kafka.Record{Value: fmt.Appendf(nil, `{"user":1,"movie":2,"age":1,"stars":%d,"seen":%d}`, i%6, i%2)})
 	}
-	if err := st.load(recs); err != nil || st.samples() != 200 {
+	if err := st.load(span{recs: recs}); err != nil || st.samples() != 200 {
 		t.Fatal(err, st.bad)
 	}
 	right := make([]float32, 200)

@@ -113,7 +113,7 @@ func (w *world) learning(change func(*Config)) *learner {
 		f.inOrder = cfg.Deterministic
 	}
 	w.caughtUp(s)
-	l := &learner{s: s, epoch: 1, step: s.engine.newStep(), turns: turns{size: int64(cfg.Batch), n: 1},
+	l := &learner{s: s, epoch: 1, ring: newRing(s.engine), turns: turns{size: int64(cfg.Batch), n: 1},
 		reader: kafka.NewReader(kafka.ReaderConfig{Brokers: cfg.Brokers, Topic: cfg.Topic})}
 	w.t.Cleanup(func() { l.reader.Close() })
 	return l
@@ -173,10 +173,15 @@ func TestOddRecordsInARow(t *testing.T) {
 				}
 				recs := records(0, tc.users...)
 				learn := func(recs []kafka.Record, from, to int64) error {
+					st, of := l.ring.steps[0], span{recs: recs, from: from, to: to}
+					learn := l.halving
 					if inOrder {
-						return l.sifted(t.Context(), t.Context(), recs, from, to, at{turn: w.shards[0].now.turn})
+						learn, of.when.turn = l.sifted, w.shards[0].now.turn
 					}
-					return l.halving(t.Context(), t.Context(), recs, from, to)
+					if err := st.load(of); err != nil {
+						return err
+					}
+					return learn(t.Context(), t.Context(), st)
 				}
 				err := learn(recs, 0, 10)
 				if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(strings.ToLower(err.Error()), tc.says) && !(tc.fenced && refusal(err) == rowwire.Fenced) {
@@ -225,7 +230,7 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 		s := w.view(w.alone())
 		letters := &failingLetters{DeadLetters: w.b.DeadLetters(), err: fmt.Errorf("parking: %w", bus.ErrUnavailable)}
 		s.env.Bus = otherLetters{w.b, letters}
-		l := &learner{s: s, step: s.engine.newStep()}
+		l := &learner{s: s}
 		r := rejected{kafka.Record{Topic: "ratings", Offset: 7, Headers: map[string]string{"b": "2", "a": "1"}}, "odd"}
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -376,14 +381,10 @@ func TestABoundedPartitionIsDone(t *testing.T) {
 				w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 				w.caughtUp(l.s)
 				l.turns.ends = []int64{end}
-				learn := l.learnUnordered
-				if inOrder {
-					learn = l.learnDeterministic
-				}
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				for range 2 {
-					if err := learn(ctx, ctx, position{from: w.shards[0].now.next[0], level: true}); !errors.Is(err, errDone) {
+					if err := l.learnFrom(ctx, ctx, position{from: w.shards[0].now.next[0], level: true}); !errors.Is(err, errDone) {
 						t.Errorf("%v", err)
 					}
 					if next := w.shards[0].now.next[0]; next != end {
@@ -409,7 +410,7 @@ func TestWhereADeterministicPartitionGoesOn(t *testing.T) {
 	w.caughtUp(l.s)
 	l.turns.ends = []int64{20}
 	for from, want := range map[int64]string{1: "no multiple of the batch size 16", 17: "no multiple of the batch size 16", 19: "no multiple", 20: errDone.Error(), 21: errDone.Error()} {
-		if err := l.learnDeterministic(t.Context(), t.Context(), position{from: from, level: true}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := l.learnFrom(t.Context(), t.Context(), position{from: from, level: true}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("at %d: %v, want %q", from, err, want)
 		}
 	}

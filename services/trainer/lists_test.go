@@ -146,13 +146,13 @@ func TestRecordsTooLargeForAStep(t *testing.T) {
 	}
 	most := modelspec.MaxStepBytes / (8 + 4*1024)
 	s := e.newStep()
-	if err := s.load([]kafka.Record{record(3, most/2), record(most, most/2-100)}); err != nil || s.samples() != 2 {
+	if err := s.load(span{recs: []kafka.Record{record(3, most/2), record(most, most/2-100)}}); err != nil || s.samples() != 2 {
 		t.Errorf("two records that fit: %v", err)
 	}
-	if err := s.load([]kafka.Record{record(3, most/2), record(most, most/2+100)}); !refused(err) {
-		t.Errorf("two that do not: %v", err)
+	if err := s.load(span{recs: []kafka.Record{record(3, most/2), record(most, most/2+100)}}); err != nil || !refused(s.large) {
+		t.Errorf("two that do not: %v, %v", err, s.large)
 	}
-	if err := s.load([]kafka.Record{record(3, runtime.MaxIDs+1)}); err != nil || len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, `feature "seen" has 16385 ids`) {
+	if err := s.load(span{recs: []kafka.Record{record(3, runtime.MaxIDs+1)}}); err != nil || len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, `feature "seen" has 16385 ids`) {
 		t.Errorf("more ids than a feature may have: %v, %v", err, s.bad)
 	}
 }

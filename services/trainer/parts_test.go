@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services"
 )
@@ -40,7 +41,7 @@ func TestGradients(t *testing.T) {
 	rows := map[int64][]float32{}
 	run := func() (*step, float64) {
 		s := e.newStep()
-		if err := s.load(recs); err != nil {
+		if err := s.load(span{recs: recs}); err != nil {
 			t.Fatal(err)
 		}
 		for shard := range 3 {
@@ -57,7 +58,7 @@ func TestGradients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := e.Train(s.lane, s.batch, w)
+		res, err := e.Train(&runtime.Lane{}, s.batch, w)
 		if err != nil {
 			t.Fatal(err)
 		}

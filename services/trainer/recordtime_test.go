@@ -21,7 +21,7 @@ func TestRecordsFromTheFutureAreParked(t *testing.T) {
 	s := e.newStep()
 	load := func(recs ...kafka.Record) {
 		t.Helper()
-		if err := s.load(recs); err != nil {
+		if err := s.load(span{recs: recs}); err != nil {
 			t.Fatal(err)
 		}
 	}

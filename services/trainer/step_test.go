@@ -10,6 +10,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 )
 
 // A trainer's own part of a step of 64 ratings of the demo's model: to read them, plan their
@@ -33,19 +34,19 @@ func BenchmarkStep(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := e.newStep()
+	s, lane := e.newStep(), runtime.Lane{}
 	for _, part := range []string{"load", "whole"} {
 		b.Run(part, func(b *testing.B) {
 			b.ReportAllocs()
 			begin := cpuTime(b)
 			for b.Loop() {
-				if err := s.load(recs); err != nil || s.samples() != batch {
+				if err := s.load(span{recs: recs}); err != nil || s.samples() != batch {
 					b.Fatal(s.samples(), err)
 				}
 				if part == "load" {
 					continue
 				}
-				if _, err := e.Train(s.lane, s.batch, w); err != nil {
+				if _, err := e.Train(&lane, s.batch, w); err != nil {
 					b.Fatal(err)
 				}
 				if err := s.takeable(); err != nil {

@@ -57,59 +57,66 @@ func refused(err error) bool {
 	return errors.Is(err, errGradients) || errors.Is(err, errTooLarge) || refusal(err) == rowwire.Invalid
 }
 
-// halving learns [from, to) in one step or, where that is refused, in halves, down to the
-// records that cannot be learnt at all, which are parked.
-func (l *learner) halving(soft, hard context.Context, recs []kafka.Record, from, to int64) error {
-	err := l.learn(soft, hard, recs, from, to, at{})
-	if !refused(err) || len(recs) == 0 {
-		if err == nil && l.step.samples() > 0 {
+// halving learns a step whole or, where that is refused, in halves, down to the records that
+// cannot be learnt at all, which are parked.
+func (l *learner) halving(soft, hard context.Context, st *step) error {
+	s := st.at
+	err := l.learn(soft, hard, st)
+	if !refused(err) || len(s.recs) == 0 {
+		if err == nil && st.samples() > 0 {
 			l.learns()
 		}
 		return err
 	}
-	if len(recs) == 1 {
+	if len(s.recs) == 1 {
 		if !errors.Is(err, errTooLarge) { // which is the record's fault alone
-			if err := l.tooOdd(soft, from, to, err); err != nil {
+			if err := l.tooOdd(soft, s, err); err != nil {
 				return err
 			}
 		}
-		if err := l.park(soft, rejected{recs[0], err.Error()}); err != nil {
+		if err := l.park(soft, rejected{s.recs[0], err.Error()}); err != nil {
 			return err
 		}
 		l.s.m.rejected.Inc()
-		return l.learn(soft, hard, nil, from, to, at{}) // its offset counts as learnt
+		return l.again(soft, hard, st, span{from: s.from, to: s.to}) // its offset counts as learnt
 	}
-	half := len(recs) / 2
-	middle := recs[half].Offset
-	if err := l.halving(soft, hard, recs[:half], from, middle); err != nil {
-		return err
+	half := len(s.recs) / 2
+	middle := s.recs[half].Offset
+	for _, part := range []span{{recs: s.recs[:half], from: s.from, to: middle}, {recs: s.recs[half:], from: middle, to: s.to}} {
+		if err := st.load(part); err != nil {
+			return err
+		}
+		if err := l.halving(soft, hard, st); err != nil {
+			return err
+		}
 	}
-	return l.halving(soft, hard, recs[half:], middle, to)
+	return nil
 }
 
 // sifted is halving for deterministic mode, where a batch is one turn whatever is left of
 // it: the records that cannot be learnt by themselves are found first.
-func (l *learner) sifted(soft, hard context.Context, recs []kafka.Record, from, to int64, when at) error {
-	err := l.learn(soft, hard, recs, from, to, when)
+func (l *learner) sifted(soft, hard context.Context, st *step) error {
+	s := st.at
+	err := l.learn(soft, hard, st)
 	if errors.Is(err, errTooLarge) {
-		return l.tooLarge(soft, hard, recs, from, to, when, err)
+		return l.tooLarge(soft, hard, st, s, err)
 	}
 	if !errors.Is(err, errGradients) {
-		if err == nil && l.step.samples() > 0 {
+		if err == nil && st.samples() > 0 {
 			l.learns()
 		}
 		return err
 	}
 	why := err
-	good, bad, err := l.sift(soft, recs, when)
+	good, bad, err := l.sift(soft, st, s)
 	if err != nil {
 		return err
 	}
 	if len(bad) == 0 { // each could be learnt, but not all in one turn
-		return l.fails(soft, from, to, why)
+		return l.fails(soft, s, why)
 	}
 	if len(good) == 0 && l.odd+len(bad) >= oddInARow { // none is parked: the turn is to be learnt whole
-		return l.fails(soft, from, to, why)
+		return l.fails(soft, s, why)
 	}
 	l.odd += len(bad)
 	for _, r := range bad {
@@ -118,8 +125,9 @@ func (l *learner) sifted(soft, hard context.Context, recs []kafka.Record, from, 
 		}
 		l.s.m.rejected.Inc()
 	}
-	if err = l.learn(soft, hard, good, from, to, when); errors.Is(err, errGradients) {
-		return l.fails(soft, from, to, err)
+	s.recs = good
+	if err = l.again(soft, hard, st, s); errors.Is(err, errGradients) {
+		return l.fails(soft, s, err)
 	}
 	if err == nil && len(good) > 0 {
 		l.learns()
@@ -128,45 +136,55 @@ func (l *learner) sifted(soft, hard context.Context, recs []kafka.Record, from, 
 }
 
 // tooLarge parks the records that are too large by themselves; where none is, the turn is.
-func (l *learner) tooLarge(soft, hard context.Context, recs []kafka.Record, from, to int64, when at, why error) error {
+func (l *learner) tooLarge(soft, hard context.Context, st *step, s span, why error) error {
 	var good []kafka.Record
-	for i, r := range recs {
-		err := l.step.load(recs[i : i+1])
-		switch {
-		case errors.Is(err, errTooLarge):
-			if err := l.park(soft, rejected{r, err.Error()}); err != nil {
-				return err
-			}
-			l.s.m.rejected.Inc()
-		case err != nil:
+	for i, r := range s.recs {
+		alone := s
+		alone.recs = s.recs[i : i+1]
+		if err := st.load(alone); err != nil {
 			return err
-		default:
-			good = append(good, r)
 		}
+		if st.large == nil {
+			good = append(good, r)
+			continue
+		}
+		if err := l.park(soft, rejected{r, st.large.Error()}); err != nil {
+			return err
+		}
+		l.s.m.rejected.Inc()
 	}
-	if len(good) == len(recs) {
-		return fmt.Errorf("offsets %d to %d of partition %d cannot be learnt in one turn: %w: begin the job again with a lower --batch", from, to, l.partition, why)
+	if len(good) == len(s.recs) {
+		return fmt.Errorf("offsets %d to %d of partition %d cannot be learnt in one turn: %w: begin the job again with a lower --batch", s.from, s.to, l.partition, why)
 	}
-	return l.sifted(soft, hard, good, from, to, when)
+	s.recs = good
+	if err := st.load(s); err != nil {
+		return err
+	}
+	return l.sifted(soft, hard, st)
 }
 
-// sift parts the records that can be learnt from those that cannot, by the rows and
+// sift parts the records of a turn that can be learnt from those that cannot, by the rows and
 // variables of the turn. It applies nothing.
-func (l *learner) sift(ctx context.Context, recs []kafka.Record, when at) (good []kafka.Record, bad []rejected, err error) {
-	if err := l.step.load(recs); err != nil {
+func (l *learner) sift(ctx context.Context, st *step, s span) (good []kafka.Record, bad []rejected, err error) {
+	if err := st.load(s); err != nil {
 		return nil, nil, err
 	}
-	switch _, err := l.gradients(ctx, when); {
+	if err := l.lookUp(ctx, st); err != nil {
+		return nil, nil, err
+	}
+	switch _, err := l.gradients(ctx, st); {
 	case err == nil:
-		return recs, nil, nil
+		return s.recs, nil, nil
 	case !errors.Is(err, errGradients):
 		return nil, nil, err
-	case len(recs) == 1:
-		return nil, []rejected{{recs[0], err.Error()}}, nil
+	case len(s.recs) == 1:
+		return nil, []rejected{{s.recs[0], err.Error()}}, nil
 	}
-	half := len(recs) / 2
-	for _, part := range [][]kafka.Record{recs[:half], recs[half:]} {
-		g, b, err := l.sift(ctx, part, when)
+	half := len(s.recs) / 2
+	for _, recs := range [][]kafka.Record{s.recs[:half], s.recs[half:]} {
+		part := s
+		part.recs = recs
+		g, b, err := l.sift(ctx, st, part)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -180,21 +198,21 @@ func (l *learner) learns() { l.odd, l.diverged = 0, false }
 
 // tooOdd counts a record that cannot be learnt by itself. One after the other means that
 // the model is at fault: then they are not parked but wait for a better one.
-func (l *learner) tooOdd(ctx context.Context, from, to int64, why error) error {
+func (l *learner) tooOdd(ctx context.Context, s span, why error) error {
 	if l.odd++; l.odd < oddInARow {
 		return nil
 	}
-	return l.fails(ctx, from, to, why)
+	return l.fails(ctx, s, why)
 }
 
 // fails says, once, that the model diverges.
-func (l *learner) fails(ctx context.Context, from, to int64, why error) error {
+func (l *learner) fails(ctx context.Context, s span, why error) error {
 	err := fmt.Errorf("%w: %w: if it diverges, go back to an earlier checkpoint and train with a lower learning rate or smaller batches", errDiverged, why)
 	if l.diverged {
 		return err
 	}
 	if terr := l.s.tell(ctx, &training.Event{Body: &training.Event_HealthFailed{HealthFailed: &training.HealthFailed{
-		Reason: err.Error(), Partition: l.partition, From: from, To: to,
+		Reason: err.Error(), Partition: l.partition, From: s.from, To: s.to,
 	}}}); terr != nil {
 		return errors.Join(err, terr)
 	}

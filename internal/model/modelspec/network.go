@@ -284,7 +284,8 @@ func (n *network) product(prefix string, x graph.ID, units int) (graph.ID, error
 	if err != nil {
 		return graph.None, err
 	}
-	return n.add(graph.MatMul{Bias: true, BF16: n.bf16()}, x, kernel, bias), nil
+	// A single unit is a logit, or a part of one: exact, and no slower so.
+	return n.add(graph.MatMul{Bias: true, BF16: n.bf16() && units > 1}, x, kernel, bias), nil
 }
 
 // bf16 says whether the layer's products are of bfloat16.

@@ -27,7 +27,7 @@ func TestAStepAllocatesNothing(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e := tc.e
-			b, l, w := e.NewBatch(), e.NewLane(), weightsOf(t, e)
+			b, l, w := e.NewBatch(), &Lane{}, weightsOf(t, e)
 			scores := make([][]float32, len(e.Tasks()))
 			step := func(all []Sample) {
 				b.Reset()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/nn"
 )
 
 // ErrFull says that a batch has as many samples, ids or rows as are allowed.
@@ -39,6 +40,12 @@ type Batch struct {
 	ends       []int   // by shard: where its blocks end
 	places     []int32 // by block of the plan: where it is among its shard's blocks
 
+	input  []layout.Tensor
+	in     [][]float32 // the tensors of input, lengths, floats, then labels and weights
+	losses []float64   // by task
+	out    nn.Outputs  // of a step; Dense are its last
+	scored nn.Outputs
+
 	// Dense are the gradients of the dense variables, which Train sets.
 	Dense [][]float32
 }
@@ -67,8 +74,10 @@ func (e *Engine) NewBatch() *Batch {
 	b := &Batch{
 		e: e, layout: e.plan.NewBatch(), ids: make([]column, len(e.features)), floats: make([][]float32, len(e.floats)),
 		labels: make([][]float32, len(e.tasks)), weights: make([][]float32, len(e.tasks)),
-		lengths: make([][]float32, len(e.sequences)), Dense: make([][]float32, len(e.vars)),
+		lengths: make([][]float32, len(e.sequences)),
 	}
+	b.out.Values = make([][]float32, e.at.dense+len(e.vars))
+	b.Dense = b.out.Values[e.at.dense:]
 	blocks := len(e.tables) * e.shards
 	b.embeddings, b.gradients = make([][]float32, blocks), make([][]float32, blocks)
 	b.blocks, b.places, b.ends = make([]Block, 0, blocks), make([]int32, blocks), make([]int, e.shards)

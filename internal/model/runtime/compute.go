@@ -3,23 +3,12 @@ package runtime
 import (
 	"fmt"
 
-	"github.com/monolith-go/monolith/kernels/layout"
 	"github.com/monolith-go/monolith/kernels/nn"
 )
 
-// Lane is the memory of one computation. It is of use to any batch of its engine, and needed
-// only while it computes.
-type Lane struct {
-	nn     nn.Lane
-	input  []layout.Tensor
-	in     [][]float32 // the tensors of input, lengths, floats, then labels and weights
-	losses []float64   // by task
-	out    nn.Outputs  // of a step, in the lane's memory but for the dense gradients
-	scored nn.Outputs
-}
-
-// NewLane returns a lane.
-func (e *Engine) NewLane() *Lane { return &Lane{} }
+// Lane is what one computation has to itself: threads, and memory for what lies between rows and
+// gradients. It serves any engine, and is needed only while it computes.
+type Lane = nn.Lane
 
 // Weights are the dense variables as of one version, in order. Neither they nor their values
 // ever change.
@@ -45,7 +34,7 @@ func (e *Engine) Weights(version uint64, values [][]float32) (*Weights, error) {
 // Result is what a step came to.
 type Result struct {
 	Loss   float64     // summed over the samples, tasks by their weights
-	Losses []float64   // by task, likewise but for that weight; the lane's until its next use, as is Scores
+	Losses []float64   // by task, likewise but for that weight; the batch's until its next use, as is Scores
 	Scores [][]float32 // by task, by sample
 }
 
@@ -62,68 +51,63 @@ func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 			return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels[i]), n)
 		}
 	}
-	if err := e.forward(l, b); err != nil {
+	if err := e.forward(b); err != nil {
 		return Result{}, err
 	}
-	l.in = append(l.in, b.labels...)
+	b.in = append(b.in, b.labels...)
 	for i := range e.tasks {
 		if e.tasks[i].Weighted() {
-			l.in = append(l.in, b.weights[i])
+			b.in = append(b.in, b.weights[i])
 		}
 	}
-	if l.out.Values == nil {
-		l.out.Values = make([][]float32, e.at.dense+len(e.vars))
-	}
-	out := l.out.Values
-	copy(out[e.at.dense:], b.Dense)
-	if err := e.train.Run(&l.nn, n, l.in, &w.nn, &l.out); err != nil {
+	out := b.out.Values
+	if err := e.train.Run(l, n, b.in, &w.nn, &b.out); err != nil {
 		return Result{}, err
 	}
-	copy(b.Dense, out[e.at.dense:])
 	b.open()
 	var err error
 	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, out[e.at.slopes:e.at.dense], nil); err != nil {
 		return Result{}, err
 	}
-	l.losses = l.losses[:0]
+	b.losses = b.losses[:0]
 	for _, loss := range out[e.at.losses:e.at.slopes] {
-		l.losses = append(l.losses, float64(loss[0])*float64(n))
+		b.losses = append(b.losses, float64(loss[0])*float64(n))
 	}
-	return Result{Loss: float64(out[e.at.loss][0]) * float64(n), Losses: l.losses, Scores: out[:len(e.tasks)]}, nil
+	return Result{Loss: float64(out[e.at.loss][0]) * float64(n), Losses: b.losses, Scores: out[:len(e.tasks)]}, nil
 }
 
 // Score appends the scores of a sealed batch whose rows were looked up to those of each task.
 func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores [][]float32) ([][]float32, error) {
-	if err := e.forward(l, b); err != nil {
+	if err := e.forward(b); err != nil {
 		return nil, err
 	}
-	if err := e.score.Run(&l.nn, b.Len(), l.in, &w.nn, &l.scored); err != nil {
+	if err := e.score.Run(l, b.Len(), b.in, &w.nn, &b.scored); err != nil {
 		return nil, err
 	}
 	for len(scores) < len(e.tasks) {
 		scores = append(scores, nil)
 	}
 	for i := range e.tasks {
-		scores[i] = append(scores[i], l.scored.Values[i]...)
+		scores[i] = append(scores[i], b.scored.Values[i]...)
 	}
 	return scores, nil
 }
 
 // forward lays the rows out as the model's tensors.
-func (e *Engine) forward(l *Lane, b *Batch) (err error) {
+func (e *Engine) forward(b *Batch) (err error) {
 	switch {
 	case b.e != e:
 		return fmt.Errorf("the batch was made by another engine")
 	case !b.sealed:
 		return errUnsealed
 	}
-	if l.input, err = e.plan.Forward(l.input, &b.rows, nil); err != nil {
+	if b.input, err = e.plan.Forward(b.input, &b.rows, nil); err != nil {
 		return err
 	}
-	l.in = l.in[:0]
-	for i := range l.input {
-		l.in = append(l.in, l.input[i].Data)
+	b.in = b.in[:0]
+	for i := range b.input {
+		b.in = append(b.in, b.input[i].Data)
 	}
-	l.in = append(append(l.in, b.lengths...), b.floats...)
+	b.in = append(append(b.in, b.lengths...), b.floats...)
 	return nil
 }

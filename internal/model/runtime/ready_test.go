@@ -110,7 +110,7 @@ func TestReadyModelsLearn(t *testing.T) {
 			for _, v := range e.Variables() {
 				a.values, a.past = append(a.values, modelspec.InitVariable(spec, v)), append(a.past, filled(v.Size, 0.1))
 			}
-			b, l := e.NewBatch(), e.NewLane()
+			b, l := e.NewBatch(), &Lane{}
 			fill := func(n int) (labels [][]bool) {
 				b.Reset()
 				labels = make([][]bool, len(spec.Tasks))
@@ -185,7 +185,7 @@ func TestGradientsOfReadyModels(t *testing.T) {
 	for name, spec := range readyModels(t) {
 		t.Run(name, func(t *testing.T) {
 			e := engineOf(t, spec, 2, 8)
-			w, b, l := weightsOf(t, e), e.NewBatch(), e.NewLane()
+			w, b, l := weightsOf(t, e), e.NewBatch(), &Lane{}
 			rng := rand.New(rand.NewPCG(5, 6))
 			for range 8 {
 				if err := b.Add(plantedSample(spec, planted.Draw(rng, name))); err != nil {

@@ -168,7 +168,7 @@ func TestRichSamplesAreWhatAPlainLoopPools(t *testing.T) {
 	spec := rich()
 	for _, shards := range []int{1, 3} {
 		e := engineOf(t, spec, shards, 200)
-		w, b, l := weightsOf(t, e), e.NewBatch(), e.NewLane()
+		w, b, l := weightsOf(t, e), e.NewBatch(), &Lane{}
 		for _, n := range []int{1, 40, 5, 200} {
 			all := drawRich(rand.New(rand.NewPCG(uint64(n), 3)), n)
 			b.Reset()
@@ -246,7 +246,7 @@ func TestRichSamplesAreWhatAPlainLoopPools(t *testing.T) {
 func TestRaggedColumns(t *testing.T) {
 	spec := rich()
 	e := engineOf(t, spec, 2, 60)
-	w, l := weightsOf(t, e), e.NewLane()
+	w, l := weightsOf(t, e), &Lane{}
 	rows, columns := e.NewBatch(), e.NewBatch()
 	all := drawRich(rand.New(rand.NewPCG(8, 8)), 60)
 	for _, s := range all {

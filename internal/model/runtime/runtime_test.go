@@ -161,7 +161,7 @@ func TestAStepHasTheBitsOfAPlainGrouping(t *testing.T) {
 		for _, shards := range []int{1, 2, 3, 7} {
 			t.Run(fmt.Sprintf("%s/shards=%d", name, shards), func(t *testing.T) {
 				e := engineOf(t, spec, shards, 200)
-				w, b, l := weightsOf(t, e), e.NewBatch(), e.NewLane()
+				w, b, l := weightsOf(t, e), e.NewBatch(), &Lane{}
 				rng := rand.New(rand.NewPCG(uint64(shards), 1))
 				for _, n := range []int{1, 7, 64, 3, 200, 33, 2} {
 					s := draw(rng, spec, n)
@@ -270,7 +270,7 @@ func TestSamplesAreAddedWhole(t *testing.T) {
 	if b.Len() != 2 || len(b.Labels(0)) != 2 || b.Blocks(0) != nil {
 		t.Errorf("%d samples with %d labels are left, sealed %v", b.Len(), len(b.Labels(0)), b.Blocks(0))
 	}
-	if _, err := e.Score(e.NewLane(), b, weightsOf(t, e), nil); !errors.Is(err, errUnsealed) {
+	if _, err := e.Score(&Lane{}, b, weightsOf(t, e), nil); !errors.Is(err, errUnsealed) {
 		t.Errorf("a batch that is not sealed: %v", err)
 	}
 	if err := b.Seal(); err != nil {
@@ -296,7 +296,7 @@ func TestSamplesAreAddedWhole(t *testing.T) {
 func TestColumns(t *testing.T) {
 	spec := wide()
 	e := engineOf(t, spec, 3, 50)
-	s, w, l := draw(rand.New(rand.NewPCG(5, 5)), spec, 50), weightsOf(t, e), e.NewLane()
+	s, w, l := draw(rand.New(rand.NewPCG(5, 5)), spec, 50), weightsOf(t, e), &Lane{}
 	rows, columns := e.NewBatch(), e.NewBatch()
 	s.into(t, rows)
 	for f := range spec.Features {
@@ -340,7 +340,7 @@ func TestAnEmptyBatch(t *testing.T) {
 	if err := b.Seal(); err != nil || len(b.Blocks(0))+len(b.Blocks(1)) != 0 {
 		t.Errorf("%v and %v, %v", b.Blocks(0), b.Blocks(1), err)
 	}
-	if r, err := e.Train(e.NewLane(), b, weightsOf(t, e)); err != nil || r.Loss != 0 || len(r.Scores[0]) != 0 {
+	if r, err := e.Train(&Lane{}, b, weightsOf(t, e)); err != nil || r.Loss != 0 || len(r.Scores[0]) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

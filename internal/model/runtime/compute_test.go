@@ -1,0 +1,158 @@
+package runtime
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/kernels/graph"
+	"github.com/monolith-go/monolith/kernels/graph/graphtest"
+	"github.com/monolith-go/monolith/kernels/graph/ref"
+	"github.com/monolith-go/monolith/kernels/nn"
+	"github.com/monolith-go/monolith/kernels/par"
+	"github.com/monolith-go/monolith/kernels/par/partest"
+)
+
+// A model in bfloat16, trained and scored, is within the bound that kernels/gemm states of the
+// float64 reference, and its bits depend on no lane and no thread.
+func TestBFloat16IsWithinItsBound(t *testing.T) {
+	lanes := []*nn.Lane{{}, {Pool: partest.New(t, 2)}, {Pool: partest.New(t, 3)}}
+	for name, spec := range readyModels(t) {
+		spec = proto.CloneOf(spec)
+		spec.Compute, spec.ServingCompute = model.ModelSpec_BF16, model.ModelSpec_BF16
+		m, err := modelspec.Compile(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, g := range map[string]*graph.Graph{"trained": m.Train, "scored": m.Serve} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				p, err := nn.Compile(g, nn.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				const n = 9
+				rng := rand.New(rand.NewPCG(1, 2))
+				numbers := func(count int, label bool) []float32 {
+					x := make([]float32, count)
+					for i := range x {
+						if x[i] = float32(rng.NormFloat64()) / 4; label {
+							x[i] = float32(rng.IntN(2))
+						}
+					}
+					return x
+				}
+				var in, weights [][]float32
+				for i, port := range p.Inputs() {
+					in = append(in, numbers(port.Shape.Floats(n), i >= m.Tensors+len(spec.GetFloats())))
+				}
+				for _, port := range p.Weights() {
+					weights = append(weights, numbers(port.Shape.Size(), false))
+				}
+				want, err := ref.Run(g, n, graphtest.Wide(in), graphtest.Wide(weights))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var first [][]float32
+				for i, lane := range lanes {
+					var out nn.Outputs
+					if err := p.Run(lane, n, in, &nn.Weights{Values: weights}, &out); err != nil {
+						t.Fatal(err)
+					}
+					if first == nil {
+						first = out.Values
+					}
+					for k := range first {
+						sameFloats(t, fmt.Sprintf("lane %d, output %d", i, k), out.Values[k], first[k])
+					}
+				}
+				for i, o := range g.Outputs() {
+					for k, x := range first[i] {
+						if v := want[o.ID]; !v.Holds(k, x) {
+							t.Fatalf("%s[%d] is %g, want %g within %g", o.Name, k, x, v.V[k], v.E[k])
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// Of a layer's products those of several units are of bfloat16 where it, or the model, says so,
+// with their gradients; a logit's never are.
+func TestComputeIsByLayer(t *testing.T) {
+	bf16, fp32 := model.ModelSpec_BF16, model.ModelSpec_FP32
+	for _, tc := range []struct {
+		all, serving model.ModelSpec_Compute
+		layers       []*model.ModelSpec_Compute // nil: as the model
+		train, serve int                        // products of bfloat16
+	}{
+		{fp32, fp32, []*model.ModelSpec_Compute{nil, nil, nil}, 0, 0},
+		{bf16, fp32, []*model.ModelSpec_Compute{nil, nil, nil}, 6, 0},
+		{bf16, bf16, []*model.ModelSpec_Compute{nil, &fp32, nil}, 3, 1},
+		{fp32, bf16, []*model.ModelSpec_Compute{&bf16, nil, &bf16}, 3, 2},
+	} {
+		spec := modelspec.MovieRanking()
+		spec.Compute, spec.ServingCompute = tc.all, tc.serving
+		for i, c := range tc.layers {
+			spec.Layers[i].Compute = c
+		}
+		m, err := modelspec.Compile(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := []int{products(m.Train), products(m.Serve)}; got[0] != tc.train || got[1] != tc.serve {
+			t.Errorf("%+v: %d products of bfloat16", tc, got)
+		}
+	}
+}
+
+// products counts those of bfloat16.
+func products(g *graph.Graph) (n int) {
+	for _, node := range g.Nodes() {
+		if op, ok := node.Op.(graph.MatMul); ok && op.BF16 {
+			n++
+		}
+	}
+	return n
+}
+
+// Steps of an engine in bfloat16 have the same bits on every lane.
+func TestBFloat16OnEveryLane(t *testing.T) {
+	spec := wide()
+	spec.Compute = model.ModelSpec_BF16
+	e := engineOf(t, spec, 3, 200)
+	s, w := draw(rand.New(rand.NewPCG(5, 5)), spec, 200), weightsOf(t, e)
+	var want [][]float32
+	for i, pool := range []*par.Pool{nil, partest.New(t, 2), partest.New(t, 3)} {
+		b := e.NewBatch()
+		s.into(t, b)
+		each(e, b, func(id int64, row, _ []float32) { copy(row, rowOf(id, len(row))) })
+		if _, err := e.Train(&Lane{Pool: pool}, b, w); err != nil {
+			t.Fatal(err)
+		}
+		got := append([][]float32(nil), b.Dense...)
+		for shard := range 3 {
+			for _, block := range b.Blocks(shard) {
+				got = append(got, block.Grads)
+			}
+		}
+		if want == nil {
+			want = got
+		}
+		for k := range want {
+			sameFloats(t, fmt.Sprintf("lane %d, gradient %d", i, k), got[k], want[k])
+		}
+	}
+}
+
+func sameFloats(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	if !slices.Equal(bitsOf(got), bitsOf(want)) {
+		t.Errorf("%s: other bits", what)
+	}
+}
