@@ -150,7 +150,6 @@ const (
 type beside struct {
 	line   []byte
 	weight []byte // fixed32
-	labels []item
 }
 
 // example reads an Example.
