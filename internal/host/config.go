@@ -1,15 +1,18 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
 
@@ -25,6 +28,7 @@ type Config struct {
 	Trainers      int
 	Partitions    int
 	Batch         int
+	Format        string // of the records
 	Linger        time.Duration
 	Sync          time.Duration
 	Checkpoints   time.Duration
@@ -57,7 +61,8 @@ func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.IntVar(&c.Replicas, "replicas", 2, "replicas of each serving shard")
 	fs.IntVar(&c.Trainers, "trainers", 2, "trainers")
 	fs.IntVar(&c.Partitions, "partitions", 4, "partitions of the ratings topic, when it is created here; one that is there may have more")
-	fs.IntVar(&c.Batch, "batch", 64, "most ratings of one training step")
+	fs.IntVar(&c.Batch, "batch", 64, "most records of one training step")
+	fs.StringVar(&c.Format, "format", input.JSON.String(), "how the records of the ratings topic are written: "+strings.Join(input.Formats(), ", "))
 	fs.DurationVar(&c.Linger, "linger", 10*time.Millisecond, "time a training step waits for more ratings")
 	fs.DurationVar(&c.Sync, "sync-interval", 25*time.Millisecond, "time between two deltas of a shard")
 	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: only on request")
@@ -85,6 +90,9 @@ func (c *Config) Validate() error {
 		if v < 1 || v > 1024 {
 			errs = append(errs, fmt.Errorf("--%s %d: give 1 to 1024", flag, v))
 		}
+	}
+	if _, err := input.ParseFormat(cmp.Or(c.Format, input.JSON.String())); err != nil {
+		errs = append(errs, fmt.Errorf("--format: %w", err))
 	}
 	errs = append(errs, c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate())
 	if c.Sync < time.Millisecond || c.Sync > time.Minute {

@@ -36,7 +36,7 @@ var layers = map[string]string{
 	"projections/zookeeper/client": zookeeperFormat,
 	"projections/zookeeper/zktest": zookeeperFormat + " projections/zookeeper/client",
 	"internal/model":               "events kernels internal/wire " + helpers,
-	"internal/input":               "events internal/model internal/wire " + helpers,
+	"internal/input":               "events kernels internal/model internal/wire " + helpers,
 	"internal/wire":                "events kernels " + helpers,
 	"internal/compat":              "events kernels internal/model internal/wire " + helpers,
 	"internal/compat/cli":          "...",
