@@ -396,6 +396,7 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 		return err
 	}
 	l.steps++
+	l.s.dense.learnt()
 	l.s.env.Health.OK(l.named("learning"))
 	l.s.m.learnt(res.Scores, st.batch.Labels(), res.Loss, len(st.bad), time.Since(begin))
 	return nil
