@@ -225,12 +225,6 @@ func TestAChangedModelIsNotRestored(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "declared anew") {
 		t.Errorf("Run = %v", err)
 	}
-	cfg = w.config()
-	cfg.Shards = 2
-	err = w.server(cfg).Run(soon(t))
-	if err == nil || !strings.Contains(err.Error(), "--shards 1") {
-		t.Errorf("Run with another number of shards = %v", err)
-	}
 }
 
 // FuzzApply throws ranges and gradients at a shard: what is refused changes nothing,

@@ -59,19 +59,28 @@ func (s *Server) restore(j lineage.Job, id int64) (*checkpoint.Manifest, error) 
 	return nil, fmt.Errorf("none of the saved checkpoints below %s can be restored; bring one back, the shard must not start empty: %w", s.cfg.Dir, errors.Join(errs...))
 }
 
+// read reads what this shard keeps of a checkpoint.
 func (s *Server) read(c *training.Checkpoint) (*checkpoint.Shard, error) {
-	i := slices.IndexFunc(c.GetShards(), func(f *training.ShardFile) bool { return f.GetShard() == uint32(s.cfg.Shard) })
-	if i < 0 || len(c.GetShards()) != s.cfg.Shards {
-		return nil, fmt.Errorf("it was saved with %d shards, this job runs with %d: start with --shards %d", len(c.GetShards()), s.cfg.Shards, len(c.GetShards()))
+	if len(c.GetShards()) != s.cfg.Shards {
+		return s.reshard(c)
 	}
-	file := c.GetShards()[i]
+	return s.readPart(c, s.cfg.Shard)
+}
+
+// readPart reads what shard i wrote, and verifies that it is of this checkpoint.
+func (s *Server) readPart(c *training.Checkpoint, i int) (*checkpoint.Shard, error) {
+	at := slices.IndexFunc(c.GetShards(), func(f *training.ShardFile) bool { return f.GetShard() == uint32(i) })
+	if at < 0 {
+		return nil, fmt.Errorf("it names %d shards, and none of them is shard %d", len(c.GetShards()), i)
+	}
+	file := c.GetShards()[at]
 	shard, err := checkpoint.ReadShardIn(s.cfg.Dir, file.GetPath())
 	if err != nil {
 		return nil, err
 	}
 	m := shard.Manifest
 	switch {
-	case m.Job != s.cfg.Job || m.Shard != uint32(s.cfg.Shard) || m.Shards != uint32(s.cfg.Shards) || m.Checkpoint != c.GetId():
+	case m.Job != s.cfg.Job || m.Shard != uint32(i) || m.Shards != uint32(len(c.GetShards())) || m.Checkpoint != c.GetId():
 		return nil, fmt.Errorf("%s holds shard %d of %d of job %q at checkpoint %d", file.GetPath(), m.Shard, m.Shards, m.Job, m.Checkpoint)
 	case m.Hash != file.GetHash():
 		return nil, fmt.Errorf("%s hashes to %s, the fact says %s: it is from another attempt", file.GetPath(), m.Hash, file.GetHash())
@@ -79,20 +88,21 @@ func (s *Server) read(c *training.Checkpoint) (*checkpoint.Shard, error) {
 	return shard, nil
 }
 
-// written says whether d was written by this shard, in this life or an earlier one: every
-// writer has said as a fact that it is ready, with its epoch, before it writes.
+// written says whether d was written by a shard of the job whose rows this one may have, in
+// this life or an earlier one: every writer has said as a fact that it is ready, with its
+// epoch, before it writes.
 func (s *Server) written(ctx context.Context, d *delta.Delta) (bool, error) {
-	if d.GetJob() != s.cfg.Job || d.GetShard() != uint32(s.cfg.Shard) {
+	if d.GetJob() != s.cfg.Job || d.GetShard() != uint32(s.cfg.Shard) && !s.resharded {
 		return false, nil
 	}
-	if d.GetEpoch() <= s.look().epoch {
+	if d.GetEpoch() <= s.epochOf(d.GetShard()) {
 		return true, nil
 	}
-	newest, err := s.newestEpoch(ctx)
+	newest, err := s.newestEpoch(ctx, d.GetShard())
 	return d.GetEpoch() <= newest, err
 }
 
-// reread reads the shard's own deltas from sequence from to the end of the stream, marks
+// reread reads the deltas that may hold this shard's rows from sequence from to the end of the stream, marks
 // their ids as touched, sets again what was assigned behind undone, and returns the
 // sequence to go on from and the highest epoch met.
 // Where the stream has discarded some, every row is marked; rows that only the lost
@@ -107,7 +117,7 @@ func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch u
 		if last < from {
 			return from, epoch, nil
 		}
-		err = b.Follow(ctx, from, last, s.pub.subjects(), func(m bus.StoredDelta) error {
+		err = b.Follow(ctx, from, last, s.timeline(), func(m bus.StoredDelta) error {
 			var d delta.Delta
 			if err := proto.Unmarshal(m.Data, &d); err != nil {
 				s.log.Error("a delta of this shard does not decode; it is passed over", "seq", m.Seq, "err", err)
@@ -119,7 +129,10 @@ func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch u
 				s.log.Error("a delta on this shard's subject is of no writer that the facts know; it is passed over", "seq", m.Seq, "job", d.GetJob(), "shard", d.GetShard(), "epoch", d.GetEpoch())
 				return nil
 			}
-			epoch = max(epoch, d.GetEpoch())
+			if d.GetShard() == uint32(s.cfg.Shard) {
+				epoch = max(epoch, d.GetEpoch())
+			}
+			s.st.keepOwn(&d)
 			s.st.retouch(&d)
 			if m.Seq <= undone {
 				return nil

@@ -60,13 +60,14 @@ type Server struct {
 	specHash string   // of the declaration that st was made of
 
 	// The leading goroutine's own; others go through asks.
-	pub      *publisher
-	ready0   *shard.Ready // the Ready of this process that is in force; nil: none yet
-	readySeq uint64
-	live     bool             // ready0 is in force and its takeover published
-	forced   *target          // a roll-back that was asked for
-	restored lineage.Restored // the job's return to a checkpoint that the state follows
-	asks     chan ask
+	pub       *publisher
+	ready0    *shard.Ready // the Ready of this process that is in force; nil: none yet
+	readySeq  uint64
+	live      bool             // ready0 is in force and its takeover published
+	forced    *target          // a roll-back that was asked for
+	resharded bool             // the state is of a checkpoint of another number of shards
+	restored  lineage.Restored // the job's return to a checkpoint that the state follows
+	asks      chan ask
 
 	barriers barriers
 	saving   chan struct{} // holds a token: whoever has it may write a snapshot
@@ -151,7 +152,9 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	s.st = newState(f)
-	s.pub = newPublisher(f, s.env.BZID, s.env.Bus.Deltas(), s.tracer, s.newestEpoch)
+	s.pub = newPublisher(f, s.env.BZID, s.env.Bus.Deltas(), s.tracer, func(ctx context.Context) (uint64, error) {
+		return s.newestEpoch(ctx, uint32(s.cfg.Shard))
+	})
 	ln, err := rowwire.Listen(ctx, s.cfg.Listen)
 	if err != nil {
 		return err

@@ -43,6 +43,7 @@ func (s *Server) takeOver(ctx context.Context, a target) error {
 	if err != nil {
 		return err
 	}
+	s.resharded = saved != nil && int(saved.Shards) != s.cfg.Shards
 	next := uint64(1)
 	if err := s.reaches(ctx, j); err != nil {
 		return err
@@ -150,16 +151,22 @@ type seen struct {
 	generation uint64 // highest of the job
 }
 
-// newestEpoch is the newest epoch of this shard that any fact stored by now names.
-func (s *Server) newestEpoch(ctx context.Context) (uint64, error) {
-	last, err := s.env.Bus.Log().LastOf(ctx, shard.Subject(s.env.BZID, s.cfg.Job, uint32(s.cfg.Shard)))
+// newestEpoch is the newest epoch of a shard that any fact stored by now names.
+func (s *Server) newestEpoch(ctx context.Context, of uint32) (uint64, error) {
+	last, err := s.env.Bus.Log().LastOf(ctx, shard.Subject(s.env.BZID, s.cfg.Job, of))
 	if err != nil {
 		return 0, fmt.Errorf("find the shard's last fact: %w", err)
 	}
 	if err := s.fleet.Wait(ctx, last); err != nil {
 		return 0, err
 	}
-	return s.look().epoch, nil
+	return s.epochOf(of), nil
+}
+
+// epochOf is the newest epoch of a shard that the fleet view knows.
+func (s *Server) epochOf(shard uint32) (epoch uint64) {
+	s.fleet.Read(func(f fleet.State) { epoch = f.Shards[s.cfg.Job][shard].Ready.V.GetEpoch() })
+	return epoch
 }
 
 func (s *Server) look() (v seen) {

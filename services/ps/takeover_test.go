@@ -52,7 +52,7 @@ func TestDecisionsWaitForTheView(t *testing.T) {
 	subject := events.Join(bzid, "shard", shard.Aggregate(job, 0))
 	for name, ask := range map[string]func(context.Context, *Server) error{
 		"a take":           func(ctx context.Context, s *Server) error { return s.catchUp(ctx, subject) },
-		"the newest epoch": func(ctx context.Context, s *Server) error { _, err := s.newestEpoch(ctx); return err },
+		"the newest epoch": func(ctx context.Context, s *Server) error { _, err := s.newestEpoch(ctx, 0); return err },
 		"a delta's writer": func(ctx context.Context, s *Server) error {
 			for _, epoch := range []uint64{4, 3, 5} { // 4 is the newest
 				own, err := s.written(ctx, &delta.Delta{Job: job, Epoch: epoch})

@@ -40,6 +40,7 @@ func (l *learner) learn(soft, hard context.Context, st *step) error {
 		return err
 	}
 	l.steps++
+	l.s.dense.learnt()
 	l.s.env.Health.OK(l.named("learning"))
 	l.s.m.learnt(st.e.Tasks(), st.batch, res, len(st.bad), time.Since(st.begin))
 	return nil

@@ -127,6 +127,12 @@ func (s *Server) run(ctx context.Context) error {
 	defer pool.Close()
 	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m, well: s.env.Health, ill: make([]atomic.Bool, s.cfg.Shards)}
 
+	defer func() {
+		if s.dense != nil {
+			s.dense.close()
+		}
+	}()
+
 	// Views outlive the training that reads them.
 	base, endViews := context.WithCancel(context.WithoutCancel(ctx))
 	vg, base := errgroup.WithContext(base)

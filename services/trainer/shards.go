@@ -12,8 +12,6 @@ import (
 
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/internal/health"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -254,106 +252,4 @@ func (s *shardSet) follow(ctx context.Context) (context.Context, func()) {
 		}
 	}()
 	return ctx, func() { cancel(nil); <-done }
-}
-
-// denseCache shares one copy of the dense variables among the partitions. Outside
-// deterministic mode a copy may be denseAge old: what the others learnt meanwhile is
-// missing from a forward pass, never from the variables.
-type denseCache struct {
-	s  *shardSet
-	e  *engine
-	mu chan struct{} // holds a token; a channel so that waiting ends with ctx
-	at time.Time
-	w  *runtime.Weights
-}
-
-const denseAge = 20 * time.Millisecond
-
-func newDenseCache(s *shardSet, e *engine) *denseCache {
-	d := &denseCache{s: s, e: e, mu: make(chan struct{}, 1)}
-	d.mu <- struct{}{}
-	return d
-}
-
-// get returns the variables.
-func (d *denseCache) get(ctx context.Context) (*runtime.Weights, error) {
-	select {
-	case <-d.mu:
-		defer func() { d.mu <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if d.w != nil && time.Since(d.at) < denseAge {
-		return d.w, nil
-	}
-	begin := time.Now()
-	w, err := fetchDense(ctx, d.s, d.e, 0, 0)
-	if err == nil {
-		d.w, d.at = w, begin
-	}
-	return w, err
-}
-
-// fetchDense asks every shard for its bands of the variables, at a turn in deterministic mode.
-func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation uint64) (*runtime.Weights, error) {
-	vars := e.Variables()
-	v := make([][]float32, len(vars))
-	for i := range v {
-		if vars[i].Size > modelspec.MaxBand { // else what a shard answers is all of it
-			v[i] = make([]float32, vars[i].Size)
-		}
-	}
-	err := s.each(func(i int) error {
-		for bands := e.bands[i]; len(bands) > 0; {
-			n := atOnce(bands)
-			if err := fetchBands(ctx, s, i, bands[:n], turn, generation, v); err != nil {
-				return err
-			}
-			bands = bands[n:]
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return e.Weights(turn, v)
-}
-
-// atOnce is how many of bands one answer holds.
-func atOnce(bands []modelspec.Band) int {
-	n, size := 0, 0
-	for n < len(bands) && n < rowwire.MaxTensors {
-		if size += 4 * bands[n].Size; size > modelspec.MaxStepBytes {
-			break
-		}
-		n++
-	}
-	return n
-}
-
-// fetchBands copies bands of shard i to where they belong in values.
-func fetchBands(ctx context.Context, s *shardSet, i int, bands []modelspec.Band, turn, generation uint64, values [][]float32) error {
-	req := &rowwire.DenseRequest{Job: s.job, Shard: uint32(i), Turn: turn, Generation: generation}
-	for _, b := range bands {
-		req.Names, req.At = append(req.Names, b.Name), append(req.At, uint32(b.At))
-	}
-	r, err := call(ctx, s, i, func(ctx context.Context, c rowwire.Conn) (*rowwire.DenseResponse, error) { return c.Dense(ctx, req) })
-	if err != nil {
-		return err
-	}
-	if len(r.Tensors) != len(bands) {
-		return fmt.Errorf("shard %d answered %d variables where %d were asked for", i, len(r.Tensors), len(bands))
-	}
-	for k, t := range r.Tensors {
-		b := bands[k]
-		if t.Name != b.Name || int(t.At) != b.At || len(t.Values) != b.Size {
-			return fmt.Errorf("shard %d answered %d numbers of variable %q at %d where %d of %q at %d were asked for", i, len(t.Values), t.Name, t.At, b.Size, b.Name, b.At)
-		}
-		if whole := values[b.Variable]; whole != nil {
-			copy(whole[b.At:], t.Values)
-		} else {
-			values[b.Variable] = t.Values
-		}
-	}
-	return nil
 }

@@ -143,16 +143,44 @@ func TestDenseVariablesAreShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.dense.at = time.Now().Add(time.Hour) // they stay new for as long as this test runs
-	if again, err := s.dense.get(t.Context()); err != nil || &again.Values[0][0] != &first.Values[0][0] {
-		t.Errorf("they were fetched once more, %v", err)
+	old := func(age time.Duration, steps uint64) { // what is handed out
+		s.dense.mu.Lock()
+		defer s.dense.mu.Unlock()
+		s.dense.has = denseCopy{w: first, at: time.Now().Add(-age), step: s.dense.steps - steps}
 	}
-	s.dense.at = time.Now().Add(-denseAge)
-	fresh, err := s.dense.get(t.Context())
-	if err != nil || &fresh.Values[0][0] == &first.Values[0][0] || s.dense.at.Before(time.Now().Add(-time.Minute)) {
-		t.Errorf("old ones are handed out, %v", err)
+	settled := func() {
+		s.dense.mu.Lock()
+		next := s.dense.next
+		s.dense.mu.Unlock()
+		if next != nil {
+			<-next.done
+		}
 	}
-	s.dense.at = time.Now().Add(-denseAge)
+	for range denseSteps {
+		s.dense.learnt()
+	}
+	for name, tc := range map[string]struct {
+		age         time.Duration
+		steps       uint64
+		same, fetch bool
+	}{
+		"new":              {-time.Hour, 0, true, false}, // it stays so for as long as this test runs
+		"half of its time": {-time.Hour, denseSteps / 2, true, true},
+		"some steps":       {-time.Hour, denseSteps/2 - 1, true, false},
+		"all steps":        {-time.Hour, denseSteps, false, true},
+		"its time":         {denseAge, 0, false, true},
+	} {
+		old(tc.age, tc.steps)
+		got, err := s.dense.get(t.Context())
+		if err != nil || (got == first) != tc.same {
+			t.Errorf("%s: the same are handed out: %v, %v", name, got == first, err)
+		}
+		settled()
+		if fetched := s.dense.has.w != first; fetched != tc.fetch {
+			t.Errorf("%s: others were fetched: %v", name, fetched)
+		}
+	}
+	old(denseAge, 0)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.dense.get(gone); err == nil {
@@ -160,6 +188,26 @@ func TestDenseVariablesAreShared(t *testing.T) {
 	}
 	if again, err := s.dense.get(t.Context()); err != nil || len(again.Values) != len(first.Values) {
 		t.Errorf("after a failure: %d variables, %v", len(again.Values), err)
+	}
+}
+
+// A step that waits for variables goes when its partition ends, or the trainer, though no shard
+// answers; whoever comes later asks again.
+func TestNobodyWaitsForVariablesForEver(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	s := w.view(w.config("a", 0))
+	w.shards[0].crash()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { _, err := s.dense.get(ctx); ended <- err }()
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("variables came from nowhere")
+	}
+	go func() { _, err := s.dense.get(t.Context()); ended <- err }()
+	s.dense.close()
+	if err := <-ended; err == nil {
+		t.Error("variables came from nowhere")
 	}
 }
 

@@ -43,6 +43,7 @@ func (w *world) view(cfg Config) *Server {
 	}
 	w.t.Cleanup(func() {
 		stop()
+		s.dense.close()
 		views.Wait()
 		pool.Close()
 	})

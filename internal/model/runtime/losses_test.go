@@ -51,7 +51,7 @@ func TestLossesOfPairs(t *testing.T) {
 			spec := towers(loss)
 			e := engineOf(t, spec, 2, 16)
 			s := draw(rand.New(rand.NewPCG(3, 9)), spec, 16)
-			b, l := e.NewBatch(), e.NewLane()
+			b, l := e.NewBatch(), &Lane{}
 			s.into(t, b)
 			lookUp(b)
 			w, err := e.Weights(1, nil)
@@ -122,7 +122,7 @@ func TestAMeanIsASumOverSamples(t *testing.T) {
 		}
 		lookUp(b)
 		var err error
-		if results[i], err = e.Train(e.NewLane(), b, weightsOf(t, e)); err != nil {
+		if results[i], err = e.Train(&Lane{}, b, weightsOf(t, e)); err != nil {
 			t.Fatal(err)
 		}
 		grads[i] = map[rowKey][]float32{}

@@ -1,0 +1,104 @@
+package trainer
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+)
+
+// wideSpec is smallSpec with two layers before, whose kernels take 10 bands, more than one
+// message holds.
+func wideSpec() *model.ModelSpec {
+	spec := smallSpec()
+	spec.Layers = append([]*model.DenseLayer{
+		{Name: "wide", Units: 2048, Activation: model.Activation_RELU}, {Name: "narrow", Units: 1100, Activation: model.Activation_RELU},
+	}, spec.Layers...)
+	return spec
+}
+
+// However many shards there are, each is told of its own bands, in parts that a message holds,
+// and all of them together of every gradient once.
+func TestAStepGoesInParts(t *testing.T) {
+	for _, shards := range []int{1, 2, 3} {
+		e, err := newEngine(wideSpec(), shards, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := learnt(t, e)
+		told := make([][]float32, len(e.Variables()))
+		for i, v := range e.Variables() {
+			told[i] = make([]float32, v.Size)
+		}
+		for range 2 { // the second time in the memory of the first
+			numbers, rows := 0, 0
+			for shard := range shards {
+				parts := s.tells(shard, rowwire.ApplyRequest{Job: "j", From: 5, To: 9})
+				if shards == 1 && len(parts) != 2 {
+					t.Fatalf("9 MB are told in %d parts", len(parts))
+				}
+				for i, p := range parts {
+					if p.Job != "j" || p.From != 5 || p.To != 9 || len(parts) > 1 && (int(p.Part) != i || int(p.Parts) != len(parts)) || len(parts) == 1 && p.Parts != 0 {
+						t.Errorf("part %d of %d is %d of %d", i, len(parts), p.Part, p.Parts)
+					}
+					size := 0
+					for _, b := range p.Tables {
+						rows += len(b.IDs)
+						size += 8*len(b.IDs) + 4*len(b.Grads)
+					}
+					for _, d := range p.Dense {
+						i := slices.IndexFunc(e.Variables(), func(v modelspec.Variable) bool { return v.Name == d.Name })
+						copy(told[i][d.At:], d.Values)
+						numbers += len(d.Values)
+						size += 4 * len(d.Values)
+					}
+					if size > modelspec.MaxStepBytes {
+						t.Errorf("a part has %d bytes", size)
+					}
+				}
+			}
+			want := 0
+			for i := range told {
+				want += len(told[i])
+				if !slices.Equal(told[i], s.batch.Dense[i]) {
+					t.Errorf("%d shards are told other gradients of %s", shards, e.Variables()[i].Name)
+				}
+			}
+			if numbers != want || rows != 2 {
+				t.Errorf("%d shards are told %d gradients of %d, and %d rows of 2", shards, numbers, want, rows)
+			}
+		}
+	}
+}
+
+// Variables come together from the bands of however many shards.
+func TestVariablesAreFetchedInBands(t *testing.T) {
+	for _, shards := range []int{1, 3} {
+		w := newWorld(t, 1, shards)
+		cfg := w.config("a", 0)
+		s := w.view(cfg)
+		spec := wideSpec()
+		for _, f := range w.shards {
+			f.spec = spec
+		}
+		e, err := newEngine(spec, shards, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := fetchDense(t.Context(), s.shards, e, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range e.Variables() {
+			if !slices.Equal(got.Values[i], modelspec.InitVariable(spec, v)) {
+				t.Errorf("of %d shards, %s is another", shards, v.Name)
+			}
+		}
+		w.shards[0].spec = smallSpec() // as a shard of another build
+		if _, err := fetchDense(t.Context(), s.shards, e, 0, 0); err == nil {
+			t.Errorf("%d shards: what one answers of another model is taken", shards)
+		}
+	}
+}

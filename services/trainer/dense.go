@@ -1,0 +1,171 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+)
+
+const (
+	// denseAge and denseSteps bound how old a copy of the dense variables may be, in time
+	// and in steps of this trainer, outside deterministic mode.
+	denseAge   = 20 * time.Millisecond
+	denseSteps = 8
+)
+
+// denseCache shares one copy of the dense variables among the partitions, outside
+// deterministic mode: what was learnt since is missing from a forward pass, never from the
+// variables. While half of a copy's time is left the next one is fetched beside the steps
+// that still use it.
+type denseCache struct {
+	s      *shardSet
+	e      *engine
+	ctx    context.Context // of fetches; ends with close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	steps uint64 // taken so far
+	has   denseCopy
+	next  *denseFetch // under way; nil: none
+}
+
+// denseCopy is a copy of the variables, as of when its fetch began.
+type denseCopy struct {
+	w    *runtime.Weights
+	at   time.Time
+	step uint64
+}
+
+// denseFetch is a copy on its way: has or err is set once done is closed.
+type denseFetch struct {
+	done chan struct{}
+	has  denseCopy
+	err  error
+}
+
+func newDenseCache(s *shardSet, e *engine) *denseCache {
+	d := &denseCache{s: s, e: e}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// close ends a fetch that is under way. Nobody calls get any more.
+func (d *denseCache) close() {
+	d.cancel()
+	d.wg.Wait()
+}
+
+// learnt counts a step.
+func (d *denseCache) learnt() {
+	d.mu.Lock()
+	d.steps++
+	d.mu.Unlock()
+}
+
+// get returns the variables.
+func (d *denseCache) get(ctx context.Context) (*runtime.Weights, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	d.mu.Lock()
+	age, steps := time.Since(d.has.at), d.steps-d.has.step
+	if d.next == nil && (d.has.w == nil || age >= denseAge/2 || steps >= denseSteps/2) {
+		d.fetch()
+	}
+	w, next := d.has.w, d.next
+	d.mu.Unlock()
+	if w != nil && age < denseAge && steps < denseSteps {
+		return w, nil
+	}
+	select {
+	case <-next.done:
+		return next.has.w, next.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// fetch begins to fetch the next copy. The caller holds mu.
+func (d *denseCache) fetch() {
+	f := &denseFetch{done: make(chan struct{}), has: denseCopy{at: time.Now(), step: d.steps}}
+	d.next = f
+	d.wg.Go(func() {
+		f.has.w, f.err = fetchDense(d.ctx, d.s, d.e, 0, 0)
+		d.mu.Lock()
+		if d.next = nil; f.err == nil {
+			d.has = f.has
+		}
+		d.mu.Unlock()
+		close(f.done)
+	})
+}
+
+// fetchDense asks every shard for its bands of the variables, at a turn in deterministic mode.
+func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation uint64) (*runtime.Weights, error) {
+	vars := e.Variables()
+	v := make([][]float32, len(vars))
+	for i := range v {
+		if vars[i].Size > modelspec.MaxBand { // else what a shard answers is all of it
+			v[i] = make([]float32, vars[i].Size)
+		}
+	}
+	err := s.each(func(i int) error {
+		for bands := e.bands[i]; len(bands) > 0; {
+			n := atOnce(bands)
+			if err := fetchBands(ctx, s, i, bands[:n], turn, generation, v); err != nil {
+				return err
+			}
+			bands = bands[n:]
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e.Weights(turn, v)
+}
+
+// atOnce is how many of bands one answer holds.
+func atOnce(bands []modelspec.Band) int {
+	n, size := 0, 0
+	for n < len(bands) && n < rowwire.MaxTensors {
+		if size += 4 * bands[n].Size; size > modelspec.MaxStepBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// fetchBands copies bands of shard i to where they belong in values.
+func fetchBands(ctx context.Context, s *shardSet, i int, bands []modelspec.Band, turn, generation uint64, values [][]float32) error {
+	req := &rowwire.DenseRequest{Job: s.job, Shard: uint32(i), Turn: turn, Generation: generation}
+	for _, b := range bands {
+		req.Names, req.At = append(req.Names, b.Name), append(req.At, uint32(b.At))
+	}
+	r, err := call(ctx, s, i, func(ctx context.Context, c rowwire.Conn) (*rowwire.DenseResponse, error) { return c.Dense(ctx, req) })
+	if err != nil {
+		return err
+	}
+	if len(r.Tensors) != len(bands) {
+		return fmt.Errorf("shard %d answered %d variables where %d were asked for", i, len(r.Tensors), len(bands))
+	}
+	for k, t := range r.Tensors {
+		b := bands[k]
+		if t.Name != b.Name || int(t.At) != b.At || len(t.Values) != b.Size {
+			return fmt.Errorf("shard %d answered %d numbers of variable %q at %d where %d of %q at %d were asked for", i, len(t.Values), t.Name, t.At, b.Size, b.Name, b.At)
+		}
+		if whole := values[b.Variable]; whole != nil {
+			copy(whole[b.At:], t.Values)
+		} else {
+			values[b.Variable] = t.Values
+		}
+	}
+	return nil
+}
