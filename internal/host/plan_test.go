@@ -44,7 +44,7 @@ func TestUpHandsTheFormatOn(t *testing.T) {
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	cfg.Register(fs, t.TempDir())
 	for _, format := range []string{"json", "example-batch+kafka-dump"} {
-		if err := fs.Parse([]string{"--format", format}); err != nil {
+		if err := fs.Parse([]string{"--format", format, "--kafka", "127.0.0.1:9"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := cfg.Validate(); err != nil {
