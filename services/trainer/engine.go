@@ -55,6 +55,7 @@ type step struct {
 	at     span
 	batch  *runtime.Batch
 	bad    []rejected
+	fitted int    // of the records, those before the one that was too much
 	newest int64  // unix seconds of the newest record learnt
 	trace  string // traceparent of a record
 	input  *input.Decoder
@@ -118,12 +119,12 @@ func (s *step) load(of span) error {
 func (s *step) read(of span) error {
 	s.at = of
 	s.batch.Reset()
-	s.bad, s.newest, s.trace = s.bad[:0], 0, ""
+	s.bad, s.fitted, s.newest, s.trace = s.bad[:0], 0, 0, ""
 	latest := time.Unix(math.MaxUint32, 0)
 	if s.e.latest != nil {
 		latest = s.e.latest()
 	}
-	for _, r := range of.recs {
+	for i, r := range of.recs {
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
@@ -135,6 +136,7 @@ func (s *step) read(of span) error {
 		}
 		switch err := s.input.Into(s.batch, r.Value); {
 		case errors.Is(err, runtime.ErrFull):
+			s.fitted = i
 			return fmt.Errorf("record %d: %w: %w", r.Offset, errTooLarge, err)
 		case err != nil:
 			s.bad = append(s.bad, rejected{r, err.Error()})

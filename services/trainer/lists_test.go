@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -157,6 +158,16 @@ func TestRecordsTooLargeForAStep(t *testing.T) {
 	}
 	if err := s.load(span{recs: []kafka.Record{record(3, most/2), record(most, most/2+100)}}); err != nil || !refused(s.large) {
 		t.Errorf("two that do not: %v, %v", err, s.large)
+	}
+	if s.fitted != 0 {
+		t.Errorf("%d records fit", s.fitted)
+	}
+	var many []kafka.Record
+	for i := range 300 {
+		many = append(many, record(i%7, 16384))
+	}
+	if err := s.load(span{recs: many}); err != nil || !errors.Is(s.large, errTooLarge) || s.fitted != runtime.MaxBatchIDs/(16384+3) {
+		t.Errorf("%d records of %d ids in all: %v, %d fit", len(many), 300*16384, err, s.fitted)
 	}
 	if err := s.load(span{recs: []kafka.Record{record(3, runtime.MaxIDs+1)}}); err != nil || len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, `feature "seen" has 16385 ids`) {
 		t.Errorf("more ids than a feature may have: %v, %v", err, s.bad)

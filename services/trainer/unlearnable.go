@@ -81,6 +81,9 @@ func (l *learner) halving(soft, hard context.Context, st *step) error {
 		return l.again(soft, hard, st, span{from: s.from, to: s.to}) // its offset counts as learnt
 	}
 	half := len(s.recs) / 2
+	if errors.Is(err, errTooLarge) && st.fitted > 0 {
+		half = st.fitted
+	}
 	middle := s.recs[half].Offset
 	for _, part := range []span{{recs: s.recs[:half], from: s.from, to: middle}, {recs: s.recs[half:], from: middle, to: s.to}} {
 		if err := st.load(part); err != nil {
