@@ -135,11 +135,12 @@ func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tf
 	if err != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	scores, err := m.engine.Score(lane, sc.batch, w, make([]float32, 0, sc.batch.Len()))
+	byTask, err := m.engine.Score(lane, sc.batch, w, [][]float32{make([]float32, 0, sc.batch.Len())})
 	s.env.Lanes.Put(lane)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
 	}
+	scores := byTask[0]
 	if rec != nil {
 		rec.take(m, sc, w.Version, scores)
 	}
@@ -179,7 +180,7 @@ func (sc *scratch) load(m *entryModel, inputs map[string]*tfserving.TensorProto,
 			}
 			sc.column[row] = modelspec.FID(f.slot, id)
 		}
-		if err := sc.batch.Column(i, sc.column); err != nil {
+		if err := sc.batch.Column(f.index, sc.column, nil); err != nil {
 			return fmt.Errorf("input %q: %w", f.name, err)
 		}
 	}

@@ -17,6 +17,9 @@ import (
 // learn takes a step that is loaded, whether its rows are looked up or not, to its end. With an
 // errGradients nothing of it was applied.
 func (l *learner) learn(soft, hard context.Context, st *step) error {
+	if st.unfit != nil {
+		return st.unfit
+	}
 	if err := l.lookUp(soft, st); err != nil {
 		return err
 	}
@@ -38,7 +41,7 @@ func (l *learner) learn(soft, hard context.Context, st *step) error {
 	}
 	l.steps++
 	l.s.env.Health.OK(l.named("learning"))
-	l.s.m.learnt(res.Scores, st.batch.Labels(), res.Loss, len(st.bad), time.Since(st.begin))
+	l.s.m.learnt(st.e.Tasks(), st.batch, res, len(st.bad), time.Since(st.begin))
 	return nil
 }
 
@@ -52,7 +55,7 @@ func (l *learner) again(soft, hard context.Context, st *step, s span) error {
 
 // lookUp gets the rows of a step and the dense variables, unless it has them.
 func (l *learner) lookUp(ctx context.Context, st *step) (err error) {
-	if st.looked {
+	if st.looked || st.unfit != nil {
 		return nil
 	}
 	st.begin = time.Now()

@@ -15,6 +15,9 @@ var (
 	// errGradients says that the gradients of a batch are none that a shard takes; nothing
 	// was applied.
 	errGradients = errors.New("the gradients cannot be applied")
+	// errTooLarge says that a step takes more memory, or a message more bytes, than there may be;
+	// nothing was applied.
+	errTooLarge = errors.New("the step is too large")
 	// errDiverged says that no record can be learnt any more, whatever it holds.
 	errDiverged = errors.New("records fail one after the other, so the model is at fault rather than they")
 )
@@ -51,7 +54,7 @@ func (s *step) takeable() error {
 // refused says whether err is about the content of a batch: trying the same again is no
 // use, a part of it may do.
 func refused(err error) bool {
-	return errors.Is(err, errGradients) || refusal(err) == rowwire.Invalid
+	return errors.Is(err, errGradients) || errors.Is(err, errTooLarge) || refusal(err) == rowwire.Invalid
 }
 
 // halving learns a step whole or, where that is refused, in halves, down to the records that
@@ -66,8 +69,10 @@ func (l *learner) halving(soft, hard context.Context, st *step) error {
 		return err
 	}
 	if len(s.recs) == 1 {
-		if err := l.tooOdd(soft, s, err); err != nil {
-			return err
+		if !errors.Is(err, errTooLarge) { // which is the record's fault alone
+			if err := l.tooOdd(soft, s, err); err != nil {
+				return err
+			}
 		}
 		if err := l.park(soft, rejected{s.recs[0], err.Error()}); err != nil {
 			return err
@@ -93,6 +98,9 @@ func (l *learner) halving(soft, hard context.Context, st *step) error {
 func (l *learner) sifted(soft, hard context.Context, st *step) error {
 	s := st.at
 	err := l.learn(soft, hard, st)
+	if errors.Is(err, errTooLarge) {
+		return l.tooLarge(soft, hard, st, err)
+	}
 	if !errors.Is(err, errGradients) {
 		if err == nil && st.samples() > 0 {
 			l.learns()
@@ -125,6 +133,34 @@ func (l *learner) sifted(soft, hard context.Context, st *step) error {
 		l.learns()
 	}
 	return err
+}
+
+// tooLarge parks the records that are too large by themselves; where none is, the turn is.
+func (l *learner) tooLarge(soft, hard context.Context, st *step, why error) error {
+	s, good := st.at, []kafka.Record(nil)
+	for i, r := range s.recs {
+		alone := s
+		alone.recs = s.recs[i : i+1]
+		if err := st.load(alone); err != nil {
+			return err
+		}
+		if st.unfit == nil {
+			good = append(good, r)
+			continue
+		}
+		if err := l.park(soft, rejected{r, st.unfit.Error()}); err != nil {
+			return err
+		}
+		l.s.m.rejected.Inc()
+	}
+	if len(good) == len(s.recs) {
+		return fmt.Errorf("offsets %d to %d of partition %d cannot be learnt in one turn: %w: begin the job again with a lower --batch", s.from, s.to, l.partition, why)
+	}
+	s.recs = good
+	if err := st.load(s); err != nil {
+		return err
+	}
+	return l.sifted(soft, hard, st)
 }
 
 // sift parts the records of a turn that can be learnt from those that cannot, by the rows and

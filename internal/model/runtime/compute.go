@@ -33,8 +33,9 @@ func (e *Engine) Weights(version uint64, values [][]float32) (*Weights, error) {
 
 // Result is what a step came to.
 type Result struct {
-	Loss   float64   // summed over the samples
-	Scores []float32 // by sample; the batch's until its next use
+	Loss   float64     // summed over the samples, tasks by their weights
+	Losses []float64   // by task, likewise but for that weight; the batch's until its next use, as is Scores
+	Scores [][]float32 // by task, by sample
 }
 
 // Train computes scores, loss and all gradients of a sealed batch whose rows were looked up.
@@ -45,13 +46,20 @@ type Result struct {
 // reduction MEAN it is that of their mean.
 func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 	n := b.Len()
-	if len(b.labels) != n {
-		return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels), n)
+	for i := range b.labels {
+		if len(b.labels[i]) != n {
+			return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels[i]), n)
+		}
 	}
 	if err := e.forward(b); err != nil {
 		return Result{}, err
 	}
-	b.in = append(b.in, b.labels)
+	b.in = append(b.in, b.labels...)
+	for i := range e.tasks {
+		if e.tasks[i].Weighted() {
+			b.in = append(b.in, b.weights[i])
+		}
+	}
 	out := b.out.Values
 	if err := e.train.Run(l, n, b.in, &w.nn, &b.out); err != nil {
 		return Result{}, err
@@ -61,18 +69,28 @@ func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, out[e.at.slopes:e.at.dense], nil); err != nil {
 		return Result{}, err
 	}
-	return Result{Loss: float64(out[e.at.loss][0]) * float64(n), Scores: out[0]}, nil
+	b.losses = b.losses[:0]
+	for _, loss := range out[e.at.losses:e.at.slopes] {
+		b.losses = append(b.losses, float64(loss[0])*float64(n))
+	}
+	return Result{Loss: float64(out[e.at.loss][0]) * float64(n), Losses: b.losses, Scores: out[:len(e.tasks)]}, nil
 }
 
-// Score appends the scores of a sealed batch whose rows were looked up.
-func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores []float32) ([]float32, error) {
+// Score appends the scores of a sealed batch whose rows were looked up to those of each task.
+func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores [][]float32) ([][]float32, error) {
 	if err := e.forward(b); err != nil {
 		return nil, err
 	}
 	if err := e.score.Run(l, b.Len(), b.in, &w.nn, &b.scored); err != nil {
 		return nil, err
 	}
-	return append(scores, b.scored.Values[0]...), nil
+	for len(scores) < len(e.tasks) {
+		scores = append(scores, nil)
+	}
+	for i := range e.tasks {
+		scores[i] = append(scores[i], b.scored.Values[i]...)
+	}
+	return scores, nil
 }
 
 // forward lays the rows out as the model's tensors.
@@ -90,5 +108,6 @@ func (e *Engine) forward(b *Batch) (err error) {
 	for i := range b.input {
 		b.in = append(b.in, b.input[i].Data)
 	}
+	b.in = append(append(b.in, b.lengths...), b.floats...)
 	return nil
 }

@@ -83,7 +83,7 @@ func newJob(t *testing.T, seed uint64, samples int) *job {
 func (j *job) lookUp(b *Batch, of []rating) *Weights {
 	b.Reset()
 	for _, r := range of {
-		if err := b.Add(r.ids, r.label); err != nil {
+		if err := b.Add(one(r.ids, r.label)); err != nil {
 			j.t.Fatal(err)
 		}
 	}
@@ -120,7 +120,7 @@ func (j *job) learn(l *Lane, b *Batch, w *Weights) []float32 {
 	for i, g := range b.Dense {
 		j.opt.Update(j.values[i], j.slots[i], g, optim.Step{})
 	}
-	return res.Scores
+	return res.Scores[0]
 }
 
 // online learns all ratings in steps whose rows and variables are those from before the last `ahead` steps
@@ -139,7 +139,8 @@ func (j *job) online(all []rating, batch, ahead int) (own, served float64) {
 	for at := 0; at < len(all); at += batch {
 		steps = append(steps, all[at:min(at+batch, len(all))])
 	}
-	var trained, fresh []float32
+	var trained []float32
+	var fresh [][]float32
 	lane, server, next := &Lane{}, j.e.NewBatch(), 0
 	for k := range steps {
 		for ; next < len(steps) && next <= k+ahead; next++ {
@@ -153,7 +154,7 @@ func (j *job) online(all []rating, batch, ahead int) (own, served float64) {
 		r := &ring[k%len(ring)]
 		trained = append(trained, j.learn(lane, r.b, r.w)...)
 	}
-	return secondHalf(trained, all), secondHalf(fresh, all)
+	return secondHalf(trained, all), secondHalf(fresh[0], all)
 }
 
 // secondHalf is the AUC of the scores there.
