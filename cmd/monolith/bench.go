@@ -21,6 +21,7 @@ func benchCommands() []*cobra.Command { return []*cobra.Command{newBench(), newB
 func newBench() *cobra.Command {
 	var asJSON, list bool
 	var profile string
+	var train bench.TrainOptions
 	cmd := &cobra.Command{
 		Use:   "bench [NAME...]",
 		Short: "Measure the hot paths beside a baseline",
@@ -29,7 +30,7 @@ func newBench() *cobra.Command {
 			"folder; keep the machine idle meanwhile. Progress goes to stderr.",
 		Example: "  monolith bench\n  monolith bench append replay --json\n  monolith bench predict --cpuprofile predict.pprof",
 		RunE: func(cmd *cobra.Command, names []string) error {
-			chosen, err := bench.Select(bench.All(), names)
+			chosen, err := bench.Select(bench.All(train), names)
 			if err != nil {
 				return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 			}
@@ -57,6 +58,8 @@ func newBench() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list of results instead of a table")
 	cmd.Flags().BoolVar(&list, "list", false, "name the benchmarks and run none")
 	cmd.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to `file`; the baselines are left out then")
+	cmd.Flags().StringSliceVar(&train.Via, "via", bench.Vias, "`roads` to the shards that train takes: process, unix, tcp")
+	cmd.Flags().StringVar(&train.Model, "model", "deepfm", "`model` that train learns: deepfm or movies")
 	return cmd
 }
 

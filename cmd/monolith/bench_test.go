@@ -25,7 +25,7 @@ func TestBenchList(t *testing.T) {
 		names = append(names, words[0])
 	}
 	var want []string
-	for _, b := range bench.All() {
+	for _, b := range bench.All(bench.TrainOptions{}) {
 		want = append(want, b.Name)
 	}
 	if !slices.Equal(names, want) {

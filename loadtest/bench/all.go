@@ -1,13 +1,14 @@
 package bench
 
-// All are all there are, each beside the servers that it measures.
-func All() []Benchmark {
+// All are all there are, that of training as o says, each beside the servers that it measures.
+func All(o TrainOptions) []Benchmark {
 	return []Benchmark{
 		Append(AppendCases),
 		Replay(ReplayCases),
 		Rebuild(RebuildCases),
 		Predict(startCluster, PredictCases),
 		EndToEnd(startCluster, EndToEndCases),
+		Train(o),
 		PSRPC(startShard),
 		ZKCreate(startZK, ZKWriteCases),
 		ZKSet(startZK, ZKWriteCases),

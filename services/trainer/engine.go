@@ -60,7 +60,7 @@ type step struct {
 	trace  string // traceparent of a record
 	input  *input.Decoder
 	shards []part
-	large  error // an errTooLarge: it cannot be learnt whole
+	unfit  error // an errTooLarge: why its records cannot be learnt in one step
 	err    error // which keeps it, and what comes behind it, from being learnt
 
 	looked  bool // what follows is set
@@ -105,13 +105,13 @@ func (s *step) end() {
 }
 
 // load reads the records of a span and finds the rows that they read. Where they are more than
-// a step may hold, large says so.
+// a step may hold, unfit says so.
 func (s *step) load(of span) error {
 	s.end()
-	s.large = nil
+	s.unfit = nil
 	err := s.read(of)
 	if errors.Is(err, errTooLarge) {
-		s.large, err = err, nil
+		s.unfit, err = err, nil
 	}
 	return err
 }

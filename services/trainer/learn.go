@@ -17,8 +17,8 @@ import (
 // learn takes a step that is loaded, whether its rows are looked up or not, to its end. With an
 // errGradients nothing of it was applied.
 func (l *learner) learn(soft, hard context.Context, st *step) error {
-	if st.large != nil {
-		return st.large
+	if st.unfit != nil {
+		return st.unfit
 	}
 	if err := l.lookUp(soft, st); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (l *learner) again(soft, hard context.Context, st *step, s span) error {
 
 // lookUp gets the rows of a step and the dense variables, unless it has them.
 func (l *learner) lookUp(ctx context.Context, st *step) (err error) {
-	if st.looked || st.large != nil {
+	if st.looked || st.unfit != nil {
 		return nil
 	}
 	st.begin = time.Now()

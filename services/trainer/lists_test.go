@@ -156,8 +156,8 @@ func TestRecordsTooLargeForAStep(t *testing.T) {
 	if err := s.load(span{recs: []kafka.Record{record(3, most/2), record(most, most/2-100)}}); err != nil || s.samples() != 2 {
 		t.Errorf("two records that fit: %v", err)
 	}
-	if err := s.load(span{recs: []kafka.Record{record(3, most/2), record(most, most/2+100)}}); err != nil || !refused(s.large) {
-		t.Errorf("two that do not: %v, %v", err, s.large)
+	if err := s.load(span{recs: []kafka.Record{record(3, most/2), record(most, most/2+100)}}); err != nil || !refused(s.unfit) {
+		t.Errorf("two that do not: %v, %v", err, s.unfit)
 	}
 	if s.fitted != 0 {
 		t.Errorf("%d records fit", s.fitted)
@@ -166,7 +166,7 @@ func TestRecordsTooLargeForAStep(t *testing.T) {
 	for i := range 300 {
 		many = append(many, record(i%7, 16384))
 	}
-	if err := s.load(span{recs: many}); err != nil || !errors.Is(s.large, errTooLarge) || s.fitted != runtime.MaxBatchIDs/(16384+3) {
+	if err := s.load(span{recs: many}); err != nil || !errors.Is(s.unfit, errTooLarge) || s.fitted != runtime.MaxBatchIDs/(16384+3) {
 		t.Errorf("%d records of %d ids in all: %v, %d fit", len(many), 300*16384, err, s.fitted)
 	}
 	if err := s.load(span{recs: []kafka.Record{record(3, runtime.MaxIDs+1)}}); err != nil || len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, `feature "seen" has 16385 ids`) {

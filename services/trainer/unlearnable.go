@@ -9,6 +9,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
 )
 
 var (
@@ -28,22 +29,20 @@ const oddInARow = 16
 
 // takeable is an errGradients unless every gradient is finite and within what shards take.
 func (s *step) takeable() error {
-	check := func(what string, grads []float32) error {
-		for _, g := range grads {
-			if !(g >= -table.MaxGradient && g <= table.MaxGradient) { // written so that NaN fails
-				return fmt.Errorf("%w: one of %s is %g, not finite or beyond %g", errGradients, what, g, float32(table.MaxGradient))
-			}
+	check := func(what, name string, grads []float32) error {
+		if most := vec.MaxAbs(grads); !(most <= table.MaxGradient) { // written so that NaN fails
+			return fmt.Errorf("%w: one of %s %s is %g, not finite or beyond %g", errGradients, what, name, most, float32(table.MaxGradient))
 		}
 		return nil
 	}
 	for i, v := range s.e.Variables() {
-		if err := check("variable "+v.Name, s.batch.Dense[i]); err != nil {
+		if err := check("variable", v.Name, s.batch.Dense[i]); err != nil {
 			return err
 		}
 	}
 	for shard := range s.e.Shards() {
 		for _, b := range s.batch.Blocks(shard) {
-			if err := check("table "+b.Table, b.Grads); err != nil {
+			if err := check("table", b.Table, b.Grads); err != nil {
 				return err
 			}
 		}
@@ -147,11 +146,11 @@ func (l *learner) tooLarge(soft, hard context.Context, st *step, s span, why err
 		if err := st.load(alone); err != nil {
 			return err
 		}
-		if st.large == nil {
+		if st.unfit == nil {
 			good = append(good, r)
 			continue
 		}
-		if err := l.park(soft, rejected{r, st.large.Error()}); err != nil {
+		if err := l.park(soft, rejected{r, st.unfit.Error()}); err != nil {
 			return err
 		}
 		l.s.m.rejected.Inc()

@@ -37,21 +37,29 @@ func TestBFloat16IsWithinItsBound(t *testing.T) {
 				}
 				const n = 9
 				rng := rand.New(rand.NewPCG(1, 2))
-				numbers := func(count int, label bool) []float32 {
+				numbers := func(count, below int) []float32 { // whole ones below that, 0: any
 					x := make([]float32, count)
 					for i := range x {
-						if x[i] = float32(rng.NormFloat64()) / 4; label {
-							x[i] = float32(rng.IntN(2))
+						if x[i] = float32(rng.NormFloat64()) / 4; below > 0 {
+							x[i] = float32(rng.IntN(below))
 						}
 					}
 					return x
 				}
+				lengths := m.Tensors + len(m.Sequences)
 				var in, weights [][]float32
 				for i, port := range p.Inputs() {
-					in = append(in, numbers(port.Shape.Floats(n), i >= m.Tensors+len(spec.GetFloats())))
+					below := 0
+					switch {
+					case i >= lengths+len(spec.GetFloats()): // a label
+						below = 2
+					case i >= m.Tensors && i < lengths:
+						below = 4
+					}
+					in = append(in, numbers(port.Shape.Floats(n), below))
 				}
 				for _, port := range p.Weights() {
-					weights = append(weights, numbers(port.Shape.Size(), false))
+					weights = append(weights, numbers(port.Shape.Size(), 0))
 				}
 				want, err := ref.Run(g, n, graphtest.Wide(in), graphtest.Wide(weights))
 				if err != nil {
