@@ -107,7 +107,7 @@ func (w *world) produce(x tamper) {
 			for _, m := range []string{model, frozenModel} {
 				imp := &impression.Impression{
 					RequestID: rec.Headers[rating.HeaderRequest], Row: i % 3, Model: m,
-					Inputs: map[string]int64{"user": r.User, "movie": r.Movie}, Score: float32(i*13%17) / 17,
+					Inputs: map[string]int64{"user": r.User, "movie": r.Movie}, Score: float32(i*13%17) / 17, TimeUS: when(w.t0, i).UnixMicro(),
 				}
 				if m == frozenModel {
 					imp.Score = float32((r.User*r.Movie)%13) / 13
@@ -287,29 +287,8 @@ func (w *world) publish(x tamper) {
 
 // facts writes the checkpoint and the export, and says so.
 func (w *world) facts(x tamper) {
-	saved := &training.Checkpoint{Id: flushes, Dir: w.dir, Offsets: map[int32]int64{0: 30, 1: 31}}
-	for k, s := range w.shards {
-		path := fmt.Sprintf("model.ckpt-%d/ps_%d", flushes, k)
-		m, err := checkpoint.WriteShard(filepath.Join(w.dir, path), s)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		saved.Shards = append(saved.Shards, &training.ShardFile{Shard: uint32(k), Path: path, SyncSeq: m.SyncSeq, Hash: m.Hash})
-		e := w.exports[k]
-		if _, err := checkpoint.WriteShard(filepath.Join(w.dir, "exported_models", fmt.Sprintf("ps_%d", k), "1"), e); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	entry := &checkpoint.Entry{Spec: modelspec.MovieRanking(), Version: 1, Job: job, Shards: 2, SyncSeq: 1, Dense: w.exports[0].Dense}
-	if err := checkpoint.WriteEntry(filepath.Join(w.dir, "exported_models", "entry", "1"), entry); err != nil {
-		w.t.Fatal(err)
-	}
-	if x.saved != nil {
-		x.saved(saved)
-	}
-	w.append("training", job, &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: saved}}})
-	w.append("training", job, &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{
-		Version: 1, ModelDir: filepath.Join(w.dir, "exported_models"), SubModels: []string{"entry", "ps_0", "ps_1"}, SyncSeq: 1}}})
+	w.save(flushes, x.saved)
+	w.export(1)
 	for v := range 2 {
 		for r := range 2 {
 			c, sub := containerOf(v, r), fmt.Sprintf("ps_%d", v)
@@ -321,11 +300,45 @@ func (w *world) facts(x tamper) {
 	}
 }
 
+// save writes a checkpoint of the end, and the fact, which change may change.
+func (w *world) save(id int64, change func(*training.Checkpoint)) {
+	saved := &training.Checkpoint{Id: id, Dir: w.dir, Offsets: map[int32]int64{0: 30, 1: 31}}
+	for k, s := range w.shards {
+		s.Manifest.Checkpoint = id
+		path := fmt.Sprintf("model.ckpt-%d/ps_%d", id, k)
+		m, err := checkpoint.WriteShard(filepath.Join(w.dir, path), s)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		saved.Shards = append(saved.Shards, &training.ShardFile{Shard: uint32(k), Path: path, SyncSeq: m.SyncSeq, Hash: m.Hash})
+	}
+	if change != nil {
+		change(saved)
+	}
+	w.append("training", job, &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: saved}}})
+}
+
+// export writes an export of the state after the first flush, and the fact.
+func (w *world) export(version int64) {
+	dir := filepath.Join(w.dir, "exported_models")
+	for k, e := range w.exports {
+		if _, err := checkpoint.WriteShard(filepath.Join(dir, fmt.Sprintf("ps_%d", k), fmt.Sprint(version)), e); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	entry := &checkpoint.Entry{Spec: modelspec.MovieRanking(), Version: version, Job: job, Shards: 2, SyncSeq: 1, Dense: w.exports[0].Dense}
+	if err := checkpoint.WriteEntry(filepath.Join(dir, "entry", fmt.Sprint(version)), entry); err != nil {
+		w.t.Fatal(err)
+	}
+	w.append("training", job, &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{
+		Version: version, ModelDir: dir, SubModels: []string{"entry", "ps_0", "ps_1"}, SyncSeq: 1}}})
+}
+
 // report is the true report of this world.
 func (w *world) report() *report.Report {
 	r := &report.Report{RatingsRead: 61, ModelVersion: 1, ReplayHashEqual: true, Hashes: map[string]report.ViewHash{}}
 	r.Run = report.Run{BZID: bzid, Job: job, Model: model, FrozenModel: frozenModel, Topic: topic, Stream: "s", Shards: 2, ServeShards: 2, Replicas: 2, Half: 30, Started: w.t0}
-	err := Measure(w.t.Context(), MeasureInputs{Log: w.bus.Log(), Deltas: w.bus.Deltas(), DeadLetters: w.bus.DeadLetters(), Ratings: w.topic, Acks: w.acks}, r)
+	err := Measure(w.t.Context(), MeasureInputs{Log: w.bus.Log(), Deltas: w.bus.Deltas(), DeadLetters: w.bus.DeadLetters(), Ratings: w.topic, Acks: w.acks, Scores: w.scores}, r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
