@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/monolith-go/monolith/docs/models"
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/model/inspect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
@@ -117,14 +119,18 @@ func newModelCost() *cobra.Command {
 }
 
 func newModelInit() *cobra.Command {
-	return &cobra.Command{
-		Use:     "init FILE",
-		Short:   "Write a commented spec to begin with",
-		Long:    "Writes a DeepFM of the demo's ratings to FILE (-: standard output), which must not be there yet.\nIt passes 'model check' and runs as it is.",
-		Example: "  monolith model init mine.yaml\n  monolith model check mine.yaml\n  monolith demo --spec mine.yaml",
+	var like string
+	cmd := &cobra.Command{
+		Use:   "init FILE",
+		Short: "Write a commented spec to begin with",
+		Long: "Writes a model of the demo's ratings to FILE (-: standard output), which must not be there yet: a\n" +
+			"DeepFM, or the ready model that --like names. It passes 'model check' and runs as it is.",
+		Example: "  monolith model init mine.yaml --like din\n  monolith model check mine.yaml\n  monolith demo --spec mine.yaml",
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return inspect.Init(args[0], cmd.OutOrStdout())
+			return inspect.Init(args[0], like, cmd.OutOrStdout())
 		},
 	}
+	cmd.Flags().StringVar(&like, "like", "", "a ready model: "+strings.Join(models.Names(), ", ")+" (none: a DeepFM with a word on each part)")
+	return cmd
 }

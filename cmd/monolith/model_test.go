@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/monolith-go/monolith/docs/models"
 	"github.com/monolith-go/monolith/internal/model/inspect"
 )
 
@@ -58,6 +59,30 @@ func TestModel(t *testing.T) {
 	}
 	if code, _, _ := modelTool(t, "cost", file, "--batch", "0"); code != exitUsage {
 		t.Errorf("cost of no batch: %d", code)
+	}
+}
+
+// Every ready model is there to begin with, checks and has a cost.
+func TestModelInitLike(t *testing.T) {
+	for _, name := range models.Names() {
+		file := filepath.Join(t.TempDir(), "mine.yaml")
+		if code, _, stderr := modelTool(t, "init", file, "--like", name); code != exitOK {
+			t.Fatalf("init --like %s: %d %s", name, code, stderr)
+		}
+		if code, out, stderr := modelTool(t, "check", file); code != exitOK || !strings.Contains(out, "model movies is valid") {
+			t.Errorf("check of %s: %d %s%s", name, code, out, stderr)
+		}
+		var costs inspect.Costs
+		if code, out, stderr := modelTool(t, "cost", file, "--json", "--gflops", "100", "--gbs", "10"); code != exitOK || json.Unmarshal([]byte(out), &costs) != nil || costs.Total.GFLOP <= 0 {
+			t.Errorf("cost of %s: %d %s%s", name, code, out, stderr)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "mine.yaml")
+	if code, _, stderr := modelTool(t, "init", file, "--like", "dinn"); code != exitFailure || !strings.Contains(stderr, `there is no ready model "dinn": name one of dcn-v2, deepfm, dien, din,`) {
+		t.Errorf("init --like of no ready model: %d %s", code, stderr)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a file was written for no model")
 	}
 }
 

@@ -35,7 +35,8 @@ var layers = map[string]string{
 	zookeeperFormat:                "",
 	"projections/zookeeper/client": zookeeperFormat,
 	"projections/zookeeper/zktest": zookeeperFormat + " projections/zookeeper/client",
-	"internal/model":               "events kernels internal/wire " + helpers,
+	"docs/models":                  "", // the ready models, as files
+	"internal/model":               "events kernels internal/wire docs/models " + helpers,
 	"internal/input":               "events kernels internal/model internal/wire " + helpers,
 	"internal/wire":                "events kernels " + helpers,
 	"internal/compat":              "events kernels internal/model internal/wire " + helpers,

@@ -88,7 +88,7 @@ func TestCost(t *testing.T) {
 // What init writes is valid, the same for a program, and spares a file that is there.
 func TestInit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.yaml")
-	if err := Init(file, nil); err != nil {
+	if err := Init(file, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	spec, err := modelspec.ReadFile(file, nil)
@@ -98,12 +98,12 @@ func TestInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Init(file, nil); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if err := Init(file, "", nil); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("again: %v", err)
 	}
 	var b bytes.Buffer
 	text, err := os.ReadFile(file)
-	if err != nil || Init("-", &b) != nil || !bytes.Equal(text, b.Bytes()) {
+	if err != nil || Init("-", "", &b) != nil || !bytes.Equal(text, b.Bytes()) {
 		t.Errorf("to standard output: %v\n%s", err, b.String())
 	}
 }
