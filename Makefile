@@ -63,7 +63,7 @@ soak:
 MUTANTS ?= 50
 CORE = bus/jetstream bus/jetstream/internal/conn bus/jetstream/internal/leases bus/jetstream/internal/letters bus/jetstream/internal/stream bus/natsserver bus/mem bus/react bus/kafka projections/fleet projections/plan projections/models projections/lineage \
   projections/savedmodels bus/follow bus/archive projections/zookeeper/view projections/zookeeper/tree services/ps services/trainer services/modelserver \
-  internal/input internal/wire/rowwire internal/model/checkpoint internal/model/entrydump kernels/table
+  internal/input internal/wire/rowwire internal/model/checkpoint internal/model/entrydump kernels/table kernels/internal/offheap
 mutants:
 	cd tools && $(GO) build -o ../.bin/mutants ./mutants
 	.bin/mutants -n $(MUTANTS) $(if $(SEED),-seed $(SEED)) $(CORE)

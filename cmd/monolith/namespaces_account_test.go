@@ -263,6 +263,7 @@ var (
 	repeatable = regexp.MustCompile(`^(resourceReported|reported|proposed .*: \{"proposed":\{"multi":true\}\}$)`)
 
 	localPort = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+	socket    = regexp.MustCompile(`unix://.*\.sock`)
 	workLoad  = regexp.MustCompile(`"work_load": [-0-9.]+`)
 )
 
@@ -307,7 +308,7 @@ func (a *accounts) plain(about, key string, v any) any {
 		return a.deltaSubject(seq)
 	}
 	if s, ok := v.(string); ok {
-		return localPort.ReplaceAllString(s, "127.0.0.1:…")
+		return socket.ReplaceAllString(localPort.ReplaceAllString(s, "127.0.0.1:…"), "unix:…")
 	}
 	return v
 }

@@ -4501,11 +4501,12 @@ func (x *Cross) GetRank() uint32 {
 	return 0
 }
 
-// Attention weighs the second input, a sequence, by the first.
+// Attention weighs the second input, a sequence, by the first. "x" is the weighed sum, "x.1" the weights.
 type Attention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Units         []uint32               `protobuf:"varint,1,rep,packed,name=units,proto3" json:"units,omitempty"`
 	Activation    *Activation            `protobuf:"varint,2,opt,name=activation,proto3,enum=monolith.events.model.v1.Activation,oneof" json:"activation,omitempty"` // default SIGMOID
+	Raw           bool                   `protobuf:"varint,3,opt,name=raw,proto3" json:"raw,omitempty"`                                                              // scores weigh as they are; else their softmax over the steps
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4554,7 +4555,14 @@ func (x *Attention) GetActivation() Activation {
 	return Activation_LINEAR
 }
 
-// Gru runs over a sequence.
+func (x *Attention) GetRaw() bool {
+	if x != nil {
+		return x.Raw
+	}
+	return false
+}
+
+// Gru runs over a sequence. "x" is the last state, "x.1" all of them.
 type Gru struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Units         uint32                 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
@@ -4599,7 +4607,7 @@ func (x *Gru) GetUnits() uint32 {
 	return 0
 }
 
-// Augru runs over a sequence, its update gates scaled by the second input's scores.
+// Augru runs over a sequence, its update gates scaled by the second input's scores. Its values are Gru's.
 type Augru struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Units         uint32                 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
@@ -4644,7 +4652,7 @@ func (x *Augru) GetUnits() uint32 {
 	return 0
 }
 
-// Mmoe mixes experts, each an MLP of units, by a gate for each task.
+// Mmoe mixes experts, each an MLP of units with RELU behind every layer, by a gate for each task: "x.0" is the first's.
 type Mmoe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Experts       uint32                 `protobuf:"varint,1,opt,name=experts,proto3" json:"experts,omitempty"`
@@ -4705,7 +4713,7 @@ func (x *Mmoe) GetTasks() uint32 {
 	return 0
 }
 
-// Ple is levels of experts of each task's own beside shared ones.
+// Ple is levels of experts of each task's own beside shared ones. Its values are Mmoe's.
 type Ple struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Levels        uint32                 `protobuf:"varint,1,opt,name=levels,proto3" json:"levels,omitempty"`
@@ -5344,12 +5352,13 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x03Ffm\"1\n" +
 	"\x05Cross\x12\x14\n" +
 	"\x05depth\x18\x01 \x01(\rR\x05depth\x12\x12\n" +
-	"\x04rank\x18\x02 \x01(\rR\x04rank\"{\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\"\x8d\x01\n" +
 	"\tAttention\x12\x14\n" +
 	"\x05units\x18\x01 \x03(\rR\x05units\x12I\n" +
 	"\n" +
 	"activation\x18\x02 \x01(\x0e2$.monolith.events.model.v1.ActivationH\x00R\n" +
-	"activation\x88\x01\x01B\r\n" +
+	"activation\x88\x01\x01\x12\x10\n" +
+	"\x03raw\x18\x03 \x01(\bR\x03rawB\r\n" +
 	"\v_activation\"\x1b\n" +
 	"\x03Gru\x12\x14\n" +
 	"\x05units\x18\x01 \x01(\rR\x05units\"\x1d\n" +

@@ -16,12 +16,10 @@ func step2AVX2(*slot, *uint32, int, *view, *uint32) int           { return 0 }
 func step3AVX512(*slot, int, unsafe.Pointer, int, *uint32) uint64 { return 0 }
 func step3AVX2(*slot, int, unsafe.Pointer, int, *uint32) uint64   { return 0 }
 
-func lookAheadAVX512(*stage, int)                                           {}
-func adagradStageAVX512(*stage)                                             {}
-func sgdStageAVX512(*stage)                                                 {}
-func fetchRows(*slot, int, int)                                             {}
-func gatherAVX512(unsafe.Pointer, *uint32, int, int, unsafe.Pointer)        {}
-func poolRowsAVX512(*slot, int, *float32, int, int, float32, int, int) bool { return false }
-func step1Hashed(*int64, int, *head, uintptr, *slot)                        {}
-func hashAVX512(*int64, int, *uint64)                                       {}
-func addOneAVX512(unsafe.Pointer, *uint32, int, int)                        {}
+func adagradStageAVX512(*stage)                                      {}
+func sgdStageAVX512(*stage)                                          {}
+func fetchRows(*slot, int, int)                                      {}
+func gatherAVX512(unsafe.Pointer, *uint32, int, int, unsafe.Pointer) {}
+func step1Hashed(*int64, int, *head, uintptr, *slot)                 {}
+func hashAVX512(*int64, int, *uint64)                                {}
+func addOneAVX512(unsafe.Pointer, *uint32, int, int)                 {}

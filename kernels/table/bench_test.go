@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -257,37 +256,6 @@ func BenchmarkApplyInParts(b *testing.B) {
 				group.Wait()
 			}
 			b.ReportMetric(float64(b.N)*batch/b.Elapsed().Seconds()/1e6, "Mrows/s")
-		})
-	}
-}
-
-// Bags of 20 ids on average, summed; 64 weights.
-func BenchmarkPool(b *testing.B) {
-	r8, err := compress.NewFixedR8(1)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, c := range []table.Compressor{compress.FP32{}, compress.FP16{}, r8} {
-		b.Run(c.Name(), func(b *testing.B) {
-			sizes(b, func(b *testing.B, rows int) {
-				const dim = 64
-				rows = min(rows, 8<<30/(4*dim))
-				tab := benchTable(b, table.Config{Dim: dim, Compressor: c, Serving: true}, rows)
-				r := rand.New(rand.NewPCG(4, 4))
-				offsets := []int32{0}
-				for int(offsets[len(offsets)-1]) < batch {
-					offsets = append(offsets, min(batch, offsets[len(offsets)-1]+r.Int32N(40)))
-				}
-				var out [2][]float32
-				for w := range out {
-					out[w] = make([]float32, (len(offsets)-1)*dim)
-				}
-				spread(b, rows, func(w int, ids []int64) {
-					if err := tab.Pool(ids, offsets, table.Sum, out[w]); err != nil {
-						b.Error(err)
-					}
-				})
-			})
 		})
 	}
 }

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"github.com/monolith-go/monolith/kernels/internal/offheap"
 	"runtime"
 	"unsafe"
 )
@@ -11,8 +12,8 @@ import (
 // second array. Benchmarks state their figures as a part of it.
 type Ceiling struct {
 	width, rows int
-	mem         *memory
-	b           block
+	mem         *offheap.Arena
+	b           offheap.Block
 }
 
 // NewCeiling makes rows rows of width bytes, a multiple of 64, 4 GiB of them at most,
@@ -21,13 +22,13 @@ func NewCeiling(rows, width int) (*Ceiling, error) {
 	if rows < 1 || width < line || width%line != 0 || width > 4*MaxDim || rows > 4<<30/width {
 		return nil, fmt.Errorf("table: a gather of %d rows of %d bytes: give rows of a multiple of %d bytes, 4 GiB at most", rows, width, line)
 	}
-	c := &Ceiling{width: width, rows: rows, mem: &memory{}}
-	c.b = c.mem.get(uintptr(rows*width), true)
-	words := unsafe.Slice((*uint64)(c.b.at), rows*width/8)
+	c := &Ceiling{width: width, rows: rows, mem: &offheap.Arena{}}
+	c.b = c.mem.Get(uintptr(rows*width), true)
+	words := unsafe.Slice((*uint64)(c.b.At), rows*width/8)
 	for i := range words {
 		words[i] = uint64(i)
 	}
-	runtime.AddCleanup(c, (*memory).release, c.mem)
+	runtime.AddCleanup(c, (*offheap.Arena).Release, c.mem)
 	return c, nil
 }
 
@@ -42,9 +43,9 @@ func (c *Ceiling) Gather(rows []uint32, out []byte) {
 	}
 	switch chosen {
 	case avx512:
-		gatherAVX512(c.b.at, &rows[0], len(rows), c.width, unsafe.Pointer(&out[0]))
+		gatherAVX512(c.b.At, &rows[0], len(rows), c.width, unsafe.Pointer(&out[0]))
 	default:
-		from := unsafe.Slice((*byte)(c.b.at), c.rows*c.width)
+		from := unsafe.Slice((*byte)(c.b.At), c.rows*c.width)
 		for i, r := range rows {
 			copy(out[i*c.width:(i+1)*c.width], from[int(r)*c.width:])
 		}
@@ -60,9 +61,9 @@ func (c *Ceiling) Update(rows []uint32) {
 	}
 	switch chosen {
 	case avx512:
-		addOneAVX512(c.b.at, &rows[0], len(rows), c.width)
+		addOneAVX512(c.b.At, &rows[0], len(rows), c.width)
 	default:
-		words := unsafe.Slice((*uint64)(c.b.at), c.rows*c.width/8)
+		words := unsafe.Slice((*uint64)(c.b.At), c.rows*c.width/8)
 		for _, r := range rows {
 			row := words[int(r)*c.width/8:][:c.width/8]
 			for i := range row {

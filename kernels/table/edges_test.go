@@ -114,7 +114,7 @@ func TestLimitsToTheRow(t *testing.T) {
 		t.Error(err)
 	}
 	exact := plainTable(t, 1, func(c *Config) { c.MaxBytes = 10_000_000 })
-	most := exact.cfg.MaxBytes / int64(exact.rows.size+exact.times.size+12)
+	most := exact.cfg.MaxBytes / int64(exact.rows.Size()+exact.times.Size()+12)
 	if err := exact.reserve(most); err != nil {
 		t.Errorf("%d rows within %d bytes: %v", most, exact.cfg.MaxBytes, err)
 	}
@@ -122,7 +122,7 @@ func TestLimitsToTheRow(t *testing.T) {
 	if err := exact.reserve(most + 1); !errors.Is(err, ErrFull) || exact.reserved.Load() != 0 {
 		t.Errorf("a row more: %v, %d reserved", err, exact.reserved.Load())
 	}
-	whole := plainTable(t, 1, func(c *Config) { c.MaxBytes = 100 * int64(exact.rows.size+exact.times.size+12) })
+	whole := plainTable(t, 1, func(c *Config) { c.MaxBytes = 100 * int64(exact.rows.Size()+exact.times.Size()+12) })
 	if whole.index() <= 1200 { // the rows decide
 		if err := whole.reserve(100); err != nil {
 			t.Errorf("to the byte: %v", err)
@@ -363,19 +363,6 @@ func TestPagesAtTheirBounds(t *testing.T) {
 	}
 }
 
-func TestTheTableThatIsMissingIsTold(t *testing.T) {
-	for n, says := range map[int]string{0: "there is none at all", 1: "there are t00", 10: "t08, t09", 11: "t09 and 1 more", 13: "t09 and 3 more"} {
-		var configs []Config
-		for i := range n {
-			configs = append(configs, Config{Name: fmt.Sprintf("t%02d", i), Dim: 1, Optimizer: testSGD, Initializer: Zeros{}})
-		}
-		m := must(NewMulti(configs...))
-		if _, err := m.Table("x"); !errors.Is(err, ErrUnknown) || !strings.HasSuffix(err.Error(), says) {
-			t.Errorf("of %d tables: %v, want it to end in %q", n, err, says)
-		}
-	}
-}
-
 // The clock of a table is the newest time of a row, whichever call it came with.
 func TestTheNewestTimeStays(t *testing.T) {
 	tab := plainTable(t, 1)
@@ -397,7 +384,7 @@ func TestASweepOfFullBuckets(t *testing.T) {
 	tab := plainTable(t, 1)
 	s := &tab.shards[0]
 	tab.reset(s, 64)
-	tab.times.ensure(0)
+	tab.times.Ensure(0)
 	for i := range 64 + tail(64) {
 		bucketAt(s.head.cur, i).state = inUse
 	}

@@ -120,26 +120,6 @@ func TestServingRowsAreCompressed(t *testing.T) {
 				if n, err := tab.Lookup(ids, got, nil); n != len(ids) || err != nil || !slices.Equal(got, want) {
 					t.Fatal(n, err)
 				}
-				offsets := []int32{0, 0, 1, 40, 300, 300}
-				bags, sum := make([]float32, 5*dim), make([]float32, 5*dim)
-				if err := tab.Pool(ids, offsets, table.Mean, bags); err != nil {
-					t.Fatal(err)
-				}
-				for i := range 5 {
-					for k := offsets[i]; k < offsets[i+1]; k++ {
-						for j := range dim {
-							sum[i*dim+j] += want[int(k)*dim+j]
-						}
-					}
-					for j := range dim {
-						if n := offsets[i+1] - offsets[i]; n > 0 {
-							sum[i*dim+j] /= float32(n)
-						}
-					}
-				}
-				if !slices.Equal(bags, sum) {
-					t.Errorf("pooled %v, want %v", bags, sum)
-				}
 				if err := tab.Optimize(ids, v, 1); err == nil {
 					t.Error("a serving table learnt")
 				}
@@ -171,16 +151,13 @@ func TestTrainingSeesQuantizedRows(t *testing.T) {
 	if !slices.Equal(rows[0].Values, want) {
 		t.Errorf("the row is %v, want %v", rows[0].Values, want)
 	}
-	out, bag := make([]float32, 2), make([]float32, 2)
+	out := make([]float32, 2)
 	if _, err := tab.Lookup([]int64{1}, out, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := tab.Pool([]int64{1}, []int32{0, 1}, table.Sum, bag); err != nil {
-		t.Fatal(err)
-	}
 	q.Look(want, want, 400)
-	if !slices.Equal(out, want) || !slices.Equal(bag, want) {
-		t.Errorf("lookup %v, pool %v, want %v", out, bag, want)
+	if !slices.Equal(out, want) {
+		t.Errorf("lookup %v, want %v", out, want)
 	}
 }
 
@@ -313,61 +290,6 @@ func TestExpiryBoundary(t *testing.T) {
 	}
 	if n := sweep(); n != 3 { // slot 1 once, slot 3 twice
 		t.Errorf("%d rows expired a day later, want 3", n)
-	}
-}
-
-func TestMultiRoutesByName(t *testing.T) {
-	c := func(name string, dim int) table.Config {
-		return table.Config{Name: name, Dim: dim, Optimizer: optim.SGD{LearningRate: 1}, Initializer: table.Zeros{}}
-	}
-	m := make1[*table.Multi](t)(table.NewMulti(c("user", 1), c("item", 2)))
-	if !slices.Equal(m.Names(), []string{"item", "user"}) {
-		t.Error(m.Names())
-	}
-	if err := errors.Join(m.Assign("user", []int64{1}, []float32{5}, 1, 2), m.AssignAdd("item", []int64{1}, []float32{5, 6}, 1, 2),
-		m.Optimize("item", []int64{1}, []float32{1, 1}, 1, table.Rates{})); err != nil {
-		t.Fatal(err)
-	}
-	out, tags := make([]float32, 2), make([]uint64, 1)
-	if n, err := m.Lookup("item", []int64{1}, out, tags); n != 1 || err != nil || !slices.Equal(out, []float32{4, 5}) || tags[0] != 2 || m.Len() != 2 {
-		t.Error(n, err, out, tags)
-	}
-	if err := m.Pool("item", []int64{1, 1}, []int32{0, 2}, table.Sum, out); err != nil || !slices.Equal(out, []float32{8, 10}) {
-		t.Error(out, err)
-	}
-	if had, err := m.Reinitialize("user", []int64{1, 2}, 1); err != nil || !slices.Equal(had, []bool{true, false}) {
-		t.Error(had, err)
-	}
-	_, e1 := m.Lookup("ad", nil, nil, nil)
-	_, _, e2 := m.LookupEntries("ad", nil)
-	_, e3 := m.Reinitialize("ad", nil, 0)
-	for _, err := range []error{e1, e2, e3, m.Assign("ad", nil, nil, 0, 0), m.AssignAdd("ad", nil, nil, 0, 0), m.Optimize("ad", nil, nil, 0, table.Rates{}), m.Pool("ad", nil, []int32{0}, table.Sum, nil)} {
-		if !errors.Is(err, table.ErrUnknown) || !strings.Contains(err.Error(), `"ad": there are item, user`) {
-			t.Error(err)
-		}
-	}
-	if _, err := table.NewMulti(c("a", 1), c("a", 1)); err == nil {
-		t.Error("two tables of one name")
-	}
-	if _, err := table.NewMulti(c("", 1)); err == nil {
-		t.Error("a table without a name")
-	}
-}
-
-func TestPoolRefuses(t *testing.T) {
-	tab := newTable(t, 2, adagrad, uniform)
-	out := make([]float32, 4)
-	for what, err := range map[string]error{
-		"give Sum or Mean":                    tab.Pool([]int64{1}, []int32{0, 1}, 7, out[:2]),
-		"begin with 0":                        tab.Pool([]int64{1}, nil, table.Sum, nil),
-		"number of ids":                       tab.Pool([]int64{1}, []int32{0, 2}, table.Sum, out[:2]),
-		"into 1 bags needs room for 2 floats": tab.Pool([]int64{1}, []int32{0, 1}, table.Sum, out),
-		"before it begins at 5":               tab.Pool([]int64{1}, []int32{0, 5, 1}, table.Sum, out),
-		"before it begins at 1000":            tab.Pool([]int64{1}, []int32{0, 1000, 1}, table.Sum, out),
-	} {
-		if err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: %v", what, err)
-		}
 	}
 }
 

@@ -33,8 +33,8 @@ func (t *Table) fused(p *plan, grads []float32, unixSec uint32, at optim.Step) f
 		s := &p.pipe.stage
 		s.slots, s.n, s.from, s.sum = address(&slots[0]), len(slots), address(&p.from[from]), address(&p.sum[from])
 		s.grads, s.sums, s.dim, s.rate, s.decay = &grads[0], unsafe.SliceData(p.sums), t.dim, r, decay
-		s.times = unsafe.Pointer(unsafe.SliceData(*t.times.chunks.Load())) // there may be new rows
-		s.shift, s.mask, s.second = uint64(t.times.shift), 1<<t.times.shift-1, uint64(unixSec)
+		s.times = unsafe.Pointer(unsafe.SliceData(t.times.Chunks())) // there may be new rows
+		s.shift, s.mask, s.second = uint64(t.times.Shift()), 1<<t.times.Shift()-1, uint64(unixSec)
 		update(s)
 	}
 }

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"github.com/monolith-go/monolith/kernels/internal/offheap"
 	"math/bits"
 	"slices"
 	"sync"
@@ -9,8 +10,10 @@ import (
 )
 
 const (
-	shardBits   = 6
-	shardCount  = 1 << shardBits
+	shardBits  = 6
+	shardCount = 1 << shardBits
+
+	line        = 64 // bytes of a cache line
 	perBucket   = 6
 	homeBits    = 5 // of an entry: how many buckets it lies behind its home
 	maxDistance = 1<<homeBits - 1
@@ -53,12 +56,12 @@ type head struct {
 type shard struct {
 	mu    sync.RWMutex
 	head  *head
-	num   int      // of this shard
-	cur   block    // head.cur
-	next  block    // head.next
-	used  int      // entries in both
-	free  []uint32 // numbers of removed rows, the last to be used first
-	fresh uint32   // numbers fresh to end have never been used
+	num   int           // of this shard
+	cur   offheap.Block // head.cur
+	next  offheap.Block // head.next
+	used  int           // entries in both
+	free  []uint32      // numbers of removed rows, the last to be used first
+	fresh uint32        // numbers fresh to end have never been used
 	end   uint32
 
 	touched []touched // rows written since TakeTouched, where the table tracks them
@@ -214,8 +217,8 @@ func (t *Table) insert(s *shard, hash uint64, row uint32) bool {
 			n = h.n + h.n/4
 		}
 		if n <= maxHomes {
-			s.next = t.mem.get(bucketBytes(n), true)
-			h.next, h.nextN, h.nextK = s.next.at, n, log2(n)
+			s.next = t.mem.Get(bucketBytes(n), true)
+			h.next, h.nextN, h.nextK = s.next.At, n, log2(n)
 		}
 	}
 	if h.next != nil && !t.migrate(s, migrateStep) {
@@ -278,8 +281,8 @@ func (t *Table) migrate(s *shard, steps int) bool {
 		h.split++
 	}
 	if h.split == h.n {
-		t.mem.drop(s.cur)
-		s.cur, s.next = s.next, block{}
+		t.mem.Drop(s.cur)
+		s.cur, s.next = s.next, offheap.Block{}
 		h.cur, h.n, h.k, h.split = h.next, h.nextN, h.nextK, 0
 		h.next, h.nextN, h.nextK = nil, 0, 0
 	}
@@ -313,26 +316,26 @@ func (s *shard) eachAt(home uint32, f func(far uint32, place int, hash uint64) b
 func (t *Table) rebuild(s *shard) bool {
 	h := s.head
 	n, k := max(h.n, h.nextN), uint32(0)
-	var next block
+	var next offheap.Block
 	for fits := false; !fits; {
 		if n = doubled(n, s.used); n == 0 {
 			return false
 		}
-		next = t.mem.get(bucketBytes(n), true)
+		next = t.mem.Get(bucketBytes(n), true)
 		k, fits = log2(n), true
 		s.each(func(hash uint64, row uint32) bool {
-			fits = s.putIn(next.at, n, k, hash, row)
+			fits = s.putIn(next.At, n, k, hash, row)
 			return fits
 		})
 		if !fits {
-			t.mem.drop(next)
+			t.mem.Drop(next)
 		}
 	}
 	s.moved += int(h.n)
-	t.mem.drop(s.cur)
-	t.mem.drop(s.next)
-	s.cur, s.next = next, block{}
-	h.cur, h.n, h.k, h.split = next.at, n, k, 0
+	t.mem.Drop(s.cur)
+	t.mem.Drop(s.next)
+	s.cur, s.next = next, offheap.Block{}
+	h.cur, h.n, h.k, h.split = next.At, n, k, 0
 	h.next, h.nextN, h.nextK = nil, 0, 0
 	return true
 }
@@ -385,11 +388,11 @@ func (s *shard) remove(hash uint64) bool {
 
 // reset makes s an empty shard of n home buckets.
 func (t *Table) reset(s *shard, n uint32) {
-	t.mem.drop(s.cur)
-	t.mem.drop(s.next)
-	s.cur, s.next = t.mem.get(bucketBytes(n), true), block{}
+	t.mem.Drop(s.cur)
+	t.mem.Drop(s.next)
+	s.cur, s.next = t.mem.Get(bucketBytes(n), true), offheap.Block{}
 	h := s.head
-	h.cur, h.n, h.k, h.split = s.cur.at, n, log2(n), 0
+	h.cur, h.n, h.k, h.split = s.cur.At, n, log2(n), 0
 	h.next, h.nextN, h.nextK = nil, 0, 0
 	s.used, s.free, s.fresh, s.end, s.touched = 0, nil, 0, 0, nil
 }

@@ -192,8 +192,8 @@ func TestAHomeMovesAsAWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := s.head
-	s.next = tab.mem.get(bucketBytes(8), true)
-	h.next, h.nextN, h.nextK, h.split = s.next.at, 8, log2(8), 2
+	s.next = tab.mem.Get(bucketBytes(8), true)
+	h.next, h.nextN, h.nextK, h.split = s.next.At, 8, log2(8), 2
 	for i := range 8 + tail(8) { // full of entries that could only go to buckets as full
 		b := bucketAt(h.next, i)
 		b.state = inUse

@@ -104,7 +104,7 @@ func (t *Table) fetchOne(id int64, dst []byte, tag *uint64) bool {
 		}
 		return false
 	}
-	copy(dst, unsafe.Slice((*byte)(t.rows.at(row)), len(dst)))
+	copy(dst, unsafe.Slice((*byte)(t.rows.At(row)), len(dst)))
 	if tag != nil {
 		*tag = t.tag(row)
 	}

@@ -233,7 +233,6 @@ func (m *model) compare(t *testing.T, tab *Table, ids []int64, seed uint64) {
 		t.Fatal(err)
 	}
 	rows, ok := tab.LookupEntries(ids)
-	sum := make([]float32, dim)
 	for i, id := range ids {
 		want, there := m.rows[id]
 		if !there {
@@ -247,18 +246,9 @@ func (m *model) compare(t *testing.T, tab *Table, ids []int64, seed uint64) {
 		if ok[i] != there || there && (!slices.Equal(rows[i].Values, want.Values) || !slices.Equal(rows[i].Slots, want.Slots) || rows[i].UnixSec != want.UnixSec || rows[i].Tag != want.Tag) {
 			t.Fatalf("seed %d: id %d: %+v, want %+v", seed, id, rows[i], want)
 		}
-		for j, x := range want.Values {
-			sum[j] += x
-		}
 	}
 	if found != 0 {
 		t.Fatalf("seed %d: found is wrong by %d", seed, found)
-	}
-	if len(ids) > 0 {
-		got := make([]float32, dim)
-		if err := tab.Pool(ids, []int32{0, int32(len(ids))}, Sum, got); err != nil || !slices.Equal(got, sum) {
-			t.Fatalf("seed %d: pool %v, want %v, %v", seed, got, sum, err)
-		}
 	}
 }
 

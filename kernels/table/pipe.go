@@ -70,7 +70,6 @@ type pipe struct {
 	counter uintptr // offset in head
 	hashed  bool    // ids are hashes already
 	stage   stage
-	hashes  []uint64 // scratch of who has none
 	t       *Table
 }
 
@@ -87,10 +86,10 @@ var pipes = sync.Pool{New: func() any { return new(pipe) }}
 // pipe returns scratch for calls that use the first bytes of rows.
 func (t *Table) pipe(bytes int) *pipe {
 	p := pipes.Get().(*pipe)
-	p.t, p.table = t, *t.rows.chunks.Load()
+	p.t, p.table = t, t.rows.Chunks()
 	p.rows = view{
 		chunks: unsafe.Pointer(unsafe.SliceData(p.table)), count: uint64(len(p.table)),
-		shift: uint64(t.rows.shift), mask: 1<<t.rows.shift - 1, size: uint64(t.rows.size),
+		shift: uint64(t.rows.Shift()), mask: 1<<t.rows.Shift() - 1, size: uint64(t.rows.Size()),
 		lines: t.lines(bytes),
 	}
 	p.counter, p.hashed = unsafe.Offsetof(head{}.seq), false
@@ -103,15 +102,15 @@ func (t *Table) writerPipe() *pipe {
 	p := t.pipe(t.rowBytes)
 	p.counter, p.hashed = unsafe.Offsetof(head{}.form), true
 	// Times are there before rows are, so each chunk of rows in view has its times.
-	p.times = *t.times.chunks.Load()
+	p.times = t.times.Chunks()
 	p.rows.times = unsafe.Pointer(unsafe.SliceData(p.times))
-	p.rows.timeShift, p.rows.timeMask = uint64(t.times.shift), 1<<t.times.shift-1
+	p.rows.timeShift, p.rows.timeMask = uint64(t.times.Shift()), 1<<t.times.Shift()-1
 	return p
 }
 
 // lines is how many cache lines the first bytes of a row may touch.
 func (t *Table) lines(bytes int) uint64 {
-	if t.rows.size%line != 0 && line%t.rows.size != 0 {
+	if t.rows.Size()%line != 0 && line%t.rows.Size() != 0 {
 		bytes += line - 4
 	}
 	return uint64(max(bytes+line-1, line) / line)
@@ -158,10 +157,9 @@ func (p *pipe) run(ids []int64, f func(slots []slot, from int)) {
 	}
 }
 
-// runStages is run for an f that calls a stage of p for all slots of a burst, or
-// lookAheadAVX512: a few of its rows at a time, that does the steps of later bursts, and f
-// asks for the next one's rows, so that memory always has something to do and never too
-// much. Behind the hashes there are zeros up to a whole burst.
+// runStages is run for an f that calls a stage of p for all slots of a burst, which between its
+// own rows does the steps of later bursts and asks for the next one's rows, so that memory
+// always has something to do and never too much. Behind the hashes there are zeros up to a whole burst.
 func (p *pipe) runStages(hashes []uint64, f func(slots []slot, from int)) {
 	t, n := p.t, len(hashes)
 	bursts := (n + burst - 1) / burst

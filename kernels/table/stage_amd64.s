@@ -206,14 +206,6 @@ done:
 	VZEROUPPER
 	RET
 
-// func lookAheadAVX512(s *stage, n int)
-TEXT ·lookAheadAVX512(SB), NOSPLIT, $0-16
-	MOVQ s+0(FP), AX
-	MOVQ n+8(FP), CX
-	CALL lookAhead<>(SB)
-	VZEROUPPER
-	RET
-
 // lookAhead does the first step for the next ids of a stage and the second one for the
 // next slots. AX stage, CX how many. It leaves the upper Z registers and K2 alone.
 TEXT lookAhead<>(SB), NOSPLIT, $24-0

@@ -20,6 +20,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"github.com/monolith-go/monolith/kernels/internal/offheap"
 	"math"
 	"runtime"
 	"sync"
@@ -106,12 +107,12 @@ type Table struct {
 	heads  *[shardCount]head
 	shards [shardCount]shard
 
-	mem   *memory
-	rows  *region       // of rowBytes, padded
-	times *region       // of uint32
-	tags  *region       // of uint64, only as far as there are tags that are not 0
-	marks *region       // of bytes, see mark; nil without Track
-	fresh atomic.Uint32 // row numbers from here on have never been used
+	mem   *offheap.Arena
+	rows  *offheap.Region // of rowBytes, padded
+	times *offheap.Region // of uint32
+	tags  *offheap.Region // of uint64, only as far as there are tags that are not 0
+	marks *offheap.Region // of bytes, see mark; nil without Track
+	fresh atomic.Uint32   // row numbers from here on have never been used
 
 	size     atomic.Int64  // rows there are
 	reserved atomic.Int64  // rows that calls under way may add, where there are limits
@@ -143,13 +144,13 @@ func New(cfg Config) (*Table, error) {
 	if err := cfg.checkLimits(); err != nil {
 		return nil, fmt.Errorf("table %s: %w", cfg.Name, err)
 	}
-	t := &Table{cfg: cfg, layout: l, key: tableKey(cfg.Seed, cfg.Name), backend: chosen, mem: &memory{}}
+	t := &Table{cfg: cfg, layout: l, key: tableKey(cfg.Seed, cfg.Name), backend: chosen, mem: &offheap.Arena{}}
 	t.heads = new([shardCount]head)
-	t.rows = newRegion(t.mem, l.stride())
-	t.times = newRegion(t.mem, 4)
-	t.tags = newRegion(t.mem, 8)
+	t.rows = offheap.NewRegion(t.mem, l.stride())
+	t.times = offheap.NewRegion(t.mem, 4)
+	t.tags = offheap.NewRegion(t.mem, 8)
 	if cfg.Track {
-		t.marks = newRegion(t.mem, 1)
+		t.marks = offheap.NewRegion(t.mem, 1)
 	}
 	// A shard's share, and six deviations of what chance adds to it.
 	share := float64(cfg.Capacity) / shardCount
@@ -162,7 +163,7 @@ func New(cfg Config) (*Table, error) {
 	t.form.Store(1)
 	// Readers may be looking at memory that was dropped, so all of it stays until
 	// nobody holds the table.
-	runtime.AddCleanup(t, (*memory).release, t.mem)
+	runtime.AddCleanup(t, (*offheap.Arena).Release, t.mem)
 	return t, nil
 }
 
@@ -190,7 +191,7 @@ func (t *Table) Len() int { return int(t.size.Load()) }
 
 // Bytes is the memory that the table holds: rows, times, tags and index, rounded up to
 // what is allocated.
-func (t *Table) Bytes() int64 { return t.mem.bytes.Load() }
+func (t *Table) Bytes() int64 { return t.mem.Bytes() }
 
 // Remove drops rows and returns how many of them existed.
 func (t *Table) Remove(ids []int64) int {
@@ -238,11 +239,11 @@ func (t *Table) Clear() {
 		defer s.reformed()
 		t.reset(s, 1)
 	}
-	t.rows.clear()
-	t.times.clear()
-	t.tags.clear()
+	t.rows.Clear()
+	t.times.Clear()
+	t.tags.Clear()
 	if t.marks != nil {
-		t.marks.clear()
+		t.marks.Clear()
 	}
 	t.listed.Store(0)
 	t.fresh.Store(0)
@@ -269,10 +270,10 @@ func (t *Table) newRow(s *shard) (row uint32, ok bool) {
 		}
 		s.end = t.fresh.Add(n)
 		s.fresh = s.end - n
-		t.times.ensure(s.end - 1)
-		t.rows.ensure(s.end - 1)
+		t.times.Ensure(s.end - 1)
+		t.rows.Ensure(s.end - 1)
 		if t.marks != nil {
-			t.marks.ensure(s.end - 1)
+			t.marks.Ensure(s.end - 1)
 		}
 	}
 	s.fresh++
@@ -281,39 +282,39 @@ func (t *Table) newRow(s *shard) (row uint32, ok bool) {
 
 // values and slotsOf are the two parts of a training row.
 func (t *Table) values(row uint32) []float32 {
-	return unsafe.Slice((*float32)(t.rows.at(row)), t.dim)
+	return unsafe.Slice((*float32)(t.rows.At(row)), t.dim)
 }
 
 func (t *Table) slotsOf(row uint32) []float32 {
 	if t.slots == 0 {
 		return nil
 	}
-	return unsafe.Slice((*float32)(unsafe.Add(t.rows.at(row), t.valueBytes)), t.slots)
+	return unsafe.Slice((*float32)(unsafe.Add(t.rows.At(row), t.valueBytes)), t.slots)
 }
 
 // stored are the bytes of the weights of a row.
 func (t *Table) stored(row uint32) []byte {
-	return unsafe.Slice((*byte)(t.rows.at(row)), t.valueBytes)
+	return unsafe.Slice((*byte)(t.rows.At(row)), t.valueBytes)
 }
 
-func (t *Table) time(row uint32) *uint32 { return (*uint32)(t.times.at(row)) }
+func (t *Table) time(row uint32) *uint32 { return (*uint32)(t.times.At(row)) }
 
 // tag is read without the lock too, by lookups that compare seq afterwards.
 func (t *Table) tag(row uint32) uint64 {
-	if int(row>>t.tags.shift) >= len(*t.tags.chunks.Load()) {
+	if int(row>>t.tags.Shift()) >= len(t.tags.Chunks()) {
 		return 0
 	}
-	return atomic.LoadUint64((*uint64)(t.tags.at(row)))
+	return atomic.LoadUint64((*uint64)(t.tags.At(row)))
 }
 
 func (t *Table) setTag(row uint32, tag uint64) {
-	if int(row>>t.tags.shift) >= len(*t.tags.chunks.Load()) {
+	if int(row>>t.tags.Shift()) >= len(t.tags.Chunks()) {
 		if tag == 0 {
 			return
 		}
-		t.tags.ensure(row)
+		t.tags.Ensure(row)
 	}
-	atomic.StoreUint64((*uint64)(t.tags.at(row)), tag)
+	atomic.StoreUint64((*uint64)(t.tags.At(row)), tag)
 }
 
 // readTags reads the tags of slots that are up to date; the others are asked for again.

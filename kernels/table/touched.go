@@ -11,7 +11,7 @@ type touched struct {
 
 // mark is 1 for a row that stands in its shard's list. It has a byte to itself, as rows of
 // shards that are written at the same moment lie side by side.
-func (t *Table) mark(row uint32) *byte { return (*byte)(t.marks.at(row)) }
+func (t *Table) mark(row uint32) *byte { return (*byte)(t.marks.At(row)) }
 
 // touch lists a row unless it is listed, and says whether it was not. The caller holds the
 // lock of s.

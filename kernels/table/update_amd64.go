@@ -16,11 +16,6 @@ func adagradStageAVX512(s *stage)
 //go:noescape
 func sgdStageAVX512(s *stage)
 
-// lookAheadAVX512 takes n > 0 ids each of the bursts behind through a step.
-//
-//go:noescape
-func lookAheadAVX512(s *stage, n int)
-
 // fetchRows asks for the first lines lines of the rows of n > 0 slots.
 //
 //go:noescape

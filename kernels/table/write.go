@@ -97,7 +97,7 @@ func (t *Table) writeSome(s *shard, p *plan, slots []slot, from int, f func([]sl
 			t.start(row, idOf(hash))
 			at.k = 1
 		}
-		at.at, at.key = uintptr(t.rows.at(row)), uint64(row)
+		at.at, at.key = uintptr(t.rows.At(row)), uint64(row)
 	}
 	if p.touch {
 		t.touchSome(s, p.hash[from:], slots)
@@ -183,9 +183,9 @@ func (t *Table) reserve(n int64) error {
 // bytesFor is what rows take: an index entry has 80 bits and an eleventh more, and the
 // index is at least as great as it is.
 func (t *Table) bytesFor(rows int64) int64 {
-	each := int64(t.rows.size + t.times.size)
-	if len(*t.tags.chunks.Load()) > 0 {
-		each += int64(t.tags.size)
+	each := int64(t.rows.Size() + t.times.Size())
+	if len(t.tags.Chunks()) > 0 {
+		each += int64(t.tags.Size())
 	}
 	return rows*each + max(rows*12, t.index())
 }
@@ -195,7 +195,7 @@ func (t *Table) index() (bytes int64) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.RLock()
-		bytes += int64(s.cur.bytes + s.next.bytes)
+		bytes += int64(s.cur.Bytes + s.next.Bytes)
 		s.mu.RUnlock()
 	}
 	return bytes

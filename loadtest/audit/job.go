@@ -2,7 +2,9 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
@@ -28,17 +30,14 @@ type JobInputs struct {
 // every record once and give its very rows, from the first delta and from the newest
 // export, and folding the log again gives each live view.
 func VerifyJob(ctx context.Context, in JobInputs) ([]Check, error) {
-	v := &verifier{Inputs: Inputs{Log: in.Log, Deltas: in.Deltas, CheckpointDir: in.CheckpointDir,
-		Report: &report.Report{Hashes: in.Hashes, Run: report.Run{BZID: in.BZID, Job: in.Job}}}}
-	var err error
-	if v.history, err = ReadHistory(ctx, in.Log, in.BZID, in.Job, 0); err != nil {
+	v, f, err := readFiles(ctx, in)
+	if err != nil {
 		return nil, err
 	}
 	if v.deltas, err = ReadDeltas(ctx, in.Deltas, in.BZID, in.Job, 0); err != nil {
 		return nil, err
 	}
 	v.whole()
-	v.cuts()
 	if v.last != nil {
 		until := v.take()
 		first, ends, err := in.Bounds(ctx)
@@ -52,11 +51,43 @@ func VerifyJob(ctx context.Context, in JobInputs) ([]Check, error) {
 		if v.deltas.First == 1 {
 			v.add(v.fold("rows folded from all deltas equal the last checkpoint", NewRows(), map[uint32]uint64{}, until, false))
 		}
-		if x := v.newestExport(); x != nil {
-			v.exported(x, until)
+		if f.of != nil {
+			v.exported(f, until)
 		}
 	}
 	return v.checks, v.replay(ctx)
+}
+
+// rereads bounds how often files are read that retention removes meanwhile.
+const rereads = 10
+
+// readFiles reads the job's history, then its checkpoints and its newest export. The job goes
+// on and its retention removes files that the history names: where one is missing and the log
+// has come to name a newer one, both are read again.
+func readFiles(ctx context.Context, in JobInputs) (v *verifier, f exportFiles, err error) {
+	h, err := ReadHistory(ctx, in.Log, in.BZID, in.Job, 0)
+	if err != nil {
+		return nil, f, err
+	}
+	for range rereads {
+		v = &verifier{history: h, Inputs: Inputs{Log: in.Log, Deltas: in.Deltas, CheckpointDir: in.CheckpointDir,
+			Report: &report.Report{Hashes: in.Hashes, Run: report.Run{BZID: in.BZID, Job: in.Job}}}}
+		v.cuts()
+		f = exportFiles{}
+		if v.last != nil {
+			f = v.readExport(v.newestExport())
+		}
+		if v.last != nil && !errors.Is(f.err, fs.ErrNotExist) {
+			break
+		}
+		if h, err = ReadHistory(ctx, in.Log, in.BZID, in.Job, 0); err != nil {
+			return nil, f, err
+		}
+		if len(h.Checkpoints) == len(v.history.Checkpoints) && len(h.Exports) == len(v.history.Exports) {
+			break // nothing is newer: the files are lost
+		}
+	}
+	return v, f, nil
 }
 
 // within checks that the newest cut names offsets that the topic has.

@@ -379,7 +379,7 @@ func (v *verifier) rows() {
 	}
 	for _, x := range v.history.Exports {
 		if x.GetVersion() == v.Report.ModelVersion {
-			v.exported(x, until)
+			v.exported(v.readExport(x), until)
 			break
 		}
 	}
@@ -396,18 +396,33 @@ func (v *verifier) take() (until map[uint32]uint64) {
 	return until
 }
 
+// exportFiles is what the files of an export hold; of is nil where there is none.
+type exportFiles struct {
+	of   *training.ModelExported
+	rows *Rows
+	from map[uint32]uint64 // by training shard: the last delta in it
+	err  error
+}
+
+// readExport reads the files of x, which may be nil.
+func (v *verifier) readExport(x *training.ModelExported) (f exportFiles) {
+	if f.of = x; x != nil {
+		f.rows, f.from, f.err = v.export(x)
+	}
+	return f
+}
+
 // exported compares what serving makes of an export and the deltas behind it, up to those
 // in the newest cut, with that cut.
-func (v *verifier) exported(x *training.ModelExported, until map[uint32]uint64) {
-	name := fmt.Sprintf("export %d and the deltas behind it equal the last checkpoint", x.GetVersion())
-	base, from, err := v.export(x)
+func (v *verifier) exported(f exportFiles, until map[uint32]uint64) {
+	name := fmt.Sprintf("export %d and the deltas behind it equal the last checkpoint", f.of.GetVersion())
 	switch {
-	case err != nil:
-		v.add(Check{Name: name, Want: "a readable export", Got: "none", Detail: err.Error()})
-	case x.GetSyncSeq()+1 < v.deltas.First:
-		v.add(Check{Name: name, Want: fmt.Sprintf("deltas from %d", x.GetSyncSeq()+1), Got: fmt.Sprintf("deltas from %d", v.deltas.First), Detail: "the stream has discarded deltas that the export lacks"})
+	case f.err != nil:
+		v.add(Check{Name: name, Want: "a readable export", Got: "none", Detail: f.err.Error()})
+	case f.of.GetSyncSeq()+1 < v.deltas.First:
+		v.add(Check{Name: name, Want: fmt.Sprintf("deltas from %d", f.of.GetSyncSeq()+1), Got: fmt.Sprintf("deltas from %d", v.deltas.First), Detail: "the stream has discarded deltas that the export lacks"})
 	default:
-		v.add(v.fold(name, base, from, until, true))
+		v.add(v.fold(name, f.rows, f.from, until, true))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
@@ -551,6 +552,21 @@ func TestHalfPrecision(t *testing.T) {
 	}
 }
 
+// moving is a log of a job that goes on: then happens once it was read for the first time.
+type moving struct {
+	bus.Log
+	then func()
+}
+
+func (m *moving) Follow(ctx context.Context, from, until uint64, f func(events.Recorded) error) error {
+	err := m.Log.Follow(ctx, from, until, f)
+	if m.then != nil {
+		m.then()
+		m.then = nil
+	}
+	return err
+}
+
 // TestVerifyJob proves a job without a report, and finds what is wrong with it.
 func TestVerifyJob(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -579,6 +595,20 @@ func TestVerifyJob(t *testing.T) {
 		"the newest checkpoint is gone": {
 			lie:   func(w *world, _ *JobInputs) { _ = os.RemoveAll(filepath.Join(w.dir, "model.ckpt-3")) },
 			fails: []string{"every checkpoint reads back"},
+		},
+		"retention removes files while they are read": {
+			lie: func(w *world, in *JobInputs) {
+				in.Log = &moving{Log: in.Log, then: func() {
+					_ = os.RemoveAll(filepath.Join(w.dir, "model.ckpt-3"))
+					w.save(flushes+1, nil)
+					_ = os.RemoveAll(filepath.Join(w.dir, "exported_models", "entry", "1"))
+					w.export(2)
+				}}
+			},
+		},
+		"an export is gone": {
+			lie:   func(w *world, _ *JobInputs) { _ = os.RemoveAll(filepath.Join(w.dir, "exported_models", "ps_1", "1")) },
+			fails: []string{"export 1 and the deltas"}, says: "no such file",
 		},
 		"a live view is another": {
 			lie:   func(_ *world, in *JobInputs) { in.Hashes["fleet"] = report.ViewHash{Seq: 2, Hash: "00"} },

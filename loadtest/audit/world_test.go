@@ -287,29 +287,8 @@ func (w *world) publish(x tamper) {
 
 // facts writes the checkpoint and the export, and says so.
 func (w *world) facts(x tamper) {
-	saved := &training.Checkpoint{Id: flushes, Dir: w.dir, Offsets: map[int32]int64{0: 30, 1: 31}}
-	for k, s := range w.shards {
-		path := fmt.Sprintf("model.ckpt-%d/ps_%d", flushes, k)
-		m, err := checkpoint.WriteShard(filepath.Join(w.dir, path), s)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		saved.Shards = append(saved.Shards, &training.ShardFile{Shard: uint32(k), Path: path, SyncSeq: m.SyncSeq, Hash: m.Hash})
-		e := w.exports[k]
-		if _, err := checkpoint.WriteShard(filepath.Join(w.dir, "exported_models", fmt.Sprintf("ps_%d", k), "1"), e); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	entry := &checkpoint.Entry{Spec: modelspec.MovieRanking(), Version: 1, Job: job, Shards: 2, SyncSeq: 1, Dense: w.exports[0].Dense}
-	if err := checkpoint.WriteEntry(filepath.Join(w.dir, "exported_models", "entry", "1"), entry); err != nil {
-		w.t.Fatal(err)
-	}
-	if x.saved != nil {
-		x.saved(saved)
-	}
-	w.append("training", job, &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: saved}}})
-	w.append("training", job, &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{
-		Version: 1, ModelDir: filepath.Join(w.dir, "exported_models"), SubModels: []string{"entry", "ps_0", "ps_1"}, SyncSeq: 1}}})
+	w.save(flushes, x.saved)
+	w.export(1)
 	for v := range 2 {
 		for r := range 2 {
 			c, sub := containerOf(v, r), fmt.Sprintf("ps_%d", v)
@@ -319,6 +298,40 @@ func (w *world) facts(x tamper) {
 	if x.event {
 		w.append("training", job, &training.Event{Body: &training.Event_MetricReported{MetricReported: &training.MetricReported{Name: "auc", Value: 0.7, Samples: 1}}})
 	}
+}
+
+// save writes a checkpoint of the end, and the fact, which change may change.
+func (w *world) save(id int64, change func(*training.Checkpoint)) {
+	saved := &training.Checkpoint{Id: id, Dir: w.dir, Offsets: map[int32]int64{0: 30, 1: 31}}
+	for k, s := range w.shards {
+		s.Manifest.Checkpoint = id
+		path := fmt.Sprintf("model.ckpt-%d/ps_%d", id, k)
+		m, err := checkpoint.WriteShard(filepath.Join(w.dir, path), s)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		saved.Shards = append(saved.Shards, &training.ShardFile{Shard: uint32(k), Path: path, SyncSeq: m.SyncSeq, Hash: m.Hash})
+	}
+	if change != nil {
+		change(saved)
+	}
+	w.append("training", job, &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: saved}}})
+}
+
+// export writes an export of the state after the first flush, and the fact.
+func (w *world) export(version int64) {
+	dir := filepath.Join(w.dir, "exported_models")
+	for k, e := range w.exports {
+		if _, err := checkpoint.WriteShard(filepath.Join(dir, fmt.Sprintf("ps_%d", k), fmt.Sprint(version)), e); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	entry := &checkpoint.Entry{Spec: modelspec.MovieRanking(), Version: version, Job: job, Shards: 2, SyncSeq: 1, Dense: w.exports[0].Dense}
+	if err := checkpoint.WriteEntry(filepath.Join(dir, "entry", fmt.Sprint(version)), entry); err != nil {
+		w.t.Fatal(err)
+	}
+	w.append("training", job, &training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{
+		Version: version, ModelDir: dir, SubModels: []string{"entry", "ps_0", "ps_1"}, SyncSeq: 1}}})
 }
 
 // report is the true report of this world.

@@ -16,7 +16,6 @@ func All() []Benchmark {
 		ZKMemory(startZK, ZKMemoryCases),
 		TableLookup(),
 		TableApply(),
-		Pooling(),
 		Gemm(),
 		DeepFMTrain(),
 		DeepFMScore(),

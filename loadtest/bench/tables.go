@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/loadtest/peers"
@@ -332,88 +331,4 @@ func TableApply() Benchmark {
 		}
 		return nil
 	}}
-}
-
-// Pooling measures sums over bags of 32 rows, as scoring with multi-valued features has
-// them.
-func Pooling() Benchmark {
-	return Benchmark{Name: "pooling", About: "sums of 32 rows each, of float32, half and byte rows, against torch EmbeddingBag and TFRA", Run: func(ctx context.Context, r *Runner) error {
-		int8, err := compress.NewFixedR8(1)
-		if err != nil {
-			return err
-		}
-		for _, s := range []struct{ dim, rows int }{{16, 32_000_000}, {64, 80_000}, {64, 800_000}, {64, 8_000_000}, {128, 4_000_000}} {
-			r.say("  starting torch with %d rows of %d", s.rows, s.dim)
-			p, err := peers.Torch(ctx, "bag", s.rows, s.dim)
-			if err := r.missing(err); err != nil {
-				return err
-			}
-			g, err := newGather(s.rows, 4*s.dim)
-			if err != nil {
-				return err
-			}
-			for _, c := range []compress.Compressor{compress.FP32{}, compress.FP16{}, int8} {
-				if err := r.pooling(ctx, s.dim, s.rows, c, g, p); err != nil {
-					return err
-				}
-			}
-			if p != nil {
-				if err := p.Close(); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}}
-}
-
-// poolingTFRA is the most rows that TFRA's table is filled with: more takes it minutes.
-const poolingTFRA = 1_000_000
-
-func (r *Runner) pooling(ctx context.Context, dim, rows int, c compress.Compressor, g *gather, torch *peers.Peer) error {
-	r.say("  making a %s table of %d rows of %d", c.Name(), rows, dim)
-	t, err := fillTable(table.Config{Name: "pool", Dim: dim, Serving: true, Compressor: c, Capacity: rows}, rows)
-	if err != nil {
-		return err
-	}
-	ids := drawIDs(rows)
-	offsets := make([]int32, rowBatch/32+1)
-	for i := range offsets {
-		offsets[i] = int32(32 * i)
-	}
-	out := make([][]float32, threads())
-	for w := range out {
-		out[w] = make([]float32, rowBatch/32*dim)
-	}
-	against := func(baseline string, peer *peers.Peer, what string, n int) error {
-		cmp := Comparison{
-			Name: fmt.Sprintf("pooling/dim=%d,rows=%d %s", dim, rows, c.Name()), Baseline: baseline,
-			Figures: []Figure{{Unit: "M rows/s", Better: Higher}, {Name: fmt.Sprintf("of %d B gather", 4*dim), Better: Higher}},
-			Ours: g.pass(func(ctx context.Context) (float64, error) {
-				return rowRate(ctx, passTime, func(w, i int) error { return t.Pool(ids[w][i], offsets, table.Sum, out[w]) })
-			}),
-		}
-		if _, whole := c.(compress.FP32); whole {
-			cmp.Figures[1].Least = 0.7
-		}
-		if peer != nil {
-			cmp.Peer = g.pass(millions(peer, what, n))
-		}
-		return r.Compare(ctx, cmp)
-	}
-	if err := against("torch EmbeddingBag float32", torch, "rows", 4_000_000); err != nil {
-		return err
-	}
-	if _, whole := c.(compress.FP32); !whole || rows > poolingTFRA {
-		return nil
-	}
-	r.say("  starting TFRA with %d rows of %d", rows, dim)
-	tfra, err := peers.TFRA(ctx, rows, dim)
-	if err := r.missing(err); err != nil || tfra == nil {
-		return err
-	}
-	if err := against("TFRA lookup and reduce_sum", tfra, "pool", 1_000_000); err != nil {
-		return err
-	}
-	return tfra.Close()
 }

@@ -27,24 +27,6 @@ def serve(**work):
         print(f"{time.perf_counter() - began:.9f}", flush=True)
 
 
-def bag(rows, dim):
-    import torch
-
-    torch.set_num_threads(THREADS)
-    table = torch.nn.EmbeddingBag(rows, dim, mode="sum", _weight=torch.rand(rows, dim))
-    per, bags = 32, 2048
-    gen = torch.Generator().manual_seed(1)
-    batches = [torch.randint(rows, (bags, per), generator=gen) for _ in range(64)]
-
-    def run(n):
-        with torch.no_grad():
-            for i in range(max(1, n // (bags * per))):
-                table(batches[i % len(batches)])
-
-    run(bags * per * 4)
-    serve(rows=run)
-
-
 def table(keys, dim=16):
     import numpy as np
     import tensorflow as tf
@@ -74,10 +56,6 @@ def table(keys, dim=16):
     def find(b):
         return t.lookup(b)
 
-    @tf.function(input_signature=[tf.TensorSpec([size], tf.int64)])
-    def pool(b):
-        return tf.reduce_sum(tf.reshape(t.lookup(b), [-1, 32, dim]), 1)
-
     def repeat(f):
         def run(n):
             for i in range(max(1, n // size)):
@@ -87,7 +65,7 @@ def table(keys, dim=16):
         run(size * 8)
         return run
 
-    serve(find=repeat(find), pool=repeat(pool))
+    serve(find=repeat(find))
 
 
 def gemm(m, n, k):
@@ -154,7 +132,7 @@ def deepfm(batch):
 
 
 if __name__ == "__main__":
-    peers = {"bag": bag, "table": table, "gemm": gemm, "deepfm": deepfm}
+    peers = {"table": table, "gemm": gemm, "deepfm": deepfm}
     if len(sys.argv) < 3 or sys.argv[1] not in peers:
         sys.exit(__doc__)
     peers[sys.argv[1]](*map(int, sys.argv[2:]))

@@ -82,7 +82,7 @@ func Cuckoo(ctx context.Context, keys, threads int) (*Peer, error) {
 	return start(ctx, "libcuckoo", "", filepath.Join(Dir(), "cuckoo"), strconv.Itoa(keys), strconv.Itoa(threads))
 }
 
-// Torch starts peer.py with PyTorch: bag, gemm or deepfm with their numbers.
+// Torch starts peer.py with PyTorch: gemm or deepfm with their numbers.
 func Torch(ctx context.Context, what string, args ...int) (*Peer, error) {
 	return python(ctx, "torch", what, args)
 }

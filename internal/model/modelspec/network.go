@@ -128,11 +128,7 @@ func (n *network) make(i int) error {
 	made, err := n.kind(l, in)
 	if err == nil {
 		n.logits[name] = made[0]
-		for i := range made {
-			if made[i], err = n.activate(valuePrefix(made, i), made[i], l.GetActivation()); err != nil {
-				break
-			}
-		}
+		err = n.finish(l, made, in)
 	}
 	if err == nil && made[0] == graph.None {
 		_, err = n.Graph() // what the builder has against it
@@ -142,6 +138,21 @@ func (n *network) make(i int) error {
 	}
 	n.values[name] = made
 	n.layers = append(n.layers, n.listed(vars, made))
+	return nil
+}
+
+// finish puts the layer's activation on its values.
+func (n *network) finish(l *model.DenseLayer, made, in []graph.ID) (err error) {
+	values := made
+	if beside(l) {
+		values = made[:1]
+	}
+	for i := range values {
+		if values[i], err = n.activate(valuePrefix(values, i), values[i], l.GetActivation()); err != nil {
+			return err
+		}
+		n.keepLengths(values[i], in[0])
+	}
 	return nil
 }
 
@@ -211,11 +222,17 @@ func (n *network) value(path string, l *model.DenseLayer, word string) ([]graph.
 		return nil, at(path, "layer %q reads %q, which is no output, float or layer: declare it, or name one that is", l.GetName(), word)
 	case nth >= len(ids):
 		return nil, at(path, "layer %q reads %q, and %q has %d values: count from %s.0", l.GetName(), word, name, len(ids), name)
-	case name == word && len(ids) > 1:
+	case name == word && len(ids) > 1 && !n.beside(name):
 		return nil, at(path, "layer %q reads %q, which has %d values: name one, as %s.0", l.GetName(), word, len(ids), word)
 	}
 	n.used[name] = true
 	return ids[nth : nth+1], nil
+}
+
+// beside says whether the layer of that name has one value, and others beside it.
+func (n *network) beside(name string) bool {
+	i, layer := n.index[name]
+	return layer && beside(n.spec.GetLayers()[i])
 }
 
 // find returns the values of a name, which may be of a layer that is not made yet; none, if

@@ -30,8 +30,8 @@ type head struct {
 	weight       float32    // of the loss
 }
 
-// tasks are those of a spec: the last layer's where none is declared.
-func tasks(spec *model.ModelSpec) []*model.Task {
+// Tasks are those of a spec: the last layer's where none is declared.
+func Tasks(spec *model.ModelSpec) []*model.Task {
 	if len(spec.GetTasks()) > 0 || len(spec.GetLayers()) == 0 {
 		return spec.GetTasks()
 	}
@@ -41,7 +41,7 @@ func tasks(spec *model.ModelSpec) []*model.Task {
 // heads finds what the tasks stand on.
 func (n *network) heads() ([]head, error) {
 	var all []head
-	for i, t := range tasks(n.spec) {
+	for i, t := range Tasks(n.spec) {
 		path := fmt.Sprintf("tasks[%d]", i)
 		ids, word := n.values[t.GetLogit()], t.GetLogit()
 		at0, layer := n.index[word]

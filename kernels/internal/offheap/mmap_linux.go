@@ -1,6 +1,6 @@
 //go:build linux && !purego
 
-package table
+package offheap
 
 import (
 	"unsafe"
@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	mapFrom    = 16 << 10 // smaller arrays lie on the Go heap
-	chunkBytes = 4 << 20
+	mapFrom = 16 << 10 // smaller arrays lie on the Go heap
+
+	// ChunkBytes is what a chunk of a region has at most, where an element is not larger.
+	ChunkBytes = 4 << 20
 )
 
 // mapAnonymous asks the system for zeroed memory, aligned to a huge page.

@@ -1,6 +1,6 @@
 //go:build linux && !purego
 
-package table
+package offheap
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 
 // Small arrays lie on the Go heap, middling ones share mappings, great ones have their own.
 func TestWhereArraysLie(t *testing.T) {
-	m := &memory{}
-	defer m.release()
-	if b := m.get(mapFrom-1, true); b.heap == nil || len(m.mapped) != 0 {
+	m := &Arena{}
+	defer m.Release()
+	if b := m.Get(mapFrom-1, true); b.heap == nil || len(m.mapped) != 0 {
 		t.Error("a small array is mapped")
 	}
 	for _, tc := range []struct {
@@ -28,7 +28,7 @@ func TestWhereArraysLie(t *testing.T) {
 		{mapFrom + 1, true, 2}, {slabBytes/4 + 1, true, 3}, {mapFrom, false, 4}, {slabBytes/4 - mapFrom, false, 5},
 		{slabBytes / 4, true, 5}, {slabBytes / 4, true, 5}, {slabBytes / 4, true, 5}, {slabBytes/4 - mapFrom - page, true, 5}, {mapFrom + 1, true, 6},
 	} {
-		if m.get(tc.bytes, tc.huge); len(m.mapped) != tc.mapped {
+		if m.Get(tc.bytes, tc.huge); len(m.mapped) != tc.mapped {
 			t.Errorf("%d bytes (huge: %v): %d mappings by then, want %d", tc.bytes, tc.huge, len(m.mapped), tc.mapped)
 		}
 	}
