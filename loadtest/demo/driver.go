@@ -88,6 +88,9 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 	if err := d.settle(ctx, addr, resumed); err != nil {
 		return nil, err
 	}
+	if err := d.lags(ctx); err != nil {
+		return nil, err
+	}
 	d.report.Seconds = report.Figure(time.Since(began).Seconds())
 	return &d.report, nil
 }
@@ -241,6 +244,9 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	}
 	defer client.Close()
 	if err := d.scores.Backfill(ctx, client, d.inputs, d.frozen, d.source.name, d.learning.half, backfillBatch, nil); err != nil {
+		return err
+	}
+	if err := d.recommend(ctx, client); err != nil {
 		return err
 	}
 	d.report.ModelVersion, err = d.job.Checkpoint(ctx, "end of the stream")

@@ -10,10 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
-	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/rating"
 )
@@ -56,23 +54,6 @@ func movieLens(t testing.TB) []rating.Record {
 	return all(f)
 }
 
-// biases is what a table of biases reaches with the same options.
-func biases(recs []rating.Record, o Options) float64 {
-	b := audit.NewBias()
-	var scores []float64
-	var labels []bool
-	next, half := 0, len(recs)/2
-	for i, r := range recs {
-		for ; next < i-o.Lag && (!o.Frozen || next < half); next++ {
-			b.Learn(recs[next].Rating)
-		}
-		if i >= half {
-			scores, labels = append(scores, b.Score(r.User, r.Movie)), append(labels, r.Label())
-		}
-	}
-	return eval.AUC(scores, labels)
-}
-
 // beats plays each stream and demands that the model is above biases by margin on average.
 // With five of them the 95 % interval of the differences is above 0 too, with fewer every one is.
 func beats(t *testing.T, streams func(seed uint64) []rating.Record, seeds int, o Options, margin float64) {
@@ -82,11 +63,11 @@ func beats(t *testing.T, streams func(seed uint64) []rating.Record, seeds int, o
 	var text []string
 	for seed := uint64(1); seed <= uint64(seeds); seed++ {
 		recs := streams(seed)
-		got, err := Run(movies(t, seed), recs, o)
+		got, err := Run(t.Context(), movies(t, seed), recs, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		base := biases(recs, o)
+		base := Biases(recs, o)
 		text = append(text, fmt.Sprintf("%.4f (biases %.4f)", got, base))
 		sum, squares, worst = sum+got-base, squares+(got-base)*(got-base), min(worst, got-base)
 	}
@@ -136,7 +117,7 @@ func TestReplayIsDeterministic(t *testing.T) {
 	var got [3]float64
 	for i, o := range []Options{{Lag: 10}, {Lag: 10}, {}} {
 		var err error
-		if got[i], err = Run(movies(t, 1), recs, o); err != nil {
+		if got[i], err = Run(t.Context(), movies(t, 1), recs, o); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,8 +1,11 @@
 package replay
 
 import (
+	"context"
+
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/eval"
+	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
@@ -15,7 +18,7 @@ type Options struct {
 
 // Run plays the records in order and returns the AUC over their second half, each scored before
 // it was learnt.
-func Run(spec *model.ModelSpec, recs []rating.Record, o Options) (float64, error) {
+func Run(ctx context.Context, spec *model.ModelSpec, recs []rating.Record, o Options) (float64, error) {
 	batch := max(o.Batch, 1)
 	l, err := New(spec, max(batch, 256))
 	if err != nil {
@@ -26,6 +29,9 @@ func Run(spec *model.ModelSpec, recs []rating.Record, o Options) (float64, error
 	var labels []bool
 	next := 0
 	for i := range recs {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		for end := i - o.Lag; next+batch <= end && (!o.Frozen || next < half); next += batch {
 			if err := l.Learn(recs[next : next+batch]...); err != nil {
 				return 0, err
@@ -41,6 +47,23 @@ func Run(spec *model.ModelSpec, recs []rating.Record, o Options) (float64, error
 		scores, labels = append(scores, float64(s[0])), append(labels, recs[i].Label())
 	}
 	return eval.AUC(scores, labels), nil
+}
+
+// Biases is what a table of biases comes to, which learns rating by rating.
+func Biases(recs []rating.Record, o Options) float64 {
+	b := audit.NewBias()
+	var scores []float64
+	var labels []bool
+	next, half := 0, len(recs)/2
+	for i, r := range recs {
+		for ; next < i-o.Lag && (!o.Frozen || next < half); next++ {
+			b.Learn(recs[next].Rating)
+		}
+		if i >= half {
+			scores, labels = append(scores, b.Score(r.User, r.Movie)), append(labels, r.Label())
+		}
+	}
+	return eval.AUC(scores, labels)
 }
 
 // Records are those of the ratings, which are in order of time.
