@@ -27,19 +27,20 @@ type Learner struct {
 	optim  optim.Optimizer
 	steps  int64
 	w      *runtime.Weights
+	labels []*model.Label // by task
 	sample runtime.Sample
 	scores [][]float32
 }
 
 // New returns a learner that has learnt nothing, for batches of at most so many ratings. The
-// spec reads fields that records have, and learns one task.
+// spec reads fields that records have; its first task is the one that Score answers.
 func New(spec *model.ModelSpec, samples int) (*Learner, error) {
 	e, err := runtime.New(spec, 1, samples)
 	if err != nil {
 		return nil, err
 	}
-	if len(spec.GetFloats()) > 0 || len(spec.GetTasks()) > 1 {
-		return nil, fmt.Errorf("model %s has floats or several tasks: a replay of ratings has one label and ids", spec.GetName())
+	if len(spec.GetFloats()) > 0 {
+		return nil, fmt.Errorf("model %s has floats: records of ratings have ids alone", spec.GetName())
 	}
 	l := &Learner{spec: spec, engine: e, batch: e.NewBatch(), lane: e.NewLane(), tables: map[string]*table.Table{}, optim: modelspec.DenseOptimizer(spec)}
 	for _, t := range spec.GetTables() {
@@ -57,7 +58,21 @@ func New(spec *model.ModelSpec, samples int) (*Learner, error) {
 			return nil, fmt.Errorf("feature %q reads the field %q, which records of ratings do not have", f.GetName(), Field(f))
 		}
 	}
-	l.sample = runtime.Sample{IDs: make([][]int64, len(spec.GetFeatures())), Labels: make([]float32, 1)}
+	tasks := spec.GetTasks()
+	if len(tasks) == 0 {
+		tasks = []*model.Task{{}}
+	}
+	for _, t := range tasks {
+		label := t.GetLabel()
+		if label == nil {
+			label = spec.GetLabel()
+		}
+		if label.GetField() != "rating" {
+			return nil, fmt.Errorf("task %q learns the field %q: records of ratings have rating", t.GetName(), label.GetField())
+		}
+		l.labels = append(l.labels, label)
+	}
+	l.sample = runtime.Sample{IDs: make([][]int64, len(spec.GetFeatures())), Labels: make([]float32, len(tasks))}
 	return l, l.weigh()
 }
 
@@ -93,8 +108,15 @@ func (l *Learner) read(recs []rating.Record) error {
 				l.sample.IDs[i] = append(l.sample.IDs[i], modelspec.FID(f.GetSlot(), id))
 			}
 		}
-		if l.sample.Labels[0] = 0; r.Label() {
-			l.sample.Labels[0] = 1
+		for i, label := range l.labels {
+			y := float32(r.Rating.Rating)
+			if !label.GetRaw() {
+				y = 0
+				if r.Rating.Rating >= float64(label.GetThreshold()) {
+					y = 1
+				}
+			}
+			l.sample.Labels[i] = y
 		}
 		if err := l.batch.Add(l.sample); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -131,5 +132,23 @@ func TestRefusesWhatRecordsLack(t *testing.T) {
 	spec.Features[2].Field = "director"
 	if _, err := New(spec, 1); err == nil || !strings.Contains(err.Error(), `"director"`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestReadyModelsReadTheRecords learns a little of each file of docs/models, and of the demo's own.
+func TestReadyModelsReadTheRecords(t *testing.T) {
+	files, err := filepath.Glob("../../docs/models/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	recs := simulated(t, 1, 300)
+	for _, file := range append(files, "../demo/movies.yaml") {
+		spec, err := modelspec.ReadFile(file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if auc, err := Run(t.Context(), spec, recs, Options{Lag: 10, Batch: 10}); err != nil || math.IsNaN(auc) {
+			t.Errorf("%s: AUC %v, %v", file, auc, err)
+		}
 	}
 }

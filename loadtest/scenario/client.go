@@ -83,14 +83,13 @@ func (c *Client) Score(ctx context.Context, in *Inputs, model, requestID string,
 	if err != nil {
 		return nil, err
 	}
-	if len(resp.GetOutputs()) != 1 {
+	t := in.answer(resp.GetOutputs())
+	if t == nil {
 		return nil, fmt.Errorf("predict: model %s answered %d outputs, not one score", model, len(resp.GetOutputs()))
 	}
-	var out []float32
-	for _, t := range resp.GetOutputs() {
-		if out, err = tfserving.Floats(nil, t, n); err != nil {
-			return nil, fmt.Errorf("predict: model %s: %w", model, err)
-		}
+	out, err := tfserving.Floats(nil, t, n)
+	if err != nil {
+		return nil, fmt.Errorf("predict: model %s: %w", model, err)
 	}
 	if len(out) != n {
 		return nil, fmt.Errorf("predict: model %s answered %d scores for %d examples", model, len(out), n)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/monolith-go/monolith/events/model"
@@ -11,14 +12,18 @@ import (
 // Inputs are what a model is asked with: for each of its features, the ids of each record.
 type Inputs struct {
 	features []*model.Feature
+	score    string // of several tasks, the first one's; "": the only one
 }
 
 // pair are the features of a model that nobody has declared to us.
-var pair = &Inputs{[]*model.Feature{{Name: "user", Field: "userId"}, {Name: "movie", Field: "movieId"}}}
+var pair = &Inputs{features: []*model.Feature{{Name: "user", Field: "userId"}, {Name: "movie", Field: "movieId"}}}
 
 // InputsOf are those of a declared model; it refuses features that records do not have.
 func InputsOf(spec *model.ModelSpec) (*Inputs, error) {
 	in := &Inputs{}
+	if tasks := spec.GetTasks(); len(tasks) > 0 {
+		in.score = cmp.Or(tasks[0].GetName(), tasks[0].GetLogit())
+	}
 	for _, f := range spec.GetFeatures() {
 		if len(f.GetCross()) > 0 {
 			continue // the model server makes it
@@ -42,6 +47,19 @@ func field(f *model.Feature) string {
 		return f.GetField()
 	}
 	return f.GetName()
+}
+
+// answer is the output that says whether the user likes the movie.
+func (in *Inputs) answer(outputs map[string]*tfserving.TensorProto) *tfserving.TensorProto {
+	if in != nil && outputs[in.score] != nil {
+		return outputs[in.score]
+	}
+	if len(outputs) == 1 {
+		for _, only := range outputs {
+			return only
+		}
+	}
+	return nil
 }
 
 // tensors are the inputs of one request.
