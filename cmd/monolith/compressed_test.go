@@ -39,11 +39,11 @@ label: {field: rating, threshold: 3.5}
 seed: 1
 `
 
-// TestDemoCompressed is the slice with rows that serving keeps narrow: its replicas agree
+// TestDemoCompressed is the slice with a model of another name and rows that serving keeps narrow: its replicas agree
 // with the training shards bit by bit, and so do the deltas and the export, when verified.
 func TestDemoCompressed(t *testing.T) {
 	spec := filepath.Join(t.TempDir(), "movies.yaml")
-	if err := os.WriteFile(spec, []byte(narrowMovies), 0o600); err != nil {
+	if err := os.WriteFile(spec, []byte(strings.Replace(narrowMovies, "name: movies", "name: films", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := newPlayed(t, ratingsCSV(t, 1500), "--rate", "1000", "--spec", spec)
@@ -61,8 +61,8 @@ func TestDemoRefusesSpecs(t *testing.T) {
 		code int
 		says string
 	}{
-		"another name": {strings.Replace(narrowMovies, "name: movies", "name: films", 1), exitUsage, "the demo's model is called movies"},
-		"no model":     {"{}", exitFailure, "model spec is not valid"},
+		"a field that no record has": {strings.Replace(narrowMovies, "field: movieId", "field: director", 1), exitUsage, `the field "director", which records of ratings do not have: they have userId, movieId`},
+		"no model":                   {"{}", exitFailure, "model spec is not valid"},
 	} {
 		path := filepath.Join(dir, "spec.yaml")
 		if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {

@@ -212,7 +212,7 @@ func (w *opsWorld) agree() *training.Checkpoint {
 	truth, err := audit.Truth("", saved)
 	w.must("read the checkpoint", err)
 	w.until("the replicas to agree with the checkpoint", func() (bool, string) {
-		checks, err := w.job.Agree(w.ctx, truth, w.Config.Shards)
+		checks, err := w.job.Agree(w.ctx, host.ModelName, truth, w.Config.Shards)
 		return err == nil && len(checks) == w.Config.Shards*w.Config.Replicas && audit.Passed(checks), fmt.Sprint(err, audit.Failed(checks))
 	})
 	return saved

@@ -22,6 +22,7 @@ type Config struct {
 	Kafka         string // brokers; "": one is embedded
 	Topics        Topics
 	Keep          Retention
+	Model         string // that the job learns; "": ModelName
 	Dir           string // of everything that lasts
 	Shards        int    // of training and of serving
 	Replicas      int    // of each serving shard
@@ -106,3 +107,6 @@ func (c *Config) Validate() error {
 	}
 	return nil
 }
+
+// model is what the job learns.
+func (c *Config) model() string { return cmp.Or(c.Model, ModelName) }

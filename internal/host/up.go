@@ -48,12 +48,12 @@ func (s *Stack) banner(w io.Writer, took time.Duration) {
 		{"data", s.Config.Dir}, {"NATS", connect.Redacted(s.Config.Logs.NATS)}, {"Kafka", s.Config.Kafka},
 		{"ZooKeeper", fmt.Sprintf("127.0.0.1:%d", s.Config.ZKPort)},
 		{"gRPC", fmt.Sprintf("127.0.0.1:%d (TensorFlow Serving)", s.Config.GRPCPort)},
-		{"REST", fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", s.Config.RESTPort, ModelName)},
+		{"REST", fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", s.Config.RESTPort, s.Config.model())},
 		{"status", fmt.Sprintf("http://%s/readyz and /metrics", s.StatusAddr())},
 		{"exports", s.Exports()},
 	} {
 		fmt.Fprintf(w, "  %-10s %s\n", l[0], l[1])
 	}
 	fmt.Fprintf(w, "Load the model: nats -s %s req monolith.%s.cmd.portal.load '{\"modelName\":%q,\"modelDir\":%q,\"job\":%q,\"replicas\":%d}'\n",
-		connect.Redacted(s.Config.Logs.NATS), s.Config.Logs.BZID, ModelName, s.Exports(), JobName, s.Config.Replicas)
+		connect.Redacted(s.Config.Logs.NATS), s.Config.Logs.BZID, s.Config.model(), s.Exports(), JobName, s.Config.Replicas)
 }

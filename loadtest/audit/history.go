@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
+	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
@@ -25,6 +26,13 @@ type History struct {
 	Ready       map[uint32][]*shard.Ready // training shard -> its epochs, in order
 	Applied     []Applied
 	Lifetimes   []Lifetime
+	Marks       []Mark
+}
+
+// Mark is something that went wrong, or began again, while the job ran.
+type Mark struct {
+	At   time.Time
+	Text string
 }
 
 // Applied is one delta becoming visible in one serving replica.
@@ -58,7 +66,7 @@ func ReadHistory(ctx context.Context, log bus.Log, bzid, job string, until uint6
 		return h, nil
 	}
 	h.Last = until
-	live := map[string]*life{}
+	live, began := map[string]*life{}, map[string]int64{}
 	err = log.Follow(ctx, 1, until, func(r events.Recorded) error {
 		h.Events[typeOf(r)]++
 		p, err := r.Subject.Parse()
@@ -73,7 +81,15 @@ func ReadHistory(ctx context.Context, log bus.Log, bzid, job string, until uint6
 		case *shard.Event:
 			if ready := e.GetReady(); ready != nil && ready.GetJob() == job {
 				h.Ready[ready.GetShard()] = append(h.Ready[ready.GetShard()], ready)
+				if ready.GetEpoch() > 1 {
+					h.mark(r.Time, "training shard %d began again", ready.GetShard())
+				}
 			}
+			if e.GetHealthFailed() != nil {
+				h.mark(r.Time, "shard %s failed", p.Aggregate)
+			}
+		case *container.Event:
+			h.container(began, p.Aggregate, e, r.Time)
 		case *transfer.Event:
 			d := e.GetDeltasApplied()
 			for _, a := range d.GetApplied() {
@@ -96,6 +112,23 @@ func ReadHistory(ctx context.Context, log bus.Log, bzid, job string, until uint6
 		h.end(l, time.Time{})
 	}
 	return h, nil
+}
+
+func (h *History) mark(at time.Time, format string, args ...any) {
+	h.Marks = append(h.Marks, Mark{at, fmt.Sprintf(format, args...)})
+}
+
+// container notes what was lost, and which process is another than before; began is by id.
+func (h *History) container(began map[string]int64, id string, e *container.Event, at time.Time) {
+	if lost := e.GetLost(); lost != nil && !lost.GetLeft() {
+		h.mark(at, "%s lost", id)
+	}
+	if c := e.GetReported().GetContainer(); c != nil && c.GetStartedUs() != 0 {
+		if was := began[id]; was != 0 && was != c.GetStartedUs() {
+			h.mark(at, "%s began again", id)
+		}
+		began[id] = c.GetStartedUs()
+	}
 }
 
 // typeOf is what an event counts as.

@@ -55,6 +55,12 @@ func Measure(ctx context.Context, in MeasureInputs, r *report.Report) error {
 	rated := in.Ratings.Rated(max(in.UserSlot, 1), movieSlot(in.MovieSlot), in.Acks)
 	f := Freshness(deltas.All, h.Applied, h.Lifetimes, rated, r.Run.Model, max(r.Run.Shards, 1), max(r.Run.ServeShards, 1))
 	f.Fill(r, r.Run.Started)
+	r.Series.Marks = nil
+	for _, m := range h.Marks {
+		if s := m.At.Sub(r.Run.Started).Seconds(); s >= 0 {
+			r.Series.Marks = append(r.Series.Marks, report.Mark{Second: s, Text: m.Text})
+		}
+	}
 	r.AUCBaseline, r.AUCBaselineFrozen, r.Lag = report.Unknown(), report.Unknown(), report.Lag{P50: report.Unknown(), P90: report.Unknown()}
 	if in.Scores != nil {
 		b := Baselines(in.Ratings, in.Scores, f, r.Run.Stream, r.Run.Model, r.Run.FrozenModel, r.Run.Half)

@@ -69,7 +69,7 @@ func startCluster(ctx context.Context) (_ Cluster, err error) {
 	if err := c.job.Declare(ready, modelspec.MovieRanking()); err != nil {
 		return nil, err
 	}
-	c.entry, err = c.job.Serve(ready, c.stack, func(string, ...any) {})
+	c.entry, err = c.job.Serve(ready, c.stack, modelspec.MovieRanking(), func(string, ...any) {})
 	return c, err
 }
 

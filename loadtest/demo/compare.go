@@ -40,7 +40,7 @@ func (d *driver) compare(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(agreePatience)
 	for {
-		checks, err := d.job.Agree(ctx, truth, d.stack.Config.Shards)
+		checks, err := d.job.Agree(ctx, d.spec.GetName(), truth, d.stack.Config.Shards)
 		if err == nil && len(checks) >= d.stack.Config.Shards*d.stack.Config.Replicas && audit.Passed(checks) {
 			d.report.ReplicasAgree = true
 			return nil
@@ -58,14 +58,14 @@ func (d *driver) compare(ctx context.Context) error {
 }
 
 // Agree compares all rows of each serving replica of the model, by its public port.
-func (j *Job) Agree(ctx context.Context, truth *audit.Rows, shards int) ([]audit.Check, error) {
+func (j *Job) Agree(ctx context.Context, model string, truth *audit.Rows, shards int) ([]audit.Check, error) {
 	var checks []audit.Check
-	for key, r := range j.Replicas(host.ModelName) {
+	for key, r := range j.Replicas(model) {
 		c, err := rowwire.Dial(ctx, r.GetRowsAddress(), nil)
 		if err != nil {
 			return checks, fmt.Errorf("replica %s: %w", key, err)
 		}
-		checks = append(checks, truth.Agree(ctx, audit.Replica{Name: key, Model: host.ModelName, Shard: uint32(r.GetTask()), Rows: c}, shards))
+		checks = append(checks, truth.Agree(ctx, audit.Replica{Name: key, Model: model, Shard: uint32(r.GetTask()), Rows: c}, shards))
 		if err := c.Close(); err != nil {
 			return checks, err
 		}
@@ -89,7 +89,7 @@ func (j *Job) Replicas(model string) map[string]*replica.Replica {
 
 // settleApplied waits until model-sync has said of every replica that it applied the
 // last delta of every training shard, so that freshness is taken of all ratings.
-func (j *Job) settleApplied(ctx context.Context, shards int) error {
+func (j *Job) settleApplied(ctx context.Context, model string, shards int) error {
 	var last uint64
 	for i := range shards {
 		seq, err := j.Bus.Deltas().LastOf(ctx, bus.DeltaSubject(j.Conn.BZID, host.JobName, strconv.Itoa(i)))
@@ -110,7 +110,7 @@ func (j *Job) settleApplied(ctx context.Context, shards int) error {
 			reached[a.Container] = max(reached[a.Container], a.SyncSeq)
 		}
 		all := true
-		for _, r := range j.Replicas(host.ModelName) {
+		for _, r := range j.Replicas(model) {
 			all = all && reached[r.GetContainer()] >= last
 		}
 		if all {

@@ -22,6 +22,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/loadtest/report"
+	"github.com/monolith-go/monolith/loadtest/scenario"
 )
 
 // Config is one run of the main job.
@@ -49,7 +50,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.Float64Var(&c.load, "load", 200, "open-loop Predict calls per second beside the stream; 0: none")
 	fs.Uint64Var(&c.seed, "seed", 1, "seed of the simulation and of the load")
 	fs.StringVar(&c.report, "report", "", "`folder` of the report; empty: report in --dir, or monolith-report")
-	fs.StringVar(&c.spec, "spec", "", "YAML `file` that declares the model, "+host.ModelName+", with features user and movie; empty: the one built in")
+	fs.StringVar(&c.spec, "spec", "", "YAML `file` that declares the model, whose features read fields of the demo's records; empty: the one built in")
 	fs.BoolVar(&c.keep, "keep", false, "stay up afterwards, until interrupted")
 	fs.BoolVar(&c.asJSON, "json", false, "print one JSON object instead of a page")
 	fs.DurationVar(&c.patience, "patience", 2*time.Minute, "longest wait for any one thing to happen")
@@ -81,8 +82,8 @@ func (c *Config) model() (*model.ModelSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.GetName() != host.ModelName {
-		return nil, fmt.Errorf("%w: --spec declares %q: the demo's model is called %s", flags.ErrUsage, spec.GetName(), host.ModelName)
+	if _, err := scenario.InputsOf(spec); err != nil {
+		return nil, fmt.Errorf("%w: --spec %s: %w", flags.ErrUsage, c.spec, err)
 	}
 	return spec, nil
 }
@@ -113,6 +114,11 @@ func Run(ctx context.Context, cfg Config, stdout, stderr io.Writer) (err error) 
 	}
 	ui := newProgress(stderr)
 	defer ui.close()
+	cfg.stack.Model = spec.GetName()
+	inputs, err := scenario.InputsOf(spec)
+	if err != nil {
+		return err
+	}
 	s, err := host.Start(ctx, cfg.stack)
 	if err != nil {
 		return err
@@ -130,7 +136,7 @@ func Run(ctx context.Context, cfg Config, stdout, stderr io.Writer) (err error) 
 	defer cancel()
 	running := make(chan error, 1)
 	go func() { running <- s.Run(run, func() {}) }()
-	d := &driver{cfg: cfg, spec: spec, stack: s, source: source, ui: ui}
+	d := &driver{cfg: cfg, spec: spec, inputs: inputs, frozen: spec.GetName() + "-frozen", stack: s, source: source, ui: ui}
 	type outcome struct {
 		r   *report.Report
 		err error

@@ -16,12 +16,12 @@ import (
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/loadtest/audit"
+	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
 
 const (
-	frozenName = host.ModelName + "-frozen"
 	// sampleSpans is the share of ticks that start a trace.
 	sampleSpans = 0.01
 	// aucWindow is the number of ratings behind each point of the AUC plot.
@@ -42,6 +42,8 @@ type learning struct {
 type driver struct {
 	cfg    Config
 	spec   *model.ModelSpec
+	inputs *scenario.Inputs // of the model
+	frozen string           // name of the copy
 	stack  *host.Stack
 	source *Source
 	ui     *progress
@@ -74,7 +76,7 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 	}
 	d.report = report.Report{Seed: d.cfg.seed, RatingsRead: d.source.Rows, FirstPredictionSeconds: report.Figure(time.Since(d.cfg.Born).Seconds())}
 	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.Rate), BZID: s.Config.Logs.BZID, Job: host.JobName,
-		Model: host.ModelName, FrozenModel: frozenName, Topic: s.Config.Topics.Ratings, Stream: d.source.name, Partitions: int32(s.Config.Partitions),
+		Model: d.spec.GetName(), FrozenModel: d.frozen, Topic: s.Config.Topics.Ratings, Stream: d.source.name, Partitions: int32(s.Config.Partitions),
 		Trainers: s.Config.Trainers, Shards: s.Config.Shards, ServeShards: s.Config.Shards, Replicas: s.Config.Replicas,
 		SyncMs: report.Figure(float64(s.Config.Sync) / float64(time.Millisecond)), Machine: machine()}
 	d.ui.say("first prediction after %.1fs", float64(d.report.FirstPredictionSeconds))
@@ -84,6 +86,9 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 		return nil, err
 	}
 	if err := d.settle(ctx, addr, resumed); err != nil {
+		return nil, err
+	}
+	if err := d.lags(ctx); err != nil {
 		return nil, err
 	}
 	d.report.Seconds = report.Figure(time.Since(began).Seconds())
@@ -101,7 +106,7 @@ func (d *driver) serve(ctx context.Context) (addr string, err error) {
 	if d.cfg.spec != "" && !d.job.Declared(d.spec) {
 		return "", fmt.Errorf("%w: %s has a model of another spec than %s already: leave --spec out to go on with it, or name another folder with --dir", flags.ErrUsage, d.stack.Config.Dir, d.cfg.spec)
 	}
-	return d.job.Serve(ctx, d.stack, d.ui.say)
+	return d.job.Serve(ctx, d.stack, d.spec, d.ui.say)
 }
 
 // stream plays the ratings with load beside them, and says whether an earlier start had
@@ -115,9 +120,8 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	if stored.Len() > 0 {
 		d.ui.say("%d ratings are in Kafka already, going on behind them", stored.Len())
 	}
-	if d.job.loaded(frozenName) {
-		name := frozenName
-		d.learning.frozen.Store(&name)
+	if d.job.loaded(d.frozen) {
+		d.learning.frozen.Store(&d.frozen)
 	}
 	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: s.Brokers()})
 	defer writer.Close()
@@ -132,8 +136,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	var loadErr, freezeErr error
 	if d.cfg.load > 0 {
 		side.Go(func() {
-			loaded, loadErr = scenario.Load(loadCtx, scenario.LoadConfig{Addr: addr, Model: host.ModelName, Rate: d.cfg.load, Seed: d.cfg.seed,
-				Pair: func(r *rand.Rand) (int64, int64) { return 1 + r.Int64N(610), 1 + r.Int64N(9000) }})
+			loaded, loadErr = scenario.Load(loadCtx, scenario.LoadConfig{Addr: addr, Model: d.spec.GetName(), Rate: d.cfg.load, Seed: d.cfg.seed, Inputs: d.inputs, Example: d.example()})
 		})
 	}
 	freeze := sync.OnceFunc(func() {
@@ -154,7 +157,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	// rows that are served.
 	tracer := s.Tracer("demo", sampleSpans)
 	lastSecond := -1
-	res, err := scenario.Stream(ctx, scenario.StreamConfig{Source: d.source, Name: d.source.name, Rate: d.cfg.Rate, PredictAddr: addr, Model: host.ModelName,
+	res, err := scenario.Stream(ctx, scenario.StreamConfig{Source: d.source, Name: d.source.name, Rate: d.cfg.Rate, PredictAddr: addr, Model: d.spec.GetName(), Inputs: d.inputs,
 		FrozenModel: func() string {
 			if name := d.learning.frozen.Load(); name != nil {
 				return *name
@@ -189,9 +192,19 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	return stored.Len() > 0, nil
 }
 
+// example draws what the load beside the stream asks: users without a history, and movies with
+// what the catalog knows of them.
+func (d *driver) example() func(*rand.Rand) rating.Record {
+	past, now := rating.NewHistory(d.source.Catalog()), time.Now().Unix()
+	return func(r *rand.Rand) rating.Record {
+		x := rating.Rating{User: 1 + r.Int64N(610), Movie: 1 + r.Int64N(9000), Timestamp: now}
+		return rating.Record{Rating: x, Features: past.Of(x.User, x.Movie, x.Timestamp)}
+	}
+}
+
 // freeze exports the model as it is now and has it loaded once more, without deltas.
 func (d *driver) freeze(ctx context.Context) error {
-	if d.job.loaded(frozenName) {
+	if d.job.loaded(d.frozen) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.patience)
@@ -200,15 +213,15 @@ func (d *driver) freeze(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint at half time: %w", err)
 	}
-	if _, err := d.job.Load(ctx, &model.Load{ModelName: frozenName, ModelDir: d.stack.Exports(), Version: version, Replicas: 1}); err != nil {
+	if _, err := d.job.Load(ctx, &model.Load{ModelName: d.frozen, ModelDir: d.stack.Exports(), Version: version, Replicas: 1}); err != nil {
 		return fmt.Errorf("load the frozen copy: %w", err)
 	}
-	if _, err := d.job.AwaitServing(ctx, frozenName, d.stack.Config.Shards, 1); err != nil {
+	if _, err := d.job.AwaitServing(ctx, d.frozen, d.stack.Config.Shards, 1); err != nil {
 		return fmt.Errorf("wait until the frozen copy is served: %w", err)
 	}
-	name := frozenName
+	name := d.frozen
 	d.learning.frozen.Store(&name)
-	d.ui.say("half time: version %d is frozen and served as %s", version, frozenName)
+	d.ui.say("half time: version %d is frozen and served as %s", version, d.frozen)
 	return nil
 }
 
@@ -230,7 +243,10 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 		return err
 	}
 	defer client.Close()
-	if err := d.scores.Backfill(ctx, client, frozenName, d.source.name, d.learning.half, backfillBatch, nil); err != nil {
+	if err := d.scores.Backfill(ctx, client, d.inputs, d.frozen, d.source.name, d.learning.half, backfillBatch, nil); err != nil {
+		return err
+	}
+	if err := d.recommend(ctx, client); err != nil {
 		return err
 	}
 	d.report.ModelVersion, err = d.job.Checkpoint(ctx, "end of the stream")
@@ -241,7 +257,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	if err := d.compare(ctx); err != nil {
 		return err
 	}
-	if err := d.job.settleApplied(ctx, s.Config.Shards); err != nil {
+	if err := d.job.settleApplied(ctx, d.spec.GetName(), s.Config.Shards); err != nil {
 		return err
 	}
 	d.scores.Fill(&d.report, d.learning.half, aucWindow)
@@ -284,7 +300,7 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 		if err != nil {
 			return err
 		}
-		a := audit.Learning(ratings, scores, d.source.name, host.ModelName, frozenName, d.learning.half, best)
+		a := audit.Learning(ratings, scores, d.source.name, d.spec.GetName(), d.frozen, d.learning.half, best)
 		d.said = scores
 		if a.Missing == 0 && (resumed || a.Scored >= heard) || time.Now().After(deadline) {
 			d.report.AUCOnline, d.report.AUCFrozen, d.report.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Figure(a.Best)

@@ -21,6 +21,9 @@ type Features struct {
 	Recent   []int64 // [recent]: for each of these ratings, latest first, twice its place from 0, and one more if it was a liked one
 }
 
+// Fields are the names of a record's fields that hold ids, for a person.
+const Fields = "userId, movieId, timestamp, genres, year, decade, age, hour, liked, disliked and recent"
+
 // Record is a rating with its features, as it stands on the training topic.
 type Record struct {
 	Rating

@@ -17,6 +17,7 @@ var page = template.Must(template.New("page").Parse(pageText))
 type tile struct {
 	Name, Value, Unit, Note string
 	Color                   string // CSS class of the name's mark, "" for none
+	Bad                     bool   // something went wrong
 }
 
 type check struct {
@@ -25,6 +26,39 @@ type check struct {
 }
 
 type row struct{ Name, Value string }
+
+type lagRow struct{ Lag, Online, Baseline, Margin string }
+
+// person is a user with what it rated and what it is recommended.
+type person struct {
+	Name  string
+	Rated []Stars
+	Picks []pickRow
+}
+
+type pickRow struct {
+	Place                  int
+	Before, BeforeAbout    string
+	After, AfterAbout, Why string
+}
+
+func (r *Report) people() (all []person) {
+	for _, u := range r.Recommendations {
+		x := person{Name: fmt.Sprintf("User %d", u.User), Rated: u.Rated}
+		for i := range max(len(u.Before), len(u.After)) {
+			p := pickRow{Place: i + 1}
+			if i < len(u.Before) {
+				p.Before, p.BeforeAbout = u.Before[i].Title, fmt.Sprintf("%s · %.2f", u.Before[i].About, float64(u.Before[i].Score))
+			}
+			if i < len(u.After) {
+				p.After, p.AfterAbout, p.Why = u.After[i].Title, fmt.Sprintf("%s · %.2f", u.After[i].About, float64(u.After[i].Score)), u.After[i].moved()
+			}
+			x.Picks = append(x.Picks, p)
+		}
+		all = append(all, x)
+	}
+	return all
+}
 
 // HTML writes the report as one page that needs nothing else: no scripts, no fonts, no
 // images from anywhere.
@@ -41,6 +75,9 @@ func (r *Report) HTML(w io.Writer) error {
 		Plots                []figure
 		Events, Rejected     []row
 		EventTotal           string
+		Lags                 []lagRow
+		Marks                []row
+		People               []person
 		Settings             []row
 	}{
 		Title:   "Monolith run",
@@ -62,13 +99,20 @@ func (r *Report) HTML(w io.Writer) error {
 	for _, p := range r.plots() {
 		data.Plots = append(data.Plots, figure{p, template.HTML(p.SVG)}) // made here, its texts escaped
 	}
+	for _, x := range r.AUCByLag {
+		data.Lags = append(data.Lags, lagRow{count(int64(x.Lag)), auc(x.Online), auc(x.Baseline), signed(x.Online - x.Baseline)})
+	}
+	for _, m := range r.Series.Marks {
+		data.Marks = append(data.Marks, row{fmt.Sprintf("%.1f s", m.Second), m.Text})
+	}
+	data.People = r.people()
 	total := int64(0)
 	for _, c := range sorted(r.Events) {
 		data.Events = append(data.Events, row{c.Name, count(c.Count)})
 		total += c.Count
 	}
 	data.EventTotal = count(total)
-	for _, c := range sorted(r.Rejected) {
+	for _, c := range sorted(grouped(r.Rejected)) {
 		data.Rejected = append(data.Rejected, row{c.Name, count(c.Count)})
 	}
 	return page.Execute(w, data)
@@ -84,6 +128,13 @@ func (r *Report) tiles() []tile {
 	if r.AUCBest.Known() {
 		ts = append(ts, tile{Name: "AUC best possible", Value: auc(r.AUCBest), Color: "c", Note: "of the true probabilities"})
 	}
+	if r.baselines() {
+		note := signed(r.AUCOnline-r.AUCBaseline) + " for the model, " + signed(r.AUCFrozen-r.AUCBaselineFrozen) + " frozen"
+		if lag := r.lag(); lag != "" {
+			note += "; both " + lag
+		}
+		ts = append(ts, tile{Name: "AUC of biases", Value: auc(r.AUCBaseline), Note: note})
+	}
 	return append(ts,
 		tile{Name: "Freshness p99", Value: millis(r.Freshness.P99), Unit: "ms", Note: "p50 " + millis(r.Freshness.P50) + " ms, " + counted(r.Freshness.Samples, "sample")},
 		r.predictTile(),
@@ -97,6 +148,7 @@ func (r *Report) predictTile() tile {
 	if r.Predict.Calls > 0 {
 		t.Value, t.Unit = millis(r.Predict.P99), "ms"
 		t.Note = fmt.Sprintf("p50 %s ms, %s calls/s, %s", millis(r.Predict.P50), number(r.Predict.Rate), counted(r.Predict.Errors, "error"))
+		t.Bad = r.Predict.Errors > 0
 	}
 	return t
 }

@@ -67,7 +67,7 @@ func (r *Report) plotAUC() string {
 }
 
 // latency draws p50 and p99 by the second.
-func latency(ps []LatencyPoint, y, title string) string {
+func latency(ps []LatencyPoint, y, title string, marks []Mark) string {
 	if len(ps) == 0 {
 		return ""
 	}
@@ -79,6 +79,7 @@ func latency(ps []LatencyPoint, y, title string) string {
 	c := newCanvas(half,
 		linear(math.Min(first, 0), math.Max(end, first+1), 6, false, "seconds since the start", plain),
 		linear(0, hi, 5, true, y, plain), "p99")
+	c.events(marks)
 	var p50, p99 []point
 	for i, p := range ps {
 		if i > 0 && p.Second > ps[i-1].Second+1 { // seconds without a sample leave a gap
@@ -92,6 +93,24 @@ func latency(ps []LatencyPoint, y, title string) string {
 	return c.svg(title)
 }
 
+// events marks what happened; the first few have their text, which would hide the lines.
+func (c *canvas) events(marks []Mark) {
+	row, last := 0, math.Inf(-1)
+	for _, m := range marks {
+		if m.Second < c.x.lo || m.Second > c.x.hi {
+			continue
+		}
+		text := ""
+		if row < 3 && m.Second > last+(c.x.hi-c.x.lo)/40 { // those of one moment share a text
+			text = m.Text
+		}
+		c.event(m.Second, row, text)
+		if text != "" {
+			row, last = row+1, m.Second
+		}
+	}
+}
+
 func finite(f Figure) float64 {
 	if f.Known() {
 		return float64(f)
@@ -100,11 +119,11 @@ func finite(f Figure) float64 {
 }
 
 func (r *Report) plotFreshness() string {
-	return latency(r.Series.Freshness, "milliseconds", "Freshness p50 and p99 over the seconds of the run")
+	return latency(r.Series.Freshness, "milliseconds", "Freshness p50 and p99 over the seconds of the run", r.Series.Marks)
 }
 
 func (r *Report) plotPredict() string {
-	return latency(r.Series.Predict, "milliseconds", "Predict latency p50 and p99 over the seconds of the run")
+	return latency(r.Series.Predict, "milliseconds", "Predict latency p50 and p99 over the seconds of the run", r.Series.Marks)
 }
 
 // plotHistogram draws bars of equal width; a last bucket that is wider than the others
@@ -206,6 +225,7 @@ func (r *Report) plotBacklog() string {
 	c := newCanvas(wide,
 		linear(0, math.Max(1, points[len(points)-1].x), 6, false, "seconds since the start", plain),
 		linear(0, hi, 5, true, "ratings", plain), "backlog")
+	c.events(r.Series.Marks)
 	c.line(points, colorOnline, "backlog", false)
 	return c.svg("Ratings produced and not learnt yet, over the seconds of the run")
 }

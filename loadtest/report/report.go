@@ -48,6 +48,9 @@ type Report struct {
 	AUCBaselineFrozen Figure `json:"auc_baseline_frozen"` // having learnt the first half
 	Lag               Lag    `json:"lag"`
 
+	AUCByLag        []LagPoint       `json:"auc_by_lag,omitempty"` // of replays of the same ratings in one process
+	Recommendations []Recommendation `json:"recommendations,omitempty"`
+
 	Freshness Freshness `json:"freshness_ms"`
 	Predict   Predict   `json:"predict"`
 
@@ -137,13 +140,14 @@ type ViewHash struct {
 // Series are the plots' points.
 type Series struct {
 	AUC            []AUCPoint     `json:"auc"`
-	Freshness      []LatencyPoint `json:"freshness"`      // by second of the run
-	FreshnessHist  []Bucket       `json:"freshness_hist"` // of all samples
-	Predict        []LatencyPoint `json:"predict"`        // by second of the run
-	PredictSpread  []Percentile   `json:"predict_spread"` // of all calls
-	TrainedBySec   []CountPoint   `json:"trained"`        // records trained so far
-	ProducedBySec  []CountPoint   `json:"produced"`       // ratings acked so far
-	FrozenAtRating int            `json:"frozen_at"`      // rating index at which the copy was frozen; 0: never
+	Freshness      []LatencyPoint `json:"freshness"`       // by second of the run
+	FreshnessHist  []Bucket       `json:"freshness_hist"`  // of all samples
+	Predict        []LatencyPoint `json:"predict"`         // by second of the run
+	PredictSpread  []Percentile   `json:"predict_spread"`  // of all calls
+	TrainedBySec   []CountPoint   `json:"trained"`         // records trained so far
+	ProducedBySec  []CountPoint   `json:"produced"`        // ratings acked so far
+	Marks          []Mark         `json:"marks,omitempty"` // what was killed, lost or begun again
+	FrozenAtRating int            `json:"frozen_at"`       // rating index at which the copy was frozen; 0: never
 }
 
 // AUCPoint is one window of ratings.

@@ -27,11 +27,17 @@ func sample() Report {
 	r := Report{
 		RatingsRead: 100_836, RatingsTrained: 100_833, RatingsRejected: 3,
 		AUCOnline: 0.7912, AUCFrozen: 0.6534, AUCBest: 0.8571,
+		AUCBaseline: 0.7731, AUCBaselineFrozen: 0.6498, Lag: Lag{P50: 24, P90: 71},
+		AUCByLag: []LagPoint{{5, 0.8012, 0.7881}, {25, 0.7921, 0.7735}, {200, 0.7803, Unknown()}},
+		Recommendations: []Recommendation{{User: 414,
+			Rated:  []Stars{{"Heat", "1995, Action", 4.5, true}, {"Notebook, The", "2004, Drama|Romance", 1, false}},
+			Before: []Pick{{"Shawshank Redemption, The", "1994, Crime|Drama", 0.93, 0, 0, 0}, {"Amélie", "2001, Comedy|Romance", 0.91, 0, 0, 0}},
+			After:  []Pick{{"Ronin", "1998, Action|Crime|Thriller", 0.95, 212, 0.4, 1.25}, {"Shawshank Redemption, The", "1994, Crime|Drama", 0.94, 1, -0.11, 0.2}}}},
 		Freshness: Freshness{P50: 62.4, P99: 141.2, Samples: 100_833, FastestP50: 55.1, FastestP99: 120.9, ProducedP50: 66.2, ProducedP99: 147.5},
 		Predict:   Predict{Rate: 499.7, P50: 2.134, P99: 11.87, Max: 148.3, Errors: 4, Calls: 51_204, Batch: 1, ErrorsByCode: map[string]int64{"Unavailable": 1, "shed": 3}},
 		Events: map[string]int64{"deltasApplied": 2210, "partitionTaken": 4, "checkpointSaved": 12, "modelExported": 3, "declared": 2, "loadAccepted": 2,
 			"planned": 2, "registered": 10, "stateChanged": 31, "reported": 9, "resourceReported": 44, "modelAvailable": 10, "ready": 2, "loadRequested": 2, "jobStarted": 1},
-		Rejected:        map[string]int64{"movieId \"<thirty>\" is not a whole number": 2, "the row has 3 fields, not 4": 1},
+		Rejected:        map[string]int64{"movieId \"<thirty>\" is not a whole number": 2, "movieId \"forty\" is not a whole number": 1, "the row has 3 fields, not 4": 1},
 		ReplayHashEqual: true, ReplicasAgree: true, ModelVersion: 3,
 		Seconds: 103.24, FirstPredictionSeconds: 1.83, Seed: 1,
 		Run: Run{Started: time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC), Data: "ratings.csv", Rate: 1000, BZID: "default", Job: "movies", Model: "movies",
@@ -48,6 +54,7 @@ func sample() Report {
 		r.Series.AUC = append(r.Series.AUC, p)
 	}
 	r.Series.FrozenAtRating = 50_418
+	r.Series.Marks = []Mark{{40.2, "replica movies:ps_0:1 <lost>"}, {40.9, "training shard 1 began again"}, {70, "replica movies:ps_1:0 lost"}}
 	for s := range 101 {
 		p50 := 60 + 4*rng.NormFloat64()
 		if s != 40 && s != 41 {
@@ -113,7 +120,7 @@ func TestJSONKeys(t *testing.T) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"ratings_read", "ratings_trained", "ratings_rejected", "auc_online", "auc_frozen", "auc_best", "freshness_ms", "predict",
+	for _, key := range []string{"ratings_read", "ratings_trained", "ratings_rejected", "auc_online", "auc_frozen", "auc_baseline", "auc_baseline_frozen", "lag", "auc_by_lag", "recommendations", "auc_best", "freshness_ms", "predict",
 		"events", "rejected", "replay_hash_equal", "replicas_agree", "model_version", "seconds", "first_prediction_seconds", "seed"} {
 		if _, ok := m[key]; !ok {
 			t.Errorf("key %q is missing", key)
@@ -210,13 +217,16 @@ func TestHTMLIsSelfContained(t *testing.T) {
 	if !strings.Contains(page, "&lt;script src=") {
 		t.Error("the name of the data was not escaped")
 	}
-	if !strings.Contains(page, "movieId &#34;&lt;thirty&gt;&#34;") {
-		t.Error("a reason was not escaped")
+	if strings.Count(page, "ps_0:1 &lt;lost&gt;") < 3 || strings.Contains(page, "<lost>") {
+		t.Error("what happened is not in the plots and in its list, or was not escaped")
+	}
+	if strings.Contains(page, "thirty") || !strings.Contains(page, "movieId … is not a whole number</td><td>3<") {
+		t.Error("reasons are not grouped without their ids")
 	}
 	if n := strings.Count(page, "<svg"); n != 6 {
 		t.Errorf("%d plots on the page, want 6", n)
 	}
-	for _, needed := range []string{"0.791", "0.653", "0.857", "141", "deltasApplied", "prefers-color-scheme: dark"} {
+	for _, needed := range []string{"0.791", "0.653", "0.857", "0.773", "Ronin", "was 212th; learning &#43;0.40, latest ratings &#43;1.25", `class="tile bad"`, "141", "deltasApplied", "prefers-color-scheme: dark"} {
 		if !strings.Contains(page, needed) {
 			t.Errorf("the page lacks %q", needed)
 		}
@@ -295,5 +305,20 @@ func TestFailedCallsAreNotHidden(t *testing.T) {
 	}
 	if got := page(Predict{}); strings.Contains(got, "Predict calls was") || !strings.Contains(got, "no load was asked for") {
 		t.Error("a figure of no load is shown")
+	}
+}
+
+func TestReasonsWithoutIDs(t *testing.T) {
+	for reason, want := range map[string]string{
+		`movieId "a \"b\" c" is not a whole number`:                         "movieId … is not a whole number",
+		"the row has 3 fields, not 4":                                       "the row has 3 fields, not 4",
+		"invalid rating: userId 281474976710656 is not within 0 and 2^48-1": "invalid rating: userId … is not within 0 and …-1",
+		"rating 5.5 is not within 0 and 5":                                  "rating … is not within 0 and 5",
+		"feature \"unended":                                                 "feature …",
+		"ps_0 does not answer":                                              "ps_0 does not answer",
+	} {
+		if got := withoutIDs(reason); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
 	}
 }

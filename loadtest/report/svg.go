@@ -190,6 +190,17 @@ func (c *canvas) down(x float64, row int, text string) {
 	c.f(`<text class="note" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, px+dx, c.top+10+14*float64(row), anchor, html.EscapeString(text))
 }
 
+// event is down for what went wrong.
+func (c *canvas) event(x float64, row int, text string) {
+	px := c.x.px(x)
+	c.f(`<line class="event" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, px, px, c.top, c.bottom)
+	anchor, dx := "start", 5.0
+	if px > (c.left+c.right)/2 {
+		anchor, dx = "end", -5
+	}
+	c.f(`<text class="note bad" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, px+dx, c.top+10+14*float64(row), anchor, html.EscapeString(text))
+}
+
 // svg ends the plot: the labels at the lines' ends are moved apart until none overlap.
 func (c *canvas) svg(title string) string {
 	labels := c.label
@@ -223,6 +234,8 @@ svg .note { font-size: 11px; }
 svg .grid { stroke: var(--rule); stroke-width: 1; }
 svg .axis { stroke: var(--ink2); stroke-width: 1; }
 svg .mark { stroke: var(--ink2); stroke-width: 1; stroke-dasharray: 2 3; }
+svg .event { stroke: var(--bad); stroke-width: 1; }
+svg .bad { fill: var(--bad); }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
 `
 

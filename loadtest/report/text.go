@@ -67,12 +67,20 @@ func (r *Report) Text(w io.Writer) error {
 	if r.AUCBest.Known() {
 		p("  AUC best possible     %s   of the true probabilities", auc(r.AUCBest))
 	}
+	if r.baselines() {
+		p("  AUC of biases         %s   one per user and movie: %s", auc(r.AUCBaseline), signed(r.AUCOnline-r.AUCBaseline)+" for the model")
+		p("  AUC of biases, frozen %s   %s for the model", auc(r.AUCBaselineFrozen), signed(r.AUCFrozen-r.AUCBaselineFrozen))
+		if lag := r.lag(); lag != "" {
+			p("  lag                   %s when a rating was scored", lag)
+		}
+	}
 	p("                        over the same %s of the second half,", counted(r.Run.Compared, "rating"))
 	p("                        each scored before its label was out")
 	if pace := r.pace("                        ", ":\n                        "); pace != "" {
 		p("%s", pace)
 	}
 	b.WriteString(r.sparks())
+	b.WriteString(r.lags())
 	p("  ratings               %s read, %s learnt, %s rejected", count(r.RatingsRead), count(r.RatingsTrained), count(r.RatingsRejected))
 	p("")
 	p("FRESHNESS, rating acked to last replica serving its rows")
@@ -92,6 +100,9 @@ func (r *Report) Text(w io.Writer) error {
 		p("  p50 %s ms   p99 %s ms   slowest %s ms", millis(r.Predict.P50), millis(r.Predict.P99), millis(r.Predict.Max))
 		p("  %s calls%s per second answered, %s, %s", number(r.Predict.Rate), batch, counted(r.Predict.Calls, "call"), counted(r.Predict.Errors, "error"))
 	}
+	if r.Predict.Errors > 0 {
+		p("  NOT ANSWERED          %s of %s calls:", count(r.Predict.Errors), count(r.Predict.Calls))
+	}
 	for _, e := range sorted(r.Predict.ErrorsByCode) {
 		p("    %s %s", count(e.Count), e.Name)
 	}
@@ -101,13 +112,33 @@ func (r *Report) Text(w io.Writer) error {
 	p("  folding the log again gives the live views' hashes    %s", yes(r.ReplayHashEqual))
 	p("  serving replicas agree with the training shards       %s", yes(r.ReplicasAgree))
 	p("")
+	if len(r.Series.Marks) > 0 {
+		p("WHAT HAPPENED")
+		for _, m := range r.Series.Marks {
+			p("  %6.1f s  %s", m.Second, m.Text)
+		}
+		p("")
+	}
 	p("EVENTS")
 	b.WriteString(table(r.Events, "none"))
 	p("")
 	p("REJECTED")
-	b.WriteString(table(r.Rejected, "nothing"))
+	b.WriteString(table(grouped(r.Rejected), "nothing"))
+	b.WriteString(r.textRecommendations())
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// lags is how AUC depends on the lag.
+func (r *Report) lags() string {
+	if len(r.AUCByLag) == 0 {
+		return ""
+	}
+	lag, online, base := "  replayed at a lag of ", "    the model          ", "    biases             "
+	for _, x := range r.AUCByLag {
+		lag, online, base = lag+fmt.Sprintf("%8d", x.Lag), online+fmt.Sprintf("%8s", auc(x.Online)), base+fmt.Sprintf("%8s", auc(x.Baseline))
+	}
+	return lag + "\n" + online + "\n" + base + "\n"
 }
 
 func (r *Report) sparks() string {

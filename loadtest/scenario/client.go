@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
+	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
 // MaxBatch bounds the examples of one Predict call.
@@ -52,8 +53,22 @@ func (c *Client) Close() error { return c.conn.Close() }
 // Predict returns one score per pair, in their order. The deadline is ctx's; a trace
 // in ctx travels along. A gRPC status comes back as it is.
 func (c *Client) Predict(ctx context.Context, model, requestID string, users, movies []int64) ([]float64, error) {
-	if len(users) != len(movies) || len(users) == 0 || len(users) > MaxBatch {
-		return nil, fmt.Errorf("predict: %d users and %d movies; send 1 to %d of both", len(users), len(movies), MaxBatch)
+	if len(users) != len(movies) {
+		return nil, fmt.Errorf("predict: %d users and %d movies", len(users), len(movies))
+	}
+	recs := make([]rating.Record, len(users))
+	for i := range recs {
+		recs[i].User, recs[i].Movie = users[i], movies[i]
+	}
+	return c.Score(ctx, nil, model, requestID, recs)
+}
+
+// Score returns one score per record, as Predict does, by a model that reads inputs; nil: user
+// and movie.
+func (c *Client) Score(ctx context.Context, in *Inputs, model, requestID string, recs []rating.Record) ([]float64, error) {
+	n := len(recs)
+	if n == 0 || n > MaxBatch {
+		return nil, fmt.Errorf("predict: %d examples; send 1 to %d", n, MaxBatch)
 	}
 	if requestID != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, RequestIDKey, requestID, ImpressionKey, "1")
@@ -63,25 +78,21 @@ func (c *Client) Predict(ctx context.Context, model, requestID string, users, mo
 	}
 	resp, err := c.predict.Predict(ctx, &apis.PredictRequest{
 		ModelSpec: tfserving.Spec(model, 0),
-		Inputs: map[string]*tfserving.TensorProto{
-			"user":  tfserving.NewInt64(users),
-			"movie": tfserving.NewInt64(movies),
-		},
+		Inputs:    in.tensors(recs),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(resp.GetOutputs()) != 1 {
+	t := in.answer(resp.GetOutputs())
+	if t == nil {
 		return nil, fmt.Errorf("predict: model %s answered %d outputs, not one score", model, len(resp.GetOutputs()))
 	}
-	var out []float32
-	for _, t := range resp.GetOutputs() {
-		if out, err = tfserving.Floats(nil, t, len(users)); err != nil {
-			return nil, fmt.Errorf("predict: model %s: %w", model, err)
-		}
+	out, err := tfserving.Floats(nil, t, n)
+	if err != nil {
+		return nil, fmt.Errorf("predict: model %s: %w", model, err)
 	}
-	if len(out) != len(users) {
-		return nil, fmt.Errorf("predict: model %s answered %d scores for %d examples", model, len(out), len(users))
+	if len(out) != n {
+		return nil, fmt.Errorf("predict: model %s answered %d scores for %d examples", model, len(out), n)
 	}
 	scores := make([]float64, len(out))
 	for i, s := range out {

@@ -13,6 +13,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/report"
 )
 
@@ -27,9 +28,10 @@ type LoadConfig struct {
 	Rate  float64 // calls per second
 	Batch int     // examples per call; default 1
 
-	// Pair draws one example; nil: users 1..600 and movies 1..10000, evenly.
-	Pair func(*rand.Rand) (user, movie int64)
-	Seed uint64
+	// Example draws one example; nil: users 1..600 and movies 1..10000, evenly.
+	Example func(*rand.Rand) rating.Record
+	Inputs  *Inputs // of Model; nil: user and movie
+	Seed    uint64
 
 	MaxInFlight int           // default 256
 	Timeout     time.Duration // of one call, from when it is made; default 1 s
@@ -75,8 +77,10 @@ func Load(ctx context.Context, cfg LoadConfig) (LoadResult, error) {
 	cfg.MaxInFlight = cmp.Or(max(cfg.MaxInFlight, 0), 256)
 	cfg.Timeout = cmp.Or(max(cfg.Timeout, 0), time.Second)
 	cfg.Conns = cmp.Or(max(cfg.Conns, 0), 2)
-	if cfg.Pair == nil {
-		cfg.Pair = func(r *rand.Rand) (int64, int64) { return 1 + r.Int64N(600), 1 + r.Int64N(10_000) }
+	if cfg.Example == nil {
+		cfg.Example = func(r *rand.Rand) rating.Record {
+			return rating.Record{Rating: rating.Rating{User: 1 + r.Int64N(600), Movie: 1 + r.Int64N(10_000)}}
+		}
 	}
 	clients := make([]*Client, cfg.Conns)
 	for i := range clients {
@@ -115,9 +119,9 @@ func dispatch(ctx context.Context, cfg LoadConfig, clients []*Client, start time
 		if ctx.Err() != nil {
 			break
 		}
-		users, movies := make([]int64, cfg.Batch), make([]int64, cfg.Batch)
-		for i := range users {
-			users[i], movies[i] = cfg.Pair(rng)
+		recs := make([]rating.Record, cfg.Batch)
+		for i := range recs {
+			recs[i] = cfg.Example(rng)
 		}
 		select {
 		case slots <- struct{}{}:
@@ -133,7 +137,7 @@ func dispatch(ctx context.Context, cfg LoadConfig, clients []*Client, start time
 			defer func() { <-slots }()
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Timeout)
 			defer cancel()
-			_, err := clients[n%len(clients)].Predict(call, cfg.Model, id, users, movies)
+			_, err := clients[n%len(clients)].Score(call, cfg.Inputs, cfg.Model, id, recs)
 			a := answer{due: due, took: time.Since(due)}
 			if err != nil {
 				a.code = status.Code(err).String()

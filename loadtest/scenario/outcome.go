@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -19,15 +20,21 @@ import (
 type Outcome struct {
 	Index     int // in the source, from 0
 	Rating    rating.Rating
-	Score     float64 // of the model, before the rating was produced; NaN: not scored
-	Frozen    float64 // of the frozen copy; NaN: not scored
-	Best      float64 // true probability; NaN: unknown
-	RequestID string  // of the Predict call
-	Position  int     // in its batch
+	Features  rating.Features // known before the rating
+	Score     float64         // of the model, before the rating was produced; NaN: not scored
+	Frozen    float64         // of the frozen copy; NaN: not scored
+	Best      float64         // true probability; NaN: unknown
+	RequestID string          // of the Predict call
+	Position  int             // in its batch
 	Scheduled time.Time
 	Acked     time.Time // when the broker had it on disk
 	Partition int32
 	Offset    int64
+}
+
+// Record is the rating as it went out.
+func (o *Outcome) Record() rating.Record {
+	return rating.Record{Rating: o.Rating, Features: o.Features}
 }
 
 // Scores collects outcomes for the report. It is not safe for concurrent use.
@@ -35,7 +42,7 @@ type Scores struct {
 	online, frozen, best []float64
 	labels               []bool
 	index                []int
-	ratings              []rating.Rating
+	outcomes             []Outcome
 }
 
 // Add takes the next outcome, in order of index.
@@ -45,38 +52,63 @@ func (s *Scores) Add(o Outcome) {
 	s.best = append(s.best, o.Best)
 	s.labels = append(s.labels, o.Rating.Label())
 	s.index = append(s.index, o.Index)
-	s.ratings = append(s.ratings, o.Rating)
+	s.outcomes = append(s.outcomes, o)
 }
 
 // Backfill scores, with the frozen copy, what was rated from index half on while the
 // copy was not up yet. It never changes, so a late score is the score it would have
-// given then. Calls carry at most batch examples each; progress (nil: none) hears how
-// many ratings are left.
-func (s *Scores) Backfill(ctx context.Context, c *Client, model, requestPrefix string, half, batch int, progress func(left int)) error {
-	var missing []int
+// given then. Ratings that the model scored in one request are asked about under its name once
+// more, so that impressions join them as those of a copy that was up; what is left goes in calls
+// of at most batch examples. progress (nil: none) hears how many ratings are left.
+func (s *Scores) Backfill(ctx context.Context, c *Client, in *Inputs, model, requestPrefix string, half, batch int, progress func(left int)) error {
+	left := 0
+	var alone []int
+	requests := map[string][]int{} // in order of position
+	var order []string
 	for i, at := range s.index {
-		if at >= half && math.IsNaN(s.frozen[i]) {
-			missing = append(missing, i)
+		if at < half || !math.IsNaN(s.frozen[i]) {
+			continue
 		}
+		left++
+		o := &s.outcomes[i]
+		if o.RequestID == "" || o.Position != len(requests[o.RequestID]) {
+			alone = append(alone, i)
+			continue
+		}
+		if o.Position == 0 {
+			order = append(order, o.RequestID)
+		}
+		requests[o.RequestID] = append(requests[o.RequestID], i)
 	}
-	batch = min(max(batch, 1), MaxBatch)
-	for n := 0; len(missing) > 0; n++ {
-		part := missing[:min(batch, len(missing))]
-		users, movies := make([]int64, len(part)), make([]int64, len(part))
+	total := left
+	ask := func(id string, part []int) error {
+		recs := make([]rating.Record, len(part))
 		for j, i := range part {
-			users[j], movies[j] = s.ratings[i].User, s.ratings[i].Movie
+			recs[j] = s.outcomes[i].Record()
 		}
-		scores, err := c.late(ctx, model, fmt.Sprintf("%s-frozen-%d", requestPrefix, n), users, movies)
+		scores, err := c.late(ctx, in, model, id, recs)
 		if err != nil {
-			return fmt.Errorf("score %d ratings with the frozen copy %s: %w", len(missing), model, err)
+			return fmt.Errorf("score %d of %d ratings with the frozen copy %s: %w", left, total, model, err)
 		}
 		for j, i := range part {
 			s.frozen[i] = scores[j]
 		}
-		missing = missing[len(part):]
-		if progress != nil {
-			progress(len(missing))
+		if left -= len(part); progress != nil {
+			progress(left)
 		}
+		return nil
+	}
+	for _, id := range order {
+		if err := ask(id, requests[id]); err != nil {
+			return err
+		}
+	}
+	n := 0
+	for part := range slices.Chunk(alone, min(max(batch, 1), MaxBatch)) {
+		if err := ask(fmt.Sprintf("%s-frozen-%d", requestPrefix, n), part); err != nil {
+			return err
+		}
+		n++
 	}
 	return nil
 }
@@ -86,11 +118,11 @@ func (s *Scores) Backfill(ctx context.Context, c *Client, model, requestPrefix s
 const outage = time.Minute
 
 // late is Predict of scores that nobody waits for: an outage only defers them.
-func (c *Client) late(ctx context.Context, model, requestID string, users, movies []int64) ([]float64, error) {
+func (c *Client) late(ctx context.Context, in *Inputs, model, requestID string, recs []rating.Record) ([]float64, error) {
 	over := time.Now().Add(outage)
 	for pause := retry.New(50*time.Millisecond, time.Second); ; {
 		call, cancel := context.WithTimeout(ctx, 10*time.Second)
-		scores, err := c.Predict(call, model, requestID, users, movies)
+		scores, err := c.Score(call, in, model, requestID, recs)
 		cancel()
 		switch code := status.Code(err); {
 		case code != codes.Unavailable && code != codes.DeadlineExceeded, time.Now().After(over):

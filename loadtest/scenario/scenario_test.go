@@ -491,7 +491,7 @@ func TestScores(t *testing.T) {
 		}
 		s.Add(o)
 	}
-	if err := s.Backfill(t.Context(), c, "frozen", "x", 20, 8, nil); err != nil {
+	if err := s.Backfill(t.Context(), c, nil, "frozen", "x", 20, 8, nil); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -512,7 +512,7 @@ func TestScores(t *testing.T) {
 	if len(rep.Series.AUC) != 4 || rep.Series.AUC[0].Ratings != 10 || rep.Series.AUC[1].Frozen.Known() || !rep.Series.AUC[3].Frozen.Known() {
 		t.Errorf("series %+v", rep.Series.AUC)
 	}
-	if err := s.Backfill(t.Context(), c, "elsewhere", "x", 0, 8, nil); status.Code(err) != codes.NotFound {
+	if err := s.Backfill(t.Context(), c, nil, "elsewhere", "x", 0, 8, nil); status.Code(err) != codes.NotFound {
 		t.Errorf("an unknown frozen copy: %v", err)
 	}
 }

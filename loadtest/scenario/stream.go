@@ -29,6 +29,7 @@ type StreamConfig struct {
 
 	PredictAddr string        // serving port, host:port
 	Model       string        // scored before the label is out
+	Inputs      *Inputs       // of Model and its frozen copy; nil: user and movie
 	FrozenModel func() string // nil or "": no frozen copy (yet)
 	Serving     func() bool   // nil or true: Model is served; before that nothing is asked
 
@@ -77,6 +78,7 @@ type tick struct {
 type stream struct {
 	cfg    StreamConfig
 	client *Client
+	past   *rating.History
 	prefix string // of request ids: the name and when this start was made
 	work   context.Context
 	slots  chan struct{}
@@ -174,7 +176,7 @@ func newStream(cfg StreamConfig) (*stream, error) {
 		return nil, err
 	}
 	return &stream{
-		cfg: cfg, client: client,
+		cfg: cfg, client: client, past: rating.NewHistory(cfg.Source.Catalog()),
 		prefix: cfg.Name + "-" + strconv.FormatInt(time.Now().UnixMilli(), 36),
 		slots:  make(chan struct{}, cfg.MaxInFlight),
 		next:   map[int32]int64{},
@@ -224,6 +226,7 @@ func (s *stream) schedule(ctx context.Context, due chan<- *tick) {
 			}
 			s.count(func(res *StreamResult) { res.Taken++ })
 			index++
+			rec := s.past.Add(r) // of one that is stored already, too: the next ones tell of it
 			if s.cfg.Skip != nil && s.cfg.Skip(index-1) {
 				s.count(func(res *StreamResult) { res.Skipped++ })
 				continue
@@ -233,7 +236,7 @@ func (s *stream) schedule(ctx context.Context, due chan<- *tick) {
 				best = p
 			}
 			t.out = append(t.out, Outcome{
-				Index: index - 1, Rating: r, Best: best, Score: math.NaN(), Frozen: math.NaN(),
+				Index: index - 1, Rating: r, Features: rec.Features, Best: best, Score: math.NaN(), Frozen: math.NaN(),
 				Position: len(t.out), Scheduled: when, Offset: -1,
 			})
 			sent++
@@ -255,16 +258,16 @@ func (s *stream) schedule(ctx context.Context, due chan<- *tick) {
 func (s *stream) score(t *tick) {
 	t.ctx, t.span = s.cfg.Tracer.Start(s.work, "rating", trace.WithNewRoot())
 	id := s.prefix + "-" + strconv.Itoa(t.out[0].Index)
-	users, movies := make([]int64, len(t.out)), make([]int64, len(t.out))
+	recs := make([]rating.Record, len(t.out))
 	for i := range t.out {
-		users[i], movies[i] = t.out[i].Rating.User, t.out[i].Rating.Movie
+		recs[i] = t.out[i].Record()
 	}
 	ask := func(model string, done chan struct{}, take func(scores []float64), errs map[string]int64) {
 		s.calls.Go(func() {
 			defer close(done)
 			ctx, cancel := context.WithTimeout(t.ctx, s.cfg.PredictTimeout)
 			defer cancel()
-			scores, err := s.client.Predict(ctx, model, id, users, movies)
+			scores, err := s.client.Score(ctx, s.cfg.Inputs, model, id, recs)
 			if err != nil {
 				code := status.Code(err).String()
 				s.count(func(*StreamResult) { errs[code]++ })
@@ -401,6 +404,6 @@ func (s *stream) record(t *tick, o *Outcome) kafka.Record {
 	return kafka.Record{
 		Topic: s.cfg.Topic, Partition: -1,
 		Key:   strconv.AppendInt(nil, o.Rating.User, 10),
-		Value: o.Rating.AppendJSON(nil), Headers: h,
+		Value: o.Record().AppendJSON(nil), Headers: h,
 	}
 }
