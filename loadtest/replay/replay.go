@@ -42,7 +42,7 @@ func New(spec *model.ModelSpec, samples int) (*Learner, error) {
 	if len(spec.GetFloats()) > 0 {
 		return nil, fmt.Errorf("model %s has floats: records of ratings have ids alone", spec.GetName())
 	}
-	l := &Learner{spec: spec, engine: e, batch: e.NewBatch(), lane: e.NewLane(), tables: map[string]*table.Table{}, optim: modelspec.DenseOptimizer(spec)}
+	l := &Learner{spec: spec, engine: e, batch: e.NewBatch(), lane: &runtime.Lane{}, tables: map[string]*table.Table{}, optim: modelspec.DenseOptimizer(spec)}
 	for _, t := range spec.GetTables() {
 		if l.tables[t.GetName()], err = modelspec.NewTable(spec, t.GetName()); err != nil {
 			return nil, err
