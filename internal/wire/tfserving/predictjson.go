@@ -24,30 +24,29 @@ type PredictJSON struct {
 const (
 	maxSkipped     = 10000 // tokens of members that mean nothing
 	maxSkippedDeep = 64
-	maxSpace       = 1 << 10 // bytes in a row; more are dropped unread
 )
 
 // DecodePredict reads a :predict body for a signature with those inputs, as it arrives: no
 // more of it is in memory than the numbers taken, at most limit per input, and a buffer.
 // Every error is the sender's (INVALID_ARGUMENT), unless reading failed.
 func DecodePredict(body io.Reader, inputs []Input, limit int) (PredictJSON, error) {
-	d := &predictDecoder{Decoder: json.NewDecoder(&unspaced{r: body}), inputs: inputs, limit: limit}
-	d.UseNumber()
+	d := &predictDecoder{tokens: newTokens(body), inputs: inputs, limit: limit}
 	p, err := d.document()
 	if err != nil {
 		return PredictJSON{}, err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if _, err := d.next(); !errors.Is(err, io.EOF) {
 		return PredictJSON{}, d.broken(errors.New("more than one JSON value"))
 	}
 	return p, nil
 }
 
 type predictDecoder struct {
-	*json.Decoder
+	*tokens
 	inputs  []Input
 	limit   int
 	skipped int // tokens
+	guess   int // the input that the next key names, if rows are alike
 }
 
 // broken is what cannot be read as JSON, or not at all.
@@ -55,60 +54,25 @@ func (d *predictDecoder) broken(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("%w%w, at byte %d", refusal("JSON Parse error: "), err, d.InputOffset())
+	return fmt.Errorf("%w%w, at byte %d", refusal("JSON Parse error: "), err, d.offset())
 }
 
-func (d *predictDecoder) token() (json.Token, error) {
-	t, err := d.Token()
+func (d *predictDecoder) token() (token, error) {
+	t, err := d.next()
 	if err != nil {
-		return nil, d.broken(err)
+		return token{}, d.broken(err)
 	}
 	return t, nil
 }
 
-// unspaced reads JSON and drops what a run of white space between two tokens has beyond
-// maxSpace: the decoder would keep all of it, and look at all of it again with each read.
-type unspaced struct {
-	r               io.Reader
-	run             int
-	quoted, escaped bool
-}
-
-func (u *unspaced) Read(p []byte) (int, error) {
-	for {
-		n, err := u.r.Read(p)
-		kept := 0
-		for _, b := range p[:n] {
-			switch {
-			case u.escaped:
-				u.escaped = false
-			case u.quoted:
-				u.quoted, u.escaped = b != '"', b == '\\'
-			case b == ' ' || b == '\n' || b == '\t' || b == '\r':
-				if u.run++; u.run > maxSpace {
-					continue
-				}
-			default:
-				u.run, u.quoted = 0, b == '"'
-			}
-			p[kept] = b
-			kept++
-		}
-		if kept > 0 || err != nil || len(p) == 0 {
-			return kept, err
-		}
-	}
-}
-
 // members reads an object whose opening brace has been read, key by key.
-func (d *predictDecoder) members(member func(key string) error) error {
-	for d.More() {
+func (d *predictDecoder) members(member func(key []byte) error) error {
+	for d.more() {
 		t, err := d.token()
 		if err != nil {
 			return err
 		}
-		key, _ := t.(string) // the decoder takes nothing else for a key
-		if err := member(key); err != nil {
+		if err := member(t.text); err != nil {
 			return err
 		}
 	}
@@ -121,22 +85,21 @@ func (d *predictDecoder) document() (p PredictJSON, err error) {
 	if err != nil {
 		return p, err
 	}
-	if t != json.Delim('{') {
+	if t.kind != '{' {
 		return p, d.broken(errors.New("the body is no object"))
 	}
 	given := false
-	err = d.members(func(key string) error {
-		switch key {
+	err = d.members(func(key []byte) error {
+		switch key := string(key); key {
 		case "signature_name":
 			t, err := d.token()
 			if err != nil {
 				return err
 			}
-			name, ok := t.(string)
-			if !ok && t != nil {
+			if t.kind != '"' && t.kind != 'n' {
 				return d.broken(errors.New("'signature_name' is no string"))
 			}
-			p.Signature = name
+			p.Signature = string(t.text)
 			return nil
 		case "instances", "inputs":
 			if given {
@@ -167,12 +130,12 @@ func (d *predictDecoder) skip(depth int) error {
 	if err != nil {
 		return err
 	}
-	if delim, ok := t.(json.Delim); ok && (delim == '{' || delim == '[') {
+	if t.kind == '{' || t.kind == '[' {
 		if depth == maxSkippedDeep {
 			return fmt.Errorf("values nest deeper than %d", maxSkippedDeep)
 		}
-		for d.More() {
-			if delim == '{' {
+		for d.more() {
+			if t.kind == '{' {
 				if _, err := d.token(); err != nil {
 					return err
 				}
@@ -193,7 +156,7 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 	if err != nil {
 		return err
 	}
-	if t != json.Delim('[') {
+	if t.kind != '[' {
 		return refusal("Expecting 'instances' value to be a list/array")
 	}
 	columns := make([]column, len(d.inputs))
@@ -201,7 +164,7 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		columns[i].limit = d.limit
 	}
 	n, named := 0, false
-	for ; d.More(); n++ {
+	for ; d.more(); n++ {
 		if n == d.limit {
 			return fmt.Errorf("'instances' has more than %d elements, at most %d are taken; send a smaller batch", d.limit, d.limit)
 		}
@@ -209,7 +172,7 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		if err != nil {
 			return err
 		}
-		object := t == json.Delim('{')
+		object := t.kind == '{'
 		if n == 0 {
 			if named = object; !named && len(d.inputs) != 1 {
 				return fmt.Errorf("'instances' holds bare values, but the signature has %d inputs; name them: {%s}", len(d.inputs), names(d.inputs))
@@ -221,8 +184,9 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		case named:
 			err = d.instance(n, columns)
 		default:
-			err = d.value(&columns[0], t, d.inputs[0].Dtype)
-			err = wrap(err, "instance %d, input %q", n, d.inputs[0].Name)
+			if err = d.value(&columns[0], t, d.inputs[0].Dtype); err != nil {
+				return fmt.Errorf("instance %d, input %q: %w", n, d.inputs[0].Name, err)
+			}
 			columns[0].instance()
 		}
 		if err != nil {
@@ -241,23 +205,16 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 
 // instance reads the members of one row, behind its opening brace.
 func (d *predictDecoder) instance(n int, columns []column) error {
-	err := d.members(func(key string) error {
-		i := d.input(key)
-		if i < 0 {
-			return fmt.Errorf("instance %d has the input %q, which is none of the signature's: {%s}", n, key, names(d.inputs))
-		}
-		if columns[i].instances > n {
-			return fmt.Errorf("instance %d has the input %q twice", n, key)
-		}
-		t, err := d.token()
+	for d.more() {
+		key, err := d.token()
 		if err != nil {
 			return err
 		}
-		err = d.value(&columns[i], t, d.inputs[i].Dtype)
-		columns[i].instance()
-		return wrap(err, "instance %d, input %q", n, key)
-	})
-	if err != nil {
+		if err := d.cell(n, key.text, columns); err != nil {
+			return err
+		}
+	}
+	if _, err := d.token(); err != nil {
 		return err
 	}
 	for i := range columns {
@@ -268,8 +225,38 @@ func (d *predictDecoder) instance(n int, columns []column) error {
 	return nil
 }
 
-func (d *predictDecoder) input(name string) int {
-	return slices.IndexFunc(d.inputs, func(in Input) bool { return in.Name == name })
+// cell reads what row n has for an input.
+func (d *predictDecoder) cell(n int, key []byte, columns []column) error {
+	i := d.input(key)
+	if i < 0 {
+		return fmt.Errorf("instance %d has the input %q, which is none of the signature's: {%s}", n, key, names(d.inputs))
+	}
+	if columns[i].instances > n {
+		return fmt.Errorf("instance %d has the input %q twice", n, key)
+	}
+	t, err := d.token()
+	if err != nil {
+		return err
+	}
+	if err := d.value(&columns[i], t, d.inputs[i].Dtype); err != nil {
+		return fmt.Errorf("instance %d, input %q: %w", n, d.inputs[i].Name, err)
+	}
+	columns[i].instance()
+	return nil
+}
+
+// input is the one of that name, -1 if there is none. Rows name them in the same order, mostly.
+func (d *predictDecoder) input(name []byte) int {
+	if d.guess == len(d.inputs) {
+		d.guess = 0
+	}
+	if d.guess < len(d.inputs) && d.inputs[d.guess].Name == string(name) {
+		d.guess++
+		return d.guess - 1
+	}
+	i := slices.IndexFunc(d.inputs, func(in Input) bool { return in.Name == string(name) })
+	d.guess = i + 1
+	return i
 }
 
 // columns reads an object with one tensor per input, or the bare tensor of the only one.
@@ -278,18 +265,18 @@ func (d *predictDecoder) columns(p *PredictJSON) error {
 	if err != nil {
 		return err
 	}
-	if t != json.Delim('{') {
+	if t.kind != '{' {
 		if len(d.inputs) != 1 {
 			return fmt.Errorf("'inputs' is a plain value/list, but the signature has %d inputs; name them: {%s}", len(d.inputs), names(d.inputs))
 		}
 		return d.tensor(p, d.inputs[0], t)
 	}
-	err = d.members(func(key string) error {
+	err = d.members(func(key []byte) error {
 		i := d.input(key)
 		if i < 0 {
 			return fmt.Errorf("input %q is none of the signature's: {%s}", key, names(d.inputs))
 		}
-		if p.Inputs[key] != nil {
+		if p.Inputs[d.inputs[i].Name] != nil {
 			return fmt.Errorf("input %q comes twice", key)
 		}
 		t, err := d.token()
@@ -310,20 +297,13 @@ func (d *predictDecoder) columns(p *PredictJSON) error {
 }
 
 // tensor reads one whole column that begins with t.
-func (d *predictDecoder) tensor(p *PredictJSON, in Input, t json.Token) error {
+func (d *predictDecoder) tensor(p *PredictJSON, in Input, t token) error {
 	c := column{limit: d.limit}
 	if err := d.value(&c, t, in.Dtype); err != nil {
-		return wrap(err, "input %q", in.Name)
+		return fmt.Errorf("input %q: %w", in.Name, err)
 	}
 	p.Inputs[in.Name] = c.tensor(in.Dtype, nil)
 	return nil
-}
-
-func wrap(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
 func names(inputs []Input) string {
@@ -354,15 +334,14 @@ func (c *column) instance() {
 }
 
 // value adds one value that begins with t: a number, or a list of them.
-func (d *predictDecoder) value(c *column, t json.Token, dtype types_go_proto.DataType) error {
-	switch t := t.(type) {
-	case json.Number:
-		return c.number(t.String(), dtype)
-	case json.Delim:
-		if t != '[' {
-			return refusal("JSON Value: an object is not a number or a list of numbers")
-		}
+func (d *predictDecoder) value(c *column, t token, dtype types_go_proto.DataType) error {
+	switch t.kind {
+	case 0:
+		return c.number(t.text, dtype)
+	case '[':
 		return d.list(c, dtype)
+	case '{':
+		return refusal("JSON Value: an object is not a number or a list of numbers")
 	}
 	return refusal(fmt.Sprintf("JSON Value: %s is not a number or a list of numbers", describe(t)))
 }
@@ -380,7 +359,7 @@ func (d *predictDecoder) list(c *column, dtype types_go_proto.DataType) error {
 	}
 	c.depth++
 	n := int64(0)
-	for ; d.More(); n++ {
+	for ; d.more(); n++ {
 		switch want := c.shape[level]; {
 		case n == int64(c.limit):
 			return fmt.Errorf("more than %d elements; send a smaller batch", c.limit)
@@ -408,7 +387,7 @@ func (d *predictDecoder) list(c *column, dtype types_go_proto.DataType) error {
 	return nil
 }
 
-func (c *column) number(v string, dtype types_go_proto.DataType) error {
+func (c *column) number(v []byte, dtype types_go_proto.DataType) error {
 	if c.depth != len(c.shape) {
 		return errors.New("ragged: a number where another one has a list")
 	}
@@ -417,28 +396,52 @@ func (c *column) number(v string, dtype types_go_proto.DataType) error {
 		return fmt.Errorf("more than %d elements; send a smaller batch", c.limit)
 	}
 	if dtype == types_go_proto.DataType_DT_INT64 {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: int64", short(v)))
+		n, ok := digits(v)
+		if !ok {
+			var err error
+			if n, err = strconv.ParseInt(string(v), 10, 64); err != nil {
+				return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: int64", short(string(v))))
+			}
 		}
 		c.ints = append(c.ints, n)
 		return nil
 	}
-	f, err := strconv.ParseFloat(v, 32)
+	f, err := strconv.ParseFloat(string(v), 32)
 	if err != nil {
-		return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: float", short(v)))
+		return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: float", short(string(v))))
 	}
 	c.floats = append(c.floats, float32(f))
 	return nil
 }
 
 // describe writes a string, a truth value or null as JSON does.
-func describe(v any) string {
+func describe(t token) string {
+	var v any
+	switch t.kind {
+	case '"':
+		v = string(t.text)
+	case 't', 'f':
+		v = t.kind == 't'
+	}
 	b, err := json.Marshal(v)
 	if err != nil || len(b) > 80 {
-		return fmt.Sprintf("of type %T", v)
+		return "a long string"
 	}
 	return string(b)
+}
+
+// digits reads up to 18 of them, which is what nearly every id is.
+func digits(s []byte) (n int64, ok bool) {
+	if len(s) > 18 {
+		return 0, false
+	}
+	for _, c := range s {
+		if c -= '0'; c > 9 {
+			return 0, false
+		}
+		n = 10*n + int64(c)
+	}
+	return n, true
 }
 
 // short keeps refusals small.

@@ -104,10 +104,12 @@ func EncodePredict(columnar bool, scores []float32) ([]byte, error) {
 func appendDecimal(b []byte, v float32) []byte {
 	at := len(b)
 	b = strconv.AppendFloat(b, float64(v), 'g', -1, 32)
-	if !bytes.ContainsAny(b[at:], ".e") {
-		b = append(b, ".0"...)
+	for _, c := range b[at:] {
+		if c == '.' || c == 'e' {
+			return b
+		}
 	}
-	return b
+	return append(b, ".0"...)
 }
 
 // EncodeStatus writes a model's status as the original's REST API does.
