@@ -19,6 +19,7 @@ import (
 
 // feature is one input of the model, resolved.
 type feature struct {
+	index int // in the spec
 	name  string
 	slot  uint32
 	table string
@@ -55,8 +56,11 @@ func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) 
 	}
 	m.scratches.New = func() any { return &scratch{batch: engine.NewBatch(), shards: make([]shardScratch, shards)} }
 	m.lanes.New = func() any { return engine.NewLane() }
-	for _, f := range e.Spec.GetFeatures() {
-		m.features = append(m.features, feature{name: f.GetName(), slot: f.GetSlot(), table: f.GetTable()})
+	for i, f := range e.Spec.GetFeatures() {
+		if len(f.GetCross()) > 0 {
+			continue // it follows from others
+		}
+		m.features = append(m.features, feature{index: i, name: f.GetName(), slot: f.GetSlot(), table: f.GetTable()})
 		m.inputs = append(m.inputs, tfserving.Input{Name: f.GetName(), Dtype: types_go_proto.DataType_DT_INT64})
 	}
 	tensors := make([][]float32, len(m.vars))
