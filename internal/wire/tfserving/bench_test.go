@@ -42,7 +42,7 @@ func BenchmarkREST(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := tfserving.EncodePredict(p.Columnar, scores); err != nil {
+				if _, err := tfserving.EncodePredict(p.Columnar, map[string]*tfserving.TensorProto{"score": tfserving.NewFloat(scores)}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,6 +1,8 @@
 package tfserving
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +32,7 @@ const (
 // more of it is in memory than the numbers taken, at most limit per input, and a buffer.
 // Every error is the sender's (INVALID_ARGUMENT), unless reading failed.
 func DecodePredict(body io.Reader, inputs []Input, limit int) (PredictJSON, error) {
-	d := &predictDecoder{tokens: newTokens(body), inputs: inputs, limit: limit}
+	d := &predictDecoder{tokens: newTokens(body), inputs: inputs, limit: limit, instead: -1}
 	p, err := d.document()
 	if err != nil {
 		return PredictJSON{}, err
@@ -47,6 +49,7 @@ type predictDecoder struct {
 	limit   int
 	skipped int // tokens
 	guess   int // the input that the next key names, if rows are alike
+	instead int // the input that is given instead of the others, -1: none is
 }
 
 // broken is what cannot be read as JSON, or not at all.
@@ -161,7 +164,7 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 	}
 	columns := make([]column, len(d.inputs))
 	for i := range columns {
-		columns[i].limit = d.limit
+		columns[i].limit = d.most(d.inputs[i])
 	}
 	n, named := 0, false
 	for ; d.more(); n++ {
@@ -174,7 +177,7 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		}
 		object := t.kind == '{'
 		if n == 0 {
-			if named = object; !named && len(d.inputs) != 1 {
+			if named = object; !named && d.several() {
 				return fmt.Errorf("'instances' holds bare values, but the signature has %d inputs; name them: {%s}", len(d.inputs), names(d.inputs))
 			}
 		}
@@ -184,10 +187,9 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		case named:
 			err = d.instance(n, columns)
 		default:
-			if err = d.value(&columns[0], t, d.inputs[0].Dtype); err != nil {
+			if err = d.given(&columns[0], t, 0); err != nil {
 				return fmt.Errorf("instance %d, input %q: %w", n, d.inputs[0].Name, err)
 			}
-			columns[0].instance()
 		}
 		if err != nil {
 			return err
@@ -197,7 +199,9 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		return errors.New("'instances' has no elements")
 	}
 	for i, in := range d.inputs {
-		p.Inputs[in.Name] = columns[i].tensor(in.Dtype, []int64{int64(n)})
+		if columns[i].instances > 0 {
+			columns[i].tensors(p.Inputs, in, []int64{int64(n)})
+		}
 	}
 	_, err = d.token()
 	return err
@@ -217,9 +221,13 @@ func (d *predictDecoder) instance(n int, columns []column) error {
 	if _, err := d.token(); err != nil {
 		return err
 	}
-	for i := range columns {
-		if columns[i].instances <= n {
-			return fmt.Errorf("instance %d lacks the input %q", n, d.inputs[i].Name)
+	for i, in := range d.inputs {
+		switch c := &columns[i]; {
+		case c.instances > n, d.instead >= 0 && i != d.instead && c.instances == 0, in.Instead && i != d.instead, in.Optional && !in.List && c.instances == 0:
+		case in.Optional && in.List:
+			c.end(0)
+		default:
+			return fmt.Errorf("instance %d lacks the input %q", n, in.Name)
 		}
 	}
 	return nil
@@ -238,11 +246,67 @@ func (d *predictDecoder) cell(n int, key []byte, columns []column) error {
 	if err != nil {
 		return err
 	}
-	if err := d.value(&columns[i], t, d.inputs[i].Dtype); err != nil {
+	if columns[i].instances < n {
+		return fmt.Errorf("instance %d has the input %q, which instance 0 lacks", n, d.inputs[i].Name)
+	}
+	if err := d.given(&columns[i], t, i); err != nil {
 		return fmt.Errorf("instance %d, input %q: %w", n, d.inputs[i].Name, err)
 	}
-	columns[i].instance()
 	return nil
+}
+
+// most is how many values an input may have.
+func (d *predictDecoder) most(in Input) int {
+	if in.List {
+		return maxListed * d.limit
+	}
+	return max(in.Dim, 1) * d.limit
+}
+
+// several says whether an input has to be named.
+func (d *predictDecoder) several() bool {
+	n := 0
+	for _, in := range d.inputs {
+		if !in.Instead {
+			n++
+		}
+	}
+	return n != 1
+}
+
+// given reads what one row has for input i.
+func (d *predictDecoder) given(c *column, t token, i int) error {
+	in := &d.inputs[i]
+	if in.Instead {
+		d.instead = i
+	}
+	if in.List {
+		return d.listed(c, t, in.Dtype)
+	}
+	err := d.value(c, t, in.Dtype)
+	c.instance()
+	return err
+}
+
+// listed reads the ids of one row: one, or a list of any number.
+func (d *predictDecoder) listed(c *column, t token, dtype types_go_proto.DataType) error {
+	if t.kind != '[' {
+		c.end(-1)
+		return d.leaf(c, t, dtype)
+	}
+	n := 0
+	for ; d.more(); n++ {
+		t, err := d.token()
+		if err != nil {
+			return err
+		}
+		if err := d.leaf(c, t, dtype); err != nil {
+			return err
+		}
+	}
+	c.end(n)
+	_, err := d.token()
+	return err
 }
 
 // input is the one of that name, -1 if there is none. Rows name them in the same order, mostly.
@@ -266,7 +330,7 @@ func (d *predictDecoder) columns(p *PredictJSON) error {
 		return err
 	}
 	if t.kind != '{' {
-		if len(d.inputs) != 1 {
+		if d.several() {
 			return fmt.Errorf("'inputs' is a plain value/list, but the signature has %d inputs; name them: {%s}", len(d.inputs), names(d.inputs))
 		}
 		return d.tensor(p, d.inputs[0], t)
@@ -289,7 +353,7 @@ func (d *predictDecoder) columns(p *PredictJSON) error {
 		return err
 	}
 	for _, in := range d.inputs {
-		if p.Inputs[in.Name] == nil {
+		if p.Inputs[in.Name] == nil && d.instead < 0 && !in.Optional && !in.Instead {
 			return fmt.Errorf("missing named input %q in 'inputs' object", in.Name)
 		}
 	}
@@ -298,11 +362,34 @@ func (d *predictDecoder) columns(p *PredictJSON) error {
 
 // tensor reads one whole column that begins with t.
 func (d *predictDecoder) tensor(p *PredictJSON, in Input, t token) error {
-	c := column{limit: d.limit}
+	c := column{limit: d.most(in)}
+	if in.Instead {
+		d.instead = d.input([]byte(in.Name))
+	}
+	if in.List {
+		if t.kind != '[' {
+			return fmt.Errorf("input %q: a column is a list with one element a row", in.Name)
+		}
+		for n := 0; d.more(); n++ {
+			if n == d.limit {
+				return fmt.Errorf("input %q: more than %d elements; send a smaller batch", in.Name, d.limit)
+			}
+			t, err := d.token()
+			if err != nil {
+				return err
+			}
+			if err := d.listed(&c, t, in.Dtype); err != nil {
+				return fmt.Errorf("input %q, row %d: %w", in.Name, n, err)
+			}
+		}
+		c.tensors(p.Inputs, in, []int64{int64(c.instances)})
+		_, err := d.token()
+		return err
+	}
 	if err := d.value(&c, t, in.Dtype); err != nil {
 		return fmt.Errorf("input %q: %w", in.Name, err)
 	}
-	p.Inputs[in.Name] = c.tensor(in.Dtype, nil)
+	c.tensors(p.Inputs, in, nil)
 	return nil
 }
 
@@ -320,6 +407,10 @@ type column struct {
 	limit     int
 	ints      []int64
 	floats    []float32
+	strings   [][]byte
+	splits    []int64 // of a List's rows, but the first
+	each      int     // a List's rows have so many values each, or -1: one that is no list
+	ragged    bool    // they differ
 	shape     []int64 // -1: of a list that has not ended
 	depth     int
 	instances int  // read whole
@@ -333,6 +424,76 @@ func (c *column) instance() {
 	c.instances++
 }
 
+// end notes that one row of a List has been read, with n values, or -1: one without a list.
+func (c *column) end(n int) {
+	if c.instances == 0 {
+		c.each = n
+	}
+	c.ragged = c.ragged || n != c.each
+	last := int64(0)
+	if len(c.splits) > 0 {
+		last = c.splits[len(c.splits)-1]
+	}
+	if n < 0 {
+		n = 1
+	}
+	c.splits = append(c.splits, last+int64(n))
+	c.instances++
+}
+
+// maxListed is how many values the rows of a List may have, for each row that is allowed.
+const maxListed = 64
+
+// leaf adds one value of a List.
+func (d *predictDecoder) leaf(c *column, t token, dtype types_go_proto.DataType) error {
+	if t.kind != 0 && (dtype != types_go_proto.DataType_DT_STRING || t.kind != '"' && t.kind != '{') {
+		return refusal("JSON Value: " + describe(t) + " is not a number or a list of numbers")
+	}
+	if len(c.ints)+len(c.strings) >= c.limit {
+		return fmt.Errorf("more than %d elements; send a smaller batch", c.limit)
+	}
+	return d.plain(c, t, dtype)
+}
+
+// plain adds a number or a string.
+func (d *predictDecoder) plain(c *column, t token, dtype types_go_proto.DataType) error {
+	switch t.kind {
+	case 0:
+		return c.number(t.text, dtype)
+	case '{':
+		text, err := d.base64()
+		c.strings = append(c.strings, text)
+		return err
+	}
+	c.strings = append(c.strings, bytes.Clone(t.text))
+	return nil
+}
+
+// base64 reads the rest of {"b64": "..."}, which is how JSON writes bytes.
+func (d *predictDecoder) base64() (text []byte, err error) {
+	n := 0
+	err = d.members(func(key []byte) error {
+		if n++; n > 1 || string(key) != "b64" {
+			return refusal("JSON Value: an object is not a string; bytes are written as {\"b64\": ...}")
+		}
+		t, err := d.token()
+		if err != nil {
+			return err
+		}
+		if t.kind != '"' {
+			return refusal("JSON Value: " + describe(t) + " is not base64")
+		}
+		if text, err = base64.StdEncoding.AppendDecode(nil, t.text); err != nil {
+			return refusal("JSON Value: the string of b64 is not base64")
+		}
+		return nil
+	})
+	if err == nil && n == 0 {
+		err = refusal("JSON Value: an object is not a string; bytes are written as {\"b64\": ...}")
+	}
+	return text, err
+}
+
 // value adds one value that begins with t: a number, or a list of them.
 func (d *predictDecoder) value(c *column, t token, dtype types_go_proto.DataType) error {
 	switch t.kind {
@@ -340,8 +501,17 @@ func (d *predictDecoder) value(c *column, t token, dtype types_go_proto.DataType
 		return c.number(t.text, dtype)
 	case '[':
 		return d.list(c, dtype)
-	case '{':
-		return refusal("JSON Value: an object is not a number or a list of numbers")
+	case '{', '"':
+		if dtype == types_go_proto.DataType_DT_STRING {
+			if c.depth != len(c.shape) || len(c.strings) >= c.limit {
+				return fmt.Errorf("ragged, or more than %d elements", c.limit)
+			}
+			c.leaf = true
+			return d.plain(c, t, dtype)
+		}
+		if t.kind == '{' {
+			return refusal("JSON Value: an object is not a number or a list of numbers")
+		}
 	}
 	return refusal(fmt.Sprintf("JSON Value: %s is not a number or a list of numbers", describe(t)))
 }
@@ -406,6 +576,10 @@ func (c *column) number(v []byte, dtype types_go_proto.DataType) error {
 		c.ints = append(c.ints, n)
 		return nil
 	}
+	if dtype == types_go_proto.DataType_DT_STRING { // an id that is hashed, as it is written
+		c.strings = append(c.strings, bytes.Clone(v))
+		return nil
+	}
 	f, err := strconv.ParseFloat(string(v), 32)
 	if err != nil {
 		return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: float", short(string(v))))
@@ -452,11 +626,20 @@ func short(number string) string {
 	return number
 }
 
-func (c *column) tensor(dtype types_go_proto.DataType, batch []int64) *TensorProto {
+// tensors puts the input into all: one tensor, or for rows of different lengths the values and their
+// row splits.
+func (c *column) tensors(all map[string]*TensorProto, in Input, batch []int64) {
 	shape := append(batch, c.shape...)
-	t := &TensorProto{Dtype: dtype, TensorShape: shapeOf(0, shape), Int64Val: c.ints, FloatVal: c.floats}
+	switch {
+	case in.List && (c.ragged || c.each == 0):
+		all[in.Name+SplitsSuffix] = NewInt64(append([]int64{0}, c.splits...))
+		shape = []int64{int64(len(c.ints) + len(c.strings))}
+	case in.List && c.each > 0:
+		shape = append(shape, int64(c.each))
+	}
+	t := &TensorProto{Dtype: in.Dtype, TensorShape: shapeOf(0, shape), Int64Val: c.ints, FloatVal: c.floats, StringVal: c.strings}
 	if len(shape) == 0 { // a scalar, which shapeOf cannot say
 		t.TensorShape.Dim = nil
 	}
-	return t
+	all[in.Name] = t
 }
