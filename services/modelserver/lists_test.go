@@ -1,15 +1,20 @@
 package modelserver_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -17,11 +22,15 @@ import (
 	"github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
+	"github.com/monolith-go/monolith/services/modelserver"
 )
 
 // viewing is one row of a model of lists, floats, a hashed and a crossed feature, and two tasks.
@@ -292,5 +301,116 @@ func TestListsThatAreRefused(t *testing.T) {
 		if st := status.Convert(err); st.Code() != codes.InvalidArgument || !strings.Contains(st.Message(), tc.says) {
 			t.Errorf("%s: %v; want INVALID_ARGUMENT saying %s", name, err, tc.says)
 		}
+	}
+}
+
+// An impression has each id's row under its feature, crossed ones' too; of very many ids the rows beyond
+// 256 are a number.
+func TestImpressionsOfLists(t *testing.T) {
+	broker, err := kafka.StartBroker(kafka.BrokerConfig{Dir: t.TempDir(), Addr: "127.0.0.1:0", Topics: map[string]int32{impression.Topic: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { broker.Close() })
+	w := newWorld(t)
+	w.listed()
+	w.export(1, 2, 0)
+	s, subs := w.one(2, func(c *modelserver.Config) {
+		c.Brokers, c.PredictionsTopic, c.SampleRate = []string{broker.Addr()}, impression.Topic, -1
+	})
+	s.mustLoad(1, subs...)
+	long := make([]int64, 300)
+	for i := range long {
+		long[i] = int64(i % 7)
+	}
+	rows := []viewing{{1, []int64{4, 3}, 5, "fr", 0.5, []float32{1, -1}}, {2, long, 6, "de", 40, []float32{0.25, 3}}, {3, nil, 7, "fr", 1, []float32{0, 0}}}
+	wait.Until(t, "the first answer", func() error { _, err := s.ask(tensors(rows)); return err })
+	ctx := metadata.AppendToOutgoingContext(testContext(t), "x-request-id", "r", "x-impression", "1")
+	if _, err := s.predict.Predict(ctx, &apis.PredictRequest{ModelSpec: tfserving.Spec(ranker, 0), Inputs: tensors(rows)}); err != nil {
+		t.Fatal(err)
+	}
+	r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{broker.Addr()}, Topic: impression.Topic, MaxWait: 100 * time.Millisecond, MaxBytes: 1 << 20})
+	defer r.Close()
+	var got []*impression.Impression
+	for len(got) < len(rows) {
+		recs, _, err := r.Fetch(testContext(t), int64(len(got)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range recs {
+			i, err := impression.Decode(rec.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, i)
+		}
+	}
+	want := w.answers(rows)
+	for row, i := range got {
+		v := rows[row]
+		history := v.history[:min(len(v.history), impression.MaxFeatureRows)]
+		if i.Row != row || !slices.Equal(i.Inputs["history"], history) || !slices.Equal(i.Inputs["user"], []int64{v.user}) || !slices.Equal(i.Floats["vec"], v.vec) ||
+			i.Score != want["like"][row] || i.Scores["share"] != want["share"][row] || i.Scores["like"] != want["like"][row] {
+			t.Errorf("row %d: %+v", row, i)
+		}
+		byFeature := map[string][]int64{}
+		for _, r := range i.Rows {
+			byFeature[r.Feature] = append(byFeature[r.Feature], r.ID)
+			if int(r.Shard) != modelspec.ShardOf(r.ID, 2) {
+				t.Errorf("row %d: %+v is not on its shard", row, r)
+			}
+		}
+		more := len(v.history) - len(history)
+		if len(byFeature["history"]) != len(history) || len(byFeature["taste"]) != len(history) || i.More["history"] != more || i.More["taste"] != more || len(byFeature["movie"]) != 1 {
+			t.Errorf("row %d: rows of %d ids in the history, %d of taste, more are %v", row, len(byFeature["history"]), len(byFeature["taste"]), i.More)
+		}
+		for k, id := range history {
+			if byFeature["history"][k] != modelspec.FID(2, id) {
+				t.Errorf("row %d: id %d is %#x, want movie %d", row, k, byFeature["history"][k], id)
+			}
+		}
+	}
+}
+
+// TensorFlow's ragged tensors, string tensors and Examples, as its Python package makes them.
+func TestOracleTensorFlowLists(t *testing.T) {
+	python := oracle.Python(t)
+	w := newWorld(t)
+	w.listed()
+	w.export(1, 2, 0)
+	s, subs := w.one(2)
+	s.mustLoad(1, subs...)
+	rows := []viewing{{1, []int64{3, 4, 3}, 5, "fr", 0.5, []float32{1, -1}}, {2, nil, 6, "de", 40, []float32{0.25, 3}}}
+	wait.Until(t, "the first answer", func() error { _, err := s.ask(tensors(rows)); return err })
+	var given [][]any
+	for _, r := range rows {
+		given = append(given, []any{r.user, append([]int64{}, r.history...), r.movie, r.country, r.age, r.vec})
+	}
+	body, err := json.Marshal(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), python, "testdata/tf_lists.py", s.GRPCAddr(), ranker, string(body))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	var got struct {
+		Ragged, Examples map[string][]float32
+		Signature        []map[string]string
+	}
+	decode(t, "the answers", stdout.Bytes(), &got)
+	want := w.answers(rows)
+	for what, answer := range map[string]map[string][]float32{"ragged": got.Ragged, "examples": got.Examples} {
+		if err := same(answer, want); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	signature := []map[string]string{
+		{"user": "int64", "history": "int64", "movie": "int64", "country": "string", "age": "float32", "vec": "float32"}, {"like": "float32", "share": "float32"},
+	}
+	if diff := cmp.Diff(signature, got.Signature); diff != "" {
+		t.Errorf("signature (-want +got):\n%s", diff)
 	}
 }
