@@ -250,6 +250,16 @@ func TestListsAndFloats(t *testing.T) {
 	delete(in, "history/row_splits")
 	in["history"] = tfserving.NewInt64([]int64{3, 4, 5, 6}, 2, 2)
 	ask("[n, k]", in)
+	one := slices.Clone(flat)
+	one[1].user, one[1].history, one[1].country, one[1].age, one[1].vec = one[0].user, one[0].history, one[0].country, one[0].age, one[0].vec
+	want = w.answers(one)
+	shared := tensors(one[:1])
+	shared["movie"] = tfserving.NewInt64([]int64{5, 6})
+	ask("one row for all", shared)
+	one[0].history, one[1].history = []int64{9}, []int64{9}
+	want = w.answers(one)
+	shared["history"], shared["history/row_splits"] = tfserving.NewInt64([]int64{9}), tfserving.NewInt64([]int64{0, 1})
+	ask("a ragged row of one id for all", shared)
 	flat[0].history, flat[1].history = nil, nil
 	want = w.answers(flat)
 	delete(in, "history")

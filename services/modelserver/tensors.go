@@ -72,7 +72,8 @@ func (m *entryModel) declare(spec *model.ModelSpec) {
 	}
 }
 
-// load makes a batch of the input tensors; all must have the same number of rows.
+// load makes a batch of the input tensors; all must have the same number of rows, or one that stands
+// for every row.
 func (sc *scratch) load(m *entryModel, inputs map[string]*tfserving.TensorProto, limit int) error {
 	sc.batch.Reset()
 	if len(inputs) == 1 {
@@ -96,20 +97,19 @@ func (sc *scratch) load(m *entryModel, inputs map[string]*tfserving.TensorProto,
 		if err != nil {
 			return fmt.Errorf("input %q: %w", m.inputs[i].Name, err)
 		}
-		if n < 0 {
-			n = rows
+		if n < 0 || n == 1 {
+			n, sc.counted = rows, m.inputs[i].Name
 		}
-		if rows != n {
-			return fmt.Errorf("input %q has %d rows, input %q has %d; give each the same number", m.inputs[i].Name, rows, sc.counted, n)
+		if rows != n && rows != 1 {
+			return fmt.Errorf("input %q has %d rows, input %q has %d; give each the same number, or one for all", m.inputs[i].Name, rows, sc.counted, n)
 		}
-		sc.counted = m.inputs[i].Name
 	}
 	if n <= 0 {
 		return errors.New("the batch is empty; send at least one row")
 	}
 	for i := range m.features {
 		f := &m.features[i]
-		if err := sc.ids(f, inputs[f.name], inputs[f.name+splitsSuffix], n); err != nil {
+		if err := sc.ids(f, inputs[f.name], inputs[f.name+splitsSuffix], n, limit); err != nil {
 			return fmt.Errorf("input %q%w", f.name, err)
 		}
 		if err := sc.batch.Column(f.index, sc.column, sc.splits); err != nil {
@@ -186,14 +186,19 @@ func rowsOf(t, splits *tfserving.TensorProto, limit int) (int, error) {
 
 // ids reads the ids of a feature into column and splits, which is nil where each row has one. An
 // error begins with what stands behind the name of the input.
-func (sc *scratch) ids(f *feature, t, splits *tfserving.TensorProto, n int) error {
+func (sc *scratch) ids(f *feature, t, splits *tfserving.TensorProto, n, limit int) error {
 	sc.column, sc.splits = sc.column[:0], nil
 	if t == nil {
 		sc.splits = sized(&sc.ends, n+1)
 		clear(sc.splits)
 		return sc.missing(f)
 	}
-	if err := sc.read(f, t); err != nil {
+	all := n
+	n, err := rowsOf(t, splits, limit)
+	if err == nil {
+		err = sc.read(f, t)
+	}
+	if err != nil {
 		return fmt.Errorf(": %w", err)
 	}
 	dims := t.GetTensorShape().GetDim()
@@ -202,7 +207,6 @@ func (sc *scratch) ids(f *feature, t, splits *tfserving.TensorProto, n int) erro
 		if len(dims) != 1 {
 			return fmt.Errorf(" has row splits and %d dimensions; want values of shape [ids]", len(dims))
 		}
-		var err error
 		if sc.wide, err = tfserving.Int64s(sc.wide[:0], splits, n+1); err != nil {
 			return fmt.Errorf(", row splits: %w", err)
 		}
@@ -238,7 +242,32 @@ func (sc *scratch) ids(f *feature, t, splits *tfserving.TensorProto, n int) erro
 			sc.column[begin+i] = fid
 		}
 	}
-	return sc.missing(f)
+	if err := sc.missing(f); err != nil {
+		return err
+	}
+	return sc.repeat(n, all)
+}
+
+// repeat makes one row of column all rows.
+func (sc *scratch) repeat(n, all int) error {
+	if n == all {
+		return nil
+	}
+	ids := len(sc.column)
+	if ids*all > runtime.MaxBatchIDs {
+		return fmt.Errorf(" has %d ids for each of %d rows, which are more than %d; send a smaller batch", ids, all, runtime.MaxBatchIDs)
+	}
+	sc.splits = nil
+	if ids != 1 {
+		sc.splits = sized(&sc.ends, all+1)
+		for i := range sc.splits {
+			sc.splits[i] = int32(i * ids)
+		}
+	}
+	for range all - 1 {
+		sc.column = append(sc.column, sc.column[:ids]...)
+	}
+	return nil
 }
 
 // fid is the feature id of an id as it comes in.
@@ -312,7 +341,13 @@ func (sc *scratch) numbers(f *number, t *tfserving.TensorProto, n int) (err erro
 	if sc.values, err = tfserving.Floats(sc.values, t, maxValues); err != nil {
 		return err
 	}
-	if dims := t.GetTensorShape().GetDim(); len(dims) > 2 || len(sc.values) != n*f.dim {
+	dims := t.GetTensorShape().GetDim()
+	if len(dims) > 0 && dims[0].GetSize() == 1 && len(sc.values) == f.dim { // for all rows
+		for range n - 1 {
+			sc.values = append(sc.values, sc.values[:f.dim]...)
+		}
+	}
+	if len(dims) > 2 || len(sc.values) != n*f.dim {
 		return fmt.Errorf("%d numbers in %d dimensions for %d rows; want shape [n, %d]", len(sc.values), len(dims), n, f.dim)
 	}
 	for i, v := range sc.values {
