@@ -142,7 +142,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("deltas out of order: %+v", e.Deltas)
 	}
 	code, out, stderr := w.tool("explain", "why-1", "--kafka", w.Config.Kafka)
-	for _, want := range []string{"request why-1", fmt.Sprintf("user %d (row ", known.User), fmt.Sprintf("movie %d (row ", known.Movie), "written by delta", "never learnt", "loadAccepted", "planned"} {
+	for _, want := range []string{"request why-1", fmt.Sprintf("user %d (table user)", known.User), fmt.Sprintf("movie %d (table movie)", known.Movie), "written by delta", "never learnt", "loadAccepted", "planned"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the text lacks %q: %d %s\n%s", want, code, stderr, out)
 		}

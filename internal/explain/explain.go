@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/internal/history"
 	"github.com/monolith-go/monolith/internal/model/impression"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 // Explanation is the way from an answer back to the training records.
@@ -40,13 +42,39 @@ type explained struct {
 	Missing []string `json:"missing,omitempty"` // what can no longer be said, and why
 }
 
-// name is the row as the caller asked for it; older servers did not say by which input.
-func (p explained) name(r impression.Row) string {
-	row := fmt.Sprintf("row %d of table %s", r.ID, r.Table)
-	if v, ok := p.Inputs[r.Feature]; ok {
-		return fmt.Sprintf("%s %d (%s)", r.Feature, v, row)
+// name is the row as people know it: by the feature and its value. Servers before features were
+// written left the table alone.
+func name(r impression.Row) string {
+	if r.Feature == "" {
+		return fmt.Sprintf("row %d of table %s", r.ID&modelspec.MaxID, r.Table)
 	}
-	return row
+	return fmt.Sprintf("%s %d (table %s)", r.Feature, r.ID&modelspec.MaxID, r.Table)
+}
+
+// scored is the score, or those of all tasks.
+func (p explained) scored() string {
+	if len(p.Scores) == 0 {
+		return fmt.Sprintf("%.4f", p.Score)
+	}
+	var all []string
+	for _, task := range slices.Sorted(maps.Keys(p.Scores)) {
+		all = append(all, fmt.Sprintf("%.4f (%s)", p.Scores[task], task))
+	}
+	return strings.Join(all, ", ")
+}
+
+// rows writes those of a prediction by feature, each feature's in their order.
+func (p explained) rows(b *strings.Builder) {
+	for i, r := range p.Rows {
+		if r.SyncSeq == 0 {
+			fmt.Fprintf(b, "    %s: never learnt by shard %d, so zeros or the export's row\n", name(r), r.Shard)
+		} else {
+			fmt.Fprintf(b, "    %s: from replica %d of shard %d, written by delta %d\n", name(r), r.Replica, r.Shard, r.SyncSeq)
+		}
+		if last := i+1 == len(p.Rows) || p.Rows[i+1].Feature != r.Feature; last && p.More[r.Feature] > 0 {
+			fmt.Fprintf(b, "    %s: %d more rows, which the impression does not list\n", r.Feature, p.More[r.Feature])
+		}
+	}
 }
 
 // deltaOrigin is one message of the sync stream and what it was learnt from.
@@ -214,14 +242,8 @@ func (e *Explanation) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "request %s\n", e.RequestID)
 	for _, p := range e.Predictions {
-		fmt.Fprintf(&b, "\n  row %d of %s version %d scored %.4f at %s\n", p.Row, p.Model, p.Version, p.Score, time.UnixMicro(p.TimeUS).UTC().Format(time.RFC3339Nano))
-		for _, r := range p.Rows {
-			if r.SyncSeq == 0 {
-				fmt.Fprintf(&b, "    %s: never learnt by shard %d, so zeros or the export's row\n", p.name(r), r.Shard)
-				continue
-			}
-			fmt.Fprintf(&b, "    %s: from replica %d of shard %d, written by delta %d\n", p.name(r), r.Replica, r.Shard, r.SyncSeq)
-		}
+		fmt.Fprintf(&b, "\n  row %d of %s version %d scored %s at %s\n", p.Row, p.Model, p.Version, p.scored(), time.UnixMicro(p.TimeUS).UTC().Format(time.RFC3339Nano))
+		p.rows(&b)
 		fmt.Fprintf(&b, "    dense variables: delta %d\n", p.DenseSeq)
 		for _, m := range p.Missing {
 			fmt.Fprintf(&b, "    %s\n", m)

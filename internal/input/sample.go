@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/go-faster/city"
-
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
@@ -72,7 +70,7 @@ func (d *Decoder) id(f *model.Feature, it *values) (int64, error) {
 		if !ok {
 			return 0, fmt.Errorf("%s is %s, which has no bytes to hash: write a string, or a whole number", it.what(), it.shown())
 		}
-		return int64(city.Hash64(text)) & modelspec.MaxID, nil
+		return modelspec.HashID(text), nil
 	}
 	id, ok := d.whole(&it.element)
 	if it.kind == fid {

@@ -36,11 +36,11 @@ func TestReadTopics(t *testing.T) {
 		recs = append(recs, kafka.Record{Topic: topic, Partition: -1, Key: strconv.AppendInt(nil, r.User, 10), Value: r.AppendJSON(nil)})
 	}
 	recs = append(recs, kafka.Record{Topic: topic, Partition: 2, Value: []byte("no rating")})
-	imp, err := impression.Encode(&impression.Impression{RequestID: "r", Row: 2, Model: model, Inputs: map[string]int64{"user": 3, "movie": 4}, Score: 0.25})
+	imp, err := impression.Encode(&impression.Impression{RequestID: "r", Row: 2, Model: model, Inputs: map[string]impression.IDs{"user": {3}, "movie": {4}}, Score: 0.25})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := impression.Encode(&impression.Impression{RequestID: "r", Row: 2, Model: model, Inputs: map[string]int64{"user": 3, "movie": 4}, Score: 0.75})
+	again, err := impression.Encode(&impression.Impression{RequestID: "r", Row: 2, Model: model, Inputs: map[string]impression.IDs{"user": {3}, "movie": {4}}, Score: 0.75})
 	if err != nil {
 		t.Fatal(err)
 	}

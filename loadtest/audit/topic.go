@@ -171,7 +171,11 @@ func (s *Scores) Add(i *impression.Impression) {
 	if _, again := s.byRequest[r]; !again {
 		s.byRequest[r] = answer{float64(i.Score), i.TimeUS}
 	}
-	p := pair{i.Model, i.Inputs["user"], i.Inputs["movie"]}
+	user, movie := i.Inputs["user"], i.Inputs["movie"]
+	if len(user) != 1 || len(movie) != 1 { // another model's: it is asked for by request alone
+		return
+	}
+	p := pair{i.Model, user[0], movie[0]}
 	if _, again := s.byPair[p]; !again {
 		s.byPair[p] = float64(i.Score)
 	}

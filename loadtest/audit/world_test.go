@@ -107,7 +107,7 @@ func (w *world) produce(x tamper) {
 			for _, m := range []string{model, frozenModel} {
 				imp := &impression.Impression{
 					RequestID: rec.Headers[rating.HeaderRequest], Row: i % 3, Model: m,
-					Inputs: map[string]int64{"user": r.User, "movie": r.Movie}, Score: float32(i*13%17) / 17, TimeUS: when(w.t0, i).UnixMicro(),
+					Inputs: map[string]impression.IDs{"user": {r.User}, "movie": {r.Movie}}, Score: float32(i*13%17) / 17, TimeUS: when(w.t0, i).UnixMicro(),
 				}
 				if m == frozenModel {
 					imp.Score = float32((r.User*r.Movie)%13) / 13

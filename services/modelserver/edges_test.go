@@ -167,18 +167,21 @@ func TestBatches(t *testing.T) {
 		limit  int
 		says   string
 	}{
-		"two rows":        {in(two, two), 2, ""},
-		"a column":        {in(two, tfserving.NewInt64([]int64{1, 2}, 2, 1)), 2, ""},
-		"over the limit":  {in(two, two), 1, "input"},
-		"another count":   {in(two, tfserving.NewInt64([]int64{1})), 2, "want one id for each of 2 rows"},
-		"two ids a row":   {in(tfserving.NewInt64([]int64{1, 2, 3, 4}, 2, 2), two), 4, "want one id for each of 2 rows"},
-		"three dims":      {in(tfserving.NewInt64([]int64{1, 2}, 2, 1, 1), two), 2, "3 dimensions"},
-		"no rows":         {in(tfserving.NewInt64(nil), tfserving.NewInt64(nil)), 2, "the batch is empty"},
-		"the largest id":  {in(tfserving.NewInt64([]int64{modelspec.MaxID, 0}), two), 2, ""},
-		"beyond it":       {in(tfserving.NewInt64([]int64{modelspec.MaxID + 1, 0}), two), 2, "is outside"},
-		"below 0":         {in(tfserving.NewInt64([]int64{0, -1}), two), 2, "row 1: id -1 is outside"},
-		"another's input": {map[string]*tfserving.TensorProto{names[0]: two, "x": two}, 2, "is missing"},
-		"one input":       {map[string]*tfserving.TensorProto{names[0]: two}, 2, "input size does not match"},
+		"two rows":           {in(two, two), 2, ""},
+		"a column":           {in(two, tfserving.NewInt64([]int64{1, 2}, 2, 1)), 2, ""},
+		"over the limit":     {in(two, two), 1, "input"},
+		"another count":      {in(two, tfserving.NewInt64([]int64{1, 2, 3})), 3, "give each the same number"},
+		"one for all":        {in(two, tfserving.NewInt64([]int64{1})), 2, ""},
+		"one for all, first": {in(tfserving.NewInt64([]int64{1}), two), 2, ""},
+		"none for two":       {in(two, tfserving.NewInt64(nil)), 2, "give each the same number"},
+		"two ids a row":      {in(tfserving.NewInt64([]int64{1, 2, 3, 4}, 2, 2), two), 4, ""},
+		"three dims":         {in(tfserving.NewInt64([]int64{1, 2}, 2, 1, 1), two), 2, "3 dimensions"},
+		"no rows":            {in(tfserving.NewInt64(nil), tfserving.NewInt64(nil)), 2, "the batch is empty"},
+		"the largest id":     {in(tfserving.NewInt64([]int64{modelspec.MaxID, 0}), two), 2, ""},
+		"beyond it":          {in(tfserving.NewInt64([]int64{modelspec.MaxID + 1, 0}), two), 2, "is outside"},
+		"below 0":            {in(tfserving.NewInt64([]int64{0, -1}), two), 2, "row 1: id -1 is outside"},
+		"another's input":    {map[string]*tfserving.TensorProto{names[0]: two, "x": two}, 2, "is missing"},
+		"one input":          {map[string]*tfserving.TensorProto{names[0]: two}, 2, "input size does not match"},
 	} {
 		sc := m.scratches.Get().(*scratch)
 		err := sc.load(m, tc.inputs, tc.limit)

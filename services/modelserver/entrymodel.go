@@ -13,17 +13,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
-
-	"github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 )
-
-// feature is one input of the model, resolved.
-type feature struct {
-	index int // in the spec
-	name  string
-	slot  uint32
-	table string
-}
 
 // entryModel computes scores. One goroutine writes params, any number read.
 type entryModel struct {
@@ -34,8 +24,11 @@ type entryModel struct {
 	shards   int         // serving shards that hold the rows
 	spec     *model.ModelSpec
 	engine   *runtime.Engine
-	features []feature
+	features []feature // that requests give
+	floats   []number
 	inputs   []tfserving.Input
+	rest     []tfserving.Input // inputs, and what may stand instead of them
+	outputs  []string          // by task
 	vars     []modelspec.Variable
 	bands    map[place]int                   // their sizes
 	params   atomic.Pointer[runtime.Weights] // as of a MONOLITH_SYNC sequence
@@ -62,13 +55,7 @@ func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) 
 	for _, b := range modelspec.Bands(m.vars) {
 		m.bands[place{b.Variable, b.At}] = b.Size
 	}
-	for i, f := range e.Spec.GetFeatures() {
-		if len(f.GetCross()) > 0 {
-			continue // it follows from others
-		}
-		m.features = append(m.features, feature{index: i, name: f.GetName(), slot: f.GetSlot(), table: f.GetTable()})
-		m.inputs = append(m.inputs, tfserving.Input{Name: f.GetName(), Dtype: types_go_proto.DataType_DT_INT64})
-	}
+	m.declare(e.Spec)
 	tensors := make([][]float32, len(m.vars))
 	for i, v := range m.vars {
 		got, ok := e.Dense[v.Name]

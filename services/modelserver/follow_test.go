@@ -234,7 +234,7 @@ func TestImpressions(t *testing.T) {
 		user, movie := []int64{7, 2}[row], []int64{3, 4}[row]
 		wantSeq := []uint64{seq, 0}[row]
 		if i.RequestID != "req-1" || i.Row != row || i.Model != ranker || i.Version != 3 || i.Traceparent != tp || i.Container != "c0" ||
-			i.Inputs["user"] != user || i.Inputs["movie"] != movie || i.Score != w.score(user, movie) || i.TimeUS == 0 {
+			!slices.Equal(i.Inputs["user"], []int64{user}) || !slices.Equal(i.Inputs["movie"], []int64{movie}) || i.Score != w.score(user, movie) || i.TimeUS == 0 {
 			t.Errorf("row %d: %+v", row, i)
 		}
 		want := []impression.Row{

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,8 +66,8 @@ func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest
 		return nil, id, err
 	}
 	for _, name := range req.GetOutputFilter() {
-		if name != outputName {
-			return nil, id, status.Errorf(codes.InvalidArgument, "output tensor alias not found in signature: %s Outputs expected to be in the set {%s}.", name, outputName)
+		if !slices.Contains(versions[0].outputs, name) {
+			return nil, id, status.Errorf(codes.InvalidArgument, "output tensor alias not found in signature: %s Outputs expected to be in the set {%s}.", name, strings.Join(versions[0].outputs, ", "))
 		}
 	}
 	rec := s.impressions.want(c, tracectx.Of(ctx), s.cfg.SampleRate)
@@ -77,13 +78,16 @@ func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest
 	if err != nil {
 		return nil, id, err
 	}
-	s.metrics.rows.Add(float64(len(scores)))
+	s.metrics.rows.Add(float64(len(scores[0])))
 	spec := tfserving.Spec(req.GetModelSpec().GetName(), m.version)
 	spec.SignatureName = tfserving.DefaultSignature
-	return &apis.PredictResponse{
-		ModelSpec: spec,
-		Outputs:   map[string]*tfserving.TensorProto{outputName: tfserving.NewFloat(scores)},
-	}, id, nil
+	res = &apis.PredictResponse{ModelSpec: spec, Outputs: make(map[string]*tfserving.TensorProto, len(scores))}
+	for i, name := range m.outputs {
+		if only := req.GetOutputFilter(); len(only) == 0 || slices.Contains(only, name) {
+			res.Outputs[name] = tfserving.NewFloat(scores[i])
+		}
+	}
+	return res, id, nil
 }
 
 // predictionService is PredictionService on a Server.
@@ -126,20 +130,29 @@ func (p predictionService) GetModelMetadata(_ context.Context, req *apis.GetMode
 		return nil, err
 	}
 	m := versions[0]
-	info := func(name string, dtype types_go_proto.DataType) *for_core_protos_go_proto.TensorInfo {
+	info := func(name string, dtype types_go_proto.DataType, dims ...int64) *for_core_protos_go_proto.TensorInfo {
+		shape := &tensor_shape_go_proto.TensorShapeProto{Dim: []*tensor_shape_go_proto.TensorShapeProto_Dim{{Size: -1}}}
+		for _, d := range dims {
+			shape.Dim = append(shape.Dim, &tensor_shape_go_proto.TensorShapeProto_Dim{Size: d})
+		}
 		return &for_core_protos_go_proto.TensorInfo{
-			Encoding:    &for_core_protos_go_proto.TensorInfo_Name{Name: name + ":0"},
-			Dtype:       dtype,
-			TensorShape: &tensor_shape_go_proto.TensorShapeProto{Dim: []*tensor_shape_go_proto.TensorShapeProto_Dim{{Size: -1}}},
+			Encoding: &for_core_protos_go_proto.TensorInfo_Name{Name: name + ":0"}, Dtype: dtype, TensorShape: shape,
 		}
 	}
 	def := &for_core_protos_go_proto.SignatureDef{
 		Inputs:     map[string]*for_core_protos_go_proto.TensorInfo{},
-		Outputs:    map[string]*for_core_protos_go_proto.TensorInfo{outputName: info(outputName, types_go_proto.DataType_DT_FLOAT)},
+		Outputs:    map[string]*for_core_protos_go_proto.TensorInfo{},
 		MethodName: "tensorflow/serving/predict",
 	}
 	for _, in := range m.inputs {
+		if in.Dim > 1 {
+			def.Inputs[in.Name] = info(in.Name, in.Dtype, int64(in.Dim))
+			continue
+		}
 		def.Inputs[in.Name] = info(in.Name, in.Dtype)
+	}
+	for _, name := range m.outputs {
+		def.Outputs[name] = info(name, types_go_proto.DataType_DT_FLOAT)
 	}
 	body, err := anypb.New(&apis.SignatureDefMap{SignatureDef: map[string]*for_core_protos_go_proto.SignatureDef{tfserving.DefaultSignature: def}})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
@@ -61,31 +62,61 @@ func newRequestID() string {
 }
 
 // take copies out of the scratch what the answer stood on, and queues it.
-func (r *recorder) take(m *entryModel, sc *scratch, denseSeq uint64, scores []float32) {
+func (r *recorder) take(m *entryModel, sc *scratch, denseSeq uint64, scores [][]float32) {
 	now := time.Now().UnixMicro()
-	for row := range scores {
+	for row, score := range scores[0] {
 		rec := &impression.Impression{
 			RequestID: r.requestID, Row: row, Model: m.model, Version: m.version, TimeUS: now,
-			Inputs: make(map[string]int64, len(m.features)), Score: scores[row],
-			Rows: make([]impression.Row, len(m.features)), DenseSeq: denseSeq,
+			Inputs: make(map[string]impression.IDs, len(m.features)), Score: score,
+			Rows: make([]impression.Row, 0, len(m.spec.GetFeatures())), DenseSeq: denseSeq,
 			Traceparent: r.traceparent, Container: r.to.container,
 		}
-		for i := range m.features {
-			f := &m.features[i]
-			id := sc.batch.IDs(f.index, row)[0]
-			shard, block, at := sc.batch.Place(f.index, row, 0)
-			rec.Inputs[f.name] = signature(id)
-			rec.Rows[i] = impression.Row{
-				Feature: f.name, Table: f.table, ID: id, Shard: uint32(shard),
-				Replica: sc.shards[shard].asked(block, at).from.replica, SyncSeq: sc.batch.Blocks(shard)[block].Seqs[at],
+		if len(scores) > 1 {
+			rec.Scores = make(map[string]float32, len(scores))
+			for i, name := range m.outputs {
+				rec.Scores[name] = scores[i][row]
 			}
 		}
+		m.stoodOn(rec, sc)
 		select {
 		case r.to.queue <- rec:
 		default:
-			r.to.metrics.impressions.WithLabelValues("dropped").Add(float64(len(scores) - row))
+			r.to.metrics.impressions.WithLabelValues("dropped").Add(float64(len(scores[0]) - row))
 			return
 		}
+	}
+}
+
+// stoodOn notes what a sample gave and the rows that it read, crossed features' among them.
+func (m *entryModel) stoodOn(rec *impression.Impression, sc *scratch) {
+	for i, f := range m.spec.GetFeatures() {
+		ids := sc.batch.IDs(i, rec.Row)
+		listed := ids[:min(len(ids), impression.MaxFeatureRows, impression.MaxInputs-len(rec.Rows))]
+		if more := len(ids) - len(listed); more > 0 {
+			if rec.More == nil {
+				rec.More = map[string]int{}
+			}
+			rec.More[f.GetName()] = more
+		}
+		given := make(impression.IDs, 0, len(listed))
+		for k, id := range listed {
+			given = append(given, signature(id))
+			shard, block, at := sc.batch.Place(i, rec.Row, k)
+			rec.Rows = append(rec.Rows, impression.Row{
+				Feature: f.GetName(), Table: f.GetTable(), ID: id, Shard: uint32(shard),
+				Replica: sc.shards[shard].asked(block, at).from.replica, SyncSeq: sc.batch.Blocks(shard)[block].Seqs[at],
+			})
+		}
+		if len(f.GetCross()) == 0 {
+			rec.Inputs[f.GetName()] = given
+		}
+	}
+	for i, f := range m.floats {
+		if rec.Floats == nil {
+			rec.Floats = make(map[string][]float32, len(m.floats))
+		}
+		values := sc.batch.Floats(i, rec.Row)
+		rec.Floats[f.name] = slices.Clone(values[:min(len(values), impression.MaxFeatureRows)])
 	}
 }
 

@@ -302,7 +302,7 @@ func TestImpressionsDropWhenFullAndDrainAtTheEnd(t *testing.T) {
 	for i := range sc.shards[0].asks {
 		sc.shards[0].asks[i].from = &endpoint{}
 	}
-	(&recorder{requestID: "x", to: p}).take(m, sc, 0, []float32{0.5, 0.5})
+	(&recorder{requestID: "x", to: p}).take(m, sc, 0, [][]float32{{0.5, 0.5}})
 	if n := value(t, p.metrics.impressions.WithLabelValues("dropped")); n != 2 {
 		t.Errorf("%v dropped, want both rows", n)
 	}

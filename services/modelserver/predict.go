@@ -2,30 +2,16 @@ package modelserver
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
-
-const outputName = "score"
-
-// scratch is the memory of one Predict, used again by the next of its model.
-type scratch struct {
-	batch  *runtime.Batch
-	column []int64
-	shards []shardScratch
-}
 
 // find resolves a model spec to what may answer it, newest first: only the version that
 // is asked for, if one is.
@@ -103,7 +89,7 @@ func (x *index) entries(spec *apis.ModelSpec) ([]*entryModel, error) {
 // answer scores a batch by the newest version that can: while a version is switched, the
 // rows of the new one may not be everywhere yet, and those of the old one are not mixed
 // in.
-func (s *Server) answer(ctx context.Context, versions []*entryModel, inputs map[string]*tfserving.TensorProto, rec *recorder) (m *entryModel, scores []float32, err error) {
+func (s *Server) answer(ctx context.Context, versions []*entryModel, inputs map[string]*tfserving.TensorProto, rec *recorder) (m *entryModel, scores [][]float32, err error) {
 	for _, m = range versions {
 		scores, err = s.score(ctx, m, inputs, rec)
 		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
@@ -113,9 +99,9 @@ func (s *Server) answer(ctx context.Context, versions []*entryModel, inputs map[
 	return m, scores, err
 }
 
-// score answers a batch: ids to rows to scores, which are a fresh slice. With rec, what the
+// score answers a batch: ids to rows to scores by task, which are fresh slices. With rec, what the
 // answer stood on is handed to it before the scratch is given back.
-func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tfserving.TensorProto, rec *recorder) ([]float32, error) {
+func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tfserving.TensorProto, rec *recorder) ([][]float32, error) {
 	sc := m.scratches.Get().(*scratch)
 	defer m.scratches.Put(sc)
 	if err := sc.load(m, inputs, s.cfg.MaxBatch); err != nil {
@@ -135,65 +121,13 @@ func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tf
 	if err != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	byTask, err := m.engine.Score(lane, sc.batch, w, [][]float32{make([]float32, 0, sc.batch.Len())})
+	scores, err := m.engine.Score(lane, sc.batch, w, make([][]float32, 0, len(m.outputs)))
 	s.env.Lanes.Put(lane)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
 	}
-	scores := byTask[0]
 	if rec != nil {
 		rec.take(m, sc, w.Version, scores)
 	}
 	return scores, nil
-}
-
-// load makes a batch of the input tensors; all must have the same number of rows.
-func (sc *scratch) load(m *entryModel, inputs map[string]*tfserving.TensorProto, limit int) error {
-	if len(inputs) != len(m.features) {
-		return fmt.Errorf("input size does not match signature: %d inputs {%s}, the signature has %d: {%s}",
-			len(inputs), strings.Join(slices.Sorted(maps.Keys(inputs)), ", "), len(m.features), m.inputNames())
-	}
-	n := -1
-	sc.batch.Reset()
-	for i := range m.features {
-		f := &m.features[i]
-		t, ok := inputs[f.name]
-		if !ok {
-			return fmt.Errorf("input %q is missing; the signature has {%s}", f.name, m.inputNames())
-		}
-		rows, err := tfserving.Rows(t, limit)
-		if err != nil {
-			return fmt.Errorf("input %q: %w", f.name, err)
-		}
-		if n < 0 {
-			n = rows
-		}
-		if sc.column, err = tfserving.Int64s(sc.column[:0], t, limit); err != nil {
-			return fmt.Errorf("input %q: %w", f.name, err)
-		}
-		if rows != n || len(sc.column) != n || len(t.GetTensorShape().GetDim()) > 2 {
-			return fmt.Errorf("input %q has %d rows of %d ids in all, and %d dimensions; want one id for each of %d rows: shape [n] or [n, 1]", f.name, rows, len(sc.column), len(t.GetTensorShape().GetDim()), n)
-		}
-		for row, id := range sc.column {
-			if id < 0 || id > modelspec.MaxID {
-				return fmt.Errorf("input %q, row %d: id %d is outside 0 to 2^48-1; hash ids to 48 bits as the training records do", f.name, row, id)
-			}
-			sc.column[row] = modelspec.FID(f.slot, id)
-		}
-		if err := sc.batch.Column(f.index, sc.column, nil); err != nil {
-			return fmt.Errorf("input %q: %w", f.name, err)
-		}
-	}
-	if n == 0 {
-		return errors.New("the batch is empty; send at least one row")
-	}
-	return nil
-}
-
-func (m *entryModel) inputNames() string {
-	names := make([]string, len(m.features))
-	for i, f := range m.features {
-		names[i] = f.name
-	}
-	return strings.Join(names, ", ")
 }

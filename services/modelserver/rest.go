@@ -75,7 +75,7 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 	if err != nil {
 		return nil, id, err
 	}
-	body, err = tfserving.EncodePredict(p.Columnar, res.GetOutputs()[outputName].GetFloatVal())
+	body, err = tfserving.EncodePredict(p.Columnar, res.GetOutputs())
 	if err != nil {
 		return nil, id, status.Error(codes.Internal, err.Error())
 	}
@@ -90,7 +90,7 @@ func (s *Server) restDecode(w http.ResponseWriter, r *http.Request, spec *apis.M
 	}
 	in := &metered{r: http.MaxBytesReader(w, r.Body, tfserving.MaxBody), all: s.bodies}
 	defer in.done()
-	p, err = tfserving.DecodePredict(in, versions[0].inputs, s.cfg.MaxBatch)
+	p, err = tfserving.DecodePredict(in, versions[0].rest, s.cfg.MaxBatch)
 	var big *http.MaxBytesError
 	switch {
 	case errors.As(err, &big):

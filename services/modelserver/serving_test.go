@@ -101,11 +101,12 @@ func TestPredictEndToEnd(t *testing.T) {
 			}, codes.InvalidArgument, "canary"},
 			"missing input":  {func(r *apis.PredictRequest) { delete(r.Inputs, "movie") }, codes.InvalidArgument, "user, movie"},
 			"misnamed input": {func(r *apis.PredictRequest) { r.Inputs["film"] = r.Inputs["movie"]; delete(r.Inputs, "movie") }, codes.InvalidArgument, `"movie" is missing`},
-			"uneven batch":   {func(r *apis.PredictRequest) { r.Inputs["movie"] = tfserving.NewInt64([]int64{1, 2}) }, codes.InvalidArgument, "movie"},
-			"two ids a row":  {func(r *apis.PredictRequest) { r.Inputs["user"] = tfserving.NewInt64([]int64{1, 2}, 1, 2) }, codes.InvalidArgument, "one id"},
+			"uneven batch": {func(r *apis.PredictRequest) {
+				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64([]int64{1, 2, 3}), tfserving.NewInt64([]int64{1, 2})
+			}, codes.InvalidArgument, "movie"},
 			"three dimensions": {func(r *apis.PredictRequest) {
 				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64([]int64{1}, 1, 1, 1), tfserving.NewInt64([]int64{2}, 1, 1, 1)
-			}, codes.InvalidArgument, "[n, 1]"},
+			}, codes.InvalidArgument, "[n, k]"},
 			"floats": {func(r *apis.PredictRequest) { r.Inputs["user"] = tfserving.NewFloat([]float32{1}) }, codes.InvalidArgument, "DT_INT64"},
 			"empty batch": {func(r *apis.PredictRequest) {
 				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64(nil, 0), tfserving.NewInt64(nil, 0)

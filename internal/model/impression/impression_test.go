@@ -18,7 +18,7 @@ const golden = `{"requestId":"r-1","row":2,"model":"movie_ranking","version":7,"
 func sample() *impression.Impression {
 	return &impression.Impression{
 		RequestID: "r-1", Row: 2, Model: "movie_ranking", Version: 7, TimeUS: 1700000000000001,
-		Inputs: map[string]int64{"userId": 1, "movieId": 10}, Score: 0.71,
+		Inputs: map[string]impression.IDs{"userId": {1}, "movieId": {10}}, Score: 0.71,
 		Rows:        []impression.Row{{Table: "user", ID: 1<<48 | 1, Shard: 1, SyncSeq: 42}},
 		DenseSeq:    43,
 		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Container: "c0",
@@ -39,6 +39,33 @@ func TestGolden(t *testing.T) {
 	}
 	if diff := cmp.Diff(sample(), back); diff != "" {
 		t.Fatalf("Decode (-want +got):\n%s", diff)
+	}
+}
+
+// An input of one id is the number it always was; lists come back as they were.
+func TestLists(t *testing.T) {
+	i := sample()
+	i.Inputs = map[string]impression.IDs{"history": {3, 4}, "genres": {}, "user": {1}}
+	i.Floats = map[string][]float32{"age": {0.5}}
+	i.Scores = map[string]float32{"like": 0.25, "share": 0.75}
+	i.More = map[string]int{"history": 44}
+	b, err := impression.Encode(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `"inputs":{"genres":[],"history":[3,4],"user":1},"floats":{"age":[0.5]}`; !strings.Contains(string(b), want) {
+		t.Errorf("%s lacks %s", b, want)
+	}
+	back, err := impression.Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(i, back); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	i.Scores["like"] = float32(math.NaN())
+	if _, err := impression.Encode(i); err == nil {
+		t.Error("a task's NaN is written")
 	}
 }
 
@@ -74,6 +101,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(golden))
 	f.Add([]byte(`{"requestId":"a","model":"m","rows":null}`))
 	f.Add([]byte(`[]`))
+	f.Add([]byte(`{"requestId":"a","model":"m","inputs":{"a":[1,2],"b":[],"c":null,"d":[7]},"more":{"a":1}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		i, err := impression.Decode(data)
 		if err != nil {

@@ -1,6 +1,8 @@
 package tfserving
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,30 +26,30 @@ type PredictJSON struct {
 const (
 	maxSkipped     = 10000 // tokens of members that mean nothing
 	maxSkippedDeep = 64
-	maxSpace       = 1 << 10 // bytes in a row; more are dropped unread
 )
 
 // DecodePredict reads a :predict body for a signature with those inputs, as it arrives: no
 // more of it is in memory than the numbers taken, at most limit per input, and a buffer.
 // Every error is the sender's (INVALID_ARGUMENT), unless reading failed.
 func DecodePredict(body io.Reader, inputs []Input, limit int) (PredictJSON, error) {
-	d := &predictDecoder{Decoder: json.NewDecoder(&unspaced{r: body}), inputs: inputs, limit: limit}
-	d.UseNumber()
+	d := &predictDecoder{tokens: newTokens(body), inputs: inputs, limit: limit, instead: -1}
 	p, err := d.document()
 	if err != nil {
 		return PredictJSON{}, err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if _, err := d.next(); !errors.Is(err, io.EOF) {
 		return PredictJSON{}, d.broken(errors.New("more than one JSON value"))
 	}
 	return p, nil
 }
 
 type predictDecoder struct {
-	*json.Decoder
+	*tokens
 	inputs  []Input
 	limit   int
 	skipped int // tokens
+	guess   int // the input that the next key names, if rows are alike
+	instead int // the input that is given instead of the others, -1: none is
 }
 
 // broken is what cannot be read as JSON, or not at all.
@@ -55,60 +57,25 @@ func (d *predictDecoder) broken(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("%w%w, at byte %d", refusal("JSON Parse error: "), err, d.InputOffset())
+	return fmt.Errorf("%w%w, at byte %d", refusal("JSON Parse error: "), err, d.offset())
 }
 
-func (d *predictDecoder) token() (json.Token, error) {
-	t, err := d.Token()
+func (d *predictDecoder) token() (token, error) {
+	t, err := d.next()
 	if err != nil {
-		return nil, d.broken(err)
+		return token{}, d.broken(err)
 	}
 	return t, nil
 }
 
-// unspaced reads JSON and drops what a run of white space between two tokens has beyond
-// maxSpace: the decoder would keep all of it, and look at all of it again with each read.
-type unspaced struct {
-	r               io.Reader
-	run             int
-	quoted, escaped bool
-}
-
-func (u *unspaced) Read(p []byte) (int, error) {
-	for {
-		n, err := u.r.Read(p)
-		kept := 0
-		for _, b := range p[:n] {
-			switch {
-			case u.escaped:
-				u.escaped = false
-			case u.quoted:
-				u.quoted, u.escaped = b != '"', b == '\\'
-			case b == ' ' || b == '\n' || b == '\t' || b == '\r':
-				if u.run++; u.run > maxSpace {
-					continue
-				}
-			default:
-				u.run, u.quoted = 0, b == '"'
-			}
-			p[kept] = b
-			kept++
-		}
-		if kept > 0 || err != nil || len(p) == 0 {
-			return kept, err
-		}
-	}
-}
-
 // members reads an object whose opening brace has been read, key by key.
-func (d *predictDecoder) members(member func(key string) error) error {
-	for d.More() {
+func (d *predictDecoder) members(member func(key []byte) error) error {
+	for d.more() {
 		t, err := d.token()
 		if err != nil {
 			return err
 		}
-		key, _ := t.(string) // the decoder takes nothing else for a key
-		if err := member(key); err != nil {
+		if err := member(t.text); err != nil {
 			return err
 		}
 	}
@@ -121,22 +88,21 @@ func (d *predictDecoder) document() (p PredictJSON, err error) {
 	if err != nil {
 		return p, err
 	}
-	if t != json.Delim('{') {
+	if t.kind != '{' {
 		return p, d.broken(errors.New("the body is no object"))
 	}
 	given := false
-	err = d.members(func(key string) error {
-		switch key {
+	err = d.members(func(key []byte) error {
+		switch key := string(key); key {
 		case "signature_name":
 			t, err := d.token()
 			if err != nil {
 				return err
 			}
-			name, ok := t.(string)
-			if !ok && t != nil {
+			if t.kind != '"' && t.kind != 'n' {
 				return d.broken(errors.New("'signature_name' is no string"))
 			}
-			p.Signature = name
+			p.Signature = string(t.text)
 			return nil
 		case "instances", "inputs":
 			if given {
@@ -167,12 +133,12 @@ func (d *predictDecoder) skip(depth int) error {
 	if err != nil {
 		return err
 	}
-	if delim, ok := t.(json.Delim); ok && (delim == '{' || delim == '[') {
+	if t.kind == '{' || t.kind == '[' {
 		if depth == maxSkippedDeep {
 			return fmt.Errorf("values nest deeper than %d", maxSkippedDeep)
 		}
-		for d.More() {
-			if delim == '{' {
+		for d.more() {
+			if t.kind == '{' {
 				if _, err := d.token(); err != nil {
 					return err
 				}
@@ -193,15 +159,15 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 	if err != nil {
 		return err
 	}
-	if t != json.Delim('[') {
+	if t.kind != '[' {
 		return refusal("Expecting 'instances' value to be a list/array")
 	}
 	columns := make([]column, len(d.inputs))
 	for i := range columns {
-		columns[i].limit = d.limit
+		columns[i].limit = d.most(d.inputs[i])
 	}
 	n, named := 0, false
-	for ; d.More(); n++ {
+	for ; d.more(); n++ {
 		if n == d.limit {
 			return fmt.Errorf("'instances' has more than %d elements, at most %d are taken; send a smaller batch", d.limit, d.limit)
 		}
@@ -209,9 +175,9 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		if err != nil {
 			return err
 		}
-		object := t == json.Delim('{')
+		object := t.kind == '{'
 		if n == 0 {
-			if named = object; !named && len(d.inputs) != 1 {
+			if named = object; !named && d.several() {
 				return fmt.Errorf("'instances' holds bare values, but the signature has %d inputs; name them: {%s}", len(d.inputs), names(d.inputs))
 			}
 		}
@@ -221,9 +187,9 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		case named:
 			err = d.instance(n, columns)
 		default:
-			err = d.value(&columns[0], t, d.inputs[0].Dtype)
-			err = wrap(err, "instance %d, input %q", n, d.inputs[0].Name)
-			columns[0].instance()
+			if err = d.given(&columns[0], t, 0); err != nil {
+				return fmt.Errorf("instance %d, input %q: %w", n, d.inputs[0].Name, err)
+			}
 		}
 		if err != nil {
 			return err
@@ -233,7 +199,9 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 		return errors.New("'instances' has no elements")
 	}
 	for i, in := range d.inputs {
-		p.Inputs[in.Name] = columns[i].tensor(in.Dtype, []int64{int64(n)})
+		if columns[i].instances > 0 {
+			columns[i].tensors(p.Inputs, in, []int64{int64(n)})
+		}
 	}
 	_, err = d.token()
 	return err
@@ -241,35 +209,118 @@ func (d *predictDecoder) rows(p *PredictJSON) error {
 
 // instance reads the members of one row, behind its opening brace.
 func (d *predictDecoder) instance(n int, columns []column) error {
-	err := d.members(func(key string) error {
-		i := d.input(key)
-		if i < 0 {
-			return fmt.Errorf("instance %d has the input %q, which is none of the signature's: {%s}", n, key, names(d.inputs))
-		}
-		if columns[i].instances > n {
-			return fmt.Errorf("instance %d has the input %q twice", n, key)
-		}
-		t, err := d.token()
+	for d.more() {
+		key, err := d.token()
 		if err != nil {
 			return err
 		}
-		err = d.value(&columns[i], t, d.inputs[i].Dtype)
-		columns[i].instance()
-		return wrap(err, "instance %d, input %q", n, key)
-	})
-	if err != nil {
+		if err := d.cell(n, key.text, columns); err != nil {
+			return err
+		}
+	}
+	if _, err := d.token(); err != nil {
 		return err
 	}
-	for i := range columns {
-		if columns[i].instances <= n {
-			return fmt.Errorf("instance %d lacks the input %q", n, d.inputs[i].Name)
+	for i, in := range d.inputs {
+		switch c := &columns[i]; {
+		case c.instances > n, d.instead >= 0 && i != d.instead && c.instances == 0, in.Instead && i != d.instead, in.Optional && !in.List && c.instances == 0:
+		case in.Optional && in.List:
+			c.end(0)
+		default:
+			return fmt.Errorf("instance %d lacks the input %q", n, in.Name)
 		}
 	}
 	return nil
 }
 
-func (d *predictDecoder) input(name string) int {
-	return slices.IndexFunc(d.inputs, func(in Input) bool { return in.Name == name })
+// cell reads what row n has for an input.
+func (d *predictDecoder) cell(n int, key []byte, columns []column) error {
+	i := d.input(key)
+	if i < 0 {
+		return fmt.Errorf("instance %d has the input %q, which is none of the signature's: {%s}", n, key, names(d.inputs))
+	}
+	if columns[i].instances > n {
+		return fmt.Errorf("instance %d has the input %q twice", n, key)
+	}
+	t, err := d.token()
+	if err != nil {
+		return err
+	}
+	if columns[i].instances < n {
+		return fmt.Errorf("instance %d has the input %q, which instance 0 lacks", n, d.inputs[i].Name)
+	}
+	if err := d.given(&columns[i], t, i); err != nil {
+		return fmt.Errorf("instance %d, input %q: %w", n, d.inputs[i].Name, err)
+	}
+	return nil
+}
+
+// most is how many values an input may have.
+func (d *predictDecoder) most(in Input) int {
+	if in.List {
+		return maxListed * d.limit
+	}
+	return max(in.Dim, 1) * d.limit
+}
+
+// several says whether an input has to be named.
+func (d *predictDecoder) several() bool {
+	n := 0
+	for _, in := range d.inputs {
+		if !in.Instead {
+			n++
+		}
+	}
+	return n != 1
+}
+
+// given reads what one row has for input i.
+func (d *predictDecoder) given(c *column, t token, i int) error {
+	in := &d.inputs[i]
+	if in.Instead {
+		d.instead = i
+	}
+	if in.List {
+		return d.listed(c, t, in.Dtype)
+	}
+	err := d.value(c, t, in.Dtype)
+	c.instance()
+	return err
+}
+
+// listed reads the ids of one row: one, or a list of any number.
+func (d *predictDecoder) listed(c *column, t token, dtype types_go_proto.DataType) error {
+	if t.kind != '[' {
+		c.end(-1)
+		return d.leaf(c, t, dtype)
+	}
+	n := 0
+	for ; d.more(); n++ {
+		t, err := d.token()
+		if err != nil {
+			return err
+		}
+		if err := d.leaf(c, t, dtype); err != nil {
+			return err
+		}
+	}
+	c.end(n)
+	_, err := d.token()
+	return err
+}
+
+// input is the one of that name, -1 if there is none. Rows name them in the same order, mostly.
+func (d *predictDecoder) input(name []byte) int {
+	if d.guess == len(d.inputs) {
+		d.guess = 0
+	}
+	if d.guess < len(d.inputs) && d.inputs[d.guess].Name == string(name) {
+		d.guess++
+		return d.guess - 1
+	}
+	i := slices.IndexFunc(d.inputs, func(in Input) bool { return in.Name == string(name) })
+	d.guess = i + 1
+	return i
 }
 
 // columns reads an object with one tensor per input, or the bare tensor of the only one.
@@ -278,18 +329,18 @@ func (d *predictDecoder) columns(p *PredictJSON) error {
 	if err != nil {
 		return err
 	}
-	if t != json.Delim('{') {
-		if len(d.inputs) != 1 {
+	if t.kind != '{' {
+		if d.several() {
 			return fmt.Errorf("'inputs' is a plain value/list, but the signature has %d inputs; name them: {%s}", len(d.inputs), names(d.inputs))
 		}
 		return d.tensor(p, d.inputs[0], t)
 	}
-	err = d.members(func(key string) error {
+	err = d.members(func(key []byte) error {
 		i := d.input(key)
 		if i < 0 {
 			return fmt.Errorf("input %q is none of the signature's: {%s}", key, names(d.inputs))
 		}
-		if p.Inputs[key] != nil {
+		if p.Inputs[d.inputs[i].Name] != nil {
 			return fmt.Errorf("input %q comes twice", key)
 		}
 		t, err := d.token()
@@ -302,7 +353,7 @@ func (d *predictDecoder) columns(p *PredictJSON) error {
 		return err
 	}
 	for _, in := range d.inputs {
-		if p.Inputs[in.Name] == nil {
+		if p.Inputs[in.Name] == nil && d.instead < 0 && !in.Optional && !in.Instead {
 			return fmt.Errorf("missing named input %q in 'inputs' object", in.Name)
 		}
 	}
@@ -310,20 +361,36 @@ func (d *predictDecoder) columns(p *PredictJSON) error {
 }
 
 // tensor reads one whole column that begins with t.
-func (d *predictDecoder) tensor(p *PredictJSON, in Input, t json.Token) error {
-	c := column{limit: d.limit}
+func (d *predictDecoder) tensor(p *PredictJSON, in Input, t token) error {
+	c := column{limit: d.most(in)}
+	if in.Instead {
+		d.instead = d.input([]byte(in.Name))
+	}
+	if in.List {
+		if t.kind != '[' {
+			return fmt.Errorf("input %q: a column is a list with one element a row", in.Name)
+		}
+		for n := 0; d.more(); n++ {
+			if n == d.limit {
+				return fmt.Errorf("input %q: more than %d elements; send a smaller batch", in.Name, d.limit)
+			}
+			t, err := d.token()
+			if err != nil {
+				return err
+			}
+			if err := d.listed(&c, t, in.Dtype); err != nil {
+				return fmt.Errorf("input %q, row %d: %w", in.Name, n, err)
+			}
+		}
+		c.tensors(p.Inputs, in, []int64{int64(c.instances)})
+		_, err := d.token()
+		return err
+	}
 	if err := d.value(&c, t, in.Dtype); err != nil {
-		return wrap(err, "input %q", in.Name)
+		return fmt.Errorf("input %q: %w", in.Name, err)
 	}
-	p.Inputs[in.Name] = c.tensor(in.Dtype, nil)
+	c.tensors(p.Inputs, in, nil)
 	return nil
-}
-
-func wrap(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
 func names(inputs []Input) string {
@@ -340,6 +407,10 @@ type column struct {
 	limit     int
 	ints      []int64
 	floats    []float32
+	strings   [][]byte
+	splits    []int64 // of a List's rows, but the first
+	each      int     // a List's rows have so many values each, or -1: one that is no list
+	ragged    bool    // they differ
 	shape     []int64 // -1: of a list that has not ended
 	depth     int
 	instances int  // read whole
@@ -353,16 +424,94 @@ func (c *column) instance() {
 	c.instances++
 }
 
+// end notes that one row of a List has been read, with n values, or -1: one without a list.
+func (c *column) end(n int) {
+	if c.instances == 0 {
+		c.each = n
+	}
+	c.ragged = c.ragged || n != c.each
+	last := int64(0)
+	if len(c.splits) > 0 {
+		last = c.splits[len(c.splits)-1]
+	}
+	if n < 0 {
+		n = 1
+	}
+	c.splits = append(c.splits, last+int64(n))
+	c.instances++
+}
+
+// maxListed is how many values the rows of a List may have, for each row that is allowed.
+const maxListed = 64
+
+// leaf adds one value of a List.
+func (d *predictDecoder) leaf(c *column, t token, dtype types_go_proto.DataType) error {
+	if t.kind != 0 && (dtype != types_go_proto.DataType_DT_STRING || t.kind != '"' && t.kind != '{') {
+		return refusal("JSON Value: " + describe(t) + " is not a number or a list of numbers")
+	}
+	if len(c.ints)+len(c.strings) >= c.limit {
+		return fmt.Errorf("more than %d elements; send a smaller batch", c.limit)
+	}
+	return d.plain(c, t, dtype)
+}
+
+// plain adds a number or a string.
+func (d *predictDecoder) plain(c *column, t token, dtype types_go_proto.DataType) error {
+	switch t.kind {
+	case 0:
+		return c.number(t.text, dtype)
+	case '{':
+		text, err := d.base64()
+		c.strings = append(c.strings, text)
+		return err
+	}
+	c.strings = append(c.strings, bytes.Clone(t.text))
+	return nil
+}
+
+// base64 reads the rest of {"b64": "..."}, which is how JSON writes bytes.
+func (d *predictDecoder) base64() (text []byte, err error) {
+	n := 0
+	err = d.members(func(key []byte) error {
+		if n++; n > 1 || string(key) != "b64" {
+			return refusal("JSON Value: an object is not a string; bytes are written as {\"b64\": ...}")
+		}
+		t, err := d.token()
+		if err != nil {
+			return err
+		}
+		if t.kind != '"' {
+			return refusal("JSON Value: " + describe(t) + " is not base64")
+		}
+		if text, err = base64.StdEncoding.AppendDecode(nil, t.text); err != nil {
+			return refusal("JSON Value: the string of b64 is not base64")
+		}
+		return nil
+	})
+	if err == nil && n == 0 {
+		err = refusal("JSON Value: an object is not a string; bytes are written as {\"b64\": ...}")
+	}
+	return text, err
+}
+
 // value adds one value that begins with t: a number, or a list of them.
-func (d *predictDecoder) value(c *column, t json.Token, dtype types_go_proto.DataType) error {
-	switch t := t.(type) {
-	case json.Number:
-		return c.number(t.String(), dtype)
-	case json.Delim:
-		if t != '[' {
+func (d *predictDecoder) value(c *column, t token, dtype types_go_proto.DataType) error {
+	switch t.kind {
+	case 0:
+		return c.number(t.text, dtype)
+	case '[':
+		return d.list(c, dtype)
+	case '{', '"':
+		if dtype == types_go_proto.DataType_DT_STRING {
+			if c.depth != len(c.shape) || len(c.strings) >= c.limit {
+				return fmt.Errorf("ragged, or more than %d elements", c.limit)
+			}
+			c.leaf = true
+			return d.plain(c, t, dtype)
+		}
+		if t.kind == '{' {
 			return refusal("JSON Value: an object is not a number or a list of numbers")
 		}
-		return d.list(c, dtype)
 	}
 	return refusal(fmt.Sprintf("JSON Value: %s is not a number or a list of numbers", describe(t)))
 }
@@ -380,7 +529,7 @@ func (d *predictDecoder) list(c *column, dtype types_go_proto.DataType) error {
 	}
 	c.depth++
 	n := int64(0)
-	for ; d.More(); n++ {
+	for ; d.more(); n++ {
 		switch want := c.shape[level]; {
 		case n == int64(c.limit):
 			return fmt.Errorf("more than %d elements; send a smaller batch", c.limit)
@@ -408,7 +557,7 @@ func (d *predictDecoder) list(c *column, dtype types_go_proto.DataType) error {
 	return nil
 }
 
-func (c *column) number(v string, dtype types_go_proto.DataType) error {
+func (c *column) number(v []byte, dtype types_go_proto.DataType) error {
 	if c.depth != len(c.shape) {
 		return errors.New("ragged: a number where another one has a list")
 	}
@@ -417,28 +566,56 @@ func (c *column) number(v string, dtype types_go_proto.DataType) error {
 		return fmt.Errorf("more than %d elements; send a smaller batch", c.limit)
 	}
 	if dtype == types_go_proto.DataType_DT_INT64 {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: int64", short(v)))
+		n, ok := digits(v)
+		if !ok {
+			var err error
+			if n, err = strconv.ParseInt(string(v), 10, 64); err != nil {
+				return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: int64", short(string(v))))
+			}
 		}
 		c.ints = append(c.ints, n)
 		return nil
 	}
-	f, err := strconv.ParseFloat(v, 32)
+	if dtype == types_go_proto.DataType_DT_STRING { // an id that is hashed, as it is written
+		c.strings = append(c.strings, bytes.Clone(v))
+		return nil
+	}
+	f, err := strconv.ParseFloat(string(v), 32)
 	if err != nil {
-		return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: float", short(v)))
+		return refusal(fmt.Sprintf("JSON Value: %s is not of expected type: float", short(string(v))))
 	}
 	c.floats = append(c.floats, float32(f))
 	return nil
 }
 
 // describe writes a string, a truth value or null as JSON does.
-func describe(v any) string {
+func describe(t token) string {
+	var v any
+	switch t.kind {
+	case '"':
+		v = string(t.text)
+	case 't', 'f':
+		v = t.kind == 't'
+	}
 	b, err := json.Marshal(v)
 	if err != nil || len(b) > 80 {
-		return fmt.Sprintf("of type %T", v)
+		return "a long string"
 	}
 	return string(b)
+}
+
+// digits reads up to 18 of them, which is what nearly every id is.
+func digits(s []byte) (n int64, ok bool) {
+	if len(s) > 18 {
+		return 0, false
+	}
+	for _, c := range s {
+		if c -= '0'; c > 9 {
+			return 0, false
+		}
+		n = 10*n + int64(c)
+	}
+	return n, true
 }
 
 // short keeps refusals small.
@@ -449,11 +626,20 @@ func short(number string) string {
 	return number
 }
 
-func (c *column) tensor(dtype types_go_proto.DataType, batch []int64) *TensorProto {
+// tensors puts the input into all: one tensor, or for rows of different lengths the values and their
+// row splits.
+func (c *column) tensors(all map[string]*TensorProto, in Input, batch []int64) {
 	shape := append(batch, c.shape...)
-	t := &TensorProto{Dtype: dtype, TensorShape: shapeOf(0, shape), Int64Val: c.ints, FloatVal: c.floats}
+	switch {
+	case in.List && (c.ragged || c.each == 0):
+		all[in.Name+SplitsSuffix] = NewInt64(append([]int64{0}, c.splits...))
+		shape = []int64{int64(len(c.ints) + len(c.strings))}
+	case in.List && c.each > 0:
+		shape = append(shape, int64(c.each))
+	}
+	t := &TensorProto{Dtype: in.Dtype, TensorShape: shapeOf(0, shape), Int64Val: c.ints, FloatVal: c.floats, StringVal: c.strings}
 	if len(shape) == 0 { // a scalar, which shapeOf cannot say
 		t.TensorShape.Dim = nil
 	}
-	return t
+	all[in.Name] = t
 }

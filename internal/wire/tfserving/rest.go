@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,9 +23,16 @@ const MaxBody = 8 << 20
 
 // Input is one input of a signature, in its order; the JSON form leaves its type to it.
 type Input struct {
-	Name  string
-	Dtype types_go_proto.DataType // DT_INT64 or DT_FLOAT
+	Name     string
+	Dtype    types_go_proto.DataType // DT_INT64, DT_FLOAT or DT_STRING
+	Dim      int                     // numbers of a row, if that is fixed
+	List     bool                    // a row may have any number of values: it is a value or a list of them
+	Optional bool                    // rows may lack it, of a List any of them, else all of them
+	Instead  bool                    // where it is given, the others are not
 }
+
+// SplitsSuffix makes the name of the input with the row splits of a ragged one.
+const SplitsSuffix = "/row_splits"
 
 // RESTRequest is what a request line asks for.
 type RESTRequest struct {
@@ -79,24 +88,74 @@ func ParsePath(path string) (RESTRequest, error) {
 	return r, nil
 }
 
-// EncodePredict writes the answer of one output per row, in the layout of the original:
-// "predictions" for rows, "outputs" for columns. A score that is no number has no JSON.
-func EncodePredict(columnar bool, scores []float32) ([]byte, error) {
+// EncodePredict writes an answer of one number per row and output, in the layout of the original:
+// "predictions" for rows, "outputs" for columns, the only output without its name. A score that is no
+// number has no JSON.
+func EncodePredict(columnar bool, outputs map[string]*TensorProto) ([]byte, error) {
+	names := slices.Sorted(maps.Keys(outputs))
+	rows := 0
+	for _, name := range names {
+		rows = len(outputs[name].GetFloatVal())
+		for i, s := range outputs[name].GetFloatVal() {
+			if f := float64(s); math.IsNaN(f) || math.IsInf(f, 0) {
+				return nil, fmt.Errorf("output %s of row %d is %v, which JSON cannot hold; the model's weights are broken", name, i, s)
+			}
+		}
+	}
+	b := make([]byte, 0, 40+(12*len(names)+len(names)*16*min(len(names)-1, 1))*rows)
 	key := "predictions"
 	if columnar {
 		key = "outputs"
 	}
-	b := append(make([]byte, 0, 40+12*len(scores)), "{\n    \""+key+"\": ["...)
-	for i, s := range scores {
-		if f := float64(s); math.IsNaN(f) || math.IsInf(f, 0) {
-			return nil, fmt.Errorf("output of row %d is %v, which JSON cannot hold; the model's weights are broken", i, s)
+	b = append(append(append(b, "{\n    \""...), key...), "\": "...)
+	switch {
+	case len(names) == 1:
+		b = appendColumn(b, outputs[names[0]].GetFloatVal(), "\n    ]")
+	case columnar:
+		b = append(b, "{\n"...)
+		for i, name := range names {
+			if i > 0 {
+				b = append(b, ",\n"...)
+			}
+			b = append(appendName(append(b, "        "...), name), ": "...)
+			b = appendColumn(b, outputs[name].GetFloatVal(), "\n        ]")
 		}
+		b = append(b, "\n    }"...)
+	default:
+		b = append(b, '[')
+		for row := range rows {
+			if row > 0 {
+				b = append(b, ", "...)
+			}
+			b = append(b, "\n        {\n"...)
+			for i, name := range names {
+				if i > 0 {
+					b = append(b, ",\n"...)
+				}
+				b = append(appendName(append(b, "            "...), name), ": "...)
+				b = appendDecimal(b, outputs[name].GetFloatVal()[row])
+			}
+			b = append(b, "\n        }"...)
+		}
+		b = append(b, "\n    ]"...)
+	}
+	return append(b, "\n}"...), nil
+}
+
+func appendColumn(b []byte, values []float32, end string) []byte {
+	b = append(b, '[')
+	for i, s := range values {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
 		b = appendDecimal(b, s)
 	}
-	return append(b, "\n    ]\n}"...), nil
+	return append(b, end...)
+}
+
+func appendName(b []byte, name string) []byte {
+	quoted, _ := json.Marshal(name) // a string: it cannot fail
+	return append(b, quoted...)
 }
 
 // appendDecimal writes the shortest decimal that reads back as v, always with a point
@@ -104,10 +163,12 @@ func EncodePredict(columnar bool, scores []float32) ([]byte, error) {
 func appendDecimal(b []byte, v float32) []byte {
 	at := len(b)
 	b = strconv.AppendFloat(b, float64(v), 'g', -1, 32)
-	if !bytes.ContainsAny(b[at:], ".e") {
-		b = append(b, ".0"...)
+	for _, c := range b[at:] {
+		if c == '.' || c == 'e' {
+			return b
+		}
 	}
-	return b
+	return append(b, ".0"...)
 }
 
 // EncodeStatus writes a model's status as the original's REST API does.

@@ -136,17 +136,35 @@ func Floats(dst []float32, t *TensorProto, limit int) ([]float32, error) {
 	return dst, nil
 }
 
+// Strings appends the elements of a DT_STRING tensor to dst, which then share its memory; bounds and
+// filling up are those of [Int64s].
+func Strings(dst [][]byte, t *TensorProto, limit int) ([][]byte, error) {
+	n, err := elements(t, limit)
+	if err != nil {
+		return dst, err
+	}
+	if t.GetDtype() != types_go_proto.DataType_DT_STRING {
+		return dst, fmt.Errorf("tensor is %s, want DT_STRING", t.GetDtype())
+	}
+	vals := t.GetStringVal()
+	if err := filled(len(vals), n); err != nil {
+		return dst, err
+	}
+	dst = append(dst, vals...)
+	for range n - len(vals) {
+		dst = append(dst, vals[len(vals)-1])
+	}
+	return dst, nil
+}
+
 func contentError(bytes, n, width int) error {
 	return fmt.Errorf("tensor_content has %d bytes, %d elements need %d", bytes, n, n*width)
 }
 
 // fill appends n elements: vals, then its last one again.
 func fill[D, V int64 | int32 | float32](dst []D, vals []V, n int) ([]D, error) {
-	if len(vals) > n {
-		return dst, fmt.Errorf("tensor has %d values, its shape holds %d", len(vals), n)
-	}
-	if len(vals) == 0 && n > 0 {
-		return dst, fmt.Errorf("tensor has no values, its shape holds %d", n)
+	if err := filled(len(vals), n); err != nil {
+		return dst, err
 	}
 	for _, v := range vals {
 		dst = append(dst, D(v))
@@ -155,4 +173,15 @@ func fill[D, V int64 | int32 | float32](dst []D, vals []V, n int) ([]D, error) {
 		dst = append(dst, D(vals[len(vals)-1]))
 	}
 	return dst, nil
+}
+
+// filled refuses a number of values that a shape of n elements cannot have.
+func filled(values, n int) error {
+	if values > n {
+		return fmt.Errorf("tensor has %d values, its shape holds %d", values, n)
+	}
+	if values == 0 && n > 0 {
+		return fmt.Errorf("tensor has no values, its shape holds %d", n)
+	}
+	return nil
 }

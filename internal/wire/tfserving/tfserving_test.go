@@ -351,7 +351,7 @@ func TestEncodings(t *testing.T) {
 		{true, []float32{0.71000004}, "{\n    \"outputs\": [0.71000004\n    ]\n}"},
 		{false, []float32{1e-10, -1e21}, "{\n    \"predictions\": [1e-10, -1e+21\n    ]\n}"},
 	} {
-		got, err := tfserving.EncodePredict(tc.columnar, tc.scores)
+		got, err := tfserving.EncodePredict(tc.columnar, map[string]*tfserving.TensorProto{"score": tfserving.NewFloat(tc.scores)})
 		if err != nil || string(got) != tc.want {
 			t.Errorf("%v: %s, %v; want %s", tc.scores, got, err, tc.want)
 		}
@@ -366,7 +366,7 @@ func TestEncodings(t *testing.T) {
 		}
 	}
 	for _, v := range []float64{math.NaN(), math.Inf(1)} {
-		if got, err := tfserving.EncodePredict(false, []float32{float32(v)}); err == nil {
+		if got, err := tfserving.EncodePredict(false, map[string]*tfserving.TensorProto{"score": tfserving.NewFloat([]float32{float32(v)})}); err == nil {
 			t.Errorf("%v is written as %s", v, got)
 		}
 	}
