@@ -711,8 +711,11 @@ type Feature struct {
 	Missing           Feature_Missing        `protobuf:"varint,7,opt,name=missing,proto3,enum=monolith.events.model.v1.Feature_Missing" json:"missing,omitempty"`  // what a record without the field means
 	DefaultIds        []uint64               `protobuf:"varint,8,rep,packed,name=default_ids,json=defaultIds,proto3" json:"default_ids,omitempty"`                 // for DEFAULT
 	Ids               Feature_Ids            `protobuf:"varint,9,opt,name=ids,proto3,enum=monolith.events.model.v1.Feature_Ids" json:"ids,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// cross makes it a crossed feature, which no record has a field of: for each combination of an id of
+	// each of these features, in this order, one id, hashed into the feature's own slot.
+	Cross         []string `protobuf:"bytes,10,rep,name=cross,proto3" json:"cross,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Feature) Reset() {
@@ -806,6 +809,13 @@ func (x *Feature) GetIds() Feature_Ids {
 		return x.Ids
 	}
 	return Feature_NUMBER
+}
+
+func (x *Feature) GetCross() []string {
+	if x != nil {
+		return x.Cross
+	}
+	return nil
 }
 
 // Float reads dim numbers from a training record; layers read it by its name.
@@ -4491,11 +4501,12 @@ func (x *Cross) GetRank() uint32 {
 	return 0
 }
 
-// Attention weighs the second input, a sequence, by the first.
+// Attention weighs the second input, a sequence, by the first. "x" is the weighed sum, "x.1" the weights.
 type Attention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Units         []uint32               `protobuf:"varint,1,rep,packed,name=units,proto3" json:"units,omitempty"`
 	Activation    *Activation            `protobuf:"varint,2,opt,name=activation,proto3,enum=monolith.events.model.v1.Activation,oneof" json:"activation,omitempty"` // default SIGMOID
+	Raw           bool                   `protobuf:"varint,3,opt,name=raw,proto3" json:"raw,omitempty"`                                                              // scores weigh as they are; else their softmax over the steps
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4544,7 +4555,14 @@ func (x *Attention) GetActivation() Activation {
 	return Activation_LINEAR
 }
 
-// Gru runs over a sequence.
+func (x *Attention) GetRaw() bool {
+	if x != nil {
+		return x.Raw
+	}
+	return false
+}
+
+// Gru runs over a sequence. "x" is the last state, "x.1" all of them.
 type Gru struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Units         uint32                 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
@@ -4589,7 +4607,7 @@ func (x *Gru) GetUnits() uint32 {
 	return 0
 }
 
-// Augru runs over a sequence, its update gates scaled by the second input's scores.
+// Augru runs over a sequence, its update gates scaled by the second input's scores. Its values are Gru's.
 type Augru struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Units         uint32                 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
@@ -4634,7 +4652,7 @@ func (x *Augru) GetUnits() uint32 {
 	return 0
 }
 
-// Mmoe mixes experts, each an MLP of units, by a gate for each task.
+// Mmoe mixes experts, each an MLP of units with RELU behind every layer, by a gate for each task: "x.0" is the first's.
 type Mmoe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Experts       uint32                 `protobuf:"varint,1,opt,name=experts,proto3" json:"experts,omitempty"`
@@ -4695,7 +4713,7 @@ func (x *Mmoe) GetTasks() uint32 {
 	return 0
 }
 
-// Ple is levels of experts of each task's own beside shared ones.
+// Ple is levels of experts of each task's own beside shared ones. Its values are Mmoe's.
 type Ple struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Levels        uint32                 `protobuf:"varint,1,opt,name=levels,proto3" json:"levels,omitempty"`
@@ -4992,7 +5010,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\aCompute\x12\b\n" +
 	"\x04FP32\x10\x00\x12\b\n" +
 	"\x04BF16\x10\x01\x12\b\n" +
-	"\x04INT8\x10\x02\"\xf0\x03\n" +
+	"\x04INT8\x10\x02\"\x86\x04\n" +
 	"\aFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x12\n" +
@@ -5003,7 +5021,9 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\amissing\x18\a \x01(\x0e2).monolith.events.model.v1.Feature.MissingR\amissing\x12\x1f\n" +
 	"\vdefault_ids\x18\b \x03(\x04R\n" +
 	"defaultIds\x127\n" +
-	"\x03ids\x18\t \x01(\x0e2%.monolith.events.model.v1.Feature.IdsR\x03ids\"(\n" +
+	"\x03ids\x18\t \x01(\x0e2%.monolith.events.model.v1.Feature.IdsR\x03ids\x12\x14\n" +
+	"\x05cross\x18\n" +
+	" \x03(\tR\x05cross\"(\n" +
 	"\aPooling\x12\a\n" +
 	"\x03SUM\x10\x00\x12\b\n" +
 	"\x04MEAN\x10\x01\x12\n" +
@@ -5332,12 +5352,13 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x03Ffm\"1\n" +
 	"\x05Cross\x12\x14\n" +
 	"\x05depth\x18\x01 \x01(\rR\x05depth\x12\x12\n" +
-	"\x04rank\x18\x02 \x01(\rR\x04rank\"{\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\"\x8d\x01\n" +
 	"\tAttention\x12\x14\n" +
 	"\x05units\x18\x01 \x03(\rR\x05units\x12I\n" +
 	"\n" +
 	"activation\x18\x02 \x01(\x0e2$.monolith.events.model.v1.ActivationH\x00R\n" +
-	"activation\x88\x01\x01B\r\n" +
+	"activation\x88\x01\x01\x12\x10\n" +
+	"\x03raw\x18\x03 \x01(\bR\x03rawB\r\n" +
 	"\v_activation\"\x1b\n" +
 	"\x03Gru\x12\x14\n" +
 	"\x05units\x18\x01 \x01(\rR\x05units\"\x1d\n" +

@@ -5,6 +5,8 @@ package input
 import (
 	"testing"
 
+	tf "github.com/wamuir/graft/tensorflow/core/example/example_protos_go_proto"
+
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
@@ -20,16 +22,30 @@ func TestDecodingAllocatesNothing(t *testing.T) {
 	}
 	for format, records := range records {
 		d := New(modelspec.MovieRanking(), Options{Format: format, TimeField: "timestamp"})
-		decode := func() {
-			for _, r := range records {
-				if _, err := d.Decode(r); err != nil {
-					t.Fatal(err)
-				}
+		allocatesNothing(t, d, records)
+	}
+	lists := map[Format][][]byte{Example: {example(t, map[string]*tf.Feature{"userId": ints(1, 2), "movieId": ints(3, 4), "genres": texts("a", "b"), "vec": floats(1, 2, 3), "rating": floats(4), "stars": floats(2)})}}
+	for _, r := range richRecords()[:12] {
+		if _, err := New(richSpec(), Options{}).Decode([]byte(r)); err == nil {
+			lists[JSON] = append(lists[JSON], []byte(r))
+		}
+	}
+	for format, records := range lists {
+		allocatesNothing(t, New(richSpec(), Options{Format: format, TimeField: "timestamp"}), records)
+	}
+}
+
+func allocatesNothing(t *testing.T, d *Decoder, records [][]byte) {
+	t.Helper()
+	decode := func() {
+		for _, r := range records {
+			if _, err := d.Decode(r); err != nil {
+				t.Fatal(err)
 			}
 		}
-		decode()
-		if n := testing.AllocsPerRun(100, decode); n > 0 {
-			t.Errorf("%v: %v allocations", format, n)
-		}
+	}
+	decode()
+	if n := testing.AllocsPerRun(100, decode); n > 0 {
+		t.Errorf("%v: %v allocations", d.options.Format, n)
 	}
 }

@@ -92,7 +92,7 @@ func (d *Decoder) entry(num protowire.Number, typ protowire.Type, b []byte) erro
 		return nil
 	}
 	var key []byte
-	v := value{kind: listed}
+	d.open = value{kind: listed, first: len(d.items)}
 	for len(b) > 0 {
 		num, typ, content, n := field(b)
 		switch {
@@ -106,53 +106,55 @@ func (d *Decoder) entry(num protowire.Number, typ protowire.Type, b []byte) erro
 				return errKey
 			}
 		case num == entryValue:
-			if err := each(content, v.feature); err != nil {
+			if err := each(content, d.list); err != nil {
 				return err
 			}
 		}
 		b = b[n:]
 	}
 	if at := d.find(d.entries, key); at >= 0 {
-		d.found[at] = v
+		d.open.count = len(d.items) - d.open.first
+		d.found[at] = d.open
+	} else {
+		d.items = d.items[:d.open.first]
 	}
 	d.entries++
 	return nil
 }
 
-// feature reads a list, one after the other of a kind, or instead of one of another kind.
-func (v *value) feature(num protowire.Number, typ protowire.Type, b []byte) error {
+// list reads one, after the other of its kind, or instead of one of another kind.
+func (d *Decoder) list(num protowire.Number, typ protowire.Type, b []byte) error {
 	if typ != protowire.BytesType || num > featureInt64s {
 		return nil
 	}
 	kind := [...]kind{featureBytes: blob, featureFloats: float, featureInt64s: integer}[num]
-	if v.kind != kind {
-		*v = value{kind: kind}
+	if d.open.kind != kind {
+		d.open.kind, d.items = kind, d.items[:d.open.first]
 	}
-	return each(b, v.item)
+	return each(b, d.item)
 }
 
 // item reads one of a list, or a packed run of them.
-func (v *value) item(num protowire.Number, typ protowire.Type, b []byte) error {
+func (d *Decoder) item(num protowire.Number, typ protowire.Type, b []byte) error {
+	kind := d.open.kind
 	switch {
 	case num != listValue:
-	case typ == protowire.BytesType && v.kind == blob:
-		if v.count++; v.count == 1 {
-			v.raw = b
-		}
-	case typ == protowire.BytesType:
-		return v.packed(b)
-	case typ == protowire.Fixed32Type && v.kind == float, typ == protowire.VarintType && v.kind == integer:
-		return v.packed(b)
+	case typ == protowire.BytesType && kind == blob:
+		d.items = append(d.items, item{raw: b})
+	case typ == protowire.BytesType && kind != blob:
+		return d.packed(b)
+	case typ == protowire.Fixed32Type && kind == float, typ == protowire.VarintType && kind == integer:
+		return d.packed(b)
 	}
 	return nil
 }
 
 // packed reads numbers of the list's kind, up to the end of b.
-func (v *value) packed(b []byte) error {
+func (d *Decoder) packed(b []byte) error {
 	for len(b) > 0 {
 		var bits uint64
 		var n int
-		if v.kind == float {
+		if d.open.kind == float {
 			var single uint32
 			single, n = protowire.ConsumeFixed32(b)
 			bits = math.Float64bits(float64(math.Float32frombits(single)))
@@ -162,10 +164,7 @@ func (v *value) packed(b []byte) error {
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
-		if v.count++; v.count == 1 {
-			v.bits = bits
-		}
-		b = b[n:]
+		d.items, b = append(d.items, item{bits: bits}), b[n:]
 	}
 	return nil
 }

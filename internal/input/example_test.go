@@ -1,6 +1,9 @@
 package input
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 )
 
 func ints(v ...int64) *tf.Feature {
@@ -70,8 +74,8 @@ func TestParseExample(t *testing.T) {
 		{"an empty list", "userId", ints(), 0, 0, `field "userId" is missing`},
 		{"no list", "userId", &tf.Feature{}, 0, 0, `field "userId" is missing`},
 		{"an empty list of text", "rating", texts(), 0, 0, `field "rating" is missing`},
-		{"two ids", "userId", ints(1, 2), 0, 0, `field "userId" has 2 values, one is read`},
-		{"three texts", "userId", texts("1", "2", "3"), 0, 0, `field "userId" has 3 values, one is read`},
+		{"two labels", "rating", ints(1, 2), 0, 0, `field "rating" has 2 values, one is read`},
+		{"a wrong one of three texts", "userId", texts("1", "x", "3"), 0, 0, `field "userId", value 2, is "x", not a whole number`},
 		{"an id as float", "userId", floats(3), 0, 0, `field "userId" is the float 3, not a whole number`},
 		{"an id as words", "userId", texts("seven"), 0, 0, `field "userId" is "seven", not a whole number`},
 		{"49 bits", "userId", ints(modelspec.MaxID + 1), 0, 0, `field "userId" is 281474976710656, outside 0 to 2^48-1`},
@@ -92,7 +96,7 @@ func TestParseExample(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || s.Label != tc.label || !slices.Equal(s.IDs, []int64{modelspec.FID(1, tc.user), modelspec.FID(2, 2)}) {
+		if err != nil || s.Labels[0] != tc.label || !slices.EqualFunc(s.IDs, [][]int64{{modelspec.FID(1, tc.user)}, {modelspec.FID(2, 2)}}, slices.Equal) {
 			t.Errorf("%s: %v, %v", tc.name, s, err)
 		}
 	}
@@ -104,70 +108,77 @@ func TestParseExample(t *testing.T) {
 	}
 }
 
-// throughProto reads an Example as proto.Unmarshal does, into the words of a JSON record.
-func throughProto(spec *model.ModelSpec, o Options, record []byte) (Sample, error) {
+// throughProto reads an Example as proto.Unmarshal does, and writes it as a JSON record for the
+// reference; a value that JSON cannot say or that is read otherwise there makes it refuse.
+func throughProto(spec *model.ModelSpec, o Options, record []byte) (runtime.Sample, error) {
 	var e tf.Example
 	if err := proto.Unmarshal(record, &e); err != nil {
-		return Sample{}, err
+		return runtime.Sample{}, err
 	}
 	if len(record) == 0 {
-		return Sample{}, errEmpty
+		return runtime.Sample{}, errEmpty
 	}
-	number := func(name string) (float64, int64, bool) {
-		f, ok := e.GetFeatures().GetFeature()[name]
-		if !ok {
-			return 0, 0, false
-		}
-		d := &Decoder{names: []string{name}, found: []value{{kind: listed}}}
-		v := &d.found[0]
+	single := map[string]bool{o.TimeField: true}
+	for _, t := range modelspec.Tasks(spec) {
+		single[t.GetWeightField()], single[t.GetMaskField()], single[cmp.Or(t.GetLabel(), spec.GetLabel()).GetField()] = true, true, true
+	}
+	ids := map[string]bool{}
+	for _, f := range spec.GetFeatures() {
+		ids[f.GetField()] = true
+	}
+	fields := map[string]any{}
+	for name, f := range e.GetFeatures().GetFeature() {
+		var all []any
 		switch k := f.GetKind().(type) {
 		case *tf.Feature_BytesList:
-			if v.kind, v.count = blob, len(k.BytesList.GetValue()); v.count > 0 {
-				v.raw = k.BytesList.GetValue()[0]
+			for _, v := range k.BytesList.GetValue() {
+				if !utf8.Valid(v) && name == "genres" {
+					return runtime.Sample{}, errBytes
+				} else if !utf8.Valid(v) {
+					v = []byte("no number") // JSON has no other bytes
+				}
+				all = append(all, string(v))
 			}
 		case *tf.Feature_FloatList:
-			if v.kind, v.count = float, len(k.FloatList.GetValue()); v.count > 0 {
-				v.bits = math.Float64bits(float64(k.FloatList.GetValue()[0]))
+			for _, v := range k.FloatList.GetValue() {
+				text := fmt.Sprint(float64(v))
+				if ids[name] || name == o.TimeField || math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+					text = "true" // a float is no id, whatever it is
+				}
+				all = append(all, json.RawMessage(text))
 			}
 		case *tf.Feature_Int64List:
-			if v.kind, v.count = integer, len(k.Int64List.GetValue()); v.count > 0 {
-				v.bits = uint64(k.Int64List.GetValue()[0])
+			for _, v := range k.Int64List.GetValue() {
+				all = append(all, v)
 			}
 		}
-		x, err := d.number(0)
-		if err != nil {
-			x = math.NaN()
+		switch {
+		case len(all) == 0:
+			fields[name] = nil
+		case len(all) == 1 && single[name]:
+			fields[name] = all[0]
+		default:
+			fields[name] = all
 		}
-		n, err := d.id(0)
-		if err != nil {
-			n = -1
-		}
-		return x, n, true
 	}
-	var s Sample
-	for _, f := range spec.GetFeatures() {
-		_, id, _ := number(f.GetField())
-		if _, _, ok := number(f.GetField()); !ok || id < 0 {
-			return Sample{}, fmt.Errorf("%s", f.GetField())
-		}
-		s.IDs = append(s.IDs, modelspec.FID(f.GetSlot(), id))
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return runtime.Sample{}, err
 	}
-	v, _, ok := number(spec.GetLabel().GetField())
-	if !ok || math.IsNaN(v) || v < o.Min || v > o.Max {
-		return Sample{}, fmt.Errorf("label")
-	}
-	if _, n, ok := number(o.TimeField); ok && (n < 0 || n > math.MaxUint32) {
-		return Sample{}, fmt.Errorf("time")
-	}
-	s.Label = modelspec.LabelOf(spec, v)
-	return s, nil
+	return reference(spec, o, text)
 }
+
+// errBytes says that a field to be hashed holds what JSON cannot say.
+var errBytes = errors.New("bytes that are no text")
 
 func alikeExample(t *testing.T, d *Decoder, record []byte) {
 	t.Helper()
 	want, wantErr := throughProto(d.spec, d.options, record)
 	got, err := d.Decode(record)
-	if (err == nil) != (wantErr == nil) || err == nil && (!slices.Equal(got.IDs, want.IDs) || got.Label != want.Label) {
+	if errors.Is(wantErr, errBytes) {
+		wantErr, want, got = err, runtime.Sample{}, runtime.Sample{}
+	}
+	if (err == nil) != (wantErr == nil) || err == nil && !sameSample(got, want) {
 		t.Errorf("%q: %v, %v; proto.Unmarshal: %v, %v", record, got, err, want, wantErr)
 	}
 	// Whether the bytes are an Example at all, apart from what is in it.
@@ -221,9 +232,10 @@ func odd(t testing.TB) (all [][]byte) {
 func TestExamplesAreReadAsProtobufReadsThem(t *testing.T) {
 	o := strict
 	o.Format = Example
-	d := New(modelspec.MovieRanking(), o)
-	for _, record := range odd(t) {
+	d, lists := New(modelspec.MovieRanking(), o), New(richSpec(), o)
+	for _, record := range append(odd(t), richExamples(t)...) {
 		alikeExample(t, d, record)
+		alikeExample(t, lists, record)
 	}
 }
 
@@ -231,10 +243,16 @@ func FuzzExample(f *testing.F) {
 	for _, record := range odd(f) {
 		f.Add(record)
 	}
+	for _, record := range richExamples(f) {
+		f.Add(record)
+	}
 	o := strict
 	o.Format = Example
-	d := New(modelspec.MovieRanking(), o)
-	f.Fuzz(func(t *testing.T, record []byte) { alikeExample(t, d, record) })
+	d, lists := New(modelspec.MovieRanking(), o), New(richSpec(), o)
+	f.Fuzz(func(t *testing.T, record []byte) {
+		alikeExample(t, d, record)
+		alikeExample(t, lists, record)
+	})
 }
 
 // The same ratings are the same samples in either format.
@@ -243,7 +261,7 @@ func FuzzFormats(f *testing.F) {
 	f.Add(int64(-1), int64(1<<48), float32(5.01), int64(1<<32), "userId")
 	spec := modelspec.MovieRanking()
 	o := strict
-	json := New(spec, o)
+	text := New(spec, o)
 	o.Format = Example
 	wire := New(spec, o)
 	f.Fuzz(func(t *testing.T, user, movie int64, stars float32, at int64, other string) {
@@ -252,9 +270,9 @@ func FuzzFormats(f *testing.F) {
 		}
 		features := map[string]*tf.Feature{other: texts(other)}
 		features["userId"], features["movieId"], features["rating"], features["timestamp"] = ints(user), ints(movie), floats(stars), ints(at)
-		a, aErr := json.Decode(fmt.Appendf(nil, `{"userId":%d,"movieId":%d,"rating":%v,"timestamp":%d}`, user, movie, float64(stars), at))
+		a, aErr := text.Decode(fmt.Appendf(nil, `{"userId":%d,"movieId":%d,"rating":%v,"timestamp":%d}`, user, movie, float64(stars), at))
 		b, bErr := wire.Decode(example(t, features))
-		if (aErr == nil) != (bErr == nil) || !slices.Equal(a.IDs, b.IDs) || a.Label != b.Label {
+		if (aErr == nil) != (bErr == nil) || !sameSample(a, b) {
 			t.Errorf("JSON: %v, %v; Example: %v, %v", a, aErr, b, bErr)
 		}
 	})

@@ -1,24 +1,26 @@
 // Package input reads training records: one pass over a record's bytes finds the fields that
 // a declared model names.
 //
-//	record ── Decode ──► Sample: ids by feature, label ── runtime.Batch.Add
+//	record ── Decode ──► Sample: ids by feature, floats, labels and weights by task ── runtime.Batch.Add
 //
 // A [Decoder] belongs to one goroutine and allocates nothing for a record of a kind that it has
 // seen, except for one that it refuses: then the error is a sentence for the dead letter.
 //
 // Bounds. A record's size is bounded by its source alone (a Kafka topic's max.message.bytes), and
 // so is its number of fields: n undeclared keys cost n log n comparisons, a declared one a look-up
-// in a map. Between records a decoder keeps up to 4,096 keys, 64 KiB of text and 10 KB for what
-// nests. JSON nests at most 10,000 deep and groups of an Example likewise, as encoding/json and
-// protobuf have it.
+// in a map. How many ids and samples are taken is [runtime.Batch]'s to say. Between records a decoder
+// keeps up to 4,096 keys, 64 KiB of text, 65,536 values and 10 KB for what nests. JSON nests at most
+// 10,000 deep and groups of an Example likewise, as encoding/json and protobuf have it.
 package input
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 )
 
 // Format is how a record is written.
@@ -46,53 +48,86 @@ func ParseFormat(name string) (Format, error) {
 // Options hold a record to more than the model's spec does, as a person would who read it.
 type Options struct {
 	Format    Format
-	Min, Max  float64 // of the label's field; equal: any number
+	Min, Max  float64 // of the first task's label field; equal: any number
 	TimeField string  // seconds since 1970 where the record has it; empty: none is looked at
+	Serving   bool    // only what a prediction needs is read: labels are 0, and samples have no weights
 }
 
 // What a decoder keeps between records.
 const (
-	maxKeys = 4096
-	maxText = 64 << 10
+	maxKeys   = 4096
+	maxText   = 64 << 10
+	maxValues = 64 << 10
 )
-
-// Sample is one record as the model reads it.
-type Sample struct {
-	IDs   []int64 // by feature of the spec, with their slots
-	Label float32
-}
 
 // Decoder reads records of one format for one model.
 type Decoder struct {
 	spec    *model.ModelSpec
 	options Options
 
-	index   map[string]int // declared field by name: where it is in names and found
-	names   []string
-	feature []int // by feature of the spec: its declared field
-	label   int
-	time    int // -1: none
-	found   []value
-	ids     []int64
-	order   []int // by position in the record before: its declared field, -1 for another
+	index    map[string]int // declared field by name: where it is in names and found
+	names    []string
+	features []int // by feature of the spec: its declared field; -1: it is crossed
+	floats   []int // by Float of the spec
+	tasks    []task
+	time     int // -1: none
+	found    []value
+	order    []int // by position in the record before: its declared field, -1 for another
+
+	sample  runtime.Sample
+	ids     []int64   // behind sample
+	numbers []float32 // likewise
 
 	entries int      // of this record so far, if it is an Example
+	items   []item   // what its features list
+	open    value    // the feature that is being read
 	text    []byte   // strings of this record that had to be decoded
 	strange [][]byte // its undeclared keys
 	nesting []byte   // the brackets that are open
 }
 
+// task says where what a task learns from is found; -1: nowhere.
+type task struct {
+	label, weight, mask int
+	of                  *model.Label
+}
+
 // New returns a decoder of records for a model whose spec is valid.
 func New(spec *model.ModelSpec, o Options) *Decoder {
-	d := &Decoder{spec: spec, options: o, index: map[string]int{}, time: -1, ids: make([]int64, len(spec.GetFeatures()))}
+	d := &Decoder{spec: spec, options: o, index: map[string]int{}, time: -1}
 	for _, f := range spec.GetFeatures() {
-		d.feature = append(d.feature, d.declare(f.GetField()))
+		at := -1
+		if len(f.GetCross()) == 0 {
+			at = d.declare(f.GetField())
+		}
+		d.features = append(d.features, at)
 	}
-	d.label = d.declare(spec.GetLabel().GetField())
+	for _, f := range spec.GetFloats() {
+		d.floats = append(d.floats, d.declare(f.GetField()))
+	}
+	tasks := modelspec.Tasks(spec)
+	if len(tasks) == 0 {
+		tasks = []*model.Task{{}}
+	}
+	for _, t := range tasks {
+		made := task{-1, -1, -1, cmp.Or(t.GetLabel(), spec.GetLabel())}
+		if !o.Serving {
+			for at, field := range map[*int]string{&made.label: made.of.GetField(), &made.weight: t.GetWeightField(), &made.mask: t.GetMaskField()} {
+				if field != "" {
+					*at = d.declare(field)
+				}
+			}
+		}
+		d.tasks = append(d.tasks, made)
+	}
 	if o.TimeField != "" {
 		d.time = d.declare(o.TimeField)
 	}
 	d.found = make([]value, len(d.names))
+	d.sample = runtime.Sample{
+		IDs: make([][]int64, len(d.features)), Floats: make([][]float32, len(d.floats)),
+		Labels: make([]float32, len(d.tasks)), Weights: make([]float32, len(d.tasks)),
+	}
 	return d
 }
 
@@ -135,39 +170,33 @@ func kept[T any](s []T, most int) []T {
 	return s[:0]
 }
 
-// Decode reads one record: each feature's field is a whole number of 0 to 2^48-1, the label's
-// any number, and both may be written as text. Fields that neither the spec nor the options name
-// are passed over. The sample is good until the next call; the error is a sentence for the dead
+// Into adds the samples of a record to a batch, all of them or none. Unless it is a
+// [runtime.ErrFull], the error is a sentence for the dead letter.
+func (d *Decoder) Into(b *runtime.Batch, record []byte) error {
+	s, err := d.Decode(record)
+	if err != nil {
+		return err
+	}
+	return b.Add(s)
+}
+
+// Decode reads a record of one sample. Fields that neither the spec nor the options name are
+// passed over. The sample is good until the next call; the error is a sentence for the dead
 // letter.
-func (d *Decoder) Decode(record []byte) (Sample, error) {
+func (d *Decoder) Decode(record []byte) (runtime.Sample, error) {
 	clear(d.found)
 	clear(d.strange) // no record is held by a key of it
-	d.text, d.strange = kept(d.text, maxText), kept(d.strange, maxKeys)
+	clear(d.items)
+	d.text, d.strange, d.items = kept(d.text, maxText), kept(d.strange, maxKeys), kept(d.items, maxValues)
 	read := d.readJSON
 	if d.options.Format == Example {
 		read = d.readExample
 	}
 	if err := read(record); err != nil {
-		return Sample{}, err
+		return runtime.Sample{}, err
 	}
-	for f, at := range d.feature {
-		id, err := d.id(at)
-		if err != nil {
-			return Sample{}, err
-		}
-		d.ids[f] = modelspec.FID(d.spec.Features[f].GetSlot(), id)
+	if err := d.made(); err != nil {
+		return runtime.Sample{}, err
 	}
-	v, err := d.number(d.label)
-	if err != nil {
-		return Sample{}, err
-	}
-	if o := &d.options; o.Min != o.Max && (v < o.Min || v > o.Max) {
-		return Sample{}, fmt.Errorf("field %q is %v, outside %v to %v", d.names[d.label], v, o.Min, o.Max)
-	}
-	if d.time >= 0 && d.found[d.time].kind != absent {
-		if err := d.seconds(d.time); err != nil {
-			return Sample{}, err
-		}
-	}
-	return Sample{d.ids, modelspec.LabelOf(d.spec, v)}, nil
+	return d.sample, nil
 }

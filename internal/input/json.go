@@ -75,13 +75,7 @@ func (d *Decoder) member(pos int, key, raw []byte) bool {
 	if v.kind != absent {
 		return false
 	}
-	v.raw, v.kind = raw, text
-	switch raw[0] {
-	case '"':
-		v.kind = quoted
-	case 'n':
-		v.kind = null
-	}
+	v.raw, v.kind = raw, kindOf(raw)
 	return true
 }
 

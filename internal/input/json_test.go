@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || s.Label != tc.label || !slices.Equal(s.IDs, []int64{modelspec.FID(1, tc.user), modelspec.FID(2, tc.movie)}) {
+			if err != nil || s.Labels[0] != tc.label || !slices.EqualFunc(s.IDs, [][]int64{{modelspec.FID(1, tc.user)}, {modelspec.FID(2, tc.movie)}}, slices.Equal) {
 				t.Fatalf("Decode = %+v, %v", s, err)
 			}
 		})
@@ -122,7 +122,7 @@ func alike(t *testing.T, d *Decoder, record []byte) {
 	switch {
 	case (err == nil) != (wantErr == nil), err != nil && err.Error() != wantErr.Error():
 		t.Errorf("%.300q: %v; encoding/json: %v", record, err, wantErr)
-	case err == nil && (!slices.Equal(got.IDs, want.IDs) || got.Label != want.Label):
+	case err == nil && !sameSample(got, want):
 		t.Errorf("%.300q: %v; encoding/json: %v", record, got, want)
 	}
 }
@@ -132,8 +132,17 @@ func alike(t *testing.T, d *Decoder, record []byte) {
 func TestRecordsAreReadAsEncodingJSONReadsThem(t *testing.T) {
 	spec := modelspec.MovieRanking()
 	loose, tight := New(spec, Options{}), New(spec, strict)
+	lists := New(richSpec(), Options{Max: 5, TimeField: "timestamp"})
 	rng := rand.New(rand.NewPCG(1, 2))
 	const breaking = "{}[]\",:\\u0-e. \x00\xff"
+	for _, record := range richRecords() {
+		alike(t, lists, []byte(record))
+		for range 100 {
+			b := []byte(record)
+			b[rng.IntN(len(b))] = breaking[rng.IntN(len(breaking))]
+			alike(t, lists, b)
+		}
+	}
 	for _, record := range hostile() {
 		alike(t, loose, []byte(record))
 		alike(t, tight, []byte(record))
@@ -194,9 +203,14 @@ func FuzzJSON(f *testing.F) {
 	for _, record := range hostile() {
 		f.Add([]byte(record))
 	}
+	for _, record := range richRecords() {
+		f.Add([]byte(record))
+	}
 	spec := modelspec.MovieRanking()
 	loose, tight := New(spec, Options{}), New(spec, strict)
+	lists := New(richSpec(), Options{Max: 5, TimeField: "timestamp"})
 	f.Fuzz(func(t *testing.T, record []byte) {
+		alike(t, lists, record)
 		alike(t, loose, record)
 		alike(t, tight, record)
 	})

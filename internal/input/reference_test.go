@@ -2,87 +2,188 @@ package input
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/go-faster/city"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 )
 
 // reference reads JSON records as encoding/json does, into a map: what a Decoder is held to.
-func reference(spec *model.ModelSpec, o Options, record []byte) (Sample, error) {
+func reference(spec *model.ModelSpec, o Options, record []byte) (s runtime.Sample, err error) {
 	if len(bytes.TrimSpace(record)) == 0 {
-		return Sample{}, fmt.Errorf("the record is empty")
+		return s, fmt.Errorf("the record is empty")
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(record, &fields); err != nil {
-		return Sample{}, fmt.Errorf("the record is not one JSON object: %w", err)
+		return s, fmt.Errorf("the record is not one JSON object: %w", err)
 	}
 	if err := referenceOnce(record, fields); err != nil {
-		return Sample{}, err
+		return s, err
 	}
-	var s Sample
-	for _, f := range spec.GetFeatures() {
-		id, err := referenceWhole(fields, f.GetField())
-		if err != nil {
-			return Sample{}, err
+	// A field's values, and what each is called in a sentence.
+	values := func(field string) (texts []string, quoted []bool, what []string) {
+		raw, ok := fields[field]
+		if !ok || string(raw) == "null" {
+			return nil, nil, nil
 		}
-		s.IDs = append(s.IDs, modelspec.FID(f.GetSlot(), id))
+		all := []json.RawMessage{raw}
+		if raw[0] == '[' {
+			all = nil
+			if err := json.Unmarshal(raw, &all); err != nil {
+				panic(err)
+			}
+		}
+		for i, v := range all {
+			text := string(v)
+			if v[0] == '"' {
+				if err := json.Unmarshal(v, &text); err != nil {
+					panic(err)
+				}
+			}
+			name := fmt.Sprintf("field %q", field)
+			if raw[0] == '[' {
+				name = fmt.Sprintf("field %q, value %d,", field, i+1)
+			}
+			texts, quoted, what = append(texts, text), append(quoted, v[0] == '"'), append(what, name+" is "+fmt.Sprintf("%.40s", []byte(v)))
+		}
+		return texts, quoted, what
 	}
-	field := spec.GetLabel().GetField()
-	text, err := referenceText(fields, field)
-	if err != nil {
-		return Sample{}, err
+	number := func(field string) (float64, error) {
+		raw, ok := fields[field]
+		if !ok || string(raw) == "null" {
+			return 0, fmt.Errorf("field %q is missing", field)
+		}
+		text := string(raw)
+		if raw[0] == '"' {
+			if err := json.Unmarshal(raw, &text); err != nil {
+				panic(err)
+			}
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			return 0, fmt.Errorf("field %q is %.40s, not a number", field, raw)
+		}
+		return v, nil
 	}
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return Sample{}, fmt.Errorf("field %q is %.40s, not a number", field, fields[field])
+	for _, f := range spec.GetFeatures() {
+		var ids []int64
+		texts, quoted, what := values(f.GetField())
+		for i, text := range texts {
+			id, err := strconv.ParseInt(text, 10, 64)
+			switch {
+			case f.GetIds() == model.Feature_HASH && (quoted[i] || err == nil):
+				id = int64(city.Hash64([]byte(text)) % (1 << 48))
+			case f.GetIds() == model.Feature_HASH:
+				return s, fmt.Errorf("%s, which has no bytes to hash: write a string, or a whole number", what[i])
+			case err != nil:
+				return s, fmt.Errorf("%s, not a whole number", what[i])
+			case f.GetIds() == model.Feature_FID && (id < 0 || id>>48 != int64(f.GetSlot())):
+				return s, fmt.Errorf("%s%d, a feature id of slot %d, and feature %q has slot %d", what[i][:strings.Index(what[i], " is ")+4], id, uint64(id)>>48, f.GetName(), f.GetSlot())
+			case f.GetIds() != model.Feature_FID && (id < 0 || id > modelspec.MaxID):
+				return s, fmt.Errorf("%s%d, outside 0 to 2^48-1", what[i][:strings.Index(what[i], " is ")+4], id)
+			}
+			ids = append(ids, modelspec.FID(f.GetSlot(), id))
+		}
+		if len(texts) == 0 && f.GetMissing() == model.Feature_REJECT && len(f.GetCross()) == 0 {
+			return s, fmt.Errorf("field %q is missing", f.GetField())
+		}
+		if len(texts) == 0 {
+			for _, id := range f.GetDefaultIds() {
+				ids = append(ids, modelspec.FID(f.GetSlot(), int64(id)))
+			}
+		}
+		s.IDs = append(s.IDs, ids)
 	}
-	if o.Min != o.Max && (v < o.Min || v > o.Max) {
-		return Sample{}, fmt.Errorf("field %q is %v, outside %v to %v", field, v, o.Min, o.Max)
+	for _, f := range spec.GetFloats() {
+		var numbers []float32
+		texts, _, what := values(f.GetField())
+		for i, text := range texts {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 && math.IsInf(float64(float32(v)), 0) {
+				return s, fmt.Errorf("%s, not a number", what[i])
+			}
+			numbers = append(numbers, float32(v))
+		}
+		dim := int(max(f.GetDim(), 1))
+		if len(texts) == 0 && f.GetMissing() == model.Feature_REJECT {
+			return s, fmt.Errorf("field %q is missing", f.GetField())
+		}
+		if len(texts) == 0 {
+			numbers = slices.Repeat([]float32{f.GetDefault()}, dim)
+		}
+		if len(numbers) != dim {
+			return s, fmt.Errorf("field %q has %d numbers, %d are read", f.GetField(), len(numbers), dim)
+		}
+		s.Floats = append(s.Floats, numbers)
+	}
+	tasks := modelspec.Tasks(spec)
+	if len(tasks) == 0 {
+		tasks = []*model.Task{{}}
+	}
+	for i, t := range tasks {
+		label, weight := cmp.Or(t.GetLabel(), spec.GetLabel()), 1.0
+		for _, field := range []string{t.GetWeightField(), t.GetMaskField()} {
+			if texts, _, _ := values(field); field == "" || len(texts) == 0 {
+				continue
+			}
+			v, err := number(field)
+			if err != nil {
+				return s, err
+			}
+			if v < 0 || v > math.MaxFloat32 {
+				return s, fmt.Errorf("field %q is %v: a weight is a finite number of 0 or more", field, v)
+			}
+			weight *= v
+		}
+		s.Weights, s.Labels = append(s.Weights, float32(min(weight, math.MaxFloat32))), append(s.Labels, 0)
+		if texts, _, _ := values(label.GetField()); len(texts) == 0 && weight == 0 {
+			continue
+		}
+		v, err := number(label.GetField())
+		if err != nil {
+			return s, err
+		}
+		if i == 0 && o.Min != o.Max && (v < o.Min || v > o.Max) {
+			return s, fmt.Errorf("field %q is %v, outside %v to %v", label.GetField(), v, o.Min, o.Max)
+		}
+		if s.Labels[i] = float32(v); !label.GetRaw() {
+			if s.Labels[i] = 0; v >= label.GetThreshold() {
+				s.Labels[i] = 1
+			}
+		}
+		if math.IsInf(float64(s.Labels[i]), 0) {
+			return s, fmt.Errorf("field %q is %v, beyond what a label can be", label.GetField(), v)
+		}
 	}
 	if _, ok := fields[o.TimeField]; o.TimeField != "" && ok {
-		text, err := referenceText(fields, o.TimeField)
-		if err != nil {
-			return Sample{}, err
+		texts, _, _ := values(o.TimeField)
+		raw := fields[o.TimeField]
+		if string(raw) == "null" {
+			return s, fmt.Errorf("field %q is missing", o.TimeField)
 		}
-		if v, err := strconv.ParseInt(text, 10, 64); err != nil || v < 0 || v > math.MaxUint32 {
-			return Sample{}, fmt.Errorf("field %q is %.40s, not in whole seconds since 1970", o.TimeField, fields[o.TimeField])
+		if raw[0] == '[' {
+			texts = []string{""}
 		}
-	}
-	s.Label = modelspec.LabelOf(spec, v)
-	return s, nil
-}
-
-func referenceWhole(fields map[string]json.RawMessage, field string) (int64, error) {
-	s, err := referenceText(fields, field)
-	if err != nil {
-		return 0, err
-	}
-	id, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("field %q is %.40s, not a whole number", field, fields[field])
-	}
-	if id < 0 || id > modelspec.MaxID {
-		return 0, fmt.Errorf("field %q is %d, outside 0 to 2^48-1", field, id)
-	}
-	return id, nil
-}
-
-func referenceText(fields map[string]json.RawMessage, field string) (string, error) {
-	raw, ok := fields[field]
-	if !ok || bytes.Equal(raw, []byte("null")) {
-		return "", fmt.Errorf("field %q is missing", field)
-	}
-	s := string(raw)
-	if raw[0] == '"' {
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return "", fmt.Errorf("field %q: %w", field, err)
+		if v, err := strconv.ParseInt(texts[0], 10, 64); err != nil || v < 0 || v > math.MaxUint32 {
+			return s, fmt.Errorf("field %q is %.40s, not in whole seconds since 1970", o.TimeField, raw)
 		}
 	}
 	return s, nil
+}
+
+// sameSample says whether two samples read alike.
+func sameSample(a, b runtime.Sample) bool {
+	return slices.EqualFunc(a.IDs, b.IDs, slices.Equal) && slices.EqualFunc(a.Floats, b.Floats, slices.Equal) &&
+		slices.Equal(a.Labels, b.Labels) && slices.Equal(a.Weights, b.Weights)
 }
 
 // referenceOnce returns an error if a key of the valid object stands there twice. fields is the

@@ -64,6 +64,8 @@ func TestRefusals(t *testing.T) {
 		{graph.CrossEntropy{}, shapes{per(2), per(2)}, "give one number a sample, [n 1]"},
 		{graph.CrossEntropyGrad{}, shapes{per(1), fixed(1)}, "make them equal"},
 		{graph.MSE{}, shapes{per(1)}, "give 2"},
+		{graph.MSE{Weighted: true}, shapes{per(1), per(1)}, "give 3"},
+		{graph.CrossEntropy{Weighted: true}, shapes{per(1), per(1), per(2)}, "make them equal"},
 		{graph.MSEGrad{}, shapes{fixed(1), fixed(1)}, "[n 1]"},
 		{graph.SiLU{}, nil, "give 1"},
 		{graph.SiLUGrad{}, shapes{per(3), per(4)}, "make them equal"},
@@ -175,6 +177,10 @@ func TestBuilderRefusals(t *testing.T) {
 		`node "loss" (in_batch_auc): a gradient by its labels`: func(b *graph.Builder) {
 			x, y := b.Input("x", 1), b.Input("y", 1)
 			b.Gradients(b.Add("loss", graph.InBatchAUC{}, x, y), y)
+		},
+		`node "loss" (mse): a gradient by its labels or weights`: func(b *graph.Builder) {
+			x, y := b.Input("x", 1), b.Input("y", 1)
+			b.Gradients(b.Add("loss", graph.MSE{Weighted: true}, x, x, y), y)
 		},
 		"factors of [n 1 1] and [n 1 2] do not fit": func(b *graph.Builder) { b.Dot("", b.Input("x", 1), b.Input("y", 2)) },
 		"factors of [n 1 3] and [n 2 4] do not fit": func(b *graph.Builder) { b.Weigh("", b.Input("w", 3), b.Input("k", 2, 4)) },

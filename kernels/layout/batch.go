@@ -132,6 +132,42 @@ func (b *Batch) Single(f int, fids []int64) error {
 	return nil
 }
 
+// Ragged sets the ids, of version 2, of each sample of feature f: Row for a whole column, of
+// which sample i has those up to ends[i].
+func (b *Batch) Ragged(f int, fids []int64, ends []int32) error {
+	c, at := b.cols[f], len(b.fids)
+	switch name := b.plan.features[f].Name; {
+	case c.first < 0 || c.shared || c.n != len(ends):
+		return fmt.Errorf("layout: %d ends for feature %q, which has %d rows: give one for each", len(ends), name, len(b.spans(f)))
+	case at+len(fids) > b.plan.limits.FIDs:
+		return b.tooManyFIDs()
+	case len(ends) > 0 && int(ends[len(ends)-1]) != len(fids) || len(ends) == 0 && len(fids) > 0:
+		return fmt.Errorf("layout: the rows of feature %q do not end with its %d ids", name, len(fids))
+	}
+	rows, begin := b.rows[c.first:c.first+c.n], int32(0)
+	for i, end := range ends {
+		switch {
+		case end < begin:
+			return fmt.Errorf("layout: feature %q: row %d ends at %d, before it begins at %d", b.plan.features[f].Name, i, end, begin)
+		case rows[i].n > 0:
+			return fmt.Errorf("layout: sample %d has feature %q twice", i, b.plan.features[f].Name)
+		}
+		begin = end
+	}
+	b.fids = slices.Grow(b.fids, len(fids))[:at+len(fids)]
+	for i, fid := range fids {
+		b.fids[at+i] = uint64(fid)
+	}
+	begin = 0
+	for i, end := range ends {
+		if end > begin {
+			rows[i] = span{uint32(at) + uint32(begin), uint32(end - begin)}
+		}
+		begin = end
+	}
+	return nil
+}
+
 // close makes the ids from at on row's.
 func (b *Batch) close(f, row, at int) error {
 	if len(b.fids) > b.plan.limits.FIDs {

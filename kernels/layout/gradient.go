@@ -48,13 +48,16 @@ func (p *Plan) Gradient(dst [][]float32, rows *Rows, grads [][]float32, r Runner
 	// Features that keep apart, which is what Shard makes, can go side by side: each float
 	// receives its terms in the same order whoever adds them. Foreign offsets that overlap
 	// are added by one goroutine.
+	if len(w.scratch) < len(p.features) {
+		w.scratch = make([][]float32, len(p.features))
+	}
 	for i := range w.requests {
 		q := &w.requests[i]
 		one := r
 		if !q.apart {
 			one = nil
 		}
-		run(one, len(p.features), spreading{p, q, grads}, spreading.feature)
+		run(one, len(p.features), spreading{p, w, q, grads}, spreading.feature)
 	}
 	return dst, nil
 }
@@ -62,15 +65,17 @@ func (p *Plan) Gradient(dst [][]float32, rows *Rows, grads [][]float32, r Runner
 // spreading is what the features of one request's Gradient have in common.
 type spreading struct {
 	p     *Plan
+	w     *work
 	q     *request
 	grads [][]float32
 }
 
-func (x spreading) feature(f int) { x.p.gradient(x.q, f, x.grads) }
+func (x spreading) feature(f int) { x.p.gradient(x.w, x.q, f, x.grads) }
 
 // gradient adds everything that feature f's rows receive.
-func (p *Plan) gradient(q *request, f int, grads [][]float32) {
-	var scratch []float32
+func (p *Plan) gradient(w *work, q *request, f int, grads [][]float32) {
+	scratch := w.scratch[f]
+	defer func() { w.scratch[f] = scratch }()
 	feature := &p.features[f]
 	for _, u := range feature.uses {
 		size := p.tensors[u.tensor].sample

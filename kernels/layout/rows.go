@@ -78,7 +78,8 @@ type work struct {
 	words    []uint64
 	reach    []reach
 	offsets  []int64
-	cells    []float32 // what all samples share, pooled
+	cells    []float32   // what all samples share, pooled
+	scratch  [][]float32 // by feature: of its gradient
 }
 
 // reach is the part of a block that one feature touches.

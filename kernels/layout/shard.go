@@ -17,8 +17,12 @@ type ShardOptions struct {
 	Version Version
 
 	// Unique keeps each id once per feature and shard, where it was first seen; offsets
-	// then repeat. Ids of different features of a table are never merged.
+	// then repeat. Ids of different features of a table are not merged.
 	Unique bool
+
+	// Merge, beside Unique and in V3 and V5, keeps an id that several features of a table
+	// have once for all of them. RowSplits then say nothing.
+	Merge bool
 
 	Runner    Runner // nil is serial
 	Watermark int    // 0 is [Watermark]
@@ -72,6 +76,8 @@ type Shards struct {
 	blocks []block
 	parts  []part // at feature·shards + shard
 	tasks  []int  // task i has features tasks[i] to tasks[i+1]
+
+	moved, floats []uint32 // of Merge: where a row of a block has gone, and where that one's floats are
 }
 
 type block struct{ rows, floats int64 }
@@ -104,10 +110,13 @@ func (p *Plan) Shard(dst *Shards, b *Batch, opt ShardOptions) error {
 		FIDOffset: dst.FIDOffset, FeatureOffset: dst.FeatureOffset, NFLOffset: dst.NFLOffset,
 		RowSplitsSize: dst.RowSplitsSize[:0], TableRowLength: dst.TableRowLength[:0],
 		ShardRowLength: dst.ShardRowLength[:0], EmbRowLength: dst.EmbRowLength[:0], EmbSize: dst.EmbSize[:0],
-		flat: dst.flat, splits: dst.splits, blocks: dst.blocks, parts: dst.parts, tasks: dst.tasks,
+		flat: dst.flat, splits: dst.splits, blocks: dst.blocks, parts: dst.parts, tasks: dst.tasks, moved: dst.moved, floats: dst.floats,
 	}
 	if err := p.offsets(dst, b); err != nil {
 		return err
+	}
+	if opt.Merge && (!opt.Unique || opt.Version != V3 && opt.Version != V5) {
+		return fmt.Errorf("layout: features are merged in versions 3 and 5 only, and where ids are unique")
 	}
 	p.cutTasks(dst, b, opt)
 	x := sharding{p, dst, b, opt.Unique}
@@ -116,6 +125,9 @@ func (p *Plan) Shard(dst *Shards, b *Batch, opt ShardOptions) error {
 		return err
 	}
 	run(opt.Runner, len(dst.tasks)-1, x, sharding.fill)
+	if opt.Merge {
+		p.merge(dst)
+	}
 	return nil
 }
 

@@ -28,7 +28,7 @@ func mseGrad(dst, p, y []float32, n int) {
 	dst[0] = float32(2 * (float64(p[0]) - float64(y[0])) / float64(n))
 }
 
-// mean is over the samples; of none it is 0.
+// mean is over the samples, each by its weight where there is a third operand; of none it is 0.
 func (l *Lane) mean(s *step, term func(x, y float64) float64) {
 	x, y, out := l.views[s.in[0]], l.views[s.in[1]], l.views[s.out].v
 	out[0] = 0
@@ -37,7 +37,11 @@ func (l *Lane) mean(s *step, term func(x, y float64) float64) {
 	}
 	sum := 0.0
 	for i := range l.n {
-		sum += term(float64(x.row(i)[0]), float64(y.row(i)[0]))
+		t := term(float64(x.row(i)[0]), float64(y.row(i)[0]))
+		if len(s.in) > 2 {
+			t *= float64(l.views[s.in[2]].row(i)[0])
+		}
+		sum += t
 	}
 	out[0] = float32(sum / float64(l.n))
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/loadtest/rating"
 )
@@ -22,60 +23,26 @@ type Source interface {
 	Best() (float64, bool)
 }
 
+// joined is a rating of the second half with what was said of it beforehand; NaN: nothing.
+type joined struct {
+	index                int
+	liked                bool
+	online, frozen, best float64
+	asked                int64 // when online was answered, Unix microseconds
+}
+
 // Learning joins the ratings that the stream sent with the impressions of the two
 // models, and computes the AUC of the ratings from index half on, as the report does:
 // over those that both models scored, or the online one when nothing is frozen. best
 // (nil: unknown) is the true probability by index.
 func Learning(t *Topic, s *Scores, stream, model, frozen string, half int, best func(index int) (float64, bool)) AUCs {
-	type scored struct{ online, frozen, best float64 }
-	var all []scored
-	var labels []bool
-	var out AUCs
-	anyFrozen, anyBest := false, false
-	for _, rec := range t.Records {
-		if rec.Headers[rating.HeaderStream] != stream {
-			continue
-		}
-		r, err := rating.Decode(rec.Value)
-		index, ierr := strconv.Atoi(rec.Headers[rating.HeaderIndex])
-		if err != nil || ierr != nil {
-			continue
-		}
-		x := scored{math.NaN(), math.NaN(), math.NaN()}
-		id := rec.Headers[rating.HeaderRequest]
-		position, perr := strconv.Atoi(rec.Headers[rating.HeaderPosition])
-		if id != "" && perr == nil {
-			if v, ok := s.byRequest[request{model, id, position}]; ok {
-				x.online = v
-				out.Scored++
-			} else {
-				out.Missing++
-			}
-		}
-		if index < half {
-			continue
-		}
-		if v, ok := s.byRequest[request{frozen, id, position}]; ok && frozen != "" && id != "" && perr == nil {
-			x.frozen = v
-		} else if v, ok := s.byPair[pair{frozen, r.User, r.Movie}]; ok && frozen != "" {
-			x.frozen = v // it never changes, so any answer about the pair is the answer
-		}
-		if best != nil {
-			if p, ok := best(index); ok {
-				x.best = p
-			}
-		}
-		anyFrozen = anyFrozen || !math.IsNaN(x.frozen)
-		anyBest = anyBest || !math.IsNaN(x.best)
-		all, labels = append(all, x), append(labels, r.Label())
-	}
+	all, out := join(t, s, stream, model, frozen, half, best)
 	var online, cold, ideal []float64
 	var kept []bool
-	for i, x := range all {
-		if math.IsNaN(x.online) || anyFrozen && math.IsNaN(x.frozen) {
-			continue
-		}
-		online, cold, ideal, kept = append(online, x.online), append(cold, x.frozen), append(ideal, x.best), append(kept, labels[i])
+	anyFrozen, anyBest := false, false
+	for _, x := range all {
+		anyFrozen, anyBest = anyFrozen || !math.IsNaN(x.frozen), anyBest || !math.IsNaN(x.best)
+		online, cold, ideal, kept = append(online, x.online), append(cold, x.frozen), append(ideal, x.best), append(kept, x.liked)
 	}
 	out.Compared = int64(len(kept))
 	out.Online, out.Frozen, out.Best = eval.AUC(online, kept), math.NaN(), math.NaN()
@@ -86,4 +53,59 @@ func Learning(t *Topic, s *Scores, stream, model, frozen string, half int, best 
 		out.Best = eval.AUC(ideal, kept)
 	}
 	return out
+}
+
+// join finds the ratings of the second half that were scored, and by the frozen copy too where
+// there is one. It counts what was scored, and what left no impression, of the whole stream.
+func join(t *Topic, s *Scores, stream, model, frozen string, half int, best func(index int) (float64, bool)) (kept []joined, out AUCs) {
+	anyFrozen := false
+	var all []joined
+	for _, rec := range t.Records {
+		index, r, ok := rated(rec, stream)
+		if !ok {
+			continue
+		}
+		x := joined{index: index, liked: r.Label(), online: math.NaN(), frozen: math.NaN(), best: math.NaN()}
+		id := rec.Headers[rating.HeaderRequest]
+		position, perr := strconv.Atoi(rec.Headers[rating.HeaderPosition])
+		if id != "" && perr == nil {
+			if v, ok := s.byRequest[request{model, id, position}]; ok {
+				x.online, x.asked = v.score, v.at
+				out.Scored++
+			} else {
+				out.Missing++
+			}
+		}
+		if index < half {
+			continue
+		}
+		if v, ok := s.byRequest[request{frozen, id, position}]; ok && frozen != "" && id != "" && perr == nil {
+			x.frozen = v.score
+		} else if v, ok := s.byPair[pair{frozen, r.User, r.Movie}]; ok && frozen != "" {
+			x.frozen = v // scored afterwards under another request, see scenario.Scores.Backfill
+		}
+		if best != nil {
+			if p, ok := best(index); ok {
+				x.best = p
+			}
+		}
+		anyFrozen = anyFrozen || !math.IsNaN(x.frozen)
+		all = append(all, x)
+	}
+	for _, x := range all {
+		if !math.IsNaN(x.online) && !(anyFrozen && math.IsNaN(x.frozen)) {
+			kept = append(kept, x)
+		}
+	}
+	return kept, out
+}
+
+// rated reads a record of the stream.
+func rated(rec kafka.Record, stream string) (index int, r rating.Rating, ok bool) {
+	if rec.Headers[rating.HeaderStream] != stream {
+		return 0, r, false
+	}
+	r, err := rating.Decode(rec.Value)
+	index, ierr := strconv.Atoi(rec.Headers[rating.HeaderIndex])
+	return index, r, err == nil && ierr == nil
 }

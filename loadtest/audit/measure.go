@@ -17,14 +17,15 @@ type MeasureInputs struct {
 	DeadLetters bus.DeadLetters
 	Ratings     *Topic
 	Acks        Acks
-	UserSlot    uint32 // 0: 1
-	MovieSlot   uint32 // 0: 2
+	Scores      *Scores // nil: no baseline is taken
+	UserSlot    uint32  // 0: 1
+	MovieSlot   uint32  // 0: 2
 }
 
 // Measure sets the figures that only the logs know: how far they reach, events and
 // refusals, ratings learnt (the newest checkpoint's offsets less refused records),
-// freshness. It reads r.Run, which must say bzid, job, model, topic, shards, serving
-// shards and start. Verify does the same again.
+// freshness, the baseline. It reads r.Run, which must say bzid, job, model, topic, shards, serving
+// shards and start, and for the baseline stream, frozen model and half. Verify does the same again.
 func Measure(ctx context.Context, in MeasureInputs, r *report.Report) error {
 	h, err := ReadHistory(ctx, in.Log, r.Run.BZID, r.Run.Job, 0)
 	if err != nil {
@@ -52,7 +53,14 @@ func Measure(ctx context.Context, in MeasureInputs, r *report.Report) error {
 		r.RatingsTrained -= rejected.Kafka
 	}
 	rated := in.Ratings.Rated(max(in.UserSlot, 1), movieSlot(in.MovieSlot), in.Acks)
-	Freshness(deltas.All, h.Applied, h.Lifetimes, rated, r.Run.Model, max(r.Run.Shards, 1), max(r.Run.ServeShards, 1)).Fill(r, r.Run.Started)
+	f := Freshness(deltas.All, h.Applied, h.Lifetimes, rated, r.Run.Model, max(r.Run.Shards, 1), max(r.Run.ServeShards, 1))
+	f.Fill(r, r.Run.Started)
+	r.AUCBaseline, r.AUCBaselineFrozen, r.Lag = report.Unknown(), report.Unknown(), report.Lag{P50: report.Unknown(), P90: report.Unknown()}
+	if in.Scores != nil {
+		b := Baselines(in.Ratings, in.Scores, f, r.Run.Stream, r.Run.Model, r.Run.FrozenModel, r.Run.Half)
+		r.AUCBaseline, r.AUCBaselineFrozen = report.Figure(b.Online), report.Figure(b.Frozen)
+		r.Lag = report.Lag{P50: report.Figure(b.LagP50), P90: report.Figure(b.LagP90)}
+	}
 	return nil
 }
 

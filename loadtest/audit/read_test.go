@@ -91,7 +91,7 @@ func TestReadTopics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Malformed != 1 || s.byRequest[request{model, "r", 2}] != 0.25 || s.byPair[pair{model, 3, 4}] != 0.25 {
+	if s.Malformed != 1 || s.byRequest[request{model, "r", 2}].score != 0.25 || s.byPair[pair{model, 3, 4}] != 0.25 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -142,7 +142,7 @@ func DecodeAcks(r io.Reader) (Acks, error) {
 
 // Scores are the predictions found on the impressions topic.
 type Scores struct {
-	byRequest map[request]float64
+	byRequest map[request]answer
 	byPair    map[pair]float64
 	Malformed int // records that are no impressions
 }
@@ -150,6 +150,11 @@ type Scores struct {
 type request struct {
 	model, id string
 	row       int
+}
+
+type answer struct {
+	score float64
+	at    int64 // Unix microseconds
 }
 
 type pair struct {
@@ -160,11 +165,11 @@ type pair struct {
 // Add notes one impression; the first of several of the same row stands.
 func (s *Scores) Add(i *impression.Impression) {
 	if s.byRequest == nil {
-		s.byRequest, s.byPair = map[request]float64{}, map[pair]float64{}
+		s.byRequest, s.byPair = map[request]answer{}, map[pair]float64{}
 	}
 	r := request{i.Model, i.RequestID, i.Row}
 	if _, again := s.byRequest[r]; !again {
-		s.byRequest[r] = float64(i.Score)
+		s.byRequest[r] = answer{float64(i.Score), i.TimeUS}
 	}
 	p := pair{i.Model, i.Inputs["user"], i.Inputs["movie"]}
 	if _, again := s.byPair[p]; !again {

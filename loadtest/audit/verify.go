@@ -317,6 +317,7 @@ func (v *verifier) freshness() {
 			near("freshness p50, from the record's time", float64(want.ProducedP50), float64(got.ProducedP50), 1e-6, "the facts give another figure"),
 			near("freshness p99, from the record's time", float64(want.ProducedP99), float64(got.ProducedP99), 1e-6, "the facts give another figure"),
 		)
+		v.baseline(f)
 		return
 	}
 	// The record's time comes before its ack, so this figure bounds the reported one.
@@ -329,6 +330,20 @@ func (v *verifier) freshness() {
 		c.Detail = "Without " + AckFile + " only a bound can be recomputed; " + left
 		v.add(c)
 	}
+}
+
+// baseline is compared where the report has one: reports of before have none.
+func (v *verifier) baseline(f Freshnesses) {
+	r := v.Report
+	if r.AUCBaseline == 0 {
+		return
+	}
+	b := Baselines(v.Ratings, v.Scores, f, r.Run.Stream, r.Run.Model, r.Run.FrozenModel, r.Run.Half)
+	v.add(
+		near("AUC of biases", float64(r.AUCBaseline), b.Online, 1e-12, "ratings, labels and the lags that the facts give make another figure"),
+		near("AUC of biases frozen at half time", float64(r.AUCBaselineFrozen), b.Frozen, 1e-12, "the ratings and labels give another figure"),
+		near("lag p50, ratings", float64(r.Lag.P50), b.LagP50, 1e-9, "the facts give another figure"),
+	)
 }
 
 func (v *verifier) replay(ctx context.Context) error {

@@ -175,7 +175,7 @@ func TestVerifyCatches(t *testing.T) {
 				}
 				return ds
 			}},
-			fails: []string{"deltas of training shard 0", "deltas of training shard 1", "freshness samples"},
+			fails: []string{"deltas of training shard 0", "deltas of training shard 1", "freshness samples", "AUC of biases", "lag"},
 			says:  "begins at offset 21, so the records from 20 on are in none",
 		},
 		{
@@ -268,7 +268,7 @@ func TestVerifyCatches(t *testing.T) {
 			world: tamper{records: func(t *Topic) {
 				t.Records = append(t.Records[:30:30], t.Records[31:]...) // rating 1: before anything was served
 			}},
-			fails: []string{"ratings in Kafka", "freshness"},
+			fails: []string{"ratings in Kafka", "freshness", "AUC of biases"},
 			says:  "lost on their way into Kafka",
 		},
 		{
@@ -276,13 +276,13 @@ func TestVerifyCatches(t *testing.T) {
 			world: tamper{records: func(t *Topic) {
 				t.Records[31].Headers[rating.HeaderIndex] = "1"
 			}},
-			fails: []string{"each rating is stored once"},
+			fails: []string{"each rating is stored once", "AUC of biases"},
 			says:  "rating 1 of the source is stored twice",
 		},
 		{
 			name:  "an impression is missing",
 			world: tamper{impress: func(i *impression.Impression) bool { return i.Model != model || i.RequestID != "s-15" || i.Row != 1 }},
-			fails: []string{"every scored rating left an impression", "scores without an impression", "ratings compared", "AUC online", "AUC frozen"},
+			fails: []string{"every scored rating left an impression", "scores without an impression", "ratings compared", "AUC online", "AUC frozen", "AUC of biases", "lag"},
 			says:  "1 ratings name a request",
 		},
 		{

@@ -107,7 +107,7 @@ func (w *world) produce(x tamper) {
 			for _, m := range []string{model, frozenModel} {
 				imp := &impression.Impression{
 					RequestID: rec.Headers[rating.HeaderRequest], Row: i % 3, Model: m,
-					Inputs: map[string]int64{"user": r.User, "movie": r.Movie}, Score: float32(i*13%17) / 17,
+					Inputs: map[string]int64{"user": r.User, "movie": r.Movie}, Score: float32(i*13%17) / 17, TimeUS: when(w.t0, i).UnixMicro(),
 				}
 				if m == frozenModel {
 					imp.Score = float32((r.User*r.Movie)%13) / 13
@@ -338,7 +338,7 @@ func (w *world) export(version int64) {
 func (w *world) report() *report.Report {
 	r := &report.Report{RatingsRead: 61, ModelVersion: 1, ReplayHashEqual: true, Hashes: map[string]report.ViewHash{}}
 	r.Run = report.Run{BZID: bzid, Job: job, Model: model, FrozenModel: frozenModel, Topic: topic, Stream: "s", Shards: 2, ServeShards: 2, Replicas: 2, Half: 30, Started: w.t0}
-	err := Measure(w.t.Context(), MeasureInputs{Log: w.bus.Log(), Deltas: w.bus.Deltas(), DeadLetters: w.bus.DeadLetters(), Ratings: w.topic, Acks: w.acks}, r)
+	err := Measure(w.t.Context(), MeasureInputs{Log: w.bus.Log(), Deltas: w.bus.Deltas(), DeadLetters: w.bus.DeadLetters(), Ratings: w.topic, Acks: w.acks, Scores: w.scores}, r)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -51,6 +51,7 @@ type driver struct {
 	learning learning
 	scores   scenario.Scores
 	acks     audit.Acks
+	said     *audit.Scores // impressions of the scores
 }
 
 // run takes the job from nothing, or from where an earlier run was killed, to its
@@ -265,7 +266,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 		return err
 	}
 	b := d.job.Bus
-	return audit.Measure(ctx, audit.MeasureInputs{Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters(), Ratings: ratings, Acks: d.acks}, &d.report)
+	return audit.Measure(ctx, audit.MeasureInputs{Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters(), Ratings: ratings, Acks: d.acks, Scores: d.said}, &d.report)
 }
 
 // recall takes the AUC figures from the impressions, so that anybody can take them again:
@@ -284,6 +285,7 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 			return err
 		}
 		a := audit.Learning(ratings, scores, d.source.name, host.ModelName, frozenName, d.learning.half, best)
+		d.said = scores
 		if a.Missing == 0 && (resumed || a.Scored >= heard) || time.Now().After(deadline) {
 			d.report.AUCOnline, d.report.AUCFrozen, d.report.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Figure(a.Best)
 			d.report.Run.Scored, d.report.Run.Unlogged, d.report.Run.Compared = a.Scored, a.Missing, a.Compared

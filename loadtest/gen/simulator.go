@@ -22,6 +22,8 @@ type SimulatorConfig struct {
 	Zipf        float64 // exponent of popularity: the k-th most popular movie draws k^-Zipf; 0.9
 	Dim         int     // latent dimensions of taste; 4
 	Taste       float64 // deviation of the taste term of the log-odds; 0.9
+	GenreTaste  float64 // deviation of what a user thinks of one genre, in the log-odds; 0.8
+	DecadeTaste float64 // deviation of what a user thinks of one decade, likewise; 0.4
 	UserBias    float64 // deviation of a user's generosity in the log-odds; 1.2
 	MovieBias   float64 // deviation of a movie's quality in the log-odds; 1.2
 	MovieDrift  float64 // ratings of one movie after which its quality is mostly forgotten; 300
@@ -53,6 +55,8 @@ func (c SimulatorConfig) withDefaults() SimulatorConfig {
 	def(&c.Session, 20)
 	def(&c.Zipf, 0.9)
 	def(&c.Taste, 0.9)
+	def(&c.GenreTaste, 0.8)
+	def(&c.DecadeTaste, 0.4)
 	def(&c.UserBias, 1.2)
 	def(&c.MovieBias, 1.2)
 	def(&c.MovieDrift, 300)
@@ -71,8 +75,8 @@ func (c SimulatorConfig) Validate() error {
 		return fmt.Errorf("simulator: the chances of a new user (%v) and movie (%v) must lie in (0, 1]", c.NewUser, c.NewMovie)
 	case !(c.Session >= 1), !(c.Zipf > 0), !(c.MovieDrift > 0), !(c.UserDrift > 0), !(c.SecondsEach > 0):
 		return fmt.Errorf("simulator: session %v must be at least 1; zipf %v, drifts %v and %v and seconds %v must be positive", c.Session, c.Zipf, c.MovieDrift, c.UserDrift, c.SecondsEach)
-	case !(c.Taste >= 0), !(c.UserBias >= 0), !(c.MovieBias >= 0):
-		return fmt.Errorf("simulator: the deviations %v, %v and %v must not be negative", c.Taste, c.UserBias, c.MovieBias)
+	case !(c.Taste >= 0), !(c.GenreTaste >= 0), !(c.DecadeTaste >= 0), !(c.UserBias >= 0), !(c.MovieBias >= 0):
+		return fmt.Errorf("simulator: the deviations %v, %v, %v, %v and %v must not be negative", c.Taste, c.GenreTaste, c.DecadeTaste, c.UserBias, c.MovieBias)
 	}
 	return nil
 }
@@ -82,6 +86,11 @@ func (c SimulatorConfig) Validate() error {
 type being struct {
 	bias  float64
 	place []float64
+
+	genres, decades []float64 // a user's opinions of each, which stay
+
+	of     []int // a movie's genres: where they are in genres
+	decade int   // and its decade in decades
 }
 
 // Simulator draws each rating from a probability it knows, so the best possible AUC
@@ -118,7 +127,7 @@ func NewSimulator(cfg SimulatorConfig) (*Simulator, error) {
 		offset: 0.1,
 	}
 	for range cfg.Users {
-		s.users = append(s.users, s.newBeing(cfg.UserBias))
+		s.users = append(s.users, s.newUser())
 	}
 	for range cfg.Movies {
 		s.openMovie()
@@ -134,10 +143,41 @@ func (s *Simulator) newBeing(bias float64) being {
 	return b
 }
 
+func (s *Simulator) newUser() being {
+	u := s.newBeing(s.cfg.UserBias)
+	u.genres, u.decades = make([]float64, len(rating.Genres)), make([]float64, decades)
+	for i := range u.genres {
+		u.genres[i] = s.cfg.GenreTaste * s.rng.NormFloat64()
+	}
+	for i := range u.decades {
+		u.decades[i] = s.cfg.DecadeTaste * s.rng.NormFloat64()
+	}
+	return u
+}
+
+func (s *Simulator) newMovie(id int64) being {
+	m := s.newBeing(s.cfg.MovieBias)
+	about, _ := s.Catalog().Movie(id)
+	for _, g := range about.Genres {
+		m.of = append(m.of, int(rating.GenreID(g)-1))
+	}
+	m.decade = (about.Year - firstYear) / 10
+	return m
+}
+
+// opinion is what the user thinks of movies such as m, whichever it is.
+func opinion(u, m *being) float64 {
+	sum := 0.0
+	for _, g := range m.of {
+		sum += u.genres[g]
+	}
+	return sum/math.Sqrt(float64(len(m.of))) + u.decades[m.decade]
+}
+
 // openMovie adds a movie at a random rank: the one that was there moves to the end.
 func (s *Simulator) openMovie() {
 	n := len(s.movies)
-	s.movies = append(s.movies, s.newBeing(s.cfg.MovieBias))
+	s.movies = append(s.movies, s.newMovie(int64(n+1)))
 	s.ids = append(s.ids, int64(n+1))
 	weight := math.Pow(float64(n+1), -s.cfg.Zipf)
 	if n > 0 {
@@ -185,7 +225,7 @@ func (s *Simulator) Next() (rating.Rating, bool) {
 		s.rated = make(map[int64]struct{}, s.left)
 		s.user = s.rng.IntN(len(s.users))
 		if s.rng.Float64() < s.cfg.NewUser {
-			s.users = append(s.users, s.newBeing(s.cfg.UserBias))
+			s.users = append(s.users, s.newUser())
 			s.user = len(s.users) - 1
 		}
 	}
@@ -194,7 +234,7 @@ func (s *Simulator) Next() (rating.Rating, bool) {
 	s.rated[s.ids[rank]] = struct{}{}
 
 	u, m := &s.users[s.user], &s.movies[rank]
-	odds := s.offset + u.bias + m.bias
+	odds := s.offset + u.bias + m.bias + opinion(u, m)
 	for i := range u.place {
 		odds += s.scale * u.place[i] * m.place[i]
 	}

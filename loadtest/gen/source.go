@@ -3,8 +3,11 @@
 package gen
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/monolith-go/monolith/loadtest/rating"
 )
@@ -18,17 +21,21 @@ type Source interface {
 	Best() (float64, bool)
 	// Total is how many ratings there are in all; 0: without end.
 	Total() int
+	// Catalog knows the movies that are rated; nil: nothing is known of them.
+	Catalog() rating.Catalog
 }
 
 // File is a whole ratings file, sorted.
 type File struct {
-	all  []rating.Rating
-	next int
-	rows int
+	all    []rating.Rating
+	movies rating.Movies
+	next   int
+	rows   int
 }
 
 // OpenCSV reads a MovieLens ratings.csv and sorts it by timestamp, user and movie.
-// Broken rows go to broken and are left out.
+// Broken rows go to broken and are left out. A movies.csv beside it becomes the catalog; its
+// broken rows are left out, and their movies are unknown.
 func OpenCSV(path string, broken func(rating.Broken)) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -47,7 +54,27 @@ func OpenCSV(path string, broken func(rating.Broken)) (*File, error) {
 	}
 	src := Ratings(all)
 	src.rows += bad
+	if src.movies, err = openMovies(filepath.Join(filepath.Dir(path), "movies.csv")); err != nil {
+		return nil, err
+	}
 	return src, nil
+}
+
+// openMovies reads a movies.csv, nothing where there is none.
+func openMovies(path string) (rating.Movies, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the movies: %w", err)
+	}
+	defer f.Close()
+	movies, err := rating.ReadMovies(f, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return movies, nil
 }
 
 // Ratings sorts rs, which it keeps, and plays them.
@@ -62,6 +89,14 @@ func (f *File) Next() (rating.Rating, bool) {
 	}
 	f.next++
 	return f.all[f.next-1], true
+}
+
+// Catalog is nil for a file without a movies.csv beside it.
+func (f *File) Catalog() rating.Catalog {
+	if f.movies == nil {
+		return nil // not a Catalog that holds nil
+	}
+	return f.movies
 }
 
 // Best is unknown for real ratings.

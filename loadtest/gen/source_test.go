@@ -43,6 +43,35 @@ func TestOpenCSV(t *testing.T) {
 	}
 }
 
+// TestMoviesBesideRatings are the catalog; a file without them has none.
+func TestMoviesBesideRatings(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ratings.csv")
+	if err := os.WriteFile(path, []byte(rating.Header+"\n1,7,4.0,30\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenCSV(path, nil)
+	if err != nil || f.Catalog() != nil {
+		t.Errorf("without movies.csv: %v, catalog %v", err, f.Catalog())
+	}
+	movies := filepath.Join(dir, "movies.csv")
+	if err := os.WriteFile(movies, []byte(rating.MoviesHeader+"\n7,Heat (1995),Action|Crime\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = OpenCSV(path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if m, ok := f.Catalog().Movie(7); !ok || m.Title != "Heat" {
+		t.Errorf("movie 7 is %+v, %t", m, ok)
+	}
+	if err := os.WriteFile(movies, []byte("something else\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenCSV(path, nil); err == nil || !strings.Contains(err.Error(), movies) {
+		t.Errorf("a movies.csv that is none: %v", err)
+	}
+}
+
 func TestLimit(t *testing.T) {
 	rs := []rating.Rating{{User: 1}, {User: 2}, {User: 3}}
 	for n, want := range map[int]int{-1: 3, 0: 3, 1: 1, 3: 3, 9: 3} {

@@ -60,6 +60,8 @@ func TestCSVOfOtherWriters(t *testing.T) {
 		"\"userId\",\"movieId\",\"rating\",\"timestamp\"\r\n\"1\",\"10\",\"4.0\",\"100\"\r\n",
 		"userId, movieId, rating, timestamp\n1, 10, 4.0 , 100\n",
 		Header + "\n 1,\"10\",4.0,100",
+		Header + "\n\" 1\" ,\"10\"\t, 4.0,100 ",
+		Header + "\n1.0,10.00,4,1e2\n",
 	} {
 		got, err := ReadCSV(strings.NewReader(in), func(b Broken) { t.Errorf("%q: line %d: %s", in, b.Line, b.Reason) })
 		if diff := cmp.Diff([]Rating{{1, 10, 4, 100}}, got); err != nil || diff != "" {

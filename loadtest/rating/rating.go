@@ -75,8 +75,9 @@ func (r Rating) MarshalJSON() ([]byte, error) {
 	return r.AppendJSON(nil), nil
 }
 
-// Decode reads one record strictly: one object with exactly the four fields, each
-// once, in any order, spelt as they are, within the bounds of Validate.
+// Decode reads one record strictly: one object with the four fields of a rating, each once,
+// in any order, spelt as they are, within the bounds of Validate. The features of a Record may
+// stand beside them, and nothing else.
 func Decode(data []byte) (Rating, error) {
 	var r Rating
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -100,27 +101,7 @@ func Decode(data []byte) (Rating, error) {
 			return bad(fmt.Errorf("field %q stands there twice", key))
 		}
 		seen[key] = true
-		v, err := d.Token()
-		if err != nil {
-			return bad(err)
-		}
-		n, ok := v.(json.Number)
-		if !ok {
-			return bad(fmt.Errorf("field %q is not a number", key))
-		}
-		switch key {
-		case "userId":
-			r.User, err = strconv.ParseInt(n.String(), 10, 64)
-		case "movieId":
-			r.Movie, err = strconv.ParseInt(n.String(), 10, 64)
-		case "rating":
-			r.Rating, err = strconv.ParseFloat(n.String(), 64)
-		case "timestamp":
-			r.Timestamp, err = strconv.ParseInt(n.String(), 10, 64)
-		default:
-			err = errors.New("unknown field")
-		}
-		if err != nil {
+		if err := r.field(d, key); err != nil {
 			return bad(fmt.Errorf("field %q: %w", key, err))
 		}
 	}
@@ -136,6 +117,37 @@ func Decode(data []byte) (Rating, error) {
 		}
 	}
 	return r, r.Validate()
+}
+
+// field reads the value of a field.
+func (r *Rating) field(d *json.Decoder, key string) error {
+	switch key {
+	case "genres", "liked", "disliked", "recent":
+		return d.Decode(new([]uint64))
+	case "year", "decade", "age", "hour":
+		return d.Decode(new(uint64))
+	}
+	v, err := d.Token()
+	if err != nil {
+		return err
+	}
+	n, ok := v.(json.Number)
+	if !ok {
+		return errors.New("it is not a number")
+	}
+	switch key {
+	case "userId":
+		r.User, err = strconv.ParseInt(n.String(), 10, 64)
+	case "movieId":
+		r.Movie, err = strconv.ParseInt(n.String(), 10, 64)
+	case "rating":
+		r.Rating, err = strconv.ParseFloat(n.String(), 64)
+	case "timestamp":
+		r.Timestamp, err = strconv.ParseInt(n.String(), 10, 64)
+	default:
+		err = errors.New("unknown field")
+	}
+	return err
 }
 
 // Compare orders ratings by time, then user, then movie, then stars.

@@ -51,6 +51,7 @@ func TestDecodeRejects(t *testing.T) {
 		{"field missing", `{"userId":1,"movieId":2,"rating":4.0}`, `"timestamp" is missing`},
 		{"string", `{"userId":"1","movieId":2,"rating":4.0,"timestamp":3}`, "not a number"},
 		{"nested", `{"userId":{},"movieId":2,"rating":4.0,"timestamp":3}`, "not a number"},
+		{"feature of another kind", ok[:len(ok)-1] + `,"genres":"Drama"}`, "genres"},
 		{"fraction of a user", `{"userId":1.5,"movieId":2,"rating":4.0,"timestamp":3}`, "userId"},
 		{"id of 49 bits", `{"userId":281474976710656,"movieId":2,"rating":4.0,"timestamp":3}`, "2^48"},
 		{"negative movie", `{"userId":1,"movieId":-2,"rating":4.0,"timestamp":3}`, "movieId"},

@@ -43,6 +43,11 @@ type Report struct {
 	AUCFrozen Figure `json:"auc_frozen"` // of the copy frozen at half time
 	AUCBest   Figure `json:"auc_best"`   // of the true probabilities; null for real ratings
 
+	// Of one bias per user and per movie, which had learnt before each rating what the model had.
+	AUCBaseline       Figure `json:"auc_baseline"`
+	AUCBaselineFrozen Figure `json:"auc_baseline_frozen"` // having learnt the first half
+	Lag               Lag    `json:"lag"`
+
 	Freshness Freshness `json:"freshness_ms"`
 	Predict   Predict   `json:"predict"`
 
@@ -60,6 +65,13 @@ type Report struct {
 	Run    Run                 `json:"run"`
 	Hashes map[string]ViewHash `json:"hashes"` // live view -> its hash at a sequence
 	Series Series              `json:"series"`
+}
+
+// Lag is how many ratings had been published, when a rating was scored, behind the last one
+// that the model had learnt.
+type Lag struct {
+	P50 Figure `json:"p50"`
+	P90 Figure `json:"p90"`
 }
 
 // Freshness is the time from the ack of a rating until its changed rows are served.

@@ -19,6 +19,7 @@ import (
 
 // feature is one input of the model, resolved.
 type feature struct {
+	index int // in the spec
 	name  string
 	slot  uint32
 	table string
@@ -63,8 +64,11 @@ func newEntryModel(name string, version int64, shards int, e *checkpoint.Entry) 
 	for _, b := range modelspec.Bands(m.vars) {
 		m.bands[place{b.Variable, b.At}] = b.Size
 	}
-	for _, f := range e.Spec.GetFeatures() {
-		m.features = append(m.features, feature{name: f.GetName(), slot: f.GetSlot(), table: f.GetTable()})
+	for i, f := range e.Spec.GetFeatures() {
+		if len(f.GetCross()) > 0 {
+			continue // it follows from others
+		}
+		m.features = append(m.features, feature{index: i, name: f.GetName(), slot: f.GetSlot(), table: f.GetTable()})
 		m.inputs = append(m.inputs, tfserving.Input{Name: f.GetName(), Dtype: types_go_proto.DataType_DT_INT64})
 	}
 	tensors := make([][]float32, len(m.vars))

@@ -72,8 +72,8 @@ func (r *recorder) take(m *entryModel, sc *scratch, denseSeq uint64, scores []fl
 		}
 		for i := range m.features {
 			f := &m.features[i]
-			id := sc.batch.ID(i, row)
-			shard, block, at := sc.batch.Place(i, row)
+			id := sc.batch.IDs(f.index, row)[0]
+			shard, block, at := sc.batch.Place(f.index, row, 0)
 			rec.Inputs[f.name] = signature(id)
 			rec.Rows[i] = impression.Row{
 				Feature: f.name, Table: f.table, ID: id, Shard: uint32(shard),

@@ -132,11 +132,12 @@ func (s *Server) score(ctx context.Context, m *entryModel, inputs map[string]*tf
 	}
 	w := m.params.Load()
 	lane := m.lanes.Get().(*runtime.Lane)
-	scores, err := m.engine.Score(lane, sc.batch, w, make([]float32, 0, sc.batch.Len()))
+	byTask, err := m.engine.Score(lane, sc.batch, w, [][]float32{make([]float32, 0, sc.batch.Len())})
 	m.lanes.Put(lane)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "model %s: %v", m.model, err)
 	}
+	scores := byTask[0]
 	if rec != nil {
 		rec.take(m, sc, w.Version, scores)
 	}
@@ -176,7 +177,7 @@ func (sc *scratch) load(m *entryModel, inputs map[string]*tfserving.TensorProto,
 			}
 			sc.column[row] = modelspec.FID(f.slot, id)
 		}
-		if err := sc.batch.Column(i, sc.column); err != nil {
+		if err := sc.batch.Column(f.index, sc.column, nil); err != nil {
 			return fmt.Errorf("input %q: %w", f.name, err)
 		}
 	}

@@ -92,11 +92,11 @@ func (s *pupil) gradients() [][2]*rowwire.ApplyRequest {
 	rng := rand.New(rand.NewPCG(7, uint64(s.step)))
 	b := s.e.NewBatch()
 	for range 8 {
-		ids := make([]int64, 26)
+		ids := make([][]int64, 26)
 		for f := range ids {
-			ids[f] = modelspec.FID(uint32(f+1), rng.Int64N(5))
+			ids[f] = []int64{modelspec.FID(uint32(f+1), rng.Int64N(5))}
 		}
-		if err := b.Add(ids, float32(rng.IntN(2))); err != nil {
+		if err := b.Add(runtime.Sample{IDs: ids, Labels: []float32{float32(rng.IntN(2))}}); err != nil {
 			s.t.Fatal(err)
 		}
 	}

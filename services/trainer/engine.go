@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -32,7 +33,7 @@ func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
 	if bytes := modelspec.StepBytes(spec, batch); bytes > modelspec.MaxStepBytes {
 		return nil, fmt.Errorf("a step of %d records takes up to %d bytes, %d are sent at once: lower --batch", batch, bytes, modelspec.MaxStepBytes)
 	}
-	r, err := runtime.New(spec, shards, batch)
+	r, err := runtime.New(spec, shards, max(batch, maxBatch)) // a record may hold several samples
 	if err != nil {
 		return nil, err
 	}
@@ -96,23 +97,44 @@ func (s *step) load(recs []kafka.Record) error {
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
-		smp, err := s.input.Decode(r.Value)
-		if err != nil {
-			s.bad = append(s.bad, rejected{r, err.Error()})
-			continue
-		}
 		// Rows expire by the time of records, so one that lies about it must not be learnt.
 		if r.Time.After(latest) {
 			s.bad = append(s.bad, rejected{r, fmt.Sprintf("the record is dated %s, later than %s, the latest that is taken: correct its producer's clock and send it again, or start the trainers with a greater --record-ahead",
 				r.Time.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))})
 			continue
 		}
-		if err := s.batch.Add(smp.IDs, smp.Label); err != nil {
-			return fmt.Errorf("record %d: %w", r.Offset, err)
+		switch err := s.input.Into(s.batch, r.Value); {
+		case errors.Is(err, runtime.ErrFull):
+			return fmt.Errorf("record %d: %w: %w", r.Offset, errTooLarge, err)
+		case err != nil:
+			s.bad = append(s.bad, rejected{r, err.Error()})
+			continue
 		}
 		s.newest = max(s.newest, r.Time.Unix())
 	}
-	return s.batch.Seal()
+	if err := s.batch.Seal(); err != nil {
+		if errors.Is(err, runtime.ErrFull) {
+			return fmt.Errorf("%w: %w", errTooLarge, err)
+		}
+		return err
+	}
+	return s.fits()
+}
+
+// fits is an errTooLarge unless every shard can be asked for its rows, and told their gradients, at
+// once.
+func (s *step) fits() error {
+	for shard := range s.e.Shards() {
+		ids, bytes := 0, 0
+		for _, b := range s.batch.Blocks(shard) {
+			ids += len(b.IDs)
+			bytes += len(b.IDs) * (8 + 4*b.Dim)
+		}
+		if ids > rowwire.MaxIDs || bytes > modelspec.MaxStepBytes {
+			return fmt.Errorf("%w: its %d samples read %d rows of shard %d, and %d bytes would be sent: %d and %d are", errTooLarge, s.samples(), ids, shard, bytes, rowwire.MaxIDs, modelspec.MaxStepBytes)
+		}
+	}
+	return nil
 }
 
 // asks is the lookup of what the batch reads of a shard; ok is false where that is nothing.

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -269,6 +272,19 @@ func TestTheWorstErrorDecides(t *testing.T) {
 	}
 }
 
+// labelled is a batch of one task.
+type labelled []float32
+
+func (l labelled) Len() int              { return len(l) }
+func (l labelled) Labels(int) []float32  { return l }
+func (l labelled) Weights(int) []float32 { return nil }
+
+// learn notes a step of one task.
+func (m *metrics) learn(scores, labels []float32, loss float64, rejected int) {
+	task := []modelspec.Task{{Name: "score", Label: &model.Label{Field: "rating", Threshold: 1}}}
+	m.learnt(task, labelled(labels), runtime.Result{Loss: loss, Losses: []float64{loss}, Scores: [][]float32{scores}}, rejected, 0)
+}
+
 // The window holds the newest predictions, and says nothing of a few.
 func TestTheWindowOfPredictions(t *testing.T) {
 	m := newMetrics(nil)
@@ -277,7 +293,7 @@ func TestTheWindowOfPredictions(t *testing.T) {
 	feed := func(n int) {
 		for i := range n {
 			score, label := float32((i*7)%97)/97, float32(i%2)
-			m.learnt([]float32{score}, []float32{label}, 0.5, 0, 0)
+			m.learn([]float32{score}, []float32{label}, 0.5, 0)
 			scores, labels = append(scores, float64(score)), append(labels, label > 0.5)
 		}
 	}
@@ -287,8 +303,8 @@ func TestTheWindowOfPredictions(t *testing.T) {
 		if got, want := m.figures().auc, eval.AUC(scores[from:], labels[from:]); got != want {
 			t.Errorf("%s: auc %v, want %v", what, got, want)
 		}
-		if len(m.scores) != len(scores)-from || len(m.labels) != len(m.scores) {
-			t.Errorf("%s: %d predictions are kept", what, len(m.scores))
+		if w := m.tasks[0]; len(w.scores) != len(scores)-from || len(w.labels) != len(w.scores) {
+			t.Errorf("%s: %d predictions are kept", what, len(w.scores))
 		}
 	}
 	if feed(aucLeast - 1); !math.IsNaN(m.figures().auc) {
@@ -299,7 +315,7 @@ func TestTheWindowOfPredictions(t *testing.T) {
 	feed(aucWindow - aucLeast)
 	check("a full window")
 	for i := range 11 { // the oldest go
-		m.learnt([]float32{float32(i) / 1000}, []float32{1}, 0.5, 0, 0)
+		m.learn([]float32{float32(i) / 1000}, []float32{1}, 0.5, 0)
 		scores, labels = append(scores, float64(float32(i)/1000)), append(labels, true)
 	}
 	check("more than a window")
@@ -310,26 +326,59 @@ func TestTheWindowOfPredictions(t *testing.T) {
 	}
 }
 
+// Each of several tasks has figures of its own, of the samples that it learns from.
+func TestFiguresByTask(t *testing.T) {
+	m := newMetrics(nil)
+	e, err := newEngine(listsSpec(), 1, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := e.newStep()
+	var recs []kafka.Record
+	for i := range 200 {
+		recs = append(recs, kafka.Record{Value: fmt.Appendf(nil, `{"user":1,"movie":2,"age":1,"stars":%d,"seen":%d}`, i%6, i%2)})
+	}
+	if err := st.load(recs); err != nil || st.samples() != 200 {
+		t.Fatal(err, st.bad)
+	}
+	right := make([]float32, 200)
+	for i := range right {
+		right[i] = st.batch.Labels(0)[i]
+	}
+	m.learnt(e.Tasks(), st.batch, runtime.Result{Loss: 300, Losses: []float64{100, 200}, Scores: [][]float32{right, right}}, 0, 0)
+	f := m.figures()
+	named := map[string]float64{}
+	for _, v := range f.named() {
+		named[v.name] = v.value
+	}
+	if f.auc != 1 || named["auc/like"] != 1 || named["loss/like"] != 0.5 || named["loss/stars"] != 1 || named["loss"] != 1.5 || !math.IsNaN(named["auc/stars"]) {
+		t.Errorf("%+v", named)
+	}
+	if n := len(m.tasks[0].scores); n != 100 {
+		t.Errorf("%d of 100 samples with a weight are counted", n)
+	}
+}
+
 func TestTheMovingLoss(t *testing.T) {
 	m := newMetrics(nil)
 	if !math.IsNaN(m.figures().loss) {
 		t.Errorf("before the first: %v", m.figures().loss)
 	}
-	m.learnt(nil, nil, 0, 0, 3)
+	m.learn(nil, nil, 0, 0)
 	if f := m.figures(); !math.IsNaN(f.loss) || f.steps != 1 || f.samples != 0 {
 		t.Errorf("after nothing: %+v", f)
 	}
-	m.learnt([]float32{0.5, 0.5}, []float32{1, 0}, 8, 0, 0) // 4 each
+	m.learn([]float32{0.5, 0.5}, []float32{1, 0}, 8, 0) // 4 each
 	if f := m.figures(); f.loss != 4 || f.samples != 2 {
 		t.Errorf("the first: %+v", f)
 	}
 	was := 4.0
-	m.learnt([]float32{0.5}, []float32{1}, 1004, 0, 0)
+	m.learn([]float32{0.5}, []float32{1}, 1004, 0)
 	if want := was + (1004-was)/lossMemory; math.Abs(m.figures().loss-want) > 1e-9 {
 		t.Errorf("one of a thousand: %v, want %v", m.figures().loss, want)
 	}
 	was = m.figures().loss
-	if m.learnt(nil, nil, 0, 3, 0); m.figures().loss != was {
+	if m.learn(nil, nil, 0, 3); m.figures().loss != was {
 		t.Errorf("a batch of nothing: %v, want %v", m.figures().loss, was)
 	}
 }

@@ -398,7 +398,7 @@ func (l *learner) learn(soft, hard context.Context, recs []kafka.Record, from, t
 	l.steps++
 	l.s.dense.learnt()
 	l.s.env.Health.OK(l.named("learning"))
-	l.s.m.learnt(res.Scores, st.batch.Labels(), res.Loss, len(st.bad), time.Since(begin))
+	l.s.m.learnt(st.e.Tasks(), st.batch, res, len(st.bad), time.Since(begin))
 	return nil
 }
 

@@ -44,7 +44,7 @@ func TestFiguresAreReported(t *testing.T) {
 			for i := range n {
 				scores[i], labels[i] = float32(i%2), float32(i%2)
 			}
-			s.m.learnt(scores, labels, float64(n)/2, 0, 0)
+			s.m.learn(scores, labels, float64(n)/2, 0)
 		}
 		time.Sleep(time.Millisecond) // off the tick
 		check("nothing was learnt")

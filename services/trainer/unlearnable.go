@@ -15,6 +15,9 @@ var (
 	// errGradients says that the gradients of a batch are none that a shard takes; nothing
 	// was applied.
 	errGradients = errors.New("the gradients cannot be applied")
+	// errTooLarge says that a step takes more memory, or a message more bytes, than there may be;
+	// nothing was applied.
+	errTooLarge = errors.New("the step is too large")
 	// errDiverged says that no record can be learnt any more, whatever it holds.
 	errDiverged = errors.New("records fail one after the other, so the model is at fault rather than they")
 )
@@ -51,7 +54,7 @@ func (s *step) takeable() error {
 // refused says whether err is about the content of a batch: trying the same again is no
 // use, a part of it may do.
 func refused(err error) bool {
-	return errors.Is(err, errGradients) || refusal(err) == rowwire.Invalid
+	return errors.Is(err, errGradients) || errors.Is(err, errTooLarge) || refusal(err) == rowwire.Invalid
 }
 
 // halving learns [from, to) in one step or, where that is refused, in halves, down to the
@@ -65,8 +68,10 @@ func (l *learner) halving(soft, hard context.Context, recs []kafka.Record, from,
 		return err
 	}
 	if len(recs) == 1 {
-		if err := l.tooOdd(soft, from, to, err); err != nil {
-			return err
+		if !errors.Is(err, errTooLarge) { // which is the record's fault alone
+			if err := l.tooOdd(soft, from, to, err); err != nil {
+				return err
+			}
 		}
 		if err := l.park(soft, rejected{recs[0], err.Error()}); err != nil {
 			return err
@@ -86,6 +91,9 @@ func (l *learner) halving(soft, hard context.Context, recs []kafka.Record, from,
 // it: the records that cannot be learnt by themselves are found first.
 func (l *learner) sifted(soft, hard context.Context, recs []kafka.Record, from, to int64, when at) error {
 	err := l.learn(soft, hard, recs, from, to, when)
+	if errors.Is(err, errTooLarge) {
+		return l.tooLarge(soft, hard, recs, from, to, when, err)
+	}
 	if !errors.Is(err, errGradients) {
 		if err == nil && l.step.samples() > 0 {
 			l.learns()
@@ -117,6 +125,29 @@ func (l *learner) sifted(soft, hard context.Context, recs []kafka.Record, from, 
 		l.learns()
 	}
 	return err
+}
+
+// tooLarge parks the records that are too large by themselves; where none is, the turn is.
+func (l *learner) tooLarge(soft, hard context.Context, recs []kafka.Record, from, to int64, when at, why error) error {
+	var good []kafka.Record
+	for i, r := range recs {
+		err := l.step.load(recs[i : i+1])
+		switch {
+		case errors.Is(err, errTooLarge):
+			if err := l.park(soft, rejected{r, err.Error()}); err != nil {
+				return err
+			}
+			l.s.m.rejected.Inc()
+		case err != nil:
+			return err
+		default:
+			good = append(good, r)
+		}
+	}
+	if len(good) == len(recs) {
+		return fmt.Errorf("offsets %d to %d of partition %d cannot be learnt in one turn: %w: begin the job again with a lower --batch", from, to, l.partition, why)
+	}
+	return l.sifted(soft, hard, good, from, to, when)
 }
 
 // sift parts the records that can be learnt from those that cannot, by the rows and

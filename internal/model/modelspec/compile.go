@@ -19,12 +19,17 @@ type Model struct {
 	Tensors   int // of Outputs
 	Layers    []Layer
 
-	// Train computes the scores of all tasks, the mean loss, and its gradients by the tensors
-	// and the variables; with reduction SUM these are of the sum. Its inputs are the tensors,
-	// the floats and a label for each task.
+	// Sequences are the features of FIRSTN, in order: how many rows of them each sample has are
+	// inputs.
+	Sequences []string
+
+	// Train computes the scores of all tasks, the mean loss, that of each task by itself and without
+	// its weight, and the gradients of the mean loss by the tensors and the variables; with
+	// reduction SUM these are of the sum. Its inputs are the tensors, the lengths of Sequences, the
+	// floats, a label for each task, and weights for those that have them.
 	Train *graph.Graph
 
-	// Serve computes the scores of all tasks, of the tensors and the floats.
+	// Serve computes the scores of all tasks, of the tensors, the lengths and the floats.
 	Serve *graph.Graph
 }
 
@@ -59,7 +64,7 @@ func compiled(spec *model.ModelSpec) (*Model, *complaints) {
 
 // build compiles a spec whose elements are valid each by itself.
 func build(spec *model.ModelSpec) (*Model, error) {
-	m := &Model{Spec: spec}
+	m := &Model{Spec: spec, Sequences: sequences(spec)}
 	for i, o := range outputs(spec) {
 		made, err := output(spec, o)
 		if err != nil {

@@ -51,7 +51,21 @@ func TestErrorsNameNodeAndLine(t *testing.T) {
 		{"dot of three", "fm: {}, inputs: [v]", "dot: {}, inputs: [v, v, v]", `line 15: layer "pairs": it has 3 inputs: give two`},
 		{"cross without depth", "fm: {}, inputs: [v]", "cross: {}, inputs: [v]", `line 15: layer "pairs": it has depth 0`},
 		{"cross of a rank beyond", "fm: {}, inputs: [v]", "cross: {depth: 1, rank: 9}, inputs: [v]", `line 15: layer "pairs": it has rank 9, and its input 8 numbers`},
-		{"an op that is not there", "fm: {}", "gru: {units: 3}", `line 15: layer "pairs": its kind, gru, is not computed`},
+		{"attention without a sequence", "fm: {}, inputs: [v]", "attention: {}, inputs: [v]", `line 15: layer "pairs": it has 1 inputs: give the query and the sequence`},
+		{"attention to what has no steps", "fm: {}, inputs: [v]", "attention: {}, inputs: [v, w]", `line 15: layer "pairs": its input "w" has the shape [n 1]: give it a sequence`},
+		{"a query of another width", "fm: {}, inputs: [v]", "attention: {}, inputs: [w, v]", `line 15: layer "pairs": its inputs "w" and "v" do not meet: the query [n 1] is to be as wide as a step of the sequence [n 2 4]`},
+		{"attention of no units", "fm: {}, inputs: [v]", "attention: {units: [0]}, inputs: [w, v]", `line 15: layer "pairs"`},
+		{"gru without units", "fm: {}", "gru: {}", `line 15: layer "pairs": it has 0 units`},
+		{"gru over what has no steps", "fm: {}, inputs: [v]", "gru: {units: 3}, inputs: [w]", `line 15: layer "pairs": its input "w" has the shape [n 1]: give it a sequence`},
+		{"augru without scores", "fm: {}", "augru: {units: 3}", `line 15: layer "pairs": it has 1 inputs: give the sequence and its scores`},
+		{"augru of scores for other steps", "fm: {}, inputs: [v]", "augru: {units: 3}, inputs: [v, w]", `line 15: layer "pairs": its inputs "v" and "w" do not meet: a sequence [n 2 4] needs a score for each step, and these are [n 1]`},
+		{"mmoe without experts", "fm: {}", "mmoe: {units: [3], tasks: 2}", `line 15: layer "pairs": it has 0 experts: give 1 to 256`},
+		{"mmoe without tasks", "fm: {}", "mmoe: {units: [3], experts: 2}", `line 15: layer "pairs": it has 0 tasks: give 1 to 64`},
+		{"mmoe without units", "fm: {}", "mmoe: {tasks: 2, experts: 2}", `line 15: layer "pairs": it has 0 numbers of units`},
+		{"mmoe that is read whole", "fm: {}", "mmoe: {units: [1], tasks: 2, experts: 2}", `line 17: layer "logit" reads "pairs", which has 2 values: name one, as pairs.0`},
+		{"ple without levels", "fm: {}", "ple: {tasks: 2, experts: 2, shared: 1, units: [3]}", `line 15: layer "pairs": it has 0 levels`},
+		{"ple without shared experts", "fm: {}", "ple: {levels: 1, tasks: 2, experts: 2, units: [3]}", `line 15: layer "pairs": it has 0 shared experts`},
+		{"ple of too many experts", "fm: {}", "ple: {levels: 2, tasks: 2, experts: 64, shared: 1, units: [3]}", `line 15: layer "pairs": it has 258 experts on all levels: 256 are allowed`},
 		{"an activation that is not there", "inputs: [v]}\n- {name: logit", "activation: 99, inputs: [v]}\n- {name: logit", `line 16: layer "deep" has the unknown activation 99`},
 		{"a feature without a table", "slot: 2, table: movie", "slot: 2, table: film", `line 4: feature "movie" reads table "film"`},
 		{"a slot twice", "slot: 2", "slot: 1", `line 4: feature "movie" has slot 1, which feature "user" has too, of table "user"`},
@@ -73,10 +87,17 @@ func TestErrorsNameNodeAndLine(t *testing.T) {
 		{"a wrong type", "slot: 2", "slot: two", `line 4: invalid value for uint32`},
 		{"a range that falls", "name: movie, slot: 2", `name: "m{3..1}", slot: 2`, `line 4: the range {3..1} has 0 numbers`},
 		{"ranges of two lengths", "name: movie, slot: 2", `name: "m{1..3}", slot: "{1..2}"`, `line 4: the ranges {1..3} and {1..2} of one element count differently`},
-		{"a raw label", "threshold: 1", "raw: true", `the label is raw, and trainers read a threshold`},
-		{"two tasks", "tasks:\n", "tasks:\n- {logit: pairs}\n", `line 20: the model has 2 tasks`},
-		{"floats", "layers:\n", "floats: [{name: age}]\nlayers:\n", `line 14: float "age" is declared, and trainers read no numbers`},
-		{"a sequence", "slot: 2, table", "slot: 2, pooling: FIRSTN, max_sequence_length: 4, table", `line 4: feature "movie" has the pooling FIRSTN`},
+		{"a raw label", "threshold: 1", "raw: true", `line 19: task "logit" has a raw label, which only MSE learns`},
+		{"two tasks", "tasks:\n", "tasks:\n- {logit: pairs}\n", `line 19: task "pairs" has no label, and the model has none`},
+		{"floats", "layers:\n", "floats: [{name: age}]\nlayers:\n", `line 14: float "age" is read by no layer`},
+		{"a sequence", "slot: 2, table", "slot: 2, pooling: FIRSTN, max_sequence_length: 4, table", `line 12: output "w": it puts feature "movie" beside "user", of which one is a sequence of 4`},
+		{"a cross of what is not there", "slot: 2, table", "slot: 2, cross: [user, film], table", `line 4: feature "movie" crosses "film", which is no feature`},
+		{"a cross of itself", "slot: 2, table", "slot: 2, cross: [user, movie], table", `line 4: feature "movie" crosses "movie", which is crossed itself`},
+		{"a cross of one", "slot: 2, table", "slot: 2, cross: [user], table", `line 4: feature "movie" crosses 1 features: give 2 to 8`},
+		{"a cross of a feature with itself", "slot: 2, table", "slot: 2, cross: [user, user], table", `line 4: feature "movie" crosses "user" with itself`},
+		{"a cross with a field", "slot: 2, table", "slot: 2, field: m, cross: [user, user], table", `line 4: feature "movie" is crossed, so no record has it`},
+		{"weights of pairs", "{logit: logit,", "{logit: logit, loss: IN_BATCH_AUC, weight_field: w,", `line 19: task "logit" has the loss IN_BATCH_AUC, which compares the samples`},
+		{"a softmax of no towers", "{logit: logit,", "{logit: logit, loss: IN_BATCH_SOFTMAX,", `line 19: task "logit" has the loss IN_BATCH_SOFTMAX and learns layer "logit", which is no dot of two towers`},
 		{"int8", "name: deep\n", "name: deep\nserving_compute: INT8\n", `the serving_compute INT8 is not computed`},
 	} {
 		text := strings.Replace(deep, tc.from, tc.to, 1)
@@ -235,6 +256,15 @@ func TestKindsOfLayers(t *testing.T) {
 		{"norm: {type: L2}, inputs: [v]", "[n 2 4]", ""},
 		{"pool: {}, inputs: [v]", "[n 4]", ""},
 		{"pool: {type: MEAN}, inputs: [v]", "[n 4]", ""},
+		{"attention: {units: [3], activation: PRELU}, inputs: [one, v]", "[n 4]", "x/0/query [4 3], x/0/key [4 3], x/0/product [4 3], x/0/bias [3], x/0/alpha [3], x/1/kernel [3 1], x/1/bias [1]"},
+		{"attention: {raw: true}, activation: PRELU, inputs: [one, v]", "[n 4]", "x/0/query [4 1], x/0/key [4 1], x/0/product [4 1], x/0/bias [1], x/alpha [4]"},
+		{"gru: {units: 3}, inputs: [v]", "[n 3]", "x/gates/kernel [4 6], x/gates/bias [6], x/gates/recurrent [3 6], x/candidate/kernel [4 3], x/candidate/bias [3], x/candidate/recurrent [3 3]"},
+		{"augru: {units: 3}, inputs: [v, one_by_one]", "[n 3]", "x/gates/kernel [4 6], x/gates/bias [6], x/gates/recurrent [3 6], x/candidate/kernel [4 3], x/candidate/bias [3], x/candidate/recurrent [3 3]"},
+		{"mmoe: {experts: 2, units: [3, 2], tasks: 1}, inputs: [v]", "[n 2]", "x/expert_0/0/kernel [8 3], x/expert_0/0/bias [3], x/expert_0/1/kernel [3 2], x/expert_0/1/bias [2], " +
+			"x/expert_1/0/kernel [8 3], x/expert_1/0/bias [3], x/expert_1/1/kernel [3 2], x/expert_1/1/bias [2], x/gate_0 [8 2]"},
+		{"ple: {levels: 2, experts: 1, shared: 1, units: [2], tasks: 1}, inputs: [v]", "[n 2]", "x/0/shared/expert_0/0/kernel [8 2], x/0/shared/expert_0/0/bias [2], " +
+			"x/0/task_0/expert_0/0/kernel [8 2], x/0/task_0/expert_0/0/bias [2], x/0/task_0/gate [8 2], x/0/shared/gate [8 2], " +
+			"x/1/shared/expert_0/0/kernel [2 2], x/1/shared/expert_0/0/bias [2], x/1/task_0/expert_0/0/kernel [2 2], x/1/task_0/expert_0/0/bias [2], x/1/task_0/gate [2 2]"},
 		{"activate: {}, activation: RELU, inputs: [v]", "[n 2 4]", ""},
 		{"activate: {}, activation: SIGMOID, inputs: [v]", "[n 2 4]", ""},
 		{"activate: {}, activation: TANH, inputs: [v]", "[n 2 4]", ""},
@@ -244,7 +274,7 @@ func TestKindsOfLayers(t *testing.T) {
 		{"activate: {}, activation: PRELU, inputs: [v]", "[n 2 4]", "x/alpha [4]"},
 	} {
 		text := strings.Replace(deep, "- {name: logit, add: {bias: true}, inputs: [w, pairs, deep]}",
-			"- {name: x, "+tc.layer+"}\n- {name: last, units: 1, inputs: [x]}\n- {name: logit, add: {}, inputs: [w, pairs, deep, last]}", 1)
+			"- {name: one, units: 4, inputs: [w]}\n- {name: one_by_one, units: 2, inputs: [one]}\n- {name: x, "+tc.layer+"}\n- {name: last, units: 1, inputs: [x, one_by_one]}\n- {name: logit, add: {}, inputs: [w, pairs, deep, last]}", 1)
 		spec, err := modelspec.ParseYAML([]byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", tc.layer, err)
@@ -260,7 +290,7 @@ func TestKindsOfLayers(t *testing.T) {
 				variables = append(variables, fmt.Sprint(v.Name, " ", v.Shape))
 			}
 			first := modelspec.InitVariable(spec, v)
-			if want, fixed := map[string]float32{"x/gain": 1, "x/shift": 0, "x/bias": 0, "x/alpha": 0.25, "x/0/alpha": 0.25}[v.Name]; fixed && (first[0] != want || first[len(first)-1] != want) {
+			if want, fixed := map[string]float32{"x/gates/bias": 1, "x/candidate/bias": 0, "x/gain": 1, "x/shift": 0, "x/bias": 0, "x/alpha": 0.25, "x/0/alpha": 0.25}[v.Name]; fixed && (first[0] != want || first[len(first)-1] != want) {
 				t.Errorf("%s: %s starts as %v", tc.layer, v.Name, first)
 			}
 		}

@@ -38,6 +38,30 @@ func (c *complaints) ids(what string, f *model.Feature) {
 	}
 }
 
+// cross checks what a crossed feature is made of.
+func (c *complaints) cross(what string, spec *model.ModelSpec, f *model.Feature) {
+	if n := len(f.GetCross()); n < 2 || n > MaxCrossed {
+		c.add("%s crosses %d features: give 2 to %d", what, n, MaxCrossed)
+		return
+	}
+	if f.GetField() != "" || f.GetMissing() != model.Feature_REJECT || f.GetIds() != model.Feature_NUMBER {
+		c.add("%s is crossed, so no record has it: take field, missing and ids away", what)
+	}
+	seen := map[string]bool{}
+	for _, name := range f.GetCross() {
+		of := Feature(spec, name)
+		switch {
+		case of == nil:
+			c.add("%s crosses %q, which is no feature: declare it, or name one that is", what, name)
+		case len(of.GetCross()) > 0:
+			c.add("%s crosses %q, which is crossed itself: name the features that it crosses", what, name)
+		case seen[name]:
+			c.add("%s crosses %q with itself: name it once", what, name)
+		}
+		seen[name] = true
+	}
+}
+
 func (c *complaints) missing(what string, m model.Feature_Missing) {
 	if model.Feature_Missing_name[int32(m)] == "" {
 		c.add("%s has the unknown missing %d: use REJECT, EMPTY or DEFAULT", what, m)
@@ -136,7 +160,7 @@ func (c *complaints) tasks(spec *model.ModelSpec) {
 			c.add("task %q is declared twice: rename one", t.GetName())
 		}
 		seen[t.GetName()] = true
-		c.task(t)
+		c.task(spec, t)
 	}
 }
 

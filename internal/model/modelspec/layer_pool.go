@@ -7,20 +7,30 @@ import (
 	"github.com/monolith-go/monolith/kernels/graph"
 )
 
-// pool makes one row of its input's.
+// pool makes one row of its input's; of a sequence with lengths only the steps within them count, and of none
+// of them it is 0.
 func (n *network) pool(m *model.Pool, in []graph.ID) (graph.ID, error) {
 	x, err := n.single(in)
 	if err != nil {
 		return graph.None, err
 	}
-	if s := n.shape(x); len(s.Dims) != 2 {
-		return graph.None, fmt.Errorf("its input %q has the shape %v: give it an output of type STACK", n.words[0], s)
+	if x, err = n.sequence(in, 0); err != nil {
+		return graph.None, err
 	}
+	_, ragged := n.lengths[x]
+	name := n.layer.GetName() + ":pool"
 	switch m.GetType() {
 	case model.Pool_SUM:
-		return n.add(graph.Sum{}, x), nil
+		if !ragged {
+			return n.add(graph.Sum{}, x), nil
+		}
+		ones := n.Const(1, graph.PerSample(n.shape(x).Dims[0]))
+		return n.Weigh(name, n.add(graph.Mask{}, ones, n.evenly(x)), x), nil
 	case model.Pool_MEAN:
-		return n.Mean(n.layer.GetName()+":mean", 0, x), nil
+		if !ragged {
+			return n.Mean(n.layer.GetName()+":mean", 0, x), nil
+		}
+		return n.Weigh(name, n.evenly(x), x), nil
 	}
 	return graph.None, fmt.Errorf("it has the unknown type %d: use SUM or MEAN", m.GetType())
 }

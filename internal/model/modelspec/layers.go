@@ -38,10 +38,30 @@ func (n *network) kind(l *model.DenseLayer, in []graph.ID) ([]graph.ID, error) {
 		y, err = n.pool(k.Pool, in)
 	case *model.DenseLayer_Cross:
 		y, err = n.cross(k.Cross, in)
+	case *model.DenseLayer_Attention:
+		return n.attention(k.Attention, in)
+	case *model.DenseLayer_Gru:
+		return n.gru(k.Gru.GetUnits(), false, in)
+	case *model.DenseLayer_Augru:
+		return n.gru(k.Augru.GetUnits(), true, in)
+	case *model.DenseLayer_Mmoe:
+		return n.mmoe(k.Mmoe, in)
+	case *model.DenseLayer_Ple:
+		return n.ple(k.Ple, in)
 	default:
-		return nil, fmt.Errorf("its kind, %s, is not computed by this build: use dense, mlp, add, mul, dot, fm, ffm, cross, norm, activate or pool", kindName(l))
+		return nil, fmt.Errorf("its kind, %s, is not computed by this build: use one of spec.proto", kindName(l))
 	}
 	return []graph.ID{y}, err
+}
+
+// beside says whether a layer's first value is what its name means, and its activation's; the others, as "x.1",
+// are how it came to be.
+func beside(l *model.DenseLayer) bool {
+	switch l.GetKind().(type) {
+	case *model.DenseLayer_Attention, *model.DenseLayer_Gru, *model.DenseLayer_Augru:
+		return true
+	}
+	return false
 }
 
 // kindName is what the spec calls a layer's kind.

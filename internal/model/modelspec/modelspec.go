@@ -111,6 +111,16 @@ func InputSize(spec *model.ModelSpec) int {
 	return n
 }
 
+// Feature is the declared feature of that name, nil if there is none.
+func Feature(spec *model.ModelSpec, name string) *model.Feature {
+	for _, f := range spec.GetFeatures() {
+		if f.GetName() == name {
+			return f
+		}
+	}
+	return nil
+}
+
 // Table is the declared table of that name, nil if there is none.
 func Table(spec *model.ModelSpec, name string) *model.Table {
 	for _, t := range spec.GetTables() {
@@ -174,9 +184,18 @@ func groupOptimizer(spec *model.ModelSpec, g *model.Group) (optim.Optimizer, err
 	return optimizer(rule, rate, key)
 }
 
-// LabelOf is 1 when value reaches the label's threshold, else 0; NaN is 0.
+// LabelOf is the model's label of a field's value.
 func LabelOf(spec *model.ModelSpec, value float64) float32 {
-	if value >= spec.GetLabel().GetThreshold() {
+	return Labelled(spec.GetLabel(), value)
+}
+
+// Labelled is a label of a field's value: that itself where the label is raw, else 1 when it
+// reaches the threshold, and 0 below; NaN is 0.
+func Labelled(l *model.Label, value float64) float32 {
+	switch {
+	case l.GetRaw():
+		return float32(value)
+	case value >= l.GetThreshold():
 		return 1
 	}
 	return 0

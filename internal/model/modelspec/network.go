@@ -21,6 +21,8 @@ type network struct {
 	logits  map[string]graph.ID   // of layers, before a SIGMOID that ends them
 	used    map[string]bool       // values that something reads
 	tensors []graph.ID            // of outputs, one after another
+	lengths map[graph.ID]graph.ID // of tensors of sequences: how many rows each sample has, [n 1]
+	towers  map[string][]graph.ID // of dot layers, by name: what they multiply
 	vars    []Variable
 	weights []graph.ID
 	layers  []Layer // in the order in which they are computed
@@ -51,21 +53,10 @@ func newNetwork(spec *model.ModelSpec, outs []Output, serving bool) (*network, e
 	n := &network{
 		Builder: &graph.Builder{}, spec: spec, serving: serving, outputs: outs,
 		values: map[string][]graph.ID{}, logits: map[string]graph.ID{}, used: map[string]bool{},
+		lengths: map[graph.ID]graph.ID{}, towers: map[string][]graph.ID{},
 		index: map[string]int{}, begun: map[string]bool{},
 	}
-	for _, o := range outs {
-		for i, shape := range o.Shapes {
-			name := "rows of " + o.Name
-			if o.Type == model.Output_NONE {
-				name += "." + strconv.Itoa(i)
-			}
-			id := n.Input(name, shape...)
-			n.tensors, n.values[o.Name] = append(n.tensors, id), append(n.values[o.Name], id)
-		}
-	}
-	for _, f := range spec.GetFloats() {
-		n.values[f.GetName()] = []graph.ID{n.Input("float "+f.GetName(), int(max(f.GetDim(), 1)))}
-	}
+	n.inputs(outs)
 	for i, l := range spec.GetLayers() {
 		n.index[l.GetName()] = i
 		if len(spec.GetOutputs()) == 0 {
@@ -78,6 +69,36 @@ func newNetwork(spec *model.ModelSpec, outs []Output, serving bool) (*network, e
 		}
 	}
 	return n, nil
+}
+
+// inputs adds those of every graph of the model, in the order of [Model].
+func (n *network) inputs(outs []Output) {
+	for _, o := range outs {
+		for i, shape := range o.Shapes {
+			name := "rows of " + o.Name
+			if o.Type == model.Output_NONE {
+				name += "." + strconv.Itoa(i)
+			}
+			id := n.Input(name, shape...)
+			n.tensors, n.values[o.Name] = append(n.tensors, id), append(n.values[o.Name], id)
+		}
+	}
+	lengths := map[string]graph.ID{}
+	for _, name := range sequences(n.spec) {
+		lengths[name] = n.Input("lengths of "+name, 1)
+	}
+	at := 0
+	for _, o := range outs {
+		for i := range o.Shapes {
+			if length, ok := lengths[o.Slices[i].Feature]; ok {
+				n.lengths[n.tensors[at]] = length
+			}
+			at++
+		}
+	}
+	for _, f := range n.spec.GetFloats() {
+		n.values[f.GetName()] = []graph.ID{n.Input("float "+f.GetName(), int(max(f.GetDim(), 1)))}
+	}
 }
 
 // make adds a layer, after those that it reads.
@@ -107,11 +128,7 @@ func (n *network) make(i int) error {
 	made, err := n.kind(l, in)
 	if err == nil {
 		n.logits[name] = made[0]
-		for i := range made {
-			if made[i], err = n.activate(valuePrefix(made, i), made[i], l.GetActivation()); err != nil {
-				break
-			}
-		}
+		err = n.finish(l, made, in)
 	}
 	if err == nil && made[0] == graph.None {
 		_, err = n.Graph() // what the builder has against it
@@ -121,6 +138,21 @@ func (n *network) make(i int) error {
 	}
 	n.values[name] = made
 	n.layers = append(n.layers, n.listed(vars, made))
+	return nil
+}
+
+// finish puts the layer's activation on its values.
+func (n *network) finish(l *model.DenseLayer, made, in []graph.ID) (err error) {
+	values := made
+	if beside(l) {
+		values = made[:1]
+	}
+	for i := range values {
+		if values[i], err = n.activate(valuePrefix(values, i), values[i], l.GetActivation()); err != nil {
+			return err
+		}
+		n.keepLengths(values[i], in[0])
+	}
 	return nil
 }
 
@@ -190,11 +222,17 @@ func (n *network) value(path string, l *model.DenseLayer, word string) ([]graph.
 		return nil, at(path, "layer %q reads %q, which is no output, float or layer: declare it, or name one that is", l.GetName(), word)
 	case nth >= len(ids):
 		return nil, at(path, "layer %q reads %q, and %q has %d values: count from %s.0", l.GetName(), word, name, len(ids), name)
-	case name == word && len(ids) > 1:
+	case name == word && len(ids) > 1 && !n.beside(name):
 		return nil, at(path, "layer %q reads %q, which has %d values: name one, as %s.0", l.GetName(), word, len(ids), word)
 	}
 	n.used[name] = true
 	return ids[nth : nth+1], nil
+}
+
+// beside says whether the layer of that name has one value, and others beside it.
+func (n *network) beside(name string) bool {
+	i, layer := n.index[name]
+	return layer && beside(n.spec.GetLayers()[i])
 }
 
 // find returns the values of a name, which may be of a layer that is not made yet; none, if

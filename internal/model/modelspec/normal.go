@@ -16,7 +16,7 @@ func Normalize(spec *model.ModelSpec) *model.ModelSpec {
 	}
 	s := proto.CloneOf(spec)
 	for _, f := range s.GetFeatures() {
-		if f != nil && f.Field == "" {
+		if f != nil && f.Field == "" && len(f.Cross) == 0 {
 			f.Field = f.Name
 		}
 	}

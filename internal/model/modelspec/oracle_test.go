@@ -60,18 +60,18 @@ func lived(r *rand.Rand, cases []*oracleCase, dim, steps int) {
 	}
 }
 
-// answer runs a script on in, and decodes what it says into out.
-func answer(t *testing.T, python, script string, in, out any) {
+// answer runs a script with its arguments on in, and decodes what it says into out.
+func answer(t *testing.T, python string, script []string, in, out any) {
 	t.Helper()
 	text, err := json.Marshal(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), python, script)
+	cmd := exec.CommandContext(t.Context(), python, script...)
 	var said, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(text), &said, &errs, time.Second
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v\n%s", script, err, errs.String())
+		t.Fatalf("%s: %v\n%s", script[0], err, errs.String())
 	}
 	if err := json.Unmarshal(said.Bytes(), out); err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestOptimizersAgainstTensorFlow(t *testing.T) {
 		Trajectories [][][]float64
 		Decays       [][]float64
 	}
-	answer(t, python, "testdata/apply.py", map[string]any{"cases": cases, "decays": decays}, &said)
+	answer(t, python, []string{"testdata/apply.py"}, map[string]any{"cases": cases, "decays": decays}, &said)
 	follows(t, cases, said.Trajectories, 2e-6)
 	if len(said.Decays) != len(decays) {
 		t.Fatalf("%d answers to %d decays", len(said.Decays), len(decays))
@@ -208,7 +208,7 @@ func TestOptimizersAgainstTorch(t *testing.T) {
 	}
 	lived(rand.New(rand.NewPCG(13, 14)), cases, 19, 150)
 	var said struct{ Trajectories [][][]float64 }
-	answer(t, python, "testdata/torch_apply.py", map[string]any{"cases": cases}, &said)
+	answer(t, python, []string{"testdata/torch_apply.py"}, map[string]any{"cases": cases}, &said)
 	follows(t, cases, said.Trajectories, 4e-6)
 }
 
@@ -267,7 +267,7 @@ func TestTablesAgainstTensorFlow(t *testing.T) {
 		}
 	}
 	var said struct{ Rows [][][][]float64 }
-	answer(t, python, "testdata/apply.py", map[string]any{"tables": cases}, &said)
+	answer(t, python, []string{"testdata/apply.py"}, map[string]any{"tables": cases}, &said)
 	if len(said.Rows) != len(cases) {
 		t.Fatalf("%d answers to %d cases", len(said.Rows), len(cases))
 	}

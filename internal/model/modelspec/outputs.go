@@ -155,6 +155,16 @@ func sequence(spec *model.ModelSpec, feature string) int {
 	return 0
 }
 
+// sequences are the features whose rows are kept apart, in their order.
+func sequences(spec *model.ModelSpec) (names []string) {
+	for _, f := range spec.GetFeatures() {
+		if f.GetPooling() == model.Feature_FIRSTN {
+			names = append(names, f.GetName())
+		}
+	}
+	return names
+}
+
 // outputs are those of a spec: one of all rows where none is declared.
 func outputs(spec *model.ModelSpec) []*model.Output {
 	if len(spec.GetOutputs()) > 0 {

@@ -1,6 +1,7 @@
 package modelspec
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -13,17 +14,24 @@ type Task struct {
 	Name  string
 	Layer string // that gives its logit, or with MSE its prediction
 	Loss  model.Task_Loss
+	Label *model.Label // its own or the model's; nil: every sample's is 1
+
+	WeightField, MaskField string // none: empty
 }
+
+// Weighted says whether samples have weights in the task's loss.
+func (t *Task) Weighted() bool { return t.WeightField != "" || t.MaskField != "" }
 
 // head is a task in a graph.
 type head struct {
 	Task
 	logit, score graph.ID
-	weight       float32 // of the loss
+	towers       []graph.ID // of IN_BATCH_SOFTMAX
+	weight       float32    // of the loss
 }
 
-// tasks are those of a spec: the last layer's where none is declared.
-func tasks(spec *model.ModelSpec) []*model.Task {
+// Tasks are those of a spec: the last layer's where none is declared.
+func Tasks(spec *model.ModelSpec) []*model.Task {
 	if len(spec.GetTasks()) > 0 || len(spec.GetLayers()) == 0 {
 		return spec.GetTasks()
 	}
@@ -33,7 +41,7 @@ func tasks(spec *model.ModelSpec) []*model.Task {
 // heads finds what the tasks stand on.
 func (n *network) heads() ([]head, error) {
 	var all []head
-	for i, t := range tasks(n.spec) {
+	for i, t := range Tasks(n.spec) {
 		path := fmt.Sprintf("tasks[%d]", i)
 		ids, word := n.values[t.GetLogit()], t.GetLogit()
 		at0, layer := n.index[word]
@@ -44,13 +52,16 @@ func (n *network) heads() ([]head, error) {
 			return nil, at(path, "task %q learns layer %q, which does not have one number a sample: put a layer of 1 unit on it", t.GetName(), word)
 		}
 		n.used[word] = true
-		h := head{Task: Task{t.GetName(), word, t.GetLoss()}, logit: n.logits[word], score: ids[0], weight: 1}
+		h := head{Task: Task{
+			Name: t.GetName(), Layer: word, Loss: t.GetLoss(), Label: cmp.Or(t.GetLabel(), n.spec.GetLabel()),
+			WeightField: t.GetWeightField(), MaskField: t.GetMaskField(),
+		}, logit: n.logits[word], score: ids[0], weight: 1}
 		if t.Weight != nil {
 			h.weight = t.GetWeight()
 		}
 		activation := n.spec.GetLayers()[at0].GetActivation()
 		switch t.GetLoss() {
-		case model.Task_CROSS_ENTROPY:
+		case model.Task_CROSS_ENTROPY, model.Task_IN_BATCH_AUC:
 			if activation == model.Activation_LINEAR {
 				h.score = graph.None // the logit's sigmoid
 			} else if activation != model.Activation_SIGMOID {
@@ -58,8 +69,12 @@ func (n *network) heads() ([]head, error) {
 			}
 		case model.Task_MSE:
 			h.logit = h.score
+		case model.Task_IN_BATCH_SOFTMAX:
+			if h.towers = n.towers[word]; len(h.towers) != 2 || activation != model.Activation_LINEAR {
+				return nil, at(path, "task %q has the loss %v and learns layer %q, which is no dot of two towers: name a dot layer without an activation", t.GetName(), t.GetLoss(), word)
+			}
 		default:
-			return nil, at(path, "task %q has the loss %v, which is not computed by this build: use CROSS_ENTROPY or MSE", t.GetName(), t.GetLoss())
+			return nil, at(path, "task %q has the unknown loss %d: use CROSS_ENTROPY, MSE, IN_BATCH_SOFTMAX or IN_BATCH_AUC", t.GetName(), t.GetLoss())
 		}
 		all = append(all, h)
 	}
@@ -73,19 +88,20 @@ func (n *network) heads() ([]head, error) {
 
 // train adds the losses and all gradients: by the tensors of rows, then by the variables.
 func (n *network) train(heads []head) {
-	labels := make([]graph.ID, len(heads))
+	labels, weights := make([]graph.ID, len(heads)), make([]graph.ID, len(heads))
 	for i, h := range heads {
 		labels[i] = n.Input("label of "+h.Name, 1)
 		n.Output("score of "+h.Name, h.score)
 	}
-	total := graph.None
 	for i, h := range heads {
-		var loss graph.ID
-		if h.Loss == model.Task_MSE {
-			loss = n.Add("loss of "+h.Name, graph.MSE{}, h.logit, labels[i])
-		} else {
-			loss = n.Add("loss of "+h.Name, graph.CrossEntropy{}, h.logit, labels[i])
+		if h.Weighted() {
+			weights[i] = n.Input("weight of "+h.Name, 1)
 		}
+	}
+	losses, total := make([]graph.ID, len(heads)), graph.None
+	for i, h := range heads {
+		losses[i] = n.loss(h, labels[i], weights[i])
+		loss := losses[i]
 		if h.weight != 1 {
 			loss = n.Add("", graph.Scale{Factor: h.weight}, loss)
 		}
@@ -96,6 +112,9 @@ func (n *network) train(heads []head) {
 		}
 	}
 	n.Output("loss", total)
+	for i, h := range heads {
+		n.Output("loss of "+h.Name, losses[i])
+	}
 	if n.spec.GetReduction() == model.ModelSpec_SUM {
 		total = n.Add("", graph.TimesBatch{}, total)
 	}
@@ -105,16 +124,44 @@ func (n *network) train(heads []head) {
 	}
 }
 
+// loss adds a task's, of the mean sample.
+func (n *network) loss(h head, label, weight graph.ID) graph.ID {
+	name, in := "loss of "+h.Name, []graph.ID{h.logit, label}
+	if h.Weighted() {
+		in = append(in, weight)
+	}
+	switch h.Loss {
+	case model.Task_MSE:
+		return n.Add(name, graph.MSE{Weighted: h.Weighted()}, in...)
+	case model.Task_IN_BATCH_AUC:
+		return n.Add(name, graph.InBatchAUC{}, in...)
+	case model.Task_IN_BATCH_SOFTMAX:
+		return n.Add(name, graph.InBatchSoftmax{}, h.towers...)
+	}
+	return n.Add(name, graph.CrossEntropy{Weighted: h.Weighted()}, in...)
+}
+
 // task checks what a spec says of one.
-func (c *complaints) task(t *model.Task) {
+func (c *complaints) task(spec *model.ModelSpec, t *model.Task) {
 	what := fmt.Sprintf("task %q", t.GetName())
 	if w := float64(t.GetWeight()); t.Weight != nil && (math.IsNaN(w) || math.IsInf(w, 0) || w <= 0) {
 		c.add("%s has the weight %g: give a finite number above 0", what, w)
 	}
-	if l := t.GetLabel(); l != nil {
-		c.label(what+"'s label", l)
-		if l.GetRaw() && t.GetLoss() == model.Task_CROSS_ENTROPY {
-			c.add("%s has a raw label, which cross entropy cannot learn: give a threshold, or the loss MSE", what)
+	if t.GetLabel() != nil {
+		c.label(what+"'s label", t.GetLabel())
+	} else if spec.GetLabel() == nil && t.GetLoss() != model.Task_IN_BATCH_SOFTMAX {
+		c.add("%s has no label, and the model has none: give one", what)
+	}
+	if l := cmp.Or(t.GetLabel(), spec.GetLabel()); l.GetRaw() && t.GetLoss() != model.Task_MSE {
+		c.add("%s has a raw label, which only MSE learns: give a threshold, or the loss MSE", what)
+	}
+	inBatch := t.GetLoss() == model.Task_IN_BATCH_SOFTMAX || t.GetLoss() == model.Task_IN_BATCH_AUC
+	for _, field := range []string{t.GetWeightField(), t.GetMaskField()} {
+		if len(field) > MaxName {
+			c.add("%s reads a weight or a mask from a field of %d bytes: %d are allowed", what, len(field), MaxName)
+		}
+		if field != "" && inBatch {
+			c.add("%s has the loss %v, which compares the samples of a batch with one another, and a weight_field or a mask_field: leave them out", what, t.GetLoss())
 		}
 	}
 }

@@ -31,6 +31,7 @@ const (
 	MaxGroups   = 64
 	MaxSequence = 4096 // ids that FIRSTN keeps
 	MaxDefaults = 64   // ids for a record that has none
+	MaxCrossed  = 8    // features of a crossed one
 	// MaxVariable bounds the elements of one dense variable.
 	MaxVariable = 1 << 26
 )
@@ -65,7 +66,12 @@ func declared(spec *model.ModelSpec) *complaints {
 		c.add("dense_optimizer: it cannot take a variable: %w", err)
 	}
 	c.path = "label"
-	c.label("the label", spec.GetLabel())
+	if spec.GetLabel() != nil || len(spec.GetTasks()) == 0 {
+		c.label("the label", spec.GetLabel())
+	}
+	if len(spec.GetTasks()) == 0 && spec.GetLabel().GetRaw() {
+		c.add("the label is raw, and a model without tasks learns a probability: give a threshold, or a task with the loss MSE")
+	}
 	c.path = ""
 	c.model(spec)
 	c.unsupported(spec)
@@ -138,7 +144,9 @@ func (c *complaints) features(spec *model.ModelSpec) {
 			c.add("%s is declared twice: rename one", what)
 		}
 		names[f.GetName()] = true
-		if f.GetField() == "" {
+		if len(f.GetCross()) > 0 {
+			c.cross(what, spec, f)
+		} else if f.GetField() == "" {
 			c.add("%s reads no field: set it to a key of the training record", what)
 		} else if len(f.GetField()) > MaxName {
 			c.add("%s reads a field of %d bytes: %d are allowed", what, len(f.GetField()), MaxName)

@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/kernels/layout"
 )
 
-// ErrFull says that a batch has as many samples as its engine allows.
+// ErrFull says that a batch has as many samples, ids or rows as are allowed.
 var ErrFull = errors.New("the batch is full")
 
 // errUnsealed says that a batch was changed since it was sealed.
@@ -16,17 +15,21 @@ var errUnsealed = errors.New("the batch is not sealed: seal it and look its rows
 
 // Batch is a number of samples, the rows that they read and the gradients of these. It is
 // filled by Add, or column by column, and used again after Reset. Its memory grows to the
-// largest batch there was and is bounded by the engine's number of samples.
+// largest batch there was and is bounded by the engine's number of samples, by MaxBatchIDs and
+// by MaxBatchRows.
 type Batch struct {
-	e      *Engine
-	ids    [][]int64 // by feature of the spec: an id for each sample
-	labels []float32
-	sealed bool
+	e       *Engine
+	ids     []column    // by feature of the spec
+	floats  [][]float32 // by Float of the spec
+	labels  [][]float32 // by task
+	weights [][]float32 // by task; nil: it has none
+	sealed  bool
 
 	layout     *layout.Batch
 	shards     layout.Shards
 	rows       layout.Rows
 	sizes      [4]int32    // behind the slices of one element in rows
+	lengths    [][]float32 // by sequence of the model
 	embeddings [][]float32 // by block of the plan, all in values
 	gradients  [][]float32 // likewise, all in slopes
 	values     []float32
@@ -38,6 +41,14 @@ type Batch struct {
 
 	// Dense are the gradients of the dense variables, which Train sets.
 	Dense [][]float32
+}
+
+// Sample is one sample; Add copies what its slices hold.
+type Sample struct {
+	IDs     [][]int64   // by feature of the spec, any number of ids; those of a crossed one are nil: Add makes them
+	Floats  [][]float32 // by Float of the spec, as many numbers as it says
+	Labels  []float32   // by task
+	Weights []float32   // by task: weight_field times mask_field; nil: 1
 }
 
 // Block is what a batch reads of one table on one shard. A lookup writes Rows, and Seqs if
@@ -53,7 +64,11 @@ type Block struct {
 
 // NewBatch returns an empty batch.
 func (e *Engine) NewBatch() *Batch {
-	b := &Batch{e: e, layout: e.plan.NewBatch(), ids: make([][]int64, len(e.features)), Dense: make([][]float32, len(e.vars))}
+	b := &Batch{
+		e: e, layout: e.plan.NewBatch(), ids: make([]column, len(e.features)), floats: make([][]float32, len(e.floats)),
+		labels: make([][]float32, len(e.tasks)), weights: make([][]float32, len(e.tasks)),
+		lengths: make([][]float32, len(e.sequences)), Dense: make([][]float32, len(e.vars)),
+	}
 	blocks := len(e.tables) * e.shards
 	b.embeddings, b.gradients = make([][]float32, blocks), make([][]float32, blocks)
 	b.blocks, b.places, b.ends = make([]Block, 0, blocks), make([]int32, blocks), make([]int, e.shards)
@@ -61,83 +76,48 @@ func (e *Engine) NewBatch() *Batch {
 }
 
 // Len is the number of samples.
-func (b *Batch) Len() int { return len(b.ids[0]) }
+func (b *Batch) Len() int { return b.ids[b.e.first].samples() }
 
-// Labels are those of the samples, in their order.
-func (b *Batch) Labels() []float32 { return b.labels }
+// Labels are those of a task, by sample.
+func (b *Batch) Labels(task int) []float32 { return b.labels[task] }
 
-// Reset empties the batch.
-func (b *Batch) Reset() { b.Truncate(0) }
+// Weights are those of a task, by sample; nil: it has none, each counts as 1.
+func (b *Batch) Weights(task int) []float32 { return b.weights[task] }
 
-// Truncate keeps the first n samples: with an earlier Len, it takes back what was added since.
-func (b *Batch) Truncate(n int) {
-	for f := range b.ids {
-		b.ids[f] = b.ids[f][:min(n, len(b.ids[f]))]
-	}
-	b.labels, b.sealed = b.labels[:min(n, len(b.labels))], false
-}
+// IDs are those of a sample's feature: of a FIRSTN feature the first max_sequence_length.
+func (b *Batch) IDs(feature, sample int) []int64 { return b.ids[feature].of(sample) }
 
-// Add appends a sample with one id of each feature, in the spec's order; an error leaves the
-// batch as it was.
-func (b *Batch) Add(ids []int64, label float32) error {
-	if len(ids) != len(b.ids) {
-		return fmt.Errorf("a sample of %d ids: the model has %d features", len(ids), len(b.ids))
-	}
-	for f, id := range ids {
-		if err := b.e.owns(f, id); err != nil {
-			return err
-		}
-	}
-	if b.Len() == b.e.samples {
-		return fmt.Errorf("%w: it has %d samples", ErrFull, b.e.samples)
-	}
-	for f, id := range ids {
-		b.ids[f] = append(b.ids[f], id)
-	}
-	b.labels, b.sealed = append(b.labels, label), false
-	return nil
-}
-
-// Column appends, after Reset, the ids of one feature for all samples, which have no labels.
-// Seal refuses features of different lengths.
-func (b *Batch) Column(f int, ids []int64) error {
-	for _, id := range ids {
-		if err := b.e.owns(f, id); err != nil {
-			return err
-		}
-	}
-	if len(b.ids[f])+len(ids) > b.e.samples {
-		return fmt.Errorf("%w: it has %d samples at most", ErrFull, b.e.samples)
-	}
-	b.ids[f], b.sealed = append(b.ids[f], ids...), false
-	return nil
-}
-
-// owns refuses an id of another slot than the feature's.
-func (e *Engine) owns(f int, id int64) error {
-	if slot := modelspec.SlotOf(id); slot != e.features[f].slot {
-		return fmt.Errorf("feature %q: id %#x is of slot %d, the feature's is %d", e.features[f].name, id, slot, e.features[f].slot)
-	}
-	return nil
+// Floats are the numbers of a sample's Float of the spec.
+func (b *Batch) Floats(float, sample int) []float32 {
+	dim := b.e.floats[float].dim
+	return b.floats[float][sample*dim : (sample+1)*dim]
 }
 
 // Seal finds the rows that the samples read and makes room for them.
 func (b *Batch) Seal() error {
+	if err := b.complete(); err != nil {
+		return err
+	}
 	if err := b.layout.Reset(b.Len()); err != nil {
 		return err
 	}
 	for f := range b.ids {
-		if len(b.ids[f]) != b.Len() {
-			return fmt.Errorf("feature %q has ids of %d samples, feature %q of %d: give each one for each sample", b.e.features[f].name, len(b.ids[f]), b.e.features[0].name, b.Len())
+		c, err := &b.ids[f], error(nil)
+		if c.ragged {
+			err = b.layout.Ragged(b.e.features[f].column, c.ids, c.ends)
+		} else {
+			err = b.layout.Single(b.e.features[f].column, c.ids)
 		}
-		if err := b.layout.Single(b.e.features[f].column, b.ids[f]); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	if err := b.e.plan.Shard(&b.shards, b.layout, layout.ShardOptions{Version: layout.V5, Unique: true}); err != nil {
+	if err := b.e.plan.Shard(&b.shards, b.layout, layout.ShardOptions{Version: layout.V5, Unique: true, Merge: b.e.merge}); err != nil {
 		return err
 	}
-	b.cut()
+	if err := b.cut(); err != nil {
+		return err
+	}
 	s := &b.shards
 	b.sizes = [4]int32{s.BatchSize, s.NFLSize, s.FeatureSize, s.FIDSize}
 	b.rows = layout.Rows{
@@ -150,10 +130,13 @@ func (b *Batch) Seal() error {
 }
 
 // cut gives each block of ids its memory.
-func (b *Batch) cut() {
+func (b *Batch) cut() error {
 	floats, ids := 0, 0
 	for i, size := range b.shards.EmbSize {
 		floats, ids = floats+int(size), ids+len(b.shards.FIDs[i])
+	}
+	if 4*floats > MaxBatchRows {
+		return fmt.Errorf("%w: the rows that its %d samples read have %d bytes, %d are allowed", ErrFull, b.Len(), 4*floats, MaxBatchRows)
 	}
 	b.values, b.seqs = sized(b.values, floats), sized(b.seqs, ids)
 	b.blocks = b.blocks[:0]
@@ -173,6 +156,7 @@ func (b *Batch) cut() {
 		}
 		b.ends[shard] = len(b.blocks)
 	}
+	return nil
 }
 
 // open makes room for the gradients of the rows, which lie as the rows do.
@@ -205,13 +189,11 @@ func (b *Batch) Blocks(shard int) []Block {
 	return b.blocks[begin:b.ends[shard]]
 }
 
-// ID is that of a sample's feature.
-func (b *Batch) ID(feature, sample int) int64 { return b.ids[feature][sample] }
-
-// Place finds the row of a sample's feature in a sealed batch: row i of Blocks(shard)[block].
-func (b *Batch) Place(feature, sample int) (shard, block, i int) {
+// Place finds the row of the k-th of a sample's ids of a feature in a sealed batch: row i of
+// Blocks(shard)[block].
+func (b *Batch) Place(feature, sample, k int) (shard, block, i int) {
 	s := &b.shards
-	word := s.FIDOffset[s.FeatureOffset[int(s.NFLOffset[b.e.features[feature].column])+sample]]
+	word := s.FIDOffset[int(s.FeatureOffset[int(s.NFLOffset[b.e.features[feature].column])+sample])+k]
 	at := int(word >> 32)
 	shard, block = at%b.e.shards, int(b.places[at])
 	return shard, block, int(uint32(word)) / b.Blocks(shard)[block].Dim

@@ -12,7 +12,8 @@ import (
 type Lane struct {
 	nn     nn.Lane
 	input  []layout.Tensor
-	in     [][]float32 // the tensors of input, then the labels
+	in     [][]float32 // the tensors of input, lengths, floats, then labels and weights
+	losses []float64   // by task
 	out    nn.Outputs  // of a step, in the lane's memory but for the dense gradients
 	scored nn.Outputs
 }
@@ -43,8 +44,9 @@ func (e *Engine) Weights(version uint64, values [][]float32) (*Weights, error) {
 
 // Result is what a step came to.
 type Result struct {
-	Loss   float64   // summed over the samples
-	Scores []float32 // by sample; the lane's until its next use
+	Loss   float64     // summed over the samples, tasks by their weights
+	Losses []float64   // by task, likewise but for that weight; the lane's until its next use, as is Scores
+	Scores [][]float32 // by task, by sample
 }
 
 // Train computes scores, loss and all gradients of a sealed batch whose rows were looked up.
@@ -55,13 +57,20 @@ type Result struct {
 // reduction MEAN it is that of their mean.
 func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 	n := b.Len()
-	if len(b.labels) != n {
-		return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels), n)
+	for i := range b.labels {
+		if len(b.labels[i]) != n {
+			return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels[i]), n)
+		}
 	}
 	if err := e.forward(l, b); err != nil {
 		return Result{}, err
 	}
-	l.in = append(l.in, b.labels)
+	l.in = append(l.in, b.labels...)
+	for i := range e.tasks {
+		if e.tasks[i].Weighted() {
+			l.in = append(l.in, b.weights[i])
+		}
+	}
 	if l.out.Values == nil {
 		l.out.Values = make([][]float32, e.at.dense+len(e.vars))
 	}
@@ -76,18 +85,28 @@ func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, out[e.at.slopes:e.at.dense], nil); err != nil {
 		return Result{}, err
 	}
-	return Result{Loss: float64(out[e.at.loss][0]) * float64(n), Scores: out[0]}, nil
+	l.losses = l.losses[:0]
+	for _, loss := range out[e.at.losses:e.at.slopes] {
+		l.losses = append(l.losses, float64(loss[0])*float64(n))
+	}
+	return Result{Loss: float64(out[e.at.loss][0]) * float64(n), Losses: l.losses, Scores: out[:len(e.tasks)]}, nil
 }
 
-// Score appends the scores of a sealed batch whose rows were looked up.
-func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores []float32) ([]float32, error) {
+// Score appends the scores of a sealed batch whose rows were looked up to those of each task.
+func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores [][]float32) ([][]float32, error) {
 	if err := e.forward(l, b); err != nil {
 		return nil, err
 	}
 	if err := e.score.Run(&l.nn, b.Len(), l.in, &w.nn, &l.scored); err != nil {
 		return nil, err
 	}
-	return append(scores, l.scored.Values[0]...), nil
+	for len(scores) < len(e.tasks) {
+		scores = append(scores, nil)
+	}
+	for i := range e.tasks {
+		scores[i] = append(scores[i], l.scored.Values[i]...)
+	}
+	return scores, nil
 }
 
 // forward lays the rows out as the model's tensors.
@@ -105,5 +124,6 @@ func (e *Engine) forward(l *Lane, b *Batch) (err error) {
 	for i := range l.input {
 		l.in = append(l.in, l.input[i].Data)
 	}
+	l.in = append(append(l.in, b.lengths...), b.floats...)
 	return nil
 }

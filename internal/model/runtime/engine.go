@@ -30,17 +30,34 @@ type Engine struct {
 	score    *nn.Program
 	at       outputs // of train
 	vars     []modelspec.Variable
+	tasks    []modelspec.Task
 	plan     *layout.Plan
 	features []feature
+	first    int   // of features that is not crossed
+	crossed  []int // of features
+	floats   []float
 	tables   []table
 	shards   int
+	batchIDs int  // most ids of a batch
+	merge    bool // features share slots
+
+	sequences []int // of features, as the model has them
 }
 
 // feature and table are those of the spec, in its order; the plan has its own.
 type feature struct {
-	name   string
-	slot   uint32
-	column int // in the plan
+	name     string
+	slot     uint32
+	column   int   // in the plan
+	cross    []int // of features; nil: it is not crossed
+	sequence bool  // its rows are kept apart, length of them at most
+	length   int
+}
+
+// float is one of the spec's, of so many numbers a sample.
+type float struct {
+	name string
+	dim  int
 }
 
 type table struct {
@@ -64,33 +81,61 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	if samples < 1 || samples > maxIDs/features {
 		return nil, fmt.Errorf("batches of %d samples with %d features: give 1 to %d", samples, features, maxIDs/features)
 	}
-	plan, err := layout.Compile(planOf(m, shards, samples))
+	ids := max(MaxBatchIDs, samples*features)
+	plan, err := layout.Compile(planOf(m, shards, samples, ids))
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{
-		spec: spec, hash: modelspec.Hash(spec), samples: samples, shards: shards,
-		train: train, score: score, at: outputsOf(m), vars: m.Variables, plan: plan,
+		spec: spec, hash: modelspec.Hash(spec), samples: samples, shards: shards, batchIDs: ids,
+		train: train, score: score, at: outputsOf(m), vars: m.Variables, tasks: m.Tasks, plan: plan,
 	}
 	names := plan.Tables()
 	for _, t := range spec.GetTables() {
 		e.tables = append(e.tables, table{t.GetName(), int(t.GetDim()), slices.Index(names, t.GetName())})
 	}
-	for _, f := range spec.GetFeatures() {
-		column, _ := plan.Feature(f.GetName())
-		e.features = append(e.features, feature{f.GetName(), f.GetSlot(), column})
-	}
+	e.read(m)
 	return e, nil
 }
 
-// maxIDs bounds the ids of a batch.
+// read notes what a sample consists of.
+func (e *Engine) read(m *modelspec.Model) {
+	index, slots := map[string]int{}, map[uint32]bool{}
+	for i, f := range e.spec.GetFeatures() {
+		index[f.GetName()] = i
+		e.merge = e.merge || slots[f.GetSlot()]
+		slots[f.GetSlot()] = true
+	}
+	e.first = -1
+	for i, f := range e.spec.GetFeatures() {
+		made := feature{name: f.GetName(), slot: f.GetSlot(), sequence: f.GetPooling() == model.Feature_FIRSTN, length: int(f.GetMaxSequenceLength())}
+		made.column, _ = e.plan.Feature(f.GetName())
+		for _, name := range f.GetCross() {
+			made.cross = append(made.cross, index[name])
+		}
+		if made.cross != nil {
+			e.crossed = append(e.crossed, i)
+		} else if e.first < 0 {
+			e.first = i
+		}
+		e.features = append(e.features, made)
+	}
+	for _, name := range m.Sequences {
+		e.sequences = append(e.sequences, index[name])
+	}
+	for _, f := range e.spec.GetFloats() {
+		e.floats = append(e.floats, float{f.GetName(), int(max(f.GetDim(), 1))})
+	}
+}
+
+// maxIDs bounds samples times features.
 const maxIDs = 1 << 28
 
 // planOf is how the rows of a sample become the model's tensors.
-func planOf(m *modelspec.Model, shards, samples int) layout.Config {
+func planOf(m *modelspec.Model, shards, samples, ids int) layout.Config {
 	features := m.Spec.GetFeatures()
 	c := layout.Config{Shards: shards, Limits: layout.Limits{
-		Batch: samples, Rows: samples * len(features), FIDs: samples * len(features),
+		Batch: samples, Rows: samples * len(features), FIDs: ids,
 	}}
 	for _, f := range features {
 		dim := int(modelspec.Table(m.Spec, f.GetTable()).GetDim())
@@ -117,6 +162,12 @@ func (e *Engine) Hash() string { return e.hash }
 
 // Shards is how many the rows are spread over.
 func (e *Engine) Shards() int { return e.shards }
+
+// Tasks are what the model predicts, in order; they are not to be changed.
+func (e *Engine) Tasks() []modelspec.Task { return e.tasks }
+
+// Samples is the most that a batch may have.
+func (e *Engine) Samples() int { return e.samples }
 
 // Variables are the dense variables in order; they are not to be changed.
 func (e *Engine) Variables() []modelspec.Variable { return e.vars }

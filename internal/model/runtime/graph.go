@@ -8,13 +8,13 @@ import (
 	"github.com/monolith-go/monolith/kernels/nn"
 )
 
-// outputs says where a step's results are among those of its program: the tasks' scores, the loss, the
-// gradients by the tensors of rows, and those by the variables.
-type outputs struct{ loss, slopes, dense int }
+// outputs says where a step's results are among those of its program: the tasks' scores, the loss, that
+// of each task, the gradients by the tensors of rows, and those by the variables.
+type outputs struct{ loss, losses, slopes, dense int }
 
 func outputsOf(m *modelspec.Model) outputs {
 	n := len(m.Tasks)
-	return outputs{loss: n, slopes: n + 1, dense: n + 1 + m.Tensors}
+	return outputs{loss: n, losses: n + 1, slopes: 2*n + 1, dense: 2*n + 1 + m.Tensors}
 }
 
 // programs compiles m for training and for scoring; both know all variables.

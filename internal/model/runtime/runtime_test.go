@@ -123,11 +123,28 @@ func draw(rng *rand.Rand, spec *model.ModelSpec, n int) (s samples) {
 	return s
 }
 
+// one is a sample with one id of each feature and one label.
+func one(ids []int64, label float32) (s Sample) {
+	for f := range ids {
+		s.IDs = append(s.IDs, ids[f:f+1])
+	}
+	s.Labels = []float32{label}
+	return s
+}
+
+// columnOf is what each feature has for all samples.
+func (s samples) columnOf(f int) (ids []int64) {
+	for i := range s.ids {
+		ids = append(ids, s.ids[i][f])
+	}
+	return ids
+}
+
 func (s samples) into(t testing.TB, b *Batch) {
 	t.Helper()
 	b.Reset()
 	for i, ids := range s.ids {
-		if err := b.Add(ids, s.labels[i]); err != nil {
+		if err := b.Add(one(ids, s.labels[i])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,7 +177,7 @@ func TestAStepHasTheBitsOfAPlainGrouping(t *testing.T) {
 					if math.Float64bits(loss) != math.Float64bits(got.Loss) {
 						t.Errorf("%d samples: a loss of %v, want %v", n, got.Loss, loss)
 					}
-					if diff := cmp.Diff(bitsOf(scores), bitsOf(got.Scores)); diff != "" {
+					if diff := cmp.Diff(bitsOf(scores), bitsOf(got.Scores[0])); diff != "" {
 						t.Errorf("%d samples: scores (-want +got):\n%s", n, diff)
 					}
 					for i, v := range e.Variables() {
@@ -173,14 +190,14 @@ func TestAStepHasTheBitsOfAPlainGrouping(t *testing.T) {
 					}
 					for f := range spec.Features {
 						for i, ids := range s.ids {
-							shard, block, at := b.Place(f, i)
-							if b.ID(f, i) != ids[f] || b.Blocks(shard)[block].IDs[at] != ids[f] || modelspec.ShardOf(ids[f], shards) != shard {
+							shard, block, at := b.Place(f, i, 0)
+							if b.IDs(f, i)[0] != ids[f] || b.Blocks(shard)[block].IDs[at] != ids[f] || modelspec.ShardOf(ids[f], shards) != shard {
 								t.Fatalf("feature %d of sample %d is placed at %d of block %d of shard %d", f, i, at, block, shard)
 							}
 						}
 					}
 					served, err := e.Score(l, b, w, nil)
-					if err != nil || !slices.Equal(bitsOf(served), bitsOf(scores)) {
+					if err != nil || !slices.Equal(bitsOf(served[0]), bitsOf(scores)) {
 						t.Errorf("%d samples: served scores differ, %v", n, err)
 					}
 				}
@@ -230,28 +247,28 @@ func TestSamplesAreAddedWhole(t *testing.T) {
 	for name, ids := range map[string][]int64{
 		"too few": {user}, "too many": {user, movie, movie}, "another slot": {user, user}, "bit 63": {user, movie | math.MinInt64}, "no slot": {user, 8},
 	} {
-		if err := b.Add(ids, 1); err == nil || b.Len() != 0 {
+		if err := b.Add(one(ids, 1)); err == nil || b.Len() != 0 {
 			t.Errorf("%s: %v, %d samples", name, err, b.Len())
 		}
 	}
 	for range 2 {
-		if err := b.Add([]int64{user, movie}, 1); err != nil {
+		if err := b.Add(one([]int64{user, movie}, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mark := b.Len()
-	if err := b.Add([]int64{user, movie + 1}, 0); err != nil {
+	if err := b.Add(one([]int64{user, movie + 1}, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Add([]int64{user, movie}, 1); !errors.Is(err, ErrFull) || b.Len() != 3 {
+	if err := b.Add(one([]int64{user, movie}, 1)); !errors.Is(err, ErrFull) || b.Len() != 3 {
 		t.Errorf("a sample more than the engine allows: %v, %d samples", err, b.Len())
 	}
 	if err := b.Seal(); err != nil {
 		t.Fatal(err)
 	}
 	b.Truncate(mark)
-	if b.Len() != 2 || len(b.Labels()) != 2 || b.Blocks(0) != nil {
-		t.Errorf("%d samples with %d labels are left, sealed %v", b.Len(), len(b.Labels()), b.Blocks(0))
+	if b.Len() != 2 || len(b.Labels(0)) != 2 || b.Blocks(0) != nil {
+		t.Errorf("%d samples with %d labels are left, sealed %v", b.Len(), len(b.Labels(0)), b.Blocks(0))
 	}
 	if _, err := e.Score(e.NewLane(), b, weightsOf(t, e), nil); !errors.Is(err, errUnsealed) {
 		t.Errorf("a batch that is not sealed: %v", err)
@@ -283,14 +300,11 @@ func TestColumns(t *testing.T) {
 	rows, columns := e.NewBatch(), e.NewBatch()
 	s.into(t, rows)
 	for f := range spec.Features {
-		var ids []int64
-		for i := range s.ids {
-			ids = append(ids, s.ids[i][f])
-		}
-		if err := columns.Column(f, ids); err != nil {
+		ids := s.columnOf(f)
+		if err := columns.Column(f, ids, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := columns.Column(f, ids[:1]); !errors.Is(err, ErrFull) {
+		if err := columns.Column(f, ids[:1], nil); !errors.Is(err, ErrFull) {
 			t.Errorf("an id more: %v", err)
 		}
 		if err := columns.Seal(); (err == nil) != (f == len(spec.Features)-1) {
@@ -303,15 +317,15 @@ func TestColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := e.Score(l, columns, w, []float32{7})
-	if err != nil || got[0] != 7 || !slices.Equal(bitsOf(want), bitsOf(got[1:])) {
+	got, err := e.Score(l, columns, w, [][]float32{{7}})
+	if err != nil || got[0][0] != 7 || !slices.Equal(bitsOf(want[0]), bitsOf(got[0][1:])) {
 		t.Errorf("scores %v, want 7 and %v; %v", got, want, err)
 	}
 	if _, err := e.Train(l, columns, w); err == nil || !strings.Contains(err.Error(), "labels") {
 		t.Errorf("samples without labels are learnt: %v", err)
 	}
 	columns.Reset()
-	if err := columns.Column(0, []int64{modelspec.FID(spec.Features[1].Slot, 1)}); err == nil {
+	if err := columns.Column(0, []int64{modelspec.FID(spec.Features[1].Slot, 1)}, nil); err == nil {
 		t.Error("a column of another slot")
 	}
 	if _, err := e.Score(l, engineOf(t, spec, 3, 50).NewBatch(), w, nil); err == nil {
@@ -326,7 +340,7 @@ func TestAnEmptyBatch(t *testing.T) {
 	if err := b.Seal(); err != nil || len(b.Blocks(0))+len(b.Blocks(1)) != 0 {
 		t.Errorf("%v and %v, %v", b.Blocks(0), b.Blocks(1), err)
 	}
-	if r, err := e.Train(e.NewLane(), b, weightsOf(t, e)); err != nil || r.Loss != 0 || len(r.Scores) != 0 {
+	if r, err := e.Train(e.NewLane(), b, weightsOf(t, e)); err != nil || r.Loss != 0 || len(r.Scores[0]) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -90,6 +90,9 @@ func Draw(r *rand.Rand, n int, o Options) (*Case, error) {
 	case 2:
 		other := d.Add("", graph.MSE{}, d.dense(d.any(), 1, false), label)
 		c.Loss = d.Add("", graph.Add{}, c.Loss, d.Add("", graph.TimesBatch{}, other))
+	case 3:
+		other := d.Add("", graph.CrossEntropy{Weighted: true}, d.dense(d.any(), 1, true), label, d.lengths)
+		c.Loss = d.Add("", graph.Add{}, c.Loss, d.Add("", graph.Add{}, other, d.Add("", graph.MSE{Weighted: true}, d.dense(d.any(), 1, false), label, d.lengths)))
 	}
 	c.By = d.by
 	c.Gradients = d.Gradients(c.Loss, c.By...)

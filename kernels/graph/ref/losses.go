@@ -46,11 +46,16 @@ func (a *at) mean(f func(x, y, ex, ey float64) (v, e float64)) {
 		return
 	}
 	x, y := a.in[0], a.in[1]
-	sum, far := 0.0, 0.0
+	sum, far, mass := 0.0, 0.0, 0.0
 	for i := range a.n {
 		v, e := f(x.V[i], y.V[i], x.E[i], y.E[i])
+		if len(a.in) > 2 {
+			w := a.in[2]
+			v, e = v*w.V[i], e*math.Abs(w.V[i])+(math.Abs(v)+e)*w.E[i]
+			mass += math.Abs(v)
+		}
 		sum, far = sum+v, far+e
 	}
 	n := float64(a.n)
-	a.out[0], a.e[0] = sum/n, rounded(sum/n, far/n+0x1p-40*math.Abs(sum/n))
+	a.out[0], a.e[0] = sum/n, rounded(sum/n, far/n+0x1p-40*math.Max(math.Abs(sum), mass)/n)
 }

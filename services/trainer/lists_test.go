@@ -1,0 +1,199 @@
+package trainer
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+)
+
+// listsSpec has several ids of a feature, a crossed one, a float, and two tasks of which one has a mask.
+func listsSpec() *model.ModelSpec {
+	spec := smallSpec()
+	proto := spec.Tables[0]
+	spec.Tables = nil
+	spec.Features = []*model.Feature{
+		{Name: "user", Field: "user", Slot: 1, Table: "user"},
+		{Name: "genres", Field: "genres", Slot: 3, Table: "genre", Pooling: model.Feature_MEAN, Missing: model.Feature_EMPTY, Ids: model.Feature_HASH},
+		{Name: "movie", Field: "movie", Slot: 2, Table: "movie"},
+		{Name: "seen", Field: "history", Slot: 2, Table: "movie", Missing: model.Feature_EMPTY},
+		{Name: "taste", Slot: 4, Table: "genre", Cross: []string{"user", "movie"}},
+	}
+	for _, name := range []string{"user", "genre", "movie"} {
+		spec.Tables = append(spec.Tables, &model.Table{Name: name, Dim: 2, Optimizer: proto.Optimizer, Initializer: proto.Initializer})
+	}
+	spec.Floats = []*model.Float{{Name: "age", Field: "age", Missing: model.Feature_DEFAULT, Default: 30}}
+	spec.Outputs = []*model.Output{{Name: "x", Slices: []string{"*"}}}
+	spec.Layers = []*model.DenseLayer{
+		{Name: "like", Units: 1, Inputs: []string{"x", "age"}},
+		{Name: "stars", Units: 1, Inputs: []string{"x", "age"}},
+	}
+	spec.Label = nil
+	spec.Tasks = []*model.Task{
+		{Name: "like", Logit: "like", Label: &model.Label{Field: "stars", Threshold: 3}, MaskField: "seen"},
+		{Name: "stars", Logit: "stars", Label: &model.Label{Field: "stars", Raw: true}, Loss: model.Task_MSE, WeightField: "w"},
+	}
+	return spec
+}
+
+// Records with several ids, floats and weights are learnt through the whole trainer, and those that
+// cannot be are parked whole with the field named.
+func TestListsFloatsAndWeightsAreLearnt(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	spec := listsSpec()
+	w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
+	records := []string{
+		`{"user":1,"movie":2,"genres":["Drama","War",7],"history":[2,3,"4"],"age":41.5,"stars":4,"seen":1,"w":0.5}`,
+		`{"user":1,"movie":[2,9],"stars":1}`,
+		`{"user":1,"movie":2,"genres":["Drama",{}],"stars":4}`,
+		`{"user":1,"movie":2,"history":[5,5.5],"stars":4}`,
+		`{"user":1,"movie":[],"stars":4}`,
+		`{"user":1,"movie":2,"age":[1,2],"stars":4}`,
+		`{"user":1,"movie":2,"stars":4,"w":-1}`,
+		`{"user":2,"movie":2,"genres":null,"history":[],"age":null,"stars":"2.5","seen":0}`,
+	}
+	var recs []kafka.Record
+	for i, r := range records {
+		w.fids[0] = append(w.fids[0], []int64{modelspec.FID(1, 1)})
+		if i > 1 && i < 7 {
+			w.fids[0][i] = nil
+			w.broken[fmt.Sprintf("kafka:ratings/0 %d", i)] = true
+		}
+		recs = append(recs, kafka.Record{Topic: "ratings", Value: []byte(r)})
+	}
+	w.ends[0] = int64(len(recs))
+	var mu sync.Mutex // guards rows
+	rows := map[string]map[int64]bool{}
+	for _, s := range w.shards {
+		s.truth, s.spec = nil, spec
+		s.took = func(r *rowwire.ApplyRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, table := range r.Tables {
+				if rows[table.Table] == nil {
+					rows[table.Table] = map[int64]bool{}
+				}
+				for _, id := range table.IDs {
+					if rows[table.Table][id] {
+						t.Errorf("row %#x of %s is told of twice", id, table.Table)
+					}
+					rows[table.Table][id] = true
+				}
+			}
+		}
+	}
+	if _, err := w.writer.Write(t.Context(), recs...); err != nil {
+		t.Fatal(err)
+	}
+	cfg := w.config("a", 0)
+	cfg.Deterministic, cfg.StopAtEnd, cfg.Batch = true, true, 8
+	w.run(cfg).wait(t)
+	w.checkLetters()
+	letters, err := w.b.DeadLetters().List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons []string
+	for _, l := range letters {
+		reasons = append(reasons, l.Reason)
+	}
+	for _, want := range []string{
+		`field "genres", value 2, is {}, which has no bytes to hash`, `field "history", value 2, is 5.5, not a whole number`, `field "movie" is missing`,
+		`field "age" has 2 numbers, 1 are read`, `field "w" is -1: a weight is a finite number of 0 or more`,
+	} {
+		if !strings.Contains(strings.Join(reasons, "\n"), want) {
+			t.Errorf("nothing is parked for %q: %q", want, reasons)
+		}
+	}
+	// users 1 and 2; movies 2, 9, 3 and 4; three genres, and the pairs of users and movies.
+	for table, n := range map[string]int{"user": 2, "movie": 4, "genre": 3 + 3} {
+		if len(rows[table]) != n {
+			t.Errorf("%d rows of %s are told of, want %d", len(rows[table]), table, n)
+		}
+	}
+	for _, movie := range []int64{2, 3, 4, 9} {
+		if !rows["movie"][modelspec.FID(2, movie)] {
+			t.Errorf("movie %d is not learnt", movie)
+		}
+	}
+}
+
+// A step whose records read more than a shard can be sent is learnt in parts, and a record that
+// does so alone is parked.
+func TestRecordsTooLargeForAStep(t *testing.T) {
+	spec := listsSpec()
+	for _, table := range spec.Tables {
+		table.Dim = 1024
+	}
+	e, err := newEngine(spec, 1, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(from, n int) kafka.Record {
+		ids := make([]string, n)
+		for i := range ids {
+			ids[i] = fmt.Sprint(from + i)
+		}
+		return kafka.Record{Value: fmt.Appendf(nil, `{"user":1,"movie":2,"stars":1,"history":[%s]}`, strings.Join(ids, ","))}
+	}
+	most := modelspec.MaxStepBytes / (8 + 4*1024)
+	s := e.newStep()
+	if err := s.load([]kafka.Record{record(3, most/2), record(most, most/2-100)}); err != nil || s.samples() != 2 {
+		t.Errorf("two records that fit: %v", err)
+	}
+	if err := s.load([]kafka.Record{record(3, most/2), record(most, most/2+100)}); !refused(err) {
+		t.Errorf("two that do not: %v", err)
+	}
+	if err := s.load([]kafka.Record{record(3, runtime.MaxIDs+1)}); err != nil || len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, `feature "seen" has 16385 ids`) {
+		t.Errorf("more ids than a feature may have: %v, %v", err, s.bad)
+	}
+}
+
+// A record that is too large for a step by itself is parked, and those beside it are learnt, in
+// either mode.
+func TestARecordTooLargeIsParked(t *testing.T) {
+	for _, deterministic := range []bool{false, true} {
+		w := newWorld(t, 1, 1)
+		spec := listsSpec()
+		for _, table := range spec.Tables {
+			table.Dim = 4096
+		}
+		w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
+		most := modelspec.MaxStepBytes/(8+4*4096) + 1
+		ids := make([]string, most)
+		for i := range ids {
+			ids[i] = fmt.Sprint(i)
+		}
+		small, large := `{"user":1,"movie":2,"stars":1}`, `{"user":1,"movie":2,"stars":1,"history":[`+strings.Join(ids, ",")+`]}`
+		var recs []kafka.Record
+		for i, r := range []string{small, small, large, small} {
+			w.fids[0] = append(w.fids[0], []int64{1})
+			if r == large {
+				w.fids[0][i] = nil
+				w.broken[fmt.Sprintf("kafka:ratings/0 %d", i)] = true
+			}
+			recs = append(recs, kafka.Record{Topic: "ratings", Value: []byte(r), Time: time.Now()})
+		}
+		w.ends[0] = 4
+		w.shards[0].truth, w.shards[0].spec = nil, spec
+		if _, err := w.writer.Write(t.Context(), recs...); err != nil {
+			t.Fatal(err)
+		}
+		cfg := w.config("a", 0)
+		cfg.Deterministic, cfg.StopAtEnd, cfg.Batch = deterministic, true, 4
+		w.run(cfg).wait(t)
+		w.checkLetters()
+		letters, err := w.b.DeadLetters().List(t.Context())
+		if err != nil || len(letters) != 1 || !strings.Contains(letters[0].Reason, "the step is too large") {
+			t.Errorf("deterministic %v: %v, %v", deterministic, letters, err)
+		}
+	}
+}
