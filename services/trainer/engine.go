@@ -18,9 +18,10 @@ import (
 // changes.
 type engine struct {
 	*runtime.Engine
-	bands  [][]modelspec.Band // by shard
-	latest func() time.Time   // that a record may be dated; nil: any time
-	input  input.Options
+	bands   [][]modelspec.Band // by shard
+	rounded []bool             // by variable: only products of bfloat16 read it
+	latest  func() time.Time   // that a record may be dated; nil: any time
+	input   input.Options
 }
 
 func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
@@ -41,6 +42,9 @@ func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
 		return nil, err
 	}
 	e := &engine{Engine: r}
+	if e.rounded, err = modelspec.Rounded(spec); err != nil {
+		return nil, err
+	}
 	for i := range shards {
 		e.bands = append(e.bands, modelspec.BandsOf(r.Variables(), i, shards))
 	}
