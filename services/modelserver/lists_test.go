@@ -105,7 +105,7 @@ func (w *world) answers(rows []viewing) map[string][]float32 {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	scores, err := e.Score(e.NewLane(), b, weights, nil)
+	scores, err := e.Score(&runtime.Lane{}, b, weights, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

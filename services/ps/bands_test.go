@@ -3,6 +3,7 @@ package ps
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -432,5 +433,25 @@ func TestGroupsOfVariablesHaveOptimizers(t *testing.T) {
 	}
 	if q := w.start(cfg); q.hash() != hash {
 		t.Error("the shard came back as another")
+	}
+}
+
+// A trainer that multiplies in bfloat16 gets what it would make of a kernel, and of others all.
+func TestKernelsTravelAsBFloat16(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.Model = "learning"
+	p := w.start(cfg)
+	names := []string{"out/kernel", "out/kernel"}
+	d, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job, Names: names, BF16: []bool{true, false}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	half, whole := d.Tensors[0].Values, d.Tensors[1].Values
+	for i, x := range whole {
+		b := math.Float32bits(x)
+		if want := math.Float32frombits((b + 0x7fff + b>>16&1) &^ 0xffff); half[i] != want || half[i] == x {
+			t.Errorf("%g comes as %g, want %g", x, half[i], want)
+		}
 	}
 }

@@ -83,9 +83,7 @@ func (s *state) denseOf(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.
 	if len(r.Names) > 0 {
 		ids = make([]bandID, len(r.Names))
 		for i, n := range r.Names {
-			if ids[i].name = n; i < len(r.At) {
-				ids[i].at = int(r.At[i])
-			}
+			ids[i] = bandIDOf(n, r.BandAt(i))
 		}
 	}
 	size := 0
@@ -102,8 +100,8 @@ func (s *state) denseOf(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.
 	res := &rowwire.DenseResponse{Tensors: make([]rowwire.NamedTensor, 0, len(ids))}
 	err := s.atTurn(ctx, r.Turn, r.Generation, func() error {
 		res.Step = s.step
-		for _, id := range ids {
-			res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: id.name, At: uint32(id.at), Values: append([]float32(nil), s.dense[id].values...)})
+		for i, id := range ids {
+			res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: id.name, At: uint32(id.at), BF16: r.MayRound(i), Values: append([]float32(nil), s.dense[id].values...)})
 		}
 		return nil
 	})

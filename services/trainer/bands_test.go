@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -99,6 +100,57 @@ func TestVariablesAreFetchedInBands(t *testing.T) {
 		w.shards[0].spec = smallSpec() // as a shard of another build
 		if _, err := fetchDense(t.Context(), s.shards, e, 0, 0); err == nil {
 			t.Errorf("%d shards: what one answers of another model is taken", shards)
+		}
+	}
+}
+
+// Variables that only products of bfloat16 read come rounded, and a step computes the same bits.
+func TestRoundedVariablesComputeTheSame(t *testing.T) {
+	spec := smallSpec()
+	spec.Compute = model.ModelSpec_BF16
+	e, err := newEngine(spec, 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(e.rounded, true) || !slices.Contains(e.rounded, false) {
+		t.Fatalf("rounded are %v", e.rounded)
+	}
+	var whole, rounded [][]float32
+	for i, v := range e.Variables() {
+		values := modelspec.InitVariable(spec, v)
+		whole = append(whole, values)
+		if e.rounded[i] {
+			values = slices.Clone(values)
+			for j, x := range values {
+				b := math.Float32bits(x)
+				values[j] = math.Float32frombits((b + 0x7fff + b>>16&1) &^ 0xffff)
+			}
+		}
+		rounded = append(rounded, values)
+	}
+	if slices.EqualFunc(whole, rounded, slices.Equal[[]float32]) {
+		t.Fatal("nothing was rounded")
+	}
+	s := learnt(t, e)
+	var dense, rows [][]float32
+	for i, values := range [][][]float32{whole, rounded} {
+		if s.weights, err = e.Weights(uint64(i+1), values); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.train(&runtime.Lane{}); err != nil {
+			t.Fatal(err)
+		}
+		var d, r [][]float32
+		for _, g := range s.batch.Dense {
+			d = append(d, slices.Clone(g))
+		}
+		for _, b := range s.batch.Blocks(0) {
+			r = append(r, slices.Clone(b.Grads))
+		}
+		if i == 0 {
+			dense, rows = d, r
+		} else if !slices.EqualFunc(d, dense, slices.Equal[[]float32]) || !slices.EqualFunc(r, rows, slices.Equal[[]float32]) {
+			t.Error("rounded variables give other gradients")
 		}
 	}
 }

@@ -118,7 +118,7 @@ func fetchDense(ctx context.Context, s *shardSet, e *engine, turn, generation ui
 	err := s.each(func(i int) error {
 		for bands := e.bands[i]; len(bands) > 0; {
 			n := atOnce(bands)
-			if err := fetchBands(ctx, s, i, bands[:n], turn, generation, v); err != nil {
+			if err := fetchBands(ctx, s, i, bands[:n], e.rounded, turn, generation, v); err != nil {
 				return err
 			}
 			bands = bands[n:]
@@ -143,11 +143,12 @@ func atOnce(bands []modelspec.Band) int {
 	return n
 }
 
-// fetchBands copies bands of shard i to where they belong in values.
-func fetchBands(ctx context.Context, s *shardSet, i int, bands []modelspec.Band, turn, generation uint64, values [][]float32) error {
+// fetchBands copies bands of shard i to where they belong in values; those of rounded
+// variables come in half the bytes, if they come over a socket.
+func fetchBands(ctx context.Context, s *shardSet, i int, bands []modelspec.Band, rounded []bool, turn, generation uint64, values [][]float32) error {
 	req := &rowwire.DenseRequest{Job: s.job, Shard: uint32(i), Turn: turn, Generation: generation}
 	for _, b := range bands {
-		req.Names, req.At = append(req.Names, b.Name), append(req.At, uint32(b.At))
+		req.Names, req.At, req.BF16 = append(req.Names, b.Name), append(req.At, uint32(b.At)), append(req.BF16, rounded[b.Variable])
 	}
 	r, err := call(ctx, s, i, func(ctx context.Context, c rowwire.Conn) (*rowwire.DenseResponse, error) { return c.Dense(ctx, req) })
 	if err != nil {

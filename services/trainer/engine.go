@@ -20,9 +20,10 @@ import (
 // changes.
 type engine struct {
 	*runtime.Engine
-	bands  [][]modelspec.Band // by shard
-	latest func() time.Time   // that a record may be dated; nil: any time
-	input  input.Options
+	bands   [][]modelspec.Band // by shard
+	rounded []bool             // by variable: only products of bfloat16 read it
+	latest  func() time.Time   // that a record may be dated; nil: any time
+	input   input.Options
 }
 
 func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
@@ -43,6 +44,9 @@ func newEngine(spec *model.ModelSpec, shards, batch int) (*engine, error) {
 		return nil, err
 	}
 	e := &engine{Engine: r}
+	if e.rounded, err = modelspec.Rounded(spec); err != nil {
+		return nil, err
+	}
 	for i := range shards {
 		e.bands = append(e.bands, modelspec.BandsOf(r.Variables(), i, shards))
 	}
@@ -156,12 +160,8 @@ func (s *step) read(of span) error {
 // fits is an errTooLarge unless every shard can be asked for its rows, and told their gradients, at
 // once.
 func (s *step) fits() error {
-	dense := 0
-	for _, v := range s.e.Variables() {
-		dense += 4 * v.Size
-	}
 	for shard := range s.e.Shards() {
-		ids, bytes := 0, dense
+		ids, bytes := 0, 0
 		for _, b := range s.batch.Blocks(shard) {
 			ids += len(b.IDs)
 			bytes += len(b.IDs) * (8 + 4*b.Dim)

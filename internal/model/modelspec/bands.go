@@ -1,5 +1,12 @@
 package modelspec
 
+import (
+	"slices"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/kernels/graph"
+)
+
 // MaxBand is the most numbers of a dense variable that lie on one shard as one vector: 896
 // KiB, which one delta carries.
 const MaxBand = 229_376
@@ -50,4 +57,29 @@ func BandsOf(variables []Variable, shard, shards int) []Band {
 		}
 	}
 	return own
+}
+
+// Rounded says of each of Variables whether training reads it by nothing but products of
+// bfloat16, which round it: who has it rounded computes the same bits.
+func Rounded(spec *model.ModelSpec) ([]bool, error) {
+	m, err := Compile(spec)
+	if err != nil {
+		return nil, err
+	}
+	rounded := make([]bool, len(m.Variables))
+	for i, w := range m.Train.Weights() {
+		read := false
+		rounded[i] = true
+		for _, n := range m.Train.Nodes() {
+			for operand, id := range n.In {
+				if id == w {
+					o, product := n.Op.(graph.MatMul)
+					read, rounded[i] = true, rounded[i] && product && o.BF16 && operand < 2
+				}
+			}
+		}
+		output := slices.ContainsFunc(m.Train.Outputs(), func(o graph.Output) bool { return o.ID == w })
+		rounded[i] = rounded[i] && read && !output
+	}
+	return rounded, nil
 }

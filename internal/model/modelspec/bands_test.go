@@ -2,7 +2,10 @@ package modelspec
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/monolith-go/monolith/events/model"
 )
 
 func TestBands(t *testing.T) {
@@ -61,5 +64,23 @@ func TestSpread(t *testing.T) {
 	vars := []Variable{{Name: "a", Shape: []uint32{1 << 12, 1 << 12}, Size: 1 << 24}} // 64 MiB
 	if err := Spread(vars, 1); err == nil || Spread(vars, 2) != nil {
 		t.Errorf("64 MiB on one shard: %v, on two: %v", err, Spread(vars, 2))
+	}
+}
+
+// Only kernels of products in bfloat16 may be rounded on their way: no bias, and nothing that
+// another layer reads whole.
+func TestRounded(t *testing.T) {
+	spec := MovieRanking()
+	for _, compute := range []model.ModelSpec_Compute{model.ModelSpec_FP32, model.ModelSpec_BF16} {
+		spec.Compute = compute
+		got, err := Rounded(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range Variables(spec) {
+			if want := compute == model.ModelSpec_BF16 && strings.HasSuffix(v.Name, "kernel"); got[i] != want {
+				t.Errorf("in %v, %s may be rounded: %v", compute, v.Name, got[i])
+			}
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,8 +38,8 @@ var kinds = []struct {
 		Tables: []TableGrads{{"user", []int64{1, 2}, []float32{1, 2, 3, 4}}}, Dense: []NamedTensor{{Name: "l/bias", Values: []float32{0.1}}}}},
 	{"apply request of a part", func() codec { return new(ApplyRequest) }, &ApplyRequest{Job: "j", To: 1, Part: 1, Parts: 3,
 		Dense: []NamedTensor{{Name: "l/kernel", Values: []float32{1}}, {Name: "l/kernel", At: 212992, Values: []float32{2, 3}}}}},
-	{"dense request of bands", func() codec { return new(DenseRequest) }, &DenseRequest{Job: "j", Names: []string{"a", "a"}, At: []uint32{0, 9}}},
-	{"dense response of bands", func() codec { return new(DenseResponse) }, &DenseResponse{Step: 1, Tensors: []NamedTensor{{Name: "a", At: 9, Values: []float32{1}}}}},
+	{"dense request of bands", func() codec { return new(DenseRequest) }, &DenseRequest{Job: "j", Names: []string{"a", "a"}, At: []uint32{0, 9}, BF16: []bool{true, false}}},
+	{"dense response of bands", func() codec { return new(DenseResponse) }, &DenseResponse{Step: 1, Tensors: []NamedTensor{{Name: "a", At: 9, Values: []float32{1}}, {Name: "b", BF16: true, Values: []float32{1, -2.5, float32(math.Inf(1))}}}}},
 	{"apply response", func() codec { return new(ApplyResponse) }, &ApplyResponse{Applied: true, Next: 20}},
 	{"dense request", func() codec { return new(DenseRequest) }, &DenseRequest{Job: "j", Names: []string{"a", "b"}, Turn: 1}},
 	{"dense response", func() codec { return new(DenseResponse) }, &DenseResponse{Tensors: []NamedTensor{{Name: "a", Values: []float32{1}}}, Step: 2}},
@@ -290,4 +291,26 @@ func FuzzReadFrame(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What travels as bfloat16 is what a product would round it to, and its bits change no more.
+func TestBFloat16(t *testing.T) {
+	for x, want := range map[float32]float32{
+		1: 1, -2.5: -2.5, 1 + 0x1p-9: 1, 1 + 0x1p-8: 1, 1 + 3*0x1p-8: 1 + 0x1p-6, 1 + 0x1p-8 + 0x1p-20: 1 + 0x1p-7,
+		math.MaxFloat32: float32(math.Inf(1)), float32(math.Inf(-1)): float32(math.Inf(-1)), 0: 0,
+	} {
+		got := fromBF16(nil, toBF16([]float32{x}))
+		if got[0] != want || !slices.Equal(toBF16(got), toBF16([]float32{x})) {
+			t.Errorf("%g travels as %g, want %g", x, got[0], want)
+		}
+	}
+	for b := range 1 << 16 {
+		if got := toBF16(fromBF16(nil, []uint16{uint16(b)})); got[0] != uint16(b) {
+			t.Fatalf("%#x becomes %#x", b, got[0])
+		}
+	}
+	nan := math.Float32frombits(0x7f800001)
+	if got := fromBF16(nil, toBF16([]float32{nan}))[0]; got == got {
+		t.Errorf("no number travels as %g", got)
+	}
 }

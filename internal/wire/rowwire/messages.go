@@ -2,6 +2,7 @@ package rowwire
 
 import (
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -106,6 +107,10 @@ func encodeTensors(e *encoder, ts []NamedTensor) {
 	e.count(len(ts), MaxTensors, "variables")
 	for i := range ts {
 		e.str(ts[i].Name)
+		if ts[i].BF16 {
+			e.count(0, 0, "values") // they come with the bands
+			continue
+		}
 		e.count(len(ts[i].Values), MaxFrame/4, "values")
 		e.f32s(ts[i].Values)
 	}
@@ -166,22 +171,58 @@ func (r *ApplyRequest) encode(e *encoder) {
 func (r *ApplyRequest) banded() bool { return r.Part != 0 || r.Parts != 0 || banded(r.Dense) }
 
 func banded(ts []NamedTensor) bool {
-	return slices.ContainsFunc(ts, func(t NamedTensor) bool { return t.At != 0 })
+	return slices.ContainsFunc(ts, func(t NamedTensor) bool { return t.At != 0 || t.BF16 })
 }
 
 func encodeBands(e *encoder, ts []NamedTensor) {
 	for i := range ts {
 		e.u32(ts[i].At)
+		if e.bool(ts[i].BF16); ts[i].BF16 {
+			e.count(len(ts[i].Values), MaxFrame/2, "values")
+			put(e, toBF16(ts[i].Values))
+		}
 	}
 }
 
-// decodeBands reads where the tensors begin, unless nothing is left to be read.
+// decodeBands reads where the tensors begin and what is bfloat16 of them, where that is there.
 func decodeBands(d *decoder, ts []NamedTensor, there bool) {
 	for i := range ts {
-		if ts[i].At = 0; there {
-			ts[i].At = d.u32()
+		t := &ts[i]
+		if t.At, t.BF16 = 0, false; !there {
+			continue
+		}
+		if t.At, t.BF16 = d.u32(), d.bool(); !t.BF16 {
+			continue
+		}
+		if len(t.Values) > 0 {
+			d.fail("variable %q comes both whole and as bfloat16", t.Name)
+		}
+		t.Values = fromBF16(t.Values, get[uint16](d, nil, d.count(MaxFrame/2, 2, "values")))
+	}
+}
+
+// toBF16 rounds v to nearest even, as products of bfloat16 round their factors; a NaN stays one.
+func toBF16(v []float32) []uint16 {
+	out := make([]uint16, len(v))
+	for i, x := range v {
+		b := math.Float32bits(x)
+		if out[i] = uint16(b >> 16); x != x {
+			if b&0xffff != 0 {
+				out[i] |= 0x40 // what is left of its bits may say infinity
+			}
+		} else {
+			out[i] = uint16((b + 0x7fff + b>>16&1) >> 16)
 		}
 	}
+	return out
+}
+
+func fromBF16(dst []float32, v []uint16) []float32 {
+	dst = reuse(dst[:cap(dst)], len(v))
+	for i, b := range v {
+		dst[i] = math.Float32frombits(uint32(b) << 16)
+	}
+	return dst
 }
 
 // plain refuses a message that says behind the rest what is said by leaving that out.
@@ -248,19 +289,32 @@ func (r *DenseRequest) encode(e *encoder) {
 	for _, n := range r.Names {
 		e.str(n)
 	}
-	if len(r.At) > 0 && len(r.At) != len(r.Names) {
-		e.fail("%d bands of %d variables: give each its own", len(r.At), len(r.Names))
+	if len(r.At) > 0 && len(r.At) != len(r.Names) || len(r.BF16) > 0 && len(r.BF16) != len(r.Names) {
+		e.fail("%d bands, %d in bfloat16 or not, of %d variables: give each its own", len(r.At), len(r.BF16), len(r.Names))
+		return
 	}
 	if r.banded() {
-		for _, at := range r.At {
-			e.u32(at)
+		for i := range r.Names {
+			e.u32(r.BandAt(i))
+			e.bool(r.MayRound(i))
 		}
 	}
 }
 
 func (r *DenseRequest) banded() bool {
-	return slices.ContainsFunc(r.At, func(at uint32) bool { return at != 0 })
+	return slices.ContainsFunc(r.At, func(at uint32) bool { return at != 0 }) || slices.Contains(r.BF16, true)
 }
+
+// BandAt is where the band begins that is meant of the i-th of Names.
+func (r *DenseRequest) BandAt(i int) uint32 {
+	if i < len(r.At) {
+		return r.At[i]
+	}
+	return 0
+}
+
+// MayRound says whether the i-th of Names may come as bfloat16.
+func (r *DenseRequest) MayRound(i int) bool { return i < len(r.BF16) && r.BF16[i] }
 
 func (r *DenseRequest) decode(d *decoder) error {
 	r.Job = d.str(r.Job)
@@ -271,9 +325,9 @@ func (r *DenseRequest) decode(d *decoder) error {
 	for i := range r.Names {
 		r.Names[i] = d.str(r.Names[i])
 	}
-	if r.At = r.At[:0]; len(d.b) > 0 {
+	if r.At, r.BF16 = r.At[:0], r.BF16[:0]; len(d.b) > 0 {
 		for range r.Names {
-			r.At = append(r.At, d.u32())
+			r.At, r.BF16 = append(r.At, d.u32()), append(r.BF16, d.bool())
 		}
 		plain(d, r.banded())
 	}

@@ -109,11 +109,12 @@ type TableGrads struct {
 }
 
 // NamedTensor is a flat dense variable, or its gradient, or a band of either. A band that
-// does not begin at 0 travels only to a peer that speaks protocol 4.
+// does not begin at 0, or is of bfloat16, travels only to a peer that speaks protocol 4.
 type NamedTensor struct {
 	Name   string
 	At     uint32 // of the variable's numbers, where Values begin
 	Values []float32
+	BF16   bool // they go over a socket as bfloat16, rounded to nearest even
 }
 
 // ApplyRequest teaches a shard the Kafka records [From, To) of one partition. Every
@@ -154,6 +155,7 @@ type DenseRequest struct {
 	Turn       uint64
 	Generation uint64
 	At         []uint32 // where the band begins that is meant of each of Names; nil: at 0
+	BF16       []bool   // which of Names may come as bfloat16, since nobody sees more of them; nil: none
 }
 
 // DenseResponse holds them in the order asked for, or by name.

@@ -157,9 +157,9 @@ func TestBandsTravelOnlyWhereThereAreSome(t *testing.T) {
 		}
 	}
 	for _, b := range [][]byte{
-		append(encoded(t, &ApplyRequest{Job: "j", To: 1, Dense: dense}), make([]byte, 8+8)...),
-		append(encoded(t, &DenseRequest{Job: "j", Names: []string{"l"}}), make([]byte, 4)...),
-		append(encoded(t, &DenseResponse{Tensors: dense}), make([]byte, 8)...),
+		append(encoded(t, &ApplyRequest{Job: "j", To: 1, Dense: dense}), make([]byte, 8+10)...),
+		append(encoded(t, &DenseRequest{Job: "j", Names: []string{"l"}}), make([]byte, 5)...),
+		append(encoded(t, &DenseResponse{Tensors: dense}), make([]byte, 10)...),
 	} {
 		for _, m := range []codec{new(ApplyRequest), new(DenseRequest), new(DenseResponse)} {
 			if err := m.decode(&decoder{b: b}); CodeOf(err) != Invalid {
