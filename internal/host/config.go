@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -29,7 +28,7 @@ type Config struct {
 	Trainers      int
 	Partitions    int
 	Batch         int
-	Format        string // of the records
+	Format        string // of the records; "": json
 	Linger        time.Duration
 	Sync          time.Duration
 	Checkpoints   time.Duration
@@ -63,7 +62,6 @@ func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.IntVar(&c.Trainers, "trainers", 2, "trainers")
 	fs.IntVar(&c.Partitions, "partitions", 4, "partitions of the ratings topic, when it is created here; one that is there may have more")
 	fs.IntVar(&c.Batch, "batch", 64, "most records of one training step")
-	fs.StringVar(&c.Format, "format", input.JSON.String(), "how the records of the ratings topic are written: "+strings.Join(input.Formats(), ", "))
 	fs.DurationVar(&c.Linger, "linger", 10*time.Millisecond, "time a training step waits for more ratings")
 	fs.DurationVar(&c.Sync, "sync-interval", 25*time.Millisecond, "time between two deltas of a shard")
 	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: only on request")

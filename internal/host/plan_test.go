@@ -44,9 +44,10 @@ func TestUpHandsTheFormatOn(t *testing.T) {
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	cfg.Register(fs, t.TempDir())
 	for _, format := range []string{"json", "example-batch+kafka-dump"} {
-		if err := fs.Parse([]string{"--format", format, "--kafka", "127.0.0.1:9"}); err != nil {
+		if err := fs.Parse([]string{"--kafka", "127.0.0.1:9"}); err != nil {
 			t.Fatal(err)
 		}
+		cfg.Format = format
 		if err := cfg.Validate(); err != nil {
 			t.Fatal(err)
 		}

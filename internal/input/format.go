@@ -32,6 +32,9 @@ const (
 	kafkaDump // 8 bytes, and 8 more where they are 0; a sort id, of that length where they are not; 8 bytes
 )
 
+// FormatUsage is what a flag that names one says.
+const FormatUsage = "how the records are written: json, example (tf.train.Example), monolith-example, example-batch or instance; these three may end in +framed, +lagrangex, +sort-id or +kafka-dump"
+
 var messages = []string{JSON: "json", Example: "example", MonolithExample: "monolith-example", ExampleBatch: "example-batch", Instance: "instance"}
 
 // perMessage is the distance between a message and the next framing of it.

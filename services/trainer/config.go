@@ -112,7 +112,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Index, "index", c.Index, "this trainer's number in the job")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `host:port`, repeatable")
 	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`; empty: ratings, and <bzid>.ratings outside of the namespace demo")
-	fs.StringVar(&c.Format, "format", c.Format, "how the records are written: "+strings.Join(input.Formats(), ", "))
+	fs.StringVar(&c.Format, "format", c.Format, input.FormatUsage)
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
