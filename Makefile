@@ -56,7 +56,7 @@ soak:
 	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry
 	MONOLITH_SOAK=1 $(GO) test -timeout 20m -run TestOracleGoZooKeeperSuite -v ./services/replicaregistry
 	MONOLITH_ZKDIFF_OPS=1000000 $(GO) test -timeout 6h -run TestOracleDifferential -v ./services/replicaregistry
-	MONOLITH_AUC_STARTS=16 $(GO) test -timeout 60m -run TestBF16OverManyStarts -v ./kernels/dense
+	MONOLITH_AUC_STARTS=16 $(GO) test -timeout 60m -run TestBF16OverManyStarts -v ./internal/model/runtime
 
 # Operators changed by chance in the core packages, which their tests must notice. Half an
 # hour; MUTANTS draws more or fewer, SEED the same ones again.

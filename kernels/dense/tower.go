@@ -1,5 +1,5 @@
-// Package dense computes towers of fully connected layers and DeepFM, forward and
-// backward, on kernels/gemm.
+// Package dense computes towers of fully connected layers, forward and backward, on
+// kernels/gemm: written out by hand, it is what compiled programs are compared with, bit by bit.
 //
 // A layer is y = activation(x W + b), W being [in, out] in row-major order.
 //

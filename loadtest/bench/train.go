@@ -76,16 +76,16 @@ func (r *Runner) train(ctx context.Context, o TrainOptions, via string, bf16 boo
 			return []float64{rate}, err
 		},
 		Peer: func(ctx context.Context) ([]float64, error) {
-			rate, err := engineRate(ctx, spec)
+			rate, err := engineRate(ctx, spec, trainBatch, trainPartitions, false)
 			return []float64{rate}, err
 		},
 	})
 }
 
-// engineRate is how many samples a second the engine trains, a batch for each partition side by side, on rows
-// and variables that stay as they are.
-func engineRate(ctx context.Context, spec *model.ModelSpec) (float64, error) {
-	e, err := runtime.New(spec, trainShards, trainBatch)
+// engineRate is how many samples a second the engine trains, or scores, so many batches side by side, on rows and
+// variables that stay as they are.
+func engineRate(ctx context.Context, spec *model.ModelSpec, batch, side int, score bool) (float64, error) {
+	e, err := runtime.New(spec, trainShards, batch)
 	if err != nil {
 		return 0, err
 	}
@@ -98,25 +98,32 @@ func engineRate(ctx context.Context, spec *model.ModelSpec) (float64, error) {
 		return 0, err
 	}
 	lanes := nn.NewLanes(0)
-	defer lanes.Expect(trainPartitions)()
+	defer lanes.Expect(side)()
 	var all sync.WaitGroup
-	var rates [trainPartitions]float64
-	var errs [trainPartitions]error
-	for i := range trainPartitions {
+	rates, errs := make([]float64, side), make([]error, side)
+	for i := range side {
 		all.Go(func() {
 			var b *runtime.Batch
-			if b, errs[i] = residentBatch(e, uint64(i)); errs[i] != nil {
+			if b, errs[i] = residentBatch(e, batch, uint64(i)); errs[i] != nil {
 				return
 			}
+			var scores [][]float32
 			for began, n := time.Now(), 1; ctx.Err() == nil; n++ {
 				var l *nn.Lane
 				if l, errs[i] = lanes.Get(ctx); errs[i] != nil {
 					return
 				}
-				_, errs[i] = e.Train(l, b, w)
+				if score {
+					for k := range scores {
+						scores[k] = scores[k][:0]
+					}
+					scores, errs[i] = e.Score(l, b, w, scores)
+				} else {
+					_, errs[i] = e.Train(l, b, w)
+				}
 				lanes.Put(l)
 				if took := time.Since(began); errs[i] != nil || took >= passTime {
-					rates[i] = float64(n*trainBatch) / took.Seconds()
+					rates[i] = float64(n*batch) / took.Seconds()
 					return
 				}
 			}
@@ -127,15 +134,15 @@ func engineRate(ctx context.Context, spec *model.ModelSpec) (float64, error) {
 	for _, rate := range rates {
 		sum += rate
 	}
-	return sum, errors.Join(append(errs[:], ctx.Err())...)
+	return sum, errors.Join(append(errs, ctx.Err())...)
 }
 
-// residentBatch is a batch of the engine's own size whose rows are looked up.
-func residentBatch(e *runtime.Engine, seed uint64) (*runtime.Batch, error) {
+// residentBatch is a batch of so many samples whose rows are looked up.
+func residentBatch(e *runtime.Engine, batch int, seed uint64) (*runtime.Batch, error) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	zipf := rand.NewZipf(rng, 1.1, 20, vocabulary-1)
 	b := e.NewBatch()
-	for range trainBatch {
+	for range batch {
 		s := runtime.Sample{Labels: []float32{float32(rng.IntN(2))}}
 		for _, f := range e.Spec().GetFeatures() {
 			s.IDs = append(s.IDs, []int64{modelspec.FID(f.GetSlot(), int64(zipf.Uint64()))})

@@ -18,13 +18,19 @@ import (
 	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
-// A model in bfloat16, trained and scored, is within the bound that kernels/gemm states of the
-// float64 reference, and its bits depend on no lane and no thread.
-func TestBFloat16IsWithinItsBound(t *testing.T) {
+// A ready model, trained and scored in float32 and in bfloat16, is within the bound that kernels/gemm
+// states of the float64 reference, and its bits depend on no lane and no thread.
+func TestComputeIsWithinItsBound(t *testing.T) {
+	for _, compute := range []model.ModelSpec_Compute{model.ModelSpec_FP32, model.ModelSpec_BF16} {
+		t.Run(compute.String(), func(t *testing.T) { withinBounds(t, compute) })
+	}
+}
+
+func withinBounds(t *testing.T, compute model.ModelSpec_Compute) {
 	lanes := []*nn.Lane{{}, {Pool: partest.New(t, 2)}, {Pool: partest.New(t, 3)}}
 	for name, spec := range readyModels(t) {
 		spec = proto.CloneOf(spec)
-		spec.Compute, spec.ServingCompute = model.ModelSpec_BF16, model.ModelSpec_BF16
+		spec.Compute, spec.ServingCompute = compute, compute
 		m, err := modelspec.Compile(spec)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
@@ -59,9 +60,14 @@ type job struct {
 	opt    optim.Optimizer
 }
 
-func newJob(t *testing.T, seed uint64, samples int) *job {
+// movies is the demo's model from that start.
+func movies(seed uint64) *model.ModelSpec {
 	spec := modelspec.MovieRanking()
 	spec.Seed = seed
+	return spec
+}
+
+func newJob(t *testing.T, spec *model.ModelSpec, samples int) *job {
 	j := &job{t: t, e: engineOf(t, spec, 1, samples), tables: map[string]*rowtable.Table{}, opt: modelspec.DenseOptimizer(spec)}
 	for _, tab := range spec.GetTables() {
 		made, err := modelspec.NewTable(spec, tab.GetName())
@@ -80,10 +86,10 @@ func newJob(t *testing.T, seed uint64, samples int) *job {
 }
 
 // lookUp fills a batch with what a shard answers now.
-func (j *job) lookUp(b *Batch, of []rating) *Weights {
+func (j *job) lookUp(b *Batch, of []Sample) *Weights {
 	b.Reset()
-	for _, r := range of {
-		if err := b.Add(one(r.ids, r.label)); err != nil {
+	for _, s := range of {
+		if err := b.Add(s); err != nil {
 			j.t.Fatal(err)
 		}
 	}
@@ -135,9 +141,13 @@ func (j *job) online(all []rating, batch, ahead int) (own, served float64) {
 	for range ahead + 1 {
 		ring = append(ring, looked{b: j.e.NewBatch()})
 	}
-	var steps [][]rating
+	var steps [][]Sample
 	for at := 0; at < len(all); at += batch {
-		steps = append(steps, all[at:min(at+batch, len(all))])
+		var step []Sample
+		for _, r := range all[at:min(at+batch, len(all))] {
+			step = append(step, one(r.ids, r.label))
+		}
+		steps = append(steps, step)
 	}
 	var trained []float32
 	var fresh [][]float32
@@ -181,7 +191,7 @@ func TestWhatStalenessCosts(t *testing.T) {
 		for seed := range uint64(5) {
 			var o, s [2]float64
 			for ahead := range 2 {
-				o[ahead], s[ahead] = newJob(t, seed+1, batch).online(all, batch, ahead)
+				o[ahead], s[ahead] = newJob(t, movies(seed+1), batch).online(all, batch, ahead)
 				own[ahead], served[ahead] = append(own[ahead], o[ahead]), append(served[ahead], s[ahead])
 			}
 			own[2], served[2] = append(own[2], o[0]-o[1]), append(served[2], s[0]-s[1])
