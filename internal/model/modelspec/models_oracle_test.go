@@ -221,6 +221,13 @@ func oracleModels(t *testing.T) (all []*modelCase) {
 		}
 		all = append(all, modelOf(t, tc.name, spec, uint64(100+i)))
 	}
+	for i, tc := range lengthLayers {
+		spec, err := modelspec.ParseYAML([]byte(strings.Replace(watched, "- {name: x}", tc.layers, 1)))
+		if err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		all = append(all, modelOf(t, tc.name, spec, uint64(300+i)))
+	}
 	for i, text := range []string{towers, strings.Replace(towers, ", log_q: every", "", 1)} {
 		if i > 0 {
 			text = strings.Replace(strings.Replace(text, "[movie.v]", "[movie]", 1), "- {name: every, slices: [movie.every]}\n", "", 1)
@@ -258,6 +265,35 @@ var oracleLayers = []struct{ name, layers string }{
 	{"states of a gru", "- {name: g, gru: {units: 4}, inputs: [v]}\n- {name: x, pool: {}, inputs: [g.1]}"},
 	{"mmoe", "- {name: m, mmoe: {experts: 3, units: [5, 4], tasks: 2}, activation: PRELU, inputs: [v, w]}\n- {name: x, add: {}, inputs: [m.0, m.1]}"},
 	{"ple of three levels", "- {name: m, ple: {levels: 3, experts: 2, shared: 1, units: [5, 4], tasks: 2}, inputs: [v, w]}\n- {name: x, mul: {}, inputs: [m.0, m.1]}"},
+}
+
+// watched has sequences of lengths 0 to 5.
+const watched = `name: watched
+features:
+- {name: movie, slot: 2, table: movie}
+- {name: history, slot: 2, table: movie, pooling: FIRSTN, max_sequence_length: 5, missing: EMPTY}
+tables:
+- {name: movie, dim: 4}
+outputs:
+- {name: m, slices: [movie]}
+- {name: h, slices: [history]}
+layers:
+- {name: x}
+- {name: logit, units: 1, inputs: [x, m]}
+tasks:
+- {logit: logit, label: {field: click, threshold: 1}}
+dense_optimizer: {adagrad: {learning_rate: 0.05, initial_accumulator_value: 0.1}}
+`
+
+// lengthLayers read sequences with lengths; what lies behind these is not 0 in all of them.
+var lengthLayers = []struct{ name, layers string }{
+	{"sum of a history", "- {name: x, pool: {}, inputs: [h]}"},
+	{"mean of a history", "- {name: x, pool: {type: MEAN}, inputs: [h]}"},
+	{"sum of normalized steps", "- {name: s, norm: {}, inputs: [h]}\n- {name: x, pool: {}, inputs: [s]}"},
+	{"mean of activated states", "- {name: g, gru: {units: 3}, inputs: [h]}\n- {name: s, activate: {}, activation: SIGMOID, inputs: [g.1]}\n- {name: x, pool: {type: MEAN}, inputs: [s]}"},
+	{"raw attention to states", "- {name: g, gru: {units: 4}, inputs: [h]}\n- {name: x, attention: {raw: true, units: [3]}, inputs: [m, g.1]}"},
+	{"raw scores of an augru", "- {name: a, attention: {raw: true}, inputs: [m, h]}\n- {name: x, augru: {units: 3}, inputs: [h, a.1]}"},
+	{"attention to normalized steps", "- {name: s, norm: {type: LAYER}, inputs: [h]}\n- {name: x, attention: {units: [3], activation: PRELU}, inputs: [m, s]}"},
 }
 
 // towers are two, of a batch that is its own candidates.
