@@ -32,7 +32,6 @@ require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/go-faster/city v1.0.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
@@ -67,6 +66,7 @@ require (
 require (
 	github.com/anishathalye/porcupine v1.1.0
 	github.com/cenkalti/backoff/v5 v5.0.3
+	github.com/go-faster/city v1.0.1
 	github.com/hanwen/go-fuse/v2 v2.12.1
 	github.com/spf13/pflag v1.0.9
 	github.com/twmb/franz-go v1.22.2

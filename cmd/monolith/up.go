@@ -5,6 +5,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/loadtest/demo"
 )
 
@@ -24,5 +25,6 @@ func newUp() *cobra.Command {
 		},
 	}
 	cfg.Register(cmd.Flags(), "monolith-data")
+	cmd.Flags().StringVar(&cfg.Format, "format", input.JSON.String(), input.FormatUsage)
 	return cmd
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
 
@@ -25,6 +27,7 @@ type Config struct {
 	Trainers      int
 	Partitions    int
 	Batch         int
+	Format        string // of the records; "": json
 	Linger        time.Duration
 	Sync          time.Duration
 	Checkpoints   time.Duration
@@ -57,7 +60,7 @@ func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.IntVar(&c.Replicas, "replicas", 2, "replicas of each serving shard")
 	fs.IntVar(&c.Trainers, "trainers", 2, "trainers")
 	fs.IntVar(&c.Partitions, "partitions", 4, "partitions of the ratings topic, when it is created here; one that is there may have more")
-	fs.IntVar(&c.Batch, "batch", 64, "most ratings of one training step")
+	fs.IntVar(&c.Batch, "batch", 64, "most records of one training step")
 	fs.DurationVar(&c.Linger, "linger", 10*time.Millisecond, "time a training step waits for more ratings")
 	fs.DurationVar(&c.Sync, "sync-interval", 25*time.Millisecond, "time between two deltas of a shard")
 	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: only on request")
@@ -85,6 +88,9 @@ func (c *Config) Validate() error {
 		if v < 1 || v > 1024 {
 			errs = append(errs, fmt.Errorf("--%s %d: give 1 to 1024", flag, v))
 		}
+	}
+	if _, err := input.ParseFormat(cmp.Or(c.Format, input.JSON.String())); err != nil {
+		errs = append(errs, fmt.Errorf("--format: %w", err))
 	}
 	errs = append(errs, c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate())
 	if c.Sync < time.Millisecond || c.Sync > time.Minute {

@@ -1,11 +1,14 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/monolith-go/monolith/internal/input"
 )
 
 // plan lists the roles with the very flags that a pod would give them.
@@ -87,7 +90,7 @@ func trainerTasks(s *Stack) (tasks []Task) {
 	n, c := strconv.Itoa, s.Config
 	for i := range c.Trainers {
 		tasks = append(tasks, Task{Name: "trainer-" + n(i), Args: []string{
-			"--job", JobName, "--model", ModelName, "--name", "trainer-" + n(i), "--index", n(i), "--kafka", c.Kafka, "--topic", c.Topics.Ratings, "--label-range", "0,5", "--time-field", "timestamp",
+			"--job", JobName, "--model", ModelName, "--name", "trainer-" + n(i), "--index", n(i), "--kafka", c.Kafka, "--topic", c.Topics.Ratings, "--format", cmp.Or(c.Format, input.JSON.String()), "--label-range", "0,5", "--time-field", "timestamp",
 			"--shards", n(c.Shards), "--dir", s.path("training", JobName), "--batch", n(c.Batch), "--linger", c.Linger.String(),
 			"--checkpoint-every", c.Checkpoints.String(), "--deterministic=" + strconv.FormatBool(c.Deterministic)}})
 	}

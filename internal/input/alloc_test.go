@@ -3,6 +3,7 @@
 package input
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	tf "github.com/wamuir/graft/tensorflow/core/example/example_protos_go_proto"
@@ -47,5 +48,36 @@ func allocatesNothing(t *testing.T, d *Decoder, records [][]byte) {
 	decode()
 	if n := testing.AllocsPerRun(100, decode); n > 0 {
 		t.Errorf("%v: %v allocations", d.options.Format, n)
+	}
+}
+
+// Nor does it for Monolith's formats, into a batch that has its size.
+func TestMonolithFormatsAllocateNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	e := monolithEngine(t)
+	whole := func() sample {
+		for {
+			s := drawSample(rng)
+			if _, err := reference(e.Spec(), Options{}, s.text(t)); err == nil {
+				return s
+			}
+		}
+	}
+	one, two := whole(), whole()
+	for format, record := range map[Format][]byte{
+		MonolithExample: one.example(t, rng), Instance: one.instance(t, rng), ExampleBatch: batchOf(t, rng, []sample{one, two}),
+		Instance.withFraming(kafkaDump): frame(rng, kafkaDump, one.instance(t, rng)),
+	} {
+		d, b := New(e.Spec(), Options{Format: format}), e.NewBatch()
+		into := func() {
+			b.Reset()
+			if err := d.Into(b, record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		into()
+		if n := testing.AllocsPerRun(100, into); n > 0 {
+			t.Errorf("%v: %v allocations", format, n)
+		}
 	}
 }

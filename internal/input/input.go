@@ -15,35 +15,14 @@ package input
 
 import (
 	"cmp"
-	"fmt"
-	"strings"
+	"errors"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 )
-
-// Format is how a record is written.
-type Format uint8
-
-const (
-	JSON    Format = iota // one object, whose members are the fields
-	Example               // a tf.train.Example in the protobuf wire format
-)
-
-var formats = []string{JSON: "json", Example: "example"}
-
-func (f Format) String() string { return formats[f] }
-
-// ParseFormat finds a format by its name.
-func ParseFormat(name string) (Format, error) {
-	for f, n := range formats {
-		if n == name {
-			return Format(f), nil
-		}
-	}
-	return 0, fmt.Errorf("no records have the format %q: give one of %s", name, strings.Join(formats, ", "))
-}
 
 // Options hold a record to more than the model's spec does, as a person would who read it.
 type Options struct {
@@ -78,12 +57,23 @@ type Decoder struct {
 	ids     []int64   // behind sample
 	numbers []float32 // likewise
 
-	entries int      // of this record so far, if it is an Example
-	items   []item   // what its features list
-	open    value    // the feature that is being read
-	text    []byte   // strings of this record that had to be decoded
-	strange [][]byte // its undeclared keys
-	nesting []byte   // the brackets that are open
+	entries int              // of this record so far, if it is an Example
+	items   []item           // what its features list
+	open    value            // the feature that is being read
+	set     protowire.Number // the field of it that was set last, in Monolith's formats
+	text    []byte           // strings of this record that had to be decoded
+	strange [][]byte         // its undeclared keys
+	nesting []byte           // the brackets that are open
+
+	// Of Monolith's formats.
+	labels, weight, line int // where reserved names are found
+	parts                []part
+	slots                []slot
+	nth                  int // sample of the record, from 1
+	labelled             []item
+	fids                 []uint64 // of an Instance
+	cells                []cells  // of an ExampleBatch, by declared field
+	elems                [][]byte
 }
 
 // task says where what a task learns from is found; -1: nowhere.
@@ -122,6 +112,9 @@ func New(spec *model.ModelSpec, o Options) *Decoder {
 	}
 	if o.TimeField != "" {
 		d.time = d.declare(o.TimeField)
+	}
+	if o.Format.message() >= MonolithExample {
+		d.monolith()
 	}
 	d.found = make([]value, len(d.names))
 	d.sample = runtime.Sample{
@@ -171,27 +164,47 @@ func kept[T any](s []T, most int) []T {
 }
 
 // Into adds the samples of a record to a batch, all of them or none. Unless it is a
-// [runtime.ErrFull], the error is a sentence for the dead letter.
+// [runtime.ErrFull], the error is a sentence for the dead letter, with the number of the sample, from
+// 1, where a record may hold several.
 func (d *Decoder) Into(b *runtime.Batch, record []byte) error {
-	s, err := d.Decode(record)
-	if err != nil {
-		return err
+	if d.options.Format.message() < MonolithExample {
+		s, err := d.Decode(record)
+		if err != nil {
+			return err
+		}
+		return b.Add(s)
 	}
-	return b.Add(s)
+	mark := b.Len()
+	err := d.monolithInto(b, record)
+	if err != nil {
+		b.Truncate(mark)
+	}
+	return err
 }
 
-// Decode reads a record of one sample. Fields that neither the spec nor the options name are
-// passed over. The sample is good until the next call; the error is a sentence for the dead
-// letter.
-func (d *Decoder) Decode(record []byte) (runtime.Sample, error) {
+// reset forgets the sample before, and the record that it was in.
+func (d *Decoder) reset() {
 	clear(d.found)
 	clear(d.strange) // no record is held by a key of it
 	clear(d.items)
 	d.text, d.strange, d.items = kept(d.text, maxText), kept(d.strange, maxKeys), kept(d.items, maxValues)
+}
+
+var errSeveral = errors.New("a record of this format may hold several samples")
+
+// Decode reads a record of one sample, in JSON or a tf.train.Example. Fields that neither the spec
+// nor the options name are passed over. The sample is good until the next call; the error is a
+// sentence for the dead letter.
+func (d *Decoder) Decode(record []byte) (runtime.Sample, error) {
 	read := d.readJSON
-	if d.options.Format == Example {
+	switch d.options.Format {
+	case JSON:
+	case Example:
 		read = d.readExample
+	default:
+		return runtime.Sample{}, errSeveral
 	}
+	d.reset()
 	if err := read(record); err != nil {
 		return runtime.Sample{}, err
 	}

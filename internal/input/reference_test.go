@@ -75,6 +75,10 @@ func reference(spec *model.ModelSpec, o Options, record []byte) (s runtime.Sampl
 		return v, nil
 	}
 	for _, f := range spec.GetFeatures() {
+		if len(f.GetCross()) > 0 {
+			s.IDs = append(s.IDs, nil)
+			continue
+		}
 		var ids []int64
 		texts, quoted, what := values(f.GetField())
 		for i, text := range texts {
@@ -93,7 +97,7 @@ func reference(spec *model.ModelSpec, o Options, record []byte) (s runtime.Sampl
 			}
 			ids = append(ids, modelspec.FID(f.GetSlot(), id))
 		}
-		if len(texts) == 0 && f.GetMissing() == model.Feature_REJECT && len(f.GetCross()) == 0 {
+		if len(texts) == 0 && f.GetMissing() == model.Feature_REJECT {
 			return s, fmt.Errorf("field %q is missing", f.GetField())
 		}
 		if len(texts) == 0 {

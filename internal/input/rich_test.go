@@ -2,6 +2,7 @@ package input
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	tf "github.com/wamuir/graft/tensorflow/core/example/example_protos_go_proto"
@@ -9,6 +10,8 @@ import (
 	"github.com/go-faster/city"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/compat/matrixpb/idlpb"
+	"github.com/monolith-go/monolith/kernels/layout"
 )
 
 // richSpec reads all there is: lists, hashes, feature ids, defaults, floats, weights and masks, beside a
@@ -78,6 +81,32 @@ func TestHashes(t *testing.T) {
 	for text, want := range map[string]uint64{"": 0x9ae16a3b2f90404f, "Drama": 0x4098c68efafaac70} {
 		if got := city.Hash64([]byte(text)); got != want {
 			t.Errorf("the hash of %q is %#x, want %#x", text, got, want)
+		}
+	}
+}
+
+// For a prediction a record needs no label, and its weights say nothing.
+func TestServingReadsNoLabels(t *testing.T) {
+	for format, record := range map[Format][]byte{
+		JSON:    []byte(`{"userId":1,"movieId":[2,3],"w":-1,"seen":"x","rating":[]}`),
+		Example: example(t, map[string]*tf.Feature{"userId": ints(1), "movieId": ints(2, 3), "w": floats(-1)}),
+	} {
+		s, err := New(richSpec(), Options{Format: format, Serving: true}).Decode(record)
+		if err != nil || len(s.IDs[4]) != 2 || s.Labels[0] != 0 || s.Labels[1] != 0 || s.Weights[0] != 1 {
+			t.Errorf("%v: %+v, %v", format, s, err)
+		}
+		if _, err := New(richSpec(), Options{Format: format}).Decode(record); err == nil {
+			t.Errorf("%v: it is learnt", format)
+		}
+	}
+	e := monolithEngine(t)
+	b := e.NewBatch()
+	rng := rand.New(rand.NewPCG(1, 9))
+	s := sample{user: []uint64{layout.MakeV1(1, 7)}, line: &idlpb.LineId{}}
+	for format, record := range map[Format][]byte{MonolithExample: s.example(t, rng), Instance: s.instance(t, rng), ExampleBatch: batchOf(t, rng, []sample{s, s})} {
+		b.Reset()
+		if err := New(e.Spec(), Options{Format: format, Serving: true}).Into(b, record); err != nil || b.Len() == 0 {
+			t.Errorf("%v: %d samples, %v", format, b.Len(), err)
 		}
 	}
 }

@@ -75,7 +75,11 @@ func (d *Decoder) id(f *model.Feature, it *values) (int64, error) {
 		return int64(city.Hash64(text)) & modelspec.MaxID, nil
 	}
 	id, ok := d.whole(&it.element)
-	if !ok {
+	if it.kind == fid {
+		if id = int64(it.bits); f.GetIds() != model.Feature_FID {
+			return 0, fmt.Errorf("%s is %s, and feature %q reads numbers within its slot: declare ids: FID", it.what(), it.shown(), f.GetName())
+		}
+	} else if !ok {
 		return 0, fmt.Errorf("%s is %s, not a whole number", it.what(), it.shown())
 	}
 	if f.GetIds() == model.Feature_FID {

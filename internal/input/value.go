@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
 // value is what a record holds in a declared field. It points into the record.
@@ -32,6 +34,8 @@ const (
 	blob         // raw, of an Example
 	float        // bits, of an Example
 	integer      // bits, of an Example
+	fid          // bits, a feature id of version 2, of Monolith's formats
+	lists        // of lists, which nobody reads
 )
 
 // kindOf is that of a JSON value.
@@ -85,6 +89,10 @@ func (it *values) next() bool {
 		}
 		it.rest = it.d.skip(v.raw, i)
 		it.element = element{kindOf(v.raw[i:]), item{raw: v.raw[i:it.rest]}}
+	case lists:
+		it.element = element{kind: lists}
+		it.count++
+		return it.count == 1
 	default:
 		if it.count == v.count {
 			return false
@@ -168,7 +176,7 @@ func (d *Decoder) whole(e *element) (n int64, ok bool) {
 	switch e.kind {
 	case integer:
 		return int64(e.bits), true
-	case float, array, null:
+	case float, array, null, fid, lists:
 		return 0, false
 	}
 	s := d.written(e)
@@ -224,7 +232,7 @@ func (d *Decoder) finite(e *element) (f float64, ok bool) {
 		return float64(int64(e.bits)), true
 	case float:
 		f = math.Float64frombits(e.bits)
-	case array, null:
+	case array, null, fid, lists:
 		return 0, false
 	default:
 		var err error
@@ -242,6 +250,10 @@ func (e *element) shown() string {
 		return strconv.FormatInt(int64(e.bits), 10)
 	case float:
 		return fmt.Sprintf("the float %v", math.Float64frombits(e.bits))
+	case fid:
+		return fmt.Sprintf("the feature id %d, of slot %d", int64(e.bits), modelspec.SlotOf(int64(e.bits)))
+	case lists:
+		return "a list of lists"
 	case blob:
 		return fmt.Sprintf("%.40q", e.raw)
 	}

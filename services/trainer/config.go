@@ -32,8 +32,8 @@ type Config struct {
 	Index int
 	// Brokers are Kafka addresses, host:port.
 	Brokers []string
-	// Format is how the topic's records are written: json, one object each, or example, a
-	// tf.train.Example each. Default json.
+	// Format is how the topic's records are written: json, one object each, example, a
+	// tf.train.Example each, or one of Monolith's, see [input.ParseFormat]. Default json.
 	Format string
 	// Topic holds the records. Default ratings, and <bzid>.ratings
 	// outside of the namespace demo.
@@ -107,7 +107,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Index, "index", c.Index, "this trainer's number in the job")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `host:port`, repeatable")
 	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`; empty: ratings, and <bzid>.ratings outside of the namespace demo")
-	fs.StringVar(&c.Format, "format", c.Format, "how the records are written: json or example (tf.train.Example)")
+	fs.StringVar(&c.Format, "format", c.Format, input.FormatUsage)
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")

@@ -50,6 +50,7 @@ type step struct {
 	batch  *runtime.Batch
 	lane   *runtime.Lane
 	bad    []rejected
+	fitted int   // of the records, those before the one that was too much
 	newest int64 // unix seconds of the newest record learnt
 	trace  string
 	input  *input.Decoder
@@ -83,12 +84,12 @@ func (s *step) samples() int { return s.batch.Len() }
 // load reads the records and finds the rows that they read.
 func (s *step) load(recs []kafka.Record) error {
 	s.batch.Reset()
-	s.bad, s.newest, s.trace = s.bad[:0], 0, ""
+	s.bad, s.fitted, s.newest, s.trace = s.bad[:0], 0, 0, ""
 	latest := time.Unix(math.MaxUint32, 0)
 	if s.e.latest != nil {
 		latest = s.e.latest()
 	}
-	for _, r := range recs {
+	for i, r := range recs {
 		if tp := r.Headers["traceparent"]; s.trace == "" && sampled(tp) {
 			s.trace = tp
 		}
@@ -100,6 +101,7 @@ func (s *step) load(recs []kafka.Record) error {
 		}
 		switch err := s.input.Into(s.batch, r.Value); {
 		case errors.Is(err, runtime.ErrFull):
+			s.fitted = i
 			return fmt.Errorf("record %d: %w: %w", r.Offset, errTooLarge, err)
 		case err != nil:
 			s.bad = append(s.bad, rejected{r, err.Error()})

@@ -1,18 +1,25 @@
 package trainer
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/compat/matrixpb"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/layout"
 )
 
 // listsSpec has several ids of a feature, a crossed one, a float, and two tasks of which one has a mask.
@@ -152,6 +159,16 @@ func TestRecordsTooLargeForAStep(t *testing.T) {
 	if err := s.load([]kafka.Record{record(3, most/2), record(most, most/2+100)}); !refused(err) {
 		t.Errorf("two that do not: %v", err)
 	}
+	if s.fitted != 0 {
+		t.Errorf("%d records fit", s.fitted)
+	}
+	var many []kafka.Record
+	for i := range 300 {
+		many = append(many, record(i%7, 16384))
+	}
+	if err := s.load(many); !errors.Is(err, errTooLarge) || s.fitted != runtime.MaxBatchIDs/(16384+3) {
+		t.Errorf("%d records of %d ids in all: %v, %d fit", len(many), 300*16384, err, s.fitted)
+	}
 	if err := s.load([]kafka.Record{record(3, runtime.MaxIDs+1)}); err != nil || len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, `feature "seen" has 16385 ids`) {
 		t.Errorf("more ids than a feature may have: %v, %v", err, s.bad)
 	}
@@ -195,5 +212,79 @@ func TestARecordTooLargeIsParked(t *testing.T) {
 		if err != nil || len(letters) != 1 || !strings.Contains(letters[0].Reason, "the step is too large") {
 			t.Errorf("deterministic %v: %v, %v", deterministic, letters, err)
 		}
+	}
+}
+
+// A record may hold several samples: it is learnt whole under its one offset, or parked whole with the
+// number of the sample.
+func TestRecordsOfSeveralSamples(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	spec := listsSpec()
+	for _, f := range spec.Features[:1] {
+		f.Ids = model.Feature_FID
+	}
+	spec.Tasks[0].Label.Field, spec.Tasks[1].Label.Field = "__LABEL__", "__LABEL__"
+	w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
+	batch := func(users ...uint64) []byte {
+		b := &matrixpb.ExampleBatch{BatchSize: int32(len(users)), NamedFeatureList: []*matrixpb.NamedFeatureList{
+			{Name: "user"}, {Name: "movie", Type: matrixpb.FeatureListType_SHARED}, {Name: "__LABEL__"},
+		}}
+		movie := &matrixpb.Feature{Type: &matrixpb.Feature_Int64Value{Int64Value: 5}}
+		b.NamedFeatureList[1].Feature = append(b.NamedFeatureList[1].Feature, movie)
+		for _, user := range users {
+			b.NamedFeatureList[0].Feature = append(b.NamedFeatureList[0].Feature, &matrixpb.Feature{Type: &matrixpb.Feature_FidV1List{FidV1List: &matrixpb.FidList{Value: []uint64{user}}}})
+			b.NamedFeatureList[2].Feature = append(b.NamedFeatureList[2].Feature, &matrixpb.Feature{Type: &matrixpb.Feature_FloatList{FloatList: &matrixpb.FloatList{Value: []float32{4}}}})
+		}
+		message, err := proto.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(binary.LittleEndian.AppendUint64(nil, uint64(len(message))), message...)
+	}
+	of := func(user uint64) uint64 { return layout.MakeV1(1, user) }
+	records := [][]byte{
+		append(batch(of(1), of(2), of(3)), batch(of(4))...),
+		append(batch(of(7), of(8)), batch(of(9), layout.MakeV1(2, 9))...), // the fourth is of another slot
+		batch(of(5)),
+	}
+	var recs []kafka.Record
+	for i, r := range records {
+		w.fids[0] = append(w.fids[0], []int64{1})
+		if i == 1 {
+			w.fids[0][i] = nil
+			w.broken["kafka:ratings/0 1"] = true
+		}
+		recs = append(recs, kafka.Record{Topic: "ratings", Value: r})
+	}
+	w.ends[0] = int64(len(recs))
+	var mu sync.Mutex // guards users
+	users := map[int64]bool{}
+	for _, s := range w.shards {
+		s.truth, s.spec = nil, spec
+		s.took = func(r *rowwire.ApplyRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, table := range r.Tables {
+				for _, id := range table.IDs {
+					if table.Table == "user" {
+						users[id&modelspec.MaxID] = true
+					}
+				}
+			}
+		}
+	}
+	if _, err := w.writer.Write(t.Context(), recs...); err != nil {
+		t.Fatal(err)
+	}
+	cfg := w.config("a", 0)
+	cfg.Deterministic, cfg.StopAtEnd, cfg.Batch, cfg.Format = true, true, 2, "example-batch+framed"
+	w.run(cfg).wait(t)
+	w.checkLetters()
+	letters, err := w.b.DeadLetters().List(t.Context())
+	if err != nil || len(letters) != 1 || !strings.Contains(letters[0].Reason, `sample 4: field "user" is 562949953421321, a feature id of slot 2`) {
+		t.Errorf("parked: %v, %v", letters, err)
+	}
+	if want := map[int64]bool{1: true, 2: true, 3: true, 4: true, 5: true}; !maps.Equal(users, want) {
+		t.Errorf("users %v are learnt, want %v", users, want)
 	}
 }

@@ -80,6 +80,9 @@ func (l *learner) halving(soft, hard context.Context, recs []kafka.Record, from,
 		return l.learn(soft, hard, nil, from, to, at{}) // its offset counts as learnt
 	}
 	half := len(recs) / 2
+	if errors.Is(err, errTooLarge) && l.step.fitted > 0 {
+		half = l.step.fitted
+	}
 	middle := recs[half].Offset
 	if err := l.halving(soft, hard, recs[:half], from, middle); err != nil {
 		return err

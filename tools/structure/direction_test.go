@@ -37,7 +37,7 @@ var layers = map[string]string{
 	"projections/zookeeper/zktest": zookeeperFormat + " projections/zookeeper/client",
 	"docs/models":                  "", // the ready models, as files
 	"internal/model":               "events kernels internal/wire docs/models " + helpers,
-	"internal/input":               "events internal/model internal/wire " + helpers,
+	"internal/input":               "events kernels internal/model internal/wire " + helpers,
 	"internal/wire":                "events kernels " + helpers,
 	"internal/compat":              "events kernels internal/model internal/wire " + helpers,
 	"internal/compat/cli":          "...",

@@ -70,7 +70,11 @@ func Check(spec *model.ModelSpec) (*Report, error) {
 	}
 	r := &Report{Model: spec.GetName(), Hash: modelspec.Hash(spec)}
 	for _, f := range spec.GetFeatures() {
-		r.Features = append(r.Features, Feature{f.GetName(), f.GetField(), f.GetSlot(), f.GetTable()})
+		field := f.GetField()
+		if len(f.GetCross()) > 0 {
+			field = strings.Join(f.GetCross(), " x ")
+		}
+		r.Features = append(r.Features, Feature{f.GetName(), field, f.GetSlot(), f.GetTable()})
 	}
 	for _, t := range spec.GetTables() {
 		of := Table{Name: t.GetName(), Dim: t.GetDim()}

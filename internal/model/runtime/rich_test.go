@@ -373,6 +373,34 @@ func TestRichSamplesAreAddedWhole(t *testing.T) {
 	}
 }
 
+// Samples that read nothing have the score of no rows.
+func TestSamplesWithoutIDs(t *testing.T) {
+	e := engineOf(t, rich(), 3, 8)
+	w, b, l := weightsOf(t, e), e.NewBatch(), e.NewLane()
+	for range 3 {
+		if err := b.Add(Sample{IDs: make([][]int64, 5), Floats: [][]float32{{0}, {0, 0, 0}}, Labels: []float32{1, 2}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Train(l, b, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard := range 3 {
+		if blocks := b.Blocks(shard); len(blocks) > 0 {
+			t.Errorf("shard %d is asked for %v", shard, blocks)
+		}
+	}
+	for _, score := range r.Scores[1] {
+		if score != w.Values[3][0] {
+			t.Errorf("a score of %g, the bias is %g", score, w.Values[3][0])
+		}
+	}
+}
+
 // The ids of crossed features stand in checkpoints: they never change.
 func TestCrossedIDsStay(t *testing.T) {
 	e := engineOf(t, rich(), 1, 1)
