@@ -43,7 +43,11 @@ func productLearns(t *testing.T, name, file string) {
 	cfg.Shards, cfg.Replicas, cfg.Trainers, cfg.Partitions, cfg.Spans = 1, 1, 1, 1, false
 	w := opsServe(t, cfg, func(w *opsWorld) { w.spec = spec })
 	rng := rand.New(rand.NewPCG(7, 8))
-	const learnt, asked, chunk = 16_000, 500, 2000
+	const asked, chunk = 500, 2000
+	learnt := 16_000
+	if lists(spec) {
+		learnt = 40_000 // which of several movies counts is to be found out too
+	}
 	for range learnt / chunk {
 		recs := make([]kafka.Record, chunk)
 		for i := range recs {

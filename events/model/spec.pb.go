@@ -967,6 +967,7 @@ type Task struct {
 	Weight        *float32               `protobuf:"fixed32,5,opt,name=weight,proto3,oneof" json:"weight,omitempty"`                      // of the loss; default 1
 	WeightField   string                 `protobuf:"bytes,6,opt,name=weight_field,json=weightField,proto3" json:"weight_field,omitempty"` // of the sample, in the training record
 	MaskField     string                 `protobuf:"bytes,7,opt,name=mask_field,json=maskField,proto3" json:"mask_field,omitempty"`       // 0: the task does not learn from the sample
+	LogQ          string                 `protobuf:"bytes,8,opt,name=log_q,json=logQ,proto3" json:"log_q,omitempty"`                      // for IN_BATCH_SOFTMAX: an output, of a segment of optimizer batch_softmax
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1046,6 +1047,13 @@ func (x *Task) GetWeightField() string {
 func (x *Task) GetMaskField() string {
 	if x != nil {
 		return x.MaskField
+	}
+	return ""
+}
+
+func (x *Task) GetLogQ() string {
+	if x != nil {
+		return x.LogQ
 	}
 	return ""
 }
@@ -5054,7 +5062,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x06CONCAT\x10\x00\x12\t\n" +
 	"\x05STACK\x10\x01\x12\b\n" +
 	"\x04ADDN\x10\x02\x12\b\n" +
-	"\x04NONE\x10\x03\"\xd6\x02\n" +
+	"\x04NONE\x10\x03\"\xeb\x02\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05logit\x18\x02 \x01(\tR\x05logit\x125\n" +
@@ -5063,7 +5071,8 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x06weight\x18\x05 \x01(\x02H\x00R\x06weight\x88\x01\x01\x12!\n" +
 	"\fweight_field\x18\x06 \x01(\tR\vweightField\x12\x1d\n" +
 	"\n" +
-	"mask_field\x18\a \x01(\tR\tmaskField\"J\n" +
+	"mask_field\x18\a \x01(\tR\tmaskField\x12\x13\n" +
+	"\x05log_q\x18\b \x01(\tR\x04logQ\"J\n" +
 	"\x04Loss\x12\x11\n" +
 	"\rCROSS_ENTROPY\x10\x00\x12\a\n" +
 	"\x03MSE\x10\x01\x12\x14\n" +

@@ -7,6 +7,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 

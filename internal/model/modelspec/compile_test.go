@@ -305,6 +305,23 @@ func TestKindsOfLayers(t *testing.T) {
 	}
 }
 
+// What corrects an in-batch softmax is an estimate of how often a candidate comes, and says so where it is not.
+func TestLogQ(t *testing.T) {
+	if _, err := modelspec.ParseYAML([]byte(towers)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, from, to, says string }{
+		{"no output", "log_q: every", "log_q: often", `line 20: task "similarity": its log_q "often" is no output`},
+		{"another segment", "log_q: every", "log_q: m", `line 20: task "similarity": its log_q "m" is no estimate`},
+		{"another optimizer", ", optimizer: {batch_softmax: {learning_rate: 0.1}}", "", `line 20: task "similarity": its log_q "every" is no estimate`},
+		{"another loss", "loss: IN_BATCH_SOFTMAX, log_q: every", "loss: CROSS_ENTROPY, label: {field: click, threshold: 1}, log_q: every", `line 20: task "similarity" has log_q and the loss CROSS_ENTROPY`},
+	} {
+		if _, err := modelspec.ParseYAML([]byte(strings.Replace(towers, tc.from, tc.to, 1))); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}
+
 // The files of docs/models are what the guide says of them.
 func TestReadyModels(t *testing.T) {
 	files, err := filepath.Glob("../../../docs/models/*.yaml")

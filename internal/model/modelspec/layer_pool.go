@@ -10,11 +10,11 @@ import (
 // pool makes one row of its input's; of a sequence with lengths only the steps within them count, and of none
 // of them it is 0.
 func (n *network) pool(m *model.Pool, in []graph.ID) (graph.ID, error) {
-	x, err := n.single(in)
-	if err != nil {
+	if _, err := n.single(in); err != nil {
 		return graph.None, err
 	}
-	if _, err = n.sequence(in, 0); err != nil {
+	x, err := n.sequence(in, 0)
+	if err != nil {
 		return graph.None, err
 	}
 	_, ragged := n.lengths[x]

@@ -221,6 +221,33 @@ func oracleModels(t *testing.T) (all []*modelCase) {
 		}
 		all = append(all, modelOf(t, tc.name, spec, uint64(100+i)))
 	}
+	for i, tc := range lengthLayers {
+		spec, err := modelspec.ParseYAML([]byte(strings.Replace(watched, "- {name: x}", tc.layers, 1)))
+		if err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		all = append(all, modelOf(t, tc.name, spec, uint64(300+i)))
+	}
+	for i, text := range []string{towers, strings.Replace(towers, ", log_q: every", "", 1)} {
+		if i > 0 {
+			text = strings.Replace(strings.Replace(text, "[movie.v]", "[movie]", 1), "- {name: every, slices: [movie.every]}\n", "", 1)
+		}
+		spec, err := modelspec.ParseYAML([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := modelOf(t, []string{"in-batch softmax less log q", "in-batch softmax"}[i], spec, uint64(200+i))
+		for _, o := range c.Outputs {
+			for k, x := range c.in {
+				if o.Name == "every" && len(x) == modelSamples && c.program.Inputs()[k].Name == "rows of every" {
+					for j := range x { // and what python has is the same memory
+						x[j] = float32(j) * 3 / 4
+					}
+				}
+			}
+		}
+		all = append(all, c)
+	}
 	return all
 }
 
@@ -239,6 +266,59 @@ var oracleLayers = []struct{ name, layers string }{
 	{"mmoe", "- {name: m, mmoe: {experts: 3, units: [5, 4], tasks: 2}, activation: PRELU, inputs: [v, w]}\n- {name: x, add: {}, inputs: [m.0, m.1]}"},
 	{"ple of three levels", "- {name: m, ple: {levels: 3, experts: 2, shared: 1, units: [5, 4], tasks: 2}, inputs: [v, w]}\n- {name: x, mul: {}, inputs: [m.0, m.1]}"},
 }
+
+// watched has sequences of lengths 0 to 5.
+const watched = `name: watched
+features:
+- {name: movie, slot: 2, table: movie}
+- {name: history, slot: 2, table: movie, pooling: FIRSTN, max_sequence_length: 5, missing: EMPTY}
+tables:
+- {name: movie, dim: 4}
+outputs:
+- {name: m, slices: [movie]}
+- {name: h, slices: [history]}
+layers:
+- {name: x}
+- {name: logit, units: 1, inputs: [x, m]}
+tasks:
+- {logit: logit, label: {field: click, threshold: 1}}
+dense_optimizer: {adagrad: {learning_rate: 0.05, initial_accumulator_value: 0.1}}
+`
+
+// lengthLayers read sequences with lengths; what lies behind these is not 0 in all of them.
+var lengthLayers = []struct{ name, layers string }{
+	{"sum of a history", "- {name: x, pool: {}, inputs: [h]}"},
+	{"mean of a history", "- {name: x, pool: {type: MEAN}, inputs: [h]}"},
+	{"sum of normalized steps", "- {name: s, norm: {}, inputs: [h]}\n- {name: x, pool: {}, inputs: [s]}"},
+	{"mean of activated states", "- {name: g, gru: {units: 3}, inputs: [h]}\n- {name: s, activate: {}, activation: SIGMOID, inputs: [g.1]}\n- {name: x, pool: {type: MEAN}, inputs: [s]}"},
+	{"raw attention to states", "- {name: g, gru: {units: 4}, inputs: [h]}\n- {name: x, attention: {raw: true, units: [3]}, inputs: [m, g.1]}"},
+	{"raw scores of an augru", "- {name: a, attention: {raw: true}, inputs: [m, h]}\n- {name: x, augru: {units: 3}, inputs: [h, a.1]}"},
+	{"attention to normalized steps", "- {name: s, norm: {type: LAYER}, inputs: [h]}\n- {name: x, attention: {units: [3], activation: PRELU}, inputs: [m, s]}"},
+}
+
+// towers are two, of a batch that is its own candidates.
+const towers = `name: towers
+features:
+- {name: user, slot: 1, table: user}
+- {name: movie, slot: 2, table: movie}
+tables:
+- {name: user, dim: 4}
+- name: movie
+  segments:
+  - {name: v, dim: 4}
+  - {name: every, dim: 1, initializer: {constants: {constant: 100}}, optimizer: {batch_softmax: {learning_rate: 0.1}}}
+outputs:
+- {name: u, slices: [user]}
+- {name: m, slices: [movie.v]}
+- {name: every, slices: [movie.every]}
+layers:
+- {name: user_tower, mlp: {units: [8, 4]}, inputs: [u]}
+- {name: movie_tower, mlp: {units: [8, 4]}, inputs: [m]}
+- {name: similarity, dot: {}, inputs: [user_tower, movie_tower]}
+tasks:
+- {logit: similarity, loss: IN_BATCH_SOFTMAX, log_q: every}
+dense_optimizer: {adagrad: {learning_rate: 0.05, initial_accumulator_value: 0.1}}
+`
 
 // beside holds all models beside a library's own arithmetic and derivatives, from the same first
 // values: logits, loss and gradients to 1e-5 in float32.

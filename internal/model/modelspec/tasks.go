@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/kernels/graph"
@@ -26,7 +27,7 @@ func (t *Task) Weighted() bool { return t.WeightField != "" || t.MaskField != ""
 type head struct {
 	Task
 	logit, score graph.ID
-	towers       []graph.ID // of IN_BATCH_SOFTMAX
+	towers       []graph.ID // of IN_BATCH_SOFTMAX, and log q behind them
 	weight       float32    // of the loss
 }
 
@@ -72,6 +73,13 @@ func (n *network) heads() ([]head, error) {
 		case model.Task_IN_BATCH_SOFTMAX:
 			if h.towers = n.towers[word]; len(h.towers) != 2 || activation != model.Activation_LINEAR {
 				return nil, at(path, "task %q has the loss %v and learns layer %q, which is no dot of two towers: name a dot layer without an activation", t.GetName(), t.GetLoss(), word)
+			}
+			if t.GetLogQ() != "" {
+				q, err := n.logQ(t)
+				if err != nil {
+					return nil, at(path, "task %q: %w", t.GetName(), err)
+				}
+				h.towers = append(slices.Clone(h.towers), q)
 			}
 		default:
 			return nil, at(path, "task %q has the unknown loss %d: use CROSS_ENTROPY, MSE, IN_BATCH_SOFTMAX or IN_BATCH_AUC", t.GetName(), t.GetLoss())
@@ -136,7 +144,7 @@ func (n *network) loss(h head, label, weight graph.ID) graph.ID {
 	case model.Task_IN_BATCH_AUC:
 		return n.Add(name, graph.InBatchAUC{}, in...)
 	case model.Task_IN_BATCH_SOFTMAX:
-		return n.Add(name, graph.InBatchSoftmax{}, h.towers...)
+		return n.Add(name, graph.InBatchSoftmax{LogQ: len(h.towers) > 2}, h.towers...)
 	}
 	return n.Add(name, graph.CrossEntropy{Weighted: h.Weighted()}, in...)
 }
@@ -154,6 +162,9 @@ func (c *complaints) task(spec *model.ModelSpec, t *model.Task) {
 	}
 	if l := cmp.Or(t.GetLabel(), spec.GetLabel()); l.GetRaw() && t.GetLoss() != model.Task_MSE {
 		c.add("%s has a raw label, which only MSE learns: give a threshold, or the loss MSE", what)
+	}
+	if t.GetLogQ() != "" && t.GetLoss() != model.Task_IN_BATCH_SOFTMAX {
+		c.add("%s has log_q and the loss %v: only IN_BATCH_SOFTMAX is corrected by it", what, t.GetLoss())
 	}
 	inBatch := t.GetLoss() == model.Task_IN_BATCH_SOFTMAX || t.GetLoss() == model.Task_IN_BATCH_AUC
 	for _, field := range []string{t.GetWeightField(), t.GetMaskField()} {

@@ -34,7 +34,8 @@ if sys.argv[1] == "torch":
     erf = lib.erf
     maximum = lambda x, c: lib.clamp(x, min=c)
     softmax = lambda x: lib.softmax(x, dim=-1)
-    root = lib.sqrt
+    root, log = lib.sqrt, lib.log
+    still = lambda x: x.detach()
 else:
     import tensorflow as lib
 
@@ -47,7 +48,8 @@ else:
     erf = lib.math.erf
     maximum = lambda x, c: lib.maximum(x, c)
     softmax = lambda x: lib.nn.softmax(x, axis=-1)
-    root = lib.sqrt
+    root, log = lib.sqrt, lib.math.log
+    still = lib.stop_gradient
 
 sigmoid, tanh, where, stack = lib.sigmoid, lib.tanh, lib.where, lib.stack
 reshape = lambda x, *dims: lib.reshape(x, dims)
@@ -289,11 +291,11 @@ class Model:
                 a, b = self.towers[task["logit"]]
                 all = total(reshape(a, a.shape[0], 1, -1) * reshape(b, 1, a.shape[0], -1), 2)
                 if task.get("log_q"):
-                    all = all - reshape(self.values[task["log_q"]][0], 1, -1)
+                    all = all + log(maximum(reshape(still(self.values[task["log_q"]][0]), 1, -1), 1.0))
                 p = softmax(all)
                 one = 0.0
                 for i in range(a.shape[0]):
-                    one = one - lib.log(p[i, i]) / a.shape[0]
+                    one = one - log(p[i, i]) / a.shape[0]
             else:
                 raise ValueError(kind)
             loss = loss + one * task.get("weight", 1.0)
