@@ -142,7 +142,7 @@ func TestReadyModelsReadTheRecords(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	recs := simulated(t, 1, 300)
-	for _, file := range append(files, "../demo/movies.yaml") {
+	for _, file := range append(files, "../demo/movies.yaml", "testdata/lists.yaml") {
 		spec, err := modelspec.ReadFile(file, nil)
 		if err != nil {
 			t.Fatal(err)
