@@ -283,7 +283,7 @@ func TestWithheldLoad(t *testing.T) {
 	predict := func() error {
 		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
 		defer cancel()
-		_, err := client.Predict(ctx, host.ModelName, "", []int64{1}, []int64{1})
+		_, err := predictPairs(client, ctx, host.ModelName, "", []int64{1}, []int64{1})
 		return err
 	}
 	w.until("the entry to answer", func() (bool, string) {

@@ -28,7 +28,7 @@ func TestExplain(t *testing.T) {
 	// The second pair was never rated; the first was by opsRating(10).
 	known := opsRating(10)
 	users, movies := []int64{known.User, 1 << 40}, []int64{known.Movie, 1 << 41}
-	scores, err := client.Predict(w.soon(), host.ModelName, "why-1", users, movies)
+	scores, err := predictPairs(client, w.soon(), host.ModelName, "why-1", users, movies)
 	w.must("Predict", err)
 
 	var e struct {

@@ -64,7 +64,7 @@ func TestLayoutServes(t *testing.T) {
 	w.must("dial the entry", err)
 	defer client.Close()
 	w.until("a prediction", func() (bool, string) {
-		scores, err := client.Predict(w.ctx, "uni", "", []int64{1, 2, 3}, []int64{1, 8, 15})
+		scores, err := predictPairs(client, w.ctx, "uni", "", []int64{1, 2, 3}, []int64{1, 8, 15})
 		return err == nil && len(scores) == 3, fmt.Sprint(scores, err)
 	})
 

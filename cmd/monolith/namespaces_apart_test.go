@@ -149,7 +149,7 @@ func servingApart(g *ground, w *opsWorld, model string) {
 	client, err := scenario.Dial(w.entry)
 	w.must("dial the entry", err)
 	defer client.Close()
-	if _, err := client.Predict(w.soon(), model, "", []int64{1}, []int64{1}); status.Code(err) != codes.NotFound {
+	if _, err := predictPairs(client, w.soon(), model, "", []int64{1}, []int64{1}); status.Code(err) != codes.NotFound {
 		w.t.Errorf("the entry of %s says of %s: %v", w.Config.Logs.BZID, model, err)
 	}
 	if code, body, err := opsGet(w.soon(), fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", w.Config.RESTPort, model)); err != nil || code != http.StatusNotFound {

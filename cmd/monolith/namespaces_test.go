@@ -144,7 +144,7 @@ func (p *player) round() {
 	client, err := scenario.Dial(p.entry)
 	p.must("dial the entry", err)
 	defer client.Close()
-	scores, err := client.Predict(p.soon(), host.ModelName, "", p.users, p.movies)
+	scores, err := predictPairs(client, p.soon(), host.ModelName, "", p.users, p.movies)
 	p.must("predict", err)
 	p.account.add("scores", "%v", scores)
 	p.writes(n)

@@ -152,7 +152,7 @@ func (h *hands) predict() error {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer cancel()
-	_, err = client.Predict(ctx, host.ModelName, "", []int64{1}, []int64{2})
+	_, err = predictPairs(client, ctx, host.ModelName, "", []int64{1}, []int64{2})
 	return err
 }
 

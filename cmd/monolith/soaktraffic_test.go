@@ -140,7 +140,7 @@ func (t *soakTraffic) ask(ctx context.Context, entry *scenario.Client) {
 		began, pauses := time.Now(), retry.New(50*time.Millisecond, time.Second)
 		users, movies := []int64{1 + rand.Int64N(37), 2}, []int64{soakMovies + rand.Int64N(1000), soakMovies}
 		for {
-			_, err := entry.Predict(call, host.ModelName, "", users, movies)
+			_, err := predictPairs(entry, call, host.ModelName, "", users, movies)
 			if err == nil {
 				t.note(func() { t.answers++; t.slowest = max(t.slowest, time.Since(began)) })
 				return nil

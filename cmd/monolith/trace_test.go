@@ -38,7 +38,7 @@ func TestOneTrace(t *testing.T) {
 	at := w.put(string(r.AppendJSON(nil)), map[string]string{rating.HeaderTrace: tracectx.Of(ctx)})
 	client, err := scenario.Dial(w.entry)
 	w.must("dial the entry", err)
-	if _, err := client.Predict(ctx, host.ModelName, "", []int64{5}, []int64{9}); err != nil {
+	if _, err := predictPairs(client, ctx, host.ModelName, "", []int64{5}, []int64{9}); err != nil {
 		t.Fatalf("Predict: %v", err)
 	}
 	w.must("hang up", client.Close())

@@ -76,7 +76,7 @@ func (c *Config) Validate() error {
 // model is what --spec declares.
 func (c *Config) model() (*model.ModelSpec, error) {
 	if c.spec == "" {
-		return modelspec.MovieRanking(), nil
+		return movies()
 	}
 	spec, err := modelspec.ReadFile(c.spec, os.Stdin)
 	if err != nil {

@@ -158,7 +158,7 @@ func (u *asking) scores(ctx context.Context, model string, all []candidate, hist
 	recs := make([]rating.Record, len(all))
 	for i, c := range all {
 		f := past.Of(0, c.movie, at)
-		f.Liked, f.Disliked, f.Recent = history.Liked, history.Disliked, history.Recent
+		f.Liked, f.Disliked, f.Recent, f.Mood, f.Streak = history.Liked, history.Disliked, history.Recent, history.Mood, history.Streak
 		recs[i] = rating.Record{Rating: rating.Rating{User: u.user, Movie: c.movie, Timestamp: at}, Features: f}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

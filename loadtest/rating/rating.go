@@ -124,7 +124,7 @@ func (r *Rating) field(d *json.Decoder, key string) error {
 	switch key {
 	case "genres", "liked", "disliked", "recent":
 		return d.Decode(new([]uint64))
-	case "year", "decade", "age", "hour":
+	case "genre", "mix", "year", "decade", "age", "hour", "mood", "streak":
 		return d.Decode(new(uint64))
 	}
 	v, err := d.Token()

@@ -12,17 +12,21 @@ const HistoryLength = 20
 // catalog, of the user from the ratings before. The names in the record are in brackets.
 type Features struct {
 	Genres   []int64 // ids of the movie's [genres]
-	Year     int64   // [year] of release; 0: unknown, then the record has neither it nor decade and age
+	Genre    int64   // [genre]: the first of them; 0: none
+	Mix      int64   // [mix]: the set of them, one id for each set; 0: none
+	Year     int64   // [year] of release; 0: unknown, as are decade and age then
 	Decade   int64   // [decade] of release: 1990
 	Age      int64   // [age]: years since the release
 	Hour     int64   // [hour] of the day, UTC
 	Liked    []int64 // [liked] movies among the user's latest HistoryLength ratings, latest first
 	Disliked []int64 // [disliked] movies, likewise
+	Mood     int64   // [mood]: 32 times the liked ones of these ratings, and the disliked ones
+	Streak   int64   // [streak]: the latest 5 of them as bits, latest highest, 1 for a liked one, behind a leading 1
 	Recent   []int64 // [recent]: for each of these ratings, latest first, twice its place from 0, and one more if it was a liked one
 }
 
 // Fields are the names of a record's fields that hold ids, for a person.
-const Fields = "userId, movieId, timestamp, genres, year, decade, age, hour, liked, disliked and recent"
+const Fields = "userId, movieId, timestamp, genres, genre, mix, year, decade, age, hour, liked, disliked, mood, streak and recent"
 
 // Record is a rating with its features, as it stands on the training topic.
 type Record struct {
@@ -36,14 +40,16 @@ func (r Record) AppendJSON(b []byte) []byte {
 	b = r.Rating.AppendJSON(b)
 	b = b[:len(b)-1]
 	b = appendList(b, "genres", r.Genres)
-	if r.Year != 0 {
-		b = appendNumber(b, "year", r.Year)
-		b = appendNumber(b, "decade", r.Decade)
-		b = appendNumber(b, "age", r.Age)
-	}
+	b = appendNumber(b, "genre", r.Genre)
+	b = appendNumber(b, "mix", r.Mix)
+	b = appendNumber(b, "year", r.Year)
+	b = appendNumber(b, "decade", r.Decade)
+	b = appendNumber(b, "age", r.Age)
 	b = appendNumber(b, "hour", r.Hour)
 	b = appendList(b, "liked", r.Liked)
 	b = appendList(b, "disliked", r.Disliked)
+	b = appendNumber(b, "mood", r.Mood)
+	b = appendNumber(b, "streak", r.Streak)
 	b = appendList(b, "recent", r.Recent)
 	return append(b, '}')
 }
@@ -70,12 +76,6 @@ func appendList(b []byte, name string, vs []int64) []byte {
 // IDs are the feature ids of a field by its name in the record, as a model reads them; false
 // for a field that records do not have.
 func (r Record) IDs(field string) ([]int64, bool) {
-	known := func(v int64) []int64 {
-		if r.Year == 0 {
-			return nil
-		}
-		return []int64{v}
-	}
 	switch field {
 	case "userId":
 		return []int64{r.User}, true
@@ -85,18 +85,26 @@ func (r Record) IDs(field string) ([]int64, bool) {
 		return []int64{r.Timestamp}, true
 	case "genres":
 		return r.Genres, true
+	case "genre":
+		return []int64{r.Genre}, true
+	case "mix":
+		return []int64{r.Mix}, true
 	case "year":
-		return known(r.Year), true
+		return []int64{r.Year}, true
 	case "decade":
-		return known(r.Decade), true
+		return []int64{r.Decade}, true
 	case "age":
-		return known(r.Age), true
+		return []int64{r.Age}, true
 	case "hour":
 		return []int64{r.Hour}, true
 	case "liked":
 		return r.Liked, true
 	case "disliked":
 		return r.Disliked, true
+	case "mood":
+		return []int64{r.Mood}, true
+	case "streak":
+		return []int64{r.Streak}, true
 	case "recent":
 		return r.Recent, true
 	}
@@ -140,6 +148,7 @@ func (h *History) Of(user, movie, timestamp int64) Features {
 			for _, g := range m.Genres {
 				f.Genres = append(f.Genres, GenreID(g))
 			}
+			f.Genre, f.Mix = mixed(f.Genres)
 			if y := int64(m.Year); y > 0 {
 				f.Year, f.Decade, f.Age = y, y/10*10, max(0, int64(at.Year())-y)
 			}
@@ -154,5 +163,29 @@ func (h *History) Of(user, movie, timestamp int64) Features {
 		}
 		f.Recent = append(f.Recent, place)
 	}
+	f.Mood = int64(32*len(f.Liked) + len(f.Disliked))
+	f.Streak = 1
+	for _, place := range f.Recent[:min(len(f.Recent), streak)] {
+		f.Streak = 2*f.Streak + place%2
+	}
 	return f
+}
+
+// streak is how many of the latest ratings are in order.
+const streak = 5
+
+// mixed is the first of a movie's genres and an id of their set: a bit for each of MovieLens', and
+// the others mixed in.
+func mixed(genres []int64) (first, mix int64) {
+	for _, g := range genres {
+		if g <= int64(len(Genres)) {
+			mix |= 1 << (g - 1)
+		} else {
+			mix ^= g << 14 & MaxID // beyond the bits
+		}
+	}
+	if len(genres) > 0 {
+		first = genres[0]
+	}
+	return first, mix
 }

@@ -25,10 +25,10 @@ func TestHistory(t *testing.T) {
 		got = append(got, string(line))
 	}
 	want := []string{
-		`{"userId":1,"movieId":7,"rating":4.0,"timestamp":964982703,"genres":[1,6],"year":1995,"decade":1990,"age":5,"hour":18}`,
-		`{"userId":2,"movieId":7,"rating":1.0,"timestamp":964982703,"genres":[1,6],"year":1995,"decade":1990,"age":5,"hour":18}`,
-		`{"userId":1,"movieId":8,"rating":2.0,"timestamp":964982704,"hour":18,"liked":[7],"recent":[1]}`,
-		`{"userId":1,"movieId":7,"rating":5.0,"timestamp":964982705,"genres":[1,6],"year":1995,"decade":1990,"age":5,"hour":18,"liked":[7],"disliked":[8],"recent":[0,3]}`,
+		`{"userId":1,"movieId":7,"rating":4.0,"timestamp":964982703,"genres":[1,6],"genre":1,"mix":33,"year":1995,"decade":1990,"age":5,"hour":18,"mood":0,"streak":1}`,
+		`{"userId":2,"movieId":7,"rating":1.0,"timestamp":964982703,"genres":[1,6],"genre":1,"mix":33,"year":1995,"decade":1990,"age":5,"hour":18,"mood":0,"streak":1}`,
+		`{"userId":1,"movieId":8,"rating":2.0,"timestamp":964982704,"genre":0,"mix":0,"year":0,"decade":0,"age":0,"hour":18,"liked":[7],"mood":32,"streak":3,"recent":[1]}`,
+		`{"userId":1,"movieId":7,"rating":5.0,"timestamp":964982705,"genres":[1,6],"genre":1,"mix":33,"year":1995,"decade":1990,"age":5,"hour":18,"liked":[7],"disliked":[8],"mood":33,"streak":5,"recent":[0,3]}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -58,7 +58,7 @@ func TestIDsAreTheRecords(t *testing.T) {
 		if err := json.Unmarshal(rec.AppendJSON(nil), &fields); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"userId", "movieId", "timestamp", "genres", "year", "decade", "age", "hour", "liked", "disliked", "recent"} {
+		for _, name := range []string{"userId", "movieId", "timestamp", "genres", "genre", "mix", "mood", "streak", "year", "decade", "age", "hour", "liked", "disliked", "recent"} {
 			var want []int64
 			if raw := fields[name]; raw != nil && json.Unmarshal(raw, &want) != nil {
 				want = []int64{0}

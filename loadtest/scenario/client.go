@@ -27,7 +27,7 @@ const RequestIDKey = "x-request-id"
 // ImpressionKey is the key that asks for impressions.
 const ImpressionKey = "x-impression"
 
-// Client scores (user, movie) pairs through TensorFlow Serving's Predict. It is safe
+// Client scores records through TensorFlow Serving's Predict. It is safe
 // for concurrent use.
 type Client struct {
 	conn    *grpc.ClientConn
@@ -50,21 +50,8 @@ func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
 // Close ends the connection, and with it what is under way.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Predict returns one score per pair, in their order. The deadline is ctx's; a trace
-// in ctx travels along. A gRPC status comes back as it is.
-func (c *Client) Predict(ctx context.Context, model, requestID string, users, movies []int64) ([]float64, error) {
-	if len(users) != len(movies) {
-		return nil, fmt.Errorf("predict: %d users and %d movies", len(users), len(movies))
-	}
-	recs := make([]rating.Record, len(users))
-	for i := range recs {
-		recs[i].User, recs[i].Movie = users[i], movies[i]
-	}
-	return c.Score(ctx, nil, model, requestID, recs)
-}
-
-// Score returns one score per record, as Predict does, by a model that reads inputs; nil: user
-// and movie.
+// Score returns one score per record, in their order, by a model that reads inputs; nil: user and
+// movie. The deadline is ctx's; a trace in ctx travels along. A gRPC status comes back as it is.
 func (c *Client) Score(ctx context.Context, in *Inputs, model, requestID string, recs []rating.Record) ([]float64, error) {
 	n := len(recs)
 	if n == 0 || n > MaxBatch {
