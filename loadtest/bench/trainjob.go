@@ -88,7 +88,7 @@ func startTrainJob(ctx context.Context, spec *model.ModelSpec, via string) (_ *t
 	}
 	env.Metrics, env.Bus = j.metrics, farBus{j.bus}
 	t, err := trainer.New(trainer.Config{Job: trainName, Model: spec.GetName(), Brokers: []string{j.broker.Addr()}, Topic: trainTopic,
-		Shards: trainShards, Batch: trainBatch, Dir: filepath.Join(dir, "job")}, env)
+		Shards: trainShards, Batch: trainBatch, Pipeline: 1, Dir: filepath.Join(dir, "job")}, env)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ type Config struct {
 	Linger time.Duration
 	// Pipeline is how many steps ahead of the one that computes rows are looked up: 1, or 0, with
 	// which a partition's step reads what its step before has changed, as in deterministic mode
-	// it always does. Default 1.
+	// it always does. Default 0.
 	Pipeline int
 	// RecordAhead is how far ahead of this machine's clock, or of the newest checkpoint's
 	// time should that be later, a record may be dated. One beyond is parked: rows expire
@@ -96,7 +96,6 @@ func (c Config) withDefaults() Config {
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, 3*time.Second)
 	if !c.registered {
 		c.Linger = cmp.Or(c.Linger, 10*time.Millisecond)
-		c.Pipeline = cmp.Or(c.Pipeline, 1)
 	}
 	return c
 }
@@ -116,7 +115,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
-	fs.IntVar(&c.Pipeline, "pipeline", c.Pipeline, "1: look up the next step's rows while one computes; 0: after it was applied")
+	fs.IntVar(&c.Pipeline, "pipeline", c.Pipeline, "1: look up the next step's rows while one computes, which costs accuracy; 0: after it was applied")
 	fs.DurationVar(&c.RecordAhead, "record-ahead", c.RecordAhead, "how far ahead of this machine's clock a record may be dated; one beyond is parked")
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn in one fixed order, to equal bits")
 	fs.BoolVar(&c.StopAtEnd, "stop-at-end", c.StopAtEnd, "end the job at the end of the topic as it is now")
