@@ -85,7 +85,7 @@ func TestARefusalEndsTheRing(t *testing.T) {
 	for _, code := range []rowwire.Code{rowwire.Gap, rowwire.Overlap, rowwire.Fenced} {
 		w := newWorld(t, 1, 2)
 		w.write(160)
-		l := w.learning(func(*Config) {})
+		l := w.learning(withPipeline(1))
 		l.bounded(w, 160)
 		ahead := make(chan struct{}, 20)
 		w.shards[0].asked = func(*rowwire.LookupRequest) { ahead <- struct{}{} }
