@@ -326,8 +326,8 @@ func TestManners(t *testing.T) {
 		{"no such file", "demo --data /nowhere.csv", exitFailure, "--data names a MovieLens ratings.csv"},
 		{"no report", "verify --dir " + t.TempDir(), exitFailure, "no data folder"},
 		{"no rating", "demo --data " + file("userId,movieId,rating,timestamp\n"), exitFailure, "holds no rating"},
-		{"no rating that can be read", "demo --data " + file("userId,movieId,rating,timestamp\n1.0,2,3,4\n5,6,7\n"), exitFailure,
-			`could be read as a rating; the first, line 2: userId "1.0" is not a whole number`},
+		{"no rating that can be read", "demo --data " + file("userId,movieId,rating,timestamp\n1.5,2,3,4\n5,6,7\n"), exitFailure,
+			`could be read as a rating; the first, line 2: userId "1.5" is not a whole number`},
 		{"a length below nothing", "demo --duration -5s", exitUsage, "--duration -5s must not be negative"},
 		// Before anything is dialled: no server runs there.
 		{"a role's flag", "ps --model movies --dir /tmp", exitUsage, "--job"},
