@@ -168,7 +168,7 @@ func TestDecideDeclareAndUnload(t *testing.T) {
 		return func() ([]bus.Draft, *bus.CommandError) { return decideDeclare("b", m, []learner{j}, s) }
 	}
 	wide := spec("m")
-	wide.Layers = append([]*model.DenseLayer{{Name: "a", Units: 512}, {Name: "b", Units: 512}}, wide.Layers...)
+	wide.Layers = append([]*model.DenseLayer{{Name: "a", Units: 1 << 14}, {Name: "b", Units: 1 << 14}}, wide.Layers...)
 	unload := func(m models.Model, name string) func() ([]bus.Draft, *bus.CommandError) {
 		return func() ([]bus.Draft, *bus.CommandError) { return decideUnload("b", name, m, "why") }
 	}

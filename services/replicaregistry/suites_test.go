@@ -34,8 +34,9 @@ type starter struct {
 	dir     string
 	running sync.WaitGroup
 
-	mu   sync.Mutex
-	logs map[string]*suiteLog // by what the file says of its members
+	mu    sync.Mutex
+	logs  map[string]*suiteLog // by what the file says of its members
+	ports sync.Map             // by address: *sync.Mutex, held while a server has it
 }
 
 // suiteLog is the NATS of one ensemble. It runs while a member does.
@@ -103,6 +104,10 @@ func (s *starter) serve(nc net.Conn) error {
 		ports = append(ports, ZKPort{TLS: mtls.Files{Cert: in("cert.pem"), Key: in("key.pem"), CA: in("ca.pem")}})
 		listen = append(listen, "127.0.0.1:"+p)
 	}
+	// A suite starts a server again as soon as it has stopped one: the port is free once that is gone.
+	port, _ := s.ports.LoadOrStore(listen[0], new(sync.Mutex))
+	port.(*sync.Mutex).Lock()
+	defer port.(*sync.Mutex).Unlock()
 	var servers sync.WaitGroup
 	failed := make(chan error, len(ports))
 	for i, port := range ports { // the one with TLS shows a tree of its own
