@@ -37,7 +37,7 @@ func Train(o TrainOptions) Benchmark {
 	if o.N == 0 {
 		o.N = 64 * trainBatch
 	}
-	return Benchmark{Name: "train", About: "Kafka records through trainer and shards, DeepFM 26x16, MLP 512-256-32, against the engine alone", Run: func(ctx context.Context, r *Runner) error {
+	return Benchmark{Name: "train", About: "Kafka records through trainer and shards, DeepFM 26x16, MLP 1024-256-32, against the engine alone", Run: func(ctx context.Context, r *Runner) error {
 		for _, bf16 := range []bool{false, true} {
 			for _, via := range o.Via {
 				if err := r.train(ctx, o, via, bf16); err != nil {

@@ -17,7 +17,7 @@ var trainModels = map[string]func() (*model.ModelSpec, error){
 	"movies": func() (*model.ModelSpec, error) { return modelspec.MovieRanking(), nil },
 }
 
-// The first kernel of MLP 1024-256-32 is more than one delta carries.
+// deepFMSpec is the model that peers train, too: 26 fields of 16, MLP 1024-256-32.
 const deepFMSpec = `
 name: deepfm
 features: [{name: "C{1..26}", slot: "{1..26}", table: c}]
@@ -25,7 +25,7 @@ tables: [{name: c, segments: [{name: w, dim: 1, initializer: {zeros: {}}}, {name
 outputs: [{name: w, type: ADDN, slices: ["*.w"]}, {name: v, type: STACK, slices: ["*.v"]}]
 layers:
 - {name: pairs, fm: {}, inputs: [v]}
-- {name: deep, mlp: {units: [512, 256, 32, 1]}, inputs: [v]}
+- {name: deep, mlp: {units: [1024, 256, 32, 1]}, inputs: [v]}
 - {name: logit, add: {}, inputs: [w, pairs, deep]}
 tasks: [{logit: logit, label: {field: click, threshold: 1}}]
 dense_optimizer: {adagrad: {learning_rate: 0.01, initial_accumulator_value: 0.1}}
