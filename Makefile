@@ -57,6 +57,8 @@ soak:
 	MONOLITH_SOAK=1 $(GO) test -timeout 20m -run TestOracleGoZooKeeperSuite -v ./services/replicaregistry
 	MONOLITH_ZKDIFF_OPS=1000000 $(GO) test -timeout 6h -run TestOracleDifferential -v ./services/replicaregistry
 	MONOLITH_AUC_STARTS=16 $(GO) test -timeout 60m -run TestBF16OverManyStarts -v ./internal/model/runtime
+	MONOLITH_LONG=1 $(GO) test -timeout 60m -run TestWhatStalenessCosts -v ./internal/model/runtime
+	MONOLITH_LONG=1 $(GO) test -timeout 60m -run TestModelBeats -v ./loadtest/replay
 
 # Operators changed by chance in the core packages, which their tests must notice. Half an
 # hour; MUTANTS draws more or fewer, SEED the same ones again.

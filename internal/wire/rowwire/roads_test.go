@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // road is a way from a pool to a server.
@@ -429,9 +431,7 @@ func TestRoadsEndWithTheServer(t *testing.T) {
 			}
 			stopped.Wait()
 			calls.Wait()
-			for ctx := soon(t); c.Err() == nil && ctx.Err() == nil; {
-				time.Sleep(time.Millisecond) // the socket's end is on its way
-			}
+			wait.For(t, "the end of the socket", func() bool { return c.Err() != nil })
 			if _, err := c.Lookup(soon(t), lookupOf(1)); CodeOf(err) != Unavailable || CodeOf(c.Err()) != Unavailable {
 				t.Errorf("afterwards: %v, %v", err, c.Err())
 			}
