@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/retry"
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 )
 
 // desk gives one lease at a time; a test loses it, takes it away and gives it to others.

@@ -202,56 +202,20 @@ type batch struct {
 func (t *batch) decode(payload, raw []byte, from uint64, wanted want) error {
 	t.records = t.records[:0]
 	t.znodes.Reset()
-	d := &decoder{b: payload}
+	d, rd := &decoder{b: payload}, &decoder{b: raw}
 	seq := d.uvarint()
 	at := d.varint()
-	count, names := d.uvarint(), d.uvarint()
-	if d.err == nil && (count > uint64(len(payload)) || names > uint64(len(payload))) {
-		d.fail("more records than bytes")
+	count, err := t.names(d)
+	if err != nil {
+		return err
 	}
-	if d.err != nil {
-		return d.err
-	}
-	t.table = slices.Grow(t.table[:0], int(names))[:names]
-	for i := range t.table {
-		n := name{text: d.string()}
-		if p, err := events.Subject(n.text).Parse(); err == nil {
-			n.context, n.aggregate = p.Context, p.Aggregate
-			n.empty, _ = catalog.New(p.Context)
-		}
-		t.table[i] = n
-	}
-	rd := &decoder{b: raw}
-	var none name
-	entry := func() *name {
-		i := d.uvarint()
-		if i >= uint64(len(t.table)) {
-			d.fail("a name that the block does not list")
-			return &none
-		}
-		return &t.table[i]
-	}
-	t.records = slices.Grow(t.records, int(count))
+	t.records = slices.Grow(t.records, count)
 	for range count {
-		var err error
 		seq += d.uvarint()
 		at += d.varint()
-		on, kind, source := entry(), entry(), entry()
-		if d.at >= len(d.b) {
-			d.fail("a record is cut short")
-		}
-		if d.err != nil {
-			return d.err
-		}
-		flags := d.b[d.at]
-		d.at++
 		t.records = t.records[:len(t.records)+1]
 		r := &t.records[len(t.records)-1]
-		*r = events.Recorded{
-			Seq: seq, Subject: events.Subject(on.text), Time: time.Unix(0, at).UTC(), Binary: flags&flagBinary != 0,
-			Header: events.Header{Type: kind.text, Source: source.text, ID: d.string(), Correlation: d.string(), Causation: d.string(), Traceparent: d.string()},
-		}
-		body := d.bytes()
+		on, flags, body := t.record(d, r, seq, at)
 		if d.err != nil {
 			return d.err
 		}
@@ -263,29 +227,89 @@ func (t *batch) decode(payload, raw []byte, from uint64, wanted want) error {
 				return rd.err
 			}
 		}
-		switch {
-		case seq < from:
+		if seq < from {
 			t.records = t.records[:len(t.records)-1]
-		case flags&flagFailed != 0:
-			r.Event, r.Err = catalog.Decode(r.Subject, r.Binary, r.Data)
-			if r.Err != nil {
-				r.Event = nil
-			}
-		case wanted != nil && !wanted(on.context):
-			r.Event = on.empty
-		default:
-			if r.Event, err = t.event(on, body); err != nil {
-				return fmt.Errorf("%w: sequence %d: %w", ErrDamaged, seq, err)
-			}
-			if err := broken(on, r.Event); err != nil {
-				r.Event, r.Err = nil, err
-			}
+			continue
+		}
+		if err := t.fill(r, on, flags, body, wanted); err != nil {
+			return fmt.Errorf("%w: sequence %d: %w", ErrDamaged, seq, err)
 		}
 	}
 	if d.at != len(d.b) {
 		d.fail("bytes are left over")
 	}
 	return d.err
+}
+
+// names reads how many records follow, and the table of strings.
+func (t *batch) names(d *decoder) (count int, err error) {
+	records, names, size := d.uvarint(), d.uvarint(), uint64(len(d.b))
+	if d.err == nil && (records > size || names > size) {
+		d.fail("more records than bytes")
+	}
+	if d.err != nil {
+		return 0, d.err
+	}
+	t.table = slices.Grow(t.table[:0], int(names))[:names]
+	for i := range t.table {
+		n := name{text: d.string()}
+		if p, err := events.Subject(n.text).Parse(); err == nil {
+			n.context, n.aggregate = p.Context, p.Aggregate
+			n.empty, _ = catalog.New(p.Context)
+		}
+		t.table[i] = n
+	}
+	return int(records), nil
+}
+
+// absent stands for a name that a damaged block does not list.
+var absent name
+
+func (t *batch) entry(d *decoder) *name {
+	i := d.uvarint()
+	if i >= uint64(len(t.table)) {
+		d.fail("a name that the block does not list")
+		return &absent
+	}
+	return &t.table[i]
+}
+
+// record reads one record but for its event, which is made of flags and body.
+func (t *batch) record(d *decoder, r *events.Recorded, seq uint64, at int64) (on *name, flags byte, body []byte) {
+	on, kind, source := t.entry(d), t.entry(d), t.entry(d)
+	if d.at >= len(d.b) {
+		d.fail("a record is cut short")
+	}
+	if d.err != nil {
+		return on, 0, nil
+	}
+	flags = d.b[d.at]
+	d.at++
+	*r = events.Recorded{
+		Seq: seq, Subject: events.Subject(on.text), Time: time.Unix(0, at).UTC(), Binary: flags&flagBinary != 0,
+		Header: events.Header{Type: kind.text, Source: source.text, ID: d.string(), Correlation: d.string(), Causation: d.string(), Traceparent: d.string()},
+	}
+	return on, flags, d.bytes()
+}
+
+// fill gives a record its event, or why it has none.
+func (t *batch) fill(r *events.Recorded, on *name, flags byte, body []byte, wanted want) (err error) {
+	switch {
+	case flags&flagFailed != 0:
+		if r.Event, r.Err = catalog.Decode(r.Subject, r.Binary, r.Data); r.Err != nil {
+			r.Event = nil
+		}
+	case wanted != nil && !wanted(on.context):
+		r.Event = on.empty
+	default:
+		if r.Event, err = t.event(on, body); err != nil {
+			return err
+		}
+		if err := broken(on, r.Event); err != nil {
+			r.Event, r.Err = nil, err
+		}
+	}
+	return nil
 }
 
 // broken is why an event that was valid when it was archived is not by the rules of now:

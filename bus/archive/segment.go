@@ -41,7 +41,7 @@ type file struct {
 
 // create begins a segment in dir.
 func create(dir string) (*file, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := durable.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(dir, "unfinished-*.tmp")
@@ -141,17 +141,11 @@ func (s *file) seal() (segment, error) {
 	if _, err := s.f.Write(b); err != nil {
 		return fail(err)
 	}
-	if err := s.f.Sync(); err != nil {
-		return fail(err)
-	}
-	if err := s.f.Close(); err != nil {
-		return segment{}, errors.Join(err, os.Remove(s.f.Name()))
-	}
 	path := filepath.Join(s.dir, segmentName(s.footer.First, s.footer.Last))
-	if err := os.Rename(s.f.Name(), path); err != nil {
-		return segment{}, errors.Join(err, os.Remove(s.f.Name()))
+	if err := durable.Rename(s.f, path); err != nil {
+		return segment{}, err
 	}
-	return segment{path, s.footer}, durable.SyncDir(s.dir)
+	return segment{path, s.footer}, nil
 }
 
 // ending stands behind the footer.

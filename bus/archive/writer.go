@@ -9,10 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // WriterOptions are all optional.
@@ -161,21 +162,18 @@ func cutOf(ctx context.Context, log bus.Log) (bus.Cut, error) {
 // lock makes sure that one process at a time writes into dir, until unlock is called or the
 // process ends.
 func lock(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := durable.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	l := flock.New(filepath.Join(dir, "lock"))
+	got, err := l.TryLock()
 	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close() // nothing was written
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another process writes into %s: stop it, or leave the archive to it", dir)
-		}
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	return func() { _ = f.Close() }, nil
+	if !got {
+		return nil, fmt.Errorf("another process writes into %s: stop it, or leave the archive to it", dir)
+	}
+	return func() { _ = l.Close() }, nil // the lock goes with the file, whatever closing says
 }
 
 // sweep removes what crashed writers left.

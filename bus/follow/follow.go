@@ -16,13 +16,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/prom"
+	"github.com/monolith-go/monolith/internal/process/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // Options are all optional.
@@ -232,7 +233,7 @@ func (f *Follower[S]) restore(ctx context.Context, last uint64) error {
 		return nil
 	}
 	log := f.opt.Log.With("view", f.view.Name, "file", f.path())
-	if err := sweep(f.path(), time.Now()); err != nil {
+	if err := durable.Sweep(f.path(), time.Now()); err != nil {
 		log.Warn("unfinished snapshots not removed", "err", err)
 	}
 	f.mu.RLock()

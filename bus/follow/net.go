@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 
-	"github.com/monolith-go/monolith/internal/prom"
+	"github.com/monolith-go/monolith/internal/process/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
 

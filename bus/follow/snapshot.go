@@ -138,46 +138,12 @@ func readEncoded[S any](path string, want mark, decode func(io.Reader) (S, error
 	return m, s, nil
 }
 
-// replace writes path anew, atomically: a crash leaves the old file or the new one.
-func replace(path string, write func(*os.File) error) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+// replace writes path anew; a crash leaves the old file or the new one. Its folder is made.
+func replace(path string, write func(*os.File) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".tmp*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
-		}
-	}()
-	if err := write(f); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return durable.SyncDir(dir)
-}
-
-// sweep removes what crashes left of unfinished snapshots. Followers may share a folder,
-// so it spares whatever somebody could still be writing.
-func sweep(path string, now time.Time) error {
-	left, err := filepath.Glob(path + ".tmp*")
-	for _, file := range left {
-		if info, e := os.Stat(file); e == nil && now.Sub(info.ModTime()) > time.Hour {
-			err = errors.Join(err, os.Remove(file))
-		}
-	}
-	return err
+	return durable.Replace(path, 0o600, write)
 }
 
 // readSnapshot returns the mark and the state bytes. Errors: fs.ErrNotExist, errStale,

@@ -6,28 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 )
-
-func TestSweepSparesFreshFiles(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "v.snapshot.gz")
-	now := time.Now()
-	for name, age := range map[string]time.Duration{".tmp1": 2 * time.Hour, ".tmp2": time.Minute, "": 2 * time.Hour} {
-		if err := os.WriteFile(path+name, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path+name, now, now.Add(-age)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := sweep(path, now); err != nil {
-		t.Fatal(err)
-	}
-	left, err := filepath.Glob(path + "*")
-	if err != nil || len(left) != 2 || left[0] != path || left[1] != path+".tmp2" {
-		t.Errorf("left: %v, %v", left, err)
-	}
-}
 
 // A snapshot is of use to the view, the namespace and the fold version that it was taken of.
 func TestSnapshotIsOfOneView(t *testing.T) {

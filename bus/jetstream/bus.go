@@ -19,7 +19,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 )
 
 // Config says how to connect. Limits of 0 leave those of an existing stream alone.

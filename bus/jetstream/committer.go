@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/groupcommit"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
-	"github.com/monolith-go/monolith/internal/groupcommit"
 )
 
 const (

@@ -71,38 +71,9 @@ func outage(t *testing.T, url string, stop, start func()) {
 			return nil
 		})
 	}()
-	var mu sync.Mutex
-	acked := map[string]uint64{}
-	outages := 0
-	var wg sync.WaitGroup
+	o := &outageWriters{b: b, ctx: ctx, each: each, gone: gone, acked: map[string]uint64{}}
 	for w := range writers {
-		wg.Go(func() {
-			var last uint64
-			for i := range each {
-				if i == each/2 {
-					<-gone // so that each writes while nobody is there
-				}
-				d := draft(fmt.Sprint("w", w), fmt.Sprintf("%d-%d", w, i), last)
-				for {
-					short, end := context.WithTimeout(ctx, 300*time.Millisecond)
-					seqs, err := b.Log().Append(short, d)
-					end()
-					if err == nil {
-						mu.Lock()
-						acked[d.Header.ID], last = seqs[0], seqs[0]
-						mu.Unlock()
-						break
-					}
-					if !bus.Retryable(err) {
-						t.Errorf("Append: %v", err)
-						return
-					}
-					mu.Lock()
-					outages++
-					mu.Unlock()
-				}
-			}
-		})
+		o.wg.Go(func() { o.write(t, w) })
 	}
 	select {
 	case <-restart:
@@ -120,22 +91,63 @@ func outage(t *testing.T, url string, stop, start func()) {
 		t.Errorf("Append without a server = %v", err)
 	}
 	start()
-	wg.Wait()
+	o.wg.Wait()
 	if err := <-followed; err != nil {
 		t.Fatalf("Follow: %v", err)
 	}
-	if outages == 0 {
+	if o.outages == 0 {
 		t.Error("no writer noticed the outage")
 	}
-	for id, seq := range acked {
+	for id, seq := range o.acked {
 		if at, ok := seen[id]; ok && at != seq {
 			t.Errorf("%s was acked at %d and followed at %d", id, seq, at)
 		}
 	}
-	if len(acked) != writers*each {
-		t.Errorf("%d of %d events were acked", len(acked), writers*each)
+	if len(o.acked) != writers*each {
+		t.Errorf("%d of %d events were acked", len(o.acked), writers*each)
 	}
 	checkLog(t, b, map[uint64]string{})
+}
+
+// outageWriters append each their events, one behind the other.
+type outageWriters struct {
+	b    bus.Bus
+	ctx  context.Context
+	each int
+	gone <-chan struct{} // closed once the server is away; half of the events wait for it
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	acked   map[string]uint64 // sequences by event id
+	outages int               // refused attempts
+}
+
+func (o *outageWriters) write(t *testing.T, w int) {
+	var last uint64
+	for i := range o.each {
+		if i == o.each/2 {
+			<-o.gone // so that each writes while nobody is there
+		}
+		d := draft(fmt.Sprint("w", w), fmt.Sprintf("%d-%d", w, i), last)
+		for {
+			short, end := context.WithTimeout(o.ctx, 300*time.Millisecond)
+			seqs, err := o.b.Log().Append(short, d)
+			end()
+			if err == nil {
+				o.mu.Lock()
+				o.acked[d.Header.ID], last = seqs[0], seqs[0]
+				o.mu.Unlock()
+				break
+			}
+			if !bus.Retryable(err) {
+				t.Errorf("Append: %v", err)
+				return
+			}
+			o.mu.Lock()
+			o.outages++
+			o.mu.Unlock()
+		}
+	}
 }
 
 func TestLeaseIsLostWithTheServer(t *testing.T) {
@@ -232,7 +244,7 @@ func TestLeaseExpires(t *testing.T) {
 	select {
 	case <-l.Lost:
 	case <-ctx.Done():
-		t.Fatal("the holder never learns that it is deposed")
+		t.Fatal("the holder never learns that it lost the lease")
 	}
 	release()
 }

@@ -36,14 +36,14 @@ func TestServiceTakenDownInAnOutageIsGone(t *testing.T) {
 		return stop
 	}
 	log := make(told, 1000)
-	deposed := connect(t, jetstream.Config{URL: s.ClientURL(), Log: slog.New(log)})
+	former := connect(t, jetstream.Config{URL: s.ClientURL(), Log: slog.New(log)})
 	conns, err := s.Connz(nil)
 	if err != nil || len(conns.Conns) != 1 {
 		t.Fatalf("%d connections, %v", len(conns.Conns), err)
 	}
 	cid := conns.Conns[0].Cid
 	other := connect(t, jetstream.Config{URL: s.ClientURL()})
-	stop := serves(deposed, "deposed")
+	stop := serves(former, "former")
 	g.shut.Store(true)
 	if err := s.DisconnectClientByID(cid); err != nil {
 		t.Fatal(err)
@@ -53,13 +53,13 @@ func TestServiceTakenDownInAnOutageIsGone(t *testing.T) {
 	serves(other, "successor")
 	g.shut.Store(false)
 	log.await(t, "nats is back")
-	if _, err := deposed.Log().Last(t.Context()); err != nil { // the server has all that was sent at the reconnect
+	if _, err := former.Log().Last(t.Context()); err != nil { // the server has all that was sent at the reconnect
 		t.Fatal(err)
 	}
 	for late := time.After(20 * time.Second); subscribers(t, s, "monolith.bustest.cmd.chief.who") != 1; {
 		select {
 		case <-late:
-			t.Fatal("the deposed one is still subscribed")
+			t.Fatal("the former leader is still subscribed")
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sys/unix"
 )
 
 // BrokerConfig configures the embedded broker.
@@ -39,7 +39,7 @@ type BrokerConfig struct {
 type Broker struct {
 	cluster *kfake.Cluster
 	addr    string
-	lock    *os.File
+	lock    *flock.Flock
 	stop    func() // ends the expiry
 }
 
@@ -170,20 +170,20 @@ func (b *Broker) Close() error {
 	return b.lock.Close()
 }
 
-// lockDir takes dir for this process; the lock goes with the file descriptor.
-func lockDir(dir string) (*os.File, error) {
+// lockDir takes dir for this process; the lock goes with it, however it ends.
+func lockDir(dir string) (*flock.Flock, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("kafka broker: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	l := flock.New(filepath.Join(dir, "lock"), flock.SetPermissions(0o644))
+	got, err := l.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("kafka broker: %w", err)
+		return nil, fmt.Errorf("kafka broker: lock %s: %w", dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("kafka broker: folder %s is in use by another broker: stop it or name another folder: %w", dir, err)
+	if !got {
+		return nil, fmt.Errorf("kafka broker: folder %s is in use by another broker: stop it or name another folder", dir)
 	}
-	return f, nil
+	return l, nil
 }
 
 type brokerLog struct{ *slog.Logger }

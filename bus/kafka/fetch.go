@@ -13,9 +13,8 @@ import (
 
 // fetched is the answer to one fetch.
 type fetched struct {
-	recs  []Record
-	next  int64 // behind the last offset that was answered for, record or hole
-	epoch int32 // in which the last record was written; -1: there is none
+	recs []Record
+	next int64 // behind the last offset that was answered for, record or hole
 }
 
 // fetch asks for the records from offset on, of the very topic that was described.
@@ -51,7 +50,7 @@ func (r *Reader) decode(res *kmsg.FetchResponseTopicPartition, offset int64) (fe
 	got, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: offset, IsolationLevel: kgo.ReadCommitted(), Topic: r.cfg.Topic, Partition: r.cfg.Partition,
 	}, res, kgo.DefaultDecompressor(), nil)
-	f := fetched{next: next, epoch: -1, recs: make([]Record, len(got.Records))}
+	f := fetched{next: next, recs: make([]Record, len(got.Records))}
 	if code := (*kerr.Error)(nil); errors.As(got.Err, &code) {
 		return fetched{}, code
 	}
@@ -59,7 +58,6 @@ func (r *Reader) decode(res *kmsg.FetchResponseTopicPartition, offset int64) (fe
 		return fetched{}, fmt.Errorf("%w: behind offset %d: %w", ErrCorrupt, next, got.Err)
 	}
 	for i, m := range got.Records {
-		f.epoch = m.LeaderEpoch
 		f.recs[i] = Record{
 			Topic: r.cfg.Topic, Partition: r.cfg.Partition, Offset: m.Offset,
 			Time: m.Timestamp, Key: m.Key, Value: m.Value, Headers: headers(m.Headers),

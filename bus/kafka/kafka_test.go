@@ -55,201 +55,221 @@ func TestEmbedded(t *testing.T) {
 
 // contract is what every broker and both clients hold to.
 func contract(t *testing.T, brokers []string) {
-	topic := fmt.Sprintf("contract-%d", time.Now().UnixNano())
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 3}); err != nil {
-		t.Fatal(err)
-	}
-	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 3}); err != nil {
-		t.Fatal("a second EnsureTopics:", err)
-	}
-	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions") {
-		t.Fatal("EnsureTopics with more partitions than there are:", err)
-	}
-	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 2}); err != nil {
-		t.Fatal("EnsureTopics with fewer partitions than there are:", err)
-	}
-	if n, err := Partitions(ctx, brokers, topic); n != 3 || err != nil {
-		t.Fatal("Partitions =", n, err)
-	}
-	w := NewWriter(WriterConfig{Brokers: brokers, Linger: time.Millisecond})
-	defer w.Close()
-	reader := func(p int32, wait time.Duration) *Reader {
-		r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: p, MaxWait: wait})
-		t.Cleanup(r.Close)
-		return r
-	}
-
-	t.Run("empty partition", func(t *testing.T) {
-		r := reader(2, 50*time.Millisecond)
-		if first, end, err := r.Bounds(ctx); first != 0 || end != 0 || err != nil {
-			t.Fatal("Bounds =", first, end, err)
-		}
-		recs, _, err := r.Fetch(ctx, 0)
-		if len(recs) != 0 || err != nil {
-			t.Fatal("Fetch =", recs, err)
-		}
-		for _, offset := range []int64{1, -1, 1 << 40} {
-			if _, _, err := r.Fetch(ctx, offset); !errors.Is(err, ErrOutOfRange) {
-				t.Fatalf("Fetch(%d) = %v", offset, err)
-			}
-		}
-	})
-
-	t.Run("what was written is read", func(t *testing.T) {
-		at := time.UnixMilli(1_700_000_000_123)
-		in := []Record{
-			{Topic: topic, Partition: 0, Key: []byte("k"), Value: []byte("a"), Time: at, Headers: map[string]string{"traceparent": "00-1", "z": ""}},
-			{Topic: topic, Partition: 1, Value: []byte("b"), Time: at},
-			{Topic: topic, Partition: 0, Value: []byte("c"), Time: at},
-			{Topic: topic, Partition: -1, Key: []byte("user 7"), Value: []byte("d"), Time: at},
-		}
-		out, err := w.Write(ctx, in...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out[0].Offset != 0 || out[1].Offset != 0 || out[2].Offset != 1 || out[3].Partition != PartitionOf([]byte("user 7"), 3) {
-			t.Fatalf("Write = %+v", out)
-		}
-		for _, want := range out {
-			recs, _, err := reader(want.Partition, time.Second).Fetch(ctx, want.Offset)
-			if err != nil || len(recs) == 0 {
-				t.Fatal(recs, err)
-			}
-			got := recs[0]
-			if got.Offset != want.Offset || got.Partition != want.Partition || got.Topic != topic ||
-				!bytes.Equal(got.Value, want.Value) || !bytes.Equal(got.Key, want.Key) || !got.Time.Equal(at) ||
-				got.Headers["traceparent"] != want.Headers["traceparent"] || len(got.Headers) != len(want.Headers) {
-				t.Fatalf("got %+v, want %+v", got, want)
-			}
-		}
-	})
-
-	t.Run("order and offsets of many writers", func(t *testing.T) {
-		const writers, each = 8, 200
-		type stored struct {
-			value  string
-			offset int64
-		}
-		results := make(chan []stored, writers)
-		for i := range writers {
-			go func() {
-				var mine []stored
-				defer func() { results <- mine }()
-				for n := range each {
-					v := fmt.Sprintf("%d/%d", i, n)
-					out, err := w.Write(ctx, Record{Topic: topic, Partition: 1, Value: []byte(v)})
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					mine = append(mine, stored{v, out[0].Offset})
-				}
-			}()
-		}
-		at := map[int64]string{}
-		for range writers {
-			last := int64(-1)
-			for _, s := range <-results {
-				if s.offset <= last {
-					t.Fatalf("%s got offset %d behind %d", s.value, s.offset, last)
-				}
-				last, at[s.offset] = s.offset, s.value
-			}
-		}
-		r := reader(1, time.Second)
-		all := drain(t, ctx, r, 0)
-		found := 0
-		for _, rec := range all {
-			if v, ok := at[rec.Offset]; ok {
-				found++
-				if v != string(rec.Value) {
-					t.Fatalf("offset %d holds %q, its writer was told %q", rec.Offset, rec.Value, v)
-				}
-			}
-		}
-		if found != writers*each {
-			t.Fatalf("found %d of %d records", found, writers*each)
-		}
-	})
-
-	t.Run("a fetch starts inside a batch", func(t *testing.T) {
-		var in []Record
-		for i := range 100 {
-			in = append(in, Record{Topic: topic, Partition: 0, Value: fmt.Appendf(nil, "batch %d", i)})
-		}
-		out, err := w.Write(ctx, in...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := reader(0, time.Second)
-		for _, i := range []int{0, 1, 57, 99} {
-			recs, _, err := r.Fetch(ctx, out[i].Offset)
-			if err != nil || recs[0].Offset != out[i].Offset || string(recs[0].Value) != fmt.Sprintf("batch %d", i) {
-				t.Fatalf("Fetch(%d) = %+v, %v", out[i].Offset, recs[:1], err)
-			}
-		}
-	})
-
-	t.Run("a record that arrives ends the wait", func(t *testing.T) {
-		r := reader(2, 30*time.Second)
-		_, end, err := r.Bounds(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := make(chan error, 1)
-		begin := time.Now()
-		go func() {
-			recs, _, err := r.Fetch(ctx, end)
-			if err == nil && (len(recs) != 1 || recs[0].Offset != end) {
-				err = fmt.Errorf("got %+v", recs)
-			}
-			got <- err
-		}()
-		if _, err := w.Write(ctx, Record{Topic: topic, Partition: 2, Value: []byte("now")}); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-got; err != nil {
-			t.Fatal(err)
-		}
-		if d := time.Since(begin); d > 5*time.Second {
-			t.Fatalf("a record took %v to arrive", d)
-		}
-	})
-
-	t.Run("limits", func(t *testing.T) {
-		_, err := w.Write(ctx, Record{Topic: topic, Value: make([]byte, 2<<20)})
-		if !errors.Is(err, ErrTooLarge) {
-			t.Fatal("2 MiB:", err)
-		}
-		big := make([]Record, 5)
-		for i := range big {
-			big[i] = Record{Topic: topic, Partition: 2, Value: bytes.Repeat([]byte{byte(i)}, 500<<10)}
-		}
-		out, err := w.Write(ctx, big...)
-		if err != nil {
-			t.Fatal("five records of 500 KiB:", err)
-		}
-		r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: 2, MaxBytes: 1000})
-		defer r.Close()
-		recs, _, err := r.Fetch(ctx, out[0].Offset) // larger than MaxBytes, arrives all the same
-		if err != nil || len(recs) == 0 || len(recs[0].Value) != 500<<10 {
-			t.Fatal("a record above MaxBytes:", len(recs), err)
-		}
-	})
-
-	t.Run("a partition that is not there", func(t *testing.T) {
-		_, err := w.Write(ctx, Record{Topic: topic, Partition: 9, Value: []byte("x")})
-		if err == nil || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) { // none of which would be for good
-			t.Fatal("partition 9 of 3:", err)
-		}
-	})
-
+	c := &contractTopic{ctx: ctx, brokers: brokers, topic: fmt.Sprintf("contract-%d", time.Now().UnixNano())}
+	c.ensure(t)
+	c.w = NewWriter(WriterConfig{Brokers: brokers, Linger: time.Millisecond})
+	defer c.w.Close()
+	t.Run("empty partition", c.empty)
+	t.Run("what was written is read", c.writtenIsRead)
+	t.Run("order and offsets of many writers", c.manyWriters)
+	t.Run("a fetch starts inside a batch", c.insideABatch)
+	t.Run("a record that arrives ends the wait", c.arrivalEndsTheWait)
+	t.Run("limits", c.limits)
+	t.Run("a partition that is not there", c.noPartition)
 	t.Run("a topic that is not there is not made by looking", func(t *testing.T) { looksCreateNothing(t, ctx, brokers) })
 	t.Run("transactions", func(t *testing.T) { transactions(t, ctx, brokers) })
 	t.Run("a topic made anew", func(t *testing.T) { topicMadeAnew(t, ctx, brokers) })
 	t.Run("retention and the end", func(t *testing.T) { retainedTail(t, ctx, brokers) })
+}
+
+// contractTopic is a topic of three partitions that the parts of the contract share, in order.
+type contractTopic struct {
+	ctx     context.Context
+	brokers []string
+	topic   string
+	w       *Writer
+}
+
+// ensure makes the topic, again, and with partitions more and fewer than there are.
+func (c *contractTopic) ensure(t *testing.T) {
+	if err := EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 3}); err != nil {
+		t.Fatal("a second EnsureTopics:", err)
+	}
+	if err := EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions") {
+		t.Fatal("EnsureTopics with more partitions than there are:", err)
+	}
+	if err := EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 2}); err != nil {
+		t.Fatal("EnsureTopics with fewer partitions than there are:", err)
+	}
+	if n, err := Partitions(c.ctx, c.brokers, c.topic); n != 3 || err != nil {
+		t.Fatal("Partitions =", n, err)
+	}
+}
+
+func (c *contractTopic) reader(t *testing.T, p int32, wait time.Duration) *Reader {
+	r := NewReader(ReaderConfig{Brokers: c.brokers, Topic: c.topic, Partition: p, MaxWait: wait})
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (c *contractTopic) empty(t *testing.T) {
+	r := c.reader(t, 2, 50*time.Millisecond)
+	if first, end, err := r.Bounds(c.ctx); first != 0 || end != 0 || err != nil {
+		t.Fatal("Bounds =", first, end, err)
+	}
+	recs, _, err := r.Fetch(c.ctx, 0)
+	if len(recs) != 0 || err != nil {
+		t.Fatal("Fetch =", recs, err)
+	}
+	for _, offset := range []int64{1, -1, 1 << 40} {
+		if _, _, err := r.Fetch(c.ctx, offset); !errors.Is(err, ErrOutOfRange) {
+			t.Fatalf("Fetch(%d) = %v", offset, err)
+		}
+	}
+}
+
+func (c *contractTopic) writtenIsRead(t *testing.T) {
+	at := time.UnixMilli(1_700_000_000_123)
+	in := []Record{
+		{Topic: c.topic, Partition: 0, Key: []byte("k"), Value: []byte("a"), Time: at, Headers: map[string]string{"traceparent": "00-1", "z": ""}},
+		{Topic: c.topic, Partition: 1, Value: []byte("b"), Time: at},
+		{Topic: c.topic, Partition: 0, Value: []byte("c"), Time: at},
+		{Topic: c.topic, Partition: -1, Key: []byte("user 7"), Value: []byte("d"), Time: at},
+	}
+	out, err := c.w.Write(c.ctx, in...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out[0].Offset != 0 || out[1].Offset != 0 || out[2].Offset != 1 || out[3].Partition != PartitionOf([]byte("user 7"), 3) {
+		t.Fatalf("Write = %+v", out)
+	}
+	for _, want := range out {
+		recs, _, err := c.reader(t, want.Partition, time.Second).Fetch(c.ctx, want.Offset)
+		if err != nil || len(recs) == 0 {
+			t.Fatal(recs, err)
+		}
+		got := recs[0]
+		if got.Offset != want.Offset || got.Partition != want.Partition || got.Topic != c.topic ||
+			!bytes.Equal(got.Value, want.Value) || !bytes.Equal(got.Key, want.Key) || !got.Time.Equal(at) ||
+			got.Headers["traceparent"] != want.Headers["traceparent"] || len(got.Headers) != len(want.Headers) {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
+func (c *contractTopic) manyWriters(t *testing.T) {
+	const writers, each = 8, 200
+	type stored struct {
+		value  string
+		offset int64
+	}
+	results := make(chan []stored, writers)
+	for i := range writers {
+		go func() {
+			var mine []stored
+			defer func() { results <- mine }()
+			for n := range each {
+				v := fmt.Sprintf("%d/%d", i, n)
+				out, err := c.w.Write(c.ctx, Record{Topic: c.topic, Partition: 1, Value: []byte(v)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mine = append(mine, stored{v, out[0].Offset})
+			}
+		}()
+	}
+	at := map[int64]string{}
+	for range writers {
+		last := int64(-1)
+		for _, s := range <-results {
+			if s.offset <= last {
+				t.Fatalf("%s got offset %d behind %d", s.value, s.offset, last)
+			}
+			last, at[s.offset] = s.offset, s.value
+		}
+	}
+	r := c.reader(t, 1, time.Second)
+	all := drain(t, c.ctx, r, 0)
+	found := 0
+	for _, rec := range all {
+		if v, ok := at[rec.Offset]; ok {
+			found++
+			if v != string(rec.Value) {
+				t.Fatalf("offset %d holds %q, its writer was told %q", rec.Offset, rec.Value, v)
+			}
+		}
+	}
+	if found != writers*each {
+		t.Fatalf("found %d of %d records", found, writers*each)
+	}
+}
+
+func (c *contractTopic) insideABatch(t *testing.T) {
+	var in []Record
+	for i := range 100 {
+		in = append(in, Record{Topic: c.topic, Partition: 0, Value: fmt.Appendf(nil, "batch %d", i)})
+	}
+	out, err := c.w.Write(c.ctx, in...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.reader(t, 0, time.Second)
+	for _, i := range []int{0, 1, 57, 99} {
+		recs, _, err := r.Fetch(c.ctx, out[i].Offset)
+		if err != nil || recs[0].Offset != out[i].Offset || string(recs[0].Value) != fmt.Sprintf("batch %d", i) {
+			t.Fatalf("Fetch(%d) = %+v, %v", out[i].Offset, recs[:1], err)
+		}
+	}
+}
+
+func (c *contractTopic) arrivalEndsTheWait(t *testing.T) {
+	r := c.reader(t, 2, 30*time.Second)
+	_, end, err := r.Bounds(c.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	begin := time.Now()
+	go func() {
+		recs, _, err := r.Fetch(c.ctx, end)
+		if err == nil && (len(recs) != 1 || recs[0].Offset != end) {
+			err = fmt.Errorf("got %+v", recs)
+		}
+		got <- err
+	}()
+	if _, err := c.w.Write(c.ctx, Record{Topic: c.topic, Partition: 2, Value: []byte("now")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Fatalf("a record took %v to arrive", d)
+	}
+}
+
+func (c *contractTopic) limits(t *testing.T) {
+	_, err := c.w.Write(c.ctx, Record{Topic: c.topic, Value: make([]byte, 2<<20)})
+	if !errors.Is(err, ErrTooLarge) {
+		t.Fatal("2 MiB:", err)
+	}
+	big := make([]Record, 5)
+	for i := range big {
+		big[i] = Record{Topic: c.topic, Partition: 2, Value: bytes.Repeat([]byte{byte(i)}, 500<<10)}
+	}
+	out, err := c.w.Write(c.ctx, big...)
+	if err != nil {
+		t.Fatal("five records of 500 KiB:", err)
+	}
+	r := NewReader(ReaderConfig{Brokers: c.brokers, Topic: c.topic, Partition: 2, MaxBytes: 1000})
+	defer r.Close()
+	recs, _, err := r.Fetch(c.ctx, out[0].Offset) // larger than MaxBytes, arrives all the same
+	if err != nil || len(recs) == 0 || len(recs[0].Value) != 500<<10 {
+		t.Fatal("a record above MaxBytes:", len(recs), err)
+	}
+}
+
+func (c *contractTopic) noPartition(t *testing.T) {
+	_, err := c.w.Write(c.ctx, Record{Topic: c.topic, Partition: 9, Value: []byte("x")})
+	if err == nil || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) { // none of which would be for good
+		t.Fatal("partition 9 of 3:", err)
+	}
 }
 
 // drain reads from offset to the end as it is now, and checks that no offset is missing.

@@ -45,7 +45,7 @@ type Reader struct {
 	checked int32 // the leader epoch in which read was found to be still in the log
 }
 
-// place is an offset with the leader epoch in which the record before it was written.
+// place is an offset with a leader epoch after which nothing before it was written.
 type place struct {
 	next  int64
 	epoch int32 // -1: not known
@@ -86,9 +86,8 @@ func (r *Reader) Fetch(ctx context.Context, offset int64) (recs []Record, next i
 	if err != nil {
 		return nil, offset, err
 	}
-	r.read.next = f.next
-	if f.epoch >= 0 {
-		r.read.epoch, r.checked = f.epoch, r.leader.LeaderEpoch
+	if r.read.next = f.next; f.next > offset { // by records or holes, none of them written in a later epoch
+		r.read.epoch, r.checked = r.leader.LeaderEpoch, r.leader.LeaderEpoch
 	}
 	return f.recs, f.next, nil
 }
@@ -106,14 +105,28 @@ func (r *Reader) Bounds(ctx context.Context) (first, end int64, err error) {
 	return first, end, err
 }
 
+// LeaderEpoch is that of the leader which answered the last call, -1 where it has none or
+// no call was answered. Records that were fetched by then are of no later epoch.
+func (r *Reader) LeaderEpoch() int32 {
+	if r.leader == nil {
+		return -1
+	}
+	return r.leader.LeaderEpoch
+}
+
 // Check returns ErrTruncated unless the log still holds what was below offset when the
 // partition's leader epoch was epoch, as a [Partition] had it after these records were read.
+// A Fetch from offset on then keeps it so through elections.
 // Retention does not count. An epoch below 0, or a broker that keeps none, leaves only
 // the end of the log to judge by.
 func (r *Reader) Check(ctx context.Context, offset int64, epoch int32) error {
+	r.read = place{offset, epoch}
 	_, err := again(ctx, r, func(c *kgo.Client, p Partition) (struct{}, error) {
-		return struct{}{}, r.check(ctx, c, p, place{offset, epoch})
+		return struct{}{}, r.check(ctx, c, p, r.read)
 	})
+	if err == nil {
+		r.checked = r.leader.LeaderEpoch
+	}
 	return err
 }
 

@@ -294,13 +294,7 @@ func (p *partitionFolder) mendIndex(base int64, want []indexEntry) error {
 
 // replaceSynced makes path appear whole or stay as it was, whatever is cut off when.
 func replaceSynced(path string, data []byte) error {
-	if err := writeSynced(path+".new", data); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(path))
+	return durable.Replace(path, 0o644, func(f *os.File) error { _, err := f.Write(data); return err })
 }
 
 func writeSynced(path string, data []byte) error {

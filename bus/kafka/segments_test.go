@@ -314,6 +314,44 @@ func aborted(t *testing.T, brokers []string, topic string) {
 	}
 }
 
+// What a later leader has of an aborted transaction and its marker is read past, and is no loss to the one
+// who leads next.
+func TestHolesOfALaterLeaderAreNoLoss(t *testing.T) {
+	dir, addr := t.TempDir(), freeAddr(t)
+	written(t, dir, 3, true)
+	b := start(t, BrokerConfig{Dir: dir, Addr: addr})
+	r := newReader(t, []string{addr}, "ratings")
+	if r.LeaderEpoch() != -1 {
+		t.Errorf("leader epoch %d before any call", r.LeaderEpoch())
+	}
+	readAll(t, t.Context(), r, 0, 3)
+	first := r.LeaderEpoch()
+	b.Close()
+	b = start(t, BrokerConfig{Dir: dir, Addr: addr})
+	aborted(t, []string{addr}, "ratings")
+	if values, _ := readAll(t, t.Context(), r, 3, 5); len(values) != 0 {
+		t.Errorf("read %q, which was aborted", values)
+	}
+	second := r.LeaderEpoch()
+	b.Close()
+	start(t, BrokerConfig{Dir: dir, Addr: addr})
+	if _, next, err := r.Fetch(t.Context(), 5); next != 5 || err != nil {
+		t.Errorf("Fetch behind the holes: %d, %v", next, err)
+	}
+	if third := r.LeaderEpoch(); first < 0 || second <= first || third <= second {
+		t.Errorf("leader epochs %d, %d, %d", first, second, third)
+	}
+	if err := r.Check(t.Context(), 5, second); err != nil {
+		t.Errorf("Check of all: %v", err)
+	}
+	if err := r.Check(t.Context(), 5, first); !errors.Is(err, ErrTruncated) {
+		t.Errorf("Check of more than the first leader had: %v", err)
+	}
+	if err := r.Check(t.Context(), 3, first); err != nil {
+		t.Errorf("Check of what it had: %v", err)
+	}
+}
+
 // A broker that dies between writing a transaction's records and their index entry must
 // not take them for committed afterwards.
 func TestAbortedStaysAbortedWithoutItsIndex(t *testing.T) {

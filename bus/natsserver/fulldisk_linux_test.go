@@ -44,111 +44,28 @@ func TestFullDisk(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 
-	var mu sync.Mutex
-	acked := map[string]uint64{}
-	var refused error
-	enough := make(chan struct{}) // after the outage
-	stop := make(chan struct{})
-	var after atomic.Int64
-	var healed atomic.Bool
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				id := fmt.Sprintf("%d-%d-%s", w, i, strings.Repeat("x", 64))
-				d := bus.Draft{
-					Subject: model.Subject("t", fmt.Sprint("w", w)), Expect: bus.Any, Header: events.Header{ID: id},
-					Event: &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: id}}},
-				}
-				for ctx.Err() == nil {
-					short, end := context.WithTimeout(ctx, time.Second)
-					seqs, err := b.Log().Append(short, d)
-					end()
-					mu.Lock()
-					if err != nil {
-						refused = err
-					} else {
-						acked[d.Header.ID] = seqs[0]
-					}
-					mu.Unlock()
-					if err == nil {
-						break
-					}
-					if !bus.Retryable(err) && !errors.Is(err, bus.ErrFull) {
-						t.Errorf("Append: %v", err)
-						return
-					}
-				}
-				if healed.Load() && after.Add(1) == 200 {
-					close(enough)
-				}
-			}
-		})
+	w := &diskWriters{b: b, ctx: ctx, told: told, acked: map[string]uint64{}, enough: make(chan struct{}), stop: make(chan struct{})}
+	for n := range 4 {
+		w.wg.Go(func() { w.write(t, n) })
 	}
-	ackedNow := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(acked)
-	}
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	wait := func(what string, cond func() bool) {
-		t.Helper()
-		for !cond() {
-			select {
-			case <-look.C:
-			case <-ctx.Done():
-				t.Fatalf("waiting for %s: %v; the last refusal: %v; the log:\n%s", what, ctx.Err(), refused, told)
-			}
-		}
-	}
-	wait("the first events", func() bool { return ackedNow() > 100 })
+	w.wait(t, "the first events", func() bool { acked, _ := w.now(); return acked > 100 })
 	free := smalldisk.Fill(t, dir)
-	wait("the server to name the fix", func() bool { return strings.Contains(told.String(), "free space on the disk of "+dir) })
-	wait("a refusal", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return refused != nil
-	})
-	mu.Lock()
-	if !strings.Contains(refused.Error(), "disk") {
+	w.wait(t, "the server to name the fix", func() bool { return strings.Contains(told.String(), "free space on the disk of "+dir) })
+	w.wait(t, "a refusal", func() bool { _, refused := w.now(); return refused != nil })
+	if _, refused := w.now(); !strings.Contains(refused.Error(), "disk") {
 		t.Errorf("an append on a full disk says %v, which names no disk", refused)
 	}
-	mu.Unlock()
 	free()
-	healed.Store(true)
+	w.healed.Store(true)
 	select {
-	case <-enough:
+	case <-w.enough:
 	case <-ctx.Done():
+		_, refused := w.now()
 		t.Fatalf("nothing is stored after space was freed; the last refusal: %v; the log:\n%s", refused, told)
 	}
-	close(stop)
-	wg.Wait()
-
-	last, err := b.Log().Last(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]uint64{}
-	if err := b.Log().Follow(ctx, 1, last, func(r events.Recorded) error {
-		if first, twice := seen[r.Header.ID]; twice {
-			t.Errorf("%s stands at %d and at %d", r.Header.ID, first, r.Seq)
-		}
-		seen[r.Header.ID] = r.Seq
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for id, seq := range acked {
-		if seen[id] != seq {
-			t.Errorf("%s was acked at %d and stands at %d", id, seq, seen[id])
-		}
-	}
+	close(w.stop)
+	w.wg.Wait()
+	w.kept(t)
 	if _, err := b.DeadLetters().Park(ctx, bus.Parked{Reason: "r", By: "t", Stream: "s", StreamSeq: 1, Data: []byte("x")}); err != nil {
 		t.Errorf("Park after the outage: %v", err)
 	}
@@ -159,6 +76,109 @@ func TestFullDisk(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "nats", "probe-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// diskWriters append until they are stopped, and send again what was refused.
+type diskWriters struct {
+	b            bus.Bus
+	ctx          context.Context
+	told         *lines // the server's log
+	wg           sync.WaitGroup
+	enough, stop chan struct{} // enough: closed after 200 events behind the outage
+	after        atomic.Int64
+	healed       atomic.Bool
+
+	mu      sync.Mutex
+	acked   map[string]uint64 // sequences by event id
+	refused error             // the last one
+}
+
+func (w *diskWriters) now() (acked int, refused error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.acked), w.refused
+}
+
+// write is one writer's work.
+func (w *diskWriters) write(t *testing.T, n int) {
+	for i := 0; ; i++ {
+		select {
+		case <-w.stop:
+			return
+		default:
+		}
+		id := fmt.Sprintf("%d-%d-%s", n, i, strings.Repeat("x", 64))
+		d := bus.Draft{
+			Subject: model.Subject("t", fmt.Sprint("w", n)), Expect: bus.Any, Header: events.Header{ID: id},
+			Event: &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: id}}},
+		}
+		for w.ctx.Err() == nil {
+			err := w.append(d)
+			if err == nil {
+				break
+			}
+			if !bus.Retryable(err) && !errors.Is(err, bus.ErrFull) {
+				t.Errorf("Append: %v", err)
+				return
+			}
+		}
+		if w.healed.Load() && w.after.Add(1) == 200 {
+			close(w.enough)
+		}
+	}
+}
+
+// append tries once, and keeps the outcome.
+func (w *diskWriters) append(d bus.Draft) error {
+	short, end := context.WithTimeout(w.ctx, time.Second)
+	defer end()
+	seqs, err := w.b.Log().Append(short, d)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.refused = err
+	} else {
+		w.acked[d.Header.ID] = seqs[0]
+	}
+	return err
+}
+
+func (w *diskWriters) wait(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for !cond() {
+		select {
+		case <-look.C:
+		case <-w.ctx.Done():
+			_, refused := w.now()
+			t.Fatalf("waiting for %s: %v; the last refusal: %v; the log:\n%s", what, w.ctx.Err(), refused, w.told)
+		}
+	}
+}
+
+// kept checks that all that was acked stands in the log once, where its writer was told.
+func (w *diskWriters) kept(t *testing.T) {
+	t.Helper()
+	last, err := w.b.Log().Last(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]uint64{}
+	if err := w.b.Log().Follow(w.ctx, 1, last, func(r events.Recorded) error {
+		if first, twice := seen[r.Header.ID]; twice {
+			t.Errorf("%s stands at %d and at %d", r.Header.ID, first, r.Seq)
+		}
+		seen[r.Header.ID] = r.Seq
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for id, seq := range w.acked {
+		if seen[id] != seq {
+			t.Errorf("%s was acked at %d and stands at %d", id, seq, seen[id])
+		}
 	}
 }
 

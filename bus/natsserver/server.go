@@ -8,16 +8,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // startTimeout bounds the recovery of the streams on disk: 10 M events take 4 s.
@@ -40,10 +41,10 @@ type Server struct {
 	cfg    Config
 	port   int                           // as configured, then as it is
 	ns     atomic.Pointer[server.Server] // replaced by heal
-	lock   *os.File
+	lock   *flock.Flock
 	closed sync.Once
-	stop   context.CancelFunc // ends healing
-	healer sync.WaitGroup
+	stop   context.CancelFunc // ends what runs beside it:
+	beside sync.WaitGroup     // healing, and syncing of names
 }
 
 // Start starts a server and waits until it has recovered its streams and takes
@@ -52,12 +53,16 @@ func Start(cfg Config) (*Server, error) {
 	if cfg.Dir == "" {
 		return nil, fmt.Errorf("nats server: %w: Dir is empty; name the folder that keeps the streams", events.ErrInvalid)
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+	if err := durable.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(cfg.Dir, "lock"))
+	lock := flock.New(filepath.Join(cfg.Dir, "lock"))
+	got, err := lock.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("nats server: %s is in use by another server; stop it or choose another folder: %w", cfg.Dir, err)
+		return nil, fmt.Errorf("nats server: lock %s: %w", cfg.Dir, err)
+	}
+	if !got {
+		return nil, fmt.Errorf("nats server: %s is in use by another server; stop it or choose another folder", cfg.Dir)
 	}
 	s := &Server{cfg: cfg, port: cfg.Port, lock: lock}
 	if s.port == 0 {
@@ -68,9 +73,10 @@ func Start(cfg Config) (*Server, error) {
 	}
 	s.port = s.ns.Load().Addr().(*net.TCPAddr).Port // a later life has the same
 	sweepProbes(cfg.Dir)
-	healing, stop := context.WithCancel(context.Background())
+	beside, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.healer.Go(func() { s.heal(healing) })
+	s.beside.Go(func() { s.heal(beside) })
+	s.beside.Go(func() { syncNames(beside, cfg) })
 	return s, nil
 }
 
@@ -129,7 +135,7 @@ func (s *Server) Close() error {
 	var err error
 	s.closed.Do(func() {
 		s.stop()
-		s.healer.Wait()
+		s.beside.Wait()
 		ns := s.ns.Load()
 		ns.Shutdown()
 		ns.WaitForShutdown()

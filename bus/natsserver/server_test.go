@@ -2,6 +2,8 @@ package natsserver_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +16,27 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// serverFolder makes the test binary a server on the folder that it names, until it is
+// killed: a power cut takes the processes with it.
+const serverFolder = "MONOLITH_TEST_NATS_DIR"
+
+func serveUntilKilled(dir string) error {
+	s, err := natsserver.Start(natsserver.Config{Dir: dir})
+	if err != nil {
+		return err
+	}
+	fmt.Println(s.URL())
+	_, err = io.Copy(io.Discard, os.Stdin) // ends with the test
+	return err
+}
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(serverFolder); dir != "" {
+		fmt.Fprintln(os.Stderr, serveUntilKilled(dir))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func start(t *testing.T, cfg natsserver.Config) *natsserver.Server {
 	t.Helper()

@@ -23,7 +23,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/tracectx"
 )

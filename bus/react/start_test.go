@@ -19,7 +19,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 )
 
 // watched notes from where the log is followed.

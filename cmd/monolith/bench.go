@@ -11,8 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/loadtest/bench"
+	"github.com/monolith-go/monolith/loadtest/bench/product"
+	"github.com/monolith-go/monolith/loadtest/bench/suite"
+	"github.com/monolith-go/monolith/loadtest/bench/zookeeper"
 )
 
 // benchCommands are bench and the server that it starts as a process of its own.
@@ -21,7 +24,7 @@ func benchCommands() []*cobra.Command { return []*cobra.Command{newBench(), newB
 func newBench() *cobra.Command {
 	var asJSON, list bool
 	var profile string
-	var train bench.TrainOptions
+	var train product.TrainOptions
 	cmd := &cobra.Command{
 		Use:   "bench [NAME...]",
 		Short: "Measure the hot paths beside a baseline",
@@ -30,7 +33,7 @@ func newBench() *cobra.Command {
 			"folder; keep the machine idle meanwhile. Progress goes to stderr.",
 		Example: "  monolith bench\n  monolith bench append replay --json\n  monolith bench predict --cpuprofile predict.pprof",
 		RunE: func(cmd *cobra.Command, names []string) error {
-			chosen, err := bench.Select(bench.All(train), names)
+			chosen, err := bench.Select(suite.All(train), names)
 			if err != nil {
 				return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 			}
@@ -58,7 +61,7 @@ func newBench() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list of results instead of a table")
 	cmd.Flags().BoolVar(&list, "list", false, "name the benchmarks and run none")
 	cmd.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to `file`; the baselines are left out then")
-	cmd.Flags().StringSliceVar(&train.Via, "via", bench.Vias, "`roads` to the shards that train takes: process, unix, tcp")
+	cmd.Flags().StringSliceVar(&train.Via, "via", product.Vias, "`roads` to the shards that train takes: process, unix, tcp")
 	cmd.Flags().StringVar(&train.Model, "model", "deepfm", "`model` that train learns: deepfm or movies")
 	return cmd
 }
@@ -93,12 +96,12 @@ func profiled(file string, work func() error) (err error) {
 func newBenchZK() *cobra.Command {
 	var dir, addr string
 	cmd := &cobra.Command{
-		Use:    bench.ZooKeeperCommand,
+		Use:    zookeeper.Command,
 		Short:  "The server of the zk-… benchmarks: NATS and a replica-registry",
 		Hidden: true,
 		Args:   flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.ServeZooKeeper(cmd.Context(), dir, addr, cmd.OutOrStdout())
+			return zookeeper.Serve(cmd.Context(), dir, addr, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the log and the snapshots")

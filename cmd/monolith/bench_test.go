@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/monolith-go/monolith/loadtest/bench"
+	"github.com/monolith-go/monolith/loadtest/bench/product"
+	"github.com/monolith-go/monolith/loadtest/bench/suite"
 )
 
 func TestBenchList(t *testing.T) {
@@ -25,7 +26,7 @@ func TestBenchList(t *testing.T) {
 		names = append(names, words[0])
 	}
 	var want []string
-	for _, b := range bench.All(bench.TrainOptions{}) {
+	for _, b := range suite.All(product.TrainOptions{}) {
 		want = append(want, b.Name)
 	}
 	if !slices.Equal(names, want) {

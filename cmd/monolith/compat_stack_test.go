@@ -18,23 +18,38 @@ import (
 
 // The original's commands against everything running, by NATS and by the ZooKeeper port.
 func TestCompatStack(t *testing.T) {
-	w := opsServe(t, opsConfig(t.TempDir()))
-	tool := func(args ...string) string {
-		t.Helper()
-		code, out, errs := w.tool(args...)
-		if code != exitOK {
-			t.Fatalf("monolith %s: exit %d\n%s%s", strings.Join(args, " "), code, out, errs)
-		}
-		return out
+	s := compatStack{opsServe(t, opsConfig(t.TempDir()))}
+	s.served(t)
+	s.layouts(t)
+	s.loads(t)
+	s.loadsByNode(t)
+}
+
+type compatStack struct{ *opsWorld }
+
+// tool runs a command that must succeed.
+func (s compatStack) tool(args ...string) string {
+	s.t.Helper()
+	code, out, errs := s.opsWorld.tool(args...)
+	if code != exitOK {
+		s.t.Fatalf("monolith %s: exit %d\n%s%s", strings.Join(args, " "), code, out, errs)
 	}
-	// The model is served: both ways say so, in the same words.
+	return out
+}
+
+// ensemble makes a command read and write by the ZooKeeper port.
+func (s compatStack) ensemble() string {
+	return fmt.Sprintf("--zk_servers=127.0.0.1:%d", s.Config.ZKPort)
+}
+
+// served holds that the model is: both ways say so, in the same words.
+func (s compatStack) served(t *testing.T) {
 	model := "--model_name=" + host.ModelName
-	byNATS := tool("client", "--cmd_type=status", model, "--compat")
+	byNATS := s.tool("client", "--cmd_type=status", model, "--compat")
 	served := regexp.MustCompile(`^LoadSate\(portal=True, publish=True, service=\{'entry:0:0': 30, 'ps:0:0': 30, 'ps:0:1': 30, 'ps:1:0': 30, 'ps:1:1': 30\}\)\n$`)
 	if !served.MatchString(byNATS) {
 		t.Errorf("status %s", byNATS)
 	}
-	ensemble := fmt.Sprintf("--zk_servers=127.0.0.1:%d", w.Config.ZKPort)
 	for _, args := range [][]string{
 		{"client", "--cmd_type=status", model, "--compat"},
 		{"agent-client", "--cmd_type=addr", model, "--compat"},
@@ -43,22 +58,25 @@ func TestCompatStack(t *testing.T) {
 		{"agent-client", "--cmd_type=get", "--args=lock", "--compat"},
 		{"agent-controller", "--cmd=bzid_info", "--compat"},
 	} {
-		if a, b := tool(args...), tool(append(args, ensemble)...); a != b {
+		if a, b := s.tool(args...), s.tool(append(args, s.ensemble())...); a != b {
 			t.Errorf("%v: NATS says\n%sZooKeeper says\n%s", args, a, b)
 		}
 	}
-	if out := tool("agent-client", "--cmd_type=addr", model); strings.Count(out, "AVAILABLE") != 5 {
+	if out := s.tool("agent-client", "--cmd_type=addr", model); strings.Count(out, "AVAILABLE") != 5 {
 		t.Errorf("addr\n%s", out)
 	}
-	// Saved models and layouts.
-	tool("agent-controller", "--cmd=decl", "--export_base="+w.Exports(), "--model_name=movies", "--overwrite=1")
-	tool("agent-controller", "--cmd=pub", "--layout=l1", "--model_name=movies:ps_*")
+}
+
+// layouts declares saved models, puts them into a layout and takes one out.
+func (s compatStack) layouts(t *testing.T) {
+	s.tool("agent-controller", "--cmd=decl", "--export_base="+s.Exports(), "--model_name=movies", "--overwrite=1")
+	s.tool("agent-controller", "--cmd=pub", "--layout=l1", "--model_name=movies:ps_*")
 	var info struct {
 		Layouts map[string][]string `json:"layout_info"`
 	}
 	bzidInfo := func() []string {
 		t.Helper()
-		if err := json.Unmarshal([]byte(tool("agent-controller", "--json")), &info); err != nil {
+		if err := json.Unmarshal([]byte(s.tool("agent-controller", "--json")), &info); err != nil {
 			t.Fatal(err)
 		}
 		return info.Layouts["l1"]
@@ -66,45 +84,52 @@ func TestCompatStack(t *testing.T) {
 	if got := fmt.Sprint(bzidInfo()); got != "[movies:ps_0 movies:ps_1]" {
 		t.Errorf("l1 holds %s", got)
 	}
-	tool("agent-controller", "--cmd=unpub", "--layout=l1", "--model_name=movies:ps_0")
+	s.tool("agent-controller", "--cmd=unpub", "--layout=l1", "--model_name=movies:ps_0")
 	if got := fmt.Sprint(bzidInfo()); got != "[movies:ps_1]" {
 		t.Errorf("l1 holds %s", got)
 	}
-	if code, _, errs := w.tool("agent-controller", "--cmd=decl", "--export_base=/nowhere"); code != exitFailure || !strings.Contains(errs, "portal.declareExport") {
+	if code, _, errs := s.opsWorld.tool("agent-controller", "--cmd=decl", "--export_base=/nowhere"); code != exitFailure || !strings.Contains(errs, "portal.declareExport") {
 		t.Errorf("exit %d %s", code, errs)
 	}
-	// Another model, from the same export: loaded, seen, refused twice, unloaded.
-	if out := tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.Exports(), "--compat"); out != "" {
+}
+
+// loads is another model, from the same export: loaded, seen, refused twice, unloaded.
+func (s compatStack) loads(t *testing.T) {
+	if out := s.tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+s.Exports(), "--compat"); out != "" {
 		t.Errorf("load says %q", out)
 	}
-	if code, _, errs := w.tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+w.Exports()); code != exitFailure || !strings.Contains(errs, "m2 has exists") {
+	if code, _, errs := s.opsWorld.tool("client", "--cmd_type=load", "--model_name=m2", "--model_dir="+s.Exports()); code != exitFailure || !strings.Contains(errs, "m2 has exists") {
 		t.Errorf("exit %d %s", code, errs)
 	}
-	w.until("m2 is served", func() (bool, string) {
-		out := tool("client", "--cmd_type=status", "--model_name=m2", "--compat")
+	s.until("m2 is served", func() (bool, string) {
+		out := s.tool("client", "--cmd_type=status", "--model_name=m2", "--compat")
 		return strings.Contains(out, "'entry:0:0': 30") && strings.Contains(out, "'ps:1:0': 30"), out
 	})
-	tool("agent-client", "--cmd_type=unload", "--model_name=m2")
-	w.until("m2 is gone", func() (bool, string) {
-		out := tool("client", "--cmd_type=status", "--model_name=m2", "--compat")
+	s.tool("agent-client", "--cmd_type=unload", "--model_name=m2")
+	s.until("m2 is gone", func() (bool, string) {
+		out := s.tool("client", "--cmd_type=status", "--model_name=m2", "--compat")
 		return strings.HasPrefix(out, "LoadSate(portal=False, publish=False"), out
 	})
-	if code, _, errs := w.tool("agent-client", "--cmd_type=unload", "--model_name=m2"); code != exitFailure || !strings.Contains(errs, "not loaded") {
+	if code, _, errs := s.opsWorld.tool("agent-client", "--cmd_type=unload", "--model_name=m2"); code != exitFailure || !strings.Contains(errs, "not loaded") {
 		t.Errorf("exit %d %s", code, errs)
 	}
-	tool("agent-client", "--cmd_type=unload", "--model_name=m2", "--compat") // which ignores it
-	// By a portal node, as the original's own command would write it into our port.
-	tool("agent-client", "--cmd_type=load", "--model_name=m3", "--model_dir="+w.Exports(), ensemble)
-	w.until("m3 is served", func() (bool, string) {
-		out := tool("client", "--cmd_type=status", "--model_name=m3", "--compat", ensemble)
+	s.tool("agent-client", "--cmd_type=unload", "--model_name=m2", "--compat") // which ignores it
+}
+
+// loadsByNode is one by a portal node, as the original's own command would write it into our
+// port.
+func (s compatStack) loadsByNode(t *testing.T) {
+	s.tool("agent-client", "--cmd_type=load", "--model_name=m3", "--model_dir="+s.Exports(), s.ensemble())
+	s.until("m3 is served", func() (bool, string) {
+		out := s.tool("client", "--cmd_type=status", "--model_name=m3", "--compat", s.ensemble())
 		return strings.Contains(out, "'entry:0:0': 30") && strings.Contains(out, "'ps:1:0': 30"), out
 	})
-	tool("agent-client", "--cmd_type=unload", "--model_name=m3", ensemble)
-	w.until("m3 is gone", func() (bool, string) {
-		out := tool("client", "--cmd_type=status", "--model_name=m3", "--compat")
+	s.tool("agent-client", "--cmd_type=unload", "--model_name=m3", s.ensemble())
+	s.until("m3 is gone", func() (bool, string) {
+		out := s.tool("client", "--cmd_type=status", "--model_name=m3", "--compat")
 		return strings.HasPrefix(out, "LoadSate(portal=False, publish=False"), out
 	})
-	if out := tool("agent-client", "--cmd_type=clean", "--args=portal"); out != "1 models unloaded\n" {
+	if out := s.tool("agent-client", "--cmd_type=clean", "--args=portal"); out != "1 models unloaded\n" {
 		t.Errorf("clean says %q", out)
 	}
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 // declareTimeout is how long the portal may take to answer.
@@ -38,7 +39,7 @@ func newDeclare() *cobra.Command {
 			spec := modelspec.MovieRanking()
 			if len(args) == 1 {
 				var err error
-				if spec, err = modelspec.ReadFile(args[0], cmd.InOrStdin()); err != nil {
+				if spec, err = specfile.Read(args[0], cmd.InOrStdin()); err != nil {
 					return err
 				}
 			}

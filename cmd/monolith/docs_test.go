@@ -205,7 +205,7 @@ func TestCommandLinesOfTheReadme(t *testing.T) {
 func TestParity(t *testing.T) {
 	tests := testNames(t)
 	text := read(t, filepath.Join(repository, "docs", "parity.md"))
-	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(text, -1)
+	named := regexp.MustCompile("`((?:Test|Fuzz)[\\w/]+)`").FindAllStringSubmatch(text, -1)
 	for _, m := range named {
 		if !tests[m[1]] {
 			t.Errorf("docs/parity.md names %s, which no package has", m[1])
@@ -244,10 +244,12 @@ func TestMetricsOfTheDocuments(t *testing.T) {
 		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return
 		}
-		service := filepath.Base(filepath.Dir(path))
+		folders := strings.Split(filepath.ToSlash(filepath.Dir(path)), "/")
 		for _, m := range literal.FindAllStringSubmatch(read(t, path), -1) {
 			literals[m[1]] = true
-			literals["monolith_"+service+"_"+m[1]] = true // Namespace and Subsystem
+			for _, service := range folders { // a service's packages lie below it
+				literals["monolith_"+service+"_"+m[1]] = true // Namespace and Subsystem
+			}
 		}
 	})
 	named := regexp.MustCompile("`(monolith_[a-z0-9_]+)")
@@ -274,7 +276,7 @@ func TestMetricsOfTheDocuments(t *testing.T) {
 // TestReview keeps the list of findings from naming tests that are not there.
 func TestReview(t *testing.T) {
 	tests := testNames(t)
-	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(read(t, filepath.Join(repository, "docs", "review.md")), -1)
+	named := regexp.MustCompile("`((?:Test|Fuzz)[\\w/]+)`").FindAllStringSubmatch(read(t, filepath.Join(repository, "docs", "review.md")), -1)
 	for _, m := range named {
 		if !tests[m[1]] {
 			t.Errorf("docs/review.md names %s, which no package has", m[1])
@@ -285,7 +287,7 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// testNames are all tests and fuzz targets of the repository.
+// testNames are all tests and fuzz targets of the repository, and the pages of TestScripts.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	tests := map[string]bool{}
@@ -295,6 +297,9 @@ func testNames(t *testing.T) map[string]bool {
 			for _, m := range declared.FindAllStringSubmatch(read(t, path), -1) {
 				tests[m[1]] = true
 			}
+		}
+		if filepath.Ext(path) == ".txtar" {
+			tests["TestScripts/"+strings.TrimSuffix(filepath.Base(path), ".txtar")] = true
 		}
 	})
 	return tests

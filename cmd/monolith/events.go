@@ -10,9 +10,9 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
-	"github.com/monolith-go/monolith/internal/flags"
-	"github.com/monolith-go/monolith/internal/history"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/history"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 func newEvents() *cobra.Command {

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/internal/explain"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/explain"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 func newExplain() *cobra.Command {

@@ -33,11 +33,30 @@ import (
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	w := opsServe(t, opsConfig(dir))
-	nc := w.plain()
+	b := &badInput{opsWorld: w, nc: w.plain()}
+	b.fromKafka(t)
+	b.fromCSV(t)
+	b.fromNATS(t)
+	b.mended(t)
+	b.toNobody(t)
+	b.tooLarge(t)
+	b.goesOn(t)
+	b.again(t, dir)
+}
 
-	// Kafka: records that no model can learn from, between those that it can.
+// badInput is what has been thrown at a stack so far.
+type badInput struct {
+	*opsWorld
+	nc      *nats.Conn
+	records map[int64]string    // reasons, by offset in the topic's first partition
+	wrongs  map[uint64]opsWrong // by sequence
+}
+
+// fromKafka writes records that no model can learn from, between those that it can.
+func (b *badInput) fromKafka(t *testing.T) {
+	w := b.opsWorld
 	w.rate(100)
-	bad := map[int64]string{}
+	b.records = map[int64]string{}
 	for _, r := range []struct{ value, reason string }{
 		{"not json", "not one JSON object"},
 		{`{"userId":1,"rating":4.0,"timestamp":1}`, `field "movieId" is missing`},
@@ -46,23 +65,26 @@ func TestBadInput(t *testing.T) {
 		{`{"userId":1,"movieId":1,"rating":1e999,"timestamp":1}`, "not a number"},
 		{"", "empty"},
 	} {
-		bad[w.put(r.value, nil)] = r.reason
+		b.records[w.put(r.value, nil)] = r.reason
 	}
 	w.rate(100)
 	ends := w.learnt()
 	w.agree()
 	w.once(ends)
 	kafkaLetters := opsLettersOf(w.letters(), "kafka:ratings/0")
-	for at, reason := range bad {
+	for at, reason := range b.records {
 		if ls := kafkaLetters[uint64(at)]; len(ls) != 1 || !strings.Contains(ls[0].Reason, reason) || ls[0].By != "trainer" || ls[0].Subject != host.RatingsTopic {
 			t.Errorf("record %d: letters %+v, want one because %q", at, ls, reason)
 		}
 	}
-	if len(kafkaLetters) != len(bad) {
-		t.Errorf("%d records are parked, %d are bad", len(kafkaLetters), len(bad))
+	if len(kafkaLetters) != len(b.records) {
+		t.Errorf("%d records are parked, %d are bad", len(kafkaLetters), len(b.records))
 	}
+}
 
-	// A CSV file with broken rows, as the demo reads it; a second start parks nothing more.
+// fromCSV parks a file's broken rows, as the demo reads it; a second start parks nothing more.
+func (b *badInput) fromCSV(t *testing.T) {
+	w := b.opsWorld
 	csv := filepath.Join(t.TempDir(), "broken.csv")
 	w.must("write the file", os.WriteFile(csv, []byte("userId,movieId,rating,timestamp\n1,2,4.0,10\n1,2\n1,2,nine,11\n-1,2,3.0,12\n1,3,9.5,13\n2,2,4.5,14\n"), 0o644))
 	for range 2 {
@@ -80,16 +102,20 @@ func TestBadInput(t *testing.T) {
 	for _, want := range []string{"csv:broken.csv 3", "has 2 fields", "csv:broken.csv 4", `rating "nine" is not a number`, "csv:broken.csv 5", "userId -1", "csv:broken.csv 6",
 		"rating 9.5", "kafka:ratings/0", `field "movieId" is missing`} {
 		if n := strings.Count(out, want); n != 1 {
-			if want == "kafka:ratings/0" && n == len(bad) {
+			if want == "kafka:ratings/0" && n == len(b.records) {
 				continue
 			}
 			t.Errorf("dlq ls says %q %d times:\n%s", want, n, out)
 		}
 	}
+}
 
-	// Plain NATS: anything on any subject of the log. Each is parked by its owner, once.
-	type wrong struct{ subject, body, by, reason string }
-	wrongs := []wrong{
+// opsWrong is a message that its owner parks.
+type opsWrong struct{ subject, body, by, reason string }
+
+// opsWrongs are messages on every subject of the log.
+func opsWrongs() []opsWrong {
+	wrongs := []opsWrong{
 		{"model.movies.request", "not json", "portal", "malformed"},
 		{"model.movies.request", `{"dance":{}}`, "portal", "unknown"},
 		{"model.movies.request", `{"loadRequested":{"load":{"modelName":"other","modelDir":"/x"}}}`, "portal", "movies"},
@@ -108,16 +134,22 @@ func TestBadInput(t *testing.T) {
 		{"model-sync", "sync.movies%2Fps_0%2Fserving-0-0"},
 	} {
 		subject := strings.ReplaceAll(owned.subject, "%2F", events.Escape("/"))
-		wrongs = append(wrongs, wrong{subject, "\x00\xff", owned.by, "malformed"}, wrong{subject, `{"dance":{}}`, owned.by, "unknown"},
-			wrong{subject + ".request", "[]", owned.by, "malformed"}, wrong{subject + ".request", `{"dance":{}}`, owned.by, "unknown"})
+		wrongs = append(wrongs, opsWrong{subject, "\x00\xff", owned.by, "malformed"}, opsWrong{subject, `{"dance":{}}`, owned.by, "unknown"},
+			opsWrong{subject + ".request", "[]", owned.by, "malformed"}, opsWrong{subject + ".request", `{"dance":{}}`, owned.by, "unknown"})
 	}
-	at := map[uint64]wrong{}
-	for _, x := range wrongs {
-		at[w.publish(nc, "monolith.demo."+x.subject, []byte(x.body))] = x
+	return wrongs
+}
+
+// fromNATS publishes anything on any subject of the log. Each is parked by its owner, once.
+func (b *badInput) fromNATS(t *testing.T) {
+	w := b.opsWorld
+	b.wrongs = map[uint64]opsWrong{}
+	for _, x := range opsWrongs() {
+		b.wrongs[w.publish(b.nc, "monolith.demo."+x.subject, []byte(x.body))] = x
 	}
 	w.until("everything wrong to be parked", func() (bool, string) {
 		got := opsLettersOf(w.letters(), "MONOLITH")
-		for seq, x := range at {
+		for seq, x := range b.wrongs {
 			if len(got[seq]) == 0 {
 				return false, fmt.Sprintf("%s %q (sequence %d) is not parked", x.subject, x.body, seq)
 			}
@@ -125,30 +157,34 @@ func TestBadInput(t *testing.T) {
 		return true, ""
 	})
 	got := opsLettersOf(w.letters(), "MONOLITH")
-	for seq, x := range at {
+	for seq, x := range b.wrongs {
 		if ls := got[seq]; len(ls) != 1 || ls[0].By != x.by || !strings.Contains(ls[0].Reason, x.reason) || string(ls[0].Data) != x.body || ls[0].Subject != "monolith.demo."+x.subject {
 			t.Errorf("%s %q: letters %+v, want one by %s because %q", x.subject, x.body, ls, x.by, x.reason)
 		}
 	}
-	if len(got) != len(at) {
-		t.Errorf("%d messages are parked, %d were wrong", len(got), len(at))
+	if len(got) != len(b.wrongs) {
+		t.Errorf("%d messages are parked, %d were wrong", len(got), len(b.wrongs))
 	}
 	w.job.Catalog.Read(func(s models.State) {
 		if len(s.Skipped) == 0 {
 			t.Error("the catalogue has counted nothing as skipped")
 		}
 	})
+}
 
-	// A mended letter is sent again, once; a record or a row is mended where it came from.
+// mended sends a mended letter again, once; a record or a row is mended where it came from.
+func (b *badInput) mended(t *testing.T) {
+	w := b.opsWorld
+	got := opsLettersOf(w.letters(), "MONOLITH")
 	var mend uint64
-	for seq, x := range at {
+	for seq, x := range b.wrongs {
 		if x.body == `{"dance":{}}` && x.subject == "model.movies.request" {
 			mend = got[seq][0].Seq
 		}
 	}
 	body := filepath.Join(t.TempDir(), "body.json")
 	w.must("write the body", os.WriteFile(body, fmt.Appendf(nil, `{"unloadRequested":{"reason":"mended"}}`), 0o644))
-	code, out, stderr = w.tool("dlq", "redrive", fmt.Sprint(mend), "--data", body)
+	code, out, stderr := w.tool("dlq", "redrive", fmt.Sprint(mend), "--data", body)
 	var again struct{ Seq uint64 }
 	if code != exitOK || json.Unmarshal([]byte(out), &again) != nil || again.Seq == 0 {
 		t.Fatalf("redrive: %d %s %s", code, out, stderr)
@@ -172,18 +208,24 @@ func TestBadInput(t *testing.T) {
 	if code, _, stderr := w.tool("dlq", "show", "99999"); code != exitFailure || !strings.Contains(stderr, "not found") {
 		t.Errorf("dlq show of nothing: %d %s", code, stderr)
 	}
+}
 
-	// A command in a namespace that nobody serves.
+// toNobody sends a command into a namespace that nobody serves.
+func (b *badInput) toNobody(t *testing.T) {
+	w := b.opsWorld
 	if _, err := w.job.Bus.Commands().Call(w.soon(), "nobody", "portal.load", []byte("{}")); !errors.Is(err, bus.ErrUnavailable) || !strings.Contains(err.Error(), "monolith.nobody.cmd.portal.load") ||
 		!strings.Contains(err.Error(), "is that role running?") {
 		t.Errorf("a command to nobody: %v", err)
 	}
-	if _, err := nc.Request("monolith.nobody.cmd.portal.load", nil, opsWithin); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := b.nc.Request("monolith.nobody.cmd.portal.load", nil, opsWithin); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("a plain request to nobody: %v", err)
 	}
+}
 
-	// Too large: by a rule of the event, by the contract, by plain NATS within its payload,
-	// and beyond it.
+// tooLarge is what breaks a rule of the event, the contract, and plain NATS within its
+// payload and beyond it.
+func (b *badInput) tooLarge(t *testing.T) {
+	w := b.opsWorld
 	_, err := w.job.Bus.Log().Append(w.soon(), bus.Draft{Subject: events.Join("demo", "model", "big").Request(), Expect: bus.Any, Event: &model.Event{
 		Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{Reason: strings.Repeat("x", catalog.MaxBytes)}}}})
 	if !errors.Is(err, events.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("%d bytes long, at most %d are allowed", catalog.MaxBytes, events.MaxReason)) {
@@ -194,18 +236,21 @@ func TestBadInput(t *testing.T) {
 	if !errors.Is(err, bus.ErrTooLarge) || !strings.Contains(err.Error(), fmt.Sprint(catalog.MaxBytes)) {
 		t.Errorf("a large event: %v, want ErrTooLarge that names %d", err, catalog.MaxBytes)
 	}
-	m, err := nc.Request("monolith.demo.model.movies.request", make([]byte, 900<<10), opsWithin)
+	m, err := b.nc.Request("monolith.demo.model.movies.request", make([]byte, 900<<10), opsWithin)
 	if err != nil || !strings.Contains(string(m.Data), "message size exceeds maximum allowed") {
 		t.Errorf("a large plain message: %v, %v", m, err)
 	}
-	if err := nc.Publish("monolith.demo.model.movies.request", make([]byte, 2<<20)); !errors.Is(err, nats.ErrMaxPayload) {
+	if err := b.nc.Publish("monolith.demo.model.movies.request", make([]byte, 2<<20)); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("a message beyond the payload: %v", err)
 	}
+}
 
-	// The work goes on, owner by owner: load, plan, copy, serve, learn, checkpoint.
+// goesOn holds that the work does, owner by owner: load, plan, copy, serve, learn, checkpoint.
+func (b *badInput) goesOn(t *testing.T) {
+	w := b.opsWorld
 	w.load()
 	w.rate(100)
-	ends = w.learnt()
+	ends := w.learnt()
 	w.agree()
 	w.once(ends)
 	w.replayed()
@@ -213,11 +258,14 @@ func TestBadInput(t *testing.T) {
 	w.must("read the topic", err)
 	r := report.Report{Run: report.Run{Started: time.Now(), BZID: "demo", Job: host.JobName, Model: host.ModelName, Topic: host.RatingsTopic, Shards: 2, ServeShards: 2, Replicas: 2}}
 	w.must("measure", audit.Measure(w.soon(), audit.MeasureInputs{Log: w.job.Bus.Log(), Deltas: w.job.Bus.Deltas(), DeadLetters: w.job.Bus.DeadLetters(), Ratings: topic}, &r))
-	if r.RatingsTrained != int64(w.sent) || r.RatingsRejected != int64(len(bad)+4) {
-		t.Errorf("%d ratings trained and %d refused, want %d and %d", r.RatingsTrained, r.RatingsRejected, w.sent, len(bad)+4)
+	if r.RatingsTrained != int64(w.sent) || r.RatingsRejected != int64(len(b.records)+4) {
+		t.Errorf("%d ratings trained and %d refused, want %d and %d", r.RatingsTrained, r.RatingsRejected, w.sent, len(b.records)+4)
 	}
+}
 
-	// A second start takes up its work and parks nothing again.
+// again is a second start, which takes up its work and parks nothing again.
+func (b *badInput) again(t *testing.T, dir string) {
+	w := b.opsWorld
 	before := w.letters()
 	w.halt()
 	if told := w.log.String(); strings.Contains(told, "was not recorded") {

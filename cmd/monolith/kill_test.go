@@ -27,12 +27,22 @@ import (
 // binaryEnv makes this test binary behave as monolith: the tests kill real processes.
 const binaryEnv = "MONOLITH_TEST_AS_BINARY"
 
+// raceEnv holds the race detector's options of the processes that tests start.
+const raceEnv = "GORACE"
+
 func TestMain(m *testing.M) {
 	if natstest.Node() {
 		return
 	}
 	if os.Getenv(binaryEnv) == "1" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	// The race detector has each process sleep for a second before it exits, which the many
+	// processes of these tests need not.
+	if os.Getenv(raceEnv) == "" {
+		if err := os.Setenv(raceEnv, "atexit_sleep_ms=0"); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(m.Run())
 }

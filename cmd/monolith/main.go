@@ -18,8 +18,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/internal/compat/cli"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/dlq"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 // Exit codes: scripts tell a wrong call from a failure.
@@ -96,11 +97,11 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newDeclare(), newModel(), newVerify()}, benchCommands()...) {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), newDeclare(), newModel(), newVerify()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{newEvents(), newReplay(), newDLQ(), newExplain(), newArchive(), newTrim()} {
+	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), newExplain(), newArchive(), newTrim()} {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}

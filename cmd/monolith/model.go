@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/docs/models"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/model/inspect"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 func newModel() *cobra.Command {
@@ -54,7 +54,7 @@ func newModelCheck() *cobra.Command {
 		Example: "  monolith model check docs/models/deepfm.yaml",
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := modelspec.ReadFile(args[0], cmd.InOrStdin())
+			spec, err := specfile.Read(args[0], cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -78,8 +78,8 @@ func newModelCost() *cobra.Command {
 		Short: "Tell what each operation of a model takes, and what binds it",
 		Long: "Lists the operations of a training step, or of a Predict with --serving, as they are compiled:\n" +
 			"GFLOP, MB, operations for each byte, and whether the processor's multiply-adders or its memory\n" +
-			"bind. The machine's ceilings are measured first, in about a second, where they are not given.\n" +
-			"Rows and their updates are not in it.",
+			"bind. The machine's ceilings are measured first, in about a second, where they are not given; then\n" +
+			"it is also said how fast memory can give the rows, and which kernels this processor got.",
 		Example: "  monolith model cost docs/models/dcn-v2.yaml --batch 512",
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,20 +89,18 @@ func newModelCost() *cobra.Command {
 			if !(on.GFLOPs >= 0) || !(on.GBs >= 0) {
 				return fmt.Errorf("%w: --gflops and --gbs must not be negative", flags.ErrUsage)
 			}
-			spec, err := modelspec.ReadFile(args[0], cmd.InOrStdin())
+			spec, err := specfile.Read(args[0], cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
-			if on.GFLOPs == 0 || on.GBs == 0 {
-				found := inspect.Measure(400 * time.Millisecond)
-				if on.GFLOPs == 0 {
-					on.GFLOPs = found.GFLOPs
-				}
-				if on.GBs == 0 {
-					on.GBs = found.GBs
-				}
+			measured := on.GFLOPs == 0 || on.GBs == 0
+			if measured {
+				on = on.Or(inspect.Measure(400 * time.Millisecond))
 			}
 			costs, err := inspect.Cost(spec, batch, serving, on)
+			if err == nil && measured {
+				costs.Rows, err = inspect.RowCosts(spec, batch, serving, 100*time.Millisecond)
+			}
 			if err != nil {
 				return err
 			}

@@ -20,48 +20,6 @@ func modelTool(t *testing.T, args ...string) (code int, out, stderr string) {
 	return code, o.String(), e.String()
 }
 
-// A model is begun, checked and priced by its file alone.
-func TestModel(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "mine.yaml")
-	if code, _, stderr := modelTool(t, "init", file); code != exitOK {
-		t.Fatalf("init: %d %s", code, stderr)
-	}
-	if code, _, stderr := modelTool(t, "init", file); code != exitFailure || !strings.Contains(stderr, "is there already") {
-		t.Errorf("init again: %d %s", code, stderr)
-	}
-	code, out, stderr := modelTool(t, "check", file)
-	if code != exitOK || !strings.Contains(out, "model movies is valid: tasks logit,") {
-		t.Errorf("check: %d %s%s", code, out, stderr)
-	}
-	var report inspect.Report
-	if code, out, _ = modelTool(t, "check", file, "--json"); code != exitOK || json.Unmarshal([]byte(out), &report) != nil || len(report.Layers) != 3 {
-		t.Errorf("check --json: %d %s", code, out)
-	}
-	var costs inspect.Costs
-	if code, out, _ = modelTool(t, "cost", file, "--json", "--batch", "64", "--gflops", "100", "--gbs", "10"); code != exitOK || json.Unmarshal([]byte(out), &costs) != nil || costs.Batch != 64 || costs.Machine.GBs != 10 || costs.Rate <= 0 {
-		t.Errorf("cost --json: %d %s", code, out)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte(strings.Replace(string(text), "inputs: [w, pairs, deep]", "inputs: [w, pears, deep]", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, sub := range []string{"check", "cost"} {
-		if code, _, stderr := modelTool(t, sub, bad); code != exitFailure || !strings.Contains(stderr, `layer "logit" reads "pears"`) || !strings.Contains(stderr, "line 37: ") {
-			t.Errorf("%s of an unknown input: %d %s", sub, code, stderr)
-		}
-		if code, _, _ := modelTool(t, sub); code != exitUsage {
-			t.Errorf("%s without a file: %d", sub, code)
-		}
-	}
-	if code, _, _ := modelTool(t, "cost", file, "--batch", "0"); code != exitUsage {
-		t.Errorf("cost of no batch: %d", code)
-	}
-}
-
 // Every ready model is there to begin with, checks and has a cost.
 func TestModelInitLike(t *testing.T) {
 	for _, name := range models.Names() {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/bus/natsserver"
-	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/scenario"

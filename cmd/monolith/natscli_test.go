@@ -24,8 +24,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/monolith-go/monolith/internal/history"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/history"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/loadtest/scenario"
@@ -41,6 +41,8 @@ type hands struct {
 	home   string // where it was started, and where lines are typed
 	banner string
 	env    []string // of what is typed
+	keeper *zk.Conn
+	live   *story // nats sub, since before the first load
 }
 
 // handsUp runs the command until the test ends, and returns when its banner is there.
@@ -217,6 +219,9 @@ type refusal struct {
 	Error struct{ Code, Message string }
 }
 
+// Nodes of the ZooKeeper port that show what is loaded, and a replica of it.
+const handsReplica, handsPortal = "/demo/service/movies/ps:0/0", "/demo/portal/movies"
+
 // TestNATSCLI types the documents' lines for the nats CLI into a shell, with a ZooKeeper
 // client beside it.
 func TestNATSCLI(t *testing.T) {
@@ -225,210 +230,230 @@ func TestNATSCLI(t *testing.T) {
 		_, err := os.Stat(filepath.Join(h.told("exports"), "entry", "1"))
 		return err == nil, fmt.Sprint(err)
 	})
-	step := func(name string, f func(*testing.T)) {
-		t.Run(name, func(inner *testing.T) {
-			h.t = inner
-			defer func() { h.t = t }()
-			f(inner)
-		})
+	h.keeper = oracle.ZKClient(t, h.told("ZooKeeper"), nil)
+	h.step("nats micro ls", h.micro)
+	h.step("nats req refused", h.refused)
+	h.live = h.listens("nats sub 'monolith.>' --raw -I 'monolith.*.cmd.>'")
+	h.step("nats pub loads", h.pubLoads)
+	h.step("nats req answers with the fact", h.reqLoads)
+	h.step("the story so far", h.soFar)
+	h.step("a malformed nats pub", h.malformed)
+	h.step("the handbook", func(*testing.T) { h.handbook() })
+}
+
+// step is a sub-test, which is the hands' test meanwhile.
+func (h *hands) step(name string, f func(*testing.T)) {
+	outer := h.t
+	outer.Run(name, func(t *testing.T) {
+		h.t = t
+		defer func() { h.t = outer }()
+		f(t)
+	})
+}
+
+func (h *hands) micro(t *testing.T) {
+	var services []struct {
+		Name, Version string
+		Endpoints     []struct{ Subject string }
 	}
-	keeper := oracle.ZKClient(t, h.told("ZooKeeper"), nil)
+	out, _ := h.types("nats micro ls --json")
+	if err := json.Unmarshal([]byte(out), &services); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	var names, subjects []string
+	for _, s := range services {
+		names = append(names, s.Name)
+		for _, e := range s.Endpoints {
+			subjects = append(subjects, e.Subject)
+		}
+		if s.Version != "1.0.0" {
+			t.Errorf("%s has version %q", s.Name, s.Version)
+		}
+	}
+	slices.Sort(names)
+	if want := []string{"model-sync", "portal", "ps-movies-0", "publisher", "pulse-registry", "registry", "trainer-movies"}; !slices.Equal(names, want) {
+		t.Errorf("services %q, want %q", names, want)
+	}
+	for _, want := range []string{"monolith.demo.cmd.portal.load", "monolith.demo.cmd.trainer.movies.checkpoint", "monolith.demo.cmd.ps.movies.0.offsets", "mpulse.demo.cmd.pulse.registry.heartbeat"} {
+		if !slices.Contains(subjects, want) {
+			t.Errorf("nobody serves %s: %q", want, subjects)
+		}
+	}
+	if out, _ := h.types("nats micro ls"); !strings.Contains(out, "what should be served: models, saved models, layouts") {
+		t.Errorf("nats micro ls:\n%s", out)
+	}
+}
 
-	step("nats micro ls", func(t *testing.T) {
-		var services []struct {
-			Name, Version string
-			Endpoints     []struct{ Subject string }
+func (h *hands) refused(t *testing.T) {
+	for body, want := range map[string]refusal{
+		`{"modelName":`: {struct{ Code, Message string }{"INVALID", "does not decode"}},
+		`{"modelName":"movies","modelDir":"/nowhere"}`: {struct{ Code, Message string }{"INVALID", "modelDir /nowhere cannot be read"}},
+		`{"modelName":"movies","modell":"x"}`:          {struct{ Code, Message string }{"INVALID", `unknown field "modell"`}},
+		`{}`:                                           {struct{ Code, Message string }{"INVALID", "modelName"}},
+	} {
+		line := "nats req --raw monolith.demo.cmd.portal.load '" + body + "'"
+		out, _ := h.types(line)
+		var got refusal
+		if err := json.Unmarshal([]byte(out), &got); err != nil || got.Error.Code != want.Error.Code || !strings.Contains(got.Error.Message, want.Error.Message) {
+			t.Errorf("%s: %s (%v), want %s saying %q", line, out, err, want.Error.Code, want.Error.Message)
 		}
-		out, _ := h.types("nats micro ls --json")
-		if err := json.Unmarshal([]byte(out), &services); err != nil {
-			t.Fatalf("%s: %v", out, err)
-		}
-		var names, subjects []string
-		for _, s := range services {
-			names = append(names, s.Name)
-			for _, e := range s.Endpoints {
-				subjects = append(subjects, e.Subject)
-			}
-			if s.Version != "1.0.0" {
-				t.Errorf("%s has version %q", s.Name, s.Version)
-			}
-		}
-		slices.Sort(names)
-		if want := []string{"model-sync", "portal", "ps-movies-0", "publisher", "pulse-registry", "registry", "trainer-movies"}; !slices.Equal(names, want) {
-			t.Errorf("services %q, want %q", names, want)
-		}
-		for _, want := range []string{"monolith.demo.cmd.portal.load", "monolith.demo.cmd.trainer.movies.checkpoint", "monolith.demo.cmd.ps.movies.0.offsets", "mpulse.demo.cmd.pulse.registry.heartbeat"} {
-			if !slices.Contains(subjects, want) {
-				t.Errorf("nobody serves %s: %q", want, subjects)
-			}
-		}
-		if out, _ := h.types("nats micro ls"); !strings.Contains(out, "what should be served: models, saved models, layouts") {
-			t.Errorf("nats micro ls:\n%s", out)
-		}
+	}
+	if out, stderr := h.types("nats req monolith.other.cmd.portal.load '{\"modelName\":\"movies\"}'"); !strings.Contains(out+stderr, "No responders are available") {
+		t.Errorf("another namespace: %s%s", out, stderr)
+	}
+	if err := h.predict(); status.Code(err) != codes.NotFound {
+		t.Errorf("Predict before any load: %v", err)
+	}
+}
+
+func (h *hands) pubLoads(t *testing.T) {
+	_, _, born, err := h.keeper.ExistsW(handsPortal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, up, err := h.keeper.ExistsW(handsReplica)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.types(fmt.Sprintf(`nats pub monolith.demo.model.movies.request '{"loadRequested":{"load":{"modelName":"movies","modelDir":"%s","job":"movies","replicas":2}}}'`, h.told("exports")))
+	handsHear(t, born, zk.EventNodeCreated, handsPortal)
+	handsHear(t, up, zk.EventNodeCreated, handsReplica)
+	h.until("Predict answers", func() (bool, string) {
+		err := h.predict()
+		return err == nil, fmt.Sprint(err)
 	})
+	data, _, err := h.keeper.Get(handsPortal)
+	if err != nil || !strings.Contains(string(data), `"model_dir": "`+h.told("exports")+`"`) {
+		t.Errorf("%s holds %s, %v", handsPortal, data, err)
+	}
+	h.until("the ZooKeeper port shows the replica available", func() (bool, string) {
+		data, _, err := h.keeper.Get(handsReplica)
+		return err == nil && strings.Contains(string(data), `"stat": 30`), fmt.Sprintf("%s, %v", data, err)
+	})
+	names, _, err := h.keeper.Children("/demo/service/movies")
+	slices.Sort(names)
+	if err != nil || !slices.Equal(names, []string{"entry:0", "ps:0"}) {
+		t.Errorf("services %q, %v", names, err)
+	}
+	h.hearsStory(t)
+}
 
-	step("nats req refused", func(t *testing.T) {
-		for body, want := range map[string]refusal{
-			`{"modelName":`: {struct{ Code, Message string }{"INVALID", "does not decode"}},
-			`{"modelName":"movies","modelDir":"/nowhere"}`: {struct{ Code, Message string }{"INVALID", "modelDir /nowhere cannot be read"}},
-			`{"modelName":"movies","modell":"x"}`:          {struct{ Code, Message string }{"INVALID", `unknown field "modell"`}},
-			`{}`:                                           {struct{ Code, Message string }{"INVALID", "modelName"}},
-		} {
-			line := "nats req --raw monolith.demo.cmd.portal.load '" + body + "'"
-			out, _ := h.types(line)
-			var got refusal
-			if err := json.Unmarshal([]byte(out), &got); err != nil || got.Error.Code != want.Error.Code || !strings.Contains(got.Error.Message, want.Error.Message) {
-				t.Errorf("%s: %s (%v), want %s saying %q", line, out, err, want.Error.Code, want.Error.Message)
+// hearsStory waits until the listener was told all of a load, and of no heartbeat.
+func (h *hands) hearsStory(t *testing.T) {
+	want := []string{"loadRequested", "loadAccepted", "planned", "modelCopied", "modelLoading", "registered", "modelAvailable", "stateChanged"}
+	h.until("nats sub tells the story", func() (bool, string) {
+		var seen []string
+		for _, line := range h.live.all() {
+			var body map[string]json.RawMessage
+			if err := json.Unmarshal([]byte(line), &body); err != nil {
+				t.Fatalf("nats sub prints %q: %v", line, err)
+			}
+			if _, chatter := body["container"]; chatter {
+				t.Fatalf("nats sub prints a heartbeat: %s", line)
+			}
+			for kind := range body {
+				seen = append(seen, kind)
 			}
 		}
-		if out, stderr := h.types("nats req monolith.other.cmd.portal.load '{\"modelName\":\"movies\"}'"); !strings.Contains(out+stderr, "No responders are available") {
-			t.Errorf("another namespace: %s%s", out, stderr)
-		}
-		if err := h.predict(); status.Code(err) != codes.NotFound {
-			t.Errorf("Predict before any load: %v", err)
-		}
+		missing := slices.DeleteFunc(slices.Clone(want), func(k string) bool { return slices.Contains(seen, k) })
+		return len(missing) == 0, fmt.Sprintf("%q are missing in %q", missing, seen)
 	})
+}
 
-	replicaPath, portalPath := "/demo/service/movies/ps:0/0", "/demo/portal/movies"
-	live := h.listens("nats sub 'monolith.>' --raw -I 'monolith.*.cmd.>'")
-	step("nats pub loads", func(t *testing.T) {
-		_, _, born, err := keeper.ExistsW(portalPath)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, up, err := keeper.ExistsW(replicaPath)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.types(fmt.Sprintf(`nats pub monolith.demo.model.movies.request '{"loadRequested":{"load":{"modelName":"movies","modelDir":"%s","job":"movies","replicas":2}}}'`, h.told("exports")))
-		handsHear(t, born, zk.EventNodeCreated, portalPath)
-		handsHear(t, up, zk.EventNodeCreated, replicaPath)
-		h.until("Predict answers", func() (bool, string) {
-			err := h.predict()
-			return err == nil, fmt.Sprint(err)
-		})
-		data, _, err := keeper.Get(portalPath)
-		if err != nil || !strings.Contains(string(data), `"model_dir": "`+h.told("exports")+`"`) {
-			t.Errorf("%s holds %s, %v", portalPath, data, err)
-		}
-		h.until("the ZooKeeper port shows the replica available", func() (bool, string) {
-			data, _, err := keeper.Get(replicaPath)
-			return err == nil && strings.Contains(string(data), `"stat": 30`), fmt.Sprintf("%s, %v", data, err)
-		})
-		names, _, err := keeper.Children("/demo/service/movies")
-		slices.Sort(names)
-		if err != nil || !slices.Equal(names, []string{"entry:0", "ps:0"}) {
-			t.Errorf("services %q, %v", names, err)
-		}
-		want := []string{"loadRequested", "loadAccepted", "planned", "modelCopied", "modelLoading", "registered", "modelAvailable", "stateChanged"}
-		h.until("nats sub tells the story", func() (bool, string) {
-			var seen []string
-			for _, line := range live.all() {
-				var body map[string]json.RawMessage
-				if err := json.Unmarshal([]byte(line), &body); err != nil {
-					t.Fatalf("nats sub prints %q: %v", line, err)
-				}
-				if _, chatter := body["container"]; chatter {
-					t.Fatalf("nats sub prints a heartbeat: %s", line)
-				}
-				for kind := range body {
-					seen = append(seen, kind)
-				}
-			}
-			missing := slices.DeleteFunc(slices.Clone(want), func(k string) bool { return slices.Contains(seen, k) })
-			return len(missing) == 0, fmt.Sprintf("%q are missing in %q", missing, seen)
-		})
-	})
+func (h *hands) reqLoads(t *testing.T) {
+	_, line, _ := strings.Cut(h.banner, "Load the model: ") // as the banner says it
+	out, _ := h.types(strings.Replace(strings.TrimSpace(line), " req ", " req --raw ", 1))
+	var reply struct{ Seq uint64 }
+	if err := json.Unmarshal([]byte(out), &reply); err != nil || reply.Seq == 0 {
+		t.Fatalf("%s: %s, %v", line, out, err)
+	}
+	var fact history.Line
+	seq := strconv.FormatUint(reply.Seq, 10)
+	h.monolith(&fact, "events", "--json", "--since", seq, "--until", seq)
+	if fact.Seq != reply.Seq || fact.Type != "loadAccepted" || fact.Subject != "monolith.demo.model.movies" {
+		t.Errorf("fact %s is %+v", seq, fact)
+	}
+}
 
-	step("nats req answers with the fact", func(t *testing.T) {
-		_, line, _ := strings.Cut(h.banner, "Load the model: ") // as the banner says it
-		out, _ := h.types(strings.Replace(strings.TrimSpace(line), " req ", " req --raw ", 1))
-		var reply struct{ Seq uint64 }
-		if err := json.Unmarshal([]byte(out), &reply); err != nil || reply.Seq == 0 {
-			t.Fatalf("%s: %s, %v", line, out, err)
-		}
-		var fact history.Line
-		seq := strconv.FormatUint(reply.Seq, 10)
-		h.monolith(&fact, "events", "--json", "--since", seq, "--until", seq)
-		if fact.Seq != reply.Seq || fact.Type != "loadAccepted" || fact.Subject != "monolith.demo.model.movies" {
-			t.Errorf("fact %s is %+v", seq, fact)
-		}
-	})
+func (h *hands) soFar(t *testing.T) {
+	out, _ := h.types("nats sub 'monolith.demo.model.>' --stream MONOLITH --all --raw --count 3 --wait 60s")
+	if first, rest := strings.Index(out, `{"declared":`), strings.Index(out, `{"loadRequested":`); first < 0 || rest < first || !strings.Contains(out, `{"loadAccepted":`) {
+		t.Errorf("nats sub --stream MONOLITH --all:\n%s", out)
+	}
+}
 
-	step("the story so far", func(t *testing.T) {
-		out, _ := h.types("nats sub 'monolith.demo.model.>' --stream MONOLITH --all --raw --count 3 --wait 60s")
-		if first, rest := strings.Index(out, `{"declared":`), strings.Index(out, `{"loadRequested":`); first < 0 || rest < first || !strings.Contains(out, `{"loadAccepted":`) {
-			t.Errorf("nats sub --stream MONOLITH --all:\n%s", out)
-		}
-	})
+// handsLetter is a dead letter as monolith dlq ls --json prints it.
+type handsLetter struct {
+	Seq          uint64
+	Reason, By   string
+	Data         []byte
+	Subject      string
+	Redriven     bool
+	Stream       string
+	StreamSeq    uint64 `json:"stream_seq"`
+	Time         time.Time
+	HeaderIgnore any `json:"header"`
+}
 
-	step("a malformed nats pub", func(t *testing.T) {
-		h.types(`nats pub monolith.demo.model.movies.request '{"unloadRequested":'`)
-		var letters []struct {
-			Seq          uint64
-			Reason, By   string
-			Data         []byte
-			Subject      string
-			Redriven     bool
-			Stream       string
-			StreamSeq    uint64 `json:"stream_seq"`
-			Time         time.Time
-			HeaderIgnore any `json:"header"`
-		}
-		h.until("it is parked", func() (bool, string) {
-			h.monolith(&letters, "dlq", "ls", "--json")
-			return len(letters) > 0, "no letters"
-		})
-		l := letters[0]
-		if len(letters) != 1 || l.By != "portal" || l.Stream != "MONOLITH" || l.Subject != "monolith.demo.model.movies.request" ||
-			string(l.Data) != `{"unloadRequested":` || !strings.Contains(l.Reason, "not a JSON object") || l.Redriven {
-			t.Fatalf("letters %+v", letters)
-		}
-		if out := h.monolith(nil, "dlq", "ls"); !strings.Contains(out, "not a JSON object") || !strings.Contains(out, fmt.Sprintf("MONOLITH %d", l.StreamSeq)) {
-			t.Errorf("dlq ls:\n%s", out)
-		}
-
-		data, _, changed, err := keeper.GetW(replicaPath)
-		if err != nil || !strings.Contains(string(data), `"stat": 30`) {
-			t.Fatalf("%s holds %s, %v", replicaPath, data, err)
-		}
-		_, _, gone, err := keeper.ExistsW(portalPath)
-		if err != nil {
-			t.Fatal(err)
-		}
-		mended := filepath.Join(t.TempDir(), "mended.json")
-		if err := os.WriteFile(mended, []byte(`{"unloadRequested":{"reason":"no longer needed"}}`), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		var again struct{ Seq uint64 }
-		h.monolith(&again, "dlq", "redrive", strconv.FormatUint(l.Seq, 10), "--data", mended)
-		if again.Seq <= l.StreamSeq {
-			t.Errorf("redriven as %d behind %d", again.Seq, l.StreamSeq)
-		}
-		handsHear(t, gone, zk.EventNodeDeleted, portalPath)
-		select { // by way of another state, or at once
-		case e := <-changed:
-			if e.Path != replicaPath || e.Type != zk.EventNodeDataChanged && e.Type != zk.EventNodeDeleted {
-				t.Errorf("the replica's watch hears %+v", e)
-			}
-		case <-time.After(handsWithin):
-			t.Error("the replica's watch hears nothing")
-		}
-		h.until("Predict knows no model", func() (bool, string) {
-			err := h.predict()
-			return status.Code(err) == codes.NotFound, fmt.Sprint(err)
-		})
-		h.until("the replica is gone", func() (bool, string) {
-			_, _, err := keeper.Get(replicaPath)
-			return errors.Is(err, zk.ErrNoNode), fmt.Sprint(err)
-		})
+func (h *hands) malformed(t *testing.T) {
+	h.types(`nats pub monolith.demo.model.movies.request '{"unloadRequested":'`)
+	var letters []handsLetter
+	h.until("it is parked", func() (bool, string) {
 		h.monolith(&letters, "dlq", "ls", "--json")
-		if len(letters) != 1 || !letters[0].Redriven {
-			t.Errorf("letters %+v", letters)
-		}
+		return len(letters) > 0, "no letters"
 	})
+	l := letters[0]
+	if len(letters) != 1 || l.By != "portal" || l.Stream != "MONOLITH" || l.Subject != "monolith.demo.model.movies.request" ||
+		string(l.Data) != `{"unloadRequested":` || !strings.Contains(l.Reason, "not a JSON object") || l.Redriven {
+		t.Fatalf("letters %+v", letters)
+	}
+	if out := h.monolith(nil, "dlq", "ls"); !strings.Contains(out, "not a JSON object") || !strings.Contains(out, fmt.Sprintf("MONOLITH %d", l.StreamSeq)) {
+		t.Errorf("dlq ls:\n%s", out)
+	}
+	h.mends(t, l)
+}
 
-	step("the handbook", func(*testing.T) { h.handbook() })
+// mends sends a letter again with a body that unloads the model, and sees it go.
+func (h *hands) mends(t *testing.T, l handsLetter) {
+	var letters []handsLetter
+	data, _, changed, err := h.keeper.GetW(handsReplica)
+	if err != nil || !strings.Contains(string(data), `"stat": 30`) {
+		t.Fatalf("%s holds %s, %v", handsReplica, data, err)
+	}
+	_, _, gone, err := h.keeper.ExistsW(handsPortal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mended := filepath.Join(t.TempDir(), "mended.json")
+	if err := os.WriteFile(mended, []byte(`{"unloadRequested":{"reason":"no longer needed"}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var again struct{ Seq uint64 }
+	h.monolith(&again, "dlq", "redrive", strconv.FormatUint(l.Seq, 10), "--data", mended)
+	if again.Seq <= l.StreamSeq {
+		t.Errorf("redriven as %d behind %d", again.Seq, l.StreamSeq)
+	}
+	handsHear(t, gone, zk.EventNodeDeleted, handsPortal)
+	select { // by way of another state, or at once
+	case e := <-changed:
+		if e.Path != handsReplica || e.Type != zk.EventNodeDataChanged && e.Type != zk.EventNodeDeleted {
+			t.Errorf("the replica's watch hears %+v", e)
+		}
+	case <-time.After(handsWithin):
+		t.Error("the replica's watch hears nothing")
+	}
+	h.until("Predict knows no model", func() (bool, string) {
+		err := h.predict()
+		return status.Code(err) == codes.NotFound, fmt.Sprint(err)
+	})
+	h.until("the replica is gone", func() (bool, string) {
+		_, _, err := h.keeper.Get(handsReplica)
+		return errors.Is(err, zk.ErrNoNode), fmt.Sprint(err)
+	})
+	h.monolith(&letters, "dlq", "ls", "--json")
+	if len(letters) != 1 || !letters[0].Redriven {
+		t.Errorf("letters %+v", letters)
+	}
 }
 
 // handbook is what a new user reads in this order: README, and the guides that it names.

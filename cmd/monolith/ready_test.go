@@ -14,7 +14,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/model/eval"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/testenv/planted"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
@@ -33,7 +33,7 @@ func TestReadyModelsThroughTheProduct(t *testing.T) {
 }
 
 func productLearns(t *testing.T, name, file string) {
-	spec, err := modelspec.ReadFile(file, nil)
+	spec, err := specfile.Read(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/internal/flags"
-	"github.com/monolith-go/monolith/internal/history"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/history"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/projections/registry"
 )
 

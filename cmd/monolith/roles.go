@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 // newRole runs one role in this process.

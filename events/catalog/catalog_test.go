@@ -87,6 +87,7 @@ func TestDecodeRejects(t *testing.T) {
 		{"unknown fact", req, `{"loadDemanded":{}}`, events.ErrUnknown},
 		{"unknown context", "monolith.demo.modle.m1.request", `{"loadRequested":{}}`, events.ErrUnknown},
 		{"typing error in a request", req, `{"loadRequested":{"laod":{}}}`, events.ErrMalformed},
+		{"leader epoch below 0", "monolith.demo.training.j/t", `{"partitionTaken":{"epoch":"1","trainer":"t","leaderEpoch":-1}}`, events.ErrInvalid},
 		{"relative dir", req, `{"loadRequested":{"load":{"modelName":"m1","modelDir":"exported_models"}}}`, events.ErrInvalid},
 		{"another's body", req, `{"loadRequested":{"load":{"modelName":"m2","modelDir":"/d"}}}`, events.ErrInvalid},
 		{"a request as a fact", fact, `{"unloadRequested":{}}`, events.ErrInvalid},

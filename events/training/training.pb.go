@@ -451,6 +451,7 @@ type JobStarted struct {
 	Ends          map[int32]int64        `protobuf:"bytes,21,rep,name=ends,proto3" json:"ends,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`     // partition -> offset at which a bounded job ends; empty: it goes on
 	Begins        map[int32]int64        `protobuf:"bytes,22,rep,name=begins,proto3" json:"begins,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> offset of the first record that there was when the job began
 	Format        string                 `protobuf:"bytes,23,opt,name=format,proto3" json:"format,omitempty"`                                                                             // of the topic's records, as trainer --format names it; empty: json
+	Files         *FileSet               `protobuf:"bytes,24,opt,name=files,proto3" json:"files,omitempty"`                                                                               // where the records are those of files; topic_id is then their hash
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -562,6 +563,99 @@ func (x *JobStarted) GetFormat() string {
 	return ""
 }
 
+func (x *JobStarted) GetFiles() *FileSet {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// FileSet is the files that a job learns: record k of a partition has the offset k, in this set
+// and in no other one.
+type FileSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Patterns      []string               `protobuf:"bytes,1,rep,name=patterns,proto3" json:"patterns,omitempty"` // as they were given
+	Files         uint32                 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
+	Records       int64                  `protobuf:"varint,3,opt,name=records,proto3" json:"records,omitempty"` // of all files
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Epochs        uint32                 `protobuf:"varint,5,opt,name=epochs,proto3" json:"epochs,omitempty"`                     // how often the files follow one another
+	MaxSteps      int64                  `protobuf:"varint,6,opt,name=max_steps,json=maxSteps,proto3" json:"max_steps,omitempty"` // of the job's batch size, after which it ends; 0: at the files' end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileSet) Reset() {
+	*x = FileSet{}
+	mi := &file_events_training_training_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileSet) ProtoMessage() {}
+
+func (x *FileSet) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileSet.ProtoReflect.Descriptor instead.
+func (*FileSet) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *FileSet) GetPatterns() []string {
+	if x != nil {
+		return x.Patterns
+	}
+	return nil
+}
+
+func (x *FileSet) GetFiles() uint32 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *FileSet) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *FileSet) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *FileSet) GetEpochs() uint32 {
+	if x != nil {
+		return x.Epochs
+	}
+	return 0
+}
+
+func (x *FileSet) GetMaxSteps() int64 {
+	if x != nil {
+		return x.MaxSteps
+	}
+	return 0
+}
+
 // TopicUpdated says what of the topic belongs to the running job from here on: fields that
 // are set stand in place of those of jobStarted.
 type TopicUpdated struct {
@@ -575,7 +669,7 @@ type TopicUpdated struct {
 
 func (x *TopicUpdated) Reset() {
 	*x = TopicUpdated{}
-	mi := &file_events_training_training_proto_msgTypes[5]
+	mi := &file_events_training_training_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +681,7 @@ func (x *TopicUpdated) String() string {
 func (*TopicUpdated) ProtoMessage() {}
 
 func (x *TopicUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[5]
+	mi := &file_events_training_training_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +694,7 @@ func (x *TopicUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicUpdated.ProtoReflect.Descriptor instead.
 func (*TopicUpdated) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{5}
+	return file_events_training_training_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TopicUpdated) GetPartitions() int32 {
@@ -638,7 +732,7 @@ type HealthFailed struct {
 
 func (x *HealthFailed) Reset() {
 	*x = HealthFailed{}
-	mi := &file_events_training_training_proto_msgTypes[6]
+	mi := &file_events_training_training_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +744,7 @@ func (x *HealthFailed) String() string {
 func (*HealthFailed) ProtoMessage() {}
 
 func (x *HealthFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[6]
+	mi := &file_events_training_training_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +757,7 @@ func (x *HealthFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthFailed.ProtoReflect.Descriptor instead.
 func (*HealthFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{6}
+	return file_events_training_training_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HealthFailed) GetReason() string {
@@ -711,7 +805,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +817,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +830,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{7}
+	return file_events_training_training_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Checkpoint) GetId() int64 {
@@ -804,7 +898,7 @@ type ShardFile struct {
 
 func (x *ShardFile) Reset() {
 	*x = ShardFile{}
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +910,7 @@ func (x *ShardFile) String() string {
 func (*ShardFile) ProtoMessage() {}
 
 func (x *ShardFile) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +923,7 @@ func (x *ShardFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardFile.ProtoReflect.Descriptor instead.
 func (*ShardFile) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{8}
+	return file_events_training_training_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ShardFile) GetShard() uint32 {
@@ -900,7 +994,7 @@ type CheckpointSaved struct {
 
 func (x *CheckpointSaved) Reset() {
 	*x = CheckpointSaved{}
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1006,7 @@ func (x *CheckpointSaved) String() string {
 func (*CheckpointSaved) ProtoMessage() {}
 
 func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1019,7 @@ func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSaved.ProtoReflect.Descriptor instead.
 func (*CheckpointSaved) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{9}
+	return file_events_training_training_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckpointSaved) GetCheckpoint() *Checkpoint {
@@ -968,7 +1062,7 @@ type CheckpointStarted struct {
 
 func (x *CheckpointStarted) Reset() {
 	*x = CheckpointStarted{}
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1074,7 @@ func (x *CheckpointStarted) String() string {
 func (*CheckpointStarted) ProtoMessage() {}
 
 func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1087,7 @@ func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointStarted.ProtoReflect.Descriptor instead.
 func (*CheckpointStarted) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{10}
+	return file_events_training_training_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CheckpointStarted) GetId() int64 {
@@ -1024,7 +1118,7 @@ type JobRestored struct {
 
 func (x *JobRestored) Reset() {
 	*x = JobRestored{}
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1130,7 @@ func (x *JobRestored) String() string {
 func (*JobRestored) ProtoMessage() {}
 
 func (x *JobRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1143,7 @@ func (x *JobRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRestored.ProtoReflect.Descriptor instead.
 func (*JobRestored) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{11}
+	return file_events_training_training_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *JobRestored) GetCheckpoint() int64 {
@@ -1090,7 +1184,7 @@ type CheckpointFailed struct {
 
 func (x *CheckpointFailed) Reset() {
 	*x = CheckpointFailed{}
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1196,7 @@ func (x *CheckpointFailed) String() string {
 func (*CheckpointFailed) ProtoMessage() {}
 
 func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1209,7 @@ func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointFailed.ProtoReflect.Descriptor instead.
 func (*CheckpointFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{12}
+	return file_events_training_training_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CheckpointFailed) GetId() int64 {
@@ -1144,7 +1238,7 @@ type ModelExported struct {
 
 func (x *ModelExported) Reset() {
 	*x = ModelExported{}
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1250,7 @@ func (x *ModelExported) String() string {
 func (*ModelExported) ProtoMessage() {}
 
 func (x *ModelExported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1263,7 @@ func (x *ModelExported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelExported.ProtoReflect.Descriptor instead.
 func (*ModelExported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{13}
+	return file_events_training_training_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ModelExported) GetVersion() int64 {
@@ -1210,7 +1304,7 @@ type JobStopped struct {
 
 func (x *JobStopped) Reset() {
 	*x = JobStopped{}
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1316,7 @@ func (x *JobStopped) String() string {
 func (*JobStopped) ProtoMessage() {}
 
 func (x *JobStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1329,7 @@ func (x *JobStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStopped.ProtoReflect.Descriptor instead.
 func (*JobStopped) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{14}
+	return file_events_training_training_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JobStopped) GetReason() string {
@@ -1252,19 +1346,22 @@ func (x *JobStopped) GetOffsets() map[int32]int64 {
 	return nil
 }
 
+// PartitionTaken says who learns a partition, from which offset on. It is said again, of the same lease,
+// before records are learnt that another leader's log may hold.
 type PartitionTaken struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the lease
 	Trainer       string                 `protobuf:"bytes,3,opt,name=trainer,proto3" json:"trainer,omitempty"`
 	From          int64                  `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	LeaderEpoch   *int32                 `protobuf:"varint,5,opt,name=leader_epoch,json=leaderEpoch,proto3,oneof" json:"leader_epoch,omitempty"` // of Kafka's leader of the partition: nothing is learnt that was written in a later one. Absent: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionTaken) Reset() {
 	*x = PartitionTaken{}
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1373,7 @@ func (x *PartitionTaken) String() string {
 func (*PartitionTaken) ProtoMessage() {}
 
 func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1386,7 @@ func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionTaken.ProtoReflect.Descriptor instead.
 func (*PartitionTaken) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{15}
+	return file_events_training_training_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PartitionTaken) GetPartition() int32 {
@@ -1320,6 +1417,13 @@ func (x *PartitionTaken) GetFrom() int64 {
 	return 0
 }
 
+func (x *PartitionTaken) GetLeaderEpoch() int32 {
+	if x != nil && x.LeaderEpoch != nil {
+		return *x.LeaderEpoch
+	}
+	return 0
+}
+
 type MetricReported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1332,7 +1436,7 @@ type MetricReported struct {
 
 func (x *MetricReported) Reset() {
 	*x = MetricReported{}
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1448,7 @@ func (x *MetricReported) String() string {
 func (*MetricReported) ProtoMessage() {}
 
 func (x *MetricReported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1461,7 @@ func (x *MetricReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricReported.ProtoReflect.Descriptor instead.
 func (*MetricReported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{16}
+	return file_events_training_training_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MetricReported) GetName() string {
@@ -1418,7 +1522,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\rStopRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
 	"\x0eStartRequested\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x89\x04\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xc5\x04\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
@@ -1435,13 +1539,21 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\btopic_id\x18\x14 \x01(\tR\atopicId\x12E\n" +
 	"\x04ends\x18\x15 \x03(\v21.monolith.events.training.v1.JobStarted.EndsEntryR\x04ends\x12K\n" +
 	"\x06begins\x18\x16 \x03(\v23.monolith.events.training.v1.JobStarted.BeginsEntryR\x06begins\x12\x16\n" +
-	"\x06format\x18\x17 \x01(\tR\x06format\x1a7\n" +
+	"\x06format\x18\x17 \x01(\tR\x06format\x12:\n" +
+	"\x05files\x18\x18 \x01(\v2$.monolith.events.training.v1.FileSetR\x05files\x1a7\n" +
 	"\tEndsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +
 	"\vBeginsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xcb\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa0\x01\n" +
+	"\aFileSet\x12\x1a\n" +
+	"\bpatterns\x18\x01 \x03(\tR\bpatterns\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\rR\x05files\x12\x18\n" +
+	"\arecords\x18\x03 \x01(\x03R\arecords\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06epochs\x18\x05 \x01(\rR\x06epochs\x12\x1b\n" +
+	"\tmax_steps\x18\x06 \x01(\x03R\bmaxSteps\"\xcb\x01\n" +
 	"\fTopicUpdated\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x01 \x01(\x05R\n" +
@@ -1520,12 +1632,14 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\aoffsets\x18\x02 \x03(\v24.monolith.events.training.v1.JobStopped.OffsetsEntryR\aoffsets\x1a:\n" +
 	"\fOffsetsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"r\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xab\x01\n" +
 	"\x0ePartitionTaken\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\atrainer\x18\x03 \x01(\tR\atrainer\x12\x12\n" +
-	"\x04from\x18\x04 \x01(\x03R\x04from\"h\n" +
+	"\x04from\x18\x04 \x01(\x03R\x04from\x12&\n" +
+	"\fleader_epoch\x18\x05 \x01(\x05H\x00R\vleaderEpoch\x88\x01\x01B\x0f\n" +
+	"\r_leader_epoch\"h\n" +
 	"\x0eMetricReported\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value\x12\x18\n" +
@@ -1544,62 +1658,64 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
 	(*StopRequested)(nil),       // 2: monolith.events.training.v1.StopRequested
 	(*StartRequested)(nil),      // 3: monolith.events.training.v1.StartRequested
 	(*JobStarted)(nil),          // 4: monolith.events.training.v1.JobStarted
-	(*TopicUpdated)(nil),        // 5: monolith.events.training.v1.TopicUpdated
-	(*HealthFailed)(nil),        // 6: monolith.events.training.v1.HealthFailed
-	(*Checkpoint)(nil),          // 7: monolith.events.training.v1.Checkpoint
-	(*ShardFile)(nil),           // 8: monolith.events.training.v1.ShardFile
-	(*CheckpointSaved)(nil),     // 9: monolith.events.training.v1.CheckpointSaved
-	(*CheckpointStarted)(nil),   // 10: monolith.events.training.v1.CheckpointStarted
-	(*JobRestored)(nil),         // 11: monolith.events.training.v1.JobRestored
-	(*CheckpointFailed)(nil),    // 12: monolith.events.training.v1.CheckpointFailed
-	(*ModelExported)(nil),       // 13: monolith.events.training.v1.ModelExported
-	(*JobStopped)(nil),          // 14: monolith.events.training.v1.JobStopped
-	(*PartitionTaken)(nil),      // 15: monolith.events.training.v1.PartitionTaken
-	(*MetricReported)(nil),      // 16: monolith.events.training.v1.MetricReported
-	nil,                         // 17: monolith.events.training.v1.JobStarted.EndsEntry
-	nil,                         // 18: monolith.events.training.v1.JobStarted.BeginsEntry
-	nil,                         // 19: monolith.events.training.v1.TopicUpdated.EndsEntry
-	nil,                         // 20: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 21: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	nil,                         // 22: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 23: monolith.events.training.v1.JobStopped.OffsetsEntry
+	(*FileSet)(nil),             // 5: monolith.events.training.v1.FileSet
+	(*TopicUpdated)(nil),        // 6: monolith.events.training.v1.TopicUpdated
+	(*HealthFailed)(nil),        // 7: monolith.events.training.v1.HealthFailed
+	(*Checkpoint)(nil),          // 8: monolith.events.training.v1.Checkpoint
+	(*ShardFile)(nil),           // 9: monolith.events.training.v1.ShardFile
+	(*CheckpointSaved)(nil),     // 10: monolith.events.training.v1.CheckpointSaved
+	(*CheckpointStarted)(nil),   // 11: monolith.events.training.v1.CheckpointStarted
+	(*JobRestored)(nil),         // 12: monolith.events.training.v1.JobRestored
+	(*CheckpointFailed)(nil),    // 13: monolith.events.training.v1.CheckpointFailed
+	(*ModelExported)(nil),       // 14: monolith.events.training.v1.ModelExported
+	(*JobStopped)(nil),          // 15: monolith.events.training.v1.JobStopped
+	(*PartitionTaken)(nil),      // 16: monolith.events.training.v1.PartitionTaken
+	(*MetricReported)(nil),      // 17: monolith.events.training.v1.MetricReported
+	nil,                         // 18: monolith.events.training.v1.JobStarted.EndsEntry
+	nil,                         // 19: monolith.events.training.v1.JobStarted.BeginsEntry
+	nil,                         // 20: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 21: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 22: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 23: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 24: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
 	2,  // 1: monolith.events.training.v1.Event.stop_requested:type_name -> monolith.events.training.v1.StopRequested
 	3,  // 2: monolith.events.training.v1.Event.start_requested:type_name -> monolith.events.training.v1.StartRequested
 	4,  // 3: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
-	9,  // 4: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
-	12, // 5: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
-	13, // 6: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
-	14, // 7: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
-	15, // 8: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
-	16, // 9: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
-	10, // 10: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
-	11, // 11: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
-	5,  // 12: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
-	6,  // 13: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
-	17, // 14: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
-	18, // 15: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
-	19, // 16: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
-	20, // 17: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	8,  // 18: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	21, // 19: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	22, // 20: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	7,  // 21: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	23, // 22: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	10, // 4: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
+	13, // 5: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
+	14, // 6: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
+	15, // 7: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
+	16, // 8: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
+	17, // 9: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
+	11, // 10: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
+	12, // 11: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
+	6,  // 12: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
+	7,  // 13: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
+	18, // 14: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
+	19, // 15: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
+	5,  // 16: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
+	20, // 17: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	21, // 18: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	9,  // 19: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	22, // 20: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	23, // 21: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	8,  // 22: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	24, // 23: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -1623,13 +1739,14 @@ func file_events_training_training_proto_init() {
 		(*Event_TopicUpdated)(nil),
 		(*Event_HealthFailed)(nil),
 	}
+	file_events_training_training_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -11,6 +11,14 @@ import (
 // maxTopicID bounds a topic's id: Kafka's have 22 bytes.
 const maxTopicID = 64
 
+// maxPatterns bounds what is remembered of how files were named.
+const maxPatterns = 1000
+
+func checkFiles(r *events.Rules, f *FileSet) {
+	r.Check(f.GetRecords() >= 0 && f.GetBytes() >= 0 && f.GetMaxSteps() >= 0, "files of %d records and %d bytes, and %d steps: none may be negative", f.GetRecords(), f.GetBytes(), f.GetMaxSteps())
+	r.Check(len(f.GetPatterns()) <= maxPatterns, "files of %d patterns, at most %d are taken", len(f.GetPatterns()), maxPatterns)
+}
+
 func checkOffsets(r *events.Rules, offsets map[int32]int64) {
 	for p, o := range offsets {
 		r.Check(p >= 0 && o >= 0, "partition %d at offset %d: neither may be negative", p, o)
@@ -35,6 +43,7 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(len(j.GetTopicId()) <= maxTopicID, "the topic's id has %d bytes, at most %d are taken", len(j.GetTopicId()), maxTopicID)
 		checkOffsets(&r, j.GetEnds())
 		checkOffsets(&r, j.GetBegins())
+		checkFiles(&r, j.GetFiles())
 	case *Event_CheckpointSaved:
 		c := b.CheckpointSaved.GetCheckpoint()
 		r.Check(c.GetId() > 0, "a checkpoint's id must be positive")
@@ -60,6 +69,7 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(t.GetPartition() >= 0, "partition %d is negative", t.GetPartition())
 		r.Check(t.GetEpoch() > 0, "a lease epoch is positive")
 		r.Named("the trainer", t.GetTrainer())
+		r.Check(t.GetLeaderEpoch() >= 0, "leader epoch %d is negative: leave out one that is not known", t.GetLeaderEpoch())
 	case *Event_TopicUpdated:
 		u := b.TopicUpdated
 		r.Check(u.GetPartitions() >= 0, "%d partitions: the number must not be negative", u.GetPartitions())

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/input"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
 
@@ -22,6 +22,8 @@ type Config struct {
 	Topics        Topics
 	Keep          Retention
 	Model         string // that the job learns; "": ModelName
+	Job           string // "": JobName
+	NoKafka       bool   // nothing is read from a topic: none is embedded or dialled
 	Dir           string // of everything that lasts
 	Shards        int    // of training and of serving
 	Replicas      int    // of each serving shard
@@ -108,3 +110,6 @@ func (c *Config) Validate() error {
 
 // model is what the job learns.
 func (c *Config) model() string { return cmp.Or(c.Model, ModelName) }
+
+// job is the name of the one that is trained.
+func (c *Config) job() string { return cmp.Or(c.Job, JobName) }

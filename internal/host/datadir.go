@@ -7,14 +7,16 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
+
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // DataDir is a locked data folder: two processes never open the same logs. The lock is
 // the kernel's, so it ends with the process however that ends.
 type DataDir struct {
 	Path string
-	lock *os.File
+	lock *flock.Flock
 }
 
 // Running says where the process that holds the folder can be reached.
@@ -37,25 +39,22 @@ func OpenDataDir(path string) (*DataDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := durable.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("make the data folder (--dir names another): %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	l := flock.New(filepath.Join(path, "lock"), flock.SetPermissions(0o644))
+	got, err := l.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock the data folder: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			who := "another process"
-			if r, err := ReadRunning(path); err == nil {
-				who = fmt.Sprintf("process %d", r.PID)
-			}
-			return nil, fmt.Errorf("%s is %w by %s: stop it, or name another folder with --dir", path, ErrInUse, who)
+	if !got {
+		who := "another process"
+		if r, err := ReadRunning(path); err == nil {
+			who = fmt.Sprintf("process %d", r.PID)
 		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, fmt.Errorf("%s is %w by %s: stop it, or name another folder with --dir", path, ErrInUse, who)
 	}
-	return &DataDir{Path: path, lock: f}, nil
+	return &DataDir{Path: path, lock: l}, nil
 }
 
 func (d *DataDir) announce(r Running) error {
@@ -81,9 +80,4 @@ func ReadRunning(path string) (Running, error) {
 
 // ReplaceFile makes path appear whole or not at all, to its owner alone: a NATS URL may hold
 // a password. It is not synced: a start after a power cut writes it anew.
-func ReplaceFile(path string, data []byte) error {
-	if err := os.WriteFile(path+".tmp", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
-}
+func ReplaceFile(path string, data []byte) error { return durable.Swap(path, 0o600, data) }

@@ -80,7 +80,7 @@ func shardTasks(s *Stack) (tasks []Task) {
 	n := strconv.Itoa
 	for shard := range s.Config.Shards {
 		tasks = append(tasks, Task{Name: "ps-" + n(shard), Args: append(s.snapshots("ps-"+n(shard)),
-			"--job", JobName, "--model", s.Config.model(), "--shard", n(shard), "--shards", n(s.Config.Shards), "--dir", s.path("training", JobName),
+			"--job", s.Config.job(), "--model", s.Config.model(), "--shard", n(shard), "--shards", n(s.Config.Shards), "--dir", s.path("training", s.Config.job()),
 			"--sync-interval", s.Config.Sync.String(), "--deterministic="+strconv.FormatBool(s.Config.Deterministic))})
 	}
 	return tasks
@@ -89,10 +89,14 @@ func shardTasks(s *Stack) (tasks []Task) {
 func trainerTasks(s *Stack) (tasks []Task) {
 	n, c := strconv.Itoa, s.Config
 	for i := range c.Trainers {
-		tasks = append(tasks, Task{Name: "trainer-" + n(i), Args: []string{
-			"--job", JobName, "--model", s.Config.model(), "--name", "trainer-" + n(i), "--index", n(i), "--kafka", c.Kafka, "--topic", c.Topics.Ratings, "--format", cmp.Or(c.Format, input.JSON.String()), "--label-range", "0,5", "--time-field", "timestamp",
-			"--shards", n(c.Shards), "--dir", s.path("training", JobName), "--batch", n(c.Batch), "--linger", c.Linger.String(),
-			"--checkpoint-every", c.Checkpoints.String(), "--deterministic=" + strconv.FormatBool(c.Deterministic)}})
+		args := []string{"--job", s.Config.job(), "--model", s.Config.model(), "--name", "trainer-" + n(i), "--index", n(i)}
+		if !c.NoKafka {
+			args = append(args, "--kafka", c.Kafka, "--topic", c.Topics.Ratings, "--label-range", "0,5", "--time-field", "timestamp")
+		}
+		tasks = append(tasks, Task{Name: "trainer-" + n(i), Args: append(args,
+			"--format", cmp.Or(c.Format, input.JSON.String()), "--shards", n(c.Shards), "--dir", s.path("training", s.Config.job()),
+			"--batch", n(c.Batch), "--linger", c.Linger.String(),
+			"--checkpoint-every", c.Checkpoints.String(), "--deterministic="+strconv.FormatBool(c.Deterministic))})
 	}
 	return tasks
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 )
 
 // A port belongs to its stack while nobody listens on it, as between the end of a role and

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 )
 
 // claim takes a port of loopback that is free and that no other stack has claimed: a role
@@ -66,7 +66,7 @@ func (s *Stack) ports() error {
 		port *int
 		skip bool
 	}{
-		{"NATS", &s.Config.NATSPort, s.Config.Logs.NATS != ""}, {"Kafka", &s.Config.KafkaPort, s.Config.Kafka != ""},
+		{"NATS", &s.Config.NATSPort, s.Config.Logs.NATS != ""}, {"Kafka", &s.Config.KafkaPort, s.Config.Kafka != "" || s.Config.NoKafka},
 		{"ZooKeeper", &s.Config.ZKPort, false}, {"gRPC", &s.Config.GRPCPort, false}, {"REST", &s.Config.RESTPort, false},
 	} {
 		if p.skip {

@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
-	"github.com/monolith-go/monolith/internal/flags"
-	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/kernels/nn"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"

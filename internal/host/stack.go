@@ -21,9 +21,10 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/bus/natsserver"
-	"github.com/monolith-go/monolith/internal/flags"
-	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/input/files"
+	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/nn"
 )
@@ -52,7 +53,8 @@ type Stack struct {
 	NATS      *natsserver.Server // nil: it is not embedded
 	Broker    *kafka.Broker      // likewise
 	TraceFile string             // "": no spans are written
-	Tasks     []Task             // to be changed before Run alone
+	Tasks     []Task             // to be changed before Run alone, as is Surveys
+	Surveys   *files.Surveys     // of the files that trainers learn; nil: each makes its own
 
 	health *health.State
 	local  *rowwire.Local // the servers of roles that run here
@@ -99,25 +101,35 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		s.Log.Warn(warning)
 		s.Notes = append(s.Notes, warning)
 	}
-	if s.Config.Kafka == "" {
-		s.Broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.Config.Dir, "kafka"), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Config.KafkaPort)),
-			Topics: s.Topics(), Retention: s.retention(), Log: s.Log.With("server", "kafka")})
-		if err != nil {
-			return nil, fmt.Errorf("start the embedded Kafka broker in %s: %w", s.Config.Dir, err)
-		}
-		s.Config.Kafka = s.Broker.Addr()
-	} else {
-		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-		defer cancel()
-		if err := kafka.EnsureTopics(ctx, s.Brokers(), s.Topics()); err != nil {
-			return nil, fmt.Errorf("make the topics at %s: %w", s.Config.Kafka, err)
-		}
+	if err := s.kafka(ctx); err != nil {
+		return nil, err
 	}
 	if s.status, err = serveStatus(cfg.Status, cfg.InsecureStatus, s.Metrics, s.health); err != nil {
 		return nil, err
 	}
 	s.Tasks = s.plan()
 	return s, s.data.announce(Running{PID: os.Getpid(), BZID: cfg.Logs.BZID, NATS: s.Config.Logs.NATS, Kafka: s.Config.Kafka, Predictions: s.Config.Topics.Predictions, Status: s.status.addr})
+}
+
+// kafka starts the embedded broker, or makes the topics where another one is given.
+func (s *Stack) kafka(ctx context.Context) (err error) {
+	switch {
+	case s.Config.NoKafka:
+	case s.Config.Kafka == "":
+		s.Broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.Config.Dir, "kafka"), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Config.KafkaPort)),
+			Topics: s.Topics(), Retention: s.retention(), Log: s.Log.With("server", "kafka")})
+		if err != nil {
+			return fmt.Errorf("start the embedded Kafka broker in %s: %w", s.Config.Dir, err)
+		}
+		s.Config.Kafka = s.Broker.Addr()
+	default:
+		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+		defer cancel()
+		if err := kafka.EnsureTopics(ctx, s.Brokers(), s.Topics()); err != nil {
+			return fmt.Errorf("make the topics at %s: %w", s.Config.Kafka, err)
+		}
+	}
+	return nil
 }
 
 // Brokers are Kafka's addresses.
@@ -141,11 +153,14 @@ func (s *Stack) path(parts ...string) string {
 // this share of the others.
 func (s *Stack) Tracer(name string, share float64) trace.Tracer { return s.spans.tracer(name, share) }
 
+// Problems are what keeps the roles from their work at this moment.
+func (s *Stack) Problems() []health.Problem { return s.health.Problems() }
+
 // StatusAddr is where /livez, /readyz and /metrics are answered, host:port.
 func (s *Stack) StatusAddr() string { return s.status.addr }
 
 // Exports is where the job's models appear.
-func (s *Stack) Exports() string { return s.path("training", JobName, "exported_models") }
+func (s *Stack) Exports() string { return s.path("training", s.Config.job(), "exported_models") }
 
 // Run keeps every role running until ctx ends, and returns when all have drained. The
 // control roles come first and go last, so that the others are heard. ready is called

@@ -18,8 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
@@ -31,6 +31,7 @@ type Task struct {
 	Name, Role   string
 	control      bool // drains last: the others tell it that they leave
 	Args, Server []string
+	Ends         bool // it is not started again after a clean end
 }
 
 const (
@@ -58,7 +59,7 @@ func (s *Stack) supervise(ctx context.Context, t Task, ready func()) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, flags.ErrUsage) {
+		if errors.Is(err, flags.ErrUsage) || err == nil && t.Ends {
 			return err
 		}
 		if time.Since(began) > time.Minute {
@@ -97,7 +98,7 @@ func (s *Stack) runHere(ctx context.Context, t Task, ready func()) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.Role, "task": t.Name}, s.Metrics))
 	defer metrics.release()
-	env := services.Env{BZID: conn.BZID, Health: well, Local: s.local, Lanes: s.lanes, Bus: b, Log: log, Tracer: s.spans.tracer(t.Role, 0), Metrics: metrics}
+	env := services.Env{BZID: conn.BZID, Health: well, Local: s.local, Lanes: s.lanes, Surveys: s.Surveys, Bus: b, Log: log, Tracer: s.spans.tracer(t.Role, 0), Metrics: metrics}
 	built, err := build(surroundings{env: env, launch: s.launchHere(r.server, t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/flags"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/process/health"
 )
 
 func TestReadyzShowsWhatDoesNotWork(t *testing.T) {

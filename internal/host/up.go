@@ -55,5 +55,5 @@ func (s *Stack) banner(w io.Writer, took time.Duration) {
 		fmt.Fprintf(w, "  %-10s %s\n", l[0], l[1])
 	}
 	fmt.Fprintf(w, "Load the model: nats -s %s req monolith.%s.cmd.portal.load '{\"modelName\":%q,\"modelDir\":%q,\"job\":%q,\"replicas\":%d}'\n",
-		connect.Redacted(s.Config.Logs.NATS), s.Config.Logs.BZID, s.Config.model(), s.Exports(), JobName, s.Config.Replicas)
+		connect.Redacted(s.Config.Logs.NATS), s.Config.Logs.BZID, s.Config.model(), s.Exports(), s.Config.job(), s.Config.Replicas)
 }

@@ -13,11 +13,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/compat/matrixpb"
-	"github.com/monolith-go/monolith/internal/compat/matrixpb/idlpb"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/testenv/matrixpb"
+	"github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 )
 
 // monolithSpec is richSpec over fields that Monolith's messages have.
@@ -66,16 +67,16 @@ type sample struct {
 func drawSample(rng *rand.Rand) (s sample) {
 	odd := func() bool { return rng.IntN(40) == 0 }
 	for range rng.IntN(3) {
-		s.user = append(s.user, layout.MakeV1(1, rng.Uint64N(1<<48)))
+		s.user = append(s.user, layouttest.MakeV1(1, rng.Uint64N(1<<48)))
 	}
 	if odd() {
 		s.user = nil
 	}
 	for range rng.IntN(3) {
-		s.ad = append(s.ad, layout.MakeV2(5, rng.Uint64N(100)))
+		s.ad = append(s.ad, layouttest.MakeV2(5, rng.Uint64N(100)))
 	}
 	if odd() {
-		s.ad = append(s.ad, layout.MakeV2(6, 1), 1<<63|5<<48)
+		s.ad = append(s.ad, layouttest.MakeV2(6, 1), 1<<63|5<<48)
 	}
 	for range rng.IntN(3) {
 		s.genres = append(s.genres, []byte(fmt.Sprint("genre ", rng.IntN(9))))
@@ -210,7 +211,7 @@ func (s *sample) example(t testing.TB, rng *rand.Rand) []byte {
 }
 
 func (s *sample) instance(t testing.TB, rng *rand.Rand) []byte {
-	in := &idlpb.Instance{Fid: append(slices.Clone(s.user), layout.MakeV1(9, 9)), Label: s.labels, InstanceWeight: &s.weight, LineId: s.line}
+	in := &idlpb.Instance{Fid: append(slices.Clone(s.user), layouttest.MakeV1(9, 9)), Label: s.labels, InstanceWeight: &s.weight, LineId: s.line}
 	rng.Shuffle(len(in.Fid), func(i, j int) {})
 	in.Feature = []*idlpb.Feature{
 		{Name: proto.String("ad"), Fid: s.ad}, {Name: proto.String("genres"), BytesValue: s.genres}, {Name: proto.String("movies"), Int64Value: s.movies},
@@ -283,49 +284,15 @@ func TestMonolithFormatsAreReadAsJSONIs(t *testing.T) {
 		d := New(spec, o)
 		refusals := 0
 		for range 300 {
-			n := 1
-			if format.message() == ExampleBatch || format.framing() != unframed {
-				n = 1 + rng.IntN(4)
-			}
-			all := make([]sample, n)
-			for i := range all {
-				all[i] = drawSample(rng)
-			}
-			var record []byte
-			if format.message() == ExampleBatch {
-				if record = batchOf(t, rng, all); format.framing() != unframed {
-					record = slices.Concat(frame(rng, format.framing(), record), frame(rng, format.framing(), batchOf(t, rng, all[:1])))
-					all = append(all, all[0])
-				}
-			} else {
-				for i := range all {
-					message := all[i].example(t, rng)
-					if format.message() == Instance {
-						message = all[i].instance(t, rng)
-					}
-					if format.framing() != unframed {
-						message = frame(rng, format.framing(), message)
-					}
-					record = append(record, message...)
-				}
-			}
-			var want []runtime.Sample
-			refused := ""
-			for i := range all {
-				s, err := reference(spec, o, all[i].text(t))
-				if err != nil {
-					refused = fmt.Sprintf("sample %d: ", i+1)
-					break
-				}
-				want = append(want, s)
-			}
+			all, record := drawRecord(t, rng, format)
+			want, refused := referenceOf(t, spec, o, all)
 			mark := b.Len()
 			if mark+len(all) > e.Samples() {
 				b.Reset()
 				mark = 0
 			}
 			err := d.Into(b, record)
-			if (err != nil) != (refused != "") || err != nil && (n > 1 || format.message() == ExampleBatch) && !strings.HasPrefix(err.Error(), refused) {
+			if (err != nil) != (refused != "") || err != nil && (len(all) > 1 || format.message() == ExampleBatch) && !strings.HasPrefix(err.Error(), refused) {
 				t.Fatalf("%s: %v, want %q of %s", name, err, refused, all[0].text(t))
 			}
 			if err != nil {
@@ -337,23 +304,7 @@ func TestMonolithFormatsAreReadAsJSONIs(t *testing.T) {
 			if b.Len() != mark+len(want) {
 				t.Fatalf("%s: %d samples, want %d", name, b.Len()-mark, len(want))
 			}
-			for i, s := range want {
-				for f := range s.IDs {
-					if spec.Features[f].Cross == nil && !slices.Equal(b.IDs(f, mark+i), s.IDs[f]) {
-						t.Fatalf("%s: feature %d is %v, want %v", name, f, b.IDs(f, mark+i), s.IDs[f])
-					}
-				}
-				for f := range s.Floats {
-					if !slices.Equal(b.Floats(f, mark+i), s.Floats[f]) {
-						t.Fatalf("%s: float %d is %v, want %v", name, f, b.Floats(f, mark+i), s.Floats[f])
-					}
-				}
-				for task := range s.Labels {
-					if b.Labels(task)[mark+i] != s.Labels[task] || b.Weights(task)[mark+i] != s.Weights[task] {
-						t.Fatalf("%s: task %d has %v by %v, want %v by %v", name, task, b.Labels(task)[mark+i], b.Weights(task)[mark+i], s.Labels[task], s.Weights[task])
-					}
-				}
-			}
+			sameSamples(t, name, b, spec, mark, want)
 		}
 		if refusals == 0 || refusals == 300 {
 			t.Errorf("%s: %d of 300 records are refused", name, refusals)
@@ -361,10 +312,77 @@ func TestMonolithFormatsAreReadAsJSONIs(t *testing.T) {
 	}
 }
 
+// drawRecord is a record of some samples, and these.
+func drawRecord(t *testing.T, rng *rand.Rand, format Format) (all []sample, record []byte) {
+	t.Helper()
+	n := 1
+	if format.message() == ExampleBatch || format.framing() != unframed {
+		n = 1 + rng.IntN(4)
+	}
+	all = make([]sample, n)
+	for i := range all {
+		all[i] = drawSample(rng)
+	}
+	if format.message() == ExampleBatch {
+		if record = batchOf(t, rng, all); format.framing() != unframed {
+			record = slices.Concat(frame(rng, format.framing(), record), frame(rng, format.framing(), batchOf(t, rng, all[:1])))
+			all = append(all, all[0])
+		}
+	} else {
+		for i := range all {
+			message := all[i].example(t, rng)
+			if format.message() == Instance {
+				message = all[i].instance(t, rng)
+			}
+			if format.framing() != unframed {
+				message = frame(rng, format.framing(), message)
+			}
+			record = append(record, message...)
+		}
+	}
+	return all, record
+}
+
+// referenceOf reads samples one by one as JSON; refused is how the refusal of one begins.
+func referenceOf(t *testing.T, spec *model.ModelSpec, o Options, all []sample) (want []runtime.Sample, refused string) {
+	t.Helper()
+	for i := range all {
+		s, err := reference(spec, o, all[i].text(t))
+		if err != nil {
+			refused = fmt.Sprintf("sample %d: ", i+1)
+			break
+		}
+		want = append(want, s)
+	}
+	return want, refused
+}
+
+// sameSamples compares what stands in b from mark on.
+func sameSamples(t *testing.T, name string, b *runtime.Batch, spec *model.ModelSpec, mark int, want []runtime.Sample) {
+	t.Helper()
+	for i, s := range want {
+		for f := range s.IDs {
+			if spec.Features[f].Cross == nil && !slices.Equal(b.IDs(f, mark+i), s.IDs[f]) {
+				t.Fatalf("%s: feature %d is %v, want %v", name, f, b.IDs(f, mark+i), s.IDs[f])
+			}
+		}
+		for f := range s.Floats {
+			if !slices.Equal(b.Floats(f, mark+i), s.Floats[f]) {
+				t.Fatalf("%s: float %d is %v, want %v", name, f, b.Floats(f, mark+i), s.Floats[f])
+			}
+		}
+		for task := range s.Labels {
+			if b.Labels(task)[mark+i] != s.Labels[task] || b.Weights(task)[mark+i] != s.Weights[task] {
+				t.Fatalf("%s: task %d has %v by %v, want %v by %v", name, task, b.Labels(task)[mark+i], b.Weights(task)[mark+i], s.Labels[task], s.Weights[task])
+			}
+		}
+	}
+}
+
 // What is no record of Monolith's formats is refused, with what is wrong.
 func TestMonolithRefusals(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 4))
-	s := sample{user: []uint64{layout.MakeV1(1, 7)}, labels: []float32{1, 2}, line: &idlpb.LineId{}}
+	s := sample{user: []uint64{layouttest.MakeV1(1, 7)}, labels: []float32{1, 2}, line: &idlpb.LineId{}}
 	good := s.example(t, rng)
 	named := func(f ...*matrixpb.NamedFeature) []byte {
 		return encode(t, &matrixpb.Example{NamedFeature: append(f, &matrixpb.NamedFeature{Name: "fc_slot_1", Feature: fids1(s.user)}), Label: s.labels})
@@ -406,7 +424,7 @@ func TestSharedFeaturesOfABatch(t *testing.T) {
 		return &matrixpb.NamedFeatureList{Name: name, Type: matrixpb.FeatureListType_SHARED, Feature: f}
 	}
 	record := encode(t, &matrixpb.ExampleBatch{BatchSize: 3, NamedFeatureList: []*matrixpb.NamedFeatureList{
-		shared("fc_slot_1", fids1([]uint64{layout.MakeV1(1, 7)}), fids1([]uint64{layout.MakeV1(1, 8)})), shared("ad"), shared("__LABEL__", monolithFloat32s([]float32{1, 2})),
+		shared("fc_slot_1", fids1([]uint64{layouttest.MakeV1(1, 7)}), fids1([]uint64{layouttest.MakeV1(1, 8)})), shared("ad"), shared("__LABEL__", monolithFloat32s([]float32{1, 2})),
 	}})
 	b := monolithEngine(t).NewBatch()
 	if err := New(monolithSpec(), Options{Format: ExampleBatch}).Into(b, record); err != nil || b.Len() != 3 {

@@ -10,8 +10,8 @@ import (
 	"github.com/go-faster/city"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/compat/matrixpb/idlpb"
-	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 )
 
 // richSpec reads all there is: lists, hashes, feature ids, defaults, floats, weights and masks, beside a
@@ -102,7 +102,7 @@ func TestServingReadsNoLabels(t *testing.T) {
 	e := monolithEngine(t)
 	b := e.NewBatch()
 	rng := rand.New(rand.NewPCG(1, 9))
-	s := sample{user: []uint64{layout.MakeV1(1, 7)}, line: &idlpb.LineId{}}
+	s := sample{user: []uint64{layouttest.MakeV1(1, 7)}, line: &idlpb.LineId{}}
 	for format, record := range map[Format][]byte{MonolithExample: s.example(t, rng), Instance: s.instance(t, rng), ExampleBatch: batchOf(t, rng, []sample{s, s})} {
 		b.Reset()
 		if err := New(e.Spec(), Options{Format: format, Serving: true}).Into(b, record); err != nil || b.Len() == 0 {

@@ -65,13 +65,13 @@ func load(t *testing.T, f mtls.Files) *tls.Config {
 }
 
 func TestOnlyTheAuthoritysOwnTalkToEachOther(t *testing.T) {
-	house, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
-	server, client := load(t, house.Issue("server")), load(t, house.Issue("client"))
+	authority, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
+	server, client := load(t, authority.Issue("server")), load(t, authority.Issue("client"))
 	if saw, err, serr := shake(t, server, client); err != nil || serr != nil || saw != "server" {
-		t.Fatalf("two of the house: saw %q, %v, %v", saw, err, serr)
+		t.Fatalf("two of one authority: saw %q, %v, %v", saw, err, serr)
 	}
 	if _, err, _ := shake(t, server, load(t, stranger.Issue("client"))); err == nil {
-		t.Error("a stranger was let in, or trusted the house")
+		t.Error("a stranger was let in, or trusted the authority")
 	}
 	bare := &tls.Config{RootCAs: client.RootCAs}
 	if _, err, serr := shake(t, server, bare); err == nil || serr == nil {
@@ -80,10 +80,10 @@ func TestOnlyTheAuthoritysOwnTalkToEachOther(t *testing.T) {
 }
 
 func TestCertificateIsRenewedWithoutRestart(t *testing.T) {
-	house := certs.NewAuthority(t)
-	files, client := house.Issue("server"), load(t, house.Issue("client"))
+	authority := certs.NewAuthority(t)
+	files, client := authority.Issue("server"), load(t, authority.Issue("client"))
 	server := load(t, files)
-	next := house.Issue("renewed")
+	next := authority.Issue("renewed")
 	for from, to := range map[string]string{next.Key: files.Key, next.Cert: files.Cert} {
 		if err := os.Rename(from, to); err != nil {
 			t.Fatal(err)
@@ -108,9 +108,9 @@ func TestCertificateIsRenewedWithoutRestart(t *testing.T) {
 }
 
 func TestLoadRefuses(t *testing.T) {
-	house := certs.NewAuthority(t)
-	good := house.Issue("a")
-	other := house.Issue("b")
+	authority := certs.NewAuthority(t)
+	good := authority.Issue("a")
+	other := authority.Issue("b")
 	for name, tc := range map[string]struct {
 		f    mtls.Files
 		want string

@@ -152,22 +152,15 @@ func (s *Workspace) packPhase(worker, i int) {
 	}
 }
 
-// chunkPhase computes some rows of C, and some columns.
-func (s *Workspace) chunkPhase(worker, i int) {
-	j, w := &s.job, &s.workers[worker]
+// packChunk packs rows r0 to r1 of A, times alpha, into panels of size floats.
+func (w *worker) packChunk(j *job, r0, r1, panels, size int) {
 	be := j.be
-	chunk, split := i%j.chunks, i/j.chunks
-	r0, r1 := be.cut(j.c.Rows, chunk, j.chunks), be.cut(j.c.Rows, chunk+1, j.chunks)
-	panels := (r1 - r0 + be.mr - 1) / be.mr
-	kpad := be.pad(j.k)
-	size := kpad * be.lanes()
 	w.pack = align(w.pack, panels*size)
 	a, row0, k0 := j.a, r0, j.k0
 	if j.op.Alpha != 1 {
 		a, row0, k0 = w.scale(j.a, r0, r1, j.k0, j.k, j.op.Alpha), 0, 0
 	}
 	edge := func(n int) int { return be.cut(r1-r0, n, panels) }
-	down := 1 // panels of A that a call of the tile routine takes
 	for n := range panels {
 		dst, row, rows := w.pack[n*size:(n+1)*size], row0+edge(n), edge(n+1)-edge(n)
 		switch {
@@ -178,6 +171,20 @@ func (s *Workspace) chunkPhase(worker, i int) {
 			w.pack16(be, dst, narrow, a, row, rows, k0, j.k)
 		}
 	}
+}
+
+// chunkPhase computes some rows of C, and some columns.
+func (s *Workspace) chunkPhase(worker, i int) {
+	j, w := &s.job, &s.workers[worker]
+	be := j.be
+	chunk, split := i%j.chunks, i/j.chunks
+	r0, r1 := be.cut(j.c.Rows, chunk, j.chunks), be.cut(j.c.Rows, chunk+1, j.chunks)
+	panels := (r1 - r0 + be.mr - 1) / be.mr
+	kpad := be.pad(j.k)
+	size := kpad * be.lanes()
+	w.packChunk(j, r0, r1, panels, size)
+	edge := func(n int) int { return be.cut(r1-r0, n, panels) }
+	down := 1 // panels of A that a call of the tile routine takes
 	if be.amx {
 		down = panels
 	}

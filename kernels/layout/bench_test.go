@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
@@ -30,7 +31,7 @@ func benchWorld(batch int) *world {
 			}
 			row := make([]uint64, n)
 			for j := range row {
-				row[j] = layout.MakeV2(uint32(i), zipf.Uint64())
+				row[j] = layouttest.MakeV2(uint32(i), zipf.Uint64())
 			}
 			w.rows[f.Name] = append(w.rows[f.Name], row)
 		}

@@ -16,34 +16,12 @@ const (
 	MaxSlotV2 = 1<<(63-sigBitsV2) - 1
 )
 
-// MakeV1 returns the version 1 id of a slot of at most MaxSlotV1 (higher bits are cut)
-// and the low 54 bits of a signature.
-func MakeV1(slot uint32, sig uint64) uint64 {
-	return uint64(slot)<<sigBitsV1 | sig&sigMaskV1
-}
-
-// MakeV2 returns the version 2 id of a slot of at most MaxSlotV2 (higher bits are cut)
-// and the low 48 bits of a signature.
-func MakeV2(slot uint32, sig uint64) uint64 {
-	return uint64(slot&MaxSlotV2)<<sigBitsV2 | sig&sigMaskV2
-}
-
 // SlotV1 returns the slot of a version 1 id.
 func SlotV1(fid uint64) uint32 { return uint32(fid >> sigBitsV1) }
-
-// SlotV2 returns the slot of a version 2 id.
-func SlotV2(fid uint64) uint32 { return uint32(fid>>sigBitsV2) & MaxSlotV2 }
 
 // V2FromV1 keeps the slot and the low 48 bits of the signature; the upper 6 are lost.
 func V2FromV1(fid uint64) uint64 {
 	return fid&sigMaskV2 | fid>>sigBitsV1<<sigBitsV2
-}
-
-// V1FromV2 is the id whose V2FromV1 is fid and whose lost signature bits are 0; ok is
-// false when fid has bit 63 or a slot beyond MaxSlotV1, which version 1 cannot say.
-func V1FromV2(fid uint64) (v1 uint64, ok bool) {
-	slot := fid >> sigBitsV2
-	return slot<<sigBitsV1 | fid&sigMaskV2, slot <= MaxSlotV1
 }
 
 // modulus divides by a number that is known beforehand, without a division.

@@ -33,30 +33,7 @@ func TestMergedFeaturesReadTheSameRows(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		p := sharing(t, shards)
 		one, each := p.NewBatch(), p.NewBatch()
-		const samples = 30
-		for _, b := range []*layout.Batch{one, each} {
-			if err := b.Reset(samples); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for f := range 4 {
-			var ids []int64
-			var ends []int32
-			for i := range samples {
-				var row []uint64
-				for range rng.IntN(4) {
-					row = append(row, rng.Uint64N(12))
-					ids = append(ids, int64(row[len(row)-1]))
-				}
-				ends = append(ends, int32(len(ids)))
-				if err := each.Row(f, i, false, row); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := one.Ragged(f, ids, ends); err != nil {
-				t.Fatal(err)
-			}
-		}
+		fillAlike(t, rng, one, each)
 		var merged, apart, again layout.Shards
 		for dst, b := range map[*layout.Shards]*layout.Batch{&merged: one, &apart: each, &again: one} {
 			if err := p.Shard(dst, b, layout.ShardOptions{Version: layout.V5, Unique: true, Merge: dst == &merged}); err != nil {
@@ -64,57 +41,95 @@ func TestMergedFeaturesReadTheSameRows(t *testing.T) {
 			}
 		}
 		sameShards(t, &again, &apart)
-		var tensors [2][]layout.Tensor
-		sums := [2]map[[2]int64][]float64{{}, {}}
-		for i, s := range []*layout.Shards{&merged, &apart} {
-			rows := make([][]float32, len(s.FIDs))
-			for block, ids := range s.FIDs {
-				if sorted := slices.Sorted(slices.Values(ids)); i == 0 && len(slices.Compact(sorted)) != len(ids) {
-					t.Errorf("block %d has an id twice: %v", block, ids)
-				}
-				for _, id := range ids {
-					for c := range []int{3, 5}[block/shards] {
-						rows[block] = append(rows[block], float32(id)+float32(c)/8)
-					}
-				}
-			}
-			var err error
-			if tensors[i], err = p.Forward(nil, s.Rows(rows), nil); err != nil {
-				t.Fatal(err)
-			}
-			slopes := rand.New(rand.NewPCG(7, 7))
-			var by [][]float32
-			for _, x := range tensors[i] {
-				d := make([]float32, len(x.Data))
-				for k := range d {
-					d[k] = slopes.Float32()
-				}
-				by = append(by, d)
-			}
-			grads, err := p.Gradient(nil, s.Rows(rows), by, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for block, ids := range s.FIDs {
-				dim := []int{3, 5}[block/shards]
-				for k, id := range ids {
-					key := [2]int64{int64(block), id}
-					if sums[i][key] == nil {
-						sums[i][key] = make([]float64, dim)
-					}
-					for c := range dim {
-						sums[i][key][c] += float64(grads[block][k*dim+c])
-					}
-				}
+		for block, ids := range merged.FIDs {
+			if sorted := slices.Sorted(slices.Values(ids)); len(slices.Compact(sorted)) != len(ids) {
+				t.Errorf("block %d has an id twice: %v", block, ids)
 			}
 		}
-		if diff := cmp.Diff(tensors[1], tensors[0]); diff != "" {
+		got, gotSums := there(t, p, &merged, shards)
+		want, wantSums := there(t, p, &apart, shards)
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("tensors (-apart +merged):\n%s", diff)
 		}
-		if diff := cmp.Diff(sums[1], sums[0], cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-4 })); diff != "" {
+		if diff := cmp.Diff(wantSums, gotSums, cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-4 })); diff != "" {
 			t.Errorf("gradients by row (-apart +merged):\n%s", diff)
 		}
 	}
+}
+
+// fillAlike draws 30 samples into both batches, into one feature by feature and into each row
+// by row.
+func fillAlike(t *testing.T, rng *rand.Rand, one, each *layout.Batch) {
+	t.Helper()
+	const samples = 30
+	for _, b := range []*layout.Batch{one, each} {
+		if err := b.Reset(samples); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for f := range 4 {
+		var ids []int64
+		var ends []int32
+		for i := range samples {
+			var row []uint64
+			for range rng.IntN(4) {
+				row = append(row, rng.Uint64N(12))
+				ids = append(ids, int64(row[len(row)-1]))
+			}
+			ends = append(ends, int32(len(ids)))
+			if err := each.Row(f, i, false, row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := one.Ragged(f, ids, ends); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// there is the tensors that rows of s make, and by block and id the sums of the gradients that
+// come back.
+func there(t *testing.T, p *layout.Plan, s *layout.Shards, shards int) ([]layout.Tensor, map[[2]int64][]float64) {
+	t.Helper()
+	rows := make([][]float32, len(s.FIDs))
+	for block, ids := range s.FIDs {
+		for _, id := range ids {
+			for c := range []int{3, 5}[block/shards] {
+				rows[block] = append(rows[block], float32(id)+float32(c)/8)
+			}
+		}
+	}
+	tensors, err := p.Forward(nil, s.Rows(rows), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slopes := rand.New(rand.NewPCG(7, 7))
+	var by [][]float32
+	for _, x := range tensors {
+		d := make([]float32, len(x.Data))
+		for k := range d {
+			d[k] = slopes.Float32()
+		}
+		by = append(by, d)
+	}
+	grads, err := p.Gradient(nil, s.Rows(rows), by, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[[2]int64][]float64{}
+	for block, ids := range s.FIDs {
+		dim := []int{3, 5}[block/shards]
+		for k, id := range ids {
+			key := [2]int64{int64(block), id}
+			if sums[key] == nil {
+				sums[key] = make([]float64, dim)
+			}
+			for c := range dim {
+				sums[key][c] += float64(grads[block][k*dim+c])
+			}
+		}
+	}
+	return tensors, sums
 }
 
 func TestRaggedAndMergeRefuse(t *testing.T) {

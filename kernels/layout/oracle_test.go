@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 )
 
 // The oracle: everything from the definition, with maps, scans and float64, sharing no
@@ -465,7 +466,7 @@ func randomWorld(rng *rand.Rand, columns, equal bool) *world {
 		w.rows[f.Name] = make([][]uint64, n)
 		for r := range n {
 			for range rng.IntN(1 + rng.IntN(9)) {
-				w.rows[f.Name][r] = append(w.rows[f.Name][r], layout.MakeV2(uint32(i)*5000, rng.Uint64N(vocabulary)*0x10001))
+				w.rows[f.Name][r] = append(w.rows[f.Name][r], layouttest.MakeV2(uint32(i)*5000, rng.Uint64N(vocabulary)*0x10001))
 			}
 		}
 	}

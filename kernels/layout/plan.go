@@ -167,36 +167,63 @@ func (p *Plan) addOutput(o Output) error {
 	if len(o.Slices) == 0 {
 		return fmt.Errorf("it has no slices")
 	}
-	uses := make([]use, len(o.Slices))
-	sum, same := 0, true // widths together, and whether all are alike
-	for i, s := range o.Slices {
-		f, ok := p.index[s.Feature]
-		if !ok {
-			return fmt.Errorf("slice %d: feature %q is not configured", i, s.Feature)
-		}
-		if s.Start < 0 || s.End <= s.Start || s.End > p.features[f].width {
-			return fmt.Errorf("slice %d: columns %d to %d are not within the %d of feature %q", i, s.Start, s.End, p.features[f].width, s.Feature)
-		}
-		uses[i] = use{feature: f, start: s.Start, end: s.End, positions: 1, first: i == 0}
-		if p.features[f].Pooling == FirstN {
-			uses[i].positions = p.features[f].MaxSequenceLength
-		}
-		sum += s.End - s.Start
-		same = same && s.End-s.Start == uses[0].end-uses[0].start
+	uses, same, err := p.usesOf(o)
+	if err != nil {
+		return err
 	}
 	n, firstN, err := p.positions(uses)
 	if o.Type != None && err != nil {
 		return err
 	}
-	width := uses[0].end - uses[0].start
 	if (o.Type == Stack || o.Type == AddN) && !same {
 		return fmt.Errorf("%v needs slices of equal width", o.Type)
 	}
-	base := len(p.tensors)
+	shapes, err := p.arrange(o, uses, n, firstN)
+	if err != nil {
+		return err
+	}
+	size, err := p.addTensors(o, shapes)
+	if err != nil {
+		return err
+	}
+	for i := range uses {
+		u := &uses[i]
+		u.cell = p.cells
+		p.cells += u.positions * (u.end - u.start)
+		p.features[u.feature].uses = append(p.features[u.feature].uses, *u)
+	}
+	p.outputs = append(p.outputs, output{name: o.Name, typ: o.Type, uses: uses, size: size})
+	return nil
+}
+
+// usesOf reads the slices of o, and says whether all are equally wide.
+func (p *Plan) usesOf(o Output) (uses []use, same bool, err error) {
+	uses, same = make([]use, len(o.Slices)), true
+	for i, s := range o.Slices {
+		f, ok := p.index[s.Feature]
+		if !ok {
+			return nil, false, fmt.Errorf("slice %d: feature %q is not configured", i, s.Feature)
+		}
+		if s.Start < 0 || s.End <= s.Start || s.End > p.features[f].width {
+			return nil, false, fmt.Errorf("slice %d: columns %d to %d are not within the %d of feature %q", i, s.Start, s.End, p.features[f].width, s.Feature)
+		}
+		uses[i] = use{feature: f, start: s.Start, end: s.End, positions: 1, first: i == 0}
+		if p.features[f].Pooling == FirstN {
+			uses[i].positions = p.features[f].MaxSequenceLength
+		}
+		same = same && s.End-s.Start == uses[0].end-uses[0].start
+	}
+	return uses, same, nil
+}
+
+// arrange says where the uses of o lie in its tensors, and returns the shapes of these. Each use
+// has n positions where firstN is true.
+func (p *Plan) arrange(o Output, uses []use, n int, firstN bool) (want [][]int, err error) {
+	width, sum, base := uses[0].end-uses[0].start, 0, len(p.tensors)
 	for i := range uses {
 		uses[i].tensor = base
+		sum += uses[i].end - uses[i].start
 	}
-	var want [][]int
 	switch o.Type {
 	case None:
 		for i := range uses {
@@ -228,39 +255,37 @@ func (p *Plan) addOutput(o Output) error {
 		}
 	case AddN:
 		if firstN {
-			return fmt.Errorf("ADDN cannot add FIRSTN slices; pool them with SUM or MEAN")
+			return nil, fmt.Errorf("ADDN cannot add FIRSTN slices; pool them with SUM or MEAN")
 		}
 		want = [][]int{{-1, width}}
 	default:
-		return fmt.Errorf("%v is no out_type; CONCAT is 0, STACK 1, ADDN 2, NONE 3", o.Type)
+		return nil, fmt.Errorf("%v is no out_type; CONCAT is 0, STACK 1, ADDN 2, NONE 3", o.Type)
 	}
+	return want, nil
+}
+
+// addTensors appends the tensors of o, in the shapes that it asks for if it does, and returns
+// how many floats a sample has in all.
+func (p *Plan) addTensors(o Output, want [][]int) (size int, err error) {
 	shapes := want
 	if o.Shapes != nil {
 		shapes = o.Shapes
 	}
 	if len(shapes) != len(want) {
-		return fmt.Errorf("%d shapes are given for %d tensors", len(shapes), len(want))
+		return 0, fmt.Errorf("%d shapes are given for %d tensors", len(shapes), len(want))
 	}
-	size := 0
 	for i, shape := range shapes {
 		sample := product(want[i][1:])
 		if sample < 0 {
-			return fmt.Errorf("tensor %d: shape %v is beyond %d floats a sample", i, want[i], maxSample)
+			return 0, fmt.Errorf("tensor %d: shape %v is beyond %d floats a sample", i, want[i], maxSample)
 		}
 		if len(shape) == 0 || shape[0] != -1 && shape[0] < 1 || product(shape[1:]) != sample {
-			return fmt.Errorf("tensor %d: shape %v does not hold samples of %v: the first dimension is -1 or the batch size, the others multiply to %d", i, shape, want[i], sample)
+			return 0, fmt.Errorf("tensor %d: shape %v does not hold samples of %v: the first dimension is -1 or the batch size, the others multiply to %d", i, shape, want[i], sample)
 		}
 		size += sample
 		p.tensors = append(p.tensors, tensor{output: len(p.outputs), shape: slices.Clone(shape), sample: sample})
 	}
-	for i := range uses {
-		u := &uses[i]
-		u.cell = p.cells
-		p.cells += u.positions * (u.end - u.start)
-		p.features[u.feature].uses = append(p.features[u.feature].uses, *u)
-	}
-	p.outputs = append(p.outputs, output{name: o.Name, typ: o.Type, uses: uses, size: size})
-	return nil
+	return size, nil
 }
 
 // positions returns how many positions each sample has (1 without FirstN), and an error

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 )
 
 // two features, one of which takes slot 3, and a table each.
@@ -23,7 +24,7 @@ func v2(ids ...uint64) []uint64 { return ids }
 
 func TestReadVariants(t *testing.T) {
 	p := compile(t, small())
-	v1 := layout.MakeV1(3, 5)
+	v1 := layouttest.MakeV1(3, 5)
 	for _, tc := range []struct {
 		name   string
 		read   func(b *layout.Batch) error
@@ -37,7 +38,7 @@ func TestReadVariants(t *testing.T) {
 				nil,
 				slices.Concat(namedFeature("item", feature(2)), namedFeature("item", feature(2, 7, 8))), // an empty list is skipped
 			})
-		}, [][]uint64{v2(layout.MakeV2(3, 5), layout.MakeV2(3, 5)), nil, nil}, [][]uint64{nil, nil, v2(7, 8)}, []bool{false, false}},
+		}, [][]uint64{v2(layouttest.MakeV2(3, 5), layouttest.MakeV2(3, 5)), nil, nil}, [][]uint64{nil, nil, v2(7, 8)}, []bool{false, false}},
 		{"examples, unpacked, in parts, the last kind wins", func(b *layout.Batch) error {
 			one := append([]byte{9}, fixed64s(v2(4))...) // field 1, 8 bytes
 			parts := slices.Concat(bytesField(1, []byte("x")), bytesField(2, feature(1, v1)), bytesField(2, bytesField(2, one)),
@@ -49,18 +50,18 @@ func TestReadVariants(t *testing.T) {
 				featureList("item", false, feature(2, 1), nil, feature(2, 2, 3)),
 				featureList("fc_slot_3", true, feature(1, v1), feature(1, 77)), // only element 0 counts
 				bytesField(2, []byte("raw")), varintField(3, 3)))
-		}, [][]uint64{v2(layout.MakeV2(3, 5))}, [][]uint64{v2(1), nil, v2(2, 3)}, []bool{true, false}},
+		}, [][]uint64{v2(layouttest.MakeV2(3, 5))}, [][]uint64{v2(1), nil, v2(2, 3)}, []bool{true, false}},
 		{"batch, a feature absent, a shared list empty", func(b *layout.Batch) error {
 			return b.ReadExampleBatch(slices.Concat(varintField(3, 5), featureList("item", true)))
 		}, [][]uint64{nil}, [][]uint64{nil}, []bool{true, true}},
 		{"instances", func(b *layout.Batch) error {
-			in := bytesField(1, fixed64s(v2(v1, layout.MakeV1(9, 1), layout.MakeV1(3, 6))))
+			in := bytesField(1, fixed64s(v2(v1, layouttest.MakeV1(9, 1), layouttest.MakeV1(3, 6))))
 			f := slices.Concat(bytesField(6, bytesField(1, fixed64s(v2(12)))), bytesField(2, fixed64s(v2(11))), bytesField(1, []byte("item")))
 			return b.ReadInstances([][]byte{append(in, bytesField(9, f)...), nil})
-		}, [][]uint64{v2(layout.MakeV2(3, 5), layout.MakeV2(3, 6)), nil}, [][]uint64{v2(11, 12), nil}, []bool{false, false}},
+		}, [][]uint64{v2(layouttest.MakeV2(3, 5), layouttest.MakeV2(3, 6)), nil}, [][]uint64{v2(11, 12), nil}, []bool{false, false}},
 		{"instances, slot unpacked", func(b *layout.Batch) error {
 			return b.ReadInstances([][]byte{append(append([]byte{9}, fixed64s(v2(v1))...), bytesField(1, fixed64s(v2(v1)))...)})
-		}, [][]uint64{v2(layout.MakeV2(3, 5), layout.MakeV2(3, 5))}, [][]uint64{nil}, []bool{false, false}},
+		}, [][]uint64{v2(layouttest.MakeV2(3, 5), layouttest.MakeV2(3, 5))}, [][]uint64{nil}, []bool{false, false}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := p.NewBatch()
@@ -119,7 +120,7 @@ func TestReadRefuses(t *testing.T) {
 		}, "more than the 6 ids"},
 		{"instance, twice", func(b *layout.Batch) error {
 			f := bytesField(9, slices.Concat(bytesField(1, []byte("fc_slot_3")), bytesField(2, fixed64s(v2(1)))))
-			return b.ReadInstances([][]byte{slices.Concat(f, bytesField(1, fixed64s(v2(layout.MakeV1(3, 1)))))})
+			return b.ReadInstances([][]byte{slices.Concat(f, bytesField(1, fixed64s(v2(layouttest.MakeV1(3, 1)))))})
 		}, `"fc_slot_3" twice`},
 		{"instance cut short", func(b *layout.Batch) error { return b.ReadInstances([][]byte{{0x4a, 9}}) }, "instance 0: the message is cut short"},
 		{"open group", func(b *layout.Batch) error { return b.ReadInstances([][]byte{{0x5b}}) }, "instance 0: the message is cut short"},

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
@@ -97,7 +98,7 @@ func seedWorld(columns bool) *world {
 		for range n {
 			var row []uint64
 			for range 1 + rng.IntN(5) {
-				row = append(row, layout.MakeV2(uint32(i+200), rng.Uint64N(20)))
+				row = append(row, layouttest.MakeV2(uint32(i+200), rng.Uint64N(20)))
 			}
 			w.rows[f.Name] = append(w.rows[f.Name], row)
 		}

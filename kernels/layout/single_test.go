@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 )
 
 func twoFeatures(t *testing.T) *layout.Plan {
@@ -28,7 +29,7 @@ func TestSingleIsAColumnOfRows(t *testing.T) {
 		}
 	}
 	for f := range 2 {
-		fids := []int64{int64(layout.MakeV2(7, 5)), 4, int64(layout.MakeV2(7, 5))}
+		fids := []int64{int64(layouttest.MakeV2(7, 5)), 4, int64(layouttest.MakeV2(7, 5))}
 		if err := one.Single(f, fids); err != nil {
 			t.Fatal(err)
 		}

@@ -6,19 +6,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/kernels/dense"
+	"github.com/monolith-go/monolith/kernels/densetest"
 	"github.com/monolith-go/monolith/kernels/nn"
 	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
-// BenchmarkStep is forwards, loss and backwards of the movie tower and of DeepFM's, by dense.Tower and by its
+// BenchmarkStep is forwards, loss and backwards of the movie tower and of DeepFM's, by densetest.Tower and by its
 // program in turns, with weights that are new in every fourth step. It reports the fastest step of each:
 // what else runs on the machine comes to both.
 func BenchmarkStep(b *testing.B) {
-	deep := []dense.Layer{{In: 416, Out: 1024, Activation: dense.ActReLU}, {In: 1024, Out: 256, Activation: dense.ActReLU}, {In: 256, Out: 32, Activation: dense.ActReLU}, {In: 32, Out: 1, Activation: dense.ActSigmoid}}
+	deep := []densetest.Layer{{In: 416, Out: 1024, Activation: densetest.ActReLU}, {In: 1024, Out: 256, Activation: densetest.ActReLU}, {In: 256, Out: 32, Activation: densetest.ActReLU}, {In: 32, Out: 1, Activation: densetest.ActSigmoid}}
 	for _, m := range []struct {
 		name   string
-		layers []dense.Layer
+		layers []densetest.Layer
 		n      int
 	}{{"movies", movies, 16}, {"movies", movies, 512}, {"deep", deep, 512}} {
 		for _, count := range []int{1, 2} {
@@ -30,21 +30,21 @@ func BenchmarkStep(b *testing.B) {
 					grads = append(grads, make([]float32, l.In*l.Out), make([]float32, l.Out))
 				}
 				x, labels := draw(r, m.n*m.layers[0].In, 1), make([]float32, m.n)
-				tw, err := dense.New(m.layers)
+				tw, err := densetest.New(m.layers)
 				if err != nil {
 					b.Fatal(err)
 				}
 				pool := partest.New(b, count)
-				ws, d, dx, scores := &dense.Workspace{Pool: pool}, make([]float32, m.n), make([]float32, len(x)), make([]float32, m.n)
+				ws, d, dx, scores := &densetest.Workspace{Pool: pool}, make([]float32, m.n), make([]float32, len(x)), make([]float32, m.n)
 				tower := func() error {
 					logits, err := tw.Forward(params, x, m.n, ws)
 					if err != nil {
 						return err
 					}
 					for i, z := range logits {
-						scores[i] = dense.Sigmoid(z)
+						scores[i] = densetest.Sigmoid(z)
 					}
-					dense.SigmoidCrossEntropy(logits, labels, d)
+					densetest.SigmoidCrossEntropy(logits, labels, d)
 					for i := range d {
 						d[i] *= float32(m.n)
 					}

@@ -23,6 +23,43 @@ func kernelOf(op graph.Op, in []graph.Shape, out graph.Shape) kernel {
 		return &byRow{grain: costly, f: crossEntropyGrad}
 	case graph.MSEGrad:
 		return &byRow{grain: cheap, f: mseGrad}
+	case graph.InBatchSoftmax:
+		return &inBatch{softmaxTerm{}, nil}
+	case graph.InBatchSoftmaxGrad:
+		return inBatchSoftmaxGrad{}
+	case graph.InBatchAUC:
+		return &inBatch{aucTerm{}, ordered}
+	case graph.InBatchAUCGrad:
+		return inBatchAUCGrad{}
+	case graph.MulAdd:
+		return mulAdd{}
+	case graph.MulScalar:
+		return mulScalar{}
+	case graph.TimesBatch:
+		return timesBatch{}
+	case graph.Broadcast:
+		return broadcast{}
+	case graph.Slice:
+		return &byRow{grain: cheap, f: func(dst, x, _ []float32, _ int) { copy(dst, x[op.From:]) }}
+	case graph.Pad:
+		return &byRow{grain: cheap, f: func(dst, x, _ []float32, _ int) {
+			clear(dst[:op.From])
+			clear(dst[op.From+copy(dst[op.From:], x):])
+		}}
+	}
+	if k := kernelOfVectors(op, in, out); k != nil {
+		return k
+	}
+	if f, grain := elementwise(op); f != nil {
+		return &byElement{f, grain}
+	}
+	return nil
+}
+
+// kernelOfVectors is the kernel of an operation on the vectors and matrices of a sample, nil
+// for another one.
+func kernelOfVectors(op graph.Op, in []graph.Shape, out graph.Shape) kernel {
+	switch op := op.(type) {
 	case graph.FM:
 		return &fm{in[0].Dims[0], in[0].Dims[1]}
 	case graph.FMGrad:
@@ -67,32 +104,6 @@ func kernelOf(op graph.Op, in []graph.Shape, out graph.Shape) kernel {
 		return gruOf(op, in[1], 0)
 	case graph.GRUGrad:
 		return &gruGrad{*gruOf(graph.GRU(op), in[3], 2)}
-	case graph.InBatchSoftmax:
-		return &inBatch{softmaxTerm{}, nil}
-	case graph.InBatchSoftmaxGrad:
-		return inBatchSoftmaxGrad{}
-	case graph.InBatchAUC:
-		return &inBatch{aucTerm{}, ordered}
-	case graph.InBatchAUCGrad:
-		return inBatchAUCGrad{}
-	case graph.MulAdd:
-		return mulAdd{}
-	case graph.MulScalar:
-		return mulScalar{}
-	case graph.TimesBatch:
-		return timesBatch{}
-	case graph.Broadcast:
-		return broadcast{}
-	case graph.Slice:
-		return &byRow{grain: cheap, f: func(dst, x, _ []float32, _ int) { copy(dst, x[op.From:]) }}
-	case graph.Pad:
-		return &byRow{grain: cheap, f: func(dst, x, _ []float32, _ int) {
-			clear(dst[:op.From])
-			clear(dst[op.From+copy(dst[op.From:], x):])
-		}}
-	}
-	if f, grain := elementwise(op); f != nil {
-		return &byElement{f, grain}
 	}
 	return nil
 }

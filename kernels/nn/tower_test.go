@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/monolith-go/monolith/kernels/dense"
+	"github.com/monolith-go/monolith/kernels/densetest"
 	"github.com/monolith-go/monolith/kernels/graph"
 	"github.com/monolith-go/monolith/kernels/nn"
 	"github.com/monolith-go/monolith/kernels/par"
@@ -26,9 +26,9 @@ func compile(t testing.TB, b *graph.Builder, o nn.Options) *nn.Program {
 	return p
 }
 
-// towerGraph is what a dense.Tower with the loss of the trainer computes: outputs score, loss, dx and
+// towerGraph is what a densetest.Tower with the loss of the trainer computes: outputs score, loss, dx and
 // the gradients of kernels and biases, in order.
-func towerGraph(layers []dense.Layer, bf16 bool) *graph.Builder {
+func towerGraph(layers []densetest.Layer, bf16 bool) *graph.Builder {
 	b := &graph.Builder{}
 	x, label := b.Input("x", layers[0].In), b.Input("label", 1)
 	by := []graph.ID{x}
@@ -41,9 +41,9 @@ func towerGraph(layers []dense.Layer, bf16 bool) *graph.Builder {
 			break
 		}
 		switch l.Activation {
-		case dense.ActReLU:
+		case densetest.ActReLU:
 			y = b.Add("", graph.ReLU{}, y)
-		case dense.ActSigmoid:
+		case densetest.ActSigmoid:
 			y = b.Add("", graph.Sigmoid{}, y)
 		}
 	}
@@ -57,8 +57,8 @@ func towerGraph(layers []dense.Layer, bf16 bool) *graph.Builder {
 	return b
 }
 
-// towerStep is a step of the trainer on dense.Tower: logits, scores, loss, dx and gradients.
-func towerStep(t testing.TB, tw *dense.Tower, ws *dense.Workspace, params [][]float32, x, labels []float32) [][]float32 {
+// towerStep is a step of the trainer on densetest.Tower: logits, scores, loss, dx and gradients.
+func towerStep(t testing.TB, tw *densetest.Tower, ws *densetest.Workspace, params [][]float32, x, labels []float32) [][]float32 {
 	t.Helper()
 	n := len(labels)
 	logits, err := tw.Forward(params, x, n, ws)
@@ -67,10 +67,10 @@ func towerStep(t testing.TB, tw *dense.Tower, ws *dense.Workspace, params [][]fl
 	}
 	out := [][]float32{append([]float32(nil), logits...), make([]float32, n), nil, make([]float32, len(x))}
 	for i, z := range logits {
-		out[1][i] = dense.Sigmoid(z)
+		out[1][i] = densetest.Sigmoid(z)
 	}
 	d := make([]float32, n)
-	out[2] = []float32{dense.SigmoidCrossEntropy(logits, labels, d)}
+	out[2] = []float32{densetest.SigmoidCrossEntropy(logits, labels, d)}
 	for i := range d {
 		d[i] *= float32(n)
 	}
@@ -109,13 +109,13 @@ func draw(r *rand.Rand, n int, scale float64) []float32 {
 	return x
 }
 
-var movies = []dense.Layer{{In: 64, Out: 256, Activation: dense.ActReLU}, {In: 256, Out: 64, Activation: dense.ActReLU}, {In: 64, Out: 1, Activation: dense.ActSigmoid}}
+var movies = []densetest.Layer{{In: 64, Out: 256, Activation: densetest.ActReLU}, {In: 256, Out: 64, Activation: densetest.ActReLU}, {In: 64, Out: 1, Activation: densetest.ActSigmoid}}
 
-var towers = map[string][]dense.Layer{
+var towers = map[string][]densetest.Layer{
 	"movies": movies,
-	"mixed": {{In: 19, Out: 33, Activation: dense.ActSigmoid}, {In: 33, Out: 7, Activation: dense.ActLinear}, {In: 7, Out: 40, Activation: dense.ActReLU},
-		{In: 40, Out: 1, Activation: dense.ActSigmoid}},
-	"logistic": {{In: 5, Out: 1, Activation: dense.ActSigmoid}},
+	"mixed": {{In: 19, Out: 33, Activation: densetest.ActSigmoid}, {In: 33, Out: 7, Activation: densetest.ActLinear}, {In: 7, Out: 40, Activation: densetest.ActReLU},
+		{In: 40, Out: 1, Activation: densetest.ActSigmoid}},
+	"logistic": {{In: 5, Out: 1, Activation: densetest.ActSigmoid}},
 }
 
 // The program of a tower learns with the tower's bits: the same scores, losses and gradients of each step,
@@ -128,7 +128,7 @@ func TestTowersBits(t *testing.T) {
 	}
 	for name, layers := range towers {
 		for _, bf16 := range []bool{false, true} {
-			tw, err := dense.New(layers)
+			tw, err := densetest.New(layers)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +140,7 @@ func TestTowersBits(t *testing.T) {
 				for _, l := range layers {
 					params = append(params, draw(r, l.In*l.Out, 1/math.Sqrt(float64(l.In))), draw(r, l.Out, 1))
 				}
-				ws := &dense.Workspace{Pool: pools[1], BF16: bf16}
+				ws := &densetest.Workspace{Pool: pools[1], BF16: bf16}
 				lanes := []*nn.Lane{{Pool: pools[0]}, {Pool: pools[1]}, {Pool: pools[2]}}
 				w, out := &nn.Weights{Values: params}, nn.Outputs{}
 				for step := range 3 {
@@ -171,7 +171,7 @@ func TestTowersBits(t *testing.T) {
 }
 
 // What a run of the movie tower does: three products forwards, eight backwards, the activations and
-// masks within them. It is what dense.Tower calls.
+// masks within them. It is what densetest.Tower calls.
 func TestTowersSteps(t *testing.T) {
 	want := []string{
 		"dense_0 matmul+relu", "dense_1 matmul+relu", "dense_2 matmul", "score sigmoid", "loss cross_entropy",
@@ -197,7 +197,7 @@ func TestTowersSteps(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("steps\n%q, want\n%q", got, want)
 	}
-	tw, err := dense.New(movies)
+	tw, err := densetest.New(movies)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,38 +182,6 @@ func TestPolynomialDecay(t *testing.T) {
 	}
 }
 
-func TestCombined(t *testing.T) {
-	adam, sgd := must(optim.NewAdam(optim.Adam{LearningRate: .1, Beta1: .9, Beta2: .99, Epsilon: .01})), must(optim.NewSGD(.5))
-	ftrl := must(optim.NewFTRL(optim.FTRL{LearningRate: .1, InitialAccumulator: .1}))
-	o := must(optim.NewCombined(optim.Segment{2, adam}, optim.Segment{1, sgd}, optim.Segment{3, ftrl}))
-	w, slots := row(o, 1, 2, 3, 4, 5, 6)
-	wa, sa := row(adam, 1, 2)
-	ws, ss := row(sgd, 3)
-	wf, sf := row(ftrl, 4, 5, 6)
-	g := []float32{1, -1, .5, 2, 0, -2}
-	for range 4 {
-		o.Update(w, slots, g, optim.Step{})
-		adam.Update(wa, sa, g[:2], optim.Step{})
-		sgd.Update(ws, ss, g[2:3], optim.Step{})
-		ftrl.Update(wf, sf, g[3:], optim.Step{})
-	}
-	if !slices.Equal(w, slices.Concat(wa, ws, wf)) || !slices.Equal(slots, slices.Concat(sa, ss, sf)) {
-		t.Errorf("%v %v", w, slots)
-	}
-	got := fmt.Sprint(o.Dumps(6))
-	if want := "[{adam [{m 0 2 false} {v 2 4 false} {beta1_power 4 5 false} {beta2_power 5 6 false}]} {sgd []} {ftrl [{zero 6 9 false} {norm 9 12 false}]}]"; got != want {
-		t.Errorf("dumps %s", got)
-	}
-	if o.SlotSize(5) != -1 || optim.CheckDim(o, 5) == nil || o.Dumps(5) != nil {
-		t.Error("5 weights")
-	}
-	for _, bad := range [][]optim.Segment{nil, {{2, nil}}, {{0, sgd}}, {{2, must(optim.NewBatchSoftmax(.1))}}} {
-		if _, err := optim.NewCombined(bad...); err == nil {
-			t.Errorf("took %v", bad)
-		}
-	}
-}
-
 func TestStochasticRounding(t *testing.T) {
 	sgd := must(optim.NewSGD(1))
 	o := must(optim.NewStochasticRounding(sgd, 5))

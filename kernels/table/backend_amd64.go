@@ -16,12 +16,3 @@ func level(l cpu.Level) backend {
 
 // chosen is the fastest backend that this processor runs and nobody switched off.
 var chosen = level(cpu.Use())
-
-// runnable are all that this processor runs, chosen or not.
-func runnable() []backend {
-	var all []backend
-	for b := plain; b <= level(cpu.Has()); b++ {
-		all = append(all, b)
-	}
-	return all
-}

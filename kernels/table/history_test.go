@@ -23,45 +23,13 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 }
 
 func history(t *testing.T, b backend, dim int) {
-	const hot, rounds = 96, 120
 	tab := must(New(Config{Name: "h", Dim: dim, Optimizer: optim.SGD{LearningRate: 1}, Initializer: Zeros{}}))
 	tab.backend = b
-	var begun, ended [hot]atomic.Int64
+	h := &registers{t: t, tab: tab, dim: dim}
 	var writers, others sync.WaitGroup
 	stop := make(chan struct{})
-	for w := range 2 {
-		writers.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(w), 1))
-			for range rounds {
-				ids := make([]int64, 1+r.IntN(2*hot))
-				grads := make([]float32, len(ids)*dim)
-				for i := range ids {
-					ids[i] = r.Int64N(hot)
-					begun[ids[i]].Add(1)
-				}
-				for i := range grads {
-					grads[i] = -1
-				}
-				if err := tab.Optimize(ids, grads, 1<<30); err != nil {
-					t.Error(err)
-				}
-				for _, id := range ids {
-					ended[id].Add(1)
-				}
-			}
-		})
-	}
-	check := func(id int64, least int64, v []float32) {
-		most := begun[id].Load()
-		for _, x := range v {
-			if x != v[0] {
-				t.Errorf("backend %d: half an update of row %d: %v", b, id, v)
-				return
-			}
-		}
-		if got := int64(v[0]); got < least || got > most {
-			t.Errorf("backend %d: row %d is %d, %d updates had ended and %d begun", b, id, got, least, most)
-		}
+	for w := range uint64(2) {
+		writers.Go(func() { h.write(rand.New(rand.NewPCG(w, 1))) })
 	}
 	loop := func(f func(i int)) {
 		others.Go(func() {
@@ -75,56 +43,110 @@ func history(t *testing.T, b backend, dim int) {
 			}
 		})
 	}
-	for w := range 2 { // lookups
-		r := rand.New(rand.NewPCG(uint64(w), 2))
-		loop(func(int) {
-			ids, least := make([]int64, 1+r.IntN(200)), make([]int64, 200)
-			for i := range ids {
-				ids[i] = r.Int64N(hot)
-				least[i] = ended[ids[i]].Load()
-			}
-			out := make([]float32, len(ids)*dim)
-			if _, err := tab.Lookup(ids, out, nil); err != nil {
-				t.Error(err)
-			}
-			for i, id := range ids {
-				check(id, least[i], out[i*dim:(i+1)*dim])
-			}
-		})
+	for w := range uint64(2) {
+		r := rand.New(rand.NewPCG(w, 2))
+		loop(func(int) { h.lookup(r) })
 	}
-	loop(func(i int) { // scans and cuts
-		var rows []Row
-		if i%4 == 0 {
-			rows = tab.Snapshot()
-		} else {
-			rows, _ = tab.Rows(NoID, 300)
-		}
-		for _, row := range rows {
-			if row.ID >= 0 && row.ID < hot {
-				check(row.ID, 0, row.Values)
-			}
-		}
-	})
-	loop(func(i int) { // others come, are removed or expire
-		ids := make([]int64, 64)
-		for j := range ids {
-			ids[j] = 1<<48 + int64(i%200*64+j)
-		}
-		if err := tab.Assign(ids, make([]float32, len(ids)*dim), uint32(i), 0); err != nil {
-			t.Error(err)
-		}
-		tab.Expire(1<<30, Expiry{Days: map[int]uint32{1: 1}}, 64)
-		if i%3 == 0 {
-			tab.Remove(ids[:32])
-		}
-	})
+	loop(h.scan)
+	loop(h.comeAndGo)
 	writers.Wait()
 	close(stop)
 	others.Wait()
 	for id := range int64(hot) {
-		if row, ok := tab.row(id); !ok || int64(row.Values[0]) != ended[id].Load() {
-			t.Errorf("backend %d: row %d ends with %v after %d updates", b, id, row.Values, ended[id].Load())
+		if row, ok := tab.row(id); !ok || int64(row.Values[0]) != h.ended[id].Load() {
+			t.Errorf("backend %d: row %d ends with %v after %d updates", b, id, row.Values, h.ended[id].Load())
 		}
+	}
+}
+
+// hot is how many rows are registers.
+const hot = 96
+
+// registers counts the updates of each register that have begun and ended.
+type registers struct {
+	t            *testing.T
+	tab          *Table
+	dim          int
+	begun, ended [hot]atomic.Int64
+}
+
+// write updates registers 120 times.
+func (h *registers) write(r *rand.Rand) {
+	for range 120 {
+		ids := make([]int64, 1+r.IntN(2*hot))
+		grads := make([]float32, len(ids)*h.dim)
+		for i := range ids {
+			ids[i] = r.Int64N(hot)
+			h.begun[ids[i]].Add(1)
+		}
+		for i := range grads {
+			grads[i] = -1
+		}
+		if err := h.tab.Optimize(ids, grads, 1<<30); err != nil {
+			h.t.Error(err)
+		}
+		for _, id := range ids {
+			h.ended[id].Add(1)
+		}
+	}
+}
+
+// check is of a read that began when least updates had ended.
+func (h *registers) check(id int64, least int64, v []float32) {
+	most := h.begun[id].Load()
+	for _, x := range v {
+		if x != v[0] {
+			h.t.Errorf("backend %d: half an update of row %d: %v", h.tab.backend, id, v)
+			return
+		}
+	}
+	if got := int64(v[0]); got < least || got > most {
+		h.t.Errorf("backend %d: row %d is %d, %d updates had ended and %d begun", h.tab.backend, id, got, least, most)
+	}
+}
+
+func (h *registers) lookup(r *rand.Rand) {
+	ids, least := make([]int64, 1+r.IntN(200)), make([]int64, 200)
+	for i := range ids {
+		ids[i] = r.Int64N(hot)
+		least[i] = h.ended[ids[i]].Load()
+	}
+	out := make([]float32, len(ids)*h.dim)
+	if _, err := h.tab.Lookup(ids, out, nil); err != nil {
+		h.t.Error(err)
+	}
+	for i, id := range ids {
+		h.check(id, least[i], out[i*h.dim:(i+1)*h.dim])
+	}
+}
+
+// scan reads rows in a cut each fourth time, and else as a page.
+func (h *registers) scan(i int) {
+	var rows []Row
+	if i%4 == 0 {
+		rows = h.tab.Snapshot()
+	} else {
+		rows, _ = h.tab.Rows(NoID, 300)
+	}
+	for _, row := range rows {
+		if row.ID >= 0 && row.ID < hot {
+			h.check(row.ID, 0, row.Values)
+		}
+	}
+}
+
+// comeAndGo has other rows come, be removed or expire.
+func (h *registers) comeAndGo(i int) {
+	ids := make([]int64, 64)
+	for j := range ids {
+		ids[j] = 1<<48 + int64(i%200*64+j)
+	}
+	if err := h.tab.Assign(ids, make([]float32, len(ids)*h.dim), uint32(i), 0); err != nil {
+		h.t.Error(err)
+	}
+	h.tab.Expire(1<<30, Expiry{Days: map[int]uint32{1: 1}}, 64)
+	if i%3 == 0 {
+		h.tab.Remove(ids[:32])
 	}
 }
 

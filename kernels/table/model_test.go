@@ -87,136 +87,181 @@ func drive(t *testing.T, b backend, seed uint64, dim, steps int, o optim.Optimiz
 	cfg := Config{Name: "m", Dim: dim, Optimizer: o, Initializer: RandomUniform{-1, 1}, Seed: seed, MaxRows: limit}
 	tab := must(New(cfg))
 	tab.backend = b
-	m := &model{cfg, map[int64]Row{}}
-	span := int64(1) << r.IntN(14)
-	draw := func() []int64 {
-		ids := make([]int64, r.IntN(3)*r.IntN(200)+r.IntN(5))
-		for i := range ids {
-			ids[i] = (r.Int64N(span) - span/2) * (1 << 48) / 16
-		}
-		return ids
-	}
-	block := func(n int) []float32 {
-		v := make([]float32, n*dim)
-		for i := range v {
-			v[i] = r.Float32() - .5
-		}
-		return v
-	}
-	fits := func(ids []int64, err error) bool {
-		full := limit > 0 && len(m.rows)+m.missing(ids) > limit && m.missing(ids) > 0
-		if errors.Is(err, ErrFull) != full || err != nil && !full {
-			t.Fatalf("seed %d: %d rows, %d new, limit %d: %v", seed, len(m.rows), m.missing(ids), limit, err)
-		}
-		return !full
-	}
+	d := &driver{model: &model{cfg, map[int64]Row{}}, t: t, tab: tab, r: r, seed: seed, span: int64(1) << r.IntN(14)}
 	for step := range steps {
-		ids, now := draw(), r.Uint32N(1<<20)
+		ids, now := d.draw(), r.Uint32N(1<<20)
 		switch op := r.IntN(16); {
 		case op < 5:
-			g := block(len(ids))
-			if fits(ids, tab.Optimize(ids, g, now)) {
-				order, sum := sums(ids, g, dim)
-				for _, id := range order {
-					row := m.row(id)
-					o.Update(row.Values, row.Slots, sum[id], optim.Step{})
-					row.UnixSec = now
-					m.rows[id] = row
-				}
-			}
+			d.optimize(ids, now)
 		case op < 8:
-			v := block(len(ids))
-			if fits(ids, tab.Assign(ids, v, now, uint64(step))) {
-				for i, id := range ids {
-					row := m.row(id)
-					row.Values, row.UnixSec, row.Tag = slices.Clone(v[i*dim:(i+1)*dim]), now, uint64(step)
-					m.rows[id] = row
-				}
-			}
+			d.assign(ids, now, uint64(step))
 		case op < 9:
-			v := block(len(ids))
-			if fits(ids, tab.AssignAdd(ids, v, now, 7)) {
-				order, sum := sums(ids, v, dim)
-				for _, id := range order {
-					row := m.row(id)
-					for j, x := range sum[id] {
-						row.Values[j] += x
-					}
-					row.UnixSec, row.Tag = now, 7
-					m.rows[id] = row
-				}
-			}
+			d.assignAdd(ids, now)
 		case op < 11:
-			want := 0
-			ids = ids[:min(len(ids), 20)]
-			for _, id := range ids {
-				if _, ok := m.rows[id]; ok {
-					want++
-					delete(m.rows, id)
-				}
-			}
-			if got := tab.Remove(ids); got != want {
-				t.Fatalf("seed %d: removed %d, want %d", seed, got, want)
-			}
+			d.remove(ids[:min(len(ids), 20)])
 		case op < 12:
-			ids = ids[:min(len(ids), 9)]
-			had, err := tab.Reinitialize(ids, now)
-			if fits(ids, err) {
-				for i, id := range ids {
-					if _, ok := m.rows[id]; ok != had[i] {
-						t.Fatalf("seed %d: reinitialize says %v of %d", seed, had[i], id)
-					}
-					row := m.fresh(id)
-					row.UnixSec = now
-					m.rows[id] = row
-				}
-			}
+			d.reinitialize(ids[:min(len(ids), 9)], now)
 		case op < 13:
-			var rows []Row
-			for _, id := range ids {
-				row := Row{ID: id, Values: block(1), UnixSec: now, Tag: 3}
-				if r.IntN(2) == 0 {
-					row.Slots = make([]float32, len(m.fresh(id).Slots))
-				}
-				rows = append(rows, row)
-			}
-			if fits(ids, tab.Restore(rows)) {
-				for _, row := range rows {
-					if len(row.Slots) == 0 {
-						row.Slots = m.fresh(row.ID).Slots
-					}
-					m.rows[row.ID] = row
-				}
-			}
+			d.restore(ids, now)
 		case op < 14:
-			policy := Expiry{Days: map[int]uint32{0: 2, 3: 0, SlotOf(-1 << 48): 1}, DefaultDays: 3}
-			want, got := len(m.rows), 0
-			maps.DeleteFunc(m.rows, func(id int64, row Row) bool {
-				days, ok := policy.Days[SlotOf(id)]
-				if !ok {
-					days = 3
-				}
-				return days > 0 && int64(tab.Newest())-int64(row.UnixSec) >= int64(days)*86400
-			})
-			for done := false; !done; {
-				var n int
-				n, done = tab.Expire(tab.Newest(), policy, 1+r.IntN(500))
-				got += n
-			}
-			if got != want-len(m.rows) {
-				t.Fatalf("seed %d: %d rows expired, want %d", seed, got, want-len(m.rows))
-			}
+			d.expire()
 		case op == 15 && r.IntN(20) == 0:
 			tab.Clear()
-			clear(m.rows)
+			clear(d.rows)
 		}
-		m.compare(t, tab, draw(), seed)
+		d.compare(t, tab, d.draw(), seed)
 	}
-	all := slices.Sorted(maps.Keys(m.rows))
+	all := slices.Sorted(maps.Keys(d.rows))
 	if got := tab.ids(); !slices.Equal(got, all) {
 		t.Fatalf("seed %d: %d ids, want %d", seed, len(got), len(all))
 	}
-	m.compare(t, tab, all, seed)
+	d.compare(t, tab, all, seed)
+}
+
+// driver does the same to a table and to its model.
+type driver struct {
+	*model
+	t    *testing.T
+	tab  *Table
+	r    *rand.Rand
+	seed uint64
+	span int64 // of ids
+}
+
+func (d *driver) draw() []int64 {
+	ids := make([]int64, d.r.IntN(3)*d.r.IntN(200)+d.r.IntN(5))
+	for i := range ids {
+		ids[i] = (d.r.Int64N(d.span) - d.span/2) * (1 << 48) / 16
+	}
+	return ids
+}
+
+func (d *driver) block(n int) []float32 {
+	v := make([]float32, n*d.cfg.Dim)
+	for i := range v {
+		v[i] = d.r.Float32() - .5
+	}
+	return v
+}
+
+// fits says whether ids have room in the table, which must have said the same.
+func (d *driver) fits(ids []int64, err error) bool {
+	missing, limit := d.missing(ids), d.cfg.MaxRows
+	full := limit > 0 && len(d.rows)+missing > limit && missing > 0
+	if errors.Is(err, ErrFull) != full || err != nil && !full {
+		d.t.Fatalf("seed %d: %d rows, %d new, limit %d: %v", d.seed, len(d.rows), missing, limit, err)
+	}
+	return !full
+}
+
+func (d *driver) optimize(ids []int64, now uint32) {
+	g := d.block(len(ids))
+	if !d.fits(ids, d.tab.Optimize(ids, g, now)) {
+		return
+	}
+	order, sum := sums(ids, g, d.cfg.Dim)
+	for _, id := range order {
+		row := d.row(id)
+		d.cfg.Optimizer.Update(row.Values, row.Slots, sum[id], optim.Step{})
+		row.UnixSec = now
+		d.rows[id] = row
+	}
+}
+
+func (d *driver) assign(ids []int64, now uint32, tag uint64) {
+	v, dim := d.block(len(ids)), d.cfg.Dim
+	if !d.fits(ids, d.tab.Assign(ids, v, now, tag)) {
+		return
+	}
+	for i, id := range ids {
+		row := d.row(id)
+		row.Values, row.UnixSec, row.Tag = slices.Clone(v[i*dim:(i+1)*dim]), now, tag
+		d.rows[id] = row
+	}
+}
+
+func (d *driver) assignAdd(ids []int64, now uint32) {
+	v := d.block(len(ids))
+	if !d.fits(ids, d.tab.AssignAdd(ids, v, now, 7)) {
+		return
+	}
+	order, sum := sums(ids, v, d.cfg.Dim)
+	for _, id := range order {
+		row := d.row(id)
+		for j, x := range sum[id] {
+			row.Values[j] += x
+		}
+		row.UnixSec, row.Tag = now, 7
+		d.rows[id] = row
+	}
+}
+
+func (d *driver) remove(ids []int64) {
+	want := 0
+	for _, id := range ids {
+		if _, ok := d.rows[id]; ok {
+			want++
+			delete(d.rows, id)
+		}
+	}
+	if got := d.tab.Remove(ids); got != want {
+		d.t.Fatalf("seed %d: removed %d, want %d", d.seed, got, want)
+	}
+}
+
+func (d *driver) reinitialize(ids []int64, now uint32) {
+	had, err := d.tab.Reinitialize(ids, now)
+	if !d.fits(ids, err) {
+		return
+	}
+	for i, id := range ids {
+		if _, ok := d.rows[id]; ok != had[i] {
+			d.t.Fatalf("seed %d: reinitialize says %v of %d", d.seed, had[i], id)
+		}
+		row := d.fresh(id)
+		row.UnixSec = now
+		d.rows[id] = row
+	}
+}
+
+func (d *driver) restore(ids []int64, now uint32) {
+	var rows []Row
+	for _, id := range ids {
+		row := Row{ID: id, Values: d.block(1), UnixSec: now, Tag: 3}
+		if d.r.IntN(2) == 0 {
+			row.Slots = make([]float32, len(d.fresh(id).Slots))
+		}
+		rows = append(rows, row)
+	}
+	if !d.fits(ids, d.tab.Restore(rows)) {
+		return
+	}
+	for _, row := range rows {
+		if len(row.Slots) == 0 {
+			row.Slots = d.fresh(row.ID).Slots
+		}
+		d.rows[row.ID] = row
+	}
+}
+
+func (d *driver) expire() {
+	policy := Expiry{Days: map[int]uint32{0: 2, 3: 0, SlotOf(-1 << 48): 1}, DefaultDays: 3}
+	want, got := len(d.rows), 0
+	maps.DeleteFunc(d.rows, func(id int64, row Row) bool {
+		days, ok := policy.Days[SlotOf(id)]
+		if !ok {
+			days = 3
+		}
+		return days > 0 && int64(d.tab.Newest())-int64(row.UnixSec) >= int64(days)*86400
+	})
+	for done := false; !done; {
+		var n int
+		n, done = d.tab.Expire(d.tab.Newest(), policy, 1+d.r.IntN(500))
+		got += n
+	}
+	if got != want-len(d.rows) {
+		d.t.Fatalf("seed %d: %d rows expired, want %d", d.seed, got, want-len(d.rows))
+	}
 }
 
 func (m *model) compare(t *testing.T, tab *Table, ids []int64, seed uint64) {

@@ -29,103 +29,126 @@ func FuzzTouched(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, most uint16) {
 		for _, b := range runnable() {
-			tab, r := tracking(b), rand.New(rand.NewPCG(seed, 1))
-			rows, want := map[int64]uint32{}, map[int64]bool{} // id -> time; id of a written row
-			now := uint32(1)
-			draw := func() []int64 {
-				ids := make([]int64, r.IntN(200))
-				for i := range ids {
-					if ids[i] = r.Int64N(int64(most)+1) - int64(most)/3; r.IntN(2) == 0 {
-						ids[i] |= 1 << 48
-					}
-				}
-				return ids
-			}
+			l := &listed{t: t, b: b, tab: tracking(b), r: rand.New(rand.NewPCG(seed, 1)), rows: map[int64]uint32{}, want: map[int64]bool{}, now: 1}
 			for range 60 {
-				ids := draw()
-				write := func(admitted func(int64) bool) {
-					for _, id := range ids {
-						if _, ok := rows[id]; ok || admitted(id) {
-							rows[id], want[id] = now, true
-						}
-					}
-				}
-				filtered := func(id int64) bool { return refuse{}.Admit(id, 1) }
-				var err error
-				switch r.IntN(10) {
-				case 0, 1:
-					now += 40_000
-					err = tab.Optimize(ids, make([]float32, 3*len(ids)), now)
-					write(filtered)
-				case 2:
-					err = tab.Assign(ids, make([]float32, 3*len(ids)), now, 0)
-					write(filtered)
-				case 3:
-					_, err = tab.Reinitialize(ids, now)
-					write(filtered)
-				case 4:
-					tab.Remove(ids)
-					for _, id := range ids {
-						delete(rows, id)
-						delete(want, id)
-					}
-				case 5:
-					e := Expiry{DefaultDays: 1}
-					for done := false; !done; {
-						_, done = tab.Expire(now, e, 64)
-					}
-					maps.DeleteFunc(rows, func(id int64, at uint32) bool {
-						gone := e.Expired(id, at, now)
-						if gone {
-							delete(want, id)
-						}
-						return gone
-					})
-				case 6:
-					var restored []Row
-					for _, id := range ids {
-						restored = append(restored, Row{ID: id, Values: make([]float32, 3), UnixSec: now})
-						rows[id] = now
-					}
-					err = tab.Restore(restored)
-				case 7:
-					var missing []int64
-					for _, id := range ids {
-						if _, ok := rows[id]; ok {
-							want[id] = true
-						} else {
-							missing = append(missing, id)
-						}
-					}
-					if got := tab.Touch(ids); !slices.Equal(got, missing) {
-						t.Fatalf("Touch says that %v are missing, want %v", got, missing)
-					}
-				case 8:
-					if r.IntN(4) == 0 {
-						tab.TouchAll()
-						for id := range rows {
-							want[id] = true
-						}
-					} else if r.IntN(4) == 0 {
-						tab.Clear()
-						clear(rows)
-						clear(want)
-					}
-				case 9:
-					if got, want := tab.TakeTouched(), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
-						t.Fatalf("backend %v: %v were written, want %v", b, got, want)
-					}
-					clear(want)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if tab.Touched() != len(want) {
-					t.Fatalf("backend %v: %d rows are listed, want %d", b, tab.Touched(), len(want))
-				}
+				l.step(int64(most))
 			}
 		}
 	})
+}
+
+// listed is a table that tracks what is written, beside maps of what it should hold and list.
+type listed struct {
+	t    *testing.T
+	b    backend
+	tab  *Table
+	r    *rand.Rand
+	rows map[int64]uint32 // id -> time
+	want map[int64]bool   // ids of written rows
+	now  uint32
+}
+
+func (l *listed) draw(most int64) []int64 {
+	ids := make([]int64, l.r.IntN(200))
+	for i := range ids {
+		if ids[i] = l.r.Int64N(most+1) - most/3; l.r.IntN(2) == 0 {
+			ids[i] |= 1 << 48
+		}
+	}
+	return ids
+}
+
+// wrote are ids that the filter was asked about, unless they had rows.
+func (l *listed) wrote(ids []int64) {
+	for _, id := range ids {
+		if _, ok := l.rows[id]; ok || (refuse{}).Admit(id, 1) {
+			l.rows[id], l.want[id] = l.now, true
+		}
+	}
+}
+
+func (l *listed) step(most int64) {
+	ids := l.draw(most)
+	var err error
+	switch l.r.IntN(10) {
+	case 0, 1:
+		l.now += 40_000
+		err = l.tab.Optimize(ids, make([]float32, 3*len(ids)), l.now)
+		l.wrote(ids)
+	case 2:
+		err = l.tab.Assign(ids, make([]float32, 3*len(ids)), l.now, 0)
+		l.wrote(ids)
+	case 3:
+		_, err = l.tab.Reinitialize(ids, l.now)
+		l.wrote(ids)
+	case 4:
+		l.tab.Remove(ids)
+		for _, id := range ids {
+			delete(l.rows, id)
+			delete(l.want, id)
+		}
+	case 5:
+		l.expire()
+	case 6:
+		var restored []Row
+		for _, id := range ids {
+			restored = append(restored, Row{ID: id, Values: make([]float32, 3), UnixSec: l.now})
+			l.rows[id] = l.now
+		}
+		err = l.tab.Restore(restored)
+	case 7:
+		l.touch(ids)
+	case 8:
+		if l.r.IntN(4) == 0 {
+			l.tab.TouchAll()
+			for id := range l.rows {
+				l.want[id] = true
+			}
+		} else if l.r.IntN(4) == 0 {
+			l.tab.Clear()
+			clear(l.rows)
+			clear(l.want)
+		}
+	case 9:
+		if got, want := l.tab.TakeTouched(), slices.Sorted(maps.Keys(l.want)); !slices.Equal(got, want) {
+			l.t.Fatalf("backend %v: %v were written, want %v", l.b, got, want)
+		}
+		clear(l.want)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if l.tab.Touched() != len(l.want) {
+		l.t.Fatalf("backend %v: %d rows are listed, want %d", l.b, l.tab.Touched(), len(l.want))
+	}
+}
+
+func (l *listed) expire() {
+	e := Expiry{DefaultDays: 1}
+	for done := false; !done; {
+		_, done = l.tab.Expire(l.now, e, 64)
+	}
+	maps.DeleteFunc(l.rows, func(id int64, at uint32) bool {
+		gone := e.Expired(id, at, l.now)
+		if gone {
+			delete(l.want, id)
+		}
+		return gone
+	})
+}
+
+func (l *listed) touch(ids []int64) {
+	var missing []int64
+	for _, id := range ids {
+		if _, ok := l.rows[id]; ok {
+			l.want[id] = true
+		} else {
+			missing = append(missing, id)
+		}
+	}
+	if got := l.tab.Touch(ids); !slices.Equal(got, missing) {
+		l.t.Fatalf("Touch says that %v are missing, want %v", got, missing)
+	}
 }
 
 func TestTakeTouchedAscending(t *testing.T) {

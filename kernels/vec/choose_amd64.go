@@ -24,23 +24,12 @@ var (
 
 func fastest() backend {
 	switch {
-	case cpu.UseAVX512():
+	case cpu.Use() >= cpu.AVX512:
 		return avx512
-	case cpu.UseAVX2():
+	case cpu.Use() >= cpu.AVX2:
 		return avx2
 	}
 	return plain
-}
-
-// backends are all that this processor runs, chosen or not, the fastest last.
-func backends() []backend {
-	switch {
-	case cpu.HasAVX512():
-		return []backend{plain, avx2, avx512}
-	case cpu.HasAVX2():
-		return []backend{plain, avx2}
-	}
-	return []backend{plain}
 }
 
 // The AVX2 loops take blocks of 8; plain Go, which gives the same bits, takes the rest.

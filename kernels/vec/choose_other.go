@@ -3,5 +3,3 @@
 package vec
 
 func fastest() backend { return plain }
-
-func backends() []backend { return []backend{plain} }

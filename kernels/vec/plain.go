@@ -34,9 +34,6 @@ var plain = backend{
 // off. It never changes, so a process always rounds the same way.
 var chosen = fastest()
 
-// Backend names the implementation in use: "plain", "avx2" or "avx512".
-func Backend() string { return chosen.name }
-
 // dotGo keeps four partial sums, so that additions need not wait for one another.
 func dotGo(a, b []float32) float32 {
 	b = b[:len(a)]

@@ -46,13 +46,6 @@ func Add(x, y []float32) {
 	chosen.add(x[:n], y[:n])
 }
 
-// Scale multiplies every x[i] by alpha.
-func Scale(alpha float32, x []float32) {
-	for i := range x {
-		x[i] *= alpha
-	}
-}
-
 // Fill sets every x[i] to v.
 func Fill(v float32, x []float32) {
 	for i := range x {
@@ -67,13 +60,4 @@ func MaxAbs(x []float32) float32 {
 		return 0
 	}
 	return math.Float32frombits(chosen.maxBits(x))
-}
-
-// Finite reports whether no element is NaN or infinite.
-func Finite(x []float32) bool {
-	var bad float32
-	for _, v := range x {
-		bad += v - v // 0 for every finite v, NaN otherwise, and NaN stays
-	}
-	return bad == 0
 }

@@ -102,9 +102,8 @@ func TestLengths(t *testing.T) {
 	}
 	Axpy4(1, 1, 1, 1, a, nil, b, a, y)
 	Add(b, y)
-	Scale(.5, y)
-	if !slices.Equal(y, []float32{7, 10.5, 3.5, .5}) {
-		t.Errorf("add and scale %v", y)
+	if !slices.Equal(y, []float32{14, 21, 7, 1}) {
+		t.Errorf("add %v", y)
 	}
 	Fill(3, y)
 	if !slices.Equal(y, []float32{3, 3, 3, 3}) {
@@ -133,14 +132,6 @@ func TestNaNAndInf(t *testing.T) {
 			}
 		}
 	}
-	for _, tc := range []struct {
-		x    []float32
-		want bool
-	}{{nil, true}, {[]float32{1, math.MaxFloat32, -math.MaxFloat32, 1e-45}, true}, {[]float32{1, nan, 1}, false}, {[]float32{inf, -inf}, false}, {[]float32{0, 0, -inf}, false}} {
-		if got := Finite(tc.x); got != tc.want {
-			t.Errorf("Finite(%v) = %v", tc.x, got)
-		}
-	}
 }
 
 // A machine with AVX-512 that quietly runs lesser loops is a fault of the build.
@@ -150,8 +141,8 @@ func TestTheFastestIsChosen(t *testing.T) {
 	if os.Getenv(cpu.Kernels) != "" || os.Getenv(cpu.NoAVX2) != "" {
 		want = min(cpu.Use(), cpu.AVX512, cpu.Level(len(all)-1)).String()
 	}
-	if Backend() != want {
-		t.Errorf("%s is in use, %s could be", Backend(), want)
+	if chosen.name != want {
+		t.Errorf("%s is in use, %s could be", chosen.name, want)
 	}
 	if len(all) <= int(cpu.AVX512) {
 		t.Logf("only %d backends are compared here: the others are missing, or excluded from the build", len(all))

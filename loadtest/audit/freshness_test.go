@@ -27,44 +27,64 @@ func ranges(seq uint64, k uint32, epoch uint64, fromTo ...int64) Delta {
 	return Delta{Seq: seq, Delta: d}
 }
 
+// applied says of a replica of m up to which deltas it was when.
+func applied(sub, container string, seqMs ...int) (all []Applied) {
+	for i := 0; i < len(seqMs); i += 2 {
+		all = append(all, Applied{"m", sub, container, uint64(seqMs[i]), ms(seqMs[i+1])})
+	}
+	return all
+}
+
+// alive is a life of a replica of m; to 0 has no end.
+func alive(sub, container string, from, to int) Lifetime {
+	l := Lifetime{Model: "m", SubModel: sub, Container: container, From: ms(from)}
+	if to > 0 {
+		l.To = ms(to)
+	}
+	return l
+}
+
+// ratedAt are ratings of one training shard: rating n at offset n is acked at 100 + 10 n ms and
+// produced 4 ms before.
+func ratedAt(fids []int64, offsets ...int64) (all []Rated) {
+	for _, o := range offsets {
+		all = append(all, Rated{Offset: o, Time: ms(96 + 10*int(o)), Acked: ms(100 + 10*int(o)), FIDs: fids})
+	}
+	return all
+}
+
+// freshnessCase is a run's facts, and what they say of how soon its ratings were served.
+type freshnessCase struct {
+	name    string
+	deltas  []Delta
+	applied []Applied
+	lives   []Lifetime
+	ratings []Rated
+	shards  int
+	serving int
+	want    Freshnesses
+}
+
 func TestFreshness(t *testing.T) {
-	applied := func(sub, container string, seqMs ...int) (all []Applied) {
-		for i := 0; i < len(seqMs); i += 2 {
-			all = append(all, Applied{"m", sub, container, uint64(seqMs[i]), ms(seqMs[i+1])})
-		}
-		return all
+	for _, tc := range append(freshnessOfReplicas(), freshnessOfRecords()...) {
+		t.Run(tc.name, func(t *testing.T) {
+			got := Freshness(tc.deltas, tc.applied, tc.lives, tc.ratings, "m", tc.shards, tc.serving)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
-	alive := func(sub, container string, from, to int) Lifetime {
-		l := Lifetime{Model: "m", SubModel: sub, Container: container, From: ms(from)}
-		if to > 0 {
-			l.To = ms(to)
-		}
-		return l
-	}
-	// One training shard; rating n at offset n is acked at 100 + 10 n ms and produced
-	// 4 ms before.
-	rated := func(fids []int64, offsets ...int64) (all []Rated) {
-		for _, o := range offsets {
-			all = append(all, Rated{Offset: o, Time: ms(96 + 10*int(o)), Acked: ms(100 + 10*int(o)), FIDs: fids})
-		}
-		return all
-	}
-	for _, tc := range []struct {
-		name    string
-		deltas  []Delta
-		applied []Applied
-		lives   []Lifetime
-		ratings []Rated
-		shards  int
-		serving int
-		want    Freshnesses
-	}{
+}
+
+// freshnessOfReplicas is about whose word counts.
+func freshnessOfReplicas() []freshnessCase {
+	return []freshnessCase{
 		{
 			name:    "the slowest replica counts",
 			deltas:  []Delta{ranges(5, 0, 1, 0, 2)},
 			applied: append(applied("ps_0", "a", 5, 150), applied("ps_0", "b", 5, 170)...),
 			lives:   []Lifetime{alive("ps_0", "a", 0, 0), alive("ps_0", "b", 0, 0)},
-			ratings: rated([]int64{2, 4}, 0, 1), shards: 1, serving: 1,
+			ratings: ratedAt([]int64{2, 4}, 0, 1), shards: 1, serving: 1,
 			want: Freshnesses{Samples: []Sample{{0, 0, ms(100), 70, 50, 74}, {0, 1, ms(110), 60, 40, 64}}},
 		},
 		{
@@ -72,7 +92,7 @@ func TestFreshness(t *testing.T) {
 			deltas:  []Delta{ranges(5, 0, 1, 0, 1), ranges(9, 1, 1, 0, 1)},
 			applied: append(applied("ps_0", "a", 5, 130, 9, 190), applied("ps_1", "b", 5, 120, 9, 160)...),
 			lives:   []Lifetime{alive("ps_0", "a", 0, 0), alive("ps_1", "b", 0, 0)},
-			ratings: rated([]int64{2, 3}, 0), shards: 2, serving: 2, // row 2: delta 5 on a; row 3: delta 9 on b
+			ratings: ratedAt([]int64{2, 3}, 0), shards: 2, serving: 2, // row 2: delta 5 on a; row 3: delta 9 on b
 			want: Freshnesses{Samples: []Sample{{0, 0, ms(100), 60, 60, 64}}},
 		},
 		{
@@ -80,7 +100,7 @@ func TestFreshness(t *testing.T) {
 			deltas:  []Delta{ranges(5, 0, 1, 0, 1), ranges(6, 0, 1, 1, 2), ranges(7, 0, 1, 2, 3)},
 			applied: applied("ps_0", "a", 5, 140, 7, 155), // what it said of 6 was lost
 			lives:   []Lifetime{alive("ps_0", "a", 0, 0)},
-			ratings: rated([]int64{2}, 1), shards: 1, serving: 1,
+			ratings: ratedAt([]int64{2}, 1), shards: 1, serving: 1,
 			want: Freshnesses{Samples: []Sample{{0, 1, ms(110), 45, 45, 49}}},
 		},
 		{
@@ -88,7 +108,7 @@ func TestFreshness(t *testing.T) {
 			deltas:  []Delta{ranges(5, 0, 1, 0, 1)},
 			applied: append(append(applied("ps_0", "a", 5, 150), applied("ps_0", "young", 5, 9000)...), applied("ps_0", "dead", 4, 90)...),
 			lives:   []Lifetime{alive("ps_0", "a", 0, 0), alive("ps_0", "young", 101, 0), alive("ps_0", "dead", 0, 120)},
-			ratings: rated([]int64{2}, 0), shards: 1, serving: 1,
+			ratings: ratedAt([]int64{2}, 0), shards: 1, serving: 1,
 			want: Freshnesses{Samples: []Sample{{0, 0, ms(100), 50, 50, 54}}},
 		},
 		{
@@ -96,15 +116,21 @@ func TestFreshness(t *testing.T) {
 			deltas:  []Delta{ranges(5, 0, 1, 0, 1), ranges(8, 0, 1, 1, 9)},
 			applied: applied("ps_0", "a", 5, 115, 8, 260),
 			lives:   []Lifetime{alive("ps_0", "a", 0, 120), alive("ps_0", "a", 150, 0)},
-			ratings: rated([]int64{2}, 0, 4, 8), shards: 1, serving: 1, // acked at 100, 140, 180
+			ratings: ratedAt([]int64{2}, 0, 4, 8), shards: 1, serving: 1, // acked at 100, 140, 180
 			want: Freshnesses{Samples: []Sample{{0, 0, ms(100), 15, 15, 19}, {0, 8, ms(180), 80, 80, 84}}, Unserved: 1},
 		},
+	}
+}
+
+// freshnessOfRecords is about which delta counts.
+func freshnessOfRecords() []freshnessCase {
+	return []freshnessCase{
 		{
 			name:    "records in no delta, and deltas nobody spoke of",
 			deltas:  []Delta{ranges(5, 0, 1, 0, 1), ranges(6, 0, 1, 2, 3)},
 			applied: applied("ps_0", "a", 5, 150),
 			lives:   []Lifetime{alive("ps_0", "a", 0, 0)},
-			ratings: rated([]int64{2}, 0, 1, 2, 3), shards: 1, serving: 1,
+			ratings: ratedAt([]int64{2}, 0, 1, 2, 3), shards: 1, serving: 1,
 			want: Freshnesses{Samples: []Sample{{0, 0, ms(100), 50, 50, 54}}, Unlearnt: 2, Unknown: 1},
 		},
 		{
@@ -112,7 +138,7 @@ func TestFreshness(t *testing.T) {
 			deltas:  []Delta{ranges(5, 0, 1, 0, 3), ranges(9, 0, 2, 1, 5)},
 			applied: applied("ps_0", "a", 5, 150, 9, 500),
 			lives:   []Lifetime{alive("ps_0", "a", 0, 0)},
-			ratings: rated([]int64{2}, 2, 3), shards: 1, serving: 1,
+			ratings: ratedAt([]int64{2}, 2, 3), shards: 1, serving: 1,
 			want: Freshnesses{Samples: []Sample{{0, 2, ms(120), 30, 30, 34}, {0, 3, ms(130), 370, 370, 374}}},
 		},
 		{
@@ -120,7 +146,7 @@ func TestFreshness(t *testing.T) {
 			deltas:  []Delta{ranges(5, 0, 1, 0, 1)},
 			applied: applied("ps_0", "a", 5, 98),
 			lives:   []Lifetime{alive("ps_0", "a", 0, 0)},
-			ratings: rated([]int64{2}, 0), shards: 1, serving: 1,
+			ratings: ratedAt([]int64{2}, 0), shards: 1, serving: 1,
 			want: Freshnesses{Samples: []Sample{{0, 0, ms(100), 0, 0, 2}}},
 		},
 		{
@@ -128,16 +154,9 @@ func TestFreshness(t *testing.T) {
 			deltas:  []Delta{ranges(5, 0, 1, 0, 1)},
 			applied: []Applied{{"other", "ps_0", "a", 5, ms(150)}},
 			lives:   []Lifetime{{Model: "other", SubModel: "ps_0", Container: "a", From: ms(0)}},
-			ratings: rated([]int64{2}, 0), shards: 1, serving: 1,
+			ratings: ratedAt([]int64{2}, 0), shards: 1, serving: 1,
 			want: Freshnesses{Unserved: 1},
 		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := Freshness(tc.deltas, tc.applied, tc.lives, tc.ratings, "m", tc.shards, tc.serving)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
 	}
 }
 

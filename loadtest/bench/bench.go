@@ -63,7 +63,7 @@ func (r *Runner) Run(ctx context.Context, bs []Benchmark) ([]Result, error) {
 		if err := ctx.Err(); err != nil {
 			return r.results, err
 		}
-		r.say("%s: %s", b.Name, b.About)
+		r.Say("%s: %s", b.Name, b.About)
 		if err := b.Run(ctx, r); err != nil {
 			return r.results, fmt.Errorf("benchmark %s: %w", b.Name, err)
 		}
@@ -71,7 +71,8 @@ func (r *Runner) Run(ctx context.Context, bs []Benchmark) ([]Result, error) {
 	return r.results, nil
 }
 
-func (r *Runner) say(format string, args ...any) {
+// Say writes a line to Progress, if somebody listens.
+func (r *Runner) Say(format string, args ...any) {
 	if r.Progress != nil {
 		fmt.Fprintf(r.Progress, format+"\n", args...)
 	}

@@ -82,7 +82,7 @@ func (r *Runner) Compare(ctx context.Context, c Comparison) error {
 		}
 		err := c.take(ctx, c.Peer, peer, counts)
 		if errors.Is(err, peers.ErrSlow) {
-			r.say("  %s: %v", c.Name, err)
+			r.Say("  %s: %v", c.Name, err)
 			c.Peer, peer = nil, make([][]float64, len(c.Figures))
 		} else if err != nil {
 			return fmt.Errorf("%s: baseline: %w", c.Name, err)
@@ -91,7 +91,7 @@ func (r *Runner) Compare(ctx context.Context, c Comparison) error {
 	for i, f := range c.Figures {
 		res := result(c, f, ours[i], peer[i])
 		r.results = append(r.results, res)
-		r.say("  %s", res)
+		r.Say("  %s", res)
 	}
 	return nil
 }

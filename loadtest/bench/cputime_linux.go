@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is what all threads of a process have taken so far, those that have ended too,
+// CPUTime is what all threads of a process have taken so far, those that have ended too,
 // to the nanosecond. The clock's number is made as clock_getcpuclockid makes it.
-func cpuTime(pid int) (time.Duration, error) {
+func CPUTime(pid int) (time.Duration, error) {
 	const scheduled = 2
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &ts); err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime needs Linux.
-func cpuTime(int) (time.Duration, error) {
+// CPUTime needs Linux.
+func CPUTime(int) (time.Duration, error) {
 	return 0, errors.New("the CPU time of another process is read on Linux only")
 }

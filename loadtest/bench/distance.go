@@ -38,9 +38,9 @@ func distance() time.Duration {
 	return best
 }
 
-// sayDistance tells it, for figures that depend on it.
-func (r *Runner) sayDistance() {
-	if threads() > 1 {
-		r.say("  a cache line takes %v from one processor to another and back", distance())
+// SayDistance tells it, for figures that depend on it.
+func (r *Runner) SayDistance() {
+	if Threads() > 1 {
+		r.Say("  a cache line takes %v from one processor to another and back", distance())
 	}
 }

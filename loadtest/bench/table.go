@@ -28,7 +28,7 @@ func WriteTable(w io.Writer, rs []Result) error {
 	fmt.Fprintln(t, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|")
 	for _, r := range rs {
 		fmt.Fprintf(t, "| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t|\n", r.Name, short(r.Value), between(r.Low, r.High, r.Rounds), r.Unit,
-			r.Baseline, short(r.BaselineValue), between(r.BaselineLow, r.BaselineHigh, r.Rounds), ratio(r.Ratio), r.verdict())
+			r.Baseline, short(r.BaselineValue), between(r.BaselineLow, r.BaselineHigh, r.Rounds), ratio(r.Ratio), r.outcome())
 	}
 	return t.Flush()
 }
@@ -60,7 +60,7 @@ func (r Result) target() string {
 	return strings.Join(parts, ", ")
 }
 
-func (r Result) verdict() string {
+func (r Result) outcome() string {
 	if r.Met != nil && !*r.Met {
 		return r.target() + " MISSED"
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
@@ -78,7 +78,7 @@ func (c *Config) model() (*model.ModelSpec, error) {
 	if c.spec == "" {
 		return movies()
 	}
-	spec, err := modelspec.ReadFile(c.spec, os.Stdin)
+	spec, err := specfile.Read(c.spec, os.Stdin)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 // TestDemoRefusesAnotherSource in the folder of a run that was begun with a file of the

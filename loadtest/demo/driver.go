@@ -13,8 +13,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/report"

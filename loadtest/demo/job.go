@@ -18,7 +18,6 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/models"
@@ -70,14 +69,13 @@ func (j *Job) Close() error {
 	return errors.Join(err, j.Bus.Close())
 }
 
-// DeclareMovies makes the movie-ranking model known, so that training can begin. What
-// is served is the user's to say.
-func DeclareMovies(ctx context.Context, conn connect.Config) error {
+// Declare makes a model known, so that training can begin. What is served is the user's to say.
+func Declare(ctx context.Context, conn connect.Config, spec *model.ModelSpec) error {
 	j, err := OpenJob(ctx, conn)
 	if err != nil {
 		return err
 	}
-	return errors.Join(j.Declare(ctx, modelspec.MovieRanking()), j.Close())
+	return errors.Join(j.Declare(ctx, spec), j.Close())
 }
 
 // Call sends a command, again and again while nobody answers it yet.
@@ -106,27 +104,11 @@ func (j *Job) callRaw(ctx context.Context, command string, body []byte, reply an
 
 // callWithin calls until ctx ends, each time for as long as patience.
 func (j *Job) callWithin(ctx context.Context, patience time.Duration, command string, body []byte, reply any) error {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, patience)
-		raw, err := j.Bus.Commands().Call(attempt, j.Conn.BZID, command, body)
-		cancel()
-		var refused *bus.CommandError
-		again := bus.Retryable(err) || errors.As(err, &refused) && refused.Code == bus.CodeUnavailable
-		if err == nil {
-			if reply == nil {
-				return nil
-			}
-			return json.Unmarshal(raw, reply)
-		}
-		if !again {
-			return fmt.Errorf("%s: %w", command, err)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", command, errors.Join(ctx.Err(), err))
-		case <-time.After(50 * time.Millisecond):
-		}
+	raw, err := connect.Call(ctx, j.Bus, j.Conn.BZID, command, body, patience)
+	if err != nil || reply == nil {
+		return err
 	}
+	return json.Unmarshal(raw, reply)
 }
 
 type seqReply struct {

@@ -5,11 +5,11 @@ import (
 	"sync"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 )
 
 //go:embed movies.yaml
 var moviesText []byte
 
 // movies is the demo's own model.
-var movies = sync.OnceValues(func() (*model.ModelSpec, error) { return modelspec.ParseYAML(moviesText) })
+var movies = sync.OnceValues(func() (*model.ModelSpec, error) { return specfile.Parse(moviesText) })

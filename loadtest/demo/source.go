@@ -14,8 +14,8 @@ import (
 	"path/filepath"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/rating"
 )

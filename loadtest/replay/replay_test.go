@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/rating"
@@ -20,7 +20,7 @@ import (
 // movies is the demo's model.
 func movies(t testing.TB, seed uint64) *model.ModelSpec {
 	t.Helper()
-	spec, err := modelspec.ReadFile("../demo/movies.yaml", nil)
+	spec, err := specfile.Read("../demo/movies.yaml", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestReadyModelsReadTheRecords(t *testing.T) {
 	}
 	recs := simulated(t, 1, 300)
 	for _, file := range append(files, "../demo/movies.yaml", "testdata/lists.yaml") {
-		spec, err := modelspec.ReadFile(file, nil)
+		spec, err := specfile.Read(file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,10 +3,11 @@ package report
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // JSON is the report as one indented object with a newline at its end.
@@ -56,31 +57,10 @@ func Write(dir string, r Report) error {
 	}
 	files = append(files, file{"report.html", html.Bytes()}, file{"report.json", data})
 	for _, f := range files {
-		if err := replace(filepath.Join(dir, f.name), f.data); err != nil {
+		write := func(to *os.File) error { _, err := to.Write(f.data); return err }
+		if err := durable.Replace(filepath.Join(dir, f.name), 0o644, write); err != nil {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// replace writes data beside path and renames it over path.
-func replace(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, werr := f.Write(data)
-	if err := errors.Join(werr, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }

@@ -150,24 +150,7 @@ func TestStream(t *testing.T) {
 	b := broker(t, t.TempDir(), "")
 	defer b.Close()
 	var early atomic.Int64
-	srv := &server{before: func(ctx context.Context, model, id string, users, movies []int64) error {
-		if model != "movies" {
-			return nil
-		}
-		// Nothing of this call may be in the log yet.
-		for p := range int32(4) {
-			err := kafka.ScanPartition(ctx, []string{b.Addr()}, topic, p, 0, func(r kafka.Record) error {
-				if got, err := rating.Decode(r.Value); err != nil || slices.Contains(movies, got.Movie) {
-					early.Add(1)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
+	srv := &server{before: looksInto(b.Addr(), &early)}
 	var frozen atomic.Bool
 	var outcomes []Outcome
 	res, err := Stream(t.Context(), StreamConfig{
@@ -196,12 +179,42 @@ func TestStream(t *testing.T) {
 		t.Errorf("result %+v", res)
 	}
 	onceEach(t, b.Addr(), 120)
+	frozenScores := scoredAndStored(t, outcomes, records(t, b.Addr()))
+	if frozenScores == 0 || frozenScores > 80 {
+		t.Errorf("%d frozen scores of at most 80", frozenScores)
+	}
+}
+
+// looksInto counts the ratings that are in the log when the served model is asked for their score.
+func looksInto(broker string, early *atomic.Int64) func(ctx context.Context, model, id string, users, movies []int64) error {
+	return func(ctx context.Context, model, _ string, _, movies []int64) error {
+		if model != "movies" {
+			return nil
+		}
+		for p := range int32(4) {
+			err := kafka.ScanPartition(ctx, []string{broker}, topic, p, 0, func(r kafka.Record) error {
+				if got, err := rating.Decode(r.Value); err != nil || slices.Contains(movies, got.Movie) {
+					early.Add(1)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// scoredAndStored holds that outcomes come in order, 2.5 ms apart, with the scores that the server
+// gave and the places at which the log has them. It returns how many the frozen copy has scored.
+func scoredAndStored(t *testing.T, outcomes []Outcome, stored []kafka.Record) (frozen int) {
+	t.Helper()
 	byIndex := map[int]kafka.Record{}
-	for _, r := range records(t, b.Addr()) {
+	for _, r := range stored {
 		i, _ := strconv.Atoi(r.Headers[rating.HeaderIndex])
 		byIndex[i] = r
 	}
-	frozenScores := 0
 	for i, o := range outcomes {
 		if o.Index != i {
 			t.Fatalf("outcome %d has index %d", i, o.Index)
@@ -210,7 +223,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("rating %d scored %v, want %v", i, o.Score, want)
 		}
 		if !math.IsNaN(o.Frozen) {
-			frozenScores++
+			frozen++
 			if want := float64(truth("movies-frozen", o.Rating.User, o.Rating.Movie)); o.Frozen != want {
 				t.Errorf("rating %d frozen score %v, want %v", i, o.Frozen, want)
 			}
@@ -229,9 +242,7 @@ func TestStream(t *testing.T) {
 			}
 		}
 	}
-	if frozenScores == 0 || frozenScores > 80 {
-		t.Errorf("%d frozen scores of at most 80", frozenScores)
-	}
+	return frozen
 }
 
 func TestStreamGoesOnUnscored(t *testing.T) {

@@ -2,36 +2,70 @@ package modelserver
 
 import (
 	"context"
+	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/trace/noop"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
-	"github.com/monolith-go/monolith/services"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
+// value is what a counter says.
+func value(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("%d families, %v", len(families), err)
+	}
+	return families[0].GetMetric()[0].GetCounter().GetValue()
+}
+
+// answers makes s answer for a model of which no replica has rows.
+func answers(t *testing.T, s *Server, name string) {
+	t.Helper()
+	dir := t.TempDir()
+	spec := modelspec.MovieRanking()
+	e := &checkpoint.Entry{Spec: spec, Version: 1, Job: "j", Shards: 1, Dense: map[string]checkpoint.Variable{}}
+	for _, v := range modelspec.Variables(spec) {
+		e.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: modelspec.InitVariable(spec, v)}
+	}
+	if err := checkpoint.WriteEntry(filepath.Join(dir, "1"), e); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.servables.Run(ctx, time.Second) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := s.servables.Wait(t.Context(), nil, s.servables.Configure([]tfserving.Model{{Name: name, BasePath: dir}})); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Bodies that are being read together have no more bytes than all may have: who comes
 // later is refused until some are done.
 func TestBodiesAtOnceAreBounded(t *testing.T) {
-	s := &Server{cfg: Config{MaxBatch: 16, LookupTimeout: time.Second}, metrics: newMetrics(nil), routes: newRoutes(nil, nil), bodies: semaphore.NewWeighted(1 << 10)}
-	s.env = services.Env{Log: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer("")}
-	s.servables = newServables(nil, 0, nil)
-	s.servables.index.Store(&index{models: map[string][]*servable{"m": {{entry: newEntry(t)}}}})
+	s, _ := viewing(t, Config{MaxBatch: 16, LookupTimeout: time.Second, Frozen: true})
+	s.bodies = semaphore.NewWeighted(1 << 10)
+	answers(t, s, "m")
 	const good = `{"instances":[{"user":1,"movie":2}]}`
 	post := func(body io.Reader) (int, string) {
 		w := httptest.NewRecorder()
@@ -130,5 +164,22 @@ func TestCallsAtOnceAreBounded(t *testing.T) {
 			t.Fatalf("afterwards: %v", err)
 		}
 		wait.For(t, "the calls to end", func() bool { return at.now.Load() == 0 })
+	}
+}
+
+func TestMeteredBodies(t *testing.T) {
+	all := semaphore.NewWeighted(10)
+	m := &metered{r: strings.NewReader("0123456789"), all: all}
+	if b, err := io.ReadAll(m); err != nil || len(b) != 10 || m.taken != 10 || all.TryAcquire(1) {
+		t.Errorf("%q, %v, %d taken", b, err, m.taken)
+	}
+	m.done()
+	m = &metered{r: strings.NewReader("0123456789a"), all: all}
+	if _, err := io.ReadAll(m); !errors.Is(err, errBodies) {
+		t.Errorf("a byte more: %v", err)
+	}
+	m.done()
+	if !all.TryAcquire(10) {
+		t.Error("bytes stay taken")
 	}
 }

@@ -26,6 +26,39 @@ func looked(c *rowwire.Client, t *testing.T, tab string, fids []int64) []float32
 	return slices.Clone(res.Values[0])
 }
 
+// compressed holds what two replicas serve against what was learnt, as near as the format is.
+func compressed(t *testing.T, w *world, clients []*rowwire.Client, when string) {
+	t.Helper()
+	inexact := 0
+	for tab, bound := range map[string]func(x float32) float64{
+		"user":  func(x float32) float64 { return math.Abs(float64(x)) / 2048 },
+		"movie": func(float32) float64 { return 2. / 128 / 2 },
+	} {
+		var fids []int64
+		for id := range w.rows[tab] {
+			fids = append(fids, id)
+		}
+		a, b := looked(clients[0], t, tab, fids), looked(clients[1], t, tab, fids)
+		if !slices.Equal(a, b) {
+			t.Errorf("%s: the replicas differ in table %s", when, tab)
+		}
+		for i, id := range fids {
+			for j, want := range w.rows[tab][id] {
+				got := a[i*dim+j]
+				if math.Abs(float64(got-want)) > bound(want)+1e-7 {
+					t.Errorf("%s: %s %d at %d is served as %v, it is %v", when, tab, id, j, got, want)
+				}
+				if got != want {
+					inexact++
+				}
+			}
+		}
+	}
+	if inexact == 0 {
+		t.Errorf("%s: every number is exact: nothing was compressed", when)
+	}
+}
+
 // TestCompressedRows serves halves and bytes, as the export says that the model declares
 // them: two replicas answer the same, and as near to what was learnt as the format is,
 // from the export and from deltas in float32, in halves and in bytes.
@@ -57,38 +90,7 @@ func TestCompressedRows(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
-	check := func(when string) {
-		t.Helper()
-		inexact := 0
-		for tab, bound := range map[string]func(x float32) float64{
-			"user":  func(x float32) float64 { return math.Abs(float64(x)) / 2048 },
-			"movie": func(float32) float64 { return 2. / 128 / 2 },
-		} {
-			var fids []int64
-			for id := range w.rows[tab] {
-				fids = append(fids, id)
-			}
-			a, b := looked(clients[0], t, tab, fids), looked(clients[1], t, tab, fids)
-			if !slices.Equal(a, b) {
-				t.Errorf("%s: the replicas differ in table %s", when, tab)
-			}
-			for i, id := range fids {
-				for j, want := range w.rows[tab][id] {
-					got := a[i*dim+j]
-					if math.Abs(float64(got-want)) > bound(want)+1e-7 {
-						t.Errorf("%s: %s %d at %d is served as %v, it is %v", when, tab, id, j, got, want)
-					}
-					if got != want {
-						inexact++
-					}
-				}
-			}
-		}
-		if inexact == 0 {
-			t.Errorf("%s: every number is exact: nothing was compressed", when)
-		}
-	}
-	check("from the export")
+	compressed(t, w, clients, "from the export")
 	rows := func(c *rowwire.Client) int {
 		res, err := c.Scan(testContext(t), &rowwire.ScanRequest{Model: ranker, Table: "movie", After: math.MinInt64, Limit: 1000})
 		if err != nil {
@@ -121,7 +123,7 @@ func TestCompressedRows(t *testing.T) {
 	for _, wait := range waits {
 		wait(seq)
 	}
-	check("from deltas")
+	compressed(t, w, clients, "from deltas")
 	if got := looked(clients[0], t, "movie", []int64{modelspec.FID(2, 4)}); !slices.Equal(got, w.rows["movie"][modelspec.FID(2, 4)]) {
 		t.Errorf("bytes are served as %v", got)
 	}

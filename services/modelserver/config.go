@@ -10,13 +10,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/modelserver/entry"
+	"github.com/monolith-go/monolith/services/modelserver/rows"
 )
-
-// maxRetries bounds LookupRetries.
-const maxRetries = 7
-
-// largestBatch bounds MaxBatch.
-const largestBatch = 1 << 16
 
 // Config of one model server. The zero value plus Container serves on free loopback
 // ports and follows deltas.
@@ -131,14 +127,14 @@ func (c *Config) Validate() error {
 	if c.SampleRate > 1 {
 		complain("--sample-rate is %v, at most 1 makes sense", c.SampleRate)
 	}
-	if c.MaxBatch < 0 || c.MaxBatch > largestBatch {
-		complain("--max-batch is %d, want 1 to %d", c.MaxBatch, largestBatch)
+	if c.MaxBatch < 0 || c.MaxBatch > entry.MaxBatch {
+		complain("--max-batch is %d, want 1 to %d", c.MaxBatch, entry.MaxBatch)
 	}
 	if c.LoadBytes < 0 {
 		complain("--load-bytes is %d, want a positive number", c.LoadBytes)
 	}
-	if c.LookupRetries < 0 || c.LookupRetries > maxRetries {
-		complain("--lookup-retries is %d, want 0 to %d", c.LookupRetries, maxRetries)
+	if c.LookupRetries < 0 || c.LookupRetries > rows.MaxRetries {
+		complain("--lookup-retries is %d, want 0 to %d", c.LookupRetries, rows.MaxRetries)
 	}
 	for flag, d := range map[string]time.Duration{"--lookup-timeout": c.LookupTimeout, "--poll-interval": c.PollInterval, "--linger": c.Linger,
 		"--signal-interval": c.SignalInterval, "--drain": c.Drain} {

@@ -1,10 +1,13 @@
 package modelserver
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/services/modelserver/rows"
 )
 
 // A flag of zero is meant; a field that nobody has set takes its default.
@@ -22,5 +25,68 @@ func TestZeroByFlagIsMeant(t *testing.T) {
 	}
 	if got := (Config{}).withDefaults().Linger; got != 5*time.Second {
 		t.Errorf("in code: %v", got)
+	}
+}
+
+func TestDefaultsAreOnlyForWhatIsNotSaid(t *testing.T) {
+	want := Config{Container: "c", GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Rows: "127.0.0.1:0", SampleRate: 0.01, MaxBatch: 4096,
+		LookupTimeout: 200 * time.Millisecond, LookupRetries: 2, LoadBytes: 256 << 20, PollInterval: time.Second, Linger: 5 * time.Second,
+		SignalInterval: 200 * time.Millisecond, Drain: 5 * time.Second}
+	got := Config{Container: "c"}.withDefaults()
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		t.Errorf("defaults\n%+v, want\n%+v", got, want)
+	}
+	own := Config{Container: "c", GRPC: "h:1", HTTP: "h:2", Rows: "unix:///x", SampleRate: -1, MaxBatch: 1, LookupTimeout: 1, LookupRetries: 1,
+		LoadBytes: 1, PollInterval: 2, Linger: 3, SignalInterval: 4, Drain: 5}
+	kept := own.withDefaults()
+	if fmt.Sprintf("%+v", kept) != fmt.Sprintf("%+v", own) {
+		t.Errorf("one's own became\n%+v, want\n%+v", kept, own)
+	}
+	for name, tc := range map[string]struct {
+		change func(*Config)
+		ok     bool
+	}{
+		"every sample":     {func(c *Config) { c.SampleRate = 1 }, true},
+		"more than every":  {func(c *Config) { c.SampleRate = 1.01 }, false},
+		"the largest":      {func(c *Config) { c.MaxBatch = 1 << 16 }, true},
+		"beyond":           {func(c *Config) { c.MaxBatch = 1<<16 + 1 }, false},
+		"no bytes":         {func(c *Config) { c.LoadBytes = -1 }, false},
+		"most retries":     {func(c *Config) { c.LookupRetries = rows.MaxRetries }, true},
+		"more retries":     {func(c *Config) { c.LookupRetries = rows.MaxRetries + 1 }, false},
+		"fewer than none":  {func(c *Config) { c.LookupRetries = -1 }, false},
+		"a negative drain": {func(c *Config) { c.Drain = -1 }, false},
+		"no http port":     {func(c *Config) { c.HTTP = "host" }, false},
+	} {
+		c := want
+		tc.change(&c)
+		if err := c.Validate(); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := Config{Container: "c"}
+	if err := good.Validate(); err != nil {
+		t.Errorf("the zero value with a container: %v", err)
+	}
+	good = good.withDefaults()
+	if err := good.Validate(); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+	for name, change := range map[string]func(*Config){
+		"no container": func(c *Config) { c.Container = "" },
+		"grpc":         func(c *Config) { c.GRPC = "nowhere" },
+		"rows":         func(c *Config) { c.Rows = "unix://relative" },
+		"rate":         func(c *Config) { c.SampleRate = 2 },
+		"batch":        func(c *Config) { c.MaxBatch = -1 },
+		"retries":      func(c *Config) { c.LookupRetries = 99 },
+		"timeout":      func(c *Config) { c.LookupTimeout = -1 },
+	} {
+		c := good
+		change(&c)
+		if c.Validate() == nil {
+			t.Errorf("%s passes", name)
+		}
 	}
 }

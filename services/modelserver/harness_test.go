@@ -30,12 +30,13 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/events/transfer"
-	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/modelspec/modelspectest"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
-	"github.com/monolith-go/monolith/kernels/dense"
+	"github.com/monolith-go/monolith/kernels/densetest"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/modelserver"
@@ -113,7 +114,7 @@ func (w *world) score(user, movie int64) float32 {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	tower, err := modelspec.NewTower(w.spec)
+	tower, err := modelspectest.NewTower(w.spec)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -128,12 +129,12 @@ func (w *world) score(user, movie int64) float32 {
 	for _, v := range modelspec.Variables(w.spec) {
 		params = append(params, w.dense[v.Name])
 	}
-	var ws dense.Workspace
+	var ws densetest.Workspace
 	logits, err := tower.Forward(params, x, 1, &ws)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return dense.Sigmoid(logits[0])
+	return densetest.Sigmoid(logits[0])
 }
 
 // export writes a version of every sub-model; syncSeq is what it contains.
@@ -266,6 +267,7 @@ type served struct {
 	*modelserver.Server
 	w       *world
 	name    string
+	conn    *grpc.ClientConn
 	predict *tfserving.PredictionClient
 	models  *tfserving.ModelClient
 	metrics *prometheus.Registry
@@ -317,6 +319,7 @@ func (w *world) serve(name string, change ...func(*modelserver.Config)) *served 
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = cc.Close() })
+	s.conn = cc
 	s.predict, s.models = tfserving.NewPredictionClient(cc), tfserving.NewModelClient(cc)
 	return s
 }

@@ -180,6 +180,33 @@ func same(got, want map[string][]float32) error {
 	return nil
 }
 
+// restGives holds a REST answer by rows or by columns (key) against the scores by output.
+func restGives(t *testing.T, s *served, want map[string][]float32, what, body, key string) {
+	t.Helper()
+	code, answer := post(t, s, "/v1/models/ranker:predict", body)
+	got := map[string][]float32{}
+	var err error
+	if key == "outputs" {
+		var a struct{ Outputs map[string][]float32 }
+		err = json.Unmarshal([]byte(answer), &a)
+		got = a.Outputs
+	} else {
+		var a struct{ Predictions []map[string]float32 }
+		err = json.Unmarshal([]byte(answer), &a)
+		for _, row := range a.Predictions {
+			for name, v := range row {
+				got[name] = append(got[name], v)
+			}
+		}
+	}
+	if err == nil {
+		err = same(got, want)
+	}
+	if err != nil {
+		t.Errorf("%s: %d %s: %v", what, code, answer, err)
+	}
+}
+
 // Lists, floats, hashed strings and crossed features are answered alike whichever way they come, as
 // samples that the trainer reads one by one are.
 func TestListsAndFloats(t *testing.T) {
@@ -206,35 +233,10 @@ func TestListsAndFloats(t *testing.T) {
 	wait.Until(t, "the first answer", func() error { _, err := s.ask(tensors(rows)); return err })
 	ask("ragged", tensors(rows))
 	ask("examples", map[string]*tfserving.TensorProto{"examples": strings64(example(t, rows[0]), example(t, rows[1]), example(t, rows[2]))})
-	ask("instances", map[string]*tfserving.TensorProto{"instances": strings64(example(t, rows[0]), example(t, rows[1]), example(t, rows[2]))})
 	if got, err := s.ask(tensors(rows), "share"); err != nil || same(got, map[string][]float32{"share": want["share"]}) != nil {
 		t.Errorf("share alone: %v, %v; want %v", got, err, want["share"])
 	}
-	rest := func(what, body, key string) {
-		t.Helper()
-		code, answer := post(t, s, "/v1/models/ranker:predict", body)
-		got := map[string][]float32{}
-		var err error
-		if key == "outputs" {
-			var a struct{ Outputs map[string][]float32 }
-			err = json.Unmarshal([]byte(answer), &a)
-			got = a.Outputs
-		} else {
-			var a struct{ Predictions []map[string]float32 }
-			err = json.Unmarshal([]byte(answer), &a)
-			for _, row := range a.Predictions {
-				for name, v := range row {
-					got[name] = append(got[name], v)
-				}
-			}
-		}
-		if err == nil {
-			err = same(got, want)
-		}
-		if err != nil {
-			t.Errorf("%s: %d %s: %v", what, code, answer, err)
-		}
-	}
+	rest := func(what, body, key string) { t.Helper(); restGives(t, s, want, what, body, key) }
 	rest("REST rows", `{"instances":[{"user":1,"history":[3,4,3],"movie":5,"country":"fr","age":0.5,"vec":[1,-1]},`+
 		`{"user":2,"movie":[6],"country":{"b64":"ZGU="},"age":40,"vec":[0.25,3]},{"vec":[0,0],"user":1,"history":9,"movie":7,"country":"nowhere","age":-1}]}`, "predictions")
 	rest("REST columns", `{"inputs":{"user":[1,2,1],"history":[[3,4,3],[],[9]],"movie":[[5],[6],[7]],"country":["fr","de","nowhere"],"age":[0.5,40,-1],"vec":[[1,-1],[0.25,3],[0,0]]}}`, "outputs")
@@ -366,6 +368,9 @@ func TestImpressionsOfLists(t *testing.T) {
 		byFeature := map[string][]int64{}
 		for _, r := range i.Rows {
 			byFeature[r.Feature] = append(byFeature[r.Feature], r.ID)
+			if text := map[string]string{"country": v.country}[r.Feature]; r.Text != text {
+				t.Errorf("row %d: %s is called %q, the caller gave %q", row, r.Feature, r.Text, text)
+			}
 			if int(r.Shard) != modelspec.ShardOf(r.ID, 2) {
 				t.Errorf("row %d: %+v is not on its shard", row, r)
 			}

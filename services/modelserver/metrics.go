@@ -1,32 +1,18 @@
 package modelserver
 
 import (
-	"sync/atomic"
-	"time"
-
-	"github.com/monolith-go/monolith/internal/prom"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/monolith-go/monolith/internal/process/prom"
 )
 
 // metrics of one server. Registering twice with one registry is no error, so several
 // servers of one process may share it and add up.
 type metrics struct {
-	predicts    *prometheus.CounterVec   // code
-	rows        prometheus.Counter       // predicted
-	seconds     prometheus.Histogram     // per Predict
-	lookups     *prometheus.CounterVec   // outcome
-	deltas      *prometheus.CounterVec   // outcome
-	unfit       prometheus.Counter       // rows
-	visible     prometheus.Histogram     // published -> served
-	impressions *prometheus.CounterVec   // outcome
-	signals     *prometheus.CounterVec   // outcome
-	loads       *prometheus.CounterVec   // outcome
-	newest      atomic.Pointer[freshest] // behind the age gauge
+	predicts *prometheus.CounterVec // code
+	rows     prometheus.Counter     // predicted
+	seconds  prometheus.Histogram   // per Predict
 }
-
-// freshest is when the newest update that is served was published.
-type freshest struct{ published time.Time }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
@@ -37,60 +23,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "monolith_modelserver_predict_seconds", Help: "Time of one Predict inside the server.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)}),
-		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_modelserver_lookup_total", Help: "Lookups sent to serving shards, by outcome: ok, or missing (another version is served), refused or failed and asked of another replica."}, []string{"outcome"}),
-		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_modelserver_delta_total", Help: "Deltas followed, by outcome: applied, contained in the export, fenced, forged (of an epoch in which nobody took the shard) or malformed."}, []string{"outcome"}),
-		unfit: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "monolith_modelserver_rows_not_finite_total", Help: "Rows of exports and deltas left out because a value of theirs is not finite."}),
-		visible: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "monolith_modelserver_delta_visible_seconds", Help: "From a delta's publishing to its being served.",
-			Buckets: prometheus.ExponentialBuckets(100e-6, 2, 18)}),
-		impressions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_modelserver_impression_total", Help: "Impressions by outcome: written, dropped because the queue was full, or failed."}, []string{"outcome"}),
-		signals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_modelserver_applied_signal_total", Help: "Applied deltas by outcome of their signal: sent, dropped because the buffer was full, or failed."}, []string{"outcome"}),
-		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_modelserver_load_total", Help: "Loads of a version by outcome."}, []string{"outcome"}),
 	}
 	m.predicts = prom.Register(reg, m.predicts)
 	m.rows = prom.Register(reg, m.rows)
 	m.seconds = prom.Register(reg, m.seconds)
-	m.lookups = prom.Register(reg, m.lookups)
-	m.deltas = prom.Register(reg, m.deltas)
-	m.unfit = prom.Register(reg, m.unfit)
-	m.visible = prom.Register(reg, m.visible)
-	m.impressions = prom.Register(reg, m.impressions)
-	m.signals = prom.Register(reg, m.signals)
-	m.loads = prom.Register(reg, m.loads)
 	return m
-}
-
-// age registers the gauge of this container. Until the first update it reads 0.
-func (m *metrics) age(reg prometheus.Registerer, container string) {
-	prom.Register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name:        "monolith_modelserver_newest_update_age_seconds",
-		Help:        "Age of the newest update that is served: now less the time it was published.",
-		ConstLabels: prometheus.Labels{"container": container},
-	}, func() float64 {
-		f := m.newest.Load()
-		if f == nil {
-			return 0
-		}
-		return time.Since(f.published).Seconds()
-	}))
-}
-
-// updated notes that something published then is served from now on.
-func (m *metrics) updated(published, now time.Time) {
-	m.visible.Observe(max(0, now.Sub(published).Seconds()))
-	for {
-		old := m.newest.Load()
-		if old != nil && !old.published.Before(published) {
-			return
-		}
-		if m.newest.CompareAndSwap(old, &freshest{published}) {
-			return
-		}
-	}
 }

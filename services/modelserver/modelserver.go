@@ -23,11 +23,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -38,6 +39,9 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/modelserver/entry"
+	"github.com/monolith-go/monolith/services/modelserver/rows"
+	"github.com/monolith-go/monolith/services/modelserver/servables"
 )
 
 // maxMessage is the most bytes of one gRPC message.
@@ -53,13 +57,13 @@ type Server struct {
 	fleet   *follow.Follower[fleet.State]
 	lineage *follow.Follower[lineage.State]
 
-	servables   *servables
-	reads       *reads
+	servables   *servables.Manager
 	bodies      *semaphore.Weighted
-	routes      *routes
 	pool        *rowwire.Pool
-	fresh       *freshness
-	impressions *impressions // nil: none are written
+	rows        *rows.Client
+	fresh       *rows.Freshness
+	scorer      *entry.Scorer
+	impressions *entry.Impressions // nil: none are written
 
 	ready                        chan struct{}
 	stopping                     chan struct{} // closed when the ports are about to go
@@ -103,21 +107,18 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		pool:    env.Local.NewPool(env.Rows),
 		ready:   make(chan struct{}), stopping: make(chan struct{}),
 	}
-	s.metrics.age(env.Metrics, cfg.Container)
-	s.servables = newServables(s.serve, cfg.Linger, env.Health)
-	s.servables.expects = s.expects
-	s.servables.reindex()
-	s.reads, s.bodies = newReads(cfg.LoadBytes), semaphore.NewWeighted(maxBodies)
-	s.routes = newRoutes(s.fleet, s.pool.Drop)
-	s.fresh = &freshness{
-		subject: signalSubject(env.BZID, cfg.Container), container: cfg.Container,
-		bus: env.Bus.Signals(), metrics: s.metrics, log: env.Log, pending: map[subModel][]*transfer.Applied{},
-	}
+	m := rows.NewMetrics(env.Metrics, cfg.Container)
+	s.rows = rows.NewClient(s.fleet, s.pool, m, cfg.LookupTimeout, cfg.LookupRetries)
+	s.fresh = rows.NewFreshness(env.BZID, cfg.Container, env.Bus.Signals(), m, env.Log)
+	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch}
+	s.servables = servables.New(servables.Options{
+		BZID: env.BZID, Container: cfg.Container, Frozen: cfg.Frozen, Linger: cfg.Linger, Poll: cfg.PollInterval, LoadBytes: cfg.LoadBytes,
+		Bus: env.Bus, Plan: s.plan, Fleet: s.fleet, Lineage: s.lineage, Ready: s.ready,
+		Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
+	})
+	s.bodies = semaphore.NewWeighted(maxBodies)
 	if len(cfg.Brokers) > 0 {
-		s.impressions = &impressions{
-			topic: cfg.PredictionsTopic, container: cfg.Container, metrics: s.metrics, log: env.Log, attempts: env.Health.Attempts("impressions"),
-			queue: make(chan *impression.Impression, impressionQueue),
-		}
+		s.impressions = entry.NewImpressions(cfg.PredictionsTopic, cfg.Container, env.Metrics, env.Log, env.Health.Attempts("impressions"))
 	}
 	return s, nil
 }
@@ -183,15 +184,14 @@ func (s *Server) Run(ctx context.Context) error {
 	back.Go(func() error { return s.plan.Run(inner) })
 	back.Go(func() error { return s.fleet.Run(inner) })
 	back.Go(func() error { return s.lineage.Run(inner) })
-	back.Go(func() error { s.servables.run(inner, s.cfg.PollInterval); return nil })
-	back.Go(func() error { s.routes.run(inner); return nil })
-	back.Go(func() error { s.fresh.run(inner, s.cfg.SignalInterval); return nil })
+	back.Go(func() error { s.servables.Run(inner, s.cfg.PollInterval); return nil })
+	back.Go(func() error { s.rows.Run(inner); return nil })
+	back.Go(func() error { s.fresh.Run(inner, s.cfg.SignalInterval); return nil })
 	if s.impressions != nil {
 		w := kafka.NewWriter(kafka.WriterConfig{Brokers: s.cfg.Brokers})
-		s.impressions.write = w.Write
 		back.Go(func() error {
 			defer w.Close()
-			s.impressions.run(inner, s.cfg.Drain)
+			s.impressions.Run(inner, w.Write, s.cfg.Drain)
 			return nil
 		})
 	}
@@ -220,7 +220,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(hln) })
 	})
 	front.Go(func() error {
-		return rowwire.Serve(fctx, rln, rows{s.servables}, rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log, Local: s.env.Local})
+		return rowwire.Serve(fctx, rln, rows.NewHandler(s.servables.Shards), rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log, Local: s.env.Local})
 	})
 	err = front.Wait()
 	stop()
@@ -244,6 +244,8 @@ func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
 	)
 	tfserving.RegisterPrediction(srv, predictionService{s: s})
 	tfserving.RegisterModel(srv, modelService{s})
+	grpc_health_v1.RegisterHealthServer(srv, healthService{s: s, watchers: semaphore.NewWeighted(maxWatchers)})
+	reflection.Register(srv)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	select {

@@ -4,32 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/wire/openinference"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
-// ServeHTTP is TensorFlow Serving's REST API, on the same code as the gRPC one.
+// ServeHTTP is TensorFlow Serving's REST API, on the same code as the gRPC one, and the open inference
+// protocol below /v2.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p, ok := openinference.ParsePath(r.URL.EscapedPath()); ok {
+		s.serveOpenInference(w, r, p)
+		return
+	}
 	body, id, err := s.rest(w, r)
 	w.Header().Set("Content-Type", "application/json")
 	if id != "" {
 		w.Header().Set(requestIDKey, id)
 	}
+	code := http.StatusOK
 	if err != nil {
 		st := status.Convert(err)
-		w.WriteHeader(tfserving.HTTPStatus(st.Code()))
+		code = tfserving.HTTPStatus(st.Code())
 		body = tfserving.EncodeError(st.Message())
 	}
-	_, _ = w.Write(body) // the client is gone: nobody to tell
+	write(w, r, code, body)
 }
 
 func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id string, err error) {
+	if r.Method == http.MethodGet && r.URL.Path == readyPath {
+		return s.ready200()
+	}
 	malformed := status.Errorf(codes.InvalidArgument, "Malformed request: %s %s", r.Method, r.URL.Path)
 	q, err := tfserving.ParsePath(r.URL.Path)
 	if err != nil {
@@ -57,15 +68,24 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id s
 		return tfserving.EncodeStatus(res), "", nil
 	case r.Method == http.MethodPost && q.Verb == "predict":
 		return s.restPredict(w, r, spec)
-	case r.Method == http.MethodPost && q.Verb != "":
-		return nil, "", status.Errorf(codes.Unimplemented, "%s is not served here; send :predict", q.Verb)
+	case r.Method == http.MethodPost && q.Verb == "classify":
+		return s.restInfer(w, r, spec, tfserving.MethodClassify)
+	case r.Method == http.MethodPost && q.Verb == "regress":
+		return s.restInfer(w, r, spec, tfserving.MethodRegress)
 	}
 	return nil, "", malformed
 }
 
 func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (body []byte, id string, err error) {
-	c := caller{requestID: r.Header.Get(requestIDKey), traceparent: r.Header.Get(traceparentKey), impressions: asks(r.Header.Get(impressionKey))}
-	p, err := s.restDecode(w, r, spec)
+	c := callerOfHTTP(r)
+	versions, err := s.servables.Entries(spec)
+	var p tfserving.PredictJSON
+	if err == nil {
+		err = s.restDecode(w, r, func(body io.Reader) (err error) {
+			p, err = tfserving.DecodePredict(body, versions[0].RESTInputs(), s.cfg.MaxBatch)
+			return err
+		})
+	}
 	if err != nil {
 		s.metrics.predicts.WithLabelValues(status.Code(err).String()).Inc() // those that are decoded count further on
 		return nil, c.requestID, err
@@ -82,15 +102,46 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 	return body, id, nil
 }
 
-// restDecode reads the body as it arrives, within the bounds of one request and of all.
-func (s *Server) restDecode(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (p tfserving.PredictJSON, err error) {
-	versions, err := s.servables.index.Load().entries(spec)
-	if err != nil {
-		return p, err
+// restInfer answers :classify and :regress.
+func (s *Server) restInfer(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec, method string) (body []byte, id string, err error) {
+	c := callerOfHTTP(r)
+	var p tfserving.ExamplesJSON
+	_, err = s.servables.Entries(spec)
+	if err == nil {
+		err = s.restDecode(w, r, func(body io.Reader) (err error) {
+			p, err = tfserving.DecodeExamples(body, s.cfg.MaxBatch)
+			return err
+		})
 	}
-	in := &metered{r: http.MaxBytesReader(w, r.Body, tfserving.MaxBody), all: s.bodies}
+	if err != nil {
+		s.metrics.predicts.WithLabelValues(status.Code(err).String()).Inc() // those that are decoded count further on
+		return nil, c.requestID, err
+	}
+	spec.SignatureName = p.Signature
+	results, id, err := s.infer(r.Context(), c, []*apis.InferenceTask{{ModelSpec: spec, MethodName: method}}, func() ([][]byte, error) { return tfserving.WithContext(p.Context, p.Examples) })
+	if err != nil {
+		return nil, id, err
+	}
+	if body, err = tfserving.EncodeResult(results[0]); err != nil {
+		return nil, id, status.Error(codes.Internal, err.Error())
+	}
+	return body, id, nil
+}
+
+// callerOfHTTP reads what the headers of a request say.
+func callerOfHTTP(r *http.Request) caller {
+	return caller{requestID: r.Header.Get(requestIDKey), traceparent: r.Header.Get(traceparentKey), impressions: asks(r.Header.Get(impressionKey))}
+}
+
+// restDecode lets decode read the body as it arrives, within the bounds of one request and of all.
+func (s *Server) restDecode(w http.ResponseWriter, r *http.Request, decode func(io.Reader) error) error {
+	body, err := plain(w, r)
+	if err != nil {
+		return err
+	}
+	in := &metered{r: body, all: s.bodies}
 	defer in.done()
-	p, err = tfserving.DecodePredict(in, versions[0].rest, s.cfg.MaxBatch)
+	err = decode(in)
 	var big *http.MaxBytesError
 	switch {
 	case errors.As(err, &big):
@@ -100,7 +151,7 @@ func (s *Server) restDecode(w http.ResponseWriter, r *http.Request, spec *apis.M
 	case err != nil:
 		err = status.Error(codes.InvalidArgument, err.Error())
 	}
-	return p, err
+	return err
 }
 
 // serveHTTP answers on the listener until ctx ends, then drains.

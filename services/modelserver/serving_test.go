@@ -85,55 +85,7 @@ func TestPredictEndToEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("refused", func(t *testing.T) {
-		big := make([]int64, 4097)
-		for name, tc := range map[string]struct {
-			change func(*apis.PredictRequest)
-			want   codes.Code
-			say    string
-		}{
-			"unknown model":   {func(r *apis.PredictRequest) { r.ModelSpec.Name = "other" }, codes.NotFound, "Servable not found for request: Latest(other)"},
-			"unknown version": {func(r *apis.PredictRequest) { r.ModelSpec = tfserving.Spec(ranker, 7) }, codes.NotFound, "Specific(ranker, 7)"},
-			"no model":        {func(r *apis.PredictRequest) { r.ModelSpec = nil }, codes.InvalidArgument, "name the model"},
-			"signature":       {func(r *apis.PredictRequest) { r.ModelSpec.SignatureName = "x" }, codes.InvalidArgument, "serving_default"},
-			"label": {func(r *apis.PredictRequest) {
-				r.ModelSpec.VersionChoice = &apis.ModelSpec_VersionLabel{VersionLabel: "canary"}
-			}, codes.InvalidArgument, "canary"},
-			"missing input":  {func(r *apis.PredictRequest) { delete(r.Inputs, "movie") }, codes.InvalidArgument, "user, movie"},
-			"misnamed input": {func(r *apis.PredictRequest) { r.Inputs["film"] = r.Inputs["movie"]; delete(r.Inputs, "movie") }, codes.InvalidArgument, `"movie" is missing`},
-			"uneven batch": {func(r *apis.PredictRequest) {
-				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64([]int64{1, 2, 3}), tfserving.NewInt64([]int64{1, 2})
-			}, codes.InvalidArgument, "movie"},
-			"three dimensions": {func(r *apis.PredictRequest) {
-				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64([]int64{1}, 1, 1, 1), tfserving.NewInt64([]int64{2}, 1, 1, 1)
-			}, codes.InvalidArgument, "[n, k]"},
-			"floats": {func(r *apis.PredictRequest) { r.Inputs["user"] = tfserving.NewFloat([]float32{1}) }, codes.InvalidArgument, "DT_INT64"},
-			"empty batch": {func(r *apis.PredictRequest) {
-				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64(nil, 0), tfserving.NewInt64(nil, 0)
-			}, codes.InvalidArgument, "empty"},
-			"too big a batch": {func(r *apis.PredictRequest) {
-				r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64(big), tfserving.NewInt64(big)
-			}, codes.InvalidArgument, "4096"},
-			"output":           {func(r *apis.PredictRequest) { r.OutputFilter = []string{"logit"} }, codes.InvalidArgument, "score"},
-			"rows not scores":  {func(r *apis.PredictRequest) { r.ModelSpec.Name = ranker + ":ps_0" }, codes.NotFound, "ps_0"},
-			"the full name ok": {func(r *apis.PredictRequest) { r.ModelSpec.Name = ranker + ":entry" }, codes.OK, ""},
-		} {
-			req := request([]int64{1}, []int64{2})
-			tc.change(req)
-			_, err := c.entry.predict.Predict(testContext(t), req)
-			if status.Code(err) != tc.want || !strings.Contains(status.Convert(err).Message(), tc.say) {
-				t.Errorf("%s: %v; want %v saying %q", name, err, tc.want, tc.say)
-			}
-		}
-		req := request([]int64{1}, []int64{2})
-		req.ModelSpec.Name = ranker + ":ps_0"
-		if _, err := c.ps[0][0].predict.Predict(testContext(t), req); status.Code(err) != codes.Unimplemented {
-			t.Errorf("Predict on a shard: %v; want Unimplemented", err)
-		}
-		if _, err := c.entry.predict.Classify(testContext(t), &apis.ClassificationRequest{}); status.Code(err) != codes.Unimplemented {
-			t.Errorf("Classify: %v; want Unimplemented", err)
-		}
-	})
+	t.Run("refused", func(t *testing.T) { refusesPredict(t, c) })
 	t.Run("metadata", func(t *testing.T) {
 		res, err := c.entry.predict.GetModelMetadata(testContext(t), &apis.GetModelMetadataRequest{ModelSpec: tfserving.Spec(ranker, 0), MetadataField: []string{"signature_def"}})
 		if err != nil {
@@ -150,6 +102,57 @@ func TestPredictEndToEnd(t *testing.T) {
 	})
 	t.Run("REST says the same as gRPC", func(t *testing.T) { restAgrees(t, c) })
 	t.Run("scan", func(t *testing.T) { scanWhole(t, c) })
+}
+
+// refusesPredict sends what is not answered, and looks for the sentence that says why.
+func refusesPredict(t *testing.T, c *cluster) {
+	big := make([]int64, 4097)
+	for name, tc := range map[string]struct {
+		change func(*apis.PredictRequest)
+		want   codes.Code
+		say    string
+	}{
+		"unknown model":   {func(r *apis.PredictRequest) { r.ModelSpec.Name = "other" }, codes.NotFound, "Servable not found for request: Latest(other)"},
+		"unknown version": {func(r *apis.PredictRequest) { r.ModelSpec = tfserving.Spec(ranker, 7) }, codes.NotFound, "Specific(ranker, 7)"},
+		"no model":        {func(r *apis.PredictRequest) { r.ModelSpec = nil }, codes.InvalidArgument, "name the model"},
+		"signature":       {func(r *apis.PredictRequest) { r.ModelSpec.SignatureName = "x" }, codes.InvalidArgument, "serving_default"},
+		"label": {func(r *apis.PredictRequest) {
+			r.ModelSpec.VersionChoice = &apis.ModelSpec_VersionLabel{VersionLabel: "canary"}
+		}, codes.InvalidArgument, "canary"},
+		"missing input":  {func(r *apis.PredictRequest) { delete(r.Inputs, "movie") }, codes.InvalidArgument, "user, movie"},
+		"misnamed input": {func(r *apis.PredictRequest) { r.Inputs["film"] = r.Inputs["movie"]; delete(r.Inputs, "movie") }, codes.InvalidArgument, `"movie" is missing`},
+		"uneven batch": {func(r *apis.PredictRequest) {
+			r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64([]int64{1, 2, 3}), tfserving.NewInt64([]int64{1, 2})
+		}, codes.InvalidArgument, "movie"},
+		"three dimensions": {func(r *apis.PredictRequest) {
+			r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64([]int64{1}, 1, 1, 1), tfserving.NewInt64([]int64{2}, 1, 1, 1)
+		}, codes.InvalidArgument, "[n, k]"},
+		"floats": {func(r *apis.PredictRequest) { r.Inputs["user"] = tfserving.NewFloat([]float32{1}) }, codes.InvalidArgument, "DT_INT64"},
+		"empty batch": {func(r *apis.PredictRequest) {
+			r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64(nil, 0), tfserving.NewInt64(nil, 0)
+		}, codes.InvalidArgument, "empty"},
+		"too big a batch": {func(r *apis.PredictRequest) {
+			r.Inputs["user"], r.Inputs["movie"] = tfserving.NewInt64(big), tfserving.NewInt64(big)
+		}, codes.InvalidArgument, "4096"},
+		"output":           {func(r *apis.PredictRequest) { r.OutputFilter = []string{"logit"} }, codes.InvalidArgument, "score"},
+		"rows not scores":  {func(r *apis.PredictRequest) { r.ModelSpec.Name = ranker + ":ps_0" }, codes.NotFound, "ps_0"},
+		"the full name ok": {func(r *apis.PredictRequest) { r.ModelSpec.Name = ranker + ":entry" }, codes.OK, ""},
+	} {
+		req := request([]int64{1}, []int64{2})
+		tc.change(req)
+		_, err := c.entry.predict.Predict(testContext(t), req)
+		if status.Code(err) != tc.want || !strings.Contains(status.Convert(err).Message(), tc.say) {
+			t.Errorf("%s: %v; want %v saying %q", name, err, tc.want, tc.say)
+		}
+	}
+	req := request([]int64{1}, []int64{2})
+	req.ModelSpec.Name = ranker + ":ps_0"
+	if _, err := c.ps[0][0].predict.Predict(testContext(t), req); status.Code(err) != codes.Unimplemented {
+		t.Errorf("Predict on a shard: %v; want Unimplemented", err)
+	}
+	if _, err := c.entry.predict.Classify(testContext(t), &apis.ClassificationRequest{}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "name the model") {
+		t.Errorf("Classify of nothing: %v; want InvalidArgument", err)
+	}
 }
 
 func post(t *testing.T, s *served, path, body string) (int, string) {
@@ -211,7 +214,7 @@ func restAgrees(t *testing.T, c *cluster) {
 		"not JSON":        {"/v1/models/ranker:predict", `{`, http.StatusBadRequest},
 		"signature":       {"/v1/models/ranker:predict", `{"signature_name":"x","instances":[{"user":1,"movie":3}]}`, http.StatusBadRequest},
 		"path":            {"/v2/models", `{}`, http.StatusBadRequest},
-		"verb":            {"/v1/models/ranker:classify", `{}`, http.StatusNotImplemented},
+		"no examples":     {"/v1/models/ranker:classify", `{}`, http.StatusBadRequest},
 		"no verb":         {"/v1/models/ranker", `{}`, http.StatusBadRequest},
 	} {
 		code, body := post(t, c.entry, tc.path, tc.body)
@@ -336,19 +339,72 @@ func scanWhole(t *testing.T, c *cluster) {
 	}
 }
 
+// shardRows waits for deltas of shard 1, on both of its replicas.
+type shardRows struct {
+	c     *cluster
+	waits [2]func(uint64)
+}
+
+func rowsOfShard1(c *cluster) shardRows {
+	r := shardRows{c: c}
+	for k := range r.waits {
+		r.waits[k] = c.w.applied(c.ps[1][k].name, "ps_1")
+	}
+	return r
+}
+
+// served waits for a sequence, and holds the answers against the world.
+func (r shardRows) served(t *testing.T, seq uint64) {
+	t.Helper()
+	for _, wait := range r.waits {
+		wait(seq)
+	}
+	if err := r.c.entry.check(someUsers, someMovies); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// denseSwapsIn publishes half a delta, which must not show, and then the rest.
+func denseSwapsIn(t *testing.T, c *cluster, waitEntry func(uint64)) {
+	w := c.w
+	last := modelspec.Variables(w.spec)
+	bias, kernel := last[len(last)-1], last[len(last)-2]
+	half := make([]float32, kernel.Size)
+	for i := range half {
+		half[i] = 0.5
+	}
+	d := &delta.Delta{Job: job, Shard: 0, Shards: 2, Epoch: 3, Chunks: 2,
+		Dense: []*delta.Variable{{Name: kernel.Name, Shape: kernel.Shape, Values: floats(half)}}}
+	w.publish(d)
+	// A whole delta of the other shard behind it: once that is served, the half one
+	// has been read, and must not show.
+	other := last[0]
+	w.mu.Lock()
+	w.dense[other.Name] = slices.Repeat([]float32{0.125}, other.Size)
+	w.mu.Unlock()
+	waitEntry(w.publish(&delta.Delta{Job: job, Shard: 1, Shards: 2, Epoch: 3, Chunks: 1,
+		Dense: []*delta.Variable{{Name: other.Name, Shape: other.Shape, Values: floats(w.dense[other.Name])}}}))
+	if err := c.entry.check(someUsers, someMovies); err != nil {
+		t.Fatalf("half a delta shows: %v", err)
+	}
+	w.mu.Lock()
+	w.dense[kernel.Name], w.dense[bias.Name] = half, []float32{0.25}
+	w.mu.Unlock()
+	waitEntry(w.publish(&delta.Delta{Job: job, Shard: 0, Shards: 2, Epoch: 3, Chunk: 1, Chunks: 2,
+		Dense: []*delta.Variable{{Name: bias.Name, Shape: bias.Shape, Values: floats([]float32{0.25})}}}))
+	if err := c.entry.check(someUsers, someMovies); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestDeltasChangeTheScore(t *testing.T) {
 	c := newCluster(t, job)
 	w := c.w
-	var waits [2]func(uint64)
-	for r := range 2 {
-		waits[r] = w.applied(c.ps[1][r].name, "ps_1")
-	}
+	r := rowsOfShard1(c)
 	waitEntry := w.applied("entry", "entry")
 	before := w.score(7, 3)
 
-	seq := w.publish(w.learn("user", 1, 7, 3, 1, -1, 2, -2)) // user 7 is on shard 1
-	waits[0](seq)
-	waits[1](seq)
+	r.served(t, w.publish(w.learn("user", 1, 7, 3, 1, -1, 2, -2))) // user 7 is on shard 1
 	if w.score(7, 3) == before {
 		t.Fatal("the delta changes nothing: the test proves nothing")
 	}
@@ -357,58 +413,17 @@ func TestDeltasChangeTheScore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-
-	t.Run("dense variables swap in with the last chunk", func(t *testing.T) {
-		last := modelspec.Variables(w.spec)
-		bias, kernel := last[len(last)-1], last[len(last)-2]
-		half := make([]float32, kernel.Size)
-		for i := range half {
-			half[i] = 0.5
-		}
-		d := &delta.Delta{Job: job, Shard: 0, Shards: 2, Epoch: 3, Chunks: 2,
-			Dense: []*delta.Variable{{Name: kernel.Name, Shape: kernel.Shape, Values: floats(half)}}}
-		w.publish(d)
-		// A whole delta of the other shard behind it: once that is served, the half one
-		// has been read, and must not show.
-		other := last[0]
-		w.mu.Lock()
-		w.dense[other.Name] = slices.Repeat([]float32{0.125}, other.Size)
-		w.mu.Unlock()
-		waitEntry(w.publish(&delta.Delta{Job: job, Shard: 1, Shards: 2, Epoch: 3, Chunks: 1,
-			Dense: []*delta.Variable{{Name: other.Name, Shape: other.Shape, Values: floats(w.dense[other.Name])}}}))
-		if err := c.entry.check(someUsers, someMovies); err != nil {
-			t.Fatalf("half a delta shows: %v", err)
-		}
-		w.mu.Lock()
-		w.dense[kernel.Name], w.dense[bias.Name] = half, []float32{0.25}
-		w.mu.Unlock()
-		waitEntry(w.publish(&delta.Delta{Job: job, Shard: 0, Shards: 2, Epoch: 3, Chunk: 1, Chunks: 2,
-			Dense: []*delta.Variable{{Name: bias.Name, Shape: bias.Shape, Values: floats([]float32{0.25})}}}))
-		if err := c.entry.check(someUsers, someMovies); err != nil {
-			t.Fatal(err)
-		}
-	})
-
+	t.Run("dense variables swap in with the last chunk", func(t *testing.T) { denseSwapsIn(t, c, waitEntry) })
 	t.Run("a lower epoch is ignored", func(t *testing.T) {
 		w.publish(rowDelta("user", modelspec.FID(1, 7), 2, 9, 9, 9, 9)) // a fenced writer
-		seq := w.publish(w.learn("user", 1, 9, 3, 1, 1, 1, 1))
-		waits[0](seq)
-		waits[1](seq)
-		if err := c.entry.check(someUsers, someMovies); err != nil {
-			t.Fatal(err)
-		}
+		r.served(t, w.publish(w.learn("user", 1, 9, 3, 1, 1, 1, 1)))
 	})
 
 	t.Run("a row in fp16", func(t *testing.T) {
 		d := w.learn("user", 1, 7, 3, 1, 0.5, -2, 0)
 		d.Rows[0].Encoding = delta.Encoding_FP16
 		d.Rows[0].Values = []byte{0x00, 0x3c, 0x00, 0x38, 0x00, 0xc0, 0x00, 0x00}
-		seq := w.publish(d)
-		waits[0](seq)
-		waits[1](seq)
-		if err := c.entry.check(someUsers, someMovies); err != nil {
-			t.Fatal(err)
-		}
+		r.served(t, w.publish(d))
 	})
 
 	t.Run("a removed row is zeros", func(t *testing.T) {
@@ -416,13 +431,8 @@ func TestDeltasChangeTheScore(t *testing.T) {
 		w.mu.Lock()
 		delete(w.rows["user"], fid)
 		w.mu.Unlock()
-		seq := w.publish(&delta.Delta{Job: job, Shard: 1, Shards: 2, Epoch: 3, Chunks: 1,
-			Rows: []*delta.Rows{{Table: "user", Dim: dim, Removed: []uint64{uint64(fid)}}}})
-		waits[0](seq)
-		waits[1](seq)
-		if err := c.entry.check(someUsers, someMovies); err != nil {
-			t.Fatal(err)
-		}
+		r.served(t, w.publish(&delta.Delta{Job: job, Shard: 1, Shards: 2, Epoch: 3, Chunks: 1,
+			Rows: []*delta.Rows{{Table: "user", Dim: dim, Removed: []uint64{uint64(fid)}}}}))
 	})
 
 	t.Run("what is broken is skipped", func(t *testing.T) {
@@ -431,12 +441,7 @@ func TestDeltasChangeTheScore(t *testing.T) {
 		w.publish(bad)
 		w.publish(rowDelta("nobody's", modelspec.FID(1, 1), 3, 1, 2, 3, 4))
 		w.publish(rowDelta("user", modelspec.FID(1, 1), 3, 1, 2, 3)) // dim 3
-		seq := w.publish(w.learn("user", 1, 11, 3, 3, 3, 3, 3))
-		waits[0](seq)
-		waits[1](seq)
-		if err := c.entry.check(someUsers, someMovies); err != nil {
-			t.Fatal(err)
-		}
+		r.served(t, w.publish(w.learn("user", 1, 11, 3, 3, 3, 3, 3)))
 	})
 }
 

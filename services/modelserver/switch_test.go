@@ -50,6 +50,33 @@ func (s *served) versions(sub string) []string {
 	return got
 }
 
+// answersAs holds an answer against the version that it should be of, and its scores.
+func (s *served) answersAs(version int64, want []float32) {
+	t := s.w.t
+	t.Helper()
+	res, err := s.predict.Predict(testContext(t), request(someUsers, someMovies))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := res.GetModelSpec().GetVersion().GetValue(); got != version {
+		t.Fatalf("answered by version %d, want %d", got, version)
+	}
+	if got := res.GetOutputs()["score"].GetFloatVal(); !slices.Equal(got, want) {
+		t.Fatalf("version %d: scores %v, want %v", version, got, want)
+	}
+}
+
+// until waits for the versions of a sub-model to be in these states.
+func (s *served) until(sub string, want ...string) {
+	s.w.t.Helper()
+	wait.Until(s.w.t, s.name, func() error {
+		if got := s.versions(sub); !slices.Equal(got, want) {
+			return fmt.Errorf("versions %v, want %v", got, want)
+		}
+		return nil
+	})
+}
+
 // While containers switch to another version one after the other, every answer is
 // wholly of the one or of the other.
 func TestVersionsAreNeverMixed(t *testing.T) {
@@ -73,33 +100,12 @@ func TestVersionsAreNeverMixed(t *testing.T) {
 	for i := range someUsers {
 		want[2][i] = w.score(someUsers[i], someMovies[i])
 	}
-	answers := func(version int64) {
-		t.Helper()
-		res, err := entry.predict.Predict(testContext(t), request(someUsers, someMovies))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := res.GetModelSpec().GetVersion().GetValue(); got != version {
-			t.Fatalf("answered by version %d, want %d", got, version)
-		}
-		if got := res.GetOutputs()["score"].GetFloatVal(); !slices.Equal(got, want[version]) {
-			t.Fatalf("version %d: scores %v, want %v", version, got, want[version])
-		}
-	}
-	state := func(s *served, sub string, want ...string) {
-		t.Helper()
-		wait.Until(t, s.name, func() error {
-			if got := s.versions(sub); !slices.Equal(got, want) {
-				return fmt.Errorf("versions %v, want %v", got, want)
-			}
-			return nil
-		})
-	}
+	answers := func(version int64) { t.Helper(); entry.answersAs(version, want[version]) }
 	ps[0].mustLoad(2, "ps_0") // it answers both for as long as the entry asks for the old one
 	for range 10 {
 		answers(1)
 	}
-	state(ps[0], "ps_0", "2 AVAILABLE", "1 AVAILABLE")
+	ps[0].until("ps_0", "2 AVAILABLE", "1 AVAILABLE")
 	entry.mustLoad(2, "entry") // ahead of ps_1: the old version goes on
 	wait.Until(t, "the entry's new version", func() error {
 		if got := entry.versions("entry"); got[0] != "2 AVAILABLE" {
@@ -110,8 +116,8 @@ func TestVersionsAreNeverMixed(t *testing.T) {
 	for range 10 {
 		answers(1)
 	}
-	state(ps[0], "ps_0", "2 AVAILABLE", "1 AVAILABLE")
-	state(entry, "entry", "2 AVAILABLE", "1 AVAILABLE")
+	ps[0].until("ps_0", "2 AVAILABLE", "1 AVAILABLE")
+	entry.until("entry", "2 AVAILABLE", "1 AVAILABLE")
 	req := request(someUsers, someMovies)
 	req.ModelSpec = tfserving.Spec(ranker, 2)
 	if _, err := entry.predict.Predict(testContext(t), req); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "version 2") {
@@ -134,9 +140,9 @@ func TestVersionsAreNeverMixed(t *testing.T) {
 	})
 	answers(2)
 	// Nobody asks for version 1 any more.
-	state(entry, "entry", "2 AVAILABLE", "1 END")
+	entry.until("entry", "2 AVAILABLE", "1 END")
 	for k, s := range ps {
-		state(s, fmt.Sprintf("ps_%d", k), "2 AVAILABLE", "1 END")
+		s.until(fmt.Sprintf("ps_%d", k), "2 AVAILABLE", "1 END")
 	}
 	answers(2)
 }

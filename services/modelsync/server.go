@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/transfer"
-	"github.com/monolith-go/monolith/internal/prom"
+	"github.com/monolith-go/monolith/internal/process/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
@@ -81,18 +80,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Run copies and records until ctx ends; a clean stop returns nil. What is wanted
 // follows from the plan, what is there from the disk, so a restart resumes.
 func (s *Server) Run(ctx context.Context) error {
-	g, run := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.plan.Run(run) })
-	g.Go(func() error { return s.lineage.Run(run) })
-	g.Go(func() error { return s.fleet.Run(run) })
-	g.Go(func() error { return s.react(run) })
-	g.Go(func() error { return s.observe(run) })
-	g.Go(func() error { return s.flush(run) })
-	g.Go(func() error { return s.serve(run) })
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("model-sync: %w", err)
-	}
-	return nil
+	return role.Run(ctx, "model-sync", s.plan.Run, s.lineage.Run, s.fleet.Run, s.react, s.observe, s.flush, s.serve)
 }
 
 // react parks what others put on model-sync's subjects.

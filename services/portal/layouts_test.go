@@ -61,40 +61,102 @@ type changed struct {
 	Entries []string
 }
 
+// asked is a portal that is asked for layouts.
+type asked struct {
+	t *testing.T
+	b *mem.Bus
+}
+
+func (p asked) call(command, body string) (out changed) {
+	p.t.Helper()
+	if err := json.Unmarshal([]byte(controltest.MustCall(p.t, p.b, "portal."+command, body)), &out); err != nil || out.Seq == 0 {
+		p.t.Fatalf("%s %s: %+v, %v", command, body, out, err)
+	}
+	return out
+}
+
+func (p asked) no(command, body, code, says string) {
+	p.t.Helper()
+	_, err := controltest.Call(p.t, p.b, "portal."+command, body)
+	refused(p.t, err, code, says)
+}
+
+type bzidInfo struct {
+	Models  map[string]map[string]any `json:"model_info"`
+	Layouts map[string][]string       `json:"layout_info"`
+}
+
+func (p asked) info() (out bzidInfo) {
+	p.t.Helper()
+	if err := json.Unmarshal([]byte(controltest.MustCall(p.t, p.b, "portal.bzidInfo", `{}`)), &out); err != nil {
+		p.t.Fatal(err)
+	}
+	return out
+}
+
+const l = `"layout":"test_layout1"`
+
+// publishSteps are commands, what they change, and what the layout then holds.
+var publishSteps = []struct {
+	command, body string
+	changed, now  []string
+}{
+	{"publish", `{` + l + `,"pattern":"test_ffm_model:entry"}`, []string{"entry"}, []string{"entry"}},
+	{"publish", `{` + l + `,"pattern":"test_ffm_model:ps_?"}`, []string{"ps_0", "ps_1", "ps_2", "ps_3", "ps_4"}, []string{"entry", "ps_0", "ps_1", "ps_2", "ps_3", "ps_4"}},
+	{"publish", `{` + l + `,"pattern":"test_ffm_model:ps_[0-1]*"}`, []string{"ps_10"}, []string{"entry", "ps_0", "ps_1", "ps_10", "ps_2", "ps_3", "ps_4"}},
+	{"publish", `{` + l + `,"pattern":"test_ffm_model:*"}`, []string{}, []string{"entry", "ps_0", "ps_1", "ps_10", "ps_2", "ps_3", "ps_4"}},
+	{"unpublish", `{` + l + `,"pattern":"test_ffm_model:ps_*"}`, []string{"ps_0", "ps_1", "ps_10", "ps_2", "ps_3", "ps_4"}, []string{"entry"}},
+	{"addLayoutEntry", `{` + l + `,"entry":"test_ffm_model:undeclared"}`, []string{"undeclared"}, []string{"entry", "undeclared"}},
+	{"unpublish", `{` + l + `,"pattern":"test_ffm_model:undecl*"}`, []string{"undeclared"}, []string{"entry"}},
+	{"addLayoutEntry", `{` + l + `,"entry":"test_ffm_model:entry"}`, []string{}, []string{"entry"}},
+	{"removeLayoutEntry", `{` + l + `,"entry":"test_ffm_model:entry"}`, []string{"entry"}, []string{}},
+	{"addLayoutEntry", `{"layout":"nested/mixed","entry":"test_ffm_model:entry"}`, []string{"entry"}, []string{}},
+}
+
 // The original's controller test, and what it leaves out.
 func TestDeclareAndPublish(t *testing.T) {
 	b := mem.New()
 	start(t, b)
-	base := tfExport(t, "test_ffm_model:ps_0", "ps_0", "ps_1", "ps_2", "ps_3", "ps_4", "ps_10")
-	call := func(command, body string) (out changed) {
-		t.Helper()
-		if err := json.Unmarshal([]byte(controltest.MustCall(t, b, "portal."+command, body)), &out); err != nil || out.Seq == 0 {
-			t.Fatalf("%s %s: %+v, %v", command, body, out, err)
+	p := asked{t, b}
+	declareAndAgain(t, p)
+	full := func(subs []string) []string {
+		out := []string{}
+		for _, s := range subs {
+			out = append(out, "test_ffm_model:"+s)
 		}
 		return out
 	}
-	no := func(command, body, code, says string) {
-		t.Helper()
-		_, err := controltest.Call(t, b, "portal."+command, body)
-		refused(t, err, code, says)
-	}
-	info := func() (out struct {
-		Models  map[string]map[string]any `json:"model_info"`
-		Layouts map[string][]string       `json:"layout_info"`
-	}) {
-		t.Helper()
-		if err := json.Unmarshal([]byte(controltest.MustCall(t, b, "portal.bzidInfo", `{}`)), &out); err != nil {
-			t.Fatal(err)
+	for _, step := range publishSteps {
+		got := p.call(step.command, step.body)
+		if diff := cmp.Diff(full(step.changed), got.Entries); diff != "" {
+			t.Errorf("%s %s changed: %s", step.command, step.body, diff)
 		}
-		return out
+		if diff := cmp.Diff(full(step.now), p.info().Layouts["test_layout1"]); diff != "" {
+			t.Errorf("%s %s: %s", step.command, step.body, diff)
+		}
 	}
-	export := func(more string) string { return fmt.Sprintf(`{"exportBase":%q%s}`, base, more) }
+	if got := p.info().Layouts["nested"]; fmt.Sprint(got) != "[mixed]" {
+		t.Errorf("a layout of two steps: %v", got)
+	}
+	p.no("publish", `{`+l+`,"pattern":"test_ffm_model:dense_*"}`, "NOT_FOUND", "it has entry, ps_0")
+	p.no("publish", `{`+l+`,"pattern":"nobody:*"}`, "NOT_FOUND", "it has none")
+	p.no("publish", `{`+l+`,"pattern":"test_ffm_model"}`, "INVALID", "{model}:{glob}")
+	p.no("publish", `{"layout":"../x","pattern":"test_ffm_model:*"}`, "INVALID", "cannot be a name")
+	p.no("publish", `{"layuot":"x"}`, "INVALID", "layuot")
+	p.no("addLayoutEntry", `{`+l+`,"entry":"no colon"}`, "INVALID", "{model}:{sub_graph}")
+	p.no("removeLayoutEntry", `{`+l+`,"entry":"test_ffm_model:entry"}`, "NOT_FOUND", "does not hold")
+}
 
-	declared := call("declareExport", export(`,"arch":"entry_ps"`))
+// declareAndAgain declares an export, once more, under another name, and what none is.
+func declareAndAgain(t *testing.T, p asked) {
+	t.Helper()
+	base := tfExport(t, "test_ffm_model:ps_0", "ps_0", "ps_1", "ps_2", "ps_3", "ps_4", "ps_10")
+	export := func(more string) string { return fmt.Sprintf(`{"exportBase":%q%s}`, base, more) }
+	declared := p.call("declareExport", export(`,"arch":"entry_ps"`))
 	if want := []string{"entry", "ps_0", "ps_1", "ps_10", "ps_2", "ps_3", "ps_4"}; declared.Model != "test_ffm_model" || !cmp.Equal(declared.Subs, want) {
 		t.Errorf("declared %+v", declared)
 	}
-	one := info().Models["test_ffm_model"]
+	one := p.info().Models["test_ffm_model"]
 	for sub, policy := range map[string]string{"entry": "latest", "ps_4": "latest_once"} {
 		want := fmt.Sprintf(`{"model_base_path": %q, "version_policy": %q}`, filepath.Join(base, sub), policy)
 		if got := one[sub].(map[string]any)["deploy_config"]; got != want {
@@ -104,62 +166,19 @@ func TestDeclareAndPublish(t *testing.T) {
 	if one["sub_graphs_total"] != 7.0 || one["sub_graphs_available"] != 0.0 {
 		t.Errorf("%v", one)
 	}
-	no("declareExport", export(``), "CONFLICT", "say overwrite")
-	if again := call("declareExport", export(`,"overwrite":true`)); again.Seq <= declared.Seq {
+	p.no("declareExport", export(``), "CONFLICT", "say overwrite")
+	if again := p.call("declareExport", export(`,"overwrite":true`)); again.Seq <= declared.Seq {
 		t.Errorf("overwritten at %d, declared at %d", again.Seq, declared.Seq)
 	}
-	if named := call("declareExport", export(`,"model":"other"`)); named.Model != "other" {
+	if named := p.call("declareExport", export(`,"model":"other"`)); named.Model != "other" {
 		t.Errorf("declared under another name: %+v", named)
 	}
-	no("declareExport", export(`,"arch":"full"`), "INVALID", "only entry_ps")
-	no("declareExport", export(`,"model":"a:b"`), "INVALID", "cannot be used")
-	no("declareExport", `{"exportBase":"exported_models"}`, "INVALID", "not absolute")
-	no("declareExport", `{"exportBase":"/nowhere"}`, "INVALID", "cannot be read")
-	no("declareExport", fmt.Sprintf(`{"exportBase":%q}`, t.TempDir()), "INVALID", "does not hold entry/")
-	no("declareExport", fmt.Sprintf(`{"exportBase":%q}`, tfExport(t, "")), "INVALID", "name the model")
-
-	const l = `"layout":"test_layout1"`
-	steps := []struct {
-		command, body string
-		changed, now  []string
-	}{
-		{"publish", `{` + l + `,"pattern":"test_ffm_model:entry"}`, []string{"entry"}, []string{"entry"}},
-		{"publish", `{` + l + `,"pattern":"test_ffm_model:ps_?"}`, []string{"ps_0", "ps_1", "ps_2", "ps_3", "ps_4"}, []string{"entry", "ps_0", "ps_1", "ps_2", "ps_3", "ps_4"}},
-		{"publish", `{` + l + `,"pattern":"test_ffm_model:ps_[0-1]*"}`, []string{"ps_10"}, []string{"entry", "ps_0", "ps_1", "ps_10", "ps_2", "ps_3", "ps_4"}},
-		{"publish", `{` + l + `,"pattern":"test_ffm_model:*"}`, []string{}, []string{"entry", "ps_0", "ps_1", "ps_10", "ps_2", "ps_3", "ps_4"}},
-		{"unpublish", `{` + l + `,"pattern":"test_ffm_model:ps_*"}`, []string{"ps_0", "ps_1", "ps_10", "ps_2", "ps_3", "ps_4"}, []string{"entry"}},
-		{"addLayoutEntry", `{` + l + `,"entry":"test_ffm_model:undeclared"}`, []string{"undeclared"}, []string{"entry", "undeclared"}},
-		{"unpublish", `{` + l + `,"pattern":"test_ffm_model:undecl*"}`, []string{"undeclared"}, []string{"entry"}},
-		{"addLayoutEntry", `{` + l + `,"entry":"test_ffm_model:entry"}`, []string{}, []string{"entry"}},
-		{"removeLayoutEntry", `{` + l + `,"entry":"test_ffm_model:entry"}`, []string{"entry"}, []string{}},
-		{"addLayoutEntry", `{"layout":"nested/mixed","entry":"test_ffm_model:entry"}`, []string{"entry"}, []string{}},
-	}
-	full := func(subs []string) []string {
-		out := []string{}
-		for _, s := range subs {
-			out = append(out, "test_ffm_model:"+s)
-		}
-		return out
-	}
-	for _, step := range steps {
-		got := call(step.command, step.body)
-		if diff := cmp.Diff(full(step.changed), got.Entries); diff != "" {
-			t.Errorf("%s %s changed: %s", step.command, step.body, diff)
-		}
-		if diff := cmp.Diff(full(step.now), info().Layouts["test_layout1"]); diff != "" {
-			t.Errorf("%s %s: %s", step.command, step.body, diff)
-		}
-	}
-	if got := info().Layouts["nested"]; fmt.Sprint(got) != "[mixed]" {
-		t.Errorf("a layout of two steps: %v", got)
-	}
-	no("publish", `{`+l+`,"pattern":"test_ffm_model:dense_*"}`, "NOT_FOUND", "it has entry, ps_0")
-	no("publish", `{`+l+`,"pattern":"nobody:*"}`, "NOT_FOUND", "it has none")
-	no("publish", `{`+l+`,"pattern":"test_ffm_model"}`, "INVALID", "{model}:{glob}")
-	no("publish", `{"layout":"../x","pattern":"test_ffm_model:*"}`, "INVALID", "cannot be a name")
-	no("publish", `{"layuot":"x"}`, "INVALID", "layuot")
-	no("addLayoutEntry", `{`+l+`,"entry":"no colon"}`, "INVALID", "{model}:{sub_graph}")
-	no("removeLayoutEntry", `{`+l+`,"entry":"test_ffm_model:entry"}`, "NOT_FOUND", "does not hold")
+	p.no("declareExport", export(`,"arch":"full"`), "INVALID", "only entry_ps")
+	p.no("declareExport", export(`,"model":"a:b"`), "INVALID", "cannot be used")
+	p.no("declareExport", `{"exportBase":"exported_models"}`, "INVALID", "not absolute")
+	p.no("declareExport", `{"exportBase":"/nowhere"}`, "INVALID", "cannot be read")
+	p.no("declareExport", fmt.Sprintf(`{"exportBase":%q}`, t.TempDir()), "INVALID", "does not hold entry/")
+	p.no("declareExport", fmt.Sprintf(`{"exportBase":%q}`, tfExport(t, "")), "INVALID", "name the model")
 }
 
 func TestSavedModels(t *testing.T) {
@@ -186,6 +205,22 @@ func TestSavedModels(t *testing.T) {
 	refused(t, err, "NOT_FOUND", "m:ps_0 is not declared")
 }
 
+// answered is the portal's fact of a type about a request.
+func answered(t *testing.T, b *mem.Bus, seq uint64, want string) *layout.Event {
+	t.Helper()
+	request, err := b.Log().Get(t.Context(), seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fact := controltest.Next(t, b, seq+1, func(r events.Recorded) bool {
+		return r.Header.Causation == request.Header.ID
+	})
+	if fact.Header.Type != want || fact.Header.Source != "portal" {
+		t.Errorf("%s is answered by %s: %s", request.Data, fact.Header.Type, fact.Data)
+	}
+	return fact.Event.(*layout.Event)
+}
+
 // Anyone may publish the requests; each is answered by one fact or parked.
 func TestLayoutRequests(t *testing.T) {
 	b := mem.New()
@@ -193,20 +228,6 @@ func TestLayoutRequests(t *testing.T) {
 	base := tfExport(t, "m:ps_0", "ps_0")
 	models := events.Join(controltest.BZID, "layout", "saved_models/m")
 	mixed := events.Join(controltest.BZID, "layout", "layouts/mixed")
-	answer := func(seq uint64, want string) *layout.Event {
-		t.Helper()
-		request, err := b.Log().Get(t.Context(), seq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fact := controltest.Next(t, b, seq+1, func(r events.Recorded) bool {
-			return r.Header.Causation == request.Header.ID
-		})
-		if fact.Header.Type != want || fact.Header.Source != "portal" {
-			t.Errorf("%s is answered by %s: %s", request.Data, fact.Header.Type, fact.Data)
-		}
-		return fact.Event.(*layout.Event)
-	}
 	for _, tc := range []struct {
 		subject    events.Subject
 		body, want string
@@ -227,7 +248,7 @@ func TestLayoutRequests(t *testing.T) {
 		{mixed, `{"addEntryRequested":{"entry":"m:new"}}`, "entriesAdded", ""},
 		{mixed, `{"removeEntryRequested":{"entry":"m:new"}}`, "entriesRemoved", ""},
 	} {
-		e := answer(controltest.Publish(t, b, tc.subject.Request(), tc.body), tc.want)
+		e := answered(t, b, controltest.Publish(t, b, tc.subject.Request(), tc.body), tc.want)
 		if reason := e.GetRefused().GetReason(); !strings.Contains(reason, tc.reason) {
 			t.Errorf("%s: %q", tc.body, reason)
 		}
@@ -259,7 +280,7 @@ func TestLayoutRequests(t *testing.T) {
 	late := controltest.Publish(t, b, mixed.Request(), `{"addEntryRequested":{"entry":"m:late"}}`)
 	before := len(controltest.All(t, b))
 	start(t, b)
-	answer(late, "entriesAdded")
+	answered(t, b, late, "entriesAdded")
 	if extra := len(controltest.All(t, b)) - before; extra != 1 {
 		t.Errorf("a restart appended %d facts, want the one that was owed\n%s", extra, controltest.Story(t, b))
 	}

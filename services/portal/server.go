@@ -10,7 +10,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/monolith-go/monolith/internal/prom"
+	"github.com/monolith-go/monolith/internal/process/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -70,16 +70,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Run serves until ctx ends; a clean stop returns nil.
 func (s *Server) Run(ctx context.Context) error {
-	g, run := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.catalog.Run(run) })
-	g.Go(func() error { return s.layout.Run(run) })
-	g.Go(func() error { return s.lineage.Run(run) })
-	g.Go(func() error { return s.openRequests.Run(run) })
-	g.Go(func() error { return s.serve(run) })
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("portal: %w", err)
-	}
-	return nil
+	return role.Run(ctx, "portal", s.catalog.Run, s.layout.Run, s.lineage.Run, s.openRequests.Run, s.serve)
 }
 
 // serve answers once the views have caught up.

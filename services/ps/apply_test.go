@@ -15,41 +15,8 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
-
-func TestJudge(t *testing.T) {
-	at := partition{epoch: 5, next: 100}
-	for _, tc := range []struct {
-		name     string
-		p        partition
-		epoch    uint64
-		from, to int64
-		want     verdict
-		code     rowwire.Code
-	}{
-		{"the next range", at, 5, 100, 110, learn, 0},
-		{"a new holder's next range", at, 6, 100, 110, learn, 0},
-		{"the very first range", partition{}, 1, 0, 10, learn, 0},
-		{"a first range that does not start at 0", partition{}, 1, 3, 10, 0, rowwire.Gap},
-		{"the last range again", at, 5, 90, 100, known, 0},
-		{"a range long past", at, 5, 0, 10, known, 0},
-		{"a new holder repeats the last range", at, 6, 90, 100, known, 0},
-		{"a fenced holder's next range", at, 4, 100, 110, 0, rowwire.Fenced},
-		{"a fenced holder repeats", at, 4, 90, 100, 0, rowwire.Fenced},
-		{"a range too far on", at, 5, 101, 110, 0, rowwire.Gap},
-		{"cut elsewhere", at, 5, 95, 105, 0, rowwire.Overlap},
-		{"cut elsewhere, long", at, 5, 0, 1000, 0, rowwire.Overlap},
-	} {
-		got, err := judge(tc.p, tc.epoch, tc.from, tc.to)
-		if tc.code != 0 {
-			if err == nil || err.Code != tc.code || err.Next != tc.p.next {
-				t.Errorf("%s: %v, want %v with next %d", tc.name, err, tc.code, tc.p.next)
-			}
-		} else if err != nil || got != tc.want {
-			t.Errorf("%s: %v, %v; want %v", tc.name, got, err, tc.want)
-		}
-	}
-}
 
 func TestApplyOutcomesOverTheWire(t *testing.T) {
 	w := newWorld(t)
@@ -63,15 +30,15 @@ func TestApplyOutcomesOverTheWire(t *testing.T) {
 		next    int64
 		row     float32 // of user 7 afterwards
 	}{
-		{"first", teach(0, 0, 0, 10, 1, 7), true, 0, 10, -1},
-		{"again", teach(0, 0, 0, 10, 1, 7), false, 0, 10, -1},
-		{"another partition", teach(0, 1, 0, 5, 2, 7), true, 0, 5, -3},
-		{"next, empty", teach(0, 0, 10, 20, 0), true, 0, 20, -3},
-		{"gap", teach(0, 0, 25, 30, 1, 7), false, rowwire.Gap, 20, -3},
-		{"overlap", teach(0, 0, 15, 30, 1, 7), false, rowwire.Overlap, 20, -3},
-		{"new lease repeats", epoch(2, teach(0, 0, 10, 20, 1, 7)), false, 0, 20, -3},
-		{"old lease", epoch(1, teach(0, 0, 20, 30, 1, 7)), false, rowwire.Fenced, 20, -3},
-		{"new lease goes on, ids twice", epoch(2, teach(0, 0, 20, 30, 1, 7, 7)), true, 0, 30, -5},
+		{"first", pstest.Teach(0, 0, 0, 10, 1, 7), true, 0, 10, -1},
+		{"again", pstest.Teach(0, 0, 0, 10, 1, 7), false, 0, 10, -1},
+		{"another partition", pstest.Teach(0, 1, 0, 5, 2, 7), true, 0, 5, -3},
+		{"next, empty", pstest.Teach(0, 0, 10, 20, 0), true, 0, 20, -3},
+		{"gap", pstest.Teach(0, 0, 25, 30, 1, 7), false, rowwire.Gap, 20, -3},
+		{"overlap", pstest.Teach(0, 0, 15, 30, 1, 7), false, rowwire.Overlap, 20, -3},
+		{"new lease repeats", epoch(2, pstest.Teach(0, 0, 10, 20, 1, 7)), false, 0, 20, -3},
+		{"old lease", epoch(1, pstest.Teach(0, 0, 20, 30, 1, 7)), false, rowwire.Fenced, 20, -3},
+		{"new lease goes on, ids twice", epoch(2, pstest.Teach(0, 0, 20, 30, 1, 7, 7)), true, 0, 30, -5},
 	} {
 		res, err := p.Apply(soon(t), step.r)
 		var e *rowwire.Error
@@ -96,12 +63,12 @@ func TestApplyOutcomesOverTheWire(t *testing.T) {
 func TestRefusedAppliesChangeNothing(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1, 2, 3))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2, 3))
 	before := p.hash()
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	good := rowwire.TableGrads{Table: "user", IDs: []int64{1}, Grads: []float32{1, 1}}
 	with := func(f func(r *rowwire.ApplyRequest)) *rowwire.ApplyRequest {
-		r := teach(0, 0, 10, 20, 0)
+		r := pstest.Teach(0, 0, 10, 20, 0)
 		r.Tables = []rowwire.TableGrads{good}
 		f(r)
 		return r
@@ -148,7 +115,7 @@ func TestRefusedAppliesChangeNothing(t *testing.T) {
 			t.Fatalf("%s: refused, and yet something changed", tc.name)
 		}
 	}
-	if res := p.teach(teach(0, 0, 10, 20, 1, 1)); !res.Applied {
+	if res := p.teach(pstest.Teach(0, 0, 10, 20, 1, 1)); !res.Applied {
 		t.Error("the offset had moved, though nothing was applied")
 	}
 }
@@ -156,7 +123,7 @@ func TestRefusedAppliesChangeNothing(t *testing.T) {
 func TestLookupAndDense(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	r := teach(0, 0, 0, 10, 1, 7)
+	r := pstest.Teach(0, 0, 0, 10, 1, 7)
 	r.Dense = []rowwire.NamedTensor{{Name: "out/bias", Values: []float32{0.5}}}
 	p.teach(r)
 	res, err := p.Lookup(soon(t), &rowwire.LookupRequest{Model: job, WithSeqs: true, Tables: []rowwire.TableIDs{{Table: "movie", IDs: []int64{1}}, {Table: "user", IDs: []int64{8, 7}}}})
@@ -173,7 +140,7 @@ func TestLookupAndDense(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(d.Tensors, []rowwire.NamedTensor{{Name: "out/bias", Values: []float32{-0.5}}}) {
 		t.Errorf("dense %+v, %v", d, err)
 	}
-	if d, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job}); err != nil || len(d.Tensors) != len(modelspec.Variables(counting())) {
+	if d, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job}); err != nil || len(d.Tensors) != len(modelspec.Variables(pstest.Counting())) {
 		t.Errorf("all variables: %+v, %v", d, err)
 	}
 	for name, err := range map[string]error{
@@ -199,8 +166,8 @@ func TestShardsKeepTheirOwnIDsAndVariables(t *testing.T) {
 		cfg.Shard = i
 		p := w.start(cfg)
 		id := int64(i)
-		p.teach(teach(i, 0, 0, 10, 1, id, id+2))
-		_, err := p.Apply(soon(t), teach(i, 0, 10, 20, 1, id+1))
+		p.teach(pstest.Teach(i, 0, 0, 10, 1, id, id+2))
+		_, err := p.Apply(soon(t), pstest.Teach(i, 0, 10, 20, 1, id+1))
 		if rowwire.CodeOf(err) != rowwire.Invalid {
 			t.Errorf("an id of the other shard: %v, want INVALID", err)
 		}
@@ -241,7 +208,7 @@ func TestTurnsAreTakenInOrder(t *testing.T) {
 	looked, applied := make(chan answer, 1), make(chan error, 1)
 	go func() { v, err := look(2); looked <- answer{v, err} }()
 	go func() {
-		_, err := p.Apply(context.Background(), turn(1, teach(0, 1, 0, 5, 1, 7)))
+		_, err := p.Apply(context.Background(), turn(1, pstest.Teach(0, 1, 0, 5, 1, 7)))
 		applied <- err
 	}()
 	if v, err := look(0); err != nil || v != 0 {
@@ -254,28 +221,28 @@ func TestTurnsAreTakenInOrder(t *testing.T) {
 		t.Fatalf("turn 1 was learnt before turn 0: %v", err)
 	default:
 	}
-	p.teach(turn(0, teach(0, 0, 0, 5, 1, 7)))
+	p.teach(turn(0, pstest.Teach(0, 0, 0, 5, 1, 7)))
 	if err := <-applied; err != nil {
 		t.Fatal(err)
 	}
 	if a := <-looked; a.err != nil || a.v != -2 {
 		t.Errorf("turn 2 sees %v, %v; want -2", a.v, a.err)
 	}
-	if res := p.teach(turn(0, teach(0, 0, 0, 5, 1, 7))); res.Applied {
+	if res := p.teach(turn(0, pstest.Teach(0, 0, 0, 5, 1, 7))); res.Applied {
 		t.Error("turn 0 was learnt twice")
 	}
 	if _, err := look(1); rowwire.CodeOf(err) != rowwire.Overlap {
 		t.Errorf("a lookup of a turn that has passed: %v, want OVERLAP", err)
 	}
-	if _, err := p.Apply(soon(t), turn(1, teach(0, 0, 5, 10, 1, 7))); rowwire.CodeOf(err) != rowwire.Overlap {
+	if _, err := p.Apply(soon(t), turn(1, pstest.Teach(0, 0, 5, 10, 1, 7))); rowwire.CodeOf(err) != rowwire.Overlap {
 		t.Errorf("a new range at a turn that has passed: %v, want OVERLAP", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
-	if _, err := p.Apply(ctx, turn(9, teach(0, 0, 5, 10, 1, 7))); rowwire.CodeOf(err) != rowwire.Unavailable {
+	if _, err := p.Apply(ctx, turn(9, pstest.Teach(0, 0, 5, 10, 1, 7))); rowwire.CodeOf(err) != rowwire.Unavailable {
 		t.Errorf("a turn that does not come: %v, want UNAVAILABLE", err)
 	}
-	wrong := turn(2, teach(0, 0, 5, 10, 1, 7))
+	wrong := turn(2, pstest.Teach(0, 0, 5, 10, 1, 7))
 	wrong.Generation = 3
 	var e *rowwire.Error
 	if _, err := p.Apply(soon(t), wrong); !errors.As(err, &e) || e.Code != rowwire.WrongGeneration || e.Next != 1 {

@@ -1,34 +1,26 @@
 package ps
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
-
-func set(id string, ids []int64, values ...float32) shardcmd.AssignRequest {
-	return shardcmd.AssignRequest{RequestID: id, Table: "user", IDs: ids, Values: values}
-}
 
 func (p *proc) user(ids ...int64) []float32 {
 	p.t.Helper()
@@ -44,11 +36,11 @@ func (p *proc) user(ids ...int64) []float32 {
 func TestAssignedRowsSurviveARestart(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
-	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("before", []int64{7}, 70, 71))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("before", []int64{7}, 70, 71))
 	w.save(w.checkpoint(1, 1, 0))
-	first := must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("after", []int64{1, 8}, 10, 11, 80, 81))
-	more := set("more", []int64{8}, 1, 2)
+	first := must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("after", []int64{1, 8}, 10, 11, 80, 81))
+	more := pstest.Set("more", []int64{8}, 1, 2)
 	more.Add = true
 	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, more)
 	want := []float32{10, 11, 70, 71, 81, 83}
@@ -63,7 +55,7 @@ func TestAssignedRowsSurviveARestart(t *testing.T) {
 		t.Errorf("after a restart rows are %v, want %v", got, want)
 	}
 	// Repeats, also across the restart, change nothing.
-	for _, r := range []shardcmd.AssignRequest{more, set("after", []int64{1, 8}, 10, 11, 80, 81)} {
+	for _, r := range []shardcmd.AssignRequest{more, pstest.Set("after", []int64{1, 8}, 10, 11, 80, 81)} {
 		if a := must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, r); a.SyncSeq != 0 {
 			t.Errorf("%s was assigned twice", r.RequestID)
 		}
@@ -86,12 +78,12 @@ func TestAddingToRows(t *testing.T) {
 	p := w.start(cfg)
 	add := func(id string, ids []int64, values ...float32) {
 		t.Helper()
-		r := set(id, ids, values...)
+		r := pstest.Set(id, ids, values...)
 		r.Add = true
 		must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, r)
 	}
 	add("new", []int64{5}, 1, .01)
-	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("set", []int64{6}, .01, .02))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("set", []int64{6}, .01, .02))
 	add("old", []int64{6, 5}, .01, .01, .01, .01)
 	want := map[int64][]float32{5: {float32(8) + .01, float32(7) + .01 + .01}, 6: {float32(.01) + .01, float32(.02) + .01}}
 	for range 2 {
@@ -112,7 +104,7 @@ func TestAddingToRows(t *testing.T) {
 		p = w.start(cfg)
 	}
 	// The filter goes on as before.
-	p.teach(teach(0, 0, 0, 1, 1, 9))
+	p.teach(pstest.Teach(0, 0, 0, 1, 1, 9))
 	if got := p.table("user"); len(got) != 2 {
 		t.Errorf("an id that occurred once has a row: %v", got)
 	}
@@ -132,9 +124,9 @@ func TestAssignWhileTheBusIsAway(t *testing.T) {
 		}
 		return next()
 	})
-	r := set("r", []int64{5}, 1, 2)
+	r := pstest.Set("r", []int64{5}, 1, 2)
 	r.Add = false
-	if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, r); refusalCode(err) != "UNAVAILABLE" {
+	if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, r); pstest.Code(err) != "UNAVAILABLE" {
 		t.Fatalf("without a bus: %v", err)
 	}
 	away.Store(false)
@@ -148,24 +140,24 @@ func TestAssignWhileTheBusIsAway(t *testing.T) {
 func TestAssignRefuses(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	big := set("r", make([]int64, maxAssigned+1))
+	big := pstest.Set("r", make([]int64, 4097))
 	inf := `{"requestId":"r","table":"user","ids":[1],"values":[1e39,0]}`
 	for name, tc := range map[string]struct {
 		r    any
 		code string
 	}{
-		"no request id":   {set("", []int64{1}, 1, 2), "INVALID"},
+		"no request id":   {pstest.Set("", []int64{1}, 1, 2), "INVALID"},
 		"no table":        {shardcmd.AssignRequest{RequestID: "r", Table: "x", IDs: []int64{1}, Values: []float32{1}}, "NOT_FOUND"},
-		"no rows":         {set("r", nil), "INVALID"},
+		"no rows":         {pstest.Set("r", nil), "INVALID"},
 		"too many rows":   {big, "INVALID"},
-		"wrong dimension": {set("r", []int64{1}, 1), "INVALID"},
-		"an id twice":     {set("r", []int64{1, 1}, 1, 2, 3, 4), "INVALID"},
-		"too large":       {set("r", []int64{1}, 1e16, 2), "INVALID"},
+		"wrong dimension": {pstest.Set("r", []int64{1}, 1), "INVALID"},
+		"an id twice":     {pstest.Set("r", []int64{1, 1}, 1, 2, 3, 4), "INVALID"},
+		"too large":       {pstest.Set("r", []int64{1}, 1e16, 2), "INVALID"},
 		"infinite":        {json.RawMessage(inf), "INVALID"},
 		"add too much":    {shardcmd.AssignRequest{RequestID: "r", Table: "user", IDs: []int64{99}, Values: []float32{1, 2e15}, Add: true}, "INVALID"},
-		"another shard's": {set("r", []int64{table.NoID}, 1, 2), "INVALID"},
+		"another shard's": {pstest.Set("r", []int64{table.NoID}, 1, 2), "INVALID"},
 	} {
-		if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, tc.r); refusalCode(err) != tc.code {
+		if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, tc.r); pstest.Code(err) != tc.code {
 			t.Errorf("%s: %v, want %s", name, err, tc.code)
 		}
 	}
@@ -178,7 +170,7 @@ func TestAssignRefuses(t *testing.T) {
 	cfg := w.config()
 	cfg.Deterministic = true
 	w.start(cfg)
-	if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("r", []int64{1}, 1, 2)); refusalCode(err) != "CONFLICT" || !strings.Contains(err.Error(), "deterministic") {
+	if _, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("r", []int64{1}, 1, 2)); pstest.Code(err) != "CONFLICT" || !strings.Contains(err.Error(), "deterministic") {
 		t.Errorf("a deterministic job: %v", err)
 	}
 }
@@ -187,8 +179,8 @@ func TestAssignRefuses(t *testing.T) {
 func TestStatsCountFailedApplies(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
-	bad := teach(0, 0, 10, 20, 1, 1)
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2))
+	bad := pstest.Teach(0, 0, 10, 20, 1, 1)
 	bad.Tables[0].Grads = bad.Tables[0].Grads[:1]
 	if _, err := p.Apply(soon(t), bad); err == nil {
 		t.Fatal("a gradient of the wrong shape was learnt")
@@ -204,7 +196,7 @@ func TestStatsCountFailedApplies(t *testing.T) {
 	if h := must[shardcmd.HealthResponse](w, 0, shardcmd.Health, struct{}{}); !h.Serving {
 		t.Errorf("health: %+v", h)
 	}
-	p.st.suspend(rowwire.Errorf(rowwire.Unavailable, "resting"))
+	p.st.Suspend(rowwire.Errorf(rowwire.Unavailable, "resting"))
 	if h := must[shardcmd.HealthResponse](w, 0, shardcmd.Health, struct{}{}); h.Serving || h.Reason != "resting" {
 		t.Errorf("health while suspended: %+v", h)
 	}
@@ -228,7 +220,7 @@ func TestWorkersMeetAtAShard(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := call[shardcmd.BarrierResponse](w, 0, shardcmd.Barrier, shardcmd.BarrierRequest{ID: "start", Worker: "0"}); refusalCode(err) != "INVALID" {
+	if _, err := call[shardcmd.BarrierResponse](w, 0, shardcmd.Barrier, shardcmd.BarrierRequest{ID: "start", Worker: "0"}); pstest.Code(err) != "INVALID" {
 		t.Errorf("no workers: %v", err)
 	}
 }
@@ -238,13 +230,13 @@ func TestWorkersMeetAtAShard(t *testing.T) {
 func TestAnAssignmentWaitsForTheCut(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2))
 	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
 	must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
 	file := w.snapshot(0, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 1, Export: true})
 	answered := make(chan shardcmd.AssignResponse, 1)
 	go func() {
-		a, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("during", []int64{7}, 70, 71))
+		a, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("during", []int64{7}, 70, 71))
 		if err != nil {
 			t.Error(err)
 		}
@@ -274,55 +266,12 @@ func TestAnAssignmentWaitsForTheCut(t *testing.T) {
 	p.sameRows(p.settled())
 }
 
-// Who waits for the end of a cut goes on with it, and learns why where that does not come.
-func TestWaitingForTheEndOfACut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := standing(t, Config{})
-		wait := func(ctx context.Context) <-chan error {
-			ended := make(chan error, 1)
-			go func() { ended <- s.unheld(ctx) }()
-			synctest.Wait()
-			return ended
-		}
-		if err := <-wait(t.Context()); err != nil {
-			t.Errorf("without a cut: %v", err)
-		}
-		if _, err := s.hold(shardcmd.HoldRequest{Cut: "c"}, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		waiting := wait(t.Context())
-		if len(waiting) > 0 {
-			t.Errorf("during a cut: %v", <-waiting)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		late := wait(ctx)
-		cancel()
-		if err := <-late; refusalCode(err) != "UNAVAILABLE" {
-			t.Errorf("for too long: %v", err)
-		}
-		if _, err := s.release(shardcmd.ReleaseRequest{Cut: "c"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-waiting; err != nil {
-			t.Errorf("after the cut: %v", err)
-		}
-		if _, err := s.hold(shardcmd.HoldRequest{Cut: "d"}, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		waiting = wait(t.Context())
-		s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopping"))
-		if err := <-waiting; rowwire.CodeOf(err) != rowwire.Unavailable {
-			t.Errorf("of a shard that stops: %v", err)
-		}
-	})
-}
-
 // A request that a checkpoint holds is known after a restart, too.
 func TestRepeatedAssignmentAfterACheckpointChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 0, 1))
-	more := set("r1", []int64{1}, 100, 100)
+	p.teach(pstest.Teach(0, 0, 0, 10, 0, 1))
+	more := pstest.Set("r1", []int64{1}, 100, 100)
 	more.Add = true
 	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, more)
 	w.save(w.checkpoint(1, 1, 0))
@@ -347,8 +296,8 @@ func TestAnAssignmentInACheckpointIsNotSetAgain(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
 	p.settled() // the untrained variables
-	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("r1", []int64{1}, 100, 100))
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("r1", []int64{1}, 100, 100))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	w.save(w.checkpoint(1, 1, 0))
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
@@ -356,27 +305,5 @@ func TestAnAssignmentInACheckpointIsNotSetAgain(t *testing.T) {
 	p = w.start(w.config())
 	if got := p.user(1); !slices.Equal(got, []float32{99, 99}) {
 		t.Errorf("the row is %v, want what was learnt behind the assignment", got)
-	}
-}
-
-// The requests that are remembered are bounded, and so is a manifest that names them.
-func TestRememberedRequestsAreBounded(t *testing.T) {
-	var r requests
-	for i := range 3 * keptRequests {
-		r.add(fmt.Sprint(i))
-	}
-	if len(r.order) != keptRequests || len(r.known) != keptRequests || r.has("0") || !r.has(fmt.Sprint(3*keptRequests-1)) {
-		t.Errorf("%d of %d requests are kept", len(r.order), keptRequests)
-	}
-	s := &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: job, Shards: 1}}
-	for i := range keptRequests { // the ugliest: six bytes of JSON each
-		s.Manifest.Assigned = append(s.Manifest.Assigned, fmt.Sprint(i)+strings.Repeat("\x01", 250))
-	}
-	dir := filepath.Join(t.TempDir(), "ps_0")
-	if _, err := checkpoint.WriteShard(dir, s); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := checkpoint.ReadShard(dir); err != nil || len(got.Manifest.Assigned) != keptRequests {
-		t.Errorf("a manifest of the longest ids: %v", err)
 	}
 }

@@ -1,41 +1,19 @@
 package ps
 
 import (
-	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/optim"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
-
-// deep is a DeepFM of 26 features of 16 numbers with 1024-256-32: its first kernel, of 416 by
-// 1024, is two bands, and so is the second.
-func deep() *model.ModelSpec {
-	m := learning()
-	m.Name, m.Features, m.Layers = "deep", nil, nil
-	m.Tables[0].Dim, m.Tables[1].Dim = 16, 16
-	for i := range 26 {
-		m.Features = append(m.Features, &model.Feature{Name: fmt.Sprintf("c%d", i), Field: fmt.Sprintf("c%d", i), Slot: uint32(i + 1), Table: m.Tables[i%2].Name})
-	}
-	m.Outputs = []*model.Output{{Name: "v", Type: model.Output_STACK, Slices: []string{"*"}}}
-	m.Layers = []*model.DenseLayer{
-		{Name: "pairs", Inputs: []string{"v"}, Kind: &model.DenseLayer_Fm{Fm: &model.Fm{}}},
-		{Name: "deep", Inputs: []string{"v"}, Kind: &model.DenseLayer_Mlp{Mlp: &model.Mlp{Units: []uint32{1024, 256, 32, 1}}}},
-		{Name: "logit", Inputs: []string{"pairs", "deep"}, Kind: &model.DenseLayer_Add{Add: &model.AddLayer{}}},
-	}
-	m.Tasks = []*model.Task{{Name: "score", Logit: "logit"}}
-	return m
-}
 
 // pupil trains deep on shards as a trainer does.
 type pupil struct {
@@ -49,7 +27,7 @@ type pupil struct {
 
 func (w *world) pupil(shards int) *pupil {
 	w.t.Helper()
-	e, err := runtime.New(deep(), shards, 8)
+	e, err := runtime.New(pstest.Deep(), shards, 8)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -157,7 +135,7 @@ func (s *pupil) learn() {
 }
 
 func (w *world) declareDeep() {
-	w.append("model", "deep", &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: deep()}}})
+	w.append("model", "deep", &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: pstest.Deep()}}})
 }
 
 // A model learns the same bits on any number of shards, and each variable what it would learn
@@ -172,9 +150,9 @@ func TestBandsLearnTheSameOnAnyShards(t *testing.T) {
 			t.Fatalf("%d variables have %d bands", len(s.e.Variables()), n)
 		}
 		var want, slots [][]float32 // learnt whole
-		o := modelspec.DenseOptimizer(deep())
+		o := modelspec.DenseOptimizer(pstest.Deep())
 		for _, v := range s.e.Variables() {
-			want = append(want, modelspec.InitVariable(deep(), v))
+			want = append(want, modelspec.InitVariable(pstest.Deep(), v))
 			x := make([]float32, o.SlotSize(v.Size))
 			o.InitSlots(x)
 			slots = append(slots, x)
@@ -198,7 +176,7 @@ func TestBandsLearnTheSameOnAnyShards(t *testing.T) {
 			m = p.settled()
 		}
 		for _, b := range modelspec.Bands(s.e.Variables()) {
-			if !slices.Equal(m.dense[bandID{b.Name, b.At}], reference[b.Variable][b.At:b.At+b.Size]) {
+			if !slices.Equal(m.dense[band{b.Name, b.At}], reference[b.Variable][b.At:b.At+b.Size]) {
 				t.Errorf("%d shards: a follower has other numbers of %s at %d", shards, b.Name, b.At)
 			}
 		}
@@ -239,163 +217,11 @@ func TestARestartDropsParts(t *testing.T) {
 	p.sameRows(p.settled())
 }
 
-// parted is a standing shard of one table and one variable, and the parts of an apply to it.
-func parted(t *testing.T) (s *state, parts func(epoch uint64, from int64, n int, change ...func(*rowwire.ApplyRequest)) []*rowwire.ApplyRequest) {
-	s = standing(t, Config{})
-	names := slices.SortedFunc(maps.Keys(s.bands), bandID.compare)
-	return s, func(epoch uint64, from int64, n int, change ...func(*rowwire.ApplyRequest)) []*rowwire.ApplyRequest {
-		var all []*rowwire.ApplyRequest
-		for i := range n {
-			r := &rowwire.ApplyRequest{Job: s.job, Epoch: epoch, From: from, To: from + 1, Part: uint32(i), Parts: uint32(n)}
-			switch i {
-			case 0:
-				r.Tables = []rowwire.TableGrads{{Table: "user", IDs: []int64{1}, Grads: []float32{1, 2}}}
-			case 1, 2:
-				id := names[i-1]
-				r.Dense = []rowwire.NamedTensor{{Name: id.name, At: uint32(id.at), Values: slices.Repeat([]float32{1}, s.bands[id].Size)}}
-			}
-			for _, f := range change {
-				f(r)
-			}
-			all = append(all, r)
-		}
-		return all
-	}
-}
-
-func TestPartsThatDoNotFollow(t *testing.T) {
-	for name, tc := range map[string]struct {
-		send func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest // a: the apply; b: the same of the next epoch
-		code rowwire.Code                                               // of the last one; 0: it is applied
-	}{
-		"all":                  {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return a }, 0},
-		"from the start again": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return append(a[:2:2], a...) }, 0},
-		"one is missing":       {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return []*rowwire.ApplyRequest{a[0], a[2]} }, rowwire.Unavailable},
-		"one comes twice": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
-			return []*rowwire.ApplyRequest{a[0], a[1], a[1]}
-		}, rowwire.Unavailable},
-		"the next holder's":      {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return append(a[:2:2], b[2]) }, rowwire.Unavailable},
-		"the next holder's, all": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest { return append(a[:2:2], b...) }, 0},
-		"the last holder's": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
-			return []*rowwire.ApplyRequest{a[0], b[0], a[1]}
-		}, rowwire.Fenced},
-		"the last holder's, later": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
-			return []*rowwire.ApplyRequest{b[0], a[1], b[1], b[2]}
-		}, 0},
-		"a table twice": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
-			a[1].Tables = a[0].Tables
-			return a[:2]
-		}, rowwire.Invalid},
-		"a variable twice": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
-			a[2].Dense = a[1].Dense
-			return a
-		}, rowwire.Invalid},
-		"beyond the last": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
-			a[1].Part = 3
-			return a[:2]
-		}, rowwire.Invalid},
-		"of none": {func(a, b []*rowwire.ApplyRequest) []*rowwire.ApplyRequest {
-			a[1].Parts = 0
-			return a[:2]
-		}, rowwire.Invalid},
-	} {
-		s, parts := parted(t)
-		all := tc.send(parts(1, 0, 3), parts(2, 0, 3))
-		var res *rowwire.ApplyResponse
-		var err error
-		for i, r := range all {
-			if res, err = s.apply(t.Context(), r, ""); err == nil && res.Applied != (i == len(all)-1 && tc.code == 0) {
-				t.Errorf("%s: request %d of %d: %+v", name, i, len(all), res)
-			}
-		}
-		if rowwire.CodeOf(err) != tc.code && (err != nil || tc.code != 0) {
-			t.Errorf("%s: %v, want %v", name, err, tc.code)
-		}
-		if learnt := s.step == 1; learnt != (tc.code == 0) || s.step > 1 {
-			t.Errorf("%s: step %d", name, s.step)
-		}
-		if tc.code == 0 && (len(s.staged.of) > 0 || s.staged.bytes != 0) {
-			t.Errorf("%s: %d bytes are left", name, s.staged.bytes)
-		}
-	}
-}
-
-// What is staged is bounded; whoever finds no room gives his up, and what was abandoned makes
-// room.
-func TestPartsAreBounded(t *testing.T) {
-	s, parts := parted(t)
-	for id, b := range s.bands {
-		b.Size = 7 << 20 / 4
-		s.bands[id] = b
-		s.dense[id].values = make([]float32, b.Size)
-	}
-	begin := func(partition int32) error {
-		t.Helper()
-		for _, r := range parts(1, 0, 3, func(r *rowwire.ApplyRequest) { r.Partition = partition })[:2] {
-			if _, err := s.apply(t.Context(), r, ""); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	n := int32(modelspec.MaxStagedBytes / (7 << 20))
-	for p := range n {
-		if err := begin(p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := begin(n); rowwire.CodeOf(err) != rowwire.Unavailable || s.staged.of[n] != nil || s.staged.bytes > modelspec.MaxStagedBytes {
-		t.Errorf("one more: %v, %d bytes", err, s.staged.bytes)
-	}
-	s.staged.of[2].since = s.staged.of[2].since.Add(-2 * abandoned)
-	if err := begin(n); err != nil || s.staged.of[2] != nil || s.staged.of[1] == nil {
-		t.Errorf("in the place of one that was abandoned: %v", err)
-	}
-	s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopped"))
-	if len(s.staged.of) != 0 || s.staged.bytes != 0 {
-		t.Errorf("a shard that stopped keeps %d bytes", s.staged.bytes)
-	}
-}
-
-// Large variables go out as seldom as their rate says, at the latest when applies have paused
-// for so long; small ones as ever.
-func TestDenseVariablesKeepTheirRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, err := newSchema(Config{Job: job, Shards: 2}, deep())
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := newPublisher(f, bzid, nil, nil, nil)
-		bytes := 0
-		for _, v := range f.variables {
-			bytes += 4 * v.Size
-		}
-		if want := time.Duration(bytes) * time.Second / (8 << 20); p.pause.Round(time.Microsecond) != want.Round(time.Microsecond) {
-			t.Errorf("%d bytes go out each %v, want %v", bytes, p.pause, want)
-		}
-		due, begin := p.due(2), time.Now()
-		var at []time.Duration
-		for i := range 60 { // 20 ms each: 40 with applies, then a pause
-			if due(max(0, 40-i)) {
-				at = append(at, time.Since(begin))
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		if want := []time.Duration{20 * time.Millisecond, 360 * time.Millisecond, 700 * time.Millisecond, 1040 * time.Millisecond}; !slices.Equal(at, want) {
-			t.Errorf("variables of %v went out at %v, want %v", p.pause, at, want)
-		}
-		small, err := newSchema(Config{Job: job, Shards: 1}, counting())
-		if err != nil || small.densePause > time.Millisecond {
-			t.Errorf("few variables wait %v, %v", small.densePause, err)
-		}
-	})
-}
-
 // A group of variables moves by its own optimizer, with slots of its own, through a checkpoint
 // and back.
 func TestGroupsOfVariablesHaveOptimizers(t *testing.T) {
 	w := newWorld(t)
-	spec := learning()
+	spec := pstest.Learning()
 	spec.Name = "groups"
 	spec.Variables = []*model.Group{{Match: "*/bias", Optimizer: &model.Optimizer{Kind: &model.Optimizer_Sgd{Sgd: &model.Sgd{LearningRate: 3}}}}}
 	w.append("model", "groups", &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
@@ -406,7 +232,7 @@ func TestGroupsOfVariablesHaveOptimizers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := teach(0, 0, 0, 1, 1, 1)
+	r := pstest.Teach(0, 0, 0, 1, 1, 1)
 	for _, v := range before.Tensors {
 		r.Dense = append(r.Dense, rowwire.NamedTensor{Name: v.Name, Values: slices.Repeat([]float32{1}, len(v.Values))})
 	}

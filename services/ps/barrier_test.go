@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 type reached struct {
@@ -63,7 +64,7 @@ func TestBarrierTimeout(t *testing.T) {
 		hurried.TimeoutMS = 100
 		began := time.Now()
 		r := <-meet(&b, hurried)
-		if refusalCode(r.err) != "UNAVAILABLE" || !strings.Contains(r.err.Error(), "1 of 2 workers") || time.Since(began) != 100*time.Millisecond {
+		if pstest.Code(r.err) != "UNAVAILABLE" || !strings.Contains(r.err.Error(), "1 of 2 workers") || time.Since(began) != 100*time.Millisecond {
 			t.Errorf("alone: %v after %v", r.err, time.Since(began))
 		}
 		// Who gave up no longer counts: b alone does not end the round.
@@ -81,7 +82,7 @@ func TestBarrierTimeout(t *testing.T) {
 			t.Errorf("the one that waited: %+v", r)
 		}
 		began = time.Now()
-		if r := <-meet(&b, at("a", 2)); refusalCode(r.err) != "UNAVAILABLE" || time.Since(began) != maxBarrierWait {
+		if r := <-meet(&b, at("a", 2)); pstest.Code(r.err) != "UNAVAILABLE" || time.Since(began) != maxBarrierWait {
 			t.Errorf("without a time-out of its own: %v after %v", r.err, time.Since(began))
 		}
 	})
@@ -104,7 +105,7 @@ func TestBarrierRefuses(t *testing.T) {
 			"another number":     {at("b", 3), "CONFLICT", "waits for 2 workers"},
 			"another round":      {shardcmd.BarrierRequest{ID: "epoch", Worker: "b", NumWorkers: 2, Round: 9}, "CONFLICT", "is in round 1"},
 		} {
-			if r := <-meet(&b, tc.r); refusalCode(r.err) != tc.code || !strings.Contains(r.err.Error(), tc.want) {
+			if r := <-meet(&b, tc.r); pstest.Code(r.err) != tc.code || !strings.Contains(r.err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %s about %q", name, r.err, tc.code, tc.want)
 			}
 		}
@@ -131,7 +132,7 @@ func TestBarriersAreBounded(t *testing.T) {
 		}
 		last := meet(&b, shardcmd.BarrierRequest{ID: "last", Worker: "a", NumWorkers: 2})
 		synctest.Wait()
-		if r := <-meet(&b, at("a", 2)); refusalCode(r.err) != "UNAVAILABLE" || !strings.Contains(r.err.Error(), "1024 barriers") {
+		if r := <-meet(&b, at("a", 2)); pstest.Code(r.err) != "UNAVAILABLE" || !strings.Contains(r.err.Error(), "1024 barriers") {
 			t.Errorf("one too many: %+v", r)
 		}
 		for i, ch := range append(waiting, last) {

@@ -1,11 +1,14 @@
 package ps
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 // expiring declares a counting model whose users expire, and teaches 100 of them at unix.
@@ -13,7 +16,7 @@ func expiring(w *world, days uint32, unix int64) (*proc, Config) {
 	cfg := w.declare(func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: days} })
 	p := w.start(cfg)
 	for i := range int64(100) {
-		p.teach(onDay(unix, i, i+1))
+		p.teach(pstest.OnDay(unix, i, i+1))
 	}
 	return p, cfg
 }
@@ -21,22 +24,22 @@ func expiring(w *world, days uint32, unix int64) (*proc, Config) {
 // swept runs expiry until it has nothing left to do, and returns what it removed.
 func (p *proc) swept() (removed int) {
 	p.t.Helper()
-	for {
-		n := p.st.sweep()
+	for { // a step looks through all of so small a table
+		n := p.st.Sweep()
 		removed += n
-		p.st.mu.RLock()
-		running := p.st.expiry["user"].running
-		p.st.mu.RUnlock()
-		if n == 0 && !running {
+		if n == 0 {
 			return removed
 		}
 	}
 }
 
+// clock is the record time of the users, as a checkpoint that no fact names has it.
 func (p *proc) clock() int64 {
-	p.st.mu.RLock()
-	defer p.st.mu.RUnlock()
-	return int64(p.st.expiry["user"].clock)
+	p.t.Helper()
+	p.cuts++
+	saved := p.readShard(p.checkpoint(1, 1000+p.cuts, 0), 0)
+	at := slices.IndexFunc(saved.Manifest.Tables, func(t checkpoint.TableInfo) bool { return t.Name == "user" })
+	return int64(saved.Manifest.Tables[at].Clock)
 }
 
 // TestARecordFromTheFutureMovesExpiryByOneStep: the clock moves on by the bound and no
@@ -45,7 +48,7 @@ func TestARecordFromTheFutureMovesExpiryByOneStep(t *testing.T) {
 	w := newWorld(t)
 	const then = 1000 * day
 	p, cfg := expiring(w, 30, then)
-	p.teach(onDay(then+31*day, 100, 1000))
+	p.teach(pstest.OnDay(then+31*day, 100, 1000))
 	if n := p.swept(); n != 0 || len(p.table("user")) != 101 {
 		t.Errorf("one record from the future removed %d rows, %d are left of 101", n, len(p.table("user")))
 	}
@@ -60,7 +63,7 @@ func TestARecordFromTheFutureMovesExpiryByOneStep(t *testing.T) {
 		t.Errorf("after a restart the clock is %d days ahead", (p.clock()-then)/day)
 	}
 	for day1 := int64(2); day1 <= 30; day1++ { // what goes on from there is ordinary life
-		p.teach(onDay(then+day1*day, 99+day1, 1000))
+		p.teach(pstest.OnDay(then+day1*day, 99+day1, 1000))
 	}
 	p.swept()
 	if rows := p.table("user"); len(rows) != 1 || rows[1000] == nil {
@@ -74,7 +77,7 @@ func TestAnAssignmentLeavesTheClockAlone(t *testing.T) {
 	w := newWorld(t)
 	then := time.Now().Unix() - 10*day
 	p, cfg := expiring(w, 7, then)
-	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("a", []int64{5000}, 1, 2))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("a", []int64{5000}, 1, 2))
 	if n := p.swept(); n != 0 || p.clock() != then {
 		t.Errorf("an assignment removed %d rows and moved the clock by %d s", n, p.clock()-then)
 	}
@@ -87,7 +90,7 @@ func TestAnAssignmentLeavesTheClockAlone(t *testing.T) {
 		}
 		p = w.start(cfg)
 		if saved {
-			p.teach(onDay(then, 100, 1))
+			p.teach(pstest.OnDay(then, 100, 1))
 			if p.swept(); p.clock() != then || len(p.table("user")) != 101 {
 				t.Errorf("from the checkpoint: the clock moved by %d s, %d rows are left of 101", p.clock()-then, len(p.table("user")))
 			}
@@ -96,7 +99,7 @@ func TestAnAssignmentLeavesTheClockAlone(t *testing.T) {
 		}
 		if !saved { // learn them again
 			for i := range int64(100) {
-				p.teach(onDay(then, i, i+1))
+				p.teach(pstest.OnDay(then, i, i+1))
 			}
 		}
 	}
@@ -107,13 +110,13 @@ func TestAssignedRowsLiveAsLongAsLearntOnes(t *testing.T) {
 	w := newWorld(t)
 	const then = 1000 * day
 	p, _ := expiring(w, 2, then)
-	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("a", []int64{5000}, 1, 2))
-	p.teach(onDay(then+day, 100, 1))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("a", []int64{5000}, 1, 2))
+	p.teach(pstest.OnDay(then+day, 100, 1))
 	p.swept()
 	if len(p.table("user")) != 101 {
 		t.Fatalf("%d rows of 101 after a day", len(p.table("user")))
 	}
-	p.teach(onDay(then+2*day, 101, 1))
+	p.teach(pstest.OnDay(then+2*day, 101, 1))
 	p.swept()
 	if rows := p.table("user"); len(rows) != 1 {
 		t.Errorf("%d rows are left after two days, want the one learnt since", len(rows))

@@ -16,6 +16,8 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/ps/publish"
+	"github.com/monolith-go/monolith/services/ps/state"
 )
 
 // longest a command may take. A snapshot writes files; the rest is done at once, or
@@ -30,21 +32,21 @@ func (s *Server) service() bus.Service {
 		BZID: s.env.BZID, Name: shardcmd.Service(s.cfg.Job, s.cfg.Shard), Version: "1.0.0",
 		Description: fmt.Sprintf("parameter-server shard %d of job %s: checkpoint cuts, barriers, figures", s.cfg.Shard, s.cfg.Job),
 		Endpoints: map[string]bus.Handler{
-			shardcmd.Offsets: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.now() }),
+			shardcmd.Offsets: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.Now() }),
 			shardcmd.Hold: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r shardcmd.HoldRequest) (any, error) {
-				return s.st.hold(r, s.cfg.HoldTimeout)
+				return s.st.Hold(r, s.cfg.HoldTimeout)
 			}),
 			shardcmd.Advance: command(max(commandTimeout, s.cfg.HoldTimeout), `{"cut":"c1","targets":{"0":120}}`, func(ctx context.Context, r shardcmd.AdvanceRequest) (any, error) {
-				return s.st.advance(ctx, r)
+				return s.st.Advance(ctx, r)
 			}),
 			shardcmd.Snapshot: command(snapshotTimeout, `{"cut":"c1","checkpoint":3,"export":true}`, func(ctx context.Context, r shardcmd.SnapshotRequest) (any, error) {
 				f, err := s.snapshot(ctx, r)
 				return events.JSON[*training.ShardFile]{V: f}, err
 			}),
 			shardcmd.Release: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r shardcmd.ReleaseRequest) (any, error) {
-				return s.st.release(r)
+				return s.st.Release(r)
 			}),
-			shardcmd.Hash: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.hash() }),
+			shardcmd.Hash: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.Hash() }),
 			shardcmd.Barrier: command(maxBarrierWait+time.Second, `{"id":"epoch","worker":"w0","numWorkers":2}`, func(ctx context.Context, r shardcmd.BarrierRequest) (any, error) {
 				return s.barriers.wait(ctx, r)
 			}),
@@ -82,41 +84,13 @@ func refusal(err error) error {
 	switch {
 	case errors.As(err, &r):
 		return r
-	case errors.Is(err, errFenced), errors.Is(err, bus.ErrConflict):
+	case errors.Is(err, publish.ErrFenced), errors.Is(err, bus.ErrConflict):
 		return bus.Refuse(bus.CodeConflict, "%v: look the shard up again", err)
 	case errors.Is(err, bus.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		rowwire.CodeOf(err) == rowwire.Unavailable && errors.As(err, new(*rowwire.Error)):
 		return bus.Refuse(bus.CodeUnavailable, "%v: ask again, a repeat does no harm", err)
 	}
 	return bus.Refuse(bus.CodeInternal, "%v", err)
-}
-
-// now is where the shard stands.
-func (s *state) now() (shardcmd.State, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.refuse != nil {
-		return shardcmd.State{}, s.refuse
-	}
-	return s.standing(), nil
-}
-
-// hash identifies everything the shard holds. Applies wait meanwhile.
-func (s *state) hash() (shardcmd.HashResponse, error) {
-	s.mu.RLock()
-	if s.refuse != nil {
-		defer s.mu.RUnlock()
-		return shardcmd.HashResponse{}, s.refuse
-	}
-	h := shardcmd.HashResponse{State: s.standing(), Tables: map[string]string{}, Rows: map[string]uint64{}}
-	all := s.copyAll()
-	for name, t := range s.tables {
-		h.Tables[name], h.Rows[name] = t.Hash(), uint64(t.Len())
-	}
-	s.mu.RUnlock()
-	var err error
-	h.Hash, err = checkpoint.HashShard(all)
-	return h, err
 }
 
 // snapshot writes the shard's part of a checkpoint, and of an export:
@@ -140,7 +114,7 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if f, err := s.st.taken(r); f != nil || err != nil {
+	if f, err := s.st.Taken(r); f != nil || err != nil {
 		return f, err
 	}
 	for _, c := range s.job().Checkpoints {
@@ -150,32 +124,29 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 	}
 	var syncSeq uint64
 	err := s.do(ctx, func(ctx context.Context) error {
-		s.st.mu.RLock()
-		_, err := s.st.atCut(r)
-		s.st.mu.RUnlock()
-		if err != nil {
+		if err := s.st.CheckCut(r); err != nil {
 			return err
 		}
 		if err := s.publish(ctx, func(int) bool { return true }); err != nil {
-			if errors.Is(err, errDiverged) {
+			if errors.Is(err, state.ErrDiverged) {
 				return errors.Join(err, s.diverged(ctx, err))
 			}
 			return err
 		}
-		syncSeq = s.pub.seq()
-		return s.pub.unfenced(ctx)
+		syncSeq = s.pub.Seq()
+		return s.pub.Unfenced(ctx)
 	})
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.st.copyCut(r, syncSeq)
+	all, err := s.st.CopyCut(r, syncSeq)
 	if err != nil {
 		return nil, err
 	}
 	path := s.cfg.checkpointPath(r.Checkpoint)
 	m, err := checkpoint.CreateShard(filepath.Join(s.cfg.Dir, path), all)
 	if errors.Is(err, checkpoint.ErrNotFinite) { // an optimizer's slot, which no delta carries
-		err = fmt.Errorf("%w: %w", errDiverged, err)
+		err = fmt.Errorf("%w: %w", state.ErrDiverged, err)
 		return nil, errors.Join(err, s.do(ctx, func(ctx context.Context) error { return s.diverged(ctx, err) }))
 	}
 	if err != nil {
@@ -196,7 +167,7 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 	for _, t := range m.Tables {
 		f.Rows += t.Rows
 	}
-	s.st.took(r, f)
+	s.st.Took(r, f)
 	return f, nil
 }
 
@@ -242,22 +213,5 @@ func (s *Server) rollback(ctx context.Context, r shardcmd.RollbackRequest) (shar
 	if err != nil {
 		return shardcmd.State{}, err
 	}
-	return s.st.beyond(ctx, r.Generation)
-}
-
-// beyond waits until the shard answers in a later generation.
-func (s *state) beyond(ctx context.Context, generation uint64) (shardcmd.State, error) {
-	for {
-		s.mu.RLock()
-		standing, there, changed := s.standing(), s.refuse == nil && s.generation > generation, s.changed
-		s.mu.RUnlock()
-		if there {
-			return standing, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return shardcmd.State{}, ctx.Err()
-		}
-	}
+	return s.st.Beyond(ctx, r.Generation)
 }

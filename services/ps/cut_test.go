@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
-	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 // TestCutUnderAppliers cuts two shards while three partitions are learnt: each shard's
@@ -36,7 +34,7 @@ func TestCutUnderAppliers(t *testing.T) {
 		appliers.Go(func() {
 			for from := int64(0); ctx.Err() == nil; from += 2 {
 				for i, p := range shards { // a gradient of 2 for the 2 records of the range
-					r := teach(i, part, from, from+2, 2, int64(i+2*(int(from)%7)))
+					r := pstest.Teach(i, part, from, from+2, 2, int64(i+2*(int(from)%7)))
 					if res, err := p.Apply(context.Background(), r); err != nil || !res.Applied {
 						t.Errorf("apply: %+v, %v", res, err)
 						return
@@ -82,14 +80,14 @@ func TestCutUnderAppliers(t *testing.T) {
 func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	st := must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
 	if st.Next[0] != 10 || st.Held != "c" {
 		t.Fatalf("hold answers %+v", st)
 	}
 	within, beyond := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := p.Apply(context.Background(), teach(0, 0, 10, 20, 1, 1)); within <- err }()
-	go func() { _, err := p.Apply(context.Background(), teach(0, 1, 0, 5, 1, 1)); beyond <- err }()
+	go func() { _, err := p.Apply(context.Background(), pstest.Teach(0, 0, 10, 20, 1, 1)); within <- err }()
+	go func() { _, err := p.Apply(context.Background(), pstest.Teach(0, 1, 0, 5, 1, 1)); beyond <- err }()
 	targets := map[int32]int64{0: 20}
 	st = must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: targets})
 	if err := <-within; err != nil || !maps.Equal(st.Next, targets) {
@@ -99,10 +97,10 @@ func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
 	if !maps.Equal(again.Next, targets) {
 		t.Errorf("advance again answers %+v", again)
 	}
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 30}}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 30}}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("other targets for the same cut: %v", err)
 	}
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "d"}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "d"}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("a second cut: %v", err)
 	}
 	select {
@@ -115,10 +113,10 @@ func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"}) // again
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("holding a cut that is over: %v", err)
 	}
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "never"}); refusalCode(err) != "NOT_FOUND" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "never"}); pstest.Code(err) != "NOT_FOUND" {
 		t.Errorf("releasing an unknown cut: %v", err)
 	}
 }
@@ -126,21 +124,21 @@ func TestAdvanceLetsOnlyTheTargetsThrough(t *testing.T) {
 func TestTheNextChiefEndsTheCutOfTheLast(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old", Chief: 5})
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "twin", Chief: 5}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "twin", Chief: 5}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("another cut of the same chief: %v", err)
 	}
 	if st := must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "new", Chief: 6}); st.Held != "new" {
 		t.Fatalf("the shard is held by %q", st.Held)
 	}
 	waits := make(chan error, 1)
-	go func() { _, err := p.Apply(context.Background(), teach(0, 0, 10, 20, 1, 1)); waits <- err }()
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "old", Targets: map[int32]int64{0: 20}}); refusalCode(err) != "CONFLICT" {
+	go func() { _, err := p.Apply(context.Background(), pstest.Teach(0, 0, 10, 20, 1, 1)); waits <- err }()
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "old", Targets: map[int32]int64{0: 20}}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("the old cut goes on: %v", err)
 	}
 	_, _ = call[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "old"}) // what the fenced chief does last
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old too", Chief: 5}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("the fenced chief holds again: %v", err)
 	}
 	if st := must[shardcmd.State](w, 0, shardcmd.Offsets, struct{}{}); st.Held != "new" || st.Next[0] != 10 {
@@ -150,7 +148,7 @@ func TestTheNextChiefEndsTheCutOfTheLast(t *testing.T) {
 	if err := <-waits; err != nil {
 		t.Fatal(err)
 	}
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old too", Chief: 5}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "old too", Chief: 5}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("the fenced chief holds once the shard is free: %v", err)
 	}
 }
@@ -158,10 +156,10 @@ func TestTheNextChiefEndsTheCutOfTheLast(t *testing.T) {
 func TestTargetsBehindWhatIsRecordedAreRefused(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	for name, targets := range map[string]map[int32]int64{"lower": {0: 5}, "partition left out": {}} {
 		must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: name})
-		if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: name, Targets: targets}); refusalCode(err) != "CONFLICT" {
+		if _, err := call[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: name, Targets: targets}); pstest.Code(err) != "CONFLICT" {
 			t.Errorf("%s: %v, want CONFLICT", name, err)
 		}
 		must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: name})
@@ -171,7 +169,7 @@ func TestTargetsBehindWhatIsRecordedAreRefused(t *testing.T) {
 func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 
 	// A failed attempt left something under an id.
 	stale := filepath.Join(w.dir, "model.ckpt-7", "ps_0")
@@ -183,7 +181,7 @@ func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 	}
 	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
 	snap := shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 1}
-	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, snap); refusalCode(err) != "CONFLICT" {
+	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, snap); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("snapshot before advance: %v, want CONFLICT", err)
 	}
 	must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
@@ -191,11 +189,11 @@ func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 		"no id":          {Cut: "c"},
 		"another folder": {Cut: "c", Checkpoint: 1, Dir: "/elsewhere"},
 	} {
-		if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, bad); refusalCode(err) != "INVALID" {
+		if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, bad); pstest.Code(err) != "INVALID" {
 			t.Errorf("%s: %v, want INVALID", name, err)
 		}
 	}
-	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 7}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 7}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("an id that another attempt has written under: %v, want CONFLICT", err)
 	}
 	if text, err := os.ReadFile(filepath.Join(stale, "manifest.json")); err != nil || string(text) != "{" {
@@ -212,7 +210,7 @@ func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 	if again := payload(); again != first {
 		t.Errorf("the same snapshot again answers %s, first %s", again, first)
 	}
-	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 2}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 2}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("another checkpoint from the same cut: %v, want CONFLICT", err)
 	}
 	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"})
@@ -227,7 +225,7 @@ func TestSnapshotIsRepeatableAndNeverReplacesASavedOne(t *testing.T) {
 	}
 	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "late"})
 	must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "late", Targets: map[int32]int64{0: 10}})
-	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "late", Checkpoint: 2}); refusalCode(err) != "CONFLICT" {
+	if _, err := call[*training.ShardFile](w, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "late", Checkpoint: 2}); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("writing over a saved checkpoint: %v, want CONFLICT", err)
 	}
 }
@@ -239,86 +237,4 @@ func lastOf(t testing.TB, w *world) uint64 {
 		t.Fatal(err)
 	}
 	return n
-}
-
-func TestAHeldShardReleasesItself(t *testing.T) {
-	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		s := newState(f)
-		if err := s.load(nil); err != nil {
-			t.Fatal(err)
-		}
-		s.resume(1, 0)
-		const timeout = 5 * time.Second
-		hold := func(name string) error { _, err := s.hold(shardcmd.HoldRequest{Cut: name}, timeout); return err }
-		if err := hold("a"); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			res, err := s.apply(t.Context(), teach(0, 0, 0, 10, 1, 1), "")
-			if err != nil || !res.Applied || time.Since(began) != timeout {
-				t.Errorf("the apply under hold: %+v, %v after %v; want it to go through after %v", res, err, time.Since(began), timeout)
-			}
-		})
-		wg.Go(func() {
-			_, err := s.advance(t.Context(), shardcmd.AdvanceRequest{Cut: "a", Targets: map[int32]int64{7: 1}})
-			if refusalCode(err) != "CONFLICT" || time.Since(began) != timeout {
-				t.Errorf("advance of the cut that timed out: %v after %v; want CONFLICT after %v", err, time.Since(began), timeout)
-			}
-		})
-		time.Sleep(3 * time.Second)
-		if err := hold("b"); refusalCode(err) != "CONFLICT" {
-			t.Errorf("a second cut while the first holds: %v", err)
-		}
-		if err := hold("a"); err != nil {
-			t.Errorf("the same hold again: %v", err)
-		}
-		wg.Wait()
-		if err := hold("a"); refusalCode(err) != "CONFLICT" {
-			t.Errorf("holding a cut that timed out: %v", err)
-		}
-		if _, err := s.release(shardcmd.ReleaseRequest{Cut: "a"}); refusalCode(err) != "CONFLICT" {
-			t.Errorf("releasing a cut that timed out: %v", err)
-		}
-		if err := hold("b"); err != nil {
-			t.Fatalf("the next cut: %v", err)
-		}
-		// The timer of a released cut must not end its successor.
-		time.Sleep(2 * time.Second)
-		if _, err := s.release(shardcmd.ReleaseRequest{Cut: "b"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := hold("c"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(4 * time.Second)
-		if st, _ := s.now(); st.Held != "c" {
-			t.Errorf("cut c was ended by the timer of b: %+v", st)
-		}
-		// Stopping ends the cut and lets those who wait go.
-		wg.Go(func() {
-			_, err := s.apply(t.Context(), teach(0, 0, 10, 20, 1, 1), "")
-			if rowwire.CodeOf(err) != rowwire.Unavailable {
-				t.Errorf("the apply that waited when the shard stopped: %v, want UNAVAILABLE", err)
-			}
-		})
-		synctest.Wait()
-		s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopping"))
-		wg.Wait()
-		for i := range 2 * keptCuts {
-			s.resume(1, 0)
-			if err := hold(fmt.Sprint("many", i)); err != nil {
-				t.Fatal(err)
-			}
-			s.suspend(rowwire.Errorf(rowwire.Unavailable, "stopping"))
-		}
-		if n := len(s.cuts.ended); n != keptCuts {
-			t.Errorf("%d ended cuts are remembered, want %d", n, keptCuts)
-		}
-	})
 }

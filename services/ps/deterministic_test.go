@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 // lesson is turn n of a fixed course over two partitions and two shards, which depends
@@ -63,7 +64,7 @@ func (w *world) deterministic(shards int) (Config, []*proc) {
 // generation waits until the shard answers in a generation of at least g.
 func (p *proc) generation(g uint64) shardcmd.State {
 	p.t.Helper()
-	st, err := p.st.beyond(soon(p.t), g-1)
+	st, err := p.st.Beyond(soon(p.t), g-1)
 	if err != nil {
 		p.t.Fatalf("generation %d does not come: %v", g, err)
 	}
@@ -137,7 +138,7 @@ func TestRollbackOnRequest(t *testing.T) {
 		}
 	}
 	ask.Generation = 9
-	if _, err := call[shardcmd.State](w, 0, shardcmd.Rollback, ask); refusalCode(err) != "CONFLICT" {
+	if _, err := call[shardcmd.State](w, 0, shardcmd.Rollback, ask); pstest.Code(err) != "CONFLICT" {
 		t.Errorf("leaving a generation that is not there: %v, want CONFLICT", err)
 	}
 	_, err := shards[0].Lookup(soon(t), &rowwire.LookupRequest{Model: job, Generation: 1})
@@ -153,7 +154,7 @@ func TestRollbackOnRequest(t *testing.T) {
 
 	plain := newWorld(t)
 	plain.start(plain.config())
-	if _, err := call[shardcmd.State](plain, 0, shardcmd.Rollback, ask); refusalCode(err) != "INVALID" {
+	if _, err := call[shardcmd.State](plain, 0, shardcmd.Rollback, ask); pstest.Code(err) != "INVALID" {
 		t.Errorf("roll-back of a job that is not deterministic: %v, want INVALID", err)
 	}
 }
@@ -200,7 +201,7 @@ func TestWaitersLearnOfARollback(t *testing.T) {
 			if i == 0 {
 				_, err = shards[0].Lookup(soon(t), &rowwire.LookupRequest{Model: job, Turn: 5, Generation: 1})
 			} else {
-				r := teach(0, 0, 0, 1, 1, 1)
+				r := pstest.Teach(0, 0, 0, 1, 1, 1)
 				r.Turn, r.Generation = 5, 1
 				_, err = shards[0].Apply(soon(t), r)
 			}

@@ -6,90 +6,17 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/model/checkpoint"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
-	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/services/ps/pstest"
+	"github.com/monolith-go/monolith/services/ps/publish"
 )
-
-// A table's clock goes on by a bounded step, and is what rows set by hand get.
-func TestClocksOfTables(t *testing.T) {
-	s := standing(t, Config{ClockStep: 100 * time.Second}, func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} })
-	s.expiry["user"] = &expiry{}
-	now := time.Unix(777, 0)
-	if got := s.assignTime("user", now); got != 777 {
-		t.Errorf("before any record rows are set at %d", got)
-	}
-	for _, tc := range []struct{ clock, record, want uint32 }{{0, 5000, 5000}, {1000, 1000, 1000}, {1000, 999, 999}, {1000, 1001, 1001}, {1000, 1100, 1100}, {1000, 1101, 1100}, {1000, math.MaxUint32, 1100}} {
-		s.expiry["user"].clock = tc.clock
-		if got := s.recordTime("user", tc.record); got != tc.want {
-			t.Errorf("a record of %d at %d counts as of %d, want %d", tc.record, tc.clock, got, tc.want)
-		}
-	}
-	if got := s.recordTime("movie", 9999); got != 9999 {
-		t.Errorf("a table whose rows stay: %d", got)
-	}
-	s.expiry["user"].clock = 1
-	if got := s.assignTime("user", now); got != 1 {
-		t.Errorf("after a record of second 1 rows are set at %d", got)
-	}
-	if got := s.assignTime("movie", now); got != 777 {
-		t.Errorf("in a table whose rows stay: %d", got)
-	}
-	for _, tc := range []struct{ before, at, want uint32 }{{10, 9, 10}, {10, 10, 10}, {10, 11, 11}} {
-		s.expiry["user"].clock = tc.before
-		if s.aged("user", tc.at); s.expiry["user"].clock != tc.want {
-			t.Errorf("the clock went from %d to %d, want %d", tc.before, s.expiry["user"].clock, tc.want)
-		}
-	}
-}
-
-// A sweep begins once a table's clock has moved on far enough, and never within a cut.
-func TestWhenASweepBegins(t *testing.T) {
-	const day = 86400
-	for name, tc := range map[string]struct {
-		change func(*state)
-		want   int
-	}{
-		"in time":              {func(s *state) { s.expiry["user"].swept = s.expiry["user"].clock - sweepEvery }, 3},
-		"too early":            {func(s *state) { s.expiry["user"].swept = s.expiry["user"].clock - sweepEvery + 1 }, 0},
-		"the clock went back":  {func(s *state) { s.expiry["user"].swept = s.expiry["user"].clock + sweepEvery }, 0},
-		"a round is under way": {func(s *state) { e := s.expiry["user"]; e.swept, e.running = e.clock, true }, 3},
-		"the shard refuses":    {func(s *state) { s.refuse = rowwire.Errorf(rowwire.Unavailable, "x") }, 0},
-		"a cut holds it":       {func(s *state) { s.cuts.now = &cut{} }, 0},
-		"a deterministic job":  {func(s *state) { s.schema.deterministic = true }, 0},
-	} {
-		s := standing(t, Config{}, func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} })
-		s.expiry["user"] = &expiry{clock: 10 * day}
-		if err := s.tables["user"].Assign([]int64{1, 2, 3}, make([]float32, 6), day, 0); err != nil {
-			t.Fatal(err)
-		}
-		tc.change(s)
-		if got := s.sweep(); got != tc.want || s.tables["user"].Len() != 3-tc.want {
-			t.Errorf("%s: %d rows were removed, want %d", name, got, tc.want)
-		}
-	}
-}
-
-func TestLimitsInWords(t *testing.T) {
-	for _, tc := range []struct {
-		rows, bytes uint64
-		want        string
-	}{{5, 0, "max_rows, 5"}, {0, 7, "max_bytes, 7"}, {5, 7, "max_rows, 5, or max_bytes, 7"}} {
-		if got := limits(&model.Table{MaxRows: tc.rows, MaxBytes: tc.bytes}); got != tc.want {
-			t.Errorf("%q, want %q", got, tc.want)
-		}
-	}
-}
 
 func TestConfigAtItsBounds(t *testing.T) {
 	good := Config{Job: "j", Model: "m", Dir: "d"}
@@ -165,7 +92,7 @@ func TestBarriersAtTheirBounds(t *testing.T) {
 			var b barriers
 			began := time.Now()
 			r := <-meet(&b, tc.r)
-			if tc.want == "" && r.err != nil || tc.want != "" && refusalCode(r.err) != tc.want {
+			if tc.want == "" && r.err != nil || tc.want != "" && pstest.Code(r.err) != tc.want {
 				t.Errorf("%s: %v", name, r.err)
 			}
 			want := map[string]time.Duration{"most workers": maxBarrierWait, "a millisecond": time.Millisecond, "longer than it gets": maxBarrierWait}[name]
@@ -199,130 +126,6 @@ func TestBarriersAtTheirBounds(t *testing.T) {
 	})
 }
 
-// A checkpoint's variables must be those of the model, each with its size and slots.
-func TestVariablesOfACheckpoint(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(map[string]checkpoint.Variable, string, int)
-		ok     bool
-	}{
-		"the same":       {func(map[string]checkpoint.Variable, string, int) {}, true},
-		"one is missing": {func(d map[string]checkpoint.Variable, v string, _ int) { delete(d, v) }, false},
-		"another size": {func(d map[string]checkpoint.Variable, v string, n int) {
-			d[v] = checkpoint.Variable{Values: make([]float32, n+1)}
-		}, false},
-		"slots of another": {func(d map[string]checkpoint.Variable, v string, n int) {
-			d[v] = checkpoint.Variable{Values: make([]float32, n), Slots: make([]float32, n)}
-		}, false},
-	} {
-		s := standing(t, Config{})
-		c := &checkpoint.Shard{Tables: map[string][]table.Row{}, Dense: map[string]checkpoint.Variable{}}
-		for id, v := range s.bands {
-			c.Dense[id.name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
-		}
-		for name, kind := range s.kinds {
-			c.Manifest.Tables = append(c.Manifest.Tables, checkpoint.TableInfo{Name: name, Dim: s.dims[name], Opt: kind.dumps})
-			c.Tables[name] = nil
-		}
-		slices.SortFunc(c.Manifest.Tables, func(a, b checkpoint.TableInfo) int { return strings.Compare(a.Name, b.Name) })
-		c.Manifest.Format, c.Manifest.Shards = 2, 1
-		tc.change(c.Dense, s.bandIDs[0].name, s.bands[s.bandIDs[0]].Size)
-		if err := s.load(c); (err == nil) != tc.ok || !tc.ok && !errors.Is(err, errOtherModel) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// A table's clock comes from the checkpoint, and where that is older than clocks from the
-// newest row.
-func TestClocksOfACheckpoint(t *testing.T) {
-	for format, want := range map[int]uint32{1: 900, 2: 500} {
-		s := standing(t, Config{}, func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} })
-		c := &checkpoint.Shard{Tables: map[string][]table.Row{"user": {{ID: 1, Values: []float32{1, 2}, UnixSec: 900}}}, Dense: map[string]checkpoint.Variable{}}
-		c.Manifest.Format, c.Manifest.Shards = format, 1
-		c.Manifest.Tables = []checkpoint.TableInfo{{Name: "movie", Dim: 3, Clock: 7}, {Name: "user", Dim: 2, Clock: 500}}
-		for id, v := range s.bands {
-			c.Dense[id.name] = checkpoint.Variable{Shape: v.Shape, Values: make([]float32, v.Size)}
-		}
-		if err := s.load(c); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.expiry["user"].clock; got != want || s.expiry["movie"] != nil {
-			t.Errorf("of format %d the clock is %d, want %d", format, got, want)
-		}
-	}
-}
-
-// A chief may hold the same cut again; one that has been followed may hold none.
-func TestACutIsHeldAgain(t *testing.T) {
-	s := standing(t, Config{})
-	defer s.suspend(rowwire.Errorf(rowwire.Unavailable, "the test is over"))
-	hold := func(name string, chief uint64) error {
-		_, err := s.hold(shardcmd.HoldRequest{Cut: name, Chief: chief}, time.Hour)
-		return err
-	}
-	long := strings.Repeat("x", 256)
-	for _, tc := range []struct {
-		name  string
-		chief uint64
-		code  string
-	}{{"", 3, "INVALID"}, {long + "x", 3, "INVALID"}, {long, 3, ""}, {long, 3, ""}, {"b", 2, "CONFLICT"}, {"b", 3, "CONFLICT"}, {"b", 4, ""}, {"b", 4, ""}, {long, 4, "CONFLICT"}, {long, 5, "CONFLICT"}, {"b", 5, ""}} {
-		err := hold(tc.name, tc.chief)
-		if tc.code == "" && err != nil || tc.code != "" && refusalCode(err) != tc.code {
-			t.Errorf("chief %d holds %.3q…: %v, want %q", tc.chief, tc.name, err, tc.code)
-		}
-	}
-}
-
-// A snapshot is taken where every target is reached and none is passed, at its turn.
-func TestWhenASnapshotMayBeTaken(t *testing.T) {
-	for name, tc := range map[string]struct {
-		targets map[int32]int64
-		turn    uint64
-		says    string
-	}{
-		"at the targets":          {map[int32]int64{0: 10, 1: 0}, 0, ""},
-		"at its turn":             {map[int32]int64{0: 10}, 3, ""},
-		"at another turn":         {map[int32]int64{0: 10}, 4, "is at turn 3 here, not 4"},
-		"without targets":         {nil, 0, "has no targets yet"},
-		"before a target":         {map[int32]int64{0: 11}, 0, "recorded up to 10, 11 is the target"},
-		"before another's target": {map[int32]int64{0: 10, 1: 1}, 0, "partition 1 is recorded up to 0, 1 is the target"},
-		"beyond a target":         {map[int32]int64{0: 9}, 0, "beyond the target 9"},
-		"beyond no target":        {map[int32]int64{}, 0, "beyond the target 0"},
-	} {
-		s := standing(t, Config{Deterministic: true})
-		s.parts[0], s.turn = &partition{next: 10}, 3
-		if _, err := s.hold(shardcmd.HoldRequest{Cut: "c"}, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		s.cuts.now.targets = tc.targets
-		c, err := s.atCut(shardcmd.SnapshotRequest{Cut: "c", Turn: tc.turn})
-		if tc.says == "" && (err != nil || c == nil) || tc.says != "" && (refusalCode(err) != "CONFLICT" || !strings.Contains(err.Error(), tc.says)) {
-			t.Errorf("%s: %v, want %q", name, err, tc.says)
-		}
-		if _, err := s.copyCut(shardcmd.SnapshotRequest{Cut: "c", Turn: tc.turn}, 1); (err == nil) != (tc.says == "") {
-			t.Errorf("%s: copied: %v", name, err)
-		}
-		s.suspend(rowwire.Errorf(rowwire.Unavailable, "the test is over"))
-	}
-}
-
-func TestWhichTablesExpire(t *testing.T) {
-	for name, tc := range map[string]struct {
-		expire *model.Expire
-		want   bool
-	}{
-		"none": {nil, false}, "never": {&model.Expire{}, false}, "all": {&model.Expire{Days: 1}, true},
-		"one slot":           {&model.Expire{Slots: []*model.SlotDays{{Slot: 1, Days: 1}}}, true},
-		"a slot that is not": {&model.Expire{Slots: []*model.SlotDays{{Slot: 1}}}, false},
-		"all but one":        {&model.Expire{Days: 1, Slots: []*model.SlotDays{{Slot: 1}}}, true},
-	} {
-		s := standing(t, Config{}, func(m *model.ModelSpec) { m.Tables[0].Expire = tc.expire })
-		if got := s.kinds["user"].expires; got != tc.want {
-			t.Errorf("%s: rows expire: %v", name, got)
-		}
-	}
-}
-
 // The end of a process explains what its end brings about, and nothing else.
 func TestErrorsOfACleanEnd(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
@@ -332,7 +135,7 @@ func TestErrorsOfACleanEnd(t *testing.T) {
 		end bool // whether it is one at the end, too
 	}{
 		"none": {nil, false}, "cancelled": {context.Canceled, false}, "no bus": {bus.ErrUnavailable, false},
-		"followed": {errFenced, true}, "a conflict": {bus.ErrConflict, true},
+		"followed": {publish.ErrFenced, true}, "a conflict": {bus.ErrConflict, true},
 	} {
 		if got := clean(t.Context(), tc.err); got != tc.err {
 			t.Errorf("%s, alive: %v", name, got)
@@ -349,55 +152,13 @@ func TestCodesOfRefusals(t *testing.T) {
 		err  error
 		code string
 	}{
-		"a refusal": {fmt.Errorf("x: %w", bus.Refuse(bus.CodeNotFound, "y")), "NOT_FOUND"}, "a newer process": {errFenced, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
+		"a refusal": {fmt.Errorf("x: %w", bus.Refuse(bus.CodeNotFound, "y")), "NOT_FOUND"}, "a newer process": {publish.ErrFenced, "CONFLICT"}, "another's append": {bus.ErrConflict, "CONFLICT"},
 		"no bus": {bus.ErrUnavailable, "UNAVAILABLE"}, "too late": {context.DeadlineExceeded, "UNAVAILABLE"}, "left": {context.Canceled, "UNAVAILABLE"},
 		"a shard that starts": {rowwire.Errorf(rowwire.Unavailable, "x"), "UNAVAILABLE"}, "a shard's other refusal": {rowwire.Errorf(rowwire.Invalid, "x"), "INTERNAL"},
 		"anything else": {errors.New("x"), "INTERNAL"},
 	} {
-		if got := refusalCode(refusal(tc.err)); got != tc.code {
+		if got := pstest.Code(refusal(tc.err)); got != tc.code {
 			t.Errorf("%s: %s, want %s", name, got, tc.code)
-		}
-	}
-}
-
-// A page of a scan has what a quarter of a frame holds, and no more than was asked for.
-func TestPagesOfAScan(t *testing.T) {
-	const most = rowwire.MaxFrame / 4
-	for _, tc := range []struct {
-		limit      uint32
-		slots      bool
-		dim, state int
-		want       int
-	}{
-		{0, false, 1 << 14, 5, most / (20 + 4<<14)}, {0, true, 1 << 14, 1 << 14, most / (20 + 8<<14)}, {0, true, 1 << 14, 0, most / (20 + 4<<14)},
-		{1, false, 1 << 14, 0, 1}, {math.MaxUint32, false, 1 << 14, 0, most / (20 + 4<<14)}, {7, true, 4, 4, 7}, {0, false, 0, 0, min(most/20, rowwire.MaxIDs)},
-	} {
-		if got := pageSize(&rowwire.ScanRequest{Limit: tc.limit, Slots: tc.slots}, tc.dim, tc.state); got != tc.want {
-			t.Errorf("%d rows of %d values and %d slots (wanted: %v): %d, want %d", tc.limit, tc.dim, tc.state, tc.slots, got, tc.want)
-		}
-	}
-}
-
-// What is asked for at once takes half a frame at most.
-func TestAnswersOfHalfAFrame(t *testing.T) {
-	const size = 1 << 20 // of a row and of a variable
-	s := standing(t, Config{})
-	s.dims["user"] = size // its table knows nothing of it, and refuses what gets that far
-	s.bands[bandID{name: "wide"}] = modelspec.Band{Name: "wide", Size: size}
-	s.dense[bandID{name: "wide"}] = &variable{values: make([]float32, size)}
-	ids, names := make([]int64, rowwire.MaxFrame/2/(4*size)+1), []string(nil)
-	for i := range ids {
-		ids[i] = int64(i)
-		names = append(names, "wide")
-	}
-	for n, much := range map[int]bool{len(ids) - 1: false, len(ids): true} {
-		err := s.lookup(t.Context(), &rowwire.LookupRequest{Model: job, Tables: []rowwire.TableIDs{{Table: "user", IDs: ids[:n]}}}, new(rowwire.LookupResponse))
-		if got := err != nil && strings.Contains(err.Error(), "ask for fewer"); got != much {
-			t.Errorf("%d rows of %d bytes: %v", n, 4*size, err)
-		}
-		res, err := s.denseOf(t.Context(), &rowwire.DenseRequest{Job: job, Names: names[:n]})
-		if (err != nil) != much || err == nil && len(res.Tensors) != n {
-			t.Errorf("%d variables of %d bytes: %v", n, 4*size, err)
 		}
 	}
 }

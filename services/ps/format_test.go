@@ -1,7 +1,6 @@
 package ps
 
 import (
-	"math"
 	"slices"
 	"testing"
 
@@ -9,21 +8,11 @@ import (
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
-
-func halves() *model.Compressor {
-	return &model.Compressor{Kind: &model.Compressor_Fp16{Fp16: &model.Fp16{}}}
-}
-
-func bytesOf(r float32) *model.Compressor {
-	return &model.Compressor{Kind: &model.Compressor_FixedR8{FixedR8: &model.FixedR8{R: proto.Float32(r)}}}
-}
-
-func bits() *model.Compressor {
-	return &model.Compressor{Kind: &model.Compressor_OneBit{OneBit: &model.OneBit{Amplitude: proto.Float32(.3)}}}
-}
 
 // What followers get is what serving would have kept of the whole rows, byte by byte; and
 // rows of several formats, zeros that a bit cannot say, and numbers beyond halves come
@@ -46,21 +35,22 @@ func TestDeltasCarryWhatServingKeeps(t *testing.T) {
 		scale    float32
 	}{
 		"whole":                   {func(*model.Table) {}, .37, delta.Encoding_FP32, 0},
-		"halves":                  {func(t *model.Table) { t.Compressor = halves() }, .37, delta.Encoding_FP16, 0},
-		"halves that overflow":    {func(t *model.Table) { t.Compressor = halves() }, 70000, delta.Encoding_FP32, 0},
-		"bytes":                   {func(t *model.Table) { t.Compressor = bytesOf(3) }, .37, delta.Encoding_INT8, 3. / 128},
-		"bits":                    {func(t *model.Table) { t.Compressor = bits() }, .37, delta.Encoding_INT8, .3},
-		"bits, zeros are skipped": {func(t *model.Table) { t.Compressor, t.SkipZeroEmbedding = bits(), true }, .37, delta.Encoding_FP32, 0},
-		"parts of one kind":       {parts(bytesOf(2), bytesOf(2)), .37, delta.Encoding_INT8, 2. / 128},
-		"parts of two ranges":     {parts(bytesOf(2), bytesOf(4)), .37, delta.Encoding_FP32, 0},
-		"parts of two kinds":      {parts(halves(), nil), .37, delta.Encoding_FP32, 0},
-		"bytes and bits":          {parts(bytesOf(2), bits()), .37, delta.Encoding_FP32, 0},
+		"halves":                  {func(t *model.Table) { t.Compressor = pstest.Halves() }, .37, delta.Encoding_FP16, 0},
+		"halves that overflow":    {func(t *model.Table) { t.Compressor = pstest.Halves() }, 70000, delta.Encoding_FP32, 0},
+		"bytes":                   {func(t *model.Table) { t.Compressor = pstest.Bytes(3) }, .37, delta.Encoding_INT8, 3. / 128},
+		"bits":                    {func(t *model.Table) { t.Compressor = pstest.Bits() }, .37, delta.Encoding_INT8, .3},
+		"bits, zeros are skipped": {func(t *model.Table) { t.Compressor, t.SkipZeroEmbedding = pstest.Bits(), true }, .37, delta.Encoding_FP32, 0},
+		"parts of one kind":       {parts(pstest.Bytes(2), pstest.Bytes(2)), .37, delta.Encoding_INT8, 2. / 128},
+		"parts of two ranges":     {parts(pstest.Bytes(2), pstest.Bytes(4)), .37, delta.Encoding_FP32, 0},
+		"parts of two kinds":      {parts(pstest.Halves(), nil), .37, delta.Encoding_FP32, 0},
+		"bytes and bits":          {parts(pstest.Bytes(2), pstest.Bits()), .37, delta.Encoding_FP32, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			p := w.start(w.declare(func(m *model.ModelSpec) { tc.declare(m.Tables[0]) }))
-			p.teach(teach(0, 0, 0, 10, tc.grad, 1, 1, 2))
-			p.teach(teach(0, 0, 10, 20, -3*tc.grad, 2))
+			var spec *model.ModelSpec
+			p := w.start(w.declare(func(m *model.ModelSpec) { tc.declare(m.Tables[0]); spec = m }))
+			p.teach(pstest.Teach(0, 0, 0, 10, tc.grad, 1, 1, 2))
+			p.teach(pstest.Teach(0, 0, 10, 20, -3*tc.grad, 2))
 			f, truth := p.settled(), p.table("user")
 			n := 0
 			for _, m := range f.seen {
@@ -82,7 +72,11 @@ func TestDeltasCarryWhatServingKeeps(t *testing.T) {
 					}
 					continue
 				}
-				c := p.st.kinds["user"].format
+				declared, err := modelspec.TableConfig(spec, "user", false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := declared.Segments[0].Compressor // of all segments, or rows come whole
 				direct, through := make([]byte, c.Size(2)), make([]byte, c.Size(2))
 				c.Encode(direct, row)
 				c.Encode(through, got)
@@ -94,49 +88,14 @@ func TestDeltasCarryWhatServingKeeps(t *testing.T) {
 	}
 }
 
-// Chunks of narrow rows are filled as those of whole ones, and hold every row once.
-func TestNarrowRowsAreChunked(t *testing.T) {
-	m := counting()
-	m.Tables[0].Compressor = bytesOf(100)
-	f, err := newSchema(Config{Job: job, Shards: 1}, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 150_000
-	h := &dirtyRows{rows: []dirtyTable{{table: "user", dim: 2}}}
-	for i := range n {
-		h.rows[0].ids = append(h.rows[0].ids, int64(i))
-		h.rows[0].values = append(h.rows[0].values, float32(i%100), -float32(i%100))
-	}
-	ds, at := h.rowDeltas(f), 0
-	for i, d := range ds {
-		size := proto.Size(d)
-		if size >= 512<<10 || i < len(ds)-1 && size < chunkBytes*9/10 {
-			t.Errorf("chunk %d of %d has %d bytes", i, len(ds), size)
-		}
-		for _, r := range d.GetRows() {
-			for j, id := range r.GetIds() {
-				row := unpacked(r, r.GetValues()[2*j:2*j+2])
-				if int(id) != at || math.Abs(float64(row[0])-float64(at%100)) > 100./256 || row[1] != -row[0] {
-					t.Fatalf("row %d came as %d, %v", at, id, row)
-				}
-				at++
-			}
-		}
-	}
-	if at != n || len(ds) != 4 {
-		t.Errorf("%d rows in %d chunks", at, len(ds))
-	}
-}
-
 // A lookup in training answers what quantization makes of a row; a follower gets the row.
 func TestVeiledRowsArePublishedAsTheyAre(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.declare(func(m *model.ModelSpec) {
-		m.Tables[0].Compressor = bits()
+		m.Tables[0].Compressor = pstest.Bits()
 		m.Tables[0].SkipZeroEmbedding = true
 	}))
-	p.teach(teach(0, 0, 0, 1, .5, 1))
+	p.teach(pstest.Teach(0, 0, 0, 1, .5, 1))
 	r, err := p.Lookup(soon(t), &rowwire.LookupRequest{Model: job, Tables: []rowwire.TableIDs{{Table: "user", IDs: []int64{1}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -157,14 +116,14 @@ func TestVeiledRowsArePublishedAsTheyAre(t *testing.T) {
 func TestTheScaleOfBitsOutlivesARestart(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.declare(func(m *model.ModelSpec) {
-		m.Tables[0].Compressor = bits()
+		m.Tables[0].Compressor = pstest.Bits()
 		m.Tables[0].Compressor.GetOneBit().StepSize = proto.Uint64(10)
 	})
 	p := w.start(cfg)
-	p.teach(teach(0, 0, 0, 1, .5, 1))
+	p.teach(pstest.Teach(0, 0, 0, 1, .5, 1))
 	const applies = 300
 	for at := int64(1); at < applies; at++ {
-		p.teach(teach(0, 0, at, at+1, 0)) // nothing for any table
+		p.teach(pstest.Teach(0, 0, at, at+1, 0)) // nothing for any table
 	}
 	bit, err := compress.NewOneBit(10, 1, 10000, .3)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/pspb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/services/ps/publish"
 )
 
 const grpcStreams = 64 // calls of one connection answered at once
@@ -69,11 +70,9 @@ func (s *Server) serveGRPC(ctx context.Context, ln net.Listener, conf *tls.Confi
 // showHealth keeps grpc's health service at what health says, until ctx ends.
 func (s *Server) showHealth(ctx context.Context, lights *health.Server) {
 	for {
-		s.st.mu.RLock()
-		changed, serving := s.st.changed, s.st.refuse == nil
-		s.st.mu.RUnlock()
+		why, changed := s.st.Refusal()
 		now := healthpb.HealthCheckResponse_NOT_SERVING
-		if serving {
+		if why == nil {
 			now = healthpb.HealthCheckResponse_SERVING
 		}
 		lights.SetServingStatus("", now)
@@ -142,7 +141,11 @@ func (g *grpcServer) Lookup(ctx context.Context, r *pspb.LookupRequest) (*pspb.L
 		if err != nil {
 			return nil, statusOf(err)
 		}
-		out.Tables = append(out.Tables, &pspb.TableRows{Dim: uint32(g.s.st.dims[q.Tables[i].Table]), Values: b})
+		dim, err := g.s.st.Dim(q.Tables[i].Table)
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		out.Tables = append(out.Tables, &pspb.TableRows{Dim: uint32(dim), Values: b})
 	}
 	return out, nil
 }
@@ -171,9 +174,9 @@ func (g *grpcServer) decodeApply(ctx context.Context, r *pspb.ApplyRequest) (*ro
 		q.Traceparent = tracectx.Of(ctx)
 	}
 	for _, t := range r.GetTables() {
-		dim := g.s.st.dims[t.GetTable()]
-		if dim == 0 {
-			return nil, rowwire.Errorf(rowwire.NotFound, "model %q has no table %q", g.s.st.spec.GetName(), t.GetTable())
+		dim, err := g.s.st.Dim(t.GetTable())
+		if err != nil {
+			return nil, err
 		}
 		v, err := rowwire.Unpack(rowwire.Encoding(r.GetEncoding()), t.GetGradients(), len(t.GetIds()), dim)
 		if err != nil {
@@ -210,7 +213,7 @@ func (g *grpcServer) Dense(ctx context.Context, r *pspb.DenseRequest) (*pspb.Den
 	}
 	out := &pspb.DenseResponse{Step: res.Step}
 	for _, t := range res.Tensors {
-		out.Tensors = append(out.Tensors, &pspb.Tensor{Name: t.Name, At: t.At, Values: floats(t.Values)})
+		out.Tensors = append(out.Tensors, &pspb.Tensor{Name: t.Name, At: t.At, Values: publish.Floats(t.Values)})
 	}
 	return out, nil
 }

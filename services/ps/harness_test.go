@@ -2,13 +2,10 @@ package ps
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -26,50 +23,22 @@ import (
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
-	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	bzid = "test"
-	job  = "job"
+	bzid = pstest.BZID
+	job  = pstest.Job
+	day  = 86400
 )
-
-// counting is a model in which a row is minus the sum of its gradients.
-func counting() *model.ModelSpec {
-	sgd := &model.Optimizer{Kind: &model.Optimizer_Sgd{Sgd: &model.Sgd{LearningRate: 1}}}
-	zeros := &model.Initializer{Kind: &model.Initializer_Zeros{Zeros: &model.Zeros{}}}
-	return &model.ModelSpec{
-		Name:     "counting",
-		Features: []*model.Feature{{Name: "u", Field: "u", Slot: 1, Table: "user"}, {Name: "m", Field: "m", Slot: 2, Table: "movie"}},
-		Tables: []*model.Table{
-			{Name: "user", Dim: 2, Optimizer: sgd, Initializer: zeros},
-			{Name: "movie", Dim: 3, Optimizer: sgd, Initializer: zeros},
-		},
-		Layers:         []*model.DenseLayer{{Name: "out", Units: 1, Activation: model.Activation_SIGMOID}},
-		DenseOptimizer: sgd,
-		Label:          &model.Label{Field: "y", Threshold: 1},
-	}
-}
-
-// learning is a model with drawn values and optimizer slots.
-func learning() *model.ModelSpec {
-	adagrad := &model.Optimizer{Kind: &model.Optimizer_Adagrad{Adagrad: &model.Adagrad{LearningRate: 0.05, InitialAccumulatorValue: 0.1}}}
-	uniform := &model.Initializer{Kind: &model.Initializer_RandomUniform{RandomUniform: &model.RandomUniform{Min: -0.1, Max: 0.1}}}
-	m := counting()
-	m.Name, m.Seed, m.DenseOptimizer = "learning", 7, adagrad
-	for _, t := range m.Tables {
-		t.Optimizer, t.Initializer = adagrad, uniform
-	}
-	return m
-}
 
 // world is a bus with declared models and a folder.
 type world struct {
@@ -78,12 +47,13 @@ type world struct {
 	dir    string
 	health *health.State
 	log    *slog.Logger // of the shards; nil: nothing is logged
+	cuts   int64        // checkpoints that clock has made
 }
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, bus: mem.New(), dir: t.TempDir(), health: health.New()}
 	t.Cleanup(func() { _ = w.bus.Close() })
-	for _, spec := range []*model.ModelSpec{counting(), learning()} {
+	for _, spec := range []*model.ModelSpec{pstest.Counting(), pstest.Learning()} {
 		w.append("model", spec.GetName(), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
 	}
 	return w
@@ -184,14 +154,6 @@ func must[A any](w *world, shard int, endpoint string, body any) A {
 	return a
 }
 
-func refusalCode(err error) string {
-	var r *bus.CommandError
-	if errors.As(err, &r) {
-		return r.Code
-	}
-	return fmt.Sprint(err)
-}
-
 // checkpoint makes a cut over all shards and, with fact, appends checkpointSaved.
 func (w *world) checkpoint(shards int, id int64, generation uint64) *training.Checkpoint {
 	w.t.Helper()
@@ -249,19 +211,6 @@ func (w *world) readShard(c *training.Checkpoint, shard int) *checkpoint.Shard {
 	return s
 }
 
-// teach is an apply of one range with gradient g for each element of the users' rows.
-func teach(shard, partition int, from, to int64, g float32, users ...int64) *rowwire.ApplyRequest {
-	r := &rowwire.ApplyRequest{Job: job, Shard: uint32(shard), Partition: int32(partition), Epoch: 1, From: from, To: to, RecordUnix: 1000}
-	if len(users) > 0 {
-		grads := make([]float32, 2*len(users))
-		for i := range grads {
-			grads[i] = g
-		}
-		r.Tables = []rowwire.TableGrads{{Table: "user", IDs: users, Grads: grads}}
-	}
-	return r
-}
-
 func (p *proc) teach(r *rowwire.ApplyRequest) *rowwire.ApplyResponse {
 	p.t.Helper()
 	res, err := p.Apply(soon(p.t), r)
@@ -296,10 +245,16 @@ func (p *proc) table(name string) map[int64][]float32 {
 	}
 }
 
+// band names a band of a dense variable, by where it begins.
+type band struct {
+	name string
+	at   int
+}
+
 // mirror is a follower of the sync stream, as a serving shard is.
 type mirror struct {
 	rows   map[string]map[int64][]float32
-	dense  map[bandID][]float32
+	dense  map[band][]float32
 	ranges []*delta.Range
 	seen   []bus.StoredDelta
 	epochs map[string]uint64
@@ -308,7 +263,7 @@ type mirror struct {
 // follow folds every delta stored so far, and fails on what no follower could use.
 func (w *world) follow() *mirror {
 	w.t.Helper()
-	r := &mirror{rows: map[string]map[int64][]float32{}, dense: map[bandID][]float32{}, epochs: map[string]uint64{}}
+	r := &mirror{rows: map[string]map[int64][]float32{}, dense: map[band][]float32{}, epochs: map[string]uint64{}}
 	last, err := w.bus.Deltas().Last(soon(w.t))
 	if err != nil {
 		w.t.Fatal(err)
@@ -338,14 +293,14 @@ func (w *world) follow() *mirror {
 			dim := int(rows.GetDim())
 			for i, id := range rows.GetIds() {
 				n := dim * map[delta.Encoding]int{delta.Encoding_FP32: 4, delta.Encoding_FP16: 2, delta.Encoding_INT8: 1}[rows.GetEncoding()]
-				t[int64(id)] = unpacked(rows, rows.GetValues()[i*n:(i+1)*n])
+				t[int64(id)] = pstest.Row(rows, rows.GetValues()[i*n:(i+1)*n])
 			}
 			for _, id := range rows.GetRemoved() {
 				delete(t, int64(id))
 			}
 		}
 		for _, v := range d.GetDense() {
-			r.dense[bandIDOf(v.GetName(), v.GetAt())] = unfloats(v.GetValues())
+			r.dense[band{v.GetName(), int(v.GetAt())}] = pstest.Floats(v.GetValues())
 		}
 		r.ranges = append(r.ranges, d.GetRanges()...)
 		return nil
@@ -376,49 +331,13 @@ func (p *proc) sameRows(r *mirror) {
 			p.t.Errorf("table %s: the follower holds %v, the shard %v", name, got, want)
 		}
 	}
-	d, err := p.Dense(soon(p.t), &rowwire.DenseRequest{Job: job, Shard: uint32(p.cfg.Shard), Turn: p.st.turnNow(), Generation: p.generationNow()})
+	d, err := p.Dense(soon(p.t), &rowwire.DenseRequest{Job: job, Shard: uint32(p.cfg.Shard), Turn: p.st.Standing().Turn, Generation: p.st.Standing().Generation})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	for _, v := range d.Tensors {
-		if held := r.dense[bandIDOf(v.Name, v.At)]; !slices.Equal(v.Values, held) {
+		if held := r.dense[band{v.Name, int(v.At)}]; !slices.Equal(v.Values, held) {
 			p.t.Errorf("variable %s at %d: the follower holds %v, the shard %v", v.Name, v.At, held, v.Values)
 		}
 	}
-}
-
-func (p *proc) generationNow() uint64 {
-	p.st.mu.RLock()
-	defer p.st.mu.RUnlock()
-	return p.st.generation
-}
-
-func (s *state) turnNow() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.turn
-}
-
-// unpacked is a row of r.
-func unpacked(r *delta.Rows, b []byte) []float32 {
-	v := make([]float32, r.GetDim())
-	switch r.GetEncoding() {
-	case delta.Encoding_FP16:
-		compress.FP16{}.Decode(v, b)
-	case delta.Encoding_INT8:
-		for i := range v {
-			v[i] = float32(int8(b[i])) * r.GetScale()
-		}
-	default:
-		copy(v, unfloats(b))
-	}
-	return v
-}
-
-func unfloats(b []byte) []float32 {
-	v := make([]float32, len(b)/4)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return v
 }

@@ -3,10 +3,7 @@ package ps
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 func TestHeartbeatsAndTheEndOfAnEpoch(t *testing.T) {
@@ -55,7 +53,7 @@ func TestHeartbeatsAndTheEndOfAnEpoch(t *testing.T) {
 			t.Fatal("no heartbeat")
 		}
 	}
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	// What others put on the shard's subject does not keep it from its last word.
 	if _, err := w.bus.Log().Append(soon(t), bus.Draft{Subject: events.Join(bzid, "shard", shard.Aggregate(job, 0)), Expect: bus.Any,
 		Event: &shard.Event{Body: &shard.Event_HealthFailed{HealthFailed: &shard.HealthFailed{Reason: "says somebody else"}}}}); err != nil {
@@ -111,7 +109,7 @@ func TestStartOutlivesLostAnswers(t *testing.T) {
 		return next()
 	})
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	f := p.settled()
 	p.sameRows(f)
 	takeovers := 0
@@ -125,96 +123,10 @@ func TestStartOutlivesLostAnswers(t *testing.T) {
 	}
 }
 
-// forgetful is a stream that has discarded the subject's last message.
-type forgetful struct {
-	bus.Deltas
-	last      uint64
-	published []uint64 // expected by the calls
-	stored    bus.StoredDelta
-}
-
-func (f *forgetful) LastOf(context.Context, string) (uint64, error) { return f.last, nil }
-
-func (f *forgetful) Get(context.Context, uint64) (bus.StoredDelta, error) { return f.stored, nil }
-
-func (f *forgetful) Publish(_ context.Context, d ...bus.DeltaDraft) (uint64, error) {
-	f.published = append(f.published, d[0].Expect)
-	if d[0].Expect != f.last {
-		return 0, bus.ErrConflict
-	}
-	f.last = 100
-	return 100, nil
-}
-
-func TestConflictsAreToldApart(t *testing.T) {
-	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
-	if err != nil {
-		t.Fatal(err)
-	}
-	newest := uint64(3)
-	send := func(d *forgetful) (*publisher, error) {
-		p := newPublisher(f, bzid, d, nil, func(context.Context) (uint64, error) { return newest, nil })
-		p.begin(3, map[string]uint64{p.rows: 40})
-		p.queue = [][]bus.DeltaDraft{{{Subject: p.rows, Data: []byte("first")}, {Subject: p.rows, Data: []byte("last")}}}
-		return p, p.send(t.Context())
-	}
-	discarded := &forgetful{last: 0}
-	if p, err := send(discarded); err != nil || p.seq() != 100 || len(p.queue) != 0 || fmt.Sprint(discarded.published) != "[40 0]" {
-		t.Errorf("the expected message was discarded: %v after calls that expected %v", err, discarded.published)
-	}
-	own := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte("last")}}
-	if p, err := send(own); err != nil || p.seq() != 42 || len(p.queue) != 0 {
-		t.Errorf("stored by a call whose answer was lost: %v", err)
-	}
-	stranger := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte("of nobody")}}
-	if p, err := send(stranger); err != nil || p.seq() != 100 || fmt.Sprint(stranger.published) != "[40 42]" {
-		t.Errorf("a stranger has written: %v after calls that expected %v", err, stranger.published)
-	}
-	newest = 4
-	successor := &forgetful{last: 42, stored: bus.StoredDelta{Seq: 42, Data: []byte{}}}
-	if _, err := send(successor); !errors.Is(err, errFenced) {
-		t.Errorf("a successor has written: %v, want errFenced", err)
-	}
-}
-
-// A writer behind whom nobody has written need not ask the facts whether it is followed.
-func TestAWriterAloneAsksNobody(t *testing.T) {
-	f, err := newSchema(Config{Job: job, Shards: 1}, counting())
-	if err != nil {
-		t.Fatal(err)
-	}
-	asked, newest := 0, uint64(3)
-	d := &forgetful{last: 40}
-	p := newPublisher(f, bzid, d, nil, func(context.Context) (uint64, error) { asked++; return newest, nil })
-	p.begin(3, map[string]uint64{p.rows: 40, p.vars: 40})
-	for _, tc := range []struct {
-		last, newest uint64
-		asked        int
-		fenced       bool
-	}{{40, 3, 0, false}, {39, 3, 0, false}, {41, 3, 2, false}, {41, 4, 2, false}, {42, 4, 3, true}} {
-		d.last, newest = tc.last, tc.newest
-		if err := p.unfenced(t.Context()); errors.Is(err, errFenced) != tc.fenced || !tc.fenced && err != nil || asked != tc.asked {
-			t.Errorf("the subjects end at %d, epoch %d is the newest: %v after %d questions, want %d", tc.last, tc.newest, err, asked, tc.asked)
-		}
-	}
-}
-
-func TestTooFewShardsAreRefused(t *testing.T) {
-	spec := counting()
-	spec.Layers = append([]*model.DenseLayer{{Name: "wide", Units: 16384, Activation: model.Activation_RELU}, {Name: "next", Units: 1024}}, spec.Layers...)
-	_, err := newSchema(Config{Job: job, Shards: 1}, spec)
-	if err == nil || !strings.Contains(err.Error(), "train with 2 shards or more") {
-		t.Errorf("newSchema = %v", err)
-	}
-	if _, err := newSchema(Config{Job: job, Shards: 2}, spec); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestAChangedModelIsNotRestored(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	w.save(w.checkpoint(1, 1, 0))
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
@@ -227,87 +139,6 @@ func TestAChangedModelIsNotRestored(t *testing.T) {
 	}
 }
 
-// FuzzApply throws ranges and gradients at a shard: what is refused changes nothing,
-// what is applied is applied whole, and nothing panics.
-func FuzzApply(f *testing.F) {
-	bits := math.Float32bits
-	f.Add(int64(0), int64(10), int64(1), int64(2), bits(1), bits(-1), int64(5), uint8(0))
-	f.Add(int64(0), int64(10), int64(1), int64(1), bits(9e14), bits(9e14), int64(5), uint8(1))
-	f.Add(int64(0), int64(10), int64(1), int64(1), bits(5e14), bits(5e14), int64(5), uint8(1))
-	f.Add(int64(0), int64(1), int64(math.MinInt64), int64(2), bits(float32(math.NaN())), bits(float32(math.Inf(1))), int64(-5), uint8(2))
-	f.Add(int64(3), int64(2), int64(-7), int64(2), bits(1e38), bits(-1e38), int64(1<<40), uint8(3))
-	form, err := newSchema(Config{Job: job, Shards: 1}, learning())
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, from, to, id1, id2 int64, g1, g2 uint32, unix int64, shape uint8) {
-		s := newState(form)
-		if err := s.load(nil); err != nil {
-			t.Fatal(err)
-		}
-		s.resume(1, 0)
-		a, b := math.Float32frombits(g1), math.Float32frombits(g2)
-		r := &rowwire.ApplyRequest{
-			Job: job, Epoch: 1, From: from, To: to, RecordUnix: unix,
-			Tables: []rowwire.TableGrads{{Table: "user", IDs: []int64{id1, id2}, Grads: []float32{a, 0, b, a}}},
-		}
-		if shape&1 != 0 {
-			r.Tables = append(r.Tables, rowwire.TableGrads{Table: "movie", IDs: []int64{id2}, Grads: []float32{b, a, 0}})
-		}
-		if shape&2 != 0 {
-			r.Dense = []rowwire.NamedTensor{{Name: "out/bias", Values: []float32{a}}}
-		}
-		before, err := s.hash()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		res, aerr := s.apply(ctx, r, "")
-		after, err := s.hash()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if aerr != nil {
-			if after.Hash != before.Hash || len(after.Next) != 0 || after.Step != 0 {
-				t.Fatalf("refused (%v), and yet %+v became %+v", aerr, before, after)
-			}
-			return
-		}
-		distinct := uint64(2)
-		if id1 == id2 {
-			distinct = 1
-		}
-		if !res.Applied || after.Next[0] != to || after.Step != 1 || after.Rows["user"] != distinct {
-			t.Fatalf("applied: %+v, and the shard stands at %+v", res, after)
-		}
-	})
-}
-
-// BenchmarkApply is one range with 2,000 rows of 2 floats, without the wire.
-func BenchmarkApply(b *testing.B) {
-	form, err := newSchema(Config{Job: job, Shards: 1}, learning())
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := newState(form)
-	if err := s.load(nil); err != nil {
-		b.Fatal(err)
-	}
-	s.resume(1, 0)
-	ids, grads := make([]int64, 2000), make([]float32, 4000)
-	for i := range ids {
-		ids[i] = int64(i)
-	}
-	r := &rowwire.ApplyRequest{Job: job, Epoch: 1, Tables: []rowwire.TableGrads{{Table: "user", IDs: ids, Grads: grads}}}
-	for b.Loop() {
-		r.From, r.To = r.To, r.To+1
-		if _, err := s.apply(context.Background(), r, ""); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // TestAShardLeavesWhenItsModelWasDeclaredAnew: a process that read one declaration does not
 // go on under a job that learns another, and none starts under it.
 func TestAShardLeavesWhenItsModelWasDeclaredAnew(t *testing.T) {
@@ -317,13 +148,13 @@ func TestAShardLeavesWhenItsModelWasDeclaredAnew(t *testing.T) {
 			Job: job, ModelName: spec.GetName(), Topic: "t", Partitions: 1, Shards: 1, SpecHash: modelspec.Hash(spec),
 		}}})
 	}
-	cfg := w.declare(func(*model.ModelSpec) {})
+	var was *model.ModelSpec
+	cfg := w.declare(func(m *model.ModelSpec) { was = m })
 	p := w.start(cfg)
-	was := p.st.spec
 	jobStarted(was)
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	other := w.declare(func(m *model.ModelSpec) { m.Tables[0].Optimizer.GetSgd().LearningRate = 1000 })
-	p.teach(teach(0, 0, 10, 20, 1, 1)) // a declaration alone changes nothing
+	p.teach(pstest.Teach(0, 0, 10, 20, 1, 1)) // a declaration alone changes nothing
 	spec := proto.CloneOf(was)
 	spec.Tables[0].Optimizer.GetSgd().LearningRate = 1000
 	jobStarted(spec)
@@ -336,7 +167,7 @@ func TestAShardLeavesWhenItsModelWasDeclaredAnew(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 	p = w.start(other) // started again it has read the new one
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/prom"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/monolith-go/monolith/internal/process/prom"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 

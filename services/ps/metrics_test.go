@@ -9,6 +9,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 // Refused and repeated applies count too, each under its outcome, and all are timed.
@@ -62,7 +63,7 @@ func TestFiguresByOutcome(t *testing.T) {
 func TestDenseFetchesAreCountedApart(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	for range 3 {
 		if _, err := p.Dense(soon(t), &rowwire.DenseRequest{Job: job}); err != nil {
 			t.Fatal(err)

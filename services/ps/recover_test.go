@@ -20,6 +20,8 @@ import (
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/ps/pstest"
+	"github.com/monolith-go/monolith/services/ps/publish"
 )
 
 // hooks is a bus whose delta publishing a test can break.
@@ -57,7 +59,7 @@ func TestFollowersEndUpWithTheShardsRows(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
 	for i := range int64(20) {
-		r := teach(0, int(i%3), i/3*2, i/3*2+2, float32(i), i, i+1, 40-i)
+		r := pstest.Teach(0, int(i%3), i/3*2, i/3*2+2, float32(i), i, i+1, 40-i)
 		r.Dense = []rowwire.NamedTensor{{Name: "out/bias", Values: []float32{1}}}
 		p.teach(r)
 	}
@@ -82,10 +84,10 @@ func TestLostTimelineIsOverwritten(t *testing.T) {
 	cfg := w.config()
 	cfg.Model = "learning"
 	p := w.start(cfg)
-	p.teach(teach(0, 0, 0, 10, 0.1, 1, 2))
+	p.teach(pstest.Teach(0, 0, 0, 10, 0.1, 1, 2))
 	w.save(w.checkpoint(1, 1, 0))
 	saved := p.hash()
-	r := teach(0, 0, 10, 20, 0.1, 2, 3)
+	r := pstest.Teach(0, 0, 10, 20, 0.1, 2, 3)
 	r.Dense = []rowwire.NamedTensor{{Name: "out/bias", Values: []float32{1}}}
 	p.teach(r)
 	lost := p.settled()
@@ -110,7 +112,7 @@ func TestLostTimelineIsOverwritten(t *testing.T) {
 		t.Error("a row of the lost timeline is still served")
 	}
 	// The range that was lost is learnt again, once.
-	if res := p.teach(teach(0, 0, 10, 20, 0.1, 2, 3)); !res.Applied {
+	if res := p.teach(pstest.Teach(0, 0, 10, 20, 0.1, 2, 3)); !res.Applied {
 		t.Error("the lost range was not learnt again")
 	}
 	p.sameRows(p.settled())
@@ -119,11 +121,11 @@ func TestLostTimelineIsOverwritten(t *testing.T) {
 func TestDeltasDiscardedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1, 2, 3))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2, 3))
 	w.save(w.checkpoint(1, 1, 0))
-	p.teach(teach(0, 0, 10, 20, 1, 4))
+	p.teach(pstest.Teach(0, 0, 10, 20, 1, 4))
 	p.settled()
-	p.teach(teach(0, 0, 20, 30, 1, 5))
+	p.teach(pstest.Teach(0, 0, 20, 30, 1, 5))
 	p.settled()
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
@@ -176,7 +178,7 @@ func mustLast(t *testing.T, w *world) uint64 {
 func TestTheSecondProcessWins(t *testing.T) {
 	w := newWorld(t)
 	first := w.start(w.config())
-	first.teach(teach(0, 0, 0, 10, 1, 1))
+	first.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	first.settled()
 	second := w.start(w.config())
 	select {
@@ -184,33 +186,29 @@ func TestTheSecondProcessWins(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the fenced process runs on")
 	}
-	if err := first.stop(); !errors.Is(err, errFenced) || !strings.Contains(err.Error(), "another process has taken this shard") {
+	if err := first.stop(); !errors.Is(err, publish.ErrFenced) || !strings.Contains(err.Error(), "another process has taken this shard") {
 		t.Errorf("the fenced process ended with %v", err)
 	}
-	if _, err := first.Apply(soon(t), teach(0, 0, 10, 20, 1, 1)); rowwire.CodeOf(err) != rowwire.Unavailable {
+	if _, err := first.Apply(soon(t), pstest.Teach(0, 0, 10, 20, 1, 1)); rowwire.CodeOf(err) != rowwire.Unavailable {
 		t.Errorf("the fenced process answered %v, want UNAVAILABLE", err)
 	}
-	if res := second.teach(teach(0, 0, 0, 10, 1, 5)); !res.Applied {
+	if res := second.teach(pstest.Teach(0, 0, 0, 10, 1, 5)); !res.Applied {
 		t.Error("the successor starts empty, but knows the range")
 	}
 	second.sameRows(second.settled())
 }
 
 // TestAFencedWriterCannotPublish keeps the first process from seeing its successor on
-// the control plane: the sequence that its deltas expect must stop it.
+// the control plane before it publishes: the sequence that its deltas expect must stop it.
 func TestAFencedWriterCannotPublish(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.SyncInterval = time.Hour
 	first := w.start(cfg)
-	first.teach(teach(0, 0, 0, 10, 1, 1))
-	f, err := newSchema(first.cfg, counting())
-	if err != nil {
-		t.Fatal(err)
-	}
-	rival := newPublisher(f, bzid, w.bus.Deltas(), first.tracer, nil)
-	rival.epoch = 2
-	draft, err := rival.takeover(rival.rows, 0)
+	first.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
+	rival := publish.New(publish.Config{BZID: bzid, Job: job, Shards: 1, Spec: pstest.Counting(), DenseRate: 1}, w.bus.Deltas(), first.tracer, nil)
+	rival.Begin(2, nil)
+	draft, err := rival.Takeover(rival.Subjects()[0], 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,11 +218,11 @@ func TestAFencedWriterCannotPublish(t *testing.T) {
 	}
 	before := mustLast(t, w)
 	err = first.do(soon(t), func(ctx context.Context) error {
-		first.pub.newest = func(context.Context) (uint64, error) { return 2, nil } // by now the facts say so
+		w.append("shard", shard.Aggregate(job, 0), &shard.Event{Body: &shard.Event_Ready{Ready: &shard.Ready{Job: job, Shards: 1, Epoch: 2, RowsAddress: "127.0.0.1:1"}}})
 		return first.publish(ctx, func(int) bool { return true })
 	})
-	if !errors.Is(err, errFenced) {
-		t.Errorf("publish behind a successor: %v, want errFenced", err)
+	if !errors.Is(err, publish.ErrFenced) {
+		t.Errorf("publish behind a successor: %v, want publish.ErrFenced", err)
 	}
 	<-first.done
 	if after := mustLast(t, w); after != before {
@@ -237,7 +235,7 @@ func TestAFencedWriterCannotPublish(t *testing.T) {
 func TestAStrangersDeltasEndNoShard(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2))
 	p.settled()
 	rows := bus.DeltaSubject(bzid, job, "0")
 	strange := map[string]*delta.Delta{
@@ -263,7 +261,7 @@ func TestAStrangersDeltasEndNoShard(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p.teach(teach(0, 0, at, at+10, 1, 1, 3))
+		p.teach(pstest.Teach(0, 0, at, at+10, 1, 1, 3))
 		at += 10
 		err := p.do(soon(t), func(ctx context.Context) error { return p.publish(ctx, func(int) bool { return true }) })
 		if err != nil {
@@ -278,7 +276,7 @@ func TestAStrangersDeltasEndNoShard(t *testing.T) {
 			t.Fatalf("%s: the shard ended with %v", name, err)
 		}
 		p = w.start(w.config())
-		at = p.st.offsets()[0]
+		at = p.st.Standing().Next[0]
 		if id%2 == 1 && !slices.Equal(p.user(1, 2, 3), want) {
 			t.Errorf("%s: rows are %v, were %v", name, p.user(1, 2, 3), want)
 		}
@@ -326,7 +324,7 @@ func TestARivalThatStartsAtTheSameTimeLoses(t *testing.T) {
 		}
 	}
 	for i, err := range errs {
-		if err != nil && !errors.Is(err, errFenced) {
+		if err != nil && !errors.Is(err, publish.ErrFenced) {
 			t.Errorf("process %d ended with %v", i, err)
 		}
 	}
@@ -374,9 +372,9 @@ func TestNothingTouchedIsLost(t *testing.T) {
 		}
 		return next()
 	})
-	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2))
 	first := <-calls
-	p.teach(teach(0, 0, 10, 20, 1, 2, 3)) // while the bus is away
+	p.teach(pstest.Teach(0, 0, 10, 20, 1, 2, 3)) // while the bus is away
 	for range 3 {
 		if again := <-calls; again != first {
 			t.Errorf("sent again as %s, first as %s", again, first)
@@ -399,9 +397,9 @@ func TestNothingTouchedIsLost(t *testing.T) {
 func TestDamagedCheckpoints(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	w.save(w.checkpoint(1, 1, 0))
-	p.teach(teach(0, 0, 10, 20, 1, 1))
+	p.teach(pstest.Teach(0, 0, 10, 20, 1, 1))
 	w.save(w.checkpoint(1, 2, 0))
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
@@ -435,7 +433,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 func TestAShardThatWasNeverReadySaysNothing(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	c := w.checkpoint(1, 1, 0)
 	if err := p.stop(); err != nil {
 		t.Fatal(err)

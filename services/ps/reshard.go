@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
@@ -76,28 +75,8 @@ func merge(a, b *checkpoint.Shard) error {
 // checkpoint that it was restored from.
 func (s *Server) timeline() []string {
 	if !s.resharded {
-		return s.pub.subjects()
+		return s.pub.Subjects()
 	}
 	rows := bus.DeltaSubject(s.env.BZID, s.cfg.Job, "*")
 	return []string{rows, rows + ".dense"}
-}
-
-// keepOwn removes from d the rows that are another shard's.
-func (s *state) keepOwn(d *delta.Delta) {
-	for _, r := range d.GetRows() {
-		if n := len(r.GetIds()); n > 0 {
-			width, kept := len(r.GetValues())/n, 0
-			for i, id := range r.GetIds() {
-				if modelspec.ShardOf(int64(id), int(s.shards)) == int(s.shard) {
-					r.Ids[kept] = id
-					copy(r.Values[kept*width:(kept+1)*width], r.Values[i*width:(i+1)*width])
-					kept++
-				}
-			}
-			r.Ids, r.Values = r.Ids[:kept], r.Values[:kept*width]
-		}
-		r.Removed = slices.DeleteFunc(r.Removed, func(id uint64) bool {
-			return modelspec.ShardOf(int64(id), int(s.shards)) != int(s.shard)
-		})
-	}
 }

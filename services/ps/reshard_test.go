@@ -7,6 +7,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 // rowsOf are all rows of a table on however many shards, each of which must be where its id
@@ -68,7 +69,7 @@ func TestRestoreIntoAnotherNumberOfShards(t *testing.T) {
 			}
 		}
 		for _, b := range modelspec.Bands(other.e.Variables()) {
-			if !slices.Equal(m.dense[bandID{b.Name, b.At}], dense[b.Variable][b.At:b.At+b.Size]) {
+			if !slices.Equal(m.dense[band{b.Name, b.At}], dense[b.Variable][b.At:b.At+b.Size]) {
 				t.Errorf("%d shards: a follower has other numbers of %s at %d", shards, b.Name, b.At)
 			}
 		}
@@ -88,11 +89,11 @@ func TestReshardingTakesLostRowsBack(t *testing.T) {
 	}
 	two := start(2)
 	for i, p := range two {
-		p.teach(teach(i, 0, 0, 10, 1, int64(i), int64(i+2)))
+		p.teach(pstest.Teach(i, 0, 0, 10, 1, int64(i), int64(i+2)))
 	}
 	w.save(w.checkpoint(2, 1, 0))
 	for i, p := range two {
-		p.teach(teach(i, 0, 10, 20, 1, int64(i), int64(i+10)))
+		p.teach(pstest.Teach(i, 0, 10, 20, 1, int64(i), int64(i+10)))
 		p.settled()
 		if err := p.stop(); err != nil {
 			t.Fatal(err)

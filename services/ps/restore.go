@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/ps/state"
 )
 
 // anyCheckpoint stands for the newest one that can be read.
@@ -32,7 +33,7 @@ func (s *Server) job() (j lineage.Job) {
 func (s *Server) restore(j lineage.Job, id int64) (*checkpoint.Manifest, error) {
 	all := j.Restorable()
 	if id == 0 || len(all) == 0 && id == anyCheckpoint {
-		return nil, s.st.load(nil)
+		return nil, s.st.Load(nil)
 	}
 	var errs []error
 	for _, c := range all {
@@ -41,11 +42,11 @@ func (s *Server) restore(j lineage.Job, id int64) (*checkpoint.Manifest, error) 
 		}
 		shard, err := s.read(c)
 		if err == nil {
-			err = s.st.load(shard)
+			err = s.st.Load(shard)
 			if err == nil {
 				return &shard.Manifest, nil
 			}
-			if errors.Is(err, errOtherModel) { // so would be those before
+			if errors.Is(err, state.ErrOtherModel) { // so would be those before
 				return nil, fmt.Errorf("restore checkpoint %d: %w", c.GetId(), err)
 			}
 		}
@@ -132,13 +133,8 @@ func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch u
 			if d.GetShard() == uint32(s.cfg.Shard) {
 				epoch = max(epoch, d.GetEpoch())
 			}
-			s.st.keepOwn(&d)
-			s.st.retouch(&d)
-			if m.Seq <= undone {
-				return nil
-			}
-			err := s.st.assignAgain(&d)
-			if errors.Is(err, errMisfit) {
+			err := s.st.Reread(&d, m.Seq > undone)
+			if errors.Is(err, state.ErrMisfit) {
 				s.log.Error("an assignment in a delta is passed over", "seq", m.Seq, "err", err)
 				return nil
 			}
@@ -146,7 +142,7 @@ func (s *Server) reread(ctx context.Context, from, undone uint64) (next, epoch u
 		})
 		if errors.Is(err, bus.ErrTrimmed) {
 			s.log.Warn("deltas after the checkpoint have been discarded; every row is published again", "from", from)
-			s.st.touchAll()
+			s.st.TouchAll()
 			if from, err = b.First(ctx); err != nil {
 				return 0, 0, fmt.Errorf("find the oldest delta kept: %w", err)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/kernels/vec"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
 // back appends that the job returns to a checkpoint, and returns the fact's sequence.
@@ -39,9 +40,8 @@ func (p *proc) follows(seq uint64) (r *shard.Ready) {
 	p.t.Helper()
 	wait.For(p.t, fmt.Sprintf("shard %d follows its job back", p.cfg.Shard), func() bool {
 		p.fleet.Read(func(f fleet.State) { r = f.Shards[job][uint32(p.cfg.Shard)].Ready.V })
-		p.st.mu.RLock()
-		defer p.st.mu.RUnlock()
-		return r.GetRestored() >= seq && p.st.refuse == nil && p.st.epoch == r.GetEpoch()
+		now, err := p.st.Now()
+		return r.GetRestored() >= seq && err == nil && now.Epoch == r.GetEpoch()
 	})
 	return r
 }
@@ -51,14 +51,14 @@ func (p *proc) follows(seq uint64) (r *shard.Ready) {
 func TestAShardFollowsItsJobBack(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1, 2))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2))
 	w.save(w.checkpoint(1, 1, 0))
 	then := p.hash()
-	p.teach(teach(0, 0, 10, 20, 1, 2, 3))
+	p.teach(pstest.Teach(0, 0, 10, 20, 1, 2, 3))
 	w.save(w.checkpoint(1, 2, 0))
-	p.teach(teach(0, 0, 20, 30, 1, 4))
+	p.teach(pstest.Teach(0, 0, 20, 30, 1, 4))
 	p.settled()
-	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, set("undone", []int64{1, 50}, 7, 7, 8, 8))
+	must[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("undone", []int64{1, 50}, 7, 7, 8, 8))
 
 	if r := p.follows(w.back(1, 0)); r.GetCheckpoint() != 1 || r.GetOffsets()[0] != 10 || r.GetRows() != 2 {
 		t.Errorf("the shard is ready as %v, want checkpoint 1", r)
@@ -67,7 +67,7 @@ func TestAShardFollowsItsJobBack(t *testing.T) {
 		t.Errorf("the shard hashes to %s, checkpoint 1 to %s", got, then)
 	}
 	p.sameRows(p.settled())
-	if _, err := p.Apply(soon(t), teach(0, 0, 30, 40, 1, 4)); rowwire.CodeOf(err) != rowwire.Gap {
+	if _, err := p.Apply(soon(t), pstest.Teach(0, 0, 30, 40, 1, 4)); rowwire.CodeOf(err) != rowwire.Gap {
 		t.Errorf("a range of the timeline that was left: %v, want a gap", err)
 	}
 	restart := func() {
@@ -80,15 +80,15 @@ func TestAShardFollowsItsJobBack(t *testing.T) {
 	if restart(); p.hash() != then {
 		t.Error("a restart brings the timeline that was left back")
 	}
-	p.teach(teach(0, 0, 10, 25, 2, 2, 9))
+	p.teach(pstest.Teach(0, 0, 10, 25, 2, 2, 9))
 	w.save(w.checkpoint(1, 3, 0))
 	now := p.hash()
 	if restart(); p.hash() != now {
 		t.Error("a restart passes over the new timeline's checkpoint")
 	}
 	p.sameRows(p.settled())
-	if p.follows(w.back(2, 0)); p.st.offsets()[0] != 20 { // to what was left first
-		t.Errorf("the shard stands at %v, want checkpoint 2", p.st.offsets())
+	if p.follows(w.back(2, 0)); p.st.Standing().Next[0] != 20 { // to what was left first
+		t.Errorf("the shard stands at %v, want checkpoint 2", p.st.Standing().Next)
 	}
 	p.sameRows(p.settled())
 }
@@ -114,8 +114,8 @@ func TestDeterministicShardsReturnTogether(t *testing.T) {
 		p.follows(seq)
 	}
 	wait.For(t, "one generation", func() bool {
-		generation = shards[0].generationNow()
-		return generation >= 2 && shards[1].generationNow() == generation && shards[0].st.turnNow() == 6 && shards[1].st.turnNow() == 6
+		generation = shards[0].st.Standing().Generation
+		return generation >= 2 && shards[1].st.Standing().Generation == generation && shards[0].st.Standing().Turn == 6 && shards[1].st.Standing().Turn == 6
 	})
 	for n := 6; n < 20; n++ {
 		lesson(t, shards, n, generation)
@@ -146,19 +146,21 @@ func (w *world) failures() (reasons []string) {
 // checkpoint; the shard says so as a fact and in its health, and comes back with its job.
 func TestADivergedModelIsAFact(t *testing.T) {
 	for name, diverge := range map[string]func(p *proc){
-		"a row": func(p *proc) { p.teach(teach(0, 0, 10, 20, 1e12, 1)) },
+		"a row": func(p *proc) { p.teach(pstest.Teach(0, 0, 10, 20, 1e12, 1)) },
 		"a variable": func(p *proc) {
-			r := teach(0, 0, 10, 20, 0)
+			r := pstest.Teach(0, 0, 10, 20, 0)
 			r.Dense = []rowwire.NamedTensor{{Name: "out/bias", Values: []float32{1e12}}}
 			p.teach(r)
 		},
 		"what no delta carries": func(p *proc) { // the next cut finds it
-			p.st.mu.Lock()
-			p.st.dense[bandID{name: "out/kernel"}].values[0] = float32(math.NaN()) // not marked as touched
-			p.st.mu.Unlock()
+			r := pstest.Teach(0, 0, 10, 20, 0)
+			r.Tables = []rowwire.TableGrads{{Table: "movie", IDs: []int64{1}, Grads: []float32{1, 1, 1}}}
+			p.teach(r)
+			r.From, r.To = 20, 30 // the decay of such a row overflows its sum of squares alone
+			p.teach(r)
 			payload := shardcmd.HoldRequest{Cut: "c"}
 			must[shardcmd.State](p.world, 0, shardcmd.Hold, payload)
-			must[shardcmd.State](p.world, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
+			must[shardcmd.State](p.world, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 30}})
 			_, err := call[map[string]any](p.world, 0, shardcmd.Snapshot, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 2})
 			if err == nil || !strings.Contains(err.Error(), "not finite") {
 				p.t.Errorf("a cut of what is not finite: %v", err)
@@ -173,9 +175,10 @@ func TestADivergedModelIsAFact(t *testing.T) {
 			cfg := w.declare(func(m *model.ModelSpec) {
 				sgd := &model.Optimizer{Kind: &model.Optimizer_Sgd{Sgd: &model.Sgd{LearningRate: 1e30}}}
 				m.Tables[0].Optimizer, m.DenseOptimizer = sgd, sgd
+				m.Tables[1].Optimizer = &model.Optimizer{Kind: &model.Optimizer_Adagrad{Adagrad: &model.Adagrad{LearningRate: 1e30, WeightDecay: 1}}}
 			})
 			p := w.start(cfg)
-			p.teach(teach(0, 0, 0, 10, 1e-30, 1))
+			p.teach(pstest.Teach(0, 0, 0, 10, 1e-30, 1))
 			w.save(w.checkpoint(1, 1, 0))
 			then := p.hash()
 			p.settled()
@@ -206,7 +209,7 @@ func TestADivergedModelIsAFact(t *testing.T) {
 					t.Errorf("back at the checkpoint: health says %s", p)
 				}
 			}
-			p.teach(teach(0, 0, 10, 20, 1e-30, 1))
+			p.teach(pstest.Teach(0, 0, 10, 20, 1e-30, 1))
 			p.sameRows(p.settled())
 		})
 	}
@@ -216,10 +219,10 @@ func TestADivergedModelIsAFact(t *testing.T) {
 func TestACheckpointThatNoTableTakesIsPassedOver(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	w.save(w.checkpoint(1, 1, 0))
 	then := p.hash()
-	p.teach(teach(0, 0, 10, 20, 1, 2))
+	p.teach(pstest.Teach(0, 0, 10, 20, 1, 2))
 	c := w.checkpoint(1, 2, 0)
 	bad := w.readShard(c, 0)
 	bad.Tables["user"] = append([]table.Row{{ID: table.NoID, Values: []float32{1, 1}}}, bad.Tables["user"]...)
@@ -243,7 +246,7 @@ func TestACheckpointThatNoTableTakesIsPassedOver(t *testing.T) {
 func TestALostTailIsRefused(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(w.config())
-	p.teach(teach(0, 0, 0, 10, 1, 1))
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1))
 	p.settled()
 	c := w.checkpoint(1, 1, 0)
 	if err := p.stop(); err != nil {

@@ -11,13 +11,23 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/ps/pstest"
+	"github.com/monolith-go/monolith/services/ps/state"
 )
 
 // BenchmarkRoads are lookups and applies of a DeepFM's step over each road: 13,309 rows of
 // 16, 461,000 weights. cpu-us is what the whole process takes for one, both ends.
 func BenchmarkRoads(b *testing.B) {
-	s, r := wide(b)
-	renew(r, rand.New(rand.NewPCG(2, 2)))
+	spec, r := pstest.Wide()
+	s, err := state.New(state.Config{Job: job, Shards: 1}, spec)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := s.Load(nil); err != nil {
+		b.Fatal(err)
+	}
+	s.Resume(1, 0)
+	pstest.Renew(r, rand.New(rand.NewPCG(2, 2)))
 	r.From, r.To = 0, 0
 	h := &rowServer{st: s, m: newMetrics(nil, Config{Job: job}), tracer: noop.NewTracerProvider().Tracer("")}
 	ctx, stop := context.WithCancel(b.Context())

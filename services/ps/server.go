@@ -34,6 +34,8 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/ps/publish"
+	"github.com/monolith-go/monolith/services/ps/state"
 )
 
 const source = "ps"
@@ -53,14 +55,14 @@ type Server struct {
 	lineage *follow.Follower[lineage.State]
 
 	// Set by Run before anybody else can see them.
-	st       *state
+	st       *state.Shard
 	addr     string
 	near     []string // further ones, from this machine
 	grpcAddr string   // "": none
 	specHash string   // of the declaration that st was made of
 
 	// The leading goroutine's own; others go through asks.
-	pub       *publisher
+	pub       *publish.Publisher
 	ready0    *shard.Ready // the Ready of this process that is in force; nil: none yet
 	readySeq  uint64
 	live      bool             // ready0 is in force and its takeover published
@@ -143,7 +145,9 @@ func (s *Server) serve(ctx context.Context) error {
 		!role.Declared(ctx, s.catalog, s.cfg.Model, s.log, func(declared *model.ModelSpec) error { spec = declared; return nil }) {
 		return nil
 	}
-	f, err := newSchema(s.cfg, spec)
+	st, err := state.New(state.Config{
+		Job: s.cfg.Job, Shard: s.cfg.Shard, Shards: s.cfg.Shards, Deterministic: s.cfg.Deterministic, ClockStep: s.cfg.ClockStep,
+	}, spec)
 	if err != nil {
 		return err
 	}
@@ -151,8 +155,10 @@ func (s *Server) serve(ctx context.Context) error {
 	if err := s.declaredAnew(); err != nil {
 		return err
 	}
-	s.st = newState(f)
-	s.pub = newPublisher(f, s.env.BZID, s.env.Bus.Deltas(), s.tracer, func(ctx context.Context) (uint64, error) {
+	s.st = st
+	s.pub = publish.New(publish.Config{
+		BZID: s.env.BZID, Job: s.cfg.Job, Shard: s.cfg.Shard, Shards: s.cfg.Shards, Spec: spec, DenseRate: s.cfg.DenseRate,
+	}, s.env.Bus.Deltas(), s.tracer, func(ctx context.Context) (uint64, error) {
 		return s.newestEpoch(ctx, uint32(s.cfg.Shard))
 	})
 	ln, err := rowwire.Listen(ctx, s.cfg.Listen)
@@ -173,7 +179,7 @@ func (s *Server) serve(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	// Whoever waits for a turn or a cut is told to go before the connections drain.
 	unhook := context.AfterFunc(gctx, func() {
-		s.st.suspend(rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is stopping; look its address up again", s.cfg.Shard, s.cfg.Job))
+		s.st.Suspend(rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is stopping; look its address up again", s.cfg.Shard, s.cfg.Job))
 	})
 	defer unhook()
 	g.Go(func() error {
@@ -286,7 +292,7 @@ func (s *Server) loop(ctx context.Context) error {
 		case a := <-s.asks:
 			err := a.do(ctx)
 			a.done <- err
-			if errors.Is(err, errFenced) {
+			if errors.Is(err, publish.ErrFenced) {
 				return err
 			}
 		case <-tick.C:
@@ -300,41 +306,37 @@ func (s *Server) loop(ctx context.Context) error {
 // tick publishes what is touched. A bus that is away is no error: the same goes out
 // again later.
 func (s *Server) tick(ctx context.Context) error {
-	s.m.expired.Add(float64(s.st.sweep()))
+	s.m.expired.Add(float64(s.st.Sweep()))
 	s.observe()
-	if time.Now().Before(s.pub.retryAt) {
+	if s.pub.Delayed() {
 		return nil
 	}
-	err := s.publish(ctx, s.pub.due(s.cfg.DenseEvery))
+	err := s.publish(ctx, s.pub.Due(s.cfg.DenseEvery))
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return nil
-	case errors.Is(err, errDiverged):
+	case errors.Is(err, state.ErrDiverged):
 		return s.diverged(ctx, err)
-	case errors.Is(err, errFenced), errors.Is(err, events.ErrInvalid), errors.Is(err, bus.ErrTooLarge):
+	case errors.Is(err, publish.ErrFenced), errors.Is(err, events.ErrInvalid), errors.Is(err, bus.ErrTooLarge):
 		return err
 	}
-	s.pub.wait()
-	s.log.Warn("deltas could not be published; they are kept and sent again", "err", err, "in", s.pub.backoff)
+	s.log.Warn("deltas could not be published; they are kept and sent again", "err", err, "in", s.pub.Delay())
 	return nil
 }
 
 func (s *Server) publish(ctx context.Context, dense func(int) bool) error {
-	began, queued, count := time.Now(), len(s.pub.queue), s.pub.count
-	err := s.pub.publish(ctx, s.st, dense)
-	if err == nil {
-		s.pub.backoff = 0
-	}
-	if queued > 0 || s.pub.count > count || err != nil {
+	began := time.Now()
+	wrote, err := s.pub.Publish(ctx, func() *publish.Dirty { return s.st.CollectDirty(dense) })
+	if wrote || err != nil {
 		s.m.flush(time.Since(began), err)
 	}
 	return err
 }
 
 func (s *Server) observe() {
-	s.m.backlog.Set(float64(s.st.backlog()))
-	s.m.step.Set(float64(s.st.stepNow()))
-	for name, n := range s.st.rows() {
+	s.m.backlog.Set(float64(s.st.Backlog()))
+	s.m.step.Set(float64(s.st.Step()))
+	for name, n := range s.st.Rows() {
 		s.m.rows.WithLabelValues(name).Set(float64(n))
 	}
 }
@@ -350,7 +352,7 @@ func (s *Server) watch() (next *target, err error) {
 			case r == nil:
 			case i == uint32(s.cfg.Shard):
 				if r.GetEpoch() > s.ready0.GetEpoch() {
-					err = fmt.Errorf("%w: epoch %d at %s has followed %d", errFenced, r.GetEpoch(), r.GetRowsAddress(), s.ready0.GetEpoch())
+					err = fmt.Errorf("%w: epoch %d at %s has followed %d", publish.ErrFenced, r.GetEpoch(), r.GetRowsAddress(), s.ready0.GetEpoch())
 				}
 			case !s.cfg.Deterministic:
 			case r.GetRestored() < s.restored.Seq: // it has yet to return to where the job has
@@ -438,7 +440,7 @@ const endAttempts = 5
 // shutDown ends the epoch of a shard that has been ready: after a clean stop the last
 // deltas and Stopped, after a failure its reason. A successor is left alone.
 func (s *Server) shutDown(ctx context.Context, failure error) {
-	if s.ready0 == nil || failure == nil && !s.live || errors.Is(failure, errFenced) {
+	if s.ready0 == nil || failure == nil && !s.live || errors.Is(failure, publish.ErrFenced) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
@@ -447,7 +449,7 @@ func (s *Server) shutDown(ctx context.Context, failure error) {
 	if failure == nil {
 		if err := s.publish(ctx, func(int) bool { return true }); err != nil {
 			s.log.Warn("the last deltas were not published; the next start publishes these rows when it learns them again", "err", err)
-			if errors.Is(err, errFenced) {
+			if errors.Is(err, publish.ErrFenced) {
 				return
 			}
 		}

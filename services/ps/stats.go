@@ -30,22 +30,20 @@ func (t *tally) stats() shardcmd.CallStats {
 
 // stats is the shard in figures.
 func (s *Server) stats() (shardcmd.StatsResponse, error) {
-	now, err := s.st.now()
+	now, err := s.st.Now()
 	if err != nil {
 		return shardcmd.StatsResponse{}, err
 	}
 	return shardcmd.StatsResponse{
 		State: now, Lookup: s.m.looking.stats(), Dense: s.m.fetching.stats(), Apply: s.m.applying.stats(),
-		Rows: s.st.rows(), Touched: uint64(s.st.backlog()),
+		Rows: s.st.Rows(), Touched: uint64(s.st.Backlog()),
 	}, nil
 }
 
 // health says whether the shard answers lookups and applies now.
 func (s *Server) health() shardcmd.HealthResponse {
-	s.st.mu.RLock()
-	defer s.st.mu.RUnlock()
-	if s.st.refuse != nil {
-		return shardcmd.HealthResponse{Reason: s.st.refuse.Message}
+	if why, _ := s.st.Refusal(); why != nil {
+		return shardcmd.HealthResponse{Reason: why.Message}
 	}
 	return shardcmd.HealthResponse{Serving: true}
 }

@@ -18,14 +18,13 @@ import (
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/services/ps/pstest"
 )
-
-const day = 86400
 
 // declare declares a variation of the counting model under the name it gives itself.
 func (w *world) declare(change func(*model.ModelSpec)) Config {
 	w.t.Helper()
-	spec := proto.Clone(counting()).(*model.ModelSpec)
+	spec := proto.Clone(pstest.Counting()).(*model.ModelSpec)
 	spec.Name = "varied"
 	change(spec)
 	w.append("model", spec.GetName(), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
@@ -34,20 +33,13 @@ func (w *world) declare(change func(*model.ModelSpec)) Config {
 	return cfg
 }
 
-// onDay is teach at a time of records.
-func onDay(unix int64, from int64, users ...int64) *rowwire.ApplyRequest {
-	r := teach(0, 0, from, from+1, 1, users...)
-	r.RecordUnix = unix
-	return r
-}
-
 func TestAFullTableAppliesNothing(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.declare(func(m *model.ModelSpec) { m.Tables[0].MaxRows = 3 })
 	p := w.start(cfg)
-	p.teach(teach(0, 0, 0, 1, 1, 1, 2))
+	p.teach(pstest.Teach(0, 0, 0, 1, 1, 1, 2))
 	before := p.hash()
-	r := teach(0, 0, 1, 2, 1, 1, 3, 3, 4) // two new ones, where one has room
+	r := pstest.Teach(0, 0, 1, 2, 1, 1, 3, 3, 4) // two new ones, where one has room
 	r.Tables = append([]rowwire.TableGrads{{Table: "movie", IDs: []int64{7}, Grads: []float32{1, 1, 1}}}, r.Tables...)
 	_, err := p.Apply(soon(t), r)
 	if rowwire.CodeOf(err) != rowwire.Unavailable || !strings.Contains(fmt.Sprint(err), `table "user" has reached max_rows, 3`) {
@@ -57,11 +49,11 @@ func TestAFullTableAppliesNothing(t *testing.T) {
 		t.Error("the refused apply has changed something")
 	}
 	_, err = call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, shardcmd.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{8, 9}, Values: make([]float32, 4)})
-	if refusalCode(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_rows") {
+	if pstest.Code(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_rows") {
 		t.Errorf("an assignment to a full table: %v", err)
 	}
 	// The same offsets with rows that fit go through: nothing was recorded.
-	if res := p.teach(teach(0, 0, 1, 2, 1, 1, 3, 3)); !res.Applied || p.table("user")[3][0] != -2 {
+	if res := p.teach(pstest.Teach(0, 0, 1, 2, 1, 1, 3, 3)); !res.Applied || p.table("user")[3][0] != -2 {
 		t.Errorf("after the refusal: %+v, %v", res, p.table("user"))
 	}
 	p.sameRows(p.settled())
@@ -78,7 +70,7 @@ func TestATableOutOfMemoryAppliesNothing(t *testing.T) {
 	refused := func() error {
 		for {
 			batch := []int64{next + 1, next + 2, next + 3}
-			if _, err := p.Apply(soon(t), teach(0, 0, next, next+1, 1, batch...)); err != nil {
+			if _, err := p.Apply(soon(t), pstest.Teach(0, 0, next, next+1, 1, batch...)); err != nil {
 				return err
 			}
 			ids = append(ids, batch...)
@@ -97,14 +89,14 @@ func TestATableOutOfMemoryAppliesNothing(t *testing.T) {
 	}
 	for _, add := range []bool{false, true} {
 		_, err = call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, shardcmd.AssignRequest{RequestID: "a", Table: "user", IDs: []int64{1 << 40, 2 << 40, 3 << 40}, Values: make([]float32, 6), Add: add})
-		if refusalCode(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_bytes") {
+		if pstest.Code(err) != "UNAVAILABLE" || !strings.Contains(fmt.Sprint(err), "max_bytes") {
 			t.Errorf("an assignment, add %t: %v", add, err)
 		}
 	}
 	if p.hash() != before {
 		t.Error("a refused call has changed something")
 	}
-	if res := p.teach(teach(0, 0, next, next+1, 1, ids[:3]...)); !res.Applied {
+	if res := p.teach(pstest.Teach(0, 0, next, next+1, 1, ids[:3]...)); !res.Applied {
 		t.Errorf("rows that exist: %+v", res)
 	}
 	w.save(w.checkpoint(1, 1, 0))
@@ -126,13 +118,13 @@ func TestExpiredRowsGoEverywhere(t *testing.T) {
 	cfg.ClockStep = 3 * day * time.Second
 	p := w.start(cfg)
 	const forever = 1<<48 | 5
-	p.teach(onDay(10*day, 0, 1, 2, forever))
+	p.teach(pstest.OnDay(10*day, 0, 1, 2, forever))
 	f := p.settled()
 	if len(f.rows["user"]) != 3 {
 		t.Fatalf("published %v", f.rows["user"])
 	}
-	p.teach(onDay(12*day, 1, 2))
-	p.teach(onDay(13*day, 2, 3)) // the clock is the newest record: row 1 has had its three days
+	p.teach(pstest.OnDay(12*day, 1, 2))
+	p.teach(pstest.OnDay(13*day, 2, 3)) // the clock is the newest record: row 1 has had its three days
 	wait.For(t, "row 1 is gone", func() bool { return len(p.table("user")) == 3 })
 	want := map[int64][]float32{2: {-2, -2}, 3: {-1, -1}, forever: {-1, -1}}
 	f = p.settled()
@@ -146,14 +138,14 @@ func TestExpiredRowsGoEverywhere(t *testing.T) {
 	if s := w.readShard(c, 0); s.Manifest.Tables[1].Clock != 13*day || len(s.Tables["user"]) != 3 {
 		t.Errorf("the checkpoint has %+v with %d rows", s.Manifest.Tables[1], len(s.Tables["user"]))
 	}
-	p.teach(onDay(16*day, 3, 9)) // 2 and 3 go
+	p.teach(pstest.OnDay(16*day, 3, 9)) // 2 and 3 go
 	wait.For(t, "rows 2 and 3 are gone", func() bool { return len(p.table("user")) == 2 })
 	p.settled()
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
 	p = w.start(cfg) // from the checkpoint: 2 and 3 are back until the record comes again
-	p.teach(onDay(16*day, 3, 9))
+	p.teach(pstest.OnDay(16*day, 3, 9))
 	wait.For(t, "rows 2 and 3 are gone again", func() bool { return len(p.table("user")) == 2 })
 	p.sameRows(p.settled())
 }
@@ -161,67 +153,18 @@ func TestExpiredRowsGoEverywhere(t *testing.T) {
 // TestExpiryLeavesCutsAlone: what is published before a checkpoint is what it holds.
 func TestExpiryLeavesCutsAlone(t *testing.T) {
 	w := newWorld(t)
-	p := w.start(w.declare(func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} }))
-	p.teach(onDay(10*day, 0, 1))
+	cfg := w.declare(func(m *model.ModelSpec) { m.Tables[0].Expire = &model.Expire{Days: 1} })
+	cfg.ClockStep, cfg.SyncInterval = 2*day*time.Second, time.Hour // sweeps come from here alone
+	p := w.start(cfg)
+	p.teach(pstest.OnDay(10*day, 0, 1))
+	p.teach(pstest.OnDay(12*day, 1, 2))
 	st := must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
-	p.st.mu.Lock()
-	p.st.expiry["user"].clock += 2 * day // as if a record had come just before
-	p.st.mu.Unlock()
-	if n := p.st.sweep(); n != 0 || len(p.table("user")) != 1 {
+	if n := p.st.Sweep(); n != 0 || len(p.table("user")) != 2 {
 		t.Errorf("%d rows expired while cut %s holds the shard", n, st.Held)
 	}
 	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "c"})
-	wait.For(t, "the row is gone", func() bool { return len(p.table("user")) == 0 })
-}
-
-// TestSweepsAreBounded: a large table takes many steps, and lookups come between.
-func TestSweepsAreBounded(t *testing.T) {
-	f, err := newSchema(Config{Job: job, Shards: 1, ClockStep: 2 * day * time.Second}, func() *model.ModelSpec {
-		m := counting()
-		m.Tables[0].Expire = &model.Expire{Days: 1}
-		return m
-	}())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newState(f)
-	if err := s.load(nil); err != nil {
-		t.Fatal(err)
-	}
-	s.resume(1, 0)
-	const n = 100_000
-	for from := range int64(n / 1000) {
-		ids := make([]int64, 1000)
-		for i := range ids {
-			ids[i] = from*1000 + int64(i)
-		}
-		if _, err := s.apply(context.Background(), onDay(day, from, ids...), ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := s.sweep(); n != 0 {
-		t.Fatalf("%d rows expired at once", n)
-	}
-	for s.expiry["user"].running {
-		s.sweep()
-	}
-	if _, err := s.apply(context.Background(), onDay(3*day, n/1000, n+1), ""); err != nil {
-		t.Fatal(err)
-	}
-	steps, gone := 0, 0
-	for again := true; again; again = s.expiry["user"].running {
-		removed := s.sweep()
-		if removed > 6*sweepBuckets {
-			t.Errorf("one step removes %d rows", removed)
-		}
-		gone += removed
-		steps++
-	}
-	if gone != n || steps < n/(6*sweepBuckets) {
-		t.Errorf("%d rows of %d went in %d steps", gone, n, steps)
-	}
-	if n := s.sweep(); n != 0 {
-		t.Errorf("an idle table is swept again: %d", n)
+	if n := p.st.Sweep(); n != 1 || len(p.table("user")) != 1 {
+		t.Errorf("%d rows expired once it was released, want row 1", n)
 	}
 }
 
@@ -237,7 +180,7 @@ func TestAdmissionIsPartOfTheCut(t *testing.T) {
 	cfg := w.declare(filtered)
 	p := w.start(cfg)
 	empty := p.hash()
-	p.teach(teach(0, 0, 0, 1, 1, 1, 2))
+	p.teach(pstest.Teach(0, 0, 0, 1, 1, 1, 2))
 	if len(p.table("user")) != 0 {
 		t.Fatalf("rows after one occurrence: %v", p.table("user"))
 	}
@@ -259,8 +202,8 @@ func TestAdmissionIsPartOfTheCut(t *testing.T) {
 	if len(s.Filters["user"]) == 0 || len(s.Manifest.Filters) != 1 {
 		t.Fatalf("the checkpoint has filters %v", s.Manifest.Filters)
 	}
-	p.teach(teach(0, 0, 1, 2, 1, 1)) // the second occurrence of 1: lost with the process
-	p.teach(teach(0, 0, 2, 3, 1, 1))
+	p.teach(pstest.Teach(0, 0, 1, 2, 1, 1)) // the second occurrence of 1: lost with the process
+	p.teach(pstest.Teach(0, 0, 2, 3, 1, 1))
 	whole := p.hash()
 	if got := p.table("user"); len(got) != 1 || got[1][0] != -1 {
 		t.Fatalf("after three occurrences: %v", got)
@@ -272,8 +215,8 @@ func TestAdmissionIsPartOfTheCut(t *testing.T) {
 	if len(p.table("user")) != 0 {
 		t.Errorf("the checkpoint had rows: %v", p.table("user"))
 	}
-	p.teach(teach(0, 0, 1, 2, 1, 1))
-	p.teach(teach(0, 0, 2, 3, 1, 1))
+	p.teach(pstest.Teach(0, 0, 1, 2, 1, 1))
+	p.teach(pstest.Teach(0, 0, 2, 3, 1, 1))
 	if p.hash() != whole {
 		t.Error("the restarted shard has counted otherwise")
 	}
@@ -316,7 +259,7 @@ func TestSegmentsOutliveARestart(t *testing.T) {
 	cfg := w.declare(segmented)
 	learnMovies := func(p *proc, from int64) {
 		p.t.Helper()
-		r := teach(0, 0, from, from+1, 1)
+		r := pstest.Teach(0, 0, from, from+1, 1)
 		r.Tables = []rowwire.TableGrads{{Table: "movie", IDs: []int64{1, 2, 1}, Grads: []float32{1, 2, 3, -1, -2, -3, .5, .25, 8}}}
 		p.teach(r)
 	}
@@ -377,12 +320,12 @@ func TestTurnsExpireTheSame(t *testing.T) {
 		p, crashed := w.start(cfg), map[int]bool{}
 		for turn := 0; turn < turns; {
 			users, unix := rows(turn)
-			r := onDay(unix, int64(turn), users...)
-			r.Turn, r.Generation = uint64(turn), p.generationNow()
+			r := pstest.OnDay(unix, int64(turn), users...)
+			r.Turn, r.Generation = uint64(turn), p.st.Standing().Generation
 			p.teach(r)
 			turn++
 			if turn%20 == 0 {
-				w.save(w.checkpoint(1, int64(turn), p.generationNow()))
+				w.save(w.checkpoint(1, int64(turn), p.st.Standing().Generation))
 				hashes = append(hashes[:turn/20-1], p.hash())
 			}
 			if crashes && turn%20 == 13 && !crashed[turn] {
@@ -391,7 +334,7 @@ func TestTurnsExpireTheSame(t *testing.T) {
 					t.Fatal(err)
 				}
 				p = w.start(cfg)
-				turn = int(p.st.turnNow())
+				turn = int(p.st.Standing().Turn)
 			}
 		}
 		p.sameRows(p.settled())
@@ -424,7 +367,7 @@ func TestRandomLifeWithCompleteTables(t *testing.T) {
 	reference := undisturbed.start(undisturbed.declare(spec))
 	crashes, refusals, saved := 0, 0, 0
 	send := func(p *proc, k int) error {
-		req := onDay(10*day+int64(k), int64(k), script[k]...)
+		req := pstest.OnDay(10*day+int64(k), int64(k), script[k]...)
 		movies := make([]float32, 3*len(script[k]))
 		for i := range movies {
 			movies[i] = float32(i%5) - 2

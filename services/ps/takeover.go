@@ -13,6 +13,12 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/ps/publish"
+)
+
+const (
+	busTimeout = 5 * time.Second // of one call
+	maxBackoff = 2 * time.Second
 )
 
 // target says which checkpoint and generation a shard goes to.
@@ -31,7 +37,7 @@ type target struct {
 //
 // A crash on any of these lines leaves a shard that the next process takes the same way.
 func (s *Server) takeOver(ctx context.Context, a target) error {
-	s.st.suspend(rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is being restored (%s); try again", s.cfg.Shard, s.cfg.Job, a.why))
+	s.st.Suspend(rowwire.Errorf(rowwire.Unavailable, "shard %d of job %q is being restored (%s); try again", s.cfg.Shard, s.cfg.Job, a.why))
 	s.live = false
 	// Whatever the fleet view tells of, the lineage view must know too.
 	if err := s.lineage.Wait(ctx, s.fleet.Seq()); err != nil {
@@ -75,7 +81,7 @@ func (s *Server) takeOver(ctx context.Context, a target) error {
 	s.env.Health.OK(divergence)
 	s.env.Health.OK(lostTail)
 	s.m.epoch.Set(float64(ready.GetEpoch()))
-	s.st.resume(ready.GetEpoch(), ready.GetGeneration())
+	s.st.Resume(ready.GetEpoch(), ready.GetGeneration())
 	s.log.Info("shard ready", "epoch", ready.GetEpoch(), "checkpoint", ready.GetCheckpoint(), "generation", ready.GetGeneration(),
 		"rows", ready.GetRows(), "offsets", ready.GetOffsets(), "why", a.why)
 	return nil
@@ -192,7 +198,7 @@ func (s *Server) take(ctx context.Context, generation uint64) (*shard.Ready, uin
 	}
 	v := s.look()
 	if s.ready0 != nil && v.epoch > s.ready0.GetEpoch() {
-		return nil, 0, fmt.Errorf("%w: epoch %d has followed %d", errFenced, v.epoch, s.ready0.GetEpoch())
+		return nil, 0, fmt.Errorf("%w: epoch %d has followed %d", publish.ErrFenced, v.epoch, s.ready0.GetEpoch())
 	}
 	for {
 		r := s.readyFact(v, generation)
@@ -219,7 +225,7 @@ func (s *Server) take(ctx context.Context, generation uint64) (*shard.Ready, uin
 		}
 		now := s.look()
 		if now.epoch >= r.GetEpoch() {
-			return nil, 0, fmt.Errorf("%w: epoch %d was taken while this process was starting; run one process per shard", errFenced, now.epoch)
+			return nil, 0, fmt.Errorf("%w: epoch %d was taken while this process was starting; run one process per shard", publish.ErrFenced, now.epoch)
 		}
 		if !sleep(ctx, 20*time.Millisecond) {
 			return nil, 0, ctx.Err()
@@ -239,15 +245,14 @@ func (s *Server) readyFact(v seen, generation uint64) *shard.Ready {
 			generation = max(v.generation, 1)
 		}
 	}
-	s.st.mu.RLock()
-	defer s.st.mu.RUnlock()
 	var rows uint64
-	for _, t := range s.st.tables {
-		rows += uint64(t.Len())
+	for _, n := range s.st.Rows() {
+		rows += n
 	}
+	at := s.st.Standing()
 	return &shard.Ready{
 		Job: s.cfg.Job, Shard: uint32(s.cfg.Shard), Shards: uint32(s.cfg.Shards), Epoch: v.epoch + 1,
-		RowsAddress: s.addr, NearAddresses: s.near, Checkpoint: s.st.checkpoint, Offsets: s.st.offsets(), Generation: generation, Rows: rows, Restored: s.restored.Seq,
+		RowsAddress: s.addr, NearAddresses: s.near, Checkpoint: at.Checkpoint, Offsets: at.Next, Generation: generation, Rows: rows, Restored: s.restored.Seq,
 	}
 }
 
@@ -271,10 +276,10 @@ func (s *Server) fence(ctx context.Context, epoch, next uint64) (uint64, error) 
 	ctx, cancel := context.WithTimeout(ctx, 4*busTimeout)
 	defer cancel()
 	b := s.env.Bus.Deltas()
-	s.pub.begin(epoch, map[string]uint64{})
+	s.pub.Begin(epoch, map[string]uint64{})
 	at := map[string]uint64{}
-	for _, subject := range s.pub.subjects() {
-		draft, err := s.pub.takeover(subject, s.st.stepNow())
+	for _, subject := range s.pub.Subjects() {
+		draft, err := s.pub.Takeover(subject, s.st.Step())
 		if err != nil {
 			return next, err
 		}
@@ -284,7 +289,7 @@ func (s *Server) fence(ctx context.Context, epoch, next uint64) (uint64, error) 
 				return next, err
 			}
 			if newest > epoch {
-				return next, fmt.Errorf("%w: its deltas carry epoch %d, this process got %d", errFenced, newest, epoch)
+				return next, fmt.Errorf("%w: its deltas carry epoch %d, this process got %d", publish.ErrFenced, newest, epoch)
 			}
 			if draft.Expect, err = b.LastOf(ctx, subject); err != nil {
 				return next, fmt.Errorf("find the end of %s: %w", subject, err)
@@ -302,6 +307,6 @@ func (s *Server) fence(ctx context.Context, epoch, next uint64) (uint64, error) 
 			}
 		}
 	}
-	s.pub.begin(epoch, at)
+	s.pub.Begin(epoch, at)
 	return next, nil
 }

@@ -61,49 +61,52 @@ func at(id string, shard int32, kind string, free int64, serving ...string) offe
 	return o
 }
 
+// packCases are fleets and the plans that are made for them.
+var packCases = []struct {
+	name    string
+	load    *model.Load
+	bytes   uint64
+	offers  []offer
+	current string
+	want    string
+	problem string // with a plan: what is short
+}{
+	{"the demo", ask(2, 2), 10, []offer{at("e", -1, "entry", 99), at("p00", 0, "ps", 99), at("p01", 0, "ps", 99), at("p10", 1, "ps", 99), at("p11", 1, "ps", 99)}, "",
+		"entry/0@e ps_0/0@p00 ps_0/1@p01 ps_1/0@p10 ps_1/1@p11", ""},
+	{"one container takes all", ask(2, 1), 10, []offer{at("a", -1, "", 30)}, "", "entry/0@a ps_0/0@a ps_1/0@a", ""},
+	{"least loaded first", ask(2, 1), 10, []offer{at("a", -1, "", 99), at("b", -1, "", 99), at("c", -1, "", 99)}, "", "entry/0@a ps_0/0@b ps_1/0@c", ""},
+	{"its own shard before any", ask(1, 1), 10, []offer{at("a", -1, "", 99), at("b", -1, "ps", 99), at("c", 0, "ps", 99)}, "", "entry/0@a ps_0/0@c", ""},
+	{"the tight one goes first", ask(2, 1), 10, []offer{at("a", -1, "ps", 10), at("b", 1, "ps", 10), at("e", -1, "entry", 10)}, "", "entry/0@e ps_0/0@a ps_1/0@b", ""},
+	{"fewer replicas than wished", ask(1, 3), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99), at("b", 0, "ps", 9)}, "", "entry/0@e ps_0/0@a",
+		"ps_0 is placed 1 of 3 times: of the 10 bytes that one more needs, b has most free, 9, and 1 are missing"},
+	{"one entry per entry container, as many as replicas", ask(1, 2), 1, []offer{at("e", -1, "entry", 9), at("f", -1, "entry", 9), at("g", -1, "entry", 9), at("a", 0, "ps", 9)}, "", "entry/0@e entry/1@f ps_0/0@a", "ps_0 is placed 1 of 2 times: no further container offers shard 0 or -1"},
+	{"memory not reported", ask(1, 1), 10, []offer{at("a", -1, "", unlimited)}, "", "entry/0@a ps_0/0@a", ""},
+	{"nobody there", ask(1, 1), 10, nil, "", "", "can take entry (10 bytes)"},
+	{"no entry", ask(1, 1), 10, []offer{at("a", -1, "ps", 99)}, "", "", "offers shard any, for entry"},
+	{"a shard without a container", ask(2, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99)}, "", "", "offers shard 1 or -1"},
+	{"too small", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 9)}, "", "", "can take ps_0 (10 bytes)"},
+
+	{"nothing moves", ask(1, 1), 10, []offer{at("a", -1, "", 0, "ps_0", entry), at("b", 0, "ps", 99), at("e", -1, "entry", 99)}, "entry/0@a ps_0/0@a", "entry/0@a ps_0/0@a", ""},
+	{"a dead one is replaced, the others stay", ask(2, 2), 10, []offer{at("e", -1, "entry", 99), at("a", -1, "ps", 99), at("b", -1, "ps", 99), at("d", -1, "ps", 99)},
+		"entry/0@e ps_0/0@c ps_0/1@a ps_1/0@a ps_1/1@b", "entry/0@e ps_0/0@d ps_0/1@a ps_1/0@a ps_1/1@b", ""},
+	{"a dead one without a successor", ask(1, 2), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99, "ps_0")}, "entry/0@e ps_0/0@a ps_0/1@b", "entry/0@e ps_0/0@a", "ps_0 is placed 1 of 2 times: no further container offers shard 0 or -1"},
+	{"fewer wished: the available one stays", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99), at("b", 0, "ps", 99, "ps_0")}, "entry/0@e ps_0/0@a ps_0/1@b", "entry/0@e ps_0/1@b", ""},
+	{"more wished", ask(1, 2), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99), at("b", 0, "ps", 99)}, "entry/0@e ps_0/1@b", "entry/0@e ps_0/0@a ps_0/1@b", ""},
+	{"no longer fit, but the last that answers", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 1, "ps", 99, "ps_0"), at("b", 0, "ps", 99)}, "entry/0@e ps_0/0@a", "entry/0@e ps_0/0@a ps_0/1@b", ""},
+	{"no longer fit, and its successor answers", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 1, "ps", 99, "ps_0"), at("b", 0, "ps", 99, "ps_0")}, "entry/0@e ps_0/0@a ps_0/1@b", "entry/0@e ps_0/1@b", ""},
+	{"no longer fit, and no successor", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 1, "ps", 99, "ps_0")}, "entry/0@e ps_0/0@a", "entry/0@e ps_0/0@a", "ps_0 is placed 0 of 1 times: no further container offers shard 0 or -1"},
+
+	{"the roomiest is named", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 3), at("b", 0, "ps", 7)}, "", "", "b has most room, 7 bytes, 3 are missing"},
+	{"what is planned and not served makes room", ask(2, 1), 10, []offer{at("e", -1, "entry", 99), at("a", -1, "ps", 0), at("b", 0, "ps", 10)},
+		"entry/0@e ps_0/0@a", "entry/0@e ps_0/0@b ps_1/0@a", ""},
+	{"what answers does not", ask(2, 1), 10, []offer{at("e", -1, "entry", 99), at("a", -1, "ps", 0, "ps_0"), at("b", 0, "ps", 10)}, "entry/0@e ps_0/0@a", "", "can take ps_1 (10 bytes): a has most room, 0 bytes, 10 are missing"},
+	{"all ways are searched", ask(3, 1), 10, []offer{at("e", -1, "entry", 99), at("a", -1, "ps", 20), at("b", 0, "ps", 10), at("c", 1, "ps", 9)}, "", "entry/0@e ps_0/0@b ps_1/0@a ps_2/0@a", ""},
+	{"its own number within the shard", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), numbered(at("a", 0, "ps", 99), 7)}, "", "entry/0@e ps_0/7@a", ""},
+	{"own numbers that are taken", ask(1, 2), 10, []offer{at("e", -1, "entry", 99), numbered(at("a", 0, "ps", 99), 7), numbered(at("b", 0, "ps", 99), 7)}, "", "entry/0@e ps_0/0@b ps_0/7@a", ""},
+}
+
 func TestPack(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		load    *model.Load
-		bytes   uint64
-		offers  []offer
-		current string
-		want    string
-		problem string // with a plan: what is short
-	}{
-		{"the demo", ask(2, 2), 10, []offer{at("e", -1, "entry", 99), at("p00", 0, "ps", 99), at("p01", 0, "ps", 99), at("p10", 1, "ps", 99), at("p11", 1, "ps", 99)}, "",
-			"entry/0@e ps_0/0@p00 ps_0/1@p01 ps_1/0@p10 ps_1/1@p11", ""},
-		{"one container takes all", ask(2, 1), 10, []offer{at("a", -1, "", 30)}, "", "entry/0@a ps_0/0@a ps_1/0@a", ""},
-		{"least loaded first", ask(2, 1), 10, []offer{at("a", -1, "", 99), at("b", -1, "", 99), at("c", -1, "", 99)}, "", "entry/0@a ps_0/0@b ps_1/0@c", ""},
-		{"its own shard before any", ask(1, 1), 10, []offer{at("a", -1, "", 99), at("b", -1, "ps", 99), at("c", 0, "ps", 99)}, "", "entry/0@a ps_0/0@c", ""},
-		{"the tight one goes first", ask(2, 1), 10, []offer{at("a", -1, "ps", 10), at("b", 1, "ps", 10), at("e", -1, "entry", 10)}, "", "entry/0@e ps_0/0@a ps_1/0@b", ""},
-		{"fewer replicas than wished", ask(1, 3), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99), at("b", 0, "ps", 9)}, "", "entry/0@e ps_0/0@a",
-			"ps_0 is placed 1 of 3 times: of the 10 bytes that one more needs, b has most free, 9, and 1 are missing"},
-		{"one entry per entry container, as many as replicas", ask(1, 2), 1, []offer{at("e", -1, "entry", 9), at("f", -1, "entry", 9), at("g", -1, "entry", 9), at("a", 0, "ps", 9)}, "", "entry/0@e entry/1@f ps_0/0@a", "ps_0 is placed 1 of 2 times: no further container offers shard 0 or -1"},
-		{"memory not reported", ask(1, 1), 10, []offer{at("a", -1, "", unlimited)}, "", "entry/0@a ps_0/0@a", ""},
-		{"nobody there", ask(1, 1), 10, nil, "", "", "can take entry (10 bytes)"},
-		{"no entry", ask(1, 1), 10, []offer{at("a", -1, "ps", 99)}, "", "", "offers shard any, for entry"},
-		{"a shard without a container", ask(2, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99)}, "", "", "offers shard 1 or -1"},
-		{"too small", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 9)}, "", "", "can take ps_0 (10 bytes)"},
-
-		{"nothing moves", ask(1, 1), 10, []offer{at("a", -1, "", 0, "ps_0", entry), at("b", 0, "ps", 99), at("e", -1, "entry", 99)}, "entry/0@a ps_0/0@a", "entry/0@a ps_0/0@a", ""},
-		{"a dead one is replaced, the others stay", ask(2, 2), 10, []offer{at("e", -1, "entry", 99), at("a", -1, "ps", 99), at("b", -1, "ps", 99), at("d", -1, "ps", 99)},
-			"entry/0@e ps_0/0@c ps_0/1@a ps_1/0@a ps_1/1@b", "entry/0@e ps_0/0@d ps_0/1@a ps_1/0@a ps_1/1@b", ""},
-		{"a dead one without a successor", ask(1, 2), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99, "ps_0")}, "entry/0@e ps_0/0@a ps_0/1@b", "entry/0@e ps_0/0@a", "ps_0 is placed 1 of 2 times: no further container offers shard 0 or -1"},
-		{"fewer wished: the available one stays", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99), at("b", 0, "ps", 99, "ps_0")}, "entry/0@e ps_0/0@a ps_0/1@b", "entry/0@e ps_0/1@b", ""},
-		{"more wished", ask(1, 2), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 99), at("b", 0, "ps", 99)}, "entry/0@e ps_0/1@b", "entry/0@e ps_0/0@a ps_0/1@b", ""},
-		{"no longer fit, but the last that answers", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 1, "ps", 99, "ps_0"), at("b", 0, "ps", 99)}, "entry/0@e ps_0/0@a", "entry/0@e ps_0/0@a ps_0/1@b", ""},
-		{"no longer fit, and its successor answers", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 1, "ps", 99, "ps_0"), at("b", 0, "ps", 99, "ps_0")}, "entry/0@e ps_0/0@a ps_0/1@b", "entry/0@e ps_0/1@b", ""},
-		{"no longer fit, and no successor", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 1, "ps", 99, "ps_0")}, "entry/0@e ps_0/0@a", "entry/0@e ps_0/0@a", "ps_0 is placed 0 of 1 times: no further container offers shard 0 or -1"},
-
-		{"the roomiest is named", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), at("a", 0, "ps", 3), at("b", 0, "ps", 7)}, "", "", "b has most room, 7 bytes, 3 are missing"},
-		{"what is planned and not served makes room", ask(2, 1), 10, []offer{at("e", -1, "entry", 99), at("a", -1, "ps", 0), at("b", 0, "ps", 10)},
-			"entry/0@e ps_0/0@a", "entry/0@e ps_0/0@b ps_1/0@a", ""},
-		{"what answers does not", ask(2, 1), 10, []offer{at("e", -1, "entry", 99), at("a", -1, "ps", 0, "ps_0"), at("b", 0, "ps", 10)}, "entry/0@e ps_0/0@a", "", "can take ps_1 (10 bytes): a has most room, 0 bytes, 10 are missing"},
-		{"all ways are searched", ask(3, 1), 10, []offer{at("e", -1, "entry", 99), at("a", -1, "ps", 20), at("b", 0, "ps", 10), at("c", 1, "ps", 9)}, "", "entry/0@e ps_0/0@b ps_1/0@a ps_2/0@a", ""},
-		{"its own number within the shard", ask(1, 1), 10, []offer{at("e", -1, "entry", 99), numbered(at("a", 0, "ps", 99), 7)}, "", "entry/0@e ps_0/7@a", ""},
-		{"own numbers that are taken", ask(1, 2), 10, []offer{at("e", -1, "entry", 99), numbered(at("a", 0, "ps", 99), 7), numbered(at("b", 0, "ps", 99), 7)}, "", "entry/0@e ps_0/0@b ps_0/7@a", ""},
-	} {
+	for _, tc := range packCases {
 		t.Run(tc.name, func(t *testing.T) {
 			var current *publish.Planned
 			if tc.current != "" {

@@ -145,6 +145,78 @@ func moves(p, q *publish.Planned) (n int) {
 	return n
 }
 
+// checkMoves compares a plan with the one before: what answered goes on answering, and
+// everything that could be kept was.
+func checkMoves(t *rapid.T, load *model.Load, sizes map[string]uint64, offers []offer, p, q *publish.Planned) {
+	serving := map[string]int{} // by sub-model
+	for _, o := range offers {
+		for sub := range o.serving {
+			serving[sub]++
+		}
+	}
+	alive := func(c string) bool {
+		return slices.ContainsFunc(offers, func(o offer) bool { return o.id == c })
+	}
+	had := map[string]int{}
+	for _, a := range p.GetAssignments() {
+		for sub := range a.GetSubModels() {
+			if alive(a.GetContainer()) {
+				had[sub]++
+			}
+		}
+	}
+	for sub, want := range wanted(load, sizes, offers) {
+		now, kept := 0, 0
+		for _, a := range q.GetAssignments() {
+			if _, has := a.GetSubModels()[sub]; !has {
+				continue
+			}
+			now++
+			if slices.ContainsFunc(p.GetAssignments(), func(b *publish.Assignment) bool {
+				_, has := b.GetSubModels()[sub]
+				return has && b.GetContainer() == a.GetContainer()
+			}) {
+				kept++
+			}
+		}
+		answers := 0
+		for _, a := range q.GetAssignments() {
+			if _, has := a.GetSubModels()[sub]; has {
+				for _, o := range offers {
+					if o.id == a.GetContainer() && o.serving[sub] {
+						answers++
+					}
+				}
+			}
+		}
+		if serving[sub] > 0 && answers == 0 {
+			t.Fatalf("%s answered and nothing that is planned does:\n%s\n%s", sub, show(p), show(q))
+		}
+		// Everything that could be kept was, unless nobody served it and it
+		// had to make room for the first of something else.
+		if serving[sub] > 0 && kept < min(had[sub], want) {
+			t.Fatalf("%s had %d places, of %d wanted, and kept %d:\n%s\n%s", sub, had[sub], want, kept, show(p), show(q))
+		}
+	}
+}
+
+// answer has some of what is planned answer from now on.
+func answer(t *rapid.T, offers []offer, p *publish.Planned) {
+	for i := range offers {
+		o := &offers[i]
+		for _, a := range p.GetAssignments() {
+			if a.GetContainer() != o.id {
+				continue
+			}
+			for sub := range a.GetSubModels() {
+				if rapid.Bool().Draw(t, "answers") {
+					o.serving[sub] = true
+				}
+			}
+		}
+	}
+}
+
 // A fleet lives: containers die and join, and what is planned starts to answer or does
 // not. After each step only what was lost or is missing is placed anew, and what answers
 // is never taken away while nothing else does.
@@ -154,12 +226,6 @@ func TestMovesAreMinimal(t *testing.T) {
 		var p *publish.Planned
 		names := len(offers)
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
-			serving := map[string]int{} // by sub-model
-			for _, o := range offers {
-				for sub := range o.serving {
-					serving[sub]++
-				}
-			}
 			q, problem := pack(load, sizes, offers, p)
 			if q == nil {
 				if problem == "" {
@@ -167,70 +233,14 @@ func TestMovesAreMinimal(t *testing.T) {
 				}
 			} else {
 				check(t, load, sizes, offers, q, problem)
-				alive := func(c string) bool {
-					return slices.ContainsFunc(offers, func(o offer) bool { return o.id == c })
-				}
-				had := map[string]int{}
-				for _, a := range p.GetAssignments() {
-					for sub := range a.GetSubModels() {
-						if alive(a.GetContainer()) {
-							had[sub]++
-						}
-					}
-				}
-				for sub, want := range wanted(load, sizes, offers) {
-					now, kept := 0, 0
-					for _, a := range q.GetAssignments() {
-						if _, has := a.GetSubModels()[sub]; !has {
-							continue
-						}
-						now++
-						if slices.ContainsFunc(p.GetAssignments(), func(b *publish.Assignment) bool {
-							_, has := b.GetSubModels()[sub]
-							return has && b.GetContainer() == a.GetContainer()
-						}) {
-							kept++
-						}
-					}
-					answers := 0
-					for _, a := range q.GetAssignments() {
-						if _, has := a.GetSubModels()[sub]; has {
-							for _, o := range offers {
-								if o.id == a.GetContainer() && o.serving[sub] {
-									answers++
-								}
-							}
-						}
-					}
-					if serving[sub] > 0 && answers == 0 {
-						t.Fatalf("%s answered and nothing that is planned does:\n%s\n%s", sub, show(p), show(q))
-					}
-					// Everything that could be kept was, unless nobody served it and it
-					// had to make room for the first of something else.
-					if serving[sub] > 0 && kept < min(had[sub], want) {
-						t.Fatalf("%s had %d places, of %d wanted, and kept %d:\n%s\n%s", sub, had[sub], want, kept, show(p), show(q))
-					}
-				}
+				checkMoves(t, load, sizes, offers, p, q)
 				// Packed again, nothing moves. What was dropped may have made room for more.
 				if again, _ := pack(load, sizes, replanned(offers, p, q), q); moves(again, q) != 0 || (problem == "" && moves(q, again) != 0) {
 					t.Fatalf("packed again, it moves:\n%s\n%s", show(q), show(again))
 				}
 				offers, p = replanned(offers, p, q), q
 			}
-			// Some of what is planned answers now.
-			for i := range offers {
-				o := &offers[i]
-				for _, a := range p.GetAssignments() {
-					if a.GetContainer() != o.id {
-						continue
-					}
-					for sub := range a.GetSubModels() {
-						if rapid.Bool().Draw(t, "answers") {
-							o.serving[sub] = true
-						}
-					}
-				}
-			}
+			answer(t, offers, p)
 			if n := len(offers); n > 0 && rapid.Bool().Draw(t, "dies") {
 				offers = slices.Delete(offers, n-1, n)
 			}

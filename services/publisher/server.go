@@ -12,10 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/prom"
+	"github.com/monolith-go/monolith/internal/process/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
@@ -99,16 +98,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Run plans until ctx ends; a clean stop returns nil. Plans are a function of the views,
 // so a restart looks again and appends nothing that is in force.
 func (s *Server) Run(ctx context.Context) error {
-	g, run := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.catalog.Run(run) })
-	g.Go(func() error { return s.fleet.Run(run) })
-	g.Go(func() error { return s.plan.Run(run) })
-	g.Go(func() error { return s.react(run) })
-	g.Go(func() error { return s.serve(run) })
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("publisher: %w", err)
-	}
-	return nil
+	return role.Run(ctx, "publisher", s.catalog.Run, s.fleet.Run, s.plan.Run, s.react, s.serve)
 }
 
 // react parks what others put on the publisher's subjects.

@@ -155,6 +155,15 @@ func TestMirrorShowsTheTree(t *testing.T) {
 	}
 }
 
+// replicasSeen waits until the registry's list of replicas is as wanted.
+func replicasSeen(t *testing.T, b *mem.Bus, what string, is func(list string) bool) {
+	t.Helper()
+	wait.Seen(t, what, func() (string, bool) {
+		l := controltest.MustCall(t, b, "registry.replicas", "")
+		return l, is(l)
+	})
+}
+
 // An agent that knows only the real ensemble registers there: the fleet has it, and loses
 // it with its session. What it writes by hand is imported; what is a service's is kept.
 func TestBridge(t *testing.T) {
@@ -166,18 +175,11 @@ func TestBridge(t *testing.T) {
 	put(t, agent, "/test/service/m1/ps:1/7", foreignMeta, zk.FlagEphemeral) // before anybody looks
 	s := startMirrored(t, b, ensemble.Addr, nil)
 	here, there := session(t, s.ZKAddr()), session(t, ensemble.Addr)
-	replicas := func(what string, is func(list string) bool) {
-		t.Helper()
-		wait.Seen(t, what, func() (string, bool) {
-			l := controltest.MustCall(t, b, "registry.replicas", "")
-			return l, is(l)
-		})
-	}
-	replicas("the agent is known", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"AVAILABLE"`) })
+	replicasSeen(t, b, "the agent is known", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"AVAILABLE"`) })
 	if _, err := agent.Set("/test/service/m1/ps:1/7", []byte(strings.Replace(foreignMeta, `"stat": 30`, `"stat": 40`, 1)), -1); err != nil {
 		t.Fatal(err)
 	}
-	replicas("it unloads", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"UNLOADING"`) })
+	replicasSeen(t, b, "it unloads", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"UNLOADING"`) })
 	_, st, err := here.Get("/test/service/m1/ps:1/7")
 	if err != nil || st.EphemeralOwner != agent.SessionID() {
 		t.Errorf("our node is owned by %x, the agent's session is %x: %v", st.EphemeralOwner, agent.SessionID(), err)
@@ -187,7 +189,23 @@ func TestBridge(t *testing.T) {
 	// Ours is repaired, theirs is imported.
 	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
 	same(t, "with an agent of ours", here, there, "")
-	ours := "/test/service/m/ps:0/0"
+	vandalize(t, here, there, "/test/service/m/ps:0/0")
+	annotate(t, here, there)
+
+	// The publisher's nodes are nobody else's: refused, and put right.
+	put(t, there, "/test/publish/0:0:m1", "{}", 0)
+	same(t, "a refused write", here, there, "")
+	if ok, _, _ := there.Exists("/test/publish/0:0:m1"); ok {
+		t.Error("the refused node is still there")
+	}
+	agent.Close()
+	replicasSeen(t, b, "the agent has left", func(l string) bool { return !strings.Contains(l, "m1/") })
+	same(t, "the end", here, there, "")
+}
+
+// vandalize changes and removes a node of ours in the ensemble: both are put right.
+func vandalize(t *testing.T, here, there *zk.Conn, ours string) {
+	t.Helper()
 	if _, err := there.Set(ours, []byte("vandal"), -1); err != nil {
 		t.Fatal(err)
 	}
@@ -202,6 +220,12 @@ func TestBridge(t *testing.T) {
 	if ok, _, err := here.Exists(ours); !ok || err != nil {
 		t.Errorf("our node is gone: %v", err)
 	}
+}
+
+// annotate writes, changes and removes nodes that are nobody's, on either side: each does
+// so on the other.
+func annotate(t *testing.T, here, there *zk.Conn) {
+	t.Helper()
 	put(t, there, "/test/notes/n", "from there", 0)
 	put(t, here, "/test/mine/n", "from here", 0)
 	same(t, "notes", here, there, "")
@@ -229,16 +253,6 @@ func TestBridge(t *testing.T) {
 	if ok, _, _ := here.Exists("/test/mine/n"); ok {
 		t.Error("what was deleted there is still here")
 	}
-
-	// The publisher's nodes are nobody else's: refused, and put right.
-	put(t, there, "/test/publish/0:0:m1", "{}", 0)
-	same(t, "a refused write", here, there, "")
-	if ok, _, _ := there.Exists("/test/publish/0:0:m1"); ok {
-		t.Error("the refused node is still there")
-	}
-	agent.Close()
-	replicas("the agent has left", func(l string) bool { return !strings.Contains(l, "m1/") })
-	same(t, "the end", here, there, "")
 }
 
 // Random writes on both sides at once: they settle, the trees are the same, and nothing

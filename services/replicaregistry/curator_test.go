@@ -12,7 +12,7 @@ import (
 func TestOracleCurator(t *testing.T) {
 	t.Parallel()
 	const want = "mutex ok\nlatch ok\ncaches ok\npersistent ok\ntransaction ok\n"
-	if got := oracle.CuratorRecipes(t, openHouse(t, Config{}).ZKAddr()); !strings.HasSuffix(got, want) {
+	if got := oracle.CuratorRecipes(t, openHarness(t, Config{}).ZKAddr()); !strings.HasSuffix(got, want) {
 		t.Errorf("Curator's recipes printed\n%s", got)
 	}
 }

@@ -55,7 +55,7 @@ type claim struct {
 func TestOneLeader(t *testing.T) {
 	t.Parallel()
 	const timeout = 1500 * time.Millisecond
-	r := newRealm(t, 2)
+	r := newCluster(t, 2)
 	until := time.Now().Add(length(t, 5*time.Second))
 	end := until.Add(time.Minute) // for a machine so slow that nobody has followed anybody before
 	var led [6]atomic.Bool
@@ -119,7 +119,7 @@ func TestOneLeader(t *testing.T) {
 }
 
 // outlived waits until all nodes of silent candidates are gone.
-func (r *realm) outlived(last map[string]time.Time, timeout time.Duration) {
+func (r *cluster) outlived(last map[string]time.Time, timeout time.Duration) {
 	r.t.Helper()
 	k := &session{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 	defer k.cut()

@@ -79,14 +79,7 @@ func TestOracleKazooAgent(t *testing.T) {
 	if diff := cmp.Diff([]any{map[string]any{"data": "one"}, map[string]any{"children": []any{"config"}}}, made["first"]); diff != "" {
 		t.Errorf("its watches begin with (-want +got):\n%s", diff)
 	}
-	replicas := func(what string, is func(list string) bool) {
-		t.Helper()
-		wait.Seen(t, what, func() (string, bool) {
-			l := controltest.MustCall(t, b, "registry.replicas", "")
-			return l, is(l)
-		})
-	}
-	replicas("it is registered", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"AVAILABLE"`) })
+	replicasSeen(t, b, "it is registered", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"AVAILABLE"`) })
 	const node = "/test/service/m1/ps:1/7"
 	data, st, changed, err := here.GetW(node)
 	if err != nil || float64(st.EphemeralOwner) != made["session"] || !strings.Contains(string(data), "10.0.0.1:4003") {
@@ -113,37 +106,9 @@ func TestOracleKazooAgent(t *testing.T) {
 	if e := <-changed; e.Type != zk.EventNodeDataChanged || e.Path != node {
 		t.Errorf("our watch says %+v", e)
 	}
-	replicas("it unloads", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"UNLOADING"`) })
+	replicasSeen(t, b, "it unloads", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"UNLOADING"`) })
 
-	ephemerals := func(dir string, n int) func() (string, bool) {
-		return func() (string, bool) {
-			names, _, err := here.Children(dir)
-			if err == zk.ErrNoNode && n == 0 {
-				return "", true
-			}
-			for _, name := range names {
-				if _, st, err := here.Exists(dir + "/" + name); err != nil || float64(st.EphemeralOwner) != made["session"] {
-					return fmt.Sprintf("%s: %+v, %v", name, st, err), false
-				}
-			}
-			return fmt.Sprint(names, err), err == nil && len(names) == n
-		}
-	}
-	agent.tell("lock")
-	if diff := cmp.Diff(map[string]any{"locked": []any{"kazoo's"}}, agent.says()); diff != "" {
-		t.Errorf("the lock (-want +got):\n%s", diff)
-	}
-	wait.Seen(t, "its lock is here", ephemerals("/test/kazoo/job", 1))
-	agent.tell("release")
-	wait.Seen(t, "its lock is gone", ephemerals("/test/kazoo/job", 0))
-	agent.tell("elect")
-	if diff := cmp.Diff(map[string]any{"leads": true}, agent.says()); diff != "" {
-		t.Errorf("the election (-want +got):\n%s", diff)
-	}
-	wait.Seen(t, "its candidacy is here", ephemerals("/test/kazoo/election", 1))
-	agent.tell("resign")
-	agent.says()
-	wait.Seen(t, "its candidacy is gone", ephemerals("/test/kazoo/election", 0))
+	agent.holds(here, made["session"])
 
 	// It dies without a word: its nodes stay for as long as its session there.
 	_, _, gone, err := here.ExistsW(node)
@@ -161,6 +126,42 @@ func TestOracleKazooAgent(t *testing.T) {
 	if ok, _, err := there.Exists(node); ok || err != nil {
 		t.Errorf("its node is gone here and not there: %v", err)
 	}
-	replicas("it is lost", func(l string) bool { return !strings.Contains(l, "m1/") })
+	replicasSeen(t, b, "it is lost", func(l string) bool { return !strings.Contains(l, "m1/") })
 	same(t, "the end", here, there, "")
+}
+
+// holds has the agent take and give back a lock and a candidacy: they are here as long as
+// there, under its session.
+func (a *foreignAgent) holds(here *zk.Conn, session any) {
+	t := a.t
+	t.Helper()
+	ephemerals := func(dir string, n int) func() (string, bool) {
+		return func() (string, bool) {
+			names, _, err := here.Children(dir)
+			if err == zk.ErrNoNode && n == 0 {
+				return "", true
+			}
+			for _, name := range names {
+				if _, st, err := here.Exists(dir + "/" + name); err != nil || float64(st.EphemeralOwner) != session {
+					return fmt.Sprintf("%s: %+v, %v", name, st, err), false
+				}
+			}
+			return fmt.Sprint(names, err), err == nil && len(names) == n
+		}
+	}
+	a.tell("lock")
+	if diff := cmp.Diff(map[string]any{"locked": []any{"kazoo's"}}, a.says()); diff != "" {
+		t.Errorf("the lock (-want +got):\n%s", diff)
+	}
+	wait.Seen(t, "its lock is here", ephemerals("/test/kazoo/job", 1))
+	a.tell("release")
+	wait.Seen(t, "its lock is gone", ephemerals("/test/kazoo/job", 0))
+	a.tell("elect")
+	if diff := cmp.Diff(map[string]any{"leads": true}, a.says()); diff != "" {
+		t.Errorf("the election (-want +got):\n%s", diff)
+	}
+	wait.Seen(t, "its candidacy is here", ephemerals("/test/kazoo/election", 1))
+	a.tell("resign")
+	a.says()
+	wait.Seen(t, "its candidacy is gone", ephemerals("/test/kazoo/election", 0))
 }

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 

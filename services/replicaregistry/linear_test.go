@@ -106,7 +106,7 @@ var nodeModel = porcupine.NondeterministicModel{
 // session is a client that goes on wherever it is let in, and opens a new one when
 // the old one has expired.
 type session struct {
-	r    *realm
+	r    *cluster
 	c    *client.Conn
 	q    wire.ConnectRequest
 	seen int64 // the greatest zxid
@@ -280,7 +280,7 @@ const enough = 150
 
 // play has clients work on keys until a time, and on a slow machine until enough is known,
 // and returns what happened.
-func (r *realm) play(clients int, keys []string, seed uint64, began, until time.Time) []porcupine.Operation {
+func (r *cluster) play(clients int, keys []string, seed uint64, began, until time.Time) []porcupine.Operation {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -291,14 +291,14 @@ func (r *realm) play(clients int, keys []string, seed uint64, began, until time.
 }
 
 // enough waits, but not for ever, until enough outcomes are known of what is being played.
-func (r *realm) enough(until time.Time) {
+func (r *cluster) enough(until time.Time) {
 	for r.known.Load() < enough && time.Now().Before(until) {
 		<-time.After(10 * time.Millisecond)
 	}
 }
 
 // playUntil is play until done is closed.
-func (r *realm) playUntil(clients int, keys []string, seed uint64, began time.Time, done <-chan struct{}) []porcupine.Operation {
+func (r *cluster) playUntil(clients int, keys []string, seed uint64, began time.Time, done <-chan struct{}) []porcupine.Operation {
 	r.known.Store(0)
 	over := func() bool {
 		select {
@@ -360,7 +360,7 @@ func (r *realm) playUntil(clients int, keys []string, seed uint64, began time.Ti
 }
 
 // settle says how long each operation may have taken whose outcome is not known.
-func (r *realm) settle(ops []porcupine.Operation, began time.Time) {
+func (r *cluster) settle(ops []porcupine.Operation, began time.Time) {
 	for i := range ops {
 		if o := &ops[i]; o.Output.(reply).unknown {
 			end, known := r.over(o.Metadata.(int), began.Add(time.Duration(o.Call)))
@@ -392,18 +392,18 @@ func TestLinearizable(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		registries int
-		disturb    func(r *realm, rng *rand.Rand)
+		disturb    func(r *cluster, rng *rand.Rand)
 	}{
-		{"undisturbed", 1, func(*realm, *rand.Rand) {}},
-		{"registry killed and started again", 1, func(r *realm, _ *rand.Rand) { r.stop(0); r.start(0) }},
-		{"two registries killed in turns", 2, func(r *realm, rng *rand.Rand) { i := rng.IntN(2); r.stop(i); r.start(i) }},
-		{"NATS restarted", 1, func(r *realm, _ *rand.Rand) { r.stopNATS(); r.startNATS() }},
+		{"undisturbed", 1, func(*cluster, *rand.Rand) {}},
+		{"registry killed and started again", 1, func(r *cluster, _ *rand.Rand) { r.stop(0); r.start(0) }},
+		{"two registries killed in turns", 2, func(r *cluster, rng *rand.Rand) { i := rng.IntN(2); r.stop(i); r.start(i) }},
+		{"NATS restarted", 1, func(r *cluster, _ *rand.Rand) { r.stopNATS(); r.startNATS() }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			seed := uint64(time.Now().UnixNano())
 			t.Logf("seed %d", seed)
-			r := newRealm(t, tc.registries)
+			r := newCluster(t, tc.registries)
 			until := time.Now().Add(length(t, 4*time.Second))
 			var disturbing sync.WaitGroup
 			disturbing.Go(func() {
@@ -442,7 +442,7 @@ func linear(t *testing.T, ops []porcupine.Operation, seed uint64) {
 }
 
 // last reads every key once more when everything is quiet: what was acked is in it.
-func (r *realm) last(keys []string, n int) (ops []porcupine.Operation) {
+func (r *cluster) last(keys []string, n int) (ops []porcupine.Operation) {
 	r.t.Helper()
 	k := &session{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 	defer k.cut()

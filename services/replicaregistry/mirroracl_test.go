@@ -247,8 +247,8 @@ func TestMirrorWithoutRights(t *testing.T) {
 // refused on both ends.
 func TestMirrorOverTLS(t *testing.T) {
 	t.Parallel()
-	house, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
-	ensemble := oracle.ZooKeeperTLS(t, house.Issue("ensemble"))
+	authority, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
+	ensemble := oracle.ZooKeeperTLS(t, authority.Issue("ensemble"))
 	run := func(files mtls.Files) (bus.Bus, *mirrored, *wan) {
 		between := newWAN(t, ensemble.SecureAddr())
 		_, port, err := net.SplitHostPort(between.addr)
@@ -259,7 +259,7 @@ func TestMirrorOverTLS(t *testing.T) {
 		t.Cleanup(func() { _ = b.Close() })
 		return b, startMirrored(t, b, net.JoinHostPort("localhost", port), func(c *replicaregistry.Config) { c.Mirror.TLS = files }), between
 	}
-	theirs, mixed := stranger.Issue("x"), house.Issue("y")
+	theirs, mixed := stranger.Issue("x"), authority.Issue("y")
 	mixed.CA = theirs.CA
 	there := session(t, ensemble.Addr)
 	for what, files := range map[string]mtls.Files{"a stranger's certificate": {Cert: theirs.Cert, Key: theirs.Key, CA: mixed.CA}, "authorities that do not know the server": mixed, "no certificate": {}} {
@@ -277,7 +277,7 @@ func TestMirrorOverTLS(t *testing.T) {
 	if ok, _, err := there.Exists("/@monolith"); ok || err != nil {
 		t.Errorf("a stranger has written: %v", err)
 	}
-	b, s, _ := run(house.Issue("mirror"))
+	b, s, _ := run(authority.Issue("mirror"))
 	here := session(t, s.ZKAddr())
 	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
 	put(t, here, "/test/free/ours", "sealed", 0)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
@@ -74,10 +76,68 @@ func mirrorUntilKilled(addr string) error {
 
 func heldNode(i int) string { return fmt.Sprintf("/test/e/%04d", i) }
 
-// noImports refuses: nobody writes abroad.
+// noImports refuses: nobody writes to the ensemble.
 type noImports struct{}
 
 func (noImports) Import(context.Context, []*znode.Imported) []error { panic("something is imported") }
+
+// mirroring is a process that mirrors once it is told to begin.
+type mirroring struct{ begin, kill func() }
+
+// prepareMirror starts such a process, so that the time of a start does not count.
+func prepareMirror(t *testing.T, addr string) mirroring {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), mirrorProcess+"="+addr)
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill := sync.OnceFunc(func() {
+		_ = cmd.Process.Kill() // SIGKILL: it says good-bye to nobody
+		_ = cmd.Wait()
+	})
+	t.Cleanup(kill)
+	return mirroring{begin: func() { _ = in.Close() }, kill: kill}
+}
+
+// holder is the session whose ephemeral the i-th held node is.
+func holder(t *testing.T, there *zk.Conn, i int) int64 {
+	t.Helper()
+	_, st, err := there.Exists(heldNode(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.EphemeralOwner
+}
+
+// taken waits until the i-th held node is of a session that is none of those.
+func taken(t *testing.T, there *zk.Conn, what string, i int, from map[int64]bool) (by int64) {
+	t.Helper()
+	wait.Seen(t, what, func() (string, bool) {
+		by = holder(t, there, i)
+		return fmt.Sprintf("%x", by), by != 0 && !from[by]
+	})
+	return by
+}
+
+// fewestHeld counts the held nodes as often as it can until stop is closed.
+func fewestHeld(observer *zk.Conn, stop <-chan struct{}) int {
+	least := heldNodes
+	for {
+		select {
+		case <-stop:
+			return least
+		case <-time.After(time.Millisecond):
+		}
+		if names, _, err := observer.Children("/test/e"); err == nil {
+			least = min(least, len(names))
+		}
+	}
+}
 
 // A mirror is killed, its successor in the middle of taking over, and that one's too:
 // nobody ever sees an ephemeral absent, not when the sessions of the dead end either.
@@ -87,79 +147,30 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 	slow := newWAN(t, ensemble.Addr)
 	slow.delay = 20 * time.Millisecond
 	there := session(t, ensemble.Addr)
-	prepare := func(addr string) (begin, kill func()) { // so that the time of a start does not count
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), mirrorProcess+"="+addr)
-		in, err := cmd.StdinPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return func() { _ = in.Close() }, func() {
-			_ = cmd.Process.Kill() // SIGKILL: it says good-bye to nobody
-			_ = cmd.Wait()
-		}
-	}
-	owner := func(i int) int64 {
-		_, st, err := there.Exists(heldNode(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return st.EphemeralOwner
-	}
-	type process struct{ begin, kill func() }
-	var all []process
+	var all []mirroring
 	for _, addr := range []string{ensemble.Addr, slow.addr, slow.addr, ensemble.Addr} {
-		begin, kill := prepare(addr)
-		kill = sync.OnceFunc(kill)
-		t.Cleanup(kill)
-		all = append(all, process{begin, kill})
-	}
-	taken := func(what string, i int, from map[int64]bool) int64 { // by a session that is none of those
-		t.Helper()
-		var by int64
-		wait.Seen(t, what, func() (string, bool) {
-			by = owner(i)
-			return fmt.Sprintf("%x", by), by != 0 && !from[by]
-		})
-		return by
+		all = append(all, prepareMirror(t, addr))
 	}
 	dead := map[int64]bool{}
 	all[0].begin()
-	first := taken("the first mirror's last node", heldNodes-1, dead)
+	first := taken(t, there, "the first mirror's last node", heldNodes-1, dead)
 	dead[first] = true
 	stop, fewest := make(chan struct{}), make(chan int, 1)
 	observer := session(t, ensemble.Addr)
-	go func() {
-		least := heldNodes
-		for {
-			select {
-			case <-stop:
-				fewest <- least
-				return
-			case <-time.After(time.Millisecond):
-			}
-			if names, _, err := observer.Children("/test/e"); err == nil {
-				least = min(least, len(names))
-			}
-		}
-	}()
+	go func() { fewest <- fewestHeld(observer, stop) }()
 	began := time.Now()
 	all[0].kill()
 	for i, successor := range all[1:3] {
 		successor.begin()
-		by := taken(fmt.Sprint("successor ", i, " begins"), 0, dead)
+		by := taken(t, there, fmt.Sprint("successor ", i, " begins"), 0, dead)
 		successor.kill()
-		if owner(heldNodes-1) != first {
+		if holder(t, there, heldNodes-1) != first {
 			t.Fatalf("successor %d was through when it was killed: nothing was tested", i)
 		}
 		dead[by] = true
 	}
 	all[3].begin()
-	last := taken("the last one is through", heldNodes-1, dead)
+	last := taken(t, there, "the last one is through", heldNodes-1, dead)
 	took := time.Since(began)
 	wait.Seen(t, "the sessions of the dead are over", func() (string, bool) {
 		out := oracle.FourLetters(t, ensemble.Addr, "dump")
@@ -179,7 +190,7 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 		t.Errorf("only %d of %d nodes were seen at one time", least, heldNodes)
 	}
 	for i := range heldNodes {
-		if by := owner(i); by != last {
+		if by := holder(t, there, i); by != last {
 			t.Fatalf("node %d is of %x, not of %x", i, by, last)
 		}
 	}

@@ -24,18 +24,18 @@ import (
 // sync is linearizable, zxids do not fall, one registry at a time writes, and sessions
 // end after their time-out and not before.
 
-// parted is a realm in which every connection goes through a relay.
+// parted is a cluster in which every connection goes through a relay.
 type parted struct {
-	*realm
+	*cluster
 	uplinks []*faultnet.Relay // of each registry, to the log
 	doors   []*faultnet.Relay // of each registry, from its clients
 }
 
 func newParted(t *testing.T) *parted {
 	t.Helper()
-	r := emptyRealm(t)
+	r := emptyCluster(t)
 	r.lease, r.patience, r.synced = 2*time.Second, 1500*time.Millisecond, true
-	p := &parted{realm: r}
+	p := &parted{cluster: r}
 	relay := func(target string) *faultnet.Relay {
 		f, err := faultnet.New(target)
 		if err != nil {
@@ -145,7 +145,7 @@ func (p *parted) round(name string, seed uint64, length time.Duration, faults fu
 	var all sync.WaitGroup
 	for i := range 6 {
 		h := &holder{path: fmt.Sprintf("/%s-held%d", name, i), timeout: holds,
-			session: &session{r: p.realm, at: i, q: wire.ConnectRequest{TimeoutMS: int32(holds.Milliseconds()), Password: make([]byte, 16)}}}
+			session: &session{r: p.cluster, at: i, q: wire.ConnectRequest{TimeoutMS: int32(holds.Milliseconds()), Password: make([]byte, 16)}}}
 		holders = append(holders, h)
 		end := until
 		if i%2 == 0 {

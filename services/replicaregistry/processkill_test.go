@@ -15,7 +15,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
@@ -69,10 +69,10 @@ func TestKilledProcesses(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		kills int // in each round
-		world func(t *testing.T) *realm
+		world func(t *testing.T) *cluster
 	}{
-		{"two registries", 1, func(t *testing.T) *realm {
-			r := emptyRealm(t)
+		{"two registries", 1, func(t *testing.T) *cluster {
+			r := emptyCluster(t)
 			r.spawn = func(i int) func() {
 				return spawn(t, bin, "replica-registry", "--bzid", controltest.BZID, "--nats", r.uplink(i), "--zk-listen", r.listen[i],
 					"--snapshot-dir", filepath.Join(r.dir, strconv.Itoa(i)), "--zk-min-session-timeout", "500ms")
@@ -83,11 +83,11 @@ func TestKilledProcesses(t *testing.T) {
 			}
 			return r
 		}},
-		{"everything", 3, func(t *testing.T) *realm {
+		{"everything", 3, func(t *testing.T) *cluster {
 			if !soak {
 				t.Skip("a soak: set MONOLITH_SOAK to the number of rounds")
 			}
-			r := emptyRealm(t) // its own log is not used
+			r := emptyCluster(t) // its own log is not used
 			nats, err := freeport.Find()
 			if err != nil {
 				t.Fatal(err)
@@ -119,7 +119,7 @@ func TestKilledProcesses(t *testing.T) {
 }
 
 // killing is one history with so many kills in it; behind each one somebody serves again.
-func (r *realm) killing(name string, seed uint64, rng *rand.Rand, kills int) {
+func (r *cluster) killing(name string, seed uint64, rng *rand.Rand, kills int) {
 	r.t.Helper()
 	soon := func() time.Time { return time.Now().Add(3 * controltest.Patience) }
 	writer := r.serves(soon())

@@ -136,20 +136,11 @@ func (s *Server) ZKAddr() string {
 // Run serves until ctx ends; a clean stop returns nil. Leases die with it: the next
 // registry grants new ones.
 func (s *Server) Run(ctx context.Context) error {
-	g, run := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.fleet.Run(run) })
-	g.Go(func() error { return s.versions.Run(run) })
-	g.Go(func() error { return s.react(run) })
+	parts := []func(context.Context) error{s.fleet.Run, s.versions.Run, s.react, s.serve}
 	if s.zk != nil {
-		g.Go(func() error { return s.znode.Run(run) })
-		g.Go(func() error { return s.zk.Run(run) })
-		g.Go(func() error { return s.writes.Run(run) })
+		parts = append(parts, s.znode.Run, s.zk.Run, s.writes.Run)
 	}
-	g.Go(func() error { return s.serve(run) })
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("replica-registry: %w", err)
-	}
-	return nil
+	return role.Run(ctx, "replica-registry", parts...)
 }
 
 // react parks what others put on the registry's subjects, and on those of the tasks it

@@ -40,6 +40,25 @@ func settle(t *testing.T, b *mem.Bus, n int) {
 	}
 }
 
+// threeContainers beats for three containers, each with 20 shards and an entry.
+func threeContainers(t *testing.T, b *mem.Bus) {
+	t.Helper()
+	for number, idc := range []string{"lf", "lf", "hl"} {
+		id := fmt.Sprintf("192.168.1.%d", number)
+		var rs []*replica.Replica
+		for task := range int32(20) {
+			rs = append(rs, on(id, "test_model", "ps", task, int32(number), replica.State_AVAILABLE))
+		}
+		rs = append(rs, on(id, "test_model", "entry", 0, int32(number), replica.State_AVAILABLE))
+		hb := serving(id, idc, int64(1000+number), rs...)
+		hb.Container.Cluster = "Default"
+		hb.Container.DcAware = true
+		hb.Container.AgentAddress = fmt.Sprintf("127.0.0.%d:4002", number+1)
+		hb.Container.Shard, hb.Container.Replica = 3, int32(number)
+		controltest.Beat(t, b, hb)
+	}
+}
+
 // The original's agent-service test, 20 shards in two replicas with an entry each, asked
 // in the way of every agent version.
 func TestAgentVersions(t *testing.T) {
@@ -55,20 +74,7 @@ func TestAgentVersions(t *testing.T) {
 	archon := cfg(3)
 	archon.AgentArchon = true
 	v3archon := dial(t, b, archon)
-	for number, idc := range []string{"lf", "lf", "hl"} {
-		id := fmt.Sprintf("192.168.1.%d", number)
-		var rs []*replica.Replica
-		for task := range int32(20) {
-			rs = append(rs, on(id, "test_model", "ps", task, int32(number), replica.State_AVAILABLE))
-		}
-		rs = append(rs, on(id, "test_model", "entry", 0, int32(number), replica.State_AVAILABLE))
-		hb := serving(id, idc, int64(1000+number), rs...)
-		hb.Container.Cluster = "Default"
-		hb.Container.DcAware = true
-		hb.Container.AgentAddress = fmt.Sprintf("127.0.0.%d:4002", number+1)
-		hb.Container.Shard, hb.Container.Replica = 3, int32(number)
-		controltest.Beat(t, b, hb)
-	}
+	threeContainers(t, b)
 	settle(t, b, 4)
 
 	beat := func(c agentpb.AgentServiceClient, kind agentpb.ServerType) map[string]*agentpb.AddressList {
@@ -113,6 +119,12 @@ func TestAgentVersions(t *testing.T) {
 		t.Errorf("v3 replicas: %v", err)
 	}
 
+	resources(t, v1, v2, v3)
+}
+
+// resources asks for the resource of the caller, of a named agent and of a stranger.
+func resources(t *testing.T, v1, v2, v3 agentpb.AgentServiceClient) {
+	t.Helper()
 	if got, err := v1.GetResource(t.Context(), &agentpb.GetResourceRequest{}); err != nil || got.GetAddress() != "" || got.GetMemory() != 0 || got.GetCpu() != 0 {
 		t.Errorf("v1 resource: %v, %v", got, err)
 	}

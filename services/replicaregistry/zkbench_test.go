@@ -17,7 +17,7 @@ import (
 func BenchmarkCreate(b *testing.B) {
 	for _, waiting := range []int{1, 128, 1000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
-			h := openHouse(b, Config{ZK: ZKPort{MaxSessionTimeout: time.Minute}})
+			h := openHarness(b, Config{ZK: ZKPort{MaxSessionTimeout: time.Minute}})
 			const clients = 8
 			per := max(waiting/clients, 1)
 			var conns []*client.Conn

@@ -21,7 +21,7 @@ func TestZKSuperDigestFile(t *testing.T) {
 		}
 	}
 	write("super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n")
-	h := openHouse(t, Config{ZK: ZKPort{SuperDigestFile: path}})
+	h := openHarness(t, Config{ZK: ZKPort{SuperDigestFile: path}})
 	c := oracle.ZKClient(t, h.ZKAddr(), nil)
 	if _, err := c.Create("/lost", []byte("x"), 0, []zk.ACL{{Perms: zk.PermAll, Scheme: "digest", ID: "nobody:x"}}); err != nil {
 		t.Fatal(err)

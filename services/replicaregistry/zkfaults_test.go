@@ -26,7 +26,7 @@ import (
 
 var openACL = []wire.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
 
-func (h *house) client(timeout time.Duration) (*client.Conn, error) {
+func (h *harness) client(timeout time.Duration) (*client.Conn, error) {
 	return client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: int32(timeout.Milliseconds())}, 3*controltest.Patience)
 }
 
@@ -45,7 +45,7 @@ func statNode(c *client.Conn, path string) (st wire.Stat, code wire.Code, err er
 }
 
 // word asks a four-letter word.
-func (h *house) word(w string) string {
+func (h *harness) word(w string) string {
 	h.t.Helper()
 	nc, err := net.Dial("tcp", h.ZKAddr())
 	if err != nil {
@@ -63,7 +63,7 @@ func (h *house) word(w string) string {
 }
 
 // figure is one of mntr's.
-func (h *house) figure(name string) (n int) {
+func (h *harness) figure(name string) (n int) {
 	h.t.Helper()
 	for line := range strings.Lines(h.word("mntr")) {
 		if v, ok := strings.CutPrefix(line, name+"\t"); ok {
@@ -79,7 +79,7 @@ func (h *house) figure(name string) (n int) {
 func TestSessionStorm(t *testing.T) {
 	const room, crowd = 300, 1000
 	const alive = 3 * time.Second // a client that a busy machine forgets for so long has lost its session rightly
-	h := openHouse(t, Config{ZK: ZKPort{MaxConns: room, MaxSessions: 100 * crowd, MinSessionTimeout: 300 * time.Millisecond}})
+	h := openHarness(t, Config{ZK: ZKPort{MaxConns: room, MaxSessions: 100 * crowd, MinSessionTimeout: 300 * time.Millisecond}})
 	base := h.figure("zk_znode_count")
 	var routines, heap [3]int
 	for round := range routines {
@@ -136,7 +136,7 @@ func TestSessionStorm(t *testing.T) {
 // can tell: its session expires, and with it go the connection, the watches and the
 // ephemeral nodes. One that never says who it is does not stay either.
 func TestHalfOpenConnections(t *testing.T) {
-	h := openHouse(t, Config{ZK: ZKPort{MinSessionTimeout: 300 * time.Millisecond}})
+	h := openHarness(t, Config{ZK: ZKPort{MinSessionTimeout: 300 * time.Millisecond}})
 	const n = 20
 	var silent []*client.Conn
 	for i := range n {
@@ -168,7 +168,7 @@ func TestHalfOpenConnections(t *testing.T) {
 // What fits into a frame is stored, what does not ends the connection and changes
 // nothing; its session lives on. There is one limit, and conf says which.
 func TestOversizedData(t *testing.T) {
-	h := openHouse(t, Config{})
+	h := openHarness(t, Config{})
 	if want := fmt.Sprintf("jute.maxbuffer=%d\n", server.MaxFrame); !strings.Contains(h.word("conf"), want) {
 		t.Errorf("conf does not say %q:\n%s", want, h.word("conf"))
 	}
@@ -201,6 +201,87 @@ func TestOversizedData(t *testing.T) {
 
 const noNode wire.Code = -101
 
+// writers write one node after the other, each by a client and session of its own.
+type writers struct {
+	h             *harness
+	acked         [6][]string // paths by writer; read once all have ended
+	lost, written atomic.Int32
+}
+
+// write writes until ctx ends; its connection may be lost, its session may not.
+func (w *writers) write(ctx context.Context, i int) {
+	t := w.h.t
+	c, err := w.h.client(time.Minute)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	first := c.Session
+	for n := 0; ctx.Err() == nil; n++ {
+		path := fmt.Sprintf("/load-%d-%d", i, n)
+		code, err := createNode(c, path, []byte(path), 0)
+		switch {
+		case err == nil && code == wire.OK:
+			w.acked[i] = append(w.acked[i], path)
+			w.written.Add(1)
+			continue
+		case err == nil:
+			t.Errorf("%s: code %d", path, code)
+			return
+		}
+		w.lost.Add(1)
+		_ = c.Close()
+		again, ok := w.resume(ctx, first)
+		if !ok {
+			return
+		}
+		if again != nil {
+			c = again
+		}
+	}
+	_ = c.Close()
+}
+
+// resume dials as clients do, for the same session, until it is answered. The connection
+// is nil where ctx ended before; it is not ok where the session has expired.
+func (w *writers) resume(ctx context.Context, first wire.ConnectResponse) (c *client.Conn, ok bool) {
+	for ctx.Err() == nil {
+		again, err := client.Dial(w.h.ZKAddr(), wire.ConnectRequest{TimeoutMS: 60_000, SessionID: first.SessionID, Password: first.Password}, time.Second)
+		if err != nil {
+			<-time.After(20 * time.Millisecond)
+			continue
+		}
+		if again.Session.SessionID != first.SessionID {
+			w.h.t.Errorf("session %x has expired", first.SessionID)
+			return nil, false
+		}
+		if err := again.Deadline(3 * controltest.Patience); err != nil {
+			w.h.t.Error(err)
+		}
+		return again, true
+	}
+	return nil, true
+}
+
+// progress waits for further writes.
+func (w *writers) progress() {
+	from := w.written.Load()
+	wait.For(w.h.t, "further writes", func() bool { return w.written.Load() > from+100 || w.h.t.Failed() })
+}
+
+// are compares the tree with what was acknowledged, and counts that.
+func (w *writers) are(s view.State) (n int) {
+	for i := range w.acked {
+		for _, path := range w.acked[i] {
+			n++
+			if data, st, ok := s.Get(path); !ok || string(data) != path || st.Version != 0 {
+				w.h.t.Errorf("%s was acknowledged; it is there: %v, %q, version %d", path, ok, data, st.Version)
+			}
+		}
+	}
+	return n
+}
+
 // The log's server goes away and comes back, three times, under a load of writes. What
 // was acknowledged is there, once; clients lose at most their connection and go on with
 // the session they had.
@@ -219,63 +300,17 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 	if _, err := fmt.Sscan(port, &at); err != nil {
 		t.Fatal(err)
 	}
-	h := houseAt(t, Config{ZK: ZKPort{MaxSessionTimeout: time.Minute}}, jetstream.Config{URL: srv.URL()})
+	h := harnessAt(t, Config{ZK: ZKPort{MaxSessionTimeout: time.Minute}}, jetstream.Config{URL: srv.URL()})
 	h.nats = srv
-
-	const clients = 6
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var acked [clients][]string
-	var lost, written atomic.Int32
+	w := &writers{h: h}
 	var all sync.WaitGroup
-	for i := range clients {
-		all.Go(func() {
-			c, err := h.client(time.Minute)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			first := c.Session
-			for n := 0; ctx.Err() == nil; n++ {
-				path := fmt.Sprintf("/load-%d-%d", i, n)
-				code, err := createNode(c, path, []byte(path), 0)
-				switch {
-				case err == nil && code == wire.OK:
-					acked[i] = append(acked[i], path)
-					written.Add(1)
-					continue
-				case err == nil:
-					t.Errorf("%s: code %d", path, code)
-					return
-				}
-				lost.Add(1)
-				_ = c.Close()
-				for ctx.Err() == nil { // as clients do: the same session, until it is answered
-					again, err := client.Dial(h.ZKAddr(), wire.ConnectRequest{TimeoutMS: 60_000, SessionID: first.SessionID, Password: first.Password}, time.Second)
-					if err != nil {
-						<-time.After(20 * time.Millisecond)
-						continue
-					}
-					if again.Session.SessionID != first.SessionID {
-						t.Errorf("session %x has expired", first.SessionID)
-						return
-					}
-					if err := again.Deadline(3 * controltest.Patience); err != nil {
-						t.Error(err)
-					}
-					c = again
-					break
-				}
-			}
-			_ = c.Close()
-		})
-	}
-	progress := func() {
-		from := written.Load()
-		wait.For(h.t, "further writes", func() bool { return written.Load() > from+100 || t.Failed() })
+	for i := range w.acked {
+		all.Go(func() { w.write(ctx, i) })
 	}
 	for range 3 {
-		progress()
+		w.progress()
 		if err := h.nats.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -283,21 +318,12 @@ func TestLogRestartsUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	progress()
+	w.progress()
 	stop()
 	all.Wait()
 	n := 0
-	h.znode.Read(func(s view.State) {
-		for i := range acked {
-			for _, path := range acked[i] {
-				n++
-				if data, st, ok := s.Get(path); !ok || string(data) != path || st.Version != 0 {
-					t.Errorf("%s was acknowledged; it is there: %v, %q, version %d", path, ok, data, st.Version)
-				}
-			}
-		}
-	})
-	t.Logf("%d writes acknowledged, none lost; %d connections lost", n, lost.Load())
+	h.znode.Read(func(s view.State) { n = w.are(s) })
+	t.Logf("%d writes acknowledged, none lost; %d connections lost", n, w.lost.Load())
 	h.stop()
 	if err := h.bus.Close(); err != nil {
 		t.Error(err)

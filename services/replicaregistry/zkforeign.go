@@ -19,7 +19,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/fleet"

@@ -22,8 +22,8 @@ import (
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
-// house is a registry whose ZooKeeper port is open, on a log on disk.
-type house struct {
+// harness is a registry whose ZooKeeper port is open, on a log on disk.
+type harness struct {
 	*Server
 	t    testing.TB
 	nats *natsserver.Server
@@ -31,24 +31,24 @@ type house struct {
 	stop func()
 }
 
-func openHouse(t testing.TB, cfg Config) *house {
+func openHarness(t testing.TB, cfg Config) *harness {
 	t.Helper()
 	srv, err := natsserver.Start(natsserver.Config{Dir: memdir.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = srv.Close() })
-	return houseOn(t, cfg, srv)
+	return harnessOn(t, cfg, srv)
 }
 
-func houseOn(t testing.TB, cfg Config, srv *natsserver.Server) *house {
+func harnessOn(t testing.TB, cfg Config, srv *natsserver.Server) *harness {
 	t.Helper()
-	h := houseAt(t, cfg, jetstream.Config{Server: srv})
+	h := harnessAt(t, cfg, jetstream.Config{Server: srv})
 	h.nats = srv
 	return h
 }
 
-func houseAt(t testing.TB, cfg Config, at jetstream.Config) *house {
+func harnessAt(t testing.TB, cfg Config, at jetstream.Config) *harness {
 	t.Helper()
 	at.BZID = controltest.BZID
 	b, err := jetstream.Connect(context.WithoutCancel(t.Context()), at)
@@ -66,7 +66,7 @@ func houseAt(t testing.TB, cfg Config, at jetstream.Config) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{Server: s, t: t, bus: b}
+	h := &harness{Server: s, t: t, bus: b}
 	h.stop = controltest.Start(t, s)
 	wait.For(h.t, "the writer's lease", s.writes.Writable)
 	return h
@@ -92,7 +92,7 @@ func TestOracleDifferential(t *testing.T) {
 		seed = n
 	}
 	real := oracle.ZooKeeper(t, "-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.forceSync=no", "-Dznode.container.checkIntervalMs=100000000")
-	h := openHouse(t, Config{ZK: ZKPort{MinSessionTimeout: time.Second, MaxSessionTimeout: 10 * time.Second}})
+	h := openHarness(t, Config{ZK: ZKPort{MinSessionTimeout: time.Second, MaxSessionTimeout: 10 * time.Second}})
 	sum := zktest.Run(t, zktest.Config{Ours: h.ZKAddr(), Real: real.Addr, Seed: seed, Ops: ops, Packs: true})
 	if sum.Shared < sum.Bursts/4 { // how many of a burst meet in a pack is the machine's matter
 		t.Errorf("%+v: the writes of bursts were not packed", sum)
@@ -102,7 +102,7 @@ func TestOracleDifferential(t *testing.T) {
 // TestOracleRecipes runs kazoo's recipes against the registry.
 func TestOracleRecipes(t *testing.T) {
 	python := oracle.Python(t)
-	h := openHouse(t, Config{})
+	h := openHarness(t, Config{})
 	cmd := exec.CommandContext(t.Context(), python, "../../projections/zookeeper/server/testdata/kazoo_recipes.py", h.ZKAddr())
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
@@ -122,7 +122,7 @@ func TestOracleRecipes(t *testing.T) {
 
 // TestOracleZKCli writes with Apache's command line and reads it with go-zookeeper.
 func TestOracleZKCli(t *testing.T) {
-	h := openHouse(t, Config{})
+	h := openHarness(t, Config{})
 	out := oracle.ZKCli(t, h.ZKAddr(), "create /cli one\nset /cli two\ncreate -s /cli/s- x\ncreate -e /cli/e y\nget /cli\nls /cli\ndelete /cli/e\nquit\n")
 	for _, want := range []string{"Created /cli", "Created /cli/s-0000000000", "two", "[e, s-0000000000]"} {
 		if !strings.Contains(out, want) {

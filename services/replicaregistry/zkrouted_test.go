@@ -36,10 +36,35 @@ func zkClient(t *testing.T, addr string) *zk.Conn {
 	return nil
 }
 
+// oneOf has n clients do the same at once: one succeeds, and the others are told why not.
+func oneOf(t *testing.T, n int, what string, others error, do func(i int) error) (winner int) {
+	t.Helper()
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = do(i) })
+	}
+	all.Wait()
+	won := 0
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			winner = i
+			won++
+		case !errors.Is(err, others):
+			t.Errorf("%s: client %d is told %v, want %v", what, i, err, others)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%s: %d of %d succeeded, want 1", what, won, n)
+	}
+	return winner
+}
+
 // Of clients that create, set at a version, or delete the same node of a service at the
 // same time, one succeeds, and the others hear what ZooKeeper would tell them.
 func TestRoutedWritesAreConditional(t *testing.T) {
-	h := openHouse(t, Config{})
+	h := openHarness(t, Config{})
 	p, err := portal.New(portal.Config{}, controltest.Env(h.bus))
 	if err != nil {
 		t.Fatal(err)
@@ -61,30 +86,7 @@ func TestRoutedWritesAreConditional(t *testing.T) {
 	data := func(i int) []byte {
 		return znodedata.ModelMeta{ModelName: "m", ModelDir: exports[i], NumShard: -1, Action: "NONE"}.Bytes()
 	}
-	holder := -1 // whose data the node holds
-	once := func(what string, others error, do func(i int) error) (winner int) {
-		t.Helper()
-		errs := make([]error, clients)
-		var all sync.WaitGroup
-		for i := range clients {
-			all.Go(func() { errs[i] = do(i) })
-		}
-		all.Wait()
-		won := 0
-		for i, err := range errs {
-			switch {
-			case err == nil:
-				winner = i
-				won++
-			case !errors.Is(err, others):
-				t.Errorf("%s: client %d is told %v, want %v", what, i, err, others)
-			}
-		}
-		if won != 1 {
-			t.Errorf("%s: %d of %d succeeded, want 1", what, won, clients)
-		}
-		return winner
-	}
+	holder := -1        // whose data the node holds
 	of := func(i int) { // what stands there is what that client wrote
 		t.Helper()
 		raw, _, err := conns[0].Get(path)
@@ -99,14 +101,14 @@ func TestRoutedWritesAreConditional(t *testing.T) {
 		}
 		holder = i
 	}
-	of(once("create", zk.ErrNodeExists, func(i int) error { _, err := conns[i].Create(path, data(i), 0, open); return err }))
+	of(oneOf(t, clients, "create", zk.ErrNodeExists, func(i int) error { _, err := conns[i].Create(path, data(i), 0, open); return err }))
 	for range 3 {
 		_, st, err := conns[0].Get(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		was := holder
-		of(once(fmt.Sprintf("setData at version %d", st.Version), zk.ErrBadVersion, func(i int) error {
+		of(oneOf(t, clients, fmt.Sprintf("setData at version %d", st.Version), zk.ErrBadVersion, func(i int) error {
 			if i == was {
 				return zk.ErrBadVersion // the same again is no new fact, and no new version
 			}
@@ -117,12 +119,12 @@ func TestRoutedWritesAreConditional(t *testing.T) {
 			t.Errorf("version %d after one of many set it at %d, %v", after.Version, st.Version, err)
 		}
 	}
-	once("delete", zk.ErrNoNode, func(i int) error { return conns[i].Delete(path, -1) })
+	oneOf(t, clients, "delete", zk.ErrNoNode, func(i int) error { return conns[i].Delete(path, -1) })
 }
 
 // A command that says what its caller has seen is refused once there is more.
 func TestCommandsExpectWhatTheirCallerHasSeen(t *testing.T) {
-	h := openHouse(t, Config{})
+	h := openHarness(t, Config{})
 	p, err := portal.New(portal.Config{}, controltest.Env(h.bus))
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +151,7 @@ func TestCommandsExpectWhatTheirCallerHasSeen(t *testing.T) {
 // A node that shows a live replica goes with the fact it shows: a client's delete would
 // hide the replica from everybody who looks here, and change nothing.
 func TestClientsDoNotRemoveWhatServicesShow(t *testing.T) {
-	h := openHouse(t, Config{Lease: time.Minute})
+	h := openHarness(t, Config{Lease: time.Minute})
 	controltest.Beat(t, h.bus, &replica.Heartbeat{
 		Container: &container.Container{Id: "c", Kind: "serving", GrpcAddress: "h:1"}, Resource: &container.ResourceReported{Memory: 1},
 		Replicas: []*replica.Replica{{ModelName: "m", ServerType: "entry", Container: "c", GrpcAddress: "h:1", Stat: replica.State_AVAILABLE}},

@@ -25,7 +25,7 @@ import (
 // Beyond this machine the ZooKeeper port needs certificates, or to be told that it does
 // not.
 func TestZKPortBeyondLoopback(t *testing.T) {
-	house := certs.NewAuthority(t)
+	authority := certs.NewAuthority(t)
 	for _, tc := range []struct {
 		name   string
 		listen string
@@ -35,7 +35,7 @@ func TestZKPortBeyondLoopback(t *testing.T) {
 		{"loopback", "127.0.0.1:0", ZKPort{}, ""},
 		{"everywhere", "0.0.0.0:0", ZKPort{}, "--insecure-zk"},
 		{"everywhere, by name", "0.0.0.0:0", ZKPort{Insecure: true}, ""},
-		{"everywhere, with certificates", "0.0.0.0:0", ZKPort{TLS: house.Issue("port")}, ""},
+		{"everywhere, with certificates", "0.0.0.0:0", ZKPort{TLS: authority.Issue("port")}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := mem.New()
@@ -59,24 +59,24 @@ func TestZKPortBeyondLoopback(t *testing.T) {
 
 // Who gets in is what ZooKeeper's ssl.clientAuth says.
 func TestZKClientAuth(t *testing.T) {
-	house, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
-	trusting := load(t, house.Issue("a client"))
+	authority, stranger := certs.NewAuthority(t), certs.NewAuthority(t)
+	trusting := load(t, authority.Issue("a client"))
 	shown := map[string]*tls.Config{
-		"of the house": trusting,
-		"none":         {RootCAs: trusting.RootCAs, MinVersion: tls.VersionTLS12},
-		"a stranger's": {RootCAs: trusting.RootCAs, GetClientCertificate: load(t, stranger.Issue("x")).GetClientCertificate, MinVersion: tls.VersionTLS12},
-		"TLS 1.2":      {RootCAs: trusting.RootCAs, GetClientCertificate: trusting.GetClientCertificate, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12},
-		"TLS 1.1":      {RootCAs: trusting.RootCAs, GetClientCertificate: trusting.GetClientCertificate, MinVersion: tls.VersionTLS11, MaxVersion: tls.VersionTLS11}, //nolint:gosec // which is refused
+		"of the authority": trusting,
+		"none":             {RootCAs: trusting.RootCAs, MinVersion: tls.VersionTLS12},
+		"a stranger's":     {RootCAs: trusting.RootCAs, GetClientCertificate: load(t, stranger.Issue("x")).GetClientCertificate, MinVersion: tls.VersionTLS12},
+		"TLS 1.2":          {RootCAs: trusting.RootCAs, GetClientCertificate: trusting.GetClientCertificate, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12},
+		"TLS 1.1":          {RootCAs: trusting.RootCAs, GetClientCertificate: trusting.GetClientCertificate, MinVersion: tls.VersionTLS11, MaxVersion: tls.VersionTLS11}, //nolint:gosec // which is refused
 	}
 	for auth, lets := range map[string][]string{
-		"":     {"of the house", "TLS 1.2"},
-		"need": {"of the house", "TLS 1.2"},
-		"want": {"of the house", "TLS 1.2", "none"},
-		"none": {"of the house", "TLS 1.2", "none", "a stranger's"},
+		"":     {"of the authority", "TLS 1.2"},
+		"need": {"of the authority", "TLS 1.2"},
+		"want": {"of the authority", "TLS 1.2", "none"},
+		"none": {"of the authority", "TLS 1.2", "none", "a stranger's"},
 	} {
 		b := mem.New()
 		t.Cleanup(func() { _ = b.Close() })
-		s, err := New(Config{ZKListen: "127.0.0.1:0", ZK: ZKPort{TLS: house.Issue("port"), ClientAuth: auth}}, controltest.Env(b))
+		s, err := New(Config{ZKListen: "127.0.0.1:0", ZK: ZKPort{TLS: authority.Issue("port"), ClientAuth: auth}}, controltest.Env(b))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,9 +130,9 @@ func comesIn(t *testing.T, addr string, cfg *tls.Config) error {
 // TestOracleKazooOverTLS has kazoo show a certificate and write.
 func TestOracleKazooOverTLS(t *testing.T) {
 	python := oracle.Python(t)
-	house := certs.NewAuthority(t)
-	h := openHouse(t, Config{ZK: ZKPort{TLS: house.Issue("port")}})
-	mine := house.Issue("kazoo")
+	authority := certs.NewAuthority(t)
+	h := openHarness(t, Config{ZK: ZKPort{TLS: authority.Issue("port")}})
+	mine := authority.Issue("kazoo")
 	const script = `
 import sys
 from kazoo.client import KazooClient

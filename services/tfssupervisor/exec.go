@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
@@ -36,30 +37,16 @@ type addrFile struct {
 
 // WriteAddrFile is the server's part of an exec launch: it says, atomically, where this
 // process listens. Call it once the server is ready.
-func WriteAddrFile(path, grpc, http, rows string) (err error) {
+func WriteAddrFile(path, grpc, http, rows string) error {
 	raw, err := json.Marshal(addrFile{PID: os.Getpid(), GRPC: grpc, HTTP: http, Rows: rows})
 	if err != nil {
 		return err
 	}
 	// It outlives no reboot, so it needs no fsync: only a reader must not see half of it.
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-")
-	if err != nil {
+	if err := durable.Swap(path, 0o600, raw); err != nil {
 		return fmt.Errorf("write address file: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-			err = fmt.Errorf("write address file: %w", err)
-		}
-	}()
-	if _, err = f.Write(raw); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
 
 func parseAddrFile(raw []byte) (addrFile, error) {

@@ -68,6 +68,7 @@ type instance struct {
 	inFlight context.CancelFunc
 	answers  chan answer
 	refused  string // last complaint about the configuration, to say each once
+	unloaded string // what it last said that it could not load; empty: nothing
 	choosy   bool   // it has refused one for what no model server here need know
 
 	heard        time.Time // when it last answered a poll, or there was nothing to ask
@@ -91,6 +92,7 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 	}
 	defer func() { _ = conn.Close() }()
 	in := &instance{s: s, srv: srv, client: tfserving.NewModelClient(conn), tracks: map[string]*track{}, answers: make(chan answer), heard: time.Now()}
+	defer s.env.Health.OK(loadingProblem) // of this life
 	defer in.settle()
 	t := time.NewTicker(s.cfg.Poll)
 	defer t.Stop()
@@ -255,13 +257,32 @@ func (in *instance) answered(ctx context.Context, a answer) {
 	switch code := status.Code(a.err); code {
 	case codes.OK:
 		in.refused = ""
+		in.loaded(nil)
 	case codes.Unavailable:
 		in.again = unreachable
 	case codes.DeadlineExceeded, codes.Canceled:
 	case codes.InvalidArgument: // it was not taken at all
 		in.declined(ctx, status.Convert(a.err).Message())
 	default: // a model failed to load; polling says which
-		in.s.env.Log.Warn("model server could not load everything", "err", a.err)
+		in.loaded(a.err)
+	}
+}
+
+// loaded notes what the server could not load of the last configuration, which is sent
+// again and again: the log has it once until it changes, and health while it lasts.
+func (in *instance) loaded(err error) {
+	if err == nil {
+		if in.unloaded != "" {
+			in.s.env.Log.Info("model server has loaded everything")
+		}
+		in.unloaded = ""
+		in.s.env.Health.OK(loadingProblem)
+		return
+	}
+	in.s.env.Health.Fail(loadingProblem, err)
+	if text := err.Error(); text != in.unloaded {
+		in.unloaded = text
+		in.s.env.Log.Warn("model server could not load everything", "err", err)
 	}
 }
 

@@ -4,17 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/services"
 )
 
 func TestFreeMemory(t *testing.T) {
@@ -224,4 +231,39 @@ func FuzzAddrFile(f *testing.F) {
 			t.Fatalf("%q is %+v", raw, a)
 		}
 	})
+}
+
+// A configuration that cannot be loaded is sent again and again: the log says so once
+// until the reason changes, and health while it lasts.
+func TestLoadingThatFailsIsToldOnce(t *testing.T) {
+	log, well := &strings.Builder{}, health.New()
+	in := &instance{s: &Supervisor{env: services.Env{Log: slog.New(slog.NewTextHandler(log, nil)), Health: well}}}
+	answered := func(err error) { in.answered(t.Context(), answer{err, func() {}}) }
+	warned := func(want int, problem string) {
+		t.Helper()
+		if n := strings.Count(log.String(), "level=WARN"); n != want {
+			t.Errorf("%d warnings, want %d:\n%s", n, want, log)
+		}
+		if got := well.Summary(); got != problem {
+			t.Errorf("the problem is %q, want %q", got, problem)
+		}
+	}
+	damaged, missing := status.Error(codes.Internal, "damaged"), status.Error(codes.NotFound, "missing")
+	for range 3 {
+		answered(damaged)
+	}
+	warned(1, "loading: "+damaged.Error())
+	answered(missing)
+	answered(missing)
+	warned(2, "loading: "+missing.Error())
+	answered(status.Error(codes.Unavailable, "it says nothing of what it has loaded"))
+	warned(2, "loading: "+missing.Error())
+	answered(nil)
+	answered(nil)
+	warned(2, "")
+	if n := strings.Count(log.String(), "has loaded everything"); n != 1 {
+		t.Errorf("the end is told %d times:\n%s", n, log)
+	}
+	answered(missing)
+	warned(3, "loading: "+missing.Error())
 }

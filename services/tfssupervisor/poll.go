@@ -28,6 +28,8 @@ const (
 	missedFor   = 500 * time.Millisecond
 	// serverProblem names what keeps the model server from its work.
 	serverProblem = "model server"
+	// loadingProblem is of what the server could not load of its configuration.
+	loadingProblem = "loading"
 )
 
 // errHung ends the management of a server that answers nothing any more.

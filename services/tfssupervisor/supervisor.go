@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/prom"
+	"github.com/monolith-go/monolith/internal/process/prom"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"

@@ -30,7 +30,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/events/transfer"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services"

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/services/trainer/feed"
 )
 
 // held is a partition that this trainer learns.
@@ -167,11 +167,9 @@ func (s *Server) take(soft, hard context.Context, p int32) (held, error) {
 	l := &learner{
 		s: s, partition: p, epoch: lease.Epoch,
 		ring:  newRing(s.engine),
-		turns: turns{size: int64(s.cfg.Batch), n: int(b.GetPartitions()), ends: endsOf(b)},
+		turns: feed.Turns{Size: int64(s.cfg.Batch), N: int(b.GetPartitions()), Ends: endsOf(b)},
 	}
-	l.reader = kafka.NewReader(kafka.ReaderConfig{
-		Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, TopicID: b.GetTopicId(), Partition: p, Log: s.log, Away: l.reading,
-	})
+	l.reader = s.source.Open(b.GetTopicId(), p, l.reading)
 	s.learners.Go(func() {
 		defer close(h.gone)
 		defer free()

@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 
 const (
@@ -78,26 +79,26 @@ func (c *chief) tryBegin(ctx context.Context) error {
 	if !s.isPrepared() {
 		return fmt.Errorf("model %s is not declared, or cannot be learnt", s.cfg.Model)
 	}
-	if _, ok := s.shards.incarnation(); !ok {
+	if _, ok := s.shards.Incarnation(); !ok {
 		return errNoShards
 	}
-	if _, _, err := s.shards.address(0); err != nil {
+	if _, _, err := s.shards.Address(0); err != nil {
 		return err
 	}
 	return c.start(ctx)
 }
 
-func (c *chief) stopAsked() (request, bool) {
+func (c *chief) stopAsked() (requests.Request, bool) {
 	for _, q := range c.s.open() {
 		if q.Stop {
 			return q, true
 		}
 	}
-	return request{}, false
+	return requests.Request{}, false
 }
 
 // end stops a job that cannot run, at the last checkpoint that it has.
-func (c *chief) end(ctx context.Context, q request, why error) error {
+func (c *chief) end(ctx context.Context, q requests.Request, why error) error {
 	_, _, err := c.append(ctx, q, func(j lineage.Job) []*training.Event {
 		if j.Stopped {
 			return nil
@@ -130,7 +131,7 @@ func (c *chief) start(ctx context.Context) error {
 			return err
 		}
 	}
-	t, err := s.describe(ctx)
+	t, err := s.source.Describe(ctx)
 	if err != nil && (!running || errors.Is(err, kafka.ErrNoTopic)) {
 		return fmt.Errorf("waiting for the training topic: %w", err)
 	}
@@ -152,8 +153,12 @@ func (c *chief) start(ctx context.Context) error {
 	if !s.cfg.StopAtEnd {
 		ends = nil
 	}
-	var why request
-	s.requests.Read(func(r requests) {
+	files, err := s.source.Files(ctx)
+	if err != nil {
+		return fmt.Errorf("waiting for the files: %w", err)
+	}
+	var why requests.Request
+	s.requests.Read(func(r requests.State) {
 		if r.Start != nil {
 			why = *r.Start
 		}
@@ -175,7 +180,7 @@ func (c *chief) start(ctx context.Context) error {
 		}
 		started := s.started()
 		started.Partitions, started.TopicId = s.partitionsOf(now.Started.V, t), t.ID
-		started.Begins, started.Ends = begins, ends
+		started.Begins, started.Ends, started.Files = begins, ends, files
 		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: started}}}
 	})
 	if err != nil {

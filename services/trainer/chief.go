@@ -12,11 +12,13 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/retry"
-	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/cut"
+	"github.com/monolith-go/monolith/services/trainer/requests"
+	"github.com/monolith-go/monolith/services/trainer/shards"
 )
 
 // chief is the one trainer of a job that makes its checkpoints and appends its facts.
@@ -27,7 +29,7 @@ type chief struct {
 	cuts     int              // attempts, so that each cut has a name of its own
 	saved    int              // checkpoints of the clock since the last export
 	asked    chan checkpointOrder
-	swept    swept // what the next checkpoint says was deleted
+	swept    cut.Swept // what the next checkpoint says was deleted
 }
 
 // checkpointOrder is a checkpoint that somebody waits for.
@@ -47,7 +49,7 @@ type answer struct {
 // reply is what the caller hears.
 func (a answer) reply() ([]byte, error) {
 	switch {
-	case a.err != nil && passes(a.err):
+	case a.err != nil && cut.Passes(a.err):
 		return nil, bus.Refuse(bus.CodeUnavailable, "checkpoint %d failed: %v: ask again", a.id, a.err)
 	case a.err != nil:
 		return nil, bus.Refuse(bus.CodeInternal, "checkpoint %d failed: %v", a.id, a.err)
@@ -90,7 +92,7 @@ func (c *chief) run(ctx context.Context, term bus.Term) error {
 		return err
 	}
 	if len(c.job().Checkpoints) == 0 { // so that there is a model to load from the first step on
-		if err := c.retryCheckpoint(ctx, request{Reason: "start of the job", Export: true}); err != nil {
+		if err := c.retryCheckpoint(ctx, requests.Request{Reason: "start of the job", Export: true}); err != nil {
 			return err
 		}
 	}
@@ -99,14 +101,14 @@ func (c *chief) run(ctx context.Context, term bus.Term) error {
 }
 
 // retryCheckpoint makes a checkpoint, however often it fails.
-func (c *chief) retryCheckpoint(ctx context.Context, why request) error {
+func (c *chief) retryCheckpoint(ctx context.Context, why requests.Request) error {
 	pauses := retry.New(pauseAfterError, 10*time.Second)
 	for {
-		if err := c.s.shards.wait(ctx); err != nil {
+		if err := c.s.shards.Wait(ctx); err != nil {
 			return err
 		}
 		// A shard says that it is ready a moment before it takes commands.
-		if _, err := (&cutter{s: c.s}).states(ctx, shardcmd.Offsets, func(int) any { return struct{}{} }); err != nil {
+		if err := (&cut.Cutter{Job: c.s.cutJob()}).Reachable(ctx); err != nil {
 			c.s.log.Debug("a shard takes no commands yet", "err", err)
 			if pause(ctx, pauseBeforeCommands); ctx.Err() != nil {
 				return ctx.Err()
@@ -161,7 +163,7 @@ func (c *chief) serve(ctx context.Context) error {
 		case <-changed:
 		case <-look.C:
 			if ends := endsOf(s.job().Started.V); ends != nil && c.atEnd(ctx, ends) {
-				return c.finish(ctx, request{Reason: "end of the topic"})
+				return c.finish(ctx, requests.Request{Reason: "end of the topic"})
 			}
 		case <-topic.C:
 			c.lookAtTopic(ctx)
@@ -171,7 +173,7 @@ func (c *chief) serve(ctx context.Context) error {
 			}
 			c.saved++
 			export := c.saved%s.cfg.ExportEvery == 0
-			_, _, err := c.checkpoint(ctx, request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
+			_, _, err := c.checkpoint(ctx, requests.Request{Reason: "every " + s.cfg.CheckpointEvery.String(), Export: export})
 			c.attempted(err)
 		case o := <-c.asked:
 			c.handleRequests(ctx, o)
@@ -202,11 +204,11 @@ func (c *chief) handleRequests(ctx context.Context, first checkpointOrder) {
 func (c *chief) handleRequest(ctx context.Context, o checkpointOrder) answer {
 	until := time.Now().Add(commandPatience)
 	for {
-		id, seq, err := c.checkpoint(ctx, request{Reason: o.reason, Export: o.export})
+		id, seq, err := c.checkpoint(ctx, requests.Request{Reason: o.reason, Export: o.export})
 		if err != nil && ctx.Err() != nil {
-			return answer{id, seq, fmt.Errorf("%w: %w", errTermEnded, err)}
+			return answer{id, seq, fmt.Errorf("%w: %w", cut.ErrTermEnded, err)}
 		}
-		if err == nil || !passes(err) || time.Now().After(until) {
+		if err == nil || !cut.Passes(err) || time.Now().After(until) {
 			return answer{id, seq, err}
 		}
 		select {
@@ -226,7 +228,7 @@ func (c *chief) hasProgress(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, commandPatience)
 	defer cancel()
 	j := c.job()
-	all, err := c.s.shards.offsets(ctx)
+	all, err := c.s.shards.Offsets(ctx)
 	if err != nil || len(j.Checkpoints) == 0 {
 		return true // the attempt says what is wrong
 	}
@@ -247,11 +249,11 @@ const endLook = 200 * time.Millisecond
 func (c *chief) atEnd(ctx context.Context, ends []int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, commandPatience)
 	defer cancel()
-	all, err := c.s.shards.offsets(ctx)
+	all, err := c.s.shards.Offsets(ctx)
 	if err != nil {
 		return false
 	}
-	for p, next := range least(all, int32(len(ends))) {
+	for p, next := range shards.Least(all, int32(len(ends))) {
 		if next < ends[p] {
 			return false
 		}
@@ -263,7 +265,7 @@ func (c *chief) atEnd(ctx context.Context, ends []int64) bool {
 func (c *chief) parkRefused(ctx context.Context) error {
 	s := c.s
 	var refused []bus.Parked
-	s.requests.Read(func(r requests) { refused = append(refused, r.Refused...) })
+	s.requests.Read(func(r requests.State) { refused = append(refused, r.Refused...) })
 	for _, p := range refused {
 		if p.StreamSeq <= s.parked {
 			continue
@@ -277,8 +279,8 @@ func (c *chief) parkRefused(ctx context.Context) error {
 }
 
 // open are the requests that the chief has yet to answer, the oldest first.
-func (s *Server) open() (open []request) {
-	s.requests.Read(func(r requests) { open = append(open, r.Open...) })
+func (s *Server) open() (open []requests.Request) {
+	s.requests.Read(func(r requests.State) { open = append(open, r.Open...) })
 	return open
 }
 
@@ -307,7 +309,7 @@ func (c *chief) answer(ctx context.Context) error {
 }
 
 // finish makes the last checkpoint and ends the job.
-func (c *chief) finish(ctx context.Context, why request) error {
+func (c *chief) finish(ctx context.Context, why requests.Request) error {
 	why.Export = true
 	last := why
 	last.ID = "" // the checkpoint does not answer it, the end does
@@ -329,10 +331,10 @@ func (c *chief) finish(ctx context.Context, why request) error {
 func (c *chief) job() lineage.Job { return c.s.job() }
 
 // append stores facts of the job where what decide read is expected to be the last.
-func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job) []*training.Event) ([]bus.Draft, []uint64, error) {
+func (c *chief) append(ctx context.Context, why requests.Request, decide func(lineage.Job) []*training.Event) ([]bus.Draft, []uint64, error) {
 	s := c.s
 	subject := training.Subject(s.env.BZID, s.cfg.Job)
-	st := role.Store{Log: s.env.Bus.Log(), Source: source, Wait: s.lineage.Wait}
+	st := role.Store{Log: s.env.Bus.Log(), Source: author, Wait: s.lineage.Wait}
 	return st.Append(ctx, func() ([]bus.Draft, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err // the lease may be another's by now
@@ -351,7 +353,7 @@ func (c *chief) append(ctx context.Context, why request, decide func(lineage.Job
 // checkpoint makes a cut and appends what came of it; seq is that fact's sequence, also
 // of a failure. What a failed attempt has written stays without a name: its id is claimed,
 // so nothing is ever written over.
-func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint64, err error) {
+func (c *chief) checkpoint(ctx context.Context, why requests.Request) (id int64, seq uint64, err error) {
 	s := c.s
 	begin := time.Now()
 	j := c.job()
@@ -367,7 +369,7 @@ func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint
 		if id == 0 { // nothing was written
 			id = j.LastID + 1
 		} else {
-			s.discard(id)
+			s.folder().Discard(id)
 		}
 		s.log.Error("checkpoint failed", "checkpoint", id, "err", err)
 		facts = []*training.Event{{Body: &training.Event_CheckpointFailed{CheckpointFailed: &training.CheckpointFailed{Id: id, Reason: err.Error()}}}}
@@ -391,38 +393,38 @@ func (c *chief) checkpoint(ctx context.Context, why request) (id int64, seq uint
 	}
 	s.m.checkpoints.Inc()
 	s.log.Info("checkpoint saved", "checkpoint", id, "export", why.Export, "reason", why.Reason, "took", time.Since(begin))
-	c.swept.told(c.job())
+	c.swept.Told(c.job())
 	s.sweep(c.job(), &c.swept)
 	return id, seqs[0], nil
 }
 
 // make writes a checkpoint, and an export of it, under an id of their own, which is 0 when
 // the attempt ended before anything was written.
-func (c *chief) make(ctx context.Context, why request) (id int64, _ []*training.Event, _ error) {
+func (c *chief) make(ctx context.Context, why requests.Request) (id int64, _ []*training.Event, _ error) {
 	c.cuts++
-	ct := cutter{s: c.s, chief: c.epoch, name: fmt.Sprintf("%s-%d-%d", c.s.cfg.Name, c.epoch, c.cuts)}
-	made, err := ct.make(ctx, why.Export, func(ctx context.Context) (int64, error) { return c.claim(ctx, why) })
+	ct := cut.Cutter{Job: c.s.cutJob(), Chief: c.epoch, Name: fmt.Sprintf("%s-%d-%d", c.s.cfg.Name, c.epoch, c.cuts)}
+	made, err := ct.Make(ctx, why.Export, func(ctx context.Context) (int64, error) { return c.claim(ctx, why) })
 	if err != nil {
-		return ct.id, nil, err
+		return ct.ID, nil, err
 	}
-	made.checkpoint.LeaderEpochs = c.s.leaderEpochs(ctx, made.checkpoint.GetOffsets())
+	made.Checkpoint.LeaderEpochs = c.s.leaderEpochs(ctx, made.Checkpoint.GetOffsets())
 	facts := []*training.Event{{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{
-		Checkpoint: made.checkpoint, Reason: why.Reason,
-		RemovedCheckpoints: slices.Clone(c.swept.checkpoints), RemovedExports: slices.Clone(c.swept.exports),
+		Checkpoint: made.Checkpoint, Reason: why.Reason,
+		RemovedCheckpoints: slices.Clone(c.swept.Checkpoints), RemovedExports: slices.Clone(c.swept.Exports),
 	}}}}
 	if !why.Export {
-		return ct.id, facts, nil
+		return ct.ID, facts, nil
 	}
-	exported, err := ct.entry(made)
+	exported, err := ct.Entry(made, c.s.engine.Engine)
 	if err != nil {
-		return ct.id, nil, err
+		return ct.ID, nil, err
 	}
-	return ct.id, append(facts, &training.Event{Body: &training.Event_ModelExported{ModelExported: exported}}), nil
+	return ct.ID, append(facts, &training.Event{Body: &training.Event_ModelExported{ModelExported: exported}}), nil
 }
 
 // claim takes the next checkpoint id for this attempt alone: of two chiefs that claim one,
 // the log gives it to the first.
-func (c *chief) claim(ctx context.Context, why request) (id int64, err error) {
+func (c *chief) claim(ctx context.Context, why requests.Request) (id int64, err error) {
 	_, _, err = c.append(ctx, why, func(now lineage.Job) []*training.Event {
 		id = now.LastID + 1
 		return []*training.Event{{Body: &training.Event_CheckpointStarted{CheckpointStarted: &training.CheckpointStarted{Id: id, Reason: why.Reason}}}}

@@ -14,7 +14,9 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/services/trainer/cut"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
 // problems are those of a trainer's health state, by name.
@@ -113,7 +115,7 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 		return facts[len(facts)-1].GetCheckpointFailed()
 	}
 	files := func() (names []string) {
-		for _, dir := range []string{w.dir, filepath.Join(w.dir, exportsDir, "ps_0"), filepath.Join(w.dir, exportsDir, "entry")} {
+		for _, dir := range []string{w.dir, filepath.Join(w.dir, cut.ExportsDir, "ps_0"), filepath.Join(w.dir, cut.ExportsDir, "entry")} {
 			all, err := os.ReadDir(dir)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
@@ -134,7 +136,7 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	if f := failed(); f.GetId() != 1 || !strings.Contains(f.GetReason(), "disk full") {
 		t.Errorf("a shard had written: %v", f)
 	}
-	if got := files(); !slices.Equal(got, []string{exportsDir}) {
+	if got := files(); !slices.Equal(got, []string{cut.ExportsDir}) {
 		t.Errorf("left are %v", got)
 	}
 	w.shards[1].slowSnap = nil
@@ -143,7 +145,7 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	if len(j.Checkpoints) != 1 || j.Checkpoints[0].V.GetId() != 2 || len(j.Exports) != 1 {
 		t.Errorf("checkpoints %v, exports %v", j.Checkpoints, j.Exports)
 	}
-	if got := files(); !slices.Equal(got, []string{exportsDir, "model.ckpt-2", "2", "2"}) {
+	if got := files(); !slices.Equal(got, []string{cut.ExportsDir, "model.ckpt-2", "2", "2"}) {
 		t.Errorf("there are %v", got)
 	}
 }
@@ -216,7 +218,7 @@ func TestHowLongACommandIsTried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := busOnly(t)
-				w.commands(1, func(int, string, []byte) (any, error) { return nil, tc.refuse })
+				trainertest.Commands(t, w.b, 1, func(int, string, []byte) (any, error) { return nil, tc.refuse })
 				s := w.view(w.alone())
 				gone := make(chan struct{})
 				if tc.leaves > 0 {
@@ -249,7 +251,7 @@ func TestCommandsThatWaitAreAnsweredTogether(t *testing.T) {
 		synctest.Wait()
 		c.handleRequests(ctx, first)
 		for _, o := range []checkpointOrder{first, second} {
-			if a := <-o.done; !errors.Is(a.err, errTermEnded) || !passes(a.err) {
+			if a := <-o.done; !errors.Is(a.err, cut.ErrTermEnded) || !cut.Passes(a.err) {
 				t.Errorf("answer %+v", a)
 			}
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/trainer/source"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 // Config of one trainer.
@@ -38,6 +40,8 @@ type Config struct {
 	// Topic holds the records. Default ratings, and <bzid>.ratings
 	// outside of the namespace demo.
 	Topic string
+	// Files, if any are named, are learnt in place of a topic. The job ends with them.
+	Files source.FilesConfig
 	// Shards is the number of parameter-server shards of the job. Default 2.
 	Shards int
 	// Batch is the most records learnt in one step; in deterministic mode exactly that
@@ -94,6 +98,8 @@ func (c Config) withDefaults() Config {
 	c.ExportEvery = cmp.Or(c.ExportEvery, 1)
 	c.Keep = cmp.Or(c.Keep, 5)
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, 3*time.Second)
+	c.Files.Defaults()
+	c.StopAtEnd = c.StopAtEnd || c.Files.Given()
 	if !c.registered {
 		c.Linger = cmp.Or(c.Linger, 10*time.Millisecond)
 	}
@@ -112,6 +118,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `host:port`, repeatable")
 	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`; empty: ratings, and <bzid>.ratings outside of the namespace demo")
 	fs.StringVar(&c.Format, "format", c.Format, input.FormatUsage)
+	c.Files.Register(fs)
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
@@ -128,10 +135,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")
 }
 
-const (
-	maxBatch = 4096
-	maxKeep  = lineage.Kept - 12 // some room for those begun before the oldest is told to be gone
-)
+const maxKeep = lineage.Kept - 12 // some room for those begun before the oldest is told to be gone
 
 // Validate returns every complaint about c with its defaults, joined.
 func (c *Config) Validate() error {
@@ -147,15 +151,18 @@ func (c *Config) Validate() error {
 	check(c.Model != "", "model must be named")
 	check(c.Name != "", "name must be given, another one for each trainer")
 	check(c.Index >= 0, "index %d is negative", c.Index)
-	check(len(c.Brokers) > 0, "kafka must name at least one broker")
+	check(len(c.Brokers) > 0 || c.Files.Given(), "kafka must name at least one broker")
 	if c.Topic != "" {
 		errs = append(errs, kafka.ValidTopic(c.Topic))
 	}
-	if _, err := input.ParseFormat(c.Format); err != nil {
+	format, err := input.ParseFormat(c.Format)
+	if err != nil {
 		errs = append(errs, fmt.Errorf("trainer: format: %w", err))
+	} else {
+		errs = append(errs, c.Files.Validate(format, check))
 	}
 	check(c.Shards > 0, "shards must be 1 or more, not %d", c.Shards)
-	check(c.Batch > 0 && c.Batch <= maxBatch, "batch must be 1 to %d, not %d", maxBatch, c.Batch)
+	check(c.Batch > 0 && c.Batch <= step.MaxBatch, "batch must be 1 to %d, not %d", step.MaxBatch, c.Batch)
 	check(c.Linger >= 0 && c.Linger <= time.Second, "linger must be between 0 and 1s, not %v", c.Linger)
 	check(c.Pipeline == 0 || c.Pipeline == 1, "pipeline must be 0 or 1, not %d", c.Pipeline)
 	check(c.RecordAhead > 0, "record-ahead must be positive, not %v", c.RecordAhead)

@@ -3,11 +3,7 @@ package trainer
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,11 +13,13 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
+	"github.com/monolith-go/monolith/services/trainer/source"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 func TestConfigAtItsBounds(t *testing.T) {
@@ -41,8 +39,8 @@ func TestConfigAtItsBounds(t *testing.T) {
 		"one shard":          {func(c *Config) { c.Shards = 1 }, true},
 		"less than one":      {func(c *Config) { c.Shards = -1 }, false},
 		"one record":         {func(c *Config) { c.Batch = 1 }, true},
-		"the most records":   {func(c *Config) { c.Batch = maxBatch }, true},
-		"one more":           {func(c *Config) { c.Batch = maxBatch + 1 }, false},
+		"the most records":   {func(c *Config) { c.Batch = step.MaxBatch }, true},
+		"one more":           {func(c *Config) { c.Batch = step.MaxBatch + 1 }, false},
 		"fewer than none":    {func(c *Config) { c.Batch = -1 }, false},
 		"a second":           {func(c *Config) { c.Linger = time.Second }, true},
 		"more than that":     {func(c *Config) { c.Linger = time.Second + 1 }, false},
@@ -93,7 +91,7 @@ func TestWhetherATopicFits(t *testing.T) {
 		return kafka.Topic{ID: id, Partitions: make([]kafka.Partition, n)}
 	}
 	for _, inOrder := range []bool{false, true} {
-		s := &Server{cfg: Config{Job: "j", Topic: "t", Deterministic: inOrder}}
+		s := &Server{cfg: Config{Job: "j", Topic: "t", Deterministic: inOrder}, source: source.Topic{Name: "t"}}
 		for name, tc := range map[string]struct {
 			b    *training.JobStarted
 			t    kafka.Topic
@@ -150,7 +148,7 @@ func TestWhetherATopicFits(t *testing.T) {
 
 // A trainer joins only the job that it was started for.
 func TestWhatAJobDiffersIn(t *testing.T) {
-	e, err := newEngine(smallSpec(), 2, 16)
+	e, err := step.New(trainertest.SmallSpec(), 2, 16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,159 +172,13 @@ func TestWhatAJobDiffersIn(t *testing.T) {
 	}
 }
 
-// An export is gone once all of its parts are.
-func TestAnExportIsGoneWhole(t *testing.T) {
-	dir := t.TempDir()
-	s := &Server{cfg: Config{Dir: dir, Shards: 1}, log: slog.New(slog.DiscardHandler)}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	part := func(sub string) string { return filepath.Join(dir, exportsDir, sub, "7") }
-	for _, sub := range []string{"entry", "ps_0"} {
-		if err := os.MkdirAll(filepath.Join(part(sub), "deep"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !s.removeExport(root, s.subModels(), 7) {
-		t.Error("it is gone, and that is not said")
-	}
-	if !s.removeExport(root, s.subModels(), 7) {
-		t.Error("what is gone is not gone")
-	}
-	for _, sub := range []string{"entry", "ps_0"} {
-		if _, err := os.Stat(part(sub)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: %v", sub, err)
-		}
-		left, err := os.ReadDir(filepath.Dir(part(sub)))
-		if err != nil || len(left) != 0 {
-			t.Errorf("%s: left %v, %v", sub, left, err)
-		}
-	}
-	// One part that stays is enough, whichever.
-	for _, stuck := range []string{"entry", "ps_0"} {
-		for _, sub := range []string{"entry", "ps_0"} {
-			if err := os.MkdirAll(part(sub), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		away, err := filepath.Rel(filepath.Join(dir, exportsDir), t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.RemoveAll(filepath.Join(dir, exportsDir, stuck)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(away, filepath.Join(dir, exportsDir, stuck)); err != nil { // leads out of the folder
-			t.Fatal(err)
-		}
-		if s.removeExport(root, s.subModels(), 7) {
-			t.Errorf("%s stays, and the export is said to be gone", stuck)
-		}
-		if err := os.Remove(filepath.Join(dir, exportsDir, stuck)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// What requests become of each other, and what the facts of the job answer.
-func TestRequestsAreFolded(t *testing.T) {
-	view := requestsOf(bzid, theJob)
-	seq := uint64(0)
-	job := events.Join(bzid, "training", theJob)
-	fold := func(s requests, subject events.Subject, id, causation string, e *training.Event) requests {
-		seq++
-		r := events.Recorded{Subject: subject, Seq: seq, Event: e, Header: events.Header{ID: id, Causation: causation}}
-		if e == nil {
-			r.Event, r.Err = nil, errors.New("what nobody can read")
-		}
-		once := view.Fold(s, r)
-		if again := view.Fold(once, r); fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", once) {
-			t.Errorf("redelivered, event %d changes something", seq)
-		}
-		return once
-	}
-	checkpoint := func(export bool) *training.Event {
-		return &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Export: export}}}
-	}
-	stop := &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{}}}
-	start := &training.Event{Body: &training.Event_StartRequested{StartRequested: &training.StartRequested{}}}
-	saved := &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{}}}
-	failed := &training.Event{Body: &training.Event_CheckpointFailed{CheckpointFailed: &training.CheckpointFailed{}}}
-	stopped := &training.Event{Body: &training.Event_JobStopped{JobStopped: &training.JobStopped{}}}
-	started := &training.Event{Body: &training.Event_JobStarted{JobStarted: &training.JobStarted{}}}
-	open := func(s requests) string {
-		var out []string
-		for _, q := range s.Open {
-			out = append(out, fmt.Sprintf("%s stop %v export %v", q.ID, q.Stop, q.Export))
-		}
-		return strings.Join(out, "; ")
-	}
-	check := func(s requests, what, want string, refused int) {
-		t.Helper()
-		if got := open(s); got != want || len(s.Refused) != refused {
-			t.Errorf("%s: open %q, want %q; %d refused, want %d", what, got, want, len(s.Refused), refused)
-		}
-	}
-	s := view.New()
-	s = fold(s, job.Request(), "a", "", checkpoint(true))
-	check(s, "one", "a stop false export true", 0)
-	s = fold(s, job.Request(), "b", "", checkpoint(false))
-	check(s, "two in one", "b stop false export true", 0)
-	s = fold(s, job, "", "a", saved)
-	check(s, "another's answer", "b stop false export true", 0)
-	s = fold(s, job.Request(), "c", "", stop)
-	check(s, "and a stop", "b stop false export true; c stop true export false", 0)
-	s = fold(s, job.Request(), "d", "", checkpoint(true))
-	check(s, "behind a stop", "b stop false export true; c stop true export false", 0)
-	s = fold(s, job.Request(), "e", "", start)
-	check(s, "nothing to start", "b stop false export true; c stop true export false", 1)
-	s = fold(s, job, "", "b", failed)
-	check(s, "answered", "c stop true export false", 1)
-	s = fold(s, job, "", "c", saved)
-	check(s, "a stop is not answered by a checkpoint", "c stop true export false", 1)
-	if s = fold(s, job, "", "c", stopped); !s.Stopped || s.Start != nil {
-		t.Errorf("%+v", s)
-	}
-	check(s, "stopped", "", 1)
-	s = fold(s, job.Request(), "f", "", checkpoint(false))
-	check(s, "asked of a stopped job", "", 2)
-	if s = fold(s, job.Request(), "g", "", start); s.Start == nil || s.Start.ID != "g" {
-		t.Errorf("start: %+v", s.Start)
-	}
-	if s = fold(s, job, "", "g", started); s.Stopped || s.Start != nil {
-		t.Errorf("started: %+v", s)
-	}
-	s = fold(s, job, "", "", nil)
-	check(s, "what nobody can read", "", 3)
-	s = fold(s, job.Request(), "h", "", nil)
-	check(s, "nor this", "", 4)
-	s = fold(s, events.Join(bzid, "training", theJob+"/a").Request(), "i", "", stop)
-	check(s, "asked of a trainer", "", 5)
-	for _, elsewhere := range []events.Subject{events.Join(bzid, "training", theJob+"x"), events.Join("other", "training", theJob), events.Join(bzid, "model", theJob), events.Join(bzid, "training", "x/"+theJob)} {
-		s = fold(s, elsewhere, "", "", nil)
-		check(s, string(elsewhere), "", 5)
-	}
-	for range maxRefused + 3 {
-		s = s.refuse(events.Recorded{Seq: seq}, "x")
-	}
-	if len(s.Refused) != maxRefused {
-		t.Errorf("%d are kept for parking", len(s.Refused))
-	}
-	full := requests{Refused: make([]bus.Parked, maxRefused-1)}
-	if full = full.refuse(events.Recorded{}, "x"); len(full.Refused) != maxRefused {
-		t.Errorf("%d of %d are kept", len(full.Refused), maxRefused)
-	}
-}
-
 // How a checkpoint on command ends is told by its code: whether asking again may help.
 func TestAnswersToACheckpointOnCommand(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
 		code string
 	}{
-		"made": {nil, ""}, "it passes": {errNotNow, "UNAVAILABLE"}, "it stays": {errors.New("no space left"), "INTERNAL"},
+		"made": {nil, ""}, "it passes": {bus.ErrUnavailable, "UNAVAILABLE"}, "it stays": {errors.New("no space left"), "INTERNAL"},
 		"refused for now": {bus.Refuse(bus.CodeConflict, "x"), "UNAVAILABLE"}, "refused for good": {bus.Refuse(bus.CodeInvalid, "x"), "INTERNAL"},
 	} {
 		c := &chief{s: &Server{cfg: Config{Job: theJob}}, asked: make(chan checkpointOrder)}

@@ -28,6 +28,8 @@ import (
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/services/trainer/cut"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
 const (
@@ -90,7 +92,7 @@ type fakeShard struct {
 
 func newFakeShard(t *testing.T, b bus.Bus, index, shards int, truth func(learntRange) []int64) *fakeShard {
 	s := &fakeShard{
-		t: t, b: b, index: index, shards: shards, spec: smallSpec(), truth: truth,
+		t: t, b: b, index: index, shards: shards, spec: trainertest.SmallSpec(), truth: truth,
 		changed: make(chan struct{}), now: memory{next: map[int32]int64{}}, saved: memory{next: map[int32]int64{}},
 		epochs: map[int32]uint64{}, rng: rand.New(rand.NewPCG(uint64(index), 7)),
 	}
@@ -295,20 +297,7 @@ func (s *fakeShard) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 		return refuse(rowwire.Overlap)
 	}
 	got := learntRange{r.Partition, r.From, r.To}
-	if s.truth != nil {
-		var mine []int64
-		for _, fid := range s.truth(got) {
-			if modelspec.ShardOf(fid, s.shards) == s.index {
-				mine = append(mine, fid)
-			}
-		}
-		if !slices.Equal(ids, mine) {
-			s.t.Errorf("shard %d, %+v: learnt ids %v, the records have %v", s.index, got, ids, mine)
-		}
-		if all := s.truth(got); (len(r.Dense) > 0) != (len(all) > 0 && s.index < len(modelspec.Variables(s.spec))) {
-			s.t.Errorf("shard %d, %+v: %d dense gradients for %d ids", s.index, got, len(r.Dense), len(all))
-		}
-	}
+	s.checkIDs(r, got, ids)
 	if r.Traceparent != "" {
 		s.traces = append(s.traces, r.Traceparent)
 	}
@@ -325,6 +314,26 @@ func (s *fakeShard) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 		return nil, err // learnt, but nobody hears of it
 	}
 	return &rowwire.ApplyResponse{Applied: true, Next: r.To}, nil
+}
+
+// checkIDs fails unless the ids of an apply are those of the records in its range. The caller
+// holds mu.
+func (s *fakeShard) checkIDs(r *rowwire.ApplyRequest, got learntRange, ids []int64) {
+	if s.truth == nil {
+		return
+	}
+	var mine []int64
+	for _, fid := range s.truth(got) {
+		if modelspec.ShardOf(fid, s.shards) == s.index {
+			mine = append(mine, fid)
+		}
+	}
+	if !slices.Equal(ids, mine) {
+		s.t.Errorf("shard %d, %+v: learnt ids %v, the records have %v", s.index, got, ids, mine)
+	}
+	if all := s.truth(got); (len(r.Dense) > 0) != (len(all) > 0 && s.index < len(modelspec.Variables(s.spec))) {
+		s.t.Errorf("shard %d, %+v: %d dense gradients for %d ids", s.index, got, len(r.Dense), len(all))
+	}
 }
 
 func (s *fakeShard) Offsets(context.Context, *rowwire.OffsetsRequest) (*rowwire.OffsetsResponse, error) {
@@ -435,7 +444,7 @@ func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) 
 		return nil, err
 	}
 	if r.Export {
-		if _, err := checkpoint.WriteShard(filepath.Join(r.Dir, exportsDir, name, strconv.FormatInt(r.Version, 10)), checkpoint.Export(sh)); err != nil {
+		if _, err := checkpoint.WriteShard(filepath.Join(r.Dir, cut.ExportsDir, name, strconv.FormatInt(r.Version, 10)), checkpoint.Export(sh)); err != nil {
 			return nil, err
 		}
 	}

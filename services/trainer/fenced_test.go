@@ -3,11 +3,11 @@ package trainer
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/shards"
 )
 
 // deposing is a bus on which the chief loses its lease with the first fact it appends.
@@ -38,7 +38,7 @@ func TestCheckpointOfAFormerChiefIsAskedForAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.shards = &shardSet{job: theJob, n: 1, fleet: s.fleet, m: s.m, ill: make([]atomic.Bool, 1)}
+	s.shards = shards.New(theJob, 1, s.fleet, nil, nil, nil)
 	following, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- s.lineage.Run(following) }()
@@ -48,6 +48,6 @@ func TestCheckpointOfAFormerChiefIsAskedForAgain(t *testing.T) {
 	<-ran
 	var refused *bus.CommandError
 	if held.Err() == nil || !errors.As(err, &refused) || refused.Code != bus.CodeUnavailable {
-		t.Errorf("deposed %t, the answer is %v, want %s", held.Err() != nil, err, bus.CodeUnavailable)
+		t.Errorf("fenced %t, the answer is %v, want %s", held.Err() != nil, err, bus.CodeUnavailable)
 	}
 }

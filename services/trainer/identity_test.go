@@ -7,12 +7,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 // TestAJobRunsAsItWasStarted: a trainer that was started for something else says what, and
 // a job from before declarations were hashed is told apart by the rest alone.
 func TestAJobRunsAsItWasStarted(t *testing.T) {
-	e, err := newEngine(smallSpec(), 2, 16)
+	e, err := step.New(trainertest.SmallSpec(), 2, 16)
 	if err != nil {
 		t.Fatal(err)
 	}

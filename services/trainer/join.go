@@ -11,6 +11,9 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/requests"
+	"github.com/monolith-go/monolith/services/trainer/shards"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 // Names of what a trainer reports to its health state.
@@ -34,15 +37,15 @@ func (s *Server) job() (j lineage.Job) {
 // prepare waits for a declaration of the model that this trainer can learn.
 func (s *Server) prepare(ctx context.Context) error {
 	role.Declared(ctx, s.catalog, s.cfg.Model, s.log, func(spec *model.ModelSpec) (err error) {
-		if s.engine, err = newEngine(spec, s.cfg.Shards, s.cfg.Batch); err != nil {
+		if s.engine, err = step.New(spec, s.cfg.Shards, s.cfg.Batch); err != nil {
 			err = fmt.Errorf("model %s: %w", s.cfg.Model, err)
 			s.env.Health.Fail(healthModel, err)
 			return err
 		}
-		s.engine.latest = s.latestRecord
-		s.dense = newDenseCache(s.shards, s.engine)
+		s.engine.Latest = s.latestRecord
+		s.dense = shards.NewDense(s.shards, s.engine)
 		s.env.Health.OK(healthModel)
-		s.engine.input = s.cfg.input()
+		s.engine.Input = s.cfg.input()
 		close(s.prepared)
 		return nil
 	})
@@ -160,11 +163,11 @@ func (s *Server) endless(b *training.JobStarted) error {
 // startable says that the job is stopped, by what was folded of its requests, and that
 // nobody has asked for its start.
 func (s *Server) startable() (yes bool) {
-	s.requests.Read(func(r requests) { yes = r.Stopped && r.Start == nil })
+	s.requests.Read(func(r requests.State) { yes = r.Stopped && r.Start == nil })
 	return yes
 }
 
 func (s *Server) startAsked() (asked bool) {
-	s.requests.Read(func(r requests) { asked = r.Start != nil })
+	s.requests.Read(func(r requests.State) { asked = r.Start != nil })
 	return asked
 }

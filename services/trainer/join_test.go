@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
 )
 
@@ -33,22 +34,26 @@ func startRequested() *training.Event {
 	return &training.Event{Body: &training.Event_StartRequested{StartRequested: &training.StartRequested{Reason: "go on"}}}
 }
 
+// away and gone are what keeps Kafka from answering: it is away, or has no such topic.
+const away, gone = "away", "without the topic"
+
+// startCase is a job, and a chief that starts it.
+type startCase struct {
+	runs    func(b *training.JobStarted) // what the job was started as, from what this trainer is; nil: never
+	then    []*training.Event
+	asked   bool // for its start
+	stopAt  bool // --stop-at-end
+	inOrder bool
+	kafka   string
+	fact    string // appended: started, updated, or none
+	ends    bool   // in it
+	says    string // of the error
+}
+
 // What the chief of a job appends at its start, by what the job is and how the trainer was
 // started.
 func TestStartsOfAJob(t *testing.T) {
-	const away, gone = "away", "without the topic"
-	ends := map[int32]int64{0: 20, 1: 20}
-	for name, tc := range map[string]struct {
-		runs    func(b *training.JobStarted) // what the job was started as, from what this trainer is; nil: never
-		then    []*training.Event
-		asked   bool // for its start
-		stopAt  bool // --stop-at-end
-		inOrder bool
-		kafka   string
-		fact    string // appended: started, updated, or none
-		ends    bool   // in it
-		says    string // of the error
-	}{
+	for name, tc := range map[string]startCase{
 		"never ran":                             {fact: "started"},
 		"never ran, with an end":                {stopAt: true, fact: "started", ends: true},
 		"never ran, and Kafka is away":          {kafka: away, says: "waiting for the training topic"},
@@ -73,92 +78,113 @@ func TestStartsOfAJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 2, 1)
-			w.write(20)
-			cfg := w.config("a", 0)
-			cfg.StopAtEnd, cfg.Deterministic = tc.stopAt, tc.inOrder
-			if tc.kafka == away {
-				cfg.Brokers = []string{"127.0.0.1:1"}
-			}
-			s := w.view(cfg)
-			there, err := kafka.Describe(t.Context(), []string{w.broker.Addr()}, "ratings")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if tc.runs != nil {
-				b := s.started()
-				b.Partitions, b.TopicId = 2, there.ID
-				tc.runs(b)
-				w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
-			}
-			if tc.kafka == gone {
-				w.remove()
-			}
-			for _, e := range tc.then {
-				w.append(jobSubject(), e)
-			}
-			if tc.asked {
-				w.append(jobSubject().Request(), startRequested())
-			}
-			w.caughtUp(s)
-			before, _ := w.facts(jobSubject())
-			err = (&chief{s: s, epoch: 1}).start(t.Context())
-			if (err == nil) != (tc.says == "") || !strings.Contains(fmt.Sprint(err), tc.says) && tc.says != "" {
-				t.Errorf("start: %v, want %q", err, tc.says)
-			}
-			facts, headers := w.facts(jobSubject())
-			facts, headers = facts[len(before):], headers[len(before):]
-			if tc.fact == "" {
-				if len(facts) != 0 {
-					t.Errorf("appended %v", facts)
-				}
-				return
-			}
-			if len(facts) != 1 {
-				t.Fatalf("appended %v, want one", facts)
-			}
-			if (headers[0].Causation != "") != tc.asked {
-				t.Errorf("caused by %q", headers[0].Causation)
-			}
-			var got map[int32]int64
-			if tc.fact == "started" {
-				b := facts[0].GetJobStarted()
-				if got = b.GetEnds(); b.GetPartitions() != 2 || b.GetTopicId() != there.ID || b.GetSpecHash() == "" || tc.runs == nil && len(b.GetBegins()) != 2 {
-					t.Errorf("started %v", b)
-				}
-			} else {
-				got = facts[0].GetTopicUpdated().GetEnds()
-			}
-			if facts[0].GetJobStarted() == nil != (tc.fact == "updated") || fmt.Sprint(got) != fmt.Sprint(map[bool]map[int32]int64{true: ends}[tc.ends]) {
-				t.Errorf("%v, want %s with ends: %v", facts[0], tc.fact, tc.ends)
-			}
-			w.caughtUp(s)
-			if err := (&chief{s: s, epoch: 1}).start(t.Context()); err != nil {
-				t.Errorf("once more: %v", err)
-			}
-			if again, _ := w.facts(jobSubject()); len(again) != len(before)+1 {
-				t.Errorf("once more, it appended %v", again[len(before)+1:])
-			}
+			tc.run(t)
 		})
 	}
+}
+
+// job puts what the case says into the log of a world, and returns the trainer and the topic's id.
+func (tc *startCase) job(w *world) (s *Server, topicID string) {
+	t := w.t
+	t.Helper()
+	w.write(20)
+	cfg := w.config("a", 0)
+	cfg.StopAtEnd, cfg.Deterministic = tc.stopAt, tc.inOrder
+	if tc.kafka == away {
+		cfg.Brokers = []string{"127.0.0.1:1"}
+	}
+	s = w.view(cfg)
+	there, err := kafka.Describe(t.Context(), []string{w.broker.Addr()}, "ratings")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tc.runs != nil {
+		b := s.started()
+		b.Partitions, b.TopicId = 2, there.ID
+		tc.runs(b)
+		w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
+	}
+	if tc.kafka == gone {
+		w.remove()
+	}
+	for _, e := range tc.then {
+		w.append(jobSubject(), e)
+	}
+	if tc.asked {
+		w.append(jobSubject().Request(), startRequested())
+	}
+	w.caughtUp(s)
+	return s, there.ID
+}
+
+func (tc *startCase) run(t *testing.T) {
+	w := newWorld(t, 2, 1)
+	s, topicID := tc.job(w)
+	before, _ := w.facts(jobSubject())
+	err := (&chief{s: s, epoch: 1}).start(t.Context())
+	if (err == nil) != (tc.says == "") || !strings.Contains(fmt.Sprint(err), tc.says) && tc.says != "" {
+		t.Errorf("start: %v, want %q", err, tc.says)
+	}
+	facts, headers := w.facts(jobSubject())
+	facts, headers = facts[len(before):], headers[len(before):]
+	if tc.fact == "" {
+		if len(facts) != 0 {
+			t.Errorf("appended %v", facts)
+		}
+		return
+	}
+	tc.check(t, facts, headers, topicID)
+	w.caughtUp(s)
+	if err := (&chief{s: s, epoch: 1}).start(t.Context()); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+	if again, _ := w.facts(jobSubject()); len(again) != len(before)+1 {
+		t.Errorf("once more, it appended %v", again[len(before)+1:])
+	}
+}
+
+// check fails unless the one fact is as wanted.
+func (tc *startCase) check(t *testing.T, facts []*training.Event, headers []events.Header, topicID string) {
+	t.Helper()
+	if len(facts) != 1 {
+		t.Fatalf("appended %v, want one", facts)
+	}
+	if (headers[0].Causation != "") != tc.asked {
+		t.Errorf("caused by %q", headers[0].Causation)
+	}
+	var got map[int32]int64
+	if tc.fact == "started" {
+		b := facts[0].GetJobStarted()
+		if got = b.GetEnds(); b.GetPartitions() != 2 || b.GetTopicId() != topicID || b.GetSpecHash() == "" || tc.runs == nil && len(b.GetBegins()) != 2 {
+			t.Errorf("started %v", b)
+		}
+	} else {
+		got = facts[0].GetTopicUpdated().GetEnds()
+	}
+	if facts[0].GetJobStarted() == nil != (tc.fact == "updated") || fmt.Sprint(got) != fmt.Sprint(map[bool]map[int32]int64{true: {0: 20, 1: 20}}[tc.ends]) {
+		t.Errorf("%v, want %s with ends: %v", facts[0], tc.fact, tc.ends)
+	}
+}
+
+// joinCase is a job as a trainer finds it.
+type joinCase struct {
+	runs       func(b *training.JobStarted)
+	before     []*training.Event // this trainer began
+	after      []*training.Event
+	asked      bool
+	stopAt     bool
+	inOrder    bool
+	unprepared bool
+	want       error  // of joins
+	says       string // likewise
+	over       bool   // learning ends, cleanly
 }
 
 // What a trainer finds of its job when it comes, and while it learns.
 func TestWhetherATrainerJoins(t *testing.T) {
 	alike := func(*training.JobStarted) {}
 	bounded := func(b *training.JobStarted) { b.Ends = map[int32]int64{0: 7} }
-	for name, tc := range map[string]struct {
-		runs       func(b *training.JobStarted)
-		before     []*training.Event // this trainer began
-		after      []*training.Event
-		asked      bool
-		stopAt     bool
-		inOrder    bool
-		unprepared bool
-		want       error  // of joins
-		says       string // likewise
-		over       bool   // learning ends, cleanly
-	}{
+	for name, tc := range map[string]joinCase{
 		"none":                          {want: errSoon},
 		"alike":                         {runs: alike},
 		"no model":                      {runs: alike, unprepared: true, want: errSoon},
@@ -173,65 +199,73 @@ func TestWhetherATrainerJoins(t *testing.T) {
 		"with an end, whatever it does": {runs: bounded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := busOnly(t)
-				cfg := w.alone()
-				cfg.StopAtEnd, cfg.Deterministic = tc.stopAt, tc.inOrder
-				s := w.view(cfg)
-				if tc.unprepared {
-					s.prepared = make(chan struct{})
-				}
-				if tc.runs != nil {
-					b := s.started()
-					b.Partitions = 1
-					tc.runs(b)
-					w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
-				}
-				for _, e := range tc.before {
-					w.append(jobSubject(), e)
-				}
-				var err error
-				if s.begin, err = w.b.Log().Last(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				for _, e := range tc.after {
-					w.append(jobSubject(), e)
-				}
-				if tc.asked {
-					w.append(jobSubject().Request(), startRequested())
-				}
-				w.caughtUp(s)
-				switch err := s.joins(); {
-				case tc.says != "":
-					if err == nil || !strings.Contains(err.Error(), tc.says) {
-						t.Errorf("joins: %v, want %q", err, tc.says)
-					}
-				case !errors.Is(err, tc.want) || tc.want == nil && err != nil:
-					t.Errorf("joins: %v, want %v", err, tc.want)
-				}
-				// Nobody leaves a job that was stopped before, or has not begun: it may yet go on.
-				ended := make(chan error, 1)
-				ctx, cancel := context.WithCancel(t.Context())
-				go func() { ended <- s.untilStopped(ctx) }()
-				synctest.Wait()
-				differs := tc.runs != nil && strings.Contains(tc.says, "alike")
-				select {
-				case err := <-ended:
-					if !tc.over && !differs || (err != nil) != differs {
-						t.Errorf("it leaves with %v", err)
-					}
-					ended <- nil
-				default:
-					if tc.over || differs {
-						t.Error("it stays")
-					}
-				}
-				cancel()
-				if err := <-ended; err != nil {
-					t.Errorf("at the end of ctx: %v", err)
-				}
-			})
+			synctest.Test(t, func(t *testing.T) { tc.leaves(t, tc.joins(t)) })
 		})
+	}
+}
+
+// joins checks what a trainer finds that comes, and returns it.
+func (tc *joinCase) joins(t *testing.T) *Server {
+	w := busOnly(t)
+	cfg := w.alone()
+	cfg.StopAtEnd, cfg.Deterministic = tc.stopAt, tc.inOrder
+	s := w.view(cfg)
+	if tc.unprepared {
+		s.prepared = make(chan struct{})
+	}
+	if tc.runs != nil {
+		b := s.started()
+		b.Partitions = 1
+		tc.runs(b)
+		w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
+	}
+	for _, e := range tc.before {
+		w.append(jobSubject(), e)
+	}
+	var err error
+	if s.begin, err = w.b.Log().Last(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range tc.after {
+		w.append(jobSubject(), e)
+	}
+	if tc.asked {
+		w.append(jobSubject().Request(), startRequested())
+	}
+	w.caughtUp(s)
+	switch err := s.joins(); {
+	case tc.says != "":
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("joins: %v, want %q", err, tc.says)
+		}
+	case !errors.Is(err, tc.want) || tc.want == nil && err != nil:
+		t.Errorf("joins: %v, want %v", err, tc.want)
+	}
+	return s
+}
+
+// leaves checks whether a trainer that learns goes. Nobody leaves a job that was stopped before,
+// or has not begun: it may yet go on.
+func (tc *joinCase) leaves(t *testing.T, s *Server) {
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- s.untilStopped(ctx) }()
+	synctest.Wait()
+	differs := tc.runs != nil && strings.Contains(tc.says, "alike")
+	select {
+	case err := <-ended:
+		if !tc.over && !differs || (err != nil) != differs {
+			t.Errorf("it leaves with %v", err)
+		}
+		ended <- nil
+	default:
+		if tc.over || differs {
+			t.Error("it stays")
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("at the end of ctx: %v", err)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/cut"
+	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 
 // TestSweepStaysInItsFolder: whatever a fact names as a sub-model, nothing outside the
@@ -24,7 +26,7 @@ func TestSweepStaysInItsFolder(t *testing.T) {
 	w := newWorld(t, 1, 1)
 	cfg := w.config("a", 0)
 	cfg.Keep = 1
-	models, outside := filepath.Join(w.dir, exportsDir), t.TempDir()
+	models, outside := filepath.Join(w.dir, cut.ExportsDir), t.TempDir()
 	inside := filepath.Join(w.dir, "notes")
 	strangers := []string{filepath.Join(outside, "16"), filepath.Join(inside, "16"), filepath.Join(w.dir, "16"), filepath.Join(models, "deep", "er", "16")}
 	for _, dir := range strangers {
@@ -66,7 +68,7 @@ func TestAnIdIsWrittenOnce(t *testing.T) {
 	a.stop(t)
 	// Its last attempt got as far as a whole export, and not to the fact.
 	w.append(jobSubject(), &training.Event{Body: &training.Event_CheckpointStarted{CheckpointStarted: &training.CheckpointStarted{Id: 2}}})
-	entry := filepath.Join(w.dir, exportsDir, "entry")
+	entry := filepath.Join(w.dir, cut.ExportsDir, "entry")
 	if err := os.CopyFS(filepath.Join(entry, "2"), os.DirFS(filepath.Join(entry, "1"))); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,7 @@ func TestOneIdForOneChief(t *testing.T) {
 			defer stop()
 			<-s.lineage.Ready()
 			for range 5 {
-				id, err := c.claim(ctx, request{})
+				id, err := c.claim(ctx, requests.Request{})
 				if err != nil {
 					t.Error(err)
 				}
@@ -130,7 +132,7 @@ func TestWhatASweepDeletes(t *testing.T) {
 	cfg.Keep = 2
 	s := w.view(cfg)
 	elsewhere := t.TempDir()
-	models := filepath.Join(w.dir, exportsDir)
+	models := filepath.Join(w.dir, cut.ExportsDir)
 	var j lineage.Job
 	for id := int64(1); id <= 6; id++ {
 		dir, exported := w.dir, models
@@ -138,8 +140,8 @@ func TestWhatASweepDeletes(t *testing.T) {
 			dir, exported = elsewhere, elsewhere
 		}
 		j.Checkpoints = append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: &training.Checkpoint{Id: id, Dir: dir}})
-		j.Exports = append(j.Exports, events.JSON[*training.ModelExported]{V: &training.ModelExported{Version: id, ModelDir: exported, SubModels: s.subModels()}})
-		for _, dir := range []string{checkpointDir(w.dir, id), filepath.Join(models, "entry", fmt.Sprint(id)), filepath.Join(models, "ps_0", fmt.Sprint(id))} {
+		j.Exports = append(j.Exports, events.JSON[*training.ModelExported]{V: &training.ModelExported{Version: id, ModelDir: exported, SubModels: []string{"entry", "ps_0"}}})
+		for _, dir := range []string{filepath.Join(w.dir, fmt.Sprint("model.ckpt-", id)), filepath.Join(models, "entry", fmt.Sprint(id)), filepath.Join(models, "ps_0", fmt.Sprint(id))} {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -170,9 +172,9 @@ func TestWhatASweepDeletes(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	done := swept{checkpoints: []int64{3}} // no fact says it yet
+	done := cut.Swept{Checkpoints: []int64{3}} // no fact says it yet
 	s.sweep(j, &done)
-	for dir, want := range map[string]string{w.dir: exportsDir + " 2 3 5 6", filepath.Join(models, "entry"): "2 3 4 5 6", filepath.Join(models, "ps_0"): "2 3 4 5 6"} {
+	for dir, want := range map[string]string{w.dir: cut.ExportsDir + " 2 3 5 6", filepath.Join(models, "entry"): "2 3 4 5 6", filepath.Join(models, "ps_0"): "2 3 4 5 6"} {
 		if got := there(dir); got != want {
 			t.Errorf("in %s there are %q, want %q", dir, got, want)
 		}
@@ -187,12 +189,12 @@ func TestWhatASweepDeletes(t *testing.T) {
 	// The next checkpoint says so; then it is forgotten.
 	known := j
 	known.Checkpoints, known.Exports = j.Checkpoints[3:], j.Exports[1:]
-	if done.told(known); fmt.Sprint(done) != "{[4] []}" {
+	if done.Told(known); fmt.Sprint(done) != "{[4] []}" {
 		t.Errorf("told, %v is left to tell", done)
 	}
 	few := lineage.Job{Checkpoints: j.Checkpoints[4:], Exports: j.Exports[4:]}
-	done = swept{}
-	if s.sweep(few, &done); len(done.checkpoints)+len(done.exports) != 0 {
+	done = cut.Swept{}
+	if s.sweep(few, &done); len(done.Checkpoints)+len(done.Exports) != 0 {
 		t.Errorf("of as many as are kept %v was deleted", done)
 	}
 }
@@ -207,14 +209,14 @@ func TestTimelinesThatWereLeftAreSweptFirst(t *testing.T) {
 	for id := int64(1); id <= 4; id++ {
 		j.Checkpoints = append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: &training.Checkpoint{Id: id, Dir: w.dir}})
 	}
-	var done swept
-	if s.sweep(j, &done); fmt.Sprint(done.checkpoints) != "[2 3]" {
-		t.Errorf("swept %v, want 2 and 3: 1 and 4 are of the timeline", done.checkpoints)
+	var done cut.Swept
+	if s.sweep(j, &done); fmt.Sprint(done.Checkpoints) != "[2 3]" {
+		t.Errorf("swept %v, want 2 and 3: 1 and 4 are of the timeline", done.Checkpoints)
 	}
 	// A folder that is not there is none to delete.
 	s.cfg.Dir = filepath.Join(w.dir, "none")
-	if s.sweep(j, &swept{}); len(done.checkpoints) != 2 {
+	if s.sweep(j, &cut.Swept{}); len(done.Checkpoints) != 2 {
 		t.Error("what is not there was swept")
 	}
-	s.discard(1)
+	s.folder().Discard(1)
 }

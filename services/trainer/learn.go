@@ -12,13 +12,15 @@ import (
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/trainer/shards"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 // learn takes a step that is loaded, whether its rows are looked up or not, to its end. With an
-// errGradients nothing of it was applied.
-func (l *learner) learn(soft, hard context.Context, st *step) error {
-	if st.unfit != nil {
-		return st.unfit
+// ErrGradients nothing of it was applied.
+func (l *learner) learn(soft, hard context.Context, st *work) error {
+	if st.Unfit != nil {
+		return st.Unfit
 	}
 	if err := l.lookUp(soft, st); err != nil {
 		return err
@@ -28,7 +30,7 @@ func (l *learner) learn(soft, hard context.Context, st *step) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range st.bad {
+	for _, r := range st.Bad {
 		if err := l.park(soft, r); err != nil {
 			return err
 		}
@@ -40,14 +42,14 @@ func (l *learner) learn(soft, hard context.Context, st *step) error {
 		return err
 	}
 	l.steps++
-	l.s.dense.learnt()
+	l.s.dense.Learnt()
 	l.s.env.Health.OK(l.named("learning"))
-	l.s.m.learnt(st.e.Tasks(), st.batch, res, len(st.bad), time.Since(st.begin))
+	l.s.m.learnt(st.Engine.Tasks(), st.Batch, res, len(st.Bad), time.Since(st.begin))
 	return nil
 }
 
 // again learns some of a step's records in its place.
-func (l *learner) again(soft, hard context.Context, st *step, s span) error {
+func (l *learner) again(soft, hard context.Context, st *work, s step.Span) error {
 	if err := st.load(s); err != nil {
 		return err
 	}
@@ -55,19 +57,19 @@ func (l *learner) again(soft, hard context.Context, st *step, s span) error {
 }
 
 // lookUp gets the rows of a step and the dense variables, unless it has them.
-func (l *learner) lookUp(ctx context.Context, st *step) (err error) {
-	if st.looked || st.unfit != nil {
+func (l *learner) lookUp(ctx context.Context, st *work) (err error) {
+	if st.looked || st.Unfit != nil {
 		return nil
 	}
 	st.begin = time.Now()
-	if st.trace != "" {
-		ctx, st.span = l.s.tracer.Start(tracectx.With(ctx, st.trace), "trainer.step", trace.WithAttributes(
+	if st.Trace != "" {
+		ctx, st.span = l.s.tracer.Start(tracectx.With(ctx, st.Trace), "trainer.step", trace.WithAttributes(
 			attribute.String("job", l.s.cfg.Job), attribute.Int("partition", int(l.partition)),
-			attribute.Int64("from", st.at.from), attribute.Int64("to", st.at.to), attribute.Int("samples", st.samples()),
+			attribute.Int64("from", st.At.From), attribute.Int64("to", st.At.To), attribute.Int("samples", st.Samples()),
 		))
 		st.parent = tracectx.Of(ctx)
 	}
-	if st.samples() > 0 || l.s.cfg.Deterministic { // in deterministic mode an empty step waits for its turn, too
+	if st.Samples() > 0 || l.s.cfg.Deterministic { // in deterministic mode an empty step waits for its turn, too
 		if err := l.fetch(ctx, st); err != nil {
 			st.end()
 			return err
@@ -78,28 +80,28 @@ func (l *learner) lookUp(ctx context.Context, st *step) (err error) {
 }
 
 // gradients computes those of a step whose rows are looked up, and checks that shards take them.
-func (l *learner) gradients(ctx context.Context, st *step) (res runtime.Result, err error) {
-	if st.samples() == 0 {
+func (l *learner) gradients(ctx context.Context, st *work) (res runtime.Result, err error) {
+	if st.Samples() == 0 {
 		return res, nil
 	}
 	lane, err := l.s.env.Lanes.Get(ctx)
 	if err != nil {
 		return res, err
 	}
-	res, err = st.train(lane)
+	res, err = st.Train(lane, st.weights)
 	l.s.env.Lanes.Put(lane)
 	return res, err
 }
 
 // apply sends every shard its share of the gradients and waits for all answers.
-func (l *learner) apply(hard context.Context, st *step) error {
+func (l *learner) apply(hard context.Context, st *work) error {
 	sh := l.s.shards
-	return sh.each(func(i int) error {
-		parts := st.tells(i, rowwire.ApplyRequest{
-			Job: sh.job, Shard: uint32(i), Partition: l.partition, Epoch: l.epoch, From: st.at.from, To: st.at.to,
-			RecordUnix: st.newest, Turn: st.at.when.turn, Generation: st.at.when.generation, Traceparent: st.parent,
+	return sh.Each(func(i int) error {
+		parts := st.Tells(i, rowwire.ApplyRequest{
+			Job: sh.Job, Shard: uint32(i), Partition: l.partition, Epoch: l.epoch, From: st.At.From, To: st.At.To,
+			RecordUnix: st.Newest, Turn: st.At.When.Turn, Generation: st.At.When.Generation, Traceparent: st.parent,
 		})
-		_, err := call(hard, sh, i, func(ctx context.Context, c rowwire.Conn) (struct{}, error) {
+		_, err := shards.Call(hard, sh, i, func(ctx context.Context, c rowwire.Conn) (struct{}, error) {
 			for i := range parts { // all again where one did not arrive: the shard may have been another meanwhile
 				if _, err := c.Apply(ctx, &parts[i]); err != nil {
 					return struct{}{}, err
@@ -112,36 +114,30 @@ func (l *learner) apply(hard context.Context, st *step) error {
 }
 
 // fetch gets the rows of the batch and the dense variables side by side.
-func (l *learner) fetch(ctx context.Context, st *step) error {
-	sh, when := l.s.shards, st.at.when
+func (l *learner) fetch(ctx context.Context, st *work) error {
+	sh, when := l.s.shards, st.At.When
 	got := make(chan error, 1)
 	go func() {
 		var err error
 		if l.s.cfg.Deterministic {
-			st.weights, err = fetchDense(ctx, sh, st.e, when.turn, when.generation)
+			st.weights, err = shards.FetchDense(ctx, sh, st.Engine, when.Turn, when.Generation)
 		} else {
-			st.weights, err = l.s.dense.get(ctx)
+			st.weights, err = l.s.dense.Get(ctx)
 		}
 		got <- err
 	}()
-	err := sh.each(func(i int) error {
-		p, ok := st.asks(i, rowwire.LookupRequest{Model: sh.job, Shard: uint32(i), Turn: when.turn, Generation: when.generation})
+	err := sh.Each(func(i int) error {
+		p, ok := st.Asks(i, rowwire.LookupRequest{Model: sh.Job, Shard: uint32(i), Turn: when.Turn, Generation: when.Generation})
 		if !ok {
 			return nil
 		}
-		if _, err := call(ctx, sh, i, p.lookUp); err != nil {
+		if _, err := shards.Call(ctx, sh, i, p.LookUp); err != nil {
 			return err
 		}
-		if err := p.answer.Landed(p.rows, nil); err != nil {
+		if err := p.Landed(); err != nil {
 			return fmt.Errorf("shard %d: %s", i, err) // without its code: the records are not to blame
 		}
 		return nil
 	})
 	return errors.Join(err, <-got)
-}
-
-// lookUp is one attempt at the rows of a part.
-func (p *part) lookUp(ctx context.Context, c rowwire.Conn) (struct{}, error) {
-	p.answer.Into(p.rows, nil)
-	return struct{}{}, c.LookupInto(ctx, &p.lookup, &p.answer)
 }

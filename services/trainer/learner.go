@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/trainer/feed"
+	"github.com/monolith-go/monolith/services/trainer/internal/attempt"
+	"github.com/monolith-go/monolith/services/trainer/shards"
+	"github.com/monolith-go/monolith/services/trainer/source"
 )
 
 // learner learns one partition while its lease is held.
@@ -15,10 +18,10 @@ type learner struct {
 	s         *Server
 	partition int32
 	epoch     uint64
-	reader    *kafka.Reader
+	reader    source.Partition
 	ring      ring
-	turns     turns
-	told      bool // partitionTaken was appended
+	turns     feed.Turns
+	said      *training.PartitionTaken // the last of this lease; nil: none yet
 	steps     uint64
 
 	odd      int  // records in a row that could not be learnt by themselves
@@ -36,7 +39,7 @@ func (l *learner) run(soft, hard context.Context) {
 		defer l.s.env.Lanes.Expect(1)()
 	}
 	log := l.s.log.With("partition", l.partition, "epoch", l.epoch)
-	t := newTries()
+	t := attempt.New()
 	for soft.Err() == nil {
 		steps := l.steps
 		err := l.runOnce(soft, hard)
@@ -44,22 +47,22 @@ func (l *learner) run(soft, hard context.Context) {
 			return
 		}
 		if l.steps > steps { // some of it went well
-			t.well()
+			t.Well()
 		}
-		wait, tell := t.failed(err)
-		switch code := refusal(err); {
+		wait, tell := t.Failed(err, errors.Is(err, errDiverged))
+		switch code := attempt.Refusal(err); {
 		case errors.Is(err, errDone):
 			log.Info("the partition is learnt to its end")
 			l.awaitWork(soft)
-			t.well()
+			t.Well()
 			continue
-		case errors.Is(err, errMoved):
+		case errors.Is(err, shards.ErrMoved):
 		case code == rowwire.Fenced:
 			log.Warn("another trainer has the partition, giving it up", "err", err)
 			return
-		case unsettles(code):
+		case attempt.Unsettles(code):
 			log.Info("taking the partition up again where the shards stand", "err", err)
-		case lost(err):
+		case attempt.Lost(err):
 			log.Error("the log is not the one that was learnt from: nothing is skipped, the partition stands still", "err", err)
 			l.reading(err)
 		default:
@@ -91,12 +94,12 @@ func (l *learner) reading(err error) {
 
 // runOnce finds out where the shards stand and learns from there on.
 func (l *learner) runOnce(soft, hard context.Context) error {
-	if err := l.s.shards.wait(soft); err != nil {
+	if err := l.s.shards.Wait(soft); err != nil {
 		return err
 	}
 	// From here on a shard that comes back as another ends the work, so that what it
 	// lost is learnt again even when nothing new arrives.
-	followed, stop := l.s.shards.follow(soft)
+	followed, stop := l.s.shards.Follow(soft)
 	defer stop()
 	if l.s.cfg.Deterministic {
 		// A batch that was under way belongs to a timeline that a shard has left: it
@@ -105,45 +108,49 @@ func (l *learner) runOnce(soft, hard context.Context) error {
 		hard, broken = context.WithCancel(hard)
 		defer broken()
 		defer context.AfterFunc(followed, func() {
-			if errors.Is(context.Cause(followed), errMoved) {
+			if errors.Is(context.Cause(followed), shards.ErrMoved) {
 				broken()
 			}
 		})()
 	}
 	err := l.resume(followed, hard)
-	if err != nil && errors.Is(context.Cause(followed), errMoved) && refusal(err) != rowwire.Fenced {
-		return errMoved
+	if err != nil && errors.Is(context.Cause(followed), shards.ErrMoved) && attempt.Refusal(err) != rowwire.Fenced {
+		return shards.ErrMoved
 	}
 	return err
 }
 
 // awaitWork waits at the end of a bounded partition until a shard has lost some of it.
 func (l *learner) awaitWork(ctx context.Context) {
-	followed, stop := l.s.shards.follow(ctx)
+	followed, stop := l.s.shards.Follow(ctx)
 	defer stop()
-	all, err := l.s.shards.offsets(followed)
-	if err == nil && positionOf(all, l.partition).from >= l.end() {
+	all, err := l.s.shards.Offsets(followed)
+	if err == nil && shards.PositionOf(all, l.partition).From >= l.end() {
 		<-followed.Done()
 	}
 }
 
 // resume learns on resume where the shards stand now.
 func (l *learner) resume(soft, hard context.Context) error {
-	all, err := l.s.shards.offsets(soft)
+	all, err := l.s.shards.Offsets(soft)
 	if err != nil {
 		return err
 	}
-	pos := positionOf(all, l.partition)
-	if !l.told {
-		if err := l.s.tell(soft, &training.Event{Body: &training.Event_PartitionTaken{PartitionTaken: &training.PartitionTaken{
-			Partition: l.partition, Epoch: l.epoch, Trainer: l.s.cfg.Name, From: pos.from,
-		}}}); err != nil {
-			return fmt.Errorf("say that the partition is taken: %w", err)
-		}
-		l.told = true
-	}
-	if err := l.checkLog(soft, pos.from); err != nil {
+	pos := shards.PositionOf(all, l.partition)
+	was, err := l.lastTaken(soft) // behind the offsets: whoever learnt up to them has said so before
+	if err != nil {
 		return err
+	}
+	wrong := l.checkLog(soft, pos, leaderOf(was))
+	leader := l.reader.LeaderEpoch()
+	if wrong != nil {
+		leader = leaderOf(was) // the next one must find it as well
+	}
+	if err := l.takes(soft, pos.From, leader); err != nil {
+		return err
+	}
+	if wrong != nil {
+		return wrong
 	}
 	return l.learnFrom(soft, hard, pos)
 }

@@ -14,51 +14,20 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/trainer/feed"
+	"github.com/monolith-go/monolith/services/trainer/internal/attempt"
+	"github.com/monolith-go/monolith/services/trainer/shards"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
-// Which failures in a row people are told of, and how soon the next attempt is made.
-func TestFailuresInARow(t *testing.T) {
-	broken, moved := errors.New("broken"), fmt.Errorf("x: %w", errMoved)
-	gap, overlap, generation := rowwire.Errorf(rowwire.Gap, "x"), rowwire.Errorf(rowwire.Overlap, "x"), rowwire.Errorf(rowwire.WrongGeneration, "x")
-	for name, tc := range map[string]struct {
-		errs []error
-		told []int // which of them
-		soon bool  // each is tried again soon
-	}{
-		"failures":                  {slices.Repeat([]error{broken}, 5), []int{2, 3, 4}, false},
-		"a shard comes back":        {slices.Repeat([]error{moved}, 50), nil, true},
-		"a gap":                     {slices.Repeat([]error{gap}, unsettled+3), []int{unsettled + 1, unsettled + 2}, true},
-		"an overlap":                {slices.Repeat([]error{overlap}, unsettled+2), []int{unsettled + 1}, true},
-		"another generation":        {slices.Repeat([]error{generation}, unsettled+2), []int{unsettled + 1}, true},
-		"a model that diverges":     {[]error{errDiverged}, []int{0}, false},
-		"another refusal":           {slices.Repeat([]error{error(rowwire.Errorf(rowwire.Invalid, "x"))}, 3), []int{2}, false},
-		"failures around a restart": {[]error{broken, moved, broken, gap, broken}, []int{4}, false},
-	} {
-		tr := newTries()
-		for round := range 2 {
-			var told []int
-			soon := true
-			for i, err := range tc.errs {
-				wait, tell := tr.failed(err)
-				if tell {
-					told = append(told, i)
-				}
-				soon = soon && wait == tr.settling
-			}
-			if !slices.Equal(told, tc.told) || soon != tc.soon {
-				t.Errorf("%s, round %d: told of %v, want %v; soon %v", name, round, told, tc.told, soon)
-			}
-			for range 20 {
-				tr.pauses.Next()
-				tr.settling.Next()
-			}
-			if tr.well(); tr.pauses.Next() > 2*settle || tr.settling.Next() > 2*settle {
-				t.Errorf("%s: the pauses stay long after a success", name)
-			}
-			tr.well()
+// What is about the content of a batch is refused, and nothing else.
+func TestWhatIsRefused(t *testing.T) {
+	for err, want := range map[error]bool{step.ErrGradients: true, step.ErrTooLarge: true, rowwire.Errorf(rowwire.Invalid, "x"): true, rowwire.Errorf(rowwire.Gap, "x"): false, errors.New("x"): false} {
+		if refused(err) != want {
+			t.Errorf("%v is refused: %v", err, !want)
 		}
 	}
 }
@@ -71,7 +40,7 @@ func TestAPartitionThatCannotBeLearnt(t *testing.T) {
 		s := w.view(w.alone())
 		w.ready(0, 3, 1, 0, "h:1") // this trainer was told of one shard
 		w.caughtUp(s)
-		l := &learner{s: s, reader: kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic})}
+		l := &learner{s: s, reader: s.source.Open("", 0, func(error) {})}
 		soft, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); l.run(soft, t.Context()) }()
@@ -113,8 +82,8 @@ func (w *world) learning(change func(*Config)) *learner {
 		f.inOrder = cfg.Deterministic
 	}
 	w.caughtUp(s)
-	l := &learner{s: s, epoch: 1, ring: newRing(s.engine), turns: turns{size: int64(cfg.Batch), n: 1},
-		reader: kafka.NewReader(kafka.ReaderConfig{Brokers: cfg.Brokers, Topic: cfg.Topic})}
+	l := &learner{s: s, epoch: 1, ring: newRing(s.engine), turns: feed.Turns{Size: int64(cfg.Batch), N: 1},
+		reader: s.source.Open("", 0, func(error) {})}
 	w.t.Cleanup(func() { l.reader.Close() })
 	return l
 }
@@ -132,19 +101,21 @@ func (w *world) letters() (offsets []uint64) {
 	return offsets
 }
 
+// oddCase is a batch of records, and what becomes of those that cannot be learnt.
+type oddCase struct {
+	users   []int64 // 666: its gradients cannot be applied; negative: it is no record
+	odd     int     // in a row before
+	fenced  bool
+	want    int      // in a row afterwards
+	letters []uint64 // parked
+	says    string
+}
+
 // Records that cannot be learnt are counted in a row; only a record that is learnt ends the
 // row, and a row that is too long is the model's fault.
 func TestOddRecordsInARow(t *testing.T) {
-	bad := modelspec.FID(1, 666)
 	for _, inOrder := range []bool{false, true} {
-		for name, tc := range map[string]struct {
-			users   []int64 // 666: its gradients cannot be applied; negative: it is no record
-			odd     int     // in a row before
-			fenced  bool
-			want    int      // in a row afterwards
-			letters []uint64 // parked
-			says    string
-		}{
+		for name, tc := range map[string]oddCase{
 			"a good one":                {[]int64{1}, 5, false, 0, nil, ""},
 			"good ones":                 {[]int64{1, 2, 3}, 5, false, 0, nil, ""},
 			"no records":                {[]int64{-1, -1}, 5, false, 5, []uint64{0, 1}, ""},
@@ -162,62 +133,76 @@ func TestOddRecordsInARow(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s, deterministic %v", name, inOrder), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, 1, 2)
-				w.poisoned(func(fid int64) bool { return fid == bad })
-				l := w.learning(func(c *Config) { c.Deterministic = inOrder })
-				l.odd = tc.odd
-				if tc.fenced {
-					for _, s := range w.shards {
-						s.epochs[0] = 9
-					}
-				}
-				recs := records(0, tc.users...)
-				learn := func(recs []kafka.Record, from, to int64) error {
-					st, of := l.ring.steps[0], span{recs: recs, from: from, to: to}
-					learn := l.halving
-					if inOrder {
-						learn, of.when.turn = l.sifted, w.shards[0].now.turn
-					}
-					if err := st.load(of); err != nil {
-						return err
-					}
-					return learn(t.Context(), t.Context(), st)
-				}
-				err := learn(recs, 0, 10)
-				if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(strings.ToLower(err.Error()), tc.says) && !(tc.fenced && refusal(err) == rowwire.Fenced) {
-					t.Errorf("%v, want %q", err, tc.says)
-				}
-				if l.odd != tc.want || !slices.Equal(w.letters(), tc.letters) {
-					t.Errorf("%d odd ones in a row, want %d; parked are %v, want %v", l.odd, tc.want, w.letters(), tc.letters)
-				}
-				facts, _ := w.facts(l.s.own())
-				told := 0
-				for _, f := range facts {
-					if h := f.GetHealthFailed(); h != nil {
-						told++
-						if h.GetFrom() != 0 || h.GetTo() != 10 || h.GetPartition() != 0 {
-							t.Errorf("healthFailed %v", h)
-						}
-					}
-				}
-				diverged := errors.Is(err, errDiverged)
-				if l.diverged != diverged || (told == 1) != diverged || told > 1 {
-					t.Errorf("diverged %v, told %d times", l.diverged, told)
-				}
-				if diverged {
-					if err := learn(recs, 0, 10); !errors.Is(err, errDiverged) {
-						t.Errorf("once more: %v", err)
-					}
-					if again, _ := w.facts(l.s.own()); len(again) != len(facts) {
-						t.Error("it is told twice")
-					}
-				}
-				for i, s := range w.shards {
-					if next := s.now.next[0]; tc.says == "" && next != 10 || tc.says != "" && next != 0 {
-						t.Errorf("shard %d stands at %d", i, next)
-					}
-				}
+				tc.run(t, inOrder)
 			})
+		}
+	}
+}
+
+// learnOne learns records as one batch of partition 0, up to offset 10.
+func (l *learner) learnOne(ctx context.Context, w *world, recs []kafka.Record) error {
+	st, of := l.ring.steps[0], step.Span{Recs: recs, From: 0, To: 10}
+	learn := l.halving
+	if l.s.cfg.Deterministic {
+		learn, of.When.Turn = l.sifted, w.shards[0].now.turn
+	}
+	if err := st.load(of); err != nil {
+		return err
+	}
+	return learn(ctx, ctx, st)
+}
+
+func (tc *oddCase) run(t *testing.T, inOrder bool) {
+	bad := modelspec.FID(1, 666)
+	w := newWorld(t, 1, 2)
+	w.poisoned(func(fid int64) bool { return fid == bad })
+	l := w.learning(func(c *Config) { c.Deterministic = inOrder })
+	l.odd = tc.odd
+	if tc.fenced {
+		for _, s := range w.shards {
+			s.epochs[0] = 9
+		}
+	}
+	recs := records(0, tc.users...)
+	err := l.learnOne(t.Context(), w, recs)
+	if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(strings.ToLower(err.Error()), tc.says) && !(tc.fenced && attempt.Refusal(err) == rowwire.Fenced) {
+		t.Errorf("%v, want %q", err, tc.says)
+	}
+	if l.odd != tc.want || !slices.Equal(w.letters(), tc.letters) {
+		t.Errorf("%d odd ones in a row, want %d; parked are %v, want %v", l.odd, tc.want, w.letters(), tc.letters)
+	}
+	tc.told(w, l, recs, err)
+	for i, s := range w.shards {
+		if next := s.now.next[0]; tc.says == "" && next != 10 || tc.says != "" && next != 0 {
+			t.Errorf("shard %d stands at %d", i, next)
+		}
+	}
+}
+
+// told fails unless the model's divergence, and nothing else, is a fact, once.
+func (tc *oddCase) told(w *world, l *learner, recs []kafka.Record, err error) {
+	t := w.t
+	t.Helper()
+	facts, _ := w.facts(l.s.own())
+	told := 0
+	for _, f := range facts {
+		if h := f.GetHealthFailed(); h != nil {
+			told++
+			if h.GetFrom() != 0 || h.GetTo() != 10 || h.GetPartition() != 0 {
+				t.Errorf("healthFailed %v", h)
+			}
+		}
+	}
+	diverged := errors.Is(err, errDiverged)
+	if l.diverged != diverged || (told == 1) != diverged || told > 1 {
+		t.Errorf("diverged %v, told %d times", l.diverged, told)
+	}
+	if diverged {
+		if err := l.learnOne(t.Context(), w, recs); !errors.Is(err, errDiverged) {
+			t.Errorf("once more: %v", err)
+		}
+		if again, _ := w.facts(l.s.own()); len(again) != len(facts) {
+			t.Error("it is told twice")
 		}
 	}
 }
@@ -230,8 +215,8 @@ func TestLettersThatCannotBeParked(t *testing.T) {
 		s := w.view(w.alone())
 		letters := &failingLetters{DeadLetters: w.b.DeadLetters(), err: fmt.Errorf("parking: %w", bus.ErrUnavailable)}
 		s.env.Bus = otherLetters{w.b, letters}
-		l := &learner{s: s}
-		r := rejected{kafka.Record{Topic: "ratings", Offset: 7, Headers: map[string]string{"b": "2", "a": "1"}}, "odd"}
+		l := &learner{s: s, reader: s.source.Open("", 0, func(error) {})}
+		r := step.Rejected{Record: kafka.Record{Topic: "ratings", Offset: 7, Headers: map[string]string{"b": "2", "a": "1"}}, Reason: "odd"}
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -311,15 +296,15 @@ func TestWhereALearnerBegins(t *testing.T) {
 	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 	w.caughtUp(l.s)
 	for name, tc := range map[string]struct {
-		pos  position
+		pos  shards.Position
 		want int64
 	}{
-		"nothing was learnt":      {position{}, 10},
-		"learnt up to somewhere":  {position{from: 17}, 17},
-		"learnt one":              {position{from: 1}, 1},
-		"others have gone on":     {position{cuts: []int64{20}}, 4},
-		"others, and this one":    {position{from: 6, cuts: []int64{20}}, 6},
-		"others are nowhere else": {position{cuts: []int64{}}, 10},
+		"nothing was learnt":      {shards.Position{}, 10},
+		"learnt up to somewhere":  {shards.Position{From: 17}, 17},
+		"learnt one":              {shards.Position{From: 1}, 1},
+		"others have gone on":     {shards.Position{Cuts: []int64{20}}, 4},
+		"others, and this one":    {shards.Position{From: 6, Cuts: []int64{20}}, 6},
+		"others are nowhere else": {shards.Position{Cuts: []int64{}}, 10},
 	} {
 		if got, err := l.start(t.Context(), tc.pos); err != nil || got != tc.want {
 			t.Errorf("%s: %d, %v; want %d", name, got, err, tc.want)
@@ -340,16 +325,36 @@ func TestWhatTheLogMustHold(t *testing.T) {
 		lost bool
 	}{{0, false, false}, {29, false, false}, {30, true, false}, {31, false, true}} {
 		ill()
-		err := l.checkLog(t.Context(), tc.from)
-		if errors.Is(err, kafka.ErrTruncated) != tc.lost || !tc.lost && err != nil || lost(err) != tc.lost {
+		err := l.checkLog(t.Context(), shards.Position{From: tc.from}, -1)
+		if errors.Is(err, kafka.ErrTruncated) != tc.lost || !tc.lost && err != nil || attempt.Lost(err) != tc.lost {
 			t.Errorf("learnt up to %d: %v", tc.from, err)
 		}
 		says(t, l.s, fmt.Sprint("learnt up to ", tc.from), l.named("learning"), map[bool]string{false: "it fails"}[tc.well])
 	}
 	for err, want := range map[error]bool{kafka.ErrOutOfRange: true, kafka.ErrTruncated: true, kafka.ErrTopicChanged: true, kafka.ErrCorrupt: true, errors.New("x"): false, kafka.ErrClosed: false} {
-		if lost(err) != want {
+		if attempt.Lost(err) != want {
 			t.Errorf("with %v the log is lost: %v", err, !want)
 		}
+	}
+	// What any shard has learnt counts, unless all of them go back to one cut.
+	if _, _, err := l.reader.Bounds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leader := l.reader.LeaderEpoch()
+	for _, tc := range []struct {
+		cuts    []int64
+		leader  int32
+		inOrder bool
+		lost    bool
+	}{{nil, leader, false, false}, {[]int64{30}, leader, false, false}, {[]int64{20, 31}, leader, false, true}, {[]int64{31}, leader, true, false}, {[]int64{30}, -1, false, false}, {[]int64{31}, -1, false, true}, {nil, leader + 1, false, true}} {
+		l.s.cfg.Deterministic = tc.inOrder
+		if err := l.checkLog(t.Context(), shards.Position{From: 10, Cuts: tc.cuts}, tc.leader); errors.Is(err, kafka.ErrTruncated) != tc.lost || !tc.lost && err != nil {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+	l.s.cfg.Deterministic = false
+	if err := l.checkLog(t.Context(), shards.Position{}, leader+1); err != nil {
+		t.Errorf("nothing was learnt yet: %v", err)
 	}
 	// The newest cut that knows its leader epoch is the one that counts.
 	for id, epochs := range []map[int32]int32{{0: 99}, {0: 0}, nil} {
@@ -357,13 +362,13 @@ func TestWhatTheLogMustHold(t *testing.T) {
 			Id: int64(id + 1), Dir: w.dir, Offsets: map[int32]int64{0: 20}, LeaderEpochs: epochs, Shards: []*training.ShardFile{{Path: "p", Hash: "h"}}}}}})
 	}
 	w.caughtUp(l.s)
-	if err := l.checkLog(t.Context(), 20); err != nil {
+	if err := l.checkLog(t.Context(), shards.Position{From: 20}, -1); err != nil {
 		t.Errorf("a cut of this leader epoch: %v", err)
 	}
 	w.append(jobSubject(), &training.Event{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{Checkpoint: &training.Checkpoint{
 		Id: 4, Dir: w.dir, Offsets: map[int32]int64{0: 40}, LeaderEpochs: map[int32]int32{0: 0}, Shards: []*training.ShardFile{{Path: "p", Hash: "h"}}}}}})
 	w.caughtUp(l.s)
-	if err := l.checkLog(t.Context(), 20); !errors.Is(err, kafka.ErrTruncated) || !strings.Contains(err.Error(), "checkpoint 4") {
+	if err := l.checkLog(t.Context(), shards.Position{From: 20}, -1); !errors.Is(err, kafka.ErrTruncated) || !strings.Contains(err.Error(), "checkpoint 4") {
 		t.Errorf("a cut beyond the log: %v", err)
 	}
 }
@@ -380,11 +385,11 @@ func TestABoundedPartitionIsDone(t *testing.T) {
 				b.Partitions, b.Ends = 1, map[int32]int64{0: end}
 				w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 				w.caughtUp(l.s)
-				l.turns.ends = []int64{end}
+				l.turns.Ends = []int64{end}
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				for range 2 {
-					if err := l.learnFrom(ctx, ctx, position{from: w.shards[0].now.next[0], level: true}); !errors.Is(err, errDone) {
+					if err := l.learnFrom(ctx, ctx, shards.Position{From: w.shards[0].now.next[0], Level: true}); !errors.Is(err, errDone) {
 						t.Errorf("%v", err)
 					}
 					if next := w.shards[0].now.next[0]; next != end {
@@ -408,9 +413,9 @@ func TestWhereADeterministicPartitionGoesOn(t *testing.T) {
 	b.Partitions, b.Ends = 1, map[int32]int64{0: 20}
 	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 	w.caughtUp(l.s)
-	l.turns.ends = []int64{20}
+	l.turns.Ends = []int64{20}
 	for from, want := range map[int64]string{1: "no multiple of the batch size 16", 17: "no multiple of the batch size 16", 19: "no multiple", 20: errDone.Error(), 21: errDone.Error()} {
-		if err := l.learnFrom(t.Context(), t.Context(), position{from: from, level: true}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := l.learnFrom(t.Context(), t.Context(), shards.Position{From: from, Level: true}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("at %d: %v, want %q", from, err, want)
 		}
 	}

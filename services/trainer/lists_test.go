@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -15,47 +14,18 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/compat/matrixpb"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/testenv/matrixpb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/kernels/layout"
+	"github.com/monolith-go/monolith/kernels/layout/layouttest"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
-
-// listsSpec has several ids of a feature, a crossed one, a float, and two tasks of which one has a mask.
-func listsSpec() *model.ModelSpec {
-	spec := smallSpec()
-	proto := spec.Tables[0]
-	spec.Tables = nil
-	spec.Features = []*model.Feature{
-		{Name: "user", Field: "user", Slot: 1, Table: "user"},
-		{Name: "genres", Field: "genres", Slot: 3, Table: "genre", Pooling: model.Feature_MEAN, Missing: model.Feature_EMPTY, Ids: model.Feature_HASH},
-		{Name: "movie", Field: "movie", Slot: 2, Table: "movie"},
-		{Name: "seen", Field: "history", Slot: 2, Table: "movie", Missing: model.Feature_EMPTY},
-		{Name: "taste", Slot: 4, Table: "genre", Cross: []string{"user", "movie"}},
-	}
-	for _, name := range []string{"user", "genre", "movie"} {
-		spec.Tables = append(spec.Tables, &model.Table{Name: name, Dim: 2, Optimizer: proto.Optimizer, Initializer: proto.Initializer})
-	}
-	spec.Floats = []*model.Float{{Name: "age", Field: "age", Missing: model.Feature_DEFAULT, Default: 30}}
-	spec.Outputs = []*model.Output{{Name: "x", Slices: []string{"*"}}}
-	spec.Layers = []*model.DenseLayer{
-		{Name: "like", Units: 1, Inputs: []string{"x", "age"}},
-		{Name: "stars", Units: 1, Inputs: []string{"x", "age"}},
-	}
-	spec.Label = nil
-	spec.Tasks = []*model.Task{
-		{Name: "like", Logit: "like", Label: &model.Label{Field: "stars", Threshold: 3}, MaskField: "seen"},
-		{Name: "stars", Logit: "stars", Label: &model.Label{Field: "stars", Raw: true}, Loss: model.Task_MSE, WeightField: "w"},
-	}
-	return spec
-}
 
 // Records with several ids, floats and weights are learnt through the whole trainer, and those that
 // cannot be are parked whole with the field named.
 func TestListsFloatsAndWeightsAreLearnt(t *testing.T) {
 	w := newWorld(t, 1, 2)
-	spec := listsSpec()
+	spec := trainertest.ListsSpec()
 	w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
 	records := []string{
 		`{"user":1,"movie":2,"genres":["Drama","War",7],"history":[2,3,"4"],"age":41.5,"stars":4,"seen":1,"w":0.5}`,
@@ -133,53 +103,12 @@ func TestListsFloatsAndWeightsAreLearnt(t *testing.T) {
 	}
 }
 
-// A step whose records read more than a shard can be sent is learnt in parts, and a record that
-// does so alone is parked.
-func TestRecordsTooLargeForAStep(t *testing.T) {
-	spec := listsSpec()
-	for _, table := range spec.Tables {
-		table.Dim = 1024
-	}
-	e, err := newEngine(spec, 1, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := func(from, n int) kafka.Record {
-		ids := make([]string, n)
-		for i := range ids {
-			ids[i] = fmt.Sprint(from + i)
-		}
-		return kafka.Record{Value: fmt.Appendf(nil, `{"user":1,"movie":2,"stars":1,"history":[%s]}`, strings.Join(ids, ","))}
-	}
-	most := modelspec.MaxStepBytes / (8 + 4*1024)
-	s := e.newStep()
-	if err := s.load(span{recs: []kafka.Record{record(3, most/2), record(most, most/2-100)}}); err != nil || s.samples() != 2 {
-		t.Errorf("two records that fit: %v", err)
-	}
-	if err := s.load(span{recs: []kafka.Record{record(3, most/2), record(most, most/2+100)}}); err != nil || !refused(s.unfit) {
-		t.Errorf("two that do not: %v, %v", err, s.unfit)
-	}
-	if s.fitted != 0 {
-		t.Errorf("%d records fit", s.fitted)
-	}
-	var many []kafka.Record
-	for i := range 300 {
-		many = append(many, record(i%7, 16384))
-	}
-	if err := s.load(span{recs: many}); err != nil || !errors.Is(s.unfit, errTooLarge) || s.fitted != runtime.MaxBatchIDs/(16384+3) {
-		t.Errorf("%d records of %d ids in all: %v, %d fit", len(many), 300*16384, err, s.fitted)
-	}
-	if err := s.load(span{recs: []kafka.Record{record(3, runtime.MaxIDs+1)}}); err != nil || len(s.bad) != 1 || !strings.Contains(s.bad[0].reason, `feature "seen" has 16385 ids`) {
-		t.Errorf("more ids than a feature may have: %v, %v", err, s.bad)
-	}
-}
-
 // A record that is too large for a step by itself is parked, and those beside it are learnt, in
 // either mode.
 func TestARecordTooLargeIsParked(t *testing.T) {
 	for _, deterministic := range []bool{false, true} {
 		w := newWorld(t, 1, 1)
-		spec := listsSpec()
+		spec := trainertest.ListsSpec()
 		for _, table := range spec.Tables {
 			table.Dim = 4096
 		}
@@ -219,7 +148,7 @@ func TestARecordTooLargeIsParked(t *testing.T) {
 // number of the sample.
 func TestRecordsOfSeveralSamples(t *testing.T) {
 	w := newWorld(t, 1, 2)
-	spec := listsSpec()
+	spec := trainertest.ListsSpec()
 	for _, f := range spec.Features[:1] {
 		f.Ids = model.Feature_FID
 	}
@@ -241,10 +170,10 @@ func TestRecordsOfSeveralSamples(t *testing.T) {
 		}
 		return append(binary.LittleEndian.AppendUint64(nil, uint64(len(message))), message...)
 	}
-	of := func(user uint64) uint64 { return layout.MakeV1(1, user) }
+	of := func(user uint64) uint64 { return layouttest.MakeV1(1, user) }
 	records := [][]byte{
 		append(batch(of(1), of(2), of(3)), batch(of(4))...),
-		append(batch(of(7), of(8)), batch(of(9), layout.MakeV1(2, 9))...), // the fourth is of another slot
+		append(batch(of(7), of(8)), batch(of(9), layouttest.MakeV1(2, 9))...), // the fourth is of another slot
 		batch(of(5)),
 	}
 	var recs []kafka.Record

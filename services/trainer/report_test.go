@@ -10,8 +10,19 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
+
+// labels are a batch of one task.
+type labels []float32
+
+func (l labels) Len() int              { return len(l) }
+func (l labels) Labels(int) []float32  { return l }
+func (l labels) Weights(int) []float32 { return nil }
 
 // Figures are facts while something is learnt: the rate is that since the last look, and what
 // is not known yet is left out.
@@ -19,8 +30,8 @@ func TestFiguresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := busOnly(t)
 		s := w.view(w.alone())
-		log := &lines{}
-		s.log = log.logger()
+		log := &trainertest.Lines{}
+		s.log = log.Logger()
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.report(ctx) }()
@@ -40,11 +51,12 @@ func TestFiguresAreReported(t *testing.T) {
 			}
 		}
 		learn := func(n int) {
-			scores, labels := make([]float32, n), make([]float32, n)
+			scores, truth := make([]float32, n), make([]float32, n)
 			for i := range n {
-				scores[i], labels[i] = float32(i%2), float32(i%2)
+				scores[i], truth[i] = float32(i%2), float32(i%2)
 			}
-			s.m.learn(scores, labels, float64(n)/2, 0)
+			task := []modelspec.Task{{Name: "score", Label: &model.Label{Field: "rating", Threshold: 1}}}
+			s.m.meter.Learnt(task, labels(truth), runtime.Result{Loss: float64(n) / 2, Losses: []float64{float64(n) / 2}, Scores: [][]float32{scores}})
 		}
 		time.Sleep(time.Millisecond) // off the tick
 		check("nothing was learnt")
@@ -56,14 +68,14 @@ func TestFiguresAreReported(t *testing.T) {
 		check("nothing again")
 		learn(20)
 		check("after a pause", "samples_per_second 2 of 170", "loss 0.5 of 170", "auc 1 of 170")
-		if got := log.all(); len(got) != 0 {
+		if got := log.All(); len(got) != 0 {
 			t.Errorf("log %q", got)
 		}
 		s.last = 1 << 40 // as of a subject that somebody else writes to
 		learn(20)
 		check("what cannot be said")
 		time.Sleep(time.Minute) // attempts at it
-		if got := log.all(); len(got) != 1 || !strings.Contains(got[0], "metrics were not reported") {
+		if got := log.All(); len(got) != 1 || !strings.Contains(got[0], "metrics were not reported") {
 			t.Errorf("log %q", got)
 		}
 		stop()

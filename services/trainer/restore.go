@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 
 // restorePatience bounds the work of one command; a caller waits 30 s at most.
@@ -40,7 +41,7 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	if err != nil {
 		return nil, bus.Refuse(bus.CodeUnavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
 	}
-	why := request{Reason: cmp.Or(body.Reason, "on command")}
+	why := requests.Request{Reason: cmp.Or(body.Reason, "on command")}
 	var saved []int64
 	_, seqs, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
 		saved = saved[:0]

@@ -14,11 +14,12 @@ import (
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/services/trainer/internal/attempt"
 )
 
-// handleRequest has the shards follow returns of the job, as real ones do: they come back elsewhere
+// restoreAsAsked has the shards follow returns of the job, as real ones do: they come back elsewhere
 // with what the checkpoint held.
-func (w *world) obey() {
+func (w *world) restoreAsAsked() {
 	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -66,7 +67,7 @@ func (w *world) restore(body string) (map[string]int64, error) {
 // offset once by each shard, and the next checkpoint is of the new timeline.
 func TestRestore(t *testing.T) {
 	w := newWorld(t, 2, 2)
-	w.obey()
+	w.restoreAsAsked()
 	w.write(50)
 	a := w.run(w.config("a", 0))
 	w.learnt(0, 100)
@@ -120,7 +121,7 @@ func TestRestore(t *testing.T) {
 // the model diverged, waits for shards that answer.
 func TestRestoreWithoutHealthyShards(t *testing.T) {
 	w := newWorld(t, 1, 1)
-	w.obey()
+	w.restoreAsAsked()
 	w.write(30)
 	a := w.run(w.config("a", 0))
 	w.learnt(0, 30)
@@ -130,7 +131,7 @@ func TestRestoreWithoutHealthyShards(t *testing.T) {
 	b := w.run(w.config("b", 1))
 	var err error
 	for unavailable := true; unavailable; unavailable = errors.Is(err, bus.ErrUnavailable) { // until b leads
-		pause(t.Context(), settle)
+		pause(t.Context(), attempt.Settle)
 		_, err = w.restore(`{"checkpoint":1,"reason":"it diverged"}`)
 	}
 	if err != nil {

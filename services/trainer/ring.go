@@ -3,6 +3,13 @@ package trainer
 import (
 	"context"
 	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/services/trainer/shards"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 // ring is the steps of a partition, which are at work side by side: one is decoded, the next has its rows
@@ -14,19 +21,45 @@ import (
 // no other step of the partition, changes in them: without the look-up ahead it lacks nothing. It is applied
 // after the answer to the one before. A step that is refused ends the ring: those behind it have
 // changed nothing, and their records are read again from where the shards stand.
-type ring struct{ steps [3]*step }
+type ring struct{ steps [3]*work }
+
+// work is a step, and how far the learner is with it.
+type work struct {
+	*step.Step
+	err error // which keeps it, and what comes behind it, from being learnt
+
+	looked  bool // what follows is set
+	weights *runtime.Weights
+	begin   time.Time
+	span    trace.Span // nil: nobody wants one
+	parent  string     // its traceparent
+}
+
+// load takes up the records of a span, with nothing looked up yet.
+func (w *work) load(of step.Span) error {
+	w.end()
+	return w.Step.Load(of)
+}
+
+// end forgets what was looked up, and ends the span.
+func (w *work) end() {
+	if w.span != nil {
+		w.span.End()
+	}
+	w.looked, w.weights, w.span, w.parent = false, nil, nil, ""
+}
 
 // newRing makes the memory of a partition's steps.
-func newRing(e *engine) (r ring) {
+func newRing(e *step.Engine) (r ring) {
 	for i := range r.steps {
-		r.steps[i] = e.newStep()
+		r.steps[i] = &work{Step: e.NewStep()}
 	}
 	return r
 }
 
 // learnFrom learns on from where the shards stand.
-func (l *learner) learnFrom(soft, hard context.Context, pos position) error {
-	take, learn := l.asTheyCome, l.halving
+func (l *learner) learnFrom(soft, hard context.Context, pos shards.Position) error {
+	take, learn := l.unordered, l.halving
 	if l.s.cfg.Deterministic {
 		take, learn = l.inTurns, l.sifted
 	}
@@ -45,15 +78,15 @@ func (l *learner) learnFrom(soft, hard context.Context, pos position) error {
 	defer stages.Wait()
 	defer cancel()
 
-	free := make(chan *step, len(l.ring.steps))
+	free := make(chan *work, len(l.ring.steps))
 	for _, st := range l.ring.steps {
 		free <- st
 	}
-	decoded := make(chan *step)
+	decoded := make(chan *work)
 	stages.Go(func() { decode(ctx, o, free, decoded) })
 	ready := decoded
 	if l.ahead() {
-		ready = make(chan *step)
+		ready = make(chan *work)
 		stages.Go(func() { l.lookAhead(ctx, decoded, ready) })
 	}
 	for {
@@ -63,6 +96,9 @@ func (l *learner) learnFrom(soft, hard context.Context, pos position) error {
 		}
 		if st.err != nil {
 			return st.err
+		}
+		if err := l.takes(soft, st.At.From, st.At.Leader); err != nil {
+			return err
 		}
 		if err := learn(soft, hard, st); err != nil {
 			return err
@@ -76,13 +112,13 @@ func (l *learner) learnFrom(soft, hard context.Context, pos position) error {
 func (l *learner) ahead() bool { return l.s.cfg.Pipeline == 1 && !l.s.cfg.Deterministic }
 
 // decode loads steps in order until one has an error, which it hands on as the last.
-func decode(ctx context.Context, o order, free <-chan *step, decoded chan<- *step) {
+func decode(ctx context.Context, o order, free <-chan *work, decoded chan<- *work) {
 	for {
 		st, err := receive(ctx, free)
 		if err != nil {
 			return
 		}
-		var s span
+		var s step.Span
 		if s, st.err = o.next(ctx); st.err == nil {
 			st.err = st.load(s)
 		}
@@ -93,7 +129,7 @@ func decode(ctx context.Context, o order, free <-chan *step, decoded chan<- *ste
 }
 
 // lookAhead gets the rows of one step while the one before it is learnt: nobody takes it sooner.
-func (l *learner) lookAhead(ctx context.Context, decoded <-chan *step, ready chan<- *step) {
+func (l *learner) lookAhead(ctx context.Context, decoded <-chan *work, ready chan<- *work) {
 	for {
 		st, err := receive(ctx, decoded)
 		if err != nil {
@@ -108,7 +144,7 @@ func (l *learner) lookAhead(ctx context.Context, decoded <-chan *step, ready cha
 	}
 }
 
-func receive(ctx context.Context, from <-chan *step) (*step, error) {
+func receive(ctx context.Context, from <-chan *work) (*work, error) {
 	select {
 	case st := <-from:
 		return st, nil
@@ -117,7 +153,7 @@ func receive(ctx context.Context, from <-chan *step) (*step, error) {
 	}
 }
 
-func send(ctx context.Context, to chan<- *step, st *step) bool {
+func send(ctx context.Context, to chan<- *work, st *work) bool {
 	select {
 	case to <- st:
 		return true

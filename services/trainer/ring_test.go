@@ -10,6 +10,8 @@ import (
 
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/trainer/internal/attempt"
+	"github.com/monolith-go/monolith/services/trainer/shards"
 )
 
 // bounded has the job end at an offset of its only partition.
@@ -18,7 +20,7 @@ func (l *learner) bounded(w *world, end int64) {
 	b.Partitions, b.Ends = 1, map[int32]int64{0: end}
 	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 	w.caughtUp(l.s)
-	l.turns.ends = []int64{end}
+	l.turns.Ends = []int64{end}
 }
 
 // withPipeline sets it as a flag would: 0 is meant.
@@ -69,7 +71,7 @@ func TestHowFarAheadRowsAreLookedUp(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			if err := l.learnFrom(ctx, ctx, position{level: true}); !errors.Is(err, errDone) {
+			if err := l.learnFrom(ctx, ctx, shards.Position{Level: true}); !errors.Is(err, errDone) {
 				t.Fatal(err)
 			}
 			if lookups.Load() != batches || applied.Load() != batches {
@@ -98,8 +100,8 @@ func TestARefusalEndsTheRing(t *testing.T) {
 			}
 			return code
 		}
-		err := l.learnFrom(t.Context(), t.Context(), position{})
-		if refusal(err) != code {
+		err := l.learnFrom(t.Context(), t.Context(), shards.Position{})
+		if attempt.Refusal(err) != code {
 			t.Errorf("%v: %v", code, err)
 		}
 		for i, s := range w.shards {

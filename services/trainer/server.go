@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -32,10 +31,14 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/requests"
+	"github.com/monolith-go/monolith/services/trainer/shards"
+	"github.com/monolith-go/monolith/services/trainer/source"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 const (
-	source     = "trainer"
+	author     = "trainer"  // of facts and letters
 	kind       = "training" // of its container
 	serverType = "worker"
 
@@ -49,6 +52,7 @@ type Server struct {
 	env    services.Env
 	log    *slog.Logger
 	tracer trace.Tracer
+	source source.Source
 	m      *metrics
 	ready  chan struct{}
 
@@ -58,14 +62,14 @@ type Server struct {
 	plan     *follow.Follower[plan.State]
 	fleet    *follow.Follower[fleet.State]
 	lineage  *follow.Follower[lineage.State]
-	requests *follow.Follower[requests]
+	requests *follow.Follower[requests.State]
 	begin    uint64 // the log's end when Run began
 
-	shards *shardSet
+	shards *shards.Set
 
 	// Set by prepare before it closes prepared.
-	engine   *engine
-	dense    *denseCache
+	engine   *step.Engine
+	dense    *shards.Dense
 	prepared chan struct{}
 
 	learners sync.WaitGroup
@@ -79,7 +83,12 @@ var _ services.Role = (*Server)(nil)
 
 // New checks cfg, fills in defaults and starts nothing.
 func New(cfg Config, env services.Env) (*Server, error) {
-	cfg.Topic = cmp.Or(cfg.Topic, kafka.TopicOf(env.BZID, "ratings"))
+	if cfg.Topic == "" {
+		cfg.Topic = kafka.TopicOf(env.BZID, "ratings")
+		if cfg.Files.Given() {
+			cfg.Topic = filesTopic
+		}
+	}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -93,6 +102,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if s.tracer == nil {
 		s.tracer = noop.NewTracerProvider().Tracer("")
 	}
+	s.source = cfg.source(env.Surveys, s.log)
 	s.m = newMetrics(env.Metrics)
 	log := env.Bus.Log()
 	o := follow.Options{Log: s.log, Metrics: env.Metrics}
@@ -100,7 +110,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	s.plan = follow.New(log, registry.Plan.Only(env.BZID), o)
 	s.fleet = follow.New(log, registry.Fleet.Only(env.BZID), o)
 	s.lineage = follow.New(log, registry.Lineage.Only(env.BZID), o)
-	s.requests = follow.New(log, requestsOf(env.BZID, cfg.Job), o)
+	s.requests = follow.New(log, requests.View(env.BZID, cfg.Job), o)
 	return s, nil
 }
 
@@ -125,11 +135,11 @@ func (s *Server) run(ctx context.Context) error {
 	}
 	pool := s.env.Local.NewPool(s.env.Rows)
 	defer pool.Close()
-	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m, well: s.env.Health, ill: make([]atomic.Bool, s.cfg.Shards)}
+	s.shards = shards.New(s.cfg.Job, s.cfg.Shards, s.fleet, pool, s.env.Metrics, s.env.Health)
 
 	defer func() {
 		if s.dense != nil {
-			s.dense.close()
+			s.dense.Close()
 		}
 	}()
 
@@ -242,7 +252,7 @@ func (s *Server) started() *training.JobStarted {
 func (s *Server) differs(b *training.JobStarted) error {
 	mine, b := s.started(), proto.CloneOf(b)
 	mine.Format, b.Format = cmp.Or(mine.GetFormat(), input.JSON.String()), cmp.Or(b.GetFormat(), input.JSON.String())
-	mine.Begins = b.GetBegins()
+	mine.Begins, mine.Files = b.GetBegins(), s.cfg.Files.Same(b.GetFiles())
 	mine.Partitions, mine.TopicId, mine.Ends = b.GetPartitions(), b.GetTopicId(), b.GetEnds()
 	if b.GetSpecHash() == "" {
 		mine.SpecHash = ""
@@ -299,7 +309,7 @@ func (s *Server) tell(ctx context.Context, facts ...*training.Event) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := role.Store{Log: s.env.Bus.Log(), Source: source, Wait: func(context.Context, uint64) error { return nil }}
+	st := role.Store{Log: s.env.Bus.Log(), Source: author, Wait: func(context.Context, uint64) error { return nil }}
 	ids := make([]string, len(facts))
 	for i := range ids {
 		ids[i] = rand.Text()

@@ -1,14 +1,12 @@
 package trainer
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +15,12 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
+	"github.com/monolith-go/monolith/services/trainer/shards"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 // view is a trainer of which only the views run, with a model to learn.
@@ -30,11 +31,11 @@ func (w *world) view(cfg Config) *Server {
 		w.t.Fatal(err)
 	}
 	pool := rowwire.NewPool(nil)
-	s.shards = &shardSet{job: s.cfg.Job, n: s.cfg.Shards, fleet: s.fleet, pool: pool, m: s.m, well: s.env.Health, ill: make([]atomic.Bool, s.cfg.Shards)}
-	if s.engine, err = newEngine(smallSpec(), s.cfg.Shards, s.cfg.Batch); err != nil {
+	s.shards = shards.New(s.cfg.Job, s.cfg.Shards, s.fleet, pool, nil, s.env.Health)
+	if s.engine, err = step.New(trainertest.SmallSpec(), s.cfg.Shards, s.cfg.Batch); err != nil {
 		w.t.Fatal(err)
 	}
-	s.dense = newDenseCache(s.shards, s.engine)
+	s.dense = shards.NewDense(s.shards, s.engine)
 	close(s.prepared)
 	ctx, stop := context.WithCancel(context.Background())
 	var views sync.WaitGroup
@@ -43,7 +44,7 @@ func (w *world) view(cfg Config) *Server {
 	}
 	w.t.Cleanup(func() {
 		stop()
-		s.dense.close()
+		s.dense.Close()
 		views.Wait()
 		pool.Close()
 	})
@@ -173,8 +174,8 @@ func TestPartitionsThatAnotherTrainerLeaves(t *testing.T) {
 		cfg := w.alone()
 		cfg.Index = 1
 		s := w.view(cfg)
-		log := &lines{}
-		s.log = log.logger()
+		log := &trainertest.Lines{}
+		s.log = log.Logger()
 		_, free, err := w.b.Leases().TryAcquire(t.Context(), s.lease("partition.3"), "a", time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +211,7 @@ func TestPartitionsThatAnotherTrainerLeaves(t *testing.T) {
 		at(1900 * time.Millisecond)
 		check("before two lease times", 1, 2, 3)
 		at(3100 * time.Millisecond)
-		for _, line := range log.all() {
+		for _, line := range log.All() {
 			if strings.Contains(line, "cannot be had") {
 				t.Errorf("log %q, of a lease that the other has", line)
 			}
@@ -230,24 +231,4 @@ func TestPartitionsThatAnotherTrainerLeaves(t *testing.T) {
 		w.lost("a0")
 		check("alone", 0, 1, 2, 3, 4)
 	})
-}
-
-// lines are what is logged at Info and above.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *lines) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(strings.Lines(l.buf.String()))
 }

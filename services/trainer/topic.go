@@ -9,30 +9,17 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 
-const (
-	lookAtTopicEvery = 10 * time.Second
-	describeTimeout  = 2 * time.Second
-)
-
-// describe asks Kafka for the training topic.
-func (s *Server) describe(ctx context.Context) (kafka.Topic, error) {
-	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
-	defer cancel()
-	t, err := kafka.Describe(ctx, s.cfg.Brokers, s.cfg.Topic)
-	if err == nil && len(t.Partitions) == 0 {
-		err = fmt.Errorf("topic %s has no partitions", s.cfg.Topic)
-	}
-	return t, err
-}
+const lookAtTopicEvery = 10 * time.Second
 
 // fits says why the topic is not the one that the job has learnt from: its offsets stand
 // for nothing there.
 func (s *Server) fits(b *training.JobStarted, t kafka.Topic) error {
 	switch {
 	case b.GetTopicId() != "" && t.ID != "" && b.GetTopicId() != t.ID:
-		return fmt.Errorf("%w: job %s has learnt from topic %s with id %s, now it has id %s: bring that topic back, or train under a new job name", kafka.ErrTopicChanged, s.cfg.Job, s.cfg.Topic, b.GetTopicId(), t.ID)
+		return fmt.Errorf("%w: %s", kafka.ErrTopicChanged, s.source.Changed(b, t))
 	case len(t.Partitions) < int(b.GetPartitions()):
 		return fmt.Errorf("%w: job %s has learnt from %d partitions of topic %s, now it has %d: bring that topic back, or train under a new job name", kafka.ErrTopicChanged, s.cfg.Job, b.GetPartitions(), s.cfg.Topic, len(t.Partitions))
 	}
@@ -72,14 +59,15 @@ func (s *Server) update(b *training.JobStarted, t kafka.Topic, ends map[int32]in
 func (s *Server) bounds(ctx context.Context, t kafka.Topic, n int32) (begins, ends map[int32]int64, err error) {
 	begins, ends = map[int32]int64{}, map[int32]int64{}
 	for p := range n {
-		r := kafka.NewReader(kafka.ReaderConfig{Brokers: s.cfg.Brokers, Topic: s.cfg.Topic, TopicID: t.ID, Partition: p, Log: s.log})
+		r := s.source.Open(t.ID, p, func(error) {})
 		begins[p], ends[p], err = r.Bounds(ctx)
 		r.Close()
 		if err != nil {
 			return nil, nil, fmt.Errorf("find the bounds of the topic: %w", err)
 		}
 	}
-	return begins, ends, nil
+	ends, err = s.source.Limit(ctx, ends)
+	return begins, ends, err
 }
 
 // endsOf lists where a bounded job ends, by partition; nil: the job has no end.
@@ -98,7 +86,7 @@ func endsOf(b *training.JobStarted) []int64 {
 // the job's.
 func (c *chief) lookAtTopic(ctx context.Context) {
 	s := c.s
-	t, err := s.describe(ctx)
+	t, err := s.source.Describe(ctx)
 	if err != nil {
 		if errors.Is(err, kafka.ErrNoTopic) {
 			s.env.Health.Fail(healthTopic, err)
@@ -115,7 +103,7 @@ func (c *chief) lookAtTopic(ctx context.Context) {
 	default:
 		s.env.Health.OK(healthTopic)
 	}
-	_, _, err = c.append(ctx, request{}, func(j lineage.Job) []*training.Event {
+	_, _, err = c.append(ctx, requests.Request{}, func(j lineage.Job) []*training.Event {
 		if e := s.update(j.Started.V, t, nil); e != nil && !j.Stopped {
 			return []*training.Event{e}
 		}
@@ -130,7 +118,7 @@ func (c *chief) lookAtTopic(ctx context.Context) {
 // finds by them whether the log still holds what is in the cut. None where Kafka does
 // not answer; then an earlier cut has them.
 func (s *Server) leaderEpochs(ctx context.Context, offsets map[int32]int64) map[int32]int32 {
-	t, err := s.describe(ctx)
+	t, err := s.source.Describe(ctx)
 	if err != nil || s.fits(s.job().Started.V, t) != nil {
 		s.log.Debug("the checkpoint says no leader epochs", "err", err)
 		return nil
@@ -142,31 +130,4 @@ func (s *Server) leaderEpochs(ctx context.Context, offsets map[int32]int64) map[
 		}
 	}
 	return epochs
-}
-
-// checkLog makes sure that the partition's log still holds what was learnt from it: by
-// where it ends, and by the newest cut that knows its leader epoch, since a log that was
-// cut and written anew may be the longer one.
-func (l *learner) checkLog(ctx context.Context, from int64) error {
-	cuts := l.s.job().Checkpoints
-	for i := len(cuts) - 1; i >= 0; i-- {
-		epoch, ok := cuts[i].V.GetLeaderEpochs()[l.partition]
-		if !ok {
-			continue
-		}
-		if err := l.reader.Check(ctx, cuts[i].V.GetOffsets()[l.partition], epoch); err != nil {
-			return fmt.Errorf("checkpoint %d: %w", cuts[i].V.GetId(), err)
-		}
-		break
-	}
-	_, end, err := l.reader.Bounds(ctx)
-	switch {
-	case err != nil:
-		return err
-	case end < from:
-		return fmt.Errorf("%w: offset %d was learnt, the log of %s/%d ends at %d", kafka.ErrTruncated, from, l.s.cfg.Topic, l.partition, end)
-	case end == from:
-		l.s.env.Health.OK(l.named("learning")) // nothing is left to learn
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +14,12 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
 func (w *world) kafka() *kgo.Client {
@@ -191,6 +194,83 @@ func TestTruncatedLogIsNotLearnt(t *testing.T) {
 	}
 }
 
+// A log that loses what was learnt behind the newest checkpoint is found out at the next start, though it
+// has grown past that by then: nothing of it is learnt.
+func TestWhatWasLearntSinceTheCheckpointIsLost(t *testing.T) {
+	for _, inOrder := range []bool{false, true} {
+		t.Run(fmt.Sprint("deterministic ", inOrder), func(t *testing.T) {
+			w := newWorld(t, 1, 1)
+			w.shards[0].inOrder = inOrder
+			cfg := w.config("a", 0)
+			cfg.Deterministic = inOrder
+			a := w.run(cfg)
+			w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
+			w.write(32)
+			w.write(16)
+			w.learnt(0, 48)
+			a.stop(t)
+			w.loseBatches(1)
+			for range 3 {
+				w.write(20)
+			}
+			for range 2 { // a second start knows no less than the first
+				well := health.New()
+				b := w.start(cfg, func(e *services.Env) { e.Health = well }, looksOften)
+				problem(t, well, "reading ratings/0", "cut below what was read")
+				b.stop(t)
+			}
+			if got := w.shards[0].now.next[0]; got != 48 {
+				t.Errorf("the shard has learnt up to %d of a log that it never learnt from", got)
+			}
+			well := health.New()
+			b := w.start(cfg, func(e *services.Env) { e.Health = well }, looksOften)
+			problem(t, well, "reading ratings/0", "cut below what was read")
+			w.shards[0].crash() // and is back at the checkpoint, which has nothing of what was lost
+			w.learnt(0, w.ends[0]/16*16)
+			healthy(t, well)
+			b.stop(t)
+		})
+	}
+}
+
+// Leaders that change lose nothing: a trainer says in which leader's time it learns, again whenever that is
+// another, and one that comes later goes on.
+func TestAnotherLeaderIsNoLoss(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.write(20)
+	a := w.run(w.config("a", 0))
+	w.learnt(0, 20)
+	for range 2 {
+		w.bounce()
+		w.write(20)
+		w.learnt(0, w.ends[0])
+	}
+	a.stop(t)
+	w.bounce()
+	w.write(20)
+	b := w.run(w.config("b", 0))
+	w.learnt(0, w.ends[0])
+	b.stop(t)
+	w.shards[0].checkBooks(w.ends)
+	var said []string
+	for _, trainer := range []string{"a", "b"} {
+		facts, _ := w.facts(events.Join(bzid, "training", theJob+"/"+trainer))
+		last := int32(-1)
+		for _, f := range facts {
+			if p := f.GetPartitionTaken(); p != nil {
+				if p.LeaderEpoch == nil || p.GetLeaderEpoch() <= last {
+					t.Errorf("%s: %v", trainer, p)
+				}
+				last = p.GetLeaderEpoch()
+				said = append(said, fmt.Sprint(trainer, " from ", p.GetFrom()))
+			}
+		}
+	}
+	if want := []string{"a from 0", "a from 20", "a from 40", "b from 60"}; !slices.Equal(said, want) {
+		t.Errorf("said: %q, want %q", said, want)
+	}
+}
+
 // A stopped job stays stopped, whoever starts its trainers again, until its start is
 // requested; requests that make no sense are parked.
 func TestStoppedJobStaysStopped(t *testing.T) {
@@ -348,10 +428,10 @@ func (b refusingBus) Log() bus.Log { return refusing{b.Bus.Log()} }
 func TestALookAtTheTopic(t *testing.T) {
 	w := newWorld(t, 2, 1)
 	s := w.view(w.config("a", 0))
-	log := &lines{}
-	s.log = log.logger()
+	log := &trainertest.Lines{}
+	s.log = log.Logger()
 	c := &chief{s: s, epoch: 1}
-	there, err := s.describe(t.Context())
+	there, err := s.source.Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,12 +469,12 @@ func TestALookAtTheTopic(t *testing.T) {
 	if after, _ := w.facts(jobSubject()); len(after) != len(before) {
 		t.Errorf("of a stopped job it appended %v", after[len(before):])
 	}
-	if got := log.all(); len(got) != 0 {
+	if got := log.All(); len(got) != 0 {
 		t.Errorf("log %q", got)
 	}
 	s.env.Bus = refusingBus{w.b}
 	look("a partition more, and the log is full", func(*training.JobStarted) {}, "", 0)
-	if got := log.all(); len(got) != 1 || !strings.Contains(got[0], "could not be said") {
+	if got := log.All(); len(got) != 1 || !strings.Contains(got[0], "could not be said") {
 		t.Errorf("log %q", got)
 	}
 	// The leader epochs of a cut are those of the job's own topic.

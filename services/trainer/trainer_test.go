@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,11 +23,14 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/health"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/cut"
+	"github.com/monolith-go/monolith/services/trainer/feed"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -122,15 +124,15 @@ func TestBoundedJob(t *testing.T) {
 	if o := j.Checkpoints[0].V.GetOffsets(); len(o) > 2 || j.Checkpoints[1].V.GetOffsets()[1] != 100 {
 		t.Fatalf("offsets %v, then %v", o, j.Checkpoints[1].V.GetOffsets())
 	}
-	entry, err := checkpoint.ReadEntry(filepath.Join(w.dir, exportsDir, "entry", "2"))
+	entry, err := checkpoint.ReadEntry(filepath.Join(w.dir, cut.ExportsDir, "entry", "2"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if entry.Version != 2 || entry.Job != theJob || entry.Shards != 2 || !proto.Equal(entry.Spec, smallSpec()) {
+	if entry.Version != 2 || entry.Job != theJob || entry.Shards != 2 || !proto.Equal(entry.Spec, trainertest.SmallSpec()) {
 		t.Fatalf("entry %+v", entry)
 	}
-	for _, v := range modelspec.Variables(smallSpec()) {
-		if !slices.Equal(entry.Dense[v.Name].Values, modelspec.InitVariable(smallSpec(), v)) || len(entry.Dense[v.Name].Slots) != 0 {
+	for _, v := range modelspec.Variables(trainertest.SmallSpec()) {
+		if !slices.Equal(entry.Dense[v.Name].Values, modelspec.InitVariable(trainertest.SmallSpec(), v)) || len(entry.Dense[v.Name].Slots) != 0 {
 			t.Errorf("variable %s was not exported as it is", v.Name)
 		}
 	}
@@ -200,8 +202,8 @@ func TestDeterministic(t *testing.T) {
 	}
 	t.Logf("rolled back %d and %d times", w.shards[0].rolled, w.shards[1].rolled)
 	for i, r := range want {
-		tu := turns{size: 16, n: 3, ends: w.ends}
-		if k := tu.turn(r.Partition, r.From/16); k != uint64(i) {
+		tu := feed.Turns{Size: 16, N: 3, Ends: w.ends}
+		if k := tu.Turn(r.Partition, r.From/16); k != uint64(i) {
 			t.Errorf("turn %d learnt %+v, whose turn is %d", i, r, k)
 		}
 	}
@@ -254,6 +256,32 @@ func TestRequests(t *testing.T) {
 		t.Fatal(string(reply), err)
 	}
 
+	w.failsOnce()
+
+	// What is no request of a job is refused, once; so is what others put on its
+	// subjects and those of its trainers.
+	wrong := w.wrongRequests()
+	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "enough"}}})
+	a.wait(t)
+	letters, err := w.b.DeadLetters().List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusals := 0
+	for _, l := range letters {
+		if l.Stream == "MONOLITH" && l.By == author && l.Reason != "" {
+			refusals++
+		}
+	}
+	if refusals != wrong {
+		t.Errorf("%d refused requests were parked: %+v", refusals, letters)
+	}
+}
+
+// failsOnce has a requested checkpoint fail, which is a fact, and the next one succeed.
+func (w *world) failsOnce() {
+	t := w.t
+	t.Helper()
 	w.shards[0].mu.Lock()
 	w.shards[0].slowSnap = errors.New("disk full")
 	w.shards[0].mu.Unlock()
@@ -283,9 +311,12 @@ func TestRequests(t *testing.T) {
 	if len(j.Exports) != 1 || j.Checkpoints[3].V.GetId() != 5 { // 4 was begun and failed
 		t.Fatalf("%d exports, checkpoint %d", len(j.Exports), j.Checkpoints[3].V.GetId())
 	}
+}
 
-	// What is no request of a job is refused, once; so is what others put on its
-	// subjects and those of its trainers.
+// wrongRequests puts what is no request on subjects of the job and its trainers, and says how many.
+func (w *world) wrongRequests() int {
+	t := w.t
+	t.Helper()
 	trainer := events.Join(bzid, "training", theJob+"/a")
 	wrong := []struct {
 		subject events.Subject
@@ -303,20 +334,58 @@ func TestRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "enough"}}})
-	a.wait(t)
-	letters, err := w.b.DeadLetters().List(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	return len(wrong)
+}
+
+// A request that is sent again under its ce-id is carried out once, also by the next chief.
+func TestRequestsOfOneID(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	ask := func(reason string) uint64 {
+		t.Helper()
+		body := fmt.Sprintf(`{"checkpointRequested":{"reason":%q}}`, reason)
+		seq, err := w.b.Publish(t.Context(), string(jobSubject().Request()), map[string][]string{"ce-id": {"deploy-42"}}, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seq
 	}
-	refusals := 0
-	for _, l := range letters {
-		if l.Stream == "MONOLITH" && l.By == source && l.Reason != "" {
-			refusals++
+	answers := func() (n int) {
+		facts, headers := w.facts(jobSubject())
+		for i, f := range facts {
+			if f.GetCheckpointSaved() != nil && headers[i].Causation == "deploy-42" {
+				n++
+			}
+		}
+		return n
+	}
+	command := func() { // a chief that answers one has answered the requests that it knew before
+		t.Helper()
+		if _, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{}`)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if refusals != len(wrong) {
-		t.Errorf("%d refused requests were parked: %+v", refusals, letters)
+	var server *Server
+	a := w.start(w.config("a", 0), func(*services.Env) {}, func(s *Server) { server = s })
+	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
+	ask("the first time")
+	w.until("the answer", func(lineage.Job) bool { return answers() > 0 })
+	if err := server.requests.Wait(t.Context(), ask("again")); err != nil {
+		t.Fatal(err)
+	}
+	command()
+	command()
+	if n := answers(); n != 1 {
+		t.Errorf("sent twice, it is answered %d times", n)
+	}
+	a.stop(t)
+	ask("again, with nobody there")
+	w.run(w.config("b", 0))
+	w.until("the next chief", func(lineage.Job) bool {
+		_, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{}`))
+		return err == nil
+	})
+	if n := answers(); n != 1 {
+		t.Errorf("sent to the next chief too, it is answered %d times", n)
 	}
 }
 
@@ -463,7 +532,7 @@ func TestKeep(t *testing.T) {
 	cfg := w.config("a", 0)
 	cfg.Keep = 2
 	w.append(events.Join(bzid, "model", "movies"), &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: &model.Load{
-		ModelName: "movies", ModelDir: filepath.Join(w.dir, exportsDir), Version: 2, NumShard: 1,
+		ModelName: "movies", ModelDir: filepath.Join(w.dir, cut.ExportsDir), Version: 2, NumShard: 1,
 	}}}})
 	elsewhere := t.TempDir() // is another job's, whatever number it has
 	w.append(events.Join(bzid, "model", "others"), &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{Load: &model.Load{
@@ -495,41 +564,12 @@ func TestKeep(t *testing.T) {
 		}
 		return names
 	}
-	if got := list(w.dir); !slices.Equal(got, []string{exportsDir, "model.ckpt-4", "model.ckpt-5"}) {
+	if got := list(w.dir); !slices.Equal(got, []string{cut.ExportsDir, "model.ckpt-4", "model.ckpt-5"}) {
 		t.Error("checkpoints left:", got)
 	}
 	for _, sub := range []string{"entry", "ps_0"} {
-		if got := list(filepath.Join(w.dir, exportsDir, sub)); !slices.Equal(got, []string{"2", "4", "5"}) {
+		if got := list(filepath.Join(w.dir, cut.ExportsDir, sub)); !slices.Equal(got, []string{"2", "4", "5"}) {
 			t.Errorf("versions of %s left: %v", sub, got)
-		}
-	}
-}
-
-func TestTurns(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	for range 50 {
-		tu := turns{size: 1 + rng.Int64N(5), n: 1 + rng.IntN(5)}
-		bounded := rng.IntN(2) == 0
-		if bounded {
-			for range tu.n {
-				tu.ends = append(tu.ends, rng.Int64N(30))
-			}
-		}
-		var k uint64
-		for i := range int64(30) { // the meaning: round after round, who has a batch left
-			for p := range int32(tu.n) {
-				if tu.batches(p) <= i {
-					continue
-				}
-				if got := tu.turn(p, i); got != k {
-					t.Fatalf("%+v: batch %d of partition %d has turn %d, want %d", tu, i, p, got, k)
-				}
-				from, to := tu.span(p, i)
-				if from != i*tu.size || to <= from || bounded && to > tu.ends[p] || to-from > tu.size {
-					t.Fatalf("%+v: batch %d of partition %d is %d to %d", tu, i, p, from, to)
-				}
-				k++
-			}
 		}
 	}
 }

@@ -8,83 +8,52 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/kernels/table"
-	"github.com/monolith-go/monolith/kernels/vec"
+	"github.com/monolith-go/monolith/services/trainer/internal/attempt"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
-var (
-	// errGradients says that the gradients of a batch are none that a shard takes; nothing
-	// was applied.
-	errGradients = errors.New("the gradients cannot be applied")
-	// errTooLarge says that a step takes more memory, or a message more bytes, than there may be;
-	// nothing was applied.
-	errTooLarge = errors.New("the step is too large")
-	// errDiverged says that no record can be learnt any more, whatever it holds.
-	errDiverged = errors.New("records fail one after the other, so the model is at fault rather than they")
-)
+// errDiverged says that no record can be learnt any more, whatever it holds.
+var errDiverged = errors.New("records fail one after the other, so the model is at fault rather than they")
 
 // oddInARow is how many records in a row may fail by themselves before the model is to
 // blame rather than they.
 const oddInARow = 16
 
-// takeable is an errGradients unless every gradient is finite and within what shards take.
-func (s *step) takeable() error {
-	check := func(what, name string, grads []float32) error {
-		if most := vec.MaxAbs(grads); !(most <= table.MaxGradient) { // written so that NaN fails
-			return fmt.Errorf("%w: one of %s %s is %g, not finite or beyond %g", errGradients, what, name, most, float32(table.MaxGradient))
-		}
-		return nil
-	}
-	for i, v := range s.e.Variables() {
-		if err := check("variable", v.Name, s.batch.Dense[i]); err != nil {
-			return err
-		}
-	}
-	for shard := range s.e.Shards() {
-		for _, b := range s.batch.Blocks(shard) {
-			if err := check("table", b.Table, b.Grads); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // refused says whether err is about the content of a batch: trying the same again is no
 // use, a part of it may do.
 func refused(err error) bool {
-	return errors.Is(err, errGradients) || errors.Is(err, errTooLarge) || refusal(err) == rowwire.Invalid
+	return errors.Is(err, step.ErrGradients) || errors.Is(err, step.ErrTooLarge) || attempt.Refusal(err) == rowwire.Invalid
 }
 
 // halving learns a step whole or, where that is refused, in halves, down to the records that
 // cannot be learnt at all, which are parked.
-func (l *learner) halving(soft, hard context.Context, st *step) error {
-	s := st.at
+func (l *learner) halving(soft, hard context.Context, st *work) error {
+	s := st.At
 	err := l.learn(soft, hard, st)
-	if !refused(err) || len(s.recs) == 0 {
-		if err == nil && st.samples() > 0 {
+	if !refused(err) || len(s.Recs) == 0 {
+		if err == nil && st.Samples() > 0 {
 			l.learns()
 		}
 		return err
 	}
-	if len(s.recs) == 1 {
-		if !errors.Is(err, errTooLarge) { // which is the record's fault alone
+	if len(s.Recs) == 1 {
+		if !errors.Is(err, step.ErrTooLarge) { // which is the record's fault alone
 			if err := l.tooOdd(soft, s, err); err != nil {
 				return err
 			}
 		}
-		if err := l.park(soft, rejected{s.recs[0], err.Error()}); err != nil {
+		if err := l.park(soft, step.Rejected{Record: s.Recs[0], Reason: err.Error()}); err != nil {
 			return err
 		}
 		l.s.m.rejected.Inc()
-		return l.again(soft, hard, st, span{from: s.from, to: s.to}) // its offset counts as learnt
+		return l.again(soft, hard, st, step.Span{From: s.From, To: s.To}) // its offset counts as learnt
 	}
-	half := len(s.recs) / 2
-	if errors.Is(err, errTooLarge) && st.fitted > 0 {
-		half = st.fitted
+	half := len(s.Recs) / 2
+	if errors.Is(err, step.ErrTooLarge) && st.Fitted > 0 {
+		half = st.Fitted
 	}
-	middle := s.recs[half].Offset
-	for _, part := range []span{{recs: s.recs[:half], from: s.from, to: middle}, {recs: s.recs[half:], from: middle, to: s.to}} {
+	middle := s.Recs[half].Offset
+	for _, part := range []step.Span{{Recs: s.Recs[:half], From: s.From, To: middle}, {Recs: s.Recs[half:], From: middle, To: s.To}} {
 		if err := st.load(part); err != nil {
 			return err
 		}
@@ -97,14 +66,14 @@ func (l *learner) halving(soft, hard context.Context, st *step) error {
 
 // sifted is halving for deterministic mode, where a batch is one turn whatever is left of
 // it: the records that cannot be learnt by themselves are found first.
-func (l *learner) sifted(soft, hard context.Context, st *step) error {
-	s := st.at
+func (l *learner) sifted(soft, hard context.Context, st *work) error {
+	s := st.At
 	err := l.learn(soft, hard, st)
-	if errors.Is(err, errTooLarge) {
+	if errors.Is(err, step.ErrTooLarge) {
 		return l.tooLarge(soft, hard, st, s, err)
 	}
-	if !errors.Is(err, errGradients) {
-		if err == nil && st.samples() > 0 {
+	if !errors.Is(err, step.ErrGradients) {
+		if err == nil && st.Samples() > 0 {
 			l.learns()
 		}
 		return err
@@ -127,8 +96,8 @@ func (l *learner) sifted(soft, hard context.Context, st *step) error {
 		}
 		l.s.m.rejected.Inc()
 	}
-	s.recs = good
-	if err = l.again(soft, hard, st, s); errors.Is(err, errGradients) {
+	s.Recs = good
+	if err = l.again(soft, hard, st, s); errors.Is(err, step.ErrGradients) {
 		return l.fails(soft, s, err)
 	}
 	if err == nil && len(good) > 0 {
@@ -138,27 +107,27 @@ func (l *learner) sifted(soft, hard context.Context, st *step) error {
 }
 
 // tooLarge parks the records that are too large by themselves; where none is, the turn is.
-func (l *learner) tooLarge(soft, hard context.Context, st *step, s span, why error) error {
+func (l *learner) tooLarge(soft, hard context.Context, st *work, s step.Span, why error) error {
 	var good []kafka.Record
-	for i, r := range s.recs {
+	for i, r := range s.Recs {
 		alone := s
-		alone.recs = s.recs[i : i+1]
+		alone.Recs = s.Recs[i : i+1]
 		if err := st.load(alone); err != nil {
 			return err
 		}
-		if st.unfit == nil {
+		if st.Unfit == nil {
 			good = append(good, r)
 			continue
 		}
-		if err := l.park(soft, rejected{r, st.unfit.Error()}); err != nil {
+		if err := l.park(soft, step.Rejected{Record: r, Reason: st.Unfit.Error()}); err != nil {
 			return err
 		}
 		l.s.m.rejected.Inc()
 	}
-	if len(good) == len(s.recs) {
-		return fmt.Errorf("offsets %d to %d of partition %d cannot be learnt in one turn: %w: begin the job again with a lower --batch", s.from, s.to, l.partition, why)
+	if len(good) == len(s.Recs) {
+		return fmt.Errorf("offsets %d to %d of partition %d cannot be learnt in one turn: %w: begin the job again with a lower --batch", s.From, s.To, l.partition, why)
 	}
-	s.recs = good
+	s.Recs = good
 	if err := st.load(s); err != nil {
 		return err
 	}
@@ -167,7 +136,7 @@ func (l *learner) tooLarge(soft, hard context.Context, st *step, s span, why err
 
 // sift parts the records of a turn that can be learnt from those that cannot, by the rows and
 // variables of the turn. It applies nothing.
-func (l *learner) sift(ctx context.Context, st *step, s span) (good []kafka.Record, bad []rejected, err error) {
+func (l *learner) sift(ctx context.Context, st *work, s step.Span) (good []kafka.Record, bad []step.Rejected, err error) {
 	if err := st.load(s); err != nil {
 		return nil, nil, err
 	}
@@ -176,16 +145,16 @@ func (l *learner) sift(ctx context.Context, st *step, s span) (good []kafka.Reco
 	}
 	switch _, err := l.gradients(ctx, st); {
 	case err == nil:
-		return s.recs, nil, nil
-	case !errors.Is(err, errGradients):
+		return s.Recs, nil, nil
+	case !errors.Is(err, step.ErrGradients):
 		return nil, nil, err
-	case len(s.recs) == 1:
-		return nil, []rejected{{s.recs[0], err.Error()}}, nil
+	case len(s.Recs) == 1:
+		return nil, []step.Rejected{{Record: s.Recs[0], Reason: err.Error()}}, nil
 	}
-	half := len(s.recs) / 2
-	for _, recs := range [][]kafka.Record{s.recs[:half], s.recs[half:]} {
+	half := len(s.Recs) / 2
+	for _, recs := range [][]kafka.Record{s.Recs[:half], s.Recs[half:]} {
 		part := s
-		part.recs = recs
+		part.Recs = recs
 		g, b, err := l.sift(ctx, st, part)
 		if err != nil {
 			return nil, nil, err
@@ -200,7 +169,7 @@ func (l *learner) learns() { l.odd, l.diverged = 0, false }
 
 // tooOdd counts a record that cannot be learnt by itself. One after the other means that
 // the model is at fault: then they are not parked but wait for a better one.
-func (l *learner) tooOdd(ctx context.Context, s span, why error) error {
+func (l *learner) tooOdd(ctx context.Context, s step.Span, why error) error {
 	if l.odd++; l.odd < oddInARow {
 		return nil
 	}
@@ -208,13 +177,13 @@ func (l *learner) tooOdd(ctx context.Context, s span, why error) error {
 }
 
 // fails says, once, that the model diverges.
-func (l *learner) fails(ctx context.Context, s span, why error) error {
+func (l *learner) fails(ctx context.Context, s step.Span, why error) error {
 	err := fmt.Errorf("%w: %w: if it diverges, go back to an earlier checkpoint and train with a lower learning rate or smaller batches", errDiverged, why)
 	if l.diverged {
 		return err
 	}
 	if terr := l.s.tell(ctx, &training.Event{Body: &training.Event_HealthFailed{HealthFailed: &training.HealthFailed{
-		Reason: err.Error(), Partition: l.partition, From: s.from, To: s.to,
+		Reason: err.Error(), Partition: l.partition, From: s.From, To: s.To,
 	}}}); terr != nil {
 		return errors.Join(err, terr)
 	}

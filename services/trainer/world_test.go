@@ -26,18 +26,8 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
-
-// smallSpec is movie ranking with tables and layers that cost nothing.
-func smallSpec() *model.ModelSpec {
-	spec := modelspec.MovieRanking()
-	for _, t := range spec.Tables {
-		t.Dim = 4
-	}
-	spec.Layers = spec.Layers[1:]
-	spec.Layers[0].Units = 8
-	return spec
-}
 
 // world is everything around the trainers.
 type world struct {
@@ -70,7 +60,7 @@ func newWorld(t *testing.T, partitions, shards int) *world {
 	w.writer = kafka.NewWriter(kafka.WriterConfig{Brokers: []string{w.broker.Addr()}})
 	t.Cleanup(func() { w.writer.Close() })
 	startRegistry(t, w.b)
-	spec := smallSpec()
+	spec := trainertest.SmallSpec()
 	w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
 	for i := range shards {
 		w.shards = append(w.shards, newFakeShard(t, w.b, i, shards, w.truth))
@@ -139,6 +129,21 @@ func (w *world) loseBatches(n int) {
 		w.t.Fatal(err)
 	}
 	if w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: w.logDir, Addr: addr}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.writer.Close()
+	w.writer = kafka.NewWriter(kafka.WriterConfig{Brokers: []string{addr}})
+}
+
+// bounce takes the broker down and up again: it leads anew.
+func (w *world) bounce() {
+	w.t.Helper()
+	addr := w.broker.Addr()
+	err := w.broker.Close()
+	if err == nil {
+		w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: w.logDir, Addr: addr})
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.writer.Close()
@@ -280,7 +285,7 @@ func (w *world) checkLetters() {
 		if seen[at] || !w.broken[at] {
 			w.t.Errorf("parked %s (again: %v): %s", at, seen[at], l.Reason)
 		}
-		if l.Reason == "" || l.By != source || l.Subject != "ratings" {
+		if l.Reason == "" || l.By != author || l.Subject != "ratings" {
 			w.t.Errorf("letter %+v", l)
 		}
 		seen[at] = true

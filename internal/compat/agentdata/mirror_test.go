@@ -56,31 +56,45 @@ func world(t *testing.T) *tree {
 // thumb: sub-model k goes to the shard that is k modulo the number of shards, and the
 // entry to all.
 func TestZKMirror(t *testing.T) {
-	const (
-		name     = "test_model"
-		dir      = "/tmp/model/exported_models"
-		numShard = 5
-		numPS    = 10
-		replicas = 3
-	)
 	z := world(t)
-	resource := znodedata.ResourceSpec{Address: "10.1.2.3:1234", ShardID: 2, ReplicaID: 2, Memory: 12345, CPU: 5.6, Network: 3.2, WorkLoad: 0.7}
+	mm := z.ask(name, "/tmp/model/exported_models", 5)
+	z.publish(mm)
+	z.serve(z.m.ExpectedLoading()[name])
+	z.report()
+	z.retire()
+	z.m.Reset()
+	if len(z.m.Children("/bzid")) != 0 {
+		t.Error("it remembers after a reset")
+	}
+}
 
+// name is the model of TestZKMirror.
+const name = "test_model"
+
+// ask has the portal ask for a model, and returns what the scheduler is told.
+func (z *tree) ask(name, dir string, numShard int32) znodedata.ModelMeta {
+	z.t.Helper()
 	asked := znodedata.ModelMeta{ModelName: name, ModelDir: dir, NumShard: numShard, Action: "NONE"}
 	z.apply(agentdata.Write{Path: "/bzid/portal/" + name, Data: asked.Bytes()})
 	if len(z.queue) != 1 || z.queue[0].Type != agentdata.PortalEvent || z.queue[0].Path != "/bzid/portal/"+name {
-		t.Fatalf("queue %+v", z.queue)
+		z.t.Fatalf("queue %+v", z.queue)
 	}
 	mm, err := agentdata.DecodeModelMeta(z.queue[0].Data)
 	if err != nil {
-		t.Fatal(err)
+		z.t.Fatal(err)
 	}
 	asked.Action, asked.SpecReplicas = "CREATED", []string{}
 	if diff := cmp.Diff(asked, mm); diff != "" {
-		t.Fatalf("the scheduler is told (-want +got):\n%s", diff)
+		z.t.Fatalf("the scheduler is told (-want +got):\n%s", diff)
 	}
 	z.queue = nil
+	return mm
+}
 
+// publish loads ten sub-models and the entry onto the model's shards, three replicas each.
+func (z *tree) publish(mm znodedata.ModelMeta) {
+	z.t.Helper()
+	const numPS, replicas = 10, 3
 	path := func(sub string) string { return fmt.Sprintf("%s/%s/123456", mm.ModelDir, sub) }
 	others := []int64{0, 1, 3, 4, 5, 6, 7, 8, 9}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
@@ -88,7 +102,7 @@ func TestZKMirror(t *testing.T) {
 	for i := range int64(mm.NumShard) {
 		subs := map[string]string{"entry": path("entry")}
 		for k := range int64(numPS) {
-			if k%numShard == i {
+			if k%int64(mm.NumShard) == i {
 				sub := fmt.Sprintf("ps_%d", k)
 				subs[sub] = path(sub)
 			}
@@ -99,28 +113,32 @@ func TestZKMirror(t *testing.T) {
 		}
 		for r := range int64(replicas) {
 			metas = append(metas, znodedata.PublishMeta{ShardID: shard, ReplicaID: r, ModelName: name, NumPS: numPS,
-				TotalPublishNum: numShard * replicas, SubModels: subs, PType: 1})
+				TotalPublishNum: int(mm.NumShard) * replicas, SubModels: subs, PType: 1})
 		}
 	}
 	writes := z.m.PublishLoading(metas...)
 	z.apply(writes[:len(writes)-1]...)
 	if got := z.m.ExpectedLoading(); len(got) != 0 || len(z.queue) != 0 {
-		t.Fatalf("before all is published: %v, %v", got, z.queue)
+		z.t.Fatalf("before all is published: %v, %v", got, z.queue)
 	}
 	z.apply(writes[len(writes)-1])
 	if len(z.queue) != 1 || z.queue[0].Type != agentdata.PublishEvent {
-		t.Fatalf("queue %+v", z.queue)
+		z.t.Fatalf("queue %+v", z.queue)
 	}
 	if again := z.m.PublishLoading(metas...); len(again) != 0 {
-		t.Errorf("published again: %v", again)
+		z.t.Errorf("published again: %v", again)
 	}
 	expected := z.m.ExpectedLoading()
 	pm := expected[name]
 	if len(expected) != 1 || pm.ShardID != self.Shard || pm.ReplicaID != self.Replica ||
 		!slices.Equal(slices.Sorted(maps.Keys(pm.SubModels)), []string{"entry", "ps_0", "ps_5"}) {
-		t.Fatalf("expected %+v", expected)
+		z.t.Fatalf("expected %+v", expected)
 	}
+}
 
+// serve says that what is expected is served, and then less of it.
+func (z *tree) serve(pm znodedata.PublishMeta) {
+	z.t.Helper()
 	var serves []znodedata.ReplicaMeta
 	for _, sub := range slices.Sorted(maps.Keys(pm.SubModels)) {
 		kind, digits, _ := strings.Cut(sub, "_")
@@ -140,14 +158,14 @@ func TestZKMirror(t *testing.T) {
 		{"local", []string{"/bzid/service/test_model/entry:0/2", "/bzid/service/test_model/ps:0/2", "/bzid/service/test_model/ps:5/2"}, z.m.LocalReplicaPaths()},
 	} {
 		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tc.what, diff)
+			z.t.Errorf("%s (-want +got):\n%s", tc.what, diff)
 		}
 	}
 	if r, ok := z.m.Replica(name, "ps", 5, 2); !ok || r != ps5 {
-		t.Errorf("ps 5 replica 2: %v %v", r, ok)
+		z.t.Errorf("ps 5 replica 2: %v %v", r, ok)
 	}
 	if r, ok := z.m.Replica(name, "ps", 5, 1); ok {
-		t.Errorf("ps 5 replica 1: %v", r)
+		z.t.Errorf("ps 5 replica 1: %v", r)
 	}
 
 	// What is served no longer goes first; what is as it was is not written again; what
@@ -158,38 +176,43 @@ func TestZKMirror(t *testing.T) {
 		{Path: "/bzid/service/test_model/ps:0/2", Delete: true},
 		{Path: "/bzid/service/test_model/ps:5/2", Data: ps5.Bytes(), Ephemeral: true},
 	}, update); diff != "" {
-		t.Errorf("update (-want +got):\n%s", diff)
+		z.t.Errorf("update (-want +got):\n%s", diff)
 	}
 	z.apply(update...)
 	if got := z.m.AllReplicas("ps"); len(got) != 0 {
-		t.Errorf("answering: %v", got)
+		z.t.Errorf("answering: %v", got)
 	}
+}
 
+// report says what this replica has.
+func (z *tree) report() {
+	z.t.Helper()
+	resource := znodedata.ResourceSpec{Address: "10.1.2.3:1234", ShardID: 2, ReplicaID: 2, Memory: 12345, CPU: 5.6, Network: 3.2, WorkLoad: 0.7}
 	w := z.m.ReportResource(resource)
 	if w.Path != "/bzid/resource/2:2" || !w.Ephemeral {
-		t.Errorf("write %+v", w)
+		z.t.Errorf("write %+v", w)
 	}
 	z.apply(w)
 	if got := z.m.Resources(); len(got) != 1 || got[0] != resource {
-		t.Errorf("resources %v", got)
+		z.t.Errorf("resources %v", got)
 	}
+}
 
+// retire takes the model away.
+func (z *tree) retire() {
+	z.t.Helper()
 	// The model goes: its meta is told once more, then the publish nodes leave one by one.
 	z.queue = nil
 	z.apply(agentdata.Write{Path: "/bzid/portal/" + name, Delete: true})
 	if len(z.queue) != 1 || !strings.Contains(string(z.queue[0].Data), `"action": "DELETED"`) {
-		t.Errorf("queue %+v", z.queue)
+		z.t.Errorf("queue %+v", z.queue)
 	}
 	z.queue = nil
 	for _, p := range z.m.Published(name) {
 		z.apply(agentdata.Write{Path: p, Delete: true})
 	}
 	if len(z.queue) != 1 || z.queue[0].Type != agentdata.PublishEvent || len(z.m.ExpectedLoading()) != 0 {
-		t.Errorf("queue %+v, expected %v", z.queue, z.m.ExpectedLoading())
-	}
-	z.m.Reset()
-	if len(z.m.Children("/bzid")) != 0 {
-		t.Error("it remembers after a reset")
+		z.t.Errorf("queue %+v, expected %v", z.queue, z.m.ExpectedLoading())
 	}
 }
 

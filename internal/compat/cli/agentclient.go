@@ -19,16 +19,16 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
-	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 // agentClient is the original's agent_client.
 type agentClient struct {
 	compat
+	askedService
 	conf                    agentConf
 	confFile, cmdType, what string
-	serverType, target      string
-	port, task, numShard    int
+	numShard                int
 	modelDir, ckpt          string
 	inputType, inputFile    string // taken and unused, as by the original
 }
@@ -46,26 +46,18 @@ func newAgentClient() *cobra.Command {
 		Args: flags.NoArgs,
 	}
 	fs := cmd.Flags()
-	c.register(fs)
+	c.compat.register(fs)
+	c.askedService.register(fs)
 	fs.StringVar(&c.confFile, "conf", "", "agent.conf `file`: bzid, base_name, zk_servers and agent_port are taken from it")
 	fs.StringVar(&c.cmdType, "cmd_type", "hb", "hb, gr, addr, get, load, unload or clean")
 	fs.StringVar(&c.what, "args", "addr", "of get and clean: addr, portal, pub, res, lock, elect or info")
-	fs.StringVar(&c.serverType, "server_type", "ps", "ps, entry or dense")
-	fs.IntVar(&c.task, "task", 0, "task of gr")
-	fs.IntVar(&c.port, "port", 0, "port of the agent service; 0: that of --conf, or PORT2")
-	fs.StringVar(&c.target, "target", "", "`host:port` of the agent service")
 	fs.StringVar(&c.modelDir, "model_dir", "", "exported_models folder of load and info")
 	fs.StringVar(&c.ckpt, "ckpt", "", "checkpoint of load and info")
 	fs.IntVar(&c.numShard, "num_shard", -1, "serving shards of load; -1: as exported")
 	fs.BoolVar(&c.follow, "follow", false, "of load: plan each newer version too, as soon as it is whole")
 	fs.StringVar(&c.inputType, "input_type", "dump", "taken for the original's sake")
 	fs.StringVar(&c.inputFile, "input_file", "", "taken for the original's sake")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := c.begin(cmd); err != nil {
-			return err
-		}
-		return c.run(cmd.Context())
-	}
+	cmd.RunE = c.begun(c.run)
 	return cmd
 }
 

@@ -22,8 +22,8 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
-	"github.com/monolith-go/monolith/internal/flags"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 // Commands are agent-client, agent-controller, client and svr-client.
@@ -78,6 +78,29 @@ func oneOf(flag, value string, all ...string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: --%s %q is none of %s", flags.ErrUsage, flag, value, strings.Join(all, ", "))
+}
+
+// begun is a command's RunE: run, once c knows what the flags mean.
+func (c *compat) begun(run func(context.Context) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if err := c.begin(cmd); err != nil {
+			return err
+		}
+		return run(cmd.Context())
+	}
+}
+
+// askedService is what the flags say of an agent service, and of whom it is asked.
+type askedService struct {
+	serverType, target string
+	port, task         int
+}
+
+func (a *askedService) register(fs *pflag.FlagSet) {
+	fs.StringVar(&a.serverType, "server_type", "ps", "ps, entry or dense")
+	fs.IntVar(&a.task, "task", 0, "task of gr")
+	fs.IntVar(&a.port, "port", 0, "port of the agent service; 0: that of --conf, or PORT2")
+	fs.StringVar(&a.target, "target", "", "`host:port` of the agent service")
 }
 
 // needModel refuses a command without its model.

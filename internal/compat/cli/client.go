@@ -14,7 +14,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/compat/agentdata"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
-	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 // notFoundError is the refusal of what asks for something that is not there.
@@ -56,15 +56,12 @@ func newClient() *cobra.Command {
 	fs.StringVar(&c.target, "target", "", "taken for the original's sake")
 	fs.StringVar(&c.inputType, "input_type", "dump", "taken for the original's sake")
 	fs.StringVar(&c.inputFile, "input_file", "", "taken for the original's sake")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := c.begin(cmd); err != nil {
-			return err
-		}
+	cmd.RunE = c.begun(func(ctx context.Context) error {
 		if err := c.needModel(); err != nil {
 			return err
 		}
-		return c.run(cmd.Context())
-	}
+		return c.run(ctx)
+	})
 	return cmd
 }
 
@@ -160,8 +157,8 @@ func (c *servingClient) status(ctx context.Context) error {
 // svrClient is the original's svr_client, a helper that its own tools called.
 type svrClient struct {
 	compat
-	confFile, cmdType, serverType, target string
-	port, task                            int
+	askedService
+	confFile, cmdType string
 }
 
 func newSvrClient() *cobra.Command {
@@ -174,19 +171,11 @@ func newSvrClient() *cobra.Command {
 		Args:    flags.NoArgs,
 	}
 	fs := cmd.Flags()
-	c.register(fs)
+	c.compat.register(fs)
+	c.askedService.register(fs)
 	fs.StringVar(&c.confFile, "conf", "", "agent.conf `file`")
 	fs.StringVar(&c.cmdType, "cmd_type", "hb", "hb or gr")
-	fs.StringVar(&c.serverType, "server_type", "ps", "ps, entry or dense")
-	fs.IntVar(&c.task, "task", 0, "task of gr")
-	fs.IntVar(&c.port, "port", 0, "port of the agent service; 0: that of --conf, or PORT2")
-	fs.StringVar(&c.target, "target", "", "`host:port` of the agent service")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := c.begin(cmd); err != nil {
-			return err
-		}
-		return c.run(cmd.Context())
-	}
+	cmd.RunE = c.begun(c.run)
 	return cmd
 }
 
@@ -198,7 +187,7 @@ func (c *svrClient) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a := agentClient{compat: c.compat, conf: conf, cmdType: c.cmdType, serverType: c.serverType, target: c.target, port: c.port, task: c.task}
+	a := agentClient{compat: c.compat, askedService: c.askedService, conf: conf, cmdType: c.cmdType}
 	if err := oneOf("server_type", c.serverType, "ps", "entry", "dense"); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/compat/fnmatch"
 	"github.com/monolith-go/monolith/internal/compat/savedmodel"
-	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
 // controller is the original's agent_controller.
@@ -45,15 +45,12 @@ func newAgentController() *cobra.Command {
 	fs.IntVar(&c.overwrite, "overwrite", 0, "1: declare though the model is declared")
 	fs.StringVar(&c.layout, "layout", "", "layout of pub and unpub")
 	fs.StringVar(&c.arch, "arch", "entry_ps", "architecture of the export; entry_ps is the one there is")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := c.begin(cmd); err != nil {
-			return err
-		}
+	cmd.RunE = c.begun(func(ctx context.Context) error {
 		if c.zk != "" && !c.bzidSet {
 			c.conn.BZID = "test" // the original's default
 		}
-		return c.run(cmd.Context())
-	}
+		return c.run(ctx)
+	})
 	return cmd
 }
 

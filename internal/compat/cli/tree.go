@@ -16,7 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/internal/compat/agentdata"
-	"github.com/monolith-go/monolith/internal/flags"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )

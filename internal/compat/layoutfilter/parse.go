@@ -147,27 +147,30 @@ func (p *parser) not() (expr, error) {
 	}, nil
 }
 
+// chain reads operands with operators of one precedence between them.
+func (p *parser) chain(operand func() (expr, error), operators ...string) (all []expr, ops []string, err error) {
+	for {
+		next, err := operand()
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, next)
+		op := p.take(operators...)
+		if op == "" {
+			return all, ops, nil
+		}
+		ops = append(ops, op)
+	}
+}
+
 // comparison may be a chain: a < b < c is a < b and b < c.
 func (p *parser) comparison() (expr, error) {
-	first, err := p.sum()
+	all, ops, err := p.chain(p.sum, "==", "!=", "<=", ">=", "<", ">")
 	if err != nil {
 		return nil, err
 	}
-	var ops []string
-	all := []expr{first}
-	for {
-		op := p.take("==", "!=", "<=", ">=", "<", ">")
-		if op == "" {
-			break
-		}
-		next, err := p.sum()
-		if err != nil {
-			return nil, err
-		}
-		ops, all = append(ops, op), append(all, next)
-	}
 	if len(ops) == 0 {
-		return first, nil
+		return all[0], nil
 	}
 	return func(vars []number) (number, error) {
 		a, err := all[0](vars)
@@ -193,25 +196,12 @@ func (p *parser) product() (expr, error) { return p.arithmetic(p.unary, "*", "/"
 
 // arithmetic is a chain of operators of one precedence, computed from the left.
 func (p *parser) arithmetic(operand func() (expr, error), operators ...string) (expr, error) {
-	first, err := operand()
+	all, ops, err := p.chain(operand, operators...)
 	if err != nil {
 		return nil, err
 	}
-	var ops []string
-	all := []expr{first}
-	for {
-		op := p.take(operators...)
-		if op == "" {
-			break
-		}
-		next, err := operand()
-		if err != nil {
-			return nil, err
-		}
-		ops, all = append(ops, op), append(all, next)
-	}
 	if len(ops) == 0 {
-		return first, nil
+		return all[0], nil
 	}
 	return func(vars []number) (number, error) {
 		v, err := all[0](vars)

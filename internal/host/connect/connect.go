@@ -20,8 +20,8 @@ import (
 	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
-	"github.com/monolith-go/monolith/internal/flags"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/process/health"
 )
 
 // Config is where the logs are, for every command that needs them.

@@ -54,7 +54,7 @@ func putDir(dir string, fill func(tmp string) error, name func(tmp, dir string) 
 	if base == "" || base == "." || base == ".." {
 		return fmt.Errorf("%w: %q cannot be replaced: name a directory in another", ErrInvalid, dir)
 	}
-	if err := makeDirs(filepath.Clean(parent)); err != nil {
+	if err := durable.MkdirAll(parent, 0o755); err != nil {
 		return err
 	}
 	prefix := ".tmp-" + base + "-"
@@ -106,21 +106,6 @@ func digits(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-// makeDirs is os.MkdirAll that survives a power cut.
-func makeDirs(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil // whatever else is wrong, making it says so
-	}
-	parent := filepath.Dir(dir)
-	if err := makeDirs(parent); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return durable.SyncDir(parent)
 }
 
 // renameOver is renameNew for systems without one: what is in the way must not be empty.

@@ -1,12 +1,10 @@
 package entrydump
 
 import (
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // files is what writing needs of a file system; tests have it fail and crash.
@@ -27,20 +25,7 @@ type file interface {
 // disk is the real one.
 type disk struct{}
 
-// MkdirAll survives a power cut: every directory made is synced into its parent.
-func (d disk) MkdirAll(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil // whatever else is wrong, making it says so
-	}
-	parent := filepath.Dir(dir)
-	if err := d.MkdirAll(parent); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return d.SyncDir(parent)
-}
+func (disk) MkdirAll(dir string) error { return durable.MkdirAll(dir, 0o755) }
 
 func (disk) Create(name string) (file, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -48,15 +33,4 @@ func (disk) Create(name string) (file, error) {
 
 func (disk) Rename(from, to string) error { return os.Rename(from, to) }
 func (disk) Remove(name string) error     { return os.Remove(name) }
-
-func (disk) SyncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
-}
+func (disk) SyncDir(dir string) error     { return durable.SyncDir(dir) }

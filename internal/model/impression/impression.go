@@ -25,6 +25,9 @@ const (
 	MaxInputs = 4096 // and rows
 )
 
+// MaxText bounds Row.Text; what is longer is cut.
+const MaxText = 128
+
 // MaxFeatureRows is how many rows of one feature are written; of others only the number is.
 const MaxFeatureRows = 256
 
@@ -56,10 +59,11 @@ func (v *IDs) UnmarshalJSON(b []byte) error {
 type Row struct {
 	Feature string `json:"feature,omitempty"` // the input that named it; servers before it was added left it out
 	Table   string `json:"table"`
-	ID      int64  `json:"id"`      // feature id, as tables and deltas know it
-	Shard   uint32 `json:"shard"`   // serving shard
-	Replica int32  `json:"replica"` // of that shard
-	SyncSeq uint64 `json:"syncSeq"` // MONOLITH_SYNC sequence that wrote it; 0: not there, so zeros
+	ID      int64  `json:"id"`             // feature id, as tables and deltas know it
+	Text    string `json:"text,omitempty"` // what the caller gave, of an id that is a hash of it; at most MaxText bytes
+	Shard   uint32 `json:"shard"`          // serving shard
+	Replica int32  `json:"replica"`        // of that shard
+	SyncSeq uint64 `json:"syncSeq"`        // MONOLITH_SYNC sequence that wrote it; 0: not there, so zeros
 }
 
 // Impression is one row of one answered Predict.

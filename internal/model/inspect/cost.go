@@ -15,7 +15,10 @@ import (
 // Machine is what a processor can do at most.
 type Machine struct {
 	GFLOPs float64 `json:"gflops"` // multiply-adds of float32 a second, each counting two, in 1e9
+	BF16   float64 `json:"bf16"`   // those of bfloat16; 0: as of float32
 	GBs    float64 `json:"gbs"`    // bytes a second to and from memory, in 1e9
+	// Kernels are those of the machine that was measured, nil for one that was only told.
+	Kernels *Kernels `json:"kernels,omitempty"`
 }
 
 // Costs are what the operations of a batch take.
@@ -26,7 +29,8 @@ type Costs struct {
 	Machine Machine `json:"machine"`
 	Nodes   []Node  `json:"nodes"`
 	Total   Node    `json:"total"`
-	Rate    float64 `json:"samples_per_second"` // at most
+	Rate    float64 `json:"samples_per_second"` // at most, without rows
+	Rows    []Rows  `json:"rows,omitempty"`     // where they were measured
 }
 
 // Node is one operation of the compiled program. Intensity is operations for each byte; an
@@ -74,23 +78,30 @@ func Cost(spec *model.ModelSpec, batch int, serving bool, on Machine) (*Costs, e
 		if of := names[name]; of != "" {
 			name = of
 		}
-		n := on.node(name, s.Op.Name(), s.Cost)
+		n := on.node(name, s.Op, s.Cost)
 		c.Nodes, all = append(c.Nodes, n), all.Add(s.Cost)
 		c.Total.Seconds += n.Seconds
 	}
-	total := on.node("total", "", all)
+	total := on.node("total", nil, all)
 	total.Seconds = c.Total.Seconds
 	c.Total, c.Rate = total, float64(batch)/total.Seconds
 	return c, nil
 }
 
 // node is an operation's cost on a machine.
-func (on Machine) node(name, op string, c graph.Cost) Node {
-	n := Node{Name: name, Op: op, GFLOP: c.FLOPs / 1e9, MB: c.Bytes / 1e6, Binds: "memory", Seconds: c.Bytes / 1e9 / on.GBs}
+func (on Machine) node(name string, op graph.Op, c graph.Cost) Node {
+	n := Node{Name: name, GFLOP: c.FLOPs / 1e9, MB: c.Bytes / 1e6, Binds: "memory", Seconds: c.Bytes / 1e9 / on.GBs}
 	if c.Bytes > 0 {
 		n.Intensity = c.FLOPs / c.Bytes
 	}
-	if compute := n.GFLOP / on.GFLOPs; compute > n.Seconds {
+	peak := on.GFLOPs
+	if op != nil {
+		n.Op = op.Name()
+		if p, ok := op.(graph.MatMul); ok && p.BF16 && on.BF16 > 0 {
+			peak = on.BF16
+		}
+	}
+	if compute := n.GFLOP / peak; compute > n.Seconds {
 		n.Binds, n.Seconds = "compute", compute
 	}
 	return n
@@ -133,5 +144,17 @@ func (c *Costs) Print(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "\n%s: %.3g MFLOP a sample %s, at most %.3g samples a second at %.4g GFLOP/s and %.4g GB/s, without rows\n",
 		c.Model, 1e3*c.Total.GFLOP/float64(c.Batch), what, c.Rate, c.Machine.GFLOPs, c.Machine.GBs)
+	for _, r := range c.Rows {
+		if err == nil && r.IDs > 0 {
+			_, err = fmt.Fprintf(w, "rows of table %s: %d of %d bytes a sample, at most %.3g samples a second at %.3g million rows a second\n",
+				r.Table, r.IDs, r.Bytes, float64(c.Batch)/r.Seconds, r.PerSecond/1e6)
+		}
+	}
+	if k := c.Machine.Kernels; err == nil && k != nil {
+		_, err = fmt.Fprintf(w, "kernels: float32 %s, bfloat16 %s at %.4g GFLOP/s, tables %s\n", k.Float32, k.BFloat16, c.Machine.BF16, k.Tables)
+		if err == nil && k.Refused != "" {
+			_, err = fmt.Fprintf(w, "refused: %s\n", k.Refused)
+		}
+	}
 	return err
 }

@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 )
 
 func ready(t *testing.T, name string) *model.ModelSpec {
 	t.Helper()
-	spec, err := modelspec.ReadFile(filepath.Join("../../../docs/models", name), nil)
+	spec, err := specfile.Read(filepath.Join("../../../docs/models", name), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestCost(t *testing.T) {
 	for _, tc := range []struct {
 		on    Machine
 		binds string
-	}{{Machine{1000, 1}, "memory"}, {Machine{1, 1000}, "compute"}} {
+	}{{Machine{GFLOPs: 1000, GBs: 1}, "memory"}, {Machine{GFLOPs: 1, GBs: 1000}, "compute"}} {
 		c, err := Cost(spec, 512, true, tc.on)
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestCost(t *testing.T) {
 			t.Errorf("%+v: %g s, want %g", tc.on, n.Seconds, want)
 		}
 	}
-	c, err := Cost(spec, 512, false, Machine{1, 1})
+	c, err := Cost(spec, 512, false, Machine{GFLOPs: 1, GBs: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestCost(t *testing.T) {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 	for _, bad := range []int{0, MaxBatch + 1} {
-		if _, err := Cost(spec, bad, false, Machine{1, 1}); err == nil {
+		if _, err := Cost(spec, bad, false, Machine{GFLOPs: 1, GBs: 1}); err == nil {
 			t.Errorf("a batch of %d is taken", bad)
 		}
 	}
@@ -91,7 +91,7 @@ func TestInit(t *testing.T) {
 	if err := Init(file, "", nil); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := modelspec.ReadFile(file, nil)
+	spec, err := specfile.Read(file, nil)
 	if err == nil {
 		_, err = Check(spec)
 	}
@@ -109,7 +109,63 @@ func TestInit(t *testing.T) {
 }
 
 func TestMeasure(t *testing.T) {
-	if m := Measure(20e6); !(m.GFLOPs > 0.1 && m.GFLOPs < 1e6 && m.GBs > 0.1 && m.GBs < 1e5) {
+	m := Measure(20e6)
+	if !(m.GFLOPs > 0.1 && m.GFLOPs < 1e6 && m.GBs > 0.1 && m.GBs < 1e5 && m.BF16 > 0.1) || m.Kernels.Float32 == "" || m.Kernels.Tables == "" {
 		t.Errorf("%+v", m)
+	}
+	if of := (Machine{GFLOPs: 7}).Or(m); of.GFLOPs != 7 || of.BF16 != 0 || of.GBs != m.GBs {
+		t.Errorf("%+v", of)
+	}
+}
+
+// A product of bfloat16 is as fast as the machine's ceiling for those.
+func TestCostOfBFloat16(t *testing.T) {
+	spec := ready(t, "dcn-v2.yaml")
+	spec.ServingCompute = model.ModelSpec_BF16
+	slow, err := Cost(spec, 512, true, Machine{GFLOPs: 1, GBs: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast, err := Cost(spec, 512, true, Machine{GFLOPs: 1, BF16: 4, GBs: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var faster int
+	for i, n := range slow.Nodes {
+		if r := n.Seconds / fast.Nodes[i].Seconds; r > 3.9 && n.Op == "matmul" {
+			faster++
+		} else if r != 1 {
+			t.Errorf("%s (%s) is %g times as fast", n.Name, n.Op, r)
+		}
+	}
+	if faster == 0 {
+		t.Errorf("no product is faster: %+v", fast.Nodes)
+	}
+}
+
+// The ids of a sample: two features of one id, a sequence, and a crossed feature.
+func TestRowCosts(t *testing.T) {
+	spec := ready(t, "din.yaml")
+	ids := idsByTable(spec)
+	for _, serving := range []bool{true, false} {
+		rows, err := RowCosts(spec, 64, serving, 5e6)
+		if err != nil || len(rows) != len(spec.Tables) {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+		for _, r := range rows {
+			if r.IDs != ids[r.Table] || r.Bytes%cacheLine != 0 || r.Bytes == 0 || !(r.PerSecond > 1e4 && r.PerSecond < 1e11) {
+				t.Errorf("%+v", r)
+			}
+			if want := float64(64*r.IDs) / r.PerSecond; r.Seconds != want {
+				t.Errorf("%+v: %g s, want %g", r, r.Seconds, want)
+			}
+		}
+	}
+	crossed := &model.ModelSpec{Features: []*model.Feature{
+		{Name: "a", Table: "t", Pooling: model.Feature_FIRSTN, MaxSequenceLength: 5}, {Name: "b", Table: "u"},
+		{Name: "ab", Table: "t", Cross: []string{"a", "b"}},
+	}}
+	if ids := idsByTable(crossed); ids["t"] != 10 || ids["u"] != 1 {
+		t.Errorf("%v", ids)
 	}
 }

@@ -6,12 +6,33 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/kernels/gemm"
+	"github.com/monolith-go/monolith/kernels/table"
 )
 
-// Measure finds for about 2 d what this machine's processors can do together.
+// Kernels are the implementations of the kernels that this processor got, and why a faster one was refused.
+type Kernels struct {
+	Float32  string `json:"float32"`  // of matrix products: plain, avx2, avx512
+	BFloat16 string `json:"bfloat16"` // of those of bfloat16: also avx512bf16, amxbf16; "+round" multiplies rounded factors in float32
+	Tables   string `json:"tables"`   // of look-ups and updates of rows
+	Refused  string `json:"refused,omitempty"`
+}
+
+// Backends says which kernels run here.
+func Backends() *Kernels {
+	k := &Kernels{Tables: table.Backend()}
+	k.Float32, k.BFloat16 = gemm.Backends()
+	if err := gemm.Refused(); err != nil {
+		k.Refused = err.Error()
+	}
+	return k
+}
+
+// Measure finds for about 3 d what this machine's processors can do together.
 func Measure(d time.Duration) Machine {
 	threads := runtime.GOMAXPROCS(0)
-	return Machine{GFLOPs: gemm.Ceiling(threads, d), GBs: bandwidth(threads, d) / 1e9}
+	m := Machine{GFLOPs: gemm.Ceiling(threads, d), BF16: gemm.CeilingBF16(threads, d), GBs: bandwidth(threads, d) / 1e9}
+	m.Kernels = Backends()
+	return m
 }
 
 // bandwidth is the bytes a second, read and written, that copies of more than any cache come to.
@@ -42,4 +63,15 @@ func bandwidth(threads int, d time.Duration) float64 {
 		sum += n
 	}
 	return float64(sum) * 2 * 4 * float64(size) / time.Since(start).Seconds()
+}
+
+// Or is on with what it lacks from what was found.
+func (on Machine) Or(found Machine) Machine {
+	if on.GFLOPs > 0 {
+		found.GFLOPs, found.BF16 = on.GFLOPs, 0
+	}
+	if on.GBs > 0 {
+		found.GBs = on.GBs
+	}
+	return found
 }

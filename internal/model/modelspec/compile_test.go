@@ -1,6 +1,7 @@
 package modelspec_test
 
 import (
+	_ "embed"
 	"fmt"
 	"math"
 	"os"
@@ -13,31 +14,14 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/kernels/optim"
 )
 
 // deep is a model with a line for each element, to be edited by tests.
-const deep = `name: deep
-features:
-- {name: user, slot: 1, table: user}
-- {name: movie, slot: 2, table: movie}
-tables:
-- name: user
-  segments: &parts
-  - {name: w, dim: 1, initializer: {zeros: {}}}
-  - {name: v, dim: 4}
-- {name: movie, segments: *parts}
-outputs:
-- {name: w, type: ADDN, slices: ["*.w"]}
-- {name: v, type: STACK, slices: ["*.v"]}
-layers:
-- {name: pairs, fm: {}, inputs: [v]}
-- {name: deep, mlp: {units: [8, 1]}, inputs: [v]}
-- {name: logit, add: {bias: true}, inputs: [w, pairs, deep]}
-tasks:
-- {logit: logit, label: {field: click, threshold: 1}}
-dense_optimizer: {adagrad: {learning_rate: 0.05, initial_accumulator_value: 0.1}}
-`
+//
+//go:embed testdata/deep.yaml
+var deep string
 
 // Each error names the node and its line.
 func TestErrorsNameNodeAndLine(t *testing.T) {
@@ -104,7 +88,7 @@ func TestErrorsNameNodeAndLine(t *testing.T) {
 		if text == deep {
 			t.Fatalf("%s: nothing was replaced", tc.name)
 		}
-		if _, err := modelspec.ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), tc.says) {
+		if _, err := specfile.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: want %q, got %v", tc.name, tc.says, err)
 		}
 	}
@@ -113,7 +97,7 @@ func TestErrorsNameNodeAndLine(t *testing.T) {
 // What a file leaves out stands in the fact, ranges are written out, and declaring the fact again
 // changes nothing.
 func TestNormalized(t *testing.T) {
-	spec, err := modelspec.ParseYAML([]byte(deep))
+	spec, err := specfile.Parse([]byte(deep))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +125,7 @@ func TestNormalized(t *testing.T) {
 func TestRanges(t *testing.T) {
 	text := strings.Replace(deep, "- {name: movie, slot: 2, table: movie}", `- {name: "C{1..3}", slot: "{7..9}", table: movie}`, 1)
 	text = strings.Replace(text, `slices: ["*.v"]`, `slices: [user.v, "C{1..3}.v"]`, 1)
-	spec, err := modelspec.ParseYAML([]byte(text))
+	spec, err := specfile.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +155,7 @@ func TestRanges(t *testing.T) {
 func TestLayersInAnyOrder(t *testing.T) {
 	lines := strings.SplitAfter(deep, "\n")
 	lines[14], lines[16] = lines[16], lines[14]
-	spec, err := modelspec.ParseYAML([]byte(strings.Join(lines, "")))
+	spec, err := specfile.Parse([]byte(strings.Join(lines, "")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +171,7 @@ func TestLayersInAnyOrder(t *testing.T) {
 // The first group that matches gives a variable its first values.
 func TestGroupsOfVariables(t *testing.T) {
 	text := deep + "variables: [{match: \"deep/*/bias\", initializer: {ones: {}}}, {match: \"*/bias\", initializer: {constants: {constant: 2}}}]\n"
-	spec, err := modelspec.ParseYAML([]byte(text))
+	spec, err := specfile.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +193,7 @@ func TestNamesOfLayers(t *testing.T) {
 		}
 	}
 	text := strings.Replace(strings.Replace(deep, "name: pairs, fm: {}", "name: deep/0, units: 1", 1), "[w, pairs, deep]", "[w, deep/0, deep]", 1)
-	if _, err := modelspec.ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), `line 16: layer "deep"`) {
+	if _, err := specfile.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), `line 16: layer "deep"`) {
 		t.Errorf("two variables of one name: %v", err)
 	}
 }
@@ -275,7 +259,7 @@ func TestKindsOfLayers(t *testing.T) {
 	} {
 		text := strings.Replace(deep, "- {name: logit, add: {bias: true}, inputs: [w, pairs, deep]}",
 			"- {name: one, units: 4, inputs: [w]}\n- {name: one_by_one, units: 2, inputs: [one]}\n- {name: x, "+tc.layer+"}\n- {name: last, units: 1, inputs: [x, one_by_one]}\n- {name: logit, add: {}, inputs: [w, pairs, deep, last]}", 1)
-		spec, err := modelspec.ParseYAML([]byte(text))
+		spec, err := specfile.Parse([]byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", tc.layer, err)
 			continue
@@ -307,7 +291,7 @@ func TestKindsOfLayers(t *testing.T) {
 
 // What corrects an in-batch softmax is an estimate of how often a candidate comes, and says so where it is not.
 func TestLogQ(t *testing.T) {
-	if _, err := modelspec.ParseYAML([]byte(towers)); err != nil {
+	if _, err := specfile.Parse([]byte(towers)); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ name, from, to, says string }{
@@ -316,7 +300,7 @@ func TestLogQ(t *testing.T) {
 		{"another optimizer", ", optimizer: {batch_softmax: {learning_rate: 0.1}}", "", `line 20: task "similarity": its log_q "every" is no estimate`},
 		{"another loss", "loss: IN_BATCH_SOFTMAX, log_q: every", "loss: CROSS_ENTROPY, label: {field: click, threshold: 1}, log_q: every", `line 20: task "similarity" has log_q and the loss CROSS_ENTROPY`},
 	} {
-		if _, err := modelspec.ParseYAML([]byte(strings.Replace(towers, tc.from, tc.to, 1))); err == nil || !strings.Contains(err.Error(), tc.says) {
+		if _, err := specfile.Parse([]byte(strings.Replace(towers, tc.from, tc.to, 1))); err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
@@ -333,7 +317,7 @@ func TestReadyModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		spec, err := modelspec.ReadFile(file, nil)
+		spec, err := specfile.Read(file, nil)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -351,7 +335,7 @@ func TestReadyModels(t *testing.T) {
 func TestRangesAreBounded(t *testing.T) {
 	many := strings.Repeat(`{name: "s", dim: 1}, `, 20_000)
 	text := strings.Replace(deep, "- {name: movie, slot: 2, table: movie}", `- {name: "C{1..4096}", slot: 2, table: movie, x: [`+many+`]}`, 1)
-	if _, err := modelspec.ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), "declare less") {
+	if _, err := specfile.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), "declare less") {
 		t.Errorf("%.200v", err)
 	}
 }
@@ -365,7 +349,7 @@ variables:
 - {match: "deep/1/kernel", learning_rate: {constant: 4}}
 - {match: "*/bias", initializer: {ones: {}}}
 `
-	spec, err := modelspec.ParseYAML([]byte(text))
+	spec, err := specfile.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +374,7 @@ variables:
 		`{match: "deep/*/*", optimizer: {batch_softmax: {}}}`:                                                            "cannot take a variable",
 		`{match: "deep/*/*", optimizer: {adagrad: {learning_rate: 0.1, warmup_steps: 5}}, learning_rate: {constant: 1}}`: "warmup_steps",
 	} {
-		spec, err := modelspec.ParseYAML([]byte(deep + "variables: [" + group + "]\n"))
+		spec, err := specfile.Parse([]byte(deep + "variables: [" + group + "]\n"))
 		if err == nil {
 			err = modelspec.Trainable(spec)
 		}

@@ -6,6 +6,7 @@ import (
 	"path"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/rule"
 	"github.com/monolith-go/monolith/kernels/optim"
 )
 
@@ -156,10 +157,7 @@ func (c *complaints) tasks(spec *model.ModelSpec) {
 	for i, t := range spec.GetTasks() {
 		c.at("tasks", i)
 		c.name(fmt.Sprintf("task %d", i+1), t.GetName())
-		if seen[t.GetName()] {
-			c.add("task %q is declared twice: rename one", t.GetName())
-		}
-		seen[t.GetName()] = true
+		c.once(seen, fmt.Sprintf("task %q", t.GetName()), t.GetName())
 		c.task(spec, t)
 	}
 }
@@ -175,7 +173,7 @@ func (c *complaints) groups(spec *model.ModelSpec) {
 			c.add("the group %q of variables is no pattern: %w", g.GetMatch(), err)
 		}
 		if g.GetInitializer() != nil {
-			if _, err := initializer(g.GetInitializer()); err != nil {
+			if _, err := rule.Initializer(g.GetInitializer()); err != nil {
 				c.add("the group %q of variables: %w", g.GetMatch(), err)
 			}
 		}

@@ -15,8 +15,9 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/modelspec/modelspectest"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
-	"github.com/monolith-go/monolith/kernels/dense"
+	"github.com/monolith-go/monolith/kernels/densetest"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -33,9 +34,9 @@ type learner struct {
 	tables []*table.Table // by feature
 	params [][]float32
 	slots  [][]float32
-	tower  *dense.Tower
+	tower  *densetest.Tower
 	opt    optim.Optimizer
-	ws     dense.Workspace
+	ws     densetest.Workspace
 	x      []float32
 }
 
@@ -64,7 +65,7 @@ func newLearner(t testing.TB, spec *model.ModelSpec) *learner {
 		l.slots = append(l.slots, slots)
 	}
 	var err error
-	if l.tower, err = modelspec.NewTower(spec); err != nil {
+	if l.tower, err = modelspectest.NewTower(spec); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -99,7 +100,7 @@ func (l *learner) gradients(t testing.TB, batch []example) step {
 	for i, e := range batch {
 		labels[i] = e.label
 	}
-	dense.SigmoidCrossEntropy(logits, labels, dlogits)
+	densetest.SigmoidCrossEntropy(logits, labels, dlogits)
 	s := step{}
 	for _, p := range l.params {
 		s.dense = append(s.dense, make([]float32, len(p)))
@@ -260,7 +261,7 @@ func readRatings(path string) ([]example, error) {
 		if err := cmp.Or(err1, err2, err3, err4); err != nil {
 			return nil, err
 		}
-		rs = append(rs, rating{example{user, movie, modelspec.LabelOf(modelspec.MovieRanking(), stars)}, at})
+		rs = append(rs, rating{example{user, movie, modelspec.Labelled(modelspec.MovieRanking().GetLabel(), stars)}, at})
 	}
 	slices.SortFunc(rs, func(a, b rating) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.user, b.user), cmp.Compare(a.movie, b.movie))

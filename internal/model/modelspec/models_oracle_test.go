@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/kernels/nn"
 )
@@ -58,7 +59,15 @@ func modelOf(t *testing.T, name string, spec *model.ModelSpec, seed uint64) *mod
 	}
 	c := &modelCase{name: name, m: m, program: p, Spec: text, Floats: map[string][][]float32{}}
 	r := rand.New(rand.NewPCG(seed, 17))
-	for _, v := range m.Variables {
+	c.drawVariables(spec, r)
+	lengths := lengthsOf(spec)
+	c.feed(t, c.drawOutputs(r, lengths), lengths, r)
+	return c
+}
+
+// drawVariables moves each variable a little from where it starts.
+func (c *modelCase) drawVariables(spec *model.ModelSpec, r *rand.Rand) {
+	for _, v := range c.m.Variables {
 		values := modelspec.InitVariable(spec, v)
 		for i := range values {
 			values[i] += (r.Float32() - 0.5) / 4
@@ -69,6 +78,10 @@ func modelOf(t *testing.T, name string, spec *model.ModelSpec, seed uint64) *mod
 		}
 		c.values, c.Variables = append(c.values, values), append(c.Variables, [2]any{v.Name, nested(values, dims)})
 	}
+}
+
+// lengthsOf is how many rows each sample has of each sequence: all lengths there can be, in turn.
+func lengthsOf(spec *model.ModelSpec) map[string][]float32 {
 	lengths := map[string][]float32{}
 	for _, f := range spec.GetFeatures() {
 		if f.GetPooling() == model.Feature_FIRSTN {
@@ -78,8 +91,13 @@ func modelOf(t *testing.T, name string, spec *model.ModelSpec, seed uint64) *mod
 			}
 		}
 	}
-	given := map[string][]float32{}
-	for _, o := range m.Outputs {
+	return lengths
+}
+
+// drawOutputs draws the tensors of rows, and returns them by their ports.
+func (c *modelCase) drawOutputs(r *rand.Rand, lengths map[string][]float32) map[string][]float32 {
+	drawn := map[string][]float32{}
+	for _, o := range c.m.Outputs {
 		made := outputCase{Name: o.Name, Lengths: lengths[o.Slices[0].Feature]}
 		for i, shape := range o.Shapes {
 			size := 1
@@ -99,14 +117,20 @@ func modelOf(t *testing.T, name string, spec *model.ModelSpec, seed uint64) *mod
 			if o.Type == model.Output_NONE {
 				port += fmt.Sprintf(".%d", i)
 			}
-			given[port] = values
+			drawn[port] = values
 			made.Tensors = append(made.Tensors, nested(values, append([]int{modelSamples}, shape...)))
 		}
 		c.Outputs = append(c.Outputs, made)
 	}
-	c.Labels = make([][]float32, len(m.Tasks))
-	for _, port := range p.Inputs() {
-		values := given[port.Name]
+	return drawn
+}
+
+// feed puts everything in the order of the program's inputs, and draws the labels.
+func (c *modelCase) feed(t *testing.T, rows, lengths map[string][]float32, r *rand.Rand) {
+	t.Helper()
+	c.Labels = make([][]float32, len(c.m.Tasks))
+	for _, port := range c.program.Inputs() {
+		values := rows[port.Name]
 		switch kind, name, _ := strings.Cut(port.Name, " of "); {
 		case values != nil:
 		case kind == "lengths":
@@ -115,13 +139,12 @@ func modelOf(t *testing.T, name string, spec *model.ModelSpec, seed uint64) *mod
 			for range modelSamples {
 				values = append(values, float32(r.IntN(2)))
 			}
-			c.Labels[slices.IndexFunc(m.Tasks, func(t modelspec.Task) bool { return t.Name == name })] = values
+			c.Labels[slices.IndexFunc(c.m.Tasks, func(t modelspec.Task) bool { return t.Name == name })] = values
 		default:
 			t.Fatalf("%s: the input %q", c.name, port.Name)
 		}
 		c.in = append(c.in, values)
 	}
-	return c
 }
 
 // nested is values as lists of lists.
@@ -206,7 +229,7 @@ func oracleModels(t *testing.T) (all []*modelCase) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for i, file := range files {
-		spec, err := modelspec.ReadFile(file, nil)
+		spec, err := specfile.Read(file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,14 +238,14 @@ func oracleModels(t *testing.T) (all []*modelCase) {
 	for i, tc := range oracleLayers {
 		text := strings.Replace(deep, "- {name: logit, add: {bias: true}, inputs: [w, pairs, deep]}",
 			tc.layers+"\n- {name: last, units: 1, inputs: [x]}\n- {name: logit, add: {}, inputs: [w, pairs, deep, last]}", 1)
-		spec, err := modelspec.ParseYAML([]byte(text))
+		spec, err := specfile.Parse([]byte(text))
 		if err != nil {
 			t.Fatalf("%s: %v", tc.name, err)
 		}
 		all = append(all, modelOf(t, tc.name, spec, uint64(100+i)))
 	}
 	for i, tc := range lengthLayers {
-		spec, err := modelspec.ParseYAML([]byte(strings.Replace(watched, "- {name: x}", tc.layers, 1)))
+		spec, err := specfile.Parse([]byte(strings.Replace(watched, "- {name: x}", tc.layers, 1)))
 		if err != nil {
 			t.Fatalf("%s: %v", tc.name, err)
 		}
@@ -232,7 +255,7 @@ func oracleModels(t *testing.T) (all []*modelCase) {
 		if i > 0 {
 			text = strings.Replace(strings.Replace(text, "[movie.v]", "[movie]", 1), "- {name: every, slices: [movie.every]}\n", "", 1)
 		}
-		spec, err := modelspec.ParseYAML([]byte(text))
+		spec, err := specfile.Parse([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"path"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/kernels/dense"
+	"github.com/monolith-go/monolith/internal/model/rule"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -73,7 +73,7 @@ func VariableShard(index, shards int) int { return index % shards }
 func InitVariable(spec *model.ModelSpec, v Variable) []float32 {
 	values, key := make([]float32, v.Size), table.Key(spec.GetSeed(), v.Name, 0)
 	if g := group(spec, v.Name); g.GetInitializer() != nil {
-		if i, err := initializer(g.GetInitializer()); err == nil { // as it is in a valid spec
+		if i, err := rule.Initializer(g.GetInitializer()); err == nil { // as it is in a valid spec
 			i.Init(values, key)
 			return values
 		}
@@ -131,27 +131,6 @@ func Table(spec *model.ModelSpec, name string) *model.Table {
 	return nil
 }
 
-// NewTower makes the dense tower on InputSize inputs; its params are Variables in order.
-func NewTower(spec *model.ModelSpec) (*dense.Tower, error) {
-	layers := make([]dense.Layer, 0, len(spec.GetLayers()))
-	in := InputSize(spec)
-	for _, l := range spec.GetLayers() {
-		act, ok := activations[l.GetActivation()]
-		if !ok {
-			return nil, fmt.Errorf("layer %q has the unknown activation %d: use LINEAR, RELU or SIGMOID", l.GetName(), l.GetActivation())
-		}
-		layers = append(layers, dense.Layer{In: in, Out: int(l.GetUnits()), Activation: act})
-		in = int(l.GetUnits())
-	}
-	return dense.New(layers)
-}
-
-var activations = map[model.Activation]dense.Activation{
-	model.Activation_LINEAR:  dense.ActLinear,
-	model.Activation_RELU:    dense.ActReLU,
-	model.Activation_SIGMOID: dense.ActSigmoid,
-}
-
 // DenseOptimizer is the optimizer of the dense variables that no group gives one of its own.
 // The spec must be valid: a missing or wrong optimizer panics.
 func DenseOptimizer(spec *model.ModelSpec) optim.Optimizer { return mustOptimizer(spec, nil) }
@@ -174,19 +153,14 @@ func mustOptimizer(spec *model.ModelSpec, g *model.Group) optim.Optimizer {
 // and with neither that nor a learning rate of its own the model's rate, too.
 func groupOptimizer(spec *model.ModelSpec, g *model.Group) (optim.Optimizer, error) {
 	key := table.Key(spec.GetSeed(), "dense", 0)
-	rule, rate := spec.GetDenseOptimizer(), spec.GetDenseLearningRate()
+	declared, rate := spec.GetDenseOptimizer(), spec.GetDenseLearningRate()
 	if g.GetOptimizer() != nil || g.GetLearningRate() != nil {
 		rate, key = g.GetLearningRate(), table.Key(spec.GetSeed(), g.GetMatch(), 0)
 	}
 	if g.GetOptimizer() != nil {
-		rule = g.GetOptimizer()
+		declared = g.GetOptimizer()
 	}
-	return optimizer(rule, rate, key)
-}
-
-// LabelOf is the model's label of a field's value.
-func LabelOf(spec *model.ModelSpec, value float64) float32 {
-	return Labelled(spec.GetLabel(), value)
+	return rule.Optimizer(declared, rate, key)
 }
 
 // Labelled is a label of a field's value: that itself where the label is raw, else 1 when it

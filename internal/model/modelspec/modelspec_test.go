@@ -2,18 +2,13 @@ package modelspec_test
 
 import (
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/testing/protocmp"
-
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/modelspec/modelspectest"
 )
 
 func TestFID(t *testing.T) {
@@ -75,7 +70,7 @@ func TestMovieRanking(t *testing.T) {
 	if v := modelspec.Variables(spec)[0]; !slices.Equal(v.Shape, []uint32{64, 256}) || modelspec.InputSize(spec) != 64 {
 		t.Errorf("first kernel %v", v.Shape)
 	}
-	tower, err := modelspec.NewTower(spec)
+	tower, err := modelspectest.NewTower(spec)
 	if err != nil || tower.In() != 64 {
 		t.Errorf("tower: %v", err)
 	}
@@ -87,7 +82,7 @@ func TestMovieRanking(t *testing.T) {
 		t.Errorf("unknown table: %v", err)
 	}
 	for value, want := range map[float64]float32{3.5: 1, 5: 1, 3.4999: 0, 0: 0, math.NaN(): 0} {
-		if got := modelspec.LabelOf(spec, value); got != want {
+		if got := modelspec.Labelled(spec.GetLabel(), value); got != want {
 			t.Errorf("label of %g is %g", value, got)
 		}
 	}
@@ -193,92 +188,11 @@ func TestValidMeansBuildable(t *testing.T) {
 	if err != nil || tab.SlotSize() != 0 {
 		t.Error(err)
 	}
-	tower, err := modelspec.NewTower(s)
+	tower, err := modelspectest.NewTower(s)
 	if err != nil || tower.In() != 7+32+7 {
 		t.Errorf("%v", err)
 	}
 	if modelspec.DenseOptimizer(s).SlotSize(5) != 0 {
 		t.Error("sgd keeps slots")
 	}
-}
-
-func TestParseYAML(t *testing.T) {
-	text, err := os.ReadFile("testdata/movies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := modelspec.ParseYAML(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(modelspec.MovieRanking(), got, protocmp.Transform()); diff != "" {
-		t.Errorf("testdata/movies.yaml is not MovieRanking (-want +got):\n%s", diff)
-	}
-	asJSON, err := protojson.Marshal(modelspec.MovieRanking())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err = modelspec.ParseYAML(asJSON); err != nil || !proto.Equal(got, modelspec.MovieRanking()) {
-		t.Errorf("JSON: %v", err)
-	}
-	for name, tc := range map[string]struct{ text, says string }{
-		"empty":          {"", "empty"},
-		"a list":         {"- a\n", "unmarshal"},
-		"unknown key":    {string(text) + "colour: red\n", "colour"},
-		"unknown inside": {strings.Replace(string(text), "slot: 1", "slott: 1", 1), "slott"},
-		"repeated key":   {string(text) + "name: again\n", "already defined"},
-		"two documents":  {string(text) + "---\nname: b\n", "second document"},
-		"infinite":       {strings.Replace(string(text), "seed: 1", "seed: .inf", 1), "finite"},
-		"wrong type":     {strings.Replace(string(text), "seed: 1", "seed: one", 1), "seed"},
-		"too long":       {strings.Repeat("#", modelspec.MaxYAML+1), "allowed"},
-		"not valid":      {strings.Replace(string(text), "dim: 32", "dim: 0", 1), "has dim 0"},
-		"null":           {"null", ""},
-	} {
-		if _, err := modelspec.ParseYAML([]byte(tc.text)); err == nil || !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// Whatever is accepted is valid, buildable in part, and the same after a round trip.
-func FuzzParseYAML(f *testing.F) {
-	text, err := os.ReadFile("testdata/movies.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(text)
-	every, err := os.ReadFile("testdata/segments.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(every)
-	f.Add([]byte(deep))
-	f.Add([]byte("name: x"))
-	f.Add([]byte("&a [*a]"))
-	f.Add([]byte("{name: 1, 2: 3}"))
-	f.Add([]byte("a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*b]"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		spec, err := modelspec.ParseYAML(data)
-		if err != nil {
-			return
-		}
-		if err := modelspec.Validate(spec); err != nil {
-			t.Fatalf("accepted, yet %v", err)
-		}
-		for _, tab := range spec.Tables {
-			if _, err := modelspec.NewTable(spec, tab.Name); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := modelspec.Compile(spec); err != nil {
-			t.Fatal(err)
-		}
-		again, err := protojson.Marshal(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := modelspec.ParseYAML(again); err != nil || !proto.Equal(got, spec) {
-			t.Fatalf("round trip: %v", err)
-		}
-	})
 }

@@ -35,19 +35,6 @@ type network struct {
 	counter int      // of the layer's nodes
 }
 
-// errAt is an error of one element of a spec.
-type errAt struct {
-	path string // as in "layers[2]"
-	err  error
-}
-
-func (e *errAt) Error() string { return e.err.Error() }
-func (e *errAt) Unwrap() error { return e.err }
-
-func at(path string, format string, args ...any) error {
-	return &errAt{path, fmt.Errorf(format, args...)}
-}
-
 // newNetwork makes all layers of a spec whose features, tables and outputs are valid.
 func newNetwork(spec *model.ModelSpec, outs []Output, serving bool) (*network, error) {
 	n := &network{

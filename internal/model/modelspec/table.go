@@ -5,9 +5,9 @@ import (
 	"math"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/rule"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/filter"
-	"github.com/monolith-go/monolith/kernels/initial"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -58,57 +58,17 @@ func segment(d *model.Segment, key uint64) (s Segment, err error) {
 		return s, fmt.Errorf("it has dim %d: give 1 to %d", d.GetDim(), MaxDim)
 	}
 	s.Dim = int(d.GetDim())
-	if s.Optimizer, err = optimizer(d.GetOptimizer(), d.GetLearningRate(), key); err != nil {
+	if s.Optimizer, err = rule.Optimizer(d.GetOptimizer(), d.GetLearningRate(), key); err != nil {
 		return s, err
 	}
 	if err = optim.CheckDim(s.Optimizer, s.Dim); err != nil {
 		return s, err
 	}
-	if s.Initializer, err = initializer(d.GetInitializer()); err != nil {
+	if s.Initializer, err = rule.Initializer(d.GetInitializer()); err != nil {
 		return s, err
 	}
-	s.Compressor, err = compressor(d.GetCompressor())
+	s.Compressor, err = rule.Compressor(d.GetCompressor())
 	return s, err
-}
-
-func initializer(i *model.Initializer) (table.Initializer, error) {
-	switch k := i.GetKind().(type) {
-	case *model.Initializer_Zeros:
-		return table.Zeros{}, nil
-	case *model.Initializer_Ones:
-		return initial.NewConstant(1)
-	case *model.Initializer_Constants:
-		return initial.NewConstant(k.Constants.GetConstant())
-	case *model.Initializer_RandomUniform:
-		return table.NewRandomUniform(k.RandomUniform.GetMin(), k.RandomUniform.GetMax())
-	}
-	return nil, fmt.Errorf("no initializer: declare zeros, ones, constants or random_uniform")
-}
-
-func compressor(c *model.Compressor) (compress.Compressor, error) {
-	switch k := c.GetKind().(type) {
-	case *model.Compressor_Fp16:
-		return compress.FP16{}, nil
-	case *model.Compressor_FixedR8:
-		return compress.NewFixedR8(or(given(k.FixedR8).R, 1))
-	case *model.Compressor_OneBit:
-		b := given(k.OneBit)
-		return compress.NewOneBit(int64(min(or(b.StepSize, 200), 1<<62)), or(b.InitScale, 1), or(b.MaxScale, 10000), or(b.Amplitude, 0.1))
-	}
-	return compress.FP32{}, nil
-}
-
-// Optimizer is one optimizer for whole rows of segments; its Dumps say where each of
-// the segments' slots lie in a table.Row.
-func Optimizer(segments []Segment) (optim.Optimizer, error) {
-	if len(segments) == 1 {
-		return segments[0].Optimizer, nil
-	}
-	parts := make([]optim.Segment, len(segments))
-	for i, s := range segments {
-		parts[i] = optim.Segment{Dim: s.Dim, Optimizer: s.Optimizer}
-	}
-	return optim.NewCombined(parts...)
 }
 
 // Filter decides which ids of t get a row; filter.None{} where nothing is declared.
@@ -125,30 +85,13 @@ func Filter(t *model.Table, seed uint64) (filter.Filter, error) {
 		}
 		thresholds.Slots[s.GetSlot()] = s.GetThreshold()
 	}
-	switch k := a.GetKind().(type) {
-	case *model.Admission_SlidingCounter:
-		c := given(k.SlidingCounter)
-		return filter.NewSlidingCounter(filter.SlidingConfig{
-			Capacity: or(c.Capacity, 300_000_000), Splits: int(or(c.Splits, 7)), Thresholds: thresholds,
-		})
-	case *model.Admission_Probabilistic:
-		return filter.NewProbabilistic(k.Probabilistic.GetEqual(), table.Key(seed, t.GetName(), 0), thresholds)
-	}
-	return nil, fmt.Errorf("admission names no filter: declare sliding_counter or probabilistic, or leave admission out")
+	return rule.Filter(a, table.Key(seed, t.GetName(), 0), thresholds)
 }
 
 // Expiry says after how many days without an update rows go.
 type Expiry struct {
 	Days  uint32            // 0: never
 	Slots map[uint32]uint32 // by slot, instead of Days
-}
-
-// Of is the number of days for the rows of a slot, 0 for never.
-func (e Expiry) Of(slot uint32) uint32 {
-	if days, ok := e.Slots[slot]; ok {
-		return days
-	}
-	return e.Days
 }
 
 // ExpiryOf is what t declares.

@@ -2,6 +2,7 @@ package modelspec_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/optim"
@@ -24,7 +26,7 @@ func segmentsSpec(t testing.TB) *model.ModelSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := modelspec.ParseYAML(text)
+	spec, err := specfile.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,13 +75,6 @@ func TestEveryRuleCanBeNamed(t *testing.T) {
 	}
 	if got := segments[5].Optimizer.(optim.Adam); got != (optim.Adam{LearningRate: .01, Beta1: .5, Beta2: .99, Epsilon: .01}) {
 		t.Errorf("defaults: %+v", got)
-	}
-	whole, err := modelspec.Optimizer(segments)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(whole.(optim.Dumper).Dumps(45)); n != 14 { // moving_average has none
-		t.Errorf("%d dumps", n)
 	}
 	for _, serving := range []bool{false, true} {
 		cfg, err := modelspec.TableConfig(spec, "wide", serving)
@@ -164,10 +159,10 @@ func TestAdmissionAndExpiry(t *testing.T) {
 		t.Errorf("%T, %v", f, err)
 	}
 	e, err := modelspec.ExpiryOf(spec.Tables[0])
-	if err != nil || e.Of(1) != 7 || e.Of(2) != 0 || e.Of(3) != 30 {
+	if err != nil || e.Days != 30 || !maps.Equal(e.Slots, map[uint32]uint32{1: 7, 2: 0}) {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if e, err = modelspec.ExpiryOf(spec.Tables[1]); err != nil || e.Of(1) != 0 {
+	if e, err = modelspec.ExpiryOf(spec.Tables[1]); err != nil || e.Days != 0 || len(e.Slots) != 0 {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

@@ -1,7 +1,6 @@
 package modelspec
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/rule"
 	"github.com/monolith-go/monolith/kernels/optim"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -43,6 +43,12 @@ func Validate(spec *model.ModelSpec) error {
 	return err
 }
 
+// Complaints are what [Validate] joins, each an *[ElementError] where it is about one element.
+func Complaints(spec *model.ModelSpec) []error {
+	_, c := compiled(spec)
+	return c.all
+}
+
 // declared complains about the elements of spec, each by itself.
 func declared(spec *model.ModelSpec) *complaints {
 	c := &complaints{}
@@ -60,7 +66,7 @@ func declared(spec *model.ModelSpec) *complaints {
 	c.tasks(spec)
 	c.groups(spec)
 	c.path = "dense_optimizer"
-	if o, err := optimizer(spec.GetDenseOptimizer(), spec.GetDenseLearningRate(), 0); err != nil {
+	if o, err := rule.Optimizer(spec.GetDenseOptimizer(), spec.GetDenseLearningRate(), 0); err != nil {
 		c.add("dense_optimizer: %w", err)
 	} else if err := optim.CheckDim(o, 2); err != nil {
 		c.add("dense_optimizer: it cannot take a variable: %w", err)
@@ -91,24 +97,6 @@ func (c *complaints) label(what string, l *model.Label) {
 	}
 }
 
-// complaints are what is wrong, and where.
-type complaints struct {
-	path string // of what is being looked at, as in "layers[2]"
-	all  []error
-}
-
-func (c *complaints) add(format string, args ...any) {
-	c.all = append(c.all, at(c.path, format, args...))
-}
-
-// at says that the i-th element of a list is being looked at.
-func (c *complaints) at(list string, i int) { c.path = fmt.Sprintf("%s[%d]", list, i) }
-
-// take adds an error, which may know where it is.
-func (c *complaints) take(err error) { c.all = append(c.all, err) }
-
-func (c *complaints) err() error { return errors.Join(c.all...) }
-
 // name checks a name that becomes part of subjects, file names and variable names.
 func (c *complaints) name(what, name string) {
 	switch {
@@ -119,6 +107,14 @@ func (c *complaints) name(what, name string) {
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		c.add("%s is called %q: control characters and broken UTF-8 are not allowed in a name", what, name)
 	}
+}
+
+// once complains about a name that is in seen, and puts it there.
+func (c *complaints) once(seen map[string]bool, what, name string) {
+	if seen[name] {
+		c.add("%s is declared twice: rename one", what)
+	}
+	seen[name] = true
 }
 
 func (c *complaints) count(what string, n, limit int) bool {
@@ -140,10 +136,7 @@ func (c *complaints) features(spec *model.ModelSpec) {
 		c.at("features", i)
 		what := fmt.Sprintf("feature %q", f.GetName())
 		c.name(fmt.Sprintf("feature %d", i+1), f.GetName())
-		if names[f.GetName()] {
-			c.add("%s is declared twice: rename one", what)
-		}
-		names[f.GetName()] = true
+		c.once(names, what, f.GetName())
 		if len(f.GetCross()) > 0 {
 			c.cross(what, spec, f)
 		} else if f.GetField() == "" {
@@ -178,10 +171,7 @@ func (c *complaints) tables(spec *model.ModelSpec) {
 		c.at("tables", i)
 		what := fmt.Sprintf("table %q", t.GetName())
 		c.name(fmt.Sprintf("table %d", i+1), t.GetName())
-		if seen[t.GetName()] {
-			c.add("%s is declared twice: rename one", what)
-		}
-		seen[t.GetName()] = true
+		c.once(seen, what, t.GetName())
 		if t.GetDim() < 1 || t.GetDim() > MaxDim {
 			c.add("%s has dim %d: give 1 to %d", what, t.GetDim(), MaxDim)
 		} else if segments, err := Segments(t, spec.GetSeed()); err != nil {
@@ -229,10 +219,7 @@ func (c *complaints) layers(spec *model.ModelSpec) {
 		c.at("layers", i)
 		what := fmt.Sprintf("layer %q", l.GetName())
 		c.name(fmt.Sprintf("layer %d", i+1), l.GetName())
-		if seen[l.GetName()] {
-			c.add("%s is declared twice: rename one", what)
-		}
-		seen[l.GetName()] = true
+		c.once(seen, what, l.GetName())
 		if l.GetKind() == nil {
 			if l.GetUnits() < 1 || l.GetUnits() > MaxUnits {
 				c.add("%s has %d units: give 1 to %d", what, l.GetUnits(), MaxUnits)

@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/par/partest"
 )
@@ -76,7 +77,7 @@ func (c course) spec(t *testing.T, compute model.ModelSpec_Compute) *model.Model
 	if c.units != "" {
 		deep, inputs = "- {name: deep, mlp: {units: ["+c.units+"]}, inputs: [v]}\n", "[w, pairs, deep]"
 	}
-	spec, err := modelspec.ParseYAML([]byte(fmt.Sprintf(`
+	spec, err := specfile.Parse([]byte(fmt.Sprintf(`
 name: clicks
 seed: %d
 compute: %v

@@ -5,13 +5,14 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/kernels/dense"
+	"github.com/monolith-go/monolith/internal/model/modelspec/modelspectest"
+	"github.com/monolith-go/monolith/kernels/densetest"
 )
 
 // plain is a step as the trainer had it before there were batches: rows are grouped by
 // tables in Go maps, in order of appearance, and copied to and fro one by one.
 type plain struct {
-	tower  *dense.Tower
+	tower  *densetest.Tower
 	feats  []struct{ table, dim, at int }
 	names  []string
 	dims   []int
@@ -33,7 +34,7 @@ type unique struct {
 
 func newPlain(t *testing.T, spec *model.ModelSpec, shards int) *plain {
 	t.Helper()
-	tower, err := modelspec.NewTower(spec)
+	tower, err := modelspectest.NewTower(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,16 +93,16 @@ func (p *plain) learn(t *testing.T, params [][]float32) (loss float64, scores []
 		}
 	}
 	each(func(u *unique, row, cell, dim int) { copy(x[cell:], u.rows[row:row+dim]) })
-	var ws dense.Workspace
+	var ws densetest.Workspace
 	logits, err := p.tower.Forward(params, x, n, &ws)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, z := range logits {
-		scores = append(scores, dense.Sigmoid(z))
+		scores = append(scores, densetest.Sigmoid(z))
 	}
 	dlogits := make([]float32, n)
-	loss = float64(dense.SigmoidCrossEntropy(logits, p.labels, dlogits)) * float64(n)
+	loss = float64(densetest.SigmoidCrossEntropy(logits, p.labels, dlogits)) * float64(n)
 	for i := range dlogits {
 		dlogits[i] *= float32(n)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/testenv/planted"
 )
 
@@ -23,7 +24,7 @@ func readyModels(t *testing.T) map[string]*model.ModelSpec {
 	}
 	all := map[string]*model.ModelSpec{}
 	for _, file := range files {
-		spec, err := modelspec.ReadFile(file, nil)
+		spec, err := specfile.Read(file, nil)
 		if err == nil {
 			err = modelspec.Trainable(spec)
 		}

@@ -44,7 +44,7 @@ func ratings(t *testing.T) (all []rating) {
 		if err := cmp.Or(err1, err2, err3, err4); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, rating{[]int64{modelspec.FID(1, user), modelspec.FID(2, movie)}, modelspec.LabelOf(spec, stars), at})
+		all = append(all, rating{[]int64{modelspec.FID(1, user), modelspec.FID(2, movie)}, modelspec.Labelled(spec.GetLabel(), stars), at})
 	}
 	slices.SortStableFunc(all, func(a, b rating) int { return cmp.Compare(a.at, b.at) })
 	return all

@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/retry"
 )
 

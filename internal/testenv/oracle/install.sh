@@ -54,4 +54,11 @@ if [ ! -e "$here/kazoo/.complete" ]; then
   "$here/kazoo/bin/pip" install -q --disable-pip-version-check -r internal/testenv/oracle/kazoo-requirements.txt
   touch "$here/kazoo/.complete"
 fi
+# Triton's client of the open inference protocol, from PyPI.
+if [ ! -e "$here/triton/.complete" ]; then
+  rm -rf "$here/triton"
+  python3 -m venv "$here/triton"
+  "$here/triton/bin/pip" install -q --disable-pip-version-check -r internal/testenv/oracle/triton-requirements.txt
+  touch "$here/triton/.complete"
+fi
 echo "The oracles are in $here."

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/freeport"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/testenv/zookeeper"
 )
 
@@ -64,6 +64,13 @@ func Python(t testing.TB) string {
 	t.Helper()
 	need(t, "Python with kazoo and TensorFlow", filepath.Join(Home(t), "python", ".complete"))
 	return filepath.Join(Home(t), "python", "bin", "python")
+}
+
+// Triton is an interpreter with tritonclient, NVIDIA's client of the open inference protocol.
+func Triton(t testing.TB) string {
+	t.Helper()
+	need(t, "Python with tritonclient", filepath.Join(Home(t), "triton", ".complete"))
+	return filepath.Join(Home(t), "triton", "bin", "python")
 }
 
 // Torch is an interpreter with PyTorch. It is one of the peers that benchmarks are measured

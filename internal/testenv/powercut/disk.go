@@ -6,7 +6,9 @@ package powercut
 import (
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"time"
 )
 
 // Policy says when the name of a file is on disk.
@@ -41,6 +43,7 @@ type node struct {
 	ino   uint64
 	mode  uint32 // type and permissions
 	links int
+	named time.Time // when its entries last changed
 
 	data  []byte
 	kept  []byte         // data as of the last sync
@@ -96,6 +99,7 @@ func (d *disk) node(mode uint32) *node {
 func (d *disk) rename(steps ...step) {
 	for _, s := range steps {
 		s.apply((*node).live)
+		s.dir.named = time.Now()
 	}
 	d.pending = append(d.pending, steps)
 }
@@ -177,6 +181,28 @@ func concerns(change []step, dir *node) bool {
 		}
 	}
 	return false
+}
+
+// unsynced lists the names of changes that are not on disk, but for those in folders that
+// are gone, which nobody can sync any more. The caller holds mu.
+func (d *disk) unsynced() (names []string) {
+	there := map[*node]bool{}
+	var walk func(*node)
+	walk = func(n *node) {
+		there[n] = true
+		for _, c := range n.entries {
+			if c.isDir() {
+				walk(c)
+			}
+		}
+	}
+	walk(d.root)
+	for _, change := range d.pending {
+		if i := slices.IndexFunc(change, func(s step) bool { return there[s.dir] }); i >= 0 {
+			names = append(names, change[i].name)
+		}
+	}
+	return names
 }
 
 // keep puts the first part(page) bytes of each dirty page on disk, and, if asked, the size.

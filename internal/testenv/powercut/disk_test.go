@@ -36,89 +36,92 @@ func names(n *node, prefix string) (out []string) {
 	return out
 }
 
+// cutCases are what is done to a disk, and what a power cut leaves of it under each policy.
+var cutCases = map[string]struct {
+	do              func(d *disk)
+	journal, strict string
+}{
+	"nothing is synced": {
+		do: func(d *disk) { d.put(d.create(d.root, "a", 0o644), "x", 0) },
+	},
+	"the file is synced, its name is not": {
+		do: func(d *disk) {
+			a := d.create(d.root, "a", 0o644)
+			d.put(a, "x", 0)
+			d.sync(a)
+		},
+		journal: "a=x",
+	},
+	"both are synced, then more is written": {
+		do: func(d *disk) {
+			a := d.create(d.root, "a", 0o644)
+			d.put(a, "x", 0)
+			d.sync(a)
+			d.sync(d.root)
+			d.put(a, "yy", 0)
+		},
+		journal: "a=x", strict: "a=x",
+	},
+	"the name is synced, the data is not": {
+		do: func(d *disk) {
+			d.put(d.create(d.root, "a", 0o644), "x", 0)
+			d.sync(d.root)
+		},
+		journal: "a=", strict: "a=",
+	},
+	"a file is replaced by renaming, as everybody does": {
+		do: func(d *disk) {
+			a := d.create(d.root, "a", 0o644)
+			d.put(a, "old", 0)
+			d.sync(a)
+			d.sync(d.root)
+			b := d.create(d.root, "a.tmp", 0o644)
+			d.put(b, "new", 0)
+			d.sync(b)
+			d.mu.Lock()
+			d.rename(step{d.root, "a.tmp", nil}, step{d.root, "a", b})
+			d.mu.Unlock()
+		},
+		journal: "a.tmp=new a=old", strict: "a=old",
+	},
+	"another file's sync commits the journal": {
+		do: func(d *disk) {
+			a := d.create(d.root, "a", 0o644)
+			d.sync(d.root)
+			d.mu.Lock()
+			d.rename(step{d.root, "a", nil})
+			d.mu.Unlock()
+			d.sync(d.create(d.root, "b", 0o644))
+			d.put(a, "nobody sees it", 0)
+		},
+		journal: "b=", strict: "a=",
+	},
+	"a directory is synced, its parent is not": {
+		do: func(d *disk) {
+			dir := d.create(d.root, "dir", dirType|0o755)
+			a := d.create(dir, "a", 0o644)
+			d.put(a, "x", 0)
+			d.sync(a)
+			d.sync(dir)
+		},
+		journal: "dir/ dir/a=x",
+	},
+	"a file is cut short": {
+		do: func(d *disk) {
+			a := d.create(d.root, "a", 0o644)
+			d.put(a, "long", 0)
+			d.sync(a)
+			d.sync(d.root)
+			d.mu.Lock()
+			d.resize(a, 1)
+			d.mu.Unlock()
+		},
+		journal: "a=long", strict: "a=long",
+	},
+}
+
 func TestWhatACutLeaves(t *testing.T) {
-	for name, tc := range map[string]struct {
-		do              func(d *disk)
-		journal, strict string
-	}{
-		"nothing is synced": {
-			do: func(d *disk) { d.put(d.create(d.root, "a", 0o644), "x", 0) },
-		},
-		"the file is synced, its name is not": {
-			do: func(d *disk) {
-				a := d.create(d.root, "a", 0o644)
-				d.put(a, "x", 0)
-				d.sync(a)
-			},
-			journal: "a=x",
-		},
-		"both are synced, then more is written": {
-			do: func(d *disk) {
-				a := d.create(d.root, "a", 0o644)
-				d.put(a, "x", 0)
-				d.sync(a)
-				d.sync(d.root)
-				d.put(a, "yy", 0)
-			},
-			journal: "a=x", strict: "a=x",
-		},
-		"the name is synced, the data is not": {
-			do: func(d *disk) {
-				d.put(d.create(d.root, "a", 0o644), "x", 0)
-				d.sync(d.root)
-			},
-			journal: "a=", strict: "a=",
-		},
-		"a file is replaced by renaming, as everybody does": {
-			do: func(d *disk) {
-				a := d.create(d.root, "a", 0o644)
-				d.put(a, "old", 0)
-				d.sync(a)
-				d.sync(d.root)
-				b := d.create(d.root, "a.tmp", 0o644)
-				d.put(b, "new", 0)
-				d.sync(b)
-				d.mu.Lock()
-				d.rename(step{d.root, "a.tmp", nil}, step{d.root, "a", b})
-				d.mu.Unlock()
-			},
-			journal: "a.tmp=new a=old", strict: "a=old",
-		},
-		"another file's sync commits the journal": {
-			do: func(d *disk) {
-				a := d.create(d.root, "a", 0o644)
-				d.sync(d.root)
-				d.mu.Lock()
-				d.rename(step{d.root, "a", nil})
-				d.mu.Unlock()
-				d.sync(d.create(d.root, "b", 0o644))
-				d.put(a, "nobody sees it", 0)
-			},
-			journal: "b=", strict: "a=",
-		},
-		"a directory is synced, its parent is not": {
-			do: func(d *disk) {
-				dir := d.create(d.root, "dir", dirType|0o755)
-				a := d.create(dir, "a", 0o644)
-				d.put(a, "x", 0)
-				d.sync(a)
-				d.sync(dir)
-			},
-			journal: "dir/ dir/a=x",
-		},
-		"a file is cut short": {
-			do: func(d *disk) {
-				a := d.create(d.root, "a", 0o644)
-				d.put(a, "long", 0)
-				d.sync(a)
-				d.sync(d.root)
-				d.mu.Lock()
-				d.resize(a, 1)
-				d.mu.Unlock()
-			},
-			journal: "a=long", strict: "a=long",
-		},
-	} {
+	for name, tc := range cutCases {
 		t.Run(name, func(t *testing.T) {
 			for policy, want := range map[Policy]string{Journal: tc.journal, Strict: tc.strict} {
 				d := newDisk(policy)
@@ -179,6 +182,28 @@ func TestSomeIsLeft(t *testing.T) {
 		if n == 0 {
 			t.Errorf("seed %d: of 200 cuts none left a thing %s", seed, what)
 		}
+	}
+}
+
+// Names that nobody can sync any more, since their folder is gone, are not waited for.
+func TestUnsynced(t *testing.T) {
+	d := newDisk(Strict)
+	dir := d.create(d.root, "dir", dirType|0o755)
+	d.create(dir, "a", 0o644)
+	d.create(d.root, "b", 0o644)
+	if got := d.unsynced(); !slices.Equal(got, []string{"dir", "a", "b"}) {
+		t.Errorf("not on disk: %q", got)
+	}
+	d.sync(d.root)
+	if got := d.unsynced(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("not on disk behind a sync of the root: %q", got)
+	}
+	d.mu.Lock()
+	d.rename(step{d.root, "dir", nil})
+	d.mu.Unlock()
+	d.sync(d.root)
+	if got := d.unsynced(); len(got) != 0 {
+		t.Errorf("not on disk without the folder: %q", got)
 	}
 }
 

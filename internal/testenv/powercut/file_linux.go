@@ -19,6 +19,9 @@ func (n *node) attr(out *fuse.Attr) {
 	out.Ino, out.Mode, out.Nlink = n.ino, n.mode, uint32(n.links)
 	out.Size, out.Blksize = uint64(len(n.data)), pageSize
 	out.Blocks = (out.Size + sectorSize - 1) / sectorSize
+	if n.isDir() && !n.named.IsZero() {
+		out.SetTimes(nil, &n.named, &n.named)
+	}
 }
 
 func (f *file) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {

@@ -55,6 +55,14 @@ func (f *FS) Cut(r Residue, rng *rand.Rand, kill, wait func()) error {
 	return f.mount()
 }
 
+// Unsynced are the names that a cut would bring back or take away now, in folders that are
+// there: each creation, renaming and removal is one.
+func (f *FS) Unsynced() []string {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	return f.disk.unsynced()
+}
+
 // Close unmounts it, and so forgets all of it.
 func (f *FS) Close() error {
 	var err error

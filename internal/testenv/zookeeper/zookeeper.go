@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/monolith-go/monolith/internal/freeport"
 	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 )
 
 // Classes is where Debian's package puts the jars, as Java's class path.

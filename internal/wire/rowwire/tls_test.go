@@ -21,8 +21,8 @@ func conf(t *testing.T, f mtls.Files) *tls.Config {
 }
 
 func TestEncrypted(t *testing.T) {
-	house := certs.NewAuthority(t)
-	server, client := conf(t, house.Issue("server")), conf(t, house.Issue("client"))
+	authority := certs.NewAuthority(t)
+	server, client := conf(t, authority.Issue("server")), conf(t, authority.Issue("client"))
 	serve := func(addr string) string {
 		ln, err := Listen(context.Background(), addr)
 		if err != nil {

@@ -92,18 +92,11 @@ func (d *predictDecoder) document() (p PredictJSON, err error) {
 		return p, d.broken(errors.New("the body is no object"))
 	}
 	given := false
-	err = d.members(func(key []byte) error {
+	err = d.members(func(key []byte) (err error) {
 		switch key := string(key); key {
 		case "signature_name":
-			t, err := d.token()
-			if err != nil {
-				return err
-			}
-			if t.kind != '"' && t.kind != 'n' {
-				return d.broken(errors.New("'signature_name' is no string"))
-			}
-			p.Signature = string(t.text)
-			return nil
+			p.Signature, err = d.signature()
+			return err
 		case "instances", "inputs":
 			if given {
 				return refusal("Not formatted correctly, expected only one of 'instances' and 'inputs' keys")

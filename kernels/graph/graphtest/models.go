@@ -5,7 +5,7 @@ import "github.com/monolith-go/monolith/kernels/graph"
 // model draws an operation that models are made of, over x, as [n m].
 func (d *drawing) model(x graph.ID) graph.ID {
 	m := d.width(x)
-	switch d.r.IntN(27) {
+	switch n := d.r.IntN(27); n {
 	case 0: // the stack has a later reader, or none
 		stack := d.stack(x, fields(m))
 		y := d.Add("", graph.Scale{Factor: 0.25}, d.Add("", graph.FM{}, stack))
@@ -44,6 +44,16 @@ func (d *drawing) model(x graph.ID) graph.ID {
 		return d.Add("", graph.Reciprocal{}, d.above(x))
 	case 13:
 		return d.Add("", graph.MulRow{}, d.Add("", graph.AddRow{}, x, d.weight(m)), d.weight(m))
+	default:
+		return d.modelOfStacks(n, x)
+	}
+}
+
+// modelOfStacks is drawing n of model, from the fourteenth on: what reads a sample as vectors,
+// and what is left.
+func (d *drawing) modelOfStacks(n int, x graph.ID) graph.ID {
+	m := d.width(x)
+	switch n {
 	case 14:
 		f := fields(m)
 		if d.r.IntN(2) == 0 {

@@ -63,36 +63,10 @@ func allowed(kernels, noAVX2 string) Level {
 	if kernels == "" {
 		return AMX
 	}
-	for l, name := range names {
-		if name == kernels {
-			return Level(l)
+	for l := Plain; l <= AMX; l++ {
+		if l.String() == kernels {
+			return l
 		}
 	}
 	return Plain
 }
-
-// HasAVX2 says whether this processor and system run AVX2 and FMA.
-func HasAVX2() bool { return Has() >= AVX2 }
-
-// UseAVX2 is HasAVX2 unless switched off.
-func UseAVX2() bool { return Use() >= AVX2 }
-
-// HasAVX512 says whether AVX-512 F, BW, CD, DQ and VL run here.
-func HasAVX512() bool { return Has() >= AVX512 }
-
-// UseAVX512 is HasAVX512 unless switched off.
-func UseAVX512() bool { return Use() >= AVX512 }
-
-// HasAVX512BF16 says whether VDPBF16PS runs here.
-func HasAVX512BF16() bool { return Has() >= AVX512BF16 }
-
-// UseAVX512BF16 is HasAVX512BF16 unless switched off.
-func UseAVX512BF16() bool { return Use() >= AVX512BF16 }
-
-// HasAMX says whether AMX tiles with bf16 run here. Linux lends the tile state to a
-// process only after a request (arch_prctl ARCH_REQ_XCOMP_PERM), which is up to the
-// kernel that wants it.
-func HasAMX() bool { return Has() >= AMX }
-
-// UseAMX is HasAMX unless switched off.
-func UseAMX() bool { return Use() >= AMX }

@@ -30,8 +30,5 @@ func TestTheEnvironmentHoldsBack(t *testing.T) {
 		if got := Use(); got != min(l, Has()) {
 			t.Errorf("%s=%v: %v is used, the processor has %v", Kernels, l, got, Has())
 		}
-		if UseAVX2() != (Use() >= AVX2) || UseAVX512() != (Use() >= AVX512) || UseAVX512BF16() != (Use() >= AVX512BF16) || UseAMX() != (Use() >= AMX) {
-			t.Errorf("%v: the questions disagree with Use", l)
-		}
 	}
 }

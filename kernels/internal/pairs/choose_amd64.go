@@ -7,18 +7,10 @@ import "github.com/monolith-go/monolith/kernels/internal/cpu"
 var plain, avx512 = backend{name: "plain"}, backend{"avx512", forwardAVX512, backwardAVX512}
 
 func fastest() backend {
-	if cpu.UseAVX512() {
+	if cpu.Use() >= cpu.AVX512 {
 		return avx512
 	}
 	return plain
-}
-
-// backends are all that this processor runs.
-func backends() []backend {
-	if cpu.HasAVX512() {
-		return []backend{plain, avx512}
-	}
-	return []backend{plain}
 }
 
 //go:noescape

@@ -16,9 +16,6 @@ type backend struct {
 
 var chosen = fastest()
 
-// Backend names the implementation in use: "plain" or "avx512".
-func Backend() string { return chosen.name }
-
 // Forward adds the term of each sample to y. emb is len(y) x fields x dim, sums len(y) x dim, which is set
 // to each sample's sum of embeddings.
 func Forward(emb, sums, y []float32, fields, dim int) {

@@ -19,7 +19,7 @@ type relist struct {
 
 // relistAll sets access lists over there. No multi of ZooKeeper takes that operation, so
 // the mark cannot go with it: it is written just before, which stops a mirror that was
-// deposed, and each list is set only in place of the version that was compared. What a
+// fenced, and each list is set only in place of the version that was compared. What a
 // crash leaves undone the next comparison finds.
 func (r *term) relistAll(ctx context.Context, all []relist) error {
 	if len(all) == 0 {

@@ -17,7 +17,7 @@ type localNode struct {
 	held             bool   // ephemeral: the mirror's session holds it over there
 	foreign          int64  // session over there that holds it; 0: none does
 	created, written uint64 // sequences
-	abroad           bool   // it was made or written abroad
+	external         bool   // it was made or written in the ensemble
 	asImported       bool   // and nobody here has written it since
 	imported         int64  // mzxid of that write
 	children         int32
@@ -122,14 +122,14 @@ func decide(path string, o *localNode, t *remoteNode, p *syncState) (v action, d
 		return p.missing(path, o)
 	}
 	changed := o.written > p.Seq && !o.asImported
-	abroad := p.foreignWrite(path, o, t)
+	external := p.foreignWrite(path, o, t)
 	holder := o.foreign
 	if o.held {
 		holder = p.session
 	}
 	if t.owner != holder {
 		switch {
-		case !o.held && abroad:
+		case !o.held && external:
 			return importWrite, false
 		case o.foreign != 0: // whoever holds it there knows best
 			if !p.bridge || p.handled[path] == t.mzxid || o.imported == t.mzxid {
@@ -143,7 +143,7 @@ func decide(path string, o *localNode, t *remoteNode, p *syncState) (v action, d
 	if bytes.Equal(o.data, t.data) {
 		return agree, false
 	}
-	if abroad && !o.held && (!changed || o.abroad) {
+	if external && !o.held && (!changed || o.external) {
 		return importWrite, false
 	}
 	return set, !changed
@@ -204,7 +204,7 @@ func (p *syncState) missing(path string, o *localNode) (action, bool) {
 	case o.held:
 		return create, p.Seq != 0 && o.created <= p.Seq
 	}
-	was := p.Seq != 0 && (o.created <= p.Seq || o.abroad) // it has been there
+	was := p.Seq != 0 && (o.created <= p.Seq || o.external) // it has been there
 	changed := o.written > p.Seq && !o.asImported
 	if was && p.bridge && !changed && o.children == 0 && !p.refused[path] {
 		return importDelete, false

@@ -9,86 +9,123 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every line of the table is one rule of who wins.
+// Sessions over there: the mirror's own, an agent's, and that of a predecessor.
+const mirrorSession, agentSession, oldSession = 1, 2, 3
+
+// marked is what a mirror knows that has come so far on both sides.
+func marked(seq uint64, zxid int64) syncState {
+	return syncState{cursor: cursor{Seq: seq, Zxid: zxid, Own: [][2]int64{{140, 150}}}, session: mirrorSession, bridge: true}
+}
+
+// alone mirrors and imports nothing.
+func alone() syncState {
+	p := marked(10, 100)
+	p.bridge = false
+	return p
+}
+
+// told has handled the write at zxid 200 before.
+func told() syncState {
+	p := marked(10, 100)
+	p.handled = map[string]int64{"/p": 200}
+	return p
+}
+
+// refusedOnce was refused the removal.
+func refusedOnce() syncState {
+	p := marked(10, 100)
+	p.refused = map[string]bool{"/p": true}
+	return p
+}
+
+func ours(data string, seq uint64) *localNode {
+	return &localNode{data: []byte(data), created: 5, written: seq}
+}
+
+func heldOurs(data string, seq uint64) *localNode {
+	o := ours(data, seq)
+	o.held = true
+	return o
+}
+
+func importedOurs(data string, seq uint64, owner, mzxid int64, last bool) *localNode {
+	o := ours(data, seq)
+	o.external, o.foreign, o.imported, o.asImported = true, owner, mzxid, last
+	return o
+}
+
+func withChild(o *localNode) *localNode {
+	o.children = 1
+	return o
+}
+
+func theirs(data string, mzxid, owner int64) *remoteNode {
+	return &remoteNode{data: []byte(data), czxid: 50, mzxid: mzxid, owner: owner}
+}
+
+// decision is one rule of who wins.
+type decision struct {
+	name  string
+	o     *localNode
+	t     *remoteNode
+	p     syncState
+	want  action
+	drift bool
+}
+
+var decisionsOfWrites = []decision{
+	{"nothing anywhere", nil, nil, marked(10, 100), agree, false},
+	{"the same", ours("a", 9), theirs("a", 90, 0), marked(10, 100), agree, false},
+	{"the same, written by somebody", ours("a", 9), theirs("a", 200, 0), marked(10, 100), agree, false},
+	{"made here", ours("a", 11), nil, marked(0, 0), create, false},
+	{"made here, new", &localNode{created: 11, written: 11}, nil, marked(10, 100), create, false},
+	{"written here", ours("b", 11), theirs("a", 90, 0), marked(10, 100), set, false},
+	{"deleted here", nil, theirs("a", 90, 0), marked(10, 100), remove, false},
+	{"deleted here, an echo", nil, theirs("a", 150, 0), marked(10, 100), remove, false},
+	{"made there", nil, theirs("a", 200, 0), marked(10, 100), importWrite, false},
+	{"made there by an agent", nil, theirs("a", 200, agentSession), marked(10, 100), importWrite, false},
+	{"made there and refused", nil, theirs("a", 200, 0), told(), remove, false},
+	{"written there", ours("a", 9), theirs("b", 200, 0), marked(10, 100), importWrite, false},
+	{"written there and refused", ours("a", 9), theirs("b", 200, 0), told(), set, true},
+	{"an echo", ours("a", 9), theirs("b", 150, 0), marked(10, 100), set, true},
+	{"written there, no bridge", ours("a", 9), theirs("b", 200, 0), alone(), set, true},
+	{"made there, no bridge", nil, theirs("a", 200, 0), alone(), remove, true},
+	{"made there by an agent, no bridge", nil, theirs("a", 200, agentSession), alone(), agree, false},
+	{"written on both sides, made here", ours("b", 11), theirs("c", 200, 0), marked(10, 100), set, false},
+	{"written on both sides, made there", importedOurs("b", 11, 0, 80, false), theirs("c", 200, 0), marked(10, 100), importWrite, false},
+	{"imported before the last mark", importedOurs("b", 11, 0, 200, true), theirs("b", 200, 0), marked(10, 100), agree, false},
+	{"imported, then written here", importedOurs("c", 12, 0, 200, false), theirs("b", 200, 0), marked(10, 100), set, false},
+	{"deleted there", ours("a", 9), nil, marked(10, 100), importDelete, false},
+	{"deleted there, refused", ours("a", 9), nil, refusedOnce(), create, true},
+	{"deleted there, written here", ours("a", 11), nil, marked(10, 100), create, true},
+	{"deleted there, with children here", withChild(ours("a", 9)), nil, marked(10, 100), create, true},
+	{"deleted there, no bridge", ours("a", 9), nil, alone(), create, true},
+	{"an empty ensemble", importedOurs("a", 9, 0, 80, true), nil, marked(0, 0), create, false},
+	{"an empty ensemble, an agent's", importedOurs("a", 9, agentSession, 80, true), nil, marked(0, 0), importDelete, false},
+	{"an agent has gone", importedOurs("a", 9, agentSession, 80, true), nil, marked(10, 100), importDelete, false},
+	{"an agent came back", importedOurs("a", 9, agentSession, 80, true), theirs("a", 200, 7), marked(10, 100), importWrite, false},
+	{"an agent's, the same", importedOurs("a", 9, agentSession, 80, true), theirs("a", 80, agentSession), marked(10, 100), agree, false},
+	{"an agent's, written here", importedOurs("b", 11, agentSession, 80, false), theirs("a", 80, agentSession), marked(10, 100), set, false},
+}
+
+var decisionsOfKinds = []decision{
+	{"held", heldOurs("a", 9), theirs("a", 90, mirrorSession), marked(10, 100), agree, false},
+	{"held, new", heldOurs("a", 11), nil, marked(10, 100), create, true},
+	{"held and gone there", heldOurs("a", 9), nil, marked(10, 100), create, true},
+	{"held by a predecessor", heldOurs("a", 9), theirs("a", 90, oldSession), marked(10, 100), replace, false},
+	{"held by a vandal", heldOurs("a", 9), theirs("a", 200, agentSession), marked(10, 100), replace, false},
+	{"held, persistent there", heldOurs("a", 9), theirs("a", 200, 0), marked(10, 100), replace, false},
+	{"held, written there", heldOurs("a", 9), theirs("b", 200, mirrorSession), marked(10, 100), set, true},
+	{"persistent, an agent's there", ours("a", 9), theirs("a", 200, agentSession), marked(10, 100), importWrite, false},
+	{"persistent, a predecessor's there", ours("a", 11), theirs("a", 90, oldSession), marked(10, 100), replace, false},
+	{"another kind, with children", heldOurs("a", 9), &remoteNode{data: []byte("a"), czxid: 50, mzxid: 90, children: 1}, marked(10, 100), agree, false},
+	{"not to be read", nil, &remoteNode{opaque: true, mzxid: 200}, marked(10, 100), agree, false},
+	{"too large", nil, &remoteNode{large: true, mzxid: 200}, marked(10, 100), agree, false},
+	{"ours made too large", ours("a", 9), &remoteNode{large: true, mzxid: 200}, marked(10, 100), set, true},
+}
+
 func TestDecide(t *testing.T) {
-	const mirror, agent, old = 1, 2, 3
-	at := func(seq uint64, zxid int64) syncState {
-		return syncState{cursor: cursor{Seq: seq, Zxid: zxid, Own: [][2]int64{{140, 150}}}, session: mirror, bridge: true}
-	}
-	alone := at(10, 100)
-	alone.bridge = false
-	told := at(10, 100)
-	told.handled = map[string]int64{"/p": 200}
-	refused := at(10, 100)
-	refused.refused = map[string]bool{"/p": true}
-	us := func(data string, seq uint64) *localNode {
-		return &localNode{data: []byte(data), created: 5, written: seq}
-	}
-	held := func(data string, seq uint64) *localNode { o := us(data, seq); o.held = true; return o }
-	abroad := func(data string, seq uint64, owner, mzxid int64, last bool) *localNode {
-		o := us(data, seq)
-		o.abroad, o.foreign, o.imported, o.asImported = true, owner, mzxid, last
-		return o
-	}
-	them := func(data string, mzxid, owner int64) *remoteNode {
-		return &remoteNode{data: []byte(data), czxid: 50, mzxid: mzxid, owner: owner}
-	}
-	parent := func(o *localNode) *localNode { o.children = 1; return o }
-	family := func(x *remoteNode) *remoteNode { x.children = 1; return x }
-	for _, tc := range []struct {
-		name  string
-		o     *localNode
-		t     *remoteNode
-		p     syncState
-		want  action
-		drift bool
-	}{
-		{"nothing anywhere", nil, nil, at(10, 100), agree, false},
-		{"the same", us("a", 9), them("a", 90, 0), at(10, 100), agree, false},
-		{"the same, written by somebody", us("a", 9), them("a", 200, 0), at(10, 100), agree, false},
-		{"made here", us("a", 11), nil, at(0, 0), create, false},
-		{"made here, new", &localNode{created: 11, written: 11}, nil, at(10, 100), create, false},
-		{"written here", us("b", 11), them("a", 90, 0), at(10, 100), set, false},
-		{"deleted here", nil, them("a", 90, 0), at(10, 100), remove, false},
-		{"deleted here, an echo", nil, them("a", 150, 0), at(10, 100), remove, false},
-		{"made there", nil, them("a", 200, 0), at(10, 100), importWrite, false},
-		{"made there by an agent", nil, them("a", 200, agent), at(10, 100), importWrite, false},
-		{"made there and refused", nil, them("a", 200, 0), told, remove, false},
-		{"written there", us("a", 9), them("b", 200, 0), at(10, 100), importWrite, false},
-		{"written there and refused", us("a", 9), them("b", 200, 0), told, set, true},
-		{"an echo", us("a", 9), them("b", 150, 0), at(10, 100), set, true},
-		{"written there, no bridge", us("a", 9), them("b", 200, 0), alone, set, true},
-		{"made there, no bridge", nil, them("a", 200, 0), alone, remove, true},
-		{"made there by an agent, no bridge", nil, them("a", 200, agent), alone, agree, false},
-		{"written on both sides, made here", us("b", 11), them("c", 200, 0), at(10, 100), set, false},
-		{"written on both sides, made there", abroad("b", 11, 0, 80, false), them("c", 200, 0), at(10, 100), importWrite, false},
-		{"imported before the last mark", abroad("b", 11, 0, 200, true), them("b", 200, 0), at(10, 100), agree, false},
-		{"imported, then written here", abroad("c", 12, 0, 200, false), them("b", 200, 0), at(10, 100), set, false},
-		{"deleted there", us("a", 9), nil, at(10, 100), importDelete, false},
-		{"deleted there, refused", us("a", 9), nil, refused, create, true},
-		{"deleted there, written here", us("a", 11), nil, at(10, 100), create, true},
-		{"deleted there, with children here", parent(us("a", 9)), nil, at(10, 100), create, true},
-		{"deleted there, no bridge", us("a", 9), nil, alone, create, true},
-		{"an empty ensemble", abroad("a", 9, 0, 80, true), nil, at(0, 0), create, false},
-		{"an empty ensemble, an agent's", abroad("a", 9, agent, 80, true), nil, at(0, 0), importDelete, false},
-		{"an agent has gone", abroad("a", 9, agent, 80, true), nil, at(10, 100), importDelete, false},
-		{"an agent came back", abroad("a", 9, agent, 80, true), them("a", 200, 7), at(10, 100), importWrite, false},
-		{"an agent's, the same", abroad("a", 9, agent, 80, true), them("a", 80, agent), at(10, 100), agree, false},
-		{"an agent's, written here", abroad("b", 11, agent, 80, false), them("a", 80, agent), at(10, 100), set, false},
-		{"held", held("a", 9), them("a", 90, mirror), at(10, 100), agree, false},
-		{"held, new", held("a", 11), nil, at(10, 100), create, true},
-		{"held and gone there", held("a", 9), nil, at(10, 100), create, true},
-		{"held by a predecessor", held("a", 9), them("a", 90, old), at(10, 100), replace, false},
-		{"held by a vandal", held("a", 9), them("a", 200, agent), at(10, 100), replace, false},
-		{"held, persistent there", held("a", 9), them("a", 200, 0), at(10, 100), replace, false},
-		{"held, written there", held("a", 9), them("b", 200, mirror), at(10, 100), set, true},
-		{"persistent, an agent's there", us("a", 9), them("a", 200, agent), at(10, 100), importWrite, false},
-		{"persistent, a predecessor's there", us("a", 11), them("a", 90, old), at(10, 100), replace, false},
-		{"another kind, with children", held("a", 9), family(them("a", 90, 0)), at(10, 100), agree, false},
-		{"not to be read", nil, &remoteNode{opaque: true, mzxid: 200}, at(10, 100), agree, false},
-		{"too large", nil, &remoteNode{large: true, mzxid: 200}, at(10, 100), agree, false},
-		{"ours made too large", us("a", 9), &remoteNode{large: true, mzxid: 200}, at(10, 100), set, true},
-	} {
+	for _, tc := range slices.Concat(decisionsOfWrites, decisionsOfKinds) {
 		t.Run(tc.name, func(t *testing.T) {
 			if v, drift := decide("/p", tc.o, tc.t, &tc.p); v != tc.want || drift != tc.drift {
 				t.Errorf("%v, drift %v; want %v, %v", v, drift, tc.want, tc.drift)
@@ -185,7 +222,7 @@ func (w *world) step(path string) action {
 		if o != nil && o.foreign == x.owner && !o.held {
 			n.created = o.created
 		}
-		n.data, n.written, n.abroad, n.asImported, n.imported, n.foreign = x.data, uint64(w.seq), true, true, x.mzxid, x.owner
+		n.data, n.written, n.external, n.asImported, n.imported, n.foreign = x.data, uint64(w.seq), true, true, x.mzxid, x.owner
 		w.here[path] = n
 	case importDelete:
 		w.seq++

@@ -52,7 +52,7 @@ func (r *term) claim(ctx context.Context) error {
 }
 
 // recognize forgets a mark that is of another log: then whatever stands in the ensemble
-// was made abroad, and nothing there was ours to remove.
+// was made in the ensemble, and nothing there was ours to remove.
 func (r *term) recognize(ctx context.Context) error {
 	if r.cfg.Log == nil || r.ID == "" {
 		return nil

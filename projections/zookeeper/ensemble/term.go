@@ -215,94 +215,24 @@ func (r *term) compare(ctx context.Context, paths []string, until uint64) error 
 	if err := r.lists(ctx, paths, us, them); err != nil {
 		return err
 	}
-	var imports []seen
-	var takeovers, puts, removals []op
-	var relists []relist
-	var drifts []Drift
-	var agreed []string
+	w := work{term: r}
 	for i, path := range paths {
-		o, t := us[i], them[i]
-		p := &r.syncState
-		if t != nil && t.opaque {
-			delete(r.retry, path)
-			r.stick(path, "read", zk.ErrNoAuth)
-			continue
-		}
-		v, drift := decide(path, o, t, p)
-		if t != nil && r.retry[path] == t.mzxid && v != agree && !(o != nil && o.held) {
-			v, drift = importWrite, false
-		} else {
-			delete(r.retry, path)
-		}
-		if v == remove && r.keep != nil {
-			*r.keep = append(*r.keep, path)
-			continue
-		}
-		put, moved := decideACL(path, o, t, p)
-		if (v != agree && v != set) || put == agree {
-			put, moved = agree, false
-		}
-		switch {
-		case drift:
-			drifts = append(drifts, Drift{path, v.String(), time.Now()})
-		case moved:
-			drifts = append(drifts, Drift{path, put.String(), time.Now()})
-		}
-		if t != nil && t.mzxid > r.Zxid {
-			r.handled[path] = t.mzxid
-		}
-		delete(r.refused, path)
-		if v == agree && put == agree {
-			agreed = append(agreed, path)
-		}
-		at := r.cfg.Chroot + path
-		switch v {
-		case importWrite:
-			m := &znode.Imported{Path: path, Kind: znode.Imported_WRITTEN, Data: t.data, Owner: t.owner, Czxid: t.czxid, Mzxid: t.mzxid}
-			if o == nil || r.createdByOther(t) {
-				if t.acl == nil { // it is gone meanwhile, or says no more
-					r.retry[path], r.later[path] = t.mzxid, 0
-					continue
-				}
-				m.Acl, m.Aversion = factACL(t.acl), t.aversion
-			}
-			imports = append(imports, seen{path: path, t: t, message: m})
-		case importDelete:
-			imports = append(imports, seen{path: path, message: &znode.Imported{Path: path, Kind: znode.Imported_DELETED}})
-		case create:
-			puts = append(puts, op{path, v, []any{o.request(at)}, len(o.data) + len(at), o.written})
-		case set:
-			puts = append(puts, op{path, v, []any{&zk.SetDataRequest{Path: at, Data: o.data, Version: t.version}}, len(o.data) + len(at), o.written})
-		case replace:
-			takeovers = append(takeovers, op{path, v, []any{&zk.DeleteRequest{Path: at, Version: t.version}, o.request(at)}, len(o.data) + 2*len(at), o.written})
-		case remove:
-			removals = append(removals, op{path, v, []any{&zk.DeleteRequest{Path: at, Version: t.version}}, len(at), 0})
-		}
-		if (v == create || v == replace) && !o.held && o.aversion > 0 {
-			r.touch(path) // it is made with its list, whose version then follows
-		}
-		switch put {
-		case setACL:
-			relists = append(relists, relist{path, o.acl, t.aversion, o.aversion})
-		case importACL:
-			imports = append(imports, seen{path: path, t: t, list: true, message: &znode.Imported{
-				Path: path, Kind: znode.Imported_ACL_SET, Acl: factACL(t.acl), Aversion: t.aversion}})
-		}
+		w.judge(path, us[i], them[i])
 	}
-	r.drifted(drifts)
-	r.loosen(agreed)
-	if err := r.bring(ctx, imports); err != nil {
+	r.drifted(w.drifts)
+	r.loosen(w.agreed)
+	if err := r.bring(ctx, w.imports); err != nil {
 		return err
 	}
-	slices.SortFunc(removals, func(a, b op) int { return cmp.Compare(b.path, a.path) })
-	if err := r.writeAll(ctx, slices.Concat(takeovers, removals, puts), until); err != nil {
+	slices.SortFunc(w.removals, func(a, b op) int { return cmp.Compare(b.path, a.path) })
+	if err := r.writeAll(ctx, slices.Concat(w.takeovers, w.removals, w.puts), until); err != nil {
 		return err
 	}
-	return r.relistAll(ctx, relists)
+	return r.relistAll(ctx, w.relists)
 }
 
 // lists reads the access lists that decisions need: of nodes that may have been made
-// abroad, of those whose lists were not set equally often, and of all while everything is
+// in the ensemble, of those whose lists were not set equally often, and of all while everything is
 // being compared.
 func (r *term) lists(ctx context.Context, paths []string, us []*localNode, them []*remoteNode) error {
 	var asked []string
@@ -354,12 +284,12 @@ func (r *term) localNodes(paths []string) []*localNode {
 			}
 			acl, _, _ := t.ACL(path)
 			o := &localNode{data: slices.Clone(data), acl: acl, aversion: st.Aversion, created: uint64(st.Czxid), written: uint64(st.Mzxid), children: st.NumChildren}
-			from, last, abroad := t.Imported(path)
-			if abroad {
-				o.abroad, o.asImported, o.imported = true, last, from.Mzxid
+			from, last, external := t.Imported(path)
+			if external {
+				o.external, o.asImported, o.imported = true, last, from.Mzxid
 			}
 			if tree.IsEphemeral(st.EphemeralOwner) {
-				if abroad && from.Owner == st.EphemeralOwner {
+				if external && from.Owner == st.EphemeralOwner {
 					o.foreign = from.Owner
 				} else {
 					o.held = true

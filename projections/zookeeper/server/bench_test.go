@@ -20,7 +20,7 @@ func (nowhere) Close() error                { return nil }
 func (nowhere) RemoteAddr() net.Addr        { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
 // prepared is a server with one node of 100 bytes.
-func prepared(b *testing.B) (*house, string) {
+func prepared(b *testing.B) (*harness, string) {
 	h, _ := writable(b, Config{})
 	w := h.connect(wire.ConnectRequest{})
 	for i, path := range []string{"/bench", "/bench/node"} {

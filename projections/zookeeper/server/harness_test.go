@@ -34,22 +34,22 @@ const within = 10 * time.Second
 
 var znodeView = follow.View[view.State]{Name: view.Name, Version: view.Version, New: view.New, Fold: view.Fold}
 
-// house is a server on a log in memory.
-type house struct {
+// harness is a server on a log in memory.
+type harness struct {
 	*Server
 	t    testing.TB
 	bus  *mem.Bus
 	stop func()
 }
 
-func open(t testing.TB, cfg Config) *house {
+func open(t testing.TB, cfg Config) *harness {
 	t.Helper()
 	b := mem.New()
 	t.Cleanup(func() { b.Close() })
 	return openOn(t, cfg, b)
 }
 
-func openOn(t testing.TB, cfg Config, b *mem.Bus) *house {
+func openOn(t testing.TB, cfg Config, b *mem.Bus) *harness {
 	t.Helper()
 	return openWith(t, cfg, b, nil)
 }
@@ -59,7 +59,7 @@ func newTree(b *mem.Bus) *follow.Follower[view.State] {
 }
 
 // openWith runs a server, and with w what it proposes to.
-func openWith(t testing.TB, cfg Config, b *mem.Bus, w *testProposer) *house {
+func openWith(t testing.TB, cfg Config, b *mem.Bus, w *testProposer) *harness {
 	t.Helper()
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
@@ -83,7 +83,7 @@ func openWith(t testing.TB, cfg Config, b *mem.Bus, w *testProposer) *house {
 			t.Errorf("server: %v", err)
 		}
 	})
-	h := &house{s, t, b, sync.OnceFunc(func() { cancel(); wg.Wait() })}
+	h := &harness{s, t, b, sync.OnceFunc(func() { cancel(); wg.Wait() })}
 	t.Cleanup(h.stop)
 	select {
 	case <-s.Ready():
@@ -94,7 +94,7 @@ func openWith(t testing.TB, cfg Config, b *mem.Bus, w *testProposer) *house {
 }
 
 // add appends an event and waits for the tree to have it.
-func (h *house) add(context, aggregate string, e proto.Message) uint64 {
+func (h *harness) add(context, aggregate string, e proto.Message) uint64 {
 	h.t.Helper()
 	seq := h.append(context, aggregate, e)
 	ctx, cancel := withTimeout()
@@ -105,7 +105,7 @@ func (h *house) add(context, aggregate string, e proto.Message) uint64 {
 	return seq
 }
 
-func (h *house) append(context, aggregate string, e proto.Message) uint64 {
+func (h *harness) append(context, aggregate string, e proto.Message) uint64 {
 	h.t.Helper()
 	ctx, cancel := withTimeout()
 	defer cancel()
@@ -122,7 +122,7 @@ func withTimeout() (context.Context, context.CancelFunc) {
 
 const replicaPath = "/demo/service/movie/ps:0/0"
 
-func (h *house) register() uint64 {
+func (h *harness) register() uint64 {
 	return h.add("replica", "movie/ps:0/0", &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: &replica.Replica{
 		ModelName: "movie", ServerType: "ps", Container: "a", GrpcAddress: "127.0.0.1:4003", Stat: replica.State_LOADING, Version: 3,
 	}}}})
@@ -132,20 +132,22 @@ func stateOf(st replica.State) proto.Message {
 	return &replica.Event{Body: &replica.Event_StateChanged{StateChanged: &replica.StateChanged{Stat: st, Version: 3}}}
 }
 
-func (h *house) state(st replica.State) uint64 { return h.add("replica", "movie/ps:0/0", stateOf(st)) }
+func (h *harness) state(st replica.State) uint64 {
+	return h.add("replica", "movie/ps:0/0", stateOf(st))
+}
 
-func (h *house) lost() uint64 {
+func (h *harness) lost() uint64 {
 	return h.add("replica", "movie/ps:0/0", &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: "no heartbeat"}}})
 }
 
-func (h *house) load(name string) uint64 {
+func (h *harness) load(name string) uint64 {
 	return h.add("model", name, &model.Event{Body: &model.Event_LoadAccepted{LoadAccepted: &model.LoadAccepted{
 		Load: &model.Load{ModelName: name, ModelDir: "/d", NumShard: 1, Version: 1},
 	}}})
 }
 
 // stock connects the stock client and waits for its session.
-func (h *house) stock(dial zk.Dialer) *zk.Conn {
+func (h *harness) stock(dial zk.Dialer) *zk.Conn {
 	h.t.Helper()
 	return oracle.ZKClient(h.t, h.Addr(), dial)
 }
@@ -156,7 +158,7 @@ type wireClient struct {
 	*client.Conn
 }
 
-func (h *house) dial() *wireClient {
+func (h *harness) dial() *wireClient {
 	h.t.Helper()
 	return dialTo(h.t, h.Addr())
 }
@@ -181,7 +183,7 @@ func speaksOn(t testing.TB, nc net.Conn) *wireClient {
 }
 
 // connect opens the session and gives its answer.
-func (h *house) connect(q wire.ConnectRequest) *wireClient {
+func (h *harness) connect(q wire.ConnectRequest) *wireClient {
 	h.t.Helper()
 	return h.dial().connect(q)
 }

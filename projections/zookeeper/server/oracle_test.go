@@ -28,7 +28,7 @@ import (
 // the same.
 type step struct {
 	name string
-	ours func(h *house)
+	ours func(h *harness)
 	real func(w *writer)
 }
 
@@ -80,47 +80,47 @@ var agent = &container.Container{Id: "c", Kind: "serving", AgentAddress: "127.0.
 // steps use every kind of node, shared parents, replacement by another owner, and
 // removal.
 var steps = []step{
-	{"load", func(h *house) { h.load("movie") }, func(w *writer) {
+	{"load", func(h *harness) { h.load("movie") }, func(w *writer) {
 		w.multi("portal", create("/demo", "", 0), create("/demo/portal", "", 0), create(portalPath, portalBytes, 0))
 	}},
-	{"register", func(h *house) { h.register() }, func(w *writer) {
+	{"register", func(h *harness) { h.register() }, func(w *writer) {
 		w.multi("a", create("/demo/service", "", 0), create("/demo/service/movie", "", 0), create("/demo/service/movie/ps:0", "", 0),
 			create(replicaPath, loadingBytes, zk.FlagEphemeral))
 	}},
-	{"second replica", func(h *house) {
+	{"second replica", func(h *harness) {
 		h.add("replica", "movie/ps:0/1", &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: &replica.Replica{
 			ModelName: "movie", ServerType: "ps", Replica: 1, Container: "b", GrpcAddress: "127.0.0.1:4004", Stat: replica.State_AVAILABLE}}}})
 	}, func(w *writer) { w.multi("b", create(otherPath, otherBytes, zk.FlagEphemeral)) }},
-	{"available", func(h *house) { h.state(replica.State_AVAILABLE) }, func(w *writer) { w.multi("a", set(replicaPath, availableBytes)) }},
-	{"plan", func(h *house) {
+	{"available", func(h *harness) { h.state(replica.State_AVAILABLE) }, func(w *writer) { w.multi("a", set(replicaPath, availableBytes)) }},
+	{"plan", func(h *harness) {
 		h.add("publish", "movie", &publish.Event{Body: &publish.Event_Planned{Planned: &publish.Planned{ModelName: "movie", ModelDir: "/d", Version: 1, NumPs: 1, Cause: 1,
 			Assignments: []*publish.Assignment{{Container: "a", SubModels: map[string]string{"ps_0": "/d/ps_0/1"}}}}}})
 	}, func(w *writer) {
 		w.multi("portal", create("/demo/publish", "", 0), create(publishPath, publishBytes, 0))
 	}},
-	{"a container", func(h *house) {
+	{"a container", func(h *harness) {
 		h.add("container", "c", &container.Event{Body: &container.Event_Reported{Reported: &container.Reported{Container: agent}}})
 	}, func(w *writer) {
 		w.multi("c", create("/demo/container_service", "", 0),
 			create("/demo/container_service/"+view.ContainerNode(agent), string(view.ServiceInfoOf(agent).Bytes()), zk.FlagEphemeral))
 	}},
-	{"resource", func(h *house) {
+	{"resource", func(h *harness) {
 		h.add("container", "c", &container.Event{Body: &container.Event_ResourceReported{ResourceReported: &container.ResourceReported{Memory: 1024, Cpu: 0.5}}})
 	}, func(w *writer) {
 		w.multi("c", create("/demo/resource", "", 0), create(resourcePath, resourceBytes, zk.FlagEphemeral))
 	}},
-	{"lost", func(h *house) { h.lost() }, func(w *writer) { w.multi("a", remove(replicaPath)) }},
-	{"registered again", func(h *house) { h.register() }, func(w *writer) { w.multi("a", create(replicaPath, loadingBytes, zk.FlagEphemeral)) }},
-	{"taken over by another container", func(h *house) {
+	{"lost", func(h *harness) { h.lost() }, func(w *writer) { w.multi("a", remove(replicaPath)) }},
+	{"registered again", func(h *harness) { h.register() }, func(w *writer) { w.multi("a", create(replicaPath, loadingBytes, zk.FlagEphemeral)) }},
+	{"taken over by another container", func(h *harness) {
 		h.add("replica", "movie/ps:0/0", &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: &replica.Replica{
 			ModelName: "movie", ServerType: "ps", Container: "b", GrpcAddress: "127.0.0.1:4003", Stat: replica.State_AVAILABLE}}}})
 	}, func(w *writer) {
 		w.multi("b", remove(replicaPath), create(replicaPath, availableBytes, zk.FlagEphemeral))
 	}},
-	{"unload", func(h *house) {
+	{"unload", func(h *harness) {
 		h.add("model", "movie", &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: "over"}}})
 	}, func(w *writer) { w.multi("portal", remove(portalPath)) }},
-	{"withdraw", func(h *house) {
+	{"withdraw", func(h *harness) {
 		h.add("publish", "movie", &publish.Event{Body: &publish.Event_Withdrawn{Withdrawn: &publish.Withdrawn{ModelName: "movie"}}})
 	}, func(w *writer) { w.multi("portal", remove(publishPath)) }},
 }

@@ -110,7 +110,7 @@ func TestFailedProposalEndsTheConnection(t *testing.T) {
 	}
 }
 
-func (h *house) dialAndSay(q wire.ConnectRequest) *wireClient {
+func (h *harness) dialAndSay(q wire.ConnectRequest) *wireClient {
 	w := h.dial()
 	w.write(wire.Frame(q.Encode))
 	return w
@@ -283,7 +283,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 }
 
 func TestWordsAreWhitelisted(t *testing.T) {
-	say := func(h *house, word string) string {
+	say := func(h *harness, word string) string {
 		w := h.dial()
 		w.write([]byte(word))
 		var b strings.Builder

@@ -135,14 +135,14 @@ func (w *testProposer) expired(now time.Time) (dead []proposal) {
 }
 
 // writable opens a server that writes.
-func writable(t testing.TB, cfg Config) (*house, *testProposer) {
+func writable(t testing.TB, cfg Config) (*harness, *testProposer) {
 	t.Helper()
 	b := mem.New()
 	t.Cleanup(func() { b.Close() })
 	return writableOn(t, cfg, b)
 }
 
-func writableOn(t testing.TB, cfg Config, b *mem.Bus) (*house, *testProposer) {
+func writableOn(t testing.TB, cfg Config, b *mem.Bus) (*harness, *testProposer) {
 	t.Helper()
 	w := &testProposer{log: b.Log(), queue: make(chan proposal, 10_000), wait: map[string]func(uint64, *tree.Outcome, error){}, heard: map[int64]time.Time{}}
 	cfg.Proposer = w

@@ -198,18 +198,27 @@ func (s *Server) exists(c *conn, in place, h wire.RequestHeader, r *wire.Reader)
 	c.out.End()
 }
 
-func (s *Server) getData(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
+// lookToWatch finds the node that a request names, whose client may read it, and sets the watch
+// that it asks for; else it answers, and is not ok.
+func (c *conn) lookToWatch(k watch.Kind, in place, h wire.RequestHeader, r *wire.Reader) (at spot, st wire.Stat, ok bool) {
 	var q wire.PathWatch
 	if q.Decode(r); r.Err() != nil {
 		c.refuse(h, in, wire.MarshallingError)
-		return
+		return at, st, false
 	}
 	at, _, st, code := c.look(in, q.Path, wire.PermRead)
 	if code == wire.OK {
-		code = c.watch(watch.Data, at, q)
+		code = c.watch(k, at, q)
 	}
 	if code != wire.OK {
 		c.refuse(h, in, code)
+	}
+	return at, st, code == wire.OK
+}
+
+func (s *Server) getData(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
+	at, st, ok := c.lookToWatch(watch.Data, in, h, r)
+	if !ok {
 		return
 	}
 	data, _, _ := at.t.Get(at.path)
@@ -221,17 +230,8 @@ func (s *Server) getData(c *conn, in place, h wire.RequestHeader, r *wire.Reader
 
 // getChildren answers both of its kinds.
 func (s *Server) getChildren(c *conn, in place, h wire.RequestHeader, r *wire.Reader) {
-	var q wire.PathWatch
-	if q.Decode(r); r.Err() != nil {
-		c.refuse(h, in, wire.MarshallingError)
-		return
-	}
-	at, _, st, code := c.look(in, q.Path, wire.PermRead)
-	if code == wire.OK {
-		code = c.watch(watch.Children, at, q)
-	}
-	if code != wire.OK {
-		c.refuse(h, in, code)
+	at, st, ok := c.lookToWatch(watch.Children, in, h, r)
+	if !ok {
 		return
 	}
 	names := at.t.Children(at.path)

@@ -149,7 +149,7 @@ func TestHangUpDuringHandshake(t *testing.T) {
 	old.Close()
 	wait.For(t, "the old connection is gone", func() bool { return len(h.connections()) == 2 })
 	w := h.dialAndSay(wire.ConnectRequest{TimeoutMS: 4000, Password: make([]byte, 16)})
-	wait.For(t, "the house is full", func() bool { return len(h.slots) == 3 })
+	wait.For(t, "the server is full", func() bool { return len(h.slots) == 3 })
 	w.Close()
 	wait.For(t, "a place is free", func() bool { return len(h.connections()) == 2 })
 	again := h.connect(wire.ConnectRequest{SessionID: old.Session.SessionID, Password: old.Session.Password})

@@ -211,7 +211,7 @@ func TestSetWatches(t *testing.T) {
 }
 
 // idle waits until no connection is left.
-func (h *house) idle() {
+func (h *harness) idle() {
 	h.t.Helper()
 	deadline := time.Now().Add(within)
 	for len(h.connections()) > 0 {

@@ -105,117 +105,160 @@ func acls(list []*znode.ACL, auth []*znode.Identity) (out []wire.ACL) {
 
 func (n *naive) op(p *znode.Proposed, op *znode.Op) (code wire.Code, r tree.Result) {
 	r.Op = view.KindOf(op)
-	path := op.Path()
 	if r.Op != tree.OpDeleteContainer && !n.sessions[p.GetSession()] {
 		return -112, r
 	}
-	v, exists := n.nodes[path]
-	parent, hasParent := n.nodes[up(path)]
 	switch o := op.GetOp().(type) {
 	case *znode.Op_Create:
-		c := o.Create
-		list := acls(c.GetAcl(), p.GetAuth())
-		switch {
-		case len(list) == 0:
-			return -114, r
-		case !hasParent:
-			return -101, r
-		case !permits(parent.acl, 4, p.GetAuth()):
-			return -102, r
-		}
-		if m := c.GetMode(); m == 2 || m == 3 || m == 6 {
-			path = fmt.Sprintf("%s%010d", path, parent.creates)
-			_, exists = n.nodes[path]
-		}
-		if exists {
-			return -110, r
-		}
-		if parent.owner != 0 {
-			return -108, r
-		}
-		fresh := naiveNode{data: string(c.GetData()), none: c.Data == nil, czxid: n.zxid, mzxid: n.zxid, pzxid: n.zxid, ctime: n.ms, mtime: n.ms, acl: list}
-		switch c.GetMode() {
-		case 1, 3:
-			fresh.owner = p.GetSession()
-		case 4:
-			fresh.container = true
-		case 5, 6:
-			fresh.ttl = c.GetTtlMs()
-		}
-		n.nodes[path] = fresh
-		parent.creates++
-		parent.pzxid = n.zxid
-		n.nodes[up(path)] = parent
-		r.Path, r.Stat = path, n.stat(path)
+		code = n.create(p, o.Create, &r)
 	case *znode.Op_Delete:
-		switch {
-		case path == "/":
-			return -8, r
-		case !hasParent:
-			return -101, r
-		case !permits(parent.acl, 8, p.GetAuth()):
-			return -102, r
-		case !exists:
-			return -101, r
-		case o.Delete.GetVersion() != -1 && o.Delete.GetVersion() != v.version:
-			return -103, r
-		case len(n.kids(path)) > 0:
-			return -111, r
-		}
-		n.drop(path)
+		code = n.remove(p, o.Delete)
 	case *znode.Op_DeleteContainer:
-		switch {
-		case path == "/":
-			return -8, r
-		case !exists:
-			return -101, r
-		case len(n.kids(path)) > 0:
-			return -111, r
-		case v.container && v.creates > 0, v.ttl > 0 && n.ms-v.mtime > v.ttl:
-			n.drop(path)
-		default:
-			return -103, r
-		}
+		code = n.sweep(op.Path())
 	case *znode.Op_SetData:
-		switch {
-		case !exists:
-			return -101, r
-		case !permits(v.acl, 2, p.GetAuth()):
-			return -102, r
-		case o.SetData.GetVersion() != -1 && o.SetData.GetVersion() != v.version:
-			return -103, r
-		}
-		v.data, v.none, v.mzxid, v.mtime = string(o.SetData.GetData()), o.SetData.Data == nil, n.zxid, n.ms
-		v.version++
-		n.nodes[path] = v
-		r.Stat = n.stat(path)
+		code = n.setData(p, o.SetData, &r)
 	case *znode.Op_SetAcl:
-		list := acls(o.SetAcl.GetAcl(), p.GetAuth())
-		switch {
-		case len(list) == 0:
-			return -114, r
-		case !exists:
-			return -101, r
-		case !permits(v.acl, 16, p.GetAuth()):
-			return -102, r
-		case o.SetAcl.GetVersion() != -1 && o.SetAcl.GetVersion() != v.aversion:
-			return -103, r
-		}
-		v.acl = list
-		v.aversion++
-		n.nodes[path] = v
-		r.Stat = n.stat(path)
+		code = n.setACL(p, o.SetAcl, &r)
 	case *znode.Op_Check:
-		switch {
-		case !exists:
-			return -101, r
-		case !permits(v.acl, 1, p.GetAuth()):
-			return -102, r
-		case o.Check.GetVersion() != -1 && o.Check.GetVersion() != v.version:
-			return -103, r
-		}
+		code = n.check(p, o.Check)
 	}
-	return 0, r
+	return code, r
+}
+
+func (n *naive) create(p *znode.Proposed, c *znode.Create, r *tree.Result) wire.Code {
+	path := c.GetPath()
+	_, exists := n.nodes[path]
+	parent, hasParent := n.nodes[up(path)]
+	list := acls(c.GetAcl(), p.GetAuth())
+	switch {
+	case len(list) == 0:
+		return -114
+	case !hasParent:
+		return -101
+	case !permits(parent.acl, 4, p.GetAuth()):
+		return -102
+	}
+	if m := c.GetMode(); m == 2 || m == 3 || m == 6 {
+		path = fmt.Sprintf("%s%010d", path, parent.creates)
+		_, exists = n.nodes[path]
+	}
+	if exists {
+		return -110
+	}
+	if parent.owner != 0 {
+		return -108
+	}
+	n.nodes[path] = n.fresh(p, c, list)
+	parent.creates++
+	parent.pzxid = n.zxid
+	n.nodes[up(path)] = parent
+	r.Path, r.Stat = path, n.stat(path)
+	return 0
+}
+
+// fresh is what a create makes.
+func (n *naive) fresh(p *znode.Proposed, c *znode.Create, list []wire.ACL) naiveNode {
+	fresh := naiveNode{data: string(c.GetData()), none: c.Data == nil, czxid: n.zxid, mzxid: n.zxid, pzxid: n.zxid, ctime: n.ms, mtime: n.ms, acl: list}
+	switch c.GetMode() {
+	case 1, 3:
+		fresh.owner = p.GetSession()
+	case 4:
+		fresh.container = true
+	case 5, 6:
+		fresh.ttl = c.GetTtlMs()
+	}
+	return fresh
+}
+
+func (n *naive) remove(p *znode.Proposed, o *znode.Delete) wire.Code {
+	path := o.GetPath()
+	v, exists := n.nodes[path]
+	parent, hasParent := n.nodes[up(path)]
+	switch {
+	case path == "/":
+		return -8
+	case !hasParent:
+		return -101
+	case !permits(parent.acl, 8, p.GetAuth()):
+		return -102
+	case !exists:
+		return -101
+	case o.GetVersion() != -1 && o.GetVersion() != v.version:
+		return -103
+	case len(n.kids(path)) > 0:
+		return -111
+	}
+	n.drop(path)
+	return 0
+}
+
+func (n *naive) sweep(path string) wire.Code {
+	v, exists := n.nodes[path]
+	switch {
+	case path == "/":
+		return -8
+	case !exists:
+		return -101
+	case len(n.kids(path)) > 0:
+		return -111
+	case v.container && v.creates > 0, v.ttl > 0 && n.ms-v.mtime > v.ttl:
+		n.drop(path)
+	default:
+		return -103
+	}
+	return 0
+}
+
+func (n *naive) setData(p *znode.Proposed, o *znode.SetData, r *tree.Result) wire.Code {
+	path := o.GetPath()
+	v, exists := n.nodes[path]
+	switch {
+	case !exists:
+		return -101
+	case !permits(v.acl, 2, p.GetAuth()):
+		return -102
+	case o.GetVersion() != -1 && o.GetVersion() != v.version:
+		return -103
+	}
+	v.data, v.none, v.mzxid, v.mtime = string(o.GetData()), o.Data == nil, n.zxid, n.ms
+	v.version++
+	n.nodes[path] = v
+	r.Stat = n.stat(path)
+	return 0
+}
+
+func (n *naive) setACL(p *znode.Proposed, o *znode.SetACL, r *tree.Result) wire.Code {
+	path := o.GetPath()
+	v, exists := n.nodes[path]
+	list := acls(o.GetAcl(), p.GetAuth())
+	switch {
+	case len(list) == 0:
+		return -114
+	case !exists:
+		return -101
+	case !permits(v.acl, 16, p.GetAuth()):
+		return -102
+	case o.GetVersion() != -1 && o.GetVersion() != v.aversion:
+		return -103
+	}
+	v.acl = list
+	v.aversion++
+	n.nodes[path] = v
+	r.Stat = n.stat(path)
+	return 0
+}
+
+func (n *naive) check(p *znode.Proposed, o *znode.Check) wire.Code {
+	v, exists := n.nodes[o.GetPath()]
+	switch {
+	case !exists:
+		return -101
+	case !permits(v.acl, 1, p.GetAuth()):
+		return -102
+	case o.GetVersion() != -1 && o.GetVersion() != v.version:
+		return -103
+	}
+	return 0
 }
 
 func (n *naive) drop(path string) {
@@ -288,6 +331,84 @@ func randomOp(g *rand.Rand, paths []string) *znode.Op {
 	return &znode.Op{Op: &znode.Op_DeleteContainer{DeleteContainer: &znode.DeleteContainer{Path: path}}}
 }
 
+// drawn is a random event, and what the model answers to it; nil: none this time.
+func drawn(g *rand.Rand, n *naive, seq int) (r events.Recorded, want *tree.Outcome) {
+	r = events.Recorded{Seq: uint64(seq), Subject: events.Join("b", "znode", "tree"), Time: time.UnixMilli(int64(1000 + 7*(seq-1)))}
+	n.zxid, n.ms = int64(r.Seq), r.Time.UnixMilli()
+	session := int64(1 + g.IntN(4))
+	switch g.IntN(20) {
+	case 0:
+		r.Event = &znode.Event{Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: session, TimeoutMs: 1, PasswordHash: make([]byte, 32)}}}
+		return r, n.opened(session)
+	case 1:
+		if g.IntN(3) > 0 {
+			return r, nil
+		}
+		r.Event = &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: session, Reason: "closed"}}}
+		return r, n.closed(session)
+	}
+	p := &znode.Proposed{Session: session, Multi: g.IntN(3) == 0, Auth: []*znode.Identity{{Scheme: "digest", Id: "u:h"}}}
+	for range 1 + g.IntN(5) {
+		p.Ops = append(p.Ops, randomOp(g, modelPaths))
+		if !p.Multi {
+			break
+		}
+	}
+	r.Event = &znode.Event{Body: &znode.Event_Proposed{Proposed: p}}
+	return r, n.propose(p)
+}
+
+var modelPaths = []string{"/", "/a", "/b", "/a/x", "/a/y", "/b/z", "/a/x/1", "/a/x/2", "/b/z/1", "/zookeeper/q", "/c-", "/a/s-", "/e", "/e/c"}
+
+func (n *naive) opened(session int64) *tree.Outcome {
+	o := &tree.Outcome{}
+	if n.sessions[session] {
+		o.Code = -110
+	}
+	n.sessions[session] = true
+	return o
+}
+
+func (n *naive) closed(session int64) *tree.Outcome {
+	o := &tree.Outcome{}
+	if !n.sessions[session] {
+		o.Code = -112
+	}
+	delete(n.sessions, session)
+	for p, v := range n.nodes {
+		if v.owner == session {
+			n.drop(p)
+		}
+	}
+	return o
+}
+
+// frozen is a copy that is written only after the tree has gone on.
+type frozen struct {
+	write func(*bytes.Buffer) error
+	want  []byte
+}
+
+func freeze(t *testing.T, s view.State) *frozen {
+	write := view.Encode(s)
+	return &frozen{func(b *bytes.Buffer) error { return write(b) }, canonical(t, s)}
+}
+
+func (f *frozen) unchanged(t *testing.T, event int) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := f.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	back, err := view.Decode(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := canonical(t, back); !bytes.Equal(got, f.want) {
+		t.Fatalf("event %d: a frozen copy has changed (-then +now):\n%s", event, cmp.Diff(string(f.want), string(got)))
+	}
+}
+
 // Random writes, multis and session losses give the same answers and the same tree as
 // the plain model, also across snapshots, and frozen copies stay as they were.
 func TestAgainstModel(t *testing.T) {
@@ -295,50 +416,12 @@ func TestAgainstModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	g := rand.New(rand.NewPCG(seed, 1))
 	s, n := view.New(), newNaive()
-	paths := []string{"/", "/a", "/b", "/a/x", "/a/y", "/b/z", "/a/x/1", "/a/x/2", "/b/z/1", "/zookeeper/q", "/c-", "/a/s-", "/e", "/e/c"}
-	var frozen struct {
-		write func(*bytes.Buffer) error
-		want  []byte
-	}
+	var copied *frozen
 	codes := map[wire.Code]int{}
 	for i := range 5000 {
-		r := events.Recorded{Seq: uint64(i + 1), Subject: events.Join("b", "znode", "tree"), Time: time.UnixMilli(int64(1000 + 7*i))}
-		n.zxid, n.ms = int64(r.Seq), r.Time.UnixMilli()
-		session := int64(1 + g.IntN(4))
-		var want *tree.Outcome
-		switch g.IntN(20) {
-		case 0:
-			r.Event = &znode.Event{Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: session, TimeoutMs: 1, PasswordHash: make([]byte, 32)}}}
-			want = &tree.Outcome{}
-			if n.sessions[session] {
-				want.Code = -110
-			}
-			n.sessions[session] = true
-		case 1:
-			if g.IntN(3) > 0 {
-				continue
-			}
-			r.Event = &znode.Event{Body: &znode.Event_SessionClosed{SessionClosed: &znode.SessionClosed{Session: session, Reason: "closed"}}}
-			want = &tree.Outcome{}
-			if !n.sessions[session] {
-				want.Code = -112
-			}
-			delete(n.sessions, session)
-			for p, v := range n.nodes {
-				if v.owner == session {
-					n.drop(p)
-				}
-			}
-		default:
-			p := &znode.Proposed{Session: session, Multi: g.IntN(3) == 0, Auth: []*znode.Identity{{Scheme: "digest", Id: "u:h"}}}
-			for range 1 + g.IntN(5) {
-				p.Ops = append(p.Ops, randomOp(g, paths))
-				if !p.Multi {
-					break
-				}
-			}
-			want = n.propose(p)
-			r.Event = &znode.Event{Body: &znode.Event_Proposed{Proposed: p}}
+		r, want := drawn(g, n, i+1)
+		if want == nil {
+			continue
 		}
 		var did view.Effects
 		s, did = apply(s, r)
@@ -354,22 +437,10 @@ func TestAgainstModel(t *testing.T) {
 		}
 		switch {
 		case i%400 == 100:
-			write := view.Encode(s)
-			frozen.want = canonical(t, s)
-			frozen.write = func(b *bytes.Buffer) error { return write(b) }
-		case i%400 == 200 && frozen.write != nil:
-			var b bytes.Buffer
-			if err := frozen.write(&b); err != nil {
-				t.Fatal(err)
-			}
-			frozen.write = nil
-			back, err := view.Decode(&b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := canonical(t, back); !bytes.Equal(got, frozen.want) {
-				t.Fatalf("event %d: a frozen copy has changed (-then +now):\n%s", i, cmp.Diff(string(frozen.want), string(got)))
-			}
+			copied = freeze(t, s)
+		case i%400 == 200 && copied != nil:
+			copied.unchanged(t, i)
+			copied = nil
 		case i%400 == 300: // go on from a snapshot
 			var b bytes.Buffer
 			if err := view.Encode(s)(&b); err != nil {

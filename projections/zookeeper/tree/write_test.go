@@ -1,6 +1,7 @@
 package tree_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -72,103 +73,115 @@ func world(t *testing.T) view.State {
 	return s
 }
 
+// Who asks: nobody, the owner of /locked, and a client in the network of /net.
+var (
+	nobody = []*znode.Identity{}
+	owner  = []*znode.Identity{{Scheme: "ip", Id: "127.0.0.1"}, {Scheme: "digest", Id: "u:h"}}
+	near   = []*znode.Identity{{Scheme: "ip", Id: "10.1.2.3"}}
+)
+
+// codeCase is one write to the world and its answer.
+type codeCase struct {
+	name    string
+	op      *znode.Op
+	session int64
+	auth    []*znode.Identity
+	code    wire.Code
+	path    string
+}
+
+var codesOfCreate = []codeCase{
+	{"create", createOf("/n", 0), 1, nobody, 0, "/n"},
+	{"create there already", createOf("/p", 0), 1, nobody, -110, ""},
+	{"create the root", createOf("/", 0), 1, nobody, -110, ""},
+	{"create without its parent", createOf("/x/y", 0), 1, nobody, -101, ""},
+	{"create below an ephemeral", createOf("/e/x", 0), 1, nobody, -108, ""},
+	{"sequence", createOf("/p/s-", znode.Mode_PERSISTENT_SEQUENTIAL), 1, nobody, 0, "/p/s-0000000001"},
+	{"sequence counts what was created", createOf("/c/", znode.Mode_EPHEMERAL_SEQUENTIAL), 1, nobody, 0, "/c/0000000001"},
+	{"unknown mode", createOf("/n", 7), 1, nobody, -8, ""},
+	{"no time to live", createOf("/n", znode.Mode_PERSISTENT_WITH_TTL), 1, nobody, -8, ""},
+	{"longest time to live", ttlOf("/n", 1<<40-1), 1, nobody, 0, "/n"},
+	{"longer", ttlOf("/n", 1<<40), 1, nobody, -8, ""},
+	{"relative", createOf("n", 0), 1, nobody, -8, ""},
+	{"empty path", createOf("", 0), 1, nobody, -8, ""},
+	{"NUL", createOf("/n\x00", 0), 1, nobody, -8, ""},
+	{"empty step", createOf("/p//n", 0), 1, nobody, -101, ""},
+	{"slash behind", createOf("/p/", 0), 1, nobody, -8, ""},
+	{"dot", createOf("/p/.", 0), 1, nobody, -8, ""},
+	{"dots", createOf("/p/..", 0), 1, nobody, -8, ""},
+	{"control character", createOf("/p/a\x1f", 0), 1, nobody, -8, ""},
+	{"surrogates in UTF-16", createOf("/p/😀", 0), 1, nobody, -8, ""},
+	{"private use", createOf("/p/\ue000", 0), 1, nobody, -8, ""},
+	{"replacement character", createOf("/p/\ufffd", 0), 1, nobody, -8, ""},
+	{"a control character beside other letters", createOf("/p/ä\x1f", 0), 1, nobody, -8, ""},
+	{"delete beside other letters", createOf("/p/ä\x7f", 0), 1, nobody, -8, ""},
+	{"the last of the second control characters", createOf("/p/\u009f", 0), 1, nobody, -8, ""},
+	{"behind them", createOf("/p/\u00a0", 0), 1, nobody, 0, "/p/\u00a0"},
+	{"the last of private use", createOf("/p/\uf8ff", 0), 1, nobody, -8, ""},
+	{"behind private use", createOf("/p/\uf900", 0), 1, nobody, 0, "/p/\uf900"},
+	{"in front of the surrogates", createOf("/p/\ud7ff", 0), 1, nobody, 0, "/p/\ud7ff"},
+	{"in front of the specials", createOf("/p/\uffef", 0), 1, nobody, 0, "/p/\uffef"},
+	{"the first of the specials", createOf("/p/\ufff0", 0), 1, nobody, -8, ""},
+	{"other letters", createOf("/p/ä中", 0), 1, nobody, 0, "/p/ä中"},
+	{"no ACL comes before no parent", createOf("/x/y", 0, &znode.ACL{}), 1, nobody, -114, ""},
+	{"world is anyone only", createOf("/n", 0, acl(31, "world", "me")), 1, nobody, -114, ""},
+	{"digest without a hash", createOf("/n", 0, acl(31, "digest", "u")), 1, nobody, -114, ""},
+	{"ip of five parts", createOf("/n", 0, acl(31, "ip", "1.2.3.4.5")), 1, nobody, -114, ""},
+	{"ip range too long", createOf("/n", 0, acl(31, "ip", "1.2.3.4/33")), 1, nobody, -114, ""},
+	{"auth of nobody", createOf("/n", 0, acl(31, "auth", "")), 1, near, -114, ""},
+	{"auth of somebody", createOf("/n", 0, acl(31, "auth", "")), 1, owner, 0, "/n"},
+	{"unknown scheme", createOf("/n", 0, acl(31, "sasl", "u")), 1, nobody, -114, ""},
+	{"create where one may not", createOf("/locked/x", 0), 1, nobody, -102, ""},
+	{"create where one may", createOf("/locked/x", 0), 1, owner, 0, "/locked/x"},
+	{"create of an expired session", createOf("/n", 0), 9, nobody, -112, ""},
+	{"a bad path of an expired session", createOf("n", 0), 9, nobody, -112, ""},
+	{"a bad mode of an expired session", createOf("n", 7), 9, nobody, -8, ""},
+}
+
+var codesOfOthers = []codeCase{
+	{"delete", deleteOf("/p/kid", 0), 1, nobody, 0, ""},
+	{"delete any version", deleteOf("/p/kid", -1), 1, nobody, 0, ""},
+	{"delete another version", deleteOf("/p/kid", 1), 1, nobody, -103, ""},
+	{"delete with children", deleteOf("/p", -1), 1, nobody, -111, ""},
+	{"wrong version comes before children", deleteOf("/p", 1), 1, nobody, -103, ""},
+	{"delete nothing", deleteOf("/x", -1), 1, nobody, -101, ""},
+	{"delete the root", deleteOf("/", -1), 1, nobody, -8, ""},
+	{"delete ZooKeeper's own", deleteOf("/zookeeper/quota", -1), 1, nobody, -8, ""},
+	{"delete below a locked parent", deleteOf("/locked/kid", -1), 1, nobody, -102, ""},
+	{"no right comes before no node", deleteOf("/locked/x", -1), 1, nobody, -102, ""},
+	{"the child's ACL does not matter", deleteOf("/locked/kid", -1), 1, owner, 0, ""},
+	{"delete of an expired session", deleteOf("/p/kid", -1), 9, nobody, -112, ""},
+	{"set", setOf("/p", 0), 1, nobody, 0, ""},
+	{"set the root", setOf("/", -1), 1, nobody, 0, ""},
+	{"set another version", setOf("/p", 3), 1, nobody, -103, ""},
+	{"set nothing", setOf("/x", -1), 1, nobody, -101, ""},
+	{"set a bad path", setOf("/p/", -1), 1, nobody, -8, ""},
+	{"set where one may not", setOf("/locked", -1), 1, nobody, -102, ""},
+	{"set where one may", setOf("/locked", 0), 1, owner, 0, ""},
+	{"set from the right address", setOf("/net", 0), 1, near, 0, ""},
+	{"set from another address", setOf("/net", 0), 1, owner, -102, ""},
+	{"set ZooKeeper's configuration", setOf("/zookeeper/config", -1), 1, owner, -102, ""},
+	{"setACL", setACLOf("/p", 0, anyone...), 1, nobody, 0, ""},
+	{"setACL another version", setACLOf("/p", 1, anyone...), 1, nobody, -103, ""},
+	{"setACL to nothing", setACLOf("/x", 0), 1, nobody, -114, ""},
+	{"setACL on nothing", setACLOf("/x", 0, anyone...), 1, nobody, -101, ""},
+	{"setACL where one may not", setACLOf("/locked", -1, anyone...), 1, nobody, -102, ""},
+	{"check", checkOf("/p", 0), 1, nobody, 0, ""},
+	{"check another version", checkOf("/p", 1), 1, nobody, -103, ""},
+	{"check nothing", checkOf("/x", -1), 1, nobody, -101, ""},
+	{"check where one may not read", checkOf("/locked/kid", -1), 1, nobody, -102, ""},
+	{"an empty container", sweepOf("/c"), 0, nobody, 0, ""},
+	{"a container that never had children", sweepOf("/fresh"), 0, nobody, -103, ""},
+	{"a container of nothing", sweepOf("/x"), 0, nobody, -101, ""},
+	{"no container, with children", sweepOf("/p"), 0, nobody, -111, ""},
+	{"no container", sweepOf("/p/kid"), 0, nobody, -103, ""},
+	{"a time to live that has passed", sweepOf("/ttl"), 0, nobody, 0, ""},
+	{"an ephemeral of nobody", createOf("/n", znode.Mode_EPHEMERAL), 0, nobody, -112, ""},
+}
+
 // Each code, and where several things are wrong the one that ZooKeeper tells first.
 func TestCodes(t *testing.T) {
-	none := []*znode.Identity{}
-	owner := []*znode.Identity{{Scheme: "ip", Id: "127.0.0.1"}, {Scheme: "digest", Id: "u:h"}}
-	near := []*znode.Identity{{Scheme: "ip", Id: "10.1.2.3"}}
-	for _, tc := range []struct {
-		name    string
-		op      *znode.Op
-		session int64
-		auth    []*znode.Identity
-		code    wire.Code
-		path    string
-	}{
-		{"create", createOf("/n", 0), 1, none, 0, "/n"},
-		{"create there already", createOf("/p", 0), 1, none, -110, ""},
-		{"create the root", createOf("/", 0), 1, none, -110, ""},
-		{"create without its parent", createOf("/x/y", 0), 1, none, -101, ""},
-		{"create below an ephemeral", createOf("/e/x", 0), 1, none, -108, ""},
-		{"sequence", createOf("/p/s-", znode.Mode_PERSISTENT_SEQUENTIAL), 1, none, 0, "/p/s-0000000001"},
-		{"sequence counts what was created", createOf("/c/", znode.Mode_EPHEMERAL_SEQUENTIAL), 1, none, 0, "/c/0000000001"},
-		{"unknown mode", createOf("/n", 7), 1, none, -8, ""},
-		{"no time to live", createOf("/n", znode.Mode_PERSISTENT_WITH_TTL), 1, none, -8, ""},
-		{"longest time to live", ttlOf("/n", 1<<40-1), 1, none, 0, "/n"},
-		{"longer", ttlOf("/n", 1<<40), 1, none, -8, ""},
-		{"relative", createOf("n", 0), 1, none, -8, ""},
-		{"empty path", createOf("", 0), 1, none, -8, ""},
-		{"NUL", createOf("/n\x00", 0), 1, none, -8, ""},
-		{"empty step", createOf("/p//n", 0), 1, none, -101, ""},
-		{"slash behind", createOf("/p/", 0), 1, none, -8, ""},
-		{"dot", createOf("/p/.", 0), 1, none, -8, ""},
-		{"dots", createOf("/p/..", 0), 1, none, -8, ""},
-		{"control character", createOf("/p/a\x1f", 0), 1, none, -8, ""},
-		{"surrogates in UTF-16", createOf("/p/😀", 0), 1, none, -8, ""},
-		{"private use", createOf("/p/\ue000", 0), 1, none, -8, ""},
-		{"replacement character", createOf("/p/\ufffd", 0), 1, none, -8, ""},
-		{"a control character beside other letters", createOf("/p/ä\x1f", 0), 1, none, -8, ""},
-		{"delete beside other letters", createOf("/p/ä\x7f", 0), 1, none, -8, ""},
-		{"the last of the second control characters", createOf("/p/\u009f", 0), 1, none, -8, ""},
-		{"behind them", createOf("/p/\u00a0", 0), 1, none, 0, "/p/\u00a0"},
-		{"the last of private use", createOf("/p/\uf8ff", 0), 1, none, -8, ""},
-		{"behind private use", createOf("/p/\uf900", 0), 1, none, 0, "/p/\uf900"},
-		{"in front of the surrogates", createOf("/p/\ud7ff", 0), 1, none, 0, "/p/\ud7ff"},
-		{"in front of the specials", createOf("/p/\uffef", 0), 1, none, 0, "/p/\uffef"},
-		{"the first of the specials", createOf("/p/\ufff0", 0), 1, none, -8, ""},
-		{"other letters", createOf("/p/ä中", 0), 1, none, 0, "/p/ä中"},
-		{"no ACL comes before no parent", createOf("/x/y", 0, &znode.ACL{}), 1, none, -114, ""},
-		{"world is anyone only", createOf("/n", 0, acl(31, "world", "me")), 1, none, -114, ""},
-		{"digest without a hash", createOf("/n", 0, acl(31, "digest", "u")), 1, none, -114, ""},
-		{"ip of five parts", createOf("/n", 0, acl(31, "ip", "1.2.3.4.5")), 1, none, -114, ""},
-		{"ip range too long", createOf("/n", 0, acl(31, "ip", "1.2.3.4/33")), 1, none, -114, ""},
-		{"auth of nobody", createOf("/n", 0, acl(31, "auth", "")), 1, near, -114, ""},
-		{"auth of somebody", createOf("/n", 0, acl(31, "auth", "")), 1, owner, 0, "/n"},
-		{"unknown scheme", createOf("/n", 0, acl(31, "sasl", "u")), 1, none, -114, ""},
-		{"create where one may not", createOf("/locked/x", 0), 1, none, -102, ""},
-		{"create where one may", createOf("/locked/x", 0), 1, owner, 0, "/locked/x"},
-		{"create of an expired session", createOf("/n", 0), 9, none, -112, ""},
-		{"a bad path of an expired session", createOf("n", 0), 9, none, -112, ""},
-		{"a bad mode of an expired session", createOf("n", 7), 9, none, -8, ""},
-		{"delete", deleteOf("/p/kid", 0), 1, none, 0, ""},
-		{"delete any version", deleteOf("/p/kid", -1), 1, none, 0, ""},
-		{"delete another version", deleteOf("/p/kid", 1), 1, none, -103, ""},
-		{"delete with children", deleteOf("/p", -1), 1, none, -111, ""},
-		{"wrong version comes before children", deleteOf("/p", 1), 1, none, -103, ""},
-		{"delete nothing", deleteOf("/x", -1), 1, none, -101, ""},
-		{"delete the root", deleteOf("/", -1), 1, none, -8, ""},
-		{"delete ZooKeeper's own", deleteOf("/zookeeper/quota", -1), 1, none, -8, ""},
-		{"delete below a locked parent", deleteOf("/locked/kid", -1), 1, none, -102, ""},
-		{"no right comes before no node", deleteOf("/locked/x", -1), 1, none, -102, ""},
-		{"the child's ACL does not matter", deleteOf("/locked/kid", -1), 1, owner, 0, ""},
-		{"delete of an expired session", deleteOf("/p/kid", -1), 9, none, -112, ""},
-		{"set", setOf("/p", 0), 1, none, 0, ""},
-		{"set the root", setOf("/", -1), 1, none, 0, ""},
-		{"set another version", setOf("/p", 3), 1, none, -103, ""},
-		{"set nothing", setOf("/x", -1), 1, none, -101, ""},
-		{"set a bad path", setOf("/p/", -1), 1, none, -8, ""},
-		{"set where one may not", setOf("/locked", -1), 1, none, -102, ""},
-		{"set where one may", setOf("/locked", 0), 1, owner, 0, ""},
-		{"set from the right address", setOf("/net", 0), 1, near, 0, ""},
-		{"set from another address", setOf("/net", 0), 1, owner, -102, ""},
-		{"set ZooKeeper's configuration", setOf("/zookeeper/config", -1), 1, owner, -102, ""},
-		{"setACL", setACLOf("/p", 0, anyone...), 1, none, 0, ""},
-		{"setACL another version", setACLOf("/p", 1, anyone...), 1, none, -103, ""},
-		{"setACL to nothing", setACLOf("/x", 0), 1, none, -114, ""},
-		{"setACL on nothing", setACLOf("/x", 0, anyone...), 1, none, -101, ""},
-		{"setACL where one may not", setACLOf("/locked", -1, anyone...), 1, none, -102, ""},
-		{"check", checkOf("/p", 0), 1, none, 0, ""},
-		{"check another version", checkOf("/p", 1), 1, none, -103, ""},
-		{"check nothing", checkOf("/x", -1), 1, none, -101, ""},
-		{"check where one may not read", checkOf("/locked/kid", -1), 1, none, -102, ""},
-		{"an empty container", sweepOf("/c"), 0, none, 0, ""},
-		{"a container that never had children", sweepOf("/fresh"), 0, none, -103, ""},
-		{"a container of nothing", sweepOf("/x"), 0, none, -101, ""},
-		{"no container, with children", sweepOf("/p"), 0, none, -111, ""},
-		{"no container", sweepOf("/p/kid"), 0, none, -103, ""},
-		{"a time to live that has passed", sweepOf("/ttl"), 0, none, 0, ""},
-		{"an ephemeral of nobody", createOf("/n", znode.Mode_EPHEMERAL), 0, none, -112, ""},
-	} {
+	for _, tc := range slices.Concat(codesOfCreate, codesOfOthers) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := world(t)
 			before := canonical(t, s)

@@ -19,7 +19,7 @@ type Import struct {
 	Version int32  `json:"version"`
 }
 
-// Imported is what is known of a node that came from abroad; last says that nobody here
+// Imported is what is known of a node that came from the ensemble; last says that nobody here
 // has written it since.
 func (s State) Imported(path string) (i Import, last, ok bool) {
 	if i, ok = s.Imports[path]; !ok {
@@ -41,11 +41,11 @@ func (s *State) imported(m *znode.Imported) *tree.Outcome {
 		return refuse(wire.BadArguments)
 	}
 	id := t.Find(m.GetPath())
-	was, abroad := s.Imports[m.GetPath()]
+	was, external := s.Imports[m.GetPath()]
 	if id != 0 {
-		owner := t.Owner(id) // a session from abroad may have the number of one of ours
+		owner := t.Owner(id) // a session from the ensemble may have the number of one of ours
 		switch {
-		case !abroad && (t.HasSession(owner) || tree.IsService(owner)):
+		case !external && (t.HasSession(owner) || tree.IsService(owner)):
 			return refuse(wire.NoAuth)
 		case m.GetKind() == znode.Imported_DELETED && t.Kids(id) > 0:
 			return refuse(wire.NotEmpty)
@@ -69,7 +69,7 @@ func (s *State) imported(m *znode.Imported) *tree.Outcome {
 		}
 		return &tree.Outcome{}
 	}
-	if abroad && was.Czxid == m.GetCzxid() && was.Mzxid == m.GetMzxid() {
+	if external && was.Czxid == m.GetCzxid() && was.Mzxid == m.GetMzxid() {
 		return &tree.Outcome{} // seen before
 	}
 	if len(m.GetAcl()) > 0 && !fine {

@@ -27,55 +27,67 @@ func gone(path string) *znode.Imported {
 	return &znode.Imported{Path: path, Kind: znode.Imported_DELETED}
 }
 
-// Each import in turn, what it answers, and the node behind it.
-func TestImported(t *testing.T) {
-	const agent, client = 0x0200000000000001, 0x0100000000000001
+// Sessions of the ensemble and of ours; one over there has the number of ours.
+const importAgent, importClient = 0x0200000000000001, 0x0100000000000001
+
+// listed gives an import an access list.
+func listed(m *znode.Imported, scheme, id string) *znode.Imported {
+	m.Acl = []*znode.ACL{{Perms: 1, Scheme: scheme, Id: id}}
+	return m
+}
+
+// imports in their order, what each answers, and the node behind it.
+var imports = []struct {
+	name    string
+	m       *znode.Imported
+	code    wire.Code
+	data    string // "": no node
+	owner   int64
+	version int32
+	last    bool
+}{
+	{"made, with its parents", wrote("/x/y", "1", importAgent, 10, 10), 0, "1", importAgent, 0, true},
+	{"seen before", wrote("/x/y", "other", importAgent, 10, 10), 0, "1", importAgent, 0, true},
+	{"written", wrote("/x/y", "2", importAgent, 10, 11), 0, "2", importAgent, 1, true},
+	{"the same bytes", wrote("/x/y", "2", importAgent, 10, 12), 0, "2", importAgent, 1, true},
+	{"another session's", wrote("/x/y", "2", importAgent+1, 13, 13), 0, "2", importAgent + 1, 0, true},
+	{"a parent that has children", gone("/x"), wire.NotEmpty, "", 0, 0, false},
+	{"made at another zxid, by an ensemble that lost its data", wrote("/x/y", "2b", importAgent+1, 12, 13), 0, "2b", importAgent + 1, 1, true},
+	{"written at another zxid", wrote("/x/y", "2c", importAgent+1, 12, 12), 0, "2c", importAgent + 1, 2, true},
+	{"of a session that has the number of one of ours", wrote("/x/y", "2d", importClient, 20, 20), 0, "2d", importClient, 0, true},
+	{"written by it", wrote("/x/y", "2e", importClient, 20, 21), 0, "2e", importClient, 1, true},
+	{"over a client's", wrote("/persistent", "p", 0, 20, 20), 0, "p", 0, 1, true},
+	{"gone", gone("/x/y"), 0, "", 0, 0, false},
+	{"gone twice", gone("/x/y"), 0, "", 0, 0, false},
+	{"made again by an older zxid, of an ensemble that lost its data", wrote("/x/y", "3", 0, 2, 2), 0, "3", 0, 0, true},
+	{"a service's", wrote("/b/service/m/ps:0/0", "v", 0, 20, 20), wire.NoAuth, "", 0, 0, false},
+	{"a service's, gone", gone("/b/service/m/ps:0/0"), wire.NoAuth, "", 0, 0, false},
+	{"a client's", wrote("/e", "v", importAgent, 20, 20), wire.NoAuth, "", 0, 0, false},
+	{"its access list comes along", listed(wrote("/secret", "s", 0, 20, 20), "digest", "u:hash"), 0, "s", 0, 0, true},
+	{"a list that is none", listed(wrote("/nonsense", "s", 0, 20, 20), "nobody", "x"), wire.InvalidACL, "", 0, 0, false},
+	{"the past", wrote("/@5/x", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
+	{"an empty path", wrote("", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
+	{"a relative path", wrote("x/y", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
+	{"no list, which is everybody's", wrote("/open", "o", 0, 20, 20), 0, "o", 0, 0, true},
+	{"no path", wrote("x", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
+	{"ZooKeeper's own", gone("/zookeeper"), wire.BadArguments, "", 0, 0, false},
+}
+
+// beforeImports has a service's node, a client's ephemeral and a client's persistent one.
+func beforeImports() view.State {
 	s := view.New()
 	ours := registered(&replica.Replica{ModelName: "m", ServerType: "ps", Container: "c"})
 	s = view.Fold(s, events.Recorded{Seq: 2, Time: time.UnixMilli(2), Subject: events.Join("b", "replica", "m/ps:0/0"), Event: ours})
 	s = view.Fold(s, events.Recorded{Seq: 3, Time: time.UnixMilli(3), Subject: "monolith.b.znode.tree", Event: &znode.Event{
-		Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: client, TimeoutMs: 1000, PasswordHash: make([]byte, 32)}}}})
-	s = view.Fold(s, proposed(4, &znode.Proposed{Session: client, Ops: []*znode.Op{createOf("/e", znode.Mode_EPHEMERAL)}}))
+		Body: &znode.Event_SessionOpened{SessionOpened: &znode.SessionOpened{Session: importClient, TimeoutMs: 1000, PasswordHash: make([]byte, 32)}}}})
+	s = view.Fold(s, proposed(4, &znode.Proposed{Session: importClient, Ops: []*znode.Op{createOf("/e", znode.Mode_EPHEMERAL)}}))
 	s = view.Fold(s, proposed(5, &znode.Proposed{Ops: []*znode.Op{createOf("/persistent", znode.Mode_PERSISTENT)}}))
-	restricted := wrote("/secret", "s", 0, 20, 20)
-	restricted.Acl = []*znode.ACL{{Perms: 1, Scheme: "digest", Id: "u:hash"}}
-	nonsense := wrote("/nonsense", "s", 0, 20, 20)
-	nonsense.Acl = []*znode.ACL{{Perms: 1, Scheme: "nobody", Id: "x"}}
-	for i, tc := range []struct {
-		name    string
-		m       *znode.Imported
-		code    wire.Code
-		data    string // "": no node
-		owner   int64
-		version int32
-		last    bool
-	}{
-		{"made, with its parents", wrote("/x/y", "1", agent, 10, 10), 0, "1", agent, 0, true},
-		{"seen before", wrote("/x/y", "other", agent, 10, 10), 0, "1", agent, 0, true},
-		{"written", wrote("/x/y", "2", agent, 10, 11), 0, "2", agent, 1, true},
-		{"the same bytes", wrote("/x/y", "2", agent, 10, 12), 0, "2", agent, 1, true},
-		{"another session's", wrote("/x/y", "2", agent+1, 13, 13), 0, "2", agent + 1, 0, true},
-		{"a parent that has children", gone("/x"), wire.NotEmpty, "", 0, 0, false},
-		{"made at another zxid, by an ensemble that lost its data", wrote("/x/y", "2b", agent+1, 12, 13), 0, "2b", agent + 1, 1, true},
-		{"written at another zxid", wrote("/x/y", "2c", agent+1, 12, 12), 0, "2c", agent + 1, 2, true},
-		{"of a session that has the number of one of ours", wrote("/x/y", "2d", client, 20, 20), 0, "2d", client, 0, true},
-		{"written by it", wrote("/x/y", "2e", client, 20, 21), 0, "2e", client, 1, true},
-		{"over a client's", wrote("/persistent", "p", 0, 20, 20), 0, "p", 0, 1, true},
-		{"gone", gone("/x/y"), 0, "", 0, 0, false},
-		{"gone twice", gone("/x/y"), 0, "", 0, 0, false},
-		{"made again by an older zxid, of an ensemble that lost its data", wrote("/x/y", "3", 0, 2, 2), 0, "3", 0, 0, true},
-		{"a service's", wrote("/b/service/m/ps:0/0", "v", 0, 20, 20), wire.NoAuth, "", 0, 0, false},
-		{"a service's, gone", gone("/b/service/m/ps:0/0"), wire.NoAuth, "", 0, 0, false},
-		{"a client's", wrote("/e", "v", agent, 20, 20), wire.NoAuth, "", 0, 0, false},
-		{"its access list comes along", restricted, 0, "s", 0, 0, true},
-		{"a list that is none", nonsense, wire.InvalidACL, "", 0, 0, false},
-		{"the past", wrote("/@5/x", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
-		{"an empty path", wrote("", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
-		{"a relative path", wrote("x/y", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
-		{"no list, which is everybody's", wrote("/open", "o", 0, 20, 20), 0, "o", 0, 0, true},
-		{"no path", wrote("x", "v", 0, 20, 20), wire.BadArguments, "", 0, 0, false},
-		{"ZooKeeper's own", gone("/zookeeper"), wire.BadArguments, "", 0, 0, false},
-	} {
+	return s
+}
+
+func TestImported(t *testing.T) {
+	s := beforeImports()
+	for i, tc := range imports {
 		t.Run(tc.name, func(t *testing.T) {
 			var did view.Effects
 			if s, did = apply(s, importedAt(uint64(10+i), tc.m)); did.Outcome == nil || did.Outcome.Code != tc.code {
@@ -88,9 +100,9 @@ func TestImported(t *testing.T) {
 				return
 			}
 			data, st, ok := s.Get(tc.m.GetPath())
-			_, last, abroad := s.Imported(tc.m.GetPath())
-			if ok != (tc.data != "") || string(data) != tc.data || ok && (st.EphemeralOwner != tc.owner || st.Version != tc.version) || last != tc.last || abroad != ok {
-				t.Errorf("%q %+v, from abroad %v, last %v", data, st, abroad, last)
+			_, last, external := s.Imported(tc.m.GetPath())
+			if ok != (tc.data != "") || string(data) != tc.data || ok && (st.EphemeralOwner != tc.owner || st.Version != tc.version) || last != tc.last || external != ok {
+				t.Errorf("%q %+v, from the ensemble %v, last %v", data, st, external, last)
 			}
 			restored(t, s)
 		})
@@ -108,7 +120,7 @@ func TestImported(t *testing.T) {
 	s = view.Fold(s, proposed(101, &znode.Proposed{Ops: []*znode.Op{deleteOf("/x/y", -1)}}))
 	s = view.Fold(s, proposed(102, &znode.Proposed{Ops: []*znode.Op{createOf("/x/y", 0)}}))
 	if i, _, ok := s.Imported("/x/y"); ok {
-		t.Errorf("made here, it counts as one from abroad: %+v", i)
+		t.Errorf("made here, it counts as one from the ensemble: %+v", i)
 	}
 	restored(t, s)
 }

@@ -40,7 +40,7 @@ type State struct {
 	Seq        uint64
 	Containers map[string]Member                // by "<bzid>/<container id>"
 	Replicas   map[string]znodedata.ReplicaMeta // by path
-	Imports    map[string]Import                // by path: nodes that came from abroad
+	Imports    map[string]Import                // by path: nodes that came from the ensemble
 	Skipped    fold.Skipped
 
 	tree.Reader // the nodes and sessions

@@ -15,7 +15,7 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
-// Two registries: one writes, and after it the other. A deposed writer's append meets the
+// Two registries: one writes, and after it the other. A fenced writer's append meets the
 // guard. Whatever was acked is in the tree, once.
 func TestTwoRegistries(t *testing.T) {
 	buses(t, func(t *testing.T, open func() bus.Bus) {
@@ -67,22 +67,22 @@ func TestFence(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	old := newTestWriter(t, b)
 	old.leads(t)
-	deposed := &Writer{
+	fenced := &Writer{
 		subject: old.subject, log: b.Log(), tree: old.tree, logger: old.logger, cfg: Config{BZID: namespace}, last: 0,
 		waiting: map[string][]*proposal{},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // its lease
-	err := deposed.store(ctx, [][]*proposal{{{event: write(0, makeNode("/late", "", 0))}}})
+	err := fenced.store(ctx, [][]*proposal{{{event: write(0, makeNode("/late", "", 0))}}})
 	if !errors.Is(err, errNotWriter) {
-		t.Fatalf("a deposed writer's append: %v", err)
+		t.Fatalf("a fenced writer's append: %v", err)
 	}
 	if a := old.ask(write(0, makeNode("/ok", "", 0))); a.err != nil || a.o.Code != 0 {
 		t.Fatalf("%+v", a)
 	}
 	old.tree.Read(func(s view.State) {
 		if _, ok := s.Stat("/late"); ok {
-			t.Error("the deposed writer's node is there")
+			t.Error("the fenced writer's node is there")
 		}
 	})
 }

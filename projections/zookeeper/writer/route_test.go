@@ -16,10 +16,42 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
-// Writes to a service's paths become its commands; its refusals are answered and parked.
-func TestRoutes(t *testing.T) {
-	b := mem.New()
-	t.Cleanup(func() { _ = b.Close() })
+const loadMeta = `{"model_name": "m1", "model_dir": "/d", "ckpt": null, "num_shard": -1, "action": "NONE", "spec_replicas": [], "later": 1}`
+
+func setNode(path, data string, version int32) *znode.Op {
+	return &znode.Op{Op: &znode.Op_SetData{SetData: &znode.SetData{Path: path, Data: []byte(data), Version: version}}}
+}
+
+// routedWrites are writes in their order, their answers, and what the portal is asked.
+var routedWrites = []struct {
+	name  string
+	ops   []*znode.Op
+	code  wire.Code
+	calls string
+}{
+	{"parents are generic", []*znode.Op{makeNode("/test", "", 0), makeNode("/test/portal", "", 0), makeNode("/test/publish", "", 0), makeNode("/test/layouts", "", 0), makeNode("/test/layouts/l", "", 0)}, 0, ""},
+	{"load", []*znode.Op{makeNode("/test/portal/m1", loadMeta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
+	{"there already", []*znode.Op{makeNode("/test/portal/m1", loadMeta, 0)}, wire.NodeExists, ""},
+	{"another version", []*znode.Op{setNode("/test/portal/m1", loadMeta, 7)}, wire.BadVersion, ""},
+	{"another name", []*znode.Op{setNode("/test/portal/m1", `{"model_name":"m2"}`, -1)}, wire.BadArguments, ""},
+	{"no JSON", []*znode.Op{setNode("/test/portal/m1", `x`, -1)}, wire.BadArguments, ""},
+	{"refused", []*znode.Op{setNode("/test/portal/m1", `{"model_dir":"/refuse"}`, -1)}, wire.BadArguments, `{"modelDir":"/refuse","modelName":"m1"}`},
+	{"a sequence", []*znode.Op{makeNode("/test/portal/m", loadMeta, znode.Mode_PERSISTENT_SEQUENTIAL)}, wire.BadArguments, ""},
+	{"in a multi", []*znode.Op{makeNode("/free", "", 0), remove("/test/portal/m1"), makeNode("/free2", "", 0)}, wire.BadArguments, ""},
+	{"unload", []*znode.Op{remove("/test/portal/m1")}, 0, `{"modelName":"m1","reason":"the node was deleted through ZooKeeper"}`},
+	{"not there", []*znode.Op{remove("/test/portal/m1")}, wire.NoNode, ""},
+	{"the publisher's", []*znode.Op{makeNode("/test/publish/0:0:m1", "", 0)}, wire.NoAuth, ""},
+	{"no parent", []*znode.Op{makeNode("/test/saved_models/m/ps_0", "{}", 0)}, wire.NoNode, ""},
+	{"a refused entry", []*znode.Op{makeNode("/test/layouts/l/refuse:entry", "", 0)}, wire.BadArguments, `{"entry":"refuse:entry","layout":"l"}`},
+	{"of another namespace", []*znode.Op{makeNode("/other", "", 0)}, 0, ""},
+	{"deeper than a model", []*znode.Op{makeNode("/test/portal/m1", loadMeta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
+	{"below a model", []*znode.Op{makeNode("/test/portal/m1/x", "", 0)}, 0, ""},
+	{"not empty", []*znode.Op{remove("/test/portal/m1")}, wire.NotEmpty, ""},
+}
+
+// portalOn serves the portal's commands until the test ends, and says what it was asked.
+func portalOn(t *testing.T, b bus.Bus) <-chan string {
+	t.Helper()
 	calls := make(chan string, 100)
 	fact := func(e *model.Event) bus.Handler {
 		return func(ctx context.Context, payload []byte) ([]byte, error) {
@@ -44,38 +76,18 @@ func TestRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stop()
+	t.Cleanup(stop)
+	return calls
+}
+
+// Writes to a service's paths become its commands; its refusals are answered and parked.
+func TestRoutes(t *testing.T) {
+	b := mem.New()
+	t.Cleanup(func() { _ = b.Close() })
+	calls := portalOn(t, b)
 	s := newTestWriter(t, b)
 	s.leads(t)
-	meta := `{"model_name": "m1", "model_dir": "/d", "ckpt": null, "num_shard": -1, "action": "NONE", "spec_replicas": [], "later": 1}`
-	set := func(path, data string, version int32) *znode.Op {
-		return &znode.Op{Op: &znode.Op_SetData{SetData: &znode.SetData{Path: path, Data: []byte(data), Version: version}}}
-	}
-	for _, tc := range []struct {
-		name  string
-		ops   []*znode.Op
-		code  wire.Code
-		calls string
-	}{
-		{"parents are generic", []*znode.Op{makeNode("/test", "", 0), makeNode("/test/portal", "", 0), makeNode("/test/publish", "", 0), makeNode("/test/layouts", "", 0), makeNode("/test/layouts/l", "", 0)}, 0, ""},
-		{"load", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
-		{"there already", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, wire.NodeExists, ""},
-		{"another version", []*znode.Op{set("/test/portal/m1", meta, 7)}, wire.BadVersion, ""},
-		{"another name", []*znode.Op{set("/test/portal/m1", `{"model_name":"m2"}`, -1)}, wire.BadArguments, ""},
-		{"no JSON", []*znode.Op{set("/test/portal/m1", `x`, -1)}, wire.BadArguments, ""},
-		{"refused", []*znode.Op{set("/test/portal/m1", `{"model_dir":"/refuse"}`, -1)}, wire.BadArguments, `{"modelDir":"/refuse","modelName":"m1"}`},
-		{"a sequence", []*znode.Op{makeNode("/test/portal/m", meta, znode.Mode_PERSISTENT_SEQUENTIAL)}, wire.BadArguments, ""},
-		{"in a multi", []*znode.Op{makeNode("/free", "", 0), remove("/test/portal/m1"), makeNode("/free2", "", 0)}, wire.BadArguments, ""},
-		{"unload", []*znode.Op{remove("/test/portal/m1")}, 0, `{"modelName":"m1","reason":"the node was deleted through ZooKeeper"}`},
-		{"not there", []*znode.Op{remove("/test/portal/m1")}, wire.NoNode, ""},
-		{"the publisher's", []*znode.Op{makeNode("/test/publish/0:0:m1", "", 0)}, wire.NoAuth, ""},
-		{"no parent", []*znode.Op{makeNode("/test/saved_models/m/ps_0", "{}", 0)}, wire.NoNode, ""},
-		{"a refused entry", []*znode.Op{makeNode("/test/layouts/l/refuse:entry", "", 0)}, wire.BadArguments, `{"entry":"refuse:entry","layout":"l"}`},
-		{"of another namespace", []*znode.Op{makeNode("/other", "", 0)}, 0, ""},
-		{"deeper than a model", []*znode.Op{makeNode("/test/portal/m1", meta, 0)}, 0, `{"modelDir":"/d","modelName":"m1","numShard":-1}`},
-		{"below a model", []*znode.Op{makeNode("/test/portal/m1/x", "", 0)}, 0, ""},
-		{"not empty", []*znode.Op{remove("/test/portal/m1")}, wire.NotEmpty, ""},
-	} {
+	for _, tc := range routedWrites {
 		a := s.ask(write(0, tc.ops...))
 		if a.err != nil || a.o.Code != tc.code || a.zxid == 0 || len(a.o.Results) != len(tc.ops) {
 			t.Fatalf("%s: zxid %d %+v %v, want code %d", tc.name, a.zxid, a.o, a.err, tc.code)

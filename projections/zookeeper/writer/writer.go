@@ -17,11 +17,11 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/bus/groupcommit"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/catalog"
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/internal/groupcommit"
-	"github.com/monolith-go/monolith/internal/health"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )

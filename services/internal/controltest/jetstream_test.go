@@ -18,6 +18,41 @@ import (
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
 
+// connect is a connection of its own.
+func connect(t *testing.T, srv *natsserver.Server, name string) *jetstream.Bus {
+	t.Helper()
+	b, err := jetstream.Connect(t.Context(), jetstream.Config{URL: srv.URL(), Name: name, BZID: controltest.BZID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// twoOfEach starts every owner twice.
+func twoOfEach(t *testing.T, srv *natsserver.Server) {
+	t.Helper()
+	run := func(r services.Role, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		controltest.Start(t, r)
+	}
+	copies := t.TempDir()
+	for i := range 2 {
+		env := controltest.Env(connect(t, srv, fmt.Sprint("roles-", i)))
+		run(portal.New(portal.Config{}, env))
+		run(publisher.New(publisher.Config{Debounce: 50 * time.Millisecond}, controltest.Env(env.Bus)))
+		run(replicaregistry.New(replicaregistry.Config{Lease: 1500 * time.Millisecond}, controltest.Env(env.Bus)))
+		run(modelsync.New(modelsync.Config{Host: "h", Dir: filepath.Join(copies, fmt.Sprint(i))}, controltest.Env(env.Bus)))
+	}
+}
+
 // Two of every owner on the real log, each over a connection of its own, and a container
 // that dies: expected sequences, group commits and signals of NATS instead of a mutex.
 func TestTwoOfEverybodyOnJetStream(t *testing.T) {
@@ -30,35 +65,8 @@ func TestTwoOfEverybodyOnJetStream(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	connect := func(name string) *jetstream.Bus {
-		t.Helper()
-		b, err := jetstream.Connect(t.Context(), jetstream.Config{URL: srv.URL(), Name: name, BZID: controltest.BZID})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := b.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return b
-	}
-	run := func(r services.Role, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		controltest.Start(t, r)
-	}
-	b := connect("test")
-	copies := t.TempDir()
-	for i := range 2 {
-		env := controltest.Env(connect(fmt.Sprint("roles-", i)))
-		run(portal.New(portal.Config{}, env))
-		run(publisher.New(publisher.Config{Debounce: 50 * time.Millisecond}, controltest.Env(env.Bus)))
-		run(replicaregistry.New(replicaregistry.Config{Lease: 1500 * time.Millisecond}, controltest.Env(env.Bus)))
-		run(modelsync.New(modelsync.Config{Host: "h", Dir: filepath.Join(copies, fmt.Sprint(i))}, controltest.Env(env.Bus)))
-	}
+	b := connect(t, srv, "test")
+	twoOfEach(t, srv)
 	agents := []*agent{{id: "entry", kind: "entry", shard: -1}, {id: "p0", kind: "ps", shard: 0}, {id: "p1", kind: "ps", shard: 1}, {id: "spare", kind: "ps", shard: -1}}
 	for _, a := range agents {
 		a.start(t, b)

@@ -37,7 +37,7 @@ const pollLease = time.Second
 // Leases are keys of a bucket with a time to live of their own. The key's revision at
 // its creation is the epoch: it rises with every holder, and renewals, which change the
 // revision, do not change it. What a holder writes elsewhere is fenced by the epoch,
-// not by the lease: a paused holder cannot know that it is deposed. A holder whose process
+// not by the lease: a paused holder cannot know that it lost the lease. A holder whose process
 // has ended on this machine, by kill -9 say, is not waited for.
 type Leases struct{ conn *conn.Conn }
 

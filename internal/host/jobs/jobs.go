@@ -1,0 +1,168 @@
+// Package jobs is training as one command each: a job that learns files in a folder of its own, and
+// what is done with the checkpoints that it leaves there.
+//
+//	train     ── the roles that learning takes, around one log, until the files are learnt ──► export, report
+//	evaluate  ── a checkpoint's rows and variables, read from its files ──► loss, AUC
+//	predict   ── likewise ──► a line of scores for each sample
+//	export    ── likewise ──► what model servers load
+//
+// Only train writes to the log and to the shards. The others read a checkpoint that a fact names, so
+// no offset ever moves by them, and they may run beside the job.
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/bus/natsserver"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/models"
+	"github.com/monolith-go/monolith/projections/registry"
+)
+
+// Place is where a job's folder is, and which checkpoint of it is meant.
+type Place struct {
+	Dir        string
+	BZID       string
+	Checkpoint int64 // 0: the newest
+}
+
+// DefaultDir is the folder of a job where no flag names another.
+const DefaultDir = "monolith-train"
+
+// Register binds the flags of a command that reads a checkpoint.
+func (p *Place) Register(fs *pflag.FlagSet) {
+	fs.StringVar(&p.Dir, "dir", DefaultDir, "the job's `folder`, as train made it")
+	fs.StringVar(&p.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id` that the job was trained under (MONOLITH_BZID)")
+	fs.Int64Var(&p.Checkpoint, "checkpoint", 0, "`id` of the checkpoint; 0: the newest")
+}
+
+// Validate complains about what no folder is needed for.
+func (p *Place) Validate() error {
+	if p.Checkpoint < 0 {
+		return fmt.Errorf("%w: --checkpoint %d must be the id of a checkpoint, or 0 for the newest", flags.ErrUsage, p.Checkpoint)
+	}
+	return (&connect.Config{BZID: p.BZID}).Validate()
+}
+
+// saved is a checkpoint that the log of a folder names, and what it is of.
+type saved struct {
+	job        string
+	checkpoint *training.Checkpoint
+	spec       *model.ModelSpec
+	exported   *training.ModelExported // of the same cut; nil: none
+}
+
+// find looks a checkpoint up in the log of the folder: that of the process which holds it, or the
+// folder's own, opened for the moment.
+func (p *Place) find(ctx context.Context) (_ *saved, err error) {
+	if _, err := os.Stat(filepath.Join(p.Dir, "nats")); err != nil {
+		return nil, fmt.Errorf("no job was trained in %s: monolith train --dir names its folder: %w", p.Dir, err)
+	}
+	conn := connect.Config{BZID: p.BZID, Level: "warn"}
+	data, err := host.OpenDataDir(p.Dir)
+	switch {
+	case errors.Is(err, host.ErrInUse):
+		r, rerr := host.ReadRunning(p.Dir)
+		if rerr != nil {
+			return nil, errors.Join(err, rerr)
+		}
+		conn.NATS = r.NATS
+	case err != nil:
+		return nil, err
+	default:
+		defer func() { err = errors.Join(err, data.Close()) }()
+		nats, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(data.Path, "nats")})
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = nats.Close() }() // nothing was written
+		conn.NATS = nats.URL()
+	}
+	b, err := conn.Dial(ctx, "monolith job")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	return p.read(ctx, b)
+}
+
+// read folds the log and chooses the checkpoint.
+func (p *Place) read(ctx context.Context, b bus.Bus) (*saved, error) {
+	cuts, err := folded(ctx, b, registry.Lineage.Only(p.BZID))
+	if err != nil {
+		return nil, err
+	}
+	catalog, err := folded(ctx, b, registry.Catalog.Only(p.BZID))
+	if err != nil {
+		return nil, err
+	}
+	return p.choose(cuts, catalog)
+}
+
+// choose finds the checkpoint that is meant among those of the folder's job.
+func (p *Place) choose(cuts lineage.State, catalog models.State) (*saved, error) {
+	if len(cuts.Jobs) != 1 {
+		return nil, fmt.Errorf("the log of %s knows %d jobs in namespace %s, one is read: --bzid names another namespace", p.Dir, len(cuts.Jobs), p.BZID)
+	}
+	for name, j := range cuts.Jobs {
+		all := j.Restorable()
+		if len(all) == 0 {
+			return nil, fmt.Errorf("job %s in %s has no checkpoint yet: train it first", name, p.Dir)
+		}
+		s := &saved{job: name, checkpoint: all[0], spec: catalog.Models[j.Started.V.GetModelName()].Spec.V}
+		if s.spec == nil || modelspec.Hash(s.spec) != j.Started.V.GetSpecHash() {
+			return nil, fmt.Errorf("the log of %s does not hold the declaration that job %s learns", p.Dir, name)
+		}
+		var ids []int64
+		for _, c := range all {
+			ids = append(ids, c.GetId())
+		}
+		at := 0
+		if p.Checkpoint != 0 {
+			if at = slices.Index(ids, p.Checkpoint); at < 0 {
+				return nil, fmt.Errorf("checkpoint %d of job %s is not on disk: name one of %v", p.Checkpoint, name, ids)
+			}
+		}
+		s.checkpoint = all[at]
+		for _, e := range j.Exports {
+			if e.V.GetVersion() == ids[at] {
+				s.exported = e.V
+			}
+		}
+		return s, nil
+	}
+	return nil, nil
+}
+
+// folded is a view at the end of the log.
+func folded[S any](ctx context.Context, b bus.Bus, v follow.View[S]) (state S, err error) {
+	f := follow.New(b.Log(), v, follow.Options{})
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(run) }()
+	select {
+	case <-f.Ready():
+		f.Read(func(s S) { state = s })
+		stop()
+		<-ended
+		return state, nil
+	case err := <-ended:
+		stop()
+		return state, errors.Join(err, ctx.Err())
+	}
+}

@@ -1,0 +1,115 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/monolith-go/monolith/bus"
+)
+
+// Learnt is what became of a training job.
+type Learnt struct {
+	Model      string `json:"model"`
+	Job        string `json:"job"`
+	Dir        string `json:"dir"`
+	Exports    string `json:"exports"` // folder of the exported models
+	Checkpoint int64  `json:"checkpoint"`
+	Version    int64  `json:"version"` // of the newest export
+	Files      int    `json:"files"`
+	Records    int64  `json:"records"` // of the files, each counted once
+	Epochs     int    `json:"epochs"`
+	MaxSteps   int64  `json:"max_steps,omitempty"`
+	FilesHash  string `json:"files_hash"`
+	Learnt     int64  `json:"learnt"` // records that count as learnt since the job's first start, parked ones too
+	Left       int64  `json:"left"`   // records of the files that are beyond the limit of the steps
+	Parked     uint64 `json:"parked"` // records that could not be learnt, since the first start
+	Stopped    string `json:"stopped,omitempty"`
+
+	// Of this start; a part that an earlier one has learnt is not in them.
+	Samples          uint64             `json:"samples"`
+	Steps            uint64             `json:"steps"`
+	Seconds          float64            `json:"seconds"`
+	SamplesPerSecond float64            `json:"samples_per_second"`
+	Loss             *float64           `json:"loss"`  // moving mean of a sample, each predicted before it was learnt
+	AUC              *float64           `json:"auc"`   // likewise, of the last 5000 predictions of each trainer
+	Tasks            map[string]float64 `json:"tasks"` // loss/<task> and auc/<task>, where there are several
+}
+
+// report adds up what the log says of the job.
+func (d *driver) report(ctx context.Context) (*Learnt, error) {
+	j, _ := d.lineage()
+	l := &Learnt{
+		Model: d.job(), Job: d.job(), Dir: d.stack.Config.Dir, Exports: d.stack.Exports(),
+		Files: d.set.Files(), Records: d.set.Records(), Epochs: d.cfg.Epochs, FilesHash: d.set.Hash(), MaxSteps: j.Started.V.GetFiles().GetMaxSteps(),
+		Tasks: map[string]float64{},
+	}
+	if all := j.Restorable(); len(all) > 0 {
+		l.Checkpoint = all[0].GetId()
+		for _, offset := range all[0].GetOffsets() {
+			l.Learnt += offset
+		}
+	}
+	for p := range d.set.Partitions() {
+		l.Left += d.set.End(p)
+	}
+	l.Left -= l.Learnt
+	if n := len(j.Exports); n > 0 {
+		l.Version = j.Exports[n-1].V.GetVersion()
+	}
+	var c course
+	d.course.Read(func(s course) { c = s })
+	l.Stopped = c.Reason
+	for _, f := range c.Trainers {
+		l.Samples, l.Steps = l.Samples+f.Samples, l.Steps+f.Steps
+		for name := range f.Values {
+			if v, ok := c.mean(name); ok && strings.Contains(name, "/") {
+				l.Tasks[name] = v
+			}
+		}
+	}
+	if !c.Began.IsZero() {
+		l.Seconds = c.Stopped.Sub(c.Began).Seconds()
+		l.SamplesPerSecond = float64(l.Samples) / l.Seconds
+	}
+	if v, ok := c.mean("loss"); ok {
+		l.Loss = known(v)
+	}
+	if v, ok := c.mean("auc"); ok {
+		l.AUC = known(v)
+	}
+	err := d.bus.DeadLetters().Each(ctx, func(p bus.Parked) error {
+		if p.By == "trainer" {
+			l.Parked++
+			if p.More != nil {
+				l.Parked += p.More.Count - 1
+			}
+		}
+		return nil
+	})
+	return l, err
+}
+
+// Print writes the report for people.
+func (l *Learnt) Print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "model\t%s, checkpoint %d\n", l.Model, l.Checkpoint)
+	fmt.Fprintf(t, "files\t%d with %d records, learnt %d times\n", l.Files, l.Records, l.Epochs)
+	fmt.Fprintf(t, "learnt\t%d records in all, %d parked, %d left\n", l.Learnt, l.Parked, l.Left)
+	fmt.Fprintf(t, "this start\t%d samples in %d steps, %.1f s, %.0f samples/s\n", l.Samples, l.Steps, l.Seconds, l.SamplesPerSecond)
+	fmt.Fprintf(t, "loss\t%s\n", figure(l.Loss))
+	fmt.Fprintf(t, "AUC\t%s\n", figure(l.AUC))
+	for _, name := range slices.Sorted(maps.Keys(l.Tasks)) {
+		fmt.Fprintf(t, "  %s\t%.6f\n", name, l.Tasks[name])
+	}
+	fmt.Fprintf(t, "export\t%s, version %d\n", l.Exports, l.Version)
+	if l.Parked > 0 {
+		fmt.Fprintf(t, "parked\tmonolith dlq ls shows why, while monolith train runs in %s\n", filepath.Base(l.Dir))
+	}
+	return t.Flush()
+}

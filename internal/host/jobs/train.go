@@ -1,0 +1,199 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/input/files"
+	"github.com/monolith-go/monolith/internal/model/specfile"
+	"github.com/monolith-go/monolith/internal/process/flags"
+)
+
+// Train learns files of records with everything in one process, and ends with them.
+type Train struct {
+	Data
+	Spec          string
+	Dir           string
+	BZID          string
+	Level         string
+	Shards        int
+	Trainers      int
+	Partitions    int
+	Epochs        int
+	Steps         int64
+	MaxSteps      int64
+	Checkpoints   time.Duration
+	Deterministic bool
+	Processes     bool
+	AsJSON        bool
+
+	spec *model.ModelSpec
+}
+
+// Register binds the command's flags.
+func (c *Train) Register(fs *pflag.FlagSet) {
+	c.Data.Register(fs)
+	fs.StringVar(&c.Spec, "spec", "", "YAML `file` that declares the model")
+	fs.StringVar(&c.Dir, "dir", DefaultDir, "`folder` of the job: its log, checkpoints and exports")
+	fs.StringVar(&c.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects (MONOLITH_BZID)")
+	fs.StringVar(&c.Level, "log-level", flags.Env("MONOLITH_LOG", "error"), "debug, info, warn or error (MONOLITH_LOG)")
+	fs.IntVar(&c.Shards, "shards", 1, "parameter-server shards")
+	fs.IntVar(&c.Trainers, "trainers", 1, "trainers")
+	fs.IntVar(&c.Partitions, "partitions", 4, "into how many the files are shared, file i into partition i modulo that; at most one for each file. Each partition is learnt in its order, beside the others")
+	fs.IntVar(&c.Epochs, "epochs", 1, "how often the files are learnt")
+	fs.Int64Var(&c.Steps, "steps", 0, "stop after so many more steps of --batch records; 0: at the end of the files")
+	fs.Int64Var(&c.MaxSteps, "max-steps", 0, "stop after so many steps since the job's first; 0: at the end of the files")
+	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: at the start and the end alone")
+	fs.BoolVar(&c.Deterministic, "deterministic", false, "learn in one fixed order, so that equal inputs give equal tables")
+	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
+	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
+}
+
+// Validate complains about what would only fail later, reads the spec and finds the files.
+func (c *Train) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{flags.ErrUsage}, args...)...))
+		}
+	}
+	check(c.Spec != "", "--spec must name the model's YAML file: monolith model init writes one")
+	check(c.Dir != "", "--dir must name the job's folder")
+	check(c.Epochs >= 1 && c.Epochs <= maxEpochs, "--epochs %d must be 1 to %d", c.Epochs, maxEpochs)
+	check(c.Steps >= 0 && c.MaxSteps >= 0, "--steps %d and --max-steps %d must not be negative", c.Steps, c.MaxSteps)
+	check(c.Checkpoints >= 0, "--checkpoint-interval %v must not be negative", c.Checkpoints)
+	errs = append(errs, c.Data.Validate())
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	var err error
+	if c.spec, err = specfile.Read(c.Spec, os.Stdin); err != nil {
+		return err
+	}
+	cfg := c.stack()
+	return cfg.Validate()
+}
+
+const maxEpochs = 1000
+
+// stack is what learning takes of a host.
+func (c *Train) stack() host.Config {
+	return host.Config{
+		Logs: connect.Config{BZID: c.BZID, Level: c.Level}, NoKafka: true, Dir: c.Dir, Job: c.spec.GetName(), Model: c.spec.GetName(),
+		Shards: c.Shards, Replicas: 1, Trainers: c.Trainers, Partitions: c.Partitions, Batch: c.Batch, Format: c.Format,
+		Sync: syncEvery, Checkpoints: c.Checkpoints, Processes: c.Processes, Deterministic: c.Deterministic, Status: "127.0.0.1:0",
+	}
+}
+
+// syncEvery is the time between two deltas of a shard: nobody serves them while files are learnt.
+const syncEvery = 5 * time.Second
+
+// roles are those that learning takes.
+var roles = []string{"portal", "replica-registry", "ps", "trainer"}
+
+// Run learns the files, from where an earlier start was stopped or killed, and prints the report.
+func (c *Train) Run(ctx context.Context, stdout, stderr io.Writer) error {
+	report, err := c.Learn(ctx, stderr)
+	if err != nil {
+		return err
+	}
+	return show(stdout, c.AsJSON, report)
+}
+
+// Learn is Run without the printing.
+func (c *Train) Learn(ctx context.Context, stderr io.Writer) (_ *Learnt, err error) {
+	began := time.Now()
+	surveys := new(files.Surveys)
+	set, err := surveys.Survey(ctx, c.layout, c.paths, c.Partitions, c.Epochs)
+	if err != nil {
+		return nil, err
+	}
+	if set.Records() == 0 {
+		return nil, fmt.Errorf("the %d files hold no record", set.Files())
+	}
+	fmt.Fprintf(stderr, "%d records in %d files, %d bytes, read in %.1fs\n", set.Records(), set.Files(), set.Bytes(), time.Since(began).Seconds())
+	s, err := host.Start(ctx, c.stack())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }() // the folder is free behind it
+	s.Surveys = surveys
+	s.Tasks = slices.DeleteFunc(s.Tasks, func(t host.Task) bool { return !slices.Contains(roles, t.Role) })
+	d := driver{cfg: c, set: set, stack: s, stderr: stderr}
+	if err := d.open(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	limit, over, err := d.plan()
+	if err != nil {
+		return nil, err
+	}
+	if over {
+		fmt.Fprintf(stderr, "all of it is learnt already\n")
+		return d.report(ctx)
+	}
+	for i := range s.Tasks {
+		if s.Tasks[i].Role == "trainer" {
+			s.Tasks[i].Ends = true
+			s.Tasks[i].Args = append(s.Tasks[i].Args, c.files(limit)...)
+		}
+	}
+	run, cancel := context.WithCancel(ctx)
+	defer cancel()
+	running := make(chan error, 1)
+	go func() { running <- s.Run(run, func() {}) }()
+	learnt := make(chan error, 1)
+	go func() { learnt <- d.learn(run) }()
+	select {
+	case err = <-learnt:
+		cancel()
+		err = errors.Join(err, <-running)
+	case err = <-running:
+		cancel()
+		<-learnt
+		if err == nil {
+			err = fmt.Errorf("stopped: the same command with --dir %s goes on", s.Config.Dir)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.report(context.WithoutCancel(ctx))
+}
+
+// files are the trainer's flags that name them; limit is that of the steps.
+func (c *Train) files(limit int64) []string {
+	args := []string{"--container", c.layout.Container.String(), "--compression", c.layout.Compression.String(),
+		"--partitions", strconv.Itoa(c.Partitions), "--epochs", strconv.Itoa(c.Epochs), "--max-steps", strconv.FormatInt(limit, 10), "--stop-at-end"}
+	for _, f := range c.Files {
+		args = append(args, "--files", f)
+	}
+	return args
+}
+
+// limitOf is the number of steps after which the job ends that has made done of them; 0: none.
+func (c *Train) limitOf(done int64) int64 {
+	limit := int64(math.MaxInt64)
+	if c.Steps > 0 {
+		limit = done + c.Steps
+	}
+	if c.MaxSteps > 0 {
+		limit = min(limit, c.MaxSteps)
+	}
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return limit
+}

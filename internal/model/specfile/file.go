@@ -1,0 +1,34 @@
+package specfile
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/monolith-go/monolith/events/model"
+)
+
+// Read reads a model's YAML spec from the file at path, or from stdin for "-".
+func Read(path string, stdin io.Reader) (*model.ModelSpec, error) {
+	from := stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes, which no spec is", path, MaxBytes)
+	}
+	spec, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return spec, nil
+}

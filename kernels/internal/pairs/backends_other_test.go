@@ -1,0 +1,5 @@
+//go:build !amd64 || purego
+
+package pairs
+
+func backends() []backend { return []backend{fastest()} }

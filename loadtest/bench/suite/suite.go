@@ -1,0 +1,32 @@
+// Package suite names all benchmarks.
+package suite
+
+import (
+	"github.com/monolith-go/monolith/loadtest/bench"
+	"github.com/monolith-go/monolith/loadtest/bench/kernels"
+	"github.com/monolith-go/monolith/loadtest/bench/product"
+	"github.com/monolith-go/monolith/loadtest/bench/zookeeper"
+)
+
+// All are all there are, that of training as o says, each beside the servers that it measures.
+func All(o product.TrainOptions) []bench.Benchmark {
+	return []bench.Benchmark{
+		product.Append(product.AppendCases),
+		product.Replay(product.ReplayCases),
+		product.Rebuild(product.RebuildCases),
+		product.Predict(product.StartCluster, product.PredictCases),
+		product.EndToEnd(product.StartCluster, product.EndToEndCases),
+		product.Train(o),
+		product.PSRPC(product.RunShard),
+		zookeeper.Create(zookeeper.Start, zookeeper.WriteCases),
+		zookeeper.Set(zookeeper.Start, zookeeper.WriteCases),
+		zookeeper.Get(zookeeper.Start, zookeeper.GetCases),
+		zookeeper.Watch(zookeeper.Start, zookeeper.WatchCases),
+		zookeeper.Memory(zookeeper.Start, zookeeper.MemoryCases),
+		kernels.TableLookup(),
+		kernels.TableApply(),
+		kernels.Gemm(),
+		kernels.DeepFMTrain(),
+		kernels.DeepFMScore(),
+	}
+}

@@ -1,0 +1,107 @@
+package modelserver
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/monolith-go/monolith/internal/tracectx"
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
+	"github.com/monolith-go/monolith/services/modelserver/entry"
+
+	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
+)
+
+const (
+	requestIDKey   = "x-request-id"
+	impressionKey  = "x-impression" // any value but 0 and false asks for impressions
+	traceparentKey = "traceparent"
+	maxRequestID   = 256
+)
+
+// caller is what a request says about itself, whichever way it came.
+type caller struct {
+	requestID   string
+	traceparent string
+	impressions bool // it asks for them
+}
+
+// asks reads the value of impressionKey.
+func asks(v string) bool { return v != "" && v != "0" && !strings.EqualFold(v, "false") }
+
+// answered is the scores of a batch by output, and the model whose they are.
+type answered struct {
+	model  *entry.Model
+	scores [][]float32
+	id     string // of the request, if it has one
+}
+
+// answer scores what the input gives, which is told of a version that will answer and may refuse it
+// with a status.
+func (s *Server) answer(ctx context.Context, c caller, spec *apis.ModelSpec, input func(*entry.Model) (entry.Input, error)) (a answered, err error) {
+	began := time.Now()
+	ctx, span := s.env.Tracer.Start(tracectx.With(ctx, c.traceparent), "modelserver.predict", trace.WithSpanKind(trace.SpanKindServer))
+	defer func() {
+		code := status.Code(err)
+		s.metrics.predicts.WithLabelValues(code.String()).Inc()
+		s.metrics.seconds.Observe(time.Since(began).Seconds())
+		if span.IsRecording() {
+			span.SetAttributes(attribute.String("model", spec.GetName()), attribute.String("request.id", a.id))
+			if err != nil {
+				span.SetStatus(otelcodes.Error, err.Error())
+			}
+		}
+		span.End()
+	}()
+	if len(c.requestID) > maxRequestID {
+		return a, status.Errorf(codes.InvalidArgument, "%s has %d bytes, at most %d are taken", requestIDKey, len(c.requestID), maxRequestID)
+	}
+	a.id = c.requestID
+	versions, err := s.servables.Entries(spec)
+	if err != nil {
+		return a, err
+	}
+	in, err := input(versions[0])
+	if err != nil {
+		return a, err
+	}
+	rec := s.impressions.Want(c.requestID, c.impressions, tracectx.Of(ctx), s.cfg.SampleRate)
+	if rec != nil {
+		a.id = rec.RequestID
+	}
+	if a.model, a.scores, err = s.scorer.Answer(ctx, versions, in, rec); err == nil {
+		s.metrics.rows.Add(float64(len(a.scores[0])))
+	}
+	return a, err
+}
+
+// predict answers a Predict; id is set where the request has one, or the answer left impressions.
+func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest) (res *apis.PredictResponse, id string, err error) {
+	a, err := s.answer(ctx, c, req.GetModelSpec(), func(m *entry.Model) (entry.Input, error) {
+		for _, name := range req.GetOutputFilter() {
+			if !slices.Contains(m.Outputs(), name) {
+				return entry.Input{}, status.Errorf(codes.InvalidArgument, "output tensor alias not found in signature: %s Outputs expected to be in the set {%s}.", name, strings.Join(m.Outputs(), ", "))
+			}
+		}
+		return entry.Input{Tensors: req.GetInputs()}, nil
+	})
+	if err != nil {
+		return nil, a.id, err
+	}
+	spec := tfserving.Spec(req.GetModelSpec().GetName(), a.model.Version())
+	spec.SignatureName = tfserving.DefaultSignature
+	res = &apis.PredictResponse{ModelSpec: spec, Outputs: make(map[string]*tfserving.TensorProto, len(a.scores))}
+	for i, name := range a.model.Outputs() {
+		if only := req.GetOutputFilter(); len(only) == 0 || slices.Contains(only, name) {
+			res.Outputs[name] = tfserving.NewFloat(a.scores[i])
+		}
+	}
+	return res, a.id, nil
+}

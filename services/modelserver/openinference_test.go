@@ -1,0 +1,79 @@
+package modelserver_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/monolith-go/monolith/internal/testenv/oracle"
+)
+
+// The open inference protocol answers what Predict does, and says of the server and its models what
+// their status says.
+func TestOpenInference(t *testing.T) {
+	c := newCluster(t, job)
+	s := c.entry
+	want := fmt.Sprintf(`{"model_name":%q,"model_version":"1","id":"a","outputs":[{"name":"score","datatype":"FP32","shape":[2],"data":[%v,%v]}]}`, ranker, c.w.score(5, 7), c.w.score(6, 8))
+	const body = `{"id":"a","inputs":[{"name":"user","datatype":"INT64","shape":[2],"data":[5,6]},{"name":"movie","datatype":"INT64","shape":[2,1],"data":[[7],[8]]}]}`
+	for _, path := range []string{"/infer", "/versions/1/infer"} {
+		if code, said := post(t, s, "/v2/models/"+ranker+path, body); code != http.StatusOK || said != want {
+			t.Errorf("%s: %d %s, want %s", path, code, said, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"/v2/health/live":                      `200 {"live":true}`,
+		"/v2/health/ready":                     `200 {"ready":true}`,
+		"/v2/models/" + ranker + "/ready":      `200 {"ready":true}`,
+		"/v2/models/" + ranker + "/versions/9": `404 {"error":`,
+		"/v2/models/nobody/ready":              `404 {"error":`,
+		"/v2/models/" + ranker + "/infer":      `400 {"error":"GET /v2/models/` + ranker + `/infer: infer is a POST, all else is a GET"}`,
+		"/v2/models/" + ranker + "/versions/1": fmt.Sprintf(`200 {"name":%q,"versions":["1"],"platform":"monolith","inputs":[{"name":"user","datatype":"INT64","shape":[-1,-1]},{"name":"movie","datatype":"INT64","shape":[-1,-1]}],"outputs":[{"name":"score","datatype":"FP32","shape":[-1]}]}`, ranker),
+		"/v2":                                  `200 {"name":"monolith",`,
+		"/v2/repository/index":                 `400 {`,
+	} {
+		code, said := get(t, s, path)
+		if got := fmt.Sprint(code, " ", said); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	for body, says := range map[string]string{
+		`{"inputs":[]}`: "user",
+		`nothing`:       "no JSON of the open inference protocol",
+		`{"inputs":[{"name":"user","datatype":"INT64","shape":[1],"data":[5]},{"name":"movie","datatype":"INT64","shape":[1],"data":[5]}],"outputs":[{"name":"x"}]}`: "not found in signature",
+	} {
+		if code, said := post(t, s, "/v2/models/"+ranker+"/infer", body); code != http.StatusBadRequest || !strings.Contains(said, says) {
+			t.Errorf("%s: %d %s, want %q", body, code, said, says)
+		}
+	}
+}
+
+// TestOracleTriton asks with Triton's own client.
+func TestOracleTriton(t *testing.T) {
+	python := oracle.Triton(t)
+	c := newCluster(t, job)
+	cmd := exec.CommandContext(testContext(t), python, "testdata/triton_client.py", c.entry.HTTPAddr(), ranker)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	var got map[string]json.RawMessage
+	decode(t, "the answers", stdout.Bytes(), &got)
+	scores := []any{"r1", "1", []float32{c.w.score(5, 7), c.w.score(6, 8)}}
+	for what, want := range map[string]any{
+		"live": true, "ready": true, "model ready": true, "version ready": true, "no such version": false, "no such model": false,
+		"server": "monolith", "json": scores, "bytes": scores,
+	} {
+		nearly(t, what, got[what], want)
+	}
+	if wrong := string(got["wrong"]); !strings.Contains(wrong, "movie") {
+		t.Errorf("an input is missing: %s", wrong)
+	}
+	if m := string(got["metadata"]); !strings.Contains(m, `"versions": ["1"]`) {
+		t.Errorf("metadata %s", m)
+	}
+}

@@ -1,0 +1,165 @@
+package rows
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/projections/fleet"
+)
+
+// downFor is how long a replica that failed, or lacks a version, is asked only when no
+// other one is left.
+const downFor = 500 * time.Millisecond
+
+// exportID tells versions apart, also those that two jobs gave one number.
+type exportID struct {
+	version int64
+	job     string
+}
+
+// endpoint is one replica of one serving shard.
+type endpoint struct {
+	addr        string
+	replica     int32
+	outstanding atomic.Int64
+	downUntil   atomic.Int64 // Unix nanoseconds
+	missing     atomic.Pointer[missing]
+}
+
+// missing is what a replica said it lacks, and how long that is believed.
+type missing struct {
+	export exportID
+	until  int64 // Unix nanoseconds
+}
+
+type shardKey struct {
+	model string
+	shard uint32
+}
+
+type endpointKey struct {
+	shardKey
+	replica int32
+	addr    string
+}
+
+// routes finds the replicas that may be asked for rows, from the fleet view alone.
+type routes struct {
+	fleet *follow.Follower[fleet.State]
+	drop  func(addr string) // an address nobody has any more
+
+	byShard atomic.Pointer[map[shardKey]*choice]
+	known   map[endpointKey]*endpoint // run's own
+}
+
+// choice is the replicas of one shard. Turns are counted shard by shard: a count over
+// all would give each shard the same replica every time where requests ask an even
+// number of shards.
+type choice struct {
+	all  []*endpoint
+	turn atomic.Uint64
+}
+
+func newRoutes(f *follow.Follower[fleet.State], drop func(string)) *routes {
+	r := &routes{fleet: f, drop: drop, known: map[endpointKey]*endpoint{}}
+	r.byShard.Store(&map[shardKey]*choice{})
+	return r
+}
+
+// run keeps the table current until ctx ends.
+func (r *routes) run(ctx context.Context) {
+	for {
+		changed := r.fleet.Changed()
+		r.rebuild()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *routes) rebuild() {
+	byShard := map[shardKey]*choice{}
+	known := map[endpointKey]*endpoint{}
+	addrs := map[string]bool{}
+	r.fleet.Read(func(s fleet.State) {
+		for _, x := range s.Replicas {
+			p := x.Replica.V
+			if !x.Alive || p.GetServerType() != "ps" || p.GetStat() != replica.State_AVAILABLE || p.GetRowsAddress() == "" || p.GetTask() < 0 {
+				continue
+			}
+			key := endpointKey{shardKey{p.GetModelName(), uint32(p.GetTask())}, p.GetReplica(), p.GetRowsAddress()}
+			e := r.known[key]
+			if e == nil {
+				e = &endpoint{addr: key.addr, replica: key.replica}
+			}
+			known[key] = e
+			addrs[key.addr] = true
+			c := byShard[key.shardKey]
+			if c == nil {
+				c = &choice{}
+				byShard[key.shardKey] = c
+			}
+			c.all = append(c.all, e)
+		}
+	})
+	r.byShard.Store(&byShard)
+	for key := range r.known {
+		if !addrs[key.addr] {
+			r.drop(key.addr)
+		}
+	}
+	r.known = known
+}
+
+// pick chooses a replica of the shard that is not in tried: one that did not fail just
+// now, nor lack the export, before one that did, then the one with the fewest requests out, in turns where
+// several are equal. nil: none is left.
+func (r *routes) pick(key shardKey, want exportID, tried []*endpoint) *endpoint {
+	c := (*r.byShard.Load())[key]
+	if c == nil {
+		return nil
+	}
+	all := c.all
+	now := time.Now().UnixNano()
+	first := int(c.turn.Add(1) % uint64(len(all)))
+	var best *endpoint
+	var bestDown bool
+	var bestOut int64
+next:
+	for i := range all {
+		e := all[(first+i)%len(all)]
+		for _, t := range tried {
+			if t == e {
+				continue next
+			}
+		}
+		down, out := e.downUntil.Load() > now, e.outstanding.Load()
+		if lack := e.missing.Load(); lack != nil && lack.export == want && lack.until > now {
+			down = true
+		}
+		if best == nil || !down && bestDown || down == bestDown && out < bestOut {
+			best, bestDown, bestOut = e, down, out
+		}
+	}
+	return best
+}
+
+// replicas are all of the shard's.
+func (r *routes) replicas(key shardKey) []*endpoint {
+	if c := (*r.byShard.Load())[key]; c != nil {
+		return c.all
+	}
+	return nil
+}
+
+// lacks notes that the replica does not serve the export now.
+func (e *endpoint) lacks(x exportID) {
+	e.missing.Store(&missing{x, time.Now().Add(downFor).UnixNano()})
+}
+
+func (e *endpoint) failed() { e.downUntil.Store(time.Now().Add(downFor).UnixNano()) }

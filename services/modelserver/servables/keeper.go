@@ -1,0 +1,71 @@
+package servables
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
+	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/process/prom"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/services/modelserver/rows"
+)
+
+// Options are what a Manager stands on; all of it is the caller's to run and to close.
+type Options struct {
+	BZID string
+	// Container is the id under which plans and replicas name this server.
+	Container string
+	// Frozen follows no deltas.
+	Frozen bool
+	// Linger is how long rows answer after the last entry asked for them.
+	Linger time.Duration
+	// Poll is how often an entry asks for its rows everywhere.
+	Poll time.Duration
+	// LoadBytes bounds the export files read at once.
+	LoadBytes int64
+
+	Bus     bus.Bus
+	Plan    *follow.Follower[plan.State]
+	Fleet   *follow.Follower[fleet.State]
+	Lineage *follow.Follower[lineage.State]
+	// Ready is closed once these views have caught up.
+	Ready <-chan struct{}
+
+	Rows     *rows.Client
+	Fresh    *rows.Freshness
+	Metrics  *rows.Metrics
+	Registry prometheus.Registerer
+	Health   *health.State
+	Log      *slog.Logger
+	Tracer   trace.Tracer
+}
+
+// keeper leads versions through their lives.
+type keeper struct {
+	Options
+	manager *Manager
+	reads   *reads
+	loads   *prometheus.CounterVec // outcome
+}
+
+func newKeeper(o Options) *keeper {
+	return &keeper{Options: o, reads: newReads(o.LoadBytes),
+		loads: prom.Register(o.Registry, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelserver_load_total", Help: "Loads of a version by outcome."}, []string{"outcome"}))}
+}
+
+// New is a manager of nothing yet; Run and Configure make it serve.
+func New(o Options) *Manager {
+	k := newKeeper(o)
+	m := newManager(k.serve, o.Linger, o.Health)
+	k.manager, m.expects = m, k.expects
+	m.reindex()
+	return m
+}

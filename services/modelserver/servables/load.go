@@ -1,0 +1,264 @@
+package servables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc/codes"
+
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/modelserver/entry"
+	"github.com/monolith-go/monolith/services/modelserver/rows"
+)
+
+// target is what the plan says about a model: how many serving shards its rows are
+// spread over (0: as many as were exported) and whose deltas keep it fresh.
+type target struct {
+	planned bool
+	numPS   int
+	job     string
+}
+
+// servable is a sub-model as read from one export, with what it takes to keep it
+// fresh. Exactly one of entry and ps is set.
+type servable struct {
+	entry *entry.Model
+	ps    *rows.Shard
+
+	job       string // of the export
+	shards    uint32 // training shards of the export
+	syncSeq   uint64 // everything up to here is contained, for all shards read
+	contained map[uint32]uint64
+	epochs    map[uint32]uint64
+	steps     map[uint32]uint64
+	dropped   map[string]int // rows that are not finite, by table
+}
+
+// recorded is the fact of export n of the job, if g was read from the files that it tells
+// of: an attempt at n of which no fact was written may lie there instead.
+func recorded(j lineage.Job, n int64, g *servable) *training.ModelExported {
+	var fact *training.ModelExported
+	for _, e := range j.Exports {
+		if e.V.GetVersion() == n {
+			fact = e.V
+		}
+	}
+	if fact == nil || g.entry != nil && g.syncSeq != fact.GetSyncSeq() {
+		return nil
+	}
+	if g.entry != nil {
+		return fact
+	}
+	cut := map[uint32]*training.ShardFile{}
+	for _, c := range j.Checkpoints {
+		if c.V.GetId() == n {
+			for _, f := range c.V.GetShards() {
+				cut[f.GetShard()] = f
+			}
+		}
+	}
+	for k, seq := range g.contained {
+		if f := cut[k]; f == nil || f.GetSyncSeq() != seq || f.GetEpoch() != g.epochs[k] || f.GetStep() != g.steps[k] {
+			return nil
+		}
+	}
+	return fact
+}
+
+// loadError is why a version could not be loaded, with the code its status shows.
+type loadError struct {
+	code codes.Code
+	err  error
+}
+
+func (e *loadError) Error() string { return e.err.Error() }
+func (e *loadError) Unwrap() error { return e.err }
+
+func failed(err error) *loadError {
+	var l *loadError
+	switch {
+	case errors.As(err, &l):
+		return l
+	case errors.Is(err, fs.ErrNotExist):
+		return &loadError{codes.NotFound, err}
+	case errors.Is(err, checkpoint.ErrCorrupt):
+		return &loadError{codes.DataLoss, err}
+	}
+	return &loadError{codes.Internal, err}
+}
+
+// exportDirs names the places where shard j of an export may lie: beside the sub-model
+// itself, ".../ps_1/7" next to ".../ps_0/7", since model-sync copies the folders of a
+// version side by side; and below the plan's model directory, for shards that were
+// exported but not copied here because no serving shard bears their number.
+func exportDirs(basePath string, version int64, modelDir string, j int) []string {
+	v := strconv.FormatInt(version, 10)
+	sub := "ps_" + strconv.Itoa(j)
+	dirs := []string{filepath.Join(filepath.Dir(basePath), sub, v)}
+	if modelDir != "" {
+		if d := filepath.Join(modelDir, sub, v); d != dirs[0] {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
+}
+
+func firstDir(dirs []string) (string, bool) {
+	for _, d := range dirs {
+		if st, err := os.Stat(d); err == nil && st.IsDir() {
+			return d, true
+		}
+	}
+	return "", false
+}
+
+// reads bounds what is read from exports at once, by bytes of their files: the rows of a
+// file being read are in memory twice, beside the tables that they go into.
+type reads struct {
+	limit int64
+	sem   *semaphore.Weighted
+}
+
+func newReads(limit int64) *reads { return &reads{limit: limit, sem: semaphore.NewWeighted(limit)} }
+
+// take waits until the files of dir may be read. One folder alone always may.
+func (r *reads) take(ctx context.Context, dir string) (done func(), err error) {
+	size, err := checkpoint.DirSize(dir)
+	if err != nil {
+		return nil, err
+	}
+	size = min(max(size, 1), r.limit)
+	if err := r.sem.Acquire(ctx, size); err != nil {
+		return nil, err
+	}
+	return func() { r.sem.Release(size) }, nil
+}
+
+// loadEntry reads an entry export.
+func (r *reads) loadEntry(ctx context.Context, name, basePath string, version int64, t target) (*servable, error) {
+	dir := filepath.Join(basePath, strconv.FormatInt(version, 10))
+	done, err := r.take(ctx, dir)
+	if err != nil {
+		return nil, failed(err)
+	}
+	e, err := checkpoint.ReadEntry(dir)
+	done()
+	if err != nil {
+		return nil, failed(err)
+	}
+	shards := t.numPS
+	if shards == 0 {
+		shards = int(e.Shards)
+	}
+	if shards < 1 || e.Shards > rows.MaxShards {
+		return nil, &loadError{codes.InvalidArgument, fmt.Errorf("the export of %s names %d training shards; it must be at least 1 and at most %d", name, e.Shards, rows.MaxShards)}
+	}
+	m, err := entry.New(name, version, shards, e)
+	if err != nil {
+		return nil, &loadError{codes.InvalidArgument, err}
+	}
+	return &servable{entry: m, job: e.Job, shards: e.Shards, syncSeq: e.SyncSeq,
+		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}}, nil
+}
+
+// loadPS reads the rows of one serving shard: its own export where as many shards were
+// exported as are served, or else every export that can hold one of its ids. An id is
+// in export j and on serving shard i when id = j mod exported = i mod served, which is
+// possible iff i and j agree modulo their greatest common divisor.
+func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, version int64, modelDir string, t target) (*servable, error) {
+	find := func(j int) (string, error) {
+		dirs := exportDirs(basePath, version, modelDir, j)
+		if dir, ok := firstDir(dirs); ok {
+			return dir, nil
+		}
+		return "", fmt.Errorf("shard %d of version %d is in none of %s: %w", j, version, strings.Join(dirs, ", "), fs.ErrNotExist)
+	}
+	first := filepath.Join(basePath, strconv.FormatInt(version, 10))
+	if _, ok := firstDir([]string{first}); !ok {
+		var err error
+		if first, err = find(0); err != nil {
+			return nil, failed(err)
+		}
+	}
+	manifest, err := checkpoint.ReadManifest(first)
+	if err != nil {
+		return nil, failed(err)
+	}
+	exported, served := int(manifest.Shards), t.numPS
+	if served == 0 {
+		served = exported
+	}
+	if exported < 1 || exported > rows.MaxShards || shard >= served {
+		return nil, &loadError{codes.InvalidArgument, fmt.Errorf("%s: shard %d of %d served cannot be made of %d exported shards", name, shard, served, exported)}
+	}
+	g := &servable{
+		ps:  &rows.Shard{Model: name, Version: version, Job: manifest.Job, Shard: shard, Shards: served},
+		job: manifest.Job, shards: manifest.Shards, syncSeq: math.MaxUint64,
+		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}, steps: map[uint32]uint64{}, dropped: map[string]int{},
+	}
+	step := gcd(exported, served)
+	for j := shard % step; j < exported; j += step {
+		if exported == served && j != shard {
+			continue
+		}
+		dir := first
+		if int(manifest.Shard) != j {
+			if dir, err = find(j); err != nil {
+				return nil, failed(err)
+			}
+		}
+		done, err := r.take(ctx, dir)
+		if err != nil {
+			return nil, failed(err)
+		}
+		err = g.add(dir, j, exported)
+		done()
+		if err != nil {
+			return nil, failed(fmt.Errorf("read %s: %w", dir, err))
+		}
+	}
+	return g, nil
+}
+
+// add reads one exported shard into g.
+func (g *servable) add(dir string, j, exported int) error {
+	s, err := checkpoint.ReadShard(dir)
+	if err != nil {
+		return err
+	}
+	if int(s.Manifest.Shard) != j || int(s.Manifest.Shards) != exported {
+		return &loadError{codes.InvalidArgument, fmt.Errorf("it holds shard %d of %d, not %d of %d; copy the export again", s.Manifest.Shard, s.Manifest.Shards, j, exported)}
+	}
+	for _, info := range s.Manifest.Tables {
+		n, err := g.ps.Add(s.Spec, info.Name, info.Dim, s.Tables[info.Name])
+		if n > 0 {
+			g.dropped[info.Name] += n
+		}
+		if err != nil {
+			return err
+		}
+	}
+	g.contained[s.Manifest.Shard] = s.Manifest.SyncSeq
+	g.epochs[s.Manifest.Shard] = s.Manifest.Epoch
+	g.steps[s.Manifest.Shard] = s.Manifest.Step
+	g.syncSeq = min(g.syncSeq, s.Manifest.SyncSeq)
+	g.ps.Reached(s.Manifest.Step)
+	return nil
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,67 @@
+package publish
+
+import (
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/kernels/compress"
+	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
+)
+
+// Format is how the rows of a table travel to followers: as serving keeps them, where all
+// of a row is kept alike. Encoding what has been decoded gives the same bytes, so what is
+// served is the same as if every row had come whole, from a quarter or half of the bytes.
+type Format struct{ compress.Compressor }
+
+// FormatOf is the format of a table, and whether its lookups in training show something
+// else than a follower is to hear. skipZero says that followers drop rows of zeros.
+func FormatOf(segments []table.Segment, skipZero bool) (f Format, compressed bool) {
+	f = Format{segments[0].Compressor}
+	if _, ok := f.Compressor.(compress.OneBit); ok && skipZero {
+		f = Format{compress.FP32{}} // a bit does not say zero
+	}
+	for _, s := range segments {
+		if s.Compressor != f.Compressor {
+			f = Format{compress.FP32{}}
+		}
+		if _, aware := s.Compressor.(compress.Aware); aware {
+			compressed = true
+		}
+	}
+	if _, ok := f.Compressor.(compress.FixedR8); ok {
+		compressed = false // quantized before or on the way is the same
+	}
+	return f, compressed
+}
+
+// maxHalf is the greatest number that a half holds.
+const maxHalf = 65504
+
+// fit is f, or whole numbers where some of values are beyond f: an infinite half would
+// be refused by those who get it.
+func (f Format) fit(values []float32) Format {
+	if _, ok := f.Compressor.(compress.FP16); ok && vec.MaxAbs(values) > maxHalf {
+		return Format{compress.FP32{}}
+	}
+	return f
+}
+
+// wire is what a delta says of f.
+func (f Format) wire() (delta.Encoding, float32) {
+	switch c := f.Compressor.(type) {
+	case compress.FP16:
+		return delta.Encoding_FP16, 0
+	case compress.FixedR8:
+		return delta.Encoding_INT8, c.Step()
+	case compress.OneBit:
+		return delta.Encoding_INT8, c.Amplitude
+	}
+	return delta.Encoding_FP32, 0
+}
+
+// append encodes values behind b.
+func (f Format) append(b []byte, values []float32) []byte {
+	n := len(b)
+	b = append(b, make([]byte, f.Size(len(values)))...)
+	f.Encode(b[n:], values)
+	return b
+}

@@ -1,0 +1,91 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/vec"
+	"github.com/monolith-go/monolith/services/ps/publish"
+)
+
+// ErrDiverged is a parameter that is no finite number: nothing can be learnt from it, and
+// no table takes it back from a checkpoint.
+var ErrDiverged = errors.New("the model has diverged")
+
+// CollectDirty takes what is touched, or nil when that is nothing. Dense variables come along
+// when wanted. The rows are those that the ranges made, not later ones.
+func (s *Shard) CollectDirty(dense func(applies int) bool) *publish.Dirty {
+	s.mu.RLock()
+	idle := s.unpublished() == 0 && len(s.ranges) == 0 && !s.denseTouched
+	s.mu.RUnlock()
+	if idle { // so that an idle shard never takes the lock for writing
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &publish.Dirty{Epoch: s.epoch, Step: s.step, Ranges: s.ranges, Trace: s.trace}
+	if s.denseTouched && dense(s.applies) {
+		for _, id := range s.bandIDs {
+			h.Dense = append(h.Dense, &delta.Variable{Name: id.name, Shape: s.bands[id].Shape, At: uint32(id.at), Values: publish.Floats(s.dense[id].values)})
+		}
+		s.denseTouched = false
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
+		rows := take(s.tables[name], s.gone[name], s.kinds[name])
+		if len(rows.IDs)+len(rows.Removed) > 0 {
+			h.Rows = append(h.Rows, rows)
+		}
+	}
+	s.gone, s.ranges, s.applies, s.trace = map[string]map[int64]struct{}{}, nil, 0, ""
+	if len(h.Rows) == 0 && len(h.Ranges) == 0 && len(h.Dense) == 0 {
+		return nil
+	}
+	h.Bad = s.finite(h)
+	return h
+}
+
+// take copies the rows of t that are listed, and those of gone that have come back. The
+// others of gone are removed.
+// Lookups of a compressed table show something else than what its rows hold.
+func take(t *table.Table, gone map[int64]struct{}, kind tableKind) publish.Rows {
+	removed := t.Touch(slices.Sorted(maps.Keys(gone)))
+	ids := t.TakeTouched()
+	h := publish.Rows{Table: t.Name(), Dim: t.Dim(), IDs: ids, Values: make([]float32, len(ids)*t.Dim()), Removed: removed, Format: kind.format}
+	if kind.compressed {
+		rows, _ := t.LookupEntries(ids)
+		for i := range rows {
+			copy(h.Values[i*h.Dim:(i+1)*h.Dim], rows[i].Values)
+		}
+		return h
+	}
+	if found, err := t.Lookup(ids, h.Values, nil); err != nil || found != len(ids) {
+		panic(fmt.Sprintf("ps: table %s lists %d rows and has %d of them: %v", t.Name(), len(ids), found, err))
+	}
+	return h
+}
+
+// finite complains about rows and variables of h that are not finite. The caller holds mu.
+func (s *Shard) finite(h *publish.Dirty) error {
+	for i := range h.Rows {
+		r := &h.Rows[i]
+		if vec.MaxAbs(r.Values) <= math.MaxFloat32 {
+			continue
+		}
+		for k, id := range r.IDs {
+			if row := r.Values[k*r.Dim : (k+1)*r.Dim]; !(vec.MaxAbs(row) <= math.MaxFloat32) {
+				return fmt.Errorf("%w: row %d of table %q is %v after step %d", ErrDiverged, id, r.Table, row[:min(len(row), 4)], h.Step)
+			}
+		}
+	}
+	for _, v := range h.Dense {
+		if !(vec.MaxAbs(s.dense[bandIDOf(v.GetName(), v.GetAt())].values) <= math.MaxFloat32) {
+			return fmt.Errorf("%w: variable %q holds a NaN or an infinite number after step %d", ErrDiverged, v.GetName(), h.Step)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/training"
+)
+
+const describeTimeout = 2 * time.Second
+
+// Topic is a Kafka topic.
+type Topic struct {
+	Brokers []string
+	Name    string
+	Log     *slog.Logger
+}
+
+// Describe asks Kafka.
+func (s Topic) Describe(ctx context.Context) (kafka.Topic, error) {
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	t, err := kafka.Describe(ctx, s.Brokers, s.Name)
+	if err == nil && len(t.Partitions) == 0 {
+		err = fmt.Errorf("topic %s has no partitions", s.Name)
+	}
+	return t, err
+}
+
+// Open reads a partition, committed records only.
+func (s Topic) Open(id string, partition int32, away func(error)) Partition {
+	return topicPartition{kafka.NewReader(kafka.ReaderConfig{
+		Brokers: s.Brokers, Topic: s.Name, TopicID: id, Partition: partition, Log: s.Log, Away: away,
+	})}
+}
+
+// Limit is where the partitions end now.
+func (s Topic) Limit(_ context.Context, ends map[int32]int64) (map[int32]int64, error) {
+	return ends, nil
+}
+
+// Files is nil.
+func (s Topic) Files(context.Context) (*training.FileSet, error) { return nil, nil }
+
+// Changed says which topic it was.
+func (s Topic) Changed(b *training.JobStarted, now kafka.Topic) string {
+	return fmt.Sprintf("job %s has learnt from topic %s with id %s, now it has id %s: bring that topic back, or train under a new job name", b.GetJob(), s.Name, b.GetTopicId(), now.ID)
+}
+
+// topicPartition is a reader of Kafka's.
+type topicPartition struct{ *kafka.Reader }
+
+// Place is the partition's name.
+func (topicPartition) Place(r kafka.Record) (stream string, words map[string]string) {
+	return fmt.Sprintf("kafka:%s/%d", r.Topic, r.Partition), r.Headers
+}
