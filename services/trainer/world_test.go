@@ -227,7 +227,7 @@ func (r *running) wait(t *testing.T) {
 // until waits for the lineage to be as wanted.
 func (w *world) until(what string, ok func(lineage.Job) bool) lineage.Job {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
 	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})
 	ran := make(chan error, 1)
