@@ -207,3 +207,35 @@ func TestFollowerWaitsForAConsumerThatLags(t *testing.T) {
 		t.Errorf("Follow = %v; what is stored was handed on only if it is %v; the consumer lagged %t", err, done, lagged.Load() > 0)
 	}
 }
+
+// A follower of some subjects up to a sequence that is stored while it follows ends there, though that one is
+// on none of them: nothing comes that says so.
+func TestFollowUntilWhatIsOfOthers(t *testing.T) {
+	b := connect(t, jetstream.Config{URL: startServer(t, t.TempDir(), 0).URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	store := func(job string) uint64 {
+		t.Helper()
+		seq, err := b.Deltas().Publish(ctx, bus.DeltaDraft{Subject: bus.DeltaSubject("bustest", job, "0"), Expect: bus.Any, Data: []byte("x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seq
+	}
+	from := store("j")
+	first, followed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		followed <- b.Deltas().Follow(ctx, from, from+1, []string{bus.DeltaSubject("bustest", "j", "*")}, func(d bus.StoredDelta) error {
+			if d.Seq != from {
+				t.Errorf("delta %d was handed on", d.Seq)
+			}
+			close(first)
+			return nil
+		})
+	}()
+	<-first
+	store("other")
+	if err := <-followed; err != nil {
+		t.Errorf("Follow = %v", err)
+	}
+}

@@ -18,6 +18,7 @@ func TestFiguresByOutcome(t *testing.T) {
 	m := newMetrics(reg, Config{Job: job, Shard: 1})
 	m.apply(time.Millisecond, 3, false, &rowwire.ApplyResponse{Applied: true}, nil)
 	m.apply(time.Millisecond, 3, false, &rowwire.ApplyResponse{}, nil)
+	m.apply(time.Millisecond, 3, true, &rowwire.ApplyResponse{}, nil)
 	m.apply(2*time.Millisecond, 3, false, nil, rowwire.Errorf(rowwire.Gap, "too far"))
 	m.lookup(time.Millisecond, 7, nil)
 	m.fetch(time.Millisecond, nil)
@@ -48,7 +49,7 @@ func TestFiguresByOutcome(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"monolith_ps_applies_total ok": 1, "monolith_ps_applies_total known": 1, "monolith_ps_applies_total gap": 1, "monolith_ps_apply_seconds": 3,
+		"monolith_ps_applies_total ok": 1, "monolith_ps_applies_total known": 1, "monolith_ps_applies_total staged": 1, "monolith_ps_applies_total gap": 1, "monolith_ps_apply_seconds": 4,
 		"monolith_ps_lookups_total ok": 1, "monolith_ps_lookup_rows_total": 7, "monolith_ps_lookup_seconds": 2,
 		"monolith_ps_dense_total ok": 1, "monolith_ps_dense_total not_found": 1, "monolith_ps_dense_seconds": 2,
 		"monolith_ps_flushes_total ok": 2, "monolith_ps_flushes_total failed": 1, "monolith_ps_flush_seconds": 3,

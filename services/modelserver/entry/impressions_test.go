@@ -40,6 +40,13 @@ func TestImpressionsDropWhenFullAndDrainAtTheEnd(t *testing.T) {
 	if n := testutil.ToFloat64(p.outcomes.WithLabelValues("dropped")); n != 2 {
 		t.Errorf("%v dropped, want both rows", n)
 	}
+	<-p.queue
+	if _, _, err := s.Answer(t.Context(), []*Model{newEntry(t)}, Input{Tensors: in}, p.Want("x", true, "", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if n := testutil.ToFloat64(p.outcomes.WithLabelValues("dropped")); n != 3 {
+		t.Errorf("%v dropped, want the second row besides", n)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p.Run(ctx, write, 10*time.Second)

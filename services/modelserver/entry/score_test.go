@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -21,8 +22,9 @@ import (
 	"github.com/monolith-go/monolith/services/modelserver/rows"
 )
 
-// asking is a client of one replica, which has empty tables of a version of the model m.
-func asking(t *testing.T, version int64) *rows.Client {
+// asking is a client of one replica, which has tables of a version of the model m, with the rows of a delta at
+// sequence 42.
+func asking(t *testing.T, version int64, of ...*delta.Rows) *rows.Client {
 	t.Helper()
 	b := mem.New()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -33,6 +35,9 @@ func asking(t *testing.T, version int64) *rows.Client {
 		if _, err := has.Add(nil, name, 2, nil); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := has.Apply(&delta.Delta{Rows: of}, 42, 1); err != nil {
+		t.Fatal(err)
 	}
 	ln, err := rowwire.Listen(ctx, "127.0.0.1:0")
 	if err != nil {

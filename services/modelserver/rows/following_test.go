@@ -81,3 +81,53 @@ func TestFollowingThatFailsThreeTimesIsSeen(t *testing.T) {
 		})
 	}
 }
+
+// moving deltas end with an error each time, but for one message before.
+type moving struct {
+	bus.Deltas
+	at []time.Time
+}
+
+func (m *moving) Follow(_ context.Context, from, _ uint64, _ []string, handle func(bus.StoredDelta) error) error {
+	m.at = append(m.at, time.Now())
+	if err := handle(bus.StoredDelta{Seq: from}); err != nil {
+		return err
+	}
+	return errors.New("cut off")
+}
+
+// Following that is cut off again and again, and gets on each time, is no trouble, and is not put off further.
+func TestFollowingThatGetsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := testFeed(func(*delta.Delta, uint64, time.Time) error { return nil }, func(Flush) {})
+		deltas := &moving{}
+		f.Bus, f.Health, f.Problem = deltas, health.New(), "deltas of m:ps_0"
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.Follow(ctx) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := f.Health.Summary(); got != "" {
+			t.Errorf("the health says %q", got)
+		}
+		if n := len(deltas.at); n < 20 || f.Next != uint64(n)+1 {
+			t.Errorf("%d attempts in ten seconds, the next sequence is %d", n, f.Next)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Where nothing of what was to be caught up with is new, nothing is said to have become visible.
+func TestCaughtUpWithNothingNew(t *testing.T) {
+	f := testFeed(func(*delta.Delta, uint64, time.Time) error { return nil }, func(x Flush) { t.Errorf("served is %+v", x) })
+	f.Contained[0], f.need, f.caught = 4, map[string]uint64{"s": 4}, make(chan struct{})
+	d := stored(t, 4, &delta.Delta{Chunks: 1})
+	d.Subject = "s"
+	if err := f.handle(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	<-f.Caught()
+}

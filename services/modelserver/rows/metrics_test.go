@@ -77,3 +77,30 @@ func TestFreshnessDropsTheOldest(t *testing.T) {
 		t.Errorf("%v sent, want %d", n, maxPending)
 	}
 }
+
+// The age is that of the newest update, and 0 before the first.
+func TestTheAgeOfTheNewestUpdate(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg, "c")
+	age := func() float64 {
+		t.Helper()
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "monolith_modelserver_newest_update_age_seconds" {
+				return f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		t.Fatal("there is no such metric")
+		return 0
+	}
+	if got := age(); got != 0 {
+		t.Errorf("before the first update: %v", got)
+	}
+	now := time.Now()
+	if m.updated(now.Add(-time.Hour), now); age() < 3600 {
+		t.Errorf("an hour behind the newest update: %v", age())
+	}
+}

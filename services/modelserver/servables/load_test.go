@@ -138,8 +138,10 @@ func TestWhatAnExportClaims(t *testing.T) {
 		if err := checkpoint.WriteEntry(filepath.Join(dir, "entry", "1"), e); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.loadEntry(t.Context(), "m", filepath.Join(dir, "entry"), 1, target{}); (err == nil) != ok {
-			t.Errorf("an entry of %d shards: %v", shards, err)
+		for _, over := range []int{0, 1} { // as many serving shards as were exported, or as are planned
+			if _, err := r.loadEntry(t.Context(), "m", filepath.Join(dir, "entry"), 1, target{numPS: over}); (err == nil) != ok {
+				t.Errorf("an entry of %d shards over %d: %v", shards, over, err)
+			}
 		}
 	}
 	for name, tc := range map[string]struct {

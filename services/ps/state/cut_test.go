@@ -183,10 +183,22 @@ func TestTakenSnapshotsAreToldAgain(t *testing.T) {
 		}
 	}
 	check("before", false)
-	s.cuts.now.file, s.cuts.now.saved = file, 7
+	took := func(cut string, checkpoint int64) {
+		s.Took(shardcmd.SnapshotRequest{Cut: cut, Checkpoint: checkpoint}, file)
+	}
+	took("b", 8) // which is not known here
+	check("another's", false)
+	took("a", 7)
 	check("held", true)
 	s.cuts.end("")
 	check("released", true)
+	e := s.cuts.ended["a"]
+	e.file, e.saved = nil, 0
+	s.cuts.ended["a"] = e
+	check("released while it was written", false)
+	took("b", 8)
+	took("a", 7)
+	check("written behind the end", true)
 	if _, err := s.Hold(shardcmd.HoldRequest{Cut: "b", Chief: 1}, time.Hour); err != nil {
 		t.Fatal(err)
 	}

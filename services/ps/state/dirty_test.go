@@ -110,6 +110,10 @@ func TestWhatMakesAPublication(t *testing.T) {
 // What is published is finite; the greatest number is.
 func TestWhatIsFinite(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	two := &publish.Dirty{Rows: []publish.Rows{{Table: "user", Dim: 2, IDs: []int64{1, 2}, Values: []float32{math.MaxFloat32, 0, 0, nan}}}}
+	if err := standing(t, Config{}).finite(two); err == nil || !strings.Contains(err.Error(), "row 2 of") {
+		t.Errorf("behind the greatest number one that is none: %v", err)
+	}
 	for _, tc := range []struct {
 		x  float32
 		ok bool

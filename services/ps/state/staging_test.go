@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -124,5 +125,82 @@ func TestPartsAreBounded(t *testing.T) {
 	s.Suspend(rowwire.Errorf(rowwire.Unavailable, "stopped"))
 	if len(s.staged.of) != 0 || s.staged.bytes != 0 {
 		t.Errorf("a shard that stopped keeps %d bytes", s.staged.bytes)
+	}
+}
+
+// Parts may take just as much as is kept. What its trainer has not gone on with for long makes room only
+// where room is needed.
+func TestPartsFillWhatIsKept(t *testing.T) {
+	now := time.Unix(1000, 0)
+	first := func(partition int32, numbers int) *rowwire.ApplyRequest {
+		return &rowwire.ApplyRequest{Partition: partition, Parts: 2, Dense: []rowwire.NamedTensor{{Name: "v", Values: make([]float32, numbers)}}}
+	}
+	for name, tc := range map[string]struct {
+		numbers int
+		since   time.Duration // the other part came
+		kept    bool
+		stays   bool // the other
+	}{
+		"there is room":                   {2, abandoned + 1, true, true},
+		"in the place of one long past":   {4, abandoned + 1, true, false},
+		"the other may still go on":       {4, abandoned, false, true},
+		"more than the other makes place": {5, abandoned + 1, false, false},
+	} {
+		g := staging{bytes: modelspec.MaxStagedBytes - 8, of: map[int32]*staged{9: {bytes: 8, since: now.Add(-tc.since)}}}
+		err := g.keep(first(1, tc.numbers), now)
+		if (err == nil) != tc.kept || (g.of[1] != nil) != tc.kept || (g.of[9] != nil) != tc.stays {
+			t.Errorf("%s: %v; kept %v, the other stays %v", name, err, g.of[1] != nil, g.of[9] != nil)
+		}
+		if g.bytes > modelspec.MaxStagedBytes {
+			t.Errorf("%s: %d bytes are kept", name, g.bytes)
+		}
+	}
+}
+
+// Rows and variables are counted by what they take.
+func TestWhatPartsTake(t *testing.T) {
+	var g staging
+	for part := range uint32(2) {
+		r := &rowwire.ApplyRequest{Part: part, Parts: 3}
+		if part == 0 {
+			r.Tables = []rowwire.TableGrads{{Table: "user", IDs: []int64{1, 2, 3}, Grads: make([]float32, 6)}, {Table: "movie", IDs: []int64{1}, Grads: make([]float32, 3)}}
+		} else {
+			r.Dense = []rowwire.NamedTensor{{Name: "v", Values: make([]float32, 5)}, {Name: "w", Values: make([]float32, 1)}}
+		}
+		if err := g.keep(r, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := 4*8 + 9*4 + 6*4; g.bytes != want || g.of[0].bytes != want {
+		t.Errorf("%d bytes are kept, %d of the apply; want %d", g.bytes, g.of[0].bytes, want)
+	}
+	if g.forget(0); g.bytes != 0 || len(g.of) != 0 {
+		t.Errorf("forgotten, %d bytes are left", g.bytes)
+	}
+}
+
+// A part is one of the apply that was begun: of the same range, holder, turn and number of parts.
+func TestPartsOfAnotherApply(t *testing.T) {
+	a := &staged{apply: rowwire.ApplyRequest{Part: 1, Parts: 3, Epoch: 4, From: 10, To: 20, Turn: 5, Generation: 6}}
+	for name, change := range map[string]func(*rowwire.ApplyRequest){
+		"another part": func(r *rowwire.ApplyRequest) { r.Part++ }, "of more parts": func(r *rowwire.ApplyRequest) { r.Parts++ },
+		"of another holder": func(r *rowwire.ApplyRequest) { r.Epoch++ }, "from another offset": func(r *rowwire.ApplyRequest) { r.From++ },
+		"to another offset": func(r *rowwire.ApplyRequest) { r.To++ }, "of another turn": func(r *rowwire.ApplyRequest) { r.Turn++ },
+		"of another generation": func(r *rowwire.ApplyRequest) { r.Generation++ },
+	} {
+		r := a.apply
+		if change(&r); a.continues(&r) {
+			t.Errorf("%s: it is taken for the next one", name)
+		}
+	}
+	if r := a.apply; !a.continues(&r) || (*staged)(nil).continues(&r) {
+		t.Error("the next part is not taken for that, or one is of an apply that nobody began")
+	}
+	bands := &staged{apply: rowwire.ApplyRequest{Dense: []rowwire.NamedTensor{{Name: "v", At: 8}}}}
+	for id, again := range map[bandID]bool{{"v", 8}: true, {"v", 0}: false, {"w", 8}: false} {
+		err := bands.repeats(&rowwire.ApplyRequest{Dense: []rowwire.NamedTensor{{Name: id.name, At: uint32(id.at)}}})
+		if (err != nil) != again {
+			t.Errorf("a band of %q at %d: %v", id.name, id.at, err)
+		}
 	}
 }

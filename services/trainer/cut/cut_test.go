@@ -67,7 +67,7 @@ func TestCuts(t *testing.T) {
 	}
 	for name, tc := range map[string]cutCase{
 		"level":                 {[]int64{5, 5}, false, func(shards) {}, "", 5, 3, 0},
-		"the first lacks some":  {[]int64{3, 5}, false, func(s shards) { s[0].Reaches = soon(1) }, "", 5, 3, 0},
+		"the first lacks some":  {[]int64{3, 5}, false, func(s shards) { s[0].Reaches = soon(2) }, "", 5, 3, time.Millisecond},
 		"the last lacks some":   {[]int64{5, 3}, false, func(s shards) { s[1].Reaches = soon(4) }, "", 5, 3, 7 * time.Millisecond},
 		"the middle lacks some": {[]int64{5, 3, 5}, false, func(s shards) { s[1].Reaches = soon(2) }, "", 5, 3, time.Millisecond},
 		"one never gets there":  {[]int64{5, 3}, false, func(shards) {}, "shard 1 stands at map[0:3], the cut is at map[0:5]: the shards did not reach one offset in time", 0, 0, advanceTimeout},

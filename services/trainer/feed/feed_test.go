@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,7 @@ func TestHowLongABatchLingers(t *testing.T) {
 		"full later":                      {fetch(2, 0, 1), fetch(3, 2), 0, math.MaxInt64, 3, 3, 3, linger / 2},
 		"at its limit later":              {fetch(2, 0, 1), fetch(3, 2), 0, 3, 9, 3, 3, linger / 2},
 		"known from elsewhere":            {fetch(4), fetch(5, 4), 4, math.MaxInt64, 1, 1, 5, linger / 2},
+		"known, and more may come":        {fetch(4), fetch(5, 4), 4, math.MaxInt64, 2, 1, 5, linger/2 + linger},
 		"a hole beyond where it goes on":  {fetch(6), fetch(7, 6), 4, math.MaxInt64, 2, 1, 7, linger},
 		"a hole that is all of the batch": {fetch(6), fetch(7, 6), 4, 6, 2, 0, 6, 0},
 	} {
@@ -160,5 +162,56 @@ func TestFeed(t *testing.T) {
 	f.err = kafka.ErrOutOfRange
 	if _, err := f.Whole(ctx, 8); !errors.Is(err, kafka.ErrOutOfRange) {
 		t.Error("whole of a broken log:", err)
+	}
+}
+
+// scriptedLog is a partition's log that answers what it holds, then its error.
+type scriptedLog struct {
+	fetches []fetched
+	err     error
+	asked   []int64
+}
+
+func (l *scriptedLog) Fetch(_ context.Context, offset int64) ([]kafka.Record, int64, error) {
+	l.asked = append(l.asked, offset)
+	if len(l.asked) > len(l.fetches) {
+		return nil, 0, l.err
+	}
+	f := l.fetches[len(l.asked)-1]
+	return f.recs, f.next, nil
+}
+
+func (l *scriptedLog) LeaderEpoch() int32 { return l.fetches[len(l.asked)-1].leader }
+
+// A feed goes on behind what it has read. A fetch that brings nothing moves nothing, but says that the
+// log can be read; the log's error comes behind all that was read before it.
+func TestAFeedReadsOn(t *testing.T) {
+	led := func(f fetched, leader int32) fetched { f.leader = leader; return f }
+	log := &scriptedLog{fetches: []fetched{led(fetch(2, 0, 1), 3), led(fetch(2), 4), led(fetch(5, 2), 5)}, err: kafka.ErrOutOfRange}
+	well := 0
+	f := New(t.Context(), log, 0, func(err error) {
+		if well++; err != nil {
+			t.Errorf("a fetch that worked is told as %v", err)
+		}
+	})
+	defer f.Close()
+	if f.Leader() != -1 {
+		t.Errorf("the leader is %d before anything was read", f.Leader())
+	}
+	for i, want := range []struct {
+		n      int
+		to     int64
+		leader int32
+	}{{2, 2, 3}, {1, 5, 5}} {
+		recs, err := f.Whole(t.Context(), want.to)
+		if err != nil || len(recs) != want.n || f.Leader() != want.leader {
+			t.Errorf("%d: %d records of leader %d, %v; want %+v", i, len(recs), f.Leader(), err, want)
+		}
+	}
+	if _, _, err := f.Batch(t.Context(), 5, 9, 1, time.Minute); !errors.Is(err, kafka.ErrOutOfRange) {
+		t.Errorf("behind the end of the log: %v", err)
+	}
+	if want := []int64{0, 2, 2, 5}; !slices.Equal(log.asked, want) || well != 3 {
+		t.Errorf("asked for %v, want %v; %d fetches are told", log.asked, want, well)
 	}
 }

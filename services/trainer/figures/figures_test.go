@@ -59,7 +59,11 @@ func TestTheWindowOfPredictions(t *testing.T) {
 	check("more than a window")
 	feed(aucWindow)
 	check("another window")
-	if f := m.Figures(); f.Samples != uint64(len(scores)) || f.Steps != uint64(len(scores)) || math.Abs(f.loss-0.5) > 1e-9 {
+	f := m.Figures()
+	if named := f.Named(); len(named) != 2 { // a single task's figures are the model's
+		t.Errorf("of one task: %+v", named)
+	}
+	if f.Samples != uint64(len(scores)) || f.Steps != uint64(len(scores)) || math.Abs(f.loss-0.5) > 1e-9 {
 		t.Errorf("%+v", f)
 	}
 }
@@ -78,7 +82,7 @@ func TestFiguresByTask(t *testing.T) {
 	m := New()
 	b := twoTasks{stars: make([]float32, 200), like: make([]float32, 200), seen: make([]float32, 200)}
 	for i := range b.stars {
-		b.stars[i], b.seen[i] = float32(i%6), float32(i%2)
+		b.stars[i], b.seen[i] = float32(i%6), float32(min(i%4, 1))
 		if b.stars[i] >= 3 {
 			b.like[i] = 1
 		}
@@ -93,8 +97,8 @@ func TestFiguresByTask(t *testing.T) {
 	if f.auc != 1 || named["auc/like"] != 1 || named["loss/like"] != 0.5 || named["loss/stars"] != 1 || named["loss"] != 1.5 || !math.IsNaN(named["auc/stars"]) {
 		t.Errorf("%+v", named)
 	}
-	if n := len(m.tasks[0].scores); n != 100 {
-		t.Errorf("%d of 100 samples with a weight are counted", n)
+	if n := len(m.tasks[0].scores); n != 150 {
+		t.Errorf("%d of 150 samples with a weight are counted", n)
 	}
 }
 

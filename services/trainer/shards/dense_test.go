@@ -3,8 +3,10 @@ package shards
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 	"github.com/monolith-go/monolith/services/trainer/step"
 )
@@ -94,4 +96,29 @@ func TestNobodyWaitsForVariablesForEver(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("variables came from nowhere")
 	}
+}
+
+// At half of its time a copy is still handed out while the next one is fetched; at its whole time
+// nobody gets it any more.
+func TestACopyOfVariablesAtItsAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dense := setOf(t, 1).dense() // no shard answers
+		w := new(runtime.Weights)
+		for age, want := range map[time.Duration]struct{ handed, fetch bool }{
+			denseAge/2 - 1: {true, false}, denseAge / 2: {true, true}, denseAge - 1: {true, true}, denseAge: {false, true},
+		} {
+			dense.mu.Lock()
+			dense.has, dense.next = denseCopy{w: w, at: time.Now().Add(-age)}, nil
+			dense.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond/2)
+			got, err := dense.Get(ctx)
+			cancel()
+			dense.mu.Lock()
+			fetch := dense.next != nil
+			dense.mu.Unlock()
+			if (got == w) != want.handed || (err == nil) != want.handed || fetch != want.fetch {
+				t.Errorf("after %v: handed out %v, fetched anew %v, %v; want %+v", age, got == w, fetch, err, want)
+			}
+		}
+	})
 }

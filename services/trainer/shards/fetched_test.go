@@ -2,9 +2,11 @@ package shards
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 	"github.com/monolith-go/monolith/services/trainer/step"
 )
@@ -31,6 +33,50 @@ func TestVariablesAreFetchedInBands(t *testing.T) {
 		all[0].spec = trainertest.SmallSpec() // as a shard of another build
 		if _, err := FetchDense(t.Context(), w.set, e, 0, 0); err == nil {
 			t.Errorf("%d shards: what one answers of another model is taken", shards)
+		}
+	}
+}
+
+// A shard of another build may answer another variable, place or size than was asked for: none of it
+// is taken for what was asked.
+func TestWhatIsNoAnswerIsNotTaken(t *testing.T) {
+	w := setOf(t, 1)
+	shard := w.serve(trainertest.SmallSpec())[0]
+	e, err := step.New(trainertest.SmallSpec(), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(*rowwire.NamedTensor){
+		"another name":  func(r *rowwire.NamedTensor) { r.Name += "x" },
+		"another place": func(r *rowwire.NamedTensor) { r.At++ },
+		"a number more": func(r *rowwire.NamedTensor) { r.Values = append(slices.Clone(r.Values), 1) },
+	} {
+		shard.change = change
+		if _, err := FetchDense(t.Context(), w.set, e, 0, 0); err == nil || !strings.Contains(err.Error(), "were asked for") {
+			t.Errorf("%s is taken: %v", what, err)
+		}
+	}
+	shard.change = nil
+	if _, err := FetchDense(t.Context(), w.set, e, 0, 0); err != nil {
+		t.Errorf("the answer itself: %v", err)
+	}
+}
+
+// One request asks for as many bands as its answer may hold, in bytes and in number.
+func TestHowManyBandsAreAskedForAtOnce(t *testing.T) {
+	bands := func(n, size int) []modelspec.Band {
+		return slices.Repeat([]modelspec.Band{{Size: size}}, n)
+	}
+	const half = modelspec.MaxStepBytes / 4 / 2
+	for _, tc := range []struct {
+		bands []modelspec.Band
+		want  int
+	}{
+		{bands(1, half), 1}, {bands(2, half), 2}, {bands(3, half), 2}, {append(bands(1, half), bands(1, half+1)...), 1},
+		{bands(rowwire.MaxTensors, 1), rowwire.MaxTensors}, {bands(rowwire.MaxTensors+1, 1), rowwire.MaxTensors},
+	} {
+		if got := atOnce(tc.bands); got != tc.want {
+			t.Errorf("%d of %d bands of %d numbers are asked for, want %d", got, len(tc.bands), tc.bands[0].Size, tc.want)
 		}
 	}
 }

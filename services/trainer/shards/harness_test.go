@@ -100,6 +100,7 @@ type variables struct {
 	rowwire.Handler
 	spec          *model.ModelSpec
 	index, shards int
+	change        func(*rowwire.NamedTensor) // of each tensor answered, unless nil
 }
 
 func (v *variables) Dense(_ context.Context, r *rowwire.DenseRequest) (*rowwire.DenseResponse, error) {
@@ -113,6 +114,9 @@ func (v *variables) Dense(_ context.Context, r *rowwire.DenseRequest) (*rowwire.
 		for _, b := range modelspec.BandsOf(vars, v.index, v.shards) {
 			if b.Name == name && b.At == int(at) {
 				res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: name, At: at, Values: modelspec.InitVariable(v.spec, vars[b.Variable])[b.At : b.At+b.Size]})
+				if v.change != nil {
+					v.change(&res.Tensors[len(res.Tensors)-1])
+				}
 			}
 		}
 	}
@@ -123,19 +127,25 @@ func (v *variables) Dense(_ context.Context, r *rowwire.DenseRequest) (*rowwire.
 func (w *setWorld) serve(spec *model.ModelSpec) (all []*variables) {
 	w.t.Helper()
 	for i := range w.set.Len() {
-		ctx, stop := context.WithCancel(context.Background())
-		ln, err := rowwire.Listen(ctx, "127.0.0.1:0")
-		if err != nil {
-			stop()
-			w.t.Fatal(err)
-		}
 		v := &variables{spec: spec, index: i, shards: w.set.Len()}
 		all = append(all, v)
-		ended := make(chan error, 1)
-		go func() { ended <- rowwire.Serve(ctx, ln, v, rowwire.Options{}) }()
-		w.t.Cleanup(func() { stop(); <-ended })
-		w.ready(uint32(i), uint32(w.set.Len()), 1, 0, rowwire.Addr(ln.Addr()))
+		w.answer(i, v)
 	}
 	w.caughtUp()
 	return all
+}
+
+// answer has h answer as a shard that is ready.
+func (w *setWorld) answer(index int, h rowwire.Handler) {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ln, err := rowwire.Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		stop()
+		w.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- rowwire.Serve(ctx, ln, h, rowwire.Options{}) }()
+	w.t.Cleanup(func() { stop(); <-ended })
+	w.ready(uint32(index), uint32(w.set.Len()), 1, 0, rowwire.Addr(ln.Addr()))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,4 +114,66 @@ func TestFollowingShards(t *testing.T) {
 			t.Errorf("another one: %v", context.Cause(followed))
 		}
 	})
+}
+
+// Nine attempts in vain are told nobody, the tenth is. Whatever changes in the fleet is an attempt at once.
+func TestTheTenthAttemptIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := setOf(t, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := Call(ctx, w.set, 0, func(context.Context, rowwire.Conn) (int, error) { return 0, nil })
+			ended <- err
+		}()
+		synctest.Wait()
+		for attempt := uint64(2); attempt <= illAfter; attempt++ {
+			w.says("after nine attempts or fewer", "shard 0", "")
+			w.ready(1, 2, attempt, 0, "h:2")
+			w.caughtUp()
+			synctest.Wait()
+		}
+		w.says("after ten", "shard 0", "it is not there, or not ready")
+		cancel()
+		<-ended
+	})
+}
+
+// refusing answers how far it is with one error after the other, and then as it should.
+type refusing struct {
+	rowwire.Handler
+	errs  []error
+	asked atomic.Int32
+}
+
+func (r *refusing) Offsets(context.Context, *rowwire.OffsetsRequest) (*rowwire.OffsetsResponse, error) {
+	if n := int(r.asked.Add(1)); n <= len(r.errs) {
+		return nil, r.errs[n-1]
+	}
+	return &rowwire.OffsetsResponse{Step: 7}, nil
+}
+
+// A request that a shard could not answer is repeated; one that it refuses is not, since the answer
+// would be the same.
+func TestWhatIsAskedAgain(t *testing.T) {
+	away, gap := rowwire.Errorf(rowwire.Unavailable, "starting"), rowwire.Errorf(rowwire.Gap, "a gap")
+	for name, tc := range map[string]struct {
+		errs  []error
+		code  rowwire.Code // 0: it is answered
+		asked int32
+	}{
+		"answered": {nil, 0, 1}, "away": {[]error{away, away}, 0, 3}, "refused": {[]error{gap}, rowwire.Gap, 1}, "away, then refused": {[]error{away, gap}, rowwire.Gap, 2},
+	} {
+		w := setOf(t, 1)
+		shard := &refusing{errs: tc.errs}
+		w.answer(0, shard)
+		w.caughtUp()
+		all, err := w.set.Offsets(t.Context())
+		if code := rowwire.CodeOf(err); err != nil && code != tc.code || (err == nil) != (tc.code == 0) || shard.asked.Load() != tc.asked {
+			t.Errorf("%s: %v after %d requests, want %v after %d", name, err, shard.asked.Load(), tc.code, tc.asked)
+		}
+		if err == nil && all[0].Step != 7 {
+			t.Errorf("%s: answered %+v", name, all[0])
+		}
+	}
 }
