@@ -184,8 +184,12 @@ func speaksOn(t testing.TB, nc net.Conn) *wireClient {
 }
 
 // connect opens the session and gives its answer.
+// connect opens a session, or resumes one; one that asks for no time-out is given the longest.
 func (h *harness) connect(q wire.ConnectRequest) *wireClient {
 	h.t.Helper()
+	if q.TimeoutMS == 0 {
+		q.TimeoutMS = 40_000
+	}
 	return h.dial().connect(q)
 }
 
