@@ -7,15 +7,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // patience bounds every wait of the suite; only a failure takes so long.
-const patience = 15 * time.Second
+const patience = wait.Patience
 
 // Run runs the suite. Each part gets a bus from open, which may be shared with other
 // parts and closes itself with t.Cleanup.
@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) bus.Bus) {
 		{"commands unanswered", testUnanswered},
 		{"signals", testSignals},
 		{"leases", testLeases},
+		{"lease renewed", testRenewed},
 		{"lease handover", testHandover},
 		{"log trimmed", testLogTrimmed}, // last of those that share a bus
 		{"close", testClose},

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
@@ -55,7 +54,7 @@ func until(t *testing.T, b bus.Bus, v follow.View[tally], dir string, seq uint64
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
-	limit, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	limit, stop := context.WithTimeout(t.Context(), wait.Patience)
 	defer stop()
 	if err := f.Wait(limit, seq); err != nil {
 		t.Fatal(err)
@@ -132,7 +131,7 @@ func TestEncodedSnapshotBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
-	limit, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	limit, stop := context.WithTimeout(t.Context(), wait.Patience)
 	defer stop()
 	if err := f.Wait(limit, 50); err != nil { // it would wait for ever if a snapshot held it up
 		t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 )
 
-const within = 10 * time.Second
+const within = wait.Patience
 
 func add(t testing.TB, log bus.Log, bzid, name string, n int) uint64 {
 	t.Helper()

@@ -3,7 +3,7 @@ package follow_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }

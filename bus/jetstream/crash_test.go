@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 const crashDir = "MONOLITH_TEST_CRASH_DIR"
@@ -143,7 +144,7 @@ func crashOnce(t *testing.T, dir string, more int, acked map[uint64]string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	watchdog := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+	watchdog := time.AfterFunc(wait.Patience, func() { cmd.Process.Kill() })
 	defer watchdog.Stop()
 	lines := bufio.NewScanner(out)
 	before := len(acked)
@@ -173,7 +174,7 @@ func crashOnce(t *testing.T, dir string, more int, acked map[uint64]string) {
 
 func checkLog(t *testing.T, b bus.Bus, acked map[uint64]string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	last, err := b.Log().Last(ctx)
 	if err != nil {

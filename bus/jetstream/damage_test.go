@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // A flipped bit in a block costs nats-server that one message. No reader passes over the gap;
@@ -48,7 +48,7 @@ func TestLostEventIsAnErrorOfEveryReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = connect(t, jetstream.Config{URL: startServer(t, dir, 0).URL()})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	for _, until := range []uint64{0, 4} {
 		var seen []uint64

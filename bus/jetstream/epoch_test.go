@@ -10,13 +10,14 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // Facts and shards remember the epochs of leases. A bucket of leases that was lost and is made
 // anew grants none below them: it would fence every holder for ever.
 func TestEpochsRiseAcrossALostBucket(t *testing.T) {
 	s := startServer(t, t.TempDir(), 0)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	nc, err := nats.Connect(s.URL())
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 const leaseURL = "MONOLITH_TEST_LEASE_URL"
@@ -27,7 +28,7 @@ func leaseChild() bool {
 	b, err := jetstream.Connect(context.Background(), jetstream.Config{URL: url, Name: "child", BZID: "bustest"})
 	if err == nil {
 		var l bus.Lease
-		if l, _, err = b.Leases().TryAcquire(context.Background(), "writer", "child", time.Minute); err == nil {
+		if l, _, err = b.Leases().TryAcquire(context.Background(), "writer", "child", time.Hour); err == nil {
 			fmt.Println("epoch", l.Epoch)
 			select {}
 		}
@@ -54,7 +55,7 @@ func TestALeaseOfADeadProcessIsNotWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watchdog := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	watchdog := time.AfterFunc(wait.Patience, func() { cmd.Process.Kill() })
 	defer watchdog.Stop()
 	var epoch uint64
 	line := bufio.NewScanner(out)
@@ -64,7 +65,7 @@ func TestALeaseOfADeadProcessIsNotWaitedFor(t *testing.T) {
 	}
 	held := func(when string) {
 		t.Helper()
-		if _, _, err := b.Leases().TryAcquire(t.Context(), "writer", "parent", time.Minute); !errors.Is(err, bus.ErrConflict) {
+		if _, _, err := b.Leases().TryAcquire(t.Context(), "writer", "parent", time.Hour); !errors.Is(err, bus.ErrConflict) {
 			t.Errorf("while its holder %s: %v, want %v", when, err, bus.ErrConflict)
 		}
 	}
@@ -77,7 +78,7 @@ func TestALeaseOfADeadProcessIsNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Wait() // killed: its error says so
-	l, release, err := b.Leases().TryAcquire(t.Context(), "writer", "parent", time.Minute)
+	l, release, err := b.Leases().TryAcquire(t.Context(), "writer", "parent", time.Hour)
 	if err != nil {
 		t.Fatalf("when its holder is dead: %v", err)
 	}

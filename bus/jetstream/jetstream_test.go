@@ -1,26 +1,35 @@
 package jetstream_test
 
 import (
+	"context"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/natsserver"
+	"github.com/monolith-go/monolith/internal/process/freeport"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 func TestMain(m *testing.M) {
 	if crashChild() || leaseChild() || natstest.Node() {
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }
 
+// startServer starts a server on that port; 0: on one to which it may come back.
 func startServer(t testing.TB, dir string, port int) *natsserver.Server {
 	t.Helper()
+	if port == 0 {
+		var err error
+		if port, err = freeport.Find(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s, err := natsserver.Start(natsserver.Config{Dir: dir, Port: port})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +45,9 @@ func startServer(t testing.TB, dir string, port int) *natsserver.Server {
 func connect(t testing.TB, cfg jetstream.Config) *jetstream.Bus {
 	t.Helper()
 	cfg.Name, cfg.BZID = t.Name(), "bustest"
-	b, err := jetstream.Connect(t.Context(), cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	b, err := jetstream.Connect(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

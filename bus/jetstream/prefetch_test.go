@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // Followers of large events ask for a few MiB at a time. If the server sent what a thousand
@@ -28,12 +29,12 @@ func TestFollowersAheadAreBoundedByBytes(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(wait.Patience) {
 		t.Fatal("the server does not start")
 	}
 	log := make(told, 1000)
 	b := connect(t, jetstream.Config{URL: s.ClientURL(), Log: slog.New(log)})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	const count, followers, allowed = 450, 4, 4 * 2 * 4 << 20 // of 200 KiB: 88 MiB for each
 	for i := range count {
@@ -94,7 +95,7 @@ func TestFollowersAheadAreBoundedByBytes(t *testing.T) {
 func TestLostLastMessageIsFetchedAgain(t *testing.T) {
 	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
 	b := connect(t, jetstream.Config{URL: relay.URL()})
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	var lost atomic.Int64
 	relay.Alter(func(message []byte) []byte {
@@ -131,7 +132,7 @@ func TestLostLastMessageIsFetchedAgain(t *testing.T) {
 // it: what was the newest one when the server sent it need not be the last.
 func TestFollowUntilWhatIsYetToBeStored(t *testing.T) {
 	b := connect(t, jetstream.Config{URL: startServer(t, t.TempDir(), 0).URL()})
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	store := func(text string) uint64 {
 		seqs, err := b.Log().Append(ctx, draft("a", text, bus.Any))
@@ -169,7 +170,7 @@ func TestFollowUntilWhatIsYetToBeStored(t *testing.T) {
 func TestFollowerWaitsForAConsumerThatLags(t *testing.T) {
 	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
 	b := connect(t, jetstream.Config{URL: relay.URL()})
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	var withheld, lagged atomic.Int64
 	relay.Alter(func(message []byte) []byte {

@@ -8,12 +8,12 @@ import (
 	"regexp"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 var (
@@ -93,7 +93,7 @@ func TestLettersAreReadAtTheLeader(t *testing.T) {
 	if _, err := b.DeadLetters().Park(t.Context(), bus.Parked{By: "me", Reason: "test", Stream: "MONOLITH", StreamSeq: 1, Subject: "s"}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	for _, elsewhere := range []int32{4, math.MaxInt32} { // so many readers are not at the leader
 		var made atomic.Int32
@@ -120,7 +120,7 @@ func TestFollowerOutlivesAConsumerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
 	b := connect(t, jetstream.Config{URL: relay.URL()})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	var silenced atomic.Bool
 	relay.Alter(func(message []byte) []byte {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // A command that is sent again because its ack was lost is found where the leader has it,
@@ -25,7 +25,7 @@ import (
 func TestResentCommandIsFoundAtTheLeader(t *testing.T) {
 	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
 	b := connect(t, jetstream.Config{URL: relay.URL()})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	begin, err := b.Log().Append(ctx, draft("a", "begin", bus.Any))
 	if err != nil {
@@ -103,7 +103,7 @@ func TestTooLargeForTheServerIsToldToItsWriterAlone(t *testing.T) {
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	b := connect(t, jetstream.Config{URL: s.ClientURL()})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range 200 {

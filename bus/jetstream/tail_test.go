@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	njs "github.com/nats-io/nats.go/jetstream"
@@ -46,7 +45,7 @@ func TestFollowersShareTheTail(t *testing.T) {
 	const before, live = 100, 6000
 	appendMany(t, b.Log(), 0, before)
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	held := make(chan struct{})
 	var all sync.WaitGroup
@@ -158,7 +157,7 @@ func TestFollowersShareTheTailAnew(t *testing.T) {
 func TestTailKnowsOwnEvents(t *testing.T) {
 	s := startServer(t, t.TempDir(), 0)
 	here, there := connect(t, jetstream.Config{Server: s}), connect(t, jetstream.Config{Server: s})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	enough := errors.New("enough")
 	follow := func(b bus.Bus) <-chan events.Recorded {

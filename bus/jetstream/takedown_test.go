@@ -11,6 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // A service that is taken down in an outage, as by a leader that has lost its lease in it,
@@ -56,7 +57,7 @@ func TestServiceTakenDownInAnOutageIsGone(t *testing.T) {
 	if _, err := former.Log().Last(t.Context()); err != nil { // the server has all that was sent at the reconnect
 		t.Fatal(err)
 	}
-	for late := time.After(20 * time.Second); subscribers(t, s, "monolith.bustest.cmd.chief.who") != 1; {
+	for late := time.After(wait.Patience); subscribers(t, s, "monolith.bustest.cmd.chief.who") != 1; {
 		select {
 		case <-late:
 			t.Fatal("the former leader is still subscribed")
@@ -65,7 +66,7 @@ func TestServiceTakenDownInAnOutageIsGone(t *testing.T) {
 	}
 
 	for i := range 30 {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 		defer cancel()
 		if reply, err := other.Commands().Call(ctx, "bustest", "chief.who", nil); err != nil || string(reply) != "successor" {
 			t.Fatalf("call %d: %s, %v", i, reply, err)

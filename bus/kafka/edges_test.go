@@ -18,6 +18,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 func TestTopicNames(t *testing.T) {
@@ -280,7 +282,7 @@ func TestTopicsThatAreRefused(t *testing.T) {
 			}
 			return res, nil, true
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 		defer cancel()
 		err := EnsureTopics(ctx, []string{b.Addr()}, map[string]int32{"x": 1})
 		if refused := tc.code != kerr.TopicAlreadyExists; refused != errors.Is(err, tc.code) || !refused && err != nil {

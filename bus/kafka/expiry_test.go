@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // Records are looked over at the start and every few minutes; what goes wrong is logged each
@@ -103,7 +105,7 @@ func TestExpiryAsksForWhatIsOver(t *testing.T) {
 
 // A broker deletes what is over when it starts, and not only minutes later.
 func TestABrokerThatStartsExpires(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	cfg := BrokerConfig{Dir: t.TempDir(), Topics: map[string]int32{"ratings": 1}}
 	b := start(t, cfg)

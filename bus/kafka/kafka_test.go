@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/monolith-go/monolith/internal/process/freeport"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // brokerEnv makes this test binary a broker to be killed: <dir> <addr>.
@@ -32,13 +33,16 @@ func TestMain(m *testing.M) {
 		fmt.Println(b.Addr())
 		select {}
 	}
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }
 
 func start(t *testing.T, cfg BrokerConfig) *Broker {
 	t.Helper()
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
+	}
+	if cfg.Addr == "" {
+		cfg.Addr = freeAddr(t) // it may come back there
 	}
 	b, err := StartBroker(cfg)
 	if err != nil {
@@ -55,7 +59,7 @@ func TestEmbedded(t *testing.T) {
 
 // contract is what every broker and both clients hold to.
 func contract(t *testing.T, brokers []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*wait.Patience)
 	defer cancel()
 	c := &contractTopic{ctx: ctx, brokers: brokers, topic: fmt.Sprintf("contract-%d", time.Now().UnixNano())}
 	c.ensure(t)
@@ -219,13 +223,12 @@ func (c *contractTopic) insideABatch(t *testing.T) {
 }
 
 func (c *contractTopic) arrivalEndsTheWait(t *testing.T) {
-	r := c.reader(t, 2, 30*time.Second)
+	r := c.reader(t, 2, 5*wait.Patience) // nothing else ends it
 	_, end, err := r.Bounds(c.ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error, 1)
-	begin := time.Now()
 	go func() {
 		recs, _, err := r.Fetch(c.ctx, end)
 		if err == nil && (len(recs) != 1 || recs[0].Offset != end) {
@@ -238,9 +241,6 @@ func (c *contractTopic) arrivalEndsTheWait(t *testing.T) {
 	}
 	if err := <-got; err != nil {
 		t.Fatal(err)
-	}
-	if d := time.Since(begin); d > 5*time.Second {
-		t.Fatalf("a record took %v to arrive", d)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestRestartKeepsAll(t *testing.T) {
 	dir := t.TempDir()
 	b := start(t, BrokerConfig{Dir: dir, Topics: map[string]int32{"ratings": 2}})
 	addr := b.Addr()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	w := NewWriter(WriterConfig{Brokers: []string{addr}})
 	defer w.Close()
@@ -351,7 +351,7 @@ func TestRestartKeepsAll(t *testing.T) {
 // A log that lost its head or its tail must stop its reader.
 func TestOutOfRangeAfterLoss(t *testing.T) {
 	addr := freeAddr(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	b := start(t, BrokerConfig{Addr: addr, Topics: map[string]int32{"ratings": 1}})
 	w := NewWriter(WriterConfig{Brokers: []string{addr}})
@@ -468,7 +468,7 @@ func TestPartitionOf(t *testing.T) {
 // kill -9 at an arbitrary moment: what was acked is there, in its place, once.
 func TestKill(t *testing.T) {
 	dir, addr := t.TempDir(), freeAddr(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	acked := map[int64]string{}
 	w := NewWriter(WriterConfig{Brokers: []string{addr}})
@@ -532,10 +532,9 @@ func TestKill(t *testing.T) {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return fmt.Sprint("127.0.0.1:", port)
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // written makes a broker's folder with n records on partition 0 of ratings, one a batch,
@@ -301,7 +303,7 @@ func TestTruncatedLogIsNeverReadOn(t *testing.T) {
 func aborted(t *testing.T, brokers []string, topic string) {
 	t.Helper()
 	c := adminClient(t, brokers, kgo.TransactionalID("t"), kgo.DefaultProduceTopic(topic))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	if err := c.BeginTransaction(); err != nil {
 		t.Fatal(err)
@@ -357,7 +359,7 @@ func TestHolesOfALaterLeaderAreNoLoss(t *testing.T) {
 func TestAbortedStaysAbortedWithoutItsIndex(t *testing.T) {
 	dir := t.TempDir()
 	b := start(t, BrokerConfig{Dir: dir, Topics: map[string]int32{"ratings": 1}})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	aborted(t, []string{b.Addr()}, "ratings")
 	b.Close()

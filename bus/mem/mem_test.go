@@ -7,16 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/bustest"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestContract(t *testing.T) {
 	bustest.Run(t, func(t *testing.T) bus.Bus {

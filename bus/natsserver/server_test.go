@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 )
 
 // serverFolder makes the test binary a server on the folder that it names, until it is
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, serveUntilKilled(dir))
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }
 
 func start(t *testing.T, cfg natsserver.Config) *natsserver.Server {

@@ -11,16 +11,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 var (
 	fact = events.Join("t", "model", "m")
@@ -70,7 +71,7 @@ func ready(t *testing.T, r *react.Reactor) {
 	t.Helper()
 	select {
 	case <-r.Ready():
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("never ready")
 	}
 }
@@ -87,7 +88,7 @@ func put(t *testing.T, b bus.Bus, d bus.Draft) uint64 {
 // await returns the first n facts of the log.
 func await(t *testing.T, b bus.Bus, n int) []events.Recorded {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	enough := errors.New("enough")
 	var got []events.Recorded

@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/bus/react"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // watched notes from where the log is followed.
@@ -72,7 +73,7 @@ func begin(t *testing.T, b bus.Bus, name string, h react.Handler) (w *watched, s
 	case err := <-errc:
 		cancel()
 		t.Fatalf("Run ended before it was ready: %v", err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("never ready")
 	}
 	return w, func() {

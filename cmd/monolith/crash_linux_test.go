@@ -25,6 +25,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/process/freeport"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -281,7 +282,7 @@ func TestWithheldLoad(t *testing.T) {
 	w.must("dial", err)
 	defer client.Close()
 	predict := func() error {
-		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(w.ctx, wait.Patience)
 		defer cancel()
 		_, err := predictPairs(client, ctx, host.ModelName, "", []int64{1}, []int64{1})
 		return err

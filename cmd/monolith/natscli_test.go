@@ -32,7 +32,7 @@ import (
 )
 
 // handsWithin bounds each wait of these tests, on a loaded machine.
-const handsWithin = 90 * time.Second
+const handsWithin = wait.Patience
 
 // hands is a running `monolith up` and somebody in front of it, with nothing but what the
 // banner says, the nats CLI, a ZooKeeper client and monolith's own tools.
@@ -152,7 +152,7 @@ func (h *hands) predict() error {
 		h.t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), wait.Patience)
 	defer cancel()
 	_, err = predictPairs(client, ctx, host.ModelName, "", []int64{1}, []int64{2})
 	return err

@@ -34,7 +34,7 @@ import (
 // opsWithin bounds any one wait of these tests, on a loaded machine, and opsLife all waits
 // of one stack.
 const (
-	opsWithin = 90 * time.Second
+	opsWithin = wait.Patience
 	opsLife   = 15 * time.Minute
 )
 

@@ -55,7 +55,7 @@ func scriptLog(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	s, err := natsserver.Start(natsserver.Config{Dir: ts.MkAbs("nats")})
 	ts.Check(err)
-	ctx, cancel := context.WithTimeout(scriptT(ts).Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(scriptT(ts).Context(), opsWithin)
 	b, err := jetstream.Connect(ctx, jetstream.Config{Server: s, BZID: args[0], LetterMaxBytes: 256 << 10})
 	ts.Check(err)
 	ts.Defer(func() {
@@ -112,7 +112,7 @@ func scriptPublish(ts *testscript.TestScript, neg bool, args []string) {
 	nc, err := nats.Connect(scriptOf(ts).url)
 	ts.Check(err)
 	defer nc.Close()
-	_, err = nc.Request(args[0], []byte(args[1]), 5*time.Second)
+	_, err = nc.Request(args[0], []byte(args[1]), opsWithin)
 	ts.Check(err)
 }
 

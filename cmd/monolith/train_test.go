@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/internal/host/jobs"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
@@ -44,7 +43,7 @@ func (l *learning) newest() (id int) {
 func (l *learning) finish() (report jobs.Learnt, hashes []string) {
 	l.t.Helper()
 	c := l.start()
-	if err := c.wait(l.t, time.Minute); err != nil {
+	if err := c.wait(l.t, wait.Patience); err != nil {
 		l.t.Fatalf("%v: %s", err, tail(c.err.String()))
 	}
 	if err := json.Unmarshal(c.out.Bytes(), &report); err != nil {

@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -37,7 +37,7 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 	p := Process{conn: connect.Config{NATS: relay.URL(), BZID: "demo", Level: "error", To: t.Output()},
 		role: Role{Name: "portal"}, status: "127.0.0.1:0", statusFile: filepath.Join(t.TempDir(), "status"),
 		bound: blueprint{func() error { return nil }, func(surroundings) (services.Role, error) { return role, nil }}}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // shake connects a client to a server and returns the name that the client saw, and
@@ -27,7 +28,7 @@ func shake(t *testing.T, server, client *tls.Config) (saw string, clientErr, ser
 	go func() {
 		c, err := tls.NewListener(ln, server).Accept()
 		if err == nil {
-			err = c.SetDeadline(time.Now().Add(10 * time.Second))
+			err = c.SetDeadline(time.Now().Add(wait.Patience))
 		}
 		if err == nil {
 			_, err = io.WriteString(c, "x")

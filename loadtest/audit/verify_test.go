@@ -10,18 +10,17 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/model/impression"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/report"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func verify(t *testing.T, in Inputs) []Check {
 	t.Helper()

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/loadtest/peers"
 )
 
@@ -27,7 +27,7 @@ func stand(t *testing.T, program string) {
 
 func begin(t *testing.T) (*peers.Peer, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	t.Cleanup(cancel)
 	return peers.Cuckoo(ctx, 10, 2)
 }

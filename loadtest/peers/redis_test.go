@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/loadtest/peers"
 )
 
 func TestRedisAnswersWhatWasSet(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	defer cancel()
 	r, err := peers.StartRedis(ctx)
 	if errors.Is(err, peers.ErrMissing) {

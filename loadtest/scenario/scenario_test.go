@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net"
 	"slices"
@@ -12,20 +13,22 @@ import (
 	"time"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/process/freeport"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/report"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const topic = "ratings"
 
@@ -80,8 +83,16 @@ func serve(t *testing.T, s *server) (addr string) {
 	return ln.Addr().String()
 }
 
+// broker starts a broker at that address; "": at one to which it may come back.
 func broker(t *testing.T, dir, addr string) *kafka.Broker {
 	t.Helper()
+	if addr == "" {
+		port, err := freeport.Find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr = fmt.Sprint("127.0.0.1:", port)
+	}
 	b, err := kafka.StartBroker(kafka.BrokerConfig{Dir: dir, Addr: addr, Topics: map[string]int32{topic: 4}})
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +178,7 @@ func TestStream(t *testing.T) {
 			outcomes = append(outcomes, o)
 			frozen.Store(o.Index >= 40)
 		},
-		PredictTimeout: 5 * time.Second,
+		PredictTimeout: wait.Patience,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func answers(t *testing.T, s *Server, name string) {
 // Bodies that are being read together have no more bytes than all may have: who comes
 // later is refused until some are done.
 func TestBodiesAtOnceAreBounded(t *testing.T) {
-	s, _ := viewing(t, Config{MaxBatch: 16, LookupTimeout: time.Second, Frozen: true})
+	s, _ := viewing(t, Config{MaxBatch: 16, LookupTimeout: wait.Patience, Frozen: true})
 	s.bodies = semaphore.NewWeighted(1 << 10)
 	answers(t, s, "m")
 	const good = `{"instances":[{"user":1,"movie":2}]}`
@@ -139,7 +139,7 @@ func TestCallsAtOnceAreBounded(t *testing.T) {
 	}
 	defer cc.Close()
 	call := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 		defer cancel()
 		_, err := tfserving.NewPredictionClient(cc).Predict(ctx, &apis.PredictRequest{})
 		return err

@@ -9,8 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
@@ -27,7 +27,7 @@ func zipped(t *testing.T, text string) []byte {
 
 // A body that is compressed is read as the one within it, within the same bounds.
 func TestCompressedBodies(t *testing.T) {
-	s, _ := viewing(t, Config{Frozen: true, LookupTimeout: time.Second})
+	s, _ := viewing(t, Config{Frozen: true, LookupTimeout: wait.Patience})
 	answers(t, s, "m")
 	const good = `{"instances":[{"user":1,"movie":2}]}`
 	for name, tc := range map[string]struct {

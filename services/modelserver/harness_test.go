@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -34,6 +33,8 @@ import (
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/modelspec/modelspectest"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/kernels/densetest"
@@ -44,18 +45,18 @@ import (
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const (
 	bzid    = "t.1" // needs escaping
 	job     = "job"
 	ranker  = "ranker"
-	timeout = 10 * time.Second
+	timeout = wait.Patience
 )
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -277,7 +278,7 @@ type served struct {
 
 func (w *world) serve(name string, change ...func(*modelserver.Config)) *served {
 	w.t.Helper()
-	cfg := modelserver.Config{Container: name, PollInterval: 5 * time.Millisecond, SignalInterval: time.Millisecond, Linger: 20 * time.Millisecond, LookupTimeout: 2 * time.Second}
+	cfg := modelserver.Config{Container: name, PollInterval: 5 * time.Millisecond, SignalInterval: time.Millisecond, Linger: 20 * time.Millisecond, LookupTimeout: timeout}
 	for _, f := range change {
 		f(&cfg)
 	}

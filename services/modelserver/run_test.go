@@ -16,6 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services"
 
@@ -81,7 +82,7 @@ func TestWhatEndsAServerIsTold(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "a part has ended") {
 			t.Errorf("Run = %v, want what has ended", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("it goes on")
 	}
 }
@@ -127,7 +128,7 @@ func TestRequestsThatOutlastTheDrainAreCutOff(t *testing.T) {
 			select {
 			case err := <-answered:
 				return err != nil
-			case <-time.After(10 * time.Second):
+			case <-time.After(wait.Patience):
 				return false
 			}
 		},
@@ -135,7 +136,7 @@ func TestRequestsThatOutlastTheDrainAreCutOff(t *testing.T) {
 			select {
 			case <-left:
 				return true
-			case <-time.After(10 * time.Second):
+			case <-time.After(wait.Patience):
 				return false
 			}
 		},

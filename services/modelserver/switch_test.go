@@ -82,7 +82,7 @@ func (s *served) until(sub string, want ...string) {
 func TestVersionsAreNeverMixed(t *testing.T) {
 	w := newWorld(t)
 	w.export(1, 2, 0)
-	patient := func(c *modelserver.Config) { c.Linger = 3 * time.Second } // longer than a busy machine keeps an entry from asking
+	patient := func(c *modelserver.Config) { c.Linger = 15 * time.Second } // longer than a busy machine keeps an entry from asking
 	ps := [2]*served{w.serve("ps-0", patient), w.serve("ps-1", patient)}
 	for k, s := range ps {
 		s.mustLoad(1, fmt.Sprintf("ps_%d", k))

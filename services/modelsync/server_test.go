@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
@@ -21,13 +20,14 @@ import (
 	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/modelsync"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func start(t *testing.T, b bus.Bus, dir string, change ...func(*modelsync.Config, *services.Env)) (stop func()) {
 	t.Helper()

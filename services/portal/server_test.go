@@ -12,19 +12,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/portal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func start(t *testing.T, b bus.Bus) (stop func()) {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -185,7 +186,7 @@ func TestShardsAgreeOnACheckpoint(t *testing.T) {
 	}
 	select {
 	case <-shards[1].done: // its epoch was taken above
-	case <-time.After(20 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Error("shard 1 runs on though its epoch was taken")
 	}
 }

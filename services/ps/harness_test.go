@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -25,6 +24,8 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -32,7 +33,7 @@ import (
 	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const (
 	bzid = pstest.BZID
@@ -68,7 +69,7 @@ func (w *world) append(context, aggregate string, e proto.Message) {
 }
 
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -116,7 +117,7 @@ func (w *world) run(s *Server) *proc {
 	case <-s.Ready():
 	case <-done:
 		w.t.Fatalf("Run ended before the shard was ready: %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(wait.Patience):
 		w.t.Fatal("the shard does not become ready")
 	}
 	c, derr := rowwire.Dial(soon(w.t), s.Addr(), nil)

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/ps/pstest"
 )
@@ -49,7 +50,7 @@ func TestHeartbeatsAndTheEndOfAnEpoch(t *testing.T) {
 			if c.GetKind() != "training" || c.GetServerType() != "ps" || c.GetIndex() != 0 || c.GetJob() != job || c.GetRowsAddress() != p.Addr() || h.GetLeaving() {
 				t.Fatalf("heartbeat %v", h)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(wait.Patience):
 			t.Fatal("no heartbeat")
 		}
 	}
@@ -160,7 +161,7 @@ func TestAShardLeavesWhenItsModelWasDeclaredAnew(t *testing.T) {
 	jobStarted(spec)
 	select {
 	case <-p.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("the shard goes on by rules that its job does not learn by")
 	}
 	if err := p.stop(); err == nil || !strings.Contains(err.Error(), "another declaration") {

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/ps/pstest"
 	"github.com/monolith-go/monolith/services/ps/publish"
@@ -183,7 +184,7 @@ func TestTheSecondProcessWins(t *testing.T) {
 	second := w.start(w.config())
 	select {
 	case <-first.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("the fenced process runs on")
 	}
 	if err := first.stop(); !errors.Is(err, publish.ErrFenced) || !strings.Contains(err.Error(), "another process has taken this shard") {
@@ -311,7 +312,7 @@ func TestARivalThatStartsAtTheSameTimeLoses(t *testing.T) {
 	case <-ready:
 	case <-ended:
 		t.Fatal("all four processes ended")
-	case <-time.After(20 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("no process became ready")
 	}
 	cancel()

@@ -373,7 +373,7 @@ func TestRandomLifeWithCompleteTables(t *testing.T) {
 			movies[i] = float32(i%5) - 2
 		}
 		req.Tables = append(req.Tables, rowwire.TableGrads{Table: "movie", IDs: script[k], Grads: movies})
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 		defer cancel()
 		_, err := p.Apply(ctx, req)
 		return err

@@ -7,19 +7,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/publisher"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func start(t *testing.T, b bus.Bus, debounce time.Duration) (stop func()) {
 	t.Helper()

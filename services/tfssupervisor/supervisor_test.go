@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -31,6 +30,7 @@ import (
 	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services"
@@ -45,12 +45,12 @@ func TestMain(m *testing.M) {
 		child(os.Args[len(os.Args)-1])
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }
 
 const (
 	bzid    = "test"
-	timeout = 10 * time.Second
+	timeout = wait.Patience
 )
 
 // fake is a model server under the test's control.

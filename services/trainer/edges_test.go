@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/input"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
@@ -230,7 +231,7 @@ func TestAJobThatBecomesAnotherIsLeft(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "runs with shards 9, not 1") {
 			t.Errorf("Run = %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Error("the trainer stays")
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 )
@@ -19,7 +19,7 @@ import (
 // offsets, and the marker behind it, are holes to a reader unless it committed.
 func (w *world) transaction(c *kgo.Client, partition int32, n int, commit kgo.TransactionEndTry) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), wait.Patience)
 	defer cancel()
 	if err := c.BeginTransaction(); err != nil {
 		w.t.Fatal(err)

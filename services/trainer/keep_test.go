@@ -47,7 +47,7 @@ func TestSweepStaysInItsFolder(t *testing.T) {
 	a := w.run(cfg)
 	for range 3 {
 		w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) > 0 })
-		if _, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"export":true}`)); err != nil {
+		if _, err := w.command("checkpoint", `{"export":true}`); err != nil {
 			t.Fatal(err)
 		}
 	}

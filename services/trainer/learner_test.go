@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/trainer/feed"
 	"github.com/monolith-go/monolith/services/trainer/internal/attempt"
@@ -386,7 +387,7 @@ func TestABoundedPartitionIsDone(t *testing.T) {
 				w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 				w.caughtUp(l.s)
 				l.turns.Ends = []int64{end}
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 				defer cancel()
 				for range 2 {
 					if err := l.learnFrom(ctx, ctx, shards.Position{From: w.shards[0].now.next[0], Level: true}); !errors.Is(err, errDone) {
@@ -431,7 +432,7 @@ func TestTheEndOfABoundedPartition(t *testing.T) {
 	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 	w.caughtUp(l.s)
 	ended := make(chan struct{})
-	wait := func(ctx context.Context, at ...int64) {
+	awaits := func(ctx context.Context, at ...int64) {
 		for i, s := range w.shards {
 			s.mu.Lock()
 			s.now.next = map[int32]int64{0: at[i]}
@@ -444,13 +445,13 @@ func TestTheEndOfABoundedPartition(t *testing.T) {
 		t.Helper()
 		select {
 		case <-ended:
-		case <-time.After(30 * time.Second):
+		case <-time.After(wait.Patience):
 			t.Fatalf("%s: it waits", what)
 		}
 	}
-	wait(t.Context(), 10, 9)
+	awaits(t.Context(), 10, 9)
 	soon("a shard lacks some")
-	wait(t.Context(), 10, 10)
+	awaits(t.Context(), 10, 10)
 	select {
 	case <-ended:
 		t.Fatal("all shards have all, and it does not wait")
@@ -459,7 +460,7 @@ func TestTheEndOfABoundedPartition(t *testing.T) {
 	w.shards[1].crash()
 	soon("a shard came back")
 	ctx, cancel := context.WithCancel(t.Context())
-	wait(ctx, 10, 11)
+	awaits(ctx, 10, 11)
 	cancel()
 	soon("after the end of ctx")
 }

@@ -52,7 +52,7 @@ func (w *world) restoreAsAsked() {
 
 func (w *world) restore(body string) (map[string]int64, error) {
 	w.t.Helper()
-	reply, err := w.b.Commands().Call(w.t.Context(), bzid, "trainer."+theJob+".restore", []byte(body))
+	reply, err := w.command("restore", body)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func TestRestoreWithoutHealthyShards(t *testing.T) {
 // checkpointNow makes a checkpoint, which is to have that id.
 func (w *world) checkpointNow(id int64) {
 	w.t.Helper()
-	reply, err := w.b.Commands().Call(w.t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{}`))
+	reply, err := w.command("checkpoint", `{}`)
 	var answer struct{ Checkpoint int64 }
 	if err == nil {
 		err = json.Unmarshal(reply, &answer)

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/trainer/internal/attempt"
 	"github.com/monolith-go/monolith/services/trainer/shards"
@@ -69,7 +69,7 @@ func TestHowFarAheadRowsAreLookedUp(t *testing.T) {
 				}
 				applied.Add(1)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 			defer cancel()
 			if err := l.learnFrom(ctx, ctx, shards.Position{Level: true}); !errors.Is(err, errDone) {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
@@ -291,7 +292,7 @@ func TestStoppedJobStaysStopped(t *testing.T) {
 	c := w.run(w.config("b", 1))
 	ask(stop) // it is stopped: refused
 	ask(&training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{}}})
-	wait(t, "the refusals", func() (bool, string) {
+	wait.Seen(t, "the refusals", func() (string, bool) {
 		letters, err := w.b.DeadLetters().List(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -302,7 +303,7 @@ func TestStoppedJobStaysStopped(t *testing.T) {
 				n++
 			}
 		}
-		return n == 3, fmt.Sprint(n, " letters")
+		return fmt.Sprint(n, " letters"), n == 3
 	})
 	if now := w.until("it is still stopped", func(j lineage.Job) bool { return j.Stopped }); now.Seq != j.Seq {
 		t.Fatal("facts were appended to a stopped job")
@@ -398,7 +399,7 @@ func TestCheckpointRequestsCoalesce(t *testing.T) {
 	answers := make(chan error, callers)
 	for range callers {
 		go func() {
-			_, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{}`))
+			_, err := w.command("checkpoint", `{}`)
 			answers <- err
 		}()
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
@@ -26,6 +25,8 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/trainer/cut"
@@ -33,7 +34,7 @@ import (
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // Two trainers, one of which leaves, answers that get lost, shards that crash and lose
 // what came after the last checkpoint: each offset is learnt once by each shard.
@@ -238,12 +239,12 @@ func TestRequests(t *testing.T) {
 	a := w.run(w.config("a", 0))
 	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 && len(j.Exports) == 1 })
 
-	reply, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"reason":"by hand"}`))
+	reply, err := w.command("checkpoint", `{"reason":"by hand"}`)
 	if err != nil || !strings.Contains(string(reply), `"checkpoint":2`) {
 		t.Fatal(string(reply), err)
 	}
 	var refused *bus.CommandError
-	if _, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"reson":"typo"}`)); !errors.As(err, &refused) || refused.Code != "INVALID" {
+	if _, err := w.command("checkpoint", `{"reson":"typo"}`); !errors.As(err, &refused) || refused.Code != "INVALID" {
 		t.Fatal("an unknown key:", err)
 	}
 
@@ -251,7 +252,7 @@ func TestRequests(t *testing.T) {
 	w.shards[0].mu.Lock()
 	w.shards[0].busy = 2
 	w.shards[0].mu.Unlock()
-	reply, err = w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"reason":"while another cut holds"}`))
+	reply, err = w.command("checkpoint", `{"reason":"while another cut holds"}`)
 	if err != nil || !strings.Contains(string(reply), `"checkpoint":3`) {
 		t.Fatal(string(reply), err)
 	}
@@ -274,7 +275,7 @@ func TestRequests(t *testing.T) {
 		return n
 	}
 	// The subjects are read on their own: one that lies behind when the job ends stays in the log.
-	wait(t, "each wrong request is parked", func() (bool, string) { n := refusals(); return n == wrong, fmt.Sprint(n, " of ", wrong) })
+	wait.Seen(t, "each wrong request is parked", func() (string, bool) { n := refusals(); return fmt.Sprint(n, " of ", wrong), n == wrong })
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "enough"}}})
 	a.wait(t)
 	if n := refusals(); n != wrong {
@@ -364,7 +365,7 @@ func TestRequestsOfOneID(t *testing.T) {
 	}
 	command := func() { // a chief that answers one has answered the requests that it knew before
 		t.Helper()
-		if _, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{}`)); err != nil {
+		if _, err := w.command("checkpoint", `{}`); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -385,7 +386,7 @@ func TestRequestsOfOneID(t *testing.T) {
 	ask("again, with nobody there")
 	w.run(w.config("b", 0))
 	w.until("the next chief", func(lineage.Job) bool {
-		_, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{}`))
+		_, err := w.command("checkpoint", `{}`)
 		return err == nil
 	})
 	if n := answers(); n != 1 {
@@ -432,38 +433,20 @@ func TestNextChief(t *testing.T) {
 // problem waits until the health state has a problem of that name and reason.
 func problem(t *testing.T, well *health.State, name, reason string) {
 	t.Helper()
-	wait(t, fmt.Sprintf("problem %q with %q", name, reason), func() (bool, string) {
+	wait.Seen(t, fmt.Sprintf("problem %q with %q", name, reason), func() (string, bool) {
 		for _, p := range well.Problems() {
 			if p.Name == name && strings.Contains(p.Reason, reason) {
-				return true, ""
+				return "", true
 			}
 		}
-		return false, fmt.Sprint(well.Problems())
+		return fmt.Sprint(well.Problems()), false
 	})
 }
 
 // healthy waits until the health state has no problems.
 func healthy(t *testing.T, well *health.State) {
 	t.Helper()
-	wait(t, "health", func() (bool, string) { return len(well.Problems()) == 0, fmt.Sprint(well.Problems()) })
-}
-
-func wait(t *testing.T, what string, ok func() (bool, string)) {
-	t.Helper()
-	late := time.After(30 * time.Second)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		good, is := ok()
-		if good {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited in vain for %s: it is %s", what, is)
-		}
-	}
+	wait.Seen(t, "health", func() (string, bool) { return fmt.Sprint(well.Problems()), len(well.Problems()) == 0 })
 }
 
 // One trace leads from the record through the step to the shards, and what is learnt is
@@ -553,7 +536,7 @@ func TestKeep(t *testing.T) {
 		if len(j.Checkpoints) > cfg.Keep+1 || len(j.Exports) > cfg.Keep+2 {
 			t.Errorf("the view names %d checkpoints and %d exports, %d are kept", len(j.Checkpoints), len(j.Exports), cfg.Keep)
 		}
-		if _, err := w.b.Commands().Call(t.Context(), bzid, "trainer."+theJob+".checkpoint", []byte(`{"export":true}`)); err != nil {
+		if _, err := w.command("checkpoint", `{"export":true}`); err != nil {
 			t.Fatal(err)
 		}
 	}

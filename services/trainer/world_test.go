@@ -23,6 +23,8 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/process/freeport"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
@@ -50,9 +52,12 @@ func newWorld(t *testing.T, partitions, shards int) *world {
 		ends: make([]int64, partitions), fids: make([][][]int64, partitions),
 	}
 	t.Cleanup(func() { w.b.Close() })
-	var err error
 	w.logDir = t.TempDir()
-	w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: w.logDir, Topics: map[string]int32{"ratings": int32(partitions)}})
+	port, err := freeport.Find() // the broker comes back there
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: w.logDir, Addr: fmt.Sprint("127.0.0.1:", port), Topics: map[string]int32{"ratings": int32(partitions)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +224,7 @@ func (r *running) wait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("the trainer does not end")
 	}
 }
@@ -227,7 +232,7 @@ func (r *running) wait(t *testing.T) {
 // until waits for the lineage to be as wanted.
 func (w *world) until(what string, ok func(lineage.Job) bool) lineage.Job {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), wait.Patience)
 	defer cancel()
 	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})
 	ran := make(chan error, 1)
@@ -243,17 +248,25 @@ func (w *world) until(what string, ok func(lineage.Job) bool) lineage.Job {
 		}
 		select {
 		case <-changed:
+		case <-time.After(25 * time.Millisecond): // ok may look at more than the lineage
 		case <-ctx.Done():
 			w.t.Fatalf("waited in vain until %s", what)
 		}
 	}
 }
 
+// command calls the job's chief, and waits for its answer for as long as a disk may stand still.
+func (w *world) command(endpoint, body string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), wait.Patience)
+	defer cancel()
+	return w.b.Commands().Call(ctx, bzid, "trainer."+theJob+"."+endpoint, []byte(body))
+}
+
 // learnt waits until shard i has recorded n offsets in all.
 func (w *world) learnt(i int, n int64) {
 	w.t.Helper()
 	s := w.shards[i]
-	late := time.After(30 * time.Second)
+	late := time.After(wait.Patience)
 	for {
 		s.mu.Lock()
 		var sum int64

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // room is a folder with a model and files of records that it can learn, which the test works in.
@@ -83,7 +83,7 @@ func parsed[C interface{ Register(*pflag.FlagSet) }](t *testing.T, c C, args ...
 // train runs the command; refused is what its error says, "" for none.
 func (r room) train(refused string, args ...string) *Learnt {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), wait.Patience)
 	defer cancel()
 	c := parsed(r.t, &Train{}, append([]string{"--spec", "model.yaml", "--dir", "job"}, args...)...)
 	var l *Learnt

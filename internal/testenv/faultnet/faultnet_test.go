@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // world is an echo behind a relay, and one connection to it.
@@ -84,7 +86,7 @@ func (w *world) hears(text string, within time.Duration) bool {
 // ended waits for the connection's end.
 func (w *world) ended() {
 	w.t.Helper()
-	_ = w.c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = w.c.SetReadDeadline(time.Now().Add(wait.Patience))
 	if b, err := w.br.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		w.t.Fatalf("heard %q, %v, want the connection's end", b, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // What stands exactly at a bound passes at both ends; one more is refused at both.
@@ -491,7 +493,7 @@ func TestOpeningsThatAreNoHello(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = nc.SetDeadline(time.Now().Add(wait.Patience))
 		b, err := frame(opening.op, 1, -1, opening.body)
 		if err != nil {
 			t.Fatal(err)

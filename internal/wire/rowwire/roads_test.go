@@ -152,7 +152,7 @@ func TestRoadsEndWithTheCallersTime(t *testing.T) {
 	var h *held
 	start := func() Handler { h = holding(); h.dim = 1; return h }
 	onEachRoad(t, start, Options{InFlight: 1}, func(t *testing.T, c Conn, _ func()) {
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), private{}, 1), 40*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), private{}, 1), time.Second) // enough to begin
 		defer cancel()
 		_, err := c.Apply(ctx, &ApplyRequest{})
 		if CodeOf(err) != Unavailable { // either side may say it first

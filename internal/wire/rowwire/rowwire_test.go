@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // echo answers a lookup with dim values per id, the id itself; funcs override it.
 type echo struct {
@@ -95,7 +96,7 @@ func dial(t testing.TB, addr string) *Client {
 }
 
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -214,7 +215,7 @@ func TestDeadlineTravelsAndFreesTheSlot(t *testing.T) {
 		return nil, ctx.Err()
 	}}, Options{InFlight: 1})
 	c := dial(t, addr)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // enough to begin
 	defer cancel()
 	_, err := c.Apply(ctx, &ApplyRequest{})
 	if CodeOf(err) != Unavailable {
@@ -245,7 +246,7 @@ func TestCancellationReachesTheHandler(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("the handler was not cancelled, though its caller had left")
 	}
 }
@@ -303,7 +304,7 @@ func rawHello(t *testing.T, addr string) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = nc.Close() })
-	_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = nc.SetDeadline(time.Now().Add(wait.Patience))
 	r := bufio.NewReader(nc)
 	if _, err := greet(nc, r, Version); err != nil {
 		t.Fatal(err)
@@ -349,7 +350,7 @@ func TestProtocolViolationsEndTheConnectionWithAReason(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer nc.Close()
-				_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+				_ = nc.SetDeadline(time.Now().Add(wait.Patience))
 				r = bufio.NewReader(nc)
 			}
 			if _, err := nc.Write(tc.bytes); err != nil {

@@ -5,10 +5,10 @@ import (
 	"crypto/tls"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 func conf(t *testing.T, f mtls.Files) *tls.Config {
@@ -40,7 +40,7 @@ func TestEncrypted(t *testing.T) {
 		return Addr(ln.Addr())
 	}
 	ask := func(addr string, conf *tls.Config) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 		defer cancel()
 		pool := NewPool(conf)
 		defer pool.Close()

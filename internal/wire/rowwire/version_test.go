@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // versionOf answers a lookup with the version and the job that it was asked for.
@@ -67,7 +69,7 @@ func TestAnOlderClientIsUnderstood(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = nc.SetDeadline(time.Now().Add(wait.Patience))
 	r := bufio.NewReader(nc)
 	if h, err := greet(nc, r, 2); err != nil || h.Version != 2 {
 		t.Fatalf("hello of version 2: %+v, %v", h, err)

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	"github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
@@ -27,7 +27,7 @@ import (
 	"github.com/wamuir/graft/tensorflow/serving/config_go_proto"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // echo answers a Predict with its inputs.
 type echo struct {

@@ -4,13 +4,12 @@ import (
 	"slices"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/loadtest/bench"
 	"github.com/monolith-go/monolith/loadtest/bench/product"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestAppendAndReplay(t *testing.T) {
 	r := bench.Runner{}

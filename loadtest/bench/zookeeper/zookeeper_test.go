@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/loadtest/bench"
 	"github.com/monolith-go/monolith/loadtest/peers"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // The benchmarks run against Apache's server in both places: every figure is there.
 func TestZooKeeperBenchmarks(t *testing.T) {

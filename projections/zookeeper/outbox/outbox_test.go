@@ -10,10 +10,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // within is how long a write over loopback may take.
-const within = 30 * time.Second
+const within = wait.Patience
 
 // tcpPair is a connection over loopback, seen from both ends.
 func tcpPair(t *testing.T) (server, client *net.TCPConn) {

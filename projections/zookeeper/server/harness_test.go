@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
@@ -21,16 +20,18 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
-const within = 10 * time.Second
+const within = wait.Patience
 
 var znodeView = follow.View[view.State]{Name: view.Name, Version: view.Version, New: view.New, Fold: view.Fold}
 
@@ -183,8 +184,12 @@ func speaksOn(t testing.TB, nc net.Conn) *wireClient {
 }
 
 // connect opens the session and gives its answer.
+// connect opens a session, or resumes one; one that asks for no time-out is given the longest.
 func (h *harness) connect(q wire.ConnectRequest) *wireClient {
 	h.t.Helper()
+	if q.TimeoutMS == 0 {
+		q.TimeoutMS = 40_000
+	}
 	return h.dial().connect(q)
 }
 

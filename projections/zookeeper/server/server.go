@@ -70,6 +70,8 @@ type Config struct {
 	SuperDigest string
 
 	Metrics prometheus.Registerer // nil: none
+
+	grace time.Duration // takeOverGrace, or a test's
 }
 
 // WithDefaults is c with its zero fields filled in.
@@ -89,6 +91,7 @@ func (c Config) WithDefaults() Config {
 	c.SyncTimeout = cmp.Or(c.SyncTimeout, 30*time.Second)
 	c.MinSessionTimeout = cmp.Or(c.MinSessionTimeout, 4*time.Second)
 	c.MaxSessionTimeout = cmp.Or(c.MaxSessionTimeout, 40*time.Second)
+	c.grace = cmp.Or(c.grace, takeOverGrace)
 	if c.Words == nil {
 		c.Words = []string{"ruok", "srvr", "stat", "mntr", "cons", "conf", "envi", "isro", "dirs", "wchs"}
 	}

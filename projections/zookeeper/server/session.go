@@ -188,7 +188,7 @@ func (c *conn) handshake(ctx context.Context, frame []byte) error {
 const takeOverGrace = 500 * time.Millisecond
 
 func (c *conn) awaitWriter(ctx context.Context) error {
-	until := time.NewTimer(takeOverGrace)
+	until := time.NewTimer(c.s.cfg.grace)
 	defer until.Stop()
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()

@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -22,7 +23,7 @@ import (
 func TestSessions(t *testing.T) {
 	h := open(t, Config{})
 	for wish, want := range map[int32]int32{0: 4000, 4001: 4001, 1 << 30: 40_000, -5: 4000} {
-		if got := h.connect(wire.ConnectRequest{TimeoutMS: wish}).Session.TimeoutMS; got != want {
+		if got := h.dial().connect(wire.ConnectRequest{TimeoutMS: wish}).Session.TimeoutMS; got != want {
 			t.Errorf("asked for %d ms, got %d, want %d", wish, got, want)
 		}
 	}
@@ -59,8 +60,8 @@ func TestSessions(t *testing.T) {
 
 func TestSessionExpires(t *testing.T) {
 	h := open(t, Config{MinSessionTimeout: 40 * time.Millisecond, MaxSessionTimeout: time.Minute})
-	w := h.connect(wire.ConnectRequest{TimeoutMS: 40})
 	start := time.Now()
+	w := h.connect(wire.ConnectRequest{TimeoutMS: 40})
 	w.gone() // says nothing any more
 	if took := time.Since(start); took < 30*time.Millisecond {
 		t.Errorf("expired after %v", took)
@@ -68,7 +69,7 @@ func TestSessionExpires(t *testing.T) {
 	if w := h.connect(wire.ConnectRequest{SessionID: w.Session.SessionID, Password: w.Session.Password}); w.Session.SessionID != 0 {
 		t.Errorf("an expired session came back: %+v", w.Session)
 	}
-	live := h.connect(wire.ConnectRequest{TimeoutMS: 1000})
+	live := h.connect(wire.ConnectRequest{TimeoutMS: 60_000})
 	for xid := range int32(3) {
 		live.ask(xid, wire.OpPing)
 		live.code(xid, wire.OK)
@@ -311,7 +312,7 @@ func TestSyncSeesWhatIsStored(t *testing.T) {
 }
 
 func TestBadFramesEndTheConnection(t *testing.T) {
-	h := open(t, Config{MaxFrame: 100, HandshakeTimeout: 50 * time.Millisecond})
+	h, hasty := open(t, Config{MaxFrame: 100}), open(t, Config{MaxFrame: 100, HandshakeTimeout: 50 * time.Millisecond})
 	big := wire.Frame(func(w *wire.Writer) { w.B = append(w.B, make([]byte, 101)...) })
 	for name, tc := range map[string]struct{ before, after []byte }{
 		"silence":           {nil, nil},
@@ -327,7 +328,7 @@ func TestBadFramesEndTheConnection(t *testing.T) {
 			if tc.after != nil {
 				w = h.connect(wire.ConnectRequest{})
 			} else {
-				w = h.dial()
+				w = hasty.dial()
 			}
 			w.t = t
 			w.write(append(tc.before, tc.after...))
@@ -335,6 +336,7 @@ func TestBadFramesEndTheConnection(t *testing.T) {
 		})
 	}
 	h.connect(wire.ConnectRequest{}) // and it still serves
+	hasty.dial().gone()              // and it still hears who comes
 }
 
 func TestLimits(t *testing.T) {
@@ -399,10 +401,14 @@ func asNet(err error, ne *net.Error) bool {
 func TestRestartedServerHasOtherSessions(t *testing.T) {
 	b := mem.New()
 	t.Cleanup(func() { b.Close() })
-	h := openOn(t, Config{}, b)
+	port, err := freeport.Find() // it comes back there
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprint("127.0.0.1:", port)
+	h := openOn(t, Config{Listen: addr}, b)
 	h.register()
 	a := h.connect(wire.ConnectRequest{})
-	addr := h.Addr()
 	h.stop()
 	a.gone()
 	h = openOn(t, Config{Listen: addr}, b)

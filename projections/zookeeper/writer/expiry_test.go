@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/monolith-go/monolith/internal/testenv/wait"
@@ -16,78 +17,85 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
+// bubble runs a part of a test on a clock of its own, which no busy machine slows down.
+func bubble(t *testing.T, name string, part func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, part) })
+}
+
 // Sessions that nobody touches end, with their ephemerals, in one event, and not before
 // their time; a new writer grants a full time-out.
 func TestSessionExpiry(t *testing.T) {
-	b := mem.New()
-	t.Cleanup(func() { _ = b.Close() })
-	s := newTestWriter(t, b)
-	s.leads(t)
-	for id, timeout := range map[int64]time.Duration{1: 300 * time.Millisecond, 2: time.Hour} {
-		if a := s.ask(session(id, timeout)); a.err != nil || a.o.Code != 0 {
-			t.Fatalf("%+v", a)
-		}
-		for i := range 3 {
-			if a := s.ask(write(id, makeNode(fmt.Sprintf("/e%d-%d", id, i), "", znode.Mode_EPHEMERAL))); a.err != nil || a.o.Code != 0 {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		t.Cleanup(func() { _ = b.Close() })
+		s := newTestWriter(t, b)
+		s.leads(t)
+		for id, timeout := range map[int64]time.Duration{1: 300 * time.Millisecond, 2: time.Hour} {
+			if a := s.ask(session(id, timeout)); a.err != nil || a.o.Code != 0 {
 				t.Fatalf("%+v", a)
 			}
+			for i := range 3 {
+				if a := s.ask(write(id, makeNode(fmt.Sprintf("/e%d-%d", id, i), "", znode.Mode_EPHEMERAL))); a.err != nil || a.o.Code != 0 {
+					t.Fatalf("%+v", a)
+				}
+			}
 		}
-	}
-	if a := s.ask(session(1, time.Second)); a.o.Code != wire.NodeExists {
-		t.Errorf("a session's id used twice: %+v", a)
-	}
-	began, last := time.Now(), time.Now()
-	for time.Since(began) < time.Second { // touched, it lives three times its time-out
-		last = time.Now()
-		s.Touch(1)
+		if a := s.ask(session(1, time.Second)); a.o.Code != wire.NodeExists {
+			t.Errorf("a session's id used twice: %+v", a)
+		}
+		began, last := time.Now(), time.Now()
+		for time.Since(began) < time.Second { // touched, it lives three times its time-out
+			last = time.Now()
+			s.Touch(1)
+			s.tree.Read(func(st view.State) {
+				if _, ok := st.Session(1); !ok {
+					t.Fatal("a touched session has expired")
+				}
+			})
+			<-time.After(20 * time.Millisecond)
+		}
+		wait.For(t, "the session's end", func() (gone bool) {
+			s.tree.Read(func(st view.State) { _, ok := st.Session(1); gone = !ok })
+			return gone
+		})
+		if early := time.Since(last); early < 250*time.Millisecond {
+			t.Errorf("it expired after %v, its time-out is 300 ms", early)
+		}
 		s.tree.Read(func(st view.State) {
-			if _, ok := st.Session(1); !ok {
-				t.Fatal("a touched session has expired")
+			if got := st.Children("/"); strings.Join(got, " ") != "e2-0 e2-1 e2-2 zookeeper" {
+				t.Errorf("left: %v", got)
 			}
 		})
-		<-time.After(20 * time.Millisecond)
-	}
-	wait.For(t, "the session's end", func() (gone bool) {
-		s.tree.Read(func(st view.State) { _, ok := st.Session(1); gone = !ok })
-		return gone
-	})
-	if early := time.Since(last); early < 250*time.Millisecond {
-		t.Errorf("it expired after %v, its time-out is 300 ms", early)
-	}
-	s.tree.Read(func(st view.State) {
-		if got := st.Children("/"); strings.Join(got, " ") != "e2-0 e2-1 e2-2 zookeeper" {
-			t.Errorf("left: %v", got)
+		end, err := b.Log().Last(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	end, err := b.Log().Last(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := 0
-	if err := b.Log().Follow(t.Context(), 1, end, func(r events.Recorded) error {
-		if e, ok := r.Event.(*znode.Event); ok && e.GetSessionClosed() != nil {
-			closed++
+		closed := 0
+		if err := b.Log().Follow(t.Context(), 1, end, func(r events.Recorded) error {
+			if e, ok := r.Event.(*znode.Event); ok && e.GetSessionClosed() != nil {
+				closed++
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if closed != 1 {
-		t.Errorf("%d sessions closed", closed)
-	}
-	if a := s.ask(write(1, makeNode("/late", "", 0))); a.err != nil || a.o.Code != wire.SessionExpired {
-		t.Errorf("a write of an expired session: %+v", a)
-	}
+		if closed != 1 {
+			t.Errorf("%d sessions closed", closed)
+		}
+		if a := s.ask(write(1, makeNode("/late", "", 0))); a.err != nil || a.o.Code != wire.SessionExpired {
+			t.Errorf("a write of an expired session: %+v", a)
+		}
 
-	// One hour away from the clock's end, another registry takes over: the session stays.
-	s.stop()
-	next := newTestWriter(t, b)
-	next.leads(t)
-	<-time.After(3 * sessionTick)
-	next.tree.Read(func(st view.State) {
-		if _, ok := st.Session(2); !ok {
-			t.Error("the session did not outlive its registry")
-		}
+		// One hour away from the clock's end, another registry takes over: the session stays.
+		s.stop()
+		next := newTestWriter(t, b)
+		next.leads(t)
+		<-time.After(3 * sessionTick)
+		next.tree.Read(func(st view.State) {
+			if _, ok := st.Session(2); !ok {
+				t.Error("the session did not outlive its registry")
+			}
+		})
 	})
 }
 
@@ -183,22 +191,24 @@ func TestSessionsWhileTheClockJumps(t *testing.T) {
 
 // Containers go once their children have gone, nodes with a time to live when it is over.
 func TestSweep(t *testing.T) {
-	b := mem.New()
-	t.Cleanup(func() { _ = b.Close() })
-	s := newTestWriter(t, b)
-	s.leads(t)
-	ttl := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
-	ttl.GetCreate().TtlMs = 60
-	for _, op := range []*znode.Op{
-		makeNode("/never", "", znode.Mode_CONTAINER), makeNode("/c", "", znode.Mode_CONTAINER), makeNode("/c/x", "", 0), ttl, remove("/c/x"),
-	} {
-		if a := s.ask(write(0, op)); a.err != nil || a.o.Code != 0 {
-			t.Fatalf("%v: %+v", op, a)
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		t.Cleanup(func() { _ = b.Close() })
+		s := newTestWriter(t, b)
+		s.leads(t)
+		ttl := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
+		ttl.GetCreate().TtlMs = 60
+		for _, op := range []*znode.Op{
+			makeNode("/never", "", znode.Mode_CONTAINER), makeNode("/c", "", znode.Mode_CONTAINER), makeNode("/c/x", "", 0), ttl, remove("/c/x"),
+		} {
+			if a := s.ask(write(0, op)); a.err != nil || a.o.Code != 0 {
+				t.Fatalf("%v: %+v", op, a)
+			}
 		}
-	}
-	wait.For(t, "the sweep", func() (done bool) {
-		s.tree.Read(func(st view.State) { done = strings.Join(st.Children("/"), " ") == "never zookeeper" })
-		return done
+		wait.For(t, "the sweep", func() (done bool) {
+			s.tree.Read(func(st view.State) { done = strings.Join(st.Children("/"), " ") == "never zookeeper" })
+			return done
+		})
 	})
 }
 
@@ -206,7 +216,7 @@ func TestSweep(t *testing.T) {
 // far this machine's clock is from the log's.
 func TestSweepByTheLogsTime(t *testing.T) {
 	for name, off := range map[string]time.Duration{"the wall is a year ahead": -365 * 24 * time.Hour, "the wall is a year behind": 365 * 24 * time.Hour} {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			var c logClock
 			if c.now() != 0 {
 				t.Fatal("it tells a time before it has heard of any")
@@ -227,12 +237,7 @@ func TestSweepByTheLogsTime(t *testing.T) {
 			if got := s.Over(c.now()); len(got) != 0 {
 				t.Errorf("after 700 ms of the log: %v is over", got)
 			}
-			for deadline := time.Now().Add(awaited); len(s.Over(c.now())) == 0; {
-				if time.Now().After(deadline) {
-					t.Fatal("it is never over")
-				}
-				<-time.After(10 * time.Millisecond)
-			}
+			wait.For(t, "the end of its time", func() bool { return len(s.Over(c.now())) > 0 })
 			if passed := c.now() - logged.UnixMilli(); passed < 1000 || passed > 10_000 {
 				t.Errorf("over after %d ms of the log's time, its time to live is 1000", passed)
 			}
@@ -242,21 +247,23 @@ func TestSweepByTheLogsTime(t *testing.T) {
 
 // A registry whose log is in memory sweeps by its time, too: the whole way.
 func TestSweepEndToEnd(t *testing.T) {
-	b := mem.New()
-	t.Cleanup(func() { _ = b.Close() })
-	s := newTestWriter(t, b)
-	s.leads(t)
-	op := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
-	op.GetCreate().TtlMs = 300
-	if a := s.ask(write(0, op)); a.err != nil || a.o.Code != 0 {
-		t.Fatalf("%+v", a)
-	}
-	made := time.Now()
-	wait.For(t, "the sweep", func() (gone bool) {
-		s.tree.Read(func(st view.State) { _, there := st.Stat("/ttl"); gone = !there })
-		return gone
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		t.Cleanup(func() { _ = b.Close() })
+		s := newTestWriter(t, b)
+		s.leads(t)
+		op := makeNode("/ttl", "", znode.Mode_PERSISTENT_WITH_TTL)
+		op.GetCreate().TtlMs = 300
+		if a := s.ask(write(0, op)); a.err != nil || a.o.Code != 0 {
+			t.Fatalf("%+v", a)
+		}
+		made := time.Now()
+		wait.For(t, "the sweep", func() (gone bool) {
+			s.tree.Read(func(st view.State) { _, there := st.Stat("/ttl"); gone = !there })
+			return gone
+		})
+		if early := time.Since(made); early < 250*time.Millisecond {
+			t.Errorf("swept after %v, its time to live is 300 ms", early)
+		}
 	})
-	if early := time.Since(made); early < 250*time.Millisecond {
-		t.Errorf("swept after %v, its time to live is 300 ms", early)
-	}
 }

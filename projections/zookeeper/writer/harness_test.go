@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/registry"
@@ -22,13 +21,10 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // namespace is that of every test.
 const namespace = "test"
-
-// awaited bounds every wait of a test.
-const awaited = 10 * time.Second
 
 // testWriter is a registry's writing half with a tree of its own.
 type testWriter struct {

@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services"
 )
 
@@ -28,7 +29,7 @@ import (
 const BZID = "test"
 
 // Patience bounds every wait of a test.
-const Patience = 30 * time.Second
+const Patience = wait.Patience
 
 // Env gives a role the bus b and metrics of its own.
 func Env(b bus.Bus) services.Env {

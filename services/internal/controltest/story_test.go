@@ -11,14 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/registry"
@@ -30,7 +29,7 @@ import (
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // agent is a container that serves whatever is planned for it and has been copied: what
 // a tfs-supervisor and its model server do, as far as the control plane sees it.

@@ -12,17 +12,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace/noop"
-	"go.uber.org/goleak"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const subject = events.Subject("monolith.b.model.m")
 
@@ -231,7 +232,7 @@ func TestParkForeign(t *testing.T) {
 	}
 	run := func(until int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 		defer cancel()
 		errc := make(chan error, 1)
 		go func() { errc <- ParkForeign(ctx, env, "me", "hint", "publish") }()

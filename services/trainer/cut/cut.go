@@ -141,6 +141,20 @@ func (c *Cutter) ask(ctx context.Context, i int, endpoint string, body any, time
 	return reply, nil
 }
 
+// askUnlessMoved is ask for what may take long. A shard that is killed meanwhile leaves its
+// caller without an answer, and the chief, which waits for it, makes no other checkpoint:
+// the wait is over once the shard is back as another. The other shards are waited for as
+// before, since what this attempt has written is deleted behind it.
+func (c *Cutter) askUnlessMoved(ctx context.Context, i int, endpoint string, body any, timeout time.Duration) ([]byte, error) {
+	ctx, stop := c.Job.Shards.FollowOne(ctx, i)
+	defer stop()
+	reply, err := c.ask(ctx, i, endpoint, body, timeout)
+	if err != nil && errors.Is(context.Cause(ctx), shards.ErrMoved) {
+		return nil, fmt.Errorf("%w: %s of shard %d: %w", errNotNow, endpoint, i, shards.ErrMoved)
+	}
+	return reply, err
+}
+
 func (c *Cutter) states(ctx context.Context, endpoint string, body func(i int) any) ([]shardcmd.State, error) {
 	states := make([]shardcmd.State, c.Job.Shards.Len())
 	err := c.Job.Shards.Each(func(i int) error {
@@ -201,7 +215,7 @@ func (c *Cutter) snapshot(ctx context.Context, turn, generation uint64, export b
 		if c.Job.Deterministic {
 			req.Turn, req.Generation = turn, generation
 		}
-		reply, err := c.ask(ctx, i, shardcmd.Snapshot, req, snapshotTimeout)
+		reply, err := c.askUnlessMoved(ctx, i, shardcmd.Snapshot, req, snapshotTimeout)
 		if err != nil {
 			return err
 		}

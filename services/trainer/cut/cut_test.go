@@ -13,26 +13,35 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // jobOn is a job whose n shards answer commands on b.
 func jobOn(t *testing.T, b bus.Bus, n int, log *trainertest.Lines) Job {
 	t.Helper()
+	fleet := follow.New(b.Log(), registry.Fleet.Only(trainertest.BZID), follow.Options{})
+	ctx, stop := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- fleet.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-ran })
+	<-fleet.Ready()
 	return Job{
-		Bus: b, BZID: trainertest.BZID, Name: trainertest.Job, Dir: t.TempDir(), Shards: shards.New(trainertest.Job, n, nil, nil, nil, nil),
+		Bus: b, BZID: trainertest.BZID, Name: trainertest.Job, Dir: t.TempDir(), Shards: shards.New(trainertest.Job, n, fleet, nil, nil, nil),
 		Generation: func(int) uint64 { return 0 }, Log: log.Logger(),
 	}
 }
@@ -148,6 +157,56 @@ func (tc *cutCase) check(t *testing.T, dir string, made Cut, all []*trainertest.
 			t.Errorf("shard %d was asked for %+v, want %+v", i, s.Snapshot, want)
 		}
 	}
+}
+
+// A shard that was killed while it wrote gives no answer: the cut is over once it is back as
+// another, and not before the other shard has written, so that nothing is written behind it.
+func TestAShardThatIsKilledWhileItWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, log := newBus(t), &trainertest.Lines{}
+		writing, written, dead := make(chan int, 2), make(chan struct{}), make(chan struct{})
+		trainertest.Commands(t, b, 2, func(i int, endpoint string, _ []byte) (any, error) {
+			if endpoint == shardcmd.Snapshot {
+				writing <- i
+				<-[]chan struct{}{written, dead}[i]
+				return &training.ShardFile{Shard: uint32(i), Path: "p", Hash: "h"}, nil
+			}
+			return shardcmd.State{Next: map[int32]int64{0: 5}, Held: "cut"}, nil
+		})
+		t.Cleanup(func() { close(dead) })
+		ready := func(index uint32, epoch uint64) {
+			t.Helper()
+			if _, err := b.Log().Append(t.Context(), bus.Draft{Subject: events.Join(trainertest.BZID, "shard", shard.Aggregate(trainertest.Job, index)), Expect: bus.Any,
+				Event: &shard.Event{Body: &shard.Event_Ready{Ready: &shard.Ready{Job: trainertest.Job, Shard: index, Shards: 2, Epoch: epoch, RowsAddress: "h:1"}}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ready(0, 1)
+		ready(1, 1)
+		c := &Cutter{Job: jobOn(t, b, 2, log), Name: "cut", Chief: 1}
+		begin, ended := time.Now(), make(chan error, 1)
+		go func() {
+			_, err := c.Make(t.Context(), true, func(context.Context) (int64, error) { return 7, nil })
+			ended <- err
+		}()
+		<-writing
+		<-writing
+		ready(1, 2)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("it is over while shard 0 writes: %v", err)
+		default:
+		}
+		close(written)
+		err := <-ended
+		if !errors.Is(err, shards.ErrMoved) || !Passes(err) || !strings.Contains(err.Error(), "snapshot of shard 1") {
+			t.Errorf("the cut ended with %v", err)
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("the chief waited %v for the shard that is gone", took)
+		}
+	})
 }
 
 // A cut that is never claimed writes nothing, and lets the shards go.

@@ -9,13 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // fetch is what one fetch brings: the records at these offsets, and the offset behind.
 func fetch(next int64, offsets ...int64) fetched {

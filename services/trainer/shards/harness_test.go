@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/bus/mem"
@@ -15,12 +13,13 @@ import (
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // setWorld is a log with the facts of shards, a set that follows it, and its health state.
 type setWorld struct {

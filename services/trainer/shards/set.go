@@ -78,10 +78,13 @@ func (s *Set) Address(i int) (addr string, near []string, err error) {
 }
 
 // Incarnation changes whenever a shard comes back as another process or timeline.
-func (s *Set) Incarnation() (id string, complete bool) {
+func (s *Set) Incarnation() (id string, complete bool) { return s.incarnation(0, s.n) }
+
+// incarnation is that of the shards from first up to end.
+func (s *Set) incarnation(first, end int) (id string, complete bool) {
 	complete = true
 	s.fleet.Read(func(st fleet.State) {
-		for i := range s.n {
+		for i := first; i < end; i++ {
 			sh := st.Shards[s.Job][uint32(i)]
 			complete = complete && sh.Ready.V != nil && sh.Healthy
 			id += fmt.Sprint(sh.Ready.V.GetEpoch(), "/", sh.Ready.V.GetGeneration(), " ")
@@ -150,15 +153,22 @@ func (s *Set) Offsets(ctx context.Context) ([]*rowwire.OffsetsResponse, error) {
 var ErrMoved = errors.New("a shard came back as another")
 
 // Follow returns a context that ends with ErrMoved once a shard is another than now.
-func (s *Set) Follow(ctx context.Context) (context.Context, func()) {
+func (s *Set) Follow(ctx context.Context) (context.Context, func()) { return s.follow(ctx, 0, s.n) }
+
+// FollowOne is Follow of shard i alone.
+func (s *Set) FollowOne(ctx context.Context, i int) (context.Context, func()) {
+	return s.follow(ctx, i, i+1)
+}
+
+func (s *Set) follow(ctx context.Context, first, end int) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	was, _ := s.Incarnation()
+	was, _ := s.incarnation(first, end)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			changed := s.fleet.Changed()
-			if now, _ := s.Incarnation(); now != was {
+			if now, _ := s.incarnation(first, end); now != was {
 				cancel(ErrMoved)
 				return
 			}

@@ -97,11 +97,15 @@ func TestAShardIsAskedUntilItAnswers(t *testing.T) {
 // What follows shards ends once one is another, and not before.
 func TestFollowingShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := setOf(t, 1)
+		w := setOf(t, 2)
 		w.ready(0, 1, 1, 0, "h:1")
 		w.caughtUp()
 		followed, stop := w.set.Follow(t.Context())
 		defer stop()
+		first, stopFirst := w.set.FollowOne(t.Context(), 0)
+		defer stopFirst()
+		second, stopSecond := w.set.FollowOne(t.Context(), 1)
+		defer stopSecond()
 		w.unhealthy(0, 1)
 		w.ready(0, 1, 1, 0, "h:1") // the same
 		synctest.Wait()
@@ -112,6 +116,9 @@ func TestFollowingShards(t *testing.T) {
 		synctest.Wait()
 		if !errors.Is(context.Cause(followed), ErrMoved) {
 			t.Errorf("another one: %v", context.Cause(followed))
+		}
+		if !errors.Is(context.Cause(first), ErrMoved) || second.Err() != nil {
+			t.Errorf("the first alone is another: %v, the second: %v", context.Cause(first), context.Cause(second))
 		}
 	})
 }
