@@ -1,5 +1,5 @@
 // Package modelserver is the built-in model server. It speaks TensorFlow Serving's gRPC
-// and REST API, loads what HandleReloadConfigRequest names, and keeps it fresh from the
+// and REST API and the open inference protocol, loads what HandleReloadConfigRequest names, and keeps it fresh from the
 // delta stream: an entry sub-model computes scores with its own dense tower and rows
 // that it looks up at serving shards; a ps sub-model is such a shard, and answers the
 // row protocol.
@@ -31,6 +31,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/internal/wire/inferencepb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -245,6 +246,7 @@ func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
 	tfserving.RegisterPrediction(srv, predictionService{s: s})
 	tfserving.RegisterModel(srv, modelService{s})
 	grpc_health_v1.RegisterHealthServer(srv, healthService{s: s, watchers: semaphore.NewWeighted(maxWatchers)})
+	inferencepb.RegisterGRPCInferenceServiceServer(srv, openService{s: s})
 	reflection.Register(srv)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
