@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -29,6 +30,17 @@ type Config struct {
 	// BaseDir is where relative base paths of a model configuration start: the folder
 	// of model-sync's copies. Default: the working directory.
 	BaseDir string
+	// ModelConfigFile is a ModelServerConfig in text form that says what is served, until
+	// somebody sends another configuration. ModelConfigPoll is how many seconds pass between two
+	// looks at it; 0: it is read at the start alone.
+	ModelConfigFile string
+	ModelConfigPoll int
+	// AllowPendingLabels takes version labels of versions that are not AVAILABLE from a
+	// HandleReloadConfigRequest, as they are taken from ModelConfigFile.
+	AllowPendingLabels bool
+	// MonitoringConfigFile is a MonitoringConfig in text form: whether and where the REST port
+	// shows TensorFlow Serving's Prometheus metrics.
+	MonitoringConfigFile string
 	// Frozen serves the exports as they are, even where the plan names a training job.
 	Frozen bool
 	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
@@ -63,10 +75,14 @@ type Config struct {
 	registered bool // by Register: what is zero now is meant
 }
 
-// Register binds the fields to flags of the same names, and sets the defaults.
+// Register binds the fields to flags of the same names, and sets the defaults. Flags may be
+// spelt as TensorFlow Serving's are, with underscores.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
 	c.registered = true
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
 	fs.StringVar(&c.Container, "container", c.Container, "container `id` of the supervisor this server belongs to")
 	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "listen `address` of TensorFlow Serving's gRPC API")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "listen `address` of TensorFlow Serving's REST API")
@@ -75,6 +91,10 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.InsecureGRPC, "insecure-grpc", c.InsecureGRPC, "serve gRPC beyond this machine, though whoever reaches it may unload every model and read any folder")
 	fs.BoolVar(&c.InsecureREST, "insecure-rest", c.InsecureREST, "serve REST beyond this machine, though it is neither encrypted nor authenticated")
 	fs.StringVar(&c.BaseDir, "base-dir", c.BaseDir, "`folder` in which relative base paths start")
+	fs.StringVar(&c.ModelConfigFile, "model-config-file", c.ModelConfigFile, "`file` with a ModelServerConfig in text form: what is served, until another configuration is sent")
+	fs.IntVar(&c.ModelConfigPoll, "model-config-file-poll-wait-seconds", c.ModelConfigPoll, "`seconds` between two looks at --model-config-file; 0: it is read at the start alone")
+	fs.BoolVar(&c.AllowPendingLabels, "allow-version-labels-for-unavailable-models", c.AllowPendingLabels, "take version labels of versions that are not AVAILABLE yet from a reload too: they bind when the version is")
+	fs.StringVar(&c.MonitoringConfigFile, "monitoring-config-file", c.MonitoringConfigFile, "`file` with a MonitoringConfig in text form: whether and where the REST port shows TensorFlow Serving's Prometheus metrics")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
@@ -123,6 +143,9 @@ func (c *Config) Validate() error {
 		if _, _, err := rowwire.SplitAddr(c.Rows); err != nil {
 			complain("--rows: %w", err)
 		}
+	}
+	if c.ModelConfigPoll < 0 {
+		complain("--model-config-file-poll-wait-seconds is %d, want 0 or more", c.ModelConfigPoll)
 	}
 	if c.SampleRate > 1 {
 		complain("--sample-rate is %v, at most 1 makes sense", c.SampleRate)

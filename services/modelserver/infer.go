@@ -55,12 +55,21 @@ func (s *Server) infer(ctx context.Context, c caller, tasks []*apis.InferenceTas
 }
 
 // inferOne is infer for one task.
-func (s *Server) inferOne(ctx context.Context, c caller, spec *apis.ModelSpec, method string, in *apis.Input) (*apis.InferenceResult, string, error) {
-	results, id, err := s.infer(ctx, c, []*apis.InferenceTask{{ModelSpec: spec, MethodName: method}}, func() ([][]byte, error) { return examplesOf(in) })
+func (s *Server) inferOne(ctx context.Context, c caller, spec *apis.ModelSpec, method string, examples func() ([][]byte, error)) (*apis.InferenceResult, string, error) {
+	c.api = apiOf(method)
+	results, id, err := s.infer(ctx, c, []*apis.InferenceTask{{ModelSpec: spec, MethodName: method}}, examples)
 	if err != nil {
 		return nil, id, err
 	}
 	return results[0], id, nil
+}
+
+// apiOf names a method of inference as gRPC does.
+func apiOf(method string) string {
+	if method == tfserving.MethodClassify {
+		return "Classify"
+	}
+	return "Regress"
 }
 
 // oneModel refuses tasks that cannot be answered together.

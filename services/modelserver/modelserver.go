@@ -53,6 +53,8 @@ type Server struct {
 	cfg     Config
 	env     services.Env
 	metrics *metrics
+	// monitoring is nil unless it was asked for.
+	monitoring *monitoring
 
 	plan    *follow.Follower[plan.State]
 	fleet   *follow.Follower[fleet.State]
@@ -92,6 +94,10 @@ func New(cfg Config, env services.Env) (*Server, error) {
 			return nil, err
 		}
 	}
+	monitoring, err := newMonitoring(cfg.MonitoringConfigFile)
+	if err != nil {
+		return nil, fmt.Errorf("modelserver: %w", err)
+	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
@@ -101,7 +107,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	env.Log = env.Log.With("container", cfg.Container)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
-		cfg: cfg, env: env, metrics: newMetrics(env.Metrics),
+		cfg: cfg, env: env, metrics: newMetrics(env.Metrics), monitoring: monitoring,
 		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
 		fleet:   follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
@@ -170,6 +176,12 @@ func (s *Server) listeners(ctx context.Context) (g, h, r net.Listener, err error
 // Run serves until ctx ends, then lets requests in flight finish within Config.Drain.
 // It may be called once.
 func (s *Server) Run(ctx context.Context) error {
+	file := &configFile{s: s}
+	if s.cfg.ModelConfigFile != "" {
+		if err := file.take(); err != nil {
+			return fmt.Errorf("modelserver: %w", err)
+		}
+	}
 	gln, hln, rln, err := s.listeners(ctx)
 	if err != nil {
 		return err
@@ -188,6 +200,9 @@ func (s *Server) Run(ctx context.Context) error {
 	back.Go(func() error { s.servables.Run(inner, s.cfg.PollInterval); return nil })
 	back.Go(func() error { s.rows.Run(inner); return nil })
 	back.Go(func() error { s.fresh.Run(inner, s.cfg.SignalInterval); return nil })
+	if every := s.cfg.ModelConfigPoll; s.cfg.ModelConfigFile != "" && every > 0 {
+		back.Go(func() error { file.follow(inner, time.Duration(every)*time.Second); return nil })
+	}
 	if s.impressions != nil {
 		w := kafka.NewWriter(kafka.WriterConfig{Brokers: s.cfg.Brokers})
 		back.Go(func() error {

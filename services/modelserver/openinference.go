@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -75,13 +76,14 @@ func (s *Server) openModel(name string, version int64) (m openinference.Model, e
 // openInfer answers what decode reads, once it is sure that the model does; id is that of the request,
 // for its impressions.
 func (s *Server) openInfer(ctx context.Context, c caller, name string, version int64, decode func() (openinference.Request, error)) (a openinference.Answer, id string, err error) {
-	spec := tfserving.Spec(name, version)
+	began, spec := time.Now(), tfserving.Spec(name, version)
+	c.api = "ModelInfer"
 	var q openinference.Request
 	if _, err = s.servables.Entries(spec); err == nil {
 		q, err = decode()
 	}
 	if err != nil {
-		s.metrics.predicts.WithLabelValues(status.Code(err).String()).Inc() // those that are decoded count further on
+		s.counted(c, spec, time.Since(began), 0, err) // those that are decoded count further on
 		return a, c.requestID, err
 	}
 	res, id, err := s.predict(ctx, c, &apis.PredictRequest{ModelSpec: spec, Inputs: q.Inputs, OutputFilter: q.Outputs})
