@@ -41,6 +41,10 @@ type Config struct {
 	// MonitoringConfigFile is a MonitoringConfig in text form: whether and where the REST port
 	// shows TensorFlow Serving's Prometheus metrics.
 	MonitoringConfigFile string
+	// EnableBatching computes requests that come at once together, by the BatchingParameters in
+	// text form of BatchingParametersFile.
+	EnableBatching         bool
+	BatchingParametersFile string
 	// Frozen serves the exports as they are, even where the plan names a training job.
 	Frozen bool
 	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
@@ -95,6 +99,8 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.ModelConfigPoll, "model-config-file-poll-wait-seconds", c.ModelConfigPoll, "`seconds` between two looks at --model-config-file; 0: it is read at the start alone")
 	fs.BoolVar(&c.AllowPendingLabels, "allow-version-labels-for-unavailable-models", c.AllowPendingLabels, "take version labels of versions that are not AVAILABLE yet from a reload too: they bind when the version is")
 	fs.StringVar(&c.MonitoringConfigFile, "monitoring-config-file", c.MonitoringConfigFile, "`file` with a MonitoringConfig in text form: whether and where the REST port shows TensorFlow Serving's Prometheus metrics")
+	fs.BoolVar(&c.EnableBatching, "enable-batching", c.EnableBatching, "compute requests that come at once together")
+	fs.StringVar(&c.BatchingParametersFile, "batching-parameters-file", c.BatchingParametersFile, "`file` with BatchingParameters in text form, for --enable-batching")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
@@ -146,6 +152,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ModelConfigPoll < 0 {
 		complain("--model-config-file-poll-wait-seconds is %d, want 0 or more", c.ModelConfigPoll)
+	}
+	if c.BatchingParametersFile != "" && !c.EnableBatching {
+		complain("--batching-parameters-file is given without --enable-batching; give both, or none")
 	}
 	if c.SampleRate > 1 {
 		complain("--sample-rate is %v, at most 1 makes sense", c.SampleRate)

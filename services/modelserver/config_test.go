@@ -34,11 +34,11 @@ func TestFlagsOfTensorFlowServing(t *testing.T) {
 	fs := pflag.NewFlagSet("modelserver", pflag.ContinueOnError)
 	c.Register(fs)
 	if err := fs.Parse([]string{"--model_config_file=f", "--model_config_file_poll_wait_seconds=7", "--allow_version_labels_for_unavailable_models",
-		"--monitoring_config_file=m"}); err != nil {
+		"--monitoring_config_file=m", "--enable_batching", "--batching_parameters_file=b"}); err != nil {
 		t.Fatal(err)
 	}
 	if c.ModelConfigFile != "f" || c.ModelConfigPoll != 7 || !c.AllowPendingLabels ||
-		c.MonitoringConfigFile != "m" {
+		c.MonitoringConfigFile != "m" || !c.EnableBatching || c.BatchingParametersFile != "b" {
 		t.Errorf("%+v", c)
 	}
 }

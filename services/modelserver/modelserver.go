@@ -98,6 +98,10 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("modelserver: %w", err)
 	}
+	batcher, err := newBatcher(cfg, env.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("modelserver: %w", err)
+	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
@@ -117,7 +121,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	m := rows.NewMetrics(env.Metrics, cfg.Container)
 	s.rows = rows.NewClient(s.fleet, s.pool, m, cfg.LookupTimeout, cfg.LookupRetries)
 	s.fresh = rows.NewFreshness(env.BZID, cfg.Container, env.Bus.Signals(), m, env.Log)
-	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch}
+	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch, Batcher: batcher}
 	s.servables = servables.New(servables.Options{
 		BZID: env.BZID, Container: cfg.Container, Frozen: cfg.Frozen, Linger: cfg.Linger, Poll: cfg.PollInterval, LoadBytes: cfg.LoadBytes,
 		Bus: env.Bus, Plan: s.plan, Fleet: s.fleet, Lineage: s.lineage, Ready: s.ready,
@@ -199,6 +203,7 @@ func (s *Server) Run(ctx context.Context) error {
 	back.Go(func() error { return s.lineage.Run(inner) })
 	back.Go(func() error { s.servables.Run(inner, s.cfg.PollInterval); return nil })
 	back.Go(func() error { s.rows.Run(inner); return nil })
+	back.Go(func() error { s.scorer.Run(inner); return nil })
 	back.Go(func() error { s.fresh.Run(inner, s.cfg.SignalInterval); return nil })
 	if every := s.cfg.ModelConfigPoll; s.cfg.ModelConfigFile != "" && every > 0 {
 		back.Go(func() error { file.follow(inner, time.Duration(every)*time.Second); return nil })
