@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -30,7 +31,9 @@ const (
 type caller struct {
 	requestID   string
 	traceparent string
-	impressions bool // it asks for them
+	impressions bool   // it asks for them
+	entrypoint  string // GRPC or REST
+	api         string // the method, by its name over gRPC
 }
 
 // asks reads the value of impressionKey.
@@ -49,9 +52,7 @@ func (s *Server) answer(ctx context.Context, c caller, spec *apis.ModelSpec, inp
 	began := time.Now()
 	ctx, span := s.env.Tracer.Start(tracectx.With(ctx, c.traceparent), "modelserver.predict", trace.WithSpanKind(trace.SpanKindServer))
 	defer func() {
-		code := status.Code(err)
-		s.metrics.predicts.WithLabelValues(code.String()).Inc()
-		s.metrics.seconds.Observe(time.Since(began).Seconds())
+		s.count(c, spec, time.Since(began), a, err)
 		if span.IsRecording() {
 			span.SetAttributes(attribute.String("model", spec.GetName()), attribute.String("request.id", a.id))
 			if err != nil {
@@ -76,22 +77,36 @@ func (s *Server) answer(ctx context.Context, c caller, spec *apis.ModelSpec, inp
 	if rec != nil {
 		a.id = rec.RequestID
 	}
-	if a.model, a.scores, err = s.scorer.Answer(ctx, versions, in, rec); err == nil {
-		s.metrics.rows.Add(float64(len(a.scores[0])))
-	}
+	a.model, a.scores, err = s.scorer.Answer(ctx, versions, in, rec)
 	return a, err
+}
+
+// count notes an answer, or why there is none.
+func (s *Server) count(c caller, spec *apis.ModelSpec, took time.Duration, a answered, err error) {
+	s.metrics.seconds.Observe(took.Seconds())
+	rows := 0
+	if err == nil {
+		rows = len(a.scores[0])
+		s.metrics.rows.Add(float64(rows))
+	}
+	s.counted(c, spec, took, rows, err)
+}
+
+// counted notes how a request for a model ended. Those that cannot be read end here too.
+func (s *Server) counted(c caller, spec *apis.ModelSpec, took time.Duration, rows int, err error) {
+	code := status.Code(err)
+	s.metrics.predicts.WithLabelValues(code.String()).Inc()
+	name := spec.GetName()
+	if !s.servables.Configured(name) {
+		name = "" // callers make up as many names as they like
+	}
+	s.monitoring.count(c, name, code, took, rows)
 }
 
 // predict answers a Predict; id is set where the request has one, or the answer left impressions.
 func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest) (res *apis.PredictResponse, id string, err error) {
-	a, err := s.answer(ctx, c, req.GetModelSpec(), func(m *entry.Model) (entry.Input, error) {
-		for _, name := range req.GetOutputFilter() {
-			if !slices.Contains(m.Outputs(), name) {
-				return entry.Input{}, status.Errorf(codes.InvalidArgument, "output tensor alias not found in signature: %s Outputs expected to be in the set {%s}.", name, strings.Join(m.Outputs(), ", "))
-			}
-		}
-		return entry.Input{Tensors: req.GetInputs()}, nil
-	})
+	c.api = cmp.Or(c.api, "Predict")
+	a, err := s.answer(ctx, c, req.GetModelSpec(), predictInput(req))
 	if err != nil {
 		return nil, a.id, err
 	}
@@ -104,4 +119,16 @@ func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest
 		}
 	}
 	return res, a.id, nil
+}
+
+// predictInput is what a Predict asks a model about, if it has the outputs that are wanted.
+func predictInput(req *apis.PredictRequest) func(*entry.Model) (entry.Input, error) {
+	return func(m *entry.Model) (entry.Input, error) {
+		for _, name := range req.GetOutputFilter() {
+			if !slices.Contains(m.Outputs(), name) {
+				return entry.Input{}, status.Errorf(codes.InvalidArgument, "output tensor alias not found in signature: %s Outputs expected to be in the set {%s}.", name, strings.Join(m.Outputs(), ", "))
+			}
+		}
+		return entry.Input{Tensors: req.GetInputs()}, nil
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -24,11 +25,32 @@ type Config struct {
 	// API, and the framed row protocol (host:port or unix:///path). Default 127.0.0.1:0.
 	GRPC, HTTP, Rows string
 	// InsecureGRPC, InsecureREST and InsecureRows allow these ports beyond this machine
-	// without encryption; gRPC and REST have no other way to get there.
+	// without encryption or authentication; REST has no other way to get there.
 	InsecureGRPC, InsecureREST, InsecureRows bool
 	// BaseDir is where relative base paths of a model configuration start: the folder
 	// of model-sync's copies. Default: the working directory.
 	BaseDir string
+	// ModelConfigFile is a ModelServerConfig in text form that says what is served, until
+	// somebody sends another configuration. ModelConfigPoll is how many seconds pass between two
+	// looks at it; 0: it is read at the start alone.
+	ModelConfigFile string
+	ModelConfigPoll int
+	// AllowPendingLabels takes version labels of versions that are not AVAILABLE from a
+	// HandleReloadConfigRequest, as they are taken from ModelConfigFile.
+	AllowPendingLabels bool
+	// MonitoringConfigFile is a MonitoringConfig in text form: whether and where the REST port
+	// shows TensorFlow Serving's Prometheus metrics.
+	MonitoringConfigFile string
+	// EnableBatching computes requests that come at once together, by the BatchingParameters in
+	// text form of BatchingParametersFile.
+	EnableBatching         bool
+	BatchingParametersFile string
+	// SSLConfigFile is an SSLConfig in text form: the certificate of the gRPC port, and whether
+	// its clients must show theirs. A supervisor does not speak TLS with its server.
+	SSLConfigFile string
+	// EnableModelWarmUp replays assets.extra/tf_serving_warmup_requests of an entry's version
+	// before it is AVAILABLE. It is on but where its flag says otherwise.
+	EnableModelWarmUp bool
 	// Frozen serves the exports as they are, even where the plan names a training job.
 	Frozen bool
 	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
@@ -63,10 +85,14 @@ type Config struct {
 	registered bool // by Register: what is zero now is meant
 }
 
-// Register binds the fields to flags of the same names, and sets the defaults.
+// Register binds the fields to flags of the same names, and sets the defaults. Flags may be
+// spelt as TensorFlow Serving's are, with underscores.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
 	c.registered = true
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
 	fs.StringVar(&c.Container, "container", c.Container, "container `id` of the supervisor this server belongs to")
 	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "listen `address` of TensorFlow Serving's gRPC API")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "listen `address` of TensorFlow Serving's REST API")
@@ -75,6 +101,14 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.InsecureGRPC, "insecure-grpc", c.InsecureGRPC, "serve gRPC beyond this machine, though whoever reaches it may unload every model and read any folder")
 	fs.BoolVar(&c.InsecureREST, "insecure-rest", c.InsecureREST, "serve REST beyond this machine, though it is neither encrypted nor authenticated")
 	fs.StringVar(&c.BaseDir, "base-dir", c.BaseDir, "`folder` in which relative base paths start")
+	fs.StringVar(&c.ModelConfigFile, "model-config-file", c.ModelConfigFile, "`file` with a ModelServerConfig in text form: what is served, until another configuration is sent")
+	fs.IntVar(&c.ModelConfigPoll, "model-config-file-poll-wait-seconds", c.ModelConfigPoll, "`seconds` between two looks at --model-config-file; 0: it is read at the start alone")
+	fs.BoolVar(&c.AllowPendingLabels, "allow-version-labels-for-unavailable-models", c.AllowPendingLabels, "take version labels of versions that are not AVAILABLE yet from a reload too: they bind when the version is")
+	fs.StringVar(&c.MonitoringConfigFile, "monitoring-config-file", c.MonitoringConfigFile, "`file` with a MonitoringConfig in text form: whether and where the REST port shows TensorFlow Serving's Prometheus metrics")
+	fs.BoolVar(&c.EnableBatching, "enable-batching", c.EnableBatching, "compute requests that come at once together")
+	fs.StringVar(&c.BatchingParametersFile, "batching-parameters-file", c.BatchingParametersFile, "`file` with BatchingParameters in text form, for --enable-batching")
+	fs.StringVar(&c.SSLConfigFile, "ssl-config-file", c.SSLConfigFile, "`file` with an SSLConfig in text form: the certificate of the gRPC port, and whether its clients must show theirs")
+	fs.BoolVar(&c.EnableModelWarmUp, "enable-model-warmup", c.EnableModelWarmUp, "replay assets.extra/tf_serving_warmup_requests of a version before it is AVAILABLE")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
@@ -100,6 +134,7 @@ func (c Config) withDefaults() Config {
 	c.SignalInterval = cmp.Or(c.SignalInterval, 200*time.Millisecond)
 	c.Drain = cmp.Or(c.Drain, 5*time.Second)
 	if !c.registered {
+		c.EnableModelWarmUp = true
 		c.SampleRate = cmp.Or(c.SampleRate, 0.01)
 		c.LookupRetries = cmp.Or(c.LookupRetries, 2)
 		c.Linger = cmp.Or(c.Linger, 5*time.Second)
@@ -123,6 +158,12 @@ func (c *Config) Validate() error {
 		if _, _, err := rowwire.SplitAddr(c.Rows); err != nil {
 			complain("--rows: %w", err)
 		}
+	}
+	if c.ModelConfigPoll < 0 {
+		complain("--model-config-file-poll-wait-seconds is %d, want 0 or more", c.ModelConfigPoll)
+	}
+	if c.BatchingParametersFile != "" && !c.EnableBatching {
+		complain("--batching-parameters-file is given without --enable-batching; give both, or none")
 	}
 	if c.SampleRate > 1 {
 		complain("--sample-rate is %v, at most 1 makes sense", c.SampleRate)

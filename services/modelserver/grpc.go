@@ -27,7 +27,7 @@ func (p predictionService) Predict(ctx context.Context, req *apis.PredictRequest
 }
 
 func (p predictionService) Classify(ctx context.Context, req *apis.ClassificationRequest) (*apis.ClassificationResponse, error) {
-	r, id, err := p.s.inferOne(ctx, callerOf(ctx), req.GetModelSpec(), tfserving.MethodClassify, req.GetInput())
+	r, id, err := p.s.inferOne(ctx, callerOf(ctx), req.GetModelSpec(), tfserving.MethodClassify, func() ([][]byte, error) { return examplesOf(req.GetInput()) })
 	named(ctx, id)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (p predictionService) Classify(ctx context.Context, req *apis.Classificatio
 }
 
 func (p predictionService) Regress(ctx context.Context, req *apis.RegressionRequest) (*apis.RegressionResponse, error) {
-	r, id, err := p.s.inferOne(ctx, callerOf(ctx), req.GetModelSpec(), tfserving.MethodRegress, req.GetInput())
+	r, id, err := p.s.inferOne(ctx, callerOf(ctx), req.GetModelSpec(), tfserving.MethodRegress, func() ([][]byte, error) { return examplesOf(req.GetInput()) })
 	named(ctx, id)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,9 @@ func (p predictionService) Regress(ctx context.Context, req *apis.RegressionRequ
 }
 
 func (p predictionService) MultiInference(ctx context.Context, req *apis.MultiInferenceRequest) (*apis.MultiInferenceResponse, error) {
-	results, id, err := p.s.infer(ctx, callerOf(ctx), req.GetTasks(), func() ([][]byte, error) { return examplesOf(req.GetInput()) })
+	c := callerOf(ctx)
+	c.api = "MultiInference"
+	results, id, err := p.s.infer(ctx, c, req.GetTasks(), func() ([][]byte, error) { return examplesOf(req.GetInput()) })
 	named(ctx, id)
 	if err != nil {
 		return nil, err
@@ -55,6 +57,7 @@ func (p predictionService) MultiInference(ctx context.Context, req *apis.MultiIn
 
 // callerOf reads what the metadata of a call say.
 func callerOf(ctx context.Context) (c caller) {
+	c.entrypoint = "GRPC"
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		c.requestID, c.traceparent = first(md[requestIDKey]), first(md[traceparentKey])
 		c.impressions = asks(first(md[impressionKey]))
@@ -84,12 +87,10 @@ func (m modelService) GetModelStatus(_ context.Context, req *apis.GetModelStatus
 }
 
 func (s *Server) status(spec *apis.ModelSpec) (*apis.GetModelStatusResponse, error) {
-	name, number := spec.GetName(), spec.GetVersion().GetValue()
-	if name == "" {
-		return nil, status.Error(codes.InvalidArgument, "Missing ModelSpec: name the model")
-	}
-	if _, ok := spec.GetVersionChoice().(*apis.ModelSpec_VersionLabel); ok {
-		return nil, status.Errorf(codes.InvalidArgument, "Unrecognized servable version label: %s", spec.GetVersionLabel())
+	name := spec.GetName()
+	number, err := s.servables.Version(spec)
+	if err != nil {
+		return nil, err
 	}
 	versions := s.servables.Status(name, number)
 	if len(versions) == 0 {
@@ -112,20 +113,44 @@ func (s *Server) status(spec *apis.ModelSpec) (*apis.GetModelStatusResponse, err
 
 // HandleReloadConfigRequest takes a whole new configuration, and answers once every
 // model that is new in it is available or has failed. It is in force even if the caller
-// stops waiting before that. Sent again, it tries failed versions once more.
+// stops waiting before that; its labels only once it is answered, unless they may wait for
+// their versions. Sent again, it tries failed versions once more.
 func (m modelService) HandleReloadConfigRequest(ctx context.Context, req *apis.ReloadConfigRequest) (*apis.ReloadConfigResponse, error) {
 	models, err := tfserving.Models(req.GetConfig())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	for i := range models {
-		models[i].BasePath = m.s.abs(models[i].BasePath)
-	}
 	s := m.s
 	s.env.Log.Info("model configuration received", "models", len(models))
-	added := s.servables.Configure(models)
-	if err := s.servables.Wait(ctx, s.stopping, added); err != nil {
+	added := s.configure(models)
+	pending := s.cfg.AllowPendingLabels
+	if pending {
+		err = s.servables.Label(labelsOf(models), pending)
+	}
+	if err == nil {
+		err = s.servables.Wait(ctx, s.stopping, added)
+	}
+	if err == nil && !pending {
+		err = s.servables.Label(labelsOf(models), pending)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &apis.ReloadConfigResponse{Status: &apis.StatusProto{}}, nil
+}
+
+// configure takes a whole new configuration but for its labels, and returns the names that are new.
+func (s *Server) configure(models []tfserving.Model) (added []string) {
+	for i := range models {
+		models[i].BasePath = s.abs(models[i].BasePath)
+	}
+	return s.servables.Configure(models)
+}
+
+func labelsOf(models []tfserving.Model) map[string]map[string]int64 {
+	all := make(map[string]map[string]int64, len(models))
+	for _, m := range models {
+		all[m.Name] = m.Labels
+	}
+	return all
 }

@@ -27,20 +27,7 @@ func (s *Server) infer(ctx context.Context, c caller, tasks []*apis.InferenceTas
 	if len(tasks) > 0 { // the signature is each task's own
 		spec.Name, spec.VersionChoice = tasks[0].GetModelSpec().GetName(), tasks[0].GetModelSpec().GetVersionChoice()
 	}
-	a, err := s.answer(ctx, c, spec, func(m *entry.Model) (in entry.Input, err error) {
-		if err := oneModel(tasks); err != nil {
-			return in, err
-		}
-		for _, t := range tasks {
-			if _, err := outputOf(m, t); err != nil {
-				return in, err
-			}
-		}
-		if in.Examples, err = examples(); err != nil {
-			return in, status.Error(codes.InvalidArgument, err.Error())
-		}
-		return in, nil
-	})
+	a, err := s.answer(ctx, c, spec, taskInput(tasks, examples))
 	if err != nil {
 		return nil, a.id, err
 	}
@@ -54,13 +41,40 @@ func (s *Server) infer(ctx context.Context, c caller, tasks []*apis.InferenceTas
 	return results, a.id, nil
 }
 
+// taskInput is what tasks ask a model about, if it can answer them.
+func taskInput(tasks []*apis.InferenceTask, examples func() ([][]byte, error)) func(*entry.Model) (entry.Input, error) {
+	return func(m *entry.Model) (in entry.Input, err error) {
+		if err := oneModel(tasks); err != nil {
+			return in, err
+		}
+		for _, t := range tasks {
+			if _, err := outputOf(m, t); err != nil {
+				return in, err
+			}
+		}
+		if in.Examples, err = examples(); err != nil {
+			return in, status.Error(codes.InvalidArgument, err.Error())
+		}
+		return in, nil
+	}
+}
+
 // inferOne is infer for one task.
-func (s *Server) inferOne(ctx context.Context, c caller, spec *apis.ModelSpec, method string, in *apis.Input) (*apis.InferenceResult, string, error) {
-	results, id, err := s.infer(ctx, c, []*apis.InferenceTask{{ModelSpec: spec, MethodName: method}}, func() ([][]byte, error) { return examplesOf(in) })
+func (s *Server) inferOne(ctx context.Context, c caller, spec *apis.ModelSpec, method string, examples func() ([][]byte, error)) (*apis.InferenceResult, string, error) {
+	c.api = apiOf(method)
+	results, id, err := s.infer(ctx, c, []*apis.InferenceTask{{ModelSpec: spec, MethodName: method}}, examples)
 	if err != nil {
 		return nil, id, err
 	}
 	return results[0], id, nil
+}
+
+// apiOf names a method of inference as gRPC does.
+func apiOf(method string) string {
+	if method == tfserving.MethodClassify {
+		return "Classify"
+	}
+	return "Regress"
 }
 
 // oneModel refuses tasks that cannot be answered together.

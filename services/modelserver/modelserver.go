@@ -1,5 +1,5 @@
 // Package modelserver is the built-in model server. It speaks TensorFlow Serving's gRPC
-// and REST API, loads what HandleReloadConfigRequest names, and keeps it fresh from the
+// and REST API and the open inference protocol, loads what HandleReloadConfigRequest names, and keeps it fresh from the
 // delta stream: an entry sub-model computes scores with its own dense tower and rows
 // that it looks up at serving shards; a ps sub-model is such a shard, and answers the
 // row protocol.
@@ -11,6 +11,7 @@ package modelserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +24,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -31,6 +34,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/internal/wire/inferencepb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -52,6 +56,9 @@ type Server struct {
 	cfg     Config
 	env     services.Env
 	metrics *metrics
+	grpcTLS *tls.Config // nil: the gRPC port is not encrypted
+	// monitoring is nil unless it was asked for.
+	monitoring *monitoring
 
 	plan    *follow.Follower[plan.State]
 	fleet   *follow.Follower[fleet.State]
@@ -81,15 +88,31 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if cfg.PredictionsTopic == "" {
 		cfg.PredictionsTopic = kafka.TopicOf(env.BZID, impression.Topic)
 	}
+	grpcTLS, err := newTLS(cfg.SSLConfigFile)
+	if err != nil {
+		return nil, fmt.Errorf("modelserver: %w", err)
+	}
+	proven := grpcTLS // callers prove who they are
+	if grpcTLS != nil && grpcTLS.ClientAuth != tls.RequireAndVerifyClientCert {
+		proven = nil
+	}
 	for _, p := range []mtls.Port{
 		{Name: "rows", Addr: cfg.Rows, TLS: env.Rows, Keys: "--rows-tls", Insecure: cfg.InsecureRows, Switch: "--insecure-rows"},
-		{Name: "grpc, by which models are configured,", Addr: cfg.GRPC, Insecure: cfg.InsecureGRPC, Switch: "--insecure-grpc"},
+		{Name: "grpc, by which models are configured,", Addr: cfg.GRPC, TLS: proven, File: "--ssl-config-file with client_verify", Insecure: cfg.InsecureGRPC, Switch: "--insecure-grpc"},
 		{Name: "http", Addr: cfg.HTTP, Insecure: cfg.InsecureREST, Switch: "--insecure-rest"},
 	} {
 		p.Role = "modelserver"
 		if err := p.Check(); err != nil {
 			return nil, err
 		}
+	}
+	monitoring, err := newMonitoring(cfg.MonitoringConfigFile)
+	if err != nil {
+		return nil, fmt.Errorf("modelserver: %w", err)
+	}
+	batcher, err := newBatcher(cfg, env.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("modelserver: %w", err)
 	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
@@ -100,7 +123,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	env.Log = env.Log.With("container", cfg.Container)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
-		cfg: cfg, env: env, metrics: newMetrics(env.Metrics),
+		cfg: cfg, env: env, grpcTLS: grpcTLS, metrics: newMetrics(env.Metrics), monitoring: monitoring,
 		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
 		fleet:   follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
@@ -110,11 +133,15 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	m := rows.NewMetrics(env.Metrics, cfg.Container)
 	s.rows = rows.NewClient(s.fleet, s.pool, m, cfg.LookupTimeout, cfg.LookupRetries)
 	s.fresh = rows.NewFreshness(env.BZID, cfg.Container, env.Bus.Signals(), m, env.Log)
-	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch}
+	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch, Batcher: batcher}
+	var warmUp servables.WarmUp
+	if cfg.EnableModelWarmUp {
+		warmUp = s.warmUp
+	}
 	s.servables = servables.New(servables.Options{
 		BZID: env.BZID, Container: cfg.Container, Frozen: cfg.Frozen, Linger: cfg.Linger, Poll: cfg.PollInterval, LoadBytes: cfg.LoadBytes,
 		Bus: env.Bus, Plan: s.plan, Fleet: s.fleet, Lineage: s.lineage, Ready: s.ready,
-		Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
+		WarmUp: warmUp, Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
 	})
 	s.bodies = semaphore.NewWeighted(maxBodies)
 	if len(cfg.Brokers) > 0 {
@@ -169,6 +196,12 @@ func (s *Server) listeners(ctx context.Context) (g, h, r net.Listener, err error
 // Run serves until ctx ends, then lets requests in flight finish within Config.Drain.
 // It may be called once.
 func (s *Server) Run(ctx context.Context) error {
+	file := &configFile{s: s}
+	if s.cfg.ModelConfigFile != "" {
+		if err := file.take(); err != nil {
+			return fmt.Errorf("modelserver: %w", err)
+		}
+	}
 	gln, hln, rln, err := s.listeners(ctx)
 	if err != nil {
 		return err
@@ -186,7 +219,11 @@ func (s *Server) Run(ctx context.Context) error {
 	back.Go(func() error { return s.lineage.Run(inner) })
 	back.Go(func() error { s.servables.Run(inner, s.cfg.PollInterval); return nil })
 	back.Go(func() error { s.rows.Run(inner); return nil })
+	back.Go(func() error { s.scorer.Run(inner); return nil })
 	back.Go(func() error { s.fresh.Run(inner, s.cfg.SignalInterval); return nil })
+	if every := s.cfg.ModelConfigPoll; s.cfg.ModelConfigFile != "" && every > 0 {
+		back.Go(func() error { file.follow(inner, time.Duration(every)*time.Second); return nil })
+	}
 	if s.impressions != nil {
 		w := kafka.NewWriter(kafka.WriterConfig{Brokers: s.cfg.Brokers})
 		back.Go(func() error {
@@ -234,7 +271,12 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
+	secrets := insecure.NewCredentials()
+	if s.grpcTLS != nil {
+		secrets = credentials.NewTLS(s.grpcTLS)
+	}
 	srv := grpc.NewServer(
+		grpc.Creds(secrets),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle((&calls{most: maxCalls}).tap),
@@ -245,6 +287,7 @@ func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
 	tfserving.RegisterPrediction(srv, predictionService{s: s})
 	tfserving.RegisterModel(srv, modelService{s})
 	grpc_health_v1.RegisterHealthServer(srv, healthService{s: s, watchers: semaphore.NewWeighted(maxWatchers)})
+	inferencepb.RegisterGRPCInferenceServiceServer(srv, openService{s: s})
 	reflection.Register(srv)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()

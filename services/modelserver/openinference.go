@@ -1,12 +1,14 @@
 package modelserver
 
 import (
+	"context"
 	"io"
 	"maps"
 	"net/http"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,7 +19,7 @@ import (
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
-// serveOpenInference answers the open inference protocol, version 2: the same models, by the same code.
+// serveOpenInference answers the open inference protocol, version 2, over HTTP: the same models, by the same code.
 func (s *Server) serveOpenInference(w http.ResponseWriter, r *http.Request, p openinference.Path) {
 	w.Header().Set("Content-Type", "application/json")
 	body, err := s.openInference(w, r, p)
@@ -35,7 +37,7 @@ func (s *Server) openInference(w http.ResponseWriter, r *http.Request, p openinf
 	case infer && r.Method != http.MethodPost, !infer && r.Method != http.MethodGet:
 		return nil, status.Errorf(codes.InvalidArgument, "%s %s: infer is a POST, all else is a GET", r.Method, r.URL.Path)
 	case p.Model == "" && p.Verb == "":
-		return openinference.EncodeServer(build()), nil
+		return openinference.NewServer(build()).Encode(), nil
 	case p.Model == "" && p.Verb == "live":
 		return []byte(`{"live":true}`), nil
 	case p.Model == "":
@@ -44,14 +46,23 @@ func (s *Server) openInference(w http.ResponseWriter, r *http.Request, p openinf
 		}
 		return []byte(`{"ready":true}`), nil
 	case infer:
-		return s.openInfer(w, r, p)
+		return s.openInferHTTP(w, r, p)
 	}
-	versions, err := s.servables.Entries(tfserving.Spec(p.Model, p.Version))
-	if err != nil {
+	m, err := s.openModel(p.Model, p.Version)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if p.Verb == "ready" {
+	case p.Verb == "ready":
 		return []byte(`{"ready":true}`), nil
+	}
+	return m.Encode(), nil
+}
+
+// openModel describes a model that answers; the error is a status.
+func (s *Server) openModel(name string, version int64) (m openinference.Model, err error) {
+	versions, err := s.servables.Entries(tfserving.Spec(name, version))
+	if err != nil {
+		return m, err
 	}
 	var names []string
 	for _, m := range versions {
@@ -59,40 +70,52 @@ func (s *Server) openInference(w http.ResponseWriter, r *http.Request, p openinf
 			names = append(names, v)
 		}
 	}
-	return openinference.EncodeModel(p.Model, names, versions[0].Inputs(), versions[0].Outputs()), nil
+	return openinference.NewModel(name, names, versions[0].Inputs(), versions[0].Outputs()), nil
 }
 
-func (s *Server) openInfer(w http.ResponseWriter, r *http.Request, p openinference.Path) ([]byte, error) {
-	c := callerOfHTTP(r)
-	spec := tfserving.Spec(p.Model, p.Version)
+// openInfer answers what decode reads, once it is sure that the model does; id is that of the request,
+// for its impressions.
+func (s *Server) openInfer(ctx context.Context, c caller, name string, version int64, decode func() (openinference.Request, error)) (a openinference.Answer, id string, err error) {
+	began, spec := time.Now(), tfserving.Spec(name, version)
+	c.api = "ModelInfer"
 	var q openinference.Request
-	_, err := s.servables.Entries(spec)
-	if err == nil {
+	if _, err = s.servables.Entries(spec); err == nil {
+		q, err = decode()
+	}
+	if err != nil {
+		s.counted(c, spec, time.Since(began), 0, err) // those that are decoded count further on
+		return a, c.requestID, err
+	}
+	res, id, err := s.predict(ctx, c, &apis.PredictRequest{ModelSpec: spec, Inputs: q.Inputs, OutputFilter: q.Outputs})
+	if err != nil {
+		return a, id, err
+	}
+	names := q.Outputs // in the order in which they were asked for
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(res.GetOutputs()))
+	}
+	a = openinference.Answer{Model: name, Version: res.GetModelSpec().GetVersion().GetValue(), ID: q.ID}
+	for _, name := range names {
+		a.Outputs = append(a.Outputs, openinference.Output{Name: name, Values: res.GetOutputs()[name].GetFloatVal(), Binary: q.Binary(name)})
+	}
+	return a, id, nil
+}
+
+func (s *Server) openInferHTTP(w http.ResponseWriter, r *http.Request, p openinference.Path) ([]byte, error) {
+	a, id, err := s.openInfer(r.Context(), callerOfHTTP(r), p.Model, p.Version, func() (q openinference.Request, err error) {
 		err = s.restDecode(w, r, func(body io.Reader) (err error) {
 			q, err = openinference.Decode(body, r.Header.Get(openinference.BinaryHeader))
 			return err
 		})
-	}
-	if err != nil {
-		s.metrics.predicts.WithLabelValues(status.Code(err).String()).Inc() // those that are decoded count further on
-		return nil, err
-	}
-	res, id, err := s.predict(r.Context(), c, &apis.PredictRequest{ModelSpec: spec, Inputs: q.Inputs, OutputFilter: q.Outputs})
+		return q, err
+	})
 	if id != "" {
 		w.Header().Set(requestIDKey, id)
 	}
 	if err != nil {
 		return nil, err
 	}
-	names := q.Outputs // in the order in which they were asked for
-	if len(names) == 0 {
-		names = slices.Sorted(maps.Keys(res.GetOutputs()))
-	}
-	outputs := make([]openinference.Output, len(names))
-	for i, name := range names {
-		outputs[i] = openinference.Output{Name: name, Values: res.GetOutputs()[name].GetFloatVal(), Binary: q.Binary(name)}
-	}
-	body, header, err := openinference.EncodeAnswer(p.Model, res.GetModelSpec().GetVersion().GetValue(), q.ID, outputs)
+	body, header, err := openinference.EncodeAnswer(a)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "a score is no number, which JSON cannot hold: %v", err)
 	}

@@ -51,29 +51,47 @@ func TestOpenInference(t *testing.T) {
 	}
 }
 
-// TestOracleTriton asks with Triton's own client.
-func TestOracleTriton(t *testing.T) {
-	python := oracle.Triton(t)
-	c := newCluster(t, job)
-	cmd := exec.CommandContext(testContext(t), python, "testdata/triton_client.py", c.entry.HTTPAddr(), ranker)
+// triton runs a script of Triton's own client.
+func triton(t *testing.T, script string, args ...string) (said map[string]json.RawMessage) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), oracle.Triton(t), append([]string{script}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
-	var got map[string]json.RawMessage
-	decode(t, "the answers", stdout.Bytes(), &got)
+	decode(t, "the answers", stdout.Bytes(), &said)
+	return said
+}
+
+// TestOracleTriton asks with Triton's own clients, over HTTP and gRPC.
+func TestOracleTriton(t *testing.T) {
+	oracle.Triton(t)
+	c := newCluster(t, job)
 	scores := []any{"r1", "1", []float32{c.w.score(5, 7), c.w.score(6, 8)}}
-	for what, want := range map[string]any{
-		"live": true, "ready": true, "model ready": true, "version ready": true, "no such version": false, "no such model": false,
-		"server": "monolith", "json": scores, "bytes": scores,
+	for what, way := range map[string]struct {
+		said map[string]json.RawMessage
+		asks []string
+	}{
+		"HTTP": {triton(t, "testdata/triton_client.py", c.entry.HTTPAddr(), ranker), []string{"json", "bytes"}},
+		"gRPC": {triton(t, "testdata/triton_grpc.py", c.entry.GRPCAddr(), ranker), []string{"bytes", "typed"}},
 	} {
-		nearly(t, what, got[what], want)
-	}
-	if wrong := string(got["wrong"]); !strings.Contains(wrong, "movie") {
-		t.Errorf("an input is missing: %s", wrong)
-	}
-	if m := string(got["metadata"]); !strings.Contains(m, `"versions": ["1"]`) {
-		t.Errorf("metadata %s", m)
+		for asked, want := range map[string]any{
+			"live": true, "ready": true, "model ready": true, "version ready": true, "no such version": false, "no such model": false, "server": "monolith",
+		} {
+			nearly(t, what+" "+asked, way.said[asked], want)
+		}
+		for _, asked := range way.asks {
+			nearly(t, what+" "+asked, way.said[asked], scores)
+		}
+		if wrong := string(way.said["wrong"]); !strings.Contains(wrong, "movie") {
+			t.Errorf("%s: an input is missing: %s", what, wrong)
+		}
+		if m := string(way.said["metadata"]); !strings.Contains(m, `"versions": ["1"]`) {
+			t.Errorf("%s: metadata %s", what, m)
+		}
+		if what == "gRPC" {
+			nearly(t, what+" of nobody", way.said["nobody"], []any{"StatusCode.NOT_FOUND", "Servable not found for request: Latest(nobody)"})
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,6 +20,10 @@ import (
 // ServeHTTP is TensorFlow Serving's REST API, on the same code as the gRPC one, and the open inference
 // protocol below /v2.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.monitoring.serves(r) {
+		s.monitoring.handler.ServeHTTP(w, r)
+		return
+	}
 	if p, ok := openinference.ParsePath(r.URL.EscapedPath()); ok {
 		s.serveOpenInference(w, r, p)
 		return
@@ -77,7 +82,8 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id s
 }
 
 func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (body []byte, id string, err error) {
-	c := callerOfHTTP(r)
+	began, c := time.Now(), callerOfHTTP(r)
+	c.api = "Predict"
 	versions, err := s.servables.Entries(spec)
 	var p tfserving.PredictJSON
 	if err == nil {
@@ -87,7 +93,7 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 		})
 	}
 	if err != nil {
-		s.metrics.predicts.WithLabelValues(status.Code(err).String()).Inc() // those that are decoded count further on
+		s.counted(c, spec, time.Since(began), 0, err) // those that are decoded count further on
 		return nil, c.requestID, err
 	}
 	spec.SignatureName = p.Signature
@@ -104,7 +110,8 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 
 // restInfer answers :classify and :regress.
 func (s *Server) restInfer(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec, method string) (body []byte, id string, err error) {
-	c := callerOfHTTP(r)
+	began, c := time.Now(), callerOfHTTP(r)
+	c.api = apiOf(method)
 	var p tfserving.ExamplesJSON
 	_, err = s.servables.Entries(spec)
 	if err == nil {
@@ -114,15 +121,15 @@ func (s *Server) restInfer(w http.ResponseWriter, r *http.Request, spec *apis.Mo
 		})
 	}
 	if err != nil {
-		s.metrics.predicts.WithLabelValues(status.Code(err).String()).Inc() // those that are decoded count further on
+		s.counted(c, spec, time.Since(began), 0, err) // those that are decoded count further on
 		return nil, c.requestID, err
 	}
 	spec.SignatureName = p.Signature
-	results, id, err := s.infer(r.Context(), c, []*apis.InferenceTask{{ModelSpec: spec, MethodName: method}}, func() ([][]byte, error) { return tfserving.WithContext(p.Context, p.Examples) })
+	result, id, err := s.inferOne(r.Context(), c, spec, method, func() ([][]byte, error) { return tfserving.WithContext(p.Context, p.Examples) })
 	if err != nil {
 		return nil, id, err
 	}
-	if body, err = tfserving.EncodeResult(results[0]); err != nil {
+	if body, err = tfserving.EncodeResult(result); err != nil {
 		return nil, id, status.Error(codes.Internal, err.Error())
 	}
 	return body, id, nil
@@ -130,7 +137,7 @@ func (s *Server) restInfer(w http.ResponseWriter, r *http.Request, spec *apis.Mo
 
 // callerOfHTTP reads what the headers of a request say.
 func callerOfHTTP(r *http.Request) caller {
-	return caller{requestID: r.Header.Get(requestIDKey), traceparent: r.Header.Get(traceparentKey), impressions: asks(r.Header.Get(impressionKey))}
+	return caller{entrypoint: "REST", requestID: r.Header.Get(requestIDKey), traceparent: r.Header.Get(traceparentKey), impressions: asks(r.Header.Get(impressionKey))}
 }
 
 // restDecode lets decode read the body as it arrives, within the bounds of one request and of all.

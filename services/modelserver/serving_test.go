@@ -230,7 +230,7 @@ func restAgrees(t *testing.T, c *cluster) {
 	if got := c.entry.counted(t, "monolith_modelserver_predict_total", "InvalidArgument") - before; got != 3 {
 		t.Errorf("3 requests were refused in decoding, %v counted", got)
 	}
-	if code, body := post(t, c.entry, "/v1/models/ranker/labels/canary:predict", `{"instances":[{"user":1,"movie":3}]}`); code != http.StatusBadRequest || body != `{ "error": "Unrecognized servable version label: canary" }` {
+	if code, body := post(t, c.entry, "/v1/models/ranker/labels/canary:predict", `{"instances":[{"user":1,"movie":3}]}`); code != http.StatusBadRequest || body != `{ "error": "Unrecognized servable version label: canary; the model has none: give it version_labels in its configuration" }` {
 		t.Errorf("a label: %d %s", code, body)
 	}
 	restMetadata(t, c)

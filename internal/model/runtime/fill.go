@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
@@ -213,6 +214,37 @@ func (b *Batch) FloatColumn(f int, values []float32) error {
 		return fmt.Errorf("%w: it has %d samples at most", ErrFull, b.e.samples)
 	}
 	b.floats[f], b.sealed = append(b.floats[f], values...), false
+	return nil
+}
+
+// Append adds the samples of another batch of the same engine, without their labels. Seal makes what
+// crossed features have. An error leaves the batch as it was.
+func (b *Batch) Append(o *Batch) error {
+	e, n := b.e, o.Len()
+	if o.e != e {
+		return errors.New("the batch was made by another engine")
+	}
+	if b.Len()+n > e.samples {
+		return fmt.Errorf("%w: it has %d samples at most", ErrFull, e.samples)
+	}
+	total := 0
+	for f := range o.ids {
+		total += len(o.ids[f].ids)
+	}
+	if err := b.room(total); err != nil {
+		return err
+	}
+	for f := range o.ids {
+		for i := range n {
+			if e.features[f].cross == nil {
+				b.ids[f].add(o.ids[f].of(i))
+			}
+		}
+	}
+	for i := range o.floats {
+		b.floats[i] = append(b.floats[i], o.floats[i]...)
+	}
+	b.sealed = false
 	return nil
 }
 

@@ -39,26 +39,19 @@ fi
 # nats-server and the nats CLI, built from their pinned modules.
 (cd internal/testenv/oracle/tools && GOFLAGS=-mod=mod go build -o "$here/bin/" github.com/nats-io/nats-server/v2 github.com/nats-io/natscli/nats)
 
-# kazoo and TensorFlow with the serving API, from PyPI.
-if [ ! -e "$here/python/.complete" ]; then
-  rm -rf "$here/python"
-  python3 -m venv "$here/python"
-  "$here/python/bin/pip" install -q --disable-pip-version-check -r internal/testenv/oracle/requirements.txt
-  touch "$here/python/.complete"
-fi
+# venv NAME REQUIREMENTS: a Python environment with what the file lists, from PyPI. Its .complete is the
+# list that it was made of, so that another list installs what is new in it.
+venv() {
+  local dir=$here/$1 list=internal/testenv/oracle/$2
+  if cmp -s "$list" "$dir/.complete"; then return; fi
+  [ -e "$dir/.complete" ] || rm -rf "$dir"
+  rm -f "$dir/.complete"
+  [ -x "$dir/bin/pip" ] || python3 -m venv "$dir"
+  "$dir/bin/pip" install -q --disable-pip-version-check -r "$list"
+  cp "$list" "$dir/.complete"
+}
 
-# kazoo with its own tests and what they need, from PyPI.
-if [ ! -e "$here/kazoo/.complete" ]; then
-  rm -rf "$here/kazoo"
-  python3 -m venv "$here/kazoo"
-  "$here/kazoo/bin/pip" install -q --disable-pip-version-check -r internal/testenv/oracle/kazoo-requirements.txt
-  touch "$here/kazoo/.complete"
-fi
-# Triton's client of the open inference protocol, from PyPI.
-if [ ! -e "$here/triton/.complete" ]; then
-  rm -rf "$here/triton"
-  python3 -m venv "$here/triton"
-  "$here/triton/bin/pip" install -q --disable-pip-version-check -r internal/testenv/oracle/triton-requirements.txt
-  touch "$here/triton/.complete"
-fi
+venv python requirements.txt        # kazoo and TensorFlow with the serving API
+venv kazoo kazoo-requirements.txt   # kazoo with its own tests and what they need
+venv triton triton-requirements.txt # Triton's client of the open inference protocol
 echo "The oracles are in $here."

@@ -59,18 +59,31 @@ func NATS(t testing.TB) string {
 	return need(t, "the nats CLI", filepath.Join(Home(t), "bin", "nats"))
 }
 
+// environment is a Python environment that holds what its list of requirements names now.
+func environment(t testing.TB, what, name, list string) string {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	wanted, err := os.ReadFile(filepath.Join(filepath.Dir(file), list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(Home(t), name)
+	if made, err := os.ReadFile(need(t, what, filepath.Join(home, ".complete"))); err != nil || !bytes.Equal(made, wanted) {
+		Missing(t, what+" as "+list+" lists it now", fix)
+	}
+	return home
+}
+
 // Python is an interpreter with kazoo, tensorflow and tensorflow_serving.
 func Python(t testing.TB) string {
 	t.Helper()
-	need(t, "Python with kazoo and TensorFlow", filepath.Join(Home(t), "python", ".complete"))
-	return filepath.Join(Home(t), "python", "bin", "python")
+	return filepath.Join(environment(t, "Python with kazoo and TensorFlow", "python", "requirements.txt"), "bin", "python")
 }
 
 // Triton is an interpreter with tritonclient, NVIDIA's client of the open inference protocol.
 func Triton(t testing.TB) string {
 	t.Helper()
-	need(t, "Python with tritonclient", filepath.Join(Home(t), "triton", ".complete"))
-	return filepath.Join(Home(t), "triton", "bin", "python")
+	return filepath.Join(environment(t, "Python with tritonclient", "triton", "triton-requirements.txt"), "bin", "python")
 }
 
 // Torch is an interpreter with PyTorch. It is one of the peers that benchmarks are measured

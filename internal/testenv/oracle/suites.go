@@ -20,6 +20,5 @@ func GoZooKeeperTests(t testing.TB) string {
 // KazooTests is the folder of an environment whose bin/python runs kazoo's own tests.
 func KazooTests(t testing.TB) string {
 	t.Helper()
-	need(t, "Python with kazoo's own tests", filepath.Join(Home(t), "kazoo", ".complete"))
-	return filepath.Join(Home(t), "kazoo")
+	return environment(t, "Python with kazoo's own tests", "kazoo", "kazoo-requirements.txt")
 }

@@ -26,81 +26,111 @@ type outputJSON struct {
 	Data       []json.Number   `json:"data,omitempty"`
 }
 
+// Answer is what a model says to a request.
+type Answer struct {
+	Model   string
+	Version int64
+	ID      string // of the request
+	Outputs []Output
+}
+
 // EncodeAnswer is the body of an answer, and how many of its bytes are JSON: all of them where no
 // output is binary.
-func EncodeAnswer(model string, version int64, id string, outputs []Output) (body []byte, header int, err error) {
-	a := struct {
+func EncodeAnswer(a Answer) (body []byte, header int, err error) {
+	said := struct {
 		Model   string       `json:"model_name"`
 		Version string       `json:"model_version"`
 		ID      string       `json:"id,omitempty"`
 		Outputs []outputJSON `json:"outputs"`
-	}{model, strconv.FormatInt(version, 10), id, []outputJSON{}}
+	}{a.Model, strconv.FormatInt(a.Version, 10), a.ID, []outputJSON{}}
 	var tail []byte
-	for _, o := range outputs {
+	for _, o := range a.Outputs {
 		out := outputJSON{Name: o.Name, Datatype: number, Shape: []int{len(o.Values)}}
 		if o.Binary {
 			out.Parameters = &map[string]int{"binary_data_size": 4 * len(o.Values)}
-			for _, v := range o.Values {
-				tail = binary.LittleEndian.AppendUint32(tail, math.Float32bits(v))
-			}
+			tail = appendBytes(tail, o.Values)
 		} else {
 			for _, v := range o.Values {
 				out.Data = append(out.Data, json.Number(strconv.FormatFloat(float64(v), 'g', -1, 32)))
 			}
 		}
-		a.Outputs = append(a.Outputs, out)
+		said.Outputs = append(said.Outputs, out)
 	}
-	if body, err = json.Marshal(a); err != nil {
+	if body, err = json.Marshal(said); err != nil {
 		return nil, 0, err
 	}
 	return append(body, tail...), len(body), nil
 }
 
+// appendBytes writes numbers least significant byte first.
+func appendBytes(b []byte, values []float32) []byte {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
 // EncodeError is the body of a refusal.
 func EncodeError(message string) []byte {
-	body, _ := json.Marshal(map[string]string{"error": message}) // texts always are JSON
-	return body
+	return encode(map[string]string{"error": message})
 }
 
-// EncodeServer is what the server says of itself.
-func EncodeServer(version string) []byte {
-	body, _ := json.Marshal(struct {
-		Name       string   `json:"name"`
-		Version    string   `json:"version"`
-		Extensions []string `json:"extensions"`
-	}{"monolith", version, []string{"binary_tensor_data"}})
-	return body
+// Server is what the server says of itself.
+type Server struct {
+	Name       string   `json:"name"`
+	Version    string   `json:"version"`
+	Extensions []string `json:"extensions"`
 }
 
-type tensorMetadata struct {
-	Name     string `json:"name"`
-	Datatype string `json:"datatype"`
-	Shape    []int  `json:"shape"`
+// Encode is the JSON of it.
+func (s Server) Encode() []byte { return encode(s) }
+
+// Tensor is an input or output of a model: -1 in its shape stands for any number.
+type Tensor struct {
+	Name     string  `json:"name"`
+	Datatype string  `json:"datatype"`
+	Shape    []int64 `json:"shape"`
 }
 
-// EncodeModel is what a model says of itself: -1 in a shape stands for any number.
-func EncodeModel(name string, versions []string, inputs []tfserving.Input, outputs []string) []byte {
-	m := struct {
-		Name     string           `json:"name"`
-		Versions []string         `json:"versions"`
-		Platform string           `json:"platform"`
-		Inputs   []tensorMetadata `json:"inputs"`
-		Outputs  []tensorMetadata `json:"outputs"`
-	}{name, versions, "monolith", []tensorMetadata{}, []tensorMetadata{}}
+// Model is what a model says of itself.
+type Model struct {
+	Name     string   `json:"name"`
+	Versions []string `json:"versions"`
+	Platform string   `json:"platform"`
+	Inputs   []Tensor `json:"inputs"`
+	Outputs  []Tensor `json:"outputs"`
+}
+
+// Encode is the JSON of it.
+func (m Model) Encode() []byte { return encode(m) }
+
+// NewServer describes this server, of a version.
+func NewServer(version string) Server {
+	return Server{"monolith", version, []string{"binary_tensor_data"}}
+}
+
+// NewModel describes a model whose versions answer.
+func NewModel(name string, versions []string, inputs []tfserving.Input, outputs []string) Model {
+	m := Model{name, versions, "monolith", []Tensor{}, []Tensor{}}
 	for _, in := range inputs {
-		t := tensorMetadata{in.Name, datatypes[in.Dtype], []int{-1}}
+		t := Tensor{in.Name, datatypes[in.Dtype], []int64{-1}}
 		switch {
 		case in.List:
 			t.Shape = append(t.Shape, -1)
 		case in.Dim > 1:
-			t.Shape = append(t.Shape, in.Dim)
+			t.Shape = append(t.Shape, int64(in.Dim))
 		}
 		m.Inputs = append(m.Inputs, t)
 	}
 	for _, name := range outputs {
-		m.Outputs = append(m.Outputs, tensorMetadata{name, number, []int{-1}})
+		m.Outputs = append(m.Outputs, Tensor{name, number, []int64{-1}})
 	}
-	body, _ := json.Marshal(m)
+	return m
+}
+
+// encode writes texts and whole numbers, which always are JSON.
+func encode(v any) []byte {
+	body, _ := json.Marshal(v)
 	return body
 }
 

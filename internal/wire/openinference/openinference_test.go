@@ -150,7 +150,7 @@ func TestOutputs(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
-	b, n, err := EncodeAnswer("m", 3, "q", []Output{{"a", []float32{.5, 1e-9}, false}, {"b", []float32{2}, true}})
+	b, n, err := EncodeAnswer(Answer{"m", 3, "q", []Output{{"a", []float32{.5, 1e-9}, false}, {"b", []float32{2}, true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,16 +158,16 @@ func TestAnswers(t *testing.T) {
 	if string(b[:n]) != text || !bytes.Equal(b[n:], []byte{0, 0, 0, 64}) {
 		t.Errorf("%s and %x", b[:n], b[n:])
 	}
-	if _, _, err := EncodeAnswer("m", 3, "", []Output{{"a", []float32{float32(math.NaN())}, false}}); err == nil {
+	if _, _, err := EncodeAnswer(Answer{"m", 3, "", []Output{{"a", []float32{float32(math.NaN())}, false}}}); err == nil {
 		t.Error("NaN is JSON")
 	}
-	model := EncodeModel("m", []string{"3"}, []tfserving.Input{{Name: "u", Dtype: types_go_proto.DataType_DT_INT64}, {Name: "l", Dtype: types_go_proto.DataType_DT_STRING, List: true}, {Name: "f", Dtype: types_go_proto.DataType_DT_FLOAT, Dim: 2}}, []string{"score"})
+	model := NewModel("m", []string{"3"}, []tfserving.Input{{Name: "u", Dtype: types_go_proto.DataType_DT_INT64}, {Name: "l", Dtype: types_go_proto.DataType_DT_STRING, List: true}, {Name: "f", Dtype: types_go_proto.DataType_DT_FLOAT, Dim: 2}}, []string{"score"}).Encode()
 	const says = `{"name":"m","versions":["3"],"platform":"monolith","inputs":[{"name":"u","datatype":"INT64","shape":[-1]},{"name":"l","datatype":"BYTES","shape":[-1,-1]},{"name":"f","datatype":"FP32","shape":[-1,2]}],"outputs":[{"name":"score","datatype":"FP32","shape":[-1]}]}`
 	if string(model) != says {
 		t.Errorf("%s", model)
 	}
-	if !json.Valid(EncodeServer("v1")) || string(EncodeError(`a "b"`)) != `{"error":"a \"b\""}` {
-		t.Errorf("%s %s", EncodeServer("v1"), EncodeError(`a "b"`))
+	if !json.Valid(NewServer("v1").Encode()) || string(EncodeError(`a "b"`)) != `{"error":"a \"b\""}` {
+		t.Errorf("%s %s", NewServer("v1").Encode(), EncodeError(`a "b"`))
 	}
 }
 

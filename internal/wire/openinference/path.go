@@ -1,5 +1,5 @@
-// Package openinference is the open inference protocol over HTTP, version 2 (KServe, Triton): paths,
-// requests and answers, tensors as JSON or as bytes behind it. Tensors inside are TensorFlow
+// Package openinference is the open inference protocol, version 2 (KServe, Triton), over HTTP and gRPC: paths,
+// requests and answers, tensors as JSON, typed fields or bytes. Tensors inside are TensorFlow
 // Serving's, so that one model answers both protocols.
 package openinference
 

@@ -24,36 +24,45 @@ const (
 	double = "FP64"
 )
 
-// tensor makes the tensor of what in holds, and takes its bytes from raw where it says so. Whole
-// numbers are ids and become DT_INT64.
+// tensor makes the tensor of what in holds, and takes its bytes from raw where it says so.
 func (in *tensorJSON) tensor(raw []byte) (t *tfserving.TensorProto, rest []byte, err error) {
-	width, known := widths[in.Datatype]
+	rest = raw
+	t, err = shaped(in.Datatype, in.Shape, func(v *values, width int) error {
+		size := in.Parameters.BinaryDataSize
+		if size == nil {
+			return v.readJSON(in.Data, len(in.Shape))
+		}
+		if *size < 0 || *size > int64(len(raw)) || in.Data != nil {
+			return fmt.Errorf("its binary_data_size is %d, and %d bytes are left behind the JSON; send as many, and no data", *size, len(raw))
+		}
+		rest = raw[*size:]
+		return v.readBytes(raw[:*size], width)
+	})
+	return t, rest, err
+}
+
+// shaped makes a tensor of the elements that read adds, whose width it is told. Whole numbers are ids
+// and become DT_INT64.
+func shaped(datatype string, shape []int64, read func(v *values, width int) error) (*tfserving.TensorProto, error) {
+	width, known := widths[datatype]
 	if !known {
-		return nil, nil, fmt.Errorf("its datatype %q is not taken; send INT64 for ids, FP32 for numbers or BYTES for texts", in.Datatype)
+		return nil, fmt.Errorf("its datatype %q is not taken; send INT64 for ids, FP32 for numbers or BYTES for texts", datatype)
 	}
 	n := int64(1)
-	for _, d := range in.Shape {
+	for _, d := range shape {
 		if d < 0 || d > tfserving.MaxBody || n*d > tfserving.MaxBody {
-			return nil, nil, fmt.Errorf("its shape %v is not one of a request; send the real sizes", in.Shape)
+			return nil, fmt.Errorf("its shape %v is not one of a request; send the real sizes", shape)
 		}
 		n *= d
 	}
-	v := values{datatype: in.Datatype}
-	if size := in.Parameters.BinaryDataSize; size != nil {
-		if *size < 0 || *size > int64(len(raw)) || in.Data != nil {
-			return nil, nil, fmt.Errorf("its binary_data_size is %d, and %d bytes are left behind the JSON; send as many, and no data", *size, len(raw))
-		}
-		err, rest = v.readBytes(raw[:*size], width), raw[*size:]
-	} else {
-		err, rest = v.readJSON(in.Data, len(in.Shape)), raw
-	}
-	if err != nil {
-		return nil, nil, err
+	v := values{datatype: datatype}
+	if err := read(&v, width); err != nil {
+		return nil, err
 	}
 	if int64(v.len()) != n {
-		return nil, nil, fmt.Errorf("it has %d elements, its shape %v holds %d", v.len(), in.Shape, n)
+		return nil, fmt.Errorf("it has %d elements, its shape %v holds %d", v.len(), shape, n)
 	}
-	return v.proto(in.Shape), rest, nil
+	return v.proto(shape), nil
 }
 
 // values are the elements of one tensor; one of the lists is used.
@@ -167,11 +176,22 @@ func (v *values) readBytes(raw []byte, width int) error {
 			shift := 64 - 8*width
 			v.ints = append(v.ints, int64(u<<shift)>>shift)
 		default:
-			if u > math.MaxInt64 && v.datatype == "UINT64" {
-				return fmt.Errorf("an element is %d, which is no id: send whole numbers below 2^63", u)
+			if v.datatype == "UINT64" {
+				if err := v.addUnsigned(u); err != nil {
+					return err
+				}
+				continue
 			}
 			v.ints = append(v.ints, int64(u))
 		}
 	}
+	return nil
+}
+
+func (v *values) addUnsigned(u uint64) error {
+	if u > math.MaxInt64 {
+		return fmt.Errorf("an element is %d, which is no id: send whole numbers below 2^63", u)
+	}
+	v.ints = append(v.ints, int64(u))
 	return nil
 }

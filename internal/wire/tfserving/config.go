@@ -3,6 +3,7 @@ package tfserving
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -29,6 +30,7 @@ type Model struct {
 	Name     string // {model}:{sub-model}
 	BasePath string // the versions' directories lie below
 	Policy   Policy
+	Labels   map[string]int64 // of versions, by which requests may name them
 }
 
 // Config builds the configuration for HandleReloadConfigRequest, in the order given.
@@ -40,6 +42,7 @@ func Config(models ...Model) *config_go_proto.ModelServerConfig {
 			BasePath:           m.BasePath,
 			ModelPlatform:      "tensorflow",
 			ModelVersionPolicy: m.Policy.proto(),
+			VersionLabels:      m.Labels,
 		})
 	}
 	return &config_go_proto.ModelServerConfig{Config: &config_go_proto.ModelServerConfig_ModelConfigList{ModelConfigList: list}}
@@ -97,9 +100,28 @@ func Models(c *config_go_proto.ModelServerConfig) ([]Model, error) {
 		case *config_go_proto.FileSystemStoragePathSourceConfig_ServableVersionPolicy_Latest_:
 			p = Policy{Latest: max(1, int(min(choice.Latest.GetNumVersions(), MaxModels)))}
 		}
-		models = append(models, Model{Name: m.GetName(), BasePath: filepath.Clean(m.GetBasePath()), Policy: p})
+		if err := labels(m); err != nil {
+			return nil, err
+		}
+		models = append(models, Model{Name: m.GetName(), BasePath: filepath.Clean(m.GetBasePath()), Policy: p, Labels: m.GetVersionLabels()})
 	}
 	return models, nil
+}
+
+// labels refuses labels that no request could name, and too many.
+func labels(m *config_go_proto.ModelConfig) error {
+	if n := len(m.GetVersionLabels()); n > MaxModels {
+		return fmt.Errorf("model %s has %d version_labels, at most %d are taken", m.GetName(), n, MaxModels)
+	}
+	for label, version := range m.GetVersionLabels() {
+		switch {
+		case label == "" || len(label) > MaxName || strings.Contains(label, "/"):
+			return fmt.Errorf("model %s has the version label %q; name 1 to %d bytes without a slash", m.GetName(), label, MaxName)
+		case version < 1:
+			return fmt.Errorf("version label %s of model %s means version %d; versions begin with 1", label, m.GetName(), version)
+		}
+	}
+	return nil
 }
 
 // Spec names a servable; version 0 means the newest that is served.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"math"
 	"net"
 	"slices"
@@ -194,7 +195,7 @@ func TestRows(t *testing.T) {
 func TestConfigThereAndBack(t *testing.T) {
 	models := []tfserving.Model{
 		{Name: "m:entry", BasePath: "/a/entry", Policy: tfserving.Policy{Latest: 1}},
-		{Name: "m:ps_0", BasePath: "/a/ps_0", Policy: tfserving.Policy{Versions: []int64{3, 5}}},
+		{Name: "m:ps_0", BasePath: "/a/ps_0", Policy: tfserving.Policy{Versions: []int64{3, 5}}, Labels: map[string]int64{"stable": 3, "canary": 5}},
 		{Name: "all", BasePath: "/b", Policy: tfserving.Policy{All: true}},
 		{Name: "two", BasePath: "/c", Policy: tfserving.Policy{Latest: 2}},
 	}
@@ -204,7 +205,7 @@ func TestConfigThereAndBack(t *testing.T) {
 	}
 	for i := range models {
 		a, b := models[i], back[i]
-		if a.Name != b.Name || a.BasePath != b.BasePath || a.Policy.All != b.Policy.All || a.Policy.Latest != b.Policy.Latest || !slices.Equal(a.Policy.Versions, b.Policy.Versions) {
+		if a.Name != b.Name || a.BasePath != b.BasePath || a.Policy.All != b.Policy.All || a.Policy.Latest != b.Policy.Latest || !slices.Equal(a.Policy.Versions, b.Policy.Versions) || !maps.Equal(a.Labels, b.Labels) {
 			t.Errorf("%+v came back as %+v", a, b)
 		}
 	}
@@ -220,6 +221,8 @@ func TestConfigThereAndBack(t *testing.T) {
 		"no base path":  tfserving.Config(tfserving.Model{Name: "x"}),
 		"twice":         tfserving.Config(tfserving.Model{Name: "x", BasePath: "/x"}, tfserving.Model{Name: "x", BasePath: "/y"}),
 		"too many":      tfserving.Config(make([]tfserving.Model, tfserving.MaxModels+1)...),
+		"no label":      tfserving.Config(tfserving.Model{Name: "x", BasePath: "/x", Labels: map[string]int64{"": 1}}),
+		"label of none": tfserving.Config(tfserving.Model{Name: "x", BasePath: "/x", Labels: map[string]int64{"stable": 0}}),
 		"long name":     tfserving.Config(tfserving.Model{Name: strings.Repeat("x", tfserving.MaxName+1), BasePath: "/x"}),
 		"other runtime": {Config: &config_go_proto.ModelServerConfig_ModelConfigList{ModelConfigList: &config_go_proto.ModelConfigList{Config: []*config_go_proto.ModelConfig{{Name: "x", BasePath: "/x", ModelPlatform: "caffe"}}}}},
 	} {

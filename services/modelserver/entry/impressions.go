@@ -74,8 +74,9 @@ func newRequestID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// take copies out of the scratch what the answer stood on, and queues it.
-func (r *Recorder) take(m *Model, in Input, sc *scratch, denseSeq uint64, scores [][]float32) {
+// take copies out of the scratch what the answer stood on, and queues it. The request's rows begin
+// with sample from.
+func (r *Recorder) take(m *Model, in Input, sc *scratch, from int, denseSeq uint64, scores [][]float32) {
 	now, texts := time.Now().UnixMicro(), m.textsOf(in)
 	for row, score := range scores[0] {
 		rec := &impression.Impression{
@@ -90,7 +91,7 @@ func (r *Recorder) take(m *Model, in Input, sc *scratch, denseSeq uint64, scores
 				rec.Scores[name] = scores[i][row]
 			}
 		}
-		m.stoodOn(rec, sc, texts)
+		m.stoodOn(rec, sc, from+row, texts)
 		select {
 		case r.to.queue <- rec:
 		default:
@@ -101,9 +102,9 @@ func (r *Recorder) take(m *Model, in Input, sc *scratch, denseSeq uint64, scores
 }
 
 // stoodOn notes what a sample gave and the rows that it read, crossed features' among them.
-func (m *Model) stoodOn(rec *impression.Impression, sc *scratch, texts map[string]map[int64]string) {
+func (m *Model) stoodOn(rec *impression.Impression, sc *scratch, sample int, texts map[string]map[int64]string) {
 	for i, f := range m.spec.GetFeatures() {
-		ids := sc.batch.IDs(i, rec.Row)
+		ids := sc.batch.IDs(i, sample)
 		listed := ids[:min(len(ids), impression.MaxFeatureRows, impression.MaxInputs-len(rec.Rows))]
 		if more := len(ids) - len(listed); more > 0 {
 			if rec.More == nil {
@@ -114,7 +115,7 @@ func (m *Model) stoodOn(rec *impression.Impression, sc *scratch, texts map[strin
 		given := make(impression.IDs, 0, len(listed))
 		for k, id := range listed {
 			given = append(given, signature(id))
-			shard, block, at := sc.batch.Place(i, rec.Row, k)
+			shard, block, at := sc.batch.Place(i, sample, k)
 			rec.Rows = append(rec.Rows, impression.Row{
 				Feature: f.GetName(), Table: f.GetTable(), ID: id, Text: texts[f.GetName()][signature(id)], Shard: uint32(shard),
 				Replica: sc.lookup.Replica(shard, block, at), SyncSeq: sc.batch.Blocks(shard)[block].Seqs[at],
@@ -128,7 +129,7 @@ func (m *Model) stoodOn(rec *impression.Impression, sc *scratch, texts map[strin
 		if rec.Floats == nil {
 			rec.Floats = make(map[string][]float32, len(m.floats))
 		}
-		values := sc.batch.Floats(i, rec.Row)
+		values := sc.batch.Floats(i, sample)
 		rec.Floats[f.name] = slices.Clone(values[:min(len(values), impression.MaxFeatureRows)])
 	}
 }

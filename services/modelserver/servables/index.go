@@ -21,6 +21,7 @@ type index struct {
 	models map[string][]*servable
 	shards map[shardKey][]*rows.Shard
 	absent map[string]map[int64]string // of configured models: what keeps a version from answering
+	labels map[string]map[string]label // of configured models
 
 	expects func(name string) bool // it is to be served here, configured or not; nil: nobody knows
 }
@@ -41,7 +42,7 @@ func alias[V any](models map[string]V, name string) (V, bool) {
 
 // reindex publishes what answers now. The caller holds mu.
 func (s *Manager) reindex() {
-	x := &index{models: map[string][]*servable{}, shards: map[shardKey][]*rows.Shard{}, expects: s.expects, absent: map[string]map[int64]string{}}
+	x := &index{models: map[string][]*servable{}, shards: map[shardKey][]*rows.Shard{}, expects: s.expects, absent: map[string]map[int64]string{}, labels: s.bind()}
 	for name := range s.configs {
 		x.absent[name] = map[int64]string{}
 	}
@@ -73,13 +74,10 @@ func (s *Manager) reindex() {
 // find resolves a model spec to what may answer it, newest first: only the version that
 // is asked for, if one is.
 func (x *index) find(spec *apis.ModelSpec) ([]*servable, error) {
-	if spec.GetName() == "" {
-		return nil, status.Error(codes.InvalidArgument, "Missing ModelSpec: name the model")
+	want, err := x.version(spec)
+	if err != nil {
+		return nil, err
 	}
-	if _, ok := spec.GetVersionChoice().(*apis.ModelSpec_VersionLabel); ok {
-		return nil, status.Errorf(codes.InvalidArgument, "Unrecognized servable version label: %s", spec.GetVersionLabel())
-	}
-	want := spec.GetVersion().GetValue()
 	versions, _ := alias(x.models, spec.GetName())
 	if want == 0 && len(versions) > 0 {
 		return versions, nil
@@ -89,7 +87,11 @@ func (x *index) find(spec *apis.ModelSpec) ([]*servable, error) {
 			return versions[i : i+1], nil
 		}
 	}
-	return nil, x.missing(spec.GetName(), want)
+	err = x.missing(spec.GetName(), want)
+	if label := spec.GetVersionLabel(); label != "" {
+		err = status.Errorf(status.Code(err), "%s (version label %s)", status.Convert(err).Message(), label)
+	}
+	return nil, err
 }
 
 // missing tells what is unknown, in the original's words, from what cannot answer now.
@@ -133,6 +135,12 @@ func (s *Manager) Serving(name string) (known, answers bool, changed <-chan stru
 	versions, _ := alias(x.models, name)
 	_, known = alias(x.absent, name)
 	return known || x.expects != nil && x.expects(name), len(versions) > 0, changed
+}
+
+// Configured says whether a model is configured.
+func (s *Manager) Configured(name string) bool {
+	_, known := alias(s.index.Load().absent, name)
+	return known
 }
 
 // Models are the names that are configured, in order.

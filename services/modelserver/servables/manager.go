@@ -29,6 +29,7 @@ type Manager struct {
 	// configured counts the configurations.
 	configured uint64
 	forced     map[string]bool // configured anew: try failed versions again
+	labels     map[string]map[string]label
 	models     map[string]map[int64]*version
 	attempts   map[string]*health.Attempts // at loading, by name
 	changed    chan struct{}               // closed at the next change

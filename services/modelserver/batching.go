@@ -1,0 +1,45 @@
+package modelserver
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/monolith-go/monolith/services/modelserver/entry"
+
+	"github.com/wamuir/graft/tensorflow/serving/servables/tensorflow_go_proto"
+)
+
+// newBatcher reads BatchingParameters, of which those that are not named have TensorFlow Serving's
+// defaults; nil: requests are not batched.
+func newBatcher(cfg Config, reg prometheus.Registerer) (*entry.Batcher, error) {
+	if !cfg.EnableBatching {
+		return nil, nil
+	}
+	file := &tensorflow_go_proto.BatchingParameters{}
+	if cfg.BatchingParametersFile != "" {
+		if _, err := readText("--batching-parameters-file", cfg.BatchingParametersFile, file); err != nil {
+			return nil, err
+		}
+	}
+	or := func(v *wrapperspb.Int64Value, fallback int) int {
+		if v == nil {
+			return fallback
+		}
+		return int(v.GetValue())
+	}
+	p := entry.Batching{
+		MaxRows:     or(file.GetMaxBatchSize(), 1000),
+		Timeout:     time.Duration(or(file.GetBatchTimeoutMicros(), 0)) * time.Microsecond,
+		MaxEnqueued: or(file.GetMaxEnqueuedBatches(), 10),
+		Threads:     or(file.GetNumBatchThreads(), runtime.GOMAXPROCS(0)),
+		Large:       file.GetEnableLargeBatchSplitting().GetValue(),
+	}
+	if err := p.Validate(); err != nil {
+		return nil, fmt.Errorf("--batching-parameters-file: %s: %w", cfg.BatchingParametersFile, err)
+	}
+	return entry.NewBatcher(p, reg), nil
+}
