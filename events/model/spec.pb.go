@@ -431,6 +431,52 @@ func (Task_Loss) EnumDescriptor() ([]byte, []int) {
 	return file_events_model_spec_proto_rawDescGZIP(), []int{4, 0}
 }
 
+type SampleRule_Correction int32
+
+const (
+	SampleRule_NONE   SampleRule_Correction = 0 // the model learns what is left
+	SampleRule_WEIGHT SampleRule_Correction = 1 // those of the samples that stay count 1/(1-rate) times
+)
+
+// Enum value maps for SampleRule_Correction.
+var (
+	SampleRule_Correction_name = map[int32]string{
+		0: "NONE",
+		1: "WEIGHT",
+	}
+	SampleRule_Correction_value = map[string]int32{
+		"NONE":   0,
+		"WEIGHT": 1,
+	}
+)
+
+func (x SampleRule_Correction) Enum() *SampleRule_Correction {
+	p := new(SampleRule_Correction)
+	*p = x
+	return p
+}
+
+func (x SampleRule_Correction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SampleRule_Correction) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_model_spec_proto_enumTypes[8].Descriptor()
+}
+
+func (SampleRule_Correction) Type() protoreflect.EnumType {
+	return &file_events_model_spec_proto_enumTypes[8]
+}
+
+func (x SampleRule_Correction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SampleRule_Correction.Descriptor instead.
+func (SampleRule_Correction) EnumDescriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 0}
+}
+
 type Norm_Type int32
 
 const (
@@ -461,11 +507,11 @@ func (x Norm_Type) String() string {
 }
 
 func (Norm_Type) Descriptor() protoreflect.EnumDescriptor {
-	return file_events_model_spec_proto_enumTypes[8].Descriptor()
+	return file_events_model_spec_proto_enumTypes[9].Descriptor()
 }
 
 func (Norm_Type) Type() protoreflect.EnumType {
-	return &file_events_model_spec_proto_enumTypes[8]
+	return &file_events_model_spec_proto_enumTypes[9]
 }
 
 func (x Norm_Type) Number() protoreflect.EnumNumber {
@@ -474,7 +520,7 @@ func (x Norm_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Norm_Type.Descriptor instead.
 func (Norm_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{56, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{58, 0}
 }
 
 type Pool_Type int32
@@ -507,11 +553,11 @@ func (x Pool_Type) String() string {
 }
 
 func (Pool_Type) Descriptor() protoreflect.EnumDescriptor {
-	return file_events_model_spec_proto_enumTypes[9].Descriptor()
+	return file_events_model_spec_proto_enumTypes[10].Descriptor()
 }
 
 func (Pool_Type) Type() protoreflect.EnumType {
-	return &file_events_model_spec_proto_enumTypes[9]
+	return &file_events_model_spec_proto_enumTypes[10]
 }
 
 func (x Pool_Type) Number() protoreflect.EnumNumber {
@@ -520,7 +566,7 @@ func (x Pool_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pool_Type.Descriptor instead.
 func (Pool_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{58, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{60, 0}
 }
 
 // ModelSpec declares a model: what it reads, which tables it keeps and which
@@ -545,6 +591,7 @@ type ModelSpec struct {
 	Signatures        []*Signature           `protobuf:"bytes,15,rep,name=signatures,proto3" json:"signatures,omitempty"`                                                                                // none: serving_default, with every task
 	Compute           ModelSpec_Compute      `protobuf:"varint,16,opt,name=compute,proto3,enum=monolith.events.model.v1.ModelSpec_Compute" json:"compute,omitempty"`                                     // of products while training
 	ServingCompute    ModelSpec_Compute      `protobuf:"varint,17,opt,name=serving_compute,json=servingCompute,proto3,enum=monolith.events.model.v1.ModelSpec_Compute" json:"serving_compute,omitempty"` // of products while serving
+	SampleRules       []*SampleRule          `protobuf:"bytes,18,rep,name=sample_rules,json=sampleRules,proto3" json:"sample_rules,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -696,6 +743,13 @@ func (x *ModelSpec) GetServingCompute() ModelSpec_Compute {
 		return x.ServingCompute
 	}
 	return ModelSpec_FP32
+}
+
+func (x *ModelSpec) GetSampleRules() []*SampleRule {
+	if x != nil {
+		return x.SampleRules
+	}
+	return nil
 }
 
 // Feature reads sparse ids from a training record. Features may share a slot iff they
@@ -1058,6 +1112,216 @@ func (x *Task) GetLogQ() string {
 	return ""
 }
 
+// SampleRule says which samples are trained on, and how much they count. Rules apply in order to each
+// sample, before its features are read; the first that drops it is the last. Serving knows none.
+type SampleRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // by which it counts what it drops; none: "rule 1", and so on
+	Where []*Condition           `protobuf:"bytes,2,rep,name=where,proto3" json:"where,omitempty"` // all must hold; none: every sample
+	// Types that are valid to be assigned to Action:
+	//
+	//	*SampleRule_Keep_
+	//	*SampleRule_Drop_
+	//	*SampleRule_Weigh_
+	Action        isSampleRule_Action `protobuf_oneof:"action"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRule) Reset() {
+	*x = SampleRule{}
+	mi := &file_events_model_spec_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRule) ProtoMessage() {}
+
+func (x *SampleRule) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRule.ProtoReflect.Descriptor instead.
+func (*SampleRule) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SampleRule) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SampleRule) GetWhere() []*Condition {
+	if x != nil {
+		return x.Where
+	}
+	return nil
+}
+
+func (x *SampleRule) GetAction() isSampleRule_Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+func (x *SampleRule) GetKeep() *SampleRule_Keep {
+	if x != nil {
+		if x, ok := x.Action.(*SampleRule_Keep_); ok {
+			return x.Keep
+		}
+	}
+	return nil
+}
+
+func (x *SampleRule) GetDrop() *SampleRule_Drop {
+	if x != nil {
+		if x, ok := x.Action.(*SampleRule_Drop_); ok {
+			return x.Drop
+		}
+	}
+	return nil
+}
+
+func (x *SampleRule) GetWeigh() *SampleRule_Weigh {
+	if x != nil {
+		if x, ok := x.Action.(*SampleRule_Weigh_); ok {
+			return x.Weigh
+		}
+	}
+	return nil
+}
+
+type isSampleRule_Action interface {
+	isSampleRule_Action()
+}
+
+type SampleRule_Keep_ struct {
+	Keep *SampleRule_Keep `protobuf:"bytes,3,opt,name=keep,proto3,oneof"`
+}
+
+type SampleRule_Drop_ struct {
+	Drop *SampleRule_Drop `protobuf:"bytes,4,opt,name=drop,proto3,oneof"`
+}
+
+type SampleRule_Weigh_ struct {
+	Weigh *SampleRule_Weigh `protobuf:"bytes,5,opt,name=weigh,proto3,oneof"`
+}
+
+func (*SampleRule_Keep_) isSampleRule_Action() {}
+
+func (*SampleRule_Drop_) isSampleRule_Action() {}
+
+func (*SampleRule_Weigh_) isSampleRule_Action() {}
+
+// Condition holds of a sample if one of its values is among in, or within at_least and below. With
+// neither it holds if there is a value.
+type Condition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Field         string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"` // of the record
+	Label         string                 `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"` // or of a task, by its name: what it learns, where it learns from the sample
+	In            []string               `protobuf:"bytes,3,rep,name=in,proto3" json:"in,omitempty"`       // numbers compare as numbers
+	AtLeast       *float64               `protobuf:"fixed64,4,opt,name=at_least,json=atLeast,proto3,oneof" json:"at_least,omitempty"`
+	Below         *float64               `protobuf:"fixed64,5,opt,name=below,proto3,oneof" json:"below,omitempty"`
+	Missing       bool                   `protobuf:"varint,6,opt,name=missing,proto3" json:"missing,omitempty"` // what it is of a sample without a value
+	Not           bool                   `protobuf:"varint,7,opt,name=not,proto3" json:"not,omitempty"`         // the contrary
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_events_model_spec_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Condition) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *Condition) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *Condition) GetIn() []string {
+	if x != nil {
+		return x.In
+	}
+	return nil
+}
+
+func (x *Condition) GetAtLeast() float64 {
+	if x != nil && x.AtLeast != nil {
+		return *x.AtLeast
+	}
+	return 0
+}
+
+func (x *Condition) GetBelow() float64 {
+	if x != nil && x.Below != nil {
+		return *x.Below
+	}
+	return 0
+}
+
+func (x *Condition) GetMissing() bool {
+	if x != nil {
+		return x.Missing
+	}
+	return false
+}
+
+func (x *Condition) GetNot() bool {
+	if x != nil {
+		return x.Not
+	}
+	return false
+}
+
 // Group gives the dense variables whose names match, * standing for any characters but a
 // slash, an optimizer and a first value of their own.
 type Group struct {
@@ -1072,7 +1336,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_events_model_spec_proto_msgTypes[5]
+	mi := &file_events_model_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1348,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[5]
+	mi := &file_events_model_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1361,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{5}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Group) GetMatch() string {
@@ -1140,7 +1404,7 @@ type Signature struct {
 
 func (x *Signature) Reset() {
 	*x = Signature{}
-	mi := &file_events_model_spec_proto_msgTypes[6]
+	mi := &file_events_model_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1416,7 @@ func (x *Signature) String() string {
 func (*Signature) ProtoMessage() {}
 
 func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[6]
+	mi := &file_events_model_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1429,7 @@ func (x *Signature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signature.ProtoReflect.Descriptor instead.
 func (*Signature) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{6}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Signature) GetName() string {
@@ -1204,7 +1468,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_events_model_spec_proto_msgTypes[7]
+	mi := &file_events_model_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1480,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[7]
+	mi := &file_events_model_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1493,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{7}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Table) GetName() string {
@@ -1331,7 +1595,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_events_model_spec_proto_msgTypes[8]
+	mi := &file_events_model_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1607,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[8]
+	mi := &file_events_model_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1620,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{8}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Segment) GetDim() uint32 {
@@ -1416,7 +1680,7 @@ type LearningRate struct {
 
 func (x *LearningRate) Reset() {
 	*x = LearningRate{}
-	mi := &file_events_model_spec_proto_msgTypes[9]
+	mi := &file_events_model_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1692,7 @@ func (x *LearningRate) String() string {
 func (*LearningRate) ProtoMessage() {}
 
 func (x *LearningRate) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[9]
+	mi := &file_events_model_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1705,7 @@ func (x *LearningRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearningRate.ProtoReflect.Descriptor instead.
 func (*LearningRate) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{9}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LearningRate) GetKind() isLearningRate_Kind {
@@ -1499,7 +1763,7 @@ type PolynomialDecay struct {
 
 func (x *PolynomialDecay) Reset() {
 	*x = PolynomialDecay{}
-	mi := &file_events_model_spec_proto_msgTypes[10]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1775,7 @@ func (x *PolynomialDecay) String() string {
 func (*PolynomialDecay) ProtoMessage() {}
 
 func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[10]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1788,7 @@ func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolynomialDecay.ProtoReflect.Descriptor instead.
 func (*PolynomialDecay) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{10}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PolynomialDecay) GetInitialLearningRate() float32 {
@@ -1574,7 +1838,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_events_model_spec_proto_msgTypes[11]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1850,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[11]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1863,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Expire) GetDays() uint32 {
@@ -1626,7 +1890,7 @@ type SlotDays struct {
 
 func (x *SlotDays) Reset() {
 	*x = SlotDays{}
-	mi := &file_events_model_spec_proto_msgTypes[12]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1902,7 @@ func (x *SlotDays) String() string {
 func (*SlotDays) ProtoMessage() {}
 
 func (x *SlotDays) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[12]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1915,7 @@ func (x *SlotDays) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotDays.ProtoReflect.Descriptor instead.
 func (*SlotDays) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SlotDays) GetSlot() uint32 {
@@ -1685,7 +1949,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_events_model_spec_proto_msgTypes[13]
+	mi := &file_events_model_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1961,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[13]
+	mi := &file_events_model_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1974,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Admission) GetKind() isAdmission_Kind {
@@ -1778,7 +2042,7 @@ type SlotThreshold struct {
 
 func (x *SlotThreshold) Reset() {
 	*x = SlotThreshold{}
-	mi := &file_events_model_spec_proto_msgTypes[14]
+	mi := &file_events_model_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +2054,7 @@ func (x *SlotThreshold) String() string {
 func (*SlotThreshold) ProtoMessage() {}
 
 func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[14]
+	mi := &file_events_model_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +2067,7 @@ func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotThreshold.ProtoReflect.Descriptor instead.
 func (*SlotThreshold) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SlotThreshold) GetSlot() uint32 {
@@ -1831,7 +2095,7 @@ type SlidingCounter struct {
 
 func (x *SlidingCounter) Reset() {
 	*x = SlidingCounter{}
-	mi := &file_events_model_spec_proto_msgTypes[15]
+	mi := &file_events_model_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +2107,7 @@ func (x *SlidingCounter) String() string {
 func (*SlidingCounter) ProtoMessage() {}
 
 func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[15]
+	mi := &file_events_model_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +2120,7 @@ func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlidingCounter.ProtoReflect.Descriptor instead.
 func (*SlidingCounter) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SlidingCounter) GetCapacity() uint64 {
@@ -1883,7 +2147,7 @@ type Probabilistic struct {
 
 func (x *Probabilistic) Reset() {
 	*x = Probabilistic{}
-	mi := &file_events_model_spec_proto_msgTypes[16]
+	mi := &file_events_model_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2159,7 @@ func (x *Probabilistic) String() string {
 func (*Probabilistic) ProtoMessage() {}
 
 func (x *Probabilistic) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[16]
+	mi := &file_events_model_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2172,7 @@ func (x *Probabilistic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probabilistic.ProtoReflect.Descriptor instead.
 func (*Probabilistic) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Probabilistic) GetEqual() bool {
@@ -1948,7 +2212,7 @@ type Optimizer struct {
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_events_model_spec_proto_msgTypes[17]
+	mi := &file_events_model_spec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2224,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[17]
+	mi := &file_events_model_spec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2237,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Optimizer) GetKind() isOptimizer_Kind {
@@ -2231,7 +2495,7 @@ type Adagrad struct {
 
 func (x *Adagrad) Reset() {
 	*x = Adagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[18]
+	mi := &file_events_model_spec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2507,7 @@ func (x *Adagrad) String() string {
 func (*Adagrad) ProtoMessage() {}
 
 func (x *Adagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[18]
+	mi := &file_events_model_spec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2520,7 @@ func (x *Adagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adagrad.ProtoReflect.Descriptor instead.
 func (*Adagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Adagrad) GetLearningRate() float32 {
@@ -2297,7 +2561,7 @@ type Sgd struct {
 
 func (x *Sgd) Reset() {
 	*x = Sgd{}
-	mi := &file_events_model_spec_proto_msgTypes[19]
+	mi := &file_events_model_spec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2573,7 @@ func (x *Sgd) String() string {
 func (*Sgd) ProtoMessage() {}
 
 func (x *Sgd) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[19]
+	mi := &file_events_model_spec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2586,7 @@ func (x *Sgd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sgd.ProtoReflect.Descriptor instead.
 func (*Sgd) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Sgd) GetLearningRate() float32 {
@@ -2354,7 +2618,7 @@ type Ftrl struct {
 
 func (x *Ftrl) Reset() {
 	*x = Ftrl{}
-	mi := &file_events_model_spec_proto_msgTypes[20]
+	mi := &file_events_model_spec_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2630,7 @@ func (x *Ftrl) String() string {
 func (*Ftrl) ProtoMessage() {}
 
 func (x *Ftrl) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[20]
+	mi := &file_events_model_spec_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2643,7 @@ func (x *Ftrl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ftrl.ProtoReflect.Descriptor instead.
 func (*Ftrl) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Ftrl) GetLearningRate() float32 {
@@ -2447,7 +2711,7 @@ type DynamicWdAdagrad struct {
 
 func (x *DynamicWdAdagrad) Reset() {
 	*x = DynamicWdAdagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[21]
+	mi := &file_events_model_spec_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2723,7 @@ func (x *DynamicWdAdagrad) String() string {
 func (*DynamicWdAdagrad) ProtoMessage() {}
 
 func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[21]
+	mi := &file_events_model_spec_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2736,7 @@ func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicWdAdagrad.ProtoReflect.Descriptor instead.
 func (*DynamicWdAdagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DynamicWdAdagrad) GetLearningRate() float32 {
@@ -2544,7 +2808,7 @@ type Adadelta struct {
 
 func (x *Adadelta) Reset() {
 	*x = Adadelta{}
-	mi := &file_events_model_spec_proto_msgTypes[22]
+	mi := &file_events_model_spec_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2820,7 @@ func (x *Adadelta) String() string {
 func (*Adadelta) ProtoMessage() {}
 
 func (x *Adadelta) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[22]
+	mi := &file_events_model_spec_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2833,7 @@ func (x *Adadelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adadelta.ProtoReflect.Descriptor instead.
 func (*Adadelta) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Adadelta) GetLearningRate() float32 {
@@ -2622,7 +2886,7 @@ type Adam struct {
 
 func (x *Adam) Reset() {
 	*x = Adam{}
-	mi := &file_events_model_spec_proto_msgTypes[23]
+	mi := &file_events_model_spec_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2898,7 @@ func (x *Adam) String() string {
 func (*Adam) ProtoMessage() {}
 
 func (x *Adam) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[23]
+	mi := &file_events_model_spec_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2911,7 @@ func (x *Adam) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adam.ProtoReflect.Descriptor instead.
 func (*Adam) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Adam) GetLearningRate() float32 {
@@ -2714,7 +2978,7 @@ type Amsgrad struct {
 
 func (x *Amsgrad) Reset() {
 	*x = Amsgrad{}
-	mi := &file_events_model_spec_proto_msgTypes[24]
+	mi := &file_events_model_spec_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2990,7 @@ func (x *Amsgrad) String() string {
 func (*Amsgrad) ProtoMessage() {}
 
 func (x *Amsgrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[24]
+	mi := &file_events_model_spec_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +3003,7 @@ func (x *Amsgrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amsgrad.ProtoReflect.Descriptor instead.
 func (*Amsgrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Amsgrad) GetLearningRate() float32 {
@@ -2804,7 +3068,7 @@ type Momentum struct {
 
 func (x *Momentum) Reset() {
 	*x = Momentum{}
-	mi := &file_events_model_spec_proto_msgTypes[25]
+	mi := &file_events_model_spec_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +3080,7 @@ func (x *Momentum) String() string {
 func (*Momentum) ProtoMessage() {}
 
 func (x *Momentum) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[25]
+	mi := &file_events_model_spec_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +3093,7 @@ func (x *Momentum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Momentum.ProtoReflect.Descriptor instead.
 func (*Momentum) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Momentum) GetLearningRate() float32 {
@@ -2876,7 +3140,7 @@ type MovingAverage struct {
 
 func (x *MovingAverage) Reset() {
 	*x = MovingAverage{}
-	mi := &file_events_model_spec_proto_msgTypes[26]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +3152,7 @@ func (x *MovingAverage) String() string {
 func (*MovingAverage) ProtoMessage() {}
 
 func (x *MovingAverage) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[26]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3165,7 @@ func (x *MovingAverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovingAverage.ProtoReflect.Descriptor instead.
 func (*MovingAverage) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MovingAverage) GetMomentum() float32 {
@@ -2922,7 +3186,7 @@ type Rmsprop struct {
 
 func (x *Rmsprop) Reset() {
 	*x = Rmsprop{}
-	mi := &file_events_model_spec_proto_msgTypes[27]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3198,7 @@ func (x *Rmsprop) String() string {
 func (*Rmsprop) ProtoMessage() {}
 
 func (x *Rmsprop) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[27]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3211,7 @@ func (x *Rmsprop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rmsprop.ProtoReflect.Descriptor instead.
 func (*Rmsprop) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Rmsprop) GetLearningRate() float32 {
@@ -2982,7 +3246,7 @@ type RmspropV2 struct {
 
 func (x *RmspropV2) Reset() {
 	*x = RmspropV2{}
-	mi := &file_events_model_spec_proto_msgTypes[28]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3258,7 @@ func (x *RmspropV2) String() string {
 func (*RmspropV2) ProtoMessage() {}
 
 func (x *RmspropV2) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[28]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3271,7 @@ func (x *RmspropV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RmspropV2.ProtoReflect.Descriptor instead.
 func (*RmspropV2) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RmspropV2) GetLearningRate() float32 {
@@ -3041,7 +3305,7 @@ type Dc struct {
 
 func (x *Dc) Reset() {
 	*x = Dc{}
-	mi := &file_events_model_spec_proto_msgTypes[29]
+	mi := &file_events_model_spec_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3317,7 @@ func (x *Dc) String() string {
 func (*Dc) ProtoMessage() {}
 
 func (x *Dc) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[29]
+	mi := &file_events_model_spec_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3330,7 @@ func (x *Dc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dc.ProtoReflect.Descriptor instead.
 func (*Dc) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Dc) GetLambda() float32 {
@@ -3097,7 +3361,7 @@ type GroupFtrl struct {
 
 func (x *GroupFtrl) Reset() {
 	*x = GroupFtrl{}
-	mi := &file_events_model_spec_proto_msgTypes[30]
+	mi := &file_events_model_spec_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3373,7 @@ func (x *GroupFtrl) String() string {
 func (*GroupFtrl) ProtoMessage() {}
 
 func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[30]
+	mi := &file_events_model_spec_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3386,7 @@ func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFtrl.ProtoReflect.Descriptor instead.
 func (*GroupFtrl) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupFtrl) GetLearningRate() float32 {
@@ -3176,7 +3440,7 @@ type BatchSoftmax struct {
 
 func (x *BatchSoftmax) Reset() {
 	*x = BatchSoftmax{}
-	mi := &file_events_model_spec_proto_msgTypes[31]
+	mi := &file_events_model_spec_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3452,7 @@ func (x *BatchSoftmax) String() string {
 func (*BatchSoftmax) ProtoMessage() {}
 
 func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[31]
+	mi := &file_events_model_spec_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3465,7 @@ func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSoftmax.ProtoReflect.Descriptor instead.
 func (*BatchSoftmax) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BatchSoftmax) GetLearningRate() float32 {
@@ -3225,7 +3489,7 @@ type GroupAdagrad struct {
 
 func (x *GroupAdagrad) Reset() {
 	*x = GroupAdagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[32]
+	mi := &file_events_model_spec_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3501,7 @@ func (x *GroupAdagrad) String() string {
 func (*GroupAdagrad) ProtoMessage() {}
 
 func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[32]
+	mi := &file_events_model_spec_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3514,7 @@ func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAdagrad.ProtoReflect.Descriptor instead.
 func (*GroupAdagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupAdagrad) GetLearningRate() float32 {
@@ -3310,7 +3574,7 @@ type Initializer struct {
 
 func (x *Initializer) Reset() {
 	*x = Initializer{}
-	mi := &file_events_model_spec_proto_msgTypes[33]
+	mi := &file_events_model_spec_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3586,7 @@ func (x *Initializer) String() string {
 func (*Initializer) ProtoMessage() {}
 
 func (x *Initializer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[33]
+	mi := &file_events_model_spec_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3599,7 @@ func (x *Initializer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Initializer.ProtoReflect.Descriptor instead.
 func (*Initializer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Initializer) GetKind() isInitializer_Kind {
@@ -3417,7 +3681,7 @@ type Zeros struct {
 
 func (x *Zeros) Reset() {
 	*x = Zeros{}
-	mi := &file_events_model_spec_proto_msgTypes[34]
+	mi := &file_events_model_spec_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3429,7 +3693,7 @@ func (x *Zeros) String() string {
 func (*Zeros) ProtoMessage() {}
 
 func (x *Zeros) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[34]
+	mi := &file_events_model_spec_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3442,7 +3706,7 @@ func (x *Zeros) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Zeros.ProtoReflect.Descriptor instead.
 func (*Zeros) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
 }
 
 type RandomUniform struct {
@@ -3455,7 +3719,7 @@ type RandomUniform struct {
 
 func (x *RandomUniform) Reset() {
 	*x = RandomUniform{}
-	mi := &file_events_model_spec_proto_msgTypes[35]
+	mi := &file_events_model_spec_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3731,7 @@ func (x *RandomUniform) String() string {
 func (*RandomUniform) ProtoMessage() {}
 
 func (x *RandomUniform) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[35]
+	mi := &file_events_model_spec_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3744,7 @@ func (x *RandomUniform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RandomUniform.ProtoReflect.Descriptor instead.
 func (*RandomUniform) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RandomUniform) GetMin() float32 {
@@ -3505,7 +3769,7 @@ type Ones struct {
 
 func (x *Ones) Reset() {
 	*x = Ones{}
-	mi := &file_events_model_spec_proto_msgTypes[36]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3781,7 @@ func (x *Ones) String() string {
 func (*Ones) ProtoMessage() {}
 
 func (x *Ones) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[36]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3794,7 @@ func (x *Ones) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ones.ProtoReflect.Descriptor instead.
 func (*Ones) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
 }
 
 type Constants struct {
@@ -3542,7 +3806,7 @@ type Constants struct {
 
 func (x *Constants) Reset() {
 	*x = Constants{}
-	mi := &file_events_model_spec_proto_msgTypes[37]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +3818,7 @@ func (x *Constants) String() string {
 func (*Constants) ProtoMessage() {}
 
 func (x *Constants) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[37]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +3831,7 @@ func (x *Constants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constants.ProtoReflect.Descriptor instead.
 func (*Constants) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Constants) GetConstant() float32 {
@@ -3594,7 +3858,7 @@ type Compressor struct {
 
 func (x *Compressor) Reset() {
 	*x = Compressor{}
-	mi := &file_events_model_spec_proto_msgTypes[38]
+	mi := &file_events_model_spec_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +3870,7 @@ func (x *Compressor) String() string {
 func (*Compressor) ProtoMessage() {}
 
 func (x *Compressor) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[38]
+	mi := &file_events_model_spec_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +3883,7 @@ func (x *Compressor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compressor.ProtoReflect.Descriptor instead.
 func (*Compressor) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Compressor) GetKind() isCompressor_Kind {
@@ -3701,7 +3965,7 @@ type Fp32 struct {
 
 func (x *Fp32) Reset() {
 	*x = Fp32{}
-	mi := &file_events_model_spec_proto_msgTypes[39]
+	mi := &file_events_model_spec_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +3977,7 @@ func (x *Fp32) String() string {
 func (*Fp32) ProtoMessage() {}
 
 func (x *Fp32) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[39]
+	mi := &file_events_model_spec_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +3990,7 @@ func (x *Fp32) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fp32.ProtoReflect.Descriptor instead.
 func (*Fp32) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{41}
 }
 
 type Fp16 struct {
@@ -3737,7 +4001,7 @@ type Fp16 struct {
 
 func (x *Fp16) Reset() {
 	*x = Fp16{}
-	mi := &file_events_model_spec_proto_msgTypes[40]
+	mi := &file_events_model_spec_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3749,7 +4013,7 @@ func (x *Fp16) String() string {
 func (*Fp16) ProtoMessage() {}
 
 func (x *Fp16) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[40]
+	mi := &file_events_model_spec_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3762,7 +4026,7 @@ func (x *Fp16) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fp16.ProtoReflect.Descriptor instead.
 func (*Fp16) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{40}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{42}
 }
 
 type FixedR8 struct {
@@ -3774,7 +4038,7 @@ type FixedR8 struct {
 
 func (x *FixedR8) Reset() {
 	*x = FixedR8{}
-	mi := &file_events_model_spec_proto_msgTypes[41]
+	mi := &file_events_model_spec_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +4050,7 @@ func (x *FixedR8) String() string {
 func (*FixedR8) ProtoMessage() {}
 
 func (x *FixedR8) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[41]
+	mi := &file_events_model_spec_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +4063,7 @@ func (x *FixedR8) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FixedR8.ProtoReflect.Descriptor instead.
 func (*FixedR8) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{41}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FixedR8) GetR() float32 {
@@ -3821,7 +4085,7 @@ type OneBit struct {
 
 func (x *OneBit) Reset() {
 	*x = OneBit{}
-	mi := &file_events_model_spec_proto_msgTypes[42]
+	mi := &file_events_model_spec_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3833,7 +4097,7 @@ func (x *OneBit) String() string {
 func (*OneBit) ProtoMessage() {}
 
 func (x *OneBit) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[42]
+	mi := &file_events_model_spec_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3846,7 +4110,7 @@ func (x *OneBit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneBit.ProtoReflect.Descriptor instead.
 func (*OneBit) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{42}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *OneBit) GetStepSize() uint64 {
@@ -3911,7 +4175,7 @@ type DenseLayer struct {
 
 func (x *DenseLayer) Reset() {
 	*x = DenseLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[43]
+	mi := &file_events_model_spec_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4187,7 @@ func (x *DenseLayer) String() string {
 func (*DenseLayer) ProtoMessage() {}
 
 func (x *DenseLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[43]
+	mi := &file_events_model_spec_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4200,7 @@ func (x *DenseLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenseLayer.ProtoReflect.Descriptor instead.
 func (*DenseLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{43}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DenseLayer) GetName() string {
@@ -4221,7 +4485,7 @@ type Mlp struct {
 
 func (x *Mlp) Reset() {
 	*x = Mlp{}
-	mi := &file_events_model_spec_proto_msgTypes[44]
+	mi := &file_events_model_spec_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4233,7 +4497,7 @@ func (x *Mlp) String() string {
 func (*Mlp) ProtoMessage() {}
 
 func (x *Mlp) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[44]
+	mi := &file_events_model_spec_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4246,7 +4510,7 @@ func (x *Mlp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mlp.ProtoReflect.Descriptor instead.
 func (*Mlp) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{44}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Mlp) GetUnits() []uint32 {
@@ -4273,7 +4537,7 @@ type AddLayer struct {
 
 func (x *AddLayer) Reset() {
 	*x = AddLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[45]
+	mi := &file_events_model_spec_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4285,7 +4549,7 @@ func (x *AddLayer) String() string {
 func (*AddLayer) ProtoMessage() {}
 
 func (x *AddLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[45]
+	mi := &file_events_model_spec_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4298,7 +4562,7 @@ func (x *AddLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddLayer.ProtoReflect.Descriptor instead.
 func (*AddLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{45}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AddLayer) GetBias() bool {
@@ -4317,7 +4581,7 @@ type MulLayer struct {
 
 func (x *MulLayer) Reset() {
 	*x = MulLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[46]
+	mi := &file_events_model_spec_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +4593,7 @@ func (x *MulLayer) String() string {
 func (*MulLayer) ProtoMessage() {}
 
 func (x *MulLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[46]
+	mi := &file_events_model_spec_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +4606,7 @@ func (x *MulLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MulLayer.ProtoReflect.Descriptor instead.
 func (*MulLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{46}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
 }
 
 // Dot is the inner product of two inputs.
@@ -4354,7 +4618,7 @@ type Dot struct {
 
 func (x *Dot) Reset() {
 	*x = Dot{}
-	mi := &file_events_model_spec_proto_msgTypes[47]
+	mi := &file_events_model_spec_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4366,7 +4630,7 @@ func (x *Dot) String() string {
 func (*Dot) ProtoMessage() {}
 
 func (x *Dot) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[47]
+	mi := &file_events_model_spec_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4379,7 +4643,7 @@ func (x *Dot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dot.ProtoReflect.Descriptor instead.
 func (*Dot) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
 }
 
 // Fm is the sum of the inner products of all pairs of a STACK's slices.
@@ -4391,7 +4655,7 @@ type Fm struct {
 
 func (x *Fm) Reset() {
 	*x = Fm{}
-	mi := &file_events_model_spec_proto_msgTypes[48]
+	mi := &file_events_model_spec_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4667,7 @@ func (x *Fm) String() string {
 func (*Fm) ProtoMessage() {}
 
 func (x *Fm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[48]
+	mi := &file_events_model_spec_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4680,7 @@ func (x *Fm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fm.ProtoReflect.Descriptor instead.
 func (*Fm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
 }
 
 // Ffm is that of a STACK of field-aware slices, slice i's part j with slice j's part i.
@@ -4428,7 +4692,7 @@ type Ffm struct {
 
 func (x *Ffm) Reset() {
 	*x = Ffm{}
-	mi := &file_events_model_spec_proto_msgTypes[49]
+	mi := &file_events_model_spec_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4440,7 +4704,7 @@ func (x *Ffm) String() string {
 func (*Ffm) ProtoMessage() {}
 
 func (x *Ffm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[49]
+	mi := &file_events_model_spec_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4453,7 +4717,7 @@ func (x *Ffm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ffm.ProtoReflect.Descriptor instead.
 func (*Ffm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
 }
 
 // Cross is depth times x0 * (W x + b) + x, where W is U V of that rank, or full for 0.
@@ -4467,7 +4731,7 @@ type Cross struct {
 
 func (x *Cross) Reset() {
 	*x = Cross{}
-	mi := &file_events_model_spec_proto_msgTypes[50]
+	mi := &file_events_model_spec_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4479,7 +4743,7 @@ func (x *Cross) String() string {
 func (*Cross) ProtoMessage() {}
 
 func (x *Cross) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[50]
+	mi := &file_events_model_spec_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4492,7 +4756,7 @@ func (x *Cross) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cross.ProtoReflect.Descriptor instead.
 func (*Cross) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Cross) GetDepth() uint32 {
@@ -4521,7 +4785,7 @@ type Attention struct {
 
 func (x *Attention) Reset() {
 	*x = Attention{}
-	mi := &file_events_model_spec_proto_msgTypes[51]
+	mi := &file_events_model_spec_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4533,7 +4797,7 @@ func (x *Attention) String() string {
 func (*Attention) ProtoMessage() {}
 
 func (x *Attention) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[51]
+	mi := &file_events_model_spec_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4546,7 +4810,7 @@ func (x *Attention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attention.ProtoReflect.Descriptor instead.
 func (*Attention) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Attention) GetUnits() []uint32 {
@@ -4580,7 +4844,7 @@ type Gru struct {
 
 func (x *Gru) Reset() {
 	*x = Gru{}
-	mi := &file_events_model_spec_proto_msgTypes[52]
+	mi := &file_events_model_spec_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4856,7 @@ func (x *Gru) String() string {
 func (*Gru) ProtoMessage() {}
 
 func (x *Gru) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[52]
+	mi := &file_events_model_spec_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4605,7 +4869,7 @@ func (x *Gru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gru.ProtoReflect.Descriptor instead.
 func (*Gru) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Gru) GetUnits() uint32 {
@@ -4625,7 +4889,7 @@ type Augru struct {
 
 func (x *Augru) Reset() {
 	*x = Augru{}
-	mi := &file_events_model_spec_proto_msgTypes[53]
+	mi := &file_events_model_spec_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4637,7 +4901,7 @@ func (x *Augru) String() string {
 func (*Augru) ProtoMessage() {}
 
 func (x *Augru) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[53]
+	mi := &file_events_model_spec_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4650,7 +4914,7 @@ func (x *Augru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Augru.ProtoReflect.Descriptor instead.
 func (*Augru) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Augru) GetUnits() uint32 {
@@ -4672,7 +4936,7 @@ type Mmoe struct {
 
 func (x *Mmoe) Reset() {
 	*x = Mmoe{}
-	mi := &file_events_model_spec_proto_msgTypes[54]
+	mi := &file_events_model_spec_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4684,7 +4948,7 @@ func (x *Mmoe) String() string {
 func (*Mmoe) ProtoMessage() {}
 
 func (x *Mmoe) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[54]
+	mi := &file_events_model_spec_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4697,7 +4961,7 @@ func (x *Mmoe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mmoe.ProtoReflect.Descriptor instead.
 func (*Mmoe) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Mmoe) GetExperts() uint32 {
@@ -4735,7 +4999,7 @@ type Ple struct {
 
 func (x *Ple) Reset() {
 	*x = Ple{}
-	mi := &file_events_model_spec_proto_msgTypes[55]
+	mi := &file_events_model_spec_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4747,7 +5011,7 @@ func (x *Ple) String() string {
 func (*Ple) ProtoMessage() {}
 
 func (x *Ple) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[55]
+	mi := &file_events_model_spec_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4760,7 +5024,7 @@ func (x *Ple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ple.ProtoReflect.Descriptor instead.
 func (*Ple) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Ple) GetLevels() uint32 {
@@ -4808,7 +5072,7 @@ type Norm struct {
 
 func (x *Norm) Reset() {
 	*x = Norm{}
-	mi := &file_events_model_spec_proto_msgTypes[56]
+	mi := &file_events_model_spec_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +5084,7 @@ func (x *Norm) String() string {
 func (*Norm) ProtoMessage() {}
 
 func (x *Norm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[56]
+	mi := &file_events_model_spec_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +5097,7 @@ func (x *Norm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Norm.ProtoReflect.Descriptor instead.
 func (*Norm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Norm) GetType() Norm_Type {
@@ -4852,7 +5116,7 @@ type Activate struct {
 
 func (x *Activate) Reset() {
 	*x = Activate{}
-	mi := &file_events_model_spec_proto_msgTypes[57]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4864,7 +5128,7 @@ func (x *Activate) String() string {
 func (*Activate) ProtoMessage() {}
 
 func (x *Activate) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[57]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4877,7 +5141,7 @@ func (x *Activate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activate.ProtoReflect.Descriptor instead.
 func (*Activate) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
 }
 
 // Pool makes one row of a STACK's or a sequence's.
@@ -4890,7 +5154,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_events_model_spec_proto_msgTypes[58]
+	mi := &file_events_model_spec_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4902,7 +5166,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[58]
+	mi := &file_events_model_spec_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4915,7 +5179,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Pool) GetType() Pool_Type {
@@ -4937,7 +5201,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_events_model_spec_proto_msgTypes[59]
+	mi := &file_events_model_spec_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4949,7 +5213,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[59]
+	mi := &file_events_model_spec_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4962,7 +5226,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Label) GetField() string {
@@ -4986,11 +5250,146 @@ func (x *Label) GetRaw() bool {
 	return false
 }
 
+// Keep drops all other samples.
+type SampleRule_Keep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRule_Keep) Reset() {
+	*x = SampleRule_Keep{}
+	mi := &file_events_model_spec_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRule_Keep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRule_Keep) ProtoMessage() {}
+
+func (x *SampleRule_Keep) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRule_Keep.ProtoReflect.Descriptor instead.
+func (*SampleRule_Keep) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 0}
+}
+
+// Drop drops these samples, or a share of them.
+type SampleRule_Drop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rate          *float64               `protobuf:"fixed64,1,opt,name=rate,proto3,oneof" json:"rate,omitempty"` // share, by chance, which follows from seed, name, partition, offset and number of the sample; default 1
+	Correction    SampleRule_Correction  `protobuf:"varint,2,opt,name=correction,proto3,enum=monolith.events.model.v1.SampleRule_Correction" json:"correction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRule_Drop) Reset() {
+	*x = SampleRule_Drop{}
+	mi := &file_events_model_spec_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRule_Drop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRule_Drop) ProtoMessage() {}
+
+func (x *SampleRule_Drop) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRule_Drop.ProtoReflect.Descriptor instead.
+func (*SampleRule_Drop) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 1}
+}
+
+func (x *SampleRule_Drop) GetRate() float64 {
+	if x != nil && x.Rate != nil {
+		return *x.Rate
+	}
+	return 0
+}
+
+func (x *SampleRule_Drop) GetCorrection() SampleRule_Correction {
+	if x != nil {
+		return x.Correction
+	}
+	return SampleRule_NONE
+}
+
+// Weigh multiplies what these samples count in the losses of all tasks.
+type SampleRule_Weigh struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Weight        float64                `protobuf:"fixed64,1,opt,name=weight,proto3" json:"weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRule_Weigh) Reset() {
+	*x = SampleRule_Weigh{}
+	mi := &file_events_model_spec_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRule_Weigh) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRule_Weigh) ProtoMessage() {}
+
+func (x *SampleRule_Weigh) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRule_Weigh.ProtoReflect.Descriptor instead.
+func (*SampleRule_Weigh) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 2}
+}
+
+func (x *SampleRule_Weigh) GetWeight() float64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
 var File_events_model_spec_proto protoreflect.FileDescriptor
 
 const file_events_model_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x17events/model/spec.proto\x12\x18monolith.events.model.v1\"\xc5\b\n" +
+	"\x17events/model/spec.proto\x12\x18monolith.events.model.v1\"\x8e\t\n" +
 	"\tModelSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
 	"\bfeatures\x18\x02 \x03(\v2!.monolith.events.model.v1.FeatureR\bfeatures\x127\n" +
@@ -5011,7 +5410,8 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"signatures\x18\x0f \x03(\v2#.monolith.events.model.v1.SignatureR\n" +
 	"signatures\x12E\n" +
 	"\acompute\x18\x10 \x01(\x0e2+.monolith.events.model.v1.ModelSpec.ComputeR\acompute\x12T\n" +
-	"\x0fserving_compute\x18\x11 \x01(\x0e2+.monolith.events.model.v1.ModelSpec.ComputeR\x0eservingCompute\"\x1e\n" +
+	"\x0fserving_compute\x18\x11 \x01(\x0e2+.monolith.events.model.v1.ModelSpec.ComputeR\x0eservingCompute\x12G\n" +
+	"\fsample_rules\x18\x12 \x03(\v2$.monolith.events.model.v1.SampleRuleR\vsampleRules\"\x1e\n" +
 	"\tReduction\x12\a\n" +
 	"\x03SUM\x10\x00\x12\b\n" +
 	"\x04MEAN\x10\x01\"'\n" +
@@ -5078,7 +5478,39 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x03MSE\x10\x01\x12\x14\n" +
 	"\x10IN_BATCH_SOFTMAX\x10\x02\x12\x10\n" +
 	"\fIN_BATCH_AUC\x10\x03B\t\n" +
-	"\a_weight\"\xf6\x01\n" +
+	"\a_weight\"\xf3\x03\n" +
+	"\n" +
+	"SampleRule\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
+	"\x05where\x18\x02 \x03(\v2#.monolith.events.model.v1.ConditionR\x05where\x12?\n" +
+	"\x04keep\x18\x03 \x01(\v2).monolith.events.model.v1.SampleRule.KeepH\x00R\x04keep\x12?\n" +
+	"\x04drop\x18\x04 \x01(\v2).monolith.events.model.v1.SampleRule.DropH\x00R\x04drop\x12B\n" +
+	"\x05weigh\x18\x05 \x01(\v2*.monolith.events.model.v1.SampleRule.WeighH\x00R\x05weigh\x1a\x06\n" +
+	"\x04Keep\x1ay\n" +
+	"\x04Drop\x12\x17\n" +
+	"\x04rate\x18\x01 \x01(\x01H\x00R\x04rate\x88\x01\x01\x12O\n" +
+	"\n" +
+	"correction\x18\x02 \x01(\x0e2/.monolith.events.model.v1.SampleRule.CorrectionR\n" +
+	"correctionB\a\n" +
+	"\x05_rate\x1a\x1f\n" +
+	"\x05Weigh\x12\x16\n" +
+	"\x06weight\x18\x01 \x01(\x01R\x06weight\"\"\n" +
+	"\n" +
+	"Correction\x12\b\n" +
+	"\x04NONE\x10\x00\x12\n" +
+	"\n" +
+	"\x06WEIGHT\x10\x01B\b\n" +
+	"\x06action\"\xc5\x01\n" +
+	"\tCondition\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x14\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\x12\x0e\n" +
+	"\x02in\x18\x03 \x03(\tR\x02in\x12\x1e\n" +
+	"\bat_least\x18\x04 \x01(\x01H\x00R\aatLeast\x88\x01\x01\x12\x19\n" +
+	"\x05below\x18\x05 \x01(\x01H\x01R\x05below\x88\x01\x01\x12\x18\n" +
+	"\amissing\x18\x06 \x01(\bR\amissing\x12\x10\n" +
+	"\x03not\x18\a \x01(\bR\x03notB\v\n" +
+	"\t_at_leastB\b\n" +
+	"\x06_below\"\xf6\x01\n" +
 	"\x05Group\x12\x14\n" +
 	"\x05match\x18\x01 \x01(\tR\x05match\x12A\n" +
 	"\toptimizer\x18\x02 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\x12K\n" +
@@ -5424,171 +5856,183 @@ func file_events_model_spec_proto_rawDescGZIP() []byte {
 	return file_events_model_spec_proto_rawDescData
 }
 
-var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_events_model_spec_proto_goTypes = []any{
-	(Activation)(0),          // 0: monolith.events.model.v1.Activation
-	(ModelSpec_Reduction)(0), // 1: monolith.events.model.v1.ModelSpec.Reduction
-	(ModelSpec_Compute)(0),   // 2: monolith.events.model.v1.ModelSpec.Compute
-	(Feature_Pooling)(0),     // 3: monolith.events.model.v1.Feature.Pooling
-	(Feature_Missing)(0),     // 4: monolith.events.model.v1.Feature.Missing
-	(Feature_Ids)(0),         // 5: monolith.events.model.v1.Feature.Ids
-	(Output_Type)(0),         // 6: monolith.events.model.v1.Output.Type
-	(Task_Loss)(0),           // 7: monolith.events.model.v1.Task.Loss
-	(Norm_Type)(0),           // 8: monolith.events.model.v1.Norm.Type
-	(Pool_Type)(0),           // 9: monolith.events.model.v1.Pool.Type
-	(*ModelSpec)(nil),        // 10: monolith.events.model.v1.ModelSpec
-	(*Feature)(nil),          // 11: monolith.events.model.v1.Feature
-	(*Float)(nil),            // 12: monolith.events.model.v1.Float
-	(*Output)(nil),           // 13: monolith.events.model.v1.Output
-	(*Task)(nil),             // 14: monolith.events.model.v1.Task
-	(*Group)(nil),            // 15: monolith.events.model.v1.Group
-	(*Signature)(nil),        // 16: monolith.events.model.v1.Signature
-	(*Table)(nil),            // 17: monolith.events.model.v1.Table
-	(*Segment)(nil),          // 18: monolith.events.model.v1.Segment
-	(*LearningRate)(nil),     // 19: monolith.events.model.v1.LearningRate
-	(*PolynomialDecay)(nil),  // 20: monolith.events.model.v1.PolynomialDecay
-	(*Expire)(nil),           // 21: monolith.events.model.v1.Expire
-	(*SlotDays)(nil),         // 22: monolith.events.model.v1.SlotDays
-	(*Admission)(nil),        // 23: monolith.events.model.v1.Admission
-	(*SlotThreshold)(nil),    // 24: monolith.events.model.v1.SlotThreshold
-	(*SlidingCounter)(nil),   // 25: monolith.events.model.v1.SlidingCounter
-	(*Probabilistic)(nil),    // 26: monolith.events.model.v1.Probabilistic
-	(*Optimizer)(nil),        // 27: monolith.events.model.v1.Optimizer
-	(*Adagrad)(nil),          // 28: monolith.events.model.v1.Adagrad
-	(*Sgd)(nil),              // 29: monolith.events.model.v1.Sgd
-	(*Ftrl)(nil),             // 30: monolith.events.model.v1.Ftrl
-	(*DynamicWdAdagrad)(nil), // 31: monolith.events.model.v1.DynamicWdAdagrad
-	(*Adadelta)(nil),         // 32: monolith.events.model.v1.Adadelta
-	(*Adam)(nil),             // 33: monolith.events.model.v1.Adam
-	(*Amsgrad)(nil),          // 34: monolith.events.model.v1.Amsgrad
-	(*Momentum)(nil),         // 35: monolith.events.model.v1.Momentum
-	(*MovingAverage)(nil),    // 36: monolith.events.model.v1.MovingAverage
-	(*Rmsprop)(nil),          // 37: monolith.events.model.v1.Rmsprop
-	(*RmspropV2)(nil),        // 38: monolith.events.model.v1.RmspropV2
-	(*Dc)(nil),               // 39: monolith.events.model.v1.Dc
-	(*GroupFtrl)(nil),        // 40: monolith.events.model.v1.GroupFtrl
-	(*BatchSoftmax)(nil),     // 41: monolith.events.model.v1.BatchSoftmax
-	(*GroupAdagrad)(nil),     // 42: monolith.events.model.v1.GroupAdagrad
-	(*Initializer)(nil),      // 43: monolith.events.model.v1.Initializer
-	(*Zeros)(nil),            // 44: monolith.events.model.v1.Zeros
-	(*RandomUniform)(nil),    // 45: monolith.events.model.v1.RandomUniform
-	(*Ones)(nil),             // 46: monolith.events.model.v1.Ones
-	(*Constants)(nil),        // 47: monolith.events.model.v1.Constants
-	(*Compressor)(nil),       // 48: monolith.events.model.v1.Compressor
-	(*Fp32)(nil),             // 49: monolith.events.model.v1.Fp32
-	(*Fp16)(nil),             // 50: monolith.events.model.v1.Fp16
-	(*FixedR8)(nil),          // 51: monolith.events.model.v1.FixedR8
-	(*OneBit)(nil),           // 52: monolith.events.model.v1.OneBit
-	(*DenseLayer)(nil),       // 53: monolith.events.model.v1.DenseLayer
-	(*Mlp)(nil),              // 54: monolith.events.model.v1.Mlp
-	(*AddLayer)(nil),         // 55: monolith.events.model.v1.AddLayer
-	(*MulLayer)(nil),         // 56: monolith.events.model.v1.MulLayer
-	(*Dot)(nil),              // 57: monolith.events.model.v1.Dot
-	(*Fm)(nil),               // 58: monolith.events.model.v1.Fm
-	(*Ffm)(nil),              // 59: monolith.events.model.v1.Ffm
-	(*Cross)(nil),            // 60: monolith.events.model.v1.Cross
-	(*Attention)(nil),        // 61: monolith.events.model.v1.Attention
-	(*Gru)(nil),              // 62: monolith.events.model.v1.Gru
-	(*Augru)(nil),            // 63: monolith.events.model.v1.Augru
-	(*Mmoe)(nil),             // 64: monolith.events.model.v1.Mmoe
-	(*Ple)(nil),              // 65: monolith.events.model.v1.Ple
-	(*Norm)(nil),             // 66: monolith.events.model.v1.Norm
-	(*Activate)(nil),         // 67: monolith.events.model.v1.Activate
-	(*Pool)(nil),             // 68: monolith.events.model.v1.Pool
-	(*Label)(nil),            // 69: monolith.events.model.v1.Label
+	(Activation)(0),            // 0: monolith.events.model.v1.Activation
+	(ModelSpec_Reduction)(0),   // 1: monolith.events.model.v1.ModelSpec.Reduction
+	(ModelSpec_Compute)(0),     // 2: monolith.events.model.v1.ModelSpec.Compute
+	(Feature_Pooling)(0),       // 3: monolith.events.model.v1.Feature.Pooling
+	(Feature_Missing)(0),       // 4: monolith.events.model.v1.Feature.Missing
+	(Feature_Ids)(0),           // 5: monolith.events.model.v1.Feature.Ids
+	(Output_Type)(0),           // 6: monolith.events.model.v1.Output.Type
+	(Task_Loss)(0),             // 7: monolith.events.model.v1.Task.Loss
+	(SampleRule_Correction)(0), // 8: monolith.events.model.v1.SampleRule.Correction
+	(Norm_Type)(0),             // 9: monolith.events.model.v1.Norm.Type
+	(Pool_Type)(0),             // 10: monolith.events.model.v1.Pool.Type
+	(*ModelSpec)(nil),          // 11: monolith.events.model.v1.ModelSpec
+	(*Feature)(nil),            // 12: monolith.events.model.v1.Feature
+	(*Float)(nil),              // 13: monolith.events.model.v1.Float
+	(*Output)(nil),             // 14: monolith.events.model.v1.Output
+	(*Task)(nil),               // 15: monolith.events.model.v1.Task
+	(*SampleRule)(nil),         // 16: monolith.events.model.v1.SampleRule
+	(*Condition)(nil),          // 17: monolith.events.model.v1.Condition
+	(*Group)(nil),              // 18: monolith.events.model.v1.Group
+	(*Signature)(nil),          // 19: monolith.events.model.v1.Signature
+	(*Table)(nil),              // 20: monolith.events.model.v1.Table
+	(*Segment)(nil),            // 21: monolith.events.model.v1.Segment
+	(*LearningRate)(nil),       // 22: monolith.events.model.v1.LearningRate
+	(*PolynomialDecay)(nil),    // 23: monolith.events.model.v1.PolynomialDecay
+	(*Expire)(nil),             // 24: monolith.events.model.v1.Expire
+	(*SlotDays)(nil),           // 25: monolith.events.model.v1.SlotDays
+	(*Admission)(nil),          // 26: monolith.events.model.v1.Admission
+	(*SlotThreshold)(nil),      // 27: monolith.events.model.v1.SlotThreshold
+	(*SlidingCounter)(nil),     // 28: monolith.events.model.v1.SlidingCounter
+	(*Probabilistic)(nil),      // 29: monolith.events.model.v1.Probabilistic
+	(*Optimizer)(nil),          // 30: monolith.events.model.v1.Optimizer
+	(*Adagrad)(nil),            // 31: monolith.events.model.v1.Adagrad
+	(*Sgd)(nil),                // 32: monolith.events.model.v1.Sgd
+	(*Ftrl)(nil),               // 33: monolith.events.model.v1.Ftrl
+	(*DynamicWdAdagrad)(nil),   // 34: monolith.events.model.v1.DynamicWdAdagrad
+	(*Adadelta)(nil),           // 35: monolith.events.model.v1.Adadelta
+	(*Adam)(nil),               // 36: monolith.events.model.v1.Adam
+	(*Amsgrad)(nil),            // 37: monolith.events.model.v1.Amsgrad
+	(*Momentum)(nil),           // 38: monolith.events.model.v1.Momentum
+	(*MovingAverage)(nil),      // 39: monolith.events.model.v1.MovingAverage
+	(*Rmsprop)(nil),            // 40: monolith.events.model.v1.Rmsprop
+	(*RmspropV2)(nil),          // 41: monolith.events.model.v1.RmspropV2
+	(*Dc)(nil),                 // 42: monolith.events.model.v1.Dc
+	(*GroupFtrl)(nil),          // 43: monolith.events.model.v1.GroupFtrl
+	(*BatchSoftmax)(nil),       // 44: monolith.events.model.v1.BatchSoftmax
+	(*GroupAdagrad)(nil),       // 45: monolith.events.model.v1.GroupAdagrad
+	(*Initializer)(nil),        // 46: monolith.events.model.v1.Initializer
+	(*Zeros)(nil),              // 47: monolith.events.model.v1.Zeros
+	(*RandomUniform)(nil),      // 48: monolith.events.model.v1.RandomUniform
+	(*Ones)(nil),               // 49: monolith.events.model.v1.Ones
+	(*Constants)(nil),          // 50: monolith.events.model.v1.Constants
+	(*Compressor)(nil),         // 51: monolith.events.model.v1.Compressor
+	(*Fp32)(nil),               // 52: monolith.events.model.v1.Fp32
+	(*Fp16)(nil),               // 53: monolith.events.model.v1.Fp16
+	(*FixedR8)(nil),            // 54: monolith.events.model.v1.FixedR8
+	(*OneBit)(nil),             // 55: monolith.events.model.v1.OneBit
+	(*DenseLayer)(nil),         // 56: monolith.events.model.v1.DenseLayer
+	(*Mlp)(nil),                // 57: monolith.events.model.v1.Mlp
+	(*AddLayer)(nil),           // 58: monolith.events.model.v1.AddLayer
+	(*MulLayer)(nil),           // 59: monolith.events.model.v1.MulLayer
+	(*Dot)(nil),                // 60: monolith.events.model.v1.Dot
+	(*Fm)(nil),                 // 61: monolith.events.model.v1.Fm
+	(*Ffm)(nil),                // 62: monolith.events.model.v1.Ffm
+	(*Cross)(nil),              // 63: monolith.events.model.v1.Cross
+	(*Attention)(nil),          // 64: monolith.events.model.v1.Attention
+	(*Gru)(nil),                // 65: monolith.events.model.v1.Gru
+	(*Augru)(nil),              // 66: monolith.events.model.v1.Augru
+	(*Mmoe)(nil),               // 67: monolith.events.model.v1.Mmoe
+	(*Ple)(nil),                // 68: monolith.events.model.v1.Ple
+	(*Norm)(nil),               // 69: monolith.events.model.v1.Norm
+	(*Activate)(nil),           // 70: monolith.events.model.v1.Activate
+	(*Pool)(nil),               // 71: monolith.events.model.v1.Pool
+	(*Label)(nil),              // 72: monolith.events.model.v1.Label
+	(*SampleRule_Keep)(nil),    // 73: monolith.events.model.v1.SampleRule.Keep
+	(*SampleRule_Drop)(nil),    // 74: monolith.events.model.v1.SampleRule.Drop
+	(*SampleRule_Weigh)(nil),   // 75: monolith.events.model.v1.SampleRule.Weigh
 }
 var file_events_model_spec_proto_depIdxs = []int32{
-	11, // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
-	17, // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
-	53, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
-	27, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
-	69, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
-	19, // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	12, // 6: monolith.events.model.v1.ModelSpec.floats:type_name -> monolith.events.model.v1.Float
-	13, // 7: monolith.events.model.v1.ModelSpec.outputs:type_name -> monolith.events.model.v1.Output
-	14, // 8: monolith.events.model.v1.ModelSpec.tasks:type_name -> monolith.events.model.v1.Task
+	12, // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
+	20, // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
+	56, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
+	30, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
+	72, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
+	22, // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	13, // 6: monolith.events.model.v1.ModelSpec.floats:type_name -> monolith.events.model.v1.Float
+	14, // 7: monolith.events.model.v1.ModelSpec.outputs:type_name -> monolith.events.model.v1.Output
+	15, // 8: monolith.events.model.v1.ModelSpec.tasks:type_name -> monolith.events.model.v1.Task
 	1,  // 9: monolith.events.model.v1.ModelSpec.reduction:type_name -> monolith.events.model.v1.ModelSpec.Reduction
-	15, // 10: monolith.events.model.v1.ModelSpec.variables:type_name -> monolith.events.model.v1.Group
-	16, // 11: monolith.events.model.v1.ModelSpec.signatures:type_name -> monolith.events.model.v1.Signature
+	18, // 10: monolith.events.model.v1.ModelSpec.variables:type_name -> monolith.events.model.v1.Group
+	19, // 11: monolith.events.model.v1.ModelSpec.signatures:type_name -> monolith.events.model.v1.Signature
 	2,  // 12: monolith.events.model.v1.ModelSpec.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
 	2,  // 13: monolith.events.model.v1.ModelSpec.serving_compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
-	3,  // 14: monolith.events.model.v1.Feature.pooling:type_name -> monolith.events.model.v1.Feature.Pooling
-	4,  // 15: monolith.events.model.v1.Feature.missing:type_name -> monolith.events.model.v1.Feature.Missing
-	5,  // 16: monolith.events.model.v1.Feature.ids:type_name -> monolith.events.model.v1.Feature.Ids
-	4,  // 17: monolith.events.model.v1.Float.missing:type_name -> monolith.events.model.v1.Feature.Missing
-	6,  // 18: monolith.events.model.v1.Output.type:type_name -> monolith.events.model.v1.Output.Type
-	69, // 19: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
-	7,  // 20: monolith.events.model.v1.Task.loss:type_name -> monolith.events.model.v1.Task.Loss
-	27, // 21: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	19, // 22: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	43, // 23: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
-	27, // 24: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	43, // 25: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
-	18, // 26: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
-	48, // 27: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
-	19, // 28: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	21, // 29: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
-	23, // 30: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
-	27, // 31: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	43, // 32: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
-	48, // 33: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
-	19, // 34: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	20, // 35: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
-	22, // 36: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
-	25, // 37: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
-	26, // 38: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
-	24, // 39: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
-	28, // 40: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
-	29, // 41: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
-	30, // 42: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
-	31, // 43: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
-	32, // 44: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
-	33, // 45: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
-	34, // 46: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
-	35, // 47: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
-	36, // 48: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
-	37, // 49: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
-	38, // 50: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
-	39, // 51: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
-	40, // 52: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
-	41, // 53: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
-	42, // 54: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
-	27, // 55: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	44, // 56: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
-	45, // 57: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
-	46, // 58: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
-	47, // 59: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
-	49, // 60: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
-	50, // 61: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
-	51, // 62: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
-	52, // 63: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
-	0,  // 64: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
-	2,  // 65: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
-	54, // 66: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
-	55, // 67: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
-	56, // 68: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
-	57, // 69: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
-	58, // 70: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
-	59, // 71: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
-	60, // 72: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
-	61, // 73: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
-	62, // 74: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
-	63, // 75: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
-	64, // 76: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
-	65, // 77: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
-	66, // 78: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
-	67, // 79: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
-	68, // 80: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
-	0,  // 81: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
-	0,  // 82: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
-	8,  // 83: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
-	9,  // 84: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
-	85, // [85:85] is the sub-list for method output_type
-	85, // [85:85] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	16, // 14: monolith.events.model.v1.ModelSpec.sample_rules:type_name -> monolith.events.model.v1.SampleRule
+	3,  // 15: monolith.events.model.v1.Feature.pooling:type_name -> monolith.events.model.v1.Feature.Pooling
+	4,  // 16: monolith.events.model.v1.Feature.missing:type_name -> monolith.events.model.v1.Feature.Missing
+	5,  // 17: monolith.events.model.v1.Feature.ids:type_name -> monolith.events.model.v1.Feature.Ids
+	4,  // 18: monolith.events.model.v1.Float.missing:type_name -> monolith.events.model.v1.Feature.Missing
+	6,  // 19: monolith.events.model.v1.Output.type:type_name -> monolith.events.model.v1.Output.Type
+	72, // 20: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
+	7,  // 21: monolith.events.model.v1.Task.loss:type_name -> monolith.events.model.v1.Task.Loss
+	17, // 22: monolith.events.model.v1.SampleRule.where:type_name -> monolith.events.model.v1.Condition
+	73, // 23: monolith.events.model.v1.SampleRule.keep:type_name -> monolith.events.model.v1.SampleRule.Keep
+	74, // 24: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
+	75, // 25: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
+	30, // 26: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	22, // 27: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	46, // 28: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
+	30, // 29: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	46, // 30: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
+	21, // 31: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
+	51, // 32: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
+	22, // 33: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	24, // 34: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
+	26, // 35: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
+	30, // 36: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	46, // 37: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
+	51, // 38: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
+	22, // 39: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	23, // 40: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
+	25, // 41: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
+	28, // 42: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
+	29, // 43: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
+	27, // 44: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
+	31, // 45: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
+	32, // 46: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
+	33, // 47: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
+	34, // 48: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
+	35, // 49: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
+	36, // 50: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
+	37, // 51: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
+	38, // 52: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
+	39, // 53: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
+	40, // 54: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
+	41, // 55: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
+	42, // 56: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
+	43, // 57: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
+	44, // 58: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
+	45, // 59: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
+	30, // 60: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	47, // 61: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
+	48, // 62: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
+	49, // 63: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
+	50, // 64: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
+	52, // 65: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
+	53, // 66: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
+	54, // 67: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
+	55, // 68: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
+	0,  // 69: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
+	2,  // 70: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
+	57, // 71: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
+	58, // 72: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
+	59, // 73: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
+	60, // 74: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
+	61, // 75: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
+	62, // 76: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
+	63, // 77: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
+	64, // 78: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
+	65, // 79: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
+	66, // 80: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
+	67, // 81: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
+	68, // 82: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
+	69, // 83: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
+	70, // 84: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
+	71, // 85: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
+	0,  // 86: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
+	0,  // 87: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
+	9,  // 88: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
+	10, // 89: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
+	8,  // 90: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
+	91, // [91:91] is the sub-list for method output_type
+	91, // [91:91] is the sub-list for method input_type
+	91, // [91:91] is the sub-list for extension type_name
+	91, // [91:91] is the sub-list for extension extendee
+	0,  // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_events_model_spec_proto_init() }
@@ -5597,17 +6041,23 @@ func file_events_model_spec_proto_init() {
 		return
 	}
 	file_events_model_spec_proto_msgTypes[4].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[9].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[5].OneofWrappers = []any{
+		(*SampleRule_Keep_)(nil),
+		(*SampleRule_Drop_)(nil),
+		(*SampleRule_Weigh_)(nil),
+	}
+	file_events_model_spec_proto_msgTypes[6].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[11].OneofWrappers = []any{
 		(*LearningRate_Constant)(nil),
 		(*LearningRate_PolynomialDecay)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[10].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[13].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[12].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[15].OneofWrappers = []any{
 		(*Admission_SlidingCounter)(nil),
 		(*Admission_Probabilistic)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[15].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[17].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[17].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[19].OneofWrappers = []any{
 		(*Optimizer_Adagrad)(nil),
 		(*Optimizer_Sgd)(nil),
 		(*Optimizer_Ftrl)(nil),
@@ -5624,8 +6074,6 @@ func file_events_model_spec_proto_init() {
 		(*Optimizer_BatchSoftmax)(nil),
 		(*Optimizer_GroupAdagrad)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[20].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[21].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[22].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[23].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[24].OneofWrappers = []any{}
@@ -5633,24 +6081,26 @@ func file_events_model_spec_proto_init() {
 	file_events_model_spec_proto_msgTypes[26].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[27].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[28].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[29].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[30].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[31].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[32].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[33].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[33].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[34].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[35].OneofWrappers = []any{
 		(*Initializer_Zeros)(nil),
 		(*Initializer_RandomUniform)(nil),
 		(*Initializer_Ones)(nil),
 		(*Initializer_Constants)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[38].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[40].OneofWrappers = []any{
 		(*Compressor_Fp32)(nil),
 		(*Compressor_Fp16)(nil),
 		(*Compressor_FixedR8)(nil),
 		(*Compressor_OneBit)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[41].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[42].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[43].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[43].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[44].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[45].OneofWrappers = []any{
 		(*DenseLayer_Mlp)(nil),
 		(*DenseLayer_Add)(nil),
 		(*DenseLayer_Mul)(nil),
@@ -5667,15 +6117,16 @@ func file_events_model_spec_proto_init() {
 		(*DenseLayer_Activate)(nil),
 		(*DenseLayer_Pool)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[44].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[51].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[46].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[53].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[63].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_model_spec_proto_rawDesc), len(file_events_model_spec_proto_rawDesc)),
-			NumEnums:      10,
-			NumMessages:   60,
+			NumEnums:      11,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -51,6 +51,32 @@ func allocatesNothing(t *testing.T, d *Decoder, records [][]byte) {
 	}
 }
 
+// Nor does it by the spec's rules.
+func TestSampleRulesAllocateNothing(t *testing.T) {
+	e := ruled(t, modelspec.MovieRanking(), `{"where":[{"field":"c","in":["a","b","7"],"not":true}],"keep":{}}`, `{"where":[{"field":"d","atLeast":0.5}],"drop":{}}`,
+		`{"where":[{"label":"score","below":0.5}],"drop":{"rate":0.5,"correction":"WEIGHT"}}`)
+	d, b, offset := New(e.Spec(), Options{}), e.NewBatch(), int64(0)
+	records := [][]byte{
+		[]byte(`{"userId":1,"movieId":2,"rating":3,"c":"\u0041","d":[0.1,"0.2"]}`),
+		[]byte(`{"userId":1,"movieId":2,"rating":3,"c":8}`), []byte(`{"userId":1,"movieId":2,"rating":3,"c":7}`),
+	}
+	into := func() {
+		b.Reset()
+		offset++
+		for _, r := range records {
+			if err := d.Into(b, r, Position{1, offset}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 100 { // until the batch has its size
+		into()
+	}
+	if n := testing.AllocsPerRun(100, into); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // Nor does it for Monolith's formats, into a batch that has its size.
 func TestMonolithFormatsAllocateNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -71,7 +97,7 @@ func TestMonolithFormatsAllocateNothing(t *testing.T) {
 		d, b := New(e.Spec(), Options{Format: format}), e.NewBatch()
 		into := func() {
 			b.Reset()
-			if err := d.Into(b, record); err != nil {
+			if err := d.Into(b, record, Position{}); err != nil {
 				t.Fatal(err)
 			}
 		}

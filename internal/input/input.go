@@ -1,7 +1,7 @@
 // Package input reads training records: one pass over a record's bytes finds the fields that
 // a declared model names.
 //
-//	record ── Decode ──► Sample: ids by feature, floats, labels and weights by task ── runtime.Batch.Add
+//	record ── fields found ── sample rules ──► Sample: ids by feature, floats, labels and weights by task ──► runtime.Batch
 //
 // A [Decoder] belongs to one goroutine and allocates nothing for a record of a kind that it has
 // seen, except for one that it refuses: then the error is a sentence for the dead letter.
@@ -15,7 +15,6 @@ package input
 
 import (
 	"cmp"
-	"errors"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -29,7 +28,8 @@ type Options struct {
 	Format    Format
 	Min, Max  float64 // of the first task's label field; equal: any number
 	TimeField string  // seconds since 1970 where the record has it; empty: none is looked at
-	Serving   bool    // only what a prediction needs is read: labels are 0, and samples have no weights
+	Serving   bool    // only what a prediction needs is read: labels are 0, samples have no weights, and rules do not apply
+	Measure   bool    // rules that go by chance do not apply, nor what they correct
 }
 
 // What a decoder keeps between records.
@@ -65,11 +65,16 @@ type Decoder struct {
 	strange [][]byte         // its undeclared keys
 	nesting []byte           // the brackets that are open
 
+	from    Position
+	nth     int // sample of the record, from 1
+	rules   []rule
+	dropped []int   // by rule, of this record
+	factor  float64 // by which the sample counts
+
 	// Of Monolith's formats.
 	labels, weight, line int // where reserved names are found
 	parts                []part
 	slots                []slot
-	nth                  int // sample of the record, from 1
 	labelled             []item
 	fids                 []uint64 // of an Instance
 	cells                []cells  // of an ExampleBatch, by declared field
@@ -84,7 +89,7 @@ type task struct {
 
 // New returns a decoder of records for a model whose spec is valid.
 func New(spec *model.ModelSpec, o Options) *Decoder {
-	d := &Decoder{spec: spec, options: o, index: map[string]int{}, time: -1}
+	d := &Decoder{spec: spec, options: o, index: map[string]int{}, time: -1, factor: 1}
 	for _, f := range spec.GetFeatures() {
 		at := -1
 		if len(f.GetCross()) == 0 {
@@ -109,6 +114,9 @@ func New(spec *model.ModelSpec, o Options) *Decoder {
 			}
 		}
 		d.tasks = append(d.tasks, made)
+	}
+	if !o.Serving {
+		d.ready(tasks)
 	}
 	if o.TimeField != "" {
 		d.time = d.declare(o.TimeField)
@@ -163,21 +171,25 @@ func kept[T any](s []T, most int) []T {
 	return s[:0]
 }
 
-// Into adds the samples of a record to a batch, all of them or none. Unless it is a
-// [runtime.ErrFull], the error is a sentence for the dead letter, with the number of the sample, from
-// 1, where a record may hold several.
-func (d *Decoder) Into(b *runtime.Batch, record []byte) error {
-	if d.options.Format.message() < MonolithExample {
-		s, err := d.Decode(record)
-		if err != nil {
-			return err
-		}
-		return b.Add(s)
-	}
+// Into adds the samples of a record to a batch, all that the spec's rules leave of them or, with an error,
+// none. Unless it is a [runtime.ErrFull], the error is a sentence for the dead letter, with the
+// number of the sample, from 1, where a record may hold several.
+func (d *Decoder) Into(b *runtime.Batch, record []byte, from Position) error {
+	d.from, d.nth = from, 0
+	clear(d.dropped)
 	mark := b.Len()
-	err := d.monolithInto(b, record)
+	var err error
+	switch d.options.Format {
+	case JSON:
+		err = d.sampleInto(b, record, d.readJSON)
+	case Example:
+		err = d.sampleInto(b, record, d.readExample)
+	default:
+		err = d.monolithInto(b, record)
+	}
 	if err != nil {
 		b.Truncate(mark)
+		clear(d.dropped)
 	}
 	return err
 }
@@ -188,28 +200,4 @@ func (d *Decoder) reset() {
 	clear(d.strange) // no record is held by a key of it
 	clear(d.items)
 	d.text, d.strange, d.items = kept(d.text, maxText), kept(d.strange, maxKeys), kept(d.items, maxValues)
-}
-
-var errSeveral = errors.New("a record of this format may hold several samples")
-
-// Decode reads a record of one sample, in JSON or a tf.train.Example. Fields that neither the spec
-// nor the options name are passed over. The sample is good until the next call; the error is a
-// sentence for the dead letter.
-func (d *Decoder) Decode(record []byte) (runtime.Sample, error) {
-	read := d.readJSON
-	switch d.options.Format {
-	case JSON:
-	case Example:
-		read = d.readExample
-	default:
-		return runtime.Sample{}, errSeveral
-	}
-	d.reset()
-	if err := read(record); err != nil {
-		return runtime.Sample{}, err
-	}
-	if err := d.made(); err != nil {
-		return runtime.Sample{}, err
-	}
-	return d.sample, nil
 }

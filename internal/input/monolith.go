@@ -67,7 +67,6 @@ func (d *Decoder) monolithInto(b *runtime.Batch, record []byte) error {
 	if len(record) == 0 {
 		return errEmpty
 	}
-	d.nth = 0
 	if f.framing() == unframed {
 		return d.messageInto(b, record)
 	}
@@ -101,18 +100,23 @@ func (d *Decoder) sampleInto(b *runtime.Batch, message []byte, read func([]byte)
 	d.reset()
 	d.nth++
 	err := read(message)
-	if err != nil {
-		err = fmt.Errorf("it is no message of the format %s: %w", messages[d.options.Format.message()], err)
+	if f := d.options.Format.message(); err != nil && f >= MonolithExample {
+		err = fmt.Errorf("it is no message of the format %s: %w", messages[f], err)
 	}
 	return d.addTo(b, err)
 }
 
-// addTo adds the sample that was found, unless there is an error, which it completes.
+// addTo adds the sample that was found, unless a rule drops it or there is an error, which it completes.
 func (d *Decoder) addTo(b *runtime.Batch, err error) error {
-	if err == nil {
+	learnt := true
+	if err == nil && len(d.rules) > 0 {
+		learnt, err = d.sifts()
+	}
+	if err == nil && learnt {
 		err = d.made()
 	}
-	if err == nil {
+	if err == nil && learnt {
+		d.weigh()
 		err = b.Add(d.sample)
 	}
 	if f := d.options.Format; err != nil && (f.framing() != unframed || f.message() == ExampleBatch) {

@@ -3,7 +3,6 @@ package input
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -291,7 +290,7 @@ func TestMonolithFormatsAreReadAsJSONIs(t *testing.T) {
 				b.Reset()
 				mark = 0
 			}
-			err := d.Into(b, record)
+			err := d.Into(b, record, Position{})
 			if (err != nil) != (refused != "") || err != nil && (len(all) > 1 || format.message() == ExampleBatch) && !strings.HasPrefix(err.Error(), refused) {
 				t.Fatalf("%s: %v, want %q of %s", name, err, refused, all[0].text(t))
 			}
@@ -409,12 +408,9 @@ func TestMonolithRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := monolithEngine(t).NewBatch()
-		if err := New(monolithSpec(), Options{Format: f}).Into(b, []byte(tc.record)); err == nil || !strings.Contains(err.Error(), tc.want) || b.Len() != 0 {
+		if err := New(monolithSpec(), Options{Format: f}).Into(b, []byte(tc.record), Position{}); err == nil || !strings.Contains(err.Error(), tc.want) || b.Len() != 0 {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
-	}
-	if _, err := New(monolithSpec(), Options{Format: Instance}).Decode(nil); !errors.Is(err, errSeveral) {
-		t.Errorf("Decode of an Instance: %v", err)
 	}
 }
 
@@ -427,7 +423,7 @@ func TestSharedFeaturesOfABatch(t *testing.T) {
 		shared("fc_slot_1", fids1([]uint64{layouttest.MakeV1(1, 7)}), fids1([]uint64{layouttest.MakeV1(1, 8)})), shared("ad"), shared("__LABEL__", monolithFloat32s([]float32{1, 2})),
 	}})
 	b := monolithEngine(t).NewBatch()
-	if err := New(monolithSpec(), Options{Format: ExampleBatch}).Into(b, record); err != nil || b.Len() != 3 {
+	if err := New(monolithSpec(), Options{Format: ExampleBatch}).Into(b, record, Position{}); err != nil || b.Len() != 3 {
 		t.Fatal(err, b.Len())
 	}
 	for i := range 3 {
@@ -453,7 +449,7 @@ func FuzzMonolith(f *testing.F) {
 		names := Formats()[2:]
 		format, _ := ParseFormat(names[int(kind)%len(names)])
 		b.Reset()
-		err := New(e.Spec(), Options{Format: format}).Into(b, record)
+		err := New(e.Spec(), Options{Format: format}).Into(b, record, Position{})
 		if err != nil && b.Len() != 0 {
 			t.Fatalf("%d samples are left of a record that is refused: %v", b.Len(), err)
 		}

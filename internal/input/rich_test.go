@@ -105,7 +105,7 @@ func TestServingReadsNoLabels(t *testing.T) {
 	s := sample{user: []uint64{layouttest.MakeV1(1, 7)}, line: &idlpb.LineId{}}
 	for format, record := range map[Format][]byte{MonolithExample: s.example(t, rng), Instance: s.instance(t, rng), ExampleBatch: batchOf(t, rng, []sample{s, s})} {
 		b.Reset()
-		if err := New(e.Spec(), Options{Format: format, Serving: true}).Into(b, record); err != nil || b.Len() == 0 {
+		if err := New(e.Spec(), Options{Format: format, Serving: true}).Into(b, record, Position{}); err != nil || b.Len() == 0 {
 			t.Errorf("%v: %d samples, %v", format, b.Len(), err)
 		}
 	}

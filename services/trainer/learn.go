@@ -44,7 +44,7 @@ func (l *learner) learn(soft, hard context.Context, st *work) error {
 	l.steps++
 	l.s.dense.Learnt()
 	l.s.env.Health.OK(l.named("learning"))
-	l.s.m.learnt(st.Engine.Tasks(), st.Batch, res, len(st.Bad), time.Since(st.begin))
+	l.s.m.learnt(st.Step, res, time.Since(st.begin))
 	return nil
 }
 

@@ -5,16 +5,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/process/prom"
 	"github.com/monolith-go/monolith/services/trainer/figures"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 // metrics counts what the trainer does, and meters how well it predicts what it learns.
 type metrics struct {
 	samples, rejected, steps, rewinds prometheus.Counter
 	checkpoints, failures             prometheus.Counter
+	dropped                           *prometheus.CounterVec
 	stepSeconds                       prometheus.Histogram
 
 	meter *figures.Meter
@@ -31,6 +32,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		rewinds:     counter("rewinds_total", "times a partition was taken up again at the shards' offsets"),
 		checkpoints: counter("checkpoints_total", "checkpoints saved"),
 		failures:    counter("checkpoint_failures_total", "checkpoints failed"),
+		dropped: prom.Register(r, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "monolith", Subsystem: "trainer", Name: "dropped_total", Help: "samples that a sample rule has dropped",
+		}, []string{"rule"})),
 		stepSeconds: prom.Register(r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "monolith", Subsystem: "trainer", Name: "step_seconds", Help: "time of one batch from lookup to applied",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
@@ -40,10 +44,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 }
 
 // learnt notes an applied batch with the predictions made before it.
-func (m *metrics) learnt(tasks []modelspec.Task, b *runtime.Batch, res runtime.Result, rejected int, took time.Duration) {
+func (m *metrics) learnt(st *step.Step, res runtime.Result, took time.Duration) {
 	m.steps.Inc()
-	m.samples.Add(float64(b.Len()))
-	m.rejected.Add(float64(rejected))
+	m.samples.Add(float64(st.Samples()))
+	m.rejected.Add(float64(len(st.Bad)))
 	m.stepSeconds.Observe(took.Seconds())
-	m.meter.Learnt(tasks, b, res)
+	m.meter.Learnt(st.Engine.Tasks(), st.Batch, res)
+	for i, r := range st.Engine.Spec().GetSampleRules() {
+		m.dropped.WithLabelValues(r.GetName()).Add(float64(st.Dropped[i]))
+		m.meter.Dropped(r.GetName(), st.Dropped[i])
+	}
 }

@@ -29,7 +29,7 @@ func (s *Server) report(ctx context.Context) error {
 		}
 		now := time.Now()
 		f := s.m.meter.Figures()
-		if f.Samples == was.Samples {
+		if f.Samples == was.Samples && f.Dropped == was.Dropped {
 			last = now
 			continue
 		}

@@ -24,6 +24,8 @@ type Data struct {
 	format input.Format
 	layout files.Layout
 	paths  []string
+
+	dropped int64 // samples, by the model's rules
 }
 
 // Register binds the flags that name files.
@@ -36,8 +38,18 @@ func (d *Data) Register(fs *pflag.FlagSet) {
 }
 
 // Validate finds the files.
-func (d *Data) Validate() error {
-	var err error
+func (d *Data) Validate() (err error) {
+	if err := d.check(); err != nil {
+		return err
+	}
+	if d.paths, err = files.Expand(d.Files); err != nil {
+		return fmt.Errorf("%w: --files: %w", flags.ErrUsage, err)
+	}
+	return nil
+}
+
+// check complains about what no file is looked at for.
+func (d *Data) check() (err error) {
 	if d.format, err = input.ParseFormat(d.Format); err != nil {
 		return fmt.Errorf("%w: --format: %w", flags.ErrUsage, err)
 	}
@@ -49,9 +61,6 @@ func (d *Data) Validate() error {
 	}
 	if len(d.Files) == 0 {
 		return fmt.Errorf("%w: --files must name the records, as in --files 'part-*.tfrecord'", flags.ErrUsage)
-	}
-	if d.paths, err = files.Expand(d.Files); err != nil {
-		return fmt.Errorf("%w: --files: %w", flags.ErrUsage, err)
 	}
 	return nil
 }
@@ -75,6 +84,7 @@ func (d *Data) each(ctx context.Context, p *parameters, options input.Options, s
 	end := set.Ends(int64(d.Batch), steps)[0]
 	options.Format = d.format
 	f := filler{p: p, batch: p.engine.NewBatch(), decoder: input.New(p.engine.Spec(), options), use: use, refuse: refuse}
+	defer func() { d.dropped = f.dropped }()
 	for at := int64(0); ; {
 		records, next, err := r.Fetch(ctx, at)
 		if err != nil {
@@ -105,24 +115,28 @@ type filler struct {
 	decoder *input.Decoder
 	first   int64 // record of the batch
 	samples []int // by record
+	dropped int64 // samples, by the model's rules
 	use     func(*runtime.Batch, int64, []int) error
 	refuse  func(refused) error
 }
 
 func (f *filler) add(n int64, record []byte) error {
-	before := f.batch.Len()
-	err := f.decoder.Into(f.batch, record)
+	before, from := f.batch.Len(), input.Position{Offset: n}
+	err := f.decoder.Into(f.batch, record, from)
 	if errors.Is(err, runtime.ErrFull) && before > 0 {
 		if err := f.flush(); err != nil {
 			return err
 		}
 		before = 0
-		err = f.decoder.Into(f.batch, record)
+		err = f.decoder.Into(f.batch, record, from)
 	}
 	if len(f.samples) == 0 {
 		f.first = n
 	}
 	f.samples = append(f.samples, f.batch.Len()-before)
+	for _, dropped := range f.decoder.Dropped() {
+		f.dropped += int64(dropped)
+	}
 	if err != nil {
 		return f.refuse(refused{n, err.Error()})
 	}

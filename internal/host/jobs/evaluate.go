@@ -50,6 +50,7 @@ type Quality struct {
 	Files            int           `json:"files"`
 	Records          int64         `json:"records"`
 	Samples          int64         `json:"samples"`
+	Dropped          int64         `json:"dropped"` // samples, by rules that do not go by chance
 	Refused          int64         `json:"refused"` // records that the model cannot read
 	Reasons          []refused     `json:"reasons,omitempty"`
 	Loss             *float64      `json:"loss"` // mean of a sample, tasks by their weights; null: of no sample
@@ -101,7 +102,7 @@ func (c *Evaluate) measure(ctx context.Context) (*Quality, error) {
 	}
 	var loss float64
 	began := time.Now()
-	err = c.each(ctx, p, input.Options{}, c.Steps, func(b *runtime.Batch, _ int64, records []int) error {
+	err = c.each(ctx, p, input.Options{Measure: true}, c.Steps, func(b *runtime.Batch, _ int64, records []int) error {
 		q.Records += int64(len(records))
 		if b.Len() == 0 {
 			return nil
@@ -131,6 +132,7 @@ func (c *Evaluate) measure(ctx context.Context) (*Quality, error) {
 	if err != nil {
 		return nil, err
 	}
+	q.Dropped = c.dropped
 	q.Seconds = time.Since(began).Seconds()
 	q.SamplesPerSecond = float64(q.Samples) / q.Seconds
 	q.Loss = known(loss / float64(q.Samples))
@@ -174,6 +176,9 @@ func (q *Quality) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "model\t%s, checkpoint %d of job %s, %d rows\n", q.Model, q.Checkpoint, q.Job, q.Rows)
 	fmt.Fprintf(t, "records\t%d in %d files, %d samples, %d refused\n", q.Records, q.Files, q.Samples, q.Refused)
+	if q.Dropped > 0 {
+		fmt.Fprintf(t, "dropped\t%d samples, by sample rules\n", q.Dropped)
+	}
 	fmt.Fprintf(t, "loss\t%s\n", figure(q.Loss))
 	for _, x := range q.Tasks {
 		if len(q.Tasks) > 1 {

@@ -34,6 +34,7 @@ type Learnt struct {
 	// Of this start; a part that an earlier one has learnt is not in them.
 	Samples          uint64             `json:"samples"`
 	Steps            uint64             `json:"steps"`
+	Dropped          map[string]uint64  `json:"dropped,omitempty"` // samples, by sample rule
 	Seconds          float64            `json:"seconds"`
 	SamplesPerSecond float64            `json:"samples_per_second"`
 	Loss             *float64           `json:"loss"`  // moving mean of a sample, each predicted before it was learnt
@@ -67,7 +68,14 @@ func (d *driver) report(ctx context.Context) (*Learnt, error) {
 	l.Stopped = c.Reason
 	for _, f := range c.Trainers {
 		l.Samples, l.Steps = l.Samples+f.Samples, l.Steps+f.Steps
-		for name := range f.Values {
+		for name, n := range f.Values {
+			if rule, ok := strings.CutPrefix(name, "dropped/"); ok {
+				if l.Dropped == nil {
+					l.Dropped = map[string]uint64{}
+				}
+				l.Dropped[rule] += uint64(n)
+				continue
+			}
 			if v, ok := c.mean(name); ok && strings.Contains(name, "/") {
 				l.Tasks[name] = v
 			}
@@ -102,6 +110,9 @@ func (l *Learnt) Print(w io.Writer) error {
 	fmt.Fprintf(t, "files\t%d with %d records, learnt %d times\n", l.Files, l.Records, l.Epochs)
 	fmt.Fprintf(t, "learnt\t%d records in all, %d parked, %d left\n", l.Learnt, l.Parked, l.Left)
 	fmt.Fprintf(t, "this start\t%d samples in %d steps, %.1f s, %.0f samples/s\n", l.Samples, l.Steps, l.Seconds, l.SamplesPerSecond)
+	for _, rule := range slices.Sorted(maps.Keys(l.Dropped)) {
+		fmt.Fprintf(t, "dropped\t%d samples by the rule %q\n", l.Dropped[rule], rule)
+	}
 	fmt.Fprintf(t, "loss\t%s\n", figure(l.Loss))
 	fmt.Fprintf(t, "AUC\t%s\n", figure(l.AUC))
 	for _, name := range slices.Sorted(maps.Keys(l.Tasks)) {

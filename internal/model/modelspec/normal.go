@@ -1,14 +1,16 @@
 package modelspec
 
 import (
+	"fmt"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
 )
 
 // Normalize is spec with what it leaves out written down, so that a fact says all there is to
-// know: a feature's and a float's field, a task's name, the label where the only task has it,
-// a table's dim where its segments have theirs, the optimizer of rows (dense_optimizer) and their
+// know: a feature's and a float's field, a task's and a sample rule's name, the label where the only
+// task has it, a table's dim where its segments have theirs, the optimizer of rows (dense_optimizer) and their
 // first values (±0.05). A spec that says all this is returned as it is; none is changed.
 func Normalize(spec *model.ModelSpec) *model.ModelSpec {
 	if spec == nil {
@@ -32,6 +34,11 @@ func Normalize(spec *model.ModelSpec) *model.ModelSpec {
 	}
 	if len(s.GetTasks()) == 1 && s.Label == nil && s.Tasks[0] != nil {
 		s.Label, s.Tasks[0].Label = s.Tasks[0].Label, nil
+	}
+	for i, r := range s.GetSampleRules() {
+		if r != nil && r.Name == "" {
+			r.Name = fmt.Sprintf("rule %d", i+1)
+		}
 	}
 	for _, t := range s.GetTables() {
 		if t == nil {

@@ -18,10 +18,11 @@ type Task struct {
 	Label *model.Label // its own or the model's; nil: every sample's is 1
 
 	WeightField, MaskField string // none: empty
+	Reweighted             bool   // sample rules weigh its samples
 }
 
 // Weighted says whether samples have weights in the task's loss.
-func (t *Task) Weighted() bool { return t.WeightField != "" || t.MaskField != "" }
+func (t *Task) Weighted() bool { return t.WeightField != "" || t.MaskField != "" || t.Reweighted }
 
 // head is a task in a graph.
 type head struct {
@@ -55,7 +56,7 @@ func (n *network) heads() ([]head, error) {
 		n.used[word] = true
 		h := head{Task: Task{
 			Name: t.GetName(), Layer: word, Loss: t.GetLoss(), Label: cmp.Or(t.GetLabel(), n.spec.GetLabel()),
-			WeightField: t.GetWeightField(), MaskField: t.GetMaskField(),
+			WeightField: t.GetWeightField(), MaskField: t.GetMaskField(), Reweighted: reweighted(n.spec),
 		}, logit: n.logits[word], score: ids[0], weight: 1}
 		if t.Weight != nil {
 			h.weight = t.GetWeight()

@@ -32,6 +32,9 @@ const (
 	MaxSequence = 4096 // ids that FIRSTN keeps
 	MaxDefaults = 64   // ids for a record that has none
 	MaxCrossed  = 8    // features of a crossed one
+	MaxRules    = 64   // of samples
+	MaxWhere    = 16   // conditions of a rule
+	MaxIn       = 4096 // values of a condition
 	// MaxVariable bounds the elements of one dense variable.
 	MaxVariable = 1 << 26
 )
@@ -65,6 +68,7 @@ func declared(spec *model.ModelSpec) *complaints {
 	c.layers(spec)
 	c.tasks(spec)
 	c.groups(spec)
+	c.sampleRules(spec)
 	c.path = "dense_optimizer"
 	if o, err := rule.Optimizer(spec.GetDenseOptimizer(), spec.GetDenseLearningRate(), 0); err != nil {
 		c.add("dense_optimizer: %w", err)

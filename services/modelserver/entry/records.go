@@ -50,7 +50,7 @@ func (sc *scratch) records(m *Model, r *recordInput, records [][]byte, limit int
 		sc.decoders[r.at] = input.New(m.spec, input.Options{Format: r.format, Serving: true})
 	}
 	for i, record := range records {
-		if err := sc.decoders[r.at].Into(sc.batch, record); err != nil {
+		if err := sc.decoders[r.at].Into(sc.batch, record, input.Position{}); err != nil {
 			return fmt.Errorf("input %q, row %d: %w", r.name, i, err)
 		}
 		if sc.batch.Len() > limit {

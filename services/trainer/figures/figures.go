@@ -24,6 +24,13 @@ type Meter struct {
 	nSteps uint64
 	loss   float64 // moving mean; NaN before the first
 	tasks  []taskWindow
+	drops  []drops
+}
+
+// drops are how many samples a rule has dropped.
+type drops struct {
+	rule string
+	n    uint64
 }
 
 // New returns a meter that has seen nothing.
@@ -68,6 +75,17 @@ func (m *Meter) Learnt(tasks []modelspec.Task, b Learnable, res runtime.Result) 
 	}
 }
 
+// Dropped notes that a sample rule has dropped n samples of a batch.
+func (m *Meter) Dropped(rule string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.drops, func(d drops) bool { return d.rule == rule })
+	if i < 0 {
+		i, m.drops = len(m.drops), append(m.drops, drops{rule: rule})
+	}
+	m.drops[i].n += uint64(n)
+}
+
 // moving takes the sum of n samples into a moving mean.
 func moving(mean *float64, sum, n float64) {
 	if math.IsNaN(*mean) {
@@ -95,8 +113,10 @@ func (t *taskWindow) predicted(scores, labels, weights []float32) {
 // Figures are what a Meter has measured so far.
 type Figures struct {
 	Samples, Steps uint64
+	Dropped        uint64  // samples, by rules
 	loss, auc      float64 // NaN: not known yet; auc is the first task's
 	tasks          []taskFigures
+	drops          []drops
 }
 
 // taskFigures are a task's own.
@@ -109,12 +129,16 @@ type taskFigures struct {
 func (m *Meter) Figures() Figures {
 	m.mu.Lock()
 	f := Figures{Samples: m.total, Steps: m.nSteps, loss: m.loss, auc: math.NaN()}
+	f.drops = slices.Clone(m.drops)
 	windows := slices.Clone(m.tasks)
 	for i := range windows {
 		w := &windows[i]
 		w.scores, w.labels = slices.Clone(w.scores), slices.Clone(w.labels)
 	}
 	m.mu.Unlock()
+	for _, d := range f.drops {
+		f.Dropped += d.n
+	}
 	for i, w := range windows {
 		t := taskFigures{w.name, w.loss, math.NaN()}
 		if len(w.scores) >= aucLeast {
@@ -134,13 +158,20 @@ type Figure struct {
 	Value float64
 }
 
-// Named are the figures as facts call them. A task's own have its name where there are several.
+// Named are the figures as facts call them. A task's own have its name where there are several; what
+// rules have dropped is there where the model has any.
 func (f *Figures) Named() []Figure {
 	all := []Figure{{"loss", f.loss}, {"auc", f.auc}}
 	if len(f.tasks) > 1 {
 		for _, t := range f.tasks {
 			all = append(all, Figure{"loss/" + t.name, t.loss}, Figure{"auc/" + t.name, t.auc})
 		}
+	}
+	if len(f.drops) > 0 {
+		all = append(all, Figure{"dropped", float64(f.Dropped)})
+	}
+	for _, d := range f.drops {
+		all = append(all, Figure{"dropped/" + d.rule, float64(d.n)})
 	}
 	return all
 }

@@ -102,6 +102,26 @@ func TestFiguresByTask(t *testing.T) {
 	}
 }
 
+// What rules have dropped is told by rule and in all, where a model has rules.
+func TestDroppedSamplesAreFigures(t *testing.T) {
+	m := New()
+	if f := m.Figures(); len(f.Named()) != 2 {
+		t.Errorf("without rules: %+v", f.Named())
+	}
+	for rule, n := range map[string]int{"a": 3, "b": 0} {
+		m.Dropped(rule, n)
+		m.Dropped(rule, n)
+	}
+	f := m.Figures()
+	named := map[string]float64{}
+	for _, v := range f.Named() {
+		named[v.Name] = v.Value
+	}
+	if none, ok := named["dropped/b"]; f.Dropped != 6 || named["dropped"] != 6 || named["dropped/a"] != 6 || none != 0 || !ok {
+		t.Errorf("%+v", named)
+	}
+}
+
 func TestTheMovingLoss(t *testing.T) {
 	m := New()
 	if !math.IsNaN(m.Figures().loss) {

@@ -70,6 +70,7 @@ func TestFilesAsASource(t *testing.T) {
 			t.Errorf("%d steps end at %v, %v", steps, ends, err)
 		}
 	}
+	s.MaxSteps = 3
 	f, err := s.Files(ctx)
 	if err != nil || f.GetFiles() != 2 || f.GetRecords() != 5 || f.GetBytes() != 10 || f.GetEpochs() != 2 || f.GetMaxSteps() != 3 || len(f.GetPatterns()) != 1 {
 		t.Errorf("%v, %v", f, err)

@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
@@ -51,5 +54,44 @@ func TestRecordsFromTheFutureAreParked(t *testing.T) {
 	load(kafka.Record{Offset: 6, Value: rating, Time: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)})
 	if s.Newest != 0 || s.Samples() != 0 {
 		t.Errorf("a batch of nothing learnt is dated %d", s.Newest)
+	}
+}
+
+// What a rule drops is counted, and moves the time of the batch as little as what is parked.
+func TestDroppedSamplesAreCounted(t *testing.T) {
+	spec := trainertest.SmallSpec()
+	spec.SampleRules = []*model.SampleRule{
+		{Name: "half", Action: &model.SampleRule_Drop_{Drop: &model.SampleRule_Drop{Rate: proto.Float64(0.5)}}},
+		{Name: "bots", Where: []*model.Condition{{Field: "bot"}}, Action: &model.SampleRule_Drop_{Drop: &model.SampleRule_Drop{}}},
+	}
+	e, err := New(spec, 2, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recs []kafka.Record
+	for i := range int64(60) {
+		recs = append(recs, kafka.Record{Partition: 3, Offset: i, Time: time.Unix(1000, 0), Value: []byte(`{"userId":1,"movieId":5,"rating":5}`)})
+	}
+	for i := range int64(2) {
+		recs = append(recs, kafka.Record{Partition: 3, Offset: 60 + i, Time: time.Unix(2000, 0), Value: []byte(`{"userId":1,"movieId":5,"rating":5,"bot":1}`)})
+	}
+	s := e.NewStep()
+	for range 2 { // a step that is loaded again counts again
+		if err := s.Load(Span{Recs: recs}); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.Samples(); n < 15 || n > 45 || n+s.Dropped[0]+s.Dropped[1] != 62 || s.Newest != 1000 || len(s.Bad) != 0 {
+			t.Errorf("%d samples, %v dropped, of %d", n, s.Dropped, s.Newest)
+		}
+	}
+	one, all := s.Samples(), 0
+	for i := range recs { // in steps of their own, too
+		if err := s.Load(Span{Recs: recs[i : i+1]}); err != nil {
+			t.Fatal(err)
+		}
+		all += s.Samples()
+	}
+	if all != one {
+		t.Errorf("one by one %d samples are learnt, together %d", all, one)
 	}
 }

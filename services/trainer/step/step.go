@@ -26,16 +26,17 @@ type At struct{ Turn, Generation uint64 }
 
 // Step is the work on one batch. Its memory is used again for the next one.
 type Step struct {
-	Engine *Engine
-	At     Span
-	Batch  *runtime.Batch
-	Bad    []Rejected
-	Fitted int    // of the records, those before the one that was too much
-	Newest int64  // unix seconds of the newest record learnt
-	Trace  string // traceparent of a record
-	input  *input.Decoder
-	shards []Part
-	Unfit  error // an ErrTooLarge: why its records cannot be learnt in one step
+	Engine  *Engine
+	At      Span
+	Batch   *runtime.Batch
+	Bad     []Rejected
+	Dropped []int  // samples, by sample rule
+	Fitted  int    // of the records, those before the one that was too much
+	Newest  int64  // unix seconds of the newest record learnt
+	Trace   string // traceparent of a record
+	input   *input.Decoder
+	shards  []Part
+	Unfit   error // an ErrTooLarge: why its records cannot be learnt in one step
 }
 
 // NewStep returns a step without records.
@@ -43,6 +44,7 @@ func (e *Engine) NewStep() *Step {
 	return &Step{
 		Engine: e, Batch: e.NewBatch(),
 		input: input.New(e.Spec(), e.Input), shards: make([]Part, e.Shards()),
+		Dropped: make([]int, len(e.Spec().GetSampleRules())),
 	}
 }
 
@@ -69,6 +71,7 @@ func (s *Step) Load(of Span) error {
 func (s *Step) read(of Span) error {
 	s.At = of
 	s.Batch.Reset()
+	clear(s.Dropped)
 	s.Bad, s.Fitted, s.Newest, s.Trace = s.Bad[:0], 0, 0, ""
 	latest := time.Unix(math.MaxUint32, 0)
 	if s.Engine.Latest != nil {
@@ -84,13 +87,20 @@ func (s *Step) read(of Span) error {
 				r.Time.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))})
 			continue
 		}
-		switch err := s.input.Into(s.Batch, r.Value); {
+		before := s.Batch.Len()
+		switch err := s.input.Into(s.Batch, r.Value, input.Position{Partition: r.Partition, Offset: r.Offset}); {
 		case errors.Is(err, runtime.ErrFull):
 			s.Fitted = i
 			return fmt.Errorf("record %d: %w: %w", r.Offset, ErrTooLarge, err)
 		case err != nil:
 			s.Bad = append(s.Bad, Rejected{r, err.Error()})
 			continue
+		}
+		for rule, n := range s.input.Dropped() {
+			s.Dropped[rule] += n
+		}
+		if s.Batch.Len() == before {
+			continue // rows do not expire by what is not learnt
 		}
 		s.Newest = max(s.Newest, r.Time.Unix())
 	}
