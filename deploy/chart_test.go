@@ -17,7 +17,8 @@ import (
 // variants are values that together reach every branch of the templates.
 var variants = map[string]string{
 	"default": "",
-	"all": monitored + `
+	"all": `
+metrics: {serviceMonitor: true, rules: true, dashboard: true, labels: {release: prometheus}}
 nats: {replicas: 5, storageClass: fast}
 registry: {agentService: true, extraArgs: [--lease=5s]}
 training:

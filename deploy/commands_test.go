@@ -73,7 +73,7 @@ func TestCommandLines(t *testing.T) {
 	}
 	// Each waits some seconds for NATS, so they wait side by side.
 	var wg sync.WaitGroup
-	free := make(chan struct{}, 32)
+	free := make(chan struct{}, 64)
 	for _, args := range lines {
 		wg.Go(func() {
 			free <- struct{}{}

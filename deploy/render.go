@@ -67,7 +67,7 @@ func render(dir, release, values string) ([]manifest, error) {
 func split(text string) (all []manifest, err error) {
 	for _, doc := range strings.Split("\n"+text, "\n---") {
 		var object map[string]any
-		if err := yaml.UnmarshalStrict([]byte(doc), &object); err != nil {
+		if err := yaml.UnmarshalStrict([]byte(doc+"\n"), &object); err != nil {
 			return nil, fmt.Errorf("%w in:\n%s", err, doc)
 		}
 		if len(object) == 0 {
