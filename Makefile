@@ -3,7 +3,7 @@
 PROTOS := $(shell find events internal -name '*.proto' -not -path './.oracles/*' | LC_ALL=C sort)
 GO ?= go
 
-.PHONY: build test vet generate generated-is-current oracles soak mutants amx-emulator peers bench
+.PHONY: build test vet generate generated-is-current oracles soak mutants amx-emulator peers bench image manifests
 
 build:
 	$(GO) build -o monolith ./cmd/monolith
@@ -14,6 +14,7 @@ test: vet generated-is-current
 	$(GO) test -run TestWhatWasAcceptedIsFoldedEverywhere ./projections/registry
 	$(GO) test -tags purego ./kernels/...
 	cd tools && $(GO) test ./...
+	cd deploy && $(GO) vet ./... && $(GO) test ./...
 
 vet: .bin/staticcheck .bin/sloglint
 	$(GO) vet ./...
@@ -73,6 +74,15 @@ mutants:
 # AMX where no processor has it: kernels/gemm on an emulated Sapphire Rapids. Minutes.
 amx-emulator:
 	tools/amx-emulator/run.sh
+
+# The container image for amd64 and arm64, without a daemon: an OCI layout in .bin/image and
+# .bin/image.tar for docker load. PUSH=registry/name:tag pushes it too.
+image:
+	cd deploy && $(GO) run ./image -o ../.bin/image $(if $(PUSH),-push $(PUSH))
+
+# Renders the Helm chart into deploy/k8s, after a change to it.
+manifests:
+	cd deploy && $(GO) run .
 
 # The peers that benchmarks are measured beside, some 5 GB.
 peers:

@@ -48,7 +48,7 @@ func walk(t *testing.T, f func(path string)) {
 	}
 }
 
-func read(t *testing.T, path string) string {
+func read(t testing.TB, path string) string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -235,8 +235,9 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// TestMetricsOfTheDocuments keeps the documents from naming metrics that nobody makes: an
-// alert on one would never fire.
+// TestMetricsOfTheDocuments keeps the documents, the alerts and the dashboards from naming
+// metrics that nobody makes: an alert on one would never fire. Whether those of alerts and
+// dashboards are shown is seen on a running stack, by TestStackStatus.
 func TestMetricsOfTheDocuments(t *testing.T) {
 	literals := map[string]bool{} // of the code, and of each service with its prefix
 	literal := regexp.MustCompile(`"([a-z][a-z0-9_]+)"`)
@@ -252,24 +253,26 @@ func TestMetricsOfTheDocuments(t *testing.T) {
 			}
 		}
 	})
-	named := regexp.MustCompile("`(monolith_[a-z0-9_]+)")
 	n := 0
+	named := func(path, name string) {
+		if n++; !literals[family(name)] {
+			t.Errorf("%s names the metric %s, which no code makes", path, name)
+		}
+	}
+	quoted := regexp.MustCompile("`(monolith_[a-z0-9_]+)")
 	for path, text := range documents(t) {
 		if filepath.Base(path) == "parity.md" {
 			continue // names the original's
 		}
-		for _, m := range named.FindAllStringSubmatch(text, -1) {
-			name := m[1]
-			for _, made := range []string{"_bucket", "_sum", "_count"} {
-				name = strings.TrimSuffix(name, made)
-			}
-			if n++; !literals[name] {
-				t.Errorf("%s names the metric %s, which no code makes", path, m[1])
-			}
+		for _, m := range quoted.FindAllStringSubmatch(text, -1) {
+			named(path, m[1])
 		}
 	}
-	if n < 10 {
-		t.Errorf("only %d metrics were found in the documents", n)
+	for _, s := range observedSeries(t) {
+		named(s.file, s.name)
+	}
+	if n < 100 {
+		t.Errorf("only %d metrics were found in documents, alerts and dashboards", n)
 	}
 }
 

@@ -84,6 +84,7 @@ func TestStackStatus(t *testing.T) {
 		}
 		return err == nil && len(lacks) == 0, fmt.Sprint(lacks, err)
 	})
+	w.observed(url)
 	w.halt()
 	for line := range strings.Lines(w.log.String()) {
 		if strings.Contains(line, " task=") && !strings.Contains(line, " role=") {

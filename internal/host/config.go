@@ -69,7 +69,7 @@ func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: only on request")
 	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
 	fs.BoolVar(&c.Deterministic, "deterministic", false, "train in one fixed order, so that equal inputs give equal tables")
-	fs.StringVar(&c.Status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
+	fs.StringVar(&c.Status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz, /metrics and /debug/pprof")
 	fs.BoolVar(&c.InsecureStatus, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
 	fs.IntVar(&c.NATSPort, "nats-port", 4222, "`port` of the embedded NATS")
 	fs.IntVar(&c.KafkaPort, "kafka-port", 9092, "`port` of the embedded Kafka broker")

@@ -47,7 +47,7 @@ func NewProcess(r Role, fs *pflag.FlagSet) *Process {
 }
 
 func (p *Process) register(fs *pflag.FlagSet) {
-	fs.StringVar(&p.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz and /metrics")
+	fs.StringVar(&p.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz, /metrics and /debug/pprof")
 	fs.BoolVar(&p.insecure, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
 	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
 	fs.StringVar(&p.trace, "trace-file", "", "`file` for finished spans, one JSON object each")

@@ -75,7 +75,7 @@ func (t *tracing) close(ctx context.Context) error {
 	return errors.Join(t.spans.Shutdown(ctx), t.file.Close())
 }
 
-// statusServer answers /livez, /readyz and /metrics.
+// statusServer answers /livez, /readyz, /metrics and /debug/pprof/.
 type statusServer struct {
 	addr  string
 	ready atomic.Bool
@@ -83,11 +83,12 @@ type statusServer struct {
 	// not work: problems are told, but must not take a model server away from them.
 	answers bool
 	srv     *http.Server
+	stop    context.CancelFunc // ends profiles that are being taken
 	done    chan error
 }
 
 func serveStatus(listen string, insecure bool, reg *prometheus.Registry, well *health.State) (*statusServer, error) {
-	port := mtls.Port{Role: "monolith", Name: "status (/livez, /readyz and /metrics)", Addr: listen, Insecure: insecure, Switch: "--insecure-status"}
+	port := mtls.Port{Role: "monolith", Name: "status (/livez, /readyz, /metrics and profiles)", Addr: listen, Insecure: insecure, Switch: "--insecure-status"}
 	if err := port.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
@@ -107,17 +108,21 @@ func serveStatus(listen string, insecure bool, reg *prometheus.Registry, well *h
 		fmt.Fprintf(w, "ok\n%s", problems)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	profiles(mux)
 	ln, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for /livez, /readyz and /metrics (--status names another address): %w", err)
 	}
 	s.addr = ln.Addr().String()
-	s.srv = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	requests, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.srv = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return requests }}
 	go func() { s.done <- s.srv.Serve(ln) }()
 	return s, nil
 }
 
 func (s *statusServer) close(ctx context.Context) error {
+	s.stop()
 	err := s.srv.Shutdown(ctx)
 	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)

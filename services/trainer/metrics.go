@@ -17,6 +17,7 @@ type metrics struct {
 	checkpoints, failures             prometheus.Counter
 	dropped                           *prometheus.CounterVec
 	stepSeconds                       prometheus.Histogram
+	figures                           *prometheus.GaugeVec // by name, as facts call them
 
 	meter *figures.Meter
 }
@@ -39,6 +40,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Namespace: "monolith", Subsystem: "trainer", Name: "step_seconds", Help: "time of one batch from lookup to applied",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		})),
+		figures: prom.Register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "monolith", Subsystem: "trainer", Name: "figure",
+			Help: "newest figures that the trainer reports as facts: loss and auc of predictions made before their records were learnt, samples_per_second",
+		}, []string{"name"})),
 		meter: figures.New(),
 	}
 }

@@ -39,11 +39,12 @@ func (s *Server) report(ctx context.Context) error {
 	}
 }
 
-// tellFigures appends those that are known.
+// tellFigures shows and appends those that are known.
 func (s *Server) tellFigures(ctx context.Context, rate float64, f figures.Figures) {
 	var bodies []*training.Event
 	for _, v := range append([]figures.Figure{{Name: "samples_per_second", Value: rate}}, f.Named()...) {
 		if !math.IsNaN(v.Value) {
+			s.m.figures.WithLabelValues(v.Name).Set(v.Value)
 			bodies = append(bodies, &training.Event{Body: &training.Event_MetricReported{MetricReported: &training.MetricReported{
 				Name: v.Name, Value: v.Value, Samples: f.Samples, Step: f.Steps,
 			}}})

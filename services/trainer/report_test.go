@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
@@ -64,6 +66,11 @@ func TestFiguresAreReported(t *testing.T) {
 		check("too few for a curve", "samples_per_second 5 of 50", "loss 0.5 of 50")
 		learn(100)
 		check("more", "samples_per_second 10 of 150", "loss 0.5 of 150", "auc 1 of 150")
+		for name, want := range map[string]float64{"samples_per_second": 10, "loss": 0.5, "auc": 1} {
+			if got := testutil.ToFloat64(s.m.figures.WithLabelValues(name)); got != want {
+				t.Errorf("monolith_trainer_figure{name=%q} is %v, want %v", name, got, want)
+			}
+		}
 		check("nothing")
 		check("nothing again")
 		learn(20)

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"crypto/x509"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// TestImage makes the image for this architecture twice, from two builds, pushes it to a registry
+// in memory, and looks at what came there.
+func TestImage(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the binary is looked at as it runs here, on Linux")
+	}
+	srv := httptest.NewServer(registry.New())
+	defer srv.Close()
+	dir, to := t.TempDir(), strings.TrimPrefix(srv.URL, "http://")+"/monolith:test"
+	var digests [2]string
+	for i := range digests {
+		var out strings.Builder
+		at := filepath.Join(dir, fmt.Sprint("image-", i))
+		if err := run(t.Context(), []string{"-arch", runtime.GOARCH, "-o", at, "-push", to}, &out); err != nil {
+			t.Fatal(err)
+		}
+		digests[i] = strings.TrimSpace(out.String())
+	}
+	if digests[0] != digests[1] || !strings.HasPrefix(digests[0], "sha256:") {
+		t.Errorf("two builds have the digests %v", digests)
+	}
+	one, err := os.ReadFile(filepath.Join(dir, "image-0.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if two, err := os.ReadFile(filepath.Join(dir, "image-1.tar")); err != nil || !bytes.Equal(one, two) {
+		t.Errorf("the two archives differ, %v", err)
+	}
+	path, err := layout.FromPath(filepath.Join(dir, "image-0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := path.ImageIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(kept); err != nil {
+		t.Error(err)
+	}
+	ref, err := name.ParseReference(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if digest, err := index.Digest(); err != nil || digest.String() != digests[0] {
+		t.Errorf("the registry has %s, %v", digest, err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 1 {
+		t.Fatalf("%+v, %v", manifest, err)
+	}
+	image, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, image)
+}
+
+// holds looks at an image: who runs what, and its files.
+func holds(t *testing.T, image v1.Image) {
+	t.Helper()
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/monolith"}) || config.OS != "linux" || config.Architecture != runtime.GOARCH || !config.Created.IsZero() {
+		t.Errorf("the image's configuration is %+v", config)
+	}
+	found, content := map[string]*tar.Header{}, map[string][]byte{}
+	flat := mutate.Extract(image)
+	defer flat.Close()
+	for r := tar.NewReader(flat); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[strings.TrimSuffix(h.Name, "/")], content[h.Name] = h, raw
+	}
+	for path, mode := range map[string]int64{"monolith": 0o755, "tmp": 0o1777, "data": 0o1777, "etc": 0o755, "etc/passwd": 0o644, "etc/ssl": 0o755, "etc/ssl/certs": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644} {
+		if h := found[path]; h == nil || h.Mode != mode || h.Uid != 0 {
+			t.Errorf("/%s: %+v", path, h)
+		}
+	}
+	if len(found) != 8 {
+		t.Errorf("the image has %d files: %v", len(found), found)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(content["etc/ssl/certs/ca-certificates.crt"]) || bytes.Count(content["etc/ssl/certs/ca-certificates.crt"], []byte("BEGIN")) < 100 {
+		t.Error("the image has no authorities")
+	}
+	program, err := elf.NewFile(bytes.NewReader(content["monolith"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("the binary is not static")
+		}
+	}
+	if root, err := os.Getwd(); err == nil && bytes.Contains(content["monolith"], []byte(filepath.Dir(root))) {
+		t.Error("the binary names folders of this machine")
+	}
+	sameFiles(t, found, content)
+}
+
+// sameFiles holds that what the Dockerfile copies is what the image has.
+func sameFiles(t *testing.T, found map[string]*tar.Header, content map[string][]byte) {
+	t.Helper()
+	dir, n := t.TempDir(), 0
+	if err := run(t.Context(), []string{"-arch", runtime.GOARCH, "-root", dir}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for path, h := range found {
+		st, err := os.Stat(filepath.Join(dir, path))
+		if err != nil || st.Mode() != h.FileInfo().Mode() {
+			t.Errorf("/%s: %v, %v; want the mode %v", path, st, err, h.FileInfo().Mode())
+			continue
+		}
+		if n++; st.IsDir() {
+			continue
+		}
+		if raw, err := os.ReadFile(filepath.Join(dir, path)); err != nil || !bytes.Equal(raw, content[path]) {
+			t.Errorf("/%s differs from the image's, %v", path, err)
+		}
+	}
+	if n != len(found) {
+		t.Errorf("%d of %d files are there", n, len(found))
+	}
+}
+
+// TestFlags holds that an image which goes nowhere is refused before minutes of building.
+func TestFlags(t *testing.T) {
+	for _, args := range [][]string{{}, {"-o", "a", "-root", "b"}, {"-root", "b", "-push", "c"}, {"-o", "a", "b"}} {
+		if err := run(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), "say where the image goes") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
