@@ -52,6 +52,7 @@ type Server struct {
 	cfg     Config
 	env     services.Env
 	metrics *metrics
+	keys    portKeys
 
 	plan    *follow.Follower[plan.State]
 	fleet   *follow.Follower[fleet.State]
@@ -81,15 +82,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if cfg.PredictionsTopic == "" {
 		cfg.PredictionsTopic = kafka.TopicOf(env.BZID, impression.Topic)
 	}
-	for _, p := range []mtls.Port{
-		{Name: "rows", Addr: cfg.Rows, TLS: env.Rows, Keys: "--rows-tls", Insecure: cfg.InsecureRows, Switch: "--insecure-rows"},
-		{Name: "grpc, by which models are configured,", Addr: cfg.GRPC, Insecure: cfg.InsecureGRPC, Switch: "--insecure-grpc"},
-		{Name: "http", Addr: cfg.HTTP, Insecure: cfg.InsecureREST, Switch: "--insecure-rest"},
-	} {
-		p.Role = "modelserver"
-		if err := p.Check(); err != nil {
-			return nil, err
-		}
+	ports, err := openPorts(cfg, env)
+	if err != nil {
+		return nil, err
 	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
@@ -100,7 +95,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	env.Log = env.Log.With("container", cfg.Container)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
-		cfg: cfg, env: env, metrics: newMetrics(env.Metrics),
+		cfg: cfg, env: env, metrics: newMetrics(env.Metrics), keys: ports,
 		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
 		fleet:   follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
@@ -132,6 +127,9 @@ func (s *Server) GRPCAddr() string { return s.grpcAddr }
 
 // HTTPAddr is where the REST API listens, host:port, once Ready is closed.
 func (s *Server) HTTPAddr() string { return s.httpAddr }
+
+// GRPCSecure says that the gRPC port is one of TLS.
+func (s *Server) GRPCSecure() bool { return s.keys.grpc != nil }
 
 // RowsAddr is where the row protocol listens, once Ready is closed: host:port or
 // unix:///path.
@@ -217,10 +215,10 @@ func (s *Server) Run(ctx context.Context) error {
 	front.Go(func() error { return s.serveGRPC(fctx, gln) })
 	front.Go(func() error {
 		srv := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
-		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(hln) })
+		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(mtls.Listen(hln, s.keys.rest)) })
 	})
 	front.Go(func() error {
-		return rowwire.Serve(fctx, rln, rows.NewHandler(s.servables.Shards), rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log, Local: s.env.Local})
+		return rowwire.Serve(fctx, rln, rows.NewHandler(s.servables.Shards), rowwire.Options{Drain: s.cfg.Drain, TLS: s.keys.rows, Log: s.env.Log, Local: s.env.Local})
 	})
 	err = front.Wait()
 	stop()
@@ -235,6 +233,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
 	srv := grpc.NewServer(
+		grpc.Creds(s.keys.credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle((&calls{most: maxCalls}).tap),
