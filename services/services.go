@@ -16,6 +16,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/input/files"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/nn"
@@ -39,6 +40,7 @@ type Env struct {
 	Tracer  trace.Tracer
 	Local   *rowwire.Local // servers of the row protocol in this process; nil: each is reached by its socket
 	Rows    *tls.Config    // of the row protocol's two ends; nil: it is not encrypted
+	TLS     mtls.Files     // of the role's other ports, as far as their own flags name none
 	Health  *health.State  // what keeps the role from its work; nil: nobody looks
 	Surveys *files.Surveys // of the files that trainers learn, shared by all; nil: each makes its own
 	Lanes   *nn.Lanes      // what the process computes on, shared by all its roles; nil: each computation has its own

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream/internal/stream"
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/health"
 )
 
@@ -28,8 +29,8 @@ type Config struct {
 	Server         *natsserver.Server // instead of URL: the embedded one, without a socket
 	Name           string             // the connection's name in the server's lists; default monolith
 	BZID           string             // whose letters are listed, and where letters without a bzid go
-	CredsFile      string             // credentials of an external server
-	CAFile         string             // TLS: the authority to trust
+	CredsFile      string             // the user's credentials, or an NKey's seed alone
+	Keys           mtls.Files         // TLS: the authorities to trust, the certificate to show; none: as the URL and the server say
 	Replicas       int                // of each stream when it is created; default: as many as the log has, 1 without a log
 	Timeout        time.Duration      // of a call whose ctx has no deadline; default 15 s
 	LogMaxBytes    int64              // MONOLITH, refuses when full; default 8 GiB
@@ -71,7 +72,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
 		defer cancel()
 	}
-	how := conn.Config{URL: cfg.URL, Name: cfg.Name, CredsFile: cfg.CredsFile, CAFile: cfg.CAFile, Timeout: cfg.Timeout, Log: cfg.Log, Health: cfg.Health}
+	how := conn.Config{URL: cfg.URL, Name: cfg.Name, CredsFile: cfg.CredsFile, Keys: cfg.Keys, Timeout: cfg.Timeout, Log: cfg.Log, Health: cfg.Health}
 	if cfg.Server != nil {
 		how.Server = cfg.Server
 	}

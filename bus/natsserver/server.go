@@ -4,6 +4,7 @@ package natsserver
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,11 +25,15 @@ import (
 // startTimeout bounds the recovery of the streams on disk: 10 M events take 4 s.
 const startTimeout = 60 * time.Second
 
+// shakeTimeout bounds a TLS handshake, which takes long where the processor is busy.
+const shakeTimeout = 10 * time.Second
+
 // Config of a Server. The zero value of all but Dir is usable.
 type Config struct {
 	Dir        string       // everything on disk; created when absent, held by one server at a time
 	Host       string       // default 127.0.0.1
 	Port       int          // 0: one that is free
+	TLS        *tls.Config  // of the port, whose clients it may ask for certificates; nil: plain text
 	Name       string       // default monolith
 	MaxStore   int64        // bytes on disk that all streams together may reserve; default 32 GiB
 	MaxMemory  int64        // bytes of memory for consumers; default 256 MiB
@@ -88,6 +93,8 @@ func (s *Server) open() error {
 		Host:               cmp.Or(cfg.Host, "127.0.0.1"),
 		Port:               s.port,
 		StoreDir:           cfg.Dir,
+		TLSConfig:          cfg.TLS,
+		TLSTimeout:         shakeTimeout.Seconds(),
 		JetStream:          true,
 		JetStreamMaxStore:  cmp.Or(cfg.MaxStore, 32<<30),
 		JetStreamMaxMemory: cmp.Or(cfg.MaxMemory, 256<<20),

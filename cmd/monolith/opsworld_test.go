@@ -55,7 +55,7 @@ type opsWorld struct {
 func opsConfig(dir string) host.Config {
 	return host.Config{
 		Logs: connect.Config{BZID: "demo", Level: "info"}, Dir: dir, Shards: 2, Replicas: 2, Trainers: 2, Partitions: 2, Batch: 32,
-		Linger: 5 * time.Millisecond, Sync: 20 * time.Millisecond, Status: "127.0.0.1:0", Spans: true,
+		Linger: 5 * time.Millisecond, Sync: 20 * time.Millisecond, Spans: true,
 	}
 }
 

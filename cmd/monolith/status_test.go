@@ -117,9 +117,14 @@ func opsCommand(args ...string) []string {
 
 func opsSpawn(t testing.TB, args ...string) *opsChild {
 	t.Helper()
-	line := opsCommand(args...)
+	return opsSpawnLine(t, "MONOLITH_OPS_CHILD=1", opsCommand(args...)...)
+}
+
+// opsSpawnLine starts a command line with one more word in its environment.
+func opsSpawnLine(t testing.TB, env string, line ...string) *opsChild {
+	t.Helper()
 	c := &opsChild{cmd: exec.Command(line[0], line[1:]...), log: new(opsLines), exited: make(chan error, 1)}
-	c.cmd.Env = append(os.Environ(), "MONOLITH_OPS_CHILD=1")
+	c.cmd.Env = append(os.Environ(), env)
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.cmd.Start(); err != nil {
@@ -129,7 +134,7 @@ func opsSpawn(t testing.TB, args ...string) *opsChild {
 	t.Cleanup(func() {
 		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // gone already, mostly
 		if t.Failed() {
-			t.Logf("%v:\n%s", args, c.log.tail(15))
+			t.Logf("%v:\n%s", line, c.log.tail(15))
 		}
 	})
 	return c

@@ -36,22 +36,21 @@ type Config struct {
 	Checkpoints   time.Duration
 	Processes     bool // each role is a process of its own
 	Deterministic bool
-	Status        string // listen address of /livez, /readyz and /metrics
-
-	InsecureStatus bool
-	NATSPort       int
-	KafkaPort      int
-	ZKPort         int
-	ZKWords        []string
-	ZKSuper        string
-	GRPCPort       int // of the entry
-	RESTPort       int
-	Spans          bool // are written to a file in Dir
+	Ports         Ports
+	NATSPort      int
+	KafkaPort     int
+	ZKPort        int
+	ZKWords       []string
+	ZKSuper       string
+	GRPCPort      int // of the entry
+	RESTPort      int
+	Spans         bool // are written to a file in Dir
 }
 
 // Register binds the flags of a stack; dir is the folder by default.
 func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.StringVar(&c.Logs.NATS, "nats", os.Getenv(connect.EnvNATS), "NATS `URL`; empty: an embedded server (MONOLITH_NATS)")
+	c.Logs.RegisterKeys(fs)
 	fs.StringVar(&c.Logs.Archive, "archive", flags.Env("MONOLITH_ARCHIVE", ""), connect.ArchiveUsage)
 	fs.StringVar(&c.Logs.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
 	fs.StringVar(&c.Logs.Level, "log-level", flags.Env("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")
@@ -69,8 +68,7 @@ func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: only on request")
 	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
 	fs.BoolVar(&c.Deterministic, "deterministic", false, "train in one fixed order, so that equal inputs give equal tables")
-	fs.StringVar(&c.Status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz, /metrics and /debug/pprof")
-	fs.BoolVar(&c.InsecureStatus, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
+	c.Ports.register(fs)
 	fs.IntVar(&c.NATSPort, "nats-port", 4222, "`port` of the embedded NATS")
 	fs.IntVar(&c.KafkaPort, "kafka-port", 9092, "`port` of the embedded Kafka broker")
 	fs.IntVar(&c.ZKPort, "zk-port", 2181, "`port` of the ZooKeeper view")
@@ -95,7 +93,7 @@ func (c *Config) Validate() error {
 	if _, err := input.ParseFormat(cmp.Or(c.Format, input.JSON.String())); err != nil {
 		errs = append(errs, fmt.Errorf("--format: %w", err))
 	}
-	errs = append(errs, c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate())
+	errs = append(errs, c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts())
 	if c.Sync < time.Millisecond || c.Sync > time.Minute {
 		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.Sync))
 	}

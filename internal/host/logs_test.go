@@ -12,7 +12,7 @@ import (
 func small(t *testing.T) Config {
 	t.Helper()
 	return Config{Logs: connect.Config{BZID: "demo", Level: "info"}, Dir: t.TempDir(), Shards: 1, Replicas: 1, Trainers: 1, Partitions: 2, Batch: 32,
-		Linger: 5 * time.Millisecond, Sync: 20 * time.Millisecond, Status: "127.0.0.1:0"}
+		Linger: 5 * time.Millisecond, Sync: 20 * time.Millisecond}
 }
 
 // logsOnly starts the logs of a stack and nothing that uses them, until the test ends or

@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,8 +25,6 @@ func (s *Stack) plan() []Task {
 	return tasks
 }
 
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
 // snapshots are the flags of a task that keeps its views' snapshots.
 func (s *Stack) snapshots(name string) []string {
 	return []string{"--snapshot-dir", s.path("snapshots", name)}
@@ -42,7 +39,8 @@ func portalTasks(s *Stack) []Task    { return s.control("portal") }
 func publisherTasks(s *Stack) []Task { return s.control("publisher") }
 
 func registryTasks(s *Stack) []Task {
-	return s.control("replica-registry", append(s.Config.zkFlags(), "--zk-listen", loopback(s.Config.ZKPort))...)
+	p := &s.Config.Ports
+	return s.control("replica-registry", slices.Concat(s.Config.zkFlags(), []string{"--zk-listen", p.at(s.Config.ZKPort), "--listen", p.at(0)}, p.flags("zk", "agent"))...)
 }
 
 // zkFlags are those of the ZooKeeper port that were given.
@@ -62,15 +60,17 @@ func syncTasks(s *Stack) []Task {
 
 // servingTasks are the entry and each replica of each serving shard.
 func servingTasks(s *Stack) []Task {
+	p := &s.Config.Ports
 	serving := func(name string, shard, replica int, kind, grpc, rest string) Task {
 		return Task{Name: name, Args: []string{"--container", name, "--server-type", kind,
 			"--shard", strconv.Itoa(shard), "--replica", strconv.Itoa(replica), "--host", hostName, "--server-dir", s.path("servers", name)},
-			Server: []string{"--grpc", grpc, "--http", rest, "--kafka", s.Config.Kafka, "--predictions-topic", s.Config.Topics.Predictions, "--base-dir", s.path("copies")}}
+			Server: append([]string{"--grpc", grpc, "--http", rest, "--rows", p.at(0), "--kafka", s.Config.Kafka, "--predictions-topic", s.Config.Topics.Predictions, "--base-dir", s.path("copies")},
+				p.flags("grpc", "rest", "rows")...)}
 	}
-	tasks := []Task{serving("entry-0", -1, 0, "entry", loopback(s.Config.GRPCPort), loopback(s.Config.RESTPort))}
+	tasks := []Task{serving("entry-0", -1, 0, "entry", p.at(s.Config.GRPCPort), p.at(s.Config.RESTPort))}
 	for shard := range s.Config.Shards {
 		for replica := range s.Config.Replicas {
-			tasks = append(tasks, serving(fmt.Sprintf("serving-%d-%d", shard, replica), shard, replica, "ps", loopback(0), loopback(0)))
+			tasks = append(tasks, serving(fmt.Sprintf("serving-%d-%d", shard, replica), shard, replica, "ps", p.at(0), p.at(0)))
 		}
 	}
 	return tasks
@@ -79,8 +79,8 @@ func servingTasks(s *Stack) []Task {
 func shardTasks(s *Stack) (tasks []Task) {
 	n := strconv.Itoa
 	for shard := range s.Config.Shards {
-		tasks = append(tasks, Task{Name: "ps-" + n(shard), Args: append(s.snapshots("ps-"+n(shard)),
-			"--job", s.Config.job(), "--model", s.Config.model(), "--shard", n(shard), "--shards", n(s.Config.Shards), "--dir", s.path("training", s.Config.job()),
+		tasks = append(tasks, Task{Name: "ps-" + n(shard), Args: append(append(s.snapshots("ps-"+n(shard)), s.Config.Ports.flags("rows")...),
+			"--listen", s.Config.Ports.at(0), "--job", s.Config.job(), "--model", s.Config.model(), "--shard", n(shard), "--shards", n(s.Config.Shards), "--dir", s.path("training", s.Config.job()),
 			"--sync-interval", s.Config.Sync.String(), "--deterministic="+strconv.FormatBool(s.Config.Deterministic))})
 	}
 	return tasks

@@ -4,17 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/monolith-go/monolith/internal/process/freeport"
 )
 
-// claim takes a port of loopback that is free and that no other stack has claimed: a role
+// claim takes a port of --listen that is free and that no other stack has claimed: a role
 // that is started again finds it free, though another stack starts meanwhile and wants the
 // same; its clients never meet the other's tree.
 func (s *Stack) claim(port int) error {
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	addr := s.Config.Ports.at(port)
 	claim, err := freeport.Claim("monolith", addr)
 	if err != nil {
 		return err
@@ -27,7 +26,7 @@ func (s *Stack) claim(port int) error {
 	return ln.Close()
 }
 
-// port is want if it becomes free on loopback before the deadline, else any that is,
+// port is want if it becomes free on --listen before the deadline, else any that is,
 // with a note; 0 wants any. It is the stack's until Close, also while the role behind it is
 // started again.
 func (s *Stack) port(what string, want int, until time.Time) (int, error) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,8 +32,8 @@ type Process struct {
 	role       Role
 	bound      blueprint
 	conn       connect.Config
-	status     string
-	insecure   bool // status beyond this machine
+	status     statusPort
+	tls        mtls.Files // of all ports whose own flags name none
 	statusFile string
 	addrFile   string
 	trace      string
@@ -47,12 +49,21 @@ func NewProcess(r Role, fs *pflag.FlagSet) *Process {
 }
 
 func (p *Process) register(fs *pflag.FlagSet) {
-	fs.StringVar(&p.status, "status", "127.0.0.1:0", "listen `address` of /livez, /readyz, /metrics and /debug/pprof")
-	fs.BoolVar(&p.insecure, "insecure-status", false, "let other machines reach the status address, though it is neither encrypted nor authenticated")
+	p.tls.RegisterShared(fs)
+	p.status.register(fs, "127.0.0.1:0", "")
 	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
 	fs.StringVar(&p.trace, "trace-file", "", "`file` for finished spans, one JSON object each")
-	p.rows.Register(fs, rowsTLS, "the row protocol, between machines")
+	p.rows.Register(fs, rowsTLS, "the row protocol, between machines (default: --tls-cert, -key and -ca, where all of them are given)")
 	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
+}
+
+// ofBothEnds are the certificates of all ports, where they do for a connection between our own
+// processes: both of its ends want the authorities.
+func ofBothEnds(shared mtls.Files) mtls.Files {
+	if shared.CA == "" {
+		return mtls.Files{}
+	}
+	return shared
 }
 
 // Run hosts the role until ctx ends, on a connection of its own.
@@ -66,9 +77,9 @@ func (p *Process) Run(ctx context.Context) (err error) {
 		return err
 	}
 	logger = logger.With("role", name, "pid", os.Getpid())
-	rows, err := p.rows.Load()
+	rows, err := p.rows.Or(ofBothEnds(p.tls)).Load()
 	if err != nil {
-		return fmt.Errorf("%w: --%s-…: %w", flags.ErrUsage, rowsTLS, err)
+		return fmt.Errorf("%w: --%s-… or --%s-…: %w", flags.ErrUsage, rowsTLS, mtls.Shared, err)
 	}
 	if warning := connect.Unsynced(conn.NATS); warning != "" {
 		logger.Warn(warning)
@@ -85,7 +96,8 @@ func (p *Process) Run(ctx context.Context) (err error) {
 		return errors.Join(err, b.Close())
 	}
 	reg := newRegistry(well)
-	status, err := serveStatus(p.status, p.insecure, reg, well)
+	p.status.shared = p.tls
+	status, err := p.status.serve(reg, well)
 	if err != nil {
 		return errors.Join(err, b.Close())
 	}
@@ -95,7 +107,7 @@ func (p *Process) Run(ctx context.Context) (err error) {
 		defer cancel()
 		err = errors.Join(err, status.close(last), spans.close(last), b.Close())
 	}()
-	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, Health: well, Lanes: nn.NewLanes(0),
+	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, TLS: p.tls, Health: well, Lanes: nn.NewLanes(0),
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
 	r, err := p.bound.build(surroundings{env: env, launch: p.launch})
 	if err != nil {
@@ -108,7 +120,7 @@ func (p *Process) Run(ctx context.Context) (err error) {
 		defer heap.Wait()
 		defer stop()
 	}
-	logger.Info("starting", "nats", connect.Redacted(conn.NATS), "bzid", conn.BZID, "status", "http://"+status.addr)
+	logger.Info("starting", "nats", connect.Redacted(conn.NATS), "bzid", conn.BZID, "status", status.scheme+"://"+status.addr)
 	ready := func() { p.ready(r, status, logger) }
 	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
 }
@@ -116,7 +128,7 @@ func (p *Process) Run(ctx context.Context) (err error) {
 // ready tells the supervisor, the files that were asked for and /readyz that the role is.
 func (p *Process) ready(r services.Role, status *statusServer, logger *slog.Logger) {
 	if l, ok := r.(listening); ok && p.addrFile != "" {
-		if err := tfssupervisor.WriteAddrFile(p.addrFile, l.GRPCAddr(), l.HTTPAddr(), l.RowsAddr()); err != nil {
+		if err := tfssupervisor.WriteAddrFile(p.addrFile, l.GRPCAddr(), l.HTTPAddr(), l.RowsAddr(), l.GRPCSecure()); err != nil {
 			logger.Error("cannot say where this server listens", "err", err)
 			return
 		}
@@ -138,11 +150,14 @@ func (p *Process) launch(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, err
 		if err != nil {
 			return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
 		}
-		if err := os.Setenv(connect.EnvNATS, p.conn.NATS); err != nil { // the child inherits it; arguments would stand in a fact
-			return nil, err
+		for _, v := range p.conn.Env() { // the child inherits it
+			name, value, _ := strings.Cut(v, "=")
+			if err := os.Setenv(name, value); err != nil {
+				return nil, err
+			}
 		}
 		cfg.Command = []string{self, p.role.server, "--container", cfg.Container, "--bzid", p.conn.BZID, "--log-level", p.conn.Level, "--archive", p.conn.Archive}
-		cfg.Command = append(cfg.Command, p.rows.Args(rowsTLS)...)
+		cfg.Command = slices.Concat(cfg.Command, p.rows.Args(rowsTLS), p.tls.Args(mtls.Shared), cfg.GRPCTLS.Args("grpc-tls"))
 		if p.trace != "" {
 			cfg.Command = append(cfg.Command, "--trace-file", p.trace)
 		}

@@ -17,7 +17,7 @@ import (
 // TestProfiles takes profiles from the status port as go tool pprof does.
 func TestProfiles(t *testing.T) {
 	well := health.New()
-	s, err := serveStatus("127.0.0.1:0", false, newRegistry(well), well)
+	s, err := (&statusPort{listen: "127.0.0.1:0"}).serve(newRegistry(well), well)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,7 @@ type listening interface {
 	GRPCAddr() string
 	HTTPAddr() string
 	RowsAddr() string
+	GRPCSecure() bool
 }
 
 // config is a role's flags.

@@ -4,14 +4,13 @@ package host
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/input/files"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -58,6 +58,7 @@ type Stack struct {
 
 	health *health.State
 	local  *rowwire.Local // the servers of roles that run here
+	rows   *tls.Config    // of the row protocol's two ends; nil: plain text
 	lanes  *nn.Lanes      // what they compute on
 	spans  *tracing
 	data   *DataDir
@@ -92,11 +93,9 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		return nil, err
 	}
 	if s.Config.Logs.NATS == "" {
-		s.NATS, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(s.Config.Dir, "nats"), Port: s.Config.NATSPort, Log: s.Log.With("server", "nats")})
-		if err != nil {
-			return nil, fmt.Errorf("start the embedded NATS in %s: %w", s.Config.Dir, err)
+		if err := s.nats(); err != nil {
+			return nil, err
 		}
-		s.Config.Logs.NATS = s.NATS.URL()
 	} else if warning := connect.Unsynced(s.Config.Logs.NATS); warning != "" {
 		s.Log.Warn(warning)
 		s.Notes = append(s.Notes, warning)
@@ -104,11 +103,31 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	if err := s.kafka(ctx); err != nil {
 		return nil, err
 	}
-	if s.status, err = serveStatus(cfg.Status, cfg.InsecureStatus, s.Metrics, s.health); err != nil {
+	if s.rows, err = ofBothEnds(cfg.Ports.TLS).Load(); err != nil {
+		return nil, fmt.Errorf("%w: --%s-…: %w", flags.ErrUsage, mtls.Shared, err)
+	}
+	if s.status, err = cfg.Ports.status().serve(s.Metrics, s.health); err != nil {
 		return nil, err
 	}
 	s.Tasks = s.plan()
 	return s, s.data.announce(Running{PID: os.Getpid(), BZID: cfg.Logs.BZID, NATS: s.Config.Logs.NATS, Kafka: s.Config.Kafka, Predictions: s.Config.Topics.Predictions, Status: s.status.addr})
+}
+
+// nats starts the embedded server; the roles here show it the certificate of every port.
+func (s *Stack) nats() error {
+	keys, err := s.Config.Ports.keys("nats", s.Config.NATSPort)
+	if err != nil {
+		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
+	s.NATS, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(s.Config.Dir, "nats"), Host: s.Config.Ports.host(), Port: s.Config.NATSPort, TLS: keys, Log: s.Log.With("server", "nats")})
+	if err != nil {
+		return fmt.Errorf("start the embedded NATS in %s: %w", s.Config.Dir, err)
+	}
+	s.Config.Logs.NATS = s.NATS.URL()
+	if keys != nil {
+		s.Config.Logs.Keys = s.Config.Logs.Keys.Or(s.Config.Ports.TLS)
+	}
+	return nil
 }
 
 // kafka starts the embedded broker, or makes the topics where another one is given.
@@ -116,7 +135,10 @@ func (s *Stack) kafka(ctx context.Context) (err error) {
 	switch {
 	case s.Config.NoKafka:
 	case s.Config.Kafka == "":
-		s.Broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.Config.Dir, "kafka"), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Config.KafkaPort)),
+		if err := s.Config.Ports.kafka(); err != nil {
+			return fmt.Errorf("%w: %w", flags.ErrUsage, err)
+		}
+		s.Broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(s.Config.Dir, "kafka"), Addr: s.Config.Ports.at(s.Config.KafkaPort),
 			Topics: s.Topics(), Retention: s.retention(), Log: s.Log.With("server", "kafka")})
 		if err != nil {
 			return fmt.Errorf("start the embedded Kafka broker in %s: %w", s.Config.Dir, err)

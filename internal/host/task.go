@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services"
@@ -98,7 +99,7 @@ func (s *Stack) runHere(ctx context.Context, t Task, ready func()) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.Role, "task": t.Name}, s.Metrics))
 	defer metrics.release()
-	env := services.Env{BZID: conn.BZID, Health: well, Local: s.local, Lanes: s.lanes, Surveys: s.Surveys, Bus: b, Log: log, Tracer: s.spans.tracer(t.Role, 0), Metrics: metrics}
+	env := services.Env{BZID: conn.BZID, Health: well, Local: s.local, Lanes: s.lanes, Surveys: s.Surveys, Bus: b, Log: log, Tracer: s.spans.tracer(t.Role, 0), Metrics: metrics, Rows: s.rows, TLS: s.Config.Ports.TLS}
 	built, err := build(surroundings{env: env, launch: s.launchHere(r.server, t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
@@ -152,7 +153,7 @@ func startHere(ctx context.Context, ms listening, release func()) (tfssupervisor
 		<-ended
 		return tfssupervisor.Server{}, ctx.Err()
 	}
-	return tfssupervisor.Server{GRPCAddr: ms.GRPCAddr(), HTTPAddr: ms.HTTPAddr(), RowsAddr: ms.RowsAddr(), PID: os.Getpid(),
+	return tfssupervisor.Server{GRPCAddr: ms.GRPCAddr(), HTTPAddr: ms.HTTPAddr(), RowsAddr: ms.RowsAddr(), Secure: ms.GRPCSecure(), PID: os.Getpid(),
 		Wait: func() error { <-ended; return outcome }, Kill: stop, Stop: stop}, nil
 }
 
@@ -195,7 +196,7 @@ func (s *Stack) RunChild(ctx context.Context, t Task, ready func()) error {
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), connect.EnvNATS+"="+s.Config.Logs.NATS, connect.EnvSynced+"="+connect.SyncedAlways) // what there is to say was said here
+	cmd.Env = slices.Concat(os.Environ(), s.Config.Logs.Env(), []string{connect.EnvSynced + "=" + connect.SyncedAlways}) // what there is to say was said here
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -229,8 +230,9 @@ func (s *Stack) RunChild(ctx context.Context, t Task, ready func()) error {
 // comes by the environment: arguments are read by every user of the machine, and those of a
 // model server stand in a fact.
 func (s *Stack) childArgs(self string, t Task, status string) ([]string, error) {
-	conn := []string{"--bzid", s.Config.Logs.BZID, "--log-level", s.Config.Logs.Level, "--archive", s.Config.Logs.Archive}
-	args := slices.Concat([]string{t.Role}, conn, []string{"--status-file", status}, t.Args)
+	conn := slices.Concat([]string{"--bzid", s.Config.Logs.BZID, "--log-level", s.Config.Logs.Level, "--archive", s.Config.Logs.Archive}, s.Config.Ports.TLS.Args(mtls.Shared))
+	here := append([]string{"--status", s.Config.Ports.at(0)}, s.Config.Ports.flags("status")...)
+	args := slices.Concat([]string{t.Role}, conn, here, []string{"--status-file", status}, t.Args)
 	if s.TraceFile != "" {
 		args = append(args, "--trace-file", s.TraceFile)
 	}
@@ -239,7 +241,7 @@ func (s *Stack) childArgs(self string, t Task, status string) ([]string, error) 
 		return nil, err
 	}
 	if r.server != "" {
-		list, err := csvLine(slices.Concat([]string{self, r.server}, conn, []string{"--container", t.Name}, t.Server))
+		list, err := csvLine(slices.Concat([]string{self, r.server}, conn, here, []string{"--container", t.Name}, t.Server))
 		if err != nil {
 			return nil, err
 		}

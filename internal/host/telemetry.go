@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -77,8 +79,9 @@ func (t *tracing) close(ctx context.Context) error {
 
 // statusServer answers /livez, /readyz, /metrics and /debug/pprof/.
 type statusServer struct {
-	addr  string
-	ready atomic.Bool
+	addr   string
+	scheme string // http or https
+	ready  atomic.Bool
 	// answers is set, before anything is ready, where clients are served whatever else does
 	// not work: problems are told, but must not take a model server away from them.
 	answers bool
@@ -87,9 +90,25 @@ type statusServer struct {
 	done    chan error
 }
 
-func serveStatus(listen string, insecure bool, reg *prometheus.Registry, well *health.State) (*statusServer, error) {
-	port := mtls.Port{Role: "monolith", Name: "status (/livez, /readyz, /metrics and profiles)", Addr: listen, Insecure: insecure, Switch: "--insecure-status"}
-	if err := port.Check(); err != nil {
+// statusPort is where and how that is answered.
+type statusPort struct {
+	listen   string
+	own      mtls.Files // its certificates, or else
+	shared   mtls.Files // those of every port
+	insecure bool       // plain text, beyond this machine, too
+}
+
+func (p *statusPort) register(fs *pflag.FlagSet, fallback, usage string) {
+	fs.StringVar(&p.listen, "status", fallback, "listen `address` of /livez, /readyz, /metrics and /debug/pprof"+usage)
+	p.own.RegisterPort(fs, "status-tls", "the status address")
+	fs.BoolVar(&p.insecure, "insecure-status", false, "answer the status address in plain text, beyond this machine, too")
+}
+
+func (p *statusPort) serve(reg *prometheus.Registry, well *health.State) (*statusServer, error) {
+	port := mtls.Port{Role: "monolith", Name: "status (/livez, /readyz, /metrics and profiles)", Addr: p.listen, Own: p.own, Shared: p.shared, Keys: "--status-tls",
+		Insecure: p.insecure, Switch: "--insecure-status"}
+	keys, err := port.Config()
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	s := &statusServer{done: make(chan error, 1)}
@@ -109,16 +128,24 @@ func serveStatus(listen string, insecure bool, reg *prometheus.Registry, well *h
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	profiles(mux)
-	ln, err := net.Listen("tcp", listen)
+	ln, err := net.Listen("tcp", p.listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for /livez, /readyz and /metrics (--status names another address): %w", err)
 	}
-	s.addr = ln.Addr().String()
+	s.addr, s.scheme = ln.Addr().String(), scheme(keys)
 	requests, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.srv = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return requests }}
-	go func() { s.done <- s.srv.Serve(ln) }()
+	go func() { s.done <- s.srv.Serve(mtls.Listen(ln, keys)) }()
 	return s, nil
+}
+
+// scheme is HTTP's, under these keys.
+func scheme(keys *tls.Config) string {
+	if keys == nil {
+		return "http"
+	}
+	return "https"
 }
 
 func (s *statusServer) close(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 
 func TestReadyzShowsWhatDoesNotWork(t *testing.T) {
 	well := health.New()
-	s, err := serveStatus("127.0.0.1:0", false, newRegistry(well), well)
+	s, err := (&statusPort{listen: "127.0.0.1:0"}).serve(newRegistry(well), well)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestReadyzShowsWhatDoesNotWork(t *testing.T) {
 
 func TestStatusBeyondThisMachineIsAskedForByName(t *testing.T) {
 	well := health.New()
-	if s, err := serveStatus("0.0.0.0:0", false, newRegistry(well), well); !errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), "--insecure-status") {
-		t.Errorf("serveStatus = %v, %v; want a refusal that names the flag", s, err)
+	if s, err := (&statusPort{listen: "0.0.0.0:0"}).serve(newRegistry(well), well); !errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), "--insecure-status") {
+		t.Errorf("serve = %v, %v; want a refusal that names the flag", s, err)
 	}
 }

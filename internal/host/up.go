@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/mtls"
 )
 
 // Up runs the stack until ctx ends and tells w where it is reached. declare is called while
@@ -44,16 +45,35 @@ func (s *Stack) banner(w io.Writer, took time.Duration) {
 		fmt.Fprintln(w, "note:", n)
 	}
 	fmt.Fprintf(w, "monolith is up after %.1fs\n", took.Seconds())
+	at := s.Config.Ports.at
 	for _, l := range [][2]string{
 		{"data", s.Config.Dir}, {"NATS", connect.Redacted(s.Config.Logs.NATS)}, {"Kafka", s.Config.Kafka},
-		{"ZooKeeper", fmt.Sprintf("127.0.0.1:%d", s.Config.ZKPort)},
-		{"gRPC", fmt.Sprintf("127.0.0.1:%d (TensorFlow Serving)", s.Config.GRPCPort)},
-		{"REST", fmt.Sprintf("http://127.0.0.1:%d/v1/models/%s", s.Config.RESTPort, s.Config.model())},
-		{"status", fmt.Sprintf("http://%s/readyz and /metrics", s.StatusAddr())},
+		{"ZooKeeper", at(s.Config.ZKPort)},
+		{"gRPC", at(s.Config.GRPCPort) + " (TensorFlow Serving)"},
+		{"REST", fmt.Sprintf("%s://%s/v1/models/%s", s.restScheme(), at(s.Config.RESTPort), s.Config.model())},
+		{"status", fmt.Sprintf("%s://%s/readyz and /metrics", s.status.scheme, s.StatusAddr())},
 		{"exports", s.Exports()},
 	} {
 		fmt.Fprintf(w, "  %-10s %s\n", l[0], l[1])
 	}
-	fmt.Fprintf(w, "Load the model: nats -s %s req monolith.%s.cmd.portal.load '{\"modelName\":%q,\"modelDir\":%q,\"job\":%q,\"replicas\":%d}'\n",
-		connect.Redacted(s.Config.Logs.NATS), s.Config.Logs.BZID, s.Config.model(), s.Exports(), s.Config.job(), s.Config.Replicas)
+	fmt.Fprintf(w, "Load the model: nats -s %s%s req monolith.%s.cmd.portal.load '{\"modelName\":%q,\"modelDir\":%q,\"job\":%q,\"replicas\":%d}'\n",
+		connect.Redacted(s.Config.Logs.NATS), natsFlags(s.Config.Logs.Keys), s.Config.Logs.BZID, s.Config.model(), s.Exports(), s.Config.job(), s.Config.Replicas)
+}
+
+// natsFlags are those of the nats CLI by which it shows the same certificate.
+func natsFlags(f mtls.Files) (flags string) {
+	for _, flag := range [][2]string{{"--tlsca", f.CA}, {"--tlscert", f.Cert}, {"--tlskey", f.Key}} {
+		if flag[1] != "" {
+			flags += " " + flag[0] + " " + flag[1]
+		}
+	}
+	return flags
+}
+
+// restScheme is that of the entry's REST port.
+func (s *Stack) restScheme() string {
+	if s.Config.Ports.TLS == (mtls.Files{}) || s.Config.Ports.insecure("rest") {
+		return "http"
+	}
+	return "https"
 }

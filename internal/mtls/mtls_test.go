@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,106 @@ func TestCertificateIsRenewedWithoutRestart(t *testing.T) {
 	}
 }
 
+// replace puts the content of one file in the place of another, with a later time of change.
+func replace(t *testing.T, path, by string, later time.Duration) {
+	t.Helper()
+	raw, err := os.ReadFile(by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(later)
+	if err := os.Chtimes(path, at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The authorities of a port are replaced without a restart: who had none is let in, and who
+// had one is not any more.
+func TestAuthoritiesOfAPortAreRenewedWithoutRestart(t *testing.T) {
+	old, next := certs.NewAuthority(t), certs.NewAuthority(t)
+	files := old.Issue("server")
+	server, err := files.Server(tls.RequireAndVerifyClientCert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := func(issued mtls.Files) error {
+		issued.CA = old.Issue("x").CA // the server's certificate stays
+		conf, err := issued.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, cerr, serr := shake(t, server, conf)
+		return firstOf(cerr, serr)
+	}
+	before, after := old.Issue("before"), next.Issue("after")
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	replace(t, ca, files.CA, 0)
+	files.CA = ca
+	if server, err = files.Server(tls.RequireAndVerifyClientCert); err != nil {
+		t.Fatal(err)
+	}
+	if client(before) != nil || client(after) == nil {
+		t.Fatal("the port does not begin with its first authorities")
+	}
+	replace(t, ca, next.Issue("y").CA, time.Minute)
+	wait.Until(t, "the next authorities", func() error { return client(after) })
+	if client(before) == nil {
+		t.Error("an authority that was taken away still lets its clients in")
+	}
+}
+
+// A port without authorities takes any client, which trusts the authority of its own choice.
+func TestAPortWithoutAuthorities(t *testing.T) {
+	authority := certs.NewAuthority(t)
+	files := authority.Issue("server")
+	server, err := mtls.Files{Cert: files.Cert, Key: files.Key}.Server(tls.RequireAndVerifyClientCert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := mtls.Files{CA: files.CA}.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if saw, err, serr := shake(t, server, client); err != nil || serr != nil || saw != "server" {
+		t.Errorf("a client without a certificate saw %q: %v, %v", saw, err, serr)
+	}
+	system, err := mtls.Files{}.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err, _ := shake(t, server, system); err == nil {
+		t.Error("a client that trusts the system's authorities trusts this one")
+	}
+}
+
+// A process knows its own child by the certificate that both have, whatever the child's
+// address is; another's of the same authority is not the child.
+func TestTwinTrustsItsOwnCertificateAlone(t *testing.T) {
+	authority := certs.NewAuthority(t)
+	own, other := authority.Issue("own"), authority.Issue("other")
+	twin, err := own.Twin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err, serr := shake(t, load(t, own), twin); err != nil || serr != nil {
+		t.Errorf("its own: %v, %v", err, serr)
+	}
+	if _, err, _ := shake(t, load(t, other), twin); err == nil || !strings.Contains(err.Error(), "another certificate than") {
+		t.Errorf("another's: %v", err)
+	}
+}
+
+// Files are handed to a child that works in another folder.
+func TestArgsAreAbsolute(t *testing.T) {
+	got := mtls.Files{Cert: "a.pem", Key: "/b.key"}.Args("tls")
+	if len(got) != 4 || got[0] != "--tls-cert" || !filepath.IsAbs(got[1]) || got[2] != "--tls-key" || got[3] != "/b.key" {
+		t.Errorf("Args = %q", got)
+	}
+}
+
 func TestLoadRefuses(t *testing.T) {
 	authority := certs.NewAuthority(t)
 	good := authority.Issue("a")
@@ -127,5 +228,18 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	if c, err := (mtls.Files{}).Load(); c != nil || err != nil {
 		t.Errorf("no files: %v, %v", c, err)
+	}
+	for _, f := range []mtls.Files{{CA: good.CA}, {Cert: good.Cert}, {Cert: good.Cert, Key: good.Key, CA: good.CA + "x"}} {
+		if c, err := f.Server(tls.NoClientCert); err == nil {
+			t.Errorf("a port with %v: %v", f, c)
+		}
+	}
+	for _, f := range []mtls.Files{{Cert: good.Cert}, {CA: good.Key}} {
+		if c, err := f.Client(); err == nil {
+			t.Errorf("a client with %v: %v", f, c)
+		}
+	}
+	if c, err := (mtls.Files{CA: good.CA}).Twin(); err != nil || c.VerifyConnection(tls.ConnectionState{}) == nil {
+		t.Errorf("a twin without a certificate: %v", err)
 	}
 }

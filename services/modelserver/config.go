@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/modelserver/entry"
 	"github.com/monolith-go/monolith/services/modelserver/rows"
@@ -24,8 +25,10 @@ type Config struct {
 	// GRPC, HTTP and Rows are listen addresses: TensorFlow Serving's gRPC and REST
 	// API, and the framed row protocol (host:port or unix:///path). Default 127.0.0.1:0.
 	GRPC, HTTP, Rows string
-	// InsecureGRPC, InsecureREST and InsecureRows allow these ports beyond this machine
-	// without encryption or authentication; REST has no other way to get there.
+	// GRPCTLS and RESTTLS are the certificates of these two ports. Default: Env.TLS.
+	GRPCTLS, RESTTLS mtls.Files
+	// InsecureGRPC, InsecureREST and InsecureRows have these ports in plain text, beyond this
+	// machine, too.
 	InsecureGRPC, InsecureREST, InsecureRows bool
 	// BaseDir is where relative base paths of a model configuration start: the folder
 	// of model-sync's copies. Default: the working directory.
@@ -98,8 +101,10 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "listen `address` of TensorFlow Serving's REST API")
 	fs.StringVar(&c.Rows, "rows", c.Rows, "listen `address` of the row protocol, host:port or unix:///path")
 	fs.BoolVar(&c.InsecureRows, "insecure-rows", c.InsecureRows, "serve rows beyond this machine, though without --rows-tls-cert they are neither encrypted nor authenticated")
-	fs.BoolVar(&c.InsecureGRPC, "insecure-grpc", c.InsecureGRPC, "serve gRPC beyond this machine, though whoever reaches it may unload every model and read any folder")
-	fs.BoolVar(&c.InsecureREST, "insecure-rest", c.InsecureREST, "serve REST beyond this machine, though it is neither encrypted nor authenticated")
+	c.GRPCTLS.RegisterPort(fs, "grpc-tls", "the gRPC port, which beyond this machine needs authorities as well")
+	c.RESTTLS.RegisterPort(fs, "rest-tls", "the REST port")
+	fs.BoolVar(&c.InsecureGRPC, "insecure-grpc", c.InsecureGRPC, "serve gRPC in plain text, beyond this machine, too, though whoever reaches it may unload every model and read any folder")
+	fs.BoolVar(&c.InsecureREST, "insecure-rest", c.InsecureREST, "serve REST in plain text, beyond this machine, too")
 	fs.StringVar(&c.BaseDir, "base-dir", c.BaseDir, "`folder` in which relative base paths start")
 	fs.StringVar(&c.ModelConfigFile, "model-config-file", c.ModelConfigFile, "`file` with a ModelServerConfig in text form: what is served, until another configuration is sent")
 	fs.IntVar(&c.ModelConfigPoll, "model-config-file-poll-wait-seconds", c.ModelConfigPoll, "`seconds` between two looks at --model-config-file; 0: it is read at the start alone")

@@ -32,6 +32,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/modelspec/modelspectest"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
@@ -79,6 +80,7 @@ type world struct {
 	mu    sync.Mutex
 	rows  map[string]map[int64][]float32
 	dense map[string][]float32
+	tls   mtls.Files // of servers' ports
 }
 
 const dim = 4
@@ -292,7 +294,7 @@ func (w *world) serve(name string, change ...func(*modelserver.Config)) *served 
 		b = gatedBus{w.bus, w.gate}
 	}
 	var err error
-	s.Server, err = modelserver.New(cfg, services.Env{BZID: bzid, Bus: b, Log: log, Metrics: s.metrics, Tracer: w.tracer, Health: s.health})
+	s.Server, err = modelserver.New(cfg, services.Env{BZID: bzid, Bus: b, Log: log, Metrics: s.metrics, Tracer: w.tracer, Health: s.health, TLS: w.tls})
 	if err != nil {
 		w.t.Fatal(err)
 	}

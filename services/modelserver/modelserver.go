@@ -11,7 +11,6 @@ package modelserver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,8 +23,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -56,9 +53,9 @@ type Server struct {
 	cfg     Config
 	env     services.Env
 	metrics *metrics
-	grpcTLS *tls.Config // nil: the gRPC port is not encrypted
 	// monitoring is nil unless it was asked for.
 	monitoring *monitoring
+	keys       portKeys
 
 	plan    *follow.Follower[plan.State]
 	fleet   *follow.Follower[fleet.State]
@@ -88,23 +85,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if cfg.PredictionsTopic == "" {
 		cfg.PredictionsTopic = kafka.TopicOf(env.BZID, impression.Topic)
 	}
-	grpcTLS, err := newTLS(cfg.SSLConfigFile)
+	ports, err := openPorts(cfg, env)
 	if err != nil {
-		return nil, fmt.Errorf("modelserver: %w", err)
-	}
-	proven := grpcTLS // callers prove who they are
-	if grpcTLS != nil && grpcTLS.ClientAuth != tls.RequireAndVerifyClientCert {
-		proven = nil
-	}
-	for _, p := range []mtls.Port{
-		{Name: "rows", Addr: cfg.Rows, TLS: env.Rows, Keys: "--rows-tls", Insecure: cfg.InsecureRows, Switch: "--insecure-rows"},
-		{Name: "grpc, by which models are configured,", Addr: cfg.GRPC, TLS: proven, File: "--ssl-config-file with client_verify", Insecure: cfg.InsecureGRPC, Switch: "--insecure-grpc"},
-		{Name: "http", Addr: cfg.HTTP, Insecure: cfg.InsecureREST, Switch: "--insecure-rest"},
-	} {
-		p.Role = "modelserver"
-		if err := p.Check(); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	monitoring, err := newMonitoring(cfg.MonitoringConfigFile)
 	if err != nil {
@@ -123,7 +106,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	env.Log = env.Log.With("container", cfg.Container)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
-		cfg: cfg, env: env, grpcTLS: grpcTLS, metrics: newMetrics(env.Metrics), monitoring: monitoring,
+		cfg: cfg, env: env, metrics: newMetrics(env.Metrics), monitoring: monitoring, keys: ports,
 		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
 		fleet:   follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
@@ -159,6 +142,9 @@ func (s *Server) GRPCAddr() string { return s.grpcAddr }
 
 // HTTPAddr is where the REST API listens, host:port, once Ready is closed.
 func (s *Server) HTTPAddr() string { return s.httpAddr }
+
+// GRPCSecure says that the gRPC port is one of TLS.
+func (s *Server) GRPCSecure() bool { return s.keys.grpc != nil }
 
 // RowsAddr is where the row protocol listens, once Ready is closed: host:port or
 // unix:///path.
@@ -254,10 +240,10 @@ func (s *Server) Run(ctx context.Context) error {
 	front.Go(func() error { return s.serveGRPC(fctx, gln) })
 	front.Go(func() error {
 		srv := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
-		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(hln) })
+		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(mtls.Listen(hln, s.keys.rest)) })
 	})
 	front.Go(func() error {
-		return rowwire.Serve(fctx, rln, rows.NewHandler(s.servables.Shards), rowwire.Options{Drain: s.cfg.Drain, TLS: s.env.Rows, Log: s.env.Log, Local: s.env.Local})
+		return rowwire.Serve(fctx, rln, rows.NewHandler(s.servables.Shards), rowwire.Options{Drain: s.cfg.Drain, TLS: s.keys.rows, Log: s.env.Log, Local: s.env.Local})
 	})
 	err = front.Wait()
 	stop()
@@ -271,12 +257,8 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
-	secrets := insecure.NewCredentials()
-	if s.grpcTLS != nil {
-		secrets = credentials.NewTLS(s.grpcTLS)
-	}
 	srv := grpc.NewServer(
-		grpc.Creds(secrets),
+		grpc.Creds(s.keys.credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle((&calls{most: maxCalls}).tap),

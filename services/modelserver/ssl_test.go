@@ -99,7 +99,7 @@ func TestWrongSSLConfig(t *testing.T) {
 		"name it in custom_ca":                     sslConfig(t, of, true, func(c *config_go_proto.SSLConfig) { c.CustomCa = "" }),
 		"is no SSLConfig in text form":             textFile(t, `server_key: "secret" oops`),
 		"no such file":                             "/nowhere/ssl.config",
-		"--ssl-config-file with client_verify, or": sslConfig(t, of, false),
+		"--ssl-config-file: custom_ca with client_verify": sslConfig(t, of, false),
 	} {
 		_, err := modelserver.New(modelserver.Config{Container: "c", GRPC: "0.0.0.0:0", SSLConfigFile: path}, services.Env{})
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "oops") {

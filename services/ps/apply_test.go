@@ -283,4 +283,12 @@ func TestRowsBeyondThisMachineAreEncryptedOrAllowedByName(t *testing.T) {
 	if _, err := New(cfg, env); err != nil {
 		t.Errorf("allowed by name: %v", err)
 	}
+	cfg.GRPC = "0.0.0.0:0"
+	if _, err := New(cfg, env); err == nil || !strings.Contains(err.Error(), "--insecure-grpc") {
+		t.Errorf("gRPC, which was not allowed: %v", err)
+	}
+	cfg.InsecureGRPC = true
+	if _, err := New(cfg, env); err != nil {
+		t.Errorf("gRPC by name: %v", err)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
@@ -34,7 +35,11 @@ type Config struct {
 	Advertise string
 	// GRPC is where the same is served over gRPC: host:port or unix:///path. Default: nowhere.
 	GRPC string
-	// Insecure allows Listen and GRPC to be reachable from other machines, although
+	// GRPCTLS are the certificates of GRPC. Default: those of rows, or else Env.TLS.
+	GRPCTLS mtls.Files
+	// InsecureGRPC has GRPC in plain text, beyond this machine, too.
+	InsecureGRPC bool
+	// Insecure allows Listen to be reachable from other machines, although
 	// without certificates they are neither encrypted nor authenticated.
 	Insecure bool
 
@@ -87,6 +92,8 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Listen, "listen", c.Listen, "where rows are served: host:port or unix:///path")
 	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "address others connect to (default: the one listened on)")
 	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "where the gRPC API is served: host:port or unix:///path (default: nowhere)")
+	c.GRPCTLS.RegisterPort(fs, "grpc-tls", "the gRPC port (default: that of --rows-tls-cert)")
+	fs.BoolVar(&c.InsecureGRPC, "insecure-grpc", c.InsecureGRPC, "serve gRPC in plain text, beyond this machine, too, though whoever reaches it may change the model")
 	fs.BoolVar(&c.Insecure, "insecure-rows", c.Insecure, "serve rows beyond this machine, though without --rows-tls-cert they are neither encrypted nor authenticated")
 	fs.DurationVar(&c.SyncInterval, "sync-interval", c.SyncInterval, "how often touched rows are published")
 	fs.IntVar(&c.DenseEvery, "dense-every", c.DenseEvery, "publish dense variables with every n-th publication that holds new applies")

@@ -39,7 +39,7 @@ func (s *Server) serveGRPC(ctx context.Context, ln net.Listener, conf *tls.Confi
 		grpc.MaxRecvMsgSize(rowwire.MaxFrame), grpc.MaxSendMsgSize(rowwire.MaxFrame), grpc.MaxConcurrentStreams(grpcStreams),
 		grpc.ConnectionTimeout(5 * time.Second), grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 10 * time.Second}),
 	}
-	if conf != nil && ln.Addr().Network() != "unix" {
+	if conf != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(conf)))
 	}
 	srv := grpc.NewServer(opts...)

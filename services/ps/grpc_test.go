@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -19,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/internal/wire/pspb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/ps/pstest"
 	"github.com/monolith-go/monolith/services/ps/publish"
 	"github.com/monolith-go/monolith/services/ps/state"
@@ -188,8 +190,10 @@ func TestGRPCIsEncryptedLikeRows(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.GRPC, cfg.Listen = "127.0.0.1:0", "unix://"+t.TempDir()+"/rows"
-	s := w.server(cfg)
-	s.env.Rows = conf
+	s, err := New(cfg, services.Env{BZID: bzid, Bus: w.bus, Metrics: prometheus.NewRegistry(), Rows: conf})
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := w.run(s)
 	mine.ServerName = "127.0.0.1"
 	ask := func(creds credentials.TransportCredentials) error {

@@ -8,6 +8,7 @@ package ps
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,7 @@ type Server struct {
 	tracer     trace.Tracer
 	m          *metrics
 	ready      chan struct{}
+	grpcKeys   *tls.Config // nil: plain text
 	heartbeats *role.Heartbeats
 
 	catalog *follow.Follower[models.State]
@@ -89,11 +91,14 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, fmt.Errorf("ps: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	for _, addr := range []string{cfg.Listen, cfg.GRPC} {
-		p := mtls.Port{Role: "ps", Name: "rows", Addr: addr, TLS: env.Rows, Keys: "--rows-tls", Insecure: cfg.Insecure, Switch: "--insecure-rows"}
-		if err := p.Check(); err != nil {
-			return nil, err
-		}
+	rows := mtls.Port{Role: source, Name: "rows", Addr: cfg.Listen, TLS: env.Rows, Keys: "--rows-tls", Insecure: cfg.Insecure, Switch: "--insecure-rows"}
+	if err := rows.Check(); err != nil {
+		return nil, err
+	}
+	grpc := mtls.Port{Role: source, Name: "grpc", Addr: cfg.GRPC, Own: cfg.GRPCTLS, Shared: env.TLS, TLS: env.Rows, Keys: "--grpc-tls", Mutual: true, Insecure: cfg.InsecureGRPC, Switch: "--insecure-grpc"}
+	keys, err := grpc.Config()
+	if err != nil {
+		return nil, err
 	}
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
@@ -102,7 +107,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		env.Tracer = noop.NewTracerProvider().Tracer(source)
 	}
 	s := &Server{
-		cfg: cfg, env: env, m: newMetrics(env.Metrics, cfg), tracer: env.Tracer,
+		cfg: cfg, env: env, m: newMetrics(env.Metrics, cfg), tracer: env.Tracer, grpcKeys: keys,
 		log:   env.Log.With("job", cfg.Job, "shard", cfg.Shard),
 		ready: make(chan struct{}), asks: make(chan ask), saving: make(chan struct{}, 1),
 	}
@@ -191,7 +196,7 @@ func (s *Server) serve(ctx context.Context) error {
 		})
 	}
 	if gln != nil {
-		g.Go(func() error { return s.serveGRPC(gctx, gln, s.env.Rows) })
+		g.Go(func() error { return s.serveGRPC(gctx, gln, s.grpcKeys) })
 	}
 	g.Go(func() error { return s.lead(gctx) })
 	err = g.Wait()

@@ -18,8 +18,9 @@ import (
 type Config struct {
 	// Listen is where the agent service (gRPC) answers, host:port; "" switches it off.
 	Listen string
-	// InsecureAgent lets Listen be reached from other machines, in plain text. Default
-	// false.
+	// AgentTLS are the certificates of Listen. Default: Env.TLS.
+	AgentTLS mtls.Files
+	// InsecureAgent has Listen in plain text, beyond this machine, too. Default false.
 	InsecureAgent bool
 	// ZKListen is where the built-in ZooKeeper answers, host:port; "" switches it off.
 	// As a flag it defaults to 127.0.0.1:2181.
@@ -70,7 +71,8 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 		c.ZKListen = "127.0.0.1:2181"
 	}
 	fs.StringVar(&c.Listen, "listen", c.Listen, "address of the agent service (gRPC); empty: off")
-	fs.BoolVar(&c.InsecureAgent, "insecure-agent", c.InsecureAgent, "let other machines reach the agent service, though it is neither encrypted nor authenticated")
+	c.AgentTLS.RegisterPort(fs, "agent-tls", "the agent service")
+	fs.BoolVar(&c.InsecureAgent, "insecure-agent", c.InsecureAgent, "serve the agent service in plain text, beyond this machine, too")
 	fs.StringVar(&c.ZKListen, "zk-listen", c.ZKListen, "address of the ZooKeeper port; empty: off")
 	c.ZK.register(fs)
 	c.Mirror.register(fs)
@@ -97,10 +99,6 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s %q: give host:port, such as 127.0.0.1:0: %w", flag, addr, err))
 		}
 	}
-	agent := mtls.Port{Role: "replica-registry", Name: "the agent service", Addr: c.Listen, Insecure: c.InsecureAgent, Switch: "--insecure-agent"}
-	if err := agent.Check(); err != nil {
-		errs = append(errs, err)
-	}
 	errs = append(errs, c.ZK.validate()...)
 	errs = append(errs, c.Mirror.validate(c.ZKListen)...)
 	if c.Lease != 0 && (c.Lease < 100*time.Millisecond || c.Lease > 10*time.Minute) {
@@ -121,6 +119,12 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--address-family %q: give ipv4 or ipv6", c.AddressFamily))
 	}
 	return errors.Join(errs...)
+}
+
+// agentPort is the agent service's; shared are the certificates of ports that have none of
+// their own.
+func (c Config) agentPort(shared mtls.Files) mtls.Port {
+	return mtls.Port{Role: source, Name: "the agent service", Addr: c.Listen, Own: c.AgentTLS, Shared: shared, Keys: "--agent-tls", Insecure: c.InsecureAgent, Switch: "--insecure-agent"}
 }
 
 // family is the configured one, or what the environment says of this host: one that has

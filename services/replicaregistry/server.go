@@ -4,6 +4,7 @@ package replicaregistry
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
@@ -50,6 +52,8 @@ type Server struct {
 	leases   *leases
 	addr     string // of the agent service; written before ready is closed
 
+	agentKeys *tls.Config // of the agent service; nil: plain text
+
 	heartbeats *prometheus.CounterVec
 	expiries   prometheus.Counter
 	contests   prometheus.Counter
@@ -61,9 +65,13 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, fmt.Errorf("replica-registry: %w", err)
 	}
 	cfg = cfg.withDefaults()
+	agentKeys, err := cfg.agentPort(env.TLS).Config()
+	if err != nil {
+		return nil, err
+	}
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
-		cfg: cfg, env: env, ready: make(chan struct{}),
+		cfg: cfg, env: env, ready: make(chan struct{}), agentKeys: agentKeys,
 		fleet:    follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
 		versions: follow.New(env.Bus.Log(), versionsView.Only(env.BZID), o),
 		leases:   newLeases(cfg.Lease),
@@ -87,7 +95,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 			BZID: env.BZID, Source: source, Bus: env.Bus, Log: env.Log, Health: env.Health, Now: cfg.Now,
 			Answer: role.Deadline + 2*time.Second, Lease: cfg.ZK.lease, Sweep: cfg.ZK.sweep,
 		}, s.znode)
-		port, err := cfg.ZK.server(cfg.ZKListen)
+		port, err := cfg.ZK.server(cfg.ZKListen, env.TLS)
 		if err != nil {
 			return nil, fmt.Errorf("replica-registry: %w", err)
 		}
@@ -167,7 +175,11 @@ func (s *Server) serve(ctx context.Context) error {
 			return fmt.Errorf("agent service: %w", err)
 		}
 		s.addr = ln.Addr().String()
-		srv := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 10))
+		opts := []grpc.ServerOption{grpc.MaxRecvMsgSize(64 << 10)}
+		if s.agentKeys != nil {
+			opts = append(opts, grpc.Creds(credentials.NewTLS(s.agentKeys)))
+		}
+		srv := grpc.NewServer(opts...)
 		agentpb.RegisterAgentServiceServer(srv, &agent{cfg: s.cfg, fleet: s.fleet, addr: func() string { return s.addr }})
 		g.Go(func() error { return srv.Serve(ln) })
 		g.Go(func() error { <-ctx.Done(); stop(srv); return nil })

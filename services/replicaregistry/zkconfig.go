@@ -3,6 +3,7 @@ package replicaregistry
 import (
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -101,8 +102,9 @@ func (c *ZKPort) validate() (errs []error) {
 	return errs
 }
 
-// server is the same for the server that listens there.
-func (c ZKPort) server(listen string) (server.Config, error) {
+// server is the same for the server that listens there, with the certificates that all ports
+// share unless it has its own.
+func (c ZKPort) server(listen string, shared mtls.Files) (server.Config, error) {
 	cfg := server.Config{
 		Listen: listen, Plaintext: c.Insecure,
 		MaxConns: c.MaxConns, MaxConnsPerIP: c.MaxConnsPerIP, MaxSessions: c.MaxSessions, MaxOutstanding: c.MaxOutstanding,
@@ -118,21 +120,30 @@ func (c ZKPort) server(listen string) (server.Config, error) {
 			return cfg, fmt.Errorf("zookeeper port: --zk-super-digest-file %s: it must hold user:base64(sha1(user:password)) and nothing else", c.SuperDigestFile)
 		}
 	}
-	t, err := c.TLS.Load()
+	var err error
+	cfg.TLS, err = c.keys(shared)
+	return cfg, err
+}
+
+// keys are the port's certificates, or those that all ports share; nil: plain text.
+func (c ZKPort) keys(shared mtls.Files) (*tls.Config, error) {
+	files, flag := c.TLS, "--zk-tls"
+	if files == (mtls.Files{}) && !c.Insecure {
+		files, flag = shared, "--"+mtls.Shared
+	}
+	auth := map[string]tls.ClientAuthType{"want": tls.VerifyClientCertIfGiven, "none": tls.NoClientCert}
+	ask, other := auth[c.ClientAuth]
+	if !other {
+		ask = tls.RequireAndVerifyClientCert
+	}
+	t, err := files.Server(ask)
+	if err == nil && t != nil && files.CA == "" && ask != tls.NoClientCert {
+		err = errors.New("clients are asked for certificates, and no authorities are named: name them, or give --zk-client-auth none")
+	}
 	if err != nil {
-		return cfg, fmt.Errorf("zookeeper port: --zk-tls-cert, -key and -ca: %w", err)
+		return nil, fmt.Errorf("zookeeper port: %s-cert, -key and -ca: %w", flag, err)
 	}
-	if t != nil {
-		t.MinVersion = tls.VersionTLS12 // Apache's Java client offers no other by default
-		switch c.ClientAuth {
-		case "want":
-			t.ClientAuth = tls.VerifyClientCertIfGiven
-		case "none":
-			t.ClientAuth = tls.NoClientCert
-		}
-		cfg.TLS = t
-	}
-	return cfg, nil
+	return t, nil
 }
 
 func isSHA1(hash string) bool {

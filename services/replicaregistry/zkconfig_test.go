@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 )
 
@@ -46,11 +47,11 @@ func TestZKSuperDigestFile(t *testing.T) {
 	}
 	for _, wrong := range []string{"", "super", "super:test", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "super:D/InIHSb7yEEbrWz8b9l71RjZJU=\nother:x"} {
 		write(wrong)
-		if _, err := (ZKPort{SuperDigestFile: path}).server(""); err == nil || !strings.Contains(err.Error(), "--zk-super-digest-file") {
+		if _, err := (ZKPort{SuperDigestFile: path}).server("", mtls.Files{}); err == nil || !strings.Contains(err.Error(), "--zk-super-digest-file") {
 			t.Errorf("%q is taken for a digest: %v", wrong, err)
 		}
 	}
-	if _, err := (ZKPort{SuperDigestFile: path + "-none"}).server(""); err == nil {
+	if _, err := (ZKPort{SuperDigestFile: path + "-none"}).server("", mtls.Files{}); err == nil {
 		t.Error("a file that is not there")
 	}
 	if errs := (&ZKPort{MaxWaitingBytes: 100}).validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "--zk-max-waiting-bytes") {

@@ -169,7 +169,7 @@ func TestZKFlags(t *testing.T) {
 	}
 	c, err = parse("--zk-max-connections=7", "--zk-max-connections-per-ip=3", "--zk-max-sessions=9", "--zk-max-outstanding=5", "--zk-words=ruok,dump",
 		"--zk-min-session-timeout=1s", "--zk-max-session-timeout=10s", "--zk-client-auth=want", "--insecure-zk")
-	port, perr := c.ZK.server("127.0.0.1:0")
+	port, perr := c.ZK.server("127.0.0.1:0", mtls.Files{})
 	if err != nil || perr != nil || port.MaxConns != 7 || port.MaxConnsPerIP != 3 || port.MaxSessions != 9 || port.MaxOutstanding != 5 || !port.Plaintext ||
 		strings.Join(port.Words, " ") != "ruok dump" || port.MinSessionTimeout != time.Second || port.MaxSessionTimeout != 10*time.Second {
 		t.Errorf("given: %+v, %v, %v", port, err, perr)

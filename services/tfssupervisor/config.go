@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/internal/mtls"
 )
 
 // Config of one supervisor. Container is required, the rest has defaults.
@@ -77,6 +79,9 @@ type Config struct {
 	// built-in one: where it listens, such as --grpc=:8500. What listens on all addresses
 	// is told of by HostIP.
 	ServerArgs []string
+	// GRPCTLS are the certificates of the server's gRPC port, by which it is configured; the
+	// built-in server is handed them. Default: Env.TLS.
+	GRPCTLS mtls.Files
 	// Dir is the working folder of the server process, and of its address file and
 	// log. Default: a folder of its own below the temporary folder.
 	Dir string
@@ -124,6 +129,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Host, "host", c.Host, "host `name` under which model-sync reports copies")
 	fs.StringSliceVar(&c.Command, "command", c.Command, "server command line, comma separated; empty: the built-in model server")
 	fs.StringArrayVar(&c.ServerArgs, "server-arg", c.ServerArgs, "`argument` added to the server's command line, such as --grpc=:8500; may be repeated")
+	c.GRPCTLS.RegisterPort(fs, "grpc-tls", "the built-in server's gRPC port, by which it is configured")
 	fs.DurationVar(&c.StartTimeout, "start-timeout", c.StartTimeout, "time that a start of the server may take")
 	fs.DurationVar(&c.HangTimeout, "hang-timeout", c.HangTimeout, "time without any answer after which the server is killed and started again")
 	fs.Int64Var(&c.LogBytes, "server-log-bytes", c.LogBytes, "`bytes` after which the server's log is put aside; two old ones are kept")

@@ -33,12 +33,13 @@ type addrFile struct {
 	GRPC string `json:"grpc"`
 	HTTP string `json:"http"`
 	Rows string `json:"rows"`
+	TLS  bool   `json:"tls"` // of gRPC
 }
 
 // WriteAddrFile is the server's part of an exec launch: it says, atomically, where this
 // process listens. Call it once the server is ready.
-func WriteAddrFile(path, grpc, http, rows string) error {
-	raw, err := json.Marshal(addrFile{PID: os.Getpid(), GRPC: grpc, HTTP: http, Rows: rows})
+func WriteAddrFile(path, grpc, http, rows string, secure bool) error {
+	raw, err := json.Marshal(addrFile{PID: os.Getpid(), GRPC: grpc, HTTP: http, Rows: rows, TLS: secure})
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 		return Server{}, fmt.Errorf("%s (its output is in %s): %w", argv[0], l.log, errors.Join(err, outcome))
 	}
 	return Server{
-		GRPCAddr: a.GRPC, HTTPAddr: a.HTTP, RowsAddr: a.Rows, PID: cmd.Process.Pid, Command: argv,
+		GRPCAddr: a.GRPC, HTTPAddr: a.HTTP, RowsAddr: a.Rows, Secure: a.TLS, PID: cmd.Process.Pid, Command: argv,
 		Wait: func() error { <-ended; return outcome },
 		Kill: kill,
 		Stop: func() { _ = signalGroup(cmd, syscall.SIGTERM) },

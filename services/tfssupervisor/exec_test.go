@@ -33,7 +33,7 @@ func child(path string) {
 		fmt.Println(inner.Process.Pid)
 		select {}
 	}
-	if err := tfssupervisor.WriteAddrFile(path, "127.0.0.1:1", "127.0.0.1:2", "unix:///tmp/x"); err != nil {
+	if err := tfssupervisor.WriteAddrFile(path, "127.0.0.1:1", "127.0.0.1:2", "unix:///tmp/x", true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(4)
 	}
@@ -86,7 +86,7 @@ func livesUntilKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.GRPCAddr != "127.0.0.1:1" || s.HTTPAddr != "127.0.0.1:2" || s.RowsAddr != "unix:///tmp/x" || s.PID == os.Getpid() || s.Command[0] != self(t) || s.Command[1] != "--grpc=:8500" {
+	if s.GRPCAddr != "127.0.0.1:1" || s.HTTPAddr != "127.0.0.1:2" || s.RowsAddr != "unix:///tmp/x" || s.PID == os.Getpid() || s.Command[0] != self(t) || s.Command[1] != "--grpc=:8500" || !s.Secure {
 		t.Errorf("server %+v", s)
 	}
 	s.Kill()

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
@@ -84,9 +85,26 @@ type answer struct {
 	done context.CancelFunc
 }
 
+// credentials are those of the server's gRPC port, which shows the very certificate that it
+// was given here.
+func (s *Supervisor) credentials(srv *Server) (credentials.TransportCredentials, error) {
+	if !srv.Secure {
+		return insecure.NewCredentials(), nil
+	}
+	conf, err := s.cfg.GRPCTLS.Or(s.env.TLS).Twin()
+	if err != nil {
+		return nil, fmt.Errorf("the model server at %s answers over TLS: --grpc-tls-cert and -key: %w", srv.GRPCAddr, err)
+	}
+	return credentials.NewTLS(conf), nil
+}
+
 // manage keeps the server's models in line with the plan until ctx ends.
 func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
-	conn, err := grpc.NewClient(srv.GRPCAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	creds, err := s.credentials(srv)
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(srv.GRPCAddr, grpc.WithTransportCredentials(creds))
 	if err != nil {
 		return fmt.Errorf("reach the model server at %s: %w", srv.GRPCAddr, err)
 	}

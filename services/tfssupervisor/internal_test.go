@@ -201,10 +201,10 @@ func TestArgs(t *testing.T) {
 
 func TestAddrFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "addr.json")
-	if err := WriteAddrFile(path, "h:1", "h:2", "unix:///x"); err != nil {
+	if err := WriteAddrFile(path, "h:1", "h:2", "unix:///x", true); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteAddrFile(path, "h:3", "h:4", ""); err != nil { // over the old one
+	if err := WriteAddrFile(path, "h:3", "h:4", "", false); err != nil { // over the old one
 		t.Fatal(err)
 	}
 	raw, err := os.ReadFile(path)
@@ -217,7 +217,7 @@ func TestAddrFile(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
 		t.Errorf("%v left behind, %v", left, err)
 	}
-	if err := WriteAddrFile(filepath.Join(path, "no"), "h:1", "h:2", ""); err == nil {
+	if err := WriteAddrFile(filepath.Join(path, "no"), "h:1", "h:2", "", false); err == nil {
 		t.Error("a folder that is none passes")
 	}
 }

@@ -8,6 +8,7 @@ type Server struct {
 	GRPCAddr string
 	HTTPAddr string
 	RowsAddr string // empty: the server answers no rows
+	Secure   bool   // its gRPC port is one of TLS, with the certificate that its supervisor was given
 	PID      int
 	Command  []string // empty: inside this process
 	// Wait returns once the server has ended: nil after a clean end.

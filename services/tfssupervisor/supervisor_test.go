@@ -3,6 +3,7 @@ package tfssupervisor_test
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -158,7 +160,8 @@ type harness struct {
 	change   func(*tfssupervisor.Config)
 	listen   string // of servers; "": loopback
 	health   *health.State
-	deaf     bool // the registry answers with errors
+	deaf     bool        // the registry answers with errors
+	shows    *tls.Config // of servers' gRPC ports; nil: plain text
 }
 
 func (h *harness) Start(context.Context) (tfssupervisor.Server, error) {
@@ -172,12 +175,16 @@ func (h *harness) Start(context.Context) (tfssupervisor.Server, error) {
 		return tfssupervisor.Server{}, err
 	}
 	h.lives++
-	f := &fake{srv: grpc.NewServer(), ln: ln, end: make(chan error, 1), pid: 1000 + h.lives}
+	var opts []grpc.ServerOption
+	if h.shows != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(h.shows)))
+	}
+	f := &fake{srv: grpc.NewServer(opts...), ln: ln, end: make(chan error, 1), pid: 1000 + h.lives}
 	tfserving.RegisterModel(f.srv, f)
 	go func() { _ = f.srv.Serve(ln) }()
 	h.births <- f
 	return tfssupervisor.Server{
-		GRPCAddr: ln.Addr().String(), HTTPAddr: "127.0.0.1:8501", RowsAddr: "127.0.0.1:7000", PID: f.pid,
+		GRPCAddr: ln.Addr().String(), HTTPAddr: "127.0.0.1:8501", RowsAddr: "127.0.0.1:7000", PID: f.pid, Secure: h.shows != nil,
 		Wait: func() error { return <-f.end },
 		Kill: func() { f.die(errors.New("killed")) },
 		Stop: func() { f.die(nil) },

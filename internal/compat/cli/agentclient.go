@@ -108,7 +108,7 @@ func (c *agentClient) heartBeat(ctx context.Context) error {
 		return err
 	}
 	var got *agentpb.HeartBeatResponse
-	if err := agentCall(ctx, target, func(ctx context.Context, a agentpb.AgentServiceClient) (err error) {
+	if err := c.askAgent(ctx, target, func(ctx context.Context, a agentpb.AgentServiceClient) (err error) {
 		got, err = a.HeartBeat(ctx, &agentpb.HeartBeatRequest{ServerType: serverTypes[c.serverType]})
 		return err
 	}); err != nil {
@@ -151,7 +151,7 @@ func (c *agentClient) getReplicas(ctx context.Context) error {
 		return err
 	}
 	var got *agentpb.GetReplicasResponse
-	if err := agentCall(ctx, target, func(ctx context.Context, a agentpb.AgentServiceClient) (err error) {
+	if err := c.askAgent(ctx, target, func(ctx context.Context, a agentpb.AgentServiceClient) (err error) {
 		got, err = a.GetReplicas(ctx, &agentpb.GetReplicasRequest{ServerType: serverTypes[c.serverType], Task: int32(c.task), ModelName: c.model})
 		return err
 	}); err != nil {

@@ -18,11 +18,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
@@ -94,6 +96,7 @@ func (c *compat) begun(run func(context.Context) error) func(*cobra.Command, []s
 type askedService struct {
 	serverType, target string
 	port, task         int
+	keys               mtls.Files // none: plain text
 }
 
 func (a *askedService) register(fs *pflag.FlagSet) {
@@ -101,6 +104,9 @@ func (a *askedService) register(fs *pflag.FlagSet) {
 	fs.IntVar(&a.task, "task", 0, "task of gr")
 	fs.IntVar(&a.port, "port", 0, "port of the agent service; 0: that of --conf, or PORT2")
 	fs.StringVar(&a.target, "target", "", "`host:port` of the agent service")
+	fs.StringVar(&a.keys.CA, "tls_ca", "", "`file` with the authorities (PEM) of the agent service, which then is asked over TLS")
+	fs.StringVar(&a.keys.Cert, "tls_cert", "", "`file` with the certificate (PEM) that it is shown")
+	fs.StringVar(&a.keys.Key, "tls_key", "", "`file` with its private key (PEM)")
 }
 
 // needModel refuses a command without its model.
@@ -207,9 +213,17 @@ func agentTarget(target string, port int, conf agentConf) (string, error) {
 	return net.JoinHostPort(flags.Env("MY_HOST_IP", "127.0.0.1"), p), nil
 }
 
-// agentCall asks the agent service at target.
-func agentCall(ctx context.Context, target string, ask func(context.Context, agentpb.AgentServiceClient) error) error {
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// askAgent asks the agent service at target.
+func (a *askedService) askAgent(ctx context.Context, target string, ask func(context.Context, agentpb.AgentServiceClient) error) error {
+	creds := insecure.NewCredentials()
+	if a.keys != (mtls.Files{}) {
+		conf, err := a.keys.Client()
+		if err != nil {
+			return fmt.Errorf("%w: --tls_ca, --tls_cert and --tls_key: %w", flags.ErrUsage, err)
+		}
+		creds = credentials.NewTLS(conf)
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
 	if err != nil {
 		return fmt.Errorf("agent service at %s: %w", target, err)
 	}

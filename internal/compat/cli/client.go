@@ -201,7 +201,7 @@ func (c *svrClient) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return agentCall(ctx, target, func(ctx context.Context, a agentpb.AgentServiceClient) error {
+	return c.askAgent(ctx, target, func(ctx context.Context, a agentpb.AgentServiceClient) error {
 		kind := serverTypes[c.serverType]
 		if c.cmdType == "gr" {
 			got, err := a.GetReplicas(ctx, &agentpb.GetReplicasRequest{ServerType: kind, Task: int32(c.task), ModelName: c.model})

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/bus/archive"
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/process/health"
 )
@@ -29,6 +31,8 @@ type Config struct {
 	NATS    string
 	BZID    string
 	Level   string
+	Keys    mtls.Files    // of the connection to NATS: the server's authorities, the certificate that it is shown
+	Creds   string        // file with the NATS user's JWT and seed, or an NKey's seed alone
 	Archive string        // folder; "": the one that the log remembers, if it is here
 	Bare    bool          // never an archive: the log itself is read
 	To      io.Writer     // of the log; nil: standard error
@@ -45,9 +49,52 @@ const ArchiveUsage = "`folder` of the log's archive, read before the log itself;
 // Register binds the flags that every command with a connection has.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.NATS, "nats", flags.Env(EnvNATS, "nats://127.0.0.1:4222"), "NATS `URL` (MONOLITH_NATS)")
+	c.RegisterKeys(fs)
 	fs.StringVar(&c.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
 	fs.StringVar(&c.Archive, "archive", flags.Env("MONOLITH_ARCHIVE", ""), ArchiveUsage)
 	fs.StringVar(&c.Level, "log-level", flags.Env("MONOLITH_LOG", "info"), "debug, info, warn or error (MONOLITH_LOG)")
+}
+
+// RegisterKeys binds the flags of how NATS is told who asks.
+func (c *Config) RegisterKeys(fs *pflag.FlagSet) {
+	for _, f := range c.keyFlags() {
+		fs.StringVar(f.to, f.name, flags.Env(f.env, ""), f.usage+" ("+f.env+")")
+	}
+}
+
+// keyFlag is one of those flags.
+type keyFlag struct {
+	to               *string
+	name, env, usage string
+}
+
+func (c *Config) keyFlags() []keyFlag {
+	return []keyFlag{
+		{&c.Keys.CA, "nats-ca", "MONOLITH_NATS_CA", "`file` with the authorities (PEM) that sign the NATS servers' certificates; empty: the system's, and TLS only where the URL or the server asks for it"},
+		{&c.Keys.Cert, "nats-cert", "MONOLITH_NATS_CERT", "`file` with the certificate (PEM) that NATS is shown; read anew at each connection when it has changed"},
+		{&c.Keys.Key, "nats-key", "MONOLITH_NATS_KEY", "`file` with its private key (PEM)"},
+		{&c.Creds, "nats-creds", "MONOLITH_NATS_CREDS", "`file` with the NATS user's credentials (a JWT and its seed), or with an NKey's seed alone"},
+	}
+}
+
+// Env is what a child process is told in its environment, so that it connects likewise:
+// arguments are read by every user of the machine, and those of a model server stand in a fact.
+func (c *Config) Env() []string {
+	env := []string{EnvNATS + "=" + c.NATS}
+	for _, f := range c.keyFlags() {
+		if *f.to != "" {
+			env = append(env, f.env+"="+absolute(*f.to))
+		}
+	}
+	return env
+}
+
+// absolute is path from anywhere: a model server's process works in a folder of its own.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }
 
 // Validate complains about what no server is needed for.
@@ -101,7 +148,7 @@ func (c *Config) Dial(ctx context.Context, name string) (bus.Bus, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.NATS, Name: name, BZID: c.BZID, Log: c.Log, Health: c.Health})
+	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.NATS, Name: name, BZID: c.BZID, Keys: c.Keys, CredsFile: c.Creds, Log: c.Log, Health: c.Health})
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", Redacted(c.NATS), err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/monolith-go/monolith/internal/mtls"
 )
 
-// Authority signs certificates for 127.0.0.1 and localhost.
+// Authority signs certificates for localhost, and for the first addresses of loopback.
 type Authority struct {
 	t    testing.TB
 	dir  string
@@ -57,7 +57,7 @@ func (a *Authority) Issue(name string) mtls.Files {
 	der := a.sign(&x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 2), net.IPv4(127, 0, 0, 3), net.IPv6loopback},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert, &key.PublicKey)

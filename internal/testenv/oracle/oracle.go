@@ -115,12 +115,28 @@ func Ratings(t testing.TB) string {
 // its URL. It ends with the test.
 func NATSServer(t testing.TB) *Process {
 	t.Helper()
+	return NATSServerWith(t, "")
+}
+
+// NATSServerWith is NATSServer whose configuration says this, too.
+func NATSServerWith(t testing.TB, more string) *Process {
+	t.Helper()
 	bin := need(t, "nats-server", filepath.Join(Home(t), "bin", "nats-server"))
 	dir, port := t.TempDir(), freePort(t)
 	conf := filepath.Join(dir, "nats.conf")
-	write(t, conf, fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream { store_dir: %q, sync_interval: always }\n", port, filepath.Join(dir, "store")))
+	write(t, conf, fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream { store_dir: %q, sync_interval: always }\n%s", port, filepath.Join(dir, "store"), more))
 	p := start(t, "nats-server", port, exec.Command(bin, "-c", conf))
 	p.URL = "nats://" + p.Addr
+	return p
+}
+
+// NATSServerOf starts nats-server by a configuration that listens on a port of 127.0.0.1. It
+// ends with the test.
+func NATSServerOf(t testing.TB, conf string, port int) *Process {
+	t.Helper()
+	bin := need(t, "nats-server", filepath.Join(Home(t), "bin", "nats-server"))
+	p := start(t, "nats-server", port, exec.Command(bin, "-c", conf))
+	p.URL = "tls://" + p.Addr
 	return p
 }
 

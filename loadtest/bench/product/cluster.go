@@ -57,7 +57,7 @@ func StartCluster(ctx context.Context) (_ Cluster, err error) {
 		}
 	}()
 	c.stack, err = host.Start(ctx, host.Config{Logs: connect.Config{BZID: "bench", Level: "error"}, Dir: dir, Shards: clusterShards, Replicas: clusterReplicas,
-		Trainers: 2, Partitions: 4, Batch: 64, Linger: 10 * time.Millisecond, Sync: 25 * time.Millisecond, Checkpoints: 30 * time.Second, Status: "127.0.0.1:0"})
+		Trainers: 2, Partitions: 4, Batch: 64, Linger: 10 * time.Millisecond, Sync: 25 * time.Millisecond, Checkpoints: 30 * time.Second})
 	if err != nil {
 		return nil, err
 	}

@@ -14,18 +14,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // Config of a Conn; jetstream.Config says what its fields are.
 type Config struct {
-	URL                     string
-	Server                  nats.InProcessConnProvider // instead of URL; nil: none
-	Name, CredsFile, CAFile string
-	Timeout                 time.Duration
-	Log                     *slog.Logger
-	Health                  *health.State
+	URL             string
+	Server          nats.InProcessConnProvider // instead of URL; nil: none
+	Name, CredsFile string
+	Keys            mtls.Files
+	Timeout         time.Duration
+	Log             *slog.Logger
+	Health          *health.State
 }
 
 // RequestTimeout bounds one round trip; what takes longer has an unknown outcome.

@@ -58,12 +58,11 @@ func (c *Conn) dial(ctx context.Context) error {
 			c.end(fmt.Errorf("the connection to nats was closed for good, start again: %w", lastError(nc)))
 		}),
 	}
-	if c.cfg.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(c.cfg.CredsFile))
+	identity, err := c.identity()
+	if err != nil {
+		return fmt.Errorf("connect to nats: %w", err)
 	}
-	if c.cfg.CAFile != "" {
-		opts = append(opts, nats.RootCAs(c.cfg.CAFile))
-	}
+	opts = append(opts, identity...)
 	if c.cfg.Server != nil {
 		opts = append(opts, nats.InProcessServer(c.cfg.Server))
 	}
