@@ -94,11 +94,11 @@ func TestTLSOfTheGRPCPort(t *testing.T) {
 func TestWrongSSLConfig(t *testing.T) {
 	of := certs.NewAuthority(t).Issue("server")
 	for says, path := range map[string]string{
-		"no certificate and its key in PEM":        sslConfig(t, of, false, func(c *config_go_proto.SSLConfig) { c.ServerKey = "" }),
-		"custom_ca holds no certificate":           sslConfig(t, of, false, func(c *config_go_proto.SSLConfig) { c.CustomCa = "x" }),
-		"name it in custom_ca":                     sslConfig(t, of, true, func(c *config_go_proto.SSLConfig) { c.CustomCa = "" }),
-		"is no SSLConfig in text form":             textFile(t, `server_key: "secret" oops`),
-		"no such file":                             "/nowhere/ssl.config",
+		"no certificate and its key in PEM":               sslConfig(t, of, false, func(c *config_go_proto.SSLConfig) { c.ServerKey = "" }),
+		"custom_ca holds no certificate":                  sslConfig(t, of, false, func(c *config_go_proto.SSLConfig) { c.CustomCa = "x" }),
+		"name it in custom_ca":                            sslConfig(t, of, true, func(c *config_go_proto.SSLConfig) { c.CustomCa = "" }),
+		"is no SSLConfig in text form":                    textFile(t, `server_key: "secret" oops`),
+		"no such file":                                    "/nowhere/ssl.config",
 		"--ssl-config-file: custom_ca with client_verify": sslConfig(t, of, false),
 	} {
 		_, err := modelserver.New(modelserver.Config{Container: "c", GRPC: "0.0.0.0:0", SSLConfigFile: path}, services.Env{})
