@@ -23,7 +23,7 @@ import (
 )
 
 // agreePatience is how long replicas may take to catch up with a job at rest.
-const agreePatience = 20 * time.Second
+const agreePatience = 2 * time.Minute
 
 // compare sets whether every serving replica holds exactly the rows of the last
 // checkpoint.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ const (
 	sampleSpans = 0.01
 	// aucWindow is the number of ratings behind each point of the AUC plot.
 	aucWindow = 2000
-	// impressionPatience is how long impressions of answered scores are awaited.
+	// impressionPatience is how long impressions of answered scores are awaited while none comes.
 	impressionPatience = 10 * time.Second
 	// backfillBatch is how many ratings the frozen copy scores in one call afterwards.
 	backfillBatch = 64
@@ -294,7 +295,7 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 		return err
 	}
 	heard := d.report.Run.Scored
-	deadline := time.Now().Add(impressionPatience)
+	deadline, least := time.Now().Add(impressionPatience), int64(math.MaxInt64)
 	for {
 		scores, err := audit.ReadScores(ctx, d.stack.Brokers(), d.stack.Config.Topics.Predictions)
 		if err != nil {
@@ -302,6 +303,9 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 		}
 		a := audit.Learning(ratings, scores, d.source.name, d.spec.GetName(), d.frozen, d.learning.half, best)
 		d.said = scores
+		if a.Missing < least {
+			deadline, least = time.Now().Add(impressionPatience), a.Missing
+		}
 		if a.Missing == 0 && (resumed || a.Scored >= heard) || time.Now().After(deadline) {
 			d.report.AUCOnline, d.report.AUCFrozen, d.report.AUCBest = report.Figure(a.Online), report.Figure(a.Frozen), report.Figure(a.Best)
 			d.report.Run.Scored, d.report.Run.Unlogged, d.report.Run.Compared = a.Scored, a.Missing, a.Compared

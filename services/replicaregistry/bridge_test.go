@@ -44,7 +44,7 @@ func startMirrored(t *testing.T, b bus.Bus, ensemble string, with func(*replicar
 // session is a client of the stock library at addr. It sets no watches.
 func session(t *testing.T, addr string) *zk.Conn {
 	t.Helper()
-	c, ev, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false), zk.WithLogger(mute{}))
+	c, ev, err := zk.Connect([]string{addr}, wait.Patience, zk.WithLogInfo(false), zk.WithLogger(mute{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
@@ -135,7 +136,9 @@ func (r *cluster) start(i int) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b, err := jetstream.Connect(ctx, jetstream.Config{URL: r.uplink(i), BZID: controltest.BZID})
+	connecting, connected := context.WithTimeout(ctx, wait.Patience)
+	defer connected()
+	b, err := jetstream.Connect(connecting, jetstream.Config{URL: r.uplink(i), BZID: controltest.BZID})
 	if err != nil {
 		cancel()
 		r.t.Errorf("registry %d: %v", i, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -123,7 +124,7 @@ func (r *cluster) outlived(last map[string]time.Time, timeout time.Duration) {
 	r.t.Helper()
 	k := &session{r: r, q: wire.ConnectRequest{TimeoutMS: 10_000, Password: make([]byte, 16)}}
 	defer k.cut()
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(wait.Patience); ; {
 		if time.Now().After(end) {
 			r.t.Fatal("nodes of sessions that ended are still there")
 		}

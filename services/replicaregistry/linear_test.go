@@ -14,6 +14,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/client"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
@@ -285,7 +286,7 @@ func (r *cluster) play(clients int, keys []string, seed uint64, began, until tim
 	go func() {
 		defer close(done)
 		<-time.After(time.Until(until))
-		r.enough(until.Add(time.Minute))
+		r.enough(until.Add(wait.Patience))
 	}()
 	return r.playUntil(clients, keys, seed, began, done)
 }
@@ -434,7 +435,7 @@ func TestLinearizable(t *testing.T) {
 func linear(t *testing.T, ops []porcupine.Operation, seed uint64) {
 	t.Helper()
 	m := nodeModel.ToModel()
-	res, info := porcupine.CheckOperationsVerbose(m, ops, time.Minute)
+	res, info := porcupine.CheckOperationsVerbose(m, ops, 2*wait.Patience)
 	if res != porcupine.Ok {
 		file := filepath.Join(os.TempDir(), fmt.Sprintf("monolith-history-%d.html", seed))
 		t.Errorf("the history is not linearizable: %v; it is drawn in %s (%v)", res, file, porcupine.VisualizePath(m, info, file))
@@ -448,7 +449,7 @@ func (r *cluster) last(keys []string, n int) (ops []porcupine.Operation) {
 	defer k.cut()
 	for i, key := range keys {
 		for {
-			if k.c == nil && !k.connect(time.Now().Add(20*time.Second)) {
+			if k.c == nil && !k.connect(time.Now().Add(wait.Patience)) {
 				r.t.Fatal("nobody serves any more")
 			}
 			c := call{op: wire.OpGetData, key: key, version: -1}

@@ -31,7 +31,7 @@ import (
 const (
 	mirrorProcess  = "MONOLITH_TEST_MIRROR" // address of an ensemble: the test binary then only mirrors into it
 	heldNodes      = 600
-	mirrorsSession = 20 * time.Second
+	mirrorsSession = 45 * time.Second
 )
 
 // mirrorUntilKilled is a process of its own, which TestKilledInTheMiddleOfTakeOver
@@ -145,7 +145,7 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 	t.Parallel()
 	ensemble := oracle.ZooKeeper(t)
 	slow := newWAN(t, ensemble.Addr)
-	slow.delay = 20 * time.Millisecond
+	slow.delay = 200 * time.Millisecond // so that a kill comes before a successor is through
 	there := session(t, ensemble.Addr)
 	var all []mirroring
 	for _, addr := range []string{ensemble.Addr, slow.addr, slow.addr, ensemble.Addr} {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/faultnet"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
@@ -64,20 +66,27 @@ func (p *parted) heal() {
 	}
 }
 
-// writer waits for a registry that writes, and is -1 when there is none in time.
-func (p *parted) writer(until time.Time) int {
-	for time.Now().Before(until) {
+// writer waits for a registry that writes, other than those.
+func (p *parted) writer(others ...int) int {
+	for until := time.Now().Add(wait.Patience); time.Now().Before(until); <-time.After(5 * time.Millisecond) {
 		p.mu.Lock()
 		for i, s := range p.runs {
-			if s.writes.Writable() {
+			if s.writes.Writable() && !slices.Contains(others, i) {
 				p.mu.Unlock()
 				return i
 			}
 		}
 		p.mu.Unlock()
-		<-time.After(5 * time.Millisecond)
 	}
-	return -1
+	p.t.Errorf("no registry writes, but perhaps %v", others)
+	return 0
+}
+
+// takeOver has faults between the log and the registry that writes until another one does.
+func (p *parted) takeOver(to, from faultnet.Fault) {
+	former := p.writer()
+	p.uplinks[former].Set(to, from)
+	p.writer(former)
 }
 
 // holder is a client that keeps an ephemeral node, until it falls silent.
@@ -94,20 +103,22 @@ type contact struct{ sent, heard time.Time }
 
 const holds = 2 * time.Second // a holder's time-out
 
-// hold keeps the node until a time, and then leaves without a word.
-func (h *holder) hold(until time.Time) {
+// hold keeps the node until it is over, and then leaves without a word.
+func (h *holder) hold(over func() bool) {
 	defer h.cut()
 	asked, made := false, false
-	for time.Now().Before(until) {
-		sent, was := time.Now(), h.q.SessionID
+	own := int64(0) // session
+	defer func() { h.q.SessionID = own }()
+	for !over() {
+		sent := time.Now()
 		if h.c == nil {
-			if !h.connect(until) {
-				break
+			if !h.connect(sent.Add(100 * time.Millisecond)) {
+				continue
 			}
-			if was != 0 && h.q.SessionID != was {
-				h.q.SessionID = was
+			if own != 0 && h.q.SessionID != own {
 				return // expired: the log says whether in time
 			}
+			own = h.q.SessionID
 			h.timeout = time.Duration(h.c.Session.TimeoutMS) * time.Millisecond
 			h.contacts = append(h.contacts, contact{sent, time.Now()})
 		}
@@ -131,7 +142,8 @@ func (h *holder) hold(until time.Time) {
 	h.silent = true
 }
 
-// round is one history: faults says what happens to the network, and is over in time.
+// round is one history of that length, or of what faults takes, which says what happens to
+// the network.
 func (p *parted) round(name string, seed uint64, length time.Duration, faults func(rng *rand.Rand, until time.Time)) (terms int) {
 	p.t.Helper()
 	began := time.Now()
@@ -141,20 +153,38 @@ func (p *parted) round(name string, seed uint64, length time.Duration, faults fu
 		keys = append(keys, fmt.Sprintf("/%s-k%d", name, i))
 	}
 	rng := rand.New(rand.NewPCG(seed, 99))
+	var ends [6]time.Duration // of those that leave before the others
+	for i := range ends {
+		ends[i] = length/4 + time.Duration(rng.Int64N(int64(length/2)))
+	}
 	var holders []*holder
-	var all sync.WaitGroup
-	for i := range 6 {
+	var all, faulty sync.WaitGroup
+	done := make(chan struct{})
+	faulty.Go(func() { defer p.heal(); faults(rng, until.Add(-length/4)) })
+	all.Go(func() {
+		defer close(done)
+		faulty.Wait()
+		<-time.After(max(time.Until(until), length/4))
+		p.enough(time.Now().Add(wait.Patience))
+	})
+	for i := range ends {
 		h := &holder{path: fmt.Sprintf("/%s-held%d", name, i), timeout: holds,
 			session: &session{r: p.cluster, at: i, q: wire.ConnectRequest{TimeoutMS: int32(holds.Milliseconds()), Password: make([]byte, 16)}}}
 		holders = append(holders, h)
-		end := until
-		if i%2 == 0 {
-			end = began.Add(length/4 + time.Duration(rng.Int64N(int64(length/2))))
+		over := func() bool {
+			select {
+			case <-done:
+				return true
+			default:
+				return false
+			}
 		}
-		all.Go(func() { h.hold(end) })
+		if end := began.Add(ends[i]); i%2 == 0 {
+			over = func() bool { return time.Now().After(end) }
+		}
+		all.Go(func() { h.hold(over) })
 	}
-	all.Go(func() { defer p.heal(); faults(rng, until.Add(-length/4)) })
-	ops := p.play(10, keys, seed, began, until)
+	ops := p.playUntil(10, keys, seed, began, done)
 	all.Wait()
 	p.settle(ops, began)
 	played := time.Since(began)
@@ -259,25 +289,18 @@ var hold, drop = faultnet.Fault{Mode: faultnet.Hold}, faultnet.Fault{Mode: fault
 // TestPartition is one fault each; see TestSoakPartition.
 func TestPartition(t *testing.T) {
 	t.Parallel()
-	const long = 4500 * time.Millisecond // until another registry writes
 	for _, tc := range []struct {
 		name   string
 		terms  int // at least
 		faults func(p *parted, rng *rand.Rand, until time.Time)
 	}{
-		{"what the writer sends arrives late", 2, func(p *parted, _ *rand.Rand, until time.Time) {
-			during(long, until, func() { p.uplinks[p.writer(until)].Set(hold, hold) })
-		}},
-		{"what the writer sends is stored and not acknowledged", 2, func(p *parted, _ *rand.Rand, until time.Time) {
-			during(long, until, func() { p.uplinks[p.writer(until)].Set(faultnet.Fault{}, hold) })
-		}},
-		{"what the writer sends is lost", 2, func(p *parted, _ *rand.Rand, until time.Time) {
-			during(long, until, func() { p.uplinks[p.writer(until)].Set(drop, drop) })
-		}},
+		{"what the writer sends arrives late", 2, func(p *parted, _ *rand.Rand, _ time.Time) { p.takeOver(hold, hold) }},
+		{"what the writer sends is stored and not acknowledged", 2, func(p *parted, _ *rand.Rand, _ time.Time) { p.takeOver(faultnet.Fault{}, hold) }},
+		{"what the writer sends is lost", 2, func(p *parted, _ *rand.Rand, _ time.Time) { p.takeOver(drop, drop) }},
 		{"clients and writer do not hear of one another", 1, func(p *parted, rng *rand.Rand, until time.Time) {
-			during(time.Second, until, func() { p.doors[p.writer(until)].Set(hold, hold) })
+			during(time.Second, until, func() { p.doors[p.writer()].Set(hold, hold) })
 			during(time.Second, until, func() { p.heal() })
-			during(holds+time.Second, until, func() { p.doors[p.writer(until)].Set(drop, drop) })
+			during(holds+time.Second, until, func() { p.doors[p.writer()].Set(drop, drop) })
 			during(time.Second, until, func() { p.heal() })
 			p.flap(rng, until)
 		}},

@@ -19,6 +19,8 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 	// nats-server 2.15 leaves a stream's goroutines behind that a killed client asked for
 	// while the server shut down.
 	const inServer = "github.com/nats-io/nats-server/v2/server"
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(inServer+"/ats.Register.func1"),
+	leaks.Main(m, goleak.IgnoreAnyFunction(inServer+"/ats.Register.func1"),
 		goleak.IgnoreAnyFunction(inServer+".(*fileStore).flushStreamStateLoop"), goleak.IgnoreAnyFunction(inServer+".(*msgBlock).flushLoop"))
 }
 
@@ -295,7 +297,7 @@ func TestParksForTasks(t *testing.T) {
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(20 * time.Second); ; {
+	for late := time.After(wait.Patience); ; {
 		all, err := b.DeadLetters().List(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 )
@@ -112,7 +113,7 @@ func fakeZooKeeper(t *testing.T, at string) {
 			if e.Type != kind {
 				t.Fatalf("%s: %v, want %v", what, e, kind)
 			}
-		case <-time.After(answerTimeout):
+		case <-time.After(wait.Patience):
 			t.Fatalf("%s: nothing is heard", what)
 		}
 	}

@@ -23,13 +23,14 @@ import (
 
 	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // nodeEnv names the options of the server that this process is to be.
 const nodeEnv = "MONOLITH_TEST_NATS_NODE"
 
 // settleTimeout bounds what a cluster does by itself: elections, catching up.
-const settleTimeout = 2 * time.Minute
+const settleTimeout = wait.Patience
 
 // Cluster is nats-servers on loopback that replicate streams among each other. Each is a
 // process of its own, this test binary, so that a kill is a kill; TestMain calls [Node].

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/process/freeport"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/testenv/zookeeper"
 )
 
@@ -249,7 +250,7 @@ func (p *Process) launch(t testing.TB) {
 // await waits until the server answers, and kills it if it does not.
 func (p *Process) await(t testing.TB) {
 	t.Helper()
-	deadline := time.NewTimer(90 * time.Second)
+	deadline := time.NewTimer(wait.Patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

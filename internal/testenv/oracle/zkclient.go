@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
-
-// zkWithin bounds the wait for a session.
-const zkWithin = 30 * time.Second
 
 // ZKClient is the stock Go client with a session at addr. It closes with the test. dial
 // may be nil.
@@ -24,12 +23,12 @@ func ZKClient(t testing.TB, addr string, dial zk.Dialer) *zk.Conn {
 	if dial == nil {
 		dial = net.DialTimeout
 	}
-	c, ev, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(silent{}), zk.WithDialer(dial))
+	c, ev, err := zk.Connect([]string{addr}, wait.Patience, zk.WithLogger(silent{}), zk.WithDialer(dial))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	timeout := time.After(zkWithin)
+	timeout := time.After(wait.Patience)
 	for session := false; !session; {
 		select {
 		case e := <-ev:
@@ -47,7 +46,7 @@ func ZKClient(t testing.TB, addr string, dial zk.Dialer) *zk.Conn {
 func settled(t testing.TB) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
-	for deadline := time.Now().Add(zkWithin); ; runtime.Gosched() {
+	for deadline := time.Now().Add(wait.Patience); ; runtime.Gosched() {
 		n := runtime.Stack(buf, true)
 		if n == len(buf) {
 			buf = make([]byte, 2*len(buf)) // some goroutines were cut off

@@ -25,8 +25,11 @@ type ZooKeeperServer struct {
 	*zookeeper.Server
 }
 
-// zkTick is short, so that sessions and elections are.
-const zkTick = 500 * time.Millisecond
+const (
+	zkTick = 500 * time.Millisecond // short, so that elections are
+	// zkMaxSession lets a test's clients outlive whatever time a busy machine stands still.
+	zkMaxSession = 10 * time.Minute
+)
 
 // ZooKeeper starts one Apache ZooKeeper server. flags are for its virtual machine,
 // "-Dzookeeper.extendedTypesEnabled=true" for example.
@@ -45,7 +48,7 @@ func ZooKeeperTLS(t testing.TB, files mtls.Files) *ZooKeeperServer {
 func startZooKeeper(t testing.TB, cfg zookeeper.Config) *ZooKeeperServer {
 	t.Helper()
 	needZooKeeper(t)
-	cfg.Dir, cfg.Tick, cfg.Java = t.TempDir(), zkTick, append([]string{"-Xmx512m"}, cfg.Java...)
+	cfg.Dir, cfg.Tick, cfg.MaxSession, cfg.Java = t.TempDir(), zkTick, zkMaxSession, append([]string{"-Xmx512m"}, cfg.Java...)
 	s, err := zookeeper.Start(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +64,7 @@ func ZooKeeperEnsemble(t testing.TB, n int) []*ZooKeeperServer {
 	dir := t.TempDir()
 	var cfgs []zookeeper.Config
 	for i := range n {
-		cfgs = append(cfgs, zookeeper.Config{Dir: filepath.Join(dir, strconv.Itoa(i)), Tick: zkTick, Java: []string{"-Xmx256m"}})
+		cfgs = append(cfgs, zookeeper.Config{Dir: filepath.Join(dir, strconv.Itoa(i)), Tick: zkTick, MaxSession: zkMaxSession, Java: []string{"-Xmx256m"}})
 	}
 	started, err := zookeeper.StartEnsemble(context.Background(), cfgs...)
 	if err != nil {

@@ -27,7 +27,7 @@ const Classes = "/usr/share/java/*"
 const (
 	jar    = "/usr/share/java/zookeeper.jar"
 	main   = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-	within = 90 * time.Second // until a server answers
+	within = 2 * time.Minute  // until a server answers
 	grace  = 10 * time.Second // until one that was asked to stop is killed
 )
 
@@ -41,6 +41,8 @@ func Installed() bool {
 type Config struct {
 	Dir  string        // holds its configuration and its data; the caller's
 	Tick time.Duration // unit of its time-outs: sessions last 2 to 20; default 2 s
+	// MaxSession is how long sessions may last. Default: 20 ticks.
+	MaxSession time.Duration
 	// Java are flags of the virtual machine. Default: none, it takes a quarter of the
 	// memory at most.
 	Java []string
@@ -135,6 +137,9 @@ func configure(cfg Config, members string) (*Server, error) {
 	}
 	conf := fmt.Appendf(nil, "tickTime=%d\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n%s",
 		cfg.Tick.Milliseconds(), s.data, port, members)
+	if cfg.MaxSession > 0 {
+		conf = fmt.Appendf(conf, "maxSessionTimeout=%d\n", cfg.MaxSession.Milliseconds())
+	}
 	if cfg.TLS != (mtls.Files{}) {
 		secure, err := freeport.Find()
 		if err != nil {
