@@ -20,6 +20,7 @@ import (
 func TestCompatStack(t *testing.T) {
 	s := compatStack{opsServe(t, opsConfig(t.TempDir()))}
 	s.served(t)
+	s.asked(t)
 	s.layouts(t)
 	s.loads(t)
 	s.loadsByNode(t)
@@ -64,6 +65,37 @@ func (s compatStack) served(t *testing.T) {
 	}
 	if out := s.tool("agent-client", "--cmd_type=addr", model); strings.Count(out, "AVAILABLE") != 5 {
 		t.Errorf("addr\n%s", out)
+	}
+}
+
+// asked holds that the entry answers tfs-client: states, signatures, random samples by the signature.
+func (s compatStack) asked(t *testing.T) {
+	ask := func(args ...string) string {
+		code, out, errs := opsTool(append([]string{"tfs-client", fmt.Sprintf("--target=127.0.0.1:%d", s.Config.GRPCPort), "--model_name=" + host.ModelName}, args...)...)
+		if code != exitOK {
+			t.Fatalf("tfs-client %v: exit %d\n%s%s", args, code, out, errs)
+		}
+		return out
+	}
+	if out := ask("status"); !regexp.MustCompile(`^` + host.ModelName + `  \d+  AVAILABLE\n$`).MatchString(out) {
+		t.Errorf("status %s", out)
+	}
+	var answer struct {
+		Outputs map[string]struct {
+			Values []float64 `json:"float_val"`
+		} `json:"outputs"`
+	}
+	out := ask("get", "--batch_size=3", "--json")
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Outputs) != 1 {
+		t.Errorf("get: %v\n%s", err, out)
+	}
+	for name, o := range answer.Outputs {
+		if len(o.Values) != 3 {
+			t.Errorf("output %s of 3 samples: %v\n%s", name, o.Values, out)
+		}
+	}
+	if out := ask("profile", "--profile_count=20", "--parallel_num=2", "--json"); !strings.Contains(out, `"count":20`) {
+		t.Errorf("profile %s", out)
 	}
 }
 

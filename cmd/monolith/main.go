@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/dlq"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	loadtest "github.com/monolith-go/monolith/loadtest/command"
 )
 
 // Exit codes: scripts tell a wrong call from a failure.
@@ -97,7 +98,7 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), newDeclare(), newModel(), newVerify()}, benchCommands()...) {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), newDeclare(), newModel(), newVerify(), loadtest.Command()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/spf13/pflag"
 
@@ -79,6 +80,16 @@ func launching(cfg tfssupervisor.Config, h surroundings) (services.Role, error) 
 		return nil, err
 	}
 	return made(tfssupervisor.New(cfg, h.env, launcher))
+}
+
+// agent binds a role that starts the servers of an agent.conf: this binary's, unless it is told of others.
+func agent(cfg tfssupervisor.AgentConfig, h surroundings) (services.Role, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this binary to start model servers from: %w", err)
+	}
+	cfg.Self = []string{self, "modelserver"}
+	return made(tfssupervisor.NewAgent(cfg, h.env))
 }
 
 // made keeps a nil *Server from becoming a role that is not nil.

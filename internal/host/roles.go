@@ -20,6 +20,8 @@ var Roles = []Role{
 	{Name: "model-sync", Short: "bytes of models: copies of exports on this machine, what was applied", bind: alone(modelsync.New), tasks: syncTasks},
 	{Name: "tfs-supervisor", Short: "one model server's process: start, configure, watch, report",
 		bind: flagsOf[tfssupervisor.Config](launching), tasks: servingTasks, server: "modelserver", answers: true},
+	{Name: "agent", Short: "the original's agent: the model servers that an agent.conf names",
+		bind: flagsOf[tfssupervisor.AgentConfig](agent), server: "modelserver", answers: true},
 	{Name: "modelserver", Short: "the built-in TensorFlow-Serving-compatible model server", bind: alone(modelserver.New), answers: true},
 	{Name: "ps", Short: "one training parameter-server shard", bind: alone(ps.New), tasks: shardTasks},
 	{Name: "trainer", Short: "learning: batches, the dense tower, checkpoints and exports", bind: alone(trainer.New), tasks: trainerTasks},

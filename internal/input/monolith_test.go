@@ -14,8 +14,8 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb"
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 	"github.com/monolith-go/monolith/kernels/layout"
 	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/go-faster/city"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 )
 

@@ -60,26 +60,30 @@ func (r *Report) people() (all []person) {
 	return all
 }
 
+// pageData is what the page shows; what is empty it leaves out.
+type pageData struct {
+	Title, Summary, When string
+	CSS                  template.CSS
+	Tiles                []tile
+	Checks               []check
+	Plots                []figure
+	Events, Rejected     []row
+	EventTotal           string // "": there is no log
+	Lags                 []lagRow
+	Marks                []row
+	People               []person
+	Settings             []row
+}
+
+type figure struct {
+	plot
+	Draw template.HTML
+}
+
 // HTML writes the report as one page that needs nothing else: no scripts, no fonts, no
 // images from anywhere.
 func (r *Report) HTML(w io.Writer) error {
-	type figure struct {
-		plot
-		Draw template.HTML
-	}
-	data := struct {
-		Title, Summary, When string
-		CSS                  template.CSS
-		Tiles                []tile
-		Checks               []check
-		Plots                []figure
-		Events, Rejected     []row
-		EventTotal           string
-		Lags                 []lagRow
-		Marks                []row
-		People               []person
-		Settings             []row
-	}{
+	data := pageData{
 		Title:   "Monolith run",
 		Summary: r.describe(),
 		CSS:     template.CSS(plotColors + plotStyle),

@@ -173,21 +173,34 @@ func (r *Report) plotHistogram() string {
 
 // plotSpread is latency by percentile; x is how many nines.
 func (r *Report) plotSpread() string {
-	ps := r.Series.PredictSpread
-	if len(ps) < 2 {
-		return ""
-	}
-	nines := func(percent float64) float64 { return -math.Log10(1 - percent/100) }
-	var points []point
+	return spread("Predict latency by percentile", Curve{Spread: r.Series.PredictSpread})
+}
+
+// Curve is the latencies of one load.
+type Curve struct {
+	Name   string
+	Spread []Percentile
+}
+
+// nines is where a percentile lies on an axis of nines.
+func nines(percent float64) float64 { return -math.Log10(1 - percent/100) }
+
+// spread draws latency by percentile, of one load or of two.
+func spread(title string, curves ...Curve) string {
 	hi, end := 0.0, 1.0
-	var top Percentile
-	for _, p := range ps {
-		if p.Percent >= 100 {
-			top = p // lies infinitely far to the right: a note instead
-			continue
+	names := ""
+	for _, k := range curves {
+		if len(k.Spread) < 2 {
+			return ""
 		}
-		points = append(points, point{nines(p.Percent), p.Ms})
-		hi, end = math.Max(hi, p.Ms), math.Max(end, nines(p.Percent))
+		for _, p := range k.Spread {
+			if p.Percent < 100 {
+				hi, end = math.Max(hi, p.Ms), math.Max(end, nines(p.Percent))
+			}
+		}
+		if len(k.Name) > len(names) {
+			names = k.Name
+		}
 	}
 	x := axis{lo: 0, hi: end, title: "percentile of the calls"}
 	for _, p := range []float64{0, 50, 90, 99, 99.9, 99.99} {
@@ -195,15 +208,24 @@ func (r *Report) plotSpread() string {
 			x.ticks = append(x.ticks, tickMark{nines(p), plain(p) + "%"})
 		}
 	}
-	c := newCanvas(half, x, linear(0, hi, 5, true, "milliseconds", plain), "")
-	c.line(points, colorOnline, "", false)
-	for _, p := range points {
-		c.f(`<circle cx="%.1f" cy="%.1f" r="2.5" fill="%s"/>`, c.x.px(p.x), c.y.px(p.y), colorOnline)
+	c := newCanvas(half, x, linear(0, hi, 5, true, "milliseconds", plain), names)
+	for i, k := range curves {
+		color := []string{colorOnline, colorFrozen}[i%2]
+		var points []point
+		for _, p := range k.Spread {
+			if p.Percent < 100 { // the slowest lies infinitely far to the right: a note instead
+				points = append(points, point{nines(p.Percent), p.Ms})
+			}
+		}
+		c.line(points, color, k.Name, false)
+		for _, p := range points {
+			c.f(`<circle cx="%.1f" cy="%.1f" r="2.5" fill="%s"/>`, c.x.px(p.x), c.y.px(p.y), color)
+		}
+		if top := k.Spread[len(k.Spread)-1]; top.Percent >= 100 {
+			c.f(`<text class="note" x="%.1f" y="%.1f">slowest call %s ms</text>`, c.left+6, c.top+10+14*float64(i), millis(Figure(top.Ms)))
+		}
 	}
-	if top.Percent >= 100 {
-		c.f(`<text class="note" x="%.1f" y="%.1f">slowest call %s ms</text>`, c.left+6, c.top+10, millis(Figure(top.Ms)))
-	}
-	return c.svg("Predict latency by percentile")
+	return c.svg(title)
 }
 
 // plotBacklog is produced less learnt: the running totals themselves lie on each other.

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb"
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services/modelserver"
 )

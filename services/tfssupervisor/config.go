@@ -2,6 +2,7 @@ package tfssupervisor
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -59,6 +60,26 @@ type Config struct {
 	// lines "{pattern}; {condition}" that say which sub-models it takes; none: all.
 	Layout        string
 	LayoutFilters []string
+	// Fixed is set for a server that reads what it serves from a file of its own, once: it is
+	// watched and told of, and never given another configuration.
+	Fixed []FixedModel
+	// ConfigFile is a file that the server reads its configuration from again and again: each
+	// is written there as well, or the server would take it back. "": there is none.
+	ConfigFile string
+	// GRPCPort and HTTPPort are where the server's command line has it listen, on all
+	// addresses; it is ready once the first answers. 0: it writes an address file.
+	GRPCPort, HTTPPort int
+	// LogFile is the server's log instead of modelserver.log in Dir; LogInherited has the server
+	// write where this process writes. WorkDir is the server's working folder instead of Dir.
+	// ServerEnv are further variables of its environment.
+	LogFile      string
+	LogInherited bool
+	WorkDir      string
+	ServerEnv    []string
+	// Once ends the supervisor when its server has ended or does not start, in place of
+	// starting it again. Gate, if any, is waited for before that.
+	Once bool
+	Gate func(context.Context) error
 	// Getenv reads the environment for the defaults. Default: os.Getenv.
 	Getenv func(string) string
 	// Host is the name under which model-sync reports its copies for this machine.
@@ -101,6 +122,9 @@ type Config struct {
 	// Drain is how long a stop may take. Default 5 s.
 	Drain time.Duration
 }
+
+// FixedModel is a model in the server's own file: what it is in the fleet, and its name there.
+type FixedModel struct{ Model, Sub, Name string }
 
 // Register binds the fields to flags of the same names, and sets the defaults.
 func (c *Config) Register(fs *pflag.FlagSet) {

@@ -1,10 +1,12 @@
 package tfssupervisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -71,9 +74,13 @@ func parseAddrFile(raw []byte) (addrFile, error) {
 // execLauncher starts the server as a child process.
 type execLauncher struct {
 	command  []string
-	dir      string
-	log      string
+	env      []string
+	dir      string // of the address file
+	work     string
+	log      string // "": where this process writes
 	logBytes int64
+	grpc     int // port that says that it is ready; 0: the address file does
+	http     int
 }
 
 // NewExecLauncher starts cfg.Command as a child that dies with this process, in a process
@@ -92,7 +99,12 @@ func NewExecLauncher(cfg Config) (Launcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tfssupervisor: --server-dir: %w", err)
 	}
-	return &execLauncher{command: slices.Concat(cfg.Command, cfg.ServerArgs), dir: dir, log: filepath.Join(dir, "modelserver.log"), logBytes: cfg.LogBytes}, nil
+	l := &execLauncher{command: slices.Concat(cfg.Command, cfg.ServerArgs), env: cfg.ServerEnv, dir: dir, work: cmp.Or(cfg.WorkDir, dir),
+		log: cmp.Or(cfg.LogFile, filepath.Join(dir, "modelserver.log")), logBytes: cfg.LogBytes, grpc: cfg.GRPCPort, http: cfg.HTTPPort}
+	if cfg.LogInherited {
+		l.log = ""
+	}
+	return l, nil
 }
 
 // plain keeps what any file system takes in a name.
@@ -126,12 +138,15 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Server{}, fmt.Errorf("remove the last address file: %w", err)
 	}
-	argv := args(l.command, path)
+	argv := l.command
+	if l.grpc == 0 {
+		argv = args(l.command, path)
+	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir = l.dir
+	cmd.Dir, cmd.Env = l.work, append(os.Environ(), l.env...)
 	cmd.WaitDelay = time.Second
 	ownGroup(cmd)
-	out, err := openLog(l.log, l.logBytes)
+	out, err := l.output()
 	if err != nil {
 		return Server{}, fmt.Errorf("open the model server's log: %w", err)
 	}
@@ -157,11 +172,11 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 		return Server{}, fmt.Errorf("start %s: %w", argv[0], err)
 	}
 	kill := func() { _ = signalGroup(cmd, syscall.SIGKILL) } // fails only once it has ended
-	a, err := awaitAddrFile(ctx, path, ended)
+	a, err := l.await(ctx, path, ended)
 	if err != nil {
 		kill()
 		<-ended
-		return Server{}, fmt.Errorf("%s (its output is in %s): %w", argv[0], l.log, errors.Join(err, outcome))
+		return Server{}, fmt.Errorf("%s (its output is in %s): %w", argv[0], cmp.Or(l.log, "this process's own"), errors.Join(err, outcome))
 	}
 	return Server{
 		GRPCAddr: a.GRPC, HTTPAddr: a.HTTP, RowsAddr: a.Rows, Secure: a.TLS, PID: cmd.Process.Pid, Command: argv,
@@ -169,6 +184,42 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 		Kill: kill,
 		Stop: func() { _ = signalGroup(cmd, syscall.SIGTERM) },
 	}, nil
+}
+
+// output is where the server writes.
+func (l *execLauncher) output() (io.WriteCloser, error) {
+	if l.log == "" {
+		return stdout{}, nil
+	}
+	return openLog(l.log, l.logBytes)
+}
+
+// stdout is this process's own, which stays open.
+type stdout struct{}
+
+func (stdout) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
+func (stdout) Close() error                { return nil }
+
+// await waits until the server says where it listens, or answers on the port that it was given.
+func (l *execLauncher) await(ctx context.Context, path string, ended <-chan struct{}) (addrFile, error) {
+	if l.grpc == 0 {
+		return awaitAddrFile(ctx, path, ended)
+	}
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ended:
+			return addrFile{}, fmt.Errorf("it ended before it answered on port %d", l.grpc)
+		case <-ctx.Done():
+			return addrFile{}, fmt.Errorf("it did not answer on port %d in time: %w", l.grpc, ctx.Err())
+		}
+		dial := net.Dialer{Timeout: time.Second}
+		if conn, err := dial.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(l.grpc))); err == nil {
+			return addrFile{GRPC: net.JoinHostPort("", strconv.Itoa(l.grpc)), HTTP: net.JoinHostPort("", strconv.Itoa(l.http))}, conn.Close()
+		}
+	}
 }
 
 func awaitAddrFile(ctx context.Context, path string, ended <-chan struct{}) (addrFile, error) {

@@ -24,6 +24,9 @@ func child(path string) {
 		os.Exit(3)
 	case "silent":
 		select {}
+	case "model server":
+		fmt.Fprintln(os.Stderr, modelServer(os.Args[1:]))
+		os.Exit(6)
 	case "wrapper": // it has a server of its own, and lives no longer than it is let
 		inner := exec.Command(os.Args[0], path)
 		inner.Env = append(os.Environ(), "SUPERVISOR_TEST_CHILD=serves")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
+	"github.com/monolith-go/monolith/internal/compat/instances"
+	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -110,6 +112,7 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 	}
 	defer func() { _ = conn.Close() }()
 	in := &instance{s: s, srv: srv, client: tfserving.NewModelClient(conn), tracks: map[string]*track{}, answers: make(chan answer), heard: time.Now()}
+	in.fix(ctx)
 	defer s.env.Health.OK(loadingProblem) // of this life
 	defer in.settle()
 	t := time.NewTicker(s.cfg.Poll)
@@ -152,6 +155,15 @@ func (s *Supervisor) manage(ctx context.Context, srv *Server) error {
 	}
 }
 
+// fix takes up what the server reads from a file of its own.
+func (in *instance) fix(ctx context.Context) {
+	for _, f := range in.s.cfg.Fixed {
+		t := &track{assigned: assigned{model: f.Model, sub: f.Sub, own: f.Name, version: anyVersion, replica: in.s.cfg.replica()}, wanted: true, said: map[int64]fact{}}
+		in.tracks[t.name()] = t
+		in.say(ctx, t, t.version, fact{kind: "loading"})
+	}
+}
+
 // settle waits for the configuration call that is still out.
 func (in *instance) settle() {
 	if in.inFlight != nil {
@@ -164,6 +176,9 @@ func (in *instance) settle() {
 // configure sends the configuration where it differs from what was sent, or where the
 // server does not have what it was told.
 func (in *instance) configure(ctx context.Context) {
+	if len(in.s.cfg.Fixed) > 0 {
+		return
+	}
 	want := slices.DeleteFunc(in.wanted(ctx), in.mustWait)
 	models := make([]tfserving.Model, len(want))
 	for i, a := range want {
@@ -187,6 +202,7 @@ func (in *instance) configure(ctx context.Context) {
 		in.told(ctx, want)
 	}
 	in.sent, in.sentAt, in.again = models, time.Now(), resendAfter
+	in.writeConfig(models)
 	call, cancel := context.WithTimeout(ctx, reloadTimeout)
 	in.inFlight = cancel
 	go func() {
@@ -194,6 +210,27 @@ func (in *instance) configure(ctx context.Context) {
 		in.answers <- answer{err, cancel}
 	}()
 }
+
+// writeConfig puts a configuration into the file that the server reads. The call that follows says the
+// same at once; a crash in between leaves what the server reads at its next look.
+func (in *instance) writeConfig(models []tfserving.Model) {
+	path := in.s.cfg.ConfigFile
+	if path == "" {
+		return
+	}
+	text, err := instances.Text(tfserving.Config(models...))
+	if err == nil {
+		err = durable.Swap(path, 0o644, text)
+	}
+	if err != nil {
+		in.s.env.Health.Fail(fileProblem, fmt.Errorf("the server would take its configuration back: %w", err))
+		return
+	}
+	in.s.env.Health.OK(fileProblem)
+}
+
+// fileProblem names a configuration file that cannot be written.
+const fileProblem = "configuration file"
 
 // mustWait tells whether a cannot be part of the next configuration: it has the name and
 // number of another model that the server has not unloaded yet, or it is of a kind for
@@ -333,6 +370,12 @@ func (in *instance) seen(ctx context.Context, t *track, versions []*apis.ModelVe
 	stat, at := replica.State_UNKNOWN, t.version
 	for _, v := range versions {
 		st := replica.State(v.GetState())
+		if t.version == anyVersion {
+			if better := rank(st, false) - rank(stat, false); better > 0 || better == 0 && v.GetVersion() > at {
+				stat, at = st, v.GetVersion()
+			}
+			continue
+		}
 		if v.GetVersion() == t.version && t.wanted {
 			switch {
 			case st == replica.State_AVAILABLE:
@@ -346,6 +389,22 @@ func (in *instance) seen(ctx context.Context, t *track, versions []*apis.ModelVe
 		}
 	}
 	t.stat, t.at = stat, at
+	if t.version == anyVersion {
+		in.chosen(ctx, t, versions)
+	}
+}
+
+// chosen tells of the version that the server has chosen by itself.
+func (in *instance) chosen(ctx context.Context, t *track, versions []*apis.ModelVersionStatus) {
+	for _, v := range versions {
+		switch {
+		case v.GetVersion() != t.at:
+		case t.stat == replica.State_AVAILABLE:
+			in.say(ctx, t, t.at, fact{kind: "available"})
+		case t.stat == replica.State_END && v.GetStatus().GetErrorMessage() != "":
+			in.say(ctx, t, t.at, fact{"failed", fmt.Sprintf("%s: %s", v.GetStatus().GetErrorCode(), v.GetStatus().GetErrorMessage())})
+		}
+	}
 }
 
 // rank orders the versions of one sub-model: one that answers, then the wanted one,
@@ -379,7 +438,7 @@ func (in *instance) say(ctx context.Context, t *track, version int64, f fact) {
 		}
 	}
 	t.said[version] = f
-	m := &server.Model{ModelName: t.model, SubModel: t.sub, Version: version}
+	m := &server.Model{ModelName: t.model, SubModel: t.sub, Version: max(version, 0)}
 	e := &server.Event{}
 	switch f.kind {
 	case "loading":

@@ -50,10 +50,11 @@ func (in *instance) poll(ctx context.Context) error {
 	var all errgroup.Group
 	all.SetLimit(pollers)
 	for i, name := range names {
+		served := in.tracks[name].served()
 		all.Go(func() error {
 			ask, cancel := context.WithTimeout(ctx, statusTimeout)
 			defer cancel()
-			res, err := in.client.GetModelStatus(ask, &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(name, 0)})
+			res, err := in.client.GetModelStatus(ask, &apis.GetModelStatusRequest{ModelSpec: tfserving.Spec(served, 0)})
 			answers[i] = polled{res.GetModelVersionStatus(), status.Code(err)}
 			return nil
 		})

@@ -48,6 +48,9 @@ const (
 	startProblem = "start of the model server"
 )
 
+// errEnded is of a server that has ended without an error, and is not started again.
+var errEnded = errors.New("the model server has ended")
+
 // Supervisor is the role; New makes it.
 type Supervisor struct {
 	cfg      Config
@@ -67,6 +70,8 @@ type Supervisor struct {
 
 	ready      chan struct{}
 	heartbeats *role.Heartbeats
+
+	outcome error // of a server that is not started again; supervise's own until it has returned
 
 	mu       sync.Mutex
 	address  *Server // newest one, running or not; nil: none has started yet
@@ -173,6 +178,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.heartbeats.Run(front)
 		}()
 		s.supervise(front, sync.OnceFunc(func() {
+			cancel() // nothing else ends the heartbeats of a server that is not started again
 			<-beating
 			s.heartbeats.Leave(ctx)
 		}))
@@ -183,10 +189,10 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return err
+	return errors.Join(s.outcome, err)
 }
 
-// supervise starts the server again and again until ctx ends. leave is called then,
+// supervise starts the server again and again until ctx ends, or once with [Config.Once]. leave is called then,
 // before the server is stopped, so that nobody is sent to a server that goes; it acts
 // once.
 func (s *Supervisor) supervise(ctx context.Context, leave func()) {
@@ -194,6 +200,11 @@ func (s *Supervisor) supervise(ctx context.Context, leave func()) {
 	pauses, early := retry.New(s.cfg.Backoff, s.cfg.MaxBackoff), 0
 	complaint := ""
 	first := sync.OnceFunc(func() { close(s.ready) })
+	if s.cfg.Gate != nil {
+		if s.outcome = s.cfg.Gate(ctx); s.outcome != nil {
+			return
+		}
+	}
 	for ctx.Err() == nil {
 		srv, err := s.start(ctx)
 		if err != nil && ctx.Err() != nil {
@@ -219,6 +230,10 @@ func (s *Supervisor) supervise(ctx context.Context, leave func()) {
 			}
 		}
 		if ctx.Err() != nil {
+			return
+		}
+		if s.cfg.Once {
+			s.outcome = cmp.Or(err, errEnded)
 			return
 		}
 		if early++; early >= failedStarts {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
@@ -40,6 +41,7 @@ import (
 
 	"github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
+	"github.com/wamuir/graft/tensorflow/serving/config_go_proto"
 )
 
 func TestMain(m *testing.M) {
@@ -796,5 +798,28 @@ func TestConfigRefused(t *testing.T) {
 	}
 	if _, err := tfssupervisor.New(tfssupervisor.Config{Container: "c"}, services.Env{Bus: mem.New()}, nil); err == nil {
 		t.Error("no launcher passes")
+	}
+}
+
+// A server that reads its configuration from a file again and again finds there what it was told.
+func TestConfigFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "models.cfg")
+	h := newHarness(t, func(h *harness) { h.change = func(c *tfssupervisor.Config) { c.ConfigFile = path } })
+	f := h.born()
+	h.plan(7, map[string][]string{"c.0": {"entry", "ps_1"}})
+	h.copied("entry", 7, "host")
+	h.copied("ps_1", 7, "host")
+	wait.For(t, "both are configured", func() bool { return len(f.configured()) == 2 })
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c config_go_proto.ModelServerConfig
+	if err := prototext.Unmarshal(raw, &c); err != nil {
+		t.Fatalf("%v\n%s", err, raw)
+	}
+	models, err := tfserving.Models(&c)
+	if err != nil || len(models) != 2 || models[0].Name != "m:entry" || models[1].BasePath != "/copies/m/ps_1" {
+		t.Errorf("%+v, %v", models, err)
 	}
 }

@@ -21,9 +21,16 @@ type assigned struct {
 	basePath   string
 	export     string // identity of the copy; versions of two exports may have one number
 	replica    int32
+	own        string // its name in the server's own file; "": name
 }
 
+// anyVersion is wanted of what the server chooses the versions of by itself.
+const anyVersion = -1
+
 func (a assigned) name() string { return a.model + ":" + a.sub }
+
+// served is the name that the server knows it by.
+func (a assigned) served() string { return cmp.Or(a.own, a.name()) }
 
 // replaces tells whether a is another model than b under the same number. A server that has
 // b loaded would take a for the same, so b has to go first.
@@ -99,6 +106,6 @@ func (a assigned) report(container string, at addresses, stat replica.State, ver
 		ModelName: a.model, ServerType: kind, Task: task, Replica: a.replica, Container: container,
 		GrpcAddress: at.grpc, HttpAddress: at.http, RowsAddress: at.rows, ArchonAddress: at.archon,
 		GrpcAddressIpv6: at.grpc6, ArchonAddressIpv6: at.archon6,
-		Stat: stat, Version: version,
+		Stat: stat, Version: max(version, 0),
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/layout/layouttest"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"

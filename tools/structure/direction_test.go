@@ -45,7 +45,7 @@ var layers = map[string]string{
 	"bus/groupcommit":              "",
 	"internal/process":             helpers,
 	"internal/testenv":             helpers,
-	"internal/testenv/matrixpb":    "kernels",
+	"internal/testenv/parsed":      "kernels internal/wire",
 	"internal/host/history":        "events bus " + helpers,
 	"internal/host/explain":        "events bus internal/model internal/host/history " + helpers,
 	"internal/host":                "events bus projections kernels services internal",

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/compat/agentconf"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 	"github.com/monolith-go/monolith/internal/process/flags"
@@ -26,7 +27,7 @@ import (
 type agentClient struct {
 	compat
 	askedService
-	conf                    agentConf
+	conf                    agentconf.Config
 	confFile, cmdType, what string
 	numShard                int
 	modelDir, ckpt          string
@@ -62,14 +63,14 @@ func newAgentClient() *cobra.Command {
 }
 
 func (c *agentClient) run(ctx context.Context) (err error) {
-	if c.conf, err = readAgentConf(c.confFile); err != nil {
+	if c.conf, err = agentconf.Read(c.confFile); err != nil {
 		return err
 	}
 	// The file's name counts before the flag's, as in the original.
-	c.model = cmp.Or(c.conf.baseName, c.model)
-	c.zk = cmp.Or(c.zk, c.conf.zkServers)
+	c.model = cmp.Or(c.conf.BaseName, c.model)
+	c.zk = cmp.Or(c.zk, c.conf.ZKServers)
 	if !c.bzidSet {
-		c.conn.BZID = cmp.Or(c.conf.bzid, c.conn.BZID)
+		c.conn.BZID = cmp.Or(c.conf.BZID, c.conn.BZID)
 	}
 	if err := oneOf("server_type", c.serverType, "ps", "entry", "dense"); err != nil {
 		return err

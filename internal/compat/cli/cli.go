@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,15 +23,17 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/compat/agentconf"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
+	"github.com/monolith-go/monolith/internal/compat/cli/tfsclient"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
-// Commands are agent-client, agent-controller, client and svr-client.
+// Commands are agent-client, agent-controller, client, svr-client and tfs-client.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{newAgentClient(), newAgentController(), newClient(), newSvrClient()}
+	return []*cobra.Command{newAgentClient(), newAgentController(), newClient(), newSvrClient(), tfsclient.Command()}
 }
 
 // taskName is {type}:{task}.
@@ -197,15 +200,13 @@ type stored struct {
 
 // agentTarget is the agent service's address: --target, or the host that MY_HOST_IP
 // names (this machine without it) at --port, agent.conf's agent_port or PORT2.
-func agentTarget(target string, port int, conf agentConf) (string, error) {
+func agentTarget(target string, port int, conf agentconf.Config) (string, error) {
 	if target != "" {
 		return target, nil
 	}
-	p := strconv.Itoa(port)
-	if port == 0 {
-		if p = conf.agentPort; p == "" {
-			p = os.Getenv("PORT2")
-		}
+	p := os.Getenv("PORT2")
+	if port = cmp.Or(port, conf.AgentPort); port != 0 {
+		p = strconv.Itoa(port)
 	}
 	if p == "" {
 		return "", fmt.Errorf("%w: name the agent service with --port or --target (or agent_port in --conf, or PORT2)", flags.ErrUsage)

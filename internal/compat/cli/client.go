@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/compat/agentconf"
 	"github.com/monolith-go/monolith/internal/compat/agentdata"
 	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/internal/process/flags"
@@ -183,7 +184,7 @@ func (c *svrClient) run(ctx context.Context) error {
 	if err := oneOf("cmd_type", c.cmdType, "hb", "gr"); err != nil {
 		return err
 	}
-	conf, err := readAgentConf(c.confFile)
+	conf, err := agentconf.Read(c.confFile)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,9 @@ import (
 )
 
 var (
-	errZero  = errors.New("division by zero")
-	errRange = errors.New("a number leaves the range of 64 bits")
+	errZero     = errors.New("division by zero")
+	errRange    = errors.New("a number leaves the range of 64 bits")
+	errFraction = errors.New("a division makes a fraction of it: divide with //")
 )
 
 // number is a value of an expression: a whole number (True is 1, False is 0), or what
@@ -155,4 +156,18 @@ func compare(op string, a, b number) bool {
 		return !less && !equal
 	}
 	return !less // >=
+}
+
+// Integer computes a whole number as the configuration files of agents write it, such as
+// 60 * 1000 * 1000.
+func Integer(text string) (int64, error) {
+	e, err := parse(text, nil)
+	if err != nil {
+		return 0, err
+	}
+	n, err := e(nil)
+	if err == nil && n.float {
+		err = errFraction
+	}
+	return n.i, err
 }

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: internal/testenv/matrixpb/idlpb/feature.proto
+// source: internal/wire/matrixpb/idlpb/feature.proto
 
 package idlpb
 
@@ -30,7 +30,7 @@ type Fixed64List struct {
 
 func (x *Fixed64List) Reset() {
 	*x = Fixed64List{}
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[0]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -42,7 +42,7 @@ func (x *Fixed64List) String() string {
 func (*Fixed64List) ProtoMessage() {}
 
 func (x *Fixed64List) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[0]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -55,7 +55,7 @@ func (x *Fixed64List) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fixed64List.ProtoReflect.Descriptor instead.
 func (*Fixed64List) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{0}
+	return file_internal_wire_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Fixed64List) GetValue() []uint64 {
@@ -74,7 +74,7 @@ type FloatList struct {
 
 func (x *FloatList) Reset() {
 	*x = FloatList{}
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[1]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -86,7 +86,7 @@ func (x *FloatList) String() string {
 func (*FloatList) ProtoMessage() {}
 
 func (x *FloatList) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[1]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -99,7 +99,7 @@ func (x *FloatList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatList.ProtoReflect.Descriptor instead.
 func (*FloatList) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{1}
+	return file_internal_wire_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *FloatList) GetValue() []float32 {
@@ -118,7 +118,7 @@ type Int64List struct {
 
 func (x *Int64List) Reset() {
 	*x = Int64List{}
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[2]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -130,7 +130,7 @@ func (x *Int64List) String() string {
 func (*Int64List) ProtoMessage() {}
 
 func (x *Int64List) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[2]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -143,7 +143,7 @@ func (x *Int64List) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Int64List.ProtoReflect.Descriptor instead.
 func (*Int64List) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{2}
+	return file_internal_wire_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Int64List) GetValue() []int64 {
@@ -162,7 +162,7 @@ type BytesList struct {
 
 func (x *BytesList) Reset() {
 	*x = BytesList{}
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[3]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +174,7 @@ func (x *BytesList) String() string {
 func (*BytesList) ProtoMessage() {}
 
 func (x *BytesList) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[3]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +187,7 @@ func (x *BytesList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BytesList.ProtoReflect.Descriptor instead.
 func (*BytesList) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{3}
+	return file_internal_wire_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *BytesList) GetValue() [][]byte {
@@ -214,7 +214,7 @@ type Feature struct {
 
 func (x *Feature) Reset() {
 	*x = Feature{}
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[4]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -226,7 +226,7 @@ func (x *Feature) String() string {
 func (*Feature) ProtoMessage() {}
 
 func (x *Feature) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes[4]
+	mi := &file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -239,7 +239,7 @@ func (x *Feature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Feature.ProtoReflect.Descriptor instead.
 func (*Feature) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{4}
+	return file_internal_wire_matrixpb_idlpb_feature_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Feature) GetName() string {
@@ -305,11 +305,11 @@ func (x *Feature) GetBytesList() []*BytesList {
 	return nil
 }
 
-var File_internal_testenv_matrixpb_idlpb_feature_proto protoreflect.FileDescriptor
+var File_internal_wire_matrixpb_idlpb_feature_proto protoreflect.FileDescriptor
 
-const file_internal_testenv_matrixpb_idlpb_feature_proto_rawDesc = "" +
+const file_internal_wire_matrixpb_idlpb_feature_proto_rawDesc = "" +
 	"\n" +
-	"-internal/testenv/matrixpb/idlpb/feature.proto\x12\x10idl.matrix.proto\"'\n" +
+	"*internal/wire/matrixpb/idlpb/feature.proto\x12\x10idl.matrix.proto\"'\n" +
 	"\vFixed64List\x12\x18\n" +
 	"\x05value\x18\x01 \x03(\x06B\x02\x10\x01R\x05value\"%\n" +
 	"\tFloatList\x12\x18\n" +
@@ -333,29 +333,29 @@ const file_internal_testenv_matrixpb_idlpb_feature_proto_rawDesc = "" +
 	"\n" +
 	"int64_list\x18\b \x03(\v2\x1b.idl.matrix.proto.Int64ListR\tint64List\x12:\n" +
 	"\n" +
-	"bytes_list\x18\t \x03(\v2\x1b.idl.matrix.proto.BytesListR\tbytesListBOB\fFeatureProtoZ?github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	"bytes_list\x18\t \x03(\v2\x1b.idl.matrix.proto.BytesListR\tbytesListBLB\fFeatureProtoZ<github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 
 var (
-	file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescOnce sync.Once
-	file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescData []byte
+	file_internal_wire_matrixpb_idlpb_feature_proto_rawDescOnce sync.Once
+	file_internal_wire_matrixpb_idlpb_feature_proto_rawDescData []byte
 )
 
-func file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescGZIP() []byte {
-	file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescOnce.Do(func() {
-		file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_internal_testenv_matrixpb_idlpb_feature_proto_rawDesc), len(file_internal_testenv_matrixpb_idlpb_feature_proto_rawDesc)))
+func file_internal_wire_matrixpb_idlpb_feature_proto_rawDescGZIP() []byte {
+	file_internal_wire_matrixpb_idlpb_feature_proto_rawDescOnce.Do(func() {
+		file_internal_wire_matrixpb_idlpb_feature_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_internal_wire_matrixpb_idlpb_feature_proto_rawDesc), len(file_internal_wire_matrixpb_idlpb_feature_proto_rawDesc)))
 	})
-	return file_internal_testenv_matrixpb_idlpb_feature_proto_rawDescData
+	return file_internal_wire_matrixpb_idlpb_feature_proto_rawDescData
 }
 
-var file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
-var file_internal_testenv_matrixpb_idlpb_feature_proto_goTypes = []any{
+var file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_internal_wire_matrixpb_idlpb_feature_proto_goTypes = []any{
 	(*Fixed64List)(nil), // 0: idl.matrix.proto.Fixed64List
 	(*FloatList)(nil),   // 1: idl.matrix.proto.FloatList
 	(*Int64List)(nil),   // 2: idl.matrix.proto.Int64List
 	(*BytesList)(nil),   // 3: idl.matrix.proto.BytesList
 	(*Feature)(nil),     // 4: idl.matrix.proto.Feature
 }
-var file_internal_testenv_matrixpb_idlpb_feature_proto_depIdxs = []int32{
+var file_internal_wire_matrixpb_idlpb_feature_proto_depIdxs = []int32{
 	0, // 0: idl.matrix.proto.Feature.fid_list:type_name -> idl.matrix.proto.Fixed64List
 	1, // 1: idl.matrix.proto.Feature.float_list:type_name -> idl.matrix.proto.FloatList
 	2, // 2: idl.matrix.proto.Feature.int64_list:type_name -> idl.matrix.proto.Int64List
@@ -367,26 +367,26 @@ var file_internal_testenv_matrixpb_idlpb_feature_proto_depIdxs = []int32{
 	0, // [0:4] is the sub-list for field type_name
 }
 
-func init() { file_internal_testenv_matrixpb_idlpb_feature_proto_init() }
-func file_internal_testenv_matrixpb_idlpb_feature_proto_init() {
-	if File_internal_testenv_matrixpb_idlpb_feature_proto != nil {
+func init() { file_internal_wire_matrixpb_idlpb_feature_proto_init() }
+func file_internal_wire_matrixpb_idlpb_feature_proto_init() {
+	if File_internal_wire_matrixpb_idlpb_feature_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_testenv_matrixpb_idlpb_feature_proto_rawDesc), len(file_internal_testenv_matrixpb_idlpb_feature_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_matrixpb_idlpb_feature_proto_rawDesc), len(file_internal_wire_matrixpb_idlpb_feature_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_internal_testenv_matrixpb_idlpb_feature_proto_goTypes,
-		DependencyIndexes: file_internal_testenv_matrixpb_idlpb_feature_proto_depIdxs,
-		MessageInfos:      file_internal_testenv_matrixpb_idlpb_feature_proto_msgTypes,
+		GoTypes:           file_internal_wire_matrixpb_idlpb_feature_proto_goTypes,
+		DependencyIndexes: file_internal_wire_matrixpb_idlpb_feature_proto_depIdxs,
+		MessageInfos:      file_internal_wire_matrixpb_idlpb_feature_proto_msgTypes,
 	}.Build()
-	File_internal_testenv_matrixpb_idlpb_feature_proto = out.File
-	file_internal_testenv_matrixpb_idlpb_feature_proto_goTypes = nil
-	file_internal_testenv_matrixpb_idlpb_feature_proto_depIdxs = nil
+	File_internal_wire_matrixpb_idlpb_feature_proto = out.File
+	file_internal_wire_matrixpb_idlpb_feature_proto_goTypes = nil
+	file_internal_wire_matrixpb_idlpb_feature_proto_depIdxs = nil
 }

@@ -1,22 +1,26 @@
-package matrixpb
+// Package parsed turns the original's example messages (internal/wire/matrixpb) into the
+// plain values that kernels/layout computes on. Its own decoders, which parse bytes, are held
+// against it in tests.
+package parsed
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 	"github.com/monolith-go/monolith/kernels/layout"
 )
 
 // LayoutConfig is the configuration of a layout plan for that many shards (ps_num). What
 // the original fills in by itself (feature_idx, slice_idx, and a slice's pooling_type and
 // max_sequence_length) is ignored. What does not fit together is for [layout.Compile] to say.
-func LayoutConfig(configs *FeatureConfigs, shards int) (layout.Config, error) {
+func LayoutConfig(configs *matrixpb.FeatureConfigs, shards int) (layout.Config, error) {
 	c := layout.Config{Shards: shards}
 	for name, f := range configs.GetFeatureConfigs() {
 		pooling := layout.Pooling(f.GetPoolingType())
-		if PoolingType(pooling) != f.GetPoolingType() {
-			return c, fmt.Errorf("matrixpb: feature %q: pooling_type %d is unknown: SUM is 0, MEAN 1, FIRSTN 3", name, f.GetPoolingType())
+		if matrixpb.PoolingType(pooling) != f.GetPoolingType() {
+			return c, fmt.Errorf("parsed: feature %q: pooling_type %d is unknown: SUM is 0, MEAN 1, FIRSTN 3", name, f.GetPoolingType())
 		}
 		c.Features = append(c.Features, layout.Feature{
 			Name: name, Table: f.GetTable(), Pooling: pooling,
@@ -25,8 +29,8 @@ func LayoutConfig(configs *FeatureConfigs, shards int) (layout.Config, error) {
 	}
 	for name, o := range configs.GetOutConfigs() {
 		typ := layout.OutType(o.GetOutType())
-		if OutType(typ) != o.GetOutType() {
-			return c, fmt.Errorf("matrixpb: layout %q: out_type %d is unknown: CONCAT is 0, STACK 1, ADDN 2, NONE 3", name, o.GetOutType())
+		if matrixpb.OutType(typ) != o.GetOutType() {
+			return c, fmt.Errorf("parsed: layout %q: out_type %d is unknown: CONCAT is 0, STACK 1, ADDN 2, NONE 3", name, o.GetOutType())
 		}
 		out := layout.Output{Name: name, Type: typ}
 		for _, s := range o.GetSliceConfigs() {
@@ -49,18 +53,18 @@ func ints(dims []int32) []int {
 }
 
 // FillExamples is [layout.Batch.ReadExamples] for examples that are parsed already.
-func FillExamples(b *layout.Batch, examples []*Example) error {
+func FillExamples(b *layout.Batch, examples []*matrixpb.Example) error {
 	if err := b.Reset(len(examples)); err != nil {
 		return err
 	}
 	for i, e := range examples {
 		for _, f := range e.GetNamedFeature() {
 			if f.GetSortedId() > 0 {
-				return fmt.Errorf("matrixpb: example %d: %w", i, layout.SortedIDError(f.GetName(), f.GetSortedId()))
+				return fmt.Errorf("parsed: example %d: %w", i, layout.SortedIDError(f.GetName(), f.GetSortedId()))
 			}
 			if at, ok := b.Plan().Feature(f.GetName()); ok {
 				if err := fillRow(b, at, i, f.GetFeature()); err != nil {
-					return fmt.Errorf("matrixpb: example %d: feature %q: %w", i, f.GetName(), err)
+					return fmt.Errorf("parsed: example %d: feature %q: %w", i, f.GetName(), err)
 				}
 			}
 		}
@@ -69,7 +73,7 @@ func FillExamples(b *layout.Batch, examples []*Example) error {
 }
 
 // FillExampleBatch is [layout.Batch.ReadExampleBatch] for a batch that is parsed already.
-func FillExampleBatch(b *layout.Batch, batch *ExampleBatch) error {
+func FillExampleBatch(b *layout.Batch, batch *matrixpb.ExampleBatch) error {
 	if err := b.ResetColumns(int(batch.GetBatchSize())); err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func FillExampleBatch(b *layout.Batch, batch *ExampleBatch) error {
 			continue
 		}
 		rows := list.GetFeature()
-		shared := list.GetType() == FeatureListType_SHARED
+		shared := list.GetType() == matrixpb.FeatureListType_SHARED
 		if err := b.Column(at, len(rows), shared); err != nil {
 			return err
 		}
@@ -88,20 +92,20 @@ func FillExampleBatch(b *layout.Batch, batch *ExampleBatch) error {
 		}
 		for i, f := range rows {
 			if err := fillRow(b, at, i, f); err != nil {
-				return fmt.Errorf("matrixpb: example batch: feature %q, element %d: %w", list.GetName(), i, err)
+				return fmt.Errorf("parsed: example batch: feature %q, element %d: %w", list.GetName(), i, err)
 			}
 		}
 	}
 	return nil
 }
 
-func fillRow(b *layout.Batch, feature, row int, f *Feature) error {
+func fillRow(b *layout.Batch, feature, row int, f *matrixpb.Feature) error {
 	switch kind := f.GetType().(type) {
 	case nil:
 		return nil
-	case *Feature_FidV1List:
+	case *matrixpb.Feature_FidV1List:
 		return b.Row(feature, row, true, kind.FidV1List.GetValue())
-	case *Feature_FidV2List:
+	case *matrixpb.Feature_FidV2List:
 		return b.Row(feature, row, false, kind.FidV2List.GetValue())
 	}
 	set := f.ProtoReflect().WhichOneof(f.ProtoReflect().Descriptor().Oneofs().ByName("type"))
@@ -127,11 +131,11 @@ func FillInstances(b *layout.Batch, instances []*idlpb.Instance) error {
 				}
 			}
 			if err := b.Row(at, i, false, fids); err != nil {
-				return fmt.Errorf("matrixpb: instance %d: %w", i, err)
+				return fmt.Errorf("parsed: instance %d: %w", i, err)
 			}
 		}
 		if err := b.Slotted(i, in.GetFid()); err != nil {
-			return fmt.Errorf("matrixpb: instance %d: %w", i, err)
+			return fmt.Errorf("parsed: instance %d: %w", i, err)
 		}
 	}
 	return nil

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: internal/testenv/matrixpb/idlpb/line_id.proto
+// source: internal/wire/matrixpb/idlpb/line_id.proto
 
 package idlpb
 
@@ -31,7 +31,7 @@ type MapStringFloatEntry struct {
 
 func (x *MapStringFloatEntry) Reset() {
 	*x = MapStringFloatEntry{}
-	mi := &file_internal_testenv_matrixpb_idlpb_line_id_proto_msgTypes[0]
+	mi := &file_internal_wire_matrixpb_idlpb_line_id_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -43,7 +43,7 @@ func (x *MapStringFloatEntry) String() string {
 func (*MapStringFloatEntry) ProtoMessage() {}
 
 func (x *MapStringFloatEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_line_id_proto_msgTypes[0]
+	mi := &file_internal_wire_matrixpb_idlpb_line_id_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -56,7 +56,7 @@ func (x *MapStringFloatEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapStringFloatEntry.ProtoReflect.Descriptor instead.
 func (*MapStringFloatEntry) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDescGZIP(), []int{0}
+	return file_internal_wire_matrixpb_idlpb_line_id_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *MapStringFloatEntry) GetKey() string {
@@ -101,7 +101,7 @@ const (
 
 func (x *LineId) Reset() {
 	*x = LineId{}
-	mi := &file_internal_testenv_matrixpb_idlpb_line_id_proto_msgTypes[1]
+	mi := &file_internal_wire_matrixpb_idlpb_line_id_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -113,7 +113,7 @@ func (x *LineId) String() string {
 func (*LineId) ProtoMessage() {}
 
 func (x *LineId) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_line_id_proto_msgTypes[1]
+	mi := &file_internal_wire_matrixpb_idlpb_line_id_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -126,7 +126,7 @@ func (x *LineId) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LineId.ProtoReflect.Descriptor instead.
 func (*LineId) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDescGZIP(), []int{1}
+	return file_internal_wire_matrixpb_idlpb_line_id_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *LineId) GetUid() uint64 {
@@ -227,11 +227,11 @@ func (x *LineId) GetDataSourceName() string {
 	return ""
 }
 
-var File_internal_testenv_matrixpb_idlpb_line_id_proto protoreflect.FileDescriptor
+var File_internal_wire_matrixpb_idlpb_line_id_proto protoreflect.FileDescriptor
 
-const file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDesc = "" +
+const file_internal_wire_matrixpb_idlpb_line_id_proto_rawDesc = "" +
 	"\n" +
-	"-internal/testenv/matrixpb/idlpb/line_id.proto\x12\x10idl.matrix.proto\"=\n" +
+	"*internal/wire/matrixpb/idlpb/line_id.proto\x12\x10idl.matrix.proto\"=\n" +
 	"\x13MapStringFloatEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x02R\x05value\"\x9f\x03\n" +
@@ -252,26 +252,26 @@ const file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDesc = "" +
 	"\auser_id\x181 \x01(\tR\x06userId\x12\x17\n" +
 	"\ais_draw\x18W \x01(\bR\x06isDraw\x12\x13\n" +
 	"\x04rank\x18\x91\x01 \x01(\x05R\x04rank\x12)\n" +
-	"\x10data_source_name\x18\xeb\x01 \x01(\tR\x0edataSourceNameBNB\vLineIdProtoZ?github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	"\x10data_source_name\x18\xeb\x01 \x01(\tR\x0edataSourceNameBKB\vLineIdProtoZ<github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 
 var (
-	file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDescOnce sync.Once
-	file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDescData []byte
+	file_internal_wire_matrixpb_idlpb_line_id_proto_rawDescOnce sync.Once
+	file_internal_wire_matrixpb_idlpb_line_id_proto_rawDescData []byte
 )
 
-func file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDescGZIP() []byte {
-	file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDescOnce.Do(func() {
-		file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDesc), len(file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDesc)))
+func file_internal_wire_matrixpb_idlpb_line_id_proto_rawDescGZIP() []byte {
+	file_internal_wire_matrixpb_idlpb_line_id_proto_rawDescOnce.Do(func() {
+		file_internal_wire_matrixpb_idlpb_line_id_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_internal_wire_matrixpb_idlpb_line_id_proto_rawDesc), len(file_internal_wire_matrixpb_idlpb_line_id_proto_rawDesc)))
 	})
-	return file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDescData
+	return file_internal_wire_matrixpb_idlpb_line_id_proto_rawDescData
 }
 
-var file_internal_testenv_matrixpb_idlpb_line_id_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
-var file_internal_testenv_matrixpb_idlpb_line_id_proto_goTypes = []any{
+var file_internal_wire_matrixpb_idlpb_line_id_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_internal_wire_matrixpb_idlpb_line_id_proto_goTypes = []any{
 	(*MapStringFloatEntry)(nil), // 0: idl.matrix.proto.MapStringFloatEntry
 	(*LineId)(nil),              // 1: idl.matrix.proto.LineId
 }
-var file_internal_testenv_matrixpb_idlpb_line_id_proto_depIdxs = []int32{
+var file_internal_wire_matrixpb_idlpb_line_id_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
 	0, // [0:0] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
@@ -279,26 +279,26 @@ var file_internal_testenv_matrixpb_idlpb_line_id_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for field type_name
 }
 
-func init() { file_internal_testenv_matrixpb_idlpb_line_id_proto_init() }
-func file_internal_testenv_matrixpb_idlpb_line_id_proto_init() {
-	if File_internal_testenv_matrixpb_idlpb_line_id_proto != nil {
+func init() { file_internal_wire_matrixpb_idlpb_line_id_proto_init() }
+func file_internal_wire_matrixpb_idlpb_line_id_proto_init() {
+	if File_internal_wire_matrixpb_idlpb_line_id_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDesc), len(file_internal_testenv_matrixpb_idlpb_line_id_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_matrixpb_idlpb_line_id_proto_rawDesc), len(file_internal_wire_matrixpb_idlpb_line_id_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_internal_testenv_matrixpb_idlpb_line_id_proto_goTypes,
-		DependencyIndexes: file_internal_testenv_matrixpb_idlpb_line_id_proto_depIdxs,
-		MessageInfos:      file_internal_testenv_matrixpb_idlpb_line_id_proto_msgTypes,
+		GoTypes:           file_internal_wire_matrixpb_idlpb_line_id_proto_goTypes,
+		DependencyIndexes: file_internal_wire_matrixpb_idlpb_line_id_proto_depIdxs,
+		MessageInfos:      file_internal_wire_matrixpb_idlpb_line_id_proto_msgTypes,
 	}.Build()
-	File_internal_testenv_matrixpb_idlpb_line_id_proto = out.File
-	file_internal_testenv_matrixpb_idlpb_line_id_proto_goTypes = nil
-	file_internal_testenv_matrixpb_idlpb_line_id_proto_depIdxs = nil
+	File_internal_wire_matrixpb_idlpb_line_id_proto = out.File
+	file_internal_wire_matrixpb_idlpb_line_id_proto_goTypes = nil
+	file_internal_wire_matrixpb_idlpb_line_id_proto_depIdxs = nil
 }

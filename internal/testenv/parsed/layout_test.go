@@ -1,4 +1,4 @@
-package matrixpb_test
+package parsed_test
 
 import (
 	"bytes"
@@ -12,8 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb"
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	"github.com/monolith-go/monolith/internal/testenv/parsed"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 	"github.com/monolith-go/monolith/kernels/layout"
 )
 
@@ -43,7 +44,7 @@ var configs = &matrixpb.FeatureConfigs{
 
 func plan(t testing.TB) *layout.Plan {
 	t.Helper()
-	cfg, err := matrixpb.LayoutConfig(configs, 3)
+	cfg, err := parsed.LayoutConfig(configs, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestLayoutConfig(t *testing.T) {
 	} {
 		c := proto.Clone(configs).(*matrixpb.FeatureConfigs)
 		spoil(c)
-		cfg, err := matrixpb.LayoutConfig(c, 3)
+		cfg, err := parsed.LayoutConfig(c, 3)
 		if err == nil {
 			_, err = layout.Compile(cfg)
 		}
@@ -185,19 +186,19 @@ func FuzzReadIsParse(f *testing.F) {
 		case 0:
 			m := &matrixpb.Example{}
 			if parse(m); fillErr == nil {
-				fillErr = matrixpb.FillExamples(fill, []*matrixpb.Example{m, nil})
+				fillErr = parsed.FillExamples(fill, []*matrixpb.Example{m, nil})
 			}
 			readErr = read.ReadExamples([][]byte{data, nil})
 		case 1:
 			m := &matrixpb.ExampleBatch{}
 			if parse(m); fillErr == nil {
-				fillErr = matrixpb.FillExampleBatch(fill, m)
+				fillErr = parsed.FillExampleBatch(fill, m)
 			}
 			readErr = read.ReadExampleBatch(data)
 		case 2:
 			m := &idlpb.Instance{}
 			if parse(m); fillErr == nil {
-				fillErr = matrixpb.FillInstances(fill, []*idlpb.Instance{nil, m})
+				fillErr = parsed.FillInstances(fill, []*idlpb.Instance{nil, m})
 			}
 			readErr = read.ReadInstances([][]byte{nil, data})
 		}

@@ -2,12 +2,12 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: internal/testenv/matrixpb/example.proto
+// source: internal/wire/matrixpb/example.proto
 
 package matrixpb
 
 import (
-	idlpb "github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	idlpb "github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -52,11 +52,11 @@ func (x FeatureListType) String() string {
 }
 
 func (FeatureListType) Descriptor() protoreflect.EnumDescriptor {
-	return file_internal_testenv_matrixpb_example_proto_enumTypes[0].Descriptor()
+	return file_internal_wire_matrixpb_example_proto_enumTypes[0].Descriptor()
 }
 
 func (FeatureListType) Type() protoreflect.EnumType {
-	return &file_internal_testenv_matrixpb_example_proto_enumTypes[0]
+	return &file_internal_wire_matrixpb_example_proto_enumTypes[0]
 }
 
 func (x FeatureListType) Number() protoreflect.EnumNumber {
@@ -65,7 +65,7 @@ func (x FeatureListType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FeatureListType.Descriptor instead.
 func (FeatureListType) EnumDescriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{0}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{0}
 }
 
 type PoolingType int32
@@ -101,11 +101,11 @@ func (x PoolingType) String() string {
 }
 
 func (PoolingType) Descriptor() protoreflect.EnumDescriptor {
-	return file_internal_testenv_matrixpb_example_proto_enumTypes[1].Descriptor()
+	return file_internal_wire_matrixpb_example_proto_enumTypes[1].Descriptor()
 }
 
 func (PoolingType) Type() protoreflect.EnumType {
-	return &file_internal_testenv_matrixpb_example_proto_enumTypes[1]
+	return &file_internal_wire_matrixpb_example_proto_enumTypes[1]
 }
 
 func (x PoolingType) Number() protoreflect.EnumNumber {
@@ -114,7 +114,7 @@ func (x PoolingType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolingType.Descriptor instead.
 func (PoolingType) EnumDescriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{1}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{1}
 }
 
 type OutType int32
@@ -153,11 +153,11 @@ func (x OutType) String() string {
 }
 
 func (OutType) Descriptor() protoreflect.EnumDescriptor {
-	return file_internal_testenv_matrixpb_example_proto_enumTypes[2].Descriptor()
+	return file_internal_wire_matrixpb_example_proto_enumTypes[2].Descriptor()
 }
 
 func (OutType) Type() protoreflect.EnumType {
-	return &file_internal_testenv_matrixpb_example_proto_enumTypes[2]
+	return &file_internal_wire_matrixpb_example_proto_enumTypes[2]
 }
 
 func (x OutType) Number() protoreflect.EnumNumber {
@@ -166,7 +166,7 @@ func (x OutType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutType.Descriptor instead.
 func (OutType) EnumDescriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{2}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{2}
 }
 
 type FidList struct {
@@ -178,7 +178,7 @@ type FidList struct {
 
 func (x *FidList) Reset() {
 	*x = FidList{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[0]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -190,7 +190,7 @@ func (x *FidList) String() string {
 func (*FidList) ProtoMessage() {}
 
 func (x *FidList) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[0]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -203,7 +203,7 @@ func (x *FidList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FidList.ProtoReflect.Descriptor instead.
 func (*FidList) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{0}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *FidList) GetValue() []uint64 {
@@ -222,7 +222,7 @@ type FidLists struct {
 
 func (x *FidLists) Reset() {
 	*x = FidLists{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[1]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +234,7 @@ func (x *FidLists) String() string {
 func (*FidLists) ProtoMessage() {}
 
 func (x *FidLists) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[1]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +247,7 @@ func (x *FidLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FidLists.ProtoReflect.Descriptor instead.
 func (*FidLists) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{1}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *FidLists) GetList() []*FidList {
@@ -266,7 +266,7 @@ type FloatList struct {
 
 func (x *FloatList) Reset() {
 	*x = FloatList{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[2]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -278,7 +278,7 @@ func (x *FloatList) String() string {
 func (*FloatList) ProtoMessage() {}
 
 func (x *FloatList) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[2]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -291,7 +291,7 @@ func (x *FloatList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatList.ProtoReflect.Descriptor instead.
 func (*FloatList) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{2}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *FloatList) GetValue() []float32 {
@@ -310,7 +310,7 @@ type FloatLists struct {
 
 func (x *FloatLists) Reset() {
 	*x = FloatLists{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[3]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -322,7 +322,7 @@ func (x *FloatLists) String() string {
 func (*FloatLists) ProtoMessage() {}
 
 func (x *FloatLists) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[3]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -335,7 +335,7 @@ func (x *FloatLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatLists.ProtoReflect.Descriptor instead.
 func (*FloatLists) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{3}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FloatLists) GetList() []*FloatList {
@@ -354,7 +354,7 @@ type DoubleList struct {
 
 func (x *DoubleList) Reset() {
 	*x = DoubleList{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[4]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +366,7 @@ func (x *DoubleList) String() string {
 func (*DoubleList) ProtoMessage() {}
 
 func (x *DoubleList) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[4]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +379,7 @@ func (x *DoubleList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoubleList.ProtoReflect.Descriptor instead.
 func (*DoubleList) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{4}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DoubleList) GetValue() []float64 {
@@ -398,7 +398,7 @@ type DoubleLists struct {
 
 func (x *DoubleLists) Reset() {
 	*x = DoubleLists{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[5]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +410,7 @@ func (x *DoubleLists) String() string {
 func (*DoubleLists) ProtoMessage() {}
 
 func (x *DoubleLists) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[5]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +423,7 @@ func (x *DoubleLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoubleLists.ProtoReflect.Descriptor instead.
 func (*DoubleLists) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{5}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DoubleLists) GetList() []*DoubleList {
@@ -442,7 +442,7 @@ type Int64List struct {
 
 func (x *Int64List) Reset() {
 	*x = Int64List{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[6]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +454,7 @@ func (x *Int64List) String() string {
 func (*Int64List) ProtoMessage() {}
 
 func (x *Int64List) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[6]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +467,7 @@ func (x *Int64List) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Int64List.ProtoReflect.Descriptor instead.
 func (*Int64List) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{6}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Int64List) GetValue() []int64 {
@@ -486,7 +486,7 @@ type Int64Lists struct {
 
 func (x *Int64Lists) Reset() {
 	*x = Int64Lists{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[7]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +498,7 @@ func (x *Int64Lists) String() string {
 func (*Int64Lists) ProtoMessage() {}
 
 func (x *Int64Lists) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[7]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +511,7 @@ func (x *Int64Lists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Int64Lists.ProtoReflect.Descriptor instead.
 func (*Int64Lists) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{7}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Int64Lists) GetList() []*Int64List {
@@ -530,7 +530,7 @@ type BytesList struct {
 
 func (x *BytesList) Reset() {
 	*x = BytesList{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[8]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +542,7 @@ func (x *BytesList) String() string {
 func (*BytesList) ProtoMessage() {}
 
 func (x *BytesList) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[8]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +555,7 @@ func (x *BytesList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BytesList.ProtoReflect.Descriptor instead.
 func (*BytesList) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{8}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BytesList) GetValue() [][]byte {
@@ -574,7 +574,7 @@ type BytesLists struct {
 
 func (x *BytesLists) Reset() {
 	*x = BytesLists{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[9]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +586,7 @@ func (x *BytesLists) String() string {
 func (*BytesLists) ProtoMessage() {}
 
 func (x *BytesLists) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[9]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +599,7 @@ func (x *BytesLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BytesLists.ProtoReflect.Descriptor instead.
 func (*BytesLists) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{9}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BytesLists) GetList() []*BytesList {
@@ -636,7 +636,7 @@ type Feature struct {
 
 func (x *Feature) Reset() {
 	*x = Feature{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[10]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +648,7 @@ func (x *Feature) String() string {
 func (*Feature) ProtoMessage() {}
 
 func (x *Feature) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[10]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +661,7 @@ func (x *Feature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Feature.ProtoReflect.Descriptor instead.
 func (*Feature) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{10}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Feature) GetType() isFeature_Type {
@@ -924,7 +924,7 @@ type FeatureMap struct {
 
 func (x *FeatureMap) Reset() {
 	*x = FeatureMap{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[11]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +936,7 @@ func (x *FeatureMap) String() string {
 func (*FeatureMap) ProtoMessage() {}
 
 func (x *FeatureMap) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[11]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +949,7 @@ func (x *FeatureMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeatureMap.ProtoReflect.Descriptor instead.
 func (*FeatureMap) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{11}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FeatureMap) GetFeatureMap() map[string]*Feature {
@@ -968,7 +968,7 @@ type RawFeature struct {
 
 func (x *RawFeature) Reset() {
 	*x = RawFeature{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[12]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +980,7 @@ func (x *RawFeature) String() string {
 func (*RawFeature) ProtoMessage() {}
 
 func (x *RawFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[12]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +993,7 @@ func (x *RawFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawFeature.ProtoReflect.Descriptor instead.
 func (*RawFeature) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{12}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RawFeature) GetFeature() []*Feature {
@@ -1015,7 +1015,7 @@ type NamedFeatureList struct {
 
 func (x *NamedFeatureList) Reset() {
 	*x = NamedFeatureList{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[13]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1027,7 @@ func (x *NamedFeatureList) String() string {
 func (*NamedFeatureList) ProtoMessage() {}
 
 func (x *NamedFeatureList) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[13]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1040,7 @@ func (x *NamedFeatureList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedFeatureList.ProtoReflect.Descriptor instead.
 func (*NamedFeatureList) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{13}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NamedFeatureList) GetId() int32 {
@@ -1083,7 +1083,7 @@ type NamedRawFeatureList struct {
 
 func (x *NamedRawFeatureList) Reset() {
 	*x = NamedRawFeatureList{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[14]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1095,7 @@ func (x *NamedRawFeatureList) String() string {
 func (*NamedRawFeatureList) ProtoMessage() {}
 
 func (x *NamedRawFeatureList) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[14]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1108,7 @@ func (x *NamedRawFeatureList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedRawFeatureList.ProtoReflect.Descriptor instead.
 func (*NamedRawFeatureList) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{14}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NamedRawFeatureList) GetId() int32 {
@@ -1152,7 +1152,7 @@ type ExampleBatch struct {
 
 func (x *ExampleBatch) Reset() {
 	*x = ExampleBatch{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[15]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1164,7 @@ func (x *ExampleBatch) String() string {
 func (*ExampleBatch) ProtoMessage() {}
 
 func (x *ExampleBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[15]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1177,7 @@ func (x *ExampleBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExampleBatch.ProtoReflect.Descriptor instead.
 func (*ExampleBatch) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{15}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExampleBatch) GetNamedFeatureList() []*NamedFeatureList {
@@ -1220,7 +1220,7 @@ type NamedFeature struct {
 
 func (x *NamedFeature) Reset() {
 	*x = NamedFeature{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[16]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1232,7 @@ func (x *NamedFeature) String() string {
 func (*NamedFeature) ProtoMessage() {}
 
 func (x *NamedFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[16]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1245,7 @@ func (x *NamedFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedFeature.ProtoReflect.Descriptor instead.
 func (*NamedFeature) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{16}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NamedFeature) GetId() int32 {
@@ -1287,7 +1287,7 @@ type NamedRawFeature struct {
 
 func (x *NamedRawFeature) Reset() {
 	*x = NamedRawFeature{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[17]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1299,7 @@ func (x *NamedRawFeature) String() string {
 func (*NamedRawFeature) ProtoMessage() {}
 
 func (x *NamedRawFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[17]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1312,7 @@ func (x *NamedRawFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedRawFeature.ProtoReflect.Descriptor instead.
 func (*NamedRawFeature) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{17}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NamedRawFeature) GetId() int32 {
@@ -1351,7 +1351,7 @@ type Example struct {
 
 func (x *Example) Reset() {
 	*x = Example{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[18]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1363,7 @@ func (x *Example) String() string {
 func (*Example) ProtoMessage() {}
 
 func (x *Example) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[18]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1376,7 @@ func (x *Example) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Example.ProtoReflect.Descriptor instead.
 func (*Example) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{18}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Example) GetNamedFeature() []*NamedFeature {
@@ -1432,7 +1432,7 @@ type ExampleBatchRowMajor struct {
 
 func (x *ExampleBatchRowMajor) Reset() {
 	*x = ExampleBatchRowMajor{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[19]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1444,7 @@ func (x *ExampleBatchRowMajor) String() string {
 func (*ExampleBatchRowMajor) ProtoMessage() {}
 
 func (x *ExampleBatchRowMajor) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[19]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1457,7 @@ func (x *ExampleBatchRowMajor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExampleBatchRowMajor.ProtoReflect.Descriptor instead.
 func (*ExampleBatchRowMajor) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{19}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExampleBatchRowMajor) GetSharedFeature() []*NamedFeature {
@@ -1494,7 +1494,7 @@ type FeatureData struct {
 
 func (x *FeatureData) Reset() {
 	*x = FeatureData{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[20]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1506,7 @@ func (x *FeatureData) String() string {
 func (*FeatureData) ProtoMessage() {}
 
 func (x *FeatureData) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[20]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1519,7 @@ func (x *FeatureData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeatureData.ProtoReflect.Descriptor instead.
 func (*FeatureData) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{20}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FeatureData) GetGid() int64 {
@@ -1567,7 +1567,7 @@ type ChannelCache struct {
 
 func (x *ChannelCache) Reset() {
 	*x = ChannelCache{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[21]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1579,7 @@ func (x *ChannelCache) String() string {
 func (*ChannelCache) ProtoMessage() {}
 
 func (x *ChannelCache) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[21]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1592,7 @@ func (x *ChannelCache) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelCache.ProtoReflect.Descriptor instead.
 func (*ChannelCache) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{21}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ChannelCache) GetChannelId() int64 {
@@ -1623,7 +1623,7 @@ type FilterValues struct {
 
 func (x *FilterValues) Reset() {
 	*x = FilterValues{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[22]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1635,7 @@ func (x *FilterValues) String() string {
 func (*FilterValues) ProtoMessage() {}
 
 func (x *FilterValues) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[22]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1648,7 @@ func (x *FilterValues) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterValues.ProtoReflect.Descriptor instead.
 func (*FilterValues) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{22}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FilterValues) GetType() isFilterValues_Type {
@@ -1724,7 +1724,7 @@ type SliceConfig struct {
 
 func (x *SliceConfig) Reset() {
 	*x = SliceConfig{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[23]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1736,7 @@ func (x *SliceConfig) String() string {
 func (*SliceConfig) ProtoMessage() {}
 
 func (x *SliceConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[23]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1749,7 @@ func (x *SliceConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SliceConfig.ProtoReflect.Descriptor instead.
 func (*SliceConfig) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{23}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SliceConfig) GetFeatureName() string {
@@ -1810,7 +1810,7 @@ type TensorShape struct {
 
 func (x *TensorShape) Reset() {
 	*x = TensorShape{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[24]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +1822,7 @@ func (x *TensorShape) String() string {
 func (*TensorShape) ProtoMessage() {}
 
 func (x *TensorShape) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[24]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +1835,7 @@ func (x *TensorShape) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorShape.ProtoReflect.Descriptor instead.
 func (*TensorShape) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{24}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TensorShape) GetDims() []int32 {
@@ -1856,7 +1856,7 @@ type OutConfig struct {
 
 func (x *OutConfig) Reset() {
 	*x = OutConfig{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[25]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1868,7 @@ func (x *OutConfig) String() string {
 func (*OutConfig) ProtoMessage() {}
 
 func (x *OutConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[25]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1881,7 @@ func (x *OutConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutConfig.ProtoReflect.Descriptor instead.
 func (*OutConfig) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{25}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OutConfig) GetSliceConfigs() []*SliceConfig {
@@ -1917,7 +1917,7 @@ type FeatureConfig struct {
 
 func (x *FeatureConfig) Reset() {
 	*x = FeatureConfig{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[26]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +1929,7 @@ func (x *FeatureConfig) String() string {
 func (*FeatureConfig) ProtoMessage() {}
 
 func (x *FeatureConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[26]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +1942,7 @@ func (x *FeatureConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeatureConfig.ProtoReflect.Descriptor instead.
 func (*FeatureConfig) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{26}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FeatureConfig) GetTable() string {
@@ -1983,7 +1983,7 @@ type FeatureConfigs struct {
 
 func (x *FeatureConfigs) Reset() {
 	*x = FeatureConfigs{}
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[27]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +1995,7 @@ func (x *FeatureConfigs) String() string {
 func (*FeatureConfigs) ProtoMessage() {}
 
 func (x *FeatureConfigs) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_example_proto_msgTypes[27]
+	mi := &file_internal_wire_matrixpb_example_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2008,7 @@ func (x *FeatureConfigs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeatureConfigs.ProtoReflect.Descriptor instead.
 func (*FeatureConfigs) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_example_proto_rawDescGZIP(), []int{27}
+	return file_internal_wire_matrixpb_example_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FeatureConfigs) GetFeatureConfigs() map[string]*FeatureConfig {
@@ -2025,11 +2025,11 @@ func (x *FeatureConfigs) GetOutConfigs() map[string]*OutConfig {
 	return nil
 }
 
-var File_internal_testenv_matrixpb_example_proto protoreflect.FileDescriptor
+var File_internal_wire_matrixpb_example_proto protoreflect.FileDescriptor
 
-const file_internal_testenv_matrixpb_example_proto_rawDesc = "" +
+const file_internal_wire_matrixpb_example_proto_rawDesc = "" +
 	"\n" +
-	"'internal/testenv/matrixpb/example.proto\x12\x11monolith.io.proto\x1a-internal/testenv/matrixpb/idlpb/line_id.proto\"\x1f\n" +
+	"$internal/wire/matrixpb/example.proto\x12\x11monolith.io.proto\x1a*internal/wire/matrixpb/idlpb/line_id.proto\"\x1f\n" +
 	"\aFidList\x12\x14\n" +
 	"\x05value\x18\x01 \x03(\x06R\x05value\":\n" +
 	"\bFidLists\x12.\n" +
@@ -2200,23 +2200,23 @@ const file_internal_testenv_matrixpb_example_proto_rawDesc = "" +
 	"\x06CONCAT\x10\x00\x12\t\n" +
 	"\x05STACK\x10\x01\x12\b\n" +
 	"\x04ADDN\x10\x02\x12\b\n" +
-	"\x04NONE\x10\x03B>Z9github.com/monolith-go/monolith/internal/testenv/matrixpb\xf8\x01\x01b\x06proto3"
+	"\x04NONE\x10\x03B;Z6github.com/monolith-go/monolith/internal/wire/matrixpb\xf8\x01\x01b\x06proto3"
 
 var (
-	file_internal_testenv_matrixpb_example_proto_rawDescOnce sync.Once
-	file_internal_testenv_matrixpb_example_proto_rawDescData []byte
+	file_internal_wire_matrixpb_example_proto_rawDescOnce sync.Once
+	file_internal_wire_matrixpb_example_proto_rawDescData []byte
 )
 
-func file_internal_testenv_matrixpb_example_proto_rawDescGZIP() []byte {
-	file_internal_testenv_matrixpb_example_proto_rawDescOnce.Do(func() {
-		file_internal_testenv_matrixpb_example_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_internal_testenv_matrixpb_example_proto_rawDesc), len(file_internal_testenv_matrixpb_example_proto_rawDesc)))
+func file_internal_wire_matrixpb_example_proto_rawDescGZIP() []byte {
+	file_internal_wire_matrixpb_example_proto_rawDescOnce.Do(func() {
+		file_internal_wire_matrixpb_example_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_internal_wire_matrixpb_example_proto_rawDesc), len(file_internal_wire_matrixpb_example_proto_rawDesc)))
 	})
-	return file_internal_testenv_matrixpb_example_proto_rawDescData
+	return file_internal_wire_matrixpb_example_proto_rawDescData
 }
 
-var file_internal_testenv_matrixpb_example_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_internal_testenv_matrixpb_example_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
-var file_internal_testenv_matrixpb_example_proto_goTypes = []any{
+var file_internal_wire_matrixpb_example_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_internal_wire_matrixpb_example_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_internal_wire_matrixpb_example_proto_goTypes = []any{
 	(FeatureListType)(0),         // 0: monolith.io.proto.FeatureListType
 	(PoolingType)(0),             // 1: monolith.io.proto.PoolingType
 	(OutType)(0),                 // 2: monolith.io.proto.OutType
@@ -2253,7 +2253,7 @@ var file_internal_testenv_matrixpb_example_proto_goTypes = []any{
 	nil,                          // 33: monolith.io.proto.FeatureConfigs.OutConfigsEntry
 	(*idlpb.LineId)(nil),         // 34: idl.matrix.proto.LineId
 }
-var file_internal_testenv_matrixpb_example_proto_depIdxs = []int32{
+var file_internal_wire_matrixpb_example_proto_depIdxs = []int32{
 	3,  // 0: monolith.io.proto.FidLists.list:type_name -> monolith.io.proto.FidList
 	5,  // 1: monolith.io.proto.FloatLists.list:type_name -> monolith.io.proto.FloatList
 	7,  // 2: monolith.io.proto.DoubleLists.list:type_name -> monolith.io.proto.DoubleList
@@ -2309,12 +2309,12 @@ var file_internal_testenv_matrixpb_example_proto_depIdxs = []int32{
 	0,  // [0:48] is the sub-list for field type_name
 }
 
-func init() { file_internal_testenv_matrixpb_example_proto_init() }
-func file_internal_testenv_matrixpb_example_proto_init() {
-	if File_internal_testenv_matrixpb_example_proto != nil {
+func init() { file_internal_wire_matrixpb_example_proto_init() }
+func file_internal_wire_matrixpb_example_proto_init() {
+	if File_internal_wire_matrixpb_example_proto != nil {
 		return
 	}
-	file_internal_testenv_matrixpb_example_proto_msgTypes[10].OneofWrappers = []any{
+	file_internal_wire_matrixpb_example_proto_msgTypes[10].OneofWrappers = []any{
 		(*Feature_FidV1List)(nil),
 		(*Feature_FidV2List)(nil),
 		(*Feature_FloatList)(nil),
@@ -2332,7 +2332,7 @@ func file_internal_testenv_matrixpb_example_proto_init() {
 		(*Feature_BytesValue)(nil),
 		(*Feature_FidV1Lists)(nil),
 	}
-	file_internal_testenv_matrixpb_example_proto_msgTypes[22].OneofWrappers = []any{
+	file_internal_wire_matrixpb_example_proto_msgTypes[22].OneofWrappers = []any{
 		(*FilterValues_FloatList)(nil),
 		(*FilterValues_Int64List)(nil),
 		(*FilterValues_BytesList)(nil),
@@ -2341,18 +2341,18 @@ func file_internal_testenv_matrixpb_example_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_testenv_matrixpb_example_proto_rawDesc), len(file_internal_testenv_matrixpb_example_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_matrixpb_example_proto_rawDesc), len(file_internal_wire_matrixpb_example_proto_rawDesc)),
 			NumEnums:      3,
 			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_internal_testenv_matrixpb_example_proto_goTypes,
-		DependencyIndexes: file_internal_testenv_matrixpb_example_proto_depIdxs,
-		EnumInfos:         file_internal_testenv_matrixpb_example_proto_enumTypes,
-		MessageInfos:      file_internal_testenv_matrixpb_example_proto_msgTypes,
+		GoTypes:           file_internal_wire_matrixpb_example_proto_goTypes,
+		DependencyIndexes: file_internal_wire_matrixpb_example_proto_depIdxs,
+		EnumInfos:         file_internal_wire_matrixpb_example_proto_enumTypes,
+		MessageInfos:      file_internal_wire_matrixpb_example_proto_msgTypes,
 	}.Build()
-	File_internal_testenv_matrixpb_example_proto = out.File
-	file_internal_testenv_matrixpb_example_proto_goTypes = nil
-	file_internal_testenv_matrixpb_example_proto_depIdxs = nil
+	File_internal_wire_matrixpb_example_proto = out.File
+	file_internal_wire_matrixpb_example_proto_goTypes = nil
+	file_internal_wire_matrixpb_example_proto_depIdxs = nil
 }

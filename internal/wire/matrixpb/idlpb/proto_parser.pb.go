@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: internal/testenv/matrixpb/idlpb/proto_parser.proto
+// source: internal/wire/matrixpb/idlpb/proto_parser.proto
 
 package idlpb
 
@@ -29,7 +29,7 @@ type Instance struct {
 	Label          []float32              `protobuf:"fixed32,3,rep,packed,name=label" json:"label,omitempty"`
 	InstanceWeight *float32               `protobuf:"fixed32,4,opt,name=instance_weight,json=instanceWeight" json:"instance_weight,omitempty"`
 	LineId         *LineId                `protobuf:"bytes,5,opt,name=line_id,json=lineId" json:"line_id,omitempty"`
-	// Deprecated: Marked as deprecated in internal/testenv/matrixpb/idlpb/proto_parser.proto.
+	// Deprecated: Marked as deprecated in internal/wire/matrixpb/idlpb/proto_parser.proto.
 	Dense         []float32   `protobuf:"fixed32,6,rep,packed,name=dense" json:"dense,omitempty"`
 	LabelTag      []*LabelTag `protobuf:"bytes,7,rep,name=label_tag,json=labelTag" json:"label_tag,omitempty"`
 	NextFid       []uint64    `protobuf:"fixed64,8,rep,packed,name=next_fid,json=nextFid" json:"next_fid,omitempty"`
@@ -41,7 +41,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes[0]
+	mi := &file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -53,7 +53,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes[0]
+	mi := &file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -66,7 +66,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescGZIP(), []int{0}
+	return file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Instance) GetFid() []uint64 {
@@ -104,7 +104,7 @@ func (x *Instance) GetLineId() *LineId {
 	return nil
 }
 
-// Deprecated: Marked as deprecated in internal/testenv/matrixpb/idlpb/proto_parser.proto.
+// Deprecated: Marked as deprecated in internal/wire/matrixpb/idlpb/proto_parser.proto.
 func (x *Instance) GetDense() []float32 {
 	if x != nil {
 		return x.Dense
@@ -150,7 +150,7 @@ type InstanceWrapper struct {
 
 func (x *InstanceWrapper) Reset() {
 	*x = InstanceWrapper{}
-	mi := &file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes[1]
+	mi := &file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -162,7 +162,7 @@ func (x *InstanceWrapper) String() string {
 func (*InstanceWrapper) ProtoMessage() {}
 
 func (x *InstanceWrapper) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes[1]
+	mi := &file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -175,7 +175,7 @@ func (x *InstanceWrapper) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceWrapper.ProtoReflect.Descriptor instead.
 func (*InstanceWrapper) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescGZIP(), []int{1}
+	return file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *InstanceWrapper) GetInstance() []byte {
@@ -202,7 +202,7 @@ type LabelTag struct {
 
 func (x *LabelTag) Reset() {
 	*x = LabelTag{}
-	mi := &file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes[2]
+	mi := &file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -214,7 +214,7 @@ func (x *LabelTag) String() string {
 func (*LabelTag) ProtoMessage() {}
 
 func (x *LabelTag) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes[2]
+	mi := &file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -227,7 +227,7 @@ func (x *LabelTag) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelTag.ProtoReflect.Descriptor instead.
 func (*LabelTag) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescGZIP(), []int{2}
+	return file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *LabelTag) GetKey() int32 {
@@ -258,7 +258,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes[3]
+	mi := &file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -270,7 +270,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes[3]
+	mi := &file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -283,7 +283,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescGZIP(), []int{3}
+	return file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Request) GetReqId() string {
@@ -328,11 +328,11 @@ func (x *Request) GetUser() string {
 	return ""
 }
 
-var File_internal_testenv_matrixpb_idlpb_proto_parser_proto protoreflect.FileDescriptor
+var File_internal_wire_matrixpb_idlpb_proto_parser_proto protoreflect.FileDescriptor
 
-const file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDesc = "" +
+const file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDesc = "" +
 	"\n" +
-	"2internal/testenv/matrixpb/idlpb/proto_parser.proto\x12\fparser.proto\x1a-internal/testenv/matrixpb/idlpb/feature.proto\x1a-internal/testenv/matrixpb/idlpb/line_id.proto\"\xfd\x02\n" +
+	"/internal/wire/matrixpb/idlpb/proto_parser.proto\x12\fparser.proto\x1a*internal/wire/matrixpb/idlpb/feature.proto\x1a*internal/wire/matrixpb/idlpb/line_id.proto\"\xfd\x02\n" +
 	"\bInstance\x12\x14\n" +
 	"\x03fid\x18\x01 \x03(\x06B\x02\x10\x01R\x03fid\x12\x18\n" +
 	"\x05value\x18\x02 \x03(\x02B\x02\x10\x01R\x05value\x12\x18\n" +
@@ -357,22 +357,22 @@ const file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDesc = "" +
 	"\x03uid\x18\x03 \x01(\x06R\x03uid\x12\x19\n" +
 	"\breq_time\x18\x04 \x01(\x03R\areqTime\x124\n" +
 	"\tinstances\x18\x05 \x03(\v2\x16.parser.proto.InstanceR\tinstances\x12\x12\n" +
-	"\x04user\x18\x06 \x01(\tR\x04userBAZ?github.com/monolith-go/monolith/internal/testenv/matrixpb/idlpb"
+	"\x04user\x18\x06 \x01(\tR\x04userB>Z<github.com/monolith-go/monolith/internal/wire/matrixpb/idlpb"
 
 var (
-	file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescOnce sync.Once
-	file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescData []byte
+	file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescOnce sync.Once
+	file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescData []byte
 )
 
-func file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescGZIP() []byte {
-	file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescOnce.Do(func() {
-		file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDesc), len(file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDesc)))
+func file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescGZIP() []byte {
+	file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescOnce.Do(func() {
+		file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDesc), len(file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDesc)))
 	})
-	return file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDescData
+	return file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDescData
 }
 
-var file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
-var file_internal_testenv_matrixpb_idlpb_proto_parser_proto_goTypes = []any{
+var file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_internal_wire_matrixpb_idlpb_proto_parser_proto_goTypes = []any{
 	(*Instance)(nil),        // 0: parser.proto.Instance
 	(*InstanceWrapper)(nil), // 1: parser.proto.InstanceWrapper
 	(*LabelTag)(nil),        // 2: parser.proto.LabelTag
@@ -380,7 +380,7 @@ var file_internal_testenv_matrixpb_idlpb_proto_parser_proto_goTypes = []any{
 	(*LineId)(nil),          // 4: idl.matrix.proto.LineId
 	(*Feature)(nil),         // 5: idl.matrix.proto.Feature
 }
-var file_internal_testenv_matrixpb_idlpb_proto_parser_proto_depIdxs = []int32{
+var file_internal_wire_matrixpb_idlpb_proto_parser_proto_depIdxs = []int32{
 	4, // 0: parser.proto.Instance.line_id:type_name -> idl.matrix.proto.LineId
 	2, // 1: parser.proto.Instance.label_tag:type_name -> parser.proto.LabelTag
 	5, // 2: parser.proto.Instance.feature:type_name -> idl.matrix.proto.Feature
@@ -392,28 +392,28 @@ var file_internal_testenv_matrixpb_idlpb_proto_parser_proto_depIdxs = []int32{
 	0, // [0:4] is the sub-list for field type_name
 }
 
-func init() { file_internal_testenv_matrixpb_idlpb_proto_parser_proto_init() }
-func file_internal_testenv_matrixpb_idlpb_proto_parser_proto_init() {
-	if File_internal_testenv_matrixpb_idlpb_proto_parser_proto != nil {
+func init() { file_internal_wire_matrixpb_idlpb_proto_parser_proto_init() }
+func file_internal_wire_matrixpb_idlpb_proto_parser_proto_init() {
+	if File_internal_wire_matrixpb_idlpb_proto_parser_proto != nil {
 		return
 	}
-	file_internal_testenv_matrixpb_idlpb_feature_proto_init()
-	file_internal_testenv_matrixpb_idlpb_line_id_proto_init()
+	file_internal_wire_matrixpb_idlpb_feature_proto_init()
+	file_internal_wire_matrixpb_idlpb_line_id_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDesc), len(file_internal_testenv_matrixpb_idlpb_proto_parser_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDesc), len(file_internal_wire_matrixpb_idlpb_proto_parser_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_internal_testenv_matrixpb_idlpb_proto_parser_proto_goTypes,
-		DependencyIndexes: file_internal_testenv_matrixpb_idlpb_proto_parser_proto_depIdxs,
-		MessageInfos:      file_internal_testenv_matrixpb_idlpb_proto_parser_proto_msgTypes,
+		GoTypes:           file_internal_wire_matrixpb_idlpb_proto_parser_proto_goTypes,
+		DependencyIndexes: file_internal_wire_matrixpb_idlpb_proto_parser_proto_depIdxs,
+		MessageInfos:      file_internal_wire_matrixpb_idlpb_proto_parser_proto_msgTypes,
 	}.Build()
-	File_internal_testenv_matrixpb_idlpb_proto_parser_proto = out.File
-	file_internal_testenv_matrixpb_idlpb_proto_parser_proto_goTypes = nil
-	file_internal_testenv_matrixpb_idlpb_proto_parser_proto_depIdxs = nil
+	File_internal_wire_matrixpb_idlpb_proto_parser_proto = out.File
+	file_internal_wire_matrixpb_idlpb_proto_parser_proto_goTypes = nil
+	file_internal_wire_matrixpb_idlpb_proto_parser_proto_depIdxs = nil
 }
