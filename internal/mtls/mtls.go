@@ -48,13 +48,9 @@ func (f Files) Load() (*tls.Config, error) {
 	if f.Cert == "" || f.Key == "" || f.CA == "" {
 		return nil, errors.New("TLS needs three files: the certificate, its key and the authorities; name all of them, or none")
 	}
-	pem, err := os.ReadFile(f.CA)
+	authorities, err := f.authorities()
 	if err != nil {
-		return nil, fmt.Errorf("read the authorities: %w", err)
-	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", f.CA)
+		return nil, err
 	}
 	k := &keeper{files: f}
 	if _, err := k.current(); err != nil {
@@ -72,6 +68,43 @@ func (f Files) Load() (*tls.Config, error) {
 			return k.current()
 		},
 	}, nil
+}
+
+// Client is the configuration of a client of servers that are not ours: with authorities, and a
+// certificate of its own where one is named. No files at all are nil.
+func (f Files) Client() (*tls.Config, error) {
+	if f == (Files{}) {
+		return nil, nil
+	}
+	if f.CA == "" || (f.Cert == "") != (f.Key == "") {
+		return nil, errors.New("TLS needs the authorities and, where a certificate is shown, that and its key")
+	}
+	authorities, err := f.authorities()
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities}
+	if f.Cert == "" {
+		return c, nil
+	}
+	k := &keeper{files: f}
+	if _, err := k.current(); err != nil {
+		return nil, err
+	}
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.current() }
+	return c, nil
+}
+
+func (f Files) authorities() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(f.CA)
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", f.CA)
+	}
+	return authorities, nil
 }
 
 // keeper has the newest certificate that could be read.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/modelserver/entry"
 	"github.com/monolith-go/monolith/services/modelserver/rows"
@@ -34,6 +35,7 @@ type Config struct {
 	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
 	// Default topic predictions, and <bzid>.predictions outside of the namespace demo.
 	Brokers          []string
+	Access           kafka.Credentials
 	PredictionsTopic string
 	// SampleRate is the share of requests that leave impressions without asking for them
 	// (x-impression). Default 0.01; negative, or 0 by its flag: none.
@@ -77,6 +79,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BaseDir, "base-dir", c.BaseDir, "`folder` in which relative base paths start")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
+	c.Access.Register(fs)
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
 	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests that leave impressions without asking for them by x-impression; 0: none")
 	fs.IntVar(&c.MaxBatch, "max-batch", c.MaxBatch, "most rows of one Predict")
