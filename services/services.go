@@ -43,5 +43,6 @@ type Env struct {
 	TLS     mtls.Files     // of the role's other ports, as far as their own flags name none
 	Health  *health.State  // what keeps the role from its work; nil: nobody looks
 	Surveys *files.Surveys // of the files that trainers learn, shared by all; nil: each makes its own
+	Stdin   *files.Pipe    // the records of standard input, where they are learnt; nil: they are not
 	Lanes   *nn.Lanes      // what the process computes on, shared by all its roles; nil: each computation has its own
 }

@@ -37,12 +37,12 @@ func TestAnswersForSomethingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	was, err := Describe(t.Context(), brokers, "ratings")
+	was, err := (*Access)(nil).Describe(t.Context(), brokers, "ratings")
 	if err != nil {
 		t.Fatal(err)
 	}
 	epoch := was.Partitions[0].LeaderEpoch
-	c, err := newClient(brokers)
+	c, err := newClient(brokers, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestTopicsAsTheyAreDescribed(t *testing.T) {
 			res.Brokers = append(res.Brokers, leader)
 			return res
 		})
-		topic, err := Describe(t.Context(), []string{b.Addr()}, "ratings")
+		topic, err := (*Access)(nil).Describe(t.Context(), []string{b.Addr()}, "ratings")
 		if (err == nil) != tc.ok {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -134,7 +134,7 @@ func countStart(dir string) (int32, error) {
 // raiseEpochs gives every partition a leader epoch that no earlier life of the broker
 // had. Readers recognise by it a log that lost its end while the broker was down.
 func (b *Broker) raiseEpochs(ctx context.Context, life int32) error {
-	c, err := newClient([]string{b.addr})
+	c, err := newClient([]string{b.addr}, nil)
 	if err != nil {
 		return err
 	}

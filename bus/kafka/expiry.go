@@ -47,7 +47,7 @@ func repeat(log *slog.Logger, once func(context.Context) error) (stop func()) {
 func expireOnce(ctx context.Context, addr string, retention map[string]time.Duration, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, expireTimeout)
 	defer cancel()
-	c, err := newClient([]string{addr})
+	c, err := newClient([]string{addr}, nil)
 	if err != nil {
 		return err
 	}

@@ -168,7 +168,7 @@ func topicMadeAnew(t *testing.T, ctx context.Context, brokers []string) {
 		}
 	}
 	write(3)
-	old, err := Describe(ctx, brokers, topic)
+	old, err := (*Access)(nil).Describe(ctx, brokers, topic)
 	if err != nil || old.ID == "" {
 		t.Fatal(old, err)
 	}
@@ -192,7 +192,7 @@ func topicMadeAnew(t *testing.T, ctx context.Context, brokers []string) {
 		t.Fatal(err)
 	}
 	write(5)
-	if now, err := Describe(ctx, brokers, topic); err != nil || now.ID == old.ID {
+	if now, err := (*Access)(nil).Describe(ctx, brokers, topic); err != nil || now.ID == old.ID {
 		t.Fatalf("the topic made anew has id %q, before it was %q, %v", now.ID, old.ID, err)
 	}
 	if recs, _, err := r.Fetch(ctx, 3); !errors.Is(err, ErrTopicChanged) {
@@ -220,7 +220,7 @@ func retainedTail(t *testing.T, ctx context.Context, brokers []string) {
 		}
 	}
 	r := newReader(t, brokers, topic)
-	was, err := Describe(ctx, brokers, topic)
+	was, err := (*Access)(nil).Describe(ctx, brokers, topic)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,11 +85,11 @@ func temporary(err error) bool {
 }
 
 // newClient returns a client that makes each request once: who asks paces himself.
-func newClient(brokers []string) (*kgo.Client, error) {
-	c, err := kgo.NewClient(
+func newClient(brokers []string, a *Access) (*kgo.Client, error) {
+	c, err := kgo.NewClient(append(a.options(),
 		kgo.SeedBrokers(brokers...), kgo.ClientID("monolith"), kgo.DialTimeout(dialTimeout), kgo.RequestTimeoutOverhead(answerTimeout),
 		kgo.RequestRetries(len(brokers)-1), kgo.RetryBackoffFn(func(int) time.Duration { return minBackoff }), kgo.MetadataMinAge(minBackoff),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("brokers %v: %w", brokers, err)
 	}

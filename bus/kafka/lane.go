@@ -45,7 +45,7 @@ func (w *Writer) run(q *laneQueue) {
 		for {
 			var err error
 			if c == nil {
-				c, err = dialLeader(w.ctx, w.cfg.Brokers, q.topic, q.partition)
+				c, err = w.cfg.Access.dialLeader(w.ctx, w.cfg.Brokers, q.topic, q.partition)
 			}
 			if err == nil && time.Since(used) > w.idle {
 				err = probe(w.ctx, c)

@@ -17,6 +17,7 @@ import (
 // ReaderConfig names one partition.
 type ReaderConfig struct {
 	Brokers   []string // host:port, any of the cluster
+	Access    *Access  // how they are spoken to; default: in the clear
 	Topic     string
 	TopicID   string // of the topic that is meant; empty: whichever the first answer names
 	Partition int32
@@ -201,7 +202,7 @@ func (r *Reader) open() (*kgo.Client, error) {
 		return nil, ErrClosed
 	}
 	if r.client == nil {
-		c, err := newClient(r.cfg.Brokers)
+		c, err := newClient(r.cfg.Brokers, r.cfg.Access)
 		if err != nil {
 			return nil, err
 		}

@@ -5,10 +5,15 @@ import (
 	"fmt"
 )
 
+// Scan reads from brokers that are spoken to in the clear.
+func Scan(ctx context.Context, brokers []string, topic string, handle func(Record) error) (first, ends map[int32]int64, err error) {
+	return (*Access)(nil).Scan(ctx, brokers, topic, handle)
+}
+
 // Scan hands every record of the topic, up to where it ends now, to handle, partition
 // by partition, and returns the first and end offsets.
-func Scan(ctx context.Context, brokers []string, topic string, handle func(Record) error) (first, ends map[int32]int64, err error) {
-	return eachPartition(ctx, brokers, topic, func(r *Reader, begin, end int64) error { return r.scan(ctx, begin, end, handle) })
+func (a *Access) Scan(ctx context.Context, brokers []string, topic string, handle func(Record) error) (first, ends map[int32]int64, err error) {
+	return a.eachPartition(ctx, brokers, topic, func(r *Reader, begin, end int64) error { return r.scan(ctx, begin, end, handle) })
 }
 
 // ScanPartition hands the records of one partition, from an offset on and up to where it
@@ -45,19 +50,19 @@ func (r *Reader) scan(ctx context.Context, from, end int64, handle func(Record) 
 
 // Bounds are the first and end offsets of the topic's partitions.
 func Bounds(ctx context.Context, brokers []string, topic string) (first, ends map[int32]int64, err error) {
-	return eachPartition(ctx, brokers, topic, func(*Reader, int64, int64) error { return nil })
+	return (*Access)(nil).eachPartition(ctx, brokers, topic, func(*Reader, int64, int64) error { return nil })
 }
 
 // eachPartition hands a reader of each partition, with its bounds, to read.
-func eachPartition(ctx context.Context, brokers []string, topic string, read func(r *Reader, begin, end int64) error) (first, ends map[int32]int64, err error) {
-	n, err := Partitions(ctx, brokers, topic)
+func (a *Access) eachPartition(ctx context.Context, brokers []string, topic string, read func(r *Reader, begin, end int64) error) (first, ends map[int32]int64, err error) {
+	n, err := a.partitions(ctx, brokers, topic)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read topic %s: %w", topic, err)
 	}
 	first, ends = map[int32]int64{}, map[int32]int64{}
 	for p := range n {
 		err := func() error {
-			r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: p, MaxBytes: 4 << 20})
+			r := NewReader(ReaderConfig{Brokers: brokers, Access: a, Topic: topic, Partition: p, MaxBytes: 4 << 20})
 			defer r.Close()
 			begin, end, err := r.Bounds(ctx)
 			if err != nil {

@@ -64,8 +64,8 @@ type Partition struct {
 var ErrNoTopic = errors.New("no such topic")
 
 // Describe asks for a topic. It never makes the broker create one.
-func Describe(ctx context.Context, brokers []string, topic string) (Topic, error) {
-	c, err := newClient(brokers)
+func (a *Access) Describe(ctx context.Context, brokers []string, topic string) (Topic, error) {
+	c, err := newClient(brokers, a)
 	if err != nil {
 		return Topic{}, err
 	}
@@ -139,8 +139,8 @@ func (t Topic) led(p int32) (Partition, error) {
 }
 
 // dialLeader connects to the broker that leads the partition.
-func dialLeader(ctx context.Context, brokers []string, topic string, partition int32) (*kafkago.Conn, error) {
-	t, err := Describe(ctx, brokers, topic)
+func (a *Access) dialLeader(ctx context.Context, brokers []string, topic string, partition int32) (*kafkago.Conn, error) {
+	t, err := a.Describe(ctx, brokers, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -148,25 +148,33 @@ func dialLeader(ctx context.Context, brokers []string, topic string, partition i
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: dialTimeout}
-	c, err := d.DialContext(ctx, "tcp", p.addr)
+	c, err := a.dial(ctx, p.addr, kafkago.ConnConfig{ClientID: "monolith", Topic: topic, Partition: int(partition), Broker: int(p.leader)})
 	if err != nil {
 		return nil, fmt.Errorf("%w: leader of %s/%d: %w", ErrUnavailable, topic, partition, err)
 	}
-	return kafkago.NewConnWith(c, kafkago.ConnConfig{ClientID: "monolith", Topic: topic, Partition: int(partition), Broker: int(p.leader)}), nil
+	return c, nil
 }
 
 // Partitions returns how many partitions topic has.
 func Partitions(ctx context.Context, brokers []string, topic string) (int32, error) {
-	t, err := Describe(ctx, brokers, topic)
+	return (*Access)(nil).partitions(ctx, brokers, topic)
+}
+
+func (a *Access) partitions(ctx context.Context, brokers []string, topic string) (int32, error) {
+	t, err := a.Describe(ctx, brokers, topic)
 	return int32(len(t.Partitions)), err
+}
+
+// EnsureTopics makes topics at brokers that are spoken to in the clear.
+func EnsureTopics(ctx context.Context, brokers []string, topics map[string]int32) error {
+	return (*Access)(nil).EnsureTopics(ctx, brokers, topics)
 }
 
 // EnsureTopics creates the topics that do not exist, with as many partitions as
 // named, and returns once each has a leader. A topic may have more partitions than
 // named; fewer are an error, since adding some moves keys and is a person's to decide.
-func EnsureTopics(ctx context.Context, brokers []string, topics map[string]int32) error {
-	c, err := newClient(brokers)
+func (a *Access) EnsureTopics(ctx context.Context, brokers []string, topics map[string]int32) error {
+	c, err := newClient(brokers, a)
 	if err != nil {
 		return err
 	}

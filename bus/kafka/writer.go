@@ -24,6 +24,7 @@ const (
 // WriterConfig names the cluster.
 type WriterConfig struct {
 	Brokers []string // host:port, any of the cluster
+	Access  *Access  // how they are spoken to; default: in the clear
 	// Linger is how long a first record waits for company. Default 0: what arrives
 	// while a request is out goes together in the next one, which is enough under load.
 	Linger time.Duration
@@ -210,7 +211,7 @@ func (w *Writer) partitions(ctx context.Context, topic string) (int32, error) {
 	if n > 0 {
 		return n, nil
 	}
-	n, err := Partitions(ctx, w.cfg.Brokers, topic)
+	n, err := w.cfg.Access.partitions(ctx, w.cfg.Brokers, topic)
 	if err != nil {
 		return 0, err
 	}

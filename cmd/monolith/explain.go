@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/host/explain"
@@ -15,6 +16,7 @@ import (
 func newExplain() *cobra.Command {
 	var conn connect.Config
 	var brokers string
+	var access kafka.Credentials
 	var topics host.Topics
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -30,12 +32,16 @@ func newExplain() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := access.Access()
+			if err != nil {
+				return fmt.Errorf("%w: %w", flags.ErrUsage, err)
+			}
 			b, err := conn.Dial(cmd.Context(), "monolith explain")
 			if err != nil {
 				return err
 			}
 			defer func() { _ = b.Close() }()
-			e, err := explain.Find(cmd.Context(), b, flags.List(brokers), conn.BZID, topics.Of(conn.BZID).Predictions, args[0])
+			e, err := explain.Find(cmd.Context(), b, a, flags.List(brokers), conn.BZID, topics.Of(conn.BZID).Predictions, args[0])
 			if err != nil {
 				return err
 			}
@@ -47,6 +53,7 @@ func newExplain() *cobra.Command {
 	}
 	conn.Register(cmd.Flags())
 	cmd.Flags().StringVar(&brokers, "kafka", flags.Env("MONOLITH_KAFKA", "127.0.0.1:9092"), "Kafka `brokers` (MONOLITH_KAFKA)")
+	access.Register(cmd.Flags())
 	cmd.Flags().StringVar(&topics.Predictions, "predictions-topic", "", "`topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

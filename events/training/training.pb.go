@@ -452,6 +452,7 @@ type JobStarted struct {
 	Begins        map[int32]int64        `protobuf:"bytes,22,rep,name=begins,proto3" json:"begins,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> offset of the first record that there was when the job began
 	Format        string                 `protobuf:"bytes,23,opt,name=format,proto3" json:"format,omitempty"`                                                                             // of the topic's records, as trainer --format names it; empty: json
 	Files         *FileSet               `protobuf:"bytes,24,opt,name=files,proto3" json:"files,omitempty"`                                                                               // where the records are those of files; topic_id is then their hash
+	Parent        *Parent                `protobuf:"bytes,25,opt,name=parent,proto3" json:"parent,omitempty"`                                                                             // of which the job has begun; none: it began untrained
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -570,6 +571,90 @@ func (x *JobStarted) GetFiles() *FileSet {
 	return nil
 }
 
+func (x *JobStarted) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+// Parent is a checkpoint of another job, which a job's first one is a copy of.
+type Parent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"` // of that job
+	Checkpoint    int64                  `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Optimizer     bool                   `protobuf:"varint,4,opt,name=optimizer,proto3" json:"optimizer,omitempty"` // slots and global step were taken over, too
+	Offsets       bool                   `protobuf:"varint,5,opt,name=offsets,proto3" json:"offsets,omitempty"`     // records are learnt on from its offsets
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parent) Reset() {
+	*x = Parent{}
+	mi := &file_events_training_training_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parent) ProtoMessage() {}
+
+func (x *Parent) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parent.ProtoReflect.Descriptor instead.
+func (*Parent) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Parent) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Parent) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *Parent) GetCheckpoint() int64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *Parent) GetOptimizer() bool {
+	if x != nil {
+		return x.Optimizer
+	}
+	return false
+}
+
+func (x *Parent) GetOffsets() bool {
+	if x != nil {
+		return x.Offsets
+	}
+	return false
+}
+
 // FileSet is the files that a job learns: record k of a partition has the offset k, in this set
 // and in no other one.
 type FileSet struct {
@@ -586,7 +671,7 @@ type FileSet struct {
 
 func (x *FileSet) Reset() {
 	*x = FileSet{}
-	mi := &file_events_training_training_proto_msgTypes[5]
+	mi := &file_events_training_training_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +683,7 @@ func (x *FileSet) String() string {
 func (*FileSet) ProtoMessage() {}
 
 func (x *FileSet) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[5]
+	mi := &file_events_training_training_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +696,7 @@ func (x *FileSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSet.ProtoReflect.Descriptor instead.
 func (*FileSet) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{5}
+	return file_events_training_training_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FileSet) GetPatterns() []string {
@@ -669,7 +754,7 @@ type TopicUpdated struct {
 
 func (x *TopicUpdated) Reset() {
 	*x = TopicUpdated{}
-	mi := &file_events_training_training_proto_msgTypes[6]
+	mi := &file_events_training_training_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +766,7 @@ func (x *TopicUpdated) String() string {
 func (*TopicUpdated) ProtoMessage() {}
 
 func (x *TopicUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[6]
+	mi := &file_events_training_training_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +779,7 @@ func (x *TopicUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicUpdated.ProtoReflect.Descriptor instead.
 func (*TopicUpdated) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{6}
+	return file_events_training_training_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TopicUpdated) GetPartitions() int32 {
@@ -732,7 +817,7 @@ type HealthFailed struct {
 
 func (x *HealthFailed) Reset() {
 	*x = HealthFailed{}
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +829,7 @@ func (x *HealthFailed) String() string {
 func (*HealthFailed) ProtoMessage() {}
 
 func (x *HealthFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +842,7 @@ func (x *HealthFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthFailed.ProtoReflect.Descriptor instead.
 func (*HealthFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{7}
+	return file_events_training_training_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HealthFailed) GetReason() string {
@@ -799,13 +884,14 @@ type Checkpoint struct {
 	Turn          uint64                 `protobuf:"varint,5,opt,name=turn,proto3" json:"turn,omitempty"`                                                                                                                 // deterministic mode: batches learnt
 	LeaderEpochs  map[int32]int32        `protobuf:"bytes,20,rep,name=leader_epochs,json=leaderEpochs,proto3" json:"leader_epochs,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> the leader's epoch when offsets were learnt
 	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	Parent        *Parent                `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"` // of which it is a copy; none: the job made it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +903,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +916,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{8}
+	return file_events_training_training_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Checkpoint) GetId() int64 {
@@ -882,6 +968,13 @@ func (x *Checkpoint) GetGeneration() uint64 {
 	return 0
 }
 
+func (x *Checkpoint) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
 type ShardFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -898,7 +991,7 @@ type ShardFile struct {
 
 func (x *ShardFile) Reset() {
 	*x = ShardFile{}
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1003,7 @@ func (x *ShardFile) String() string {
 func (*ShardFile) ProtoMessage() {}
 
 func (x *ShardFile) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1016,7 @@ func (x *ShardFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardFile.ProtoReflect.Descriptor instead.
 func (*ShardFile) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{9}
+	return file_events_training_training_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ShardFile) GetShard() uint32 {
@@ -994,7 +1087,7 @@ type CheckpointSaved struct {
 
 func (x *CheckpointSaved) Reset() {
 	*x = CheckpointSaved{}
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1099,7 @@ func (x *CheckpointSaved) String() string {
 func (*CheckpointSaved) ProtoMessage() {}
 
 func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1112,7 @@ func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSaved.ProtoReflect.Descriptor instead.
 func (*CheckpointSaved) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{10}
+	return file_events_training_training_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CheckpointSaved) GetCheckpoint() *Checkpoint {
@@ -1062,7 +1155,7 @@ type CheckpointStarted struct {
 
 func (x *CheckpointStarted) Reset() {
 	*x = CheckpointStarted{}
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1167,7 @@ func (x *CheckpointStarted) String() string {
 func (*CheckpointStarted) ProtoMessage() {}
 
 func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1180,7 @@ func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointStarted.ProtoReflect.Descriptor instead.
 func (*CheckpointStarted) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{11}
+	return file_events_training_training_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CheckpointStarted) GetId() int64 {
@@ -1118,7 +1211,7 @@ type JobRestored struct {
 
 func (x *JobRestored) Reset() {
 	*x = JobRestored{}
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1223,7 @@ func (x *JobRestored) String() string {
 func (*JobRestored) ProtoMessage() {}
 
 func (x *JobRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1236,7 @@ func (x *JobRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRestored.ProtoReflect.Descriptor instead.
 func (*JobRestored) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{12}
+	return file_events_training_training_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *JobRestored) GetCheckpoint() int64 {
@@ -1184,7 +1277,7 @@ type CheckpointFailed struct {
 
 func (x *CheckpointFailed) Reset() {
 	*x = CheckpointFailed{}
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1289,7 @@ func (x *CheckpointFailed) String() string {
 func (*CheckpointFailed) ProtoMessage() {}
 
 func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1302,7 @@ func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointFailed.ProtoReflect.Descriptor instead.
 func (*CheckpointFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{13}
+	return file_events_training_training_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CheckpointFailed) GetId() int64 {
@@ -1238,7 +1331,7 @@ type ModelExported struct {
 
 func (x *ModelExported) Reset() {
 	*x = ModelExported{}
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1343,7 @@ func (x *ModelExported) String() string {
 func (*ModelExported) ProtoMessage() {}
 
 func (x *ModelExported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1356,7 @@ func (x *ModelExported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelExported.ProtoReflect.Descriptor instead.
 func (*ModelExported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{14}
+	return file_events_training_training_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ModelExported) GetVersion() int64 {
@@ -1304,7 +1397,7 @@ type JobStopped struct {
 
 func (x *JobStopped) Reset() {
 	*x = JobStopped{}
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1409,7 @@ func (x *JobStopped) String() string {
 func (*JobStopped) ProtoMessage() {}
 
 func (x *JobStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1422,7 @@ func (x *JobStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStopped.ProtoReflect.Descriptor instead.
 func (*JobStopped) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{15}
+	return file_events_training_training_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JobStopped) GetReason() string {
@@ -1361,7 +1454,7 @@ type PartitionTaken struct {
 
 func (x *PartitionTaken) Reset() {
 	*x = PartitionTaken{}
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1466,7 @@ func (x *PartitionTaken) String() string {
 func (*PartitionTaken) ProtoMessage() {}
 
 func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1479,7 @@ func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionTaken.ProtoReflect.Descriptor instead.
 func (*PartitionTaken) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{16}
+	return file_events_training_training_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PartitionTaken) GetPartition() int32 {
@@ -1436,7 +1529,7 @@ type MetricReported struct {
 
 func (x *MetricReported) Reset() {
 	*x = MetricReported{}
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1541,7 @@ func (x *MetricReported) String() string {
 func (*MetricReported) ProtoMessage() {}
 
 func (x *MetricReported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1554,7 @@ func (x *MetricReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricReported.ProtoReflect.Descriptor instead.
 func (*MetricReported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{17}
+	return file_events_training_training_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MetricReported) GetName() string {
@@ -1522,7 +1615,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\rStopRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
 	"\x0eStartRequested\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xc5\x04\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x82\x05\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
@@ -1540,13 +1633,22 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x04ends\x18\x15 \x03(\v21.monolith.events.training.v1.JobStarted.EndsEntryR\x04ends\x12K\n" +
 	"\x06begins\x18\x16 \x03(\v23.monolith.events.training.v1.JobStarted.BeginsEntryR\x06begins\x12\x16\n" +
 	"\x06format\x18\x17 \x01(\tR\x06format\x12:\n" +
-	"\x05files\x18\x18 \x01(\v2$.monolith.events.training.v1.FileSetR\x05files\x1a7\n" +
+	"\x05files\x18\x18 \x01(\v2$.monolith.events.training.v1.FileSetR\x05files\x12;\n" +
+	"\x06parent\x18\x19 \x01(\v2#.monolith.events.training.v1.ParentR\x06parent\x1a7\n" +
 	"\tEndsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +
 	"\vBeginsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa0\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x84\x01\n" +
+	"\x06Parent\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x03 \x01(\x03R\n" +
+	"checkpoint\x12\x1c\n" +
+	"\toptimizer\x18\x04 \x01(\bR\toptimizer\x12\x18\n" +
+	"\aoffsets\x18\x05 \x01(\bR\aoffsets\"\xa0\x01\n" +
 	"\aFileSet\x12\x1a\n" +
 	"\bpatterns\x18\x01 \x03(\tR\bpatterns\x12\x14\n" +
 	"\x05files\x18\x02 \x01(\rR\x05files\x12\x18\n" +
@@ -1567,7 +1669,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x04 \x01(\x03R\x02to\"\xcf\x03\n" +
+	"\x02to\x18\x04 \x01(\x03R\x02to\"\x8c\x04\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
@@ -1578,7 +1680,8 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\rleader_epochs\x18\x14 \x03(\v29.monolith.events.training.v1.Checkpoint.LeaderEpochsEntryR\fleaderEpochs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x06 \x01(\x04R\n" +
-	"generation\x1a:\n" +
+	"generation\x12;\n" +
+	"\x06parent\x18\b \x01(\v2#.monolith.events.training.v1.ParentR\x06parent\x1a:\n" +
 	"\fOffsetsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a?\n" +
@@ -1658,64 +1761,67 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
 	(*StopRequested)(nil),       // 2: monolith.events.training.v1.StopRequested
 	(*StartRequested)(nil),      // 3: monolith.events.training.v1.StartRequested
 	(*JobStarted)(nil),          // 4: monolith.events.training.v1.JobStarted
-	(*FileSet)(nil),             // 5: monolith.events.training.v1.FileSet
-	(*TopicUpdated)(nil),        // 6: monolith.events.training.v1.TopicUpdated
-	(*HealthFailed)(nil),        // 7: monolith.events.training.v1.HealthFailed
-	(*Checkpoint)(nil),          // 8: monolith.events.training.v1.Checkpoint
-	(*ShardFile)(nil),           // 9: monolith.events.training.v1.ShardFile
-	(*CheckpointSaved)(nil),     // 10: monolith.events.training.v1.CheckpointSaved
-	(*CheckpointStarted)(nil),   // 11: monolith.events.training.v1.CheckpointStarted
-	(*JobRestored)(nil),         // 12: monolith.events.training.v1.JobRestored
-	(*CheckpointFailed)(nil),    // 13: monolith.events.training.v1.CheckpointFailed
-	(*ModelExported)(nil),       // 14: monolith.events.training.v1.ModelExported
-	(*JobStopped)(nil),          // 15: monolith.events.training.v1.JobStopped
-	(*PartitionTaken)(nil),      // 16: monolith.events.training.v1.PartitionTaken
-	(*MetricReported)(nil),      // 17: monolith.events.training.v1.MetricReported
-	nil,                         // 18: monolith.events.training.v1.JobStarted.EndsEntry
-	nil,                         // 19: monolith.events.training.v1.JobStarted.BeginsEntry
-	nil,                         // 20: monolith.events.training.v1.TopicUpdated.EndsEntry
-	nil,                         // 21: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 22: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	nil,                         // 23: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 24: monolith.events.training.v1.JobStopped.OffsetsEntry
+	(*Parent)(nil),              // 5: monolith.events.training.v1.Parent
+	(*FileSet)(nil),             // 6: monolith.events.training.v1.FileSet
+	(*TopicUpdated)(nil),        // 7: monolith.events.training.v1.TopicUpdated
+	(*HealthFailed)(nil),        // 8: monolith.events.training.v1.HealthFailed
+	(*Checkpoint)(nil),          // 9: monolith.events.training.v1.Checkpoint
+	(*ShardFile)(nil),           // 10: monolith.events.training.v1.ShardFile
+	(*CheckpointSaved)(nil),     // 11: monolith.events.training.v1.CheckpointSaved
+	(*CheckpointStarted)(nil),   // 12: monolith.events.training.v1.CheckpointStarted
+	(*JobRestored)(nil),         // 13: monolith.events.training.v1.JobRestored
+	(*CheckpointFailed)(nil),    // 14: monolith.events.training.v1.CheckpointFailed
+	(*ModelExported)(nil),       // 15: monolith.events.training.v1.ModelExported
+	(*JobStopped)(nil),          // 16: monolith.events.training.v1.JobStopped
+	(*PartitionTaken)(nil),      // 17: monolith.events.training.v1.PartitionTaken
+	(*MetricReported)(nil),      // 18: monolith.events.training.v1.MetricReported
+	nil,                         // 19: monolith.events.training.v1.JobStarted.EndsEntry
+	nil,                         // 20: monolith.events.training.v1.JobStarted.BeginsEntry
+	nil,                         // 21: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 22: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 23: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 24: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 25: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
 	2,  // 1: monolith.events.training.v1.Event.stop_requested:type_name -> monolith.events.training.v1.StopRequested
 	3,  // 2: monolith.events.training.v1.Event.start_requested:type_name -> monolith.events.training.v1.StartRequested
 	4,  // 3: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
-	10, // 4: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
-	13, // 5: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
-	14, // 6: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
-	15, // 7: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
-	16, // 8: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
-	17, // 9: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
-	11, // 10: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
-	12, // 11: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
-	6,  // 12: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
-	7,  // 13: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
-	18, // 14: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
-	19, // 15: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
-	5,  // 16: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
-	20, // 17: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
-	21, // 18: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	9,  // 19: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	22, // 20: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	23, // 21: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	8,  // 22: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	24, // 23: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	11, // 4: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
+	14, // 5: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
+	15, // 6: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
+	16, // 7: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
+	17, // 8: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
+	18, // 9: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
+	12, // 10: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
+	13, // 11: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
+	7,  // 12: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
+	8,  // 13: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
+	19, // 14: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
+	20, // 15: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
+	6,  // 16: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
+	5,  // 17: monolith.events.training.v1.JobStarted.parent:type_name -> monolith.events.training.v1.Parent
+	21, // 18: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	22, // 19: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	10, // 20: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	23, // 21: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	5,  // 22: monolith.events.training.v1.Checkpoint.parent:type_name -> monolith.events.training.v1.Parent
+	24, // 23: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	9,  // 24: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	25, // 25: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -1739,14 +1845,14 @@ func file_events_training_training_proto_init() {
 		(*Event_TopicUpdated)(nil),
 		(*Event_HealthFailed)(nil),
 	}
-	file_events_training_training_proto_msgTypes[16].OneofWrappers = []any{}
+	file_events_training_training_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

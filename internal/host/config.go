@@ -9,16 +9,19 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/services/replicaregistry"
+	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
 // Config says how large the whole is and where it lives.
 type Config struct {
 	Logs          connect.Config
-	Kafka         string // brokers; "": one is embedded
+	KafkaAccess   kafka.Credentials // of brokers that are not embedded
+	Kafka         string            // brokers; "": one is embedded
 	Topics        Topics
 	Keep          Retention
 	Model         string // that the job learns; "": ModelName
@@ -30,7 +33,8 @@ type Config struct {
 	Trainers      int
 	Partitions    int
 	Batch         int
-	Format        string // of the records; "": json
+	Format        string      // of the records; "": json
+	Restore       warm.Config // the job from which a new one begins
 	Linger        time.Duration
 	Sync          time.Duration
 	Checkpoints   time.Duration
@@ -90,10 +94,15 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s %d: give 1 to 1024", flag, v))
 		}
 	}
+	if _, err := c.KafkaAccess.Access(); err != nil {
+		errs = append(errs, err)
+	} else if c.KafkaAccess != (kafka.Credentials{}) && c.Kafka == "" {
+		errs = append(errs, errors.New("the embedded Kafka broker is spoken to in the clear: name others with --kafka, or take --kafka-tls and --kafka-sasl away"))
+	}
 	if _, err := input.ParseFormat(cmp.Or(c.Format, input.JSON.String())); err != nil {
 		errs = append(errs, fmt.Errorf("--format: %w", err))
 	}
-	errs = append(errs, c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts())
+	errs = append(errs, c.Restore.Validate(), c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts())
 	if c.Sync < time.Millisecond || c.Sync > time.Minute {
 		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.Sync))
 	}

@@ -64,7 +64,7 @@ func servingTasks(s *Stack) []Task {
 	serving := func(name string, shard, replica int, kind, grpc, rest string) Task {
 		return Task{Name: name, Args: []string{"--container", name, "--server-type", kind,
 			"--shard", strconv.Itoa(shard), "--replica", strconv.Itoa(replica), "--host", hostName, "--server-dir", s.path("servers", name)},
-			Server: append([]string{"--grpc", grpc, "--http", rest, "--rows", p.at(0), "--kafka", s.Config.Kafka, "--predictions-topic", s.Config.Topics.Predictions, "--base-dir", s.path("copies")},
+			Server: append(append(s.Config.KafkaAccess.Args(), "--grpc", grpc, "--http", rest, "--rows", p.at(0), "--kafka", s.Config.Kafka, "--predictions-topic", s.Config.Topics.Predictions, "--base-dir", s.path("copies")),
 				p.flags("grpc", "rest", "rows")...)}
 	}
 	tasks := []Task{serving("entry-0", -1, 0, "entry", p.at(s.Config.GRPCPort), p.at(s.Config.RESTPort))}
@@ -91,8 +91,9 @@ func trainerTasks(s *Stack) (tasks []Task) {
 	for i := range c.Trainers {
 		args := []string{"--job", s.Config.job(), "--model", s.Config.model(), "--name", "trainer-" + n(i), "--index", n(i)}
 		if !c.NoKafka {
-			args = append(args, "--kafka", c.Kafka, "--topic", c.Topics.Ratings, "--label-range", "0,5", "--time-field", "timestamp")
+			args = append(append(args, c.KafkaAccess.Args()...), "--kafka", c.Kafka, "--topic", c.Topics.Ratings, "--label-range", "0,5", "--time-field", "timestamp")
 		}
+		args = append(args, c.Restore.Args()...)
 		tasks = append(tasks, Task{Name: "trainer-" + n(i), Args: append(args,
 			"--format", cmp.Or(c.Format, input.JSON.String()), "--shards", n(c.Shards), "--dir", s.path("training", s.Config.job()),
 			"--batch", n(c.Batch), "--linger", c.Linger.String(),

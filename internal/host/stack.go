@@ -55,6 +55,7 @@ type Stack struct {
 	TraceFile string             // "": no spans are written
 	Tasks     []Task             // to be changed before Run alone, as is Surveys
 	Surveys   *files.Surveys     // of the files that trainers learn; nil: each makes its own
+	Stdin     *files.Pipe        // what trainers learn in place of files; likewise
 
 	health *health.State
 	local  *rowwire.Local // the servers of roles that run here
@@ -147,7 +148,11 @@ func (s *Stack) kafka(ctx context.Context) (err error) {
 	default:
 		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
-		if err := kafka.EnsureTopics(ctx, s.Brokers(), s.Topics()); err != nil {
+		access, err := s.Config.KafkaAccess.Access()
+		if err != nil {
+			return err
+		}
+		if err := access.EnsureTopics(ctx, s.Brokers(), s.Topics()); err != nil {
 			return fmt.Errorf("make the topics at %s: %w", s.Config.Kafka, err)
 		}
 	}

@@ -99,7 +99,7 @@ func (s *Stack) runHere(ctx context.Context, t Task, ready func()) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.Role, "task": t.Name}, s.Metrics))
 	defer metrics.release()
-	env := services.Env{BZID: conn.BZID, Health: well, Local: s.local, Lanes: s.lanes, Surveys: s.Surveys, Bus: b, Log: log, Tracer: s.spans.tracer(t.Role, 0), Metrics: metrics, Rows: s.rows, TLS: s.Config.Ports.TLS}
+	env := services.Env{BZID: conn.BZID, Health: well, Local: s.local, Lanes: s.lanes, Surveys: s.Surveys, Stdin: s.Stdin, Bus: b, Log: log, Tracer: s.spans.tracer(t.Role, 0), Metrics: metrics, Rows: s.rows, TLS: s.Config.Ports.TLS}
 	built, err := build(surroundings{env: env, launch: s.launchHere(r.server, t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/modelserver/entry"
@@ -59,6 +60,7 @@ type Config struct {
 	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
 	// Default topic predictions, and <bzid>.predictions outside of the namespace demo.
 	Brokers          []string
+	Access           kafka.Credentials
 	PredictionsTopic string
 	// SampleRate is the share of requests that leave impressions without asking for them
 	// (x-impression). Default 0.01; negative, or 0 by its flag: none.
@@ -116,6 +118,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.EnableModelWarmUp, "enable-model-warmup", c.EnableModelWarmUp, "replay assets.extra/tf_serving_warmup_requests of a version before it is AVAILABLE")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
+	c.Access.Register(fs)
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
 	fs.Float64Var(&c.SampleRate, "sample-rate", c.SampleRate, "share of requests that leave impressions without asking for them by x-impression; 0: none")
 	fs.IntVar(&c.MaxBatch, "max-batch", c.MaxBatch, "most rows of one Predict")

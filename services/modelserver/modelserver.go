@@ -61,6 +61,7 @@ type Server struct {
 	fleet   *follow.Follower[fleet.State]
 	lineage *follow.Follower[lineage.State]
 
+	access      *kafka.Access // to where impressions go
 	servables   *servables.Manager
 	bodies      *semaphore.Weighted
 	pool        *rowwire.Pool
@@ -127,6 +128,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		WarmUp: warmUp, Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
 	})
 	s.bodies = semaphore.NewWeighted(maxBodies)
+	if s.access, err = cfg.Access.Access(); err != nil {
+		return nil, fmt.Errorf("modelserver: %w", err)
+	}
 	if len(cfg.Brokers) > 0 {
 		s.impressions = entry.NewImpressions(cfg.PredictionsTopic, cfg.Container, env.Metrics, env.Log, env.Health.Attempts("impressions"))
 	}
@@ -211,7 +215,7 @@ func (s *Server) Run(ctx context.Context) error {
 		back.Go(func() error { file.follow(inner, time.Duration(every)*time.Second); return nil })
 	}
 	if s.impressions != nil {
-		w := kafka.NewWriter(kafka.WriterConfig{Brokers: s.cfg.Brokers})
+		w := kafka.NewWriter(kafka.WriterConfig{Brokers: s.cfg.Brokers, Access: s.access})
 		back.Go(func() error {
 			defer w.Close()
 			s.impressions.Run(inner, w.Write, s.cfg.Drain)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/services/trainer/feed"
+	"github.com/monolith-go/monolith/services/trainer/internal/fairness"
 )
 
 // held is a partition that this trainer learns.
@@ -34,9 +34,9 @@ func (s *Server) share(soft, hard context.Context) error {
 			<-h.gone
 		}
 	}()
-	t := time.NewTicker(s.cfg.LeaseTTL / perTTL)
+	t := time.NewTicker(s.cfg.LeaseTTL / fairness.PerTTL)
 	defer t.Stop()
-	for fair := (fairness{ttl: s.cfg.LeaseTTL, log: s.log}); ; {
+	for fair := (fairness.Fairness{TTL: s.cfg.LeaseTTL, Log: s.log}); ; {
 		for p, h := range mine {
 			select {
 			case <-h.gone:
@@ -45,7 +45,7 @@ func (s *Server) share(soft, hard context.Context) error {
 			}
 		}
 		quota, rivals := s.quota()
-		back, orphans := fair.look(time.Now(), rivals, quota, len(mine))
+		back, orphans := fair.Look(time.Now(), rivals, quota, len(mine))
 		s.giveBack(mine, back)
 		n := s.job().Started.V.GetPartitions()
 		for i := range n {
@@ -65,35 +65,6 @@ func (s *Server) share(soft, hard context.Context) error {
 			return nil
 		}
 	}
-}
-
-const perTTL = 6 // looks at the leases per lease time
-
-// fairness says when a trainer keeps to its quota, by how long the trainers have been the
-// same.
-type fairness struct {
-	ttl    time.Duration
-	log    *slog.Logger
-	rivals string    // the trainers, and the number of partitions
-	steady time.Time // when they last changed
-	looks  int
-}
-
-// look says how many of the partitions held are to be given back, and whether free ones may
-// be taken beyond the quota.
-func (f *fairness) look(now time.Time, rivals string, quota, held int) (back int, orphans bool) {
-	if rivals != f.rivals {
-		f.rivals, f.steady = rivals, now
-		f.log.Info("share of the partitions", "trainers", rivals, "quota", quota)
-	}
-	if now.Sub(f.steady) >= 10*f.ttl && held > quota {
-		f.steady = now // give the late ones another chance
-	}
-	f.looks++
-	if now.Sub(f.steady) < 2*f.ttl {
-		return max(0, held-quota), false
-	}
-	return 0, f.looks%perTTL == 0
 }
 
 // untilChange waits for the next tick or another set of trainers.

@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/trainer/requests"
+	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
 const (
@@ -83,6 +84,9 @@ func (c *chief) tryBegin(ctx context.Context) error {
 		return errNoShards
 	}
 	if _, _, err := s.shards.Address(0); err != nil {
+		return err
+	}
+	if err := c.warm(ctx); err != nil {
 		return err
 	}
 	return c.start(ctx)
@@ -179,6 +183,7 @@ func (c *chief) start(ctx context.Context) error {
 			return nil // it was stopped just now
 		}
 		started := s.started()
+		started.Parent = warm.ParentOf(now)
 		started.Partitions, started.TopicId = s.partitionsOf(now.Started.V, t), t.ID
 		started.Begins, started.Ends, started.Files = begins, ends, files
 		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: started}}}
@@ -190,4 +195,31 @@ func (c *chief) start(ctx context.Context) error {
 		return errIdle
 	}
 	return s.differs(c.job().Started.V)
+}
+
+// warm has a new job begin with what another one has learnt, where one is named, and waits until its
+// shards stand there.
+func (c *chief) warm(ctx context.Context) error {
+	s := c.s
+	seq, err := s.cfg.Restore.Begin(ctx, warm.Job{
+		Name: s.cfg.Job, Dir: s.cfg.Dir, Spec: s.engine.Spec(), Now: c.job, Deltas: s.env.Bus.Deltas().Last, Generation: s.nextGeneration,
+		Claim: func(ctx context.Context) (int64, error) {
+			return c.claim(ctx, requests.Request{Reason: "begin of another job's checkpoint"})
+		},
+		Append: func(ctx context.Context, decide func(lineage.Job) []*training.Event) ([]uint64, error) {
+			_, seqs, err := c.append(ctx, requests.Request{}, decide)
+			return seqs, err
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("begin from another job's checkpoint: %w", err)
+	}
+	if j := c.job(); j.Started.V == nil && max(seq, j.Restored.Seq) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, time.Second) // a stop is heard between two looks
+		defer cancel()
+		if s.awaitReturn(ctx, max(seq, j.Restored.Seq)) != nil {
+			return errors.New("waiting for the shards to restore the checkpoint that the job begins with")
+		}
+	}
+	return nil
 }

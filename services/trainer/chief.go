@@ -91,7 +91,7 @@ func (c *chief) run(ctx context.Context, term bus.Term) error {
 	if err := c.begin(ctx); err != nil { // the commands are there meanwhile: one brings shards back
 		return err
 	}
-	if len(c.job().Checkpoints) == 0 { // so that there is a model to load from the first step on
+	if j := c.job(); len(j.Checkpoints) == 0 || len(j.Exports) == 0 { // so that there is a model to load from the first step on
 		if err := c.retryCheckpoint(ctx, requests.Request{Reason: "start of the job", Export: true}); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/step"
+	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
 // Config of one trainer.
@@ -34,6 +35,8 @@ type Config struct {
 	Index int
 	// Brokers are Kafka addresses, host:port.
 	Brokers []string
+	// Access is with what rights these are spoken to. Default: in the clear, by nobody.
+	Access kafka.Credentials
 	// Format is how the topic's records are written: json, one object each, example, a
 	// tf.train.Example each, or one of Monolith's, see [input.ParseFormat]. Default json.
 	Format string
@@ -42,6 +45,8 @@ type Config struct {
 	Topic string
 	// Files, if any are named, are learnt in place of a topic. The job ends with them.
 	Files source.FilesConfig
+	// Restore is the job from which a new one begins. Default: none.
+	Restore warm.Config
 	// Shards is the number of parameter-server shards of the job. Default 2.
 	Shards int
 	// Batch is the most records learnt in one step; in deterministic mode exactly that
@@ -99,7 +104,7 @@ func (c Config) withDefaults() Config {
 	c.Keep = cmp.Or(c.Keep, 5)
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, 3*time.Second)
 	c.Files.Defaults()
-	c.StopAtEnd = c.StopAtEnd || c.Files.Given()
+	c.StopAtEnd = c.StopAtEnd || c.Files.Given() && !c.Files.Stdin()
 	if !c.registered {
 		c.Linger = cmp.Or(c.Linger, 10*time.Millisecond)
 	}
@@ -116,9 +121,11 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Name, "name", c.Name, "this trainer's `name`, unique in the job")
 	fs.IntVar(&c.Index, "index", c.Index, "this trainer's number in the job")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `host:port`, repeatable")
+	c.Access.Register(fs)
 	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`; empty: ratings, and <bzid>.ratings outside of the namespace demo")
 	fs.StringVar(&c.Format, "format", c.Format, input.FormatUsage)
 	c.Files.Register(fs)
+	c.Restore.Register(fs)
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")
@@ -159,8 +166,9 @@ func (c *Config) Validate() error {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("trainer: format: %w", err))
 	} else {
-		errs = append(errs, c.Files.Validate(format, check))
+		errs = append(errs, c.Files.Validate(format, check), c.Restore.Validate())
 	}
+	check(!c.Files.Stdin() || !c.Deterministic && !c.StopAtEnd, "the end of standard input is not known, from which deterministic and stop-at-end follow: name files, or take them away")
 	check(c.Shards > 0, "shards must be 1 or more, not %d", c.Shards)
 	check(c.Batch > 0 && c.Batch <= step.MaxBatch, "batch must be 1 to %d, not %d", step.MaxBatch, c.Batch)
 	check(c.Linger >= 0 && c.Linger <= time.Second, "linger must be between 0 and 1s, not %v", c.Linger)

@@ -1,20 +1,31 @@
 package trainer
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/monolith-go/monolith/internal/input/files"
+	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/trainer/source"
 )
 
-// filesTopic is what facts name in place of a topic.
-const filesTopic = "files"
-
 // source is where the records of this configuration come from, which Validate has accepted.
-func (c *Config) source(surveys *files.Surveys, log *slog.Logger) source.Source {
-	if !c.Files.Given() {
-		return source.Topic{Brokers: c.Brokers, Name: c.Topic, Log: log}
+func (c *Config) source(env services.Env, log *slog.Logger) (source.Source, error) {
+	switch {
+	case c.Files.Stdin():
+		if env.Stdin == nil {
+			return nil, errors.New("trainer: monolith train alone holds a standard input to learn: name files")
+		}
+		return source.Stream{From: env.Stdin, Name: c.Topic}, nil
+	case !c.Files.Given():
+		access, err := c.Access.Access()
+		if err != nil {
+			return nil, fmt.Errorf("trainer: %w", err)
+		}
+		return source.Topic{Brokers: c.Brokers, Access: access, Name: c.Topic, Log: log}, nil
 	}
+	surveys := env.Surveys
 	if surveys == nil {
 		surveys = new(files.Surveys)
 	}
@@ -22,5 +33,5 @@ func (c *Config) source(surveys *files.Surveys, log *slog.Logger) source.Source 
 	return &source.Files{
 		Patterns: c.Files.Patterns, Layout: layout, Partitions: c.Files.Partitions, Epochs: c.Files.Epochs,
 		Batch: int64(c.Batch), MaxSteps: c.Files.MaxSteps, Surveys: surveys, Name: c.Topic,
-	}
+	}, nil
 }

@@ -83,12 +83,7 @@ var _ services.Role = (*Server)(nil)
 
 // New checks cfg, fills in defaults and starts nothing.
 func New(cfg Config, env services.Env) (*Server, error) {
-	if cfg.Topic == "" {
-		cfg.Topic = kafka.TopicOf(env.BZID, "ratings")
-		if cfg.Files.Given() {
-			cfg.Topic = filesTopic
-		}
-	}
+	cfg.Topic = cmp.Or(cfg.Topic, cfg.Files.Name(), kafka.TopicOf(env.BZID, "ratings"))
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -102,7 +97,10 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if s.tracer == nil {
 		s.tracer = noop.NewTracerProvider().Tracer("")
 	}
-	s.source = cfg.source(env.Surveys, s.log)
+	var err error
+	if s.source, err = cfg.source(env, s.log); err != nil {
+		return nil, err
+	}
 	s.m = newMetrics(env.Metrics)
 	log := env.Bus.Log()
 	o := follow.Options{Log: s.log, Metrics: env.Metrics}
@@ -252,7 +250,7 @@ func (s *Server) started() *training.JobStarted {
 func (s *Server) differs(b *training.JobStarted) error {
 	mine, b := s.started(), proto.CloneOf(b)
 	mine.Format, b.Format = cmp.Or(mine.GetFormat(), input.JSON.String()), cmp.Or(b.GetFormat(), input.JSON.String())
-	mine.Begins, mine.Files = b.GetBegins(), s.cfg.Files.Same(b.GetFiles())
+	mine.Begins, mine.Files, mine.Parent = b.GetBegins(), s.cfg.Files.Same(b.GetFiles()), b.GetParent()
 	mine.Partitions, mine.TopicId, mine.Ends = b.GetPartitions(), b.GetTopicId(), b.GetEnds()
 	if b.GetSpecHash() == "" {
 		mine.SpecHash = ""

@@ -2,6 +2,7 @@
 package dlq
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
@@ -24,6 +26,7 @@ type withLetters func(f func(*cobra.Command, bus.DeadLetters, []string) error) f
 // Command is monolith dlq with its subcommands.
 func Command() *cobra.Command {
 	var conn connect.Config
+	var dir string
 	cmd := &cobra.Command{
 		Use:   "dlq",
 		Short: "What was refused, and why: list it, show it, send it again, remove it",
@@ -33,18 +36,32 @@ func Command() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
 	conn.Register(cmd.PersistentFlags())
+	cmd.PersistentFlags().StringVar(&dir, "dir", "", "`folder` of a job or a system that need not run, as train, demo or up made it; empty: the one at --nats")
 	with := func(f func(*cobra.Command, bus.DeadLetters, []string) error) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, args []string) error {
-			b, err := conn.Dial(cmd.Context(), "monolith dlq")
+			b, closed, err := dial(cmd.Context(), conn, dir)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = b.Close() }()
+			defer func() { _ = closed() }()
 			return f(cmd, b.DeadLetters(), args)
 		}
 	}
 	cmd.AddCommand(list(with), show(with), redrive(with), remove(with), purge(with))
 	return cmd
+}
+
+// dial connects to the logs of the folder or, without one, to those of the connection.
+func dial(ctx context.Context, conn connect.Config, dir string) (bus.Bus, func() error, error) {
+	const name = "monolith dlq"
+	if dir != "" {
+		return host.DialFolder(ctx, dir, conn, name)
+	}
+	b, err := conn.Dial(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b, b.Close, nil
 }
 
 func list(with withLetters) *cobra.Command {

@@ -100,14 +100,14 @@ type kafkaRange struct {
 
 // Find explains the answers to a request by its id, from the impressions on the topic
 // predictions and the logs behind b.
-func Find(ctx context.Context, b bus.Bus, brokers []string, bzid, predictions, id string) (*Explanation, error) {
+func Find(ctx context.Context, b bus.Bus, access *kafka.Access, brokers []string, bzid, predictions, id string) (*Explanation, error) {
 	e := &Explanation{RequestID: id}
 	// Decoding each prediction ever made would take most of the time.
 	mark, err := json.Marshal(id)
 	if err != nil {
 		return nil, err
 	}
-	_, _, err = kafka.Scan(ctx, brokers, predictions, func(r kafka.Record) error {
+	_, _, err = access.Scan(ctx, brokers, predictions, func(r kafka.Record) error {
 		if !bytes.Contains(r.Value, mark) {
 			return nil
 		}

@@ -24,13 +24,15 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/services/trainer/source"
 )
 
 // driver takes one job to its end, as a user would: by commands and requests, and by looking at
 // the log.
 type driver struct {
 	cfg    *Train
-	set    *files.Set
+	set    *files.Set  // nil: stream is learnt
+	stream *files.Pipe // of standard input
 	stack  *host.Stack
 	stderr io.Writer
 
@@ -106,9 +108,13 @@ func (d *driver) plan() (limit int64, over bool, err error) {
 	}
 	b := j.Started.V
 	if b == nil {
-		return d.cfg.limitOf(0), false, nil
+		limit, err = d.begins(j)
+		return limit, false, err
 	}
 	f := b.GetFiles()
+	if d.stream != nil || len(f.GetPatterns()) == 1 && f.GetPatterns()[0] == source.Stdin {
+		return 0, false, d.unresumed(j)
+	}
 	if b.GetTopicId() != d.set.Hash() {
 		return 0, false, fmt.Errorf("%w: the job in %s has learnt from %d files with %d records (hash %.12s), --files names %d with %d (hash %.12s): offsets would name other records. Bring the files back as they were, in their order and with --partitions %d, or name another folder with --dir",
 			flags.ErrUsage, dir, f.GetFiles(), f.GetRecords(), b.GetTopicId(), d.set.Files(), d.set.Records(), d.set.Hash(), b.GetPartitions())
@@ -128,11 +134,8 @@ func (d *driver) goesOn(j lineage.Job) (limit int64, over bool, err error) {
 	if all := j.Restorable(); len(all) > 0 {
 		at = all[0].GetOffsets()
 	}
-	batch, steps := int64(d.cfg.Batch), int64(0)
-	for _, offset := range at {
-		steps += (offset + batch - 1) / batch
-	}
-	limit, over = d.cfg.limitOf(steps), true
+	batch := int64(d.cfg.Batch)
+	limit, over = d.cfg.limitOf(d.steps(at)), true
 	for p, end := range d.set.Ends(batch, limit) {
 		over = over && at[p] >= end
 		if d.cfg.Deterministic && at[p] < end && at[p]%batch != 0 {
@@ -145,6 +148,40 @@ func (d *driver) goesOn(j lineage.Job) (limit int64, over bool, err error) {
 	return limit, over, nil
 }
 
+// steps is how many led to these offsets.
+func (d *driver) steps(at map[int32]int64) (n int64) {
+	batch := int64(d.cfg.Batch)
+	for _, offset := range at {
+		n += (offset + batch - 1) / batch
+	}
+	return n
+}
+
+// begins is plan of a job that has not begun. One that begins with another job's checkpoint must be able
+// to take it, and to find its records.
+func (d *driver) begins(j lineage.Job) (limit int64, err error) {
+	if !d.cfg.Restore.Given() {
+		return d.cfg.limitOf(0), nil
+	}
+	if all := j.Restorable(); len(all) > 0 { // it has taken it already
+		return d.cfg.limitOf(d.steps(all[0].GetOffsets())), nil
+	}
+	p, err := d.cfg.Restore.Find()
+	if err == nil {
+		err = p.Fits(d.cfg.spec)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
+	at := p.Offsets()
+	for partition, offset := range at {
+		if partition >= d.set.Partitions() || offset > d.set.End(partition) {
+			return 0, fmt.Errorf("%w: --restore-offsets: the checkpoint stands at record %d of partition %d, which these files do not have: name those that it has learnt from, with its --partitions, or leave the flag out", flags.ErrUsage, offset, partition)
+		}
+	}
+	return d.cfg.limitOf(d.steps(at)), nil
+}
+
 // learn declares the model, has the job start, and returns once it is learnt to its end.
 func (d *driver) learn(ctx context.Context) error {
 	if j, _ := d.lineage(); j.Stopped {
@@ -154,6 +191,12 @@ func (d *driver) learn(ctx context.Context) error {
 	}
 	if err := d.declare(ctx); err != nil {
 		return err
+	}
+	drained := make(chan error, 1)
+	if d.stream != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() { drained <- d.drain(ctx) }()
 	}
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
@@ -175,6 +218,10 @@ func (d *driver) learn(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
+		case err := <-drained:
+			if err != nil {
+				return err
+			}
 		case <-look.C:
 			d.complain(said)
 		case <-ctx.Done():

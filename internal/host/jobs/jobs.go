@@ -14,15 +14,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
-	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/host"
@@ -70,34 +67,11 @@ type saved struct {
 // find looks a checkpoint up in the log of the folder: that of the process which holds it, or the
 // folder's own, opened for the moment.
 func (p *Place) find(ctx context.Context) (_ *saved, err error) {
-	if _, err := os.Stat(filepath.Join(p.Dir, "nats")); err != nil {
-		return nil, fmt.Errorf("no job was trained in %s: monolith train --dir names its folder: %w", p.Dir, err)
-	}
-	conn := connect.Config{BZID: p.BZID, Level: "warn"}
-	data, err := host.OpenDataDir(p.Dir)
-	switch {
-	case errors.Is(err, host.ErrInUse):
-		r, rerr := host.ReadRunning(p.Dir)
-		if rerr != nil {
-			return nil, errors.Join(err, rerr)
-		}
-		conn.NATS = r.NATS
-	case err != nil:
-		return nil, err
-	default:
-		defer func() { err = errors.Join(err, data.Close()) }()
-		nats, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(data.Path, "nats")})
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = nats.Close() }() // nothing was written
-		conn.NATS = nats.URL()
-	}
-	b, err := conn.Dial(ctx, "monolith job")
+	b, closed, err := host.DialFolder(ctx, p.Dir, connect.Config{BZID: p.BZID, Level: "warn"}, "monolith job")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.Close()) }()
+	defer func() { err = errors.Join(err, closed()) }()
 	return p.read(ctx, b)
 }
 

@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/natsserver"
-	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/dlq"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
@@ -156,26 +155,32 @@ func TestTrain(t *testing.T) {
 	r.refusals(files)
 }
 
-// letter finds the record that was parked by the words of its letter.
+// letter finds the record that was parked by the words of its letter, in the folder of a job that has
+// ended, and takes it away.
 func (r room) letter() {
 	r.t.Helper()
-	s, err := natsserver.Start(natsserver.Config{Dir: filepath.Join("job", "nats")})
-	if err != nil {
-		r.t.Fatal(err)
+	letters := func(args ...string) string {
+		r.t.Helper()
+		var out bytes.Buffer
+		cmd := dlq.Command()
+		cmd.SetOut(&out)
+		cmd.SetArgs(append(args, "--dir", "job"))
+		if err := cmd.ExecuteContext(r.t.Context()); err != nil {
+			r.t.Fatalf("dlq %q: %v", args, err)
+		}
+		return out.String()
 	}
-	defer s.Close()
-	b, err := (&connect.Config{NATS: s.URL(), BZID: "demo"}).Dial(r.t.Context(), "test")
-	if err != nil {
-		r.t.Fatal(err)
+	var all []bus.Parked
+	if err := json.Unmarshal([]byte(letters("ls", "--json")), &all); err != nil || len(all) != 2 {
+		r.t.Fatalf("%d letters, %v", len(all), err)
 	}
-	defer b.Close()
-	var got []string
-	err = b.DeadLetters().Each(r.t.Context(), func(p bus.Parked) error {
-		got = append(got, fmt.Sprintf("%s %d %v %v %s", p.Stream, p.StreamSeq, p.Header["file"], p.Header["record"], p.Data))
-		return nil
-	})
-	if err != nil || len(got) != 2 || got[0] != `files/1 500 [b.json] [500] {"userId":1}` {
-		r.t.Errorf("%q, %v", got, err)
+	p := all[0]
+	if got := fmt.Sprintf("%s %d %v %v %s", p.Stream, p.StreamSeq, p.Header["file"], p.Header["record"], p.Data); got != `files/1 500 [b.json] [500] {"userId":1}` {
+		r.t.Errorf("%q", got)
+	}
+	letters("rm", fmt.Sprint(all[1].Seq))
+	if list := letters("ls"); strings.Count(list, "\n") != 2 || !strings.Contains(list, `field "movieId" is missing`) {
+		r.t.Errorf("then there are\n%s", list)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -18,9 +17,11 @@ type Learnt struct {
 	Model      string `json:"model"`
 	Job        string `json:"job"`
 	Dir        string `json:"dir"`
-	Exports    string `json:"exports"` // folder of the exported models
+	Parent     string `json:"parent,omitempty"` // the checkpoint that the job began with
+	Exports    string `json:"exports"`          // folder of the exported models
 	Checkpoint int64  `json:"checkpoint"`
-	Version    int64  `json:"version"` // of the newest export
+	Version    int64  `json:"version"`         // of the newest export
+	Stdin      bool   `json:"stdin,omitempty"` // standard input was learnt, which cannot be read again
 	Files      int    `json:"files"`
 	Records    int64  `json:"records"` // of the files, each counted once
 	Epochs     int    `json:"epochs"`
@@ -47,7 +48,7 @@ func (d *driver) report(ctx context.Context) (*Learnt, error) {
 	j, _ := d.lineage()
 	l := &Learnt{
 		Model: d.job(), Job: d.job(), Dir: d.stack.Config.Dir, Exports: d.stack.Exports(),
-		Files: d.set.Files(), Records: d.set.Records(), Epochs: d.cfg.Epochs, FilesHash: d.set.Hash(), MaxSteps: j.Started.V.GetFiles().GetMaxSteps(),
+		Epochs: d.cfg.Epochs, FilesHash: j.Started.V.GetTopicId(), MaxSteps: j.Started.V.GetFiles().GetMaxSteps(),
 		Tasks: map[string]float64{},
 	}
 	if all := j.Restorable(); len(all) > 0 {
@@ -56,12 +57,21 @@ func (d *driver) report(ctx context.Context) (*Learnt, error) {
 			l.Learnt += offset
 		}
 	}
-	for p := range d.set.Partitions() {
-		l.Left += d.set.End(p)
+	if d.stream != nil {
+		l.Stdin = true
+		l.Records, _ = d.stream.End()
+		l.Left = l.Records - l.Learnt
+	} else {
+		l.Files, l.Records, l.Left = d.set.Files(), d.set.Records(), -l.Learnt
+		for p := range d.set.Partitions() {
+			l.Left += d.set.End(p)
+		}
 	}
-	l.Left -= l.Learnt
 	if n := len(j.Exports); n > 0 {
 		l.Version = j.Exports[n-1].V.GetVersion()
+	}
+	if p := j.Started.V.GetParent(); p != nil {
+		l.Parent = fmt.Sprintf("checkpoint %d of job %s in %s", p.GetCheckpoint(), p.GetJob(), p.GetDir())
 	}
 	var c course
 	d.course.Read(func(s course) { c = s })
@@ -107,7 +117,14 @@ func (d *driver) report(ctx context.Context) (*Learnt, error) {
 func (l *Learnt) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "model\t%s, checkpoint %d\n", l.Model, l.Checkpoint)
-	fmt.Fprintf(t, "files\t%d with %d records, learnt %d times\n", l.Files, l.Records, l.Epochs)
+	if l.Parent != "" {
+		fmt.Fprintf(t, "begun with\t%s\n", l.Parent)
+	}
+	if l.Stdin {
+		fmt.Fprintf(t, "input\tstandard input, %d records, which cannot be read again: a job of it is not resumed\n", l.Records)
+	} else {
+		fmt.Fprintf(t, "files\t%d with %d records, learnt %d times\n", l.Files, l.Records, l.Epochs)
+	}
 	fmt.Fprintf(t, "learnt\t%d records in all, %d parked, %d left\n", l.Learnt, l.Parked, l.Left)
 	fmt.Fprintf(t, "this start\t%d samples in %d steps, %.1f s, %.0f samples/s\n", l.Samples, l.Steps, l.Seconds, l.SamplesPerSecond)
 	for _, rule := range slices.Sorted(maps.Keys(l.Dropped)) {
@@ -120,7 +137,7 @@ func (l *Learnt) Print(w io.Writer) error {
 	}
 	fmt.Fprintf(t, "export\t%s, version %d\n", l.Exports, l.Version)
 	if l.Parked > 0 {
-		fmt.Fprintf(t, "parked\tmonolith dlq ls shows why, while monolith train runs in %s\n", filepath.Base(l.Dir))
+		fmt.Fprintf(t, "parked\tmonolith dlq ls --dir %s shows why\n", l.Dir)
 	}
 	return t.Flush()
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/monolith-go/monolith/internal/input/files"
 	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/services/trainer/source"
+	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
 // Train learns files of records with everything in one process, and ends with them.
@@ -37,7 +39,9 @@ type Train struct {
 	Checkpoints   time.Duration
 	Deterministic bool
 	Processes     bool
+	Restore       warm.Config // the job from which a new one begins
 	AsJSON        bool
+	Stdin         io.ReadCloser // what --files - learns
 
 	spec *model.ModelSpec
 }
@@ -45,6 +49,7 @@ type Train struct {
 // Register binds the command's flags.
 func (c *Train) Register(fs *pflag.FlagSet) {
 	c.Data.Register(fs)
+	fs.Lookup("files").Usage += "; - alone is standard input"
 	fs.StringVar(&c.Spec, "spec", "", "YAML `file` that declares the model")
 	fs.StringVar(&c.Dir, "dir", DefaultDir, "`folder` of the job: its log, checkpoints and exports")
 	fs.StringVar(&c.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects (MONOLITH_BZID)")
@@ -58,6 +63,7 @@ func (c *Train) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: at the start and the end alone")
 	fs.BoolVar(&c.Deterministic, "deterministic", false, "learn in one fixed order, so that equal inputs give equal tables")
 	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
+	c.Restore.Register(fs)
 	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
 }
 
@@ -73,8 +79,23 @@ func (c *Train) Validate() error {
 	check(c.Dir != "", "--dir must name the job's folder")
 	check(c.Epochs >= 1 && c.Epochs <= maxEpochs, "--epochs %d must be 1 to %d", c.Epochs, maxEpochs)
 	check(c.Steps >= 0 && c.MaxSteps >= 0, "--steps %d and --max-steps %d must not be negative", c.Steps, c.MaxSteps)
+	if err := c.Restore.Validate(); err != nil {
+		check(false, "%w", err)
+	}
 	check(c.Checkpoints >= 0, "--checkpoint-interval %v must not be negative", c.Checkpoints)
-	errs = append(errs, c.Data.Validate())
+	if c.stdin() {
+		if c.Stdin == nil {
+			c.Stdin = os.Stdin
+		}
+		check(c.Spec != "-", "--spec - and --files - both read standard input: write the model to a file")
+		check(c.Steps == 0 && c.MaxSteps == 0 && c.Epochs == 1, "standard input is learnt once, to its end: take --steps, --max-steps and --epochs away")
+		check(!c.Deterministic, "--deterministic takes turns that follow from where records end, which standard input does not say: write it to files")
+		check(!c.Restore.Offsets, "--restore-offsets: standard input begins where it begins: take it away")
+		check(!c.Processes, "--processes would leave standard input to none of the roles: take it away")
+		errs = append(errs, c.check())
+	} else {
+		errs = append(errs, c.Data.Validate())
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -91,7 +112,7 @@ const maxEpochs = 1000
 // stack is what learning takes of a host.
 func (c *Train) stack() host.Config {
 	return host.Config{
-		Logs: connect.Config{BZID: c.BZID, Level: c.Level}, NoKafka: true, Dir: c.Dir, Job: c.spec.GetName(), Model: c.spec.GetName(),
+		Restore: c.Restore, Logs: connect.Config{BZID: c.BZID, Level: c.Level}, NoKafka: true, Dir: c.Dir, Job: c.spec.GetName(), Model: c.spec.GetName(),
 		Shards: c.Shards, Replicas: 1, Trainers: c.Trainers, Partitions: c.Partitions, Batch: c.Batch, Format: c.Format,
 		Sync: syncEvery, Checkpoints: c.Checkpoints, Processes: c.Processes, Deterministic: c.Deterministic,
 	}
@@ -103,35 +124,36 @@ const syncEvery = 5 * time.Second
 // roles are those that learning takes.
 var roles = []string{"portal", "replica-registry", "ps", "trainer"}
 
+// stdin says that standard input is learnt.
+func (c *Train) stdin() bool { return len(c.Files) == 1 && c.Files[0] == source.Stdin }
+
 // Run learns the files, from where an earlier start was stopped or killed, and prints the report.
 func (c *Train) Run(ctx context.Context, stdout, stderr io.Writer) error {
 	report, err := c.Learn(ctx, stderr)
-	if err != nil {
+	if report == nil {
 		return err
 	}
-	return show(stdout, c.AsJSON, report)
+	return errors.Join(show(stdout, c.AsJSON, report), err)
 }
 
-// Learn is Run without the printing.
+// Learn is Run without the printing. A report beside an error is of what was learnt until then.
 func (c *Train) Learn(ctx context.Context, stderr io.Writer) (_ *Learnt, err error) {
-	began := time.Now()
+	d := driver{cfg: c, stderr: stderr}
 	surveys := new(files.Surveys)
-	set, err := surveys.Survey(ctx, c.layout, c.paths, c.Partitions, c.Epochs)
-	if err != nil {
+	if c.stdin() {
+		d.stream = files.NewPipe(c.layout, c.Stdin)
+		defer func() { _ = d.stream.Close() }() // it was only read
+	} else if d.set, err = c.survey(ctx, surveys, stderr); err != nil {
 		return nil, err
 	}
-	if set.Records() == 0 {
-		return nil, fmt.Errorf("the %d files hold no record", set.Files())
-	}
-	fmt.Fprintf(stderr, "%d records in %d files, %d bytes, read in %.1fs\n", set.Records(), set.Files(), set.Bytes(), time.Since(began).Seconds())
 	s, err := host.Start(ctx, c.stack())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }() // the folder is free behind it
-	s.Surveys = surveys
+	s.Surveys, s.Stdin = surveys, d.stream
 	s.Tasks = slices.DeleteFunc(s.Tasks, func(t host.Task) bool { return !slices.Contains(roles, t.Role) })
-	d := driver{cfg: c, set: set, stack: s, stderr: stderr}
+	d.stack = s
 	if err := d.open(ctx); err != nil {
 		return nil, err
 	}
@@ -150,31 +172,38 @@ func (c *Train) Learn(ctx context.Context, stderr io.Writer) (_ *Learnt, err err
 			s.Tasks[i].Args = append(s.Tasks[i].Args, c.files(limit)...)
 		}
 	}
-	run, cancel := context.WithCancel(ctx)
-	defer cancel()
-	running := make(chan error, 1)
-	go func() { running <- s.Run(run, func() {}) }()
-	learnt := make(chan error, 1)
-	go func() { learnt <- d.learn(run) }()
-	select {
-	case err = <-learnt:
-		cancel()
-		err = errors.Join(err, <-running)
-	case err = <-running:
-		cancel()
-		<-learnt
-		if err == nil {
-			err = fmt.Errorf("stopped: the same command with --dir %s goes on", s.Config.Dir)
-		}
+	if err := d.run(ctx); err != nil {
+		return nil, err
 	}
+	l, err := d.report(context.WithoutCancel(ctx))
+	if err != nil || d.stream == nil {
+		return l, err
+	}
+	if _, err := d.stream.End(); err != nil {
+		return l, fmt.Errorf("standard input: %w: what came before it is learnt", err)
+	}
+	return l, nil
+}
+
+// survey reads the files, all of them, before anything is learnt.
+func (c *Train) survey(ctx context.Context, surveys *files.Surveys, stderr io.Writer) (*files.Set, error) {
+	began := time.Now()
+	set, err := surveys.Survey(ctx, c.layout, c.paths, c.Partitions, c.Epochs)
 	if err != nil {
 		return nil, err
 	}
-	return d.report(context.WithoutCancel(ctx))
+	if set.Records() == 0 {
+		return nil, fmt.Errorf("the %d files hold no record", set.Files())
+	}
+	fmt.Fprintf(stderr, "%d records in %d files, %d bytes, read in %.1fs\n", set.Records(), set.Files(), set.Bytes(), time.Since(began).Seconds())
+	return set, nil
 }
 
 // files are the trainer's flags that name them; limit is that of the steps.
 func (c *Train) files(limit int64) []string {
+	if c.stdin() {
+		return []string{"--container", c.layout.Container.String(), "--compression", c.layout.Compression.String(), "--files", source.Stdin}
+	}
 	args := []string{"--container", c.layout.Container.String(), "--compression", c.layout.Compression.String(),
 		"--partitions", strconv.Itoa(c.Partitions), "--epochs", strconv.Itoa(c.Epochs), "--max-steps", strconv.FormatInt(limit, 10), "--stop-at-end"}
 	for _, f := range c.Files {

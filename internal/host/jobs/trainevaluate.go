@@ -38,6 +38,9 @@ func (c *TrainAndEvaluate) Validate() error {
 	if c.Steps != 0 {
 		errs = append(errs, fmt.Errorf("%w: --steps is for train: give --max-steps", flags.ErrUsage))
 	}
+	if c.stdin() {
+		errs = append(errs, fmt.Errorf("%w: --files -: an evaluation cannot stop standard input: name files", flags.ErrUsage))
+	}
 	if len(c.EvalFiles) == 0 {
 		errs = append(errs, fmt.Errorf("%w: --eval-files must name records that are not learnt", flags.ErrUsage))
 	}

@@ -58,16 +58,17 @@ func (c Container) String() string { return [...]string{"lines", "tfrecord", "st
 // Compression is what a file's bytes are packed with.
 type Compression uint8
 
-// The compressions. ByName packs a file by the end of its name: .gz, .gzip, .zst, .zstd, .zz.
+// The compressions. ByName packs a file by the end of its name: .gz, .gzip, .zst, .zstd, .zz, .snappy.
 const (
 	ByName Compression = iota
 	None
 	Gzip
 	Zstd
 	Zlib
+	Snappy // in Hadoop's blocks
 )
 
-var compressions = []string{ByName: "auto", None: "none", Gzip: "gzip", Zstd: "zstd", Zlib: "zlib"}
+var compressions = []string{ByName: "auto", None: "none", Gzip: "gzip", Zstd: "zstd", Zlib: "zlib", Snappy: "snappy"}
 
 func (c Compression) String() string { return compressions[c] }
 
@@ -83,6 +84,8 @@ func (c Compression) of(path string) Compression {
 		return Zstd
 	case ".zz":
 		return Zlib
+	case ".snappy":
+		return Snappy
 	}
 	return None
 }
@@ -97,7 +100,7 @@ type Layout struct {
 // Usages of the flags that name them.
 const (
 	ContainerUsage   = "how records stand in the files: lines, tfrecord or stream (messages in the framing of --format); auto: lines for json, stream for a format with a framing, tfrecord for others"
-	CompressionUsage = "what the files are packed with: none, gzip, zstd or zlib; auto: by the end of each name, .gz, .gzip, .zst, .zstd or .zz"
+	CompressionUsage = "what the files are packed with: none, gzip, zstd, zlib or snappy (in Hadoop's blocks); auto: by the end of each name, .gz, .gzip, .zst, .zstd, .zz or .snappy"
 )
 
 // ParseLayout finds a layout by its names; empty ones are auto.

@@ -47,6 +47,8 @@ func (l Layout) scan(r io.Reader, packed Compression) (*scanner, error) {
 		r, err = gzip.NewReader(bufio.NewReaderSize(r, readBuffer))
 	case Zlib:
 		r, err = zlib.NewReader(bufio.NewReaderSize(r, readBuffer))
+	case Snappy:
+		r = &unsnappy{r: bufio.NewReaderSize(r, readBuffer)}
 	case Zstd:
 		var d *zstd.Decoder
 		d, err = zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))

@@ -145,27 +145,34 @@ func NATSServerOf(t testing.TB, conf string, port int) *Process {
 // bootstrap address. It ends with the test.
 func Kafka(t testing.TB) *Process {
 	t.Helper()
-	need(t, "Apache Kafka", filepath.Join(Home(t), "kafka", ".complete"))
-	dir, port, control := t.TempDir(), freePort(t), freePort(t)
-	conf := filepath.Join(dir, "kafka.properties")
-	write(t, conf, fmt.Sprintf(`process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:%[2]d
-listeners=PLAINTEXT://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d
+	port := freePort(t)
+	return startKafka(t, port, fmt.Sprintf(`listeners=PLAINTEXT://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%%d
 advertised.listeners=PLAINTEXT://127.0.0.1:%[1]d
-controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs=%[3]s
+`, port))
+}
+
+// startKafka starts one with these listeners, in which the controller's port is left open, and users.
+func startKafka(t testing.TB, port int, listeners string, users ...string) *Process {
+	t.Helper()
+	need(t, "Apache Kafka", filepath.Join(Home(t), "kafka", ".complete"))
+	dir, control := t.TempDir(), freePort(t)
+	conf := filepath.Join(dir, "kafka.properties")
+	write(t, conf, fmt.Sprintf(listeners, control)+fmt.Sprintf(`process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:%d
+controller.listener.names=CONTROLLER
+log.dirs=%s
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
-`, port, control, filepath.Join(dir, "log")))
+`, control, filepath.Join(dir, "log")))
 	jars := filepath.Join(Home(t), "kafka", "*")
 	quiet := "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-	format := exec.Command("java", quiet, "-cp", jars, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", conf)
+	format := exec.Command("java", append([]string{quiet, "-cp", jars, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", conf}, users...)...)
 	if out, err := format.CombinedOutput(); err != nil {
 		t.Fatalf("format Kafka's storage: %v\n%s", err, out)
 	}

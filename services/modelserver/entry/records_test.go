@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/monolith-go/monolith/internal/testenv/matrixpb"
+	"github.com/monolith-go/monolith/internal/wire/matrixpb"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 
 	"github.com/wamuir/graft/tensorflow/core/example/example_protos_go_proto"

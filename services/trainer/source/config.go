@@ -14,7 +14,8 @@ import (
 
 // FilesConfig says which files a job learns in place of a topic.
 type FilesConfig struct {
-	// Patterns name them, see [files.Expand]. Default: none, a topic is learnt.
+	// Patterns name them, see [files.Expand]; "-" alone is standard input, in the process that holds
+	// it. Default: none, a topic is learnt.
 	Patterns []string
 	// Container is how records stand in them, see [files.ParseLayout]. Default auto.
 	Container string
@@ -30,6 +31,20 @@ type FilesConfig struct {
 
 // Given says that files are named.
 func (c *FilesConfig) Given() bool { return len(c.Patterns) > 0 }
+
+// Stdin says that standard input is named in their place.
+func (c *FilesConfig) Stdin() bool { return len(c.Patterns) == 1 && c.Patterns[0] == Stdin }
+
+// Name is what facts name in place of a topic; empty: a topic is learnt.
+func (c *FilesConfig) Name() string {
+	switch {
+	case c.Stdin():
+		return "stdin"
+	case c.Given():
+		return "files"
+	}
+	return ""
+}
 
 // Defaults sets what is left open.
 func (c *FilesConfig) Defaults() {
@@ -57,6 +72,7 @@ func (c *FilesConfig) Validate(format input.Format, check func(bool, string, ...
 	check(c.Partitions > 0 && c.Partitions <= maxPartitions, "partitions must be 1 to %d, not %d", maxPartitions, c.Partitions)
 	check(c.Epochs > 0 && c.Epochs <= maxEpochs, "epochs must be 1 to %d, not %d", maxEpochs, c.Epochs)
 	check(c.MaxSteps >= 0, "max-steps %d is negative", c.MaxSteps)
+	check(!c.Stdin() || c.Epochs == 1 && c.MaxSteps == 0, "standard input is learnt once, to its end: take epochs and max-steps away")
 	if !c.Given() {
 		return nil
 	}

@@ -15,6 +15,7 @@ const describeTimeout = 2 * time.Second
 // Topic is a Kafka topic.
 type Topic struct {
 	Brokers []string
+	Access  *kafka.Access
 	Name    string
 	Log     *slog.Logger
 }
@@ -23,7 +24,7 @@ type Topic struct {
 func (s Topic) Describe(ctx context.Context) (kafka.Topic, error) {
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
-	t, err := kafka.Describe(ctx, s.Brokers, s.Name)
+	t, err := s.Access.Describe(ctx, s.Brokers, s.Name)
 	if err == nil && len(t.Partitions) == 0 {
 		err = fmt.Errorf("topic %s has no partitions", s.Name)
 	}
@@ -33,7 +34,7 @@ func (s Topic) Describe(ctx context.Context) (kafka.Topic, error) {
 // Open reads a partition, committed records only.
 func (s Topic) Open(id string, partition int32, away func(error)) Partition {
 	return topicPartition{kafka.NewReader(kafka.ReaderConfig{
-		Brokers: s.Brokers, Topic: s.Name, TopicID: id, Partition: partition, Log: s.Log, Away: away,
+		Brokers: s.Brokers, Access: s.Access, Topic: s.Name, TopicID: id, Partition: partition, Log: s.Log, Away: away,
 	})}
 }
 

@@ -1,0 +1,76 @@
+// Package warm begins a training job with what another one has learnt: it finds a checkpoint in that
+// job's folder, says what of it the declared model cannot take, and writes it as a checkpoint of the new
+// job, from which its shards restore.
+//
+//	Config.Find ──► Parent ── Fits(spec) ──► Write ──► model.ckpt-1 of the new job, with facts that name the parent
+//
+// A folder is read by itself, without the log of its job, which may run elsewhere or be gone: what all
+// shards of a cut have written whole, at the same offsets, is one.
+package warm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Config says from where a new job begins.
+type Config struct {
+	// Dir is the other job's folder: where its model.ckpt-<id> lie, or one below which they lie as
+	// training/<job>, as train, demo and up make it. Default: none, the model is untrained.
+	Dir string
+	// Checkpoint is the number of one, or its folder's name. Default: the newest that is whole.
+	Checkpoint string
+	// Optimizer says that the optimizers go on from their slots and their global step. Default true, by
+	// Register.
+	Optimizer bool
+	// Offsets says that records are learnt on from where the other job stood: that both learn the same
+	// ones is the caller's word. Default: all of them are learnt.
+	Offsets bool
+}
+
+// Register binds the flags.
+func (c *Config) Register(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Dir, "restore-dir", c.Dir, "`folder` of another job, from a checkpoint of which a new job begins: its own, or that of its system")
+	fs.StringVar(&c.Checkpoint, "restore-ckpt", c.Checkpoint, "`checkpoint` in it, as 12 or model.ckpt-12; empty: the newest that is whole")
+	fs.BoolVar(&c.Optimizer, "restore-optimizer", true, "begin with its optimizers' slots and global step, too")
+	fs.BoolVar(&c.Offsets, "restore-offsets", false, "learn on from its offsets: the records are those that it has learnt from")
+}
+
+// Given says that a job is named.
+func (c *Config) Given() bool { return c.Dir != "" }
+
+// Validate complains about what no folder is looked at for.
+func (c *Config) Validate() error {
+	if !c.Given() {
+		if c.Checkpoint != "" || c.Offsets {
+			return fmt.Errorf("restore-ckpt and restore-offsets are of another job: name its folder with restore-dir")
+		}
+		return nil
+	}
+	_, err := c.id()
+	return err
+}
+
+// Args are the flags that hand the same to a role.
+func (c *Config) Args() []string {
+	if !c.Given() {
+		return nil
+	}
+	return []string{"--restore-dir", c.Dir, "--restore-ckpt", c.Checkpoint,
+		"--restore-optimizer=" + strconv.FormatBool(c.Optimizer), "--restore-offsets=" + strconv.FormatBool(c.Offsets)}
+}
+
+// id is the checkpoint that is meant, 0 for the newest.
+func (c *Config) id() (int64, error) {
+	if c.Checkpoint == "" {
+		return 0, nil
+	}
+	id, err := strconv.ParseInt(strings.TrimPrefix(c.Checkpoint, prefix), 10, 64)
+	if err != nil || id < 1 {
+		return 0, fmt.Errorf("restore-ckpt %q is no checkpoint: give its number, or its folder's name as in %s12", c.Checkpoint, prefix)
+	}
+	return id, nil
+}
