@@ -264,6 +264,38 @@ func TestAgentMixed(t *testing.T) {
 	w.gone(pids)
 }
 
+// An agent of version 3 serves what its filters take of a layout, by the file that its server polls as
+// well as by calls.
+func TestAgentUnified(t *testing.T) {
+	w := newAgentWorld(t, "deploy_type unified\nagent_version 3\nlayout_pattern l1\nlayout_filters ps_{i}; i % 2 == 1\n", map[string]string{})
+	base := t.TempDir()
+	export(t, base, "ps_0", 7)
+	export(t, base, "ps_1", 7)
+	log := &harness{t: t, bus: w.bus}
+	log.declared(base, "ps_0=latest", "ps_1=latest")
+	log.offered("m:ps_0", "m:ps_1")
+	wait.For(t, "its shard takes traffic", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.available("pod")) == 1
+	})
+	w.mu.Lock()
+	got, at := w.available("pod")[0], w.beats["pod"].GetContainer()
+	w.mu.Unlock()
+	if !strings.HasPrefix(got, "m/ps:1 v7 at 10.0.0.9:") || at.GetLayoutPath() != "/"+bzid+"/layouts/l1" {
+		t.Errorf("%s, %v", got, at)
+	}
+	raw, err := os.ReadFile(filepath.Join(w.dir, "pod", "model_config_file.cfg"))
+	if err != nil || !strings.Contains(string(raw), `name: "m:ps_1"`) || strings.Contains(string(raw), "ps_0") {
+		t.Errorf("the server's file: %v\n%s", err, raw)
+	}
+	pids := w.pids()
+	if err := w.ends(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	w.gone(pids)
+}
+
 // One server gone ends them all, and the agent says which it was.
 func TestAgentEndsWithAServer(t *testing.T) {
 	w := newAgentWorld(t, "stand_alone_serving true\nbase_name m\nbase_path /exports\nnum_ps 2\n", map[string]string{"SHARD_ID": "0"})
