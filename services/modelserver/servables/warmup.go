@@ -44,9 +44,12 @@ func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) 
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("warm-up requests: %w", err)
+		return failed(fmt.Errorf("warm-up requests: %w", err))
 	}
 	defer f.Close()
+	if err := countWarmUps(f); err != nil {
+		return failed(err)
+	}
 	within, cancel := context.WithTimeout(ctx, warmUpTime)
 	defer cancel()
 	began, n := time.Now(), 0
@@ -54,9 +57,6 @@ func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) 
 		record, err := r.Next()
 		if err == io.EOF {
 			break
-		}
-		if err == nil && n == maxWarmUps {
-			return &loadError{codes.InvalidArgument, fmt.Errorf("%s: Number of warmup records exceeds the maximum (%d) supported; keep the first ones", path, maxWarmUps)}
 		}
 		recorded := &apis.PredictionLog{}
 		if err == nil {
@@ -79,4 +79,21 @@ func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) 
 	}
 	s.Log.Info("warmed up", "file", path, "requests", n, "took", time.Since(began))
 	return nil
+}
+
+// countWarmUps refuses a file that is broken or too long before anything of it is replayed.
+func countWarmUps(f *os.File) error {
+	r := tfrecord.NewReader(bufio.NewReader(f), maxWarmUpSize)
+	for n := 0; ; n++ {
+		_, err := r.Next()
+		switch {
+		case err == io.EOF:
+			_, err = f.Seek(0, io.SeekStart)
+			return err
+		case err != nil:
+			return &loadError{codes.DataLoss, fmt.Errorf("%s: record %d is broken: %w", f.Name(), n, err)}
+		case n == maxWarmUps:
+			return &loadError{codes.InvalidArgument, fmt.Errorf("%s: Number of warmup records exceeds the maximum (%d) supported; keep the first ones", f.Name(), maxWarmUps)}
+		}
+	}
 }
