@@ -13,6 +13,7 @@ type Port struct {
 	Addr       string // host:port or unix:///path; empty: it stays closed
 	TLS        *tls.Config
 	Keys       string // begins the flags that name certificates: "--rows-tls"; empty: it has none
+	File       string // the flag that names a file with them; empty: there is none
 	Insecure   bool   // Switch was given
 	Switch     string // "--insecure-grpc"
 }
@@ -26,6 +27,9 @@ func (p Port) Check() error {
 	keys := ""
 	if p.Keys != "" {
 		keys = fmt.Sprintf("name certificates with %s-cert, -key and -ca, ", p.Keys)
+	}
+	if p.File != "" {
+		keys = fmt.Sprintf("name certificates with %s, ", p.File)
 	}
 	return fmt.Errorf("%s: %s on %s could be reached from other machines and is neither encrypted nor authenticated: listen on 127.0.0.1, %sor allow it with %s", p.Role, p.Name, p.Addr, keys, p.Switch)
 }

@@ -106,14 +106,7 @@ func (s *Server) counted(c caller, spec *apis.ModelSpec, took time.Duration, row
 // predict answers a Predict; id is set where the request has one, or the answer left impressions.
 func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest) (res *apis.PredictResponse, id string, err error) {
 	c.api = cmp.Or(c.api, "Predict")
-	a, err := s.answer(ctx, c, req.GetModelSpec(), func(m *entry.Model) (entry.Input, error) {
-		for _, name := range req.GetOutputFilter() {
-			if !slices.Contains(m.Outputs(), name) {
-				return entry.Input{}, status.Errorf(codes.InvalidArgument, "output tensor alias not found in signature: %s Outputs expected to be in the set {%s}.", name, strings.Join(m.Outputs(), ", "))
-			}
-		}
-		return entry.Input{Tensors: req.GetInputs()}, nil
-	})
+	a, err := s.answer(ctx, c, req.GetModelSpec(), predictInput(req))
 	if err != nil {
 		return nil, a.id, err
 	}
@@ -126,4 +119,16 @@ func (s *Server) predict(ctx context.Context, c caller, req *apis.PredictRequest
 		}
 	}
 	return res, a.id, nil
+}
+
+// predictInput is what a Predict asks a model about, if it has the outputs that are wanted.
+func predictInput(req *apis.PredictRequest) func(*entry.Model) (entry.Input, error) {
+	return func(m *entry.Model) (entry.Input, error) {
+		for _, name := range req.GetOutputFilter() {
+			if !slices.Contains(m.Outputs(), name) {
+				return entry.Input{}, status.Errorf(codes.InvalidArgument, "output tensor alias not found in signature: %s Outputs expected to be in the set {%s}.", name, strings.Join(m.Outputs(), ", "))
+			}
+		}
+		return entry.Input{Tensors: req.GetInputs()}, nil
+	}
 }

@@ -25,7 +25,7 @@ type Config struct {
 	// API, and the framed row protocol (host:port or unix:///path). Default 127.0.0.1:0.
 	GRPC, HTTP, Rows string
 	// InsecureGRPC, InsecureREST and InsecureRows allow these ports beyond this machine
-	// without encryption; gRPC and REST have no other way to get there.
+	// without encryption or authentication; REST has no other way to get there.
 	InsecureGRPC, InsecureREST, InsecureRows bool
 	// BaseDir is where relative base paths of a model configuration start: the folder
 	// of model-sync's copies. Default: the working directory.
@@ -45,6 +45,12 @@ type Config struct {
 	// text form of BatchingParametersFile.
 	EnableBatching         bool
 	BatchingParametersFile string
+	// SSLConfigFile is an SSLConfig in text form: the certificate of the gRPC port, and whether
+	// its clients must show theirs. A supervisor does not speak TLS with its server.
+	SSLConfigFile string
+	// EnableModelWarmUp replays assets.extra/tf_serving_warmup_requests of an entry's version
+	// before it is AVAILABLE. It is on but where its flag says otherwise.
+	EnableModelWarmUp bool
 	// Frozen serves the exports as they are, even where the plan names a training job.
 	Frozen bool
 	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
@@ -101,6 +107,8 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.MonitoringConfigFile, "monitoring-config-file", c.MonitoringConfigFile, "`file` with a MonitoringConfig in text form: whether and where the REST port shows TensorFlow Serving's Prometheus metrics")
 	fs.BoolVar(&c.EnableBatching, "enable-batching", c.EnableBatching, "compute requests that come at once together")
 	fs.StringVar(&c.BatchingParametersFile, "batching-parameters-file", c.BatchingParametersFile, "`file` with BatchingParameters in text form, for --enable-batching")
+	fs.StringVar(&c.SSLConfigFile, "ssl-config-file", c.SSLConfigFile, "`file` with an SSLConfig in text form: the certificate of the gRPC port, and whether its clients must show theirs")
+	fs.BoolVar(&c.EnableModelWarmUp, "enable-model-warmup", c.EnableModelWarmUp, "replay assets.extra/tf_serving_warmup_requests of a version before it is AVAILABLE")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")
@@ -126,6 +134,7 @@ func (c Config) withDefaults() Config {
 	c.SignalInterval = cmp.Or(c.SignalInterval, 200*time.Millisecond)
 	c.Drain = cmp.Or(c.Drain, 5*time.Second)
 	if !c.registered {
+		c.EnableModelWarmUp = true
 		c.SampleRate = cmp.Or(c.SampleRate, 0.01)
 		c.LookupRetries = cmp.Or(c.LookupRetries, 2)
 		c.Linger = cmp.Or(c.Linger, 5*time.Second)

@@ -27,7 +27,23 @@ func (s *Server) infer(ctx context.Context, c caller, tasks []*apis.InferenceTas
 	if len(tasks) > 0 { // the signature is each task's own
 		spec.Name, spec.VersionChoice = tasks[0].GetModelSpec().GetName(), tasks[0].GetModelSpec().GetVersionChoice()
 	}
-	a, err := s.answer(ctx, c, spec, func(m *entry.Model) (in entry.Input, err error) {
+	a, err := s.answer(ctx, c, spec, taskInput(tasks, examples))
+	if err != nil {
+		return nil, a.id, err
+	}
+	for _, t := range tasks {
+		i, err := outputOf(a.model, t) // an older version may answer than the one that was looked at
+		if err != nil {
+			return nil, a.id, err
+		}
+		results = append(results, resultOf(t, a.model.Version(), a.scores[i]))
+	}
+	return results, a.id, nil
+}
+
+// taskInput is what tasks ask a model about, if it can answer them.
+func taskInput(tasks []*apis.InferenceTask, examples func() ([][]byte, error)) func(*entry.Model) (entry.Input, error) {
+	return func(m *entry.Model) (in entry.Input, err error) {
 		if err := oneModel(tasks); err != nil {
 			return in, err
 		}
@@ -40,18 +56,7 @@ func (s *Server) infer(ctx context.Context, c caller, tasks []*apis.InferenceTas
 			return in, status.Error(codes.InvalidArgument, err.Error())
 		}
 		return in, nil
-	})
-	if err != nil {
-		return nil, a.id, err
 	}
-	for _, t := range tasks {
-		i, err := outputOf(a.model, t) // an older version may answer than the one that was looked at
-		if err != nil {
-			return nil, a.id, err
-		}
-		results = append(results, resultOf(t, a.model.Version(), a.scores[i]))
-	}
-	return results, a.id, nil
 }
 
 // inferOne is infer for one task.

@@ -11,6 +11,7 @@ package modelserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +24,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -53,6 +56,7 @@ type Server struct {
 	cfg     Config
 	env     services.Env
 	metrics *metrics
+	grpcTLS *tls.Config // nil: the gRPC port is not encrypted
 	// monitoring is nil unless it was asked for.
 	monitoring *monitoring
 
@@ -84,9 +88,17 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if cfg.PredictionsTopic == "" {
 		cfg.PredictionsTopic = kafka.TopicOf(env.BZID, impression.Topic)
 	}
+	grpcTLS, err := newTLS(cfg.SSLConfigFile)
+	if err != nil {
+		return nil, fmt.Errorf("modelserver: %w", err)
+	}
+	proven := grpcTLS // callers prove who they are
+	if grpcTLS != nil && grpcTLS.ClientAuth != tls.RequireAndVerifyClientCert {
+		proven = nil
+	}
 	for _, p := range []mtls.Port{
 		{Name: "rows", Addr: cfg.Rows, TLS: env.Rows, Keys: "--rows-tls", Insecure: cfg.InsecureRows, Switch: "--insecure-rows"},
-		{Name: "grpc, by which models are configured,", Addr: cfg.GRPC, Insecure: cfg.InsecureGRPC, Switch: "--insecure-grpc"},
+		{Name: "grpc, by which models are configured,", Addr: cfg.GRPC, TLS: proven, File: "--ssl-config-file with client_verify", Insecure: cfg.InsecureGRPC, Switch: "--insecure-grpc"},
 		{Name: "http", Addr: cfg.HTTP, Insecure: cfg.InsecureREST, Switch: "--insecure-rest"},
 	} {
 		p.Role = "modelserver"
@@ -111,7 +123,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	env.Log = env.Log.With("container", cfg.Container)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s := &Server{
-		cfg: cfg, env: env, metrics: newMetrics(env.Metrics), monitoring: monitoring,
+		cfg: cfg, env: env, grpcTLS: grpcTLS, metrics: newMetrics(env.Metrics), monitoring: monitoring,
 		plan:    follow.New(env.Bus.Log(), registry.Plan.Only(env.BZID), o),
 		fleet:   follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), o),
 		lineage: follow.New(env.Bus.Log(), registry.Lineage.Only(env.BZID), o),
@@ -122,10 +134,14 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	s.rows = rows.NewClient(s.fleet, s.pool, m, cfg.LookupTimeout, cfg.LookupRetries)
 	s.fresh = rows.NewFreshness(env.BZID, cfg.Container, env.Bus.Signals(), m, env.Log)
 	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch, Batcher: batcher}
+	var warmUp servables.WarmUp
+	if cfg.EnableModelWarmUp {
+		warmUp = s.warmUp
+	}
 	s.servables = servables.New(servables.Options{
 		BZID: env.BZID, Container: cfg.Container, Frozen: cfg.Frozen, Linger: cfg.Linger, Poll: cfg.PollInterval, LoadBytes: cfg.LoadBytes,
 		Bus: env.Bus, Plan: s.plan, Fleet: s.fleet, Lineage: s.lineage, Ready: s.ready,
-		Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
+		WarmUp: warmUp, Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
 	})
 	s.bodies = semaphore.NewWeighted(maxBodies)
 	if len(cfg.Brokers) > 0 {
@@ -255,7 +271,12 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
+	secrets := insecure.NewCredentials()
+	if s.grpcTLS != nil {
+		secrets = credentials.NewTLS(s.grpcTLS)
+	}
 	srv := grpc.NewServer(
+		grpc.Creds(secrets),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle((&calls{most: maxCalls}).tap),

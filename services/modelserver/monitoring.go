@@ -27,6 +27,7 @@ type monitoring struct {
 	latency  *prometheus.HistogramVec // microseconds, by model_name, API, entrypoint
 	examples *prometheus.CounterVec   // model_name
 	batches  *prometheus.HistogramVec // examples of a request, by model_name
+	warmUps  *prometheus.HistogramVec // microseconds of a recorded request, by model_path, status
 }
 
 // newMonitoring reads a MonitoringConfig; nil: it asks for nothing.
@@ -59,7 +60,10 @@ func newMonitoring(file string) (*monitoring, error) {
 	m.batches = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: ":tensorflow:serving:request_example_counts", Help: "The number of tensorflow.Examples per request.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 20)}, []string{"model_name"})
-	reg.MustRegister(m.requests, m.latency, m.examples, m.batches)
+	m.warmUps = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: ":tensorflow:serving:model_warmup_latency", Help: "Latency (in microseconds) of replaying one warm-up request.",
+		Buckets: prometheus.ExponentialBuckets(10, 1.8, 33)}, []string{"model_path", "status"})
+	reg.MustRegister(m.requests, m.latency, m.examples, m.batches, m.warmUps)
 	m.handler = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
 	return m, nil
 }
@@ -81,4 +85,11 @@ func (m *monitoring) count(c caller, model string, code codes.Code, took time.Du
 	m.latency.WithLabelValues(model, c.api, c.entrypoint).Observe(float64(took.Microseconds()))
 	m.examples.WithLabelValues(model).Add(float64(rows))
 	m.batches.WithLabelValues(model).Observe(float64(rows))
+}
+
+// warmed notes a recorded request that was replayed.
+func (m *monitoring) warmed(folder string, code codes.Code, took time.Duration) {
+	if m != nil {
+		m.warmUps.WithLabelValues(folder, for_core_protos_go_proto.Code(code).String()).Observe(float64(took.Microseconds()))
+	}
 }

@@ -38,6 +38,9 @@ type Options struct {
 	// Ready is closed once these views have caught up.
 	Ready <-chan struct{}
 
+	// WarmUp replays recorded requests before an entry is AVAILABLE; nil: none are.
+	WarmUp WarmUp
+
 	Rows     *rows.Client
 	Fresh    *rows.Freshness
 	Metrics  *rows.Metrics

@@ -116,6 +116,10 @@ func (s *keeper) serve(ctx context.Context, v *version) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if refused := new(loadError); errors.As(err, &refused) && s.manager.stateOf(v) != stateAvailable {
+			log.Error("model not loaded", "err", err)
+			return err
+		}
 		gone := errors.Is(err, bus.ErrTrimmed)
 		job := s.jobOf(t, g)
 		stale = gone && !t.planned && len(s.newer(v, job, at)) == 0
@@ -295,6 +299,15 @@ func (s *keeper) keep(ctx context.Context, v *version, g *servable, at exportLoc
 			return cmp.Or(err, ctx.Err())
 		case <-caught:
 			caught = nil
+			if g.entry != nil && s.WarmUp != nil {
+				err := s.warmUp(ctx, g.entry, at)
+				switch {
+				case err != nil && (ctx.Err() != nil || s.manager.stateOf(v) != stateAvailable):
+					return err
+				case err != nil: // what is loaded anew is as good as what answers
+					s.Log.Error("not warmed up", "model", v.name, "version", v.number, "err", err)
+				}
+			}
 			s.manager.set(v, stateAvailable, g)
 			if g.entry != nil {
 				parts.Go(func() { s.attend(ctx, v, g.entry) })
