@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
+	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/tracectx"
 )
 
@@ -26,6 +27,13 @@ const (
 	drainTimeout   = 5 * time.Second  // for which a service that is taken down lets its handlers finish
 
 	timeoutHeader = "monolith-timeout" // what the caller will wait, as a Go duration
+)
+
+// Keys of a service's metadata, which `nats micro info` shows.
+const (
+	bzidKey  = "bzid"
+	nameKey  = "name"
+	buildKey = "build" // what the process was built from
 )
 
 // commands are NATS micro services.
@@ -50,7 +58,7 @@ func (c commands) Serve(ctx context.Context, s bus.Service) (func(), error) {
 	h := &hosted{b: c.b, ctx: base, room: make(chan struct{}, handlers)}
 	svc, err := micro.AddService(c.b.conn.NATS, micro.Config{
 		Name: microName(s.Name), Version: s.Version, Description: s.Description,
-		Metadata: map[string]string{"bzid": s.BZID, "name": s.Name},
+		Metadata: map[string]string{bzidKey: s.BZID, nameKey: s.Name, buildKey: flags.Version()},
 	})
 	if err != nil {
 		cancel()

@@ -142,29 +142,43 @@ func (b *Bus) bucket(ctx context.Context, want jetstream.KeyValueConfig) (jetstr
 // newest event where this machine's clock is behind. Fewer than one renewal in a
 // millisecond keeps earlier revisions below that.
 func (b *Bus) ensureLeases(ctx context.Context) error {
-	_, err := b.conn.JS.Stream(ctx, bucketStream+leases.Bucket)
+	s, err := b.conn.JS.Stream(ctx, bucketStream+leases.Bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		first, ferr := b.firstEpoch(ctx)
-		if ferr != nil {
+		want := leaseStream()
+		var ferr error
+		if want.FirstSeq, ferr = b.firstEpoch(ctx); ferr != nil {
 			return ferr
 		}
-		_, err = b.conn.JS.CreateStream(ctx, jetstream.StreamConfig{
-			Name: bucketStream + leases.Bucket, Subjects: []string{"$KV." + leases.Bucket + ".>"}, FirstSeq: first, MaxMsgsPerSubject: 1,
-			Discard: jetstream.DiscardNew, MaxConsumers: -1, MaxMsgs: -1, MaxMsgSize: -1, MaxBytes: leaseBytes,
-			Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, Duplicates: 2 * time.Minute,
-			AllowRollup: true, AllowDirect: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: time.Minute,
-		})
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		want.Replicas = b.cfg.Replicas
+		if _, err = b.conn.JS.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			err = nil // another process was quicker
 		}
+		return err
 	}
 	if err != nil {
 		return err
 	}
-	_, err = b.bucket(ctx, jetstream.KeyValueConfig{
-		Bucket: leases.Bucket, Description: "leases: who may act", History: 1, MaxBytes: leaseBytes, LimitMarkerTTL: time.Minute,
-	})
+	have := s.CachedInfo().Config
+	next, want := have, leaseStream()
+	next.Description, next.MaxBytes, next.MaxMsgsPerSubject, next.Discard = want.Description, want.MaxBytes, want.MaxMsgsPerSubject, want.Discard
+	next.AllowRollup, next.AllowDirect, next.DenyDelete = want.AllowRollup, want.AllowDirect, want.DenyDelete
+	next.AllowMsgTTL, next.SubjectDeleteMarkerTTL = want.AllowMsgTTL, want.SubjectDeleteMarkerTTL
+	if reflect.DeepEqual(have, next) {
+		return nil
+	}
+	_, err = b.conn.JS.UpdateStream(ctx, next)
 	return err
+}
+
+// leaseStream is that of a key-value bucket whose keys run out.
+func leaseStream() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: bucketStream + leases.Bucket, Subjects: []string{"$KV." + leases.Bucket + ".>"}, MaxMsgsPerSubject: 1,
+		Description: "leases: who may act",
+		Discard:     jetstream.DiscardNew, MaxConsumers: -1, MaxMsgs: -1, MaxMsgSize: -1, MaxBytes: leaseBytes,
+		Storage: jetstream.FileStorage, Duplicates: 2 * time.Minute,
+		AllowRollup: true, AllowDirect: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: time.Minute,
+	}
 }
 
 // firstEpoch is the first revision of a new bucket of leases.
@@ -200,6 +214,16 @@ func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig, explicit 
 		return err
 	}
 	have := s.CachedInfo().Config
+	next := b.amended(have, want, explicit)
+	if reflect.DeepEqual(have, next) {
+		return nil
+	}
+	_, err = b.conn.JS.UpdateStream(ctx, next)
+	return err
+}
+
+// amended is what have becomes so that it does as want does: what operators may choose stays.
+func (b *Bus) amended(have, want jetstream.StreamConfig, explicit bool) jetstream.StreamConfig {
 	next := have
 	for _, subject := range want.Subjects { // a newer build's contexts stay
 		if !slices.Contains(next.Subjects, subject) {
@@ -217,9 +241,5 @@ func (b *Bus) ensure(ctx context.Context, want jetstream.StreamConfig, explicit 
 	if explicit {
 		next.MaxBytes = want.MaxBytes
 	}
-	if reflect.DeepEqual(have, next) {
-		return nil
-	}
-	_, err = b.conn.JS.UpdateStream(ctx, next)
-	return err
+	return next
 }

@@ -10,8 +10,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -52,25 +50,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitFailure
 }
 
-// version is the module's, or the commit that the binary was built from, and the Go that
-// built it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v, dirty := info.Main.Version, ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			v = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = " with changes"
-		}
-	}
-	return fmt.Sprintf("%s%s (%s %s/%s)", v, dirty, info.GoVersion, runtime.GOOS, runtime.GOARCH)
-}
-
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "monolith",
@@ -78,7 +57,7 @@ func newRoot() *cobra.Command {
 		Long: "Monolith learns from a stream of clicks or ratings and serves what it learnt a moment later.\n" +
 			"Its services share nothing but NATS JetStream, Kafka, files and public ports.\n\n" +
 			"Start with: monolith demo",
-		Version:       version(),
+		Version:       flags.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -98,11 +77,11 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), newDeclare(), newModel(), newVerify(), loadtest.Command()}, benchCommands()...) {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), newDeclare(), newModel(), newVerify(), newAuth(), loadtest.Command()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), newExplain(), newArchive(), newTrim()} {
+	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), newExplain(), newDoctor(), newArchive(), newTrim()} {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}

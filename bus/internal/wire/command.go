@@ -61,6 +61,16 @@ func Command(bzid, command string) string {
 	return root + "." + events.Escape(bzid) + ".cmd." + command
 }
 
+// CommandFilter is where the commands of a service stand in every namespace; a service that
+// ends with .> is all that begin so.
+func CommandFilter(service string) string {
+	root := events.Root
+	if strings.HasPrefix(service, bus.Pulse) {
+		root = bus.PulseRoot
+	}
+	return root + ".*.cmd." + strings.TrimSuffix(service, ".>") + ".>"
+}
+
 // CheckService refuses what has no place on the bus before anything is registered.
 func CheckService(s bus.Service) error {
 	if s.Name == "" || s.Version == "" || len(s.Endpoints) == 0 {

@@ -35,6 +35,7 @@ type Config struct {
 	Creds   string        // file with the NATS user's JWT and seed, or an NKey's seed alone
 	Archive string        // folder; "": the one that the log remembers, if it is here
 	Bare    bool          // never an archive: the log itself is read
+	Look    bool          // streams are left as they are: whoever looks mends nothing
 	To      io.Writer     // of the log; nil: standard error
 	Log     *slog.Logger  // of the connection; nil: none
 	Health  *health.State // told while NATS stays away; nil: nobody is
@@ -148,7 +149,7 @@ func (c *Config) Dial(ctx context.Context, name string) (bus.Bus, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.NATS, Name: name, BZID: c.BZID, Keys: c.Keys, CredsFile: c.Creds, Log: c.Log, Health: c.Health})
+	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.NATS, Name: name, BZID: c.BZID, Keys: c.Keys, CredsFile: c.Creds, Look: c.Look, Log: c.Log, Health: c.Health})
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", Redacted(c.NATS), err)
 	}
@@ -197,6 +198,14 @@ func holds(ctx context.Context, cut bus.Cut, log bus.Log) error {
 		return fmt.Errorf("it ends at sequence %d, the log was trimmed up to %d", last, cut.Seq)
 	}
 	return a.Check(ctx, log)
+}
+
+// Survey is how the server and the streams of a bus stand that Dial has returned.
+func Survey(ctx context.Context, b bus.Bus) (jetstream.Survey, error) {
+	if a, ok := b.(archivedBus); ok {
+		b = a.Bus
+	}
+	return b.(*jetstream.Bus).Survey(ctx)
 }
 
 // EnvSynced is [SyncedAlways] where the NATS server is known to sync each write.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,4 +41,23 @@ func List(s string) []string {
 		}
 	}
 	return out
+}
+
+// Version is the module's, or the commit that the binary was built from, and the Go that
+// built it.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v, dirty := info.Main.Version, ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			v = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = " with changes"
+		}
+	}
+	return fmt.Sprintf("%s%s (%s %s/%s)", v, dirty, info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }

@@ -1,0 +1,34 @@
+package auth
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// serverConf is a nats-server's configuration: TLS for those who show a certificate, and of
+// each user's subjects those of its grant.
+func serverConf(dir, listen string, users map[string]string) string {
+	var b strings.Builder
+	in := func(name string) string { return filepath.Join(dir, name) }
+	fmt.Fprintf(&b, "# Made by monolith auth init: nats-server -c %s\n", in(ServerConf))
+	fmt.Fprintf(&b, "listen: %q\n\n", listen)
+	fmt.Fprintf(&b, "# Without sync_interval an acked fact can be lost with the machine.\njetstream { store_dir: %q, sync_interval: always }\n\n", in("jetstream"))
+	fmt.Fprintf(&b, "tls {\n  cert_file: %q\n  key_file: %q\n  ca_file: %q\n  verify: true\n}\n\n", in(server+".pem"), in(server+".key"), in(CAFile))
+	b.WriteString("authorization {\n  users: [\n")
+	for _, h := range Who {
+		publish, subscribe := h.grant().Subjects()
+		fmt.Fprintf(&b, "    { # %s\n      nkey: %s\n      permissions: {\n        publish: { allow: [%s] }\n        subscribe: { allow: [%s] }\n      }\n    }\n",
+			h.Name, users[h.Name], quoted(publish), quoted(subscribe))
+	}
+	b.WriteString("  ]\n}\n")
+	return b.String()
+}
+
+func quoted(subjects []string) string {
+	out := make([]string, len(subjects))
+	for i, s := range subjects {
+		out[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(out, ", ")
+}
