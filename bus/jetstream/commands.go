@@ -23,6 +23,7 @@ import (
 const (
 	handlers       = 64               // of one service at the same time; one more is refused
 	handlerTimeout = 30 * time.Second // of a handler whose caller named none
+	handlerLongest = 5 * time.Minute  // of one whose caller waits longer: a large shard takes minutes to write a checkpoint
 	callTimeout    = 5 * time.Second  // of a Call whose ctx has no deadline
 	drainTimeout   = 5 * time.Second  // for which a service that is taken down lets its handlers finish
 
@@ -133,7 +134,7 @@ func (h *hosted) admit(r micro.Request, handler bus.Handler) {
 		defer func() { <-h.room }()
 		timeout := handlerTimeout
 		if d, err := time.ParseDuration(r.Headers().Get(timeoutHeader)); err == nil && d > 0 {
-			timeout = min(d, timeout)
+			timeout = min(d, handlerLongest)
 		}
 		ctx, cancel := context.WithTimeout(h.ctx, timeout)
 		defer cancel()

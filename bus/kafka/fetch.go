@@ -63,10 +63,9 @@ func (r *Reader) decode(res *kmsg.FetchResponseTopicPartition, offset int64) (fe
 			Time: m.Timestamp, Key: m.Key, Value: m.Value, Headers: headers(m.Headers),
 		}
 	}
-	switch {
-	case next > res.HighWatermark:
-		return fetched{}, fmt.Errorf("%w: the broker answered up to offset %d, its log ends at %d", ErrCorrupt, next, res.HighWatermark)
-	case next == offset && len(res.RecordBatches) > 0:
+	// The high watermark of the answer is not compared: a broker notes it before it reads the
+	// records, and a new leader's lags behind the log for a moment.
+	if next == offset && len(res.RecordBatches) > 0 {
 		return fetched{}, fmt.Errorf("%w: no whole record in the answer at offset %d of %d", ErrCorrupt, offset, res.HighWatermark)
 	}
 	return f, nil
