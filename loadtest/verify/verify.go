@@ -32,6 +32,7 @@ import (
 // Config says what is proved and where it lies.
 type Config struct {
 	dir, bzid, report, nats, kafka, data string
+	keys                                 connect.Config // of the connection to NATS; nothing else of it is set
 }
 
 // Register binds the flags of a proof.
@@ -40,8 +41,15 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.bzid, "bzid", flags.Env("MONOLITH_BZID", "demo"), "namespace of the folder's logs, where no report says it (MONOLITH_BZID)")
 	fs.StringVar(&c.report, "report", "", "`folder` of the report; empty: report in --dir")
 	fs.StringVar(&c.nats, "nats", "", "NATS `URL`, if it was not embedded")
+	c.keys.RegisterKeys(fs)
 	fs.StringVar(&c.kafka, "kafka", "", "Kafka `brokers`, if they were not embedded")
 	fs.StringVar(&c.data, "data", "", "the demo's `ratings.csv`, to compare the topic with; empty: the simulator is asked again")
+}
+
+func (c Config) connection(url, bzid string) connect.Config {
+	conn := c.keys
+	conn.NATS, conn.BZID, conn.Level = url, bzid, "warn"
+	return conn
 }
 
 // Run computes the figures once more and compares them.
@@ -116,7 +124,7 @@ func (c Config) job(ctx context.Context) (_ []audit.Check, err error) {
 		return kafka.Bounds(ctx, logs.brokers, started.GetTopic())
 	}
 	if logs.live {
-		j, err := demo.OpenJob(ctx, connect.Config{NATS: logs.natsURL, BZID: c.bzid, Level: "warn"})
+		j, err := demo.OpenJob(ctx, c.connection(logs.natsURL, c.bzid))
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +153,7 @@ func (c Config) source(r *report.Report) (audit.Source, error) {
 
 // replicas adds the rows ports of everything that serves now.
 func (c Config) replicas(ctx context.Context, logs *openedLogs, r *report.Report, in *audit.Inputs) (func(), error) {
-	j, err := demo.OpenJob(ctx, connect.Config{NATS: logs.natsURL, BZID: r.Run.BZID, Level: "warn"})
+	j, err := demo.OpenJob(ctx, c.connection(logs.natsURL, r.Run.BZID))
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +215,7 @@ func (c Config) open(ctx context.Context, bzid string) (_ *openedLogs, err error
 		}
 		l.brokers = []string{l.broker.Addr()}
 	}
-	conn := connect.Config{NATS: l.natsURL, BZID: bzid, Level: "warn"}
+	conn := c.connection(l.natsURL, bzid)
 	l.bus, err = conn.Dial(ctx, "monolith verify")
 	return l, err
 }
