@@ -38,7 +38,7 @@ func TestCredentials(t *testing.T) {
 		{Credentials{Mechanism: "SCRAM-SHA-256", User: "u", PasswordFile: pass}, ""},
 		{Credentials{TLS: files, Mechanism: "SCRAM-SHA-512", User: "u", PasswordFile: pass}, ""},
 		{Credentials{TLS: mtls.Files{Cert: files.Cert, Key: files.Key}}, "need the authorities"},
-		{Credentials{TLS: mtls.Files{CA: files.CA, Cert: files.Cert}}, "that and its key"},
+		{Credentials{TLS: mtls.Files{CA: files.CA, Cert: files.Cert}}, "its key go together"},
 		{Credentials{TLS: mtls.Files{CA: pass}}, "holds no certificate"},
 		{Credentials{User: "u"}, "need kafka-sasl-mechanism"},
 		{Credentials{Mechanism: "PLAIN", User: "u", PasswordFile: pass}, "sends the password as it is"},
