@@ -17,7 +17,9 @@ import (
 
 	"github.com/monolith-go/monolith/internal/compat/cli"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/host/auth"
 	"github.com/monolith-go/monolith/internal/host/dlq"
+	"github.com/monolith-go/monolith/internal/host/doctor"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	loadtest "github.com/monolith-go/monolith/loadtest/command"
 )
@@ -77,11 +79,11 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), newDeclare(), newModel(), newVerify(), newAuth(), loadtest.Command()}, benchCommands()...) {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), newDeclare(), newModel(), newVerify(), auth.Command(), loadtest.Command()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), newExplain(), newDoctor(), newArchive(), newTrim()} {
+	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), newExplain(), doctor.Command(), newArchive(), newTrim()} {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}

@@ -13,6 +13,7 @@ import (
 const (
 	maxFunction = 80   // lines, tests included
 	maxPackage  = 3000 // lines, tests left out
+	maxCommand  = 1000 // of cmd/monolith, which only says which flags there are: what they do lies elsewhere
 )
 
 // source is a Go file that somebody wrote.
@@ -91,11 +92,15 @@ func TestPackagesAreSmall(t *testing.T) {
 		}
 	}
 	for path, n := range lines {
-		if n <= maxPackage {
+		most := maxPackage
+		if path == "cmd/monolith" {
+			most = maxCommand
+		}
+		if n <= most {
 			continue
 		}
 		if used[path] = true; !excused[path] {
-			t.Errorf("%s has %d lines, tests left out, at most %d: a package is one idea; find the second one in it", path, n, maxPackage)
+			t.Errorf("%s has %d lines, tests left out, at most %d: a package is one idea; find the second one in it", path, n, most)
 		}
 	}
 	unused(t, excused, used)

@@ -1,4 +1,4 @@
-package main
+package auth
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/internal/host/auth"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
-func newAuth() *cobra.Command {
+// Command is monolith auth.
+func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "auth",
 		Short: "Make the keys of a deployment",
@@ -20,12 +20,12 @@ func newAuth() *cobra.Command {
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	cmd.AddCommand(newAuthInit())
+	cmd.AddCommand(initCommand())
 	return cmd
 }
 
-func newAuthInit() *cobra.Command {
-	var cfg auth.Config
+func initCommand() *cobra.Command {
+	var cfg Config
 	cmd := &cobra.Command{
 		Use:   "init DIR",
 		Short: "Make an authority, a certificate and an NKey for each role, and a NATS server's configuration",
@@ -44,18 +44,18 @@ func newAuthInit() *cobra.Command {
 			if err := cfg.Validate(); err != nil {
 				return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 			}
-			if err := auth.Init(cfg, time.Now()); err != nil {
+			if err := Init(cfg, time.Now()); err != nil {
 				return err
 			}
 			in := func(name string) string { return filepath.Join(cfg.Dir, name) }
 			w := cmd.OutOrStdout()
-			fmt.Fprintf(w, "keys are in %s; keep ca.key where nothing serves\n  nats-server -c %s\n", cfg.Dir, in(auth.ServerConf))
-			for _, h := range auth.Who {
+			fmt.Fprintf(w, "keys are in %s; keep ca.key where nothing serves\n  nats-server -c %s\n", cfg.Dir, in(ServerConf))
+			for _, h := range Who {
 				if h.Person() {
 					continue
 				}
 				fmt.Fprintf(w, "  monolith %s --nats tls://%s --nats-ca %s --nats-cert %s --nats-key %s --nats-creds %s --tls-ca %[3]s --tls-cert %[4]s --tls-key %[5]s\n",
-					h.Name, cfg.Listen, in(auth.CAFile), in(h.Name+".pem"), in(h.Name+".key"), in(h.Name+".nk"))
+					h.Name, cfg.Listen, in(CAFile), in(h.Name+".pem"), in(h.Name+".key"), in(h.Name+".nk"))
 			}
 			return nil
 		},

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -6,12 +6,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/monolith-go/monolith/internal/host"
-	"github.com/monolith-go/monolith/internal/host/doctor"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
-func newDoctor() *cobra.Command {
-	var cfg doctor.Config
+// Command is monolith
+func Command() *cobra.Command {
+	var cfg Config
 	var topics host.Topics
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -28,11 +28,11 @@ func newDoctor() *cobra.Command {
 			}
 			t := topics.Of(cfg.Conn.BZID)
 			cfg.Topics = []string{t.Ratings, t.Predictions}
-			found := doctor.Examine(cmd.Context(), cfg)
-			if err := doctor.Print(cmd.OutOrStdout(), found, asJSON); err != nil {
+			found := Examine(cmd.Context(), cfg)
+			if err := Print(cmd.OutOrStdout(), found, asJSON); err != nil {
 				return err
 			}
-			if n := doctor.Wrong(found); n > 0 {
+			if n := Wrong(found); n > 0 {
 				return fmt.Errorf("%d of %d things are wrong", n, len(found))
 			}
 			return nil
