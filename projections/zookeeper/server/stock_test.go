@@ -265,8 +265,8 @@ func TestFourLetterWords(t *testing.T) {
 		t.Errorf("srvr: %+v", srvr[0])
 	}
 	cons, _ := zk.FLWCons([]string{h.Addr()}, within)
-	if len(cons[0].Clients) != 1 || cons[0].Clients[0].Timeout != 10_000 || cons[0].Clients[0].SessionID>>56 != sessionPrefix {
-		t.Errorf("cons: %+v", cons[0])
+	if len(cons[0].Clients) != 1 || cons[0].Clients[0].Timeout != 40_000 || cons[0].Clients[0].SessionID>>56 != sessionPrefix {
+		t.Errorf("cons: %+v", *cons[0].Clients[0])
 	}
 	for word, want := range map[string]string{
 		"stat": "Clients:\n /127.0.0.1:", "mntr": "zk_znode_count\t9\n", "envi": "zookeeper.version=3.8", "dump": "not executed",
