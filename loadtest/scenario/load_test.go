@@ -95,8 +95,9 @@ func TestLoadHidesNoStall(t *testing.T) {
 	if shed < stalled-1-slots || shed != res.Predict.Errors {
 		t.Errorf("%d calls shed during the stall (errors %v), want %d at least", shed, res.Predict.ErrorsByCode, stalled-1-slots)
 	}
-	if got := float64(res.Predict.Max); got < 1000*(stalled-1)/rate {
-		t.Errorf("greatest latency %v ms, but the server stalled while %d calls were due", got, stalled)
+	// A call is prepared while the one before it falls due; the histogram has three digits.
+	if got := float64(res.Predict.Max); got < 0.99*1000*(stalled-2)/rate {
+		t.Errorf("greatest latency %v ms, but the server stalled while %d calls fell due", got, stalled-1)
 	}
 	slow := res.Spread[slices.IndexFunc(res.Spread, func(p report.Percentile) bool { return p.Percent == 90 })].Ms
 	if slow < 100 {
