@@ -21,11 +21,14 @@ import (
 	"github.com/monolith-go/monolith/internal/mtls"
 )
 
-// Access is how brokers are spoken to. nil: over TCP in the clear, by nobody in particular.
+// Access is how brokers are spoken to.
 type Access struct {
 	tls  *tls.Config    // nil: in the clear
 	sasl sasl.Mechanism // nil: by nobody
 }
+
+// Plain is access over TCP in the clear, by nobody in particular.
+var Plain *Access
 
 // Credentials are the flags of an Access. Secrets come from files.
 type Credentials struct {

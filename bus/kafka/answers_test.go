@@ -37,7 +37,7 @@ func TestAnswersForSomethingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	was, err := (*Access)(nil).Describe(t.Context(), brokers, "ratings")
+	was, err := Plain.Describe(t.Context(), brokers, "ratings")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestTopicsAsTheyAreDescribed(t *testing.T) {
 			res.Brokers = append(res.Brokers, leader)
 			return res
 		})
-		topic, err := (*Access)(nil).Describe(t.Context(), []string{b.Addr()}, "ratings")
+		topic, err := Plain.Describe(t.Context(), []string{b.Addr()}, "ratings")
 		if (err == nil) != tc.ok {
 			t.Errorf("%s: %v", name, err)
 		}

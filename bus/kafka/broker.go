@@ -107,7 +107,7 @@ func (b *Broker) start(cfg BrokerConfig, host, port string) error {
 	if err := b.raiseEpochs(ctx, life); err != nil {
 		return err
 	}
-	if err := EnsureTopics(ctx, []string{b.addr}, cfg.Topics); err != nil {
+	if err := Plain.EnsureTopics(ctx, []string{b.addr}, cfg.Topics); err != nil {
 		return err
 	}
 	b.stop = expire(b.addr, cfg.Retention, log)

@@ -287,7 +287,7 @@ func TestTopicsThatAreRefused(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 		defer cancel()
-		err := EnsureTopics(ctx, []string{b.Addr()}, map[string]int32{"x": 1})
+		err := Plain.EnsureTopics(ctx, []string{b.Addr()}, map[string]int32{"x": 1})
 		if refused := tc.code != kerr.TopicAlreadyExists; refused != errors.Is(err, tc.code) || !refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if refused && strings.Contains(err.Error(), why) != (tc.why != nil) {

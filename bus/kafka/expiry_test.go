@@ -98,7 +98,7 @@ func TestExpiryAsksForWhatIsOver(t *testing.T) {
 			t.Errorf("%s: %d to %d, %v, after %d requests; want %d to 4 after %d", tc.name, first, end, err, deletes.Load(), tc.first, tc.asked)
 		}
 	}
-	if _, err := (*Access)(nil).Describe(t.Context(), brokers, "none"); !errors.Is(err, ErrNoTopic) {
+	if _, err := Plain.Describe(t.Context(), brokers, "none"); !errors.Is(err, ErrNoTopic) {
 		t.Errorf("expiry made a topic: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func newTopic(t *testing.T, ctx context.Context, brokers []string, what string) string {
 	t.Helper()
 	topic := fmt.Sprintf("%s-%d", what, time.Now().UnixNano())
-	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 1}); err != nil {
+	if err := Plain.EnsureTopics(ctx, brokers, map[string]int32{topic: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return topic
@@ -68,7 +68,7 @@ func readAll(t *testing.T, ctx context.Context, r *Reader, offset, end int64) (v
 func looksCreateNothing(t *testing.T, ctx context.Context, brokers []string) {
 	topic := fmt.Sprintf("later-%d", time.Now().UnixNano())
 	for range 2 {
-		if n, err := Partitions(ctx, brokers, topic); !errors.Is(err, ErrNoTopic) {
+		if n, err := Plain.Partitions(ctx, brokers, topic); !errors.Is(err, ErrNoTopic) {
 			t.Fatalf("Partitions of a topic that is not there = %d, %v", n, err)
 		}
 	}
@@ -82,10 +82,10 @@ func looksCreateNothing(t *testing.T, ctx context.Context, brokers []string) {
 	if _, _, err := newReader(t, brokers, topic).Fetch(short, 0); err == nil {
 		t.Fatal("a topic that is not there was read")
 	}
-	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 4}); err != nil {
+	if err := Plain.EnsureTopics(ctx, brokers, map[string]int32{topic: 4}); err != nil {
 		t.Fatal("EnsureTopics after looking:", err)
 	}
-	if n, err := Partitions(ctx, brokers, topic); n != 4 || err != nil {
+	if n, err := Plain.Partitions(ctx, brokers, topic); n != 4 || err != nil {
 		t.Fatal("Partitions =", n, err)
 	}
 }
@@ -168,7 +168,7 @@ func topicMadeAnew(t *testing.T, ctx context.Context, brokers []string) {
 		}
 	}
 	write(3)
-	old, err := (*Access)(nil).Describe(ctx, brokers, topic)
+	old, err := Plain.Describe(ctx, brokers, topic)
 	if err != nil || old.ID == "" {
 		t.Fatal(old, err)
 	}
@@ -188,11 +188,11 @@ func topicMadeAnew(t *testing.T, ctx context.Context, brokers []string) {
 	if err != nil {
 		t.Fatal("delete:", err)
 	}
-	if err := EnsureTopics(ctx, brokers, map[string]int32{topic: 1}); err != nil {
+	if err := Plain.EnsureTopics(ctx, brokers, map[string]int32{topic: 1}); err != nil {
 		t.Fatal(err)
 	}
 	write(5)
-	if now, err := (*Access)(nil).Describe(ctx, brokers, topic); err != nil || now.ID == old.ID {
+	if now, err := Plain.Describe(ctx, brokers, topic); err != nil || now.ID == old.ID {
 		t.Fatalf("the topic made anew has id %q, before it was %q, %v", now.ID, old.ID, err)
 	}
 	if recs, _, err := r.Fetch(ctx, 3); !errors.Is(err, ErrTopicChanged) {
@@ -220,7 +220,7 @@ func retainedTail(t *testing.T, ctx context.Context, brokers []string) {
 		}
 	}
 	r := newReader(t, brokers, topic)
-	was, err := (*Access)(nil).Describe(ctx, brokers, topic)
+	was, err := Plain.Describe(ctx, brokers, topic)
 	if err != nil {
 		t.Fatal(err)
 	}

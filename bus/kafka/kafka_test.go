@@ -88,19 +88,19 @@ type contractTopic struct {
 
 // ensure makes the topic, again, and with partitions more and fewer than there are.
 func (c *contractTopic) ensure(t *testing.T) {
-	if err := EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 3}); err != nil {
+	if err := Plain.EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if err := EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 3}); err != nil {
+	if err := Plain.EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 3}); err != nil {
 		t.Fatal("a second EnsureTopics:", err)
 	}
-	if err := EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions") {
+	if err := Plain.EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 4}); err == nil || !strings.Contains(err.Error(), "has 3 partitions") {
 		t.Fatal("EnsureTopics with more partitions than there are:", err)
 	}
-	if err := EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 2}); err != nil {
+	if err := Plain.EnsureTopics(c.ctx, c.brokers, map[string]int32{c.topic: 2}); err != nil {
 		t.Fatal("EnsureTopics with fewer partitions than there are:", err)
 	}
-	if n, err := Partitions(c.ctx, c.brokers, c.topic); n != 3 || err != nil {
+	if n, err := Plain.Partitions(c.ctx, c.brokers, c.topic); n != 3 || err != nil {
 		t.Fatal("Partitions =", n, err)
 	}
 }

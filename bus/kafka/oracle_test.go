@@ -21,7 +21,7 @@ func TestOracleKill(t *testing.T) {
 	brokers := []string{k.Addr}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := EnsureTopics(ctx, brokers, map[string]int32{"ratings": 1}); err != nil {
+	if err := Plain.EnsureTopics(ctx, brokers, map[string]int32{"ratings": 1}); err != nil {
 		t.Fatal(err)
 	}
 	w := NewWriter(WriterConfig{Brokers: brokers})

@@ -5,11 +5,6 @@ import (
 	"fmt"
 )
 
-// Scan reads from brokers that are spoken to in the clear.
-func Scan(ctx context.Context, brokers []string, topic string, handle func(Record) error) (first, ends map[int32]int64, err error) {
-	return (*Access)(nil).Scan(ctx, brokers, topic, handle)
-}
-
 // Scan hands every record of the topic, up to where it ends now, to handle, partition
 // by partition, and returns the first and end offsets.
 func (a *Access) Scan(ctx context.Context, brokers []string, topic string, handle func(Record) error) (first, ends map[int32]int64, err error) {
@@ -18,8 +13,8 @@ func (a *Access) Scan(ctx context.Context, brokers []string, topic string, handl
 
 // ScanPartition hands the records of one partition, from an offset on and up to where it
 // ends now, to handle.
-func ScanPartition(ctx context.Context, brokers []string, topic string, partition int32, from int64, handle func(Record) error) error {
-	r := NewReader(ReaderConfig{Brokers: brokers, Topic: topic, Partition: partition})
+func (a *Access) ScanPartition(ctx context.Context, brokers []string, topic string, partition int32, from int64, handle func(Record) error) error {
+	r := NewReader(ReaderConfig{Brokers: brokers, Access: a, Topic: topic, Partition: partition})
 	defer r.Close()
 	begin, end, err := r.Bounds(ctx)
 	if err != nil {
@@ -49,13 +44,13 @@ func (r *Reader) scan(ctx context.Context, from, end int64, handle func(Record) 
 }
 
 // Bounds are the first and end offsets of the topic's partitions.
-func Bounds(ctx context.Context, brokers []string, topic string) (first, ends map[int32]int64, err error) {
-	return (*Access)(nil).eachPartition(ctx, brokers, topic, func(*Reader, int64, int64) error { return nil })
+func (a *Access) Bounds(ctx context.Context, brokers []string, topic string) (first, ends map[int32]int64, err error) {
+	return a.eachPartition(ctx, brokers, topic, func(*Reader, int64, int64) error { return nil })
 }
 
 // eachPartition hands a reader of each partition, with its bounds, to read.
 func (a *Access) eachPartition(ctx context.Context, brokers []string, topic string, read func(r *Reader, begin, end int64) error) (first, ends map[int32]int64, err error) {
-	n, err := a.partitions(ctx, brokers, topic)
+	n, err := a.Partitions(ctx, brokers, topic)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read topic %s: %w", topic, err)
 	}

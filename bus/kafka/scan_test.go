@@ -30,7 +30,7 @@ func TestScans(t *testing.T) {
 	}
 	for from, want := range map[int64][]int64{-1: {2, 3, 4, 5}, 0: {2, 3, 4, 5}, 2: {2, 3, 4, 5}, 3: {3, 4, 5}, 5: {5}, 6: nil, 100: nil} {
 		var got []int64
-		err := ScanPartition(t.Context(), brokers, "ratings", 0, from, func(r Record) error {
+		err := Plain.ScanPartition(t.Context(), brokers, "ratings", 0, from, func(r Record) error {
 			if r.Topic != "ratings" || r.Partition != 0 {
 				t.Errorf("a record of %s/%d", r.Topic, r.Partition)
 			}
@@ -42,7 +42,7 @@ func TestScans(t *testing.T) {
 		}
 	}
 	seen := map[int32][]int64{}
-	first, ends, err := Scan(t.Context(), brokers, "ratings", func(r Record) error {
+	first, ends, err := Plain.Scan(t.Context(), brokers, "ratings", func(r Record) error {
 		seen[r.Partition] = append(seen[r.Partition], r.Offset)
 		write(r.Partition, 1) // which none of this scan may see
 		return nil
@@ -53,21 +53,21 @@ func TestScans(t *testing.T) {
 	if !maps.Equal(first, map[int32]int64{0: 2, 1: 0}) || !maps.Equal(ends, map[int32]int64{0: 6, 1: 3}) {
 		t.Errorf("scanned from %v to %v", first, ends)
 	}
-	if first, ends, err := Bounds(t.Context(), brokers, "ratings"); err != nil || !maps.Equal(first, map[int32]int64{0: 2, 1: 0}) || !maps.Equal(ends, map[int32]int64{0: 10, 1: 6}) {
+	if first, ends, err := Plain.Bounds(t.Context(), brokers, "ratings"); err != nil || !maps.Equal(first, map[int32]int64{0: 2, 1: 0}) || !maps.Equal(ends, map[int32]int64{0: 10, 1: 6}) {
 		t.Errorf("bounds %v to %v, %v", first, ends, err)
 	}
 	never := func(Record) error { t.Error("a record of nothing"); return nil }
-	if first, ends, err := Scan(t.Context(), brokers, "empty", never); err != nil || len(first) != 2 || len(ends) != 2 || ends[0] != 0 || ends[1] != 0 {
+	if first, ends, err := Plain.Scan(t.Context(), brokers, "empty", never); err != nil || len(first) != 2 || len(ends) != 2 || ends[0] != 0 || ends[1] != 0 {
 		t.Errorf("of an empty topic: %v to %v, %v", first, ends, err)
 	}
-	if _, _, err := Scan(t.Context(), brokers, "none", never); !errors.Is(err, ErrNoTopic) {
+	if _, _, err := Plain.Scan(t.Context(), brokers, "none", never); !errors.Is(err, ErrNoTopic) {
 		t.Errorf("of a topic that is not there: %v", err)
 	}
-	if err := ScanPartition(t.Context(), brokers, "ratings", 2, 0, never); err == nil {
+	if err := Plain.ScanPartition(t.Context(), brokers, "ratings", 2, 0, never); err == nil {
 		t.Error("a partition that is not there is scanned")
 	}
 	enough, n := errors.New("enough"), 0
-	if _, _, err := Scan(t.Context(), brokers, "ratings", func(Record) error { n++; return enough }); !errors.Is(err, enough) || n != 1 {
+	if _, _, err := Plain.Scan(t.Context(), brokers, "ratings", func(Record) error { n++; return enough }); !errors.Is(err, enough) || n != 1 {
 		t.Errorf("stopped at the first record: %d were handed out, %v", n, err)
 	}
 }
@@ -77,7 +77,7 @@ func TestAScanEndsBehindAHole(t *testing.T) {
 	b := start(t, BrokerConfig{Topics: map[string]int32{"ratings": 1}})
 	brokers := []string{b.Addr()}
 	aborted(t, brokers, "ratings")
-	err := ScanPartition(t.Context(), brokers, "ratings", 0, 0, func(r Record) error { t.Errorf("%d was aborted", r.Offset); return nil })
+	err := Plain.ScanPartition(t.Context(), brokers, "ratings", 0, 0, func(r Record) error { t.Errorf("%d was aborted", r.Offset); return nil })
 	if err != nil {
 		t.Error(err)
 	}

@@ -257,7 +257,7 @@ func TestTruncatedLogIsNeverReadOn(t *testing.T) {
 	segment, at := written(t, dir, 6, true)
 	b := start(t, BrokerConfig{Dir: dir, Addr: addr})
 	brokers := []string{addr}
-	was, err := (*Access)(nil).Describe(t.Context(), brokers, "ratings")
+	was, err := Plain.Describe(t.Context(), brokers, "ratings")
 	if err != nil {
 		t.Fatal(err)
 	}

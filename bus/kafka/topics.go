@@ -156,18 +156,9 @@ func (a *Access) dialLeader(ctx context.Context, brokers []string, topic string,
 }
 
 // Partitions returns how many partitions topic has.
-func Partitions(ctx context.Context, brokers []string, topic string) (int32, error) {
-	return (*Access)(nil).partitions(ctx, brokers, topic)
-}
-
-func (a *Access) partitions(ctx context.Context, brokers []string, topic string) (int32, error) {
+func (a *Access) Partitions(ctx context.Context, brokers []string, topic string) (int32, error) {
 	t, err := a.Describe(ctx, brokers, topic)
 	return int32(len(t.Partitions)), err
-}
-
-// EnsureTopics makes topics at brokers that are spoken to in the clear.
-func EnsureTopics(ctx context.Context, brokers []string, topics map[string]int32) error {
-	return (*Access)(nil).EnsureTopics(ctx, brokers, topics)
 }
 
 // EnsureTopics creates the topics that do not exist, with as many partitions as

@@ -211,7 +211,7 @@ func (w *Writer) partitions(ctx context.Context, topic string) (int32, error) {
 	if n > 0 {
 		return n, nil
 	}
-	n, err := w.cfg.Access.partitions(ctx, w.cfg.Brokers, topic)
+	n, err := w.cfg.Access.Partitions(ctx, w.cfg.Brokers, topic)
 	if err != nil {
 		return 0, err
 	}

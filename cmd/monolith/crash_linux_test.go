@@ -145,7 +145,7 @@ func (a *ackedWrites) kept(t testing.TB, w *opsWorld) {
 		}
 		return nil
 	}))
-	_, _, err = kafka.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
+	_, _, err = kafka.Plain.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		if key := [2]int64{int64(r.Partition), r.Offset}; a.ratings[key] == string(r.Value) {
 			delete(a.ratings, key)
 		}

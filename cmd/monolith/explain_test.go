@@ -116,7 +116,7 @@ func explanation(w *opsWorld, request string, impressions int) (e explained) {
 func ratingsByOffset(w *opsWorld) map[int32]map[int64]rating.Rating {
 	w.t.Helper()
 	records := map[int32]map[int64]rating.Rating{}
-	_, _, err := kafka.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
+	_, _, err := kafka.Plain.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		v, err := rating.Decode(r.Value)
 		if records[r.Partition] == nil {
 			records[r.Partition] = map[int64]rating.Rating{}

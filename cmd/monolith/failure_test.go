@@ -254,7 +254,7 @@ func (b *badInput) goesOn(t *testing.T) {
 	w.agree()
 	w.once(ends)
 	w.replayed()
-	topic, err := audit.ReadTopic(w.soon(), w.Brokers(), host.RatingsTopic, 1e6)
+	topic, err := audit.ReadTopic(w.soon(), kafka.Plain, w.Brokers(), host.RatingsTopic, 1e6)
 	w.must("read the topic", err)
 	r := report.Report{Run: report.Run{Started: time.Now(), BZID: "demo", Job: host.JobName, Model: host.ModelName, Topic: host.RatingsTopic, Shards: 2, ServeShards: 2, Replicas: 2}}
 	w.must("measure", audit.Measure(w.soon(), audit.MeasureInputs{Log: w.job.Bus.Log(), Deltas: w.job.Bus.Deltas(), DeadLetters: w.job.Bus.DeadLetters(), Ratings: topic}, &r))
@@ -318,7 +318,7 @@ func TestLogsAway(t *testing.T) {
 	w.once(ends)
 	w.replayed()
 	seen := map[string]int{}
-	_, _, err := kafka.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
+	_, _, err := kafka.Plain.Scan(w.soon(), w.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		seen[r.Headers[rating.HeaderIndex]]++
 		return nil
 	})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/testenv/certs"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/audit"
@@ -237,12 +238,24 @@ func TestDemoRealRatings(t *testing.T) {
 }
 
 // TestDemoExternal is the slice as processes of their own around a nats-server and an
-// Apache Kafka broker.
+// Apache Kafka broker, which asks for a password over TLS.
 func TestDemoExternal(t *testing.T) {
-	nats, broker := oracle.NATSServer(t), oracle.Kafka(t)
-	p := newPlayed(t, ratingsCSV(t, 2000), "--rate", "400", "--processes", "--nats", nats.URL, "--kafka", broker.Addr)
-	p.extra = []string{"--nats", nats.URL, "--kafka", broker.Addr}
+	nats, authority := oracle.NATSServer(t), certs.NewAuthority(t)
+	broker := oracle.StartSecureKafka(t, authority)
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte(oracle.Scram512+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlayed(t, ratingsCSV(t, 2000), "--rate", "400", "--processes")
+	p.extra = []string{"--nats", nats.URL, "--kafka", broker.SASL, "--kafka-tls-ca", authority.Issue("client").CA,
+		"--kafka-sasl-mechanism", "SCRAM-SHA-512", "--kafka-sasl-user", oracle.KafkaUser, "--kafka-sasl-password-file", password}
+	p.args = append(p.args, p.extra...)
 	p.finish(t, startChild(t, p.args...), 2000, 0)
+	d := startChild(t, append([]string{"doctor", "--dir", p.dir}, p.extra...)...)
+	_ = d.wait(t, 2*time.Minute) // no role runs any more, which is wrong
+	if said := d.out.String(); !strings.Contains(said, "topic ratings") || strings.Contains(said, "kafka-is-away") {
+		t.Errorf("doctor: %s%s", said, d.err.String())
+	}
 }
 
 // pid is the process of a task that parent has started, 0 while it has none. A status

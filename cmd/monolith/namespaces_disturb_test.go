@@ -233,7 +233,7 @@ func (n *neighbour) addPartition() {
 	n.must("dial Kafka", err)
 	defer c.Close()
 	topic := kmsg.NewCreatePartitionsRequestTopic()
-	now, err := kafka.Partitions(n.soon(), n.Brokers(), n.Config.Topics.Ratings)
+	now, err := kafka.Plain.Partitions(n.soon(), n.Brokers(), n.Config.Topics.Ratings)
 	n.must("look at the topic", err)
 	topic.Topic, topic.Count = n.Config.Topics.Ratings, now+1
 	req := kmsg.NewPtrCreatePartitionsRequest()

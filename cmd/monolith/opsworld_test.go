@@ -193,7 +193,7 @@ func (w *opsWorld) put(value string, headers map[string]string) int64 {
 // learnt waits until every shard has everything the topic holds.
 func (w *opsWorld) learnt() map[int32]int64 {
 	w.t.Helper()
-	_, ends, err := kafka.Bounds(w.soon(), w.Brokers(), w.Config.Topics.Ratings)
+	_, ends, err := kafka.Plain.Bounds(w.soon(), w.Brokers(), w.Config.Topics.Ratings)
 	w.must("find the ends of the topic", err)
 	w.must("wait for the trainers", w.job.AwaitTrained(w.soon(), w.Config.Shards, ends, func(int64) {}))
 	return ends

@@ -229,7 +229,7 @@ func (s *soak) rows(saved *training.Checkpoint) {
 	s.must("read the checkpoint", err)
 	learnt := func(i int) bool { return truth.Tables["movie"][modelspec.FID(movieSlot, int64(soakMovies+i))] != nil }
 	stored := map[int]int{}
-	_, _, err = kafka.Scan(s.soon(), s.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
+	_, _, err = kafka.Plain.Scan(s.soon(), s.Brokers(), host.RatingsTopic, func(r kafka.Record) error {
 		stored[soakIndex(r)]++
 		return nil
 	})

@@ -47,7 +47,6 @@ func newUp() *cobra.Command {
 	cfg.RegisterPorts(cmd.Flags())
 	cmd.Flags().StringVar(&file, "spec", "", "YAML `file` that declares the model (-: standard input); empty: the demo's, "+host.ModelName)
 	cmd.Flags().StringVar(&cfg.Job, "job", "", "`name` of the training job (default: the model's)")
-	cfg.KafkaAccess.Register(cmd.Flags())
 	cfg.Restore.Register(cmd.Flags())
 	cmd.Flags().StringVar(&cfg.Format, "format", input.JSON.String(), input.FormatUsage)
 	return cmd

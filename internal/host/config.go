@@ -59,6 +59,7 @@ func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.StringVar(&c.Logs.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
 	fs.StringVar(&c.Logs.Level, "log-level", flags.Env("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")
 	fs.StringVar(&c.Kafka, "kafka", os.Getenv("MONOLITH_KAFKA"), "Kafka `brokers`; empty: an embedded one (MONOLITH_KAFKA)")
+	c.KafkaAccess.Register(fs)
 	c.Topics.Register(fs)
 	c.Keep.register(fs)
 	fs.StringVar(&c.Dir, "dir", dir, "`folder` of everything that lasts; empty: a temporary one")

@@ -52,6 +52,7 @@ type Stack struct {
 	Notes     []string           // what a person should know, such as a port that was taken
 	NATS      *natsserver.Server // nil: it is not embedded
 	Broker    *kafka.Broker      // likewise
+	Access    *kafka.Access      // to brokers that are not
 	TraceFile string             // "": no spans are written
 	Tasks     []Task             // to be changed before Run alone, as is Surveys
 	Surveys   *files.Surveys     // of the files that trainers learn; nil: each makes its own
@@ -148,11 +149,10 @@ func (s *Stack) kafka(ctx context.Context) (err error) {
 	default:
 		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
-		access, err := s.Config.KafkaAccess.Access()
-		if err != nil {
+		if s.Access, err = s.Config.KafkaAccess.Access(); err != nil {
 			return err
 		}
-		if err := access.EnsureTopics(ctx, s.Brokers(), s.Topics()); err != nil {
+		if err := s.Access.EnsureTopics(ctx, s.Brokers(), s.Topics()); err != nil {
 			return fmt.Errorf("make the topics at %s: %w", s.Config.Kafka, err)
 		}
 	}

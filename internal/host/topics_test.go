@@ -46,10 +46,10 @@ func TestUpTakesATopicWithMorePartitions(t *testing.T) {
 	cfg := small(t)
 	cfg.Logs.BZID, cfg.Kafka = "shop", b.Addr()
 	s, _ := logsOnly(t, cfg)
-	if n, err := kafka.Partitions(t.Context(), s.Brokers(), "shop.ratings"); n != 6 || err != nil {
+	if n, err := kafka.Plain.Partitions(t.Context(), s.Brokers(), "shop.ratings"); n != 6 || err != nil {
 		t.Errorf("the training topic has %d partitions, %v", n, err)
 	}
-	if n, err := kafka.Partitions(t.Context(), s.Brokers(), "shop.predictions"); n != 1 || err != nil {
+	if n, err := kafka.Plain.Partitions(t.Context(), s.Brokers(), "shop.predictions"); n != 1 || err != nil {
 		t.Errorf("the topic of impressions has %d partitions, %v", n, err)
 	}
 }

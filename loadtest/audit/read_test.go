@@ -52,7 +52,7 @@ func TestReadTopics(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	got, err := ReadTopic(t.Context(), brokers, topic, 101)
+	got, err := ReadTopic(t.Context(), kafka.Plain, brokers, topic, 101)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,14 +80,14 @@ func TestReadTopics(t *testing.T) {
 	if known != 1 {
 		t.Errorf("%d records with an ack, want 1", known)
 	}
-	if _, err := ReadTopic(t.Context(), brokers, topic, 100); err == nil || !strings.Contains(err.Error(), "more than 100") {
+	if _, err := ReadTopic(t.Context(), kafka.Plain, brokers, topic, 100); err == nil || !strings.Contains(err.Error(), "more than 100") {
 		t.Errorf("a limit that was passed: %v", err)
 	}
-	if _, err := ReadTopic(t.Context(), brokers, "nowhere", 100); err == nil {
+	if _, err := ReadTopic(t.Context(), kafka.Plain, brokers, "nowhere", 100); err == nil {
 		t.Error("a topic that does not exist was read")
 	}
 
-	s, err := ReadScores(t.Context(), brokers, "predictions")
+	s, err := ReadScores(t.Context(), kafka.Plain, brokers, "predictions")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,10 +29,10 @@ type Topic struct {
 }
 
 // ReadTopic reads a topic of at most limit records into memory.
-func ReadTopic(ctx context.Context, brokers []string, topic string, limit int) (*Topic, error) {
+func ReadTopic(ctx context.Context, access *kafka.Access, brokers []string, topic string, limit int) (*Topic, error) {
 	t := &Topic{}
 	var err error
-	t.First, t.Ends, err = kafka.Scan(ctx, brokers, topic, func(r kafka.Record) error {
+	t.First, t.Ends, err = access.Scan(ctx, brokers, topic, func(r kafka.Record) error {
 		if len(t.Records) == limit {
 			return fmt.Errorf("it holds more than %d records; raise the limit", limit)
 		}
@@ -182,9 +182,9 @@ func (s *Scores) Add(i *impression.Impression) {
 }
 
 // ReadScores reads the impressions topic.
-func ReadScores(ctx context.Context, brokers []string, topic string) (*Scores, error) {
+func ReadScores(ctx context.Context, access *kafka.Access, brokers []string, topic string) (*Scores, error) {
 	s := &Scores{}
-	_, _, err := kafka.Scan(ctx, brokers, topic, func(r kafka.Record) error {
+	_, _, err := access.Scan(ctx, brokers, topic, func(r kafka.Record) error {
 		i, err := impression.Decode(r.Value)
 		if err != nil {
 			s.Malformed++

@@ -114,7 +114,7 @@ func (d *driver) serve(ctx context.Context) (addr string, err error) {
 // already played some.
 func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err error) {
 	s := d.stack
-	stored, err := scenario.FindStored(ctx, s.Brokers(), s.Config.Topics.Ratings, d.source.name)
+	stored, err := scenario.FindStored(ctx, s.Access, s.Brokers(), s.Config.Topics.Ratings, d.source.name)
 	if err != nil {
 		return false, err
 	}
@@ -124,7 +124,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 	if d.job.loaded(d.frozen) {
 		d.learning.frozen.Store(&d.frozen)
 	}
-	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: s.Brokers()})
+	writer := kafka.NewWriter(kafka.WriterConfig{Brokers: s.Brokers(), Access: s.Access})
 	defer writer.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -165,7 +165,7 @@ func (d *driver) stream(ctx context.Context, addr string) (resumed bool, err err
 			}
 			return ""
 		},
-		Writer: writer, Brokers: s.Brokers(), Topic: s.Config.Topics.Ratings, Skip: stored.Has, Tracer: tracer, Log: s.Log,
+		Writer: writer, Access: s.Access, Brokers: s.Brokers(), Topic: s.Config.Topics.Ratings, Skip: stored.Has, Tracer: tracer, Log: s.Log,
 		OnOutcome: func(o scenario.Outcome) {
 			d.scores.Add(o)
 			d.acks.Add(o.Partition, o.Offset, o.Acked)
@@ -232,7 +232,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.patience)
 	defer cancel()
 	s := d.stack
-	_, ends, err := kafka.Bounds(ctx, s.Brokers(), s.Config.Topics.Ratings)
+	_, ends, err := s.Access.Bounds(ctx, s.Brokers(), s.Config.Topics.Ratings)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (d *driver) settle(ctx context.Context, addr string, resumed bool) error {
 		return err
 	}
 	d.scores.Fill(&d.report, d.learning.half, aucWindow)
-	ratings, err := audit.ReadTopic(ctx, s.Brokers(), s.Config.Topics.Ratings, audit.MaxRatings)
+	ratings, err := audit.ReadTopic(ctx, s.Access, s.Brokers(), s.Config.Topics.Ratings, audit.MaxRatings)
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (d *driver) recall(ctx context.Context, ratings *audit.Topic, resumed bool)
 	heard := d.report.Run.Scored
 	deadline, least := time.Now().Add(impressionPatience), int64(math.MaxInt64)
 	for {
-		scores, err := audit.ReadScores(ctx, d.stack.Brokers(), d.stack.Config.Topics.Predictions)
+		scores, err := audit.ReadScores(ctx, d.stack.Access, d.stack.Brokers(), d.stack.Config.Topics.Predictions)
 		if err != nil {
 			return err
 		}

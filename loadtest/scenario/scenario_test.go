@@ -120,7 +120,7 @@ func ratings(n int) gen.Source {
 func records(t *testing.T, addr string) (all []kafka.Record) {
 	t.Helper()
 	for p := range int32(4) {
-		err := kafka.ScanPartition(t.Context(), []string{addr}, topic, p, 0, func(r kafka.Record) error { all = append(all, r); return nil })
+		err := kafka.Plain.ScanPartition(t.Context(), []string{addr}, topic, p, 0, func(r kafka.Record) error { all = append(all, r); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func looksInto(broker string, early *atomic.Int64) func(ctx context.Context, mod
 			return nil
 		}
 		for p := range int32(4) {
-			err := kafka.ScanPartition(ctx, []string{broker}, topic, p, 0, func(r kafka.Record) error {
+			err := kafka.Plain.ScanPartition(ctx, []string{broker}, topic, p, 0, func(r kafka.Record) error {
 				if got, err := rating.Decode(r.Value); err != nil || slices.Contains(movies, got.Movie) {
 					early.Add(1)
 				}
@@ -378,7 +378,7 @@ func TestStreamStopsAndResumes(t *testing.T) {
 		Headers: map[string]string{rating.HeaderStream: "other", rating.HeaderIndex: "499"}}); err != nil {
 		t.Fatal(err)
 	}
-	stored, err := FindStored(t.Context(), []string{b.Addr()}, topic, "test")
+	stored, err := FindStored(t.Context(), kafka.Plain, []string{b.Addr()}, topic, "test")
 	if err != nil || stored.Len() != int(res.Produced) || !stored.Has(100) || stored.Has(499) {
 		t.Fatalf("%d stored, want %d: %v", stored.Len(), res.Produced, err)
 	}

@@ -70,7 +70,7 @@ func (s *stream) settle(recs []kafka.Record) error {
 		missing[r.Partition][r.Headers[rating.HeaderIndex]] = r
 	}
 	for p, byIndex := range missing {
-		err := kafka.ScanPartition(s.work, s.cfg.Brokers, s.cfg.Topic, p, s.next[p], func(found kafka.Record) error {
+		err := s.cfg.Access.ScanPartition(s.work, s.cfg.Brokers, s.cfg.Topic, p, s.next[p], func(found kafka.Record) error {
 			if r := byIndex[found.Headers[rating.HeaderIndex]]; r != nil && found.Headers[rating.HeaderStream] == s.cfg.Name {
 				r.Offset, r.Time = found.Offset, found.Time
 			}
@@ -90,14 +90,14 @@ type Stored struct {
 
 // FindStored reads the whole topic for records of the source called stream, so that a
 // restarted stream skips them: StreamConfig.Skip is its Has.
-func FindStored(ctx context.Context, brokers []string, topic, stream string) (*Stored, error) {
-	n, err := kafka.Partitions(ctx, brokers, topic)
+func FindStored(ctx context.Context, access *kafka.Access, brokers []string, topic, stream string) (*Stored, error) {
+	n, err := access.Partitions(ctx, brokers, topic)
 	if err != nil {
 		return nil, fmt.Errorf("find stored ratings: %w", err)
 	}
 	s := &Stored{index: map[int]struct{}{}}
 	for p := range n {
-		err := kafka.ScanPartition(ctx, brokers, topic, p, 0, func(r kafka.Record) error {
+		err := access.ScanPartition(ctx, brokers, topic, p, 0, func(r kafka.Record) error {
 			if r.Headers[rating.HeaderStream] != stream {
 				return nil
 			}

@@ -34,6 +34,7 @@ type StreamConfig struct {
 	Serving     func() bool   // nil or true: Model is served; before that nothing is asked
 
 	Writer  *kafka.Writer
+	Access  *kafka.Access
 	Brokers []string // to look up what became of a write whose answer was lost
 	Topic   string
 

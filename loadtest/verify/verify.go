@@ -33,6 +33,7 @@ import (
 type Config struct {
 	dir, bzid, report, nats, kafka, data string
 	keys                                 connect.Config // of the connection to NATS; nothing else of it is set
+	brokers                              kafka.Credentials
 }
 
 // Register binds the flags of a proof.
@@ -43,6 +44,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.nats, "nats", "", "NATS `URL`, if it was not embedded")
 	c.keys.RegisterKeys(fs)
 	fs.StringVar(&c.kafka, "kafka", "", "Kafka `brokers`, if they were not embedded")
+	c.brokers.Register(fs)
 	fs.StringVar(&c.data, "data", "", "the demo's `ratings.csv`, to compare the topic with; empty: the simulator is asked again")
 }
 
@@ -72,10 +74,10 @@ func (c Config) Run(ctx context.Context) (_ []audit.Check, err error) {
 	defer func() { err = errors.Join(err, logs.close()) }()
 	b := logs.bus
 	in := audit.Inputs{Report: r, Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters()}
-	if in.Ratings, err = audit.ReadTopic(ctx, logs.brokers, r.Run.Topic, audit.MaxRatings); err != nil {
+	if in.Ratings, err = audit.ReadTopic(ctx, logs.access, logs.brokers, r.Run.Topic, audit.MaxRatings); err != nil {
 		return nil, err
 	}
-	if in.Scores, err = audit.ReadScores(ctx, logs.brokers, host.PredictionsOf(c.dir, r.Run.BZID)); err != nil {
+	if in.Scores, err = audit.ReadScores(ctx, logs.access, logs.brokers, host.PredictionsOf(c.dir, r.Run.BZID)); err != nil {
 		return nil, err
 	}
 	acks, err := os.Open(filepath.Join(folder, audit.AckFile))
@@ -121,7 +123,7 @@ func (c Config) job(ctx context.Context) (_ []audit.Check, err error) {
 	}
 	in := audit.JobInputs{BZID: c.bzid, Job: host.JobName, Log: logs.bus.Log(), Deltas: logs.bus.Deltas(), Shards: int(started.GetShards())}
 	in.Bounds = func(ctx context.Context) (first, ends map[int32]int64, err error) {
-		return kafka.Bounds(ctx, logs.brokers, started.GetTopic())
+		return logs.access.Bounds(ctx, logs.brokers, started.GetTopic())
 	}
 	if logs.live {
 		j, err := demo.OpenJob(ctx, c.connection(logs.natsURL, c.bzid))
@@ -177,6 +179,7 @@ func (c Config) replicas(ctx context.Context, logs *openedLogs, r *report.Report
 type openedLogs struct {
 	bus     bus.Bus
 	natsURL string
+	access  *kafka.Access
 	brokers []string
 	live    bool
 	nats    *natsserver.Server
@@ -191,6 +194,9 @@ func (c Config) open(ctx context.Context, bzid string) (_ *openedLogs, err error
 			err = errors.Join(err, l.close())
 		}
 	}()
+	if l.access, err = c.brokers.Access(); err != nil {
+		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
 	l.data, err = host.OpenDataDir(c.dir)
 	if errors.Is(err, host.ErrInUse) {
 		r, rerr := host.ReadRunning(c.dir)
@@ -209,6 +215,9 @@ func (c Config) open(ctx context.Context, bzid string) (_ *openedLogs, err error
 		l.natsURL = l.nats.URL()
 	}
 	if len(l.brokers) == 0 {
+		if l.access != nil {
+			return nil, fmt.Errorf("%w: the Kafka broker of %s is embedded and spoken to in the clear: take --kafka-tls and --kafka-sasl away, or name other brokers with --kafka", flags.ErrUsage, c.dir)
+		}
 		log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		if l.broker, err = kafka.StartBroker(kafka.BrokerConfig{Dir: filepath.Join(l.data.Path, "kafka"), Addr: "127.0.0.1:0", Log: log}); err != nil {
 			return nil, err

@@ -94,7 +94,7 @@ func (tc *startCase) job(w *world) (s *Server, topicID string) {
 		cfg.Brokers = []string{"127.0.0.1:1"}
 	}
 	s = w.view(cfg)
-	there, err := (*kafka.Access)(nil).Describe(t.Context(), []string{w.broker.Addr()}, "ratings")
+	there, err := kafka.Plain.Describe(t.Context(), []string{w.broker.Addr()}, "ratings")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (w *world) grow(partitions int) {
 func (w *world) remake() {
 	w.t.Helper()
 	w.remove()
-	if err := kafka.EnsureTopics(w.t.Context(), []string{w.broker.Addr()}, map[string]int32{"ratings": int32(len(w.ends))}); err != nil {
+	if err := kafka.Plain.EnsureTopics(w.t.Context(), []string{w.broker.Addr()}, map[string]int32{"ratings": int32(len(w.ends))}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
@@ -28,7 +29,8 @@ type Finding struct {
 // Config says what is looked at.
 type Config struct {
 	Conn     connect.Config
-	Kafka    string        // brokers; "": none
+	Kafka    string // brokers; "": none
+	Access   kafka.Credentials
 	Topics   []string      // that Kafka should have
 	Dir      string        // data folder of this machine; one that is not there is no finding
 	Monitor  string        // URL of the NATS server's monitoring port; "": its settings cannot be seen
@@ -39,6 +41,7 @@ type Config struct {
 func (c *Config) Register(fs *pflag.FlagSet) {
 	c.Conn.Register(fs)
 	fs.StringVar(&c.Kafka, "kafka", flags.Env("MONOLITH_KAFKA", "127.0.0.1:9092"), "Kafka `brokers` (MONOLITH_KAFKA); empty: not looked at")
+	c.Access.Register(fs)
 	fs.StringVar(&c.Dir, "dir", "monolith-data", "data `folder` of this machine, whose disk is looked at")
 	fs.StringVar(&c.Monitor, "nats-monitor", "", "`URL` of the NATS server's monitoring port, such as http://127.0.0.1:8222, which tells its settings")
 	fs.DurationVar(&c.Patience, "patience", 10*time.Second, "how long one answer is waited for")

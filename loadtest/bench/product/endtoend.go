@@ -59,11 +59,11 @@ func EndToEnd(start Start, cases []EndToEndCase) bench.Benchmark {
 			return err
 		}
 		defer func() { err = errors.Join(err, c.Close()) }()
-		partitions, err := kafka.Partitions(ctx, c.Brokers(), c.Topic())
+		partitions, err := kafka.Plain.Partitions(ctx, c.Brokers(), c.Topic())
 		if err != nil {
 			return err
 		}
-		if err := kafka.EnsureTopics(ctx, c.Brokers(), map[string]int32{rawTopic: partitions}); err != nil {
+		if err := kafka.Plain.EnsureTopics(ctx, c.Brokers(), map[string]int32{rawTopic: partitions}); err != nil {
 			return err
 		}
 		at := make([]int64, partitions)
