@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if crashChild() || leaseChild() || natstest.Node() {
+	if crashChild() || leaseChild() || serverChild() || natstest.Node() {
 		return
 	}
 	leaks.Main(m)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -279,35 +278,5 @@ func TestLettersFull(t *testing.T) {
 	}
 	if all := list(t, b); len(all) != 0 {
 		t.Fatalf("left: %+v", all)
-	}
-}
-
-// TestLettersInMemory reads letters that are larger than what it may hold.
-func TestLettersInMemory(t *testing.T) {
-	s := startServer(t, t.TempDir(), 0)
-	b := connect(t, jetstream.Config{Server: s})
-	const letters, size = 200, 640 << 10
-	for i := range uint64(letters) {
-		park(t, b, bus.Parked{Reason: "r", By: "demo", Stream: fmt.Sprintf("csv:%d", i%4), StreamSeq: i, Subject: "ratings", Data: make([]byte, size)})
-	}
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	before, most, n := heap(), int64(0), 0
-	err := b.DeadLetters().Each(t.Context(), func(p bus.Parked) error {
-		if n++; n%10 == 0 {
-			most = max(most, heap()-before)
-		}
-		return nil
-	})
-	if err != nil || n != letters {
-		t.Fatalf("%d letters, %v", n, err)
-	}
-	t.Logf("reading %d MiB of letters took %d MiB, the server's own included", letters*size>>20, most>>20)
-	if most > letters*size/3 {
-		t.Errorf("reading %d bytes of letters took %d bytes of memory", letters*size, most)
 	}
 }
