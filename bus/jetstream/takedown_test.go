@@ -25,7 +25,7 @@ func TestServiceTakenDownInAnOutageIsGone(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(wait.Patience) {
 		t.Fatal("the server does not start")
 	}
 	serves := func(b *jetstream.Bus, who string) func() {

@@ -95,7 +95,7 @@ func TestCertificateIsRenewedWithoutRestart(t *testing.T) {
 	if err := os.Chtimes(files.Cert, later, later); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(wait.Patience); ; {
 		saw, err, serr := shake(t, server, client)
 		if err != nil || serr != nil {
 			t.Fatal(err, serr)

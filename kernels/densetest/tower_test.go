@@ -270,7 +270,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	p, x, d := params(r, movies), draw(r, 16*64), make([]float32, 16)
 	grads, dx, labels := like(p), make([]float32, len(x)), make([]float32, 16)
 	var ws densetest.Workspace
-	if n := testing.AllocsPerRun(20, func() {
+	if n := testing.AllocsPerRun(100, func() {
 		for _, b := range []int{16, 3} {
 			logits, err := tw.Forward(p, x[:b*64], b, &ws)
 			if err != nil {

@@ -347,7 +347,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	for _, threads := range []int{1, 2} {
 		p := pool(t, threads)
 		var pb *Packed
-		if n := testing.AllocsPerRun(20, func() {
+		if n := testing.AllocsPerRun(100, func() {
 			for _, bf := range []bool{false, true} {
 				op := Op{Alpha: 1, BF16: bf}
 				err := p.Mul(c.Mat, a.Mat, b.Mat, op)

@@ -160,7 +160,7 @@ func TestNoAllocation(t *testing.T) {
 		lane, w, out := &nn.Lane{Pool: pool}, &nn.Weights{Values: params}, &nn.Outputs{}
 		step := uint64(0)
 		in := make([][]float32, 2)
-		if n := testing.AllocsPerRun(20, func() {
+		if n := testing.AllocsPerRun(100, func() {
 			for _, n := range []int{100, 3, 64} {
 				in[0], in[1] = x[:n*64], labels[:n]
 				if err := p.Run(lane, n, in, w, out); err != nil {

@@ -71,7 +71,7 @@ func TestInBatchLossesAllocateNothing(t *testing.T) {
 		p, lane, w, out := compile(t, b, nn.Options{}), &nn.Lane{Pool: partest.New(t, 2)}, &nn.Weights{}, nn.Outputs{}
 		r := rand.New(rand.NewPCG(1, 1))
 		x := [][]float32{draw(r, 100, 1), draw(r, 100, 1)}
-		if n := testing.AllocsPerRun(10, func() {
+		if n := testing.AllocsPerRun(100, func() {
 			if err := p.Run(lane, 100, x, w, &out); err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ func TestHandWritten(t *testing.T) {
 			var first [][]float32
 			for _, pool := range []*par.Pool{nil, pool} {
 				lane, w, out := &nn.Lane{Pool: pool}, &nn.Weights{Values: c.Weights}, nn.Outputs{}
-				if allocs := testing.AllocsPerRun(5, func() {
+				if allocs := testing.AllocsPerRun(100, func() {
 					if err := prog.Run(lane, n, c.Inputs, w, &out); err != nil {
 						t.Fatal(err)
 					}

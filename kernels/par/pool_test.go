@@ -39,10 +39,10 @@ func (r *countRange) Do(lo, hi int) {
 	r.done.Add(int32(hi - lo))
 }
 
-// until waits for ok, at most ten seconds.
+// until waits for ok, at most two minutes: a busy machine may keep a thread waiting.
 func until(ok func() bool) bool {
 	for began := time.Now(); !ok(); runtime.Gosched() {
-		if time.Since(began) > 10*time.Second {
+		if time.Since(began) > 2*time.Minute {
 			return false
 		}
 	}
@@ -295,7 +295,7 @@ func TestSizes(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	p, r := pool(t, 2), &countRange{times: make([]atomic.Int32, 64)}
 	each := func(_, i int) { r.times[i].Add(1) }
-	if n := testing.AllocsPerRun(50, func() {
+	if n := testing.AllocsPerRun(100, func() {
 		p.For(64, 4, r)
 		p.Each(64, each)
 	}); n != 0 {

@@ -3,7 +3,6 @@ package zkload_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/loadtest/zkload"
@@ -49,7 +48,7 @@ func TestLoad(t *testing.T) {
 		t.Fatalf("%v, %v", took, err)
 	}
 	for _, d := range took {
-		if d <= 0 || d > time.Minute {
+		if d <= 0 || d > zkload.Patience {
 			t.Errorf("the last session heard after %v", d)
 		}
 	}

@@ -60,12 +60,13 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) append(context, aggregate string, e proto.Message) {
+func (w *world) append(context, aggregate string, e proto.Message) (seq uint64) {
 	w.t.Helper()
-	_, err := w.bus.Log().Append(soon(w.t), bus.Draft{Subject: events.Join(bzid, context, aggregate), Event: e, Expect: bus.Any})
+	seqs, err := w.bus.Log().Append(soon(w.t), bus.Draft{Subject: events.Join(bzid, context, aggregate), Event: e, Expect: bus.Any})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return seqs[0]
 }
 
 func soon(t testing.TB) context.Context {

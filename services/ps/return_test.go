@@ -29,10 +29,9 @@ func (w *world) back(checkpoint int64, generation uint64) uint64 {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.append("training", job, &training.Event{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{
+	return w.append("training", job, &training.Event{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{
 		Checkpoint: checkpoint, Reason: "test", Generation: generation, SyncSeq: end,
 	}}})
-	return lastOf(w.t, w)
 }
 
 // follows waits until the shard answers as one that follows the return at seq.

@@ -35,7 +35,7 @@ func on(id, model, kind string, task, number int32, stat replica.State) *replica
 // dial asks a registry's agent service over the wire, as the entry of the original would.
 func dial(t *testing.T, b *mem.Bus, cfg replicaregistry.Config) agentpb.AgentServiceClient {
 	t.Helper()
-	cfg.Listen = "127.0.0.1:0"
+	cfg.Listen, cfg.Lease = "127.0.0.1:0", longLease
 	s, err := replicaregistry.New(cfg, controltest.Env(b))
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ type mirrored struct {
 
 func startMirrored(t *testing.T, b bus.Bus, ensemble string, with func(*replicaregistry.Config)) *mirrored {
 	t.Helper()
-	cfg := replicaregistry.Config{ZKListen: "127.0.0.1:0", Lease: 10 * time.Minute, Mirror: replicaregistry.ZKMirror{
+	cfg := replicaregistry.Config{ZKListen: "127.0.0.1:0", Lease: longLease, Mirror: replicaregistry.ZKMirror{
 		Servers: []string{ensemble}, Bridge: true, Session: 3 * time.Second}}
 	if with != nil {
 		with(&cfg)
@@ -320,7 +320,7 @@ func TestBridgeSettles(t *testing.T) {
 		return seq, sum
 	}
 	seq, zxid := last()
-	for range 3 {
+	for end := time.Now().Add(controltest.Patience); time.Now().Before(end); {
 		<-time.After(1100 * time.Millisecond) // longer than anything that is tried again waits
 		if s2, z2 := last(); s2 != seq || z2 != zxid {
 			t.Logf("still moving: %d to %d, %d to %d", seq, s2, zxid, z2)

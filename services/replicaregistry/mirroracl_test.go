@@ -133,7 +133,7 @@ func TestMirrorFollowsAccessLists(t *testing.T) {
 	})
 	wait.Seen(t, "the drift's mention", func() (string, bool) {
 		st := mirrorStatus(t, b)
-		return fmt.Sprintf("%+v", st), st.Drifts == before+1 && st.LastDrift.Path == held && st.LastDrift.Repair == "setACL"
+		return fmt.Sprintf("%+v", st), st.Drifts > before && st.LastDrift.Path == held && st.LastDrift.Repair == "setACL"
 	})
 	quiet(t, b)
 }

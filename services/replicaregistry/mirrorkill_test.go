@@ -143,6 +143,22 @@ func fewestHeld(observer *zk.Conn, stop <-chan struct{}) int {
 // nobody ever sees an ephemeral absent, not when the sessions of the dead end either.
 func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 	t.Parallel()
+	const attempts = 4
+	for n := 1; ; n++ {
+		untested := ""
+		t.Run(fmt.Sprint("attempt ", n), func(t *testing.T) { untested = killedInTheMiddle(t) })
+		if untested == "" || t.Failed() {
+			return
+		}
+		if n == attempts {
+			t.Fatalf("in %d attempts nothing was tested: %s", n, untested)
+		}
+		t.Logf("attempt %d tested nothing: %s", n, untested)
+	}
+}
+
+// killedInTheMiddle says why nothing was tested, where a busy machine came too late for it.
+func killedInTheMiddle(t *testing.T) (untested string) {
 	ensemble := oracle.ZooKeeper(t)
 	slow := newWAN(t, ensemble.Addr)
 	slow.delay = 200 * time.Millisecond // so that a kill comes before a successor is through
@@ -158,6 +174,8 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 	stop, fewest := make(chan struct{}), make(chan int, 1)
 	observer := session(t, ensemble.Addr)
 	go func() { fewest <- fewestHeld(observer, stop) }()
+	look := sync.OnceValue(func() int { close(stop); return <-fewest })
+	defer look()
 	began := time.Now()
 	all[0].kill()
 	for i, successor := range all[1:3] {
@@ -165,7 +183,7 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 		by := taken(t, there, fmt.Sprint("successor ", i, " begins"), 0, dead)
 		successor.kill()
 		if holder(t, there, heldNodes-1) != first {
-			t.Fatalf("successor %d was through when it was killed: nothing was tested", i)
+			return fmt.Sprintf("successor %d was through when it was killed", i)
 		}
 		dead[by] = true
 	}
@@ -181,12 +199,10 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 		}
 		return "", true
 	})
-	close(stop)
-	least := <-fewest
 	if took > mirrorsSession*3/4 { // a session that ends first is nobody's fault
-		t.Fatalf("two deaths and three successors took %v: nothing was tested, give the dead longer sessions", took)
+		return fmt.Sprintf("two deaths and three successors took %v, and the dead have sessions of %v", took, mirrorsSession)
 	}
-	if least != heldNodes {
+	if least := look(); least != heldNodes {
 		t.Errorf("only %d of %d nodes were seen at one time", least, heldNodes)
 	}
 	for i := range heldNodes {
@@ -194,4 +210,5 @@ func TestKilledInTheMiddleOfTakeOver(t *testing.T) {
 			t.Fatalf("node %d is of %x, not of %x", i, by, last)
 		}
 	}
+	return ""
 }

@@ -35,7 +35,7 @@ func refusedBeat(t *testing.T, b bus.Bus, hb *replica.Heartbeat) string {
 // arrives when its process has left brings nothing back.
 func TestLateHeartbeatsArePassedOver(t *testing.T) {
 	b := mem.New()
-	start(t, b)
+	startLeasing(t, b, longLease)
 	var pulse replica.Pulse
 	loading := pulse.Stamp(ps(replica.State_LOADING))
 	available := pulse.Stamp(ps(replica.State_AVAILABLE))

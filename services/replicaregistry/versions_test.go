@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -146,7 +147,7 @@ func resources(t *testing.T, v1, v2, v3 agentpb.AgentServiceClient) {
 // Replicas of data centres that are told apart have keys of their own, in lower case.
 func TestDataCentres(t *testing.T) {
 	b := mem.New()
-	start(t, b)
+	startLeasing(t, b, longLease)
 	for id, idc := range map[string]string{"a": "LF", "b": "hl"} {
 		hb := serving(id, idc, 1, on(id, "m", "ps", 0, 0, replica.State_AVAILABLE))
 		hb.Container.Cluster, hb.Container.DcAware = "Default", true
@@ -167,7 +168,7 @@ func TestDataCentres(t *testing.T) {
 
 func TestStarted(t *testing.T) {
 	b := mem.New()
-	start(t, b)
+	startLeasing(t, b, longLease)
 	controltest.Beat(t, b, serving("s0", "LF", 1, on("s0", "m", "ps", 0, 0, replica.State_AVAILABLE), on("s0", "m", "ps", 1, 0, replica.State_LOADING)))
 	ask := func(body, want string) {
 		t.Helper()
@@ -187,7 +188,7 @@ func TestStarted(t *testing.T) {
 // Who pushes parameters asks where to.
 func TestTargets(t *testing.T) {
 	b := mem.New()
-	start(t, b)
+	startLeasing(t, b, longLease)
 	one, two := on("a", "m", "ps", 3, 0, replica.State_AVAILABLE), on("b", "m", "ps", 3, 1, replica.State_AVAILABLE)
 	one.GrpcAddress, two.GrpcAddress = "10.0.0.1:8500", "10.0.0.2:8500"
 	for id, r := range map[string]*replica.Replica{"a": one, "b": two} {
@@ -212,32 +213,32 @@ func TestTargets(t *testing.T) {
 // A container that was lost and beats again is registered once, with the state it has
 // then: nothing flaps, however often it beats afterwards.
 func TestReregisters(t *testing.T) {
-	b := mem.New()
-	s, err := replicaregistry.New(replicaregistry.Config{Lease: 200 * time.Millisecond}, controltest.Env(b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	controltest.Start(t, s)
-	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
-	lost := controltest.Next(t, b, 1, func(r events.Recorded) bool {
-		return r.Header.Type == "lost" && strings.Contains(string(r.Subject), ".container.")
-	})
-	settle(t, b, 1) // a heartbeat that overtakes the fold of the loss changes nothing; the next one does
-	for range 3 {
+	synctest.Test(t, func(t *testing.T) { // where no machine is so slow that a lease ends between two heartbeats
+		b := mem.New()
+		defer b.Close()
+		stop := start(t, b)
 		controltest.Beat(t, b, ps(replica.State_AVAILABLE))
-	}
-	var after []string
-	for _, r := range controltest.All(t, b) {
-		if r.Seq > lost.Seq && r.Header.Type != "lost" {
-			after = append(after, r.Header.Type)
+		lost := controltest.Next(t, b, 1, func(r events.Recorded) bool {
+			return r.Header.Type == "lost" && strings.Contains(string(r.Subject), ".container.")
+		})
+		settle(t, b, 1) // a heartbeat that overtakes the fold of the loss changes nothing; the next one does
+		for range 3 {
+			controltest.Beat(t, b, ps(replica.State_AVAILABLE))
 		}
-		if e, ok := r.Event.(*replica.Event); ok && r.Seq > lost.Seq && e.GetRegistered() != nil && e.GetRegistered().GetReplica().GetStat() != replica.State_AVAILABLE {
-			t.Errorf("registered as %v", e.GetRegistered().GetReplica().GetStat())
+		var after []string
+		for _, r := range controltest.All(t, b) {
+			if r.Seq > lost.Seq {
+				after = append(after, r.Header.Type)
+			}
+			if e, ok := r.Event.(*replica.Event); ok && r.Seq > lost.Seq && e.GetRegistered() != nil && e.GetRegistered().GetReplica().GetStat() != replica.State_AVAILABLE {
+				t.Errorf("registered as %v", e.GetRegistered().GetReplica().GetStat())
+			}
 		}
-	}
-	if diff := cmp.Diff([]string{"reported", "resourceReported", "registered"}, after); diff != "" {
-		t.Errorf("after the loss: %s", diff)
-	}
+		if diff := cmp.Diff([]string{"reported", "resourceReported", "registered"}, after); diff != "" {
+			t.Errorf("after the loss: %s", diff)
+		}
+		stop()
+	})
 }
 
 // gathered are the samples of serving_model.*, as name{labels} value.
@@ -271,6 +272,7 @@ func TestMetricsByTheirNames(t *testing.T) {
 	cfg := replicaregistry.Config{
 		Getenv: func(string) string { return "" },
 		Now:    time.Now,
+		Lease:  longLease,
 	}
 	s, err := replicaregistry.New(cfg, env)
 	if err != nil {

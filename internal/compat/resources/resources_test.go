@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // tree makes a root folder of "path: content" pairs.
@@ -189,7 +191,7 @@ func TestThisMachine(t *testing.T) {
 	}
 	u := NewUsage(p, time.Now)
 	sum := 0.0
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(wait.Patience); time.Now().Before(deadline); {
 		for i := range 1 << 20 {
 			sum += math.Sqrt(float64(i))
 		}
@@ -200,5 +202,5 @@ func TestThisMachine(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("no figure within 5 s of work (%v)", sum)
+	t.Errorf("no figure within %v of work (%v)", wait.Patience, sum)
 }

@@ -92,7 +92,7 @@ func (w *world) ended() {
 	}
 }
 
-const soon, quiet = 10 * time.Second, 100 * time.Millisecond
+const soon, quiet = wait.Patience, 100 * time.Millisecond
 
 func TestPass(t *testing.T) {
 	w := newWorld(t)

@@ -254,10 +254,14 @@ func (p *Process) launch(t testing.TB) {
 	p.await(t)
 }
 
+// begins is how long a server may take to answer: most are Java programs, whose beginning is
+// work for a processor, not a wait, and takes as many times longer as others share it.
+const begins = 3 * wait.Patience
+
 // await waits until the server answers, and kills it if it does not.
 func (p *Process) await(t testing.TB) {
 	t.Helper()
-	deadline := time.NewTimer(wait.Patience)
+	deadline := time.NewTimer(begins)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -27,7 +27,7 @@ const Classes = "/usr/share/java/*"
 const (
 	jar    = "/usr/share/java/zookeeper.jar"
 	main   = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-	within = 2 * time.Minute  // until a server answers
+	within = 6 * time.Minute  // until a server answers: its beginning is work for a processor that others share
 	grace  = 10 * time.Second // until one that was asked to stop is killed
 )
 

@@ -117,14 +117,19 @@ func TestHugeCountsAreRefusedBeforeAllocation(t *testing.T) {
 		if !ok {
 			continue
 		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		err := k.empty().decode(&decoder{b: data})
-		runtime.ReadMemStats(&after)
+		var err error
+		grew := uint64(math.MaxUint64)
+		for range 5 { // the least: what others of this process allocate meanwhile only adds
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err = k.empty().decode(&decoder{b: data})
+			runtime.ReadMemStats(&after)
+			grew = min(grew, after.TotalAlloc-before.TotalAlloc)
+		}
 		if CodeOf(err) != Invalid || !strings.Contains(err.Error(), "announced") && !strings.Contains(err.Error(), "at most") {
 			t.Errorf("%s: error %v, want INVALID about the count", k.name, err)
 		}
-		if grew := after.TotalAlloc - before.TotalAlloc; grew > 64<<10 {
+		if grew > 64<<10 {
 			t.Errorf("%s: %d bytes were allocated for %d bytes of input", k.name, grew, len(data))
 		}
 	}

@@ -152,9 +152,13 @@ func TestRoadsEndWithTheCallersTime(t *testing.T) {
 	var h *held
 	start := func() Handler { h = holding(); h.dim = 1; return h }
 	onEachRoad(t, start, Options{InFlight: 1}, func(t *testing.T, c Conn, _ func()) {
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), private{}, 1), time.Second) // enough to begin
-		defer cancel()
-		_, err := c.Apply(ctx, &ApplyRequest{})
+		var ctx context.Context
+		err := sent(t, func(until context.Context) error {
+			ctx = context.WithValue(until, private{}, 1)
+			_, err := c.Apply(ctx, &ApplyRequest{})
+			<-ctx.Done()
+			return err
+		})
 		if CodeOf(err) != Unavailable { // either side may say it first
 			t.Errorf("at the deadline: %v", err)
 		}
@@ -162,13 +166,12 @@ func TestRoadsEndWithTheCallersTime(t *testing.T) {
 		if _, ok := seen.Deadline(); !ok || seen.Value(private{}) != nil {
 			t.Error("the handler's ctx has no deadline, or what the caller's carries")
 		}
-		<-ctx.Done()
 		if _, err := c.Apply(ctx, &ApplyRequest{}); CodeOf(err) != Unavailable || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("behind the deadline: %v", err)
 		}
 		<-h.began
 		// The one place is free again; a caller who leaves frees it, too.
-		ctx, cancel = context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() { _, err := c.Apply(ctx, &ApplyRequest{}); left <- err }()
 		<-h.began
@@ -401,7 +404,7 @@ func TestRoadsEndWithTheServer(t *testing.T) {
 		}}
 	}
 	for _, drains := range []bool{true, false} {
-		o := Options{Drain: 20 * time.Second}
+		o := Options{Drain: wait.Patience}
 		if !drains {
 			o.Drain = 20 * time.Millisecond
 		}

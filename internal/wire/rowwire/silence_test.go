@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // mute shakes hands and then says nothing more, as a host does that has vanished.
@@ -82,11 +84,10 @@ func TestTheThirdLostRequestCondemns(t *testing.T) {
 		c.mu.Lock()
 		c.timeouts, c.quiet = lost, time.Now().Add(-time.Hour)
 		c.mu.Unlock()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // what is not sent is not lost
-		if _, err := c.Lookup(ctx, lookupOf(1)); !errors.Is(err, context.DeadlineExceeded) {
+		// What is not sent is not lost.
+		if err := sent(t, func(ctx context.Context) error { _, err := c.Lookup(ctx, lookupOf(1)); return err }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		cancel()
 		if err := c.Err(); (err != nil) != condemned {
 			t.Errorf("%d lost before this one: %v", lost, err)
 		}
@@ -113,6 +114,7 @@ func TestLatenessCondemnsNobody(t *testing.T) {
 		if CodeOf(err) != Unavailable {
 			t.Fatal(err)
 		}
+		wait.For(t, "the late answer", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.timeouts == 0 || c.err != nil })
 	}
 	if err := c.Err(); err != nil {
 		t.Errorf("condemned: %v", err)

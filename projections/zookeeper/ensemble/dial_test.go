@@ -110,12 +110,12 @@ func TestSilentReads(t *testing.T) {
 		_, _ = c.Write(wire.Frame(answer.Encode))
 	})
 	cfg := Config{Servers: []string{addr}, BZID: "test", Session: timeout}.withDefaults()
+	began := time.Now() // of its silence, or a little before
 	w, err := dialReads(t.Context(), &cfg, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.close()
-	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	if _, err := w.get(ctx, []string{"/a"}); err == nil || ctx.Err() != nil {

@@ -354,7 +354,7 @@ func run(t *testing.T, cmd *exec.Cmd) talk {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	watchdog := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() }) // so that reading ends
+	watchdog := time.AfterFunc(3*within, func() { _ = cmd.Process.Kill() }) // so that reading ends
 	t.Cleanup(func() {
 		watchdog.Stop()
 		_ = cmd.Process.Kill() // most often gone already

@@ -70,7 +70,9 @@ func TestWaitingRequestsAreBoundedByBytes(t *testing.T) {
 				})
 			}
 			wait.For(t, "the limit", func() bool { return h.stats.throttled.Load() >= 2 })
-			if used := heapBytes() - before; used > 3*limit {
+			used := min(heapBytes(), heapBytes(), heapBytes()) - before // what passes meanwhile only adds
+			t.Logf("requests that wait take %d MiB", used>>20)
+			if used > 3*limit {
 				t.Errorf("requests that wait take %d MiB, %d are allowed", used>>20, limit>>20)
 			}
 			close(hold)

@@ -38,6 +38,27 @@ type agent struct {
 	shard    int32
 	seen     map[string]bool // replicas that have been reported as LOADING
 	stop     func()
+
+	mu      sync.Mutex
+	beaten  time.Time     // when the last heartbeat was sent that was answered
+	longest time.Duration // from such a moment until the next heartbeat was answered
+}
+
+// silence is the longest for which the registry may have heard nothing of it.
+func (a *agent) silence() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(a.longest, time.Since(a.beaten))
+}
+
+// heard notes an answer to the heartbeat that was sent then.
+func (a *agent) heard(sent time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.beaten.IsZero() {
+		a.longest = max(a.longest, time.Since(a.beaten))
+	}
+	a.beaten = sent
 }
 
 func (a *agent) start(t *testing.T, b bus.Bus) {
@@ -55,7 +76,10 @@ func (a *agent) start(t *testing.T, b bus.Bus) {
 			if err != nil {
 				t.Error(err)
 			}
-			if _, err := b.Commands().Call(ctx, controltest.BZID, "pulse.registry.heartbeat", body); err != nil && ctx.Err() == nil {
+			sent := time.Now()
+			if _, err := b.Commands().Call(ctx, controltest.BZID, "pulse.registry.heartbeat", body); err == nil {
+				a.heard(sent)
+			} else if ctx.Err() == nil {
 				t.Errorf("heartbeat of %s: %v", a.id, err)
 			}
 			select {

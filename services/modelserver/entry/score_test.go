@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -50,7 +49,7 @@ func asking(t *testing.T, version int64, of ...*delta.Rows) *rows.Client {
 	parts.Go(func() { _ = replicas.Run(ctx) })
 	pool := rowwire.NewPool(nil)
 	t.Cleanup(pool.Close)
-	c := rows.NewClient(replicas, pool, rows.NewMetrics(nil, "c"), 10*time.Second, 0)
+	c := rows.NewClient(replicas, pool, rows.NewMetrics(nil, "c"), wait.Patience, 0)
 	parts.Go(func() { c.Run(ctx) })
 	registered := &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: &replica.Replica{ModelName: "m", ServerType: "ps", Container: "c",
 		GrpcAddress: "127.0.0.1:1", HttpAddress: "127.0.0.1:1", RowsAddress: rowwire.Addr(ln.Addr()), Stat: replica.State_AVAILABLE, Version: 1}}}}

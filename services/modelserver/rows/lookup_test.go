@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
@@ -115,7 +116,7 @@ func TestARefusalDoesNotPutAReplicaAside(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- rowwire.Serve(ctx, ln, refuser{code: code}, rowwire.Options{}) }()
 			defer func() { cancel(); <-done }()
-			s := NewClient(nil, rowwire.NewPool(nil), NewMetrics(nil, "c"), 5*time.Second, 2)
+			s := NewClient(nil, rowwire.NewPool(nil), NewMetrics(nil, "c"), wait.Patience, 2)
 			defer s.pool.Close()
 			m := Want{Model: "m", Serves: 3, Version: 3, Job: "j"}
 			e := &endpoint{addr: rowwire.Addr(ln.Addr())}
@@ -162,7 +163,7 @@ func asking(t *testing.T, timeout time.Duration, retries int) *Client {
 
 // Replicas that lack a version take none of the retries: the last of many may have it.
 func TestTheLastOfManyReplicasIsAsked(t *testing.T) {
-	s := asking(t, 10*time.Second, 1)
+	s := asking(t, wait.Patience, 1)
 	lacks := answering(t, refuser{code: rowwire.NotFound})
 	m := Want{Model: "m", Serves: 1, Version: 1, Job: "j"}
 	rowsOf := newPS(t)

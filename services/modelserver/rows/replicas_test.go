@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -18,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/projections/fleet"
@@ -93,7 +93,7 @@ func TestWhichReplicasAreAsked(t *testing.T) {
 
 // Every shard that has something to answer is asked, all at the same time; one that cannot answer fails the look-up.
 func TestEveryShardIsAsked(t *testing.T) {
-	s := asking(t, 10*time.Second, 0)
+	s := asking(t, wait.Patience, 0)
 	w := Want{Model: "m", Serves: 1, Version: 1, Job: "j"}
 	choices := map[shardKey]*choice{}
 	for k := range 3 {
@@ -148,7 +148,7 @@ func TestEveryShardIsAsked(t *testing.T) {
 
 // A shard that cannot answer the first of several requests is not asked the others.
 func TestAShardThatCannotAnswerIsAskedNoMore(t *testing.T) {
-	s := asking(t, 10*time.Second, 0)
+	s := asking(t, wait.Patience, 0)
 	s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: {all: []*endpoint{{addr: answering(t, refuser{code: rowwire.Invalid})}}}})
 	w := Want{Model: "m", Serves: 1, Version: 1, Job: "j"}
 	l := NewLookup(1)
@@ -167,7 +167,7 @@ func TestAShardThatCannotAnswerIsAskedNoMore(t *testing.T) {
 
 // However many replicas lack a version, a bounded number is asked.
 func TestReplicasAreAskedABoundedNumberOfTimes(t *testing.T) {
-	s := asking(t, 10*time.Second, 1)
+	s := asking(t, wait.Patience, 1)
 	lacks, c := answering(t, refuser{code: rowwire.NotFound}), &choice{}
 	for range 3 * (MaxRetries + 1) {
 		c.all = append(c.all, &endpoint{addr: lacks})
@@ -197,7 +197,7 @@ func TestWhetherRowsAreEverywhere(t *testing.T) {
 		all  []*endpoint
 		want bool
 	}{"one has them": {[]*endpoint{good}, true}, "one of three": {[]*endpoint{away, lacks, good}, true}, "none is there": {nil, false}, "it is away": {[]*endpoint{away}, false}, "it lacks them": {[]*endpoint{lacks}, false}} {
-		s := asking(t, 10*time.Second, 0)
+		s := asking(t, wait.Patience, 0)
 		good.lacks(w.export()) // as it said before
 		lacks.missing.Store(nil)
 		s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: {all: tc.all}})

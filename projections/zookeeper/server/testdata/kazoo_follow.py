@@ -28,8 +28,8 @@ def refused(call, *args):
     return False
 
 
-zk = KazooClient(hosts=addr, timeout=10)
-zk.start(timeout=30)
+zk = KazooClient(hosts=addr, timeout=40)
+zk.start(timeout=120)
 data, stat = zk.get(path)
 say(
     data=data.decode(),
@@ -59,7 +59,7 @@ def on_children(children):
 
 gone = {"data": False, "children": False}
 while not all(gone.values()):
-    news = heard.get(timeout=60)
+    news = heard.get(timeout=120)
     say(**news)
     if "data" in news:
         gone["data"] = news["data"] is None

@@ -30,9 +30,9 @@ def raises(error, call, *args, **kw):
     return False
 
 
-a, b = KazooClient(hosts=addr, timeout=10), KazooClient(hosts=addr, timeout=10)
-a.start(timeout=30)
-b.start(timeout=30)
+a, b = KazooClient(hosts=addr, timeout=40), KazooClient(hosts=addr, timeout=40)
+a.start(timeout=120)
+b.start(timeout=120)
 
 # ensure_path, create in all its kinds, set, delete
 a.ensure_path("/app/nodes")
@@ -62,11 +62,11 @@ def on_children(children):
     heard.put(["children", sorted(children)])
 
 
-first = [heard.get(timeout=30), heard.get(timeout=30)]
+first = [heard.get(timeout=120), heard.get(timeout=120)]
 a.set("/app/data", b"three")
-changed = heard.get(timeout=30)
+changed = heard.get(timeout=120)
 a.delete(seq[1])
-left = heard.get(timeout=30)
+left = heard.get(timeout=120)
 say(first=first, changed=changed, left=left)
 
 # a transaction: all or nothing
@@ -84,7 +84,7 @@ say(failed=failed, done=done, t1=a.get("/app/t1")[0].decode())
 # Lock: b waits until a lets go, in turn
 order = []
 lock_a, lock_b = a.Lock("/app/lock", "a"), b.Lock("/app/lock", "b")
-lock_a.acquire(timeout=30)
+lock_a.acquire(timeout=120)
 order.append("a")
 
 
@@ -100,28 +100,28 @@ while len(lock_a.contenders()) < 2:
     pass
 contenders = lock_a.contenders()
 lock_a.release()
-waiter.join(30)
+waiter.join(120)
 say(order=order, contenders=contenders)
 
 # Election: the second leads when the first one's session ends
 led, stop = queue.Queue(), threading.Event()
-c = KazooClient(hosts=addr, timeout=10)
-c.start(timeout=30)
+c = KazooClient(hosts=addr, timeout=40)
+c.start(timeout=120)
 
 
 def lead(name):
     led.put(name)
-    stop.wait(60)
+    stop.wait(120)
 
 
 elections = [threading.Thread(target=client.Election("/app/election", name).run, args=(lead, name), daemon=True) for client, name in ((c, "c"), (b, "b"))]
 elections[0].start()
-leaders = [led.get(timeout=30)]
+leaders = [led.get(timeout=120)]
 elections[1].start()
 while len(b.get_children("/app/election")) < 2:
     pass
 c.stop()
-leaders.append(led.get(timeout=30))
+leaders.append(led.get(timeout=120))
 stop.set()
 say(leaders=leaders)
 
@@ -144,7 +144,7 @@ adders = [threading.Thread(target=add, args=(client,)) for client in (a, b)]
 for t in adders:
     t.start()
 for t in adders:
-    t.join(60)
+    t.join(120)
 retry(a.get, "/app/count")
 say(count=a.get("/app/count")[0].decode())
 
@@ -157,7 +157,7 @@ say(private=a.get("/app/private")[0].decode(), stranger=raises(Exception, b.get,
 gone = queue.Queue()
 b.exists(seq[0], watch=lambda event: gone.put([event.type, event.path]))
 a.stop()
-say(gone=gone.get(timeout=30))
+say(gone=gone.get(timeout=120))
 b.stop()
 a.close()
 b.close()
