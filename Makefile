@@ -69,8 +69,7 @@ soak:
 # Operators changed by chance in the core packages, which their tests must notice. Half an
 # hour; MUTANTS draws more or fewer, SEED the same ones again.
 MUTANTS ?= 50
-CORE = bus/jetstream bus/jetstream/internal/conn bus/jetstream/internal/leases bus/jetstream/internal/letters bus/jetstream/internal/stream bus/natsserver bus/mem bus/react bus/kafka projections/fleet projections/plan projections/models projections/lineage \
-  projections/savedmodels bus/follow bus/archive projections/zookeeper/view projections/zookeeper/tree services/ps services/trainer services/trainer/cut services/trainer/feed services/trainer/figures services/trainer/requests services/trainer/shards services/trainer/step services/modelserver services/ps/state services/ps/publish services/modelserver/entry services/modelserver/rows services/modelserver/servables \
+CORE = bus/... projections/... services/trainer/... services/ps/... services/modelserver/... \
   internal/input internal/wire/rowwire internal/model/checkpoint internal/model/entrydump kernels/table kernels/internal/offheap
 mutants:
 	cd tools && $(GO) build -o ../.bin/mutants ./mutants

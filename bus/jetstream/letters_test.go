@@ -1,10 +1,13 @@
 package jetstream_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
 func TestLetters(t *testing.T) {
@@ -107,6 +111,31 @@ func TestUnreadableLetters(t *testing.T) {
 	}
 	if all[2].Stream != "MONOLITH" || all[2].StreamSeq != 7 {
 		t.Errorf("a letter that cannot be read is known by its subject: %+v", all[2])
+	}
+}
+
+// Letters are listed to the last one also when the connection breaks before it.
+func TestAnOutageBeforeTheLastLetter(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	for i, reason := range []string{"one", "two", "the last"} {
+		park(t, b, bus.Parked{Reason: reason, By: "portal", Stream: "MONOLITH", StreamSeq: 1 + uint64(i), Subject: "monolith.bustest.model.m"})
+	}
+	var sent atomic.Int64
+	relay.Alter(func(message []byte) []byte {
+		if !bytes.Contains(message, []byte("the last")) || sent.Add(1) > 1 {
+			return message
+		}
+		relay.Drop()
+		return nil
+	})
+	defer relay.Alter(nil)
+	var got []string
+	for _, p := range list(t, b) {
+		got = append(got, p.Reason)
+	}
+	if want := []string{"one", "two", "the last"}; !slices.Equal(got, want) || sent.Load() < 2 {
+		t.Errorf("listed: %q, want %q; the last one was sent %d times", got, want, sent.Load())
 	}
 }
 

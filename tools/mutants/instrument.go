@@ -9,8 +9,12 @@ import (
 	"strings"
 )
 
-// variable of the environment that holds the number of the mutant that is on.
-const variable = "MONOLITH_MUTANT"
+// variable of the environment that holds the number of the mutant that is on, and the one that
+// names the file for the numbers of those that are reached.
+const (
+	variable = "MONOLITH_MUTANT"
+	reached  = "MONOLITH_MUTANTS_REACHED"
+)
 
 // helpers are added to the package that is changed. mutant_ is -1 where none is on.
 const helpers = `package %s
@@ -18,6 +22,7 @@ const helpers = `package %s
 import (
 	"os"
 	"strconv"
+	mutantSync_ "sync"
 )
 
 var mutant_ = func() int {
@@ -27,15 +32,40 @@ var mutant_ = func() int {
 	return -1
 }()
 
+var mutantReached_ = func() *os.File {
+	path := os.Getenv("` + reached + `")
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}()
+
+var mutantsSeen_ mutantSync_.Map
+
+func mutantIs_(n int) bool {
+	if mutantReached_ != nil {
+		if _, seen := mutantsSeen_.LoadOrStore(n, nil); !seen {
+			if _, err := mutantReached_.WriteString(strconv.Itoa(n) + "\n"); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return mutant_ == n
+}
+
 func mutantAnd_(n int, x bool, y func() bool) bool {
-	if mutant_ == n {
+	if mutantIs_(n) {
 		return x || y()
 	}
 	return x && y()
 }
 
 func mutantOr_(n int, x bool, y func() bool) bool {
-	if mutant_ == n {
+	if mutantIs_(n) {
 		return x && y()
 	}
 	return x || y()
@@ -46,14 +76,14 @@ type mutantNumber_ interface {
 }
 
 func mutantAdd_[T mutantNumber_](n int, x, y T) T {
-	if mutant_ == n {
+	if mutantIs_(n) {
 		return x - y
 	}
 	return x + y
 }
 
 func mutantSub_[T mutantNumber_](n int, x, y T) T {
-	if mutant_ == n {
+	if mutantIs_(n) {
 		return x + y
 	}
 	return x - y
@@ -108,7 +138,7 @@ func render(source string, at span, mutants []numbered) string {
 		case "-":
 			fmt.Fprintf(&out, "mutantSub_(%d, %s, %s)", m.n, x, y)
 		default:
-			fmt.Fprintf(&out, "(func() bool { if mutant_ == %d { return %s %s %s }; return %s %s %s }())", m.n, x, m.to, y, x, m.from, y)
+			fmt.Fprintf(&out, "(func() bool { if mutantIs_(%d) { return %s %s %s }; return %s %s %s }())", m.n, x, m.to, y, x, m.from, y)
 		}
 	}
 	out.WriteString(source[next:at.to])

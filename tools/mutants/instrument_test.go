@@ -159,7 +159,7 @@ func TestP(t *testing.T) {
 	if err := os.WriteFile("p/p_test.go", []byte("package p\n\nimport \"testing\"\n\nfunc TestP(t *testing.T) { t.Fatal() }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.try(t.Context(), &builder{pkg: "p", temp: t.TempDir()}, drawn[1:]); err == nil || !strings.Contains(err.Error(), "fail without any mutant (TestP)") {
+	if _, _, err := c.try(t.Context(), &builder{pkg: "p", temp: t.TempDir()}, drawn[1:]); err == nil || !strings.Contains(err.Error(), "fail without any mutant (TestP: TestP)") {
 		t.Errorf("tests that fail anyway: %v", err)
 	}
 }

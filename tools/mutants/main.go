@@ -4,7 +4,9 @@
 //
 //	mutants [-seed N] [-n 50] [-p 2] [-only TEXT] [-equivalent FILE] PACKAGE-FOLDER...
 //
-// The mutants of an internal package without tests of its own are tried by the tests of the
+// FOLDER/... are all packages of a folder, those left out that hold what tests share. A mutant
+// is tried by the tests that reach its operator, the quickest first, and each has a time limit
+// of its own. The mutants of an internal package without tests of its own are tried by the tests of the
 // package that it is internal to. It runs in the root of the module and changes no file: mutants reach the compiler by an
 // overlay, all of a package in one build, and the environment turns one of them on. Before
 // the first mutant the tests of a package must pass without one. Exit 1: fewer than -want of
@@ -45,7 +47,7 @@ func main() {
 	flag.StringVar(&c.only, "only", "", "draw only from the mutants whose name holds this `text`")
 	flag.StringVar(&c.list, "equivalent", "tools/mutants/equivalent.txt", "`file` of mutants that change nothing, and why")
 	flag.Float64Var(&c.want, "want", 0.95, "share of the others that must be noticed")
-	flag.DurationVar(&c.limit, "limit", 3*time.Minute, "longest test of one mutant; one that does not end is noticed")
+	flag.DurationVar(&c.limit, "limit", 3*time.Minute, "longest run of a test; one that does not end notices its mutant")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -59,9 +61,9 @@ func (c config) run(ctx context.Context, pkgs []string) error {
 	if len(pkgs) == 0 {
 		return errors.New("name the folders of packages, such as bus/react services/ps")
 	}
-	pkgs = slices.Clone(pkgs)
-	for i, pkg := range pkgs { // as the lists name them: "./bus/mem/" is bus/mem
-		pkgs[i] = filepath.Clean(pkg)
+	pkgs, err := expand(pkgs)
+	if err != nil {
+		return err
 	}
 	drawn, err := c.draw(pkgs)
 	if err != nil {
@@ -134,31 +136,39 @@ func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried in
 	if err != nil {
 		return 0, nil, err
 	}
-	limit := c.limit
-	for i, build := range builds {
-		if i == 0 {
-			began := time.Now()
-			switch failed, err := test(ctx, testsOf(b.pkg), build.binary, -1, c.limit); {
-			case err != nil:
+	for _, build := range builds {
+		var tests []timed
+		if !build.always {
+			if tests, err = c.reach(ctx, testsOf(b.pkg), build.binary); err != nil {
 				return 0, nil, err
-			case failed != "" && !build.always:
-				return 0, nil, fmt.Errorf("the tests of %s fail without any mutant (%s): mend them first", b.pkg, failed)
 			}
-			limit = min(limit, 20*time.Second+5*time.Since(began))
 		}
 		noticed := make([]string, len(build.mutants))
 		var workers errgroup.Group
 		workers.SetLimit(c.workers)
 		for j, m := range build.mutants {
 			workers.Go(func() (err error) {
-				if noticed[j], err = test(ctx, testsOf(b.pkg), build.binary, m.n, limit); err != nil {
+				runs := c.runs(testsOf(b.pkg), build.binary, tests, m.n)
+				if build.always {
+					runs = []run{{pkg: testsOf(b.pkg), binary: build.binary, mutant: m.n, limit: c.limit}}
+				}
+				by := 0
+				for _, r := range runs {
+					by += len(r.tests)
+					if noticed[j], err = r.first(ctx); err != nil || noticed[j] != "" {
+						break
+					}
+				}
+				switch {
+				case err != nil:
 					return err
+				case noticed[j] != "":
+					fmt.Printf("noticed   %s   %s\n", m, noticed[j])
+				case build.always:
+					fmt.Printf("SURVIVED  %s   all tests\n", m)
+				default:
+					fmt.Printf("SURVIVED  %s   %d tests that reach it\n", m, by)
 				}
-				word := "noticed "
-				if noticed[j] == "" {
-					word = "SURVIVED"
-				}
-				fmt.Printf("%s  %s   %s\n", word, m, noticed[j])
 				return nil
 			})
 		}

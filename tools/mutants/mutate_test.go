@@ -4,9 +4,11 @@ import (
 	gobuild "go/build"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const sample = `package p
@@ -154,5 +156,76 @@ func TestTestsOf(t *testing.T) {
 		if got := testsOf(filepath.FromSlash(pkg)); got != filepath.FromSlash(want) {
 			t.Errorf("%s is tried by %s, want %s", pkg, got, want)
 		}
+	}
+}
+
+// The core that the Makefile names has all packages below the roles and the log, also those of
+// tomorrow, and each has tests that try its mutants. What only measures has none.
+func TestTheCore(t *testing.T) {
+	t.Chdir("../..")
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(makefile), "\nCORE = ")
+	text, _, _ = strings.Cut(text, "\nmutants:")
+	pkgs, err := expand(strings.Fields(strings.ReplaceAll(text, "\\\n", " ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"bus", "bus/jetstream/internal/conn", "projections/zookeeper/tree", "services/ps", "services/trainer/warm", "services/modelserver/rows", "internal/wire/rowwire", "internal/model/checkpoint", "kernels/table"} {
+		if !slices.Contains(pkgs, want) {
+			t.Errorf("CORE has no %s", want)
+		}
+	}
+	for _, pkg := range pkgs {
+		found, err := mutants(pkg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests, err := filepath.Glob(filepath.Join(testsOf(pkg), "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) > 0 && len(tests) == 0 && pkg != "bus/measure" {
+			t.Errorf("%s has %d mutants and no tests to notice them", pkg, len(found))
+		}
+	}
+}
+
+func TestExpand(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, file := range []string{"a/a.go", "a/b/b.go", "a/b/b_test.go", "a/only/x_test.go", "a/atest/a.go", "a/testdata/a.go", "a/none/c.txt", "c/c.go"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.FromSlash(file)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.FromSlash(file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := expand([]string{"./a/...", "./c/", "a/b"})
+	if want := []string{"a", filepath.FromSlash("a/b"), "c"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+	if _, err := expand([]string{"nowhere/..."}); err == nil {
+		t.Error("a folder that is not there has packages")
+	}
+}
+
+// The quick tests that reach a mutant try it together, the others one by one, each with its own limit.
+func TestRuns(t *testing.T) {
+	of := map[int]bool{3: true}
+	c := config{limit: time.Minute}
+	got := c.runs("p", "b", []timed{{"A", time.Millisecond, of}, {"B", 100 * time.Millisecond, nil}, {"C", 500 * time.Millisecond, of}, {"D", 2 * time.Second, of}, {"E", time.Hour, of}}, 3)
+	want := []run{
+		{pkg: "p", binary: "b", tests: []string{"A", "C"}, mutant: 3, limit: 20*time.Second + 5*501*time.Millisecond},
+		{pkg: "p", binary: "b", tests: []string{"D"}, mutant: 3, limit: 30 * time.Second},
+		{pkg: "p", binary: "b", tests: []string{"E"}, mutant: 3, limit: time.Minute},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := c.runs("p", "b", []timed{{"A", 1, nil}}, 3); len(got) != 0 {
+		t.Errorf("nothing reaches it: %+v", got)
 	}
 }

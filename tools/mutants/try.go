@@ -13,10 +13,18 @@ import (
 	"time"
 )
 
-// test runs the tests in binary with mutant n on, -1: none, and says what failed first; ""
-// when nothing did.
-func test(parent context.Context, pkg, binary string, n int, limit time.Duration) (failed string, err error) {
-	binary, err = filepath.Abs(binary)
+// run is of the tests in a binary.
+type run struct {
+	pkg, binary string
+	tests       []string // nil: all
+	mutant      int      // that is on, -1: none
+	reached     string   // file for the numbers of those that are reached; "": none
+	limit       time.Duration
+}
+
+// first runs the tests and says what failed first; "" when nothing did.
+func (r run) first(parent context.Context) (failed string, err error) {
+	binary, err := filepath.Abs(r.binary)
 	if err != nil {
 		return "", err
 	}
@@ -26,12 +34,16 @@ func test(parent context.Context, pkg, binary string, n int, limit time.Duration
 		return "", err
 	}
 	defer os.RemoveAll(folders)
-	ctx, cancel := context.WithTimeout(parent, limit)
+	ctx, cancel := context.WithTimeout(parent, r.limit)
 	defer cancel()
 	var out bytes.Buffer
-	run := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast")
-	run.Dir, run.Stdout, run.Stderr = pkg, &out, &out
-	run.Env = append(os.Environ(), "TMPDIR="+folders, fmt.Sprintf("%s=%d", variable, n))
+	args := []string{"-test.short", "-test.failfast"}
+	if r.tests != nil {
+		args = append(args, "-test.run=^("+strings.Join(r.tests, "|")+")$")
+	}
+	run := exec.CommandContext(ctx, binary, args...)
+	run.Dir, run.Stdout, run.Stderr = r.pkg, &out, &out
+	run.Env = append(os.Environ(), "TMPDIR="+folders, fmt.Sprintf("%s=%d", variable, r.mutant), reached+"="+r.reached)
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the servers that tests start
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
 	run.WaitDelay = 5 * time.Second

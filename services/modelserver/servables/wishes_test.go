@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -228,6 +229,47 @@ func TestWhetherAModelIsServed(t *testing.T) {
 			t.Errorf("signature %q: %v", sig, err)
 		}
 	}
+}
+
+// A version that never answered has nothing to unload: who watches sees it load, and end.
+func TestAFailedLoadIsNeverSeenUnloading(t *testing.T) {
+	m := newManager(func(context.Context, *version) error { return errors.New("no such file") }, 0, health.New())
+	v := &version{name: "m:entry"}
+	over := make(chan struct{})
+	var watchers, watching sync.WaitGroup
+	watching.Add(2)
+	for range 2 { // who holds the lock for so long makes it go round: no state is passed over
+		watchers.Go(func() {
+			for looks := 0; ; looks++ {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				m.mu.Lock()
+				if looks == 0 {
+					watching.Done()
+				}
+				if v.state == stateUnloading {
+					t.Error("a load that fails is seen unloading")
+				}
+				time.Sleep(2 * time.Millisecond)
+				m.mu.Unlock()
+			}
+		})
+	}
+	watching.Wait()
+	for range 5 {
+		m.mu.Lock()
+		m.start(t.Context(), v)
+		m.mu.Unlock()
+		m.lives.Wait()
+		if v.state != stateEnd || v.err == nil {
+			t.Errorf("a load that failed is %v, %v", v.state, v.err)
+		}
+	}
+	close(over)
+	watchers.Wait()
 }
 
 // Whoever configures waits until each model answers, or all that is left of it has failed; a model that is configured

@@ -2,12 +2,14 @@ package state
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
@@ -145,5 +147,57 @@ func TestSweepsAreBounded(t *testing.T) {
 	}
 	if n := s.Sweep(); n != 0 {
 		t.Errorf("an idle table is swept again: %d", n)
+	}
+}
+
+// crowding are ids chosen by somebody who knows how tables hash, SplitMix64: the first 44 bits
+// of their hashes are the same.
+func crowding(n uint64) []int64 {
+	ids := make([]int64, n)
+	for i := range ids {
+		z := uint64(0xabcde)<<44 | uint64(i)
+		z = (z ^ z>>31 ^ z>>62) * 0x319642b2d24d8ec3
+		z = (z ^ z>>27 ^ z>>54) * 0x96de1b173f119089
+		ids[i] = int64((z ^ z>>30 ^ z>>60) - 0x9e3779b97f4a7c15)
+	}
+	return ids
+}
+
+// Ids that were chosen to crowd a table are left out, whether they are set, added to or
+// learnt: whoever sent one of them beside others must not stop the shard or lose those.
+func TestCrowdingIdsAreLeftOut(t *testing.T) {
+	const chosen, other = 1000, 7
+	ids := append(crowding(chosen), other)
+	ones := func(n int) []float32 {
+		v := make([]float32, n)
+		for i := range v {
+			v[i] = 1
+		}
+		return v
+	}
+	for name, tc := range map[string]struct {
+		do   func(s *Shard) error
+		want float32 // of a number of the other row
+	}{
+		"set":   {func(s *Shard) error { return s.set("user", ids, ones(2*len(ids)), 1000, false) }, 1},
+		"added": {func(s *Shard) error { return s.set("user", ids, ones(2*len(ids)), 1000, true) }, 1},
+		"learnt": {func(s *Shard) error {
+			_, err := s.Apply(t.Context(), s.rangeOf(0, 1, func(r *rowwire.ApplyRequest) {
+				r.Tables = []rowwire.TableGrads{{Table: "user", IDs: ids, Grads: ones(2 * len(ids))}}
+			}), "")
+			return err
+		}, -1},
+	} {
+		s := standing(t, Config{})
+		if err := s.tables["user"].Assign(ids[:chosen], make([]float32, 2*chosen), 1000, 0); !errors.Is(err, table.ErrCrowded) {
+			t.Fatalf("%d chosen ids crowd no table: %v", chosen, err)
+		}
+		if err := tc.do(s); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		row := make([]float32, 2)
+		if n, err := s.tables["user"].Lookup([]int64{other}, row, nil); err != nil || n != 1 || row[0] != tc.want {
+			t.Errorf("%s: the other row is %v, %d found, %v, want %v", name, row, n, err, tc.want)
+		}
 	}
 }
