@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host/auth"
 	"github.com/monolith-go/monolith/internal/host/dlq"
 	"github.com/monolith-go/monolith/internal/host/doctor"
+	"github.com/monolith-go/monolith/internal/host/jobs"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	loadtest "github.com/monolith-go/monolith/loadtest/command"
 )
@@ -79,7 +80,7 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), newDeclare(), newModel(), newVerify(), auth.Command(), loadtest.Command()}, benchCommands()...) {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), jobs.CheckpointCommand(), newDeclare(), newModel(), newVerify(), auth.Command(), loadtest.Command()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}

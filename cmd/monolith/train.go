@@ -4,30 +4,9 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/internal/host/jobs"
-	"github.com/monolith-go/monolith/internal/process/flags"
 )
-
-// job is a command on a job's folder.
-type job interface {
-	Register(fs *pflag.FlagSet)
-	Validate() error
-}
-
-// jobCommand binds a job's flags.
-func jobCommand(cmd *cobra.Command, j job, run func(ctx context.Context) error) *cobra.Command {
-	cmd.Args = flags.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := j.Validate(); err != nil {
-			return err
-		}
-		return run(cmd.Context())
-	}
-	j.Register(cmd.Flags())
-	return cmd
-}
 
 func newTrain() *cobra.Command {
 	var c jobs.Train
@@ -40,7 +19,7 @@ func newTrain() *cobra.Command {
 		Example: "  monolith train --spec deepfm.yaml --files 'part-*.json'\n" +
 			"  monolith train --spec deepfm.yaml --files 'day={DATE(20260101,20260131)}/*.tfrecord.gz' --format example --max-steps 2000",
 	}
-	return jobCommand(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
+	return jobs.Bind(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
 }
 
 func newTrainAndEvaluate() *cobra.Command {
@@ -52,7 +31,7 @@ func newTrainAndEvaluate() *cobra.Command {
 			"learnt, with a line for each. Killed, the same command goes on.",
 		Example: "  monolith train-and-evaluate --spec deepfm.yaml --files 'train-*.json' --eval-files test.json --eval-every 500",
 	}
-	return jobCommand(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
+	return jobs.Bind(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
 }
 
 func newEvaluate() *cobra.Command {
@@ -64,7 +43,7 @@ func newEvaluate() *cobra.Command {
 			"records. Nothing is learnt and no offset moves, also while the job runs.",
 		Example: "  monolith evaluate --files 'held-out-*.json'\n  monolith evaluate --files test.tfrecord --format example --checkpoint 3 --json",
 	}
-	return jobCommand(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout()) })
+	return jobs.Bind(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout()) })
 }
 
 func newPredict() *cobra.Command {
@@ -76,7 +55,7 @@ func newPredict() *cobra.Command {
 			"between them. Records need no labels. One that the model cannot read has a line with a dash.",
 		Example: "  monolith predict --files new.json\n  monolith predict --files new.json --to scores.txt",
 	}
-	return jobCommand(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
+	return jobs.Bind(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
 }
 
 func newExport() *cobra.Command {
@@ -88,5 +67,5 @@ func newExport() *cobra.Command {
 			"the job itself would have exported then, byte for byte.",
 		Example: "  monolith export --to /srv/models/movies\n  monolith export --to /srv/models/movies --checkpoint 3",
 	}
-	return jobCommand(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout()) })
+	return jobs.Bind(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout()) })
 }

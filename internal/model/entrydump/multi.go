@@ -150,6 +150,20 @@ func RestoreMulti(path string, configs []table.Config, old map[string]*table.Tab
 	return out, nil
 }
 
+// MultiNames are the tables of the set at path, as its first meta file has them.
+func MultiNames(path string) ([]string, error) {
+	s, err := openSet(split(path))
+	if err != nil {
+		return nil, err
+	}
+	counts, err := s.counts(0)
+	names := make([]string, len(counts))
+	for i, c := range counts {
+		names[i] = c.name
+	}
+	return names, err
+}
+
 // count is how many records of a shard are a table's.
 type count struct {
 	name string
@@ -166,11 +180,11 @@ func (s *set) counts(i int) (counts []count, err error) {
 				return uint64(len(counts)), nil
 			}
 			if err != nil {
-				return 0, broken(err)
+				return 0, fmt.Errorf("record %d: %w", len(counts), broken(err))
 			}
 			var m monolithpb.MultiHashTableMetadata
 			if err := proto.Unmarshal(data, &m); err != nil {
-				return 0, fmt.Errorf("%w: %w", ErrCorrupt, err)
+				return 0, fmt.Errorf("record %d: %w: %w", len(counts), ErrCorrupt, err)
 			}
 			if m.TableName == nil || m.NumEntries == nil || seen[m.GetTableName()] || len(counts) == maxTables {
 				return 0, fmt.Errorf("%w: record %d names no table, or one again: %q", ErrCorrupt, len(counts), m.GetTableName())
@@ -193,14 +207,14 @@ func readShard(records *tfrecord.Reader, counts []count, intakes map[string]*int
 				return rows, fmt.Errorf("%w: it ends after %d of the %d rows of table %s that its meta file tells of", ErrCorrupt, k, c.n, c.name)
 			}
 			if err != nil {
-				return rows, broken(err)
+				return rows, fmt.Errorf("record %d: %w", rows, broken(err))
 			}
 			rows++
 			if in == nil {
 				continue
 			}
 			if err := in.add(data); err != nil {
-				return rows, fmt.Errorf("table %s: %w", c.name, err)
+				return rows, fmt.Errorf("table %s: record %d: %w", c.name, rows-1, err)
 			}
 		}
 	}

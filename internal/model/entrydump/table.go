@@ -129,10 +129,10 @@ func Restore(path string, cfg table.Config, how Reading) (*table.Table, error) {
 					return rows, in.flush()
 				}
 				if err != nil {
-					return rows, broken(err)
+					return rows, fmt.Errorf("record %d: %w", rows, broken(err))
 				}
 				if err := in.add(data); err != nil {
-					return rows, err
+					return rows, fmt.Errorf("record %d: %w", rows, err)
 				}
 			}
 		})
@@ -177,7 +177,7 @@ func newIntake(t *table.Table, cfg table.Config, how Reading) (*intake, error) {
 func (in *intake) add(data []byte) error {
 	r, err := in.codec.Decode(data)
 	if err != nil {
-		return fmt.Errorf("row %d: %w", in.n, err)
+		return err
 	}
 	in.n++
 	if in.rows = append(in.rows, r); len(in.rows) == batch {

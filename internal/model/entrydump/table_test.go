@@ -315,7 +315,7 @@ func TestSetsOfOthers(t *testing.T) {
 		{"two saves", func(dir string) { foreign(t, dir, "t", one); foreign(t, dir, "t", nil, two) }, ErrIncomplete, "shards of 1 and of 2"},
 		{"an id twice", func(dir string) { foreign(t, dir, "t", one, one) }, ErrCorrupt, "2 rows have only 1 different ids"},
 		{"cut short", func(dir string) { foreign(t, dir, "t", one[:len(one)-1]) }, ErrCorrupt, "cut short"},
-		{"no message", func(dir string) { foreign(t, dir, "t", records([]byte{0xff})) }, ErrCorrupt, "row 0"},
+		{"no message", func(dir string) { foreign(t, dir, "t", records([]byte{0xff})) }, ErrCorrupt, "record 0"},
 		{"no id", func(dir string) { foreign(t, dir, "t", records(row(1)[9:])) }, ErrCorrupt, "no id"},
 		{"the reserved id", func(dir string) { foreign(t, dir, "t", records(row(table.NoID))) }, nil, "reserved"},
 		{"a huge record", func(dir string) {

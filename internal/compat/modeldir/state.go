@@ -1,0 +1,158 @@
+// Package modeldir reads and writes checkpoints as Monolith in Python keeps them in a
+// model_dir, so that a trained model moves between the two.
+//
+//	checkpoint                              which checkpoint is the newest, and which others there are
+//	monolith_checkpoint                     of what kind its tables are
+//	model.ckpt-<step>.index, .data-…        dense variables and global_step, as TensorFlow's savers have them
+//	model.ckpt-<step>.assets/               embedding tables, as package entrydump has them
+//	ckpt.info-<step>                        how many rows each slot has
+package modeldir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/internal/compat/modelinfo"
+	"github.com/monolith-go/monolith/internal/durable"
+	"github.com/monolith-go/monolith/internal/model/tensorbundle"
+)
+
+const (
+	stateName  = "checkpoint"
+	tablesName = "monolith_checkpoint"
+	infoName   = "ckpt.info-"
+	prefixName = "model.ckpt-"
+	assetsName = ".assets"
+
+	maxText = 16 << 20
+	// maxCountedSlot is the greatest slot that ckpt.info counts by itself.
+	maxCountedSlot = 102399
+)
+
+// readText reads a message in text format; false where there is no such file. Fields of
+// newer writers are passed over.
+func readText(path string, m proto.Message) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(text) > maxText {
+		return false, fmt.Errorf("%s is longer than %d bytes: it is no state of checkpoints", path, maxText)
+	}
+	if err := (prototext.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, m); err != nil {
+		return false, fmt.Errorf("%s is not what TensorFlow or Monolith writes: %w", path, err)
+	}
+	return true, nil
+}
+
+// writeText replaces the file at path by m.
+func writeText(path string, m proto.Message) error {
+	text, err := prototext.MarshalOptions{Multiline: true}.Marshal(m)
+	if err != nil {
+		return err
+	}
+	err = durable.Replace(path, 0o644, func(f *os.File) error { _, err := f.Write(text); return err })
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// point makes name the newest checkpoint of dir, and says of what kind its tables are.
+func point(dir, name string, kind MonolithCheckpointState_HashTableType, now time.Time) error {
+	var tables MonolithCheckpointState
+	if _, err := readText(filepath.Join(dir, tablesName), &tables); err != nil {
+		return err
+	}
+	tables.BuiltinHashTableType, tables.LastCheckpointSaveTimestamp = kind.Enum(), proto.Int64(now.Unix())
+	if err := writeText(filepath.Join(dir, tablesName), &tables); err != nil {
+		return err
+	}
+	var state modelinfo.CheckpointState
+	if _, err := readText(filepath.Join(dir, stateName), &state); err != nil {
+		return err
+	}
+	state.ModelCheckpointPath = proto.String(name)
+	all := slices.DeleteFunc(state.AllModelCheckpointPaths, func(s string) bool { return s == name })
+	state.AllModelCheckpointPaths = append(all, name)
+	state.AllModelCheckpointTimestamps = nil // one for each path, or none
+	return writeText(filepath.Join(dir, stateName), &state)
+}
+
+// found is a checkpoint of a model_dir.
+type found struct {
+	prefix string // its path, without endings
+	step   int64  // by its name
+	sparse bool   // there are tables alone
+}
+
+// find resolves a checkpoint as the original does: the one that is named, else the newest by
+// the state file, else the only one whose tables lie there.
+func find(dir, name string) (*found, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("no model_dir: %w", err)
+	}
+	if name == "" {
+		var state modelinfo.CheckpointState
+		ok, err := readText(filepath.Join(dir, stateName), &state)
+		if err != nil {
+			return nil, err
+		}
+		if name = state.GetModelCheckpointPath(); ok && name == "" {
+			return nil, fmt.Errorf("%s names no model_checkpoint_path: name a checkpoint with --ckpt", filepath.Join(dir, stateName))
+		}
+	} else if step, err := strconv.ParseUint(name, 10, 63); err == nil {
+		name = prefixName + strconv.FormatUint(step, 10)
+	}
+	if name == "" {
+		lone, err := filepath.Glob(filepath.Join(escaped(dir), prefixName+"*"+assetsName))
+		if err != nil {
+			return nil, err
+		}
+		if len(lone) != 1 {
+			return nil, fmt.Errorf("%s has no file %q, and %d folders of tables, of which one alone could be meant: name a checkpoint with --ckpt", dir, stateName, len(lone))
+		}
+		name = strings.TrimSuffix(filepath.Base(lone[0]), assetsName)
+	}
+	f := &found{prefix: name}
+	if !filepath.IsAbs(name) {
+		f.prefix = filepath.Join(dir, name)
+	}
+	if _, err := os.Stat(tensorbundle.IndexName(f.prefix)); errors.Is(err, fs.ErrNotExist) {
+		f.sparse = true
+	}
+	if _, err := os.Stat(f.prefix + assetsName); errors.Is(err, fs.ErrNotExist) && f.sparse {
+		return nil, fmt.Errorf("there is neither %s nor %s: name another checkpoint with --ckpt", tensorbundle.IndexName(f.prefix), f.prefix+assetsName)
+	}
+	f.step, _ = strconv.ParseInt(f.prefix[strings.LastIndexByte(f.prefix, '-')+1:], 10, 64)
+	return f, nil
+}
+
+// escaped is a path that a pattern matches as it is written.
+func escaped(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// countSlot counts a row of a slot.
+func countSlot(counts map[int32]int64, slot uint32) {
+	counts[int32(min(slot, maxCountedSlot))]++
+}
