@@ -1,5 +1,5 @@
-// Package mem is the bus in memory: the contract of package bus for tests and examples,
-// shared by any number of roles in one process. It forgets everything at the end.
+// Package mem is the bus in memory: the contract of package bus for tests, and for a role that
+// runs without a log, shared by any number of roles in one process. It forgets everything at the end.
 package mem
 
 import (

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if os.Getenv(binaryEnv) == "1" {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(run(arguments(os.Args), os.Stdout, os.Stderr))
 	}
 	// The race detector has each process sleep for a second before it exits, which the many
 	// processes of these tests need not.
@@ -76,10 +76,11 @@ func ratingsCSV(t testing.TB, n int, broken ...string) string {
 
 // child is a monolith process of its own.
 type child struct {
-	cmd      *exec.Cmd
-	out, err bytes.Buffer
-	done     chan struct{}
-	state    error // of Wait; read after done
+	cmd   *exec.Cmd
+	out   bytes.Buffer
+	err   opsLines // may be read while it writes
+	done  chan struct{}
+	state error // of Wait; read after done
 }
 
 func startChild(t testing.TB, args ...string) *child {

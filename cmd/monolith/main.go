@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -32,7 +33,18 @@ const (
 	exitUsage   = 2
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+// modelServer is TensorFlow Serving's program, and the role that a link of that name is.
+const modelServer, modelServerRole = "tensorflow_model_server", "modelserver"
+
+func main() { os.Exit(run(arguments(os.Args), os.Stdout, os.Stderr)) }
+
+// arguments are those of this program, behind the name by which it was called.
+func arguments(argv []string) []string {
+	if filepath.Base(argv[0]) == modelServer {
+		return append([]string{modelServerRole}, argv[1:]...)
+	}
+	return argv[1:]
+}
 
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

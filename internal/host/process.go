@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
@@ -36,6 +38,7 @@ type Process struct {
 	tls        mtls.Files // of all ports whose own flags name none
 	statusFile string
 	addrFile   string
+	named      func() bool // a NATS server was, by its flag
 	trace      string
 	rows       mtls.Files
 }
@@ -44,6 +47,7 @@ type Process struct {
 func NewProcess(r Role, fs *pflag.FlagSet) *Process {
 	p := &Process{role: r, bound: r.bind(fs)}
 	p.conn.Register(fs)
+	p.named = func() bool { return fs.Changed("nats") }
 	p.register(fs)
 	return p
 }
@@ -81,13 +85,10 @@ func (p *Process) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: --%s-… or --%s-…: %w", flags.ErrUsage, rowsTLS, mtls.Shared, err)
 	}
-	if warning := connect.Unsynced(conn.NATS); warning != "" {
-		logger.Warn(warning)
-	}
 	well := health.New()
 	conn.Log = logger
 	conn.Health = well
-	b, err := conn.Dial(ctx, "monolith "+name)
+	b, nats, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,9 +121,25 @@ func (p *Process) Run(ctx context.Context) (err error) {
 		defer heap.Wait()
 		defer stop()
 	}
-	logger.Info("starting", "nats", connect.Redacted(conn.NATS), "bzid", conn.BZID, "status", status.scheme+"://"+status.addr)
+	logger.Info("starting", "nats", nats, "bzid", conn.BZID, "status", status.scheme+"://"+status.addr)
 	ready := func() { p.ready(r, status, logger) }
 	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
+}
+
+// dial connects to the logs, and says whose they are. A role that needs none has an empty one of its
+// own, so that it goes the same way.
+func (p *Process) dial(ctx context.Context) (b bus.Bus, nats string, err error) {
+	if p.bound.alone != nil && p.bound.alone() {
+		if p.named() {
+			return nil, "", fmt.Errorf("%w: --nats is given without --container: a %s that belongs to no container follows no log; give both, or none", flags.ErrUsage, p.role.Name)
+		}
+		return mem.New(), "none", p.conn.Validate()
+	}
+	if warning := connect.Unsynced(p.conn.NATS); warning != "" {
+		p.conn.Log.Warn(warning)
+	}
+	b, err = p.conn.Dial(ctx, "monolith "+p.role.Name)
+	return b, connect.Redacted(p.conn.NATS), err
 }
 
 // ready tells the supervisor, the files that were asked for and /readyz that the role is.

@@ -36,7 +36,7 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 	role := waiting{make(chan struct{})}
 	p := Process{conn: connect.Config{NATS: relay.URL(), BZID: "demo", Level: "error", To: t.Output()},
 		role: Role{Name: "portal"}, status: statusPort{listen: "127.0.0.1:0"}, statusFile: filepath.Join(t.TempDir(), "status"),
-		bound: blueprint{func() error { return nil }, func(surroundings) (services.Role, error) { return role, nil }}}
+		bound: blueprint{validate: func() error { return nil }, build: func(surroundings) (services.Role, error) { return role, nil }}}
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	ended := make(chan error, 1)

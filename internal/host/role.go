@@ -34,6 +34,7 @@ type Role struct {
 type blueprint struct {
 	validate func() error // complains about flags before anything is dialled
 	build    func(h surroundings) (services.Role, error)
+	alone    func() bool // its flags make it one that needs no log; nil: none do
 }
 
 // surroundings are a role's environment, and for the supervisor how a model server is
@@ -64,7 +65,11 @@ func flagsOf[C any, P config[C]](build func(C, surroundings) (services.Role, err
 	return func(fs *pflag.FlagSet) blueprint {
 		cfg := new(C)
 		P(cfg).Register(fs)
-		return blueprint{P(cfg).Validate, func(h surroundings) (services.Role, error) { return build(*cfg, h) }}
+		b := blueprint{validate: P(cfg).Validate, build: func(h surroundings) (services.Role, error) { return build(*cfg, h) }}
+		if s, ok := any(cfg).(interface{ Alone() bool }); ok {
+			b.alone = s.Alone
+		}
+		return b
 	}
 }
 

@@ -13,13 +13,16 @@ import (
 	"github.com/wamuir/graft/tensorflow/serving/servables/tensorflow_go_proto"
 )
 
-// newBatcher reads BatchingParameters, of which those that are not named have TensorFlow Serving's
+// newBatcher takes BatchingParameters from their file unless the platform's has given them, of which those that are not named have TensorFlow Serving's
 // defaults; nil: requests are not batched.
-func newBatcher(cfg Config, reg prometheus.Registerer) (*entry.Batcher, error) {
+func newBatcher(cfg Config, file *tensorflow_go_proto.BatchingParameters, reg prometheus.Registerer) (*entry.Batcher, error) {
 	if !cfg.EnableBatching {
 		return nil, nil
 	}
-	file := &tensorflow_go_proto.BatchingParameters{}
+	from := cfg.PlatformConfigFile
+	if file == nil {
+		file, from = &tensorflow_go_proto.BatchingParameters{}, cfg.BatchingParametersFile
+	}
 	if cfg.BatchingParametersFile != "" {
 		if _, err := readText("--batching-parameters-file", cfg.BatchingParametersFile, file); err != nil {
 			return nil, err
@@ -39,7 +42,7 @@ func newBatcher(cfg Config, reg prometheus.Registerer) (*entry.Batcher, error) {
 		Large:       file.GetEnableLargeBatchSplitting().GetValue(),
 	}
 	if err := p.Validate(); err != nil {
-		return nil, fmt.Errorf("--batching-parameters-file: %s: %w", cfg.BatchingParametersFile, err)
+		return nil, fmt.Errorf("the batching parameters of %s: %w", from, err)
 	}
 	return entry.NewBatcher(p, reg), nil
 }

@@ -87,7 +87,28 @@ type Config struct {
 	// Drain is how long requests in flight may take to end at a stop. Default 5 s.
 	Drain time.Duration
 
-	registered bool // by Register: what is zero now is meant
+	// What follows are TensorFlow Serving's ways of saying the same, by flags alone; without a
+	// Container they make the server one by itself, which needs no log.
+
+	// GRPCPort and RESTPort stand in place of GRPC and HTTP.
+	GRPCPort, RESTPort int
+	// ModelName and ModelBasePath are one model that is served, and where its versions lie.
+	ModelName, ModelBasePath string
+	// FilePoll is PollInterval in seconds; 0: base paths are looked at once.
+	FilePoll int
+	// LoadThreads is how many versions are loaded at once; 0: as many as LoadBytes lets.
+	LoadThreads int
+	// LoadRetries is how often a version that could not be loaded is tried again by itself, after
+	// LoadRetryMicros each. Default 5 and a minute by flags, else none.
+	LoadRetries     int
+	LoadRetryMicros int64
+	// PlatformConfigFile is a PlatformConfigMap in text form, in place of the flags of batching and warm-up.
+	PlatformConfigFile string
+
+	idle       []string // flags that were given and do nothing
+	alone      bool     // no supervisor, no log
+	lookOnce   bool     // at base paths
+	registered bool     // by Register: what is zero now is meant
 }
 
 // Register binds the fields to flags of the same names, and sets the defaults. Flags may be
@@ -95,10 +116,11 @@ type Config struct {
 func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
 	c.registered = true
+	c.LoadRetries, c.LoadRetryMicros = 5, int64(time.Minute/time.Microsecond)
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	fs.StringVar(&c.Container, "container", c.Container, "container `id` of the supervisor this server belongs to")
+	fs.StringVar(&c.Container, "container", c.Container, "container `id` of the supervisor this server belongs to; empty: it belongs to none, and needs no NATS")
 	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "listen `address` of TensorFlow Serving's gRPC API")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "listen `address` of TensorFlow Serving's REST API")
 	fs.StringVar(&c.Rows, "rows", c.Rows, "listen `address` of the row protocol, host:port or unix:///path")
@@ -130,12 +152,13 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time between two signals of applied deltas")
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "`folder` of view snapshots; empty: none")
 	fs.DurationVar(&c.Drain, "drain", c.Drain, "time requests in flight have at a stop")
+	c.registerDropIn(fs)
 }
 
 func (c Config) withDefaults() Config {
-	const loopback = "127.0.0.1:0"
-	c.GRPC, c.HTTP, c.Rows = cmp.Or(c.GRPC, loopback), cmp.Or(c.HTTP, loopback), cmp.Or(c.Rows, loopback)
+	c.GRPC, c.HTTP, c.Rows = cmp.Or(c.GRPC, freeLoopback), cmp.Or(c.HTTP, freeLoopback), cmp.Or(c.Rows, freeLoopback)
 	c.MaxBatch = cmp.Or(c.MaxBatch, 4096)
+	c.ModelName = cmp.Or(c.ModelName, standardModel)
 	c.LookupTimeout = cmp.Or(c.LookupTimeout, 200*time.Millisecond)
 	c.LoadBytes = cmp.Or(c.LoadBytes, 256<<20)
 	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
@@ -154,9 +177,7 @@ func (c Config) withDefaults() Config {
 func (c *Config) Validate() error {
 	var errs []error
 	complain := func(format string, args ...any) { errs = append(errs, fmt.Errorf("modelserver: "+format, args...)) }
-	if c.Container == "" {
-		complain("--container is empty; name the container this server belongs to")
-	}
+	c.validateDropIn(complain)
 	for flag, addr := range map[string]string{"--grpc": c.GRPC, "--http": c.HTTP} {
 		if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
 			complain("%s %q is not host:port: %w", flag, addr, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/services/modelserver/rows"
 )
 
@@ -46,13 +47,13 @@ func TestFlagsOfTensorFlowServing(t *testing.T) {
 func TestDefaultsAreOnlyForWhatIsNotSaid(t *testing.T) {
 	want := Config{Container: "c", GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Rows: "127.0.0.1:0", SampleRate: 0.01, MaxBatch: 4096,
 		LookupTimeout: 200 * time.Millisecond, LookupRetries: 2, LoadBytes: 256 << 20, PollInterval: time.Second, Linger: 5 * time.Second,
-		SignalInterval: 200 * time.Millisecond, Drain: 5 * time.Second, EnableModelWarmUp: true}
+		SignalInterval: 200 * time.Millisecond, Drain: 5 * time.Second, EnableModelWarmUp: true, ModelName: "default"}
 	got := Config{Container: "c"}.withDefaults()
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("defaults\n%+v, want\n%+v", got, want)
 	}
 	own := Config{Container: "c", GRPC: "h:1", HTTP: "h:2", Rows: "unix:///x", SampleRate: -1, MaxBatch: 1, LookupTimeout: 1, LookupRetries: 1,
-		LoadBytes: 1, PollInterval: 2, Linger: 3, SignalInterval: 4, Drain: 5, EnableModelWarmUp: true}
+		LoadBytes: 1, PollInterval: 2, Linger: 3, SignalInterval: 4, Drain: 5, EnableModelWarmUp: true, ModelName: "m"}
 	kept := own.withDefaults()
 	if fmt.Sprintf("%+v", kept) != fmt.Sprintf("%+v", own) {
 		t.Errorf("one's own became\n%+v, want\n%+v", kept, own)
@@ -104,5 +105,40 @@ func TestValidate(t *testing.T) {
 		if c.Validate() == nil {
 			t.Errorf("%s passes", name)
 		}
+	}
+}
+
+// What TensorFlow Serving's flags of ports, folders and loads come to.
+func TestDropInFlags(t *testing.T) {
+	settled := func(args ...string) Config {
+		t.Helper()
+		var c Config
+		fs := pflag.NewFlagSet("modelserver", pflag.ContinueOnError)
+		c.Register(fs)
+		if err := fs.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		c = c.withDefaults()
+		c.settle(mtls.Files{})
+		return c
+	}
+	c := settled("--model_base_path=/m")
+	if !c.alone || c.Container == "" || c.GRPC != "127.0.0.1:8500" || c.HTTP != freeLoopback || c.lookOnce || c.PollInterval != time.Second || c.ModelName != "default" ||
+		c.LoadRetries != 5 || c.LoadRetryMicros != 60_000_000 || len(c.idle) != 0 {
+		t.Errorf("a base path alone: %+v", c)
+	}
+	c = settled("--model_base_path=/m", "--port=1", "--rest_api_port=2", "--insecure-rest", "--file_system_poll_wait_seconds=7", "--num_load_threads=3",
+		"--enable_profiler", "--saved_model_tags", "serve", "--enable_profiler=false")
+	if c.GRPC != "127.0.0.1:1" || c.HTTP != ":2" || c.PollInterval != 7*time.Second || c.LoadThreads != 3 || fmt.Sprint(c.idle) != "[enable-profiler saved-model-tags]" {
+		t.Errorf("%+v", c)
+	}
+	if c = settled("--model_base_path=/m", "--grpc_tls_cert=c", "--port=0", "--file_system_poll_wait_seconds=0"); c.GRPC != ":0" || !c.lookOnce {
+		t.Errorf("%+v", c)
+	}
+	if c = settled("--container=c"); c.alone || c.GRPC != freeLoopback || c.lookOnce {
+		t.Errorf("of a supervisor: %+v", c)
 	}
 }

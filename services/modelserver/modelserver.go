@@ -6,7 +6,8 @@
 //
 // Where the shards are, it learns from the fleet view alone; whose deltas to follow,
 // from the plan; which export to go back to, from the lineage. It writes no facts: its
-// supervisor reports its states.
+// supervisor reports its states. One without a container serves exports by itself: its views
+// stay empty, and an entry has the shards that lie beside it.
 package modelserver
 
 import (
@@ -83,6 +84,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	cfg.settle(env.TLS)
 	if cfg.PredictionsTopic == "" {
 		cfg.PredictionsTopic = kafka.TopicOf(env.BZID, impression.Topic)
 	}
@@ -94,7 +96,11 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("modelserver: %w", err)
 	}
-	batcher, err := newBatcher(cfg, env.Metrics)
+	batching, err := cfg.takePlatform()
+	if err != nil {
+		return nil, fmt.Errorf("modelserver: %w", err)
+	}
+	batcher, err := newBatcher(cfg, batching, env.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("modelserver: %w", err)
 	}
@@ -124,6 +130,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	s.servables = servables.New(servables.Options{
 		BZID: env.BZID, Container: cfg.Container, Frozen: cfg.Frozen, Linger: cfg.Linger, Poll: cfg.PollInterval, LoadBytes: cfg.LoadBytes,
+		Beside: cfg.alone, LookOnce: cfg.lookOnce, Loads: cfg.LoadThreads, Retries: cfg.LoadRetries, RetryEvery: time.Duration(cfg.LoadRetryMicros) * time.Microsecond,
 		Bus: env.Bus, Plan: s.plan, Fleet: s.fleet, Lineage: s.lineage, Ready: s.ready,
 		WarmUp: warmUp, Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
 	})
@@ -187,10 +194,8 @@ func (s *Server) listeners(ctx context.Context) (g, h, r net.Listener, err error
 // It may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	file := &configFile{s: s}
-	if s.cfg.ModelConfigFile != "" {
-		if err := file.take(); err != nil {
-			return fmt.Errorf("modelserver: %w", err)
-		}
+	if err := s.start(file); err != nil {
+		return err
 	}
 	gln, hln, rln, err := s.listeners(ctx)
 	if err != nil {

@@ -23,6 +23,8 @@ type Want struct {
 	// Version is that of the rows, 0 where any of the job will do.
 	Version int64
 	Job     string
+	// Own are all shards of the rows where the entry has them itself; nil: they are asked of replicas.
+	Own []*Shard
 }
 
 func (w Want) export() exportID { return exportID{w.Version, w.Job} }
@@ -162,6 +164,9 @@ func (s *Client) askShard(ctx context.Context, w Want, h *shardScratch) {
 // replica that lacks the version, or refuses the request, answers well: it is not left
 // alone for that, and takes none of the retries.
 func (s *Client) ask(ctx context.Context, w Want, a *ask) error {
+	if w.Own != nil {
+		return s.askOwn(w, a)
+	}
 	key := shardKey{w.Model, a.req.Shard}
 	var tried [2 * (MaxRetries + 1)]*endpoint
 	n, failures := 0, 0
@@ -205,6 +210,25 @@ func (s *Client) ask(ctx context.Context, w Want, a *ask) error {
 		return status.Errorf(codes.Unavailable, "no replica of %s:ps_%d is available; see GetModelStatus of its servers", w.Model, a.req.Shard)
 	}
 	return status.Errorf(codes.Unavailable, "no replica of %s:ps_%d answered for version %d, last: %v", w.Model, a.req.Shard, w.Serves, last)
+}
+
+// here stands for the memory of the entry itself among replicas.
+var here = &endpoint{}
+
+// askOwn gets rows that the entry has itself.
+func (s *Client) askOwn(w Want, a *ask) error {
+	a.from = here
+	a.answer.Into(a.rows, a.seqs)
+	err := w.Own[a.req.Shard].lookup(&a.req, &a.answer)
+	if err == nil {
+		err = w.landed(a)
+	}
+	if err != nil {
+		s.metrics.lookups.WithLabelValues("refused").Inc()
+		return status.Errorf(codes.Internal, "%s:ps_%d of version %d: %v", w.Model, a.req.Shard, w.Serves, err)
+	}
+	s.metrics.lookups.WithLabelValues("ok").Inc()
+	return nil
 }
 
 func (s *Client) askOne(ctx context.Context, e *endpoint, w Want, a *ask) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
@@ -35,6 +36,17 @@ type Options struct {
 	Plan    *follow.Follower[plan.State]
 	Fleet   *follow.Follower[fleet.State]
 	Lineage *follow.Follower[lineage.State]
+	// Beside reads with an entry the shards that lie beside it, so that it needs no other server.
+	Beside bool
+	// LookOnce looks at a base path when it is configured, and not again.
+	LookOnce bool
+	// Loads is how many versions are loaded at once; 0: as many as LoadBytes lets.
+	Loads int
+	// Retries is how often a version that could not be loaded is tried again by itself, RetryEvery
+	// the time between two tries.
+	Retries    int
+	RetryEvery time.Duration
+
 	// Ready is closed once these views have caught up.
 	Ready <-chan struct{}
 
@@ -55,13 +67,18 @@ type keeper struct {
 	Options
 	manager *Manager
 	reads   *reads
+	turns   *semaphore.Weighted    // of loads; nil: any number
 	loads   *prometheus.CounterVec // outcome
 }
 
 func newKeeper(o Options) *keeper {
-	return &keeper{Options: o, reads: newReads(o.LoadBytes),
+	k := &keeper{Options: o, reads: newReads(o.LoadBytes),
 		loads: prom.Register(o.Registry, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelserver_load_total", Help: "Loads of a version by outcome."}, []string{"outcome"}))}
+	if o.Loads > 0 {
+		k.turns = semaphore.NewWeighted(int64(o.Loads))
+	}
+	return k
 }
 
 // New is a manager of nothing yet; Run and Configure make it serve.
@@ -69,6 +86,7 @@ func New(o Options) *Manager {
 	k := newKeeper(o)
 	m := newManager(k.serve, o.Linger, o.Health)
 	k.manager, m.expects = m, k.expects
+	m.beside, m.lookOnce, m.retries, m.retryEvery, m.log = o.Beside, o.LookOnce, o.Retries, o.RetryEvery, o.Log
 	m.reindex()
 	return m
 }

@@ -179,6 +179,12 @@ func (s *keeper) reload(ctx context.Context, v *version, job string, at exportLo
 
 // load reads what lies at a place; it answers as the configured version all the same.
 func (s *keeper) load(ctx context.Context, v *version, at exportLocation, t target) (g *servable, err error) {
+	if s.turns != nil {
+		if err := s.turns.Acquire(ctx, 1); err != nil {
+			return nil, err
+		}
+		defer s.turns.Release(1)
+	}
 	began := time.Now()
 	defer func() {
 		outcome := "loaded"
@@ -190,6 +196,14 @@ func (s *keeper) load(ctx context.Context, v *version, at exportLocation, t targ
 	if v.shard < 0 {
 		if g, err = s.reads.loadEntry(ctx, v.model, at.basePath, at.number, t); err != nil {
 			return nil, err
+		}
+		if s.Beside {
+			if err = s.reads.beside(ctx, g, v.model, at); err != nil {
+				return nil, err
+			}
+			for _, own := range g.own {
+				s.sayDropped(v, own)
+			}
 		}
 		// A layout moves its sub-models one by one, some never. Rows of any version
 		// are those of its job, as long as they follow the same deltas.
@@ -309,7 +323,7 @@ func (s *keeper) keep(ctx context.Context, v *version, g *servable, at exportLoc
 				}
 			}
 			s.manager.set(v, stateAvailable, g)
-			if g.entry != nil {
+			if g.entry != nil && g.own == nil {
 				parts.Go(func() { s.attend(ctx, v, g.entry) })
 			}
 			s.Log.Info("model available", "model", v.name, "version", v.number)

@@ -34,6 +34,8 @@ type target struct {
 type servable struct {
 	entry *entry.Model
 	ps    *rows.Shard
+	// own are an entry's shards that were read with it: it needs nobody else.
+	own []*servable
 
 	job       string // of the export
 	shards    uint32 // training shards of the export

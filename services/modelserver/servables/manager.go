@@ -4,6 +4,7 @@ package servables
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -22,7 +23,14 @@ type Manager struct {
 	serve   func(ctx context.Context, v *version) error // one version's life, until ctx ends
 	linger  time.Duration                               // how long rows answer after the last entry asked for them
 	health  *health.State
-	expects func(name string) bool // see index; fixed before run
+	expects func(name string) bool // see index; fixed before run, as what follows
+
+	beside     bool          // entries are whole with the shards beside them
+	lookOnce   bool          // at the base paths
+	retries    int           // of a load that failed
+	retryEvery time.Duration // between them
+	log        *slog.Logger
+	seen       map[string]found // on disk, by Run's last look; its own
 
 	mu      sync.Mutex
 	configs map[string]tfserving.Model
@@ -42,7 +50,7 @@ type Manager struct {
 
 func newManager(serve func(context.Context, *version) error, linger time.Duration, well *health.State) *Manager {
 	s := &Manager{
-		serve: serve, linger: linger, health: well, attempts: map[string]*health.Attempts{}, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
+		serve: serve, linger: linger, health: well, log: slog.New(slog.DiscardHandler), seen: map[string]found{}, attempts: map[string]*health.Attempts{}, configs: map[string]tfserving.Model{}, forced: map[string]bool{},
 		models: map[string]map[int64]*version{}, changed: make(chan struct{}), kick: make(chan struct{}, 1),
 	}
 	s.index.Store(&index{})
@@ -121,12 +129,10 @@ func (s *Manager) Run(ctx context.Context, poll time.Duration) {
 
 func (s *Manager) reconcile(ctx context.Context) {
 	s.mu.Lock()
-	configs, looked := maps.Clone(s.configs), s.configured
+	configs, forced, looked := maps.Clone(s.configs), maps.Clone(s.forced), s.configured
 	s.mu.Unlock()
-	disk := make(map[string]found, len(configs))
-	for name, m := range configs {
-		disk[name] = scanVersions(m)
-	}
+	disk := s.look(configs, forced)
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.configured != looked {
@@ -143,12 +149,15 @@ func (s *Manager) reconcile(ctx context.Context) {
 		for number, at := range disk[name] {
 			v := s.models[name][number]
 			fresh := v == nil || v.state == stateEnd && (v.err == nil || forced || !v.modTime.Equal(at) || v.basePath != m.BasePath)
+			retried := 0
+			if !fresh && s.again(v, now) {
+				fresh, retried = true, v.retried+1
+			}
 			if fresh && ctx.Err() == nil {
-				s.start(ctx, &version{name: name, model: model, sub: sub, shard: shard, number: number, basePath: m.BasePath, modTime: at})
+				s.start(ctx, &version{name: name, model: model, sub: sub, shard: shard, number: number, basePath: m.BasePath, modTime: at, retried: retried})
 			}
 		}
 	}
-	now := time.Now()
 	for name, versions := range s.models {
 		m, configured := s.configs[name]
 		s.retire(versions, now, configured, func(number int64) bool {
@@ -156,6 +165,30 @@ func (s *Manager) reconcile(ctx context.Context) {
 			return ok || slices.Contains(m.Policy.Versions, number)
 		})
 	}
+}
+
+// look finds the versions of what is configured, and says once where there are none.
+func (s *Manager) look(configs map[string]tfserving.Model, forced map[string]bool) map[string]found {
+	disk := make(map[string]found, len(configs))
+	for name, m := range configs {
+		last, known := s.seen[name]
+		if known && s.lookOnce && !forced[name] {
+			disk[name] = last
+			continue
+		}
+		disk[name] = scanVersions(m, s.beside)
+		if len(disk[name]) == 0 && (!known || len(last) > 0 || forced[name]) {
+			s.log.Warn("no version found: a base path has a folder for each, whose name is its number; it is looked at again", "model", name, "base_path", m.BasePath)
+		}
+	}
+	s.seen = disk
+	return disk
+}
+
+// again says whether a version that could not be loaded is to be tried once more by itself. The caller
+// holds mu.
+func (s *Manager) again(v *version, now time.Time) bool {
+	return v.state == stateEnd && v.err != nil && v.retried < s.retries && now.Sub(v.failedAt) >= s.retryEvery
 }
 
 // start begins a version's life. The caller holds mu.
@@ -194,7 +227,7 @@ func (s *Manager) set(v *version, to state, data *servable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.state, v.data = to, data
-	v.settled = v.settled || data != nil && data.ps != nil // rows need nobody else
+	v.settled = v.settled || data != nil && (data.ps != nil || data.own != nil) // it needs nobody else
 	if to == stateAvailable {
 		s.works(v.name)
 	}
@@ -233,7 +266,7 @@ func (s *Manager) end(v *version, err error) {
 	defer s.mu.Unlock()
 	v.state, v.data = stateEnd, nil
 	if err != nil {
-		v.err = failed(err)
+		v.err, v.failedAt = failed(err), time.Now()
 		// Whoever configures tries again for as long as the model is wanted.
 		s.loading(v.name).Failed(err)
 	}

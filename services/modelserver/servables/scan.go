@@ -8,13 +8,23 @@ import (
 
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
+	"github.com/monolith-go/monolith/services/modelserver/rows"
 )
 
 // found are the versions of a model on disk, with the time their directories changed.
 type found map[int64]time.Time
 
-func scanVersions(m tfserving.Model) found {
+// scanVersions finds those that the policy wants. beside has the shards that lie beside an entry's
+// version belong to it: a change of one changes it.
+func scanVersions(m tfserving.Model, beside bool) found {
 	f := found{}
+	modTime := func(name, basePath string, v int64) (time.Time, bool) {
+		at, ok := modTime(name, basePath, v)
+		if ok && beside {
+			at = latest(at, basePath, v)
+		}
+		return at, ok
+	}
 	if len(m.Policy.Versions) > 0 {
 		for _, v := range m.Policy.Versions {
 			if at, ok := modTime(m.Name, m.BasePath, v); ok {
@@ -49,6 +59,20 @@ func modTime(name, basePath string, v int64) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return dirTime(filepath.Join(filepath.Dir(basePath), "ps_0", strconv.FormatInt(v, 10)))
+}
+
+// latest is the latest change of a version's directory, or of one that holds a shard beside it.
+func latest(at time.Time, basePath string, v int64) time.Time {
+	for k := range rows.MaxShards {
+		t, ok := dirTime(filepath.Join(filepath.Dir(basePath), "ps_"+strconv.Itoa(k), strconv.FormatInt(v, 10)))
+		if !ok {
+			break
+		}
+		if t.After(at) {
+			at = t
+		}
+	}
+	return at
 }
 
 // dirTime is when a directory last changed; false if there is none.

@@ -40,6 +40,8 @@ type version struct {
 	endedAt  uint64    // orders the forgetting
 	settled  bool      // all that it needs to answer is there: others may go
 	unwanted time.Time // since when it only answers who still asks for it; zero: it is wanted
+	retried  int       // how often it was tried again by itself
+	failedAt time.Time // when it could not be loaded
 	stop     context.CancelFunc
 	unloaded bool // stop was called
 }

@@ -67,7 +67,7 @@ func TestWhichVersionsAreFound(t *testing.T) {
 		"an entry has no shards": {"m:entry", filepath.Join(dir, "none"), tfserving.Policy{Versions: []int64{7}}, nil},
 		"what is no sub-model":   {"m:x", filepath.Join(dir, "x"), tfserving.Policy{Versions: []int64{7}}, nil},
 	} {
-		got := scanVersions(tfserving.Model{Name: tc.name, BasePath: tc.base, Policy: tc.policy})
+		got := scanVersions(tfserving.Model{Name: tc.name, BasePath: tc.base, Policy: tc.policy}, false)
 		if !slices.Equal(slices.Sorted(maps.Keys(got)), tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
