@@ -74,6 +74,7 @@ func contract(t *testing.T, brokers []string) {
 	t.Run("a partition that is not there", c.noPartition)
 	t.Run("a topic that is not there is not made by looking", func(t *testing.T) { looksCreateNothing(t, ctx, brokers) })
 	t.Run("transactions", func(t *testing.T) { transactions(t, ctx, brokers) })
+	t.Run("offsets of a group", c.groupOffsets)
 	t.Run("a topic made anew", func(t *testing.T) { topicMadeAnew(t, ctx, brokers) })
 	t.Run("retention and the end", func(t *testing.T) { retainedTail(t, ctx, brokers) })
 }

@@ -119,8 +119,8 @@ func add(w *tar.Writer, h tar.Header, path string) error {
 }
 
 // assemble makes the image of all platforms. The binary is a layer of its own: an upgrade brings
-// that alone.
-func assemble(all []platform) (v1.ImageIndex, error) {
+// that alone. Each image is followed by its bill of materials.
+func assemble(all []platform, roots string) (v1.ImageIndex, error) {
 	rest, err := files()
 	if err != nil {
 		return nil, err
@@ -150,7 +150,16 @@ func assemble(all []platform) (v1.ImageIndex, error) {
 		if image, err = mutate.ConfigFile(image, config); err != nil {
 			return nil, err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.arch}}})
+		bill, err := sbom(p, roots)
+		if err != nil {
+			return nil, err
+		}
+		note, err := attached(image, bill)
+		if err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.arch}}},
+			mutate.IndexAddendum{Add: note, Descriptor: v1.Descriptor{ArtifactType: string(spdxType), Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}}) // which nobody runs
 	}
 	return index, nil
 }

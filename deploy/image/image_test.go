@@ -3,12 +3,15 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -32,7 +35,7 @@ func TestImage(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the binary is looked at as it runs here, on Linux")
 	}
-	srv := httptest.NewServer(registry.New())
+	srv := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
 	defer srv.Close()
 	dir, to := t.TempDir(), strings.TrimPrefix(srv.URL, "http://")+"/monolith:test"
 	var digests [2]string
@@ -80,7 +83,7 @@ func TestImage(t *testing.T) {
 		t.Error(err)
 	}
 	manifest, err := index.IndexManifest()
-	if err != nil || len(manifest.Manifests) != 1 {
+	if err != nil || len(manifest.Manifests) != 2 {
 		t.Fatalf("%+v, %v", manifest, err)
 	}
 	image, err := index.Image(manifest.Manifests[0].Digest)
@@ -88,6 +91,98 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, image)
+	billed(t, ref.Context().Digest(manifest.Manifests[0].Digest.String()), image)
+}
+
+// billed holds that the registry lists the image's bill of materials, and that it names what the go
+// command finds in the image's binary, no more and no less.
+func billed(t *testing.T, image name.Digest, content v1.Image) {
+	t.Helper()
+	referrers, err := remote.Referrers(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := referrers.IndexManifest()
+	if err != nil || len(listed.Manifests) != 1 || listed.Manifests[0].ArtifactType != "application/spdx+json" {
+		t.Fatalf("the registry lists %+v, %v", listed, err)
+	}
+	artifact, err := remote.Image(image.Context().Digest(listed.Manifests[0].Digest.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := artifact.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("%d layers, %v", len(layers), err)
+	}
+	r, err := layers[0].Compressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var bill spdxDocument
+	if err := json.NewDecoder(r).Decode(&bill); err != nil || bill.SPDXVersion != "SPDX-2.3" {
+		t.Fatalf("%+v, %v", bill, err)
+	}
+	binary := filepath.Join(t.TempDir(), "monolith")
+	raw := fileOf(t, content, "monolith")
+	if err := os.WriteFile(binary, raw, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256(raw)); len(bill.Files) != 1 || bill.Files[0].Checksums[0].Value != sum {
+		t.Errorf("files %+v, the binary's hash is %s", bill.Files, sum)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", binary).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{rootsOf: ""}
+	var last string
+	for line := range strings.Lines(string(out)) {
+		switch f := strings.Fields(line); {
+		case f[0] == "mod":
+			want[f[1]] = ""
+		case f[0] == "dep":
+			last = f[1]
+			want[last] = f[2]
+		case f[0] == "=>" && !strings.HasPrefix(f[1], "."):
+			delete(want, last)
+			want[f[1]] = f[2]
+		case strings.HasPrefix(f[0], binary):
+			want["stdlib"] = strings.TrimPrefix(f[1], "go")
+		}
+	}
+	ids := map[string]bool{}
+	for _, p := range bill.Packages {
+		version, ok := want[p.Name]
+		if !ok || version != "" && version != p.VersionInfo || ids[p.SPDXID] || !strings.HasPrefix(p.ExternalRefs[0].Locator, "pkg:golang/"+p.Name) {
+			t.Errorf("%+v; the go command says %q, %v", p, version, ok)
+		}
+		ids[p.SPDXID] = true
+		delete(want, p.Name)
+	}
+	if len(want) != 0 || len(bill.Packages) < 40 || len(bill.Relationships) != len(bill.Packages)+1 {
+		t.Errorf("of %d packages with %d relationships it lacks %v", len(bill.Packages), len(bill.Relationships), want)
+	}
+}
+
+// fileOf is a file of the image.
+func fileOf(t *testing.T, image v1.Image, path string) []byte {
+	t.Helper()
+	flat := mutate.Extract(image)
+	defer flat.Close()
+	for r := tar.NewReader(flat); ; {
+		h, err := r.Next()
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if h.Name == path {
+			raw, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return raw
+		}
+	}
 }
 
 // holds looks at an image: who runs what, and its files.

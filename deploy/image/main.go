@@ -67,7 +67,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if *root != "" {
 		return writeRoot(*root, images[0].binary)
 	}
-	index, err := assemble(images)
+	roots, err := rootsVersion(ctx)
+	if err != nil {
+		return err
+	}
+	index, err := assemble(images, roots)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/trainer/requests"
+	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
@@ -150,7 +151,7 @@ func (c *chief) start(ctx context.Context) error {
 	}
 	var begins, ends map[int32]int64
 	if !running || s.cfg.StopAtEnd && len(b.GetEnds()) == 0 {
-		if begins, ends, err = s.bounds(ctx, t, s.partitionsOf(b, t)); err != nil {
+		if begins, ends, err = source.Bounds(ctx, s.source, t.ID, s.partitionsOf(b, t)); err != nil {
 			return err
 		}
 	}

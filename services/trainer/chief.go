@@ -30,6 +30,8 @@ type chief struct {
 	saved    int              // checkpoints of the clock since the last export
 	asked    chan checkpointOrder
 	swept    cut.Swept // what the next checkpoint says was deleted
+
+	committed role.LastLogged // what became of telling Kafka about a cut
 }
 
 // checkpointOrder is a checkpoint that somebody waits for.
@@ -395,6 +397,7 @@ func (c *chief) checkpoint(ctx context.Context, why requests.Request) (id int64,
 	s.log.Info("checkpoint saved", "checkpoint", id, "export", why.Export, "reason", why.Reason, "took", time.Since(begin))
 	c.swept.Told(c.job())
 	s.sweep(c.job(), &c.swept)
+	c.commit(ctx, facts[0].GetCheckpointSaved().GetCheckpoint())
 	return id, seqs[0], nil
 }
 

@@ -43,6 +43,10 @@ type Config struct {
 	// Topic holds the records. Default ratings, and <bzid>.ratings
 	// outside of the namespace demo.
 	Topic string
+	// Group is the consumer group to whose offsets Kafka is told where each checkpoint stands,
+	// for tools that show lag; nobody reads them back. Default monolith-<job>, and
+	// <bzid>.monolith-<job> outside of the namespace demo; none: it is not told.
+	Group string
 	// Files, if any are named, are learnt in place of a topic. The job ends with them.
 	Files source.FilesConfig
 	// Restore is the job from which a new one begins. Default: none.
@@ -123,6 +127,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `host:port`, repeatable")
 	c.Access.Register(fs)
 	fs.StringVar(&c.Topic, "topic", c.Topic, "training `topic`; empty: ratings, and <bzid>.ratings outside of the namespace demo")
+	fs.StringVar(&c.Group, "offsets-group", c.Group, "Kafka `group` that is told where each checkpoint stands, as information for tools that show lag; none: no group. Empty: monolith-<job>, and <bzid>.monolith-<job> outside of the namespace demo")
 	fs.StringVar(&c.Format, "format", c.Format, input.FormatUsage)
 	c.Files.Register(fs)
 	c.Restore.Register(fs)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync"
 
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -21,6 +23,7 @@ type learner struct {
 	reader    source.Partition
 	ring      ring
 	turns     feed.Turns
+	lag       feed.Lag
 	said      *training.PartitionTaken // the last of this lease; nil: none yet
 	steps     uint64
 
@@ -35,6 +38,7 @@ func (l *learner) run(soft, hard context.Context) {
 	defer l.s.env.Health.OK(l.named("learning"))
 	defer l.s.env.Health.OK(l.named("reading"))
 	defer l.s.env.Health.OK(healthLetters)
+	defer l.measure(soft)()
 	if !l.s.cfg.Deterministic { // where turns are taken only one partition computes at a time
 		defer l.s.env.Lanes.Expect(1)()
 	}
@@ -75,6 +79,29 @@ func (l *learner) run(soft, hard context.Context) {
 		if wait.Wait(soft) != nil {
 			return
 		}
+	}
+}
+
+// measure shows how many records are left to learn, as long as the partition is this trainer's.
+func (l *learner) measure(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	j := l.s.job()
+	at := j.Started.V.GetBegins()[l.partition] // until the shards say where they stand
+	if n := len(j.Checkpoints); n > 0 {
+		at = j.Checkpoints[n-1].V.GetOffsets()[l.partition]
+	}
+	l.lag.Begin(at, at)
+	shown := []string{l.s.cfg.Job, strconv.Itoa(int(l.partition))}
+	var done sync.WaitGroup
+	done.Go(func() {
+		p := l.s.source.Open(j.Started.V.GetTopicId(), l.partition, func(error) {}) // a reader is one goroutine's
+		defer p.Close()
+		l.lag.Measure(ctx, p.Bounds, l.end(), l.s.lagEvery, func(n int64) { l.s.m.lag.WithLabelValues(shown...).Set(float64(n)) })
+	})
+	return func() {
+		cancel()
+		done.Wait()
+		l.s.m.lag.DeleteLabelValues(shown...) // whoever takes it next shows it
 	}
 }
 

@@ -18,6 +18,7 @@ type metrics struct {
 	dropped                           *prometheus.CounterVec
 	stepSeconds                       prometheus.Histogram
 	figures                           *prometheus.GaugeVec // by name, as facts call them
+	lag                               *prometheus.GaugeVec // by job and partition
 
 	meter *figures.Meter
 }
@@ -44,6 +45,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Namespace: "monolith", Subsystem: "trainer", Name: "figure",
 			Help: "newest figures that the trainer reports as facts: loss and auc of predictions made before their records were learnt, samples_per_second",
 		}, []string{"name"})),
+		lag: prom.Register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "monolith", Subsystem: "trainer", Name: "lag_records",
+			Help: "records of a partition that are still to be learnt, without those that were parked, have expired or were aborted",
+		}, []string{"job", "partition"})),
 		meter: figures.New(),
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -42,7 +41,7 @@ func (l *learner) start(ctx context.Context, pos shards.Position) (int64, error)
 func (l *learner) end() int64 {
 	ends := endsOf(l.s.job().Started.V)
 	if ends == nil {
-		return math.MaxInt64
+		return feed.NoLimit
 	}
 	return ends[l.partition]
 }
@@ -60,7 +59,8 @@ func (l *learner) unordered(ctx context.Context, pos shards.Position) (order, er
 	if err != nil {
 		return nil, err
 	}
-	return &unordered{l, feed.New(ctx, l.reader, read, l.reading), pos.From, pos.Cuts}, nil
+	l.lag.Begin(pos.From, read)
+	return &unordered{l, feed.New(ctx, l.reader, read, l.reading, &l.lag), pos.From, pos.Cuts}, nil
 }
 
 func (o *unordered) next(ctx context.Context) (step.Span, error) {
@@ -108,7 +108,8 @@ func (l *learner) inTurns(ctx context.Context, pos shards.Position) (order, erro
 	if err != nil {
 		return nil, err
 	}
-	return &inTurns{l, feed.New(ctx, l.reader, read, l.reading), pos.From / l.turns.Size, pos.Generation}, nil
+	l.lag.Begin(pos.From, read)
+	return &inTurns{l, feed.New(ctx, l.reader, read, l.reading, &l.lag), pos.From / l.turns.Size, pos.Generation}, nil
 }
 
 func (o *inTurns) next(ctx context.Context) (step.Span, error) {

@@ -1,10 +1,12 @@
 package trainer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/input/files"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/trainer/source"
@@ -34,4 +36,12 @@ func (c *Config) source(env services.Env, log *slog.Logger) (source.Source, erro
 		Patterns: c.Files.Patterns, Layout: layout, Partitions: c.Files.Partitions, Epochs: c.Files.Epochs,
 		Batch: int64(c.Batch), MaxSteps: c.Files.MaxSteps, Surveys: surveys, Name: c.Topic,
 	}, nil
+}
+
+// group is the one that Kafka's tools find the job's offsets under; empty: none.
+func (c *Config) group(bzid string) string {
+	if c.Group == "none" {
+		return ""
+	}
+	return cmp.Or(c.Group, kafka.TopicOf(bzid, "monolith-"+c.Job))
 }

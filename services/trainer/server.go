@@ -56,7 +56,7 @@ type Server struct {
 	m      *metrics
 	ready  chan struct{}
 
-	reportEvery, lookAtTopicEvery time.Duration
+	reportEvery, lookAtTopicEvery, lagEvery time.Duration
 
 	catalog  *follow.Follower[models.State]
 	plan     *follow.Follower[plan.State]
@@ -89,7 +89,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	cfg.Dir = filepath.Clean(cfg.Dir)
-	s := &Server{cfg: cfg, env: env, log: env.Log, tracer: env.Tracer, ready: make(chan struct{}), prepared: make(chan struct{}), reportEvery: reportEvery, lookAtTopicEvery: lookAtTopicEvery}
+	s := &Server{cfg: cfg, env: env, log: env.Log, tracer: env.Tracer, ready: make(chan struct{}), prepared: make(chan struct{}), reportEvery: reportEvery, lookAtTopicEvery: lookAtTopicEvery, lagEvery: lagEvery}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -12,7 +12,10 @@ import (
 	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 
-const lookAtTopicEvery = 10 * time.Second
+const (
+	lookAtTopicEvery = 10 * time.Second
+	lagEvery         = 5 * time.Second
+)
 
 // fits says why the topic is not the one that the job has learnt from: its offsets stand
 // for nothing there.
@@ -53,21 +56,6 @@ func (s *Server) update(b *training.JobStarted, t kafka.Topic, ends map[int32]in
 		return nil
 	}
 	return &training.Event{Body: &training.Event_TopicUpdated{TopicUpdated: u}}
-}
-
-// bounds is where the first n partitions of the topic begin and end now.
-func (s *Server) bounds(ctx context.Context, t kafka.Topic, n int32) (begins, ends map[int32]int64, err error) {
-	begins, ends = map[int32]int64{}, map[int32]int64{}
-	for p := range n {
-		r := s.source.Open(t.ID, p, func(error) {})
-		begins[p], ends[p], err = r.Bounds(ctx)
-		r.Close()
-		if err != nil {
-			return nil, nil, fmt.Errorf("find the bounds of the topic: %w", err)
-		}
-	}
-	ends, err = s.source.Limit(ctx, ends)
-	return begins, ends, err
 }
 
 // endsOf lists where a bounded job ends, by partition; nil: the job has no end.
@@ -130,4 +118,13 @@ func (s *Server) leaderEpochs(ctx context.Context, offsets map[int32]int64) map[
 		}
 	}
 	return epochs
+}
+
+// commit tells Kafka where a cut stands that is saved. Nobody reads it back here.
+func (c *chief) commit(ctx context.Context, cp *training.Checkpoint) {
+	s := c.s
+	err := s.source.Commit(ctx, s.cfg.group(s.env.BZID), s.job().Started.V, cp)
+	if c.committed.Changed(fmt.Sprint(err)) && err != nil {
+		s.log.Warn("the consumer group was not told where the job stands; training goes on, and tools that look at the group show an older place", "checkpoint", cp.GetId(), "err", err)
+	}
 }

@@ -22,11 +22,11 @@ if [ "${#packages[@]}" -gt 0 ]; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
 fi
 
-# Apache Kafka, from Maven Central.
-if [ ! -e "$here/kafka/.complete" ]; then
+# Apache Kafka, from Maven Central. .complete is the list that it was made of.
+if ! cmp -s internal/testenv/oracle/kafka-pom.xml "$here/kafka/.complete"; then
   rm -rf "$here/kafka"
   mvn -q -B -f internal/testenv/oracle/kafka-pom.xml dependency:copy-dependencies -DoutputDirectory="$here/kafka"
-  touch "$here/kafka/.complete"
+  cp internal/testenv/oracle/kafka-pom.xml "$here/kafka/.complete"
 fi
 
 # Apache Curator, from Maven Central.

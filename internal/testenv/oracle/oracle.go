@@ -179,6 +179,16 @@ broker.heartbeat.interval.ms=500
 	return start(t, "Apache Kafka", port, exec.Command("java", "-Xmx512m", quiet, "-cp", jars, "kafka.Kafka", conf))
 }
 
+// KafkaTool is one of Apache Kafka's commands, by its class.
+func KafkaTool(t testing.TB, class string) func(args ...string) *exec.Cmd {
+	t.Helper()
+	jars := filepath.Join(Home(t), "kafka")
+	need(t, "Apache Kafka's tools", filepath.Join(jars, "kafka-tools-3.9.1.jar"))
+	return func(args ...string) *exec.Cmd {
+		return exec.CommandContext(t.Context(), "java", append([]string{"-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(jars, "*"), class}, args...)...)
+	}
+}
+
 // ZKCli runs Apache's command line against addr with one command per line of script.
 func ZKCli(t testing.TB, addr, script string) string {
 	t.Helper()

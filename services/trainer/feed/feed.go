@@ -37,8 +37,9 @@ type Fetcher interface {
 	LeaderEpoch() int32
 }
 
-// New reads from an offset on; told hears of each fetch that worked, with nil.
-func New(ctx context.Context, r Fetcher, from int64, told func(error)) *Feed {
+// New reads from an offset on; told hears of each fetch that worked, with nil, and lag of what it
+// brought.
+func New(ctx context.Context, r Fetcher, from int64, told func(error), lag *Lag) *Feed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &Feed{ch: make(chan fetched, readAhead), at: from, leader: -1, cancel: cancel}
 	f.wg.Go(func() {
@@ -53,6 +54,7 @@ func New(ctx context.Context, r Fetcher, from int64, told func(error)) *Feed {
 			if next == at {
 				continue
 			}
+			lag.fetched(recs, next)
 			at = next
 			select {
 			case f.ch <- fetched{recs, next, r.LeaderEpoch()}:

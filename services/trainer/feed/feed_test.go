@@ -192,7 +192,7 @@ func TestAFeedReadsOn(t *testing.T) {
 		if well++; err != nil {
 			t.Errorf("a fetch that worked is told as %v", err)
 		}
-	})
+	}, new(Lag))
 	defer f.Close()
 	if f.Leader() != -1 {
 		t.Errorf("the leader is %d before anything was read", f.Leader())

@@ -71,6 +71,11 @@ func (s *Files) Files(ctx context.Context) (*training.FileSet, error) {
 	}, nil
 }
 
+// Commit tells nobody: nobody looks after files.
+func (*Files) Commit(context.Context, string, *training.JobStarted, *training.Checkpoint) error {
+	return nil
+}
+
 // Changed says which files they were.
 func (s *Files) Changed(b *training.JobStarted, now kafka.Topic) string {
 	f := b.GetFiles()

@@ -5,6 +5,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/training"
@@ -37,6 +38,24 @@ type Source interface {
 	Limit(ctx context.Context, ends map[int32]int64) (map[int32]int64, error)
 	// Files is what a job's start says of them; nil for a topic.
 	Files(ctx context.Context) (*training.FileSet, error)
+	// Commit tells whoever looks after the source where a job's cut stands, as information alone.
+	Commit(ctx context.Context, group string, b *training.JobStarted, cp *training.Checkpoint) error
 	// Changed is the sentence about a source that is not the one with the id that was learnt from.
 	Changed(b *training.JobStarted, now kafka.Topic) string
+}
+
+// Bounds is where the first n partitions of the source with this id begin, and where a bounded job
+// ends them.
+func Bounds(ctx context.Context, s Source, id string, n int32) (begins, ends map[int32]int64, err error) {
+	begins, ends = map[int32]int64{}, map[int32]int64{}
+	for p := range n {
+		r := s.Open(id, p, func(error) {})
+		begins[p], ends[p], err = r.Bounds(ctx)
+		r.Close()
+		if err != nil {
+			return nil, nil, fmt.Errorf("find the bounds of the topic: %w", err)
+		}
+	}
+	ends, err = s.Limit(ctx, ends)
+	return begins, ends, err
 }

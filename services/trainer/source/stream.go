@@ -39,6 +39,11 @@ func (s Stream) Files(context.Context) (*training.FileSet, error) {
 	return &training.FileSet{Patterns: []string{Stdin}, Epochs: 1}, nil
 }
 
+// Commit tells nobody: nobody looks after a stream.
+func (Stream) Commit(context.Context, string, *training.JobStarted, *training.Checkpoint) error {
+	return nil
+}
+
 // Changed says that it cannot be resumed.
 func (s Stream) Changed(b *training.JobStarted, _ kafka.Topic) string {
 	return fmt.Sprintf("job %s has learnt from the standard input of a process that is gone, and what it gave cannot be read again: train another job from its checkpoint", b.GetJob())

@@ -46,6 +46,26 @@ func (s Topic) Limit(_ context.Context, ends map[int32]int64) (map[int32]int64, 
 // Files is nil.
 func (s Topic) Files(context.Context) (*training.FileSet, error) { return nil, nil }
 
+const commitTimeout = 10 * time.Second
+
+// Commit has the group's offsets say where the cut stands, if there is a group.
+func (s Topic) Commit(ctx context.Context, group string, b *training.JobStarted, cp *training.Checkpoint) error {
+	if group == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	at := make([]kafka.Committed, 0, len(cp.GetOffsets()))
+	for p, offset := range cp.GetOffsets() {
+		c := kafka.Committed{Partition: p, Offset: max(offset, b.GetBegins()[p]), LeaderEpoch: -1} // what had expired before is nobody's
+		if epoch, ok := cp.GetLeaderEpochs()[p]; ok {
+			c.LeaderEpoch = epoch
+		}
+		at = append(at, c)
+	}
+	return s.Access.Commit(ctx, s.Brokers, group, s.Name, fmt.Sprintf("checkpoint %d", cp.GetId()), at)
+}
+
 // Changed says which topic it was.
 func (s Topic) Changed(b *training.JobStarted, now kafka.Topic) string {
 	return fmt.Sprintf("job %s has learnt from topic %s with id %s, now it has id %s: bring that topic back, or train under a new job name", b.GetJob(), s.Name, b.GetTopicId(), now.ID)
