@@ -1,8 +1,8 @@
 //go:build !linux
 
-package natsserver
+package durable
 
 import "context"
 
-// syncNames does nothing: the promise of names is one of Linux.
-func syncNames(context.Context, Config) {}
+// KeepNames does nothing: the promise of names is one of Linux.
+func KeepNames(context.Context, string, func(error)) {}
