@@ -281,7 +281,7 @@ func TestLettersFull(t *testing.T) {
 	fullLetters(t, b, js)
 }
 
-// Where a full stream takes no tombstone in a letter's place, the letter goes first.
+// It is the same on three replicas.
 func TestReplicatedLettersFull(t *testing.T) {
 	t.Parallel()
 	c := natstest.NewCluster(t, 3)
