@@ -271,12 +271,34 @@ func TestLettersOfTwoNamespaces(t *testing.T) {
 	}
 }
 
-// TestLettersFull has the whole stream full, of others' messages: letters are counted in
-// summaries, and what is there can be removed and makes room.
+// A whole stream is full, of others' messages: letters are counted in summaries, and what is
+// there can be removed, which is remembered, and makes room.
 func TestLettersFull(t *testing.T) {
 	s := startServer(t, t.TempDir(), 0)
 	b := connect(t, jetstream.Config{Server: s, LetterMaxBytes: 64 << 10})
 	_, js := raw(t, s)
+	fullLetters(t, b, js)
+}
+
+// It is the same on three replicas.
+func TestReplicatedLettersFull(t *testing.T) {
+	t.Parallel()
+	c := natstest.NewCluster(t, 3)
+	b := connect(t, jetstream.Config{URL: c.URL(), Replicas: 3, LetterMaxBytes: 64 << 10})
+	nc, err := nats.Connect(c.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := natsjs.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fullLetters(t, b, js)
+}
+
+func fullLetters(t *testing.T, b bus.Bus, js natsjs.JetStream) {
+	t.Helper()
 	p := bus.Parked{Reason: "r", By: "portal", Stream: "MONOLITH", StreamSeq: 1, Subject: "monolith.bustest.model.m", Data: []byte("xyz")}
 	held := park(t, b, p)
 	for i, size := 0, 30<<10; size > 0; i++ {

@@ -188,6 +188,39 @@ func TestLeaseIsLostWithTheServer(t *testing.T) {
 	}
 }
 
+// Who waits for a lease waits through an outage, which is no reason to give up.
+func TestLeaseIsWaitedForInAnOutage(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, dir, 0)
+	port := portOf(t, s)
+	b := connect(t, jetstream.Config{URL: s.URL(), Timeout: 50 * time.Millisecond})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, release, err := b.Leases().Acquire(t.Context(), "chief", "one", time.Minute)
+		if err == nil {
+			release()
+		}
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("without a server: %v", err)
+	case <-time.After(time.Second): // some attempts, on a machine that has nothing else to do
+	}
+	startServer(t, dir, port)
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(wait.Patience):
+		t.Error("the lease is not taken once the server is back")
+	}
+}
+
 // A lease that is released while a renewal is on its way is free at once.
 func TestLeaseIsReleasedDuringARenewal(t *testing.T) {
 	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())

@@ -15,6 +15,8 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // BrokerConfig configures the embedded broker.
@@ -35,12 +37,15 @@ type BrokerConfig struct {
 }
 
 // Broker speaks Kafka's protocol in this process and keeps its log on disk: a produce
-// is answered after fsync, so kill -9 loses nothing acked.
+// is answered after fsync, so kill -9 loses nothing acked. A power cut loses nothing either,
+// where syncing a file keeps its name; elsewhere what went into a segment or topic that was begun
+// within the last 0.1 s.
 type Broker struct {
 	cluster *kfake.Cluster
 	addr    string
 	lock    *flock.Flock
 	stop    func() // ends the expiry
+	names   func() // ends the syncing of names
 }
 
 // StartBroker starts a broker on cfg.Dir. The directory being used by another broker
@@ -63,7 +68,7 @@ func StartBroker(cfg BrokerConfig) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{lock: lock, stop: func() {}}
+	b := &Broker{lock: lock, stop: func() {}, names: func() {}}
 	if err := b.start(cfg, host, port); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -111,7 +116,22 @@ func (b *Broker) start(cfg BrokerConfig, host, port string) error {
 		return err
 	}
 	b.stop = expire(b.addr, cfg.Retention, log)
+	b.names = keepNames(cfg.Dir, log)
 	return nil
+}
+
+// keepNames puts the names of the broker's files on disk until it is stopped: a produce syncs
+// what it writes into a segment, but not the folder in which it begins one.
+func keepNames(dir string, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		durable.KeepNames(ctx, dir, func(err error) {
+			log.Error("names of new files are not put on disk: a power cut may take them; trying on", "err", err)
+		})
+	}()
+	return func() { cancel(); <-done }
 }
 
 // segmentBytes is how large a segment grows.
@@ -164,6 +184,7 @@ func (b *Broker) Addr() string { return b.addr }
 // Close stops the broker; its clients see broken connections.
 func (b *Broker) Close() error {
 	b.stop()
+	b.names()
 	if b.cluster != nil {
 		b.cluster.Close()
 	}
@@ -172,7 +193,7 @@ func (b *Broker) Close() error {
 
 // lockDir takes dir for this process; the lock goes with it, however it ends.
 func lockDir(dir string) (*flock.Flock, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := durable.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("kafka broker: %w", err)
 	}
 	l := flock.New(filepath.Join(dir, "lock"), flock.SetPermissions(0o644))

@@ -466,6 +466,25 @@ func TestPartitionOf(t *testing.T) {
 	}
 }
 
+// startProcess starts a broker in a process of its own, and waits until it answers.
+func startProcess(t *testing.T, dir, addr string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), brokerEnv+"="+dir+" "+addr)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != addr {
+		t.Fatal(line, err)
+	}
+	return cmd
+}
+
 // kill -9 at an arbitrary moment: what was acked is there, in its place, once.
 func TestKill(t *testing.T) {
 	dir, addr := t.TempDir(), freeAddr(t)
@@ -476,19 +495,7 @@ func TestKill(t *testing.T) {
 	defer w.Close()
 	n := 0
 	for round := range 3 {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), brokerEnv+"="+dir+" "+addr)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if err != nil || strings.TrimSpace(line) != addr {
-			t.Fatal(line, err)
-		}
+		cmd := startProcess(t, dir, addr)
 		for i := 0; ; i++ {
 			if i == 100 {
 				go cmd.Process.Kill() // while writes go on

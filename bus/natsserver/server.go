@@ -81,7 +81,11 @@ func Start(cfg Config) (*Server, error) {
 	beside, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.beside.Go(func() { s.heal(beside) })
-	s.beside.Go(func() { syncNames(beside, cfg) })
+	s.beside.Go(func() {
+		durable.KeepNames(beside, cfg.Dir, func(err error) {
+			cfg.tell(err, "names of new files are not put on disk: a power cut may take them; trying on")
+		})
+	})
 	return s, nil
 }
 

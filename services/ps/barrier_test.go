@@ -42,7 +42,9 @@ func TestBarrierRoundAfterRound(t *testing.T) {
 				t.Fatalf("round %d: two of three workers were enough: %+v", round, r)
 			default:
 			}
-			third := meet(&b, at("c", 3))
+			named := at("c", 3) // who counts the rounds himself meets those who do not
+			named.Round = round
+			third := meet(&b, named)
 			for _, ch := range []<-chan reached{first, again, second, third} {
 				if r := <-ch; r.err != nil || r.Round != round || fmt.Sprint(r.Workers) != "[a b c]" {
 					t.Errorf("round %d: %+v", round, r)

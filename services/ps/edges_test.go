@@ -146,6 +146,13 @@ func TestErrorsOfACleanEnd(t *testing.T) {
 	}
 }
 
+// Where callers on this machine have no way of their own, there is none to close.
+func TestNoNearListener(t *testing.T) {
+	if err := closed(nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // What a caller can do about an error is its code.
 func TestCodesOfRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -137,11 +137,10 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.fleet.Run(gctx) })
 	g.Go(func() error { return s.lineage.Run(gctx) })
 	g.Go(func() error { return s.serve(gctx) })
-	err := g.Wait()
-	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil
+	if err := clean(ctx, g.Wait()); err != nil {
+		return fmt.Errorf("ps: shard %d of job %q: %w", s.cfg.Shard, s.cfg.Job, err)
 	}
-	return fmt.Errorf("ps: shard %d of job %q: %w", s.cfg.Shard, s.cfg.Job, err)
+	return nil
 }
 
 func (s *Server) serve(ctx context.Context) error {

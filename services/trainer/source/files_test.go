@@ -84,6 +84,9 @@ func TestOtherFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, _, err := s.Open(topic.ID, 1, nil).Bounds(ctx); !errors.Is(err, kafka.ErrTopicChanged) {
+		t.Errorf("a second partition of one: %v", err)
+	}
 	open := s.Open(topic.ID, 0, nil)
 	if _, _, err := open.Fetch(ctx, 0); err != nil {
 		t.Fatal(err)

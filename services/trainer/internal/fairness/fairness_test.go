@@ -31,6 +31,7 @@ func TestFairness(t *testing.T) {
 		{14 * ttl, "a b c", 1, 3, 2, false}, // another set of trainers
 		{16*ttl - 1, "a b c", 1, 1, 0, false},
 		{16 * ttl, "a b c", 1, 1, 0, true},
+		{24 * ttl, "a b c", 1, 3, 2, false}, // it has held them for long enough
 	} {
 		orphans := 0
 		for look := range 2 * PerTTL {

@@ -1,4 +1,4 @@
-package natsserver
+package durable
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/monolith-go/monolith/internal/durable"
 )
 
 const (
@@ -19,17 +17,17 @@ const (
 	sameTime = 50 * time.Millisecond
 )
 
-// syncNames keeps the names of the server's files on disk until ctx ends. nats-server
-// syncs what it writes into a block before it acks, but not the folder in which it begins
-// a block; this does, shortly after.
-func syncNames(ctx context.Context, cfg Config) {
+// KeepNames keeps the names of a server's files on disk until ctx ends, for servers that
+// sync what they write into a file before they ack, but not the folder in which they begin
+// one: this does, shortly after. The first of errors in a row is told.
+func KeepNames(ctx context.Context, dir string, tell func(error)) {
 	tick := time.NewTicker(namesEvery)
 	defer tick.Stop()
-	root, told := &folder{path: cfg.Dir}, false
+	root, told := &folder{path: dir}, false
 	for {
 		err := root.sync(time.Now())
 		if err != nil && !told {
-			cfg.tell(err, "names of new files are not put on disk: a power cut may take them; trying on")
+			tell(err)
 		}
 		told = err != nil
 		select {
@@ -40,7 +38,7 @@ func syncNames(ctx context.Context, cfg Config) {
 	}
 }
 
-// folder is one of the server's, with those below it. A folder at rest costs one stat.
+// folder is one whose names are kept, with those below it. A folder at rest costs one stat.
 type folder struct {
 	path   string
 	synced time.Time // its time of change when it was last synced; zero: sync it
@@ -75,7 +73,7 @@ func (f *folder) sync(now time.Time) error {
 
 // change syncs the folder, and learns which ones are below it.
 func (f *folder) change() error {
-	err := durable.SyncDir(f.path)
+	err := SyncDir(f.path)
 	entries, listed := os.ReadDir(f.path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(listed, fs.ErrNotExist) {
 		return nil
