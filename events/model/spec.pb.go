@@ -1228,8 +1228,8 @@ func (*SampleRule_Drop_) isSampleRule_Action() {}
 
 func (*SampleRule_Weigh_) isSampleRule_Action() {}
 
-// Condition holds of a sample if one of its values is among in, or within at_least and below. With
-// neither it holds if there is a value.
+// Condition holds of a sample if one of its values is among in, within at_least and below, or begins or
+// ends as is said. With none of these it holds if there is a value.
 type Condition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Field         string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"` // of the record
@@ -1237,8 +1237,11 @@ type Condition struct {
 	In            []string               `protobuf:"bytes,3,rep,name=in,proto3" json:"in,omitempty"`       // numbers compare as numbers
 	AtLeast       *float64               `protobuf:"fixed64,4,opt,name=at_least,json=atLeast,proto3,oneof" json:"at_least,omitempty"`
 	Below         *float64               `protobuf:"fixed64,5,opt,name=below,proto3,oneof" json:"below,omitempty"`
-	Missing       bool                   `protobuf:"varint,6,opt,name=missing,proto3" json:"missing,omitempty"` // what it is of a sample without a value
-	Not           bool                   `protobuf:"varint,7,opt,name=not,proto3" json:"not,omitempty"`         // the contrary
+	Missing       bool                   `protobuf:"varint,6,opt,name=missing,proto3" json:"missing,omitempty"`                        // what it is of a sample without a value
+	Not           bool                   `protobuf:"varint,7,opt,name=not,proto3" json:"not,omitempty"`                                // the contrary
+	StartsWith    []string               `protobuf:"bytes,8,rep,name=starts_with,json=startsWith,proto3" json:"starts_with,omitempty"` // texts begin with one of these
+	EndsWith      []string               `protobuf:"bytes,9,rep,name=ends_with,json=endsWith,proto3" json:"ends_with,omitempty"`       // or end with one of these
+	Every         bool                   `protobuf:"varint,10,opt,name=every,proto3" json:"every,omitempty"`                           // all of its values, of which there are some, and not one alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1318,6 +1321,27 @@ func (x *Condition) GetMissing() bool {
 func (x *Condition) GetNot() bool {
 	if x != nil {
 		return x.Not
+	}
+	return false
+}
+
+func (x *Condition) GetStartsWith() []string {
+	if x != nil {
+		return x.StartsWith
+	}
+	return nil
+}
+
+func (x *Condition) GetEndsWith() []string {
+	if x != nil {
+		return x.EndsWith
+	}
+	return nil
+}
+
+func (x *Condition) GetEvery() bool {
+	if x != nil {
+		return x.Every
 	}
 	return false
 }
@@ -5500,7 +5524,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x04NONE\x10\x00\x12\n" +
 	"\n" +
 	"\x06WEIGHT\x10\x01B\b\n" +
-	"\x06action\"\xc5\x01\n" +
+	"\x06action\"\x99\x02\n" +
 	"\tCondition\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x12\x0e\n" +
@@ -5508,7 +5532,12 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\bat_least\x18\x04 \x01(\x01H\x00R\aatLeast\x88\x01\x01\x12\x19\n" +
 	"\x05below\x18\x05 \x01(\x01H\x01R\x05below\x88\x01\x01\x12\x18\n" +
 	"\amissing\x18\x06 \x01(\bR\amissing\x12\x10\n" +
-	"\x03not\x18\a \x01(\bR\x03notB\v\n" +
+	"\x03not\x18\a \x01(\bR\x03not\x12\x1f\n" +
+	"\vstarts_with\x18\b \x03(\tR\n" +
+	"startsWith\x12\x1b\n" +
+	"\tends_with\x18\t \x03(\tR\bendsWith\x12\x14\n" +
+	"\x05every\x18\n" +
+	" \x01(\bR\x05everyB\v\n" +
 	"\t_at_leastB\b\n" +
 	"\x06_below\"\xf6\x01\n" +
 	"\x05Group\x12\x14\n" +

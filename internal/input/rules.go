@@ -1,6 +1,7 @@
 package input
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 
@@ -33,7 +34,9 @@ type condition struct {
 	numbers      map[float64]bool
 	ranged       bool
 	least, below float64
+	starts, ends [][]byte // texts begin or end so; at most one of them, instead of values
 	missing, not bool
+	every        bool
 }
 
 // ready makes the rules of the spec ready, before the fields that they read are looked for.
@@ -62,7 +65,7 @@ func (d *Decoder) ready(tasks []*model.Task) {
 }
 
 func (d *Decoder) condition(w *model.Condition, tasks []*model.Task) condition {
-	c := condition{at: -1, missing: w.GetMissing(), not: w.GetNot(), ranged: w.AtLeast != nil || w.Below != nil}
+	c := condition{at: -1, missing: w.GetMissing(), not: w.GetNot(), every: w.GetEvery(), ranged: w.AtLeast != nil || w.Below != nil}
 	if w.GetField() != "" {
 		c.at = d.declare(w.GetField())
 	}
@@ -72,6 +75,12 @@ func (d *Decoder) condition(w *model.Condition, tasks []*model.Task) condition {
 		if t.GetName() == w.GetLabel() {
 			c.task = i
 		}
+	}
+	for _, text := range w.GetStartsWith() {
+		c.starts = append(c.starts, []byte(text))
+	}
+	for _, text := range w.GetEndsWith() {
+		c.ends = append(c.ends, []byte(text))
 	}
 	if len(w.GetIn()) == 0 {
 		return c
@@ -160,15 +169,18 @@ func (d *Decoder) meets(r *rule) (bool, error) {
 	return true, nil
 }
 
-// holds says whether one of a field's values is what a condition asks for.
+// holds says whether one of a field's values, or every one, is what a condition asks for.
 func (d *Decoder) holds(c *condition) bool {
 	it := d.values(c.at)
 	for it.next() {
-		if d.value(c, &it.element) {
-			return true
+		if d.value(c, &it.element) != c.every {
+			return !c.every
 		}
 	}
-	return it.count == 0 && c.missing
+	if it.count == 0 {
+		return c.missing
+	}
+	return c.every
 }
 
 func (d *Decoder) value(c *condition, e *element) bool {
@@ -176,6 +188,8 @@ func (d *Decoder) value(c *condition, e *element) bool {
 	switch {
 	case e.kind == null:
 		return false
+	case c.starts != nil || c.ends != nil:
+		return (e.kind == quoted || e.kind == blob) && c.affixed(d.written(e))
 	case c.texts == nil && !c.ranged:
 		return true
 	case written && !numeral(d.written(e)): // to find that out by parsing costs an error
@@ -191,6 +205,21 @@ func (d *Decoder) value(c *condition, e *element) bool {
 		return c.number(f)
 	}
 	return written && c.texts[string(d.written(e))]
+}
+
+// affixed says whether text begins or ends as the condition says.
+func (c *condition) affixed(text []byte) bool {
+	for _, s := range c.starts {
+		if bytes.HasPrefix(text, s) {
+			return true
+		}
+	}
+	for _, s := range c.ends {
+		if bytes.HasSuffix(text, s) {
+			return true
+		}
+	}
+	return false
 }
 
 // numeral says whether text may be a finite number.

@@ -3,6 +3,7 @@ package modelspec
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/monolith-go/monolith/events/model"
 )
@@ -105,9 +106,10 @@ func (c *complaints) condition(what string, w *model.Condition, tasks map[string
 	case w.GetLabel() != "" && !tasks[w.GetLabel()]:
 		c.add("%s is about the label of %q, which is no task: name one", what, w.GetLabel())
 	}
-	if n := len(w.GetIn()); n > MaxIn {
+	if n := max(len(w.GetIn()), len(w.GetStartsWith()), len(w.GetEndsWith())); n > MaxIn {
 		c.add("%s lists %d values: %d are allowed", what, n, MaxIn)
 	}
+	c.affixes(what, w)
 	if w.AtLeast == nil && w.Below == nil {
 		return
 	}
@@ -117,6 +119,23 @@ func (c *complaints) condition(what string, w *model.Condition, tasks map[string
 	least, below := Range(w)
 	if math.IsNaN(least) || math.IsNaN(below) || least >= below {
 		c.add("%s has at_least %g and below %g, between which nothing lies: give two numbers, the lower one first", what, least, below)
+	}
+}
+
+// affixes checks what a condition says of texts and of lists, which labels are not.
+func (c *complaints) affixes(what string, w *model.Condition) {
+	texts := len(w.GetStartsWith()) > 0 || len(w.GetEndsWith()) > 0
+	if w.GetLabel() != "" && (texts || w.GetEvery()) {
+		c.add("%s is about a label, which is one number: starts_with, ends_with and every are about fields", what)
+	}
+	if slices.Contains(w.GetStartsWith(), "") || slices.Contains(w.GetEndsWith(), "") {
+		c.add("%s has an empty text in starts_with or ends_with, as every text begins and ends: leave it out", what)
+	}
+	if texts && (len(w.GetIn()) > 0 || w.AtLeast != nil || w.Below != nil) {
+		c.add("%s has both starts_with or ends_with and values: make two conditions of it", what)
+	}
+	if len(w.GetStartsWith()) > 0 && len(w.GetEndsWith()) > 0 {
+		c.add("%s has both starts_with and ends_with: make two conditions of it", what)
 	}
 }
 

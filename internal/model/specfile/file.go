@@ -4,20 +4,22 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/monolith-go/monolith/events/model"
 )
 
-// Read reads a model's YAML spec from the file at path, or from stdin for "-".
+// Read reads a model's YAML spec from the file at path, or from stdin for "-". A condition's in_file names
+// a file as from the spec's folder; the spec that is returned has what is in it.
 func Read(path string, stdin io.Reader) (*model.ModelSpec, error) {
-	from := stdin
+	from, dir := stdin, "."
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		from = f
+		from, dir = f, filepath.Dir(path)
 	}
 	text, err := io.ReadAll(io.LimitReader(from, MaxBytes+1))
 	if err != nil {
@@ -26,7 +28,7 @@ func Read(path string, stdin io.Reader) (*model.ModelSpec, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("%s is larger than %d bytes, which no spec is", path, MaxBytes)
 	}
-	spec, err := Parse(text)
+	spec, err := parse(text, listsIn(dir))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -1,7 +1,9 @@
 package specfile_test
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/specfile"
 )
@@ -97,4 +100,52 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("round trip: %v", err)
 		}
 	})
+}
+
+// A condition's values may stand in a file beside the spec; the declaration has them.
+func TestListsInFiles(t *testing.T) {
+	text, err := os.ReadFile("../modelspec/testdata/movies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	read := func(where string) (*model.ModelSpec, error) {
+		rules := "\nsample_rules:\n- {name: some, where: [" + where + "], keep: {}}\n"
+		if err := os.WriteFile(filepath.Join(dir, "spec.yaml"), append(bytes.Clone(text), rules...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return specfile.Read(filepath.Join(dir, "spec.yaml"), nil)
+	}
+	for name, values := range map[string]string{"c.txt": "de\r\n\n at\n7", "none.txt": "\n \n", "many.txt": strings.Repeat("1\n", modelspec.MaxIn+1), "large.txt": strings.Repeat("x", specfile.MaxBytes+1)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(values), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"c.txt", filepath.Join(dir, "c.txt")} {
+		spec, err := read("{field: c, in_file: " + path + ", not: true}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := spec.GetSampleRules()[0].GetWhere()[0]; !cmp.Equal(w.GetIn(), []string{"de", " at", "7"}) || w.GetField() != "c" || !w.GetNot() {
+			t.Errorf("%s: %v", path, w)
+		}
+	}
+	for where, says := range map[string]string{
+		"{field: c, in_file: nowhere.txt}":        "nowhere.txt: no such file",
+		"{field: c, in_file: none.txt}":           "none.txt has no values",
+		"{field: c, in_file: many.txt}":           "many.txt has 4097 values: 4096 are allowed",
+		"{field: c, in_file: large.txt}":          "large.txt is larger than 1048576 bytes",
+		"{field: c, in_file: [c.txt]}":            "is the name of one file",
+		"{field: c, in_file: c.txt, in: [a]}":     "in",
+		"{field: c, in_file: c.txt, at_least: 3}": "both in and a range",
+	} {
+		if _, err := read(where); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("%s: %v, want %q with its line", where, err, says)
+		}
+	}
+	// What comes over the network reads no files here.
+	text = append(text, "\nsample_rules:\n- {where: [{field: c, in_file: "+filepath.Join(dir, "c.txt")+"}], keep: {}}\n"...)
+	if _, err := specfile.Parse(text); err == nil || !strings.Contains(err.Error(), "in_file") {
+		t.Error(err)
+	}
 }

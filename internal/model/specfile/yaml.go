@@ -28,7 +28,10 @@ const MaxBytes = 1 << 20
 //
 // An element of a list in whose texts a range as {1..26} stands is as many elements, with the
 // numbers in its place; all ranges of an element count alike.
-func Parse(data []byte) (*model.ModelSpec, error) {
+func Parse(data []byte) (*model.ModelSpec, error) { return parse(data, nil) }
+
+// parse is Parse of a spec whose lists may stand in files, which list reads.
+func parse(data []byte, list func(path string) ([]string, error)) (*model.ModelSpec, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("model spec of %d bytes: %d are allowed", len(data), MaxBytes)
 	}
@@ -50,7 +53,7 @@ func Parse(data []byte) (*model.ModelSpec, error) {
 	if tree == nil {
 		return nil, errors.New("model spec is empty: declare a model")
 	}
-	j := &lines{of: map[string]int{}}
+	j := &lines{of: map[string]int{}, list: list}
 	if err := j.value(document.Content[0], "", ""); err != nil {
 		return nil, fmt.Errorf("read model spec: %w", err)
 	}
@@ -76,6 +79,7 @@ type lines struct {
 	text bytes.Buffer
 	yaml []int          // by line of text
 	of   map[string]int // by path, as "layers[2].units"
+	list func(path string) ([]string, error)
 }
 
 func (j *lines) put(s string, line int) error {
@@ -140,6 +144,13 @@ func (j *lines) mapping(n *yaml.Node, path, before string, line int) error {
 			}
 			inner := strings.TrimPrefix(path+"."+snake(key.Value), ".")
 			j.of[inner] = n.Content[i].Line
+			if j.list != nil && listed.MatchString(inner) {
+				if err := j.values(value, comma); err != nil {
+					return err
+				}
+				comma = ","
+				continue
+			}
 			if err := j.value(value, inner, comma+string(name)+": "); err != nil {
 				return err
 			}
