@@ -21,6 +21,9 @@ type predictionService struct {
 }
 
 func (p predictionService) Predict(ctx context.Context, req *apis.PredictRequest) (*apis.PredictResponse, error) {
+	if res, ok, err := p.s.predictRows(callerOf(ctx), req); ok {
+		return res, err
+	}
 	res, id, err := p.s.predict(ctx, callerOf(ctx), req)
 	named(ctx, id)
 	return res, err

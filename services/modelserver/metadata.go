@@ -27,17 +27,23 @@ func (p predictionService) GetModelMetadata(_ context.Context, req *apis.GetMode
 			return nil, status.Errorf(codes.InvalidArgument, "Metadata field %s is not supported", f)
 		}
 	}
-	versions, err := p.s.servables.Entries(req.GetModelSpec())
-	if err != nil {
-		return nil, err
+	var version int64
+	var all map[string]*for_core_protos_go_proto.SignatureDef
+	if m, err := p.s.servables.Shard(req.GetModelSpec()); err == nil && m != nil {
+		version, all = m.Version, rowSignatures(m)
+	} else {
+		versions, err := p.s.servables.Entries(req.GetModelSpec())
+		if err != nil {
+			return nil, err
+		}
+		version, all = versions[0].Version(), signatures(versions[0])
 	}
-	m := versions[0]
-	body, err := anypb.New(&apis.SignatureDefMap{SignatureDef: signatures(m)})
+	body, err := anypb.New(&apis.SignatureDefMap{SignatureDef: all})
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &apis.GetModelMetadataResponse{
-		ModelSpec: tfserving.Spec(req.GetModelSpec().GetName(), m.Version()),
+		ModelSpec: tfserving.Spec(req.GetModelSpec().GetName(), version),
 		Metadata:  map[string]*anypb.Any{"signature_def": body},
 	}, nil
 }

@@ -124,7 +124,9 @@ func (h healthService) Watch(req *grpc_health_v1.HealthCheckRequest, to grpc.Ser
 		case <-to.Context().Done():
 			return status.FromContextError(to.Context().Err()).Err()
 		case <-h.s.stopping:
-			_ = to.Send(&grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_NOT_SERVING})
+			if last != grpc_health_v1.HealthCheckResponse_NOT_SERVING { // it may have been told while it waited
+				_ = to.Send(&grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_NOT_SERVING})
+			}
 			return status.Error(codes.Unavailable, "the server is stopping; watch another one")
 		}
 	}

@@ -38,9 +38,11 @@ type Shard struct {
 	// Unfit is told of rows of deltas that are not finite, with the first's id; nil: nobody is.
 	Unfit func(table string, rows int, id int64)
 
-	tables map[string]*table.Table
-	step   atomic.Uint64 // of the newest delta
-	asked  atomic.Int64  // when an entry last asked for this version, Unix nanoseconds
+	tables   map[string]*table.Table
+	order    []string      // names of the tables, sorted
+	followed atomic.Bool   // deltas are written over the rows
+	step     atomic.Uint64 // of the newest delta
+	asked    atomic.Int64  // when an entry last asked for this version, Unix nanoseconds
 
 	ids    []int64 // the writer's scratch
 	values []float32
@@ -80,6 +82,8 @@ func (m *Shard) Add(spec *model.ModelSpec, name string, dim int, exported []tabl
 			m.tables = map[string]*table.Table{}
 		}
 		m.tables[name] = t
+		at, _ := slices.BinarySearch(m.order, name)
+		m.order = slices.Insert(m.order, at, name)
 	}
 	exported = slices.DeleteFunc(exported, func(r table.Row) bool { return !m.mine(r.ID) })
 	for i := range exported {

@@ -151,6 +151,15 @@ func (s *Manager) Shards(model string, shard uint32) []*rows.Shard {
 	return s.index.Load().shards[shardKey{model, shard}]
 }
 
+// Shard resolves a model spec to the rows that it names, nil where it names an entry; the error is a status.
+func (s *Manager) Shard(spec *apis.ModelSpec) (*rows.Shard, error) {
+	found, err := s.index.Load().find(spec)
+	if err != nil {
+		return nil, err
+	}
+	return found[0].ps, nil
+}
+
 // entries is find for what can predict, those first whose rows every shard has.
 func (x *index) entries(spec *apis.ModelSpec) ([]*entry.Model, error) {
 	found, err := x.find(spec)
@@ -158,7 +167,7 @@ func (x *index) entries(spec *apis.ModelSpec) ([]*entry.Model, error) {
 		return nil, err
 	}
 	if found[0].entry == nil {
-		return nil, status.Errorf(codes.Unimplemented, "model %s holds embedding rows, which the row protocol serves; send Predict to %s:entry", spec.GetName(), found[0].ps.Model)
+		return nil, status.Errorf(codes.Unimplemented, "model %s holds embedding rows, which the row protocol serves and, over gRPC, the signatures lookup, raw_lookup, hashtable_assign and raw_assign; for scores send Predict to %s:entry", spec.GetName(), found[0].ps.Model)
 	}
 	if sig := spec.GetSignatureName(); sig != "" && sig != tfserving.DefaultSignature {
 		return nil, status.Errorf(codes.InvalidArgument, "Serving signature name: %q not found in signature def; it has %q", sig, tfserving.DefaultSignature)

@@ -288,6 +288,10 @@ func (s *keeper) keep(ctx context.Context, v *version, g *servable, at exportLoc
 	case stale:
 		s.Health.Fail(problem, fmt.Errorf("those behind export %d of job %q are gone, and there is no newer export: it is served as it was exported", at.number, g.job))
 	case job != "":
+		if g.ps != nil {
+			g.ps.Follow(true)
+			defer g.ps.Follow(false)
+		}
 		f := s.feed(v, g, job)
 		if err := s.retryBus(ctx, problem, f.FindEnd); err != nil {
 			return err

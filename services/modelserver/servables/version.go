@@ -49,23 +49,31 @@ type version struct {
 // loading says that v does not answer yet, and may.
 func (v *version) loading() bool { return v.state == stateStart || v.state == stateLoading }
 
-// splitName takes {model}:{sub} apart; a name without a sub-model is an entry.
+// splitName takes {model}:{sub} apart; a name without a sub-model is an entry, or by the name of a shard
+// one of the only model, which then has no name.
 func splitName(name string) (model, sub string, shard int, err error) {
 	i := strings.LastIndexByte(name, ':')
 	if i < 0 {
-		return name, "entry", -1, nil
+		if _, ok := shardNumber(name); !ok {
+			return name, "entry", -1, nil
+		}
 	}
-	model, sub = name[:i], name[i+1:]
-	if model == "" {
+	model, sub = name[:max(i, 0)], name[i+1:]
+	if i == 0 {
 		return "", "", 0, fmt.Errorf("model name %q has nothing in front of the colon; write {model}:{sub-model}", name)
 	}
 	if sub == "entry" {
 		return model, sub, -1, nil
 	}
-	if digits, ok := strings.CutPrefix(sub, "ps_"); ok {
-		if n, err := strconv.Atoi(digits); err == nil && n >= 0 && n < rows.MaxShards && strconv.Itoa(n) == digits {
-			return model, sub, n, nil
-		}
+	if n, ok := shardNumber(sub); ok {
+		return model, sub, n, nil
 	}
 	return "", "", 0, fmt.Errorf("sub-model %q of %q is not served here; use entry or ps_<shard>", sub, model)
+}
+
+// shardNumber is that of ps_<n>.
+func shardNumber(sub string) (n int, ok bool) {
+	digits, ok := strings.CutPrefix(sub, "ps_")
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n >= 0 && n < rows.MaxShards && strconv.Itoa(n) == digits
 }

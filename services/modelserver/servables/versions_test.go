@@ -21,13 +21,13 @@ func TestSplitName(t *testing.T) {
 	for name, want := range map[string]struct {
 		model, sub string
 		shard      int
-	}{"m": {"m", "entry", -1}, "m:entry": {"m", "entry", -1}, "m:ps_0": {"m", "ps_0", 0}, "m:ps_65535": {"m", "ps_65535", rows.MaxShards - 1}, "a:b:ps_12": {"a:b", "ps_12", 12}} {
+	}{"m": {"m", "entry", -1}, "m:entry": {"m", "entry", -1}, "m:ps_0": {"m", "ps_0", 0}, "ps_7": {"", "ps_7", 7}, "ps_x": {"ps_x", "entry", -1}, "m:ps_65535": {"m", "ps_65535", rows.MaxShards - 1}, "a:b:ps_12": {"a:b", "ps_12", 12}} {
 		model, sub, shard, err := splitName(name)
 		if err != nil || model != want.model || sub != want.sub || shard != want.shard {
 			t.Errorf("%s: %s, %s, %d, %v", name, model, sub, shard, err)
 		}
 	}
-	for _, name := range []string{":entry", "m:", "m:ps_", "m:ps_-1", "m:ps_01", "m:ps_99999999999", "m:ps_65536", "m:dense_0"} {
+	for _, name := range []string{":entry", ":ps_0", "m:", "m:ps_", "m:ps_-1", "m:ps_01", "m:ps_99999999999", "m:ps_65536", "m:dense_0"} {
 		if _, _, _, err := splitName(name); err == nil {
 			t.Errorf("%s passes", name)
 		}
