@@ -73,12 +73,13 @@ func (r *replicated) write(w, n int) error {
 	return nil
 }
 
-// append appends until there is an ack, by callers that wait or by such as ask again.
+// append appends until there is an ack, by callers that wait or by such as ask again, and wait
+// longer each time: beside a busy machine no ack may come in the first one's time.
 func (r *replicated) append(drafts []bus.Draft, patient bool) ([]uint64, error) {
-	for {
+	for long := 300 * time.Millisecond; ; long *= 2 {
 		ctx, cancel := r.ctx, context.CancelFunc(func() {})
 		if !patient {
-			ctx, cancel = context.WithTimeout(r.ctx, 300*time.Millisecond)
+			ctx, cancel = context.WithTimeout(r.ctx, long)
 		}
 		seqs, err := r.b.Log().Append(ctx, drafts...)
 		cancel()
@@ -256,8 +257,8 @@ func TestLettersAndDeltasOutliveTheirLeaders(t *testing.T) {
 		})
 	}()
 	park := func(i int) (seq uint64, err error) {
-		for {
-			short, end := context.WithTimeout(ctx, time.Second)
+		for long := time.Second; ; long *= 2 {
+			short, end := context.WithTimeout(ctx, long)
 			seq, err = b.DeadLetters().Park(short, bus.Parked{By: "me", Reason: "test", Stream: "MONOLITH", StreamSeq: uint64(i + 1), Subject: "s"})
 			end()
 			if err == nil || !bus.Retryable(err) || ctx.Err() != nil {

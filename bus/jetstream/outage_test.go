@@ -130,8 +130,8 @@ func (o *outageWriters) write(t *testing.T, w int) {
 			<-o.gone // so that each writes while nobody is there
 		}
 		d := draft(fmt.Sprint("w", w), fmt.Sprintf("%d-%d", w, i), last)
-		for {
-			short, end := context.WithTimeout(o.ctx, 300*time.Millisecond)
+		for long := 300 * time.Millisecond; ; long *= 2 { // beside a busy machine no ack may come in the first one's time
+			short, end := context.WithTimeout(o.ctx, long)
 			seqs, err := o.b.Log().Append(short, d)
 			end()
 			if err == nil {

@@ -155,11 +155,18 @@ func (p *played) streaming() bool {
 	return false
 }
 
+// demoEnds and workEnds are for programs that compute, and take as many times longer as others
+// share the processors.
+const (
+	demoEnds = 8 * time.Minute
+	workEnds = 6 * time.Minute
+)
+
 // finish runs the demo to its end and holds its report against the issue's promises and
 // against the logs.
 func (p *played) finish(t testing.TB, c *child, ratings, rejected int64) *report.Report {
 	t.Helper()
-	if err := c.wait(t, 4*time.Minute); err != nil {
+	if err := c.wait(t, demoEnds); err != nil {
 		t.Fatalf("demo: %v\n%s", err, tail(c.err.String()))
 	}
 	return p.hold(t, c.out.Bytes(), ratings, rejected)
@@ -185,7 +192,7 @@ func (p *played) hold(t testing.TB, out []byte, ratings, rejected int64) *report
 		t.Errorf("replay hash equal %t, replicas agree %t", r.ReplayHashEqual, r.ReplicasAgree)
 	}
 	v := startChild(t, append([]string{"verify", "--dir", p.dir, "--data", p.data, "--json"}, p.extra...)...)
-	verr := v.wait(t, 2*time.Minute)
+	verr := v.wait(t, workEnds)
 	var said struct {
 		OK     bool          `json:"ok"`
 		Checks []audit.Check `json:"checks"`
@@ -276,7 +283,7 @@ func (p *played) pid(task string, parent int) int {
 // until polls cond, for what the file system alone can tell.
 func until(t testing.TB, c *child, what string, cond func() bool) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), workEnds)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

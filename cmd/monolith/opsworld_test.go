@@ -195,7 +195,9 @@ func (w *opsWorld) learnt() map[int32]int64 {
 	w.t.Helper()
 	_, ends, err := kafka.Plain.Bounds(w.soon(), w.Brokers(), w.Config.Topics.Ratings)
 	w.must("find the ends of the topic", err)
-	w.must("wait for the trainers", w.job.AwaitTrained(w.soon(), w.Config.Shards, ends, func(int64) {}))
+	ctx, cancel := context.WithTimeout(w.ctx, workEnds) // tens of thousands of records are work, not a wait
+	defer cancel()
+	w.must("wait for the trainers", w.job.AwaitTrained(ctx, w.Config.Shards, ends, func(int64) {}))
 	return ends
 }
 

@@ -187,9 +187,9 @@ func TestBridge(t *testing.T) {
 	same(t, "both trees", here, there, "")
 
 	// Ours is repaired, theirs is imported.
-	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
+	beatsThere(t, b, there)
 	same(t, "with an agent of ours", here, there, "")
-	vandalize(t, here, there, "/test/service/m/ps:0/0")
+	vandalize(t, here, there, shownNode)
 	annotate(t, here, there)
 
 	// The publisher's nodes are nobody else's: refused, and put right.
@@ -201,6 +201,20 @@ func TestBridge(t *testing.T) {
 	agent.Close()
 	replicasSeen(t, b, "the agent has left", func(l string) bool { return !strings.Contains(l, "m1/") })
 	same(t, "the end", here, there, "")
+}
+
+// shownNode is the node of the replica whose heartbeat ps is.
+const shownNode = "/test/service/m/ps:0/0"
+
+// beatsThere sends a heartbeat and waits until the ensemble shows it: before the tree here does,
+// the two are the same as well.
+func beatsThere(t *testing.T, b bus.Bus, there *zk.Conn) {
+	t.Helper()
+	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
+	wait.Seen(t, "the replica's node in the ensemble", func() (string, bool) {
+		ok, _, err := there.Exists(shownNode)
+		return fmt.Sprint(err), ok && err == nil
+	})
 }
 
 // vandalize changes and removes a node of ours in the ensemble: both are put right.

@@ -122,8 +122,8 @@ func TestMirrorFollowsAccessLists(t *testing.T) {
 	}
 	alike(t, "made anew there", here, there, "/test/a/theirs", them)
 
-	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
-	const held = "/test/service/m/ps:0/0"
+	const held = shownNode
+	beatsThere(t, b, there)
 	same(t, "a service's node", here, there, "")
 	before := mirrorStatus(t, b).Drifts
 	set(there, held, us)

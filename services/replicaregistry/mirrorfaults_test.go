@@ -172,9 +172,9 @@ func TestSessionExpiresInTheDark(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	s := startMirrored(t, b, net.addr, func(c *replicaregistry.Config) { c.Mirror.Session = 2 * time.Second })
 	here, there := session(t, s.ZKAddr()), session(t, ensemble.Addr)
-	controltest.Beat(t, b, ps(replica.State_AVAILABLE))
+	beatsThere(t, b, there)
 	same(t, "the beginning", here, there, "")
-	const node = "/test/service/m/ps:0/0"
+	const node = shownNode
 	net.set(true, false)
 	put(t, there, "/test/free/dark", "while it was dark", 0)
 	wait.Seen(t, "the session's end", func() (string, bool) {

@@ -296,15 +296,16 @@ func (c *Cluster) info(ctx context.Context, stream string) (*jetstream.StreamInf
 	return info, nil
 }
 
-// await repeats f, a second at most each time, until it succeeds. A server that has ended by
-// itself, for want of its port say, ends the test.
+// await repeats f until it succeeds, for a second at most and, where a busy machine needs more
+// for all of its questions, for longer each time. A server that has ended by itself, for want of
+// its port say, ends the test.
 func (c *Cluster) await(t testing.TB, what string, f func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
 	pauses := retry.New(20*time.Millisecond, 200*time.Millisecond)
-	for {
-		attempt, end := context.WithTimeout(ctx, time.Second)
+	for long := time.Second; ; long = min(2*long, settleTimeout/4) {
+		attempt, end := context.WithTimeout(ctx, long)
 		err := f(attempt)
 		end()
 		if err == nil {
