@@ -187,7 +187,10 @@ func (s *Stack) Problems() []health.Problem { return s.health.Problems() }
 func (s *Stack) StatusAddr() string { return s.status.addr }
 
 // Exports is where the job's models appear.
-func (s *Stack) Exports() string { return s.path("training", s.Config.job(), "exported_models") }
+func (s *Stack) Exports() string { return Exports(s.Config.Dir, s.Config.job()) }
+
+// Exports is where a job's models appear in the folder of a stack.
+func Exports(dir, job string) string { return filepath.Join(dir, "training", job, "exported_models") }
 
 // Run keeps every role running until ctx ends, and returns when all have drained. The
 // control roles come first and go last, so that the others are heard. ready is called

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -90,7 +91,7 @@ func newCapacity() *cobra.Command {
 			"fewer than 95 % are answered in time, then in between, until the rates that held and that failed are\n" +
 			"within 5 %. It exits with 1 where no rate held.",
 		Example: "  monolith loadtest capacity predict --slo 'p99<10ms' --duration 10s",
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			s, err := a.scenario(args)
 			if err != nil {
 				return err
@@ -102,25 +103,25 @@ func newCapacity() *cobra.Command {
 			if len(goals) == 0 {
 				return fmt.Errorf("%w: give a goal such as --slo 'p99<10ms'", flags.ErrUsage)
 			}
-			g, err := newGenerator(cmd.Context(), s, a.target)
+			g, err := newGenerator(cmd.Context(), s, a.target, saying(cmd))
 			if err != nil {
 				return err
 			}
-			defer g.close()
+			defer func() { err = errors.Join(err, g.close()) }()
 			c := Capacity{Goals: slo}
-			c.Steps, c.Rate, err = search(s.Rate, func(rate float64) (Step, error) {
+			c.Steps, c.Rate, err = search(g.offered, func(rate float64) (Step, error) {
 				res, err := g.run(cmd.Context(), rate, s.Duration, nil)
 				if err != nil {
 					return Step{}, err
 				}
-				step := judged(rate, goals, res)
+				step := judged(rate, goals, res.Result)
 				fmt.Fprintln(cmd.ErrOrStderr(), step)
 				return step, nil
 			})
 			if err != nil {
 				return err
 			}
-			if err := o.write(cmd.OutOrStdout(), c, c.text, c.page(args[0], a.target)); err != nil {
+			if err := o.write(cmd.OutOrStdout(), c, c.text, c.page(args[0], g.place())); err != nil {
 				return err
 			}
 			if c.Rate == 0 {

@@ -1,12 +1,15 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/loadtest/cluster"
 	"github.com/monolith-go/monolith/loadtest/openloop"
 	"github.com/monolith-go/monolith/loadtest/report"
 )
@@ -67,7 +71,7 @@ type asked struct {
 
 func (a *asked) register(cmd *cobra.Command) {
 	a.changes.register(cmd.Flags())
-	cmd.Flags().StringVar(&a.target, "target", "127.0.0.1:8500", "`host:port` of the server's gRPC API")
+	cmd.Flags().StringVar(&a.target, "target", "", "`host:port` of the server; empty: this binary's own is started, as processes of their own, and ended")
 }
 
 func (a *asked) scenario(args []string) (Scenario, error) {
@@ -91,7 +95,7 @@ func newRun() *cobra.Command {
 		Long:  "Scenarios are " + names() + "; a YAML file has the fields that docs/operations.md lists. Samples are drawn\nby the model's signature. With --fail it exits with 1 where a goal is missed, or the run is invalid.",
 		Example: "  monolith loadtest run predict --target 127.0.0.1:8500 --rate 500 --fail 'p99<2ms,errors<1%'\n" +
 			"  monolith loadtest run fan-out --duration 60s --log fan-out.hlog --html fan-out.html --json",
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			s, err := a.scenario(args)
 			if err != nil {
 				return err
@@ -100,19 +104,19 @@ func newRun() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%w: --fail: %w", flags.ErrUsage, err)
 			}
-			g, err := newGenerator(cmd.Context(), s, a.target)
+			g, err := newGenerator(cmd.Context(), s, a.target, saying(cmd))
 			if err != nil {
 				return err
 			}
-			defer g.close()
-			res, err := o.logged(cmd.Context(), g, args[0], a.target)
+			defer func() { err = errors.Join(err, g.close()) }()
+			res, err := o.logged(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
 			}
-			if err := o.write(cmd.OutOrStdout(), res, res.Text, page(args[0], a.target, s, res)); err != nil {
+			if err := o.write(cmd.OutOrStdout(), res, res.Text, page(args[0], g.place(), s, res)); err != nil {
 				return err
 			}
-			return missed(goals, res)
+			return missed(goals, res.Result)
 		},
 	}
 	a.register(cmd)
@@ -123,17 +127,17 @@ func newRun() *cobra.Command {
 }
 
 // logged is a run that writes its log as it goes, so that a crash keeps what was measured.
-func (o *output) logged(ctx context.Context, g *generator, scenario, target string) (res openloop.Result, err error) {
+func (o *output) logged(ctx context.Context, g *generator, scenario string) (res Measured, err error) {
 	if o.log == "" {
-		return g.run(ctx, g.s.Rate, g.s.Duration, nil)
+		return g.run(ctx, g.offered, g.s.Duration, nil)
 	}
 	f, err := os.Create(o.log)
 	if err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return g.run(ctx, g.s.Rate, g.s.Duration, func(start time.Time) (*openloop.Log, error) {
-		return openloop.NewLog(f, start, fmt.Sprintf("microseconds; %s at %s, %v calls/s offered", scenario, target, g.s.Rate))
+	return g.run(ctx, g.offered, g.s.Duration, func(start time.Time) (*openloop.Log, error) {
+		return openloop.NewLog(f, start, fmt.Sprintf("microseconds; %s at %s, %v calls/s offered", scenario, g.place(), g.offered))
 	})
 }
 
@@ -155,21 +159,58 @@ func missed(goals []openloop.Goal, res openloop.Result) error {
 }
 
 // page shows a run.
-func page(name, target string, s Scenario, res openloop.Result) report.Load {
+func page(name, place string, s Scenario, res Measured) report.Load {
 	check := "The generator made each call when it was due"
 	if !res.Valid {
 		check += ": " + res.Why
 	}
-	return report.Load{
-		Title: "Load: " + name, Summary: fmt.Sprintf("%s at %s, %s arrivals", s.Model, target, s.Arrivals), Check: check, OK: res.Valid,
+	p := report.Load{
+		Title: "Load: " + name, Summary: fmt.Sprintf("%s, %s, %s arrivals", s.Model, place, s.Arrivals), Check: check, OK: res.Valid,
 		Figures: []report.Fact{
 			{Name: "offered, 1/s", Value: report.Number(res.Offered)}, {Name: "achieved, 1/s", Value: report.Number(res.Achieved)},
 			{Name: "p50, ms", Value: report.Number(res.P50)}, {Name: "p99, ms", Value: report.Number(res.P99)}, {Name: "p99.9, ms", Value: report.Number(res.P999)},
 		},
 		Settings: []report.Fact{
-			{Name: "Calls", Value: fmt.Sprint(res.Calls)}, {Name: "Failed", Value: strings.TrimPrefix(fmt.Sprint(res.Errors), "map")}, {Name: "Samples of a call", Value: fmt.Sprint(s.Batch)},
+			{Name: "Calls", Value: fmt.Sprint(res.Calls)}, {Name: "Failed", Value: failures(res.Errors)}, {Name: "Samples of a call", Value: fmt.Sprint(s.Batch)},
 			{Name: "Seconds", Value: report.Number(res.Seconds)}, {Name: "Generator late, p50 and p99 in ms", Value: report.Number(res.LateP50) + ", " + report.Number(res.LateP99)},
 		},
-		Curves: []report.Curve{{Name: "", Spread: res.Spread}}, Seconds: res.BySecond,
+		Curves: []report.Curve{{Name: "", Spread: res.Spread}}, Seconds: res.BySecond, Marks: res.Events,
 	}
+	if res.Capacity > 0 {
+		p.Settings = append(p.Settings, report.Fact{Name: "Answered at most, 1/s", Value: report.Number(res.Capacity)})
+	}
+	return p
+}
+
+// Text writes the run for people.
+func (m Measured) Text(w io.Writer) error {
+	if m.Capacity > 0 {
+		fmt.Fprintf(w, "answered at most: %s/s\n", report.Number(m.Capacity))
+	}
+	for _, e := range m.Events {
+		fmt.Fprintf(w, "%5.1f s  %s\n", e.Second, e.Text)
+	}
+	return m.Result.Text(w)
+}
+
+// failures lists how many calls failed, by code.
+func failures(byCode map[string]int64) string {
+	var all []string
+	for _, code := range slices.Sorted(maps.Keys(byCode)) {
+		all = append(all, fmt.Sprint(byCode[code], " ", code))
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
+}
+
+// place is where the server is, for people.
+func (g *generator) place() string {
+	if g.own == nil {
+		return g.target
+	}
+	return fmt.Sprintf("%d shards with %d replicas each, started for this run", g.s.Shards, g.s.Replicas)
+}
+
+// saying tells how things get on.
+func saying(cmd *cobra.Command) cluster.Say {
+	return func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +28,7 @@ import (
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/wire/openinference"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/loadtest/openloop"
 )
@@ -216,7 +219,7 @@ func TestUsage(t *testing.T) {
 		return path
 	}
 	for args, want := range map[string]string{
-		"run":                                     "name one scenario (fan-out, predict)",
+		"run":                                     "name one scenario (delta-storm, fan-out, killed-replica, overload, predict, skewed, slow-replica, version-swap)",
 		"run nowhere.yaml":                        "neither a scenario",
 		"run predict --arrivals x":                "neither poisson nor even",
 		"run predict --rate -1":                   "must be positive",
@@ -227,6 +230,12 @@ func TestUsage(t *testing.T) {
 		"compare a":                               "two logs",
 		"run " + file("max_id: -1"):               "max_id is -1",
 		"run predict --fail p99<2ms --duration=0": "must be positive",
+		"run predict --protocol thrift":           "none of tensorflow, kserve, kserve-rest",
+		"run predict --shards 0":                  "0 shards of 2 replicas",
+		"run slow-replica --replicas 1":           "and 2 or more",
+		"run " + file("event: flood"):             "one of deltas, kill, slow, swap",
+		"run " + file("skew: 1"):                  "want an exponent above 1",
+		"run killed-replica --target 127.0.0.1:1": "leave --target out",
 	} {
 		if _, err := run(strings.Fields(args)...); !errors.Is(err, flags.ErrUsage) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
@@ -238,5 +247,61 @@ func TestUsage(t *testing.T) {
 	s := &server{}
 	if _, err := run("run", "predict", "--target", s.listen(t), "--model", "x"); err == nil || !strings.Contains(err.Error(), "no such model") {
 		t.Errorf("a model that is not there: %v", err)
+	}
+}
+
+// inference is a server of the open inference protocol over HTTP whose model has one input, and which refuses
+// every tenth request.
+func inference(t *testing.T) (addr string, calls *atomic.Int64) {
+	calls = new(atomic.Int64)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v2/models/m", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"name":"m","inputs":[{"name":"x","datatype":"FP32","shape":[-1,2]}]}`)
+	})
+	mux.HandleFunc("POST /v2/models/m/infer", func(w http.ResponseWriter, r *http.Request) {
+		q, err := openinference.Decode(r.Body, "")
+		switch {
+		case err != nil || len(q.Inputs["x"].GetFloatVal()) != 14:
+			http.Error(w, fmt.Sprint(err, q.Inputs), http.StatusBadRequest)
+		case calls.Add(1)%10 == 0:
+			http.Error(w, "busy", http.StatusTooManyRequests)
+		}
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://"), calls
+}
+
+// A server of the open inference protocol is asked by its own metadata, and its refusals count by their codes.
+func TestOpenInferenceOverHTTP(t *testing.T) {
+	at, calls := inference(t)
+	out, err := run("run", "predict", "--target", at, "--protocol", "kserve-rest", "--model", "m", "--batch", "7", "--rate", "100", "--duration", "1s", "--timeout", "2m", "--arrivals", "even", "--json")
+	var m Measured
+	if err != nil || json.Unmarshal([]byte(out), &m) != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if n := calls.Load(); m.Calls != n || m.Errors["ResourceExhausted"] != n/10 || m.Answered != n-n/10 {
+		t.Errorf("the server saw %d calls; the run %d, %d answered, errors %v", n, m.Calls, m.Answered, m.Errors)
+	}
+	if _, err := run("run", "predict", "--target", at, "--protocol", "kserve-rest", "--model", "x"); !strings.Contains(fmt.Sprint(err), "code = NotFound") {
+		t.Errorf("a model that is not there: %v", err)
+	}
+}
+
+// A rate that is a multiple of the capacity follows from what was answered at most.
+func TestOverload(t *testing.T) {
+	at, _ := inference(t)
+	scenario := filepath.Join(t.TempDir(), "s.yaml")
+	if err := os.WriteFile(scenario, []byte("model: m\nprotocol: kserve-rest\nof_capacity: 0.1\nbatch: 7\nduration: 1s\narrivals: even\ntimeout: 2m\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := run("run", scenario, "--target", at, "--json")
+	var m Measured
+	if err != nil || json.Unmarshal([]byte(out), &m) != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// Within the second, and whatever the machine was late by: as many calls as fall due, and the one at its start.
+	if due := float64(m.Capacity) / 10; m.Capacity < 1 || float64(m.Calls) > due+2 || m.Calls < 1 {
+		t.Errorf("%v answered at most; %d calls in a second at a tenth of that", m.Capacity, m.Calls)
 	}
 }

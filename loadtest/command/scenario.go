@@ -19,6 +19,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
+	"github.com/monolith-go/monolith/loadtest/cluster"
 )
 
 // Scenario is what a server is asked, and when.
@@ -38,12 +39,27 @@ type Scenario struct {
 	Timeout     time.Duration `yaml:"timeout"`
 	MaxInFlight int           `yaml:"max_in_flight"`
 	Connections int           `yaml:"connections"`
+	Protocol    string        `yaml:"protocol"` // tensorflow, kserve or kserve-rest
+	Skew        float64       `yaml:"skew"`     // exponent of Zipf's law by which ids are drawn, above 1; 0: evenly
+	// OfCapacity is the rate as a multiple of what the server is measured to bear first; 0: Rate is it.
+	OfCapacity float64 `yaml:"of_capacity"`
+	// Shards, Replicas and Event are for a run that starts the server itself: how large it is, and
+	// what happens to it after a third of the time.
+	Shards   int    `yaml:"shards"`
+	Replicas int    `yaml:"replicas"`
+	Event    string `yaml:"event"`
 }
 
 // ready are the scenarios that have names.
 var ready = map[string]Scenario{
-	"predict": {Rate: 100, Batch: 1},
-	"fan-out": {Rate: 500, Batch: 1000, Shared: []string{"user"}},
+	"predict":        {Rate: 100, Batch: 1},
+	"fan-out":        {Rate: 500, Batch: 1000, Shared: []string{"user"}, Shards: 4},
+	"skewed":         {Rate: 100, Batch: 100, Skew: 1.2, Requests: 1024},
+	"slow-replica":   {Rate: 100, Batch: 10, Duration: 30 * time.Second, Event: "slow"},
+	"killed-replica": {Rate: 100, Batch: 10, Duration: 30 * time.Second, Event: "kill"},
+	"version-swap":   {Rate: 100, Batch: 10, Duration: 30 * time.Second, Event: "swap"},
+	"delta-storm":    {Rate: 100, Batch: 10, Duration: 30 * time.Second, Event: "deltas"},
+	"overload":       {OfCapacity: 2, Batch: 100, Timeout: 250 * time.Millisecond, MaxInFlight: 4096},
 }
 
 func names() string { return strings.Join(slices.Sorted(maps.Keys(ready)), ", ") }
@@ -85,6 +101,9 @@ func find(name string) (Scenario, error) {
 	s.Timeout = cmp.Or(s.Timeout, time.Second)
 	s.MaxInFlight = cmp.Or(s.MaxInFlight, 256)
 	s.Connections = cmp.Or(s.Connections, 2)
+	s.Protocol = cmp.Or(s.Protocol, tensorflow)
+	s.Shards = cmp.Or(s.Shards, 2)
+	s.Replicas = cmp.Or(s.Replicas, 2)
 	return s, nil
 }
 
@@ -104,6 +123,9 @@ func (c *changes) register(fs *pflag.FlagSet) {
 	fs.Uint64Var(&c.said.Seed, "seed", 0, "of what is drawn")
 	fs.DurationVar(&c.said.Timeout, "timeout", 0, "time that a call may take")
 	fs.IntVar(&c.said.Connections, "connections", 0, "connections, used in turns")
+	fs.StringVar(&c.said.Protocol, "protocol", "", strings.Join(protocols, ", ")+": TensorFlow Serving's gRPC, or the open inference protocol over gRPC or HTTP")
+	fs.IntVar(&c.said.Shards, "shards", 0, "serving shards of the server that is started where no --target is given")
+	fs.IntVar(&c.said.Replicas, "replicas", 0, "replicas of each of them")
 }
 
 // apply changes a scenario as the flags say, and checks it.
@@ -112,11 +134,20 @@ func (c *changes) apply(s *Scenario) error {
 		"model": func() { s.Model = c.said.Model }, "rate": func() { s.Rate = c.said.Rate }, "arrivals": func() { s.Arrivals = c.said.Arrivals },
 		"duration": func() { s.Duration = c.said.Duration }, "batch": func() { s.Batch = c.said.Batch }, "seed": func() { s.Seed = c.said.Seed },
 		"timeout": func() { s.Timeout = c.said.Timeout }, "connections": func() { s.Connections = c.said.Connections },
+		"protocol": func() { s.Protocol = c.said.Protocol }, "shards": func() { s.Shards = c.said.Shards }, "replicas": func() { s.Replicas = c.said.Replicas },
 	} {
 		if c.fs.Changed(name) {
 			set()
 		}
 	}
+	if c.fs.Changed("rate") {
+		s.OfCapacity = 0
+	}
+	return s.validate()
+}
+
+// validate joins every complaint.
+func (s *Scenario) validate() error {
 	var errs []error
 	complain := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{flags.ErrUsage}, args...)...))
@@ -131,6 +162,18 @@ func (c *changes) apply(s *Scenario) error {
 		if n < 1 || n > 1<<16 {
 			complain("%s is %d; want 1 to %d", name, n, 1<<16)
 		}
+	}
+	if !slices.Contains(protocols, s.Protocol) {
+		complain("the protocol %q is none of %s", s.Protocol, strings.Join(protocols, ", "))
+	}
+	if s.Skew != 0 && !(s.Skew > 1 && s.Skew <= 16) || s.OfCapacity < 0 || s.OfCapacity > 100 {
+		complain("skew is %v and of_capacity %v; want an exponent above 1, to 16, and a multiple to 100", s.Skew, s.OfCapacity)
+	}
+	if s.Shards < 1 || s.Shards > 64 || s.Replicas < 1 || s.Replicas > 16 {
+		complain("%d shards of %d replicas; want 1 to 64 of 1 to 16", s.Shards, s.Replicas)
+	}
+	if s.Event != "" && (cluster.Disturbances[s.Event] == nil || s.Replicas < 2) {
+		complain("the event %q with %d replicas; want one of %s, and 2 or more", s.Event, s.Replicas, strings.Join(slices.Sorted(maps.Keys(cluster.Disturbances)), ", "))
 	}
 	if s.MaxID < 1 {
 		complain("max_id is %d; want 1 or more", s.MaxID)

@@ -107,7 +107,8 @@ func (d *driver) serve(ctx context.Context) (addr string, err error) {
 	if d.cfg.spec != "" && !d.job.Declared(d.spec) {
 		return "", fmt.Errorf("%w: %s has a model of another spec than %s already: leave --spec out to go on with it, or name another folder with --dir", flags.ErrUsage, d.stack.Config.Dir, d.cfg.spec)
 	}
-	return d.job.Serve(ctx, d.stack, d.spec, d.ui.say)
+	entry, err := d.job.Serve(ctx, d.stack.Exports(), SizeOf(d.stack), d.spec, d.ui.say)
+	return entry.GetGrpcAddress(), err
 }
 
 // stream plays the ratings with load beside them, and says whether an earlier start had

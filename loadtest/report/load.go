@@ -18,6 +18,7 @@ type Load struct {
 	OK             bool           // it does
 	Curves         []Curve        // at most two
 	Seconds        []LatencyPoint // of a run
+	Marks          []Mark         // what happened to the server meanwhile
 }
 
 // HTML writes the page, which needs nothing else.
@@ -38,7 +39,8 @@ func (l Load) HTML(w io.Writer) error {
 		}
 	}
 	add("Latency by percentile", "Of answered calls, from the moment each was due.", spread("Latency by percentile", l.Curves...))
-	add("Latency over time", "By the second in which a call was due.", latency(l.Seconds, "milliseconds", "Latency p50 and p99 over the seconds of the run", nil))
+	add("Latency over time", "By the second in which a call was due.", latency(l.Seconds, "milliseconds", "Latency p50 and p99 over the seconds of the run", l.Marks))
+	data.Marks = happened(l.Marks)
 	return page.Execute(w, data)
 }
 

@@ -106,9 +106,7 @@ func (r *Report) HTML(w io.Writer) error {
 	for _, x := range r.AUCByLag {
 		data.Lags = append(data.Lags, lagRow{count(int64(x.Lag)), auc(x.Online), auc(x.Baseline), signed(x.Online - x.Baseline)})
 	}
-	for _, m := range r.Series.Marks {
-		data.Marks = append(data.Marks, row{fmt.Sprintf("%.1f s", m.Second), m.Text})
-	}
+	data.Marks = happened(r.Series.Marks)
 	data.People = r.people()
 	total := int64(0)
 	for _, c := range sorted(r.Events) {
@@ -120,6 +118,14 @@ func (r *Report) HTML(w io.Writer) error {
 		data.Rejected = append(data.Rejected, row{c.Name, count(c.Count)})
 	}
 	return page.Execute(w, data)
+}
+
+// happened lists the marks.
+func happened(marks []Mark) (rows []row) {
+	for _, m := range marks {
+		rows = append(rows, row{fmt.Sprintf("%.1f s", m.Second), m.Text})
+	}
+	return rows
 }
 
 func (r *Report) tiles() []tile {

@@ -135,5 +135,6 @@ func encode(v any) []byte {
 }
 
 var datatypes = map[types_go_proto.DataType]string{
-	types_go_proto.DataType_DT_INT64: "INT64", types_go_proto.DataType_DT_FLOAT: number, types_go_proto.DataType_DT_STRING: texts,
+	types_go_proto.DataType_DT_INT64: "INT64", types_go_proto.DataType_DT_INT32: "INT32", types_go_proto.DataType_DT_BOOL: "BOOL",
+	types_go_proto.DataType_DT_FLOAT: number, types_go_proto.DataType_DT_DOUBLE: double, types_go_proto.DataType_DT_STRING: texts,
 }

@@ -72,7 +72,8 @@ func StartCluster(ctx context.Context) (_ Cluster, err error) {
 	if err := c.job.Declare(ready, modelspec.MovieRanking()); err != nil {
 		return nil, err
 	}
-	c.entry, err = c.job.Serve(ready, c.stack, modelspec.MovieRanking(), func(string, ...any) {})
+	entry, err := c.job.Serve(ready, c.stack.Exports(), demo.SizeOf(c.stack), modelspec.MovieRanking(), func(string, ...any) {})
+	c.entry = entry.GetGrpcAddress()
 	return c, err
 }
 

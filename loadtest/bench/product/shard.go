@@ -43,16 +43,7 @@ func RunShard(ctx context.Context, keys int) (_ Shard, err error) {
 		}
 	}()
 	const bzid, name = "bench", "bench"
-	sgd := &model.Optimizer{Kind: &model.Optimizer_Sgd{Sgd: &model.Sgd{LearningRate: 1}}}
-	_, err = s.bus.Log().Append(ctx, bus.Draft{Subject: model.Subject(bzid, name), Expect: bus.Any, Event: &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: &model.ModelSpec{
-		Name:     name,
-		Features: []*model.Feature{{Name: "item", Field: "item", Slot: 1, Table: "item"}},
-		Tables: []*model.Table{{Name: "item", Dim: 16, Optimizer: sgd,
-			Initializer: &model.Initializer{Kind: &model.Initializer_Zeros{Zeros: &model.Zeros{}}}}},
-		Layers:         []*model.DenseLayer{{Name: "out", Units: 1, Activation: model.Activation_SIGMOID}},
-		DenseOptimizer: sgd,
-		Label:          &model.Label{Field: "y", Threshold: 1},
-	}}}}})
+	_, err = s.bus.Log().Append(ctx, bus.Draft{Subject: model.Subject(bzid, name), Expect: bus.Any, Event: &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: itemSpec(name)}}}})
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +67,20 @@ func RunShard(ctx context.Context, keys int) (_ Shard, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// itemSpec is a model of one table of 16 numbers a row.
+func itemSpec(name string) *model.ModelSpec {
+	sgd := &model.Optimizer{Kind: &model.Optimizer_Sgd{Sgd: &model.Sgd{LearningRate: 1}}}
+	return &model.ModelSpec{
+		Name:     name,
+		Features: []*model.Feature{{Name: "item", Field: "item", Slot: 1, Table: psTable}},
+		Tables: []*model.Table{{Name: psTable, Dim: psDim, Optimizer: sgd,
+			Initializer: &model.Initializer{Kind: &model.Initializer_Zeros{Zeros: &model.Zeros{}}}}},
+		Layers:         []*model.DenseLayer{{Name: "out", Units: 1, Activation: model.Activation_SIGMOID}},
+		DenseOptimizer: sgd,
+		Label:          &model.Label{Field: "y", Threshold: 1},
+	}
 }
 
 // fill teaches a gradient for each key, so that each has a row.

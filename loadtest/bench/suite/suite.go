@@ -18,6 +18,7 @@ func All(o product.TrainOptions) []bench.Benchmark {
 		product.EndToEnd(product.StartCluster, product.EndToEndCases),
 		product.Train(o),
 		product.PSRPC(product.RunShard),
+		product.Hedge(),
 		zookeeper.Create(zookeeper.Start, zookeeper.WriteCases),
 		zookeeper.Set(zookeeper.Start, zookeeper.WriteCases),
 		zookeeper.Get(zookeeper.Start, zookeeper.GetCases),

@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -181,10 +182,10 @@ func (s *Client) ask(ctx context.Context, w Want, a *ask) error {
 		}
 		tried[n] = e
 		n++
-		err := s.askOne(ctx, e, w, a)
+		from, err := s.askHedged(ctx, key, e, w, a)
 		if err == nil {
 			s.metrics.lookups.WithLabelValues("ok").Inc()
-			a.from = e
+			a.from = from
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -241,9 +242,12 @@ func (s *Client) askOne(ctx context.Context, e *endpoint, w Want, a *ask) error 
 		return err
 	}
 	a.answer.Into(a.rows, a.seqs)
+	began := time.Now()
 	if err := c.LookupInto(ctx, &a.req, &a.answer); err != nil {
 		return err
 	}
+	now := time.Now()
+	e.latency.took(now.Sub(began), now)
 	return w.landed(a)
 }
 

@@ -16,6 +16,7 @@ type Metrics struct {
 	Dropped prometheus.Counter
 
 	lookups *prometheus.CounterVec   // outcome
+	hedges  *prometheus.CounterVec   // outcome
 	deltas  *prometheus.CounterVec   // outcome
 	visible prometheus.Histogram     // published -> served
 	signals *prometheus.CounterVec   // outcome
@@ -30,6 +31,8 @@ func NewMetrics(reg prometheus.Registerer, container string) *Metrics {
 	m := &Metrics{
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelserver_lookup_total", Help: "Lookups sent to serving shards, by outcome: ok, or missing (another version is served), refused or failed and asked of another replica."}, []string{"outcome"}),
+		hedges: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monolith_modelserver_hedge_total", Help: "Lookups sent to another replica too, because the first took longer than 95 in 100 of the shard, by outcome: won, lost or failed. At most 5 in 100 are."}, []string{"outcome"}),
 		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelserver_delta_total", Help: "Deltas followed, by outcome: applied, contained in the export, fenced, forged (of an epoch in which nobody took the shard) or malformed."}, []string{"outcome"}),
 		Dropped: prometheus.NewCounter(prometheus.CounterOpts{
@@ -41,6 +44,7 @@ func NewMetrics(reg prometheus.Registerer, container string) *Metrics {
 			Name: "monolith_modelserver_applied_signal_total", Help: "Applied deltas by outcome of their signal: sent, dropped because the buffer was full, or failed."}, []string{"outcome"}),
 	}
 	m.lookups = prom.Register(reg, m.lookups)
+	m.hedges = prom.Register(reg, m.hedges)
 	m.deltas = prom.Register(reg, m.deltas)
 	m.Dropped = prom.Register(reg, m.Dropped)
 	m.visible = prom.Register(reg, m.visible)

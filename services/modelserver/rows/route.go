@@ -27,6 +27,7 @@ type endpoint struct {
 	outstanding atomic.Int64
 	downUntil   atomic.Int64 // Unix nanoseconds
 	missing     atomic.Pointer[missing]
+	latency     latency
 }
 
 // missing is what a replica said it lacks, and how long that is believed.
@@ -61,6 +62,7 @@ type routes struct {
 type choice struct {
 	all  []*endpoint
 	turn atomic.Uint64
+	pace *pace // kept for as long as the shard has replicas
 }
 
 func newRoutes(f *follow.Follower[fleet.State], drop func(string)) *routes {
@@ -101,7 +103,10 @@ func (r *routes) rebuild() {
 			addrs[key.addr] = true
 			c := byShard[key.shardKey]
 			if c == nil {
-				c = &choice{}
+				c = &choice{pace: r.pace(key.shardKey)}
+				if c.pace == nil {
+					c.pace = &pace{}
+				}
 				byShard[key.shardKey] = c
 			}
 			c.all = append(c.all, e)
@@ -117,19 +122,19 @@ func (r *routes) rebuild() {
 }
 
 // pick chooses a replica of the shard that is not in tried: one that did not fail just
-// now, nor lack the export, before one that did, then the one with the fewest requests out, in turns where
-// several are equal. nil: none is left.
+// now, nor lack the export, before one that did, then the one that is fast and has few requests out, in
+// turns where several are equal. nil: none is left.
 func (r *routes) pick(key shardKey, want exportID, tried []*endpoint) *endpoint {
 	c := (*r.byShard.Load())[key]
 	if c == nil {
 		return nil
 	}
 	all := c.all
-	now := time.Now().UnixNano()
+	now := time.Now()
 	first := int(c.turn.Add(1) % uint64(len(all)))
 	var best *endpoint
 	var bestDown bool
-	var bestOut int64
+	var bestCost int64
 next:
 	for i := range all {
 		e := all[(first+i)%len(all)]
@@ -138,12 +143,9 @@ next:
 				continue next
 			}
 		}
-		down, out := e.downUntil.Load() > now, e.outstanding.Load()
-		if lack := e.missing.Load(); lack != nil && lack.export == want && lack.until > now {
-			down = true
-		}
-		if best == nil || !down && bestDown || down == bestDown && out < bestOut {
-			best, bestDown, bestOut = e, down, out
+		down, cost := e.down(want, now), (e.outstanding.Load()+1)<<e.latency.class(now)
+		if best == nil || !down && bestDown || down == bestDown && cost < bestCost {
+			best, bestDown, bestCost = e, down, cost
 		}
 	}
 	return best
@@ -155,6 +157,20 @@ func (r *routes) replicas(key shardKey) []*endpoint {
 		return c.all
 	}
 	return nil
+}
+
+// pace is how fast the shard answers, nil where nobody serves it.
+func (r *routes) pace(key shardKey) *pace {
+	if c := (*r.byShard.Load())[key]; c != nil {
+		return c.pace
+	}
+	return nil
+}
+
+// down says that the replica failed just now, or lacks the export.
+func (e *endpoint) down(want exportID, now time.Time) bool {
+	lack := e.missing.Load()
+	return e.downUntil.Load() > now.UnixNano() || lack != nil && lack.export == want && lack.until > now.UnixNano()
 }
 
 // lacks notes that the replica does not serve the export now.

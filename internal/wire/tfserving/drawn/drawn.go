@@ -45,6 +45,8 @@ func Signature(ctx context.Context, c *tfserving.PredictionClient, spec *apis.Mo
 type Options struct {
 	Samples int   // of a request
 	MaxID   int64 // the largest number; the least is 1
+	// Skew is the exponent of Zipf's law by which whole numbers are drawn, above 1; 0: evenly.
+	Skew float64
 	// Shared are inputs of which all samples have the first one's values: one user with many items.
 	Shared []string
 }
@@ -83,8 +85,13 @@ func draw(r *rand.Rand, name string, info *for_core_protos_go_proto.TensorInfo, 
 	for _, size := range shape {
 		t.TensorShape.Dim = append(t.TensorShape.Dim, &tensor_shape_go_proto.TensorShapeProto_Dim{Size: size})
 	}
+	next := func() int64 { return 1 + r.Int64N(o.MaxID) }
+	if o.Skew > 1 {
+		zipf := rand.NewZipf(r, o.Skew, 1, uint64(o.MaxID-1))
+		next = func() int64 { return 1 + int64(zipf.Uint64()) }
+	}
 	for range n {
-		switch v := 1 + r.Int64N(o.MaxID); info.GetDtype() {
+		switch v := next(); info.GetDtype() {
 		case types_go_proto.DataType_DT_INT64:
 			t.Int64Val = append(t.Int64Val, v)
 		case types_go_proto.DataType_DT_INT32:

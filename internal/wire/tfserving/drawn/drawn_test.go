@@ -67,3 +67,26 @@ func TestInputs(t *testing.T) {
 		}
 	}
 }
+
+// By Zipf's law a few numbers are most of what is drawn, and none is out of bounds.
+func TestSkewedInputs(t *testing.T) {
+	def := &for_core_protos_go_proto.SignatureDef{Inputs: map[string]*for_core_protos_go_proto.TensorInfo{"item": info(types_go_proto.DataType_DT_INT64, -1)}}
+	frequent := func(skew float64) (n int) {
+		in, err := Inputs(rand.New(rand.NewPCG(5, 0)), def, Options{Samples: 10_000, MaxID: 1000, Skew: skew})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range in["item"].GetInt64Val() {
+			if v < 1 || v > 1000 {
+				t.Fatalf("%d is drawn", v)
+			}
+			if v <= 10 {
+				n++
+			}
+		}
+		return n
+	}
+	if even, skewed := frequent(0), frequent(1.2); even > 200 || skewed < 5000 {
+		t.Errorf("of 10,000 numbers to 1,000, %d are up to 10 where all are as likely, %d by Zipf's law", even, skewed)
+	}
+}
