@@ -138,3 +138,31 @@ func TestSharedSums(t *testing.T) {
 		equalOnce(t, e, all, len(ids) == 1)
 	}
 }
+
+// BenchmarkCandidates seals and scores a thousand candidates of one user, what they have in common for each or
+// once.
+func BenchmarkCandidates(b *testing.B) {
+	models := readyModels(b)
+	for name, spec := range map[string]*model.ModelSpec{"movies": modelspec.MovieRanking(), "deepfm": models["deepfm"], "din": models["din"], "dien": models["dien"], "two-tower": models["two-tower"]} {
+		e := engineOf(b, spec, 2, 1000)
+		all := candidates(rand.New(rand.NewPCG(1, 2)), spec, 1000, func(f *model.Feature) bool { return f.Field != "movieId" })
+		for what, seal := range map[string]func(*Batch) error{"each": (*Batch).Seal, "once": (*Batch).SealToScore} {
+			b.Run(name+"/"+what, func(b *testing.B) {
+				batch, w, l := e.NewBatch(), weightsOf(b, e), &Lane{}
+				for _, s := range all {
+					if err := batch.Add(s); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for b.Loop() {
+					if err := seal(batch); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := e.Score(l, batch, w, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
