@@ -105,7 +105,7 @@ func (s *Workspace) run(c, a Mat, b source, op Op) error {
 			j.k = min(k-j.k0, kMax)
 			switch {
 			case b.packed != nil:
-				j.packed, j.kpad, j.step0 = b.packed.data, be.pad(k), be.steps(j.k0)
+				j.packed, j.kpad, j.step0 = b.packed.data, be.pad(b.packed.all), be.steps(b.packed.first+j.k0)
 			case !j.inPlace:
 				j.kpad = be.pad(j.k)
 				s.pack = align(s.pack, be.bytes(j.k, j.cols, wide))

@@ -109,6 +109,30 @@ type Packed struct {
 	rows, cols int
 	be         *backend
 	data       []float32
+	first, all int // rows of what was packed: those before this part, and how many there are
+}
+
+// Grain is how many rows a Packed can be cut into parts at: one, or as many as a step of the kernels takes.
+func (p *Packed) Grain() int {
+	switch {
+	case p.be.amx:
+		return wide
+	case p.be.pairs:
+		return 2
+	}
+	return 1
+}
+
+// Part is rows from to to (excluded), each a multiple of [Packed.Grain] or the end, without copying. A
+// product with the first rows, and one with the others that starts from it as its bias, are together the
+// chain of the whole: no bit differs.
+func (p *Packed) Part(from, to int) Packed {
+	if g := p.Grain(); from < 0 || to < from || to > p.rows || from%g != 0 || to%g != 0 && to != p.rows {
+		panic(fmt.Sprintf("gemm: rows %d to %d of %d in steps of %d", from, to, p.rows, g))
+	}
+	q := *p
+	q.first, q.rows = p.first+from, to-from
+	return q
 }
 
 // Pack lays b out, for Op.BF16 or not, into the memory of old if that suffices (old may be
@@ -122,7 +146,7 @@ func (s *Workspace) Pack(old *Packed, b Mat, bf16 bool) (*Packed, error) {
 		old = &Packed{}
 	}
 	be := s.backend(bf16)
-	*old = Packed{b.Rows, b.Cols, be, align(old.data, be.bytes(b.Rows, b.Cols, wide))}
+	*old = Packed{rows: b.Rows, cols: b.Cols, be: be, data: align(old.data, be.bytes(b.Rows, b.Cols, wide)), all: b.Rows}
 	s.ready()
 	s.job = job{be: be, b: source{mat: b}, packed: old.data, cols: b.Cols, k: b.Rows}
 	s.job.kpad = be.pad(b.Rows)

@@ -89,10 +89,10 @@ func (b *Batch) Column(f, rows int, shared bool) error {
 	if len(b.rows)+rows > b.plan.limits.Rows {
 		return fmt.Errorf("layout: feature %q: more than the %d rows that Limits.Rows allows", name, b.plan.limits.Rows)
 	}
-	b.cols[f] = column{first: len(b.rows), n: rows, shared: shared}
-	for range rows {
-		b.rows = append(b.rows, span{})
-	}
+	at := len(b.rows)
+	b.cols[f] = column{first: at, n: rows, shared: shared}
+	b.rows = slices.Grow(b.rows, rows)[:at+rows]
+	clear(b.rows[at:])
 	return nil
 }
 
@@ -110,11 +110,11 @@ func (b *Batch) Row(f, row int, v1 bool, fids []uint64) error {
 	return b.close(f, row, at)
 }
 
-// Single sets one id, of version 2, for each sample of feature f: Row for a whole column.
+// Single sets one id, of version 2, for each row of feature f: Row for a whole column.
 func (b *Batch) Single(f int, fids []int64) error {
 	c, at := b.cols[f], len(b.fids)
 	switch name := b.plan.features[f].Name; {
-	case c.first < 0 || c.shared || c.n != len(fids):
+	case c.first < 0 || c.n != len(fids):
 		return fmt.Errorf("layout: %d ids for feature %q, which has %d rows: give one for each", len(fids), name, len(b.spans(f)))
 	case at+len(fids) > b.plan.limits.FIDs:
 		return b.tooManyFIDs()
@@ -132,12 +132,12 @@ func (b *Batch) Single(f int, fids []int64) error {
 	return nil
 }
 
-// Ragged sets the ids, of version 2, of each sample of feature f: Row for a whole column, of
-// which sample i has those up to ends[i].
+// Ragged sets the ids, of version 2, of each row of feature f: Row for a whole column, of
+// which row i has those up to ends[i].
 func (b *Batch) Ragged(f int, fids []int64, ends []int32) error {
 	c, at := b.cols[f], len(b.fids)
 	switch name := b.plan.features[f].Name; {
-	case c.first < 0 || c.shared || c.n != len(ends):
+	case c.first < 0 || c.n != len(ends):
 		return fmt.Errorf("layout: %d ends for feature %q, which has %d rows: give one for each", len(ends), name, len(b.spans(f)))
 	case at+len(fids) > b.plan.limits.FIDs:
 		return b.tooManyFIDs()

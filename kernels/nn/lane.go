@@ -25,6 +25,12 @@ type Lane struct {
 	weights        *Weights
 	rows           rowJob
 	time           int // the step of a sequence that is computed
+
+	// Of a run of samples that have something in common: see shared.go.
+	places []place
+	same   []int       // by place: how many leading floats all samples have in common
+	bias   []float32   // what a product's sums start from
+	part   gemm.Packed // of its right factor
 }
 
 // view is a value during a run: n rows of width floats, stride apart. A fixed value has a row for each
@@ -54,6 +60,25 @@ func (v view) mat(last int) gemm.Mat {
 // Outputs says, in its own memory where that is large enough. Nothing of out may be memory of in or of w.
 // On an error what out holds is not to be used.
 func (p *Program) Run(l *Lane, n int, in [][]float32, w *Weights, out *Outputs) error {
+	if err := p.begin(l, n, in, w, out); err != nil {
+		return err
+	}
+	defer l.release()
+	for i := range p.steps {
+		s := &p.steps[i]
+		if err := s.kernel.run(l, s); err != nil {
+			return s.failed(err)
+		}
+	}
+	return nil
+}
+
+func (s *step) failed(err error) error {
+	return fmt.Errorf("nn: node %q (%s): %w", s.node.Name, s.node.Op.Name(), err)
+}
+
+// begin makes room for a run.
+func (p *Program) begin(l *Lane, n int, in [][]float32, w *Weights, out *Outputs) error {
 	if err := p.check(n, in, w); err != nil {
 		return err
 	}
@@ -80,20 +105,13 @@ func (p *Program) Run(l *Lane, n int, in [][]float32, w *Weights, out *Outputs) 
 		l.views[i] = p.view(l, at, n, i, in, w, out)
 	}
 	l.n, l.weights, l.mm.Pool = n, w, l.Pool
-	defer l.release()
-	for i := range p.steps {
-		s := &p.steps[i]
-		if err := s.kernel.run(l, s); err != nil {
-			return fmt.Errorf("nn: node %q (%s): %w", s.node.Name, s.node.Op.Name(), err)
-		}
-	}
 	return nil
 }
 
 // release forgets what belongs to others.
 func (l *Lane) release() {
 	clear(l.views)
-	l.weights, l.rows = nil, rowJob{}
+	l.weights, l.rows, l.places, l.same, l.part = nil, rowJob{}, nil, l.same[:0], gemm.Packed{}
 }
 
 // Outputs are a run's results, in the order of [Program.Outputs].

@@ -33,6 +33,13 @@ func (k matMul) run(l *Lane, s *step) error {
 		if err != nil {
 			return err
 		}
+		if k := l.leading(s, packed); k > 0 {
+			if op.Bias, err = l.start(a, packed, k, last, op); err != nil {
+				return err
+			}
+			l.part = packed.Part(k, a.Cols)
+			a.V, a.Cols, packed = a.V[k:], a.Cols-k, &l.part
+		}
 		return l.mm.MulPacked(c, a, packed, op)
 	}
 	b := gemm.Of(w.v, rows, cols)

@@ -39,6 +39,7 @@ type Program struct {
 	at                       []int   // of buffers in the arena
 	samples, fixed           int     // floats of the arena, by sample and in all
 	readsInput, readsWeight  []bool
+	flows                    []flow // of nodes, in order
 }
 
 // step is one operation.
@@ -84,6 +85,7 @@ func Compile(g *graph.Graph, o Options) (*Program, error) {
 		c.p.outputs = append(c.p.outputs, Port{out.Name, g.Nodes()[out.ID].Shape})
 	}
 	c.place(!o.Unfused)
+	c.flows()
 	if err := c.lower(); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 type metrics struct {
 	predicts *prometheus.CounterVec // code
 	rows     prometheus.Counter     // predicted
+	joined   prometheus.Counter     // requests computed with others
 	seconds  prometheus.Histogram   // per Predict
 }
 
@@ -20,12 +21,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "monolith_modelserver_predict_total", Help: "Predict requests by gRPC code."}, []string{"code"}),
 		rows: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "monolith_modelserver_predict_rows_total", Help: "Rows predicted."}),
+		joined: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_modelserver_joined_total", Help: "Requests that were computed with others, as they came while enough were computed already."}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "monolith_modelserver_predict_seconds", Help: "Time of one Predict inside the server.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)}),
 	}
 	m.predicts = prom.Register(reg, m.predicts)
 	m.rows = prom.Register(reg, m.rows)
+	m.joined = prom.Register(reg, m.joined)
 	m.seconds = prom.Register(reg, m.seconds)
 	return m
 }

@@ -123,7 +123,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	m := rows.NewMetrics(env.Metrics, cfg.Container)
 	s.rows = rows.NewClient(s.fleet, s.pool, m, cfg.LookupTimeout, cfg.LookupRetries)
 	s.fresh = rows.NewFreshness(env.BZID, cfg.Container, env.Bus.Signals(), m, env.Log)
-	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch, Batcher: batcher}
+	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch, Batcher: batcher, Joined: s.metrics.joined}
 	var warmUp servables.WarmUp
 	if cfg.EnableModelWarmUp {
 		warmUp = s.warmUp

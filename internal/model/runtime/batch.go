@@ -25,6 +25,9 @@ type Batch struct {
 	labels  [][]float32 // by task
 	weights [][]float32 // by task; nil: it has none
 	sealed  bool
+	scored  bool   // sealed for scores: shared says of which features all samples have the same ids
+	shared  []bool // by feature
+	same    []int  // by input of a score
 
 	layout     *layout.Batch
 	shards     layout.Shards
@@ -44,7 +47,7 @@ type Batch struct {
 	in     [][]float32 // the tensors of input, lengths, floats, then labels and weights
 	losses []float64   // by task
 	out    nn.Outputs  // of a step; Dense are its last
-	scored nn.Outputs
+	scores nn.Outputs
 
 	// Dense are the gradients of the dense variables, which Train sets.
 	Dense [][]float32
@@ -73,6 +76,7 @@ type Block struct {
 func (e *Engine) NewBatch() *Batch {
 	b := &Batch{
 		e: e, layout: e.plan.NewBatch(), ids: make([]column, len(e.features)), floats: make([][]float32, len(e.floats)),
+		shared: make([]bool, len(e.features)),
 		labels: make([][]float32, len(e.tasks)), weights: make([][]float32, len(e.tasks)),
 		lengths: make([][]float32, len(e.sequences)),
 	}
@@ -107,19 +111,25 @@ func (b *Batch) Seal() error {
 	if err := b.complete(); err != nil {
 		return err
 	}
-	if err := b.layout.Reset(b.Len()); err != nil {
+	clear(b.shared)
+	b.scored = false
+	return b.seal()
+}
+
+// SealToScore is Seal for scores alone: what all samples have in common is looked up, pooled and computed
+// once. Scores have the bits that Seal gives them.
+func (b *Batch) SealToScore() error {
+	if err := b.complete(); err != nil {
 		return err
 	}
-	for f := range b.ids {
-		c, err := &b.ids[f], error(nil)
-		if c.ragged {
-			err = b.layout.Ragged(b.e.features[f].column, c.ids, c.ends)
-		} else {
-			err = b.layout.Single(b.e.features[f].column, c.ids)
-		}
-		if err != nil {
-			return err
-		}
+	b.share()
+	b.scored = true
+	return b.seal()
+}
+
+func (b *Batch) seal() error {
+	if err := b.fill(); err != nil {
+		return err
 	}
 	if err := b.e.plan.Shard(&b.shards, b.layout, layout.ShardOptions{Version: layout.V5, Unique: true, Merge: b.e.merge}); err != nil {
 		return err
@@ -135,6 +145,33 @@ func (b *Batch) Seal() error {
 		BatchSize: b.sizes[:1], NFLSize: b.sizes[1:2], FeatureSize: b.sizes[2:3], FIDSize: b.sizes[3:4],
 	}
 	b.sealed = true
+	return nil
+}
+
+// fill puts the ids into the layout: of a feature that all samples share, one sample's.
+func (b *Batch) fill() error {
+	n := b.Len()
+	if err := b.layout.ResetColumns(n); err != nil {
+		return err
+	}
+	for f := range b.ids {
+		c, column := &b.ids[f], b.e.features[f].column
+		err := b.layout.Column(column, n, b.shared[f])
+		ids, ends := c.ids, c.ends
+		if b.shared[f] {
+			if ids = c.of(0); c.ragged {
+				ends = ends[:1]
+			}
+		}
+		if err == nil && c.ragged {
+			err = b.layout.Ragged(column, ids, ends)
+		} else if err == nil {
+			err = b.layout.Single(column, ids)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -202,7 +239,11 @@ func (b *Batch) Blocks(shard int) []Block {
 // Blocks(shard)[block].
 func (b *Batch) Place(feature, sample, k int) (shard, block, i int) {
 	s := &b.shards
-	word := s.FIDOffset[int(s.FeatureOffset[int(s.NFLOffset[b.e.features[feature].column])+sample])+k]
+	row := s.NFLOffset[b.e.features[feature].column]
+	if row&layout.SharedBit != 0 {
+		row, sample = row&^layout.SharedBit, 0
+	}
+	word := s.FIDOffset[int(s.FeatureOffset[int(row)+sample])+k]
 	at := int(word >> 32)
 	shard, block = at%b.e.shards, int(b.places[at])
 	return shard, block, int(uint32(word)) / b.Blocks(shard)[block].Dim

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/monolith-go/monolith/kernels/nn"
@@ -46,6 +47,9 @@ type Result struct {
 // reduction MEAN it is that of their mean.
 func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 	n := b.Len()
+	if b.scored {
+		return Result{}, errors.New("the batch was sealed for scores: seal it to learn from it")
+	}
 	for i := range b.labels {
 		if len(b.labels[i]) != n {
 			return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels[i]), n)
@@ -81,14 +85,20 @@ func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores [][]float32) ([][]f
 	if err := e.forward(b); err != nil {
 		return nil, err
 	}
-	if err := e.score.Run(l, b.Len(), b.in, &w.nn, &b.scored); err != nil {
+	var err error
+	if b.scored {
+		err = e.score.RunShared(l, b.Len(), b.in, e.common(b), &w.nn, &b.scores)
+	} else {
+		err = e.score.Run(l, b.Len(), b.in, &w.nn, &b.scores)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for len(scores) < len(e.tasks) {
 		scores = append(scores, nil)
 	}
 	for i := range e.tasks {
-		scores[i] = append(scores[i], b.scored.Values[i]...)
+		scores[i] = append(scores[i], b.scores.Values[i]...)
 	}
 	return scores, nil
 }

@@ -42,6 +42,8 @@ type Engine struct {
 	merge    bool // features share slots
 
 	sequences []int // of features, as the model has them
+	tensors   []tensor
+	added     []bool // by feature: its rows are added to others'
 }
 
 // feature and table are those of the spec, in its order; the plan has its own.
@@ -126,6 +128,7 @@ func (e *Engine) read(m *modelspec.Model) {
 	for _, f := range e.spec.GetFloats() {
 		e.floats = append(e.floats, float{f.GetName(), int(max(f.GetDim(), 1))})
 	}
+	e.trace(m, index)
 }
 
 // maxIDs bounds samples times features.

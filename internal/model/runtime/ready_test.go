@@ -16,7 +16,7 @@ import (
 )
 
 // readyModels are the files that the guide offers, by name.
-func readyModels(t *testing.T) map[string]*model.ModelSpec {
+func readyModels(t testing.TB) map[string]*model.ModelSpec {
 	t.Helper()
 	files, err := filepath.Glob("../../../docs/models/*.yaml")
 	if err != nil || len(files) < 4 {

@@ -42,8 +42,8 @@ var PredictCases = []PredictCase{
 
 // Predict measures Predict calls from callers that each wait for their answer, through
 // the entry and its serving shards, against a gRPC method that answers the same
-// request bytes with the same response bytes and looks at neither.
-func Predict(start Start, cases []PredictCase) bench.Benchmark {
+// request bytes with the same response bytes and looks at neither; then calls that fall due by the clock.
+func Predict(start Start, cases []PredictCase, open []OpenCase) bench.Benchmark {
 	return bench.Benchmark{Name: "predict", About: "TensorFlow Serving's Predict through entry and shards, against a bare gRPC echo of the same bytes", Run: func(ctx context.Context, r *bench.Runner) (err error) {
 		c, err := start(ctx)
 		if err != nil {
@@ -60,6 +60,11 @@ func Predict(start Start, cases []PredictCase) bench.Benchmark {
 		}
 		for _, pc := range cases {
 			if err := predictCase(ctx, r, c, pc); err != nil {
+				return err
+			}
+		}
+		for _, oc := range open {
+			if err := openCase(ctx, r, c, oc); err != nil {
 				return err
 			}
 		}
@@ -84,7 +89,7 @@ func predictCase(ctx context.Context, r *bench.Runner, c Cluster, pc PredictCase
 	if err := checkAnswer(answer, pc.Batch); err != nil {
 		return err
 	}
-	echo, err := startEcho(answer)
+	echo, err := startEcho(answer, func() error { return nil })
 	if err != nil {
 		return err
 	}
@@ -229,13 +234,13 @@ func (c *bytesClient) close() error {
 	return errors.Join(errs...)
 }
 
-// echo is a gRPC server whose Predict answers every request with one answer.
+// echo is a gRPC server whose Predict answers every request with one answer, after it has worked.
 type echo struct {
 	addr string
 	stop func()
 }
 
-func startEcho(answer []byte) (*echo, error) {
+func startEcho(answer []byte, work func() error) (*echo, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -245,7 +250,7 @@ func startEcho(answer []byte) (*echo, error) {
 		MethodName: "Predict",
 		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 			var request []byte
-			return &answer, decode(&request)
+			return &answer, errors.Join(decode(&request), work())
 		},
 	}}}, nil)
 	done := make(chan struct{})

@@ -14,7 +14,7 @@ func All(o product.TrainOptions) []bench.Benchmark {
 		product.Append(product.AppendCases),
 		product.Replay(product.ReplayCases),
 		product.Rebuild(product.RebuildCases),
-		product.Predict(product.StartCluster, product.PredictCases),
+		product.Predict(product.StartCluster, product.PredictCases, product.OpenCases),
 		product.EndToEnd(product.StartCluster, product.EndToEndCases),
 		product.Train(o),
 		product.PSRPC(product.RunShard),

@@ -67,7 +67,9 @@ type job struct {
 	scratch *scratch // holds the rows
 	rec     *Recorder
 
-	place  *list.Element // of its batch; nil: it is taken
+	place  *list.Element // of a Batcher's batch; nil: it is taken
+	turn   chan []*job   // a joiner's: what its caller is to compute
+	joined bool          // with others
 	scores [][]float32
 	err    error
 	done   chan struct{}

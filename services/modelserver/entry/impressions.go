@@ -118,7 +118,7 @@ func (m *Model) stoodOn(rec *impression.Impression, sc *scratch, sample int, tex
 			shard, block, at := sc.batch.Place(i, sample, k)
 			rec.Rows = append(rec.Rows, impression.Row{
 				Feature: f.GetName(), Table: f.GetTable(), ID: id, Text: texts[f.GetName()][signature(id)], Shard: uint32(shard),
-				Replica: sc.lookup.Replica(shard, block, at), SyncSeq: sc.batch.Blocks(shard)[block].Seqs[at],
+				Replica: sc.asked.Replica(sc.nth, shard, block, at), SyncSeq: sc.batch.Blocks(shard)[block].Seqs[at],
 			})
 		}
 		if len(f.GetCross()) == 0 {

@@ -39,6 +39,7 @@ type Model struct {
 	bands    map[place]int                   // their sizes
 	params   atomic.Pointer[runtime.Weights] // as of a MONOLITH_SYNC sequence
 
+	joiner    joiner
 	scratches sync.Pool                      // of *scratch
 	staged    map[uint32]map[place][]float32 // the writer's: chunks so far, by training shard
 }

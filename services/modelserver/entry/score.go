@@ -3,10 +3,13 @@ package entry
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/kernels/nn"
 	"github.com/monolith-go/monolith/services/modelserver/rows"
 )
@@ -19,8 +22,11 @@ type Scorer struct {
 	Lanes *nn.Lanes
 	// MaxBatch is the most rows of one request.
 	MaxBatch int
-	// Batcher computes requests that come at once together; nil: each by itself.
+	// Batcher computes requests that come at once together, as its parameters say; nil: those join that come
+	// while as many of a version are computed as the processors take.
 	Batcher *Batcher
+	// Joined counts these; nil: nobody does.
+	Joined prometheus.Counter
 }
 
 // Answer scores a batch by the newest version that can: while a version is switched, the
@@ -54,7 +60,12 @@ func (s *Scorer) score(ctx context.Context, m *Model, in Input, rec *Recorder) (
 		}
 		return j.scores, j.err
 	}
-	s.alone(ctx, m, j)
+	if err := m.joiner.answer(j, 2*s.Lanes.Threads(), func(ctx context.Context, jobs []*job) { s.together(ctx, m, jobs) }); err != nil {
+		return nil, err
+	}
+	if j.joined && s.Joined != nil {
+		s.Joined.Inc()
+	}
 	return j.scores, j.err
 }
 
@@ -70,67 +81,111 @@ func (s *Scorer) Run(ctx context.Context) {
 // alone computes one job and gives its scratch back.
 func (s *Scorer) alone(ctx context.Context, m *Model, j *job) {
 	defer m.scratches.Put(j.scratch)
-	if err := j.scratch.batch.Seal(); err != nil {
+	if err := j.scratch.batch.SealToScore(); err != nil {
 		j.err = status.Errorf(codes.Internal, "model %s: %v", m.want.Model, err)
 		return
 	}
-	var version uint64
-	if j.scores, version, j.err = s.compute(ctx, m, j.scratch, j.rec != nil); j.err == nil && j.rec != nil {
-		j.rec.take(m, j.in, j.scratch, 0, version, j.scores)
-	}
+	s.compute(ctx, m, []part{{j.scratch, []*job{j}}})
 }
 
-// together computes jobs as one batch, or one after the other where that would be too large, and gives
-// their scratches back.
+// part is a batch, and the jobs whose rows it has one after another.
+type part struct {
+	scratch *scratch
+	jobs    []*job
+}
+
+// together looks up the rows of jobs at once and computes as one batch those whose rows have nothing in
+// common, or one job after the other where they are too much, and gives their scratches back.
 func (s *Scorer) together(ctx context.Context, m *Model, jobs []*job) {
+	if len(jobs) == 1 {
+		s.alone(ctx, m, jobs[0])
+		return
+	}
 	sc := m.scratches.Get().(*scratch)
 	defer m.scratches.Put(sc)
-	sc.batch.Reset()
-	var err error
-	recorded := false
-	for _, j := range jobs {
-		recorded = recorded || j.rec != nil
-		if len(jobs) > 1 && err == nil {
-			err = sc.batch.Append(j.scratch.batch)
-		}
-	}
-	if len(jobs) == 1 || err != nil || sc.batch.Seal() != nil {
+	parts, err := partsOf(sc, jobs)
+	if err != nil {
 		for _, j := range jobs {
 			s.alone(ctx, m, j)
 		}
 		return
 	}
-	scores, version, err := s.compute(ctx, m, sc, recorded)
-	from := 0
+	s.compute(ctx, m, parts)
 	for _, j := range jobs {
-		n := j.scratch.batch.Len()
 		m.scratches.Put(j.scratch)
-		j.err = err
-		for _, all := range scores {
-			j.scores = append(j.scores, all[from:from+n:from+n])
-		}
-		if err == nil && j.rec != nil {
-			j.rec.take(m, j.in, sc, from, version, j.scores)
-		}
-		from += n
 	}
 }
 
-// compute looks up the rows of a sealed batch and scores it, by the dense variables of a version.
-func (s *Scorer) compute(ctx context.Context, m *Model, sc *scratch, withSeqs bool) (scores [][]float32, version uint64, err error) {
-	sc.lookup.Plan(m.want, sc.batch, withSeqs)
-	if err := s.Rows.Lookup(ctx, m.want, sc.lookup); err != nil {
-		return nil, 0, err
+// partsOf seals the batches of jobs: of those with something in common, whose part of the score is computed
+// once, each by itself, of the others all as one in sc.
+func partsOf(sc *scratch, jobs []*job) (parts []part, err error) {
+	sc.batch.Reset()
+	var rest []*job
+	for _, j := range jobs {
+		if j.scratch.batch.Shares() {
+			parts = append(parts, part{j.scratch, []*job{j}})
+			continue
+		}
+		if err := sc.batch.Append(j.scratch.batch); err != nil {
+			return nil, err
+		}
+		rest = append(rest, j)
+	}
+	if len(rest) > 0 {
+		parts = append(parts, part{sc, rest})
+	}
+	for _, p := range parts {
+		if err := p.scratch.batch.SealToScore(); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
+}
+
+// compute looks up the rows of sealed batches, all at once, and scores each, by the dense variables of a
+// version. With a job's rec, what its answer stood on is handed to that before the scratch is used again.
+func (s *Scorer) compute(ctx context.Context, m *Model, parts []part) {
+	version, err := s.scored(ctx, m, parts)
+	for _, p := range parts {
+		from := 0
+		for _, j := range p.jobs {
+			n := j.scratch.batch.Len()
+			if j.err = err; err == nil {
+				for _, all := range p.scratch.scores {
+					j.scores = append(j.scores, all[from:from+n:from+n])
+				}
+			}
+			if err == nil && j.rec != nil {
+				j.rec.take(m, j.in, p.scratch, from, version, j.scores)
+			}
+			from += n
+		}
+		p.scratch.scores, p.scratch.asked = nil, nil
+	}
+}
+
+// scored leaves the scores of sealed batches in their scratches, which are fresh slices.
+func (s *Scorer) scored(ctx context.Context, m *Model, parts []part) (version uint64, err error) {
+	lookup, recorded := parts[0].scratch.lookup, false
+	batches := make([]*runtime.Batch, len(parts))
+	for i, p := range parts {
+		batches[i], p.scratch.asked, p.scratch.nth = p.scratch.batch, lookup, i
+		recorded = recorded || slices.ContainsFunc(p.jobs, func(j *job) bool { return j.rec != nil })
+	}
+	lookup.Plan(m.want, recorded, batches...)
+	if err := s.Rows.Lookup(ctx, m.want, lookup); err != nil {
+		return 0, err
 	}
 	w := m.params.Load()
 	lane, err := s.Lanes.Get(ctx)
 	if err != nil {
-		return nil, 0, status.FromContextError(ctx.Err()).Err()
+		return 0, status.FromContextError(ctx.Err()).Err()
 	}
-	scores, err = m.engine.Score(lane, sc.batch, w, make([][]float32, 0, len(m.outputs)))
-	s.Lanes.Put(lane)
-	if err != nil {
-		return nil, 0, status.Errorf(codes.Internal, "model %s: %v", m.want.Model, err)
+	defer s.Lanes.Put(lane)
+	for i, p := range parts {
+		if p.scratch.scores, err = m.engine.Score(lane, batches[i], w, make([][]float32, 0, len(m.outputs))); err != nil {
+			return 0, status.Errorf(codes.Internal, "model %s: %v", m.want.Model, err)
+		}
 	}
-	return scores, w.Version, nil
+	return w.Version, nil
 }

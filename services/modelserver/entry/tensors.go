@@ -384,6 +384,9 @@ func sized[T any](s *[]T, n int) []T {
 type scratch struct {
 	batch  *runtime.Batch
 	lookup *rows.Lookup
+	asked  *rows.Lookup // that of the batches that were looked up with this one, of which it was the nth
+	nth    int
+	scores [][]float32
 
 	decoders [len(recordInputs)]*input.Decoder // nil before the first of the kind
 	counted  string                            // an input whose rows were counted

@@ -15,8 +15,12 @@ func TestTogetherIsAsAlone(t *testing.T) {
 	s, m := &Scorer{Rows: asking(t, 1), MaxBatch: 4}, newEntry(t)
 	to := NewImpressions("p", "c", nil, slog.New(slog.DiscardHandler), health.New().Attempts("impressions"))
 	jobs := func() (all []*job) {
-		for i, users := range [][]int64{{1, 2}, {3}, {4, 5, 6}} {
-			in := Input{Tensors: map[string]*tfserving.TensorProto{"user": tfserving.NewInt64(users), "movie": tfserving.NewInt64(slices.Repeat([]int64{int64(i)}, len(users)))}}
+		for i, users := range [][]int64{{1, 2}, {3}, {4, 5, 6}, {7, 8}, {9}} {
+			movies := slices.Repeat([]int64{int64(i)}, len(users))
+			if i == 3 {
+				movies[0] = 5 // its rows have nothing in common
+			}
+			in := Input{Tensors: map[string]*tfserving.TensorProto{"user": tfserving.NewInt64(users), "movie": tfserving.NewInt64(movies)}}
 			sc := m.scratches.Get().(*scratch)
 			if err := sc.load(m, in, 4); err != nil {
 				t.Fatal(err)

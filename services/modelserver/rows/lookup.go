@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,29 +31,37 @@ type Want struct {
 
 func (w Want) export() exportID { return exportID{w.Version, w.Job} }
 
-// Lookup is the memory of one batch's look-ups, used again by the next.
+// Lookup is the memory of the look-ups of one batch, or of several at once, used again by the next.
 type Lookup struct{ shards []shardScratch }
 
 // NewLookup is for a model of so many serving shards.
 func NewLookup(shards int) *Lookup { return &Lookup{make([]shardScratch, shards)} }
 
-// Plan lays out what a sealed batch asks of each shard.
-func (l *Lookup) Plan(w Want, batch *runtime.Batch, withSeqs bool) {
+// Plan lays out what sealed batches ask of each shard.
+func (l *Lookup) Plan(w Want, withSeqs bool, batches ...*runtime.Batch) {
 	for k := range l.shards {
-		l.shards[k].split(w, uint32(k), batch.Blocks(k), withSeqs)
+		h := &l.shards[k]
+		h.reset()
+		for _, b := range batches {
+			h.begins = append(h.begins, len(h.segs))
+			h.split(w, uint32(k), b.Blocks(k), withSeqs)
+		}
 	}
 }
 
-// Replica is the number of the replica that answered for id at of a block of a shard.
-func (l *Lookup) Replica(shard, block, at int) int32 {
-	return l.shards[shard].asked(block, at).from.replica
+// Replica is the number of the replica that answered for id at of a block of a shard, of the batch that
+// was planned as the nth.
+func (l *Lookup) Replica(nth, shard, block, at int) int32 {
+	h := &l.shards[shard]
+	return h.asked(h.begins[nth]+block, at).from.replica
 }
 
 // shardScratch is what one serving shard is asked, and who answered.
 type shardScratch struct {
-	segs [][]segment // by block of the batch: where its ids went
-	asks []ask       // in as many requests as the protocol's bounds need
-	err  error
+	begins []int       // by batch: where its blocks begin
+	segs   [][]segment // by block: where its ids went
+	asks   []ask       // in as many requests as the protocol's bounds need
+	err    error
 }
 
 // ask is one request of a shard. Its answer lands in the batch.
@@ -73,6 +82,11 @@ type segment struct {
 	ask  int
 }
 
+// reset forgets what was asked before.
+func (h *shardScratch) reset() {
+	h.begins, h.segs, h.asks, h.err = h.begins[:0], h.segs[:0], h.asks[:0], nil
+}
+
 // open begins another request.
 func (h *shardScratch) open(w Want, shard uint32, withSeqs bool) *ask {
 	if len(h.asks) < cap(h.asks) {
@@ -86,17 +100,19 @@ func (h *shardScratch) open(w Want, shard uint32, withSeqs bool) *ask {
 	return a
 }
 
-// split lays the ids out in requests, each within the protocol's bounds.
+// split lays the ids of a batch out in requests, each within the protocol's bounds.
 func (h *shardScratch) split(w Want, shard uint32, blocks []runtime.Block, withSeqs bool) {
-	for len(h.segs) < len(blocks) {
-		h.segs = append(h.segs, nil)
-	}
-	h.asks, h.err = h.asks[:0], nil
 	var a *ask
-	for k := range blocks {
-		b := &blocks[k]
+	if n := len(h.asks); n > 0 {
+		a = &h.asks[n-1] // what it has room for goes along with the batch before
+	}
+	for i := range blocks {
+		b := &blocks[i]
 		row := 4*b.Dim + 8 // its values and its sequence
-		h.segs[k] = h.segs[k][:0]
+		k := len(h.segs)
+		if h.segs = slices.Grow(h.segs, 1)[:k+1]; h.segs[k] != nil {
+			h.segs[k] = h.segs[k][:0]
+		}
 		for at := 0; at < len(b.IDs); {
 			if a == nil || len(a.req.Tables) == rowwire.MaxTables || a.ids == rowwire.MaxIDs || a.bytes+row > maxAnswer {
 				a = h.open(w, shard, withSeqs)

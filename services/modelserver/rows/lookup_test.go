@@ -48,6 +48,7 @@ func TestLookupsAreSplitAtTheProtocolsBounds(t *testing.T) {
 			}
 			var h shardScratch
 			for range 2 { // once on fresh memory, once on used
+				h.reset()
 				h.split(m, 5, blocks, true)
 				if tc.asks > 0 && len(h.asks) != tc.asks || tc.asks == 0 && len(h.asks) < 2 {
 					t.Errorf("%d requests", len(h.asks))
@@ -122,6 +123,7 @@ func TestARefusalDoesNotPutAReplicaAside(t *testing.T) {
 			e := &endpoint{addr: rowwire.Addr(ln.Addr())}
 			s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: {all: []*endpoint{e}}})
 			var h shardScratch
+			h.reset()
 			h.split(m, 0, []runtime.Block{{Table: "t", Dim: 1, IDs: []int64{1}, Rows: make([]float32, 1)}}, false)
 			err = s.ask(t.Context(), m, &h.asks[0])
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "because") {
@@ -177,6 +179,7 @@ func TestTheLastOfManyReplicasIsAsked(t *testing.T) {
 	c.all = append(c.all, last)
 	s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: c})
 	var h shardScratch
+	h.reset()
 	h.split(m, 0, []runtime.Block{{Table: "user", Dim: 2, IDs: []int64{1}, Rows: make([]float32, 2)}}, false)
 	if err := s.ask(t.Context(), m, &h.asks[0]); err != nil || h.asks[0].from != last {
 		t.Errorf("ask = %v, from %v", err, h.asks[0].from)

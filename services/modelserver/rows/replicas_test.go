@@ -115,6 +115,7 @@ func TestEveryShardIsAsked(t *testing.T) {
 		var blocks []runtime.Block
 		for _, k := range shards {
 			blocks = append(blocks, runtime.Block{Table: "user", Dim: 1, IDs: []int64{7}, Rows: make([]float32, 1)})
+			l.shards[k].reset()
 			l.shards[k].split(w, uint32(k), blocks[len(blocks)-1:], false)
 		}
 		err := s.Lookup(t.Context(), w, l)
@@ -153,6 +154,7 @@ func TestAShardThatCannotAnswerIsAskedNoMore(t *testing.T) {
 	w := Want{Model: "m", Serves: 1, Version: 1, Job: "j"}
 	l := NewLookup(1)
 	n := maxFloats + 1
+	l.shards[0].reset()
 	l.shards[0].split(w, 0, []runtime.Block{{Table: "t", Dim: 1, IDs: make([]int64, n), Rows: make([]float32, n)}}, false)
 	if len(l.shards[0].asks) < 2 {
 		t.Fatalf("%d rows are asked for in one request", n)
@@ -175,6 +177,7 @@ func TestReplicasAreAskedABoundedNumberOfTimes(t *testing.T) {
 	s.routes.byShard.Store(&map[shardKey]*choice{{"m", 0}: c})
 	w := Want{Model: "m", Serves: 1, Version: 1, Job: "j"}
 	var h shardScratch
+	h.reset()
 	h.split(w, 0, []runtime.Block{{Table: "user", Dim: 2, IDs: []int64{1}, Rows: make([]float32, 2)}}, false)
 	if err := s.ask(t.Context(), w, &h.asks[0]); status.Code(err) != codes.Unavailable {
 		t.Errorf("ask = %v", err)
