@@ -84,7 +84,7 @@ func TestOracleConsumerGroups(t *testing.T) {
 	k := oracle.Kafka(t)
 	tool := oracle.KafkaTool(t, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
 	ctx, brokers := t.Context(), []string{k.Addr}
-	if err := EnsureTopics(ctx, brokers, map[string]int32{"ratings": 2}); err != nil {
+	if err := Plain.EnsureTopics(ctx, brokers, map[string]int32{"ratings": 2}); err != nil {
 		t.Fatal(err)
 	}
 	w := NewWriter(WriterConfig{Brokers: brokers, Linger: time.Millisecond})

@@ -24,7 +24,7 @@ func TestPowerCut(t *testing.T) {
 			const records, size = 60, 700 << 10 // segments of 32 MiB: two in each life
 			for life := range 2 {
 				cmd := startProcess(t, dir, addr)
-				if err := EnsureTopics(ctx, []string{addr}, map[string]int32{"later": 1}); err != nil {
+				if err := Plain.EnsureTopics(ctx, []string{addr}, map[string]int32{"later": 1}); err != nil {
 					t.Fatal(err)
 				}
 				w := NewWriter(WriterConfig{Brokers: []string{addr}})

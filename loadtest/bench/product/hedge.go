@@ -197,7 +197,7 @@ func (h *hedging) ask(ctx context.Context) error {
 	select {
 	case l := <-h.free:
 		defer func() { h.free <- l }()
-		l.rows.Plan(h.want, l.batch, false)
+		l.rows.Plan(h.want, false, l.batch)
 		return h.client.Lookup(ctx, h.want, l.rows)
 	case <-ctx.Done():
 		return ctx.Err()
