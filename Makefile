@@ -13,7 +13,7 @@ build:
 test: vet generated-is-current .bin/gotestsum
 	$(GO) build ./...
 	@rm -f .bin/failed-once
-	.bin/gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
+	.bin/gotestsum --format pkgname-and-test-fails --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
 	  --rerun-fails-report=.bin/failed-once --packages=./... -- -race -timeout 40m
 	@test ! -s .bin/failed-once || { echo "FAILED ONCE, passed when run by itself; the test or what it tests needs mending:"; cat .bin/failed-once; }
 	$(GO) test -timeout 40m -run TestWhatWasAcceptedIsFoldedEverywhere ./projections/registry
