@@ -179,7 +179,7 @@ func wordsApart(w *opsWorld, other host.Config) {
 }
 
 // namesApart checks that whatever is kept by name in NATS and Kafka is of one namespace:
-// subjects of streams, keys of buckets, services, consumers, topics. Groups there are none.
+// subjects of streams, keys of buckets, services, consumers, topics, groups, which have no members.
 func namesApart(g *ground, w *opsWorld) {
 	w.t.Helper()
 	own := regexp.MustCompile(`^((monolith|msync|mdlq|mdlqnote|mpulse)\.(one|two)\.|\$KV\.MONOLITH_LEASES\.(one|two)\.|\$KV\.MONOLITH_TRIMMED\.([0-9a-f]{32}|cut|archive)$)`)
@@ -229,8 +229,13 @@ func namesApart(g *ground, w *opsWorld) {
 	}
 	groups, err := kmsg.NewPtrListGroupsRequest().RequestWith(w.soon(), c)
 	w.must("list the groups", err)
-	if len(groups.Groups) > 0 {
-		w.t.Errorf("groups %+v: who joins one shares its offsets", groups.Groups)
+	for _, g := range groups.Groups {
+		if g.Group != "one.monolith-movies" && g.Group != "two.monolith-movies" {
+			w.t.Errorf("the group %s is of no namespace", g.Group)
+		}
+		if g.GroupState != "Empty" {
+			w.t.Errorf("the group %s is %s: who joins one shares its offsets", g.Group, g.GroupState)
+		}
 	}
 	servicesApart(w, nc)
 }
