@@ -84,10 +84,8 @@ func (b *Bus) surveyStream(ctx context.Context, want jetstream.StreamConfig, s *
 	if err != nil {
 		return out, err
 	}
-	info, took := st.CachedInfo(), time.Since(asked)
-	if !info.TimeStamp.IsZero() && (s.Within == 0 || took/2 < s.Within) { // the server's time at about half way
-		s.Skew, s.Within = asked.Add(took/2).Sub(info.TimeStamp), max(took/2, time.Nanosecond)
-	}
+	info := st.CachedInfo()
+	s.clock(asked, time.Since(asked), info.TimeStamp)
 	have := info.Config
 	next := b.amended(have, want, false)
 	next.Storage, next.Retention = want.Storage, want.Retention // which no update can change
@@ -101,6 +99,14 @@ func (b *Bus) surveyStream(ctx context.Context, want jetstream.StreamConfig, s *
 		}
 	}
 	return out, nil
+}
+
+// clock takes what an answer that took so long says of the server's clock, which it read at about half
+// way: the quickest answer is the most exact. An old server says no time.
+func (s *Survey) clock(asked time.Time, took time.Duration, said time.Time) {
+	if half := took / 2; !said.IsZero() && (s.Within == 0 || half < s.Within) {
+		s.Skew, s.Within = asked.Add(half).Sub(said), max(half, time.Nanosecond)
+	}
 }
 
 // differences are the settings in which two configurations differ, as JetStream spells them.
