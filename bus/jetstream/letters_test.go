@@ -331,3 +331,28 @@ func fullLetters(t *testing.T, b bus.Bus, js natsjs.JetStream) {
 		t.Fatalf("left: %+v", all)
 	}
 }
+
+// TestLettersParkedMeanwhile parks a letter while letters are read, more than are sent at once and of
+// which another's is the last: each that was there is read once, and no later one.
+func TestLettersParkedMeanwhile(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s})
+	_, js := raw(t, s)
+	letter := func(seq uint64, size int) uint64 {
+		return park(t, b, bus.Parked{Reason: "r", By: "portal", Stream: fmt.Sprintf("csv:%d", seq%4), StreamSeq: seq, Subject: "ratings", Data: make([]byte, size)})
+	}
+	var there, read []uint64
+	for i := range uint64(24) {
+		there = append(there, letter(1+i, 640<<10))
+	}
+	publish(t, js, "mdlq.other.x.1", "another namespace's")
+	err := b.DeadLetters().Each(t.Context(), func(got bus.Parked) error {
+		if read = append(read, got.Seq); len(read) == 1 {
+			letter(100, 1)
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(read, there) {
+		t.Errorf("read %v, %v, want %v", read, err, there)
+	}
+}
