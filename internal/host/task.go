@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/internal/process/child"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services"
@@ -199,30 +199,24 @@ func (s *Stack) RunChild(ctx context.Context, t Task, ready func()) error {
 	cmd.Env = slices.Concat(os.Environ(), s.Config.Logs.Env(), []string{connect.EnvSynced + "=" + connect.SyncedAlways}) // what there is to say was said here
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// The death signal is bound to the thread that starts the child: keep it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
+	running, err := child.Start(cmd, nil)
+	if err != nil {
 		return err
 	}
 	done := make(chan error, 1)
 	watched, stop := context.WithCancel(ctx)
 	go func() { done <- awaitFile(watched, status) }()
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
 	select {
 	case err := <-done:
 		stop()
 		if err == nil {
 			ready()
 		}
-		err = <-exited
-		return err
-	case err := <-exited:
+		return running.Wait()
+	case <-running.Ended():
 		stop()
 		<-done
-		return err
+		return running.Wait()
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/process/child"
 	"github.com/monolith-go/monolith/loadtest/demo"
 )
 
@@ -118,8 +118,8 @@ func (c *Cluster) announced(ctx context.Context) (r host.Running, err error) {
 		}
 		select {
 		case <-tick.C:
-		case <-c.up.ended:
-			return r, fmt.Errorf("monolith up ended: %w", errors.Join(errors.New("it was to run on"), c.up.err))
+		case <-c.up.Ended():
+			return r, fmt.Errorf("monolith up ended: %w", errors.Join(errors.New("it was to run on"), c.up.Wait()))
 		case <-ctx.Done():
 			return r, ctx.Err()
 		}
@@ -150,11 +150,10 @@ func (c *Cluster) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
-// process is a process of this binary, which dies with this one.
+// process is a process of this binary.
 type process struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-	err   error // of its end; read after ended
+	*child.Child
+	cmd *exec.Cmd
 }
 
 // launch starts one, with what it says in a file.
@@ -167,33 +166,20 @@ func launch(log string, args ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(self, args...), ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() { // ends with the process
-		defer close(p.ended)
-		defer func() { _ = out.Close() }()
-		// The death signal is bound to the thread that starts the child: keep it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-		}
-	}()
-	return p, <-started
+	defer func() { _ = out.Close() }() // the process has its own descriptor
+	cmd := exec.Command(self, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	running, err := child.Start(cmd, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &process{running, cmd}, nil
 }
 
 // stop has it drain, and kills it where that takes too long.
 func (p *process) stop() {
-	if p.cmd.Process == nil {
-		<-p.ended
-		return
-	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // gone already is as good
 	kill := time.AfterFunc(stopPatience, func() { _ = p.cmd.Process.Kill() })
-	<-p.ended
-	kill.Stop()
+	defer kill.Stop()
+	<-p.Ended()
 }

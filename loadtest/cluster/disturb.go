@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/projections/fleet"
 )
@@ -54,11 +55,11 @@ func (c *Cluster) slow(ctx context.Context, lasts time.Duration, say Say) error 
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			return fmt.Errorf("stop %s, process %d: %w", c.victim(), pid, err)
 		}
-		pause(ctx, late)
+		_ = retry.Sleep(ctx, late) // a load that ends ends the loop
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			return fmt.Errorf("have %s go on, process %d: %w", c.victim(), pid, err)
 		}
-		pause(ctx, runs)
+		_ = retry.Sleep(ctx, runs)
 	}
 	return nil
 }
@@ -165,13 +166,4 @@ func (c *Cluster) pid(ctx context.Context, container string) (pid int, err error
 		err = fmt.Errorf("%s runs no process", container)
 	}
 	return pid, err
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/durable"
+	"github.com/monolith-go/monolith/internal/process/child"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
@@ -152,35 +152,23 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 
-	started, ended := make(chan error, 1), make(chan struct{})
-	var outcome error // written before ended is closed
-	go func() {
-		// The kernel ties the child to the thread that started it: that thread must
-		// last as long as the child does.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer func() { _ = out.Close() }()
-		defer close(ended)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			outcome = cmd.Wait()
-			_ = signalGroup(cmd, syscall.SIGKILL) // whom it has started and left behind
-		}
-	}()
-	if err := <-started; err != nil {
+	running, err := child.Start(cmd, func() {
+		_ = signalGroup(cmd, syscall.SIGKILL) // whom it has started and left behind
+		_ = out.Close()
+	})
+	if err != nil {
+		_ = out.Close()
 		return Server{}, fmt.Errorf("start %s: %w", argv[0], err)
 	}
 	kill := func() { _ = signalGroup(cmd, syscall.SIGKILL) } // fails only once it has ended
-	a, err := l.await(ctx, path, ended)
+	a, err := l.await(ctx, path, running.Ended())
 	if err != nil {
 		kill()
-		<-ended
-		return Server{}, fmt.Errorf("%s (its output is in %s): %w", argv[0], cmp.Or(l.log, "this process's own"), errors.Join(err, outcome))
+		return Server{}, fmt.Errorf("%s (its output is in %s): %w", argv[0], cmp.Or(l.log, "this process's own"), errors.Join(err, running.Wait()))
 	}
 	return Server{
 		GRPCAddr: a.GRPC, HTTPAddr: a.HTTP, RowsAddr: a.Rows, Secure: a.TLS, PID: cmd.Process.Pid, Command: argv,
-		Wait: func() error { <-ended; return outcome },
+		Wait: running.Wait,
 		Kill: kill,
 		Stop: func() { _ = signalGroup(cmd, syscall.SIGTERM) },
 	}, nil

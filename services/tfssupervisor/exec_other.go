@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownGroup does nothing: only Linux can tie a child to its parent.
+// ownGroup does nothing: the child alone is signalled.
 func ownGroup(*exec.Cmd) {}
 
 // signalGroup signals the child alone.
