@@ -8,8 +8,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // Committed is what a consumer group's offsets say of a partition.
@@ -28,17 +26,11 @@ func (a *Access) Commit(ctx context.Context, brokers []string, group, topic, not
 		return err
 	}
 	defer c.Close()
-	pauses := retry.New(minBackoff, maxBackoff)
-	for {
-		err := commit(ctx, c, group, topic, note, at)
-		if err == nil {
-			return nil
-		}
-		if temporary(err) && !errors.Is(err, ErrNoTopic) && pauses.Wait(ctx) == nil {
-			continue
-		}
+	passes := func(err error) bool { return temporary(err) && !errors.Is(err, ErrNoTopic) }
+	if err := retried(ctx, passes, func() error { return commit(ctx, c, group, topic, note, at) }); err != nil {
 		return fmt.Errorf("commit offsets of group %s: %w", group, err)
 	}
+	return nil
 }
 
 func commit(ctx context.Context, c *kgo.Client, group, topic, note string, at []Committed) error {

@@ -17,6 +17,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 var (
@@ -82,6 +84,20 @@ func temporary(err error) bool {
 	var op net.Error
 	return errors.Is(err, ErrUnavailable) || errors.As(err, &op) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
+
+// retried calls until it succeeds, fails with what does not pass by itself, or ctx ends.
+func retried(ctx context.Context, passes func(error) bool, call func() error) error {
+	pauses := retry.New(minBackoff, maxBackoff)
+	for {
+		err := call()
+		if err == nil || !passes(err) {
+			return err
+		}
+		if werr := pauses.Wait(ctx); werr != nil {
+			return errors.Join(werr, err)
+		}
+	}
 }
 
 // newClient returns a client that makes each request once: who asks paces himself.

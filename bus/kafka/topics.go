@@ -15,8 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // DefaultNamespace is the one whose topics carry no prefix.
@@ -170,16 +168,8 @@ func (a *Access) EnsureTopics(ctx context.Context, brokers []string, topics map[
 		return err
 	}
 	defer c.Close()
-	pauses := retry.New(minBackoff, maxBackoff)
-	for {
-		err := ensure(ctx, c, topics)
-		if err == nil || !temporary(err) && !errors.Is(err, errSettling) {
-			return err
-		}
-		if werr := pauses.Wait(ctx); werr != nil {
-			return fmt.Errorf("ensure topics: %w", errors.Join(werr, err))
-		}
-	}
+	passes := func(err error) bool { return temporary(err) || errors.Is(err, errSettling) }
+	return retried(ctx, passes, func() error { return ensure(ctx, c, topics) })
 }
 
 var errSettling = errors.New("topic is being created")
