@@ -72,24 +72,48 @@ func Predict(start Start, cases []PredictCase, open []OpenCase) bench.Benchmark 
 	}}
 }
 
-func predictCase(ctx context.Context, r *bench.Runner, c Cluster, pc PredictCase) (err error) {
+func predictCase(ctx context.Context, r *bench.Runner, c Cluster, pc PredictCase) error {
 	requests, err := predictRequests(c.Model(), pc.Batch)
 	if err != nil {
 		return err
 	}
-	entry, err := dialBytes(c.PredictAddr())
+	atOnce := func() error { return nil }
+	return besideEcho(ctx, c.PredictAddr(), requests[0], pc.Batch, atOnce, func(entry, bare *bytesClient, size int) error {
+		pass := func(to *bytesClient) bench.Pass {
+			return func(ctx context.Context) ([]float64, error) {
+				return closedLoop(ctx, pc.Callers, pc.Each, func(ctx context.Context, i int) error {
+					got, err := to.call(ctx, requests[i%len(requests)])
+					if err == nil && len(got) != size {
+						return fmt.Errorf("an answer of %d bytes where %d were due", len(got), size)
+					}
+					return err
+				})
+			}
+		}
+		return r.Compare(ctx, bench.Comparison{
+			Name: fmt.Sprintf("predict/batch=%d,callers=%d", pc.Batch, pc.Callers), Baseline: fmt.Sprintf("gRPC echo, %d B in, %d B out", len(requests[0]), size),
+			Figures: []bench.Figure{{Name: "rate", Unit: "calls/s", Better: bench.Higher, Target: pc.RateTarget}, {Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower, Target: pc.TailTarget}},
+			Rounds:  pc.Rounds, Warm: true, Ours: pass(entry), Peer: pass(bare),
+		})
+	})
+}
+
+// besideEcho measures Predict at addr beside a gRPC method that calls work and then answers the same bytes,
+// the size of which it tells. The first request is asked once for them, and must bring a score for each row.
+func besideEcho(ctx context.Context, addr string, request []byte, rows int, work func() error, measure func(entry, bare *bytesClient, size int) error) (err error) {
+	entry, err := dialBytes(addr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, entry.close()) }()
-	answer, err := entry.call(ctx, requests[0])
+	answer, err := entry.call(ctx, request)
 	if err != nil {
 		return err
 	}
-	if err := checkAnswer(answer, pc.Batch); err != nil {
+	if err := checkAnswer(answer, rows); err != nil {
 		return err
 	}
-	echo, err := startEcho(answer, func() error { return nil })
+	echo, err := startEcho(answer, work)
 	if err != nil {
 		return err
 	}
@@ -99,22 +123,7 @@ func predictCase(ctx context.Context, r *bench.Runner, c Cluster, pc PredictCase
 		return err
 	}
 	defer func() { err = errors.Join(err, bare.close()) }()
-	pass := func(to *bytesClient) bench.Pass {
-		return func(ctx context.Context) ([]float64, error) {
-			return closedLoop(ctx, pc.Callers, pc.Each, func(ctx context.Context, i int) error {
-				got, err := to.call(ctx, requests[i%len(requests)])
-				if err == nil && len(got) != len(answer) {
-					return fmt.Errorf("an answer of %d bytes where %d were due", len(got), len(answer))
-				}
-				return err
-			})
-		}
-	}
-	return r.Compare(ctx, bench.Comparison{
-		Name: fmt.Sprintf("predict/batch=%d,callers=%d", pc.Batch, pc.Callers), Baseline: fmt.Sprintf("gRPC echo, %d B in, %d B out", len(requests[0]), len(answer)),
-		Figures: []bench.Figure{{Name: "rate", Unit: "calls/s", Better: bench.Higher, Target: pc.RateTarget}, {Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower, Target: pc.TailTarget}},
-		Rounds:  pc.Rounds, Warm: true, Ours: pass(entry), Peer: pass(bare),
-	})
+	return measure(entry, bare, len(answer))
 }
 
 // predictRequests are requests of one size. Ids are drawn evenly, so that some rows are

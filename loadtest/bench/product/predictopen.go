@@ -36,52 +36,32 @@ var OpenCases = []OpenCase{{Candidates: 1000, Rate: 500, Ratings: 1000, Each: 3 
 
 // openCase compares calls at rest with a gRPC method that computes the tower alone and answers the same
 // bytes, then calls while ratings are learnt with calls at rest.
-func openCase(ctx context.Context, r *bench.Runner, c Cluster, oc OpenCase) (err error) {
+func openCase(ctx context.Context, r *bench.Runner, c Cluster, oc OpenCase) error {
 	requests, err := candidateRequests(c.Model(), oc.Candidates)
 	if err != nil {
-		return err
-	}
-	entry, err := dialBytes(c.PredictAddr())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, entry.close()) }()
-	answer, err := entry.call(ctx, requests[0])
-	if err != nil {
-		return err
-	}
-	if err := checkAnswer(answer, oc.Candidates); err != nil {
 		return err
 	}
 	tower, err := towerAlone(oc.Candidates)
 	if err != nil {
 		return err
 	}
-	echo, err := startEcho(answer, tower)
-	if err != nil {
-		return err
-	}
-	defer echo.stop()
-	bare, err := dialBytes(echo.addr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, bare.close()) }()
-	pass := func(to *bytesClient) bench.Pass {
-		return func(ctx context.Context) ([]float64, error) { return openPass(ctx, oc, to, requests, len(answer)) }
-	}
-	name := fmt.Sprintf("predict/candidates=%d,calls=%.0f/s", oc.Candidates, oc.Rate)
-	if err := r.Compare(ctx, bench.Comparison{
-		Name: name, Baseline: "gRPC and the tower alone",
-		Figures: []bench.Figure{{Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower, Most: oc.Most}},
-		Rounds:  oc.Rounds, Warm: oc.Rounds > 1, Ours: pass(entry), Peer: pass(bare),
-	}); err != nil {
-		return err
-	}
-	return r.Compare(ctx, bench.Comparison{
-		Name: fmt.Sprintf("%s beside %d ratings/s", name, oc.Ratings), Baseline: "the same at rest",
-		Figures: []bench.Figure{{Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower, Target: oc.Target}},
-		Rounds:  oc.Rounds, Warm: oc.Rounds > 1, Ours: beside(c, oc.Ratings, pass(entry)), Peer: pass(entry),
+	return besideEcho(ctx, c.PredictAddr(), requests[0], oc.Candidates, tower, func(entry, bare *bytesClient, size int) error {
+		pass := func(to *bytesClient) bench.Pass {
+			return func(ctx context.Context) ([]float64, error) { return openPass(ctx, oc, to, requests, size) }
+		}
+		name := fmt.Sprintf("predict/candidates=%d,calls=%.0f/s", oc.Candidates, oc.Rate)
+		if err := r.Compare(ctx, bench.Comparison{
+			Name: name, Baseline: "gRPC and the tower alone",
+			Figures: []bench.Figure{{Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower, Most: oc.Most}},
+			Rounds:  oc.Rounds, Warm: oc.Rounds > 1, Ours: pass(entry), Peer: pass(bare),
+		}); err != nil {
+			return err
+		}
+		return r.Compare(ctx, bench.Comparison{
+			Name: fmt.Sprintf("%s beside %d ratings/s", name, oc.Ratings), Baseline: "the same at rest",
+			Figures: []bench.Figure{{Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower, Target: oc.Target}},
+			Rounds:  oc.Rounds, Warm: oc.Rounds > 1, Ours: beside(c, oc.Ratings, pass(entry)), Peer: pass(entry),
+		})
 	})
 }
 
