@@ -22,16 +22,17 @@ fi
 
 g++ -O3 -march=native -std=c++17 -pthread -o "$here/cuckoo" loadtest/peers/cuckoo/cuckoo.cc
 
-# Each in an environment of its own: they pin different versions of numpy.
+# Each in an environment of its own: they pin different versions of numpy. One that holds other
+# versions is made anew.
 environment() {
   local name=$1
   shift
-  [ -e "$here/$name/.complete" ] && return
+  [ "$(cat "$here/$name/.complete" 2>/dev/null)" = "$*" ] && return
   rm -rf "${here:?}/$name"
   python3 -m venv "$here/$name"
   "$here/$name/bin/pip" install -q --disable-pip-version-check "$@"
-  touch "$here/$name/.complete"
+  echo "$*" > "$here/$name/.complete"
 }
-environment torch 'torch==1.13.1' 'numpy<2'
+environment torch 'torch==2.15.0' 'numpy==2.4.6'
 environment tfra 'tensorflow-recommenders-addons==0.8.1' 'tensorflow-cpu==2.16.2' 'numpy<2'
 echo "The peers are in $here."

@@ -2,8 +2,10 @@
 
     peer.py bag ROWS DIM        torch EmbeddingBag, sum of 32 random rows a bag
     peer.py table KEYS [DIM]    TensorFlow Recommenders Addons' hash table, dim 16: rows found, or summed by 32
-    peer.py gemm M N K          float32 matrix product of torch
-    peer.py deepfm BATCH        DeepFM, 26 features x 16, MLP 1024-256-32, Adagrad
+    peer.py gemm M N K BF16     matrix product of torch, in bfloat16 where that is 1
+    peer.py deepfm BATCH BF16 COMPILED
+                                DeepFM, 26 features x 16, MLP 1024-256-32, Adagrad; dense part under
+                                bfloat16 autocast, and compiled, where those are 1
 
 After "ready" each line "<what> N" on standard input is answered with the seconds that N
 units took: rows, finds, pooled rows, products, or samples ("train" and "score").
@@ -68,12 +70,13 @@ def table(keys, dim=16):
     serve(find=repeat(find))
 
 
-def gemm(m, n, k):
+def gemm(m, n, k, bf16):
     import torch
 
     torch.set_num_threads(THREADS)
-    a, b = torch.rand(m, k), torch.rand(k, n)
-    c = torch.empty(m, n)
+    kind = torch.bfloat16 if bf16 else torch.float32
+    a, b = torch.rand(m, k).to(kind), torch.rand(k, n).to(kind)
+    c = torch.empty(m, n, dtype=kind)
 
     def run(times):
         for _ in range(times):
@@ -83,7 +86,10 @@ def gemm(m, n, k):
     serve(product=run)
 
 
-def deepfm(batch):
+def deepfm(batch, bf16, compiled):
+    # What is compiled goes with the script, and no compiler outlives it.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compiled")
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     import torch
 
     torch.set_num_threads(THREADS)
@@ -100,16 +106,22 @@ def deepfm(batch):
                 width = units
             self.mlp = torch.nn.Sequential(*layers, torch.nn.Linear(width, 1))
 
-        def forward(self, ids):
-            e = self.rows(ids)
+        def head(self, e):
             s = e.sum(1)
             fm = 0.5 * (s * s - (e * e).sum(1)).sum(1, keepdim=True)
             return (fm + self.mlp(e.flatten(1))).squeeze(1)
 
+        def forward(self, ids):
+            # The sparse gradients of the embedding are nothing that torch compiles.
+            with torch.autocast("cpu", torch.bfloat16, enabled=bool(bf16)):
+                return self.head(self.rows(ids)).float()
+
     model = DeepFM()
+    if compiled:
+        model.head = torch.compile(model.head)
     loss = torch.nn.BCEWithLogitsLoss()
     sparse = torch.optim.Adagrad(model.rows.parameters(), lr=0.01)
-    dense = torch.optim.Adagrad(model.mlp.parameters(), lr=0.01)
+    dense = torch.optim.Adagrad(model.mlp.parameters(), lr=0.01, foreach=True)
     batches = [(torch.randint(vocab, (batch, fields)), torch.randint(2, (batch,)).float()) for _ in range(16)]
 
     def train(n):
@@ -122,7 +134,7 @@ def deepfm(batch):
             dense.step()
 
     def score(n):
-        with torch.no_grad():
+        with torch.inference_mode():
             for i in range(max(1, n // batch)):
                 torch.sigmoid(model(batches[i % len(batches)][0]))
 

@@ -24,12 +24,12 @@ var ErrMissing = errors.New("peer is not installed: run make peers")
 // ErrSlow is a peer that took longer than it is given. It is ended.
 var ErrSlow = errors.New("peer took too long and is left out: MONOLITH_PEER_PATIENCE gives it more")
 
-// patience is how long a peer may take to be ready, and for one piece of work: a minute,
-// or what $MONOLITH_PEER_PATIENCE says.
+// patience is how long a peer may take to be ready, and for one piece of work: three minutes,
+// in which torch compiles, or what $MONOLITH_PEER_PATIENCE says.
 func patience() (time.Duration, error) {
 	s := os.Getenv("MONOLITH_PEER_PATIENCE")
 	if s == "" {
-		return time.Minute, nil
+		return 3 * time.Minute, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {

@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -21,7 +22,7 @@ type products struct {
 	op      gemm.Op
 }
 
-// precisions are the two that products have.
+// precisions are the two that products have, float32 first.
 func precisions() []products {
 	plain, half := gemm.Plain, gemm.Plain
 	half.BF16 = true
@@ -67,30 +68,35 @@ func Gemm() bench.Benchmark {
 type size struct{ m, n, k int }
 
 func (s size) measure(ctx context.Context, r *bench.Runner, mm *gemm.Workspace) error {
-	peer, err := peers.Torch(ctx, "gemm", s.m, s.n, s.k)
-	if err := r.Missing(err); err != nil {
-		return err
-	}
 	a, b, c := gemm.Of(random(s.m*s.k), s.m, s.k), gemm.Of(random(s.k*s.n), s.k, s.n), gemm.Of(make([]float32, s.m*s.n), s.m, s.n)
-	flops := 2 * float64(s.m) * float64(s.n) * float64(s.k) / 1e9
-	for _, p := range precisions() {
-		ours := repeated(func() error { return mm.Mul(c, a, b, p.op) })
-		cmp := bench.Comparison{
-			Name: fmt.Sprintf("gemm/%dx%dx%d %s", s.m, s.n, s.k, p.kind), Baseline: "torch.mm float32", Warm: true,
-			Figures: []bench.Figure{{Unit: "GFLOP/s", Better: bench.Higher}, {Name: "of ceiling", Unit: "", Better: bench.Higher, Least: 0.7}},
-			Ours:    bench.ShareOf(p.ceiling, ours.Times(flops)),
+	for i, p := range precisions() {
+		torch, err := peers.Torch(ctx, "gemm", s.m, s.n, s.k, i)
+		if err := r.Missing(err); err != nil {
+			return err
 		}
-		if peer != nil {
-			cmp.Peer = bench.ShareOf(p.ceiling, bench.PeerRate(peer, "product", 10).Times(flops))
+		err = s.compare(ctx, r, p, torch, func() error { return mm.Mul(c, a, b, p.op) })
+		if torch != nil {
+			err = errors.Join(err, torch.Close())
 		}
-		if err := r.Compare(ctx, cmp); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	if peer == nil {
-		return nil
+	return nil
+}
+
+// compare measures products of one precision beside torch's of the same; torch may be nil.
+func (s size) compare(ctx context.Context, r *bench.Runner, p products, torch *peers.Peer, product func() error) error {
+	flops := 2 * float64(s.m) * float64(s.n) * float64(s.k) / 1e9
+	c := bench.Comparison{
+		Name: fmt.Sprintf("gemm/%dx%dx%d %s", s.m, s.n, s.k, p.kind), Baseline: "torch.mm " + p.kind, Warm: true,
+		Figures: []bench.Figure{{Unit: "GFLOP/s", Better: bench.Higher}, {Name: "of ceiling", Unit: "", Better: bench.Higher, Least: 0.7}},
+		Ours:    bench.ShareOf(p.ceiling, repeated(product).Times(flops)),
 	}
-	return peer.Close()
+	if torch != nil {
+		c.Peer = bench.ShareOf(p.ceiling, bench.PeerRate(torch, "product", 10).Times(flops))
+	}
+	return r.Compare(ctx, c)
 }
 
 func random(n int) []float32 {

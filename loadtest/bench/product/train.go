@@ -21,7 +21,8 @@ type TrainOptions struct {
 var trainTargets = map[string][2]float64{"process": {0.75, 0.68}, "unix": {0.6, 0.52}, "tcp": {0.57, 0.5}}
 
 // Train measures the product: records of a Kafka broker through a trainer to its shards, beside the
-// engine that both stand on with rows in its memory.
+// engine that both stand on with rows in its memory, and beside torch with an embedding in memory and
+// batches that are there.
 func Train(o TrainOptions) bench.Benchmark {
 	if o.Model == "" {
 		o.Model = "deepfm"
@@ -63,15 +64,33 @@ func train(ctx context.Context, r *bench.Runner, o TrainOptions, via string, bf1
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
 	records := trainRecords(spec, o.N)
-	return r.Compare(ctx, bench.Comparison{
-		Name: fmt.Sprintf("train/%s %s %s", o.Model, via, kind), Baseline: "the engine alone, rows in memory", Warm: true,
+	name := fmt.Sprintf("train/%s %s %s", o.Model, via, kind)
+	ours := func(ctx context.Context) ([]float64, error) {
+		rate, err := j.learn(ctx, records)
+		return []float64{rate}, err
+	}
+	if err := r.Compare(ctx, bench.Comparison{
+		Name: name, Baseline: "the engine alone, rows in memory", Warm: true,
 		Figures: []bench.Figure{{Unit: "samples/s", Better: bench.Higher, Target: target}},
-		Ours: func(ctx context.Context) ([]float64, error) {
-			rate, err := j.learn(ctx, records)
-			return []float64{rate}, err
-		},
+		Ours:    ours,
 		Peer: func(ctx context.Context) ([]float64, error) {
 			rate, err := kernels.EngineRate(ctx, spec, trainShards, trainBatch, trainPartitions, false)
+			return []float64{rate}, err
+		},
+	}); err != nil || o.Model != "deepfm" {
+		return err
+	}
+	torch, baseline, err := r.Torch(ctx, "train", trainBatch, bf16)
+	if err != nil || torch == nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, torch.Close()) }()
+	return r.Compare(ctx, bench.Comparison{
+		Name: name + " beside torch", Baseline: baseline,
+		Figures: []bench.Figure{{Unit: "samples/s", Better: bench.Higher, Target: 2}},
+		Ours:    ours,
+		Peer: func(ctx context.Context) ([]float64, error) {
+			rate, err := bench.PeerRate(torch, "train", 4*trainBatch)(ctx)
 			return []float64{rate}, err
 		},
 	})
