@@ -32,3 +32,27 @@ func TestRefusal(t *testing.T) {
 		}
 	}
 }
+
+// What a refusal lacks is filled in, and what it has stays.
+func TestRefusalsAreWhole(t *testing.T) {
+	for _, tc := range []struct{ in, want bus.CommandError }{
+		{bus.CommandError{Code: "MINE", Message: "no room"}, bus.CommandError{Code: "MINE", Message: "no room"}},
+		{bus.CommandError{Message: "no room"}, bus.CommandError{Code: bus.CodeInternal, Message: "no room"}},
+		{bus.CommandError{Code: "MINE"}, bus.CommandError{Code: "MINE", Message: "refused without a reason"}},
+	} {
+		if got := bus.Refusal(&tc.in); *got != tc.want {
+			t.Errorf("Refusal(%+v) = %+v, want %+v", tc.in, *got, tc.want)
+		}
+	}
+}
+
+// A wildcard stays one; any other name is one token, whatever it holds.
+func TestPulseSubject(t *testing.T) {
+	for who, want := range map[string]string{
+		"*": "mpulse.b%2Ez.lease.*", ">": "mpulse.b%2Ez.lease.>", "c1": "mpulse.b%2Ez.lease.c1", "a.*": "mpulse.b%2Ez.lease.a%2E%2A",
+	} {
+		if got := bus.PulseSubject("b.z", "lease", who); got != want {
+			t.Errorf("PulseSubject of %q = %s, want %s", who, got, want)
+		}
+	}
+}
