@@ -60,7 +60,9 @@ func TestDraftsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := len(body[0].Data) - 1<<18
-	headed := func(n int) []bus.Draft { return []bus.Draft{unload("m", events.Header{ID: "i", Source: strings.Repeat("x", n)}, 0)} }
+	headed := func(n int) []bus.Draft {
+		return []bus.Draft{unload("m", events.Header{ID: "i", Source: strings.Repeat("x", n)}, 0)}
+	}
 	empty, err := Prepare(headed(0))
 	if err != nil {
 		t.Fatal(err)

@@ -58,8 +58,8 @@ func (u *Usage) Add(source string, cost int64) {
 	}
 }
 
-// Fits says whether a letter of the source has room in a stream of limit bytes, of which
-// -1 is none. The error is a bus.ErrFull that says which share it exceeds.
+// Fits says whether a letter of the source has room in a stream of limit bytes; 0 and -1
+// are none. The error is a bus.ErrFull that says which share it exceeds.
 func (u *Usage) Fits(source string, cost, limit int64) error {
 	var have sourceUsage
 	if s := u.sources[source]; s != nil {

@@ -20,8 +20,10 @@ func TestSharesOfBytes(t *testing.T) {
 			t.Errorf("%d bytes behind 60 of 100: %v", cost, err)
 		}
 	}
-	if err := u.Fits("kafka:t", 1<<40, -1); err != nil {
-		t.Errorf("in a stream without a limit: %v", err)
+	for _, none := range []int64{0, -1} {
+		if err := u.Fits("kafka:t", 1<<40, none); err != nil {
+			t.Errorf("in a stream without a limit, %d: %v", none, err)
+		}
 	}
 	u.Add("kafka:t", -60)
 	if err := u.Fits("kafka:t", 100, limit); err != nil {

@@ -141,11 +141,12 @@ func TestTooManyEventsWaiting(t *testing.T) {
 	frame := make([]byte, 40)
 	o.Push(frame)
 	o.Push(frame)
-	if bytes, frames := o.Waiting(); o.Ended() || bytes != 80 || frames != 2 {
+	o.Push(frame[:20])
+	if bytes, frames := o.Waiting(); o.Ended() || bytes != 100 || frames != 3 {
 		t.Fatalf("%d bytes in %d frames are queued", bytes, frames)
 	}
-	o.Push(frame)
+	o.Push(frame[:5])
 	if !o.Ended() || !errors.Is(o.Cause(), ErrSlow) {
-		t.Errorf("a third event does not fit, and the connection lives on: %v", o.Cause())
+		t.Errorf("a fourth event does not fit, and the connection lives on: %v", o.Cause())
 	}
 }

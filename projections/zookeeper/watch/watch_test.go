@@ -3,6 +3,7 @@ package watch
 import (
 	"io"
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/monolith-go/monolith/projections/zookeeper/outbox"
@@ -85,5 +86,69 @@ func TestLimits(t *testing.T) {
 	out.Kill(io.EOF)
 	if code := table.Add(w, Key{Data, "/a"}, Standard); code != wire.OK || table.Count() != 0 {
 		t.Errorf("%d watches of a connection that has ended", table.Count())
+	}
+}
+
+// Who watches recursively is told of what happens below, once, but not of changed lists of
+// children; a watch of another mode hears of its own node alone.
+func TestRecursiveWatches(t *testing.T) {
+	table := NewTable(10)
+	above, aboveOut := watcher(t, true)
+	beside, besideOut := watcher(t, true)
+	table.Add(above, Key{Data, "/"}, Recursive)
+	table.Add(above, Key{Data, "/a"}, Recursive)
+	table.Add(above, Key{Data, "/a/b"}, Recursive)
+	table.Add(beside, Key{Data, "/a"}, Persistent)
+	table.Add(beside, Key{Data, "/a/bc"}, Recursive)
+	for _, step := range []struct {
+		change        tree.Change
+		above, beside int // events so far
+	}{
+		{tree.Change{Kind: tree.DataChanged, Path: "/a/b"}, 1, 0},
+		{tree.Change{Kind: tree.Created, Path: "/a/b/c"}, 2, 0},
+		{tree.Change{Kind: tree.ChildrenChanged, Path: "/a/b"}, 2, 0},
+		{tree.Change{Kind: tree.Deleted, Path: "/a/b/c"}, 3, 0},
+		{tree.Change{Kind: tree.DataChanged, Path: "/a"}, 4, 1},
+		{tree.Change{Kind: tree.DataChanged, Path: "/"}, 5, 1},
+		{tree.Change{Kind: tree.DataChanged, Path: "/a/bc/d"}, 6, 2},
+	} {
+		table.Fire([]tree.Change{step.change})
+		if queued(aboveOut) != step.above || queued(besideOut) != step.beside {
+			t.Errorf("%+v: %d and %d events, want %d and %d", step.change, queued(aboveOut), queued(besideOut), step.above, step.beside)
+		}
+	}
+}
+
+// What is told is the change, and each one that is told hears the same.
+func TestWhatIsTold(t *testing.T) {
+	table := NewTable(10)
+	peers := map[*outbox.Outbox]net.Conn{}
+	for range 2 {
+		nc, peer := net.Pipe()
+		out := outbox.New(nc, 1<<20, func(int) {}, nil)
+		t.Cleanup(func() { out.Kill(nil); _ = peer.Close() })
+		table.Add(NewWatcher(reader(true), out), Key{Children, "/a"}, Standard)
+		peers[out] = peer
+	}
+	told := table.Fire([]tree.Change{{Kind: tree.ChildrenChanged, Path: "/a"}})
+	if len(told) != 2 {
+		t.Fatalf("%d are told", len(told))
+	}
+	for _, out := range told {
+		var written sync.WaitGroup
+		written.Go(out.Flush)
+		frame, err := wire.ReadFrame(peers[out], nil, wire.MaxFrame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written.Wait()
+		var h wire.ReplyHeader
+		var e wire.WatcherEvent
+		r := wire.NewReader(frame)
+		h.Decode(r)
+		e.Decode(r)
+		if r.Err() != nil || r.Len() != 0 || h != (wire.ReplyHeader{Xid: -1, Zxid: -1}) || e != (wire.WatcherEvent{Type: 4, State: 3, Path: "/a"}) {
+			t.Errorf("%+v %+v, %v", h, e, r.Err())
+		}
 	}
 }

@@ -47,6 +47,7 @@ func samples() []record {
 		&ConnectRequest{LastZxidSeen: 7, TimeoutMS: 10_000, SessionID: -2, Password: make([]byte, 16)},
 		&ConnectRequest{TimeoutMS: 4000, HasReadOnly: true, ReadOnly: true},
 		&ConnectResponse{TimeoutMS: 4000, SessionID: 1 << 60, Password: []byte("0123456789abcdef"), HasReadOnly: true},
+		&ConnectResponse{TimeoutMS: 4000, SessionID: 1 << 60, Password: []byte("0123456789abcdef")},
 		&RequestHeader{Xid: XidPing, Op: OpPing},
 		&ReplyHeader{Xid: 3, Zxid: 1 << 40, Err: NoNode},
 		&PathWatch{Path: "/demo/ünï", Watch: true},
@@ -96,6 +97,24 @@ func TestBytes(t *testing.T) {
 	}
 }
 
+// What is absent, by the length -1, is empty where it need not be there.
+func TestAbsent(t *testing.T) {
+	for name, read := range map[string]func(*Reader) bool{
+		"a buffer":       func(r *Reader) bool { return r.Buffer() == nil },
+		"a string":       func(r *Reader) bool { return r.String() == "" },
+		"a list":         func(r *Reader) bool { return r.Strings() == nil },
+		"an access list": func(r *Reader) bool { return DecodeACLs(r) == nil },
+	} {
+		r := NewReader([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 7})
+		if !read(r) || r.Err() != nil || r.Int32() != 7 {
+			t.Errorf("%s: %v", name, r.Err())
+		}
+	}
+	if r := NewReader(make([]byte, 4)); r.Text() != "" || r.Err() != nil {
+		t.Errorf("an empty text is absent: %v", r.Err())
+	}
+}
+
 func TestReaderRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		data string
@@ -106,6 +125,7 @@ func TestReaderRefuses(t *testing.T) {
 		"count beyond the end":     {"7fffffff00000000", func(r *Reader) { r.Strings() }},
 		"negative count":           {"fffffffe", func(r *Reader) { r.Strings() }},
 		"count one too many":       {"000000020000000000000001", func(r *Reader) { r.Strings() }},
+		"absent text":              {"ffffffff", func(r *Reader) { _ = r.Text() }},
 		"bool of nothing":          {"", func(r *Reader) { r.Bool() }},
 		"what follows is zero too": {"00", func(r *Reader) { r.Int64(); r.Bool() }},
 	} {
