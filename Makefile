@@ -64,6 +64,7 @@ soak:
 	MONOLITH_ZKDIFF_OPS=1000000 $(GO) test -timeout 6h -run TestOracleDifferential -v ./services/replicaregistry
 	MONOLITH_AUC_STARTS=16 $(GO) test -timeout 60m -run TestBF16OverManyStarts -v ./internal/model/runtime
 	MONOLITH_LONG=1 $(GO) test -timeout 60m -run TestWhatStalenessCosts -v ./internal/model/runtime
+	MONOLITH_LONG=1 $(GO) test -timeout 120m -run TestPrecisionsOfReadyModels -v ./internal/model/runtime
 	MONOLITH_LONG=1 $(GO) test -timeout 60m -run TestModelBeats -v ./loadtest/replay
 
 # Operators changed by chance in the core packages, which their tests must notice. Half an

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,30 @@ func TestModelInitLike(t *testing.T) {
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("a file was written for no model")
+	}
+}
+
+// What a model cannot be computed in is refused with the line that says so.
+func TestModelCheckNamesThePrecision(t *testing.T) {
+	text, err := models.Text("deepfm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := strings.Count(string(text), "\n") + 1
+	for more, says := range map[string]string{
+		"serving_compute: INT8": "",
+		"serving_compute: INT4": `invalid value for enum field servingCompute: "INT4"`,
+		"serving_compute: 7":    "the serving_compute 7 is unknown: use FP32, BF16 or INT8",
+		"compute: INT8":         "the compute is INT8, which nothing is trained in",
+	} {
+		file := filepath.Join(t.TempDir(), "mine.yaml")
+		if err := os.WriteFile(file, append(text, more...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, stderr := modelTool(t, "check", file)
+		if says == "" && code != exitOK || says != "" && (code != exitFailure || !strings.Contains(stderr, fmt.Sprintf("line %d: %s", last, says))) {
+			t.Errorf("%s: %d %s%s", more, code, out, stderr)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,15 +29,30 @@ func TestReadyModelsThroughTheProduct(t *testing.T) {
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
-		t.Run(name, func(t *testing.T) { productLearns(t, name, file) })
+		t.Run(name, func(t *testing.T) {
+			spec, err := specfile.Read(file, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			productLearns(t, name, spec)
+		})
 	}
 }
 
-func productLearns(t *testing.T, name, file string) {
-	spec, err := specfile.Read(file, nil)
+// A model whose file asks for int8 is declared, trained in float32, exported, and served by products of int8.
+func TestInt8ThroughTheProduct(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository, "docs", "models", "deepfm.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	spec, err := specfile.Parse(append(text, "serving_compute: INT8\n"...))
+	if err != nil || spec.GetServingCompute() != model.ModelSpec_INT8 {
+		t.Fatalf("%v, %v", spec.GetServingCompute(), err)
+	}
+	productLearns(t, "deepfm", spec)
+}
+
+func productLearns(t *testing.T, name string, spec *model.ModelSpec) {
 	cfg := opsConfig(t.TempDir())
 	cfg.Shards, cfg.Replicas, cfg.Trainers, cfg.Partitions, cfg.Spans = 1, 1, 1, 1, false
 	w := opsServe(t, cfg, func(w *opsWorld) { w.spec = spec })

@@ -55,3 +55,21 @@ func TestTheFastestIsChosen(t *testing.T) {
 		t.Logf("held back to %v by the environment; this processor has %v", cpu.Use(), cpu.Has())
 	}
 }
+
+// backends8 are those for int8 that this processor runs.
+func backends8() []*backend8 {
+	if cpu.Has() < cpu.AVX2 {
+		return []*backend8{plain8}
+	}
+	return []*backend8{plain8, avx2int8}
+}
+
+func TestTheFastestInt8IsChosen(t *testing.T) {
+	want := "plain"
+	if cpu.Use() >= cpu.AVX2 {
+		want = "avx2"
+	}
+	if got := BackendInt8(); got != want {
+		t.Errorf("%s is in use on %v, want %s", got, cpu.Use(), want)
+	}
+}

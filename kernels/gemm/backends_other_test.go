@@ -11,3 +11,5 @@ func TestTheFastestIsChosen(t *testing.T) {
 		t.Errorf("%s and %s are in use in a build without others", f, b)
 	}
 }
+
+func backends8() []*backend8 { return []*backend8{plain8} }

@@ -54,6 +54,7 @@ type worker struct {
 	turn   []float32 // AMX: a transposed A before it is turned round
 	panel  panel
 	tile   tile
+	int8   worker8
 }
 
 func (s *Workspace) backend(bf16 bool) *backend {

@@ -23,6 +23,9 @@ func Ceiling(threads int, d time.Duration) float64 { return ceiling(spins()[0], 
 // the same.
 func CeilingBF16(threads int, d time.Duration) float64 { return ceiling(spins()[1], threads, d) }
 
+// CeilingInt8 is Ceiling for products in int8.
+func CeilingInt8(threads int, d time.Duration) float64 { return ceiling(spin8(), threads, d) }
+
 func ceiling(s spin, threads int, d time.Duration) float64 {
 	threads = min(max(threads, 1), par.MaxThreads)
 	rates := make([]float64, threads)

@@ -41,6 +41,14 @@ func (m Mat) T() Mat {
 	return m
 }
 
+// at is the element of row i and column j.
+func (m Mat) at(i, j int) float32 {
+	if m.transposed {
+		i, j = j, i
+	}
+	return m.V[i*m.Stride+j]
+}
+
 func (m Mat) check(name string) error {
 	rows, cols := m.Rows, m.Cols
 	if m.transposed {

@@ -15,7 +15,12 @@ type Workspace struct {
 	workers []worker // by thread
 
 	// The phases as functions, made once.
-	packPanel, mulChunk func(worker, i int)
+	packPanel, mulChunk, pack8, mul8 func(worker, i int)
+
+	// Of products in int8.
+	choice8 *backend8 // nil is the chosen one
+	job8    job8
+	bias8   []float32
 }
 
 // ready makes room for the pool's threads.
@@ -25,5 +30,6 @@ func (s *Workspace) ready() {
 	}
 	if s.packPanel == nil {
 		s.packPanel, s.mulChunk = s.packPhase, s.chunkPhase
+		s.pack8, s.mul8 = s.packPhase8, s.mulPhase8
 	}
 }

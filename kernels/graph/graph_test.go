@@ -231,7 +231,7 @@ func TestGradientsOfNothing(t *testing.T) {
 func TestCosts(t *testing.T) {
 	b := &graph.Builder{}
 	x := b.Input("x", 10)
-	y := b.Dense("y", x, b.Weight("w", 10, 20), b.Weight("bias", 20), false)
+	y := b.Dense("y", x, b.Weight("w", 10, 20), b.Weight("bias", 20), graph.FP32)
 	b.Output("z", b.Add("z", graph.ReLU{}, y))
 	b.Output("w", b.Add("dw", graph.MatMul{Kind: graph.TN}, x, y))
 	b.Output("db", b.Add("db", graph.SumRows{}, y))

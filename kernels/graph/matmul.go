@@ -25,22 +25,32 @@ const (
 	ToMask        // as Mask does, by the last operand
 )
 
+// Precision is what the factors of a product become before they are multiplied.
+type Precision int
+
+// The precisions.
+const (
+	FP32 Precision = iota
+	BF16           // bfloat16, each for itself
+	INT8           // whole numbers to 127 times a scale of each row of the left factor and each column of the right one
+)
+
 // MatMul multiplies. Its operands are the two factors, then with Bias (kind NN) a row [m] that each
 // row of the product starts from, then for ToMask the mask, of the product's shape. Each element is
-// one chain of multiply-adds in order, with BF16 of factors rounded to bfloat16; bounds, NaN and Inf
-// are kernels/gemm's.
+// one chain of multiply-adds in order, with INT8 an exact sum; bounds, NaN and Inf are kernels/gemm's. INT8 is
+// for layers (kind NN) by a variable, which is quantised once, and has no derivative.
 //
 // Finish is what compilers set, as [ReLU] and [Mask] of a product come to the same bits.
 type MatMul struct {
-	Kind   Kind
-	Bias   bool
-	Finish Finish
-	BF16   bool
+	Kind      Kind
+	Bias      bool
+	Finish    Finish
+	Precision Precision
 }
 
 // Dense adds x·w + bias, [n … in] by [in out] and [out].
-func (b *Builder) Dense(name string, x, w, bias ID, bf16 bool) ID {
-	return b.Add(name, MatMul{Bias: true, BF16: bf16}, x, w, bias)
+func (b *Builder) Dense(name string, x, w, bias ID, p Precision) ID {
+	return b.Add(name, MatMul{Bias: true, Precision: p}, x, w, bias)
 }
 
 // Name is "matmul", "matmul_nt" or "matmul_tn".
@@ -67,6 +77,9 @@ func (o MatMul) Shape(in []Shape) (Shape, error) {
 	}
 	if o.Kind != NN && (o.Bias || o.Finish == ToReLU) || o.Kind == TN && o.Finish != Keep {
 		return Shape{}, fmt.Errorf("only a layer's product has a bias and an activation, and no sum over the batch a mask")
+	}
+	if o.Precision == INT8 && (o.Kind != NN || o.Finish == ToMask) {
+		return Shape{}, fmt.Errorf("only a layer's product is of int8, without a mask")
 	}
 	a, w := in[0], in[1]
 	misfit := fmt.Errorf("factors of %v and %v do not fit", a, w)
@@ -98,6 +111,10 @@ func (o MatMul) Shape(in []Shape) (Shape, error) {
 // Backward of a product is products.
 func (o MatMul) Backward(b *Builder, at Node, dy ID, want []bool) []ID {
 	out := []ID{None, None, None, None}[:len(at.In)]
+	if o.Precision == INT8 {
+		b.Fail("graph: node %q (%s): a product of int8 has no derivative: it is for serving", at.Name, o.Name())
+		return out
+	}
 	switch o.Finish {
 	case ToReLU:
 		dy = b.Add("", Mask{}, dy, at.ID)
@@ -107,7 +124,7 @@ func (o MatMul) Backward(b *Builder, at Node, dy ID, want []bool) []ID {
 	x, w := at.In[0], at.In[1]
 	mul := func(i int, kind Kind, p, q ID) {
 		if want[i] {
-			out[i] = b.Add("", MatMul{Kind: kind, BF16: o.BF16}, p, q)
+			out[i] = b.Add("", MatMul{Kind: kind, Precision: o.Precision}, p, q)
 		}
 	}
 	if o.Bias && want[2] {

@@ -64,7 +64,7 @@ func (c *compiler) intoProduct(n graph.Node) bool {
 		}
 		mul.Finish = graph.ToReLU
 	case graph.Mask:
-		if mul.Kind == graph.TN || n.In[1] == from.ID {
+		if mul.Kind == graph.TN || mul.Precision == graph.INT8 || n.In[1] == from.ID {
 			return false
 		}
 		mul.Finish = graph.ToMask

@@ -135,6 +135,9 @@ func (c *compiler) lower() error {
 		if k == nil {
 			return fmt.Errorf("nn: node %q: there is no kernel for the operation %s", n.Name, n.Op.Name())
 		}
+		if op, ok := n.Op.(graph.MatMul); ok && op.Precision == graph.INT8 && c.places[n.In[1]].root != weightRoot {
+			return fmt.Errorf("nn: node %q: a product of int8 by what is no variable: it would be quantised for each batch", n.Name)
+		}
 		c.step(n, k)
 	}
 	c.outside()

@@ -9,7 +9,7 @@ import (
 type matMul struct{ op graph.MatMul }
 
 func (k matMul) run(l *Lane, s *step) error {
-	op := gemm.Op{Alpha: 1, BF16: k.op.BF16}
+	op := gemm.Op{Alpha: 1, BF16: k.op.Precision == graph.BF16}
 	a := l.views[s.in[0]].mat(s.shapes[0].Last())
 	w := l.views[s.in[1]]
 	if k.op.Kind == graph.TN {
@@ -28,8 +28,15 @@ func (k matMul) run(l *Lane, s *step) error {
 		op.Finish, op.Mask = gemm.Mask, l.views[s.in[k.op.Mask()]].mat(last)
 	}
 	rows, cols := s.shapes[1].Dims[0], s.shapes[1].Dims[1]
+	if k.op.Precision == graph.INT8 {
+		packed, err := l.weights.int8(&l.mm, s.weight, rows, cols)
+		if err != nil {
+			return err
+		}
+		return l.mm.MulInt8(c, a, packed, op)
+	}
 	if i := s.weight; i >= 0 {
-		packed, err := l.weights.packed(&l.mm, i, rows, cols, k.op.Kind == graph.NT, k.op.BF16)
+		packed, err := l.weights.packed(&l.mm, i, rows, cols, k.op.Kind == graph.NT, op.BF16)
 		if err != nil {
 			return err
 		}

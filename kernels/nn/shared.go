@@ -172,7 +172,8 @@ func (l *Lane) repeat(at int) {
 	}
 }
 
-// leading is how many columns of a product's left factor are computed apart, 0 for none.
+// leading is how many columns of a product's left factor are computed apart, 0 for none. In int8 none are: the scale
+// of a row is by all of its columns.
 func (l *Lane) leading(s *step, w *gemm.Packed) int {
 	if len(l.same) == 0 || l.n < leadingLeast || len(s.shapes[0].Dims) != 1 {
 		return 0

@@ -72,10 +72,10 @@ func TestWhatIsSharedIsReadOnce(t *testing.T) {
 	b := &graph.Builder{}
 	x, u := b.Input("x", user+item), b.Input("u", user)
 	weight := func(name string, dims ...int) graph.ID { return b.Weight(name, dims...) }
-	tower := b.Add("", graph.ReLU{}, b.Dense("user tower", u, weight("k0", user, 16), weight("b0", 16), false))
-	deep := b.Add("", graph.ReLU{}, b.Dense("deep", b.Add("", graph.Concat{}, x, tower), weight("k1", user+item+16, 48), weight("b1", 48), false))
+	tower := b.Add("", graph.ReLU{}, b.Dense("user tower", u, weight("k0", user, 16), weight("b0", 16), graph.FP32))
+	deep := b.Add("", graph.ReLU{}, b.Dense("deep", b.Add("", graph.Concat{}, x, tower), weight("k1", user+item+16, 48), weight("b1", 48), graph.FP32))
 	b.Output("tower", tower)
-	b.Output("deep", b.Dense("last", deep, weight("k2", 48, 1), weight("b2", 1), false))
+	b.Output("deep", b.Dense("last", deep, weight("k2", 48, 1), weight("b2", 1), graph.FP32))
 	p := compile(t, b, nn.Options{})
 	values := func(n int) []float32 {
 		v := make([]float32, n)

@@ -36,7 +36,7 @@ func towerGraph(layers []densetest.Layer, bf16 bool) *graph.Builder {
 	for i, l := range layers {
 		k, bias := b.Weight(fmt.Sprintf("kernel_%d", i), l.In, l.Out), b.Weight(fmt.Sprintf("bias_%d", i), l.Out)
 		by = append(by, k, bias)
-		y = b.Dense(fmt.Sprintf("dense_%d", i), y, k, bias, bf16)
+		y = b.Dense(fmt.Sprintf("dense_%d", i), y, k, bias, map[bool]graph.Precision{true: graph.BF16}[bf16])
 		if i == len(layers)-1 {
 			break
 		}

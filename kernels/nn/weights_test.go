@@ -30,6 +30,13 @@ func TestPackedOnce(t *testing.T) {
 			seen[first] = true
 		}
 	}
+	eighth, err := w.int8(mm, 0, 2, 3)
+	if again, err2 := w.int8(other, 0, 2, 3); err != nil || err2 != nil || again != eighth {
+		t.Errorf("int8: quantised anew, %v, %v", err, err2)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = w.int8(mm, 0, 2, 3) }); n > 0 {
+		t.Errorf("%v allocations to get at what is quantised", n)
+	}
 	w.Reset(1, [][]float32{{10, 20, 30, 40, 50, 60}, {1, 2}})
 	p, err := w.packed(mm, 0, 2, 3, false, false)
 	if err != nil || !seen[p] {
@@ -38,5 +45,11 @@ func TestPackedOnce(t *testing.T) {
 	c := make([]float32, 3)
 	if err := mm.MulPacked(gemm.Of(c, 1, 3), gemm.Of([]float32{1, 1}, 1, 2), p, gemm.Plain); err != nil || c[0] != 50 || c[1] != 70 || c[2] != 90 {
 		t.Errorf("the new version gives %v, %v", c, err)
+	}
+	if anew, err := w.int8(mm, 0, 2, 3); err != nil || anew != eighth {
+		t.Errorf("int8: memory of the version before is not used: %v", err)
+	}
+	if err := mm.MulInt8(gemm.Of(c, 1, 3), gemm.Of([]float32{1, 1}, 1, 2), eighth, gemm.Plain); err != nil || c[0] < 49 || c[0] > 51 || c[2] < 89 || c[2] > 91 {
+		t.Errorf("the new version gives %v in int8, %v", c, err)
 	}
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -16,6 +17,7 @@ import (
 type Machine struct {
 	GFLOPs float64 `json:"gflops"` // multiply-adds of float32 a second, each counting two, in 1e9
 	BF16   float64 `json:"bf16"`   // those of bfloat16; 0: as of float32
+	INT8   float64 `json:"int8"`   // those of int8; 0: as of float32
 	GBs    float64 `json:"gbs"`    // bytes a second to and from memory, in 1e9
 	// Kernels are those of the machine that was measured, nil for one that was only told.
 	Kernels *Kernels `json:"kernels,omitempty"`
@@ -97,8 +99,8 @@ func (on Machine) node(name string, op graph.Op, c graph.Cost) Node {
 	peak := on.GFLOPs
 	if op != nil {
 		n.Op = op.Name()
-		if p, ok := op.(graph.MatMul); ok && p.BF16 && on.BF16 > 0 {
-			peak = on.BF16
+		if p, ok := op.(graph.MatMul); ok {
+			peak = cmp.Or([...]float64{graph.BF16: on.BF16, graph.INT8: on.INT8}[p.Precision], peak)
 		}
 	}
 	if compute := n.GFLOP / peak; compute > n.Seconds {
@@ -151,7 +153,7 @@ func (c *Costs) Print(w io.Writer) error {
 		}
 	}
 	if k := c.Machine.Kernels; err == nil && k != nil {
-		_, err = fmt.Fprintf(w, "kernels: float32 %s, bfloat16 %s at %.4g GFLOP/s, tables %s\n", k.Float32, k.BFloat16, c.Machine.BF16, k.Tables)
+		_, err = fmt.Fprintf(w, "kernels: float32 %s, bfloat16 %s at %.4g GFLOP/s, int8 %s at %.4g, tables %s\n", k.Float32, k.BFloat16, c.Machine.BF16, k.Int8, c.Machine.INT8, k.Tables)
 		if err == nil && k.Refused != "" {
 			_, err = fmt.Fprintf(w, "refused: %s\n", k.Refused)
 		}

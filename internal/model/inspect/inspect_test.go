@@ -110,23 +110,29 @@ func TestInit(t *testing.T) {
 
 func TestMeasure(t *testing.T) {
 	m := Measure(20e6)
-	if !(m.GFLOPs > 0.1 && m.GFLOPs < 1e6 && m.GBs > 0.1 && m.GBs < 1e5 && m.BF16 > 0.1) || m.Kernels.Float32 == "" || m.Kernels.Tables == "" {
+	if !(m.GFLOPs > 0.1 && m.GFLOPs < 1e6 && m.GBs > 0.1 && m.GBs < 1e5 && m.BF16 > 0.1 && m.INT8 > 0.1) || m.Kernels.Float32 == "" || m.Kernels.Tables == "" {
 		t.Errorf("%+v", m)
 	}
-	if of := (Machine{GFLOPs: 7}).Or(m); of.GFLOPs != 7 || of.BF16 != 0 || of.GBs != m.GBs {
+	if of := (Machine{GFLOPs: 7}).Or(m); of.GFLOPs != 7 || of.BF16 != 0 || of.INT8 != 0 || of.GBs != m.GBs {
 		t.Errorf("%+v", of)
 	}
 }
 
-// A product of bfloat16 is as fast as the machine's ceiling for those.
-func TestCostOfBFloat16(t *testing.T) {
+// A product of bfloat16 or int8 is as fast as the machine's ceiling for those.
+func TestCostByPrecision(t *testing.T) {
+	costByPrecision(t, model.ModelSpec_BF16, Machine{GFLOPs: 1, BF16: 4, INT8: 2, GBs: 1000})
+	costByPrecision(t, model.ModelSpec_INT8, Machine{GFLOPs: 1, BF16: 2, INT8: 4, GBs: 1000})
+}
+
+func costByPrecision(t *testing.T, compute model.ModelSpec_Compute, on Machine) {
+	t.Helper()
 	spec := ready(t, "dcn-v2.yaml")
-	spec.ServingCompute = model.ModelSpec_BF16
+	spec.ServingCompute = compute
 	slow, err := Cost(spec, 512, true, Machine{GFLOPs: 1, GBs: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fast, err := Cost(spec, 512, true, Machine{GFLOPs: 1, BF16: 4, GBs: 1000})
+	fast, err := Cost(spec, 512, true, on)
 	if err != nil {
 		t.Fatal(err)
 	}

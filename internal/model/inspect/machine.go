@@ -13,13 +13,14 @@ import (
 type Kernels struct {
 	Float32  string `json:"float32"`  // of matrix products: plain, avx2, avx512
 	BFloat16 string `json:"bfloat16"` // of those of bfloat16: also avx512bf16, amxbf16; "+round" multiplies rounded factors in float32
+	Int8     string `json:"int8"`     // of those of int8, in serving: plain, avx2
 	Tables   string `json:"tables"`   // of look-ups and updates of rows
 	Refused  string `json:"refused,omitempty"`
 }
 
 // Backends says which kernels run here.
 func Backends() *Kernels {
-	k := &Kernels{Tables: table.Backend()}
+	k := &Kernels{Int8: gemm.BackendInt8(), Tables: table.Backend()}
 	k.Float32, k.BFloat16 = gemm.Backends()
 	if err := gemm.Refused(); err != nil {
 		k.Refused = err.Error()
@@ -27,10 +28,10 @@ func Backends() *Kernels {
 	return k
 }
 
-// Measure finds for about 3 d what this machine's processors can do together.
+// Measure finds for about 4 d what this machine's processors can do together.
 func Measure(d time.Duration) Machine {
 	threads := runtime.GOMAXPROCS(0)
-	m := Machine{GFLOPs: gemm.Ceiling(threads, d), BF16: gemm.CeilingBF16(threads, d), GBs: bandwidth(threads, d) / 1e9}
+	m := Machine{GFLOPs: gemm.Ceiling(threads, d), BF16: gemm.CeilingBF16(threads, d), INT8: gemm.CeilingInt8(threads, d), GBs: bandwidth(threads, d) / 1e9}
 	m.Kernels = Backends()
 	return m
 }
@@ -68,7 +69,7 @@ func bandwidth(threads int, d time.Duration) float64 {
 // Or is on with what it lacks from what was found.
 func (on Machine) Or(found Machine) Machine {
 	if on.GFLOPs > 0 {
-		found.GFLOPs, found.BF16 = on.GFLOPs, 0
+		found.GFLOPs, found.BF16, found.INT8 = on.GFLOPs, 0, 0
 	}
 	if on.GBs > 0 {
 		found.GBs = on.GBs

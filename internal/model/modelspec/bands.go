@@ -74,7 +74,7 @@ func Rounded(spec *model.ModelSpec) ([]bool, error) {
 			for operand, id := range n.In {
 				if id == w {
 					o, product := n.Op.(graph.MatMul)
-					read, rounded[i] = true, rounded[i] && product && o.BF16 && operand < 2
+					read, rounded[i] = true, rounded[i] && product && o.Precision == graph.BF16 && operand < 2
 				}
 			}
 		}

@@ -82,7 +82,10 @@ func TestErrorsNameNodeAndLine(t *testing.T) {
 		{"a cross with a field", "slot: 2, table", "slot: 2, field: m, cross: [user, user], table", `line 4: feature "movie" is crossed, so no record has it`},
 		{"weights of pairs", "{logit: logit,", "{logit: logit, loss: IN_BATCH_AUC, weight_field: w,", `line 19: task "logit" has the loss IN_BATCH_AUC, which compares the samples`},
 		{"a softmax of no towers", "{logit: logit,", "{logit: logit, loss: IN_BATCH_SOFTMAX,", `line 19: task "logit" has the loss IN_BATCH_SOFTMAX and learns layer "logit", which is no dot of two towers`},
-		{"int8", "name: deep\n", "name: deep\nserving_compute: INT8\n", `the serving_compute INT8 is not computed`},
+		{"training in int8", "name: deep\n", "name: deep\ncompute: INT8\n", `line 2: the compute is INT8, which nothing is trained in: use FP32 or BF16, and serving_compute: INT8 for scores`},
+		{"a layer in int8", "mlp: {units: [8, 1]}", "compute: INT8, mlp: {units: [8, 1]}", `line 16: layer "deep" has the compute INT8, which nothing is trained in`},
+		{"serving in int4", "name: deep\n", "name: deep\nserving_compute: INT4\n", `line 2: invalid value for enum field servingCompute: "INT4"`},
+		{"serving in a number", "name: deep\n", "name: deep\nserving_compute: 3\n", `line 2: the serving_compute 3 is unknown: use FP32, BF16 or INT8`},
 	} {
 		text := strings.Replace(deep, tc.from, tc.to, 1)
 		if text == deep {

@@ -192,13 +192,25 @@ func (c *complaints) model(spec *model.ModelSpec) {
 	if model.ModelSpec_Reduction_name[int32(spec.GetReduction())] == "" {
 		c.add("the reduction %d is unknown: use SUM or MEAN", spec.GetReduction())
 	}
-	if spec.GetCompute() != model.ModelSpec_FP32 && spec.GetCompute() != model.ModelSpec_BF16 {
-		c.add("the compute is %v: use FP32 or BF16", spec.GetCompute())
+	c.path = "compute"
+	c.trained("the compute is", spec.GetCompute())
+	c.path = "serving_compute"
+	if model.ModelSpec_Compute_name[int32(spec.GetServingCompute())] == "" {
+		c.add("the serving_compute %d is unknown: use FP32, BF16 or INT8", spec.GetServingCompute())
 	}
-	if s := spec.GetServingCompute(); s != model.ModelSpec_FP32 && s != model.ModelSpec_BF16 {
-		c.add("the serving_compute %v is not computed by this build: use FP32 or BF16", s)
-	}
+	c.path = ""
 	if n := float64(spec.GetClipNorm()); math.IsNaN(n) || math.IsInf(n, 0) || n < 0 {
 		c.add("clip_norm is %g: give a finite number, 0 for none", n)
+	}
+}
+
+// trained checks a compute that holds in training, too.
+func (c *complaints) trained(what string, compute model.ModelSpec_Compute) {
+	switch compute {
+	case model.ModelSpec_FP32, model.ModelSpec_BF16:
+	case model.ModelSpec_INT8:
+		c.add("%s INT8, which nothing is trained in: use FP32 or BF16, and serving_compute: INT8 for scores", what)
+	default:
+		c.add("%s %d, which is unknown: use FP32 or BF16", what, compute)
 	}
 }

@@ -69,7 +69,7 @@ func (n *network) scores(m *model.Attention, q, k graph.ID) (graph.ID, error) {
 	if err != nil {
 		return graph.None, err
 	}
-	y := n.Attend(n.layer.GetName()+":attend", q, k, w[0], w[1], w[2], bias, n.bf16())
+	y := n.Attend(n.layer.GetName()+":attend", q, k, w[0], w[1], w[2], bias, n.precision())
 	for i, u := range units[1:] {
 		if y, err = n.activate(fmt.Sprintf("%d/", i), y, between); err != nil {
 			return graph.None, err

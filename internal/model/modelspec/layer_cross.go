@@ -39,9 +39,9 @@ func (n *network) cross(m *model.Cross, in []graph.ID) (graph.ID, error) {
 			return graph.None, err
 		}
 		if m.GetRank() > 0 {
-			x = n.CrossLowRank(name, x0, x, kernels[0], kernels[1], bias, n.bf16())
+			x = n.CrossLowRank(name, x0, x, kernels[0], kernels[1], bias, n.precision())
 		} else {
-			x = n.Cross(name, x0, x, kernels[0], bias, n.bf16())
+			x = n.Cross(name, x0, x, kernels[0], bias, n.precision())
 		}
 	}
 	return x, nil

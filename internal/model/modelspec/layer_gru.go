@@ -66,5 +66,5 @@ func (n *network) recurrent(prefix string, x graph.ID, columns, h int, fill floa
 	if again, err = n.weight(prefix+"recurrent", drawn, h, columns); err != nil {
 		return graph.None, graph.None, err
 	}
-	return n.add(graph.MatMul{Bias: true, BF16: n.bf16()}, x, kernel, bias), again, nil
+	return n.add(graph.MatMul{Bias: true, Precision: n.precision()}, x, kernel, bias), again, nil
 }

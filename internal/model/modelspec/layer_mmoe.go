@@ -64,7 +64,7 @@ func (n *network) gated(name string, x graph.ID, experts []graph.ID) (graph.ID, 
 	if err != nil {
 		return graph.None, err
 	}
-	gate := n.add(graph.MatMul{BF16: n.bf16()}, x, kernel)
+	gate := n.add(graph.MatMul{Precision: n.precision()}, x, kernel)
 	return n.Mix(n.layer.GetName()+":"+name, gate, experts...), nil
 }
 

@@ -271,12 +271,15 @@ func (n *network) product(prefix string, x graph.ID, units int) (graph.ID, error
 	if err != nil {
 		return graph.None, err
 	}
-	// A single unit is a logit, or a part of one: exact, and no slower so.
-	return n.add(graph.MatMul{Bias: true, BF16: n.bf16() && units > 1}, x, kernel, bias), nil
+	p := n.precision()
+	if units == 1 { // a logit, or a part of one: exact, and no slower so
+		p = graph.FP32
+	}
+	return n.add(graph.MatMul{Bias: true, Precision: p}, x, kernel, bias), nil
 }
 
-// bf16 says whether the layer's products are of bfloat16.
-func (n *network) bf16() bool {
+// precision is that of the layer's products.
+func (n *network) precision() graph.Precision {
 	compute := n.spec.GetCompute()
 	if n.serving {
 		compute = n.spec.GetServingCompute()
@@ -284,7 +287,7 @@ func (n *network) bf16() bool {
 	if n.layer.Compute != nil {
 		compute = n.layer.GetCompute()
 	}
-	return compute == model.ModelSpec_BF16
+	return graph.Precision(compute) // the numbers are the same
 }
 
 // flat is a value as one row of numbers.

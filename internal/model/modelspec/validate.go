@@ -235,9 +235,7 @@ func (c *complaints) layers(spec *model.ModelSpec) {
 		if len(l.GetInputs()) > MaxInputs {
 			c.add("%s has %d inputs: %d are allowed", what, len(l.GetInputs()), MaxInputs)
 		}
-		if l.Compute != nil && l.GetCompute() != model.ModelSpec_FP32 && l.GetCompute() != model.ModelSpec_BF16 {
-			c.add("%s has the compute %v: use FP32 or BF16", what, l.GetCompute())
-		}
+		c.trained(what+" has the compute", l.GetCompute())
 	}
 	if size := InputSize(spec); size > MaxUnits {
 		c.path = "features"

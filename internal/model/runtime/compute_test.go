@@ -97,18 +97,21 @@ func withinBounds(t *testing.T, compute model.ModelSpec_Compute) {
 }
 
 // Of a layer's products those of several units are of bfloat16 where it, or the model, says so,
-// with their gradients; a logit's never are.
+// with their gradients, and of int8 where the model says so of serving; a logit's never are.
 func TestComputeIsByLayer(t *testing.T) {
-	bf16, fp32 := model.ModelSpec_BF16, model.ModelSpec_FP32
+	bf16, fp32, int8 := model.ModelSpec_BF16, model.ModelSpec_FP32, model.ModelSpec_INT8
 	for _, tc := range []struct {
 		all, serving model.ModelSpec_Compute
 		layers       []*model.ModelSpec_Compute // nil: as the model
 		train, serve int                        // products of bfloat16
+		quantised    int                        // of int8
 	}{
-		{fp32, fp32, []*model.ModelSpec_Compute{nil, nil, nil}, 0, 0},
-		{bf16, fp32, []*model.ModelSpec_Compute{nil, nil, nil}, 6, 0},
-		{bf16, bf16, []*model.ModelSpec_Compute{nil, &fp32, nil}, 3, 1},
-		{fp32, bf16, []*model.ModelSpec_Compute{&bf16, nil, &bf16}, 3, 2},
+		{fp32, fp32, []*model.ModelSpec_Compute{nil, nil, nil}, 0, 0, 0},
+		{bf16, fp32, []*model.ModelSpec_Compute{nil, nil, nil}, 6, 0, 0},
+		{bf16, bf16, []*model.ModelSpec_Compute{nil, &fp32, nil}, 3, 1, 0},
+		{fp32, bf16, []*model.ModelSpec_Compute{&bf16, nil, &bf16}, 3, 2, 0},
+		{bf16, int8, []*model.ModelSpec_Compute{nil, nil, nil}, 6, 0, 2},
+		{fp32, int8, []*model.ModelSpec_Compute{&fp32, nil, nil}, 0, 0, 1},
 	} {
 		spec := modelspec.MovieRanking()
 		spec.Compute, spec.ServingCompute = tc.all, tc.serving
@@ -119,16 +122,19 @@ func TestComputeIsByLayer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := []int{products(m.Train), products(m.Serve)}; got[0] != tc.train || got[1] != tc.serve {
+		if got := []int{products(m.Train, graph.BF16), products(m.Serve, graph.BF16)}; got[0] != tc.train || got[1] != tc.serve {
 			t.Errorf("%+v: %d products of bfloat16", tc, got)
+		}
+		if got := []int{products(m.Train, graph.INT8), products(m.Serve, graph.INT8)}; got[0] != 0 || got[1] != tc.quantised {
+			t.Errorf("%+v: %d products of int8", tc, got)
 		}
 	}
 }
 
-// products counts those of bfloat16.
-func products(g *graph.Graph) (n int) {
+// products counts those of a precision.
+func products(g *graph.Graph, p graph.Precision) (n int) {
 	for _, node := range g.Nodes() {
-		if op, ok := node.Op.(graph.MatMul); ok && op.BF16 {
+		if op, ok := node.Op.(graph.MatMul); ok && op.Precision == p {
 			n++
 		}
 	}

@@ -81,12 +81,12 @@ func equalOnce(t *testing.T, e *Engine, all []Sample, shares bool) {
 }
 
 // What the candidates of a request have in common is computed once, with the bits that each by itself has: in
-// float32 and bfloat16, whatever is in common.
+// float32, bfloat16 and int8, whatever is in common.
 func TestSharedColumns(t *testing.T) {
 	models := readyModels(t)
 	models["movies"] = modelspec.MovieRanking()
 	for name, spec := range models {
-		for _, compute := range []model.ModelSpec_Compute{model.ModelSpec_FP32, model.ModelSpec_BF16} {
+		for _, compute := range []model.ModelSpec_Compute{model.ModelSpec_FP32, model.ModelSpec_BF16, model.ModelSpec_INT8} {
 			spec.ServingCompute = compute
 			e := engineOf(t, spec, 2, 64)
 			for seed := range uint64(6) {

@@ -42,8 +42,15 @@ type drawing struct {
 
 // Options are what may be in a graph.
 type Options struct {
-	BF16 bool // products are
+	BF16 bool // products are; not INT8, which has no gradients
 	Sums bool // over the batch, between inputs and loss
+}
+
+func (o Options) products() graph.Precision {
+	if o.BF16 {
+		return graph.BF16
+	}
+	return graph.FP32
 }
 
 // Draw draws a graph of every operation there is, in any order, with a loss of them and its gradients by all
@@ -144,9 +151,9 @@ func (d *drawing) weight(dims ...int) graph.ID {
 func (d *drawing) dense(x graph.ID, out int, bias bool) graph.ID {
 	w := d.weight(d.width(x), out)
 	if bias {
-		return d.Dense("", x, w, d.weight(out), d.o.BF16)
+		return d.Dense("", x, w, d.weight(out), d.o.products())
 	}
-	return d.Add("", graph.MatMul{BF16: d.o.BF16}, x, w)
+	return d.Add("", graph.MatMul{Precision: d.o.products()}, x, w)
 }
 
 // next draws one more value [n m].
@@ -190,9 +197,9 @@ func (d *drawing) next() graph.ID {
 	case 13:
 		return d.Add("", graph.MulScalar{}, x, d.Add("", graph.Scale{Factor: 3, Shift: 0.5}, d.Const(0.25, graph.Fixed())))
 	case 14:
-		return d.Add("", graph.MatMul{Kind: graph.NT, BF16: d.o.BF16}, x, d.weight(1+d.r.IntN(20), m))
+		return d.Add("", graph.MatMul{Kind: graph.NT, Precision: d.o.products()}, x, d.weight(1+d.r.IntN(20), m))
 	case 16: // a product that is a factor
-		return d.Add("", graph.MatMul{BF16: d.o.BF16}, x, d.Add("", graph.MatMul{Kind: graph.TN, BF16: d.o.BF16}, x, d.any()))
+		return d.Add("", graph.MatMul{Precision: d.o.products()}, x, d.Add("", graph.MatMul{Kind: graph.TN, Precision: d.o.products()}, x, d.any()))
 	case 17:
 		return d.Add("", graph.Broadcast{Dims: []int{m}}, d.Add("", graph.SumRows{}, x))
 	default: // a layer over rows of each sample

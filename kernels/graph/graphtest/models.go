@@ -17,11 +17,11 @@ func (d *drawing) model(x graph.ID) graph.ID {
 		f, dim := 1+d.r.IntN(3), 1+d.r.IntN(9)
 		return d.Add("", graph.FFM{}, d.Add("", graph.Reshape{Dims: []int{f, f, dim}}, d.as(f*f*dim)))
 	case 2:
-		return d.Cross("", d.as(m), x, d.weight(m, m), d.weight(m), d.o.BF16)
+		return d.Cross("", d.as(m), x, d.weight(m, m), d.weight(m), d.o.products())
 	case 3:
 		r := 1 + d.r.IntN(m)
 		x0 := d.Add("", graph.Scale{Factor: 0.1}, d.as(m)) // else values grow, and bounds more so
-		return d.CrossLowRank("", x0, x, d.weight(m, r), d.weight(r, m), d.weight(m), d.o.BF16)
+		return d.CrossLowRank("", x0, x, d.weight(m, r), d.weight(r, m), d.weight(m), d.o.products())
 	case 4: // what becomes MulAdd
 		p := d.Add("", graph.Mul{}, x, d.as(m))
 		return d.Add("", graph.Add{}, p, d.as(m))

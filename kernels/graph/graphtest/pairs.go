@@ -105,14 +105,16 @@ func (s sizes) terms() []Pair {
 				return y
 			}},
 		{"cross", []graph.Shape{per(width), per(width), fixed(width, width), fixed(width)},
-			func(b *graph.Builder, in []graph.ID) graph.ID { return b.Cross("", in[0], in[1], in[2], in[3], false) },
+			func(b *graph.Builder, in []graph.ID) graph.ID {
+				return b.Cross("", in[0], in[1], in[2], in[3], graph.FP32)
+			},
 			func(b *graph.Builder, in []graph.ID) graph.ID {
 				z := b.Add("", graph.Add{}, b.Add("", graph.MatMul{}, in[1], in[2]), b.Add("", graph.Broadcast{Dims: []int{width}}, in[3]))
 				return b.Add("", graph.Add{}, b.Add("", graph.Mul{}, in[0], z), in[1])
 			}},
 		{"cross of low rank", []graph.Shape{per(width), per(width), fixed(width, rank), fixed(rank, width), fixed(width)},
 			func(b *graph.Builder, in []graph.ID) graph.ID {
-				return b.CrossLowRank("", in[0], in[1], in[2], in[3], in[4], false)
+				return b.CrossLowRank("", in[0], in[1], in[2], in[3], in[4], graph.FP32)
 			},
 			func(b *graph.Builder, in []graph.ID) graph.ID {
 				z := b.Add("", graph.MatMul{}, b.Add("", graph.MatMul{}, in[1], in[2]), in[3])
@@ -178,13 +180,13 @@ func (s sizes) sequences() []Pair {
 			}},
 		{"attend", []graph.Shape{per(dim), per(steps, dim), fixed(dim, units), fixed(dim, units), fixed(dim, units), fixed(units)},
 			func(b *graph.Builder, in []graph.ID) graph.ID {
-				return b.Attend("", in[0], in[1], in[2], in[3], in[4], in[5], false)
+				return b.Attend("", in[0], in[1], in[2], in[3], in[4], in[5], graph.FP32)
 			},
 			func(b *graph.Builder, in []graph.ID) graph.ID { // [q, k, q⊙k]·w, step by step
 				q, k, y := in[0], flat(b, in[1]), []graph.ID{}
 				for t := range steps {
 					k := columns(b, k, t, dim)
-					z := b.Dense("", q, in[2], in[5], false)
+					z := b.Dense("", q, in[2], in[5], graph.FP32)
 					z = b.Add("", graph.Add{}, z, b.Add("", graph.MatMul{}, k, in[3]))
 					y = append(y, b.Add("", graph.Add{}, z, b.Add("", graph.MatMul{}, b.Add("", graph.Mul{}, q, k), in[4])))
 				}

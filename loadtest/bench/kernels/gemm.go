@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/kernels/gemm"
 	"github.com/monolith-go/monolith/kernels/par"
 	"github.com/monolith-go/monolith/loadtest/bench"
@@ -20,16 +21,26 @@ type products struct {
 	kind    string
 	ceiling bench.Rate // GFLOP/s
 	op      gemm.Op
+	compute model.ModelSpec_Compute
 }
 
-// precisions are the two that products have, float32 first.
+// precisions are the two that products of training have, float32 first.
 func precisions() []products {
 	plain, half := gemm.Plain, gemm.Plain
 	half.BF16 = true
-	measured := func(ceiling func(int, time.Duration) float64) bench.Rate {
-		return func(context.Context) (float64, error) { return ceiling(bench.Threads(), bench.PassTime/4), nil }
+	return []products{
+		{"float32", measured(gemm.Ceiling), plain, model.ModelSpec_FP32},
+		{"bfloat16", measured(gemm.CeilingBF16), half, model.ModelSpec_BF16},
 	}
-	return []products{{"float32", measured(gemm.Ceiling), plain}, {"bfloat16", measured(gemm.CeilingBF16), half}}
+}
+
+// int8 is the precision that only scores have.
+func int8() products {
+	return products{"int8", measured(gemm.CeilingInt8), gemm.Plain, model.ModelSpec_INT8}
+}
+
+func measured(ceiling func(int, time.Duration) float64) bench.Rate {
+	return func(context.Context) (float64, error) { return ceiling(bench.Threads(), bench.PassTime/4), nil }
 }
 
 // repeated is how often a second work runs once in [bench.PassTime].
