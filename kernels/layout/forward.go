@@ -18,7 +18,8 @@ type Tensor struct {
 // enough. A sample without ids of a feature gets zeros. Ids that repeat count each time.
 //
 // Unshared slices of ADDN add row by row into the output; a shared one is pooled first,
-// and overwrites if it is the first slice: the original's order of additions.
+// and overwrites if it is the first slice: the original's order of additions. With rows.Once what is
+// shared altogether has one row, and the Shape of one sample.
 //
 // On an error dst is not written. Forward may run many times at once on one plan.
 func (p *Plan) Forward(dst []Tensor, rows *Rows, r Runner) ([]Tensor, error) {
@@ -42,7 +43,10 @@ func (p *Plan) Forward(dst []Tensor, rows *Rows, r Runner) ([]Tensor, error) {
 		d.Output = p.outputs[t.output].name
 		d.Shape = append(d.Shape[:0], t.shape...)
 		d.Shape[0] = batch
-		d.Data = grow(d.Data, batch*t.sample)
+		if rows.Once && len(w.requests) == 1 && w.requests[0].shares(p, i) {
+			d.Shape[0] = 1
+		}
+		d.Data = grow(d.Data, d.Shape[0]*t.sample)
 	}
 	for i := range w.requests {
 		q := &w.requests[i]
@@ -54,6 +58,16 @@ func (p *Plan) Forward(dst []Tensor, rows *Rows, r Runner) ([]Tensor, error) {
 		run(r, tasks, forwarding{p, dst, w, q}, forwarding.piece)
 	}
 	return dst, nil
+}
+
+// shares says whether all samples share all of a tensor.
+func (q *request) shares(p *Plan, tensor int) bool {
+	for _, u := range p.outputs[p.tensors[tensor].output].uses {
+		if u.tensor == tensor && q.nfl[u.feature]&SharedBit == 0 {
+			return false
+		}
+	}
+	return q.batch > 0
 }
 
 // forwarding is what the pieces of one request's Forward have in common.
@@ -124,6 +138,10 @@ func (p *Plan) forward(dst []Tensor, w *work, q *request, o *output, lo, hi int)
 	for _, u := range o.uses {
 		f := &p.features[u.feature]
 		size := p.tensors[u.tensor].sample
+		lo, hi := lo, hi
+		if dst[u.tensor].Shape[0] < q.batch { // one row, of the first sample's piece
+			lo, hi = min(lo, 1), min(hi, 1)
+		}
 		data := dst[u.tensor].Data[(q.sample+lo)*size : (q.sample+hi)*size]
 		if q.nfl[u.feature]&SharedBit == 0 {
 			q.poolEach(data, size, lo, hi, f, u, o.typ != AddN || u.first)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -155,6 +156,13 @@ func check(t *testing.T, rng *rand.Rand, w *world, columns, equal bool, pool *pa
 				firstForward = data(got)
 			}
 			sameBits(t, name+" against the first version", data(got), firstForward)
+			rows.Once = true
+			once, err := p.Forward(nil, rows, pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.sameOnce(t, name, once, got)
+			rows.Once = false
 
 			back, err := p.Gradient(nil, rows, grads, nil)
 			if err != nil {
@@ -170,6 +178,36 @@ func check(t *testing.T, rng *rand.Rand, w *world, columns, equal bool, pool *pa
 			}
 			sameBits(t, name+" gradient on a pool", again, back)
 		}
+	}
+}
+
+// sameOnce says that tensors are those of each sample, and that what all samples share has one row.
+func (w *world) sameOnce(t *testing.T, name string, once, each []layout.Tensor) {
+	t.Helper()
+	var shared []bool // by tensor
+	for _, o := range slices.SortedFunc(slices.Values(w.cfg.Outputs), func(a, b layout.Output) int { return strings.Compare(a.Name, b.Name) }) {
+		all := true
+		for _, s := range o.Slices {
+			one := w.shared[s.Feature] || w.rows[s.Feature] == nil
+			if all = all && one; o.Type == layout.None {
+				shared = append(shared, one)
+			}
+		}
+		if o.Type != layout.None {
+			shared = append(shared, all)
+		}
+	}
+	for i, got := range once {
+		data := got.Data
+		if shared[i] && w.batch > 0 {
+			data = slices.Repeat(data, w.batch)
+			if got.Shape[0] != 1 {
+				t.Fatalf("%s: tensor %d, which all samples share, has shape %v", name, i, got.Shape)
+			}
+		} else if got.Shape[0] != w.batch {
+			t.Fatalf("%s: tensor %d has shape %v", name, i, got.Shape)
+		}
+		sameBits(t, name+" once", [][]float32{data}, [][]float32{each[i].Data})
 	}
 }
 

@@ -29,6 +29,10 @@ type Rows struct {
 	// for each request the floats of each block.
 	NFLSize, FeatureSize, FIDSize []int32
 	EmbSize                       []int32
+
+	// Once has Forward give a tensor all of whose slices all samples share one row instead of a copy for
+	// each. Several requests share nothing.
+	Once bool
 }
 
 // Rows says how embeddings, the rows of s.FIDs list by list, belong to s. It shares s's

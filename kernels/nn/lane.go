@@ -29,6 +29,8 @@ type Lane struct {
 	// Of a run of samples that have something in common: see shared.go.
 	places []place
 	same   []int       // by place: how many leading floats all samples have in common
+	in     [][]float32 // the run's
+	copies [][]float32 // by input: its only row for each sample
 	bias   []float32   // what a product's sums start from
 	part   gemm.Packed // of its right factor
 }
@@ -60,7 +62,7 @@ func (v view) mat(last int) gemm.Mat {
 // Outputs says, in its own memory where that is large enough. Nothing of out may be memory of in or of w.
 // On an error what out holds is not to be used.
 func (p *Program) Run(l *Lane, n int, in [][]float32, w *Weights, out *Outputs) error {
-	if err := p.begin(l, n, in, w, out); err != nil {
+	if err := p.begin(l, n, in, nil, w, out); err != nil {
 		return err
 	}
 	defer l.release()
@@ -78,8 +80,8 @@ func (s *step) failed(err error) error {
 }
 
 // begin makes room for a run.
-func (p *Program) begin(l *Lane, n int, in [][]float32, w *Weights, out *Outputs) error {
-	if err := p.check(n, in, w); err != nil {
+func (p *Program) begin(l *Lane, n int, in [][]float32, shared []int, w *Weights, out *Outputs) error {
+	if err := p.check(n, in, shared, w); err != nil {
 		return err
 	}
 	if p.samples > 0 {
@@ -111,17 +113,20 @@ func (p *Program) begin(l *Lane, n int, in [][]float32, w *Weights, out *Outputs
 // release forgets what belongs to others.
 func (l *Lane) release() {
 	clear(l.views)
-	l.weights, l.rows, l.places, l.same, l.part = nil, rowJob{}, nil, l.same[:0], gemm.Packed{}
+	l.weights, l.rows, l.places, l.in, l.same, l.part = nil, rowJob{}, nil, nil, l.same[:0], gemm.Packed{}
 }
 
 // Outputs are a run's results, in the order of [Program.Outputs].
 type Outputs struct{ Values [][]float32 }
 
-func (p *Program) check(n int, in [][]float32, w *Weights) error {
+func (p *Program) check(n int, in [][]float32, shared []int, w *Weights) error {
 	if n < 0 || len(in) != len(p.inputs) || len(w.Values) != len(p.weights) {
 		return fmt.Errorf("nn: %d samples with %d inputs and %d weights: give 0 samples or more, %d inputs and %d weights", n, len(in), len(w.Values), len(p.inputs), len(p.weights))
 	}
 	for i, port := range p.inputs {
+		if size := port.Shape.Size(); shared != nil && shared[i] >= size && len(in[i]) == size {
+			continue // one row for all
+		}
 		if p.readsInput[i] && len(in[i]) != port.Shape.Floats(n) {
 			return fmt.Errorf("nn: input %q has %d floats: %d samples of %v have %d", port.Name, len(in[i]), n, port.Shape, port.Shape.Floats(n))
 		}

@@ -34,21 +34,21 @@ func (c *compiler) flows() {
 	}
 }
 
-// RunShared is Run where of input i the first shared[i] floats are the same in each sample. What depends
-// on these alone is computed for one sample, and the part of a product that they are the leading factors of
-// once, as what the rest starts from. No bit differs from Run's.
+// RunShared is Run where of input i the first shared[i] floats are the same in each sample; where they are all
+// floats, in may have one sample's alone. What depends on these alone is computed for one sample, and the part of
+// a product that they are the leading factors of once, as what the rest starts from. No bit differs from Run's.
 func (p *Program) RunShared(l *Lane, n int, in [][]float32, shared []int, w *Weights, out *Outputs) error {
-	if n < 2 {
-		return p.Run(l, n, in, w, out)
-	}
 	if len(shared) != len(p.inputs) {
 		return fmt.Errorf("nn: %d numbers of common floats: the program has %d inputs", len(shared), len(p.inputs))
 	}
-	if err := p.begin(l, n, in, w, out); err != nil {
+	if n < 2 {
+		return p.Run(l, n, in, w, out)
+	}
+	if err := p.begin(l, n, in, shared, w, out); err != nil {
 		return err
 	}
 	defer l.release()
-	l.places = p.places
+	l.places, l.in = p.places, in
 	l.spread(p, shared)
 	for i := range p.steps {
 		if err := l.once(&p.steps[i]); err != nil {
@@ -164,12 +164,29 @@ func (l *Lane) rejoin(s *step) {
 func (l *Lane) repeat(at int) {
 	v := &l.views[at]
 	v.stride = l.places[at].stride
-	if l.places[at].root == inputRoot {
-		return // the caller's, where each sample has its row
+	if p := l.places[at]; p.root == inputRoot {
+		v.v = l.rowsOf(p.index, p.stride)[p.col:] // a kernel that reads an input as a matrix: nearly none does
+		return
 	}
 	for i := 1; i < v.n; i++ {
 		copy(v.row(i), v.row(0))
 	}
+}
+
+// rowsOf is an input with a row for each sample: the caller's, or copies of the only one it gave.
+func (l *Lane) rowsOf(input, stride int) []float32 {
+	given := l.in[input]
+	if len(given) == l.n*stride {
+		return given
+	}
+	for len(l.copies) <= input {
+		l.copies = append(l.copies, nil)
+	}
+	l.copies[input] = aligned(l.copies[input], l.n*stride)
+	for rest := l.copies[input]; len(rest) > 0; rest = rest[stride:] {
+		copy(rest, given[:stride])
+	}
+	return l.copies[input]
 }
 
 // leading is how many columns of a product's left factor are computed apart, 0 for none. In int8 none are: the scale

@@ -143,6 +143,7 @@ func (b *Batch) seal() error {
 		Version: layout.V5, Embeddings: b.embeddings,
 		FIDOffset: s.FIDOffset, FeatureOffset: s.FeatureOffset, NFLOffset: s.NFLOffset, EmbSize: s.EmbSize,
 		BatchSize: b.sizes[:1], NFLSize: b.sizes[1:2], FeatureSize: b.sizes[2:3], FIDSize: b.sizes[3:4],
+		Once: b.scored,
 	}
 	b.sealed = true
 	return nil

@@ -65,6 +65,17 @@ func equalOnce(t *testing.T, e *Engine, all []Sample, shares bool) {
 	if slices.Contains(each.shared, true) || slices.Contains(once.shared, true) != shares || shares && !each.Shares() {
 		t.Errorf("shared: %v and %v, want none and %v", each.shared, once.shared, shares)
 	}
+	for i, tensor := range e.tensors { // a shared sequence is not copied to every candidate
+		rows := 1
+		for _, p := range tensor.pieces {
+			if !once.shared[p.feature] {
+				rows = len(all)
+			}
+		}
+		if in := once.input[i]; in.Shape[0] != rows || len(in.Data)*len(all) != len(each.input[i].Data)*rows {
+			t.Errorf("output %q has %d rows of %d floats, want %d", in.Output, in.Shape[0], len(in.Data), rows)
+		}
+	}
 	for f := range e.features {
 		for i := range all {
 			for k, id := range once.IDs(f, i) {
