@@ -92,6 +92,8 @@ type Config struct {
 
 	// GRPCPort and RESTPort stand in place of GRPC and HTTP.
 	GRPCPort, RESTPort int
+	// RESTTimeoutMillis is how long a REST call may take, which is its deadline. Default 30 s.
+	RESTTimeoutMillis int
 	// ModelName and ModelBasePath are one model that is served, and where its versions lie.
 	ModelName, ModelBasePath string
 	// FilePoll is PollInterval in seconds; 0: base paths are looked at once.
@@ -158,6 +160,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 func (c Config) withDefaults() Config {
 	c.GRPC, c.HTTP, c.Rows = cmp.Or(c.GRPC, freeLoopback), cmp.Or(c.HTTP, freeLoopback), cmp.Or(c.Rows, freeLoopback)
 	c.MaxBatch = cmp.Or(c.MaxBatch, 4096)
+	c.RESTTimeoutMillis = cmp.Or(c.RESTTimeoutMillis, 30_000)
 	c.ModelName = cmp.Or(c.ModelName, standardModel)
 	c.LookupTimeout = cmp.Or(c.LookupTimeout, 200*time.Millisecond)
 	c.LoadBytes = cmp.Or(c.LoadBytes, 256<<20)

@@ -55,6 +55,7 @@ func (f idle) Type() string   { return f.kind }
 func (c *Config) registerDropIn(fs *pflag.FlagSet) {
 	fs.IntVar(&c.GRPCPort, "port", notGiven, "`port` of the gRPC API, in place of --grpc: on all addresses where TLS or --insecure-grpc protects or opens it, else on this machine alone (a server by itself: 8500)")
 	fs.IntVar(&c.RESTPort, "rest-api-port", notGiven, "`port` of the REST API, in place of --http, likewise")
+	fs.IntVar(&c.RESTTimeoutMillis, "rest-api-timeout-in-ms", c.RESTTimeoutMillis, "`milliseconds` that a REST call may take: one that would take longer is refused at once")
 	fs.StringVar(&c.ModelName, "model-name", c.ModelName, "`name` of the model in --model-base-path")
 	fs.StringVar(&c.ModelBasePath, "model-base-path", "", "`folder` of a model's versions, such as exported_models/entry; not looked at where --model-config-file is given")
 	fs.IntVar(&c.FilePoll, "file-system-poll-wait-seconds", notGiven, "`seconds` between two looks at the base paths, in place of --poll-interval; 0: each is looked at when it is configured")
@@ -90,6 +91,9 @@ func (c *Config) validateDropIn(complain func(format string, args ...any)) {
 			complain("%s and %s both say where to listen; give one of them", p.flag, p.other)
 		}
 	}
+	if c.RESTTimeoutMillis < 0 || c.registered && c.RESTTimeoutMillis == 0 {
+		complain("--rest-api-timeout-in-ms is %d, want 1 or more", c.RESTTimeoutMillis)
+	}
 	if c.ModelBasePath != "" && (c.ModelName == "" || len(c.ModelName) > tfserving.MaxName) {
 		complain("--model-name needs 1 to %d bytes", tfserving.MaxName)
 	}
@@ -99,6 +103,11 @@ func (c *Config) validateDropIn(complain func(format string, args ...any)) {
 	if c.LoadThreads < 0 || c.LoadRetries < 0 || c.LoadRetryMicros < 0 {
 		complain("--num-load-threads is %d, --max-num-load-retries %d and --load-retry-interval-micros %d; want 0 or more", c.LoadThreads, c.LoadRetries, c.LoadRetryMicros)
 	}
+}
+
+// restTimeout is how long a REST call may take.
+func (c *Config) restTimeout() time.Duration {
+	return time.Duration(c.RESTTimeoutMillis) * time.Millisecond
 }
 
 // settle replaces flags of TensorFlow Serving by what they mean here.

@@ -41,6 +41,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/modelserver/admission"
 	"github.com/monolith-go/monolith/services/modelserver/entry"
 	"github.com/monolith-go/monolith/services/modelserver/rows"
 	"github.com/monolith-go/monolith/services/modelserver/servables"
@@ -65,6 +66,7 @@ type Server struct {
 	access      *kafka.Access // to where impressions go
 	servables   *servables.Manager
 	bodies      *semaphore.Weighted
+	gate        *admission.Gate
 	pool        *rowwire.Pool
 	rows        *rows.Client
 	fresh       *rows.Freshness
@@ -123,6 +125,11 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	m := rows.NewMetrics(env.Metrics, cfg.Container)
 	s.rows = rows.NewClient(s.fleet, s.pool, m, cfg.LookupTimeout, cfg.LookupRetries)
 	s.fresh = rows.NewFreshness(env.BZID, cfg.Container, env.Bus.Signals(), m, env.Log)
+	slots := entry.Slots(env.Lanes)
+	if batcher != nil {
+		slots = batcher.Threads()
+	}
+	s.gate = admission.New(slots, s.metrics.refused)
 	s.scorer = &entry.Scorer{Rows: s.rows, Lanes: env.Lanes, MaxBatch: cfg.MaxBatch, Batcher: batcher, Joined: s.metrics.joined}
 	var warmUp servables.WarmUp
 	if cfg.EnableModelWarmUp {
@@ -248,7 +255,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	front.Go(func() error { return s.serveGRPC(fctx, gln) })
 	front.Go(func() error {
-		srv := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+		srv := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: s.cfg.restTimeout(), WriteTimeout: s.cfg.restTimeout() + 5*time.Second, IdleTimeout: 2 * time.Minute}
 		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(mtls.Listen(hln, s.keys.rest)) })
 	})
 	front.Go(func() error {
@@ -268,6 +275,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
 	srv := grpc.NewServer(
 		grpc.Creds(s.keys.credentials()),
+		tfserving.Codec(),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle((&calls{most: maxCalls}).tap),

@@ -25,8 +25,7 @@ func (s *Server) serveOpenInference(w http.ResponseWriter, r *http.Request, p op
 	body, err := s.openInference(w, r, p)
 	code := http.StatusOK
 	if err != nil {
-		st := status.Convert(err)
-		code, body = tfserving.HTTPStatus(st.Code()), openinference.EncodeError(st.Message())
+		code, body = refusedWith(w, err), openinference.EncodeError(status.Convert(err).Message())
 	}
 	write(w, r, code, body)
 }
@@ -78,6 +77,11 @@ func (s *Server) openModel(name string, version int64) (m openinference.Model, e
 func (s *Server) openInfer(ctx context.Context, c caller, name string, version int64, decode func() (openinference.Request, error)) (a openinference.Answer, id string, err error) {
 	began, spec := time.Now(), tfserving.Spec(name, version)
 	c.api = "ModelInfer"
+	leave, err := s.admit(ctx, c, name)
+	if err != nil {
+		return a, c.requestID, err
+	}
+	defer leave()
 	var q openinference.Request
 	if _, err = s.servables.Entries(spec); err == nil {
 		q, err = decode()

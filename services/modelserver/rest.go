@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/wire/openinference"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
+	"github.com/monolith-go/monolith/services/modelserver/admission"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
@@ -24,6 +27,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.monitoring.handler.ServeHTTP(w, r)
 		return
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.restTimeout())
+	defer cancel()
+	r = r.WithContext(ctx)
 	if p, ok := openinference.ParsePath(r.URL.EscapedPath()); ok {
 		s.serveOpenInference(w, r, p)
 		return
@@ -35,11 +41,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	code := http.StatusOK
 	if err != nil {
-		st := status.Convert(err)
-		code = tfserving.HTTPStatus(st.Code())
-		body = tfserving.EncodeError(st.Message())
+		code = refusedWith(w, err)
+		body = tfserving.EncodeError(status.Convert(err).Message())
 	}
 	write(w, r, code, body)
+}
+
+// refusedWith is the HTTP status of an error. Overload is 503, which makes a proxy ask another replica, and says when
+// to try again.
+func refusedWith(w http.ResponseWriter, err error) int {
+	if in, ok := admission.RetryIn(err); ok {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(in.Seconds()))))
+		return http.StatusServiceUnavailable
+	}
+	return tfserving.HTTPStatus(status.Code(err))
 }
 
 func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id string, err error) {
@@ -84,6 +99,11 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request) (body []byte, id s
 func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec) (body []byte, id string, err error) {
 	began, c := time.Now(), callerOfHTTP(r)
 	c.api = "Predict"
+	leave, err := s.admit(r.Context(), c, spec.GetName())
+	if err != nil {
+		return nil, c.requestID, err
+	}
+	defer leave()
 	versions, err := s.servables.Entries(spec)
 	var p tfserving.PredictJSON
 	if err == nil {
@@ -112,6 +132,11 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 func (s *Server) restInfer(w http.ResponseWriter, r *http.Request, spec *apis.ModelSpec, method string) (body []byte, id string, err error) {
 	began, c := time.Now(), callerOfHTTP(r)
 	c.api = apiOf(method)
+	leave, err := s.admit(r.Context(), c, spec.GetName())
+	if err != nil {
+		return nil, c.requestID, err
+	}
+	defer leave()
 	var p tfserving.ExamplesJSON
 	_, err = s.servables.Entries(spec)
 	if err == nil {

@@ -5,11 +5,13 @@
 package tfserving
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
@@ -74,11 +76,11 @@ func RegisterPrediction(s grpc.ServiceRegistrar, srv PredictionServer) {
 		ServiceName: PredictionService,
 		HandlerType: (*PredictionServer)(nil),
 		Methods: []grpc.MethodDesc{
-			method(PredictionService, "Predict", PredictionServer.Predict),
+			guardedMethod(PredictionService, "Predict", nameOfSpec, PredictionServer.Predict),
 			method(PredictionService, "GetModelMetadata", PredictionServer.GetModelMetadata),
-			method(PredictionService, "Classify", PredictionServer.Classify),
-			method(PredictionService, "Regress", PredictionServer.Regress),
-			method(PredictionService, "MultiInference", PredictionServer.MultiInference),
+			guardedMethod(PredictionService, "Classify", nameOfSpec, PredictionServer.Classify),
+			guardedMethod(PredictionService, "Regress", nameOfSpec, PredictionServer.Regress),
+			guardedMethod(PredictionService, "MultiInference", nameOfTask, PredictionServer.MultiInference),
 		},
 		Streams: []grpc.StreamDesc{{
 			StreamName:    "PredictStreamed",
@@ -107,12 +109,30 @@ func RegisterModel(s grpc.ServiceRegistrar, srv ModelServer) {
 
 // method describes one unary method of a service whose server type is S.
 func method[S any, Q, R any](service, name string, call func(S, context.Context, *Q) (*R, error)) grpc.MethodDesc {
+	return guardedMethod(service, name, nil, call)
+}
+
+// guardedMethod is a method whose requests an [Admitter] may refuse by the model that at names.
+func guardedMethod[S any, Q, R any](service, name string, at []protowire.Number, call func(S, context.Context, *Q) (*R, error)) grpc.MethodDesc {
 	full := "/" + service + "/" + name
 	return grpc.MethodDesc{
 		MethodName: name,
 		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			in := new(Q)
-			if err := decode(in); err != nil {
+			if door, ok := srv.(Admitter); ok && at != nil {
+				leave := func() {}
+				defer func() { leave() }()
+				g := &guarded{into: any(in).(proto.Message), name: at, admit: func(model string) error {
+					left, err := door.Admit(ctx, model)
+					if err == nil {
+						leave = left
+					}
+					return err
+				}}
+				if err := cmp.Or(decode(g), g.refused); err != nil {
+					return nil, err
+				}
+			} else if err := decode(in); err != nil {
 				return nil, err
 			}
 			if interceptor == nil {

@@ -34,13 +34,12 @@ type Batcher struct {
 	compute func(ctx context.Context, m *Model, jobs []*job)
 
 	rows    prometheus.Histogram
-	refused *prometheus.CounterVec // reason
+	refused prometheus.Counter
 
 	mu      sync.Mutex
 	waiting *list.List // of *batch, the oldest first
 	queues  map[*Model]*queue
-	busy    int           // threads that compute
-	typical time.Duration // of a batch: a moving average
+	busy    int // threads that compute
 	stopped bool
 
 	kick chan struct{} // one for each thread that has to look
@@ -86,10 +85,13 @@ func NewBatcher(p Batching, reg prometheus.Registerer) *Batcher {
 		p: p, waiting: list.New(), queues: map[*Model]*queue{}, kick: make(chan struct{}, p.Threads),
 		rows: prom.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "monolith_modelserver_batch_rows", Help: "Rows that were computed together.", Buckets: prometheus.ExponentialBuckets(1, 2, 17)})),
-		refused: prom.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monolith_modelserver_batch_refused_total", Help: "Requests refused under overload: queue, as too many batches wait, or deadline, as it would pass first."}, []string{"reason"})),
+		refused: prom.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monolith_modelserver_batch_refused_total", Help: "Requests refused as max_enqueued_batches wait already."})),
 	}
 }
+
+// Threads is how many batches are computed at once.
+func (b *Batcher) Threads() int { return b.p.Threads }
 
 // run computes batches until ctx ends. Those that still wait then are refused.
 func (b *Batcher) run(ctx context.Context) {
@@ -120,7 +122,6 @@ func (b *Batcher) thread(ctx context.Context) {
 			b.sleep(ctx, wait)
 			continue
 		}
-		began := time.Now()
 		b.rows.Observe(float64(next.rows))
 		all, stop := together(next.jobs)
 		b.compute(all, next.model, next.jobs)
@@ -128,7 +129,7 @@ func (b *Batcher) thread(ctx context.Context) {
 		for _, j := range next.jobs {
 			close(j.done)
 		}
-		b.finished(time.Since(began))
+		b.finished()
 	}
 }
 
@@ -210,11 +211,10 @@ func (b *Batcher) remove(e *list.Element) *batch {
 	return x
 }
 
-func (b *Batcher) finished(took time.Duration) {
+func (b *Batcher) finished() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy--
-	b.typical += (took - b.typical) / 8
 	b.wake()
 }
 
@@ -258,7 +258,7 @@ func (b *Batcher) enqueue(m *Model, j *job) error {
 		q = &queue{}
 	}
 	fits := q.open != nil && q.open.Value.(*batch).rows+n <= b.p.MaxRows
-	if err := b.overload(j, q, fits); err != nil {
+	if err := b.full(q, fits); err != nil {
 		return err
 	}
 	if !fits {
@@ -272,24 +272,13 @@ func (b *Batcher) enqueue(m *Model, j *job) error {
 	return nil
 }
 
-// overload refuses what there is no room for, and what could not be done in time: each thread computes
-// a typical batch after the other. The caller holds mu.
-func (b *Batcher) overload(j *job, q *queue, fits bool) error {
-	if !fits && q.batches >= b.p.MaxEnqueued {
-		b.refused.WithLabelValues("queue").Inc()
-		return overloaded{status.Errorf(codes.Unavailable, "The batch scheduling queue to which this task was submitted is full; currently %d batches enqueued and max_enqueued_batches is %d: try again later, or ask another replica", q.batches, b.p.MaxEnqueued)}
+// full refuses what there is no room for. The caller holds mu.
+func (b *Batcher) full(q *queue, fits bool) error {
+	if fits || q.batches < b.p.MaxEnqueued {
+		return nil
 	}
-	ahead := b.waiting.Len()
-	if fits {
-		ahead--
-	}
-	deadline, ok := j.ctx.Deadline()
-	need := time.Duration(ahead/b.p.Threads+1) * b.typical
-	if ok && b.busy >= b.p.Threads && time.Until(deadline) < need {
-		b.refused.WithLabelValues("deadline").Inc()
-		return overloaded{status.Errorf(codes.Unavailable, "the server is overloaded: an answer takes %v at least, and the deadline is in %v; try again later, or ask another replica", need.Round(time.Microsecond), time.Until(deadline).Round(time.Microsecond))}
-	}
-	return nil
+	b.refused.Inc()
+	return overloaded{status.Errorf(codes.Unavailable, "The batch scheduling queue to which this task was submitted is full; currently %d batches enqueued and max_enqueued_batches is %d: try again later, or ask another replica", q.batches, b.p.MaxEnqueued)}
 }
 
 // leave takes a job out of the batch that it waits in.

@@ -2,6 +2,7 @@ package entry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,47 +152,28 @@ func TestABatchWaitsBesideAnother(t *testing.T) {
 	})
 }
 
-// What there is no room or no time for is refused at once, and never asked of an older version.
-func TestOverloadIsRefusedAtOnce(t *testing.T) {
+// What there is no room for is refused at once, and never asked of an older version.
+func TestAFullQueueIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Batching{MaxRows: 2, MaxEnqueued: 2, Threads: 1})
 		defer b.stop()
 		b.takes = 80 * time.Millisecond
-		_, err := b.ask(t.Context(), 1, 1)()
-		if synctest.Wait(); err != nil || b.typical != 10*time.Millisecond {
-			t.Fatalf("%v; a batch takes %v", err, b.typical)
+		var waits []func() (float32, error)
+		for user := range int64(3) {
+			waits = append(waits, b.ask(t.Context(), user, 2))
 		}
-		within := func(d time.Duration) context.Context {
-			ctx, cancel := context.WithTimeout(t.Context(), d)
-			t.Cleanup(cancel)
-			return ctx
-		}
-		idle := b.ask(within(9*time.Millisecond), 2, 2) // nobody knows how long it takes: nothing is before it
-		refusals := func(d time.Duration, says string) {
-			t.Helper()
-			began := time.Now()
-			_, err := b.ask(within(d), 3, 2)()
-			if status.Code(err) != codes.Unavailable || !strings.Contains(fmt.Sprint(err), says) || time.Since(began) > 0 {
-				t.Errorf("%v after %v, want %q at once", err, time.Since(began), says)
-			}
-		}
-		refusals(9*time.Millisecond, "an answer takes 10ms at least, and the deadline is in 9ms")
-		waits := []func() (float32, error){b.ask(within(time.Hour), 4, 2)}
-		refusals(19*time.Millisecond, "an answer takes 20ms at least")
-		waits = append(waits, b.ask(t.Context(), 5, 2))
-		refusals(time.Hour, "currently 2 batches enqueued and max_enqueued_batches is 2")
-		if _, err := idle(); status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("its deadline passed while it was computed: %v", err)
+		began := time.Now()
+		_, err := b.ask(t.Context(), 3, 2)()
+		if status.Code(err) != codes.Unavailable || !errors.As(err, new(overloaded)) || !strings.Contains(fmt.Sprint(err), "currently 2 batches enqueued and max_enqueued_batches is 2") || time.Since(began) > 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		for _, answer := range waits {
 			if _, err := answer(); err != nil {
 				t.Error(err)
 			}
 		}
-		for reason, want := range map[string]float64{"queue": 1, "deadline": 2} {
-			if got := testutil.ToFloat64(b.refused.WithLabelValues(reason)); got != want {
-				t.Errorf("%v refused for their %s, want %v", got, reason, want)
-			}
+		if got := testutil.ToFloat64(b.refused); got != 1 {
+			t.Errorf("%v refused", got)
 		}
 	})
 }

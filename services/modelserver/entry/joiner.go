@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/status"
 )
@@ -68,6 +69,7 @@ func (q *joiner) lead(ctx context.Context, jobs []*job, compute func(context.Con
 func (q *joiner) pass() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool { return left(j.ctx) != nil }) // their callers return
 	if len(q.waiting) == 0 {
 		q.busy--
 		return
@@ -85,6 +87,18 @@ func (q *joiner) pass() {
 		j.joined = n > 1
 	}
 	jobs[0].turn <- jobs
+}
+
+// left is the status of a caller who waits no longer: ctx has ended, or is about to, as timers are late where
+// the processors are busy.
+func left(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return status.FromContextError(context.DeadlineExceeded).Err()
+	}
+	return nil
 }
 
 // leave takes a job out of those that wait. It returns the jobs that the caller has to compute first where

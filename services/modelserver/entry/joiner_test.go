@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -123,6 +124,35 @@ func TestCallersOfAJoinerLeave(t *testing.T) {
 		}
 		if q.busy != 0 || len(q.waiting) != 0 || q.gone != 0 {
 			t.Errorf("idle: %d compute, %d wait, %d were stopped", q.busy, len(q.waiting), q.gone)
+		}
+	})
+}
+
+// overdue is a context whose deadline has passed, though its timer has not fired yet.
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Now(), true }
+
+// What its caller's deadline has passed for is not computed when its turn comes.
+func TestAJoinerDropsWhatIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &asked{t: t, m: newEntry(t), goOn: make(chan struct{})}
+		first, second := q.ask(t.Context(), 1, 1), q.ask(t.Context(), 2, 1)
+		ctx, timer := context.WithCancel(t.Context())
+		late, stays := q.ask(overdue{ctx}, 3, 1), q.ask(t.Context(), 4, 1)
+		for range 2 {
+			q.goOn <- struct{}{}
+		}
+		q.computed([]int{1}, []int{1}, []int{1})
+		timer()
+		if _, err := late(); status.Code(err) != codes.Canceled {
+			t.Errorf("overdue: %v", err)
+		}
+		q.goOn <- struct{}{}
+		for user, answer := range map[int]func() (*job, error){1: first, 2: second, 4: stays} {
+			if j, err := answer(); err != nil || j.scores[0][0] != float32(user) {
+				t.Errorf("user %d: %v, %v", user, j.scores, err)
+			}
 		}
 	})
 }

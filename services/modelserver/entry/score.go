@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -48,6 +49,9 @@ func (s *Scorer) Answer(ctx context.Context, versions []*Model, in Input, rec *R
 // score answers a batch: ids to rows to scores by task, which are fresh slices. With rec, what the
 // answer stood on is handed to it before the scratch is given back.
 func (s *Scorer) score(ctx context.Context, m *Model, in Input, rec *Recorder) ([][]float32, error) {
+	if err := left(ctx); err != nil {
+		return nil, err
+	}
 	sc := m.scratches.Get().(*scratch)
 	if err := sc.load(m, in, s.MaxBatch); err != nil {
 		m.scratches.Put(sc)
@@ -60,7 +64,7 @@ func (s *Scorer) score(ctx context.Context, m *Model, in Input, rec *Recorder) (
 		}
 		return j.scores, j.err
 	}
-	if err := m.joiner.answer(j, 2*s.Lanes.Threads(), func(ctx context.Context, jobs []*job) { s.together(ctx, m, jobs) }); err != nil {
+	if err := m.joiner.answer(j, Slots(s.Lanes), func(ctx context.Context, jobs []*job) { s.together(ctx, m, jobs) }); err != nil {
 		return nil, err
 	}
 	if j.joined && s.Joined != nil {
@@ -68,6 +72,10 @@ func (s *Scorer) score(ctx context.Context, m *Model, in Input, rec *Recorder) (
 	}
 	return j.scores, j.err
 }
+
+// Slots is how many requests for a version are computed at once before others join: as many look up rows
+// while as many compute.
+func Slots(lanes *nn.Lanes) int { return 2 * lanes.Threads() }
 
 // Run computes batches until ctx ends, where requests are batched.
 func (s *Scorer) Run(ctx context.Context) {
@@ -174,7 +182,7 @@ func (s *Scorer) scored(ctx context.Context, m *Model, parts []part) (version ui
 	}
 	lookup.Plan(m.want, recorded, batches...)
 	if err := s.Rows.Lookup(ctx, m.want, lookup); err != nil {
-		return 0, err
+		return 0, cmp.Or(left(ctx), err) // no replica is to blame for a caller who waits no longer
 	}
 	w := m.params.Load()
 	lane, err := s.Lanes.Get(ctx)
