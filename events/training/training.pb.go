@@ -30,6 +30,8 @@ type Event struct {
 	//	*Event_CheckpointRequested
 	//	*Event_StopRequested
 	//	*Event_StartRequested
+	//	*Event_PauseRequested
+	//	*Event_ResumeRequested
 	//	*Event_JobStarted
 	//	*Event_CheckpointSaved
 	//	*Event_CheckpointFailed
@@ -37,6 +39,9 @@ type Event struct {
 	//	*Event_JobStopped
 	//	*Event_PartitionTaken
 	//	*Event_MetricReported
+	//	*Event_JobPaused
+	//	*Event_JobResumed
+	//	*Event_TrainerPaused
 	//	*Event_CheckpointStarted
 	//	*Event_JobRestored
 	//	*Event_TopicUpdated
@@ -110,6 +115,24 @@ func (x *Event) GetStartRequested() *StartRequested {
 	return nil
 }
 
+func (x *Event) GetPauseRequested() *PauseRequested {
+	if x != nil {
+		if x, ok := x.Body.(*Event_PauseRequested); ok {
+			return x.PauseRequested
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetResumeRequested() *ResumeRequested {
+	if x != nil {
+		if x, ok := x.Body.(*Event_ResumeRequested); ok {
+			return x.ResumeRequested
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetJobStarted() *JobStarted {
 	if x != nil {
 		if x, ok := x.Body.(*Event_JobStarted); ok {
@@ -173,6 +196,33 @@ func (x *Event) GetMetricReported() *MetricReported {
 	return nil
 }
 
+func (x *Event) GetJobPaused() *JobPaused {
+	if x != nil {
+		if x, ok := x.Body.(*Event_JobPaused); ok {
+			return x.JobPaused
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetJobResumed() *JobResumed {
+	if x != nil {
+		if x, ok := x.Body.(*Event_JobResumed); ok {
+			return x.JobResumed
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetTrainerPaused() *TrainerPaused {
+	if x != nil {
+		if x, ok := x.Body.(*Event_TrainerPaused); ok {
+			return x.TrainerPaused
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetCheckpointStarted() *CheckpointStarted {
 	if x != nil {
 		if x, ok := x.Body.(*Event_CheckpointStarted); ok {
@@ -225,6 +275,14 @@ type Event_StartRequested struct {
 	StartRequested *StartRequested `protobuf:"bytes,3,opt,name=start_requested,json=startRequested,proto3,oneof"`
 }
 
+type Event_PauseRequested struct {
+	PauseRequested *PauseRequested `protobuf:"bytes,4,opt,name=pause_requested,json=pauseRequested,proto3,oneof"`
+}
+
+type Event_ResumeRequested struct {
+	ResumeRequested *ResumeRequested `protobuf:"bytes,5,opt,name=resume_requested,json=resumeRequested,proto3,oneof"`
+}
+
 type Event_JobStarted struct {
 	JobStarted *JobStarted `protobuf:"bytes,10,opt,name=job_started,json=jobStarted,proto3,oneof"`
 }
@@ -253,6 +311,18 @@ type Event_MetricReported struct {
 	MetricReported *MetricReported `protobuf:"bytes,16,opt,name=metric_reported,json=metricReported,proto3,oneof"`
 }
 
+type Event_JobPaused struct {
+	JobPaused *JobPaused `protobuf:"bytes,17,opt,name=job_paused,json=jobPaused,proto3,oneof"`
+}
+
+type Event_JobResumed struct {
+	JobResumed *JobResumed `protobuf:"bytes,18,opt,name=job_resumed,json=jobResumed,proto3,oneof"`
+}
+
+type Event_TrainerPaused struct {
+	TrainerPaused *TrainerPaused `protobuf:"bytes,19,opt,name=trainer_paused,json=trainerPaused,proto3,oneof"`
+}
+
 type Event_CheckpointStarted struct {
 	CheckpointStarted *CheckpointStarted `protobuf:"bytes,20,opt,name=checkpoint_started,json=checkpointStarted,proto3,oneof"`
 }
@@ -275,6 +345,10 @@ func (*Event_StopRequested) isEvent_Body() {}
 
 func (*Event_StartRequested) isEvent_Body() {}
 
+func (*Event_PauseRequested) isEvent_Body() {}
+
+func (*Event_ResumeRequested) isEvent_Body() {}
+
 func (*Event_JobStarted) isEvent_Body() {}
 
 func (*Event_CheckpointSaved) isEvent_Body() {}
@@ -288,6 +362,12 @@ func (*Event_JobStopped) isEvent_Body() {}
 func (*Event_PartitionTaken) isEvent_Body() {}
 
 func (*Event_MetricReported) isEvent_Body() {}
+
+func (*Event_JobPaused) isEvent_Body() {}
+
+func (*Event_JobResumed) isEvent_Body() {}
+
+func (*Event_TrainerPaused) isEvent_Body() {}
 
 func (*Event_CheckpointStarted) isEvent_Body() {}
 
@@ -438,6 +518,95 @@ func (x *StartRequested) GetReason() string {
 	return ""
 }
 
+// PauseRequested has a running job take no more records until resumeRequested.
+type PauseRequested struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRequested) Reset() {
+	*x = PauseRequested{}
+	mi := &file_events_training_training_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRequested) ProtoMessage() {}
+
+func (x *PauseRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRequested.ProtoReflect.Descriptor instead.
+func (*PauseRequested) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PauseRequested) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ResumeRequested struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRequested) Reset() {
+	*x = ResumeRequested{}
+	mi := &file_events_training_training_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRequested) ProtoMessage() {}
+
+func (x *ResumeRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRequested.ProtoReflect.Descriptor instead.
+func (*ResumeRequested) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ResumeRequested) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type JobStarted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -459,7 +628,7 @@ type JobStarted struct {
 
 func (x *JobStarted) Reset() {
 	*x = JobStarted{}
-	mi := &file_events_training_training_proto_msgTypes[4]
+	mi := &file_events_training_training_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +640,7 @@ func (x *JobStarted) String() string {
 func (*JobStarted) ProtoMessage() {}
 
 func (x *JobStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[4]
+	mi := &file_events_training_training_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +653,7 @@ func (x *JobStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStarted.ProtoReflect.Descriptor instead.
 func (*JobStarted) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{4}
+	return file_events_training_training_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobStarted) GetJob() string {
@@ -592,7 +761,7 @@ type Parent struct {
 
 func (x *Parent) Reset() {
 	*x = Parent{}
-	mi := &file_events_training_training_proto_msgTypes[5]
+	mi := &file_events_training_training_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +773,7 @@ func (x *Parent) String() string {
 func (*Parent) ProtoMessage() {}
 
 func (x *Parent) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[5]
+	mi := &file_events_training_training_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +786,7 @@ func (x *Parent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parent.ProtoReflect.Descriptor instead.
 func (*Parent) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{5}
+	return file_events_training_training_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Parent) GetJob() string {
@@ -671,7 +840,7 @@ type FileSet struct {
 
 func (x *FileSet) Reset() {
 	*x = FileSet{}
-	mi := &file_events_training_training_proto_msgTypes[6]
+	mi := &file_events_training_training_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +852,7 @@ func (x *FileSet) String() string {
 func (*FileSet) ProtoMessage() {}
 
 func (x *FileSet) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[6]
+	mi := &file_events_training_training_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +865,7 @@ func (x *FileSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSet.ProtoReflect.Descriptor instead.
 func (*FileSet) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{6}
+	return file_events_training_training_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FileSet) GetPatterns() []string {
@@ -754,7 +923,7 @@ type TopicUpdated struct {
 
 func (x *TopicUpdated) Reset() {
 	*x = TopicUpdated{}
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +935,7 @@ func (x *TopicUpdated) String() string {
 func (*TopicUpdated) ProtoMessage() {}
 
 func (x *TopicUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[7]
+	mi := &file_events_training_training_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +948,7 @@ func (x *TopicUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicUpdated.ProtoReflect.Descriptor instead.
 func (*TopicUpdated) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{7}
+	return file_events_training_training_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TopicUpdated) GetPartitions() int32 {
@@ -817,7 +986,7 @@ type HealthFailed struct {
 
 func (x *HealthFailed) Reset() {
 	*x = HealthFailed{}
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +998,7 @@ func (x *HealthFailed) String() string {
 func (*HealthFailed) ProtoMessage() {}
 
 func (x *HealthFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[8]
+	mi := &file_events_training_training_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +1011,7 @@ func (x *HealthFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthFailed.ProtoReflect.Descriptor instead.
 func (*HealthFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{8}
+	return file_events_training_training_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HealthFailed) GetReason() string {
@@ -891,7 +1060,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1072,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[9]
+	mi := &file_events_training_training_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1085,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{9}
+	return file_events_training_training_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Checkpoint) GetId() int64 {
@@ -991,7 +1160,7 @@ type ShardFile struct {
 
 func (x *ShardFile) Reset() {
 	*x = ShardFile{}
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1172,7 @@ func (x *ShardFile) String() string {
 func (*ShardFile) ProtoMessage() {}
 
 func (x *ShardFile) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[10]
+	mi := &file_events_training_training_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1185,7 @@ func (x *ShardFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardFile.ProtoReflect.Descriptor instead.
 func (*ShardFile) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{10}
+	return file_events_training_training_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ShardFile) GetShard() uint32 {
@@ -1087,7 +1256,7 @@ type CheckpointSaved struct {
 
 func (x *CheckpointSaved) Reset() {
 	*x = CheckpointSaved{}
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1268,7 @@ func (x *CheckpointSaved) String() string {
 func (*CheckpointSaved) ProtoMessage() {}
 
 func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[11]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1281,7 @@ func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSaved.ProtoReflect.Descriptor instead.
 func (*CheckpointSaved) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{11}
+	return file_events_training_training_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CheckpointSaved) GetCheckpoint() *Checkpoint {
@@ -1155,7 +1324,7 @@ type CheckpointStarted struct {
 
 func (x *CheckpointStarted) Reset() {
 	*x = CheckpointStarted{}
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1336,7 @@ func (x *CheckpointStarted) String() string {
 func (*CheckpointStarted) ProtoMessage() {}
 
 func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1349,7 @@ func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointStarted.ProtoReflect.Descriptor instead.
 func (*CheckpointStarted) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{12}
+	return file_events_training_training_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CheckpointStarted) GetId() int64 {
@@ -1211,7 +1380,7 @@ type JobRestored struct {
 
 func (x *JobRestored) Reset() {
 	*x = JobRestored{}
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1392,7 @@ func (x *JobRestored) String() string {
 func (*JobRestored) ProtoMessage() {}
 
 func (x *JobRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1405,7 @@ func (x *JobRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRestored.ProtoReflect.Descriptor instead.
 func (*JobRestored) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{13}
+	return file_events_training_training_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JobRestored) GetCheckpoint() int64 {
@@ -1277,7 +1446,7 @@ type CheckpointFailed struct {
 
 func (x *CheckpointFailed) Reset() {
 	*x = CheckpointFailed{}
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1458,7 @@ func (x *CheckpointFailed) String() string {
 func (*CheckpointFailed) ProtoMessage() {}
 
 func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1471,7 @@ func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointFailed.ProtoReflect.Descriptor instead.
 func (*CheckpointFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{14}
+	return file_events_training_training_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CheckpointFailed) GetId() int64 {
@@ -1331,7 +1500,7 @@ type ModelExported struct {
 
 func (x *ModelExported) Reset() {
 	*x = ModelExported{}
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1512,7 @@ func (x *ModelExported) String() string {
 func (*ModelExported) ProtoMessage() {}
 
 func (x *ModelExported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1525,7 @@ func (x *ModelExported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelExported.ProtoReflect.Descriptor instead.
 func (*ModelExported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{15}
+	return file_events_training_training_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ModelExported) GetVersion() int64 {
@@ -1387,6 +1556,150 @@ func (x *ModelExported) GetSyncSeq() uint64 {
 	return 0
 }
 
+// JobPaused has the job's trainers take no more records. They keep their partitions, the shards
+// their rows and offsets, until jobResumed; jobStopped ends a pause, too.
+type JobPaused struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobPaused) Reset() {
+	*x = JobPaused{}
+	mi := &file_events_training_training_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobPaused) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobPaused) ProtoMessage() {}
+
+func (x *JobPaused) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobPaused.ProtoReflect.Descriptor instead.
+func (*JobPaused) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *JobPaused) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type JobResumed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobResumed) Reset() {
+	*x = JobResumed{}
+	mi := &file_events_training_training_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobResumed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobResumed) ProtoMessage() {}
+
+func (x *JobResumed) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobResumed.ProtoReflect.Descriptor instead.
+func (*JobResumed) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *JobResumed) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// TrainerPaused says that nothing of the trainer is under way any more: what it has learnt, every
+// shard has.
+type TrainerPaused struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Trainer       string                 `protobuf:"bytes,1,opt,name=trainer,proto3" json:"trainer,omitempty"`
+	Pause         uint64                 `protobuf:"varint,2,opt,name=pause,proto3" json:"pause,omitempty"` // sequence of the jobPaused that it follows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrainerPaused) Reset() {
+	*x = TrainerPaused{}
+	mi := &file_events_training_training_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrainerPaused) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrainerPaused) ProtoMessage() {}
+
+func (x *TrainerPaused) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrainerPaused.ProtoReflect.Descriptor instead.
+func (*TrainerPaused) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TrainerPaused) GetTrainer() string {
+	if x != nil {
+		return x.Trainer
+	}
+	return ""
+}
+
+func (x *TrainerPaused) GetPause() uint64 {
+	if x != nil {
+		return x.Pause
+	}
+	return 0
+}
+
 type JobStopped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1397,7 +1710,7 @@ type JobStopped struct {
 
 func (x *JobStopped) Reset() {
 	*x = JobStopped{}
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1722,7 @@ func (x *JobStopped) String() string {
 func (*JobStopped) ProtoMessage() {}
 
 func (x *JobStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1735,7 @@ func (x *JobStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStopped.ProtoReflect.Descriptor instead.
 func (*JobStopped) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{16}
+	return file_events_training_training_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JobStopped) GetReason() string {
@@ -1454,7 +1767,7 @@ type PartitionTaken struct {
 
 func (x *PartitionTaken) Reset() {
 	*x = PartitionTaken{}
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1779,7 @@ func (x *PartitionTaken) String() string {
 func (*PartitionTaken) ProtoMessage() {}
 
 func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1792,7 @@ func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionTaken.ProtoReflect.Descriptor instead.
 func (*PartitionTaken) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{17}
+	return file_events_training_training_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PartitionTaken) GetPartition() int32 {
@@ -1529,7 +1842,7 @@ type MetricReported struct {
 
 func (x *MetricReported) Reset() {
 	*x = MetricReported{}
-	mi := &file_events_training_training_proto_msgTypes[18]
+	mi := &file_events_training_training_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1854,7 @@ func (x *MetricReported) String() string {
 func (*MetricReported) ProtoMessage() {}
 
 func (x *MetricReported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[18]
+	mi := &file_events_training_training_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1867,7 @@ func (x *MetricReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricReported.ProtoReflect.Descriptor instead.
 func (*MetricReported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{18}
+	return file_events_training_training_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MetricReported) GetName() string {
@@ -1589,11 +1902,13 @@ var File_events_training_training_proto protoreflect.FileDescriptor
 
 const file_events_training_training_proto_rawDesc = "" +
 	"\n" +
-	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xcd\t\n" +
+	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xea\f\n" +
 	"\x05Event\x12e\n" +
 	"\x14checkpoint_requested\x18\x01 \x01(\v20.monolith.events.training.v1.CheckpointRequestedH\x00R\x13checkpointRequested\x12S\n" +
 	"\x0estop_requested\x18\x02 \x01(\v2*.monolith.events.training.v1.StopRequestedH\x00R\rstopRequested\x12V\n" +
-	"\x0fstart_requested\x18\x03 \x01(\v2+.monolith.events.training.v1.StartRequestedH\x00R\x0estartRequested\x12J\n" +
+	"\x0fstart_requested\x18\x03 \x01(\v2+.monolith.events.training.v1.StartRequestedH\x00R\x0estartRequested\x12V\n" +
+	"\x0fpause_requested\x18\x04 \x01(\v2+.monolith.events.training.v1.PauseRequestedH\x00R\x0epauseRequested\x12Y\n" +
+	"\x10resume_requested\x18\x05 \x01(\v2,.monolith.events.training.v1.ResumeRequestedH\x00R\x0fresumeRequested\x12J\n" +
 	"\vjob_started\x18\n" +
 	" \x01(\v2'.monolith.events.training.v1.JobStartedH\x00R\n" +
 	"jobStarted\x12Y\n" +
@@ -1603,7 +1918,12 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\vjob_stopped\x18\x0e \x01(\v2'.monolith.events.training.v1.JobStoppedH\x00R\n" +
 	"jobStopped\x12V\n" +
 	"\x0fpartition_taken\x18\x0f \x01(\v2+.monolith.events.training.v1.PartitionTakenH\x00R\x0epartitionTaken\x12V\n" +
-	"\x0fmetric_reported\x18\x10 \x01(\v2+.monolith.events.training.v1.MetricReportedH\x00R\x0emetricReported\x12_\n" +
+	"\x0fmetric_reported\x18\x10 \x01(\v2+.monolith.events.training.v1.MetricReportedH\x00R\x0emetricReported\x12G\n" +
+	"\n" +
+	"job_paused\x18\x11 \x01(\v2&.monolith.events.training.v1.JobPausedH\x00R\tjobPaused\x12J\n" +
+	"\vjob_resumed\x18\x12 \x01(\v2'.monolith.events.training.v1.JobResumedH\x00R\n" +
+	"jobResumed\x12S\n" +
+	"\x0etrainer_paused\x18\x13 \x01(\v2*.monolith.events.training.v1.TrainerPausedH\x00R\rtrainerPaused\x12_\n" +
 	"\x12checkpoint_started\x18\x14 \x01(\v2..monolith.events.training.v1.CheckpointStartedH\x00R\x11checkpointStarted\x12M\n" +
 	"\fjob_restored\x18\x15 \x01(\v2(.monolith.events.training.v1.JobRestoredH\x00R\vjobRestored\x12P\n" +
 	"\rtopic_updated\x18\x1e \x01(\v2).monolith.events.training.v1.TopicUpdatedH\x00R\ftopicUpdated\x12P\n" +
@@ -1615,6 +1935,10 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\rStopRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
 	"\x0eStartRequested\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
+	"\x0ePauseRequested\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\")\n" +
+	"\x0fResumeRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x82\x05\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
@@ -1728,7 +2052,15 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\tmodel_dir\x18\x02 \x01(\tR\bmodelDir\x12\x1d\n" +
 	"\n" +
 	"sub_models\x18\x03 \x03(\tR\tsubModels\x12\x19\n" +
-	"\bsync_seq\x18\x04 \x01(\x04R\asyncSeq\"\xb0\x01\n" +
+	"\bsync_seq\x18\x04 \x01(\x04R\asyncSeq\"#\n" +
+	"\tJobPaused\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"$\n" +
+	"\n" +
+	"JobResumed\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"?\n" +
+	"\rTrainerPaused\x12\x18\n" +
+	"\atrainer\x18\x01 \x01(\tR\atrainer\x12\x14\n" +
+	"\x05pause\x18\x02 \x01(\x04R\x05pause\"\xb0\x01\n" +
 	"\n" +
 	"JobStopped\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12N\n" +
@@ -1761,67 +2093,77 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
 	(*StopRequested)(nil),       // 2: monolith.events.training.v1.StopRequested
 	(*StartRequested)(nil),      // 3: monolith.events.training.v1.StartRequested
-	(*JobStarted)(nil),          // 4: monolith.events.training.v1.JobStarted
-	(*Parent)(nil),              // 5: monolith.events.training.v1.Parent
-	(*FileSet)(nil),             // 6: monolith.events.training.v1.FileSet
-	(*TopicUpdated)(nil),        // 7: monolith.events.training.v1.TopicUpdated
-	(*HealthFailed)(nil),        // 8: monolith.events.training.v1.HealthFailed
-	(*Checkpoint)(nil),          // 9: monolith.events.training.v1.Checkpoint
-	(*ShardFile)(nil),           // 10: monolith.events.training.v1.ShardFile
-	(*CheckpointSaved)(nil),     // 11: monolith.events.training.v1.CheckpointSaved
-	(*CheckpointStarted)(nil),   // 12: monolith.events.training.v1.CheckpointStarted
-	(*JobRestored)(nil),         // 13: monolith.events.training.v1.JobRestored
-	(*CheckpointFailed)(nil),    // 14: monolith.events.training.v1.CheckpointFailed
-	(*ModelExported)(nil),       // 15: monolith.events.training.v1.ModelExported
-	(*JobStopped)(nil),          // 16: monolith.events.training.v1.JobStopped
-	(*PartitionTaken)(nil),      // 17: monolith.events.training.v1.PartitionTaken
-	(*MetricReported)(nil),      // 18: monolith.events.training.v1.MetricReported
-	nil,                         // 19: monolith.events.training.v1.JobStarted.EndsEntry
-	nil,                         // 20: monolith.events.training.v1.JobStarted.BeginsEntry
-	nil,                         // 21: monolith.events.training.v1.TopicUpdated.EndsEntry
-	nil,                         // 22: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 23: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	nil,                         // 24: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 25: monolith.events.training.v1.JobStopped.OffsetsEntry
+	(*PauseRequested)(nil),      // 4: monolith.events.training.v1.PauseRequested
+	(*ResumeRequested)(nil),     // 5: monolith.events.training.v1.ResumeRequested
+	(*JobStarted)(nil),          // 6: monolith.events.training.v1.JobStarted
+	(*Parent)(nil),              // 7: monolith.events.training.v1.Parent
+	(*FileSet)(nil),             // 8: monolith.events.training.v1.FileSet
+	(*TopicUpdated)(nil),        // 9: monolith.events.training.v1.TopicUpdated
+	(*HealthFailed)(nil),        // 10: monolith.events.training.v1.HealthFailed
+	(*Checkpoint)(nil),          // 11: monolith.events.training.v1.Checkpoint
+	(*ShardFile)(nil),           // 12: monolith.events.training.v1.ShardFile
+	(*CheckpointSaved)(nil),     // 13: monolith.events.training.v1.CheckpointSaved
+	(*CheckpointStarted)(nil),   // 14: monolith.events.training.v1.CheckpointStarted
+	(*JobRestored)(nil),         // 15: monolith.events.training.v1.JobRestored
+	(*CheckpointFailed)(nil),    // 16: monolith.events.training.v1.CheckpointFailed
+	(*ModelExported)(nil),       // 17: monolith.events.training.v1.ModelExported
+	(*JobPaused)(nil),           // 18: monolith.events.training.v1.JobPaused
+	(*JobResumed)(nil),          // 19: monolith.events.training.v1.JobResumed
+	(*TrainerPaused)(nil),       // 20: monolith.events.training.v1.TrainerPaused
+	(*JobStopped)(nil),          // 21: monolith.events.training.v1.JobStopped
+	(*PartitionTaken)(nil),      // 22: monolith.events.training.v1.PartitionTaken
+	(*MetricReported)(nil),      // 23: monolith.events.training.v1.MetricReported
+	nil,                         // 24: monolith.events.training.v1.JobStarted.EndsEntry
+	nil,                         // 25: monolith.events.training.v1.JobStarted.BeginsEntry
+	nil,                         // 26: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 27: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 28: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 29: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 30: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
 	2,  // 1: monolith.events.training.v1.Event.stop_requested:type_name -> monolith.events.training.v1.StopRequested
 	3,  // 2: monolith.events.training.v1.Event.start_requested:type_name -> monolith.events.training.v1.StartRequested
-	4,  // 3: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
-	11, // 4: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
-	14, // 5: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
-	15, // 6: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
-	16, // 7: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
-	17, // 8: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
-	18, // 9: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
-	12, // 10: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
-	13, // 11: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
-	7,  // 12: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
-	8,  // 13: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
-	19, // 14: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
-	20, // 15: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
-	6,  // 16: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
-	5,  // 17: monolith.events.training.v1.JobStarted.parent:type_name -> monolith.events.training.v1.Parent
-	21, // 18: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
-	22, // 19: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	10, // 20: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	23, // 21: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	5,  // 22: monolith.events.training.v1.Checkpoint.parent:type_name -> monolith.events.training.v1.Parent
-	24, // 23: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	9,  // 24: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	25, // 25: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	4,  // 3: monolith.events.training.v1.Event.pause_requested:type_name -> monolith.events.training.v1.PauseRequested
+	5,  // 4: monolith.events.training.v1.Event.resume_requested:type_name -> monolith.events.training.v1.ResumeRequested
+	6,  // 5: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
+	13, // 6: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
+	16, // 7: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
+	17, // 8: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
+	21, // 9: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
+	22, // 10: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
+	23, // 11: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
+	18, // 12: monolith.events.training.v1.Event.job_paused:type_name -> monolith.events.training.v1.JobPaused
+	19, // 13: monolith.events.training.v1.Event.job_resumed:type_name -> monolith.events.training.v1.JobResumed
+	20, // 14: monolith.events.training.v1.Event.trainer_paused:type_name -> monolith.events.training.v1.TrainerPaused
+	14, // 15: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
+	15, // 16: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
+	9,  // 17: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
+	10, // 18: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
+	24, // 19: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
+	25, // 20: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
+	8,  // 21: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
+	7,  // 22: monolith.events.training.v1.JobStarted.parent:type_name -> monolith.events.training.v1.Parent
+	26, // 23: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	27, // 24: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	12, // 25: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	28, // 26: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	7,  // 27: monolith.events.training.v1.Checkpoint.parent:type_name -> monolith.events.training.v1.Parent
+	29, // 28: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	11, // 29: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	30, // 30: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -1833,6 +2175,8 @@ func file_events_training_training_proto_init() {
 		(*Event_CheckpointRequested)(nil),
 		(*Event_StopRequested)(nil),
 		(*Event_StartRequested)(nil),
+		(*Event_PauseRequested)(nil),
+		(*Event_ResumeRequested)(nil),
 		(*Event_JobStarted)(nil),
 		(*Event_CheckpointSaved)(nil),
 		(*Event_CheckpointFailed)(nil),
@@ -1840,19 +2184,22 @@ func file_events_training_training_proto_init() {
 		(*Event_JobStopped)(nil),
 		(*Event_PartitionTaken)(nil),
 		(*Event_MetricReported)(nil),
+		(*Event_JobPaused)(nil),
+		(*Event_JobResumed)(nil),
+		(*Event_TrainerPaused)(nil),
 		(*Event_CheckpointStarted)(nil),
 		(*Event_JobRestored)(nil),
 		(*Event_TopicUpdated)(nil),
 		(*Event_HealthFailed)(nil),
 	}
-	file_events_training_training_proto_msgTypes[17].OneofWrappers = []any{}
+	file_events_training_training_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -78,6 +78,9 @@ func (e *Event) Validate(aggregate string) error {
 		checkOffsets(&r, u.GetEnds())
 	case *Event_HealthFailed:
 		r.Check(b.HealthFailed.GetReason() != "", "a failure needs its reason")
+	case *Event_TrainerPaused:
+		r.Named("the trainer", b.TrainerPaused.GetTrainer())
+		r.Check(b.TrainerPaused.GetPause() > 0, "a trainer pauses behind the sequence of a jobPaused, which is positive")
 	case *Event_MetricReported:
 		r.Named("the metric", b.MetricReported.GetName())
 	}

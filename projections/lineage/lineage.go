@@ -18,7 +18,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "lineage"
-	Version = 3
+	Version = 4
 )
 
 // State is the lineage after the event at Seq.
@@ -40,6 +40,7 @@ type Job struct {
 	SavedUnix   int64                                           `json:"savedUnix,omitempty"`   // when the newest checkpoint was saved, by the log's clock
 	Restored    Restored                                        `json:"restored,omitzero"`     // the last return to a checkpoint
 	Stopped     bool                                            `json:"stopped"`
+	Paused      Pause                                           `json:"paused,omitzero"`      // the pause that lasts
 	Partitions  map[int32]events.JSON[*training.PartitionTaken] `json:"partitions,omitempty"` // the highest epoch of each
 	Seq         uint64                                          `json:"seq"`                  // last sequence of the subject training.<job>: what the next append expects; trainers' own subjects do not count
 }
@@ -107,7 +108,13 @@ func (j *Job) apply(r events.Recorded) bool {
 		to := b.JobRestored
 		j.Restored = Restored{Checkpoint: to.GetCheckpoint(), Before: j.LastID, Generation: to.GetGeneration(), SyncSeq: to.GetSyncSeq(), Seq: r.Seq}
 	case *training.Event_JobStopped:
-		j.Stopped = true
+		j.Stopped, j.Paused = true, Pause{}
+	case *training.Event_JobPaused:
+		j.Paused = Pause{Reason: b.JobPaused.GetReason(), Seq: r.Seq}
+	case *training.Event_JobResumed:
+		j.Paused = Pause{}
+	case *training.Event_TrainerPaused:
+		j.Paused.rests(b.TrainerPaused)
 	case *training.Event_TopicUpdated:
 		j.updated(b.TopicUpdated)
 	case *training.Event_PartitionTaken:
@@ -119,7 +126,7 @@ func (j *Job) apply(r events.Recorded) bool {
 			j.Partitions[t.GetPartition()] = events.JSON[*training.PartitionTaken]{V: t}
 		}
 	case *training.Event_CheckpointRequested, *training.Event_StopRequested, *training.Event_StartRequested,
-		*training.Event_CheckpointFailed, *training.Event_MetricReported, *training.Event_HealthFailed:
+		*training.Event_PauseRequested, *training.Event_ResumeRequested, *training.Event_CheckpointFailed, *training.Event_MetricReported, *training.Event_HealthFailed:
 	default:
 		return false
 	}

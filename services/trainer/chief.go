@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
@@ -19,6 +20,11 @@ import (
 	"github.com/monolith-go/monolith/services/trainer/cut"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 	"github.com/monolith-go/monolith/services/trainer/shards"
+)
+
+const (
+	pauseAfterError     = time.Second           // between attempts at what the chief leads
+	pauseBeforeCommands = 20 * time.Millisecond // a shard that is ready takes commands within about this time
 )
 
 // chief is the one trainer of a job that makes its checkpoints and appends its facts.
@@ -79,10 +85,13 @@ func (c *chief) run(ctx context.Context, term bus.Term) error {
 	s := c.s
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: "trainer." + events.Escape(s.cfg.Job), Version: "1.0.0",
-		Description: "checkpoints of training job " + s.cfg.Job,
+		Description: "checkpoints, pauses and status of training job " + s.cfg.Job,
 		Endpoints: map[string]bus.Handler{
 			"checkpoint": c.handleCheckpoint,
 			"restore":    c.handleRestore,
+			"pause":      c.handlePause,
+			"resume":     c.handleResume,
+			"status":     c.handleStatus,
 			"state":      role.State(map[string]role.View{lineage.Name: s.lineage}),
 		},
 	})
@@ -90,6 +99,12 @@ func (c *chief) run(ctx context.Context, term bus.Term) error {
 		return fmt.Errorf("serve commands: %w", err)
 	}
 	defer stop()
+	ctx, end := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() { c.hold(ctx) })
+	c.controlled(ctx, &beside)
+	defer beside.Wait()
+	defer end()
 	if err := c.begin(ctx); err != nil { // the commands are there meanwhile: one brings shards back
 		return err
 	}
@@ -112,8 +127,8 @@ func (c *chief) retryCheckpoint(ctx context.Context, why requests.Request) error
 		// A shard says that it is ready a moment before it takes commands.
 		if err := (&cut.Cutter{Job: c.s.cutJob()}).Reachable(ctx); err != nil {
 			c.s.log.Debug("a shard takes no commands yet", "err", err)
-			if pause(ctx, pauseBeforeCommands); ctx.Err() != nil {
-				return ctx.Err()
+			if err := retry.Sleep(ctx, pauseBeforeCommands); err != nil {
+				return err
 			}
 			continue
 		}
@@ -164,7 +179,7 @@ func (c *chief) serve(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-changed:
 		case <-look.C:
-			if ends := endsOf(s.job().Started.V); ends != nil && c.atEnd(ctx, ends) {
+			if ends := endsOf(s.job().Started.V); ends != nil && !s.paused() && c.atEnd(ctx, ends) {
 				return c.finish(ctx, requests.Request{Reason: "end of the topic"})
 			}
 		case <-topic.C:
@@ -217,7 +232,7 @@ func (c *chief) handleRequest(ctx context.Context, o checkpointOrder) answer {
 		case <-o.gone:
 			return answer{id, seq, err}
 		default:
-			pause(ctx, pauseAfterError)
+			_ = retry.Sleep(ctx, pauseAfterError) // the next attempt tells why it ended
 		}
 	}
 }
@@ -447,16 +462,25 @@ func (c *chief) handleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
 		return nil, err
 	}
-	o := checkpointOrder{reason: cmp.Or(body.Reason, "on command"), export: body.Export, done: make(chan answer, 1), gone: ctx.Done()}
+	a, err := c.order(ctx, cmp.Or(body.Reason, "on command"), body.Export)
+	if err != nil {
+		return nil, err
+	}
+	return a.reply()
+}
+
+// order has the chief make a checkpoint, and waits for what comes of it until ctx ends.
+func (c *chief) order(ctx context.Context, reason string, export bool) (answer, error) {
+	o := checkpointOrder{reason: reason, export: export, done: make(chan answer, 1), gone: ctx.Done()}
 	select {
 	case c.asked <- o:
 	case <-ctx.Done():
-		return nil, bus.Refuse(bus.CodeUnavailable, "another checkpoint is being made, or not all shards are ready: ask again")
+		return answer{}, bus.Refuse(bus.CodeUnavailable, "another checkpoint is being made, or not all shards are ready: ask again")
 	}
 	select {
 	case a := <-o.done:
-		return a.reply()
+		return a, nil
 	case <-ctx.Done():
-		return nil, bus.Refuse(bus.CodeUnavailable, "the checkpoint is under way, look for checkpointSaved on training.%s", c.s.cfg.Job)
+		return answer{}, bus.Refuse(bus.CodeUnavailable, "the checkpoint is under way, look for checkpointSaved on training.%s", c.s.cfg.Job)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/input"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/step"
@@ -95,6 +97,19 @@ type Config struct {
 	// others are parked. Default: none is looked at.
 	TimeField string
 
+	// Controller is where the chief serves the original's service Controller, host:port, of which
+	// port 0 is any that is free; clients read it in controller_server_addr.txt in Dir. Default: nowhere.
+	Controller string
+	// ControllerTLS are its certificates. Default: those of all ports.
+	ControllerTLS mtls.Files
+	// InsecureController serves it in plain text beyond this machine, too.
+	InsecureController bool
+	// SummaryDir is the folder into which this trainer writes its figures for TensorBoard, each trainer
+	// into a folder of its own below it. Default: none.
+	SummaryDir string
+	// ActionEvery is how often the chief looks for the original's file monolith_action in Dir. Default 0: never.
+	ActionEvery time.Duration
+
 	registered bool // by Register: what is zero now is meant
 }
 
@@ -143,6 +158,11 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Keep, "keep-checkpoints", c.Keep, "checkpoints and exports kept on disk")
 	fs.StringVar(&c.Dir, "dir", c.Dir, "the job's `folder`, the same for its shards")
 	fs.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a dead trainer keeps its partitions")
+	fs.StringVar(&c.Controller, "controller", c.Controller, "`host:port` of the original's gRPC service Controller, port 0: any that is free; the job's chief serves it and writes where to controller_server_addr.txt in --dir. Empty: off")
+	c.ControllerTLS.RegisterPort(fs, "controller-tls", "the controller")
+	fs.BoolVar(&c.InsecureController, "insecure-controller", c.InsecureController, "serve the controller in plain text, beyond this machine, too")
+	fs.StringVar(&c.SummaryDir, "summary-dir", c.SummaryDir, "`folder` for TensorBoard: figures as event files, every 10s, below it a folder for each trainer. Empty: none")
+	fs.DurationVar(&c.ActionEvery, "action-every", c.ActionEvery, "time between looks for the original's file monolith_action in --dir, which it did every 60s; 0: never")
 	fs.Float64SliceVar(&c.LabelRange, "label-range", c.LabelRange, "least and greatest `min,max` of the label's field; a record beyond is parked. Empty: any number")
 	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")
 }
@@ -184,6 +204,11 @@ func (c *Config) Validate() error {
 	check(c.Keep > 0 && c.Keep <= maxKeep, "keep-checkpoints must be 1 to %d, not %d", maxKeep, c.Keep)
 	check(filepath.IsAbs(c.Dir), "dir %q must be an absolute path", c.Dir)
 	check(c.LeaseTTL >= time.Second && c.LeaseTTL%time.Second == 0, "lease-ttl must be whole seconds, 1s or more, not %v", c.LeaseTTL)
+	check(c.ActionEvery == 0 || c.ActionEvery >= time.Second, "action-every must be 0 or 1s and more, not %v", c.ActionEvery)
+	if c.Controller != "" {
+		_, _, err := net.SplitHostPort(c.Controller)
+		check(err == nil, "controller %q must be host:port: %v", c.Controller, err)
+	}
 	check(validRange(c.LabelRange), "label-range must be two numbers, the least and the greatest, not %v", c.LabelRange)
 	return errors.Join(errs...)
 }

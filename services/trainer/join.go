@@ -73,6 +73,7 @@ func (s *Server) train(soft, hard context.Context) error {
 	soft, cancel := context.WithCancel(soft)
 	defer cancel()
 	g.Go(func() error { return s.share(soft, hard) })
+	g.Go(func() error { s.pauses(soft); return nil })
 	g.Go(func() error {
 		defer cancel()
 		return s.untilStopped(soft)

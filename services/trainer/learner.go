@@ -29,6 +29,7 @@ type learner struct {
 
 	odd      int  // records in a row that could not be learnt by themselves
 	diverged bool // healthFailed was appended, and nothing was learnt since
+	paused   bool // the job was, when the attempt under way began: no new records are taken
 }
 
 // run learns until soft ends. hard, which ends later or with the lease, covers what must
@@ -58,6 +59,10 @@ func (l *learner) run(soft, hard context.Context) {
 		case errors.Is(err, errDone):
 			log.Info("the partition is learnt to its end")
 			l.awaitWork(soft)
+			t.Well()
+			continue
+		case errors.Is(err, errPaused):
+			l.rest(soft)
 			t.Well()
 			continue
 		case errors.Is(err, shards.ErrMoved):
@@ -96,11 +101,15 @@ func (l *learner) measure(ctx context.Context) (stop func()) {
 	done.Go(func() {
 		p := l.s.source.Open(j.Started.V.GetTopicId(), l.partition, func(error) {}) // a reader is one goroutine's
 		defer p.Close()
-		l.lag.Measure(ctx, p.Bounds, l.end(), l.s.lagEvery, func(n int64) { l.s.m.lag.WithLabelValues(shown...).Set(float64(n)) })
+		l.lag.Measure(ctx, p.Bounds, l.end(), l.s.lagEvery, func(n int64) {
+			l.s.lags.Store(l.partition, n)
+			l.s.m.lag.WithLabelValues(shown...).Set(float64(n))
+		})
 	})
 	return func() {
 		cancel()
 		done.Wait()
+		l.s.lags.Delete(l.partition)
 		l.s.m.lag.DeleteLabelValues(shown...) // whoever takes it next shows it
 	}
 }
@@ -121,6 +130,8 @@ func (l *learner) reading(err error) {
 
 // runOnce finds out where the shards stand and learns from there on.
 func (l *learner) runOnce(soft, hard context.Context) error {
+	l.s.work.begin()
+	defer l.s.work.end()
 	if err := l.s.shards.Wait(soft); err != nil {
 		return err
 	}
@@ -128,6 +139,11 @@ func (l *learner) runOnce(soft, hard context.Context) error {
 	// lost is learnt again even when nothing new arrives.
 	followed, stop := l.s.shards.Follow(soft)
 	defer stop()
+	if l.paused = l.s.paused(); !l.paused {
+		running, end := l.s.until(followed, true, errPaused)
+		defer end()
+		followed = running
+	}
 	if l.s.cfg.Deterministic {
 		// A batch that was under way belongs to a timeline that a shard has left: it
 		// may wait there for a turn that never comes again.
@@ -141,8 +157,8 @@ func (l *learner) runOnce(soft, hard context.Context) error {
 		})()
 	}
 	err := l.resume(followed, hard)
-	if err != nil && errors.Is(context.Cause(followed), shards.ErrMoved) && attempt.Refusal(err) != rowwire.Fenced {
-		return shards.ErrMoved
+	if why := context.Cause(followed); err != nil && (errors.Is(why, shards.ErrMoved) || errors.Is(why, errPaused)) && attempt.Refusal(err) != rowwire.Fenced {
+		return why
 	}
 	return err
 }
@@ -164,6 +180,9 @@ func (l *learner) resume(soft, hard context.Context) error {
 		return err
 	}
 	pos := shards.PositionOf(all, l.partition)
+	if l.paused && pos.Level {
+		return errPaused
+	}
 	was, err := l.lastTaken(soft) // behind the offsets: whoever learnt up to them has said so before
 	if err != nil {
 		return err

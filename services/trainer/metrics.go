@@ -19,6 +19,7 @@ type metrics struct {
 	stepSeconds                       prometheus.Histogram
 	figures                           *prometheus.GaugeVec // by name, as facts call them
 	lag                               *prometheus.GaugeVec // by job and partition
+	paused                            prometheus.Gauge
 
 	meter *figures.Meter
 }
@@ -49,6 +50,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Namespace: "monolith", Subsystem: "trainer", Name: "lag_records",
 			Help: "records of a partition that are still to be learnt, without those that were parked, have expired or were aborted",
 		}, []string{"job", "partition"})),
+		paused: prom.Register(r, prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "monolith", Subsystem: "trainer", Name: "paused", Help: "1 while the job is paused and takes no records",
+		})),
 		meter: figures.New(),
 	}
 }

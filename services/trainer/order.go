@@ -52,6 +52,7 @@ type unordered struct {
 	feed *feed.Feed
 	from int64
 	cuts []int64
+	last int64 // of a paused job: where the furthest shard stands, at which partitions come to rest
 }
 
 func (l *learner) unordered(ctx context.Context, pos shards.Position) (order, error) {
@@ -60,16 +61,23 @@ func (l *learner) unordered(ctx context.Context, pos shards.Position) (order, er
 		return nil, err
 	}
 	l.lag.Begin(pos.From, read)
-	return &unordered{l, feed.New(ctx, l.reader, read, l.reading, &l.lag), pos.From, pos.Cuts}, nil
+	o := &unordered{l: l, feed: feed.New(ctx, l.reader, read, l.reading, &l.lag), from: pos.From, cuts: pos.Cuts, last: pos.From}
+	if n := len(pos.Cuts); n > 0 {
+		o.last = pos.Cuts[n-1]
+	}
+	return o, nil
 }
 
 func (o *unordered) next(ctx context.Context) (step.Span, error) {
 	for len(o.cuts) > 0 && o.cuts[0] <= o.from {
 		o.cuts = o.cuts[1:]
 	}
-	limit := o.l.end()
+	limit, over := o.l.end(), errDone
+	if o.l.paused && o.last < limit {
+		limit, over = o.last, errPaused
+	}
 	if o.from >= limit {
-		return step.Span{}, errDone
+		return step.Span{}, over
 	}
 	if len(o.cuts) > 0 {
 		limit = min(limit, o.cuts[0])

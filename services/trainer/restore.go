@@ -74,18 +74,8 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 
 // export has the chief make a checkpoint with an export, unless ctx ends before.
 func (c *chief) export(ctx context.Context, reason string) (id int64, ok bool) {
-	o := checkpointOrder{reason: reason, export: true, done: make(chan answer, 1), gone: ctx.Done()}
-	select {
-	case c.asked <- o:
-	case <-ctx.Done():
-		return 0, false
-	}
-	select {
-	case a := <-o.done:
-		return a.id, a.err == nil
-	case <-ctx.Done():
-		return 0, false
-	}
+	a, err := c.order(ctx, reason, true)
+	return a.id, err == nil && a.err == nil
 }
 
 // nextGeneration is one that no shard of a deterministic job is in yet; 0 for others.

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services/trainer/internal/attempt"
@@ -131,7 +132,7 @@ func TestRestoreWithoutHealthyShards(t *testing.T) {
 	b := w.run(w.config("b", 1))
 	var err error
 	for unavailable := true; unavailable; unavailable = errors.Is(err, bus.ErrUnavailable) { // until b leads
-		pause(t.Context(), attempt.Settle)
+		_ = retry.Sleep(t.Context(), attempt.Settle)
 		_, err = w.restore(`{"checkpoint":1,"reason":"it diverged"}`)
 	}
 	if err != nil {

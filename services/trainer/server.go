@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -67,13 +68,17 @@ type Server struct {
 
 	shards *shards.Set
 
+	controllerKeys *tls.Config
+
 	// Set by prepare before it closes prepared.
 	engine   *step.Engine
 	dense    *shards.Dense
 	prepared chan struct{}
 
 	learners sync.WaitGroup
-	parked   uint64 // last request parked; the chief's
+	work     underWay
+	lags     sync.Map // partition -> int64, the records that are left of those that this trainer learns
+	parked   uint64   // last request parked; the chief's
 
 	mu   sync.Mutex // guards last, and orders this trainer's facts
 	last uint64     // sequence of its last fact
@@ -99,6 +104,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	var err error
 	if s.source, err = cfg.source(env, s.log); err != nil {
+		return nil, err
+	}
+	if s.controllerKeys, err = cfg.controllerPort(env.TLS).Config(); err != nil {
 		return nil, err
 	}
 	s.m = newMetrics(env.Metrics)
@@ -162,7 +170,7 @@ func (s *Server) run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error {
-		err := s.work(gctx)
+		err := s.works(gctx)
 		cancel() // the job is over: so is the heartbeat
 		return err
 	})
@@ -174,8 +182,8 @@ func (s *Server) run(ctx context.Context) error {
 	return err
 }
 
-// work waits for what training needs and trains.
-func (s *Server) work(ctx context.Context) error {
+// works waits for what training needs and trains.
+func (s *Server) works(ctx context.Context) error {
 	if !role.Ready(ctx, s.catalog.Ready(), s.plan.Ready(), s.fleet.Ready(), s.lineage.Ready(), s.requests.Ready()) {
 		return nil
 	}

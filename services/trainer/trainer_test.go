@@ -201,6 +201,23 @@ func TestDeterministic(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the disturbed job learnt\n%v\nits twin\n%v", got, want)
 	}
+	paused, _ := learn(t, func(w *world, cfg Config) []*running {
+		a := w.run(cfg)
+		cfg.Name, cfg.Index = "b", 1
+		b := w.run(cfg)
+		w.learnt(1, 60)
+		w.pause("b", "a")
+		w.shards[1].crash() // the newest checkpoint is where the others go back to
+		a.stop(t)
+		cfg.Name, cfg.Index = "c", 0
+		c := w.run(cfg)
+		w.pausedBy("b", "c")
+		w.resume()
+		return []*running{b, c}
+	})
+	if !slices.Equal(paused, want) {
+		t.Errorf("the job that was paused learnt\n%v\nits twin\n%v", paused, want)
+	}
 	t.Logf("rolled back %d and %d times", w.shards[0].rolled, w.shards[1].rolled)
 	for i, r := range want {
 		tu := feed.Turns{Size: 16, N: 3, Ends: w.ends}

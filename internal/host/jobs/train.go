@@ -39,6 +39,7 @@ type Train struct {
 	Checkpoints   time.Duration
 	Deterministic bool
 	Processes     bool
+	SummaryDir    string
 	Restore       warm.Config // the job from which a new one begins
 	AsJSON        bool
 	Stdin         io.ReadCloser // what --files - learns
@@ -63,6 +64,7 @@ func (c *Train) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: at the start and the end alone")
 	fs.BoolVar(&c.Deterministic, "deterministic", false, "learn in one fixed order, so that equal inputs give equal tables")
 	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
+	fs.StringVar(&c.SummaryDir, "summary-dir", "", "`folder` for TensorBoard: loss, AUC, throughput and lag as event files. Empty: none")
 	c.Restore.Register(fs)
 	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
 }
@@ -169,7 +171,7 @@ func (c *Train) Learn(ctx context.Context, stderr io.Writer) (_ *Learnt, err err
 	for i := range s.Tasks {
 		if s.Tasks[i].Role == "trainer" {
 			s.Tasks[i].Ends = true
-			s.Tasks[i].Args = append(s.Tasks[i].Args, c.files(limit)...)
+			s.Tasks[i].Args = append(append(s.Tasks[i].Args, c.files(limit)...), "--summary-dir", c.SummaryDir)
 		}
 	}
 	if err := d.run(ctx); err != nil {

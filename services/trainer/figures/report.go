@@ -21,6 +21,8 @@ type Reporter struct {
 	Tell  func(ctx context.Context, facts ...*training.Event) error
 	Log   *slog.Logger
 	Every time.Duration
+	// Also, if any, has the figures that are known at each report, too.
+	Also func(ctx context.Context, at time.Time, known []Figure)
 	// AtEnd tells them once more at the end, where the job ends with its files: whoever began it
 	// reads in them what came of it.
 	AtEnd bool
@@ -56,8 +58,10 @@ func (r *Reporter) Run(ctx context.Context) error {
 // tell shows and appends those that are known.
 func (r *Reporter) tell(ctx context.Context, rate float64, f Figures) {
 	var bodies []*training.Event
+	var known []Figure
 	for _, v := range append([]Figure{{Name: "samples_per_second", Value: rate}}, f.Named()...) {
 		if !math.IsNaN(v.Value) {
+			known = append(known, v)
 			r.Shown.WithLabelValues(v.Name).Set(v.Value)
 			bodies = append(bodies, &training.Event{Body: &training.Event_MetricReported{MetricReported: &training.MetricReported{
 				Name: v.Name, Value: v.Value, Samples: f.Samples, Step: f.Steps,
@@ -66,6 +70,9 @@ func (r *Reporter) tell(ctx context.Context, rate float64, f Figures) {
 	}
 	if err := r.Tell(ctx, bodies...); err != nil && ctx.Err() == nil {
 		r.Log.Warn("metrics were not reported", "err", err)
+	}
+	if r.Also != nil {
+		r.Also(ctx, time.Now(), known)
 	}
 }
 

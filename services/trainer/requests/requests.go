@@ -20,6 +20,11 @@ type State struct {
 	// Open is what the chief owes: at most one checkpoint, which answers every request for
 	// one up to it, then at most one stop.
 	Open []Request `json:"open,omitempty"`
+	// Hold is the newest request to pause or to resume that is not answered: it answers those before
+	// it, too, and waits for no checkpoint.
+	Hold *Request `json:"hold,omitempty"`
+	// Paused is a job that takes no records for now.
+	Paused bool `json:"paused,omitempty"`
 	// Stopped is a job that goes on only once Start is there.
 	Stopped bool     `json:"stopped,omitempty"`
 	Start   *Request `json:"start,omitempty"`
@@ -35,6 +40,7 @@ type Request struct {
 	ID          string `json:"id"`
 	Seq         uint64 `json:"seq"`
 	Stop        bool   `json:"stop,omitempty"`
+	Pause       bool   `json:"pause,omitempty"` // of a Hold: to pause, or else to resume
 	Export      bool   `json:"export,omitempty"`
 	Reason      string `json:"reason,omitempty"`
 	Correlation string `json:"correlation,omitempty"`
@@ -61,7 +67,7 @@ const maxTaken = 1024
 func View(bzid, job string) follow.View[State] {
 	subject := training.Subject(bzid, job)
 	return follow.View[State]{
-		Name: "requests", Version: 3,
+		Name: "requests", Version: 4,
 		New: func() State { return State{} },
 		Fold: func(s State, r events.Recorded) State {
 			if r.Seq <= s.Seq {
@@ -112,11 +118,17 @@ func (s State) asked(r events.Recorded) State {
 		q.Reason = b.StartRequested.GetReason()
 		s.Start = &q
 		return s.take(who)
+	case *training.Event_PauseRequested:
+		q.Pause, q.Reason = true, b.PauseRequested.GetReason()
+		return s.holds(r, who, q)
+	case *training.Event_ResumeRequested:
+		q.Reason = b.ResumeRequested.GetReason()
+		return s.holds(r, who, q)
 	default:
-		return s.refuse(r, "the job answers checkpointRequested, stopRequested and startRequested only")
+		return s.refuse(r, "the job answers checkpointRequested, pauseRequested, resumeRequested, stopRequested and startRequested only")
 	}
 	if s.Stopped {
-		return s.refuse(r, "the job is stopped: publish startRequested first")
+		return s.refuse(r, isStopped)
 	}
 	s = s.take(who)
 	switch n := len(s.Open); {
@@ -129,6 +141,26 @@ func (s State) asked(r events.Recorded) State {
 		s.Open = append(s.Open[:n:n], q)
 	}
 	return s
+}
+
+const isStopped = "the job is stopped: publish startRequested first"
+
+// holds takes a request to pause or to resume, unless the job is so, or soon will be.
+func (s State) holds(r events.Recorded, who identity, q Request) State {
+	paused := s.Paused
+	if s.Hold != nil {
+		paused = s.Hold.Pause
+	}
+	switch {
+	case s.Stopped:
+		return s.refuse(r, isStopped)
+	case paused && q.Pause:
+		return s.refuse(r, "the job is paused already")
+	case !paused && !q.Pause:
+		return s.refuse(r, "the job is not paused: there is nothing to resume")
+	}
+	s.Hold = &q
+	return s.take(who)
 }
 
 // take remembers a request that is not refused.
@@ -160,6 +192,12 @@ func (s State) answered(r events.Recorded) State {
 		s.Stopped, s.Start = false, nil
 	case *training.Event_JobStopped:
 		s.Open, s.Stopped, s.Start = nil, true, nil
+		s.Hold, s.Paused = nil, false
+	case *training.Event_JobPaused, *training.Event_JobResumed:
+		s.Paused = e.GetJobPaused() != nil
+		if s.Hold != nil && s.Hold.ID == r.Header.Causation {
+			s.Hold = nil
+		}
 	case *training.Event_CheckpointSaved, *training.Event_CheckpointFailed:
 		var open []Request
 		for _, q := range s.Open {

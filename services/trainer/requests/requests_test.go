@@ -170,3 +170,47 @@ func TestTakenRequestsAreBounded(t *testing.T) {
 		t.Errorf("%d are known, from %s", len(f.s.Taken), f.s.Taken[0].ID)
 	}
 }
+
+// A pause and its end wait for no checkpoint: the newest request answers those before it.
+func TestHoldsAreFolded(t *testing.T) {
+	view := View(trainertest.BZID, trainertest.Job)
+	f := &folding{t: t, view: view, s: view.New()}
+	job := events.Join(trainertest.BZID, "training", trainertest.Job)
+	pause := &training.Event{Body: &training.Event_PauseRequested{PauseRequested: &training.PauseRequested{Reason: "r"}}}
+	resume := &training.Event{Body: &training.Event_ResumeRequested{ResumeRequested: &training.ResumeRequested{}}}
+	paused := &training.Event{Body: &training.Event_JobPaused{JobPaused: &training.JobPaused{}}}
+	resumed := &training.Event{Body: &training.Event_JobResumed{JobResumed: &training.JobResumed{}}}
+	holds := func(what, id string, pause, paused bool, refused int) {
+		t.Helper()
+		got := ""
+		if f.s.Hold != nil {
+			got = f.s.Hold.ID
+		}
+		if got != id || id != "" && f.s.Hold.Pause != pause || f.s.Paused != paused || len(f.s.Refused) != refused {
+			t.Errorf("%s: %+v", what, f.s)
+		}
+	}
+	f.fold(job.Request(), "a", "", resume)
+	holds("nothing to resume", "", false, false, 1)
+	f.fold(job.Request(), "b", "", checkpoint(false))
+	f.fold(job.Request(), "c", "", pause)
+	holds("beside a checkpoint", "c", true, false, 1)
+	f.check("the checkpoint is owed all the same", "b stop false export false", 1)
+	f.fold(job.Request(), "d", "", pause)
+	holds("asked for already", "c", true, false, 2)
+	f.fold(job, "", "c", paused)
+	holds("paused", "", false, true, 2)
+	f.fold(job.Request(), "e", "", pause)
+	holds("paused already", "", false, true, 3)
+	f.fold(job.Request(), "f", "", resume)
+	f.fold(job.Request(), "g", "", pause)
+	holds("the newest counts", "g", true, true, 3)
+	f.fold(job, "", "", resumed)
+	holds("a command's answer leaves the request open", "g", true, false, 3)
+	f.fold(job, "", "g", paused)
+	holds("answered", "", false, true, 3)
+	f.fold(job, "", "", stopped)
+	holds("a stop ends the pause", "", false, false, 3)
+	f.fold(job.Request(), "h", "", pause)
+	holds("of a stopped job", "", false, false, 4)
+}

@@ -40,3 +40,12 @@ func Least(all []*rowwire.OffsetsResponse, partitions int32) map[int32]int64 {
 	}
 	return m
 }
+
+// LeastStep is how many applies every shard has.
+func LeastStep(all []*rowwire.OffsetsResponse) uint64 {
+	least := all[0].Step
+	for _, o := range all[1:] {
+		least = min(least, o.Step)
+	}
+	return least
+}
