@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -32,7 +33,7 @@ type Files struct {
 func (f *Files) Register(fs *pflag.FlagSet, prefix, protects string) {
 	fs.StringVar(&f.Cert, prefix+"-cert", f.Cert, "`file` with the certificate (PEM) for "+protects+"; read anew when it changes")
 	fs.StringVar(&f.Key, prefix+"-key", f.Key, "`file` with its private key (PEM)")
-	fs.StringVar(&f.CA, prefix+"-ca", f.CA, "`file` with the authorities (PEM) that sign the certificates of all processes")
+	fs.StringVar(&f.CA, prefix+"-ca", f.CA, "`file` with the authorities (PEM) that sign the certificates of all processes; read anew when it changes")
 }
 
 // RegisterPort binds the same flags for a port whose clients may do without certificates: the
@@ -73,8 +74,8 @@ func (f Files) Or(other Files) Files {
 }
 
 // Load is for both ends of a connection between our own processes; no files at all are a nil
-// configuration and no error. The certificate is read anew when it changes, so that it may be
-// renewed without a restart, and by the end that listens the authorities are, too.
+// configuration and no error. Certificate and authorities are read anew when they change, so that
+// they may be renewed without a restart: by the end that dials, at each [To].
 func (f Files) Load() (*tls.Config, error) {
 	if f == (Files{}) {
 		return nil, nil
@@ -91,6 +92,31 @@ func (f Files) Load() (*tls.Config, error) {
 	c.RootCAs = c.ClientCAs
 	c.GetClientCertificate = k.show
 	return c, nil
+}
+
+// To is conf for one connection to address, host:port: the server must show a certificate of that
+// host, unless conf names another, by the authorities of this moment where conf is of [Files.Load].
+func To(conf *tls.Config, address string) (*tls.Config, error) {
+	conf = conf.Clone()
+	if conf.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		conf.ServerName = host
+	}
+	if conf.GetConfigForClient == nil || conf.RootCAs == nil || conf.RootCAs != conf.ClientCAs {
+		return conf, nil
+	}
+	// Both ends trust the same authorities, and the one that listens reads them anew.
+	now, err := conf.GetConfigForClient(nil)
+	if err != nil {
+		return nil, err
+	}
+	if now != nil {
+		conf.RootCAs = now.ClientCAs
+	}
+	return conf, nil
 }
 
 // Server is for a port with clients of any make: a certificate of one of the authorities is

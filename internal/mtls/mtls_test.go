@@ -161,6 +161,43 @@ func TestAuthoritiesOfAPortAreRenewedWithoutRestart(t *testing.T) {
 }
 
 // A port without authorities takes any client, which trusts the authority of its own choice.
+// The authorities by which a connection of our own is dialled are replaced without a restart: a
+// server of the new one is trusted at the next dial, one of the old one is not any more.
+func TestAuthoritiesOfWhoDialsAreRenewedWithoutRestart(t *testing.T) {
+	old, next := certs.NewAuthority(t), certs.NewAuthority(t)
+	files := old.Issue("client")
+	trusted, err := os.ReadFile(files.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files.CA = filepath.Join(t.TempDir(), "ca.pem") // of its own: the servers' stay
+	if err := os.WriteFile(files.CA, trusted, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := load(t, files)
+	dial := func(server mtls.Files) error {
+		server.CA = old.Issue("x").CA // by which the client is known
+		conf, err := mtls.To(client, "127.0.0.1:7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err, _ = shake(t, load(t, server), conf)
+		return err
+	}
+	was, is := old.Issue("was"), next.Issue("is")
+	if err := dial(was); err != nil {
+		t.Fatal(err)
+	}
+	if err := dial(is); err == nil {
+		t.Fatal("a stranger's server is trusted")
+	}
+	replace(t, files.CA, is.CA, time.Minute)
+	wait.Until(t, "the new authority to be read", func() error { return dial(is) })
+	if err := dial(was); err == nil {
+		t.Error("a server of the old authority is trusted still")
+	}
+}
+
 func TestAPortWithoutAuthorities(t *testing.T) {
 	authority := certs.NewAuthority(t)
 	files := authority.Issue("server")

@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/mtls"
 )
 
 const (
@@ -74,7 +76,11 @@ func dialVersion(ctx context.Context, addr string, conf *tls.Config, version uin
 		return nil, Errorf(Unavailable, "no connection to %s: %w", addr, err)
 	}
 	if conf != nil && network != "unix" {
-		nc = tls.Client(nc, serverName(conf, address))
+		conf, err := mtls.To(conf, address)
+		if err != nil {
+			return nil, Errorf(Unavailable, "no connection to %s: %w", addr, errors.Join(err, nc.Close()))
+		}
+		nc = tls.Client(nc, conf)
 	}
 	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
 	r := bufio.NewReaderSize(nc, 64<<10)
@@ -107,16 +113,6 @@ func dialVersion(ctx context.Context, addr string, conf *tls.Config, version uin
 var dialer = net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 	Control:         userTimeout,
-}
-
-// serverName expects the certificate of the host that address names.
-func serverName(conf *tls.Config, address string) *tls.Config {
-	if conf.ServerName != "" {
-		return conf
-	}
-	conf = conf.Clone()
-	conf.ServerName, _, _ = net.SplitHostPort(address) // SplitAddr has checked it
-	return conf
 }
 
 func greet(nc net.Conn, r *bufio.Reader, version uint16) (hello, error) {

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/mtls"
 )
 
 // secure puts TLS on a connection to the server at addr, where it is configured: the
@@ -16,16 +18,12 @@ func (c *Config) secure(nc net.Conn, addr string) (net.Conn, error) {
 	if c.TLS == nil {
 		return nc, nil
 	}
-	cfg := c.TLS.Clone()
-	if cfg.ServerName == "" {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			return nil, errors.Join(err, nc.Close())
-		}
-		cfg.ServerName = host
+	cfg, err := mtls.To(c.TLS, addr)
+	if err != nil {
+		return nil, errors.Join(err, nc.Close())
 	}
 	t := tls.Client(nc, cfg)
-	err := nc.SetDeadline(time.Now().Add(dialWithin))
+	err = nc.SetDeadline(time.Now().Add(dialWithin))
 	if err == nil {
 		err = t.Handshake()
 	}
