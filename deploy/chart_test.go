@@ -43,6 +43,7 @@ serving: {shards: 1, replicas: 1, entries: 1}
 networkPolicy: {enabled: false}`,
 	"own NATS":           "nats: {enabled: false, url: 'nats://a:4222,nats://b:4333'}",
 	"own NATS by Secret": "nats: {enabled: false, urlSecret: nats}",
+	"telemetry":          "otlp: {endpoint: 'http://otel.monitoring:4317', headersSecret: otel}",
 }
 
 func rendering(t *testing.T, values string) []manifest {
@@ -301,11 +302,42 @@ func TestRefusals(t *testing.T) {
 		"nats: {enabled: false}":                                "name the servers by nats.url",
 		"nats: {url: 'nats://a:4222'}":                          "set nats.enabled to false",
 		"nats: {enabled: false, url: 'nats://u:p@a:4222'}":      "put it into a Secret",
+		"otlp: {endpoint: 'otel:4317'}":                         "endpoint",
+		"otlp: {endpoint: 'http://otel'}":                       "endpoint",
+		"otlp: {headersSecret: otel}":                           "which is empty",
 		"training: {autoscaling: {enabled: true}, trainers: 9}": "maxTrainers is 8, fewer than training.trainers, 9",
 		"serving: {autoscaling: {enabled: true}, entries: 9}":   "maxEntries is 8, fewer than serving.entries, 9",
 	} {
 		if _, err := render(".", "monolith", values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want a refusal that says %q", values, err, want)
+		}
+	}
+}
+
+// TestTelemetryLeaves holds that every container of ours is told of the collector, and that its pod
+// may go there.
+func TestTelemetryLeaves(t *testing.T) {
+	found, others := workloads(t, rendering(t, variants["telemetry"]))
+	for _, w := range found {
+		for _, c := range w.pod.Spec.Containers {
+			env := map[string]core.EnvVar{}
+			for _, e := range c.Env {
+				env[e.Name] = e
+			}
+			if c.Name == "nats" {
+				continue
+			}
+			if env["OTEL_EXPORTER_OTLP_ENDPOINT"].Value != "http://otel.monitoring:4317" || env["OTEL_EXPORTER_OTLP_HEADERS"].ValueFrom.SecretKeyRef.Name != "otel" {
+				t.Errorf("%s: %s is not told of the collector: %v", w.id, c.Name, c.Env)
+			}
+			if !slices.ContainsFunc(others, func(o any) bool {
+				p, ok := o.(*networking.NetworkPolicy)
+				return ok && subset(p.Spec.PodSelector.MatchLabels, w.pod.Labels) && slices.ContainsFunc(p.Spec.Egress, func(e networking.NetworkPolicyEgressRule) bool {
+					return len(e.To) == 0 && len(e.Ports) == 1 && e.Ports[0].Port.IntVal == 4317
+				})
+			}) {
+				t.Errorf("%s may not talk to the collector", w.id)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/monolith-go/monolith/internal/host/doctor"
+	"github.com/monolith-go/monolith/internal/testenv/collector"
 )
 
 // TestDoctor looks at a stack that is well, and then at what was done to it.
@@ -70,6 +71,7 @@ func TestDoctor(t *testing.T) {
 	if code, found := look("--predictions-topic", "elsewhere"); code != exitFailure || found["topic elsewhere"].OK || !found["topic ratings"].OK {
 		t.Errorf("a topic that is not there: %d %v", code, wrong(found))
 	}
+	telemetryIsAsked(t, look)
 	if code, out, _ := opsTool("doctor", "--nats", w.Config.Logs.NATS, "--bzid", "nobody", "--kafka", "", "--dir", ""); code != exitFailure || !strings.Contains(out, "nobody answers for it in namespace nobody") || !strings.Contains(out, "monolith portal") {
 		t.Errorf("a namespace without roles: %d %s", code, out)
 	}
@@ -83,5 +85,21 @@ func TestDoctor(t *testing.T) {
 	}
 	if code, _, stderr := opsTool("doctor", "--nats", "nowhere"); code != exitUsage {
 		t.Errorf("a wrong call: %d %v", code, errors.New(stderr))
+	}
+}
+
+// telemetryIsAsked has the doctor look at a collector that answers, and at one that hangs.
+func telemetryIsAsked(t *testing.T, look func(more ...string) (int, map[string]doctor.Finding)) {
+	t.Helper()
+	c := collector.Start(t)
+	_, found := look("--otlp-endpoint", c.Endpoint)
+	for _, signal := range []string{"traces", "metrics", "logs"} {
+		if f := found["OTLP "+signal]; !f.OK {
+			t.Errorf("a collector that answers: %+v", f)
+		}
+	}
+	c.Hang()
+	if _, found := look("--otlp-endpoint", c.Endpoint, "--patience", "1s"); found["OTLP logs"].OK || !strings.Contains(found["OTLP logs"].Mend, "OTEL_LOGS_EXPORTER=none") {
+		t.Errorf("a collector that hangs: %+v", found["OTLP logs"])
 	}
 }

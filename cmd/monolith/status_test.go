@@ -18,6 +18,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/testenv/collector"
 	"github.com/monolith-go/monolith/loadtest/demo"
 )
 
@@ -143,11 +144,14 @@ func opsSpawnLine(t testing.TB, env string, line ...string) *opsChild {
 var opsStatusURL = regexp.MustCompile(`status=(http://[0-9.:]+)`)
 
 // TestRoleStatus runs every role as a process of its own: each lives before it is ready,
-// is ready once it has caught up, counts what it does, says in its log who it is, and
-// leaves with 0 when it is asked to.
+// is ready once it has caught up, counts what it does, says in its log who it is, leaves
+// with 0 when it is asked to, and has told an OpenTelemetry collector by then, as has the
+// model server that a supervisor started.
 func TestRoleStatus(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
 	cfg.Shards, cfg.Replicas, cfg.Trainers, cfg.Spans = 1, 1, 1, false
+	collected := collector.Start(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collected.Endpoint) // every process inherits it
 	s, err := host.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +179,11 @@ func TestRoleStatus(t *testing.T) {
 	slices.Reverse(r.all)
 	for _, c := range r.all {
 		r.leaves(t, c)
+	}
+	for role := range opsSeries {
+		if !slices.Contains(collected.Services(), role) {
+			t.Errorf("the collector heard nothing of %s, only of %v", role, collected.Services())
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"slices"
@@ -10,10 +11,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/testenv/collector"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/scenario"
 )
+
+// none is the parent of a span that has none.
+const none = "0000000000000000"
 
 // opsSpan is one line of traces.jsonl.
 type opsSpan struct {
@@ -24,10 +29,13 @@ type opsSpan struct {
 
 // TestOneTrace follows one rating from whoever sent it to the rows that are served, over
 // Kafka, the row protocol and JetStream: one trace, each span the child of the one that
-// caused it. A rating that nobody samples leaves no span.
+// caused it, in the file and at an OpenTelemetry collector. A rating that nobody samples leaves no span.
 func TestOneTrace(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
 	cfg.Replicas = 1
+	collected := collector.Start(t)
+	cfg.OTLP.Endpoint = collected.Endpoint
+	t.Setenv("OTEL_METRIC_EXPORT_INTERVAL", "50") // milliseconds
 	w := opsServe(t, cfg)
 	w.rate(50)
 	w.learnt()
@@ -88,5 +96,31 @@ func TestOneTrace(t *testing.T) {
 	}
 	if n := len(named["ps.apply"]); n != cfg.Shards {
 		t.Errorf("%d shards applied the rating, there are %d", n, cfg.Shards)
+	}
+	collectedAlike(t, collected, byID)
+}
+
+// collectedAlike holds that a collector has the spans of the file, metrics and log records.
+func collectedAlike(t *testing.T, c *collector.Collector, written map[string]opsSpan) {
+	t.Helper()
+	exported := map[string]string{} // parents by span
+	for _, s := range c.Spans() {
+		exported[hex.EncodeToString(s.GetSpanId())] = hex.EncodeToString(s.GetParentSpanId())
+	}
+	for id, s := range written {
+		if parent, ok := exported[id]; !ok || parent != s.Parent.SpanID && s.Parent.SpanID != none {
+			t.Errorf("the collector has %s under the parent %q (%v), the file under %q", s.Name, parent, ok, s.Parent.SpanID)
+		}
+	}
+	if len(exported) != len(written) {
+		t.Errorf("the collector has %d spans, the file %d", len(exported), len(written))
+	}
+	for _, name := range []string{"monolith_trainer_samples_total", "monolith_modelserver_predict_total"} {
+		if c.Metrics()[name] == nil {
+			t.Errorf("the collector has no metric %s", name)
+		}
+	}
+	if len(c.Records()) == 0 {
+		t.Error("the collector has no log record")
 	}
 }

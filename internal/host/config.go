@@ -11,6 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/otlp"
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/services/replicaregistry"
@@ -49,6 +50,7 @@ type Config struct {
 	GRPCPort      int // of the entry
 	RESTPort      int
 	Spans         bool // are written to a file in Dir
+	OTLP          otlp.Config
 }
 
 // Register binds the flags of a stack; dir is the folder by default.
@@ -81,6 +83,7 @@ func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.StringVar(&c.ZKSuper, "zk-super-digest-file", "", "`file` with the digest of the one who may do everything on the ZooKeeper port (default: nobody)")
 	fs.IntVar(&c.GRPCPort, "grpc-port", 8500, "`port` of the entry's TensorFlow Serving gRPC API")
 	fs.IntVar(&c.RESTPort, "rest-port", 8501, "`port` of the entry's REST API")
+	c.OTLP.Register(fs)
 	fs.BoolVar(&c.Spans, "traces", false, "write spans to traces.jsonl in the folder")
 }
 
@@ -103,7 +106,7 @@ func (c *Config) Validate() error {
 	if _, err := input.ParseFormat(cmp.Or(c.Format, input.JSON.String())); err != nil {
 		errs = append(errs, fmt.Errorf("--format: %w", err))
 	}
-	errs = append(errs, c.Restore.Validate(), c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts())
+	errs = append(errs, c.Restore.Validate(), c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts(), c.OTLP.Validate())
 	if c.Sync < time.Millisecond || c.Sync > time.Minute {
 		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.Sync))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/otlp"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/process/health"
@@ -40,6 +41,7 @@ type Process struct {
 	addrFile   string
 	named      func() bool // a NATS server was, by its flag
 	trace      string
+	otlp       otlp.Config
 	rows       mtls.Files
 }
 
@@ -57,6 +59,7 @@ func (p *Process) register(fs *pflag.FlagSet) {
 	p.status.register(fs, "127.0.0.1:0", "")
 	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
 	fs.StringVar(&p.trace, "trace-file", "", "`file` for finished spans, one JSON object each")
+	p.otlp.Register(fs)
 	p.rows.Register(fs, rowsTLS, "the row protocol, between machines (default: --tls-cert, -key and -ca, where all of them are given)")
 	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
 }
@@ -80,23 +83,31 @@ func (p *Process) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	logger = logger.With("role", name, "pid", os.Getpid())
 	rows, err := p.rows.Or(ofBothEnds(p.tls)).Load()
 	if err != nil {
 		return fmt.Errorf("%w: --%s-… or --%s-…: %w", flags.ErrUsage, rowsTLS, mtls.Shared, err)
 	}
 	well := health.New()
+	reg := newRegistry(well)
+	told, err := newTelemetry(ctx, p.trace, name, p.otlp, reg, logger)
+	if err != nil {
+		return err
+	}
+	logger = told.logger(logger).With("role", name, "pid", os.Getpid())
+	last := func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	}
+	defer func() {
+		ctx, cancel := last()
+		defer cancel()
+		err = errors.Join(err, told.close(ctx))
+	}()
 	conn.Log = logger
 	conn.Health = well
 	b, nats, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}
-	spans, err := newTracing(p.trace, name)
-	if err != nil {
-		return errors.Join(err, b.Close())
-	}
-	reg := newRegistry(well)
 	p.status.shared = p.tls
 	status, err := p.status.serve(reg, well)
 	if err != nil {
@@ -104,11 +115,11 @@ func (p *Process) Run(ctx context.Context) (err error) {
 	}
 	status.answers = p.role.answers
 	defer func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		ctx, cancel := last()
 		defer cancel()
-		err = errors.Join(err, status.close(last), spans.close(last), b.Close())
+		err = errors.Join(err, status.close(ctx), b.Close())
 	}()
-	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: spans.tracer(name, 0), Rows: rows, TLS: p.tls, Health: well, Lanes: nn.NewLanes(0),
+	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: told.tracer(name, 0), Rows: rows, TLS: p.tls, Health: well, Lanes: nn.NewLanes(0),
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
 	r, err := p.bound.build(surroundings{env: env, launch: p.launch})
 	if err != nil {
@@ -167,7 +178,7 @@ func (p *Process) launch(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, err
 		if err != nil {
 			return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
 		}
-		for _, v := range p.conn.Env() { // the child inherits it
+		for _, v := range slices.Concat(p.conn.Env(), p.otlp.Env()) { // the child inherits it
 			name, value, _ := strings.Cut(v, "=")
 			if err := os.Setenv(name, value); err != nil {
 				return nil, err

@@ -62,7 +62,7 @@ type Stack struct {
 	local  *rowwire.Local // the servers of roles that run here
 	rows   *tls.Config    // of the row protocol's two ends; nil: plain text
 	lanes  *nn.Lanes      // what they compute on
-	spans  *tracing
+	told   *telemetry
 	data   *DataDir
 	status *statusServer
 	claims []io.Closer // of ports
@@ -88,9 +88,10 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	if cfg.Spans {
 		s.TraceFile = filepath.Join(s.Config.Dir, "traces.jsonl")
 	}
-	if s.spans, err = newTracing(s.TraceFile, "monolith"); err != nil {
+	if s.told, err = newTelemetry(ctx, s.TraceFile, "monolith", cfg.OTLP, s.Metrics, s.Log); err != nil {
 		return nil, err
 	}
+	s.Log = s.told.logger(s.Log)
 	if err := s.ports(); err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (s *Stack) path(parts ...string) string {
 
 // Tracer records the spans of one part of the stack: those that a sampled parent began, and
 // this share of the others.
-func (s *Stack) Tracer(name string, share float64) trace.Tracer { return s.spans.tracer(name, share) }
+func (s *Stack) Tracer(name string, share float64) trace.Tracer { return s.told.tracer(name, share) }
 
 // Problems are what keeps the roles from their work at this moment.
 func (s *Stack) Problems() []health.Problem { return s.health.Problems() }
@@ -273,8 +274,8 @@ func (s *Stack) Close() error {
 	if s.NATS != nil {
 		errs = append(errs, s.NATS.Close())
 	}
-	if s.spans != nil {
-		errs = append(errs, s.spans.close(ctx))
+	if s.told != nil {
+		errs = append(errs, s.told.close(ctx))
 	}
 	for _, c := range s.claims {
 		errs = append(errs, c.Close())

@@ -99,7 +99,7 @@ func (s *Stack) runHere(ctx context.Context, t Task, ready func()) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	metrics := newScope(prometheus.WrapRegistererWith(prometheus.Labels{"role": t.Role, "task": t.Name}, s.Metrics))
 	defer metrics.release()
-	env := services.Env{BZID: conn.BZID, Health: well, Local: s.local, Lanes: s.lanes, Surveys: s.Surveys, Stdin: s.Stdin, Bus: b, Log: log, Tracer: s.spans.tracer(t.Role, 0), Metrics: metrics, Rows: s.rows, TLS: s.Config.Ports.TLS}
+	env := services.Env{BZID: conn.BZID, Health: well, Local: s.local, Lanes: s.lanes, Surveys: s.Surveys, Stdin: s.Stdin, Bus: b, Log: log, Tracer: s.told.tracer(t.Role, 0), Metrics: metrics, Rows: s.rows, TLS: s.Config.Ports.TLS}
 	built, err := build(surroundings{env: env, launch: s.launchHere(r.server, t, env)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
@@ -196,7 +196,7 @@ func (s *Stack) RunChild(ctx context.Context, t Task, ready func()) error {
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = slices.Concat(os.Environ(), s.Config.Logs.Env(), []string{connect.EnvSynced + "=" + connect.SyncedAlways}) // what there is to say was said here
+	cmd.Env = slices.Concat(os.Environ(), s.Config.Logs.Env(), s.Config.OTLP.Env(), []string{connect.EnvSynced + "=" + connect.SyncedAlways}) // what there is to say was said here
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	running, err := child.Start(cmd, nil)

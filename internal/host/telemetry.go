@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,13 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/monolith-go/monolith/internal/host/otlp"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/process/health"
@@ -34,47 +35,65 @@ func newRegistry(well *health.State) *prometheus.Registry {
 	return r
 }
 
-// tracing makes tracers whose finished spans go to one place.
-type tracing struct {
+// telemetry is where a process's spans, metrics and logs go beside its status port and
+// standard error.
+type telemetry struct {
 	service *resource.Resource
-	spans   sdktrace.SpanProcessor // nil: nowhere
-	file    *os.File
+	export  *otlp.Export
+	file    *os.File               // of finished spans, one JSON object each; nil: none
+	written sdktrace.SpanProcessor // to file
 }
 
-// newTracing writes finished spans to file, one JSON object each; without a file there
-// are none.
-func newTracing(file, service string) (*tracing, error) {
-	t := &tracing{service: resource.NewSchemaless(attribute.String("service.name", service))}
+// newTelemetry writes finished spans to file, if one is named, and exports them, the metrics
+// of reg and what is logged as cfg says. log is for standard error; [telemetry.logger] has both.
+func newTelemetry(ctx context.Context, file, service string, cfg otlp.Config, reg *prometheus.Registry, log *slog.Logger) (t *telemetry, err error) {
+	t = &telemetry{service: otlp.Resource(service)}
+	if t.export, err = otlp.Start(ctx, cfg, t.service, reg, log); err != nil {
+		return nil, err
+	}
 	if file == "" {
 		return t, nil
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("open the trace file: %w", err)
+	if t.file, err = os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the trace file: %w", err), t.export.Close(ctx))
 	}
-	exporter, err := stdouttrace.New(stdouttrace.WithWriter(f))
+	exporter, err := stdouttrace.New(stdouttrace.WithWriter(t.file))
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, t.close(ctx))
 	}
-	t.file, t.spans = f, sdktrace.NewBatchSpanProcessor(exporter)
+	t.written = sdktrace.NewBatchSpanProcessor(exporter)
 	return t, nil
 }
 
+// logger writes where log does, and to the collector.
+func (t *telemetry) logger(log *slog.Logger) *slog.Logger { return t.export.Logger(log) }
+
 // tracer records what a sampled parent started, and this share of what has none. Roles
 // start no traces: whoever sends the rating or the request decides.
-func (t *tracing) tracer(name string, share float64) trace.Tracer {
-	if t.spans == nil {
+func (t *telemetry) tracer(name string, share float64) trace.Tracer {
+	exported := t.export.Spans()
+	if exported == nil && t.written == nil {
 		return noop.NewTracerProvider().Tracer(name)
 	}
-	return sdktrace.NewTracerProvider(sdktrace.WithResource(t.service), sdktrace.WithSpanProcessor(t.spans),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(share)))).Tracer(name)
+	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(t.service), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(share)))}
+	for _, p := range []sdktrace.SpanProcessor{exported, t.written} {
+		if p != nil {
+			opts = append(opts, sdktrace.WithSpanProcessor(p))
+		}
+	}
+	return sdktrace.NewTracerProvider(opts...).Tracer(name)
 }
 
-func (t *tracing) close(ctx context.Context) error {
-	if t.spans == nil {
-		return nil
+// close hands out what waits. It is called last, so that the end of everything else is heard.
+func (t *telemetry) close(ctx context.Context) error {
+	errs := []error{t.export.Close(ctx)}
+	if t.written != nil {
+		errs = append(errs, t.written.Shutdown(ctx))
 	}
-	return errors.Join(t.spans.Shutdown(ctx), t.file.Close())
+	if t.file != nil {
+		errs = append(errs, t.file.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // statusServer answers /livez, /readyz, /metrics and /debug/pprof/.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/otlp"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
@@ -34,6 +35,7 @@ type Config struct {
 	Topics   []string      // that Kafka should have
 	Dir      string        // data folder of this machine; one that is not there is no finding
 	Monitor  string        // URL of the NATS server's monitoring port; "": its settings cannot be seen
+	OTLP     otlp.Config   // of the collector; none: not looked at
 	Patience time.Duration // for one answer; default 10 s
 }
 
@@ -44,6 +46,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	c.Access.Register(fs)
 	fs.StringVar(&c.Dir, "dir", "monolith-data", "data `folder` of this machine, whose disk is looked at")
 	fs.StringVar(&c.Monitor, "nats-monitor", "", "`URL` of the NATS server's monitoring port, such as http://127.0.0.1:8222, which tells its settings")
+	c.OTLP.Register(fs)
 	fs.DurationVar(&c.Patience, "patience", 10*time.Second, "how long one answer is waited for")
 }
 
@@ -74,6 +77,7 @@ func Examine(ctx context.Context, cfg Config) []Finding {
 	e.logs(ctx)
 	e.kafka(ctx)
 	e.disk()
+	e.otlp(ctx)
 	return e.findings
 }
 

@@ -72,6 +72,14 @@ env:
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
   - name: MY_POD_IP
     valueFrom: {fieldRef: {fieldPath: status.podIP}}
+  {{- with .root.Values.otlp.endpoint }}
+  - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
+  - {name: OTEL_RESOURCE_ATTRIBUTES, value: {{ printf "k8s.namespace.name=%s,k8s.pod.name=$(MY_POD_NAME)" $.root.Release.Namespace | quote }}}
+  {{- end }}
+  {{- with .root.Values.otlp.headersSecret }}
+  - name: OTEL_EXPORTER_OTLP_HEADERS
+    valueFrom: {secretKeyRef: {name: {{ . }}, key: headers}}
+  {{- end }}
   {{- if .indexed }}
   - name: POD_INDEX
     valueFrom: {fieldRef: {fieldPath: "metadata.labels['apps.kubernetes.io/pod-index']"}}
@@ -112,6 +120,9 @@ readinessProbe:
 
 {{/* What the schema of the values cannot say. */}}
 {{- define "monolith.check" -}}
+{{- if and .Values.otlp.headersSecret (not .Values.otlp.endpoint) }}
+{{- fail "otlp.headersSecret is for the collector of otlp.endpoint, which is empty: name one, or leave both empty" }}
+{{- end }}
 {{- if and (not .Values.nats.enabled) (not .Values.nats.url) (not .Values.nats.urlSecret) }}
 {{- fail "nats.enabled is false: name the servers by nats.url, or a Secret with the key url by nats.urlSecret" }}
 {{- end }}
@@ -158,4 +169,8 @@ readinessProbe:
 {{- $ports := list -}}
 {{- range .Values.kafka.brokers }}{{ $ports = append $ports (splitList ":" . | last) }}{{ end -}}
 {{- range $i, $p := uniq $ports }}{{ if $i }}, {{ end }}{port: {{ $p }}, protocol: TCP}{{ end -}}
+{{- end }}
+
+{{- define "monolith.otlpPort" -}}
+{{ .Values.otlp.endpoint | trimSuffix "/" | splitList ":" | last }}
 {{- end }}
