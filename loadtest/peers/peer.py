@@ -6,9 +6,10 @@
     peer.py deepfm BATCH BF16 COMPILED
                                 DeepFM, 26 features x 16, MLP 1024-256-32, Adagrad; dense part under
                                 bfloat16 autocast, and compiled, where those are 1
+    peer.py parse FIELDS BATCH  TensorFlow's parse_example, an id in each field and a label, on one thread
 
 After "ready" each line "<what> N" on standard input is answered with the seconds that N
-units took: rows, finds, pooled rows, products, or samples ("train" and "score").
+units took: rows, finds, pooled rows, products, or samples ("train", "score" and "parse").
 """
 
 import os
@@ -143,8 +144,42 @@ def deepfm(batch, bf16, compiled):
     serve(train=train, score=score)
 
 
+def parse(fields, batch):
+    import random
+
+    import tensorflow as tf
+
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    rng = random.Random(1)
+
+    def record():
+        feature = {"__LABEL__.0": tf.train.Feature(float_list=tf.train.FloatList(value=[rng.randrange(2)]))}
+        for slot in range(1, fields + 1):
+            ids = tf.train.Int64List(value=[slot << 48 | rng.randrange(1_000_000)])
+            feature[f"fc_slot_{slot}"] = tf.train.Feature(int64_list=ids)
+        return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+    records = tf.constant([record() for _ in range(batch)])
+    # Of fixed length: what parse_example reads fastest.
+    wanted = {f"fc_slot_{slot}": tf.io.FixedLenFeature([], tf.int64) for slot in range(1, fields + 1)}
+    wanted["__LABEL__.0"] = tf.io.FixedLenFeature([], tf.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([batch], tf.string)])
+    def step(r):
+        return tf.io.parse_example(r, wanted)
+
+    def run(n):
+        for _ in range(max(1, n // batch)):
+            out = step(records)
+        out["__LABEL__.0"].numpy()
+
+    run(batch * 2)
+    serve(parse=run)
+
+
 if __name__ == "__main__":
-    peers = {"table": table, "gemm": gemm, "deepfm": deepfm}
+    peers = {"table": table, "gemm": gemm, "deepfm": deepfm, "parse": parse}
     if len(sys.argv) < 3 or sys.argv[1] not in peers:
         sys.exit(__doc__)
     peers[sys.argv[1]](*map(int, sys.argv[2:]))

@@ -89,7 +89,12 @@ func Torch(ctx context.Context, what string, args ...int) (*Peer, error) {
 
 // TFRA starts peer.py with TensorFlow Recommenders Addons' hash table.
 func TFRA(ctx context.Context, keys, dim int) (*Peer, error) {
-	return python(ctx, "tfra", "table", []int{keys, dim})
+	return TensorFlow(ctx, "table", keys, dim)
+}
+
+// TensorFlow starts peer.py with the TensorFlow that TFRA is installed with: parse with its numbers.
+func TensorFlow(ctx context.Context, what string, args ...int) (*Peer, error) {
+	return python(ctx, "tfra", what, args)
 }
 
 func python(ctx context.Context, env, what string, args []int) (*Peer, error) {

@@ -17,6 +17,7 @@ func All(o product.TrainOptions) []bench.Benchmark {
 		product.Predict(product.StartCluster, product.PredictCases, product.OpenCases),
 		product.EndToEnd(product.StartCluster, product.EndToEndCases),
 		product.Train(o),
+		product.Parse(),
 		product.PSRPC(product.RunShard),
 		product.Hedge(),
 		zookeeper.Create(zookeeper.Start, zookeeper.WriteCases),
