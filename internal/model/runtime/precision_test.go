@@ -79,8 +79,8 @@ func TestPrecisionsOfReadyModels(t *testing.T) {
 			switch {
 			case long:
 				learnt, asked, within = 1_000_000, 100_000, 0.0005
-			case name == "din":
-				learnt = 40_000 // which of several movies counts is to be found out too
+			case name == "din" || name == "dien": // which of several movies counts is to be found out too, and still is
+				learnt, within = 40_000, 0.02
 			}
 			half := proto.CloneOf(spec)
 			half.Compute = model.ModelSpec_BF16
