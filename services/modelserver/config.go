@@ -94,6 +94,13 @@ type Config struct {
 	GRPCPort, RESTPort int
 	// RESTTimeoutMillis is how long a REST call may take, which is its deadline. Default 30 s.
 	RESTTimeoutMillis int
+	// CORS lets pages of any origin read REST answers.
+	CORS bool
+	// GRPCSocket is the path of a unix socket on which gRPC is served, too, in plain text: its folder's
+	// permissions say who reaches it. Empty: none is.
+	GRPCSocket string
+	// WarmUpIterations is how often each recorded request is replayed before a version is AVAILABLE. Default 1.
+	WarmUpIterations int
 	// ModelName and ModelBasePath are one model that is served, and where its versions lie.
 	ModelName, ModelBasePath string
 	// FilePoll is PollInterval in seconds; 0: base paths are looked at once.
@@ -160,6 +167,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 func (c Config) withDefaults() Config {
 	c.GRPC, c.HTTP, c.Rows = cmp.Or(c.GRPC, freeLoopback), cmp.Or(c.HTTP, freeLoopback), cmp.Or(c.Rows, freeLoopback)
 	c.MaxBatch = cmp.Or(c.MaxBatch, 4096)
+	c.WarmUpIterations = cmp.Or(c.WarmUpIterations, 1)
 	c.RESTTimeoutMillis = cmp.Or(c.RESTTimeoutMillis, 30_000)
 	c.ModelName = cmp.Or(c.ModelName, standardModel)
 	c.LookupTimeout = cmp.Or(c.LookupTimeout, 200*time.Millisecond)

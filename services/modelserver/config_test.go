@@ -35,11 +35,13 @@ func TestFlagsOfTensorFlowServing(t *testing.T) {
 	fs := pflag.NewFlagSet("modelserver", pflag.ContinueOnError)
 	c.Register(fs)
 	if err := fs.Parse([]string{"--model_config_file=f", "--model_config_file_poll_wait_seconds=7", "--allow_version_labels_for_unavailable_models",
-		"--monitoring_config_file=m", "--enable_batching", "--batching_parameters_file=b", "--ssl_config_file=s", "--enable_model_warmup=false"}); err != nil {
+		"--monitoring_config_file=m", "--enable_batching", "--batching_parameters_file=b", "--ssl_config_file=s", "--enable_model_warmup=false",
+		"--rest_api_timeout_in_ms=9", "--enable_cors_support", "--grpc_socket_path=g", "--num_request_iterations_for_warmup=5"}); err != nil {
 		t.Fatal(err)
 	}
 	if c.ModelConfigFile != "f" || c.ModelConfigPoll != 7 || !c.AllowPendingLabels ||
-		c.MonitoringConfigFile != "m" || !c.EnableBatching || c.BatchingParametersFile != "b" || c.SSLConfigFile != "s" || c.withDefaults().EnableModelWarmUp {
+		c.MonitoringConfigFile != "m" || !c.EnableBatching || c.BatchingParametersFile != "b" || c.SSLConfigFile != "s" || c.withDefaults().EnableModelWarmUp ||
+		c.RESTTimeoutMillis != 9 || !c.CORS || c.GRPCSocket != "g" || c.WarmUpIterations != 5 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -47,13 +49,13 @@ func TestFlagsOfTensorFlowServing(t *testing.T) {
 func TestDefaultsAreOnlyForWhatIsNotSaid(t *testing.T) {
 	want := Config{Container: "c", GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Rows: "127.0.0.1:0", SampleRate: 0.01, MaxBatch: 4096,
 		LookupTimeout: 200 * time.Millisecond, LookupRetries: 2, LoadBytes: 256 << 20, PollInterval: time.Second, Linger: 5 * time.Second,
-		SignalInterval: 200 * time.Millisecond, Drain: 5 * time.Second, EnableModelWarmUp: true, RESTTimeoutMillis: 30_000, ModelName: "default"}
+		SignalInterval: 200 * time.Millisecond, Drain: 5 * time.Second, EnableModelWarmUp: true, RESTTimeoutMillis: 30_000, WarmUpIterations: 1, ModelName: "default"}
 	got := Config{Container: "c"}.withDefaults()
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("defaults\n%+v, want\n%+v", got, want)
 	}
 	own := Config{Container: "c", GRPC: "h:1", HTTP: "h:2", Rows: "unix:///x", SampleRate: -1, MaxBatch: 1, LookupTimeout: 1, LookupRetries: 1,
-		LoadBytes: 1, PollInterval: 2, Linger: 3, SignalInterval: 4, Drain: 5, EnableModelWarmUp: true, RESTTimeoutMillis: 6, ModelName: "m"}
+		LoadBytes: 1, PollInterval: 2, Linger: 3, SignalInterval: 4, Drain: 5, EnableModelWarmUp: true, RESTTimeoutMillis: 6, WarmUpIterations: 7, ModelName: "m"}
 	kept := own.withDefaults()
 	if fmt.Sprintf("%+v", kept) != fmt.Sprintf("%+v", own) {
 		t.Errorf("one's own became\n%+v, want\n%+v", kept, own)

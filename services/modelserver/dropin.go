@@ -21,6 +21,8 @@ const (
 	standardModel = "default" // its name for a model that has none
 	freeLoopback  = "127.0.0.1:0"
 	notGiven      = -1 // a port
+	// maxWarmUpIterations bounds a minute's work, after which warm-up ends anyway.
+	maxWarmUpIterations = 1000
 )
 
 // Flags of TensorFlow Serving that mean nothing here: they steer TensorFlow's own runtime, or that
@@ -55,6 +57,9 @@ func (f idle) Type() string   { return f.kind }
 func (c *Config) registerDropIn(fs *pflag.FlagSet) {
 	fs.IntVar(&c.GRPCPort, "port", notGiven, "`port` of the gRPC API, in place of --grpc: on all addresses where TLS or --insecure-grpc protects or opens it, else on this machine alone (a server by itself: 8500)")
 	fs.IntVar(&c.RESTPort, "rest-api-port", notGiven, "`port` of the REST API, in place of --http, likewise")
+	fs.BoolVar(&c.CORS, "enable-cors-support", c.CORS, "let web pages of any origin read REST answers")
+	fs.StringVar(&c.GRPCSocket, "grpc-socket-path", c.GRPCSocket, "`path` of a unix socket on which gRPC is served, too, in plain text: put it into a folder that only its callers may enter")
+	fs.IntVar(&c.WarmUpIterations, "num-request-iterations-for-warmup", c.WarmUpIterations, "how often each recorded request is replayed before a version is AVAILABLE; 0: once")
 	fs.IntVar(&c.RESTTimeoutMillis, "rest-api-timeout-in-ms", c.RESTTimeoutMillis, "`milliseconds` that a REST call may take: one that would take longer is refused at once")
 	fs.StringVar(&c.ModelName, "model-name", c.ModelName, "`name` of the model in --model-base-path")
 	fs.StringVar(&c.ModelBasePath, "model-base-path", "", "`folder` of a model's versions, such as exported_models/entry; not looked at where --model-config-file is given")
@@ -90,6 +95,9 @@ func (c *Config) validateDropIn(complain func(format string, args ...any)) {
 		if c.registered && p.port != notGiven && p.addr != freeLoopback {
 			complain("%s and %s both say where to listen; give one of them", p.flag, p.other)
 		}
+	}
+	if c.WarmUpIterations < 0 || c.WarmUpIterations > maxWarmUpIterations {
+		complain("--num-request-iterations-for-warmup is %d, want 0 to %d", c.WarmUpIterations, maxWarmUpIterations)
 	}
 	if c.RESTTimeoutMillis < 0 || c.registered && c.RESTTimeoutMillis == 0 {
 		complain("--rest-api-timeout-in-ms is %d, want 1 or more", c.RESTTimeoutMillis)

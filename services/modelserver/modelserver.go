@@ -24,6 +24,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -175,8 +177,8 @@ func (s *Server) abs(path string) string {
 	return filepath.Join(s.cfg.BaseDir, path)
 }
 
-// listeners opens the three ports, or none.
-func (s *Server) listeners(ctx context.Context) (g, h, r net.Listener, err error) {
+// listeners opens the three ports and the socket, which is nil where none is wanted, or nothing.
+func (s *Server) listeners(ctx context.Context) (g, h, r, socket net.Listener, err error) {
 	var lc net.ListenConfig
 	defer func() {
 		for _, ln := range []net.Listener{g, h, r} {
@@ -186,15 +188,24 @@ func (s *Server) listeners(ctx context.Context) (g, h, r net.Listener, err error
 		}
 	}()
 	if g, err = lc.Listen(ctx, "tcp", s.cfg.GRPC); err != nil {
-		return g, h, r, fmt.Errorf("modelserver: grpc: %w", err)
+		return g, h, r, nil, fmt.Errorf("modelserver: grpc: %w", err)
 	}
 	if h, err = lc.Listen(ctx, "tcp", s.cfg.HTTP); err != nil {
-		return g, h, r, fmt.Errorf("modelserver: http: %w", err)
+		return g, h, r, nil, fmt.Errorf("modelserver: http: %w", err)
 	}
 	if r, err = rowwire.Listen(ctx, s.cfg.Rows); err != nil {
-		return g, h, r, fmt.Errorf("modelserver: rows: %w", err)
+		return g, h, r, nil, fmt.Errorf("modelserver: rows: %w", err)
 	}
-	return g, h, r, nil
+	if s.cfg.GRPCSocket != "" {
+		path, err := filepath.Abs(s.cfg.GRPCSocket)
+		if err == nil {
+			socket, err = rowwire.Listen(ctx, "unix://"+path)
+		}
+		if err != nil {
+			return g, h, r, nil, fmt.Errorf("modelserver: --grpc-socket-path: %w", err)
+		}
+	}
+	return g, h, r, socket, nil
 }
 
 // Run serves until ctx ends, then lets requests in flight finish within Config.Drain.
@@ -204,7 +215,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.start(file); err != nil {
 		return err
 	}
-	gln, hln, rln, err := s.listeners(ctx)
+	gln, hln, rln, sln, err := s.listeners(ctx)
 	if err != nil {
 		return err
 	}
@@ -253,7 +264,11 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 	})
-	front.Go(func() error { return s.serveGRPC(fctx, gln) })
+	at := &calls{most: maxCalls}
+	front.Go(func() error { return s.serveGRPC(fctx, gln, s.keys.credentials(), at) })
+	if sln != nil {
+		front.Go(func() error { return s.serveGRPC(fctx, sln, insecure.NewCredentials(), at) })
+	}
 	front.Go(func() error {
 		srv := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: s.cfg.restTimeout(), WriteTimeout: s.cfg.restTimeout() + 5*time.Second, IdleTimeout: 2 * time.Minute}
 		return s.serveHTTP(fctx, srv, func() error { return srv.Serve(mtls.Listen(hln, s.keys.rest)) })
@@ -272,13 +287,13 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) serveGRPC(ctx context.Context, ln net.Listener) error {
+func (s *Server) serveGRPC(ctx context.Context, ln net.Listener, creds credentials.TransportCredentials, at *calls) error {
 	srv := grpc.NewServer(
-		grpc.Creds(s.keys.credentials()),
+		grpc.Creds(creds),
 		tfserving.Codec(),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.InTapHandle((&calls{most: maxCalls}).tap),
+		grpc.InTapHandle(at.tap),
 		grpc.ConnectionTimeout(5*time.Second),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 10 * time.Second}),

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/wamuir/graft/tensorflow/serving/config_go_proto"
@@ -34,6 +35,12 @@ func (c *Config) takePlatform() (*tensorflow_go_proto.BatchingParameters, error)
 		c.idle = append(c.idle, "session_config of platform-config-file")
 	}
 	c.EnableModelWarmUp = session.GetEnableModelWarmup()
+	if n := session.GetModelWarmupOptions().GetNumRequestIterations(); n != nil {
+		if n.GetValue() < 0 || n.GetValue() > maxWarmUpIterations {
+			return nil, fmt.Errorf("%s: %s: num_request_iterations is %d; want 0 to %d", flag, c.PlatformConfigFile, n.GetValue(), maxWarmUpIterations)
+		}
+		c.WarmUpIterations = cmp.Or(int(n.GetValue()), 1)
+	}
 	c.EnableBatching, c.BatchingParametersFile = session.GetBatchingParameters() != nil, ""
 	return session.GetBatchingParameters(), nil
 }

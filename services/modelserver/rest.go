@@ -23,6 +23,9 @@ import (
 // ServeHTTP is TensorFlow Serving's REST API, on the same code as the gRPC one, and the open inference
 // protocol below /v2.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.cors(w, r) {
+		return
+	}
 	if s.monitoring.serves(r) {
 		s.monitoring.handler.ServeHTTP(w, r)
 		return

@@ -13,8 +13,17 @@ import (
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
-// warmUp answers a recorded request as if a caller had sent it to m.
-func (s *Server) warmUp(ctx context.Context, m *entry.Model, folder string, recorded *apis.PredictionLog) (err error) {
+// warmUp answers a recorded request as often as is wanted, as if a caller had sent it to m.
+func (s *Server) warmUp(ctx context.Context, m *entry.Model, folder string, recorded *apis.PredictionLog) error {
+	for range s.cfg.WarmUpIterations {
+		if err := s.warmUpOnce(ctx, m, folder, recorded); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) warmUpOnce(ctx context.Context, m *entry.Model, folder string, recorded *apis.PredictionLog) (err error) {
 	began := time.Now()
 	defer func() { s.monitoring.warmed(folder, status.Code(err), time.Since(began)) }()
 	input, err := inputOf(recorded)

@@ -175,3 +175,17 @@ func TestOracleWarmUp(t *testing.T) {
 		t.Errorf("%v requests were replayed, want 4", got)
 	}
 }
+
+// A request is replayed as often as is wanted.
+func TestWarmUpIterations(t *testing.T) {
+	w := newWorld(t)
+	w.export(1, 1, 0)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	w.record(1, request([]int64{1}, []int64{2}), request([]int64{3, 4}, []int64{5, 6}))
+	s, _ := w.one(1, monitored(t), patient, func(c *modelserver.Config) { c.WarmUpIterations = 3 })
+	s.mustLoad(1, "ps_0")
+	s.mustLoad(1, "ps_0", "entry")
+	if got := s.warmed(t, 1, "OK"); got != 6 {
+		t.Errorf("2 requests were replayed %v times in all, want 6", got)
+	}
+}
