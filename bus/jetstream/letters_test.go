@@ -330,6 +330,9 @@ func fullLetters(t *testing.T, b bus.Bus, js natsjs.JetStream) {
 	if all := list(t, b); len(all) != 0 {
 		t.Fatalf("left: %+v", all)
 	}
+	if known, err := b.DeadLetters().Knows(t.Context(), p); err != nil || !known {
+		t.Errorf("with no summary left, the letter that was removed is remembered: %v, %v", known, err)
+	}
 }
 
 // TestLettersParkedMeanwhile parks a letter while letters are read, more than are sent at once and of

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
@@ -13,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
@@ -67,6 +69,47 @@ func TestLostAck(t *testing.T) {
 			a := s.ask(write(0, makeNode("/n-", "", znode.Mode_PERSISTENT_SEQUENTIAL)))
 			if want := fmt.Sprintf("/n-%010d", i); a.err != nil || a.o.Results[0].Path != want {
 				t.Fatalf("%+v %v, want %s", a.o, a.err, want)
+			}
+		}
+	})
+}
+
+// Writes that cannot be stored are a problem after a few attempts, and none any more once
+// one is stored.
+func TestWritesThatCannotBeStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		t.Cleanup(func() { _ = b.Close() })
+		c := &counted{Bus: b}
+		s := newTestWriter(t, c)
+		s.leads(t)
+		problem := func() (reason string) {
+			for _, p := range s.cfg.Health.Problems() {
+				reason += p.Name + ": " + p.Reason
+			}
+			return reason
+		}
+		away := fmt.Errorf("%w: the disk is full", bus.ErrUnavailable)
+		fails := func(err error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.fail = func(int) error { return err }
+		}
+		fails(away)
+		answered := make(chan answer, 1)
+		s.Propose(write(0, makeNode("/a", "", 0)), func(zxid uint64, o *tree.Outcome, err error) { answered <- answer{zxid, o, err} })
+		wait.For(t, "the problem", func() bool { return problem() != "" })
+		if got, want := problem(), writesProblem+": "+away.Error(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		fails(nil)
+		if a := <-answered; a.err != nil || a.o.Code != 0 {
+			t.Errorf("%+v", a)
+		}
+		wait.For(t, "the problem's end", func() bool { return problem() == "" })
+		for range 2 * patience {
+			if a := s.ask(write(0, setNode("/a", "x", -1))); a.err != nil || problem() != "" {
+				t.Fatalf("%+v, %q", a, problem())
 			}
 		}
 	})

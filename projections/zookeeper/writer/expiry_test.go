@@ -131,6 +131,23 @@ func TestSilentAfterPause(t *testing.T) {
 	}
 }
 
+// A session has all of its time-out: it is over behind it, not with it.
+func TestSilentForTheTimeOut(t *testing.T) {
+	now := time.Now()
+	z := newSessionTable("b", func() time.Time { return now })
+	z.add(1, 1000)
+	z.silent()
+	for _, step := range []struct {
+		after time.Duration
+		gone  int
+	}{{time.Second - 1, 0}, {1, 0}, {1, 1}} {
+		now = now.Add(step.after)
+		if got := z.silent(); len(got) != step.gone {
+			t.Errorf("after %v: %v", z.since(), got)
+		}
+	}
+}
+
 // While the tree is locked, by whoever, nobody's requests are read: that time expires no
 // session whose client goes on as soon as it is heard again.
 func TestNoSessionExpiresWhileTheTreeIsLocked(t *testing.T) {

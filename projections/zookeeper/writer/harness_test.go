@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events/znode"
+	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/memdir"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
@@ -38,7 +39,7 @@ func newTestWriter(t testing.TB, b bus.Bus) *testWriter {
 	tree := follow.New(b.Log(), registry.Znode, follow.Options{})
 	s := &testWriter{tree: tree, Writer: New(Config{
 		BZID: namespace, Source: "replica-registry", Bus: b, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-		Answer: 7 * time.Second, Sweep: 20 * time.Millisecond,
+		Answer: 7 * time.Second, Sweep: 20 * time.Millisecond, Health: health.New(),
 	}, tree)}
 	tree.OnEvent(s.Folded)
 	ctx, cancel := context.WithCancel(context.Background())

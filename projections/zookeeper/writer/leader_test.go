@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
@@ -118,4 +120,23 @@ func TestForeignFenceEndsATerm(t *testing.T) {
 		a := s.ask(write(0, makeNode("/mine", "", 0)))
 		return a.err == nil && a.o.Code == wire.OK
 	})
+}
+
+// A fence is a multi of nothing that nobody's session proposed; no client can write one.
+func TestIsFence(t *testing.T) {
+	ofNothing := func(session int64) *znode.Event {
+		return &znode.Event{Body: &znode.Event_Proposed{Proposed: &znode.Proposed{Session: session, Multi: true}}}
+	}
+	for name, tc := range map[string]struct {
+		e    *znode.Event
+		want bool
+	}{
+		"a fence": {newFence(), true}, "a client's multi of nothing": {ofNothing(7), false},
+		"a write of nobody's": {write(0, remove("/a")), false}, "a multi of nobody's": {write(0, remove("/a"), remove("/b")), false},
+		"a session": {session(7, time.Second), false}, "nothing": {&znode.Event{}, false},
+	} {
+		if got := isFence(tc.e); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }

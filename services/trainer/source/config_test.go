@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -87,6 +88,16 @@ func TestTopicAsASource(t *testing.T) {
 	said := s.Changed(&training.JobStarted{Job: "j", TopicId: "old"}, now)
 	if !strings.Contains(said, "job j has learnt from topic ratings with id old, now it has id "+now.ID) {
 		t.Error(said)
+	}
+	// A job without a group tells Kafka nothing of its cuts; one with a group cannot, once it ends.
+	over, end := context.WithCancel(t.Context())
+	end()
+	cut := &training.Checkpoint{Id: 1, Offsets: map[int32]int64{0: 5}}
+	if err := s.Commit(over, "", &training.JobStarted{}, cut); err != nil {
+		t.Errorf("without a group: %v", err)
+	}
+	if err := s.Commit(over, "g", &training.JobStarted{}, cut); err == nil {
+		t.Error("with a group: the offsets that nobody could be told passed for told")
 	}
 	s.Name = "none"
 	if now, err := s.Describe(t.Context()); err == nil {

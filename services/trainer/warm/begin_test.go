@@ -107,7 +107,13 @@ func TestBeginRefused(t *testing.T) {
 		change func(*Job)
 		says   string
 	}{
-		"another model":        {func(j *Job) { j.Spec.Tables[0].Name, j.Spec.Features[0].Table = "x", "x" }, `table "user" is not declared`},
+		"another model": {func(j *Job) {
+			j.Spec.Tables[0].Name, j.Spec.Features[0].Table = "x", "x"
+			j.Claim = func(context.Context) (int64, error) {
+				t.Error("an id was claimed for a parent that does not fit")
+				return 0, broken
+			}
+		}, `table "user" is not declared`},
 		"no end of the deltas": {func(j *Job) { j.Deltas = func(context.Context) (uint64, error) { return 0, broken } }, "find the end of the deltas: broken"},
 		"no id":                {func(j *Job) { j.Claim = func(context.Context) (int64, error) { return 0, broken } }, "claim a checkpoint's id: broken"},
 		"a folder in the way":  {func(j *Job) { j.Dir = filepath.Join(parent, "model.ckpt-4", "ps_0", "manifest.json") }, "take over checkpoint 4 of job old"},

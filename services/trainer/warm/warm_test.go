@@ -66,8 +66,10 @@ func TestFind(t *testing.T) {
 	if err := os.Remove(filepath.Join(job, "model.ckpt-12", "ps_0", "manifest.json")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(job, "model.ckpt-x"), 0o755); err != nil {
-		t.Fatal(err)
+	for _, none := range []string{"x", "0", "-3", "99999999999999999999"} { // are no checkpoints' numbers
+		if err := os.Mkdir(filepath.Join(job, "model.ckpt-"+none), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, tc := range []struct {
 		cfg  Config
