@@ -148,3 +148,50 @@ func TestFollowerOutlivesAConsumerThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("Follow = %v, an answer was withheld: %t", err, silenced.Load())
 	}
 }
+
+// A follower whose consumer somebody deletes goes on with another, behind what it has handed on.
+func TestFollowerOutlivesItsConsumer(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{Server: s})
+	_, js := raw(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	subject := bus.DeltaSubject("bustest", "job", "0")
+	publish := func(data byte) {
+		t.Helper()
+		if _, err := b.Deltas().Publish(ctx, bus.DeltaDraft{Subject: subject, Expect: bus.Any, Data: []byte{data}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(1)
+	heard := make(chan byte, 10)
+	followed := make(chan error, 1)
+	go func() {
+		followed <- b.Deltas().Follow(ctx, 1, 0, []string{subject}, func(d bus.StoredDelta) error { heard <- d.Data[0]; return nil })
+	}()
+	for want := byte(1); want <= 3; want++ {
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Fatalf("delta %d came where %d was due", got, want)
+			}
+		case err := <-followed:
+			t.Fatalf("following ended before delta %d: %v", want, err)
+		}
+		st, err := js.Stream(ctx, "MONOLITH_SYNC")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range st.ConsumerNames(ctx).Name() {
+			if err := st.DeleteConsumer(ctx, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		publish(want + 1)
+	}
+	cancel()
+	if err := <-followed; err == nil {
+		t.Error("following without an end ended well")
+	}
+}

@@ -21,11 +21,13 @@ func TestSurvey(t *testing.T) {
 	if _, err := b.Log().Append(t.Context(), draft("a", "1", bus.Any)); err != nil {
 		t.Fatal(err)
 	}
-	_, release, err := b.Leases().Acquire(t.Context(), "chief", "me", time.Hour)
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"chief", "job 1/übung"} {
+		_, release, err := b.Leases().Acquire(t.Context(), name, "me", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
 	}
-	defer release()
 	for _, bzid := range []string{"bustest", "other"} {
 		if _, err := b.Commands().Serve(t.Context(), bus.Service{BZID: bzid, Name: "portal", Version: "1.0.0", Description: bzid,
 			Endpoints: map[string]bus.Handler{"who": func(context.Context, []byte) ([]byte, error) { return nil, nil }}}); err != nil {
@@ -44,7 +46,7 @@ func TestSurvey(t *testing.T) {
 	if got.Within <= 0 || got.Skew.Abs() > got.Within { // it is one clock
 		t.Errorf("the clock is off by %v, within %v", got.Skew, got.Within)
 	}
-	if len(got.Services) != 1 || got.Services[0].Name != "portal" || got.Leases["chief"] != "me" || got.Version == "" || got.Stored <= 0 {
+	if len(got.Services) != 1 || got.Services[0].Name != "portal" || len(got.Leases) != 2 || got.Leases["chief"] != "me" || got.Leases["job 1/übung"] != "me" || got.Version == "" || got.Stored <= 0 {
 		t.Errorf("%+v", got)
 	}
 	for _, st := range got.Streams {

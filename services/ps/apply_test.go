@@ -260,6 +260,7 @@ func TestValidateNamesEveryComplaint(t *testing.T) {
 	}
 	for name, c := range map[string]Config{
 		"least":    {Job: "j", Model: "m", Dir: "d"},
+		"smallest": {Job: "j", Model: "m", Dir: "d", Shards: 1 << 16, Shard: 1<<16 - 1, SyncInterval: time.Millisecond, DenseEvery: 1, DenseRate: 1, ClockStep: time.Second, HoldTimeout: 1, HeartbeatInterval: 1, Drain: 1},
 		"unix":     {Job: "j", Model: "m", Dir: "d", Listen: "unix:///tmp/x"},
 		"anywhere": {Job: "j", Model: "m", Dir: "d", Listen: "0.0.0.0:1", Insecure: true, Advertise: "host:1"},
 	} {

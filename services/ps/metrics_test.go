@@ -28,26 +28,7 @@ func TestFiguresByOutcome(t *testing.T) {
 	m.flush(time.Millisecond, nil)
 	m.flush(time.Millisecond, bus.ErrUnavailable)
 
-	got := map[string]float64{}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, x := range f.GetMetric() {
-			name := f.GetName()
-			for _, l := range x.GetLabel() {
-				if l.GetName() == "outcome" {
-					name += " " + l.GetValue()
-				}
-			}
-			if h := x.GetHistogram(); h != nil {
-				got[name] = float64(h.GetSampleCount())
-				continue
-			}
-			got[name] = x.GetCounter().GetValue()
-		}
-	}
+	got := figures(t, reg)
 	for name, want := range map[string]float64{
 		"monolith_ps_applies_total ok": 1, "monolith_ps_applies_total known": 1, "monolith_ps_applies_total staged": 1, "monolith_ps_applies_total gap": 1, "monolith_ps_apply_seconds": 4,
 		"monolith_ps_lookups_total ok": 1, "monolith_ps_lookup_rows_total": 7, "monolith_ps_lookup_seconds": 2,
@@ -74,5 +55,52 @@ func TestDenseFetchesAreCountedApart(t *testing.T) {
 	s := must[shardcmd.StatsResponse](w, 0, shardcmd.Stats, struct{}{})
 	if s.Lookup.Count != 1 || s.Lookup.Rows != 1 || s.Dense.Count != 3 || !(s.Dense.AvgLatencyUS > 0) {
 		t.Errorf("lookups %+v, fetches of variables %+v", s.Lookup, s.Dense)
+	}
+}
+
+// figures are counts by name and outcome.
+func figures(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	got := map[string]float64{}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, x := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range x.GetLabel() {
+				if l.GetName() == "outcome" {
+					name += " " + l.GetValue()
+				}
+			}
+			if h := x.GetHistogram(); h != nil {
+				got[name] = float64(h.GetSampleCount())
+				continue
+			}
+			got[name] = x.GetCounter().GetValue()
+		}
+	}
+	return got
+}
+
+// What a shard is told again it knows, and a part of a range waits for its others.
+func TestAppliesByWhatBecameOfThem(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	whole := pstest.Teach(0, 0, 0, 10, 1, 1)
+	whole.Parts = 1
+	p.teach(whole)
+	p.teach(whole)
+	half := pstest.Teach(0, 0, 10, 20, 1, 1)
+	half.Parts = 2
+	p.teach(half)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(p.m.applies)
+	got := figures(t, reg)
+	for _, outcome := range []string{"ok", "known", "staged"} {
+		if n := got["monolith_ps_applies_total "+outcome]; n != 1 {
+			t.Errorf("%v applies are %s, want one; all: %v", n, outcome, got)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -11,7 +12,65 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/services/ps/pstest"
+	"github.com/monolith-go/monolith/services/ps/publish"
 )
+
+// rivalBus lets another process publish on a subject just before its end is asked for.
+type rivalBus struct {
+	bus.Bus
+	before func(subject string)
+}
+
+type rivalDeltas struct {
+	bus.Deltas
+	b *rivalBus
+}
+
+func (b *rivalBus) Deltas() bus.Deltas { return rivalDeltas{b.Bus.Deltas(), b} }
+
+func (d rivalDeltas) LastOf(ctx context.Context, subject string) (uint64, error) {
+	d.b.before(subject)
+	return d.Deltas.LastOf(ctx, subject)
+}
+
+// A shard that is being taken reads what was published since it last looked before it guards
+// its takeover by that: a delta of a successor, come just then, has nothing of ours behind it.
+func TestATakeoverIsGuardedByWhatWasRead(t *testing.T) {
+	w := newWorld(t)
+	inner := w.bus
+	b := &rivalBus{Bus: inner}
+	w.bus = b
+	s := w.server(w.config())
+	rival := publish.New(publish.Config{BZID: bzid, Job: job, Shards: 1, Spec: pstest.Counting(), DenseRate: 1}, inner.Deltas(), s.tracer, nil)
+	rival.Begin(2, nil)
+	subjects := rival.Subjects()
+	last := subjects[len(subjects)-1] // nothing is read again behind its takeover
+	var once sync.Once
+	var theirs uint64
+	b.before = func(subject string) {
+		if subject != last {
+			return
+		}
+		once.Do(func() {
+			w.append("shard", shard.Aggregate(job, 0), &shard.Event{Body: &shard.Event_Ready{Ready: &shard.Ready{Job: job, Shards: 1, Epoch: 2, RowsAddress: "127.0.0.1:1"}}})
+			draft, err := rival.Takeover(last, 0)
+			if err != nil {
+				t.Error(err)
+			}
+			draft.Expect = bus.Any
+			if theirs, err = inner.Deltas().Publish(soon(t), draft); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := s.Run(soon(t)); !errors.Is(err, publish.ErrFenced) {
+		t.Errorf("it ended with %v", err)
+	}
+	if end, err := inner.Deltas().LastOf(soon(t), last); err != nil || theirs == 0 || end != theirs {
+		t.Errorf("%s ends at %d, %v; its successor's delta is %d", last, end, err, theirs)
+	}
+}
 
 // slowBus has a log that hands facts on only once it is opened.
 type slowBus struct {
