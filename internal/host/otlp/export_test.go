@@ -202,6 +202,7 @@ func TestSettings(t *testing.T) {
 		{"one left out", map[string]string{"OTEL_LOGS_EXPORTER": "none"}, "http://c:4317", "traces metrics", ""},
 		{"switched off", map[string]string{"OTEL_SDK_DISABLED": "true"}, "http://c:4317", "", ""},
 		{"no scheme", nil, "c:4317", "traces metrics logs", "--otlp-endpoint"},
+		{"a password", nil, "http://me:secret@c:4317", "traces metrics logs", "OTEL_EXPORTER_OTLP_HEADERS"},
 		{"HTTP", map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "http://c:4318", "traces metrics logs", "say grpc"},
 		{"HTTP of one", map[string]string{"OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": "http/json"}, "http://c:4318", "traces metrics logs", "say grpc"},
 	} {
@@ -214,7 +215,7 @@ func TestSettings(t *testing.T) {
 				t.Errorf("exported: %q, want %q", on, tc.on)
 			}
 			err := cfg.Validate()
-			if (err != nil) != (tc.wrong != "") || err != nil && (!errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), tc.wrong)) {
+			if (err != nil) != (tc.wrong != "") || err != nil && (!errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), tc.wrong) || strings.Contains(err.Error(), "secret")) {
 				t.Errorf("Validate = %v", err)
 			}
 		})
