@@ -80,6 +80,7 @@ func TestRequestsJoin(t *testing.T) {
 		q.computed([]int{1}, []int{300}, []int{100, 156})
 		for range 4 {
 			q.goOn <- struct{}{}
+			synctest.Wait() // of two that may begin at once, nobody knows which is first
 		}
 		q.computed([]int{1}, []int{300}, []int{100, 156}, []int{1}, []int{300}, []int{2})
 		q.goOn <- struct{}{}
