@@ -622,6 +622,7 @@ type JobStarted struct {
 	Format        string                 `protobuf:"bytes,23,opt,name=format,proto3" json:"format,omitempty"`                                                                             // of the topic's records, as trainer --format names it; empty: json
 	Files         *FileSet               `protobuf:"bytes,24,opt,name=files,proto3" json:"files,omitempty"`                                                                               // where the records are those of files; topic_id is then their hash
 	Parent        *Parent                `protobuf:"bytes,25,opt,name=parent,proto3" json:"parent,omitempty"`                                                                             // of which the job has begun; none: it began untrained
+	Overrides     []string               `protobuf:"bytes,26,rep,name=overrides,proto3" json:"overrides,omitempty"`                                                                       // what its user's run configuration says otherwise than the default, as key=value
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -743,6 +744,13 @@ func (x *JobStarted) GetFiles() *FileSet {
 func (x *JobStarted) GetParent() *Parent {
 	if x != nil {
 		return x.Parent
+	}
+	return nil
+}
+
+func (x *JobStarted) GetOverrides() []string {
+	if x != nil {
+		return x.Overrides
 	}
 	return nil
 }
@@ -1939,7 +1947,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x0ePauseRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\")\n" +
 	"\x0fResumeRequested\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x82\x05\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xa0\x05\n" +
 	"\n" +
 	"JobStarted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
@@ -1958,7 +1966,8 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x06begins\x18\x16 \x03(\v23.monolith.events.training.v1.JobStarted.BeginsEntryR\x06begins\x12\x16\n" +
 	"\x06format\x18\x17 \x01(\tR\x06format\x12:\n" +
 	"\x05files\x18\x18 \x01(\v2$.monolith.events.training.v1.FileSetR\x05files\x12;\n" +
-	"\x06parent\x18\x19 \x01(\v2#.monolith.events.training.v1.ParentR\x06parent\x1a7\n" +
+	"\x06parent\x18\x19 \x01(\v2#.monolith.events.training.v1.ParentR\x06parent\x12\x1c\n" +
+	"\toverrides\x18\x1a \x03(\tR\toverrides\x1a7\n" +
 	"\tEndsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +

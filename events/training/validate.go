@@ -14,6 +14,9 @@ const maxTopicID = 64
 // maxPatterns bounds what is remembered of how files were named.
 const maxPatterns = 1000
 
+// maxOverrides bounds what is kept of a run configuration, which has fewer keys.
+const maxOverrides = 256
+
 func checkFiles(r *events.Rules, f *FileSet) {
 	r.Check(f.GetRecords() >= 0 && f.GetBytes() >= 0 && f.GetMaxSteps() >= 0, "files of %d records and %d bytes, and %d steps: none may be negative", f.GetRecords(), f.GetBytes(), f.GetMaxSteps())
 	r.Check(len(f.GetPatterns()) <= maxPatterns, "files of %d patterns, at most %d are taken", len(f.GetPatterns()), maxPatterns)
@@ -44,6 +47,7 @@ func (e *Event) Validate(aggregate string) error {
 		checkOffsets(&r, j.GetEnds())
 		checkOffsets(&r, j.GetBegins())
 		checkFiles(&r, j.GetFiles())
+		r.Check(len(j.GetOverrides()) <= maxOverrides, "%d overrides, at most %d are kept", len(j.GetOverrides()), maxOverrides)
 	case *Event_CheckpointSaved:
 		c := b.CheckpointSaved.GetCheckpoint()
 		r.Check(c.GetId() > 0, "a checkpoint's id must be positive")

@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host/otlp"
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 	"github.com/monolith-go/monolith/services/trainer/warm"
 )
@@ -36,6 +37,7 @@ type Config struct {
 	Batch         int
 	Format        string      // of the records; "": json
 	Restore       warm.Config // the job from which a new one begins
+	Restarts      Restarts
 	Linger        time.Duration
 	Sync          time.Duration
 	Checkpoints   time.Duration
@@ -51,6 +53,34 @@ type Config struct {
 	RESTPort      int
 	Spans         bool // are written to a file in Dir
 	OTLP          otlp.Config
+}
+
+// Restarts say how a role that ends is started again.
+type Restarts struct {
+	Most int           // ends in a row, each within a minute, after which the whole fails; 0: there is no limit
+	Wait time.Duration // most between two starts, of which a third to all is waited; 0: short at first, and longer each time
+}
+
+// Register binds the flags.
+func (r *Restarts) Register(fs *pflag.FlagSet) {
+	fs.IntVar(&r.Most, "max-restarts", r.Most, "fail once a role has ended so many times in a row; 0: start it again without a limit")
+	fs.DurationVar(&r.Wait, "restart-wait", r.Wait, "most `time` between two starts of a role that ends, of which a third to all is waited; 0: 100ms at first, up to 5s")
+}
+
+// Validate complains about figures that make no sense.
+func (r *Restarts) Validate() error {
+	if r.Most < 0 || r.Wait < 0 || r.Wait > time.Hour {
+		return fmt.Errorf("--max-restarts %d must not be negative, and --restart-wait %v be 0 to 1h", r.Most, r.Wait)
+	}
+	return nil
+}
+
+// pauses are those between two starts.
+func (r *Restarts) pauses() *retry.Backoff {
+	if r.Wait > 0 {
+		return retry.New(r.Wait, r.Wait)
+	}
+	return retry.New(firstBackoff, lastBackoff)
 }
 
 // Register binds the flags of a stack; dir is the folder by default.
@@ -106,7 +136,7 @@ func (c *Config) Validate() error {
 	if _, err := input.ParseFormat(cmp.Or(c.Format, input.JSON.String())); err != nil {
 		errs = append(errs, fmt.Errorf("--format: %w", err))
 	}
-	errs = append(errs, c.Restore.Validate(), c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts(), c.OTLP.Validate())
+	errs = append(errs, c.Restarts.Validate(), c.Restore.Validate(), c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts(), c.OTLP.Validate())
 	if c.Sync < time.Millisecond || c.Sync > time.Minute {
 		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.Sync))
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +20,9 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/discovery"
 	"github.com/monolith-go/monolith/internal/host/otlp"
+	"github.com/monolith-go/monolith/internal/host/runconfig"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/process/health"
@@ -43,11 +47,16 @@ type Process struct {
 	trace      string
 	otlp       otlp.Config
 	rows       mtls.Files
+	fs         *pflag.FlagSet
+	config     runconfig.Options // of a role that belongs to a training job
 }
 
 // NewProcess binds the flags of a process of this role.
 func NewProcess(r Role, fs *pflag.FlagSet) *Process {
-	p := &Process{role: r, bound: r.bind(fs)}
+	p := &Process{role: r, bound: r.bind(fs), fs: fs}
+	if r.job != "" {
+		p.config.Register(fs)
+	}
 	p.conn.Register(fs)
 	p.named = func() bool { return fs.Changed("nats") }
 	p.register(fs)
@@ -75,6 +84,11 @@ func ofBothEnds(shared mtls.Files) mtls.Files {
 
 // Run hosts the role until ctx ends, on a connection of its own.
 func (p *Process) Run(ctx context.Context) (err error) {
+	report, guard, err := p.configure(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, guard.Close()) }() // on a panic of this goroutine, too
 	if err := p.bound.validate(); err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
@@ -86,6 +100,9 @@ func (p *Process) Run(ctx context.Context) (err error) {
 	rows, err := p.rows.Or(ofBothEnds(p.tls)).Load()
 	if err != nil {
 		return fmt.Errorf("%w: --%s-… or --%s-…: %w", flags.ErrUsage, rowsTLS, mtls.Shared, err)
+	}
+	for _, x := range report.All() {
+		logger.Info("run configuration", "says", x.String())
 	}
 	well := health.New()
 	reg := newRegistry(well)
@@ -133,8 +150,112 @@ func (p *Process) Run(ctx context.Context) (err error) {
 		defer stop()
 	}
 	logger.Info("starting", "nats", nats, "bzid", conn.BZID, "status", status.scheme+"://"+status.addr)
-	ready := func() { p.ready(r, status, logger) }
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	ready := func() {
+		if err := p.announce(ctx, guard, r, status, well); err != nil {
+			fail(err)
+			return
+		}
+		p.ready(r, status, logger)
+	}
+	defer func() {
+		if cause := context.Cause(ctx); errors.Is(cause, errUnregistered) {
+			err = errors.Join(err, cause)
+		}
+	}()
 	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
+}
+
+// configure has the run configuration set the flags that were not given, with what the service discovery
+// that it names says of this process and of NATS. A job that this role starts is told of it.
+func (p *Process) configure(ctx context.Context) (*runconfig.Report, *discovery.Guard, error) {
+	v, err := p.config.Read(os.Getenv)
+	if err != nil {
+		return nil, nil, err
+	}
+	guard, err := discovery.Open(v, os.Getenv)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
+	report, err := p.steer(ctx, v, guard)
+	if err != nil {
+		return nil, nil, errors.Join(err, guard.Close())
+	}
+	return report, guard, nil
+}
+
+func (p *Process) steer(ctx context.Context, v runconfig.Values, guard *discovery.Guard) (*runconfig.Report, error) {
+	own, launched := guard.Task()
+	if launched {
+		if own.Role != p.role.job {
+			return nil, fmt.Errorf("%w: %s says that this process is %s %d, and monolith %s is a %s: start the other role", flags.ErrUsage, guard.Kind(), own.Role, own.Index, p.role.Name, p.role.job)
+		}
+		v.Launch("index", strconv.Itoa(own.Index))
+		if own.PS > 0 {
+			v.Launch("num_ps", strconv.Itoa(own.PS))
+		}
+	}
+	listen := p.fs.Lookup("listen")
+	if launched && own.Addr != "" && listen != nil && !listen.Changed {
+		if err := p.fs.Set("listen", own.Addr); err != nil {
+			return nil, err
+		}
+	}
+	report, err := v.Apply(p.fs, p.role.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !p.named() && os.Getenv(connect.EnvNATS) == "" && guard.Kind() != "local" {
+		found, err := guard.Query(ctx, "nats")
+		if err != nil {
+			return nil, err
+		}
+		var urls []string
+		for _, index := range slices.Sorted(maps.Keys(found)) {
+			urls = append(urls, "nats://"+found[index])
+		}
+		if len(urls) > 0 {
+			p.conn.NATS = strings.Join(urls, ",")
+		}
+	}
+	if p.fs.Lookup("run-override") != nil {
+		for _, o := range report.Facts() {
+			if err := p.fs.Set("run-override", o); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return report, nil
+}
+
+// errUnregistered ends a role that its service discovery does not take.
+var errUnregistered = errors.New("the role is not registered")
+
+// announce makes the role known where the run configuration says: a shard by the address of its rows, a
+// trainer, which nobody calls, by that of its status port.
+func (p *Process) announce(ctx context.Context, guard *discovery.Guard, r services.Role, status *statusServer, well *health.State) error {
+	if guard.Kind() == "local" {
+		return nil
+	}
+	addr, number := status.addr, "index"
+	if a, ok := r.(interface{ Addr() string }); ok {
+		addr, number = a.Addr(), "shard"
+	}
+	index, err := p.fs.GetInt(number)
+	if err == nil {
+		err = guard.Register(ctx, p.role.job, index, addr, func(err error) {
+			if err == nil {
+				well.OK("discovery")
+				return
+			}
+			well.Fail("discovery", err)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnregistered, err)
+	}
+	return nil
 }
 
 // dial connects to the logs, and says whose they are. A role that needs none has an empty one of its

@@ -20,6 +20,9 @@ type Role struct {
 	bind func(fs *pflag.FlagSet) blueprint
 	// tasks are the role's in a stack; nil: it runs as another one's server alone.
 	tasks func(s *Stack) []Task
+	// job names the role in the original's jobs, "" where they have none. It takes a run
+	// configuration.
+	job string
 	// server names the role that this one starts as a process of its own; "": none.
 	server string
 	// answers is set where clients are served from memory whatever else does not work, NATS

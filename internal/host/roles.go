@@ -23,6 +23,6 @@ var Roles = []Role{
 	{Name: "agent", Short: "the original's agent: the model servers that an agent.conf names",
 		bind: flagsOf[tfssupervisor.AgentConfig](agent), server: "modelserver", answers: true},
 	{Name: "modelserver", Short: "the built-in TensorFlow-Serving-compatible model server", bind: alone(modelserver.New), answers: true},
-	{Name: "ps", Short: "one training parameter-server shard", bind: alone(ps.New), tasks: shardTasks},
-	{Name: "trainer", Short: "learning: batches, the dense tower, checkpoints and exports", bind: alone(trainer.New), tasks: trainerTasks},
+	{Name: "ps", Short: "one training parameter-server shard", bind: alone(ps.New), tasks: shardTasks, job: "ps"},
+	{Name: "trainer", Short: "learning: batches, the dense tower, checkpoints and exports", bind: alone(trainer.New), tasks: trainerTasks, job: "worker"},
 }

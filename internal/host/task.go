@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
+	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
 // Task is one role of the stack: its unique name and the flags that it would have as a
@@ -45,7 +46,7 @@ const (
 // supervise starts the task again whenever it ends before ctx does, as a pod would be. An
 // error in its flags is returned: no restart mends it.
 func (s *Stack) supervise(ctx context.Context, t Task, ready func()) error {
-	pauses, ends := retry.New(firstBackoff, lastBackoff), 0
+	pauses, ends := s.Config.Restarts.pauses(), 0
 	started := func() {
 		s.health.OK(t.Name)
 		ready()
@@ -60,14 +61,18 @@ func (s *Stack) supervise(ctx context.Context, t Task, ready func()) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, flags.ErrUsage) || err == nil && t.Ends {
+		if errors.Is(err, flags.ErrUsage) || errors.Is(err, warm.ErrTimeout) || err == nil && t.Ends {
 			return err
 		}
 		if time.Since(began) > time.Minute {
 			pauses.Reset()
 			ends = 0
 		}
-		if ends++; ends >= unwell {
+		ends++
+		if most := s.Config.Restarts.Most; most > 0 && ends >= most {
+			return fmt.Errorf("ended %d times in a row, and --max-restarts says %d: %w", ends, most, cmp.Or(err, errors.New("without an error")))
+		}
+		if ends >= unwell {
 			s.health.Fail(t.Name, fmt.Errorf("ended %d times in a row: %w", ends, cmp.Or(err, errors.New("without an error"))))
 		}
 		pause := pauses.Next()

@@ -53,6 +53,8 @@ type Config struct {
 	Files source.FilesConfig
 	// Restore is the job from which a new one begins. Default: none.
 	Restore warm.Config
+	// Overrides are what a run configuration has set, as key=value, for jobStarted to name. Default: none.
+	Overrides []string
 	// Shards is the number of parameter-server shards of the job. Default 2.
 	Shards int
 	// Batch is the most records learnt in one step; in deterministic mode exactly that
@@ -146,6 +148,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Format, "format", c.Format, input.FormatUsage)
 	c.Files.Register(fs)
 	c.Restore.Register(fs)
+	fs.StringArrayVar(&c.Overrides, "run-override", c.Overrides, "a `key=value` of the run configuration that this trainer was started by, to be told in jobStarted; repeatable")
 	fs.IntVar(&c.Shards, "shards", c.Shards, "parameter-server shards of the job")
 	fs.IntVar(&c.Batch, "batch", c.Batch, "most records of one step")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "how long a first record waits for more")

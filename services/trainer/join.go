@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/services/trainer/requests"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/step"
+	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
 // Names of what a trainer reports to its health state.
@@ -63,7 +64,9 @@ var (
 
 // train takes part in the job while it runs.
 func (s *Server) train(soft, hard context.Context) error {
-	if err := s.join(soft); err != nil {
+	if err := s.join(soft); errors.Is(err, warm.ErrTimeout) {
+		return err
+	} else if err != nil {
 		return nil // ctx ended, or the job did
 	}
 	if s.cfg.Deterministic {
@@ -85,6 +88,8 @@ func (s *Server) train(soft, hard context.Context) error {
 // rather than end: a process that starts again would find the same.
 func (s *Server) join(ctx context.Context) error {
 	defer s.env.Health.OK(healthJob)
+	late, stop := s.cfg.Restore.Late()
+	defer stop()
 	for last := (role.LastLogged{}); ; {
 		changed, asked, prepared := s.lineage.Changed(), s.requests.Changed(), s.preparing()
 		err := s.joins()
@@ -106,6 +111,10 @@ func (s *Server) join(ctx context.Context) error {
 		case <-changed:
 		case <-asked:
 		case <-prepared:
+		case <-late:
+			if late = nil; s.job().Started.V == nil {
+				return s.cfg.Restore.TooLate(s.cfg.Job)
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}

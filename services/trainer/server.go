@@ -245,6 +245,7 @@ func (s *Server) started() *training.JobStarted {
 	j := &training.JobStarted{
 		Job: s.cfg.Job, ModelName: s.cfg.Model, Topic: s.cfg.Topic,
 		Shards: uint32(s.cfg.Shards), Deterministic: s.cfg.Deterministic, SpecHash: s.engine.Hash(),
+		Overrides: s.cfg.Overrides,
 	}
 	if f := s.cfg.input().Format; f != input.JSON {
 		j.Format = f.String()
@@ -259,6 +260,7 @@ func (s *Server) differs(b *training.JobStarted) error {
 	mine, b := s.started(), proto.CloneOf(b)
 	mine.Format, b.Format = cmp.Or(mine.GetFormat(), input.JSON.String()), cmp.Or(b.GetFormat(), input.JSON.String())
 	mine.Begins, mine.Files, mine.Parent = b.GetBegins(), s.cfg.Files.Same(b.GetFiles()), b.GetParent()
+	mine.Overrides = b.GetOverrides() // what they steer is compared
 	mine.Partitions, mine.TopicId, mine.Ends = b.GetPartitions(), b.GetTopicId(), b.GetEnds()
 	if b.GetSpecHash() == "" {
 		mine.SpecHash = ""

@@ -2,10 +2,12 @@ package jobs
 
 import (
 	"context"
+	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/host/runconfig"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
 
@@ -18,7 +20,20 @@ type Command interface {
 // Bind gives cmd the flags of j, and has it validate them before it runs.
 func Bind(cmd *cobra.Command, j Command, run func(ctx context.Context) error) *cobra.Command {
 	cmd.Args = flags.NoArgs
+	var options runconfig.Options
+	c, configured := j.(interface{ configured(*runconfig.Report) })
+	if configured {
+		options.Register(cmd.Flags())
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		report, err := options.Apply(cmd.Flags(), cmd.Name(), os.Getenv)
+		if err != nil {
+			return err
+		}
+		report.Print(cmd.ErrOrStderr())
+		if configured {
+			c.configured(report)
+		}
 		if err := j.Validate(); err != nil {
 			return err
 		}

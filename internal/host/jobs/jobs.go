@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/runconfig"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -55,6 +56,9 @@ func (p *Place) Validate() error {
 	}
 	return (&connect.Config{BZID: p.BZID}).Validate()
 }
+
+// configured takes a report of which nothing is kept: the flags have it all.
+func (p *Place) configured(*runconfig.Report) {}
 
 // saved is a checkpoint that the log of a folder names, and what it is of.
 type saved struct {

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/host/runconfig"
 )
 
 // Learnt is what became of a training job.
@@ -32,6 +33,8 @@ type Learnt struct {
 	Parked     uint64 `json:"parked"` // records that could not be learnt, since the first start
 	Stopped    string `json:"stopped,omitempty"`
 
+	RunConfig []runconfig.Override `json:"run_config,omitempty"` // keys that are not as by default
+
 	// Of this start; a part that an earlier one has learnt is not in them.
 	Samples          uint64             `json:"samples"`
 	Steps            uint64             `json:"steps"`
@@ -49,7 +52,8 @@ func (d *driver) report(ctx context.Context) (*Learnt, error) {
 	l := &Learnt{
 		Model: d.job(), Job: d.job(), Dir: d.stack.Config.Dir, Exports: d.stack.Exports(),
 		Epochs: d.cfg.Epochs, FilesHash: j.Started.V.GetTopicId(), MaxSteps: j.Started.V.GetFiles().GetMaxSteps(),
-		Tasks: map[string]float64{},
+		Tasks:     map[string]float64{},
+		RunConfig: d.cfg.run.All(),
 	}
 	if all := j.Restorable(); len(all) > 0 {
 		l.Checkpoint = all[0].GetId()

@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/runconfig"
 	"github.com/monolith-go/monolith/internal/input/files"
 	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/process/flags"
@@ -41,11 +42,17 @@ type Train struct {
 	Processes     bool
 	SummaryDir    string
 	Restore       warm.Config // the job from which a new one begins
+	Restarts      host.Restarts
+	Keep          int // checkpoints and exports on disk
 	AsJSON        bool
 	Stdin         io.ReadCloser // what --files - learns
 
 	spec *model.ModelSpec
+	run  *runconfig.Report // nil: there is no run configuration
 }
+
+// configured keeps what the run configuration came to, for the job's facts and the report.
+func (c *Train) configured(r *runconfig.Report) { c.run = r }
 
 // Register binds the command's flags.
 func (c *Train) Register(fs *pflag.FlagSet) {
@@ -66,6 +73,8 @@ func (c *Train) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
 	fs.StringVar(&c.SummaryDir, "summary-dir", "", "`folder` for TensorBoard: loss, AUC, throughput and lag as event files. Empty: none")
 	c.Restore.Register(fs)
+	fs.IntVar(&c.Keep, "keep-checkpoints", 5, "checkpoints and exports kept on disk")
+	c.Restarts.Register(fs)
 	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
 }
 
@@ -114,7 +123,7 @@ const maxEpochs = 1000
 // stack is what learning takes of a host.
 func (c *Train) stack() host.Config {
 	return host.Config{
-		Restore: c.Restore, Logs: connect.Config{BZID: c.BZID, Level: c.Level}, NoKafka: true, Dir: c.Dir, Job: c.spec.GetName(), Model: c.spec.GetName(),
+		Restore: c.Restore, Restarts: c.Restarts, Logs: connect.Config{BZID: c.BZID, Level: c.Level}, NoKafka: true, Dir: c.Dir, Job: c.spec.GetName(), Model: c.spec.GetName(),
 		Shards: c.Shards, Replicas: 1, Trainers: c.Trainers, Partitions: c.Partitions, Batch: c.Batch, Format: c.Format,
 		Sync: syncEvery, Checkpoints: c.Checkpoints, Processes: c.Processes, Deterministic: c.Deterministic,
 	}
@@ -171,7 +180,7 @@ func (c *Train) Learn(ctx context.Context, stderr io.Writer) (_ *Learnt, err err
 	for i := range s.Tasks {
 		if s.Tasks[i].Role == "trainer" {
 			s.Tasks[i].Ends = true
-			s.Tasks[i].Args = append(append(s.Tasks[i].Args, c.files(limit)...), "--summary-dir", c.SummaryDir)
+			s.Tasks[i].Args = slices.Concat(s.Tasks[i].Args, c.files(limit), c.told())
 		}
 	}
 	if err := d.run(ctx); err != nil {
@@ -210,6 +219,15 @@ func (c *Train) files(limit int64) []string {
 		"--partitions", strconv.Itoa(c.Partitions), "--epochs", strconv.Itoa(c.Epochs), "--max-steps", strconv.FormatInt(limit, 10), "--stop-at-end"}
 	for _, f := range c.Files {
 		args = append(args, "--files", f)
+	}
+	return args
+}
+
+// told are the trainer's flags that say how the job is kept, and by what it was steered.
+func (c *Train) told() []string {
+	args := []string{"--keep-checkpoints", strconv.Itoa(c.Keep), "--summary-dir", c.SummaryDir}
+	for _, o := range c.run.Facts() {
+		args = append(args, "--run-override", o)
 	}
 	return args
 }

@@ -9,9 +9,11 @@
 package warm
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -29,6 +31,9 @@ type Config struct {
 	// Offsets says that records are learnt on from where the other job stood: that both learn the same
 	// ones is the caller's word. Default: all of them are learnt.
 	Offsets bool
+	// Timeout is how long a new job may take to begin with the checkpoint, until its trainers end with an
+	// error. Default 0: as long as it takes.
+	Timeout time.Duration
 }
 
 // Register binds the flags.
@@ -37,6 +42,24 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Checkpoint, "restore-ckpt", c.Checkpoint, "`checkpoint` in it, as 12 or model.ckpt-12; empty: the newest that is whole")
 	fs.BoolVar(&c.Optimizer, "restore-optimizer", true, "begin with its optimizers' slots and global step, too")
 	fs.BoolVar(&c.Offsets, "restore-offsets", false, "learn on from its offsets: the records are those that it has learnt from")
+	fs.DurationVar(&c.Timeout, "restore-timeout", c.Timeout, "how long a new job may take to begin with the checkpoint that it restores, until it fails; 0: as long as it takes")
+}
+
+// ErrTimeout ends a trainer whose job did not begin in time with the checkpoint that it was to begin with.
+var ErrTimeout = errors.New("the job did not begin with the checkpoint that it restores")
+
+// Late is told once the job should have begun, if there is a bound to that; stop is to be called.
+func (c *Config) Late() (late <-chan time.Time, stop func()) {
+	if c.Timeout == 0 || !c.Given() {
+		return nil, func() {}
+	}
+	t := time.NewTimer(c.Timeout)
+	return t.C, func() { t.Stop() }
+}
+
+// TooLate is the error of a job that has not begun by then.
+func (c *Config) TooLate(job string) error {
+	return fmt.Errorf("%w within --restore-timeout %v: %s of job %s; see the log of its chief", ErrTimeout, c.Timeout, c.Dir, job)
 }
 
 // Given says that a job is named.
@@ -44,6 +67,9 @@ func (c *Config) Given() bool { return c.Dir != "" }
 
 // Validate complains about what no folder is looked at for.
 func (c *Config) Validate() error {
+	if c.Timeout < 0 {
+		return fmt.Errorf("restore-timeout %v is negative", c.Timeout)
+	}
 	if !c.Given() {
 		if c.Checkpoint != "" || c.Offsets {
 			return fmt.Errorf("restore-ckpt and restore-offsets are of another job: name its folder with restore-dir")
@@ -60,7 +86,7 @@ func (c *Config) Args() []string {
 		return nil
 	}
 	return []string{"--restore-dir", c.Dir, "--restore-ckpt", c.Checkpoint,
-		"--restore-optimizer=" + strconv.FormatBool(c.Optimizer), "--restore-offsets=" + strconv.FormatBool(c.Offsets)}
+		"--restore-optimizer=" + strconv.FormatBool(c.Optimizer), "--restore-offsets=" + strconv.FormatBool(c.Offsets), "--restore-timeout", c.Timeout.String()}
 }
 
 // id is the checkpoint that is meant, 0 for the newest.
