@@ -85,8 +85,12 @@ func (c *Config) Args() []string {
 	if !c.Given() {
 		return nil
 	}
-	return []string{"--restore-dir", c.Dir, "--restore-ckpt", c.Checkpoint,
-		"--restore-optimizer=" + strconv.FormatBool(c.Optimizer), "--restore-offsets=" + strconv.FormatBool(c.Offsets), "--restore-timeout", c.Timeout.String()}
+	args := []string{"--restore-dir", c.Dir, "--restore-ckpt", c.Checkpoint,
+		"--restore-optimizer=" + strconv.FormatBool(c.Optimizer), "--restore-offsets=" + strconv.FormatBool(c.Offsets)}
+	if c.Timeout > 0 {
+		args = append(args, "--restore-timeout", c.Timeout.String())
+	}
+	return args
 }
 
 // id is the checkpoint that is meant, 0 for the newest.
