@@ -18,7 +18,7 @@ import (
 // command is a flag set with some of each kind of flag that keys steer.
 type command struct {
 	*pflag.FlagSet
-	shards, index, shard, keep     int
+	shards, index, keep            int
 	dir, restore, checkpoint, name string
 	every                          time.Duration
 	deterministic                  bool
