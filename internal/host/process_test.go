@@ -35,7 +35,7 @@ func TestRoleEndsWithItsConnection(t *testing.T) {
 	defer s.Close()
 	relay := natstest.NewRelay(t, s.URL())
 	role := waiting{make(chan struct{})}
-	p := Process{fs: pflag.NewFlagSet("portal", pflag.ContinueOnError), conn: connect.Config{NATS: relay.URL(), BZID: "demo", Level: "error", To: t.Output()},
+	p := Process{named: func() bool { return true }, fs: pflag.NewFlagSet("portal", pflag.ContinueOnError), conn: connect.Config{NATS: relay.URL(), BZID: "demo", Level: "error", To: t.Output()},
 		role: Role{Name: "portal"}, status: statusPort{listen: "127.0.0.1:0"}, statusFile: filepath.Join(t.TempDir(), "status"),
 		bound: blueprint{validate: func() error { return nil }, build: func(surroundings) (services.Role, error) { return role, nil }}}
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
