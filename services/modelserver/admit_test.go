@@ -36,7 +36,7 @@ func crowded(t *testing.T, s *Server, model string) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		leave()
+		leave(true)
 	})
 }
 

@@ -81,7 +81,7 @@ func (s *Server) openInfer(ctx context.Context, c caller, name string, version i
 	if err != nil {
 		return a, c.requestID, err
 	}
-	defer leave()
+	defer func() { leave(err == nil) }()
 	var q openinference.Request
 	if _, err = s.servables.Entries(spec); err == nil {
 		q, err = decode()

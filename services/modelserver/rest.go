@@ -106,7 +106,7 @@ func (s *Server) restPredict(w http.ResponseWriter, r *http.Request, spec *apis.
 	if err != nil {
 		return nil, c.requestID, err
 	}
-	defer leave()
+	defer func() { leave(err == nil) }()
 	versions, err := s.servables.Entries(spec)
 	var p tfserving.PredictJSON
 	if err == nil {
@@ -139,7 +139,7 @@ func (s *Server) restInfer(w http.ResponseWriter, r *http.Request, spec *apis.Mo
 	if err != nil {
 		return nil, c.requestID, err
 	}
-	defer leave()
+	defer func() { leave(err == nil) }()
 	var p tfserving.ExamplesJSON
 	_, err = s.servables.Entries(spec)
 	if err == nil {

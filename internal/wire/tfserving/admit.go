@@ -12,49 +12,57 @@ import (
 )
 
 // Admitter is a [PredictionServer] that may refuse a request for a model before it is decoded. leave is called
-// once the request is answered.
+// once the request is answered, with whether it was well.
 type Admitter interface {
-	Admit(ctx context.Context, model string) (leave func(), err error)
+	Admit(ctx context.Context, model string) (leave func(served bool), err error)
 }
 
-// Where requests have the name of their model: the fields to go through, from the outside.
+// hop is a field on the way to the name of a request's model.
+type hop struct {
+	field    protowire.Number
+	repeated bool // its first entry is meant; what occurs twice of any other field is merged
+}
+
+// Where requests have the name of their model, from the outside.
 var (
-	nameOfSpec = []protowire.Number{1, 1}    // model_spec.name
-	nameOfTask = []protowire.Number{1, 1, 1} // tasks[0].model_spec.name
+	nameOfSpec = []hop{{field: 1}, {field: 1}}                             // model_spec.name
+	nameOfTask = []hop{{field: 1, repeated: true}, {field: 1}, {field: 1}} // tasks[0].model_spec.name
 )
 
-// peek is the text or message behind a path of fields, each the first of its number, in a message that has not
-// been decoded; empty where there is none, or the message is malformed.
-func peek(message []byte, path []protowire.Number) []byte {
-	for _, field := range path {
-		found := false
-		for !found {
-			number, kind, n := protowire.ConsumeTag(message)
-			if n < 0 {
-				return nil
-			}
-			message = message[n:]
-			if found = number == field && kind == protowire.BytesType; found {
-				break
-			}
-			if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
-				return nil
-			}
-			message = message[n:]
-		}
-		inner, n := protowire.ConsumeBytes(message)
-		if n < 0 {
-			return nil
-		}
-		message = inner
+// peek finds the text that decoding a message finds behind a path of fields; false where there is none, and where
+// decoding fails.
+func peek(message []byte, path []hop) (text []byte, found bool) {
+	if len(path) == 0 {
+		return message, true
 	}
-	return message
+	first := true
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil, false
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			return nil, false
+		}
+		value := message[n : n+size]
+		message = message[n+size:]
+		if number != path[0].field || kind != protowire.BytesType || path[0].repeated && !first {
+			continue
+		}
+		first = false
+		inner, _ := protowire.ConsumeBytes(value)
+		if last, ok := peek(inner, path[1:]); ok {
+			text, found = last, true
+		}
+	}
+	return text, found
 }
 
 // guarded is a request that is decoded only if its model lets it in.
 type guarded struct {
 	into    proto.Message
-	name    []protowire.Number // where its model stands
+	name    []hop // where its model stands
 	admit   func(model string) error
 	refused error
 }
@@ -69,7 +77,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
-	if g.refused = g.admit(string(peek(b.ReadOnlyData(), g.name))); g.refused != nil {
+	model, _ := peek(b.ReadOnlyData(), g.name)
+	if g.refused = g.admit(string(model)); g.refused != nil {
 		return nil
 	}
 	return proto.Unmarshal(b.ReadOnlyData(), g.into)

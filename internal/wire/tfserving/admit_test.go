@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
@@ -19,15 +18,20 @@ import (
 type door struct {
 	UnimplementedPrediction
 	inside  int
+	served  int
 	decoded []string
 }
 
-func (d *door) Admit(_ context.Context, model string) (leave func(), err error) {
+func (d *door) Admit(_ context.Context, model string) (leave func(served bool), err error) {
 	if model == "full" {
 		return nil, status.Error(codes.ResourceExhausted, "full")
 	}
 	d.inside++
-	return func() { d.inside-- }, nil
+	return func(served bool) {
+		if d.inside--; served {
+			d.served++
+		}
+	}, nil
 }
 
 func (d *door) Predict(_ context.Context, req *apis.PredictRequest) (*apis.PredictResponse, error) {
@@ -68,16 +72,21 @@ func TestAdmitter(t *testing.T) {
 	if _, err := c.GetModelMetadata(t.Context(), &apis.GetModelMetadataRequest{ModelSpec: Spec("full", 0)}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("metadata cost nothing: %v", err)
 	}
+	broken := &apis.PredictRequest{ModelSpec: Spec("m", 3)}
+	broken.ProtoReflect().SetUnknown([]byte{0x0a, 0xff}) // a field that ends before it is over
+	if _, err := c.Predict(t.Context(), broken); status.Code(err) != codes.Internal {
+		t.Errorf("what cannot be decoded: %v", err)
+	}
 	srv.GracefulStop()
-	if len(d.decoded) != 1 || d.inside != 0 {
-		t.Errorf("decoded %q, %d inside", d.decoded, d.inside)
+	if len(d.decoded) != 1 || d.inside != 0 || d.served != 1 {
+		t.Errorf("decoded %q, %d inside, %d served", d.decoded, d.inside, d.served)
 	}
 }
 
 func TestPeek(t *testing.T) {
 	for name, c := range map[string]struct {
 		message proto.Message
-		path    []protowire.Number
+		path    []hop
 	}{
 		"Predict":        {&apis.PredictRequest{ModelSpec: Spec("m", 7), OutputFilter: []string{"x"}}, nameOfSpec},
 		"Classify":       {&apis.ClassificationRequest{ModelSpec: Spec("m", 7), Input: &apis.Input{}}, nameOfSpec},
@@ -88,37 +97,65 @@ func TestPeek(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := string(peek(b, c.path)); got != "m" {
-			t.Errorf("%s: %q", name, got)
+		if got, ok := peek(b, c.path); string(got) != "m" || !ok {
+			t.Errorf("%s: %q %v", name, got, ok)
 		}
 	}
-	if got := peek(nil, nameOfSpec); len(got) > 0 {
+	if got, ok := peek(nil, nameOfSpec); ok {
 		t.Errorf("nothing: %q", got)
+	}
+	// What occurs twice is merged, and the last name counts; of tasks the first does.
+	twice := func(m, n proto.Message) []byte {
+		a, err := proto.Marshal(m)
+		b, berr := proto.Marshal(n)
+		if err != nil || berr != nil {
+			t.Fatal(err, berr)
+		}
+		return append(a, b...)
+	}
+	if got, _ := peek(twice(&apis.PredictRequest{ModelSpec: Spec("idle", 0)}, &apis.PredictRequest{ModelSpec: Spec("busy", 0)}), nameOfSpec); string(got) != "busy" {
+		t.Errorf("of two specs: %q", got)
+	}
+	task := func(name string) *apis.MultiInferenceRequest {
+		return &apis.MultiInferenceRequest{Tasks: []*apis.InferenceTask{{ModelSpec: Spec(name, 0)}}}
+	}
+	if got, _ := peek(twice(task("first"), task("second")), nameOfTask); string(got) != "first" {
+		t.Errorf("of two tasks: %q", got)
 	}
 }
 
-// What is found in a message without decoding it is what decoding finds, for messages as protobuf writes them.
+// What is found in a message without decoding it is what decoding finds, however the message is written.
 func FuzzPeek(f *testing.F) {
-	for _, m := range []*apis.PredictRequest{{}, {ModelSpec: Spec("movies", 1)}, {OutputFilter: []string{"a", "b"}, ModelSpec: Spec("m", 0)}} {
-		b, err := proto.Marshal(m)
+	spec := func(name string) []byte {
+		b, err := proto.Marshal(&apis.PredictRequest{ModelSpec: Spec(name, 1), OutputFilter: []string{"a"}})
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(b)
+		return b
 	}
+	f.Add([]byte{})
+	f.Add(spec("movies"))
+	f.Add(append(spec("idle"), spec("busy")...))
+	f.Add(append(spec("movies"), spec("")...))
+	tasks, err := proto.Marshal(&apis.MultiInferenceRequest{Tasks: []*apis.InferenceTask{{}, {ModelSpec: Spec("m", 0)}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(tasks)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		peek(b, nameOfTask)
-		peek(b, nameOfSpec)
-		m := &apis.PredictRequest{}
-		if proto.Unmarshal(b, m) != nil {
-			return
+		if m := (&apis.PredictRequest{}); proto.Unmarshal(b, m) == nil {
+			if got, _ := peek(b, nameOfSpec); string(got) != m.GetModelSpec().GetName() {
+				t.Errorf("%q, want %q", got, m.GetModelSpec().GetName())
+			}
 		}
-		canonical, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, want := string(peek(canonical, nameOfSpec)), m.GetModelSpec().GetName(); got != want {
-			t.Errorf("%q, want %q", got, want)
+		if m := (&apis.MultiInferenceRequest{}); proto.Unmarshal(b, m) == nil {
+			want := ""
+			if len(m.GetTasks()) > 0 {
+				want = m.GetTasks()[0].GetModelSpec().GetName()
+			}
+			if got, _ := peek(b, nameOfTask); string(got) != want {
+				t.Errorf("of tasks %q, want %q", got, want)
+			}
 		}
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
@@ -113,15 +112,15 @@ func method[S any, Q, R any](service, name string, call func(S, context.Context,
 }
 
 // guardedMethod is a method whose requests an [Admitter] may refuse by the model that at names.
-func guardedMethod[S any, Q, R any](service, name string, at []protowire.Number, call func(S, context.Context, *Q) (*R, error)) grpc.MethodDesc {
+func guardedMethod[S any, Q, R any](service, name string, at []hop, call func(S, context.Context, *Q) (*R, error)) grpc.MethodDesc {
 	full := "/" + service + "/" + name
 	return grpc.MethodDesc{
 		MethodName: name,
-		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (answer any, err error) {
 			in := new(Q)
 			if door, ok := srv.(Admitter); ok && at != nil {
-				leave := func() {}
-				defer func() { leave() }()
+				leave := func(bool) {}
+				defer func() { leave(err == nil) }()
 				g := &guarded{into: any(in).(proto.Message), name: at, admit: func(model string) error {
 					left, err := door.Admit(ctx, model)
 					if err == nil {

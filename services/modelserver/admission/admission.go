@@ -49,10 +49,10 @@ func New(slots int, refused prometheus.Counter) *Gate {
 	return &Gate{slots: max(slots, 1), refused: refused, models: map[string]*line{}}
 }
 
-// Admit lets a call for a model in, until leave is called. Its error is a status: that of ctx if the caller has
+// Admit lets a call for a model in, until leave is called with whether it was served. Its error is a status: that of ctx if the caller has
 // left, or RESOURCE_EXHAUSTED, with a [errdetails.RetryInfo], if the deadline of ctx cannot be met. A call
 // without a deadline is let in. A model is remembered for ever: its name must not be made up by callers.
-func (g *Gate) Admit(ctx context.Context, model string) (leave func(), err error) {
+func (g *Gate) Admit(ctx context.Context, model string) (leave func(served bool), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -72,7 +72,7 @@ func (g *Gate) Admit(ctx context.Context, model string) (leave func(), err error
 	if l.inside++; l.inside == g.slots {
 		l.since = now
 	}
-	return func() { g.leave(ctx, l) }, nil
+	return func(served bool) { g.leave(l, served && ctx.Err() == nil) }, nil
 }
 
 // takes is how long one more call takes until it is answered, 0 while nothing is known. The caller holds mu.
@@ -80,16 +80,16 @@ func (l *line) takes() time.Duration {
 	return time.Duration(float64(l.inside+1) * l.seconds / max(l.answers, 1) * float64(time.Second))
 }
 
-// leave ends a call. One whose deadline has passed was not served: to count it would make a server that serves
-// nobody look quick.
-func (g *Gate) leave(ctx context.Context, l *line) {
+// leave ends a call. One that failed, or whose deadline has passed, is no answer: to count it would make a server
+// that serves nobody, or that is sent what it cannot read, look quick.
+func (g *Gate) leave(l *line, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if l.inside >= g.slots {
 		now := time.Now()
 		l.seconds = l.seconds*memory + now.Sub(l.since).Seconds()
 		l.answers *= memory
-		if ctx.Err() == nil {
+		if answered {
 			l.answers++
 		}
 		l.since = now

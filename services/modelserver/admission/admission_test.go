@@ -41,7 +41,7 @@ func (s *server) call(ctx context.Context) {
 			s.mu.Unlock()
 			return
 		}
-		defer leave()
+		defer leave(true)
 	}
 	s.slots <- struct{}{} // computes what nobody waits for, too: the worst of servers
 	time.Sleep(s.takes)
@@ -138,7 +138,7 @@ func TestModelsHaveTheirOwnLines(t *testing.T) {
 			t.Errorf("nobody knows yet how long it takes: %v", err)
 		}
 		time.Sleep(20 * time.Second)
-		leave()
+		leave(true)
 		_, err = g.Admit(ctx, "slow")
 		const says = "model slow is overloaded: 1 calls are before this one, an answer takes 40s or more, and the deadline is in 40s; try again in 40.001s, or ask another replica"
 		if in, ok := RetryIn(err); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), says) || !ok || in != 40001*time.Millisecond {
@@ -159,6 +159,41 @@ func TestModelsHaveTheirOwnLines(t *testing.T) {
 		}
 		if _, ok := RetryIn(status.Error(codes.ResourceExhausted, "too large")); ok {
 			t.Error("another refusal says when to try again")
+		}
+	})
+}
+
+// Calls that fail are no answers: a flood of them, which costs next to nothing, lets nobody else in.
+func TestFailedCallsAreNoAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1)
+		busy := func() { // one call that takes a second, beside a hundred that fail at once
+			leave, err := g.Admit(t.Context(), "m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 100 {
+				failed, err := g.Admit(t.Context(), "m")
+				if err != nil {
+					t.Fatal(err)
+				}
+				failed(false)
+			}
+			time.Sleep(time.Second)
+			leave(true)
+		}
+		for range 10 {
+			busy()
+		}
+		leave, err := g.Admit(t.Context(), "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := g.Admit(ctx, "m"); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a call that takes two seconds is let in with one left: %v", err)
 		}
 	})
 }
