@@ -44,14 +44,14 @@ func (c *Config) Env() []string {
 func (c *Config) Validate() error {
 	for _, signal := range c.signals() {
 		if p := variable("OTEL_EXPORTER_OTLP", signal, "PROTOCOL"); p != "" && p != "grpc" {
-			return fmt.Errorf("%w: OTEL_EXPORTER_OTLP_PROTOCOL=%s: OTLP is spoken over gRPC here: say grpc and name the collector's gRPC port, 4317 mostly", flags.ErrUsage, p)
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL=%s: OTLP is spoken over gRPC here: say grpc and name the collector's gRPC port, 4317 mostly", p)
 		}
 		u, err := url.Parse(c.endpoint(signal))
 		if err == nil && u.User != nil {
-			return fmt.Errorf("%w: the OTLP endpoint of %s holds credentials, which would be shown: take them out and say them in OTEL_EXPORTER_OTLP_HEADERS", flags.ErrUsage, signal)
+			return fmt.Errorf("the OTLP endpoint of %s holds credentials, which would be shown: take them out and say them in OTEL_EXPORTER_OTLP_HEADERS", signal)
 		}
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return fmt.Errorf("%w: the OTLP endpoint of %s is no http://host:port or https://host:port: mend --otlp-endpoint or %s", flags.ErrUsage, signal, envEndpoint)
+			return fmt.Errorf("the OTLP endpoint of %s is no http://host:port or https://host:port: mend --otlp-endpoint or %s", signal, envEndpoint)
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func Resource(service string) *resource.Resource {
 // not wait for the collector. log is the process's, to standard error; Close ends it.
 func Start(ctx context.Context, cfg Config, whose *resource.Resource, reg *prometheus.Registry, log *slog.Logger) (e *Export, err error) {
 	if err := cfg.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
 	e = &Export{}
 	on := cfg.signals()

@@ -215,8 +215,15 @@ func TestSettings(t *testing.T) {
 				t.Errorf("exported: %q, want %q", on, tc.on)
 			}
 			err := cfg.Validate()
-			if (err != nil) != (tc.wrong != "") || err != nil && (!errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), tc.wrong) || strings.Contains(err.Error(), "secret")) {
+			if (err != nil) != (tc.wrong != "") || err != nil && (errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), tc.wrong) || strings.Contains(err.Error(), "secret")) {
 				t.Errorf("Validate = %v", err)
+			}
+			if err == nil {
+				return
+			}
+			reg := prometheus.NewRegistry()
+			if _, err := Start(t.Context(), cfg, Resource("test"), reg, slog.New(slog.DiscardHandler)); !errors.Is(err, flags.ErrUsage) || strings.Count(err.Error(), flags.ErrUsage.Error()) != 1 {
+				t.Errorf("Start = %v", err)
 			}
 		})
 	}

@@ -1,12 +1,14 @@
 package runconfig
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
@@ -41,13 +43,17 @@ func readFile(path string) ([]byte, error) {
 // RunnerConfig, as in the original's code. None, null and an empty value are as if the key were not there.
 // All complaints come joined, each with its line.
 func Parse(raw []byte) (Values, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	var doc yaml.Node
-	if err := yaml.Unmarshal(raw, &doc); err != nil {
+	v := Values{}
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return v, nil
+	} else if err != nil {
 		return nil, err
 	}
-	v := Values{}
-	if len(doc.Content) == 0 {
-		return v, nil
+	var more yaml.Node
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.Join(fmt.Errorf("line %d: a second document begins: put all keys into one", more.Line), err)
 	}
 	return v, v.fields(doc.Content[0])
 }
@@ -130,8 +136,8 @@ func (v Values) put(name, value, from string) error {
 		v[name] = given{from: from}
 		return nil
 	}
-	if len(value) > events.MaxText {
-		return fmt.Errorf("%s has %d bytes, at most %d are taken", name, len(value), events.MaxText)
+	if err := stateable(name, value); err != nil {
+		return err
 	}
 	value, err := k.kind.normal(value)
 	if err != nil {
@@ -141,6 +147,17 @@ func (v Values) put(name, value, from string) error {
 		value = strings.ToLower(value[strings.LastIndex(value, ".")+1:]) // ServiceDiscoveryType.ZK is zk
 	}
 	v[name] = given{value, from}
+	return nil
+}
+
+// stateable says why key=value cannot be a text of jobStarted.
+func stateable(name, value string) error {
+	if !utf8.ValidString(value) {
+		return fmt.Errorf("%s is no UTF-8 text", name)
+	}
+	if most := events.MaxText - len(name) - len("="); len(value) > most {
+		return fmt.Errorf("%s has %d bytes, at most %d are taken", name, len(value), most)
+	}
 	return nil
 }
 

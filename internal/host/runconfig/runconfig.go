@@ -203,6 +203,9 @@ func (x *Override) steer(fs *pflag.FlagSet, f flag, own bool) error {
 	if own {
 		if len(x.Flags) == 0 {
 			x.Value, x.From = known.Value.String(), "flag"
+			if err := stateable(x.Key, x.Value); err != nil {
+				return fmt.Errorf("%w: --%s: %w", flags.ErrUsage, f.name, err)
+			}
 		}
 		x.Flags = append(x.Flags, "--"+f.name+" "+known.Value.String())
 		return nil

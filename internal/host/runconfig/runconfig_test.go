@@ -121,7 +121,10 @@ func TestRefused(t *testing.T) {
 		"are read together or not at all":           {"--set", "data_type=instance", "--set", "kafka_dump=1"},
 		"save_checkpoints_secs 99999999999 (--set)": {"--set", "save_checkpoints_secs=99999999999"},
 		"no such file":                              {"--run-config", "/nowhere/run.yaml"},
-		"has 16385 bytes, at most 16384 are taken":  {"--set", "base_name=" + strings.Repeat("x", 16<<10+1)},
+		"has 16375 bytes, at most 16374 are taken":  {"--set", "base_name=" + strings.Repeat("x", 16<<10-len("base_name"))},
+		"--dir: model_dir has 16384 bytes":          {"--set", "model_dir=/m", "--dir", strings.Repeat("x", 16<<10)},
+		"uuid is no UTF-8 text":                     {"--set", "uuid=\xff"},
+		"line 2: a second document begins":          {"--run-config", written(t, "num_ps: 2\n---\nnum_ps: 3\n")},
 		"which is no run configuration":             {"--run-config", written(t, strings.Repeat("#", maxFile+1))},
 	} {
 		c := newCommand(t, args...)
