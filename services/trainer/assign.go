@@ -11,6 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/services/trainer/feed"
 	"github.com/monolith-go/monolith/services/trainer/internal/fairness"
@@ -89,8 +90,7 @@ func (s *Server) quota() (n int, rivals string) {
 	names := []string{s.cfg.Name}
 	s.fleet.Read(func(st fleet.State) {
 		for id, c := range st.Containers {
-			v := c.Container.V
-			if c.Alive && id != s.cfg.Name && v.GetKind() == kind && v.GetServerType() == serverType && v.GetJob() == s.cfg.Job {
+			if c.Alive && id != s.cfg.Name && s.takesPart(c.Container.V) {
 				names = append(names, id)
 			}
 		}
@@ -103,6 +103,11 @@ func (s *Server) quota() (n int, rivals string) {
 		n++
 	}
 	return n, fmt.Sprint(all, names)
+}
+
+// takesPart says whether a container is a trainer of this job.
+func (s *Server) takesPart(c *container.Container) bool {
+	return c.GetKind() == kind && c.GetServerType() == serverType && c.GetJob() == s.cfg.Job
 }
 
 // giveBack releases n partitions, the highest first.

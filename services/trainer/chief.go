@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/trainer/cut"
+	"github.com/monolith-go/monolith/services/trainer/hold"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 )
@@ -83,15 +84,19 @@ var errStopped = fmt.Errorf("the job was stopped: %w", bus.ErrResigned)
 // run is one term.
 func (c *chief) run(ctx context.Context, term bus.Term) error {
 	s := c.s
+	held := &hold.Job{
+		Name: s.cfg.Job, Lineage: s.lineage, Fleet: s.fleet, Requests: s.requests, Shards: s.shards, Log: s.log,
+		Takes: s.takesPart, Append: c.append,
+	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: "trainer." + events.Escape(s.cfg.Job), Version: "1.0.0",
 		Description: "checkpoints, pauses and status of training job " + s.cfg.Job,
 		Endpoints: map[string]bus.Handler{
 			"checkpoint": c.handleCheckpoint,
 			"restore":    c.handleRestore,
-			"pause":      c.handlePause,
-			"resume":     c.handleResume,
-			"status":     c.handleStatus,
+			"pause":      held.HandlePause,
+			"resume":     held.HandleResume,
+			"status":     held.HandleStatus,
 			"state":      role.State(map[string]role.View{lineage.Name: s.lineage}),
 		},
 	})
@@ -101,8 +106,8 @@ func (c *chief) run(ctx context.Context, term bus.Term) error {
 	defer stop()
 	ctx, end := context.WithCancel(ctx)
 	var beside sync.WaitGroup
-	beside.Go(func() { c.hold(ctx) })
-	c.controlled(ctx, &beside)
+	beside.Go(func() { held.Run(ctx) })
+	c.controlled(ctx, held, &beside)
 	defer beside.Wait()
 	defer end()
 	if err := c.begin(ctx); err != nil { // the commands are there meanwhile: one brings shards back

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services/trainer/controller"
+	"github.com/monolith-go/monolith/services/trainer/hold"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 
@@ -23,10 +24,10 @@ func (c *Config) controllerPort(shared mtls.Files) mtls.Port {
 }
 
 // controlled has the job controlled in the original's ways, where that is asked for, until ctx ends.
-func (c *chief) controlled(ctx context.Context, beside *sync.WaitGroup) {
+func (c *chief) controlled(ctx context.Context, held *hold.Job, beside *sync.WaitGroup) {
 	s := c.s
 	if s.cfg.Controller != "" {
-		beside.Go(func() { c.serveController(ctx) })
+		beside.Go(func() { c.serveController(ctx, held) })
 	}
 	if s.cfg.ActionEvery > 0 {
 		a := controller.Actions{Dir: s.cfg.Dir, Every: s.cfg.ActionEvery, Request: c.request, Log: s.log}
@@ -35,13 +36,13 @@ func (c *chief) controlled(ctx context.Context, beside *sync.WaitGroup) {
 }
 
 // serveController serves it again and again until ctx ends: its port may be another's for a while.
-func (c *chief) serveController(ctx context.Context) {
+func (c *chief) serveController(ctx context.Context, held *hold.Job) {
 	s := c.s
 	defer s.env.Health.OK(healthController)
 	why := requests.Request{Reason: "by the controller"}
 	srv := controller.Server{Addr: s.cfg.Controller, TLS: s.controllerKeys, Dir: s.cfg.Dir, Up: func() { s.env.Health.OK(healthController) }, Job: controller.Job{
-		Pause:  func(ctx context.Context) error { _, err := c.pause(ctx, why); return err },
-		Resume: func(ctx context.Context) error { _, err := c.resume(ctx, why); return err },
+		Pause:  func(ctx context.Context) error { _, err := held.Pause(ctx, why); return err },
+		Resume: func(ctx context.Context) error { _, err := held.Resume(ctx, why); return err },
 		Save: func(ctx context.Context) error {
 			a, err := c.order(ctx, why.Reason, false)
 			if err == nil {
@@ -49,8 +50,8 @@ func (c *chief) serveController(ctx context.Context) {
 			}
 			return err
 		},
-		Blocks: func() (blocked, unblocked []int) { st := s.status(); return st.Blocked, st.Unblocked },
-		Step:   s.globalStep,
+		Blocks: func() (blocked, unblocked []int) { st := held.Status(); return st.Blocked, st.Unblocked },
+		Step:   s.shards.GlobalStep,
 	}}
 	for pauses := retry.New(pauseAfterError, time.Minute); ctx.Err() == nil; _ = pauses.Wait(ctx) {
 		if err := srv.Run(ctx); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/hold"
 )
 
 // pause pauses the job, and waits until these trainers rest.
@@ -48,7 +49,7 @@ func (w *world) resume() {
 }
 
 // status is what a command of the job has answered.
-func (w *world) status(endpoint, body string) (st jobStatus) {
+func (w *world) status(endpoint, body string) (st hold.Status) {
 	w.t.Helper()
 	reply, err := w.command(endpoint, body)
 	if err == nil {

@@ -1,8 +1,10 @@
 package shards
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
@@ -48,4 +50,21 @@ func LeastStep(all []*rowwire.OffsetsResponse) uint64 {
 		least = min(least, o.Step)
 	}
 	return least
+}
+
+// stepPatience bounds the question to the shards how far they are.
+const stepPatience = 2 * time.Second
+
+// GlobalStep is how many applies every shard has. It waits 2 s at most.
+func (s *Set) GlobalStep(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepPatience)
+	defer cancel()
+	if err := s.Wait(ctx); err != nil {
+		return 0, err
+	}
+	all, err := s.Offsets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return LeastStep(all), nil
 }

@@ -1,51 +1,56 @@
-package trainer
+package figures
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/model/tfevents"
-	"github.com/monolith-go/monolith/services/trainer/figures"
 )
 
-// summaries is the event file into which this trainer's figures go, for TensorBoard. It is a picture of
+// Summaries is the event file into which this trainer's figures go, for TensorBoard. It is a picture of
 // the facts and nobody's state: a start begins another file, and what cannot be written is logged.
-type summaries struct {
-	s    *Server
+type Summaries struct {
+	Dir     string                                // each trainer has a folder of its own below it
+	Trainer string                                // its name
+	Step    func(context.Context) (uint64, error) // that every shard has
+	Left    func() int64                          // records that are still to be learnt
+	Log     *slog.Logger
+
 	file *os.File // nil: not begun
 	to   *tfevents.Writer
 	step uint64 // of the last summary
 }
 
-// write adds the figures that are known, with the records that are left, at the step that every shard has.
-func (w *summaries) write(ctx context.Context, at time.Time, all []figures.Figure) {
-	if step, err := w.s.globalStep(ctx); err == nil { // at the end the shards may be gone already
+// Write adds the figures that are known, with the records that are left, at the step that every shard has.
+func (w *Summaries) Write(ctx context.Context, at time.Time, all []Figure) {
+	if step, err := w.Step(ctx); err == nil { // at the end the shards may be gone already
 		w.step = step
 	}
 	err := w.begin(at)
 	if err == nil {
-		values := []tfevents.Scalar{{Tag: "lag_records", Value: float64(w.s.left())}}
+		values := []tfevents.Scalar{{Tag: "lag_records", Value: float64(w.Left())}}
 		for _, f := range all {
 			values = append(values, tfevents.Scalar{Tag: f.Name, Value: f.Value})
 		}
 		err = w.to.Scalars(at, int64(w.step), values)
 	}
 	if err != nil && ctx.Err() == nil {
-		w.s.log.Warn("no summary was written", "dir", w.s.cfg.SummaryDir, "err", err)
+		w.Log.Warn("no summary was written", "dir", w.Dir, "err", err)
 	}
 }
 
 // begin opens a file that no earlier start of the trainer has.
-func (w *summaries) begin(at time.Time) error {
+func (w *Summaries) begin(at time.Time) error {
 	if w.file != nil {
 		return nil
 	}
-	dir := filepath.Join(w.s.cfg.SummaryDir, events.Escape(w.s.cfg.Name))
+	dir := filepath.Join(w.Dir, events.Escape(w.Trainer))
 	host, err := os.Hostname()
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
@@ -65,20 +70,12 @@ func (w *summaries) begin(at time.Time) error {
 	return nil
 }
 
-func (w *summaries) close() {
+// Close ends the file, where one was begun.
+func (w *Summaries) Close() {
 	if w.file == nil {
 		return
 	}
 	if err := w.file.Close(); err != nil {
-		w.s.log.Warn("the file of summaries was not closed", "err", err)
+		w.Log.Warn("the file of summaries was not closed", "err", err)
 	}
-}
-
-// left is how many records of this trainer's partitions are still to be learnt.
-func (s *Server) left() (n int64) {
-	s.lags.Range(func(_, records any) bool {
-		n += records.(int64)
-		return true
-	})
-	return n
 }
