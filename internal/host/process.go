@@ -150,21 +150,26 @@ func (p *Process) Run(ctx context.Context) (err error) {
 		defer stop()
 	}
 	logger.Info("starting", "nats", nats, "bzid", conn.BZID, "status", status.scheme+"://"+status.addr)
+	return p.announced(ctx, env, r, guard, status)
+}
+
+// announced runs the role, which is made known once it is ready. One that its service discovery does not take ends.
+func (p *Process) announced(ctx context.Context, env services.Env, r services.Role, guard *discovery.Guard, status *statusServer) (err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	ready := func() {
-		if err := p.announce(ctx, guard, r, status, well); err != nil {
+		if err := p.announce(ctx, guard, r, status, env.Health); err != nil {
 			fail(err)
 			return
 		}
-		p.ready(r, status, logger)
+		p.ready(r, status, env.Log)
 	}
 	defer func() {
 		if cause := context.Cause(ctx); errors.Is(cause, errUnregistered) {
 			err = errors.Join(err, cause)
 		}
 	}()
-	return connect.While(ctx, b, func(ctx context.Context) error { return runRole(ctx, r, ready) })
+	return connect.While(ctx, env.Bus, func(ctx context.Context) error { return runRole(ctx, r, ready) })
 }
 
 // configure has the run configuration set the flags that were not given, with what the service discovery

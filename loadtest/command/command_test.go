@@ -126,7 +126,7 @@ func TestRunAndCompare(t *testing.T) {
 	if err != nil || h.TotalCount() != res.Answered {
 		t.Errorf("the log has %v of %d calls, %v", h, res.Answered, err)
 	}
-	if _, err := run("run", scenario, "--target", at, "--fail", "max<1us"); err == nil || errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), "max<1us is missed") {
+	if _, err := run("run", scenario, "--target", at, "--rate", "50", "--fail", "max<1us"); err == nil || errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), "max<1us is missed") {
 		t.Errorf("a missed goal: %v", err)
 	}
 	out, err = run("compare", log, log+","+log, "--json")
