@@ -18,7 +18,7 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/trainer/cut"
-	"github.com/monolith-go/monolith/services/trainer/hold"
+	"github.com/monolith-go/monolith/services/trainer/internal/hold"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 )

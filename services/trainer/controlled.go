@@ -11,7 +11,7 @@ import (
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services/trainer/controller"
-	"github.com/monolith-go/monolith/services/trainer/hold"
+	"github.com/monolith-go/monolith/services/trainer/internal/hold"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
-	"github.com/monolith-go/monolith/services/trainer/hold"
+	"github.com/monolith-go/monolith/services/trainer/internal/hold"
 )
 
 // pause pauses the job, and waits until these trainers rest.
