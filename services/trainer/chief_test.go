@@ -131,7 +131,7 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	if f := failed(); f.GetId() != 1 || !strings.Contains(f.GetReason(), "holds the shard") {
 		t.Errorf("nothing was written: %v", f)
 	}
-	w.shards[1].slowSnap = errors.New("disk full")
+	w.shards[1].snapErr = errors.New("disk full")
 	ask()
 	if f := failed(); f.GetId() != 1 || !strings.Contains(f.GetReason(), "disk full") {
 		t.Errorf("a shard had written: %v", f)
@@ -139,7 +139,7 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	if got := files(); !slices.Equal(got, []string{cut.ExportsDir}) {
 		t.Errorf("left are %v", got)
 	}
-	w.shards[1].slowSnap = nil
+	w.shards[1].snapErr = nil
 	ask()
 	j := s.job()
 	if len(j.Checkpoints) != 1 || j.Checkpoints[0].V.GetId() != 2 || len(j.Exports) != 1 {

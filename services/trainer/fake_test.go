@@ -65,15 +65,15 @@ type fakeShard struct {
 	truth    func(r learntRange) []int64 // fids of the valid records of a range, sorted
 	flaky    float64                     // part of the answers that get lost
 	inOrder  bool
-	slowSnap error
-	kept     map[int64]memory // by checkpoint
+	snapErr  error
+	kept     map[int64]memory // snapshots, by checkpoint
 	restored uint64           // jobRestored that now follows
 	busy     int              // how many more holds are refused, as while an earlier chief's cut lasts
 
 	mu      sync.Mutex
 	changed chan struct{}
 	now     memory
-	saved   memory
+	saved   memory // what it has come back with, or would without a checkpoint
 	epochs  map[int32]uint64
 	epoch   uint64
 	gen     uint64
@@ -145,11 +145,18 @@ func (s *fakeShard) ready(addr string) {
 	}
 }
 
+// fails has every snapshot fail from now on; nil: none.
+func (s *fakeShard) fails(err error) {
+	s.mu.Lock()
+	s.snapErr = err
+	s.mu.Unlock()
+}
+
 // crash loses everything since the last checkpoint and comes back elsewhere.
 func (s *fakeShard) crash() {
 	s.stop()
 	s.mu.Lock()
-	s.now, s.held, s.targets = s.saved.clone(), "", nil
+	s.now, s.held, s.targets = s.recalled(), "", nil
 	s.tell()
 	s.mu.Unlock()
 	s.start()
@@ -411,8 +418,31 @@ func (s *fakeShard) rollback(payload []byte) error {
 	}
 	s.gen++
 	s.rolled++
-	s.now = s.saved.clone()
+	s.now = s.recalled()
 	return nil
+}
+
+// recalled is what the newest checkpoint that a fact names has of this shard, as a real one restores it: a
+// snapshot of which the others have none is none. The caller holds mu.
+func (s *fakeShard) recalled() memory {
+	last, err := s.b.Log().Last(context.Background())
+	if err == nil && last > 0 {
+		err = s.b.Log().Follow(context.Background(), 1, last, func(r events.Recorded) error {
+			e, _ := r.Event.(*training.Event)
+			id := e.GetCheckpointSaved().GetCheckpoint().GetId()
+			if to := e.GetJobRestored(); to != nil {
+				id = to.GetCheckpoint()
+			}
+			if m, ok := s.kept[id]; ok {
+				s.saved = m
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		s.t.Error(err)
+	}
+	return s.saved.clone()
 }
 
 func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) {
@@ -425,8 +455,8 @@ func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) 
 	if s.held != r.Cut {
 		return nil, &bus.CommandError{Code: "CONFLICT", Message: "not held"}
 	}
-	if s.slowSnap != nil {
-		return nil, s.slowSnap
+	if s.snapErr != nil {
+		return nil, s.snapErr
 	}
 	sh := &checkpoint.Shard{Manifest: checkpoint.Manifest{
 		Job: theJob, Checkpoint: r.Checkpoint, Shard: uint32(s.index), Shards: uint32(s.shards), Epoch: s.epoch,
@@ -448,11 +478,10 @@ func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) 
 			return nil, err
 		}
 	}
-	s.saved = s.now.clone()
 	if s.kept == nil {
 		s.kept = map[int64]memory{}
 	}
-	s.kept[r.Checkpoint] = s.saved.clone()
+	s.kept[r.Checkpoint] = s.now.clone()
 	return protojson.Marshal(&training.ShardFile{Shard: uint32(s.index), Path: path, Epoch: s.epoch, Hash: m.Hash, Crc32C: m.Files})
 }
 

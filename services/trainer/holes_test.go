@@ -130,7 +130,7 @@ func TestShardBackAtTheBeginningSkipsNothing(t *testing.T) {
 	a := w.start(w.config("a", 0), func(e *services.Env) { e.Health = well }, func(*Server) {})
 	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
 	w.shards[1].mu.Lock()
-	w.shards[1].saved = memory{next: map[int32]int64{}} // as one of the job's very start
+	w.shards[1].kept = nil // it comes back as at the job's very start
 	w.shards[1].mu.Unlock()
 	w.write(60)
 	w.learnt(0, 100)

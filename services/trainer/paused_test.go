@@ -158,9 +158,7 @@ func TestBeforeAndAfterASave(t *testing.T) {
 	a := w.run(w.config("a", 0))
 	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
 	w.saved("a save")
-	w.shards[0].mu.Lock()
-	w.shards[0].slowSnap = errors.New("disk full")
-	w.shards[0].mu.Unlock()
+	w.shards[0].fails(errors.New("disk full"))
 	if _, err := w.command("checkpoint", `{"reason":"in vain"}`); err == nil {
 		t.Error("a shard without room has saved")
 	}

@@ -35,8 +35,7 @@ func (w *world) restoreAsAsked() {
 				if to.Seq > s.restored {
 					s.stop()
 					s.mu.Lock()
-					s.saved = s.kept[to.Checkpoint].clone()
-					s.now, s.held, s.targets, s.restored = s.saved.clone(), "", nil, to.Seq
+					s.now, s.held, s.targets, s.restored = s.recalled(), "", nil, to.Seq
 					s.tell()
 					s.mu.Unlock()
 					s.start()

@@ -30,7 +30,6 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/trainer/cut"
-	"github.com/monolith-go/monolith/services/trainer/feed"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
@@ -149,107 +148,6 @@ func TestBoundedJob(t *testing.T) {
 	}
 }
 
-// A deterministic job that loses shards must learn in the very order of its twin.
-func TestDeterministic(t *testing.T) {
-	learn := func(t *testing.T, disturb func(w *world, cfg Config) []*running) ([]learntRange, *world) {
-		w := newWorld(t, 3, 2)
-		w.write(90)
-		for p, more := range []int{40, 0, 11} { // partitions of different length
-			if more > 0 {
-				var recs []kafka.Record
-				for range more {
-					w.fids[p] = append(w.fids[p], []int64{modelspec.FID(1, 5), modelspec.FID(2, 6)})
-					recs = append(recs, kafka.Record{Topic: "ratings", Partition: int32(p), Value: []byte(`{"userId":5,"movieId":6,"rating":5}`)})
-				}
-				if _, err := w.writer.Write(t.Context(), recs...); err != nil {
-					t.Fatal(err)
-				}
-				w.ends[p] += int64(more)
-			}
-		}
-		for _, s := range w.shards {
-			s.inOrder = true
-		}
-		cfg := w.config("a", 0)
-		cfg.Deterministic, cfg.StopAtEnd, cfg.CheckpointEvery = true, true, 50*time.Millisecond
-		for _, r := range disturb(w, cfg) {
-			r.wait(t)
-		}
-		for _, s := range w.shards {
-			s.checkBooks(w.ends)
-		}
-		if !slices.Equal(w.shards[0].now.ranges, w.shards[1].now.ranges) {
-			t.Errorf("the shards learnt in different orders")
-		}
-		w.checkLetters()
-		return w.shards[0].now.ranges, w
-	}
-	want, _ := learn(t, func(w *world, cfg Config) []*running { return []*running{w.run(cfg)} })
-	got, w := learn(t, func(w *world, cfg Config) []*running {
-		for _, s := range w.shards {
-			s.flaky = 0.02
-		}
-		a := w.run(cfg)
-		cfg.Name, cfg.Index = "b", 1
-		b := w.run(cfg)
-		w.learnt(1, 100)
-		w.shards[1].crash()
-		w.learnt(0, 180)
-		w.shards[0].crash()
-		return []*running{a, b}
-	})
-	if !slices.Equal(got, want) {
-		t.Errorf("the disturbed job learnt\n%v\nits twin\n%v", got, want)
-	}
-	paused, _ := learn(t, func(w *world, cfg Config) []*running {
-		a := w.run(cfg)
-		cfg.Name, cfg.Index = "b", 1
-		b := w.run(cfg)
-		w.learnt(1, 60)
-		w.pause("b", "a")
-		w.shards[1].crash() // the newest checkpoint is where the others go back to
-		a.stop(t)
-		cfg.Name, cfg.Index = "c", 0
-		c := w.run(cfg)
-		w.pausedBy("b", "c")
-		w.resume()
-		return []*running{b, c}
-	})
-	if !slices.Equal(paused, want) {
-		t.Errorf("the job that was paused learnt\n%v\nits twin\n%v", paused, want)
-	}
-	t.Logf("rolled back %d and %d times", w.shards[0].rolled, w.shards[1].rolled)
-	for i, r := range want {
-		tu := feed.Turns{Size: 16, N: 3, Ends: w.ends}
-		if k := tu.Turn(r.Partition, r.From/16); k != uint64(i) {
-			t.Errorf("turn %d learnt %+v, whose turn is %d", i, r, k)
-		}
-	}
-}
-
-// With one partition nobody but its own learner can find out that a turn was lost.
-func TestDeterministicAlone(t *testing.T) {
-	w := newWorld(t, 1, 2)
-	w.write(400)
-	for _, s := range w.shards {
-		s.inOrder = true
-	}
-	cfg := w.config("a", 0)
-	cfg.Deterministic, cfg.StopAtEnd, cfg.Batch = true, true, 4
-	a := w.run(cfg)
-	w.learnt(1, 40)
-	w.shards[1].crash()
-	w.learnt(1, 120)
-	w.shards[0].crash()
-	a.wait(t)
-	for _, s := range w.shards {
-		s.checkBooks(w.ends)
-	}
-	if w.shards[0].rolled == 0 {
-		t.Error("a shard lost what the other had learnt, and nothing was rolled back")
-	}
-}
-
 func TestRequests(t *testing.T) {
 	w := newWorld(t, 1, 1)
 	w.write(20)
@@ -304,9 +202,7 @@ func TestRequests(t *testing.T) {
 func (w *world) failsOnce() {
 	t := w.t
 	t.Helper()
-	w.shards[0].mu.Lock()
-	w.shards[0].slowSnap = errors.New("disk full")
-	w.shards[0].mu.Unlock()
+	w.shards[0].fails(errors.New("disk full"))
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Reason: "now", Export: true}}})
 	var failed *training.CheckpointFailed
 	w.until("the failure is a fact", func(lineage.Job) bool {
@@ -323,7 +219,7 @@ func (w *world) failsOnce() {
 	}
 	w.shards[0].mu.Lock()
 	held := w.shards[0].held
-	w.shards[0].slowSnap = nil
+	w.shards[0].snapErr = nil
 	w.shards[0].mu.Unlock()
 	if held != "" {
 		t.Fatal("the shard is still held by", held)
@@ -589,14 +485,10 @@ func TestWhatDoesNotWorkIsAProblem(t *testing.T) {
 	w.learnt(0, 20)
 	healthy(t, well)
 
-	w.shards[1].mu.Lock()
-	w.shards[1].slowSnap = errors.New("disk full")
-	w.shards[1].mu.Unlock()
+	w.shards[1].fails(errors.New("disk full"))
 	w.write(5)
 	problem(t, well, healthCheckpoint, "disk full")
-	w.shards[1].mu.Lock()
-	w.shards[1].slowSnap = nil
-	w.shards[1].mu.Unlock()
+	w.shards[1].fails(nil)
 	healthy(t, well)
 
 	w.shards[1].stop()
