@@ -38,7 +38,7 @@ func (d *Decoder) readExample(record []byte) error {
 		if num != exampleFeatures || typ != protowire.BytesType {
 			return nil
 		}
-		return each(b, d.entry)
+		return d.featureMap(b)
 	})
 	if err != nil {
 		return fmt.Errorf("the record is not a tf.train.Example: %w", err)
@@ -86,11 +86,35 @@ func field(b []byte) (num protowire.Number, typ protowire.Type, content []byte, 
 	return num, typ, content, tag + n
 }
 
-// entry reads one of the features by name.
-func (d *Decoder) entry(num protowire.Number, typ protowire.Type, b []byte) error {
-	if num != featuresEntry || typ != protowire.BytesType {
-		return nil
+// featureMap reads the features by name.
+func (d *Decoder) featureMap(b []byte) error {
+	for len(b) > 0 {
+		num, typ, content, n := field(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if num > protowire.MaxValidNumber {
+			return errNumber
+		}
+		b = b[n:]
+		if num != featuresEntry || typ != protowire.BytesType {
+			continue
+		}
+		if name, feature, ok := pair(content); ok {
+			if at, ok := d.expected(d.entries, name); ok && d.oneOfExample(at, feature) {
+				d.entries++
+				continue
+			}
+		}
+		if err := d.entry(content); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// entry reads one of them.
+func (d *Decoder) entry(b []byte) error {
 	var key []byte
 	d.open = value{kind: listed, first: len(d.items)}
 	for len(b) > 0 {

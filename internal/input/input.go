@@ -46,8 +46,9 @@ type Decoder struct {
 
 	index    map[string]int // declared field by name: where it is in names and found
 	names    []string
-	features []int // by feature of the spec: its declared field; -1: it is crossed
-	floats   []int // by Float of the spec
+	plain    []bool   // by name: JSON writes it as it is, and nothing else is read as it
+	features []column // by feature of the spec
+	floats   []int    // by Float of the spec
 	tasks    []task
 	time     int // -1: none
 	found    []value
@@ -75,10 +76,18 @@ type Decoder struct {
 	labels, weight, line int // where reserved names are found
 	parts                []part
 	slots                []slot
+	bySlots              []int32 // by number of a slot: 1 + where it is in slots
 	labelled             []item
 	fids                 []uint64 // of an Instance
 	cells                []cells  // of an ExampleBatch, by declared field
 	elems                [][]byte
+}
+
+// column says where the ids of a feature are found, and how they are read.
+type column struct {
+	at   int // its declared field; -1: it is crossed
+	slot uint32
+	ids  model.Feature_Ids
 }
 
 // task says where what a task learns from is found; -1: nowhere.
@@ -95,7 +104,7 @@ func New(spec *model.ModelSpec, o Options) *Decoder {
 		if len(f.GetCross()) == 0 {
 			at = d.declare(f.GetField())
 		}
-		d.features = append(d.features, at)
+		d.features = append(d.features, column{at: at, slot: f.GetSlot(), ids: f.GetIds()})
 	}
 	for _, f := range spec.GetFloats() {
 		d.floats = append(d.floats, d.declare(f.GetField()))
@@ -138,6 +147,8 @@ func (d *Decoder) declare(field string) int {
 	if !ok {
 		i = len(d.names)
 		d.index[field], d.names = i, append(d.names, field)
+		end, plain := stringEnd([]byte(`"`+field+`"`), 0)
+		d.plain = append(d.plain, plain && end == len(field)+2)
 	}
 	return i
 }
@@ -145,10 +156,8 @@ func (d *Decoder) declare(field string) int {
 // find returns where the field at a position of the record is found, -1 if it is not declared.
 // Records of one producer are alike, so it tries first what stood there before.
 func (d *Decoder) find(pos int, name []byte) int {
-	if pos < len(d.order) {
-		if at := d.order[pos]; at >= 0 && d.names[at] == string(name) {
-			return at
-		}
+	if at, ok := d.expected(pos, name); ok {
+		return at
 	}
 	at, ok := d.index[string(name)]
 	if !ok {

@@ -33,6 +33,16 @@ func (d *Decoder) object(b []byte) bool {
 	}
 	once := true
 	for pos := 0; i < len(b) && b[i] == '"'; pos++ {
+		if next := d.usualMember(pos, b, i); next > 0 {
+			if i = space(b, next); i == len(b) {
+				return false
+			}
+			if b[i] == ',' {
+				i = space(b, i+1)
+				continue
+			}
+			return b[i] == '}' && space(b, i+1) == len(b) && once && distinct(d.strange)
+		}
 		end, plain := stringEnd(b, i)
 		if end < 0 {
 			return false

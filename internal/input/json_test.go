@@ -210,8 +210,10 @@ func FuzzJSON(f *testing.F) {
 	loose, tight := New(spec, Options{}), New(spec, strict)
 	lists := New(richSpec(), Options{Max: 5, TimeField: "timestamp"})
 	f.Fuzz(func(t *testing.T, record []byte) {
-		alike(t, lists, record)
-		alike(t, loose, record)
-		alike(t, tight, record)
+		for range 2 { // the second time the keys stand where they are expected
+			alike(t, lists, record)
+			alike(t, loose, record)
+			alike(t, tight, record)
+		}
 	})
 }

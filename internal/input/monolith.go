@@ -3,6 +3,7 @@ package input
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -21,10 +22,11 @@ type part struct {
 	field lineField
 }
 
-// slot is a declared field that is the ids of a slot of an Instance.
+// slot is the declared fields that are the ids of a slot of an Instance.
 type slot struct {
-	at   int
-	slot uint32
+	number uint32
+	at     []int
+	ids    int // of the record
 }
 
 // cells are a declared feature's elements in an ExampleBatch: one for each sample, or a shared one.
@@ -52,7 +54,7 @@ func (d *Decoder) monolith() {
 		for _, prefix := range []string{"fc_slot_", "slot_"} {
 			if number, ok := strings.CutPrefix(name, prefix); ok && d.options.Format.message() == Instance {
 				if n, err := strconv.ParseUint(number, 10, 32); err == nil && n <= layout.MaxSlotV1 {
-					d.slots = append(d.slots, slot{at, uint32(n)})
+					d.slotted(uint32(n), at)
 				}
 				break
 			}
@@ -187,6 +189,11 @@ func (d *Decoder) example(message []byte) error {
 
 // named reads a NamedFeature.
 func (d *Decoder) named(entry int, message []byte) error {
+	if name, feature, ok := pair(message); ok {
+		if at, ok := d.expected(entry, name); ok && d.oneOfMonolith(at, feature) {
+			return nil
+		}
+	}
 	var name []byte
 	sorted := int32(0)
 	d.begin(listed)
@@ -299,21 +306,53 @@ func (d *Decoder) instance(message []byte) error {
 	return d.aside(&other)
 }
 
-// bySlot gives each declared slot its ids.
+// slotted notes a declared field as a slot's.
+func (d *Decoder) slotted(number uint32, at int) {
+	if d.bySlots == nil {
+		d.bySlots = make([]int32, layout.MaxSlotV1+1)
+	}
+	if d.bySlots[number] == 0 {
+		d.slots = append(d.slots, slot{number: number})
+		d.bySlots[number] = int32(len(d.slots))
+	}
+	s := &d.slots[d.bySlots[number]-1]
+	s.at = append(s.at, at)
+}
+
+// bySlot gives each declared slot its ids, in their order.
 func (d *Decoder) bySlot() error {
-	for _, s := range d.slots {
-		d.begin(fid)
-		for _, id := range d.fids {
-			if layout.SlotV1(id) == s.slot {
-				d.items = append(d.items, item{bits: layout.V2FromV1(id)})
-			}
+	if len(d.slots) == 0 {
+		return nil
+	}
+	for i := range d.slots {
+		d.slots[i].ids = 0
+	}
+	mine := d.fids[:0] // of declared slots
+	for _, id := range d.fids {
+		if at := d.bySlots[layout.SlotV1(id)]; at > 0 {
+			d.slots[at-1].ids++
+			mine = append(mine, id)
 		}
-		if len(d.items) == d.open.first {
+	}
+	next := len(d.items)
+	d.items = slices.Grow(d.items, len(mine))[:next+len(mine)]
+	for i := range d.slots {
+		s := &d.slots[i]
+		if s.ids == 0 {
 			continue
 		}
-		if err := d.closed(s.at); err != nil {
-			return err
+		for _, at := range s.at {
+			if d.found[at].kind != absent {
+				return fmt.Errorf("feature %q: %w", d.names[at], errTwice)
+			}
+			d.found[at] = value{kind: fid, first: next, count: s.ids}
 		}
+		next, s.ids = next+s.ids, next
+	}
+	for _, id := range mine {
+		s := &d.slots[d.bySlots[layout.SlotV1(id)]-1]
+		d.items[s.ids] = item{bits: layout.V2FromV1(id)}
+		s.ids++
 	}
 	return nil
 }
@@ -478,6 +517,9 @@ func (d *Decoder) row(i int) error {
 }
 
 func (d *Decoder) cell(at int, element []byte) error {
+	if d.oneOfMonolith(at, element) {
+		return nil
+	}
 	d.begin(listed)
 	if err := d.monolithFeature(element); err != nil {
 		return fmt.Errorf("feature %q: %w", d.names[at], err)

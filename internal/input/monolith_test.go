@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -444,15 +445,21 @@ func FuzzMonolith(f *testing.F) {
 		f.Add(byte(8+4), frame(rng, kafkaDump, all[0].example(f, rng)))
 	}
 	e := monolithEngine(f)
-	b := e.NewBatch()
+	b, again := e.NewBatch(), e.NewBatch()
 	f.Fuzz(func(t *testing.T, kind byte, record []byte) {
 		names := Formats()[2:]
 		format, _ := ParseFormat(names[int(kind)%len(names)])
 		b.Reset()
-		err := New(e.Spec(), Options{Format: format}).Into(b, record, Position{})
+		d := New(e.Spec(), Options{Format: format})
+		err := d.Into(b, record, Position{})
 		if err != nil && b.Len() != 0 {
 			t.Fatalf("%d samples are left of a record that is refused: %v", b.Len(), err)
 		}
+		again.Reset() // its names stand where they are expected now
+		if second := d.Into(again, record, Position{}); fmt.Sprint(second) != fmt.Sprint(err) {
+			t.Fatalf("read twice: %v, then %v", err, second)
+		}
+		sameBatches(t, e, b, again)
 		var whole proto.Message = &matrixpb.Example{}
 		switch format {
 		case ExampleBatch:
@@ -465,3 +472,28 @@ func FuzzMonolith(f *testing.F) {
 		}
 	})
 }
+
+// sameBatches holds two batches of one engine to the same samples.
+func sameBatches(t *testing.T, e *runtime.Engine, a, b *runtime.Batch) {
+	t.Helper()
+	if a.Len() != b.Len() {
+		t.Fatalf("%d samples, and %d", a.Len(), b.Len())
+	}
+	for i := range a.Len() {
+		for f := range e.Spec().GetFeatures() {
+			if !slices.Equal(a.IDs(f, i), b.IDs(f, i)) {
+				t.Errorf("sample %d, feature %d: %v, and %v", i, f, a.IDs(f, i), b.IDs(f, i))
+			}
+		}
+		for f := range e.Spec().GetFloats() {
+			if !slices.EqualFunc(a.Floats(f, i), b.Floats(f, i), sameBits) {
+				t.Errorf("sample %d, float %d: %v, and %v", i, f, a.Floats(f, i), b.Floats(f, i))
+			}
+		}
+		if !sameBits(a.Labels(0)[i], b.Labels(0)[i]) {
+			t.Errorf("sample %d: the labels %v and %v", i, a.Labels(0)[i], b.Labels(0)[i])
+		}
+	}
+}
+
+func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }

@@ -11,11 +11,17 @@ import (
 // made makes the sample of the fields that were found.
 func (d *Decoder) made() error {
 	d.ids, d.numbers = kept(d.ids, maxValues), kept(d.numbers, maxValues)
-	for f, at := range d.features {
-		if at < 0 {
+	for f := range d.features {
+		c := &d.features[f]
+		if c.at < 0 {
 			continue
 		}
-		ids, err := d.feature(d.spec.Features[f], at)
+		if id, ok := d.only(c); ok {
+			d.ids = append(d.ids, modelspec.FID(c.slot, id))
+			d.sample.IDs[f] = d.ids[len(d.ids)-1 : len(d.ids) : len(d.ids)]
+			continue
+		}
+		ids, err := d.feature(d.spec.Features[f], c.at)
 		if err != nil {
 			return err
 		}
@@ -37,6 +43,35 @@ func (d *Decoder) made() error {
 		return d.seconds(d.time)
 	}
 	return nil
+}
+
+// only reads what nearly every feature has, one id that is a number; ok is false where it has
+// anything else, of which feature knows more.
+func (d *Decoder) only(c *column) (id int64, ok bool) {
+	v := &d.found[c.at]
+	switch v.kind {
+	case text:
+		if id = v.number; id > 0 {
+			break
+		}
+		if id, ok = digits(v.raw); !ok {
+			return 0, false
+		}
+	case integer, fid:
+		if v.count != 1 {
+			return 0, false
+		}
+		id = int64(d.items[v.first].bits)
+	default:
+		return 0, false
+	}
+	switch c.ids {
+	case model.Feature_FID:
+		return id & modelspec.MaxID, id >= 0 && modelspec.SlotOf(id) == c.slot
+	case model.Feature_NUMBER:
+		return id, v.kind != fid && id >= 0 && id <= modelspec.MaxID
+	}
+	return 0, false
 }
 
 // feature reads the ids of a feature, with its slot.

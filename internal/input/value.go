@@ -14,6 +14,8 @@ type value struct {
 	first int    // of what an Example's feature lists, in the decoder's items
 	count int    // of those
 	raw   []byte // a JSON value as it is written
+
+	number int64 // that raw is, a whole one of up to 18 digits; 0: nobody looked
 }
 
 // item is one value of an Example's list.

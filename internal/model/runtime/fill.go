@@ -46,6 +46,10 @@ func (c *column) of(sample int) []int64 {
 
 // add appends a sample.
 func (c *column) add(ids []int64) {
+	if len(ids) == 1 && !c.ragged {
+		c.ids = append(c.ids, ids[0])
+		return
+	}
 	c.ids = append(c.ids, ids...)
 	c.end(len(ids))
 }
@@ -107,6 +111,10 @@ func (b *Batch) Add(s Sample) error {
 	}
 	total := 0
 	for f, ids := range s.IDs {
+		if at := &e.features[f]; len(ids) == 1 && at.cross == nil && modelspec.SlotOf(ids[0]) == at.slot {
+			total++ // which a sequence has room for
+			continue
+		}
 		n, err := e.takes(f, ids)
 		if err != nil {
 			return err

@@ -1,0 +1,125 @@
+package input
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/monolith-go/monolith/kernels/layout"
+)
+
+// Records of one producer are alike, and nearly every feature is one number. What follows reads
+// that and nothing else: where ok is false the record may hold anything, which the whole reader
+// then finds, or refuses.
+
+// The tag of a field that has a length.
+const lengthTag = 2
+
+// expected returns the declared field that stood at this position in the record before, if it has this name.
+func (d *Decoder) expected(pos int, name []byte) (at int, ok bool) {
+	if pos >= len(d.order) {
+		return -1, false
+	}
+	at = d.order[pos]
+	return at, at >= 0 && d.names[at] == string(name)
+}
+
+// pair reads a message of a field 1 and a field 2 behind it, both shorter than 128 bytes: a name and
+// a Feature, of TensorFlow and of Monolith.
+func pair(b []byte) (name, feature []byte, ok bool) {
+	if len(b) < 4 || b[0] != entryKey<<3|lengthTag || b[1] > 0x7f || int(b[1]) > len(b)-4 {
+		return nil, nil, false
+	}
+	name, b = b[2:2+b[1]], b[2+b[1]:]
+	if b[0] != entryValue<<3|lengthTag || b[1] > 0x7f || int(b[1]) != len(b)-2 {
+		return nil, nil, false
+	}
+	return name, b[2:], true
+}
+
+// lone reads a Feature that is a list of packed numbers in fewer than 128 bytes: its field's number, and these bytes.
+func lone(b []byte) (num byte, packed []byte, ok bool) {
+	if len(b) < 4 || len(b) > 0x7f || b[0]&0x87 != lengthTag || int(b[1]) != len(b)-2 || b[2] != listValue<<3|lengthTag || int(b[3]) != len(b)-4 {
+		return 0, nil, false
+	}
+	return b[0] >> 3, b[4:], true
+}
+
+// one notes a number as all that a field holds.
+func (d *Decoder) one(at int, k kind, bits uint64) {
+	d.found[at] = value{kind: k, first: len(d.items), count: 1}
+	d.items = append(d.items, item{bits: bits})
+}
+
+// oneOfExample reads a tf.train Feature of one number.
+func (d *Decoder) oneOfExample(at int, feature []byte) bool {
+	num, packed, ok := lone(feature)
+	switch {
+	case !ok:
+	case num == featureInt64s:
+		if n, ok := varint(packed); ok {
+			d.one(at, integer, n)
+			return true
+		}
+	case num == featureFloats && len(packed) == 4:
+		d.one(at, float, math.Float64bits(float64(math.Float32frombits(binary.LittleEndian.Uint32(packed)))))
+		return true
+	}
+	return false
+}
+
+// oneOfMonolith reads a Feature of one id into a field that had none.
+func (d *Decoder) oneOfMonolith(at int, feature []byte) bool {
+	num, packed, ok := lone(feature)
+	if !ok || len(packed) != 8 || num > monolithV2 || d.found[at].kind != absent {
+		return false
+	}
+	id := binary.LittleEndian.Uint64(packed)
+	if num == monolithV1 {
+		id = layout.V2FromV1(id)
+	}
+	d.one(at, fid, id)
+	return true
+}
+
+// varint reads one of up to nine bytes that are all there are.
+func varint(b []byte) (n uint64, ok bool) {
+	if len(b) == 0 || len(b) > 9 {
+		return 0, false
+	}
+	last := len(b) - 1
+	for i, c := range b[:last] {
+		if c < 0x80 {
+			return 0, false
+		}
+		n |= uint64(c&0x7f) << (7 * i)
+	}
+	return n | uint64(b[last])<<(7*last), b[last] < 0x80
+}
+
+// usualMember reads a key that stood at this position in the record before, and a whole number of up to 18
+// digits, of which the first is no 0: it returns the offset behind them, or 0.
+func (d *Decoder) usualMember(pos int, b []byte, i int) int {
+	if pos >= len(d.order) || d.order[pos] < 0 {
+		return 0
+	}
+	at := d.order[pos]
+	name := d.names[at]
+	i++
+	end := i + len(name)
+	if end+2 >= len(b) || b[end] != '"' || b[end+1] != ':' || string(b[i:end]) != name || !d.plain[at] || d.found[at].kind != absent {
+		return 0
+	}
+	begin := end + 2
+	if b[begin]-'1' > 8 {
+		return 0
+	}
+	n, most := int64(0), min(len(b), begin+18)
+	for i = begin; i < most && b[i]-'0' <= 9; i++ {
+		n = 10*n + int64(b[i]-'0')
+	}
+	if i == len(b) || b[i] != ',' && b[i] != '}' {
+		return 0
+	}
+	d.found[at] = value{kind: text, raw: b[begin:i], number: n}
+	return i
+}
