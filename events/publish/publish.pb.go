@@ -21,6 +21,104 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CanaryDeclared_Mode int32
+
+const (
+	CanaryDeclared_SHADOW CanaryDeclared_Mode = 0 // it scores copies, and answers nobody
+	CanaryDeclared_ANSWER CanaryDeclared_Mode = 1 // it answers its share
+)
+
+// Enum value maps for CanaryDeclared_Mode.
+var (
+	CanaryDeclared_Mode_name = map[int32]string{
+		0: "SHADOW",
+		1: "ANSWER",
+	}
+	CanaryDeclared_Mode_value = map[string]int32{
+		"SHADOW": 0,
+		"ANSWER": 1,
+	}
+)
+
+func (x CanaryDeclared_Mode) Enum() *CanaryDeclared_Mode {
+	p := new(CanaryDeclared_Mode)
+	*p = x
+	return p
+}
+
+func (x CanaryDeclared_Mode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CanaryDeclared_Mode) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_publish_publish_proto_enumTypes[0].Descriptor()
+}
+
+func (CanaryDeclared_Mode) Type() protoreflect.EnumType {
+	return &file_events_publish_publish_proto_enumTypes[0]
+}
+
+func (x CanaryDeclared_Mode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CanaryDeclared_Mode.Descriptor instead.
+func (CanaryDeclared_Mode) EnumDescriptor() ([]byte, []int) {
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{6, 0}
+}
+
+type CanaryDecided_Verdict int32
+
+const (
+	CanaryDecided_UNDECIDED   CanaryDecided_Verdict = 0 // is no verdict
+	CanaryDecided_PROMOTED    CanaryDecided_Verdict = 1 // the candidate is planned from now on
+	CanaryDecided_ROLLED_BACK CanaryDecided_Verdict = 2
+	CanaryDecided_EXPIRED     CanaryDecided_Verdict = 3
+)
+
+// Enum value maps for CanaryDecided_Verdict.
+var (
+	CanaryDecided_Verdict_name = map[int32]string{
+		0: "UNDECIDED",
+		1: "PROMOTED",
+		2: "ROLLED_BACK",
+		3: "EXPIRED",
+	}
+	CanaryDecided_Verdict_value = map[string]int32{
+		"UNDECIDED":   0,
+		"PROMOTED":    1,
+		"ROLLED_BACK": 2,
+		"EXPIRED":     3,
+	}
+)
+
+func (x CanaryDecided_Verdict) Enum() *CanaryDecided_Verdict {
+	p := new(CanaryDecided_Verdict)
+	*p = x
+	return p
+}
+
+func (x CanaryDecided_Verdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CanaryDecided_Verdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_publish_publish_proto_enumTypes[1].Descriptor()
+}
+
+func (CanaryDecided_Verdict) Type() protoreflect.EnumType {
+	return &file_events_publish_publish_proto_enumTypes[1]
+}
+
+func (x CanaryDecided_Verdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CanaryDecided_Verdict.Descriptor instead.
+func (CanaryDecided_Verdict) EnumDescriptor() ([]byte, []int) {
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{8, 0}
+}
+
 // Event is the body on monolith.<bzid>.publish.<model name>; the publisher owns it.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -30,6 +128,8 @@ type Event struct {
 	//	*Event_Withdrawn
 	//	*Event_PlanFailed
 	//	*Event_Led
+	//	*Event_CanaryDeclared
+	//	*Event_CanaryDecided
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -108,6 +208,24 @@ func (x *Event) GetLed() *Led {
 	return nil
 }
 
+func (x *Event) GetCanaryDeclared() *CanaryDeclared {
+	if x != nil {
+		if x, ok := x.Body.(*Event_CanaryDeclared); ok {
+			return x.CanaryDeclared
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetCanaryDecided() *CanaryDecided {
+	if x != nil {
+		if x, ok := x.Body.(*Event_CanaryDecided); ok {
+			return x.CanaryDecided
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -128,6 +246,14 @@ type Event_Led struct {
 	Led *Led `protobuf:"bytes,4,opt,name=led,proto3,oneof"`
 }
 
+type Event_CanaryDeclared struct {
+	CanaryDeclared *CanaryDeclared `protobuf:"bytes,5,opt,name=canary_declared,json=canaryDeclared,proto3,oneof"`
+}
+
+type Event_CanaryDecided struct {
+	CanaryDecided *CanaryDecided `protobuf:"bytes,6,opt,name=canary_decided,json=canaryDecided,proto3,oneof"`
+}
+
 func (*Event_Planned) isEvent_Body() {}
 
 func (*Event_Withdrawn) isEvent_Body() {}
@@ -135,6 +261,10 @@ func (*Event_Withdrawn) isEvent_Body() {}
 func (*Event_PlanFailed) isEvent_Body() {}
 
 func (*Event_Led) isEvent_Body() {}
+
+func (*Event_CanaryDeclared) isEvent_Body() {}
+
+func (*Event_CanaryDecided) isEvent_Body() {}
 
 // Led says who decides, on monolith.<bzid>.publish.@leader: once when leadership is taken
 // and once in front of every decision, in the same append. It is guarded by the last one,
@@ -489,17 +619,385 @@ func (x *PlanFailed) GetCause() uint64 {
 	return 0
 }
 
+// CanaryDeclared has another version of a planned model kept beside the planned one, on the
+// same containers, until a CanaryDecided of the model follows.
+type CanaryDeclared struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ModelName     string                 `protobuf:"bytes,1,opt,name=model_name,json=modelName,proto3" json:"model_name,omitempty"`
+	Stable        int64                  `protobuf:"varint,2,opt,name=stable,proto3" json:"stable,omitempty"`       // the version that is planned
+	Candidate     int64                  `protobuf:"varint,3,opt,name=candidate,proto3" json:"candidate,omitempty"` // of the same folder, in as many shards
+	Share         float64                `protobuf:"fixed64,4,opt,name=share,proto3" json:"share,omitempty"`        // of requests that the candidate scores: above 0, at most 1
+	Mode          CanaryDeclared_Mode    `protobuf:"varint,5,opt,name=mode,proto3,enum=monolith.events.publish.v1.CanaryDeclared_Mode" json:"mode,omitempty"`
+	Rule          *Rule                  `protobuf:"bytes,6,opt,name=rule,proto3" json:"rule,omitempty"`
+	ExpiresMs     int64                  `protobuf:"varint,7,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`                                                                // Unix milliseconds; undecided by then it has expired
+	Cause         uint64                 `protobuf:"varint,8,opt,name=cause,proto3" json:"cause,omitempty"`                                                                                         // sequence of the LoadAccepted that stable answers
+	Ratings       map[int32]int64        `protobuf:"bytes,9,rep,name=ratings,proto3" json:"ratings,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`          // partition of the topic -> first offset that counts
+	Predictions   map[int32]int64        `protobuf:"bytes,10,rep,name=predictions,proto3" json:"predictions,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // likewise
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CanaryDeclared) Reset() {
+	*x = CanaryDeclared{}
+	mi := &file_events_publish_publish_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CanaryDeclared) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CanaryDeclared) ProtoMessage() {}
+
+func (x *CanaryDeclared) ProtoReflect() protoreflect.Message {
+	mi := &file_events_publish_publish_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CanaryDeclared.ProtoReflect.Descriptor instead.
+func (*CanaryDeclared) Descriptor() ([]byte, []int) {
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CanaryDeclared) GetModelName() string {
+	if x != nil {
+		return x.ModelName
+	}
+	return ""
+}
+
+func (x *CanaryDeclared) GetStable() int64 {
+	if x != nil {
+		return x.Stable
+	}
+	return 0
+}
+
+func (x *CanaryDeclared) GetCandidate() int64 {
+	if x != nil {
+		return x.Candidate
+	}
+	return 0
+}
+
+func (x *CanaryDeclared) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *CanaryDeclared) GetMode() CanaryDeclared_Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return CanaryDeclared_SHADOW
+}
+
+func (x *CanaryDeclared) GetRule() *Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return nil
+}
+
+func (x *CanaryDeclared) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *CanaryDeclared) GetCause() uint64 {
+	if x != nil {
+		return x.Cause
+	}
+	return 0
+}
+
+func (x *CanaryDeclared) GetRatings() map[int32]int64 {
+	if x != nil {
+		return x.Ratings
+	}
+	return nil
+}
+
+func (x *CanaryDeclared) GetPredictions() map[int32]int64 {
+	if x != nil {
+		return x.Predictions
+	}
+	return nil
+}
+
+// Rule decides a canary once both versions have min_ratings. A candidate that keeps to all of
+// its bounds is promoted, any other one is rolled back.
+type Rule struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	MinRatings        uint32                 `protobuf:"varint,1,opt,name=min_ratings,json=minRatings,proto3" json:"min_ratings,omitempty"`
+	MaxAucLoss        float64                `protobuf:"fixed64,2,opt,name=max_auc_loss,json=maxAucLoss,proto3" json:"max_auc_loss,omitempty"`                      // of the candidate's AUC against the stable one's
+	MaxCalibrationGap float64                `protobuf:"fixed64,3,opt,name=max_calibration_gap,json=maxCalibrationGap,proto3" json:"max_calibration_gap,omitempty"` // between mean score and mean label of the candidate; 0: any
+	MaxP99Ratio       float64                `protobuf:"fixed64,4,opt,name=max_p99_ratio,json=maxP99Ratio,proto3" json:"max_p99_ratio,omitempty"`                   // of the candidate's latency to the stable one's; 0: any
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Rule) Reset() {
+	*x = Rule{}
+	mi := &file_events_publish_publish_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rule) ProtoMessage() {}
+
+func (x *Rule) ProtoReflect() protoreflect.Message {
+	mi := &file_events_publish_publish_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rule.ProtoReflect.Descriptor instead.
+func (*Rule) Descriptor() ([]byte, []int) {
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Rule) GetMinRatings() uint32 {
+	if x != nil {
+		return x.MinRatings
+	}
+	return 0
+}
+
+func (x *Rule) GetMaxAucLoss() float64 {
+	if x != nil {
+		return x.MaxAucLoss
+	}
+	return 0
+}
+
+func (x *Rule) GetMaxCalibrationGap() float64 {
+	if x != nil {
+		return x.MaxCalibrationGap
+	}
+	return 0
+}
+
+func (x *Rule) GetMaxP99Ratio() float64 {
+	if x != nil {
+		return x.MaxP99Ratio
+	}
+	return 0
+}
+
+// CanaryDecided ends a canary with what it was decided on.
+type CanaryDecided struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	ModelName        string                 `protobuf:"bytes,1,opt,name=model_name,json=modelName,proto3" json:"model_name,omitempty"`
+	Candidate        int64                  `protobuf:"varint,2,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	Verdict          CanaryDecided_Verdict  `protobuf:"varint,3,opt,name=verdict,proto3,enum=monolith.events.publish.v1.CanaryDecided_Verdict" json:"verdict,omitempty"`
+	Reason           string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	StableFigures    *Figures               `protobuf:"bytes,5,opt,name=stable_figures,json=stableFigures,proto3" json:"stable_figures,omitempty"`
+	CandidateFigures *Figures               `protobuf:"bytes,6,opt,name=candidate_figures,json=candidateFigures,proto3" json:"candidate_figures,omitempty"`
+	Cause            uint64                 `protobuf:"varint,7,opt,name=cause,proto3" json:"cause,omitempty"` // sequence of the CanaryDeclared
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *CanaryDecided) Reset() {
+	*x = CanaryDecided{}
+	mi := &file_events_publish_publish_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CanaryDecided) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CanaryDecided) ProtoMessage() {}
+
+func (x *CanaryDecided) ProtoReflect() protoreflect.Message {
+	mi := &file_events_publish_publish_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CanaryDecided.ProtoReflect.Descriptor instead.
+func (*CanaryDecided) Descriptor() ([]byte, []int) {
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CanaryDecided) GetModelName() string {
+	if x != nil {
+		return x.ModelName
+	}
+	return ""
+}
+
+func (x *CanaryDecided) GetCandidate() int64 {
+	if x != nil {
+		return x.Candidate
+	}
+	return 0
+}
+
+func (x *CanaryDecided) GetVerdict() CanaryDecided_Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return CanaryDecided_UNDECIDED
+}
+
+func (x *CanaryDecided) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CanaryDecided) GetStableFigures() *Figures {
+	if x != nil {
+		return x.StableFigures
+	}
+	return nil
+}
+
+func (x *CanaryDecided) GetCandidateFigures() *Figures {
+	if x != nil {
+		return x.CandidateFigures
+	}
+	return nil
+}
+
+func (x *CanaryDecided) GetCause() uint64 {
+	if x != nil {
+		return x.Cause
+	}
+	return 0
+}
+
+// Figures are what was measured of one version. What is not known is left out.
+type Figures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Ratings       uint64                 `protobuf:"varint,2,opt,name=ratings,proto3" json:"ratings,omitempty"` // that name an answer or a shadow of this version
+	Auc           *float64               `protobuf:"fixed64,3,opt,name=auc,proto3,oneof" json:"auc,omitempty"`
+	Calibration   *float64               `protobuf:"fixed64,4,opt,name=calibration,proto3,oneof" json:"calibration,omitempty"`  // mean score less mean label
+	P50Ms         *float64               `protobuf:"fixed64,5,opt,name=p50_ms,json=p50Ms,proto3,oneof" json:"p50_ms,omitempty"` // time to score a request inside the server
+	P99Ms         *float64               `protobuf:"fixed64,6,opt,name=p99_ms,json=p99Ms,proto3,oneof" json:"p99_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Figures) Reset() {
+	*x = Figures{}
+	mi := &file_events_publish_publish_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Figures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Figures) ProtoMessage() {}
+
+func (x *Figures) ProtoReflect() protoreflect.Message {
+	mi := &file_events_publish_publish_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Figures.ProtoReflect.Descriptor instead.
+func (*Figures) Descriptor() ([]byte, []int) {
+	return file_events_publish_publish_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Figures) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Figures) GetRatings() uint64 {
+	if x != nil {
+		return x.Ratings
+	}
+	return 0
+}
+
+func (x *Figures) GetAuc() float64 {
+	if x != nil && x.Auc != nil {
+		return *x.Auc
+	}
+	return 0
+}
+
+func (x *Figures) GetCalibration() float64 {
+	if x != nil && x.Calibration != nil {
+		return *x.Calibration
+	}
+	return 0
+}
+
+func (x *Figures) GetP50Ms() float64 {
+	if x != nil && x.P50Ms != nil {
+		return *x.P50Ms
+	}
+	return 0
+}
+
+func (x *Figures) GetP99Ms() float64 {
+	if x != nil && x.P99Ms != nil {
+		return *x.P99Ms
+	}
+	return 0
+}
+
 var File_events_publish_publish_proto protoreflect.FileDescriptor
 
 const file_events_publish_publish_proto_rawDesc = "" +
 	"\n" +
-	"\x1cevents/publish/publish.proto\x12\x1amonolith.events.publish.v1\"\x97\x02\n" +
+	"\x1cevents/publish/publish.proto\x12\x1amonolith.events.publish.v1\"\xc2\x03\n" +
 	"\x05Event\x12?\n" +
 	"\aplanned\x18\x01 \x01(\v2#.monolith.events.publish.v1.PlannedH\x00R\aplanned\x12E\n" +
 	"\twithdrawn\x18\x02 \x01(\v2%.monolith.events.publish.v1.WithdrawnH\x00R\twithdrawn\x12I\n" +
 	"\vplan_failed\x18\x03 \x01(\v2&.monolith.events.publish.v1.PlanFailedH\x00R\n" +
 	"planFailed\x123\n" +
-	"\x03led\x18\x04 \x01(\v2\x1f.monolith.events.publish.v1.LedH\x00R\x03ledB\x06\n" +
+	"\x03led\x18\x04 \x01(\v2\x1f.monolith.events.publish.v1.LedH\x00R\x03led\x12U\n" +
+	"\x0fcanary_declared\x18\x05 \x01(\v2*.monolith.events.publish.v1.CanaryDeclaredH\x00R\x0ecanaryDeclared\x12R\n" +
+	"\x0ecanary_decided\x18\x06 \x01(\v2).monolith.events.publish.v1.CanaryDecidedH\x00R\rcanaryDecidedB\x06\n" +
 	"\x04body\"3\n" +
 	"\x03Led\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
@@ -539,7 +1037,64 @@ const file_events_publish_publish_proto_rawDesc = "" +
 	"\n" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05cause\x18\x03 \x01(\x04R\x05causeB0Z.github.com/monolith-go/monolith/events/publishb\x06proto3"
+	"\x05cause\x18\x03 \x01(\x04R\x05cause\"\xf9\x04\n" +
+	"\x0eCanaryDeclared\x12\x1d\n" +
+	"\n" +
+	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x16\n" +
+	"\x06stable\x18\x02 \x01(\x03R\x06stable\x12\x1c\n" +
+	"\tcandidate\x18\x03 \x01(\x03R\tcandidate\x12\x14\n" +
+	"\x05share\x18\x04 \x01(\x01R\x05share\x12C\n" +
+	"\x04mode\x18\x05 \x01(\x0e2/.monolith.events.publish.v1.CanaryDeclared.ModeR\x04mode\x124\n" +
+	"\x04rule\x18\x06 \x01(\v2 .monolith.events.publish.v1.RuleR\x04rule\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\a \x01(\x03R\texpiresMs\x12\x14\n" +
+	"\x05cause\x18\b \x01(\x04R\x05cause\x12Q\n" +
+	"\aratings\x18\t \x03(\v27.monolith.events.publish.v1.CanaryDeclared.RatingsEntryR\aratings\x12]\n" +
+	"\vpredictions\x18\n" +
+	" \x03(\v2;.monolith.events.publish.v1.CanaryDeclared.PredictionsEntryR\vpredictions\x1a:\n" +
+	"\fRatingsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a>\n" +
+	"\x10PredictionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x1e\n" +
+	"\x04Mode\x12\n" +
+	"\n" +
+	"\x06SHADOW\x10\x00\x12\n" +
+	"\n" +
+	"\x06ANSWER\x10\x01\"\x9d\x01\n" +
+	"\x04Rule\x12\x1f\n" +
+	"\vmin_ratings\x18\x01 \x01(\rR\n" +
+	"minRatings\x12 \n" +
+	"\fmax_auc_loss\x18\x02 \x01(\x01R\n" +
+	"maxAucLoss\x12.\n" +
+	"\x13max_calibration_gap\x18\x03 \x01(\x01R\x11maxCalibrationGap\x12\"\n" +
+	"\rmax_p99_ratio\x18\x04 \x01(\x01R\vmaxP99Ratio\"\xab\x03\n" +
+	"\rCanaryDecided\x12\x1d\n" +
+	"\n" +
+	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x1c\n" +
+	"\tcandidate\x18\x02 \x01(\x03R\tcandidate\x12K\n" +
+	"\averdict\x18\x03 \x01(\x0e21.monolith.events.publish.v1.CanaryDecided.VerdictR\averdict\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12J\n" +
+	"\x0estable_figures\x18\x05 \x01(\v2#.monolith.events.publish.v1.FiguresR\rstableFigures\x12P\n" +
+	"\x11candidate_figures\x18\x06 \x01(\v2#.monolith.events.publish.v1.FiguresR\x10candidateFigures\x12\x14\n" +
+	"\x05cause\x18\a \x01(\x04R\x05cause\"D\n" +
+	"\aVerdict\x12\r\n" +
+	"\tUNDECIDED\x10\x00\x12\f\n" +
+	"\bPROMOTED\x10\x01\x12\x0f\n" +
+	"\vROLLED_BACK\x10\x02\x12\v\n" +
+	"\aEXPIRED\x10\x03\"\xe1\x01\n" +
+	"\aFigures\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
+	"\aratings\x18\x02 \x01(\x04R\aratings\x12\x15\n" +
+	"\x03auc\x18\x03 \x01(\x01H\x00R\x03auc\x88\x01\x01\x12%\n" +
+	"\vcalibration\x18\x04 \x01(\x01H\x01R\vcalibration\x88\x01\x01\x12\x1a\n" +
+	"\x06p50_ms\x18\x05 \x01(\x01H\x02R\x05p50Ms\x88\x01\x01\x12\x1a\n" +
+	"\x06p99_ms\x18\x06 \x01(\x01H\x03R\x05p99Ms\x88\x01\x01B\x06\n" +
+	"\x04_aucB\x0e\n" +
+	"\f_calibrationB\t\n" +
+	"\a_p50_msB\t\n" +
+	"\a_p99_msB0Z.github.com/monolith-go/monolith/events/publishb\x06proto3"
 
 var (
 	file_events_publish_publish_proto_rawDescOnce sync.Once
@@ -553,30 +1108,48 @@ func file_events_publish_publish_proto_rawDescGZIP() []byte {
 	return file_events_publish_publish_proto_rawDescData
 }
 
-var file_events_publish_publish_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_events_publish_publish_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_events_publish_publish_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_events_publish_publish_proto_goTypes = []any{
-	(*Event)(nil),      // 0: monolith.events.publish.v1.Event
-	(*Led)(nil),        // 1: monolith.events.publish.v1.Led
-	(*Planned)(nil),    // 2: monolith.events.publish.v1.Planned
-	(*Assignment)(nil), // 3: monolith.events.publish.v1.Assignment
-	(*Withdrawn)(nil),  // 4: monolith.events.publish.v1.Withdrawn
-	(*PlanFailed)(nil), // 5: monolith.events.publish.v1.PlanFailed
-	nil,                // 6: monolith.events.publish.v1.Assignment.SubModelsEntry
-	nil,                // 7: monolith.events.publish.v1.Assignment.BytesEntry
+	(CanaryDeclared_Mode)(0),   // 0: monolith.events.publish.v1.CanaryDeclared.Mode
+	(CanaryDecided_Verdict)(0), // 1: monolith.events.publish.v1.CanaryDecided.Verdict
+	(*Event)(nil),              // 2: monolith.events.publish.v1.Event
+	(*Led)(nil),                // 3: monolith.events.publish.v1.Led
+	(*Planned)(nil),            // 4: monolith.events.publish.v1.Planned
+	(*Assignment)(nil),         // 5: monolith.events.publish.v1.Assignment
+	(*Withdrawn)(nil),          // 6: monolith.events.publish.v1.Withdrawn
+	(*PlanFailed)(nil),         // 7: monolith.events.publish.v1.PlanFailed
+	(*CanaryDeclared)(nil),     // 8: monolith.events.publish.v1.CanaryDeclared
+	(*Rule)(nil),               // 9: monolith.events.publish.v1.Rule
+	(*CanaryDecided)(nil),      // 10: monolith.events.publish.v1.CanaryDecided
+	(*Figures)(nil),            // 11: monolith.events.publish.v1.Figures
+	nil,                        // 12: monolith.events.publish.v1.Assignment.SubModelsEntry
+	nil,                        // 13: monolith.events.publish.v1.Assignment.BytesEntry
+	nil,                        // 14: monolith.events.publish.v1.CanaryDeclared.RatingsEntry
+	nil,                        // 15: monolith.events.publish.v1.CanaryDeclared.PredictionsEntry
 }
 var file_events_publish_publish_proto_depIdxs = []int32{
-	2, // 0: monolith.events.publish.v1.Event.planned:type_name -> monolith.events.publish.v1.Planned
-	4, // 1: monolith.events.publish.v1.Event.withdrawn:type_name -> monolith.events.publish.v1.Withdrawn
-	5, // 2: monolith.events.publish.v1.Event.plan_failed:type_name -> monolith.events.publish.v1.PlanFailed
-	1, // 3: monolith.events.publish.v1.Event.led:type_name -> monolith.events.publish.v1.Led
-	3, // 4: monolith.events.publish.v1.Planned.assignments:type_name -> monolith.events.publish.v1.Assignment
-	6, // 5: monolith.events.publish.v1.Assignment.sub_models:type_name -> monolith.events.publish.v1.Assignment.SubModelsEntry
-	7, // 6: monolith.events.publish.v1.Assignment.bytes:type_name -> monolith.events.publish.v1.Assignment.BytesEntry
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	4,  // 0: monolith.events.publish.v1.Event.planned:type_name -> monolith.events.publish.v1.Planned
+	6,  // 1: monolith.events.publish.v1.Event.withdrawn:type_name -> monolith.events.publish.v1.Withdrawn
+	7,  // 2: monolith.events.publish.v1.Event.plan_failed:type_name -> monolith.events.publish.v1.PlanFailed
+	3,  // 3: monolith.events.publish.v1.Event.led:type_name -> monolith.events.publish.v1.Led
+	8,  // 4: monolith.events.publish.v1.Event.canary_declared:type_name -> monolith.events.publish.v1.CanaryDeclared
+	10, // 5: monolith.events.publish.v1.Event.canary_decided:type_name -> monolith.events.publish.v1.CanaryDecided
+	5,  // 6: monolith.events.publish.v1.Planned.assignments:type_name -> monolith.events.publish.v1.Assignment
+	12, // 7: monolith.events.publish.v1.Assignment.sub_models:type_name -> monolith.events.publish.v1.Assignment.SubModelsEntry
+	13, // 8: monolith.events.publish.v1.Assignment.bytes:type_name -> monolith.events.publish.v1.Assignment.BytesEntry
+	0,  // 9: monolith.events.publish.v1.CanaryDeclared.mode:type_name -> monolith.events.publish.v1.CanaryDeclared.Mode
+	9,  // 10: monolith.events.publish.v1.CanaryDeclared.rule:type_name -> monolith.events.publish.v1.Rule
+	14, // 11: monolith.events.publish.v1.CanaryDeclared.ratings:type_name -> monolith.events.publish.v1.CanaryDeclared.RatingsEntry
+	15, // 12: monolith.events.publish.v1.CanaryDeclared.predictions:type_name -> monolith.events.publish.v1.CanaryDeclared.PredictionsEntry
+	1,  // 13: monolith.events.publish.v1.CanaryDecided.verdict:type_name -> monolith.events.publish.v1.CanaryDecided.Verdict
+	11, // 14: monolith.events.publish.v1.CanaryDecided.stable_figures:type_name -> monolith.events.publish.v1.Figures
+	11, // 15: monolith.events.publish.v1.CanaryDecided.candidate_figures:type_name -> monolith.events.publish.v1.Figures
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_events_publish_publish_proto_init() }
@@ -589,19 +1162,23 @@ func file_events_publish_publish_proto_init() {
 		(*Event_Withdrawn)(nil),
 		(*Event_PlanFailed)(nil),
 		(*Event_Led)(nil),
+		(*Event_CanaryDeclared)(nil),
+		(*Event_CanaryDecided)(nil),
 	}
+	file_events_publish_publish_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_publish_publish_proto_rawDesc), len(file_events_publish_publish_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   8,
+			NumEnums:      2,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_events_publish_publish_proto_goTypes,
 		DependencyIndexes: file_events_publish_publish_proto_depIdxs,
+		EnumInfos:         file_events_publish_publish_proto_enumTypes,
 		MessageInfos:      file_events_publish_publish_proto_msgTypes,
 	}.Build()
 	File_events_publish_publish_proto = out.File

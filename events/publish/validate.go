@@ -43,6 +43,12 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(b.Withdrawn.GetModelName() == aggregate, "the withdrawal is of model %q, its subject of %q", b.Withdrawn.GetModelName(), aggregate)
 	case *Event_PlanFailed:
 		r.Reason("a failed plan", b.PlanFailed.GetReason())
+	case *Event_CanaryDeclared:
+		r.Check(b.CanaryDeclared.GetModelName() == aggregate, "the canary is of model %q, its subject of %q", b.CanaryDeclared.GetModelName(), aggregate)
+		declared(&r, b.CanaryDeclared)
+	case *Event_CanaryDecided:
+		r.Check(b.CanaryDecided.GetModelName() == aggregate, "the canary is of model %q, its subject of %q", b.CanaryDecided.GetModelName(), aggregate)
+		decided(&r, b.CanaryDecided)
 	case *Event_Led:
 		r.Check(aggregate == Leader, "who leads is said on the subject of %q, not of %q", Leader, aggregate)
 		r.Check(b.Led.GetEpoch() > 0, "leadership needs its epoch")

@@ -11,7 +11,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "plan"
-	Version = 2
+	Version = 3
 )
 
 // State is every plan after the event at Seq, by model name.
@@ -36,6 +36,7 @@ type Plan struct {
 	PlannedSeq uint64                        `json:"planned_seq"`      // of the Planned or Withdrawn that decided Planned; 0: none
 	Failed     string                        `json:"failed,omitempty"` // why the newest attempt failed; an older plan stays in force
 	Cause      uint64                        `json:"cause"`            // sequence of the load fact last answered, be it by a failure
+	Canary     Canary                        `json:"canary,omitzero"`  // the newest
 	Seq        uint64                        `json:"seq"`              // last sequence of the model's literal publish subject: what the next append expects
 }
 
@@ -79,6 +80,11 @@ func (m *Plan) apply(r events.Recorded) bool {
 		m.Planned.V, m.PlannedSeq, m.Failed, m.Cause = nil, r.Seq, "", b.Withdrawn.GetCause()
 	case *publish.Event_PlanFailed:
 		m.Failed, m.Cause = b.PlanFailed.GetReason(), b.PlanFailed.GetCause()
+	case *publish.Event_CanaryDeclared:
+		m.Canary = Canary{DeclaredSeq: r.Seq}
+		m.Canary.Declared.V = b.CanaryDeclared
+	case *publish.Event_CanaryDecided:
+		m.Canary.Decided.V = b.CanaryDecided
 	default:
 		return false
 	}

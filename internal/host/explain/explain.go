@@ -215,6 +215,8 @@ func (e *Explanation) facts(ctx context.Context, log bus.Log, bzid string, shard
 			case parts.Aggregate != p.Model:
 			case ev.GetPlanFailed() != nil: // said beside the plan that stays in force
 				last["planFailed"] = r
+			case ev.GetCanaryDeclared() != nil, ev.GetCanaryDecided() != nil: // likewise
+				last["canary"] = r
 			default:
 				last["publish"] = r
 				delete(last, "planFailed")

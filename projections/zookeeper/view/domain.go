@@ -118,7 +118,7 @@ func (t domain) publish(p *subject, e *publish.Event) (known bool, skip string) 
 		t.plan(dir, p.Aggregate, b.Planned)
 	case *publish.Event_Withdrawn:
 		t.plan(dir, p.Aggregate, nil)
-	case *publish.Event_PlanFailed, *publish.Event_Led:
+	case *publish.Event_PlanFailed, *publish.Event_Led, *publish.Event_CanaryDeclared, *publish.Event_CanaryDecided:
 	default:
 		return false, ""
 	}
