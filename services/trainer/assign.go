@@ -14,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/services/trainer/feed"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/internal/fairness"
 )
 
@@ -143,7 +144,7 @@ func (s *Server) take(soft, hard context.Context, p int32) (held, error) {
 	l := &learner{
 		s: s, partition: p, epoch: lease.Epoch,
 		ring:  newRing(s.engine),
-		turns: feed.Turns{Size: int64(s.cfg.Batch), N: int(b.GetPartitions()), Ends: endsOf(b)},
+		turns: feed.Turns{Size: int64(s.cfg.Batch), N: int(b.GetPartitions()), Ends: chief.Ends(b)},
 	}
 	l.reader = s.source.Open(b.GetTopicId(), p, l.reading)
 	s.learners.Go(func() {

@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/services/trainer/cut"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
@@ -42,7 +43,7 @@ func TestTheChiefOfAStoppedJobEnds(t *testing.T) {
 		s := w.view(w.alone())
 		w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "enough"}}})
 		ended := make(chan error, 1)
-		go func() { ended <- s.lead(t.Context()) }()
+		go func() { ended <- s.chief().Lead(t.Context()) }()
 		time.Sleep(time.Minute)
 		select {
 		case err := <-ended:
@@ -71,18 +72,18 @@ func TestAStopWaitsForShardsThatAreAway(t *testing.T) {
 		w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{}}})
 		synctest.Wait()
 		begin := time.Now()
-		if err := (&chief{s: s, epoch: 1}).begin(t.Context()); !errors.Is(err, errStopped) {
+		if err := s.chief().Term(1).Begin(t.Context()); !errors.Is(err, chief.ErrStopped) {
 			t.Errorf("begin: %v", err)
 		}
-		if took := time.Since(begin); took < stopPatience || took > stopPatience+15*time.Second {
-			t.Errorf("it was stopped after %v, want about %v", took, stopPatience)
+		if took := time.Since(begin); took < chief.StopPatience || took > chief.StopPatience+15*time.Second {
+			t.Errorf("it was stopped after %v, want about %v", took, chief.StopPatience)
 		}
 		j := s.job()
 		facts, _ := w.facts(jobSubject())
 		if stopped := facts[len(facts)-1].GetJobStopped(); !j.Stopped || stopped.GetOffsets()[0] != 7 || !strings.HasPrefix(stopped.GetReason(), "on request (") {
 			t.Errorf("stopped %v with %v", j.Stopped, stopped)
 		}
-		says(t, s, "at the end", healthStart, "")
+		says(t, s, "at the end", chief.HealthStart, "")
 	})
 }
 
@@ -94,16 +95,16 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	b := s.started()
 	b.Partitions = 1
 	w.started(b)
-	c := &chief{s: s, epoch: 1}
+	c := s.chief().Term(1)
 	w.caughtUp(s)
 	ask := func() {
 		t.Helper()
 		w.append(jobSubject().Request(), &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Export: true}}})
 		w.caughtUp(s)
-		if err := c.answer(t.Context()); err != nil {
+		if err := c.AnswerOpen(t.Context()); err != nil {
 			t.Fatalf("the chief gives up: %v", err)
 		}
-		if open := s.open(); len(open) != 0 {
+		if open := s.chief().Open(); len(open) != 0 {
 			t.Errorf("open are %v", open)
 		}
 	}
@@ -162,7 +163,7 @@ func TestAllThatIsOpenIsAnswered(t *testing.T) {
 		w.append(jobSubject().Request(), e)
 	}
 	w.caughtUp(s)
-	if err := (&chief{s: s, epoch: 1}).answer(t.Context()); !errors.Is(err, errStopped) {
+	if err := s.chief().Term(1).AnswerOpen(t.Context()); !errors.Is(err, chief.ErrStopped) {
 		t.Errorf("answer: %v", err)
 	}
 	facts, _ := w.facts(jobSubject())
@@ -185,18 +186,18 @@ func TestAllThatIsOpenIsAnswered(t *testing.T) {
 func TestCheckpointsThatFailInARow(t *testing.T) {
 	w := busOnly(t)
 	s := w.view(w.alone())
-	c := &chief{s: s}
+	c := s.chief().Term(1)
 	for round := range 2 {
 		for n := 1; n <= health.Reported+1; n++ {
-			c.attempted(errors.New("no space left"))
+			c.Attempted(errors.New("no space left"))
 			want := ""
 			if n >= health.Reported {
 				want = "no space left"
 			}
-			says(t, s, fmt.Sprint("round ", round, ", failure ", n), healthCheckpoint, want)
+			says(t, s, fmt.Sprint("round ", round, ", failure ", n), chief.HealthCheckpoint, want)
 		}
-		c.attempted(nil)
-		says(t, s, "made", healthCheckpoint, "")
+		c.Attempted(nil)
+		says(t, s, "made", chief.HealthCheckpoint, "")
 	}
 }
 
@@ -208,8 +209,8 @@ func TestHowLongACommandIsTried(t *testing.T) {
 		least  time.Duration
 		most   time.Duration
 	}{
-		"the caller stays":   {bus.Refuse(bus.CodeConflict, "held by another"), 0, commandPatience, commandPatience + 2*pauseAfterError},
-		"the caller leaves":  {bus.Refuse(bus.CodeConflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*pauseAfterError},
+		"the caller stays":   {bus.Refuse(bus.CodeConflict, "held by another"), 0, chief.CommandPatience, chief.CommandPatience + 2*chief.PauseAfterError},
+		"the caller leaves":  {bus.Refuse(bus.CodeConflict, "held by another"), 5 * time.Second, 5 * time.Second, 5*time.Second + 2*chief.PauseAfterError},
 		"it does not pass":   {bus.Refuse(bus.CodeInternal, "no space left"), 0, 0, 0},
 		"it is not there":    {bus.Refuse(bus.CodeNotFound, "no shard"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
 		"it is not ready":    {bus.Refuse(bus.CodeUnavailable, "soon"), 2 * time.Second, 2 * time.Second, 4 * time.Second},
@@ -225,11 +226,11 @@ func TestHowLongACommandIsTried(t *testing.T) {
 					time.AfterFunc(tc.leaves, func() { close(gone) })
 				}
 				begin := time.Now()
-				a := (&chief{s: s, epoch: 1}).handleRequest(t.Context(), checkpointOrder{reason: "by hand", gone: gone})
+				a := s.chief().Term(1).HandleRequest(t.Context(), chief.Order{Reason: "by hand", Gone: gone})
 				if took := time.Since(begin); took < tc.least || took > tc.most {
 					t.Errorf("it was given up after %v, want %v to %v", took, tc.least, tc.most)
 				}
-				if a.err == nil || !strings.Contains(a.err.Error(), tc.refuse.Message) {
+				if a.Err == nil || !strings.Contains(a.Err.Error(), tc.refuse.Message) {
 					t.Errorf("answer %+v", a)
 				}
 			})
@@ -242,16 +243,16 @@ func TestCommandsThatWaitAreAnsweredTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := busOnly(t)
 		s := w.view(w.alone())
-		c := &chief{s: s, epoch: 1, asked: make(chan checkpointOrder)}
+		c := s.chief().Term(1)
 		ctx, stop := context.WithCancel(t.Context())
 		stop() // as with the lease gone
-		first := checkpointOrder{done: make(chan answer, 1)}
-		second := checkpointOrder{done: make(chan answer, 1), export: true}
-		go func() { c.asked <- second }()
+		first := chief.Order{Done: make(chan chief.Answer, 1)}
+		second := chief.Order{Done: make(chan chief.Answer, 1), Export: true}
+		go func() { c.Asked <- second }()
 		synctest.Wait()
-		c.handleRequests(ctx, first)
-		for _, o := range []checkpointOrder{first, second} {
-			if a := <-o.done; !errors.Is(a.err, cut.ErrTermEnded) || !cut.Passes(a.err) {
+		c.HandleRequests(ctx, first)
+		for _, o := range []chief.Order{first, second} {
+			if a := <-o.Done; !errors.Is(a.Err, cut.ErrTermEnded) || !cut.Passes(a.Err) {
 				t.Errorf("answer %+v", a)
 			}
 		}
@@ -263,7 +264,7 @@ func TestCommandsThatWaitAreAnsweredTogether(t *testing.T) {
 func TestProgressSinceTheLastCheckpoint(t *testing.T) {
 	w := newWorld(t, 2, 2)
 	s := w.view(w.config("a", 0))
-	c := &chief{s: s, epoch: 1}
+	c := s.chief().Term(1)
 	b := s.started()
 	b.Partitions = 2
 	w.started(b)
@@ -282,7 +283,7 @@ func TestProgressSinceTheLastCheckpoint(t *testing.T) {
 		}
 	}
 	w.caughtUp(s)
-	if !c.hasProgress(t.Context()) {
+	if !c.HasProgress(t.Context()) {
 		t.Error("without a checkpoint there is nothing to make")
 	}
 	for id, offsets := range []map[int32]int64{at(1, 1), at(5, 6)} {
@@ -302,7 +303,7 @@ func TestProgressSinceTheLastCheckpoint(t *testing.T) {
 		"a shard that went back":       {at(5, 6), at(4, 6), true},
 		"a partition that began since": {at(5, 6, 3), at(5, 6), false}, // is none of the job's yet
 	} {
-		if stand(tc.first, tc.second); c.hasProgress(t.Context()) != tc.want {
+		if stand(tc.first, tc.second); c.HasProgress(t.Context()) != tc.want {
 			t.Errorf("%s: progress is %v", name, !tc.want)
 		}
 	}
@@ -316,13 +317,13 @@ func TestProgressSinceTheLastCheckpoint(t *testing.T) {
 		"of the other too":     {at(10, 19), at(10, 20), false},
 		"nothing of partition": {at(10), at(10), false},
 	} {
-		if stand(tc.first, tc.second); c.atEnd(t.Context(), []int64{10, 20}) != tc.want {
+		if stand(tc.first, tc.second); c.AtEnd(t.Context(), []int64{10, 20}) != tc.want {
 			t.Errorf("%s: at the end is %v", name, !tc.want)
 		}
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if !c.hasProgress(gone) || c.atEnd(gone, []int64{0, 0}) {
+	if !c.HasProgress(gone) || c.AtEnd(gone, []int64{0, 0}) {
 		t.Error("where the shards do not answer, there is no progress, or all is learnt")
 	}
 }
@@ -331,20 +332,20 @@ func TestProgressSinceTheLastCheckpoint(t *testing.T) {
 func TestRefusedRequestsAreParkedOnce(t *testing.T) {
 	w := busOnly(t)
 	s := w.view(w.alone())
-	c := &chief{s: s}
+	counting := &countingLetters{DeadLetters: w.b.DeadLetters()}
+	s.env.Bus = otherLetters{w.b, counting}
+	c := s.chief().Term(1)
 	ask := func(e *training.Event) uint64 {
 		seq := w.append(jobSubject().Request(), e)
 		if err := s.requests.Wait(t.Context(), seq); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.parkRefused(t.Context()); err != nil {
+		if err := c.ParkRefused(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return seq
 	}
 	start := &training.Event{Body: &training.Event_StartRequested{StartRequested: &training.StartRequested{}}}
-	counting := &countingLetters{DeadLetters: w.b.DeadLetters()}
-	s.env.Bus = otherLetters{w.b, counting}
 	var want []uint64
 	for range 3 {
 		want = append(want, ask(start)) // nothing is stopped

@@ -18,6 +18,7 @@ import (
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/step"
@@ -92,7 +93,7 @@ func TestWhetherATopicFits(t *testing.T) {
 		return kafka.Topic{ID: id, Partitions: make([]kafka.Partition, n)}
 	}
 	for _, inOrder := range []bool{false, true} {
-		s := &Server{cfg: Config{Job: "j", Topic: "t", Deterministic: inOrder}, source: source.Topic{Name: "t"}}
+		s := &chief.Trainer{Settings: chief.Settings{Job: "j", Topic: "t", Deterministic: inOrder}, Source: source.Topic{Name: "t"}}
 		for name, tc := range map[string]struct {
 			b    *training.JobStarted
 			t    kafka.Topic
@@ -106,22 +107,22 @@ func TestWhetherATopicFits(t *testing.T) {
 			"a partition more":  {&training.JobStarted{TopicId: "a", Partitions: 2}, topic("a", 3), true, 3},
 			"a partition fewer": {&training.JobStarted{TopicId: "a", Partitions: 2}, topic("a", 1), false, 2},
 		} {
-			if err := s.fits(tc.b, tc.t); (err == nil) != tc.fits {
+			if err := s.Fits(tc.b, tc.t); (err == nil) != tc.fits {
 				t.Errorf("%s: %v", name, err)
 			}
 			want := tc.n
 			if inOrder {
 				want = 2
 			}
-			if got := s.partitionsOf(tc.b, tc.t); got != want {
+			if got := s.PartitionsOf(tc.b, tc.t); got != want {
 				t.Errorf("%s: %d partitions, want %d", name, got, want)
 			}
 		}
-		if got := s.partitionsOf(nil, topic("a", 4)); got != 4 {
+		if got := s.PartitionsOf(nil, topic("a", 4)); got != 4 {
 			t.Errorf("a job that begins: %d partitions", got)
 		}
 	}
-	s := &Server{}
+	s := &chief.Trainer{}
 	ends := map[int32]int64{0: 5}
 	for name, tc := range map[string]struct {
 		b    *training.JobStarted
@@ -134,15 +135,15 @@ func TestWhetherATopicFits(t *testing.T) {
 		"an end":              {&training.JobStarted{TopicId: "a", Partitions: 2}, ends, &training.TopicUpdated{Ends: ends}},
 		"an end that was set": {&training.JobStarted{TopicId: "a", Partitions: 1, Ends: ends}, ends, nil},
 	} {
-		got := s.update(tc.b, topic("a", 2), tc.ends).GetTopicUpdated()
+		got := s.Update(tc.b, topic("a", 2), tc.ends).GetTopicUpdated()
 		if (got == nil) != (tc.want == nil) || tc.want != nil && !proto.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
-	if endsOf(&training.JobStarted{Partitions: 2}) != nil {
+	if chief.Ends(&training.JobStarted{Partitions: 2}) != nil {
 		t.Error("a job without an end has some")
 	}
-	if got := endsOf(&training.JobStarted{Partitions: 2, Ends: map[int32]int64{1: 7}}); !slices.Equal(got, []int64{0, 7}) {
+	if got := chief.Ends(&training.JobStarted{Partitions: 2, Ends: map[int32]int64{1: 7}}); !slices.Equal(got, []int64{0, 7}) {
 		t.Errorf("ends %v", got)
 	}
 }
@@ -182,12 +183,12 @@ func TestAnswersToACheckpointOnCommand(t *testing.T) {
 		"made": {nil, ""}, "it passes": {bus.ErrUnavailable, "UNAVAILABLE"}, "it stays": {errors.New("no space left"), "INTERNAL"},
 		"refused for now": {bus.Refuse(bus.CodeConflict, "x"), "UNAVAILABLE"}, "refused for good": {bus.Refuse(bus.CodeInvalid, "x"), "INTERNAL"},
 	} {
-		c := &chief{s: &Server{cfg: Config{Job: theJob}}, asked: make(chan checkpointOrder)}
+		c := (&chief.Trainer{Settings: chief.Settings{Job: theJob}}).Term(1)
 		go func() {
-			o := <-c.asked
-			o.done <- answer{id: 7, seq: 9, err: tc.err}
+			o := <-c.Asked
+			o.Done <- chief.Answer{ID: 7, Seq: 9, Err: tc.err}
 		}()
-		body, err := c.handleCheckpoint(t.Context(), nil)
+		body, err := c.HandleCheckpoint(t.Context(), nil)
 		if tc.code == "" {
 			if err != nil || string(body) != `{"checkpoint":7,"seq":9}` {
 				t.Errorf("%s: %s, %v", name, body, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 )
 
@@ -43,7 +44,7 @@ func TestCheckpointOfAFormerChiefIsAskedForAgain(t *testing.T) {
 	ran := make(chan error, 1)
 	go func() { ran <- s.lineage.Run(following) }()
 	<-s.lineage.Ready()
-	_, err = (&chief{s: s, epoch: 1}).handleRequest(held, checkpointOrder{reason: "before the upgrade"}).reply()
+	_, err = s.chief().Term(1).HandleRequest(held, chief.Order{Reason: "before the upgrade"}).Reply()
 	stop()
 	<-ran
 	var refused *bus.CommandError

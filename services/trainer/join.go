@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/step"
@@ -19,14 +20,9 @@ import (
 
 // Names of what a trainer reports to its health state.
 const (
-	healthModel = "model"
-	healthJob   = "job"
-	healthStart = "start of the job"
-	healthChief = "chief of the job"
-	healthTopic = "topic"
-
-	healthCheckpoint = "checkpoint"
-	healthLetters    = "dead letters"
+	healthModel   = "model"
+	healthJob     = "job"
+	healthLetters = "dead letters"
 )
 
 // job is the job as the log has it.
@@ -56,8 +52,6 @@ func (s *Server) prepare(ctx context.Context) error {
 var (
 	// errOver is a job that has ended, and that this trainer is not to wait for.
 	errOver = errors.New("the job is over")
-	// errIdle is a stopped job: it learns nothing until somebody asks for its start.
-	errIdle = errors.New("the job is stopped: it goes on once startRequested is published")
 	// errSoon is a job that its chief has yet to start.
 	errSoon = errors.New("waiting for the job's chief to start it")
 )
@@ -99,7 +93,7 @@ func (s *Server) join(ctx context.Context) error {
 		case errors.Is(err, errOver):
 			s.log.Info("the job is over")
 			return err
-		case errors.Is(err, errIdle), errors.Is(err, errSoon):
+		case errors.Is(err, chief.ErrIdle), errors.Is(err, errSoon):
 			s.env.Health.OK(healthJob)
 		default:
 			s.env.Health.Fail(healthJob, err)
@@ -147,7 +141,7 @@ func (s *Server) joins() error {
 	case j.Stopped && j.Seq > s.begin, j.Stopped && s.cfg.StopAtEnd && s.startable():
 		return errOver
 	case j.Stopped:
-		return errIdle
+		return chief.ErrIdle
 	case b == nil, !s.isPrepared():
 		return errSoon
 	}
@@ -175,9 +169,4 @@ func (s *Server) endless(b *training.JobStarted) error {
 func (s *Server) startable() (yes bool) {
 	s.requests.Read(func(r requests.State) { yes = r.Stopped && r.Start == nil })
 	return yes
-}
-
-func (s *Server) startAsked() (asked bool) {
-	s.requests.Read(func(r requests.State) { asked = r.Start != nil })
-	return asked
 }

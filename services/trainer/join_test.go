@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 )
 
 // caughtUp waits until the views of s hold what is in the log.
@@ -71,7 +72,7 @@ func TestStartsOfAJob(t *testing.T) {
 		"runs with an end":                      {runs: func(b *training.JobStarted) { b.Ends = map[int32]int64{0: 7} }, stopAt: true},
 		"runs with an end, Kafka is away":       {runs: func(b *training.JobStarted) { b.Ends = map[int32]int64{0: 7} }, stopAt: true, kafka: away},
 		"gets an end, and Kafka is away":        {runs: func(*training.JobStarted) {}, stopAt: true, kafka: away, says: "waiting for the training topic"},
-		"is stopped":                            {runs: func(*training.JobStarted) {}, then: []*training.Event{stopped()}, says: errIdle.Error()},
+		"is stopped":                            {runs: func(*training.JobStarted) {}, then: []*training.Event{stopped()}, says: chief.ErrIdle.Error()},
 		"is to go on":                           {runs: func(*training.JobStarted) {}, then: []*training.Event{stopped()}, asked: true, fact: "started"},
 		"is to go on to the end":                {runs: func(*training.JobStarted) {}, then: []*training.Event{stopped()}, asked: true, stopAt: true, fact: "started", ends: true},
 		"is to go on, and Kafka is away":        {runs: func(*training.JobStarted) {}, then: []*training.Event{stopped()}, asked: true, kafka: away, says: "waiting for the training topic"},
@@ -121,7 +122,7 @@ func (tc *startCase) run(t *testing.T) {
 	w := newWorld(t, 2, 1)
 	s, topicID := tc.job(w)
 	before, _ := w.facts(jobSubject())
-	err := (&chief{s: s, epoch: 1}).start(t.Context())
+	err := s.chief().Term(1).Start(t.Context())
 	if (err == nil) != (tc.says == "") || !strings.Contains(fmt.Sprint(err), tc.says) && tc.says != "" {
 		t.Errorf("start: %v, want %q", err, tc.says)
 	}
@@ -135,7 +136,7 @@ func (tc *startCase) run(t *testing.T) {
 	}
 	tc.check(t, facts, headers, topicID)
 	w.caughtUp(s)
-	if err := (&chief{s: s, epoch: 1}).start(t.Context()); err != nil {
+	if err := s.chief().Term(1).Start(t.Context()); err != nil {
 		t.Errorf("once more: %v", err)
 	}
 	if again, _ := w.facts(jobSubject()); len(again) != len(before)+1 {
@@ -189,10 +190,10 @@ func TestWhetherATrainerJoins(t *testing.T) {
 		"alike":                         {runs: alike},
 		"no model":                      {runs: alike, unprepared: true, want: errSoon},
 		"another":                       {runs: func(b *training.JobStarted) { b.Shards = 2 }, says: "start this trainer alike"},
-		"stopped before":                {runs: alike, before: []*training.Event{stopped()}, want: errIdle},
+		"stopped before":                {runs: alike, before: []*training.Event{stopped()}, want: chief.ErrIdle},
 		"stopped since":                 {runs: alike, after: []*training.Event{stopped()}, want: errOver, over: true},
 		"stopped before, to its end":    {runs: alike, before: []*training.Event{stopped()}, stopAt: true, want: errOver},
-		"stopped before, asked to go":   {runs: alike, before: []*training.Event{stopped()}, stopAt: true, asked: true, want: errIdle},
+		"stopped before, asked to go":   {runs: alike, before: []*training.Event{stopped()}, stopAt: true, asked: true, want: chief.ErrIdle},
 		"without an end":                {runs: alike, stopAt: true, says: "has no end yet"},
 		"in order, without an end":      {runs: func(b *training.JobStarted) { b.Deterministic = true }, stopAt: true, inOrder: true, says: "which would change its order"},
 		"with an end":                   {runs: bounded, stopAt: true},

@@ -101,12 +101,12 @@ func TestOneIdForOneChief(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		wg.Go(func() { _ = s.lineage.Run(ctx) })
-		c := &chief{s: s}
+		c := s.chief().Term(1)
 		wg.Go(func() {
 			defer stop()
 			<-s.lineage.Ready()
 			for range 5 {
-				id, err := c.claim(ctx, requests.Request{})
+				id, err := c.Claim(ctx, requests.Request{})
 				if err != nil {
 					t.Error(err)
 				}
@@ -173,7 +173,7 @@ func TestWhatASweepDeletes(t *testing.T) {
 		return strings.Join(names, " ")
 	}
 	done := cut.Swept{Checkpoints: []int64{3}} // no fact says it yet
-	s.sweep(j, &done)
+	s.chief().Sweep(j, &done)
 	for dir, want := range map[string]string{w.dir: cut.ExportsDir + " 2 3 5 6", filepath.Join(models, "entry"): "2 3 4 5 6", filepath.Join(models, "ps_0"): "2 3 4 5 6"} {
 		if got := there(dir); got != want {
 			t.Errorf("in %s there are %q, want %q", dir, got, want)
@@ -183,7 +183,7 @@ func TestWhatASweepDeletes(t *testing.T) {
 		t.Errorf("swept %v", done)
 	}
 	again := done
-	if s.sweep(j, &again); fmt.Sprint(again) != fmt.Sprint(done) {
+	if s.chief().Sweep(j, &again); fmt.Sprint(again) != fmt.Sprint(done) {
 		t.Errorf("swept once more: %v", again)
 	}
 	// The next checkpoint says so; then it is forgotten.
@@ -194,7 +194,7 @@ func TestWhatASweepDeletes(t *testing.T) {
 	}
 	few := lineage.Job{Checkpoints: j.Checkpoints[4:], Exports: j.Exports[4:]}
 	done = cut.Swept{}
-	if s.sweep(few, &done); len(done.Checkpoints)+len(done.Exports) != 0 {
+	if s.chief().Sweep(few, &done); len(done.Checkpoints)+len(done.Exports) != 0 {
 		t.Errorf("of as many as are kept %v was deleted", done)
 	}
 }
@@ -210,13 +210,13 @@ func TestTimelinesThatWereLeftAreSweptFirst(t *testing.T) {
 		j.Checkpoints = append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: &training.Checkpoint{Id: id, Dir: w.dir}})
 	}
 	var done cut.Swept
-	if s.sweep(j, &done); fmt.Sprint(done.Checkpoints) != "[2 3]" {
+	if s.chief().Sweep(j, &done); fmt.Sprint(done.Checkpoints) != "[2 3]" {
 		t.Errorf("swept %v, want 2 and 3: 1 and 4 are of the timeline", done.Checkpoints)
 	}
 	// A folder that is not there is none to delete.
 	s.cfg.Dir = filepath.Join(w.dir, "none")
-	if s.sweep(j, &cut.Swept{}); len(done.Checkpoints) != 2 {
+	if s.chief().Sweep(j, &cut.Swept{}); len(done.Checkpoints) != 2 {
 		t.Error("what is not there was swept")
 	}
-	s.folder().Discard(1)
+	s.chief().Folder().Discard(1)
 }

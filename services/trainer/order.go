@@ -10,6 +10,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/services/trainer/feed"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/step"
 )
@@ -39,7 +40,7 @@ func (l *learner) start(ctx context.Context, pos shards.Position) (int64, error)
 
 // end is where a bounded job stops learning the partition.
 func (l *learner) end() int64 {
-	ends := endsOf(l.s.job().Started.V)
+	ends := chief.Ends(l.s.job().Started.V)
 	if ends == nil {
 		return feed.NoLimit
 	}

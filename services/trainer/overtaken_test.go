@@ -74,7 +74,7 @@ func TestACheckpointThatWasOvertakenIsNone(t *testing.T) {
 					}
 				}
 				w.caughtUp(s)
-				id, _, err := (&chief{s: s, epoch: 1}).checkpoint(t.Context(), requests.Request{Reason: "now"})
+				id, _, err := s.chief().Term(1).Checkpoint(t.Context(), requests.Request{Reason: "now"})
 				overtaken := name == "another began one" || name == "the job has returned"
 				if id != 1 || (err != nil) != overtaken || err != nil && !strings.Contains(err.Error(), "meanwhile") {
 					t.Errorf("checkpoint %d, %v", id, err)
@@ -105,7 +105,7 @@ func TestTheFirstCheckpointWaitsForCommands(t *testing.T) {
 			return one.Command(endpoint, payload)
 		})
 		w.caughtUp(s)
-		if err := (&chief{s: s, epoch: 1}).retryCheckpoint(t.Context(), requests.Request{Reason: "start of the job"}); err != nil {
+		if err := s.chief().Term(1).RetryCheckpoint(t.Context(), requests.Request{Reason: "start of the job"}); err != nil {
 			t.Error(err)
 		}
 		if j := s.job(); len(j.Checkpoints) != 1 || len(j.Checkpoints[0].V.GetOffsets()) != 1 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/retry"
@@ -20,6 +21,8 @@ var (
 	errPaused  = errors.New("the job is paused")
 	errResumed = errors.New("the job is resumed")
 )
+
+const sayAgain = time.Second // where it could not be said that this trainer has paused
 
 // healthPause is under what a pause shows: nobody is to forget it.
 const healthPause = "pause"
@@ -112,7 +115,7 @@ func (s *Server) pauses(ctx context.Context) {
 			err := s.tell(ctx, &training.Event{Body: &training.Event_TrainerPaused{TrainerPaused: &training.TrainerPaused{Trainer: s.cfg.Name, Pause: p.Seq}}})
 			if err != nil && ctx.Err() == nil {
 				s.log.Warn("that the trainer has paused could not be said, trying again", "err", err)
-				_ = retry.Sleep(ctx, pauseAfterError) // the loop looks at ctx
+				_ = retry.Sleep(ctx, sayAgain) // the loop looks at ctx
 				continue
 			}
 			said = p.Seq

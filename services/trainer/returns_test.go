@@ -9,6 +9,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 )
 
 // ready says that a shard is there.
@@ -36,7 +37,7 @@ func TestShardsThatReturn(t *testing.T) {
 				Job: theJob, Shard: index, Shards: 2, Epoch: 1, RowsAddress: "h:1", Restored: restored}}})
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- s.awaitReturn(t.Context(), 50) }()
+		go func() { ended <- s.chief().AwaitReturn(t.Context(), 50) }()
 		waits := func(what string, want bool) {
 			t.Helper()
 			synctest.Wait()
@@ -62,7 +63,7 @@ func TestShardsThatReturn(t *testing.T) {
 		waits("both", false)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := s.awaitReturn(ctx, 90); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.chief().AwaitReturn(ctx, 90); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("one that does not come: %v", err)
 		}
 	})
@@ -79,7 +80,7 @@ func TestTheNextGeneration(t *testing.T) {
 		w.ready(1, 2, 1, 4, "h:2")
 		w.caughtUp(s)
 		want := map[bool]uint64{true: 7}[inOrder]
-		if got := s.nextGeneration(); got != want {
+		if got := s.chief().NextGeneration(); got != want {
 			t.Errorf("deterministic %v: %d, want %d", inOrder, got, want)
 		}
 	}
@@ -88,21 +89,21 @@ func TestTheNextGeneration(t *testing.T) {
 // An export behind a return is told only where it was made.
 func TestTheExportBehindAReturn(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("not now")} {
-		c := &chief{asked: make(chan checkpointOrder)}
+		c := new(chief.Trainer).Term(1)
 		go func() {
-			o := <-c.asked
-			if !o.export || o.reason != "why" {
+			o := <-c.Asked
+			if !o.Export || o.Reason != "why" {
 				t.Errorf("asked for %+v", o)
 			}
-			o.done <- answer{id: 5, err: failure}
+			o.Done <- chief.Answer{ID: 5, Err: failure}
 		}()
-		if id, ok := c.export(t.Context(), "why"); id != 5 || ok != (failure == nil) {
+		if id, ok := c.Export(t.Context(), "why"); id != 5 || ok != (failure == nil) {
 			t.Errorf("after %v: export %d, made %v", failure, id, ok)
 		}
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if id, ok := (&chief{asked: make(chan checkpointOrder)}).export(gone, ""); id != 0 || ok {
+	if id, ok := new(chief.Trainer).Term(1).Export(gone, ""); id != 0 || ok {
 		t.Errorf("after the end of ctx: %d, %v", id, ok)
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/source"
@@ -39,9 +40,12 @@ import (
 )
 
 const (
-	author     = "trainer"  // of facts and letters
-	kind       = "training" // of its container
+	author     = chief.Author // of facts and letters
+	kind       = "training"   // of its container
 	serverType = "worker"
+
+	lookAtTopicEvery = 10 * time.Second
+	lagEvery         = 5 * time.Second
 
 	heartbeatEvery = 500 * time.Millisecond
 	drain          = 3 * time.Second // for the batches under way at the end
@@ -78,7 +82,6 @@ type Server struct {
 	learners sync.WaitGroup
 	work     underWay
 	lags     sync.Map // partition -> int64, the records that are left of those that this trainer learns
-	parked   uint64   // last request parked; the chief's
 
 	mu   sync.Mutex // guards last, and orders this trainer's facts
 	last uint64     // sequence of its last fact
@@ -204,7 +207,7 @@ func (s *Server) works(ctx context.Context) error {
 	g, soft := errgroup.WithContext(soft)
 	g.Go(func() error { return s.prepare(soft) })
 	g.Go(func() error { return s.report(soft) })
-	g.Go(func() error { return s.lead(soft) })
+	g.Go(func() error { return s.chief().Lead(soft) })
 	g.Go(func() error {
 		defer cancel()
 		return s.train(soft, hard)
@@ -295,14 +298,6 @@ func (s *Server) latestRecord() time.Time {
 		now = time.Unix(at, 0)
 	}
 	return now.Add(s.cfg.RecordAhead)
-}
-
-// generation is the deterministic timeline of shard i as the fleet knows it.
-func (s *Server) generation(i int) (g uint64) {
-	if s.cfg.Deterministic {
-		s.fleet.Read(func(f fleet.State) { g = f.Shards[s.cfg.Job][uint32(i)].Ready.V.GetGeneration() })
-	}
-	return g
 }
 
 // own is the subject of this trainer's facts.

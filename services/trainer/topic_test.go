@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
@@ -150,7 +151,7 @@ func TestTopicMadeAnewIsNotLearnt(t *testing.T) {
 	healthy(t, well)
 
 	b := w.start(w.config("a", 0), env, looksOften)
-	problem(t, well, healthStart, "train under a new job name")
+	problem(t, well, chief.HealthStart, "train under a new job name")
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "it is lost"}}})
 	b.wait(t) // it cannot run, but it can be stopped
 	facts, _ := w.facts(jobSubject())
@@ -160,7 +161,7 @@ func TestTopicMadeAnewIsNotLearnt(t *testing.T) {
 	// Not even its start makes the other topic this job's.
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StartRequested{StartRequested: &training.StartRequested{}}})
 	c := w.start(w.config("a", 0), env, looksOften)
-	problem(t, well, healthStart, "train under a new job name")
+	problem(t, well, chief.HealthStart, "train under a new job name")
 	c.stop(t)
 	if got := w.shards[0].now.next[0]; got != 50 {
 		t.Errorf("the shard has learnt up to %d, the topic that it learnt from ended at 50", got)
@@ -329,7 +330,7 @@ func TestJobThatCannotStartIsStopped(t *testing.T) {
 	cfg.Model = "nobody-declared-it"
 	well := health.New()
 	a := w.start(cfg, func(e *services.Env) { e.Health = well }, func(*Server) {})
-	problem(t, well, healthStart, "nobody-declared-it is not declared")
+	problem(t, well, chief.HealthStart, "nobody-declared-it is not declared")
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "a mistake"}}})
 	a.wait(t)
 	w.until("the job is stopped", func(j lineage.Job) bool { return j.Stopped })
@@ -372,7 +373,7 @@ func TestDeterministicJobGetsNoEndLater(t *testing.T) {
 	cfg.StopAtEnd = true
 	well := health.New()
 	b := w.start(cfg, func(e *services.Env) { e.Health = well }, func(*Server) {})
-	problem(t, well, healthStart, "start it again with --stop-at-end")
+	problem(t, well, chief.HealthStart, "start it again with --stop-at-end")
 	b.stop(t)
 	j := w.until("the job runs on", func(j lineage.Job) bool { return !j.Stopped })
 	if len(j.Started.V.GetEnds()) != 0 {
@@ -431,7 +432,6 @@ func TestALookAtTheTopic(t *testing.T) {
 	s := w.view(w.config("a", 0))
 	log := &trainertest.Lines{}
 	s.log = log.Logger()
-	c := &chief{s: s, epoch: 1}
 	there, err := s.source.Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -444,12 +444,12 @@ func TestALookAtTheTopic(t *testing.T) {
 		w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: b}})
 		w.caughtUp(s)
 		before, _ := w.facts(jobSubject())
-		c.lookAtTopic(t.Context())
+		s.chief().Term(1).LookAtTopic(t.Context())
 		after, _ := w.facts(jobSubject())
 		if len(after)-len(before) != facts {
 			t.Errorf("%s: appended %v", what, after[len(before):])
 		}
-		says(t, s, what, healthTopic, problem)
+		says(t, s, what, chief.HealthTopic, problem)
 	}
 	bounded := map[int32]int64{0: 5}
 	look("nothing new", func(*training.JobStarted) {}, "", 0)
@@ -466,7 +466,7 @@ func TestALookAtTheTopic(t *testing.T) {
 	w.grow(3)
 	w.caughtUp(s)
 	before, _ := w.facts(jobSubject())
-	c.lookAtTopic(t.Context())
+	s.chief().Term(1).LookAtTopic(t.Context())
 	if after, _ := w.facts(jobSubject()); len(after) != len(before) {
 		t.Errorf("of a stopped job it appended %v", after[len(before):])
 	}
@@ -479,14 +479,14 @@ func TestALookAtTheTopic(t *testing.T) {
 		t.Errorf("log %q", got)
 	}
 	// The leader epochs of a cut are those of the job's own topic.
-	if got := s.leaderEpochs(t.Context(), map[int32]int64{0: 1, 2: 5, 3: 9}); len(got) != 2 || got[0] != there.Partitions[0].LeaderEpoch {
+	if got := s.chief().LeaderEpochs(t.Context(), map[int32]int64{0: 1, 2: 5, 3: 9}); len(got) != 2 || got[0] != there.Partitions[0].LeaderEpoch {
 		t.Errorf("leader epochs %v of partitions 0 and 2", got)
 	}
 	other := s.started()
 	other.Partitions, other.TopicId = 2, "another"
 	w.append(jobSubject(), &training.Event{Body: &training.Event_JobStarted{JobStarted: other}})
 	w.caughtUp(s)
-	if got := s.leaderEpochs(t.Context(), map[int32]int64{0: 1}); got != nil {
+	if got := s.chief().LeaderEpochs(t.Context(), map[int32]int64{0: 1}); got != nil {
 		t.Errorf("leader epochs of another topic: %v", got)
 	}
 }

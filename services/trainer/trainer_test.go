@@ -30,6 +30,7 @@ import (
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/trainer/cut"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
@@ -334,7 +335,7 @@ func TestNextChief(t *testing.T) {
 	well := health.New()
 	c := w.start(cfg, func(e *services.Env) { e.Health = well }, func(*Server) {})
 	problem(t, well, healthJob, "start this trainer alike")
-	problem(t, well, healthStart, "start this trainer alike")
+	problem(t, well, chief.HealthStart, "start this trainer alike")
 	w.append(jobSubject().Request(), &training.Event{Body: &training.Event_StopRequested{StopRequested: &training.StopRequested{Reason: "to start it otherwise"}}})
 	c.wait(t)
 	j := w.until("the job is stopped", func(j lineage.Job) bool { return j.Stopped })
@@ -487,7 +488,7 @@ func TestWhatDoesNotWorkIsAProblem(t *testing.T) {
 
 	w.shards[1].fails(errors.New("disk full"))
 	w.write(5)
-	problem(t, well, healthCheckpoint, "disk full")
+	problem(t, well, chief.HealthCheckpoint, "disk full")
 	w.shards[1].fails(nil)
 	healthy(t, well)
 

@@ -1,4 +1,4 @@
-package trainer
+package chief
 
 import (
 	"cmp"
@@ -21,18 +21,18 @@ import (
 
 const (
 	beginPause   = 200 * time.Millisecond
-	stopPatience = 30 * time.Second // for shards that are away, so that a stop keeps what they have learnt
+	StopPatience = 30 * time.Second // for shards that are away, so that a stop keeps what they have learnt
 )
 
-// begin returns once the job runs as this trainer was started for, and its shards are
+// Begin returns once the job runs as this trainer was started for, and its shards are
 // there. Whatever keeps the job from running does not keep it from being stopped.
-func (c *chief) begin(ctx context.Context) error {
-	s := c.s
-	defer s.env.Health.OK(healthStart)
+func (c *Chief) Begin(ctx context.Context) error {
+	s := c.Trainer
+	defer s.Env.Health.OK(HealthStart)
 	began, pauses := time.Now(), retry.New(beginPause, 10*time.Second)
 	for last := (role.LastLogged{}); ; {
-		asked, moved, fleet, prepared := s.requests.Changed(), s.lineage.Changed(), s.fleet.Changed(), s.preparing()
-		if err := c.parkRefused(ctx); err != nil {
+		asked, moved, fleet, prepared := s.Requests.Changed(), s.Lineage.Changed(), s.Fleet.Changed(), s.Preparing()
+		if err := c.ParkRefused(ctx); err != nil {
 			return err
 		}
 		err := c.tryBegin(ctx)
@@ -42,15 +42,15 @@ func (c *chief) begin(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !errors.Is(err, errIdle) {
-			s.env.Health.Fail(healthStart, err)
-			patient := errors.Is(err, errNoShards) && c.runs() && time.Since(began) < stopPatience
+		if !errors.Is(err, ErrIdle) {
+			s.Env.Health.Fail(HealthStart, err)
+			patient := errors.Is(err, errNoShards) && c.runs() && time.Since(began) < StopPatience
 			if q, ok := c.stopAsked(); ok && !patient {
 				return c.end(ctx, q, err)
 			}
 		}
 		if last.Changed(err.Error()) {
-			s.log.Warn("the job does not run", "reason", err)
+			s.Log.Warn("the job does not run", "reason", err)
 		}
 		t := time.NewTimer(pauses.Next())
 		select {
@@ -65,36 +65,39 @@ func (c *chief) begin(ctx context.Context) error {
 	}
 }
 
+// ErrIdle is a stopped job: it learns nothing until somebody asks for its start.
+var ErrIdle = errors.New("the job is stopped: it goes on once startRequested is published")
+
 var errNoShards = errors.New("not all shards are there")
 
 // runs says whether the log has the job running.
-func (c *chief) runs() bool {
+func (c *Chief) runs() bool {
 	j := c.job()
 	return j.Started.V != nil && !j.Stopped
 }
 
-func (c *chief) tryBegin(ctx context.Context) error {
-	s := c.s
+func (c *Chief) tryBegin(ctx context.Context) error {
+	s := c.Trainer
 	if c.job().Stopped && !s.startAsked() {
-		return errIdle
+		return ErrIdle
 	}
-	if !s.isPrepared() {
-		return fmt.Errorf("model %s is not declared, or cannot be learnt", s.cfg.Model)
+	if s.Engine() == nil {
+		return fmt.Errorf("model %s is not declared, or cannot be learnt", s.Model)
 	}
-	if _, ok := s.shards.Incarnation(); !ok {
+	if _, ok := s.Shards.Incarnation(); !ok {
 		return errNoShards
 	}
-	if _, _, err := s.shards.Address(0); err != nil {
+	if _, _, err := s.Shards.Address(0); err != nil {
 		return err
 	}
 	if err := c.warm(ctx); err != nil {
 		return err
 	}
-	return c.start(ctx)
+	return c.Start(ctx)
 }
 
-func (c *chief) stopAsked() (requests.Request, bool) {
-	for _, q := range c.s.open() {
+func (c *Chief) stopAsked() (requests.Request, bool) {
+	for _, q := range c.Trainer.Open() {
 		if q.Stop {
 			return q, true
 		}
@@ -103,7 +106,7 @@ func (c *chief) stopAsked() (requests.Request, bool) {
 }
 
 // end stops a job that cannot run, at the last checkpoint that it has.
-func (c *chief) end(ctx context.Context, q requests.Request, why error) error {
+func (c *Chief) end(ctx context.Context, q requests.Request, why error) error {
 	_, _, err := c.append(ctx, q, func(j lineage.Job) []*training.Event {
 		if j.Stopped {
 			return nil
@@ -117,53 +120,53 @@ func (c *chief) end(ctx context.Context, q requests.Request, why error) error {
 	if err != nil {
 		return err
 	}
-	c.s.log.Warn("the job is stopped at its last checkpoint", "reason", q.Reason)
-	return errStopped
+	c.Trainer.Log.Warn("the job is stopped at its last checkpoint", "reason", q.Reason)
+	return ErrStopped
 }
 
-// start appends jobStarted if the job never ran, or was stopped and is to go on, and
+// Start appends jobStarted if the job never ran, or was stopped and is to go on, and
 // otherwise makes sure that it runs as this trainer was started for. It takes up what of
 // the topic the job does not have yet.
-func (c *chief) start(ctx context.Context) error {
-	s := c.s
+func (c *Chief) Start(ctx context.Context) error {
+	s := c.Trainer
 	j := c.job()
 	b, running := j.Started.V, c.runs()
 	if running {
-		if err := s.differs(b); err != nil {
+		if err := s.Differs(b); err != nil {
 			return err
 		}
-		if err := s.endless(b); err != nil && s.cfg.Deterministic {
+		if err := s.Endless(b); err != nil && s.Deterministic {
 			return err
 		}
 	}
-	t, err := s.source.Describe(ctx)
+	t, err := s.Source.Describe(ctx)
 	if err != nil && (!running || errors.Is(err, kafka.ErrNoTopic)) {
 		return fmt.Errorf("waiting for the training topic: %w", err)
 	}
 	if known := err == nil; known && b != nil {
-		if err := s.fits(b, t); err != nil {
+		if err := s.Fits(b, t); err != nil {
 			return err
 		}
-	} else if !known && (!s.cfg.StopAtEnd || len(b.GetEnds()) > 0) {
+	} else if !known && (!s.StopAtEnd || len(b.GetEnds()) > 0) {
 		return nil // the job runs, and its topic is looked at later on
 	} else if !known {
 		return fmt.Errorf("waiting for the training topic: %w", err)
 	}
 	var begins, ends map[int32]int64
-	if !running || s.cfg.StopAtEnd && len(b.GetEnds()) == 0 {
-		if begins, ends, err = source.Bounds(ctx, s.source, t.ID, s.partitionsOf(b, t)); err != nil {
+	if !running || s.StopAtEnd && len(b.GetEnds()) == 0 {
+		if begins, ends, err = source.Bounds(ctx, s.Source, t.ID, s.PartitionsOf(b, t)); err != nil {
 			return err
 		}
 	}
-	if !s.cfg.StopAtEnd {
+	if !s.StopAtEnd {
 		ends = nil
 	}
-	files, err := s.source.Files(ctx)
+	files, err := s.Source.Files(ctx)
 	if err != nil {
 		return fmt.Errorf("waiting for the files: %w", err)
 	}
 	var why requests.Request
-	s.requests.Read(func(r requests.State) {
+	s.Requests.Read(func(r requests.State) {
 		if r.Start != nil {
 			why = *r.Start
 		}
@@ -172,10 +175,10 @@ func (c *chief) start(ctx context.Context) error {
 		if now.Started.V != nil && !now.Stopped {
 			if now.Started.V.GetSpecHash() == "" { // begun before declarations were hashed
 				hashed := proto.CloneOf(now.Started.V)
-				hashed.SpecHash = s.engine.Hash()
+				hashed.SpecHash = s.Engine().Hash()
 				return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: hashed}}}
 			}
-			if e := s.update(now.Started.V, t, ends); e != nil {
+			if e := s.Update(now.Started.V, t, ends); e != nil {
 				return []*training.Event{e}
 			}
 			return nil
@@ -183,9 +186,9 @@ func (c *chief) start(ctx context.Context) error {
 		if now.Stopped && why.ID == "" {
 			return nil // it was stopped just now
 		}
-		started := s.started()
+		started := s.Started()
 		started.Parent = warm.ParentOf(now)
-		started.Partitions, started.TopicId = s.partitionsOf(now.Started.V, t), t.ID
+		started.Partitions, started.TopicId = s.PartitionsOf(now.Started.V, t), t.ID
 		started.Begins, started.Ends, started.Files = begins, ends, files
 		return []*training.Event{{Body: &training.Event_JobStarted{JobStarted: started}}}
 	})
@@ -193,19 +196,19 @@ func (c *chief) start(ctx context.Context) error {
 		return fmt.Errorf("start the job: %w", err)
 	}
 	if !c.runs() {
-		return errIdle
+		return ErrIdle
 	}
-	return s.differs(c.job().Started.V)
+	return s.Differs(c.job().Started.V)
 }
 
 // warm has a new job begin with what another one has learnt, where one is named, and waits until its
 // shards stand there.
-func (c *chief) warm(ctx context.Context) error {
-	s := c.s
-	seq, err := s.cfg.Restore.Begin(ctx, warm.Job{
-		Name: s.cfg.Job, Dir: s.cfg.Dir, Spec: s.engine.Spec(), Now: c.job, Deltas: s.env.Bus.Deltas().Last, Generation: s.nextGeneration,
+func (c *Chief) warm(ctx context.Context) error {
+	s := c.Trainer
+	seq, err := s.Restore.Begin(ctx, warm.Job{
+		Name: s.Job, Dir: s.Dir, Spec: s.Engine().Spec(), Now: c.job, Deltas: s.Env.Bus.Deltas().Last, Generation: s.NextGeneration,
 		Claim: func(ctx context.Context) (int64, error) {
-			return c.claim(ctx, requests.Request{Reason: "begin of another job's checkpoint"})
+			return c.Claim(ctx, requests.Request{Reason: "begin of another job's checkpoint"})
 		},
 		Append: func(ctx context.Context, decide func(lineage.Job) []*training.Event) ([]uint64, error) {
 			_, seqs, err := c.append(ctx, requests.Request{}, decide)
@@ -218,9 +221,14 @@ func (c *chief) warm(ctx context.Context) error {
 	if j := c.job(); j.Started.V == nil && max(seq, j.Restored.Seq) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, time.Second) // a stop is heard between two looks
 		defer cancel()
-		if s.awaitReturn(ctx, max(seq, j.Restored.Seq)) != nil {
+		if s.AwaitReturn(ctx, max(seq, j.Restored.Seq)) != nil {
 			return errors.New("waiting for the shards to restore the checkpoint that the job begins with")
 		}
 	}
 	return nil
+}
+
+func (s *Trainer) startAsked() (asked bool) {
+	s.Requests.Read(func(r requests.State) { asked = r.Start != nil })
+	return asked
 }

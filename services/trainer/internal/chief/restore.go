@@ -1,4 +1,4 @@
-package trainer
+package chief
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ const restorePatience = 25 * time.Second
 //
 // It works beside the chief's checkpoints and without healthy shards, since those are what
 // it is called for. A repeat begins another return to the same place.
-func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, error) {
+func (c *Chief) handleRestore(ctx context.Context, payload []byte) ([]byte, error) {
 	var body struct {
 		Checkpoint int64  `json:"checkpoint"`
 		Reason     string `json:"reason"`
@@ -37,7 +37,7 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	if err := role.DecodeJSON(payload, &body, `{"checkpoint":12,"reason":"the model diverged"}`); err != nil {
 		return nil, err
 	}
-	end, err := c.s.env.Bus.Deltas().Last(ctx)
+	end, err := c.Trainer.Env.Bus.Deltas().Last(ctx)
 	if err != nil {
 		return nil, bus.Refuse(bus.CodeUnavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
 	}
@@ -52,51 +52,51 @@ func (c *chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 			return nil
 		}
 		return []*training.Event{{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{
-			Checkpoint: body.Checkpoint, Reason: why.Reason, Generation: c.s.nextGeneration(), SyncSeq: end,
+			Checkpoint: body.Checkpoint, Reason: why.Reason, Generation: c.Trainer.NextGeneration(), SyncSeq: end,
 		}}}}
 	})
 	if err != nil {
 		return nil, bus.Refuse(bus.CodeUnavailable, "return to checkpoint %d: %v: whether the job returns is not known, ask again", body.Checkpoint, err)
 	}
 	if len(seqs) == 0 {
-		return nil, bus.Refuse(bus.CodeNotFound, "checkpoint %d of job %s is not on disk: return to one of %v", body.Checkpoint, c.s.cfg.Job, saved)
+		return nil, bus.Refuse(bus.CodeNotFound, "checkpoint %d of job %s is not on disk: return to one of %v", body.Checkpoint, c.Trainer.Job, saved)
 	}
-	c.s.log.Warn("the job returns to a checkpoint", "checkpoint", body.Checkpoint, "reason", why.Reason, "seq", seqs[0])
+	c.Trainer.Log.Warn("the job returns to a checkpoint", "checkpoint", body.Checkpoint, "reason", why.Reason, "seq", seqs[0])
 	answer := map[string]any{"checkpoint": body.Checkpoint, "seq": seqs[0]}
-	if err := c.s.awaitReturn(ctx, seqs[0]); err != nil {
+	if err := c.Trainer.AwaitReturn(ctx, seqs[0]); err != nil {
 		return nil, bus.Refuse(bus.CodeUnavailable, "the job returns to checkpoint %d (event %d), and not all shards are there yet: look for their ready facts with restored %d", body.Checkpoint, seqs[0], seqs[0])
 	}
-	if made, ok := c.export(ctx, fmt.Sprintf("returned to checkpoint %d", body.Checkpoint)); ok {
+	if made, ok := c.Export(ctx, fmt.Sprintf("returned to checkpoint %d", body.Checkpoint)); ok {
 		answer["export"] = made
 	}
 	return json.Marshal(answer)
 }
 
-// export has the chief make a checkpoint with an export, unless ctx ends before.
-func (c *chief) export(ctx context.Context, reason string) (id int64, ok bool) {
+// Export has the chief make a checkpoint with an export, unless ctx ends before.
+func (c *Chief) Export(ctx context.Context, reason string) (id int64, ok bool) {
 	a, err := c.order(ctx, reason, true)
-	return a.id, err == nil && a.err == nil
+	return a.ID, err == nil && a.Err == nil
 }
 
-// nextGeneration is one that no shard of a deterministic job is in yet; 0 for others.
-func (s *Server) nextGeneration() (g uint64) {
-	for i := range s.cfg.Shards {
+// NextGeneration is one that no shard of a deterministic job is in yet; 0 for others.
+func (s *Trainer) NextGeneration() (g uint64) {
+	for i := range s.NumShards {
 		g = max(g, s.generation(i))
 	}
-	if s.cfg.Deterministic {
+	if s.Deterministic {
 		g++
 	}
 	return g
 }
 
-// awaitReturn waits until every shard is ready as one that follows the jobRestored at seq.
-func (s *Server) awaitReturn(ctx context.Context, seq uint64) error {
+// AwaitReturn waits until every shard is ready as one that follows the jobRestored at seq.
+func (s *Trainer) AwaitReturn(ctx context.Context, seq uint64) error {
 	for {
-		changed := s.fleet.Changed()
+		changed := s.Fleet.Changed()
 		there := true
-		s.fleet.Read(func(f fleet.State) {
-			for i := range s.cfg.Shards {
-				x := f.Shards[s.cfg.Job][uint32(i)]
+		s.Fleet.Read(func(f fleet.State) {
+			for i := range s.NumShards {
+				x := f.Shards[s.Job][uint32(i)]
 				there = there && x.Healthy && x.Ready.V.GetRestored() >= seq
 			}
 		})
@@ -109,4 +109,12 @@ func (s *Server) awaitReturn(ctx context.Context, seq uint64) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// generation is the deterministic timeline of shard i as the fleet knows it.
+func (s *Trainer) generation(i int) (g uint64) {
+	if s.Deterministic {
+		s.Fleet.Read(func(f fleet.State) { g = f.Shards[s.Job][uint32(i)].Ready.V.GetGeneration() })
+	}
+	return g
 }

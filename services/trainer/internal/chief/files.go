@@ -1,4 +1,4 @@
-package trainer
+package chief
 
 import (
 	"path/filepath"
@@ -10,34 +10,34 @@ import (
 )
 
 // cutJob is this trainer's job as its cuts need it.
-func (s *Server) cutJob() cut.Job {
+func (s *Trainer) cutJob() cut.Job {
 	return cut.Job{
-		Bus: s.env.Bus, BZID: s.env.BZID, Name: s.cfg.Job, Dir: s.cfg.Dir, Shards: s.shards,
-		Deterministic: s.cfg.Deterministic, Generation: s.generation, Log: s.log,
+		Bus: s.Env.Bus, BZID: s.Env.BZID, Name: s.Job, Dir: s.Dir, Shards: s.Shards,
+		Deterministic: s.Deterministic, Generation: s.generation, Log: s.Log,
 	}
 }
 
-// folder is where the job's checkpoints and exports lie.
-func (s *Server) folder() cut.Folder {
-	return cut.Folder{Dir: s.cfg.Dir, Keep: s.cfg.Keep, Shards: s.cfg.Shards, Log: s.log}
+// Folder is where the job's checkpoints and exports lie.
+func (s *Trainer) Folder() cut.Folder {
+	return cut.Folder{Dir: s.Dir, Keep: s.Keep, Shards: s.NumShards, Log: s.Log}
 }
 
-// sweep deletes what is too old of the job's folder, and of no use.
-func (s *Server) sweep(j lineage.Job, done *cut.Swept) { s.folder().Sweep(j, s.named(), done) }
+// Sweep deletes what is too old of the job's folder, and of no use.
+func (s *Trainer) Sweep(j lineage.Job, done *cut.Swept) { s.Folder().Sweep(j, s.named(), done) }
 
 // named lists the versions below this job's exports that a load or a plan names. A load
 // of version 0 stands for the newest, which sweep does not touch.
-func (s *Server) named() map[int64]bool {
-	exported := filepath.Join(s.cfg.Dir, cut.ExportsDir)
+func (s *Trainer) named() map[int64]bool {
+	exported := filepath.Join(s.Dir, cut.ExportsDir)
 	named := map[int64]bool{}
-	s.catalog.Read(func(c models.State) {
+	s.Catalog.Read(func(c models.State) {
 		for _, m := range c.Models {
 			if l := m.Load.V; l != nil && filepath.Clean(l.GetModelDir()) == exported {
 				named[l.GetVersion()] = true
 			}
 		}
 	})
-	s.plan.Read(func(p plan.State) {
+	s.Plan.Read(func(p plan.State) {
 		for _, m := range p.Plans {
 			if l := m.Planned.V; l != nil && filepath.Clean(l.GetModelDir()) == exported {
 				named[l.GetVersion()] = true
