@@ -31,7 +31,7 @@ type Config struct {
 	BZID           string             // whose letters are listed, and where letters without a bzid go
 	CredsFile      string             // the user's credentials, or an NKey's seed alone
 	Keys           mtls.Files         // TLS: the authorities to trust, the certificate to show; none: as the URL and the server say
-	Replicas       int                // of each stream when it is created; default: as many as the log has, 1 without a log
+	Replicas       int                // of each stream, which is moved to so many; default: it is left alone, a new one has as many as the log, 1 without a log
 	Timeout        time.Duration      // of a call whose ctx has no deadline; default 15 s
 	LogMaxBytes    int64              // MONOLITH, refuses when full; default 8 GiB
 	SyncMaxBytes   int64              // MONOLITH_SYNC, discards its oldest when full; default 4 GiB
@@ -45,6 +45,7 @@ type Config struct {
 // Bus is one connection. All its methods may be called at the same time.
 type Bus struct {
 	cfg     Config
+	moves   bool // streams get cfg.Replicas, whatever they have; set before anything else runs
 	conn    *conn.Conn
 	events  *committer
 	deltas  *committer

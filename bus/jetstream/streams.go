@@ -68,7 +68,7 @@ const letterAge = 180 * 24 * time.Hour
 // reconcile creates what is missing and updates what differs. Any number of processes
 // may do so at once.
 func (b *Bus) reconcile(ctx context.Context) error {
-	if b.cfg.Replicas <= 0 {
+	if b.moves = b.cfg.Replicas > 0; !b.moves {
 		if err := b.settle(ctx, "stream "+wire.LogStream, b.countReplicas); err != nil {
 			return err
 		}
@@ -123,13 +123,14 @@ func (b *Bus) countReplicas(ctx context.Context) error {
 }
 
 // bucket makes a key-value bucket or brings it up to date; one that is there keeps its
-// replicas.
+// replicas unless a number was asked for.
 func (b *Bus) bucket(ctx context.Context, want jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	want.Storage, want.Replicas = jetstream.FileStorage, b.cfg.Replicas
 	s, err := b.conn.JS.Stream(ctx, bucketStream+want.Bucket)
 	switch {
-	case err == nil:
+	case err == nil && !b.moves:
 		want.Replicas = s.CachedInfo().Config.Replicas
+	case err == nil:
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, err
 	}
@@ -163,6 +164,9 @@ func (b *Bus) ensureLeases(ctx context.Context) error {
 	next.Description, next.MaxBytes, next.MaxMsgsPerSubject, next.Discard = want.Description, want.MaxBytes, want.MaxMsgsPerSubject, want.Discard
 	next.AllowRollup, next.AllowDirect, next.DenyDelete = want.AllowRollup, want.AllowDirect, want.DenyDelete
 	next.AllowMsgTTL, next.SubjectDeleteMarkerTTL = want.AllowMsgTTL, want.SubjectDeleteMarkerTTL
+	if b.moves {
+		next.Replicas = b.cfg.Replicas
+	}
 	if reflect.DeepEqual(have, next) {
 		return nil
 	}
@@ -240,6 +244,9 @@ func (b *Bus) amended(have, want jetstream.StreamConfig, explicit bool) jetstrea
 	next.DenyDelete = next.DenyDelete || want.DenyDelete
 	if explicit {
 		next.MaxBytes = want.MaxBytes
+	}
+	if b.moves {
+		next.Replicas = want.Replicas
 	}
 	return next
 }

@@ -64,8 +64,8 @@ func (s *Server) broken() error {
 	}
 	for _, e := range ns.Healthz(&server.HealthzOptions{Details: true}).Errors {
 		// A stream that is being created is "not recovered" for a moment: that is no
-		// reason.
-		if e.Type == server.HealthzErrorJetStream || strings.Contains(e.Error, "write error") {
+		// reason. Nor is a cluster without a leader, or one that is ahead of this server.
+		if e.Type == server.HealthzErrorJetStream && (s.cfg.Cluster.Name == "" || !ns.JetStreamEnabled()) || strings.Contains(e.Error, "write error") {
 			return errors.New(e.Error)
 		}
 	}

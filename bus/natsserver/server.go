@@ -34,6 +34,8 @@ type Config struct {
 	Host       string       // default 127.0.0.1
 	Port       int          // 0: one that is free
 	TLS        *tls.Config  // of the port, whose clients it may ask for certificates; nil: plain text
+	Cluster    Cluster      // the servers with which it replicates streams; zero: it is alone
+	Users      string       // file with the users and what each may do ([ReadUsers]); "": everybody may do everything
 	Name       string       // default monolith
 	MaxStore   int64        // bytes on disk that all streams together may reserve; default 32 GiB
 	MaxMemory  int64        // bytes of memory for consumers; default 256 MiB
@@ -47,6 +49,8 @@ type Server struct {
 	port   int                           // as configured, then as it is
 	ns     atomic.Pointer[server.Server] // replaced by heal
 	lock   *flock.Flock
+	users  *Users
+	ready  catchUp // of the streams here, guarded by its own mutex
 	closed sync.Once
 	stop   context.CancelFunc // ends what runs beside it:
 	beside sync.WaitGroup     // healing, and syncing of names
@@ -57,6 +61,10 @@ type Server struct {
 func Start(cfg Config) (*Server, error) {
 	if cfg.Dir == "" {
 		return nil, fmt.Errorf("nats server: %w: Dir is empty; name the folder that keeps the streams", events.ErrInvalid)
+	}
+	users, err := ReadUsers(cfg.Users)
+	if err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
 	}
 	if err := durable.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
@@ -69,7 +77,7 @@ func Start(cfg Config) (*Server, error) {
 	if !got {
 		return nil, fmt.Errorf("nats server: %s is in use by another server; stop it or choose another folder", cfg.Dir)
 	}
-	s := &Server{cfg: cfg, port: cfg.Port, lock: lock}
+	s := &Server{cfg: cfg, port: cfg.Port, lock: lock, users: users}
 	if s.port == 0 {
 		s.port = server.RANDOM_PORT
 	}
@@ -107,6 +115,8 @@ func (s *Server) open() error {
 		NoSigs:             true,
 		NoLog:              cfg.Log == nil,
 	}
+	cfg.Cluster.apply(opts)
+	s.users.apply(opts)
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return fmt.Errorf("nats server: %w", err)
@@ -141,14 +151,18 @@ func (c Config) tell(err error, text string) {
 // URL is what clients connect to.
 func (s *Server) URL() string { return s.ns.Load().ClientURL() }
 
-// Close stops the server and waits until it is gone.
-func (s *Server) Close() error {
+// Close stops the server and waits until it is gone. What it leads in a cluster is elected anew
+// elsewhere; [Server.Leave] hands it over instead.
+func (s *Server) Close() error { return s.end((*server.Server).Shutdown) }
+
+// end stops what runs beside the server, then the server itself, once.
+func (s *Server) end(how func(*server.Server)) error {
 	var err error
 	s.closed.Do(func() {
 		s.stop()
 		s.beside.Wait()
 		ns := s.ns.Load()
-		ns.Shutdown()
+		how(ns)
 		ns.WaitForShutdown()
 		err = s.lock.Close()
 	})

@@ -104,8 +104,11 @@ func newRoot() *cobra.Command {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}
+	roles := []*cobra.Command{newNATS()}
 	for _, r := range host.Roles {
-		c := newRole(r)
+		roles = append(roles, newRole(r))
+	}
+	for _, c := range roles {
 		c.GroupID = "role"
 		root.AddCommand(c)
 	}

@@ -87,6 +87,7 @@ func (r *Restarts) pauses() *retry.Backoff {
 func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.StringVar(&c.Logs.NATS, "nats", os.Getenv(connect.EnvNATS), "NATS `URL`; empty: an embedded server (MONOLITH_NATS)")
 	c.Logs.RegisterKeys(fs)
+	c.Logs.RegisterReplicas(fs)
 	fs.StringVar(&c.Logs.Archive, "archive", flags.Env("MONOLITH_ARCHIVE", ""), connect.ArchiveUsage)
 	fs.StringVar(&c.Logs.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id`: the namespace of all subjects and paths (MONOLITH_BZID)")
 	fs.StringVar(&c.Logs.Level, "log-level", flags.Env("MONOLITH_LOG", "warn"), "debug, info, warn or error (MONOLITH_LOG)")

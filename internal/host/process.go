@@ -58,6 +58,7 @@ func NewProcess(r Role, fs *pflag.FlagSet) *Process {
 		p.config.Register(fs)
 	}
 	p.conn.Register(fs)
+	p.conn.RegisterReplicas(fs)
 	p.named = func() bool { return fs.Changed("nats") }
 	p.register(fs)
 	return p

@@ -46,6 +46,7 @@ const (
 	CAFile     = "ca.pem"
 	caKey      = "ca.key"
 	ServerConf = "nats.conf"
+	UsersConf  = "users.conf"  // the part of it that says who may do what
 	server     = "nats-server" // begins the files of the server's own certificate
 )
 
@@ -93,7 +94,10 @@ func Init(c Config, now time.Time) (err error) {
 	if err := ca.writeSelf(tmp); err != nil {
 		return err
 	}
-	if err := writeSynced(filepath.Join(tmp, ServerConf), []byte(serverConf(dir, c.Listen, users))); err != nil {
+	if err := writeSynced(filepath.Join(tmp, UsersConf), []byte(usersConf(users))); err != nil {
+		return err
+	}
+	if err := writeSynced(filepath.Join(tmp, ServerConf), []byte(serverConf(dir, c.Listen))); err != nil {
 		return err
 	}
 	if err := durable.SyncDir(tmp); err != nil {

@@ -6,15 +6,23 @@ import (
 	"strings"
 )
 
-// serverConf is a nats-server's configuration: TLS for those who show a certificate, and of
-// each user's subjects those of its grant.
-func serverConf(dir, listen string, users map[string]string) string {
+// serverConf is a nats-server's configuration: TLS for those who show a certificate.
+func serverConf(dir, listen string) string {
 	var b strings.Builder
 	in := func(name string) string { return filepath.Join(dir, name) }
 	fmt.Fprintf(&b, "# Made by monolith auth init: nats-server -c %s\n", in(ServerConf))
 	fmt.Fprintf(&b, "listen: %q\n\n", listen)
 	fmt.Fprintf(&b, "# Without sync_interval an acked fact can be lost with the machine.\njetstream { store_dir: %q, sync_interval: always }\n\n", in("jetstream"))
 	fmt.Fprintf(&b, "tls {\n  cert_file: %q\n  key_file: %q\n  ca_file: %q\n  verify: true\n}\n\n", in(server+".pem"), in(server+".key"), in(CAFile))
+	fmt.Fprintf(&b, "include \"./%s\"\n", UsersConf) // beside this file
+	return b.String()
+}
+
+// usersConf is of each user's subjects those of its grant, for either server: it stands alone, since
+// monolith nats is told everything else by flags.
+func usersConf(users map[string]string) string {
+	var b strings.Builder
+	b.WriteString("# Made by monolith auth init: monolith nats --users, and included by " + ServerConf + "\n")
 	b.WriteString("authorization {\n  users: [\n")
 	for _, h := range Who {
 		publish, subscribe := h.grant().Subjects()

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type Config struct {
 	Creds   string        // file with the NATS user's JWT and seed, or an NKey's seed alone
 	Archive string        // folder; "": the one that the log remembers, if it is here
 	Bare    bool          // never an archive: the log itself is read
+	Copies  int           // of each stream on the servers of a cluster; 0: streams are left as they are
 	Look    bool          // streams are left as they are: whoever looks mends nothing
 	To      io.Writer     // of the log; nil: standard error
 	Log     *slog.Logger  // of the connection; nil: none
@@ -63,6 +65,18 @@ func (c *Config) RegisterKeys(fs *pflag.FlagSet) {
 	}
 }
 
+// EnvReplicas is where --log-replicas comes from when no flag says it.
+const EnvReplicas = "MONOLITH_LOG_REPLICAS"
+
+// RegisterReplicas binds --log-replicas, for who makes the streams.
+func (c *Config) RegisterReplicas(fs *pflag.FlagSet) {
+	n, err := strconv.Atoi(flags.Env(EnvReplicas, "0"))
+	if err != nil {
+		n = -1 // which Validate refuses
+	}
+	fs.IntVar(&c.Copies, "log-replicas", n, "`number` of NATS servers on which each stream lies: 1, 3 or 5; streams that are there are moved to so many; 0: they are left as they are, new ones lie where the log does ("+EnvReplicas+")")
+}
+
 // keyFlag is one of those flags.
 type keyFlag struct {
 	to               *string
@@ -82,6 +96,9 @@ func (c *Config) keyFlags() []keyFlag {
 // arguments are read by every user of the machine, and those of a model server stand in a fact.
 func (c *Config) Env() []string {
 	env := []string{EnvNATS + "=" + c.NATS}
+	if c.Copies != 0 {
+		env = append(env, EnvReplicas+"="+strconv.Itoa(c.Copies))
+	}
 	for _, f := range c.keyFlags() {
 		if *f.to != "" {
 			env = append(env, f.env+"="+absolute(*f.to))
@@ -104,7 +121,13 @@ func (c *Config) Validate() error {
 	if c.BZID == "" || len(c.BZID) > 64 || events.Escape(c.BZID) != c.BZID || strings.ContainsAny(c.BZID, "/@") {
 		return fmt.Errorf("%w: --bzid %q must be 1 to 64 letters, digits, - and _: it is a token of NATS subjects and of ZooKeeper paths", flags.ErrUsage, c.BZID)
 	}
+	if !slices.Contains([]int{0, 1, 3, 5}, c.Copies) {
+		return fmt.Errorf("%w: --log-replicas (or %s) must be 1, 3 or 5, of which more than half must be up; 0 leaves streams as they are", flags.ErrUsage, EnvReplicas)
+	}
 	if c.NATS == "" {
+		if c.Copies > 1 {
+			return fmt.Errorf("%w: --log-replicas %d needs as many NATS servers, and the embedded one is alone: name a cluster with --nats", flags.ErrUsage, c.Copies)
+		}
 		return nil // embedded
 	}
 	for _, server := range flags.List(c.NATS) {
@@ -149,7 +172,7 @@ func (c *Config) Dial(ctx context.Context, name string) (bus.Bus, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.NATS, Name: name, BZID: c.BZID, Keys: c.Keys, CredsFile: c.Creds, Look: c.Look, Log: c.Log, Health: c.Health})
+	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.NATS, Name: name, BZID: c.BZID, Keys: c.Keys, CredsFile: c.Creds, Replicas: c.Copies, Look: c.Look, Log: c.Log, Health: c.Health})
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", Redacted(c.NATS), err)
 	}
