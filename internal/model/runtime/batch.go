@@ -45,6 +45,7 @@ type Batch struct {
 
 	input  []layout.Tensor
 	in     [][]float32 // the tensors of input, lengths, floats, then labels and weights
+	part   [][]float32 // of in, those of a stretch of samples
 	losses []float64   // by task
 	out    nn.Outputs  // of a step; Dense are its last
 	scores nn.Outputs

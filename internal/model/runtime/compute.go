@@ -85,22 +85,44 @@ func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores [][]float32) ([][]f
 	if err := e.forward(b); err != nil {
 		return nil, err
 	}
-	var err error
-	if b.scored {
-		err = e.score.RunShared(l, b.Len(), b.in, e.common(b), &w.nn, &b.scores)
-	} else {
-		err = e.score.Run(l, b.Len(), b.in, &w.nn, &b.scores)
-	}
-	if err != nil {
-		return nil, err
-	}
 	for len(scores) < len(e.tasks) {
 		scores = append(scores, nil)
 	}
-	for i := range e.tasks {
-		scores[i] = append(scores[i], b.scores.Values[i]...)
+	var common []int
+	if b.scored {
+		common = e.common(b)
+	}
+	for from, n := 0, b.Len(); from < n; from += stretch {
+		to := min(from+stretch, n)
+		if err := e.scoreStretch(l, b, w, common, from, to); err != nil {
+			return nil, err
+		}
+		for i := range e.tasks {
+			scores[i] = append(scores[i], b.scores.Values[i]...)
+		}
 	}
 	return scores, nil
+}
+
+// stretch is how many samples are scored at once: what one layer of a thousand units hands to the next
+// is then 2 MiB, and stays in the caches of the cores that compute it.
+const stretch = 512
+
+// scoreStretch computes the scores of the samples from to to, of which the first common floats of each input are
+// the same in all of the batch.
+func (e *Engine) scoreStretch(l *Lane, b *Batch, w *Weights, common []int, from, to int) error {
+	n := b.Len()
+	b.part = b.part[:0]
+	for i, in := range b.in {
+		if width := e.widths[i]; len(in) == n*width { // otherwise it is one sample's alone
+			in = in[from*width : to*width]
+		}
+		b.part = append(b.part, in)
+	}
+	if b.scored {
+		return e.score.RunShared(l, to-from, b.part, common, &w.nn, &b.scores)
+	}
+	return e.score.Run(l, to-from, b.part, &w.nn, &b.scores)
 }
 
 // forward lays the rows out as the model's tensors.

@@ -28,6 +28,7 @@ type Engine struct {
 	samples  int         // most of a batch
 	train    *nn.Program // score, loss and all gradients
 	score    *nn.Program
+	widths   []int   // by input of score: floats a sample
 	at       outputs // of train
 	vars     []modelspec.Variable
 	tasks    []modelspec.Task
@@ -95,6 +96,9 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	names := plan.Tables()
 	for _, t := range spec.GetTables() {
 		e.tables = append(e.tables, table{t.GetName(), int(t.GetDim()), slices.Index(names, t.GetName())})
+	}
+	for _, in := range score.Inputs() {
+		e.widths = append(e.widths, in.Shape.Size())
 	}
 	e.read(m)
 	return e, nil

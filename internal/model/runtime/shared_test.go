@@ -136,6 +136,31 @@ func TestSharedLists(t *testing.T) {
 	}
 }
 
+// More samples than are scored at once have the bits that each has among few, whatever they share.
+func TestStretches(t *testing.T) {
+	const n, few = 2*stretch + 1, 33
+	for _, name := range []string{"deepfm", "din", "mmoe", "two-tower"} {
+		spec := readyModels(t)[name]
+		for _, compute := range []model.ModelSpec_Compute{model.ModelSpec_FP32, model.ModelSpec_BF16, model.ModelSpec_INT8} {
+			spec.ServingCompute = compute
+			e := engineOf(t, spec, 2, n)
+			w := weightsOf(t, e)
+			all := candidates(rand.New(rand.NewPCG(8, 1)), spec, n, func(f *model.Feature) bool { return f.Field != "movieId" })
+			for _, once := range []bool{false, true} {
+				_, got := scoresOf(t, e, w, all, once)
+				for from := 0; from < n; from += few {
+					_, want := scoresOf(t, e, w, all[from:min(from+few, n)], once)
+					for task := range want {
+						if !slices.Equal(bitsOf(got[task][from:min(from+few, n)]), bitsOf(want[task])) {
+							t.Fatalf("%s, %v, once %v, task %d: the samples from %d on have other scores", name, compute, once, task, from)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // A sum of sums would round otherwise: what is added to other features' rows is shared only where it is one row.
 func TestSharedSums(t *testing.T) {
 	spec := modelspec.MovieRanking()
