@@ -162,8 +162,11 @@ type pair struct {
 	user, movie int64
 }
 
-// Add notes one impression; the first of several of the same row stands.
+// Add notes one impression; the first of several of the same row stands. A shadow answered nobody.
 func (s *Scores) Add(i *impression.Impression) {
+	if i.Shadow {
+		return
+	}
 	if s.byRequest == nil {
 		s.byRequest, s.byPair = map[request]answer{}, map[pair]float64{}
 	}

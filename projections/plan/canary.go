@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"path/filepath"
+	"strconv"
+
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/publish"
 )
@@ -47,4 +50,9 @@ func (p Plan) Promoted(seq uint64) int64 {
 		return 0
 	}
 	return d.GetCandidate()
+}
+
+// VersionPath is where another version of a planned sub-model lies, which the plan puts at path.
+func VersionPath(path string, version int64) string {
+	return filepath.Join(filepath.Dir(path), strconv.FormatInt(version, 10))
 }

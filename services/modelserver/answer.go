@@ -77,7 +77,9 @@ func (s *Server) answer(ctx context.Context, c caller, spec *apis.ModelSpec, inp
 	if rec != nil {
 		a.id = rec.RequestID
 	}
-	a.model, a.scores, err = s.scorer.Answer(ctx, versions, in, rec)
+	a.model, a.scores, err = s.canaries.answer(ctx, a.id, spec, input, rec, func() (*entry.Model, [][]float32, error) {
+		return s.scorer.Answer(ctx, versions, in, rec)
+	})
 	return a, err
 }
 

@@ -74,6 +74,7 @@ type Server struct {
 	fresh       *rows.Freshness
 	scorer      *entry.Scorer
 	impressions *entry.Impressions // nil: none are written
+	canaries    *canaries
 
 	ready                        chan struct{}
 	stopping                     chan struct{} // closed when the ports are about to go
@@ -143,6 +144,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		Bus: env.Bus, Plan: s.plan, Fleet: s.fleet, Lineage: s.lineage, Ready: s.ready,
 		WarmUp: warmUp, Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
 	})
+	s.canaries = newCanaries(env.Metrics, s.servables.Candidate, s.scorer.Answer)
 	s.bodies = semaphore.NewWeighted(maxBodies)
 	if s.access, err = cfg.Access.Access(); err != nil {
 		return nil, fmt.Errorf("modelserver: %w", err)
@@ -233,6 +235,7 @@ func (s *Server) Run(ctx context.Context) error {
 	back.Go(func() error { s.servables.Run(inner, s.cfg.PollInterval); return nil })
 	back.Go(func() error { s.rows.Run(inner); return nil })
 	back.Go(func() error { s.scorer.Run(inner); return nil })
+	back.Go(func() error { s.canaries.run(inner); return nil })
 	back.Go(func() error { s.fresh.Run(inner, s.cfg.SignalInterval); return nil })
 	if every := s.cfg.ModelConfigPoll; s.cfg.ModelConfigFile != "" && every > 0 {
 		back.Go(func() error { file.follow(inner, time.Duration(every)*time.Second); return nil })

@@ -244,6 +244,14 @@ func TestWanted(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("wanted %v, want %v", got, want)
 	}
+	beside := p.Plans["m"]
+	beside.Canary = plan.Canary{DeclaredSeq: 9, Declared: events.JSON[*publish.CanaryDeclared]{V: &publish.CanaryDeclared{Candidate: 6}}}
+	p.Plans["m"] = beside
+	got = wanted(p, func(container string) bool { return container != "elsewhere" })
+	with := []target{want[0], {"m", "entry", 6, "/d", "/d/entry/6", 9}, want[1], {"m", "ps_0", 6, "/d", "/d/ps_0/6", 9}}
+	if !slices.Equal(got, with) {
+		t.Errorf("with a canary %v, want %v", got, with)
+	}
 	other := want[1]
 	other.origin = "/e"
 	if other.place() == want[1].place() || filepath.Dir(filepath.Dir(want[0].versionsDir())) != "m" || filepath.Dir(want[0].versionsDir()) != filepath.Dir(want[1].versionsDir()) {

@@ -64,10 +64,17 @@ func (t target) check(dir string) error {
 }
 
 // wanted lists every sub-model that a plan in force puts on a container of this host,
-// once each, sorted. The version is the plan's; its path ends in it.
+// once each, sorted. The version is the plan's, and the candidate of its canary while one
+// runs; its path ends in it.
 func wanted(p plan.State, here func(container string) bool) []target {
 	seen := map[string]bool{}
 	var out []target
+	add := func(t target) {
+		if k := t.key(""); !seen[k] {
+			seen[k] = true
+			out = append(out, t)
+		}
+	}
 	for name, x := range p.Plans {
 		planned := x.Planned.V
 		for _, a := range planned.GetAssignments() {
@@ -76,9 +83,10 @@ func wanted(p plan.State, here func(container string) bool) []target {
 			}
 			for sub, source := range a.GetSubModels() {
 				t := target{model: name, sub: sub, version: planned.GetVersion(), origin: planned.GetModelDir(), source: source, seq: x.PlannedSeq}
-				if k := t.key(""); !seen[k] {
-					seen[k] = true
-					out = append(out, t)
+				add(t)
+				if t.version = x.Candidate(); t.version != 0 {
+					t.source, t.seq = plan.VersionPath(source, t.version), x.Canary.DeclaredSeq
+					add(t)
 				}
 			}
 		}

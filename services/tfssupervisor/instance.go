@@ -290,12 +290,18 @@ func (in *instance) told(ctx context.Context, want []assigned) {
 			in.tracks[a.name()] = t
 		}
 		fresh := !t.wanted || t.version != a.version
-		if t.wanted && t.version != a.version {
-			in.say(ctx, t, t.version, fact{kind: "unloading"})
-		}
+		before, had := t.assigned, t.wanted
 		t.assigned, t.wanted = a, true
-		if fresh {
+		for _, v := range before.versions() {
+			if had && !slices.Contains(a.versions(), v) {
+				in.say(ctx, t, v, fact{kind: "unloading"})
+			}
+		}
+		if fresh && !(had && before.candidate == a.version) {
 			in.say(ctx, t, a.version, fact{kind: "loading"})
+		}
+		if a.candidate != 0 && a.candidate != before.candidate {
+			in.say(ctx, t, a.candidate, fact{kind: "loading"})
 		}
 	}
 	for name, t := range in.tracks {
@@ -376,6 +382,10 @@ func (in *instance) seen(ctx context.Context, t *track, versions []*apis.ModelVe
 			}
 			continue
 		}
+		if v.GetVersion() == t.candidate && t.wanted {
+			in.beside(ctx, t, v)
+			continue // its state is not the replica's
+		}
 		if v.GetVersion() == t.version && t.wanted {
 			switch {
 			case st == replica.State_AVAILABLE:
@@ -391,6 +401,17 @@ func (in *instance) seen(ctx context.Context, t *track, versions []*apis.ModelVe
 	t.stat, t.at = stat, at
 	if t.version == anyVersion {
 		in.chosen(ctx, t, versions)
+	}
+}
+
+// beside tells what became of a canary's candidate. Nobody is sent to it by its replica, so it
+// says nothing about that.
+func (in *instance) beside(ctx context.Context, t *track, v *apis.ModelVersionStatus) {
+	switch st := replica.State(v.GetState()); {
+	case st == replica.State_AVAILABLE:
+		in.say(ctx, t, t.candidate, fact{kind: "available"})
+	case st == replica.State_END && v.GetStatus().GetErrorMessage() != "":
+		in.say(ctx, t, t.candidate, fact{"failed", fmt.Sprintf("%s: %s", v.GetStatus().GetErrorCode(), v.GetStatus().GetErrorMessage())})
 	}
 }
 
@@ -433,7 +454,7 @@ func (in *instance) say(ctx context.Context, t *track, version int64, f fact) {
 		return
 	}
 	for v := range t.said { // facts of versions long gone need not be remembered
-		if v != version && v != t.version {
+		if v != version && v != t.version && v != t.candidate {
 			delete(t.said, v)
 		}
 	}

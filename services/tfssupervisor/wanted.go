@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
@@ -21,6 +22,7 @@ type assigned struct {
 	basePath   string
 	export     string // identity of the copy; versions of two exports may have one number
 	replica    int32
+	candidate  int64  // a canary's version, to be served beside it from the same basePath; 0: none
 	own        string // its name in the server's own file; "": name
 }
 
@@ -41,7 +43,15 @@ func (a assigned) replaces(b assigned) bool {
 // config is what the model server is told. The version is always named: where the
 // original asks for the latest of an entry, it cannot go back to an older one.
 func (a assigned) config() tfserving.Model {
-	return tfserving.Model{Name: a.name(), BasePath: a.basePath, Policy: tfserving.Policy{Versions: []int64{a.version}}}
+	return tfserving.Model{Name: a.name(), BasePath: a.basePath, Policy: tfserving.Policy{Versions: a.versions()}}
+}
+
+// versions are those that the server is to have, the planned one first.
+func (a assigned) versions() []int64 {
+	if a.candidate == 0 {
+		return []int64{a.version}
+	}
+	return []int64{a.version, a.candidate}
 }
 
 // taskOf is what a sub-model serves as: entry is entry 0, ps_3 is ps 3. Other names, and other
@@ -80,16 +90,20 @@ func assignments(p plan.State, l lineage.State, container, host string, told fun
 				c := l.Copies[lineage.CopyKey(model, sub, planned.GetVersion(), host)].V
 				if c.GetSource() != source { // model-sync has not copied it yet
 					if old, ok := told(assigned{model: model, sub: sub}.name()); ok {
+						old.candidate = 0
 						out = append(out, old)
 					}
 					continue
 				}
-				base := c.GetPath()
-				if filepath.Base(base) == strconv.FormatInt(planned.GetVersion(), 10) {
-					base = filepath.Dir(base)
+				next := assigned{model: model, sub: sub, version: planned.GetVersion(), basePath: baseOf(c),
+					export: c.GetExport(), replica: int32(a.GetReplica())}
+				if v := x.Candidate(); v != 0 {
+					copied := l.Copies[lineage.CopyKey(model, sub, v, host)].V
+					if copied.GetSource() == plan.VersionPath(source, v) && baseOf(copied) == next.basePath {
+						next.candidate = v
+					}
 				}
-				out = append(out, assigned{model: model, sub: sub, version: planned.GetVersion(), basePath: base,
-					export: c.GetExport(), replica: int32(a.GetReplica())})
+				out = append(out, next)
 			}
 		}
 	}
@@ -97,6 +111,14 @@ func assignments(p plan.State, l lineage.State, container, host string, told fun
 		return cmp.Or(cmp.Compare(a.name(), b.name()), cmp.Compare(a.replica, b.replica))
 	})
 	return slices.CompactFunc(out, func(a, b assigned) bool { return a.name() == b.name() })
+}
+
+// baseOf is the folder of a copy's versions.
+func baseOf(c *transfer.ModelCopied) string {
+	if base := c.GetPath(); filepath.Base(base) == strconv.FormatInt(c.GetVersion(), 10) {
+		return filepath.Dir(base)
+	}
+	return c.GetPath()
 }
 
 // report is the replica fact's content for a sub-model in a state.

@@ -111,7 +111,7 @@ func Find(ctx context.Context, b bus.Bus, access *kafka.Access, brokers []string
 		if !bytes.Contains(r.Value, mark) {
 			return nil
 		}
-		if i, err := impression.Decode(r.Value); err == nil && i.RequestID == id {
+		if i, err := impression.Decode(r.Value); err == nil && i.RequestID == id && !i.Shadow {
 			e.Predictions = append(e.Predictions, explained{Impression: i})
 		}
 		return nil

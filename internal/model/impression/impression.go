@@ -73,6 +73,8 @@ type Impression struct {
 	Model       string               `json:"model"`
 	Version     int64                `json:"version"`
 	TimeUS      int64                `json:"time_us"`          // when the answer was made, Unix microseconds
+	TookUS      int64                `json:"took_us"`          // to make it, inside the server; 0: not known
+	Shadow      bool                 `json:"shadow,omitempty"` // a canary's candidate scored a copy: it answered nobody
 	Inputs      map[string]IDs       `json:"inputs"`           // of each feature the first MaxFeatureRows
 	Floats      map[string][]float32 `json:"floats,omitempty"` // likewise
 	Score       float32              `json:"score"`            // of the first task
@@ -116,8 +118,8 @@ func Decode(data []byte) (*Impression, error) {
 		return nil, fmt.Errorf("%w: requestId is missing", ErrMalformed)
 	case i.Model == "":
 		return nil, fmt.Errorf("%w: model is missing", ErrMalformed)
-	case i.Row < 0:
-		return nil, fmt.Errorf("%w: row is %d", ErrMalformed, i.Row)
+	case i.Row < 0 || i.TookUS < 0:
+		return nil, fmt.Errorf("%w: row is %d, and it took %d µs", ErrMalformed, i.Row, i.TookUS)
 	case len(i.Inputs) > MaxInputs || len(i.Floats) > MaxInputs || len(i.Rows) > MaxInputs || len(i.More) > MaxInputs:
 		return nil, fmt.Errorf("%w: %d inputs and %d rows, at most %d are taken", ErrMalformed, len(i.Inputs), len(i.Rows), MaxInputs)
 	}

@@ -43,7 +43,14 @@ type Recorder struct {
 	// RequestID names the request in its impressions.
 	RequestID   string
 	traceparent string
+	began       time.Time
+	shadow      bool // nobody is answered
 	to          *Impressions
+}
+
+// Shadow is a recorder of the same request for a score that answers nobody, from now on.
+func (r *Recorder) Shadow() *Recorder {
+	return &Recorder{RequestID: r.RequestID, traceparent: r.traceparent, began: time.Now(), shadow: true, to: r.to}
 }
 
 // NewImpressions counts in reg; Run writes what is recorded.
@@ -65,7 +72,7 @@ func (p *Impressions) Want(requestID string, asked bool, traceparent string, rat
 	if requestID == "" {
 		requestID = newRequestID()
 	}
-	return &Recorder{RequestID: requestID, traceparent: traceparent, to: p}
+	return &Recorder{RequestID: requestID, traceparent: traceparent, began: time.Now(), to: p}
 }
 
 func newRequestID() string {
@@ -78,9 +85,10 @@ func newRequestID() string {
 // with sample from.
 func (r *Recorder) take(m *Model, in Input, sc *scratch, from int, denseSeq uint64, scores [][]float32) {
 	now, texts := time.Now().UnixMicro(), m.textsOf(in)
+	took := time.Since(r.began).Microseconds()
 	for row, score := range scores[0] {
 		rec := &impression.Impression{
-			RequestID: r.RequestID, Row: row, Model: m.want.Model, Version: m.want.Serves, TimeUS: now,
+			RequestID: r.RequestID, Row: row, Model: m.want.Model, Version: m.want.Serves, TimeUS: now, TookUS: took, Shadow: r.shadow,
 			Inputs: make(map[string]impression.IDs, len(m.features)), Score: score,
 			Rows: make([]impression.Row, 0, len(m.spec.GetFeatures())), DenseSeq: denseSeq,
 			Traceparent: r.traceparent, Container: r.to.container,

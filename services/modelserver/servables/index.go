@@ -23,7 +23,8 @@ type index struct {
 	absent map[string]map[int64]string // of configured models: what keeps a version from answering
 	labels map[string]map[string]label // of configured models
 
-	expects func(name string) bool // it is to be served here, configured or not; nil: nobody knows
+	expects func(name string) bool  // it is to be served here, configured or not; nil: nobody knows
+	avoids  func(name string) int64 // the version that only who names it is answered by; nil: none is
 }
 
 type shardKey struct {
@@ -42,7 +43,7 @@ func alias[V any](models map[string]V, name string) (V, bool) {
 
 // reindex publishes what answers now. The caller holds mu.
 func (s *Manager) reindex() {
-	x := &index{models: map[string][]*servable{}, shards: map[shardKey][]*rows.Shard{}, expects: s.expects, absent: map[string]map[int64]string{}, labels: s.bind()}
+	x := &index{models: map[string][]*servable{}, shards: map[shardKey][]*rows.Shard{}, expects: s.expects, avoids: s.avoids, absent: map[string]map[int64]string{}, labels: s.bind()}
 	for name := range s.configs {
 		x.absent[name] = map[int64]string{}
 	}
@@ -80,7 +81,7 @@ func (x *index) find(spec *apis.ModelSpec) ([]*servable, error) {
 	}
 	versions, _ := alias(x.models, spec.GetName())
 	if want == 0 && len(versions) > 0 {
-		return versions, nil
+		return x.offered(spec.GetName(), versions)
 	}
 	for i, g := range versions {
 		if g.number() == want {
@@ -133,6 +134,7 @@ func (s *Manager) Serving(name string) (known, answers bool, changed <-chan stru
 	s.mu.Unlock()
 	x := s.index.Load()
 	versions, _ := alias(x.models, name)
+	versions, _ = x.offered(name, versions)
 	_, known = alias(x.absent, name)
 	return known || x.expects != nil && x.expects(name), len(versions) > 0, changed
 }

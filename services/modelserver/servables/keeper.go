@@ -85,7 +85,7 @@ func newKeeper(o Options) *keeper {
 func New(o Options) *Manager {
 	k := newKeeper(o)
 	m := newManager(k.serve, o.Linger, o.Health)
-	k.manager, m.expects = m, k.expects
+	k.manager, m.expects, m.avoids, m.canary = m, k.expects, k.avoids, k.canaryOf
 	m.beside, m.lookOnce, m.retries, m.retryEvery, m.log = o.Beside, o.LookOnce, o.Retries, o.RetryEvery, o.Log
 	m.reindex()
 	return m

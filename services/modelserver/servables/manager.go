@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
@@ -24,6 +25,8 @@ type Manager struct {
 	linger  time.Duration                               // how long rows answer after the last entry asked for them
 	health  *health.State
 	expects func(name string) bool // see index; fixed before run, as what follows
+	avoids  func(name string) int64
+	canary  func(name string) *publish.CanaryDeclared // that runs; nil: nobody knows of any
 
 	beside     bool          // entries are whole with the shards beside them
 	lookOnce   bool          // at the base paths
