@@ -33,6 +33,9 @@ func (r *term) relistAll(ctx context.Context, all []relist) error {
 			_, err := call(ctx, r.s, func() (*zk.Stat, error) { return r.s.conn.SetACL(r.cfg.Chroot+l.path, wireACL(l.acl), v) })
 			if err == nil {
 				r.writes.Inc()
+				if kept, refused := r.kept[l.path]; refused && kept == v {
+					r.kept[l.path] = v + 1 // ours stands there again, which is nothing to import
+				}
 				continue
 			}
 			if ctx.Err() != nil || errors.Is(err, errLost) {

@@ -276,17 +276,22 @@ func (m *Mirror) pause(ctx context.Context, d time.Duration) time.Duration {
 	return min(2*d, 5*time.Second, m.cfg.Session/6)
 }
 
+// dialReads opens a connection for reads that touches what it hears of.
+func (m *Mirror) dialReads(ctx context.Context) (*readConn, error) {
+	return dialReads(ctx, &m.cfg, func(path string) { m.touch(strings.TrimPrefix(path, m.cfg.Chroot)) })
+}
+
 // leadTerm is one connection for reads, from the claim until something breaks.
 func (m *Mirror) leadTerm(ctx context.Context, s *session) error {
-	w, err := dialReads(ctx, &m.cfg, func(path string) { m.touch(strings.TrimPrefix(path, m.cfg.Chroot)) })
+	w, err := m.dialReads(ctx)
 	if err != nil {
 		return err
 	}
-	defer w.close()
 	r := &term{
 		Mirror: m, s: s, w: w, later: map[string]uint64{}, retry: map[string]int64{},
 		syncState: syncState{session: s.id, bridge: m.cfg.Importer != nil, handled: map[string]int64{}, refused: map[string]bool{}, kept: map[string]int32{}},
 	}
+	defer func() { r.w.close() }()
 	// Reads find a server. A session that finds none may be refused for good, by servers
 	// that have lost their data for example, and another one takes its ephemerals over.
 	claim, cancel := context.WithTimeout(ctx, min(2*dialWithin, m.cfg.Session))
@@ -300,7 +305,11 @@ func (m *Mirror) leadTerm(ctx context.Context, s *session) error {
 	}
 	resync := m.cfg.Resync
 	if err := w.watch(ctx, m.cfg.Roots); errors.Is(err, errNoWatch) {
-		resync = m.cfg.Poll
+		w.close() // ZooKeeper hangs up on whoever asks for what it does not know
+		if w, err = m.dialReads(ctx); err != nil {
+			return err
+		}
+		r.w, resync = w, m.cfg.Poll
 		m.logger.Warn("zookeeper ensemble without addWatch: it is compared from time to time", "every", resync)
 	} else if err != nil {
 		return err

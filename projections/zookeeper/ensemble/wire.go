@@ -270,7 +270,7 @@ func (w *readConn) watch(ctx context.Context, paths []string) error {
 			}})
 	}
 	err := w.ask(ctx, all)
-	if err == nil && refused == wire.Unimplemented {
+	if refused == wire.Unimplemented { // perhaps it has hung up since
 		return errNoWatch
 	}
 	if err == nil && refused != wire.OK {
