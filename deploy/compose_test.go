@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,10 +14,13 @@ import (
 )
 
 // composed loads the compose file as docker compose does.
-func composed(t *testing.T) *types.Project {
+func composed(t *testing.T) *types.Project { return composedWith(t, types.Mapping{}) }
+
+// composedWith is composed where the shell or .env says more.
+func composedWith(t *testing.T, env types.Mapping) *types.Project {
 	t.Helper()
 	project, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{
-		WorkingDir: "compose", ConfigFiles: []types.ConfigFile{{Filename: "compose/compose.yaml"}}, Environment: types.Mapping{},
+		WorkingDir: "compose", ConfigFiles: []types.ConfigFile{{Filename: "compose/compose.yaml"}}, Environment: env,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -57,5 +61,24 @@ func TestCompose(t *testing.T) {
 	o := &server.Options{CheckConfig: true}
 	if err := o.ProcessConfigFile(path); err != nil || !o.JetStream || !o.SyncAlways {
 		t.Errorf("NATS: JetStream %v, synced %v, %v", o.JetStream, o.SyncAlways, err)
+	}
+}
+
+// A collector that the environment of docker compose names is told by every role, and by default none.
+func TestComposeTelemetry(t *testing.T) {
+	env := types.Mapping{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel:4317", "OTEL_EXPORTER_OTLP_HEADERS": "authorization=x"}
+	for name, s := range composedWith(t, maps.Clone(env)).Services { // the loader adds the project's name
+		for key, want := range env {
+			if got := s.Environment[key]; strings.HasPrefix(s.Image, "monolith:") && (got == nil || *got != want) {
+				t.Errorf("%s: %s is not %q", name, key, want)
+			}
+		}
+	}
+	for name, s := range composed(t).Services {
+		for key := range env {
+			if got := s.Environment[key]; got != nil && *got != "" {
+				t.Errorf("%s: %s is %q by default", name, key, *got)
+			}
+		}
 	}
 }

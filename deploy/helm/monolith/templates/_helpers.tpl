@@ -65,6 +65,7 @@ env:
     {{- end }}
   {{- if .root.Values.nats.enabled }}
   - {name: MONOLITH_NATS_SYNC, value: always}
+  - {name: MONOLITH_LOG_REPLICAS, value: {{ .root.Values.nats.replicas | quote }}}
   {{- end }}
   - {name: MONOLITH_BZID, value: {{ .root.Values.bzid }}}
   - {name: MONOLITH_LOG, value: {{ .root.Values.logLevel }}}
