@@ -46,6 +46,8 @@ type Event struct {
 	//	*Event_JobRestored
 	//	*Event_TopicUpdated
 	//	*Event_HealthFailed
+	//	*Event_CheckpointKept
+	//	*Event_CheckpointReleased
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -259,6 +261,24 @@ func (x *Event) GetHealthFailed() *HealthFailed {
 	return nil
 }
 
+func (x *Event) GetCheckpointKept() *CheckpointKept {
+	if x != nil {
+		if x, ok := x.Body.(*Event_CheckpointKept); ok {
+			return x.CheckpointKept
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetCheckpointReleased() *CheckpointReleased {
+	if x != nil {
+		if x, ok := x.Body.(*Event_CheckpointReleased); ok {
+			return x.CheckpointReleased
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -339,6 +359,14 @@ type Event_HealthFailed struct {
 	HealthFailed *HealthFailed `protobuf:"bytes,31,opt,name=health_failed,json=healthFailed,proto3,oneof"`
 }
 
+type Event_CheckpointKept struct {
+	CheckpointKept *CheckpointKept `protobuf:"bytes,32,opt,name=checkpoint_kept,json=checkpointKept,proto3,oneof"`
+}
+
+type Event_CheckpointReleased struct {
+	CheckpointReleased *CheckpointReleased `protobuf:"bytes,33,opt,name=checkpoint_released,json=checkpointReleased,proto3,oneof"`
+}
+
 func (*Event_CheckpointRequested) isEvent_Body() {}
 
 func (*Event_StopRequested) isEvent_Body() {}
@@ -377,10 +405,15 @@ func (*Event_TopicUpdated) isEvent_Body() {}
 
 func (*Event_HealthFailed) isEvent_Body() {}
 
+func (*Event_CheckpointKept) isEvent_Body() {}
+
+func (*Event_CheckpointReleased) isEvent_Body() {}
+
 type CheckpointRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	Export        bool                   `protobuf:"varint,2,opt,name=export,proto3" json:"export,omitempty"`
+	Keep          bool                   `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -425,6 +458,13 @@ func (x *CheckpointRequested) GetReason() string {
 func (x *CheckpointRequested) GetExport() bool {
 	if x != nil {
 		return x.Export
+	}
+	return false
+}
+
+func (x *CheckpointRequested) GetKeep() bool {
+	if x != nil {
+		return x.Keep
 	}
 	return false
 }
@@ -1374,6 +1414,120 @@ func (x *CheckpointStarted) GetReason() string {
 	return ""
 }
 
+// CheckpointKept exempts a checkpoint, and the export of the same id, from the number of those that stay
+// on disk: it stays until checkpointReleased.
+type CheckpointKept struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	ByClock       bool                   `protobuf:"varint,3,opt,name=by_clock,json=byClock,proto3" json:"by_clock,omitempty"` // as the one of some hours, not because somebody asked for it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointKept) Reset() {
+	*x = CheckpointKept{}
+	mi := &file_events_training_training_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointKept) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointKept) ProtoMessage() {}
+
+func (x *CheckpointKept) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointKept.ProtoReflect.Descriptor instead.
+func (*CheckpointKept) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CheckpointKept) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *CheckpointKept) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CheckpointKept) GetByClock() bool {
+	if x != nil {
+		return x.ByClock
+	}
+	return false
+}
+
+type CheckpointReleased struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointReleased) Reset() {
+	*x = CheckpointReleased{}
+	mi := &file_events_training_training_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointReleased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointReleased) ProtoMessage() {}
+
+func (x *CheckpointReleased) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointReleased.ProtoReflect.Descriptor instead.
+func (*CheckpointReleased) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CheckpointReleased) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *CheckpointReleased) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // JobRestored sends all shards, and with them the offsets, back to a checkpoint. Those with
 // greater ids that were begun before belong to a timeline that was left.
 type JobRestored struct {
@@ -1388,7 +1542,7 @@ type JobRestored struct {
 
 func (x *JobRestored) Reset() {
 	*x = JobRestored{}
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1554,7 @@ func (x *JobRestored) String() string {
 func (*JobRestored) ProtoMessage() {}
 
 func (x *JobRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1567,7 @@ func (x *JobRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRestored.ProtoReflect.Descriptor instead.
 func (*JobRestored) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{15}
+	return file_events_training_training_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JobRestored) GetCheckpoint() int64 {
@@ -1454,7 +1608,7 @@ type CheckpointFailed struct {
 
 func (x *CheckpointFailed) Reset() {
 	*x = CheckpointFailed{}
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1620,7 @@ func (x *CheckpointFailed) String() string {
 func (*CheckpointFailed) ProtoMessage() {}
 
 func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1633,7 @@ func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointFailed.ProtoReflect.Descriptor instead.
 func (*CheckpointFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{16}
+	return file_events_training_training_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CheckpointFailed) GetId() int64 {
@@ -1508,7 +1662,7 @@ type ModelExported struct {
 
 func (x *ModelExported) Reset() {
 	*x = ModelExported{}
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1674,7 @@ func (x *ModelExported) String() string {
 func (*ModelExported) ProtoMessage() {}
 
 func (x *ModelExported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1687,7 @@ func (x *ModelExported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelExported.ProtoReflect.Descriptor instead.
 func (*ModelExported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{17}
+	return file_events_training_training_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ModelExported) GetVersion() int64 {
@@ -1575,7 +1729,7 @@ type JobPaused struct {
 
 func (x *JobPaused) Reset() {
 	*x = JobPaused{}
-	mi := &file_events_training_training_proto_msgTypes[18]
+	mi := &file_events_training_training_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1741,7 @@ func (x *JobPaused) String() string {
 func (*JobPaused) ProtoMessage() {}
 
 func (x *JobPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[18]
+	mi := &file_events_training_training_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1754,7 @@ func (x *JobPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPaused.ProtoReflect.Descriptor instead.
 func (*JobPaused) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{18}
+	return file_events_training_training_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JobPaused) GetReason() string {
@@ -1619,7 +1773,7 @@ type JobResumed struct {
 
 func (x *JobResumed) Reset() {
 	*x = JobResumed{}
-	mi := &file_events_training_training_proto_msgTypes[19]
+	mi := &file_events_training_training_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1785,7 @@ func (x *JobResumed) String() string {
 func (*JobResumed) ProtoMessage() {}
 
 func (x *JobResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[19]
+	mi := &file_events_training_training_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1798,7 @@ func (x *JobResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResumed.ProtoReflect.Descriptor instead.
 func (*JobResumed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{19}
+	return file_events_training_training_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JobResumed) GetReason() string {
@@ -1666,7 +1820,7 @@ type TrainerPaused struct {
 
 func (x *TrainerPaused) Reset() {
 	*x = TrainerPaused{}
-	mi := &file_events_training_training_proto_msgTypes[20]
+	mi := &file_events_training_training_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1832,7 @@ func (x *TrainerPaused) String() string {
 func (*TrainerPaused) ProtoMessage() {}
 
 func (x *TrainerPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[20]
+	mi := &file_events_training_training_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1845,7 @@ func (x *TrainerPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainerPaused.ProtoReflect.Descriptor instead.
 func (*TrainerPaused) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{20}
+	return file_events_training_training_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TrainerPaused) GetTrainer() string {
@@ -1718,7 +1872,7 @@ type JobStopped struct {
 
 func (x *JobStopped) Reset() {
 	*x = JobStopped{}
-	mi := &file_events_training_training_proto_msgTypes[21]
+	mi := &file_events_training_training_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1884,7 @@ func (x *JobStopped) String() string {
 func (*JobStopped) ProtoMessage() {}
 
 func (x *JobStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[21]
+	mi := &file_events_training_training_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1897,7 @@ func (x *JobStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStopped.ProtoReflect.Descriptor instead.
 func (*JobStopped) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{21}
+	return file_events_training_training_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JobStopped) GetReason() string {
@@ -1775,7 +1929,7 @@ type PartitionTaken struct {
 
 func (x *PartitionTaken) Reset() {
 	*x = PartitionTaken{}
-	mi := &file_events_training_training_proto_msgTypes[22]
+	mi := &file_events_training_training_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1941,7 @@ func (x *PartitionTaken) String() string {
 func (*PartitionTaken) ProtoMessage() {}
 
 func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[22]
+	mi := &file_events_training_training_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1954,7 @@ func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionTaken.ProtoReflect.Descriptor instead.
 func (*PartitionTaken) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{22}
+	return file_events_training_training_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PartitionTaken) GetPartition() int32 {
@@ -1850,7 +2004,7 @@ type MetricReported struct {
 
 func (x *MetricReported) Reset() {
 	*x = MetricReported{}
-	mi := &file_events_training_training_proto_msgTypes[23]
+	mi := &file_events_training_training_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +2016,7 @@ func (x *MetricReported) String() string {
 func (*MetricReported) ProtoMessage() {}
 
 func (x *MetricReported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[23]
+	mi := &file_events_training_training_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +2029,7 @@ func (x *MetricReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricReported.ProtoReflect.Descriptor instead.
 func (*MetricReported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{23}
+	return file_events_training_training_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MetricReported) GetName() string {
@@ -1910,7 +2064,7 @@ var File_events_training_training_proto protoreflect.FileDescriptor
 
 const file_events_training_training_proto_rawDesc = "" +
 	"\n" +
-	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xea\f\n" +
+	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xa6\x0e\n" +
 	"\x05Event\x12e\n" +
 	"\x14checkpoint_requested\x18\x01 \x01(\v20.monolith.events.training.v1.CheckpointRequestedH\x00R\x13checkpointRequested\x12S\n" +
 	"\x0estop_requested\x18\x02 \x01(\v2*.monolith.events.training.v1.StopRequestedH\x00R\rstopRequested\x12V\n" +
@@ -1935,11 +2089,14 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x12checkpoint_started\x18\x14 \x01(\v2..monolith.events.training.v1.CheckpointStartedH\x00R\x11checkpointStarted\x12M\n" +
 	"\fjob_restored\x18\x15 \x01(\v2(.monolith.events.training.v1.JobRestoredH\x00R\vjobRestored\x12P\n" +
 	"\rtopic_updated\x18\x1e \x01(\v2).monolith.events.training.v1.TopicUpdatedH\x00R\ftopicUpdated\x12P\n" +
-	"\rhealth_failed\x18\x1f \x01(\v2).monolith.events.training.v1.HealthFailedH\x00R\fhealthFailedB\x06\n" +
-	"\x04body\"E\n" +
+	"\rhealth_failed\x18\x1f \x01(\v2).monolith.events.training.v1.HealthFailedH\x00R\fhealthFailed\x12V\n" +
+	"\x0fcheckpoint_kept\x18  \x01(\v2+.monolith.events.training.v1.CheckpointKeptH\x00R\x0echeckpointKept\x12b\n" +
+	"\x13checkpoint_released\x18! \x01(\v2/.monolith.events.training.v1.CheckpointReleasedH\x00R\x12checkpointReleasedB\x06\n" +
+	"\x04body\"Y\n" +
 	"\x13CheckpointRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06export\x18\x02 \x01(\bR\x06export\"'\n" +
+	"\x06export\x18\x02 \x01(\bR\x06export\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\bR\x04keep\"'\n" +
 	"\rStopRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"(\n" +
 	"\x0eStartRequested\x12\x16\n" +
@@ -2043,6 +2200,13 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x0fremoved_exports\x18\v \x03(\x03R\x0eremovedExports\";\n" +
 	"\x11CheckpointStarted\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"S\n" +
+	"\x0eCheckpointKept\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x19\n" +
+	"\bby_clock\x18\x03 \x01(\bR\abyClock\"<\n" +
+	"\x12CheckpointReleased\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x80\x01\n" +
 	"\vJobRestored\x12\x1e\n" +
 	"\n" +
@@ -2102,7 +2266,7 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
@@ -2119,22 +2283,24 @@ var file_events_training_training_proto_goTypes = []any{
 	(*ShardFile)(nil),           // 12: monolith.events.training.v1.ShardFile
 	(*CheckpointSaved)(nil),     // 13: monolith.events.training.v1.CheckpointSaved
 	(*CheckpointStarted)(nil),   // 14: monolith.events.training.v1.CheckpointStarted
-	(*JobRestored)(nil),         // 15: monolith.events.training.v1.JobRestored
-	(*CheckpointFailed)(nil),    // 16: monolith.events.training.v1.CheckpointFailed
-	(*ModelExported)(nil),       // 17: monolith.events.training.v1.ModelExported
-	(*JobPaused)(nil),           // 18: monolith.events.training.v1.JobPaused
-	(*JobResumed)(nil),          // 19: monolith.events.training.v1.JobResumed
-	(*TrainerPaused)(nil),       // 20: monolith.events.training.v1.TrainerPaused
-	(*JobStopped)(nil),          // 21: monolith.events.training.v1.JobStopped
-	(*PartitionTaken)(nil),      // 22: monolith.events.training.v1.PartitionTaken
-	(*MetricReported)(nil),      // 23: monolith.events.training.v1.MetricReported
-	nil,                         // 24: monolith.events.training.v1.JobStarted.EndsEntry
-	nil,                         // 25: monolith.events.training.v1.JobStarted.BeginsEntry
-	nil,                         // 26: monolith.events.training.v1.TopicUpdated.EndsEntry
-	nil,                         // 27: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 28: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	nil,                         // 29: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 30: monolith.events.training.v1.JobStopped.OffsetsEntry
+	(*CheckpointKept)(nil),      // 15: monolith.events.training.v1.CheckpointKept
+	(*CheckpointReleased)(nil),  // 16: monolith.events.training.v1.CheckpointReleased
+	(*JobRestored)(nil),         // 17: monolith.events.training.v1.JobRestored
+	(*CheckpointFailed)(nil),    // 18: monolith.events.training.v1.CheckpointFailed
+	(*ModelExported)(nil),       // 19: monolith.events.training.v1.ModelExported
+	(*JobPaused)(nil),           // 20: monolith.events.training.v1.JobPaused
+	(*JobResumed)(nil),          // 21: monolith.events.training.v1.JobResumed
+	(*TrainerPaused)(nil),       // 22: monolith.events.training.v1.TrainerPaused
+	(*JobStopped)(nil),          // 23: monolith.events.training.v1.JobStopped
+	(*PartitionTaken)(nil),      // 24: monolith.events.training.v1.PartitionTaken
+	(*MetricReported)(nil),      // 25: monolith.events.training.v1.MetricReported
+	nil,                         // 26: monolith.events.training.v1.JobStarted.EndsEntry
+	nil,                         // 27: monolith.events.training.v1.JobStarted.BeginsEntry
+	nil,                         // 28: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 29: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 30: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 31: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 32: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
@@ -2144,35 +2310,37 @@ var file_events_training_training_proto_depIdxs = []int32{
 	5,  // 4: monolith.events.training.v1.Event.resume_requested:type_name -> monolith.events.training.v1.ResumeRequested
 	6,  // 5: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
 	13, // 6: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
-	16, // 7: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
-	17, // 8: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
-	21, // 9: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
-	22, // 10: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
-	23, // 11: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
-	18, // 12: monolith.events.training.v1.Event.job_paused:type_name -> monolith.events.training.v1.JobPaused
-	19, // 13: monolith.events.training.v1.Event.job_resumed:type_name -> monolith.events.training.v1.JobResumed
-	20, // 14: monolith.events.training.v1.Event.trainer_paused:type_name -> monolith.events.training.v1.TrainerPaused
+	18, // 7: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
+	19, // 8: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
+	23, // 9: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
+	24, // 10: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
+	25, // 11: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
+	20, // 12: monolith.events.training.v1.Event.job_paused:type_name -> monolith.events.training.v1.JobPaused
+	21, // 13: monolith.events.training.v1.Event.job_resumed:type_name -> monolith.events.training.v1.JobResumed
+	22, // 14: monolith.events.training.v1.Event.trainer_paused:type_name -> monolith.events.training.v1.TrainerPaused
 	14, // 15: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
-	15, // 16: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
+	17, // 16: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
 	9,  // 17: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
 	10, // 18: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
-	24, // 19: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
-	25, // 20: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
-	8,  // 21: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
-	7,  // 22: monolith.events.training.v1.JobStarted.parent:type_name -> monolith.events.training.v1.Parent
-	26, // 23: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
-	27, // 24: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	12, // 25: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	28, // 26: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	7,  // 27: monolith.events.training.v1.Checkpoint.parent:type_name -> monolith.events.training.v1.Parent
-	29, // 28: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	11, // 29: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	30, // 30: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	15, // 19: monolith.events.training.v1.Event.checkpoint_kept:type_name -> monolith.events.training.v1.CheckpointKept
+	16, // 20: monolith.events.training.v1.Event.checkpoint_released:type_name -> monolith.events.training.v1.CheckpointReleased
+	26, // 21: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
+	27, // 22: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
+	8,  // 23: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
+	7,  // 24: monolith.events.training.v1.JobStarted.parent:type_name -> monolith.events.training.v1.Parent
+	28, // 25: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	29, // 26: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	12, // 27: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	30, // 28: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	7,  // 29: monolith.events.training.v1.Checkpoint.parent:type_name -> monolith.events.training.v1.Parent
+	31, // 30: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	11, // 31: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	32, // 32: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -2200,15 +2368,17 @@ func file_events_training_training_proto_init() {
 		(*Event_JobRestored)(nil),
 		(*Event_TopicUpdated)(nil),
 		(*Event_HealthFailed)(nil),
+		(*Event_CheckpointKept)(nil),
+		(*Event_CheckpointReleased)(nil),
 	}
-	file_events_training_training_proto_msgTypes[22].OneofWrappers = []any{}
+	file_events_training_training_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

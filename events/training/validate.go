@@ -58,6 +58,10 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(ascending(b.CheckpointSaved.GetRemovedExports()), "removed exports rise from 1, at most %d", maxRemoved)
 	case *Event_CheckpointStarted:
 		r.Check(b.CheckpointStarted.GetId() > 0, "a checkpoint's id must be positive")
+	case *Event_CheckpointKept:
+		r.Check(b.CheckpointKept.GetId() > 0, "a checkpoint's id must be positive")
+	case *Event_CheckpointReleased:
+		r.Check(b.CheckpointReleased.GetId() > 0, "a checkpoint's id must be positive")
 	case *Event_JobRestored:
 		r.Check(b.JobRestored.GetCheckpoint() > 0, "a checkpoint's id must be positive")
 		r.Reason("a restore", b.JobRestored.GetReason())

@@ -13,8 +13,11 @@ import (
 
 const (
 	// Kept bounds the checkpoints, and the exports, that a job's entry names: those that
-	// the job has said it deleted are gone at once, and of what is left the oldest go.
-	Kept = 512
+	// the job has said it deleted are gone at once, and of what is left the oldest go that
+	// are not exempt.
+	Kept = 512 + MaxExempt
+	// MaxExempt bounds the checkpoints of a job that are exempt at one time.
+	MaxExempt = 128
 	// keptCopies bounds the copies of one sub-model on one host.
 	keptCopies = 64
 )
@@ -59,9 +62,39 @@ func (j Job) Left() []*training.Checkpoint {
 func (j *Job) saved(e *training.CheckpointSaved, unix int64) {
 	c := e.GetCheckpoint()
 	j.LastID, j.SavedUnix = max(j.LastID, c.GetId()), unix
+	if j.KeptUnix == 0 {
+		j.KeptUnix = unix
+	}
 	j.Checkpoints = without(j.Checkpoints, e.GetRemovedCheckpoints(), (*training.Checkpoint).GetId)
 	j.Exports = without(j.Exports, e.GetRemovedExports(), (*training.ModelExported).GetVersion)
-	j.Checkpoints = newest(append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: c}))
+	j.Kept = slices.DeleteFunc(slices.Clone(j.Kept), func(id int64) bool {
+		return slices.Contains(e.GetRemovedCheckpoints(), id)
+	})
+	j.Checkpoints = firstGone(append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: c}), func(c *training.Checkpoint) bool { return !j.Exempt(c.GetId()) })
+}
+
+// exported folds an export, whose version is the id of its checkpoint.
+func (j *Job) exported(e *training.ModelExported) {
+	j.Exports = firstGone(append(j.Exports, events.JSON[*training.ModelExported]{V: e}), func(e *training.ModelExported) bool { return !j.Exempt(e.GetVersion()) })
+}
+
+// keep folds the exemption of a checkpoint that there is. Readers hold on to the old list.
+func (j *Job) keep(k *training.CheckpointKept, unix int64) {
+	if k.GetByClock() {
+		j.KeptUnix = unix
+	}
+	i, known := slices.BinarySearch(j.Kept, k.GetId())
+	there := slices.ContainsFunc(j.Checkpoints, func(c events.JSON[*training.Checkpoint]) bool { return c.V.GetId() == k.GetId() })
+	if known || !there || len(j.Kept) >= MaxExempt {
+		return
+	}
+	j.Kept = slices.Insert(slices.Clone(j.Kept), i, k.GetId())
+}
+
+// Exempt says whether the checkpoint stays on disk, however many newer ones there are.
+func (j Job) Exempt(id int64) bool {
+	_, kept := slices.BinarySearch(j.Kept, id)
+	return kept
 }
 
 // without is list without the messages of those ids, which ascend: a new one, since readers
@@ -79,8 +112,14 @@ func without[M proto.Message](list []events.JSON[M], gone []int64, id func(M) in
 	return out
 }
 
-// newest is the end of list, at most Kept of it.
-func newest[T any](list []T) []T { return list[max(0, len(list)-Kept):] }
+// firstGone is list without the first that may go, where it is longer than Kept. Readers hold on to the old.
+func firstGone[M proto.Message](list []events.JSON[M], may func(M) bool) []events.JSON[M] {
+	if len(list) <= Kept {
+		return list
+	}
+	i := max(0, slices.IndexFunc(list, func(x events.JSON[M]) bool { return may(x.V) }))
+	return slices.Concat(list[:i], list[i+1:])
+}
 
 // copied folds a copy, and forgets the one of its sub-model on its host that was stated
 // longest ago.

@@ -4,6 +4,7 @@ package lineage
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -18,7 +19,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "lineage"
-	Version = 4
+	Version = 5
 )
 
 // State is the lineage after the event at Seq.
@@ -39,6 +40,8 @@ type Job struct {
 	LastID      int64                                           `json:"lastId,omitempty"`      // greatest checkpoint id ever begun
 	SavedUnix   int64                                           `json:"savedUnix,omitempty"`   // when the newest checkpoint was saved, by the log's clock
 	Restored    Restored                                        `json:"restored,omitzero"`     // the last return to a checkpoint
+	Kept        []int64                                         `json:"kept,omitempty"`        // checkpoints that are exempt from the number that stays, ascending; at most MaxExempt
+	KeptUnix    int64                                           `json:"keptUnix,omitempty"`    // when the clock last kept one, or the first was saved, by the log's clock
 	Stopped     bool                                            `json:"stopped"`
 	Paused      Pause                                           `json:"paused,omitzero"`      // the pause that lasts
 	Partitions  map[int32]events.JSON[*training.PartitionTaken] `json:"partitions,omitempty"` // the highest epoch of each
@@ -103,10 +106,14 @@ func (j *Job) apply(r events.Recorded) bool {
 	case *training.Event_CheckpointSaved:
 		j.saved(b.CheckpointSaved, r.Time.Unix())
 	case *training.Event_ModelExported:
-		j.Exports = newest(append(j.Exports, events.JSON[*training.ModelExported]{V: b.ModelExported}))
+		j.exported(b.ModelExported)
 	case *training.Event_JobRestored:
 		to := b.JobRestored
 		j.Restored = Restored{Checkpoint: to.GetCheckpoint(), Before: j.LastID, Generation: to.GetGeneration(), SyncSeq: to.GetSyncSeq(), Seq: r.Seq}
+	case *training.Event_CheckpointKept:
+		j.keep(b.CheckpointKept, r.Time.Unix())
+	case *training.Event_CheckpointReleased:
+		j.Kept = slices.DeleteFunc(slices.Clone(j.Kept), func(id int64) bool { return id == b.CheckpointReleased.GetId() })
 	case *training.Event_JobStopped:
 		j.Stopped, j.Paused = true, Pause{}
 	case *training.Event_JobPaused:

@@ -84,8 +84,11 @@ type Config struct {
 	// job's start and end always are. Default 1.
 	ExportEvery int
 	// Keep is how many checkpoints and exports stay on disk; exports that a load or a
-	// plan names stay besides. Default 5, at most 500.
+	// plan names stay besides, as do checkpoints that are exempt, and their exports.
+	// Default 5, at most 500.
 	Keep int
+	// KeepEvery exempts one checkpoint in that time from Keep. Default 0: none.
+	KeepEvery time.Duration
 	// Dir is the job's folder, the same for its shards: model.ckpt-<id>/ and
 	// exported_models/ lie in it.
 	Dir string
@@ -159,6 +162,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.CheckpointEvery, "checkpoint-every", c.CheckpointEvery, "time between checkpoints, 0 for none")
 	fs.IntVar(&c.ExportEvery, "export-every", c.ExportEvery, "every n-th checkpoint is an export")
 	fs.IntVar(&c.Keep, "keep-checkpoints", c.Keep, "checkpoints and exports kept on disk")
+	fs.DurationVar(&c.KeepEvery, "keep-checkpoint-every", c.KeepEvery, "beside those, keep one checkpoint in this time until it is released, as the original does every 24h; 0: none")
 	fs.StringVar(&c.Dir, "dir", c.Dir, "the job's `folder`, the same for its shards")
 	fs.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a dead trainer keeps its partitions")
 	fs.StringVar(&c.Controller, "controller", c.Controller, "`host:port` of the original's gRPC service Controller, port 0: any that is free; the job's chief serves it and writes where to controller_server_addr.txt in --dir. Empty: off")
@@ -170,7 +174,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")
 }
 
-const maxKeep = lineage.Kept - 12 // some room for those begun before the oldest is told to be gone
+const maxKeep = lineage.Kept - lineage.MaxExempt - 12 // some room for those begun before the oldest is told to be gone
 
 // Validate returns every complaint about c with its defaults, joined.
 func (c *Config) Validate() error {
@@ -205,6 +209,7 @@ func (c *Config) Validate() error {
 	check(c.CheckpointEvery >= 0, "checkpoint-every %v is negative", c.CheckpointEvery)
 	check(c.ExportEvery > 0, "export-every must be 1 or more, not %d", c.ExportEvery)
 	check(c.Keep > 0 && c.Keep <= maxKeep, "keep-checkpoints must be 1 to %d, not %d", maxKeep, c.Keep)
+	check(c.KeepEvery == 0 || c.KeepEvery >= time.Second, "keep-checkpoint-every must be 0 or 1s and more, not %v", c.KeepEvery)
 	check(filepath.IsAbs(c.Dir), "dir %q must be an absolute path", c.Dir)
 	check(c.LeaseTTL >= time.Second && c.LeaseTTL%time.Second == 0, "lease-ttl must be whole seconds, 1s or more, not %v", c.LeaseTTL)
 	check(c.ActionEvery == 0 || c.ActionEvery >= time.Second, "action-every must be 0 or 1s and more, not %v", c.ActionEvery)

@@ -12,7 +12,7 @@ func (s *Server) chief() *chief.Trainer {
 		Settings: chief.Settings{
 			Name: s.cfg.Name, Job: s.cfg.Job, Model: s.cfg.Model, Topic: s.cfg.Topic, Group: s.cfg.group(s.env.BZID),
 			Lease: s.lease("chief"), Dir: s.cfg.Dir,
-			NumShards: s.cfg.Shards, ExportEvery: s.cfg.ExportEvery, Keep: s.cfg.Keep,
+			NumShards: s.cfg.Shards, ExportEvery: s.cfg.ExportEvery, Keep: s.cfg.Keep, KeepEvery: s.cfg.KeepEvery,
 			Deterministic: s.cfg.Deterministic, StopAtEnd: s.cfg.StopAtEnd,
 			LeaseTTL: s.cfg.LeaseTTL, CheckpointEvery: s.cfg.CheckpointEvery, ActionEvery: s.cfg.ActionEvery,
 			LookAtTopicEvery: s.lookAtTopicEvery, Restore: s.cfg.Restore,

@@ -20,6 +20,8 @@ type control struct {
 	job      string
 	reason   string
 	export   bool
+	keep     bool
+	number   int64 // of the checkpoint that is kept or released; 0: none
 	patience time.Duration
 }
 
@@ -28,10 +30,11 @@ func ControlCommand() *cobra.Command {
 	var c control
 	cmd := &cobra.Command{
 		Use:   "job",
-		Short: "Pause a training job that runs, have it go on, save it, or ask how it is",
+		Short: "Pause a training job that runs, have it go on, save it, keep what it saved, or ask how it is",
 		Long: "Calls the job's chief over NATS and prints its answer, a line of JSON. A paused job takes no more records\n" +
 			"and keeps all else: its shards, partitions and offsets. It stays paused, whatever is restarted, until it\n" +
-			"is resumed or stopped.",
+			"is resumed or stopped. A checkpoint that is kept stays on disk, and its export, until it is released, and does\n" +
+			"not count as one of --keep-checkpoints.",
 		Args: flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -43,11 +46,18 @@ func ControlCommand() *cobra.Command {
 	pause := c.command("pause", "Have the job take no more records, and wait until its trainers rest")
 	resume := c.command("resume", "Have a paused job go on")
 	save := c.command("checkpoint", "Have the job save a checkpoint, paused or not")
-	for _, x := range []*cobra.Command{pause, resume, save} {
+	keep := c.command("keep", "Have a checkpoint stay on disk, however many newer ones there are")
+	release := c.command("release", "Have a checkpoint that was kept count again as one of --keep-checkpoints")
+	for _, x := range []*cobra.Command{keep, release} {
+		x.Flags().Int64Var(&c.number, "checkpoint", 0, "`number` of the checkpoint")
+		_ = x.MarkFlagRequired("checkpoint") // the flag is there
+	}
+	for _, x := range []*cobra.Command{pause, resume, save, keep, release} {
 		x.Flags().StringVar(&c.reason, "reason", "", "`why`, for whoever reads the log")
 	}
 	save.Flags().BoolVar(&c.export, "export", false, "with an export of it")
-	cmd.AddCommand(status, pause, resume, save)
+	save.Flags().BoolVar(&c.keep, "keep", false, "keep it: it stays on disk until it is released")
+	cmd.AddCommand(status, pause, resume, save, keep, release)
 	return cmd
 }
 
@@ -60,6 +70,12 @@ func (c *control) command(endpoint, short string) *cobra.Command {
 		}
 		if c.export {
 			body["export"] = true
+		}
+		if c.keep {
+			body["keep"] = true
+		}
+		if c.number != 0 {
+			body["checkpoint"] = c.number
 		}
 		payload, err := json.Marshal(body)
 		if err != nil {

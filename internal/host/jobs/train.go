@@ -44,6 +44,7 @@ type Train struct {
 	Restore       warm.Config // the job from which a new one begins
 	Restarts      host.Restarts
 	Keep          int // checkpoints and exports on disk
+	KeepEvery     time.Duration
 	AsJSON        bool
 	Stdin         io.ReadCloser // what --files - learns
 
@@ -74,6 +75,7 @@ func (c *Train) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.SummaryDir, "summary-dir", "", "`folder` for TensorBoard: loss, AUC, throughput and lag as event files. Empty: none")
 	c.Restore.Register(fs)
 	fs.IntVar(&c.Keep, "keep-checkpoints", 5, "checkpoints and exports kept on disk")
+	fs.DurationVar(&c.KeepEvery, "keep-checkpoint-every", 0, "beside those, keep one checkpoint in this time until it is released; 0: none")
 	c.Restarts.Register(fs)
 	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
 }
@@ -225,7 +227,7 @@ func (c *Train) files(limit int64) []string {
 
 // told are the trainer's flags that say how the job is kept, and by what it was steered.
 func (c *Train) told() []string {
-	args := []string{"--keep-checkpoints", strconv.Itoa(c.Keep), "--summary-dir", c.SummaryDir}
+	args := []string{"--keep-checkpoints", strconv.Itoa(c.Keep), "--keep-checkpoint-every", c.KeepEvery.String(), "--summary-dir", c.SummaryDir}
 	for _, o := range c.run.Facts() {
 		args = append(args, "--run-override", o)
 	}

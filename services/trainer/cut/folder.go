@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -47,8 +49,8 @@ type Folder struct {
 	Log    *slog.Logger
 }
 
-// Sweep deletes checkpoints and exports beyond the newest of each, except exports whose
-// version is named; of checkpoints, those of timelines that were left go first. What no
+// Sweep deletes checkpoints and exports beyond the newest of each, except those that are exempt,
+// which do not count, and exports whose version is named; of checkpoints, those of timelines that were left go first. What no
 // fact names is left alone: it may be somebody's, or the next cut. Failing to delete costs
 // space, so it is only logged.
 func (f Folder) Sweep(j lineage.Job, named map[int64]bool, done *Swept) {
@@ -58,7 +60,7 @@ func (f Folder) Sweep(j lineage.Job, named map[int64]bool, done *Swept) {
 		return
 	}
 	defer root.Close()
-	checkpoints := append(j.Restorable(), j.Left()...)
+	checkpoints := slices.DeleteFunc(append(j.Restorable(), j.Left()...), func(c *training.Checkpoint) bool { return j.Exempt(c.GetId()) })
 	for _, c := range checkpoints[min(f.Keep, len(checkpoints)):] {
 		if c.GetDir() != f.Dir || slices.Contains(done.Checkpoints, c.GetId()) {
 			continue
@@ -69,8 +71,9 @@ func (f Folder) Sweep(j lineage.Job, named map[int64]bool, done *Swept) {
 	}
 	slices.Sort(done.Checkpoints)
 	exported := filepath.Join(f.Dir, ExportsDir)
-	for n := len(j.Exports) - f.Keep; n > 0; n-- {
-		e := j.Exports[n-1].V
+	exports := slices.DeleteFunc(slices.Clone(j.Exports), func(e events.JSON[*training.ModelExported]) bool { return j.Exempt(e.V.GetVersion()) })
+	for n := len(exports) - f.Keep; n > 0; n-- {
+		e := exports[n-1].V
 		if e.GetModelDir() != exported || named[e.GetVersion()] || slices.Contains(done.Exports, e.GetVersion()) {
 			continue
 		}
@@ -112,6 +115,12 @@ func subModels(shards int) []string {
 		subs = append(subs, "ps_"+strconv.Itoa(i))
 	}
 	return subs
+}
+
+// Holds says whether checkpoint id is on disk.
+func (f Folder) Holds(id int64) bool {
+	_, err := os.Stat(checkpointDir(f.Dir, id))
+	return err == nil
 }
 
 // remove hides the folder under a name that nobody reads before it empties it, so that

@@ -198,3 +198,34 @@ func TestWhatIsLeftOfAnAttemptIsDiscarded(t *testing.T) {
 		t.Errorf("logged %q", got)
 	}
 }
+
+// What is exempt stays, does not count as one of those that are kept, and a sweep that was killed on its
+// way, after it had hidden a folder or had emptied half of one, is gone through again.
+func TestExemptCheckpointsStay(t *testing.T) {
+	f, j, log := jobFolder(t, 6)
+	j.Kept = []int64{1, 5}
+	if err := os.Rename(checkpointDir(f.Dir, 2), filepath.Join(f.Dir, ".deleted-model.ckpt-2")); err != nil {
+		t.Fatal(err)
+	}
+	var done Swept
+	f.Sweep(j, nil, &done)
+	want := map[int64]bool{1: true, 2: false, 3: false, 4: true, 5: true, 6: true}
+	f.stays(t, want, want)
+	if !slices.Equal(done.Checkpoints, []int64{2, 3}) || !slices.Equal(done.Exports, []int64{2, 3}) {
+		t.Errorf("deleted are %+v", done)
+	}
+	if _, err := os.Stat(filepath.Join(f.Dir, ".deleted-model.ckpt-2")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was hidden is still there: %v", err)
+	}
+	for id, there := range want {
+		if f.Holds(id) != there {
+			t.Errorf("checkpoint %d is said to be there: %v", id, !there)
+		}
+	}
+	j.Kept = nil // released
+	f.Sweep(j, nil, &done)
+	f.stays(t, map[int64]bool{1: false, 4: false, 5: true, 6: true}, map[int64]bool{1: false, 4: false, 5: true, 6: true})
+	if got := log.All(); len(got) != 0 {
+		t.Errorf("sweeps that go well log %q", got)
+	}
+}

@@ -42,6 +42,7 @@ type Request struct {
 	Stop        bool   `json:"stop,omitempty"`
 	Pause       bool   `json:"pause,omitempty"` // of a Hold: to pause, or else to resume
 	Export      bool   `json:"export,omitempty"`
+	Keep        bool   `json:"keep,omitempty"` // the checkpoint is to be exempt from those that are deleted
 	Reason      string `json:"reason,omitempty"`
 	Correlation string `json:"correlation,omitempty"`
 	Traceparent string `json:"traceparent,omitempty"`
@@ -67,7 +68,7 @@ const maxTaken = 1024
 func View(bzid, job string) follow.View[State] {
 	subject := training.Subject(bzid, job)
 	return follow.View[State]{
-		Name: "requests", Version: 4,
+		Name: "requests", Version: 5,
 		New: func() State { return State{} },
 		Fold: func(s State, r events.Recorded) State {
 			if r.Seq <= s.Seq {
@@ -108,7 +109,7 @@ func (s State) asked(r events.Recorded) State {
 	}
 	switch b := e.GetBody().(type) {
 	case *training.Event_CheckpointRequested:
-		q.Export, q.Reason = b.CheckpointRequested.GetExport(), b.CheckpointRequested.GetReason()
+		q.Export, q.Keep, q.Reason = b.CheckpointRequested.GetExport(), b.CheckpointRequested.GetKeep(), b.CheckpointRequested.GetReason()
 	case *training.Event_StopRequested:
 		q.Stop, q.Reason = true, b.StopRequested.GetReason()
 	case *training.Event_StartRequested:
@@ -135,7 +136,7 @@ func (s State) asked(r events.Recorded) State {
 	case n > 0 && s.Open[n-1].Stop:
 		return s // answered by the stop, as is what is open besides
 	case n > 0 && !q.Stop:
-		q.Export = q.Export || s.Open[n-1].Export
+		q.Export, q.Keep = q.Export || s.Open[n-1].Export, q.Keep || s.Open[n-1].Keep
 		s.Open = []Request{q} // one cut answers both
 	default:
 		s.Open = append(s.Open[:n:n], q)

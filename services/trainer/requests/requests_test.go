@@ -105,6 +105,22 @@ func TestRequestsAreFolded(t *testing.T) {
 	}
 }
 
+// One checkpoint answers a request to keep it and the others that are open.
+func TestRequestsToKeepAreOne(t *testing.T) {
+	keep := &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Keep: true}}}
+	for _, order := range [][]*training.Event{{keep, checkpoint(true)}, {checkpoint(true), keep}} {
+		view := View(trainertest.BZID, trainertest.Job)
+		f := &folding{t: t, view: view, s: view.New()}
+		job := events.Join(trainertest.BZID, "training", trainertest.Job)
+		for i, e := range order {
+			f.fold(job.Request(), string(rune('a'+i)), "", e)
+		}
+		if open := f.s.Open; len(open) != 1 || !open[0].Keep || !open[0].Export {
+			t.Errorf("open are %+v", open)
+		}
+	}
+}
+
 // What is refused and not parked yet is bounded: the oldest go.
 func TestRefusalsAreBounded(t *testing.T) {
 	var s State

@@ -47,6 +47,7 @@ type Chief struct {
 type Order struct {
 	Reason string
 	Export bool
+	Keep   bool // it is to be exempt from those that are deleted
 	Done   chan Answer
 	Gone   <-chan struct{} // closed once nobody waits for Done
 }
@@ -81,6 +82,8 @@ func (c *Chief) run(ctx context.Context, term bus.Term) error {
 		Endpoints: map[string]bus.Handler{
 			"checkpoint": c.HandleCheckpoint,
 			"restore":    c.handleRestore,
+			"keep":       c.handleKeep,
+			"release":    c.handleRelease,
 			"pause":      held.HandlePause,
 			"resume":     held.HandleResume,
 			"status":     held.HandleStatus,
@@ -197,7 +200,7 @@ func (c *Chief) HandleRequests(ctx context.Context, first Order) {
 	for more := true; more; {
 		select {
 		case o := <-c.Asked:
-			all, one.Export = append(all, o), one.Export || o.Export
+			all, one.Export, one.Keep = append(all, o), one.Export || o.Export, one.Keep || o.Keep
 		default:
 			more = false
 		}
@@ -213,7 +216,7 @@ func (c *Chief) HandleRequests(ctx context.Context, first Order) {
 func (c *Chief) HandleRequest(ctx context.Context, o Order) Answer {
 	until := time.Now().Add(CommandPatience)
 	for {
-		id, seq, err := c.Checkpoint(ctx, requests.Request{Reason: o.Reason, Export: o.Export})
+		id, seq, err := c.Checkpoint(ctx, requests.Request{Reason: o.Reason, Export: o.Export, Keep: o.Keep})
 		if err != nil && ctx.Err() != nil {
 			return Answer{id, seq, fmt.Errorf("%w: %w", cut.ErrTermEnded, err)}
 		}
@@ -390,7 +393,7 @@ func (c *Chief) Checkpoint(ctx context.Context, why requests.Request) (id int64,
 		if now.LastID != id || now.Restored != j.Restored {
 			return nil // ours stands for nothing
 		}
-		return facts
+		return append(facts, s.keeps(now, why, id, begin)...)
 	})
 	if err == nil && len(seqs) == 0 {
 		err = fmt.Errorf("checkpoint %d: another chief has begun one meanwhile, or the job has returned to an earlier one", id)
@@ -400,8 +403,7 @@ func (c *Chief) Checkpoint(ctx context.Context, why requests.Request) (id int64,
 	}
 	s.Saved.Inc()
 	s.Log.Info("checkpoint saved", "checkpoint", id, "export", why.Export, "reason", why.Reason, "took", time.Since(begin))
-	c.swept.Told(c.job())
-	s.Sweep(c.job(), &c.swept)
+	c.sweepNow()
 	c.commit(ctx, facts[0].GetCheckpointSaved().GetCheckpoint())
 	return id, seqs[0], nil
 }
@@ -448,11 +450,12 @@ func (c *Chief) HandleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 	var body struct {
 		Reason string `json:"reason"`
 		Export bool   `json:"export"`
+		Keep   bool   `json:"keep"`
 	}
-	if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true}`); err != nil {
+	if err := role.DecodeJSON(payload, &body, `{"reason":"before the upgrade","export":true,"keep":true}`); err != nil {
 		return nil, err
 	}
-	a, err := c.order(ctx, cmp.Or(body.Reason, "on command"), body.Export)
+	a, err := c.order(ctx, Order{Reason: cmp.Or(body.Reason, "on command"), Export: body.Export, Keep: body.Keep})
 	if err != nil {
 		return nil, err
 	}
@@ -460,8 +463,8 @@ func (c *Chief) HandleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 }
 
 // order has the chief make a checkpoint, and waits for what comes of it until ctx ends.
-func (c *Chief) order(ctx context.Context, reason string, export bool) (Answer, error) {
-	o := Order{Reason: reason, Export: export, Done: make(chan Answer, 1), Gone: ctx.Done()}
+func (c *Chief) order(ctx context.Context, o Order) (Answer, error) {
+	o.Done, o.Gone = make(chan Answer, 1), ctx.Done()
 	select {
 	case c.Asked <- o:
 	case <-ctx.Done():

@@ -35,7 +35,7 @@ func (c *Chief) serveController(ctx context.Context, held *hold.Job) {
 		Pause:  func(ctx context.Context) error { _, err := held.Pause(ctx, why); return err },
 		Resume: func(ctx context.Context) error { _, err := held.Resume(ctx, why); return err },
 		Save: func(ctx context.Context) error {
-			a, err := c.order(ctx, why.Reason, false)
+			a, err := c.order(ctx, Order{Reason: why.Reason})
 			if err == nil {
 				_, err = a.Reply()
 			}

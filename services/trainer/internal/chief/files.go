@@ -25,6 +25,15 @@ func (s *Trainer) Folder() cut.Folder {
 // Sweep deletes what is too old of the job's folder, and of no use.
 func (s *Trainer) Sweep(j lineage.Job, done *cut.Swept) { s.Folder().Sweep(j, s.named(), done) }
 
+// sweepNow deletes what is too old by what the log says now, of which a checkpoint that was kept
+// meanwhile is no part.
+func (c *Chief) sweepNow() {
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	c.swept.Told(c.job())
+	c.Sweep(c.job(), &c.swept)
+}
+
 // named lists the versions below this job's exports that a load or a plan names. A load
 // of version 0 stands for the newest, which sweep does not touch.
 func (s *Trainer) named() map[int64]bool {

@@ -74,7 +74,7 @@ func (c *Chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 
 // Export has the chief make a checkpoint with an export, unless ctx ends before.
 func (c *Chief) Export(ctx context.Context, reason string) (id int64, ok bool) {
-	a, err := c.order(ctx, reason, true)
+	a, err := c.order(ctx, Order{Reason: reason, Export: true})
 	return a.ID, err == nil && a.Err == nil
 }
 

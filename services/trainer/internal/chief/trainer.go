@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,9 +46,9 @@ type Settings struct {
 	Lease             string // of the job's chief
 	Dir               string // the job's folder
 
-	NumShards, ExportEvery, Keep           int
-	Deterministic, StopAtEnd               bool
-	LeaseTTL, CheckpointEvery, ActionEvery time.Duration
+	NumShards, ExportEvery, Keep                      int
+	Deterministic, StopAtEnd                          bool
+	LeaseTTL, CheckpointEvery, ActionEvery, KeepEvery time.Duration
 
 	LookAtTopicEvery time.Duration
 	Restore          warm.Config
@@ -83,6 +84,8 @@ type Trainer struct {
 	Saved, Failed prometheus.Counter // checkpoints
 
 	parked uint64 // last request parked
+
+	sweeping sync.Mutex // held while old checkpoints are deleted, and while one is to be kept
 }
 
 // Lead is the job's chief while this trainer holds the chief's lease, again and again until

@@ -22,12 +22,13 @@ type Status struct {
 	Unblocked  []int   `json:"unblocked"`            // of the others
 	GlobalStep *uint64 `json:"globalStep,omitempty"` // applies that every shard has; absent: a shard is away
 	Checkpoint int64   `json:"checkpoint,omitempty"` // the newest
+	Kept       []int64 `json:"kept,omitempty"`       // checkpoints that stay, however many newer ones there are
 }
 
 // Status is how the job stands; how far its shards are is not asked.
 func (h *Job) Status() Status {
 	j := h.job()
-	st := Status{Job: h.Name, Running: runs(j), Paused: j.Paused.Seq > 0, Reason: j.Paused.Reason, Seq: j.Paused.Seq, Blocked: []int{}, Unblocked: []int{}}
+	st := Status{Job: h.Name, Running: runs(j), Paused: j.Paused.Seq > 0, Reason: j.Paused.Reason, Seq: j.Paused.Seq, Blocked: []int{}, Unblocked: []int{}, Kept: j.Kept}
 	if n := len(j.Checkpoints); n > 0 {
 		st.Checkpoint = j.Checkpoints[n-1].V.GetId()
 	}
