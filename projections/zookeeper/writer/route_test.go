@@ -2,6 +2,7 @@ package writer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -114,5 +115,24 @@ func TestRoutes(t *testing.T) {
 		if a := <-done; a.err != nil || a.o.Code != want {
 			t.Errorf("%+v, want code %d", a, want)
 		}
+	}
+}
+
+// A command waits for the writes before it. Where those will never be in the log, it is told so:
+// a service must not be asked to decide on what does not stand.
+func TestWhatACommandWaitsForFails(t *testing.T) {
+	b := mem.New()
+	t.Cleanup(func() { _ = b.Close() })
+	s := newTestWriter(t, b)
+	s.leads(t)
+	if a := s.ask(write(0, makeNode("/free", "", 0))); a.err != nil {
+		t.Fatal(a.err)
+	}
+	if err := s.flush(t.Context()); err != nil {
+		t.Errorf("while it writes: %v", err)
+	}
+	s.stop()
+	if err := s.flush(t.Context()); !errors.Is(err, errNotWriter) {
+		t.Errorf("of a writer that has stopped: %v", err)
 	}
 }
