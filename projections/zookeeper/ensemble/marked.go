@@ -98,6 +98,7 @@ func unconnected(err error) bool {
 // write does the operations and updates the mark, in one multi. A path that stands in
 // the way of the others is left for later.
 func (r *term) write(ctx context.Context, batch []op) error {
+	before := r.Seq
 	if r.until != 0 && len(r.later) == 0 {
 		r.Seq = r.until // with this multi everything up to there is written, or nothing of it
 	}
@@ -124,6 +125,7 @@ func (r *term) write(ctx context.Context, batch []op) error {
 			r.wrote(results[0].Stat, batch)
 			return nil
 		case failed > 0:
+			r.Seq = before // nothing of it is written: what was made here since is not missing there
 			if len(batch) == 1 {
 				r.postpone(batch[0].path, batch[0].v, batch[0].seq, err)
 				return nil

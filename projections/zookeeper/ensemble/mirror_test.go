@@ -191,3 +191,58 @@ func TestRefusedAndFailedImports(t *testing.T) {
 		t.Errorf("%+v, %+v", st, st.LastDrift)
 	}
 }
+
+// Many nodes and large ones go over in as many multis as it takes, each within what an ensemble
+// accepts. One that cannot be written there holds up nothing but itself, is named, and is
+// written once it can be.
+func TestManyAndLargeNodes(t *testing.T) {
+	t.Parallel()
+	here, there := open(t, namespace), open(t, "ensemble")
+	us, them := here.client(t), there.client(t)
+	const nodes = 300
+	for i := range nodes {
+		put(t, us, fmt.Sprintf("/test/many/%03d", i), "x", 0)
+	}
+	for i := range 4 {
+		put(t, us, fmt.Sprint("/test/large/", i), strings.Repeat("x", 300<<10), 0)
+	}
+	m := mirrors(t, here, there, nil)
+	same(t, "the beginning", us, them)
+	multis, most := 0, 0
+	for _, p := range there.proposals(t, 1, mark) {
+		size := 0
+		for _, op := range p.GetOps() {
+			if op.GetSetData().GetPath() != mark {
+				size += len(op.GetCreate().GetPath()) + len(op.GetCreate().GetData())
+			}
+		}
+		if len(p.GetOps()) > 1 {
+			multis++
+		}
+		if most = max(most, len(p.GetOps())-1); size > 512<<10 || len(p.GetOps()) > 129 {
+			t.Errorf("%d bytes in %d operations", size, len(p.GetOps()))
+		}
+	}
+	if most != 128 || multis > 10 {
+		t.Errorf("%d multis, the longest of %d nodes", multis, most)
+	}
+	setACL(t, them, chroot+"/test/many", zk.WorldACL(zk.PermAll&^zk.PermCreate))
+	m.shows(t, "rest", func(s ensemble.Status) bool { return s.Seq == here.last(t) })
+	multi := []any{}
+	for _, p := range []string{"/test/large/new", "/test/many/new", "/test/newer"} {
+		multi = append(multi, &zk.CreateRequest{Path: p, Data: []byte("1"), Acl: zk.WorldACL(zk.PermAll)})
+	}
+	if _, err := us.Multi(multi...); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, them, chroot+"/test/large/new", "1")
+	holds(t, them, chroot+"/test/newer", "1")
+	m.shows(t, "what is stuck", func(s ensemble.Status) bool {
+		return s.Stuck == 1 && s.StuckAt[0].Path == "/test/many/new" && strings.HasPrefix(s.StuckAt[0].Why, "create: ")
+	})
+	wait.For(t, "some more attempts", func() bool { return len(there.proposals(t, 1, chroot+"/test/many/new")) > 5 })
+	holds(t, us, "/test/many/new", "1") // what was never written there has not been removed there
+	setACL(t, them, chroot+"/test/many", zk.WorldACL(zk.PermAll))
+	holds(t, them, chroot+"/test/many/new", "1")
+	m.shows(t, "that nothing is", func(s ensemble.Status) bool { return s.Stuck == 0 })
+}
