@@ -113,13 +113,16 @@ type Service struct {
 	Endpoints   map[string]Handler
 }
 
-// Commands hosts and calls NATS micro services.
+// Commands hosts and calls NATS micro services. A handler's ctx says who asked ([AskedOf]).
 type Commands interface {
 	// Serve registers the service and returns a function that takes it down.
 	Serve(ctx context.Context, s Service) (stop func(), err error)
 	// Call asks <service name>.<endpoint> of the namespace. A refusal is a *CommandError, nobody
 	// there or no answer in time ErrUnavailable.
 	Call(ctx context.Context, bzid, command string, payload []byte) ([]byte, error)
+	// Asked is who asked for what an event of the log says. It is an ErrInvalid where askers are
+	// known by their keys and a request is signed by none of them; facts are their owners' word.
+	Asked(r events.Recorded) (events.Asked, error)
 }
 
 // PulseRoot is the first token of what machines tell each other many times a second:

@@ -12,6 +12,7 @@ import (
 const (
 	CodeInvalid     = "INVALID"
 	CodeNotFound    = "NOT_FOUND"
+	CodeForbidden   = "FORBIDDEN" // to whoever asks
 	CodeConflict    = "CONFLICT"
 	CodeUnavailable = "UNAVAILABLE" // ask again
 	CodeInternal    = "INTERNAL"

@@ -27,6 +27,7 @@ type Header struct {
 	Correlation string // correlation-id: the request that all of this answers
 	Causation   string // causation-id: ID of the event that led to this one
 	Traceparent string // W3C trace context
+	Asked       Asked  // who asked for it
 }
 
 // Recorded is an event as the log holds it.

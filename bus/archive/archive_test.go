@@ -64,7 +64,7 @@ func story(t testing.TB, n int) *mem.Bus {
 		default:
 			_, err = b.Log().Append(ctx, bus.Draft{Subject: events.Join("b", "model", name), Expect: bus.Any,
 				Event:  &model.Event{Body: &model.Event_UnloadAccepted{UnloadAccepted: &model.UnloadAccepted{Reason: fmt.Sprint("turn ", i)}}},
-				Header: events.Header{ID: fmt.Sprint("id", i), Source: "portal", Correlation: "c", Causation: "d", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}})
+				Header: events.Header{ID: fmt.Sprint("id", i), Source: "portal", Correlation: "c", Causation: "d", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Asked: askers[i%len(askers)]}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -104,6 +104,9 @@ func same(t *testing.T, got, want []events.Recorded) {
 		}
 	}
 }
+
+// askers are those of the story, nobody among them.
+var askers = []events.Asked{{}, {By: "operator", Key: "UABC", From: "laptop"}, {By: "ann"}, {}, {By: "ann", Key: "UDEF", Proof: "p"}}
 
 func write(t testing.TB, dir string, log bus.Log, until uint64, o archive.WriterOptions) *archive.Archive {
 	t.Helper()

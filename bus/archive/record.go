@@ -23,6 +23,7 @@ import (
 //	uvarint  subject, type and source, as indexes into the table
 //	byte     flags
 //	strings  id, correlation, causation, traceparent
+//	strings  with flagAsked: by, key, from, proof of who asked
 //	string   body: binary protobuf; of an event that did not decode in full, what it was
 //
 // A string is its uvarint length and its bytes. What did not decode in full is decoded anew
@@ -30,6 +31,9 @@ import (
 const (
 	flagBinary = 1 << 0 // it was binary when it was stored, so the body is the original
 	flagFailed = 1 << 1 // it did not decode, or not in full: the body is the original
+	flagAsked  = 1 << 2 // who asked stands before the body
+
+	flagsKept = flagBinary | flagFailed // the body is the original
 )
 
 // encoder builds one block and the original bytes beside it.
@@ -84,18 +88,25 @@ func (e *encoder) add(r events.Recorded) error {
 			return fmt.Errorf("sequence %d: %w", r.Seq, err)
 		}
 	}
+	if r.Header.Asked != (events.Asked{}) {
+		flags |= flagAsked
+	}
 	b := binary.AppendUvarint(e.records, r.Seq-e.prev)
 	b = binary.AppendVarint(b, at-e.at)
 	for _, s := range []string{string(r.Subject), r.Header.Type, r.Header.Source} {
 		b = binary.AppendUvarint(b, e.name(s))
 	}
 	b = append(b, flags)
-	for _, s := range []string{r.Header.ID, r.Header.Correlation, r.Header.Causation, r.Header.Traceparent} {
+	said := []string{r.Header.ID, r.Header.Correlation, r.Header.Causation, r.Header.Traceparent}
+	if a := r.Header.Asked; flags&flagAsked != 0 {
+		said = append(said, a.By, a.Key, a.From, a.Proof)
+	}
+	for _, s := range said {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	b = append(binary.AppendUvarint(b, uint64(len(body))), body...)
 	e.records, e.prev, e.at = b, r.Seq, at
-	if flags == 0 {
+	if flags&flagsKept == 0 {
 		e.raw = append(binary.AppendUvarint(e.raw, uint64(len(r.Data))), r.Data...)
 	}
 	e.count++
@@ -220,7 +231,7 @@ func (t *batch) decode(payload, raw []byte, from uint64, wanted want) error {
 			return d.err
 		}
 		switch {
-		case flags != 0:
+		case flags&flagsKept != 0:
 			r.Data = body
 		case raw != nil:
 			if r.Data = rd.bytes(); rd.err != nil {
@@ -288,6 +299,9 @@ func (t *batch) record(d *decoder, r *events.Recorded, seq uint64, at int64) (on
 	*r = events.Recorded{
 		Seq: seq, Subject: events.Subject(on.text), Time: time.Unix(0, at).UTC(), Binary: flags&flagBinary != 0,
 		Header: events.Header{Type: kind.text, Source: source.text, ID: d.string(), Correlation: d.string(), Causation: d.string(), Traceparent: d.string()},
+	}
+	if flags&flagAsked != 0 {
+		r.Header.Asked = events.Asked{By: d.string(), Key: d.string(), From: d.string(), Proof: d.string()}
 	}
 	return on, flags, d.bytes()
 }

@@ -317,6 +317,7 @@ func testEnvelope(t *testing.T, b bus.Bus) {
 	want := events.Header{
 		ID: unique(), Type: "unloadAccepted", Source: "portal", Correlation: "c1", Causation: "c0",
 		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		Asked:       events.Asked{By: "operator", Key: "UABC", From: "laptop"},
 	}
 	d := draft(subject(t), bus.Any, "x")
 	d.Header = want

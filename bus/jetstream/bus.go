@@ -13,6 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/asker"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/leases"
 	"github.com/monolith-go/monolith/bus/jetstream/internal/letters"
@@ -30,6 +31,7 @@ type Config struct {
 	Name           string             // the connection's name in the server's lists; default monolith
 	BZID           string             // whose letters are listed, and where letters without a bzid go
 	CredsFile      string             // the user's credentials, or an NKey's seed alone
+	Askers         string             // file with the public NKeys of those whose commands are answered; "": everybody's are
 	Keys           mtls.Files         // TLS: the authorities to trust, the certificate to show; none: as the URL and the server say
 	Replicas       int                // of each stream, which is moved to so many; default: it is left alone, a new one has as many as the log, 1 without a log
 	Timeout        time.Duration      // of a call whose ctx has no deadline; default 15 s
@@ -50,6 +52,7 @@ type Bus struct {
 	events  *committer
 	deltas  *committer
 	tail    *tail
+	asker   *asker.Who
 	letters *letters.Letters
 	first   atomic.Uint64 // oldest event known to be held; guards before it are of trimmed ones
 }
@@ -74,6 +77,10 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
 		defer cancel()
 	}
+	who, err := asker.New(cfg.CredsFile, cfg.Askers)
+	if err != nil {
+		return nil, fmt.Errorf("connect to nats: %w", err)
+	}
 	how := conn.Config{URL: cfg.URL, Name: cfg.Name, CredsFile: cfg.CredsFile, Keys: cfg.Keys, Timeout: cfg.Timeout, Log: cfg.Log, Health: cfg.Health}
 	if cfg.Server != nil {
 		how.Server = cfg.Server
@@ -82,7 +89,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bus{cfg: cfg, conn: c, letters: letters.New(c, cfg.BZID)}
+	b := &Bus{cfg: cfg, conn: c, asker: who, letters: letters.New(c, cfg.BZID, who.Sign)}
 	if err := b.open(ctx); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("connect to nats: %w", err)

@@ -139,6 +139,12 @@ func (h *hosted) admit(r micro.Request, handler bus.Handler) {
 		ctx, cancel := context.WithTimeout(h.ctx, timeout)
 		defer cancel()
 		ctx = tracectx.With(ctx, r.Headers().Get(wire.Traceparent))
+		who, unknown := h.b.asked(r.Subject(), r.Headers(), r.Data())
+		if unknown != nil {
+			h.respond(r, nil, unknown)
+			return
+		}
+		ctx = bus.WithAsked(ctx, who)
 		reply, refusal := wire.Answer(ctx, handler, r.Data())
 		h.respond(r, reply, refusal)
 	})
@@ -181,6 +187,13 @@ func (c commands) Call(ctx context.Context, bzid, command string, payload []byte
 	m := &nats.Msg{Subject: subject, Data: payload, Header: nats.Header{timeoutHeader: {time.Until(deadline).String()}}}
 	if t := tracectx.Of(ctx); t != "" {
 		m.Header[wire.Traceparent] = []string{t}
+	}
+	if !strings.HasPrefix(subject, bus.PulseRoot+".") {
+		who, err := c.b.asker.Sign(subject, payload, time.Now())
+		if err != nil {
+			return nil, fmt.Errorf("call %s: %w", subject, err)
+		}
+		wire.EncodeAsked(who, m.Header)
 	}
 	reply, err := c.b.conn.NATS.RequestMsgWithContext(ctx, m)
 	switch {

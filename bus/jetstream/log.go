@@ -25,6 +25,10 @@ func (l logStream) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, e
 	if err != nil {
 		return nil, err
 	}
+	wire.Attribute(ready, bus.AskedOf(ctx))
+	if err := l.b.sign(ready); err != nil {
+		return nil, err
+	}
 	l.b.tail.expect(drafts, ready)
 	msgs := make([]outgoing, len(ready))
 	now := time.Now()

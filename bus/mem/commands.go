@@ -9,6 +9,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/internal/tracectx"
 )
 
@@ -79,6 +80,9 @@ func (c *commands) pick(subject string) *endpoint {
 	return e
 }
 
+// Asked implements bus.Commands: nobody but this process writes here.
+func (c *commands) Asked(r events.Recorded) (events.Asked, error) { return r.Header.Asked.Fact(), nil }
+
 func (c *commands) Call(ctx context.Context, bzid, command string, payload []byte) ([]byte, error) {
 	if err := usable(ctx, c.bus.closed); err != nil {
 		return nil, err
@@ -104,7 +108,7 @@ func (c *commands) Call(ctx context.Context, bzid, command string, payload []byt
 		refusal *bus.CommandError
 	}
 	done := make(chan answer, 1)
-	run, cancel := context.WithCancel(tracectx.With(e.ctx, tracectx.Of(ctx)))
+	run, cancel := context.WithCancel(bus.WithAsked(tracectx.With(e.ctx, tracectx.Of(ctx)), bus.AskedOf(ctx)))
 	stop := context.AfterFunc(ctx, cancel) // the caller's deadline is the handler's too
 	request := bytes.Clone(payload)
 	go func() {

@@ -233,6 +233,7 @@ func (l logView) Append(ctx context.Context, drafts ...bus.Draft) ([]uint64, err
 	if err != nil {
 		return nil, err
 	}
+	wire.Attribute(ready, bus.AskedOf(ctx))
 	items := make([]item, len(ready))
 	now := time.Now()
 	for i, r := range ready {

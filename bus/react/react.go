@@ -38,12 +38,13 @@ const (
 type Config struct {
 	Log     bus.Log
 	Letters bus.DeadLetters
-	Owner   string                // the role: source of its facts, and who parks
-	BZID    string                // the namespace that it owns: its reactions' places are apart from others'
-	Health  *health.State         // told of events that are tried again and again; nil: nobody looks
-	Logger  *slog.Logger          // default: none
-	Tracer  trace.Tracer          // default: none
-	Metrics prometheus.Registerer // default: none
+	Owner   string                                      // the role: source of its facts, and who parks
+	Asked   func(events.Recorded) (events.Asked, error) // who asked for what an event says, whose errors park it; nil: as it says
+	BZID    string                                      // the namespace that it owns: its reactions' places are apart from others'
+	Health  *health.State                               // told of events that are tried again and again; nil: nobody looks
+	Logger  *slog.Logger                                // default: none
+	Tracer  trace.Tracer                                // default: none
+	Metrics prometheus.Registerer                       // default: none
 }
 
 // Handler decides what follows from r. The drafts are appended together; none is fine.
@@ -256,6 +257,14 @@ func (x *reaction) attempt(ctx context.Context, r events.Recorded) (int, error) 
 	if r.Err != nil {
 		return 0, r.Err
 	}
+	who := r.Header.Asked.Fact()
+	if x.r.cfg.Asked != nil {
+		var err error
+		if who, err = x.r.cfg.Asked(r); err != nil {
+			return 0, err
+		}
+	}
+	ctx = bus.WithAsked(ctx, who)
 	drafts, err := x.handle(ctx, r)
 	if err != nil || len(drafts) == 0 {
 		return 0, err

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/internal/compat/cli"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/auth"
+	"github.com/monolith-go/monolith/internal/host/call"
 	"github.com/monolith-go/monolith/internal/host/dlq"
 	"github.com/monolith-go/monolith/internal/host/doctor"
 	"github.com/monolith-go/monolith/internal/host/jobs"
@@ -96,7 +97,7 @@ func newRoot() *cobra.Command {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), newExplain(), doctor.Command(), newArchive(), newTrim()} {
+	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), call.Command(), newExplain(), doctor.Command(), newArchive(), newTrim()} {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}

@@ -104,6 +104,15 @@ func prepare(d bus.Draft) (Ready, error) {
 	return Ready{Subject: string(d.Subject), Header: h, Data: data, Expect: d.Expect, Binary: d.Binary}, nil
 }
 
+// Attribute has what is stored say who asked for it, unless it does.
+func Attribute(ready []Ready, a events.Asked) {
+	for i := range ready {
+		if h := &ready[i].Header; h.Asked == (events.Asked{}) {
+			h.Asked = a
+		}
+	}
+}
+
 // invalid makes err an events.ErrInvalid unless it is one already.
 func invalid(err error) error {
 	if errors.Is(err, events.ErrInvalid) {

@@ -21,6 +21,10 @@ const (
 	Causation   = "causation-id"
 	Traceparent = "traceparent"
 	ContentType = "content-type"
+	AskedBy     = "asked-by"
+	AskedKey    = "asked-key"
+	AskedFrom   = "asked-from"
+	AskedProof  = "asked-proof"
 	Protobuf    = "application/protobuf"
 	JSON        = "application/json"
 )
@@ -42,13 +46,28 @@ func Encode(h events.Header, subject string, at time.Time) map[string][]string {
 			m[k] = []string{v}
 		}
 	}
+	EncodeAsked(h.Asked, m)
 	return m
+}
+
+// EncodeAsked writes who asks into headers, in place of what they say of that.
+func EncodeAsked(a events.Asked, m map[string][]string) {
+	for k, v := range map[string]string{AskedBy: a.By, AskedKey: a.Key, AskedFrom: a.From, AskedProof: a.Proof} {
+		if delete(m, k); v != "" {
+			m[k] = []string{v}
+		}
+	}
+}
+
+// DecodeAsked reads who asks, as it says.
+func DecodeAsked(m map[string][]string) events.Asked {
+	return events.Asked{By: first(m, AskedBy), Key: first(m, AskedKey), From: first(m, AskedFrom), Proof: first(m, AskedProof)}.Bounded()
 }
 
 // HeaderSize bounds the bytes that the envelope takes, with room for what the bus adds.
 func HeaderSize(h events.Header, subject string) int {
 	n := 512 + 2*len(h.ID) + 2*len(subject)
-	for _, v := range []string{h.Type, h.Source, h.Correlation, h.Causation, h.Traceparent} {
+	for _, v := range []string{h.Type, h.Source, h.Correlation, h.Causation, h.Traceparent, h.Asked.By, h.Asked.Key, h.Asked.From, h.Asked.Proof} {
 		n += len(v)
 	}
 	return n
@@ -64,6 +83,7 @@ func Decode(m map[string][]string, stream string, seq uint64) (h events.Header, 
 		Correlation: first(m, Correlation),
 		Causation:   first(m, Causation),
 		Traceparent: first(m, Traceparent),
+		Asked:       DecodeAsked(m),
 	}
 	if h.ID == "" {
 		h.ID = first(m, MsgID)
@@ -90,6 +110,9 @@ func first(m map[string][]string, key string) string {
 
 // checkHeader refuses what would break out of its header line.
 func checkHeader(h events.Header) error {
+	if h.Asked != h.Asked.Bounded() {
+		return fmt.Errorf("%w: who asked, %q, is too long or cannot be printed", events.ErrInvalid, h.Asked)
+	}
 	for _, v := range []string{h.ID, h.Source, h.Correlation, h.Causation, h.Traceparent} {
 		if strings.ContainsAny(v, "\r\n\x00") {
 			return fmt.Errorf("%w: header value %q has a line break", events.ErrInvalid, v)

@@ -54,8 +54,8 @@ func initCommand() *cobra.Command {
 				if h.Person() {
 					continue
 				}
-				fmt.Fprintf(w, "  monolith %s --nats tls://%s --nats-ca %s --nats-cert %s --nats-key %s --nats-creds %s --tls-ca %[3]s --tls-cert %[4]s --tls-key %[5]s\n",
-					h.Name, cfg.Listen, in(CAFile), in(h.Name+".pem"), in(h.Name+".key"), in(h.Name+".nk"))
+				fmt.Fprintf(w, "  monolith %s --nats tls://%s --nats-ca %s --nats-cert %s --nats-key %s --nats-creds %s --nats-askers %s --tls-ca %[3]s --tls-cert %[4]s --tls-key %[5]s\n",
+					h.Name, cfg.Listen, in(CAFile), in(h.Name+".pem"), in(h.Name+".key"), in(h.Name+".nk"), in(Askers))
 			}
 			return nil
 		},

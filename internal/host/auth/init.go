@@ -46,6 +46,7 @@ const (
 	CAFile     = "ca.pem"
 	caKey      = "ca.key"
 	ServerConf = "nats.conf"
+	Askers     = "askers"      // names and public keys, for those who answer commands
 	UsersConf  = "users.conf"  // the part of it that says who may do what
 	server     = "nats-server" // begins the files of the server's own certificate
 )
@@ -92,6 +93,9 @@ func Init(c Config, now time.Time) (err error) {
 		return err
 	}
 	if err := ca.writeSelf(tmp); err != nil {
+		return err
+	}
+	if err := writeSynced(filepath.Join(tmp, Askers), []byte(askers(users))); err != nil {
 		return err
 	}
 	if err := writeSynced(filepath.Join(tmp, UsersConf), []byte(usersConf(users))); err != nil {

@@ -33,6 +33,18 @@ func usersConf(users map[string]string) string {
 	return b.String()
 }
 
+// askers are the public keys of all who may send commands: all but the reader.
+func askers(users map[string]string) string {
+	var b strings.Builder
+	b.WriteString("# Made by monolith auth init: --nats-askers of the roles\n")
+	for _, h := range Who {
+		if h.grant().Acts {
+			fmt.Fprintf(&b, "%s %s\n", h.Name, users[h.Name])
+		}
+	}
+	return b.String()
+}
+
 func quoted(subjects []string) string {
 	out := make([]string, len(subjects))
 	for i, s := range subjects {

@@ -34,6 +34,7 @@ type Config struct {
 	Level   string
 	Keys    mtls.Files    // of the connection to NATS: the server's authorities, the certificate that it is shown
 	Creds   string        // file with the NATS user's JWT and seed, or an NKey's seed alone
+	Askers  string        // file with the keys of those whose commands are answered; "": everybody's are
 	Archive string        // folder; "": the one that the log remembers, if it is here
 	Bare    bool          // never an archive: the log itself is read
 	Copies  int           // of each stream on the servers of a cluster; 0: streams are left as they are
@@ -89,6 +90,7 @@ func (c *Config) keyFlags() []keyFlag {
 		{&c.Keys.Cert, "nats-cert", "MONOLITH_NATS_CERT", "`file` with the certificate (PEM) that NATS is shown; read anew at each connection when it has changed"},
 		{&c.Keys.Key, "nats-key", "MONOLITH_NATS_KEY", "`file` with its private key (PEM)"},
 		{&c.Creds, "nats-creds", "MONOLITH_NATS_CREDS", "`file` with the NATS user's credentials (a JWT and its seed), or with an NKey's seed alone"},
+		{&c.Askers, "nats-askers", "MONOLITH_NATS_ASKERS", "`file` with a name and a public NKey on each line, such as askers of monolith auth init: nobody else's commands are answered, and facts say who asked; empty: everybody's are"},
 	}
 }
 
@@ -172,7 +174,7 @@ func (c *Config) Dial(ctx context.Context, name string) (bus.Bus, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.NATS, Name: name, BZID: c.BZID, Keys: c.Keys, CredsFile: c.Creds, Replicas: c.Copies, Look: c.Look, Log: c.Log, Health: c.Health})
+	b, err := jetstream.Connect(ctx, jetstream.Config{URL: c.NATS, Name: name, BZID: c.BZID, Keys: c.Keys, CredsFile: c.Creds, Askers: c.Askers, Replicas: c.Copies, Look: c.Look, Log: c.Log, Health: c.Health})
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s (is it running? --nats names another): %w", Redacted(c.NATS), err)
 	}

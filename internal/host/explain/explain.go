@@ -236,8 +236,9 @@ func (e *Explanation) facts(ctx context.Context, log bus.Log, bzid string, shard
 		if err != nil {
 			return err
 		}
-		e.Facts = append(e.Facts, history.Line{Seq: r.Seq, Time: r.Time.UTC(), Subject: string(r.Subject), ID: r.Header.ID, Type: catalog.Type(r.Event), Source: r.Header.Source,
-			Correlation: r.Header.Correlation, Causation: r.Header.Causation, Event: body})
+		line := history.LineOf(r)
+		line.Type, line.Event = catalog.Type(r.Event), body
+		e.Facts = append(e.Facts, line)
 	}
 	slices.SortFunc(e.Facts, func(a, b history.Line) int { return int(int64(a.Seq) - int64(b.Seq)) })
 	return nil

@@ -27,15 +27,24 @@ type Line struct {
 	Source      string          `json:"source,omitempty"`
 	Correlation string          `json:"correlation,omitempty"`
 	Causation   string          `json:"causation,omitempty"`
+	AskedBy     string          `json:"askedBy,omitempty"`
+	AskedKey    string          `json:"askedKey,omitempty"` // "": whoever asked said by itself who it is
+	AskedFrom   string          `json:"askedFrom,omitempty"`
 	Event       json.RawMessage `json:"event,omitempty"`
 	Error       string          `json:"error,omitempty"`
 	Data        []byte          `json:"data,omitempty"` // of what cannot be read
 }
 
+// LineOf is an event's line, but for what it says.
+func LineOf(r events.Recorded) Line {
+	return Line{Seq: r.Seq, Time: r.Time.UTC(), Subject: string(r.Subject), ID: r.Header.ID, Type: r.Header.Type,
+		Source: r.Header.Source, Correlation: r.Header.Correlation, Causation: r.Header.Causation,
+		AskedBy: r.Header.Asked.By, AskedKey: r.Header.Asked.Key, AskedFrom: r.Header.Asked.From}
+}
+
 // Print writes the event as one line, of JSON or for people.
 func Print(w io.Writer, r events.Recorded, asJSON bool) error {
-	line := Line{Seq: r.Seq, Time: r.Time.UTC(), Subject: string(r.Subject), ID: r.Header.ID, Type: r.Header.Type,
-		Source: r.Header.Source, Correlation: r.Header.Correlation, Causation: r.Header.Causation}
+	line := LineOf(r)
 	if r.Err != nil {
 		line.Error, line.Data = r.Err.Error(), r.Data
 	} else {
@@ -51,6 +60,9 @@ func Print(w io.Writer, r events.Recorded, asJSON bool) error {
 	text := string(line.Event)
 	if r.Err != nil {
 		text = fmt.Sprintf("cannot be read (%s): %q", r.Err, r.Data)
+	}
+	if who := r.Header.Asked.String(); who != "" {
+		text += "  # asked by " + who
 	}
 	_, err := fmt.Fprintf(w, "%6d  %s  %-34s %s\n", line.Seq, line.Time.Format("15:04:05.000"), strings.TrimPrefix(line.Subject, events.Root+"."), text)
 	return err

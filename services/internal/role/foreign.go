@@ -46,6 +46,6 @@ func park(hint string) func(context.Context, events.Recorded) ([]bus.Draft, erro
 func Reactions(env services.Env, owner string) react.Config {
 	return react.Config{
 		Log: env.Bus.Log(), Letters: env.Bus.DeadLetters(), Owner: owner, BZID: env.BZID,
-		Health: env.Health, Logger: env.Log, Tracer: env.Tracer, Metrics: env.Metrics,
+		Asked: env.Bus.Commands().Asked, Health: env.Health, Logger: env.Log, Tracer: env.Tracer, Metrics: env.Metrics,
 	}
 }

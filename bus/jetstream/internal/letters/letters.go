@@ -27,13 +27,19 @@ type Letters struct {
 	conn   *conn.Conn
 	bzid   string
 	shares shares
+	sign   signs
 }
+
+// signs says who asks for what a subject takes.
+type signs func(subject string, data []byte, now time.Time) (events.Asked, error)
 
 var _ bus.DeadLetters = (*Letters)(nil)
 
 // New returns the letters of a namespace, "" being all; its streams are there. A process has
-// one, which counts what it parks.
-func New(c *conn.Conn, bzid string) *Letters { return &Letters{conn: c, bzid: bzid} }
+// one, which counts what it parks. A request that is sent again is the request of whoever does that.
+func New(c *conn.Conn, bzid string, sign signs) *Letters {
+	return &Letters{conn: c, bzid: bzid, sign: sign}
+}
 
 func (l *Letters) stream(name string) stream.Stream { return stream.Of(l.conn, name) }
 
@@ -228,6 +234,13 @@ func (l *Letters) Redrive(ctx context.Context, seq uint64, data []byte) (uint64,
 	}
 	if len(data) > wire.MaxEvent {
 		return 0, fmt.Errorf("re-drive letter %d: %w: %d bytes", seq, bus.ErrTooLarge, len(data))
+	}
+	if strings.HasSuffix(p.Subject, ".request") {
+		who, err := l.sign(p.Subject, data, time.Now())
+		if err != nil {
+			return 0, fmt.Errorf("re-drive letter %d: %w", seq, err)
+		}
+		wire.EncodeAsked(who, header)
 	}
 	a, err := l.put(ctx, &nats.Msg{Subject: p.Subject, Header: header, Data: data})
 	if err != nil {

@@ -50,8 +50,10 @@ type Order struct {
 	Keep   bool // it is to be exempt from those that are deleted
 	Done   chan Answer
 	Gone   <-chan struct{} // closed once nobody waits for Done
+	asked  events.Asked    // by the first of those for whom the checkpoint is made
 }
 
+// Answer is what came of an order.
 type Answer struct {
 	ID  int64
 	Seq uint64
@@ -205,7 +207,7 @@ func (c *Chief) HandleRequests(ctx context.Context, first Order) {
 			more = false
 		}
 	}
-	done := c.HandleRequest(ctx, one)
+	done := c.HandleRequest(bus.WithAsked(ctx, one.asked), one)
 	for _, o := range all {
 		o.Done <- done
 	}
@@ -464,7 +466,7 @@ func (c *Chief) HandleCheckpoint(ctx context.Context, payload []byte) ([]byte, e
 
 // order has the chief make a checkpoint, and waits for what comes of it until ctx ends.
 func (c *Chief) order(ctx context.Context, o Order) (Answer, error) {
-	o.Done, o.Gone = make(chan Answer, 1), ctx.Done()
+	o.asked, o.Done, o.Gone = bus.AskedOf(ctx), make(chan Answer, 1), ctx.Done()
 	select {
 	case c.Asked <- o:
 	case <-ctx.Done():
