@@ -35,8 +35,17 @@ func (s *Stack) control(name string, args ...string) []Task {
 	return []Task{{Name: name, control: true, Args: slices.Concat(s.snapshots(name), args)}}
 }
 
-func portalTasks(s *Stack) []Task    { return s.control("portal") }
-func publisherTasks(s *Stack) []Task { return s.control("publisher") }
+func portalTasks(s *Stack) []Task { return s.control("portal") }
+
+// publisherTasks measures canaries where there is a Kafka.
+func publisherTasks(s *Stack) []Task {
+	if s.Config.NoKafka {
+		return s.control("publisher")
+	}
+	c := s.Config
+	return s.control("publisher", append(c.KafkaAccess.Args(), "--kafka", c.Kafka, "--ratings-topic", c.Topics.Ratings, "--predictions-topic", c.Topics.Predictions,
+		"--format", cmp.Or(c.Format, input.JSON.String()))...)
+}
 
 func registryTasks(s *Stack) []Task {
 	p := &s.Config.Ports

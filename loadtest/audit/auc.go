@@ -6,6 +6,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/eval"
+	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/loadtest/rating"
 )
 
@@ -66,11 +67,10 @@ func join(t *Topic, s *Scores, stream, model, frozen string, half int, best func
 			continue
 		}
 		x := joined{index: index, liked: r.Label(), online: math.NaN(), frozen: math.NaN(), best: math.NaN()}
-		id := rec.Headers[rating.HeaderRequest]
-		position, perr := strconv.Atoi(rec.Headers[rating.HeaderPosition])
-		if id != "" && perr == nil {
-			if v, ok := s.byRequest[request{model, id, position}]; ok {
-				x.online, x.asked = v.score, v.at
+		key, asked := impression.KeyOf(rec.Headers)
+		if asked {
+			if v, ok := s.answers.Answer(impression.Of{Model: model}, key); ok {
+				x.online, x.asked = v.Score, v.TimeUS
 				out.Scored++
 			} else {
 				out.Missing++
@@ -79,8 +79,8 @@ func join(t *Topic, s *Scores, stream, model, frozen string, half int, best func
 		if index < half {
 			continue
 		}
-		if v, ok := s.byRequest[request{frozen, id, position}]; ok && frozen != "" && id != "" && perr == nil {
-			x.frozen = v.score
+		if v, ok := s.answers.Answer(impression.Of{Model: frozen}, key); ok && frozen != "" && asked {
+			x.frozen = v.Score
 		} else if v, ok := s.byPair[pair{frozen, r.User, r.Movie}]; ok && frozen != "" {
 			x.frozen = v // scored afterwards under another request, see scenario.Scores.Backfill
 		}

@@ -91,7 +91,12 @@ func TestReadTopics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Malformed != 1 || s.byRequest[request{model, "r", 2}].score != 0.25 || s.byPair[pair{model, 3, 4}] != 0.25 {
+	asked, _ := s.answers.Answer(impression.Of{Model: model}, impression.Key{RequestID: "r", Row: 2})
+	s.Add(&impression.Impression{RequestID: "shadow", Model: model, Shadow: true})
+	if _, counted := s.answers.Answer(impression.Of{Model: model}, impression.Key{RequestID: "shadow"}); counted {
+		t.Error("a shadow counts as an answer")
+	}
+	if s.Malformed != 1 || asked.Score != 0.25 || s.byPair[pair{model, 3, 4}] != 0.25 {
 		t.Errorf("%+v", s)
 	}
 }

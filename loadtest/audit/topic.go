@@ -142,19 +142,9 @@ func DecodeAcks(r io.Reader) (Acks, error) {
 
 // Scores are the predictions found on the impressions topic.
 type Scores struct {
-	byRequest map[request]answer
+	answers   impression.Joiner // by model
 	byPair    map[pair]float64
 	Malformed int // records that are no impressions
-}
-
-type request struct {
-	model, id string
-	row       int
-}
-
-type answer struct {
-	score float64
-	at    int64 // Unix microseconds
 }
 
 type pair struct {
@@ -167,13 +157,10 @@ func (s *Scores) Add(i *impression.Impression) {
 	if i.Shadow {
 		return
 	}
-	if s.byRequest == nil {
-		s.byRequest, s.byPair = map[request]answer{}, map[pair]float64{}
+	if s.byPair == nil {
+		s.byPair = map[pair]float64{}
 	}
-	r := request{i.Model, i.RequestID, i.Row}
-	if _, again := s.byRequest[r]; !again {
-		s.byRequest[r] = answer{float64(i.Score), i.TimeUS}
-	}
+	s.answers.Add(impression.Of{Model: i.Model}, i)
 	user, movie := i.Inputs["user"], i.Inputs["movie"]
 	if len(user) != 1 || len(movie) != 1 { // another model's: it is asked for by request alone
 		return

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/publish"
@@ -17,6 +18,10 @@ func describe(d bus.Draft) (outcome, detail string) {
 		return "failed", b.PlanFailed.GetReason()
 	case *publish.Event_Led:
 		return "led", fmt.Sprintf("epoch %d", b.Led.GetEpoch())
+	case *publish.Event_CanaryDeclared:
+		return "canary", fmt.Sprintf("version %d beside version %d", b.CanaryDeclared.GetCandidate(), b.CanaryDeclared.GetStable())
+	case *publish.Event_CanaryDecided:
+		return strings.ToLower(b.CanaryDecided.GetVerdict().String()), b.CanaryDecided.GetReason()
 	case *publish.Event_Withdrawn:
 		return "withdrawn", b.Withdrawn.GetReason()
 	}

@@ -55,6 +55,10 @@ func (s *Server) leadTerm(ctx context.Context, term bus.Term) error {
 	term.Leading()
 	defer s.env.Health.OK(planProblem) // somebody else's from now on
 	defer clear(s.unplanned)
+	now := &leadership{led: led, running: map[string]*running{}}
+	s.term.Store(now)
+	defer now.end()
+	defer s.term.Store(nil)
 	return s.loop(ctx, led)
 }
 

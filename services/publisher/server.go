@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/monolith-go/monolith/internal/process/prom"
@@ -26,6 +27,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/publisher/canary"
 )
 
 const (
@@ -54,6 +56,10 @@ type Server struct {
 	looks   prometheus.Counter
 	holder  string // of the lease
 
+	source canary.Source
+	due    chan struct{}              // there may be a canary to decide
+	term   atomic.Pointer[leadership] // nil: another publisher leads
+
 	readyOnce func()
 	scale     scale                // of the leading goroutine alone, as is
 	unplanned map[string]time.Time // since when which loaded models have no plan
@@ -68,13 +74,13 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	log := env.Bus.Log()
 	s := &Server{
-		cfg: cfg, env: env, ready: make(chan struct{}),
+		cfg: cfg, env: env, ready: make(chan struct{}), due: make(chan struct{}, 1),
 		catalog: follow.New(log, registry.Catalog.Only(env.BZID), o),
 		fleet:   follow.New(log, registry.Fleet.Only(env.BZID), o),
 		plan:    follow.New(log, registry.Plan.Only(env.BZID), o),
 		facts: prom.Register(env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_publisher_facts_total",
-			Help: "Plans decided, by outcome: planned, failed or withdrawn.",
+			Help: "Plans and canaries decided, by outcome: planned, failed or withdrawn; canary, promoted, rolled_back or expired.",
 		}, []string{"outcome"})),
 		leads: prom.Register(env.Metrics, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "monolith_publisher_leader",
@@ -85,6 +91,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 			Help: "Looks at the views for what plans depend on.",
 		})),
 		holder: holderName(), scale: newScale(cfg.Recheck), unplanned: map[string]time.Time{},
+	}
+	if err := s.measureAt(); err != nil {
+		return nil, fmt.Errorf("publisher: %w", err)
 	}
 	s.readyOnce = sync.OnceFunc(func() { close(s.ready) })
 	s.store = role.Store{Log: log, Source: source, Wait: role.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait)}
@@ -115,7 +124,10 @@ func (s *Server) serve(ctx context.Context) error {
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
 		BZID: s.env.BZID, Name: source, Version: "1.0.0", Description: "who serves what",
 		Endpoints: map[string]bus.Handler{
-			"state": role.State(map[string]role.View{models.Name: s.catalog, fleet.Name: s.fleet, plan.Name: s.plan}),
+			"canaryStart": role.Handler(s.handleCanaryStart),
+			"canaryStop":  role.Handler(s.handleCanaryStop),
+			"canary":      role.Handler(s.handleCanary),
+			"state":       role.State(map[string]role.View{models.Name: s.catalog, fleet.Name: s.fleet, plan.Name: s.plan}),
 		},
 	})
 	if err != nil {
@@ -136,6 +148,7 @@ func (s *Server) loop(ctx context.Context, led *publish.Led) error {
 		if err := s.plans(ctx, led); err != nil {
 			return err
 		}
+		s.term.Load().follow(ctx, s)
 		s.tell()
 		s.readyOnce()
 		looked := time.Now()
@@ -144,6 +157,8 @@ func (s *Server) loop(ctx context.Context, led *publish.Led) error {
 			case <-ctx.Done():
 				return nil
 			case <-again.C:
+				waiting = false
+			case <-s.due:
 				waiting = false
 			case <-models:
 			case <-members:
@@ -253,6 +268,12 @@ func (s *Server) planModel(ctx context.Context, led *publish.Led, name string) e
 	ctx, cancel := context.WithTimeout(ctx, giveUp)
 	defer cancel()
 	drafts, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) { return s.decide(ctx, led, name) })
+	s.noted(name, drafts, seqs)
+	return err
+}
+
+// noted counts and logs what was appended.
+func (s *Server) noted(name string, drafts []bus.Draft, seqs []uint64) {
 	for i := range seqs {
 		outcome, detail := describe(drafts[i])
 		if outcome == "led" {
@@ -261,7 +282,6 @@ func (s *Server) planModel(ctx context.Context, led *publish.Led, name string) e
 		s.facts.WithLabelValues(outcome).Inc()
 		s.env.Log.Info("plan decided", "model", name, "outcome", outcome, "detail", detail, "seq", seqs[i])
 	}
-	return err
 }
 
 // decide reads the three views and drafts, behind the fence of led; the fact that led to
@@ -278,8 +298,16 @@ func (s *Server) decide(ctx context.Context, led *publish.Led, name string) ([]b
 	})
 	var sizes map[string]uint64
 	var unsized string
+	verdict := s.verdict(m, now)
+	if verdict != nil {
+		now.Canary.Decided.V = verdict
+	}
+	m.Load.V = promoted(m, now)
 	m.Load.V, sizes, unsized = s.scale.weigh(m.Load.V, floor(m, now))
 	drafts := decide(s.env.BZID, name, m, now, offers, sizes, unsized)
+	if verdict != nil {
+		drafts = append([]bus.Draft{fact(s.env.BZID, name, now.Seq, &publish.Event{Body: &publish.Event_CanaryDecided{CanaryDecided: verdict}})}, drafts...)
+	}
 	if len(drafts) == 0 {
 		return nil, nil
 	}

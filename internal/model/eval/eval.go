@@ -46,6 +46,21 @@ func AUC(scores []float64, labels []bool) float64 {
 	return float64(pairs2) / 2 / float64(pos) / float64(neg)
 }
 
+// Calibration is the mean score less the mean label: above 0 where scores promise too much. It is
+// NaN for no scores. It panics when the lengths differ.
+func Calibration(scores []float64, labels []bool) float64 {
+	if len(scores) != len(labels) {
+		panic(fmt.Sprintf("eval: %d scores for %d labels", len(scores), len(labels)))
+	}
+	sum := 0.0
+	for i, s := range scores {
+		if sum += s; labels[i] {
+			sum--
+		}
+	}
+	return sum / float64(len(scores))
+}
+
 // Point is the AUC of one window of a stream of predictions.
 type Point struct {
 	End   int     // predictions seen when the window closed

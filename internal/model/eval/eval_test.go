@@ -112,3 +112,20 @@ func TestPercentile(t *testing.T) {
 		t.Errorf("percentile of nothing: %v", got)
 	}
 }
+
+func TestCalibration(t *testing.T) {
+	for _, tc := range []struct {
+		scores []float64
+		labels []bool
+		want   float64
+	}{
+		{[]float64{0.5, 0.5}, []bool{true, false}, 0},
+		{[]float64{1, 0.5, 0.75, 0.75}, []bool{true, false, false, false}, 0.5},
+		{[]float64{0.25, 0}, []bool{true, true}, -0.875},
+		{nil, nil, math.NaN()},
+	} {
+		if got := Calibration(tc.scores, tc.labels); got != tc.want && !(math.IsNaN(got) && math.IsNaN(tc.want)) {
+			t.Errorf("%v of %v: %v, want %v", tc.scores, tc.labels, got, tc.want)
+		}
+	}
+}

@@ -72,16 +72,16 @@ type Impression struct {
 	Row         int                  `json:"row"` // within the request's batch
 	Model       string               `json:"model"`
 	Version     int64                `json:"version"`
-	TimeUS      int64                `json:"time_us"`          // when the answer was made, Unix microseconds
-	TookUS      int64                `json:"took_us"`          // to make it, inside the server; 0: not known
-	Shadow      bool                 `json:"shadow,omitempty"` // a canary's candidate scored a copy: it answered nobody
-	Inputs      map[string]IDs       `json:"inputs"`           // of each feature the first MaxFeatureRows
-	Floats      map[string][]float32 `json:"floats,omitempty"` // likewise
-	Score       float32              `json:"score"`            // of the first task
-	Scores      map[string]float32   `json:"scores,omitempty"` // by task, of a model of several
-	Rows        []Row                `json:"rows"`             // in the order of the model's features, and of a feature's ids
-	More        map[string]int       `json:"more,omitempty"`   // by feature: how many rows it read beyond those of Rows
-	DenseSeq    uint64               `json:"denseSeq"`         // MONOLITH_SYNC sequence of the dense variables
+	TimeUS      int64                `json:"time_us"`           // when the answer was made, Unix microseconds
+	TookUS      int64                `json:"took_us,omitempty"` // to make it, inside the server; 0: not known
+	Shadow      bool                 `json:"shadow,omitempty"`  // a canary's candidate scored a copy: it answered nobody
+	Inputs      map[string]IDs       `json:"inputs"`            // of each feature the first MaxFeatureRows
+	Floats      map[string][]float32 `json:"floats,omitempty"`  // likewise
+	Score       float32              `json:"score"`             // of the first task
+	Scores      map[string]float32   `json:"scores,omitempty"`  // by task, of a model of several
+	Rows        []Row                `json:"rows"`              // in the order of the model's features, and of a feature's ids
+	More        map[string]int       `json:"more,omitempty"`    // by feature: how many rows it read beyond those of Rows
+	DenseSeq    uint64               `json:"denseSeq"`          // MONOLITH_SYNC sequence of the dense variables
 	Traceparent string               `json:"traceparent,omitempty"`
 	Container   string               `json:"container,omitempty"` // that answered
 }
