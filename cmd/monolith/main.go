@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/auth"
 	"github.com/monolith-go/monolith/internal/host/call"
+	"github.com/monolith-go/monolith/internal/host/canary"
 	"github.com/monolith-go/monolith/internal/host/dlq"
 	"github.com/monolith-go/monolith/internal/host/doctor"
 	"github.com/monolith-go/monolith/internal/host/jobs"
@@ -93,7 +94,7 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), jobs.CheckpointCommand(), jobs.ControlCommand(), newDeclare(), newModel(), newVerify(), auth.Command(), loadtest.Command()}, benchCommands()...) {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), jobs.CheckpointCommand(), jobs.ControlCommand(), newDeclare(), newModel(), canary.Command(), newVerify(), auth.Command(), loadtest.Command()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
