@@ -9,6 +9,8 @@ import (
 // Root is the first token of every control-plane subject.
 const Root = "monolith"
 
+const requestEnd = ".request"
+
 // Subject is monolith.<bzid>.<context>.<aggregate>, with .request behind it for
 // requests from outside. Tokens are escaped reversibly.
 type Subject string
@@ -19,7 +21,10 @@ func Join(bzid, context, aggregate string) Subject {
 }
 
 // Request is where anyone may publish a ...Requested for the aggregate.
-func (s Subject) Request() Subject { return s + ".request" }
+func (s Subject) Request() Subject { return s + requestEnd }
+
+// IsRequest says whether anyone may publish on s, as [Subject.Request] has it.
+func (s Subject) IsRequest() bool { return strings.HasSuffix(string(s), requestEnd) }
 
 // Parts is a Subject taken apart, tokens unescaped.
 type Parts struct {
@@ -30,7 +35,7 @@ type Parts struct {
 // Parse takes a subject apart; what Join did not build is ErrMalformed.
 func (s Subject) Parse() (Parts, error) {
 	rest, ours := strings.CutPrefix(string(s), Root+".")
-	rest, request := strings.CutSuffix(rest, ".request")
+	rest, request := strings.CutSuffix(rest, requestEnd)
 	var t [3]string
 	var more bool
 	for i := range t {

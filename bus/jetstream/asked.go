@@ -10,15 +10,12 @@ import (
 	"github.com/monolith-go/monolith/events"
 )
 
-// requestEnd ends the subjects that anybody may publish on.
-const requestEnd = ".request"
-
 // sign has requests say who asks, for their owner to check. A request that a role passes on is the
 // role's own: it has checked who asked of it, and nobody else's word counts.
 func (b *Bus) sign(ready []wire.Ready) error {
 	for i := range ready {
 		r := &ready[i]
-		if !strings.HasSuffix(r.Subject, requestEnd) {
+		if !events.Subject(r.Subject).IsRequest() {
 			r.Header.Asked.Proof = "" // a fact's owner has checked it
 			continue
 		}
@@ -33,7 +30,7 @@ func (b *Bus) sign(ready []wire.Ready) error {
 
 // Asked implements bus.Commands.
 func (c commands) Asked(r events.Recorded) (events.Asked, error) {
-	if !strings.HasSuffix(string(r.Subject), requestEnd) {
+	if !r.Subject.IsRequest() {
 		return r.Header.Asked.Fact(), nil
 	}
 	return c.b.asker.Check(r.Header.Asked, string(r.Subject), r.Data, r.Time, asker.Logged)

@@ -34,11 +34,11 @@ func (c Cluster) Validate() error {
 		}
 		return nil
 	}
-	if _, _, err := hostPort(c.Listen); err != nil {
+	if _, _, err := HostPort(c.Listen); err != nil {
 		return fmt.Errorf("the address for the other servers: %w", err)
 	}
 	for _, r := range c.Routes {
-		if _, port, err := hostPort(r); err != nil || port == 0 {
+		if _, port, err := HostPort(r); err != nil || port == 0 {
 			return fmt.Errorf("route %q: give host:port of a server's address for the others", r)
 		}
 	}
@@ -48,8 +48,8 @@ func (c Cluster) Validate() error {
 	return nil
 }
 
-// hostPort splits an address and reads its port.
-func hostPort(addr string) (host string, port int, err error) {
+// HostPort splits an address and reads its port.
+func HostPort(addr string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", 0, err
@@ -67,7 +67,7 @@ func (c Cluster) apply(o *server.Options) {
 	if c.Name == "" {
 		return
 	}
-	host, port, _ := hostPort(c.Listen) // validated
+	host, port, _ := HostPort(c.Listen) // validated
 	o.Cluster = server.ClusterOpts{Name: c.Name, Host: host, Port: port, NoAdvertise: true, TLSConfig: c.TLS, TLSTimeout: shakeTimeout.Seconds()}
 	for _, r := range c.Routes {
 		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: r})

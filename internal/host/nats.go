@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -73,12 +71,11 @@ func NewNATSProcess(fs *pflag.FlagSet) *NATSProcess {
 func (p *NATSProcess) config() (natsserver.Config, error) {
 	cfg := natsserver.Config{Dir: p.dir, Users: p.users, MaxStore: p.maxStore, Cluster: p.cluster}
 	var errs []error
-	host, text, err := net.SplitHostPort(p.listen)
-	port, perr := strconv.ParseUint(text, 10, 16)
-	if err := errors.Join(err, perr); err != nil {
+	host, port, err := natsserver.HostPort(p.listen)
+	if err != nil {
 		errs = append(errs, fmt.Errorf("--listen %q: give host:port: %w", p.listen, err))
 	}
-	cfg.Host, cfg.Port = host, int(port)
+	cfg.Host, cfg.Port = host, port
 	if err := p.cluster.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--cluster-name, --cluster-listen, --routes and --drain: %w", err))
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/monolith-go/monolith/kernels/layout"
 )
 
@@ -12,7 +14,7 @@ import (
 // then finds, or refuses.
 
 // The tag of a field that has a length.
-const lengthTag = 2
+const lengthTag = byte(protowire.BytesType)
 
 // expected returns the declared field that stood at this position in the record before, if it has this name.
 func (d *Decoder) expected(pos int, name []byte) (at int, ok bool) {

@@ -2,12 +2,13 @@ package modelserver
 
 import (
 	"context"
-	"hash/fnv"
+	"fmt"
 	"math"
 	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/go-faster/city"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/monolith-go/monolith/events/publish"
@@ -147,16 +148,6 @@ func inShare(id string, c *publish.CanaryDeclared) bool {
 	if id == "" {
 		return mathrand.Float64() < c.GetShare()
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id))
-	return float64(mix(h.Sum64()^uint64(c.GetCandidate()))) < c.GetShare()*math.MaxUint64
-}
-
-// mix spreads the bits of a hash, whose upper ones hardly differ between ids that differ at their end.
-func mix(x uint64) uint64 {
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
+	h := city.Hash64(fmt.Appendf(nil, "%d %s", c.GetCandidate(), id))
+	return float64(h) < c.GetShare()*math.MaxUint64
 }

@@ -20,9 +20,6 @@ import (
 	"github.com/monolith-go/monolith/services/publisher/canary"
 )
 
-// ratingsTopic is where training records are unless configured otherwise.
-const ratingsTopic = "ratings"
-
 // leadership is one term: what it appends under, and the canaries that it measures.
 type leadership struct {
 	led *publish.Led
@@ -43,7 +40,7 @@ type running struct {
 func (s *Server) measureAt() (err error) {
 	c := s.cfg
 	if c.RatingsTopic == "" {
-		c.RatingsTopic = kafka.TopicOf(s.env.BZID, ratingsTopic)
+		c.RatingsTopic = kafka.TopicOf(s.env.BZID, impression.RatingsTopic)
 	}
 	if c.PredictionsTopic == "" {
 		c.PredictionsTopic = kafka.TopicOf(s.env.BZID, impression.Topic)

@@ -8,26 +8,16 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/publisher/canary"
 )
 
 // canaryLasts is how long a canary may take that does not say when it expires.
 const canaryLasts = 24 * time.Hour
-
-// canaryStatus is the answer of publisher.canary.
-type canaryStatus struct {
-	Declared    events.JSON[*publish.CanaryDeclared] `json:"declared"`
-	DeclaredSeq uint64                               `json:"declared_seq"`
-	Decided     events.JSON[*publish.CanaryDecided]  `json:"decided"`
-	Stable      events.JSON[*publish.Figures]        `json:"stable"`
-	Candidate   events.JSON[*publish.Figures]        `json:"candidate"`
-	Problem     string                               `json:"problem,omitempty"` // why nothing is counted
-}
 
 // leading is this publisher's term, or why there is none: who stands by knows no figures and decides nothing.
 func (s *Server) leading() (*leadership, error) {
@@ -162,7 +152,7 @@ func (s *Server) handleCanary(ctx context.Context, payload []byte) ([]byte, erro
 	if c.Declared.V == nil {
 		return nil, bus.Refuse(bus.CodeNotFound, "model %q has had no canary: start one with monolith canary start %s --candidate VERSION", ask.ModelName, ask.ModelName)
 	}
-	out := canaryStatus{Declared: c.Declared, DeclaredSeq: c.DeclaredSeq, Decided: c.Decided}
+	out := canary.Status{Declared: c.Declared, DeclaredSeq: c.DeclaredSeq, Decided: c.Decided}
 	out.Stable.V, out.Candidate.V = c.Decided.V.GetStableFigures(), c.Decided.V.GetCandidateFigures()
 	if c.Decided.V == nil {
 		out.Problem = "it is about to be measured"

@@ -4,7 +4,6 @@ package canary
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,12 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/process/flags"
-	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/services/publisher/canary"
 )
 
 // timeout is how long publishers may take to answer; of several all but the leader say to ask again.
@@ -137,33 +135,16 @@ func call(ctx context.Context, conn *connect.Config, command string, body []byte
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = b.Close() }()
+	defer func() { _ = b.Close() }() // the answer is here
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	pause := retry.New(50*time.Millisecond, time.Second)
-	for {
-		reply, err := b.Commands().Call(ctx, conn.BZID, "publisher."+command, body)
-		refused := new(bus.CommandError)
-		if err == nil || !errors.As(err, &refused) || refused.Code != bus.CodeUnavailable || pause.Wait(ctx) != nil {
-			return reply, err
-		}
-	}
-}
-
-// state is the answer of publisher.canary.
-type state struct {
-	Declared  events.JSON[*publish.CanaryDeclared] `json:"declared"`
-	Decided   events.JSON[*publish.CanaryDecided]  `json:"decided"`
-	Stable    events.JSON[*publish.Figures]        `json:"stable"`
-	Candidate events.JSON[*publish.Figures]        `json:"candidate"`
-	Problem   string                               `json:"problem"`
+	return connect.Call(ctx, b, conn.BZID, "publisher."+command, body, timeout)
 }
 
 // text prints the answer of publisher.canary as a table.
 func text(out io.Writer, reply []byte) error {
-	var s state
-	d := json.NewDecoder(strings.NewReader(string(reply)))
-	if err := d.Decode(&s); err != nil {
+	var s canary.Status
+	if err := json.Unmarshal(reply, &s); err != nil {
 		return fmt.Errorf("the publisher's answer does not decode: %w", err)
 	}
 	c := s.Declared.V
@@ -181,15 +162,18 @@ func text(out io.Writer, reply []byte) error {
 		f    *publish.Figures
 	}{{"stable", s.Stable.V}, {"candidate", s.Candidate.V}} {
 		f := row.f
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", row.name, f.GetVersion(), f.GetRatings(), known(f.GetAuc(), f == nil || f.Auc == nil),
-			known(f.GetCalibration(), f == nil || f.Calibration == nil), known(f.GetP50Ms(), f == nil || f.P50Ms == nil), known(f.GetP99Ms(), f == nil || f.P99Ms == nil))
+		fmt.Fprintf(w, "%s\t%d\t%d", row.name, f.GetVersion(), f.GetRatings())
+		if f == nil {
+			f = &publish.Figures{}
+		}
+		fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\n", known(f.Auc), known(f.Calibration), known(f.P50Ms), known(f.P99Ms))
 	}
 	return w.Flush()
 }
 
-func known(v float64, not bool) string {
-	if not {
+func known(v *float64) string {
+	if v == nil {
 		return "unknown"
 	}
-	return fmt.Sprintf("%.4g", v)
+	return fmt.Sprintf("%.4g", *v)
 }

@@ -9,6 +9,9 @@ const (
 	HeaderPosition = "position"   // in that request's batch
 )
 
+// RatingsTopic is the training topic unless configured otherwise.
+const RatingsTopic = "ratings"
+
 // Key names one row of one request.
 type Key struct {
 	RequestID string

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/internal/input"
@@ -53,6 +54,16 @@ type Measure struct {
 	// problem keeps it from counting; nil: nothing does.
 	problem error
 	poked   time.Time
+}
+
+// Status is the answer of publisher.canary.
+type Status struct {
+	Declared    events.JSON[*publish.CanaryDeclared] `json:"declared"`
+	DeclaredSeq uint64                               `json:"declared_seq"`
+	Decided     events.JSON[*publish.CanaryDecided]  `json:"decided"`
+	Stable      events.JSON[*publish.Figures]        `json:"stable"`
+	Candidate   events.JSON[*publish.Figures]        `json:"candidate"`
+	Problem     string                               `json:"problem,omitempty"` // why nothing is counted
 }
 
 // pokeEvery is the least time between two pokes.

@@ -235,7 +235,7 @@ func (l *Letters) Redrive(ctx context.Context, seq uint64, data []byte) (uint64,
 	if len(data) > wire.MaxEvent {
 		return 0, fmt.Errorf("re-drive letter %d: %w: %d bytes", seq, bus.ErrTooLarge, len(data))
 	}
-	if strings.HasSuffix(p.Subject, ".request") {
+	if events.Subject(p.Subject).IsRequest() {
 		who, err := l.sign(p.Subject, data, time.Now())
 		if err != nil {
 			return 0, fmt.Errorf("re-drive letter %d: %w", seq, err)

@@ -86,18 +86,26 @@ func (c *Chief) handleRelease(ctx context.Context, payload []byte) ([]byte, erro
 	})
 }
 
-// keeping appends what decide makes of the job, nothing where it is so already, and answers with the
-// checkpoints that are exempt then.
-func (c *Chief) keeping(ctx context.Context, body keepRequest, decide func(lineage.Job) (*training.Event, error)) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, CommandPatience)
-	defer cancel()
-	// What is refused is no append that would conflict where the view is behind.
+// caughtUp waits until the job's view holds all that anybody has seen of it. A command that is refused is
+// no append, which would conflict where the view is behind.
+func (c *Chief) caughtUp(ctx context.Context) error {
 	last, err := c.Env.Bus.Log().Last(ctx)
 	if err == nil {
 		err = c.Lineage.Wait(ctx, last)
 	}
 	if err != nil {
-		return nil, bus.Refuse(bus.CodeUnavailable, "the job's facts cannot be read: %v: nothing was done, ask again", err)
+		return bus.Refuse(bus.CodeUnavailable, "the job's facts cannot be read: %v: nothing was done, ask again", err)
+	}
+	return nil
+}
+
+// keeping appends what decide makes of the job, nothing where it is so already, and answers with the
+// checkpoints that are exempt then.
+func (c *Chief) keeping(ctx context.Context, body keepRequest, decide func(lineage.Job) (*training.Event, error)) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, CommandPatience)
+	defer cancel()
+	if err := c.caughtUp(ctx); err != nil {
+		return nil, err
 	}
 	var refused error
 	_, seqs, err := c.append(ctx, requests.Request{}, func(j lineage.Job) []*training.Event {

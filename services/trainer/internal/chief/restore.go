@@ -37,6 +37,9 @@ func (c *Chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	if err := role.DecodeJSON(payload, &body, `{"checkpoint":12,"reason":"the model diverged"}`); err != nil {
 		return nil, err
 	}
+	if err := c.caughtUp(ctx); err != nil {
+		return nil, err
+	}
 	end, err := c.Trainer.Env.Bus.Deltas().Last(ctx)
 	if err != nil {
 		return nil, bus.Refuse(bus.CodeUnavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
