@@ -47,7 +47,7 @@ func amxTile(t *tile, run func(*sweep)) {
 	s.start = t.start
 	full := t.rows / 32
 	if full > 0 {
-		s.c, s.tiles = t.c, full
+		s.c, s.tiles, s.pastA = t.c, full, 0
 		s.configure(32, t.width)
 		run(s)
 	}
@@ -55,7 +55,7 @@ func amxTile(t *tile, run func(*sweep)) {
 		if s.blocks > 0 {
 			s.a = &floats(t.a, uintptr(full)*t.next, 1)[0]
 		}
-		s.c, s.tiles = &floats(t.c, uintptr(full)*s.nextC, 1)[0], 1
+		s.c, s.tiles, s.pastA = &floats(t.c, uintptr(full)*s.nextC, 1)[0], 1, 0
 		s.configure(rest, t.width)
 		run(s)
 	}

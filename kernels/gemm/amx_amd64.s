@@ -80,6 +80,7 @@ left:
 
 multiply:
 	MOVQ  sweep_a(AX), SI
+	ADDQ  sweep_pastA(AX), SI
 	MOVQ  sweep_b(AX), DI
 	MOVQ  sweep_blocks(AX), CX
 	TESTQ CX, CX
@@ -120,7 +121,7 @@ leftonly:
 
 next:
 	MOVQ sweep_nextA(AX), R12
-	ADDQ R12, sweep_a(AX)
+	ADDQ R12, sweep_pastA(AX)
 	ADDQ sweep_nextC(AX), DX
 	DECQ R13
 	JNZ  tile

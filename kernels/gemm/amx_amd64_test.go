@@ -225,6 +225,20 @@ func TestTilesAreReleased(t *testing.T) {
 	}
 }
 
+// The collector reads the pointers that the routine was given when they are cleared: none may have
+// left the memory it points into.
+func TestTheRoutineMovesNoPointer(t *testing.T) {
+	needsTiles(t)
+	const tiles = 3
+	a, b, c := align(nil, tiles*512), align(nil, 512), make([]float32, tiles*32*32)
+	s := &sweep{a: &a[0], b: &b[0], c: &c[0], bias: &b[0], blocks: 1, tiles: tiles, nextA: 2048, nextC: 32 * 32 * 4, ldc: 32 * 4}
+	s.configure(32, 32)
+	sweepAMX(s)
+	if s.a != &a[0] || s.b != &b[0] || s.c != &c[0] || s.bias != &b[0] {
+		t.Error("a pointer of the sweep points elsewhere after the call")
+	}
+}
+
 // A processor that multiplies wrongly is not used, and the reason says what to do.
 func TestTheFirstProductIsChecked(t *testing.T) {
 	for _, pair := range pairs() {

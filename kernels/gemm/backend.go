@@ -106,6 +106,7 @@ type sweep struct {
 	blocks int     // of 16 steps
 	tiles  int     // at least 1
 	nextA  uintptr // bytes from tile to tile
+	pastA  uintptr // bytes of the tiles done, counted by the routine: no pointer leaves what it points into
 	nextC  uintptr
 	ldc    uintptr
 	start  int
