@@ -43,7 +43,7 @@ func (r run) first(parent context.Context) (failed string, err error) {
 	}
 	run := exec.CommandContext(ctx, binary, args...)
 	run.Dir, run.Stdout, run.Stderr = r.pkg, &out, &out
-	run.Env = append(os.Environ(), "TMPDIR="+folders, fmt.Sprintf("%s=%d", variable, r.mutant), reached+"="+r.reached)
+	run.Env = append(os.Environ(), "TMPDIR="+folders, "RAPID_NOFAILFILE=true", fmt.Sprintf("%s=%d", variable, r.mutant), reached+"="+r.reached)
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the servers that tests start
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
 	run.WaitDelay = 5 * time.Second
