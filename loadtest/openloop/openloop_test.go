@@ -57,6 +57,31 @@ func TestEvenArrivals(t *testing.T) {
 	})
 }
 
+// lateEnd is a context whose timer the machine was late with.
+type lateEnd struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateEnd) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// A load of a second at a rate makes as many calls as fall due in it, however late its end is noticed.
+func TestNothingIsDueBehindTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		noticed, cancel := context.WithTimeout(t.Context(), time.Second+55*time.Millisecond)
+		defer cancel()
+		n := 0
+		end := time.Now().Add(time.Second)
+		err := Run(lateEnd{noticed, end}, Config{Rate: 100}, func(int) Call { return sleeps(0) }, func(Answer) { n++ })
+		if err != nil || n != 100 {
+			t.Errorf("%d calls at 100 a second in one second, %v", n, err)
+		}
+		if early := time.Until(end); early > 0 {
+			t.Errorf("it ended %v before its end", early)
+		}
+	})
+}
+
 func TestPoissonArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, _ := play(t, Config{Rate: 1000, Poisson: true, Seed: 7}, 10*time.Second, func(int) Call { return sleeps(0) })
