@@ -6,7 +6,7 @@ package powercut
 import (
 	"maps"
 	"math/rand/v2"
-	"slices"
+	"path"
 	"sync"
 	"time"
 )
@@ -183,26 +183,29 @@ func concerns(change []step, dir *node) bool {
 	return false
 }
 
-// unsynced lists the names of changes that are not on disk, but for those in folders that
+// unsynced lists the paths of changes that are not on disk, but for those in folders that
 // are gone, which nobody can sync any more. The caller holds mu.
-func (d *disk) unsynced() (names []string) {
-	there := map[*node]bool{}
-	var walk func(*node)
-	walk = func(n *node) {
-		there[n] = true
-		for _, c := range n.entries {
+func (d *disk) unsynced() (paths []string) {
+	at := map[*node]string{}
+	var walk func(*node, string)
+	walk = func(n *node, to string) {
+		at[n] = to
+		for name, c := range n.entries {
 			if c.isDir() {
-				walk(c)
+				walk(c, path.Join(to, name))
 			}
 		}
 	}
-	walk(d.root)
+	walk(d.root, "")
 	for _, change := range d.pending {
-		if i := slices.IndexFunc(change, func(s step) bool { return there[s.dir] }); i >= 0 {
-			names = append(names, change[i].name)
+		for _, s := range change {
+			if to, there := at[s.dir]; there {
+				paths = append(paths, path.Join(to, s.name))
+				break
+			}
 		}
 	}
-	return names
+	return paths
 }
 
 // keep puts the first part(page) bytes of each dirty page on disk, and, if asked, the size.

@@ -40,7 +40,25 @@ func (f *FS) mount() (err error) {
 // every process that uses the file system, wait waits for their ends. What is found at the
 // folder afterwards is what was on disk at that instant.
 func (f *FS) Cut(r Residue, rng *rand.Rand, kill, wait func()) error {
+	return f.CutOnce(func([]string) bool { return true }, r, rng, kill, wait)
+}
+
+// CutOnce is Cut at the first instant at which ready is true of what Unsynced lists then. It
+// looks each millisecond, for a minute.
+func (f *FS) CutOnce(ready func(unsynced []string) bool, r Residue, rng *rand.Rand, kill, wait func()) error {
 	f.disk.mu.Lock()
+	for began := time.Now(); ; {
+		unsynced := f.disk.unsynced()
+		if ready(unsynced) {
+			break
+		}
+		f.disk.mu.Unlock()
+		if time.Since(began) > time.Minute {
+			return fmt.Errorf("no instant to take the power away in a minute, these names are not on disk: %q", unsynced)
+		}
+		time.Sleep(time.Millisecond)
+		f.disk.mu.Lock()
+	}
 	after := f.disk.after(r, rng)
 	over := make(chan struct{})
 	f.disk.cut = over
@@ -55,8 +73,8 @@ func (f *FS) Cut(r Residue, rng *rand.Rand, kill, wait func()) error {
 	return f.mount()
 }
 
-// Unsynced are the names that a cut would bring back or take away now, in folders that are
-// there: each creation, renaming and removal is one.
+// Unsynced are the paths below the folder that a cut would bring back or take away now, in
+// folders that are there: each creation, renaming and removal is one.
 func (f *FS) Unsynced() []string {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
