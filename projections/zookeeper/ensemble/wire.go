@@ -188,13 +188,15 @@ func (w *readConn) ask(ctx context.Context, all []request) error {
 			on := func(h wire.ReplyHeader, r *wire.Reader) error {
 				mu.Lock()
 				defer mu.Unlock()
+				if !left {
+					if err := q.on(h, r); err != nil {
+						return err // the asker hears it by the connection's end
+					}
+				}
 				if last {
-					defer close(answered)
+					close(answered)
 				}
-				if left {
-					return nil
-				}
-				return q.on(h, r)
+				return nil
 			}
 			xid := w.c.Send(q.op, q.body)
 			w.pending <- pending{xid, on} // before it is on the wire: nothing of an earlier chunk waits

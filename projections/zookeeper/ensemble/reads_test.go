@@ -1,0 +1,228 @@
+package ensemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
+	"github.com/monolith-go/monolith/projections/zookeeper/wire"
+)
+
+// scripted is a server that grants sessions as it is told to, and answers each request but
+// pings by answer; nil: not at all.
+func scripted(t *testing.T, granted wire.ConnectResponse, answer func(q wire.RequestHeader, path string) []byte) Config {
+	t.Helper()
+	addr := mute(t, func(c net.Conn) {
+		if _, err := wire.ReadFrame(c, nil, 1<<20); err != nil {
+			return
+		}
+		_, _ = c.Write(wire.Frame(granted.Encode))
+		for {
+			b, err := wire.ReadFrame(c, nil, 1<<20)
+			if err != nil {
+				return
+			}
+			var q wire.RequestHeader
+			r := wire.NewReader(b)
+			q.Decode(r)
+			path := ""
+			if q.Op != wire.OpPing && q.Op != wire.OpAuth && q.Op != wire.OpCloseSession {
+				path = r.String()
+			}
+			out := answered(wire.XidPing, wire.OK)
+			if q.Op != wire.OpPing {
+				out = answer(q, path)
+			}
+			if _, err := c.Write(out); err != nil {
+				return
+			}
+		}
+	})
+	return Config{Servers: []string{addr}, BZID: "test", Session: 20 * time.Second}.withDefaults()
+}
+
+var session7 = wire.ConnectResponse{TimeoutMS: 20_000, SessionID: 7, Password: make([]byte, 16)}
+
+func answered(xid int32, code wire.Code, body ...func(*wire.Writer)) []byte {
+	h := wire.ReplyHeader{Xid: xid, Zxid: 77, Err: code}
+	return wire.Frame(append([]func(*wire.Writer){h.Encode}, body...)...)
+}
+
+func reads(t *testing.T, cfg Config) *readConn {
+	t.Helper()
+	w, err := dialReads(t.Context(), &cfg, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.close)
+	return w
+}
+
+// Every question to the ensemble has answers that say something of the node, and others that
+// end the attempt with what was asked and the code.
+func TestWhatTheEnsembleAnswers(t *testing.T) {
+	var code wire.Code
+	cfg := scripted(t, session7, func(q wire.RequestHeader, path string) []byte {
+		if code != wire.OK {
+			return answered(q.Xid, code)
+		}
+		st := wire.Stat{Czxid: 3, Mzxid: 4, Version: 5, Aversion: 6, NumChildren: 1}
+		switch q.Op {
+		case wire.OpGetData:
+			return answered(q.Xid, code, func(b *wire.Writer) { b.Buffer([]byte(path)) }, st.Encode)
+		case wire.OpGetChildren:
+			var names []string
+			if path == "/a" {
+				names = []string{"b", "c"}
+			}
+			return answered(q.Xid, code, func(b *wire.Writer) { b.Strings(names) })
+		}
+		return answered(q.Xid, code)
+	})
+	asks := map[string]func(*readConn) (string, error){
+		"watch": func(w *readConn) (string, error) { return "", w.watch(t.Context(), []string{"/a", "/b"}) },
+		"barrier": func(w *readConn) (string, error) {
+			zxid, err := w.barrier(t.Context(), "/a")
+			return fmt.Sprint(zxid), err
+		},
+		"get": func(w *readConn) (string, error) {
+			got, err := w.get(t.Context(), []string{"/a"})
+			if err != nil || got[0] == nil {
+				return "", err
+			}
+			n := got[0]
+			return fmt.Sprintf("%s %d %d %d %d %d %v %v", n.data, n.czxid, n.mzxid, n.version, n.aversion, n.children, n.opaque, n.large), nil
+		},
+		"acls": func(w *readConn) (string, error) {
+			n := &remoteNode{aversion: -1}
+			err := w.acls(t.Context(), []string{"/a"}, []*remoteNode{n})
+			return fmt.Sprint(n.acl != nil, n.aversion), err
+		},
+		"below": func(w *readConn) (string, error) {
+			got, err := w.below(t.Context(), "/a")
+			return strings.Join(got, " "), err
+		},
+	}
+	for _, tc := range []struct {
+		ask  string
+		code wire.Code
+		want string // "!": the error
+	}{
+		{"watch", wire.OK, ""},
+		{"watch", wire.NoAuth, "!watch [/a /b]: refused with code -102"},
+		{"watch", wire.Unimplemented, "!" + errNoWatch.Error()},
+		{"barrier", wire.OK, "77"},
+		{"barrier", wire.NoNode, "!sync: code -101"},
+		{"get", wire.OK, "/a 3 4 5 6 1 false false"},
+		{"get", wire.NoNode, ""},
+		{"get", wire.NoAuth, " 0 0 0 0 0 true false"},
+		{"get", wire.SystemError, "!read /a: code -1"},
+		{"acls", wire.NoAuth, "false -1"},
+		{"acls", wire.NoNode, "false -1"},
+		{"below", wire.OK, "/a /a/b /a/c"},
+		{"below", wire.NoNode, ""},
+		{"below", wire.NoAuth, "/a"},
+		{"below", wire.SystemError, "!list /a: code -1"},
+	} {
+		t.Run(fmt.Sprint(tc.ask, tc.code), func(t *testing.T) {
+			code = tc.code
+			got, err := asks[tc.ask](reads(t, cfg))
+			if err != nil {
+				got = "!" + strings.TrimPrefix(err.Error(), "the connection for reads: ")
+			}
+			if got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// An answer that belongs to no question, or does not hold what it should, ends the connection
+// with the reason; whoever has asked hears it.
+func TestAnswersThatDoNotFit(t *testing.T) {
+	for want, answer := range map[string]func(q wire.RequestHeader) []byte{
+		"an answer to request 99 where 1 was next": func(wire.RequestHeader) []byte { return answered(99, wire.OK) },
+		"an answer to request 1000, which nobody asked": func(q wire.RequestHeader) []byte {
+			return slices.Concat(answered(q.Xid, wire.NoNode), answered(1000, wire.OK))
+		},
+		"malformed": func(wire.RequestHeader) []byte { return answered(wire.XidNotification, wire.OK) },
+	} {
+		w := reads(t, scripted(t, session7, func(q wire.RequestHeader, _ string) []byte { return answer(q) }))
+		_, err := w.get(t.Context(), []string{"/a"})
+		wait.Closed(t, "its end", w.done)
+		if err = errors.Join(err, w.err); !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// A server is used once it has granted a session and taken the identity; else the reason is told.
+func TestServersThatGrantNothing(t *testing.T) {
+	for want, granted := range map[string]wire.ConnectResponse{
+		"grants no session":        {TimeoutMS: 20_000, Password: make([]byte, 16)},
+		"show the digest identity": session7,
+		"grants no session ":       {SessionID: 7, Password: make([]byte, 16)},
+	} {
+		cfg := scripted(t, granted, func(q wire.RequestHeader, _ string) []byte {
+			if q.Op == wire.OpAuth {
+				return answered(q.Xid, wire.AuthFailed)
+			}
+			return nil
+		})
+		cfg.Auth = []Auth{{"digest", []byte("a:b")}}
+		if w, err := dialReads(t.Context(), &cfg, func(string) {}); err == nil {
+			w.close()
+			t.Errorf("nobody says that it %s", want)
+		} else if !strings.Contains(err.Error(), strings.TrimSpace(want)) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// ending has its context end once it has read what a server grants.
+type ending struct {
+	net.Conn
+	end    func()
+	closed chan struct{}
+}
+
+func (c *ending) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.end()
+	<-c.closed // by whoever watches the context
+	return n, err
+}
+
+func (c *ending) Close() error {
+	select {
+	case <-c.closed:
+	default:
+		close(c.closed)
+	}
+	return c.Conn.Close()
+}
+
+// A connection whose attempt was given up meanwhile is no connection, also where the server has
+// just granted a session.
+func TestAnAttemptThatWasGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := scripted(t, session7, func(wire.RequestHeader, string) []byte { return nil })
+	cfg.Dial = func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		c, err := net.DialTimeout(network, addr, timeout)
+		return &ending{Conn: c, end: cancel, closed: make(chan struct{})}, err
+	}
+	w, err := dialReads(ctx, &cfg, func(string) {})
+	if err == nil {
+		w.close()
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
