@@ -2,12 +2,17 @@ package ensemble
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -123,5 +128,83 @@ func TestSilentReads(t *testing.T) {
 	}
 	if took := time.Since(began); took < timeout/4 {
 		t.Errorf("given up after %v", took)
+	}
+}
+
+// timed notes the deadlines that it is given.
+type timed struct {
+	net.Conn
+	reads, both []time.Time
+	closed      bool
+}
+
+func (c *timed) SetReadDeadline(at time.Time) error { c.reads = append(c.reads, at); return nil }
+func (c *timed) SetDeadline(at time.Time) error {
+	c.both = append(c.both, at)
+	return c.Conn.SetDeadline(at)
+}
+func (c *timed) Close() error { c.closed = true; return c.Conn.Close() }
+
+// The first deadline of a read is cut short, and no other; none is none.
+func TestTheFirstAnswerAlone(t *testing.T) {
+	c := &timed{}
+	p := &prompt{Conn: c, within: time.Minute}
+	later, soon := time.Now().Add(time.Hour), time.Now().Add(time.Second)
+	for _, at := range []time.Time{{}, later, later, soon, {}} {
+		if err := p.SetReadDeadline(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cut := c.reads[1]
+	if cut.Before(time.Now().Add(30*time.Second)) || cut.After(time.Now().Add(time.Minute)) {
+		t.Errorf("the first answer is awaited until %v", cut)
+	}
+	if want := []time.Time{{}, cut, later, soon, {}}; !slices.Equal(c.reads, want) {
+		t.Errorf("%v, want %v", c.reads, want)
+	}
+	c = &timed{}
+	if err := (&prompt{Conn: c, within: time.Minute}).SetReadDeadline(soon); err != nil || !c.reads[0].Equal(soon) {
+		t.Errorf("an earlier deadline became %v, %v", c.reads, err)
+	}
+}
+
+// A connection to the secure port is one to the server of that name, without a deadline of its
+// own once it stands; another server's is closed, and the address is named.
+func TestSecure(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	defer srv.Close()
+	at := srv.Listener.Addr().String()
+	trusted := srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	dial := func() *timed {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &timed{Conn: c}
+	}
+	plain := dial()
+	if c, err := (&Config{}).secure(plain, at); c != net.Conn(plain) || err != nil || plain.closed {
+		t.Errorf("in the clear: %v, %v", c, err)
+	}
+	_ = plain.Close()
+	under := dial()
+	c, err := (&Config{TLS: &tls.Config{RootCAs: trusted}}).secure(under, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, ok := c.(*tls.Conn); !ok || !s.ConnectionState().HandshakeComplete {
+		t.Errorf("%T", c)
+	}
+	if n := len(under.both); n != 2 || under.both[0].IsZero() || !under.both[1].IsZero() {
+		t.Errorf("deadlines %v", under.both)
+	}
+	_ = c.Close()
+	for what, addr := range map[string]string{"another name": "zk.elsewhere:2281", "no address": "nowhere"} {
+		under := dial()
+		if c, err := (&Config{TLS: &tls.Config{RootCAs: trusted}}).secure(under, addr); err == nil || c != nil || !under.closed || !strings.Contains(err.Error(), addr) {
+			t.Errorf("%s: %v, %v, closed %v", what, c, err, under.closed)
+		}
 	}
 }

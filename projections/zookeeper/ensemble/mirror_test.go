@@ -74,6 +74,10 @@ func TestBothSidesBecomeTheSame(t *testing.T) {
 	if data, _, err := them.Get(chroot + "/testing/beside"); string(data) != "theirs" {
 		t.Errorf("what lies beside the roots is %q, %v", data, err)
 	}
+	setACL(t, us, "/test/ours", zk.WorldACL(zk.PermAll&^zk.PermWrite))
+	same(t, "a list that was set here", us, them)
+	setACL(t, us, "/test/ours", zk.WorldACL(zk.PermAll&^zk.PermWrite))
+	same(t, "the same list once more", us, them)
 	us.Close() // what it held goes with it
 	holds(t, them, chroot+"/test/ours/held", "-")
 }
@@ -226,8 +230,12 @@ func TestManyAndLargeNodes(t *testing.T) {
 	if most != 128 || multis > 10 {
 		t.Errorf("%d multis, the longest of %d nodes", multis, most)
 	}
-	setACL(t, them, chroot+"/test/many", zk.WorldACL(zk.PermAll&^zk.PermCreate))
+	setACL(t, them, chroot+"/test/many", zk.WorldACL(zk.PermAll&^(zk.PermCreate|zk.PermDelete)))
 	m.shows(t, "rest", func(s ensemble.Status) bool { return s.Seq == here.last(t) })
+	remove(t, us, "/test/many/000")
+	m.shows(t, "what stays there", func(s ensemble.Status) bool { return s.Stuck == 1 && strings.HasPrefix(s.StuckAt[0].Why, "remove: ") })
+	put(t, us, "/test/behind", "1", 0)
+	holds(t, them, chroot+"/test/behind", "1")
 	multi := []any{}
 	for _, p := range []string{"/test/large/new", "/test/many/new", "/test/newer"} {
 		multi = append(multi, &zk.CreateRequest{Path: p, Data: []byte("1"), Acl: zk.WorldACL(zk.PermAll)})
@@ -238,11 +246,16 @@ func TestManyAndLargeNodes(t *testing.T) {
 	holds(t, them, chroot+"/test/large/new", "1")
 	holds(t, them, chroot+"/test/newer", "1")
 	m.shows(t, "what is stuck", func(s ensemble.Status) bool {
-		return s.Stuck == 1 && s.StuckAt[0].Path == "/test/many/new" && strings.HasPrefix(s.StuckAt[0].Why, "create: ")
+		return s.Stuck == 2 && s.StuckAt[0].Path == "/test/many/000" && s.StuckAt[1].Path == "/test/many/new" && strings.HasPrefix(s.StuckAt[1].Why, "create: ")
 	})
+	put(t, us, "/test/meanwhile", "1", 0) // which moves the mark, and not behind what is still to be written
+	holds(t, them, chroot+"/test/meanwhile", "1")
 	wait.For(t, "some more attempts", func() bool { return len(there.proposals(t, 1, chroot+"/test/many/new")) > 5 })
-	holds(t, us, "/test/many/new", "1") // what was never written there has not been removed there
+	for _, p := range []string{"/test/many/new", "/test/meanwhile", "/test/behind"} {
+		holds(t, us, p, "1") // what was never written there has not been removed there
+	}
 	setACL(t, them, chroot+"/test/many", zk.WorldACL(zk.PermAll))
 	holds(t, them, chroot+"/test/many/new", "1")
+	holds(t, them, chroot+"/test/many/000", "-")
 	m.shows(t, "that nothing is", func(s ensemble.Status) bool { return s.Stuck == 0 })
 }
