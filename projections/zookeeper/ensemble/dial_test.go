@@ -208,3 +208,36 @@ func TestSecure(t *testing.T) {
 		}
 	}
 }
+
+// A session that finds no server while reads find one is given up, and another one takes over.
+func TestASessionThatFindsNobody(t *testing.T) {
+	answer := func(q wire.RequestHeader, _ string) []byte { return answered(q.Xid, wire.OK) }
+	cfg := scripted(t, session7, answer)
+	dialled := make(chan net.Conn, 1) // the first alone; the network is down then
+	theirs := cfg
+	theirs.Dial = func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		c, err := net.DialTimeout(network, addr, timeout)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case dialled <- c:
+			return c, nil
+		default:
+			return nil, errors.Join(errors.New("the network is down"), c.Close())
+		}
+	}
+	s, err := openSession(t.Context(), &theirs, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.leave()
+	c := <-dialled
+	dialled <- nil
+	_ = c.Close()
+	m := idle(t, cfg)
+	m.cfg.Session = 300 * time.Millisecond
+	if err := m.leadTerm(t.Context(), s); !errors.Is(err, errLost) {
+		t.Errorf("%v", err)
+	}
+}

@@ -3,7 +3,9 @@ package ensemble_test
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
@@ -274,4 +277,105 @@ func TestIdentities(t *testing.T) {
 	setACL(t, them, chroot+"/test/a/closed", ours)
 	same(t, "the end", us, them)
 	m.shows(t, "that nothing is stuck", func(s ensemble.Status) bool { return s.Stuck == 0 && len(s.StuckAt) == 0 })
+}
+
+// marks are those that mirrors have written over there, oldest first, with how much was written
+// with each.
+func marks(t *testing.T, there *side) (all []written) {
+	t.Helper()
+	for _, p := range there.proposals(t, 1, mark) {
+		for _, op := range p.GetOps() {
+			if q := op.GetSetData(); q.GetPath() == mark {
+				w := written{ops: p.GetOps()}
+				if err := json.Unmarshal(q.GetData(), &w); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, w)
+			}
+		}
+	}
+	return all
+}
+
+type written struct {
+	Writer string
+	Seq    uint64
+	Zxid   int64
+	ops    []*znode.Op
+}
+
+// A mirror writes its mark before anything else, so that no other one writes; what it writes
+// then goes with a mark that says so, and what it imported with a later one.
+func TestTheMarkSaysWhatIsDone(t *testing.T) {
+	t.Parallel()
+	here, there := open(t, namespace), open(t, "ensemble")
+	us, them := here.client(t), there.client(t)
+	put(t, us, "/test/free/n", "1", 0)
+	m := mirrors(t, here, there, nil)
+	same(t, "the beginning", us, them)
+	if all := marks(t, there); len(all[0].ops) != 1 || all[0].Writer == "" || all[0].Seq != 0 {
+		t.Errorf("the first mark is %+v", all[0])
+	}
+	m.shows(t, "rest", func(s ensemble.Status) bool { return s.Seq == here.last(t) })
+	settled(t, there)
+	set(t, us, "/test/free/n", "2")
+	seq := here.last(t)
+	holds(t, them, chroot+"/test/free/n", "2")
+	with := slices.IndexFunc(marks(t, there), func(w written) bool {
+		return slices.ContainsFunc(w.ops, func(op *znode.Op) bool { return string(op.GetSetData().GetData()) == "2" })
+	})
+	if with < 0 || marks(t, there)[with].Seq < seq {
+		t.Errorf("with what was written at %d goes the mark %+v", seq, marks(t, there)[with])
+	}
+	put(t, them, chroot+"/test/free/theirs", "3", 0)
+	_, st, err := them.Get(chroot + "/test/free/theirs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait.Seen(t, "a mark behind what was imported", func() (string, bool) {
+		all := marks(t, there)
+		last := all[len(all)-1]
+		return fmt.Sprintf("%+v, the write at %d", last, st.Mzxid), last.Zxid >= st.Mzxid
+	})
+}
+
+// A mirror that may not make its mark says so, and writes nothing.
+func TestAMarkThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	here, there := open(t, namespace), open(t, "ensemble")
+	us, them := here.client(t), there.client(t)
+	put(t, us, "/test/free/n", "1", 0)
+	put(t, them, chroot, "", 0)
+	setACL(t, them, chroot, zk.WorldACL(zk.PermAll&^zk.PermCreate))
+	m := mirrors(t, here, there, nil)
+	wait.Seen(t, "two attempts to be told", func() (string, bool) {
+		return m.said.String(), strings.Count(m.said.String(), "create "+chroot+"/@monolith: ") >= 2
+	})
+	if m.Status().Connected {
+		t.Errorf("%+v", m.Status())
+	}
+	setACL(t, them, chroot, zk.WorldACL(zk.PermAll))
+	same(t, "the end", us, them)
+}
+
+// Who was fenced waits for the time of a session, hears once more that the other one writes, and
+// waits again before it takes the tree back.
+func TestWhoWasFencedWaitsTwice(t *testing.T) {
+	t.Parallel()
+	here, there := open(t, namespace), open(t, "ensemble")
+	us, them := here.client(t), there.client(t)
+	put(t, us, "/test/free/n", "1", 0)
+	first := mirrors(t, here, there, func(c *ensemble.Config) { c.Session = 700 * time.Millisecond })
+	same(t, "the first", us, them)
+	second := mirrors(t, here, there, func(c *ensemble.Config) { c.Session = time.Minute })
+	second.compared(t)
+	set(t, us, "/test/free/n", "2") // of which both hear
+	const begins, fenced = "zookeeper mirror begins", "another mirror writes"
+	wait.Seen(t, "the first one's return", func() (string, bool) {
+		return first.said.String(), strings.Count(first.said.String(), begins) >= 2
+	})
+	before, _, _ := strings.Cut(first.said.String()[len(begins):], begins)
+	if n := strings.Count(before, fenced); n != 2 {
+		t.Errorf("it was told %d times before it came back:\n%s", n, first.said)
+	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -224,5 +226,94 @@ func TestAnAttemptThatWasGivenUp(t *testing.T) {
 	}
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Reads find the server that answers, whichever that is; nobody is asked once the attempt is over.
+func TestServersForReads(t *testing.T) {
+	cfg := scripted(t, session7, func(q wire.RequestHeader, _ string) []byte { return answered(q.Xid, wire.OK) })
+	cfg.Servers = append(cfg.Servers, "gone:1", "away:1")
+	tried, alive := 0, cfg.Servers[0]
+	cfg.Dial = func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		if tried++; addr != alive {
+			return nil, errors.New("no route to " + addr)
+		}
+		return net.DialTimeout(network, addr, timeout)
+	}
+	for range 20 { // in an order of chance
+		reads(t, cfg).close()
+	}
+	cfg.Servers = cfg.Servers[1:]
+	if _, err := dialReads(t.Context(), &cfg, func(string) {}); err == nil || !strings.Contains(err.Error(), "no route to gone:1") || !strings.Contains(err.Error(), "no route to away:1") {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	tried = 0
+	if _, err := dialReads(ctx, &cfg, func(string) {}); err == nil || tried != 1 {
+		t.Errorf("%d were asked, %v", tried, err)
+	}
+}
+
+// multiDone answers a multi of the mark alone.
+func multiDone(b *wire.Writer) {
+	b.Int32(int32(wire.OpSetData))
+	b.Bool(false)
+	b.Int32(0)
+	st := wire.Stat{Version: 4, Mzxid: 88}
+	st.Encode(b)
+	b.Int32(-1)
+	b.Bool(true)
+	b.Int32(-1)
+}
+
+// A list that may not be set is tried again later, and holds up no other one; without a session
+// nothing is.
+func TestListsThatAreNotSet(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	silent := false
+	cfg := scripted(t, session7, func(q wire.RequestHeader, path string) []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		switch q.Op {
+		case wire.OpMulti:
+			return answered(q.Xid, wire.OK, multiDone)
+		case wire.OpSetACL:
+			asked = append(asked, path)
+			if silent {
+				return nil
+			}
+			if path == "/demo/closed" {
+				return answered(q.Xid, wire.NoAuth)
+			}
+			return answered(q.Xid, wire.OK, (&wire.Stat{}).Encode)
+		}
+		return answered(q.Xid, wire.OK)
+	})
+	s, err := openSession(t.Context(), &cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.leave()
+	r := ofTerm(t, marked(10, 100), nil)
+	r.s, r.kept = s, map[string]int32{"/demo/refused": 1}
+	lists := []relist{{"/demo/closed", everybody(1), 0, 1}, {"/demo/once", everybody(1), 0, 1}, {"/demo/twice", everybody(1), 1, 3}, {"/demo/back", everybody(1), 3, 2}, {"/demo/refused", everybody(1), 1, 1}}
+	if err := r.relistAll(t.Context(), lists); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"/demo/closed", "/demo/once", "/demo/twice", "/demo/twice", "/demo/back", "/demo/refused"}; !slices.Equal(asked, want) {
+		t.Errorf("%q, want %q", asked, want)
+	}
+	if _, later := r.later["/demo/closed"]; !later || len(r.later) != 1 || len(r.kept) != 1 || r.kept["/demo/refused"] != 2 {
+		t.Errorf("later %v, refused ones %v", r.later, r.kept)
+	}
+	mu.Lock()
+	asked, silent = nil, true
+	mu.Unlock()
+	clear(r.later)
+	s.timeout = 100 * time.Millisecond
+	if err := r.relistAll(t.Context(), lists); !errors.Is(err, errLost) || len(r.later) != 0 || len(asked) != 1 {
+		t.Errorf("%v, later %v, asked %q", err, r.later, asked)
 	}
 }

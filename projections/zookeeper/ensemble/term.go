@@ -73,15 +73,7 @@ func (r *term) round(ctx context.Context) error {
 	if all {
 		err = r.full(ctx)
 	} else {
-		for len(paths) > compared && err == nil {
-			err = r.compare(ctx, paths[:compared], 0)
-			paths = paths[compared:]
-		}
-		if err == nil && r.Seq != 0 {
-			err = r.compare(ctx, paths, seq)
-		} else if err == nil {
-			err = r.compare(ctx, paths, 0)
-		}
+		err = r.some(ctx, paths, seq)
 	}
 	if err != nil {
 		return err
@@ -112,6 +104,20 @@ func (r *term) round(ctx context.Context) error {
 	}
 	r.stale = r.stale || touched
 	return nil
+}
+
+// some compares the paths, which are all that was touched up to seq.
+func (r *term) some(ctx context.Context, paths []string, seq uint64) error {
+	for len(paths) > compared {
+		if err := r.compare(ctx, paths[:compared], 0); err != nil {
+			return err
+		}
+		paths = paths[compared:]
+	}
+	if r.Seq == 0 { // never all of it
+		seq = 0
+	}
+	return r.compare(ctx, paths, seq)
 }
 
 // full compares everything: first what the mirror is to hold, because a predecessor's
@@ -306,11 +312,7 @@ func (r *term) localNodes(paths []string) []*localNode {
 func (r *term) writeAll(ctx context.Context, all []op, until uint64) error {
 	defer func() { r.until = 0 }()
 	for len(all) > 0 {
-		n, size := 0, 0
-		for n < len(all) && n < multiOps && (n == 0 || size+all[n].size <= multiBytes) {
-			size += all[n].size
-			n++
-		}
+		n := oneMulti(all)
 		if r.until = 0; n == len(all) {
 			r.until = until
 		}
@@ -320,6 +322,16 @@ func (r *term) writeAll(ctx context.Context, all []op, until uint64) error {
 		all = all[n:]
 	}
 	return nil
+}
+
+// oneMulti is how many of them go into one multi.
+func oneMulti(all []op) (n int) {
+	for size := 0; n < len(all) && n < multiOps; n++ {
+		if size += all[n].size; n > 0 && size > multiBytes {
+			break
+		}
+	}
+	return n
 }
 
 // seen is a foreign write on its way to the log.

@@ -203,3 +203,70 @@ func TestSizesOfWrites(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// A multi takes as many writes as its bounds allow, and one that is beyond them alone.
+func TestOneMulti(t *testing.T) {
+	of := func(sizes ...int) (all []op) {
+		for _, n := range sizes {
+			all = append(all, op{size: n})
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		all  []op
+		want int
+	}{
+		{nil, 0}, {of(1), 1}, {of(multiBytes+1, 1), 1}, {of(1, multiBytes+1), 1}, {of(multiBytes-1, 1, 1), 2}, {of(multiBytes, 0, 1), 2}, {of(1, multiBytes), 1},
+		{make([]op, multiOps-1), multiOps - 1}, {make([]op, multiOps), multiOps}, {make([]op, multiOps+1), multiOps},
+	} {
+		if got := oneMulti(tc.all); got != tc.want {
+			t.Errorf("%d of %d, want %d", got, len(tc.all), tc.want)
+		}
+	}
+}
+
+// Data and list of one node are put right together, where the node stays; a node that is to be
+// imported, made anew or removed waits with its list. Who agrees in both is no longer stuck.
+func TestWhatIsDoneTogether(t *testing.T) {
+	lists := func(o *localNode, x *remoteNode, here, there int32) (*localNode, *remoteNode) {
+		o.acl, o.aversion, x.acl, x.aversion = everybody(1), here, everybody(3), there
+		return o, x
+	}
+	for _, tc := range []struct {
+		name                     string
+		o                        *localNode
+		t                        *remoteNode
+		here, there              int32
+		puts, relists, imports   int
+		takeovers, agreed, drift int
+	}{
+		{name: "nothing to do", o: ours("a", 9), t: theirs("a", 90, 0), agreed: 1},
+		{name: "data set here", o: ours("b", 11), t: theirs("a", 90, 0), puts: 1},
+		{name: "the list set here", o: ours("a", 9), t: theirs("a", 90, 0), here: 2, there: 1, relists: 1},
+		{name: "both set here", o: ours("b", 11), t: theirs("a", 90, 0), here: 2, there: 1, puts: 1, relists: 1},
+		{name: "data set there, the list here", o: ours("a", 9), t: theirs("b", 200, 0), here: 2, there: 1, imports: 1},
+		{name: "the list set there", o: ours("a", 9), t: theirs("a", 90, 0), here: 1, there: 2, imports: 1},
+		{name: "data set here, the list there", o: ours("b", 11), t: theirs("a", 90, 0), here: 1, there: 2, puts: 1, imports: 1},
+		{name: "of another kind", o: heldOurs("a", 9), t: theirs("a", 90, oldSession), here: 2, there: 1, takeovers: 1},
+		{name: "held, both set there", o: heldOurs("a", 9), t: theirs("b", 200, mirrorSession), here: 1, there: 2, puts: 1, relists: 1, drift: 1},
+		{name: "held, the list set there", o: heldOurs("a", 9), t: theirs("a", 90, mirrorSession), here: 1, there: 2, relists: 1, drift: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := marked(10, 100)
+			p.handled, p.refused = map[string]int64{}, map[string]bool{"/demo/p": true}
+			w := work{term: ofTerm(t, p, nil)}
+			o, x := tc.o, tc.t
+			if tc.here != 0 {
+				o, x = lists(o, x, tc.here, tc.there)
+			}
+			w.judge("/demo/p", o, x)
+			got := []int{len(w.puts), len(w.relists), len(w.imports), len(w.takeovers), len(w.agreed), len(w.drifts)}
+			if want := []int{tc.puts, tc.relists, tc.imports, tc.takeovers, tc.agreed, tc.drift}; !slices.Equal(got, want) {
+				t.Errorf("puts, lists, imports, takeovers, agreed, drifts: %v, want %v", got, want)
+			}
+			if handled := w.handled["/demo/p"]; (handled == x.mzxid) != (x.mzxid > 100) || w.refused["/demo/p"] {
+				t.Errorf("handled up to %d, refused %v", handled, w.refused)
+			}
+		})
+	}
+}
