@@ -1,6 +1,7 @@
 package ensemble
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -315,5 +316,48 @@ func TestListsThatAreNotSet(t *testing.T) {
 	s.timeout = 100 * time.Millisecond
 	if err := r.relistAll(t.Context(), lists); !errors.Is(err, errLost) || len(r.later) != 0 || len(asked) != 1 {
 		t.Errorf("%v, later %v, asked %q", err, r.later, asked)
+	}
+}
+
+// What an event cannot hold is large, and no byte less.
+func TestWhatIsLarge(t *testing.T) {
+	w := reads(t, scripted(t, session7, func(q wire.RequestHeader, path string) []byte {
+		n := maxImport
+		if path == "/larger" {
+			n++
+		}
+		return answered(q.Xid, wire.OK, func(b *wire.Writer) { b.Buffer(make([]byte, n)) }, (&wire.Stat{}).Encode)
+	}))
+	got, err := w.get(t.Context(), []string{"/large", "/larger"})
+	if err != nil || got[0].large || !got[1].large {
+		t.Errorf("%v", err)
+	}
+}
+
+// Imports that cannot be made hold the mark up, whose list of its own zxids grows: past a bound
+// they are given up, and what a write there was is forgotten.
+func TestImportsThatWaitForVeryLong(t *testing.T) {
+	w := reads(t, scripted(t, session7, func(q wire.RequestHeader, _ string) []byte { return answered(q.Xid, wire.OK, (&wire.Stat{}).Encode) }))
+	for _, tc := range []struct{ own, retry, left int }{{maxOwn, 1, 1}, {maxOwn + 1, 1, 0}, {maxOwn + 1, 0, 0}} {
+		p := marked(10, 50)
+		p.Own = nil
+		for i := range tc.own {
+			p.own(1000 + 2*int64(i))
+		}
+		r := ofTerm(t, p, w)
+		var out bytes.Buffer
+		r.logger = slog.New(slog.NewTextHandler(&out, nil))
+		for i := range tc.retry {
+			r.retry[fmt.Sprint("/demo/", i)] = 60
+		}
+		if err := r.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(out.String(), "gives up imports"); len(r.retry) != tc.left || said != (tc.left < tc.retry) {
+			t.Errorf("%d runs and %d imports: %d are left, said: %v", tc.own, tc.retry, len(r.retry), said)
+		}
+		if want := map[int]int64{0: 77, 1: 59}[tc.retry]; r.Zxid != want || r.stale {
+			t.Errorf("looked at up to %d, want %d; stale %v", r.Zxid, want, r.stale)
+		}
 	}
 }

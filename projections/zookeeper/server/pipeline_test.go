@@ -42,6 +42,7 @@ func TestFIFOPerSession(t *testing.T) {
 	a.ask(2*n+1, wire.OpPing)
 	b.ask(1, wire.OpExists, on("/a", false))
 	b.code(1, wire.NoNode) // while the others wait
+	<-time.After(20 * time.Millisecond)
 	close(hold)
 	a.code(0, wire.OK)
 	for i := int32(1); i <= n; i++ {
@@ -52,6 +53,9 @@ func TestFIFOPerSession(t *testing.T) {
 		}
 	}
 	a.code(2*n+1, wire.OK)
+	if l := &h.stats.latency; l.max.Load() < int64(20*time.Millisecond) || l.min.Load() < 0 || l.avg() < 10 { // nearly all have waited
+		t.Errorf("latencies of %d to %d ns, %v ms on average", l.min.Load(), l.max.Load(), l.avg())
+	}
 	b.ask(2, wire.OpGetData, on("/a", false))
 	b.code(2, wire.OK)
 }

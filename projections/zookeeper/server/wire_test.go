@@ -350,6 +350,10 @@ func TestLimits(t *testing.T) {
 	}
 	a.ask(9, wire.OpExists, on("/3", true))
 	a.code(9, wire.ThrottledOp)
+	for _, back := range []wire.SetWatches{{Exist: []string{"/3", "/1"}}, {Persistent: []string{"/3"}}, {PersistentRecur: []string{"/3"}}} { // of a client that comes back
+		a.ask(wire.XidSetWatches, wire.OpSetWatches2, func(w *wire.Writer) { back.Encode(w, true) })
+		a.code(wire.XidSetWatches, wire.ThrottledOp)
+	}
 	b := h.connect(wire.ConnectRequest{})
 	h.dial().gone()
 	b.Close()
