@@ -19,6 +19,7 @@ type build struct {
 // builder makes the builds of one package.
 type builder struct {
 	pkg, temp string
+	tests     string // package whose tests are built
 	made      int
 }
 
@@ -71,20 +72,27 @@ func (b *builder) single(m numbered) ([]build, error) {
 	}
 	// Is it the mutant, or does the package not build as it is?
 	if _, wrong, err := b.compile(nil); err != nil || wrong != "" {
-		return nil, fmt.Errorf("the tests of %s do not build: %w\n%s", b.pkg, err, wrong)
+		return nil, fmt.Errorf("the tests of %s do not build: %w\n%s", b.tests, err, wrong)
 	}
 	return nil, nil
 }
 
-// testsOf is the package whose tests are to notice the mutants of pkg: its own, or, when it has
-// none and is internal to another package, that one's.
-func testsOf(pkg string) string {
-	own, _ := filepath.Glob(filepath.Join(pkg, "*_test.go")) // the pattern is well formed
-	outer, _, internal := strings.Cut(filepath.ToSlash(pkg), "/internal/")
-	if len(own) > 0 || !internal {
-		return pkg
+// testsOf are the packages whose tests are to notice the mutants of pkg: its own, and, when it is
+// internal to another package, that one's.
+func testsOf(pkg string) (all []string) {
+	of := []string{pkg}
+	if outer, _, internal := strings.Cut(filepath.ToSlash(pkg), "/internal/"); internal {
+		of = append(of, filepath.FromSlash(outer))
 	}
-	return filepath.FromSlash(outer)
+	for _, p := range of {
+		if tests, _ := filepath.Glob(filepath.Join(p, "*_test.go")); len(tests) > 0 { // the pattern is well formed
+			all = append(all, p)
+		}
+	}
+	if all == nil {
+		return []string{pkg}
+	}
+	return all
 }
 
 // compile builds the tests with the texts in place of files of those names; wrong is what
@@ -115,7 +123,7 @@ func (b *builder) compile(replaced map[string]string) (binary, wrong string, err
 		return "", "", err
 	}
 	binary = filepath.Join(folder, "mutants.test")
-	out, err := exec.Command("go", "test", "-overlay", overlayFile, "-vet=off", "-ldflags=-s -w", "-c", "-o", binary, "./"+filepath.ToSlash(testsOf(b.pkg))).CombinedOutput()
+	out, err := exec.Command("go", "test", "-overlay", overlayFile, "-vet=off", "-ldflags=-s -w", "-c", "-o", binary, "./"+filepath.ToSlash(b.tests)).CombinedOutput()
 	if err != nil {
 		return "", strings.TrimSpace(err.Error() + "\n" + string(out)), nil
 	}

@@ -6,8 +6,8 @@
 //
 // FOLDER/... are all packages of a folder, those left out that hold what tests share. A mutant
 // is tried by the tests that reach its operator, the quickest first, and each has a time limit
-// of its own. The mutants of an internal package without tests of its own are tried by the tests of the
-// package that it is internal to. It runs in the root of the module and changes no file: mutants reach the compiler by an
+// of its own. What the tests of an internal package leave is tried by those of the package that it
+// is internal to. It runs in the root of the module and changes no file: mutants reach the compiler by an
 // overlay, all of a package in one build, and the environment turns one of them on. Before
 // the first mutant the tests of a package must pass without one. Exit 1: fewer than -want of
 // those that are not equivalent were noticed.
@@ -77,12 +77,20 @@ func (c config) run(ctx context.Context, pkgs []string) error {
 	tried := 0
 	var left []mutant
 	for i, pkg := range pkgs {
-		some, survivors, err := c.try(ctx, &builder{pkg: pkg, temp: filepath.Join(temp, fmt.Sprint(i))}, drawn[pkg])
-		if err != nil {
-			return err
+		survivors := drawn[pkg]
+		for j, tests := range testsOf(pkg) {
+			var some int
+			b := &builder{pkg: pkg, tests: tests, temp: filepath.Join(temp, fmt.Sprint(i, "-", j))}
+			if some, survivors, err = c.try(ctx, b, survivors); err != nil {
+				return err
+			}
+			if j == 0 {
+				tried += some
+			}
 		}
-		tried += some
-		left = append(left, survivors...)
+		for _, m := range survivors {
+			left = append(left, m.mutant)
+		}
 	}
 	share := float64(tried-len(left)) / float64(max(tried, 1))
 	fmt.Printf("%d of %d noticed (%.0f %%), seed %d\n", tried-len(left), tried, 100*share, c.seed)
@@ -129,9 +137,9 @@ func (c config) draw(pkgs []string) (map[string][]numbered, error) {
 	return drawn, nil
 }
 
-// try tries the mutants of one package, and returns how many could be built and which of
-// them survived.
-func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried int, left []mutant, err error) {
+// try tries the mutants of one package by the tests of one, and returns how many could be built
+// and which of them survived.
+func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried int, left []numbered, err error) {
 	builds, err := b.all(drawn)
 	if err != nil {
 		return 0, nil, err
@@ -139,7 +147,7 @@ func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried in
 	for _, build := range builds {
 		var tests []timed
 		if !build.always {
-			if tests, err = c.reach(ctx, testsOf(b.pkg), build.binary); err != nil {
+			if tests, err = c.reach(ctx, b.tests, build.binary); err != nil {
 				return 0, nil, err
 			}
 		}
@@ -148,9 +156,9 @@ func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried in
 		workers.SetLimit(c.workers)
 		for j, m := range build.mutants {
 			workers.Go(func() (err error) {
-				runs := c.runs(testsOf(b.pkg), build.binary, tests, m.n)
+				runs := c.runs(b.tests, build.binary, tests, m.n)
 				if build.always {
-					runs = []run{{pkg: testsOf(b.pkg), binary: build.binary, mutant: m.n, limit: c.limit}}
+					runs = []run{{pkg: b.tests, binary: build.binary, mutant: m.n, limit: c.limit}}
 				}
 				by := 0
 				for _, r := range runs {
@@ -165,9 +173,9 @@ func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried in
 				case noticed[j] != "":
 					fmt.Printf("noticed   %s   %s\n", m, noticed[j])
 				case build.always:
-					fmt.Printf("SURVIVED  %s   all tests\n", m)
+					fmt.Printf("SURVIVED  %s   all tests of %s\n", m, b.tests)
 				default:
-					fmt.Printf("SURVIVED  %s   %d tests that reach it\n", m, by)
+					fmt.Printf("SURVIVED  %s   %d tests of %s that reach it\n", m, by, b.tests)
 				}
 				return nil
 			})
@@ -177,7 +185,7 @@ func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried in
 		}
 		for j, m := range build.mutants {
 			if noticed[j] == "" {
-				left = append(left, m.mutant)
+				left = append(left, m)
 			}
 		}
 		tried += len(build.mutants)
