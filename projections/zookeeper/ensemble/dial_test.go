@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,35 +210,85 @@ func TestSecure(t *testing.T) {
 	}
 }
 
-// A session that finds no server while reads find one is given up, and another one takes over.
+// A session whose requests find nobody while reads do is given up, and another one takes over.
 func TestASessionThatFindsNobody(t *testing.T) {
-	answer := func(q wire.RequestHeader, _ string) []byte { return answered(q.Xid, wire.OK) }
-	cfg := scripted(t, session7, answer)
-	dialled := make(chan net.Conn, 1) // the first alone; the network is down then
-	theirs := cfg
-	theirs.Dial = func(network, addr string, timeout time.Duration) (net.Conn, error) {
-		c, err := net.DialTimeout(network, addr, timeout)
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case dialled <- c:
-			return c, nil
-		default:
-			return nil, errors.Join(errors.New("the network is down"), c.Close())
-		}
+	for name, sync := range map[string][]byte{"no answer": nil, "a server that hangs up": hangUp} {
+		t.Run(name, func(t *testing.T) {
+			cfg := scripted(t, session7, func(q wire.RequestHeader, _ string) []byte {
+				if q.Op == wire.OpSync {
+					return sync
+				}
+				return answered(q.Xid, wire.OK)
+			})
+			s, err := openSession(t.Context(), &cfg, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.leave()
+			m := idle(t, cfg)
+			m.cfg.Session = 300 * time.Millisecond
+			if err := m.leadTerm(t.Context(), s); !errors.Is(err, errLost) {
+				t.Errorf("%v", err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+			if err := m.leadTerm(ctx, s); err == nil {
+				t.Error("a term that was ended has no error")
+			}
+		})
 	}
-	s, err := openSession(t.Context(), &theirs, slog.New(slog.DiscardHandler))
+}
+
+// Servers that take connections and grant nothing end no session that comes back in time.
+func TestASessionThatComesBack(t *testing.T) {
+	var granting atomic.Int64 // the session's number; 0: connections are closed
+	granting.Store(7)
+	var open atomic.Pointer[net.Conn]
+	tried := make(chan struct{}, 100)
+	addr := mute(t, func(c net.Conn) {
+		if _, err := wire.ReadFrame(c, nil, 1<<20); err != nil {
+			return
+		}
+		id := granting.Load()
+		if id == 0 {
+			_ = c.Close()
+			tried <- struct{}{}
+			return
+		}
+		open.Store(&c)
+		granted := wire.ConnectResponse{TimeoutMS: 60_000, SessionID: id, Password: make([]byte, 16)}
+		_, _ = c.Write(wire.Frame(granted.Encode))
+	})
+	cfg := Config{Servers: []string{addr, addr, addr}, BZID: "test", Session: time.Minute}.withDefaults()
+	s, err := openSession(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.leave()
-	c := <-dialled
-	dialled <- nil
-	_ = c.Close()
-	m := idle(t, cfg)
-	m.cfg.Session = 300 * time.Millisecond
-	if err := m.leadTerm(t.Context(), s); !errors.Is(err, errLost) {
-		t.Errorf("%v", err)
+	s.mu.Lock()
+	s.timeout = wait.Patience // none of the timers may end while this test looks
+	s.mu.Unlock()
+	granting.Store(0)
+	_ = (*open.Load()).Close()
+	for range 3 {
+		<-tried
 	}
+	s.mu.Lock()
+	grace := s.grace
+	s.mu.Unlock()
+	if grace == nil {
+		t.Fatal("nothing ends a session that nobody resumes")
+	}
+	granting.Store(7)
+	wait.For(t, "the session", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.grace == nil
+	})
+	if grace.Stop() {
+		t.Error("the session still ends, though it was resumed")
+	}
+	granting.Store(8)
+	_ = (*open.Load()).Close()
+	wait.Closed(t, "the end of a session in whose place another one is granted", s.lost)
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
+// hangUp, as an answer, ends the connection.
+var hangUp = []byte("hang up")
+
 // scripted is a server that grants sessions as it is told to, and answers each request but
 // pings by answer; nil: not at all.
 func scripted(t *testing.T, granted wire.ConnectResponse, answer func(q wire.RequestHeader, path string) []byte) Config {
@@ -41,6 +44,9 @@ func scripted(t *testing.T, granted wire.ConnectResponse, answer func(q wire.Req
 			out := answered(wire.XidPing, wire.OK)
 			if q.Op != wire.OpPing {
 				out = answer(q, path)
+			}
+			if string(out) == string(hangUp) {
+				return
 			}
 			if _, err := c.Write(out); err != nil {
 				return
@@ -335,7 +341,7 @@ func TestWhatIsLarge(t *testing.T) {
 }
 
 // Imports that cannot be made hold the mark up, whose list of its own zxids grows: past a bound
-// they are given up, and what a write there was is forgotten.
+// they are given up, and the mark moves again.
 func TestImportsThatWaitForVeryLong(t *testing.T) {
 	w := reads(t, scripted(t, session7, func(q wire.RequestHeader, _ string) []byte { return answered(q.Xid, wire.OK, (&wire.Stat{}).Encode) }))
 	for _, tc := range []struct{ own, retry, left int }{{maxOwn, 1, 1}, {maxOwn + 1, 1, 0}, {maxOwn + 1, 0, 0}} {

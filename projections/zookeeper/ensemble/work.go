@@ -84,9 +84,6 @@ func (w *work) note(path string, v action, o *localNode, t *remoteNode) bool {
 	case remove:
 		w.removals = append(w.removals, op{path, v, []any{&zk.DeleteRequest{Path: at, Version: t.version}}, len(at), 0})
 	}
-	if (v == create || v == replace) && !o.held && o.aversion > 0 {
-		w.touch(path) // it is made with its list, whose version then follows
-	}
 	return true
 }
 
