@@ -391,6 +391,9 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				t.Fatal("the server neither reads nor hangs up")
 			}
 			h.idle()
+			if n := h.stats.slow.Load(); n != 1 {
+				t.Errorf("%d clients were let go for being slow", n)
+			}
 			return
 		}
 	}
