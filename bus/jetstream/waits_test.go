@@ -1,0 +1,117 @@
+package jetstream_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
+)
+
+// Who waits for a lease hears of its end, and asks nobody meanwhile but once a second.
+func TestWhoWaitsForALeaseHearsOfItsEnd(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	holder, waiter := connect(t, jetstream.Config{URL: s.URL()}), connect(t, jetstream.Config{URL: s.URL()})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	var asked atomic.Int64
+	if _, err := nc.Subscribe("$JS.API.>", func(*nats.Msg) { asked.Add(1) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	least := time.Hour
+	for i := range 5 {
+		name := fmt.Sprint("lease-", i)
+		_, release, err := holder.Leases().TryAcquire(t.Context(), name, "holder", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := asked.Load()
+		got := make(chan error, 1)
+		go func() {
+			_, release, err := waiter.Leases().Acquire(t.Context(), name, "waiter", time.Minute)
+			if err == nil {
+				release()
+			}
+			got <- err
+		}()
+		wait.For(t, "somebody who waits", func() bool { return asked.Load() >= before+3 })
+		<-time.After(200 * time.Millisecond)
+		if n := asked.Load() - before; n > 30 {
+			t.Errorf("%d requests while it waits", n)
+		}
+		began := time.Now()
+		release()
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+		least = min(least, time.Since(began))
+	}
+	if least > 400*time.Millisecond { // a busy machine may be late, but not each time
+		t.Errorf("it heard of the end after %v at best", least)
+	}
+}
+
+// A follower with an end is over once nothing is left to be delivered, and waits for no look at
+// the stream, of which there is one a second.
+func TestAFollowerOfNothingIsOverAtOnce(t *testing.T) {
+	b := connect(t, jetstream.Config{Server: startServer(t, t.TempDir(), 0)})
+	for _, shard := range []string{"0", "0", "1"} {
+		if _, err := b.Deltas().Publish(t.Context(), bus.DeltaDraft{Subject: bus.DeltaSubject("bustest", "j", shard), Expect: bus.Any, Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for shard, want := range map[string]int{"0": 2, "2": 0} { // behind the last of one stands another's; nothing is the third's
+		least := time.Hour
+		for range 5 {
+			began, n := time.Now(), 0
+			err := b.Deltas().Follow(t.Context(), 1, 3, []string{bus.DeltaSubject("bustest", "j", shard)}, func(bus.StoredDelta) error { n++; return nil })
+			if err != nil || n != want {
+				t.Fatalf("%d deltas of shard %s, %v", n, shard, err)
+			}
+			least = min(least, time.Since(began))
+		}
+		if least > 500*time.Millisecond {
+			t.Errorf("shard %s: it took %v at best", shard, least)
+		}
+	}
+}
+
+// Whoever does not know yet that the log was trimmed still guards an append by what stood last
+// on its subject, and by nothing else.
+func TestGuardsOfWhoHasNotHeardOfATrim(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	one, other := connect(t, jetstream.Config{URL: s.URL()}), connect(t, jetstream.Config{URL: s.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	seqs := map[string]uint64{}
+	for _, aggregate := range []string{"a", "b", "b", "c"} {
+		got, err := one.Log().Append(ctx, draft(aggregate, fmt.Sprint(aggregate, len(seqs), seqs[aggregate]), bus.Any))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs[aggregate] = got[0]
+	}
+	if err := other.Log().(bus.Trimmer).Trim(ctx, seqs["c"]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.Log().Append(ctx, draft("b", "an older one", seqs["b"]-1)); err == nil {
+		t.Error("a guard of what did not stand last is taken")
+	}
+	for _, aggregate := range []string{"a", "b", "c"} {
+		if _, err := one.Log().Append(ctx, draft(aggregate, "next of "+aggregate, seqs[aggregate])); err != nil {
+			t.Errorf("%s: %v", aggregate, err)
+		}
+	}
+}
