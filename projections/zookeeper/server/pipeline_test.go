@@ -142,9 +142,11 @@ func TestSessionsOutliveTheServer(t *testing.T) {
 	if c = h.connect(q); c.Session.SessionID != a.Session.SessionID {
 		t.Fatalf("after a restart: %+v", c.Session)
 	}
-	c.ask(1, wire.OpGetEphemerals, (&wire.Path{}).Encode)
-	if _, r := c.reply(1); fmt.Sprint(r.Strings()) != "[/e]" {
-		t.Error("the ephemeral is not the session's any more")
+	for prefix, want := range map[string]string{"": "[/e]", " ": "[/e]", " / ": "[/e]", "/": "[/e]", "/e": "[/e]", "/x": "[]"} {
+		c.ask(1, wire.OpGetEphemerals, (&wire.Path{Path: prefix}).Encode)
+		if _, r := c.reply(1); fmt.Sprint(r.Strings()) != want {
+			t.Errorf("%q: the session's ephemerals are not %s any more", prefix, want)
+		}
 	}
 	wrong := q
 	wrong.Password = make([]byte, 16)
