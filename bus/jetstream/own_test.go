@@ -3,6 +3,7 @@ package jetstream
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/internal/wire"
@@ -73,5 +74,13 @@ func TestOwnIsBounded(t *testing.T) {
 	}
 	if known != ownKept {
 		t.Errorf("%d events are known, want %d", known, ownKept)
+	}
+}
+
+// A repeated message is looked for as far back as the server remembers it, and a minute more.
+func TestHowFarBackARepeatedMessageIsLookedFor(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	if back := now.Sub(mayBeStored(now)); back < wire.Window+30*time.Second || back > 2*wire.Window {
+		t.Errorf("%v back, and the server remembers %v", back, wire.Window)
 	}
 }

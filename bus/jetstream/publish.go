@@ -231,10 +231,14 @@ func (c *committer) find(ctx context.Context, cmd *command) ([]uint64, error) {
 // search walks an unguarded message's subject through the time for which ids are
 // remembered.
 func (c *committer) search(ctx context.Context, m outgoing) (*stream.Message, error) {
-	start := time.Now().Add(-wire.Window - time.Minute)
+	start := mayBeStored(time.Now())
 	at, err := c.b.stream(c.stream).Ask(ctx, stream.Query{NextFor: m.subject, Start: &start})
 	for err == nil && at.ID() != m.id {
 		at, err = c.b.stream(c.stream).Ask(ctx, stream.Query{NextFor: m.subject, Seq: at.Seq + 1})
 	}
 	return at, err
 }
+
+// mayBeStored is from when on a message is stored that the server would not store again: a minute
+// more than it remembers, as its clock may differ.
+func mayBeStored(now time.Time) time.Time { return now.Add(-wire.Window - time.Minute) }
