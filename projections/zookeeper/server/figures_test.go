@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/bus/mem"
+	"github.com/monolith-go/monolith/events/znode"
 	"github.com/monolith-go/monolith/projections/zookeeper/wire"
 )
 
@@ -56,5 +57,37 @@ func TestLogger(t *testing.T) {
 	}
 	if s := New(Config{}, b.Log(), newTree(b), nil); s.logger == nil {
 		t.Error("it has none")
+	}
+}
+
+// An identity that a connection has shown before is not listed twice, and one that differs in
+// anything is another.
+func TestIdentitiesAreShownOnce(t *testing.T) {
+	h := open(t, Config{})
+	h.connect(wire.ConnectRequest{})
+	c := h.connections()[0]
+	before := len(*c.auth.Load())
+	for i, tc := range []struct{ scheme, id string }{{"digest", "a"}, {"digest", "b"}, {"x509", "a"}, {"digest", "a"}, {"x509", "a"}} {
+		c.show(&znode.Identity{Scheme: tc.scheme, Id: tc.id})
+		if n := len(*c.auth.Load()) - before; n != min(i+1, 3) {
+			t.Errorf("%d are shown after %v", n, tc)
+		}
+	}
+}
+
+// A watch of a mode that there is not, or of a request that is cut short, is refused.
+func TestWatchesThatAreRefused(t *testing.T) {
+	h := open(t, Config{})
+	c := h.connect(wire.ConnectRequest{})
+	for i, body := range []func(*wire.Writer){
+		func(b *wire.Writer) { b.String("/a"); b.Int32(-1) },
+		func(b *wire.Writer) { b.String("/a"); b.Int32(2) },
+		func(b *wire.Writer) { b.String("/a") },
+	} {
+		c.ask(int32(i), wire.OpAddWatch, body)
+		c.code(int32(i), wire.MarshallingError)
+	}
+	if n := h.watches.Count(); n != 0 {
+		t.Errorf("%d watches are set", n)
 	}
 }

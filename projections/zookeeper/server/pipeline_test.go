@@ -316,7 +316,7 @@ func TestWordsAreWhitelisted(t *testing.T) {
 	c.code(2, wire.OK)
 	id := hex(c.Session.SessionID)
 	for word, want := range map[string]string{
-		"ruok": "imok", "isro": "rw", "conf": "maxSessionTimeout=40000\n", "dirs": "datadir_size: ", "srst": "Server stats reset.\n", "crst": "Connection stats reset.\n",
+		"ruok": "imok", "isro": "rw", "conf": fmt.Sprintf("clientPort=%d\nsecureClientPort=-1\n", h.addr.Load().Port), "dirs": "datadir_size: ", "srst": "Server stats reset.\n", "crst": "Connection stats reset.\n",
 		"wchs": "1 connections watching 1 paths\nTotal watches:1\n", "wchp": "/e\n\t" + id + "\n", "wchc": id + "\n\t/e\n",
 		"dump": id + ":\n\t/e\n", "mntr": "zk_ephemerals_count\t1\n", "cons": ",sid=" + id + ",lop=", "gtmk": "gtmk is not executed because it is not in the whitelist.\n", "envi": "\njava.version=none",
 	} {
