@@ -1,8 +1,11 @@
 package jetstream_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
@@ -113,5 +117,54 @@ func TestGuardsOfWhoHasNotHeardOfATrim(t *testing.T) {
 		if _, err := one.Log().Append(ctx, draft(aggregate, "next of "+aggregate, seqs[aggregate])); err != nil {
 			t.Errorf("%s: %v", aggregate, err)
 		}
+	}
+}
+
+// A scan that does not get on is given up after the time of a call, however often it is tried.
+func TestAScanThatDoesNotGetOn(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL(), Timeout: time.Second})
+	for i, reason := range []string{"one", "two", "the last"} {
+		park(t, b, bus.Parked{Reason: reason, By: "portal", Stream: "MONOLITH", StreamSeq: 1 + uint64(i), Subject: "monolith.bustest.model.m"})
+	}
+	relay.Alter(func(message []byte) []byte {
+		if !bytes.Contains(message, []byte("the last")) {
+			return message
+		}
+		relay.Drop()
+		return nil
+	})
+	defer relay.Alter(nil)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	if all, err := b.DeadLetters().List(ctx); !errors.Is(err, bus.ErrUnavailable) || ctx.Err() != nil {
+		t.Errorf("%d letters, %v", len(all), err)
+	}
+}
+
+// A follower that has handled more than the stream has is told so: it is another stream.
+func TestAStreamThatWasMadeAnew(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{URL: s.URL()})
+	subject := bus.DeltaSubject("bustest", "j", "0")
+	for range 3 {
+		if _, err := b.Deltas().Publish(t.Context(), bus.DeltaDraft{Subject: subject, Expect: bus.Any, Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	err := b.Deltas().Follow(ctx, 1, 0, []string{subject}, func(d bus.StoredDelta) error {
+		if d.Seq == 3 {
+			_, js := raw(t, s)
+			if err := js.DeleteStream(ctx, "MONOLITH_SYNC"); err != nil {
+				return err
+			}
+			connect(t, jetstream.Config{URL: s.URL()}) // makes it
+		}
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "sequence 3 was handled and now the stream ends at 0") {
+		t.Errorf("%v", err)
 	}
 }
