@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,8 +50,10 @@ type Measure struct {
 	log    *slog.Logger
 	poke   func() // once there is enough, every so often
 
-	mu    sync.Mutex // guards tally, problem and poked
+	mu    sync.Mutex // guards tally, behind, problem and poked
 	tally *Tally
+	// behind is how many partitions are not read yet to where they ended when reading began.
+	behind int
 	// problem keeps it from counting; nil: nothing does.
 	problem error
 	poked   time.Time
@@ -69,9 +72,17 @@ type Status struct {
 // pokeEvery is the least time between two pokes.
 const pokeEvery = time.Second
 
+// overdue is how long a canary that has expired is kept for a publisher that has not yet read what there
+// is, as it began late or Kafka is away.
+const overdue = 10 * time.Minute
+
 // NewMeasure measures nothing before Run. poke is called, from Run, when there may be something to decide.
 func NewMeasure(s Source, of *publish.CanaryDeclared, spec *model.ModelSpec, log *slog.Logger, poke func()) *Measure {
-	return &Measure{source: s, of: of, spec: spec, log: log, poke: poke, tally: NewTally(of)}
+	return &Measure{source: s, of: of, spec: spec, log: log, poke: poke, tally: NewTally(of), behind: partitions(of)}
+}
+
+func partitions(of *publish.CanaryDeclared) int {
+	return len(of.GetRatings()) + len(of.GetPredictions())
 }
 
 // Run reads until ctx ends. What it cannot read, it reads again from the declaration on.
@@ -84,7 +95,7 @@ func (m *Measure) Run(ctx context.Context) {
 		}
 		m.log.Warn("a canary is not measured; it is tried again", "model", m.of.GetModelName(), "candidate", m.of.GetCandidate(), "err", err)
 		m.mu.Lock()
-		m.problem, m.tally = err, NewTally(m.of)
+		m.problem, m.tally, m.behind = err, NewTally(m.of), partitions(m.of)
 		m.mu.Unlock()
 		if pause.Wait(ctx) != nil {
 			return
@@ -113,9 +124,17 @@ func (m *Measure) read(ctx context.Context) error {
 
 // partition hands over records from an offset on until ctx ends.
 func (m *Measure) partition(ctx context.Context, topic string, p int32, from int64, take func(kafka.Record)) error {
-	r := kafka.NewReader(kafka.ReaderConfig{Brokers: m.source.Brokers, Access: m.source.Access, Topic: topic, Partition: p, Log: m.log})
+	r := kafka.NewReader(kafka.ReaderConfig{Brokers: m.source.Brokers, Access: m.source.Access, Topic: topic, Partition: p, Log: m.log, Away: m.away})
 	defer r.Close()
-	for {
+	_, end, err := r.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	for behind := true; ; {
+		if behind && from >= end {
+			behind = false
+			m.caughtUp()
+		}
 		recs, next, err := r.Fetch(ctx, from)
 		if err != nil {
 			return err
@@ -126,6 +145,20 @@ func (m *Measure) partition(ctx context.Context, topic string, p int32, from int
 		from = next
 		m.ready()
 	}
+}
+
+// away notes what keeps Kafka from answering, nil once it does.
+func (m *Measure) away(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.problem = err
+}
+
+// caughtUp notes that one more partition is read to where it ended.
+func (m *Measure) caughtUp() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.behind--
 }
 
 // rating counts a record that names the answer it is about. One that cannot be read is the trainer's to
@@ -176,13 +209,25 @@ func (m *Measure) Figures() (stable, candidate *publish.Figures, problem error) 
 	return stable, candidate, m.problem
 }
 
-// Judge decides the canary as of now; nil: it goes on.
+// Judge decides the canary as of now; nil: it goes on. It expires on what there was to count: one that is
+// not yet read waits, but not for ever.
 func (m *Measure) Judge(now time.Time) *publish.CanaryDecided {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.tally.Enough() && now.UnixMilli() < m.of.GetExpiresMs() {
+	end := time.UnixMilli(m.of.GetExpiresMs())
+	if m.behind > 0 {
+		end = end.Add(overdue)
+	}
+	if !m.tally.Enough() && now.Before(end) {
 		return nil // what figures would cost
 	}
 	stable, candidate := m.tally.Figures()
-	return Judge(m.of, stable, candidate, now)
+	v := Judge(m.of, stable, candidate, now)
+	if v.GetVerdict() == publish.CanaryDecided_EXPIRED && m.behind > 0 {
+		v.Reason += fmt.Sprintf("; %d of %d partitions could not be read to their end", m.behind, partitions(m.of))
+		if m.problem != nil {
+			v.Reason += ": " + strings.ToValidUTF8(m.problem.Error(), "?")
+		}
+	}
+	return v
 }
