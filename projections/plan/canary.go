@@ -42,14 +42,18 @@ func (p Plan) Avoided() int64 {
 	return v
 }
 
-// Promoted is the version that a canary of the load at seq has put in the place of the one
-// that was loaded; 0: none has.
-func (p Plan) Promoted(seq uint64) int64 {
-	d := p.Canary.Decided.V
-	if p.Canary.Declared.V.GetCause() != seq || d.GetVerdict() != publish.CanaryDecided_PROMOTED {
+// Stable is the version to which the canaries of the load at seq have led: the newest one's candidate
+// where that was promoted, else what it was declared beside, which one before it may have put there.
+// 0: the load has had none.
+func (p Plan) Stable(seq uint64) int64 {
+	c := p.Canary.Declared.V
+	switch {
+	case c == nil || c.GetCause() != seq:
 		return 0
+	case p.Canary.Decided.V.GetVerdict() == publish.CanaryDecided_PROMOTED:
+		return c.GetCandidate()
 	}
-	return d.GetCandidate()
+	return c.GetStable()
 }
 
 // VersionPath is where another version of a planned sub-model lies, which the plan puts at path.

@@ -13,17 +13,17 @@ func TestCanary(t *testing.T) {
 		name                          string
 		planned, candidate            int64 // 0: none
 		verdict                       publish.CanaryDecided_Verdict
-		beside, avoided, afterVerdict int64 // Candidate, Avoided, Promoted
+		beside, avoided, afterVerdict int64 // Candidate, Avoided, Stable
 	}{
 		{name: "no canary", planned: 7},
-		{"it runs", 7, 9, undecided, 9, 9, 0},
-		{"an older version runs", 7, 5, undecided, 5, 5, 0},
-		{"nothing is planned any more", 0, 9, undecided, 0, 9, 0},
-		{"rolled back", 7, 9, back, 0, 9, 0},
-		{"expired", 7, 9, expired, 0, 9, 0},
+		{"it runs", 7, 9, undecided, 9, 9, 7},
+		{"an older version runs", 7, 5, undecided, 5, 5, 7},
+		{"nothing is planned any more", 0, 9, undecided, 0, 9, 7},
+		{"rolled back", 7, 9, back, 0, 9, 7},
+		{"expired", 7, 9, expired, 0, 9, 7},
 		{"promoted, not planned yet", 7, 9, promoted, 0, 0, 9},
 		{"promoted", 9, 9, promoted, 0, 0, 9},
-		{"loaded by name after a rollback", 9, 9, back, 0, 0, 0},
+		{"loaded by name after a rollback", 9, 9, back, 0, 0, 7},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var p plan.Plan
@@ -36,10 +36,10 @@ func TestCanary(t *testing.T) {
 			if tc.verdict != undecided {
 				p.Canary.Decided.V = &publish.CanaryDecided{Candidate: tc.candidate, Verdict: tc.verdict}
 			}
-			if b, a, v := p.Candidate(), p.Avoided(), p.Promoted(4); b != tc.beside || a != tc.avoided || v != tc.afterVerdict {
-				t.Errorf("beside %d, avoided %d, promoted %d; want %d, %d, %d", b, a, v, tc.beside, tc.avoided, tc.afterVerdict)
+			if b, a, v := p.Candidate(), p.Avoided(), p.Stable(4); b != tc.beside || a != tc.avoided || v != tc.afterVerdict {
+				t.Errorf("beside %d, avoided %d, stable %d; want %d, %d, %d", b, a, v, tc.beside, tc.avoided, tc.afterVerdict)
 			}
-			if v := p.Promoted(5); v != 0 {
+			if v := p.Stable(5); v != 0 {
 				t.Errorf("another load is served in version %d", v)
 			}
 		})

@@ -153,9 +153,9 @@ func (s *Server) ended(c *publish.CanaryDeclared, now plan.Plan, reason string) 
 	return v
 }
 
-// promoted is the load with the version that a canary has put in the place of its own.
+// promoted is the load with the version that its canaries have put in the place of its own.
 func promoted(m models.Model, now plan.Plan) *model.Load {
-	v := now.Promoted(m.LoadSeq)
+	v := now.Stable(m.LoadSeq)
 	if m.Load.V == nil || v == 0 || v == m.Load.V.GetVersion() {
 		return m.Load.V
 	}

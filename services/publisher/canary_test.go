@@ -127,6 +127,7 @@ func TestCanary(t *testing.T) {
 	const body = `{"modelName":"m","candidate":"%s","share":0.5,"rule":{"minRatings":1}}`
 	c.refused("publisher.canaryStart", fmt.Sprintf(body, "1"), "cannot be its own candidate")
 	c.refused("publisher.canaryStart", fmt.Sprintf(body, "9"), "cannot be read")
+	c.refused("publisher.canaryStart", `{"modelName":"m","candidate":"2","share":0.5,"expiresMs":"1","rule":{"minRatings":1}}`, "would have expired at 1970-01-01T00:00:00Z")
 	c.refused("publisher.canaryStart", strings.Replace(fmt.Sprintf(body, "2"), `"m"`, `"other"`, 1), "is not loaded")
 	c.refused("publisher.canary", `{"modelName":"m"}`, "has had no canary")
 	c.refused("publisher.canaryStop", `{"modelName":"m"}`, "no canary that runs")
@@ -156,6 +157,13 @@ func TestCanary(t *testing.T) {
 	c.start()
 	if n := controltest.Count(t, c.b, controltest.Of("canaryDecided")); n != 2 {
 		t.Errorf("%d verdicts after a restart\n%s", n, controltest.Story(t, c.b))
+	}
+	// Neither the next canary nor its end takes the promotion back.
+	if n := controltest.Count(t, c.b, func(r events.Recorded) bool {
+		e, _ := r.Event.(*publish.Event)
+		return r.Seq > planned.Seq && e.GetPlanned() != nil
+	}); n != 0 {
+		t.Errorf("%d plans after that of the promotion\n%s", n, controltest.Story(t, c.b))
 	}
 }
 

@@ -56,6 +56,9 @@ func (s *Server) handleCanaryStart(ctx context.Context, payload []byte) ([]byte,
 	if ask.GetExpiresMs() == 0 {
 		ask.ExpiresMs = time.Now().Add(canaryLasts).UnixMilli()
 	}
+	if at := time.UnixMilli(ask.GetExpiresMs()); !at.After(time.Now()) {
+		return nil, bus.Refuse(bus.CodeInvalid, "the canary would have expired at %s: give a time to come", at.UTC().Format(time.RFC3339))
+	}
 	name := ask.GetModelName()
 	m, now, err := s.of(ctx, name)
 	if err != nil {

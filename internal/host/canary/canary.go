@@ -60,6 +60,9 @@ func start(conn *connect.Config, asJSON *bool) *cobra.Command {
 			if !known {
 				return fmt.Errorf("%w: --mode %q: give shadow or answer", flags.ErrUsage, mode)
 			}
+			if ask.Candidate == 0 {
+				return fmt.Errorf("%w: %s %s --candidate VERSION: name the version to try", flags.ErrUsage, cmd.CommandPath(), args[0])
+			}
 			ask.ModelName, ask.Mode, ask.ExpiresMs = args[0], publish.CanaryDeclared_Mode(m), time.Now().Add(expires).UnixMilli()
 			body, err := events.Marshal(ask)
 			if err != nil {
@@ -150,7 +153,7 @@ func text(out io.Writer, reply []byte) error {
 	c := s.Declared.V
 	verdict := "it runs until " + time.UnixMilli(c.GetExpiresMs()).UTC().Format(time.RFC3339)
 	if v := s.Decided.V; v != nil {
-		verdict = strings.ToLower(v.GetVerdict().String()) + ": " + v.GetReason()
+		verdict = strings.ReplaceAll(strings.ToLower(v.GetVerdict().String()), "_", " ") + ": " + v.GetReason()
 	} else if s.Problem != "" {
 		verdict += ", and is not measured: " + s.Problem
 	}

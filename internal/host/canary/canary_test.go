@@ -14,7 +14,7 @@ func TestText(t *testing.T) {
 				"stable     7        12       0.75     unknown      unknown  2.5\n" +
 				"candidate  9        0        unknown  unknown      unknown  unknown\n"},
 		"it has a verdict": {`{` + declared + `,"decided":{"verdict":"ROLLED_BACK","reason":"it is worse"},"stable":null,"candidate":null}`,
-			"m, 0.1 of requests, answer; rolled_back: it is worse\n" +
+			"m, 0.1 of requests, answer; rolled back: it is worse\n" +
 				"           VERSION  RATINGS  AUC      CALIBRATION  P50 MS   P99 MS\n" +
 				"stable     0        0        unknown  unknown      unknown  unknown\n" +
 				"candidate  0        0        unknown  unknown      unknown  unknown\n"},
