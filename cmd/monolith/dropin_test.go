@@ -323,6 +323,14 @@ func TestDropInConfigFile(t *testing.T) {
 	say("model_config_list {\n" + model("films") + "}\n")
 	d.until("films", version, "AVAILABLE")
 	d.answers("films/labels/stable", users, movies, scores)
+	var shards strings.Builder
+	for _, sub := range []string{"ps_0", "ps_1"} {
+		fmt.Fprintf(&shards, "config { name: %q base_path: %q model_platform: \"tensorflow\" }\n", sub, filepath.Join(d.exports, sub))
+	}
+	say("model_config_list {\n" + model("films") + shards.String() + "}\n")
+	d.until("ps_0", version, "AVAILABLE")
+	d.until("ps_1", version, "AVAILABLE")
+	d.pushed("films", d.at.GRPC, users[0], movies[0])
 	wait.For(t, "the other model is gone", func() bool {
 		code, _ := d.rest("movies:predict", `{"instances":[]}`)
 		return code == http.StatusNotFound

@@ -139,7 +139,7 @@ func (p *Process) Run(ctx context.Context) (err error) {
 	}()
 	env := services.Env{BZID: conn.BZID, Bus: b, Log: logger, Tracer: told.tracer(name, 0), Rows: rows, TLS: p.tls, Health: well, Lanes: nn.NewLanes(0),
 		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"role": name}, reg)}
-	r, err := p.bound.build(surroundings{env: env, launch: p.launch})
+	r, err := p.bound.build(surroundings{env: env, launch: p.launch, self: p.self})
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
@@ -301,23 +301,31 @@ func (p *Process) ready(r services.Role, status *statusServer, logger *slog.Logg
 // given, or this binary.
 func (p *Process) launch(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error) {
 	if len(cfg.Command) == 0 {
-		self, err := os.Executable()
+		self, err := p.self()
 		if err != nil {
-			return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
+			return nil, err
 		}
-		for _, v := range slices.Concat(p.conn.Env(), p.otlp.Env()) { // the child inherits it
-			name, value, _ := strings.Cut(v, "=")
-			if err := os.Setenv(name, value); err != nil {
-				return nil, err
-			}
-		}
-		cfg.Command = []string{self, p.role.server, "--container", cfg.Container, "--bzid", p.conn.BZID, "--log-level", p.conn.Level, "--archive", p.conn.Archive}
-		cfg.Command = slices.Concat(cfg.Command, p.rows.Args(rowsTLS), p.tls.Args(mtls.Shared), cfg.GRPCTLS.Args("grpc-tls"))
+		cfg.Command = slices.Concat(self, []string{"--container", cfg.Container, "--bzid", p.conn.BZID}, cfg.GRPCTLS.Args("grpc-tls"))
 		if p.trace != "" {
 			cfg.Command = append(cfg.Command, "--trace-file", p.trace)
 		}
 	}
 	return tfssupervisor.NewExecLauncher(*cfg)
+}
+
+// self is the command line of the built-in server, which inherits the rest by this process's environment.
+func (p *Process) self() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this binary to start a model server from: %w", err)
+	}
+	for _, v := range slices.Concat(p.conn.Env(), p.otlp.Env()) {
+		name, value, _ := strings.Cut(v, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Concat([]string{self, p.role.server, "--log-level", p.conn.Level, "--archive", p.conn.Archive}, p.rows.Args(rowsTLS), p.tls.Args(mtls.Shared)), nil
 }
 
 // ProcessStatus is the content of a status file.

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/spf13/pflag"
 
@@ -45,6 +44,7 @@ type blueprint struct {
 type surroundings struct {
 	env    services.Env
 	launch func(cfg *tfssupervisor.Config) (tfssupervisor.Launcher, error)
+	self   func() ([]string, error) // the command line of a built-in server, as a process of its own
 }
 
 // listening is a role whose addresses are known once it is ready.
@@ -92,11 +92,11 @@ func launching(cfg tfssupervisor.Config, h surroundings) (services.Role, error) 
 
 // agent binds a role that starts the servers of an agent.conf: this binary's, unless it is told of others.
 func agent(cfg tfssupervisor.AgentConfig, h surroundings) (services.Role, error) {
-	self, err := os.Executable()
+	self, err := h.self()
 	if err != nil {
-		return nil, fmt.Errorf("find this binary to start model servers from: %w", err)
+		return nil, err
 	}
-	cfg.Self = []string{self, "modelserver"}
+	cfg.Self = self
 	return made(tfssupervisor.NewAgent(cfg, h.env))
 }
 

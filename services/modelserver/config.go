@@ -57,6 +57,9 @@ type Config struct {
 	EnableModelWarmUp bool
 	// Frozen serves the exports as they are, even where the plan names a training job.
 	Frozen bool
+	// OfModel is the model whose sub-models the names entry and ps_<n> are, as the original's agents
+	// write them into a server's file. Default: they are models by themselves.
+	OfModel string
 	// Brokers and PredictionsTopic receive impressions; no brokers, no impressions.
 	// Default topic predictions, and <bzid>.predictions outside of the namespace demo.
 	Brokers          []string
@@ -148,6 +151,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.SSLConfigFile, "ssl-config-file", c.SSLConfigFile, "`file` with an SSLConfig in text form: the certificate of the gRPC port, and whether its clients must show theirs")
 	fs.BoolVar(&c.EnableModelWarmUp, "enable-model-warmup", c.EnableModelWarmUp, "replay assets.extra/tf_serving_warmup_requests of a version before it is AVAILABLE")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
+	fs.StringVar(&c.OfModel, "of-model", c.OfModel, "`model` whose sub-models are meant by the names entry and ps_<n>, as the original's agents write them; empty: models of these names")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
 	c.Access.Register(fs)
 	fs.StringVar(&c.PredictionsTopic, "predictions-topic", c.PredictionsTopic, "Kafka `topic` of impressions; empty: predictions, and <bzid>.predictions outside of the namespace demo")

@@ -46,6 +46,8 @@ type AgentConfig struct {
 	Poll time.Duration
 	// Self is the command line of the built-in server, which the host sets.
 	Self []string
+	// ServerArgs are further arguments of each server's command line, such as --insecure-grpc.
+	ServerArgs []string
 	// Getenv reads the environment. Default: os.Getenv.
 	Getenv func(string) string
 }
@@ -57,6 +59,7 @@ func (c *AgentConfig) Register(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Binary, "binary", nil, "model server's `command`, comma separated; empty: MONOLITH_TFS_BINARY, TENSORFLOW_MODEL_SERVER, "+agentconf.Home+"/bin/tensorflow_model_server, or the built-in one")
 	fs.BoolVar(&c.Original, "original-flags", false, "give the server the flags that only the original's binary knows: archon, log_conf, conf_file, metrics")
 	fs.BoolVar(&c.Archon, "archon", false, "the original's binary speaks archon in place of gRPC")
+	fs.StringArrayVar(&c.ServerArgs, "server-arg", nil, "`argument` added to each server's command line, such as --insecure-grpc; may be repeated")
 	fs.StringVar(&c.Dir, "dir", "", "`folder` of the servers' configuration files and logs")
 	fs.DurationVar(&c.Drain, "drain", 5*time.Second, "time that a server may take to stop")
 	fs.DurationVar(&c.Poll, "poll", 150*time.Millisecond, "time between looks at the servers' models")
@@ -200,7 +203,12 @@ func (a *Agent) server(d *agentconf.Deployment, kind string, several bool, i int
 	}
 	models := filepath.Join(s.cfg.Dir, modelsFile)
 	line := d.Command(agentconf.Start{Kind: kind, ModelConfig: models, Original: a.cfg.Original, Archon: a.cfg.Archon})
-	s.cfg.Command = append(a.binary(), line[1:]...)
+	binary, builtIn := a.binary()
+	s.cfg.Command = append(binary, line[1:]...)
+	s.cfg.ServerArgs = a.cfg.ServerArgs
+	if builtIn {
+		s.join(a.env.BZID)
+	}
 	if kind == agentconf.Unified {
 		s.cfg.ConfigFile = models
 	}
@@ -241,19 +249,26 @@ func (s *agentServer) wishes() error {
 	return nil
 }
 
-// binary is the model server's command line without its flags.
-func (a *Agent) binary() []string {
+// join has the built-in server be one of the fleet: an entry asks the shards of whatever agent for rows,
+// and shards follow the deltas of a job that this log knows. It says itself where it listens.
+func (s *agentServer) join(bzid string) {
+	s.cfg.Command = append(s.cfg.Command, "--container", s.cfg.Container, "--bzid", bzid, "--of-model", s.d.BaseName)
+	s.cfg.GRPCPort, s.cfg.HTTPPort = 0, 0
+}
+
+// binary is the model server's command line without its flags, and whether it is the built-in one's.
+func (a *Agent) binary() (line []string, builtIn bool) {
 	if len(a.cfg.Binary) > 0 {
-		return slices.Clone(a.cfg.Binary)
+		return slices.Clone(a.cfg.Binary), false
 	}
 	installed := agentconf.Home + "/bin/tensorflow_model_server"
 	if _, err := os.Stat(installed); err != nil {
 		installed = ""
 	}
 	if path := cmp.Or(a.cfg.Getenv("MONOLITH_TFS_BINARY"), a.cfg.Getenv("TENSORFLOW_MODEL_SERVER"), installed); path != "" {
-		return []string{path}
+		return []string{path}, false
 	}
-	return slices.Clone(a.cfg.Self)
+	return slices.Clone(a.cfg.Self), true
 }
 
 // Ready is closed once every server answers.

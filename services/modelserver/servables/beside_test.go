@@ -3,17 +3,22 @@ package servables
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
@@ -97,10 +102,11 @@ func TestBasePathsThatAreLookedAtOnce(t *testing.T) {
 func TestShardsBesideAnEntry(t *testing.T) {
 	base := t.TempDir()
 	exportRows(t, filepath.Join(base, "ps_0"), 3, 7, 0.5)
-	r := newReads(1 << 20)
+	r := newKeeper(Options{LoadBytes: 1 << 20, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	v := &version{name: "m", model: "m"}
 	at := exportLocation{filepath.Join(base, "entry"), 3}
 	g := &servable{entry: answering(3), job: "j", shards: 1}
-	if err := r.beside(t.Context(), g, "m", at); err != nil || len(g.own) != 1 || !g.entry.Settled() {
+	if err := r.beside(t.Context(), g, v, at); err != nil || len(g.own) != 1 || !g.entry.Settled() {
 		t.Fatalf("%v, %d shards", err, len(g.own))
 	}
 	for _, tc := range []struct {
@@ -111,14 +117,30 @@ func TestShardsBesideAnEntry(t *testing.T) {
 		{&servable{entry: answering(3), job: "k", shards: 1}, codes.InvalidArgument, "copy all folders of one export"},
 		{&servable{entry: answering(3), job: "j", shards: 2}, codes.InvalidArgument, "shards"},
 	} {
-		err := r.beside(t.Context(), tc.g, "m", at)
+		err := r.beside(t.Context(), tc.g, v, at)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || failed(err).code != tc.code || tc.g.own != nil {
 			t.Errorf("%v, want %q", err, tc.want)
 		}
 	}
 	gone := exportLocation{filepath.Join(base, "entry"), 4}
-	if err := r.beside(t.Context(), &servable{entry: answering(4), job: "j", shards: 1}, "m", gone); failed(err).code != codes.NotFound {
+	if err := r.beside(t.Context(), &servable{entry: answering(4), job: "j", shards: 1}, v, gone); failed(err).code != codes.NotFound {
 		t.Errorf("a version without shards: %v", err)
+	}
+
+	// The shard that is served by itself has the entry's very rows, until both are gone.
+	served, err := r.loadShard(t.Context(), v, exportLocation{filepath.Join(base, "ps_0"), 3}, 0)
+	if err != nil || served != g.own[0] {
+		t.Fatalf("the shard's rows are %p and the entry's %p, %v", served, g.own[0], err)
+	}
+	first := weak.Make(served)
+	served, g = nil, nil
+	wait.For(t, "the rows are gone", func() bool {
+		runtime.GC()
+		return first.Value() == nil
+	})
+	again, err := r.loadShard(t.Context(), v, exportLocation{filepath.Join(base, "ps_0"), 3}, 0)
+	if err != nil || again == nil || len(r.shared.read) != 1 {
+		t.Fatalf("read again: %v, %v, %d are remembered", again, err, len(r.shared.read))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // there is none. A version is loaded once the plan's view holds what had it loaded, see catchUp, so a
 // candidate is known for one before it is AVAILABLE.
 func (s *keeper) avoids(name string) (number int64) {
-	model, _, _, err := splitName(name)
+	model, _, _, err := s.manager.split(name)
 	if err != nil {
 		return 0
 	}
@@ -63,7 +63,7 @@ func (s *Manager) Candidate(spec *apis.ModelSpec) (*publish.CanaryDeclared, *ent
 
 // canaryOf is the canary of a configured name, nil where none runs.
 func (s *keeper) canaryOf(name string) (c *publish.CanaryDeclared) {
-	model, _, shard, err := splitName(name)
+	model, _, shard, err := s.manager.split(name)
 	if err != nil || shard >= 0 {
 		return nil
 	}

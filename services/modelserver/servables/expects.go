@@ -14,7 +14,7 @@ func (s *keeper) expects(name string) (yes bool) {
 	default:
 		return true
 	}
-	model, sub, shard, err := splitName(name)
+	model, sub, shard, err := s.manager.split(name)
 	if err != nil {
 		return false
 	}

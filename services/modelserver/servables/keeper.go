@@ -23,6 +23,9 @@ type Options struct {
 	BZID string
 	// Container is the id under which plans and replicas name this server.
 	Container string
+	// Model is that of which names without a model, entry and ps_<n>, are sub-models; "": they are
+	// models by themselves.
+	Model string
 	// Frozen follows no deltas.
 	Frozen bool
 	// Linger is how long rows answer after the last entry asked for them.
@@ -67,12 +70,13 @@ type keeper struct {
 	Options
 	manager *Manager
 	reads   *reads
+	shared  shared                 // of a server by itself
 	turns   *semaphore.Weighted    // of loads; nil: any number
 	loads   *prometheus.CounterVec // outcome
 }
 
 func newKeeper(o Options) *keeper {
-	k := &keeper{Options: o, reads: newReads(o.LoadBytes),
+	k := &keeper{Options: o, reads: newReads(o.LoadBytes), shared: shared{read: map[exportLocation]*reading{}},
 		loads: prom.Register(o.Registry, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelserver_load_total", Help: "Loads of a version by outcome."}, []string{"outcome"}))}
 	if o.Loads > 0 {
@@ -86,7 +90,7 @@ func New(o Options) *Manager {
 	k := newKeeper(o)
 	m := newManager(k.serve, o.Linger, o.Health)
 	k.manager, m.expects, m.avoids, m.canary = m, k.expects, k.avoids, k.canaryOf
-	m.beside, m.lookOnce, m.retries, m.retryEvery, m.log = o.Beside, o.LookOnce, o.Retries, o.RetryEvery, o.Log
+	m.of, m.beside, m.lookOnce, m.retries, m.retryEvery, m.log = o.Model, o.Beside, o.LookOnce, o.Retries, o.RetryEvery, o.Log
 	m.reindex()
 	return m
 }

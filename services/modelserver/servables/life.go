@@ -198,16 +198,17 @@ func (s *keeper) load(ctx context.Context, v *version, at exportLocation, t targ
 			return nil, err
 		}
 		if s.Beside {
-			if err = s.reads.beside(ctx, g, v.model, at); err != nil {
+			if err = s.beside(ctx, g, v, at); err != nil {
 				return nil, err
-			}
-			for _, own := range g.own {
-				s.sayDropped(v, own)
 			}
 		}
 		// A layout moves its sub-models one by one, some never. Rows of any version
 		// are those of its job, as long as they follow the same deltas.
 		g.entry.Serve(v.number, !t.planned && s.jobOf(t, g) != "")
+	} else if s.Beside {
+		if g, err = s.loadShard(ctx, v, exportLocation{filepath.Clean(at.basePath), at.number}, v.shard); err != nil {
+			return nil, err
+		}
 	} else {
 		if g, err = s.reads.loadPS(ctx, v.model, at.basePath, v.shard, at.number, s.planned(v.model).GetModelDir(), t); err != nil {
 			return nil, err

@@ -28,6 +28,7 @@ type Manager struct {
 	avoids  func(name string) int64
 	canary  func(name string) *publish.CanaryDeclared // that runs; nil: nobody knows of any
 
+	of         string        // the model of names without one
 	beside     bool          // entries are whole with the shards beside them
 	lookOnce   bool          // at the base paths
 	retries    int           // of a load that failed
@@ -73,7 +74,7 @@ func (s *Manager) Configure(models []tfserving.Model) []string {
 			added = append(added, m.Name)
 		}
 		next[m.Name] = m
-		if _, _, _, err := splitName(m.Name); err != nil {
+		if _, _, _, err := s.split(m.Name); err != nil {
 			s.refuse(m, &loadError{codes.Unimplemented, err})
 			continue
 		}
@@ -143,7 +144,7 @@ func (s *Manager) reconcile(ctx context.Context) {
 		return
 	}
 	for name, m := range s.configs {
-		model, sub, shard, err := splitName(name)
+		model, sub, shard, err := s.split(name)
 		if err != nil {
 			continue // refused when it was configured
 		}

@@ -71,6 +71,14 @@ func splitName(name string) (model, sub string, shard int, err error) {
 	return "", "", 0, fmt.Errorf("sub-model %q of %q is not served here; use entry or ps_<shard>", sub, model)
 }
 
+// split is splitName with the model that names without one belong to.
+func (s *Manager) split(name string) (model, sub string, shard int, err error) {
+	if _, isShard := shardNumber(name); s.of != "" && (isShard || name == "entry") {
+		name = s.of + ":" + name
+	}
+	return splitName(name)
+}
+
 // shardNumber is that of ps_<n>.
 func shardNumber(sub string) (n int, ok bool) {
 	digits, ok := strings.CutPrefix(sub, "ps_")

@@ -34,6 +34,18 @@ func TestSplitName(t *testing.T) {
 	}
 }
 
+// Names without a model belong to the one that the server is told of, where it is.
+func TestSplitNameOfAModel(t *testing.T) {
+	s := newManager(nil, 0, health.New())
+	s.of = "m"
+	for name, want := range map[string]string{"entry": "m entry -1", "ps_3": "m ps_3 3", "other": "other entry -1", "x:ps_1": "x ps_1 1"} {
+		model, sub, shard, err := s.split(name)
+		if got := fmt.Sprint(model, " ", sub, " ", shard); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
+		}
+	}
+}
+
 // answering is an entry that answers as a version, and cannot compute.
 func answering(version int64) *entry.Model {
 	m := &entry.Model{}
