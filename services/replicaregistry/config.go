@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/services/internal/agentservice"
 )
 
 // Config of the replica-registry.
@@ -127,14 +128,13 @@ func (c Config) agentPort(shared mtls.Files) mtls.Port {
 	return mtls.Port{Role: source, Name: "the agent service", Addr: c.Listen, Own: c.AgentTLS, Shared: shared, Keys: "--agent-tls", Insecure: c.InsecureAgent, Switch: "--insecure-agent"}
 }
 
-// family is the configured one, or what the environment says of this host: one that has
-// an IPv6 address and no IPv4 one.
+// family is the configured one, or that of this host.
 func (c Config) family() fleet.Family {
-	switch {
-	case c.AddressFamily == "ipv6":
+	if c.AddressFamily == "ipv6" {
 		return fleet.IPv6
-	case c.AddressFamily == "" && c.Getenv("MY_HOST_IPV6") != "" && c.Getenv("MY_HOST_IP") == "" && c.Getenv("MY_POD_IP") == "":
-		return fleet.IPv6
+	}
+	if c.AddressFamily == "" {
+		return agentservice.FamilyOf(c.Getenv)
 	}
 	return fleet.IPv4
 }

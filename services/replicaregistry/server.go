@@ -11,8 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
@@ -21,7 +19,6 @@ import (
 	serverevents "github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/events/shard"
 	"github.com/monolith-go/monolith/events/znode"
-	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/projections/zookeeper/ensemble"
@@ -29,13 +26,11 @@ import (
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 	"github.com/monolith-go/monolith/projections/zookeeper/writer"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/agentservice"
 	"github.com/monolith-go/monolith/services/internal/role"
 )
 
 const source = "replica-registry"
-
-// drain bounds how long calls in progress may take after a stop.
-const drain = 2 * time.Second
 
 // Server is the role.
 type Server struct {
@@ -175,14 +170,10 @@ func (s *Server) serve(ctx context.Context) error {
 			return fmt.Errorf("agent service: %w", err)
 		}
 		s.addr = ln.Addr().String()
-		opts := []grpc.ServerOption{grpc.MaxRecvMsgSize(64 << 10)}
-		if s.agentKeys != nil {
-			opts = append(opts, grpc.Creds(credentials.NewTLS(s.agentKeys)))
-		}
-		srv := grpc.NewServer(opts...)
-		agentpb.RegisterAgentServiceServer(srv, &agent{cfg: s.cfg, fleet: s.fleet, addr: func() string { return s.addr }})
-		g.Go(func() error { return srv.Serve(ln) })
-		g.Go(func() error { <-ctx.Done(); stop(srv); return nil })
+		c := s.cfg
+		answers := &agentservice.Service{Fleet: s.fleet, Addr: func() string { return s.addr }, Answers: agentservice.Answers{
+			Version: c.AgentVersion, Model: c.AgentModel, Archon: c.AgentArchon, DCAware: c.DCAware, IDC: c.IDC, Cluster: c.Cluster, Family: c.family()}}
+		g.Go(func() error { return answers.Serve(ctx, ln, s.agentKeys) })
 	}
 	stopListening, err := s.env.Bus.Signals().Listen(ctx, s.renewal("*"), s.heardElsewhere)
 	if err != nil {
@@ -231,11 +222,4 @@ func (s *Server) liveViews() map[string]role.View {
 // reaches only one of them.
 func (s *Server) renewal(who string) string {
 	return bus.PulseSubject(s.env.BZID, "lease", who)
-}
-
-// stop lets calls in progress end, but not for ever.
-func stop(srv *grpc.Server) {
-	t := time.AfterFunc(drain, srv.Stop)
-	defer t.Stop()
-	srv.GracefulStop()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,11 +17,15 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/internal/compat/agentconf"
 	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/agentservice"
 	"github.com/monolith-go/monolith/services/internal/role"
 )
 
@@ -40,6 +45,9 @@ type AgentConfig struct {
 	// Dir holds the servers' configuration files and logs. Default: a folder of the container's
 	// own below the temporary folder.
 	Dir string
+	// InsecureAgent has the agent service, which its entries ask where their shards are, answer other
+	// machines, too, in plain text. Default: this machine alone, as its entries' flags know no TLS.
+	InsecureAgent bool
 	// Drain is how long each server may take to stop. Default 5 s.
 	Drain time.Duration
 	// Poll is the time between two looks at the servers' models. Default 150 ms.
@@ -61,6 +69,7 @@ func (c *AgentConfig) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Archon, "archon", false, "the original's binary speaks archon in place of gRPC")
 	fs.StringArrayVar(&c.ServerArgs, "server-arg", nil, "`argument` added to each server's command line, such as --insecure-grpc; may be repeated")
 	fs.StringVar(&c.Dir, "dir", "", "`folder` of the servers' configuration files and logs")
+	fs.BoolVar(&c.InsecureAgent, "insecure-agent", false, "have the agent service answer other machines, too, in plain text")
 	fs.DurationVar(&c.Drain, "drain", 5*time.Second, "time that a server may take to stop")
 	fs.DurationVar(&c.Poll, "poll", 150*time.Millisecond, "time between looks at the servers' models")
 }
@@ -82,6 +91,8 @@ type Agent struct {
 	cfg     AgentConfig
 	env     services.Env
 	servers []*agentServer
+	fleet   *follow.Follower[fleet.State]
+	answers *agentservice.Service // on the agent's port
 	ready   chan struct{}
 }
 
@@ -115,10 +126,29 @@ func NewAgent(cfg AgentConfig, env services.Env) (*Agent, error) {
 			return nil, err
 		}
 	}
+	a.fleet = follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), follow.Options{Log: env.Log, Metrics: env.Metrics})
+	a.answers = a.service(a.servers[0])
 	if len(conf.Unknown) > 0 && env.Log != nil {
 		env.Log.Warn("keys of agent.conf that mean nothing", "conf", cfg.Conf, "keys", conf.Unknown)
 	}
 	return a, nil
+}
+
+// service is the agent service, in the way of the configuration's version, for its own model.
+func (a *Agent) service(s *agentServer) *agentservice.Service {
+	d := s.d
+	return &agentservice.Service{Fleet: a.fleet, Addr: func() string { return s.cfg.AgentAddress }, Answers: agentservice.Answers{
+		Version: d.AgentVersion, Model: d.BaseName, Archon: a.cfg.Archon, DCAware: d.DCAware, IDC: d.IDC, Cluster: d.Cluster,
+		Family: agentservice.FamilyOf(a.cfg.Getenv)}}
+}
+
+// agentAddress is where the agent service listens.
+func (a *Agent) agentAddress(d *agentconf.Deployment) string {
+	host := "127.0.0.1"
+	if a.cfg.InsecureAgent {
+		host = ""
+	}
+	return net.JoinHostPort(host, strconv.Itoa(d.AgentPort))
 }
 
 // denseServers is how many an agent has that serves nothing but the dense part; 0: it is none.
@@ -174,7 +204,7 @@ func (a *Agent) server(d *agentconf.Deployment, kind string, several bool, i int
 	s := &agentServer{kind: kind, d: d, original: a.cfg.Original}
 	s.cfg = Config{
 		Container: container, Shard: d.Shard, Replica: int(max(d.Replica, 0) & 0x7fffffff), ShardNum: d.NumShard, Cluster: d.Cluster, IDC: d.IDC, DCAware: d.DCAware, PSM: d.PSM,
-		ArchonAddress: ":" + strconv.Itoa(d.Ports[kind].Archon), AgentAddress: ":" + strconv.Itoa(d.AgentPort),
+		ArchonAddress: ":" + strconv.Itoa(d.Ports[kind].Archon), AgentAddress: a.agentAddress(d),
 		GRPCPort: d.Ports[kind].GRPC, HTTPPort: d.Ports[kind].HTTP, Once: true, Drain: a.cfg.Drain, Poll: a.cfg.Poll, Getenv: a.cfg.Getenv,
 		Dir: cmp.Or(a.cfg.Dir, filepath.Join(os.TempDir(), "monolith-agent")),
 	}
@@ -277,7 +307,13 @@ func (a *Agent) Ready() <-chan struct{} { return a.ready }
 // Run starts the servers in their order, each once the one before it answers, and ends them all
 // when ctx ends or one of them has. It may be called once.
 func (a *Agent) Run(ctx context.Context) error {
+	ln, err := net.Listen("tcp", a.servers[0].cfg.AgentAddress)
+	if err != nil {
+		return fmt.Errorf("agent: its own port: %w", err)
+	}
 	all, inner := errgroup.WithContext(ctx)
+	all.Go(func() error { return a.fleet.Run(inner) })
+	all.Go(func() error { return a.answers.Serve(inner, ln, nil) })
 	for _, s := range a.servers {
 		all.Go(func() error {
 			err := s.writeFiles(a.env.Log)

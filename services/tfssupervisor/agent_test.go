@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -30,6 +31,8 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
+	"github.com/monolith-go/monolith/internal/compat/agentpb"
+	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/process/health"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
@@ -155,7 +158,7 @@ func newAgentWorld(t *testing.T, conf string, env map[string]string) *agentWorld
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	a, err := tfssupervisor.NewAgent(tfssupervisor.AgentConfig{
-		Conf: path, TFSLog: filepath.Join(w.dir, "tfs.log"), Binary: []string{self(t)}, Dir: w.dir, Drain: time.Minute, Poll: 5 * time.Millisecond, Getenv: func(key string) string { return env[key] },
+		Conf: path, TFSLog: filepath.Join(w.dir, "tfs.log"), Binary: []string{self(t)}, Dir: w.dir, Drain: time.Minute, Poll: 5 * time.Millisecond, InsecureAgent: true, Getenv: func(key string) string { return env[key] },
 	}, services.Env{BZID: bzid, Bus: w.bus, Log: log, Health: health.New()})
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +235,11 @@ func (w *agentWorld) gone(pids []int) {
 // A mixed agent starts its shards, then the entry, which waits until they take traffic; all are told
 // of, and all end with the agent.
 func TestAgentMixed(t *testing.T) {
-	w := newAgentWorld(t, "bzid "+bzid+"\nstand_alone_serving true\nbase_name m\nbase_path /exports\nnum_ps 2\nagent_port 4002\n", map[string]string{"SHARD_ID": "0"})
+	port, err := freeport.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newAgentWorld(t, fmt.Sprintf("bzid %s\nstand_alone_serving true\nbase_name m\nbase_path /exports\nnum_ps 2\nagent_port %d\n", bzid, port), map[string]string{"SHARD_ID": "0"})
 	wait.For(t, "shards and entry take traffic", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -244,11 +251,11 @@ func TestAgentMixed(t *testing.T) {
 		t.Error("the entry was there before it had waited")
 	}
 	w.mu.Unlock()
-	if !strings.HasPrefix(entry, "m/entry:0 v7 at 10.0.0.9:") || shards.GetServerType() != "ps" || shards.GetAgentAddress() != "10.0.0.9:4002" || shards.GetArchonAddress() != "" {
+	if !strings.HasPrefix(entry, "m/entry:0 v7 at 10.0.0.9:") || shards.GetServerType() != "ps" || shards.GetAgentAddress() != fmt.Sprint("10.0.0.9:", port) || shards.GetArchonAddress() != "" {
 		t.Errorf("entry %s, shards %v", entry, shards)
 	}
 	for file, want := range map[string]string{
-		"entry_tfs.log": "PORT2=4002\n", "ps_tfs.log": "PORT2=" + os.Getenv("PORT2") + "\n",
+		"entry_tfs.log": fmt.Sprintf("PORT2=%d\n", port), "ps_tfs.log": "PORT2=" + os.Getenv("PORT2") + "\n",
 		"pod-ps/model_config_file.cfg":       `base_path: "/exports/ps_1"`,
 		"pod-entry/platform_config_file.cfg": "allow_soft_placement: true",
 		"pod-entry/model_config_file.cfg":    `name: "entry"`,
@@ -257,11 +264,36 @@ func TestAgentMixed(t *testing.T) {
 			t.Errorf("%s: %v, want %q in\n%s", file, err, want, raw)
 		}
 	}
+	w.tellsWhere(port)
 	pids := w.pids()
 	if err := w.ends(); err != nil || len(pids) != 2 {
 		t.Errorf("Run = %v with %d servers", err, len(pids))
 	}
 	w.gone(pids)
+}
+
+// tellsWhere asks the agent's own port, as the original's entry does, where the shards of its model are.
+func (w *agentWorld) tellsWhere(port int) {
+	w.t.Helper()
+	for _, r := range []*replica.Replica{
+		{ModelName: "m", ServerType: "ps", Task: 1, Container: "x", GrpcAddress: "10.0.0.7:8500", Stat: replica.State_AVAILABLE},
+		{ModelName: "other", ServerType: "ps", Task: 1, Container: "x", GrpcAddress: "10.0.0.8:8500", Stat: replica.State_AVAILABLE},
+	} {
+		if _, err := w.bus.Log().Append(w.t.Context(), bus.Draft{Subject: events.Join(bzid, "replica", r.Key()), Expect: bus.Any,
+			Event: &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{Replica: r}}}}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	conn, err := grpc.NewClient(fmt.Sprint("127.0.0.1:", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	wait.Seen(w.t, "the agent tells where shard 1 is", func() (string, bool) {
+		res, err := agentpb.NewAgentServiceClient(conn).HeartBeat(w.t.Context(), &agentpb.HeartBeatRequest{ServerType: agentpb.ServerType_PS})
+		at := res.GetAddresses()["ps:1"].GetAddress()
+		return fmt.Sprint(res, err), len(res.GetAddresses()) == 1 && slices.Equal(at, []string{"10.0.0.7:8500"})
+	})
 }
 
 // An agent of version 3 serves what its filters take of a layout, by the file that its server polls as
