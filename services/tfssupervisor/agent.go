@@ -45,6 +45,9 @@ type AgentConfig struct {
 	// Dir holds the servers' configuration files and logs. Default: a folder of the container's
 	// own below the temporary folder.
 	Dir string
+	// Proxy is the program that turns HTTP into gRPC where proxy_port is given. Default: the original's,
+	// where it is installed.
+	Proxy string
 	// InsecureAgent has the agent service, which its entries ask where their shards are, answer other
 	// machines, too, in plain text. Default: this machine alone, as its entries' flags know no TLS.
 	InsecureAgent bool
@@ -69,6 +72,7 @@ func (c *AgentConfig) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Archon, "archon", false, "the original's binary speaks archon in place of gRPC")
 	fs.StringArrayVar(&c.ServerArgs, "server-arg", nil, "`argument` added to each server's command line, such as --insecure-grpc; may be repeated")
 	fs.StringVar(&c.Dir, "dir", "", "`folder` of the servers' configuration files and logs")
+	fs.StringVar(&c.Proxy, "proxy", "", "`program` that turns HTTP into gRPC on proxy_port; empty: "+proxyBinary+", where it is")
 	fs.BoolVar(&c.InsecureAgent, "insecure-agent", false, "have the agent service answer other machines, too, in plain text")
 	fs.DurationVar(&c.Drain, "drain", 5*time.Second, "time that a server may take to stop")
 	fs.DurationVar(&c.Poll, "poll", 150*time.Millisecond, "time between looks at the servers' models")
@@ -331,6 +335,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		if !role.Ready(inner, s.role.Ready()) {
 			return all.Wait()
 		}
+	}
+	if line := a.proxyLine(); line != nil {
+		all.Go(func() error { return a.proxy(inner, line) })
 	}
 	close(a.ready)
 	return all.Wait()

@@ -158,7 +158,7 @@ func newAgentWorld(t *testing.T, conf string, env map[string]string) *agentWorld
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	a, err := tfssupervisor.NewAgent(tfssupervisor.AgentConfig{
-		Conf: path, TFSLog: filepath.Join(w.dir, "tfs.log"), Binary: []string{self(t)}, Dir: w.dir, Drain: time.Minute, Poll: 5 * time.Millisecond, InsecureAgent: true, Getenv: func(key string) string { return env[key] },
+		Conf: path, TFSLog: filepath.Join(w.dir, "tfs.log"), Binary: []string{self(t)}, Dir: w.dir, Drain: time.Minute, Poll: 5 * time.Millisecond, InsecureAgent: true, Proxy: env["PROXY"], Getenv: func(key string) string { return env[key] },
 	}, services.Env{BZID: bzid, Bus: w.bus, Log: log, Health: health.New()})
 	if err != nil {
 		t.Fatal(err)
@@ -364,5 +364,37 @@ func TestAgentRefuses(t *testing.T) {
 	}
 	if err := (&tfssupervisor.AgentConfig{}).Validate(); err == nil {
 		t.Error("no --conf passes")
+	}
+}
+
+// The proxy gets the original's command line once the entry answers, and its end is the agent's.
+func TestAgentProxy(t *testing.T) {
+	dir := t.TempDir()
+	proxy, said := filepath.Join(dir, "proxy"), filepath.Join(dir, "said")
+	if err := os.WriteFile(proxy, fmt.Appendf(nil, "#!/bin/sh\necho \"$@\" > %s.part && mv %s.part %s\nwhile [ ! -e %s/end ]; do sleep 0.05; done\n", said, said, said, dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w := newAgentWorld(t, "stand_alone_serving true\nbase_name m\nbase_path /exports\nnum_ps 2\nproxy_port 4100\n", map[string]string{"SHARD_ID": "0", "PROXY": proxy})
+	var line string
+	wait.For(t, "the proxy has started", func() bool {
+		raw, err := os.ReadFile(said)
+		line = strings.TrimSpace(string(raw))
+		return err == nil
+	})
+	w.mu.Lock()
+	_, port, err := net.SplitHostPort(w.beats["pod-entry"].GetContainer().GetGrpcAddress())
+	w.mu.Unlock()
+	if want := "--port=4100 --grpc_target=localhost:" + port; err != nil || line != want {
+		t.Errorf("its arguments are %q, want %q, %v", line, want, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pids := w.pids()
+	wait.For(t, "all are gone", func() bool {
+		return !slices.ContainsFunc(pids, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
+	})
+	if err := w.ends(); err == nil || !strings.Contains(err.Error(), "agent: the proxy: it has ended") {
+		t.Errorf("Run = %v", err)
 	}
 }

@@ -120,3 +120,17 @@ func (d *Deployment) options(c *commandLine, kind string) {
 		c.add(key, value)
 	})
 }
+
+// Proxy is the command line of the front that turns HTTP into gRPC for the entry, which reads conf where
+// that is a file; nil: there is no entry, or no proxy_port.
+func (d *Deployment) Proxy(binary, conf string) []string {
+	entry, has := d.Ports[Entry]
+	if d.ProxyPort == 0 || !has {
+		return nil
+	}
+	line := []string{binary, fmt.Sprintf("--port=%d", d.ProxyPort), fmt.Sprintf("--grpc_target=localhost:%d", entry.GRPC)}
+	if conf != "" {
+		line = append(line, "--conf_file="+conf)
+	}
+	return line
+}
