@@ -25,6 +25,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host/doctor"
 	"github.com/monolith-go/monolith/internal/host/jobs"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/vfs"
 	loadtest "github.com/monolith-go/monolith/loadtest/command"
 )
 
@@ -51,6 +52,7 @@ func arguments(argv []string) []string {
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	defer func() { _ = vfs.CloseIdle() }() // nothing is written any more
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)

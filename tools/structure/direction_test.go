@@ -21,7 +21,7 @@ const (
 )
 
 // helpers know nobody but each other; every layer may import them.
-const helpers = "internal/durable internal/process/child internal/process/flags internal/process/freeport bus/groupcommit internal/process/health internal/mtls internal/process/prom internal/retry internal/tracectx"
+const helpers = "internal/durable internal/process/child internal/process/flags internal/process/freeport bus/groupcommit internal/process/health internal/mtls internal/process/prom internal/retry internal/tracectx internal/vfs"
 
 // zookeeperFormat is ZooKeeper's wire format: a layer of its own below the view.
 const zookeeperFormat = "projections/zookeeper/wire"

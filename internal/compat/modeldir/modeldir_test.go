@@ -223,7 +223,7 @@ func TestStateFiles(t *testing.T) {
 		}
 	}
 	var info CkptInfo
-	if _, err := readText(filepath.Join(dir, "ckpt.info-41"), &info); err != nil || !cmp.Equal(info.GetSlotCounts(), map[int32]int64{1: 10, 2: 10, 3: 10}) {
+	if _, err := readText(t.Context(), filepath.Join(dir, "ckpt.info-41"), &info); err != nil || !cmp.Equal(info.GetSlotCounts(), map[int32]int64{1: 10, 2: 10, 3: 10}) {
 		t.Errorf("%v, %v", info.GetSlotCounts(), err)
 	}
 	if _, err := try(t, s, shards, Writing{Dir: dir, Layout: Single}); err == nil || !strings.Contains(err.Error(), "is there already") {

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/entrydump"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // Layout says in which files tables lie.
@@ -132,13 +132,13 @@ var shardFile = regexp.MustCompile(`^(.+?)(\.meta)?-\d{5}-of-\d{5}$`)
 
 // sets are the names of the sets of files in a folder.
 func sets(dir string) ([]string, error) {
-	paths, err := filepath.Glob(filepath.Join(escaped(dir), "*"))
+	paths, err := vfs.Glob(vfs.Join(escaped(dir), "*"))
 	if err != nil {
 		return nil, err
 	}
 	bases := map[string]bool{}
 	for _, path := range paths {
-		if m := shardFile.FindStringSubmatch(filepath.Base(path)); m != nil {
+		if m := shardFile.FindStringSubmatch(vfs.Base(path)); m != nil {
 			bases[m[1]] = true
 		}
 	}

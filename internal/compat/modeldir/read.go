@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/entrydump"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/tensorbundle"
+	"github.com/monolith-go/monolith/internal/vfs"
 	"github.com/monolith-go/monolith/kernels/filter"
 	"github.com/monolith-go/monolith/kernels/table"
 )
@@ -63,7 +63,7 @@ func ReadCheckpoint(ctx context.Context, spec *model.ModelSpec, how Reading) (*R
 	if err := how.Names.Check(spec); err != nil {
 		return nil, err
 	}
-	f, err := find(how.Dir, how.Ckpt)
+	f, err := find(ctx, how.Dir, how.Ckpt)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (r *reader) survey() error {
 		if other := r.multi[ps]; other != "" {
 			return fmt.Errorf("%s holds %s and %s, both of server %d: remove the older one", r.assets, other, base, ps)
 		}
-		names, err := entrydump.MultiNames(filepath.Join(r.assets, base))
+		names, err := entrydump.MultiNames(vfs.Join(r.assets, base))
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (r *reader) survey() error {
 			for _, base := range bases {
 				if ps, ok := server(base, entrydump.BaseName(singleName+theirs)); ok {
 					if claimed[base] {
-						return fmt.Errorf("%s may be of table %q as well as of another one: name each with --table", filepath.Join(r.assets, base), name)
+						return fmt.Errorf("%s may be of table %q as well as of another one: name each with --table", vfs.Join(r.assets, base), name)
 					}
 					if r.single[name] == nil {
 						r.single[name] = map[int]string{}
@@ -273,7 +273,7 @@ func (r *reader) tables(ctx context.Context) error {
 				return err
 			}
 			if base := r.single[name][ps]; base != "" {
-				one, err := entrydump.Restore(filepath.Join(r.assets, base), cfg, entrydump.Reading{Fresh: r.Fresh})
+				one, err := entrydump.Restore(vfs.Join(r.assets, base), cfg, entrydump.Reading{Fresh: r.Fresh})
 				if err != nil {
 					return err
 				}
@@ -285,7 +285,7 @@ func (r *reader) tables(ctx context.Context) error {
 		if r.multi[ps] == "" {
 			continue
 		}
-		got, err := entrydump.RestoreMulti(filepath.Join(r.assets, r.multi[ps]), several, nil, entrydump.Reading{Fresh: r.Fresh})
+		got, err := entrydump.RestoreMulti(vfs.Join(r.assets, r.multi[ps]), several, nil, entrydump.Reading{Fresh: r.Fresh})
 		if err != nil {
 			return err
 		}

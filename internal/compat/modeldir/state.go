@@ -9,9 +9,9 @@
 package modeldir
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,7 +26,18 @@ import (
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/model/tensorbundle"
+	"github.com/monolith-go/monolith/internal/vfs"
 )
+
+// StateFiles are the files that name a model_dir's checkpoints, in the order in which they are written.
+var StateFiles = []string{tablesName, stateName}
+
+// Files are the files and folders of one checkpoint, in the order in which they are written.
+func Files(step uint64) []string {
+	number := strconv.FormatUint(step, 10)
+	name := prefixName + number
+	return []string{name + assetsName, tensorbundle.DataName(name, 0, 1), tensorbundle.IndexName(name), infoName + number}
+}
 
 const (
 	stateName  = "checkpoint"
@@ -42,21 +53,13 @@ const (
 
 // readText reads a message in text format; false where there is no such file. Fields of
 // newer writers are passed over.
-func readText(path string, m proto.Message) (bool, error) {
-	f, err := os.Open(path)
+func readText(ctx context.Context, path string, m proto.Message) (bool, error) {
+	text, err := vfs.ReadText(ctx, path, maxText)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	if err != nil {
-		return false, fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(text) > maxText {
-		return false, fmt.Errorf("%s is longer than %d bytes: it is no state of checkpoints", path, maxText)
 	}
 	if err := (prototext.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, m); err != nil {
 		return false, fmt.Errorf("%s is not what TensorFlow or Monolith writes: %w", path, err)
@@ -78,9 +81,9 @@ func writeText(path string, m proto.Message) error {
 }
 
 // point makes name the newest checkpoint of dir, and says of what kind its tables are.
-func point(dir, name string, kind MonolithCheckpointState_HashTableType, now time.Time) error {
+func point(ctx context.Context, dir, name string, kind MonolithCheckpointState_HashTableType, now time.Time) error {
 	var tables MonolithCheckpointState
-	if _, err := readText(filepath.Join(dir, tablesName), &tables); err != nil {
+	if _, err := readText(ctx, filepath.Join(dir, tablesName), &tables); err != nil {
 		return err
 	}
 	tables.BuiltinHashTableType, tables.LastCheckpointSaveTimestamp = kind.Enum(), proto.Int64(now.Unix())
@@ -88,7 +91,7 @@ func point(dir, name string, kind MonolithCheckpointState_HashTableType, now tim
 		return err
 	}
 	var state modelinfo.CheckpointState
-	if _, err := readText(filepath.Join(dir, stateName), &state); err != nil {
+	if _, err := readText(ctx, filepath.Join(dir, stateName), &state); err != nil {
 		return err
 	}
 	state.ModelCheckpointPath = proto.String(name)
@@ -107,40 +110,40 @@ type found struct {
 
 // find resolves a checkpoint as the original does: the one that is named, else the newest by
 // the state file, else the only one whose tables lie there.
-func find(dir, name string) (*found, error) {
-	if _, err := os.Stat(dir); err != nil {
+func find(ctx context.Context, dir, name string) (*found, error) {
+	if _, err := vfs.Stat(dir); err != nil {
 		return nil, fmt.Errorf("no model_dir: %w", err)
 	}
 	if name == "" {
 		var state modelinfo.CheckpointState
-		ok, err := readText(filepath.Join(dir, stateName), &state)
+		ok, err := readText(ctx, vfs.Join(dir, stateName), &state)
 		if err != nil {
 			return nil, err
 		}
 		if name = state.GetModelCheckpointPath(); ok && name == "" {
-			return nil, fmt.Errorf("%s names no model_checkpoint_path: name a checkpoint with --ckpt", filepath.Join(dir, stateName))
+			return nil, fmt.Errorf("%s names no model_checkpoint_path: name a checkpoint with --ckpt", vfs.Join(dir, stateName))
 		}
 	} else if step, err := strconv.ParseUint(name, 10, 63); err == nil {
 		name = prefixName + strconv.FormatUint(step, 10)
 	}
 	if name == "" {
-		lone, err := filepath.Glob(filepath.Join(escaped(dir), prefixName+"*"+assetsName))
+		lone, err := vfs.Glob(vfs.Join(escaped(dir), prefixName+"*"+assetsName))
 		if err != nil {
 			return nil, err
 		}
 		if len(lone) != 1 {
 			return nil, fmt.Errorf("%s has no file %q, and %d folders of tables, of which one alone could be meant: name a checkpoint with --ckpt", dir, stateName, len(lone))
 		}
-		name = strings.TrimSuffix(filepath.Base(lone[0]), assetsName)
+		name = strings.TrimSuffix(vfs.Base(lone[0]), assetsName)
 	}
 	f := &found{prefix: name}
-	if !filepath.IsAbs(name) {
-		f.prefix = filepath.Join(dir, name)
+	if !vfs.IsAbs(name) {
+		f.prefix = vfs.Join(dir, name)
 	}
-	if _, err := os.Stat(tensorbundle.IndexName(f.prefix)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := vfs.Stat(tensorbundle.IndexName(f.prefix)); errors.Is(err, fs.ErrNotExist) {
 		f.sparse = true
 	}
-	if _, err := os.Stat(f.prefix + assetsName); errors.Is(err, fs.ErrNotExist) && f.sparse {
+	if _, err := vfs.Stat(f.prefix + assetsName); errors.Is(err, fs.ErrNotExist) && f.sparse {
 		return nil, fmt.Errorf("there is neither %s nor %s: name another checkpoint with --ckpt", tensorbundle.IndexName(f.prefix), f.prefix+assetsName)
 	}
 	f.step, _ = strconv.ParseInt(f.prefix[strings.LastIndexByte(f.prefix, '-')+1:], 10, 64)

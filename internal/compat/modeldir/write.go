@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/entrydump"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/tensorbundle"
+	"github.com/monolith-go/monolith/internal/vfs"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -112,11 +113,11 @@ func Write(ctx context.Context, src Source, how Writing) (*Written, error) {
 		return nil, errors.Join(err, os.RemoveAll(w.assets))
 	}
 	w.out.Variables = len(modelspec.Variables(src.Spec))
-	return w.out, w.publish(prefix, name, all)
+	return w.out, w.publish(ctx, prefix, name, all)
 }
 
 // publish gives what was written its names.
-func (w *writer) publish(prefix, name string, all []tensorbundle.Tensor) error {
+func (w *writer) publish(ctx context.Context, prefix, name string, all []tensorbundle.Tensor) error {
 	if err := os.Rename(w.assets, prefix+assetsName); err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (w *writer) publish(prefix, name string, all []tensorbundle.Tensor) error {
 	if w.Layout == Single {
 		kind = MonolithCheckpointState_CUCKOO_HASH_MAP
 	}
-	return point(w.Dir, name, kind, w.Now)
+	return point(ctx, w.Dir, name, kind, w.Now)
 }
 
 // server writes the tables of one server: of the shard of the same number where there are as many of
@@ -224,7 +225,7 @@ func (w *writer) filters(s *checkpoint.Shard, ps int, clean bool) error {
 }
 
 func filterPath(assets, theirs string, ps int) string {
-	return filepath.Join(assets, entrydump.BaseName(admissionName+theirs+"_"+strconv.Itoa(ps)))
+	return vfs.Join(assets, entrydump.BaseName(admissionName+theirs+"_"+strconv.Itoa(ps)))
 }
 
 // sealed is a filter's state as it was written.

@@ -30,7 +30,7 @@ type Data struct {
 
 // Register binds the flags that name files.
 func (d *Data) Register(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&d.Files, "files", nil, "`files` of records: paths, globs, {DATE(20260101,20260131)} and {INT(0,15)}, with commas between them, or @list, a file of these; repeatable")
+	fs.StringArrayVar(&d.Files, "files", nil, "`files` of records, here or of HDFS (hdfs://namenode:8020/…): paths, globs, {DATE(20260101,20260131)} and {INT(0,15)}, with commas between them, or @list, a file of these; repeatable")
 	fs.StringVar(&d.Format, "format", input.JSON.String(), input.FormatUsage)
 	fs.StringVar(&d.Container, "container", "auto", files.ContainerUsage)
 	fs.StringVar(&d.Compression, "compression", "auto", files.CompressionUsage)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -26,7 +27,7 @@ type Export struct {
 // Register binds the command's flags.
 func (c *Export) Register(fs *pflag.FlagSet) {
 	c.Place.Register(fs)
-	fs.StringVar(&c.To, "to", "", "`folder` that gets entry and ps_0, ps_1, …, with the version in each")
+	fs.StringVar(&c.To, "to", "", "`folder`, here or of HDFS, that gets entry and ps_0, ps_1, …, with the version in each")
 	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
 }
 
@@ -49,20 +50,33 @@ type Exported struct {
 
 // Run writes the export, the shards first and the entry last: what looks for a version finds it
 // whole. A version that is there is an error.
-func (c *Export) Run(ctx context.Context, stdout io.Writer) error {
+func (c *Export) Run(ctx context.Context, stdout io.Writer) (err error) {
 	s, err := c.find(ctx)
 	if err != nil {
 		return err
 	}
-	to, err := filepath.Abs(c.To)
+	to, err := stage(c.To)
 	if err != nil {
 		return err
 	}
-	out := &Exported{Model: s.spec.GetName(), Version: s.checkpoint.GetId(), Dir: to}
+	defer func() { err = errors.Join(err, to.close()) }()
+	out := &Exported{Model: s.spec.GetName(), Version: s.checkpoint.GetId(), Dir: to.here}
 	if err := s.export(ctx, out); err != nil {
 		return err
 	}
+	if err := to.carry(ctx, out.folders()...); err != nil {
+		return err
+	}
+	out.Dir = to.to
 	return show(stdout, c.AsJSON, out)
+}
+
+// folders are the sub-models' versions, below Dir, in the order in which they were written.
+func (x *Exported) folders() (all []string) {
+	for _, sub := range x.SubModels {
+		all = append(all, filepath.Join(sub, strconv.FormatInt(x.Version, 10)))
+	}
+	return all
 }
 
 func (s *saved) export(ctx context.Context, out *Exported) error {

@@ -54,6 +54,9 @@ func (p *Place) Validate() error {
 	if p.Checkpoint < 0 {
 		return fmt.Errorf("%w: --checkpoint %d must be the id of a checkpoint, or 0 for the newest", flags.ErrUsage, p.Checkpoint)
 	}
+	if err := onDisk("dir", p.Dir); err != nil {
+		return err
+	}
 	return (&connect.Config{BZID: p.BZID}).Validate()
 }
 

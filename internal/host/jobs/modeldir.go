@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // maxServers is far more parameter servers than anybody runs.
@@ -62,7 +63,7 @@ type CheckpointExport struct {
 // Register binds the command's flags.
 func (c *CheckpointExport) Register(fs *pflag.FlagSet) {
 	c.Place.Register(fs)
-	fs.StringVar(&c.To, "to", "", "model_dir of the original: the `folder` that gets the checkpoint")
+	fs.StringVar(&c.To, "to", "", "model_dir of the original: the `folder`, here or of HDFS, that gets the checkpoint")
 	fs.IntVar(&c.Servers, "ps", 0, "parameter `servers` that are to read it; 0: as many as the job has shards")
 	fs.StringVar(&c.Layout, "layout", string(modeldir.Multi), "files of tables: multi (all of a server in one set) or single (a set for each)")
 	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
@@ -87,7 +88,7 @@ func (c *CheckpointExport) Validate() error {
 }
 
 // Run writes the checkpoint.
-func (c *CheckpointExport) Run(ctx context.Context, stdout io.Writer) error {
+func (c *CheckpointExport) Run(ctx context.Context, stdout io.Writer) (err error) {
 	named, err := c.names.parse()
 	if err != nil {
 		return err
@@ -110,14 +111,25 @@ func (c *CheckpointExport) Run(ctx context.Context, stdout io.Writer) error {
 	for _, f := range files {
 		src.Step = max(src.Step, f.GetStep())
 	}
-	to, err := filepath.Abs(c.To)
+	to, err := stage(c.To)
 	if err != nil {
 		return err
 	}
-	w, err := modeldir.Write(ctx, src, modeldir.Writing{Dir: to, Servers: c.Servers, Layout: modeldir.Layout(c.Layout), Names: named, Now: time.Now()})
+	defer func() { err = errors.Join(err, to.close()) }()
+	if err := to.fetch(ctx, modeldir.StateFiles...); err != nil {
+		return err
+	}
+	w, err := modeldir.Write(ctx, src, modeldir.Writing{Dir: to.here, Servers: c.Servers, Layout: modeldir.Layout(c.Layout), Names: named, Now: time.Now()})
 	if err != nil {
 		return err
 	}
+	if err := to.carry(ctx, modeldir.Files(src.Step)...); err != nil {
+		return err
+	}
+	if err := to.replace(ctx, modeldir.StateFiles...); err != nil {
+		return err
+	}
+	w.Checkpoint = vfs.Join(to.to, vfs.Base(w.Checkpoint))
 	return show(stdout, c.AsJSON, (*writtenReport)(w))
 }
 
@@ -166,9 +178,9 @@ type CheckpointImport struct {
 // Register binds the command's flags.
 func (c *CheckpointImport) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Spec, "spec", "", "the model's spec, a YAML `file` (-: standard input)")
-	fs.StringVar(&c.From, "from", "", "model_dir of the original: the `folder` in which its checkpoints lie")
+	fs.StringVar(&c.From, "from", "", "model_dir of the original: the `folder`, here or of HDFS, in which its checkpoints lie")
 	fs.StringVar(&c.Ckpt, "ckpt", "", "`checkpoint` in it, as 300 or model.ckpt-300; empty: the newest")
-	fs.StringVar(&c.To, "to", "", "`folder` that gets the checkpoint, for train --restore-dir")
+	fs.StringVar(&c.To, "to", "", "`folder`, here or of HDFS, that gets the checkpoint, for train --restore-dir")
 	fs.IntVar(&c.Shards, "shards", 0, "`shards` that it is cut into; 0: as many as servers wrote it")
 	fs.BoolVar(&c.Fresh, "fresh-optimizers", false, "take rows that say nothing of their optimizers, which begin anew")
 	fs.BoolVar(&c.Sparse, "sparse-only", false, "take tables without dense variables, which begin untrained")
@@ -201,7 +213,7 @@ type Imported struct {
 
 // Run reads the one checkpoint whole and writes the other, shard by shard: what begins from it takes it
 // when all of its shards are there.
-func (c *CheckpointImport) Run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+func (c *CheckpointImport) Run(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	named, err := c.names.parse()
 	if err != nil {
 		return err
@@ -215,18 +227,23 @@ func (c *CheckpointImport) Run(ctx context.Context, stdin io.Reader, stdout io.W
 		return err
 	}
 	id := max(read.Step, 1)
-	to, err := filepath.Abs(c.To)
+	to, err := stage(c.To)
 	if err != nil {
 		return err
 	}
-	out := &Imported{Read: read, Model: spec.GetName(), Dir: filepath.Join(to, "model.ckpt-"+strconv.FormatInt(id, 10))}
+	defer func() { err = errors.Join(err, to.close()) }()
+	name := "model.ckpt-" + strconv.FormatInt(id, 10)
+	out := &Imported{Read: read, Model: spec.GetName(), Dir: vfs.Join(to.to, name)}
 	for i, s := range read.Shards {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		s.Manifest.Job, s.Manifest.Checkpoint = spec.GetName(), id
 		part := "ps_" + strconv.Itoa(i)
-		if _, err := checkpoint.CreateShard(filepath.Join(out.Dir, part), s); err != nil {
+		if _, err := checkpoint.CreateShard(filepath.Join(to.here, name, part), s); err != nil {
+			return err
+		}
+		if err := to.carry(ctx, filepath.Join(name, part)); err != nil {
 			return err
 		}
 		out.Parts = append(out.Parts, part)

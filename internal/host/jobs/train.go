@@ -90,6 +90,9 @@ func (c *Train) Validate() error {
 	}
 	check(c.Spec != "", "--spec must name the model's YAML file: monolith model init writes one")
 	check(c.Dir != "", "--dir must name the job's folder")
+	if err := onDisk("dir", c.Dir); err != nil {
+		errs = append(errs, err)
+	}
 	check(c.Epochs >= 1 && c.Epochs <= maxEpochs, "--epochs %d must be 1 to %d", c.Epochs, maxEpochs)
 	check(c.Steps >= 0 && c.MaxSteps >= 0, "--steps %d and --max-steps %d must not be negative", c.Steps, c.MaxSteps)
 	if err := c.Restore.Validate(); err != nil {

@@ -2,21 +2,23 @@ package files
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // maxFiles bounds a list: each file is opened, and has a place in the set.
 const maxFiles = 1 << 20
 
 // Expand returns the files that patterns name, each once, where it was named first. A pattern is a
-// path; a glob, whose files come in the order of their names; a list of these with commas;
+// path, here or of HDFS as package vfs has them; a glob, whose files come in the order of their names; a list of these with commas;
 // @file, which holds one of them in each line, except for blank ones and those that begin with #; and
 // any of them with {DATE(20260101,20260131)} (days, or hours where the numbers have ten digits) or
 // {INT(0,15)}, which stand for every value from the first to the last. A pattern that names no file
@@ -86,7 +88,7 @@ func (x *expansion) add(pattern string, lists bool) error {
 		}
 		for _, p := range paths {
 			found = true
-			if p = filepath.Clean(p); x.seen[p] {
+			if p = vfs.Clean(p); x.seen[p] {
 				continue
 			}
 			if len(x.paths) == maxFiles {
@@ -104,7 +106,7 @@ func (x *expansion) add(pattern string, lists bool) error {
 
 // addList adds what the lines of a file name.
 func (x *expansion) addList(name string) error {
-	f, err := os.Open(name)
+	f, err := vfs.Open(name)
 	if err != nil {
 		return fmt.Errorf("read the list of files: %w", err)
 	}
@@ -130,19 +132,22 @@ func (x *expansion) addList(name string) error {
 
 // matches is the files of a path or a glob.
 func matches(pattern string) ([]string, error) {
-	if info, err := os.Stat(pattern); err == nil {
+	if info, err := vfs.Stat(pattern); err == nil {
 		if info.IsDir() {
-			return nil, fmt.Errorf("%s is a folder: name the files in it, as in %s", pattern, filepath.Join(pattern, "*"))
+			return nil, fmt.Errorf("%s is a folder: name the files in it, as in %s", pattern, vfs.Join(pattern, "*"))
 		}
 		return []string{pattern}, nil
 	}
-	found, err := filepath.Glob(pattern)
-	if err != nil {
+	found, err := vfs.Glob(pattern)
+	if errors.Is(err, path.ErrBadPattern) {
 		return nil, fmt.Errorf("%s is no pattern of names: %w", pattern, err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	var regular []string
 	for _, p := range found { // Glob sorts
-		if info, err := os.Stat(p); err != nil {
+		if info, err := vfs.Stat(p); err != nil {
 			return nil, err
 		} else if info.Mode()&fs.ModeDir == 0 {
 			regular = append(regular, p)

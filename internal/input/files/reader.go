@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // What one Fetch brings at most; one larger record still arrives.
@@ -20,7 +21,7 @@ type Reader struct {
 	set   *Set
 	files []*file
 
-	open  *os.File
+	open  vfs.File
 	scan  *scanner
 	at    int   // the open file
 	next  int64 // record of the partition that scan gives next

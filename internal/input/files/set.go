@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // indexEvery is how many records lie between two whose places are kept, so that reading on in the
@@ -72,7 +73,7 @@ func Survey(ctx context.Context, layout Layout, paths []string, partitions int) 
 
 // survey reads one file.
 func (l Layout) survey(ctx context.Context, path string) (*file, error) {
-	f, err := os.Open(path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +134,8 @@ func (s *Set) Records() int64 { return s.records }
 func (s *Set) Bytes() int64 { return s.bytes }
 
 // open opens a file that was surveyed, if it is still the same.
-func (f *file) open() (*os.File, error) {
-	r, err := os.Open(f.path)
+func (f *file) open() (vfs.File, error) {
+	r, err := vfs.Open(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", ErrChanged, err)
 	}

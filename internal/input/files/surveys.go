@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"sync"
+
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // Surveys makes each survey once for all roles of a process. A nil one makes every survey anew.
@@ -46,7 +47,7 @@ func keyOf(layout Layout, paths []string, partitions int) (key [sha256.Size]byte
 	sum := sha256.New()
 	fmt.Fprintln(sum, layout, partitions)
 	for _, p := range paths {
-		info, err := os.Stat(p)
+		info, err := vfs.Stat(p)
 		if err != nil {
 			return key, err
 		}

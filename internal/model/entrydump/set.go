@@ -20,6 +20,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // maxShards is what five digits can name.
@@ -271,13 +273,13 @@ func openSet(dir, base string) (*set, error) {
 			}
 		}
 		for name := range s.sums {
-			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			if _, err := vfs.Stat(vfs.Join(dir, name)); err != nil {
 				return nil, fmt.Errorf("%w: %w: bring it back, or take another checkpoint", ErrIncomplete, err)
 			}
 		}
 		return s, nil
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := vfs.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -310,8 +312,8 @@ func openSet(dir, base string) (*set, error) {
 
 // readSums reads the sums, if there are any.
 func (s *set) readSums() error {
-	path := filepath.Join(s.dir, s.base+sumsSuffix)
-	f, err := os.Open(path)
+	path := vfs.Join(s.dir, s.base+sumsSuffix)
+	f, err := vfs.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -342,12 +344,12 @@ func (s *set) readSums() error {
 
 // read has visit read one file of the set to its end; rows is what it found.
 func (s *set) read(name string, visit func(io.Reader) (rows uint64, err error)) error {
-	path := filepath.Join(s.dir, name)
+	path := vfs.Join(s.dir, name)
 	want, known := s.sums[name]
 	if s.sums != nil && !known {
 		return fmt.Errorf("%w: %s is not in the sums of its set", ErrIncomplete, path)
 	}
-	f, err := os.Open(path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return err
 	}

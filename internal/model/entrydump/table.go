@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/vfs"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -205,6 +205,5 @@ func (in *intake) distinct() error {
 
 // split is the directory and the name of a set.
 func split(path string) (dir, base string) {
-	dir, base = filepath.Split(path)
-	return filepath.Clean(dir), base
+	return vfs.Dir(path), vfs.Base(path)
 }

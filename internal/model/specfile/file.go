@@ -3,10 +3,9 @@ package specfile
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // Read reads a model's YAML spec from the file at path, or from stdin for "-". A condition's in_file names
@@ -14,12 +13,12 @@ import (
 func Read(path string, stdin io.Reader) (*model.ModelSpec, error) {
 	from, dir := stdin, "."
 	if path != "-" {
-		f, err := os.Open(path)
+		f, err := vfs.Open(path)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		from, dir = f, filepath.Dir(path)
+		from, dir = f, vfs.Dir(path)
 	}
 	text, err := io.ReadAll(io.LimitReader(from, MaxBytes+1))
 	if err != nil {

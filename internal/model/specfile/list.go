@@ -1,17 +1,16 @@
 package specfile
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // listed are the keys that name a file with the values of a list: the spec that is made has the list.
@@ -40,20 +39,12 @@ func (j *lines) values(n *yaml.Node, comma string) error {
 // listsIn reads files with a value on each line, named as from the folder dir. Blank lines are none.
 func listsIn(dir string) func(string) ([]string, error) {
 	return func(path string) (all []string, err error) {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
+		if !vfs.IsAbs(path) {
+			path = vfs.Join(dir, path)
 		}
-		f, err := os.Open(path)
+		text, err := vfs.ReadText(context.Background(), path, MaxBytes)
 		if err != nil {
 			return nil, err
-		}
-		defer f.Close()
-		text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
-		if len(text) > MaxBytes {
-			return nil, fmt.Errorf("%s is larger than %d bytes", path, MaxBytes)
 		}
 		for s := range strings.Lines(string(text)) {
 			if s = strings.TrimRight(s, "\r\n"); strings.TrimSpace(s) != "" {

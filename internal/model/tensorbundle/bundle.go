@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 const (
@@ -99,7 +100,7 @@ type Bundle struct {
 // Open reads the index of the bundle called prefix. fs.ErrNotExist: there is none.
 func Open(prefix string) (*Bundle, error) {
 	path := IndexName(prefix)
-	f, err := os.Open(path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open tensor bundle: %w", err)
 	}
@@ -186,7 +187,7 @@ func (b *Bundle) read(name string, want Type) ([]byte, error) {
 		return nil, fmt.Errorf("%s: tensor %q was saved in parts by a partitioner: save it whole", IndexName(b.prefix), name)
 	}
 	path := DataName(b.prefix, int(e.shard), b.shards)
-	f, err := os.Open(path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read tensor %q: %w", name, err)
 	}
@@ -199,7 +200,10 @@ func (b *Bundle) read(name string, want Type) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s has %d bytes, tensor %q should lie in it at %d with %d: it is cut short", ErrCorrupt, path, info.Size(), name, e.offset, e.size)
 	}
 	data := make([]byte, e.size)
-	if _, err := f.ReadAt(data, e.offset); err != nil {
+	if _, err := f.Seek(e.offset, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("read tensor %q of %s: %w", name, path, err)
+	}
+	if _, err := io.ReadFull(f, data); err != nil {
 		return nil, fmt.Errorf("read tensor %q of %s: %w", name, path, err)
 	}
 	if tfrecord.Masked(data) != e.sum {

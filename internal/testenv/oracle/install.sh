@@ -22,12 +22,17 @@ if [ "${#packages[@]}" -gt 0 ]; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
 fi
 
-# Apache Kafka, from Maven Central. .complete is the list that it was made of.
-if ! cmp -s internal/testenv/oracle/kafka-pom.xml "$here/kafka/.complete"; then
-  rm -rf "$here/kafka"
-  mvn -q -B -f internal/testenv/oracle/kafka-pom.xml dependency:copy-dependencies -DoutputDirectory="$here/kafka"
-  cp internal/testenv/oracle/kafka-pom.xml "$here/kafka/.complete"
-fi
+# jars NAME: what NAME-pom.xml lists, from Maven Central. Its .complete is the list that it was made of.
+jars() {
+  local pom=internal/testenv/oracle/$1-pom.xml
+  if cmp -s "$pom" "$here/$1/.complete"; then return; fi
+  rm -rf "${here:?}/$1"
+  mvn -q -B -f "$pom" dependency:copy-dependencies -DoutputDirectory="$here/$1"
+  cp "$pom" "$here/$1/.complete"
+}
+
+jars kafka
+jars hdfs # Apache Hadoop's file system, in one process
 
 # Apache Curator, from Maven Central.
 if [ ! -e "$here/curator/.complete" ]; then

@@ -1,4 +1,4 @@
-// Package oracle gives tests the real counterparts: Apache Kafka, Apache ZooKeeper with
+// Package oracle gives tests the real counterparts: Apache Kafka, Apache Hadoop's HDFS, Apache ZooKeeper with
 // its command line and Curator, nats-server, the nats CLI, and Python with kazoo and TensorFlow.
 // `make oracles` installs them. A missing one skips the test, and says so; with CI=true
 // it fails, so that a green run means that all of them have answered.
@@ -60,7 +60,7 @@ func NATS(t testing.TB) string {
 	return need(t, "the nats CLI", filepath.Join(Home(t), "bin", "nats"))
 }
 
-// environment is a Python environment that holds what its list of requirements names now.
+// environment is a folder, of a Python environment or of jars, that holds what its list names now.
 func environment(t testing.TB, what, name, list string) string {
 	t.Helper()
 	_, file, _, _ := runtime.Caller(0)

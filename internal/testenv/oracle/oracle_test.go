@@ -10,6 +10,7 @@ import (
 
 func TestServersStart(t *testing.T) {
 	t.Run("kafka", func(t *testing.T) { oracle.Kafka(t) })
+	t.Run("hdfs", func(t *testing.T) { oracle.HDFS(t) })
 	t.Run("zookeeper", func(t *testing.T) {
 		zk := oracle.ZooKeeper(t)
 		if out := oracle.ZKCli(t, zk.Addr, "create /a hello\nget /a\nquit\n"); !strings.Contains(out, "hello") {

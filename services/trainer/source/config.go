@@ -54,7 +54,7 @@ func (c *FilesConfig) Defaults() {
 
 // Register adds the flags.
 func (c *FilesConfig) Register(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&c.Patterns, "files", c.Patterns, "`files` to learn in place of a topic, to their end: paths, globs, @lists, {DATE(a,b)} and {INT(a,b)}, with commas between them; repeatable, the same for all trainers")
+	fs.StringArrayVar(&c.Patterns, "files", c.Patterns, "`files` to learn in place of a topic, here or of HDFS, to their end: paths, globs, @lists, {DATE(a,b)} and {INT(a,b)}, with commas between them; repeatable, the same for all trainers")
 	fs.StringVar(&c.Container, "container", c.Container, files.ContainerUsage)
 	fs.StringVar(&c.Compression, "compression", c.Compression, files.CompressionUsage)
 	fs.IntVar(&c.Partitions, "partitions", c.Partitions, "into how many the files are shared, at most one for each")

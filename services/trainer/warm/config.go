@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
 // Config says from where a new job begins.
@@ -75,6 +77,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("restore-ckpt and restore-offsets are of another job: name its folder with restore-dir")
 		}
 		return nil
+	}
+	if vfs.Remote(c.Dir) {
+		return fmt.Errorf("restore-dir %s: a job begins from a folder on a disk here: copy the checkpoint's folder with hadoop fs -get, or make one here with monolith checkpoint import --from", c.Dir)
 	}
 	_, err := c.id()
 	return err
