@@ -64,8 +64,10 @@ func newExport() *cobra.Command {
 		Use:   "export",
 		Short: "Write a checkpoint as model servers load it",
 		Long: "Writes entry and ps_0, ps_1, … to --to, of the newest checkpoint or the one that --checkpoint names: what\n" +
-			"the job itself would have exported then, byte for byte.",
-		Example: "  monolith export --to /srv/models/movies\n  monolith export --to /srv/models/movies --checkpoint 3",
+			"the job itself would have exported then, byte for byte, unless flags ask for something else. With\n" +
+			"--format saved-model it is one SavedModel that TensorFlow scores by itself.",
+		Example: "  monolith export --to /srv/models/movies\n  monolith export --to hdfs://namenode:8020/models/movies --checkpoint 3 --compress '*=fp16'\n" +
+			"  monolith export --to /srv/tensorflow/movies --format saved-model",
 	}
 	return jobs.Bind(cmd, &c, func(ctx context.Context) error { return c.Run(ctx, cmd.OutOrStdout()) })
 }

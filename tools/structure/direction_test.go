@@ -44,6 +44,7 @@ var layers = map[string]string{
 	"internal/compat/cli":          "...",
 	"bus/groupcommit":              "",
 	"internal/process":             helpers,
+	"internal/vfs/vfstest":         "internal/vfs",
 	"internal/testenv":             helpers,
 	"internal/testenv/parsed":      "kernels internal/wire",
 	"internal/host/history":        "events bus " + helpers,

@@ -26,8 +26,8 @@ type SubModel struct {
 // ErrNoVersion is returned while no version is there that all sub-models have.
 var ErrNoVersion = errors.New("no version is common to all sub-models")
 
-// stateFile is where an exporter records which version came from which step.
-const stateFile = "ExportSaverListenerState"
+// StateFile is where an exporter records, in the folder of each sub-model, which version came from which step.
+const StateFile = "ExportSaverListenerState"
 
 // maxText bounds the two text files that are read.
 const maxText = 16 << 20
@@ -197,7 +197,7 @@ func versions(dir string) ([]int64, error) {
 // it recorded nothing for it.
 func recordedAt(dir string, step int64) ([]int64, error) {
 	var s ServingModelState
-	found, err := readText(filepath.Join(dir, stateFile), &s)
+	found, err := readText(filepath.Join(dir, StateFile), &s)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -309,4 +309,15 @@ func readText(path string, m proto.Message) (bool, error) {
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
+}
+
+// Record is the text of the state file that holds old, which may be empty, when the version in dir, exported at step, is added.
+func Record(old []byte, dir string, step int64) ([]byte, error) {
+	var s ServingModelState
+	if err := prototext.Unmarshal(old, &s); err != nil {
+		return nil, fmt.Errorf("%s is not what an exporter writes: %w", StateFile, err)
+	}
+	s.Entries = slices.DeleteFunc(s.Entries, func(e *ServingEntry) bool { return e.GetExportDir() == dir })
+	s.Entries = append(s.Entries, &ServingEntry{ExportDir: proto.String(dir), GlobalStep: proto.Int64(step)})
+	return prototext.MarshalOptions{Multiline: true}.Marshal(&s)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
@@ -56,16 +57,29 @@ func TestJobOnHDFS(t *testing.T) {
 	r.train("live checkpoints are synced to a disk", "--files", "day-1.json", "--dir", root+"/job")
 	r.train("a job begins from a folder on a disk here", "--files", "day-1.json", "--dir", "other", "--restore-dir", root+"/job")
 
-	export := func() (x Exported, err error) {
-		c := parsed(t, &Export{}, "--dir", "there", "--to", root+"/models", "--json")
-		if err := c.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		var out bytes.Buffer
-		if err := c.Run(t.Context(), &out); err != nil {
-			return x, err
-		}
-		return x, json.Unmarshal(out.Bytes(), &x)
+	r.exportsTo(root)
+	r.carries(root)
+}
+
+// exported runs monolith export.
+func (r room) exported(args ...string) (x Exported, err error) {
+	r.t.Helper()
+	c := parsed(r.t, &Export{}, append(args, "--json")...)
+	if err := c.Validate(); err != nil {
+		return x, err
+	}
+	var out bytes.Buffer
+	if err := c.Run(r.t.Context(), &out); err != nil {
+		return x, err
+	}
+	return x, json.Unmarshal(out.Bytes(), &x)
+}
+
+func (r room) exportsTo(root string) {
+	t := r.t
+	t.Helper()
+	export := func(more ...string) (Exported, error) {
+		return r.exported(append(more, "--dir", "there", "--to", root+"/models")...)
 	}
 	x, err := export()
 	if err != nil || x.Dir != root+"/models" || len(x.SubModels) != 3 {
@@ -87,6 +101,19 @@ func TestJobOnHDFS(t *testing.T) {
 		t.Errorf("an export was written over: %v", err)
 	}
 
+	if second, err := export("--model-version", "77"); err != nil || second.Version != 77 {
+		t.Errorf("%+v, %v", second, err)
+	}
+	state, err := vfs.ReadText(t.Context(), root+"/models/entry/"+modelinfo.StateFile, 1<<20)
+	if err != nil || strings.Count(string(state), "export_dir") != 2 || !strings.Contains(string(state), root+"/models/entry/77") {
+		t.Errorf("%s, %v", state, err)
+	}
+}
+
+// carries has a checkpoint go to a model_dir there and come back.
+func (r room) carries(root string) {
+	t := r.t
+	t.Helper()
 	w := r.export("--dir", "there", "--to", root+"/python", "--layout", "single")
 	if w.Checkpoint != root+"/python/model.ckpt-24" {
 		t.Errorf("%+v", w)

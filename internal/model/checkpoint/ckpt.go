@@ -239,4 +239,5 @@ type Entry struct {
 	Shards  uint32
 	SyncSeq uint64
 	Dense   map[string]Variable
+	Files   map[string][]byte // more files of the folder, by their paths in it: what other programs read of it
 }

@@ -183,7 +183,30 @@ func ReadEntry(dir string) (*Entry, error) {
 	if sum := contentHash(nil, nil, m.Variables, e.Dense, nil); sum != m.Hash {
 		return nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
-	return e, nil
+	e.Files, err = d.readMore(m.Files)
+	return e, err
+}
+
+// readMore reads an entry's other files.
+func (d *folder) readMore(sums map[string]uint32) (map[string][]byte, error) {
+	var files map[string][]byte
+	for name, want := range sums {
+		if name == specName || name == denseName {
+			continue
+		}
+		data, err := d.readSmall(name)
+		if err != nil {
+			return nil, err
+		}
+		if crc32.Checksum(data, castagnoli) != want {
+			return nil, d.corrupt(name, errors.New("its checksum is not the manifest's"))
+		}
+		if files == nil {
+			files = map[string][]byte{}
+		}
+		files[name] = data
+	}
+	return files, nil
 }
 
 // Versions lists the version directories of a sub-model, ascending: those whose names

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -158,6 +159,9 @@ func WriteEntry(dir string, e *Entry) error {
 				return err
 			}
 		}
+		if err := writeMore(tmp, e.Files, m.Files); err != nil {
+			return err
+		}
 		m.Hash = contentHash(nil, nil, m.Variables, e.Dense, nil)
 		text, err := seal(&m, &m.Sum)
 		if err != nil {
@@ -167,6 +171,30 @@ func WriteEntry(dir string, e *Entry) error {
 	})
 	if err != nil {
 		return fmt.Errorf("write entry %s: %w", dir, err)
+	}
+	return nil
+}
+
+// writeMore writes an entry's other files, and tells sums of them.
+func writeMore(tmp string, files map[string][]byte, sums map[string]uint32) error {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if len(files[name]) > maxSmall {
+			return fmt.Errorf("%w: %s has %d bytes, %d are kept beside an entry", ErrInvalid, name, len(files[name]), maxSmall)
+		}
+		if _, ours := sums[name]; ours || name == manifestName || name != filepath.Clean(name) || !filepath.IsLocal(name) {
+			return fmt.Errorf("%w: %q is no name of a further file", ErrInvalid, name)
+		}
+		dir := filepath.Dir(filepath.Join(tmp, name))
+		if err := durable.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := writeFile(tmp, name, func(w io.Writer) error { _, err := w.Write(files[name]); return err }); err != nil {
+			return err
+		}
+		if err := durable.SyncDir(dir); err != nil {
+			return err
+		}
+		sums[name] = crc32.Checksum(files[name], castagnoli)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/compat/tfgraph"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/retry"
@@ -293,6 +294,11 @@ func (c *Cutter) Entry(made Cut, m *runtime.Engine) (*training.ModelExported, er
 			return nil, fmt.Errorf("no shard wrote variable %q", v.Name)
 		}
 	}
+	saved, err := tfgraph.Entry(e.Spec.GetName(), c.Job.Shards.Len())
+	if err != nil {
+		return nil, err
+	}
+	e.Files = map[string][]byte{tfgraph.FileName: saved}
 	models := filepath.Join(c.Job.Dir, ExportsDir)
 	version := strconv.FormatInt(c.ID, 10)
 	if err := checkpoint.WriteEntry(filepath.Join(models, "entry", version), e); err != nil {
