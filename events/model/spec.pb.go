@@ -376,7 +376,7 @@ func (x Output_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Output_Type.Descriptor instead.
 func (Output_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{3, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{4, 0}
 }
 
 type Task_Loss int32
@@ -428,7 +428,7 @@ func (x Task_Loss) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Task_Loss.Descriptor instead.
 func (Task_Loss) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{4, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 0}
 }
 
 type SampleRule_Correction int32
@@ -474,7 +474,7 @@ func (x SampleRule_Correction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SampleRule_Correction.Descriptor instead.
 func (SampleRule_Correction) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6, 0}
 }
 
 type Norm_Type int32
@@ -520,7 +520,7 @@ func (x Norm_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Norm_Type.Descriptor instead.
 func (Norm_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{58, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{59, 0}
 }
 
 type Pool_Type int32
@@ -566,7 +566,7 @@ func (x Pool_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pool_Type.Descriptor instead.
 func (Pool_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{60, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{61, 0}
 }
 
 // ModelSpec declares a model: what it reads, which tables it keeps and which
@@ -767,7 +767,8 @@ type Feature struct {
 	Ids               Feature_Ids            `protobuf:"varint,9,opt,name=ids,proto3,enum=monolith.events.model.v1.Feature_Ids" json:"ids,omitempty"`
 	// cross makes it a crossed feature, which no record has a field of: for each combination of an id of
 	// each of these features, in this order, one id, hashed into the feature's own slot.
-	Cross         []string `protobuf:"bytes,10,rep,name=cross,proto3" json:"cross,omitempty"`
+	Cross         []string    `protobuf:"bytes,10,rep,name=cross,proto3" json:"cross,omitempty"`
+	Vocabulary    *Vocabulary `protobuf:"bytes,11,opt,name=vocabulary,proto3" json:"vocabulary,omitempty"` // none: each id has a row of its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -872,6 +873,68 @@ func (x *Feature) GetCross() []string {
 	return nil
 }
 
+func (x *Feature) GetVocabulary() *Vocabulary {
+	if x != nil {
+		return x.Vocabulary
+	}
+	return nil
+}
+
+// Vocabulary bounds the rows of a feature's ids. Requests and records alike have the ids before it.
+type Vocabulary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Size  uint64                 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"` // ids are taken modulo it, negative ones as 0
+	// An id has, instead of a row of its own, the sum of two: the row of its remainder by this and, behind
+	// these, that of its quotient. 0: its own.
+	Divisor       uint64 `protobuf:"varint,2,opt,name=divisor,proto3" json:"divisor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Vocabulary) Reset() {
+	*x = Vocabulary{}
+	mi := &file_events_model_spec_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Vocabulary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Vocabulary) ProtoMessage() {}
+
+func (x *Vocabulary) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Vocabulary.ProtoReflect.Descriptor instead.
+func (*Vocabulary) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Vocabulary) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Vocabulary) GetDivisor() uint64 {
+	if x != nil {
+		return x.Divisor
+	}
+	return 0
+}
+
 // Float reads dim numbers from a training record; layers read it by its name.
 type Float struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -886,7 +949,7 @@ type Float struct {
 
 func (x *Float) Reset() {
 	*x = Float{}
-	mi := &file_events_model_spec_proto_msgTypes[2]
+	mi := &file_events_model_spec_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +961,7 @@ func (x *Float) String() string {
 func (*Float) ProtoMessage() {}
 
 func (x *Float) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[2]
+	mi := &file_events_model_spec_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +974,7 @@ func (x *Float) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Float.ProtoReflect.Descriptor instead.
 func (*Float) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{2}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Float) GetName() string {
@@ -962,7 +1025,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_events_model_spec_proto_msgTypes[3]
+	mi := &file_events_model_spec_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1037,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[3]
+	mi := &file_events_model_spec_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1050,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{3}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Output) GetName() string {
@@ -1028,7 +1091,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_events_model_spec_proto_msgTypes[4]
+	mi := &file_events_model_spec_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1103,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[4]
+	mi := &file_events_model_spec_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1116,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{4}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Task) GetName() string {
@@ -1130,7 +1193,7 @@ type SampleRule struct {
 
 func (x *SampleRule) Reset() {
 	*x = SampleRule{}
-	mi := &file_events_model_spec_proto_msgTypes[5]
+	mi := &file_events_model_spec_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1205,7 @@ func (x *SampleRule) String() string {
 func (*SampleRule) ProtoMessage() {}
 
 func (x *SampleRule) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[5]
+	mi := &file_events_model_spec_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1218,7 @@ func (x *SampleRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRule.ProtoReflect.Descriptor instead.
 func (*SampleRule) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{5}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SampleRule) GetName() string {
@@ -1248,7 +1311,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_events_model_spec_proto_msgTypes[6]
+	mi := &file_events_model_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1323,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[6]
+	mi := &file_events_model_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1336,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{6}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Condition) GetField() string {
@@ -1360,7 +1423,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_events_model_spec_proto_msgTypes[7]
+	mi := &file_events_model_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1435,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[7]
+	mi := &file_events_model_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1448,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{7}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Group) GetMatch() string {
@@ -1428,7 +1491,7 @@ type Signature struct {
 
 func (x *Signature) Reset() {
 	*x = Signature{}
-	mi := &file_events_model_spec_proto_msgTypes[8]
+	mi := &file_events_model_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1503,7 @@ func (x *Signature) String() string {
 func (*Signature) ProtoMessage() {}
 
 func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[8]
+	mi := &file_events_model_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1516,7 @@ func (x *Signature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signature.ProtoReflect.Descriptor instead.
 func (*Signature) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{8}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Signature) GetName() string {
@@ -1492,7 +1555,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_events_model_spec_proto_msgTypes[9]
+	mi := &file_events_model_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1567,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[9]
+	mi := &file_events_model_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1580,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{9}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Table) GetName() string {
@@ -1619,7 +1682,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_events_model_spec_proto_msgTypes[10]
+	mi := &file_events_model_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1694,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[10]
+	mi := &file_events_model_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1707,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{10}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Segment) GetDim() uint32 {
@@ -1704,7 +1767,7 @@ type LearningRate struct {
 
 func (x *LearningRate) Reset() {
 	*x = LearningRate{}
-	mi := &file_events_model_spec_proto_msgTypes[11]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1779,7 @@ func (x *LearningRate) String() string {
 func (*LearningRate) ProtoMessage() {}
 
 func (x *LearningRate) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[11]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1792,7 @@ func (x *LearningRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearningRate.ProtoReflect.Descriptor instead.
 func (*LearningRate) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LearningRate) GetKind() isLearningRate_Kind {
@@ -1787,7 +1850,7 @@ type PolynomialDecay struct {
 
 func (x *PolynomialDecay) Reset() {
 	*x = PolynomialDecay{}
-	mi := &file_events_model_spec_proto_msgTypes[12]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1862,7 @@ func (x *PolynomialDecay) String() string {
 func (*PolynomialDecay) ProtoMessage() {}
 
 func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[12]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1875,7 @@ func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolynomialDecay.ProtoReflect.Descriptor instead.
 func (*PolynomialDecay) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PolynomialDecay) GetInitialLearningRate() float32 {
@@ -1862,7 +1925,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_events_model_spec_proto_msgTypes[13]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1937,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[13]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1950,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Expire) GetDays() uint32 {
@@ -1914,7 +1977,7 @@ type SlotDays struct {
 
 func (x *SlotDays) Reset() {
 	*x = SlotDays{}
-	mi := &file_events_model_spec_proto_msgTypes[14]
+	mi := &file_events_model_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +1989,7 @@ func (x *SlotDays) String() string {
 func (*SlotDays) ProtoMessage() {}
 
 func (x *SlotDays) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[14]
+	mi := &file_events_model_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2002,7 @@ func (x *SlotDays) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotDays.ProtoReflect.Descriptor instead.
 func (*SlotDays) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SlotDays) GetSlot() uint32 {
@@ -1973,7 +2036,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_events_model_spec_proto_msgTypes[15]
+	mi := &file_events_model_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2048,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[15]
+	mi := &file_events_model_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2061,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Admission) GetKind() isAdmission_Kind {
@@ -2066,7 +2129,7 @@ type SlotThreshold struct {
 
 func (x *SlotThreshold) Reset() {
 	*x = SlotThreshold{}
-	mi := &file_events_model_spec_proto_msgTypes[16]
+	mi := &file_events_model_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2141,7 @@ func (x *SlotThreshold) String() string {
 func (*SlotThreshold) ProtoMessage() {}
 
 func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[16]
+	mi := &file_events_model_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2154,7 @@ func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotThreshold.ProtoReflect.Descriptor instead.
 func (*SlotThreshold) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SlotThreshold) GetSlot() uint32 {
@@ -2119,7 +2182,7 @@ type SlidingCounter struct {
 
 func (x *SlidingCounter) Reset() {
 	*x = SlidingCounter{}
-	mi := &file_events_model_spec_proto_msgTypes[17]
+	mi := &file_events_model_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2194,7 @@ func (x *SlidingCounter) String() string {
 func (*SlidingCounter) ProtoMessage() {}
 
 func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[17]
+	mi := &file_events_model_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2207,7 @@ func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlidingCounter.ProtoReflect.Descriptor instead.
 func (*SlidingCounter) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SlidingCounter) GetCapacity() uint64 {
@@ -2171,7 +2234,7 @@ type Probabilistic struct {
 
 func (x *Probabilistic) Reset() {
 	*x = Probabilistic{}
-	mi := &file_events_model_spec_proto_msgTypes[18]
+	mi := &file_events_model_spec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2246,7 @@ func (x *Probabilistic) String() string {
 func (*Probabilistic) ProtoMessage() {}
 
 func (x *Probabilistic) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[18]
+	mi := &file_events_model_spec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2259,7 @@ func (x *Probabilistic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probabilistic.ProtoReflect.Descriptor instead.
 func (*Probabilistic) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Probabilistic) GetEqual() bool {
@@ -2236,7 +2299,7 @@ type Optimizer struct {
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_events_model_spec_proto_msgTypes[19]
+	mi := &file_events_model_spec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2311,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[19]
+	mi := &file_events_model_spec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2324,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Optimizer) GetKind() isOptimizer_Kind {
@@ -2519,7 +2582,7 @@ type Adagrad struct {
 
 func (x *Adagrad) Reset() {
 	*x = Adagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[20]
+	mi := &file_events_model_spec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2594,7 @@ func (x *Adagrad) String() string {
 func (*Adagrad) ProtoMessage() {}
 
 func (x *Adagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[20]
+	mi := &file_events_model_spec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2607,7 @@ func (x *Adagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adagrad.ProtoReflect.Descriptor instead.
 func (*Adagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Adagrad) GetLearningRate() float32 {
@@ -2585,7 +2648,7 @@ type Sgd struct {
 
 func (x *Sgd) Reset() {
 	*x = Sgd{}
-	mi := &file_events_model_spec_proto_msgTypes[21]
+	mi := &file_events_model_spec_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2660,7 @@ func (x *Sgd) String() string {
 func (*Sgd) ProtoMessage() {}
 
 func (x *Sgd) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[21]
+	mi := &file_events_model_spec_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2673,7 @@ func (x *Sgd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sgd.ProtoReflect.Descriptor instead.
 func (*Sgd) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Sgd) GetLearningRate() float32 {
@@ -2642,7 +2705,7 @@ type Ftrl struct {
 
 func (x *Ftrl) Reset() {
 	*x = Ftrl{}
-	mi := &file_events_model_spec_proto_msgTypes[22]
+	mi := &file_events_model_spec_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2717,7 @@ func (x *Ftrl) String() string {
 func (*Ftrl) ProtoMessage() {}
 
 func (x *Ftrl) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[22]
+	mi := &file_events_model_spec_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2730,7 @@ func (x *Ftrl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ftrl.ProtoReflect.Descriptor instead.
 func (*Ftrl) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Ftrl) GetLearningRate() float32 {
@@ -2735,7 +2798,7 @@ type DynamicWdAdagrad struct {
 
 func (x *DynamicWdAdagrad) Reset() {
 	*x = DynamicWdAdagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[23]
+	mi := &file_events_model_spec_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2810,7 @@ func (x *DynamicWdAdagrad) String() string {
 func (*DynamicWdAdagrad) ProtoMessage() {}
 
 func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[23]
+	mi := &file_events_model_spec_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2823,7 @@ func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicWdAdagrad.ProtoReflect.Descriptor instead.
 func (*DynamicWdAdagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DynamicWdAdagrad) GetLearningRate() float32 {
@@ -2832,7 +2895,7 @@ type Adadelta struct {
 
 func (x *Adadelta) Reset() {
 	*x = Adadelta{}
-	mi := &file_events_model_spec_proto_msgTypes[24]
+	mi := &file_events_model_spec_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +2907,7 @@ func (x *Adadelta) String() string {
 func (*Adadelta) ProtoMessage() {}
 
 func (x *Adadelta) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[24]
+	mi := &file_events_model_spec_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +2920,7 @@ func (x *Adadelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adadelta.ProtoReflect.Descriptor instead.
 func (*Adadelta) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Adadelta) GetLearningRate() float32 {
@@ -2910,7 +2973,7 @@ type Adam struct {
 
 func (x *Adam) Reset() {
 	*x = Adam{}
-	mi := &file_events_model_spec_proto_msgTypes[25]
+	mi := &file_events_model_spec_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +2985,7 @@ func (x *Adam) String() string {
 func (*Adam) ProtoMessage() {}
 
 func (x *Adam) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[25]
+	mi := &file_events_model_spec_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +2998,7 @@ func (x *Adam) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adam.ProtoReflect.Descriptor instead.
 func (*Adam) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Adam) GetLearningRate() float32 {
@@ -3002,7 +3065,7 @@ type Amsgrad struct {
 
 func (x *Amsgrad) Reset() {
 	*x = Amsgrad{}
-	mi := &file_events_model_spec_proto_msgTypes[26]
+	mi := &file_events_model_spec_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3077,7 @@ func (x *Amsgrad) String() string {
 func (*Amsgrad) ProtoMessage() {}
 
 func (x *Amsgrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[26]
+	mi := &file_events_model_spec_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3090,7 @@ func (x *Amsgrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amsgrad.ProtoReflect.Descriptor instead.
 func (*Amsgrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Amsgrad) GetLearningRate() float32 {
@@ -3092,7 +3155,7 @@ type Momentum struct {
 
 func (x *Momentum) Reset() {
 	*x = Momentum{}
-	mi := &file_events_model_spec_proto_msgTypes[27]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +3167,7 @@ func (x *Momentum) String() string {
 func (*Momentum) ProtoMessage() {}
 
 func (x *Momentum) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[27]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +3180,7 @@ func (x *Momentum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Momentum.ProtoReflect.Descriptor instead.
 func (*Momentum) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Momentum) GetLearningRate() float32 {
@@ -3164,7 +3227,7 @@ type MovingAverage struct {
 
 func (x *MovingAverage) Reset() {
 	*x = MovingAverage{}
-	mi := &file_events_model_spec_proto_msgTypes[28]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3239,7 @@ func (x *MovingAverage) String() string {
 func (*MovingAverage) ProtoMessage() {}
 
 func (x *MovingAverage) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[28]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3252,7 @@ func (x *MovingAverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovingAverage.ProtoReflect.Descriptor instead.
 func (*MovingAverage) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MovingAverage) GetMomentum() float32 {
@@ -3210,7 +3273,7 @@ type Rmsprop struct {
 
 func (x *Rmsprop) Reset() {
 	*x = Rmsprop{}
-	mi := &file_events_model_spec_proto_msgTypes[29]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3285,7 @@ func (x *Rmsprop) String() string {
 func (*Rmsprop) ProtoMessage() {}
 
 func (x *Rmsprop) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[29]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3298,7 @@ func (x *Rmsprop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rmsprop.ProtoReflect.Descriptor instead.
 func (*Rmsprop) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Rmsprop) GetLearningRate() float32 {
@@ -3270,7 +3333,7 @@ type RmspropV2 struct {
 
 func (x *RmspropV2) Reset() {
 	*x = RmspropV2{}
-	mi := &file_events_model_spec_proto_msgTypes[30]
+	mi := &file_events_model_spec_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3345,7 @@ func (x *RmspropV2) String() string {
 func (*RmspropV2) ProtoMessage() {}
 
 func (x *RmspropV2) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[30]
+	mi := &file_events_model_spec_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3358,7 @@ func (x *RmspropV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RmspropV2.ProtoReflect.Descriptor instead.
 func (*RmspropV2) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RmspropV2) GetLearningRate() float32 {
@@ -3329,7 +3392,7 @@ type Dc struct {
 
 func (x *Dc) Reset() {
 	*x = Dc{}
-	mi := &file_events_model_spec_proto_msgTypes[31]
+	mi := &file_events_model_spec_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3404,7 @@ func (x *Dc) String() string {
 func (*Dc) ProtoMessage() {}
 
 func (x *Dc) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[31]
+	mi := &file_events_model_spec_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3417,7 @@ func (x *Dc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dc.ProtoReflect.Descriptor instead.
 func (*Dc) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Dc) GetLambda() float32 {
@@ -3385,7 +3448,7 @@ type GroupFtrl struct {
 
 func (x *GroupFtrl) Reset() {
 	*x = GroupFtrl{}
-	mi := &file_events_model_spec_proto_msgTypes[32]
+	mi := &file_events_model_spec_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3460,7 @@ func (x *GroupFtrl) String() string {
 func (*GroupFtrl) ProtoMessage() {}
 
 func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[32]
+	mi := &file_events_model_spec_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3473,7 @@ func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFtrl.ProtoReflect.Descriptor instead.
 func (*GroupFtrl) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GroupFtrl) GetLearningRate() float32 {
@@ -3464,7 +3527,7 @@ type BatchSoftmax struct {
 
 func (x *BatchSoftmax) Reset() {
 	*x = BatchSoftmax{}
-	mi := &file_events_model_spec_proto_msgTypes[33]
+	mi := &file_events_model_spec_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3539,7 @@ func (x *BatchSoftmax) String() string {
 func (*BatchSoftmax) ProtoMessage() {}
 
 func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[33]
+	mi := &file_events_model_spec_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3552,7 @@ func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSoftmax.ProtoReflect.Descriptor instead.
 func (*BatchSoftmax) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BatchSoftmax) GetLearningRate() float32 {
@@ -3513,7 +3576,7 @@ type GroupAdagrad struct {
 
 func (x *GroupAdagrad) Reset() {
 	*x = GroupAdagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[34]
+	mi := &file_events_model_spec_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3525,7 +3588,7 @@ func (x *GroupAdagrad) String() string {
 func (*GroupAdagrad) ProtoMessage() {}
 
 func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[34]
+	mi := &file_events_model_spec_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3538,7 +3601,7 @@ func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAdagrad.ProtoReflect.Descriptor instead.
 func (*GroupAdagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GroupAdagrad) GetLearningRate() float32 {
@@ -3598,7 +3661,7 @@ type Initializer struct {
 
 func (x *Initializer) Reset() {
 	*x = Initializer{}
-	mi := &file_events_model_spec_proto_msgTypes[35]
+	mi := &file_events_model_spec_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3673,7 @@ func (x *Initializer) String() string {
 func (*Initializer) ProtoMessage() {}
 
 func (x *Initializer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[35]
+	mi := &file_events_model_spec_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3686,7 @@ func (x *Initializer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Initializer.ProtoReflect.Descriptor instead.
 func (*Initializer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Initializer) GetKind() isInitializer_Kind {
@@ -3705,7 +3768,7 @@ type Zeros struct {
 
 func (x *Zeros) Reset() {
 	*x = Zeros{}
-	mi := &file_events_model_spec_proto_msgTypes[36]
+	mi := &file_events_model_spec_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3717,7 +3780,7 @@ func (x *Zeros) String() string {
 func (*Zeros) ProtoMessage() {}
 
 func (x *Zeros) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[36]
+	mi := &file_events_model_spec_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3730,7 +3793,7 @@ func (x *Zeros) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Zeros.ProtoReflect.Descriptor instead.
 func (*Zeros) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
 }
 
 type RandomUniform struct {
@@ -3743,7 +3806,7 @@ type RandomUniform struct {
 
 func (x *RandomUniform) Reset() {
 	*x = RandomUniform{}
-	mi := &file_events_model_spec_proto_msgTypes[37]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3818,7 @@ func (x *RandomUniform) String() string {
 func (*RandomUniform) ProtoMessage() {}
 
 func (x *RandomUniform) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[37]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3831,7 @@ func (x *RandomUniform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RandomUniform.ProtoReflect.Descriptor instead.
 func (*RandomUniform) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RandomUniform) GetMin() float32 {
@@ -3793,7 +3856,7 @@ type Ones struct {
 
 func (x *Ones) Reset() {
 	*x = Ones{}
-	mi := &file_events_model_spec_proto_msgTypes[38]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3868,7 @@ func (x *Ones) String() string {
 func (*Ones) ProtoMessage() {}
 
 func (x *Ones) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[38]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +3881,7 @@ func (x *Ones) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ones.ProtoReflect.Descriptor instead.
 func (*Ones) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
 }
 
 type Constants struct {
@@ -3830,7 +3893,7 @@ type Constants struct {
 
 func (x *Constants) Reset() {
 	*x = Constants{}
-	mi := &file_events_model_spec_proto_msgTypes[39]
+	mi := &file_events_model_spec_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +3905,7 @@ func (x *Constants) String() string {
 func (*Constants) ProtoMessage() {}
 
 func (x *Constants) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[39]
+	mi := &file_events_model_spec_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +3918,7 @@ func (x *Constants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constants.ProtoReflect.Descriptor instead.
 func (*Constants) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Constants) GetConstant() float32 {
@@ -3882,7 +3945,7 @@ type Compressor struct {
 
 func (x *Compressor) Reset() {
 	*x = Compressor{}
-	mi := &file_events_model_spec_proto_msgTypes[40]
+	mi := &file_events_model_spec_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +3957,7 @@ func (x *Compressor) String() string {
 func (*Compressor) ProtoMessage() {}
 
 func (x *Compressor) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[40]
+	mi := &file_events_model_spec_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +3970,7 @@ func (x *Compressor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compressor.ProtoReflect.Descriptor instead.
 func (*Compressor) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{40}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Compressor) GetKind() isCompressor_Kind {
@@ -3989,7 +4052,7 @@ type Fp32 struct {
 
 func (x *Fp32) Reset() {
 	*x = Fp32{}
-	mi := &file_events_model_spec_proto_msgTypes[41]
+	mi := &file_events_model_spec_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4001,7 +4064,7 @@ func (x *Fp32) String() string {
 func (*Fp32) ProtoMessage() {}
 
 func (x *Fp32) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[41]
+	mi := &file_events_model_spec_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4014,7 +4077,7 @@ func (x *Fp32) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fp32.ProtoReflect.Descriptor instead.
 func (*Fp32) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{41}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{42}
 }
 
 type Fp16 struct {
@@ -4025,7 +4088,7 @@ type Fp16 struct {
 
 func (x *Fp16) Reset() {
 	*x = Fp16{}
-	mi := &file_events_model_spec_proto_msgTypes[42]
+	mi := &file_events_model_spec_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4037,7 +4100,7 @@ func (x *Fp16) String() string {
 func (*Fp16) ProtoMessage() {}
 
 func (x *Fp16) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[42]
+	mi := &file_events_model_spec_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4050,7 +4113,7 @@ func (x *Fp16) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fp16.ProtoReflect.Descriptor instead.
 func (*Fp16) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{42}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{43}
 }
 
 type FixedR8 struct {
@@ -4062,7 +4125,7 @@ type FixedR8 struct {
 
 func (x *FixedR8) Reset() {
 	*x = FixedR8{}
-	mi := &file_events_model_spec_proto_msgTypes[43]
+	mi := &file_events_model_spec_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4137,7 @@ func (x *FixedR8) String() string {
 func (*FixedR8) ProtoMessage() {}
 
 func (x *FixedR8) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[43]
+	mi := &file_events_model_spec_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4150,7 @@ func (x *FixedR8) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FixedR8.ProtoReflect.Descriptor instead.
 func (*FixedR8) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{43}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FixedR8) GetR() float32 {
@@ -4109,7 +4172,7 @@ type OneBit struct {
 
 func (x *OneBit) Reset() {
 	*x = OneBit{}
-	mi := &file_events_model_spec_proto_msgTypes[44]
+	mi := &file_events_model_spec_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4121,7 +4184,7 @@ func (x *OneBit) String() string {
 func (*OneBit) ProtoMessage() {}
 
 func (x *OneBit) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[44]
+	mi := &file_events_model_spec_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4134,7 +4197,7 @@ func (x *OneBit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneBit.ProtoReflect.Descriptor instead.
 func (*OneBit) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{44}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OneBit) GetStepSize() uint64 {
@@ -4199,7 +4262,7 @@ type DenseLayer struct {
 
 func (x *DenseLayer) Reset() {
 	*x = DenseLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[45]
+	mi := &file_events_model_spec_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4211,7 +4274,7 @@ func (x *DenseLayer) String() string {
 func (*DenseLayer) ProtoMessage() {}
 
 func (x *DenseLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[45]
+	mi := &file_events_model_spec_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4224,7 +4287,7 @@ func (x *DenseLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenseLayer.ProtoReflect.Descriptor instead.
 func (*DenseLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{45}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DenseLayer) GetName() string {
@@ -4509,7 +4572,7 @@ type Mlp struct {
 
 func (x *Mlp) Reset() {
 	*x = Mlp{}
-	mi := &file_events_model_spec_proto_msgTypes[46]
+	mi := &file_events_model_spec_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +4584,7 @@ func (x *Mlp) String() string {
 func (*Mlp) ProtoMessage() {}
 
 func (x *Mlp) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[46]
+	mi := &file_events_model_spec_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +4597,7 @@ func (x *Mlp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mlp.ProtoReflect.Descriptor instead.
 func (*Mlp) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{46}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Mlp) GetUnits() []uint32 {
@@ -4561,7 +4624,7 @@ type AddLayer struct {
 
 func (x *AddLayer) Reset() {
 	*x = AddLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[47]
+	mi := &file_events_model_spec_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4573,7 +4636,7 @@ func (x *AddLayer) String() string {
 func (*AddLayer) ProtoMessage() {}
 
 func (x *AddLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[47]
+	mi := &file_events_model_spec_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4586,7 +4649,7 @@ func (x *AddLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddLayer.ProtoReflect.Descriptor instead.
 func (*AddLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AddLayer) GetBias() bool {
@@ -4605,7 +4668,7 @@ type MulLayer struct {
 
 func (x *MulLayer) Reset() {
 	*x = MulLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[48]
+	mi := &file_events_model_spec_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4617,7 +4680,7 @@ func (x *MulLayer) String() string {
 func (*MulLayer) ProtoMessage() {}
 
 func (x *MulLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[48]
+	mi := &file_events_model_spec_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4630,7 +4693,7 @@ func (x *MulLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MulLayer.ProtoReflect.Descriptor instead.
 func (*MulLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
 }
 
 // Dot is the inner product of two inputs.
@@ -4642,7 +4705,7 @@ type Dot struct {
 
 func (x *Dot) Reset() {
 	*x = Dot{}
-	mi := &file_events_model_spec_proto_msgTypes[49]
+	mi := &file_events_model_spec_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4654,7 +4717,7 @@ func (x *Dot) String() string {
 func (*Dot) ProtoMessage() {}
 
 func (x *Dot) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[49]
+	mi := &file_events_model_spec_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4667,7 +4730,7 @@ func (x *Dot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dot.ProtoReflect.Descriptor instead.
 func (*Dot) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
 }
 
 // Fm is the sum of the inner products of all pairs of a STACK's slices.
@@ -4679,7 +4742,7 @@ type Fm struct {
 
 func (x *Fm) Reset() {
 	*x = Fm{}
-	mi := &file_events_model_spec_proto_msgTypes[50]
+	mi := &file_events_model_spec_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +4754,7 @@ func (x *Fm) String() string {
 func (*Fm) ProtoMessage() {}
 
 func (x *Fm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[50]
+	mi := &file_events_model_spec_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +4767,7 @@ func (x *Fm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fm.ProtoReflect.Descriptor instead.
 func (*Fm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
 }
 
 // Ffm is that of a STACK of field-aware slices, slice i's part j with slice j's part i.
@@ -4716,7 +4779,7 @@ type Ffm struct {
 
 func (x *Ffm) Reset() {
 	*x = Ffm{}
-	mi := &file_events_model_spec_proto_msgTypes[51]
+	mi := &file_events_model_spec_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4728,7 +4791,7 @@ func (x *Ffm) String() string {
 func (*Ffm) ProtoMessage() {}
 
 func (x *Ffm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[51]
+	mi := &file_events_model_spec_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4741,7 +4804,7 @@ func (x *Ffm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ffm.ProtoReflect.Descriptor instead.
 func (*Ffm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
 }
 
 // Cross is depth times x0 * (W x + b) + x, where W is U V of that rank, or full for 0.
@@ -4755,7 +4818,7 @@ type Cross struct {
 
 func (x *Cross) Reset() {
 	*x = Cross{}
-	mi := &file_events_model_spec_proto_msgTypes[52]
+	mi := &file_events_model_spec_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4767,7 +4830,7 @@ func (x *Cross) String() string {
 func (*Cross) ProtoMessage() {}
 
 func (x *Cross) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[52]
+	mi := &file_events_model_spec_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4780,7 +4843,7 @@ func (x *Cross) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cross.ProtoReflect.Descriptor instead.
 func (*Cross) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Cross) GetDepth() uint32 {
@@ -4809,7 +4872,7 @@ type Attention struct {
 
 func (x *Attention) Reset() {
 	*x = Attention{}
-	mi := &file_events_model_spec_proto_msgTypes[53]
+	mi := &file_events_model_spec_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4821,7 +4884,7 @@ func (x *Attention) String() string {
 func (*Attention) ProtoMessage() {}
 
 func (x *Attention) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[53]
+	mi := &file_events_model_spec_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4834,7 +4897,7 @@ func (x *Attention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attention.ProtoReflect.Descriptor instead.
 func (*Attention) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Attention) GetUnits() []uint32 {
@@ -4868,7 +4931,7 @@ type Gru struct {
 
 func (x *Gru) Reset() {
 	*x = Gru{}
-	mi := &file_events_model_spec_proto_msgTypes[54]
+	mi := &file_events_model_spec_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4880,7 +4943,7 @@ func (x *Gru) String() string {
 func (*Gru) ProtoMessage() {}
 
 func (x *Gru) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[54]
+	mi := &file_events_model_spec_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4893,7 +4956,7 @@ func (x *Gru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gru.ProtoReflect.Descriptor instead.
 func (*Gru) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Gru) GetUnits() uint32 {
@@ -4913,7 +4976,7 @@ type Augru struct {
 
 func (x *Augru) Reset() {
 	*x = Augru{}
-	mi := &file_events_model_spec_proto_msgTypes[55]
+	mi := &file_events_model_spec_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4925,7 +4988,7 @@ func (x *Augru) String() string {
 func (*Augru) ProtoMessage() {}
 
 func (x *Augru) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[55]
+	mi := &file_events_model_spec_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4938,7 +5001,7 @@ func (x *Augru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Augru.ProtoReflect.Descriptor instead.
 func (*Augru) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Augru) GetUnits() uint32 {
@@ -4960,7 +5023,7 @@ type Mmoe struct {
 
 func (x *Mmoe) Reset() {
 	*x = Mmoe{}
-	mi := &file_events_model_spec_proto_msgTypes[56]
+	mi := &file_events_model_spec_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4972,7 +5035,7 @@ func (x *Mmoe) String() string {
 func (*Mmoe) ProtoMessage() {}
 
 func (x *Mmoe) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[56]
+	mi := &file_events_model_spec_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4985,7 +5048,7 @@ func (x *Mmoe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mmoe.ProtoReflect.Descriptor instead.
 func (*Mmoe) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Mmoe) GetExperts() uint32 {
@@ -5023,7 +5086,7 @@ type Ple struct {
 
 func (x *Ple) Reset() {
 	*x = Ple{}
-	mi := &file_events_model_spec_proto_msgTypes[57]
+	mi := &file_events_model_spec_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5035,7 +5098,7 @@ func (x *Ple) String() string {
 func (*Ple) ProtoMessage() {}
 
 func (x *Ple) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[57]
+	mi := &file_events_model_spec_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5048,7 +5111,7 @@ func (x *Ple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ple.ProtoReflect.Descriptor instead.
 func (*Ple) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Ple) GetLevels() uint32 {
@@ -5096,7 +5159,7 @@ type Norm struct {
 
 func (x *Norm) Reset() {
 	*x = Norm{}
-	mi := &file_events_model_spec_proto_msgTypes[58]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5108,7 +5171,7 @@ func (x *Norm) String() string {
 func (*Norm) ProtoMessage() {}
 
 func (x *Norm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[58]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5121,7 +5184,7 @@ func (x *Norm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Norm.ProtoReflect.Descriptor instead.
 func (*Norm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Norm) GetType() Norm_Type {
@@ -5140,7 +5203,7 @@ type Activate struct {
 
 func (x *Activate) Reset() {
 	*x = Activate{}
-	mi := &file_events_model_spec_proto_msgTypes[59]
+	mi := &file_events_model_spec_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5152,7 +5215,7 @@ func (x *Activate) String() string {
 func (*Activate) ProtoMessage() {}
 
 func (x *Activate) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[59]
+	mi := &file_events_model_spec_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5165,7 +5228,7 @@ func (x *Activate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activate.ProtoReflect.Descriptor instead.
 func (*Activate) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{60}
 }
 
 // Pool makes one row of a STACK's or a sequence's.
@@ -5178,7 +5241,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_events_model_spec_proto_msgTypes[60]
+	mi := &file_events_model_spec_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5190,7 +5253,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[60]
+	mi := &file_events_model_spec_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5203,7 +5266,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{60}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Pool) GetType() Pool_Type {
@@ -5225,7 +5288,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_events_model_spec_proto_msgTypes[61]
+	mi := &file_events_model_spec_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5237,7 +5300,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[61]
+	mi := &file_events_model_spec_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5250,7 +5313,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{61}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Label) GetField() string {
@@ -5283,7 +5346,7 @@ type SampleRule_Keep struct {
 
 func (x *SampleRule_Keep) Reset() {
 	*x = SampleRule_Keep{}
-	mi := &file_events_model_spec_proto_msgTypes[62]
+	mi := &file_events_model_spec_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5295,7 +5358,7 @@ func (x *SampleRule_Keep) String() string {
 func (*SampleRule_Keep) ProtoMessage() {}
 
 func (x *SampleRule_Keep) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[62]
+	mi := &file_events_model_spec_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5308,7 +5371,7 @@ func (x *SampleRule_Keep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRule_Keep.ProtoReflect.Descriptor instead.
 func (*SampleRule_Keep) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6, 0}
 }
 
 // Drop drops these samples, or a share of them.
@@ -5322,7 +5385,7 @@ type SampleRule_Drop struct {
 
 func (x *SampleRule_Drop) Reset() {
 	*x = SampleRule_Drop{}
-	mi := &file_events_model_spec_proto_msgTypes[63]
+	mi := &file_events_model_spec_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5334,7 +5397,7 @@ func (x *SampleRule_Drop) String() string {
 func (*SampleRule_Drop) ProtoMessage() {}
 
 func (x *SampleRule_Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[63]
+	mi := &file_events_model_spec_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5347,7 +5410,7 @@ func (x *SampleRule_Drop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRule_Drop.ProtoReflect.Descriptor instead.
 func (*SampleRule_Drop) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 1}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6, 1}
 }
 
 func (x *SampleRule_Drop) GetRate() float64 {
@@ -5374,7 +5437,7 @@ type SampleRule_Weigh struct {
 
 func (x *SampleRule_Weigh) Reset() {
 	*x = SampleRule_Weigh{}
-	mi := &file_events_model_spec_proto_msgTypes[64]
+	mi := &file_events_model_spec_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5386,7 +5449,7 @@ func (x *SampleRule_Weigh) String() string {
 func (*SampleRule_Weigh) ProtoMessage() {}
 
 func (x *SampleRule_Weigh) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[64]
+	mi := &file_events_model_spec_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5399,7 +5462,7 @@ func (x *SampleRule_Weigh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRule_Weigh.ProtoReflect.Descriptor instead.
 func (*SampleRule_Weigh) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{5, 2}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6, 2}
 }
 
 func (x *SampleRule_Weigh) GetWeight() float64 {
@@ -5442,7 +5505,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\aCompute\x12\b\n" +
 	"\x04FP32\x10\x00\x12\b\n" +
 	"\x04BF16\x10\x01\x12\b\n" +
-	"\x04INT8\x10\x02\"\x86\x04\n" +
+	"\x04INT8\x10\x02\"\xcc\x04\n" +
 	"\aFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x12\n" +
@@ -5455,7 +5518,10 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"defaultIds\x127\n" +
 	"\x03ids\x18\t \x01(\x0e2%.monolith.events.model.v1.Feature.IdsR\x03ids\x12\x14\n" +
 	"\x05cross\x18\n" +
-	" \x03(\tR\x05cross\"(\n" +
+	" \x03(\tR\x05cross\x12D\n" +
+	"\n" +
+	"vocabulary\x18\v \x01(\v2$.monolith.events.model.v1.VocabularyR\n" +
+	"vocabulary\"(\n" +
 	"\aPooling\x12\a\n" +
 	"\x03SUM\x10\x00\x12\b\n" +
 	"\x04MEAN\x10\x01\x12\n" +
@@ -5470,7 +5536,11 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\n" +
 	"\x06NUMBER\x10\x00\x12\a\n" +
 	"\x03FID\x10\x01\x12\b\n" +
-	"\x04HASH\x10\x02\"\xa2\x01\n" +
+	"\x04HASH\x10\x02\":\n" +
+	"\n" +
+	"Vocabulary\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x04R\x04size\x12\x18\n" +
+	"\adivisor\x18\x02 \x01(\x04R\adivisor\"\xa2\x01\n" +
 	"\x05Float\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x10\n" +
@@ -5886,7 +5956,7 @@ func file_events_model_spec_proto_rawDescGZIP() []byte {
 }
 
 var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_events_model_spec_proto_goTypes = []any{
 	(Activation)(0),            // 0: monolith.events.model.v1.Activation
 	(ModelSpec_Reduction)(0),   // 1: monolith.events.model.v1.ModelSpec.Reduction
@@ -5901,167 +5971,169 @@ var file_events_model_spec_proto_goTypes = []any{
 	(Pool_Type)(0),             // 10: monolith.events.model.v1.Pool.Type
 	(*ModelSpec)(nil),          // 11: monolith.events.model.v1.ModelSpec
 	(*Feature)(nil),            // 12: monolith.events.model.v1.Feature
-	(*Float)(nil),              // 13: monolith.events.model.v1.Float
-	(*Output)(nil),             // 14: monolith.events.model.v1.Output
-	(*Task)(nil),               // 15: monolith.events.model.v1.Task
-	(*SampleRule)(nil),         // 16: monolith.events.model.v1.SampleRule
-	(*Condition)(nil),          // 17: monolith.events.model.v1.Condition
-	(*Group)(nil),              // 18: monolith.events.model.v1.Group
-	(*Signature)(nil),          // 19: monolith.events.model.v1.Signature
-	(*Table)(nil),              // 20: monolith.events.model.v1.Table
-	(*Segment)(nil),            // 21: monolith.events.model.v1.Segment
-	(*LearningRate)(nil),       // 22: monolith.events.model.v1.LearningRate
-	(*PolynomialDecay)(nil),    // 23: monolith.events.model.v1.PolynomialDecay
-	(*Expire)(nil),             // 24: monolith.events.model.v1.Expire
-	(*SlotDays)(nil),           // 25: monolith.events.model.v1.SlotDays
-	(*Admission)(nil),          // 26: monolith.events.model.v1.Admission
-	(*SlotThreshold)(nil),      // 27: monolith.events.model.v1.SlotThreshold
-	(*SlidingCounter)(nil),     // 28: monolith.events.model.v1.SlidingCounter
-	(*Probabilistic)(nil),      // 29: monolith.events.model.v1.Probabilistic
-	(*Optimizer)(nil),          // 30: monolith.events.model.v1.Optimizer
-	(*Adagrad)(nil),            // 31: monolith.events.model.v1.Adagrad
-	(*Sgd)(nil),                // 32: monolith.events.model.v1.Sgd
-	(*Ftrl)(nil),               // 33: monolith.events.model.v1.Ftrl
-	(*DynamicWdAdagrad)(nil),   // 34: monolith.events.model.v1.DynamicWdAdagrad
-	(*Adadelta)(nil),           // 35: monolith.events.model.v1.Adadelta
-	(*Adam)(nil),               // 36: monolith.events.model.v1.Adam
-	(*Amsgrad)(nil),            // 37: monolith.events.model.v1.Amsgrad
-	(*Momentum)(nil),           // 38: monolith.events.model.v1.Momentum
-	(*MovingAverage)(nil),      // 39: monolith.events.model.v1.MovingAverage
-	(*Rmsprop)(nil),            // 40: monolith.events.model.v1.Rmsprop
-	(*RmspropV2)(nil),          // 41: monolith.events.model.v1.RmspropV2
-	(*Dc)(nil),                 // 42: monolith.events.model.v1.Dc
-	(*GroupFtrl)(nil),          // 43: monolith.events.model.v1.GroupFtrl
-	(*BatchSoftmax)(nil),       // 44: monolith.events.model.v1.BatchSoftmax
-	(*GroupAdagrad)(nil),       // 45: monolith.events.model.v1.GroupAdagrad
-	(*Initializer)(nil),        // 46: monolith.events.model.v1.Initializer
-	(*Zeros)(nil),              // 47: monolith.events.model.v1.Zeros
-	(*RandomUniform)(nil),      // 48: monolith.events.model.v1.RandomUniform
-	(*Ones)(nil),               // 49: monolith.events.model.v1.Ones
-	(*Constants)(nil),          // 50: monolith.events.model.v1.Constants
-	(*Compressor)(nil),         // 51: monolith.events.model.v1.Compressor
-	(*Fp32)(nil),               // 52: monolith.events.model.v1.Fp32
-	(*Fp16)(nil),               // 53: monolith.events.model.v1.Fp16
-	(*FixedR8)(nil),            // 54: monolith.events.model.v1.FixedR8
-	(*OneBit)(nil),             // 55: monolith.events.model.v1.OneBit
-	(*DenseLayer)(nil),         // 56: monolith.events.model.v1.DenseLayer
-	(*Mlp)(nil),                // 57: monolith.events.model.v1.Mlp
-	(*AddLayer)(nil),           // 58: monolith.events.model.v1.AddLayer
-	(*MulLayer)(nil),           // 59: monolith.events.model.v1.MulLayer
-	(*Dot)(nil),                // 60: monolith.events.model.v1.Dot
-	(*Fm)(nil),                 // 61: monolith.events.model.v1.Fm
-	(*Ffm)(nil),                // 62: monolith.events.model.v1.Ffm
-	(*Cross)(nil),              // 63: monolith.events.model.v1.Cross
-	(*Attention)(nil),          // 64: monolith.events.model.v1.Attention
-	(*Gru)(nil),                // 65: monolith.events.model.v1.Gru
-	(*Augru)(nil),              // 66: monolith.events.model.v1.Augru
-	(*Mmoe)(nil),               // 67: monolith.events.model.v1.Mmoe
-	(*Ple)(nil),                // 68: monolith.events.model.v1.Ple
-	(*Norm)(nil),               // 69: monolith.events.model.v1.Norm
-	(*Activate)(nil),           // 70: monolith.events.model.v1.Activate
-	(*Pool)(nil),               // 71: monolith.events.model.v1.Pool
-	(*Label)(nil),              // 72: monolith.events.model.v1.Label
-	(*SampleRule_Keep)(nil),    // 73: monolith.events.model.v1.SampleRule.Keep
-	(*SampleRule_Drop)(nil),    // 74: monolith.events.model.v1.SampleRule.Drop
-	(*SampleRule_Weigh)(nil),   // 75: monolith.events.model.v1.SampleRule.Weigh
+	(*Vocabulary)(nil),         // 13: monolith.events.model.v1.Vocabulary
+	(*Float)(nil),              // 14: monolith.events.model.v1.Float
+	(*Output)(nil),             // 15: monolith.events.model.v1.Output
+	(*Task)(nil),               // 16: monolith.events.model.v1.Task
+	(*SampleRule)(nil),         // 17: monolith.events.model.v1.SampleRule
+	(*Condition)(nil),          // 18: monolith.events.model.v1.Condition
+	(*Group)(nil),              // 19: monolith.events.model.v1.Group
+	(*Signature)(nil),          // 20: monolith.events.model.v1.Signature
+	(*Table)(nil),              // 21: monolith.events.model.v1.Table
+	(*Segment)(nil),            // 22: monolith.events.model.v1.Segment
+	(*LearningRate)(nil),       // 23: monolith.events.model.v1.LearningRate
+	(*PolynomialDecay)(nil),    // 24: monolith.events.model.v1.PolynomialDecay
+	(*Expire)(nil),             // 25: monolith.events.model.v1.Expire
+	(*SlotDays)(nil),           // 26: monolith.events.model.v1.SlotDays
+	(*Admission)(nil),          // 27: monolith.events.model.v1.Admission
+	(*SlotThreshold)(nil),      // 28: monolith.events.model.v1.SlotThreshold
+	(*SlidingCounter)(nil),     // 29: monolith.events.model.v1.SlidingCounter
+	(*Probabilistic)(nil),      // 30: monolith.events.model.v1.Probabilistic
+	(*Optimizer)(nil),          // 31: monolith.events.model.v1.Optimizer
+	(*Adagrad)(nil),            // 32: monolith.events.model.v1.Adagrad
+	(*Sgd)(nil),                // 33: monolith.events.model.v1.Sgd
+	(*Ftrl)(nil),               // 34: monolith.events.model.v1.Ftrl
+	(*DynamicWdAdagrad)(nil),   // 35: monolith.events.model.v1.DynamicWdAdagrad
+	(*Adadelta)(nil),           // 36: monolith.events.model.v1.Adadelta
+	(*Adam)(nil),               // 37: monolith.events.model.v1.Adam
+	(*Amsgrad)(nil),            // 38: monolith.events.model.v1.Amsgrad
+	(*Momentum)(nil),           // 39: monolith.events.model.v1.Momentum
+	(*MovingAverage)(nil),      // 40: monolith.events.model.v1.MovingAverage
+	(*Rmsprop)(nil),            // 41: monolith.events.model.v1.Rmsprop
+	(*RmspropV2)(nil),          // 42: monolith.events.model.v1.RmspropV2
+	(*Dc)(nil),                 // 43: monolith.events.model.v1.Dc
+	(*GroupFtrl)(nil),          // 44: monolith.events.model.v1.GroupFtrl
+	(*BatchSoftmax)(nil),       // 45: monolith.events.model.v1.BatchSoftmax
+	(*GroupAdagrad)(nil),       // 46: monolith.events.model.v1.GroupAdagrad
+	(*Initializer)(nil),        // 47: monolith.events.model.v1.Initializer
+	(*Zeros)(nil),              // 48: monolith.events.model.v1.Zeros
+	(*RandomUniform)(nil),      // 49: monolith.events.model.v1.RandomUniform
+	(*Ones)(nil),               // 50: monolith.events.model.v1.Ones
+	(*Constants)(nil),          // 51: monolith.events.model.v1.Constants
+	(*Compressor)(nil),         // 52: monolith.events.model.v1.Compressor
+	(*Fp32)(nil),               // 53: monolith.events.model.v1.Fp32
+	(*Fp16)(nil),               // 54: monolith.events.model.v1.Fp16
+	(*FixedR8)(nil),            // 55: monolith.events.model.v1.FixedR8
+	(*OneBit)(nil),             // 56: monolith.events.model.v1.OneBit
+	(*DenseLayer)(nil),         // 57: monolith.events.model.v1.DenseLayer
+	(*Mlp)(nil),                // 58: monolith.events.model.v1.Mlp
+	(*AddLayer)(nil),           // 59: monolith.events.model.v1.AddLayer
+	(*MulLayer)(nil),           // 60: monolith.events.model.v1.MulLayer
+	(*Dot)(nil),                // 61: monolith.events.model.v1.Dot
+	(*Fm)(nil),                 // 62: monolith.events.model.v1.Fm
+	(*Ffm)(nil),                // 63: monolith.events.model.v1.Ffm
+	(*Cross)(nil),              // 64: monolith.events.model.v1.Cross
+	(*Attention)(nil),          // 65: monolith.events.model.v1.Attention
+	(*Gru)(nil),                // 66: monolith.events.model.v1.Gru
+	(*Augru)(nil),              // 67: monolith.events.model.v1.Augru
+	(*Mmoe)(nil),               // 68: monolith.events.model.v1.Mmoe
+	(*Ple)(nil),                // 69: monolith.events.model.v1.Ple
+	(*Norm)(nil),               // 70: monolith.events.model.v1.Norm
+	(*Activate)(nil),           // 71: monolith.events.model.v1.Activate
+	(*Pool)(nil),               // 72: monolith.events.model.v1.Pool
+	(*Label)(nil),              // 73: monolith.events.model.v1.Label
+	(*SampleRule_Keep)(nil),    // 74: monolith.events.model.v1.SampleRule.Keep
+	(*SampleRule_Drop)(nil),    // 75: monolith.events.model.v1.SampleRule.Drop
+	(*SampleRule_Weigh)(nil),   // 76: monolith.events.model.v1.SampleRule.Weigh
 }
 var file_events_model_spec_proto_depIdxs = []int32{
 	12, // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
-	20, // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
-	56, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
-	30, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
-	72, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
-	22, // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	13, // 6: monolith.events.model.v1.ModelSpec.floats:type_name -> monolith.events.model.v1.Float
-	14, // 7: monolith.events.model.v1.ModelSpec.outputs:type_name -> monolith.events.model.v1.Output
-	15, // 8: monolith.events.model.v1.ModelSpec.tasks:type_name -> monolith.events.model.v1.Task
+	21, // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
+	57, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
+	31, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
+	73, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
+	23, // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	14, // 6: monolith.events.model.v1.ModelSpec.floats:type_name -> monolith.events.model.v1.Float
+	15, // 7: monolith.events.model.v1.ModelSpec.outputs:type_name -> monolith.events.model.v1.Output
+	16, // 8: monolith.events.model.v1.ModelSpec.tasks:type_name -> monolith.events.model.v1.Task
 	1,  // 9: monolith.events.model.v1.ModelSpec.reduction:type_name -> monolith.events.model.v1.ModelSpec.Reduction
-	18, // 10: monolith.events.model.v1.ModelSpec.variables:type_name -> monolith.events.model.v1.Group
-	19, // 11: monolith.events.model.v1.ModelSpec.signatures:type_name -> monolith.events.model.v1.Signature
+	19, // 10: monolith.events.model.v1.ModelSpec.variables:type_name -> monolith.events.model.v1.Group
+	20, // 11: monolith.events.model.v1.ModelSpec.signatures:type_name -> monolith.events.model.v1.Signature
 	2,  // 12: monolith.events.model.v1.ModelSpec.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
 	2,  // 13: monolith.events.model.v1.ModelSpec.serving_compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
-	16, // 14: monolith.events.model.v1.ModelSpec.sample_rules:type_name -> monolith.events.model.v1.SampleRule
+	17, // 14: monolith.events.model.v1.ModelSpec.sample_rules:type_name -> monolith.events.model.v1.SampleRule
 	3,  // 15: monolith.events.model.v1.Feature.pooling:type_name -> monolith.events.model.v1.Feature.Pooling
 	4,  // 16: monolith.events.model.v1.Feature.missing:type_name -> monolith.events.model.v1.Feature.Missing
 	5,  // 17: monolith.events.model.v1.Feature.ids:type_name -> monolith.events.model.v1.Feature.Ids
-	4,  // 18: monolith.events.model.v1.Float.missing:type_name -> monolith.events.model.v1.Feature.Missing
-	6,  // 19: monolith.events.model.v1.Output.type:type_name -> monolith.events.model.v1.Output.Type
-	72, // 20: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
-	7,  // 21: monolith.events.model.v1.Task.loss:type_name -> monolith.events.model.v1.Task.Loss
-	17, // 22: monolith.events.model.v1.SampleRule.where:type_name -> monolith.events.model.v1.Condition
-	73, // 23: monolith.events.model.v1.SampleRule.keep:type_name -> monolith.events.model.v1.SampleRule.Keep
-	74, // 24: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
-	75, // 25: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
-	30, // 26: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	22, // 27: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	46, // 28: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
-	30, // 29: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	46, // 30: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
-	21, // 31: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
-	51, // 32: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
-	22, // 33: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	24, // 34: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
-	26, // 35: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
-	30, // 36: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	46, // 37: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
-	51, // 38: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
-	22, // 39: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	23, // 40: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
-	25, // 41: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
-	28, // 42: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
-	29, // 43: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
-	27, // 44: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
-	31, // 45: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
-	32, // 46: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
-	33, // 47: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
-	34, // 48: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
-	35, // 49: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
-	36, // 50: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
-	37, // 51: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
-	38, // 52: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
-	39, // 53: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
-	40, // 54: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
-	41, // 55: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
-	42, // 56: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
-	43, // 57: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
-	44, // 58: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
-	45, // 59: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
-	30, // 60: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	47, // 61: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
-	48, // 62: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
-	49, // 63: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
-	50, // 64: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
-	52, // 65: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
-	53, // 66: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
-	54, // 67: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
-	55, // 68: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
-	0,  // 69: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
-	2,  // 70: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
-	57, // 71: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
-	58, // 72: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
-	59, // 73: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
-	60, // 74: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
-	61, // 75: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
-	62, // 76: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
-	63, // 77: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
-	64, // 78: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
-	65, // 79: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
-	66, // 80: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
-	67, // 81: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
-	68, // 82: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
-	69, // 83: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
-	70, // 84: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
-	71, // 85: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
-	0,  // 86: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
-	0,  // 87: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
-	9,  // 88: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
-	10, // 89: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
-	8,  // 90: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
-	91, // [91:91] is the sub-list for method output_type
-	91, // [91:91] is the sub-list for method input_type
-	91, // [91:91] is the sub-list for extension type_name
-	91, // [91:91] is the sub-list for extension extendee
-	0,  // [0:91] is the sub-list for field type_name
+	13, // 18: monolith.events.model.v1.Feature.vocabulary:type_name -> monolith.events.model.v1.Vocabulary
+	4,  // 19: monolith.events.model.v1.Float.missing:type_name -> monolith.events.model.v1.Feature.Missing
+	6,  // 20: monolith.events.model.v1.Output.type:type_name -> monolith.events.model.v1.Output.Type
+	73, // 21: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
+	7,  // 22: monolith.events.model.v1.Task.loss:type_name -> monolith.events.model.v1.Task.Loss
+	18, // 23: monolith.events.model.v1.SampleRule.where:type_name -> monolith.events.model.v1.Condition
+	74, // 24: monolith.events.model.v1.SampleRule.keep:type_name -> monolith.events.model.v1.SampleRule.Keep
+	75, // 25: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
+	76, // 26: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
+	31, // 27: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	23, // 28: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	47, // 29: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
+	31, // 30: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	47, // 31: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
+	22, // 32: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
+	52, // 33: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
+	23, // 34: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	25, // 35: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
+	27, // 36: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
+	31, // 37: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	47, // 38: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
+	52, // 39: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
+	23, // 40: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	24, // 41: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
+	26, // 42: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
+	29, // 43: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
+	30, // 44: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
+	28, // 45: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
+	32, // 46: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
+	33, // 47: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
+	34, // 48: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
+	35, // 49: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
+	36, // 50: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
+	37, // 51: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
+	38, // 52: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
+	39, // 53: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
+	40, // 54: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
+	41, // 55: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
+	42, // 56: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
+	43, // 57: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
+	44, // 58: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
+	45, // 59: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
+	46, // 60: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
+	31, // 61: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	48, // 62: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
+	49, // 63: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
+	50, // 64: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
+	51, // 65: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
+	53, // 66: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
+	54, // 67: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
+	55, // 68: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
+	56, // 69: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
+	0,  // 70: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
+	2,  // 71: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
+	58, // 72: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
+	59, // 73: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
+	60, // 74: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
+	61, // 75: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
+	62, // 76: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
+	63, // 77: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
+	64, // 78: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
+	65, // 79: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
+	66, // 80: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
+	67, // 81: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
+	68, // 82: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
+	69, // 83: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
+	70, // 84: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
+	71, // 85: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
+	72, // 86: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
+	0,  // 87: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
+	0,  // 88: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
+	9,  // 89: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
+	10, // 90: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
+	8,  // 91: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
+	92, // [92:92] is the sub-list for method output_type
+	92, // [92:92] is the sub-list for method input_type
+	92, // [92:92] is the sub-list for extension type_name
+	92, // [92:92] is the sub-list for extension extendee
+	0,  // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_events_model_spec_proto_init() }
@@ -6069,24 +6141,24 @@ func file_events_model_spec_proto_init() {
 	if File_events_model_spec_proto != nil {
 		return
 	}
-	file_events_model_spec_proto_msgTypes[4].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[5].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[5].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[6].OneofWrappers = []any{
 		(*SampleRule_Keep_)(nil),
 		(*SampleRule_Drop_)(nil),
 		(*SampleRule_Weigh_)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[6].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[11].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[7].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[12].OneofWrappers = []any{
 		(*LearningRate_Constant)(nil),
 		(*LearningRate_PolynomialDecay)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[12].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[15].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[13].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[16].OneofWrappers = []any{
 		(*Admission_SlidingCounter)(nil),
 		(*Admission_Probabilistic)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[17].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[19].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[18].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[20].OneofWrappers = []any{
 		(*Optimizer_Adagrad)(nil),
 		(*Optimizer_Sgd)(nil),
 		(*Optimizer_Ftrl)(nil),
@@ -6103,7 +6175,6 @@ func file_events_model_spec_proto_init() {
 		(*Optimizer_BatchSoftmax)(nil),
 		(*Optimizer_GroupAdagrad)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[22].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[23].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[24].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[25].OneofWrappers = []any{}
@@ -6112,24 +6183,25 @@ func file_events_model_spec_proto_init() {
 	file_events_model_spec_proto_msgTypes[28].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[29].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[30].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[32].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[31].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[33].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[34].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[35].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[35].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[36].OneofWrappers = []any{
 		(*Initializer_Zeros)(nil),
 		(*Initializer_RandomUniform)(nil),
 		(*Initializer_Ones)(nil),
 		(*Initializer_Constants)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[40].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[41].OneofWrappers = []any{
 		(*Compressor_Fp32)(nil),
 		(*Compressor_Fp16)(nil),
 		(*Compressor_FixedR8)(nil),
 		(*Compressor_OneBit)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[43].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[44].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[45].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[45].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[46].OneofWrappers = []any{
 		(*DenseLayer_Mlp)(nil),
 		(*DenseLayer_Add)(nil),
 		(*DenseLayer_Mul)(nil),
@@ -6146,16 +6218,16 @@ func file_events_model_spec_proto_init() {
 		(*DenseLayer_Activate)(nil),
 		(*DenseLayer_Pool)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[46].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[53].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[63].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[47].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[54].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[64].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_model_spec_proto_rawDesc), len(file_events_model_spec_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   65,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

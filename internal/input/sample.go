@@ -121,10 +121,11 @@ func (d *Decoder) id(f *model.Feature, it *values) (int64, error) {
 		}
 		return id & modelspec.MaxID, nil
 	}
-	if id < 0 || id > modelspec.MaxID {
+	taken, ok := modelspec.VocabularyOf(f).Take(id)
+	if !ok {
 		return 0, fmt.Errorf("%s is %d, outside 0 to 2^48-1", it.what(), id)
 	}
-	return id, nil
+	return taken, nil
 }
 
 // float reads the numbers of a Float.

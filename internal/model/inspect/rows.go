@@ -52,7 +52,7 @@ func RowCosts(spec *model.ModelSpec, batch int, serving bool, d time.Duration) (
 }
 
 // idsByTable counts the ids of a sample that go to each table: the length of a sequence, the
-// combinations of a crossed feature, and one for any other, whose length no spec says.
+// combinations of a crossed feature, two rows for each where a vocabulary has a divisor, and one for any other, whose length no spec says.
 func idsByTable(spec *model.ModelSpec) map[string]int {
 	of := map[string]int{}
 	for _, f := range spec.GetFeatures() {
@@ -64,7 +64,7 @@ func idsByTable(spec *model.ModelSpec) map[string]int {
 			n *= max(of["feature "+name], 1)
 		}
 		of["feature "+f.GetName()] = n
-		of[f.GetTable()] += n
+		of[f.GetTable()] += n * modelspec.VocabularyOf(f).Rows()
 	}
 	return of
 }

@@ -26,7 +26,11 @@ const (
 // StepBytes is the most that the rows of a step of batch records take on their way to one
 // shard: ids, and the gradients of their rows.
 func StepBytes(spec *model.ModelSpec, batch int) int {
-	return 8*batch*len(spec.GetFeatures()) + 4*batch*InputSize(spec)
+	bytes := 0
+	for _, f := range spec.GetFeatures() {
+		bytes += VocabularyOf(f).Rows() * (8 + 4*int(Table(spec, f.GetTable()).GetDim()))
+	}
+	return batch * bytes
 }
 
 // Trainable returns every complaint about spec that keeps a parameter-server shard or a

@@ -152,10 +152,13 @@ func (c *complaints) features(spec *model.ModelSpec) {
 			c.add("%s has slot %d: give 1 to %d", what, f.GetSlot(), MaxSlot)
 		} else if other, taken := slots[f.GetSlot()]; taken && other.GetTable() != f.GetTable() {
 			c.add("%s has slot %d, which feature %q has too, of table %q: give it a slot of its own, or the same table", what, f.GetSlot(), other.GetName(), other.GetTable())
+		} else if taken && VocabularyOf(other) != VocabularyOf(f) {
+			c.add("%s has slot %d, which feature %q has too, with another vocabulary: give it a slot of its own, or the same vocabulary", what, f.GetSlot(), other.GetName())
 		} else {
 			slots[f.GetSlot()] = f
 		}
 		c.ids(what, f)
+		c.vocabulary(what, f)
 		if Table(spec, f.GetTable()) == nil {
 			c.add("%s reads table %q, which is not declared: declare it, or name one that is", what, f.GetTable())
 		}

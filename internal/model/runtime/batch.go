@@ -21,6 +21,7 @@ var errUnsealed = errors.New("the batch is not sealed: seal it and look its rows
 type Batch struct {
 	e       *Engine
 	ids     []column    // by feature of the spec
+	bounded []column    // by feature that has a vocabulary: of its rows
 	floats  [][]float32 // by Float of the spec
 	labels  [][]float32 // by task
 	weights [][]float32 // by task; nil: it has none
@@ -76,7 +77,7 @@ type Block struct {
 // NewBatch returns an empty batch.
 func (e *Engine) NewBatch() *Batch {
 	b := &Batch{
-		e: e, layout: e.plan.NewBatch(), ids: make([]column, len(e.features)), floats: make([][]float32, len(e.floats)),
+		e: e, layout: e.plan.NewBatch(), ids: make([]column, len(e.features)), bounded: make([]column, len(e.features)), floats: make([][]float32, len(e.floats)),
 		shared: make([]bool, len(e.features)),
 		labels: make([][]float32, len(e.tasks)), weights: make([][]float32, len(e.tasks)),
 		lengths: make([][]float32, len(e.sequences)),
@@ -100,6 +101,10 @@ func (b *Batch) Weights(task int) []float32 { return b.weights[task] }
 
 // IDs are those of a sample's feature: of a FIRSTN feature the first max_sequence_length.
 func (b *Batch) IDs(feature, sample int) []int64 { return b.ids[feature].of(sample) }
+
+// Reads are the ids of the rows that a sample's feature reads, in a sealed batch: its IDs, or what its
+// vocabulary makes of them.
+func (b *Batch) Reads(feature, sample int) []int64 { return b.rowIDs(feature).of(sample) }
 
 // Floats are the numbers of a sample's Float of the spec.
 func (b *Batch) Floats(float, sample int) []float32 {
@@ -157,7 +162,7 @@ func (b *Batch) fill() error {
 		return err
 	}
 	for f := range b.ids {
-		c, column := &b.ids[f], b.e.features[f].column
+		c, column := b.rowIDs(f), b.e.features[f].column
 		err := b.layout.Column(column, n, b.shared[f])
 		ids, ends := c.ids, c.ends
 		if b.shared[f] {
@@ -237,7 +242,7 @@ func (b *Batch) Blocks(shard int) []Block {
 	return b.blocks[begin:b.ends[shard]]
 }
 
-// Place finds the row of the k-th of a sample's ids of a feature in a sealed batch: row i of
+// Place finds the row of the k-th of what a sample's feature Reads in a sealed batch: row i of
 // Blocks(shard)[block].
 func (b *Batch) Place(feature, sample, k int) (shard, block, i int) {
 	s := &b.shards

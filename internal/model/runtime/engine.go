@@ -55,6 +55,7 @@ type feature struct {
 	cross    []int // of features; nil: it is not crossed
 	sequence bool  // its rows are kept apart, length of them at most
 	length   int
+	rows     modelspec.Vocabulary // of which its ids are
 }
 
 // float is one of the spec's, of so many numbers a sample.
@@ -84,7 +85,7 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	if samples < 1 || samples > maxIDs/features {
 		return nil, fmt.Errorf("batches of %d samples with %d features: give 1 to %d", samples, features, maxIDs/features)
 	}
-	ids := max(MaxBatchIDs, samples*features)
+	ids := max(MaxBatchIDs, samples*modelspec.Reads(spec))
 	plan, err := layout.Compile(planOf(m, shards, samples, ids))
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func (e *Engine) read(m *modelspec.Model) {
 	}
 	e.first = -1
 	for i, f := range e.spec.GetFeatures() {
-		made := feature{name: f.GetName(), slot: f.GetSlot(), sequence: f.GetPooling() == model.Feature_FIRSTN, length: int(f.GetMaxSequenceLength())}
+		made := feature{name: f.GetName(), slot: f.GetSlot(), sequence: f.GetPooling() == model.Feature_FIRSTN, length: int(f.GetMaxSequenceLength()), rows: modelspec.VocabularyOf(f)}
 		made.column, _ = e.plan.Feature(f.GetName())
 		for _, name := range f.GetCross() {
 			made.cross = append(made.cross, index[name])

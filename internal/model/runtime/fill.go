@@ -112,21 +112,21 @@ func (b *Batch) Add(s Sample) error {
 	total := 0
 	for f, ids := range s.IDs {
 		if at := &e.features[f]; len(ids) == 1 && at.cross == nil && modelspec.SlotOf(ids[0]) == at.slot {
-			total++ // which a sequence has room for
+			total += at.rows.Rows() // which a sequence has room for
 			continue
 		}
 		n, err := e.takes(f, ids)
 		if err != nil {
 			return err
 		}
-		total += n
+		total += n * e.features[f].rows.Rows()
 	}
 	for _, f := range e.crossed {
 		n, err := e.combinations(f, func(of int) int { return e.most(of, len(s.IDs[of])) })
 		if err != nil {
 			return err
 		}
-		total += e.most(f, n)
+		total += e.most(f, n) * e.features[f].rows.Rows()
 	}
 	for i, values := range s.Floats {
 		if len(values) != e.floats[i].dim {
@@ -181,7 +181,7 @@ func (b *Batch) Column(f int, ids []int64, splits []int32) error {
 	if b.ids[f].samples()+n > e.samples {
 		return fmt.Errorf("%w: it has %d samples at most", ErrFull, e.samples)
 	}
-	if err := b.room(len(ids)); err != nil {
+	if err := b.room(len(ids) * e.features[f].rows.Rows()); err != nil {
 		return err
 	}
 	if splits == nil {
@@ -237,7 +237,7 @@ func (b *Batch) Append(o *Batch) error {
 	}
 	total := 0
 	for f := range o.ids {
-		total += len(o.ids[f].ids)
+		total += len(o.ids[f].ids) * e.features[f].rows.Rows()
 	}
 	if err := b.room(total); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (b *Batch) Append(o *Batch) error {
 // room refuses so many more ids than a batch may have.
 func (b *Batch) room(more int) error {
 	for f := range b.ids {
-		more += len(b.ids[f].ids)
+		more += len(b.ids[f].ids) * b.e.features[f].rows.Rows()
 	}
 	if more > b.e.batchIDs {
 		return fmt.Errorf("%w: it would have %d ids, %d are allowed", ErrFull, more, b.e.batchIDs)
@@ -316,7 +316,7 @@ func (b *Batch) complete() error {
 		for sample := b.ids[f].samples(); sample < n; sample++ {
 			more, err := e.combinations(f, func(of int) int { return len(b.ids[of].of(sample)) })
 			if err == nil {
-				err = b.room(e.most(f, more))
+				err = b.room(e.most(f, more) * e.features[f].rows.Rows())
 			}
 			if err != nil {
 				return fmt.Errorf("sample %d: %w", sample, err)
@@ -324,6 +324,7 @@ func (b *Batch) complete() error {
 			b.cross(f, sample)
 		}
 	}
+	b.bound()
 	for i, f := range e.sequences {
 		c := &b.ids[f]
 		b.lengths[i] = sized(b.lengths[i], n)

@@ -63,7 +63,7 @@ func (c *column) same() bool {
 // features' stays apart: a sum of sums may round otherwise.
 func (b *Batch) share() {
 	for f := range b.ids {
-		c := &b.ids[f]
+		c := b.rowIDs(f)
 		b.shared[f] = c.same() && (!b.e.added[f] || len(c.of(0)) == 1)
 	}
 }

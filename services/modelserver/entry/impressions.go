@@ -112,8 +112,9 @@ func (r *Recorder) take(m *Model, in Input, sc *scratch, from int, denseSeq uint
 // stoodOn notes what a sample gave and the rows that it read, crossed features' among them.
 func (m *Model) stoodOn(rec *impression.Impression, sc *scratch, sample int, texts map[string]map[int64]string) {
 	for i, f := range m.spec.GetFeatures() {
-		ids := sc.batch.IDs(i, sample)
-		listed := ids[:min(len(ids), impression.MaxFeatureRows, impression.MaxInputs-len(rec.Rows))]
+		ids, reads := sc.batch.IDs(i, sample), sc.batch.Reads(i, sample)
+		rows := modelspec.VocabularyOf(f).Rows()
+		listed := ids[:min(len(ids), impression.MaxFeatureRows/rows, (impression.MaxInputs-len(rec.Rows))/rows)]
 		if more := len(ids) - len(listed); more > 0 {
 			if rec.More == nil {
 				rec.More = map[string]int{}
@@ -121,11 +122,13 @@ func (m *Model) stoodOn(rec *impression.Impression, sc *scratch, sample int, tex
 			rec.More[f.GetName()] = more
 		}
 		given := make(impression.IDs, 0, len(listed))
-		for k, id := range listed {
+		for _, id := range listed {
 			given = append(given, signature(id))
+		}
+		for k, id := range reads[:len(listed)*rows] {
 			shard, block, at := sc.batch.Place(i, sample, k)
 			rec.Rows = append(rec.Rows, impression.Row{
-				Feature: f.GetName(), Table: f.GetTable(), ID: id, Text: texts[f.GetName()][signature(id)], Shard: uint32(shard),
+				Feature: f.GetName(), Table: f.GetTable(), ID: id, Text: texts[f.GetName()][signature(ids[k/rows])], Shard: uint32(shard),
 				Replica: sc.asked.Replica(sc.nth, shard, block, at), SyncSeq: sc.batch.Blocks(shard)[block].Seqs[at],
 			})
 		}

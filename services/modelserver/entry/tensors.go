@@ -283,10 +283,11 @@ func (f *feature) fid(id int64) (int64, error) {
 		}
 		return id, nil
 	}
-	if id < 0 || id > modelspec.MaxID {
+	taken, ok := modelspec.VocabularyOf(f.spec).Take(id)
+	if !ok {
 		return 0, fmt.Errorf("id %d is outside 0 to 2^48-1; hash ids to 48 bits as the training records do", id)
 	}
-	return modelspec.FID(f.slot, id), nil
+	return modelspec.FID(f.slot, taken), nil
 }
 
 // read appends the ids of a tensor to column as they come in, hashed where the feature says so.

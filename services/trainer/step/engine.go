@@ -41,8 +41,8 @@ func New(spec *model.ModelSpec, shards, batch int) (*Engine, error) {
 	if err := modelspec.Trainable(spec); err != nil {
 		return nil, err
 	}
-	if ids := batch * len(spec.GetFeatures()); ids > rowwire.MaxIDs {
-		return nil, fmt.Errorf("a batch of %d records with %d features has more than %d ids: lower --batch", batch, len(spec.GetFeatures()), rowwire.MaxIDs)
+	if reads := modelspec.Reads(spec); batch*reads > rowwire.MaxIDs {
+		return nil, fmt.Errorf("a batch of %d records that read %d rows each has more than %d ids: lower --batch", batch, reads, rowwire.MaxIDs)
 	}
 	if bytes := modelspec.StepBytes(spec, batch); bytes > modelspec.MaxStepBytes {
 		return nil, fmt.Errorf("a step of %d records takes up to %d bytes, %d are sent at once: lower --batch", batch, bytes, modelspec.MaxStepBytes)
